@@ -1,0 +1,45 @@
+/*
+ * internal/arena.h: host memory for Pleat's own metadata. Each arena is one jemalloc arena:
+ * counted, and destroyed whole, so that the job's malloc is left alone and nothing needs to be
+ * walked to be freed. One arena a device or a file being read.
+ *
+ * THREADS  Allocation and free may be called from any thread; create and destroy from one at a time
+ *          for the same arena. After destroy every pointer from the arena is gone.
+ */
+#ifndef PLEAT_INTERNAL_ARENA_H
+#define PLEAT_INTERNAL_ARENA_H
+
+#include <pleat/base.h>
+#include <stdbool.h>
+
+typedef struct pleat__arena pleat__arena;
+
+/* PLEAT_E_NO_MEMORY when jemalloc refuses. */
+PLEAT_NODISCARD pleat_result pleat__arena_create(pleat__arena **out);
+/* NULL is allowed. */
+void pleat__arena_destroy(pleat__arena *arena);
+
+/* Uninitialised memory, aligned to 16; NULL when there is none. A size of 0 gives a unique pointer.
+ */
+void *pleat__arena_alloc(pleat__arena *arena, size_t size);
+/* Zeroed memory for `count` items; NULL also when the product overflows. */
+void *pleat__arena_calloc(pleat__arena *arena, size_t count, size_t size);
+/* As realloc: NULL leaves the old block as it was. */
+void *pleat__arena_realloc(pleat__arena *arena, void *pointer, size_t size);
+/* NULL is allowed. */
+void pleat__arena_free(pleat__arena *arena, void *pointer);
+
+/* Bytes now handed out, the most there ever were, and what is resident for them. */
+typedef struct pleat__arena_bytes {
+    uint64_t allocated;
+    uint64_t peak;
+    uint64_t resident;
+} pleat__arena_bytes;
+pleat__arena_bytes pleat__arena_bytes_of(const pleat__arena *arena);
+
+/* Makes room for one more item in a growing array: `*items` of `*capacity` items of `size` bytes,
+ * of which `count` are used. Doubles. PLEAT_E_NO_MEMORY leaves the array as it was. */
+PLEAT_NODISCARD pleat_result pleat__arena_grow(pleat__arena *arena, void *items, size_t *capacity,
+                                               size_t count, size_t size);
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * internal/check.h: the ladder of checks.
+ *
+ *   PLEAT_CHECK(condition)   always on. For what must hold or memory would be corrupted: prints the
+ *                            place and traps. Never for bad input, which is an error return.
+ *   PLEAT_ASSERT(condition)  on unless NDEBUG: cheap internal truths.
+ *   PLEAT_AUDIT(call)        on when PLEAT_AUDITS is defined (presets check, asan, tsan): an
+ * auditor that re-derives a structure's state. It returns true when all holds, and prints both
+ * values that disagree when not.
+ */
+#ifndef PLEAT_INTERNAL_CHECK_H
+#define PLEAT_INTERNAL_CHECK_H
+
+#include <stdbool.h>
+
+/* Prints the place and the text to standard error and traps (SIGILL/SIGTRAP): the library calls
+ * neither exit nor abort. */
+_Noreturn void pleat__check_failed(const char *file, int line, const char *what);
+
+#define PLEAT_CHECK(condition)                                                                     \
+    do {                                                                                           \
+        if (__builtin_expect(!(condition), 0))                                                     \
+            pleat__check_failed(__FILE__, __LINE__, #condition);                                   \
+    } while (0)
+
+#ifndef NDEBUG
+#define PLEAT_ASSERT(condition) PLEAT_CHECK(condition)
+#else
+#define PLEAT_ASSERT(condition)                                                                    \
+    do {                                                                                           \
+        (void)sizeof(condition);                                                                   \
+    } while (0)
+#endif
+
+#ifdef PLEAT_AUDITS
+#define PLEAT_AUDIT(call) PLEAT_CHECK(call)
+#else
+#define PLEAT_AUDIT(call)                                                                          \
+    do {                                                                                           \
+        (void)sizeof(call);                                                                        \
+    } while (0)
+#endif
+
+#endif

@@ -1,0 +1,33 @@
+/*
+ * internal/error.h: how a failure gets its text. A failing function says what it was doing once,
+ * where it is known best, and callers pass the result on; they may put their own context in front.
+ */
+#ifndef PLEAT_INTERNAL_ERROR_H
+#define PLEAT_INTERNAL_ERROR_H
+
+#include <pleat/base.h>
+
+/* Stores the text as this thread's last error and returns `result`. */
+PLEAT_PRINTF(2, 3) pleat_result pleat__fail(pleat_result result, const char *format, ...);
+
+/* The same with the driver's or the system's own code and its name ("CUDA_ERROR_INVALID_VALUE"). */
+PLEAT_PRINTF(4, 5)
+pleat_result pleat__fail_native(pleat_result result, int native, const char *native_name,
+                                const char *format, ...);
+
+/* The same for the current errno: appends its text. */
+PLEAT_PRINTF(2, 3) pleat_result pleat__fail_errno(pleat_result result, const char *format, ...);
+
+/* Puts "context: " in front of this thread's last error text and returns `result`. */
+PLEAT_PRINTF(2, 3) pleat_result pleat__context(pleat_result result, const char *format, ...);
+
+/* Leaves the caller with the failing result. Only where nothing is held: a function that owns
+ * something half built uses goto to its one unwinding ladder instead. */
+#define PLEAT_TRY(expression)                                                                      \
+    do {                                                                                           \
+        pleat_result pleat_try_result_ = (expression);                                             \
+        if (pleat_try_result_ != PLEAT_OK)                                                         \
+            return pleat_try_result_;                                                              \
+    } while (0)
+
+#endif

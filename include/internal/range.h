@@ -1,0 +1,98 @@
+/*
+ * internal/range.h: half-open ranges [begin, end) of bytes, chunks or time, and arithmetic that
+ * says so when it would overflow. Everything that does sums on sizes from outside goes through
+ * here.
+ */
+#ifndef PLEAT_INTERNAL_RANGE_H
+#define PLEAT_INTERNAL_RANGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct pleat__range {
+    uint64_t begin;
+    uint64_t end;
+} pleat__range;
+
+static inline uint64_t pleat__range_size(pleat__range range)
+{
+    return range.end - range.begin;
+}
+
+static inline bool pleat__range_valid(pleat__range range)
+{
+    return range.begin <= range.end;
+}
+
+static inline bool pleat__range_empty(pleat__range range)
+{
+    return range.begin >= range.end;
+}
+
+/* Empty ranges overlap nothing. */
+static inline bool pleat__range_overlaps(pleat__range a, pleat__range b)
+{
+    return a.begin < b.end && b.begin < a.end && !pleat__range_empty(a) && !pleat__range_empty(b);
+}
+
+static inline bool pleat__range_contains(pleat__range outer, pleat__range inner)
+{
+    return outer.begin <= inner.begin && inner.end <= outer.end;
+}
+
+/* false: the result would not fit in 64 bits, and *out is untouched. */
+static inline bool pleat__add(uint64_t a, uint64_t b, uint64_t *out)
+{
+    uint64_t sum;
+    if (__builtin_add_overflow(a, b, &sum))
+        return false;
+    *out = sum;
+    return true;
+}
+
+static inline bool pleat__mul(uint64_t a, uint64_t b, uint64_t *out)
+{
+    uint64_t product;
+    if (__builtin_mul_overflow(a, b, &product))
+        return false;
+    *out = product;
+    return true;
+}
+
+static inline bool pleat__range_make(uint64_t begin, uint64_t size, pleat__range *out)
+{
+    uint64_t end;
+    if (!pleat__add(begin, size, &end))
+        return false;
+    *out = (pleat__range){begin, end};
+    return true;
+}
+
+static inline bool pleat__is_power_of_two(uint64_t value)
+{
+    return value != 0 && (value & (value - 1)) == 0;
+}
+
+/* `unit` need not be a power of two. */
+static inline bool pleat__round_up(uint64_t value, uint64_t unit, uint64_t *out)
+{
+    uint64_t rest = value % unit;
+    if (rest == 0) {
+        *out = value;
+        return true;
+    }
+    return pleat__add(value, unit - rest, out);
+}
+
+static inline uint64_t pleat__round_down(uint64_t value, uint64_t unit)
+{
+    return value - value % unit;
+}
+
+/* The number of units that hold `value`; cannot overflow. */
+static inline uint64_t pleat__ceil_div(uint64_t value, uint64_t unit)
+{
+    return value / unit + (value % unit != 0);
+}
+
+#endif

@@ -1,0 +1,68 @@
+/*
+ * pleat/plan.h: making, keeping and proving plans.
+ *
+ * A plan says where in the window each request of a training iteration lies, which physical chunks
+ * are mapped there, and which are shared by requests that are never live together. It is made from
+ * a trace, and depends on nothing else: the same trace and options give the same bytes.
+ *
+ * FILE     msgpack; plan/format.c says what it holds. Untrusted input: reading is bounded, and a
+ * plan is verified before it is returned. THREADS  A plan does not change once made; any number of
+ * threads may read it.
+ */
+#ifndef PLEAT_PLAN_H
+#define PLEAT_PLAN_H
+
+#include <pleat/base.h>
+#include <pleat/trace.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pleat_plan pleat_plan;
+
+typedef struct pleat_plan_options {
+    uint32_t size;         /* sizeof(pleat_plan_options) */
+    const char *algorithm; /* NULL: "auto" */
+    uint64_t chunk_bytes;  /* 0: 2 MiB */
+    double seconds;        /* search time; 0: one pass. Not a number: the default */
+    uint32_t max_maps;     /* 0: no limit */
+    int no_fold;           /* contiguous placement only */
+    double lane_margin;    /* 0: 1.15 */
+} pleat_plan_options;
+
+/* Plans a trace's steady iteration. options may be NULL. PLEAT_E_INPUT when the trace has no
+ * iteration that repeats. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_plan_make(const pleat_trace *trace,
+                                                       const pleat_plan_options *options,
+                                                       pleat_plan **out);
+/* Reads and verifies. PLEAT_E_INPUT, PLEAT_E_IO, PLEAT_E_ABI, PLEAT_E_VERIFY. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_plan_read(const char *path, pleat_plan **out);
+/* Writes, whole or not at all. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_plan_write(const pleat_plan *plan, const char *path);
+PLEAT_API void pleat_plan_free(pleat_plan *plan);
+
+/* Proves that the plan keeps its rule; with a trace, also that it fits the trace. PLEAT_E_VERIFY
+ * with the first two slots that are in each other's way, or what else does not hold. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_plan_verify(const pleat_plan *plan,
+                                                         const pleat_trace *trace);
+
+typedef struct pleat_plan_summary {
+    uint64_t requests;           /* in the trace planned from */
+    uint64_t iteration_requests; /* in the steady iteration */
+    uint64_t dynamic_requests;
+    uint64_t max_live_bytes;
+    uint64_t virtual_bytes;
+    uint64_t physical_bytes;
+    uint64_t maps;
+    uint64_t alias_maps;
+    uint64_t handles;
+    uint64_t lanes;
+} pleat_plan_summary;
+PLEAT_API pleat_plan_summary pleat_plan_summary_of(const pleat_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

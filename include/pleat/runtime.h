@@ -1,0 +1,90 @@
+/*
+ * pleat/runtime.h: the allocator a job lives on.
+ *
+ * A runtime serves one device. It hands out addresses in that device's window; what lies behind
+ * them is the policy's matter.
+ *
+ * ORDER     Memory is stream-ordered: what is freed on a stream may be reused by later work of the
+ *           same stream at once, by another stream only after an event says so.
+ * ERRORS    PLEAT_E_OUT_OF_MEMORY and PLEAT_E_BUDGET leave the runtime as it was and usable; the
+ * text says live, physical, budget and what would fit. THREADS   Every function may be called from
+ * any thread.
+ */
+#ifndef PLEAT_RUNTIME_H
+#define PLEAT_RUNTIME_H
+
+#include <pleat/base.h>
+#include <pleat/plan.h>
+#include <pleat/vmm.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pleat_runtime pleat_runtime;
+
+typedef struct pleat_runtime_options {
+    uint32_t size; /* sizeof(pleat_runtime_options) */
+    int device;
+    const char *policy;     /* NULL: "pleat" */
+    const pleat_plan *plan; /* NULL: none; not owned, outlives the runtime */
+    uint64_t budget_bytes;  /* 0: none */
+} pleat_runtime_options;
+
+/* `vmm` must outlive the runtime. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_runtime_create(pleat_vmm vmm,
+                                                            const pleat_runtime_options *options,
+                                                            pleat_runtime **out);
+/* Gives all memory back, also what is still allocated. NULL is allowed. */
+PLEAT_API void pleat_runtime_destroy(pleat_runtime *runtime);
+
+/* `bytes` of 0 gives address 0. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes,
+                                                   pleat_stream stream, pleat_va *address);
+/* Address 0 is allowed. PLEAT_E_NOT_FOUND for an address that is not allocated; nothing changes. */
+PLEAT_API pleat_result pleat_free(pleat_runtime *runtime, pleat_va address);
+/* `stream` also uses the allocation: after its free the memory is reused only when the work that
+ * `stream` had been given by then is done. */
+PLEAT_API pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address,
+                                           pleat_stream stream);
+/* An iteration begins here. */
+PLEAT_API pleat_result pleat_mark(pleat_runtime *runtime);
+/* The calling program enters a phase or a module window, by name; "" leaves it. */
+PLEAT_API pleat_result pleat_phase(pleat_runtime *runtime, const char *name);
+/* Gives cached memory back to the device. */
+PLEAT_API pleat_result pleat_empty_cache(pleat_runtime *runtime);
+
+/* Counters: X(name, text). Bytes and counts; peaks since creation or the last reset. */
+#define PLEAT_COUNTERS(X)                                                                          \
+    X(requests, "allocations asked for")                                                           \
+    X(frees, "frees")                                                                              \
+    X(live_bytes, "bytes live now, sizes rounded to 512")                                          \
+    X(peak_live_bytes, "most bytes live")                                                          \
+    X(physical_bytes, "bytes of chunks that exist now")                                            \
+    X(peak_physical_bytes, "most bytes of chunks")                                                 \
+    X(virtual_bytes, "bytes of the window in use now")                                             \
+    X(planned, "requests served by their slot")                                                    \
+    X(lane, "requests served in a lane")                                                           \
+    X(stitched, "requests served by a stitched view")                                              \
+    X(cached, "requests served by the caching allocator")                                          \
+    X(diverged, "requests that did not match the plan")                                            \
+    X(slot_busy, "matched requests whose slot was not free")                                       \
+    X(driver_calls, "memory verbs issued")                                                         \
+    X(out_of_memory, "requests refused")                                                           \
+    X(metadata_bytes, "host bytes of Pleat's own metadata")
+
+typedef struct pleat_stats {
+#define PLEAT_COUNTER_FIELD(name, text) uint64_t name;
+    PLEAT_COUNTERS(PLEAT_COUNTER_FIELD)
+#undef PLEAT_COUNTER_FIELD
+} pleat_stats;
+
+PLEAT_API pleat_stats pleat_stats_of(pleat_runtime *runtime);
+/* Peaks restart from what is now. */
+PLEAT_API void pleat_reset_peaks(pleat_runtime *runtime);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,132 @@
+/*
+ * pleat/vmm.h: the table of outside verbs. It is the whole outside world of Pleat: memory, stream
+ * events and the clock. A backend fills it: `cuda` (the driver), `host` (mmap over one memfd a
+ * device), `fault` (a decorator that fails chosen calls).
+ *
+ * MEMORY     A handle is physical memory (cuMemCreate): whole chunks of one device, mapped whole,
+ * at as many places as wanted. A range is reserved address space. Memory is usable at an address
+ * after map AND set_access. STRICT     Every backend refuses what the driver refuses: sizes and
+ * addresses off the granularity, a map over a map, a map of a prefix or from an offset of a handle,
+ * an unmap that cuts a map, access to a page not mapped, the release of a handle not known, a
+ * reservation freed with maps in it or in part. Such a call returns PLEAT_E_INVALID and changes
+ * nothing. FAILURE    Unless a verb says otherwise a failed call changed nothing. After a failed
+ * unmap or set_access the state of the range is unknown: the caller quarantines it. THREADS Every
+ * verb may be called from any thread; the backend locks for itself. VERSIONS   `abi` is major << 16
+ * | minor: another major is refused. `size` is the caller's sizeof; missing entries at the tail
+ * read as "not supported". Append only.
+ */
+#ifndef PLEAT_VMM_H
+#define PLEAT_VMM_H
+
+#include <pleat/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PLEAT_VMM_ABI ((1u << 16) | 0u)
+
+typedef uint64_t
+    pleat_va; /* an address of the device's (on the host backend: the process's) space */
+typedef uint64_t pleat_handle; /* physical memory; 0 is never valid */
+typedef uint64_t
+    pleat_stream; /* a stream as the framework gives it (CUstream); 0 is the default one */
+typedef uint64_t pleat_event; /* a point in a stream; 0 is never valid */
+
+/* Flags of create. */
+enum {
+    PLEAT_CREATE_SHAREABLE = 1u << 0, /* export will be asked for: a POSIX file descriptor */
+    PLEAT_CREATE_RDMA = 1u << 1, /* network cards may read it, where the device supports that */
+};
+
+typedef struct pleat_vmm_ops {
+    uint32_t abi;
+    uint32_t size;
+    const char *name;
+
+    /* Gives the backend's own state back. pre: nothing of it is in use. */
+    void (*destroy)(void *self);
+
+    pleat_result (*device_count)(void *self, int *count);
+    /* Bytes of a chunk: the least multiple that create, map and reserve take, and the advised one.
+     */
+    pleat_result (*granularity)(void *self, int device, uint64_t *minimum, uint64_t *recommended);
+    /* Free and total bytes of the device, everybody's use counted. */
+    pleat_result (*memory_info)(void *self, int device, uint64_t *free_bytes,
+                                uint64_t *total_bytes);
+
+    /* Reserves `bytes` (a multiple of the granularity) of address space, aligned to `align` (a
+     * power of two, or 0 for the granularity). PLEAT_E_OUT_OF_MEMORY when there is no room. */
+    pleat_result (*reserve)(void *self, int device, uint64_t bytes, uint64_t align, pleat_va *va);
+    /* Ends a reservation. pre: exactly what reserve gave, nothing mapped in it. */
+    pleat_result (*free_range)(void *self, pleat_va va, uint64_t bytes);
+
+    /* Physical memory on `device`. PLEAT_E_OUT_OF_MEMORY when the device has none. */
+    pleat_result (*create)(void *self, int device, uint64_t bytes, uint32_t flags,
+                           pleat_handle *handle);
+    /* Drops the handle. Memory still mapped stays until its last unmap. The handle is not valid
+     * afterwards, nor may it be released again. */
+    pleat_result (*release)(void *self, pleat_handle handle);
+    /* Maps the whole handle, `bytes` long, at `va`. pre: the range is reserved and nothing is
+     * mapped in it. post: mapped, no access until set_access. */
+    pleat_result (*map)(void *self, pleat_va va, uint64_t bytes, pleat_handle handle);
+    /* Read and write access for `devices`. pre: every page of the range is mapped; it may span many
+     * maps. One call over a long range costs far less than many. */
+    pleat_result (*set_access)(void *self, pleat_va va, uint64_t bytes, const int *devices,
+                               int device_count);
+    /* Unmaps the range. pre: it covers whole maps only, at least one, with no hole. The reservation
+     * stays, access is gone. Does not wait for the GPU: the caller knows that nothing uses it. */
+    pleat_result (*unmap)(void *self, pleat_va va, uint64_t bytes);
+
+    /* A file descriptor of a shareable handle, for another process; the caller closes it. */
+    pleat_result (*export_handle)(void *self, pleat_handle handle, int *fd);
+    /* A handle from such a descriptor (which stays open); `bytes` is its size. Release it as usual.
+     */
+    pleat_result (*import_handle)(void *self, int device, int fd, uint64_t bytes,
+                                  pleat_handle *handle);
+
+    pleat_result (*event_create)(void *self, int device, pleat_event *event);
+    pleat_result (*event_destroy)(void *self, pleat_event event);
+    /* Marks the point that `stream` has reached. An event may be recorded again. */
+    pleat_result (*event_record)(void *self, pleat_event event, pleat_stream stream);
+    /* PLEAT_OK when the last recorded point has been passed (or none was recorded),
+     * PLEAT_E_NOT_READY when not; that is no failure and sets no error text. */
+    pleat_result (*event_query)(void *self, pleat_event event);
+    /* Blocks the calling thread until the point has been passed. */
+    pleat_result (*event_wait)(void *self, pleat_event event);
+    /* Makes `stream` wait for the point, without blocking the caller. */
+    pleat_result (*stream_wait)(void *self, pleat_stream stream, pleat_event event);
+
+    /* Nanoseconds of a monotonic clock. */
+    uint64_t (*clock_ns)(void *self);
+    /* ---- since 1.0: append only below this line ---- */
+} pleat_vmm_ops;
+
+/* A backend: its table and its state. */
+typedef struct pleat_vmm {
+    const pleat_vmm_ops *ops;
+    void *self;
+} pleat_vmm;
+
+/* The host backend: `devices` fake devices of `device_bytes` each (0: 140 GiB). Memory is sparse: a
+ * chunk costs host memory only where it is touched. */
+typedef struct pleat_host_options {
+    uint32_t size; /* sizeof(pleat_host_options) */
+    int devices;   /* 0: 1 */
+    uint64_t device_bytes;
+    uint64_t granularity; /* 0: 2 MiB */
+} pleat_host_options;
+
+/* options may be NULL: all defaults. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_vmm_host(const pleat_host_options *options,
+                                                      pleat_vmm *out);
+/* The CUDA driver, loaded at run time. PLEAT_E_UNSUPPORTED, with the library or symbol that is
+ * missing, where there is none or it is too old. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_vmm_cuda(pleat_vmm *out);
+PLEAT_API void pleat_vmm_destroy(pleat_vmm *vmm);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

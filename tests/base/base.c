@@ -1,0 +1,131 @@
+/*
+ * base.c: results and their texts, the thread's last error, ranges, arenas.
+ */
+#include "test.h"
+
+#include <errno.h>
+#include <internal/arena.h>
+#include <internal/error.h>
+#include <internal/range.h>
+#include <string.h>
+
+static void result_every_one_has_name_and_text(void **state)
+{
+    (void)state;
+#define EXPECT(name, value, text)                                                                  \
+    assert_string_equal(pleat_result_name(PLEAT_##name), "PLEAT_" #name);                          \
+    assert_string_equal(pleat_result_text(PLEAT_##name), text);
+    PLEAT_RESULTS(EXPECT)
+#undef EXPECT
+    assert_string_equal(pleat_result_name((pleat_result)9999), "PLEAT_E_UNKNOWN");
+}
+
+static void error_keeps_code_and_context(void **state)
+{
+    (void)state;
+    assert_result(pleat__fail_native(PLEAT_E_DRIVER, 2, "CUDA_ERROR_OUT_OF_MEMORY", "create %d", 7),
+                  PLEAT_E_DRIVER);
+    assert_int_equal(pleat_last_error()->native, 2);
+    assert_string_equal(pleat_last_error()->native_name, "CUDA_ERROR_OUT_OF_MEMORY");
+    assert_result(pleat__context(PLEAT_E_DRIVER, "device %d", 0), PLEAT_E_DRIVER);
+    assert_string_equal(pleat_last_error()->text, "device 0: create 7");
+    errno = ENOENT;
+    assert_result(pleat__fail_errno(PLEAT_E_IO, "open 'x'"), PLEAT_E_IO);
+    assert_string_equal(pleat_last_error()->text, "open 'x': No such file or directory");
+    assert_int_equal(pleat_last_error()->native, ENOENT);
+}
+
+static void error_long_texts_are_cut(void **state)
+{
+    (void)state;
+    char text[1000];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    pleat__fail(PLEAT_E_INPUT, "%s", text);
+    pleat__context(PLEAT_E_INPUT, "%s", text);
+    assert_int_equal(strlen(pleat_last_error()->text), sizeof pleat_last_error()->text - 1);
+}
+
+static void range_arithmetic_says_overflow(void **state)
+{
+    (void)state;
+    uint64_t out = 5;
+    assert_false(pleat__add(UINT64_MAX, 1, &out));
+    assert_false(pleat__mul(UINT64_MAX / 2, 3, &out));
+    assert_false(pleat__round_up(UINT64_MAX - 3, 4096, &out));
+    assert_int_equal(out, 5);
+    assert_true(pleat__round_up(4097, 4096, &out));
+    assert_int_equal(out, 8192);
+    pleat__range range;
+    assert_false(pleat__range_make(UINT64_MAX, 2, &range));
+    assert_true(pleat__range_make(2, 3, &range));
+    assert_int_equal(range.end, 5);
+    assert_int_equal(pleat__ceil_div(UINT64_MAX, 2), UINT64_MAX / 2 + 1);
+}
+
+static void range_half_open_overlap(void **state)
+{
+    (void)state;
+    pleat__range a = {0, 10}, b = {10, 20}, c = {9, 10}, empty = {5, 5};
+    assert_false(pleat__range_overlaps(a, b));
+    assert_true(pleat__range_overlaps(a, c));
+    assert_false(pleat__range_overlaps(a, empty));
+    assert_true(pleat__range_contains(a, c));
+    assert_false(pleat__range_contains(a, b));
+}
+
+static void arena_counts_and_is_destroyed_whole(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    assert_ok(pleat__arena_create(&arena));
+    char *a = pleat__arena_calloc(arena, 1000, 1);
+    assert_non_null(a);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(a[i], 0);
+    void *b = pleat__arena_alloc(arena, 1 << 20);
+    assert_non_null(b);
+    pleat__arena_bytes bytes = pleat__arena_bytes_of(arena);
+    assert_true(bytes.allocated >= 1000 + (1 << 20));
+    assert_int_equal(bytes.peak, bytes.allocated);
+    b = pleat__arena_realloc(arena, b, 2 << 20);
+    assert_non_null(b);
+    pleat__arena_free(arena, b);
+    pleat__arena_free(arena, NULL);
+    assert_true(pleat__arena_bytes_of(arena).allocated < 4096);
+    assert_true(pleat__arena_bytes_of(arena).peak >= 2 << 20);
+    assert_null(pleat__arena_calloc(arena, SIZE_MAX, 16));
+    pleat__arena_destroy(arena);
+    pleat__arena_destroy(NULL);
+}
+
+static void arena_grow_doubles_and_keeps(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    assert_ok(pleat__arena_create(&arena));
+    int *items = NULL;
+    size_t capacity = 0;
+    for (size_t i = 0; i < 1000; i++) {
+        assert_ok(pleat__arena_grow(arena, &items, &capacity, i, sizeof *items));
+        items[i] = (int)i;
+    }
+    for (size_t i = 0; i < 1000; i++)
+        assert_int_equal(items[i], i);
+    assert_int_equal(capacity, 1024);
+    pleat__arena_destroy(arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(result_every_one_has_name_and_text),
+        cmocka_unit_test(error_keeps_code_and_context),
+        cmocka_unit_test(error_long_texts_are_cut),
+        cmocka_unit_test(range_arithmetic_says_overflow),
+        cmocka_unit_test(range_half_open_overlap),
+        cmocka_unit_test(arena_counts_and_is_destroyed_whole),
+        cmocka_unit_test(arena_grow_doubles_and_keeps),
+    };
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}

@@ -1,0 +1,135 @@
+/*
+ * cli.c: messages, sizes and tables of the command.
+ */
+#include "cli.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+int cli_bad_use(const char *command, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "pleat %s: ", command);
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, "\nSee 'pleat %s --help'.\n", command);
+    va_end(arguments);
+    return CLI_BAD_USE;
+}
+
+static int exit_code(pleat_result result)
+{
+    switch (result) {
+    case PLEAT_OK:
+        return CLI_DONE;
+    case PLEAT_E_VERIFY:
+        return CLI_NO;
+    case PLEAT_E_INPUT:
+    case PLEAT_E_IO:
+    case PLEAT_E_ABI:
+        return CLI_BAD_INPUT;
+    case PLEAT_E_OUT_OF_MEMORY:
+    case PLEAT_E_BUDGET:
+        return CLI_OUT_OF_MEMORY;
+    default:
+        return CLI_FAILED;
+    }
+}
+
+int cli_failed(const char *command, pleat_result result)
+{
+    fprintf(stderr, "pleat %s: %s\n", command, pleat_last_error()->text);
+    return exit_code(result);
+}
+
+bool cli_parse_size(const char *text, uint64_t *bytes)
+{
+    char *end;
+    if (*text < '0' || *text > '9')
+        return false;
+    double value = strtod(text, &end);
+    static const char units[] = "kmgt";
+    double scale = 1;
+    if (*end != '\0' && strcmp(end, "B") != 0) {
+        char lower = (char)(*end | 0x20);
+        const char *unit = strchr(units, lower);
+        if (unit == NULL || *unit == '\0')
+            return false;
+        for (const char *u = units; u <= unit; u++)
+            scale *= 1024;
+        end++;
+        if (*end != '\0' && strcmp(end, "B") != 0 && strcmp(end, "iB") != 0)
+            return false;
+    }
+    if (!(value * scale < 18446744073709551616.0))
+        return false;
+    *bytes = (uint64_t)(value * scale);
+    return true;
+}
+
+const char *cli_format_size(uint64_t bytes, char *buffer, size_t size)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    int unit = 0;
+    while (value >= 1024 && unit < 4) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(buffer, size, unit == 0 ? "%.0f %s" : "%.3f %s", value, units[unit]);
+    return buffer;
+}
+
+bool cli_table_begin(cli_table *table, int columns, const char *const *headings)
+{
+    *table = (cli_table){.columns = columns};
+    if (!cli_table_row(table))
+        return false;
+    for (int c = 0; c < columns; c++)
+        cli_table_cell(table, c, "%s", headings[c]);
+    return true;
+}
+
+bool cli_table_row(cli_table *table)
+{
+    size_t cells = (size_t)(table->rows + 1) * (size_t)table->columns;
+    void *grown = realloc(table->cells, cells * sizeof *table->cells);
+    if (grown == NULL)
+        return false;
+    table->cells = grown;
+    table->rows++;
+    for (int c = 0; c < table->columns; c++)
+        table->cells[(table->rows - 1) * table->columns + c][0] = '\0';
+    return true;
+}
+
+void cli_table_cell(cli_table *table, int column, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    char *cell = table->cells[(table->rows - 1) * table->columns + column];
+    vsnprintf(cell, sizeof *table->cells, format, arguments);
+    va_end(arguments);
+}
+
+void cli_table_end(cli_table *table, FILE *out)
+{
+    for (int r = 0; r < table->rows; r++) {
+        for (int c = 0; c < table->columns; c++) {
+            int width = 0;
+            for (int i = 0; i < table->rows; i++) {
+                int length = (int)strlen(table->cells[i * table->columns + c]);
+                width = length > width ? length : width;
+            }
+            const char *cell = table->cells[r * table->columns + c];
+            if (c == 0)
+                fprintf(out, "%-*s", width, cell);
+            else
+                fprintf(out, "  %*s", width, cell);
+        }
+        fputc('\n', out);
+    }
+    free(table->cells);
+    table->cells = NULL;
+}

@@ -1,0 +1,53 @@
+/*
+ * cli.h: what every subcommand of `pleat` shares: exit codes, messages, sizes, tables.
+ */
+#ifndef PLEAT_TOOLS_CLI_H
+#define PLEAT_TOOLS_CLI_H
+
+#include <pleat/base.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+enum {
+    CLI_DONE = 0,
+    CLI_NO = 1,            /* the answer is no: a verify that fails, a check not met */
+    CLI_BAD_USE = 2,       /* the command line */
+    CLI_BAD_INPUT = 3,     /* a file */
+    CLI_OUT_OF_MEMORY = 4, /* device memory, budget */
+    CLI_FAILED = 5,        /* anything else: the system or the driver */
+};
+
+/* X(name, one line of help): every subcommand, cli_<name> in cmd/<name>.c. */
+#define CLI_COMMANDS(X) X(version, "print the version")
+
+#define CLI_DECLARE(name, help) int cli_##name(int argc, char **argv);
+CLI_COMMANDS(CLI_DECLARE)
+#undef CLI_DECLARE
+
+/* Prints "pleat COMMAND: message" to standard error, with a hint to --help; returns CLI_BAD_USE. */
+PLEAT_PRINTF(2, 3) int cli_bad_use(const char *command, const char *format, ...);
+/* Prints "pleat COMMAND: " and the thread's last error; returns the exit code of the result. */
+int cli_failed(const char *command, pleat_result result);
+
+/* "512", "64k", "2MiB", "1.5GiB" (powers of 1024). false when it is no size. */
+bool cli_parse_size(const char *text, uint64_t *bytes);
+/* "11.03 GiB"; returns `buffer`. */
+const char *cli_format_size(uint64_t bytes, char *buffer, size_t size);
+
+#define CLI_TABLE_COLUMNS 12
+
+/* A table for a terminal: rows of text, columns padded; the first column left, the others right. */
+typedef struct cli_table {
+    int columns;
+    int rows;
+    char (*cells)[48]; /* rows * columns */
+} cli_table;
+/* Starts a table with its headings; false when there is no memory. */
+bool cli_table_begin(cli_table *table, int columns, const char *const *headings);
+/* Begins a new row and fills its cells, one per column, from printf-like pieces. */
+bool cli_table_row(cli_table *table);
+PLEAT_PRINTF(3, 4) void cli_table_cell(cli_table *table, int column, const char *format, ...);
+/* Prints and frees. */
+void cli_table_end(cli_table *table, FILE *out);
+
+#endif

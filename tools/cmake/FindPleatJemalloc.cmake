@@ -1,0 +1,35 @@
+# Pleat::jemalloc. PLEAT_JEMALLOC says which: "private" is the prefixed static build that tools/setup
+# leaves in the user's cache, "system" the distribution's, anything else the prefix of an install.
+if(PLEAT_JEMALLOC STREQUAL "system")
+  find_path(PLEAT_JEMALLOC_INCLUDE jemalloc/jemalloc.h)
+  find_library(PLEAT_JEMALLOC_LIBRARY jemalloc)
+  set(_prefixed OFF)
+else()
+  if(PLEAT_JEMALLOC STREQUAL "private")
+    if(DEFINED ENV{XDG_CACHE_HOME})
+      set(_root $ENV{XDG_CACHE_HOME}/pleat/jemalloc)
+    else()
+      set(_root $ENV{HOME}/.cache/pleat/jemalloc)
+    endif()
+  else()
+    set(_root ${PLEAT_JEMALLOC})
+  endif()
+  find_path(PLEAT_JEMALLOC_INCLUDE jemalloc/jemalloc.h PATHS ${_root}/include NO_DEFAULT_PATH)
+  find_library(PLEAT_JEMALLOC_LIBRARY NAMES libpleat_jemalloc_pic.a libjemalloc_pic.a
+               PATHS ${_root}/lib NO_DEFAULT_PATH)
+  set(_prefixed ON)
+endif()
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(PleatJemalloc
+  REQUIRED_VARS PLEAT_JEMALLOC_LIBRARY PLEAT_JEMALLOC_INCLUDE
+  REASON_FAILURE_MESSAGE "run tools/setup, which builds it, or pass -DPLEAT_JEMALLOC=system")
+if(PleatJemalloc_FOUND AND NOT TARGET Pleat::jemalloc)
+  add_library(Pleat::jemalloc UNKNOWN IMPORTED)
+  set_target_properties(Pleat::jemalloc PROPERTIES
+    IMPORTED_LOCATION ${PLEAT_JEMALLOC_LIBRARY}
+    INTERFACE_INCLUDE_DIRECTORIES ${PLEAT_JEMALLOC_INCLUDE})
+  if(_prefixed)
+    set_property(TARGET Pleat::jemalloc PROPERTY
+                 INTERFACE_COMPILE_DEFINITIONS PLEAT_JEMALLOC_PREFIXED)
+  endif()
+endif()

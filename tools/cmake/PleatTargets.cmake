@@ -1,0 +1,75 @@
+# Flags that every target shares, and helpers for layers and tests.
+
+# What a shared object of whole static libraries is built "from": CMake wants a source.
+set(PLEAT_NO_SOURCE ${CMAKE_BINARY_DIR}/no_source.c)
+file(WRITE ${PLEAT_NO_SOURCE} "typedef int pleat_no_source;\n")
+
+# Warnings are errors on GCC and Clang; symbols are hidden unless PLEAT_API says otherwise.
+function(pleat_configure target)
+  set_target_properties(${target} PROPERTIES
+    C_STANDARD 17 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF
+    C_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
+  target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
+  target_compile_options(${target} PRIVATE
+    -Wall -Wextra -Werror -Wshadow -Wundef -Wstrict-prototypes -Wmissing-prototypes
+    -Wpointer-arith -Wvla -Wwrite-strings -fno-common)
+  # Texts of bounded length are cut on purpose.
+  target_compile_options(${target} PRIVATE $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation>)
+  if(PLEAT_AUDITS)
+    target_compile_definitions(${target} PRIVATE PLEAT_AUDITS)
+  endif()
+  if(PLEAT_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${PLEAT_SANITIZE} -fno-omit-frame-pointer
+                           -fno-sanitize-recover=all)
+    target_link_options(${target} PRIVATE -fsanitize=${PLEAT_SANITIZE})
+  endif()
+endfunction()
+
+# pleat_layer(NAME vmm SOURCES a.c b.c USES pleat_base): the static library pleat_NAME. Its public
+# include folder is include/, its own is its source folder, which only layers that use it see. A
+# shared object of the layer and what it uses, linked with no undefined symbol allowed, proves that
+# it uses nothing else.
+function(pleat_layer)
+  cmake_parse_arguments(ARG "" "NAME" "SOURCES;USES" ${ARGN})
+  add_library(pleat_${ARG_NAME} STATIC ${ARG_SOURCES})
+  pleat_configure(pleat_${ARG_NAME})
+  target_include_directories(pleat_${ARG_NAME} PUBLIC ${PROJECT_SOURCE_DIR}/include)
+  target_include_directories(pleat_${ARG_NAME} INTERFACE ${CMAKE_CURRENT_SOURCE_DIR}/..)
+  target_include_directories(pleat_${ARG_NAME} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}
+                             ${CMAKE_CURRENT_SOURCE_DIR}/..)
+  target_link_libraries(pleat_${ARG_NAME} PUBLIC ${ARG_USES} Threads::Threads)
+  add_library(pleat_${ARG_NAME}_alone SHARED ${PLEAT_NO_SOURCE})
+  pleat_configure(pleat_${ARG_NAME}_alone)
+  set_target_properties(pleat_${ARG_NAME}_alone PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/layers)
+  pleat_link_whole(pleat_${ARG_NAME}_alone pleat_${ARG_NAME})
+  target_link_libraries(pleat_${ARG_NAME}_alone PRIVATE ${ARG_USES})
+endfunction()
+
+# Links static libraries whole, and refuses undefined symbols (the sanitizers' own are exempt).
+function(pleat_link_whole target)
+  target_link_libraries(${target} PRIVATE -Wl,--whole-archive ${ARGN} -Wl,--no-whole-archive)
+  # The dependencies' symbols stay inside.
+  target_link_options(${target} PRIVATE
+    -Wl,--exclude-libs,libjemalloc_pic.a:libpleat_jemalloc_pic.a:libmsgpackc.a:libmsgpack-c.a)
+  if(NOT PLEAT_SANITIZE)
+    target_link_options(${target} PRIVATE -Wl,--no-undefined)
+  endif()
+endfunction()
+
+# pleat_test(NAME vmm_host SOURCES host.c USES pleat_vmm [LABELS slow]): one cmocka program.
+function(pleat_test)
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;USES;LABELS" ${ARGN})
+  add_executable(test_${ARG_NAME} ${ARG_SOURCES})
+  pleat_configure(test_${ARG_NAME})
+  target_include_directories(test_${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(test_${ARG_NAME} PRIVATE ${ARG_USES} Pleat::cmocka)
+  set_target_properties(test_${ARG_NAME} PROPERTIES
+                        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${ARG_NAME} COMMAND test_${ARG_NAME})
+  if(ARG_LABELS)
+    set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}")
+  endif()
+  if(ARG_TIMEOUT)
+    set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  endif()
+endfunction()

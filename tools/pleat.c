@@ -1,0 +1,57 @@
+/*
+ * pleat.c: the command. Finds the subcommand: one built in, or, as git does, a program
+ * `pleat-NAME` beside this one.
+ */
+#include "cli.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static void print_help(FILE *out)
+{
+    fputs("usage: pleat COMMAND [ARGUMENT ...]\n\nFolds a training job's memory.\n\n", out);
+#define HELP_LINE(name, help) fprintf(out, "  %-10s %s\n", #name, help);
+    CLI_COMMANDS(HELP_LINE)
+#undef HELP_LINE
+    fputs("\n'pleat COMMAND --help' says more.\n", out);
+}
+
+/* Runs `pleat-NAME` from this program's folder; returns only when there is none. */
+static void exec_beside(const char *name, char **argv)
+{
+    char path[4096];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (length < 0)
+        return;
+    path[length] = '\0';
+    char *slash = strrchr(path, '/');
+    size_t room = sizeof path - (size_t)(slash + 1 - path);
+    if (strchr(name, '/') != NULL || strlen(name) + sizeof "pleat-" > room)
+        return;
+    snprintf(slash + 1, room, "pleat-%s", name);
+    execv(path, argv);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return CLI_BAD_USE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        print_help(stdout);
+        return CLI_DONE;
+    }
+    if (strcmp(name, "--version") == 0)
+        name = "version";
+#define DISPATCH(command, help)                                                                    \
+    if (strcmp(name, #command) == 0)                                                               \
+        return cli_##command(argc - 1, argv + 1);
+    CLI_COMMANDS(DISPATCH)
+#undef DISPATCH
+    exec_beside(name, argv + 1);
+    fprintf(stderr, "pleat: '%s' is not a command. See 'pleat --help'.\n", name);
+    return CLI_BAD_USE;
+}

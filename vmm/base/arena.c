@@ -1,0 +1,156 @@
+/*
+ * arena.c: metadata arenas over jemalloc's. The library may be a private build with prefixed
+ * symbols (the default; see tools/setup) or the system's (PLEAT_JEMALLOC=system), hence the JE()
+ * names.
+ *
+ * A private arena has no thread cache here: its blocks are few and long-lived, and a cache would
+ * keep blocks of an arena alive that is destroyed whole.
+ */
+#include <internal/arena.h>
+#include <internal/error.h>
+#include <internal/range.h>
+
+#include <jemalloc/jemalloc.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifdef PLEAT_JEMALLOC_PREFIXED
+#define JE(name) pleat_je_##name
+#else
+#define JE(name) name
+#endif
+
+struct pleat__arena {
+    unsigned index;
+    int flags;
+    _Atomic uint64_t allocated;
+    _Atomic uint64_t peak;
+};
+
+pleat_result pleat__arena_create(pleat__arena **out)
+{
+    unsigned index;
+    size_t size = sizeof index;
+    int code = JE(mallctl)("arenas.create", &index, &size, NULL, 0);
+    if (code != 0)
+        return pleat__fail_native(PLEAT_E_NO_MEMORY, code, "errno",
+                                  "no jemalloc arena could be made (error %d)", code);
+    int flags = MALLOCX_ARENA(index) | MALLOCX_TCACHE_NONE;
+    pleat__arena *arena = JE(mallocx)(sizeof *arena, flags | MALLOCX_ZERO);
+    if (arena == NULL) {
+        char name[48];
+        snprintf(name, sizeof name, "arena.%u.destroy", index);
+        JE(mallctl)(name, NULL, NULL, NULL, 0);
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a metadata arena");
+    }
+    arena->index = index;
+    arena->flags = flags;
+    *out = arena;
+    return PLEAT_OK;
+}
+
+void pleat__arena_destroy(pleat__arena *arena)
+{
+    if (arena == NULL)
+        return;
+    char name[48];
+    snprintf(name, sizeof name, "arena.%u.destroy", arena->index);
+    JE(mallctl)(name, NULL, NULL, NULL, 0);
+}
+
+static void count_in(pleat__arena *arena, const void *pointer)
+{
+    uint64_t size = JE(sallocx)(pointer, arena->flags);
+    uint64_t now = atomic_fetch_add_explicit(&arena->allocated, size, memory_order_relaxed) + size;
+    uint64_t peak = atomic_load_explicit(&arena->peak, memory_order_relaxed);
+    while (now > peak && !atomic_compare_exchange_weak_explicit(
+                             &arena->peak, &peak, now, memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+static void count_out(pleat__arena *arena, const void *pointer)
+{
+    uint64_t size = JE(sallocx)(pointer, arena->flags);
+    atomic_fetch_sub_explicit(&arena->allocated, size, memory_order_relaxed);
+}
+
+void *pleat__arena_alloc(pleat__arena *arena, size_t size)
+{
+    void *pointer = JE(mallocx)(size ? size : 1, arena->flags);
+    if (pointer != NULL)
+        count_in(arena, pointer);
+    return pointer;
+}
+
+void *pleat__arena_calloc(pleat__arena *arena, size_t count, size_t size)
+{
+    uint64_t total;
+    if (!pleat__mul(count, size, &total))
+        return NULL;
+    void *pointer = JE(mallocx)(total ? total : 1, arena->flags | MALLOCX_ZERO);
+    if (pointer != NULL)
+        count_in(arena, pointer);
+    return pointer;
+}
+
+void *pleat__arena_realloc(pleat__arena *arena, void *pointer, size_t size)
+{
+    if (pointer == NULL)
+        return pleat__arena_alloc(arena, size);
+    uint64_t before = JE(sallocx)(pointer, arena->flags);
+    void *moved = JE(rallocx)(pointer, size ? size : 1, arena->flags);
+    if (moved == NULL)
+        return NULL;
+    atomic_fetch_sub_explicit(&arena->allocated, before, memory_order_relaxed);
+    count_in(arena, moved);
+    return moved;
+}
+
+void pleat__arena_free(pleat__arena *arena, void *pointer)
+{
+    if (pointer == NULL)
+        return;
+    count_out(arena, pointer);
+    JE(dallocx)(pointer, arena->flags);
+}
+
+pleat__arena_bytes pleat__arena_bytes_of(const pleat__arena *arena)
+{
+    pleat__arena_bytes bytes = {
+        .allocated = atomic_load_explicit(&arena->allocated, memory_order_relaxed),
+        .peak = atomic_load_explicit(&arena->peak, memory_order_relaxed),
+    };
+    /* jemalloc's figures are a snapshot taken when its epoch is advanced. */
+    uint64_t epoch = 1;
+    size_t size = sizeof epoch;
+    JE(mallctl)("epoch", &epoch, &size, &epoch, sizeof epoch);
+    char name[48];
+    snprintf(name, sizeof name, "stats.arenas.%u.resident", arena->index);
+    size_t resident = 0;
+    size = sizeof resident;
+    if (JE(mallctl)(name, &resident, &size, NULL, 0) == 0)
+        bytes.resident = resident;
+    return bytes;
+}
+
+pleat_result pleat__arena_grow(pleat__arena *arena, void *items, size_t *capacity, size_t count,
+                               size_t size)
+{
+    if (count < *capacity)
+        return PLEAT_OK;
+    uint64_t wanted = *capacity ? (uint64_t)*capacity * 2 : 16;
+    uint64_t bytes;
+    if (!pleat__mul(wanted, size, &bytes))
+        return pleat__fail(PLEAT_E_NO_MEMORY, "an array of %llu items is too large",
+                           (unsigned long long)wanted);
+    void *old;
+    memcpy(&old, items, sizeof old);
+    void *grown = pleat__arena_realloc(arena, old, bytes);
+    if (grown == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an array of %llu bytes",
+                           (unsigned long long)bytes);
+    memcpy(items, &grown, sizeof grown);
+    *capacity = wanted;
+    return PLEAT_OK;
+}

@@ -1,0 +1,118 @@
+/*
+ * error.c: names and texts of results, the thread's last error, the end of a failed check.
+ */
+#include <internal/check.h>
+#include <internal/error.h>
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static _Thread_local pleat_error last_error;
+
+const char *pleat_result_name(pleat_result result)
+{
+    switch (result) {
+#define PLEAT_RESULT_NAME(name, value, text)                                                       \
+    case PLEAT_##name:                                                                             \
+        return "PLEAT_" #name;
+        PLEAT_RESULTS(PLEAT_RESULT_NAME)
+#undef PLEAT_RESULT_NAME
+    }
+    return "PLEAT_E_UNKNOWN";
+}
+
+const char *pleat_result_text(pleat_result result)
+{
+    switch (result) {
+#define PLEAT_RESULT_TEXT(name, value, text)                                                       \
+    case PLEAT_##name:                                                                             \
+        return text;
+        PLEAT_RESULTS(PLEAT_RESULT_TEXT)
+#undef PLEAT_RESULT_TEXT
+    }
+    return "unknown result";
+}
+
+const pleat_error *pleat_last_error(void)
+{
+    return &last_error;
+}
+
+const char *pleat_version(void)
+{
+#define PLEAT_STRING_(x) #x
+#define PLEAT_STRING(x)  PLEAT_STRING_(x)
+    return PLEAT_STRING(PLEAT_VERSION_MAJOR) "." PLEAT_STRING(PLEAT_VERSION_MINOR) "." PLEAT_STRING(
+        PLEAT_VERSION_PATCH);
+}
+
+static void set_error(pleat_result result, int native, const char *native_name, const char *format,
+                      va_list arguments)
+{
+    last_error.result = result;
+    last_error.native = native;
+    snprintf(last_error.native_name, sizeof last_error.native_name, "%s", native_name);
+    vsnprintf(last_error.text, sizeof last_error.text, format, arguments);
+}
+
+pleat_result pleat__fail(pleat_result result, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    set_error(result, 0, "", format, arguments);
+    va_end(arguments);
+    return result;
+}
+
+pleat_result pleat__fail_native(pleat_result result, int native, const char *native_name,
+                                const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    set_error(result, native, native_name ? native_name : "", format, arguments);
+    va_end(arguments);
+    return result;
+}
+
+pleat_result pleat__fail_errno(pleat_result result, const char *format, ...)
+{
+    int code = errno;
+    char reason[128];
+    va_list arguments;
+    va_start(arguments, format);
+    set_error(result, code, "errno", format, arguments);
+    va_end(arguments);
+    /* The GNU strerror_r returns its text, which may or may not lie in the buffer. */
+    const char *text = strerror_r(code, reason, sizeof reason);
+    size_t used = strlen(last_error.text);
+    snprintf(last_error.text + used, sizeof last_error.text - used, ": %s", text);
+    return result;
+}
+
+pleat_result pleat__context(pleat_result result, const char *format, ...)
+{
+    char was[sizeof last_error.text];
+    memcpy(was, last_error.text, sizeof was);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(last_error.text, sizeof last_error.text, format, arguments);
+    va_end(arguments);
+    size_t used = strlen(last_error.text);
+    snprintf(last_error.text + used, sizeof last_error.text - used, ": %s", was);
+    last_error.result = result;
+    return result;
+}
+
+void pleat__check_failed(const char *file, int line, const char *what)
+{
+    char text[256];
+    int length = snprintf(text, sizeof text, "pleat: %s:%d: does not hold: %s\n", file, line, what);
+    if (length > (int)sizeof text - 1)
+        length = (int)sizeof text - 1;
+    ssize_t ignored = write(STDERR_FILENO, text, (size_t)length);
+    (void)ignored;
+    __builtin_trap();
+}
