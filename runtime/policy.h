@@ -2,6 +2,11 @@
  * policy.h: what a policy is to the runtime: a way to serve requests from one device's space.
  *
  * THREADS  The runtime holds its lock around every call; a policy needs none of its own.
+ * STREAMS  record_stream is the runtime's matter (runtime/pending.c): a free that must wait for
+ *          other streams reaches the policy when they are done.
+ * MEMORY   A policy that has no memory returns PLEAT_E_OUT_OF_MEMORY or PLEAT_E_BUDGET and changes
+ *          nothing; the runtime then runs the steps of out of memory (runtime/reclaim.c), which
+ *          call `reclaim`, and asks again.
  */
 #ifndef PLEAT_RUNTIME_POLICY_H
 #define PLEAT_RUNTIME_POLICY_H
@@ -15,26 +20,62 @@ typedef struct pleat__policy_context {
     pleat__arena *arena;
     pleat__space *space;
     const pleat_plan *plan; /* may be NULL */
-    pleat_stats *stats;     /* the policy counts routes and live bytes itself */
+    pleat_stats *stats;     /* the policy counts routes itself, and live bytes by the calls below */
     int device;
+    uint64_t limit_bytes; /* the budget, or the device's memory where there is none */
 } pleat__policy_context;
+
+/* What can be given back, in the order in which it is asked for. */
+typedef enum pleat__reclaim {
+    PLEAT__RECLAIM_VIEWS = 0,  /* address space kept mapped in case it is wanted again */
+    PLEAT__RECLAIM_LARGE = 1,  /* cached memory, as much as the request needs */
+    PLEAT__RECLAIM_CACHES = 2, /* all cached memory */
+} pleat__reclaim;
 
 typedef struct pleat__policy_ops {
     const char *name;
     PLEAT_NODISCARD pleat_result (*create)(const pleat__policy_context *context, void **self);
     void (*destroy)(void *self);
+    /* pre: bytes is not 0, and no larger than the device */
     PLEAT_NODISCARD pleat_result (*alloc)(void *self, uint64_t bytes, pleat_stream stream,
                                           pleat_va *address);
+    /* PLEAT_E_NOT_FOUND, without a text, for an address that is not allocated. */
     pleat_result (*free)(void *self, pleat_va address);
+    pleat_result (*block_of)(void *self, pleat_va address, pleat_block *block);
+    pleat_result (*adjacent_free)(void *self, pleat_va address, uint64_t *before, uint64_t *after);
+    /* Gives back, to the space's pool or further, memory or views that are idle; `bytes` is what
+     * the request in want needs. Returns whether anything was given: asking again may then help. */
+    bool (*reclaim)(void *self, pleat__reclaim what, uint64_t bytes, pleat_stream stream);
+    /* The largest request of the stream that idle memory would serve, and all idle bytes. */
+    void (*idle)(void *self, pleat_stream stream, uint64_t *largest, uint64_t *total);
     /* Those below may be NULL: nothing is to be done. */
-    pleat_result (*record_stream)(void *self, pleat_va address, pleat_stream stream);
     pleat_result (*mark)(void *self);
     pleat_result (*phase)(void *self, const char *name);
-    pleat_result (*empty_cache)(void *self);
     bool (*audit)(void *self);
 } pleat__policy_ops;
 
 /* The policy of that name, or NULL. */
 const pleat__policy_ops *pleat__policy_find(const char *name);
+/* The names, in order, for messages: "native, expandable, ...". A static string. */
+const char *pleat__policy_names(void);
+
+/* X(name): every policy, each in its own file as pleat__policy_<name>. */
+#define PLEAT__POLICIES(X)          X(native) X(expandable)
+#define PLEAT__DECLARE_POLICY(name) extern const pleat__policy_ops pleat__policy_##name;
+PLEAT__POLICIES(PLEAT__DECLARE_POLICY)
+#undef PLEAT__DECLARE_POLICY
+
+/* Live bytes are counted as max-live counts them: requests rounded up to 512. */
+static inline void pleat__count_alloc(pleat_stats *stats, uint64_t bytes)
+{
+    stats->live_bytes += (bytes + 511) & ~(uint64_t)511;
+    if (stats->live_bytes > stats->peak_live_bytes)
+        stats->peak_live_bytes = stats->live_bytes;
+}
+
+static inline void pleat__count_free(pleat_stats *stats, uint64_t bytes)
+{
+    stats->live_bytes -= (bytes + 511) & ~(uint64_t)511;
+}
 
 #endif

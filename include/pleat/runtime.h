@@ -7,8 +7,8 @@
  * ORDER     Memory is stream-ordered: what is freed on a stream may be reused by later work of the
  *           same stream at once, by another stream only after an event says so.
  * ERRORS    PLEAT_E_OUT_OF_MEMORY and PLEAT_E_BUDGET leave the runtime as it was and usable; the
- * text says live, physical, budget and what would fit. THREADS   Every function may be called from
- * any thread.
+ *           text says live, physical, budget, reusable and the largest request that would fit.
+ * THREADS   Every function may be called from any thread.
  */
 #ifndef PLEAT_RUNTIME_H
 #define PLEAT_RUNTIME_H
@@ -23,12 +23,19 @@ extern "C" {
 
 typedef struct pleat_runtime pleat_runtime;
 
+/* Asked before a request is refused, after Pleat has given back all it could: the program may free
+ * memory of its own (through pleat_free as well). Non-zero: try once more. Called without any lock
+ * of Pleat's, on the thread that allocates. */
+typedef int (*pleat_memory_callback)(void *context, uint64_t bytes, pleat_stream stream);
+
 typedef struct pleat_runtime_options {
     uint32_t size; /* sizeof(pleat_runtime_options) */
     int device;
-    const char *policy;     /* NULL: "pleat" */
-    const pleat_plan *plan; /* NULL: none; not owned, outlives the runtime */
-    uint64_t budget_bytes;  /* 0: none */
+    const char *policy;                    /* NULL: "pleat" */
+    const pleat_plan *plan;                /* NULL: none; not owned, outlives the runtime */
+    uint64_t budget_bytes;                 /* 0: none */
+    pleat_memory_callback memory_callback; /* may be NULL */
+    void *memory_context;
 } pleat_runtime_options;
 
 /* `vmm` must outlive the runtime. */
@@ -53,6 +60,24 @@ PLEAT_API pleat_result pleat_mark(pleat_runtime *runtime);
 PLEAT_API pleat_result pleat_phase(pleat_runtime *runtime, const char *name);
 /* Gives cached memory back to the device. */
 PLEAT_API pleat_result pleat_empty_cache(pleat_runtime *runtime);
+
+typedef struct pleat_block {
+    pleat_va address;
+    uint64_t bytes;     /* of the block */
+    uint64_t requested; /* as asked for; 0 when free */
+    pleat_stream stream;
+    int allocated;
+} pleat_block;
+
+/* The allocated block that holds an address, which may lie anywhere inside it: O(log n) or better.
+ * PLEAT_E_NOT_FOUND. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_block_of(pleat_runtime *runtime, pleat_va address,
+                                                      pleat_block *block);
+/* Free bytes that lie directly before and behind that block and would become one with it, were it
+ * freed: what a program that can choose which tensor to give up wants to know. O(log n) or better.
+ * PLEAT_E_NOT_FOUND. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_adjacent_free(pleat_runtime *runtime, pleat_va address,
+                                                           uint64_t *before, uint64_t *after);
 
 /* Counters: X(name, text). Bytes and counts; peaks since creation or the last reset. */
 #define PLEAT_COUNTERS(X)                                                                          \
