@@ -50,7 +50,7 @@ function(pleat_link_whole target)
   target_link_libraries(${target} PRIVATE -Wl,--whole-archive ${ARGN} -Wl,--no-whole-archive)
   # The dependencies' symbols stay inside.
   target_link_options(${target} PRIVATE
-    -Wl,--exclude-libs,libjemalloc_pic.a:libpleat_jemalloc_pic.a:libmsgpackc.a:libmsgpack-c.a)
+    -Wl,--exclude-libs,libjemalloc_pic.a:libmsgpackc.a:libmsgpack-c.a)
   if(NOT PLEAT_SANITIZE)
     target_link_options(${target} PRIVATE -Wl,--no-undefined)
   endif()
