@@ -1,7 +1,7 @@
 /*
  * pleat/trace.h: a recorded sequence of allocations and frees.
  *
- * FILE     A trace file is a msgpack stream; plan/trace.c says what its records are. It is
+ * FILE     A trace file is a msgpack stream; plan/trace_file.c says what its records are. It is
  * untrusted input: reading one is bounded, and every error names the file and the record. ORDER
  * Events are in the order the allocator saw them; an event's position in that order is its time.
  * Frees come before allocations only where they were so recorded. UNITS    Bytes as requested,
@@ -32,7 +32,8 @@ typedef enum pleat_event_kind {
 } pleat_event_kind;
 
 /* One event. `request` numbers allocations from 0 in order of appearance (for segments: of
- * segments). `label` indexes the trace's labels; 0 is the empty one. */
+ * segments). `label` indexes the trace's labels; 0 is the empty one. A request's events come in the
+ * order ALLOC, FREE_REQUESTED, FREE_COMPLETED; either free may be missing at the trace's end. */
 typedef struct pleat_trace_event {
     uint8_t kind;
     uint8_t device;
@@ -40,7 +41,7 @@ typedef struct pleat_trace_event {
     uint32_t label;
     uint32_t request;
     uint32_t reserved;
-    uint64_t size;    /* ALLOC, SEGMENT_*: bytes */
+    uint64_t size;    /* bytes; in a free, of what is freed (filled in by pleat_trace_add) */
     uint64_t time_us; /* as recorded; for display only */
 } pleat_trace_event;
 
@@ -61,7 +62,8 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_trace_add_label(pleat_trace *trace,
                                                              size_t length, uint32_t *index);
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_trace_add_stream(pleat_trace *trace, uint64_t stream,
                                                               uint16_t *index);
-/* Appends. The event is checked: an ALLOC's request is the next new number, a free's is live.
+/* Appends a copy. The event is checked: an ALLOC's request is the next new number, a free's is
+ * live, its label and stream were added before (the first stream too), sizes are at most 2^48.
  * PLEAT_E_INPUT when not. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_trace_add(pleat_trace *trace,
                                                        const pleat_trace_event *event);
@@ -76,7 +78,8 @@ PLEAT_API uint64_t pleat_trace_stream(const pleat_trace *trace, uint16_t index);
 /* Device memory the recording ran on, when known; else 0. */
 PLEAT_API uint64_t pleat_trace_device_bytes(const pleat_trace *trace);
 PLEAT_API void pleat_trace_set_device_bytes(pleat_trace *trace, uint64_t bytes);
-/* A hash of all events, labels and streams: two traces with the same one plan alike. */
+/* A hash of all events, labels and streams, without recorded times: two traces with the same one
+ * plan alike. */
 PLEAT_API uint64_t pleat_trace_fingerprint(const pleat_trace *trace);
 
 #ifdef __cplusplus

@@ -1,0 +1,16 @@
+/*
+ * file.h: whole files in and out. Reading is bounded by the caller; writing is whole or not at all.
+ */
+#ifndef PLEAT_PLAN_FILE_H
+#define PLEAT_PLAN_FILE_H
+
+#include <internal/arena.h>
+
+/* Reads all of a file (or of a pipe) into `arena`. PLEAT_E_IO when it cannot be read, PLEAT_E_INPUT
+ * when it is longer than `limit` bytes. */
+PLEAT_NODISCARD pleat_result pleat__file_read(const char *path, uint64_t limit, pleat__arena *arena,
+                                              uint8_t **bytes, size_t *size);
+/* Writes a temporary file beside `path` and renames it. PLEAT_E_IO leaves `path` as it was. */
+PLEAT_NODISCARD pleat_result pleat__file_write(const char *path, const void *bytes, size_t size);
+
+#endif

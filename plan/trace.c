@@ -1,0 +1,352 @@
+/*
+ * trace.c: a trace in memory. Whatever fills one, a reader of untrusted files included, does so
+ * through pleat_trace_add, so that every trace there is keeps these rules:
+ *
+ *   T1  ALLOC and SEGMENT_ALLOC events number their requests and segments 0, 1, 2, ...
+ *   T2  a request is freed at most once: FREE_REQUESTED, then FREE_COMPLETED, after its ALLOC; a
+ *       segment is freed at most once after its SEGMENT_ALLOC, with its size
+ *   T3  label and stream indices are in range; label 0 is the empty text; no two are equal
+ *   T4  a size is at most 2^48, and what is live at once, rounded to 512, at most 2^56: sums of
+ * live bytes cannot overflow
+ */
+#include <internal/error.h>
+#include <internal/range.h>
+#include <pleat/trace.h>
+
+#include <internal/arena.h>
+#include <string.h>
+
+#define SIZE_MOST     (1ull << 48)
+#define LIVE_MOST     (1ull << 56)
+#define LABEL_LONGEST 65535u
+
+enum { STATE_LIVE, STATE_FREE_REQUESTED, STATE_FREED };
+
+/* What a request or a segment is: for T2, and so that a free knows its size. */
+typedef struct life {
+    uint64_t size : 56;
+    uint64_t state : 8;
+} life;
+
+typedef struct lives {
+    life *items;
+    size_t count;
+    size_t capacity;
+} lives;
+
+/* Open addressing over indices of labels or streams; EMPTY marks a free place. */
+#define EMPTY UINT32_MAX
+typedef struct lookup {
+    uint32_t *places;
+    size_t capacity; /* a power of two, at least twice the count; or 0 */
+} lookup;
+
+typedef struct label {
+    char *text; /* ends in a zero byte */
+    uint32_t length;
+} label;
+
+struct pleat_trace {
+    pleat__arena *arena; /* holds this struct too */
+    pleat_trace_event *events;
+    size_t event_count;
+    size_t event_capacity;
+    lives requests;
+    lives segments;
+    uint64_t live_bytes;
+    label *labels;
+    size_t label_count;
+    size_t label_capacity;
+    lookup label_lookup;
+    uint64_t *streams;
+    size_t stream_count;
+    size_t stream_capacity;
+    lookup stream_lookup;
+    uint64_t device_bytes;
+};
+
+/* One round of mixing: a multiplication spreads upwards, the rotation brings it down again. */
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+    return hash << 29 | hash >> 35;
+}
+
+static uint64_t hash_text(const char *text, size_t length)
+{
+    uint64_t hash = mix(0, length);
+    for (size_t i = 0; i < length; i++)
+        hash = mix(hash, (unsigned char)text[i]);
+    return hash;
+}
+
+pleat_result pleat_trace_new(pleat_trace **out)
+{
+    pleat__arena *arena;
+    PLEAT_TRY(pleat__arena_create(&arena));
+    pleat_trace *trace = pleat__arena_calloc(arena, 1, sizeof *trace);
+    if (trace == NULL) {
+        pleat__arena_destroy(arena);
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a trace");
+    }
+    trace->arena = arena;
+    uint32_t empty;
+    pleat_result result = pleat_trace_add_label(trace, "", 0, &empty);
+    if (result != PLEAT_OK) {
+        pleat__arena_destroy(arena);
+        return result;
+    }
+    *out = trace;
+    return PLEAT_OK;
+}
+
+void pleat_trace_free(pleat_trace *trace)
+{
+    if (trace != NULL)
+        pleat__arena_destroy(trace->arena);
+}
+
+/* Doubles a lookup that is half full: `hash_of(trace, i)` gives the hashes of its `count` items. */
+static pleat_result lookup_grow(pleat_trace *trace, lookup *table, size_t count,
+                                uint64_t (*hash_of)(const pleat_trace *, size_t))
+{
+    if (count * 2 < table->capacity)
+        return PLEAT_OK;
+    size_t capacity = table->capacity ? table->capacity * 2 : 64;
+    uint32_t *places = pleat__arena_alloc(trace->arena, capacity * sizeof *places);
+    if (places == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an index of %zu entries",
+                           capacity);
+    memset(places, 0xff, capacity * sizeof *places);
+    for (size_t i = 0; i < count; i++) {
+        size_t place = hash_of(trace, i) & (capacity - 1);
+        while (places[place] != EMPTY)
+            place = (place + 1) & (capacity - 1);
+        places[place] = (uint32_t)i;
+    }
+    pleat__arena_free(trace->arena, table->places);
+    *table = (lookup){places, capacity};
+    return PLEAT_OK;
+}
+
+static uint64_t label_hash(const pleat_trace *trace, size_t index)
+{
+    return hash_text(trace->labels[index].text, trace->labels[index].length);
+}
+
+static pleat_result append_label(pleat_trace *trace, const char *text, size_t length)
+{
+    if (length > LABEL_LONGEST || memchr(text, '\0', length) != NULL)
+        return pleat__fail(PLEAT_E_INPUT, "a label is at most %u bytes, none of them zero",
+                           LABEL_LONGEST);
+    if (trace->label_count == EMPTY)
+        return pleat__fail(PLEAT_E_LIMIT, "a trace has at most %u labels", EMPTY);
+    PLEAT_TRY(pleat__arena_grow(trace->arena, &trace->labels, &trace->label_capacity,
+                                trace->label_count, sizeof *trace->labels));
+    char *copy = pleat__arena_alloc(trace->arena, length + 1);
+    if (copy == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a label");
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    trace->labels[trace->label_count++] = (label){copy, (uint32_t)length};
+    return PLEAT_OK;
+}
+
+pleat_result pleat_trace_add_label(pleat_trace *trace, const char *text, size_t length,
+                                   uint32_t *index)
+{
+    PLEAT_TRY(lookup_grow(trace, &trace->label_lookup, trace->label_count, label_hash));
+    size_t mask = trace->label_lookup.capacity - 1;
+    size_t place = hash_text(text, length) & mask;
+    for (uint32_t at; (at = trace->label_lookup.places[place]) != EMPTY;
+         place = (place + 1) & mask) {
+        if (trace->labels[at].length == length &&
+            memcmp(trace->labels[at].text, text, length) == 0) {
+            *index = at;
+            return PLEAT_OK;
+        }
+    }
+    PLEAT_TRY(append_label(trace, text, length));
+    *index = (uint32_t)(trace->label_count - 1);
+    trace->label_lookup.places[place] = *index;
+    return PLEAT_OK;
+}
+
+static uint64_t stream_hash(const pleat_trace *trace, size_t index)
+{
+    return mix(1, trace->streams[index]);
+}
+
+pleat_result pleat_trace_add_stream(pleat_trace *trace, uint64_t stream, uint16_t *index)
+{
+    PLEAT_TRY(lookup_grow(trace, &trace->stream_lookup, trace->stream_count, stream_hash));
+    size_t mask = trace->stream_lookup.capacity - 1;
+    size_t place = mix(1, stream) & mask;
+    for (uint32_t at; (at = trace->stream_lookup.places[place]) != EMPTY;
+         place = (place + 1) & mask) {
+        if (trace->streams[at] == stream) {
+            *index = (uint16_t)at;
+            return PLEAT_OK;
+        }
+    }
+    if (trace->stream_count > UINT16_MAX)
+        return pleat__fail(PLEAT_E_LIMIT, "a trace has at most 65,536 streams");
+    PLEAT_TRY(pleat__arena_grow(trace->arena, &trace->streams, &trace->stream_capacity,
+                                trace->stream_count, sizeof *trace->streams));
+    *index = (uint16_t)trace->stream_count;
+    trace->streams[trace->stream_count++] = stream;
+    trace->stream_lookup.places[place] = *index;
+    return PLEAT_OK;
+}
+
+static uint64_t rounded(uint64_t size)
+{
+    return (size + 511) & ~511ull;
+}
+
+/* An ALLOC or a SEGMENT_ALLOC: T1, T4. */
+static pleat_result begin_life(pleat_trace *trace, lives *all, const pleat_trace_event *event,
+                               const char *what)
+{
+    if (event->request != all->count)
+        return pleat__fail(PLEAT_E_INPUT, "%s %u where %zu comes next", what, event->request,
+                           all->count);
+    if (all->count == UINT32_MAX)
+        return pleat__fail(PLEAT_E_LIMIT, "a trace has at most %u of %s", UINT32_MAX, what);
+    if (event->size > SIZE_MOST)
+        return pleat__fail(PLEAT_E_INPUT, "%s %u has %llu bytes, more than any device", what,
+                           event->request, (unsigned long long)event->size);
+    PLEAT_TRY(pleat__arena_grow(trace->arena, &all->items, &all->capacity, all->count,
+                                sizeof *all->items));
+    all->items[all->count++] = (life){event->size, STATE_LIVE};
+    return PLEAT_OK;
+}
+
+static pleat_result begin_request(pleat_trace *trace, const pleat_trace_event *event)
+{
+    if (event->size <= SIZE_MOST && rounded(event->size) > LIVE_MOST - trace->live_bytes)
+        return pleat__fail(PLEAT_E_INPUT, "more than 2^56 bytes are live at request %u",
+                           event->request);
+    PLEAT_TRY(begin_life(trace, &trace->requests, event, "request"));
+    trace->live_bytes += rounded(event->size);
+    return PLEAT_OK;
+}
+
+/* A free of either kind: T2. Its event gets the size. */
+static pleat_result end_life(lives *all, pleat_trace_event *event, const char *what, unsigned from,
+                             unsigned to)
+{
+    if (event->request >= all->count)
+        return pleat__fail(PLEAT_E_INPUT, "a free of %s %u, which was never allocated", what,
+                           event->request);
+    life *one = &all->items[event->request];
+    if (one->state != from)
+        return pleat__fail(PLEAT_E_INPUT, "%s %u is %s", what, event->request,
+                           one->state == STATE_LIVE ? "freed before its free was requested"
+                                                    : "freed twice");
+    one->state = to;
+    event->size = one->size;
+    return PLEAT_OK;
+}
+
+static pleat_result check_event(pleat_trace *trace, pleat_trace_event *event)
+{
+    switch (event->kind) {
+    case PLEAT_EVENT_ALLOC:
+        return begin_request(trace, event);
+    case PLEAT_EVENT_FREE_REQUESTED:
+        return end_life(&trace->requests, event, "request", STATE_LIVE, STATE_FREE_REQUESTED);
+    case PLEAT_EVENT_FREE_COMPLETED:
+        PLEAT_TRY(end_life(&trace->requests, event, "request", STATE_FREE_REQUESTED, STATE_FREED));
+        trace->live_bytes -= rounded(event->size);
+        return PLEAT_OK;
+    case PLEAT_EVENT_MARK:
+        event->request = 0;
+        event->size = 0;
+        return PLEAT_OK;
+    case PLEAT_EVENT_SEGMENT_ALLOC:
+        return begin_life(trace, &trace->segments, event, "segment");
+    case PLEAT_EVENT_SEGMENT_FREE:
+        return end_life(&trace->segments, event, "segment", STATE_LIVE, STATE_FREED);
+    default:
+        return pleat__fail(PLEAT_E_INPUT, "%u is no kind of event", event->kind);
+    }
+}
+
+pleat_result pleat_trace_add(pleat_trace *trace, const pleat_trace_event *given)
+{
+    pleat_trace_event event = *given;
+    if (event.label >= trace->label_count)
+        return pleat__fail(PLEAT_E_INPUT, "label %u of %zu", event.label, trace->label_count);
+    if (event.stream >= trace->stream_count)
+        return pleat__fail(PLEAT_E_INPUT, "stream %u of %zu", event.stream, trace->stream_count);
+    event.reserved = 0;
+    PLEAT_TRY(pleat__arena_grow(trace->arena, &trace->events, &trace->event_capacity,
+                                trace->event_count, sizeof event));
+    PLEAT_TRY(check_event(trace, &event));
+    trace->events[trace->event_count++] = event;
+    return PLEAT_OK;
+}
+
+size_t pleat_trace_event_count(const pleat_trace *trace)
+{
+    return trace->event_count;
+}
+
+const pleat_trace_event *pleat_trace_events(const pleat_trace *trace)
+{
+    return trace->events;
+}
+
+uint32_t pleat_trace_request_count(const pleat_trace *trace)
+{
+    return (uint32_t)trace->requests.count;
+}
+
+uint32_t pleat_trace_label_count(const pleat_trace *trace)
+{
+    return (uint32_t)trace->label_count;
+}
+
+const char *pleat_trace_label(const pleat_trace *trace, uint32_t index)
+{
+    return index < trace->label_count ? trace->labels[index].text : "";
+}
+
+uint32_t pleat_trace_stream_count(const pleat_trace *trace)
+{
+    return (uint32_t)trace->stream_count;
+}
+
+uint64_t pleat_trace_stream(const pleat_trace *trace, uint16_t index)
+{
+    return index < trace->stream_count ? trace->streams[index] : 0;
+}
+
+uint64_t pleat_trace_device_bytes(const pleat_trace *trace)
+{
+    return trace->device_bytes;
+}
+
+void pleat_trace_set_device_bytes(pleat_trace *trace, uint64_t bytes)
+{
+    trace->device_bytes = bytes;
+}
+
+/* Recorded times are left out: they show, they do not plan. */
+uint64_t pleat_trace_fingerprint(const pleat_trace *trace)
+{
+    uint64_t hash = mix(mix(mix(0, trace->event_count), trace->label_count), trace->stream_count);
+    for (size_t i = 0; i < trace->label_count; i++)
+        hash = mix(hash, label_hash(trace, i));
+    for (size_t i = 0; i < trace->stream_count; i++)
+        hash = mix(hash, trace->streams[i]);
+    for (size_t i = 0; i < trace->event_count; i++) {
+        const pleat_trace_event *event = &trace->events[i];
+        hash = mix(hash, (uint64_t)event->kind << 56 | (uint64_t)event->device << 48 |
+                             (uint64_t)event->stream << 32 | event->request);
+        hash = mix(hash, event->size);
+        hash = mix(hash, event->label);
+    }
+    return hash;
+}
