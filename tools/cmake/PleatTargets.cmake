@@ -65,11 +65,20 @@ function(pleat_test)
   target_link_libraries(test_${ARG_NAME} PRIVATE ${ARG_USES} Pleat::cmocka)
   set_target_properties(test_${ARG_NAME} PROPERTIES
                         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  add_test(NAME ${ARG_NAME} COMMAND test_${ARG_NAME})
+  pleat_program_test(NAME ${ARG_NAME} COMMAND test_${ARG_NAME} TIMEOUT "${ARG_TIMEOUT}"
+                     LABELS ${ARG_LABELS})
+endfunction()
+
+# pleat_program_test(NAME ctypes COMMAND python3 x.py [LABELS slow] [TIMEOUT 60]): a test by any
+# program. PLEAT_TEST_PREFIX tells builds apart where one run tests several (tools/check).
+function(pleat_program_test)
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "COMMAND;LABELS" ${ARGN})
+  set(_test ${PLEAT_TEST_PREFIX}${ARG_NAME})
+  add_test(NAME ${_test} COMMAND ${ARG_COMMAND})
   if(ARG_LABELS)
-    set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}")
+    set_tests_properties(${_test} PROPERTIES LABELS "${ARG_LABELS}")
   endif()
   if(ARG_TIMEOUT)
-    set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+    set_tests_properties(${_test} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
   endif()
 endfunction()
