@@ -21,15 +21,22 @@
 
 typedef struct pleat__space pleat__space;
 
-/* Physical memory of `pages` pages. The fields are the space's; callers read them. */
+/* Physical memory of `pages` pages. The fields are the space's; callers read those above the line,
+ * `maps` only while nobody maps or unmaps the chunk. */
 typedef struct pleat__chunk {
     pleat_handle handle;
     uint32_t pages;
     uint32_t maps; /* places it is mapped at now; above 1 it is aliased */
     uint32_t id;   /* small, reused; for tables indexed by chunk */
-    uint32_t reserved;
-    struct pleat__chunk *next; /* the space's free list */
+    /* ---- */
+    uint32_t stuck;  /* quarantined places where it may still be mapped */
+    uint64_t pooled; /* when it came into the pool; 0: it is not there */
+    struct pleat__chunk *next, *previous;
 } pleat__chunk;
+
+/* Asked before a chunk is refused for lack of budget or device memory: gives something back and
+ * returns true, or false to let the refusal stand. No lock of the space is held: it may call it. */
+typedef bool (*pleat__space_before_refusing)(void *context, uint64_t bytes);
 
 typedef struct pleat__space_options {
     int device;
@@ -38,6 +45,11 @@ typedef struct pleat__space_options {
     const int *peers;      /* further devices that get access; may be NULL */
     int peer_count;
     uint32_t create_flags; /* PLEAT_CREATE_* */
+    /* Bytes of the cap (without one: of the device) kept for memory that is not Pleat's: the
+     * context, communication libraries. */
+    uint64_t headroom_bytes;
+    pleat__space_before_refusing before_refusing; /* may be NULL */
+    void *before_refusing_context;
 } pleat__space_options;
 
 /* Counters, all since creation unless they say "now". */
@@ -71,20 +83,24 @@ void pleat__space_reset_peak(pleat__space *space);
  */
 void pleat__space_set_budget(pleat__space *space, uint64_t bytes);
 uint64_t pleat__space_budget(const pleat__space *space);
+/* The backend, complete: every entry of its table is there. */
+pleat_vmm pleat__space_vmm(const pleat__space *space);
 
 /* Address space: `pages` contiguous pages, the lowest place that fits (first fit), or exactly at
  * `at`. PLEAT_E_LIMIT when the window has no room, PLEAT_E_STATE when the place is taken. */
 PLEAT_NODISCARD pleat_result pleat__space_take(pleat__space *space, uint64_t pages, uint64_t *page);
 PLEAT_NODISCARD pleat_result pleat__space_take_at(pleat__space *space, uint64_t page,
                                                   uint64_t pages);
-/* Cannot fail. pre: nothing is mapped in it. */
+/* Cannot fail. pre: nothing is mapped in it. A part of what was taken may be given. Quarantined
+ * pages are given like any other; the space keeps them until heal finds them unmapped. */
 void pleat__space_give(pleat__space *space, uint64_t page, uint64_t pages);
 
-/* A chunk of `pages` pages: from the pool when one of exactly that size is there, else created.
+/* A chunk of `pages` pages: from the pool when one of exactly that size is there, else created; for
+ * that, pooled chunks of other sizes are released when budget or device are short.
  * PLEAT_E_BUDGET over the cap, PLEAT_E_OUT_OF_MEMORY from the device. */
 PLEAT_NODISCARD pleat_result pleat__space_chunk_get(pleat__space *space, uint32_t pages,
                                                     pleat__chunk **out);
-/* Puts a chunk that is mapped nowhere into the pool. Cannot fail. */
+/* Puts a chunk that is mapped nowhere (quarantined places aside) into the pool. Cannot fail. */
 void pleat__space_chunk_put(pleat__space *space, pleat__chunk *chunk);
 /* Releases pooled chunks, the oldest first, until at most `keep_bytes` of them are left; returns
  * the bytes given back to the device. A failed release is counted, and its chunk stays pooled. */
@@ -97,6 +113,8 @@ PLEAT_NODISCARD pleat_result pleat__space_map(pleat__space *space, uint64_t page
 /* Unmaps `pages` pages from `page` on: whole chunks, no hole, one verb. pre: the GPU uses none of
  * it. */
 PLEAT_NODISCARD pleat_result pleat__space_unmap(pleat__space *space, uint64_t page, uint64_t pages);
+/* Tries again to unmap what is quarantined; returns the pages that stay so. */
+uint64_t pleat__space_heal(pleat__space *space);
 /* The chunk mapped at a page, and which of its pages that is; NULL when none is. */
 pleat__chunk *pleat__space_chunk_at(const pleat__space *space, uint64_t page,
                                     uint32_t *page_in_chunk);

@@ -120,6 +120,12 @@ typedef struct pleat_host_options {
 /* options may be NULL: all defaults. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_vmm_host(const pleat_host_options *options,
                                                       pleat_vmm *out);
+/* Which byte of the device backs an address of the host backend: an offset in the device's memory
+ * that no other piece of memory ever has, so two live tensors that share one overlap, whatever the
+ * layers above believe. It can exceed device_bytes: offsets are not used twice. PLEAT_E_NOT_FOUND
+ * where nothing is mapped, PLEAT_E_INVALID on another backend. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_host_physical(const pleat_vmm *vmm, pleat_va va,
+                                                           uint64_t *device_offset);
 /* The CUDA driver, loaded at run time. PLEAT_E_UNSUPPORTED, with the library or symbol that is
  * missing, where there is none or it is too old. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_vmm_cuda(pleat_vmm *out);

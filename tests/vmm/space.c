@@ -1,0 +1,272 @@
+/*
+ * space.c: the window, chunks, maps and the budget over the host backend, data included.
+ */
+#include "../test.h"
+
+#include <string.h>
+#include <vmm/host.h>
+#include <vmm/space.h>
+
+#define GRANULE 65536u
+
+typedef struct fixture {
+    pleat_vmm vmm;
+    pleat__arena *arena;
+    pleat__space *space;
+} fixture;
+
+static fixture begin(uint64_t device_pages, uint64_t budget_pages, uint64_t window_pages)
+{
+    fixture f;
+    pleat_host_options host = {
+        .size = sizeof host, .device_bytes = device_pages * GRANULE, .granularity = GRANULE};
+    assert_ok(pleat_vmm_host(&host, &f.vmm));
+    assert_ok(pleat__arena_create(&f.arena));
+    pleat__space_options options = {.budget_bytes = budget_pages * GRANULE,
+                                    .window_bytes = window_pages * GRANULE};
+    assert_ok(pleat__space_create(f.vmm, f.arena, &options, &f.space));
+    return f;
+}
+
+/* The space is gone, and so must be all that it held. */
+static void end(fixture *f)
+{
+    assert_true(pleat__space_audit(f->space));
+    pleat__space_destroy(f->space);
+    assert_int_equal(pleat__arena_bytes_of(f->arena).allocated, 0);
+    pleat__host_holdings held;
+    assert_ok(pleat__host_holdings_of(&f->vmm, &held));
+    assert_int_equal(held.handles, 0);
+    assert_int_equal(held.memories, 0);
+    assert_int_equal(held.memory_bytes, 0);
+    assert_int_equal(held.reservations, 0);
+    assert_int_equal(held.mapped_pages, 0);
+    assert_int_equal(held.areas, 0);
+    pleat__arena_destroy(f->arena);
+    pleat_vmm_destroy(&f->vmm);
+}
+
+static uint64_t *words(const fixture *f, uint64_t page)
+{
+    return (uint64_t *)(uintptr_t)(pleat__space_base(f->space) + page * GRANULE);
+}
+
+static void window_first_fit_and_exact_places(void **state)
+{
+    (void)state;
+    fixture f = begin(64, 0, 200);
+    uint64_t a, b, c;
+    assert_ok(pleat__space_take(f.space, 70, &a));
+    assert_ok(pleat__space_take(f.space, 60, &b));
+    assert_ok(pleat__space_take(f.space, 70, &c));
+    assert_int_equal(a, 0);
+    assert_int_equal(b, 70);
+    assert_int_equal(c, 130);
+    assert_result(pleat__space_take(f.space, 1, &a), PLEAT_E_LIMIT);
+    pleat__space_give(f.space, 80, 10);
+    pleat__space_give(f.space, 100, 20);
+    assert_ok(pleat__space_take(f.space, 11, &a));
+    assert_int_equal(a, 100);
+    assert_result(pleat__space_take_at(f.space, 85, 6), PLEAT_E_STATE);
+    assert_ok(pleat__space_take_at(f.space, 85, 5));
+    assert_ok(pleat__space_take(f.space, 5, &a));
+    assert_int_equal(a, 80);
+    assert_result(pleat__space_take_at(f.space, 199, 2), PLEAT_E_LIMIT);
+    assert_result(pleat__space_take_at(f.space, UINT64_MAX, 2), PLEAT_E_LIMIT);
+    assert_result(pleat__space_take(f.space, 0, &a), PLEAT_E_LIMIT);
+    assert_int_equal(pleat__space_stats_of(f.space).reserved_pages, 200 - 9);
+    end(&f);
+}
+
+static void window_agrees_with_a_naive_model(void **state)
+{
+    (void)state;
+    enum { PAGES = 300 };
+    fixture f = begin(4, 0, PAGES);
+    test_random random = test_random_begin("window_agrees_with_a_naive_model", 11);
+    bool taken[PAGES] = {false};
+    for (int step = 0; step < 20000; step++) {
+        uint64_t pages = 1 + test_random_below(&random, 90), at;
+        if (test_random_below(&random, 2) == 0) {
+            uint64_t expect = 0, run = 0;
+            while (expect + run < PAGES && run < pages)
+                if (taken[expect + run])
+                    expect += run + 1, run = 0;
+                else
+                    run++;
+            pleat_result result = pleat__space_take(f.space, pages, &at);
+            assert_result(result, run == pages ? PLEAT_OK : PLEAT_E_LIMIT);
+            if (result != PLEAT_OK)
+                continue;
+            assert_int_equal(at, expect);
+            memset(taken + at, true, pages);
+        } else {
+            at = test_random_below(&random, PAGES);
+            pages = 0;
+            while (at + pages < PAGES && taken[at + pages] && pages < 40)
+                pages++;
+            if (pages == 0)
+                continue;
+            pleat__space_give(f.space, at, pages);
+            memset(taken + at, false, pages);
+        }
+    }
+    end(&f);
+}
+
+static void chunks_come_from_the_pool_by_size(void **state)
+{
+    (void)state;
+    fixture f = begin(64, 0, 0);
+    pleat__chunk *a, *b, *large, *again;
+    assert_ok(pleat__space_chunk_get(f.space, 1, &a));
+    assert_ok(pleat__space_chunk_get(f.space, 1, &b));
+    assert_ok(pleat__space_chunk_get(f.space, 5, &large));
+    assert_int_equal(pleat__space_stats_of(f.space).physical_bytes, 7 * GRANULE);
+    uint32_t id = a->id;
+    pleat__space_chunk_put(f.space, a);
+    pleat__space_chunk_put(f.space, large);
+    pleat__space_chunk_put(f.space, b);
+    assert_int_equal(pleat__space_stats_of(f.space).pooled_bytes, 7 * GRANULE);
+    assert_ok(pleat__space_chunk_get(f.space, 1, &again));
+    assert_ptr_equal(again, b); /* the newest */
+    assert_ok(pleat__space_chunk_get(f.space, 4, &again));
+    assert_int_equal(pleat__space_stats_of(f.space).creates, 4);
+    assert_int_equal(pleat__space_trim(f.space, 5 * GRANULE), GRANULE); /* a, the oldest */
+    assert_int_equal(pleat__space_trim(f.space, 5 * GRANULE), 0);
+    assert_ok(pleat__space_chunk_get(f.space, 2, &again));
+    assert_int_equal(again->id, id);
+    assert_int_equal(pleat__space_trim(f.space, 0), 5 * GRANULE);
+    assert_result(pleat__space_chunk_get(f.space, 0, &again), PLEAT_E_INVALID);
+    end(&f);
+}
+
+static void maps_show_aliases_and_stitches(void **state)
+{
+    (void)state;
+    fixture f = begin(64, 0, 0);
+    pleat__chunk *c[4];
+    for (int i = 0; i < 3; i++)
+        assert_ok(pleat__space_chunk_get(f.space, 1, &c[i]));
+    assert_ok(pleat__space_chunk_get(f.space, 3, &c[3]));
+    uint64_t a, b;
+    assert_ok(pleat__space_take(f.space, 6, &a));
+    assert_ok(pleat__space_map(f.space, a, c, 4));
+    for (uint64_t p = 0; p < 6; p++)
+        *words(&f, a + p) = 100 + p;
+    pleat__chunk *mixed[] = {c[2], c[3], c[0], c[0]};
+    assert_ok(pleat__space_take(f.space, 6, &b));
+    assert_ok(pleat__space_map(f.space, b, mixed, 4));
+    const uint64_t expect[] = {102, 103, 104, 105, 100, 100};
+    for (uint64_t p = 0; p < 6; p++)
+        assert_int_equal(*words(&f, b + p), expect[p]);
+    *words(&f, b + 5) = 7;
+    assert_int_equal(*words(&f, a), 7);
+    uint64_t first, second;
+    assert_ok(pleat_host_physical(&f.vmm, (uintptr_t)words(&f, a), &first));
+    assert_ok(pleat_host_physical(&f.vmm, (uintptr_t)words(&f, b + 5) + 8, &second));
+    assert_int_equal(first + 8, second);
+    assert_int_equal(c[0]->maps, 3);
+    pleat__space_stats stats = pleat__space_stats_of(f.space);
+    assert_int_equal(stats.mapped_pages, 12);
+    assert_int_equal(stats.alias_pages, 6);
+    assert_int_equal(stats.set_accesses, 2);
+    uint32_t index;
+    assert_ptr_equal(pleat__space_chunk_at(f.space, b + 2, &index), c[3]);
+    assert_int_equal(index, 1);
+    assert_result(pleat__space_unmap(f.space, b, 2), PLEAT_E_STATE);
+    assert_result(pleat__space_unmap(f.space, b + 2, 2), PLEAT_E_STATE);
+    assert_result(pleat__space_map(f.space, b, c, 1), PLEAT_E_STATE);
+    assert_ok(pleat__space_unmap(f.space, b, 6));
+    assert_null(pleat__space_chunk_at(f.space, b, NULL));
+    assert_int_equal(*words(&f, a), 7);
+    assert_int_equal(pleat__space_stats_of(f.space).alias_pages, 0);
+    assert_ok(pleat__space_unmap(f.space, a, 3));
+    assert_int_equal(c[0]->maps, 0);
+    assert_ok(pleat__space_unmap(f.space, a + 3, 3));
+    pleat__space_give(f.space, a, 6);
+    end(&f); /* b still taken, chunks in hands: destroy takes it all */
+}
+
+typedef struct spare {
+    pleat__space *space;
+    pleat__chunk *chunk; /* given up when asked; NULL: nothing is left */
+} spare;
+
+static bool give_spare(void *context, uint64_t bytes)
+{
+    (void)bytes;
+    spare *kept = context;
+    if (kept->chunk == NULL)
+        return false;
+    pleat__space_chunk_put(kept->space, kept->chunk);
+    kept->chunk = NULL;
+    return true;
+}
+
+static void budget_is_a_hard_cap(void **state)
+{
+    (void)state;
+    fixture f = begin(64, 4, 0);
+    pleat__chunk *a, *b, *c;
+    assert_ok(pleat__space_chunk_get(f.space, 3, &a));
+    assert_result(pleat__space_chunk_get(f.space, 2, &b), PLEAT_E_BUDGET);
+    assert_non_null(strstr(pleat_last_error()->text, "196608 of 262144"));
+    assert_ok(pleat__space_chunk_get(f.space, 1, &b));
+    assert_int_equal(pleat__space_stats_of(f.space).physical_bytes, 4 * GRANULE);
+    pleat__space_chunk_put(f.space, a);
+    assert_ok(pleat__space_chunk_get(f.space, 2, &c)); /* the pooled one made room */
+    assert_int_equal(pleat__space_stats_of(f.space).physical_bytes, 3 * GRANULE);
+    assert_int_equal(pleat__space_stats_of(f.space).peak_physical_bytes, 4 * GRANULE);
+    pleat__space_set_budget(f.space, GRANULE);
+    assert_result(pleat__space_chunk_get(f.space, 1, &a), PLEAT_E_BUDGET);
+    pleat__space_set_budget(f.space, 0);
+    assert_ok(pleat__space_chunk_get(f.space, 61, &a));
+    assert_result(pleat__space_chunk_get(f.space, 1, &a), PLEAT_E_OUT_OF_MEMORY);
+    end(&f);
+}
+
+static void budget_headroom_and_callback(void **state)
+{
+    (void)state;
+    spare kept = {NULL, NULL};
+    fixture f = begin(64, 0, 0);
+    pleat__space_destroy(f.space);
+    pleat__space_options options = {.budget_bytes = 8 * GRANULE,
+                                    .headroom_bytes = 5 * GRANULE,
+                                    .before_refusing = give_spare,
+                                    .before_refusing_context = &kept};
+    assert_ok(pleat__space_create(f.vmm, f.arena, &options, &f.space));
+    kept.space = f.space;
+    pleat__chunk *other;
+    assert_ok(pleat__space_chunk_get(f.space, 3, &kept.chunk));
+    assert_ok(pleat__space_chunk_get(f.space, 2, &other));
+    assert_null(kept.chunk);
+    assert_result(pleat__space_chunk_get(f.space, 2, &other), PLEAT_E_BUDGET);
+    end(&f);
+}
+
+static void space_reports_a_missing_device(void **state)
+{
+    (void)state;
+    fixture f = begin(4, 0, 0);
+    pleat__space *other;
+    pleat__space_options options = {.device = 3};
+    assert_result(pleat__space_create(f.vmm, f.arena, &options, &other), PLEAT_E_NO_DEVICE);
+    assert_non_null(strstr(pleat_last_error()->text, "device 3"));
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(window_first_fit_and_exact_places),
+        cmocka_unit_test(window_agrees_with_a_naive_model),
+        cmocka_unit_test(chunks_come_from_the_pool_by_size),
+        cmocka_unit_test(maps_show_aliases_and_stitches),
+        cmocka_unit_test(budget_is_a_hard_cap),
+        cmocka_unit_test(budget_headroom_and_callback),
+        cmocka_unit_test(space_reports_a_missing_device),
+    };
+    return cmocka_run_group_tests_name("space", tests, NULL, NULL);
+}

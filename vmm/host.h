@@ -1,0 +1,59 @@
+/*
+ * host.h: the host backend's test surface: streams and a clock that move only when told, what
+ * backs an address, what is held now, and a model of what the calls would have cost on a GPU.
+ *
+ * Every function takes a pleat_vmm that pleat_vmm_host made; any other gives PLEAT_E_INVALID.
+ */
+#ifndef PLEAT_VMM_HOST_H
+#define PLEAT_VMM_HOST_H
+
+#include <pleat/vmm.h>
+#include <stdbool.h>
+
+/* STREAMS  A stream is a row of points; each event_record adds one and marks it. By default a point
+ * is passed at once. A held stream passes points only as pleat__host_stream_advance lets it. A
+ * stream that waits for an event passes no later point before that event, held or not. */
+
+/* From now on points of `stream` wait for advance. */
+PLEAT_NODISCARD pleat_result pleat__host_stream_hold(const pleat_vmm *vmm, pleat_stream stream);
+/* Lets the next `points` recorded or still to be recorded points pass. */
+PLEAT_NODISCARD pleat_result pleat__host_stream_advance(const pleat_vmm *vmm, pleat_stream stream,
+                                                        uint64_t points);
+/* Ends the hold: all points pass, those to come too. */
+PLEAT_NODISCARD pleat_result pleat__host_stream_release(const pleat_vmm *vmm, pleat_stream stream);
+
+/* The clock stands at `ns` until set again. */
+PLEAT_NODISCARD pleat_result pleat__host_clock_set(const pleat_vmm *vmm, uint64_t ns);
+
+/* What the backend holds now. A leak check compares two of these. */
+typedef struct pleat__host_holdings {
+    uint64_t handles;      /* not yet released */
+    uint64_t memories;     /* pieces of physical memory, mapped or held by a handle */
+    uint64_t memory_bytes; /* of all devices; imported ones are not counted */
+    uint64_t reservations;
+    uint64_t mapped_pages;
+    uint64_t areas; /* kernel map areas in the reservations, what vm.max_map_count counts */
+    uint64_t events;
+} pleat__host_holdings;
+PLEAT_NODISCARD pleat_result pleat__host_holdings_of(const pleat_vmm *vmm,
+                                                     pleat__host_holdings *out);
+
+/* Nanoseconds of GPU driver calls. A map, an access grant, an unmap costs by the handle, and a
+ * little by the granule in it. */
+typedef struct pleat__host_costs {
+    double reserve, free_range;
+    double create, release;
+    double map;
+    double access_handle, access_granule;
+    double unmap_handle, unmap_granule;
+} pleat__host_costs;
+
+/* Measured on one H200, driver 580.159: 2 MiB granules. */
+extern const pleat__host_costs pleat__host_costs_h200;
+
+/* Sums up from now on what the calls would cost; NULL ends it. Restarts the sum. */
+PLEAT_NODISCARD pleat_result pleat__host_set_costs(const pleat_vmm *vmm,
+                                                   const pleat__host_costs *costs);
+PLEAT_NODISCARD pleat_result pleat__host_modelled_ns(const pleat_vmm *vmm, uint64_t *ns);
+
+#endif

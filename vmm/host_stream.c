@@ -1,0 +1,269 @@
+/*
+ * host_stream.c: streams, events and the clock of the host backend. No work is ever queued here, so
+ * a stream is only a count of recorded points and of passed ones; a test holds a stream and lets it
+ * pass points by hand. See host.h.
+ */
+#include "host_internal.h"
+
+#include <internal/error.h>
+#include <time.h>
+
+static pleat__host_event *find_event(pleat__host *host, pleat_event event)
+{
+    uint64_t index = (event & UINT32_MAX) - 1;
+    if (event == 0 || index >= host->event_count)
+        return NULL;
+    pleat__host_event *found = &host->events[index];
+    return found->used && found->generation == event >> 32 ? found : NULL;
+}
+
+static pleat_result unknown_event(const char *verb, pleat_event event)
+{
+    return pleat__fail(PLEAT_E_INVALID, "%s: 0x%llx is no event", verb, (unsigned long long)event);
+}
+
+/* Index + 1 of a stream, made when it is new; 0: no host memory. */
+static uint32_t stream_index(pleat__host *host, pleat_stream id)
+{
+    for (size_t s = 0; s < host->stream_count; s++)
+        if (host->streams[s].id == id)
+            return (uint32_t)s + 1;
+    if (pleat__arena_grow(host->arena, &host->streams, &host->stream_capacity, host->stream_count,
+                          sizeof *host->streams) != PLEAT_OK)
+        return 0;
+    host->streams[host->stream_count] = (pleat__host_stream){.id = id};
+    return (uint32_t)++host->stream_count;
+}
+
+static pleat_result no_stream(void)
+{
+    return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream's record");
+}
+
+static bool is_passed(const pleat__host *host, const pleat__host_event *event)
+{
+    return event->point == 0 || host->streams[event->stream - 1].passed >= event->point;
+}
+
+/* Drops the waits of a stream that are over; true when it then passed further points. */
+static bool settle_one(const pleat__host *host, pleat__host_stream *stream)
+{
+    size_t over = 0;
+    while (over < stream->wait_count &&
+           host->streams[stream->waits[over].stream - 1].passed >= stream->waits[over].point)
+        over++;
+    for (size_t w = over; w < stream->wait_count; w++)
+        stream->waits[w - over] = stream->waits[w];
+    stream->wait_count -= over;
+    uint64_t reach = stream->recorded;
+    if (stream->held && stream->allowed < reach)
+        reach = stream->allowed;
+    if (stream->wait_count > 0 && stream->waits[0].after < reach)
+        reach = stream->waits[0].after;
+    bool further = reach > stream->passed;
+    if (further)
+        stream->passed = reach;
+    return further;
+}
+
+/* Lets every stream pass what it may; one may be waiting for another. */
+static void settle(pleat__host *host)
+{
+    bool further = false, again;
+    do {
+        again = false;
+        for (size_t s = 0; s < host->stream_count; s++)
+            again |= settle_one(host, &host->streams[s]);
+        further |= again;
+    } while (again);
+    if (further)
+        pthread_cond_broadcast(&host->passed);
+}
+
+pleat_result pleat__host_event_create(void *self, int device, pleat_event *event)
+{
+    pleat__host *host = self;
+    if (device < 0 || device >= host->device_count)
+        return pleat__fail(PLEAT_E_NO_DEVICE, "device %d: there are %d", device,
+                           host->device_count);
+    pleat_result result = PLEAT_OK;
+    pthread_mutex_lock(&host->lock);
+    uint32_t slot = host->free_event;
+    if (slot != 0) {
+        host->free_event = host->events[slot - 1].next_free;
+    } else {
+        result = pleat__arena_grow(host->arena, &host->events, &host->event_capacity,
+                                   host->event_count, sizeof *host->events);
+        if (result == PLEAT_OK) {
+            host->events[host->event_count] = (pleat__host_event){0};
+            slot = (uint32_t)++host->event_count;
+        }
+    }
+    if (result == PLEAT_OK) {
+        pleat__host_event *made = &host->events[slot - 1];
+        *made = (pleat__host_event){.used = true, .generation = made->generation + 1};
+        host->live_events++;
+        *event = (uint64_t)made->generation << 32 | slot;
+    }
+    pthread_mutex_unlock(&host->lock);
+    return result;
+}
+
+pleat_result pleat__host_event_destroy(void *self, pleat_event event)
+{
+    pleat__host *host = self;
+    pleat_result result = PLEAT_OK;
+    pthread_mutex_lock(&host->lock);
+    pleat__host_event *found = find_event(host, event);
+    if (found == NULL) {
+        result = unknown_event("event_destroy", event);
+    } else {
+        found->used = false;
+        found->next_free = host->free_event;
+        host->free_event = (uint32_t)(found - host->events) + 1;
+        host->live_events--;
+    }
+    pthread_mutex_unlock(&host->lock);
+    return result;
+}
+
+pleat_result pleat__host_event_record(void *self, pleat_event event, pleat_stream stream)
+{
+    pleat__host *host = self;
+    pleat_result result = PLEAT_OK;
+    pthread_mutex_lock(&host->lock);
+    pleat__host_event *found = find_event(host, event);
+    uint32_t index = found == NULL ? 0 : stream_index(host, stream);
+    if (found == NULL) {
+        result = unknown_event("event_record", event);
+    } else if (index == 0) {
+        result = no_stream();
+    } else {
+        found->stream = index;
+        found->point = ++host->streams[index - 1].recorded;
+        settle(host);
+    }
+    pthread_mutex_unlock(&host->lock);
+    return result;
+}
+
+pleat_result pleat__host_event_query(void *self, pleat_event event)
+{
+    pleat__host *host = self;
+    pthread_mutex_lock(&host->lock);
+    const pleat__host_event *found = find_event(host, event);
+    pleat_result result = PLEAT_OK;
+    if (found == NULL)
+        result = unknown_event("event_query", event);
+    else if (!is_passed(host, found))
+        result = PLEAT_E_NOT_READY;
+    pthread_mutex_unlock(&host->lock);
+    return result;
+}
+
+pleat_result pleat__host_event_wait(void *self, pleat_event event)
+{
+    pleat__host *host = self;
+    pthread_mutex_lock(&host->lock);
+    const pleat__host_event *found = find_event(host, event);
+    pleat_result result = found != NULL ? PLEAT_OK : unknown_event("event_wait", event);
+    if (found != NULL) {
+        const pleat__host_event then = *found; /* a later record is another point */
+        while (!is_passed(host, &then))
+            pthread_cond_wait(&host->passed, &host->lock);
+    }
+    pthread_mutex_unlock(&host->lock);
+    return result;
+}
+
+static pleat_result add_wait(pleat__host *host, pleat_stream stream, const pleat__host_event *event)
+{
+    uint32_t index = stream_index(host, stream);
+    if (index == 0)
+        return no_stream();
+    pleat__host_stream *waiting = &host->streams[index - 1];
+    if (event->stream == index) /* its own order says so already */
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__arena_grow(host->arena, &waiting->waits, &waiting->wait_capacity,
+                                waiting->wait_count, sizeof *waiting->waits));
+    waiting->waits[waiting->wait_count++] =
+        (pleat__host_wait){waiting->recorded, event->stream, event->point};
+    return PLEAT_OK;
+}
+
+pleat_result pleat__host_stream_wait(void *self, pleat_stream stream, pleat_event event)
+{
+    pleat__host *host = self;
+    pleat_result result = PLEAT_OK;
+    pthread_mutex_lock(&host->lock);
+    const pleat__host_event *found = find_event(host, event);
+    if (found == NULL)
+        result = unknown_event("stream_wait", event);
+    else if (!is_passed(host, found))
+        result = add_wait(host, stream, found);
+    pthread_mutex_unlock(&host->lock);
+    return result;
+}
+
+uint64_t pleat__host_clock_ns(void *self)
+{
+    pleat__host *host = self;
+    pthread_mutex_lock(&host->lock);
+    bool by_hand = host->clock_by_hand;
+    uint64_t ns = host->clock;
+    pthread_mutex_unlock(&host->lock);
+    if (by_hand)
+        return ns;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- by hand ---- */
+
+/* What the test says about a stream: hold it, let it pass `points` more, or end the hold. */
+static pleat_result direct(const pleat_vmm *vmm, pleat_stream stream, bool held, uint64_t points)
+{
+    pleat__host *host = pleat__host_of(vmm);
+    if (host == NULL)
+        return PLEAT_E_INVALID;
+    pthread_mutex_lock(&host->lock);
+    uint32_t index = stream_index(host, stream);
+    if (index != 0) {
+        pleat__host_stream *found = &host->streams[index - 1];
+        if (!found->held)
+            found->allowed = found->recorded;
+        found->held = held;
+        found->allowed += points;
+        settle(host);
+    }
+    pthread_mutex_unlock(&host->lock);
+    return index != 0 ? PLEAT_OK : no_stream();
+}
+
+pleat_result pleat__host_stream_hold(const pleat_vmm *vmm, pleat_stream stream)
+{
+    return direct(vmm, stream, true, 0);
+}
+
+pleat_result pleat__host_stream_advance(const pleat_vmm *vmm, pleat_stream stream, uint64_t points)
+{
+    return direct(vmm, stream, true, points);
+}
+
+pleat_result pleat__host_stream_release(const pleat_vmm *vmm, pleat_stream stream)
+{
+    return direct(vmm, stream, false, 0);
+}
+
+pleat_result pleat__host_clock_set(const pleat_vmm *vmm, uint64_t ns)
+{
+    pleat__host *host = pleat__host_of(vmm);
+    if (host == NULL)
+        return PLEAT_E_INVALID;
+    pthread_mutex_lock(&host->lock);
+    host->clock_by_hand = true;
+    host->clock = ns;
+    pthread_mutex_unlock(&host->lock);
+    return PLEAT_OK;
+}

@@ -1,0 +1,301 @@
+/*
+ * pool.c: a space's chunks: created under the budget, kept when idle, given back oldest first.
+ *
+ * BUDGET    `claimed` is raised before a chunk is created and lowered after it is released, by
+ *           compare and swap, so that no interleaving of threads ever passes the cap:
+ *               physical <= claimed <= cap
+ * REFUSING  Before a chunk is refused, pooled chunks of other sizes go, then before_refusing is
+ *           asked, as long as it says that it gave something back.
+ * RECORDS   A chunk's record outlives its handle and is used again, so a release needs no memory
+ * and ids stay small.
+ */
+#include "space_internal.h"
+
+#include <internal/check.h>
+#include <internal/error.h>
+#include <internal/range.h>
+#include <stdio.h>
+
+#define MOST_TRIES 64 /* a before_refusing that lies does not loop for ever */
+
+static uint64_t chunk_bytes(const pleat__space *space, const pleat__chunk *chunk)
+{
+    return chunk->pages * space->page_bytes;
+}
+
+/* ---- the pool, under the lock ---- */
+
+static pleat__pool *pool_of(pleat__space *space, uint32_t pages)
+{
+    return pages == 1 ? &space->single : &space->large;
+}
+
+static void pool_remove(pleat__space *space, pleat__chunk *chunk)
+{
+    pleat__pool *pool = pool_of(space, chunk->pages);
+    *(chunk->previous != NULL ? &chunk->previous->next : &pool->oldest) = chunk->next;
+    *(chunk->next != NULL ? &chunk->next->previous : &pool->newest) = chunk->previous;
+    chunk->next = chunk->previous = NULL;
+    chunk->pooled = 0;
+    space->pooled -= chunk_bytes(space, chunk);
+}
+
+static void pool_add(pleat__space *space, pleat__chunk *chunk)
+{
+    pleat__pool *pool = pool_of(space, chunk->pages);
+    chunk->previous = pool->newest;
+    chunk->next = NULL;
+    *(pool->newest != NULL ? &pool->newest->next : &pool->oldest) = chunk;
+    pool->newest = chunk;
+    chunk->pooled = ++space->pool_clock;
+    space->pooled += chunk_bytes(space, chunk);
+}
+
+/* The newest one of a size: its memory is the likeliest to be warm. */
+static pleat__chunk *pool_find(pleat__space *space, uint32_t pages)
+{
+    pleat__chunk *chunk = pool_of(space, pages)->newest;
+    while (chunk != NULL && chunk->pages != pages)
+        chunk = chunk->previous;
+    return chunk;
+}
+
+/* The oldest that can be released: one that a quarantined place may hold would not come free. */
+static pleat__chunk *oldest_of(const pleat__pool *pool)
+{
+    pleat__chunk *chunk = pool->oldest;
+    while (chunk != NULL && chunk->stuck != 0)
+        chunk = chunk->next;
+    return chunk;
+}
+
+static pleat__chunk *pool_oldest(const pleat__space *space)
+{
+    pleat__chunk *a = oldest_of(&space->single), *b = oldest_of(&space->large);
+    if (a == NULL || b == NULL)
+        return a == NULL ? b : a;
+    return a->pooled < b->pooled ? a : b;
+}
+
+/* ---- records, under the lock ---- */
+
+static pleat_result record_get(pleat__space *space, pleat__chunk **out)
+{
+    if (space->records != NULL) {
+        *out = space->records;
+        space->records = (*out)->next;
+        return PLEAT_OK;
+    }
+    PLEAT_TRY(pleat__arena_grow(space->arena, &space->chunks, &space->chunk_capacity,
+                                space->chunk_count, sizeof *space->chunks));
+    pleat__chunk *chunk = pleat__arena_calloc(space->arena, 1, sizeof *chunk);
+    if (chunk == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a chunk's record");
+    chunk->id = (uint32_t)space->chunk_count;
+    chunk->handle = 0;
+    space->chunks[space->chunk_count++] = chunk;
+    *out = chunk;
+    return PLEAT_OK;
+}
+
+static void record_put(pleat__space *space, pleat__chunk *chunk)
+{
+    chunk->handle = 0;
+    chunk->next = space->records;
+    space->records = chunk;
+}
+
+/* ---- the budget ---- */
+
+static uint64_t cap_of(const pleat__space *space)
+{
+    uint64_t budget = atomic_load(&space->budget);
+    if (space->headroom == 0)
+        return budget == 0 ? UINT64_MAX : budget;
+    uint64_t whole = budget == 0 ? space->device_bytes : budget;
+    return whole > space->headroom ? whole - space->headroom : 0;
+}
+
+static bool claim(pleat__space *space, uint64_t bytes)
+{
+    uint64_t now = atomic_load(&space->claimed), cap, then;
+    do {
+        cap = cap_of(space);
+        if (!pleat__add(now, bytes, &then) || then > cap)
+            return false;
+    } while (!atomic_compare_exchange_weak(&space->claimed, &now, then));
+    return true;
+}
+
+static void unclaim(pleat__space *space, uint64_t bytes)
+{
+    atomic_fetch_sub(&space->claimed, bytes);
+}
+
+/* Whether something was given back, so that another try is worth it. */
+static bool make_room(pleat__space *space, uint64_t bytes)
+{
+    pthread_mutex_lock(&space->lock);
+    uint64_t pooled = space->pooled;
+    pthread_mutex_unlock(&space->lock);
+    if (pooled > 0 && pleat__space_trim(space, pooled > bytes ? pooled - bytes : 0) > 0)
+        return true;
+    return space->before_refusing != NULL &&
+           space->before_refusing(space->before_refusing_context, bytes);
+}
+
+static pleat_result over_budget(const pleat__space *space, uint64_t bytes)
+{
+    return pleat__fail(
+        PLEAT_E_BUDGET, "device %d: %llu bytes more would pass the budget: %llu of %llu are in use",
+        space->device, (unsigned long long)bytes, (unsigned long long)atomic_load(&space->claimed),
+        (unsigned long long)cap_of(space));
+}
+
+/* Budget and a handle, with room made as far as it goes. */
+static pleat_result create_handle(pleat__space *space, uint64_t bytes, pleat_handle *handle)
+{
+    pleat_result result = PLEAT_E_BUDGET;
+    for (int tries = 0; tries < MOST_TRIES; tries++) {
+        if (claim(space, bytes)) {
+            result = PLEAT__VERB(space, create, space->device, bytes, space->create_flags, handle);
+            if (result == PLEAT_OK)
+                return PLEAT_OK;
+            unclaim(space, bytes);
+            if (result != PLEAT_E_OUT_OF_MEMORY)
+                return result;
+        } else {
+            result = PLEAT_E_BUDGET;
+        }
+        /* make_room's own failures must not hide the driver's text. */
+        pleat_error refusal = *pleat_last_error();
+        if (!make_room(space, bytes))
+            return result == PLEAT_E_BUDGET
+                       ? over_budget(space, bytes)
+                       : pleat__fail_native(result, refusal.native, refusal.native_name, "%s",
+                                            refusal.text);
+    }
+    return result == PLEAT_E_BUDGET ? over_budget(space, bytes) : result;
+}
+
+/* ---- public ---- */
+
+pleat_result pleat__space_chunk_get(pleat__space *space, uint32_t pages, pleat__chunk **out)
+{
+    if (pages == 0)
+        return pleat__fail(PLEAT_E_INVALID, "a chunk of no page");
+    pthread_mutex_lock(&space->lock);
+    pleat__chunk *chunk = pool_find(space, pages);
+    pleat_result result = PLEAT_OK;
+    bool found = chunk != NULL;
+    if (found)
+        pool_remove(space, chunk);
+    else
+        result = record_get(space, &chunk);
+    pthread_mutex_unlock(&space->lock);
+    if (result != PLEAT_OK)
+        return result;
+    if (!found) {
+        pleat_handle handle = 0;
+        result = create_handle(space, pages * space->page_bytes, &handle);
+        pthread_mutex_lock(&space->lock);
+        if (result == PLEAT_OK) {
+            *chunk = (pleat__chunk){.handle = handle, .pages = pages, .id = chunk->id};
+            space->physical += chunk_bytes(space, chunk);
+            space->peak = space->physical > space->peak ? space->physical : space->peak;
+        } else {
+            record_put(space, chunk);
+        }
+        pthread_mutex_unlock(&space->lock);
+    }
+    if (result == PLEAT_OK)
+        *out = chunk;
+    return result;
+}
+
+void pleat__space_chunk_put(pleat__space *space, pleat__chunk *chunk)
+{
+    pthread_mutex_lock(&space->lock);
+    PLEAT_CHECK(chunk->handle != 0 && chunk->pooled == 0 && chunk->maps == 0);
+    pool_add(space, chunk);
+    pthread_mutex_unlock(&space->lock);
+}
+
+/* Takes the oldest chunk out of a pool of more than `keep` bytes; NULL: enough are gone. */
+static pleat__chunk *pop_oldest(pleat__space *space, uint64_t keep)
+{
+    pthread_mutex_lock(&space->lock);
+    pleat__chunk *chunk = space->pooled > keep ? pool_oldest(space) : NULL;
+    if (chunk != NULL)
+        pool_remove(space, chunk);
+    pthread_mutex_unlock(&space->lock);
+    return chunk;
+}
+
+/* Under no lock. The chunk is in nobody's hands. */
+static bool release_chunk(pleat__space *space, pleat__chunk *chunk)
+{
+    bool gone = PLEAT__VERB(space, release, chunk->handle) == PLEAT_OK;
+    uint64_t bytes = chunk_bytes(space, chunk);
+    pthread_mutex_lock(&space->lock);
+    if (gone) {
+        space->physical -= bytes;
+        record_put(space, chunk);
+    } else {
+        pool_add(space, chunk);
+    }
+    pthread_mutex_unlock(&space->lock);
+    if (gone)
+        unclaim(space, bytes);
+    return gone;
+}
+
+uint64_t pleat__space_trim(pleat__space *space, uint64_t keep_bytes)
+{
+    uint64_t freed = 0;
+    pleat__chunk *chunk;
+    while ((chunk = pop_oldest(space, keep_bytes)) != NULL) {
+        uint64_t bytes = chunk_bytes(space, chunk);
+        if (!release_chunk(space, chunk))
+            break;
+        freed += bytes;
+    }
+    return freed;
+}
+
+void pleat__pool_destroy(pleat__space *space)
+{
+    for (size_t id = 0; id < space->chunk_count; id++) {
+        pleat__chunk *chunk = space->chunks[id];
+        if (chunk->handle != 0)
+            (void)!PLEAT__VERB(space, release, chunk->handle);
+        pleat__arena_free(space->arena, chunk);
+    }
+    pleat__arena_free(space->arena, space->chunks);
+}
+
+bool pleat__pool_audit(const pleat__space *space)
+{
+    uint64_t physical = 0, pooled = 0, listed = 0;
+    for (size_t id = 0; id < space->chunk_count; id++) {
+        const pleat__chunk *chunk = space->chunks[id];
+        if (chunk->handle == 0)
+            continue;
+        physical += chunk_bytes(space, chunk);
+        pooled += chunk->pooled != 0 ? chunk_bytes(space, chunk) : 0;
+    }
+    for (const pleat__chunk *chunk = space->single.oldest; chunk != NULL; chunk = chunk->next)
+        listed += chunk_bytes(space, chunk);
+    for (const pleat__chunk *chunk = space->large.oldest; chunk != NULL; chunk = chunk->next)
+        listed += chunk_bytes(space, chunk);
+    if (physical == space->physical && pooled == space->pooled && listed == pooled &&
+        physical <= atomic_load(&space->claimed))
+        return true;
+    fprintf(stderr,
+            "pleat: audit: chunks: physical %llu, counted %llu; pooled %llu, counted %llu, listed "
+            "%llu; claimed %llu\n",
+            (unsigned long long)space->physical, (unsigned long long)physical,
+            (unsigned long long)space->pooled, (unsigned long long)pooled,
+            (unsigned long long)listed, (unsigned long long)atomic_load(&space->claimed));
+    return false;
+}

@@ -1,0 +1,551 @@
+/*
+ * space.c: a device's window: which pages are taken, which chunk lies behind each, and the only
+ * place that maps and unmaps.
+ *
+ * SEQUENCES   map .. map .. set_access is one sequence with one unwinding: what was mapped is
+ *             unmapped again. Where that fails too the range is quarantined: its pages stay taken,
+ *             its chunks count it as `stuck`, and heal tries it again later.
+ * LOCKING     The lock guards the tables, never a verb. A caller owns the pages it took, so no two
+ *             threads issue verbs for the same page.
+ * EQUATIONS   mapped = pages with a chunk that are not quarantined
+ *             alias = mapped - the pages of all chunks that are mapped at least once
+ *             reserved = taken - given back while quarantined
+ */
+#include "space_internal.h"
+
+#include <internal/check.h>
+#include <internal/error.h>
+#include <internal/range.h>
+#include <stdio.h>
+#include <string.h>
+#include <vmm/table.h>
+
+#define WINDOW_TIMES 8 /* address space costs nothing; a plan's folds need room */
+
+pleat_result pleat__space_counted(pleat__space *space, _Atomic uint64_t *count, pleat_result result)
+{
+    atomic_fetch_add_explicit(&space->calls, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(result == PLEAT_OK ? count : &space->failed, 1, memory_order_relaxed);
+    return result;
+}
+
+static pleat_va address(const pleat__space *space, uint64_t page)
+{
+    return space->base + page * space->page_bytes;
+}
+
+static bool in_window(const pleat__space *space, uint64_t page, uint64_t pages)
+{
+    return pages != 0 && page < space->window.pages && pages <= space->window.pages - page;
+}
+
+/* ---- life ---- */
+
+static pleat_result take_devices(pleat__space *space, const pleat__space_options *options)
+{
+    space->device = options->device;
+    space->device_count = 1 + options->peer_count;
+    space->devices =
+        pleat__arena_calloc(space->arena, (size_t)space->device_count, sizeof *space->devices);
+    if (space->devices == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a space");
+    space->devices[0] = options->device;
+    for (int p = 0; p < options->peer_count; p++)
+        space->devices[1 + p] = options->peers[p];
+    return PLEAT_OK;
+}
+
+static pleat_result reserve_window(pleat__space *space, uint64_t bytes)
+{
+    uint64_t times = bytes == 0 ? WINDOW_TIMES : 1;
+    uint64_t unit = bytes == 0 ? space->device_bytes : bytes;
+    pleat_result result;
+    do {
+        if (!pleat__mul(unit, times, &space->window_bytes) ||
+            !pleat__round_up(space->window_bytes, space->page_bytes, &space->window_bytes))
+            return pleat__fail(PLEAT_E_INVALID, "a window of %llu bytes",
+                               (unsigned long long)bytes);
+        result = space->vmm.ops->reserve(space->vmm.self, space->device, space->window_bytes, 0,
+                                         &space->base);
+        times /= 2; /* less address space than wanted still serves */
+    } while (result == PLEAT_E_OUT_OF_MEMORY && times > 0);
+    return result;
+}
+
+static pleat_result make_tables(pleat__space *space)
+{
+    uint64_t pages = space->window_bytes / space->page_bytes;
+    uint64_t words = pleat__ceil_div(pages, 64);
+    space->window.pages = pages;
+    space->window.taken = pleat__arena_calloc(space->arena, words, sizeof(uint64_t));
+    space->stuck = pleat__arena_calloc(space->arena, words, sizeof(uint64_t));
+    space->orphans = pleat__arena_calloc(space->arena, words, sizeof(uint64_t));
+    space->page = pleat__arena_calloc(space->arena, pages, sizeof *space->page);
+    if (space->window.taken == NULL || space->stuck == NULL || space->orphans == NULL ||
+        space->page == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a window of %llu pages",
+                           (unsigned long long)pages);
+    return PLEAT_OK;
+}
+
+static void free_tables(pleat__space *space)
+{
+    pleat__arena_free(space->arena, space->page);
+    pleat__arena_free(space->arena, space->orphans);
+    pleat__arena_free(space->arena, space->stuck);
+    pleat__arena_free(space->arena, space->window.taken);
+    pleat__arena_free(space->arena, space->devices);
+    pleat__arena_free(space->arena, space);
+}
+
+pleat_result pleat__space_create(pleat_vmm vmm, pleat__arena *arena,
+                                 const pleat__space_options *options, pleat__space **out)
+{
+    pleat_result result;
+    pleat__space *space = pleat__arena_calloc(arena, 1, sizeof *space);
+    if (space == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a space");
+    space->arena = arena;
+    space->create_flags = options->create_flags;
+    space->headroom = options->headroom_bytes;
+    space->before_refusing = options->before_refusing;
+    space->before_refusing_context = options->before_refusing_context;
+    atomic_init(&space->budget, options->budget_bytes);
+    uint64_t advised, free_bytes;
+    if ((result = pleat__vmm_complete(vmm, arena, &space->vmm)) != PLEAT_OK ||
+        (result = take_devices(space, options)) != PLEAT_OK)
+        goto tables;
+    if ((result = space->vmm.ops->granularity(space->vmm.self, space->device, &space->page_bytes,
+                                              &advised)) != PLEAT_OK ||
+        (result = space->vmm.ops->memory_info(space->vmm.self, space->device, &free_bytes,
+                                              &space->device_bytes)) != PLEAT_OK ||
+        (result = reserve_window(space, options->window_bytes)) != PLEAT_OK)
+        goto tables;
+    if ((result = make_tables(space)) != PLEAT_OK)
+        goto window;
+    pthread_mutex_init(&space->lock, NULL);
+    *out = space;
+    return PLEAT_OK;
+window:
+    space->vmm.ops->free_range(space->vmm.self, space->base, space->window_bytes);
+tables:
+    free_tables(space);
+    return pleat__context(result, "device %d", options->device);
+}
+
+/* Unmaps one by one what a chunk starts at; a place that the driver has unmapped already refuses,
+ * and that is as well. */
+static void unmap_everything(pleat__space *space)
+{
+    for (uint64_t page = 0; page < space->window.top; page++) {
+        const pleat__chunk *chunk = atomic_load(&space->page[page].chunk);
+        if (chunk != NULL && atomic_load(&space->page[page].index) == 0)
+            (void)!PLEAT__VERB(space, unmap, address(space, page),
+                               chunk->pages * space->page_bytes);
+    }
+}
+
+void pleat__space_destroy(pleat__space *space)
+{
+    if (space == NULL)
+        return;
+    unmap_everything(space);
+    pleat__pool_destroy(space);
+    space->vmm.ops->free_range(space->vmm.self, space->base, space->window_bytes);
+    pthread_mutex_destroy(&space->lock);
+    free_tables(space);
+}
+
+/* ---- what it is, what it has ---- */
+
+uint64_t pleat__space_page_bytes(const pleat__space *space)
+{
+    return space->page_bytes;
+}
+
+pleat_va pleat__space_base(const pleat__space *space)
+{
+    return space->base;
+}
+
+uint64_t pleat__space_pages(const pleat__space *space)
+{
+    return space->window.pages;
+}
+
+uint64_t pleat__space_device_bytes(const pleat__space *space)
+{
+    return space->device_bytes;
+}
+
+pleat_vmm pleat__space_vmm(const pleat__space *space)
+{
+    return space->vmm;
+}
+
+pleat__space_stats pleat__space_stats_of(pleat__space *space)
+{
+    pthread_mutex_lock(&space->lock);
+    pleat__space_stats stats = {
+        .physical_bytes = space->physical,
+        .peak_physical_bytes = space->peak,
+        .mapped_pages = space->mapped,
+        .alias_pages = space->alias,
+        .pooled_bytes = space->pooled,
+        .quarantined_pages = space->quarantined,
+        .reserved_pages = space->reserved,
+    };
+    pthread_mutex_unlock(&space->lock);
+    stats.creates = atomic_load(&space->create_count);
+    stats.maps = atomic_load(&space->map_count);
+    stats.set_accesses = atomic_load(&space->set_access_count);
+    stats.unmaps = atomic_load(&space->unmap_count);
+    stats.releases = atomic_load(&space->release_count);
+    stats.failed_verbs = atomic_load(&space->failed);
+    stats.driver_calls = atomic_load(&space->calls);
+    return stats;
+}
+
+void pleat__space_reset_peak(pleat__space *space)
+{
+    pthread_mutex_lock(&space->lock);
+    space->peak = space->physical;
+    pthread_mutex_unlock(&space->lock);
+}
+
+void pleat__space_set_budget(pleat__space *space, uint64_t bytes)
+{
+    atomic_store(&space->budget, bytes);
+}
+
+uint64_t pleat__space_budget(const pleat__space *space)
+{
+    return atomic_load(&space->budget);
+}
+
+/* ---- pages ---- */
+
+pleat_result pleat__space_take(pleat__space *space, uint64_t pages, uint64_t *page)
+{
+    pthread_mutex_lock(&space->lock);
+    bool found = pages != 0 && pleat__window_find(&space->window, pages, page);
+    if (found) {
+        pleat__window_take(&space->window, *page, pages);
+        space->reserved += pages;
+    }
+    pthread_mutex_unlock(&space->lock);
+    return found ? PLEAT_OK
+                 : pleat__fail(PLEAT_E_LIMIT, "the window of %llu pages has no room for %llu",
+                               (unsigned long long)space->window.pages, (unsigned long long)pages);
+}
+
+pleat_result pleat__space_take_at(pleat__space *space, uint64_t page, uint64_t pages)
+{
+    if (!in_window(space, page, pages))
+        return pleat__fail(PLEAT_E_LIMIT, "pages %llu, %llu of them: outside the window",
+                           (unsigned long long)page, (unsigned long long)pages);
+    pthread_mutex_lock(&space->lock);
+    bool is_free = pleat__window_all_free(&space->window, page, pages);
+    if (is_free) {
+        pleat__window_take(&space->window, page, pages);
+        space->reserved += pages;
+    }
+    pthread_mutex_unlock(&space->lock);
+    return is_free ? PLEAT_OK
+                   : pleat__fail(PLEAT_E_STATE, "pages %llu, %llu of them: taken",
+                                 (unsigned long long)page, (unsigned long long)pages);
+}
+
+void pleat__space_give(pleat__space *space, uint64_t page, uint64_t pages)
+{
+    PLEAT_CHECK(in_window(space, page, pages));
+    pthread_mutex_lock(&space->lock);
+    uint64_t end = page + pages, next;
+    for (uint64_t p = page; p < end; p = next) {
+        next = p + 1;
+        if (pleat__bit(space->stuck, p)) {
+            PLEAT_ASSERT(!pleat__bit(space->orphans, p));
+            pleat__bit_set(space->orphans, p, true);
+            continue;
+        }
+        while (next < end && !pleat__bit(space->stuck, next))
+            next++;
+        for (uint64_t q = p; q < next; q++)
+            PLEAT_ASSERT(atomic_load_explicit(&space->page[q].chunk, memory_order_relaxed) == NULL);
+        pleat__window_give(&space->window, p, next - p);
+    }
+    space->reserved -= pages;
+    pthread_mutex_unlock(&space->lock);
+}
+
+/* Says that `chunk` lies behind the pages from `page` on, or, with NULL, that nothing does. */
+static void set_pages(pleat__space *space, uint64_t page, uint64_t pages, pleat__chunk *chunk)
+{
+    for (uint64_t i = 0; i < pages; i++) {
+        atomic_store_explicit(&space->page[page + i].index, (uint32_t)i, memory_order_relaxed);
+        atomic_store_explicit(&space->page[page + i].chunk, chunk, memory_order_release);
+    }
+}
+
+pleat__chunk *pleat__space_chunk_at(const pleat__space *space, uint64_t page,
+                                    uint32_t *page_in_chunk)
+{
+    if (!in_window(space, page, 1))
+        return NULL;
+    pleat__chunk *chunk = atomic_load_explicit(&space->page[page].chunk, memory_order_acquire);
+    if (chunk != NULL && page_in_chunk != NULL)
+        *page_in_chunk = atomic_load_explicit(&space->page[page].index, memory_order_relaxed);
+    return chunk;
+}
+
+static pleat__chunk *chunk_of(const pleat__space *space, uint64_t page)
+{
+    return atomic_load_explicit(&space->page[page].chunk, memory_order_relaxed);
+}
+
+/* A map of a chunk begins or ends to count; under the lock. */
+static void count_map(pleat__space *space, pleat__chunk *chunk)
+{
+    if (chunk->maps++ > 0)
+        space->alias += chunk->pages;
+    space->mapped += chunk->pages;
+}
+
+static void count_unmap(pleat__space *space, pleat__chunk *chunk)
+{
+    if (--chunk->maps > 0)
+        space->alias -= chunk->pages;
+    space->mapped -= chunk->pages;
+}
+
+/* The map at `page` is in an unknown state from now on, until set_stuck says otherwise. */
+static void set_stuck(pleat__space *space, uint64_t page, pleat__chunk *chunk, bool stuck)
+{
+    for (uint64_t p = page; p < page + chunk->pages; p++) {
+        pleat__bit_set(space->stuck, p, stuck);
+        if (!stuck && pleat__bit(space->orphans, p)) {
+            pleat__bit_set(space->orphans, p, false);
+            pleat__window_give(&space->window, p, 1);
+        }
+    }
+    chunk->stuck += stuck ? 1 : -1u;
+    space->quarantined += stuck ? chunk->pages : -(uint64_t)chunk->pages;
+}
+
+/* ---- mapping ---- */
+
+/* The pages that `chunks` cover, when they are taken and hold nothing. */
+static pleat_result check_map(pleat__space *space, uint64_t page, pleat__chunk *const *chunks,
+                              uint64_t count, uint64_t *pages)
+{
+    *pages = 0;
+    for (uint64_t c = 0; c < count; c++)
+        *pages += chunks[c]->pages;
+    if (!in_window(space, page, *pages))
+        return pleat__fail(PLEAT_E_INVALID, "map at page %llu, %llu of them: outside the window",
+                           (unsigned long long)page, (unsigned long long)*pages);
+    pthread_mutex_lock(&space->lock);
+    bool ready = pleat__window_all_taken(&space->window, page, *pages);
+    for (uint64_t p = page; ready && p < page + *pages; p++)
+        ready = chunk_of(space, p) == NULL;
+    pthread_mutex_unlock(&space->lock);
+    return ready
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_STATE, "map at page %llu, %llu of them: not taken, or mapped",
+                             (unsigned long long)page, (unsigned long long)*pages);
+}
+
+static void quarantine_new(pleat__space *space, uint64_t page, pleat__chunk *const *chunks,
+                           uint64_t count)
+{
+    pthread_mutex_lock(&space->lock);
+    for (uint64_t c = 0; c < count; page += chunks[c++]->pages) {
+        set_pages(space, page, chunks[c]->pages, chunks[c]);
+        set_stuck(space, page, chunks[c], true);
+    }
+    pthread_mutex_unlock(&space->lock);
+}
+
+/* Takes back the first `count` maps of a sequence that failed; the text of why it did is kept. */
+static void unwind_map(pleat__space *space, uint64_t page, uint64_t pages,
+                       pleat__chunk *const *chunks, uint64_t count)
+{
+    if (count == 0)
+        return;
+    pleat_error why = *pleat_last_error();
+    if (PLEAT__VERB(space, unmap, address(space, page), pages * space->page_bytes) != PLEAT_OK)
+        quarantine_new(space, page, chunks, count);
+    pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+}
+
+pleat_result pleat__space_map(pleat__space *space, uint64_t page, pleat__chunk *const *chunks,
+                              uint64_t count)
+{
+    uint64_t pages, done = 0, mapped = 0;
+    PLEAT_TRY(check_map(space, page, chunks, count, &pages));
+    pleat_result result = PLEAT_OK;
+    for (; done < count; mapped += chunks[done++]->pages) {
+        result = PLEAT__VERB(space, map, address(space, page + mapped),
+                             chunks[done]->pages * space->page_bytes, chunks[done]->handle);
+        if (result != PLEAT_OK)
+            goto unwind;
+    }
+    result = PLEAT__VERB(space, set_access, address(space, page), pages * space->page_bytes,
+                         space->devices, space->device_count);
+    if (result != PLEAT_OK)
+        goto unwind;
+    pthread_mutex_lock(&space->lock);
+    for (uint64_t c = 0; c < count; page += chunks[c++]->pages) {
+        set_pages(space, page, chunks[c]->pages, chunks[c]);
+        count_map(space, chunks[c]);
+    }
+    pthread_mutex_unlock(&space->lock);
+    PLEAT_AUDIT(pleat__space_audit(space));
+    return PLEAT_OK;
+unwind:
+    unwind_map(space, page, mapped, chunks, done);
+    PLEAT_AUDIT(pleat__space_audit(space));
+    return result;
+}
+
+/* Whether a range holds whole maps only, none of them quarantined. */
+static bool whole_maps(const pleat__space *space, uint64_t page, uint64_t pages)
+{
+    for (uint64_t p = page; p < page + pages;) {
+        const pleat__chunk *chunk = chunk_of(space, p);
+        if (chunk == NULL || atomic_load(&space->page[p].index) != 0 ||
+            chunk->pages > page + pages - p || pleat__bit(space->stuck, p))
+            return false;
+        p += chunk->pages;
+    }
+    return true;
+}
+
+pleat_result pleat__space_unmap(pleat__space *space, uint64_t page, uint64_t pages)
+{
+    if (!in_window(space, page, pages))
+        return pleat__fail(PLEAT_E_INVALID, "unmap of page %llu, %llu of them: outside the window",
+                           (unsigned long long)page, (unsigned long long)pages);
+    pthread_mutex_lock(&space->lock);
+    bool whole = whole_maps(space, page, pages);
+    pthread_mutex_unlock(&space->lock);
+    if (!whole)
+        return pleat__fail(PLEAT_E_STATE,
+                           "unmap of page %llu, %llu of them: a hole, a part of a chunk, or "
+                           "quarantined",
+                           (unsigned long long)page, (unsigned long long)pages);
+    pleat_result result =
+        PLEAT__VERB(space, unmap, address(space, page), pages * space->page_bytes);
+    pthread_mutex_lock(&space->lock);
+    for (uint64_t p = page; p < page + pages;) {
+        pleat__chunk *chunk = chunk_of(space, p);
+        count_unmap(space, chunk);
+        if (result == PLEAT_OK)
+            set_pages(space, p, chunk->pages, NULL);
+        else
+            set_stuck(space, p, chunk, true);
+        p += chunk->pages;
+    }
+    pthread_mutex_unlock(&space->lock);
+    PLEAT_AUDIT(pleat__space_audit(space));
+    return result;
+}
+
+/* The first quarantined map at or after `page`; NULL when there is none. */
+static pleat__chunk *next_stuck(pleat__space *space, uint64_t *page)
+{
+    pleat__chunk *found = NULL;
+    pthread_mutex_lock(&space->lock);
+    for (; *page < space->window.top && found == NULL; ++*page)
+        if (pleat__bit(space->stuck, *page) && atomic_load(&space->page[*page].index) == 0)
+            found = chunk_of(space, *page);
+    if (found != NULL)
+        --*page;
+    pthread_mutex_unlock(&space->lock);
+    return found;
+}
+
+uint64_t pleat__space_heal(pleat__space *space)
+{
+    pleat__chunk *chunk;
+    uint64_t pages;
+    for (uint64_t page = 0; (chunk = next_stuck(space, &page)) != NULL; page += pages) {
+        pages = chunk->pages;
+        if (PLEAT__VERB(space, unmap, address(space, page), pages * space->page_bytes) != PLEAT_OK)
+            continue;
+        pthread_mutex_lock(&space->lock);
+        set_pages(space, page, pages, NULL);
+        set_stuck(space, page, chunk, false);
+        pthread_mutex_unlock(&space->lock);
+    }
+    pthread_mutex_lock(&space->lock);
+    uint64_t left = space->quarantined;
+    pthread_mutex_unlock(&space->lock);
+    PLEAT_AUDIT(pleat__space_audit(space));
+    return left;
+}
+
+/* ---- audit ---- */
+
+typedef struct page_sums {
+    uint64_t mapped, quarantined, reserved, wrong;
+} page_sums;
+
+/* A page alone: what its bits and its chunk say must agree. */
+static void sum_page(const pleat__space *space, uint64_t page, page_sums *sums)
+{
+    const pleat__chunk *chunk = chunk_of(space, page);
+    uint32_t index = atomic_load(&space->page[page].index);
+    bool taken = pleat__window_all_taken(&space->window, page, 1);
+    bool stuck = pleat__bit(space->stuck, page), orphan = pleat__bit(space->orphans, page);
+    sums->reserved += taken && !orphan;
+    sums->quarantined += stuck;
+    sums->mapped += chunk != NULL && !stuck;
+    sums->wrong += (chunk != NULL && !taken) || (stuck && chunk == NULL) || (orphan && !stuck);
+    if (chunk != NULL)
+        sums->wrong += index >= chunk->pages || chunk->handle == 0 ||
+                       (index > 0 && chunk_of(space, page - 1) != chunk);
+}
+
+/* Pages that the chunks' own counters account for. */
+static void sum_chunks(const pleat__space *space, uint64_t *mapped, uint64_t *first,
+                       uint64_t *stuck)
+{
+    *mapped = *first = *stuck = 0;
+    for (size_t id = 0; id < space->chunk_count; id++) {
+        const pleat__chunk *chunk = space->chunks[id];
+        if (chunk->handle == 0)
+            continue;
+        *mapped += (uint64_t)chunk->maps * chunk->pages;
+        *first += chunk->maps > 0 ? chunk->pages : 0;
+        *stuck += (uint64_t)chunk->stuck * chunk->pages;
+    }
+}
+
+static bool agree(const char *what, uint64_t kept, uint64_t found)
+{
+    if (kept != found)
+        fprintf(stderr, "pleat: audit: space: %s: kept %llu, found %llu\n", what,
+                (unsigned long long)kept, (unsigned long long)found);
+    return kept == found;
+}
+
+bool pleat__space_audit(pleat__space *space)
+{
+    pthread_mutex_lock(&space->lock);
+    page_sums sums = {0};
+    for (uint64_t page = 0; page < space->window.top; page++)
+        sum_page(space, page, &sums);
+    uint64_t mapped, first, stuck;
+    sum_chunks(space, &mapped, &first, &stuck);
+    bool good = agree("pages that contradict themselves", 0, sums.wrong);
+    good &= agree("mapped pages", space->mapped, sums.mapped);
+    good &= agree("mapped pages of chunks", space->mapped, mapped);
+    good &= agree("alias pages", space->alias, mapped - first);
+    good &= agree("quarantined pages", space->quarantined, sums.quarantined);
+    good &= agree("quarantined pages of chunks", space->quarantined, stuck);
+    good &= agree("reserved pages", space->reserved, sums.reserved);
+    good &= pleat__pool_audit(space);
+    pthread_mutex_unlock(&space->lock);
+    return good;
+}

@@ -1,0 +1,85 @@
+/*
+ * space_internal.h: a space's state, shared by space.c (window and maps) and pool.c (chunks and
+ * budget).
+ */
+#ifndef PLEAT_VMM_SPACE_INTERNAL_H
+#define PLEAT_VMM_SPACE_INTERNAL_H
+
+#include "window.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <vmm/space.h>
+
+/* A page of the window; lock-free to read. */
+typedef struct pleat__page {
+    _Atomic(pleat__chunk *) chunk;
+    _Atomic uint32_t index; /* which page of the chunk */
+} pleat__page;
+
+/* X(name): the memory verbs, counted one by one. */
+#define PLEAT__VERBS(X) X(create) X(map) X(set_access) X(unmap) X(release)
+
+typedef struct pleat__pool {
+    pleat__chunk *oldest, *newest;
+} pleat__pool;
+
+struct pleat__space {
+    pleat_vmm vmm;
+    pleat__arena *arena;
+    int device;
+    int *devices; /* that get access: its own, then the peers */
+    int device_count;
+    uint32_t create_flags;
+    uint64_t page_bytes;
+    uint64_t window_bytes;
+    uint64_t device_bytes;
+    uint64_t headroom;
+    pleat_va base;
+    pleat__space_before_refusing before_refusing;
+    void *before_refusing_context;
+
+    _Atomic uint64_t budget;  /* 0: none */
+    _Atomic uint64_t claimed; /* bytes of chunks that exist or are being created */
+    _Atomic uint64_t calls, failed;
+#define PLEAT__VERB_COUNT(name) _Atomic uint64_t name##_count;
+    PLEAT__VERBS(PLEAT__VERB_COUNT)
+#undef PLEAT__VERB_COUNT
+
+    pthread_mutex_t lock; /* guards all below; never held over a verb */
+    pleat__window window;
+    uint64_t *stuck;   /* bits: quarantined */
+    uint64_t *orphans; /* bits: quarantined, and given back by the caller */
+    pleat__page *page;
+    pleat__chunk **chunks; /* by id */
+    size_t chunk_count, chunk_capacity;
+    pleat__chunk *records; /* released chunks, for their ids and memory */
+    pleat__pool single, large;
+    uint64_t pool_clock;
+    uint64_t physical, peak, pooled;               /* bytes */
+    uint64_t mapped, alias, quarantined, reserved; /* pages */
+};
+
+static inline bool pleat__bit(const uint64_t *bits, uint64_t page)
+{
+    return bits[page / 64] >> page % 64 & 1;
+}
+
+static inline void pleat__bit_set(uint64_t *bits, uint64_t page, bool value)
+{
+    bits[page / 64] = (bits[page / 64] & ~(1ull << page % 64)) | (uint64_t)value << page % 64;
+}
+
+/* Counts a verb's result and passes it on. */
+pleat_result pleat__space_counted(pleat__space *space, _Atomic uint64_t *count,
+                                  pleat_result result);
+#define PLEAT__VERB(space, name, ...)                                                              \
+    pleat__space_counted((space), &(space)->name##_count,                                          \
+                         (space)->vmm.ops->name((space)->vmm.self, __VA_ARGS__))
+
+/* Releases every chunk that exists, pooled or not; only at the end. */
+void pleat__pool_destroy(pleat__space *space);
+/* Re-derives the totals of chunks; under the lock. */
+bool pleat__pool_audit(const pleat__space *space);
+
+#endif
