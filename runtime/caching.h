@@ -35,22 +35,22 @@
 typedef struct pleat__supplier {
     void *self;
     uint64_t unit_bytes;
-    /* Address space, nothing behind it. */
+    /* Address space, nothing behind it. PLEAT_E_LIMIT when there is no room. */
     pleat_result (*reserve)(void *self, uint64_t bytes, pleat_va *address);
+    /* All of a reservation or a part of it, nothing backed. */
     void (*unreserve)(void *self, pleat_va address, uint64_t bytes);
-    /* Puts memory behind reserved addresses, ready for use. PLEAT_E_OUT_OF_MEMORY, PLEAT_E_BUDGET
-     * when there is none: the caching allocator then gives nothing back by itself; its caller runs
-     * the steps of out of memory (runtime/reclaim.c) and asks again. */
-    pleat_result (*back)(void *self, pleat_va address, uint64_t bytes);
-    /* Takes exactly what one or several whole calls of `back` gave. Cannot fail: what the driver
-     * refuses to unmap the supplier quarantines, and returns false: the addresses are then never
-     * used again, nor unreserved. */
+    /* Puts memory behind reserved addresses, ready for use, in handles of `handle_bytes` (of which
+     * `bytes` is a multiple; a supplier may use smaller ones): whole handles go back later.
+     * PLEAT_E_OUT_OF_MEMORY, PLEAT_E_BUDGET when there is none: the caching allocator gives nothing
+     * back by itself then; its caller runs the steps of out of memory (runtime/reclaim.c). */
+    pleat_result (*back)(void *self, pleat_va address, uint64_t bytes, uint64_t handle_bytes);
+    /* Takes whole handles away again. Cannot fail: what the driver refuses to unmap the supplier
+     * quarantines, and returns false; these addresses are not backed again, only unreserved. */
     bool (*unback)(void *self, pleat_va address, uint64_t bytes);
 } pleat__supplier;
 
-/* Suppliers over a space, which is their `self` and outlives them. The first backs each call by one
- * handle (cheapest to map, given back whole); the second by handles of one page, which can be moved
- * singly. */
+/* Suppliers over a space, which is their `self` and outlives them. The first uses handles as asked
+ * for (cheapest to map); the second handles of one page, which can be moved singly. */
 pleat__supplier pleat__supplier_of_space(pleat__space *space);
 pleat__supplier pleat__supplier_of_pages(pleat__space *space);
 

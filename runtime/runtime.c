@@ -1,9 +1,272 @@
 /*
- * runtime.c: the public face of the runtime: argument checks, and the way to the policy.
+ * runtime.c: the public face of the runtime: argument checks, the lock, and the way to the policy.
+ *
+ * LOCKING  One lock a runtime, around every call of its policy and of its pending frees. The memory
+ *          callback is the only thing called without it.
  */
-#include <pleat/runtime.h>
+#include <runtime/runtime_internal.h>
+
+#include <internal/check.h>
+#include <internal/error.h>
+#include <string.h>
+
+/* Eight times the device would do for a plan; expandable segments take a range of the device's size
+ * and more for every stream. Address space costs nothing. */
+#define WINDOW_DEVICES 32u
+
+static pleat_result read_options(const pleat_runtime_options *given, pleat_runtime_options *options)
+{
+    *options = (pleat_runtime_options){0};
+    if (given == NULL)
+        return PLEAT_OK;
+    if (given->size < offsetof(pleat_runtime_options, memory_callback))
+        return pleat__fail(PLEAT_E_ABI, "pleat_runtime_options of %u bytes: set its size field",
+                           given->size);
+    memcpy(options, given, given->size < sizeof *options ? given->size : sizeof *options);
+    return PLEAT_OK;
+}
+
+static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_options *options)
+{
+    uint64_t free_bytes, total_bytes;
+    PLEAT_TRY(runtime->vmm.ops->memory_info(runtime->vmm.self, options->device, &free_bytes,
+                                            &total_bytes));
+    pleat__space_options space = {.device = options->device,
+                                  .budget_bytes = options->budget_bytes,
+                                  .window_bytes = total_bytes * WINDOW_DEVICES};
+    PLEAT_TRY(pleat__space_create(runtime->vmm, runtime->arena, &space, &runtime->space));
+    runtime->vmm = pleat__space_vmm(runtime->space);
+    runtime->has_budget = options->budget_bytes != 0 && options->budget_bytes < total_bytes;
+    runtime->limit_bytes = runtime->has_budget ? options->budget_bytes : total_bytes;
+    return PLEAT_OK;
+}
+
+static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_options *options)
+{
+    const char *name = options->policy != NULL ? options->policy : "pleat";
+    const pleat__policy_ops *ops = pleat__policy_find(name);
+    if (ops == NULL)
+        return pleat__fail(PLEAT_E_INVALID, "there is no policy '%s'; there are: %s", name,
+                           pleat__policy_names());
+    pleat__policy_context context = {.vmm = runtime->vmm,
+                                     .arena = runtime->arena,
+                                     .space = runtime->space,
+                                     .plan = options->plan,
+                                     .stats = &runtime->stats,
+                                     .device = options->device,
+                                     .limit_bytes = runtime->limit_bytes};
+    PLEAT_TRY(ops->create(&context, &runtime->policy));
+    runtime->ops = ops;
+    return PLEAT_OK;
+}
+
+pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *given,
+                                  pleat_runtime **out)
+{
+    pleat_runtime_options options;
+    pleat__arena *arena;
+    if (vmm.ops == NULL || out == NULL)
+        return pleat__fail(PLEAT_E_INVALID, "a runtime needs a backend and a place for itself");
+    PLEAT_TRY(read_options(given, &options));
+    PLEAT_TRY(pleat__arena_create(&arena));
+    pleat_runtime *runtime = pleat__arena_calloc(arena, 1, sizeof *runtime);
+    pleat_result result;
+    if (runtime == NULL) {
+        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a runtime");
+        goto no_runtime;
+    }
+    runtime->arena = arena;
+    runtime->vmm = vmm;
+    runtime->device = options.device;
+    runtime->plan = options.plan;
+    runtime->memory_callback = options.memory_callback;
+    runtime->memory_context = options.memory_context;
+    result = create_space(runtime, &options);
+    if (result != PLEAT_OK)
+        goto no_runtime;
+    result = pleat__pending_create(runtime->vmm, options.device, arena, &runtime->pending);
+    if (result != PLEAT_OK)
+        goto no_pending;
+    result = create_policy(runtime, &options);
+    if (result != PLEAT_OK)
+        goto no_policy;
+    pthread_mutex_init(&runtime->lock, NULL);
+    *out = runtime;
+    return PLEAT_OK;
+no_policy:
+    pleat__pending_destroy(&runtime->pending);
+no_pending:
+    pleat__space_destroy(runtime->space);
+no_runtime:
+    pleat__arena_destroy(arena);
+    return result;
+}
 
 void pleat_runtime_destroy(pleat_runtime *runtime)
 {
-    (void)runtime;
+    if (runtime == NULL)
+        return;
+    pleat__quiesce(runtime);
+    runtime->ops->destroy(runtime->policy);
+    pleat__pending_destroy(&runtime->pending);
+    pleat__space_destroy(runtime->space);
+    pthread_mutex_destroy(&runtime->lock);
+    /* The runtime itself lies in its arena. */
+    pleat__arena_destroy(runtime->arena);
+}
+
+void pleat__runtime_freed(void *opaque, pleat_va address)
+{
+    pleat_runtime *runtime = opaque;
+    pleat_result result = runtime->ops->free(runtime->policy, address);
+    PLEAT_CHECK(result == PLEAT_OK);
+}
+
+static pleat_result note_stream(pleat_runtime *runtime, pleat_stream stream)
+{
+    for (size_t i = 0; i < runtime->stream_count; i++) {
+        if (runtime->streams[i] == stream) {
+            runtime->last_stream = stream;
+            return PLEAT_OK;
+        }
+    }
+    PLEAT_TRY(pleat__arena_grow(runtime->arena, &runtime->streams, &runtime->stream_capacity,
+                                runtime->stream_count, sizeof *runtime->streams));
+    runtime->streams[runtime->stream_count++] = stream;
+    runtime->last_stream = stream;
+    return PLEAT_OK;
+}
+
+/* Under the lock. */
+static pleat_result alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                                 pleat_va *address)
+{
+    if (stream != runtime->last_stream || runtime->stream_count == 0)
+        PLEAT_TRY(note_stream(runtime, stream));
+    if (runtime->pending.waiting > 0)
+        pleat__pending_poll(&runtime->pending, 8, pleat__runtime_freed, runtime);
+    pleat_result result = bytes <= runtime->limit_bytes
+                              ? runtime->ops->alloc(runtime->policy, bytes, stream, address)
+                              : pleat__fail(PLEAT_E_OUT_OF_MEMORY, "more than there is");
+    if (__builtin_expect(result == PLEAT_E_OUT_OF_MEMORY || result == PLEAT_E_BUDGET, 0))
+        result = pleat__alloc_reclaiming(runtime, bytes, stream, result, address);
+    if (result == PLEAT_OK)
+        runtime->stats.requests++;
+    return result;
+}
+
+pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                         pleat_va *address)
+{
+    *address = 0;
+    if (bytes == 0)
+        return PLEAT_OK;
+    pthread_mutex_lock(&runtime->lock);
+    pleat_result result = alloc_locked(runtime, bytes, stream, address);
+    pthread_mutex_unlock(&runtime->lock);
+    return result;
+}
+
+static pleat_result not_found(pleat_va address)
+{
+    return pleat__fail(PLEAT_E_NOT_FOUND, "%#llx is not allocated", (unsigned long long)address);
+}
+
+static pleat_result free_locked(pleat_runtime *runtime, pleat_va address)
+{
+    bool waits = false;
+    if (runtime->pending.entries.count > 0)
+        PLEAT_TRY(pleat__pending_free(&runtime->pending, address, &waits));
+    if (!waits && runtime->ops->free(runtime->policy, address) != PLEAT_OK)
+        return not_found(address);
+    runtime->stats.frees++;
+    return PLEAT_OK;
+}
+
+pleat_result pleat_free(pleat_runtime *runtime, pleat_va address)
+{
+    if (address == 0)
+        return PLEAT_OK;
+    pthread_mutex_lock(&runtime->lock);
+    pleat_result result = free_locked(runtime, address);
+    pthread_mutex_unlock(&runtime->lock);
+    return result;
+}
+
+pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address, pleat_stream stream)
+{
+    pleat_block block;
+    pthread_mutex_lock(&runtime->lock);
+    pleat_result result = runtime->ops->block_of(runtime->policy, address, &block);
+    if (result != PLEAT_OK)
+        result = not_found(address);
+    else if (block.stream != stream)
+        result = pleat__pending_record(&runtime->pending, block.address, stream);
+    pthread_mutex_unlock(&runtime->lock);
+    return result;
+}
+
+pleat_result pleat_mark(pleat_runtime *runtime)
+{
+    pthread_mutex_lock(&runtime->lock);
+    pleat_result result =
+        runtime->ops->mark != NULL ? runtime->ops->mark(runtime->policy) : PLEAT_OK;
+    pthread_mutex_unlock(&runtime->lock);
+    return result;
+}
+
+pleat_result pleat_phase(pleat_runtime *runtime, const char *name)
+{
+    pthread_mutex_lock(&runtime->lock);
+    pleat_result result =
+        runtime->ops->phase != NULL ? runtime->ops->phase(runtime->policy, name) : PLEAT_OK;
+    pthread_mutex_unlock(&runtime->lock);
+    return result;
+}
+
+pleat_result pleat_empty_cache(pleat_runtime *runtime)
+{
+    pthread_mutex_lock(&runtime->lock);
+    pleat__reclaim_all(runtime);
+    pthread_mutex_unlock(&runtime->lock);
+    return PLEAT_OK;
+}
+
+pleat_result pleat_block_of(pleat_runtime *runtime, pleat_va address, pleat_block *block)
+{
+    pthread_mutex_lock(&runtime->lock);
+    pleat_result result = runtime->ops->block_of(runtime->policy, address, block);
+    pthread_mutex_unlock(&runtime->lock);
+    return result == PLEAT_E_NOT_FOUND ? not_found(address) : result;
+}
+
+pleat_result pleat_adjacent_free(pleat_runtime *runtime, pleat_va address, uint64_t *before,
+                                 uint64_t *after)
+{
+    pthread_mutex_lock(&runtime->lock);
+    pleat_result result = runtime->ops->adjacent_free(runtime->policy, address, before, after);
+    pthread_mutex_unlock(&runtime->lock);
+    return result == PLEAT_E_NOT_FOUND ? not_found(address) : result;
+}
+
+pleat_stats pleat_stats_of(pleat_runtime *runtime)
+{
+    pthread_mutex_lock(&runtime->lock);
+    pleat_stats stats = runtime->stats;
+    pleat__space_stats space = pleat__space_stats_of(runtime->space);
+    pthread_mutex_unlock(&runtime->lock);
+    stats.physical_bytes = space.physical_bytes;
+    stats.peak_physical_bytes = space.peak_physical_bytes;
+    stats.virtual_bytes = space.mapped_pages * pleat__space_page_bytes(runtime->space);
+    stats.driver_calls = space.driver_calls;
+    stats.metadata_bytes = pleat__arena_bytes_of(runtime->arena).allocated;
+    return stats;
+}
+
+void pleat_reset_peaks(pleat_runtime *runtime)
+{
+    pthread_mutex_lock(&runtime->lock);
+    runtime->stats.peak_live_bytes = runtime->stats.live_bytes;
+    pleat__space_reset_peak(runtime->space);
+    pthread_mutex_unlock(&runtime->lock);
 }

@@ -1,0 +1,208 @@
+/*
+ * pending.c: see pending.h.
+ */
+#include <runtime/pending.h>
+
+#include <internal/error.h>
+
+pleat_result pleat__pending_create(pleat_vmm vmm, int device, pleat__arena *arena,
+                                   pleat__pending *pending)
+{
+    *pending = (pleat__pending){.vmm = vmm, .device = device, .arena = arena};
+    pending->last = &pending->first;
+    return pleat__live_create(arena, &pending->entries);
+}
+
+static void destroy_uses(pleat__pending *pending, pleat__pending_use *use)
+{
+    while (use != NULL) {
+        pleat__pending_use *next = use->next;
+        /* A refused destruction leaves an event of the driver's behind, nothing of ours. */
+        (void)pending->vmm.ops->event_destroy(pending->vmm.self, use->event);
+        pleat__arena_free(pending->arena, use);
+        use = next;
+    }
+}
+
+void pleat__pending_destroy(pleat__pending *pending)
+{
+    if (pending->arena == NULL)
+        return;
+    for (uint64_t i = 0; i <= pending->entries.mask; i++) {
+        pleat__pending_entry *entry = pending->entries.entries[i].value;
+        if (entry != NULL) {
+            destroy_uses(pending, entry->uses);
+            pleat__arena_free(pending->arena, entry);
+        }
+    }
+    for (pleat__pending_entry *entry = pending->spare_entries, *next; entry != NULL; entry = next) {
+        next = entry->next;
+        pleat__arena_free(pending->arena, entry);
+    }
+    destroy_uses(pending, pending->spare_uses);
+    pleat__live_destroy(&pending->entries);
+    *pending = (pleat__pending){0};
+}
+
+static pleat_result new_use(pleat__pending *pending, pleat_stream stream, pleat__pending_use **out)
+{
+    pleat__pending_use *use = pending->spare_uses;
+    if (use != NULL) {
+        pending->spare_uses = use->next;
+    } else {
+        use = pleat__arena_calloc(pending->arena, 1, sizeof *use);
+        if (use == NULL)
+            return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream's use");
+        pleat_result result =
+            pending->vmm.ops->event_create(pending->vmm.self, pending->device, &use->event);
+        if (result != PLEAT_OK) {
+            pleat__arena_free(pending->arena, use);
+            return result;
+        }
+    }
+    use->stream = stream;
+    use->recorded = false;
+    *out = use;
+    return PLEAT_OK;
+}
+
+static pleat_result new_entry(pleat__pending *pending, pleat_va address, pleat__pending_entry **out)
+{
+    PLEAT_TRY(pleat__live_reserve(&pending->entries));
+    pleat__pending_entry *entry = pending->spare_entries;
+    if (entry != NULL)
+        pending->spare_entries = entry->next;
+    else
+        entry = pleat__arena_alloc(pending->arena, sizeof *entry);
+    if (entry == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream's use");
+    *entry = (pleat__pending_entry){.address = address};
+    pleat__live_insert(&pending->entries, address, entry);
+    *out = entry;
+    return PLEAT_OK;
+}
+
+static void forget(pleat__pending *pending, pleat__pending_entry *entry)
+{
+    pleat__live_remove(&pending->entries, entry->address);
+    for (pleat__pending_use *use = entry->uses, *next; use != NULL; use = next) {
+        next = use->next;
+        use->next = pending->spare_uses;
+        pending->spare_uses = use;
+    }
+    entry->next = pending->spare_entries;
+    pending->spare_entries = entry;
+}
+
+static pleat_result is_freed(pleat_va address)
+{
+    return pleat__fail(PLEAT_E_STATE, "%#llx has been freed and waits for other streams",
+                       (unsigned long long)address);
+}
+
+pleat_result pleat__pending_record(pleat__pending *pending, pleat_va address, pleat_stream stream)
+{
+    pleat__pending_entry *entry = pleat__live_find(&pending->entries, address);
+    if (entry != NULL && entry->waiting)
+        return is_freed(address);
+    for (pleat__pending_use *use = entry != NULL ? entry->uses : NULL; use != NULL; use = use->next)
+        if (use->stream == stream)
+            return PLEAT_OK;
+    pleat__pending_use *use = NULL;
+    PLEAT_TRY(new_use(pending, stream, &use));
+    pleat_result result = entry == NULL ? new_entry(pending, address, &entry) : PLEAT_OK;
+    if (result != PLEAT_OK) {
+        use->next = pending->spare_uses;
+        pending->spare_uses = use;
+        return result;
+    }
+    use->next = entry->uses;
+    entry->uses = use;
+    return PLEAT_OK;
+}
+
+/* Records what has not been recorded; false when the driver still refuses. */
+static bool record_events(pleat__pending *pending, pleat__pending_entry *entry)
+{
+    bool all = true;
+    for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next) {
+        if (!use->recorded)
+            use->recorded = pending->vmm.ops->event_record(pending->vmm.self, use->event,
+                                                           use->stream) == PLEAT_OK;
+        all = all && use->recorded;
+    }
+    return all;
+}
+
+pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address, bool *waits)
+{
+    *waits = false;
+    pleat__pending_entry *entry = pleat__live_find(&pending->entries, address);
+    if (entry == NULL)
+        return PLEAT_OK;
+    if (entry->waiting)
+        return is_freed(address);
+    (void)record_events(pending, entry);
+    entry->waiting = true;
+    *pending->last = entry;
+    pending->last = &entry->next;
+    pending->waiting++;
+    *waits = true;
+    return PLEAT_OK;
+}
+
+static bool is_due(pleat__pending *pending, pleat__pending_entry *entry)
+{
+    if (!record_events(pending, entry))
+        return false;
+    for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next)
+        if (pending->vmm.ops->event_query(pending->vmm.self, use->event) != PLEAT_OK)
+            return false;
+    return true;
+}
+
+static bool wait_for(pleat__pending *pending, pleat__pending_entry *entry)
+{
+    if (!record_events(pending, entry))
+        return false;
+    for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next)
+        if (pending->vmm.ops->event_wait(pending->vmm.self, use->event) != PLEAT_OK)
+            return false;
+    return true;
+}
+
+/* Hands over what `ready` says is due, passing by at most `most` entries that are not. */
+static uint64_t drain(pleat__pending *pending, uint64_t most,
+                      bool (*ready)(pleat__pending *, pleat__pending_entry *),
+                      pleat__pending_done done, void *context)
+{
+    uint64_t count = 0, passed = 0;
+    for (pleat__pending_entry **at = &pending->first; *at != NULL && passed < most;) {
+        pleat__pending_entry *entry = *at;
+        if (!ready(pending, entry)) {
+            at = &entry->next;
+            passed++;
+            continue;
+        }
+        *at = entry->next;
+        if (entry->next == NULL)
+            pending->last = at;
+        pleat_va address = entry->address;
+        forget(pending, entry);
+        pending->waiting--;
+        count++;
+        done(context, address);
+    }
+    return count;
+}
+
+uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most, pleat__pending_done done,
+                             void *context)
+{
+    return drain(pending, most, is_due, done, context);
+}
+
+uint64_t pleat__pending_wait(pleat__pending *pending, pleat__pending_done done, void *context)
+{
+    return drain(pending, UINT64_MAX, wait_for, done, context);
+}

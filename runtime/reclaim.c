@@ -1,0 +1,172 @@
+/*
+ * reclaim.c: out of memory, step by step, the cheapest first, for every policy:
+ *
+ *   1 frees whose streams have come past them reach the policy
+ *   2 views that are only cached are unmapped
+ *   3 cached memory goes back: large pieces, as much as is needed; then all
+ *   4 frees that wait for a stream are waited for, and the caches go back once more
+ *   5 the program is asked to free something
+ *   6 the request is refused, with a text that says what there is
+ *
+ * After every step that gave anything the policy is asked again. Steps 3 and 4 are the last of the
+ * five of PyTorch's malloc. No driver verb waits for the GPU, which may still use what was freed on
+ * its own stream; so before anything is unmapped the streams that allocate are waited for
+ * (pleat__quiesce).
+ */
+#include <runtime/runtime_internal.h>
+
+#include <internal/error.h>
+#include <internal/range.h>
+#include <inttypes.h>
+#include <plan/plan.h>
+#include <stdio.h>
+
+static bool is_shortage(pleat_result result)
+{
+    return result == PLEAT_E_OUT_OF_MEMORY || result == PLEAT_E_BUDGET;
+}
+
+static void wait_for_stream(pleat_runtime *runtime, pleat_stream stream)
+{
+    const pleat_vmm_ops *ops = runtime->vmm.ops;
+    pleat_event event;
+    if (ops->event_create(runtime->vmm.self, runtime->device, &event) != PLEAT_OK)
+        return;
+    if (ops->event_record(runtime->vmm.self, event, stream) == PLEAT_OK)
+        (void)ops->event_wait(runtime->vmm.self, event);
+    (void)ops->event_destroy(runtime->vmm.self, event);
+}
+
+void pleat__quiesce(pleat_runtime *runtime)
+{
+    for (size_t i = 0; i < runtime->stream_count; i++)
+        wait_for_stream(runtime, runtime->streams[i]);
+}
+
+/* Asks the policy to give back, and passes what came on to the device. */
+static bool give_back(pleat_runtime *runtime, pleat__reclaim what, uint64_t bytes,
+                      pleat_stream stream)
+{
+    bool any = runtime->ops->reclaim(runtime->policy, what, bytes, stream);
+    return pleat__space_trim(runtime->space, 0) > 0 || any;
+}
+
+static bool wait_pending(pleat_runtime *runtime)
+{
+    return pleat__pending_wait(&runtime->pending, pleat__runtime_freed, runtime) > 0;
+}
+
+void pleat__reclaim_all(pleat_runtime *runtime)
+{
+    pleat__pending_poll(&runtime->pending, UINT64_MAX, pleat__runtime_freed, runtime);
+    pleat__quiesce(runtime);
+    give_back(runtime, PLEAT__RECLAIM_VIEWS, UINT64_MAX, 0);
+    give_back(runtime, PLEAT__RECLAIM_CACHES, UINT64_MAX, 0);
+}
+
+/* Another thread may allocate and free meanwhile. */
+static bool ask_program(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream)
+{
+    if (runtime->memory_callback == NULL)
+        return false;
+    pthread_mutex_unlock(&runtime->lock);
+    int again = runtime->memory_callback(runtime->memory_context, bytes, stream);
+    pthread_mutex_lock(&runtime->lock);
+    if (again)
+        pleat__reclaim_all(runtime);
+    return again != 0;
+}
+
+typedef enum step {
+    STEP_COMPLETED,
+    STEP_VIEWS,
+    STEP_LARGE,
+    STEP_CACHES,
+    STEP_WAIT,
+    STEP_CALLBACK,
+    STEP_COUNT,
+} step;
+
+/* Whether the step gave anything, so that asking again may help. */
+static bool run_step(pleat_runtime *runtime, step which, uint64_t bytes, pleat_stream stream)
+{
+    switch (which) {
+    case STEP_COMPLETED:
+        return pleat__pending_poll(&runtime->pending, UINT64_MAX, pleat__runtime_freed, runtime) >
+               0;
+    case STEP_VIEWS:
+        pleat__quiesce(runtime);
+        return give_back(runtime, PLEAT__RECLAIM_VIEWS, bytes, stream);
+    case STEP_LARGE:
+        return give_back(runtime, PLEAT__RECLAIM_LARGE, bytes, stream);
+    case STEP_CACHES:
+        return give_back(runtime, PLEAT__RECLAIM_CACHES, bytes, stream);
+    case STEP_WAIT:
+        if (!wait_pending(runtime))
+            return false;
+        pleat__reclaim_all(runtime);
+        return true;
+    case STEP_CALLBACK:
+        return ask_program(runtime, bytes, stream);
+    case STEP_COUNT:
+        break;
+    }
+    return false;
+}
+
+static uint64_t room_for_new(const pleat_runtime *runtime, uint64_t physical)
+{
+    uint64_t free_bytes = 0, total = 0;
+    const pleat_vmm_ops *ops = runtime->vmm.ops;
+    if (ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes, &total) != PLEAT_OK)
+        free_bytes = 0;
+    uint64_t allowed = runtime->limit_bytes > physical ? runtime->limit_bytes - physical : 0;
+    return pleat__round_down(free_bytes < allowed ? free_bytes : allowed,
+                             pleat__space_page_bytes(runtime->space));
+}
+
+static const char *mib(uint64_t bytes, char *buffer, size_t size)
+{
+    snprintf(buffer, size, "%.2f MiB", (double)bytes / (1 << 20));
+    return buffer;
+}
+
+/* The text of the refusal. `reason` is what the last attempt said. */
+static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t bytes,
+                           pleat_stream stream)
+{
+    char asked[32], live[32], physical[32], limit[32], reusable[32], fits[32], plan[96] = "";
+    char reason[160];
+    snprintf(reason, sizeof reason, "%s", pleat_last_error()->text);
+    uint64_t largest = 0, total = 0;
+    uint64_t exists = pleat__space_stats_of(runtime->space).physical_bytes;
+    runtime->ops->idle(runtime->policy, stream, &largest, &total);
+    uint64_t room = room_for_new(runtime, exists);
+    if (runtime->plan != NULL) {
+        char expected[32];
+        snprintf(plan, sizeof plan, "; the plan expects a peak of %s",
+                 mib(runtime->plan->physical_bytes, expected, sizeof expected));
+    }
+    runtime->stats.out_of_memory++;
+    return pleat__fail(
+        result,
+        "out of memory: %s asked for on stream %" PRIu64 "; live %s, physical %s of %s %s, "
+        "reusable %s, the largest request that would fit now %s%s (%s)",
+        mib(bytes, asked, sizeof asked), stream, mib(runtime->stats.live_bytes, live, sizeof live),
+        mib(exists, physical, sizeof physical),
+        runtime->has_budget ? "a budget of" : "the device's",
+        mib(runtime->limit_bytes, limit, sizeof limit), mib(total, reusable, sizeof reusable),
+        mib(room > largest ? room : largest, fits, sizeof fits), plan, reason);
+}
+
+pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                                     pleat_result first, pleat_va *address)
+{
+    pleat_result result = first;
+    /* What is larger than everything allowed is refused without giving anything up. */
+    bool hopeless = bytes > runtime->limit_bytes;
+    for (step which = 0; which < STEP_COUNT && is_shortage(result) && !hopeless; which++)
+        if (run_step(runtime, which, bytes, stream))
+            result = runtime->ops->alloc(runtime->policy, bytes, stream, address);
+    return is_shortage(result) ? refuse(runtime, result, bytes, stream) : result;
+}

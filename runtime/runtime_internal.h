@@ -1,0 +1,48 @@
+/*
+ * runtime_internal.h: what a runtime is, for runtime.c (the public calls) and reclaim.c (the steps
+ * of out of memory).
+ */
+#ifndef PLEAT_RUNTIME_RUNTIME_INTERNAL_H
+#define PLEAT_RUNTIME_RUNTIME_INTERNAL_H
+
+#include <pthread.h>
+#include <runtime/pending.h>
+#include <runtime/policy.h>
+
+struct pleat_runtime {
+    pthread_mutex_t lock; /* around every call of the policy */
+    const pleat__policy_ops *ops;
+    void *policy;
+    pleat__pending pending;
+    pleat_stats stats;
+    pleat__space *space;
+    pleat__arena *arena;
+    pleat_vmm vmm;
+    const pleat_plan *plan;
+    int device;
+    bool has_budget;
+    uint64_t limit_bytes; /* the budget, or the device's memory */
+    /* Streams that have allocated: unmapping waits for them. */
+    pleat_stream *streams;
+    size_t stream_count;
+    size_t stream_capacity;
+    pleat_stream last_stream;
+    pleat_memory_callback memory_callback;
+    void *memory_context;
+};
+
+/* Hands frees that are due to the policy. */
+void pleat__runtime_freed(void *runtime, pleat_va address);
+
+/* reclaim.c: the policy has no memory for a request: gives back what can be given, step by step,
+ * and asks it again after each. Called with the lock held, which it drops for the callback. */
+PLEAT_NODISCARD pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes,
+                                                     pleat_stream stream, pleat_result first,
+                                                     pleat_va *address);
+/* Waits until the streams that have allocated have done what they were given: nothing that is free
+ * is used by the GPU any more. */
+void pleat__quiesce(pleat_runtime *runtime);
+/* All that is cached goes back to the device. With the lock held. */
+void pleat__reclaim_all(pleat_runtime *runtime);
+
+#endif

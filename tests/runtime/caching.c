@@ -1,0 +1,455 @@
+/*
+ * caching.c: the caching allocator's rules, one by one, over a supplier with nothing behind it.
+ */
+#include "fake.h"
+
+#include <string.h>
+
+typedef struct fixture {
+    fake fake;
+    pleat__arena *arena;
+    pleat__caching *caching;
+} fixture;
+
+static void begin(fixture *f, const pleat__caching_options *options)
+{
+    pleat__supplier supplier = fake_supplier(&f->fake);
+    assert_ok(pleat__arena_create(&f->arena));
+    assert_ok(pleat__caching_create(f->arena, &supplier, options, &f->caching));
+}
+
+static void end(fixture *f)
+{
+    assert_true(pleat__caching_audit(f->caching));
+    pleat__caching_destroy(f->caching);
+    assert_int_equal(f->fake.backed, 0);
+    assert_int_equal(f->fake.reserved, 0);
+    assert_int_equal(pleat__arena_bytes_of(f->arena).allocated, 0);
+    pleat__arena_destroy(f->arena);
+}
+
+static pleat_va take(fixture *f, uint64_t bytes, pleat_stream stream)
+{
+    pleat_va address;
+    assert_ok(pleat__caching_alloc(f->caching, bytes, stream, &address));
+    return address;
+}
+
+static void give(fixture *f, pleat_va address)
+{
+    assert_ok(pleat__caching_free(f->caching, address, NULL));
+}
+
+static pleat_block block_of(fixture *f, pleat_va address)
+{
+    pleat_block block;
+    assert_ok(pleat__caching_block_of(f->caching, address, &block));
+    return block;
+}
+
+static void caching_rounds_sizes_and_segments(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t bytes, block, segment;
+    } table[] = {
+        {1, 512, 2 * MIB},
+        {512, 512, 2 * MIB},
+        {513, 1024, 2 * MIB},
+        {MIB - 1, MIB, 2 * MIB},
+        {MIB, MIB, 2 * MIB},
+        {MIB + 1, MIB + 512, 20 * MIB},
+        {10 * MIB - 513, 10 * MIB - 512, 20 * MIB},
+        {10 * MIB - 511, 10 * MIB, 10 * MIB}, /* 10 MiB once rounded */
+        {10 * MIB, 10 * MIB, 10 * MIB},
+        {10 * MIB + 1, 10 * MIB + 512, 12 * MIB},
+        {11 * MIB + 1, 12 * MIB, 12 * MIB}, /* the rest is under 1 MiB: not cut off */
+        {13 * MIB, 14 * MIB, 14 * MIB},     /* a rest of exactly 1 MiB is not */
+        {100 * MIB, 100 * MIB, 100 * MIB},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        fixture f;
+        begin(&f, NULL);
+        pleat_va address = take(&f, table[i].bytes, 0);
+        assert_int_equal(f.fake.backed, table[i].segment);
+        assert_int_equal(f.fake.last_handle, table[i].segment);
+        pleat_block block = block_of(&f, address);
+        assert_int_equal(block.bytes, table[i].block);
+        assert_int_equal(block.requested, table[i].bytes);
+        uint64_t counted;
+        assert_ok(pleat__caching_free(f.caching, address, &counted));
+        assert_int_equal(counted, (table[i].bytes + 511) / 512 * 512);
+        end(&f);
+    }
+}
+
+static void caching_splits_by_pool(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, NULL);
+    /* Small: every 512 that is left serves again. */
+    pleat_va a = take(&f, MIB, 0);
+    pleat_va b = take(&f, MIB - 512, 0);
+    pleat_va c = take(&f, 512, 0);
+    assert_int_equal(b, a + MIB);
+    assert_int_equal(c, a + 2 * MIB - 512);
+    assert_int_equal(f.fake.backed, 2 * MIB);
+    /* Large: a rest of over 1 MiB is cut off, one of 1 MiB is not. */
+    pleat_va d = take(&f, 9 * MIB, 0);
+    pleat_va e = take(&f, 10 * MIB, 0);
+    assert_int_equal(e, d + 9 * MIB);
+    assert_int_equal(block_of(&f, e).bytes, 11 * MIB);
+    assert_int_equal(f.fake.backed, 22 * MIB);
+    pleat_va g = take(&f, 2 * MIB, 0);
+    assert_int_equal(block_of(&f, g).bytes, 2 * MIB);
+    assert_int_equal(f.fake.backed, 42 * MIB);
+    end(&f);
+}
+
+static void caching_joins_neighbours_on_both_sides(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, NULL);
+    pleat_va a = take(&f, 4 * MIB, 0), b = take(&f, 4 * MIB, 0), c = take(&f, 4 * MIB, 0);
+    assert_int_equal(c, a + 8 * MIB);
+    uint64_t before, after;
+    give(&f, a);
+    assert_ok(pleat__caching_adjacent_free(f.caching, b + 1, &before, &after));
+    assert_int_equal(before, 4 * MIB);
+    assert_int_equal(after, 0);
+    assert_ok(pleat__caching_adjacent_free(f.caching, c, &before, &after));
+    assert_int_equal(before, 0);
+    assert_int_equal(after, 8 * MIB);
+    give(&f, c);
+    assert_int_equal(pleat__caching_largest(f.caching, 0), 12 * MIB);
+    give(&f, b);
+    assert_int_equal(pleat__caching_largest(f.caching, 0), 20 * MIB);
+    assert_int_equal(take(&f, 20 * MIB, 0), a);
+    assert_int_equal(f.fake.backs, 1);
+    end(&f);
+}
+
+static void caching_takes_the_smallest_then_the_lowest(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, NULL);
+    pleat_va parts[6];
+    for (int i = 0; i < 6; i++)
+        parts[i] = take(&f, i == 1 ? 2 * MIB : 3 * MIB, 0);
+    /* Free 3, 2, 3 MiB, each between live neighbours. */
+    give(&f, parts[4]);
+    give(&f, parts[1]);
+    give(&f, parts[2 + 0]);
+    /* 1 and 2 joined: 5 MiB; 4 is 3 MiB. */
+    assert_int_equal(take(&f, 2 * MIB, 0), parts[4]);
+    assert_int_equal(take(&f, 2 * MIB, 0), parts[5] + 3 * MIB);
+    assert_int_equal(take(&f, 5 * MIB, 0), parts[1]);
+    end(&f);
+
+    begin(&f, NULL);
+    for (int i = 0; i < 6; i++)
+        parts[i] = take(&f, 3 * MIB, 0);
+    give(&f, parts[4]);
+    give(&f, parts[0]);
+    give(&f, parts[2]);
+    assert_int_equal(take(&f, 3 * MIB, 0), parts[0]);
+    assert_int_equal(take(&f, 3 * MIB, 0), parts[2]);
+    assert_int_equal(take(&f, 3 * MIB, 0), parts[4]);
+    end(&f);
+}
+
+static void caching_keeps_streams_apart(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, NULL);
+    pleat_va a = take(&f, 4 * MIB, 1);
+    give(&f, a);
+    pleat_va b = take(&f, 4 * MIB, 2);
+    assert_int_not_equal(a, b);
+    assert_int_equal(f.fake.backed, 40 * MIB);
+    assert_int_equal(block_of(&f, b).stream, 2);
+    assert_int_equal(take(&f, 4 * MIB, 1), a);
+    assert_int_equal(pleat__caching_largest(f.caching, 3), 0);
+    end(&f);
+}
+
+static void caching_frees_only_what_it_gave(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, NULL);
+    pleat_va a = take(&f, 4 * MIB, 0);
+    assert_result(pleat__caching_free(f.caching, a + 512, NULL), PLEAT_E_NOT_FOUND);
+    assert_result(pleat__caching_free(f.caching, 512, NULL), PLEAT_E_NOT_FOUND);
+    give(&f, a);
+    assert_result(pleat__caching_free(f.caching, a, NULL), PLEAT_E_NOT_FOUND);
+    assert_true(pleat__caching_owns(f.caching, a + 20 * MIB - 1));
+    assert_false(pleat__caching_owns(f.caching, a + 20 * MIB));
+    end(&f);
+}
+
+static void caching_finds_the_block_around_an_address(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, NULL);
+    pleat_va small[3], large[3];
+    for (int i = 0; i < 3; i++) {
+        small[i] = take(&f, 100 * 1024, 0);
+        large[i] = take(&f, 5 * MIB + 512, 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(block_of(&f, small[i] + 100 * 1024 - 1).address, small[i]);
+        assert_int_equal(block_of(&f, large[i] + 5 * MIB + 511).address, large[i]);
+        assert_int_equal(block_of(&f, large[i] + 1).address, large[i]);
+    }
+    pleat_block block;
+    give(&f, large[1]);
+    give(&f, small[0]);
+    assert_result(pleat__caching_block_of(f.caching, large[1] + MIB, &block), PLEAT_E_NOT_FOUND);
+    assert_result(pleat__caching_block_of(f.caching, small[0], &block), PLEAT_E_NOT_FOUND);
+    assert_result(pleat__caching_block_of(f.caching, large[2] + 9 * MIB, &block),
+                  PLEAT_E_NOT_FOUND);
+    assert_int_equal(block_of(&f, large[2] + MIB).address, large[2]);
+    assert_result(pleat__caching_block_of(f.caching, 0, &block), PLEAT_E_NOT_FOUND);
+    end(&f);
+}
+
+static void caching_refusal_changes_nothing(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, NULL);
+    f.fake.limit = 30 * MIB;
+    pleat_va a = take(&f, 4 * MIB, 0), b;
+    pleat__caching_stats was = pleat__caching_stats_of(f.caching);
+    assert_result(pleat__caching_alloc(f.caching, 18 * MIB, 0, &b), PLEAT_E_OUT_OF_MEMORY);
+    assert_result(pleat__caching_alloc(f.caching, UINT64_MAX - 5, 0, &b), PLEAT_E_OUT_OF_MEMORY);
+    pleat__caching_stats now = pleat__caching_stats_of(f.caching);
+    assert_memory_equal(&was, &now, sizeof was);
+    give(&f, a);
+    assert_int_equal(pleat__caching_release_all(f.caching), 20 * MIB);
+    take(&f, 18 * MIB, 0);
+    assert_int_equal(f.fake.backed, 18 * MIB);
+    end(&f);
+}
+
+static void caching_max_split_keeps_large_blocks_whole(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat__caching_options options = {.max_split_bytes = 40 * MIB, .max_round_bytes = 10 * MIB};
+    begin(&f, &options);
+    pleat_va a = take(&f, 60 * MIB, 0);
+    give(&f, a);
+    /* Neither a small request nor one that would waste 10 MiB gets it. */
+    pleat_va b = take(&f, 30 * MIB, 0);
+    pleat_va c = take(&f, 44 * MIB, 0);
+    assert_int_not_equal(b, a);
+    assert_int_not_equal(c, a);
+    assert_int_equal(take(&f, 52 * MIB, 0), a);
+    assert_int_equal(block_of(&f, a).bytes, 60 * MIB);
+    give(&f, a);
+    give(&f, c);
+    /* The smallest that suffices goes; where none does, the largest first. */
+    assert_int_equal(pleat__caching_release_large(f.caching, 50 * MIB, 0), 60 * MIB);
+    assert_int_equal(pleat__caching_release_large(f.caching, 50 * MIB, 0), 44 * MIB);
+    assert_int_equal(pleat__caching_release_large(f.caching, 50 * MIB, 0), 0);
+    assert_int_equal(f.fake.backed, 30 * MIB);
+    options.max_split_bytes = MIB;
+    pleat__supplier supplier = fake_supplier(&(fake){0});
+    pleat__caching *refused;
+    assert_result(pleat__caching_create(f.arena, &supplier, &options, &refused), PLEAT_E_INVALID);
+    end(&f);
+}
+
+static void caching_collects_the_old_first(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat__caching_options options = {.gc_threshold = 0.5, .limit_bytes = 200 * MIB};
+    begin(&f, &options);
+    pleat_va old = take(&f, 50 * MIB, 0);
+    give(&f, old);
+    pleat_va other = take(&f, 60 * MIB, 0);
+    for (int i = 0; i < 10; i++)
+        give(&f, take(&f, 60 * MIB - 512, 1 + (pleat_stream)(i == 0)));
+    give(&f, other);
+    /* 230 MiB are held, 100 allowed. The next new segment drops old ones. */
+    uint64_t held = f.fake.backed;
+    assert_true(held > 100 * MIB);
+    take(&f, 80 * MIB, 0);
+    assert_true(f.fake.backed < held + 80 * MIB);
+    assert_false(pleat__caching_owns(f.caching, old));
+    end(&f);
+}
+
+static void expandable_grows_in_place_and_shrinks(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat__caching_options options = {.expandable = true, .limit_bytes = 800 * MIB};
+    begin(&f, &options);
+    pleat_va a = take(&f, 30 * MIB, 0);
+    assert_int_equal(f.fake.backed, 40 * MIB);
+    assert_int_equal(f.fake.last_handle, 20 * MIB);
+    pleat_va b = take(&f, 12 * MIB, 0);
+    assert_int_equal(b, a + 30 * MIB);
+    assert_int_equal(f.fake.backed, 60 * MIB);
+    /* Every 512 that is left serves again. */
+    pleat_va c = take(&f, 18 * MIB - 512, 0);
+    assert_int_equal(c, b + 12 * MIB);
+    assert_int_equal(block_of(&f, c).bytes, 18 * MIB - 512);
+    pleat_va s = take(&f, 512, 0);
+    assert_int_equal(f.fake.backed, 62 * MIB);
+    assert_int_equal(f.fake.last_handle, 2 * MIB);
+    /* Holes are given back by whole handles only; what is left stays. */
+    give(&f, a);
+    assert_int_equal(pleat__caching_release_all(f.caching), 20 * MIB);
+    assert_int_equal(f.fake.backed, 42 * MIB);
+    assert_int_equal(pleat__caching_largest(f.caching, 0), 10 * MIB);
+    /* The hole is the lowest place with room. */
+    assert_int_equal(take(&f, 25 * MIB, 0), a);
+    assert_int_equal(f.fake.backed, 62 * MIB);
+    give(&f, s);
+    give(&f, c);
+    give(&f, b);
+    give(&f, a);
+    assert_int_equal(pleat__caching_release_all(f.caching), 62 * MIB);
+    assert_int_equal(f.fake.reserved, 0);
+    end(&f);
+}
+
+static void expandable_quarantine_is_never_used_again(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat__caching_options options = {.expandable = true, .limit_bytes = 800 * MIB};
+    begin(&f, &options);
+    pleat_va a = take(&f, 40 * MIB, 0), b = take(&f, 20 * MIB, 0);
+    give(&f, a);
+    f.fake.refuse_unback = true;
+    assert_int_equal(pleat__caching_release_all(f.caching), 40 * MIB);
+    f.fake.refuse_unback = false;
+    pleat_va c = take(&f, 40 * MIB, 0);
+    assert_int_equal(c, b + 20 * MIB);
+    give(&f, b);
+    give(&f, c);
+    pleat__caching_release_all(f.caching);
+    assert_int_equal(take(&f, 40 * MIB, 0), b);
+    end(&f);
+}
+
+/* ---- against a naive model ---- */
+
+#define LIVE_MOST 400
+
+typedef struct model {
+    pleat_va address[LIVE_MOST];
+    uint64_t bytes[LIVE_MOST];
+    pleat_stream stream[LIVE_MOST];
+    int count;
+} model;
+
+static void model_check_block(fixture *f, const model *m, int i, test_random *random)
+{
+    pleat_va inside = m->address[i] + test_random_below(random, m->bytes[i]);
+    pleat_block block = block_of(f, inside);
+    assert_int_equal(block.address, m->address[i]);
+    assert_int_equal(block.requested, m->bytes[i]);
+    assert_int_equal(block.stream, m->stream[i]);
+    assert_true(block.bytes >= m->bytes[i]);
+    for (int j = 0; j < m->count; j++)
+        assert_true(j == i || m->address[j] + m->bytes[j] <= block.address ||
+                    m->address[j] >= block.address + block.bytes);
+}
+
+static uint64_t some_size(test_random *random)
+{
+    switch (test_random_below(random, 4)) {
+    case 0:
+        return 1 + test_random_below(random, 4096);
+    case 1:
+        return 1 + test_random_below(random, MIB);
+    case 2:
+        return 1 + test_random_below(random, 12 * MIB);
+    default:
+        return 1 + test_random_below(random, 90 * MIB);
+    }
+}
+
+static void model_step(fixture *f, model *m, test_random *random)
+{
+    bool add = m->count < LIVE_MOST && test_random_below(random, 100) < 55;
+    if (add) {
+        int i = m->count;
+        m->bytes[i] = some_size(random);
+        m->stream[i] = test_random_below(random, 3);
+        pleat_result result =
+            pleat__caching_alloc(f->caching, m->bytes[i], m->stream[i], &m->address[i]);
+        if (result == PLEAT_OK) {
+            m->count++;
+            model_check_block(f, m, i, random);
+        } else {
+            assert_result(result, PLEAT_E_OUT_OF_MEMORY);
+            pleat__caching_release_all(f->caching);
+        }
+    } else if (m->count > 0) {
+        int i = (int)test_random_below(random, (uint64_t)m->count);
+        give(f, m->address[i]);
+        m->count--;
+        m->address[i] = m->address[m->count];
+        m->bytes[i] = m->bytes[m->count];
+        m->stream[i] = m->stream[m->count];
+    }
+    if (test_random_below(random, 500) == 0)
+        pleat__caching_release_all(f->caching);
+    assert_int_equal(pleat__caching_stats_of(f->caching).reserved_bytes, f->fake.backed);
+    assert_int_equal(pleat__caching_stats_of(f->caching).blocks, m->count);
+}
+
+static void caching_agrees_with_a_naive_model(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eed0001);
+    for (int round = 0; round < 6; round++) {
+        fixture f;
+        model m = {0};
+        pleat__caching_options options = {.expandable = round % 2 == 1,
+                                          .limit_bytes = 4000 * MIB,
+                                          .max_split_bytes = round == 2 ? 64 * MIB : 0,
+                                          .gc_threshold = round == 4 ? 0.3 : 0};
+        begin(&f, &options);
+        f.fake.limit = 3000 * MIB;
+        for (int i = 0; i < 4000; i++) {
+            model_step(&f, &m, &random);
+            if (i % 97 == 0)
+                assert_true(pleat__caching_audit(f.caching));
+        }
+        end(&f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(caching_rounds_sizes_and_segments),
+        cmocka_unit_test(caching_splits_by_pool),
+        cmocka_unit_test(caching_joins_neighbours_on_both_sides),
+        cmocka_unit_test(caching_takes_the_smallest_then_the_lowest),
+        cmocka_unit_test(caching_keeps_streams_apart),
+        cmocka_unit_test(caching_frees_only_what_it_gave),
+        cmocka_unit_test(caching_finds_the_block_around_an_address),
+        cmocka_unit_test(caching_refusal_changes_nothing),
+        cmocka_unit_test(caching_max_split_keeps_large_blocks_whole),
+        cmocka_unit_test(caching_collects_the_old_first),
+        cmocka_unit_test(expandable_grows_in_place_and_shrinks),
+        cmocka_unit_test(expandable_quarantine_is_never_used_again),
+        cmocka_unit_test(caching_agrees_with_a_naive_model),
+    };
+    return cmocka_run_group_tests_name("caching", tests, NULL, NULL);
+}
