@@ -18,7 +18,9 @@ enum {
 };
 
 /* X(name, one line of help): every subcommand, cli_<name> in cmd/<name>.c. */
-#define CLI_COMMANDS(X) X(version, "print the version")
+#define CLI_COMMANDS(X)                                                                            \
+    X(import, "read a torch memory snapshot into a trace")                                         \
+    X(version, "print the version")
 
 #define CLI_DECLARE(name, help) int cli_##name(int argc, char **argv);
 CLI_COMMANDS(CLI_DECLARE)

@@ -1,0 +1,205 @@
+/*
+ * import.c: `pleat import`: a recording as a trace file, and what is in it.
+ */
+#include "../cli.h"
+#include "../json.h"
+
+#include <plan/import.h>
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: pleat import RECORDING [-o TRACE] [options]\n"
+    "\n"
+    "Reads a recording and writes it as a trace, which other commands read faster.\n"
+    "Without -o it only says what is in the recording. RECORDING, gzipped or not:\n"
+    "  a torch memory snapshot    torch.cuda.memory._dump_snapshot(), or pickle.dump of\n"
+    "                             torch.cuda.memory._snapshot() after\n"
+    "                             torch.cuda.memory._record_memory_history()\n"
+    "  a table of lifetimes       lines of id,lower,upper,size below such a header\n"
+    "  a trace                    as this command writes them\n"
+    "\n"
+    "  -o, --output TRACE         the file to write\n"
+    "  -d, --device N             which device of a snapshot of several\n"
+    "  -m, --device-memory SIZE   what the device has (140GiB), for the trace to say\n"
+    "  -j, --json                 one JSON object on standard output\n"
+    "  -h, --help\n";
+
+typedef struct options {
+    const char *input;
+    const char *output;
+    int device;
+    uint64_t device_bytes;
+    bool json;
+} options;
+
+/* What a trace holds. */
+typedef struct summary {
+    uint64_t kinds[PLEAT_EVENT_SEGMENT_FREE + 1];
+    uint64_t peak_live_bytes; /* rounded to 512, until free_completed */
+    uint64_t peak_segment_bytes;
+    bool devices[UINT8_MAX + 1];
+} summary;
+
+static summary summarize(const pleat_trace *trace)
+{
+    summary s = {0};
+    uint64_t live = 0, segments = 0;
+    const pleat_trace_event *events = pleat_trace_events(trace);
+    for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
+        uint64_t rounded = (events[i].size + 511) & ~511ull;
+        s.kinds[events[i].kind]++;
+        s.devices[events[i].device] = true;
+        if (events[i].kind == PLEAT_EVENT_ALLOC)
+            live += rounded;
+        if (events[i].kind == PLEAT_EVENT_FREE_COMPLETED)
+            live -= rounded;
+        if (events[i].kind == PLEAT_EVENT_SEGMENT_ALLOC)
+            segments += events[i].size;
+        if (events[i].kind == PLEAT_EVENT_SEGMENT_FREE)
+            segments -= events[i].size;
+        s.peak_live_bytes = live > s.peak_live_bytes ? live : s.peak_live_bytes;
+        s.peak_segment_bytes = segments > s.peak_segment_bytes ? segments : s.peak_segment_bytes;
+    }
+    return s;
+}
+
+static void print_json(const pleat_trace *trace, const summary *s, pleat__trace_form form)
+{
+    json_writer json;
+    char fingerprint[24];
+    snprintf(fingerprint, sizeof fingerprint, "%016llx",
+             (unsigned long long)pleat_trace_fingerprint(trace));
+    json_begin(&json, stdout);
+    json_object(&json, NULL);
+    json_string(&json, "form", pleat__trace_form_name(form));
+    json_uint(&json, "events", pleat_trace_event_count(trace));
+    json_uint(&json, "requests", pleat_trace_request_count(trace));
+    json_uint(&json, "frees", s->kinds[PLEAT_EVENT_FREE_COMPLETED]);
+    json_uint(&json, "marks", s->kinds[PLEAT_EVENT_MARK]);
+    json_uint(&json, "segments", s->kinds[PLEAT_EVENT_SEGMENT_ALLOC]);
+    json_uint(&json, "peak_live_bytes", s->peak_live_bytes);
+    json_uint(&json, "peak_segment_bytes", s->peak_segment_bytes);
+    json_uint(&json, "streams", pleat_trace_stream_count(trace));
+    json_uint(&json, "labels", pleat_trace_label_count(trace) - 1);
+    json_array(&json, "devices");
+    for (int d = 0; d <= UINT8_MAX; d++) {
+        if (s->devices[d])
+            json_uint(&json, NULL, (uint64_t)d);
+    }
+    json_end_array(&json);
+    json_uint(&json, "device_bytes", pleat_trace_device_bytes(trace));
+    json_string(&json, "fingerprint", fingerprint);
+    json_end_object(&json);
+    json_finish(&json);
+}
+
+static bool print_row(cli_table *table, const char *name, const char *text)
+{
+    if (!cli_table_row(table))
+        return false;
+    cli_table_cell(table, 0, "%s", name);
+    cli_table_cell(table, 1, "%s", text);
+    return true;
+}
+
+static bool print_count(cli_table *table, const char *name, uint64_t count)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)count);
+    return print_row(table, name, text);
+}
+
+static void print_table(const pleat_trace *trace, const summary *s, const options *o,
+                        pleat__trace_form form)
+{
+    char live[48], segments[48];
+    const char *headings[2] = {pleat__trace_form_name(form), ""};
+    cli_table table;
+    cli_format_size(s->peak_live_bytes, live, sizeof live);
+    cli_format_size(s->peak_segment_bytes, segments, sizeof segments);
+    bool made = cli_table_begin(&table, 2, headings) &&
+                print_count(&table, "events", pleat_trace_event_count(trace)) &&
+                print_count(&table, "requests", pleat_trace_request_count(trace)) &&
+                print_count(&table, "streams", pleat_trace_stream_count(trace)) &&
+                print_count(&table, "labels", pleat_trace_label_count(trace) - 1) &&
+                print_row(&table, "peak live", live) &&
+                print_row(&table, "peak of recorded segments", segments);
+    if (made && o->output != NULL)
+        print_row(&table, "written to", o->output);
+    cli_table_end(&table, stdout);
+}
+
+static int import(const options *o)
+{
+    pleat_trace *trace;
+    pleat__trace_form form;
+    pleat_result result = pleat__trace_import(o->input, o->device, &form, &trace);
+    if (result != PLEAT_OK)
+        return cli_failed("import", result);
+    if (o->device_bytes != 0)
+        pleat_trace_set_device_bytes(trace, o->device_bytes);
+    if (o->output != NULL)
+        result = pleat_trace_write(trace, o->output);
+    int code = CLI_DONE;
+    summary s = summarize(trace);
+    if (result != PLEAT_OK)
+        code = cli_failed("import", result);
+    else if (o->json)
+        print_json(trace, &s, form);
+    else
+        print_table(trace, &s, o, form);
+    pleat_trace_free(trace);
+    return code;
+}
+
+static bool parse_device(const char *text, int *device)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+    *device = (int)value;
+    return end != text && *end == '\0' && value >= 0 && value <= UINT8_MAX;
+}
+
+int cli_import(int argc, char **argv)
+{
+    static const struct option longs[] = {
+        {"output", required_argument, NULL, 'o'},
+        {"device", required_argument, NULL, 'd'},
+        {"device-memory", required_argument, NULL, 'm'},
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    options o = {.device = PLEAT__ANY_DEVICE};
+    for (int c; (c = getopt_long(argc, argv, "o:d:m:jh", longs, NULL)) != -1;) {
+        switch (c) {
+        case 'o':
+            o.output = optarg;
+            break;
+        case 'd':
+            if (!parse_device(optarg, &o.device))
+                return cli_bad_use("import", "--device is a number from 0 to 255, not '%s'",
+                                   optarg);
+            break;
+        case 'm':
+            if (!cli_parse_size(optarg, &o.device_bytes))
+                return cli_bad_use("import", "--device-memory is a size, not '%s'", optarg);
+            break;
+        case 'j':
+            o.json = true;
+            break;
+        case 'h':
+            fputs(help, stdout);
+            return CLI_DONE;
+        default:
+            return CLI_BAD_USE;
+        }
+    }
+    if (argc - optind != 1)
+        return cli_bad_use("import", "takes one recording, got %d", argc - optind);
+    o.input = argv[optind];
+    return import(&o);
+}
