@@ -28,7 +28,8 @@ _Noreturn void pleat__check_failed(const char *file, int line, const char *what)
 #else
 #define PLEAT_ASSERT(condition)                                                                    \
     do {                                                                                           \
-        (void)sizeof(condition);                                                                   \
+        if (0)                                                                                     \
+            (void)(condition);                                                                     \
     } while (0)
 #endif
 
@@ -37,7 +38,8 @@ _Noreturn void pleat__check_failed(const char *file, int line, const char *what)
 #else
 #define PLEAT_AUDIT(call)                                                                          \
     do {                                                                                           \
-        (void)sizeof(call);                                                                        \
+        if (0)                                                                                     \
+            (void)(call);                                                                          \
     } while (0)
 #endif
 
