@@ -1,6 +1,6 @@
 /*
- * host_internal.h: the host backend's state, shared by host.c (memory) and host_stream.c (streams,
- * events, the clock).
+ * host_internal.h: the host backend's state, shared by host.c (physical memory), host_map.c
+ * (reservations, maps) and host_stream.c (streams, events, the clock).
  */
 #ifndef PLEAT_VMM_HOST_INTERNAL_H
 #define PLEAT_VMM_HOST_INTERNAL_H
@@ -121,7 +121,32 @@ typedef struct pleat__host {
 /* The backend behind a pleat_vmm, or NULL when it is another. */
 pleat__host *pleat__host_of(const pleat_vmm *vmm);
 
-/* The table's entries that host_stream.c fills. */
+/* ---- what the parts ask each other, under the lock ---- */
+
+/* Adds to the modelled cost, when that is asked for. */
+void pleat__host_cost(pleat__host *host, double ns);
+bool pleat__host_is_device(const pleat__host *host, int device);
+pleat_result pleat__host_no_device(const pleat__host *host, int device);
+/* Whether it is some granules long. */
+bool pleat__host_is_granular(const pleat__host *host, uint64_t bytes);
+/* NULL: released, or never given out. */
+pleat__host_handle *pleat__host_find_handle(pleat__host *host, pleat_handle handle);
+pleat_result pleat__host_unknown_handle(const char *verb, pleat_handle handle);
+/* Gives a piece (index + 1) back once nothing refers to it. */
+void pleat__host_drop_if_unused(pleat__host *host, uint32_t slot);
+/* The reservation that begins last at or before `va`, as an index + 1. */
+size_t pleat__host_reservation_before(const pleat__host *host, pleat_va va);
+
+/* ---- the table's entries of host_map.c and host_stream.c ---- */
+
+pleat_result pleat__host_reserve(void *self, int device, uint64_t bytes, uint64_t align,
+                                 pleat_va *va);
+pleat_result pleat__host_free_range(void *self, pleat_va va, uint64_t bytes);
+pleat_result pleat__host_map(void *self, pleat_va va, uint64_t bytes, pleat_handle handle);
+pleat_result pleat__host_set_access(void *self, pleat_va va, uint64_t bytes, const int *devices,
+                                    int count);
+pleat_result pleat__host_unmap(void *self, pleat_va va, uint64_t bytes);
+
 pleat_result pleat__host_event_create(void *self, int device, pleat_event *event);
 pleat_result pleat__host_event_destroy(void *self, pleat_event event);
 pleat_result pleat__host_event_record(void *self, pleat_event event, pleat_stream stream);

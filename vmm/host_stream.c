@@ -83,9 +83,8 @@ static void settle(pleat__host *host)
 pleat_result pleat__host_event_create(void *self, int device, pleat_event *event)
 {
     pleat__host *host = self;
-    if (device < 0 || device >= host->device_count)
-        return pleat__fail(PLEAT_E_NO_DEVICE, "device %d: there are %d", device,
-                           host->device_count);
+    if (!pleat__host_is_device(host, device))
+        return pleat__host_no_device(host, device);
     pleat_result result = PLEAT_OK;
     pthread_mutex_lock(&host->lock);
     uint32_t slot = host->free_event;

@@ -1,0 +1,505 @@
+/*
+ * fake_libcuda.c: a libcuda for machines without a GPU: the driver functions that vmm/cuda.c uses,
+ * over the host backend. It keeps the rules about contexts that the real one has, so that a
+ * backend that forgets to make one current fails here too.
+ *
+ * PLEAT_FAKE_CUDA_DEVICES   how many devices (2)
+ * PLEAT_FAKE_CUDA_WITHOUT   a function that this driver is too old to have
+ *
+ * A kernel runs only if it is the conformance suite's: it keeps its stream busy until the word at
+ * its argument is not 0.
+ */
+#include "../../vmm/cuda_driver.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <vmm/host.h>
+
+#define MOST_DEVICES 8
+#define MOST_STREAMS 256
+#define MOST_NESTED  16
+
+enum { FAKE_INVALID_CONTEXT = 201, FAKE_UNKNOWN = 999 };
+
+struct CUctx_st {
+    int device;
+    int retained;
+};
+
+struct CUevent_st {
+    pleat_event event;
+    struct CUctx_st *context;
+};
+
+/* A stream, and the word that its kernel waits for. The default streams lie in front. */
+struct CUstream_st {
+    struct CUctx_st *context;
+    volatile uint32_t *gate;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pleat_vmm host;
+static int device_count;
+static struct CUctx_st contexts[MOST_DEVICES];
+static struct CUstream_st streams[MOST_STREAMS];
+static int stream_count;
+static _Thread_local struct CUctx_st *nested[MOST_NESTED];
+static _Thread_local int depth;
+
+static CUresult code_of(pleat_result result)
+{
+    switch (result) {
+    case PLEAT_OK:
+        return CU_OK;
+    case PLEAT_E_INVALID:
+        return CU_INVALID_VALUE;
+    case PLEAT_E_OUT_OF_MEMORY:
+    case PLEAT_E_LIMIT:
+        return CU_OUT_OF_MEMORY;
+    case PLEAT_E_NO_DEVICE:
+        return CU_INVALID_DEVICE;
+    case PLEAT_E_NOT_READY:
+        return CU_NOT_READY;
+    default:
+        return FAKE_UNKNOWN;
+    }
+}
+
+static struct CUctx_st *current(void)
+{
+    return depth > 0 ? nested[depth - 1] : NULL;
+}
+
+static CUresult fake_cuInit(unsigned flags)
+{
+    pthread_mutex_lock(&lock);
+    CUresult code = flags == 0 ? CU_OK : CU_INVALID_VALUE;
+    if (code == CU_OK && host.ops == NULL) {
+        const char *count = getenv("PLEAT_FAKE_CUDA_DEVICES");
+        device_count = count != NULL ? atoi(count) : 2;
+        device_count = device_count < MOST_DEVICES ? device_count : MOST_DEVICES;
+        pleat_host_options options = {.size = sizeof options,
+                                      .devices = device_count > 0 ? device_count : 1};
+        code = code_of(pleat_vmm_host(&options, &host));
+        for (int d = 0; d < MOST_DEVICES; d++) {
+            contexts[d].device = d;
+            streams[d].context = &contexts[d];
+        }
+        stream_count = MOST_DEVICES;
+    }
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+static CUresult fake_cuDriverGetVersion(int *version)
+{
+    *version = 13000;
+    return CU_OK;
+}
+
+static const struct {
+    CUresult code;
+    const char *name, *text;
+} errors[] = {
+    {CU_OK, "CUDA_SUCCESS", "no error"},
+    {CU_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {CU_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {CU_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {FAKE_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {CU_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {CU_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {FAKE_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
+};
+
+static CUresult fake_cuGetErrorName(CUresult code, const char **name)
+{
+    for (size_t e = 0; e < sizeof errors / sizeof *errors; e++)
+        if (errors[e].code == code) {
+            *name = errors[e].name;
+            return CU_OK;
+        }
+    return CU_INVALID_VALUE;
+}
+
+static CUresult fake_cuGetErrorString(CUresult code, const char **text)
+{
+    for (size_t e = 0; e < sizeof errors / sizeof *errors; e++)
+        if (errors[e].code == code) {
+            *text = errors[e].text;
+            return CU_OK;
+        }
+    return CU_INVALID_VALUE;
+}
+
+static CUresult fake_cuDeviceGetCount(int *count)
+{
+    *count = device_count;
+    return CU_OK;
+}
+
+static CUresult fake_cuDeviceGet(CUdevice *device, int ordinal)
+{
+    *device = ordinal;
+    return ordinal >= 0 && ordinal < device_count ? CU_OK : CU_INVALID_DEVICE;
+}
+
+static CUresult fake_cuDeviceGetAttribute(int *value, int which, CUdevice device)
+{
+    (void)device;
+    *value = which == CU_HAS_VIRTUAL_MEMORY || which == CU_HAS_FILE_DESCRIPTORS;
+    return CU_OK;
+}
+
+static CUresult fake_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    pthread_mutex_lock(&lock);
+    contexts[device].retained++;
+    pthread_mutex_unlock(&lock);
+    *context = &contexts[device];
+    return CU_OK;
+}
+
+static CUresult fake_cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    pthread_mutex_lock(&lock);
+    CUresult code = contexts[device].retained > 0 ? CU_OK : FAKE_INVALID_CONTEXT;
+    contexts[device].retained -= code == CU_OK;
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+static CUresult fake_cuCtxGetCurrent(CUcontext *context)
+{
+    *context = current();
+    return CU_OK;
+}
+
+static CUresult fake_cuCtxPushCurrent(CUcontext context)
+{
+    if (context == NULL || depth == MOST_NESTED)
+        return FAKE_INVALID_CONTEXT;
+    nested[depth++] = context;
+    return CU_OK;
+}
+
+static CUresult fake_cuCtxPopCurrent(CUcontext *context)
+{
+    if (depth == 0)
+        return FAKE_INVALID_CONTEXT;
+    *context = nested[--depth];
+    return CU_OK;
+}
+
+static CUresult fake_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    if (current() == NULL)
+        return FAKE_INVALID_CONTEXT;
+    uint64_t free_now, total;
+    CUresult code = code_of(host.ops->memory_info(host.self, current()->device, &free_now, &total));
+    *free_bytes = free_now;
+    *total_bytes = total;
+    return code;
+}
+
+static CUresult fake_cuMemGetAllocationGranularity(size_t *bytes, const CUproperties *wanted,
+                                                   int which)
+{
+    uint64_t least, advised;
+    CUresult code =
+        code_of(host.ops->granularity(host.self, wanted->location.number, &least, &advised));
+    *bytes = which == CU_GRANULARITY_MINIMUM ? least : advised;
+    return code;
+}
+
+static CUresult fake_cuMemAddressReserve(CUdeviceptr *start, size_t bytes, size_t align,
+                                         CUdeviceptr near_to, unsigned long long flags)
+{
+    if (near_to != 0 || flags != 0)
+        return CU_INVALID_VALUE;
+    pleat_va va = 0;
+    CUresult code = code_of(host.ops->reserve(host.self, 0, bytes, align, &va));
+    *start = va;
+    return code;
+}
+
+static CUresult fake_cuMemAddressFree(CUdeviceptr start, size_t bytes)
+{
+    return code_of(host.ops->free_range(host.self, start, bytes));
+}
+
+static CUresult fake_cuMemCreate(CUhandle *handle, size_t bytes, const CUproperties *wanted,
+                                 unsigned long long flags)
+{
+    if (flags != 0 || wanted->kind != CU_KIND_PINNED ||
+        wanted->location.kind != CU_LOCATION_DEVICE || wanted->flags.rdma != 0)
+        return CU_INVALID_VALUE;
+    pleat_handle made = 0;
+    CUresult code = code_of(host.ops->create(
+        host.self, wanted->location.number, bytes,
+        wanted->handle_kinds == CU_HANDLE_FILE_DESCRIPTOR ? PLEAT_CREATE_SHAREABLE : 0, &made));
+    *handle = made;
+    return code;
+}
+
+static CUresult fake_cuMemRelease(CUhandle handle)
+{
+    return code_of(host.ops->release(host.self, handle));
+}
+
+static CUresult fake_cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUhandle handle,
+                              unsigned long long flags)
+{
+    if (offset != 0 || flags != 0)
+        return CU_INVALID_VALUE;
+    return code_of(host.ops->map(host.self, at, bytes, handle));
+}
+
+static CUresult fake_cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUaccess *access,
+                                    size_t count)
+{
+    int devices[MOST_DEVICES];
+    if (count == 0 || count > MOST_DEVICES)
+        return CU_INVALID_VALUE;
+    for (size_t a = 0; a < count; a++) {
+        if (access[a].location.kind != CU_LOCATION_DEVICE ||
+            access[a].access != CU_ACCESS_READ_WRITE)
+            return CU_INVALID_VALUE;
+        devices[a] = access[a].location.number;
+    }
+    return code_of(host.ops->set_access(host.self, at, bytes, devices, (int)count));
+}
+
+static CUresult fake_cuMemUnmap(CUdeviceptr at, size_t bytes)
+{
+    return code_of(host.ops->unmap(host.self, at, bytes));
+}
+
+static CUresult fake_cuMemExportToShareableHandle(void *out, CUhandle handle, int kind,
+                                                  unsigned long long flags)
+{
+    if (kind != CU_HANDLE_FILE_DESCRIPTOR || flags != 0)
+        return CU_INVALID_VALUE;
+    return code_of(host.ops->export_handle(host.self, handle, out));
+}
+
+static CUresult fake_cuMemImportFromShareableHandle(CUhandle *handle, void *from, int kind)
+{
+    int fd = (int)(intptr_t)from;
+    off_t bytes = lseek(fd, 0, SEEK_END);
+    if (kind != CU_HANDLE_FILE_DESCRIPTOR || bytes <= 0)
+        return CU_INVALID_VALUE;
+    pleat_handle made = 0;
+    CUresult code = code_of(host.ops->import_handle(host.self, 0, fd, (uint64_t)bytes, &made));
+    *handle = made;
+    return code;
+}
+
+/* ---- streams ---- */
+
+static struct CUstream_st *stream_of(CUstream stream)
+{
+    if (stream != NULL)
+        return stream;
+    return current() == NULL ? NULL : &streams[current()->device];
+}
+
+static pleat_stream number_of(const struct CUstream_st *stream)
+{
+    return (pleat_stream)(stream - streams) + 1;
+}
+
+/* Lets go the streams whose kernels are over. */
+static void run(void)
+{
+    pthread_mutex_lock(&lock);
+    for (int s = 0; s < stream_count; s++)
+        if (streams[s].gate != NULL && *streams[s].gate != 0) {
+            streams[s].gate = NULL;
+            (void)!pleat__host_stream_release(&host, number_of(&streams[s]));
+        }
+    pthread_mutex_unlock(&lock);
+}
+
+static CUresult wait_for(pleat_event event)
+{
+    pleat_result result;
+    while (run(), (result = host.ops->event_query(host.self, event)) == PLEAT_E_NOT_READY)
+        usleep(200);
+    return code_of(result);
+}
+
+static CUresult fake_cuEventCreate(CUevent *event, unsigned flags)
+{
+    if (current() == NULL)
+        return FAKE_INVALID_CONTEXT;
+    struct CUevent_st *made = flags == CU_EVENT_NO_TIMING ? malloc(sizeof *made) : NULL;
+    if (made == NULL)
+        return CU_INVALID_VALUE;
+    made->context = current();
+    CUresult code = code_of(host.ops->event_create(host.self, current()->device, &made->event));
+    *event = made;
+    return code;
+}
+
+static CUresult fake_cuEventDestroy(CUevent event)
+{
+    CUresult code = code_of(host.ops->event_destroy(host.self, event->event));
+    free(event);
+    return code;
+}
+
+static CUresult fake_cuEventRecord(CUevent event, CUstream stream)
+{
+    const struct CUstream_st *found = stream_of(stream);
+    if (found == NULL)
+        return FAKE_INVALID_CONTEXT;
+    if (found->context != event->context)
+        return CU_INVALID_HANDLE;
+    return code_of(host.ops->event_record(host.self, event->event, number_of(found)));
+}
+
+static CUresult fake_cuEventQuery(CUevent event)
+{
+    run();
+    return code_of(host.ops->event_query(host.self, event->event));
+}
+
+static CUresult fake_cuEventSynchronize(CUevent event)
+{
+    return wait_for(event->event);
+}
+
+static CUresult fake_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
+{
+    const struct CUstream_st *found = stream_of(stream);
+    if (found == NULL || flags != 0)
+        return found == NULL ? FAKE_INVALID_CONTEXT : CU_INVALID_VALUE;
+    return code_of(host.ops->stream_wait(host.self, number_of(found), event->event));
+}
+
+static CUresult fake_cuStreamCreate(CUstream *stream, unsigned flags)
+{
+    if (current() == NULL || flags != CU_STREAM_NON_BLOCKING)
+        return FAKE_INVALID_CONTEXT;
+    pthread_mutex_lock(&lock);
+    int slot = MOST_DEVICES;
+    while (slot < stream_count && streams[slot].context != NULL)
+        slot++;
+    CUresult code = slot < MOST_STREAMS ? CU_OK : CU_OUT_OF_MEMORY;
+    if (code == CU_OK) {
+        stream_count = slot < stream_count ? stream_count : slot + 1;
+        streams[slot].context = current();
+        *stream = &streams[slot];
+    }
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+static CUresult fake_cuStreamSynchronize(CUstream stream)
+{
+    const struct CUstream_st *found = stream_of(stream);
+    if (found == NULL)
+        return FAKE_INVALID_CONTEXT;
+    pleat_event event;
+    CUresult code = code_of(host.ops->event_create(host.self, found->context->device, &event));
+    if (code != CU_OK)
+        return code;
+    code = code_of(host.ops->event_record(host.self, event, number_of(found)));
+    if (code == CU_OK)
+        code = wait_for(event);
+    host.ops->event_destroy(host.self, event);
+    return code;
+}
+
+static CUresult fake_cuStreamDestroy(CUstream stream)
+{
+    CUresult code = fake_cuStreamSynchronize(stream);
+    pthread_mutex_lock(&lock);
+    stream->context = NULL;
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+/* ---- work ---- */
+
+static CUresult fake_cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t bytes)
+{
+    if (current() == NULL)
+        return FAKE_INVALID_CONTEXT;
+    memcpy((void *)(uintptr_t)to, from, bytes);
+    return CU_OK;
+}
+
+static CUresult fake_cuMemcpyDtoH(void *to, CUdeviceptr from, size_t bytes)
+{
+    if (current() == NULL)
+        return FAKE_INVALID_CONTEXT;
+    memcpy(to, (const void *)(uintptr_t)from, bytes);
+    return CU_OK;
+}
+
+static CUresult fake_cuModuleLoadData(CUmodule *module, const void *text)
+{
+    if (current() == NULL)
+        return FAKE_INVALID_CONTEXT;
+    *module = (CUmodule)(uintptr_t)text;
+    return strstr(text, ".entry") != NULL ? CU_OK : CU_INVALID_VALUE;
+}
+
+static CUresult fake_cuModuleUnload(CUmodule module)
+{
+    return module != NULL ? CU_OK : CU_INVALID_VALUE;
+}
+
+static CUresult fake_cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+    if (strstr((const char *)module, name) == NULL)
+        return FAKE_UNKNOWN;
+    *function = (CUfunction)module;
+    return CU_OK;
+}
+
+static CUresult fake_cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigned blocks_y,
+                                    unsigned blocks_z, unsigned threads_x, unsigned threads_y,
+                                    unsigned threads_z, unsigned shared, CUstream stream,
+                                    void **arguments, void **extra)
+{
+    struct CUstream_st *found = stream_of(stream);
+    if (found == NULL || blocks_y * blocks_z * threads_y * threads_z != 1 || shared != 0 ||
+        extra != NULL || blocks_x * threads_x == 0)
+        return CU_INVALID_VALUE;
+    if (strstr((const char *)function, "pleat_wait") == NULL)
+        return CU_OK;
+    pthread_mutex_lock(&lock);
+    found->gate = *(volatile uint32_t **)arguments[0];
+    CUresult code = code_of(pleat__host_stream_hold(&host, number_of(found)));
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+/* The one function that is exported. */
+__attribute__((visibility("default"))) CUresult
+cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status);
+
+CUresult cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags,
+                             int *status)
+{
+    const char *without = getenv("PLEAT_FAKE_CUDA_WITHOUT");
+    *function = NULL;
+    *status = 1;
+    if (flags != 0 || (without != NULL && strcmp(name, without) == 0))
+        return CU_OK;
+#define OFFER(symbol, since, parameters)                                                           \
+    if (strcmp(name, #symbol) == 0) {                                                              \
+        CUresult(*found) parameters = fake_##symbol;                                               \
+        memcpy(function, &found, sizeof found);                                                    \
+        *status = version >= since ? 0 : 2;                                                        \
+    }
+    PLEAT__CUDA_SYMBOLS(OFFER)
+#undef OFFER
+    return CU_OK;
+}

@@ -1,0 +1,483 @@
+/*
+ * cuda.c: the verbs over the CUDA driver. Memory verbs go straight to the driver, which keeps the
+ * strict rules of pleat/vmm.h itself; what it cannot know is checked here.
+ *
+ * CONTEXTS  Pleat lives in each device's primary context, the one that frameworks use. It is
+ *           retained at the first use of the device and pushed around calls that need one; whatever
+ *           context the calling thread has is current again afterwards. Verbs that name no device
+ *           run in the thread's context, or, on a thread without one (a mapper), in any retained.
+ * EVENTS    An event's record remembers its device, since stream 0 means that device's default
+ *           stream.
+ * NEVER     Managed memory: asking for more of it than the card has can hang the GPU.
+ */
+#include "cuda_internal.h"
+
+#include <internal/error.h>
+#include <time.h>
+
+typedef struct event {
+    CUevent event;
+    int device;
+} event;
+
+#define MOST_ACCESS PLEAT__CUDA_DEVICES
+
+/* ---- contexts ---- */
+
+static pleat_result no_device(const pleat__cuda *cuda, int device)
+{
+    return pleat__fail(PLEAT_E_NO_DEVICE, "device %d: there are %d", device, cuda->device_count);
+}
+
+static bool is_device(const pleat__cuda *cuda, int device)
+{
+    return device >= 0 && device < cuda->device_count;
+}
+
+static pleat_result retain(pleat__cuda *cuda, int device, CUcontext *out)
+{
+    pleat__cuda_device *found = &cuda->devices[device];
+    pleat_result result = PLEAT_OK;
+    pthread_mutex_lock(&cuda->lock);
+    CUcontext context = atomic_load(&found->context);
+    if (context == NULL) {
+        result = pleat__cuda_result(&cuda->driver,
+                                    cuda->driver.cuDevicePrimaryCtxRetain(&context, found->device),
+                                    "device %d: its primary context", device);
+        if (result == PLEAT_OK) {
+            atomic_store(&found->context, context);
+            atomic_store(&cuda->any_context, context);
+        }
+    }
+    pthread_mutex_unlock(&cuda->lock);
+    *out = context;
+    return result;
+}
+
+pleat_result pleat__cuda_enter(pleat__cuda *cuda, int device, bool *pushed)
+{
+    CUcontext current = NULL, wanted;
+    *pushed = false;
+    if (device >= 0 && !is_device(cuda, device))
+        return no_device(cuda, device);
+    if (device >= 0) {
+        wanted = atomic_load_explicit(&cuda->devices[device].context, memory_order_acquire);
+        if (wanted == NULL)
+            PLEAT_TRY(retain(cuda, device, &wanted));
+    } else {
+        wanted = atomic_load_explicit(&cuda->any_context, memory_order_acquire);
+    }
+    if (cuda->driver.cuCtxGetCurrent(&current) == CU_OK &&
+        (current == wanted || (device < 0 && current != NULL)))
+        return PLEAT_OK;
+    if (wanted == NULL) /* nothing was ever done on any device: the driver will say so */
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__cuda_result(&cuda->driver, cuda->driver.cuCtxPushCurrent(wanted),
+                                 "device %d: its context", device));
+    *pushed = true;
+    return PLEAT_OK;
+}
+
+void pleat__cuda_leave(const pleat__cuda *cuda, bool pushed)
+{
+    CUcontext popped;
+    if (pushed)
+        (void)cuda->driver.cuCtxPopCurrent(&popped); /* fails only when nothing is pushed */
+}
+
+/* Runs `call` in a context; evaluates to the result. A GCC and Clang statement expression would be
+ * shorter and is no C17. */
+#define RUN(cuda, device, result, call, ...)                                                       \
+    do {                                                                                           \
+        bool pushed_;                                                                              \
+        (result) = pleat__cuda_enter((cuda), (device), &pushed_);                                  \
+        if ((result) == PLEAT_OK) {                                                                \
+            CUresult code_ = (call);                                                               \
+            pleat__cuda_leave((cuda), pushed_);                                                    \
+            (result) = pleat__cuda_result(&(cuda)->driver, code_, __VA_ARGS__);                    \
+        }                                                                                          \
+    } while (0)
+
+/* ---- devices ---- */
+
+static pleat_result device_count(void *self, int *count)
+{
+    *count = ((const pleat__cuda *)self)->device_count;
+    return PLEAT_OK;
+}
+
+static CUproperties properties(const pleat__cuda *cuda, int device, uint32_t flags)
+{
+    CUproperties wanted = {.kind = CU_KIND_PINNED,
+                           .location = {CU_LOCATION_DEVICE, cuda->devices[device].device}};
+    if ((flags & PLEAT_CREATE_SHAREABLE) != 0)
+        wanted.handle_kinds = CU_HANDLE_FILE_DESCRIPTOR;
+    if ((flags & PLEAT_CREATE_RDMA) != 0 && cuda->devices[device].rdma)
+        wanted.flags.rdma = 1;
+    return wanted;
+}
+
+static pleat_result granularity(void *self, int device, uint64_t *minimum, uint64_t *recommended)
+{
+    pleat__cuda *cuda = self;
+    if (!is_device(cuda, device))
+        return no_device(cuda, device);
+    CUproperties wanted = properties(cuda, device, 0);
+    size_t least = 0, advised = 0;
+    pleat_result result;
+    RUN(cuda, device, result,
+        cuda->driver.cuMemGetAllocationGranularity(&least, &wanted, CU_GRANULARITY_MINIMUM),
+        "device %d: granularity", device);
+    if (result == PLEAT_OK)
+        RUN(cuda, device, result,
+            cuda->driver.cuMemGetAllocationGranularity(&advised, &wanted,
+                                                       CU_GRANULARITY_RECOMMENDED),
+            "device %d: granularity", device);
+    *minimum = least;
+    *recommended = advised;
+    return result;
+}
+
+static pleat_result memory_info(void *self, int device, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    pleat__cuda *cuda = self;
+    if (!is_device(cuda, device))
+        return no_device(cuda, device);
+    size_t free_now = 0, total = 0;
+    pleat_result result;
+    RUN(cuda, device, result, cuda->driver.cuMemGetInfo(&free_now, &total),
+        "device %d: memory_info", device);
+    *free_bytes = free_now;
+    *total_bytes = total;
+    return result;
+}
+
+/* ---- memory ---- */
+
+static pleat_result reserve(void *self, int device, uint64_t bytes, uint64_t align, pleat_va *va)
+{
+    pleat__cuda *cuda = self;
+    if (!is_device(cuda, device))
+        return no_device(cuda, device);
+    CUdeviceptr start = 0;
+    pleat_result result;
+    RUN(cuda, device, result, cuda->driver.cuMemAddressReserve(&start, bytes, align, 0, 0),
+        "reserve of %llu bytes aligned to %llu", (unsigned long long)bytes,
+        (unsigned long long)align);
+    if (result == PLEAT_OK)
+        *va = start;
+    return result;
+}
+
+static pleat_result free_range(void *self, pleat_va va, uint64_t bytes)
+{
+    pleat__cuda *cuda = self;
+    pleat_result result;
+    RUN(cuda, -1, result, cuda->driver.cuMemAddressFree(va, bytes), "free_range 0x%llx, %llu bytes",
+        (unsigned long long)va, (unsigned long long)bytes);
+    return result;
+}
+
+static pleat_result create(void *self, int device, uint64_t bytes, uint32_t flags,
+                           pleat_handle *handle)
+{
+    pleat__cuda *cuda = self;
+    if (!is_device(cuda, device))
+        return no_device(cuda, device);
+    if ((flags & ~(uint32_t)(PLEAT_CREATE_SHAREABLE | PLEAT_CREATE_RDMA)) != 0)
+        return pleat__fail(PLEAT_E_INVALID, "create: unknown flags 0x%x", flags);
+    if ((flags & PLEAT_CREATE_SHAREABLE) != 0 && !cuda->devices[device].file_descriptors)
+        return pleat__fail(PLEAT_E_UNSUPPORTED,
+                           "create: device %d has no memory shareable by file descriptors", device);
+    CUproperties wanted = properties(cuda, device, flags);
+    CUhandle made = 0;
+    pleat_result result;
+    RUN(cuda, device, result, cuda->driver.cuMemCreate(&made, bytes, &wanted, 0),
+        "device %d: create of %llu bytes", device, (unsigned long long)bytes);
+    if (result == PLEAT_OK)
+        *handle = made;
+    return result;
+}
+
+static pleat_result release(void *self, pleat_handle handle)
+{
+    pleat__cuda *cuda = self;
+    pleat_result result;
+    RUN(cuda, -1, result, cuda->driver.cuMemRelease(handle), "release of 0x%llx",
+        (unsigned long long)handle);
+    return result;
+}
+
+static pleat_result map(void *self, pleat_va va, uint64_t bytes, pleat_handle handle)
+{
+    pleat__cuda *cuda = self;
+    pleat_result result;
+    RUN(cuda, -1, result, cuda->driver.cuMemMap(va, bytes, 0, handle, 0),
+        "map at 0x%llx, %llu bytes", (unsigned long long)va, (unsigned long long)bytes);
+    return result;
+}
+
+static pleat_result set_access(void *self, pleat_va va, uint64_t bytes, const int *devices,
+                               int count)
+{
+    pleat__cuda *cuda = self;
+    if (devices == NULL || count < 1 || count > MOST_ACCESS)
+        return pleat__fail(PLEAT_E_INVALID, "set_access: for %d devices", count);
+    CUaccess access[MOST_ACCESS];
+    for (int d = 0; d < count; d++) {
+        if (!is_device(cuda, devices[d]))
+            return no_device(cuda, devices[d]);
+        access[d] = (CUaccess){{CU_LOCATION_DEVICE, cuda->devices[devices[d]].device},
+                               CU_ACCESS_READ_WRITE};
+    }
+    pleat_result result;
+    RUN(cuda, devices[0], result, cuda->driver.cuMemSetAccess(va, bytes, access, (size_t)count),
+        "set_access at 0x%llx, %llu bytes", (unsigned long long)va, (unsigned long long)bytes);
+    return result;
+}
+
+static pleat_result unmap(void *self, pleat_va va, uint64_t bytes)
+{
+    pleat__cuda *cuda = self;
+    pleat_result result;
+    RUN(cuda, -1, result, cuda->driver.cuMemUnmap(va, bytes), "unmap of 0x%llx, %llu bytes",
+        (unsigned long long)va, (unsigned long long)bytes);
+    return result;
+}
+
+static pleat_result export_handle(void *self, pleat_handle handle, int *fd)
+{
+    pleat__cuda *cuda = self;
+    int made = -1;
+    pleat_result result;
+    RUN(cuda, -1, result,
+        cuda->driver.cuMemExportToShareableHandle(&made, handle, CU_HANDLE_FILE_DESCRIPTOR, 0),
+        "export of 0x%llx", (unsigned long long)handle);
+    if (result == PLEAT_OK)
+        *fd = made;
+    return result;
+}
+
+static pleat_result import_handle(void *self, int device, int fd, uint64_t bytes,
+                                  pleat_handle *handle)
+{
+    pleat__cuda *cuda = self;
+    (void)bytes; /* the driver knows; a map of another size is refused */
+    if (!is_device(cuda, device))
+        return no_device(cuda, device);
+    CUhandle made = 0;
+    pleat_result result;
+    RUN(cuda, device, result,
+        cuda->driver.cuMemImportFromShareableHandle(&made, (void *)(intptr_t)fd,
+                                                    CU_HANDLE_FILE_DESCRIPTOR),
+        "import from descriptor %d", fd);
+    if (result == PLEAT_OK)
+        *handle = made;
+    return result;
+}
+
+/* ---- events ---- */
+
+static event *of_event(pleat_event handle)
+{
+    return (event *)(uintptr_t)handle;
+}
+
+static pleat_result event_create(void *self, int device, pleat_event *out)
+{
+    pleat__cuda *cuda = self;
+    if (!is_device(cuda, device))
+        return no_device(cuda, device);
+    event *made = pleat__arena_alloc(cuda->arena, sizeof *made);
+    if (made == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an event's record");
+    pleat_result result;
+    made->device = device;
+    RUN(cuda, device, result, cuda->driver.cuEventCreate(&made->event, CU_EVENT_NO_TIMING),
+        "device %d: event_create", device);
+    if (result == PLEAT_OK)
+        *out = (uintptr_t)made;
+    else
+        pleat__arena_free(cuda->arena, made);
+    return result;
+}
+
+static pleat_result no_event(const char *verb)
+{
+    return pleat__fail(PLEAT_E_INVALID, "%s: no event", verb);
+}
+
+static pleat_result event_destroy(void *self, pleat_event handle)
+{
+    pleat__cuda *cuda = self;
+    event *found = of_event(handle);
+    if (found == NULL)
+        return no_event("event_destroy");
+    pleat_result result;
+    RUN(cuda, found->device, result, cuda->driver.cuEventDestroy(found->event), "event_destroy");
+    pleat__arena_free(cuda->arena, found);
+    return result;
+}
+
+static pleat_result event_record(void *self, pleat_event handle, pleat_stream stream)
+{
+    pleat__cuda *cuda = self;
+    const event *found = of_event(handle);
+    if (found == NULL)
+        return no_event("event_record");
+    pleat_result result;
+    RUN(cuda, found->device, result,
+        cuda->driver.cuEventRecord(found->event, (CUstream)(uintptr_t)stream), "event_record");
+    return result;
+}
+
+static pleat_result event_query(void *self, pleat_event handle)
+{
+    pleat__cuda *cuda = self;
+    const event *found = of_event(handle);
+    if (found == NULL)
+        return no_event("event_query");
+    bool pushed;
+    PLEAT_TRY(pleat__cuda_enter(cuda, found->device, &pushed));
+    CUresult code = cuda->driver.cuEventQuery(found->event);
+    pleat__cuda_leave(cuda, pushed);
+    return code == CU_NOT_READY ? PLEAT_E_NOT_READY
+                                : pleat__cuda_result(&cuda->driver, code, "event_query");
+}
+
+static pleat_result event_wait(void *self, pleat_event handle)
+{
+    pleat__cuda *cuda = self;
+    const event *found = of_event(handle);
+    if (found == NULL)
+        return no_event("event_wait");
+    pleat_result result;
+    RUN(cuda, found->device, result, cuda->driver.cuEventSynchronize(found->event), "event_wait");
+    return result;
+}
+
+static pleat_result stream_wait(void *self, pleat_stream stream, pleat_event handle)
+{
+    pleat__cuda *cuda = self;
+    const event *found = of_event(handle);
+    if (found == NULL)
+        return no_event("stream_wait");
+    pleat_result result;
+    RUN(cuda, found->device, result,
+        cuda->driver.cuStreamWaitEvent((CUstream)(uintptr_t)stream, found->event, 0),
+        "stream_wait");
+    return result;
+}
+
+static uint64_t clock_ns(void *self)
+{
+    (void)self;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- life ---- */
+
+static void destroy(void *self)
+{
+    pleat__cuda *cuda = self;
+    for (int d = 0; d < cuda->device_count; d++)
+        if (atomic_load(&cuda->devices[d].context) != NULL)
+            (void)cuda->driver.cuDevicePrimaryCtxRelease(cuda->devices[d].device);
+    pthread_mutex_destroy(&cuda->lock);
+    pleat__arena_destroy(cuda->arena);
+}
+
+static const pleat_vmm_ops cuda_ops = {
+    .abi = PLEAT_VMM_ABI,
+    .size = sizeof(pleat_vmm_ops),
+    .name = "cuda",
+    .destroy = destroy,
+    .device_count = device_count,
+    .granularity = granularity,
+    .memory_info = memory_info,
+    .reserve = reserve,
+    .free_range = free_range,
+    .create = create,
+    .release = release,
+    .map = map,
+    .set_access = set_access,
+    .unmap = unmap,
+    .export_handle = export_handle,
+    .import_handle = import_handle,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_query = event_query,
+    .event_wait = event_wait,
+    .stream_wait = stream_wait,
+    .clock_ns = clock_ns,
+};
+
+static pleat_result attribute(const pleat__cuda *cuda, CUdevice device, int which, bool *out)
+{
+    int value = 0;
+    PLEAT_TRY(pleat__cuda_result(&cuda->driver,
+                                 cuda->driver.cuDeviceGetAttribute(&value, which, device),
+                                 "attribute %d of device %d", which, device));
+    *out = value != 0;
+    return PLEAT_OK;
+}
+
+static pleat_result find_devices(pleat__cuda *cuda)
+{
+    int count = 0;
+    PLEAT_TRY(
+        pleat__cuda_result(&cuda->driver, cuda->driver.cuDeviceGetCount(&count), "device count"));
+    if (count == 0)
+        return pleat__fail(PLEAT_E_NO_DEVICE, "the CUDA driver knows no device");
+    count = count < PLEAT__CUDA_DEVICES ? count : PLEAT__CUDA_DEVICES;
+    for (int d = 0; d < count; d++) {
+        pleat__cuda_device *device = &cuda->devices[d];
+        PLEAT_TRY(pleat__cuda_result(&cuda->driver, cuda->driver.cuDeviceGet(&device->device, d),
+                                     "device %d", d));
+        PLEAT_TRY(attribute(cuda, device->device, CU_HAS_VIRTUAL_MEMORY, &device->virtual_memory));
+        PLEAT_TRY(
+            attribute(cuda, device->device, CU_HAS_FILE_DESCRIPTORS, &device->file_descriptors));
+        PLEAT_TRY(attribute(cuda, device->device, CU_HAS_RDMA, &device->rdma));
+        if (!device->virtual_memory)
+            return pleat__fail(PLEAT_E_UNSUPPORTED,
+                               "device %d has no virtual memory management; hide it with "
+                               "CUDA_VISIBLE_DEVICES",
+                               d);
+    }
+    cuda->device_count = count;
+    return PLEAT_OK;
+}
+
+pleat_result pleat_vmm_cuda(pleat_vmm *out)
+{
+    pleat__arena *arena;
+    PLEAT_TRY(pleat__arena_create(&arena));
+    pleat__cuda *cuda = pleat__arena_calloc(arena, 1, sizeof *cuda);
+    pleat_result result = PLEAT_E_NO_MEMORY;
+    if (cuda == NULL) {
+        pleat__fail(result, "no host memory for the CUDA backend");
+        goto arena;
+    }
+    cuda->arena = arena;
+    if ((result = pleat__cuda_load(&cuda->driver)) != PLEAT_OK ||
+        (result = find_devices(cuda)) != PLEAT_OK)
+        goto arena;
+    pthread_mutex_init(&cuda->lock, NULL);
+    *out = (pleat_vmm){&cuda_ops, cuda};
+    return PLEAT_OK;
+arena:
+    pleat__arena_destroy(arena);
+    return result;
+}
+
+pleat__cuda *pleat__cuda_of(const pleat_vmm *vmm)
+{
+    if (vmm != NULL && vmm->ops == &cuda_ops)
+        return vmm->self;
+    pleat__fail(PLEAT_E_INVALID, "'%s' is not the CUDA backend",
+                vmm == NULL || vmm->ops == NULL ? "" : vmm->ops->name);
+    return NULL;
+}

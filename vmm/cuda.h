@@ -1,0 +1,44 @@
+/*
+ * cuda.h: what a GPU can do beyond the table of verbs: copies, streams, kernels. For the replay's
+ * canary, the conformance suite and `pleat bench`; the library's own work needs none of it.
+ *
+ * Every function takes a pleat_vmm that pleat_vmm_cuda made; any other gives PLEAT_E_INVALID.
+ * THREADS  Any; the calling thread's current context is left as it was.
+ */
+#ifndef PLEAT_VMM_CUDA_H
+#define PLEAT_VMM_CUDA_H
+
+#include <pleat/vmm.h>
+
+/* Copies and waits for the end. */
+PLEAT_NODISCARD pleat_result pleat__cuda_copy_in(const pleat_vmm *vmm, int device, pleat_va to,
+                                                 const void *from, uint64_t bytes);
+PLEAT_NODISCARD pleat_result pleat__cuda_copy_out(const pleat_vmm *vmm, int device, void *to,
+                                                  pleat_va from, uint64_t bytes);
+
+/* A stream that does not wait for the default one. */
+PLEAT_NODISCARD pleat_result pleat__cuda_stream_create(const pleat_vmm *vmm, int device,
+                                                       pleat_stream *stream);
+PLEAT_NODISCARD pleat_result pleat__cuda_stream_destroy(const pleat_vmm *vmm, int device,
+                                                        pleat_stream stream);
+/* Waits until all work given to the stream is done. */
+PLEAT_NODISCARD pleat_result pleat__cuda_stream_finish(const pleat_vmm *vmm, int device,
+                                                       pleat_stream stream);
+
+/* A kernel of a PTX text. `module` is for pleat__cuda_kernel_unload. */
+typedef struct pleat__cuda_kernel {
+    int device;
+    void *module, *function;
+} pleat__cuda_kernel;
+PLEAT_NODISCARD pleat_result pleat__cuda_kernel_load(const pleat_vmm *vmm, int device,
+                                                     const char *ptx, const char *name,
+                                                     pleat__cuda_kernel *kernel);
+PLEAT_NODISCARD pleat_result pleat__cuda_kernel_unload(const pleat_vmm *vmm,
+                                                       pleat__cuda_kernel *kernel);
+/* `arguments` point to the kernel's parameters, in order. Does not wait. */
+PLEAT_NODISCARD pleat_result pleat__cuda_launch(const pleat_vmm *vmm,
+                                                const pleat__cuda_kernel *kernel,
+                                                pleat_stream stream, unsigned blocks,
+                                                unsigned threads, void **arguments);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * cuda_internal.h: the CUDA backend's state, shared by cuda.c (the verbs) and cuda_work.c (copies,
+ * streams, kernels).
+ */
+#ifndef PLEAT_VMM_CUDA_INTERNAL_H
+#define PLEAT_VMM_CUDA_INTERNAL_H
+
+#include "cuda_driver.h"
+
+#include <internal/arena.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define PLEAT__CUDA_DEVICES 64
+
+typedef struct pleat__cuda_device {
+    CUdevice device;
+    _Atomic(CUcontext) context; /* the primary one, retained at first use */
+    bool virtual_memory, file_descriptors, rdma;
+} pleat__cuda_device;
+
+typedef struct pleat__cuda {
+    pleat__cuda_driver driver;
+    pleat__arena *arena;
+    pthread_mutex_t lock; /* guards the retaining of contexts */
+    int device_count;
+    pleat__cuda_device devices[PLEAT__CUDA_DEVICES];
+    _Atomic(CUcontext) any_context; /* for verbs that name no device */
+} pleat__cuda;
+
+/* The backend behind a pleat_vmm, or NULL with the error set when it is another. */
+pleat__cuda *pleat__cuda_of(const pleat_vmm *vmm);
+
+/* Makes the device's primary context current; leave it with pleat__cuda_leave. A device of -1: any
+ * context does, also the caller's; `pushed` says what there is to undo. */
+PLEAT_NODISCARD pleat_result pleat__cuda_enter(pleat__cuda *cuda, int device, bool *pushed);
+void pleat__cuda_leave(const pleat__cuda *cuda, bool pushed);
+
+#endif

@@ -1,0 +1,114 @@
+/*
+ * cuda_work.c: copies, streams and kernels of the CUDA backend. See cuda.h.
+ */
+#include "cuda.h"
+#include "cuda_internal.h"
+
+#include <internal/error.h>
+
+/* Runs `call` in the device's context and leaves the function with its failure. */
+#define IN_CONTEXT(cuda, device, call, ...)                                                        \
+    do {                                                                                           \
+        bool pushed_;                                                                              \
+        PLEAT_TRY(pleat__cuda_enter((cuda), (device), &pushed_));                                  \
+        CUresult code_ = (call);                                                                   \
+        pleat__cuda_leave((cuda), pushed_);                                                        \
+        PLEAT_TRY(pleat__cuda_result(&(cuda)->driver, code_, __VA_ARGS__));                        \
+    } while (0)
+
+pleat_result pleat__cuda_copy_in(const pleat_vmm *vmm, int device, pleat_va to, const void *from,
+                                 uint64_t bytes)
+{
+    pleat__cuda *cuda = pleat__cuda_of(vmm);
+    if (cuda == NULL)
+        return PLEAT_E_INVALID;
+    IN_CONTEXT(cuda, device, cuda->driver.cuMemcpyHtoD(to, from, bytes), "copy of %llu bytes in",
+               (unsigned long long)bytes);
+    return PLEAT_OK;
+}
+
+pleat_result pleat__cuda_copy_out(const pleat_vmm *vmm, int device, void *to, pleat_va from,
+                                  uint64_t bytes)
+{
+    pleat__cuda *cuda = pleat__cuda_of(vmm);
+    if (cuda == NULL)
+        return PLEAT_E_INVALID;
+    IN_CONTEXT(cuda, device, cuda->driver.cuMemcpyDtoH(to, from, bytes), "copy of %llu bytes out",
+               (unsigned long long)bytes);
+    return PLEAT_OK;
+}
+
+pleat_result pleat__cuda_stream_create(const pleat_vmm *vmm, int device, pleat_stream *stream)
+{
+    pleat__cuda *cuda = pleat__cuda_of(vmm);
+    if (cuda == NULL)
+        return PLEAT_E_INVALID;
+    CUstream made = NULL;
+    IN_CONTEXT(cuda, device, cuda->driver.cuStreamCreate(&made, CU_STREAM_NON_BLOCKING),
+               "stream_create");
+    *stream = (uintptr_t)made;
+    return PLEAT_OK;
+}
+
+pleat_result pleat__cuda_stream_destroy(const pleat_vmm *vmm, int device, pleat_stream stream)
+{
+    pleat__cuda *cuda = pleat__cuda_of(vmm);
+    if (cuda == NULL)
+        return PLEAT_E_INVALID;
+    IN_CONTEXT(cuda, device, cuda->driver.cuStreamDestroy((CUstream)(uintptr_t)stream),
+               "stream_destroy");
+    return PLEAT_OK;
+}
+
+pleat_result pleat__cuda_stream_finish(const pleat_vmm *vmm, int device, pleat_stream stream)
+{
+    pleat__cuda *cuda = pleat__cuda_of(vmm);
+    if (cuda == NULL)
+        return PLEAT_E_INVALID;
+    IN_CONTEXT(cuda, device, cuda->driver.cuStreamSynchronize((CUstream)(uintptr_t)stream),
+               "stream_finish");
+    return PLEAT_OK;
+}
+
+pleat_result pleat__cuda_kernel_load(const pleat_vmm *vmm, int device, const char *ptx,
+                                     const char *name, pleat__cuda_kernel *kernel)
+{
+    pleat__cuda *cuda = pleat__cuda_of(vmm);
+    if (cuda == NULL)
+        return PLEAT_E_INVALID;
+    CUmodule module = NULL;
+    CUfunction function = NULL;
+    IN_CONTEXT(cuda, device, cuda->driver.cuModuleLoadData(&module, ptx), "kernel '%s'", name);
+    *kernel = (pleat__cuda_kernel){device, module, NULL};
+    bool pushed;
+    PLEAT_TRY(pleat__cuda_enter(cuda, device, &pushed));
+    CUresult code = cuda->driver.cuModuleGetFunction(&function, module, name);
+    if (code != CU_OK)
+        cuda->driver.cuModuleUnload(module);
+    pleat__cuda_leave(cuda, pushed);
+    kernel->function = function;
+    return pleat__cuda_result(&cuda->driver, code, "kernel '%s'", name);
+}
+
+pleat_result pleat__cuda_kernel_unload(const pleat_vmm *vmm, pleat__cuda_kernel *kernel)
+{
+    pleat__cuda *cuda = pleat__cuda_of(vmm);
+    if (cuda == NULL)
+        return PLEAT_E_INVALID;
+    IN_CONTEXT(cuda, kernel->device, cuda->driver.cuModuleUnload(kernel->module), "kernel_unload");
+    return PLEAT_OK;
+}
+
+pleat_result pleat__cuda_launch(const pleat_vmm *vmm, const pleat__cuda_kernel *kernel,
+                                pleat_stream stream, unsigned blocks, unsigned threads,
+                                void **arguments)
+{
+    pleat__cuda *cuda = pleat__cuda_of(vmm);
+    if (cuda == NULL)
+        return PLEAT_E_INVALID;
+    IN_CONTEXT(cuda, kernel->device,
+               cuda->driver.cuLaunchKernel(kernel->function, blocks, 1, 1, threads, 1, 1, 0,
+                                           (CUstream)(uintptr_t)stream, arguments, NULL),
+               "launch");
+    return PLEAT_OK;
+}
