@@ -90,8 +90,14 @@ typedef struct pleat__lane {
 } pleat__lane;
 
 struct pleat_plan {
-    pleat__arena *arena; /* holds everything below */
-    uint64_t fingerprint;
+    pleat__arena *arena;  /* holds everything below */
+    uint64_t fingerprint; /* of the trace planned from */
+    uint32_t device;      /* which of the trace's devices */
+    uint32_t requests;    /* the trace has on that device */
+    /* Slot i of `first` is that device's request i, slot i of `steady` its request
+     * steady_request + i, counted in order of allocation. */
+    uint32_t steady_request;
+    uint32_t reserved;
     uint64_t chunk_bytes;
     uint64_t device_bytes;
     uint64_t max_live_bytes; /* of the steady iteration, sizes rounded to 512 */
@@ -112,6 +118,9 @@ struct pleat_plan {
     pleat__lane *lanes;
     uint32_t lane_count;
 };
+
+/* An empty plan with an arena of its own, which holds the struct too: see pleat_plan_free. */
+PLEAT_NODISCARD pleat_result pleat__plan_new(pleat_plan **out);
 
 /* Window page -> physical chunk, from the maps: an array of virtual_bytes / chunk_bytes entries in
  * `arena`, UINT32_MAX where nothing is mapped. */

@@ -48,7 +48,7 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_plan_verify(const pleat_plan *plan,
                                                          const pleat_trace *trace);
 
 typedef struct pleat_plan_summary {
-    uint64_t requests;           /* in the trace planned from */
+    uint64_t requests;           /* of the device in the trace planned from */
     uint64_t iteration_requests; /* in the steady iteration */
     uint64_t dynamic_requests;
     uint64_t max_live_bytes;
