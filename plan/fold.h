@@ -7,7 +7,6 @@
  * costs no chunk of its own, one map a page.
  *
  *   pleat__fold_make    items + contiguous places -> layout
- *   pleat__lanes_make   (lanes.h) adds the lanes' pages to a layout
  *   pleat__layout_cut   layout -> the plan's handles and maps
  *
  * CONFLICT   Two items are in each other's way when they are live at the same time, and also when
@@ -41,10 +40,11 @@ typedef struct pleat__fold_options {
 
 typedef struct pleat__layout {
     uint64_t *places;      /* one for each item: byte in the window */
-    uint32_t *pages;       /* page of the window -> chunk, or PLEAT__NO_CHUNK */
+    uint32_t *pages;       /* page of the window -> chunk, or PLEAT__NO_CHUNK. A chunk has the
+                            number of its base page */
     uint32_t page_count;   /* pages in the table */
     uint32_t base_pages;   /* the views begin behind this one */
-    uint32_t chunks;       /* physical: chunks are numbered 0 .. chunks - 1 */
+    uint32_t chunks;       /* physical: different chunks in `pages` */
     uint32_t floor_chunks; /* what max-live needs: no layout has fewer */
     uint32_t alias_pages;  /* mapped pages beyond each chunk's first */
     uint32_t folded;       /* items that lie in views */
@@ -69,7 +69,9 @@ PLEAT_NODISCARD pleat_result pleat__floor_chunks(const pleat__problem *problem,
 /* Cuts the chunks into handles so that chunks that are neighbours in every page run they appear in
  * share one, and lists the maps in ascending order of page. Fills handles, handle_count, maps,
  * map_count, virtual_bytes and physical_bytes of the plan, in the plan's arena; chunk_bytes must be
- * set. */
-PLEAT_NODISCARD pleat_result pleat__layout_cut(const pleat__layout *layout, pleat_plan *plan);
+ * set. With `single` every handle is one chunk and keeps the layout's number: chunk c is first
+ * mapped at page c, and numbers of pages that carry nothing are left out. */
+PLEAT_NODISCARD pleat_result pleat__layout_cut(const pleat__layout *layout, bool single,
+                                               pleat_plan *plan);
 
 #endif
