@@ -19,6 +19,7 @@ enum {
 
 /* X(name, one line of help): every subcommand, cli_<name> in cmd/<name>.c. */
 #define CLI_COMMANDS(X)                                                                            \
+    X(bench, "measure this machine")                                                               \
     X(import, "read a torch memory snapshot into a trace")                                         \
     X(version, "print the version")
 

@@ -293,7 +293,8 @@ static pleat_result event_create(void *self, int device, pleat_event *out)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an event's record");
     pleat_result result;
     made->device = device;
-    RUN(cuda, device, result, cuda->driver.cuEventCreate(&made->event, CU_EVENT_NO_TIMING),
+    RUN(cuda, device, result,
+        cuda->driver.cuEventCreate(&made->event, CU_EVENT_BLOCKING | CU_EVENT_NO_TIMING),
         "device %d: event_create", device);
     if (result == PLEAT_OK)
         *out = (uintptr_t)made;

@@ -65,6 +65,7 @@ enum {
     CU_ACCESS_READ_WRITE = 3,
     CU_GRANULARITY_MINIMUM = 0,
     CU_GRANULARITY_RECOMMENDED = 1,
+    CU_EVENT_BLOCKING = 1, /* a wait sleeps instead of spinning */
     CU_EVENT_NO_TIMING = 2,
     CU_STREAM_NON_BLOCKING = 1,
 

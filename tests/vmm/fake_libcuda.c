@@ -336,7 +336,8 @@ static CUresult fake_cuEventCreate(CUevent *event, unsigned flags)
 {
     if (current() == NULL)
         return FAKE_INVALID_CONTEXT;
-    struct CUevent_st *made = flags == CU_EVENT_NO_TIMING ? malloc(sizeof *made) : NULL;
+    struct CUevent_st *made =
+        flags == (CU_EVENT_BLOCKING | CU_EVENT_NO_TIMING) ? malloc(sizeof *made) : NULL;
     if (made == NULL)
         return CU_INVALID_VALUE;
     made->context = current();

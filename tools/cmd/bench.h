@@ -1,0 +1,21 @@
+/*
+ * bench.h: what `pleat bench` can measure, each in a file of its own: cmd/bench_<name>.c.
+ */
+#ifndef PLEAT_TOOLS_BENCH_H
+#define PLEAT_TOOLS_BENCH_H
+
+#include "../cli.h"
+
+/* X(name, one line of help): bench_<name>(argc, argv) with argv[0] the name. */
+#define BENCHES(X) X(vmm, "memory verbs, aliases, a plan's start-up, launches beside a mapper")
+
+#define BENCH_DECLARE(name, help) int bench_##name(int argc, char **argv);
+BENCHES(BENCH_DECLARE)
+#undef BENCH_DECLARE
+
+/* Nanoseconds of a monotonic clock. */
+uint64_t bench_now(void);
+/* The value below which `share` (0 to 1) of the samples lie; sorts them. 0 for none. */
+uint64_t bench_quantile(uint64_t *samples, size_t count, double share);
+
+#endif

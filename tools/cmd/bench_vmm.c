@@ -1,0 +1,865 @@
+/*
+ * bench_vmm.c: `pleat bench vmm`: what the memory verbs cost here, and whether what Pleat promises
+ * of them holds: a plan is mapped and given back in half a second each, and a thread that launches
+ * kernels does not notice a mapper beside it.
+ *
+ * Verbs are timed one by one through the backend's table; the plan and the mapper run through the
+ * space, as in a job.
+ */
+#include "../json.h"
+#include "bench.h"
+
+#include <getopt.h>
+#include <internal/error.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <vmm/cuda.h>
+#include <vmm/mapper.h>
+
+#define MIB       (1024.0 * 1024)
+#define GIB       (1024.0 * 1024 * 1024)
+#define MOST_ROWS 8
+
+typedef struct verb_row {
+    uint64_t bytes;                               /* of a handle */
+    uint64_t batch;                               /* handles behind one set_access and one unmap */
+    uint64_t create, map, access, unmap, release; /* ns a handle */
+} verb_row;
+
+typedef struct alias_row {
+    uint64_t aliases;
+    uint64_t map, unmap; /* ns an alias, access included */
+} alias_row;
+
+typedef struct plan_times {
+    uint64_t maps, driver_calls;
+    double map, give_back; /* seconds */
+} plan_times;
+
+typedef struct bench {
+    bool cuda, json, check;
+    int device;
+    uint64_t plan_bytes, stream_bytes;
+    pleat_vmm vmm;
+    pleat__arena *arena;
+    uint64_t granule, free_bytes;
+
+    verb_row verbs[2 * MOST_ROWS];
+    size_t verb_rows;
+    alias_row aliases[MOST_ROWS];
+    size_t alias_rows;
+    uint64_t aliases_refused; /* so many were too many; 0: none was */
+    plan_times folded, single;
+    uint64_t launch_alone, launch_busy, launch_alone_p99, launch_busy_p99; /* ns */
+    uint64_t remaps;
+    double remap_us;
+    double whole_rate, shuffled_rate; /* bytes a second */
+} bench;
+
+#define VERB(b, name, ...) ((b)->vmm.ops->name((b)->vmm.self, __VA_ARGS__))
+
+static void *memory(const bench *b, uint64_t count, size_t size, pleat_result *result)
+{
+    void *pointer = pleat__arena_calloc(b->arena, count, size);
+    *result = pointer != NULL ? PLEAT_OK
+                              : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to measure with");
+    return pointer;
+}
+
+/* ---- verbs ---- */
+
+typedef struct batch {
+    pleat_handle *handles;
+    uint64_t count, created, mapped;
+    pleat_va va;
+    uint64_t bytes; /* of one handle */
+} batch;
+
+/* Also after a failure: whatever is still held. */
+static void batch_end(bench *b, batch *t)
+{
+    if (t->mapped > 0)
+        (void)!VERB(b, unmap, t->va, t->mapped * t->bytes);
+    while (t->created > 0)
+        (void)!VERB(b, release, t->handles[--t->created]);
+    if (t->va != 0)
+        (void)!VERB(b, free_range, t->va, t->count * t->bytes);
+    pleat__arena_free(b->arena, t->handles);
+}
+
+static pleat_result batch_begin(bench *b, batch *t, uint64_t count, uint64_t bytes)
+{
+    pleat_result result;
+    *t = (batch){.count = count, .bytes = bytes};
+    t->handles = memory(b, count, sizeof *t->handles, &result);
+    if (result == PLEAT_OK)
+        result = VERB(b, reserve, b->device, count * bytes, 0, &t->va);
+    return result;
+}
+
+static uint64_t since(uint64_t *before, uint64_t count)
+{
+    uint64_t now = bench_now(), spent = now - *before;
+    *before = now;
+    return spent / count;
+}
+
+/* Creates, maps, grants, unmaps and releases once; ns a handle into `row`. */
+static pleat_result time_batch(bench *b, batch *t, verb_row *row)
+{
+    pleat_result result = PLEAT_OK;
+    uint64_t clock = bench_now();
+    for (; t->created < t->count; t->created++)
+        if ((result = VERB(b, create, b->device, t->bytes, 0, &t->handles[t->created])) != PLEAT_OK)
+            return result;
+    row->create = since(&clock, t->count);
+    for (; t->mapped < t->count; t->mapped++)
+        if ((result = VERB(b, map, t->va + t->mapped * t->bytes, t->bytes,
+                           t->handles[t->mapped])) != PLEAT_OK)
+            return result;
+    row->map = since(&clock, t->count);
+    if ((result = VERB(b, set_access, t->va, t->count * t->bytes, &b->device, 1)) != PLEAT_OK)
+        return result;
+    row->access = since(&clock, t->count);
+    if ((result = VERB(b, unmap, t->va, t->count * t->bytes)) != PLEAT_OK)
+        return result;
+    t->mapped = 0;
+    row->unmap = since(&clock, t->count);
+    for (; t->created > 0; t->created--)
+        if ((result = VERB(b, release, t->handles[t->created - 1])) != PLEAT_OK)
+            return result;
+    row->release = since(&clock, t->count);
+    return result;
+}
+
+static void keep_least(uint64_t *kept, uint64_t value, bool first)
+{
+    if (first || value < *kept)
+        *kept = value;
+}
+
+/* The least of some rounds: what the call costs when nothing else is in its way. */
+static pleat_result measure_verbs(bench *b, uint64_t bytes, uint64_t count)
+{
+    if (b->verb_rows == 2 * MOST_ROWS || bytes * count > b->free_bytes / 2)
+        return PLEAT_OK;
+    verb_row *best = &b->verbs[b->verb_rows];
+    batch t;
+    pleat_result result = batch_begin(b, &t, count, bytes);
+    uint64_t rounds = count < 16 ? 32 : count < 1024 ? 5 : 2;
+    for (uint64_t round = 0; result == PLEAT_OK && round < rounds; round++) {
+        verb_row row;
+        if ((result = time_batch(b, &t, &row)) != PLEAT_OK)
+            break;
+        keep_least(&best->create, row.create, round == 0);
+        keep_least(&best->map, row.map, round == 0);
+        keep_least(&best->access, row.access, round == 0);
+        keep_least(&best->unmap, row.unmap, round == 0);
+        keep_least(&best->release, row.release, round == 0);
+    }
+    best->bytes = bytes;
+    best->batch = count;
+    b->verb_rows += result == PLEAT_OK;
+    batch_end(b, &t);
+    return result;
+}
+
+static pleat_result measure_all_verbs(bench *b)
+{
+    static const uint64_t batches[] = {1, 8, 64, 512, 4096};
+    static const uint64_t granules[] = {8, 64, 512, 1024, 4096};
+    pleat_result result = PLEAT_OK;
+    for (size_t i = 0; result == PLEAT_OK && i < sizeof batches / sizeof *batches; i++)
+        result = measure_verbs(b, b->granule, batches[i]);
+    for (size_t i = 0; result == PLEAT_OK && i < sizeof granules / sizeof *granules; i++)
+        result = measure_verbs(b, granules[i] * b->granule, 1);
+    return result;
+}
+
+/* ---- aliases ---- */
+
+/* Maps one chunk at `aliases` places. */
+static pleat_result measure_aliases(bench *b, uint64_t aliases)
+{
+    batch t;
+    pleat_result result = batch_begin(b, &t, aliases, b->granule);
+    if (result == PLEAT_OK)
+        result = VERB(b, create, b->device, b->granule, 0, &t.handles[0]);
+    t.created = result == PLEAT_OK;
+    uint64_t clock = bench_now();
+    for (; result == PLEAT_OK && t.mapped < aliases; t.mapped += result == PLEAT_OK)
+        result = VERB(b, map, t.va + t.mapped * b->granule, b->granule, t.handles[0]);
+    if (result == PLEAT_OK)
+        result = VERB(b, set_access, t.va, aliases * b->granule, &b->device, 1);
+    alias_row row = {.aliases = aliases, .map = since(&clock, aliases)};
+    if (result == PLEAT_OK && (result = VERB(b, unmap, t.va, aliases * b->granule)) == PLEAT_OK)
+        t.mapped = 0;
+    row.unmap = since(&clock, aliases);
+    if (result == PLEAT_OK)
+        b->aliases[b->alias_rows++] = row;
+    batch_end(b, &t);
+    return result;
+}
+
+/* Ever more, until the backend refuses: the host's kernel counts map areas, a driver has a limit of
+ * its own. */
+static pleat_result measure_all_aliases(bench *b)
+{
+    static const uint64_t counts[] = {1024, 8192, 32768, 131072};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        pleat_result result = measure_aliases(b, counts[i]);
+        if (result == PLEAT_E_LIMIT || result == PLEAT_E_OUT_OF_MEMORY) {
+            b->aliases_refused = counts[i];
+            return PLEAT_OK;
+        }
+        if (result != PLEAT_OK)
+            return result;
+    }
+    return PLEAT_OK;
+}
+
+/* ---- a plan's start and end ---- */
+
+/* What a plan needs: pages that nothing folds, in large handles, and folded ones: single chunks,
+ * each mapped at a second place too, in any order. */
+typedef struct plan_shape {
+    uint64_t plain, folded; /* pages */
+    uint32_t handle_pages;
+} plan_shape;
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+static void shuffle(pleat__chunk **chunks, uint64_t count)
+{
+    uint32_t state = 1;
+    for (uint64_t i = count; i > 1; i--) {
+        uint64_t j = next_random(&state) % i;
+        pleat__chunk *chunk = chunks[i - 1];
+        chunks[i - 1] = chunks[j];
+        chunks[j] = chunk;
+    }
+}
+
+static pleat_result get_chunks(pleat__space *space, const plan_shape *shape, pleat__chunk **chunks,
+                               uint64_t *count)
+{
+    uint64_t left = shape->plain + shape->folded;
+    for (*count = 0; left > 0; ++*count) {
+        uint32_t pages = left > shape->folded ? shape->handle_pages : 1;
+        if (left > shape->folded && left - shape->folded < pages)
+            pages = (uint32_t)(left - shape->folded);
+        pleat_result result = pleat__space_chunk_get(space, pages, &chunks[*count]);
+        if (result != PLEAT_OK)
+            return result;
+        left -= pages;
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result map_plan(pleat__space *space, const plan_shape *shape, pleat__chunk **chunks,
+                             uint64_t *count)
+{
+    uint64_t page, pages = shape->plain + shape->folded;
+    pleat_result result = pleat__space_take(space, pages + shape->folded, &page);
+    if (result == PLEAT_OK)
+        result = get_chunks(space, shape, chunks, count);
+    if (result == PLEAT_OK)
+        result = pleat__space_map(space, page, chunks, *count);
+    if (result != PLEAT_OK || shape->folded == 0)
+        return result;
+    pleat__chunk **folded = chunks + *count - shape->folded;
+    shuffle(folded, shape->folded);
+    return pleat__space_map(space, page + pages, folded, shape->folded);
+}
+
+static pleat_result give_plan_back(pleat__space *space, const plan_shape *shape,
+                                   pleat__chunk *const *chunks, uint64_t count)
+{
+    uint64_t pages = shape->plain + 2 * shape->folded;
+    pleat_result result = pleat__space_unmap(space, 0, pages);
+    if (result != PLEAT_OK)
+        return result;
+    pleat__space_give(space, 0, pages);
+    for (uint64_t c = 0; c < count; c++)
+        pleat__space_chunk_put(space, chunks[c]);
+    uint64_t wanted = (shape->plain + shape->folded) * pleat__space_page_bytes(space);
+    return pleat__space_trim(space, 0) == wanted ? PLEAT_OK : pleat_last_error()->result;
+}
+
+static pleat_result measure_plan(bench *b, const plan_shape *shape, plan_times *times)
+{
+    pleat_result result;
+    pleat__space *space = NULL;
+    uint64_t count = 0;
+    pleat__chunk **chunks =
+        memory(b, shape->plain + shape->folded + 1, sizeof(pleat__chunk *), &result);
+    const pleat__space_options options = {.device = b->device};
+    if (result == PLEAT_OK)
+        result = pleat__space_create(b->vmm, b->arena, &options, &space);
+    uint64_t clock = bench_now();
+    if (result == PLEAT_OK)
+        result = map_plan(space, shape, chunks, &count);
+    times->map = (double)since(&clock, 1) * 1e-9;
+    if (result == PLEAT_OK)
+        result = give_plan_back(space, shape, chunks, count);
+    times->give_back = (double)since(&clock, 1) * 1e-9;
+    if (result == PLEAT_OK) {
+        pleat__space_stats stats = pleat__space_stats_of(space);
+        times->maps = stats.maps;
+        times->driver_calls = stats.driver_calls;
+    }
+    pleat__space_destroy(space);
+    pleat__arena_free(b->arena, chunks);
+    return result;
+}
+
+static pleat_result measure_plans(bench *b)
+{
+    uint64_t pages = b->plan_bytes / b->granule;
+    plan_shape folded = {pages - pages / 20, pages / 20, 1024};
+    plan_shape single = {pages, 0, 1};
+    pleat_result result = measure_plan(b, &folded, &b->folded);
+    return result == PLEAT_OK ? measure_plan(b, &single, &b->single) : result;
+}
+
+/* ---- launches beside a mapper ---- */
+
+enum { LAUNCHES = 4000, PHASES = 20, REMAPS = 400, SETTLE = 200 };
+
+static const char nothing_ptx[] = ".version 6.0\n"
+                                  ".target sm_50\n"
+                                  ".address_size 64\n"
+                                  ".visible .entry pleat_nothing()\n"
+                                  "{\n"
+                                  "    ret;\n"
+                                  "}\n";
+
+typedef struct remapping {
+    pleat__space *space;
+    pleat__mapper *mapper;
+    pleat__chunk *chunk;
+    uint64_t page;
+    pleat__job jobs[2 * REMAPS];
+} remapping;
+
+static pleat_result remapping_begin(bench *b, remapping *r)
+{
+    const pleat__space_options options = {.device = b->device};
+    pleat_result result = pleat__space_create(b->vmm, b->arena, &options, &r->space);
+    if (result == PLEAT_OK)
+        result = pleat__mapper_create(r->space, b->arena, 2 * REMAPS, &r->mapper);
+    if (result == PLEAT_OK)
+        result = pleat__space_take(r->space, 1, &r->page);
+    if (result == PLEAT_OK)
+        result = pleat__space_chunk_get(r->space, 1, &r->chunk);
+    return result;
+}
+
+static void remapping_end(remapping *r)
+{
+    pleat__mapper_destroy(r->mapper);
+    pleat__space_destroy(r->space);
+}
+
+static pleat_result remap_many(remapping *r)
+{
+    for (int j = 0; j < 2 * REMAPS; j++) {
+        r->jobs[j] = (pleat__job){.kind = j % 2 == 0 ? PLEAT__JOB_MAP : PLEAT__JOB_UNMAP,
+                                  .page = r->page,
+                                  .pages = 1,
+                                  .chunks = &r->chunk,
+                                  .count = 1};
+        pleat_result result = pleat__mapper_submit(r->mapper, &r->jobs[j]);
+        if (result != PLEAT_OK)
+            return result;
+    }
+    return PLEAT_OK;
+}
+
+/* Times single launches; the queue is emptied now and then, so that it never fills. */
+static pleat_result launch_many(bench *b, const pleat__cuda_kernel *kernel, pleat_stream stream,
+                                const remapping *busy, uint64_t *samples, size_t *count)
+{
+    for (int i = 0; i < LAUNCHES; i++) {
+        if (busy != NULL && pleat__job_done(&busy->jobs[2 * REMAPS - 1]))
+            break; /* only launches beside a busy mapper count */
+        uint64_t before = bench_now();
+        pleat_result result = pleat__cuda_launch(&b->vmm, kernel, stream, 1, 32, NULL);
+        uint64_t spent = bench_now() - before;
+        if (result == PLEAT_OK && i % 256 == 255)
+            result = pleat__cuda_stream_finish(&b->vmm, b->device, stream);
+        if (result != PLEAT_OK)
+            return result;
+        if (i % 256 >= SETTLE / 10) /* not the first ones after a wait */
+            samples[(*count)++] = spent;
+    }
+    return pleat__cuda_stream_finish(&b->vmm, b->device, stream);
+}
+
+/* Turns of both kinds, so that a drift of the machine meets both alike. */
+static pleat_result compare_launches(bench *b, const pleat__cuda_kernel *kernel,
+                                     pleat_stream stream, remapping *r, uint64_t *samples)
+{
+    uint64_t *alone = samples, *busy = samples + (size_t)LAUNCHES * PHASES, mapping_ns = 0;
+    size_t alone_count = 0, busy_count = 0;
+    pleat_result result = launch_many(b, kernel, stream, NULL, alone, &alone_count);
+    alone_count = 0; /* that was to warm up */
+    for (int phase = 0; result == PLEAT_OK && phase < PHASES; phase++) {
+        result = launch_many(b, kernel, stream, NULL, alone, &alone_count);
+        uint64_t before = bench_now();
+        if (result == PLEAT_OK)
+            result = remap_many(r);
+        if (result == PLEAT_OK)
+            result = launch_many(b, kernel, stream, r, busy, &busy_count);
+        pleat__mapper_drain(r->mapper);
+        mapping_ns += bench_now() - before;
+        for (int j = 0; result == PLEAT_OK && j < 2 * REMAPS; j++)
+            result = pleat__mapper_wait(r->mapper, &r->jobs[j]);
+    }
+    if (result != PLEAT_OK)
+        return result;
+    b->remaps = (uint64_t)PHASES * REMAPS;
+    b->remap_us = (double)mapping_ns * 1e-3 / (double)b->remaps;
+    b->launch_alone = bench_quantile(alone, alone_count, 0.5);
+    b->launch_alone_p99 = bench_quantile(alone, alone_count, 0.99);
+    b->launch_busy = bench_quantile(busy, busy_count, 0.5);
+    b->launch_busy_p99 = bench_quantile(busy, busy_count, 0.99);
+    return PLEAT_OK;
+}
+
+static pleat_result measure_launches(bench *b)
+{
+    pleat__cuda_kernel kernel = {0};
+    pleat_stream stream = 0;
+    pleat_result result;
+    uint64_t *samples = memory(b, 2ull * LAUNCHES * PHASES, sizeof *samples, &result);
+    remapping *r = NULL;
+    if (result == PLEAT_OK)
+        r = memory(b, 1, sizeof *r, &result);
+    if (result == PLEAT_OK)
+        result = remapping_begin(b, r);
+    if (result == PLEAT_OK)
+        result = pleat__cuda_stream_create(&b->vmm, b->device, &stream);
+    if (result == PLEAT_OK)
+        result = pleat__cuda_kernel_load(&b->vmm, b->device, nothing_ptx, "pleat_nothing", &kernel);
+    if (result == PLEAT_OK)
+        result = compare_launches(b, &kernel, stream, r, samples);
+    if (kernel.module != NULL)
+        (void)!pleat__cuda_kernel_unload(&b->vmm, &kernel);
+    if (stream != 0)
+        (void)!pleat__cuda_stream_destroy(&b->vmm, b->device, stream);
+    if (r != NULL)
+        remapping_end(r);
+    pleat__arena_free(b->arena, r);
+    pleat__arena_free(b->arena, samples);
+    return result;
+}
+
+/* ---- streaming ---- */
+
+/* Every thread reads 16 bytes at a time, four reads in flight, a whole grid apart. */
+enum { READ_BLOCKS = 1024, READ_THREADS = 512 };
+#define READ_STEP (4ull * 16 * READ_BLOCKS * READ_THREADS)
+
+static const char read_ptx[] =
+    ".version 6.0\n"
+    ".target sm_50\n"
+    ".address_size 64\n"
+    ".visible .entry pleat_read(.param .u64 from, .param .u64 bytes)\n"
+    "{\n"
+    "    .reg .u64 %at, %end, %step, %x;\n"
+    "    .reg .u32 %t, %b, %n, %g, %sum;\n"
+    "    .reg .u32 %v<16>;\n"
+    "    .reg .pred %p;\n"
+    "    ld.param.u64 %at, [from];\n"
+    "    ld.param.u64 %end, [bytes];\n"
+    "    add.u64 %end, %end, %at;\n"
+    "    mov.u32 %t, %tid.x;\n"
+    "    mov.u32 %b, %ctaid.x;\n"
+    "    mov.u32 %n, %ntid.x;\n"
+    "    mov.u32 %g, %nctaid.x;\n"
+    "    mad.lo.u32 %t, %b, %n, %t;\n"
+    "    mul.wide.u32 %x, %t, 16;\n"
+    "    add.u64 %at, %at, %x;\n"
+    "    mul.lo.u32 %n, %n, %g;\n"
+    "    mul.wide.u32 %step, %n, 16;\n"
+    "    mov.u32 %sum, 0;\n"
+    "again:\n"
+    "    setp.ge.u64 %p, %at, %end;\n"
+    "    @%p bra over;\n"
+    "    ld.global.v4.u32 {%v0, %v1, %v2, %v3}, [%at];\n"
+    "    add.u64 %at, %at, %step;\n"
+    "    ld.global.v4.u32 {%v4, %v5, %v6, %v7}, [%at];\n"
+    "    add.u64 %at, %at, %step;\n"
+    "    ld.global.v4.u32 {%v8, %v9, %v10, %v11}, [%at];\n"
+    "    add.u64 %at, %at, %step;\n"
+    "    ld.global.v4.u32 {%v12, %v13, %v14, %v15}, [%at];\n"
+    "    add.u64 %at, %at, %step;\n"
+    "    xor.b32 %v0, %v0, %v1;\n"
+    "    xor.b32 %v2, %v2, %v3;\n"
+    "    xor.b32 %v4, %v4, %v5;\n"
+    "    xor.b32 %v6, %v6, %v7;\n"
+    "    xor.b32 %v8, %v8, %v9;\n"
+    "    xor.b32 %v10, %v10, %v11;\n"
+    "    xor.b32 %v12, %v12, %v13;\n"
+    "    xor.b32 %v14, %v14, %v15;\n"
+    "    xor.b32 %v0, %v0, %v2;\n"
+    "    xor.b32 %v4, %v4, %v6;\n"
+    "    xor.b32 %v8, %v8, %v10;\n"
+    "    xor.b32 %v12, %v12, %v14;\n"
+    "    xor.b32 %v0, %v0, %v4;\n"
+    "    xor.b32 %v8, %v8, %v12;\n"
+    "    xor.b32 %v0, %v0, %v8;\n"
+    "    add.u32 %sum, %sum, %v0;\n"
+    "    bra again;\n"
+    "over:\n"
+    "    setp.ne.u32 %p, %sum, 305419896;\n" /* a value that hardly comes: keeps the reads alive */
+    "    @%p bra done;\n"
+    "    ld.param.u64 %at, [from];\n"
+    "    st.global.u32 [%at], %sum;\n"
+    "done:\n"
+    "    ret;\n"
+    "}\n";
+
+typedef struct reading {
+    pleat__cuda_kernel kernel;
+    pleat_stream stream;
+} reading;
+
+static pleat_result read_by_gpu(const bench *b, const reading *r, pleat_va from, uint64_t bytes,
+                                int times)
+{
+    void *arguments[] = {&from, &bytes};
+    for (int i = 0; i < times; i++) {
+        pleat_result result = pleat__cuda_launch(&b->vmm, &r->kernel, r->stream, READ_BLOCKS,
+                                                 READ_THREADS, arguments);
+        if (result != PLEAT_OK)
+            return result;
+    }
+    return pleat__cuda_stream_finish(&b->vmm, b->device, r->stream);
+}
+
+static uint64_t read_by_cpu(pleat_va from, uint64_t bytes)
+{
+    const uint64_t *word = (const uint64_t *)(uintptr_t)from;
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < bytes / sizeof *word; i++)
+        sum += word[i];
+    return sum;
+}
+
+static pleat_result time_reads(const bench *b, const reading *r, pleat_va from, uint64_t bytes,
+                               double *rate)
+{
+    const int times = b->cuda ? 10 : 3;
+    static volatile uint64_t sink;
+    pleat_result result = PLEAT_OK;
+    if (b->cuda)
+        result = read_by_gpu(b, r, from, bytes, 1); /* warm up */
+    else
+        memset((void *)(uintptr_t)from, 1, bytes);
+    uint64_t clock = bench_now();
+    if (result == PLEAT_OK && b->cuda)
+        result = read_by_gpu(b, r, from, bytes, times);
+    for (int i = 0; i < times && !b->cuda; i++)
+        sink = sink + read_by_cpu(from, bytes);
+    *rate = (double)bytes * times / ((double)since(&clock, 1) * 1e-9);
+    return result;
+}
+
+/* One large handle, then the same bytes in single chunks in any order. */
+static pleat_result stream_both(bench *b, const reading *r, pleat__space *space,
+                                pleat__chunk **chunks)
+{
+    uint64_t pages = b->stream_bytes / b->granule, whole, parts;
+    pleat_result result = pleat__space_take(space, pages, &whole);
+    if (result == PLEAT_OK)
+        result = pleat__space_take(space, pages, &parts);
+    if (result == PLEAT_OK)
+        result = pleat__space_chunk_get(space, (uint32_t)pages, &chunks[0]);
+    if (result == PLEAT_OK)
+        result = pleat__space_map(space, whole, chunks, 1);
+    if (result == PLEAT_OK)
+        result = time_reads(b, r, pleat__space_base(space) + whole * b->granule, b->stream_bytes,
+                            &b->whole_rate);
+    for (uint64_t p = 0; result == PLEAT_OK && p < pages; p++)
+        result = pleat__space_chunk_get(space, 1, &chunks[p]);
+    if (result != PLEAT_OK)
+        return result;
+    shuffle(chunks, pages);
+    result = pleat__space_map(space, parts, chunks, pages);
+    if (result == PLEAT_OK)
+        result = time_reads(b, r, pleat__space_base(space) + parts * b->granule, b->stream_bytes,
+                            &b->shuffled_rate);
+    return result;
+}
+
+static pleat_result measure_streaming(bench *b)
+{
+    pleat_result result;
+    reading r = {0};
+    pleat__space *space = NULL;
+    const pleat__space_options options = {.device = b->device};
+    pleat__chunk **chunks =
+        memory(b, b->stream_bytes / b->granule, sizeof(pleat__chunk *), &result);
+    if (result == PLEAT_OK)
+        result = pleat__space_create(b->vmm, b->arena, &options, &space);
+    if (result == PLEAT_OK && b->cuda)
+        result = pleat__cuda_stream_create(&b->vmm, b->device, &r.stream);
+    if (result == PLEAT_OK && b->cuda)
+        result = pleat__cuda_kernel_load(&b->vmm, b->device, read_ptx, "pleat_read", &r.kernel);
+    if (result == PLEAT_OK)
+        result = stream_both(b, &r, space, chunks);
+    if (r.kernel.module != NULL)
+        (void)!pleat__cuda_kernel_unload(&b->vmm, &r.kernel);
+    if (r.stream != 0)
+        (void)!pleat__cuda_stream_destroy(&b->vmm, b->device, r.stream);
+    pleat__space_destroy(space);
+    pleat__arena_free(b->arena, chunks);
+    return result;
+}
+
+/* ---- what came out ---- */
+
+static double launch_change(const bench *b)
+{
+    return b->launch_alone == 0 ? 0 : (double)b->launch_busy / (double)b->launch_alone - 1;
+}
+
+static bool goals_met(const bench *b)
+{
+    return b->folded.map <= 0.5 && b->folded.give_back <= 0.5 && launch_change(b) <= 0.02;
+}
+
+static void print_json(const bench *b)
+{
+    json_writer json;
+    json_begin(&json, stdout);
+    json_object(&json, NULL);
+    json_string(&json, "backend", b->vmm.ops->name);
+    json_uint(&json, "granularity", b->granule);
+    json_array(&json, "verbs");
+    for (const verb_row *row = b->verbs; row < b->verbs + b->verb_rows; row++) {
+        json_object(&json, NULL);
+        json_uint(&json, "handle_bytes", row->bytes);
+        json_uint(&json, "batch", row->batch);
+        json_uint(&json, "create_ns", row->create);
+        json_uint(&json, "map_ns", row->map);
+        json_uint(&json, "set_access_ns", row->access);
+        json_uint(&json, "unmap_ns", row->unmap);
+        json_uint(&json, "release_ns", row->release);
+        json_end_object(&json);
+    }
+    json_end_array(&json);
+    json_array(&json, "aliases");
+    for (const alias_row *row = b->aliases; row < b->aliases + b->alias_rows; row++) {
+        json_object(&json, NULL);
+        json_uint(&json, "aliases", row->aliases);
+        json_uint(&json, "map_ns", row->map);
+        json_uint(&json, "unmap_ns", row->unmap);
+        json_end_object(&json);
+    }
+    json_end_array(&json);
+    json_uint(&json, "aliases_refused", b->aliases_refused);
+    json_object(&json, "plan");
+    json_uint(&json, "bytes", b->plan_bytes);
+    json_double(&json, "folded_share", 0.05);
+    json_uint(&json, "maps", b->folded.maps);
+    json_double(&json, "map_seconds", b->folded.map);
+    json_double(&json, "give_back_seconds", b->folded.give_back);
+    json_uint(&json, "single_chunk_maps", b->single.maps);
+    json_double(&json, "single_chunk_map_seconds", b->single.map);
+    json_double(&json, "single_chunk_give_back_seconds", b->single.give_back);
+    json_end_object(&json);
+    if (b->cuda) {
+        json_object(&json, "launch");
+        json_uint(&json, "alone_ns", b->launch_alone);
+        json_uint(&json, "alone_p99_ns", b->launch_alone_p99);
+        json_uint(&json, "busy_ns", b->launch_busy);
+        json_uint(&json, "busy_p99_ns", b->launch_busy_p99);
+        json_double(&json, "change", launch_change(b));
+        json_uint(&json, "remaps", b->remaps);
+        json_double(&json, "remap_us", b->remap_us);
+        json_end_object(&json);
+    }
+    json_object(&json, "stream");
+    json_uint(&json, "bytes", b->stream_bytes);
+    json_double(&json, "one_handle_bytes_per_second", b->whole_rate);
+    json_double(&json, "shuffled_bytes_per_second", b->shuffled_rate);
+    json_end_object(&json);
+    json_bool(&json, "goals_met", goals_met(b));
+    json_end_object(&json);
+    json_finish(&json);
+}
+
+static bool print_verbs(const bench *b)
+{
+    static const char *const headings[] = {"handle",        "batch",    "create us", "map us",
+                                           "set_access us", "unmap us", "release us"};
+    cli_table table;
+    if (!cli_table_begin(&table, 7, headings))
+        return false;
+    for (const verb_row *row = b->verbs; row < b->verbs + b->verb_rows; row++) {
+        char size[32];
+        const uint64_t ns[] = {row->create, row->map, row->access, row->unmap, row->release};
+        if (!cli_table_row(&table))
+            return false;
+        cli_table_cell(&table, 0, "%s", cli_format_size(row->bytes, size, sizeof size));
+        cli_table_cell(&table, 1, "%llu", (unsigned long long)row->batch);
+        for (int c = 0; c < 5; c++)
+            cli_table_cell(&table, 2 + c, "%.2f", (double)ns[c] * 1e-3);
+    }
+    cli_table_end(&table, stdout);
+    return true;
+}
+
+static void print_text(const bench *b)
+{
+    printf("backend %s, granularity %.0f MiB; verbs in us a handle\n\n", b->vmm.ops->name,
+           (double)b->granule / MIB);
+    if (!print_verbs(b))
+        fputs("pleat bench: no memory for the table\n", stderr);
+    putchar('\n');
+    for (const alias_row *row = b->aliases; row < b->aliases + b->alias_rows; row++)
+        printf("%llu aliases of a chunk: %.2f us to map, %.2f us to unmap, each\n",
+               (unsigned long long)row->aliases, (double)row->map * 1e-3,
+               (double)row->unmap * 1e-3);
+    if (b->aliases_refused != 0)
+        printf("%llu aliases are refused\n", (unsigned long long)b->aliases_refused);
+    printf("\nplan of %.0f GiB, 5 %% folded: mapped in %.3f s, given back in %.3f s (%llu maps)\n",
+           (double)b->plan_bytes / GIB, b->folded.map, b->folded.give_back,
+           (unsigned long long)b->folded.maps);
+    printf("the same bytes in single chunks: %.3f s, %.3f s (%llu maps)\n", b->single.map,
+           b->single.give_back, (unsigned long long)b->single.maps);
+    if (b->cuda)
+        printf("\nkernel launch: %.2f us, p99 %.2f; beside a busy mapper %.2f us, p99 %.2f "
+               "(median %+.1f %%; a remap took %.1f us)\n",
+               (double)b->launch_alone * 1e-3, (double)b->launch_alone_p99 * 1e-3,
+               (double)b->launch_busy * 1e-3, (double)b->launch_busy_p99 * 1e-3,
+               100 * launch_change(b), b->remap_us);
+    printf("\nreading %.2f GiB: one handle %.1f GB/s, shuffled chunks %.1f GB/s\n",
+           (double)b->stream_bytes / GIB, b->whole_rate * 1e-9, b->shuffled_rate * 1e-9);
+}
+
+/* ---- the command ---- */
+
+static void print_help(void)
+{
+    fputs("usage: pleat bench vmm [--backend host|cuda] [--device N] [--plan BYTES]\n"
+          "                       [--stream BYTES] [--check] [--json]\n\n"
+          "Measures the memory verbs by batch and handle size, aliases, how long a plan of which\n"
+          "5 % is folded takes to map and to give back, kernel launches beside a busy mapper\n"
+          "(cuda), and reading through shuffled chunks.\n\n"
+          "  --backend NAME   host (the default) or cuda\n"
+          "  --device N       which device (0)\n"
+          "  --plan BYTES     size of the plan (100GiB)\n"
+          "  --stream BYTES   bytes read in the last part, a multiple of 32 MiB (host 256MiB,\n"
+          "                   cuda 8GiB)\n"
+          "  --check          exit 1 unless plan and launches meet the goals: 0.5 s, 0.5 s, 2 %\n"
+          "  --json           one JSON object\n",
+          stdout);
+}
+
+static int parse(bench *b, int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"backend", required_argument, NULL, 'b'}, {"device", required_argument, NULL, 'd'},
+        {"plan", required_argument, NULL, 'p'},    {"stream", required_argument, NULL, 's'},
+        {"check", no_argument, NULL, 'c'},         {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},          {0}};
+    int option;
+    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (option) {
+        case 'b':
+            if (strcmp(optarg, "host") != 0 && strcmp(optarg, "cuda") != 0)
+                return cli_bad_use("bench vmm", "there is no backend '%s'", optarg);
+            b->cuda = strcmp(optarg, "cuda") == 0;
+            break;
+        case 'd':
+            b->device = atoi(optarg);
+            break;
+        case 'p':
+            if (!cli_parse_size(optarg, &b->plan_bytes))
+                return cli_bad_use("bench vmm", "'%s' is no size", optarg);
+            break;
+        case 's':
+            if (!cli_parse_size(optarg, &b->stream_bytes) || b->stream_bytes == 0 ||
+                b->stream_bytes % READ_STEP != 0)
+                return cli_bad_use("bench vmm", "'%s' is no multiple of 32 MiB", optarg);
+            break;
+        case 'c':
+            b->check = true;
+            break;
+        case 'j':
+            b->json = true;
+            break;
+        case 'h':
+            print_help();
+            return CLI_DONE;
+        default:
+            return cli_bad_use("bench vmm", "bad option");
+        }
+    }
+    if (optind < argc)
+        return cli_bad_use("bench vmm", "takes no '%s'", argv[optind]);
+    if (b->stream_bytes == 0)
+        b->stream_bytes = b->cuda ? 8ull << 30 : 256ull << 20;
+    return -1;
+}
+
+static void say(const char *what)
+{
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "measuring %s ...\n", what);
+}
+
+static pleat_result measure(bench *b)
+{
+    uint64_t advised, total;
+    pleat_result result = VERB(b, granularity, b->device, &b->granule, &advised);
+    if (result == PLEAT_OK)
+        result = VERB(b, memory_info, b->device, &b->free_bytes, &total);
+    say("verbs");
+    if (result == PLEAT_OK)
+        result = measure_all_verbs(b);
+    say("aliases");
+    if (result == PLEAT_OK)
+        result = measure_all_aliases(b);
+    say("a plan");
+    if (result == PLEAT_OK)
+        result = measure_plans(b);
+    say("launches");
+    if (result == PLEAT_OK && b->cuda)
+        result = measure_launches(b);
+    say("reads");
+    return result == PLEAT_OK ? measure_streaming(b) : result;
+}
+
+int bench_vmm(int argc, char **argv)
+{
+    bench b = {.plan_bytes = 100ull << 30};
+    int code = parse(&b, argc, argv);
+    if (code >= 0)
+        return code;
+    pleat_result result = pleat__arena_create(&b.arena);
+    if (result == PLEAT_OK)
+        result = b.cuda ? pleat_vmm_cuda(&b.vmm) : pleat_vmm_host(NULL, &b.vmm);
+    if (result == PLEAT_OK)
+        result = measure(&b);
+    if (result != PLEAT_OK)
+        code = cli_failed("bench vmm", result);
+    else
+        code = b.check && !goals_met(&b) ? CLI_NO : CLI_DONE;
+    if (result == PLEAT_OK && b.json)
+        print_json(&b);
+    else if (result == PLEAT_OK)
+        print_text(&b);
+    pleat_vmm_destroy(&b.vmm);
+    pleat__arena_destroy(b.arena);
+    return code;
+}

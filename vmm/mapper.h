@@ -1,0 +1,67 @@
+/*
+ * mapper.h: a thread that maps and unmaps, so that the allocating thread issues no verb.
+ *
+ * A job is the caller's own record: it is submitted, carried out in order with all others, and
+ * marked done; the caller sees that without any lock (pleat__job_done) or waits. The queue is
+ * bounded. An unmap first waits for the events it was given, and so do the jobs behind it: give
+ * them in the order in which they are needed.
+ *
+ * THREADS  Any number may submit and wait. A job is touched by nobody but the mapper between submit
+ *          and done.
+ */
+#ifndef PLEAT_VMM_MAPPER_H
+#define PLEAT_VMM_MAPPER_H
+
+#include <stdatomic.h>
+#include <vmm/space.h>
+
+typedef struct pleat__mapper pleat__mapper;
+
+typedef enum pleat__job_kind {
+    PLEAT__JOB_MAP,   /* pleat__space_map(page, chunks, count) */
+    PLEAT__JOB_UNMAP, /* the events, then pleat__space_unmap(page, pages) */
+} pleat__job_kind;
+
+typedef struct pleat__job {
+    pleat__job_kind kind;
+    uint64_t page;
+    uint64_t pages;              /* of an unmap */
+    pleat__chunk *const *chunks; /* of a map; the caller's until it is done */
+    uint64_t count;
+    const pleat_event *events; /* of an unmap: all passed before it begins; the caller's */
+    uint64_t event_count;
+    /* The outcome, to be read when it is done. */
+    pleat_result result;
+    pleat_error error; /* when result is not PLEAT_OK */
+    _Atomic int done;
+} pleat__job;
+
+typedef struct pleat__mapper_stats {
+    uint64_t jobs;        /* carried out */
+    uint64_t failed;      /* of them, those with another result than PLEAT_OK */
+    uint64_t refused;     /* submits that found the queue full */
+    uint64_t waits;       /* pleat__mapper_wait calls that had to wait */
+    uint64_t wait_ns;     /* and how long, summed */
+    uint64_t most_queued; /* the longest that the queue ever was */
+} pleat__mapper_stats;
+
+/* Starts the thread. `capacity`: jobs that may be queued. The space outlives it. */
+PLEAT_NODISCARD pleat_result pleat__mapper_create(pleat__space *space, pleat__arena *arena,
+                                                  uint32_t capacity, pleat__mapper **out);
+/* Carries out what is queued, then ends the thread. NULL is allowed. */
+void pleat__mapper_destroy(pleat__mapper *mapper);
+
+/* PLEAT_E_NOT_READY, which sets no error text, when the queue is full: nothing was queued. */
+PLEAT_NODISCARD pleat_result pleat__mapper_submit(pleat__mapper *mapper, pleat__job *job);
+/* Whether a submitted job is over; then its outcome can be read. */
+static inline bool pleat__job_done(const pleat__job *job)
+{
+    return atomic_load_explicit(&job->done, memory_order_acquire) != 0;
+}
+/* Waits for a submitted job; returns its result and makes its error the thread's last. */
+pleat_result pleat__mapper_wait(pleat__mapper *mapper, pleat__job *job);
+/* Waits until all that was submitted before is done. */
+void pleat__mapper_drain(pleat__mapper *mapper);
+pleat__mapper_stats pleat__mapper_stats_of(pleat__mapper *mapper);
+
+#endif
