@@ -33,13 +33,15 @@ pleat_plan_summary pleat_plan_summary_of(const pleat_plan *plan)
         .max_live_bytes = plan->max_live_bytes,
         .virtual_bytes = plan->virtual_bytes,
         .physical_bytes = plan->physical_bytes,
-        .maps = plan->map_count,
         .handles = plan->handle_count,
         .lanes = plan->lane_count,
     };
     for (uint32_t i = 0; i < plan->steady.slot_count; i++)
         summary.dynamic_requests += plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC;
-    for (uint32_t i = 0; i < plan->map_count; i++)
-        summary.alias_maps += plan->maps[i].alias;
+    for (uint32_t i = 0; i < plan->map_count; i++) {
+        uint64_t chunks = plan->handles[plan->maps[i].handle].chunks;
+        summary.maps += chunks;
+        summary.alias_maps += plan->maps[i].alias ? chunks : 0;
+    }
     return summary;
 }

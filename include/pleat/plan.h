@@ -29,6 +29,7 @@ typedef struct pleat_plan_options {
     uint32_t max_maps;     /* 0: no limit */
     int no_fold;           /* contiguous placement only */
     double lane_margin;    /* 0: 1.15 */
+    uint32_t device;       /* whose requests; 0 also stands for a trace's only device */
 } pleat_plan_options;
 
 /* Plans a trace's steady iteration. options may be NULL. PLEAT_E_INPUT when the trace has no
@@ -51,11 +52,11 @@ typedef struct pleat_plan_summary {
     uint64_t requests;           /* of the device in the trace planned from */
     uint64_t iteration_requests; /* in the steady iteration */
     uint64_t dynamic_requests;
-    uint64_t max_live_bytes;
+    uint64_t max_live_bytes; /* of what has a place */
     uint64_t virtual_bytes;
     uint64_t physical_bytes;
-    uint64_t maps;
-    uint64_t alias_maps;
+    uint64_t maps;       /* pages mapped */
+    uint64_t alias_maps; /* of those, beyond the first of their chunk */
     uint64_t handles;
     uint64_t lanes;
 } pleat_plan_summary;

@@ -1,0 +1,132 @@
+/*
+ * align.c: lays one iteration against another, request by request.
+ *
+ * Two requests play the same part when stream and size agree, or when stream and rhythm do: the
+ * number of events since the allocation before and the number of events they live. Rhythm is what
+ * stays when a sequence length changes every size; size is what stays when routing adds and removes
+ * neighbours. Both sequences are walked side by side; where neither agrees, the nearest pair of
+ * places from which most of the next requests agree is looked for, and the walk goes on there.
+ * What was skipped is paired by position when both skipped as many, else by size.
+ *
+ * This is not a longest common subsequence: at ten thousand differing requests that costs seconds,
+ * and repeats inside an iteration make it no more right than the nearest place.
+ */
+#include <plan/iteration.h>
+
+#define REACH    128 /* requests looked ahead in both sequences together */
+#define RUN      6   /* requests compared behind a candidate place */
+#define RUN_SAME 5   /* of which must agree */
+#define FAILURES                                                                                   \
+    16 /* places not found in a row, after which the sequences have no more in common */
+
+struct walk {
+    const pleat__request *items;
+    pleat__stretch a, b;
+    uint32_t *pairs;
+    uint32_t paired;
+};
+
+static uint32_t gap_before(const struct walk *walk, pleat__stretch stretch, uint32_t index)
+{
+    const pleat__request *item = &walk->items[stretch.item + index];
+    return item->alloc_at - (index == 0 ? stretch.begin_at : item[-1].alloc_at);
+}
+
+static bool same_part(const struct walk *walk, uint32_t i, uint32_t j)
+{
+    const pleat__request *a = &walk->items[walk->a.item + i];
+    const pleat__request *b = &walk->items[walk->b.item + j];
+    if (a->stream != b->stream)
+        return false;
+    return a->size == b->size ||
+           (a->free_at != PLEAT__NEVER && a->free_at - a->alloc_at == b->free_at - b->alloc_at &&
+            gap_before(walk, walk->a, i) == gap_before(walk, walk->b, j));
+}
+
+static bool good_place(const struct walk *walk, uint32_t i, uint32_t j)
+{
+    uint32_t left_a = walk->a.items - i, left_b = walk->b.items - j;
+    uint32_t run = left_a < left_b ? left_a : left_b;
+    if (run == 0)
+        return left_a == left_b;
+    if (!same_part(walk, i, j))
+        return false;
+    run = run < RUN ? run : RUN;
+    uint32_t wrong = 0;
+    for (uint32_t k = 1; k < run; k++)
+        if (!same_part(walk, i + k, j + k) && ++wrong > RUN - RUN_SAME)
+            return false;
+    return true;
+}
+
+/* The nearest good place at or behind (i, j); equal steps in both first. */
+static bool find_place(const struct walk *walk, uint32_t i, uint32_t j, uint32_t *step_a,
+                       uint32_t *step_b)
+{
+    for (uint32_t reach = 1; reach <= REACH; reach++) {
+        for (uint32_t k = 0; k <= reach; k++) {
+            /* reach/2, reach/2 + 1, reach/2 - 1, ... */
+            uint32_t half = reach / 2, off = (k + 1) / 2;
+            uint32_t da = k % 2 == 1 ? half + off : half - off;
+            uint32_t db = reach - da;
+            if (da > reach || i + da > walk->a.items || j + db > walk->b.items)
+                continue;
+            if (good_place(walk, i + da, j + db)) {
+                *step_a = da;
+                *step_b = db;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void pair(struct walk *walk, uint32_t i, uint32_t j)
+{
+    walk->pairs[i] = walk->b.item + j;
+    walk->paired++;
+}
+
+/* Pairs what lies in two skipped pieces. */
+static void pair_skipped(struct walk *walk, uint32_t i, uint32_t count_a, uint32_t j,
+                         uint32_t count_b)
+{
+    if (count_a == count_b) {
+        for (uint32_t k = 0; k < count_a; k++)
+            pair(walk, i + k, j + k);
+        return;
+    }
+    uint32_t next = 0;
+    for (uint32_t k = 0; k < count_a; k++) {
+        uint32_t at = next;
+        while (at < count_b &&
+               walk->items[walk->a.item + i + k].size != walk->items[walk->b.item + j + at].size)
+            at++;
+        if (at < count_b) {
+            pair(walk, i + k, j + at);
+            next = at + 1;
+        }
+    }
+}
+
+uint32_t pleat__align(const pleat__requests *requests, pleat__stretch a, pleat__stretch b,
+                      uint32_t *pairs)
+{
+    struct walk walk = {.items = requests->items, .a = a, .b = b, .pairs = pairs};
+    for (uint32_t i = 0; i < a.items; i++)
+        pairs[i] = PLEAT__NEVER;
+    uint32_t i = 0, j = 0, failures = 0;
+    while (i < a.items && j < b.items && failures < FAILURES) {
+        uint32_t step_a = 1, step_b = 1;
+        if (same_part(&walk, i, j)) {
+            failures = 0;
+            pair(&walk, i, j);
+        } else {
+            failures = find_place(&walk, i, j, &step_a, &step_b) ? 0 : failures + 1;
+            pair_skipped(&walk, i, step_a, j, step_b);
+        }
+        i += step_a;
+        j += step_b;
+    }
+    return walk.paired;
+}

@@ -1,0 +1,380 @@
+/*
+ * first.c: see first.h.
+ *
+ * Everything before the first steady iteration has to fit into the memory that the steady one
+ * needs, or the peak of the whole job is not max-live's. The iterations in it do nearly what the
+ * steady one does, so each of their requests takes the place of the request whose part it plays:
+ * as long as both live alike these are never in each other's way, and where they do not, a walk
+ * through time finds out. What has no counterpart (model load, the creation of optimizer state) is
+ * put where it fits around those, largest first.
+ *
+ * Persistent requests hold their place from the beginning: a place that is given away before its
+ * owner comes would save nothing, since the steady iteration needs both.
+ *
+ * SPACE    Addresses here are those of the layout's base pages, after which its chunks are
+ * numbered. A place in a view is the list of base ranges behind it: its pieces.
+ */
+#include <plan/first.h>
+
+#include <internal/error.h>
+#include <plan/holes.h>
+#include <plan/order.h>
+#include <plan/sort.h>
+
+#define BEYOND       (UINT64_MAX / 2) /* places from here on are no memory of the layout */
+#define ORDER_BUDGET 100000000u       /* work for what has no counterpart, about a second */
+#define NO_SLOT      UINT32_MAX
+
+typedef struct first_job {
+    const pleat__model *model;
+    const pleat__layout *layout;
+    pleat__arena *scratch;
+    pleat_plan *plan;
+    uint32_t *hosts;    /* first slot -> steady slot whose part it plays, or NO_SLOT */
+    pleat__range *free; /* what is not persistent */
+    uint32_t free_count;
+    bool *placed; /* by first slot */
+    pleat__holes holes;
+} first_job;
+
+static uint64_t rounded_size(const pleat__slot *slot)
+{
+    return pleat__ceil_div(slot->size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
+}
+
+static pleat_result no_memory(const first_job *job)
+{
+    return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to place %u early requests",
+                       job->plan->first.slot_count);
+}
+
+/* The piece of base space behind the window byte `at`, at most up to the end of its page. */
+static pleat__range piece_at(const first_job *job, uint64_t at, uint64_t end)
+{
+    uint64_t chunk_bytes = job->plan->chunk_bytes, page = at / chunk_bytes;
+    uint64_t stop = (page + 1) * chunk_bytes < end ? (page + 1) * chunk_bytes : end;
+    uint64_t base = (uint64_t)job->layout->pages[page] * chunk_bytes;
+    return (pleat__range){base + at % chunk_bytes, base + at % chunk_bytes + (stop - at)};
+}
+
+/* Takes what lies behind a place, piece by piece; none of it when a piece is not free. */
+static pleat_result take_place(first_job *job, uint64_t place, uint64_t size, bool *taken)
+{
+    uint64_t end = place + size;
+    if (end <= (uint64_t)job->layout->base_pages * job->plan->chunk_bytes)
+        return pleat__holes_take(&job->holes, place, size, taken);
+    for (uint64_t at = place; at < end;) {
+        pleat__range piece = piece_at(job, at, end);
+        PLEAT_TRY(pleat__holes_take(&job->holes, piece.begin, pleat__range_size(piece), taken));
+        if (!*taken) {
+            for (uint64_t back = place; back < at;) {
+                piece = piece_at(job, back, at);
+                PLEAT_TRY(pleat__holes_give(&job->holes, piece.begin, pleat__range_size(piece)));
+                back += pleat__range_size(piece);
+            }
+            return PLEAT_OK;
+        }
+        at += pleat__range_size(piece);
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result give_place(first_job *job, uint64_t place, uint64_t size)
+{
+    uint64_t end = place + size;
+    if (end <= (uint64_t)job->layout->base_pages * job->plan->chunk_bytes)
+        return pleat__holes_give(&job->holes, place, size);
+    for (uint64_t at = place; at < end;) {
+        pleat__range piece = piece_at(job, at, end);
+        PLEAT_TRY(pleat__holes_give(&job->holes, piece.begin, pleat__range_size(piece)));
+        at += pleat__range_size(piece);
+    }
+    return PLEAT_OK;
+}
+
+/* Starts with the base pages that have chunks; BEYOND stands for all memory there is not. */
+static pleat_result reset_to_chunks(first_job *job)
+{
+    const pleat__layout *layout = job->layout;
+    uint64_t chunk_bytes = job->plan->chunk_bytes;
+    pleat__range beyond = {BEYOND, UINT64_MAX};
+    PLEAT_TRY(pleat__holes_reset(&job->holes, &beyond, 1));
+    for (uint32_t page = 0; page < layout->base_pages;) {
+        if (layout->pages[page] == PLEAT__NO_CHUNK) {
+            page++;
+            continue;
+        }
+        uint32_t end = page;
+        while (end < layout->base_pages && layout->pages[end] != PLEAT__NO_CHUNK)
+            end++;
+        PLEAT_TRY(pleat__holes_give(&job->holes, page * chunk_bytes, (end - page) * chunk_bytes));
+        page = end;
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result take_persistent(first_job *job)
+{
+    for (uint32_t i = 0; i < job->model->persistents; i++) {
+        const pleat__slot *slot = &job->plan->first.slots[job->model->slots[i]];
+        bool taken = true;
+        if (slot->size > 0)
+            PLEAT_TRY(take_place(job, slot->place, rounded_size(slot), &taken));
+        if (!taken)
+            return pleat__fail(PLEAT_E_VERIFY, "persistent request %u has no place of its own",
+                               job->model->slots[i]);
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result list_free(first_job *job)
+{
+    size_t capacity = 0;
+    for (pleat__hole hole = pleat__holes_begin(&job->holes); hole.slot != PLEAT__NO_HOLE;
+         hole = pleat__holes_next(&job->holes, hole)) {
+        PLEAT_TRY(pleat__arena_grow(job->scratch, &job->free, &capacity, job->free_count,
+                                    sizeof *job->free));
+        job->free[job->free_count++] = (pleat__range){hole.begin, hole.begin + hole.size};
+    }
+    return PLEAT_OK;
+}
+
+/* Lays every iteration before the steady ones against the steady one. */
+static pleat_result find_hosts(first_job *job)
+{
+    const pleat__model *model = job->model;
+    pleat__sequence *first = &job->plan->first;
+    const pleat__slot *steady = job->plan->steady.slots;
+    uint32_t items = model->iteration.steady.items;
+    uint32_t *pairs = pleat__arena_alloc(job->scratch, items * sizeof *pairs);
+    if (pairs == NULL)
+        return no_memory(job);
+    for (uint32_t p = 0; p < model->iteration.early_count; p++) {
+        pleat__align(&model->requests, model->iteration.steady, model->iteration.early[p], pairs);
+        for (uint32_t i = 0; i < items; i++) {
+            if (pairs[i] == PLEAT__NEVER || pairs[i] >= first->slot_count)
+                continue;
+            pleat__slot *slot = &first->slots[pairs[i]];
+            if (slot->class == PLEAT__CLASS_PERSISTENT)
+                continue;
+            if (steady[i].class == PLEAT__CLASS_DYNAMIC)
+                slot->class = PLEAT__CLASS_DYNAMIC;
+            else if (rounded_size(slot) <= rounded_size(&steady[i]))
+                job->hosts[pairs[i]] = i;
+        }
+    }
+    pleat__arena_free(job->scratch, pairs);
+    return PLEAT_OK;
+}
+
+/* Whether a slot may take its host's place: one that is still there when the steady iterations
+ * begin may only stand in for one that is, too. */
+static bool may_follow_host(const first_job *job, uint32_t index)
+{
+    const pleat__slot *slot = &job->plan->first.slots[index];
+    if (job->hosts[index] == NO_SLOT || slot->size == 0)
+        return false;
+    const pleat__slot *host = &job->plan->steady.slots[job->hosts[index]];
+    if (host->stream != slot->stream || host->place == PLEAT__NOWHERE)
+        return false;
+    return slot->free_at != PLEAT__NEVER || host->class == PLEAT__CLASS_CROSSING;
+}
+
+/* A walk through `first` in which every slot with a host takes its place, where it is free. */
+static pleat_result follow_hosts(first_job *job)
+{
+    pleat__sequence *first = &job->plan->first;
+    for (uint32_t at = 0; at < first->events; at++) {
+        uint32_t event = job->model->requests.events[at], index = event / 2;
+        pleat__slot *slot = &first->slots[index];
+        if (event % 2 == 1) {
+            if (job->placed[index])
+                PLEAT_TRY(give_place(job, slot->place, rounded_size(slot)));
+            continue;
+        }
+        if (!may_follow_host(job, index))
+            continue;
+        uint64_t place = job->plan->steady.slots[job->hosts[index]].place;
+        bool taken = true;
+        PLEAT_TRY(take_place(job, place, rounded_size(slot), &taken));
+        if (taken) {
+            job->placed[index] = true;
+            slot->place = place;
+        }
+    }
+    return PLEAT_OK;
+}
+
+/* Everything of `first` that comes and goes, as items: pieces for what is placed, one item for what
+ * is not. */
+typedef struct guest_list {
+    pleat__item *items;
+    uint32_t *slots;
+    uint64_t *places; /* PLEAT__NOT_PLACED: to be found */
+    size_t item_capacity, slot_capacity, place_capacity;
+    uint32_t count;
+} guest_list;
+
+static pleat_result add_guest(first_job *job, guest_list *list, uint32_t index, uint64_t place,
+                              uint64_t size)
+{
+    const pleat__slot *slot = &job->plan->first.slots[index];
+    uint32_t horizon = job->plan->first.events;
+    PLEAT_TRY(pleat__arena_grow(job->scratch, &list->items, &list->item_capacity, list->count,
+                                sizeof *list->items));
+    PLEAT_TRY(pleat__arena_grow(job->scratch, &list->slots, &list->slot_capacity, list->count,
+                                sizeof *list->slots));
+    PLEAT_TRY(pleat__arena_grow(job->scratch, &list->places, &list->place_capacity, list->count,
+                                sizeof *list->places));
+    list->items[list->count] =
+        (pleat__item){.size = size,
+                      .fixed = UINT64_MAX,
+                      .begin = slot->alloc_at + 1, /* 0 to the horizon would be "always" */
+                      .end = (slot->free_at == PLEAT__NEVER ? horizon : slot->free_at) + 1};
+    list->slots[list->count] = index;
+    list->places[list->count++] = place;
+    return PLEAT_OK;
+}
+
+static pleat_result list_guests(first_job *job, guest_list *list)
+{
+    pleat__sequence *first = &job->plan->first;
+    uint64_t base_end = (uint64_t)job->layout->base_pages * job->plan->chunk_bytes;
+    for (uint32_t i = 0; i < first->slot_count; i++) {
+        pleat__slot *slot = &first->slots[i];
+        bool kept = slot->class == PLEAT__CLASS_PERSISTENT || slot->class == PLEAT__CLASS_DYNAMIC;
+        if (slot->size == 0 && !kept)
+            slot->place = 0;
+        /* What stays into the steady iterations without a counterpart there has no place: it would
+         * have to keep clear of them, too. */
+        if (kept || slot->size == 0 || (!job->placed[i] && slot->free_at == PLEAT__NEVER))
+            continue;
+        if (!job->placed[i]) {
+            PLEAT_TRY(add_guest(job, list, i, PLEAT__NOT_PLACED, rounded_size(slot)));
+            continue;
+        }
+        uint64_t end = slot->place + rounded_size(slot);
+        if (end <= base_end) {
+            PLEAT_TRY(add_guest(job, list, i, slot->place, rounded_size(slot)));
+            continue;
+        }
+        for (uint64_t at = slot->place; at < end;) {
+            pleat__range piece = piece_at(job, at, end);
+            PLEAT_TRY(add_guest(job, list, i, piece.begin, pleat__range_size(piece)));
+            at += pleat__range_size(piece);
+        }
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result place_rest(first_job *job, const guest_list *list, const pleat__strip *strip,
+                               pleat__order *order, uint32_t *sequence, uint32_t *spare,
+                               uint64_t *keys)
+{
+    uint32_t count = 0;
+    for (uint32_t span = 0; span < strip->count; span++) {
+        keys[span] = ~strip->spans[span].size;
+        uint64_t place = list->places[strip->items[span]];
+        if (place == PLEAT__NOT_PLACED)
+            sequence[count++] = span;
+        else
+            pleat__order_put(order, span, place);
+    }
+    pleat__sort_by_key(sequence, spare, count, keys);
+    order->work = 0;
+    for (uint32_t i = 0; i < count && order->work < ORDER_BUDGET; i++) {
+        uint64_t place;
+        uint32_t slot = list->slots[strip->items[sequence[i]]];
+        PLEAT_TRY(pleat__order_find(order, sequence[i], PLEAT__FIT_LOWEST, &place));
+        if (place >= BEYOND)
+            continue;
+        pleat__order_put(order, sequence[i], place);
+        job->plan->first.slots[slot].place = place;
+        job->placed[slot] = true;
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result place_guests(first_job *job)
+{
+    guest_list list = {0};
+    pleat__strip strip = {0};
+    pleat__order order = {0};
+    uint32_t *sequence = NULL;
+    uint64_t *places = NULL;
+    pleat_result result = list_guests(job, &list);
+    pleat__problem problem = {
+        .items = list.items, .count = list.count, .horizon = job->plan->first.events + 2};
+    if (result == PLEAT_OK && list.count > 0)
+        result = pleat__strip_make(&problem, 0, job->free, job->free_count, job->scratch, &strip);
+    if (result == PLEAT_OK && strip.count > 0) {
+        sequence = pleat__arena_alloc(job->scratch, 2 * (uint64_t)strip.count * sizeof *sequence);
+        places = pleat__arena_alloc(job->scratch, 2 * (uint64_t)strip.count * sizeof *places);
+        result = sequence == NULL || places == NULL ? no_memory(job)
+                                                    : pleat__order_create(&order, &strip, places);
+        if (result == PLEAT_OK)
+            result = place_rest(job, &list, &strip, &order, sequence, sequence + strip.count,
+                                places + strip.count);
+        pleat__order_destroy(&order);
+    }
+    if (strip.arena != NULL)
+        pleat__strip_free(&strip);
+    pleat__arena_free(job->scratch, sequence);
+    pleat__arena_free(job->scratch, places);
+    pleat__arena_free(job->scratch, list.items);
+    pleat__arena_free(job->scratch, list.slots);
+    pleat__arena_free(job->scratch, list.places);
+    return result;
+}
+
+/* What the planned slots of `first` hold at most. */
+static uint64_t first_max_live(const first_job *job)
+{
+    const pleat__sequence *first = &job->plan->first;
+    uint64_t live = 0, highest = 0;
+    for (uint32_t at = 0; at < first->events; at++) {
+        uint32_t event = job->model->requests.events[at];
+        const pleat__slot *slot = &first->slots[event / 2];
+        if (slot->place == PLEAT__NOWHERE)
+            continue;
+        live += event % 2 == 1 ? -rounded_size(slot) : rounded_size(slot);
+        highest = live > highest ? live : highest;
+    }
+    return highest;
+}
+
+pleat_result pleat__first_make(const pleat__model *model, const pleat__layout *layout,
+                               pleat__arena *scratch, pleat_plan *plan)
+{
+    first_job job = {.model = model, .layout = layout, .scratch = scratch, .plan = plan};
+    uint32_t count = plan->first.slot_count;
+    if (count == 0)
+        return PLEAT_OK;
+    pleat__holes_create(&job.holes, scratch);
+    job.hosts = pleat__arena_alloc(scratch, count * sizeof *job.hosts);
+    job.placed = pleat__arena_calloc(scratch, count, sizeof *job.placed);
+    pleat_result result = PLEAT_OK;
+    if (job.hosts == NULL || job.placed == NULL)
+        result = no_memory(&job);
+    for (uint32_t i = 0; job.hosts != NULL && i < count; i++)
+        job.hosts[i] = NO_SLOT;
+    if (result == PLEAT_OK)
+        result = reset_to_chunks(&job);
+    if (result == PLEAT_OK)
+        result = take_persistent(&job);
+    if (result == PLEAT_OK)
+        result = list_free(&job);
+    if (result == PLEAT_OK)
+        result = find_hosts(&job);
+    if (result == PLEAT_OK)
+        result = follow_hosts(&job);
+    if (result == PLEAT_OK)
+        result = place_guests(&job);
+    if (result == PLEAT_OK)
+        plan->first_max_live_bytes = first_max_live(&job);
+    pleat__holes_destroy(&job.holes);
+    pleat__arena_free(scratch, job.hosts);
+    pleat__arena_free(scratch, job.placed);
+    pleat__arena_free(scratch, job.free);
+    return result;
+}

@@ -1,0 +1,221 @@
+/*
+ * iteration.c: see iteration.h.
+ *
+ * The first iteration of a job creates optimizer state and workspaces, and the piece behind the
+ * last mark is cut or is teardown; so the last whole iteration is taken, and those before it are
+ * laid against it. An iteration in which something is allocated that stays for good, and that no
+ * later iteration allocates again, is not steady yet: what it leaves is persistent only behind it.
+ */
+#include <plan/iteration.h>
+
+#include <internal/error.h>
+
+#define AGREE_PERCENT 80 /* requests of the longer one that must have a pair */
+#define ALIKE_PERCENT 50 /* the same where the trace holds nothing better */
+
+static uint32_t item_at(const pleat__requests *requests, uint32_t position)
+{
+    uint32_t low = 0, high = requests->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (requests->items[middle].alloc_at < position)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static pleat__stretch stretch_of(const pleat__requests *requests, uint32_t begin_at,
+                                 uint32_t end_at)
+{
+    pleat__stretch stretch = {.begin_at = begin_at, .end_at = end_at};
+    stretch.item = item_at(requests, begin_at);
+    stretch.items = item_at(requests, end_at) - stretch.item;
+    return stretch;
+}
+
+/* Where an iteration ends that no mark ends: behind its last allocation and the frees of its own
+ * requests that follow it. */
+static uint32_t open_end(const pleat__requests *requests, uint32_t begin_at)
+{
+    uint32_t end = requests->items[requests->count - 1].alloc_at + 1;
+    uint32_t item = item_at(requests, begin_at);
+    while (end < requests->event_count && requests->events[end] / 2 >= item)
+        end++;
+    return end > begin_at ? end : begin_at;
+}
+
+/* The trace between its marks: `count` pieces; the last one has no mark at its end. */
+struct pieces {
+    pleat__stretch *all;
+    uint32_t count;
+    uint32_t *paired; /* requests of the steady iteration that have a pair in each */
+};
+
+static bool agrees(const struct pieces *pieces, uint32_t steady, uint32_t other, uint32_t percent)
+{
+    uint64_t items = pieces->all[steady].items;
+    if (pieces->all[other].items > items)
+        items = pieces->all[other].items;
+    return (uint64_t)pieces->paired[other] * 100 >= items * percent;
+}
+
+static bool as_long(const struct pieces *pieces, uint32_t a, uint32_t b)
+{
+    uint64_t more = pieces->all[a].items, less = pieces->all[b].items;
+    if (more < less) {
+        uint64_t swap = more;
+        more = less;
+        less = swap;
+    }
+    return less > 0 && less * 100 >= more * ALIKE_PERCENT;
+}
+
+static bool stays_through(const pleat__request *item, pleat__stretch steady)
+{
+    return item->alloc_at < steady.begin_at && item->free_at >= steady.end_at;
+}
+
+/* Whether the piece leaves something for good that the steady iteration does not allocate again. */
+static bool leaves_something(const pleat__requests *requests, pleat__stretch steady,
+                             pleat__stretch piece, const uint32_t *pairs)
+{
+    uint32_t next = 0; /* pairs ascend */
+    for (uint32_t i = piece.item; i < piece.item + piece.items; i++) {
+        if (!stays_through(&requests->items[i], steady))
+            continue;
+        while (next < steady.items && (pairs[next] == PLEAT__NEVER || pairs[next] < i))
+            next++;
+        if (next == steady.items || pairs[next] != i)
+            return true;
+    }
+    return false;
+}
+
+/* Lays the pieces before `steady` against it, latest first, as long as they agree and leave
+ * nothing; they become profiles. */
+static void take_profiles(const pleat__requests *requests, struct pieces *pieces, uint32_t steady,
+                          pleat__iteration *out)
+{
+    uint32_t items = out->steady.items;
+    out->first_at = out->steady.begin_at;
+    for (uint32_t i = steady; i-- > 0;) {
+        if (out->profile_count == PLEAT__PROFILES)
+            break;
+        uint32_t *pairs = out->pairs + (uint64_t)out->profile_count * items;
+        pieces->paired[i] = pleat__align(requests, out->steady, pieces->all[i], pairs);
+        if (!agrees(pieces, steady, i, AGREE_PERCENT) ||
+            leaves_something(requests, out->steady, pieces->all[i], pairs))
+            break;
+        out->first_at = pieces->all[i].begin_at;
+        out->profiles[out->profile_count++] = pieces->all[i];
+    }
+    for (uint32_t i = steady; i-- > 0 && out->early_count < PLEAT__PROFILES;)
+        if (pieces->all[i].end_at <= out->first_at)
+            out->early[out->early_count++] = pieces->all[i];
+    if (out->profile_count > 0 || steady == 0)
+        return;
+    /* Only iterations before the steady state to hold it against. */
+    if (agrees(pieces, steady, steady - 1, ALIKE_PERCENT))
+        out->profiles[out->profile_count++] = pieces->all[steady - 1];
+}
+
+/* The last piece that has another about as long before it; the one without a mark behind it only
+ * when there is no other. */
+static bool choose_steady(const struct pieces *pieces, uint32_t *steady)
+{
+    for (uint32_t i = pieces->count - 1; i-- > 1;)
+        if (as_long(pieces, i, i - 1)) {
+            *steady = i;
+            return true;
+        }
+    *steady = pieces->count - 1;
+    return pieces->count > 1 && as_long(pieces, pieces->count - 1, pieces->count - 2);
+}
+
+static bool all_freed(const pleat__requests *requests)
+{
+    return requests->event_count == 2 * (uint64_t)requests->count;
+}
+
+/* Nothing is left behind: the whole trace is what may run again. */
+static pleat_result take_whole(const pleat__requests *requests, pleat__iteration *out)
+{
+    out->steady = stretch_of(requests, 0, requests->event_count);
+    return PLEAT_OK;
+}
+
+static pleat_result nothing_repeats(const pleat__requests *requests)
+{
+    return pleat__fail(
+        PLEAT_E_INPUT,
+        "no iteration repeats in the %u requests of the trace (%u marks): record at least "
+        "two iterations, or mark where they begin",
+        requests->count, requests->mark_count);
+}
+
+static pleat_result find_among(const pleat__requests *requests, struct pieces *pieces,
+                               pleat__iteration *out)
+{
+    uint32_t steady;
+    bool found = choose_steady(pieces, &steady);
+    if (!found && requests->labelled && pieces->count > 1) {
+        /* One whole iteration, named as such by the program: it is taken at its word. */
+        steady = pieces->count - 2;
+        found = pieces->all[steady].items > 0;
+    }
+    if (!found && all_freed(requests))
+        return take_whole(requests, out);
+    if (!found)
+        return nothing_repeats(requests);
+    out->steady = pieces->all[steady];
+    out->pairs = pleat__arena_alloc(requests->arena, (uint64_t)PLEAT__PROFILES * out->steady.items *
+                                                         sizeof *out->pairs);
+    if (out->pairs == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",
+                           out->steady.items);
+    take_profiles(requests, pieces, steady, out);
+    return PLEAT_OK;
+}
+
+pleat_result pleat__iteration_find(const pleat__requests *requests, pleat__iteration *out)
+{
+    *out = (pleat__iteration){0};
+    const uint32_t *marks = requests->marks;
+    uint32_t count = requests->mark_count, *found = NULL;
+    struct pieces pieces = {0};
+    if (count == 0) {
+        PLEAT_TRY(pleat__period_find(requests, &found, &count));
+        marks = found;
+    }
+    pleat_result result = PLEAT_OK;
+    if (count == 0 && all_freed(requests))
+        return take_whole(requests, out);
+    if (count == 0)
+        return nothing_repeats(requests);
+    pieces.all = pleat__arena_calloc(requests->arena, count, sizeof *pieces.all);
+    pieces.paired = pleat__arena_calloc(requests->arena, count, sizeof *pieces.paired);
+    if (pieces.all == NULL || pieces.paired == NULL)
+        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u iterations", count);
+    if (result == PLEAT_OK) {
+        for (uint32_t i = 0; i + 1 < count; i++)
+            pieces.all[i] = stretch_of(requests, marks[i], marks[i + 1]);
+        pieces.all[count - 1] =
+            stretch_of(requests, marks[count - 1], open_end(requests, marks[count - 1]));
+        pieces.count = count;
+        result = find_among(requests, &pieces, out);
+    }
+    if (requests->mark_count == 0 && result == PLEAT_OK)
+        out->period = out->steady.items;
+    pleat__arena_free(requests->arena, pieces.all);
+    pleat__arena_free(requests->arena, pieces.paired);
+    pleat__arena_free(requests->arena, found);
+    return result;
+}
+
+void pleat__iteration_free(const pleat__requests *requests, pleat__iteration *iteration)
+{
+    pleat__arena_free(requests->arena, iteration->pairs);
+    *iteration = (pleat__iteration){0};
+}

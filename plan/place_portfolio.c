@@ -1,0 +1,292 @@
+/*
+ * place_portfolio.c: see portfolio.h. What lives always goes to the bottom, then each stream is
+ * placed on its own above the one before.
+ */
+#include <plan/portfolio.h>
+
+#include <internal/error.h>
+#include <plan/sort.h>
+#include <string.h>
+
+static const char *const names[] = {
+#define ALGORITHM_NAME(name, text) #name,
+    PLEAT__ALGORITHMS(ALGORITHM_NAME)
+#undef ALGORITHM_NAME
+};
+
+/* In the order in which they are tried: what is cheap and strong first, since nothing is tried once
+ * the height is max-live's. */
+static const struct {
+    pleat__algorithm algorithm;
+    pleat__place_step step;
+} steps[] = {
+    {PLEAT__ALGORITHM_sweep, pleat__place_sweep},
+    {PLEAT__ALGORITHM_size, pleat__place_size},
+    {PLEAT__ALGORITHM_area, pleat__place_area},
+    {PLEAT__ALGORITHM_lifetime, pleat__place_lifetime},
+};
+#define STEPS (sizeof steps / sizeof *steps)
+
+bool pleat__algorithm_find(const char *name, uint32_t *algorithms)
+{
+    if (strcmp(name, "auto") == 0) {
+        *algorithms = 0;
+        return true;
+    }
+    for (uint32_t i = 0; i < PLEAT__ALGORITHM_COUNT; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *algorithms = 1u << i;
+            return true;
+        }
+    return false;
+}
+
+const char *pleat__algorithm_name(uint32_t algorithm)
+{
+    return names[algorithm];
+}
+
+void pleat__placing_offer(pleat__placing *placing, pleat__algorithm algorithm, uint64_t height)
+{
+    if (height >= placing->height)
+        return;
+    uint64_t *swap = placing->places;
+    placing->places = placing->trial;
+    placing->trial = swap;
+    placing->height = height;
+    placing->best = algorithm;
+}
+
+/* Takes the fixed items' ranges, rounded outward, out of the holes. Entries may overlap. */
+static pleat_result take_fixed(const pleat__problem *problem, pleat__arena *scratch,
+                               pleat__holes *holes, pleat__place_report *report)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < problem->count; i++)
+        count += problem->items[i].fixed != UINT64_MAX && problem->items[i].size > 0;
+    if (count == 0)
+        return PLEAT_OK;
+    uint64_t *keys = pleat__arena_alloc(scratch, problem->count * sizeof *keys);
+    uint32_t *order = pleat__arena_alloc(scratch, 2 * (uint64_t)count * sizeof *order);
+    if (keys == NULL || order == NULL) {
+        pleat__arena_free(scratch, keys);
+        pleat__arena_free(scratch, order);
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u fixed requests", count);
+    }
+    count = 0;
+    for (uint32_t i = 0; i < problem->count; i++) {
+        keys[i] = problem->items[i].fixed;
+        if (problem->items[i].fixed != UINT64_MAX && problem->items[i].size > 0)
+            order[count++] = i;
+    }
+    pleat__sort_by_key(order, order + count, count, keys);
+    pleat_result result = PLEAT_OK;
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < count && result == PLEAT_OK; i++) {
+        const pleat__item *item = &problem->items[order[i]];
+        uint64_t begin = pleat__round_down(item->fixed, 512), item_end;
+        if (!pleat__add(item->fixed, item->size, &item_end) ||
+            !pleat__round_up(item_end, 512, &item_end)) {
+            result = pleat__fail(PLEAT_E_INVALID, "a fixed request ends beyond all addresses");
+            break;
+        }
+        begin = begin > end ? begin : end;
+        bool taken;
+        if (item_end > begin)
+            result = pleat__holes_take(holes, begin, item_end - begin, &taken);
+        end = item_end > end ? item_end : end;
+        report->always_bytes += item->size;
+    }
+    report->height = end > report->height ? end : report->height;
+    pleat__arena_free(scratch, keys);
+    pleat__arena_free(scratch, order);
+    return result;
+}
+
+/* Places what lives always, lowest first in the given order, so that requests of one moment lie
+ * together. */
+static pleat_result place_always(const pleat__problem *problem, pleat__holes *holes,
+                                 uint64_t *places, pleat__place_report *report)
+{
+    for (uint32_t i = 0; i < problem->count; i++) {
+        const pleat__item *item = &problem->items[i];
+        places[i] = item->fixed != UINT64_MAX ? item->fixed : 0;
+        if (item->fixed != UINT64_MAX || !pleat__item_always(problem, item))
+            continue;
+        bool taken;
+        places[i] = pleat__holes_lowest(holes, item->size).begin;
+        PLEAT_TRY(pleat__holes_take(holes, places[i], item->size, &taken));
+        report->always_bytes += item->size;
+        if (places[i] + item->size > report->height)
+            report->height = places[i] + item->size;
+    }
+    report->floor = report->height;
+    return PLEAT_OK;
+}
+
+static pleat_result list_free(const pleat__holes *holes, pleat__arena *scratch, pleat__range **free,
+                              uint32_t *count)
+{
+    *count = 0;
+    for (pleat__hole hole = pleat__holes_begin(holes); hole.slot != PLEAT__NO_HOLE;
+         hole = pleat__holes_next(holes, hole))
+        ++*count;
+    *free = pleat__arena_alloc(scratch, *count * sizeof **free);
+    if (*free == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u free ranges", *count);
+    pleat__range *next = *free;
+    for (pleat__hole hole = pleat__holes_begin(holes); hole.slot != PLEAT__NO_HOLE;
+         hole = pleat__holes_next(holes, hole))
+        *next++ = (pleat__range){hole.begin, hole.begin + hole.size};
+    return PLEAT_OK;
+}
+
+static void add_height(uint64_t *total, uint64_t height)
+{
+    /* Streams lie above each other, so the last height is the whole one. */
+    if (*total != UINT64_MAX)
+        *total = height;
+}
+
+static pleat_result run_steps(pleat__placing *placing, uint32_t algorithms,
+                              pleat__place_report *report)
+{
+    for (size_t i = 0; i < STEPS; i++) {
+        pleat__algorithm algorithm = steps[i].algorithm;
+        bool wanted = algorithms == 0 || (algorithms >> algorithm & 1) != 0;
+        if (!wanted || (algorithms == 0 && pleat__placing_done(placing)))
+            continue;
+        uint64_t height = UINT64_MAX;
+        PLEAT_TRY(steps[i].step(placing, &height, &report->work[algorithm]));
+        add_height(&report->heights[algorithm], height);
+    }
+    /* An algorithm asked for by name may give up; a plan is still wanted. */
+    if (placing->height == UINT64_MAX) {
+        uint64_t height;
+        PLEAT_TRY(pleat__place_sweep(placing, &height, &report->work[PLEAT__ALGORITHM_sweep]));
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result placing_create(pleat__placing *placing, const pleat__strip *strip,
+                                   const pleat__place_options *options)
+{
+    uint64_t count = strip->count;
+    *placing = (pleat__placing){.strip = strip,
+                                .arena = strip->arena,
+                                .height = UINT64_MAX,
+                                .sweep_height = UINT64_MAX,
+                                .sequence_height = UINT64_MAX,
+                                .search_work = options->work,
+                                .enough = strip->floor};
+    if (options->chunk_bytes > 0 &&
+        !pleat__round_up(strip->floor, options->chunk_bytes, &placing->enough))
+        placing->enough = strip->floor;
+    pleat__holes_create(&placing->holes, strip->arena);
+    placing->places = pleat__arena_alloc(strip->arena, count * sizeof *placing->places);
+    placing->trial = pleat__arena_alloc(strip->arena, count * sizeof *placing->trial);
+    placing->reach = pleat__arena_calloc(strip->arena, count, 1);
+    placing->trial_reach = pleat__arena_calloc(strip->arena, count, 1);
+    placing->sequence = pleat__arena_alloc(strip->arena, count * sizeof *placing->sequence);
+    if (placing->places == NULL || placing->trial == NULL || placing->reach == NULL ||
+        placing->trial_reach == NULL || placing->sequence == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to place %u requests", strip->count);
+    return PLEAT_OK;
+}
+
+static void placing_destroy(pleat__placing *placing)
+{
+    pleat__holes_destroy(&placing->holes);
+    pleat__arena_free(placing->arena, placing->places);
+    pleat__arena_free(placing->arena, placing->trial);
+    pleat__arena_free(placing->arena, placing->reach);
+    pleat__arena_free(placing->arena, placing->trial_reach);
+    pleat__arena_free(placing->arena, placing->sequence);
+}
+
+static pleat_result place_stream(const pleat__problem *problem, uint16_t stream,
+                                 const pleat__place_options *options, const pleat__range *free,
+                                 uint32_t free_count, pleat__arena *scratch, uint64_t *places,
+                                 pleat__place_report *report, uint32_t *spans)
+{
+    pleat__strip strip;
+    pleat__placing placing = {0};
+    PLEAT_TRY(pleat__strip_make(problem, stream, free, free_count, scratch, &strip));
+    *spans = strip.count;
+    pleat_result result = PLEAT_OK;
+    if (strip.count > 0) {
+        result = placing_create(&placing, &strip, options);
+        if (result == PLEAT_OK)
+            result = run_steps(&placing, options->algorithms, report);
+        if (result == PLEAT_OK) {
+            for (uint32_t i = 0; i < strip.count; i++)
+                places[strip.items[i]] = placing.places[i];
+            if (placing.height > report->height)
+                report->height = placing.height;
+            report->floor = strip.floor > report->floor ? strip.floor : report->floor;
+            report->best = placing.best;
+        }
+        placing_destroy(&placing);
+    }
+    pleat__strip_free(&strip);
+    return result;
+}
+
+/* Streams in ascending order, each above the one before. */
+static pleat_result place_streams(const pleat__problem *problem,
+                                  const pleat__place_options *options, const pleat__range *free,
+                                  uint32_t free_count, pleat__arena *scratch, uint64_t *places,
+                                  pleat__place_report *report)
+{
+    uint32_t most = 0, best = 0;
+    pleat__range above = {0, UINT64_MAX};
+    for (uint32_t stream = 0; stream <= UINT16_MAX; stream++) {
+        uint32_t spans = 0;
+        bool any = false;
+        uint32_t next = UINT32_MAX;
+        for (uint32_t i = 0; i < problem->count; i++) {
+            any |= problem->items[i].stream == stream;
+            if (problem->items[i].stream > stream && problem->items[i].stream < next)
+                next = problem->items[i].stream;
+        }
+        if (any)
+            PLEAT_TRY(place_stream(problem, (uint16_t)stream, options, free, free_count, scratch,
+                                   places, report, &spans));
+        if (spans > most) {
+            most = spans;
+            best = report->best;
+        }
+        if (spans > 0) {
+            above.begin = report->height;
+            free = &above;
+            free_count = 1;
+        }
+        if (next == UINT32_MAX)
+            break;
+        stream = next - 1;
+    }
+    report->best = best;
+    return PLEAT_OK;
+}
+
+pleat_result pleat__place_make(const pleat__problem *problem, const pleat__place_options *options,
+                               pleat__arena *scratch, uint64_t *places, pleat__place_report *report)
+{
+    pleat__holes holes;
+    pleat__range all = {0, UINT64_MAX}, *free = NULL;
+    uint32_t free_count = 0;
+    *report = (pleat__place_report){0};
+    pleat__holes_create(&holes, scratch);
+    pleat_result result = pleat__holes_reset(&holes, &all, 1);
+    if (result == PLEAT_OK)
+        result = take_fixed(problem, scratch, &holes, report);
+    if (result == PLEAT_OK)
+        result = place_always(problem, &holes, places, report);
+    if (result == PLEAT_OK)
+        result = list_free(&holes, scratch, &free, &free_count);
+    pleat__holes_destroy(&holes);
+    if (result == PLEAT_OK)
+        result = place_streams(problem, options, free, free_count, scratch, places, report);
+    pleat__arena_free(scratch, free);
+    return result;
+}

@@ -1,0 +1,315 @@
+/*
+ * planner.c: from a trace to a plan: model, contiguous placement, fold, the early requests.
+ */
+#include <plan/planner.h>
+
+#include <internal/error.h>
+#include <math.h>
+#include <plan/first.h>
+#include <plan/model.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEFAULT_CHUNK_BYTES (2u << 20)
+#define DEFAULT_SECONDS     1.0
+#define DEFAULT_LANE_MARGIN 1.15
+#define MOST_SECONDS        86400.0
+
+/* The options with defaults filled in. */
+struct settings {
+    const char *algorithm;
+    uint32_t algorithms;
+    uint64_t chunk_bytes;
+    double seconds;
+    uint32_t max_maps;
+    bool fold;
+    double lane_margin;
+    uint32_t device;
+};
+
+struct planning {
+    const pleat_trace *trace;
+    struct settings settings;
+    const pleat__plan_watch *watch;
+    pleat__plan_report *report;
+    pleat__arena *scratch;
+    pleat_plan *plan;
+    pleat__model model;
+    const pleat__fixed *fixed;
+    uint32_t fixed_count;
+    uint64_t alias_page;
+    bool around;
+    pleat__layout layout;
+};
+
+static void begin_step(const struct planning *planning, const char *name)
+{
+    if (planning->watch != NULL)
+        planning->watch->step(planning->watch->self, name);
+}
+
+static pleat_result read_options(const pleat_plan_options *options, struct settings *out)
+{
+    pleat_plan_options none = {.size = sizeof none, .seconds = NAN};
+    if (options == NULL)
+        options = &none;
+    if (options->size != sizeof *options)
+        return pleat__fail(PLEAT_E_ABI, "pleat_plan_options of %u bytes, this library's have %zu",
+                           options->size, sizeof *options);
+    *out =
+        (struct settings){.algorithm = options->algorithm != NULL ? options->algorithm : "auto",
+                          .chunk_bytes = options->chunk_bytes,
+                          .seconds = isnan(options->seconds) ? DEFAULT_SECONDS : options->seconds,
+                          .max_maps = options->max_maps,
+                          .fold = !options->no_fold,
+                          .lane_margin = options->lane_margin,
+                          .device = options->device};
+    if (out->chunk_bytes == 0)
+        out->chunk_bytes = DEFAULT_CHUNK_BYTES;
+    if (out->lane_margin == 0)
+        out->lane_margin = DEFAULT_LANE_MARGIN;
+    if (!pleat__algorithm_find(out->algorithm, &out->algorithms))
+        return pleat__fail(PLEAT_E_INVALID,
+                           "no algorithm '%s': auto, size, area, lifetime, sweep, stweaver or "
+                           "search",
+                           out->algorithm);
+    if (out->chunk_bytes % PLEAT__ALIGNMENT != 0 || out->chunk_bytes > (uint64_t)1 << 40)
+        return pleat__fail(PLEAT_E_INVALID,
+                           "chunks of %llu bytes: a multiple of %u up to 1 TiB is wanted",
+                           (unsigned long long)out->chunk_bytes, PLEAT__ALIGNMENT);
+    if (!(out->seconds >= 0 && out->seconds <= MOST_SECONDS))
+        return pleat__fail(PLEAT_E_INVALID, "%g seconds of search: 0 to %g are possible",
+                           out->seconds, MOST_SECONDS);
+    if (!(out->lane_margin >= 1 && out->lane_margin <= 100))
+        return pleat__fail(PLEAT_E_INVALID, "a lane margin of %g: 1 to 100 is possible",
+                           out->lane_margin);
+    return PLEAT_OK;
+}
+
+static pleat_result note_options(struct planning *planning)
+{
+    const struct settings *s = &planning->settings;
+    char text[256];
+    int length = snprintf(text, sizeof text,
+                          "algorithm=%s chunk=%llu seconds=%.9g max-maps=%u fold=%s "
+                          "lane-margin=%.9g",
+                          s->algorithm, (unsigned long long)s->chunk_bytes, s->seconds, s->max_maps,
+                          s->fold ? "yes" : "no", s->lane_margin);
+    planning->plan->options = pleat__arena_alloc(planning->plan->arena, (size_t)length + 1);
+    if (planning->plan->options == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a plan");
+    memcpy(planning->plan->options, text, (size_t)length + 1);
+    return PLEAT_OK;
+}
+
+/* Half of the search is placement's, half the fold's. */
+static uint64_t search_work(const struct settings *settings)
+{
+    return (uint64_t)(settings->seconds * PLEAT__WORK_PER_SECOND / 2);
+}
+
+static pleat_result place(struct planning *planning, uint64_t *places)
+{
+    begin_step(planning, "place");
+    pleat__place_options options = {.chunk_bytes = planning->settings.chunk_bytes,
+                                    .work = search_work(&planning->settings),
+                                    .algorithms = planning->settings.algorithms};
+    pleat__place_report report;
+    PLEAT_TRY(
+        pleat__place_make(&planning->model.problem, &options, planning->scratch, places, &report));
+    if (planning->report != NULL)
+        planning->report->place = report;
+    return PLEAT_OK;
+}
+
+static pleat_result fold(struct planning *planning, const uint64_t *places)
+{
+    begin_step(planning, "fold");
+    pleat__fold_options options = {.chunk_bytes = planning->settings.chunk_bytes,
+                                   .first_view = planning->alias_page,
+                                   .work = search_work(&planning->settings),
+                                   .max_maps = planning->settings.max_maps,
+                                   .contiguous = !planning->settings.fold};
+    return pleat__fold_make(&planning->model.problem, places, &options, planning->scratch,
+                            &planning->layout);
+}
+
+static void keep_places(struct planning *planning)
+{
+    const pleat__model *model = &planning->model;
+    for (uint32_t i = 0; i < model->item_count; i++) {
+        pleat__sequence *sequence =
+            i < model->persistents ? &planning->plan->first : &planning->plan->steady;
+        sequence->slots[model->slots[i]].place = planning->layout.places[i];
+    }
+}
+
+/* What one event adds to the live bytes; the class of its request in the steady iteration. */
+typedef struct live_step {
+    uint64_t bytes;
+    uint8_t class;
+    bool small;
+} live_step;
+
+static live_step step_at(const struct planning *planning, uint32_t at)
+{
+    const pleat__requests *requests = &planning->model.requests;
+    pleat__stretch steady = planning->model.iteration.steady;
+    uint32_t item = requests->events[at] / 2;
+    const pleat__request *request = &requests->items[item];
+    uint64_t size = pleat__ceil_div(request->size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
+    live_step step = {.bytes = requests->events[at] % 2 == 1 ? -size : size,
+                      .class = PLEAT__CLASS_CROSSING,
+                      .small = request->size < PLEAT__SMALL_BYTES};
+    if (item >= steady.item && item < steady.item + steady.items)
+        step.class = planning->plan->steady.slots[item - steady.item].class;
+    else if (item < planning->plan->first.slot_count)
+        step.class = planning->plan->first.slots[item].class;
+    return step;
+}
+
+/* Finds when most is live in the steady iteration, and what that is. */
+static void measure_live(const struct planning *planning, pleat__plan_report *report)
+{
+    pleat__stretch steady = planning->model.iteration.steady;
+    uint64_t live = 0, dynamic = 0;
+    uint32_t peak_at = 0;
+    for (uint32_t at = 0; at < steady.end_at; at++) {
+        live_step step = step_at(planning, at);
+        live += step.bytes;
+        dynamic += step.class == PLEAT__CLASS_DYNAMIC ? step.bytes : 0;
+        if (at < steady.begin_at)
+            continue;
+        if (live > report->whole_max_live) {
+            report->whole_max_live = live;
+            peak_at = at;
+        }
+        if (dynamic > report->dynamic_max_live)
+            report->dynamic_max_live = dynamic;
+    }
+    for (uint32_t at = 0; at <= peak_at && at < steady.end_at; at++) {
+        live_step step = step_at(planning, at);
+        report->class_bytes[step.class] += step.bytes;
+        report->small_bytes += step.small ? step.bytes : 0;
+    }
+}
+
+static void count_classes(const struct planning *planning, pleat__plan_report *report)
+{
+    const pleat_plan *plan = planning->plan;
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+        report->class_requests[plan->steady.slots[i].class]++;
+    report->class_requests[PLEAT__CLASS_PERSISTENT] += planning->model.persistents;
+}
+
+static void fill_report(const struct planning *planning)
+{
+    pleat__plan_report *report = planning->report;
+    if (report == NULL)
+        return;
+    count_classes(planning, report);
+    measure_live(planning, report);
+    report->floor_chunks = planning->layout.floor_chunks;
+    report->folded = planning->layout.folded;
+    report->views = planning->layout.views;
+    report->profiles = planning->model.iteration.profile_count;
+    report->period = planning->model.iteration.period;
+    report->scratch_bytes = pleat__arena_bytes_of(planning->scratch).peak +
+                            pleat__arena_bytes_of(planning->plan->arena).peak;
+}
+
+static pleat_result lay_out(struct planning *planning)
+{
+    pleat_plan *plan = planning->plan;
+    uint64_t *places =
+        pleat__arena_alloc(planning->scratch, planning->model.item_count * sizeof *places);
+    if (places == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u places",
+                           planning->model.item_count);
+    pleat_result result = place(planning, places);
+    if (result == PLEAT_OK)
+        result = fold(planning, places);
+    pleat__arena_free(planning->scratch, places);
+    PLEAT_TRY(result);
+    keep_places(planning);
+    begin_step(planning, "first");
+    PLEAT_TRY(pleat__first_make(&planning->model, &planning->layout, planning->scratch, plan));
+    begin_step(planning, "cut");
+    return pleat__layout_cut(&planning->layout, false, plan);
+}
+
+/* Device 0 also stands for the only one a trace has. */
+static pleat_result choose_device(struct planning *planning)
+{
+    const pleat_trace_event *events = pleat_trace_events(planning->trace);
+    bool has[UINT8_MAX + 1] = {false};
+    uint32_t devices = 0, last = 0, wanted = planning->settings.device;
+    for (size_t i = 0; i < pleat_trace_event_count(planning->trace); i++) {
+        if (events[i].kind != PLEAT_EVENT_ALLOC || has[events[i].device])
+            continue;
+        has[events[i].device] = true;
+        last = events[i].device;
+        devices++;
+    }
+    if (wanted == 0 && devices == 1)
+        planning->settings.device = last;
+    else if (devices > 0 && (wanted > UINT8_MAX || !has[wanted]))
+        return pleat__fail(PLEAT_E_INPUT,
+                           "the trace has no allocation on device %u, but on %u others (%u is one)",
+                           wanted, devices, last);
+    return PLEAT_OK;
+}
+
+static pleat_result fill_plan(struct planning *planning)
+{
+    pleat_plan *plan = planning->plan;
+    PLEAT_TRY(choose_device(planning));
+    plan->fingerprint = pleat_trace_fingerprint(planning->trace);
+    plan->device_bytes = pleat_trace_device_bytes(planning->trace);
+    plan->chunk_bytes = planning->settings.chunk_bytes;
+    PLEAT_TRY(note_options(planning));
+    begin_step(planning, "model");
+    PLEAT_TRY(pleat__model_make(planning->trace, planning->settings.device, planning->scratch, plan,
+                                &planning->model));
+    PLEAT_TRY(pleat__max_live(&planning->model.problem, planning->scratch, &plan->max_live_bytes));
+    PLEAT_TRY(lay_out(planning));
+    plan->device = planning->settings.device;
+    plan->requests = planning->model.requests.count;
+    plan->steady_request = planning->model.iteration.steady.item;
+    fill_report(planning);
+    return PLEAT_OK;
+}
+
+static pleat_result run(struct planning *planning, const pleat_plan_options *options,
+                        pleat_plan **out)
+{
+    PLEAT_TRY(read_options(options, &planning->settings));
+    PLEAT_TRY(pleat__plan_new(&planning->plan));
+    pleat_result result = pleat__arena_create(&planning->scratch);
+    if (result == PLEAT_OK)
+        result = fill_plan(planning);
+    begin_step(planning, NULL);
+    pleat__arena_destroy(planning->scratch);
+    if (result != PLEAT_OK) {
+        pleat_plan_free(planning->plan);
+        return result;
+    }
+    *out = planning->plan;
+    return PLEAT_OK;
+}
+
+pleat_result pleat__plan_make(const pleat_trace *trace, const pleat_plan_options *options,
+                              const pleat__plan_watch *watch, pleat__plan_report *report,
+                              pleat_plan **out)
+{
+    struct planning planning = {.trace = trace, .watch = watch, .report = report};
+    if (report != NULL)
+        *report = (pleat__plan_report){0};
+    return run(&planning, options, out);
+}
+
+pleat_result pleat_plan_make(const pleat_trace *trace, const pleat_plan_options *options,
+                             pleat_plan **out)
+{
+    return pleat__plan_make(trace, options, NULL, NULL, out);
+}
