@@ -1,0 +1,173 @@
+/*
+ * follow.c: from a plan to places, and what becomes of a place that does not hold (see follow.h).
+ */
+#include <runtime/follow.h>
+
+#include <internal/error.h>
+
+/* ---- a plan's slots ---- */
+
+typedef struct loader {
+    const pleat__pool *pool;
+    const pleat_plan *plan;
+    const uint32_t *pages; /* of the window -> chunk */
+    pleat__extent *runs;   /* NULL while they are only counted */
+    uint64_t run_count;
+    pleat__runs *several;
+    uint32_t several_count;
+} loader;
+
+/* One slot's runs of physical granules, neighbours joined; how many. The plan was verified: every
+ * page of a slot is mapped. */
+static uint32_t slot_runs(loader *load, const pleat__slot *slot, uint32_t granules)
+{
+    const pleat__occupancy *occupancy = &load->pool->occupancy;
+    uint64_t at = slot->place >> PLEAT__GRANULE_SHIFT, end = at + granules;
+    uint32_t count = 0, next = 0;
+    while (at < end) {
+        uint64_t page_end = ((at >> occupancy->shift) + 1) << occupancy->shift;
+        uint32_t part = (uint32_t)((page_end < end ? page_end : end) - at);
+        uint32_t begin = (load->pages[at >> occupancy->shift] << occupancy->shift) +
+                         (uint32_t)(at & (occupancy->full - 1));
+        bool joins = count != 0 && begin == next;
+        if (load->runs != NULL && joins)
+            load->runs[load->run_count + count - 1].count += part;
+        else if (load->runs != NULL)
+            load->runs[load->run_count + count] = (pleat__extent){begin, part};
+        count += !joins;
+        next = begin + part;
+        at += part;
+    }
+    return count;
+}
+
+static void load_slot(loader *load, const pleat__slot *slot, pleat__expected *item)
+{
+    uint32_t granules = (uint32_t)pleat__ceil_div(slot->size, PLEAT__GRANULE_BYTES);
+    *item = (pleat__expected){.bytes = slot->size, .lane = slot->lane, .stream = slot->stream};
+    if (slot->class == PLEAT__CLASS_DYNAMIC) {
+        item->kind = PLEAT__ITEM_DYNAMIC;
+        return;
+    }
+    if (slot->place == PLEAT__NOWHERE || granules == 0) {
+        item->kind = PLEAT__ITEM_LOOSE;
+        return;
+    }
+    uint32_t count = slot_runs(load, slot, granules);
+    pleat__extent *runs = load->runs + load->run_count;
+    item->place = (pleat__place){
+        .address = load->pool->base + slot->place, .run = runs[0], .granules = granules};
+    if (count == 1)
+        return;
+    pleat__runs *several = &load->several[load->several_count++];
+    *several = (pleat__runs){
+        .runs = runs, .count = count, .granules = granules, .address = item->place.address};
+    item->place.several = several;
+    load->run_count += count;
+}
+
+/* How many runs and places of several runs there will be; one run more for the last slot's try. */
+static void count_runs(loader *load, const pleat__sequence *sequence)
+{
+    for (uint32_t i = 0; i < sequence->slot_count; i++) {
+        const pleat__slot *slot = &sequence->slots[i];
+        uint32_t granules = (uint32_t)pleat__ceil_div(slot->size, PLEAT__GRANULE_BYTES);
+        if (slot->class == PLEAT__CLASS_DYNAMIC || slot->place == PLEAT__NOWHERE)
+            continue;
+        uint32_t count = slot_runs(load, slot, granules);
+        load->several_count += count > 1;
+        load->run_count += count > 1 ? count : 0;
+    }
+}
+
+static pleat_result load_all(pleat__follow *follow, loader *load)
+{
+    const pleat_plan *plan = load->plan;
+    count_runs(load, &plan->first);
+    count_runs(load, &plan->steady);
+    uint64_t count = (uint64_t)plan->first.slot_count + plan->steady.slot_count;
+    if (count >= PLEAT__NO_ITEM)
+        return pleat__fail(PLEAT_E_LIMIT, "a plan of %llu requests", (unsigned long long)count);
+    follow->items = pleat__arena_alloc(follow->arena, count * sizeof *follow->items);
+    follow->runs = pleat__arena_alloc(follow->arena, (load->run_count + 1) * sizeof *load->runs);
+    follow->several =
+        pleat__arena_alloc(follow->arena, load->several_count * sizeof *load->several);
+    if (follow->items == NULL || follow->runs == NULL || follow->several == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow a plan");
+    load->runs = follow->runs;
+    load->several = follow->several;
+    load->run_count = 0;
+    load->several_count = 0;
+    follow->count = (uint32_t)count;
+    for (uint32_t i = 0; i < follow->count; i++)
+        load_slot(load,
+                  i < plan->first.slot_count ? &plan->first.slots[i]
+                                             : &plan->steady.slots[i - plan->first.slot_count],
+                  &follow->items[i]);
+    return pleat__match_init(&follow->match, follow->arena, follow->items, plan->first.slot_count,
+                             follow->count);
+}
+
+pleat_result pleat__follow_plan(pleat__arena *arena, const pleat__pool *pool,
+                                const pleat_plan *plan, pleat__follow **out)
+{
+    pleat__follow *follow = pleat__arena_calloc(arena, 1, sizeof *follow);
+    if (follow == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow a plan");
+    follow->arena = arena;
+    uint32_t *pages;
+    pleat_result result = pleat__plan_page_table(plan, arena, &pages);
+    if (result == PLEAT_OK) {
+        loader load = {.pool = pool, .plan = plan, .pages = pages};
+        result = load_all(follow, &load);
+        pleat__arena_free(arena, pages);
+    }
+    if (result != PLEAT_OK) {
+        pleat__follow_free(follow);
+        return result;
+    }
+    *out = follow;
+    return PLEAT_OK;
+}
+
+/* ---- a learned iteration ---- */
+
+pleat_result pleat__follow_learned(pleat__arena *arena, pleat__expected *items, uint32_t count,
+                                   pleat__follow **out)
+{
+    pleat__follow *follow = pleat__arena_calloc(arena, 1, sizeof *follow);
+    if (follow == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow an iteration");
+    *follow = (pleat__follow){.arena = arena, .count = count, .learned = true};
+    pleat_result result = pleat__match_init(&follow->match, arena, items, 0, count);
+    if (result != PLEAT_OK) {
+        pleat__follow_free(follow);
+        return result;
+    }
+    follow->items = items;
+    *out = follow;
+    return PLEAT_OK;
+}
+
+void pleat__follow_free(pleat__follow *follow)
+{
+    if (follow == NULL)
+        return;
+    pleat__arena *arena = follow->arena;
+    for (uint32_t i = 0; follow->learned && follow->items != NULL && i < follow->count; i++)
+        pleat__view_unpin(&follow->items[i].place);
+    pleat__match_release(&follow->match);
+    pleat__arena_free(arena, follow->items);
+    pleat__arena_free(arena, follow->runs);
+    pleat__arena_free(arena, follow->several);
+    pleat__arena_free(arena, follow);
+}
+
+void pleat__follow_replace(pleat__follow *follow, uint32_t item, const pleat__place *place)
+{
+    pleat__expected *expected = &follow->items[item];
+    pleat__view_pin(place);
+    pleat__view_unpin(&expected->place);
+    expected->place = *place;
+    expected->busy = 0;
+}

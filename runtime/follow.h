@@ -1,0 +1,34 @@
+/*
+ * follow.h: a sequence of requests that a job is expected to repeat, with a place for each: from a
+ * plan file, or from what the job did in the iteration before (learn.h). The policy follows one and
+ * keeps some others for shapes that come back.
+ */
+#ifndef PLEAT_RUNTIME_FOLLOW_H
+#define PLEAT_RUNTIME_FOLLOW_H
+
+#include <runtime/match.h>
+
+typedef struct pleat__follow {
+    pleat__arena *arena;
+    pleat__expected *items;
+    uint32_t count;
+    bool learned;         /* its places may be changed, its views are pinned */
+    pleat__runs *several; /* a plan file's: the places of more than one run */
+    pleat__extent *runs;
+    uint64_t adopted; /* the policy's count of requests when it was taken up last */
+    pleat__match match;
+} pleat__follow;
+
+/* The plan's slots as places in the pool, which holds the plan's memory. */
+PLEAT_NODISCARD pleat_result pleat__follow_plan(pleat__arena *arena, const pleat__pool *pool,
+                                                const pleat_plan *plan, pleat__follow **out);
+/* An iteration as it went; takes over `items`, whose views are pinned. On failure they stay the
+ * caller's. */
+PLEAT_NODISCARD pleat_result pleat__follow_learned(pleat__arena *arena, pleat__expected *items,
+                                                   uint32_t count, pleat__follow **out);
+/* NULL is allowed. */
+void pleat__follow_free(pleat__follow *follow);
+/* A slot was not free and its request went elsewhere: there from now on. */
+void pleat__follow_replace(pleat__follow *follow, uint32_t item, const pleat__place *place);
+
+#endif

@@ -1,0 +1,502 @@
+/*
+ * heap.c: zones, notes and best fit (see heap.h).
+ */
+#include <runtime/heap.h>
+
+#include <internal/check.h>
+#include <internal/error.h>
+#include <stdio.h>
+#include <string.h>
+
+pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, pleat__arena *arena,
+                              pleat__pool *pool, uint64_t small_bytes)
+{
+    *heap = (pleat__heap){
+        .vmm = vmm,
+        .device = device,
+        .arena = arena,
+        .pool = pool,
+        .small_granules = (uint32_t)(small_bytes >> PLEAT__GRANULE_SHIFT),
+        .stale = true,
+        /* The host has 65,530 maps a process by default, and the driver met its limit at 520,000;
+         * beyond a few iterations' worth more views do not find more use. */
+        .view_limit = 24576,
+    };
+    /* A small zone grows by a chunk, which must hold any small request with room to share. */
+    if (heap->small_granules > pool->occupancy.full / 2)
+        heap->small_granules = pool->occupancy.full / 2;
+    for (uint32_t z = 0; z < PLEAT__ZONES; z++)
+        pleat__extents_init(&heap->zones[z], arena);
+    heap->notes = pleat__arena_alloc(arena, PLEAT__NOTES * sizeof *heap->notes);
+    if (heap->notes == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a heap's notes");
+    return PLEAT_OK;
+}
+
+void pleat__heap_release(pleat__heap *heap)
+{
+    if (heap->arena == NULL)
+        return;
+    pleat__stitch_release(heap);
+    for (uint32_t z = 0; z < PLEAT__ZONES; z++)
+        pleat__extents_release(&heap->zones[z]);
+    pleat__arena_free(heap->arena, heap->zone_of);
+    pleat__arena_free(heap->arena, heap->notes);
+    pleat__arena_free(heap->arena, heap->views);
+    pleat__arena_free(heap->arena, heap->gathered);
+    pleat__arena_free(heap->arena, heap->dropping);
+    pleat__arena_free(heap->arena, heap->dropped);
+    *heap = (pleat__heap){0};
+}
+
+pleat_result pleat__heap_stream(pleat__heap *heap, pleat_stream stream, uint16_t *index)
+{
+    for (uint32_t i = 0; i < heap->stream_count; i++)
+        if (heap->streams[i] == stream) {
+            *index = (uint16_t)i;
+            return PLEAT_OK;
+        }
+    if (heap->stream_count == PLEAT__STREAMS)
+        return pleat__fail(PLEAT_E_LIMIT, "more than %u streams on one device", PLEAT__STREAMS);
+    heap->streams[heap->stream_count] = stream;
+    *index = (uint16_t)heap->stream_count++;
+    return PLEAT_OK;
+}
+
+static pleat_result zone_reserve(pleat__heap *heap)
+{
+    uint32_t wanted = heap->pool->capacity;
+    if (wanted <= heap->zone_capacity)
+        return PLEAT_OK;
+    uint8_t *grown = pleat__arena_realloc(heap->arena, heap->zone_of, wanted);
+    if (grown == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the zones of %u chunks", wanted);
+    memset(grown + heap->zone_capacity, 0, wanted - heap->zone_capacity);
+    heap->zone_of = grown;
+    heap->zone_capacity = wanted;
+    return PLEAT_OK;
+}
+
+/* ---- the trees ---- */
+
+static bool follows(const pleat__heap *heap, uint32_t granule)
+{
+    uint32_t chunk = pleat__pool_chunk_of(heap->pool, granule);
+    return (granule & (heap->pool->occupancy.full - 1)) != 0 || chunk >= heap->pool->count ||
+           !heap->pool->breaks[chunk];
+}
+
+static pleat_result zone_add(pleat__heap *heap, uint8_t zone, pleat__extent run)
+{
+    PLEAT_TRY(pleat__extents_reserve(&heap->zones[zone], 2));
+    pleat__extents_add(&heap->zones[zone], run, follows(heap, run.begin),
+                       follows(heap, run.begin + run.count));
+    return PLEAT_OK;
+}
+
+/* A small zone's chunk that is free as a whole goes back to the large requests of its stream. */
+static pleat_result zone_add_small(pleat__heap *heap, uint8_t zone, pleat__extent run)
+{
+    const pleat__occupancy *occupancy = &heap->pool->occupancy;
+    PLEAT_TRY(zone_add(heap, zone, run));
+    for (uint32_t granule = run.begin; granule < run.begin + run.count;) {
+        uint32_t chunk = granule >> occupancy->shift;
+        pleat__extent whole = {chunk << occupancy->shift, occupancy->full};
+        pleat__extent holder = pleat__extents_at(&heap->zones[zone], whole.begin);
+        if (holder.count != 0 && holder.begin + holder.count - whole.begin >= whole.count) {
+            PLEAT_TRY(pleat__extents_reserve(&heap->zones[zone], 2));
+            pleat__extents_carve(&heap->zones[zone], whole);
+            heap->zone_of[chunk] = zone & ~1u;
+            PLEAT_TRY(zone_add(heap, zone & ~1u, whole));
+        }
+        granule = whole.begin + whole.count;
+    }
+    return PLEAT_OK;
+}
+
+/* The longest beginning of a run that lies in chunks of one zone without a break. */
+static pleat__extent same_zone(const pleat__heap *heap, pleat__extent run)
+{
+    const pleat__pool *pool = heap->pool;
+    uint32_t chunk = pleat__pool_chunk_of(pool, run.begin);
+    uint32_t last = pleat__pool_chunk_of(pool, run.begin + run.count - 1);
+    uint32_t next = chunk + 1;
+    while (next <= last && heap->zone_of[next] == heap->zone_of[chunk] && !pool->breaks[next])
+        next++;
+    uint32_t end = next > last ? run.begin + run.count : next << pool->occupancy.shift;
+    return (pleat__extent){run.begin, end - run.begin};
+}
+
+static pleat_result apply(pleat__heap *heap, pleat__extent run, bool give)
+{
+    while (run.count != 0) {
+        pleat__extent part = same_zone(heap, run);
+        uint8_t zone = heap->zone_of[pleat__pool_chunk_of(heap->pool, part.begin)];
+        if (give) {
+            PLEAT_TRY(zone & 1 ? zone_add_small(heap, zone, part) : zone_add(heap, zone, part));
+        } else {
+            PLEAT_TRY(pleat__extents_reserve(&heap->zones[zone], 2));
+            PLEAT_CHECK(pleat__extents_carve(&heap->zones[zone], part));
+        }
+        run = (pleat__extent){part.begin + part.count, run.count - part.count};
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result apply_free(void *context, pleat__extent run)
+{
+    return apply(context, run, true);
+}
+
+static pleat_result rebuild(pleat__heap *heap)
+{
+    PLEAT_TRY(zone_reserve(heap));
+    for (uint32_t z = 0; z < PLEAT__ZONES; z++)
+        pleat__extents_release(&heap->zones[z]);
+    heap->note_count = 0;
+    PLEAT_TRY(pleat__occupancy_walk_free(&heap->pool->occupancy, 0, heap->pool->count,
+                                         heap->pool->breaks, apply_free, heap));
+    heap->stale = false;
+    return PLEAT_OK;
+}
+
+pleat_result pleat__heap_sync(pleat__heap *heap)
+{
+    if (heap->stale)
+        return rebuild(heap);
+    for (uint32_t i = 0; i < heap->note_count; i++) {
+        pleat_result result = apply(heap, heap->notes[i].run, heap->notes[i].give);
+        if (result != PLEAT_OK) {
+            heap->stale = true;
+            return result;
+        }
+    }
+    heap->note_count = 0;
+    return PLEAT_OK;
+}
+
+/* ---- memory into zones ---- */
+
+static pleat_result grown(void *context, pleat__extent run)
+{
+    pleat__heap *heap = context;
+    PLEAT_TRY(zone_reserve(heap));
+    uint32_t first = pleat__pool_chunk_of(heap->pool, run.begin);
+    memset(heap->zone_of + first, heap->growing, run.count >> heap->pool->occupancy.shift);
+    pleat_result result = zone_add(heap, heap->growing, run);
+    if (result != PLEAT_OK)
+        heap->stale = true;
+    return result;
+}
+
+pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks)
+{
+    heap->growing = zone;
+    return pleat__pool_grow(heap->pool, chunks, grown, heap);
+}
+
+/* Later work of `to` comes behind all that `from` has been given so far. */
+static pleat_result streams_order(const pleat__heap *heap, uint16_t from, uint16_t to)
+{
+    const pleat_vmm_ops *ops = heap->vmm.ops;
+    pleat_event event;
+    PLEAT_TRY(ops->event_create(heap->vmm.self, heap->device, &event));
+    pleat_result result = ops->event_record(heap->vmm.self, event, heap->streams[from]);
+    if (result == PLEAT_OK)
+        result = ops->stream_wait(heap->vmm.self, heap->streams[to], event);
+    pleat_result destroyed = ops->event_destroy(heap->vmm.self, event);
+    return result != PLEAT_OK ? result : destroyed;
+}
+
+static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, uint32_t chunks,
+                               uint32_t *got)
+{
+    const pleat__occupancy *occupancy = &heap->pool->occupancy;
+    pleat__extents *source = &heap->zones[from];
+    bool ordered = false;
+    for (pleat__extent run = pleat__extents_best(source, occupancy->full);
+         run.count != 0 && *got < chunks;) {
+        uint32_t first = pleat__ceil_div(run.begin, occupancy->full);
+        uint32_t last = (run.begin + run.count) >> occupancy->shift;
+        uint32_t count = last > first ? last - first : 0;
+        if (count > chunks - *got)
+            count = chunks - *got;
+        if (count == 0) {
+            run = pleat__extents_after(source, run);
+            continue;
+        }
+        if (!ordered)
+            PLEAT_TRY(streams_order(heap, from / 2, zone / 2));
+        ordered = true;
+        pleat__extent part = {first << occupancy->shift, count << occupancy->shift};
+        PLEAT_TRY(pleat__extents_reserve(source, 2));
+        PLEAT_TRY(pleat__extents_reserve(&heap->zones[zone], 2));
+        pleat__extents_carve(source, part);
+        memset(heap->zone_of + first, zone, count);
+        PLEAT_TRY(zone_add(heap, zone, part));
+        *got += count;
+        run = pleat__extents_best(source, occupancy->full);
+    }
+    return PLEAT_OK;
+}
+
+pleat_result pleat__heap_steal(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t *got)
+{
+    *got = 0;
+    for (uint32_t from = 0; from < 2 * heap->stream_count && *got < chunks; from += 2)
+        if (from / 2 != zone / 2u)
+            PLEAT_TRY(steal_from(heap, (uint8_t)from, zone, chunks, got));
+    return PLEAT_OK;
+}
+
+/* A whole free chunk of the large zone for small requests, from the smallest run that has one. */
+static pleat_result small_refill(pleat__heap *heap, uint8_t small)
+{
+    const pleat__occupancy *occupancy = &heap->pool->occupancy;
+    uint8_t large = small & ~1u;
+    for (int attempt = 0;; attempt++) {
+        pleat__extents *zone = &heap->zones[large];
+        pleat__extent run = pleat__extents_best(zone, occupancy->full);
+        for (; run.count != 0; run = pleat__extents_after(zone, run)) {
+            uint32_t chunk = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
+            pleat__extent whole = {chunk << occupancy->shift, occupancy->full};
+            if (whole.begin + whole.count > run.begin + run.count)
+                continue;
+            PLEAT_TRY(pleat__extents_reserve(zone, 2));
+            PLEAT_TRY(pleat__extents_reserve(&heap->zones[small], 2));
+            pleat__extents_carve(zone, whole);
+            heap->zone_of[chunk] = small;
+            return zone_add(heap, small, whole);
+        }
+        uint32_t got = 0;
+        if (attempt == 0)
+            PLEAT_TRY(pleat__heap_steal(heap, large, 1, &got));
+        if (got == 0)
+            PLEAT_TRY(pleat__heap_grow(heap, large, 1));
+    }
+}
+
+/* ---- allocation ---- */
+
+static bool best_fit(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
+{
+    pleat__extent run = pleat__extents_best(&heap->zones[zone], granules);
+    if (run.count == 0)
+        return false;
+    run.count = granules;
+    *place = (pleat__place){
+        .address = pleat__pool_address(heap->pool, run.begin), .run = run, .granules = granules};
+    return true;
+}
+
+pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t stream,
+                               pleat__place *place, bool *stitched)
+{
+    uint32_t full = heap->pool->occupancy.full;
+    uint8_t large = (uint8_t)(2 * stream), zone = large;
+    *stitched = false;
+    heap->requests++;
+    PLEAT_TRY(pleat__heap_sync(heap));
+    if (granules < heap->small_granules) {
+        zone |= 1;
+        if (!best_fit(heap, zone, granules, place)) {
+            PLEAT_TRY(small_refill(heap, zone));
+            PLEAT_CHECK(best_fit(heap, zone, granules, place));
+        }
+    } else if (!best_fit(heap, large, granules, place)) {
+        uint32_t got = 0;
+        if (granules >= full) {
+            PLEAT_TRY(pleat__stitch(heap, granules, large, place));
+            *stitched = place->several != NULL;
+        } else {
+            PLEAT_TRY(pleat__heap_steal(heap, large, 1, &got));
+            if (got == 0)
+                PLEAT_TRY(pleat__heap_grow(heap, large, 1));
+            PLEAT_CHECK(best_fit(heap, large, granules, place));
+        }
+    }
+    PLEAT_CHECK(pleat__heap_occupy(heap, place));
+    return PLEAT_OK;
+}
+
+/* Calls `each` for the runs of a place's granules; stops at false. */
+static inline bool place_each(const pleat__place *place,
+                              bool (*each)(pleat__heap *heap, pleat__extent run), pleat__heap *heap)
+{
+    if (place->several == NULL)
+        return each(heap, place->run);
+    uint32_t left = place->granules;
+    for (uint32_t i = 0; left != 0; i++) {
+        pleat__extent run = place->several->runs[i];
+        if (run.count > left)
+            run.count = left;
+        if (!each(heap, run))
+            return false;
+        left -= run.count;
+    }
+    return true;
+}
+
+static bool run_is_free(pleat__heap *heap, pleat__extent run)
+{
+    return pleat__occupancy_is_free(&heap->pool->occupancy, run);
+}
+
+static bool run_take(pleat__heap *heap, pleat__extent run)
+{
+    pleat__occupancy_take(&heap->pool->occupancy, run);
+    pleat__heap_note(heap, run, false);
+    return true;
+}
+
+static bool run_give(pleat__heap *heap, pleat__extent run)
+{
+    pleat__occupancy_give(&heap->pool->occupancy, run);
+    pleat__heap_note(heap, run, true);
+    return true;
+}
+
+bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place)
+{
+    if (!place_each(place, run_is_free, heap))
+        return false;
+    place_each(place, run_take, heap);
+    if (place->several != NULL)
+        place->several->live = true;
+    return true;
+}
+
+/* Makes a run's chunks the stream's own; false when one is in part another stream's. */
+static bool run_claim(pleat__heap *heap, pleat__extent run, uint16_t stream)
+{
+    uint32_t last = pleat__pool_chunk_of(heap->pool, run.begin + run.count - 1);
+    for (uint32_t c = pleat__pool_chunk_of(heap->pool, run.begin); c <= last; c++) {
+        if (heap->zone_of[c] / 2 == stream)
+            continue;
+        if (heap->pool->occupancy.used[c] != 0 ||
+            streams_order(heap, heap->zone_of[c] / 2, stream) != PLEAT_OK)
+            return false;
+        heap->zone_of[c] = (uint8_t)(2 * stream);
+        heap->stale = true;
+        heap->note_count = 0;
+    }
+    return true;
+}
+
+static bool place_claim(pleat__heap *heap, const pleat__place *place, uint16_t stream)
+{
+    if (zone_reserve(heap) != PLEAT_OK)
+        return false;
+    if (place->several == NULL)
+        return run_claim(heap, place->run, stream);
+    for (uint32_t i = 0; i < place->several->count; i++)
+        if (!run_claim(heap, place->several->runs[i], stream))
+            return false;
+    return true;
+}
+
+bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t stream)
+{
+    if (heap->stream_count > 1 && !place_claim(heap, place, stream))
+        return false;
+    if (place->several == NULL) {
+        if (!pleat__occupancy_take(&heap->pool->occupancy, place->run))
+            return false;
+        pleat__heap_note(heap, place->run, false);
+        return true;
+    }
+    return pleat__heap_occupy(heap, place);
+}
+
+void pleat__heap_give(pleat__heap *heap, const pleat__place *place)
+{
+    place_each(place, run_give, heap);
+    if (place->several != NULL)
+        place->several->live = false;
+}
+
+/* ---- what is idle ---- */
+
+void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uint64_t *total)
+{
+    *largest = 0;
+    *total = 0;
+    if (pleat__heap_sync(heap) != PLEAT_OK)
+        return;
+    uint64_t best = 0, sum = 0, whole = 0;
+    for (uint32_t z = 0; z < PLEAT__ZONES; z++) {
+        const pleat__extents *zone = &heap->zones[z];
+        sum += zone->granules;
+        if (z != 2u * stream)
+            continue;
+        for (pleat__extent run = pleat__extents_best(zone, 1); run.count != 0;
+             run = pleat__extents_after(zone, run)) {
+            uint64_t first = pleat__ceil_div(run.begin, heap->pool->occupancy.full);
+            uint64_t end = (run.begin + run.count) >> heap->pool->occupancy.shift;
+            whole += end > first ? end - first : 0;
+            best = run.count;
+        }
+    }
+    whole <<= heap->pool->occupancy.shift;
+    *largest = (best > whole ? best : whole) << PLEAT__GRANULE_SHIFT;
+    *total = sum << PLEAT__GRANULE_SHIFT;
+}
+
+void pleat__heap_adjacent(pleat__heap *heap, pleat__extent run, uint64_t *before, uint64_t *after)
+{
+    *before = 0;
+    *after = 0;
+    if (run.count == 0 || pleat__heap_sync(heap) != PLEAT_OK)
+        return;
+    const pleat__extents *zone =
+        &heap->zones[heap->zone_of[pleat__pool_chunk_of(heap->pool, run.begin)]];
+    if (run.begin != 0 && follows(heap, run.begin))
+        *before = pleat__extents_at(zone, run.begin - 1).count;
+    uint32_t end = run.begin + run.count;
+    if (follows(heap, end))
+        *after = pleat__extents_at(zone, end).count;
+    *before <<= PLEAT__GRANULE_SHIFT;
+    *after <<= PLEAT__GRANULE_SHIFT;
+}
+
+/* ---- giving chunks back ---- */
+
+/* Whether any view or fold maps the chunk beside its home. */
+static bool aliased(const pleat__heap *heap, uint32_t chunk)
+{
+    return heap->pool->chunks[chunk]->maps > 1;
+}
+
+uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks)
+{
+    pleat__pool *pool = heap->pool;
+    uint32_t given = 0;
+    for (uint32_t c = pool->count; c-- > 0 && given < chunks;) {
+        if (pool->occupancy.used[c] != 0 || !pleat__pool_single(pool, c) || aliased(heap, c))
+            continue;
+        heap->stale = true;
+        heap->note_count = 0;
+        if (pleat__pool_shrink(pool, c) == PLEAT_OK)
+            given++;
+    }
+    return given;
+}
+
+bool pleat__heap_audit(pleat__heap *heap)
+{
+    if (!pleat__occupancy_audit(&heap->pool->occupancy))
+        return false;
+    if (pleat__heap_sync(heap) != PLEAT_OK)
+        return true; /* no host memory: nothing is known to be wrong */
+    uint64_t in_trees = 0, free = 0;
+    for (uint32_t z = 0; z < PLEAT__ZONES; z++)
+        in_trees += heap->zones[z].granules;
+    for (uint32_t c = 0; c < heap->pool->count; c++)
+        free += heap->pool->occupancy.full - heap->pool->occupancy.used[c];
+    if (in_trees != free) {
+        fprintf(stderr, "pleat: %llu granules in the heap's trees, %llu free\n",
+                (unsigned long long)in_trees, (unsigned long long)free);
+        return false;
+    }
+    return true;
+}

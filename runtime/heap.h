@@ -1,0 +1,160 @@
+/*
+ * heap.h: where requests without a slot go: all of a job's requests while it learns, the dynamic
+ * and the unexpected ones later.
+ *
+ * It places at byte granularity over everything that is free in the pool, the plan's idle memory
+ * included: best fit at the chunks' homes; a large request that fits nowhere is stitched from whole
+ * free chunks, with parts of chunks at its two ends, so that a view wastes nothing; only what is
+ * then still missing is new memory (stitch.c). So physical memory stays what is live plus what
+ * small leftovers cannot be used.
+ *
+ * ZONES   A chunk's free memory belongs to one zone: a stream, and whether it is for small requests
+ *         (under the small limit; kept apart so that they do not pin large free runs). Memory goes
+ *         from one stream to another only as whole free chunks, behind an event (zone_steal).
+ * TRUTH   Occupancy says what is free; the zones' trees are derived from it. Slots change occupancy
+ *         without touching the trees: they leave a note, and notes are worked off before the trees
+ *         are used next. When notes overflow (a planned job never looks at the trees) the trees are
+ *         stale, and are made anew from occupancy when they are wanted.
+ * FREE    Giving memory back leaves a note too: it allocates nothing and cannot fail.
+ */
+#ifndef PLEAT_RUNTIME_HEAP_H
+#define PLEAT_RUNTIME_HEAP_H
+
+#include <runtime/extents.h>
+#include <runtime/pool.h>
+
+#define PLEAT__STREAMS 64u
+#define PLEAT__ZONES   (2 * PLEAT__STREAMS)
+#define PLEAT__NOTES   4096u
+
+/* Memory at one address that is not one run. */
+typedef struct pleat__runs {
+    pleat__extent *runs;
+    uint32_t count;
+    uint32_t granules; /* all of them */
+    pleat_va address;
+    bool live;
+} pleat__runs;
+
+/* A stitched view. Kept when its request is freed, for the next one that it fits. */
+typedef struct pleat__view {
+    pleat__runs runs; /* first: a place points to it */
+    uint64_t page;
+    uint32_t pages;
+    uint32_t pins; /* plans that have a slot in it: it is not dropped */
+    uint64_t used; /* the heap's count of requests when it was used last */
+    uint16_t stream;
+} pleat__view;
+
+/* Where a request lies. */
+typedef struct pleat__place {
+    pleat_va address;
+    pleat__extent run;    /* when several is NULL */
+    pleat__runs *several; /* its first `granules` granules */
+    uint32_t granules;
+    uint16_t slack; /* live: bytes of the last granule that were not asked for */
+    uint8_t stream; /* live: index */
+    uint8_t spare;
+} pleat__place;
+
+typedef struct pleat__note {
+    pleat__extent run;
+    bool give;
+} pleat__note;
+
+typedef struct pleat__heap {
+    pleat_vmm vmm;
+    int device;
+    pleat__arena *arena;
+    pleat__pool *pool;
+    pleat__extents zones[PLEAT__ZONES];
+    uint8_t *zone_of; /* chunk -> zone */
+    uint32_t zone_capacity;
+    pleat_stream streams[PLEAT__STREAMS];
+    uint32_t stream_count;
+    uint32_t small_granules; /* requests below are small */
+    pleat__note *notes;
+    uint32_t note_count;
+    bool stale;
+    uint8_t growing; /* zone that new chunks come into */
+    uint64_t requests;
+    pleat__view **views; /* by granules */
+    size_t view_capacity;
+    uint32_t view_count;
+    uint64_t view_limit; /* alias pages kept mapped for idle views */
+    pleat__extent *gathered;
+    size_t gathered_capacity;
+    uint32_t gathered_count;
+    pleat_event *dropping; /* events of dropped views, one for each entry of dropped */
+    pleat__view **dropped;
+    size_t dropping_capacity, dropped_capacity;
+    uint32_t dropped_count;
+} pleat__heap;
+
+PLEAT_NODISCARD pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device,
+                                              pleat__arena *arena, pleat__pool *pool,
+                                              uint64_t small_bytes);
+void pleat__heap_release(pleat__heap *heap);
+
+/* A stream's index; new ones are added. PLEAT_E_LIMIT. */
+PLEAT_NODISCARD pleat_result pleat__heap_stream(pleat__heap *heap, pleat_stream stream,
+                                                uint16_t *index);
+
+/* Places a request and marks it occupied. *stitched: it lies in a view. On failure nothing is
+ * changed, except that some new memory may be free. */
+PLEAT_NODISCARD pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules,
+                                               uint16_t stream, pleat__place *place,
+                                               bool *stitched);
+/* Takes a known place when all of it is free and its memory is this stream's or can become so. */
+bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t stream);
+/* Gives a place back, of the heap or of a slot. */
+void pleat__heap_give(pleat__heap *heap, const pleat__place *place);
+
+void pleat__view_pin(const pleat__place *place);
+void pleat__view_unpin(const pleat__place *place);
+
+/* Drops idle views until `keep_pages` alias pages are mapped, the longest unused first; true when
+ * any went. Views that the GPU may still use are unmapped later. */
+bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages);
+/* Gives wholly free chunks without aliases back to the space, at most `chunks`; how many. pre: the
+ * streams were waited for. */
+uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks);
+/* The largest free run of a stream, and all free bytes; whole chunks count as one run, because they
+ * can be stitched. */
+void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uint64_t *total);
+/* Free granules directly before and behind a run. */
+void pleat__heap_adjacent(pleat__heap *heap, pleat__extent run, uint64_t *before, uint64_t *after);
+bool pleat__heap_audit(pleat__heap *heap);
+
+/* ---- between heap.c and stitch.c ---- */
+
+/* Brings the trees up to date. */
+PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
+/* New chunks into a zone. */
+PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks);
+/* Whole free chunks of other streams' zones into `zone`, at most `chunks`; *got says how many. */
+PLEAT_NODISCARD pleat_result pleat__heap_steal(pleat__heap *heap, uint8_t zone, uint32_t chunks,
+                                               uint32_t *got);
+/* A view for a request of at least one chunk. */
+PLEAT_NODISCARD pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone,
+                                           pleat__place *place);
+/* Unmaps dropped views whose last use is over. */
+void pleat__stitch_poll(pleat__heap *heap);
+void pleat__stitch_release(pleat__heap *heap);
+
+/* The occupancy of a place, and its notes. */
+bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place);
+
+static inline void pleat__heap_note(pleat__heap *heap, pleat__extent run, bool give)
+{
+    if (heap->stale)
+        return;
+    if (heap->note_count == PLEAT__NOTES) {
+        heap->stale = true;
+        heap->note_count = 0;
+        return;
+    }
+    heap->notes[heap->note_count++] = (pleat__note){run, give};
+}
+
+#endif

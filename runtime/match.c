@@ -1,0 +1,220 @@
+/*
+ * match.c: the matcher's ways back (see match.h).
+ *
+ * In order, for a request that is not the one at the cursor:
+ *   near     one of the next few items is it: those skipped become open
+ *   open     it was skipped before (it came out of order)
+ *   dynamic  the cursor is at a dynamic request: it is that one, whatever its size
+ *   far      it is an item further ahead
+ *   resync   after some misses in a row, the last PLEAT__GRAM sizes are looked up among all runs of
+ *            as many in the sequence: the cursor goes behind the next one. An evaluation loop or a
+ *            logging step between iterations ends so, where no mark says it.
+ * Open items are those behind the cursor only, so no item is handed out twice in one pass, and no
+ * item needs a flag.
+ *
+ * A wrong guess costs speed: its slot is found busy, or its memory is not there for another.
+ */
+#include <runtime/match.h>
+
+#include <internal/error.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NEAR        3u  /* static items ahead that are looked at first */
+#define FAR         16u /* and after the open ones */
+#define DYNAMICS    96u /* dynamic items ahead that are passed over */
+#define MISSES      3u  /* in a row, before resync */
+#define MARK_OPEN   64u
+#define MARK_AT_END 32u
+
+static uint32_t next_of(const pleat__match *match, uint32_t item)
+{
+    return item + 1 == match->count ? match->begin : item + 1;
+}
+
+static uint32_t gram_hash(const uint64_t sizes[PLEAT__GRAM])
+{
+    uint64_t h = 0;
+    for (uint32_t i = 0; i < PLEAT__GRAM; i++)
+        h = (h ^ sizes[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    return (uint32_t)(h >> 32);
+}
+
+static int gram_compare(const void *a, const void *b)
+{
+    const pleat__gram *x = a, *y = b;
+    if (x->hash != y->hash)
+        return x->hash < y->hash ? -1 : 1;
+    return x->last < y->last ? -1 : x->last > y->last;
+}
+
+static pleat_result grams_make(pleat__match *match)
+{
+    match->grams = pleat__arena_alloc(match->arena, match->count * sizeof *match->grams);
+    if (match->grams == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an index of %u requests",
+                           match->count);
+    uint64_t sizes[PLEAT__GRAM] = {0};
+    uint32_t run = 0;
+    for (uint32_t i = 0; i < match->count; i++) {
+        run = match->items[i].kind == PLEAT__ITEM_DYNAMIC || i == match->begin ? 0 : run;
+        if (match->items[i].kind == PLEAT__ITEM_DYNAMIC)
+            continue;
+        memmove(sizes, sizes + 1, sizeof sizes - sizeof sizes[0]);
+        sizes[PLEAT__GRAM - 1] = match->items[i].bytes;
+        if (++run >= PLEAT__GRAM)
+            match->grams[match->gram_count++] = (pleat__gram){gram_hash(sizes), i};
+    }
+    qsort(match->grams, match->gram_count, sizeof *match->grams, gram_compare);
+    return PLEAT_OK;
+}
+
+pleat_result pleat__match_init(pleat__match *match, pleat__arena *arena, pleat__expected *items,
+                               uint32_t begin, uint32_t count)
+{
+    *match = (pleat__match){.arena = arena, .items = items, .begin = begin, .count = count};
+    if (begin >= count)
+        return pleat__fail(PLEAT_E_INVALID, "a sequence without an iteration");
+    return grams_make(match);
+}
+
+void pleat__match_release(pleat__match *match)
+{
+    if (match->arena != NULL)
+        pleat__arena_free(match->arena, match->grams);
+    *match = (pleat__match){0};
+}
+
+void pleat__match_mark(pleat__match *match)
+{
+    if (match->cursor < match->begin && match->begin - match->cursor > MARK_AT_END) {
+        /* The beginning may hold marks of its own; a request that only the iteration's first item
+         * fits says that this one was not. */
+        match->marked = MARK_OPEN;
+        return;
+    }
+    match->cursor = match->begin;
+    match->open_count = 0;
+    match->misses = 0;
+}
+
+static void open_add(pleat__match *match, uint32_t item)
+{
+    if (match->open_count == PLEAT__OPEN) {
+        memmove(match->open, match->open + 1, (PLEAT__OPEN - 1) * sizeof *match->open);
+        match->open_count--;
+    }
+    match->open[match->open_count++] = item;
+}
+
+static bool is_it(const pleat__expected *item, uint64_t bytes, uint16_t stream)
+{
+    return item->bytes == bytes && item->stream == stream && item->kind != PLEAT__ITEM_DYNAMIC;
+}
+
+/* Looks at up to `statics` items from the cursor on. What is passed over becomes open. */
+static uint32_t look_ahead(pleat__match *match, uint64_t bytes, uint16_t stream, uint32_t statics)
+{
+    uint32_t at = match->cursor, dynamics = 0;
+    while (!is_it(&match->items[at], bytes, stream)) {
+        if (match->items[at].kind != PLEAT__ITEM_DYNAMIC ? --statics == 0 : ++dynamics == DYNAMICS)
+            return PLEAT__NO_ITEM;
+        at = next_of(match, at);
+        if (at == match->cursor)
+            return PLEAT__NO_ITEM;
+    }
+    for (uint32_t skipped = match->cursor; skipped != at; skipped = next_of(match, skipped))
+        open_add(match, skipped);
+    match->cursor = next_of(match, at);
+    return at;
+}
+
+static uint32_t open_take(pleat__match *match, uint64_t bytes, uint16_t stream, bool dynamic)
+{
+    for (uint32_t i = 0; i < match->open_count; i++) {
+        uint32_t item = match->open[i];
+        if (dynamic ? match->items[item].kind != PLEAT__ITEM_DYNAMIC
+                    : !is_it(&match->items[item], bytes, stream))
+            continue;
+        match->open_count--;
+        memmove(match->open + i, match->open + i + 1,
+                (match->open_count - i) * sizeof *match->open);
+        return item;
+    }
+    return PLEAT__NO_ITEM;
+}
+
+/* The first entry of a hash. */
+static uint32_t gram_floor(const pleat__match *match, pleat__gram key)
+{
+    uint32_t low = 0, high = match->gram_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (gram_compare(&match->grams[middle], &key) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Whether the items up to `last` have these sizes: hashes may meet by chance. */
+static bool gram_is(const pleat__match *match, uint32_t last, const uint64_t sizes[PLEAT__GRAM])
+{
+    for (uint32_t i = 0; i < PLEAT__GRAM; i++)
+        if (match->items[last - (PLEAT__GRAM - 1 - i)].bytes != sizes[i])
+            return false;
+    return true;
+}
+
+bool pleat__match_resync(pleat__match *match, const uint64_t recent[PLEAT__GRAM], uint32_t *item)
+{
+    uint32_t hash = gram_hash(recent);
+    /* The next one behind the cursor, else the first of the iteration. */
+    for (int wrapped = 0; wrapped < 2; wrapped++) {
+        uint32_t from = wrapped ? match->begin : match->cursor;
+        uint32_t at = gram_floor(match, (pleat__gram){hash, from});
+        if (at == match->gram_count || match->grams[at].hash != hash ||
+            !gram_is(match, match->grams[at].last, recent))
+            continue;
+        *item = match->grams[at].last;
+        match->cursor = next_of(match, *item);
+        match->open_count = 0;
+        match->misses = 0;
+        match->resyncs++;
+        memmove(match->recent, recent, sizeof match->recent);
+        return true;
+    }
+    return false;
+}
+
+uint32_t pleat__match_search(pleat__match *match, uint64_t bytes, uint16_t stream)
+{
+    if (match->marked > 0) {
+        match->marked--;
+        if (match->cursor < match->begin && is_it(&match->items[match->begin], bytes, stream) &&
+            !is_it(&match->items[match->cursor], bytes, stream)) {
+            match->marked = 0;
+            match->open_count = 0;
+            match->cursor = match->begin;
+        }
+    }
+    uint32_t item = look_ahead(match, bytes, stream, NEAR);
+    if (item == PLEAT__NO_ITEM)
+        item = open_take(match, bytes, stream, false);
+    if (item == PLEAT__NO_ITEM && match->items[match->cursor].kind == PLEAT__ITEM_DYNAMIC) {
+        item = match->cursor;
+        match->cursor = next_of(match, item);
+    }
+    if (item == PLEAT__NO_ITEM)
+        item = look_ahead(match, bytes, stream, FAR);
+    if (item == PLEAT__NO_ITEM)
+        item = open_take(match, bytes, stream, true);
+    if (item != PLEAT__NO_ITEM) {
+        match->misses = 0;
+        return item;
+    }
+    if (++match->misses >= MISSES && pleat__match_resync(match, match->recent, &item))
+        return item;
+    return PLEAT__NO_ITEM;
+}

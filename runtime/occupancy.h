@@ -1,0 +1,68 @@
+/*
+ * occupancy.h: which bytes of physical memory are in use now, exact to the granule of 512 bytes.
+ *
+ * Memory is numbered physically (chunk c holds granules c << shift ..), so two places that alias
+ * the same chunk are in each other's way here whatever their addresses are. Every request that lies
+ * in the plan's memory goes through this check: a wrong plan then costs speed, never correctness.
+ *
+ * EQUATIONS  used[c] = granules in use of chunk c. A chunk taken whole has used = full and no bit
+ *            set; otherwise used = number of bits set.
+ * COST       Whole chunks are one counter each; the edges are words of 64 granules under a mask.
+ */
+#ifndef PLEAT_RUNTIME_OCCUPANCY_H
+#define PLEAT_RUNTIME_OCCUPANCY_H
+
+#include <internal/arena.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PLEAT__GRANULE_SHIFT 9u
+#define PLEAT__GRANULE_BYTES (1u << PLEAT__GRANULE_SHIFT)
+
+typedef struct pleat__occupancy {
+    pleat__arena *arena;
+    uint32_t *used;  /* per chunk */
+    uint64_t *bits;  /* `words` per chunk */
+    uint32_t shift;  /* granules per chunk: 1 << shift; at least 6 */
+    uint32_t full;   /* that number */
+    uint32_t words;  /* full / 64 */
+    uint32_t chunks; /* capacity */
+} pleat__occupancy;
+
+/* A run of granules. */
+typedef struct pleat__extent {
+    uint32_t begin;
+    uint32_t count;
+} pleat__extent;
+
+/* chunk_bytes: a power of two of at least 32 KiB. */
+PLEAT_NODISCARD pleat_result pleat__occupancy_init(pleat__occupancy *occupancy, pleat__arena *arena,
+                                                   uint64_t chunk_bytes, uint32_t chunks);
+void pleat__occupancy_release(pleat__occupancy *occupancy);
+/* Room for at least `chunks`; new ones are free. */
+PLEAT_NODISCARD pleat_result pleat__occupancy_grow(pleat__occupancy *occupancy, uint32_t chunks);
+
+/* Takes the run when all of it is free; otherwise false and nothing is changed. */
+bool pleat__occupancy_take(pleat__occupancy *occupancy, pleat__extent run);
+/* pre: taken as one run or several. Cannot fail. A part of a chunk that was taken whole may be
+ * given. */
+void pleat__occupancy_give(pleat__occupancy *occupancy, pleat__extent run);
+bool pleat__occupancy_is_free(const pleat__occupancy *occupancy, pleat__extent run);
+/* All of several runs, or none. */
+bool pleat__occupancy_take_all(pleat__occupancy *occupancy, const pleat__extent *runs,
+                               uint32_t count);
+void pleat__occupancy_give_all(pleat__occupancy *occupancy, const pleat__extent *runs,
+                               uint32_t count);
+
+/* Calls `visit` for each longest free run within chunks [first, last), in order. A run ends at a
+ * chunk for which `breaks` (may be NULL) is true: that chunk's memory does not follow on. Stops
+ * when `visit` returns a failure. */
+typedef pleat_result (*pleat__occupancy_visit)(void *context, pleat__extent run);
+pleat_result pleat__occupancy_walk_free(const pleat__occupancy *occupancy, uint32_t first,
+                                        uint32_t last, const uint8_t *breaks,
+                                        pleat__occupancy_visit visit, void *context);
+
+/* Re-derives the counters from the bits; prints what disagrees. */
+bool pleat__occupancy_audit(const pleat__occupancy *occupancy);
+
+#endif

@@ -1,0 +1,442 @@
+/*
+ * planned.c: the policy `pleat`. A request is matched; its place is checked and taken; that is all
+ * on the planned path. What does not match, has no place or finds it taken goes to the heap.
+ *
+ * Learning and planned life share one memory: places are ranges of the pool that occupancy judges,
+ * whoever uses them. So nothing moves at a switch, an unexpected request may lie in memory that the
+ * plan needs only later, and a plan that does not fit costs time, not memory.
+ */
+#include <runtime/learn.h>
+#include <runtime/placed.h>
+#include <runtime/policy.h>
+#include <runtime/states.h>
+
+#include <internal/check.h>
+#include <internal/error.h>
+#include <string.h>
+
+/* Below this a request is small: kept in a region of its own. PyTorch's limit between its pools. */
+#define SMALL_BYTES (1u << 20)
+/* Shapes that are kept. */
+#define FOLLOWED 8u
+/* Divergence is judged over this many requests; one in so many may miss. */
+#define WATCH_REQUESTS 256u
+#define WATCH_SHARE    4u
+/* An old shape is back when this many of its requests came in a row. */
+#define RETURNED 12u
+
+typedef struct policy {
+    pleat__arena *arena;
+    pleat_stats *stats;
+    pleat__follow *current; /* PLANNED: what is followed */
+    pleat_stream last_stream;
+    uint16_t last_index;
+    bool has_stream;
+    uint32_t watched; /* requests since divergence was judged last */
+    uint32_t missed;  /* of them */
+    uint64_t requests;
+    pleat__states states;
+    pleat__placed placed;
+    pleat__pool pool;
+    pleat__heap heap;
+    pleat__learn learn;
+    pleat__follow *kept[FOLLOWED];
+    uint32_t kept_count;
+    /* A kept one that may have returned, and how many requests in a row it has matched. */
+    pleat__follow *candidate;
+    uint32_t candidate_hits;
+    /* A request that was refused comes again when memory has been given back: it is not matched
+     * twice. */
+    uint64_t refused_bytes;
+    uint32_t refused_item;
+} policy;
+
+/* ---- creation ---- */
+
+static void destroy(void *opaque)
+{
+    policy *self = opaque;
+    for (uint32_t i = 0; i < self->kept_count; i++)
+        pleat__follow_free(self->kept[i]);
+    pleat__learn_release(&self->learn);
+    pleat__placed_release(&self->placed);
+    pleat__heap_release(&self->heap);
+    pleat__pool_release(&self->pool);
+    pleat__arena_free(self->arena, self);
+}
+
+static pleat_result load_plan(policy *self, const pleat_plan *plan)
+{
+    PLEAT_TRY(pleat__follow_plan(self->arena, &self->pool, plan, &self->kept[0]));
+    self->kept_count = 1;
+    self->current = self->kept[0];
+    pleat__states_set(&self->states, PLEAT__STATE_planned, PLEAT__CAUSE_file);
+    return PLEAT_OK;
+}
+
+static pleat_result create(const pleat__policy_context *context, void **out)
+{
+    policy *self = pleat__arena_calloc(context->arena, 1, sizeof *self);
+    if (self == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a policy");
+    self->arena = context->arena;
+    self->stats = context->stats;
+    self->refused_item = PLEAT__NO_ITEM;
+    pleat__states_set(&self->states, PLEAT__STATE_learning, PLEAT__CAUSE_start);
+    pleat_result result =
+        pleat__pool_init(&self->pool, context->arena, context->space, context->plan);
+    if (result == PLEAT_OK)
+        result = pleat__heap_init(&self->heap, context->vmm, context->device, context->arena,
+                                  &self->pool, SMALL_BYTES);
+    if (result == PLEAT_OK)
+        result = pleat__placed_init(&self->placed, context->arena);
+    if (result == PLEAT_OK)
+        result = pleat__learn_init(&self->learn, context->arena);
+    if (result == PLEAT_OK && context->plan != NULL)
+        result = load_plan(self, context->plan);
+    if (result != PLEAT_OK) {
+        destroy(self);
+        return result;
+    }
+    *out = self;
+    return PLEAT_OK;
+}
+
+/* ---- states ---- */
+
+/* Room for one more shape: the one that was taken up the longest ago goes, a plan file's never. */
+static void kept_evict(policy *self)
+{
+    if (self->kept_count < FOLLOWED)
+        return;
+    uint32_t oldest = self->kept[0]->learned ? 0 : 1;
+    for (uint32_t i = oldest + 1; i < self->kept_count; i++)
+        if (self->kept[i]->adopted < self->kept[oldest]->adopted)
+            oldest = i;
+    if (self->candidate == self->kept[oldest])
+        self->candidate = NULL;
+    pleat__follow_free(self->kept[oldest]);
+    self->kept[oldest] = self->kept[--self->kept_count];
+}
+
+static void kept_remove(policy *self, pleat__follow *follow)
+{
+    for (uint32_t i = 0; i < self->kept_count; i++)
+        if (self->kept[i] == follow)
+            self->kept[i] = self->kept[--self->kept_count];
+    pleat__follow_free(follow);
+}
+
+static void follow(policy *self, pleat__follow *next, pleat__cause cause)
+{
+    self->current = next;
+    self->candidate = NULL;
+    next->adopted = self->requests;
+    self->watched = 0;
+    self->missed = 0;
+    pleat__states_set(&self->states, PLEAT__STATE_planned, cause);
+}
+
+/* An iteration ended that repeats the one before. */
+static void plan_and_switch(policy *self)
+{
+    pleat__follow *next;
+    pleat__states_set(&self->states, PLEAT__STATE_planning, PLEAT__CAUSE_agreed);
+    if (pleat__learn_take(&self->learn, &next) != PLEAT_OK) {
+        pleat__learn_restart(&self->learn);
+        pleat__states_set(&self->states, PLEAT__STATE_learning, PLEAT__CAUSE_no_memory);
+        return;
+    }
+    pleat__states_set(&self->states, PLEAT__STATE_switching, PLEAT__CAUSE_made);
+    kept_evict(self);
+    self->kept[self->kept_count++] = next;
+    follow(self, next, PLEAT__CAUSE_switched);
+}
+
+/* The kept shape in which the last requests occur; its cursor goes behind them. */
+static pleat__follow *find_returned(policy *self, const uint64_t recent[PLEAT__GRAM])
+{
+    uint32_t item;
+    for (uint32_t i = 0; i < self->kept_count; i++)
+        if (self->kept[i] != self->current &&
+            pleat__match_resync(&self->kept[i]->match, recent, &item))
+            return self->kept[i];
+    return NULL;
+}
+
+static void diverge(policy *self)
+{
+    pleat__follow *old = self->current;
+    uint64_t recent[PLEAT__GRAM];
+    memcpy(recent, old->match.recent, sizeof recent);
+    pleat__states_set(&self->states, PLEAT__STATE_diverged, PLEAT__CAUSE_diverged);
+    self->current = NULL;
+    /* An iteration found by its period that did not even come twice more was an inner loop. */
+    bool inner =
+        old->learned && !self->learn.marks && self->requests - old->adopted < 2 * old->count;
+    if (inner) {
+        pleat__learn_reject(&self->learn, old->count);
+        kept_remove(self, old);
+    }
+    pleat__learn_restart(&self->learn);
+    pleat__states_set(&self->states, PLEAT__STATE_relearning, PLEAT__CAUSE_unknown);
+    self->candidate = find_returned(self, recent);
+    self->candidate_hits = 0;
+}
+
+static inline void watch(policy *self, bool missed)
+{
+    self->missed += missed;
+    if (++self->watched < WATCH_REQUESTS)
+        return;
+    if (self->missed >= WATCH_REQUESTS / WATCH_SHARE) {
+        diverge(self);
+    } else {
+        self->watched = 0;
+        self->missed = 0;
+    }
+}
+
+/* RELEARNING: is an old shape back? */
+static void look_for_returned(policy *self, uint64_t bytes, uint16_t stream)
+{
+    static const uint32_t every = PLEAT__GRAM;
+    pleat__follow *candidate = self->candidate;
+    if (candidate != NULL) {
+        if (pleat__match_next(&candidate->match, bytes, stream) == PLEAT__NO_ITEM)
+            self->candidate = NULL;
+        else if (++self->candidate_hits >= RETURNED) {
+            pleat__learn_restart(&self->learn);
+            follow(self, candidate, PLEAT__CAUSE_returned);
+        }
+        return;
+    }
+    if (self->learn.count % every != 0 || self->learn.count < every)
+        return;
+    uint64_t recent[PLEAT__GRAM];
+    for (uint32_t i = 0; i < every; i++)
+        recent[i] = self->learn.items[self->learn.count - every + i].bytes;
+    self->candidate = find_returned(self, recent);
+    self->candidate_hits = 0;
+}
+
+static void mark_planned(policy *self)
+{
+    if (self->current->learned && !self->learn.marks) {
+        /* Found by its period; a job that marks its iterations knows better. */
+        pleat__follow *old = self->current;
+        self->current = NULL;
+        kept_remove(self, old);
+        pleat__states_set(&self->states, PLEAT__STATE_learning, PLEAT__CAUSE_marked);
+        pleat__learn_mark(&self->learn);
+        return;
+    }
+    self->learn.marks = true;
+    pleat__match_mark(&self->current->match);
+}
+
+static pleat_result mark(void *opaque)
+{
+    policy *self = opaque;
+    if (self->current != NULL)
+        mark_planned(self);
+    else if (pleat__learn_mark(&self->learn) == PLEAT__BOUNDARY_AGREED)
+        plan_and_switch(self);
+    return PLEAT_OK;
+}
+
+/* ---- requests ---- */
+
+static pleat_result stream_index(policy *self, pleat_stream stream, uint16_t *index)
+{
+    if (self->has_stream && self->last_stream == stream) {
+        *index = self->last_index;
+        return PLEAT_OK;
+    }
+    PLEAT_TRY(pleat__heap_stream(&self->heap, stream, index));
+    self->last_stream = stream;
+    self->last_index = *index;
+    self->has_stream = true;
+    return PLEAT_OK;
+}
+
+static void put_down(policy *self, pleat__place *place, uint64_t bytes, uint16_t stream)
+{
+    place->slack = (uint16_t)(((uint64_t)place->granules << PLEAT__GRANULE_SHIFT) - bytes);
+    place->stream = (uint8_t)stream;
+    pleat__placed_insert(&self->placed, place);
+    pleat__count_alloc(self->stats, bytes);
+}
+
+static pleat_result from_heap(policy *self, uint64_t bytes, uint16_t stream, pleat__place *place)
+{
+    bool stitched;
+    uint32_t granules = (uint32_t)((bytes + PLEAT__GRANULE_BYTES - 1) >> PLEAT__GRANULE_SHIFT);
+    PLEAT_TRY(pleat__heap_alloc(&self->heap, granules, stream, place, &stitched));
+    *(stitched ? &self->stats->stitched : &self->stats->cached) += 1;
+    return PLEAT_OK;
+}
+
+/* A matched request whose slot cannot be taken, or one that did not match. */
+static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
+                                    pleat__place *place)
+{
+    pleat_result result = from_heap(self, bytes, stream, place);
+    if (result != PLEAT_OK) {
+        self->refused_bytes = bytes;
+        self->refused_item = item;
+        return result;
+    }
+    if (item == PLEAT__NO_ITEM) {
+        self->stats->diverged++;
+        return PLEAT_OK;
+    }
+    pleat__expected *expected = &self->current->items[item];
+    if (expected->kind == PLEAT__ITEM_SLOT) {
+        self->stats->slot_busy++;
+        if (self->current->learned)
+            pleat__follow_replace(self->current, item, place);
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
+                                  pleat__place *place)
+{
+    uint32_t item;
+    if (__builtin_expect(self->refused_bytes == bytes, 0)) {
+        item = self->refused_item;
+        self->refused_bytes = 0;
+    } else {
+        item = pleat__match_next(&self->current->match, bytes, stream);
+    }
+    if (__builtin_expect(item != PLEAT__NO_ITEM, 1)) {
+        const pleat__expected *expected = &self->current->items[item];
+        *place = expected->place;
+        if (expected->kind == PLEAT__ITEM_SLOT && pleat__heap_take(&self->heap, place, stream)) {
+            self->stats->planned++;
+            return PLEAT_OK;
+        }
+    }
+    return alloc_unplanned(self, item, bytes, stream, place);
+}
+
+static pleat_result alloc_learning(policy *self, uint64_t bytes, uint16_t stream,
+                                   pleat__place *place)
+{
+    PLEAT_TRY(from_heap(self, bytes, stream, place));
+    if (pleat__learn_request(&self->learn, bytes, stream, place) == PLEAT__BOUNDARY_AGREED)
+        plan_and_switch(self);
+    else if (self->states.now == PLEAT__STATE_relearning)
+        look_for_returned(self, bytes, stream);
+    return PLEAT_OK;
+}
+
+static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, pleat_va *address)
+{
+    policy *self = opaque;
+    uint16_t index;
+    pleat__place place;
+    PLEAT_TRY(stream_index(self, stream, &index));
+    PLEAT_TRY(pleat__placed_reserve(&self->placed));
+    self->requests++;
+    if (self->current != NULL) {
+        uint64_t diverged = self->stats->diverged;
+        PLEAT_TRY(alloc_planned(self, bytes, index, &place));
+        put_down(self, &place, bytes, index);
+        watch(self, self->stats->diverged != diverged);
+    } else {
+        PLEAT_TRY(alloc_learning(self, bytes, index, &place));
+        put_down(self, &place, bytes, index);
+    }
+    *address = place.address;
+    return PLEAT_OK;
+}
+
+static pleat_result free_place(void *opaque, pleat_va address)
+{
+    policy *self = opaque;
+    pleat__place *entry = pleat__placed_find(&self->placed, address);
+    if (entry == NULL)
+        return PLEAT_E_NOT_FOUND;
+    pleat__heap_give(&self->heap, entry);
+    pleat__count_free(self->stats, (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT);
+    pleat__placed_remove(&self->placed, entry);
+    return PLEAT_OK;
+}
+
+/* ---- questions and memory ---- */
+
+static pleat_result block_of(void *opaque, pleat_va address, pleat_block *block)
+{
+    policy *self = opaque;
+    const pleat__place *entry = pleat__placed_holding(&self->placed, address);
+    if (entry == NULL)
+        return PLEAT_E_NOT_FOUND;
+    uint64_t bytes = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
+    *block = (pleat_block){.address = entry->address,
+                           .bytes = bytes,
+                           .requested = bytes - entry->slack,
+                           .stream = self->heap.streams[entry->stream],
+                           .allocated = 1};
+    return PLEAT_OK;
+}
+
+static pleat_result adjacent_free(void *opaque, pleat_va address, uint64_t *before, uint64_t *after)
+{
+    policy *self = opaque;
+    const pleat__place *entry = pleat__placed_holding(&self->placed, address);
+    if (entry == NULL)
+        return PLEAT_E_NOT_FOUND;
+    *before = 0;
+    *after = 0;
+    if (entry->several == NULL)
+        pleat__heap_adjacent(&self->heap, entry->run, before, after);
+    return PLEAT_OK;
+}
+
+static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_stream stream)
+{
+    policy *self = opaque;
+    (void)stream;
+    switch (what) {
+    case PLEAT__RECLAIM_VIEWS:
+        return pleat__heap_drop_views(&self->heap, 0);
+    case PLEAT__RECLAIM_LARGE:
+        return pleat__heap_shrink(&self->heap,
+                                  (uint32_t)pleat__ceil_div(bytes, self->pool.page_bytes)) > 0;
+    case PLEAT__RECLAIM_CACHES:
+        return pleat__heap_shrink(&self->heap, UINT32_MAX) > 0;
+    }
+    return false;
+}
+
+static void idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t *total)
+{
+    policy *self = opaque;
+    uint16_t index;
+    *largest = 0;
+    *total = 0;
+    if (stream_index(self, stream, &index) == PLEAT_OK)
+        pleat__heap_idle(&self->heap, index, largest, total);
+}
+
+static bool audit(void *opaque)
+{
+    policy *self = opaque;
+    return pleat__heap_audit(&self->heap);
+}
+
+const pleat__policy_ops pleat__policy_pleat = {
+    .name = "pleat",
+    .create = create,
+    .destroy = destroy,
+    .alloc = alloc,
+    .free = free_place,
+    .block_of = block_of,
+    .adjacent_free = adjacent_free,
+    .reclaim = reclaim,
+    .idle = idle,
+    .mark = mark,
+    .audit = audit,
+};

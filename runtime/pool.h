@@ -1,0 +1,75 @@
+/*
+ * pool.h: the physical memory a runtime lives on, and where each chunk can be reached.
+ *
+ * Chunks are numbered from 0. Each has one home: a page in the region at the bottom of the window,
+ * where it is mapped for as long as it exists. Chunks that are neighbours by number are neighbours
+ * by home unless the second is marked as a break, so a run of free granules without a break is a
+ * run of addresses. Further maps of a chunk (the plan's folds, stitched views) are aliases
+ * elsewhere in the window.
+ *
+ * Which bytes are in use is `occupancy`'s to say, for all addresses of a chunk at once.
+ */
+#ifndef PLEAT_RUNTIME_POOL_H
+#define PLEAT_RUNTIME_POOL_H
+
+#include <plan/plan.h>
+#include <runtime/occupancy.h>
+#include <vmm/space.h>
+
+typedef struct pleat__pool {
+    pleat__arena *arena;
+    pleat__space *space;
+    pleat_va base;
+    uint64_t page_bytes;
+    pleat__occupancy occupancy;
+    pleat__chunk **chunks; /* by number; NULL: given back to the space, counted as occupied */
+    uint32_t *home;        /* its page */
+    uint8_t *breaks;       /* 1: does not follow on the chunk before */
+    uint32_t count;        /* numbers in use */
+    uint32_t capacity;
+    uint32_t absent;       /* numbers without a chunk */
+    uint64_t region_pages; /* taken at the bottom of the window for homes */
+    uint64_t next_home;
+    uint64_t view_pages; /* alias pages mapped now */
+} pleat__pool;
+
+/* With a plan its chunks come mapped as it says, the folds too; nothing is occupied. */
+PLEAT_NODISCARD pleat_result pleat__pool_init(pleat__pool *pool, pleat__arena *arena,
+                                              pleat__space *space, const pleat_plan *plan);
+/* Metadata only: the space unmaps. */
+void pleat__pool_release(pleat__pool *pool);
+
+/* `chunks` more, mapped and free; `visit` is told of each run of new granules. Some may have been
+ * made when it fails for memory; they stay. */
+PLEAT_NODISCARD pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks,
+                                              pleat__occupancy_visit visit, void *context);
+/* Gives a wholly free chunk back to the space. pre: its handle is of one page; no alias of it is
+ * mapped; the GPU uses it no more. */
+PLEAT_NODISCARD pleat_result pleat__pool_shrink(pleat__pool *pool, uint32_t chunk);
+
+/* A view: the chunks' aliases side by side. */
+PLEAT_NODISCARD pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks,
+                                              uint32_t count, uint64_t *page);
+/* pre: the GPU uses it no more. */
+PLEAT_NODISCARD pleat_result pleat__pool_unview(pleat__pool *pool, uint64_t page, uint32_t count);
+
+static inline uint32_t pleat__pool_chunk_of(const pleat__pool *pool, uint32_t granule)
+{
+    return granule >> pool->occupancy.shift;
+}
+
+/* The home address of a granule. */
+static inline pleat_va pleat__pool_address(const pleat__pool *pool, uint32_t granule)
+{
+    uint64_t page = pool->home[granule >> pool->occupancy.shift];
+    uint64_t offset = granule & (pool->occupancy.full - 1);
+    return pool->base + page * pool->page_bytes + (offset << PLEAT__GRANULE_SHIFT);
+}
+
+/* Whether views can be made over it: handles are mapped whole. */
+static inline bool pleat__pool_single(const pleat__pool *pool, uint32_t chunk)
+{
+    return pool->chunks[chunk] != NULL && pool->chunks[chunk]->pages == 1;
+}
+
+#endif

@@ -1,0 +1,62 @@
+/*
+ * states.h: what the policy is doing with a job, and why it changed.
+ *
+ *            agreed               made                switched
+ *   LEARNING ---------> PLANNING ---------> SWITCHING ---------> PLANNED
+ *    ^   ^                |  ^                                  |  |  ^
+ *    |   |   no_memory    |  |              diverged            |  |  |
+ *    |   +----------------+  |             +--------------------+  |  |
+ *    |                       |             v                       |  |
+ *    |                       |         DIVERGED                    |  |
+ *    |                       |             | unknown               |  |
+ *    |                       |   agreed    v                       |  |
+ *    |                       +-------- RELEARNING -----------------|--+
+ *    |                                              returned       |
+ *    +-------------------------------------------------------------+
+ *      marked: the job begins to mark its iterations, and one found by its period was followed
+ *
+ *   LEARNING    requests go to the heap and are recorded (learn.c)
+ *   PLANNING    what is to be followed is made from what was recorded
+ *   SWITCHING   it is taken up, at the boundary of an iteration; persistent tensors stay
+ *   PLANNED     requests are matched; what does not match goes to the heap
+ *   DIVERGED    too many did not match: what is followed is put aside
+ *   RELEARNING  as LEARNING; a shape that was followed before is taken up when it returns
+ *
+ * A runtime that is given a plan file begins in PLANNED (cause: file).
+ */
+#ifndef PLEAT_RUNTIME_STATES_H
+#define PLEAT_RUNTIME_STATES_H
+
+#include <stdint.h>
+
+#define PLEAT__STATES(X) X(learning) X(planning) X(switching) X(planned) X(diverged) X(relearning)
+#define PLEAT__CAUSES(X)                                                                           \
+    X(start)                                                                                       \
+    X(file) X(agreed) X(made) X(no_memory) X(switched) X(diverged) X(unknown) X(returned) X(marked)
+
+typedef enum pleat__state {
+#define PLEAT__STATE_ENUM(name) PLEAT__STATE_##name,
+    PLEAT__STATES(PLEAT__STATE_ENUM)
+#undef PLEAT__STATE_ENUM
+        PLEAT__STATE_COUNT
+} pleat__state;
+
+typedef enum pleat__cause {
+#define PLEAT__CAUSE_ENUM(name) PLEAT__CAUSE_##name,
+    PLEAT__CAUSES(PLEAT__CAUSE_ENUM)
+#undef PLEAT__CAUSE_ENUM
+        PLEAT__CAUSE_COUNT
+} pleat__cause;
+
+typedef struct pleat__states {
+    pleat__state now;
+    uint64_t entered[PLEAT__STATE_COUNT];
+    uint64_t caused[PLEAT__CAUSE_COUNT];
+} pleat__states;
+
+/* The one setter. Traps on a transition that the diagram does not have. */
+void pleat__states_set(pleat__states *states, pleat__state next, pleat__cause cause);
+const char *pleat__state_name(pleat__state state);
+const char *pleat__cause_name(pleat__cause cause);
+
+#endif

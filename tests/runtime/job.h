@@ -1,0 +1,150 @@
+/*
+ * job.h: a made-up training job on a real runtime over host memory, with a canary: every live
+ * tensor's memory holds its own pattern, checked when it is freed.
+ */
+#ifndef PLEAT_TESTS_RUNTIME_JOB_H
+#define PLEAT_TESTS_RUNTIME_JOB_H
+
+#include "test.h"
+
+#include <pleat/runtime.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define JOB_PAGE     (64u << 10) /* the backend's granularity: memory of this machine is real */
+#define JOB_REQUESTS 600u
+#define JOB_LIVE     (JOB_REQUESTS * 2)
+
+/* One iteration: request i is allocated, then those whose last request is i are freed. */
+typedef struct job_shape {
+    uint64_t bytes[JOB_REQUESTS];
+    uint32_t last[JOB_REQUESTS]; /* below i: in the next iteration */
+} job_shape;
+
+typedef struct job_tensor {
+    pleat_va address;
+    uint64_t bytes;
+    uint64_t pattern;
+} job_tensor;
+
+typedef struct job {
+    pleat_vmm vmm;
+    pleat_runtime *runtime;
+    job_tensor now[JOB_REQUESTS];    /* of this iteration, by request */
+    job_tensor before[JOB_REQUESTS]; /* of the one before, those that cross */
+    uint64_t next_pattern;
+    uint64_t errors; /* the canary's */
+} job;
+
+static inline void job_start(job *j, const char *policy, const pleat_plan *plan, uint64_t budget)
+{
+    pleat_host_options host = {
+        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
+    pleat_runtime_options options = {
+        .size = sizeof options, .policy = policy, .plan = plan, .budget_bytes = budget};
+    memset(j, 0, sizeof *j);
+    assert_ok(pleat_vmm_host(&host, &j->vmm));
+    assert_ok(pleat_runtime_create(j->vmm, &options, &j->runtime));
+}
+
+static inline void job_stop(job *j)
+{
+    pleat_runtime_destroy(j->runtime);
+    pleat_vmm_destroy(&j->vmm);
+}
+
+/* The words of a tensor that carry its pattern: one in every 512 bytes, so that no granule that two
+ * tensors share goes unseen. */
+static inline uint64_t *job_word(const job_tensor *t, uint64_t granule)
+{
+    return (uint64_t *)(uintptr_t)(t->address + granule * 512);
+}
+
+static inline job_tensor job_alloc(job *j, uint64_t bytes, pleat_stream stream)
+{
+    job_tensor t = {.bytes = bytes, .pattern = ++j->next_pattern * 0x9e3779b97f4a7c15u};
+    assert_ok(pleat_alloc(j->runtime, bytes, stream, &t.address));
+    for (uint64_t g = 0; g * 512 + 8 <= bytes; g++)
+        *job_word(&t, g) = t.pattern + g;
+    return t;
+}
+
+static inline void job_free(job *j, job_tensor *t)
+{
+    if (t->address == 0)
+        return;
+    for (uint64_t g = 0; g * 512 + 8 <= t->bytes; g++)
+        j->errors += *job_word(t, g) != t->pattern + g;
+    assert_ok(pleat_free(j->runtime, t->address));
+    t->address = 0;
+}
+
+/* Sizes of a few classes, small and large, lives from short to across the boundary. */
+static inline job_shape job_shape_make(uint64_t seed, uint64_t scale)
+{
+    job_shape shape;
+    test_random random = {seed};
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        uint64_t kind = test_random_below(&random, 10);
+        shape.bytes[i] = kind < 4   ? 8 + test_random_below(&random, 16) * 300
+                         : kind < 9 ? scale * (1 + test_random_below(&random, 6)) * 20000
+                                    : scale * (1 + test_random_below(&random, 3)) * 400000;
+        uint32_t life = 1 + (uint32_t)test_random_below(&random, kind < 9 ? 60 : 20);
+        shape.last[i] = (i + life) % JOB_REQUESTS;
+    }
+    return shape;
+}
+
+typedef enum job_disturbance {
+    JOB_PLAIN,
+    JOB_EXTRA,
+    JOB_MISSING,
+    JOB_SWAPPED,
+    JOB_RESIZED,
+    JOB_DISTURBANCES,
+} job_disturbance;
+
+/* Frees what ends at request i. */
+static inline void job_end_at(job *j, const job_shape *shape, uint32_t i)
+{
+    for (uint32_t k = 0; k < JOB_REQUESTS; k++) {
+        if (shape->last[k] != i)
+            continue;
+        job_free(j, k <= i ? &j->now[k] : &j->before[k]);
+    }
+}
+
+static inline void job_request(job *j, const job_shape *shape, uint32_t i, uint64_t more)
+{
+    j->now[i] = job_alloc(j, shape->bytes[i] + more, 0);
+}
+
+/* One iteration, with something odd at request `at`. */
+static inline void job_iterate(job *j, const job_shape *shape, job_disturbance what, uint32_t at)
+{
+    job_tensor extra = {0};
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        bool here = i == at;
+        if (here && what == JOB_EXTRA)
+            extra = job_alloc(j, 123456, 0);
+        if (what == JOB_SWAPPED && here && i + 1 < JOB_REQUESTS)
+            job_request(j, shape, i + 1, 0);
+        if (!(here && what == JOB_MISSING) && !(what == JOB_SWAPPED && i == at + 1))
+            job_request(j, shape, i, here && what == JOB_RESIZED ? 5000 : 0);
+        job_end_at(j, shape, i);
+    }
+    job_free(j, &extra);
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        job_free(j, &j->before[i]);
+        j->before[i] = j->now[i];
+        j->now[i] = (job_tensor){0};
+    }
+}
+
+static inline void job_drain(job *j)
+{
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        job_free(j, &j->before[i]);
+}
+
+#endif

@@ -1,0 +1,228 @@
+/*
+ * match.c: the matcher finds its place again, and an irregular request costs itself only.
+ */
+#include "test.h"
+
+#include <runtime/match.h>
+
+#define ITEMS 400u
+
+typedef struct fixture {
+    pleat__arena *arena;
+    pleat__expected items[ITEMS];
+    pleat__match match;
+} fixture;
+
+/* A beginning of `first` requests, then an iteration whose sizes repeat as layers' do. */
+static void make(fixture *f, uint32_t first)
+{
+    for (uint32_t i = 0; i < ITEMS; i++)
+        f->items[i] = (pleat__expected){.bytes = i < first ? 100000 + i
+                                                           : 512 * (1 + (i - first) % 7 * 3) +
+                                                                 (i - first) / 40 * 64};
+    assert_ok(pleat__match_init(&f->match, f->arena, f->items, first, ITEMS));
+}
+
+static int begin(void **state)
+{
+    fixture *f = test_calloc(1, sizeof *f);
+    assert_ok(pleat__arena_create(&f->arena));
+    *state = f;
+    return 0;
+}
+
+static int end(void **state)
+{
+    fixture *f = *state;
+    pleat__match_release(&f->match);
+    pleat__arena_destroy(f->arena);
+    test_free(f);
+    return 0;
+}
+
+static uint32_t next(fixture *f, uint32_t item)
+{
+    return pleat__match_next(&f->match, f->items[item].bytes, f->items[item].stream);
+}
+
+static void match_follows_beginning_then_iteration_after_iteration(void **state)
+{
+    fixture *f = *state;
+    make(f, 50);
+    for (uint32_t i = 0; i < 50; i++)
+        assert_int_equal(next(f, i), i);
+    for (int iteration = 0; iteration < 3; iteration++) {
+        pleat__match_mark(&f->match);
+        for (uint32_t i = 50; i < ITEMS; i++)
+            assert_int_equal(next(f, i), i);
+    }
+}
+
+static void match_mark_early_in_the_beginning_does_not_skip_it(void **state)
+{
+    fixture *f = *state;
+    make(f, 200);
+    for (uint32_t i = 0; i < 200; i++) {
+        if (i == 100)
+            pleat__match_mark(&f->match);
+        assert_int_equal(next(f, i), i);
+    }
+    assert_int_equal(next(f, 200), 200);
+}
+
+static void match_mark_leaves_a_beginning_that_went_otherwise(void **state)
+{
+    fixture *f = *state;
+    make(f, 200);
+    for (uint32_t i = 0; i < 20; i++)
+        assert_int_equal(next(f, i), i);
+    pleat__match_mark(&f->match);
+    for (uint32_t i = 200; i < ITEMS; i++)
+        assert_int_equal(next(f, i), i);
+}
+
+static void match_extra_request_costs_itself_only(void **state)
+{
+    fixture *f = *state;
+    make(f, 0);
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        if (i == 123)
+            assert_int_equal(pleat__match_next(&f->match, 777777, 0), PLEAT__NO_ITEM);
+        assert_int_equal(next(f, i), i);
+    }
+}
+
+static void match_missing_request_costs_nothing_else(void **state)
+{
+    fixture *f = *state;
+    make(f, 0);
+    for (uint32_t i = 0; i < ITEMS; i++)
+        if (i != 123)
+            assert_int_equal(next(f, i), i);
+    assert_int_equal(next(f, 0), 0);
+}
+
+static void match_swapped_requests_both_keep_their_slots(void **state)
+{
+    fixture *f = *state;
+    make(f, 0);
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        uint32_t asked = i == 200 ? 201 : i == 201 ? 200 : i;
+        assert_int_equal(next(f, asked), asked);
+    }
+}
+
+static void match_resized_request_costs_itself_only(void **state)
+{
+    fixture *f = *state;
+    make(f, 0);
+    uint32_t lost = 0;
+    for (uint32_t i = 0; i < ITEMS; i++)
+        if (i == 77)
+            lost += pleat__match_next(&f->match, 999999, 0) == PLEAT__NO_ITEM;
+        else
+            assert_int_equal(next(f, i), i);
+    assert_int_equal(lost, 1);
+}
+
+static void match_stream_is_part_of_a_request(void **state)
+{
+    fixture *f = *state;
+    make(f, 0);
+    assert_int_equal(pleat__match_next(&f->match, f->items[0].bytes, 1), PLEAT__NO_ITEM);
+    assert_int_equal(next(f, 0), 0);
+}
+
+static void match_dynamic_request_may_have_any_size(void **state)
+{
+    fixture *f = *state;
+    make(f, 0);
+    f->items[10].kind = PLEAT__ITEM_DYNAMIC;
+    f->items[11].kind = PLEAT__ITEM_DYNAMIC;
+    for (uint32_t i = 0; i < 10; i++)
+        assert_int_equal(next(f, i), i);
+    assert_int_equal(pleat__match_next(&f->match, 123456789, 0), 10);
+    /* The second does not come this time. */
+    assert_int_equal(next(f, 12), 12);
+    assert_int_equal(next(f, 13), 13);
+}
+
+static void match_resyncs_after_an_evaluation_loop_without_a_mark(void **state)
+{
+    fixture *f = *state;
+    make(f, 0);
+    for (uint32_t i = 0; i < ITEMS; i++)
+        assert_int_equal(next(f, i), i);
+    for (uint32_t i = 0; i < 100; i++)
+        assert_int_equal(pleat__match_next(&f->match, 50000000 + i, 0), PLEAT__NO_ITEM);
+    uint32_t wrong = 0;
+    for (uint32_t i = 0; i < ITEMS; i++)
+        wrong += next(f, i) != i;
+    assert_true(wrong < 2 * PLEAT__GRAM);
+}
+
+static void match_resyncs_in_the_middle(void **state)
+{
+    fixture *f = *state;
+    make(f, 0);
+    for (uint32_t i = 0; i < 100; i++)
+        assert_int_equal(next(f, i), i);
+    /* Layers alike are told apart only when the next one begins. */
+    uint32_t lost = 0;
+    for (uint32_t i = 300; i < ITEMS; i++) {
+        uint32_t item = next(f, i);
+        lost += item == PLEAT__NO_ITEM;
+        assert_true(i < 350 || item == i);
+    }
+    assert_true(lost < 3 * PLEAT__GRAM);
+    assert_true(f->match.resyncs >= 1);
+}
+
+/* Each disturbed iteration loses the disturbed request and little else. */
+static void match_seeded_disturbances_keep_98_percent(void **state)
+{
+    fixture *f = *state;
+    make(f, 0);
+    test_random random = test_random_begin("match", 0x3a7c);
+    uint32_t asked = 0, matched = 0;
+    for (int iteration = 0; iteration < 1000; iteration++) {
+        uint32_t at = (uint32_t)test_random_below(&random, ITEMS - 1);
+        uint32_t kind = iteration % 10 == 0 ? 1 + (uint32_t)test_random_below(&random, 4) : 0;
+        for (uint32_t i = 0; i < ITEMS; i++) {
+            uint32_t item = i;
+            if (kind == 1 && i == at) {
+                asked++;
+                matched += next(f, (uint32_t)test_random_below(&random, ITEMS)) != PLEAT__NO_ITEM;
+            }
+            if (kind == 2 && i == at)
+                continue;
+            if (kind == 3 && (i == at || i == at + 1))
+                item = i == at ? at + 1 : at;
+            asked++;
+            matched += kind == 4 && i == at
+                           ? pleat__match_next(&f->match, 31415926, 0) != PLEAT__NO_ITEM
+                           : next(f, item) == item;
+        }
+    }
+    assert_true(matched * 100.0 >= asked * 98.0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        TEST(match_follows_beginning_then_iteration_after_iteration),
+        TEST(match_mark_early_in_the_beginning_does_not_skip_it),
+        TEST(match_mark_leaves_a_beginning_that_went_otherwise),
+        TEST(match_extra_request_costs_itself_only),
+        TEST(match_missing_request_costs_nothing_else),
+        TEST(match_swapped_requests_both_keep_their_slots),
+        TEST(match_resized_request_costs_itself_only),
+        TEST(match_stream_is_part_of_a_request),
+        TEST(match_dynamic_request_may_have_any_size),
+        TEST(match_resyncs_after_an_evaluation_loop_without_a_mark),
+        TEST(match_resyncs_in_the_middle),
+        TEST(match_seeded_disturbances_keep_98_percent),
+    };
+    return cmocka_run_group_tests_name("match", tests, NULL, NULL);
+}

@@ -1,0 +1,238 @@
+/*
+ * occupancy.c: the free check and the trees of free runs, against a map of bytes.
+ */
+#include "test.h"
+
+#include <runtime/extents.h>
+#include <runtime/occupancy.h>
+#include <string.h>
+
+#define CHUNK  (64u * 512) /* the smallest chunk: 64 granules */
+#define CHUNKS 24u
+#define ALL    (CHUNKS * 64u)
+
+typedef struct fixture {
+    pleat__arena *arena;
+    pleat__occupancy occupancy;
+    uint8_t used[ALL];
+} fixture;
+
+static int begin(void **state)
+{
+    fixture *f = test_calloc(1, sizeof *f);
+    assert_ok(pleat__arena_create(&f->arena));
+    assert_ok(pleat__occupancy_init(&f->occupancy, f->arena, CHUNK, CHUNKS));
+    *state = f;
+    return 0;
+}
+
+static int end(void **state)
+{
+    fixture *f = *state;
+    pleat__occupancy_release(&f->occupancy);
+    pleat__arena_destroy(f->arena);
+    test_free(f);
+    return 0;
+}
+
+static bool model_is_free(const fixture *f, pleat__extent run)
+{
+    for (uint32_t i = 0; i < run.count; i++)
+        if (f->used[run.begin + i])
+            return false;
+    return true;
+}
+
+static void occupancy_agrees_with_a_map_of_bytes(void **state)
+{
+    fixture *f = *state;
+    test_random random = test_random_begin("occupancy", 0x0cc);
+    pleat__extent live[64];
+    uint32_t count = 0;
+    uint64_t taken = 0, refused = 0;
+    for (int step = 0; step < 20000; step++) {
+        if (count == 64 || (count > 0 && test_random_below(&random, 3) == 0)) {
+            uint32_t at = (uint32_t)test_random_below(&random, count);
+            pleat__occupancy_give(&f->occupancy, live[at]);
+            memset(f->used + live[at].begin, 0, live[at].count);
+            live[at] = live[--count];
+        } else {
+            pleat__extent run;
+            run.count = 1 + (uint32_t)test_random_below(&random, 200);
+            if (test_random_below(&random, 4) == 0)
+                run.count = 64 * (1 + (uint32_t)test_random_below(&random, 3));
+            run.begin = (uint32_t)test_random_below(&random, ALL - run.count + 1);
+            if (test_random_below(&random, 2) == 0)
+                run.begin &= ~63u;
+            bool free = model_is_free(f, run);
+            assert_int_equal(pleat__occupancy_is_free(&f->occupancy, run), free);
+            assert_int_equal(pleat__occupancy_take(&f->occupancy, run), free);
+            taken += free;
+            refused += !free;
+            if (free) {
+                memset(f->used + run.begin, 1, run.count);
+                live[count++] = run;
+            }
+        }
+        if (step % 64 == 0)
+            assert_true(pleat__occupancy_audit(&f->occupancy));
+    }
+    assert_true(taken > 1000 && refused > 1000);
+}
+
+static void occupancy_parts_of_a_whole_chunk_go_back(void **state)
+{
+    fixture *f = *state;
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){64, 64}));
+    pleat__occupancy_give(&f->occupancy, (pleat__extent){64 + 10, 20});
+    assert_true(pleat__occupancy_is_free(&f->occupancy, (pleat__extent){64 + 10, 20}));
+    assert_false(pleat__occupancy_is_free(&f->occupancy, (pleat__extent){64 + 9, 1}));
+    assert_true(pleat__occupancy_audit(&f->occupancy));
+    pleat__occupancy_give(&f->occupancy, (pleat__extent){64, 10});
+    pleat__occupancy_give(&f->occupancy, (pleat__extent){64 + 30, 34});
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){0, 192}));
+}
+
+static void occupancy_takes_all_runs_or_none(void **state)
+{
+    fixture *f = *state;
+    pleat__extent runs[] = {{10, 100}, {400, 3}, {640, 128}};
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){700, 1}));
+    assert_false(pleat__occupancy_take_all(&f->occupancy, runs, 3));
+    assert_true(pleat__occupancy_is_free(&f->occupancy, runs[0]));
+    pleat__occupancy_give(&f->occupancy, (pleat__extent){700, 1});
+    assert_true(pleat__occupancy_take_all(&f->occupancy, runs, 3));
+    assert_false(pleat__occupancy_is_free(&f->occupancy, (pleat__extent){401, 1}));
+    pleat__occupancy_give_all(&f->occupancy, runs, 3);
+    assert_true(pleat__occupancy_is_free(&f->occupancy, (pleat__extent){0, ALL}));
+}
+
+typedef struct walked {
+    pleat__extent runs[16];
+    uint32_t count;
+} walked;
+
+static pleat_result note(void *context, pleat__extent run)
+{
+    walked *w = context;
+    w->runs[w->count++] = run;
+    return PLEAT_OK;
+}
+
+static void occupancy_walk_joins_runs_up_to_breaks(void **state)
+{
+    fixture *f = *state;
+    uint8_t breaks[CHUNKS] = {0};
+    walked w = {0};
+    breaks[4] = 1;
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){70, 10}));
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){64 * 6, 64}));
+    assert_ok(pleat__occupancy_walk_free(&f->occupancy, 0, 8, breaks, note, &w));
+    assert_int_equal(w.count, 4);
+    static const pleat__extent expected[] = {
+        {0, 70}, {80, 64 * 4 - 80}, {64 * 4, 128}, {64 * 7, 64}};
+    assert_memory_equal(w.runs, expected, sizeof expected);
+}
+
+static void occupancy_grows_and_keeps(void **state)
+{
+    fixture *f = *state;
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){5, 600}));
+    assert_ok(pleat__occupancy_grow(&f->occupancy, CHUNKS * 2));
+    assert_false(pleat__occupancy_is_free(&f->occupancy, (pleat__extent){604, 1}));
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){ALL, ALL}));
+    assert_true(pleat__occupancy_audit(&f->occupancy));
+}
+
+/* ---- extents ---- */
+
+/* The smallest run of the model that holds `count`, the lowest among equals. */
+static pleat__extent model_best(const uint8_t *free, uint32_t count)
+{
+    pleat__extent best = {0, 0};
+    for (uint32_t at = 0; at < ALL;) {
+        uint32_t stop = at;
+        while (stop < ALL && free[stop])
+            stop++;
+        if (stop - at >= count && (best.count == 0 || stop - at < best.count))
+            best = (pleat__extent){at, stop - at};
+        at = stop + 1;
+    }
+    return best;
+}
+
+static void extents_best_fit_agrees_with_a_map_of_bytes(void **state)
+{
+    fixture *f = *state;
+    test_random random = test_random_begin("extents", 0xe7e);
+    pleat__extents extents;
+    uint8_t *free = f->used;
+    pleat__extents_init(&extents, f->arena);
+    assert_ok(pleat__extents_reserve(&extents, 2));
+    pleat__extents_add(&extents, (pleat__extent){0, ALL}, true, true);
+    memset(free, 1, ALL);
+    for (int step = 0; step < 20000; step++) {
+        uint32_t count = 1 + (uint32_t)test_random_below(&random, 40);
+        assert_ok(pleat__extents_reserve(&extents, 2));
+        if (test_random_below(&random, 2) == 0) {
+            pleat__extent best = pleat__extents_best(&extents, count);
+            pleat__extent expected = model_best(free, count);
+            assert_memory_equal(&best, &expected, sizeof best);
+            if (best.count == 0)
+                continue;
+            best.begin += (uint32_t)test_random_below(&random, best.count - count + 1);
+            best.count = count;
+            assert_true(pleat__extents_carve(&extents, best));
+            memset(free + best.begin, 0, count);
+        } else {
+            pleat__extent run = {(uint32_t)test_random_below(&random, ALL), 0};
+            while (run.count < count && run.begin + run.count < ALL && !free[run.begin + run.count])
+                run.count++;
+            pleat__extents_add(&extents, run, true, true);
+            memset(free + run.begin, 1, run.count);
+        }
+    }
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < ALL; i++)
+        sum += free[i];
+    assert_int_equal(extents.granules, sum);
+    assert_false(pleat__extents_carve(&extents, (pleat__extent){ALL, 1}));
+    pleat__extents_release(&extents);
+}
+
+static void extents_order_of_size_visits_every_run_once(void **state)
+{
+    fixture *f = *state;
+    pleat__extents extents;
+    pleat__extents_init(&extents, f->arena);
+    assert_ok(pleat__extents_reserve(&extents, 100));
+    for (uint32_t i = 0; i < 50; i++)
+        pleat__extents_add(&extents, (pleat__extent){i * 100, 1 + i * 7 % 13}, true, true);
+    uint32_t count = 0, last = 0;
+    for (pleat__extent run = pleat__extents_best(&extents, 1); run.count != 0;
+         run = pleat__extents_after(&extents, run)) {
+        assert_true(run.count >= last);
+        last = run.count;
+        count++;
+    }
+    assert_int_equal(count, 50);
+    pleat__extent highest = pleat__extents_last(&extents);
+    assert_int_equal(highest.begin, 4900);
+    assert_int_equal(pleat__extents_at(&extents, 100).begin, 100);
+    assert_int_equal(pleat__extents_at(&extents, 199).count, 0);
+    pleat__extents_release(&extents);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(occupancy_agrees_with_a_map_of_bytes, begin, end),
+        cmocka_unit_test_setup_teardown(occupancy_parts_of_a_whole_chunk_go_back, begin, end),
+        cmocka_unit_test_setup_teardown(occupancy_takes_all_runs_or_none, begin, end),
+        cmocka_unit_test_setup_teardown(occupancy_walk_joins_runs_up_to_breaks, begin, end),
+        cmocka_unit_test_setup_teardown(occupancy_grows_and_keeps, begin, end),
+        cmocka_unit_test_setup_teardown(extents_best_fit_agrees_with_a_map_of_bytes, begin, end),
+        cmocka_unit_test_setup_teardown(extents_order_of_size_visits_every_run_once, begin, end),
+    };
+    return cmocka_run_group_tests_name("occupancy", tests, NULL, NULL);
+}

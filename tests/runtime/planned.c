@@ -1,0 +1,293 @@
+/*
+ * planned.c: the policy `pleat` on made-up jobs: learning in place, following, diverging, coming
+ * back; no byte is ever given to two.
+ */
+#include "job.h"
+
+#include <runtime/states.h>
+
+/* Runs `count` iterations with marks; returns what the counters gained in them. */
+static pleat_stats run_iterations(job *j, const job_shape *shape, uint32_t count)
+{
+    pleat_stats before = pleat_stats_of(j->runtime);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_ok(pleat_mark(j->runtime));
+        job_iterate(j, shape, JOB_PLAIN, 0);
+    }
+    pleat_stats after = pleat_stats_of(j->runtime);
+    after.requests -= before.requests;
+    after.planned -= before.planned;
+    after.driver_calls -= before.driver_calls;
+    after.diverged -= before.diverged;
+    after.slot_busy -= before.slot_busy;
+    return after;
+}
+
+static void planned_job_is_learned_in_two_iterations(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(1, 1);
+    job_start(&j, "pleat", NULL, 0);
+    job_tensor weights = job_alloc(&j, 3000000, 0);
+    assert_int_equal(run_iterations(&j, &shape, 2).planned, 0);
+    /* The boundary may find some that cross it elsewhere; they settle. */
+    run_iterations(&j, &shape, 4);
+    pleat_stats stats = run_iterations(&j, &shape, 10);
+    assert_int_equal(stats.planned, stats.requests);
+    assert_int_equal(stats.driver_calls, 0);
+    job_drain(&j);
+    job_free(&j, &weights);
+    assert_int_equal(j.errors, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).live_bytes, 0);
+    job_stop(&j);
+}
+
+static void planned_physical_stays_at_what_is_live(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(2, 4);
+    job_start(&j, "pleat", NULL, 0);
+    pleat_stats stats = run_iterations(&j, &shape, 8);
+    assert_true(stats.peak_physical_bytes * 0.95 <= stats.peak_live_bytes);
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
+static void planned_period_is_found_without_marks(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(3, 1);
+    job_start(&j, "pleat", NULL, 0);
+    for (int i = 0; i < 30; i++)
+        job_iterate(&j, &shape, JOB_PLAIN, 0);
+    pleat_stats before = pleat_stats_of(j.runtime);
+    for (int i = 0; i < 10; i++)
+        job_iterate(&j, &shape, JOB_PLAIN, 0);
+    pleat_stats after = pleat_stats_of(j.runtime);
+    assert_true((after.planned - before.planned) * 100 >= (after.requests - before.requests) * 99);
+    assert_int_equal(after.driver_calls, before.driver_calls);
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
+static void planned_disturbed_iterations_keep_98_percent(void **state)
+{
+    (void)state;
+    job j, plain;
+    job_shape shape = job_shape_make(4, 4);
+    test_random random = test_random_begin("planned", 0x91a);
+    job_start(&j, "pleat", NULL, 0);
+    job_start(&plain, "pleat", NULL, 0);
+    run_iterations(&j, &shape, 6);
+    pleat_stats before = pleat_stats_of(j.runtime);
+    for (int i = 0; i < 200; i++) {
+        uint32_t at = (uint32_t)test_random_below(&random, JOB_REQUESTS - 1);
+        job_disturbance what =
+            i % 10 == 0 ? (job_disturbance)(1 + test_random_below(&random, JOB_DISTURBANCES - 1))
+                        : JOB_PLAIN;
+        assert_ok(pleat_mark(j.runtime));
+        job_iterate(&j, &shape, what, at);
+    }
+    pleat_stats after = pleat_stats_of(j.runtime);
+    assert_true((after.planned - before.planned) * 100 >= (after.requests - before.requests) * 98);
+    pleat_stats undisturbed = run_iterations(&plain, &shape, 20);
+    /* What is more live is more memory; beyond that 1 %, and some chunks of this small job. */
+    uint64_t more = after.peak_live_bytes - undisturbed.peak_live_bytes;
+    assert_true(after.peak_physical_bytes <= undisturbed.peak_physical_bytes + more +
+                                                 undisturbed.peak_physical_bytes / 100 +
+                                                 4 * JOB_PAGE);
+    job_drain(&j);
+    job_drain(&plain);
+    assert_int_equal(j.errors + plain.errors, 0);
+    job_stop(&j);
+    job_stop(&plain);
+}
+
+static void planned_evaluation_between_iterations_leaves_the_plan(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(5, 1);
+    job_start(&j, "pleat", NULL, 0);
+    run_iterations(&j, &shape, 6);
+    for (int loop = 0; loop < 3; loop++) {
+        for (uint64_t i = 0; i < 1000; i++) {
+            job_tensor t = job_alloc(&j, 7000 + i % 10 * 3000, 0);
+            job_free(&j, &t);
+        }
+        run_iterations(&j, &shape, 1);
+        pleat_stats stats = run_iterations(&j, &shape, 3);
+        assert_true(stats.planned * 100 >= stats.requests * 98);
+    }
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
+static void planned_two_shapes_are_both_followed_after_the_first_visit(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shapes[2] = {job_shape_make(6, 1), job_shape_make(7, 2)};
+    job_start(&j, "pleat", NULL, 0);
+    for (int visit = 0; visit < 6; visit++) {
+        const job_shape *shape = &shapes[visit % 2];
+        pleat_stats stats = run_iterations(&j, shape, 50);
+        if (visit >= 2)
+            assert_true(stats.planned * 100 >= stats.requests * 95);
+        job_drain(&j);
+        memset(j.before, 0, sizeof j.before);
+    }
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
+static void planned_many_iterations_leave_everything_as_it_was(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(8, 1);
+    job_start(&j, "pleat", NULL, 0);
+    run_iterations(&j, &shape, 10);
+    pleat_stats early = pleat_stats_of(j.runtime);
+    pleat_stats gained = run_iterations(&j, &shape, 1000);
+    pleat_stats late = pleat_stats_of(j.runtime);
+    assert_int_equal(late.physical_bytes, early.physical_bytes);
+    assert_int_equal(late.virtual_bytes, early.virtual_bytes);
+    assert_int_equal(late.metadata_bytes, early.metadata_bytes);
+    assert_int_equal(gained.driver_calls, 0);
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
+static void planned_large_request_is_stitched_from_what_is_free(void **state)
+{
+    (void)state;
+    job j;
+    job_tensor t[32];
+    job_start(&j, "pleat", NULL, 0);
+    for (int i = 0; i < 32; i++)
+        t[i] = job_alloc(&j, 4 * JOB_PAGE, 0);
+    for (int i = 0; i < 32; i += 2)
+        job_free(&j, &t[i]);
+    uint64_t physical = pleat_stats_of(j.runtime).physical_bytes;
+    job_tensor large = job_alloc(&j, 40 * JOB_PAGE + 777, 0);
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.physical_bytes, physical);
+    assert_int_equal(stats.stitched, 1);
+    /* What is left of the last chunk still serves others. */
+    job_tensor rest = job_alloc(&j, 20 * JOB_PAGE, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).physical_bytes, physical);
+    /* The view is kept: the same request again costs no verb. */
+    job_free(&j, &large);
+    uint64_t calls = pleat_stats_of(j.runtime).driver_calls;
+    large = job_alloc(&j, 40 * JOB_PAGE + 777, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).driver_calls, calls);
+    job_free(&j, &large);
+    job_free(&j, &rest);
+    for (int i = 1; i < 32; i += 2)
+        job_free(&j, &t[i]);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
+static void planned_out_of_memory_leaves_everything_usable(void **state)
+{
+    (void)state;
+    job j;
+    job_start(&j, "pleat", NULL, 64 * JOB_PAGE);
+    job_tensor t = job_alloc(&j, 40 * JOB_PAGE, 0);
+    pleat_va address;
+    pleat_result result = pleat_alloc(j.runtime, 30 * JOB_PAGE, 0, &address);
+    assert_true(result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY);
+    job_tensor fits = job_alloc(&j, 24 * JOB_PAGE, 0);
+    assert_true(pleat_stats_of(j.runtime).peak_physical_bytes <= 64 * JOB_PAGE);
+    job_free(&j, &t);
+    job_free(&j, &fits);
+    /* All of it as one, from what two had. */
+    t = job_alloc(&j, 64 * JOB_PAGE, 0);
+    job_free(&j, &t);
+    assert_ok(pleat_empty_cache(j.runtime));
+    assert_int_equal(pleat_stats_of(j.runtime).physical_bytes, 0);
+    t = job_alloc(&j, 10 * JOB_PAGE, 0);
+    job_free(&j, &t);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
+static void planned_unknown_addresses_are_refused(void **state)
+{
+    (void)state;
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    job_tensor t = job_alloc(&j, 5000, 0);
+    pleat_block block;
+    assert_result(pleat_free(j.runtime, t.address + 512), PLEAT_E_NOT_FOUND);
+    assert_ok(pleat_block_of(j.runtime, t.address + 4999, &block));
+    assert_int_equal(block.address, t.address);
+    assert_int_equal(block.requested, 5000);
+    assert_int_equal(block.bytes, 5120);
+    job_free(&j, &t);
+    assert_result(pleat_free(j.runtime, block.address), PLEAT_E_NOT_FOUND);
+    job_stop(&j);
+}
+
+static void planned_streams_do_not_share_memory_in_use(void **state)
+{
+    (void)state;
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    test_random random = test_random_begin("streams", 0x57e);
+    job_tensor live[64] = {0};
+    for (int step = 0; step < 5000; step++) {
+        job_tensor *t = &live[test_random_below(&random, 64)];
+        if (t->address != 0)
+            job_free(&j, t);
+        else
+            *t = job_alloc(&j, 100 + test_random_below(&random, 6 * JOB_PAGE),
+                           1 + test_random_below(&random, 4));
+    }
+    for (int i = 0; i < 64; i++)
+        job_free(&j, &live[i]);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
+static void states_setter_counts_causes(void **state)
+{
+    (void)state;
+    pleat__states states = {0};
+    pleat__states_set(&states, PLEAT__STATE_learning, PLEAT__CAUSE_start);
+    pleat__states_set(&states, PLEAT__STATE_planning, PLEAT__CAUSE_agreed);
+    pleat__states_set(&states, PLEAT__STATE_switching, PLEAT__CAUSE_made);
+    pleat__states_set(&states, PLEAT__STATE_planned, PLEAT__CAUSE_switched);
+    assert_int_equal(states.entered[PLEAT__STATE_planned], 1);
+    assert_int_equal(states.caused[PLEAT__CAUSE_agreed], 1);
+    assert_string_equal(pleat__state_name(states.now), "planned");
+    assert_string_equal(pleat__cause_name(PLEAT__CAUSE_no_memory), "no_memory");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(planned_job_is_learned_in_two_iterations),
+        cmocka_unit_test(planned_physical_stays_at_what_is_live),
+        cmocka_unit_test(planned_period_is_found_without_marks),
+        cmocka_unit_test(planned_disturbed_iterations_keep_98_percent),
+        cmocka_unit_test(planned_evaluation_between_iterations_leaves_the_plan),
+        cmocka_unit_test(planned_two_shapes_are_both_followed_after_the_first_visit),
+        cmocka_unit_test(planned_many_iterations_leave_everything_as_it_was),
+        cmocka_unit_test(planned_large_request_is_stitched_from_what_is_free),
+        cmocka_unit_test(planned_out_of_memory_leaves_everything_usable),
+        cmocka_unit_test(planned_unknown_addresses_are_refused),
+        cmocka_unit_test(planned_streams_do_not_share_memory_in_use),
+        cmocka_unit_test(states_setter_counts_causes),
+    };
+    return cmocka_run_group_tests_name("planned", tests, NULL, NULL);
+}
