@@ -18,9 +18,10 @@
 
 #define MOST_TRIES 64 /* a before_refusing that lies does not loop for ever */
 
+/* What a chunk counts for. */
 static uint64_t chunk_bytes(const pleat__space *space, const pleat__chunk *chunk)
 {
-    return chunk->pages * space->page_bytes;
+    return chunk->imported ? 0 : chunk->pages * space->page_bytes;
 }
 
 /* ---- the pool, under the lock ---- */
@@ -180,6 +181,25 @@ static pleat_result create_handle(pleat__space *space, uint64_t bytes, pleat_han
 
 /* ---- public ---- */
 
+/* A chunk that is known to be new, from a handle or from the reason why there is none. */
+static pleat_result finish_chunk(pleat__space *space, pleat__chunk *chunk, pleat_result result,
+                                 const pleat__chunk *made, pleat__chunk **out)
+{
+    pthread_mutex_lock(&space->lock);
+    if (result == PLEAT_OK) {
+        uint32_t id = chunk->id;
+        *chunk = *made;
+        chunk->id = id;
+        space->physical += chunk_bytes(space, chunk);
+        space->peak = space->physical > space->peak ? space->physical : space->peak;
+        *out = chunk;
+    } else {
+        record_put(space, chunk);
+    }
+    pthread_mutex_unlock(&space->lock);
+    return result;
+}
+
 pleat_result pleat__space_chunk_get(pleat__space *space, uint32_t pages, pleat__chunk **out)
 {
     if (pages == 0)
@@ -188,37 +208,88 @@ pleat_result pleat__space_chunk_get(pleat__space *space, uint32_t pages, pleat__
     pleat__chunk *chunk = pool_find(space, pages);
     pleat_result result = PLEAT_OK;
     bool found = chunk != NULL;
-    if (found)
+    if (found) {
         pool_remove(space, chunk);
-    else
+        *out = chunk;
+    } else {
         result = record_get(space, &chunk);
+    }
+    pthread_mutex_unlock(&space->lock);
+    if (result != PLEAT_OK || found)
+        return result;
+    pleat__chunk made = {.pages = pages};
+    result = create_handle(space, pages * space->page_bytes, &made.handle);
+    return finish_chunk(space, chunk, result, &made, out);
+}
+
+pleat_result pleat__space_import(pleat__space *space, int fd, uint32_t pages, pleat__chunk **out)
+{
+    if (pages == 0)
+        return pleat__fail(PLEAT_E_INVALID, "a chunk of no page");
+    pleat__chunk *chunk;
+    pthread_mutex_lock(&space->lock);
+    pleat_result result = record_get(space, &chunk);
     pthread_mutex_unlock(&space->lock);
     if (result != PLEAT_OK)
         return result;
-    if (!found) {
-        pleat_handle handle = 0;
-        result = create_handle(space, pages * space->page_bytes, &handle);
-        pthread_mutex_lock(&space->lock);
-        if (result == PLEAT_OK) {
-            *chunk = (pleat__chunk){.handle = handle, .pages = pages, .id = chunk->id};
-            space->physical += chunk_bytes(space, chunk);
-            space->peak = space->physical > space->peak ? space->physical : space->peak;
-        } else {
-            record_put(space, chunk);
-        }
-        pthread_mutex_unlock(&space->lock);
+    pleat__chunk made = {.pages = pages, .imported = true};
+    result = PLEAT__VERB(space, import_handle, space->device, fd, pages * space->page_bytes,
+                         &made.handle);
+    return finish_chunk(space, chunk, result, &made, out);
+}
+
+pleat_result pleat__space_export(pleat__space *space, const pleat__chunk *chunk, int *fd)
+{
+    return PLEAT__VERB(space, export_handle, chunk->handle, fd);
+}
+
+/* Under no lock. false: it stays on a list, to be tried again: the release failed, or a quarantined
+ * place may still hold it. */
+static bool release_imported(pleat__space *space, pleat__chunk *chunk)
+{
+    bool gone = chunk->stuck == 0 && PLEAT__VERB(space, release, chunk->handle) == PLEAT_OK;
+    pthread_mutex_lock(&space->lock);
+    if (gone) {
+        record_put(space, chunk);
+    } else {
+        chunk->next = space->unreleased;
+        space->unreleased = chunk;
     }
-    if (result == PLEAT_OK)
-        *out = chunk;
-    return result;
+    pthread_mutex_unlock(&space->lock);
+    return gone;
 }
 
 void pleat__space_chunk_put(pleat__space *space, pleat__chunk *chunk)
 {
     pthread_mutex_lock(&space->lock);
     PLEAT_CHECK(chunk->handle != 0 && chunk->pooled == 0 && chunk->maps == 0);
-    pool_add(space, chunk);
+    bool imported = chunk->imported;
+    if (!imported)
+        pool_add(space, chunk);
     pthread_mutex_unlock(&space->lock);
+    if (imported)
+        release_imported(space, chunk);
+}
+
+static pleat__chunk *pop_unreleased(pleat__space *space)
+{
+    pthread_mutex_lock(&space->lock);
+    pleat__chunk **link = &space->unreleased;
+    while (*link != NULL && (*link)->stuck != 0)
+        link = &(*link)->next;
+    pleat__chunk *chunk = *link;
+    if (chunk != NULL)
+        *link = chunk->next;
+    pthread_mutex_unlock(&space->lock);
+    return chunk;
+}
+
+/* Tries the failed releases once more, until one fails again. */
+static void retry_imported(pleat__space *space)
+{
+    pleat__chunk *chunk;
+    while ((chunk = pop_unreleased(space)) != NULL && release_imported(space, chunk))
+        ;
 }
 
 /* Takes the oldest chunk out of a pool of more than `keep` bytes; NULL: enough are gone. */
@@ -254,6 +325,7 @@ uint64_t pleat__space_trim(pleat__space *space, uint64_t keep_bytes)
 {
     uint64_t freed = 0;
     pleat__chunk *chunk;
+    retry_imported(space);
     while ((chunk = pop_oldest(space, keep_bytes)) != NULL) {
         uint64_t bytes = chunk_bytes(space, chunk);
         if (!release_chunk(space, chunk))

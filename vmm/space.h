@@ -31,6 +31,7 @@ typedef struct pleat__chunk {
     /* ---- */
     uint32_t stuck;  /* quarantined places where it may still be mapped */
     uint64_t pooled; /* when it came into the pool; 0: it is not there */
+    bool imported;   /* another process's memory: not in this one's budget, never pooled */
     struct pleat__chunk *next, *previous;
 } pleat__chunk;
 
@@ -102,6 +103,14 @@ PLEAT_NODISCARD pleat_result pleat__space_chunk_get(pleat__space *space, uint32_
                                                     pleat__chunk **out);
 /* Puts a chunk that is mapped nowhere (quarantined places aside) into the pool. Cannot fail. */
 void pleat__space_chunk_put(pleat__space *space, pleat__chunk *chunk);
+/* A chunk of `pages` pages over memory that another process exported; `fd` stays open. It is used
+ * like any other, counts as that process's bytes, and is released when it is put. */
+PLEAT_NODISCARD pleat_result pleat__space_import(pleat__space *space, int fd, uint32_t pages,
+                                                 pleat__chunk **out);
+/* A descriptor of a chunk for another process; the caller closes it. pre: the space's create_flags
+ * have PLEAT_CREATE_SHAREABLE, or the chunk was imported. */
+PLEAT_NODISCARD pleat_result pleat__space_export(pleat__space *space, const pleat__chunk *chunk,
+                                                 int *fd);
 /* Releases pooled chunks, the oldest first, until at most `keep_bytes` of them are left; returns
  * the bytes given back to the device. A failed release is counted, and its chunk stays pooled. */
 uint64_t pleat__space_trim(pleat__space *space, uint64_t keep_bytes);

@@ -18,7 +18,8 @@ typedef struct pleat__page {
 } pleat__page;
 
 /* X(name): the memory verbs, counted one by one. */
-#define PLEAT__VERBS(X) X(create) X(map) X(set_access) X(unmap) X(release)
+#define PLEAT__VERBS(X)                                                                            \
+    X(create) X(map) X(set_access) X(unmap) X(release) X(import_handle) X(export_handle)
 
 typedef struct pleat__pool {
     pleat__chunk *oldest, *newest;
@@ -55,6 +56,7 @@ struct pleat__space {
     size_t chunk_count, chunk_capacity;
     pleat__chunk *records; /* released chunks, for their ids and memory */
     pleat__pool single, large;
+    pleat__chunk *unreleased; /* imported ones put, but not released yet */
     uint64_t pool_clock;
     uint64_t physical, peak, pooled;               /* bytes */
     uint64_t mapped, alias, quarantined, reserved; /* pages */

@@ -98,8 +98,7 @@ static void forget_event(const pleat__views *views, pleat__view *view)
  * the event says nothing about the work, so the view stays mapped, and idle. */
 static bool release(pleat__views *views, pleat__view *view)
 {
-    if (view->event != 0 &&
-        views->vmm.ops->event_wait(views->vmm.self, view->event) != PLEAT_OK) {
+    if (view->event != 0 && views->vmm.ops->event_wait(views->vmm.self, view->event) != PLEAT_OK) {
         pthread_mutex_lock(&views->lock);
         table_add(views, view);
         idle_add(views, view);

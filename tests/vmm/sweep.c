@@ -1,0 +1,381 @@
+/*
+ * sweep.c: every sequence of verbs of the layer, with its Nth verb made to fail, for every N until
+ * it succeeds: once and for ever, and for the verbs whose contract allows it both done and not
+ * done. Afterwards the audits hold, and when the fault is over all that the sequence had taken
+ * comes back: no handle, map or reservation is left.
+ */
+#include "../test.h"
+
+#include <string.h>
+#include <unistd.h>
+#include <vmm/fault.h>
+#include <vmm/host.h>
+#include <vmm/mapper.h>
+#include <vmm/view.h>
+
+#define GRANULE 65536u
+enum { KEPT = 6 };
+
+typedef struct world {
+    pleat_vmm host, vmm;
+    pleat__arena *arena;
+    pleat__space *space;
+    pleat__views *views;
+    pleat__mapper *mapper;
+    pleat__chunk *kept[KEPT]; /* mapped from page `at` on; the last one is three pages long */
+    uint64_t at;
+    int fd; /* somebody else's memory of two pages */
+    pleat_handle exported;
+    uint64_t hits; /* before a sequence called the fault off */
+} world;
+
+static void begin(world *w)
+{
+    pleat_host_options options = {
+        .size = sizeof options, .device_bytes = 64 * GRANULE, .granularity = GRANULE};
+    assert_ok(pleat_vmm_host(&options, &w->host));
+    assert_ok(pleat__fault_create(w->host, &w->vmm));
+    assert_ok(pleat__arena_create(&w->arena));
+    pleat__space_options space = {.create_flags = PLEAT_CREATE_SHAREABLE,
+                                  .budget_bytes = 60 * GRANULE};
+    assert_ok(pleat__space_create(w->vmm, w->arena, &space, &w->space));
+    assert_ok(pleat__views_create(w->space, w->arena, 0, &w->views));
+    assert_ok(pleat__mapper_create(w->space, w->arena, 4, &w->mapper));
+    assert_ok(pleat__space_take(w->space, KEPT + 2, &w->at));
+    for (uint32_t c = 0; c < KEPT; c++)
+        assert_ok(pleat__space_chunk_get(w->space, c + 1 < KEPT ? 1 : 3, &w->kept[c]));
+    assert_ok(pleat__space_map(w->space, w->at, w->kept, KEPT));
+    assert_ok(
+        w->host.ops->create(w->host.self, 0, 2 * GRANULE, PLEAT_CREATE_SHAREABLE, &w->exported));
+    assert_ok(w->host.ops->export_handle(w->host.self, w->exported, &w->fd));
+}
+
+static void end(world *w)
+{
+    pleat__mapper_destroy(w->mapper);
+    pleat__views_destroy(w->views);
+    pleat__space_destroy(w->space);
+    close(w->fd);
+    assert_ok(w->host.ops->release(w->host.self, w->exported));
+    pleat__host_holdings held;
+    assert_ok(pleat__host_holdings_of(&w->host, &held));
+    assert_int_equal(held.handles + held.memories + held.memory_bytes + held.reservations +
+                         held.mapped_pages + held.areas + held.events,
+                     0);
+    assert_int_equal(pleat__arena_bytes_of(w->arena).allocated, 0);
+    pleat__arena_destroy(w->arena);
+    pleat_vmm_destroy(&w->vmm);
+    pleat_vmm_destroy(&w->host);
+}
+
+/* ---- the sequences: each takes things, uses them and gives them back, as a caller does ---- */
+
+/* New chunks under new pages. */
+static pleat_result grow(world *w)
+{
+    enum { COUNT = 4 };
+    pleat__chunk *chunks[COUNT];
+    uint64_t got = 0, page;
+    pleat_result result = pleat__space_take(w->space, COUNT + 1, &page);
+    if (result != PLEAT_OK)
+        return result;
+    for (; got < COUNT; got++)
+        if ((result = pleat__space_chunk_get(w->space, got == 2 ? 2 : 1, &chunks[got])) != PLEAT_OK)
+            break;
+    if (result == PLEAT_OK &&
+        (result = pleat__space_map(w->space, page, chunks, got)) == PLEAT_OK) {
+        *(uint64_t *)(uintptr_t)(pleat__space_base(w->space) + page * GRANULE) = 1;
+        result = pleat__space_unmap(w->space, page, COUNT + 1);
+    }
+    pleat__space_give(w->space, page, COUNT + 1);
+    while (got > 0)
+        pleat__space_chunk_put(w->space, chunks[--got]);
+    return result;
+}
+
+/* A view over chunks in use, kept idle, taken again, released. */
+static pleat_result stitch(world *w)
+{
+    pleat__chunk *order[] = {w->kept[3], w->kept[5], w->kept[0], w->kept[1]};
+    pleat__view *view;
+    for (int round = 0; round < 3; round++) {
+        pleat_result result = pleat__view_get(w->views, order, 4, &view);
+        if (result != PLEAT_OK)
+            return result;
+        pleat__view_put(w->views, view, 0);
+    }
+    pleat_result result = PLEAT_OK;
+    uint64_t failed = pleat__views_stats_of(w->views).failed_releases;
+    pleat__views_trim(w->views, 0);
+    if (pleat__views_stats_of(w->views).failed_releases != failed)
+        result = PLEAT_E_DRIVER;
+    return result;
+}
+
+/* The same chunks at further places. */
+static pleat_result alias(world *w)
+{
+    uint64_t page;
+    pleat__chunk *twice[] = {w->kept[0], w->kept[0], w->kept[5], w->kept[2]};
+    pleat_result result = pleat__space_take(w->space, 6, &page);
+    if (result != PLEAT_OK)
+        return result;
+    if ((result = pleat__space_map(w->space, page, twice, 4)) == PLEAT_OK)
+        result = pleat__space_unmap(w->space, page, 6);
+    pleat__space_give(w->space, page, 6);
+    return result;
+}
+
+/* A part is unmapped, its chunks go back to the device, and come again. */
+static pleat_result shrink(world *w)
+{
+    pleat_result result = pleat__space_unmap(w->space, w->at + 1, 2);
+    if (result != PLEAT_OK)
+        return result;
+    pleat__space_chunk_put(w->space, w->kept[1]);
+    pleat__space_chunk_put(w->space, w->kept[2]);
+    uint64_t freed = pleat__space_trim(w->space, 0);
+    return freed == 2 * GRANULE ? PLEAT_OK : PLEAT_E_DRIVER;
+}
+
+/* All of it goes. */
+static pleat_result give_back(world *w)
+{
+    pleat_result result = pleat__space_unmap(w->space, w->at, KEPT + 2);
+    if (result != PLEAT_OK)
+        return result;
+    pleat__space_give(w->space, w->at, KEPT + 2);
+    for (int c = 0; c < KEPT; c++)
+        pleat__space_chunk_put(w->space, w->kept[c]);
+    return pleat__space_trim(w->space, 0) == (KEPT + 2) * GRANULE ? PLEAT_OK : PLEAT_E_DRIVER;
+}
+
+/* Another process's memory beside an own chunk, which is exported. */
+static pleat_result import(world *w)
+{
+    pleat__chunk *both[2] = {NULL, w->kept[0]};
+    uint64_t page;
+    int fd;
+    pleat_result result = pleat__space_import(w->space, w->fd, 2, &both[0]);
+    if (result != PLEAT_OK)
+        return result;
+    if ((result = pleat__space_export(w->space, both[0], &fd)) == PLEAT_OK)
+        close(fd);
+    if (result == PLEAT_OK && (result = pleat__space_take(w->space, 3, &page)) == PLEAT_OK) {
+        if ((result = pleat__space_map(w->space, page, both, 2)) == PLEAT_OK)
+            result = pleat__space_unmap(w->space, page, 3);
+        pleat__space_give(w->space, page, 3);
+    }
+    pleat__space_chunk_put(w->space, both[0]);
+    return result;
+}
+
+/* The mapper maps and, after an event, unmaps. */
+static pleat_result map_ahead(world *w)
+{
+    const pleat_vmm vmm = pleat__space_vmm(w->space);
+    uint64_t page;
+    pleat_event event;
+    pleat_result result = vmm.ops->event_create(vmm.self, 0, &event);
+    if (result != PLEAT_OK)
+        return result;
+    pleat__job job = {.kind = PLEAT__JOB_MAP, .chunks = w->kept, .count = KEPT};
+    result = pleat__space_take(w->space, KEPT + 2, &page);
+    assert_ok(result);
+    job.page = page;
+    assert_ok(pleat__mapper_submit(w->mapper, &job));
+    result = pleat__mapper_wait(w->mapper, &job);
+    bool mapped = result == PLEAT_OK;
+    if (mapped)
+        result = vmm.ops->event_record(vmm.self, event, 3);
+    pleat__job back = {.kind = PLEAT__JOB_UNMAP,
+                       .page = page,
+                       .pages = KEPT + 2,
+                       .events = &event,
+                       .event_count = 1};
+    while (mapped) { /* an event that fails leaves the map as it is: again */
+        assert_ok(pleat__mapper_submit(w->mapper, &back));
+        pleat_result unmapped = pleat__mapper_wait(w->mapper, &back);
+        mapped = pleat__space_chunk_at(w->space, page, NULL) != NULL && unmapped != PLEAT_OK &&
+                 pleat__space_stats_of(w->space).quarantined_pages == 0;
+        result = result == PLEAT_OK ? unmapped : result;
+        if (mapped)
+            back.event_count = 0;
+    }
+    pleat__space_give(w->space, page, KEPT + 2);
+    pleat_result destroyed = vmm.ops->event_destroy(vmm.self, event);
+    if (destroyed != PLEAT_OK) { /* once more, so that only Pleat's own leaks show */
+        w->hits = pleat__fault_hits(&w->vmm);
+        pleat__fault_arm(&w->vmm, (pleat__fault_plan){0});
+        assert_ok(vmm.ops->event_destroy(vmm.self, event));
+    }
+    return result == PLEAT_OK ? destroyed : result;
+}
+
+/* ---- the sweep ---- */
+
+typedef pleat_result (*sequence)(world *w);
+
+static void check_given_back(world *w, const pleat__host_holdings *before)
+{
+    pleat__host_holdings after;
+    assert_int_equal(pleat__space_heal(w->space), 0);
+    pleat__views_trim(w->views, 0);
+    pleat__space_trim(w->space, 0);
+    assert_ok(pleat__host_holdings_of(&w->host, &after));
+    assert_true(after.handles <= before->handles);
+    assert_true(after.mapped_pages <= before->mapped_pages);
+    assert_true(after.memory_bytes <= before->memory_bytes);
+    assert_int_equal(after.reservations, before->reservations);
+    assert_int_equal(after.events, before->events);
+    pleat__space_stats stats = pleat__space_stats_of(w->space);
+    assert_int_equal(stats.quarantined_pages, 0);
+    assert_int_equal(stats.pooled_bytes, 0);
+}
+
+/* Whether the Nth verb existed, that is, whether it failed. */
+static bool run_with_fault(sequence run, pleat__fault_plan plan)
+{
+    world w = {0};
+    pleat__host_holdings before;
+    begin(&w);
+    assert_ok(pleat__host_holdings_of(&w.host, &before));
+    pleat__fault_arm(&w.vmm, plan);
+    pleat_result result = run(&w);
+    bool hit = w.hits + pleat__fault_hits(&w.vmm) > 0;
+    pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
+    if (!hit)
+        assert_ok(result);
+    assert_true(pleat__space_audit(w.space));
+    assert_true(pleat__views_audit(w.views));
+    check_given_back(&w, &before);
+    assert_true(pleat__space_audit(w.space));
+    end(&w);
+    return hit;
+}
+
+static void sweep(sequence run, uint64_t least_verbs)
+{
+    for (int mode = 0; mode < 4; mode++) {
+        pleat__fault_plan plan = {.verb = PLEAT__FAULT_any,
+                                  .nth = 1,
+                                  .forever = (mode & 1) != 0,
+                                  .carried_out = (mode & 2) != 0};
+        while (run_with_fault(run, plan))
+            plan.nth++;
+        assert_true(plan.nth > least_verbs); /* it issued what it should */
+    }
+}
+
+static void sweep_grow(void **state)
+{
+    (void)state;
+    sweep(grow, 4 + 4 + 1 + 1);
+}
+
+static void sweep_stitch(void **state)
+{
+    (void)state;
+    sweep(stitch, 4 + 1 + 1);
+}
+
+static void sweep_alias(void **state)
+{
+    (void)state;
+    sweep(alias, 4 + 1 + 1);
+}
+
+static void sweep_shrink(void **state)
+{
+    (void)state;
+    sweep(shrink, 1 + 2);
+}
+
+static void sweep_give_back(void **state)
+{
+    (void)state;
+    sweep(give_back, 1 + KEPT);
+}
+
+static void sweep_import(void **state)
+{
+    (void)state;
+    sweep(import, 1 + 1 + 2 + 1 + 1 + 1);
+}
+
+static void sweep_map_ahead(void **state)
+{
+    (void)state;
+    sweep(map_ahead, 1 + KEPT + 1 + 1 + 1 + 1 + 1);
+}
+
+/* A whole space, with every verb of its making failing in turn. */
+static void sweep_space_create(void **state)
+{
+    (void)state;
+    pleat_vmm host, vmm;
+    pleat__arena *arena;
+    pleat__space *space;
+    const pleat__space_options options = {.window_bytes = 16 << 20};
+    assert_ok(pleat_vmm_host(NULL, &host));
+    assert_ok(pleat__fault_create(host, &vmm));
+    assert_ok(pleat__arena_create(&arena));
+    uint64_t nth = 1;
+    for (;; nth++) {
+        pleat__fault_arm(&vmm, (pleat__fault_plan){PLEAT__FAULT_any, nth, true, false});
+        pleat_result result = pleat__space_create(vmm, arena, &options, &space);
+        pleat__host_holdings held;
+        assert_ok(pleat__host_holdings_of(&host, &held));
+        assert_int_equal(held.reservations, result == PLEAT_OK);
+        pleat__fault_arm(&vmm, (pleat__fault_plan){0});
+        if (result == PLEAT_OK)
+            break;
+        assert_int_equal(pleat__arena_bytes_of(arena).allocated, 0);
+    }
+    assert_int_equal(nth, 4);
+    pleat__space_destroy(space);
+    pleat__arena_destroy(arena);
+    pleat_vmm_destroy(&vmm);
+    pleat_vmm_destroy(&host);
+}
+
+static void heal_gives_orphaned_pages_back(void **state)
+{
+    (void)state;
+    world w;
+    begin(&w);
+    uint64_t page, again;
+    assert_ok(pleat__space_take(w.space, 1, &page));
+    assert_ok(pleat__space_map(w.space, page, w.kept, 1));
+    pleat__fault_arm(&w.vmm, (pleat__fault_plan){PLEAT__FAULT_unmap, 1, true, false});
+    assert_result(pleat__space_unmap(w.space, page, 1), PLEAT_E_DRIVER);
+    assert_int_equal(pleat_last_error()->native, 999);
+    pleat__space_give(w.space, page, 1);
+    assert_int_equal(pleat__space_stats_of(w.space).quarantined_pages, 1);
+    assert_ok(pleat__space_take(w.space, 1, &again)); /* never the quarantined one */
+    assert_true(again != page);
+    pleat__space_give(w.space, again, 1);
+    assert_int_equal(pleat__space_heal(w.space), 1);
+    pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
+    assert_int_equal(pleat__space_heal(w.space), 0);
+    assert_ok(pleat__space_take(w.space, 1, &again));
+    assert_int_equal(again, page);
+    pleat__space_give(w.space, again, 1);
+    end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sweep_grow),
+        cmocka_unit_test(sweep_stitch),
+        cmocka_unit_test(sweep_alias),
+        cmocka_unit_test(sweep_shrink),
+        cmocka_unit_test(sweep_give_back),
+        cmocka_unit_test(sweep_import),
+        cmocka_unit_test(sweep_map_ahead),
+        cmocka_unit_test(sweep_space_create),
+        cmocka_unit_test(heal_gives_orphaned_pages_back),
+    };
+    return cmocka_run_group_tests_name("sweep", tests, NULL, NULL);
+}
