@@ -171,13 +171,20 @@ static void reserve_aligns_and_refuses(void **state)
     assert_result(VERB(reserve, 0, b.granule, 3 * b.granule, &va), PLEAT_E_INVALID);
 }
 
-static void reserve_gives_a_terabyte(void **state)
+/* A window is a terabyte and more. The thread sanitizer leaves a process little more than one. */
+#ifdef __SANITIZE_THREAD__
+#define WIDE_BYTES (1ull << 38)
+#else
+#define WIDE_BYTES (1ull << 40)
+#endif
+
+static void reserve_gives_a_wide_range(void **state)
 {
     (void)state;
     pleat_va va;
-    assert_ok(VERB(reserve, 0, 1ull << 40, 0, &va));
+    assert_ok(VERB(reserve, 0, WIDE_BYTES, 0, &va));
     assert_int_equal(va % b.granule, 0);
-    assert_ok(VERB(free_range, va, 1ull << 40));
+    assert_ok(VERB(free_range, va, WIDE_BYTES));
 }
 
 static void free_range_refuses_while_mapped(void **state)
@@ -666,7 +673,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(devices_and_granularity),
         cmocka_unit_test(memory_info_follows_create_and_release),
         cmocka_unit_test(reserve_aligns_and_refuses),
-        cmocka_unit_test(reserve_gives_a_terabyte),
+        cmocka_unit_test(reserve_gives_a_wide_range),
         cmocka_unit_test(free_range_refuses_while_mapped),
         cmocka_unit_test(create_refuses_odd_sizes_and_too_much),
         cmocka_unit_test(create_takes_the_rdma_flag_everywhere),

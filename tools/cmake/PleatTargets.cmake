@@ -71,10 +71,11 @@ function(pleat_test)
                      LABELS ${ARG_LABELS})
 endfunction()
 
-# pleat_program_test(NAME ctypes COMMAND python3 x.py [LABELS slow] [TIMEOUT 60]): a test by any
-# program. PLEAT_TEST_PREFIX tells builds apart where one run tests several (tools/check).
+# pleat_program_test(NAME ctypes COMMAND python3 x.py [LABELS slow] [TIMEOUT 60]
+# [ENVIRONMENT NAME=value]): a test by any program. Use it instead of add_test: PLEAT_TEST_PREFIX
+# tells builds apart where one run tests several (tools/check), and ctest needs them told apart.
 function(pleat_program_test)
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "COMMAND;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
   set(_test ${PLEAT_TEST_PREFIX}${ARG_NAME})
   add_test(NAME ${_test} COMMAND ${ARG_COMMAND})
   if(ARG_LABELS)
@@ -82,5 +83,8 @@ function(pleat_program_test)
   endif()
   if(ARG_TIMEOUT)
     set_tests_properties(${_test} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  endif()
+  if(ARG_ENVIRONMENT)
+    set_tests_properties(${_test} PROPERTIES ENVIRONMENT "${ARG_ENVIRONMENT}")
   endif()
 endfunction()
