@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <zlib.h>
 
 /* One msgpack object's head: its own bytes with payload, and how many objects follow inside it. */
 typedef struct head {
@@ -116,6 +117,20 @@ static const char *walk(const uint8_t *bytes, size_t size, size_t *length)
     }
 }
 
+#define CHECKSUM_BYTES 6u
+
+/* In pieces, as zlib counts bytes in 32 bits. */
+static uint32_t checksum(const uint8_t *bytes, size_t size)
+{
+    uLong sum = crc32(0, NULL, 0);
+    for (size_t done = 0; done < size;) {
+        size_t part = size - done < 1u << 30 ? size - done : 1u << 30;
+        sum = crc32(sum, bytes + done, (uInt)part);
+        done += part;
+    }
+    return (uint32_t)sum;
+}
+
 void pleat__pack_begin(pleat__pack_reader *reader, const char *path, const uint8_t *bytes,
                        size_t size)
 {
@@ -139,7 +154,8 @@ pleat_result pleat__pack_fail(const pleat__pack_reader *reader, const char *form
                        reader->record, reader->record_at, text);
 }
 
-pleat_result pleat__pack_next(pleat__pack_reader *reader, msgpack_object *record)
+/* Decodes the next record; it is there until the next call. */
+static pleat_result next_record(pleat__pack_reader *reader, msgpack_object *record)
 {
     reader->record++;
     reader->record_at = reader->at;
@@ -165,40 +181,127 @@ pleat_result pleat__pack_next(pleat__pack_reader *reader, msgpack_object *record
 pleat_result pleat__pack_array(pleat__pack_reader *reader, msgpack_object_array *array)
 {
     msgpack_object record;
-    pleat_result result = pleat__pack_next(reader, &record);
-    if (result != PLEAT_OK)
-        return result;
+    PLEAT_TRY(next_record(reader, &record));
     if (record.type != MSGPACK_OBJECT_ARRAY)
         return pleat__pack_fail(reader, "not an array");
     *array = record.via.array;
     return PLEAT_OK;
 }
 
-pleat_result pleat__pack_at_end(pleat__pack_reader *reader)
+pleat_result pleat__pack_refused(const pleat__pack_reader *reader, pleat_result result,
+                                 uint32_t item)
 {
-    if (reader->at == reader->size)
-        return PLEAT_OK;
-    return pleat__fail(PLEAT_E_INPUT, "'%s': %zu bytes follow the last record at byte %zu",
-                       reader->path, reader->size - reader->at, reader->at);
+    return pleat__context(result, "'%s': record %zu at byte %zu, item %u", reader->path,
+                          reader->record, reader->record_at, item);
 }
 
-pleat_result pleat__pack_header(const pleat__pack_reader *reader,
-                                const msgpack_object_array *header, const char *name,
-                                uint32_t version, uint32_t items)
+pleat_result pleat__pack_header(pleat__pack_reader *reader, const char *name, uint32_t version,
+                                uint64_t *numbers, uint32_t count)
 {
+    msgpack_object_array header;
+    PLEAT_TRY(pleat__pack_array(reader, &header));
     uint64_t found;
-    if (header->size < 2 || header->ptr[0].type != MSGPACK_OBJECT_STR ||
-        header->ptr[0].via.str.size != strlen(name) ||
-        memcmp(header->ptr[0].via.str.ptr, name, strlen(name)) != 0 ||
-        !pleat__pack_u64(&header->ptr[1], UINT32_MAX, &found))
+    if (header.size < 2 || header.ptr[0].type != MSGPACK_OBJECT_STR ||
+        header.ptr[0].via.str.size != strlen(name) ||
+        memcmp(header.ptr[0].via.str.ptr, name, strlen(name)) != 0 ||
+        !pleat__pack_u64(&header.ptr[1], UINT32_MAX, &found))
         return pleat__pack_fail(reader, "this is not a %s file", name);
     if (found != version)
         return pleat__fail(PLEAT_E_ABI,
                            "'%s': a %s file of version %llu, and this Pleat reads version %u: make "
                            "the file again with this Pleat",
                            reader->path, name, (unsigned long long)found, version);
-    if (header->size != items)
-        return pleat__pack_fail(reader, "the header has %u items, not %u", header->size, items);
+    if (header.size != 2 + count)
+        return pleat__pack_fail(reader, "the header has %u items, not %u", header.size, 2 + count);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!pleat__pack_u64(&header.ptr[2 + i], UINT64_MAX, &numbers[i]))
+            return pleat__pack_fail(reader, "item %u is not a whole number from 0", 2 + i);
+    }
+    return PLEAT_OK;
+}
+
+#define WIDTH_MOST 16u
+
+/* The next record of a table that has `left` rows to come; *rows is how many it has. */
+static pleat_result next_rows(pleat__pack_reader *reader, uint64_t left, uint32_t width,
+                              msgpack_object_array *array, uint32_t *rows)
+{
+    /* A number takes a byte or more. */
+    if (left > (reader->size - reader->at) / width)
+        return pleat__fail(PLEAT_E_INPUT,
+                           "'%s': byte %zu: %llu rows of %u should follow, and the file has %zu "
+                           "bytes",
+                           reader->path, reader->at, (unsigned long long)left, width,
+                           reader->size - reader->at);
+    PLEAT_TRY(pleat__pack_array(reader, array));
+    *rows = array->size / width;
+    if (*rows == 0 || array->size % width != 0 || *rows > left)
+        return pleat__pack_fail(reader, "%u items are not 1 to %llu rows of %u", array->size,
+                                (unsigned long long)left, width);
+    return PLEAT_OK;
+}
+
+pleat_result pleat__pack_rows(pleat__pack_reader *reader, uint64_t count, uint32_t width,
+                              pleat__row_taker take, void *context)
+{
+    uint64_t row[WIDTH_MOST];
+    for (uint64_t done = 0; done < count;) {
+        msgpack_object_array array;
+        uint32_t rows;
+        PLEAT_TRY(next_rows(reader, count - done, width, &array, &rows));
+        for (uint32_t i = 0; i < rows; i++, done++) {
+            for (uint32_t k = 0; k < width; k++) {
+                if (!pleat__pack_u64(&array.ptr[i * width + k], UINT64_MAX, &row[k]))
+                    return pleat__pack_fail(reader, "item %u is not a whole number from 0",
+                                            i * width + k);
+            }
+            pleat_result result = take(context, done, row);
+            if (result != PLEAT_OK)
+                return pleat__pack_refused(reader, result, i * width);
+        }
+    }
+    return PLEAT_OK;
+}
+
+pleat_result pleat__pack_texts(pleat__pack_reader *reader, uint64_t count, pleat__text_taker take,
+                               void *context)
+{
+    for (uint64_t done = 0; done < count;) {
+        msgpack_object_array array;
+        uint32_t rows;
+        PLEAT_TRY(next_rows(reader, count - done, 1, &array, &rows));
+        for (uint32_t i = 0; i < rows; i++, done++) {
+            if (array.ptr[i].type != MSGPACK_OBJECT_STR)
+                return pleat__pack_fail(reader, "item %u is no text", i);
+            msgpack_object_str text = array.ptr[i].via.str;
+            if (text.size > PLEAT__PACK_TEXT_BYTES || memchr(text.ptr, '\0', text.size) != NULL)
+                return pleat__pack_fail(reader, "item %u has %u bytes or a zero byte", i,
+                                        text.size);
+            pleat_result result = take(context, done, text.ptr, text.size);
+            if (result != PLEAT_OK)
+                return pleat__pack_refused(reader, result, i);
+        }
+    }
+    return PLEAT_OK;
+}
+
+pleat_result pleat__pack_finish(pleat__pack_reader *reader)
+{
+    msgpack_object_array array;
+    uint64_t found;
+    uint32_t computed = checksum(reader->bytes, reader->at);
+    PLEAT_TRY(pleat__pack_array(reader, &array));
+    if (array.size != 1 || reader->at - reader->record_at != CHECKSUM_BYTES ||
+        !pleat__pack_u64(&array.ptr[0], UINT32_MAX, &found))
+        return pleat__pack_fail(reader, "not a checksum");
+    if (reader->at != reader->size)
+        return pleat__fail(PLEAT_E_INPUT, "'%s': %zu bytes follow the last record at byte %zu",
+                           reader->path, reader->size - reader->at, reader->at);
+    if (found != computed)
+        return pleat__pack_fail(reader,
+                                "the checksum is %08llx, and the bytes before give %08x: the file "
+                                "is damaged",
+                                (unsigned long long)found, computed);
     return PLEAT_OK;
 }
 
@@ -223,38 +326,90 @@ bool pleat__pack_i64(const msgpack_object *object, int64_t *out)
     return true;
 }
 
-int pleat__pack_put(void *data, const char *bytes, size_t size)
+/* For msgpack_packer_init. */
+static int append(void *data, const char *bytes, size_t size)
 {
-    pleat__pack_buffer *buffer = data;
-    if (buffer->failed)
+    pleat__pack_writer *writer = data;
+    if (writer->failed)
         return -1;
-    if (size > buffer->capacity - buffer->size) {
-        size_t capacity = buffer->capacity ? buffer->capacity * 2 : 65536;
-        while (capacity - buffer->size < size)
+    if (size > writer->capacity - writer->size) {
+        size_t capacity = writer->capacity ? writer->capacity * 2 : 65536;
+        while (capacity - writer->size < size)
             capacity *= 2;
-        uint8_t *grown = pleat__arena_realloc(buffer->arena, buffer->bytes, capacity);
+        uint8_t *grown = pleat__arena_realloc(writer->arena, writer->bytes, capacity);
         if (grown == NULL) {
-            buffer->failed = true;
+            writer->failed = true;
             return -1;
         }
-        buffer->bytes = grown;
-        buffer->capacity = capacity;
+        writer->bytes = grown;
+        writer->capacity = capacity;
     }
-    memcpy(buffer->bytes + buffer->size, bytes, size);
-    buffer->size += size;
+    memcpy(writer->bytes + writer->size, bytes, size);
+    writer->size += size;
     return 0;
 }
 
-void pleat__pack_text(msgpack_packer *packer, const char *text, size_t length)
+void pleat__pack_open(pleat__pack_writer *writer, pleat__arena *arena)
 {
-    msgpack_pack_str(packer, length);
-    msgpack_pack_str_body(packer, text, length);
+    *writer = (pleat__pack_writer){.arena = arena};
+    msgpack_packer_init(&writer->packer, writer, append);
 }
 
-pleat_result pleat__pack_save(const pleat__pack_buffer *buffer, const char *path)
+static void put_text(pleat__pack_writer *writer, const char *text)
 {
-    if (buffer->failed)
+    msgpack_pack_str(&writer->packer, strlen(text));
+    msgpack_pack_str_body(&writer->packer, text, strlen(text));
+}
+
+void pleat__pack_put_header(pleat__pack_writer *writer, const char *name, uint32_t version,
+                            const uint64_t *numbers, uint32_t count)
+{
+    msgpack_pack_array(&writer->packer, 2 + count);
+    put_text(writer, name);
+    msgpack_pack_uint64(&writer->packer, version);
+    for (uint32_t i = 0; i < count; i++)
+        msgpack_pack_uint64(&writer->packer, numbers[i]);
+}
+
+/* Begins a record where a multiple of `most` is done of `count`. */
+static void begin_record(pleat__pack_writer *writer, uint64_t done, uint64_t count, uint32_t most,
+                         uint32_t width)
+{
+    if (done % most != 0)
+        return;
+    uint64_t rows = count - done < most ? count - done : most;
+    msgpack_pack_array(&writer->packer, rows * width);
+}
+
+void pleat__pack_put_rows(pleat__pack_writer *writer, uint64_t count, uint32_t width,
+                          pleat__row_giver give, const void *context)
+{
+    uint64_t row[WIDTH_MOST];
+    for (uint64_t i = 0; i < count; i++) {
+        begin_record(writer, i, count, PLEAT__PACK_RECORD_ITEMS / WIDTH_MOST, width);
+        give(context, i, row);
+        for (uint32_t k = 0; k < width; k++)
+            msgpack_pack_uint64(&writer->packer, row[k]);
+    }
+}
+
+void pleat__pack_put_texts(pleat__pack_writer *writer, uint64_t count, pleat__text_giver give,
+                           const void *context)
+{
+    const uint32_t most = PLEAT__PACK_RECORD_BYTES / (PLEAT__PACK_TEXT_BYTES + 16);
+    for (uint64_t i = 0; i < count; i++) {
+        begin_record(writer, i, count, most, 1);
+        put_text(writer, give(context, i));
+    }
+}
+
+pleat_result pleat__pack_save(pleat__pack_writer *writer, const char *path)
+{
+    uint32_t sum = checksum(writer->bytes, writer->size);
+    msgpack_pack_array(&writer->packer, 1);
+    msgpack_pack_fix_uint32(&writer->packer, sum);
+    if (writer->failed)
         return pleat__fail(PLEAT_E_NO_MEMORY, "'%s': no host memory for its %zu bytes", path,
-                           buffer->size);
-    return pleat__file_write(path, buffer->bytes, buffer->size);
+                           writer->size);
+    return pleat__file_write(path, writer->bytes, writer->size);
 }

@@ -2,7 +2,7 @@
  * trace_file.c: a trace as a file.
  *
  * FORMAT  A stream of msgpack records, all arrays:
- *   header   ["pleat trace", 1, device bytes or 0, labels, streams, events]
+ *   header   ["pleat trace", 1, device bytes or 0, labels, streams, events]: the last three count
  *   labels   [text, ...]: as many records as it takes; label 0, which is empty, is not among them
  *   streams  [value, ...]: likewise
  *   events   [number, ...]: likewise. Each event is a code with its numbers, whole in one record:
@@ -20,8 +20,9 @@
  *   negative. Numbers are msgpack integers of the shortest form, so the same trace gives the same
  *   bytes. An event of a training job takes about 6 bytes.
  *
- * READING  The header's counts are held against the bytes there are before memory is taken, and all
- * events pass pleat_trace_add.
+ *   checksum [CRC-32]
+ *
+ * READING  pack.h says how it is bounded; all events pass pleat_trace_add.
  */
 #include <plan/import.h>
 
@@ -38,7 +39,7 @@ enum { CODE_FREED = 6, CODE_CONTEXT = 7 };
 
 typedef struct writer {
     const pleat_trace *trace;
-    msgpack_packer packer;
+    pleat__pack_writer pack;
     int64_t numbers[PLEAT__PACK_RECORD_ITEMS];
     size_t count;
     uint64_t time;
@@ -54,9 +55,9 @@ static void flush(writer *w)
 {
     if (w->count == 0)
         return;
-    msgpack_pack_array(&w->packer, w->count);
+    msgpack_pack_array(&w->pack.packer, w->count);
     for (size_t i = 0; i < w->count; i++)
-        msgpack_pack_int64(&w->packer, w->numbers[i]);
+        msgpack_pack_int64(&w->pack.packer, w->numbers[i]);
     w->count = 0;
 }
 
@@ -128,33 +129,30 @@ static void write_events(writer *w)
     flush(w);
 }
 
-static size_t lesser(size_t a, size_t b)
+static const char *give_label(const void *trace, uint64_t index)
 {
-    return a < b ? a : b;
+    return pleat_trace_label(trace, (uint32_t)index + 1);
 }
 
-/* Labels are up to 64 KiB each, so a record of 32 stays within its limit. */
-#define LABELS_A_RECORD 32u
-
-static void write_labels(writer *w)
+static void give_stream(const void *trace, uint64_t index, uint64_t *row)
 {
-    uint32_t count = pleat_trace_label_count(w->trace);
-    for (uint32_t i = 1; i < count; i++) {
-        if ((i - 1) % LABELS_A_RECORD == 0)
-            msgpack_pack_array(&w->packer, lesser(LABELS_A_RECORD, count - i));
-        const char *text = pleat_trace_label(w->trace, i);
-        pleat__pack_text(&w->packer, text, strlen(text));
-    }
+    row[0] = pleat_trace_stream(trace, (uint16_t)index);
 }
 
-static void write_streams(writer *w)
+enum { HEADER_DEVICE_BYTES, HEADER_LABELS, HEADER_STREAMS, HEADER_EVENTS, HEADER_NUMBERS };
+
+static void write_all(writer *w)
 {
-    uint32_t count = pleat_trace_stream_count(w->trace);
-    for (uint32_t i = 0; i < count; i++) {
-        if (i % PLEAT__PACK_RECORD_ITEMS == 0)
-            msgpack_pack_array(&w->packer, lesser(PLEAT__PACK_RECORD_ITEMS, count - i));
-        msgpack_pack_uint64(&w->packer, pleat_trace_stream(w->trace, (uint16_t)i));
-    }
+    const uint64_t header[HEADER_NUMBERS] = {
+        [HEADER_DEVICE_BYTES] = pleat_trace_device_bytes(w->trace),
+        [HEADER_LABELS] = pleat_trace_label_count(w->trace) - 1,
+        [HEADER_STREAMS] = pleat_trace_stream_count(w->trace),
+        [HEADER_EVENTS] = pleat_trace_event_count(w->trace),
+    };
+    pleat__pack_put_header(&w->pack, NAME, VERSION, header, HEADER_NUMBERS);
+    pleat__pack_put_texts(&w->pack, header[HEADER_LABELS], give_label, w->trace);
+    pleat__pack_put_rows(&w->pack, header[HEADER_STREAMS], 1, give_stream, w->trace);
+    write_events(w);
 }
 
 pleat_result pleat_trace_write(const pleat_trace *trace, const char *path)
@@ -162,26 +160,15 @@ pleat_result pleat_trace_write(const pleat_trace *trace, const char *path)
     pleat__arena *arena;
     PLEAT_TRY(pleat__arena_create(&arena));
     pleat_result result;
-    pleat__pack_buffer buffer = {.arena = arena};
     writer *w = pleat__arena_calloc(arena, 1, sizeof *w);
     if (w == NULL) {
         result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to write '%s'", path);
-        goto done;
+    } else {
+        w->trace = trace;
+        pleat__pack_open(&w->pack, arena);
+        write_all(w);
+        result = pleat__pack_save(&w->pack, path);
     }
-    w->trace = trace;
-    msgpack_packer_init(&w->packer, &buffer, pleat__pack_put);
-    msgpack_pack_array(&w->packer, 6);
-    pleat__pack_text(&w->packer, NAME, strlen(NAME));
-    msgpack_pack_uint64(&w->packer, VERSION);
-    msgpack_pack_uint64(&w->packer, pleat_trace_device_bytes(trace));
-    msgpack_pack_uint64(&w->packer, pleat_trace_label_count(trace) - 1);
-    msgpack_pack_uint64(&w->packer, pleat_trace_stream_count(trace));
-    msgpack_pack_uint64(&w->packer, pleat_trace_event_count(trace));
-    write_labels(w);
-    write_streams(w);
-    write_events(w);
-    result = pleat__pack_save(&buffer, path);
-done:
     pleat__arena_destroy(arena);
     return result;
 }
@@ -189,80 +176,27 @@ done:
 typedef struct reader {
     pleat__pack_reader pack;
     pleat_trace *trace;
-    uint64_t labels;
-    uint64_t streams;
     uint64_t events;
     pleat_trace_event context; /* label, stream, device, time of the event before */
     uint32_t requests;
     uint32_t segments;
 } reader;
 
-static pleat_result read_header(reader *r)
+static pleat_result take_label(void *trace, uint64_t index, const char *text, size_t length)
 {
-    msgpack_object_array header;
-    PLEAT_TRY(pleat__pack_array(&r->pack, &header));
-    PLEAT_TRY(pleat__pack_header(&r->pack, &header, NAME, VERSION, 6));
-    /* A label, a stream and a pair of events take more than a byte each. */
-    uint64_t device, most = r->pack.size;
-    if (!pleat__pack_u64(&header.ptr[2], UINT64_MAX, &device) ||
-        !pleat__pack_u64(&header.ptr[3], most, &r->labels) ||
-        !pleat__pack_u64(&header.ptr[4], most, &r->streams) ||
-        !pleat__pack_u64(&header.ptr[5], most, &r->events))
-        return pleat__pack_fail(&r->pack, "a count is no number, or more than the file can hold");
-    pleat_trace_set_device_bytes(r->trace, device);
+    uint32_t got;
+    PLEAT_TRY(pleat_trace_add_label(trace, text, length, &got));
+    if (got != index + 1)
+        return pleat__fail(PLEAT_E_INPUT, "label %u again", got);
     return PLEAT_OK;
 }
 
-/* Puts the file and the record in front of what pleat_trace_add and its like had to say. */
-static pleat_result refused(const reader *r, pleat_result result, uint32_t item)
+static pleat_result take_stream(void *trace, uint64_t index, const uint64_t *row)
 {
-    return pleat__context(result, "'%s': record %zu at byte %zu, item %u", r->pack.path,
-                          r->pack.record, r->pack.record_at, item);
-}
-
-static pleat_result read_labels(reader *r)
-{
-    for (uint64_t done = 0; done < r->labels;) {
-        msgpack_object_array array;
-        PLEAT_TRY(pleat__pack_array(&r->pack, &array));
-        if (array.size == 0 || array.size > r->labels - done)
-            return pleat__pack_fail(&r->pack, "%u labels where %llu are left", array.size,
-                                    (unsigned long long)(r->labels - done));
-        for (uint32_t i = 0; i < array.size; i++) {
-            if (array.ptr[i].type != MSGPACK_OBJECT_STR)
-                return pleat__pack_fail(&r->pack, "item %u is no text", i);
-            msgpack_object_str text = array.ptr[i].via.str;
-            uint32_t index;
-            pleat_result result = pleat_trace_add_label(r->trace, text.ptr, text.size, &index);
-            if (result != PLEAT_OK)
-                return refused(r, result, i);
-            if (index != ++done)
-                return pleat__pack_fail(&r->pack, "item %u is label %u again", i, index);
-        }
-    }
-    return PLEAT_OK;
-}
-
-static pleat_result read_streams(reader *r)
-{
-    for (uint64_t done = 0; done < r->streams;) {
-        msgpack_object_array array;
-        PLEAT_TRY(pleat__pack_array(&r->pack, &array));
-        if (array.size == 0 || array.size > r->streams - done)
-            return pleat__pack_fail(&r->pack, "%u streams where %llu are left", array.size,
-                                    (unsigned long long)(r->streams - done));
-        for (uint32_t i = 0; i < array.size; i++) {
-            uint64_t value;
-            if (!pleat__pack_u64(&array.ptr[i], UINT64_MAX, &value))
-                return pleat__pack_fail(&r->pack, "item %u is no stream", i);
-            uint16_t index;
-            pleat_result result = pleat_trace_add_stream(r->trace, value, &index);
-            if (result != PLEAT_OK)
-                return refused(r, result, i);
-            if (index != done++)
-                return pleat__pack_fail(&r->pack, "item %u is stream %u again", i, index);
-        }
-    }
+    uint16_t got;
+    PLEAT_TRY(pleat_trace_add_stream(trace, row[0], &got));
+    if (got != index)
+        return pleat__fail(PLEAT_E_INPUT, "stream %u again", got);
     return PLEAT_OK;
 }
 
@@ -360,7 +294,7 @@ static pleat_result read_event(reader *r, numbers *n)
         r->context.time_us = event.time_us;
         result = pleat_trace_add(r->trace, &event);
     }
-    return result == PLEAT_OK ? PLEAT_OK : refused(r, result, first);
+    return result == PLEAT_OK ? PLEAT_OK : pleat__pack_refused(&r->pack, result, first);
 }
 
 static pleat_result read_events(reader *r)
@@ -377,14 +311,17 @@ static pleat_result read_events(reader *r)
     if (pleat_trace_event_count(r->trace) != r->events)
         return pleat__pack_fail(&r->pack, "%zu events where the header says %llu",
                                 pleat_trace_event_count(r->trace), (unsigned long long)r->events);
-    return pleat__pack_at_end(&r->pack);
+    return pleat__pack_finish(&r->pack);
 }
 
 static pleat_result read_all(reader *r)
 {
-    PLEAT_TRY(read_header(r));
-    PLEAT_TRY(read_labels(r));
-    PLEAT_TRY(read_streams(r));
+    uint64_t header[HEADER_NUMBERS];
+    PLEAT_TRY(pleat__pack_header(&r->pack, NAME, VERSION, header, HEADER_NUMBERS));
+    pleat_trace_set_device_bytes(r->trace, header[HEADER_DEVICE_BYTES]);
+    r->events = header[HEADER_EVENTS];
+    PLEAT_TRY(pleat__pack_texts(&r->pack, header[HEADER_LABELS], take_label, r->trace));
+    PLEAT_TRY(pleat__pack_rows(&r->pack, header[HEADER_STREAMS], 1, take_stream, r->trace));
     return read_events(r);
 }
 

@@ -21,6 +21,7 @@ enum {
 #define CLI_COMMANDS(X)                                                                            \
     X(bench, "measure this machine")                                                               \
     X(import, "read a torch memory snapshot into a trace")                                         \
+    X(verify, "prove a plan")                                                                      \
     X(version, "print the version")
 
 #define CLI_DECLARE(name, help) int cli_##name(int argc, char **argv);
@@ -34,6 +35,8 @@ int cli_failed(const char *command, pleat_result result);
 
 /* "512", "64k", "2MiB", "1.5GiB" (powers of 1024). false when it is no size. */
 bool cli_parse_size(const char *text, uint64_t *bytes);
+/* A device's number, 0 to 255. false when it is none. */
+bool cli_parse_device(const char *text, int *device);
 /* "11.03 GiB"; returns `buffer`. */
 const char *cli_format_size(uint64_t bytes, char *buffer, size_t size);
 

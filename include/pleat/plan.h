@@ -43,8 +43,10 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_plan_read(const char *path, pleat_p
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_plan_write(const pleat_plan *plan, const char *path);
 PLEAT_API void pleat_plan_free(pleat_plan *plan);
 
-/* Proves that the plan keeps its rule; with a trace, also that it fits the trace. PLEAT_E_VERIFY
- * with the first two slots that are in each other's way, or what else does not hold. */
+/* Proves that the plan keeps its rule; with a trace (which may be NULL), also that it fits the
+ * trace. PLEAT_E_VERIFY with the first two slots that are in each other's way, or what else does
+ * not hold; PLEAT_E_INPUT when it is no plan at all: numbers out of range, handles or maps out of
+ * order. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_plan_verify(const pleat_plan *plan,
                                                          const pleat_trace *trace);
 

@@ -7,8 +7,6 @@
 #include <plan/import.h>
 
 #include <getopt.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char help[] =
     "usage: pleat import RECORDING [-o TRACE] [options]\n"
@@ -155,14 +153,6 @@ static int import(const options *o)
     return code;
 }
 
-static bool parse_device(const char *text, int *device)
-{
-    char *end;
-    long value = strtol(text, &end, 10);
-    *device = (int)value;
-    return end != text && *end == '\0' && value >= 0 && value <= UINT8_MAX;
-}
-
 int cli_import(int argc, char **argv)
 {
     static const struct option longs[] = {
@@ -180,7 +170,7 @@ int cli_import(int argc, char **argv)
             o.output = optarg;
             break;
         case 'd':
-            if (!parse_device(optarg, &o.device))
+            if (!cli_parse_device(optarg, &o.device))
                 return cli_bad_use("import", "--device is a number from 0 to 255, not '%s'",
                                    optarg);
             break;
