@@ -33,19 +33,35 @@ no_memory:
     return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks", wanted);
 }
 
-/* The chunk objects of a plan's handles; what was got goes back when one fails. */
-static pleat_result plan_handles(pleat__pool *pool, const pleat_plan *plan, pleat__chunk **handles)
+/* Whether single chunks of the plan may have to be stitched or given back: handles are mapped whole
+ * only. Large ones start a job of 80 GiB 1.5 s sooner (H200: 83 us for 2 GiB, 35 us for a chunk).
+ */
+static bool wants_single(const pleat_plan *plan)
 {
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+        if (plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC)
+            return true;
+    return false;
+}
+
+/* The chunks of a plan's handles; what was got goes back when one fails. */
+static pleat_result plan_handles(pleat__pool *pool, const pleat_plan *plan)
+{
+    bool single = wants_single(plan);
     for (uint32_t i = 0; i < plan->handle_count; i++) {
-        const pleat__plan_handle *handle = &plan->handles[i];
-        pleat_result result = pleat__space_chunk_get(pool->space, handle->chunks, &handles[i]);
-        if (result != PLEAT_OK) {
-            while (i-- > 0)
-                pleat__space_chunk_put(pool->space, handles[i]);
-            return pleat__context(result, "the plan's memory");
+        uint32_t pages = single ? 1 : plan->handles[i].chunks;
+        for (uint32_t c = 0; c < plan->handles[i].chunks; c += pages) {
+            pleat__chunk *chunk;
+            pleat_result result = pleat__space_chunk_get(pool->space, pages, &chunk);
+            if (result != PLEAT_OK) {
+                for (uint32_t k = 0; k < pool->count; k += pool->chunks[k]->pages)
+                    pleat__space_chunk_put(pool->space, pool->chunks[k]);
+                pool->count = 0;
+                return pleat__context(result, "the plan's memory");
+            }
+            for (uint32_t p = 0; p < pages; p++)
+                pool->chunks[pool->count++] = chunk;
         }
-        for (uint32_t c = 0; c < handle->chunks; c++)
-            pool->chunks[handle->first_chunk + c] = handles[i];
     }
     return PLEAT_OK;
 }
@@ -64,9 +80,10 @@ static void plan_homes(pleat__pool *pool, const pleat_plan *plan)
 
 /* Maps the plan's handles, neighbours in one call. What was mapped before a failure stays the
  * space's, which unmaps it when it is destroyed: a runtime that fails to start is destroyed. */
-static pleat_result plan_map(pleat__pool *pool, const pleat_plan *plan, pleat__chunk **handles)
+static pleat_result plan_map(pleat__pool *pool, const pleat_plan *plan)
 {
-    pleat__chunk **run = pleat__arena_alloc(pool->arena, plan->map_count * sizeof *run);
+    uint64_t pages = pleat__ceil_div(plan->virtual_bytes, plan->chunk_bytes);
+    pleat__chunk **run = pleat__arena_alloc(pool->arena, pages * sizeof *run);
     if (run == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u maps", plan->map_count);
     pleat_result result = PLEAT_OK;
@@ -74,10 +91,11 @@ static pleat_result plan_map(pleat__pool *pool, const pleat_plan *plan, pleat__c
         uint64_t page = plan->maps[i].page, next = page;
         uint32_t count = 0;
         while (i < plan->map_count && plan->maps[i].page == next) {
-            run[count++] = handles[plan->maps[i].handle];
-            next += plan->handles[plan->maps[i].handle].chunks;
-            pool->view_pages +=
-                plan->maps[i].alias ? plan->handles[plan->maps[i].handle].chunks : 0;
+            const pleat__plan_handle *handle = &plan->handles[plan->maps[i].handle];
+            for (uint32_t c = 0; c < handle->chunks; c += pool->chunks[handle->first_chunk]->pages)
+                run[count++] = pool->chunks[handle->first_chunk + c];
+            pool->view_pages += plan->maps[i].alias ? handle->chunks : 0;
+            next += handle->chunks;
             i++;
         }
         result = pleat__space_map(pool->space, page, run, count);
@@ -92,19 +110,10 @@ static pleat_result pool_load(pleat__pool *pool, const pleat_plan *plan)
         return pleat__fail(
             PLEAT_E_INPUT, "the plan is for chunks of %llu bytes, the device has %llu: plan again",
             (unsigned long long)plan->chunk_bytes, (unsigned long long)pool->page_bytes);
-    uint32_t count = (uint32_t)(plan->physical_bytes / plan->chunk_bytes);
-    PLEAT_TRY(pool_reserve(pool, count));
-    pleat__chunk **handles = pleat__arena_alloc(pool->arena, plan->handle_count * sizeof *handles);
-    if (handles == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u handles", plan->handle_count);
-    pleat_result result = plan_handles(pool, plan, handles);
-    if (result == PLEAT_OK) {
-        pool->count = count;
-        plan_homes(pool, plan);
-        result = plan_map(pool, plan, handles);
-    }
-    pleat__arena_free(pool->arena, handles);
-    return result;
+    PLEAT_TRY(pool_reserve(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes)));
+    PLEAT_TRY(plan_handles(pool, plan));
+    plan_homes(pool, plan);
+    return plan_map(pool, plan);
 }
 
 pleat_result pleat__pool_init(pleat__pool *pool, pleat__arena *arena, pleat__space *space,
