@@ -14,7 +14,7 @@ pleat_result pleat__occupancy_init(pleat__occupancy *occupancy, pleat__arena *ar
                                    uint64_t chunk_bytes, uint32_t chunks)
 {
     uint64_t full = chunk_bytes >> PLEAT__GRANULE_SHIFT;
-    if ((full & (full - 1)) != 0 || full < 64 || full > 1u << 24)
+    if ((full & (full - 1)) != 0 || full < 64 || full > 64 * 64)
         return pleat__fail(PLEAT_E_UNSUPPORTED, "chunks of %llu bytes cannot be accounted for",
                            (unsigned long long)chunk_bytes);
     *occupancy = (pleat__occupancy){
@@ -29,8 +29,21 @@ pleat_result pleat__occupancy_init(pleat__occupancy *occupancy, pleat__arena *ar
 void pleat__occupancy_release(pleat__occupancy *occupancy)
 {
     pleat__arena_free(occupancy->arena, occupancy->used);
+    pleat__arena_free(occupancy->arena, occupancy->masks);
     pleat__arena_free(occupancy->arena, occupancy->bits);
     *occupancy = (pleat__occupancy){0};
+}
+
+/* An array of `size` a chunk; what is new is 0. */
+static bool grow_array(const pleat__occupancy *occupancy, void **array, size_t size,
+                       uint32_t chunks)
+{
+    char *grown = pleat__arena_realloc(occupancy->arena, *array, chunks * size);
+    if (grown == NULL)
+        return false;
+    memset(grown + occupancy->chunks * size, 0, (chunks - occupancy->chunks) * size);
+    *array = grown;
+    return true;
 }
 
 pleat_result pleat__occupancy_grow(pleat__occupancy *occupancy, uint32_t chunks)
@@ -40,17 +53,10 @@ pleat_result pleat__occupancy_grow(pleat__occupancy *occupancy, uint32_t chunks)
     if (chunks > UINT32_MAX >> occupancy->shift)
         return pleat__fail(PLEAT_E_LIMIT, "%u chunks are more than can be accounted for", chunks);
     size_t row = occupancy->words * sizeof *occupancy->bits;
-    uint32_t *used = pleat__arena_realloc(occupancy->arena, occupancy->used, chunks * sizeof *used);
-    if (used == NULL)
+    if (!grow_array(occupancy, (void **)&occupancy->used, sizeof *occupancy->used, chunks) ||
+        !grow_array(occupancy, (void **)&occupancy->masks, sizeof *occupancy->masks, chunks) ||
+        !grow_array(occupancy, (void **)&occupancy->bits, row, chunks))
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to account for %u chunks", chunks);
-    occupancy->used = used;
-    uint64_t *bits = pleat__arena_realloc(occupancy->arena, occupancy->bits, chunks * row);
-    if (bits == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to account for %u chunks", chunks);
-    occupancy->bits = bits;
-    uint32_t old = occupancy->chunks;
-    memset(used + old, 0, (chunks - old) * sizeof *used);
-    memset((char *)bits + old * row, 0, (chunks - old) * row);
     occupancy->chunks = chunks;
     return PLEAT_OK;
 }
@@ -66,6 +72,41 @@ static inline uint64_t *row_of(const pleat__occupancy *occupancy, uint32_t chunk
     return occupancy->bits + (size_t)chunk * occupancy->words;
 }
 
+/* A part of a chunk as words: those covered wholly as a mask, and at most two ends. */
+typedef struct part {
+    uint64_t whole;
+    uint32_t first, last; /* words of the ends */
+    uint64_t head, tail;  /* masks in them; 0: none */
+} part;
+
+static inline part part_of(uint32_t offset, uint32_t count)
+{
+    uint32_t end = offset + count;
+    part p = {.first = offset / 64, .last = end / 64};
+    if (p.first == p.last) {
+        p.head = mask_of(offset % 64, end % 64);
+        return p;
+    }
+    uint32_t from = p.first;
+    if (offset % 64 != 0) {
+        p.head = ~UINT64_C(0) << offset % 64;
+        from++;
+    }
+    if (end % 64 != 0)
+        p.tail = mask_of(0, end % 64);
+    if (from < p.last)
+        p.whole = mask_of(from, p.last);
+    return p;
+}
+
+/* The granules of one word that are in use. */
+static inline uint64_t word_of(const pleat__chunk_words *masks, const uint64_t *row, uint32_t word)
+{
+    if (masks->whole >> word & 1)
+        return ~UINT64_C(0);
+    return masks->part >> word & 1 ? row[word] : 0;
+}
+
 static inline bool part_is_free(const pleat__occupancy *occupancy, uint32_t chunk, uint32_t offset,
                                 uint32_t count)
 {
@@ -74,79 +115,59 @@ static inline bool part_is_free(const pleat__occupancy *occupancy, uint32_t chun
         return true;
     if (used + count > occupancy->full)
         return false;
+    const pleat__chunk_words *masks = &occupancy->masks[chunk];
     const uint64_t *row = row_of(occupancy, chunk);
-    uint32_t first = offset / 64, last = (offset + count - 1) / 64;
-    uint32_t end = (offset + count - 1) % 64 + 1;
-    if (first == last)
-        return (row[first] & mask_of(offset % 64, end)) == 0;
-    uint64_t seen = (row[first] & mask_of(offset % 64, 64)) | (row[last] & mask_of(0, end));
-    for (uint32_t w = first + 1; w < last; w++)
-        seen |= row[w];
-    return seen == 0;
+    part p = part_of(offset, count);
+    if (((masks->whole | masks->part) & p.whole) != 0)
+        return false;
+    return (p.head == 0 || (word_of(masks, row, p.first) & p.head) == 0) &&
+           (p.tail == 0 || (word_of(masks, row, p.last) & p.tail) == 0);
+}
+
+static inline void end_set(pleat__chunk_words *masks, uint64_t *row, uint32_t word, uint64_t mask)
+{
+    row[word] |= mask;
+    masks->part |= UINT64_C(1) << word;
 }
 
 static inline void part_set(pleat__occupancy *occupancy, uint32_t chunk, uint32_t offset,
                             uint32_t count)
 {
-    uint64_t *row = row_of(occupancy, chunk);
-    uint32_t first = offset / 64, last = (offset + count - 1) / 64;
-    uint32_t end = (offset + count - 1) % 64 + 1;
+    pleat__chunk_words *masks = &occupancy->masks[chunk];
+    part p = part_of(offset, count);
     occupancy->used[chunk] += count;
-    if (first == last) {
-        row[first] |= mask_of(offset % 64, end);
-        return;
-    }
-    row[first] |= mask_of(offset % 64, 64);
-    for (uint32_t w = first + 1; w < last; w++)
-        row[w] = ~UINT64_C(0);
-    row[last] |= mask_of(0, end);
+    masks->whole |= p.whole;
+    if (p.head != 0)
+        end_set(masks, row_of(occupancy, chunk), p.first, p.head);
+    if (p.tail != 0)
+        end_set(masks, row_of(occupancy, chunk), p.last, p.tail);
 }
 
-/* Is every bit of the part set? */
-static bool part_is_set(const pleat__occupancy *occupancy, uint32_t chunk, uint32_t offset,
-                        uint32_t count)
+static inline void end_clear(pleat__chunk_words *masks, uint64_t *row, uint32_t word, uint64_t mask)
 {
-    const uint64_t *row = row_of(occupancy, chunk);
-    for (uint32_t at = offset; at < offset + count;) {
-        uint32_t end = (at | 63) + 1;
-        if (end > offset + count)
-            end = offset + count;
-        uint64_t mask = mask_of(at % 64, (end - 1) % 64 + 1);
-        if ((row[at / 64] & mask) != mask)
-            return false;
-        at = end;
-    }
-    return true;
+    PLEAT_ASSERT((row[word] & mask) == mask);
+    row[word] &= ~mask;
+    if (row[word] == 0)
+        masks->part &= ~(UINT64_C(1) << word);
 }
 
-static void part_clear(pleat__occupancy *occupancy, uint32_t chunk, uint32_t offset, uint32_t count)
+static inline void part_clear(pleat__occupancy *occupancy, uint32_t chunk, uint32_t offset,
+                              uint32_t count)
 {
-    uint64_t *row = row_of(occupancy, chunk);
-    uint32_t first = offset / 64, last = (offset + count - 1) / 64;
-    uint32_t end = (offset + count - 1) % 64 + 1;
-    /* A whole chunk has no bits; one that is given in part gets them first. A chunk that parts
-     * filled has them all already. */
-    if (occupancy->used[chunk] == occupancy->full && row[first] == 0)
-        memset(row, 0xff, occupancy->words * sizeof *row);
-    PLEAT_ASSERT(part_is_set(occupancy, chunk, offset, count));
+    pleat__chunk_words *masks = &occupancy->masks[chunk];
+    part p = part_of(offset, count);
+    PLEAT_ASSERT((masks->whole & p.whole) == p.whole);
     occupancy->used[chunk] -= count;
-    if (first == last) {
-        row[first] &= ~mask_of(offset % 64, end);
-        return;
-    }
-    row[first] &= ~mask_of(offset % 64, 64);
-    for (uint32_t w = first + 1; w < last; w++)
-        row[w] = 0;
-    row[last] &= ~mask_of(0, end);
+    masks->whole &= ~p.whole;
+    if (p.head != 0)
+        end_clear(masks, row_of(occupancy, chunk), p.first, p.head);
+    if (p.tail != 0)
+        end_clear(masks, row_of(occupancy, chunk), p.last, p.tail);
 }
 
 static inline void whole_clear(pleat__occupancy *occupancy, uint32_t chunk)
 {
     PLEAT_ASSERT(occupancy->used[chunk] == occupancy->full);
-    /* Either no bit or all: parts may have filled it and be given back together. */
-    uint64_t *row = row_of(occupancy, chunk);
-    if (row[0] != 0)
-        memset(row, 0, occupancy->words * sizeof *row);
     occupancy->used[chunk] = 0;
 }
 
@@ -257,16 +278,18 @@ void pleat__occupancy_give_all(pleat__occupancy *occupancy, const pleat__extent 
         pleat__occupancy_give(occupancy, runs[i]);
 }
 
-/* The first granule of [from, full) of a chunk in part whose bit is `set`; full when none is. */
-static uint32_t next_bit(const uint64_t *row, uint32_t from, uint32_t full, bool set)
+/* The first granule from `from` on of a chunk in part that is in use, or is not; full when none. */
+static uint32_t next_bit(const pleat__occupancy *occupancy, uint32_t chunk, uint32_t from,
+                         bool in_use)
 {
-    while (from < full) {
-        uint64_t word = (set ? row[from / 64] : ~row[from / 64]) & (~UINT64_C(0) << from % 64);
+    while (from < occupancy->full) {
+        uint64_t word = word_of(&occupancy->masks[chunk], row_of(occupancy, chunk), from / 64);
+        word = (in_use ? word : ~word) & (~UINT64_C(0) << from % 64);
         if (word != 0)
             return (from & ~63u) + (uint32_t)__builtin_ctzll(word);
         from = (from | 63) + 1;
     }
-    return full;
+    return occupancy->full;
 }
 
 typedef struct free_walk {
@@ -301,10 +324,9 @@ static pleat_result walk_chunk(free_walk *walk, const pleat__occupancy *occupanc
         return PLEAT_OK;
     if (used == 0)
         return walk_add(walk, base, occupancy->full);
-    const uint64_t *row = row_of(occupancy, chunk);
     for (uint32_t at = 0; at < occupancy->full;) {
-        uint32_t begin = next_bit(row, at, occupancy->full, false);
-        at = next_bit(row, begin, occupancy->full, true);
+        uint32_t begin = next_bit(occupancy, chunk, at, false);
+        at = next_bit(occupancy, chunk, begin, true);
         if (at > begin)
             PLEAT_TRY(walk_add(walk, base + begin, at - begin));
     }
@@ -328,13 +350,17 @@ bool pleat__occupancy_audit(const pleat__occupancy *occupancy)
 {
     for (uint32_t chunk = 0; chunk < occupancy->chunks; chunk++) {
         const uint64_t *row = row_of(occupancy, chunk);
-        uint32_t set = 0;
-        for (uint32_t w = 0; w < occupancy->words; w++)
+        const pleat__chunk_words *masks = &occupancy->masks[chunk];
+        uint32_t set = 64 * (uint32_t)__builtin_popcountll(masks->whole);
+        uint64_t parts = 0;
+        for (uint32_t w = 0; w < occupancy->words; w++) {
             set += (uint32_t)__builtin_popcountll(row[w]);
+            parts |= row[w] != 0 ? UINT64_C(1) << w : 0;
+        }
         uint32_t used = occupancy->used[chunk];
-        if (set != used && !(used == occupancy->full && set == 0)) {
-            fprintf(stderr, "pleat: chunk %u: %u granules counted, %u bits set\n", chunk, used,
-                    set);
+        if (parts != masks->part || (parts & masks->whole) != 0 ||
+            (set != used && !(used == occupancy->full && set == 0))) {
+            fprintf(stderr, "pleat: chunk %u: %u granules counted, %u found\n", chunk, used, set);
             return false;
         }
     }

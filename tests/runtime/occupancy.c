@@ -7,9 +7,10 @@
 #include <runtime/occupancy.h>
 #include <string.h>
 
-#define CHUNK  (64u * 512) /* the smallest chunk: 64 granules */
+#define G      256u /* granules of a chunk */
+#define CHUNK  (G * 512)
 #define CHUNKS 24u
-#define ALL    (CHUNKS * 64u)
+#define ALL    (CHUNKS * G)
 
 typedef struct fixture {
     pleat__arena *arena;
@@ -58,12 +59,12 @@ static void occupancy_agrees_with_a_map_of_bytes(void **state)
             live[at] = live[--count];
         } else {
             pleat__extent run;
-            run.count = 1 + (uint32_t)test_random_below(&random, 200);
+            run.count = 1 + (uint32_t)test_random_below(&random, 700);
             if (test_random_below(&random, 4) == 0)
-                run.count = 64 * (1 + (uint32_t)test_random_below(&random, 3));
+                run.count = G * (1 + (uint32_t)test_random_below(&random, 3));
             run.begin = (uint32_t)test_random_below(&random, ALL - run.count + 1);
             if (test_random_below(&random, 2) == 0)
-                run.begin &= ~63u;
+                run.begin &= ~(G - 1);
             bool free = model_is_free(f, run);
             assert_int_equal(pleat__occupancy_is_free(&f->occupancy, run), free);
             assert_int_equal(pleat__occupancy_take(&f->occupancy, run), free);
@@ -80,29 +81,32 @@ static void occupancy_agrees_with_a_map_of_bytes(void **state)
     assert_true(taken > 1000 && refused > 1000);
 }
 
-static void occupancy_parts_of_a_whole_chunk_go_back(void **state)
+static void occupancy_parts_fill_a_chunk_and_leave_it(void **state)
 {
     fixture *f = *state;
-    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){64, 64}));
-    pleat__occupancy_give(&f->occupancy, (pleat__extent){64 + 10, 20});
-    assert_true(pleat__occupancy_is_free(&f->occupancy, (pleat__extent){64 + 10, 20}));
-    assert_false(pleat__occupancy_is_free(&f->occupancy, (pleat__extent){64 + 9, 1}));
+    pleat__extent parts[] = {{G, 10}, {G + 10, 150}, {G + 160, G - 160}};
+    for (int i = 0; i < 3; i++)
+        assert_true(pleat__occupancy_take(&f->occupancy, parts[i]));
+    assert_false(pleat__occupancy_take(&f->occupancy, (pleat__extent){G, G}));
+    pleat__occupancy_give(&f->occupancy, parts[1]);
+    assert_true(pleat__occupancy_is_free(&f->occupancy, parts[1]));
+    assert_false(pleat__occupancy_is_free(&f->occupancy, (pleat__extent){G + 9, 1}));
     assert_true(pleat__occupancy_audit(&f->occupancy));
-    pleat__occupancy_give(&f->occupancy, (pleat__extent){64, 10});
-    pleat__occupancy_give(&f->occupancy, (pleat__extent){64 + 30, 34});
-    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){0, 192}));
+    pleat__occupancy_give(&f->occupancy, parts[0]);
+    pleat__occupancy_give(&f->occupancy, parts[2]);
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){0, 3 * G}));
 }
 
 static void occupancy_takes_all_runs_or_none(void **state)
 {
     fixture *f = *state;
-    pleat__extent runs[] = {{10, 100}, {400, 3}, {640, 128}};
-    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){700, 1}));
+    pleat__extent runs[] = {{10, 400}, {2000, 3}, {2 * G + 640, 2 * G}};
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){2 * G + 700, 1}));
     assert_false(pleat__occupancy_take_all(&f->occupancy, runs, 3));
     assert_true(pleat__occupancy_is_free(&f->occupancy, runs[0]));
-    pleat__occupancy_give(&f->occupancy, (pleat__extent){700, 1});
+    pleat__occupancy_give(&f->occupancy, (pleat__extent){2 * G + 700, 1});
     assert_true(pleat__occupancy_take_all(&f->occupancy, runs, 3));
-    assert_false(pleat__occupancy_is_free(&f->occupancy, (pleat__extent){401, 1}));
+    assert_false(pleat__occupancy_is_free(&f->occupancy, (pleat__extent){2001, 1}));
     pleat__occupancy_give_all(&f->occupancy, runs, 3);
     assert_true(pleat__occupancy_is_free(&f->occupancy, (pleat__extent){0, ALL}));
 }
@@ -125,12 +129,12 @@ static void occupancy_walk_joins_runs_up_to_breaks(void **state)
     uint8_t breaks[CHUNKS] = {0};
     walked w = {0};
     breaks[4] = 1;
-    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){70, 10}));
-    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){64 * 6, 64}));
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){G + 6, 10}));
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){G * 6, G}));
     assert_ok(pleat__occupancy_walk_free(&f->occupancy, 0, 8, breaks, note, &w));
     assert_int_equal(w.count, 4);
     static const pleat__extent expected[] = {
-        {0, 70}, {80, 64 * 4 - 80}, {64 * 4, 128}, {64 * 7, 64}};
+        {0, G + 6}, {G + 16, G * 4 - G - 16}, {G * 4, 2 * G}, {G * 7, G}};
     assert_memory_equal(w.runs, expected, sizeof expected);
 }
 
@@ -227,7 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(occupancy_agrees_with_a_map_of_bytes, begin, end),
-        cmocka_unit_test_setup_teardown(occupancy_parts_of_a_whole_chunk_go_back, begin, end),
+        cmocka_unit_test_setup_teardown(occupancy_parts_fill_a_chunk_and_leave_it, begin, end),
         cmocka_unit_test_setup_teardown(occupancy_takes_all_runs_or_none, begin, end),
         cmocka_unit_test_setup_teardown(occupancy_walk_joins_runs_up_to_breaks, begin, end),
         cmocka_unit_test_setup_teardown(occupancy_grows_and_keeps, begin, end),
