@@ -23,6 +23,10 @@ typedef struct pleat__policy_context {
     pleat_stats *stats;     /* the policy counts routes itself, and live bytes by the calls below */
     int device;
     uint64_t limit_bytes; /* the budget, or the device's memory where there is none */
+    /* Waits until the streams that have allocated have done what they were given by now: before a
+     * policy unmaps what they used. Blocks; `owner` is its argument. */
+    void (*quiesce)(void *owner);
+    void *owner;
 } pleat__policy_context;
 
 /* What can be given back, in the order in which it is asked for. */
@@ -60,7 +64,7 @@ const pleat__policy_ops *pleat__policy_find(const char *name);
 const char *pleat__policy_names(void);
 
 /* X(name): every policy, each in its own file as pleat__policy_<name>. */
-#define PLEAT__POLICIES(X)          X(native) X(expandable) X(pleat)
+#define PLEAT__POLICIES(X)          X(native) X(expandable) X(gmlake) X(pleat)
 #define PLEAT__DECLARE_POLICY(name) extern const pleat__policy_ops pleat__policy_##name;
 PLEAT__POLICIES(PLEAT__DECLARE_POLICY)
 #undef PLEAT__DECLARE_POLICY

@@ -37,8 +37,9 @@ static void wait_for_stream(pleat_runtime *runtime, pleat_stream stream)
     (void)ops->event_destroy(runtime->vmm.self, event);
 }
 
-void pleat__quiesce(pleat_runtime *runtime)
+void pleat__quiesce(void *owner)
 {
+    pleat_runtime *runtime = owner;
     for (size_t i = 0; i < runtime->stream_count; i++)
         wait_for_stream(runtime, runtime->streams[i]);
 }

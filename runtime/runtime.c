@@ -10,10 +10,6 @@
 #include <internal/error.h>
 #include <string.h>
 
-/* Eight times the device would do for a plan; expandable segments take a range of the device's size
- * and more for every stream. Address space costs nothing. */
-#define WINDOW_DEVICES 32u
-
 static pleat_result read_options(const pleat_runtime_options *given, pleat_runtime_options *options)
 {
     *options = (pleat_runtime_options){0};
@@ -31,9 +27,7 @@ static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_opt
     uint64_t free_bytes, total_bytes;
     PLEAT_TRY(runtime->vmm.ops->memory_info(runtime->vmm.self, options->device, &free_bytes,
                                             &total_bytes));
-    pleat__space_options space = {.device = options->device,
-                                  .budget_bytes = options->budget_bytes,
-                                  .window_bytes = total_bytes * WINDOW_DEVICES};
+    pleat__space_options space = {.device = options->device, .budget_bytes = options->budget_bytes};
     PLEAT_TRY(pleat__space_create(runtime->vmm, runtime->arena, &space, &runtime->space));
     runtime->vmm = pleat__space_vmm(runtime->space);
     runtime->has_budget = options->budget_bytes != 0 && options->budget_bytes < total_bytes;
@@ -54,7 +48,9 @@ static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_op
                                      .plan = options->plan,
                                      .stats = &runtime->stats,
                                      .device = options->device,
-                                     .limit_bytes = runtime->limit_bytes};
+                                     .limit_bytes = runtime->limit_bytes,
+                                     .quiesce = pleat__quiesce,
+                                     .owner = runtime};
     PLEAT_TRY(ops->create(&context, &runtime->policy));
     runtime->ops = ops;
     return PLEAT_OK;

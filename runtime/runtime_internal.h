@@ -41,7 +41,7 @@ PLEAT_NODISCARD pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uin
                                                      pleat_va *address);
 /* Waits until the streams that have allocated have done what they were given: nothing that is free
  * is used by the GPU any more. */
-void pleat__quiesce(pleat_runtime *runtime);
+void pleat__quiesce(void *runtime);
 /* All that is cached goes back to the device. With the lock held. */
 void pleat__reclaim_all(pleat_runtime *runtime);
 

@@ -1,0 +1,767 @@
+/*
+ * policy_gmlake.c: GMLake's allocator: primitive blocks, and stitched ones made of them.
+ *
+ * After Guo et al., "GMLake" (ASPLOS 2024), sections 3 and 4. A request of more than 1 MiB is
+ * rounded up to whole chunks and served (section 4.1, figure 9)
+ *
+ *   S1  by a free primitive or idle stitched block of exactly its size
+ *   S2  by the smallest larger primitive block, cut to size
+ *   S3  by several free primitive blocks, stitched: mapped once more, side by side
+ *   S4  by what free ones there are and a new one for the rest, stitched
+ *   S5  not at all: the runtime's steps of out of memory run, which begin with StitchFree
+ *
+ * Stitched blocks stay mapped when they are freed, for S1 to find; StitchFree unmaps idle ones, the
+ * least recently used first, when there are more stitched pages than STITCHED_LIMIT. Requests under
+ * FRAGMENT_LIMIT are not stitched (section 4.2.3). Those of at most 1 MiB have PyTorch's small
+ * pool.
+ *
+ * DEPARTURES  A primitive block is cut within its address range, without a driver call, and its
+ *   parts join again when both are free: so S2 has no need of the stitched block that the paper
+ *   makes of the two. S3 takes the largest blocks first as the paper does, but the last piece by
+ *   best fit: largest first to the end destroys the block that the next large request needs. One
+ *   access grant a view, not one a chunk; a failed step is undone; no event is made on this path.
+ * STREAMS  Blocks serve the stream they were made for.
+ */
+#include <runtime/bins.h>
+#include <runtime/bits.h>
+#include <runtime/caching.h>
+#include <runtime/live.h>
+#include <runtime/policy.h>
+
+#include <internal/check.h>
+#include <internal/error.h>
+#include <internal/range.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FRAGMENT_LIMIT (128ull << 20)
+#define STITCHED_LIMIT                                                                             \
+    65536u /* pages; the driver takes some 520,000 maps, a host process 65,530                     \
+            */
+#define BUCKETS 256u
+
+typedef struct pool {
+    struct pool *next;
+    pleat_stream stream;
+    uint64_t free_bytes;
+    pleat__bins free;
+} pool;
+
+/* Chunks of one page each, mapped at their home for good. `block` comes first: bins hold it. */
+typedef struct primitive {
+    pleat__block block;
+    pool *pool;
+} primitive;
+
+typedef struct run {
+    pleat_va address; /* of the home of its chunks */
+    uint64_t bytes;
+} run;
+
+typedef struct view {
+    struct view *next;            /* in its bucket */
+    struct view *older, *younger; /* by last use */
+    pool *pool;
+    pleat_va address;
+    uint64_t bytes;
+    uint64_t requested; /* 0: idle, as far as this view goes */
+    size_t run_count;
+    run runs[];
+} view;
+
+typedef struct policy {
+    pleat__policy_context context;
+    pleat__caching *small;
+    pool *pools;
+    uint64_t unit;
+    pleat_va base;
+    pleat__bits starts;     /* pages at which a primitive begins */
+    pleat__live blocks;     /* begin of a primitive, FREE or LIVE -> primitive */
+    pleat__live live;       /* address -> view in use */
+    view *buckets[BUCKETS]; /* by size */
+    view *oldest, *youngest;
+    uint64_t stitched_pages;
+} policy;
+
+/* ---- primitives ---- */
+
+static uint64_t page_of(const policy *self, pleat_va address)
+{
+    return (address - self->base) / self->unit;
+}
+
+static pool *find_pool(policy *self, pleat_stream stream)
+{
+    for (pool *at = self->pools; at != NULL; at = at->next)
+        if (at->stream == stream)
+            return at;
+    pool *added = pleat__arena_calloc(self->context.arena, 1, sizeof *added);
+    if (added == NULL)
+        return NULL;
+    added->stream = stream;
+    added->next = self->pools;
+    return self->pools = added;
+}
+
+static primitive *of_block(pleat__block *block)
+{
+    return (primitive *)block;
+}
+
+/* Room for one more primitive: adding it cannot fail. */
+static pleat_result new_primitive(policy *self, pool *owner, primitive **out)
+{
+    PLEAT_TRY(pleat__live_reserve(&self->blocks));
+    primitive *made = pleat__arena_calloc(self->context.arena, 1, sizeof *made);
+    if (made == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a block");
+    made->pool = owner;
+    *out = made;
+    return PLEAT_OK;
+}
+
+static void add_primitive(policy *self, primitive *added, pleat_va address, uint64_t bytes)
+{
+    added->block.address = address;
+    added->block.bytes = bytes;
+    added->block.state = PLEAT__BLOCK_LIVE;
+    pleat__live_insert(&self->blocks, address, added);
+    pleat__bits_set(&self->starts, page_of(self, address));
+}
+
+static void remove_primitive(policy *self, primitive *gone)
+{
+    pleat__live_remove(&self->blocks, gone->block.address);
+    pleat__bits_clear(&self->starts, page_of(self, gone->block.address));
+    pleat__arena_free(self->context.arena, gone);
+}
+
+static void make_free(primitive *block)
+{
+    block->block.state = PLEAT__BLOCK_FREE;
+    block->pool->free_bytes += block->block.bytes;
+    pleat__bins_insert(&block->pool->free, &block->block);
+}
+
+static void take(primitive *block)
+{
+    pleat__bins_remove(&block->pool->free, &block->block);
+    block->pool->free_bytes -= block->block.bytes;
+    block->block.state = PLEAT__BLOCK_LIVE;
+}
+
+/* Cuts a LIVE primitive to its first `bytes`; the rest, in `node`, becomes free. */
+static void cut(policy *self, primitive *block, uint64_t bytes, primitive *node)
+{
+    pleat__block *front = &block->block, *rest = &node->block;
+    add_primitive(self, node, front->address + bytes, front->bytes - bytes);
+    rest->previous = front;
+    rest->next = front->next;
+    if (rest->next != NULL)
+        rest->next->previous = rest;
+    front->next = rest;
+    front->bytes = bytes;
+    make_free(node);
+}
+
+static void absorb_next(policy *self, primitive *block)
+{
+    pleat__block *next = block->block.next;
+    block->block.bytes += next->bytes;
+    block->block.next = next->next;
+    if (next->next != NULL)
+        next->next->previous = &block->block;
+    remove_primitive(self, of_block(next));
+}
+
+static void free_primitive(policy *self, primitive *block)
+{
+    pleat__block *next = block->block.next, *previous = block->block.previous;
+    if (next != NULL && next->state == PLEAT__BLOCK_FREE) {
+        take(of_block(next));
+        absorb_next(self, block);
+    }
+    if (previous != NULL && previous->state == PLEAT__BLOCK_FREE) {
+        take(of_block(previous));
+        absorb_next(self, of_block(previous));
+        block = of_block(previous);
+    }
+    make_free(block);
+}
+
+/* New memory: a LIVE primitive. The paper's Alloc, the only source of chunks. */
+static pleat_result alloc_primitive(policy *self, pool *owner, uint64_t bytes, primitive **out)
+{
+    pleat__supplier pages = pleat__supplier_of_pages(self->context.space);
+    primitive *made = NULL;
+    pleat_va address;
+    PLEAT_TRY(new_primitive(self, owner, &made));
+    pleat_result result = pages.reserve(pages.self, bytes, &address);
+    if (result != PLEAT_OK)
+        goto no_range;
+    result = pages.back(pages.self, address, bytes, self->unit);
+    if (result != PLEAT_OK)
+        goto no_memory;
+    add_primitive(self, made, address, bytes);
+    *out = made;
+    return PLEAT_OK;
+no_memory:
+    pages.unreserve(pages.self, address, bytes);
+no_range:
+    pleat__arena_free(self->context.arena, made);
+    return result;
+}
+
+/* ---- views ---- */
+
+static view **bucket_of(policy *self, uint64_t bytes)
+{
+    return &self->buckets[bytes / self->unit % BUCKETS];
+}
+
+static void age_out(policy *self, view *v)
+{
+    *(v->older != NULL ? &v->older->younger : &self->oldest) = v->younger;
+    *(v->younger != NULL ? &v->younger->older : &self->youngest) = v->older;
+}
+
+static void make_youngest(policy *self, view *v)
+{
+    v->younger = NULL;
+    v->older = self->youngest;
+    *(v->older != NULL ? &v->older->younger : &self->oldest) = v;
+    self->youngest = v;
+}
+
+/* The FREE primitive that holds all of a run, or NULL. */
+static primitive *free_around(const policy *self, const run *r)
+{
+    uint64_t page = pleat__bits_at_most(&self->starts, page_of(self, r->address));
+    if (page == PLEAT__BITS_NONE)
+        return NULL;
+    primitive *found = pleat__live_find(&self->blocks, self->base + page * self->unit);
+    const pleat__block *block = &found->block;
+    bool holds =
+        block->state == PLEAT__BLOCK_FREE && r->address + r->bytes <= block->address + block->bytes;
+    return holds ? found : NULL;
+}
+
+static bool is_idle(const policy *self, const view *v)
+{
+    if (v->requested != 0)
+        return false;
+    for (size_t i = 0; i < v->run_count; i++)
+        if (free_around(self, &v->runs[i]) == NULL)
+            return false;
+    return true;
+}
+
+/* Makes a run, which lies in one free primitive, a LIVE primitive of its own. */
+static pleat_result carve(policy *self, const run *r)
+{
+    primitive *around = free_around(self, r), *front = NULL, *back = NULL;
+    uint64_t head = r->address - around->block.address;
+    uint64_t tail = around->block.bytes - head - r->bytes;
+    if (tail > 0)
+        PLEAT_TRY(new_primitive(self, around->pool, &back));
+    pleat_result result = PLEAT_OK;
+    /* The table makes room for one at a time. */
+    take(around);
+    if (tail > 0)
+        cut(self, around, head + r->bytes, back);
+    if (head > 0)
+        result = new_primitive(self, around->pool, &front);
+    if (result != PLEAT_OK) {
+        free_primitive(self, around);
+    } else if (head > 0) {
+        cut(self, around, head, front);
+        take(front);
+        make_free(around);
+    }
+    return result;
+}
+
+static void free_runs(policy *self, const view *v, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        primitive *block = pleat__live_find(&self->blocks, v->runs[i].address);
+        PLEAT_CHECK(block != NULL && block->block.bytes == v->runs[i].bytes);
+        free_primitive(self, block);
+    }
+}
+
+static void drop_view(policy *self, view *gone)
+{
+    view **at = bucket_of(self, gone->bytes);
+    while (*at != gone)
+        at = &(*at)->next;
+    *at = gone->next;
+    age_out(self, gone);
+    uint64_t page = page_of(self, gone->address), pages = gone->bytes / self->unit;
+    self->stitched_pages -= pages;
+    /* What the driver refuses to unmap the space quarantines: there is nothing more to do here. */
+    pleat_result ignored = pleat__space_unmap(self->context.space, page, pages);
+    (void)ignored;
+    pleat__space_give(self->context.space, page, pages);
+    pleat__arena_free(self->context.arena, gone);
+}
+
+/* StitchFree: idle views go, the oldest first, until `keep` pages are stitched. */
+static bool stitch_free(policy *self, uint64_t keep)
+{
+    bool any = false;
+    for (view *at = self->oldest, *next; at != NULL && self->stitched_pages > keep; at = next) {
+        next = at->younger;
+        if (at->requested != 0)
+            continue;
+        /* Its addresses may still be in use by the stream that it was freed on. */
+        if (!any)
+            self->context.quiesce(self->context.owner);
+        drop_view(self, at);
+        any = true;
+    }
+    return any;
+}
+
+static void collect_chunks(const policy *self, const view *v, pleat__chunk **chunks)
+{
+    for (size_t i = 0; i < v->run_count; i++) {
+        uint64_t page = page_of(self, v->runs[i].address);
+        for (uint64_t p = 0; p < v->runs[i].bytes / self->unit; p++) {
+            uint32_t inside;
+            *chunks = pleat__space_chunk_at(self->context.space, page + p, &inside);
+            PLEAT_CHECK(*chunks++ != NULL && inside == 0);
+        }
+    }
+}
+
+/* Maps the runs of `v` side by side. */
+static pleat_result map_view(policy *self, view *v)
+{
+    pleat__space *space = self->context.space;
+    uint64_t pages = v->bytes / self->unit, page;
+    pleat__chunk **chunks = pleat__arena_alloc(self->context.arena, pages * sizeof(void *));
+    if (chunks == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to stitch");
+    collect_chunks(self, v, chunks);
+    pleat_result result = pleat__space_take(space, pages, &page);
+    if (result == PLEAT_OK) {
+        result = pleat__space_map(space, page, chunks, pages);
+        if (result != PLEAT_OK)
+            pleat__space_give(space, page, pages);
+    }
+    pleat__arena_free(self->context.arena, chunks);
+    if (result == PLEAT_OK)
+        v->address = self->base + page * self->unit;
+    return result;
+}
+
+/* Stitches the primitives in `v`, all LIVE. */
+static pleat_result stitch(policy *self, view *v)
+{
+    uint64_t pages = v->bytes / self->unit;
+    if (self->stitched_pages + pages > STITCHED_LIMIT)
+        stitch_free(self, STITCHED_LIMIT > pages ? STITCHED_LIMIT - pages : 0);
+    pleat_result result = map_view(self, v);
+    /* The limit on maps was met sooner. */
+    if (result == PLEAT_E_LIMIT && stitch_free(self, 0))
+        result = map_view(self, v);
+    PLEAT_TRY(result);
+    self->stitched_pages += pages;
+    view **bucket = bucket_of(self, v->bytes);
+    v->next = *bucket;
+    *bucket = v;
+    make_youngest(self, v);
+    return PLEAT_OK;
+}
+
+/* ---- serving ---- */
+
+static void hand_out_view(policy *self, view *v, uint64_t bytes, pleat_va *address)
+{
+    v->requested = bytes;
+    age_out(self, v);
+    make_youngest(self, v);
+    pleat__live_insert(&self->live, v->address, v);
+    self->context.stats->stitched++;
+    *address = v->address;
+}
+
+static void hand_out_block(policy *self, primitive *block, uint64_t bytes, pleat_va *address)
+{
+    block->block.requested = bytes;
+    self->context.stats->cached++;
+    *address = block->block.address;
+}
+
+/* S1 for views. */
+static pleat_result reuse_view(policy *self, pool *owner, uint64_t size, view **out)
+{
+    *out = NULL;
+    view *at = *bucket_of(self, size);
+    while (at != NULL && (at->bytes != size || at->pool != owner || !is_idle(self, at)))
+        at = at->next;
+    if (at == NULL)
+        return PLEAT_OK;
+    for (size_t i = 0; i < at->run_count; i++) {
+        pleat_result result = carve(self, &at->runs[i]);
+        if (result != PLEAT_OK) {
+            free_runs(self, at, i);
+            return result;
+        }
+    }
+    *out = at;
+    return PLEAT_OK;
+}
+
+/* S3: takes free primitives, the largest first, the last by best fit, until `size` is reached or
+ * none is left; returns how many, in `v`. `room` is the room of v->runs. */
+static size_t gather(pool *owner, uint64_t size, view *v, size_t room)
+{
+    v->bytes = 0;
+    v->run_count = 0;
+    while (v->bytes < size && v->run_count < room) {
+        pleat__block *block = pleat__bins_at_least(&owner->free, size - v->bytes, 0);
+        block = block != NULL ? block : pleat__bins_last(&owner->free);
+        if (block == NULL)
+            break;
+        take(of_block(block));
+        v->runs[v->run_count++] = (run){block->address, block->bytes};
+        v->bytes += block->bytes;
+    }
+    return v->run_count;
+}
+
+/* What gather took over the size goes back; `node` is for it. */
+static void trim_last(policy *self, uint64_t size, view *v, primitive *node)
+{
+    run *last = &v->runs[v->run_count - 1];
+    uint64_t excess = v->bytes - size;
+    cut(self, pleat__live_find(&self->blocks, last->address), last->bytes - excess, node);
+    last->bytes -= excess;
+    v->bytes = size;
+}
+
+/* Brings the gathered runs to exactly `size`: by cutting (S3) or by new memory (S4). */
+static pleat_result fit(policy *self, pool *owner, uint64_t size, view *v)
+{
+    primitive *node = NULL;
+    if (v->bytes > size) {
+        PLEAT_TRY(new_primitive(self, owner, &node));
+        trim_last(self, size, v, node);
+    } else if (v->bytes < size) {
+        PLEAT_TRY(alloc_primitive(self, owner, size - v->bytes, &node));
+        v->runs[v->run_count++] = (run){node->block.address, node->block.bytes};
+        v->bytes = size;
+    }
+    return PLEAT_OK;
+}
+
+/* S3 and S4. *out is NULL when there was nothing to stitch. */
+static pleat_result stitch_free_blocks(policy *self, pool *owner, uint64_t size, view **out)
+{
+    *out = NULL;
+    /* A view has at most as many runs as pages. */
+    size_t room = size / self->unit;
+    view *v = pleat__arena_calloc(self->context.arena, 1, sizeof *v + (room + 1) * sizeof(run));
+    if (v == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to stitch");
+    v->pool = owner;
+    if (gather(owner, size, v, room) == 0) {
+        pleat__arena_free(self->context.arena, v);
+        return PLEAT_OK;
+    }
+    pleat_result result = fit(self, owner, size, v);
+    if (result == PLEAT_OK)
+        result = stitch(self, v);
+    if (result == PLEAT_OK) {
+        *out = v;
+        return PLEAT_OK;
+    }
+    free_runs(self, v, v->run_count);
+    pleat__arena_free(self->context.arena, v);
+    return result;
+}
+
+/* S1 and S2 for primitives. *out is NULL when none is large enough. */
+static pleat_result take_primitive(policy *self, pool *owner, uint64_t size, primitive **out)
+{
+    pleat__block *block = pleat__bins_at_least(&owner->free, size, 0);
+    primitive *node = NULL;
+    *out = NULL;
+    if (block == NULL)
+        return PLEAT_OK;
+    if (block->bytes > size)
+        PLEAT_TRY(new_primitive(self, owner, &node));
+    take(of_block(block));
+    if (block->bytes > size)
+        cut(self, of_block(block), size, node);
+    *out = of_block(block);
+    return PLEAT_OK;
+}
+
+static pleat_result alloc_large(policy *self, uint64_t bytes, pleat_stream stream,
+                                pleat_va *address)
+{
+    uint64_t size = pleat__ceil_div(bytes, self->unit) * self->unit;
+    pool *owner = find_pool(self, stream);
+    if (owner == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream's pool");
+    PLEAT_TRY(pleat__live_reserve(&self->live));
+    pleat__block *exact = pleat__bins_at_least(&owner->free, size, 0);
+    view *v = NULL;
+    if (exact == NULL || exact->bytes != size)
+        PLEAT_TRY(reuse_view(self, owner, size, &v));
+    primitive *block = NULL;
+    if (v == NULL)
+        PLEAT_TRY(take_primitive(self, owner, size, &block));
+    if (v == NULL && block == NULL && size >= FRAGMENT_LIMIT)
+        PLEAT_TRY(stitch_free_blocks(self, owner, size, &v));
+    if (v == NULL && block == NULL)
+        PLEAT_TRY(alloc_primitive(self, owner, size, &block));
+    if (v != NULL)
+        hand_out_view(self, v, bytes, address);
+    else
+        hand_out_block(self, block, bytes, address);
+    return PLEAT_OK;
+}
+
+static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, pleat_va *address)
+{
+    policy *self = opaque;
+    if (bytes > PLEAT__SMALL_LIMIT_BYTES) {
+        PLEAT_TRY(alloc_large(self, bytes, stream, address));
+    } else {
+        PLEAT_TRY(pleat__caching_alloc(self->small, bytes, stream, address));
+        self->context.stats->cached++;
+    }
+    pleat__count_alloc(self->context.stats, bytes);
+    return PLEAT_OK;
+}
+
+/* A primitive that was handed out as such, not as a part of a view. */
+static primitive *own_block(const policy *self, pleat_va address)
+{
+    primitive *block = pleat__live_find(&self->blocks, address);
+    bool own =
+        block != NULL && block->block.state == PLEAT__BLOCK_LIVE && block->block.requested != 0;
+    return own ? block : NULL;
+}
+
+static pleat_result free_address(void *opaque, pleat_va address)
+{
+    policy *self = opaque;
+    uint64_t bytes;
+    primitive *block = own_block(self, address);
+    view *v = block == NULL ? pleat__live_remove(&self->live, address) : NULL;
+    if (block != NULL) {
+        bytes = block->block.requested;
+        block->block.requested = 0;
+        free_primitive(self, block);
+    } else if (v != NULL) {
+        bytes = v->requested;
+        v->requested = 0;
+        free_runs(self, v, v->run_count);
+    } else {
+        pleat_result result = pleat__caching_free(self->small, address, &bytes);
+        if (result != PLEAT_OK)
+            return result;
+    }
+    pleat__count_free(self->context.stats, bytes);
+    return PLEAT_OK;
+}
+
+/* ---- questions ---- */
+
+static pleat_result large_block_of(const policy *self, pleat_va address, pleat_block *out)
+{
+    uint64_t page = page_of(self, address);
+    if (address < self->base || page >= pleat__space_pages(self->context.space))
+        return PLEAT_E_NOT_FOUND;
+    page = pleat__bits_at_most(&self->starts, page);
+    const primitive *block =
+        page != PLEAT__BITS_NONE ? own_block(self, self->base + page * self->unit) : NULL;
+    if (block != NULL && address - block->block.address < block->block.bytes) {
+        *out = (pleat_block){block->block.address, block->block.bytes, block->block.requested,
+                             block->pool->stream, 1};
+        return PLEAT_OK;
+    }
+    /* Views are few; the youngest is the likeliest. */
+    for (const view *v = self->youngest; v != NULL; v = v->older) {
+        if (v->requested != 0 && address - v->address < v->bytes) {
+            *out = (pleat_block){v->address, v->bytes, v->requested, v->pool->stream, 1};
+            return PLEAT_OK;
+        }
+    }
+    return PLEAT_E_NOT_FOUND;
+}
+
+static pleat_result block_of(void *opaque, pleat_va address, pleat_block *out)
+{
+    const policy *self = opaque;
+    if (pleat__caching_owns(self->small, address))
+        return pleat__caching_block_of(self->small, address, out);
+    return large_block_of(self, address, out);
+}
+
+static uint64_t free_bytes_of(const pleat__block *block)
+{
+    return block != NULL && block->state == PLEAT__BLOCK_FREE ? block->bytes : 0;
+}
+
+/* A view has no neighbours: what is free beside it is other memory. */
+static pleat_result adjacent_free(void *opaque, pleat_va address, uint64_t *before, uint64_t *after)
+{
+    const policy *self = opaque;
+    pleat_block found;
+    if (pleat__caching_owns(self->small, address))
+        return pleat__caching_adjacent_free(self->small, address, before, after);
+    pleat_result result = large_block_of(self, address, &found);
+    if (result != PLEAT_OK)
+        return result;
+    const primitive *block = own_block(self, found.address);
+    *before = block != NULL ? free_bytes_of(block->block.previous) : 0;
+    *after = block != NULL ? free_bytes_of(block->block.next) : 0;
+    return PLEAT_OK;
+}
+
+/* ---- giving back ---- */
+
+/* Takes a FREE primitive's chunks away; pre: no view is mapped over them. */
+static void release_primitive(policy *self, primitive *gone)
+{
+    pleat__supplier pages = pleat__supplier_of_pages(self->context.space);
+    pleat__block *block = &gone->block;
+    take(gone);
+    (void)pages.unback(pages.self, block->address, block->bytes);
+    pages.unreserve(pages.self, block->address, block->bytes);
+    if (block->previous != NULL)
+        block->previous->next = NULL;
+    if (block->next != NULL)
+        block->next->previous = NULL;
+    remove_primitive(self, gone);
+}
+
+static bool release_free(policy *self)
+{
+    bool any = false;
+    for (pool *owner = self->pools; owner != NULL; owner = owner->next) {
+        for (pleat__block *at; (at = pleat__bins_last(&owner->free)) != NULL; any = true)
+            release_primitive(self, of_block(at));
+    }
+    return any;
+}
+
+static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_stream stream)
+{
+    policy *self = opaque;
+    (void)bytes;
+    (void)stream;
+    switch (what) {
+    case PLEAT__RECLAIM_VIEWS:
+        return stitch_free(self, 0);
+    case PLEAT__RECLAIM_LARGE:
+        return false;
+    case PLEAT__RECLAIM_CACHES:
+        stitch_free(self, 0);
+        return (pleat__caching_release_all(self->small) > 0) | release_free(self);
+    }
+    return false;
+}
+
+static void idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t *total)
+{
+    const policy *self = opaque;
+    pleat__caching_stats small = pleat__caching_stats_of(self->small);
+    *total = small.reserved_bytes - small.allocated_bytes;
+    *largest = pleat__caching_largest(self->small, stream);
+    for (const pool *at = self->pools; at != NULL; at = at->next) {
+        *total += at->free_bytes;
+        if (at->stream != stream)
+            continue;
+        /* Stitching takes all that is free of the stream; under its limit one block must do. */
+        const pleat__block *last = pleat__bins_last(&at->free);
+        uint64_t bytes = last != NULL ? last->bytes : 0;
+        bytes = at->free_bytes >= FRAGMENT_LIMIT ? at->free_bytes : bytes;
+        *largest = bytes > *largest ? bytes : *largest;
+    }
+}
+
+static bool audit(void *opaque)
+{
+    const policy *self = opaque;
+    uint64_t binned = 0, binned_bytes = 0, free_count = 0, free_bytes = 0;
+    for (const pool *at = self->pools; at != NULL; at = at->next) {
+        binned_bytes += at->free_bytes;
+        if (!pleat__bins_audit(&at->free, &binned))
+            return false;
+    }
+    for (uint64_t i = 0; i <= self->blocks.mask; i++) {
+        const primitive *block = self->blocks.entries[i].value;
+        if (block != NULL && block->block.state == PLEAT__BLOCK_FREE) {
+            free_count++;
+            free_bytes += block->block.bytes;
+        }
+    }
+    if (binned != free_count || binned_bytes != free_bytes) {
+        fprintf(stderr, "gmlake: %llu free blocks of %llu bytes, in bins %llu of %llu\n",
+                (unsigned long long)free_count, (unsigned long long)free_bytes,
+                (unsigned long long)binned, (unsigned long long)binned_bytes);
+        return false;
+    }
+    return pleat__caching_audit(self->small);
+}
+
+/* ---- life ---- */
+
+static pleat_result create_parts(policy *self)
+{
+    pleat__arena *arena = self->context.arena;
+    pleat__supplier supplier = pleat__supplier_of_space(self->context.space);
+    PLEAT_TRY(pleat__live_create(arena, &self->blocks));
+    PLEAT_TRY(pleat__live_create(arena, &self->live));
+    PLEAT_TRY(pleat__bits_create(arena, pleat__space_pages(self->context.space), &self->starts));
+    return pleat__caching_create(arena, &supplier, NULL, &self->small);
+}
+
+/* The space unmaps what is mapped in it, and the arena goes whole: both are the runtime's. */
+static void destroy(void *opaque)
+{
+    policy *self = opaque;
+    pleat__caching_destroy(self->small);
+    if (self->starts.depth > 0)
+        pleat__bits_destroy(self->context.arena, &self->starts);
+    pleat__live_destroy(&self->live);
+    pleat__live_destroy(&self->blocks);
+    pleat__arena_free(self->context.arena, self);
+}
+
+static pleat_result create(const pleat__policy_context *context, void **out)
+{
+    policy *self = pleat__arena_calloc(context->arena, 1, sizeof *self);
+    if (self == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a policy");
+    self->context = *context;
+    self->unit = pleat__space_page_bytes(context->space);
+    self->base = pleat__space_base(context->space);
+    pleat_result result = create_parts(self);
+    if (result != PLEAT_OK) {
+        destroy(self);
+        return result;
+    }
+    *out = self;
+    return PLEAT_OK;
+}
+
+const pleat__policy_ops pleat__policy_gmlake = {
+    .name = "gmlake",
+    .create = create,
+    .destroy = destroy,
+    .alloc = alloc,
+    .free = free_address,
+    .block_of = block_of,
+    .adjacent_free = adjacent_free,
+    .reclaim = reclaim,
+    .idle = idle,
+    .audit = audit,
+};

@@ -1,0 +1,205 @@
+/*
+ * replay.c: `pleat replay`: a trace through one policy on real memory.
+ */
+#include "../replay.h"
+#include "../cli.h"
+#include "../json.h"
+
+#include <plan/import.h>
+#include <runtime/policy.h>
+
+#include <getopt.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: pleat replay TRACE [options]\n"
+    "\n"
+    "Runs a recorded job's allocations through an allocator on real memory. TRACE is a trace or\n"
+    "whatever 'pleat import' reads.\n"
+    "\n"
+    "  -p, --policy NAME      pleat, native, expandable, gmlake or stweaver (pleat)\n"
+    "  -P, --plan PLAN|auto   a plan from 'pleat plan', or auto: found while the job runs (auto)\n"
+    "  -b, --backend NAME     host, which needs no GPU, or cuda (host)\n"
+    "  -B, --budget SIZE      never more memory than this\n"
+    "  -d, --device-memory S  what the host backend's device has (the recording's, or 140GiB)\n"
+    "  -c, --canary           prove that no two live tensors share memory: each is filled with a\n"
+    "                         pattern that is verified when it is freed\n"
+    "  -j, --json             one JSON object on standard output\n"
+    "  -h, --help\n"
+    "\n"
+    "Exit status: 0; 1 when the canary found an error or the plan does not hold; 2 bad use; 3 bad\n"
+    "input; 4 out of memory.\n";
+
+typedef struct options {
+    replay_options replay;
+    const char *trace;
+    const char *plan;
+    bool json;
+} options;
+
+static void row(cli_table *table, const char *name, const char *value)
+{
+    if (!cli_table_row(table))
+        return;
+    cli_table_cell(table, 0, "%s", name);
+    cli_table_cell(table, 1, "%s", value);
+}
+
+static void row_size(cli_table *table, const char *name, uint64_t bytes)
+{
+    char text[48];
+    row(table, name, cli_format_size(bytes, text, sizeof text));
+}
+
+static void row_count(cli_table *table, const char *name, uint64_t count)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)count);
+    row(table, name, text);
+}
+
+static void row_number(cli_table *table, const char *name, double value, const char *unit)
+{
+    char text[48];
+    snprintf(text, sizeof text, "%.4g%s", value, unit);
+    row(table, name, text);
+}
+
+static void row_routes(cli_table *table, const pleat_stats *stats)
+{
+    row_count(table, "requests", stats->requests);
+    row_count(table, "  in their planned slot", stats->planned);
+    row_count(table, "  in a lane", stats->lane);
+    row_count(table, "  stitched", stats->stitched);
+    row_count(table, "  cached", stats->cached);
+    row_count(table, "not as planned", stats->diverged);
+}
+
+static void print_table(const replay_result *r)
+{
+    const char *headings[2] = {r->policy, r->backend};
+    cli_table table;
+    if (!cli_table_begin(&table, 2, headings))
+        return;
+    row_count(&table, "iterations", r->iterations);
+    row_size(&table, "peak live", r->peak_live_bytes);
+    row_size(&table, "peak physical", r->peak_physical_bytes);
+    row_number(&table, "efficiency", r->efficiency * 100, " %");
+    row_size(&table, "steady peak physical", r->steady_peak_physical_bytes);
+    row_number(&table, "steady efficiency", r->steady_efficiency * 100, " %");
+    row_size(&table, "virtual, mapped at the end", r->peak_virtual_bytes);
+    row_routes(&table, &r->stats);
+    row_count(&table, "driver calls", r->stats.driver_calls);
+    row_number(&table, "driver calls a steady iteration",
+               (double)r->steady_driver_calls / (r->steady_iterations ? r->steady_iterations : 1),
+               "");
+    row_number(&table, "median allocation", r->alloc_ns, " ns");
+    row_number(&table, "median free", r->free_ns, " ns");
+    if (r->canary) {
+        row_count(&table, "canary errors", r->canary_errors);
+        row_size(&table, "canary visits a page every", r->canary_stride_bytes);
+    }
+    cli_table_end(&table, stdout);
+}
+
+static int finish(const options *o, const replay_result *r)
+{
+    if (o->json) {
+        json_writer json;
+        json_begin(&json, stdout);
+        json_object(&json, NULL);
+        replay_json(&json, r);
+        json_end_object(&json);
+        json_finish(&json);
+    } else {
+        print_table(r);
+    }
+    if (r->canary_errors > 0)
+        fprintf(stderr, "pleat replay: the canary found damage: %s\n", r->canary_first_error);
+    if (r->oom)
+        fprintf(stderr, "pleat replay: %s\n", r->oom_text);
+    return r->oom ? CLI_OUT_OF_MEMORY : r->canary_errors > 0 ? CLI_NO : CLI_DONE;
+}
+
+static int replay(options *o)
+{
+    pleat_trace *trace;
+    pleat_plan *plan = NULL;
+    replay_result r;
+    pleat_result result = pleat__trace_open(o->trace, &trace);
+    if (result != PLEAT_OK)
+        return cli_failed("replay", result);
+    result = replay_plan_open(trace, o->replay.policy, o->plan, &plan);
+    o->replay.plan = plan;
+    if (result == PLEAT_OK)
+        result = replay_run(trace, &o->replay, &r);
+    int code = result == PLEAT_OK ? finish(o, &r) : cli_failed("replay", result);
+    pleat_plan_free(plan);
+    pleat_trace_free(trace);
+    return code;
+}
+
+static int check_names(const options *o, const char *backend)
+{
+    if (strcmp(backend, "host") != 0 && strcmp(backend, "cuda") != 0)
+        return cli_bad_use("replay", "--backend is host or cuda, not '%s'", backend);
+    if (pleat__policy_find(o->replay.policy) == NULL)
+        return cli_bad_use("replay", "there is no policy '%s'; there are: %s", o->replay.policy,
+                           pleat__policy_names());
+    return CLI_DONE;
+}
+
+int cli_replay(int argc, char **argv)
+{
+    static const struct option longs[] = {
+        {"policy", required_argument, NULL, 'p'},
+        {"plan", required_argument, NULL, 'P'},
+        {"backend", required_argument, NULL, 'b'},
+        {"budget", required_argument, NULL, 'B'},
+        {"device-memory", required_argument, NULL, 'd'},
+        {"canary", no_argument, NULL, 'c'},
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    options o = {.replay = {.policy = "pleat"}, .plan = "auto"};
+    const char *backend = "host";
+    for (int c; (c = getopt_long(argc, argv, "p:P:b:B:d:cjh", longs, NULL)) != -1;) {
+        switch (c) {
+        case 'p':
+            o.replay.policy = optarg;
+            break;
+        case 'P':
+            o.plan = optarg;
+            break;
+        case 'b':
+            backend = optarg;
+            break;
+        case 'B':
+            if (!cli_parse_size(optarg, &o.replay.budget_bytes))
+                return cli_bad_use("replay", "--budget is a size, not '%s'", optarg);
+            break;
+        case 'd':
+            if (!cli_parse_size(optarg, &o.replay.device_bytes))
+                return cli_bad_use("replay", "--device-memory is a size, not '%s'", optarg);
+            break;
+        case 'c':
+            o.replay.canary = true;
+            break;
+        case 'j':
+            o.json = true;
+            break;
+        case 'h':
+            fputs(help, stdout);
+            return CLI_DONE;
+        default:
+            return CLI_BAD_USE;
+        }
+    }
+    if (argc - optind != 1)
+        return cli_bad_use("replay", "takes one trace, got %d", argc - optind);
+    o.trace = argv[optind];
+    o.replay.cuda = strcmp(backend, "cuda") == 0;
+    int bad = check_names(&o, backend);
+    return bad != CLI_DONE ? bad : replay(&o);
+}

@@ -1,0 +1,447 @@
+/*
+ * replay.c: see replay.h.
+ *
+ * ORDER    The trace's events in their order. Memory is free when its free completed. A mark is
+ *          issued where an iteration begins: by the trace's marks, else by its labels, else by the
+ *          period of the sequence. A phase is entered where a label names another one.
+ * PASSES   With the canary two: the first with it, the second, without, for times only; words
+ *          written into gigabytes empty every cache that the allocator lives in.
+ */
+#include "replay.h"
+
+#include "canary.h"
+#include "progress.h"
+
+#include <internal/error.h>
+#include <plan/iteration.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <vmm/host.h>
+
+#define DEVICE_BYTES (140ull << 30)
+
+/* The trace made ready: where iterations begin, and what is live at most. */
+typedef struct script {
+    const pleat_trace *trace;
+    uint32_t device;
+    pleat__arena *arena;
+    uint32_t *marks; /* positions among the device's allocations and completed frees */
+    uint32_t mark_count;
+    canary_job job;
+} script;
+
+typedef struct samples {
+    uint32_t *ns;
+    size_t count;
+} samples;
+
+typedef struct pass {
+    const script *script;
+    pleat_vmm vmm;
+    pleat_runtime *runtime;
+    canary *canary;
+    replay_result *result;
+    pleat_va *addresses; /* by request; 0: not live */
+    uint64_t *sizes;
+    samples allocs, frees;
+    uint32_t clock_ns; /* what reading the clock costs */
+    char phase[256];
+    uint32_t next_mark;
+    uint64_t steady_calls, steady_ns; /* at the start of the steady part */
+    uint64_t steady_from_physical;
+} pass;
+
+static uint64_t round512(uint64_t bytes)
+{
+    return (bytes + 511) & ~(uint64_t)511;
+}
+
+static bool is_ours(const script *s, const pleat_trace_event *event)
+{
+    return event->device == s->device &&
+           (event->kind == PLEAT_EVENT_ALLOC || event->kind == PLEAT_EVENT_FREE_COMPLETED);
+}
+
+static pleat_result find_device(script *s)
+{
+    const pleat_trace_event *events = pleat_trace_events(s->trace);
+    size_t count = pleat_trace_event_count(s->trace);
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].kind == PLEAT_EVENT_ALLOC) {
+            s->device = events[i].device;
+            return PLEAT_OK;
+        }
+    }
+    return pleat__fail(PLEAT_E_INPUT, "the trace has no allocation");
+}
+
+static pleat_result measure_job(script *s)
+{
+    const pleat_trace_event *events = pleat_trace_events(s->trace);
+    size_t count = pleat_trace_event_count(s->trace);
+    uint64_t *sizes = pleat__arena_calloc(s->arena, pleat_trace_request_count(s->trace), 8);
+    if (sizes == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the trace's requests");
+    uint64_t live = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!is_ours(s, &events[i]))
+            continue;
+        uint64_t *size = &sizes[events[i].request];
+        if (events[i].kind == PLEAT_EVENT_ALLOC) {
+            live += *size = round512(events[i].size);
+            s->job.total_bytes += *size;
+        } else {
+            live -= *size;
+        }
+        s->job.peak_bytes = live > s->job.peak_bytes ? live : s->job.peak_bytes;
+    }
+    s->job.requests = pleat_trace_request_count(s->trace);
+    pleat__arena_free(s->arena, sizes);
+    return PLEAT_OK;
+}
+
+static pleat_result find_marks(script *s)
+{
+    pleat__requests requests;
+    PLEAT_TRY(pleat__requests_make(s->trace, s->device, s->arena, &requests));
+    s->marks = requests.marks;
+    s->mark_count = requests.mark_count;
+    if (s->mark_count == 0)
+        PLEAT_TRY(pleat__period_find(&requests, &s->marks, &s->mark_count));
+    return PLEAT_OK;
+}
+
+static pleat_result write_script(const pleat_trace *trace, script *s)
+{
+    *s = (script){.trace = trace};
+    PLEAT_TRY(pleat__arena_create(&s->arena));
+    pleat_result result = find_device(s);
+    if (result == PLEAT_OK)
+        result = measure_job(s);
+    if (result == PLEAT_OK)
+        result = find_marks(s);
+    if (result != PLEAT_OK)
+        pleat__arena_destroy(s->arena);
+    return result;
+}
+
+static uint32_t whole_iterations(const script *s)
+{
+    return s->mark_count > 1 ? s->mark_count - 1 : 1;
+}
+
+/* The mark from which on the steady part counts. */
+static uint32_t steady_mark(const script *s)
+{
+    uint32_t iterations = whole_iterations(s);
+    return iterations > 2 ? 2 : iterations - 1;
+}
+
+/* ---- one pass ---- */
+
+static uint64_t modelled_ns(const pass *p)
+{
+    uint64_t ns = 0;
+    if (strcmp(p->vmm.ops->name, "host") == 0 && pleat__host_modelled_ns(&p->vmm, &ns) != PLEAT_OK)
+        ns = 0;
+    return ns;
+}
+
+static pleat_result begin_iteration(pass *p)
+{
+    if (p->next_mark == steady_mark(p->script)) {
+        pleat_stats stats = pleat_stats_of(p->runtime);
+        p->steady_calls = stats.driver_calls;
+        p->steady_ns = modelled_ns(p);
+        p->result->peak_live_bytes = stats.peak_live_bytes;
+        p->result->peak_physical_bytes = stats.peak_physical_bytes;
+        pleat_reset_peaks(p->runtime);
+    }
+    p->next_mark++;
+    return pleat_mark(p->runtime);
+}
+
+static pleat_result enter_phase(pass *p, uint32_t label)
+{
+    size_t length;
+    const char *text = pleat__phase_text(pleat_trace_label(p->script->trace, label), &length);
+    length = length < sizeof p->phase ? length : sizeof p->phase - 1;
+    if (strlen(p->phase) == length && memcmp(p->phase, text, length) == 0)
+        return PLEAT_OK;
+    memcpy(p->phase, text, length);
+    p->phase[length] = '\0';
+    return pleat_phase(p->runtime, p->phase);
+}
+
+static void sample(pass *p, samples *to, uint64_t begun)
+{
+    uint64_t took = progress_clock_ns() - begun;
+    took = took > p->clock_ns ? took - p->clock_ns : 0;
+    to->ns[to->count++] = took < UINT32_MAX ? (uint32_t)took : UINT32_MAX;
+}
+
+static pleat_result replay_alloc(pass *p, const pleat_trace_event *event)
+{
+    pleat_stream stream = pleat_trace_stream(p->script->trace, event->stream);
+    pleat_va address;
+    uint64_t begun = progress_clock_ns();
+    pleat_result result = pleat_alloc(p->runtime, event->size, stream, &address);
+    sample(p, &p->allocs, begun);
+    PLEAT_TRY(result);
+    p->addresses[event->request] = address;
+    p->sizes[event->request] = event->size;
+    return p->canary != NULL && address != 0
+               ? canary_allocated(p->canary, event->request, address, event->size)
+               : PLEAT_OK;
+}
+
+static pleat_result replay_free(pass *p, const pleat_trace_event *event)
+{
+    pleat_va address = p->addresses[event->request];
+    if (p->canary != NULL && address != 0)
+        PLEAT_TRY(canary_freed(p->canary, event->request, address, p->sizes[event->request]));
+    uint64_t begun = progress_clock_ns();
+    pleat_result result = pleat_free(p->runtime, address);
+    sample(p, &p->frees, begun);
+    p->addresses[event->request] = 0;
+    return result;
+}
+
+static pleat_result replay_events(pass *p)
+{
+    const script *s = p->script;
+    const pleat_trace_event *events = pleat_trace_events(s->trace);
+    size_t count = pleat_trace_event_count(s->trace);
+    uint32_t position = 0;
+    progress bar;
+    progress_begin(&bar, p->result->policy, count);
+    pleat_result result = PLEAT_OK;
+    for (size_t i = 0; i < count && result == PLEAT_OK; i++) {
+        if (!is_ours(s, &events[i]))
+            continue;
+        while (result == PLEAT_OK && p->next_mark < s->mark_count &&
+               s->marks[p->next_mark] <= position)
+            result = begin_iteration(p);
+        if (result == PLEAT_OK && events[i].label != 0)
+            result = enter_phase(p, events[i].label);
+        if (result == PLEAT_OK)
+            result = events[i].kind == PLEAT_EVENT_ALLOC ? replay_alloc(p, &events[i])
+                                                         : replay_free(p, &events[i]);
+        position++;
+        if (i % 1024 == 0)
+            progress_step(&bar, i);
+    }
+    progress_end(&bar);
+    return result;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(samples *of)
+{
+    if (of->count == 0)
+        return 0;
+    qsort(of->ns, of->count, sizeof *of->ns, by_value);
+    return of->ns[of->count / 2];
+}
+
+static uint32_t clock_cost(void)
+{
+    uint32_t ns[255];
+    samples cost = {ns, 0};
+    while (cost.count < sizeof ns / sizeof *ns) {
+        uint64_t begun = progress_clock_ns();
+        ns[cost.count++] = (uint32_t)(progress_clock_ns() - begun);
+    }
+    return (uint32_t)median(&cost);
+}
+
+/* What is left of the tensors at the end of the trace is checked too. */
+static pleat_result check_survivors(pass *p)
+{
+    uint32_t requests = pleat_trace_request_count(p->script->trace);
+    for (uint32_t i = 0; i < requests && p->canary != NULL; i++)
+        if (p->addresses[i] != 0)
+            PLEAT_TRY(canary_freed(p->canary, i, p->addresses[i], p->sizes[i]));
+    return PLEAT_OK;
+}
+
+static double share(uint64_t part, uint64_t whole)
+{
+    return whole != 0 ? (double)part / (double)whole : 0;
+}
+
+static void take_figures(pass *p)
+{
+    replay_result *r = p->result;
+    pleat_stats stats = pleat_stats_of(p->runtime);
+    r->stats = stats;
+    r->iterations = whole_iterations(p->script);
+    r->steady_peak_live_bytes = stats.peak_live_bytes;
+    r->steady_peak_physical_bytes = stats.peak_physical_bytes;
+    if (stats.peak_live_bytes > r->peak_live_bytes)
+        r->peak_live_bytes = stats.peak_live_bytes;
+    if (stats.peak_physical_bytes > r->peak_physical_bytes)
+        r->peak_physical_bytes = stats.peak_physical_bytes;
+    r->peak_virtual_bytes = stats.virtual_bytes;
+    r->efficiency = share(r->peak_live_bytes, r->peak_physical_bytes);
+    r->steady_efficiency = share(r->steady_peak_live_bytes, r->steady_peak_physical_bytes);
+    r->steady_iterations = r->iterations - steady_mark(p->script);
+    r->steady_driver_calls = stats.driver_calls - p->steady_calls;
+    r->steady_driver_ns = (double)(modelled_ns(p) - p->steady_ns);
+    r->alloc_ns = median(&p->allocs);
+    r->free_ns = median(&p->frees);
+    if (p->canary == NULL)
+        return;
+    r->canary_errors = canary_errors(p->canary);
+    r->canary_stride_bytes = canary_stride(p->canary);
+    snprintf(r->canary_first_error, sizeof r->canary_first_error, "%s",
+             canary_first_error(p->canary));
+}
+
+static pleat_result make_tables(pass *p)
+{
+    uint32_t requests = pleat_trace_request_count(p->script->trace);
+    pleat__arena *arena = p->script->arena;
+    p->addresses = pleat__arena_calloc(arena, requests, sizeof *p->addresses);
+    p->sizes = pleat__arena_calloc(arena, requests, sizeof *p->sizes);
+    p->allocs.ns = pleat__arena_calloc(arena, requests, sizeof(uint32_t));
+    p->frees.ns = pleat__arena_calloc(arena, requests, sizeof(uint32_t));
+    if (p->addresses == NULL || p->sizes == NULL || p->allocs.ns == NULL || p->frees.ns == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", requests);
+    return PLEAT_OK;
+}
+
+static pleat_result open_backend(const script *s, const replay_options *options, pleat_vmm *vmm)
+{
+    if (options->cuda)
+        return pleat_vmm_cuda(vmm);
+    uint64_t recorded = pleat_trace_device_bytes(s->trace);
+    pleat_host_options host = {.size = sizeof host, .device_bytes = options->device_bytes};
+    if (host.device_bytes == 0)
+        host.device_bytes = recorded != 0 ? recorded >> 21 << 21 : DEVICE_BYTES;
+    PLEAT_TRY(pleat_vmm_host(&host, vmm));
+    pleat_result result = pleat__host_set_costs(vmm, &pleat__host_costs_h200);
+    if (result != PLEAT_OK)
+        pleat_vmm_destroy(vmm);
+    return result;
+}
+
+static void note_refusal(replay_result *result)
+{
+    result->oom = true;
+    snprintf(result->oom_text, sizeof result->oom_text, "%s", pleat_last_error()->text);
+}
+
+/* Runs the trace once; figures go to `result`. */
+static pleat_result run_pass(const script *s, const replay_options *options, bool with_canary,
+                             replay_result *result)
+{
+    pass p = {.script = s, .result = result, .clock_ns = clock_cost()};
+    pleat_runtime_options runtime = {.size = sizeof runtime,
+                                     .policy = options->policy,
+                                     .plan = options->plan,
+                                     .budget_bytes = options->budget_bytes};
+    PLEAT_TRY(make_tables(&p));
+    PLEAT_TRY(open_backend(s, options, &p.vmm));
+    result->backend = p.vmm.ops->name;
+    pleat_result outcome = pleat_runtime_create(p.vmm, &runtime, &p.runtime);
+    if (outcome != PLEAT_OK)
+        goto no_runtime;
+    if (with_canary)
+        outcome = canary_create(&p.vmm, 0, options->cuda, &s->job, &p.canary);
+    if (outcome == PLEAT_OK)
+        outcome = replay_events(&p);
+    if (outcome == PLEAT_E_OUT_OF_MEMORY || outcome == PLEAT_E_BUDGET) {
+        note_refusal(result);
+        outcome = PLEAT_OK;
+    }
+    if (outcome == PLEAT_OK)
+        outcome = check_survivors(&p);
+    take_figures(&p);
+    canary_destroy(p.canary);
+    pleat_runtime_destroy(p.runtime);
+no_runtime:
+    pleat_vmm_destroy(&p.vmm);
+    pleat__arena_free(s->arena, p.addresses);
+    pleat__arena_free(s->arena, p.sizes);
+    pleat__arena_free(s->arena, p.allocs.ns);
+    pleat__arena_free(s->arena, p.frees.ns);
+    return outcome;
+}
+
+pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
+                        replay_result *result)
+{
+    script s;
+    *result = (replay_result){.canary = options->canary};
+    snprintf(result->policy, sizeof result->policy, "%s", options->policy);
+    PLEAT_TRY(write_script(trace, &s));
+    uint64_t begun = progress_clock_ns();
+    pleat_result outcome = run_pass(&s, options, options->canary, result);
+    result->seconds = (double)(progress_clock_ns() - begun) * 1e-9;
+    if (outcome == PLEAT_OK && options->canary) {
+        replay_result timed = {0};
+        outcome = run_pass(&s, options, false, &timed);
+        result->alloc_ns = timed.alloc_ns;
+        result->free_ns = timed.free_ns;
+    }
+    pleat__arena_destroy(s.arena);
+    return outcome;
+}
+
+pleat_result replay_plan_open(const pleat_trace *trace, const char *policy, const char *path,
+                              pleat_plan **plan)
+{
+    *plan = NULL;
+    if (strcmp(path, "auto") != 0) {
+        PLEAT_TRY(pleat_plan_read(path, plan));
+        pleat_result result = pleat_plan_verify(*plan, trace);
+        if (result == PLEAT_OK)
+            return PLEAT_OK;
+        pleat_plan_free(*plan);
+        *plan = NULL;
+        return pleat__context(result, "%s", path);
+    }
+    if (strcmp(policy, "stweaver") != 0)
+        return PLEAT_OK;
+    pleat_plan_options options = {.size = sizeof options, .algorithm = "stweaver", .no_fold = 1};
+    return pleat_plan_make(trace, &options, plan);
+}
+
+void replay_json(json_writer *json, const replay_result *r)
+{
+    json_string(json, "policy", r->policy);
+    json_string(json, "backend", r->backend);
+    json_uint(json, "iterations", r->iterations);
+    json_uint(json, "peak_live_bytes", r->peak_live_bytes);
+    json_uint(json, "peak_physical_bytes", r->peak_physical_bytes);
+    json_uint(json, "virtual_bytes", r->peak_virtual_bytes);
+    json_double(json, "efficiency", r->efficiency);
+    json_uint(json, "steady_peak_live_bytes", r->steady_peak_live_bytes);
+    json_uint(json, "steady_peak_physical_bytes", r->steady_peak_physical_bytes);
+    json_double(json, "steady_efficiency", r->steady_efficiency);
+    json_uint(json, "steady_iterations", r->steady_iterations);
+    json_uint(json, "requests", r->stats.requests);
+    json_uint(json, "planned", r->stats.planned);
+    json_uint(json, "lane", r->stats.lane);
+    json_uint(json, "stitched", r->stats.stitched);
+    json_uint(json, "cached", r->stats.cached);
+    json_uint(json, "diverged", r->stats.diverged);
+    json_uint(json, "driver_calls", r->stats.driver_calls);
+    json_uint(json, "steady_driver_calls", r->steady_driver_calls);
+    json_double(json, "steady_driver_seconds", r->steady_driver_ns * 1e-9);
+    json_bool(json, "canary", r->canary);
+    json_uint(json, "canary_errors", r->canary_errors);
+    json_uint(json, "canary_stride_bytes", r->canary_stride_bytes);
+    json_double(json, "alloc_ns", r->alloc_ns);
+    json_double(json, "free_ns", r->free_ns);
+    json_uint(json, "metadata_bytes", r->stats.metadata_bytes);
+    json_bool(json, "oom", r->oom);
+    json_double(json, "seconds", r->seconds);
+}

@@ -1,0 +1,59 @@
+/*
+ * replay.h: feeds a trace to a runtime on real memory and measures what comes of it.
+ */
+#ifndef PLEAT_TOOLS_REPLAY_H
+#define PLEAT_TOOLS_REPLAY_H
+
+#include "json.h"
+
+#include <pleat/runtime.h>
+#include <stdbool.h>
+
+typedef struct replay_options {
+    const char *policy;
+    const pleat_plan *plan; /* NULL: none */
+    bool cuda;
+    bool canary;
+    uint64_t budget_bytes; /* 0: none */
+    uint64_t device_bytes; /* host backend; 0: the recording's, else 140 GiB */
+} replay_options;
+
+typedef struct replay_result {
+    char policy[32];
+    const char *backend;
+    uint32_t iterations; /* whole ones; 1 when the trace has no marks */
+    uint64_t peak_live_bytes;
+    uint64_t peak_physical_bytes;
+    uint64_t peak_virtual_bytes;
+    double efficiency;
+    uint64_t steady_peak_live_bytes; /* from the third iteration on, or the last that there is */
+    uint64_t steady_peak_physical_bytes;
+    double steady_efficiency;
+    uint32_t steady_iterations;
+    uint64_t steady_driver_calls;
+    double steady_driver_ns; /* what they would cost on an H200; host backend */
+    pleat_stats stats;       /* at the end */
+    bool canary;
+    uint64_t canary_errors;
+    uint64_t canary_stride_bytes;
+    char canary_first_error[200];
+    double alloc_ns, free_ns; /* medians of a pass without the canary */
+    bool oom;
+    char oom_text[512];
+    double seconds;
+} replay_result;
+
+/* The plan that a policy needs: read from `path`, or, where that is "auto", made from the trace for
+ * the policy that cannot find its own (stweaver); *plan is NULL where there is none. A plan that
+ * does not fit the trace is PLEAT_E_VERIFY. */
+PLEAT_NODISCARD pleat_result replay_plan_open(const pleat_trace *trace, const char *policy,
+                                              const char *path, pleat_plan **plan);
+
+/* Not an error: a request refused (result->oom). */
+PLEAT_NODISCARD pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
+                                        replay_result *result);
+
+/* The object's members, keys of docs/design.md. */
+void replay_json(json_writer *json, const replay_result *result);
+
+#endif
