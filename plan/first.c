@@ -236,8 +236,25 @@ static pleat_result add_guest(first_job *job, guest_list *list, uint32_t index, 
     return PLEAT_OK;
 }
 
+static bool has_several_streams(const pleat_plan *plan)
+{
+    const pleat__sequence *both[2] = {&plan->first, &plan->steady};
+    const pleat__slot *one = NULL;
+    for (int k = 0; k < 2; k++) {
+        for (uint32_t i = 0; i < both[k]->slot_count; i++) {
+            one = one != NULL ? one : &both[k]->slots[i];
+            if (both[k]->slots[i].stream != one->stream)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Where there are several streams, what has no host gets no place: memory passes from one stream to
+ * another only behind a dependency, and here is no telling whose memory a hole was. */
 static pleat_result list_guests(first_job *job, guest_list *list)
 {
+    bool hosted_only = has_several_streams(job->plan);
     pleat__sequence *first = &job->plan->first;
     uint64_t base_end = (uint64_t)job->layout->base_pages * job->plan->chunk_bytes;
     for (uint32_t i = 0; i < first->slot_count; i++) {
@@ -247,7 +264,8 @@ static pleat_result list_guests(first_job *job, guest_list *list)
             slot->place = 0;
         /* What stays into the steady iterations without a counterpart there has no place: it would
          * have to keep clear of them, too. */
-        if (kept || slot->size == 0 || (!job->placed[i] && slot->free_at == PLEAT__NEVER))
+        if (kept || slot->size == 0 ||
+            (!job->placed[i] && (hosted_only || slot->free_at == PLEAT__NEVER)))
             continue;
         if (!job->placed[i]) {
             PLEAT_TRY(add_guest(job, list, i, PLEAT__NOT_PLACED, rounded_size(slot)));

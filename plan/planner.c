@@ -277,7 +277,8 @@ static pleat_result fill_plan(struct planning *planning)
     plan->requests = planning->model.requests.count;
     plan->steady_request = planning->model.iteration.steady.item;
     fill_report(planning);
-    return PLEAT_OK;
+    begin_step(planning, "verify");
+    return pleat_plan_verify(plan, planning->trace);
 }
 
 static pleat_result run(struct planning *planning, const pleat_plan_options *options,
