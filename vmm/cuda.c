@@ -1,7 +1,10 @@
 /*
- * cuda.c: the verbs over the CUDA driver. Memory verbs go straight to the driver, which keeps the
- * strict rules of pleat/vmm.h itself; what it cannot know is checked here.
+ * cuda.c: the verbs over the CUDA driver.
  *
+ * STRICT    The driver (580.159) takes an unmap of nothing, access over a hole and a map beyond the
+ *           end of a reservation, and crashes on a handle that it does not know. The ledger refuses
+ *           these first. It is written before the verb (map) or after it (all others), never held
+ *           over it: two threads never work on the same range.
  * CONTEXTS  Pleat lives in each device's primary context, the one that frameworks use. It is
  *           retained at the first use of the device and pushed around calls that need one; whatever
  *           context the calling thread has is current again afterwards. Verbs that name no device
@@ -117,25 +120,22 @@ static CUproperties properties(const pleat__cuda *cuda, int device, uint32_t fla
     return wanted;
 }
 
+/* Needs no context, so that no device is woken by it. */
 static pleat_result granularity(void *self, int device, uint64_t *minimum, uint64_t *recommended)
 {
-    pleat__cuda *cuda = self;
+    const pleat__cuda *cuda = self;
     if (!is_device(cuda, device))
         return no_device(cuda, device);
     CUproperties wanted = properties(cuda, device, 0);
     size_t least = 0, advised = 0;
-    pleat_result result;
-    RUN(cuda, device, result,
-        cuda->driver.cuMemGetAllocationGranularity(&least, &wanted, CU_GRANULARITY_MINIMUM),
-        "device %d: granularity", device);
-    if (result == PLEAT_OK)
-        RUN(cuda, device, result,
-            cuda->driver.cuMemGetAllocationGranularity(&advised, &wanted,
-                                                       CU_GRANULARITY_RECOMMENDED),
-            "device %d: granularity", device);
+    CUresult code =
+        cuda->driver.cuMemGetAllocationGranularity(&least, &wanted, CU_GRANULARITY_MINIMUM);
+    if (code == CU_OK)
+        code = cuda->driver.cuMemGetAllocationGranularity(&advised, &wanted,
+                                                          CU_GRANULARITY_RECOMMENDED);
     *minimum = least;
     *recommended = advised;
-    return result;
+    return pleat__cuda_result(&cuda->driver, code, "device %d: granularity", device);
 }
 
 static pleat_result memory_info(void *self, int device, uint64_t *free_bytes, uint64_t *total_bytes)
@@ -159,61 +159,159 @@ static pleat_result reserve(void *self, int device, uint64_t bytes, uint64_t ali
     pleat__cuda *cuda = self;
     if (!is_device(cuda, device))
         return no_device(cuda, device);
+    PLEAT_TRY(pleat__ledger_check_reserve(&cuda->ledger, bytes, align));
     CUdeviceptr start = 0;
     pleat_result result;
     RUN(cuda, device, result, cuda->driver.cuMemAddressReserve(&start, bytes, align, 0, 0),
         "reserve of %llu bytes aligned to %llu", (unsigned long long)bytes,
         (unsigned long long)align);
+    if (result != PLEAT_OK)
+        return result;
+    pthread_mutex_lock(&cuda->lock);
+    result = pleat__ledger_add_range(&cuda->ledger, start, bytes);
+    pthread_mutex_unlock(&cuda->lock);
     if (result == PLEAT_OK)
         *va = start;
+    else
+        (void)cuda->driver.cuMemAddressFree(start, bytes);
     return result;
 }
 
 static pleat_result free_range(void *self, pleat_va va, uint64_t bytes)
 {
     pleat__cuda *cuda = self;
-    pleat_result result;
-    RUN(cuda, -1, result, cuda->driver.cuMemAddressFree(va, bytes), "free_range 0x%llx, %llu bytes",
-        (unsigned long long)va, (unsigned long long)bytes);
+    pthread_mutex_lock(&cuda->lock);
+    pleat_result result = pleat__ledger_check_free(&cuda->ledger, va, bytes);
+    pthread_mutex_unlock(&cuda->lock);
+    if (result == PLEAT_OK)
+        RUN(cuda, -1, result, cuda->driver.cuMemAddressFree(va, bytes),
+            "free_range 0x%llx, %llu bytes", (unsigned long long)va, (unsigned long long)bytes);
+    if (result != PLEAT_OK)
+        return result;
+    pthread_mutex_lock(&cuda->lock);
+    pleat__ledger_drop_range(&cuda->ledger, va);
+    pthread_mutex_unlock(&cuda->lock);
+    return PLEAT_OK;
+}
+
+/* Enters what the driver gave; gives it back when there is no host memory to do so. */
+static pleat_result add_handle(pleat__cuda *cuda, CUhandle native, uint64_t bytes, int device,
+                               pleat_handle *handle)
+{
+    const pleat__piece piece = {.bytes = bytes, .native = native, .device = device, .file = -1};
+    pthread_mutex_lock(&cuda->lock);
+    *handle = pleat__ledger_add_piece(&cuda->ledger, &piece);
+    pthread_mutex_unlock(&cuda->lock);
+    if (*handle != 0)
+        return PLEAT_OK;
+    (void)cuda->driver.cuMemRelease(native);
+    return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a handle's record");
+}
+
+/* The driver's handle. */
+static pleat_result native_of(pleat__cuda *cuda, const char *verb, pleat_handle handle,
+                              CUhandle *native)
+{
+    uint32_t piece;
+    pthread_mutex_lock(&cuda->lock);
+    pleat_result result = pleat__ledger_piece_of(&cuda->ledger, verb, handle, &piece);
+    if (result == PLEAT_OK)
+        *native = pleat__piece_at(&cuda->ledger, piece)->native;
+    pthread_mutex_unlock(&cuda->lock);
     return result;
+}
+
+static pleat_result check_create(const pleat__cuda *cuda, int device, uint64_t bytes,
+                                 uint32_t flags)
+{
+    if (!is_device(cuda, device))
+        return no_device(cuda, device);
+    if (!pleat__ledger_granular(&cuda->ledger, bytes) ||
+        (flags & ~(uint32_t)(PLEAT_CREATE_SHAREABLE | PLEAT_CREATE_RDMA)) != 0)
+        return pleat__fail(PLEAT_E_INVALID,
+                           "create: %llu bytes, flags 0x%x: not on the granularity of %llu, or "
+                           "unknown flags",
+                           (unsigned long long)bytes, flags,
+                           (unsigned long long)cuda->ledger.granularity);
+    if ((flags & PLEAT_CREATE_SHAREABLE) != 0 && !cuda->devices[device].file_descriptors)
+        return pleat__fail(PLEAT_E_UNSUPPORTED,
+                           "create: device %d has no memory shareable by file descriptors", device);
+    return PLEAT_OK;
 }
 
 static pleat_result create(void *self, int device, uint64_t bytes, uint32_t flags,
                            pleat_handle *handle)
 {
     pleat__cuda *cuda = self;
-    if (!is_device(cuda, device))
-        return no_device(cuda, device);
-    if ((flags & ~(uint32_t)(PLEAT_CREATE_SHAREABLE | PLEAT_CREATE_RDMA)) != 0)
-        return pleat__fail(PLEAT_E_INVALID, "create: unknown flags 0x%x", flags);
-    if ((flags & PLEAT_CREATE_SHAREABLE) != 0 && !cuda->devices[device].file_descriptors)
-        return pleat__fail(PLEAT_E_UNSUPPORTED,
-                           "create: device %d has no memory shareable by file descriptors", device);
+    PLEAT_TRY(check_create(cuda, device, bytes, flags));
     CUproperties wanted = properties(cuda, device, flags);
     CUhandle made = 0;
     pleat_result result;
     RUN(cuda, device, result, cuda->driver.cuMemCreate(&made, bytes, &wanted, 0),
         "device %d: create of %llu bytes", device, (unsigned long long)bytes);
-    if (result == PLEAT_OK)
-        *handle = made;
-    return result;
+    return result == PLEAT_OK ? add_handle(cuda, made, bytes, device, handle) : result;
 }
 
 static pleat_result release(void *self, pleat_handle handle)
 {
     pleat__cuda *cuda = self;
-    pleat_result result;
-    RUN(cuda, -1, result, cuda->driver.cuMemRelease(handle), "release of 0x%llx",
-        (unsigned long long)handle);
-    return result;
+    CUhandle native = 0;
+    pleat_result result = native_of(cuda, "release", handle, &native);
+    if (result == PLEAT_OK)
+        RUN(cuda, -1, result, cuda->driver.cuMemRelease(native), "release of 0x%llx",
+            (unsigned long long)native);
+    if (result != PLEAT_OK)
+        return result;
+    pthread_mutex_lock(&cuda->lock);
+    pleat__ledger_drop_handle(&cuda->ledger, handle);
+    pthread_mutex_unlock(&cuda->lock);
+    return PLEAT_OK;
+}
+
+/* Strikes the maps of a range out of the ledger. */
+static void forget_maps(pleat__cuda *cuda, pleat_va va, uint64_t bytes)
+{
+    pleat__place place;
+    pthread_mutex_lock(&cuda->lock);
+    if (pleat__ledger_check_maps(&cuda->ledger, "unmap", va, bytes, &place) == PLEAT_OK)
+        pleat__ledger_clear_maps(&cuda->ledger, &place);
+    pthread_mutex_unlock(&cuda->lock);
+}
+
+/* The driver says that it does not support a map which its handle's size or the alignment forbids:
+ * of an imported handle only it knows the size. */
+static CUresult refusal_of_map(CUresult code)
+{
+    return code == CU_NOT_SUPPORTED ? CU_INVALID_VALUE : code;
 }
 
 static pleat_result map(void *self, pleat_va va, uint64_t bytes, pleat_handle handle)
 {
     pleat__cuda *cuda = self;
-    pleat_result result;
-    RUN(cuda, -1, result, cuda->driver.cuMemMap(va, bytes, 0, handle, 0),
+    pleat__place place;
+    CUhandle native = 0;
+    pthread_mutex_lock(&cuda->lock);
+    pleat_result result = pleat__ledger_check_map(&cuda->ledger, va, bytes, handle, &place);
+    if (result == PLEAT_OK) {
+        native = pleat__piece_at(&cuda->ledger, place.piece)->native;
+        pleat__ledger_set_map(&cuda->ledger, &place);
+    }
+    pthread_mutex_unlock(&cuda->lock);
+    if (result != PLEAT_OK)
+        return result;
+    RUN(cuda, -1, result, refusal_of_map(cuda->driver.cuMemMap(va, bytes, 0, native, 0)),
         "map at 0x%llx, %llu bytes", (unsigned long long)va, (unsigned long long)bytes);
+    if (result != PLEAT_OK)
+        forget_maps(cuda, va, bytes);
+    return result;
+}
+
+static pleat_result check_maps(pleat__cuda *cuda, const char *verb, pleat_va va, uint64_t bytes)
+{
+    pleat__place place;
+    pthread_mutex_lock(&cuda->lock);
+    pleat_result result = pleat__ledger_check_maps(&cuda->ledger, verb, va, bytes, &place);
+    pthread_mutex_unlock(&cuda->lock);
     return result;
 }
 
@@ -230,29 +328,35 @@ static pleat_result set_access(void *self, pleat_va va, uint64_t bytes, const in
         access[d] = (CUaccess){{CU_LOCATION_DEVICE, cuda->devices[devices[d]].device},
                                CU_ACCESS_READ_WRITE};
     }
-    pleat_result result;
-    RUN(cuda, devices[0], result, cuda->driver.cuMemSetAccess(va, bytes, access, (size_t)count),
-        "set_access at 0x%llx, %llu bytes", (unsigned long long)va, (unsigned long long)bytes);
+    pleat_result result = check_maps(cuda, "set_access", va, bytes);
+    if (result == PLEAT_OK)
+        RUN(cuda, devices[0], result, cuda->driver.cuMemSetAccess(va, bytes, access, (size_t)count),
+            "set_access at 0x%llx, %llu bytes", (unsigned long long)va, (unsigned long long)bytes);
     return result;
 }
 
 static pleat_result unmap(void *self, pleat_va va, uint64_t bytes)
 {
     pleat__cuda *cuda = self;
-    pleat_result result;
-    RUN(cuda, -1, result, cuda->driver.cuMemUnmap(va, bytes), "unmap of 0x%llx, %llu bytes",
-        (unsigned long long)va, (unsigned long long)bytes);
+    pleat_result result = check_maps(cuda, "unmap", va, bytes);
+    if (result == PLEAT_OK)
+        RUN(cuda, -1, result, cuda->driver.cuMemUnmap(va, bytes), "unmap of 0x%llx, %llu bytes",
+            (unsigned long long)va, (unsigned long long)bytes);
+    if (result == PLEAT_OK)
+        forget_maps(cuda, va, bytes);
     return result;
 }
 
 static pleat_result export_handle(void *self, pleat_handle handle, int *fd)
 {
     pleat__cuda *cuda = self;
+    CUhandle native = 0;
     int made = -1;
-    pleat_result result;
-    RUN(cuda, -1, result,
-        cuda->driver.cuMemExportToShareableHandle(&made, handle, CU_HANDLE_FILE_DESCRIPTOR, 0),
-        "export of 0x%llx", (unsigned long long)handle);
+    pleat_result result = native_of(cuda, "export", handle, &native);
+    if (result == PLEAT_OK)
+        RUN(cuda, -1, result,
+            cuda->driver.cuMemExportToShareableHandle(&made, native, CU_HANDLE_FILE_DESCRIPTOR, 0),
+            "export of 0x%llx", (unsigned long long)native);
     if (result == PLEAT_OK)
         *fd = made;
     return result;
@@ -262,18 +366,18 @@ static pleat_result import_handle(void *self, int device, int fd, uint64_t bytes
                                   pleat_handle *handle)
 {
     pleat__cuda *cuda = self;
-    (void)bytes; /* the driver knows; a map of another size is refused */
     if (!is_device(cuda, device))
         return no_device(cuda, device);
+    if (!pleat__ledger_granular(&cuda->ledger, bytes))
+        return pleat__fail(PLEAT_E_INVALID, "import: %llu bytes: not on the granularity of %llu",
+                           (unsigned long long)bytes, (unsigned long long)cuda->ledger.granularity);
     CUhandle made = 0;
     pleat_result result;
     RUN(cuda, device, result,
         cuda->driver.cuMemImportFromShareableHandle(&made, (void *)(intptr_t)fd,
                                                     CU_HANDLE_FILE_DESCRIPTOR),
         "import from descriptor %d", fd);
-    if (result == PLEAT_OK)
-        *handle = made;
-    return result;
+    return result == PLEAT_OK ? add_handle(cuda, made, bytes, device, handle) : result;
 }
 
 /* ---- events ---- */
@@ -452,6 +556,19 @@ static pleat_result find_devices(pleat__cuda *cuda)
     return PLEAT_OK;
 }
 
+/* The ledger counts in the least granularity of all devices; a coarser one refuses for itself. */
+static pleat_result open_ledger(pleat__cuda *cuda)
+{
+    cuda->ledger = (pleat__ledger){.arena = cuda->arena, .granularity = UINT64_MAX};
+    for (int d = 0; d < cuda->device_count; d++) {
+        uint64_t least, advised;
+        PLEAT_TRY(granularity(cuda, d, &least, &advised));
+        if (least < cuda->ledger.granularity)
+            cuda->ledger.granularity = least;
+    }
+    return PLEAT_OK;
+}
+
 pleat_result pleat_vmm_cuda(pleat_vmm *out)
 {
     pleat__arena *arena;
@@ -467,6 +584,10 @@ pleat_result pleat_vmm_cuda(pleat_vmm *out)
         (result = find_devices(cuda)) != PLEAT_OK)
         goto arena;
     pthread_mutex_init(&cuda->lock, NULL);
+    if ((result = open_ledger(cuda)) != PLEAT_OK) {
+        destroy(cuda);
+        return result;
+    }
     *out = (pleat_vmm){&cuda_ops, cuda};
     return PLEAT_OK;
 arena:

@@ -6,6 +6,7 @@
 #define PLEAT_VMM_CUDA_INTERNAL_H
 
 #include "cuda_driver.h"
+#include "ledger.h"
 
 #include <internal/arena.h>
 #include <pthread.h>
@@ -23,7 +24,8 @@ typedef struct pleat__cuda_device {
 typedef struct pleat__cuda {
     pleat__cuda_driver driver;
     pleat__arena *arena;
-    pthread_mutex_t lock; /* guards the retaining of contexts */
+    pthread_mutex_t lock; /* guards the retaining of contexts and the ledger; no verb is under it */
+    pleat__ledger ledger; /* a piece's `native` is the driver's handle */
     int device_count;
     pleat__cuda_device devices[PLEAT__CUDA_DEVICES];
     _Atomic(CUcontext) any_context; /* for verbs that name no device */

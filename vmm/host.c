@@ -55,26 +55,6 @@ pleat_result pleat__host_no_device(const pleat__host *host, int device)
     return pleat__fail(PLEAT_E_NO_DEVICE, "device %d: there are %d", device, host->device_count);
 }
 
-bool pleat__host_is_granular(const pleat__host *host, uint64_t bytes)
-{
-    return bytes != 0 && bytes % host->granularity == 0;
-}
-
-pleat__host_handle *pleat__host_find_handle(pleat__host *host, pleat_handle handle)
-{
-    uint64_t index = (handle & UINT32_MAX) - 1;
-    if (handle == 0 || index >= host->handle_count)
-        return NULL;
-    pleat__host_handle *slot = &host->handles[index];
-    return slot->memory != 0 && slot->generation == handle >> 32 ? slot : NULL;
-}
-
-pleat_result pleat__host_unknown_handle(const char *verb, pleat_handle handle)
-{
-    return pleat__fail(PLEAT_E_INVALID, "%s: 0x%llx is no handle", verb,
-                       (unsigned long long)handle);
-}
-
 /* ---- devices ---- */
 
 static pleat_result device_count(void *self, int *count)
@@ -88,7 +68,7 @@ static pleat_result granularity(void *self, int device, uint64_t *minimum, uint6
     const pleat__host *host = self;
     if (!pleat__host_is_device(host, device))
         return pleat__host_no_device(host, device);
-    *minimum = *recommended = host->granularity;
+    *minimum = *recommended = host->ledger.granularity;
     return PLEAT_OK;
 }
 
@@ -106,78 +86,22 @@ static pleat_result memory_info(void *self, int device, uint64_t *free_bytes, ui
 
 /* ---- physical memory ---- */
 
-/* A place in the table of pieces; 0 when there is no host memory. */
-static uint32_t memory_slot(pleat__host *host)
+/* The ledger's: nothing refers to the piece any more. */
+static void drop_piece(void *owner, const pleat__piece *piece)
 {
-    if (host->free_memory != 0) {
-        uint32_t slot = host->free_memory;
-        host->free_memory = host->memories[slot - 1].next_free;
-        return slot;
-    }
-    if (host->memory_count >= UINT32_MAX - 1 ||
-        pleat__arena_grow(host->arena, &host->memories, &host->memory_capacity, host->memory_count,
-                          sizeof *host->memories) != PLEAT_OK)
-        return 0;
-    return (uint32_t)++host->memory_count;
-}
-
-static uint32_t handle_slot(pleat__host *host)
-{
-    if (host->free_handle != 0) {
-        uint32_t slot = host->free_handle;
-        host->free_handle = host->handles[slot - 1].next_free;
-        return slot;
-    }
-    if (host->handle_count >= UINT32_MAX - 1 ||
-        pleat__arena_grow(host->arena, &host->handles, &host->handle_capacity, host->handle_count,
-                          sizeof *host->handles) != PLEAT_OK)
-        return 0;
-    host->handles[host->handle_count] = (pleat__host_handle){0};
-    return (uint32_t)++host->handle_count;
-}
-
-static void drop_memory_slot(pleat__host *host, uint32_t slot)
-{
-    host->memories[slot - 1].next_free = host->free_memory;
-    host->memories[slot - 1].handles = 0;
-    host->memories[slot - 1].bytes = 0;
-    host->free_memory = slot;
-}
-
-/* Gives a piece back once nothing refers to it. */
-void pleat__host_drop_if_unused(pleat__host *host, uint32_t slot)
-{
-    pleat__host_memory *memory = &host->memories[slot - 1];
-    if (memory->handles != 0 || memory->maps != 0)
-        return;
-    if (memory->own_file >= 0)
-        close(memory->own_file);
-    else if (fallocate(host->devices[memory->device].file,
-                       FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)memory->offset,
-                       (off_t)memory->bytes) != 0)
+    pleat__host *host = owner;
+    if (piece->file >= 0)
+        close(piece->file);
+    else if (fallocate(host->devices[piece->device].file,
+                       FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)piece->native,
+                       (off_t)piece->bytes) != 0)
         PLEAT_ASSERT(errno == EINTR || errno == ENOMEM); /* the bytes stay until the file goes */
-    if (!memory->foreign)
-        host->devices[memory->device].used -= memory->bytes;
-    host->live_memories--;
-    drop_memory_slot(host, slot);
+    if (!piece->foreign)
+        host->devices[piece->device].used -= piece->bytes;
 }
 
-/* A new handle of a piece; 0: no host memory. */
-static pleat_handle add_handle(pleat__host *host, uint32_t memory)
-{
-    uint32_t slot = handle_slot(host);
-    if (slot == 0)
-        return 0;
-    pleat__host_handle *handle = &host->handles[slot - 1];
-    handle->memory = memory;
-    handle->generation++;
-    host->memories[memory - 1].handles++;
-    host->live_handles++;
-    return (uint64_t)handle->generation << 32 | slot;
-}
-
-/* A piece with one handle. `own_file` becomes the piece's on success only. */
-static pleat_result add_memory(pleat__host *host, int device, uint64_t bytes, int own_file,
+/* A piece with one handle. `file` becomes the piece's on success only. */
+static pleat_result add_memory(pleat__host *host, int device, uint64_t bytes, int file,
                                bool foreign, pleat_handle *handle)
 {
     pleat__host_device *owner = &host->devices[device];
@@ -188,24 +112,17 @@ static pleat_result add_memory(pleat__host *host, int device, uint64_t bytes, in
                            (unsigned long long)bytes);
     if (bytes > FILE_BYTES - owner->next_offset)
         return pleat__fail(PLEAT_E_LIMIT, "create: the file of device %d has been used up", device);
-    uint32_t slot = memory_slot(host);
-    if (slot == 0)
+    const pleat__piece piece = {.bytes = bytes,
+                                .native = owner->next_offset,
+                                .device = device,
+                                .file = file,
+                                .foreign = foreign};
+    *handle = pleat__ledger_add_piece(&host->ledger, &piece);
+    if (*handle == 0)
         return pleat__fail(PLEAT_E_NO_MEMORY, "create: no host memory for its record");
-    host->memories[slot - 1] = (pleat__host_memory){.offset = owner->next_offset,
-                                                    .bytes = bytes,
-                                                    .device = device,
-                                                    .own_file = own_file,
-                                                    .foreign = foreign};
-    pleat_handle made = add_handle(host, slot);
-    if (made == 0) {
-        drop_memory_slot(host, slot);
-        return pleat__fail(PLEAT_E_NO_MEMORY, "create: no host memory for its record");
-    }
     owner->next_offset += bytes;
     if (!foreign)
         owner->used += bytes;
-    host->live_memories++;
-    *handle = made;
     return PLEAT_OK;
 }
 
@@ -227,12 +144,13 @@ static pleat_result create(void *self, int device, uint64_t bytes, uint32_t flag
     pleat__host *host = self;
     if (!pleat__host_is_device(host, device))
         return pleat__host_no_device(host, device);
-    if (!pleat__host_is_granular(host, bytes) ||
+    if (!pleat__ledger_granular(&host->ledger, bytes) ||
         (flags & ~(uint32_t)(PLEAT_CREATE_SHAREABLE | PLEAT_CREATE_RDMA)) != 0)
         return pleat__fail(PLEAT_E_INVALID,
                            "create: %llu bytes, flags 0x%x: not on the granularity of %llu, or "
                            "unknown flags",
-                           (unsigned long long)bytes, flags, (unsigned long long)host->granularity);
+                           (unsigned long long)bytes, flags,
+                           (unsigned long long)host->ledger.granularity);
     int file = -1;
     if ((flags & PLEAT_CREATE_SHAREABLE) != 0 && (file = make_file("pleat-shared", bytes)) < 0)
         return PLEAT_E_IO;
@@ -245,27 +163,14 @@ static pleat_result create(void *self, int device, uint64_t bytes, uint32_t flag
     return result;
 }
 
-static void drop_handle(pleat__host *host, pleat__host_handle *slot)
-{
-    uint32_t memory = slot->memory;
-    slot->memory = 0;
-    slot->next_free = host->free_handle;
-    host->free_handle = (uint32_t)(slot - host->handles) + 1;
-    host->live_handles--;
-    host->memories[memory - 1].handles--;
-    pleat__host_drop_if_unused(host, memory);
-}
-
 static pleat_result release(void *self, pleat_handle handle)
 {
     pleat__host *host = self;
-    pleat_result result = PLEAT_OK;
+    uint32_t piece;
     pthread_mutex_lock(&host->lock);
-    pleat__host_handle *slot = pleat__host_find_handle(host, handle);
-    if (slot == NULL)
-        result = pleat__host_unknown_handle("release", handle);
-    else
-        drop_handle(host, slot);
+    pleat_result result = pleat__ledger_piece_of(&host->ledger, "release", handle, &piece);
+    if (result == PLEAT_OK)
+        pleat__ledger_drop_handle(&host->ledger, handle);
     pleat__host_cost(host, host->costs.release);
     pthread_mutex_unlock(&host->lock);
     return result;
@@ -276,33 +181,30 @@ static pleat_result release(void *self, pleat_handle handle)
 static pleat_result export_handle(void *self, pleat_handle handle, int *fd)
 {
     pleat__host *host = self;
-    pleat_result result = PLEAT_OK;
+    uint32_t piece = 0;
+    int file = -1, copy = -1;
     pthread_mutex_lock(&host->lock);
-    const pleat__host_handle *slot = pleat__host_find_handle(host, handle);
-    int file = slot == NULL ? -1 : host->memories[slot->memory - 1].own_file;
-    int copy = -1;
-    if (slot == NULL)
-        result = pleat__host_unknown_handle("export", handle);
-    else if (file < 0)
+    pleat_result result = pleat__ledger_piece_of(&host->ledger, "export", handle, &piece);
+    if (result == PLEAT_OK && (file = pleat__piece_at(&host->ledger, piece)->file) < 0)
         result = pleat__fail(PLEAT_E_INVALID, "export: 0x%llx was not created shareable",
                              (unsigned long long)handle);
-    else if ((copy = fcntl(file, F_DUPFD_CLOEXEC, 0)) < 0)
+    if (result == PLEAT_OK && (copy = fcntl(file, F_DUPFD_CLOEXEC, 0)) < 0)
         result = pleat__fail_errno(PLEAT_E_IO, "export: dup");
-    else
+    if (result == PLEAT_OK)
         *fd = copy;
     pthread_mutex_unlock(&host->lock);
     return result;
 }
 
 /* The piece whose file this is, as index + 1; 0: another process's. */
-static uint32_t memory_of_file(const pleat__host *host, const struct stat *file)
+static uint32_t piece_of_file(const pleat__host *host, const struct stat *file)
 {
-    for (size_t m = 0; m < host->memory_count; m++) {
+    for (uint32_t p = 1; p <= host->ledger.piece_count; p++) {
         struct stat own;
-        const pleat__host_memory *memory = &host->memories[m];
-        if (memory->bytes != 0 && memory->own_file >= 0 && fstat(memory->own_file, &own) == 0 &&
+        const pleat__piece *piece = pleat__piece_at(&host->ledger, p);
+        if (piece->bytes != 0 && piece->file >= 0 && fstat(piece->file, &own) == 0 &&
             own.st_dev == file->st_dev && own.st_ino == file->st_ino)
-            return (uint32_t)m + 1;
+            return p;
     }
     return 0;
 }
@@ -326,17 +228,17 @@ static pleat_result import_handle(void *self, int device, int fd, uint64_t bytes
     struct stat file;
     if (!pleat__host_is_device(host, device))
         return pleat__host_no_device(host, device);
-    if (!pleat__host_is_granular(host, bytes) || fcntl(fd, F_GET_SEALS) < 0 ||
+    if (!pleat__ledger_granular(&host->ledger, bytes) || fcntl(fd, F_GET_SEALS) < 0 ||
         fstat(fd, &file) != 0 || (uint64_t)file.st_size != bytes)
         return pleat__fail(PLEAT_E_INVALID,
                            "import: descriptor %d is no exported handle of %llu bytes", fd,
                            (unsigned long long)bytes);
     pthread_mutex_lock(&host->lock);
     pleat_result result = PLEAT_OK;
-    uint32_t memory = memory_of_file(host, &file);
-    if (memory == 0)
+    uint32_t piece = piece_of_file(host, &file);
+    if (piece == 0)
         result = import_foreign(host, device, fd, bytes, handle);
-    else if ((*handle = add_handle(host, memory)) == 0)
+    else if ((*handle = pleat__ledger_add_handle(&host->ledger, piece)) == 0)
         result = pleat__fail(PLEAT_E_NO_MEMORY, "import: no host memory for its record");
     pthread_mutex_unlock(&host->lock);
     return result;
@@ -348,11 +250,12 @@ static pleat_result import_handle(void *self, int device, int fd, uint64_t bytes
 static void destroy(void *self)
 {
     pleat__host *host = self;
-    for (size_t r = 0; r < host->reservation_count; r++)
-        munmap((void *)(uintptr_t)host->reservations[r].va, host->reservations[r].bytes);
-    for (size_t m = 0; m < host->memory_count; m++)
-        if (host->memories[m].bytes != 0 && host->memories[m].own_file >= 0)
-            close(host->memories[m].own_file);
+    const pleat__ledger *ledger = &host->ledger;
+    for (size_t r = 0; r < ledger->reservation_count; r++)
+        munmap((void *)(uintptr_t)ledger->reservations[r].va, ledger->reservations[r].bytes);
+    for (size_t p = 0; p < ledger->piece_count; p++)
+        if (ledger->pieces[p].bytes != 0 && ledger->pieces[p].file >= 0)
+            close(ledger->pieces[p].file);
     for (int d = 0; d < host->device_count; d++)
         if (host->devices[d].file >= 0)
             close(host->devices[d].file);
@@ -446,7 +349,8 @@ pleat_result pleat_vmm_host(const pleat_host_options *options, pleat_vmm *out)
     }
     host->arena = arena;
     host->device_count = checked.devices;
-    host->granularity = checked.granularity;
+    host->ledger = (pleat__ledger){
+        .arena = arena, .granularity = checked.granularity, .dropped = drop_piece, .owner = host};
     host->device_bytes = checked.device_bytes;
     host->area_limit = read_area_limit();
     pthread_mutex_init(&host->lock, NULL);
@@ -477,14 +381,13 @@ pleat_result pleat_host_physical(const pleat_vmm *vmm, pleat_va va, uint64_t *de
     if (host == NULL)
         return PLEAT_E_INVALID;
     pleat_result result = PLEAT_E_NOT_FOUND;
+    pleat__place place;
     pthread_mutex_lock(&host->lock);
-    size_t at = pleat__host_reservation_before(host, va);
-    const pleat__host_reservation *found = at == 0 ? NULL : &host->reservations[at - 1];
-    if (found != NULL && va - found->va < found->bytes) {
-        const pleat__host_page *page = &found->page[(va - found->va) / host->granularity];
-        if (page->memory != 0) {
-            *device_offset = host->memories[page->memory - 1].offset +
-                             page->index * host->granularity + va % host->granularity;
+    if (pleat__ledger_find(&host->ledger, va, &place)) {
+        const pleat__ledger_page *page = &place.reservation->page[place.first];
+        if (page->piece != 0) {
+            *device_offset = pleat__piece_at(&host->ledger, page->piece)->native +
+                             page->index * host->ledger.granularity + va % host->ledger.granularity;
             result = PLEAT_OK;
         }
     }
@@ -500,10 +403,10 @@ pleat_result pleat__host_holdings_of(const pleat_vmm *vmm, pleat__host_holdings 
     if (host == NULL)
         return PLEAT_E_INVALID;
     pthread_mutex_lock(&host->lock);
-    *out = (pleat__host_holdings){.handles = host->live_handles,
-                                  .memories = host->live_memories,
-                                  .reservations = host->reservation_count,
-                                  .mapped_pages = host->mapped_pages,
+    *out = (pleat__host_holdings){.handles = host->ledger.live_handles,
+                                  .memories = host->ledger.live_pieces,
+                                  .reservations = host->ledger.reservation_count,
+                                  .mapped_pages = host->ledger.mapped_pages,
                                   .areas = host->areas,
                                   .events = host->live_events};
     for (int d = 0; d < host->device_count; d++)

@@ -5,48 +5,16 @@
 #ifndef PLEAT_VMM_HOST_INTERNAL_H
 #define PLEAT_VMM_HOST_INTERNAL_H
 
-#include <internal/arena.h>
+#include "ledger.h"
+
 #include <pthread.h>
 #include <vmm/host.h>
 
-/* A piece of physical memory: [offset, offset + bytes) of a file. It lives while a handle or a map
- * refers to it. Offsets are never given out twice, so one names a piece for good. */
-typedef struct pleat__host_memory {
-    uint64_t offset; /* in the device's space; in the file only when `file` is the device's */
-    uint64_t bytes;
-    uint64_t maps;
-    uint32_t handles;
-    int device;
-    int own_file; /* a shareable piece's own memfd, or -1: the device's file */
-    bool foreign; /* imported from elsewhere: not this device's bytes */
-    uint32_t next_free;
-} pleat__host_memory;
-
-typedef struct pleat__host_handle {
-    uint32_t memory;     /* index + 1; 0: this slot is free */
-    uint32_t generation; /* upper half of the handle, so that a stale one is refused */
-    uint32_t next_free;
-} pleat__host_handle;
-
-/* A page of a reservation. */
-typedef struct pleat__host_page {
-    uint32_t memory; /* index + 1; 0: nothing is mapped */
-    uint32_t flags : 2;
-    uint32_t index : 30; /* which granule of the memory */
-} pleat__host_page;
-
+/* Flags of a page. */
 enum {
     PLEAT__HOST_ACCESS = 1,  /* granted, and mapped by the kernel */
     PLEAT__HOST_PENDING = 2, /* being granted by the call in progress */
 };
-
-typedef struct pleat__host_reservation {
-    pleat_va va;
-    uint64_t bytes;
-    uint64_t pages;
-    uint64_t mapped;
-    pleat__host_page *page;
-} pleat__host_reservation;
 
 typedef struct pleat__host_device {
     int file;
@@ -86,23 +54,14 @@ typedef struct pleat__host {
     pthread_cond_t passed; /* a stream passed a point */
     pleat__arena *arena;
     int device_count;
-    uint64_t granularity;
     uint64_t device_bytes;
     uint64_t area_limit;
     uint64_t areas;
-    uint64_t mapped_pages;
     pleat__host_device devices[PLEAT__HOST_DEVICES];
 
-    pleat__host_memory *memories;
-    size_t memory_count, memory_capacity;
-    uint32_t free_memory; /* index + 1 */
-    uint64_t live_memories;
-    pleat__host_handle *handles;
-    size_t handle_count, handle_capacity;
-    uint32_t free_handle;
-    uint64_t live_handles;
-    pleat__host_reservation *reservations; /* by address */
-    size_t reservation_count, reservation_capacity;
+    /* A piece's `native` is its offset in the device's file, given out once and never again; `file`
+     * is a shareable piece's own memfd. */
+    pleat__ledger ledger;
 
     pleat__host_stream *streams;
     size_t stream_count, stream_capacity;
@@ -127,15 +86,6 @@ pleat__host *pleat__host_of(const pleat_vmm *vmm);
 void pleat__host_cost(pleat__host *host, double ns);
 bool pleat__host_is_device(const pleat__host *host, int device);
 pleat_result pleat__host_no_device(const pleat__host *host, int device);
-/* Whether it is some granules long. */
-bool pleat__host_is_granular(const pleat__host *host, uint64_t bytes);
-/* NULL: released, or never given out. */
-pleat__host_handle *pleat__host_find_handle(pleat__host *host, pleat_handle handle);
-pleat_result pleat__host_unknown_handle(const char *verb, pleat_handle handle);
-/* Gives a piece (index + 1) back once nothing refers to it. */
-void pleat__host_drop_if_unused(pleat__host *host, uint32_t slot);
-/* The reservation that begins last at or before `va`, as an index + 1. */
-size_t pleat__host_reservation_before(const pleat__host *host, pleat_va va);
 
 /* ---- the table's entries of host_map.c and host_stream.c ---- */
 

@@ -70,8 +70,8 @@ typedef struct pleat_vmm_ops {
     /* Maps the whole handle, `bytes` long, at `va`. pre: the range is reserved and nothing is
      * mapped in it. post: mapped, no access until set_access. */
     pleat_result (*map)(void *self, pleat_va va, uint64_t bytes, pleat_handle handle);
-    /* Read and write access for `devices`. pre: every page of the range is mapped; it may span many
-     * maps. One call over a long range costs far less than many. */
+    /* Read and write access for `devices`. pre: the range covers whole maps, with no hole; it may
+     * span many. One call over a long range costs far less than many. */
     pleat_result (*set_access)(void *self, pleat_va va, uint64_t bytes, const int *devices,
                                int device_count);
     /* Unmaps the range. pre: it covers whole maps only, at least one, with no hole. The reservation

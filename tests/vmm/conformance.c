@@ -214,7 +214,7 @@ static void create_refuses_odd_sizes_and_too_much(void **state)
     assert_ok(VERB(memory_info, 0, &free_bytes, &total));
     assert_result(VERB(create, 0, 2 * total / b.granule * b.granule, 0, &handle),
                   PLEAT_E_OUT_OF_MEMORY);
-    if (is_cuda()) {
+    if (is_cuda()) { /* the driver's own words */
         assert_int_equal(pleat_last_error()->native, 2);
         assert_string_equal(pleat_last_error()->native_name, "CUDA_ERROR_OUT_OF_MEMORY");
         assert_non_null(strstr(pleat_last_error()->text, "create"));
@@ -256,6 +256,8 @@ static void release_refuses_what_it_does_not_know(void **state)
     assert_result(VERB(map, va, b.granule, handle), PLEAT_E_INVALID);
     assert_result(VERB(release, handle), PLEAT_E_INVALID);
     assert_result(VERB(release, 0), PLEAT_E_INVALID);
+    assert_result(VERB(release, 12345), PLEAT_E_INVALID);
+    assert_result(VERB(map, va, b.granule, 12345), PLEAT_E_INVALID);
     assert_ok(VERB(free_range, va, b.granule));
 }
 
@@ -307,12 +309,15 @@ static void set_access_refuses_unmapped_pages(void **state)
     assert_result(VERB(set_access, va, 4 * g, own_device, 1), PLEAT_E_INVALID); /* a hole */
     assert_result(VERB(set_access, va, 2 * g, own_device, 0), PLEAT_E_INVALID);
     assert_result(VERB(set_access, va, 2 * g, (const int[]){99}, 1), PLEAT_E_NO_DEVICE);
+    drop(va + 3 * g, g, &handles[2], 1);
+    map_new(va + 2 * g, 2, 1, &handles[2]);
+    assert_result(VERB(set_access, va, 3 * g, own_device, 1), PLEAT_E_INVALID); /* cuts a map */
+    assert_result(VERB(set_access, va + 3 * g, g, own_device, 1), PLEAT_E_INVALID);
     put(va, 5);
     assert_int_equal(get(va), 5);
     assert_ok(VERB(set_access, va, 2 * g, own_device, 1)); /* again */
     assert_int_equal(get(va), 5);
-    drop(va, 2 * g, handles, 2);
-    drop(va + 3 * g, g, &handles[2], 1);
+    drop(va, 4 * g, handles, 3);
     assert_ok(VERB(free_range, va, 4 * g));
 }
 

@@ -1,0 +1,116 @@
+/*
+ * ledger.h: what a backend has handed out: reservations, what is mapped on each of their pages,
+ * handles and the pieces of memory behind them. From it a backend refuses whatever pleat/vmm.h
+ * forbids before the kernel or the driver is asked: both allow more than the contract (a driver
+ * takes an unmap of nothing, access over a hole, a map beyond a reservation) and a handle that it
+ * does not know can crash it.
+ *
+ * Handles here carry a generation: a stale one is known as such, whatever became of its number.
+ *
+ * THREADS  None of its own: the backend's lock guards it. A `place` is good until it is given up.
+ */
+#ifndef PLEAT_VMM_LEDGER_H
+#define PLEAT_VMM_LEDGER_H
+
+#include <internal/arena.h>
+#include <pleat/vmm.h>
+#include <stdbool.h>
+
+/* A piece of physical memory. It lives while a handle or a map refers to it. */
+typedef struct pleat__piece {
+    uint64_t bytes; /* 0: this record is free */
+    uint64_t maps;
+    uint32_t handles;
+    uint32_t next_free;
+    /* The backend's own. */
+    uint64_t native; /* the driver's handle; an offset in a file */
+    int device;
+    int file;     /* of this piece alone, or -1 */
+    bool foreign; /* from another process */
+} pleat__piece;
+
+typedef struct pleat__ledger_handle {
+    uint32_t piece; /* index + 1; 0: this record is free */
+    uint32_t generation;
+    uint32_t next_free;
+} pleat__ledger_handle;
+
+/* A page of a reservation. */
+typedef struct pleat__ledger_page {
+    uint32_t piece;      /* index + 1; 0: nothing is mapped */
+    uint32_t flags : 2;  /* the backend's own; 0 when mapped */
+    uint32_t index : 30; /* which granule of the piece */
+} pleat__ledger_page;
+
+typedef struct pleat__reservation {
+    pleat_va va;
+    uint64_t bytes;
+    uint64_t pages;
+    uint64_t mapped;
+    pleat__ledger_page *page;
+} pleat__reservation;
+
+typedef struct pleat__ledger {
+    pleat__arena *arena;
+    uint64_t granularity;
+    /* Told of a piece that nothing refers to any more; may be NULL. */
+    void (*dropped)(void *owner, const pleat__piece *piece);
+    void *owner;
+
+    pleat__piece *pieces;
+    size_t piece_count, piece_capacity;
+    uint32_t free_piece; /* index + 1 */
+    pleat__ledger_handle *handles;
+    size_t handle_count, handle_capacity;
+    uint32_t free_handle;
+    pleat__reservation *reservations; /* by address */
+    size_t reservation_count, reservation_capacity;
+    uint64_t live_pieces, live_handles, mapped_pages;
+} pleat__ledger;
+
+/* Pages of one reservation. */
+typedef struct pleat__place {
+    pleat__reservation *reservation;
+    uint64_t first, count;
+    uint32_t piece; /* of a map to be made: index + 1 */
+} pleat__place;
+
+static inline pleat__piece *pleat__piece_at(const pleat__ledger *ledger, uint32_t piece)
+{
+    return &ledger->pieces[piece - 1];
+}
+
+/* Whether it is some granules long. */
+bool pleat__ledger_granular(const pleat__ledger *ledger, uint64_t bytes);
+
+/* Reservations: whether one may be made, or ended; and that it was. */
+PLEAT_NODISCARD pleat_result pleat__ledger_check_reserve(const pleat__ledger *ledger,
+                                                         uint64_t bytes, uint64_t align);
+PLEAT_NODISCARD pleat_result pleat__ledger_add_range(pleat__ledger *ledger, pleat_va va,
+                                                     uint64_t bytes);
+PLEAT_NODISCARD pleat_result pleat__ledger_check_free(const pleat__ledger *ledger, pleat_va va,
+                                                      uint64_t bytes);
+void pleat__ledger_drop_range(pleat__ledger *ledger, pleat_va va);
+/* The page of an address, in *place; false: not reserved. */
+bool pleat__ledger_find(const pleat__ledger *ledger, pleat_va va, pleat__place *place);
+
+/* A piece with its first handle; a further handle; 0: no host memory. */
+pleat_handle pleat__ledger_add_piece(pleat__ledger *ledger, const pleat__piece *piece);
+pleat_handle pleat__ledger_add_handle(pleat__ledger *ledger, uint32_t piece);
+/* The piece (index + 1) of a handle; PLEAT_E_INVALID when it is none. */
+PLEAT_NODISCARD pleat_result pleat__ledger_piece_of(const pleat__ledger *ledger, const char *verb,
+                                                    pleat_handle handle, uint32_t *piece);
+/* pre: it is one */
+void pleat__ledger_drop_handle(pleat__ledger *ledger, pleat_handle handle);
+
+/* Whether the verb's range is as it must be; gives the place. */
+PLEAT_NODISCARD pleat_result pleat__ledger_check_map(const pleat__ledger *ledger, pleat_va va,
+                                                     uint64_t bytes, pleat_handle handle,
+                                                     pleat__place *place);
+PLEAT_NODISCARD pleat_result pleat__ledger_check_maps(const pleat__ledger *ledger, const char *verb,
+                                                      pleat_va va, uint64_t bytes,
+                                                      pleat__place *place);
+void pleat__ledger_set_map(pleat__ledger *ledger, const pleat__place *place);
+void pleat__ledger_clear_maps(pleat__ledger *ledger, const pleat__place *place);
+
+#endif
