@@ -260,7 +260,7 @@ static pleat_result mark_behind(canary *bird, const tensor *t, bool live, uint64
         uint64_t offset;
         pleat_va next = (at / bird->granule + 1) * bird->granule;
         next = next < t->end ? next : t->end;
-        PLEAT_TRY(pleat__host_physical(&bird->vmm, at, &offset));
+        PLEAT_TRY(pleat_host_physical(&bird->vmm, at, &offset));
         *behind = mix(*behind ^ offset);
         PLEAT_TRY(mark(bird, offset, next - at, live, any));
         at = next;

@@ -38,12 +38,6 @@ typedef struct pleat__host_holdings {
 PLEAT_NODISCARD pleat_result pleat__host_holdings_of(const pleat_vmm *vmm,
                                                      pleat__host_holdings *out);
 
-/* Where an address's byte lies in physical memory: two addresses with the same number are the same
- * memory. Numbers are never used again for other memory. PLEAT_E_NOT_FOUND where nothing is mapped.
- */
-PLEAT_NODISCARD pleat_result pleat__host_physical(const pleat_vmm *vmm, pleat_va va,
-                                                  uint64_t *offset);
-
 /* Nanoseconds of GPU driver calls. A map, an access grant, an unmap costs by the handle, and a
  * little by the granule in it. */
 typedef struct pleat__host_costs {

@@ -273,26 +273,3 @@ pleat_result pleat__host_unmap(void *self, pleat_va va, uint64_t bytes)
     pthread_mutex_unlock(&host->lock);
     return result;
 }
-
-pleat_result pleat__host_physical(const pleat_vmm *vmm, pleat_va va, uint64_t *offset)
-{
-    pleat__host *host = pleat__host_of(vmm);
-    if (host == NULL)
-        return pleat__fail(PLEAT_E_INVALID, "not a host backend");
-    pleat_result result = PLEAT_E_NOT_FOUND;
-    pthread_mutex_lock(&host->lock);
-    size_t at = pleat__host_reservation_before(host, va);
-    const pleat__host_reservation *found = at == 0 ? NULL : &host->reservations[at - 1];
-    if (found != NULL && va - found->va < found->bytes) {
-        const pleat__host_page *page = &found->page[(va - found->va) / host->granularity];
-        if (page->memory != 0) {
-            *offset = host->memories[page->memory - 1].offset + page->index * host->granularity +
-                      va % host->granularity;
-            result = PLEAT_OK;
-        }
-    }
-    pthread_mutex_unlock(&host->lock);
-    return result == PLEAT_OK
-               ? result
-               : pleat__fail(result, "nothing is mapped at 0x%llx", (unsigned long long)va);
-}
