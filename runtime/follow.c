@@ -17,12 +17,12 @@ typedef struct loader {
     uint32_t several_count;
 } loader;
 
-/* One slot's runs of physical granules, neighbours joined; how many. The plan was verified: every
- * page of a slot is mapped. */
-static uint32_t slot_runs(loader *load, const pleat__slot *slot, uint32_t granules)
+/* The runs of physical granules behind a stretch of the window, neighbours joined; how many. The
+ * plan was verified: every page of a slot or a lane is mapped. */
+static uint32_t runs_of(loader *load, uint64_t place, uint32_t granules)
 {
     const pleat__occupancy *occupancy = &load->pool->occupancy;
-    uint64_t at = slot->place >> PLEAT__GRANULE_SHIFT, end = at + granules;
+    uint64_t at = place >> PLEAT__GRANULE_SHIFT, end = at + granules;
     uint32_t count = 0, next = 0;
     while (at < end) {
         uint64_t page_end = ((at >> occupancy->shift) + 1) << occupancy->shift;
@@ -53,7 +53,7 @@ static void load_slot(loader *load, const pleat__slot *slot, pleat__expected *it
         item->kind = PLEAT__ITEM_LOOSE;
         return;
     }
-    uint32_t count = slot_runs(load, slot, granules);
+    uint32_t count = runs_of(load, slot->place, granules);
     pleat__extent *runs = load->runs + load->run_count;
     item->place = (pleat__place){
         .address = load->pool->base + slot->place, .run = runs[0], .granules = granules};
@@ -74,10 +74,29 @@ static void count_runs(loader *load, const pleat__sequence *sequence)
         uint32_t granules = (uint32_t)pleat__ceil_div(slot->size, PLEAT__GRANULE_BYTES);
         if (slot->class == PLEAT__CLASS_DYNAMIC || slot->place == PLEAT__NOWHERE)
             continue;
-        uint32_t count = slot_runs(load, slot, granules);
+        uint32_t count = runs_of(load, slot->place, granules);
         load->several_count += count > 1;
         load->run_count += count > 1 ? count : 0;
     }
+}
+
+static uint32_t lane_granules(const pleat__lane *lane)
+{
+    return (uint32_t)(lane->bytes >> PLEAT__GRANULE_SHIFT);
+}
+
+static pleat_result load_lanes(pleat__follow *follow, loader *load)
+{
+    for (uint32_t i = 0; i < load->plan->lane_count; i++) {
+        const pleat__lane *lane = &load->plan->lanes[i];
+        pleat__extent *runs = load->runs + load->run_count;
+        uint32_t count = runs_of(load, lane->place, lane_granules(lane));
+        load->run_count += count;
+        PLEAT_TRY(pleat__lane_init(&follow->lanes[i], follow->arena, load->pool->base + lane->place,
+                                   lane_granules(lane), runs, count));
+        follow->lane_count++;
+    }
+    return PLEAT_OK;
 }
 
 static pleat_result load_all(pleat__follow *follow, loader *load)
@@ -85,14 +104,19 @@ static pleat_result load_all(pleat__follow *follow, loader *load)
     const pleat_plan *plan = load->plan;
     count_runs(load, &plan->first);
     count_runs(load, &plan->steady);
+    for (uint32_t i = 0; i < plan->lane_count; i++)
+        load->run_count += runs_of(load, plan->lanes[i].place, lane_granules(&plan->lanes[i]));
     uint64_t count = (uint64_t)plan->first.slot_count + plan->steady.slot_count;
-    if (count >= PLEAT__NO_ITEM)
-        return pleat__fail(PLEAT_E_LIMIT, "a plan of %llu requests", (unsigned long long)count);
+    if (count >= PLEAT__NO_ITEM || plan->lane_count > PLEAT__MOST_LANES)
+        return pleat__fail(PLEAT_E_LIMIT, "a plan of %llu requests and %u lanes",
+                           (unsigned long long)count, plan->lane_count);
     follow->items = pleat__arena_alloc(follow->arena, count * sizeof *follow->items);
     follow->runs = pleat__arena_alloc(follow->arena, (load->run_count + 1) * sizeof *load->runs);
     follow->several =
         pleat__arena_alloc(follow->arena, load->several_count * sizeof *load->several);
-    if (follow->items == NULL || follow->runs == NULL || follow->several == NULL)
+    follow->lanes = pleat__arena_calloc(follow->arena, plan->lane_count, sizeof *follow->lanes);
+    if (follow->items == NULL || follow->runs == NULL || follow->several == NULL ||
+        follow->lanes == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow a plan");
     load->runs = follow->runs;
     load->several = follow->several;
@@ -104,6 +128,7 @@ static pleat_result load_all(pleat__follow *follow, loader *load)
                   i < plan->first.slot_count ? &plan->first.slots[i]
                                              : &plan->steady.slots[i - plan->first.slot_count],
                   &follow->items[i]);
+    PLEAT_TRY(load_lanes(follow, load));
     return pleat__match_init(&follow->match, follow->arena, follow->items, plan->first.slot_count,
                              follow->count);
 }
@@ -156,7 +181,10 @@ void pleat__follow_free(pleat__follow *follow)
     pleat__arena *arena = follow->arena;
     for (uint32_t i = 0; follow->learned && follow->items != NULL && i < follow->count; i++)
         pleat__view_unpin(&follow->items[i].place);
+    for (uint32_t i = 0; i < follow->lane_count; i++)
+        pleat__lane_release(&follow->lanes[i]);
     pleat__match_release(&follow->match);
+    pleat__arena_free(arena, follow->lanes);
     pleat__arena_free(arena, follow->items);
     pleat__arena_free(arena, follow->runs);
     pleat__arena_free(arena, follow->several);

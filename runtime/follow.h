@@ -6,6 +6,7 @@
 #ifndef PLEAT_RUNTIME_FOLLOW_H
 #define PLEAT_RUNTIME_FOLLOW_H
 
+#include <runtime/lane.h>
 #include <runtime/match.h>
 
 typedef struct pleat__follow {
@@ -15,6 +16,8 @@ typedef struct pleat__follow {
     bool learned;         /* its places may be changed, its views are pinned */
     pleat__runs *several; /* a plan file's: the places of more than one run */
     pleat__extent *runs;
+    pleat__lane_space *lanes; /* a plan file's */
+    uint32_t lane_count;
     uint64_t adopted; /* the policy's count of requests when it was taken up last */
     pleat__match match;
 } pleat__follow;

@@ -52,10 +52,17 @@ typedef struct pleat__place {
     pleat__extent run;    /* when several is NULL */
     pleat__runs *several; /* its first `granules` granules */
     uint32_t granules;
-    uint16_t slack; /* live: bytes of the last granule that were not asked for */
-    uint8_t stream; /* live: index */
-    uint8_t spare;
+    /* Of what is live: bytes of its last granule that were not asked for, its stream, and its lane
+     * counted from 1. */
+    uint32_t slack : 9;
+    uint32_t stream : 6;
+    uint32_t lane : 17;
 } pleat__place;
+
+_Static_assert(sizeof(pleat__place) == 32, "two to a cache line");
+_Static_assert(PLEAT__STREAMS <= 64, "a stream's index has 6 bits");
+
+#define PLEAT__MOST_LANES 131000u
 
 typedef struct pleat__note {
     pleat__extent run;

@@ -262,17 +262,21 @@ static pleat_result stream_index(policy *self, pleat_stream stream, uint16_t *in
 
 static void put_down(policy *self, pleat__place *place, uint64_t bytes, uint16_t stream)
 {
-    place->slack = (uint16_t)(((uint64_t)place->granules << PLEAT__GRANULE_SHIFT) - bytes);
-    place->stream = (uint8_t)stream;
+    place->slack = (0 - (uint32_t)bytes) & (PLEAT__GRANULE_BYTES - 1);
+    place->stream = stream & (PLEAT__STREAMS - 1);
     pleat__placed_insert(&self->placed, place);
     pleat__count_alloc(self->stats, bytes);
+}
+
+static inline uint32_t granules_of(uint64_t bytes)
+{
+    return (uint32_t)((bytes + PLEAT__GRANULE_BYTES - 1) >> PLEAT__GRANULE_SHIFT);
 }
 
 static pleat_result from_heap(policy *self, uint64_t bytes, uint16_t stream, pleat__place *place)
 {
     bool stitched;
-    uint32_t granules = (uint32_t)((bytes + PLEAT__GRANULE_BYTES - 1) >> PLEAT__GRANULE_SHIFT);
-    PLEAT_TRY(pleat__heap_alloc(&self->heap, granules, stream, place, &stitched));
+    PLEAT_TRY(pleat__heap_alloc(&self->heap, granules_of(bytes), stream, place, &stitched));
     *(stitched ? &self->stats->stitched : &self->stats->cached) += 1;
     return PLEAT_OK;
 }
@@ -291,13 +295,24 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
         self->stats->diverged++;
         return PLEAT_OK;
     }
-    pleat__expected *expected = &self->current->items[item];
-    if (expected->kind == PLEAT__ITEM_SLOT) {
+    if (self->current->items[item].kind == PLEAT__ITEM_SLOT) {
         self->stats->slot_busy++;
         if (self->current->learned)
             pleat__follow_replace(self->current, item, place);
     }
     return PLEAT_OK;
+}
+
+static bool alloc_in_lane(policy *self, const pleat__expected *expected, uint64_t bytes,
+                          uint16_t stream, pleat__place *place)
+{
+    if (expected->kind != PLEAT__ITEM_DYNAMIC || expected->lane == PLEAT__NO_LANE ||
+        !pleat__lane_alloc(&self->current->lanes[expected->lane], &self->heap, granules_of(bytes),
+                           stream, place))
+        return false;
+    place->lane = expected->lane + 1;
+    self->stats->lane++;
+    return true;
 }
 
 static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
@@ -317,6 +332,8 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
             self->stats->planned++;
             return PLEAT_OK;
         }
+        if (alloc_in_lane(self, expected, bytes, stream, place))
+            return PLEAT_OK;
     }
     return alloc_unplanned(self, item, bytes, stream, place);
 }
@@ -359,7 +376,11 @@ static pleat_result free_place(void *opaque, pleat_va address)
     pleat__place *entry = pleat__placed_find(&self->placed, address);
     if (entry == NULL)
         return PLEAT_E_NOT_FOUND;
-    pleat__heap_give(&self->heap, entry);
+    if (entry->lane != 0)
+        /* Only a plan file has lanes, and it is never dropped. */
+        pleat__lane_give(&self->kept[0]->lanes[entry->lane - 1], &self->heap, entry);
+    else
+        pleat__heap_give(&self->heap, entry);
     pleat__count_free(self->stats, (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT);
     pleat__placed_remove(&self->placed, entry);
     return PLEAT_OK;
