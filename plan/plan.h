@@ -127,22 +127,4 @@ PLEAT_NODISCARD pleat_result pleat__plan_new(pleat_plan **out);
 PLEAT_NODISCARD pleat_result pleat__plan_page_table(const pleat_plan *plan, pleat__arena *arena,
                                                     uint32_t **out);
 
-/* A request that is in memory already and stays: `bytes` of it lie at `place`. One that was
- * stitched from several chunk runs is given as several entries of the same request. */
-typedef struct pleat__fixed {
-    uint32_t request; /* its number in the trace; persistent there */
-    uint32_t reserved;
-    uint64_t place; /* physical byte: chunk c is at page c of the window */
-    uint64_t bytes;
-} pleat__fixed;
-
-/* Plans the steady iteration of a running job around what is in memory: as pleat_plan_make, but
- * `first` is empty, the fixed requests have no slots, nothing is placed over them, and chunk c of
- * the plan is mapped first at page c (so that what is mapped stays mapped; aliases come at pages
- * from `alias_page` on, handles there may be of one chunk only). */
-PLEAT_NODISCARD pleat_result pleat__plan_make_around(const pleat_trace *trace,
-                                                     const pleat_plan_options *options,
-                                                     const pleat__fixed *fixed, uint32_t count,
-                                                     uint64_t alias_page, pleat_plan **out);
-
 #endif

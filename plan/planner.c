@@ -35,8 +35,6 @@ struct planning {
     pleat__arena *scratch;
     pleat_plan *plan;
     pleat__model model;
-    const pleat__fixed *fixed;
-    uint32_t fixed_count;
     uint64_t alias_page;
     bool around;
     pleat__layout layout;
