@@ -3,13 +3,14 @@
  */
 #include "canary.h"
 
+#include "canary_cuda.h"
+
 #include <internal/error.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <vmm/cuda.h>
 #include <vmm/host.h>
 
 #define PAGE        4096u
@@ -30,7 +31,7 @@ typedef struct leaf {
 struct canary {
     pleat_vmm vmm;
     int device;
-    bool cuda;
+    canary_cuda *cuda; /* NULL on the host backend */
     uint64_t granule;
     uint64_t stride;
     uint64_t errors;
@@ -78,10 +79,8 @@ static bool is_affordable(const canary_job *job, uint64_t stride, uint64_t share
 static pleat_result choose_stride(canary *bird, const canary_job *job)
 {
     bird->stride = PAGE;
-    if (bird->cuda) {
-        bird->stride = WIDEST; /* every word is a copy of its own */
+    if (bird->cuda != NULL) /* every byte, at the memory's speed */
         return PLEAT_OK;
-    }
     uint64_t share = host_available() / 4;
     while (bird->stride < WIDEST && !is_affordable(job, bird->stride, share))
         bird->stride *= 2;
@@ -102,11 +101,15 @@ pleat_result canary_create(const pleat_vmm *vmm, int device, bool cuda, const ca
     canary *made = calloc(1, sizeof *made);
     if (made == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the canary");
-    *made = (canary){.vmm = *vmm, .device = device, .cuda = cuda, .granule = granule};
+    *made = (canary){.vmm = *vmm, .device = device, .granule = granule};
     made->behind = calloc(job->requests ? job->requests : 1, sizeof *made->behind);
     pleat_result result = made->behind != NULL
-                              ? choose_stride(made, job)
+                              ? PLEAT_OK
                               : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the canary");
+    if (result == PLEAT_OK && cuda)
+        result = canary_cuda_create(vmm, device, &made->cuda);
+    if (result == PLEAT_OK)
+        result = choose_stride(made, job);
     if (result != PLEAT_OK) {
         canary_destroy(made);
         return result;
@@ -121,6 +124,7 @@ void canary_destroy(canary *bird)
         return;
     for (uint64_t i = 0; i < bird->leaf_count; i++)
         free(bird->leaves[i]);
+    canary_cuda_destroy(bird->cuda);
     free(bird->leaves);
     free(bird->behind);
     free(bird);
@@ -146,51 +150,59 @@ typedef struct tensor {
     bool damaged;
 } tensor;
 
-static pleat_result word(canary *bird, tensor *t, pleat_va at)
+static void word(tensor *t, pleat_va at)
 {
     uint64_t expected = mix(((uint64_t)t->id << 40) ^ at), found = expected;
-    if (bird->cuda && t->writing) {
-        return pleat__cuda_copy_in(&bird->vmm, bird->device, at, &expected, sizeof expected);
-    } else if (bird->cuda) {
-        PLEAT_TRY(pleat__cuda_copy_out(&bird->vmm, bird->device, &found, at, sizeof found));
-    } else if (t->writing) {
+    if (t->writing)
         memcpy((void *)(uintptr_t)at, &expected, sizeof expected);
-    } else {
+    else
         memcpy(&found, (const void *)(uintptr_t)at, sizeof found);
-    }
     t->damaged = t->damaged || found != expected;
-    return PLEAT_OK;
 }
 
 /* The first, the middle and the last word of what the tensor owns of the page around `at`. */
-static pleat_result visit_page(canary *bird, tensor *t, pleat_va at)
+static void visit_page(tensor *t, pleat_va at)
 {
     pleat_va begin = at - at % PAGE, end = begin + PAGE;
     begin = begin < t->begin ? t->begin : begin;
     end = end > t->end ? t->end : end;
     if (end - begin < sizeof(uint64_t))
-        return PLEAT_OK;
-    PLEAT_TRY(word(bird, t, begin));
-    PLEAT_TRY(word(bird, t, begin + (end - begin) / 2 / 8 * 8));
-    return word(bird, t, end - sizeof(uint64_t));
+        return;
+    word(t, begin);
+    word(t, begin + (end - begin) / 2 / 8 * 8);
+    word(t, end - sizeof(uint64_t));
+}
+
+static void visit_pages(const canary *bird, tensor *t)
+{
+    t->end -= t->end % 8;
+    if (t->end - t->begin < sizeof(uint64_t))
+        return;
+    if (t->end - t->begin <= SMALL_BYTES) {
+        for (pleat_va at = t->begin; at + sizeof(uint64_t) <= t->end; at += LINE)
+            word(t, at);
+        word(t, t->end - sizeof(uint64_t));
+        return;
+    }
+    visit_page(t, t->begin);
+    for (pleat_va at = (t->begin / bird->stride + 1) * bird->stride; at < t->end;
+         at += bird->stride)
+        visit_page(t, at);
+    visit_page(t, t->end - 1);
 }
 
 static pleat_result visit(canary *bird, tensor *t)
 {
-    pleat_va last = t->end - t->end % 8;
-    if (last - t->begin < sizeof(uint64_t))
+    uint64_t seed = mix(t->id + 1), wrong = 0;
+    if (bird->cuda == NULL) {
+        visit_pages(bird, t);
         return PLEAT_OK;
-    t->end = last;
-    if (t->end - t->begin <= SMALL_BYTES && !bird->cuda) {
-        for (pleat_va at = t->begin; at + sizeof(uint64_t) <= t->end; at += LINE)
-            PLEAT_TRY(word(bird, t, at));
-        return word(bird, t, t->end - sizeof(uint64_t));
     }
-    PLEAT_TRY(visit_page(bird, t, t->begin));
-    for (pleat_va at = (t->begin / bird->stride + 1) * bird->stride; at < t->end;
-         at += bird->stride)
-        PLEAT_TRY(visit_page(bird, t, at));
-    return visit_page(bird, t, t->end - 1);
+    if (t->writing)
+        return canary_cuda_write(bird->cuda, t->begin, t->end - t->begin, seed);
+    PLEAT_TRY(canary_cuda_verify(bird->cuda, t->begin, t->end - t->begin, seed, &wrong));
+    t->damaged = wrong != 0;
+    return PLEAT_OK;
 }
 
 /* ---- the oracle ---- */
@@ -272,7 +284,7 @@ pleat_result canary_allocated(canary *bird, uint32_t id, pleat_va address, uint6
 {
     tensor t = {.id = id, .begin = address, .end = address + bytes, .writing = true};
     bool any = false;
-    if (!bird->cuda)
+    if (bird->cuda == NULL)
         PLEAT_TRY(mark_behind(bird, &t, true, &bird->behind[id], &any));
     if (any)
         report(bird,
@@ -287,9 +299,9 @@ pleat_result canary_freed(canary *bird, uint32_t id, pleat_va address, uint64_t 
     tensor t = {.id = id, .begin = address, .end = address + bytes};
     uint64_t behind = 0;
     bool any;
-    if (!bird->cuda)
+    if (bird->cuda == NULL)
         PLEAT_TRY(mark_behind(bird, &t, false, &behind, &any));
-    if (!bird->cuda && behind != bird->behind[id])
+    if (bird->cuda == NULL && behind != bird->behind[id])
         report(bird,
                "request %u of %" PRIu64 " bytes at %#" PRIx64
                " was moved to other memory while it was live",

@@ -9,6 +9,7 @@
  *          available memory and the job is small enough to be done in seconds; otherwise the
  *          smallest power of two for which both hold: on the host backend a visited page costs real
  *          memory, and a job may be larger than the machine.
+ *          On a GPU kernels write and verify every byte (canary_cuda.h).
  * ORACLE   On the host backend also exact, whatever the stride: what lies behind each page of a
  *          tensor is asked of the backend, and a bitmap of physical memory, a bit for 512 bytes,
  *          must be clear there at the allocation. What lies behind must be the same at the free.
@@ -28,8 +29,8 @@ typedef struct canary_job {
     uint64_t requests;
 } canary_job;
 
-/* `job` chooses the stride. PLEAT_E_NO_MEMORY also when the host
- * has not even the memory for the widest one. `cuda`: words go through copies, no oracle. */
+/* `job` chooses the stride. PLEAT_E_NO_MEMORY also when the host has not even the memory for the
+ * widest one. `cuda`: `vmm` is what pleat_vmm_cuda made. */
 PLEAT_NODISCARD pleat_result canary_create(const pleat_vmm *vmm, int device, bool cuda,
                                            const canary_job *job, canary **out);
 void canary_destroy(canary *bird);

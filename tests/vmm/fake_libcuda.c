@@ -456,12 +456,41 @@ static CUresult fake_cuModuleUnload(CUmodule module)
     return module != NULL ? CU_OK : CU_INVALID_VALUE;
 }
 
+/* A function is the place of its name in the module's text. */
 static CUresult fake_cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
-    if (strstr((const char *)module, name) == NULL)
+    char entry[128];
+    snprintf(entry, sizeof entry, ".entry %s(", name);
+    const char *found = strstr((const char *)module, entry);
+    if (found == NULL)
         return FAKE_UNKNOWN;
-    *function = (CUfunction)module;
+    *function = (CUfunction)(uintptr_t)(found + strlen(".entry "));
     return CU_OK;
+}
+
+static bool is_kernel(CUfunction function, const char *name)
+{
+    return strncmp((const char *)function, name, strlen(name)) == 0;
+}
+
+/* What the kernels of the replay's canary do: pattern and counting as tools/canary_cuda.c has
+ * them. */
+static void run_canary(void **arguments, bool verify)
+{
+    uint64_t at = *(uint64_t *)arguments[0], bytes = *(uint64_t *)arguments[1];
+    uint64_t seed = *(uint64_t *)arguments[2];
+    for (uint64_t i = 0; i < bytes;) {
+        uint64_t word = seed ^ i / 8 * 0x9e3779b97f4a7c15u;
+        uint8_t byte = (uint8_t)(seed + i);
+        const void *wanted = bytes - i < 8 ? (const void *)&byte : &word;
+        size_t size = bytes - i < 8 ? sizeof byte : sizeof word;
+        void *place = (void *)(uintptr_t)(at + i);
+        if (verify)
+            **(uint64_t **)arguments[3] += memcmp(place, wanted, size) != 0;
+        else
+            memcpy(place, wanted, size);
+        i += size;
+    }
 }
 
 static CUresult fake_cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigned blocks_y,
@@ -473,7 +502,9 @@ static CUresult fake_cuLaunchKernel(CUfunction function, unsigned blocks_x, unsi
     if (found == NULL || blocks_y * blocks_z * threads_y * threads_z != 1 || shared != 0 ||
         extra != NULL || blocks_x * threads_x == 0)
         return CU_INVALID_VALUE;
-    if (strstr((const char *)function, "pleat_wait") == NULL)
+    if (is_kernel(function, "canary_write") || is_kernel(function, "canary_verify"))
+        run_canary(arguments, is_kernel(function, "canary_verify"));
+    if (!is_kernel(function, "pleat_wait"))
         return CU_OK;
     pthread_mutex_lock(&lock);
     found->gate = *(volatile uint32_t **)arguments[0];
