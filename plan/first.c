@@ -18,7 +18,7 @@
 
 #include <internal/error.h>
 #include <plan/holes.h>
-#include <plan/order.h>
+#include <plan/ledger.h>
 #include <plan/sort.h>
 
 #define BEYOND       (UINT64_MAX / 2) /* places from here on are no memory of the layout */
@@ -286,7 +286,7 @@ static pleat_result list_guests(first_job *job, guest_list *list)
 }
 
 static pleat_result place_rest(first_job *job, const guest_list *list, const pleat__strip *strip,
-                               pleat__order *order, uint32_t *sequence, uint32_t *spare,
+                               pleat__ledger *ledger, uint32_t *sequence, uint32_t *spare,
                                uint64_t *keys)
 {
     uint32_t count = 0;
@@ -296,17 +296,16 @@ static pleat_result place_rest(first_job *job, const guest_list *list, const ple
         if (place == PLEAT__NOT_PLACED)
             sequence[count++] = span;
         else
-            pleat__order_put(order, span, place);
+            PLEAT_TRY(pleat__ledger_put(ledger, span, place));
     }
     pleat__sort_by_key(sequence, spare, count, keys);
-    order->work = 0;
-    for (uint32_t i = 0; i < count && order->work < ORDER_BUDGET; i++) {
-        uint64_t place;
+    ledger->work = 0;
+    for (uint32_t i = 0; i < count && ledger->work < ORDER_BUDGET; i++) {
         uint32_t slot = list->slots[strip->items[sequence[i]]];
-        PLEAT_TRY(pleat__order_find(order, sequence[i], PLEAT__FIT_LOWEST, &place));
+        uint64_t place = pleat__ledger_find(ledger, sequence[i], PLEAT__FIT_LOWEST);
         if (place >= BEYOND)
             continue;
-        pleat__order_put(order, sequence[i], place);
+        PLEAT_TRY(pleat__ledger_put(ledger, sequence[i], place));
         job->plan->first.slots[slot].place = place;
         job->placed[slot] = true;
     }
@@ -317,7 +316,7 @@ static pleat_result place_guests(first_job *job)
 {
     guest_list list = {0};
     pleat__strip strip = {0};
-    pleat__order order = {0};
+    pleat__ledger ledger = {0};
     uint32_t *sequence = NULL;
     uint64_t *places = NULL;
     pleat_result result = list_guests(job, &list);
@@ -329,11 +328,11 @@ static pleat_result place_guests(first_job *job)
         sequence = pleat__arena_alloc(job->scratch, 2 * (uint64_t)strip.count * sizeof *sequence);
         places = pleat__arena_alloc(job->scratch, 2 * (uint64_t)strip.count * sizeof *places);
         result = sequence == NULL || places == NULL ? no_memory(job)
-                                                    : pleat__order_create(&order, &strip, places);
+                                                    : pleat__ledger_create(&ledger, &strip, places);
         if (result == PLEAT_OK)
-            result = place_rest(job, &list, &strip, &order, sequence, sequence + strip.count,
+            result = place_rest(job, &list, &strip, &ledger, sequence, sequence + strip.count,
                                 places + strip.count);
-        pleat__order_destroy(&order);
+        pleat__ledger_destroy(&ledger);
     }
     if (strip.arena != NULL)
         pleat__strip_free(&strip);

@@ -1,13 +1,13 @@
 /*
  * place_greedy.c: the greedy algorithms of the portfolio: orders by size, area and lifetime
- * (place_order.c) and two-ended sweeps (place_sweep.c), each with the parameters worth trying.
+ * (ledger.c) and two-ended sweeps (place_sweep.c), each with the parameters worth trying.
  *
  * Two-ended sweeps: what lives at least as long as a quantile of all lifetimes goes low, the rest
  * high. Which quantile is best differs from job to job, and neighbours are no guide, so all are
  * tried, forward and backward in time, with the lowest and the tightest hole for what is
  * long-lived. An order of n spans costs about n times what is live; sweeps cost n log n.
  */
-#include <plan/order.h>
+#include <plan/ledger.h>
 #include <plan/portfolio.h>
 #include <plan/sweep.h>
 
@@ -16,8 +16,8 @@
 #include <string.h>
 
 #define QUANTILES 20
-/* Work that a pass may take, whatever the size: a second of orders, some seconds of sweeps. */
-#define ORDER_BUDGET(count) (20000000u + 200u * (uint64_t)(count))
+/* Work that one order, and all sweeps together, may take, whatever the size. */
+#define ORDER_BUDGET(count) (4000000u + 120u * (uint64_t)(count))
 #define SWEEP_BUDGET(count) (20000000u + 160u * (uint64_t)(count))
 
 typedef uint64_t (*span_key)(const pleat__strip *strip, const pleat__span *span);
@@ -67,17 +67,17 @@ static pleat_result place_by(pleat__placing *placing, pleat__algorithm algorithm
                              uint64_t *height, uint64_t *work)
 {
     const pleat__strip *strip = placing->strip;
-    pleat__order order = {0};
+    pleat__ledger ledger = {0};
     uint32_t *sequence = pleat__arena_alloc(placing->arena, strip->count * sizeof *sequence);
     if (sequence == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order %u requests", strip->count);
     pleat_result result = make_sequence(strip, key, sequence);
     for (int fit = 0; fit < 2 && result == PLEAT_OK; fit++) {
         uint64_t reached;
-        result = pleat__order_create(&order, strip, placing->trial);
+        result = pleat__ledger_create(&ledger, strip, placing->trial);
         if (result == PLEAT_OK)
-            result = pleat__order_run(&order, sequence, (pleat__fit)fit, UINT64_MAX,
-                                      ORDER_BUDGET(strip->count), &reached);
+            result = pleat__ledger_run(&ledger, sequence, (pleat__fit)fit, UINT64_MAX,
+                                       ORDER_BUDGET(strip->count), &reached);
         if (result == PLEAT_OK) {
             *height = reached < *height ? reached : *height;
             if (reached < placing->sequence_height) {
@@ -86,8 +86,8 @@ static pleat_result place_by(pleat__placing *placing, pleat__algorithm algorithm
             }
             pleat__placing_offer(placing, algorithm, reached);
         }
-        *work += order.work;
-        pleat__order_destroy(&order);
+        *work += ledger.work;
+        pleat__ledger_destroy(&ledger);
     }
     pleat__arena_free(placing->arena, sequence);
     return result;

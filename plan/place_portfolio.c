@@ -20,12 +20,17 @@ static const struct {
     pleat__algorithm algorithm;
     pleat__place_step step;
 } steps[] = {
-    {PLEAT__ALGORITHM_sweep, pleat__place_sweep},
     {PLEAT__ALGORITHM_size, pleat__place_size},
-    {PLEAT__ALGORITHM_area, pleat__place_area},
+    {PLEAT__ALGORITHM_sweep, pleat__place_sweep},
     {PLEAT__ALGORITHM_lifetime, pleat__place_lifetime},
+    {PLEAT__ALGORITHM_area, pleat__place_area},
+    {PLEAT__ALGORITHM_search, pleat__place_search},
 };
 #define STEPS (sizeof steps / sizeof *steps)
+
+/* Max-live's chunks are enough where rounding to them is less than this part: a problem of a few
+ * chunks is worth better. */
+#define CLOSE 512
 
 bool pleat__algorithm_find(const char *name, uint32_t *algorithms)
 {
@@ -179,8 +184,11 @@ static pleat_result placing_create(pleat__placing *placing, const pleat__strip *
                                 .sequence_height = UINT64_MAX,
                                 .search_work = options->work,
                                 .enough = strip->floor};
+    uint64_t close = strip->floor + strip->floor / CLOSE;
     if (options->chunk_bytes > 0 &&
-        !pleat__round_up(strip->floor, options->chunk_bytes, &placing->enough))
+        pleat__round_up(strip->floor, options->chunk_bytes, &placing->enough))
+        placing->enough = placing->enough < close ? placing->enough : close;
+    else
         placing->enough = strip->floor;
     pleat__holes_create(&placing->holes, strip->arena);
     placing->places = pleat__arena_alloc(strip->arena, count * sizeof *placing->places);
