@@ -18,8 +18,8 @@
 
 #include <internal/error.h>
 #include <plan/holes.h>
-#include <plan/ledger.h>
 #include <plan/sort.h>
+#include <plan/timeline.h>
 
 #define BEYOND       (UINT64_MAX / 2) /* places from here on are no memory of the layout */
 #define ORDER_BUDGET 100000000u       /* work for what has no counterpart, about a second */
@@ -286,7 +286,7 @@ static pleat_result list_guests(first_job *job, guest_list *list)
 }
 
 static pleat_result place_rest(first_job *job, const guest_list *list, const pleat__strip *strip,
-                               pleat__ledger *ledger, uint32_t *sequence, uint32_t *spare,
+                               pleat__timeline *timeline, uint32_t *sequence, uint32_t *spare,
                                uint64_t *keys)
 {
     uint32_t count = 0;
@@ -296,16 +296,16 @@ static pleat_result place_rest(first_job *job, const guest_list *list, const ple
         if (place == PLEAT__NOT_PLACED)
             sequence[count++] = span;
         else
-            PLEAT_TRY(pleat__ledger_put(ledger, span, place));
+            PLEAT_TRY(pleat__timeline_put(timeline, span, place));
     }
     pleat__sort_by_key(sequence, spare, count, keys);
-    ledger->work = 0;
-    for (uint32_t i = 0; i < count && ledger->work < ORDER_BUDGET; i++) {
+    timeline->work = 0;
+    for (uint32_t i = 0; i < count && timeline->work < ORDER_BUDGET; i++) {
         uint32_t slot = list->slots[strip->items[sequence[i]]];
-        uint64_t place = pleat__ledger_find(ledger, sequence[i], PLEAT__FIT_LOWEST);
+        uint64_t place = pleat__timeline_find(timeline, sequence[i], PLEAT__FIT_LOWEST);
         if (place >= BEYOND)
             continue;
-        PLEAT_TRY(pleat__ledger_put(ledger, sequence[i], place));
+        PLEAT_TRY(pleat__timeline_put(timeline, sequence[i], place));
         job->plan->first.slots[slot].place = place;
         job->placed[slot] = true;
     }
@@ -316,7 +316,7 @@ static pleat_result place_guests(first_job *job)
 {
     guest_list list = {0};
     pleat__strip strip = {0};
-    pleat__ledger ledger = {0};
+    pleat__timeline timeline = {0};
     uint32_t *sequence = NULL;
     uint64_t *places = NULL;
     pleat_result result = list_guests(job, &list);
@@ -327,12 +327,13 @@ static pleat_result place_guests(first_job *job)
     if (result == PLEAT_OK && strip.count > 0) {
         sequence = pleat__arena_alloc(job->scratch, 2 * (uint64_t)strip.count * sizeof *sequence);
         places = pleat__arena_alloc(job->scratch, 2 * (uint64_t)strip.count * sizeof *places);
-        result = sequence == NULL || places == NULL ? no_memory(job)
-                                                    : pleat__ledger_create(&ledger, &strip, places);
+        result = sequence == NULL || places == NULL
+                     ? no_memory(job)
+                     : pleat__timeline_create(&timeline, &strip, places);
         if (result == PLEAT_OK)
-            result = place_rest(job, &list, &strip, &ledger, sequence, sequence + strip.count,
+            result = place_rest(job, &list, &strip, &timeline, sequence, sequence + strip.count,
                                 places + strip.count);
-        pleat__ledger_destroy(&ledger);
+        pleat__timeline_destroy(&timeline);
     }
     if (strip.arena != NULL)
         pleat__strip_free(&strip);

@@ -1,15 +1,15 @@
 /*
  * place_greedy.c: the greedy algorithms of the portfolio: orders by size, area and lifetime
- * (ledger.c) and two-ended sweeps (place_sweep.c), each with the parameters worth trying.
+ * (timeline.c) and two-ended sweeps (place_sweep.c), each with the parameters worth trying.
  *
  * Two-ended sweeps: what lives at least as long as a quantile of all lifetimes goes low, the rest
  * high. Which quantile is best differs from job to job, and neighbours are no guide, so all are
  * tried, forward and backward in time, with the lowest and the tightest hole for what is
  * long-lived. An order of n spans costs about n times what is live; sweeps cost n log n.
  */
-#include <plan/ledger.h>
 #include <plan/portfolio.h>
 #include <plan/sweep.h>
+#include <plan/timeline.h>
 
 #include <internal/error.h>
 #include <plan/sort.h>
@@ -67,17 +67,17 @@ static pleat_result place_by(pleat__placing *placing, pleat__algorithm algorithm
                              uint64_t *height, uint64_t *work)
 {
     const pleat__strip *strip = placing->strip;
-    pleat__ledger ledger = {0};
+    pleat__timeline timeline = {0};
     uint32_t *sequence = pleat__arena_alloc(placing->arena, strip->count * sizeof *sequence);
     if (sequence == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order %u requests", strip->count);
     pleat_result result = make_sequence(strip, key, sequence);
     for (int fit = 0; fit < 2 && result == PLEAT_OK; fit++) {
         uint64_t reached;
-        result = pleat__ledger_create(&ledger, strip, placing->trial);
+        result = pleat__timeline_create(&timeline, strip, placing->trial);
         if (result == PLEAT_OK)
-            result = pleat__ledger_run(&ledger, sequence, (pleat__fit)fit, UINT64_MAX,
-                                       ORDER_BUDGET(strip->count), &reached);
+            result = pleat__timeline_run(&timeline, sequence, (pleat__fit)fit, UINT64_MAX,
+                                         ORDER_BUDGET(strip->count), &reached);
         if (result == PLEAT_OK) {
             *height = reached < *height ? reached : *height;
             if (reached < placing->sequence_height) {
@@ -86,8 +86,8 @@ static pleat_result place_by(pleat__placing *placing, pleat__algorithm algorithm
             }
             pleat__placing_offer(placing, algorithm, reached);
         }
-        *work += ledger.work;
-        pleat__ledger_destroy(&ledger);
+        *work += timeline.work;
+        pleat__timeline_destroy(&timeline);
     }
     pleat__arena_free(placing->arena, sequence);
     return result;

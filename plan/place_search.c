@@ -13,9 +13,9 @@
  * early. Steps are drawn from a generator with a fixed seed and counted in work, so the same
  * problem and budget give the same placement on any machine.
  */
-#include <plan/ledger.h>
 #include <plan/portfolio.h>
 #include <plan/sweep.h>
+#include <plan/timeline.h>
 
 #include <internal/error.h>
 #include <plan/sort.h>
@@ -128,19 +128,19 @@ static uint32_t position_of(const uint32_t *sequence, uint32_t count, uint32_t s
     return at;
 }
 
-static pleat_result try_order(struct finder *finder, pleat__ledger *ledger, uint64_t limit,
+static pleat_result try_order(struct finder *finder, pleat__timeline *timeline, uint64_t limit,
                               uint64_t budget, uint64_t *height)
 {
-    uint64_t before = ledger->work;
-    ledger->places = finder->trial;
-    PLEAT_TRY(pleat__ledger_run(ledger, finder->placing->sequence, PLEAT__FIT_LOWEST, limit, budget,
-                                height));
-    finder->work += ledger->work - before;
+    uint64_t before = timeline->work;
+    timeline->places = finder->trial;
+    PLEAT_TRY(pleat__timeline_run(timeline, finder->placing->sequence, PLEAT__FIT_LOWEST, limit,
+                                  budget, height));
+    finder->work += timeline->work - before;
     return PLEAT_OK;
 }
 
 /* One round, from the order in placing->sequence; `best` keeps the best one. */
-static pleat_result order_round(struct finder *finder, pleat__ledger *ledger, uint32_t slack,
+static pleat_result order_round(struct finder *finder, pleat__timeline *timeline, uint32_t slack,
                                 uint64_t end, uint32_t *best)
 {
     uint32_t *sequence = finder->placing->sequence, count = finder->placing->strip->count;
@@ -152,8 +152,8 @@ static pleat_result order_round(struct finder *finder, pleat__ledger *ledger, ui
         if (to == from)
             continue;
         move(sequence, from, to);
-        PLEAT_TRY(
-            try_order(finder, ledger, acceptable(finder, slack, begin, end), UINT64_MAX, &height));
+        PLEAT_TRY(try_order(finder, timeline, acceptable(finder, slack, begin, end), UINT64_MAX,
+                            &height));
         if (height == UINT64_MAX) {
             move(sequence, to, from);
             continue;
@@ -169,27 +169,27 @@ static pleat_result search_orders(struct finder *finder, uint64_t end)
 {
     pleat__placing *placing = finder->placing;
     uint32_t count = placing->strip->count;
-    pleat__ledger ledger = {0};
+    pleat__timeline timeline = {0};
     uint64_t height = UINT64_MAX, begin = finder->work;
     uint32_t *best = pleat__arena_alloc(placing->arena, count * sizeof *best);
     if (best == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to search among %u requests", count);
-    pleat_result result = pleat__ledger_create(&ledger, placing->strip, finder->trial);
+    pleat_result result = pleat__timeline_create(&timeline, placing->strip, finder->trial);
     if (result == PLEAT_OK)
-        result = try_order(finder, &ledger, UINT64_MAX, end, &height);
+        result = try_order(finder, &timeline, UINT64_MAX, end, &height);
     uint64_t placement = finder->work - begin + 1;
     uint32_t rounds = (end - begin) / ROUNDS / placement < ROUND_PLACEMENTS ? 1 : ROUNDS;
     memcpy(best, placing->sequence, count * sizeof *best);
     for (uint32_t i = 0; i < rounds && result == PLEAT_OK && height != UINT64_MAX; i++) {
         memcpy(placing->sequence, best, count * sizeof *best);
-        result = try_order(finder, &ledger, UINT64_MAX, UINT64_MAX, &height);
+        result = try_order(finder, &timeline, UINT64_MAX, UINT64_MAX, &height);
         if (result != PLEAT_OK)
             break;
         stand_at_trial(finder, height);
-        result =
-            order_round(finder, &ledger, slacks[i], begin + (end - begin) / rounds * (i + 1), best);
+        result = order_round(finder, &timeline, slacks[i], begin + (end - begin) / rounds * (i + 1),
+                             best);
     }
-    pleat__ledger_destroy(&ledger);
+    pleat__timeline_destroy(&timeline);
     pleat__arena_free(placing->arena, best);
     return result;
 }

@@ -1,18 +1,19 @@
 /*
- * ledger.c: see ledger.h. First fit and best fit over spans ordered by size, area or lifetime are
- * the classical greedy algorithms for dynamic storage allocation (Sekiyama et al. 2018, "Profile-
- * guided memory optimization for deep neural networks"; Pisarchyk and Lee 2020, "Efficient memory
- * management for deep neural net inference"). Asking a tree of lifetimes for each placed span
- * instead took 0.43 s at 18,700 spans and 1.5 s at 28,500, where this takes 0.1 and 0.2.
+ * timeline.c: see timeline.h. First fit and best fit over spans ordered by size, area or lifetime
+ * are the classical greedy algorithms for dynamic storage allocation (Sekiyama et al. 2018,
+ * "Profile- guided memory optimization for deep neural networks"; Pisarchyk and Lee 2020,
+ * "Efficient memory management for deep neural net inference"). Asking a tree of lifetimes for each
+ * placed span instead took 0.43 s at 18,700 spans and 1.5 s at 28,500, where this takes 0.1 and
+ * 0.2.
  */
-#include <plan/ledger.h>
+#include <plan/timeline.h>
 
 #include <internal/check.h>
 #include <internal/error.h>
 #include <string.h>
 
-#define BLOCK   PLEAT__LEDGER_BLOCK
-#define CURSORS (sizeof((pleat__ledger *)0)->cursors / sizeof(pleat__ledger_cursor))
+#define BLOCK   PLEAT__TIMELINE_BLOCK
+#define CURSORS (sizeof((pleat__timeline *)0)->cursors / sizeof(pleat__timeline_cursor))
 
 /* A life, or the part of a wrap before or behind the cut: ranks, and the blocks within. */
 typedef struct stay {
@@ -44,66 +45,66 @@ static int stays_of(const pleat__strip *strip, uint32_t index, stay *stays)
     return 2;
 }
 
-static pleat_result list_taken(pleat__ledger *ledger)
+static pleat_result list_taken(pleat__timeline *timeline)
 {
-    const pleat__strip *strip = ledger->strip;
-    ledger->taken =
-        pleat__arena_alloc(strip->arena, (strip->free_count + 1) * sizeof *ledger->taken);
-    if (ledger->taken == NULL)
+    const pleat__strip *strip = timeline->strip;
+    timeline->taken =
+        pleat__arena_alloc(strip->arena, (strip->free_count + 1) * sizeof *timeline->taken);
+    if (timeline->taken == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u free ranges",
                            strip->free_count);
     uint64_t at = 0;
     for (uint32_t i = 0; i < strip->free_count; i++) {
         if (strip->free[i].begin > at)
-            ledger->taken[ledger->taken_count++] = (pleat__range){at, strip->free[i].begin};
+            timeline->taken[timeline->taken_count++] = (pleat__range){at, strip->free[i].begin};
         at = strip->free[i].end;
     }
     return PLEAT_OK;
 }
 
-pleat_result pleat__ledger_create(pleat__ledger *ledger, const pleat__strip *strip,
-                                  uint64_t *places)
+pleat_result pleat__timeline_create(pleat__timeline *timeline, const pleat__strip *strip,
+                                    uint64_t *places)
 {
-    *ledger = (pleat__ledger){.strip = strip, .places = places, .leaves = 1};
-    while (ledger->leaves * (uint64_t)BLOCK < strip->ranks)
-        ledger->leaves *= 2;
-    uint32_t nodes = 2 * ledger->leaves;
-    ledger->cover = pleat__arena_calloc(strip->arena, nodes, sizeof *ledger->cover);
-    ledger->any = pleat__arena_calloc(strip->arena, nodes, sizeof *ledger->any);
-    if (ledger->cover == NULL || ledger->any == NULL)
+    *timeline = (pleat__timeline){.strip = strip, .places = places, .leaves = 1};
+    while (timeline->leaves * (uint64_t)BLOCK < strip->ranks)
+        timeline->leaves *= 2;
+    uint32_t nodes = 2 * timeline->leaves;
+    timeline->cover = pleat__arena_calloc(strip->arena, nodes, sizeof *timeline->cover);
+    timeline->any = pleat__arena_calloc(strip->arena, nodes, sizeof *timeline->any);
+    if (timeline->cover == NULL || timeline->any == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order %u requests", strip->count);
-    PLEAT_TRY(list_taken(ledger));
-    pleat__ledger_reset(ledger);
+    PLEAT_TRY(list_taken(timeline));
+    pleat__timeline_reset(timeline);
     return PLEAT_OK;
 }
 
-void pleat__ledger_destroy(pleat__ledger *ledger)
+void pleat__timeline_destroy(pleat__timeline *timeline)
 {
-    if (ledger->strip == NULL)
+    if (timeline->strip == NULL)
         return;
-    pleat__arena *arena = ledger->strip->arena;
-    for (uint32_t i = 0; i < 2 * ledger->leaves; i++) {
-        if (ledger->cover != NULL)
-            pleat__arena_free(arena, ledger->cover[i].ranges);
-        if (ledger->any != NULL)
-            pleat__arena_free(arena, ledger->any[i].ranges);
+    pleat__arena *arena = timeline->strip->arena;
+    for (uint32_t i = 0; i < 2 * timeline->leaves; i++) {
+        if (timeline->cover != NULL)
+            pleat__arena_free(arena, timeline->cover[i].ranges);
+        if (timeline->any != NULL)
+            pleat__arena_free(arena, timeline->any[i].ranges);
     }
-    pleat__arena_free(arena, ledger->cover);
-    pleat__arena_free(arena, ledger->any);
-    pleat__arena_free(arena, ledger->taken);
-    *ledger = (pleat__ledger){0};
+    pleat__arena_free(arena, timeline->cover);
+    pleat__arena_free(arena, timeline->any);
+    pleat__arena_free(arena, timeline->taken);
+    *timeline = (pleat__timeline){0};
 }
 
-void pleat__ledger_reset(pleat__ledger *ledger)
+void pleat__timeline_reset(pleat__timeline *timeline)
 {
-    for (uint32_t i = 0; i < 2 * ledger->leaves; i++) {
-        ledger->cover[i].count = 0;
-        ledger->any[i].count = 0;
+    for (uint32_t i = 0; i < 2 * timeline->leaves; i++) {
+        timeline->cover[i].count = 0;
+        timeline->any[i].count = 0;
     }
-    for (uint32_t i = 0; i < ledger->strip->count; i++)
-        ledger->places[i] = PLEAT__NOT_PLACED;
-    ledger->height = 0;
-    ledger->work += ledger->strip->count / 4;
+    for (uint32_t i = 0; i < timeline->strip->count; i++)
+        timeline->places[i] = PLEAT__NOT_PLACED;
+    timeline->height = 0;
+    timeline->work += timeline->strip->count / 4;
 }
 
 /* The first of the ranges that ends behind `address` (at it, with `touching`). */
@@ -121,12 +122,13 @@ static uint32_t first_behind(const pleat__range_list *list, uint64_t address, bo
 }
 
 /* Adds a range, growing it together with those it touches. */
-static pleat_result add_range(pleat__ledger *ledger, pleat__range_list *list, pleat__range range)
+static pleat_result add_range(pleat__timeline *timeline, pleat__range_list *list,
+                              pleat__range range)
 {
     uint32_t first = first_behind(list, range.begin, true), end = first;
     while (end < list->count && list->ranges[end].begin <= range.end)
         end++;
-    ledger->work++;
+    timeline->work++;
     if (end > first) {
         if (list->ranges[first].begin < range.begin)
             range.begin = list->ranges[first].begin;
@@ -134,7 +136,7 @@ static pleat_result add_range(pleat__ledger *ledger, pleat__range_list *list, pl
             range.end = list->ranges[end - 1].end;
     } else {
         size_t capacity = list->capacity;
-        PLEAT_TRY(pleat__arena_grow(ledger->strip->arena, &list->ranges, &capacity, list->count,
+        PLEAT_TRY(pleat__arena_grow(timeline->strip->arena, &list->ranges, &capacity, list->count,
                                     sizeof *list->ranges));
         list->capacity = (uint32_t)capacity;
     }
@@ -142,114 +144,114 @@ static pleat_result add_range(pleat__ledger *ledger, pleat__range_list *list, pl
         memmove(list->ranges + first + 1, list->ranges + end,
                 (list->count - end) * sizeof *list->ranges);
         list->count = list->count - (end - first) + 1;
-        ledger->work += (list->count - first) / 64;
+        timeline->work += (list->count - first) / 64;
     }
     list->ranges[first] = range;
     return PLEAT_OK;
 }
 
 /* Adds the range of a stay below `node`, which covers blocks [low, high). */
-static pleat_result add_stay(pleat__ledger *ledger, const stay *s, pleat__range range,
+static pleat_result add_stay(pleat__timeline *timeline, const stay *s, pleat__range range,
                              uint32_t node, uint32_t low, uint32_t high)
 {
     if (s->last < low || s->first >= high)
         return PLEAT_OK;
-    PLEAT_TRY(add_range(ledger, &ledger->any[node], range));
+    PLEAT_TRY(add_range(timeline, &timeline->any[node], range));
     if (s->full_first <= low && high <= s->full_end)
-        return add_range(ledger, &ledger->cover[node], range);
+        return add_range(timeline, &timeline->cover[node], range);
     if (high - low == 1)
         return PLEAT_OK;
     uint32_t middle = low + (high - low) / 2;
-    PLEAT_TRY(add_stay(ledger, s, range, 2 * node, low, middle));
-    return add_stay(ledger, s, range, 2 * node + 1, middle, high);
+    PLEAT_TRY(add_stay(timeline, s, range, 2 * node, low, middle));
+    return add_stay(timeline, s, range, 2 * node + 1, middle, high);
 }
 
-pleat_result pleat__ledger_put(pleat__ledger *ledger, uint32_t span, uint64_t place)
+pleat_result pleat__timeline_put(pleat__timeline *timeline, uint32_t span, uint64_t place)
 {
     stay stays[2];
-    pleat__range range = {place, place + ledger->strip->spans[span].size};
-    int count = stays_of(ledger->strip, span, stays);
-    ledger->places[span] = place;
+    pleat__range range = {place, place + timeline->strip->spans[span].size};
+    int count = stays_of(timeline->strip, span, stays);
+    timeline->places[span] = place;
     for (int i = 0; i < count; i++)
-        PLEAT_TRY(add_stay(ledger, &stays[i], range, 1, 0, ledger->leaves));
-    if (range.end > ledger->height)
-        ledger->height = range.end;
+        PLEAT_TRY(add_stay(timeline, &stays[i], range, 1, 0, timeline->leaves));
+    if (range.end > timeline->height)
+        timeline->height = range.end;
     return PLEAT_OK;
 }
 
-static void watch(pleat__ledger *ledger, const pleat__range *ranges, uint32_t count)
+static void watch(pleat__timeline *timeline, const pleat__range *ranges, uint32_t count)
 {
     if (count == 0)
         return;
-    PLEAT_ASSERT(ledger->cursor_count < CURSORS);
-    ledger->cursors[ledger->cursor_count++] = (pleat__ledger_cursor){ranges, ranges + count};
+    PLEAT_ASSERT(timeline->cursor_count < CURSORS);
+    timeline->cursors[timeline->cursor_count++] = (pleat__timeline_cursor){ranges, ranges + count};
 }
 
 /* Placed spans that begin or end within the block and meet the stay. Their ranges go to `edge`. */
-static void look_through(pleat__ledger *ledger, const stay *s, uint32_t block)
+static void look_through(pleat__timeline *timeline, const stay *s, uint32_t block)
 {
-    const pleat__strip *strip = ledger->strip;
+    const pleat__strip *strip = timeline->strip;
     uint32_t end = (block + 1) * BLOCK < strip->ranks ? (block + 1) * BLOCK : strip->ranks;
     for (uint32_t rank = block * BLOCK; rank < end; rank++) {
         uint32_t index = strip->events[rank] / 2;
         const pleat__span *span = &strip->spans[index];
-        uint64_t place = ledger->places[index];
+        uint64_t place = timeline->places[index];
         if (place == PLEAT__NOT_PLACED)
             continue;
         bool meets = pleat__span_wraps(span) ? span->begin < s->end || span->end > s->begin
                                              : span->begin < s->end && s->begin < span->end;
         if (meets)
-            ledger->edge[ledger->edge_count++] = (pleat__range){place, place + span->size};
+            timeline->edge[timeline->edge_count++] = (pleat__range){place, place + span->size};
     }
-    ledger->work += 2;
+    timeline->work += 2;
 }
 
 /* Watches all lists that tell what is taken during the stay, below `node`. */
-static void watch_stay(pleat__ledger *ledger, const stay *s, uint32_t node, uint32_t low,
+static void watch_stay(pleat__timeline *timeline, const stay *s, uint32_t node, uint32_t low,
                        uint32_t high)
 {
     if (s->last < low || s->first >= high)
         return;
     if (s->full_first <= low && high <= s->full_end) {
-        watch(ledger, ledger->any[node].ranges, ledger->any[node].count);
+        watch(timeline, timeline->any[node].ranges, timeline->any[node].count);
         return;
     }
-    watch(ledger, ledger->cover[node].ranges, ledger->cover[node].count);
+    watch(timeline, timeline->cover[node].ranges, timeline->cover[node].count);
     if (high - low == 1) {
-        look_through(ledger, s, low);
+        look_through(timeline, s, low);
         return;
     }
     uint32_t middle = low + (high - low) / 2;
-    watch_stay(ledger, s, 2 * node, low, middle);
-    watch_stay(ledger, s, 2 * node + 1, middle, high);
+    watch_stay(timeline, s, 2 * node, low, middle);
+    watch_stay(timeline, s, 2 * node + 1, middle, high);
 }
 
 /* Puts what was found at the edges in order and grows together what overlaps. */
-static void settle_edge(pleat__ledger *ledger)
+static void settle_edge(pleat__timeline *timeline)
 {
-    pleat__range *edge = ledger->edge;
+    pleat__range *edge = timeline->edge;
     uint32_t count = 0;
-    for (uint32_t i = 1; i < ledger->edge_count; i++) {
+    for (uint32_t i = 1; i < timeline->edge_count; i++) {
         pleat__range range = edge[i];
         uint32_t at = i;
         for (; at > 0 && edge[at - 1].begin > range.begin; at--)
             edge[at] = edge[at - 1];
         edge[at] = range;
     }
-    for (uint32_t i = 0; i < ledger->edge_count; i++) {
+    for (uint32_t i = 0; i < timeline->edge_count; i++) {
         if (count > 0 && edge[i].begin <= edge[count - 1].end)
             edge[count - 1].end =
                 edge[i].end > edge[count - 1].end ? edge[i].end : edge[count - 1].end;
         else
             edge[count++] = edge[i];
     }
-    ledger->work += ledger->edge_count / 2;
-    ledger->edge_count = count;
+    timeline->work += timeline->edge_count / 2;
+    timeline->edge_count = count;
 }
 
 /* Moves the cursor to its first range that ends behind `address`, in steps that double: a query
  * moves upward, mostly by little. */
-static void advance(pleat__ledger_cursor *cursor, uint64_t address)
+static void advance(pleat__timeline_cursor *cursor, uint64_t address)
 {
     const pleat__range *next = cursor->next;
     size_t left = (size_t)(cursor->end - next), step = 1;
@@ -271,14 +273,14 @@ static void advance(pleat__ledger_cursor *cursor, uint64_t address)
 
 /* The lowest address at or above `address` that no list holds, and where the first range behind it
  * begins. */
-static uint64_t next_gap(pleat__ledger *ledger, uint64_t address, uint64_t size, uint64_t *end)
+static uint64_t next_gap(pleat__timeline *timeline, uint64_t address, uint64_t size, uint64_t *end)
 {
     uint32_t quiet = 0, at = 0;
     *end = UINT64_MAX;
-    while (quiet < ledger->cursor_count) {
-        pleat__ledger_cursor *cursor = &ledger->cursors[at];
-        at = at + 1 < ledger->cursor_count ? at + 1 : 0;
-        ledger->work++;
+    while (quiet < timeline->cursor_count) {
+        pleat__timeline_cursor *cursor = &timeline->cursors[at];
+        at = at + 1 < timeline->cursor_count ? at + 1 : 0;
+        timeline->work++;
         if (cursor->next < cursor->end && cursor->next->end <= address)
             advance(cursor, address);
         if (cursor->next == cursor->end || cursor->next->begin >= address + size) {
@@ -294,22 +296,22 @@ static uint64_t next_gap(pleat__ledger *ledger, uint64_t address, uint64_t size,
     return address;
 }
 
-uint64_t pleat__ledger_find(pleat__ledger *ledger, uint32_t span, pleat__fit fit)
+uint64_t pleat__timeline_find(pleat__timeline *timeline, uint32_t span, pleat__fit fit)
 {
     stay stays[2];
-    uint64_t size = ledger->strip->spans[span].size, end, best = PLEAT__NOT_PLACED;
+    uint64_t size = timeline->strip->spans[span].size, end, best = PLEAT__NOT_PLACED;
     uint64_t best_slack = UINT64_MAX;
-    int count = stays_of(ledger->strip, span, stays);
-    ledger->cursor_count = 0;
-    ledger->edge_count = 0;
-    ledger->work += 10;
-    watch(ledger, ledger->taken, ledger->taken_count);
+    int count = stays_of(timeline->strip, span, stays);
+    timeline->cursor_count = 0;
+    timeline->edge_count = 0;
+    timeline->work += 10;
+    watch(timeline, timeline->taken, timeline->taken_count);
     for (int i = 0; i < count; i++)
-        watch_stay(ledger, &stays[i], 1, 0, ledger->leaves);
-    settle_edge(ledger);
-    watch(ledger, ledger->edge, ledger->edge_count);
+        watch_stay(timeline, &stays[i], 1, 0, timeline->leaves);
+    settle_edge(timeline);
+    watch(timeline, timeline->edge, timeline->edge_count);
     for (uint64_t address = 0;; address = end) {
-        address = next_gap(ledger, address, size, &end);
+        address = next_gap(timeline, address, size, &end);
         uint64_t slack = end - address - size;
         /* Above everything there is always room, and no gap is tighter than a fitting one below. */
         if (best == PLEAT__NOT_PLACED || (end != UINT64_MAX && slack < best_slack)) {
@@ -321,20 +323,20 @@ uint64_t pleat__ledger_find(pleat__ledger *ledger, uint32_t span, pleat__fit fit
     }
 }
 
-pleat_result pleat__ledger_run(pleat__ledger *ledger, const uint32_t *sequence, pleat__fit fit,
-                               uint64_t limit, uint64_t budget, uint64_t *height)
+pleat_result pleat__timeline_run(pleat__timeline *timeline, const uint32_t *sequence,
+                                 pleat__fit fit, uint64_t limit, uint64_t budget, uint64_t *height)
 {
     uint64_t end;
-    if (!pleat__add(ledger->work, budget, &end))
+    if (!pleat__add(timeline->work, budget, &end))
         end = UINT64_MAX;
     *height = UINT64_MAX;
-    pleat__ledger_reset(ledger);
-    for (uint32_t i = 0; i < ledger->strip->count; i++) {
-        uint64_t place = pleat__ledger_find(ledger, sequence[i], fit);
-        PLEAT_TRY(pleat__ledger_put(ledger, sequence[i], place));
-        if (ledger->height >= limit || ledger->work >= end)
+    pleat__timeline_reset(timeline);
+    for (uint32_t i = 0; i < timeline->strip->count; i++) {
+        uint64_t place = pleat__timeline_find(timeline, sequence[i], fit);
+        PLEAT_TRY(pleat__timeline_put(timeline, sequence[i], place));
+        if (timeline->height >= limit || timeline->work >= end)
             return PLEAT_OK;
     }
-    *height = ledger->height;
+    *height = timeline->height;
     return PLEAT_OK;
 }
