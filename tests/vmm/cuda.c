@@ -1,0 +1,213 @@
+/*
+ * cuda.c: how the CUDA backend finds its driver and behaves in an application's process; over the
+ * tests' own libcuda, whose path comes with PLEAT_CUDA_LIBRARY.
+ */
+#include "../test.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+#include <vmm/cuda.h>
+#include <vmm/cuda_driver.h>
+#include <vmm/space.h>
+
+static const char *library;
+
+static void cuda_missing_library_is_named(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    setenv("PLEAT_CUDA_LIBRARY", "/nowhere/libcuda.so.1", 1);
+    assert_result(pleat_vmm_cuda(&vmm), PLEAT_E_UNSUPPORTED);
+    assert_non_null(strstr(pleat_last_error()->text, "/nowhere/libcuda.so.1"));
+    assert_non_null(strstr(pleat_last_error()->text, "PLEAT_CUDA_LIBRARY"));
+    setenv("PLEAT_CUDA_LIBRARY", "libm.so.6", 1); /* a library, but no driver */
+    assert_result(pleat_vmm_cuda(&vmm), PLEAT_E_UNSUPPORTED);
+    assert_non_null(strstr(pleat_last_error()->text, "cuGetProcAddress"));
+    setenv("PLEAT_CUDA_LIBRARY", library, 1);
+}
+
+static void cuda_every_missing_symbol_is_named(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+#define NAME(name, since, parameters) #name,
+        PLEAT__CUDA_SYMBOLS(NAME)
+#undef NAME
+    };
+    pleat_vmm vmm;
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        setenv("PLEAT_FAKE_CUDA_WITHOUT", names[n], 1);
+        assert_result(pleat_vmm_cuda(&vmm), PLEAT_E_UNSUPPORTED);
+        assert_non_null(strstr(pleat_last_error()->text, names[n]));
+        assert_non_null(strstr(pleat_last_error()->text, "came with CUDA"));
+    }
+    unsetenv("PLEAT_FAKE_CUDA_WITHOUT");
+    assert_ok(pleat_vmm_cuda(&vmm));
+    pleat_vmm_destroy(&vmm);
+}
+
+static void cuda_driver_errors_keep_number_and_name(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_handle handle;
+    assert_ok(pleat_vmm_cuda(&vmm));
+    assert_result(vmm.ops->create(vmm.self, 0, 1ull << 40, 0, &handle), PLEAT_E_OUT_OF_MEMORY);
+    assert_int_equal(pleat_last_error()->native, 2);
+    assert_string_equal(pleat_last_error()->native_name, "CUDA_ERROR_OUT_OF_MEMORY");
+    assert_string_equal(pleat_last_error()->text, "device 0: create of 1099511627776 bytes: "
+                                                  "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory");
+    pleat_vmm_destroy(&vmm);
+}
+
+/* The application's context of device 1 stays current through everything done on device 0. */
+static void cuda_leaves_the_current_context_alone(void **state)
+{
+    (void)state;
+    pleat__cuda_driver driver;
+    CUcontext own, now;
+    assert_ok(pleat__cuda_load(&driver));
+    assert_int_equal(driver.cuDevicePrimaryCtxRetain(&own, 1), CU_OK);
+    assert_int_equal(driver.cuCtxPushCurrent(own), CU_OK);
+    pleat_vmm vmm;
+    pleat__arena *arena;
+    pleat__space *space;
+    pleat__chunk *chunk;
+    pleat_event event;
+    pleat_stream stream;
+    uint64_t page;
+    const pleat__space_options options = {.window_bytes = 64 << 20};
+    assert_ok(pleat_vmm_cuda(&vmm));
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__space_create(vmm, arena, &options, &space));
+    assert_ok(pleat__space_chunk_get(space, 1, &chunk));
+    assert_ok(pleat__space_take(space, 1, &page));
+    assert_ok(pleat__space_map(space, page, &chunk, 1));
+    assert_ok(vmm.ops->event_create(vmm.self, 0, &event));
+    assert_ok(vmm.ops->event_record(vmm.self, event, 0));
+    assert_ok(vmm.ops->stream_wait(vmm.self, 0, event));
+    assert_ok(vmm.ops->event_wait(vmm.self, event));
+    assert_ok(vmm.ops->event_destroy(vmm.self, event));
+    assert_ok(pleat__cuda_stream_create(&vmm, 0, &stream));
+    assert_ok(pleat__cuda_stream_destroy(&vmm, 0, stream));
+    assert_ok(pleat__cuda_copy_in(&vmm, 0, pleat__space_base(space), &page, sizeof page));
+    assert_result(pleat__cuda_copy_in(&vmm, 9, pleat__space_base(space), &page, sizeof page),
+                  PLEAT_E_NO_DEVICE);
+    assert_int_equal(driver.cuCtxGetCurrent(&now), CU_OK);
+    assert_ptr_equal(now, own);
+    pleat__space_destroy(space);
+    pleat__arena_destroy(arena);
+    pleat_vmm_destroy(&vmm);
+    assert_int_equal(driver.cuCtxGetCurrent(&now), CU_OK);
+    assert_ptr_equal(now, own);
+    assert_int_equal(driver.cuCtxPopCurrent(&now), CU_OK);
+    assert_int_equal(driver.cuDevicePrimaryCtxRelease(1), CU_OK);
+    assert_int_equal(driver.cuDevicePrimaryCtxRelease(1), 201); /* none of ours is left */
+    assert_int_equal(driver.cuDevicePrimaryCtxRelease(0), 201);
+}
+
+static void *use_without_context(void *context)
+{
+    const pleat_vmm *vmm = context;
+    uint64_t free_bytes, total;
+    pleat_event event;
+    bool good = vmm->ops->memory_info(vmm->self, 1, &free_bytes, &total) == PLEAT_OK &&
+                vmm->ops->event_create(vmm->self, 1, &event) == PLEAT_OK &&
+                vmm->ops->event_record(vmm->self, event, 0) == PLEAT_OK &&
+                vmm->ops->event_query(vmm->self, event) == PLEAT_OK &&
+                vmm->ops->event_destroy(vmm->self, event) == PLEAT_OK;
+    return good ? context : NULL;
+}
+
+static void cuda_works_on_a_thread_without_context(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pthread_t thread;
+    void *good = NULL;
+    assert_ok(pleat_vmm_cuda(&vmm));
+    assert_int_equal(pthread_create(&thread, NULL, use_without_context, &vmm), 0);
+    assert_int_equal(pthread_join(thread, &good), 0);
+    assert_non_null(good);
+    pleat_vmm_destroy(&vmm);
+}
+
+static void cuda_two_devices_with_access_for_each_other(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    int count;
+    assert_ok(pleat_vmm_cuda(&vmm));
+    assert_ok(vmm.ops->device_count(vmm.self, &count));
+    assert_int_equal(count, 2);
+    for (int d = 0; d < 2; d++) {
+        const int peer = 1 - d;
+        const pleat__space_options options = {
+            .device = d, .peers = &peer, .peer_count = 1, .window_bytes = 64 << 20};
+        pleat__arena *arena;
+        pleat__space *space;
+        pleat__chunk *chunk;
+        uint64_t page, before, after, total;
+        assert_ok(pleat__arena_create(&arena));
+        assert_ok(vmm.ops->memory_info(vmm.self, d, &before, &total));
+        assert_ok(pleat__space_create(vmm, arena, &options, &space));
+        assert_ok(pleat__space_chunk_get(space, 3, &chunk));
+        assert_ok(vmm.ops->memory_info(vmm.self, d, &after, &total));
+        assert_int_equal(before - after, 3 * pleat__space_page_bytes(space));
+        assert_ok(pleat__space_take(space, 3, &page));
+        assert_ok(pleat__space_map(space, page, &chunk, 1));
+        pleat__space_destroy(space);
+        pleat__arena_destroy(arena);
+    }
+    pleat_vmm_destroy(&vmm);
+}
+
+static void cuda_extras_refuse_other_backends(void **state)
+{
+    (void)state;
+    pleat_vmm host;
+    uint64_t word = 0;
+    pleat_stream stream;
+    assert_ok(pleat_vmm_host(NULL, &host));
+    assert_result(pleat__cuda_copy_out(&host, 0, &word, 0, 8), PLEAT_E_INVALID);
+    assert_non_null(strstr(pleat_last_error()->text, "'host'"));
+    assert_result(pleat__cuda_stream_create(&host, 0, &stream), PLEAT_E_INVALID);
+    pleat_vmm_destroy(&host);
+}
+
+static void cuda_no_device_is_said(void **state)
+{
+    (void)state;
+    /* The fake driver counts its devices once a process, so the count of 0 is asked of a new one.
+     */
+    char command[1024];
+    snprintf(command, sizeof command,
+             "PLEAT_FAKE_CUDA_DEVICES=0 PLEAT_CUDA_LIBRARY='%s' /proc/%d/exe no-device", library,
+             (int)getpid());
+    assert_int_equal(system(command), 0);
+}
+
+int main(int argc, char **argv)
+{
+    library = getenv("PLEAT_CUDA_LIBRARY");
+    if (argc == 2 && strcmp(argv[1], "no-device") == 0) {
+        pleat_vmm vmm;
+        return pleat_vmm_cuda(&vmm) == PLEAT_E_NO_DEVICE ? 0 : 1;
+    }
+    if (library == NULL) {
+        fprintf(stderr, "%s: PLEAT_CUDA_LIBRARY must name the tests' libcuda\n", argv[0]);
+        return 2;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cuda_missing_library_is_named),
+        cmocka_unit_test(cuda_every_missing_symbol_is_named),
+        cmocka_unit_test(cuda_driver_errors_keep_number_and_name),
+        cmocka_unit_test(cuda_leaves_the_current_context_alone),
+        cmocka_unit_test(cuda_works_on_a_thread_without_context),
+        cmocka_unit_test(cuda_two_devices_with_access_for_each_other),
+        cmocka_unit_test(cuda_extras_refuse_other_backends),
+        cmocka_unit_test(cuda_no_device_is_said),
+    };
+    return cmocka_run_group_tests_name("cuda", tests, NULL, NULL);
+}

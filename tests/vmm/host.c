@@ -1,0 +1,379 @@
+/*
+ * host.c: what only the host backend has: sparse memory of a large device, the kernel's limit of
+ * map areas, access that is not there, streams and a clock by hand, modelled costs.
+ */
+#include "../test.h"
+
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vmm/host.h>
+#include <vmm/space.h>
+
+#define MIB (1ull << 20)
+#define GIB (1ull << 30)
+
+static const int device[] = {0};
+
+static pleat__host_holdings holdings(const pleat_vmm *vmm)
+{
+    pleat__host_holdings held;
+    assert_ok(pleat__host_holdings_of(vmm, &held));
+    return held;
+}
+
+/* Whether the kernel can read the byte: write(2) says so without a signal. */
+static bool readable(pleat_va va)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    bool good = write(ends[1], (const void *)(uintptr_t)va, 1) == 1;
+    close(ends[0]);
+    close(ends[1]);
+    return good;
+}
+
+static void host_large_device_window_in_use(void **state)
+{
+    (void)state;
+    enum { CHUNKS = 32768, STITCH = 512 };
+    pleat_vmm vmm;
+    pleat__arena *arena;
+    pleat__space *space;
+    const pleat__space_options options = {0};
+    assert_ok(pleat_vmm_host(NULL, &vmm));
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__space_create(vmm, arena, &options, &space));
+    assert_int_equal(pleat__space_device_bytes(space), 140 * GIB);
+    assert_int_equal(pleat__space_page_bytes(space), 2 * MIB);
+    pleat__chunk **chunks = calloc(CHUNKS, sizeof(pleat__chunk *));
+    assert_non_null(chunks);
+    for (int c = 0; c < CHUNKS; c++)
+        assert_ok(pleat__space_chunk_get(space, 1, &chunks[c]));
+    uint64_t page, stitched;
+    assert_ok(pleat__space_take(space, CHUNKS, &page)); /* 64 GiB */
+    assert_ok(pleat__space_map(space, page, chunks, CHUNKS));
+    char *base = (char *)(uintptr_t)(pleat__space_base(space) + page * 2 * MIB);
+    for (uint64_t c = 0; c < CHUNKS; c += 7)
+        *(uint64_t *)(base + c * 2 * MIB + 8 * (c % 1000)) = ~c;
+    pleat__chunk *order[STITCH];
+    test_random random = test_random_begin("host_large_device_window_in_use", 5);
+    for (int c = 0; c < STITCH; c++)
+        order[c] = chunks[7 * test_random_below(&random, CHUNKS / 7)];
+    assert_ok(pleat__space_take(space, STITCH, &stitched));
+    assert_ok(pleat__space_map(space, stitched, order, STITCH));
+    const char *view = (const char *)(uintptr_t)(pleat__space_base(space) + stitched * 2 * MIB);
+    for (uint64_t p = 0; p < STITCH; p++) {
+        uint64_t c = order[p]->id;
+        assert_int_equal(*(const uint64_t *)(view + p * 2 * MIB + 8 * (c % 1000)), ~c);
+    }
+    assert_ok(pleat__space_unmap(space, stitched, STITCH));
+    for (uint64_t c = 0; c < CHUNKS; c += 7)
+        assert_int_equal(*(uint64_t *)(base + c * 2 * MIB + 8 * (c % 1000)), ~c);
+    assert_int_equal(holdings(&vmm).memory_bytes, 64 * GIB);
+    assert_true(holdings(&vmm).areas < 10); /* neighbours in the file are one area */
+    assert_true(pleat__space_audit(space));
+    pleat__space_destroy(space);
+    free(chunks);
+    pleat__arena_destroy(arena);
+    pleat_vmm_destroy(&vmm);
+}
+
+static void host_map_limit_is_named(void **state)
+{
+    (void)state;
+    enum { PAGES = 80000, STEP = 4000 };
+    pleat_vmm vmm;
+    pleat_va va;
+    pleat_handle handle;
+    pleat_host_options options = {.size = sizeof options, .granularity = 4096};
+    FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
+    unsigned long long limit = 0;
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%llu", &limit), 1);
+    fclose(file);
+    assert_ok(pleat_vmm_host(&options, &vmm));
+    assert_ok(vmm.ops->reserve(vmm.self, 0, PAGES * 4096, 0, &va));
+    assert_ok(vmm.ops->create(vmm.self, 0, 4096, 0, &handle));
+    pleat_result result = PLEAT_OK;
+    uint64_t done = 0;
+    while (done < PAGES && result == PLEAT_OK) { /* aliases of one piece never join */
+        for (uint64_t p = done; p < done + STEP; p++)
+            assert_ok(vmm.ops->map(vmm.self, va + p * 4096, 4096, handle));
+        result = vmm.ops->set_access(vmm.self, va + done * 4096, STEP * 4096, device, 1);
+        done += STEP;
+    }
+    if (limit < PAGES) { /* else this machine allows more than the test needs */
+        assert_result(result, PLEAT_E_LIMIT);
+        assert_non_null(strstr(pleat_last_error()->text, "vm.max_map_count"));
+        assert_true(readable(va + (done - STEP - 1) * 4096));
+        assert_false(readable(va + (done - 1) * 4096)); /* it changed nothing */
+        uint64_t areas = holdings(&vmm).areas;
+        assert_ok(vmm.ops->unmap(vmm.self, va, STEP * 4096));
+        assert_int_equal(holdings(&vmm).areas, areas - STEP + 1); /* the hidden part is one */
+        assert_ok(vmm.ops->unmap(vmm.self, va + STEP * 4096, (done - STEP) * 4096));
+    } else {
+        assert_result(result, PLEAT_OK);
+        assert_ok(vmm.ops->unmap(vmm.self, va, PAGES * 4096));
+    }
+    assert_int_equal(holdings(&vmm).areas, 1);
+    assert_ok(vmm.ops->release(vmm.self, handle));
+    pleat_vmm_destroy(&vmm);
+}
+
+/* The kernel's own list of this process's areas agrees with the count. */
+static void host_areas_are_counted_exactly(void **state)
+{
+    (void)state;
+    enum { PAGES = 600, CHUNKS = 300 };
+    pleat_vmm vmm;
+    pleat_va va;
+    pleat_handle handles[CHUNKS];
+    bool mapped[PAGES] = {false};
+    test_random random = test_random_begin("host_areas_are_counted_exactly", 17);
+    assert_ok(pleat_vmm_host(NULL, &vmm));
+    assert_ok(vmm.ops->reserve(vmm.self, 0, PAGES * 2 * MIB, 0, &va));
+    for (int c = 0; c < CHUNKS; c++)
+        assert_ok(vmm.ops->create(vmm.self, 0, 2 * MIB, 0, &handles[c]));
+    for (int step = 0; step < 3000; step++) {
+        uint64_t page = test_random_below(&random, PAGES);
+        if (mapped[page]) {
+            assert_ok(vmm.ops->unmap(vmm.self, va + page * 2 * MIB, 2 * MIB));
+        } else { /* often the one that follows its neighbour's */
+            uint64_t c =
+                test_random_below(&random, 2) ? page % CHUNKS : test_random_below(&random, CHUNKS);
+            assert_ok(vmm.ops->map(vmm.self, va + page * 2 * MIB, 2 * MIB, handles[c]));
+            assert_ok(vmm.ops->set_access(vmm.self, va + page * 2 * MIB, 2 * MIB, device, 1));
+        }
+        mapped[page] = !mapped[page];
+    }
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    char line[512];
+    uint64_t areas = 0;
+    while (fgets(line, sizeof line, maps) != NULL) {
+        unsigned long long begin, end;
+        if (sscanf(line, "%llx-%llx", &begin, &end) == 2)
+            areas += begin < va + PAGES * 2 * MIB && end > va;
+    }
+    fclose(maps);
+    assert_int_equal(holdings(&vmm).areas, areas);
+    pleat_vmm_destroy(&vmm);
+}
+
+static void host_access_comes_and_goes(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_va va;
+    pleat_handle handle;
+    assert_ok(pleat_vmm_host(NULL, &vmm));
+    assert_ok(vmm.ops->reserve(vmm.self, 0, 4 * MIB, 0, &va));
+    assert_ok(vmm.ops->create(vmm.self, 0, 2 * MIB, 0, &handle));
+    assert_false(readable(va));
+    assert_ok(vmm.ops->map(vmm.self, va, 2 * MIB, handle));
+    assert_false(readable(va));
+    assert_ok(vmm.ops->set_access(vmm.self, va, 2 * MIB, device, 1));
+    assert_true(readable(va));
+    assert_ok(vmm.ops->unmap(vmm.self, va, 2 * MIB));
+    assert_false(readable(va));
+    assert_ok(vmm.ops->map(vmm.self, va, 2 * MIB, handle)); /* access does not come back */
+    assert_false(readable(va));
+    pleat_vmm_destroy(&vmm);
+}
+
+static void host_memory_goes_with_its_last_reference(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_va va;
+    pleat_handle handle;
+    uint64_t offset, again;
+    assert_ok(pleat_vmm_host(NULL, &vmm));
+    assert_ok(vmm.ops->reserve(vmm.self, 0, 4 * MIB, 0, &va));
+    assert_ok(vmm.ops->create(vmm.self, 0, 2 * MIB, 0, &handle));
+    assert_ok(vmm.ops->map(vmm.self, va, 2 * MIB, handle));
+    assert_ok(vmm.ops->set_access(vmm.self, va, 2 * MIB, device, 1));
+    *(uint64_t *)(uintptr_t)va = 5;
+    assert_ok(pleat_host_physical(&vmm, va + 24, &offset));
+    assert_ok(vmm.ops->release(vmm.self, handle));
+    assert_int_equal(holdings(&vmm).memory_bytes, 2 * MIB);
+    assert_ok(vmm.ops->unmap(vmm.self, va, 2 * MIB));
+    assert_int_equal(holdings(&vmm).memory_bytes, 0);
+    assert_result(pleat_host_physical(&vmm, va, &again), PLEAT_E_NOT_FOUND);
+    assert_result(pleat_host_physical(&vmm, 4096, &again), PLEAT_E_NOT_FOUND);
+    assert_ok(vmm.ops->create(vmm.self, 0, 2 * MIB, 0, &handle));
+    assert_ok(vmm.ops->map(vmm.self, va, 2 * MIB, handle));
+    assert_ok(vmm.ops->set_access(vmm.self, va, 2 * MIB, device, 1));
+    assert_ok(pleat_host_physical(&vmm, va + 24, &again));
+    assert_int_not_equal(again, offset); /* an offset names one piece for ever */
+    assert_int_equal(*(uint64_t *)(uintptr_t)va, 0);
+    pleat_vmm_destroy(&vmm);
+}
+
+/* In a process of its own: imports what the parent exported. */
+static int child(int fd)
+{
+    pleat_vmm vmm;
+    pleat_va va;
+    pleat_handle handle;
+    pleat__host_holdings held;
+    if (pleat_vmm_host(NULL, &vmm) != PLEAT_OK ||
+        vmm.ops->import_handle(vmm.self, 0, fd, 4 * MIB, &handle) != PLEAT_OK ||
+        vmm.ops->reserve(vmm.self, 0, 4 * MIB, 0, &va) != PLEAT_OK ||
+        vmm.ops->map(vmm.self, va, 4 * MIB, handle) != PLEAT_OK ||
+        vmm.ops->set_access(vmm.self, va, 4 * MIB, device, 1) != PLEAT_OK ||
+        pleat__host_holdings_of(&vmm, &held) != PLEAT_OK || held.memory_bytes != 0)
+        return 1;
+    uint64_t *word = (uint64_t *)(uintptr_t)(va + 3 * MIB);
+    if (*word != 11)
+        return 2;
+    *word = 12;
+    return vmm.ops->import_handle(vmm.self, 0, fd, 2 * MIB, &handle) == PLEAT_E_INVALID ? 0 : 3;
+}
+
+static void host_shares_with_another_process(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_va va;
+    pleat_handle handle;
+    int fd, status;
+    assert_ok(pleat_vmm_host(NULL, &vmm));
+    assert_ok(vmm.ops->create(vmm.self, 0, 4 * MIB, PLEAT_CREATE_SHAREABLE, &handle));
+    assert_ok(vmm.ops->export_handle(vmm.self, handle, &fd));
+    assert_ok(vmm.ops->reserve(vmm.self, 0, 4 * MIB, 0, &va));
+    assert_ok(vmm.ops->map(vmm.self, va, 4 * MIB, handle));
+    assert_ok(vmm.ops->set_access(vmm.self, va, 4 * MIB, device, 1));
+    uint64_t *word = (uint64_t *)(uintptr_t)(va + 3 * MIB);
+    *word = 11;
+    char name[] = "test_vmm_host", role[] = "child", number[] = "100";
+    char *arguments[] = {name, role, number, NULL};
+    posix_spawn_file_actions_t actions;
+    pid_t pid;
+    assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
+    assert_int_equal(posix_spawn_file_actions_adddup2(&actions, fd, 100), 0);
+    assert_int_equal(posix_spawn(&pid, "/proc/self/exe", &actions, NULL, arguments, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(*word, 12);
+    close(fd);
+    pleat_vmm_destroy(&vmm);
+}
+
+static void host_streams_by_hand(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_event a, b, c;
+    assert_ok(pleat_vmm_host(NULL, &vmm));
+    assert_ok(vmm.ops->event_create(vmm.self, 0, &a));
+    assert_ok(vmm.ops->event_create(vmm.self, 0, &b));
+    assert_ok(vmm.ops->event_create(vmm.self, 0, &c));
+    assert_ok(pleat__host_stream_hold(&vmm, 1));
+    assert_ok(vmm.ops->event_record(vmm.self, a, 1));
+    assert_ok(vmm.ops->event_record(vmm.self, b, 1));
+    assert_result(vmm.ops->event_query(vmm.self, a), PLEAT_E_NOT_READY);
+    assert_ok(pleat__host_stream_advance(&vmm, 1, 1));
+    assert_ok(vmm.ops->event_query(vmm.self, a));
+    assert_result(vmm.ops->event_query(vmm.self, b), PLEAT_E_NOT_READY);
+    /* A chain: 2 waits for 1, 3 for 2. */
+    assert_ok(vmm.ops->stream_wait(vmm.self, 2, b));
+    assert_ok(vmm.ops->event_record(vmm.self, c, 2));
+    assert_ok(vmm.ops->stream_wait(vmm.self, 3, c));
+    assert_ok(vmm.ops->event_record(vmm.self, a, 3));
+    assert_result(vmm.ops->event_query(vmm.self, a), PLEAT_E_NOT_READY);
+    assert_result(vmm.ops->event_query(vmm.self, c), PLEAT_E_NOT_READY);
+    assert_ok(pleat__host_stream_release(&vmm, 1));
+    assert_ok(vmm.ops->event_query(vmm.self, a));
+    assert_ok(vmm.ops->event_query(vmm.self, c));
+    assert_ok(vmm.ops->event_destroy(vmm.self, a));
+    assert_result(vmm.ops->event_query(vmm.self, a), PLEAT_E_INVALID); /* stale */
+    pleat_vmm_destroy(&vmm);
+}
+
+static void host_clock_by_hand(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    assert_ok(pleat_vmm_host(NULL, &vmm));
+    assert_ok(pleat__host_clock_set(&vmm, 1000));
+    assert_int_equal(vmm.ops->clock_ns(vmm.self), 1000);
+    assert_ok(pleat__host_clock_set(&vmm, 2000));
+    assert_int_equal(vmm.ops->clock_ns(vmm.self), 2000);
+    pleat_vmm_destroy(&vmm);
+}
+
+static void host_models_what_calls_would_cost(void **state)
+{
+    (void)state;
+    const pleat__host_costs costs = {.create = 8000,
+                                     .release = 10000,
+                                     .map = 600,
+                                     .access_handle = 25000,
+                                     .access_granule = 50,
+                                     .unmap_handle = 14000,
+                                     .unmap_granule = 10};
+    pleat_vmm vmm;
+    pleat_va va;
+    pleat_handle one, four;
+    uint64_t ns;
+    assert_ok(pleat_vmm_host(NULL, &vmm));
+    assert_ok(vmm.ops->reserve(vmm.self, 0, 16 * MIB, 0, &va));
+    assert_ok(pleat__host_set_costs(&vmm, &costs));
+    assert_ok(vmm.ops->create(vmm.self, 0, 2 * MIB, 0, &one));
+    assert_ok(vmm.ops->create(vmm.self, 0, 8 * MIB, 0, &four));
+    assert_ok(vmm.ops->map(vmm.self, va, 2 * MIB, one));
+    assert_ok(vmm.ops->map(vmm.self, va + 2 * MIB, 8 * MIB, four));
+    assert_ok(vmm.ops->set_access(vmm.self, va, 10 * MIB, device, 1));
+    assert_ok(pleat__host_modelled_ns(&vmm, &ns));
+    assert_int_equal(ns, 2 * 8000 + 2 * 600 + 2 * 25000 + 5 * 50);
+    assert_ok(vmm.ops->unmap(vmm.self, va, 10 * MIB));
+    assert_ok(vmm.ops->release(vmm.self, four));
+    assert_ok(pleat__host_modelled_ns(&vmm, &ns));
+    assert_int_equal(ns, 2 * 8000 + 2 * 600 + 2 * 25000 + 5 * 50 + 2 * 14000 + 5 * 10 + 10000);
+    assert_ok(pleat__host_set_costs(&vmm, NULL));
+    assert_ok(vmm.ops->release(vmm.self, one));
+    assert_ok(pleat__host_modelled_ns(&vmm, &ns));
+    assert_int_equal(ns, 0);
+    pleat_vmm_destroy(&vmm);
+}
+
+static void host_refuses_odd_options(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_host_options options = {.size = 0};
+    assert_result(pleat_vmm_host(&options, &vmm), PLEAT_E_ABI);
+    options = (pleat_host_options){.size = sizeof options, .devices = 65};
+    assert_result(pleat_vmm_host(&options, &vmm), PLEAT_E_INVALID);
+    options = (pleat_host_options){.size = sizeof options, .granularity = 3 << 20};
+    assert_result(pleat_vmm_host(&options, &vmm), PLEAT_E_INVALID);
+    options = (pleat_host_options){.size = sizeof options, .granularity = 512};
+    assert_result(pleat_vmm_host(&options, &vmm), PLEAT_E_INVALID);
+    uint64_t ns;
+    pleat_vmm other = {0};
+    assert_result(pleat__host_modelled_ns(&other, &ns), PLEAT_E_INVALID);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "child") == 0)
+        return child(atoi(argv[2]));
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(host_large_device_window_in_use),
+        cmocka_unit_test(host_map_limit_is_named),
+        cmocka_unit_test(host_areas_are_counted_exactly),
+        cmocka_unit_test(host_access_comes_and_goes),
+        cmocka_unit_test(host_memory_goes_with_its_last_reference),
+        cmocka_unit_test(host_shares_with_another_process),
+        cmocka_unit_test(host_streams_by_hand),
+        cmocka_unit_test(host_clock_by_hand),
+        cmocka_unit_test(host_models_what_calls_would_cost),
+        cmocka_unit_test(host_refuses_odd_options),
+    };
+    return cmocka_run_group_tests_name("host", tests, NULL, NULL);
+}

@@ -1,0 +1,321 @@
+/*
+ * mapper.c: the mapping thread: order, events, a full queue, errors that reach the waiter; and
+ * views, with the cache that keeps them.
+ */
+#include "../test.h"
+
+#include <string.h>
+#include <vmm/fault.h>
+#include <vmm/host.h>
+#include <vmm/mapper.h>
+#include <vmm/view.h>
+
+#define GRANULE 65536u
+enum { CHUNKS = 16 };
+
+typedef struct fixture {
+    pleat_vmm host, vmm;
+    pleat__arena *arena;
+    pleat__space *space;
+    pleat__chunk *chunks[CHUNKS];
+} fixture;
+
+static void begin(fixture *f, uint64_t window_pages)
+{
+    pleat_host_options host = {.size = sizeof host, .granularity = GRANULE};
+    assert_ok(pleat_vmm_host(&host, &f->host));
+    assert_ok(pleat__fault_create(f->host, &f->vmm));
+    assert_ok(pleat__arena_create(&f->arena));
+    pleat__space_options options = {.window_bytes = window_pages * GRANULE};
+    assert_ok(pleat__space_create(f->vmm, f->arena, &options, &f->space));
+    for (int c = 0; c < CHUNKS; c++)
+        assert_ok(pleat__space_chunk_get(f->space, 1, &f->chunks[c]));
+}
+
+static void end(fixture *f)
+{
+    pleat__space_destroy(f->space);
+    pleat__host_holdings held;
+    assert_ok(pleat__host_holdings_of(&f->host, &held));
+    assert_int_equal(
+        held.handles + held.memories + held.reservations + held.mapped_pages + held.events, 0);
+    assert_int_equal(pleat__arena_bytes_of(f->arena).allocated, 0);
+    pleat__arena_destroy(f->arena);
+    pleat_vmm_destroy(&f->vmm);
+    pleat_vmm_destroy(&f->host);
+}
+
+static uint64_t *word(const fixture *f, uint64_t page)
+{
+    return (uint64_t *)(uintptr_t)(pleat__space_base(f->space) + page * GRANULE);
+}
+
+static pleat__job map_job(const fixture *f, uint64_t page, uint64_t first, uint64_t count)
+{
+    return (pleat__job){
+        .kind = PLEAT__JOB_MAP, .page = page, .chunks = f->chunks + first, .count = count};
+}
+
+static pleat__job unmap_job(uint64_t page, uint64_t pages)
+{
+    return (pleat__job){.kind = PLEAT__JOB_UNMAP, .page = page, .pages = pages};
+}
+
+/* ---- the mapper ---- */
+
+static void mapper_carries_out_in_order(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 200 };
+    fixture f;
+    begin(&f, 64);
+    pleat__mapper *mapper;
+    assert_ok(pleat__mapper_create(f.space, f.arena, 2 * ROUNDS, &mapper));
+    uint64_t page;
+    assert_ok(pleat__space_take(f.space, 4, &page));
+    static pleat__job jobs[2 * ROUNDS];
+    for (int r = 0; r < ROUNDS; r++) { /* the same pages again and again: only in order it works */
+        jobs[2 * r] = map_job(&f, page, (uint64_t)r % 12, 4);
+        jobs[2 * r + 1] = unmap_job(page, 4);
+        assert_ok(pleat__mapper_submit(mapper, &jobs[2 * r]));
+        assert_ok(pleat__mapper_submit(mapper, &jobs[2 * r + 1]));
+    }
+    pleat__mapper_drain(mapper);
+    for (int j = 0; j < 2 * ROUNDS; j++) {
+        assert_true(pleat__job_done(&jobs[j]));
+        assert_ok(pleat__mapper_wait(mapper, &jobs[j]));
+    }
+    pleat__mapper_stats stats = pleat__mapper_stats_of(mapper);
+    assert_int_equal(stats.jobs, 2 * ROUNDS);
+    assert_int_equal(stats.failed, 0);
+    assert_int_equal(stats.waits, 0);
+    pleat__job last = map_job(&f, page, 0, 4);
+    assert_ok(pleat__mapper_submit(mapper, &last));
+    assert_ok(pleat__mapper_wait(mapper, &last));
+    *word(&f, page + 3) = 3;
+    pleat__mapper_destroy(mapper);
+    end(&f);
+}
+
+static void mapper_unmaps_only_after_events(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, 64);
+    pleat__mapper *mapper;
+    uint64_t page;
+    pleat_event events[2];
+    assert_ok(pleat__mapper_create(f.space, f.arena, 3, &mapper));
+    assert_ok(pleat__space_take(f.space, 2, &page));
+    for (int e = 0; e < 2; e++) {
+        assert_ok(pleat__host_stream_hold(&f.host, 1 + (uint64_t)e));
+        assert_ok(f.vmm.ops->event_create(f.vmm.self, 0, &events[e]));
+        assert_ok(f.vmm.ops->event_record(f.vmm.self, events[e], 1 + (uint64_t)e));
+    }
+    pleat__job map = map_job(&f, page, 0, 2), unmap = unmap_job(page, 2);
+    unmap.events = events;
+    unmap.event_count = 2;
+    pleat__job again = map_job(&f, page, 2, 2);
+    assert_ok(pleat__mapper_submit(mapper, &map));
+    assert_ok(pleat__mapper_wait(mapper, &map));
+    assert_ok(pleat__mapper_submit(mapper, &unmap));
+    assert_ok(pleat__mapper_submit(mapper, &again));
+    assert_ok(pleat__host_stream_release(&f.host, 2)); /* one of two is not enough */
+    *word(&f, page) = 1; /* still mapped, whatever the mapper does meanwhile */
+    assert_false(pleat__job_done(&unmap));
+    assert_int_equal(pleat__space_stats_of(f.space).unmaps, 0);
+    assert_ok(pleat__host_stream_release(&f.host, 1));
+    assert_ok(pleat__mapper_wait(mapper, &again));
+    assert_true(pleat__job_done(&unmap));
+    assert_ptr_equal(pleat__space_chunk_at(f.space, page, NULL), f.chunks[2]);
+    for (int e = 0; e < 2; e++)
+        assert_ok(f.vmm.ops->event_destroy(f.vmm.self, events[e]));
+    pleat__mapper_destroy(mapper);
+    end(&f);
+}
+
+static void mapper_queue_is_bounded(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, 64);
+    pleat__mapper *mapper;
+    uint64_t page;
+    pleat_event event;
+    assert_ok(pleat__mapper_create(f.space, f.arena, 2, &mapper));
+    assert_ok(pleat__space_take(f.space, 4, &page));
+    assert_ok(pleat__host_stream_hold(&f.host, 1));
+    assert_ok(f.vmm.ops->event_create(f.vmm.self, 0, &event));
+    assert_ok(f.vmm.ops->event_record(f.vmm.self, event, 1));
+    assert_ok(pleat__space_map(f.space, page, f.chunks, 1));
+    pleat__job first = unmap_job(page, 1), more[3];
+    first.events = &event;
+    first.event_count = 1;
+    assert_ok(pleat__mapper_submit(mapper, &first));
+    int queued = 0;
+    for (uint64_t j = 0; j < 3; j++) { /* one is being waited for, or not taken up yet */
+        more[j] = map_job(&f, page + 1 + j, 1 + j, 1);
+        queued += pleat__mapper_submit(mapper, &more[j]) == PLEAT_OK;
+    }
+    assert_in_range(queued, 1, 2);
+    assert_true(pleat__mapper_stats_of(mapper).refused >= 1);
+    assert_int_equal(pleat__mapper_stats_of(mapper).most_queued, 2);
+    assert_ok(pleat__host_stream_release(&f.host, 1));
+    pleat__mapper_drain(mapper);
+    assert_int_equal(pleat__mapper_stats_of(mapper).jobs, 1 + queued);
+    assert_ok(f.vmm.ops->event_destroy(f.vmm.self, event));
+    pleat__mapper_destroy(mapper);
+    assert_result(pleat__mapper_create(f.space, f.arena, 0, &mapper), PLEAT_E_INVALID);
+    end(&f);
+}
+
+static void mapper_hands_the_error_to_the_waiter(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, 64);
+    pleat__mapper *mapper;
+    uint64_t page;
+    assert_ok(pleat__mapper_create(f.space, f.arena, 4, &mapper));
+    assert_ok(pleat__space_take(f.space, 4, &page));
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){PLEAT__FAULT_map, 2, false, false});
+    pleat__job bad = map_job(&f, page, 0, 4), good = map_job(&f, page, 0, 4);
+    assert_ok(pleat__mapper_submit(mapper, &bad));
+    assert_ok(pleat__mapper_submit(mapper, &good));
+    assert_ok(pleat__mapper_wait(mapper, &good)); /* the first was unwound */
+    assert_result(pleat__mapper_wait(mapper, &bad), PLEAT_E_DRIVER);
+    assert_string_equal(pleat_last_error()->text, "map: made to fail");
+    assert_int_equal(pleat_last_error()->native, 999);
+    assert_int_equal(pleat__mapper_stats_of(mapper).failed, 1);
+    pleat__mapper_destroy(mapper);
+    end(&f);
+}
+
+/* ---- views ---- */
+
+static void view_is_found_again(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, 64);
+    pleat__views *views;
+    pleat__view *view, *again, *other;
+    assert_ok(pleat__views_create(f.space, f.arena, 0, &views));
+    pleat__chunk *order[] = {f.chunks[3], f.chunks[1], f.chunks[3]};
+    assert_ok(pleat__view_get(views, order, 3, &view));
+    *word(&f, view->page) = 7;
+    assert_int_equal(*word(&f, view->page + 2), 7);
+    assert_ok(pleat__view_get(views, order, 3, &other)); /* in use: another one */
+    assert_ptr_not_equal(other, view);
+    assert_int_equal(*word(&f, other->page), 7);
+    pleat__view_put(views, view, 0);
+    uint64_t calls = pleat__space_stats_of(f.space).driver_calls;
+    assert_ok(pleat__view_get(views, order, 3, &again));
+    assert_ptr_equal(again, view);
+    assert_int_equal(pleat__space_stats_of(f.space).driver_calls, calls);
+    pleat__chunk *swapped[] = {f.chunks[1], f.chunks[3], f.chunks[3]};
+    pleat__view_put(views, again, 0);
+    assert_ok(pleat__view_get(views, swapped, 3, &again)); /* the order matters */
+    assert_ptr_not_equal(again, view);
+    pleat__views_stats stats = pleat__views_stats_of(views);
+    assert_int_equal(stats.hits, 1);
+    assert_int_equal(stats.stitched, 3);
+    assert_int_equal(stats.views, 3);
+    assert_int_equal(stats.idle_pages, 3);
+    assert_ptr_equal(pleat__view_idle(views, 3, NULL), view);
+    assert_null(pleat__view_idle(views, 3, view));
+    assert_null(pleat__view_idle(views, 2, NULL));
+    assert_result(pleat__view_get(views, order, 0, &again), PLEAT_E_INVALID);
+    pleat__views_destroy(views);
+    end(&f);
+}
+
+static void view_least_recently_used_goes_first(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, 64);
+    pleat__views *views;
+    pleat__view *view[4];
+    assert_ok(pleat__views_create(f.space, f.arena, 6, &views));
+    for (int v = 0; v < 4; v++)
+        assert_ok(pleat__view_get(views, f.chunks + v, 2, &view[v]));
+    for (int v = 0; v < 3; v++)
+        pleat__view_put(views, view[v], 0);
+    assert_ok(pleat__view_get(views, f.chunks, 2, &view[0])); /* used again: now the newest */
+    pleat__view_put(views, view[0], 0);
+    pleat__view_put(views, view[3], 0); /* eight idle pages, six are kept */
+    assert_int_equal(pleat__views_stats_of(views).idle_pages, 6);
+    assert_int_equal(pleat__views_stats_of(views).released, 1);
+    uint64_t stitched = pleat__views_stats_of(views).stitched;
+    assert_ok(pleat__view_get(views, f.chunks, 2, &view[0]));
+    assert_int_equal(pleat__views_stats_of(views).stitched, stitched);
+    assert_ok(pleat__view_get(views, f.chunks + 1, 2, &view[1])); /* this one had gone */
+    assert_int_equal(pleat__views_stats_of(views).stitched, stitched + 1);
+    assert_int_equal(pleat__views_trim(views, 2), 2);
+    assert_int_equal(pleat__views_release_chunk(views, f.chunks[4]), 1);
+    assert_int_equal(pleat__views_stats_of(views).idle_views, 0);
+    pleat__views_destroy(views);
+    end(&f);
+}
+
+static void view_makes_room_in_a_full_window(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, 10);
+    pleat__views *views;
+    pleat__view *view;
+    assert_ok(pleat__views_create(f.space, f.arena, 0, &views));
+    for (int v = 0; v < 5; v++) {
+        assert_ok(pleat__view_get(views, f.chunks + v, 2, &view));
+        pleat__view_put(views, view, 0);
+    }
+    assert_ok(pleat__view_get(views, f.chunks + 8, 7, &view)); /* all idle ones but one go */
+    assert_true(pleat__views_stats_of(views).idle_views <= 1);
+    pleat__view *other;
+    assert_result(pleat__view_get(views, f.chunks, 4, &other), PLEAT_E_LIMIT);
+    assert_int_equal(pleat__views_stats_of(views).idle_views, 0);
+    pleat__views_destroy(views);
+    end(&f);
+}
+
+static void view_event_is_waited_for_before_the_unmap(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, 64);
+    pleat__views *views;
+    pleat__view *view;
+    pleat_event event;
+    assert_ok(pleat__views_create(f.space, f.arena, 0, &views));
+    assert_ok(f.vmm.ops->event_create(f.vmm.self, 0, &event));
+    assert_ok(f.vmm.ops->event_record(f.vmm.self, event, 5));
+    assert_ok(pleat__view_get(views, f.chunks, 4, &view));
+    pleat__view_put(views, view, event);
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){PLEAT__FAULT_event_wait, 1, true, false});
+    assert_int_equal(pleat__views_trim(views, 0), 0); /* nobody knows whether the GPU is done */
+    assert_int_equal(pleat__fault_hits(&f.vmm), 1);
+    assert_int_equal(pleat__views_stats_of(views).idle_views, 1);
+    assert_int_equal(pleat__space_stats_of(f.space).unmaps, 0);
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){PLEAT__FAULT_event_wait, 0, false, false});
+    assert_int_equal(pleat__views_trim(views, 0), 4);
+    assert_int_equal(pleat__fault_calls(&f.vmm), 1);
+    pleat__views_destroy(views);
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mapper_carries_out_in_order),
+        cmocka_unit_test(mapper_unmaps_only_after_events),
+        cmocka_unit_test(mapper_queue_is_bounded),
+        cmocka_unit_test(mapper_hands_the_error_to_the_waiter),
+        cmocka_unit_test(view_is_found_again),
+        cmocka_unit_test(view_least_recently_used_goes_first),
+        cmocka_unit_test(view_makes_room_in_a_full_window),
+        cmocka_unit_test(view_event_is_waited_for_before_the_unmap),
+    };
+    return cmocka_run_group_tests_name("mapper", tests, NULL, NULL);
+}

@@ -1,0 +1,176 @@
+/*
+ * stress.c: sixteen threads create, stitch, alias and free under a budget that is met all the time.
+ * The device has exactly the budget's bytes, so a byte over it would be refused by the device
+ * itself (PLEAT_E_OUT_OF_MEMORY), and that must never be seen.
+ */
+#include "../test.h"
+
+#include <pthread.h>
+#include <vmm/host.h>
+#include <vmm/mapper.h>
+#include <vmm/view.h>
+
+#define GRANULE 4096u
+enum { THREADS = 16, BUDGET = 48, ROUNDS = 400, MOST = 6 };
+
+typedef struct shared {
+    pleat_vmm vmm;
+    pleat__space *space;
+    pleat__views *views;
+    pleat__mapper *mapper;
+    _Atomic uint64_t refused, served, wrong, other;
+} shared;
+
+typedef struct worker {
+    pthread_t thread;
+    shared *all;
+    uint64_t number;
+} worker;
+
+static void count(shared *all, pleat_result result)
+{
+    if (result == PLEAT_E_BUDGET)
+        atomic_fetch_add(&all->refused, 1);
+    else if (result != PLEAT_OK)
+        atomic_fetch_add(&all->other, 1);
+}
+
+/* Chunks for this thread alone; how many it got. */
+static uint64_t get_some(shared *all, test_random *random, pleat__chunk **chunks)
+{
+    uint64_t got = 0, wanted = 1 + test_random_below(random, MOST);
+    while (got < wanted) {
+        uint32_t pages = test_random_below(random, 8) == 0 ? 3 : 1;
+        pleat_result result = pleat__space_chunk_get(all->space, pages, &chunks[got]);
+        count(all, result);
+        if (result != PLEAT_OK)
+            break;
+        got++;
+    }
+    return got;
+}
+
+static uint64_t *page_word(const shared *all, uint64_t page)
+{
+    return (uint64_t *)(uintptr_t)(pleat__space_base(all->space) + page * GRANULE);
+}
+
+/* Writes through one view, reads through another over the same chunks in reverse. */
+static void use_views(shared *all, pleat__chunk **chunks, uint64_t got, uint64_t mark)
+{
+    pleat__chunk *reverse[MOST];
+    pleat__view *forward, *backward;
+    for (uint64_t c = 0; c < got; c++)
+        reverse[c] = chunks[got - 1 - c];
+    pleat_result result = pleat__view_get(all->views, chunks, got, &forward);
+    count(all, result);
+    if (result != PLEAT_OK)
+        return;
+    result = pleat__view_get(all->views, reverse, got, &backward);
+    count(all, result);
+    if (result == PLEAT_OK) {
+        *page_word(all, forward->page) = mark;
+        uint64_t last = backward->page + backward->pages - chunks[0]->pages;
+        atomic_fetch_add(&all->wrong, *page_word(all, last) != mark);
+        atomic_fetch_add(&all->served, 1);
+        pleat__view_put(all->views, backward, 0);
+    }
+    pleat__view_put(all->views, forward, 0);
+}
+
+/* The same through the mapper. */
+static void use_mapper(shared *all, pleat__chunk *const *chunks, uint64_t got, uint64_t mark)
+{
+    uint64_t page, pages = 0;
+    for (uint64_t c = 0; c < got; c++)
+        pages += chunks[c]->pages;
+    pleat_result result = pleat__space_take(all->space, pages, &page);
+    count(all, result);
+    if (result != PLEAT_OK)
+        return;
+    pleat__job map = {.kind = PLEAT__JOB_MAP, .page = page, .chunks = chunks, .count = got};
+    pleat__job unmap = {.kind = PLEAT__JOB_UNMAP, .page = page, .pages = pages};
+    if (pleat__mapper_submit(all->mapper, &map) == PLEAT_OK) {
+        result = pleat__mapper_wait(all->mapper, &map);
+        count(all, result);
+        if (result == PLEAT_OK) {
+            *page_word(all, page + pages - 1) = mark;
+            while (pleat__mapper_submit(all->mapper, &unmap) != PLEAT_OK)
+                pleat__mapper_drain(all->mapper);
+            count(all, pleat__mapper_wait(all->mapper, &unmap));
+        }
+    }
+    pleat__space_give(all->space, page, pages);
+}
+
+static void *work(void *context)
+{
+    worker *w = context;
+    shared *all = w->all;
+    test_random random = {w->number * 77 + 1};
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        pleat__chunk *chunks[MOST];
+        uint64_t got = get_some(all, &random, chunks), mark = w->number << 32 | round;
+        if (got > 0 && test_random_below(&random, 4) != 0)
+            use_views(all, chunks, got, mark);
+        else if (got > 0)
+            use_mapper(all, chunks, got, mark);
+        for (uint64_t c = 0; c < got; c++) {
+            pleat__views_release_chunk(all->views, chunks[c]);
+            pleat__space_chunk_put(all->space, chunks[c]);
+        }
+        if (test_random_below(&random, 16) == 0)
+            pleat__space_trim(all->space, test_random_below(&random, BUDGET) * GRANULE);
+    }
+    return NULL;
+}
+
+static void stress_budget_is_met_and_never_passed(void **state)
+{
+    (void)state;
+    shared all = {0};
+    worker workers[THREADS];
+    pleat__arena *arena;
+    pleat_host_options host = {
+        .size = sizeof host, .granularity = GRANULE, .device_bytes = BUDGET * GRANULE};
+    assert_ok(pleat_vmm_host(&host, &all.vmm));
+    assert_ok(pleat__arena_create(&arena));
+    const pleat__space_options options = {.budget_bytes = BUDGET * GRANULE,
+                                          .window_bytes = 4096 * GRANULE};
+    assert_ok(pleat__space_create(all.vmm, arena, &options, &all.space));
+    assert_ok(pleat__views_create(all.space, arena, 0, &all.views));
+    assert_ok(pleat__mapper_create(all.space, arena, 8, &all.mapper));
+    for (uint64_t t = 0; t < THREADS; t++) {
+        workers[t] = (worker){.all = &all, .number = t};
+        assert_int_equal(pthread_create(&workers[t].thread, NULL, work, &workers[t]), 0);
+    }
+    for (int t = 0; t < THREADS; t++)
+        assert_int_equal(pthread_join(workers[t].thread, NULL), 0);
+    print_message("served %llu, refused %llu\n", (unsigned long long)all.served,
+                  (unsigned long long)all.refused);
+    assert_int_equal(all.other, 0); /* every refusal is the budget's */
+    assert_int_equal(all.wrong, 0);
+    assert_true(all.refused > 0);
+    assert_true(all.served > 0);
+    assert_true(pleat__space_audit(all.space));
+    assert_true(pleat__views_audit(all.views));
+    pleat__space_stats stats = pleat__space_stats_of(all.space);
+    assert_true(stats.peak_physical_bytes <= BUDGET * GRANULE);
+    assert_int_equal(stats.failed_verbs, 0);
+    pleat__mapper_destroy(all.mapper);
+    pleat__views_destroy(all.views);
+    pleat__space_destroy(all.space);
+    pleat__host_holdings held;
+    assert_ok(pleat__host_holdings_of(&all.vmm, &held));
+    assert_int_equal(held.handles + held.memories + held.reservations + held.mapped_pages, 0);
+    pleat__arena_destroy(arena);
+    pleat_vmm_destroy(&all.vmm);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stress_budget_is_met_and_never_passed),
+    };
+    return cmocka_run_group_tests_name("stress", tests, NULL, NULL);
+}
