@@ -17,7 +17,7 @@
 #define RUN      6   /* requests compared behind a candidate place */
 #define RUN_SAME 5   /* of which must agree */
 #define FAILURES                                                                                   \
-    16 /* places not found in a row, after which the sequences have no more in common */
+    256 /* places not found in a row, after which the sequences have no more in common */
 
 struct walk {
     const pleat__request *items;

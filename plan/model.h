@@ -33,6 +33,14 @@ PLEAT_NODISCARD pleat_result pleat__model_make(const pleat_trace *trace, uint32_
                                                pleat__model *out);
 void pleat__model_free(pleat__model *model);
 
+/* model_lanes.c: makes the plan's lanes for its dynamic slots and adds them to the problem, as
+ * items from model->item_count on. */
+PLEAT_NODISCARD pleat_result pleat__model_add_lanes(pleat__model *model, double margin,
+                                                    pleat_plan *plan);
+/* The most that is live in the steady iteration, dynamic requests as they were there. */
+PLEAT_NODISCARD pleat_result pleat__model_max_live(const pleat__model *model,
+                                                   const pleat_plan *plan, uint64_t *bytes);
+
 /* phases.c: fills the sequence's phases from the labels in [begin_at, end_at), or where there are
  * none from the turning points of the live curve. `capacity` is in the plan's arena. */
 PLEAT_NODISCARD pleat_result pleat__phases_make(const pleat__requests *requests, uint32_t begin_at,

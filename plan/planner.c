@@ -6,6 +6,7 @@
 #include <internal/error.h>
 #include <math.h>
 #include <plan/first.h>
+#include <plan/lanes.h>
 #include <plan/model.h>
 #include <stdio.h>
 #include <string.h>
@@ -220,16 +221,20 @@ static pleat_result lay_out(struct planning *planning)
 {
     pleat_plan *plan = planning->plan;
     uint64_t *places =
-        pleat__arena_alloc(planning->scratch, planning->model.item_count * sizeof *places);
+        pleat__arena_alloc(planning->scratch, planning->model.problem.count * sizeof *places);
     if (places == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u places",
-                           planning->model.item_count);
+                           planning->model.problem.count);
     pleat_result result = place(planning, places);
     if (result == PLEAT_OK)
         result = fold(planning, places);
     pleat__arena_free(planning->scratch, places);
     PLEAT_TRY(result);
     keep_places(planning);
+    if (plan->lane_count != 0)
+        PLEAT_TRY(pleat__lanes_widen(&planning->model.problem, &planning->layout,
+                                     planning->model.item_count, planning->settings.lane_margin,
+                                     planning->scratch, plan));
     begin_step(planning, "first");
     PLEAT_TRY(pleat__first_make(&planning->model, &planning->layout, planning->scratch, plan));
     begin_step(planning, "cut");
@@ -269,7 +274,9 @@ static pleat_result fill_plan(struct planning *planning)
     begin_step(planning, "model");
     PLEAT_TRY(pleat__model_make(planning->trace, planning->settings.device, planning->scratch, plan,
                                 &planning->model));
-    PLEAT_TRY(pleat__max_live(&planning->model.problem, planning->scratch, &plan->max_live_bytes));
+    PLEAT_TRY(pleat__model_max_live(&planning->model, plan, &plan->max_live_bytes));
+    begin_step(planning, "lanes");
+    PLEAT_TRY(pleat__model_add_lanes(&planning->model, planning->settings.lane_margin, plan));
     PLEAT_TRY(lay_out(planning));
     plan->device = planning->settings.device;
     plan->requests = planning->model.requests.count;
