@@ -420,33 +420,35 @@ static pleat_result read_all(reader *r)
     return pleat__pack_finish(&r->pack);
 }
 
-static pleat_result decode(reader *r, const char *path, const uint8_t *bytes, size_t size)
+pleat_result pleat__plan_decode(const char *path, const uint8_t *bytes, size_t size,
+                                pleat_plan **out)
 {
-    pleat__pack_begin(&r->pack, path, bytes, size);
-    pleat_result result = read_all(r);
-    pleat__pack_end(&r->pack);
-    if (result != PLEAT_OK)
-        return result;
-    result = pleat_plan_verify(r->plan, NULL);
-    return result == PLEAT_OK ? PLEAT_OK : pleat__context(result, "'%s'", path);
+    reader r = {0};
+    PLEAT_TRY(pleat__plan_new(&r.plan));
+    pleat__pack_begin(&r.pack, path, bytes, size);
+    pleat_result result = read_all(&r);
+    pleat__pack_end(&r.pack);
+    if (result == PLEAT_OK) {
+        result = pleat_plan_verify(r.plan, NULL);
+        if (result != PLEAT_OK)
+            pleat__context(result, "'%s'", path);
+    }
+    if (result == PLEAT_OK)
+        *out = r.plan;
+    else
+        pleat_plan_free(r.plan);
+    return result;
 }
 
 pleat_result pleat_plan_read(const char *path, pleat_plan **out)
 {
     pleat__arena *arena;
-    reader r = {0};
     uint8_t *bytes;
     size_t size;
     PLEAT_TRY(pleat__arena_create(&arena));
     pleat_result result = pleat__file_read(path, PLEAT__PACK_FILE_BYTES, arena, &bytes, &size);
     if (result == PLEAT_OK)
-        result = pleat__plan_new(&r.plan);
-    if (result == PLEAT_OK)
-        result = decode(&r, path, bytes, size);
+        result = pleat__plan_decode(path, bytes, size, out);
     pleat__arena_destroy(arena);
-    if (result == PLEAT_OK)
-        *out = r.plan;
-    else
-        pleat_plan_free(r.plan);
     return result;
 }

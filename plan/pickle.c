@@ -191,6 +191,8 @@ static pleat_result run_stop(machine *m, unsigned argument)
     PLEAT_TRY(need(m, 1));
     if (m->depth != 1)
         return fail(m, "%zu values are left where one should be", m->depth);
+    if (m->mark_count > 0)
+        return fail(m, "a MARK is left");
     m->stopped = true;
     return PLEAT_OK;
 }

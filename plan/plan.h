@@ -122,6 +122,10 @@ struct pleat_plan {
 /* An empty plan with an arena of its own, which holds the struct too: see pleat_plan_free. */
 PLEAT_NODISCARD pleat_result pleat__plan_new(pleat_plan **out);
 
+/* A plan file's bytes: see pleat_plan_read. `path` is for messages. */
+PLEAT_NODISCARD pleat_result pleat__plan_decode(const char *path, const uint8_t *bytes, size_t size,
+                                                pleat_plan **out);
+
 /* Window page -> physical chunk, from the maps: an array of virtual_bytes / chunk_bytes entries in
  * `arena`, UINT32_MAX where nothing is mapped. */
 PLEAT_NODISCARD pleat_result pleat__plan_page_table(const pleat_plan *plan, pleat__arena *arena,

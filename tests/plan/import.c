@@ -1,0 +1,348 @@
+/*
+ * import.c: what snapshots and lifetime tables become as traces.
+ */
+#include "pickles.h"
+
+#include <plan/import.h>
+#include <zlib.h>
+
+/* A trace in a line: "a0:512 r0 c0" for ALLOC of 512 bytes, FREE_REQUESTED, FREE_COMPLETED; "S",
+ * "s" for segments, "m" for a mark. */
+static void describe(const pleat_trace *trace, char *text, size_t size)
+{
+    static const char letters[] = "arcmSs";
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
+        const pleat_trace_event *event = &pleat_trace_events(trace)[i];
+        used += (size_t)snprintf(text + used, size - used, "%s%c%u", i ? " " : "",
+                                 letters[event->kind], event->request);
+        if (event->kind == PLEAT_EVENT_ALLOC || event->kind == PLEAT_EVENT_SEGMENT_ALLOC)
+            used += (size_t)snprintf(text + used, size - used, ":%llu",
+                                     (unsigned long long)event->size);
+        assert_true(used < size);
+    }
+}
+
+static void assert_events(const pleat_trace *trace, const char *expected)
+{
+    char text[4096];
+    describe(trace, text, sizeof text);
+    assert_string_equal(text, expected);
+}
+
+static pleat_trace *import(const char *literal)
+{
+    pleat_trace *trace;
+    test_bytes bytes = test_pickle(4, literal);
+    assert_ok(
+        pleat__snapshot_decode("t.pickle", bytes.data, bytes.size, PLEAT__ANY_DEVICE, &trace));
+    test_bytes_free(&bytes);
+    return trace;
+}
+
+static void assert_import(const char *literal, const char *expected)
+{
+    pleat_trace *trace = import(literal);
+    assert_events(trace, expected);
+    pleat_trace_free(trace);
+}
+
+static void assert_refused(const char *literal, int device, const char *text)
+{
+    pleat_trace *trace;
+    test_bytes bytes = test_pickle(4, literal);
+    assert_result(pleat__snapshot_decode("t.pickle", bytes.data, bytes.size, device, &trace),
+                  PLEAT_E_INPUT);
+    if (strstr(pleat_last_error()->text, text) == NULL ||
+        strstr(pleat_last_error()->text, "'t.pickle'") == NULL)
+        fail_msg("'%s' is not in: %s", text, pleat_last_error()->text);
+    test_bytes_free(&bytes);
+}
+
+/* One event of a snapshot's list. */
+#define EVENT(action, addr, size)                                                                  \
+    "{'action':'" action "','addr':" #addr ",'size':" #size ",'stream':0,'time_us':5},"
+#define EVENTS(list) "{'segments':[],'device_traces':[[" list "]]}"
+
+static void import_keeps_labels_streams_times(void **state)
+{
+    (void)state;
+    pleat_trace *trace = import(
+        "{'device_traces':[[], [], ["
+        "{'action':'alloc','addr':1024,'size':100,'stream':0,'time_us':7,'user_metadata':'F'},"
+        "{'action':'alloc','addr':2048,'size':200,'stream':140000000000000,'time_us':3},"
+        "{'action':'alloc','addr':4096,'size':300,'stream':0,'time_us':8,'user_metadata':'F',"
+        " 'pool_id':(0, 1)},"
+        "{'action':'alloc','addr':8192,'size':400,'stream':0,'time_us':9,'user_metadata':'B',"
+        " 'pool_id':(0, 0)},"
+        "{'action':'free_requested','addr':4096,'size':300,'stream':0,'user_metadata':'B'},"
+        "{'action':'free_completed','addr':4096,'size':300,'stream':0,'time_us':11}"
+        "]], 'segments':[]}");
+    assert_events(trace, "a0:100 a1:200 a2:300 a3:400 r2 c2");
+    const pleat_trace_event *events = pleat_trace_events(trace);
+    assert_string_equal(pleat_trace_label(trace, events[0].label), "F");
+    assert_string_equal(pleat_trace_label(trace, events[1].label), "");
+    assert_string_equal(pleat_trace_label(trace, events[2].label), "F");
+    assert_string_equal(pleat_trace_label(trace, events[3].label), "B");
+    assert_string_equal(pleat_trace_label(trace, events[4].label), "B");
+    assert_string_equal(pleat_trace_label(trace, events[5].label), "");
+    assert_int_equal(pleat_trace_label_count(trace), 3);
+    assert_int_equal(pleat_trace_stream_count(trace), 3);
+    assert_int_equal(pleat_trace_stream(trace, events[0].stream), 0);
+    assert_int_equal(pleat_trace_stream(trace, events[1].stream), 140000000000000);
+    assert_true(pleat_trace_stream(trace, events[2].stream) >> 63);
+    assert_int_equal(events[3].stream, events[0].stream);
+    /* A free is on its request's stream, pool and all. */
+    assert_int_equal(events[4].stream, events[2].stream);
+    const uint64_t times[] = {7, 3, 8, 9, 9, 11};
+    for (size_t i = 0; i < 6; i++) {
+        assert_int_equal(events[i].time_us, times[i]);
+        assert_int_equal(events[i].device, 2);
+    }
+    pleat_trace_free(trace);
+}
+
+static void import_follows_addresses(void **state)
+{
+    (void)state;
+    assert_import(EVENTS(EVENT("alloc", 512, 10) EVENT("free_requested", 512, 10)
+                             EVENT("free_completed", 512, 10) EVENT("alloc", 512, 20)),
+                  "a0:10 r0 c0 a1:20");
+    /* The free is complete only later: another stream was using the memory. */
+    assert_import(EVENTS(EVENT("alloc", 512, 10) EVENT("free_requested", 512, 10) EVENT(
+                      "alloc", 1024, 20) EVENT("free_completed", 512, 10) EVENT("alloc", 512, 30)),
+                  "a0:10 r0 a1:20 c0 a2:30");
+    /* Without completions a request completes the free. */
+    assert_import(
+        EVENTS(EVENT("alloc", 512, 10) EVENT("free_requested", 512, 10) EVENT("alloc", 1024, 20)),
+        "a0:10 r0 c0 a1:20");
+    assert_import(EVENTS(EVENT("alloc", 512, 10) EVENT("free", 512, 10)), "a0:10 r0 c0");
+    /* A completion without its request, and frees that were not recorded. */
+    assert_import(EVENTS(EVENT("alloc", 512, 10) EVENT("free_completed", 512, 10)), "a0:10 r0 c0");
+    assert_import(EVENTS(EVENT("alloc", 512, 10) EVENT("alloc", 512, 20)), "a0:10 r0 c0 a1:20");
+    assert_import(EVENTS(EVENT("alloc", 512, 10) EVENT("free_requested", 512, 10)
+                             EVENT("alloc", 512, 20) EVENT("free_completed", 512, 20)),
+                  "a0:10 r0 c0 a1:20 r1 c1");
+    /* Frees of what is free. */
+    assert_import(EVENTS(EVENT("alloc", 512, 10) EVENT("free_requested", 512, 10)
+                             EVENT("free_completed", 512, 10) EVENT("free_requested", 512, 10)
+                                 EVENT("free_completed", 512, 10)),
+                  "a0:10 r0 c0");
+}
+
+static void import_passes_over_what_it_does_not_know(void **state)
+{
+    (void)state;
+    assert_import(EVENTS("{'action':'oom','device_free':1,'size':1,'stream':0},"
+                         "{'action':'snapshot'}, {'action':'annotate','addr':'x'},"
+                         "{'action':'alloc','addr':512,'size':1,'frames':[{'line':1}],'new':{}}"),
+                  "a0:1");
+    assert_import("{'host_traces':3, 1:2, None:None, 'segments':[], 'device_traces':"
+                  "[[{'action':'alloc','addr':512,'size':1, 5:6, 'stream':None}]]}",
+                  "a0:1");
+}
+
+#define BLOCK(address, size, requested, state)                                                     \
+    "{'address':" #address ",'size':" #size ",'requested_size':" #requested ",'state':'" state "'" \
+    "}"                                                                                            \
+    ","
+#define SEGMENT(address, size, blocks)                                                             \
+    "{'device':0,'address':" #address ",'total_size':" #size                                       \
+    ",'stream':0,'segment_type':'small','blocks':[" blocks "]},"
+
+static void import_finds_what_was_live_at_the_start(void **state)
+{
+    (void)state;
+    /* The ring lost the allocations of 4096 and 512; 1024 is live to the end; 2048 was traced. */
+    assert_import("{'segments':[" SEGMENT(
+                      0, 1048576,
+                      BLOCK(512, 512, 1, "inactive") BLOCK(1024, 512, 400, "active_allocated")
+                          BLOCK(2048, 512, 30, "active_allocated") BLOCK(
+                              4096, 512, 1,
+                              "inactive")) "],"
+                                           "'device_traces':[[" EVENT("free_requested", 4096, 70)
+                                               EVENT("free_completed", 4096, 70)
+                                                   EVENT("alloc", 2048, 30)
+                                                       EVENT("free_completed", 512, 60) "]]}",
+                  "S0:1048576 a0:60 a1:400 a2:70 r2 c2 a3:30 r0 c0");
+    /* Pending frees, by both names. */
+    assert_import("{'segments':[" SEGMENT(
+                      0, 1048576,
+                      BLOCK(512, 512, 11, "active_pending_free")
+                          BLOCK(1024, 512, 12, "active_awaiting_free")) "],'device_traces':[[]]}",
+                  "S0:1048576 a0:11 a1:12");
+    /* An address that was freed and taken again. */
+    assert_import(
+        "{'segments':[" SEGMENT(
+            0, 1048576, BLOCK(512, 512, 9, "active_allocated")) "],"
+                                                                "'device_traces':[[" EVENT(
+                                                                    "free_completed", 512, 8)
+                                                                    EVENT("alloc", 512, 9) "]]}",
+        "S0:1048576 a0:8 r0 c0 a1:9");
+}
+
+static void import_reads_old_dumps(void **state)
+{
+    (void)state;
+    /* torch.cuda.memory_snapshot() alone; blocks without address, sizes in their history. */
+    assert_import("[{'device':0,'address':4096,'total_size':2097152,'stream':0,'blocks':["
+                  "{'size':1024,'state':'active_allocated','history':[{'addr':1,'real_size':777}]},"
+                  "{'size':512,'state':'inactive'},"
+                  "{'size':512,'state':'active_allocated','history':[]},"
+                  "{'size':512,'state':'active_allocated','history':[{}]}]}]",
+                  "S0:2097152 a0:777 a1:512 a2:512");
+}
+
+static void import_keeps_segments(void **state)
+{
+    (void)state;
+    assert_import(EVENTS(EVENT("segment_alloc", 4096, 2097152) EVENT("alloc", 4096, 5)
+                             EVENT("free", 4096, 5) EVENT("segment_free", 4096, 2097152)
+                                 EVENT("segment_alloc", 4096, 20971520)),
+                  "S0:2097152 a0:5 r0 c0 s0 S1:20971520");
+    /* Given back without having been seen; still there at the end without having been seen. */
+    assert_import("{'segments':[" SEGMENT(0, 100, )
+                      SEGMENT(200, 300, ) "],"
+                                          "'device_traces':[[" EVENT("segment_free", 600, 50)
+                                              EVENT("segment_alloc", 200, 300) "]]}",
+                  "S0:100 S1:50 s1 S2:300");
+    /* Expandable segments: unmapped in other ranges than mapped. */
+    assert_import(EVENTS(EVENT("segment_map", 0, 40) EVENT("segment_map", 40, 20)
+                             EVENT("segment_unmap", 20, 30) EVENT("segment_map", 20, 20)),
+                  "S0:20 S1:20 S2:10 S3:10 s1 s2 S4:20");
+    /* Mapped before the recording began: what is unmapped, and what is there at the end. */
+    assert_import("{'segments':[{'device':0,'address':0,'total_size':60,'is_expandable':True}],"
+                  "'device_traces':[[" EVENT("segment_unmap", 20, 20) EVENT("segment_map", 20, 20)
+                      EVENT("segment_unmap", 100, 20) "]]}",
+                  "S0:20 S1:20 S2:20 S3:20 s1 S4:20 s3");
+}
+
+static void import_asks_which_device(void **state)
+{
+    (void)state;
+    const char *two = "{'segments':[{'device':3,'address':1,'total_size':2,'blocks':[]}],"
+                      "'device_traces':[[],[" EVENT("alloc", 512, 7) "],[]]}";
+    assert_refused(two, PLEAT__ANY_DEVICE, "devices 1, 3");
+    assert_refused(two, 0, "no device 0, but 1, 3");
+    assert_refused(two, 300, "no device 300");
+    test_bytes bytes = test_pickle(4, two);
+    pleat_trace *trace;
+    assert_ok(pleat__snapshot_decode("t.pickle", bytes.data, bytes.size, 1, &trace));
+    assert_events(trace, "a0:7");
+    assert_int_equal(pleat_trace_events(trace)[0].device, 1);
+    pleat_trace_free(trace);
+    assert_ok(pleat__snapshot_decode("t.pickle", bytes.data, bytes.size, 3, &trace));
+    assert_events(trace, "S0:2");
+    pleat_trace_free(trace);
+    test_bytes_free(&bytes);
+    assert_refused("{'segments':[],'device_traces':[[],[]]}", PLEAT__ANY_DEVICE, "no events");
+    assert_refused("{'segments':[{'device':256}]}", PLEAT__ANY_DEVICE, "device 256");
+}
+
+static void write_gzip(const char *path, const test_bytes *bytes, const char *mode)
+{
+    gzFile file = gzopen(path, mode);
+    assert_non_null(file);
+    assert_int_equal(gzwrite(file, bytes->data, (unsigned)bytes->size), (int)bytes->size);
+    assert_int_equal(gzclose(file), Z_OK);
+}
+
+static void import_reads_every_protocol_gzipped_or_not(void **state)
+{
+    (void)state;
+    const char *literal =
+        EVENTS(EVENT("alloc", 140235000000512, 10) EVENT("alloc", 18446744073709551104, 300) EVENT(
+            "free_requested", 140235000000512, 10) EVENT("free_completed", 140235000000512, 10));
+    const char *path = test_path("t.pickle"), *zipped = test_path("t.pickle.gz");
+    for (int protocol = 2; protocol <= 5; protocol++) {
+        test_bytes bytes = test_pickle(protocol, literal);
+        test_file_write(path, bytes.data, bytes.size);
+        write_gzip(zipped, &bytes, "wb");
+        for (int k = 0; k < 2; k++) {
+            pleat_trace *trace;
+            pleat__trace_form form;
+            assert_ok(pleat__trace_import(k ? zipped : path, PLEAT__ANY_DEVICE, &form, &trace));
+            assert_int_equal(form, PLEAT__FORM_SNAPSHOT);
+            assert_events(trace, "a0:10 a1:300 r0 c0");
+            pleat_trace_free(trace);
+        }
+        test_bytes_free(&bytes);
+    }
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(unlink(zipped), 0);
+}
+
+static void import_opens_traces_and_tables_too(void **state)
+{
+    (void)state;
+    const char *path = test_path("t"), *zipped = test_path("t.gz");
+    const char *csv = "id,lower,upper,size\na,0,3,100\n";
+    pleat_trace *trace, *again;
+    pleat__trace_form form;
+    test_bytes bytes = {0};
+    test_bytes_add(&bytes, csv, strlen(csv));
+    /* Two members, one behind the other, are one file. */
+    write_gzip(zipped, &bytes, "wb");
+    test_bytes more = {0};
+    test_bytes_add(&more, "b,1,2,5\n", 8);
+    write_gzip(zipped, &more, "ab");
+    assert_ok(pleat__trace_import(zipped, PLEAT__ANY_DEVICE, &form, &trace));
+    assert_int_equal(form, PLEAT__FORM_CSV);
+    assert_events(trace, "m0 a0:100 a1:5 r1 c1 r0 c0");
+    assert_ok(pleat_trace_write(trace, path));
+    assert_ok(pleat__trace_import(path, PLEAT__ANY_DEVICE, &form, &again));
+    assert_int_equal(form, PLEAT__FORM_TRACE);
+    assert_int_equal(pleat_trace_fingerprint(trace), pleat_trace_fingerprint(again));
+    pleat_trace_free(again);
+    test_bytes file = test_file_read(path);
+    write_gzip(zipped, &file, "wb");
+    assert_ok(pleat__trace_open(zipped, &again));
+    assert_int_equal(pleat_trace_fingerprint(trace), pleat_trace_fingerprint(again));
+    pleat_trace_free(again);
+    pleat_trace_free(trace);
+    test_bytes_free(&file);
+    test_bytes_free(&bytes);
+    test_bytes_free(&more);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(unlink(zipped), 0);
+}
+
+static void assert_csv(const char *csv, const char *expected)
+{
+    pleat_trace *trace;
+    assert_ok(pleat__csv_decode("t.csv", (const uint8_t *)csv, strlen(csv), &trace));
+    assert_events(trace, expected);
+    pleat_trace_free(trace);
+}
+
+static void import_orders_lifetimes(void **state)
+{
+    (void)state;
+    /* Frees before what lives for no time, that before allocations. */
+    assert_csv("id,lower,upper,size\n0,5,9,50\n1,0,5,10\n2,5,5,7\n3,0,9,20\n",
+               "m0 a0:10 a1:20 r0 c0 a2:7 r2 c2 a3:50 r3 c3 r1 c1");
+    /* Columns in any order, others between them; blanks; no newline at the end; CRLF. */
+    assert_csv("size, id ,name,upper,lower\r\n 8 ,x y,,3, 1\r\n\r\n9,z,foo,4,2",
+               "m0 a0:8 a1:9 r0 c0 "
+               "r1 c1");
+    assert_csv("id,lower,upper,size\n0,18446744073709551614,18446744073709551615,0\n",
+               "m0 a0:0 r0 c0");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(import_keeps_labels_streams_times),
+        cmocka_unit_test(import_follows_addresses),
+        cmocka_unit_test(import_passes_over_what_it_does_not_know),
+        cmocka_unit_test(import_finds_what_was_live_at_the_start),
+        cmocka_unit_test(import_reads_old_dumps),
+        cmocka_unit_test(import_keeps_segments),
+        cmocka_unit_test(import_asks_which_device),
+        cmocka_unit_test(import_reads_every_protocol_gzipped_or_not),
+        cmocka_unit_test(import_opens_traces_and_tables_too),
+        cmocka_unit_test(import_orders_lifetimes),
+    };
+    return cmocka_run_group_tests_name("import", tests, NULL, test_folder_remove);
+}
