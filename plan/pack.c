@@ -274,6 +274,8 @@ pleat_result pleat__pack_texts(pleat__pack_reader *reader, uint64_t count, pleat
             if (array.ptr[i].type != MSGPACK_OBJECT_STR)
                 return pleat__pack_fail(reader, "item %u is no text", i);
             msgpack_object_str text = array.ptr[i].via.str;
+            if (text.size == 0)
+                text.ptr = ""; /* which may be NULL */
             if (text.size > PLEAT__PACK_TEXT_BYTES || memchr(text.ptr, '\0', text.size) != NULL)
                 return pleat__pack_fail(reader, "item %u has %u bytes or a zero byte", i,
                                         text.size);

@@ -655,6 +655,7 @@ static bool release_free(policy *self)
 static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_stream stream)
 {
     policy *self = opaque;
+    bool given;
     (void)bytes;
     (void)stream;
     switch (what) {
@@ -664,7 +665,8 @@ static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_str
         return false;
     case PLEAT__RECLAIM_CACHES:
         stitch_free(self, 0);
-        return (pleat__caching_release_all(self->small) > 0) | release_free(self);
+        given = pleat__caching_release_all(self->small) > 0;
+        return release_free(self) || given;
     }
     return false;
 }
