@@ -24,6 +24,7 @@ static const struct {
     {PLEAT__ALGORITHM_sweep, pleat__place_sweep},
     {PLEAT__ALGORITHM_lifetime, pleat__place_lifetime},
     {PLEAT__ALGORITHM_area, pleat__place_area},
+    {PLEAT__ALGORITHM_stweaver, pleat__place_stweaver},
     {PLEAT__ALGORITHM_search, pleat__place_search},
 };
 #define STEPS (sizeof steps / sizeof *steps)

@@ -36,8 +36,6 @@ struct planning {
     pleat__arena *scratch;
     pleat_plan *plan;
     pleat__model model;
-    uint64_t alias_page;
-    bool around;
     pleat__layout layout;
 };
 
@@ -125,7 +123,6 @@ static pleat_result fold(struct planning *planning, const uint64_t *places)
 {
     begin_step(planning, "fold");
     pleat__fold_options options = {.chunk_bytes = planning->settings.chunk_bytes,
-                                   .first_view = planning->alias_page,
                                    .work = search_work(&planning->settings),
                                    .max_maps = planning->settings.max_maps,
                                    .contiguous = !planning->settings.fold};

@@ -15,6 +15,7 @@
     X(area, "largest size times lifetime first, lowest gap")                                       \
     X(lifetime, "longest-lived first, tightest gap")                                               \
     X(sweep, "in order of birth or death, long-lived low, short-lived high")                       \
+    X(stweaver, "groups by phase and size, memory layers")                                         \
     X(search, "moves what sits on the peak")
 
 typedef enum pleat__algorithm {
@@ -90,6 +91,7 @@ pleat_result pleat__place_size(pleat__placing *placing, uint64_t *height, uint64
 pleat_result pleat__place_area(pleat__placing *placing, uint64_t *height, uint64_t *work);
 pleat_result pleat__place_lifetime(pleat__placing *placing, uint64_t *height, uint64_t *work);
 pleat_result pleat__place_sweep(pleat__placing *placing, uint64_t *height, uint64_t *work);
+pleat_result pleat__place_stweaver(pleat__placing *placing, uint64_t *height, uint64_t *work);
 pleat_result pleat__place_search(pleat__placing *placing, uint64_t *height, uint64_t *work);
 
 #endif

@@ -323,6 +323,14 @@ uint64_t pleat__timeline_find(pleat__timeline *timeline, uint32_t span, pleat__f
     }
 }
 
+uint64_t pleat__timeline_above(const pleat__timeline *timeline, uint64_t address, uint64_t size)
+{
+    for (uint32_t i = 0; i < timeline->taken_count; i++)
+        if (timeline->taken[i].end > address && timeline->taken[i].begin < address + size)
+            address = timeline->taken[i].end;
+    return address;
+}
+
 pleat_result pleat__timeline_run(pleat__timeline *timeline, const uint32_t *sequence,
                                  pleat__fit fit, uint64_t limit, uint64_t budget, uint64_t *height)
 {

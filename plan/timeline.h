@@ -64,6 +64,8 @@ void pleat__timeline_reset(pleat__timeline *timeline);
 
 /* The place that `fit` chooses for a span; nothing is placed yet. There always is one. */
 uint64_t pleat__timeline_find(pleat__timeline *timeline, uint32_t span, pleat__fit fit);
+/* The lowest place at or above `address` that the strip may use, whatever is placed. */
+uint64_t pleat__timeline_above(const pleat__timeline *timeline, uint64_t address, uint64_t size);
 PLEAT_NODISCARD pleat_result pleat__timeline_put(pleat__timeline *timeline, uint32_t span,
                                                  uint64_t place);
 
