@@ -20,6 +20,7 @@ enum {
 /* X(name, one line of help): every subcommand, cli_<name> in cmd/<name>.c. */
 #define CLI_COMMANDS(X)                                                                            \
     X(bench, "measure this machine")                                                               \
+    X(compare, "run a trace through several allocators, side by side")                             \
     X(import, "read a torch memory snapshot into a trace")                                         \
     X(plan, "plan a training iteration's memory")                                                  \
     X(replay, "run a trace through an allocator on real memory")                                   \

@@ -3,31 +3,25 @@
  */
 #include "progress.h"
 
+#include "cmd/bench.h"
+
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SECOND 1000000000u
 #define WIDTH  40
 
-uint64_t progress_clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
-}
-
 void progress_begin(progress *bar, const char *what, uint64_t total)
 {
     *bar = (progress){.what = what, .total = total, .terminal = isatty(STDERR_FILENO) == 1};
-    bar->begun_ns = progress_clock_ns();
+    bar->begun_ns = bench_now();
 }
 
 void progress_step(progress *bar, uint64_t done)
 {
     if (!bar->terminal || bar->total == 0)
         return;
-    uint64_t now = progress_clock_ns();
+    uint64_t now = bench_now();
     if (now - bar->begun_ns < SECOND || now - bar->shown_ns < SECOND / 10)
         return;
     bar->shown_ns = now;

@@ -21,7 +21,4 @@ void progress_step(progress *bar, uint64_t done);
 /* Wipes the bar. */
 void progress_end(progress *bar);
 
-/* Nanoseconds of the monotonic clock. */
-uint64_t progress_clock_ns(void);
-
 #endif

@@ -10,6 +10,7 @@
 #include "replay.h"
 
 #include "canary.h"
+#include "cmd/bench.h"
 #include "progress.h"
 
 #include <internal/error.h>
@@ -32,7 +33,7 @@ typedef struct script {
 } script;
 
 typedef struct samples {
-    uint32_t *ns;
+    uint64_t *ns;
     size_t count;
 } samples;
 
@@ -45,11 +46,11 @@ typedef struct pass {
     pleat_va *addresses; /* by request; 0: not live */
     uint64_t *sizes;
     samples allocs, frees;
-    uint32_t clock_ns; /* what reading the clock costs */
+    uint64_t clock_ns; /* what reading the clock costs */
     char phase[256];
     uint32_t next_mark;
     uint64_t steady_calls, steady_ns; /* at the start of the steady part */
-    uint64_t steady_from_physical;
+    uint64_t steady_requests, steady_planned;
 } pass;
 
 static uint64_t round512(uint64_t bytes)
@@ -150,8 +151,12 @@ static uint64_t modelled_ns(const pass *p)
 
 static pleat_result begin_iteration(pass *p)
 {
+    pleat_stats stats = pleat_stats_of(p->runtime);
+    if (stats.virtual_bytes > p->result->peak_virtual_bytes)
+        p->result->peak_virtual_bytes = stats.virtual_bytes;
     if (p->next_mark == steady_mark(p->script)) {
-        pleat_stats stats = pleat_stats_of(p->runtime);
+        p->steady_requests = stats.requests;
+        p->steady_planned = stats.planned + stats.lane;
         p->steady_calls = stats.driver_calls;
         p->steady_ns = modelled_ns(p);
         p->result->peak_live_bytes = stats.peak_live_bytes;
@@ -176,16 +181,15 @@ static pleat_result enter_phase(pass *p, uint32_t label)
 
 static void sample(pass *p, samples *to, uint64_t begun)
 {
-    uint64_t took = progress_clock_ns() - begun;
-    took = took > p->clock_ns ? took - p->clock_ns : 0;
-    to->ns[to->count++] = took < UINT32_MAX ? (uint32_t)took : UINT32_MAX;
+    uint64_t took = bench_now() - begun;
+    to->ns[to->count++] = took > p->clock_ns ? took - p->clock_ns : 0;
 }
 
 static pleat_result replay_alloc(pass *p, const pleat_trace_event *event)
 {
     pleat_stream stream = pleat_trace_stream(p->script->trace, event->stream);
     pleat_va address;
-    uint64_t begun = progress_clock_ns();
+    uint64_t begun = bench_now();
     pleat_result result = pleat_alloc(p->runtime, event->size, stream, &address);
     sample(p, &p->allocs, begun);
     PLEAT_TRY(result);
@@ -201,7 +205,7 @@ static pleat_result replay_free(pass *p, const pleat_trace_event *event)
     pleat_va address = p->addresses[event->request];
     if (p->canary != NULL && address != 0)
         PLEAT_TRY(canary_freed(p->canary, event->request, address, p->sizes[event->request]));
-    uint64_t begun = progress_clock_ns();
+    uint64_t begun = bench_now();
     pleat_result result = pleat_free(p->runtime, address);
     sample(p, &p->frees, begun);
     p->addresses[event->request] = 0;
@@ -236,29 +240,20 @@ static pleat_result replay_events(pass *p)
     return result;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(samples *of)
 {
-    if (of->count == 0)
-        return 0;
-    qsort(of->ns, of->count, sizeof *of->ns, by_value);
-    return of->ns[of->count / 2];
+    return (double)bench_quantile(of->ns, of->count, 0.5);
 }
 
-static uint32_t clock_cost(void)
+static uint64_t clock_cost(void)
 {
-    uint32_t ns[255];
+    uint64_t ns[255];
     samples cost = {ns, 0};
     while (cost.count < sizeof ns / sizeof *ns) {
-        uint64_t begun = progress_clock_ns();
-        ns[cost.count++] = (uint32_t)(progress_clock_ns() - begun);
+        uint64_t begun = bench_now();
+        ns[cost.count++] = bench_now() - begun;
     }
-    return (uint32_t)median(&cost);
+    return (uint64_t)median(&cost);
 }
 
 /* What is left of the tensors at the end of the trace is checked too. */
@@ -288,7 +283,10 @@ static void take_figures(pass *p)
         r->peak_live_bytes = stats.peak_live_bytes;
     if (stats.peak_physical_bytes > r->peak_physical_bytes)
         r->peak_physical_bytes = stats.peak_physical_bytes;
-    r->peak_virtual_bytes = stats.virtual_bytes;
+    if (stats.virtual_bytes > r->peak_virtual_bytes)
+        r->peak_virtual_bytes = stats.virtual_bytes;
+    r->steady_planned_share =
+        share(stats.planned + stats.lane - p->steady_planned, stats.requests - p->steady_requests);
     r->efficiency = share(r->peak_live_bytes, r->peak_physical_bytes);
     r->steady_efficiency = share(r->steady_peak_live_bytes, r->steady_peak_physical_bytes);
     r->steady_iterations = r->iterations - steady_mark(p->script);
@@ -310,8 +308,8 @@ static pleat_result make_tables(pass *p)
     pleat__arena *arena = p->script->arena;
     p->addresses = pleat__arena_calloc(arena, requests, sizeof *p->addresses);
     p->sizes = pleat__arena_calloc(arena, requests, sizeof *p->sizes);
-    p->allocs.ns = pleat__arena_calloc(arena, requests, sizeof(uint32_t));
-    p->frees.ns = pleat__arena_calloc(arena, requests, sizeof(uint32_t));
+    p->allocs.ns = pleat__arena_calloc(arena, requests, sizeof(uint64_t));
+    p->frees.ns = pleat__arena_calloc(arena, requests, sizeof(uint64_t));
     if (p->addresses == NULL || p->sizes == NULL || p->allocs.ns == NULL || p->frees.ns == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", requests);
     return PLEAT_OK;
@@ -382,9 +380,9 @@ pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
     *result = (replay_result){.canary = options->canary};
     snprintf(result->policy, sizeof result->policy, "%s", options->policy);
     PLEAT_TRY(write_script(trace, &s));
-    uint64_t begun = progress_clock_ns();
+    uint64_t begun = bench_now();
     pleat_result outcome = run_pass(&s, options, options->canary, result);
-    result->seconds = (double)(progress_clock_ns() - begun) * 1e-9;
+    result->seconds = (double)(bench_now() - begun) * 1e-9;
     if (outcome == PLEAT_OK && options->canary) {
         replay_result timed = {0};
         outcome = run_pass(&s, options, false, &timed);
@@ -427,6 +425,7 @@ void replay_json(json_writer *json, const replay_result *r)
     json_uint(json, "steady_peak_physical_bytes", r->steady_peak_physical_bytes);
     json_double(json, "steady_efficiency", r->steady_efficiency);
     json_uint(json, "steady_iterations", r->steady_iterations);
+    json_double(json, "steady_planned_share", r->steady_planned_share);
     json_uint(json, "requests", r->stats.requests);
     json_uint(json, "planned", r->stats.planned);
     json_uint(json, "lane", r->stats.lane);

@@ -24,12 +24,13 @@ typedef struct replay_result {
     uint32_t iterations; /* whole ones; 1 when the trace has no marks */
     uint64_t peak_live_bytes;
     uint64_t peak_physical_bytes;
-    uint64_t peak_virtual_bytes;
+    uint64_t peak_virtual_bytes; /* mapped, looked at when iterations begin and end */
     double efficiency;
     uint64_t steady_peak_live_bytes; /* from the third iteration on, or the last that there is */
     uint64_t steady_peak_physical_bytes;
     double steady_efficiency;
     uint32_t steady_iterations;
+    double steady_planned_share; /* of the requests of the steady part: in slots or lanes */
     uint64_t steady_driver_calls;
     double steady_driver_ns; /* what they would cost on an H200; host backend */
     pleat_stats stats;       /* at the end */
