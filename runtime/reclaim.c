@@ -140,6 +140,8 @@ static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t
     char reason[160];
     snprintf(reason, sizeof reason, "%s", pleat_last_error()->text);
     uint64_t largest = 0, total = 0;
+    /* What the last attempt had got before it failed. */
+    pleat__space_trim(runtime->space, 0);
     uint64_t exists = pleat__space_stats_of(runtime->space).physical_bytes;
     runtime->ops->idle(runtime->policy, stream, &largest, &total);
     uint64_t room = room_for_new(runtime, exists);

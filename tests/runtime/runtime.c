@@ -1,0 +1,511 @@
+/*
+ * runtime.c: the public calls over the host backend: argument checks, the steps of out of memory,
+ * streams whose events are driven by hand, threads, and what is left after failing verbs. Every
+ * policy that needs no plan goes through the same tests.
+ */
+#include "test.h"
+
+#include <internal/range.h>
+#include <pleat/runtime.h>
+#include <pthread.h>
+#include <string.h>
+#include <vmm/fault.h>
+#include <vmm/host.h>
+
+#define MIB (1ull << 20)
+
+static const char *const policies[] = {"native", "expandable", "gmlake"};
+#define POLICIES (sizeof policies / sizeof *policies)
+
+typedef struct fixture {
+    pleat_vmm host;
+    pleat_vmm vmm; /* the host, or a fault decorator over it */
+    pleat_runtime *runtime;
+    bool faulty;
+} fixture;
+
+static void open_host(fixture *f, uint64_t device_bytes, bool faulty)
+{
+    pleat_host_options host = {.size = sizeof host, .device_bytes = device_bytes};
+    *f = (fixture){.faulty = faulty};
+    assert_ok(pleat_vmm_host(&host, &f->host));
+    f->vmm = f->host;
+    if (faulty)
+        assert_ok(pleat__fault_create(f->host, &f->vmm));
+}
+
+static void begin(fixture *f, const char *policy, uint64_t device_bytes, uint64_t budget_bytes)
+{
+    open_host(f, device_bytes, false);
+    pleat_runtime_options options = {
+        .size = sizeof options, .policy = policy, .budget_bytes = budget_bytes};
+    assert_ok(pleat_runtime_create(f->vmm, &options, &f->runtime));
+}
+
+static void assert_nothing_held(const fixture *f)
+{
+    pleat__host_holdings held;
+    assert_ok(pleat__host_holdings_of(&f->host, &held));
+    assert_int_equal(held.handles, 0);
+    assert_int_equal(held.memory_bytes, 0);
+    assert_int_equal(held.reservations, 0);
+    assert_int_equal(held.mapped_pages, 0);
+    assert_int_equal(held.events, 0);
+}
+
+static void end(fixture *f)
+{
+    pleat_runtime_destroy(f->runtime);
+    if (f->faulty)
+        pleat_vmm_destroy(&f->vmm);
+    assert_nothing_held(f);
+    pleat_vmm_destroy(&f->host);
+}
+
+static pleat_va take(fixture *f, uint64_t bytes, pleat_stream stream)
+{
+    pleat_va address;
+    assert_ok(pleat_alloc(f->runtime, bytes, stream, &address));
+    return address;
+}
+
+static bool has(const char *text)
+{
+    return strstr(pleat_last_error()->text, text) != NULL;
+}
+
+static void runtime_checks_its_arguments(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_runtime_options options = {.size = sizeof options, .policy = "no such policy"};
+    open_host(&f, 1024 * MIB, false);
+    assert_result(pleat_runtime_create(f.vmm, &options, &f.runtime), PLEAT_E_INVALID);
+    assert_true(has("native"));
+    options.policy = "native";
+    options.size = 3;
+    assert_result(pleat_runtime_create(f.vmm, &options, &f.runtime), PLEAT_E_ABI);
+    options.size = sizeof options;
+    options.device = 7;
+    assert_result(pleat_runtime_create(f.vmm, &options, &f.runtime), PLEAT_E_NO_DEVICE);
+    assert_result(pleat_runtime_create((pleat_vmm){0}, &options, &f.runtime), PLEAT_E_INVALID);
+    pleat_runtime_destroy(NULL);
+    assert_nothing_held(&f);
+    pleat_vmm_destroy(&f.host);
+}
+
+static void runtime_serves_and_counts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        begin(&f, policies[i], 1024 * MIB, 0);
+        pleat_va zero = 1;
+        assert_ok(pleat_alloc(f.runtime, 0, 0, &zero));
+        assert_int_equal(zero, 0);
+        assert_ok(pleat_free(f.runtime, 0));
+        pleat_va a = take(&f, 1000, 0), b = take(&f, 5 * MIB, 0), c = take(&f, 40 * MIB, 0);
+        memset((void *)(uintptr_t)a, 1, 1000);
+        memset((void *)(uintptr_t)b, 2, 5 * MIB);
+        pleat_stats stats = pleat_stats_of(f.runtime);
+        assert_int_equal(stats.requests, 3);
+        assert_int_equal(stats.live_bytes, 1024 + 45 * MIB);
+        assert_true(stats.physical_bytes >= stats.live_bytes);
+        assert_true(stats.driver_calls > 0);
+        assert_true(stats.metadata_bytes > 0);
+        pleat_block block;
+        assert_ok(pleat_block_of(f.runtime, b + 3 * MIB, &block));
+        assert_int_equal(block.address, b);
+        assert_int_equal(block.requested, 5 * MIB);
+        uint64_t before, after;
+        assert_ok(pleat_adjacent_free(f.runtime, b, &before, &after));
+        assert_ok(pleat_free(f.runtime, b));
+        assert_result(pleat_free(f.runtime, b), PLEAT_E_NOT_FOUND);
+        assert_result(pleat_free(f.runtime, c + 512), PLEAT_E_NOT_FOUND);
+        assert_result(pleat_block_of(f.runtime, b, &block), PLEAT_E_NOT_FOUND);
+        assert_result(pleat_adjacent_free(f.runtime, 12, &before, &after), PLEAT_E_NOT_FOUND);
+        assert_ok(pleat_free(f.runtime, a));
+        assert_ok(pleat_free(f.runtime, c));
+        pleat_reset_peaks(f.runtime);
+        assert_int_equal(pleat_stats_of(f.runtime).peak_live_bytes, 0);
+        assert_int_equal(pleat_stats_of(f.runtime).frees, 3);
+        assert_ok(pleat_mark(f.runtime));
+        assert_ok(pleat_phase(f.runtime, "F"));
+        assert_ok(pleat_empty_cache(f.runtime));
+        assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 0);
+        end(&f);
+    }
+}
+
+static void out_of_memory_gives_caches_back_first(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        for (int budget = 0; budget < 2; budget++) {
+            fixture f;
+            begin(&f, policies[i], (budget ? 1024 : 128) * MIB, budget ? 128 * MIB : 0);
+            /* Most of it cached, in pieces of other streams. */
+            pleat_va parts[6];
+            for (int p = 0; p < 6; p++)
+                parts[p] = take(&f, 12 * MIB, (pleat_stream)p);
+            for (int p = 0; p < 6; p++)
+                assert_ok(pleat_free(f.runtime, parts[p]));
+            pleat_va whole = take(&f, 120 * MIB, 0);
+            assert_true(pleat_stats_of(f.runtime).physical_bytes <= 128 * MIB);
+            assert_true(pleat_stats_of(f.runtime).peak_physical_bytes <= 128 * MIB);
+            assert_ok(pleat_free(f.runtime, whole));
+            end(&f);
+        }
+    }
+}
+
+static void out_of_memory_says_what_there_is(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        pleat_va refused = 77;
+        begin(&f, policies[i], 1024 * MIB, 100 * MIB);
+        pleat_va kept = take(&f, 60 * MIB, 0);
+        assert_result(pleat_alloc(f.runtime, 60 * MIB, 0, &refused), PLEAT_E_BUDGET);
+        assert_int_equal(refused, 0);
+        assert_true(has("60.00 MiB asked for"));
+        assert_true(has("live 60.00 MiB"));
+        assert_true(has("a budget of 100.00 MiB"));
+        assert_true(has("the largest request that would fit now 40.00 MiB"));
+        /* And it does fit. */
+        pleat_va fits = take(&f, 40 * MIB, 0);
+        assert_ok(pleat_free(f.runtime, fits));
+        assert_result(pleat_alloc(f.runtime, 101 * MIB, 0, &refused), PLEAT_E_OUT_OF_MEMORY);
+        assert_result(pleat_alloc(f.runtime, UINT64_MAX, 0, &refused), PLEAT_E_OUT_OF_MEMORY);
+        pleat_stats stats = pleat_stats_of(f.runtime);
+        assert_int_equal(stats.out_of_memory, 3);
+        assert_int_equal(stats.live_bytes, 60 * MIB);
+        assert_int_equal(stats.requests, 2);
+        assert_ok(pleat_free(f.runtime, kept));
+        end(&f);
+    }
+}
+
+typedef struct giver {
+    fixture *f;
+    pleat_va address;
+    int asked;
+} giver;
+
+static int give_one(void *context, uint64_t bytes, pleat_stream stream)
+{
+    giver *g = context;
+    assert_int_equal(bytes, 70 * MIB);
+    assert_int_equal(stream, 3);
+    g->asked++;
+    if (g->address == 0)
+        return 0;
+    assert_ok(pleat_free(g->f->runtime, g->address));
+    g->address = 0;
+    return 1;
+}
+
+static void out_of_memory_asks_the_program_last(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        giver g = {.f = &f};
+        open_host(&f, 128 * MIB, false);
+        pleat_runtime_options options = {.size = sizeof options,
+                                         .policy = policies[i],
+                                         .memory_callback = give_one,
+                                         .memory_context = &g};
+        assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+        g.address = take(&f, 100 * MIB, 0);
+        pleat_va a = take(&f, 70 * MIB, 3), b;
+        assert_int_equal(g.asked, 1);
+        assert_result(pleat_alloc(f.runtime, 70 * MIB, 3, &b), PLEAT_E_OUT_OF_MEMORY);
+        assert_int_equal(g.asked, 2);
+        assert_ok(pleat_free(f.runtime, a));
+        end(&f);
+    }
+}
+
+static void streams_delay_a_free_until_their_events(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        begin(&f, policies[i], 1024 * MIB, 0);
+        assert_ok(pleat__host_stream_hold(&f.vmm, 5));
+        assert_ok(pleat__host_stream_hold(&f.vmm, 6));
+        pleat_va a = take(&f, 30 * MIB, 1);
+        assert_ok(pleat_record_stream(f.runtime, a, 1)); /* its own: nothing to wait for */
+        assert_ok(pleat_record_stream(f.runtime, a, 5));
+        assert_ok(pleat_record_stream(f.runtime, a + MIB, 6));
+        assert_ok(pleat_record_stream(f.runtime, a, 5));
+        assert_result(pleat_record_stream(f.runtime, 4096, 5), PLEAT_E_NOT_FOUND);
+        assert_ok(pleat_free(f.runtime, a));
+        assert_result(pleat_free(f.runtime, a), PLEAT_E_STATE);
+        assert_result(pleat_record_stream(f.runtime, a, 5), PLEAT_E_STATE);
+        assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 30 * MIB);
+        pleat_va b = take(&f, 30 * MIB, 1);
+        assert_int_not_equal(a, b);
+        assert_ok(pleat__host_stream_advance(&f.vmm, 5, 1));
+        pleat_va c = take(&f, 30 * MIB, 1);
+        assert_int_not_equal(a, c);
+        assert_ok(pleat__host_stream_advance(&f.vmm, 6, 1));
+        assert_int_equal(take(&f, 30 * MIB, 1), a);
+        /* Not recorded any more: its next free waits for nobody. */
+        assert_ok(pleat_free(f.runtime, a));
+        assert_int_equal(take(&f, 30 * MIB, 1), a);
+        assert_ok(pleat__host_stream_release(&f.vmm, 5));
+        assert_ok(pleat__host_stream_release(&f.vmm, 6));
+        end(&f);
+    }
+}
+
+static void *release_later(void *context)
+{
+    const pleat_vmm *vmm = context;
+    assert_ok(pleat__host_stream_release(vmm, 9));
+    return NULL;
+}
+
+static void streams_are_waited_for_before_a_refusal(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        begin(&f, policies[i], 128 * MIB, 0);
+        assert_ok(pleat__host_stream_hold(&f.vmm, 9));
+        pleat_va a = take(&f, 100 * MIB, 0);
+        assert_ok(pleat_record_stream(f.runtime, a, 9));
+        assert_ok(pleat_free(f.runtime, a));
+        pthread_t other;
+        assert_int_equal(pthread_create(&other, NULL, release_later, &f.vmm), 0);
+        take(&f, 90 * MIB, 0);
+        assert_int_equal(pthread_join(other, NULL), 0);
+        end(&f);
+    }
+}
+
+/* ---- a naive model, over all policies ---- */
+
+#define LIVE_MOST 64
+
+typedef struct tensor {
+    pleat_va address;
+    uint64_t bytes;
+    uint64_t mark;
+} tensor;
+
+static uint64_t *word_at(const tensor *t, bool last)
+{
+    pleat_va end = t->address + (t->bytes - 8) / 8 * 8;
+    return (uint64_t *)(uintptr_t)(last ? end : t->address);
+}
+
+static void fill(tensor *t, test_random *random)
+{
+    t->mark = test_random_next(random);
+    *word_at(t, true) = ~t->mark;
+    *word_at(t, false) = t->mark;
+}
+
+static void assert_whole(const tensor *t)
+{
+    assert_int_equal(*word_at(t, false), t->mark);
+    if (word_at(t, true) != word_at(t, false))
+        assert_int_equal(*word_at(t, true), ~t->mark);
+}
+
+static uint64_t some_size(test_random *random)
+{
+    switch (test_random_below(random, 5)) {
+    case 0:
+        return 8 + test_random_below(random, 4096);
+    case 1:
+        return 8 + test_random_below(random, MIB);
+    case 2:
+        return MIB + test_random_below(random, 12 * MIB);
+    case 3:
+        return 130 * MIB + test_random_below(random, 60 * MIB); /* gmlake stitches */
+    default:
+        return MIB + test_random_below(random, 90 * MIB);
+    }
+}
+
+/* Random requests; `strict`: a refusal must be for want of memory. */
+static void churn(fixture *f, test_random *random, int steps, bool strict)
+{
+    tensor live[LIVE_MOST];
+    int count = 0;
+    for (int i = 0; i < steps; i++) {
+        if (count < LIVE_MOST && test_random_below(random, 100) < 55) {
+            tensor *t = &live[count];
+            t->bytes = some_size(random);
+            pleat_result result = pleat_alloc(
+                f->runtime, t->bytes, (pleat_stream)test_random_below(random, 2), &t->address);
+            bool short_of = result == PLEAT_E_OUT_OF_MEMORY || result == PLEAT_E_BUDGET;
+            assert_true(result == PLEAT_OK || short_of || !strict);
+            if (result == PLEAT_OK) {
+                fill(t, random);
+                count++;
+            }
+        } else if (count > 0) {
+            int gone = (int)test_random_below(random, (uint64_t)count);
+            assert_whole(&live[gone]);
+            assert_ok(pleat_free(f->runtime, live[gone].address));
+            live[gone] = live[--count];
+        }
+    }
+    uint64_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += pleat__ceil_div(live[i].bytes, 512) * 512;
+    assert_int_equal(pleat_stats_of(f->runtime).live_bytes, bytes);
+    while (count > 0) {
+        assert_whole(&live[--count]);
+        assert_ok(pleat_free(f->runtime, live[count].address));
+    }
+    assert_int_equal(pleat_stats_of(f->runtime).live_bytes, 0);
+}
+
+static void policies_keep_data_whole_under_a_budget(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eed0002);
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        begin(&f, policies[i], 4096 * MIB, 1500 * MIB);
+        churn(&f, &random, 3000, true);
+        assert_true(pleat_stats_of(f.runtime).peak_physical_bytes <= 1500 * MIB);
+        assert_ok(pleat_empty_cache(f.runtime));
+        assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 0);
+        end(&f);
+    }
+}
+
+/* ---- failing verbs ---- */
+
+static void policies_survive_every_failing_verb(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eed0003);
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_create, PLEAT__FAULT_map,
+                                              PLEAT__FAULT_set_access, PLEAT__FAULT_unmap,
+                                              PLEAT__FAULT_release};
+    for (size_t i = 0; i < POLICIES; i++) {
+        for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++) {
+            /* Until the sequence is over before the call that should fail. */
+            uint64_t hits = 1;
+            for (uint64_t nth = 1; hits > 0; nth += 1 + nth / 2) {
+                fixture f;
+                open_host(&f, 4096 * MIB, true);
+                pleat_runtime_options options = {
+                    .size = sizeof options, .policy = policies[i], .budget_bytes = 1500 * MIB};
+                assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+                test_random same = {random.state + nth};
+                pleat__fault_arm(
+                    &f.vmm,
+                    (pleat__fault_plan){.verb = verbs[v], .nth = nth, .carried_out = nth % 2 == 1});
+                churn(&f, &same, 300, false);
+                assert_ok(pleat_empty_cache(f.runtime));
+                hits = pleat__fault_hits(&f.vmm);
+                pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
+                end(&f);
+            }
+        }
+    }
+}
+
+/* ---- threads ---- */
+
+#define THREADS 8
+
+typedef struct worker {
+    fixture *f;
+    pthread_mutex_t *lock; /* of the mailbox */
+    tensor *mailbox;
+    int *mail;
+    uint64_t seed;
+    const char *said; /* what went wrong */
+} worker;
+
+/* Frees what other threads allocated, and leaves them what it allocated. */
+static const char *work_on(worker *w)
+{
+    test_random random = {w->seed};
+    for (int i = 0; i < 400; i++) {
+        tensor t = {.bytes = 8 + test_random_below(&random, 6 * MIB)};
+        pleat_stream stream = test_random_below(&random, 4);
+        if (pleat_alloc(w->f->runtime, t.bytes, stream, &t.address) != PLEAT_OK)
+            return "an allocation failed";
+        fill(&t, &random);
+        if (test_random_below(&random, 4) == 0 &&
+            pleat_record_stream(w->f->runtime, t.address, 10 + test_random_below(&random, 3)) !=
+                PLEAT_OK)
+            return "record_stream failed";
+        pthread_mutex_lock(w->lock);
+        tensor other = t;
+        if (*w->mail < LIVE_MOST) {
+            w->mailbox[(*w->mail)++] = t;
+            other.address = 0;
+        }
+        if (*w->mail > LIVE_MOST / 2 && other.address == 0)
+            other = w->mailbox[--*w->mail];
+        pthread_mutex_unlock(w->lock);
+        if (other.address != 0 && *word_at(&other, false) != other.mark)
+            return "a tensor was written over";
+        if (pleat_free(w->f->runtime, other.address) != PLEAT_OK)
+            return "a free failed";
+    }
+    return NULL;
+}
+
+static void *work(void *context)
+{
+    worker *w = context;
+    w->said = work_on(w);
+    return NULL;
+}
+
+static void threads_share_a_runtime(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eed0004);
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        begin(&f, policies[i], 4096 * MIB, 0);
+        pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        tensor mailbox[LIVE_MOST];
+        int mail = 0;
+        worker workers[THREADS];
+        pthread_t threads[THREADS];
+        for (int t = 0; t < THREADS; t++) {
+            workers[t] = (worker){&f, &lock, mailbox, &mail, test_random_next(&random), NULL};
+            assert_int_equal(pthread_create(&threads[t], NULL, work, &workers[t]), 0);
+        }
+        for (int t = 0; t < THREADS; t++) {
+            assert_int_equal(pthread_join(threads[t], NULL), 0);
+            assert_null(workers[t].said);
+        }
+        while (mail > 0)
+            assert_ok(pleat_free(f.runtime, mailbox[--mail].address));
+        end(&f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runtime_checks_its_arguments),
+        cmocka_unit_test(runtime_serves_and_counts),
+        cmocka_unit_test(out_of_memory_gives_caches_back_first),
+        cmocka_unit_test(out_of_memory_says_what_there_is),
+        cmocka_unit_test(out_of_memory_asks_the_program_last),
+        cmocka_unit_test(streams_delay_a_free_until_their_events),
+        cmocka_unit_test(streams_are_waited_for_before_a_refusal),
+        cmocka_unit_test(policies_keep_data_whole_under_a_budget),
+        cmocka_unit_test(policies_survive_every_failing_verb),
+        cmocka_unit_test(threads_share_a_runtime),
+    };
+    return cmocka_run_group_tests_name("runtime", tests, NULL, NULL);
+}

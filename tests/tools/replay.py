@@ -1,0 +1,88 @@
+"""Tests of `pleat replay` and `pleat compare` on the bundled job: replay.py PLEAT SNAPSHOT."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PLEAT, SNAPSHOT = sys.argv[1:3]
+
+REPLAY_KEYS = """policy backend iterations peak_live_bytes peak_physical_bytes efficiency
+steady_peak_physical_bytes steady_efficiency requests planned lane stitched cached diverged
+driver_calls steady_driver_calls canary_errors alloc_ns free_ns oom""".split()
+
+
+def run(*arguments):
+    return subprocess.run([PLEAT, *arguments], capture_output=True, text=True, check=False)
+
+
+class Replay(unittest.TestCase):
+    def replay(self, *arguments, status=0):
+        ran = run("replay", SNAPSHOT, "--json", *arguments)
+        self.assertEqual(ran.returncode, status, ran.stderr)
+        return json.loads(ran.stdout)
+
+    def test_native_holds_what_the_recording_held(self):
+        recorded = json.loads(run("import", SNAPSHOT, "--json").stdout)
+        result = self.replay("--policy", "native", "--canary")
+        self.assertEqual(sorted(set(REPLAY_KEYS) - set(result)), [])
+        self.assertEqual(result["peak_physical_bytes"], recorded["peak_segment_bytes"])
+        self.assertEqual(result["peak_live_bytes"], recorded["peak_live_bytes"])
+        self.assertEqual(result["requests"], recorded["requests"])
+        self.assertEqual(result["canary_errors"], 0)
+        self.assertGreaterEqual(result["iterations"], 3)
+
+    def test_every_policy_keeps_tensors_apart(self):
+        for policy in ["expandable", "gmlake", "pleat"]:
+            # Builds that audit take minutes for `pleat` with the canary; one pass is enough there.
+            canary = ["--canary"] if policy != "pleat" else []
+            result = self.replay("--policy", policy, *canary)
+            self.assertEqual(result["canary_errors"], 0)
+            self.assertLessEqual(result["peak_live_bytes"], result["peak_physical_bytes"])
+            self.assertFalse(result["oom"])
+
+    def test_budget_is_kept_and_said(self):
+        budget = 8 << 30
+        result = self.replay("--policy", "native", "--budget", str(budget), status=4)
+        self.assertTrue(result["oom"])
+        self.assertLessEqual(result["peak_physical_bytes"], budget)
+        ran = run("replay", SNAPSHOT, "--policy", "native", "--budget", str(budget))
+        self.assertIn("the largest request that would fit now", ran.stderr)
+
+    def test_bad_use_and_bad_input(self):
+        for arguments in [[], [SNAPSHOT, SNAPSHOT], [SNAPSHOT, "-p", "none"], [SNAPSHOT, "-b", "x"],
+                          [SNAPSHOT, "-B", "much"], [SNAPSHOT, "--none"]]:
+            self.assertEqual(run("replay", *arguments).returncode, 2, arguments)
+            self.assertEqual(run("compare", *arguments).returncode if "-b" not in arguments else 2,
+                             2, arguments)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "bad.trace")
+            with open(path, "wb") as file:
+                file.write(b"no trace at all")
+            ran = run("replay", path)
+            self.assertEqual(ran.returncode, 3)
+            self.assertIn(path, ran.stderr)
+            ran = run("replay", SNAPSHOT, "--plan", path)
+            self.assertEqual(ran.returncode, 3)
+            self.assertIn(path, ran.stderr)
+        self.assertIn("usage: pleat replay", run("replay", "--help").stdout)
+
+
+class Compare(unittest.TestCase):
+    def test_table_and_verdict(self):
+        ran = run("compare", SNAPSHOT, "--policies", "native,pleat")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        rows = ran.stdout.splitlines()
+        self.assertEqual([row.split()[0] for row in rows[:3]], ["policy", "native", "pleat"])
+        self.assertRegex(rows[-1], r"Pleat holds this job in .* less\.")
+
+    def test_json(self):
+        ran = run("compare", SNAPSHOT, "--policies", "native,expandable", "--json")
+        result = json.loads(ran.stdout)
+        self.assertEqual([r["policy"] for r in result["policies"]], ["native", "expandable"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
