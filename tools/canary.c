@@ -20,7 +20,7 @@
 #define LEAF_BYTES  (2u << 20)
 #define LEAF_WORDS  (LEAF_BYTES / GRAIN / 64)
 #define WIDEST      (2u << 20)
-#define VISITS      (16u << 20) /* pages written in a replay, and as many read: some seconds */
+#define VISITS      (8u << 20) /* pages written in a replay, and as many read: some seconds */
 
 /* Physical memory [n * LEAF_BYTES, ...): a bit for each GRAIN that is live. */
 typedef struct leaf {
