@@ -28,21 +28,23 @@
 const pleat__host_costs pleat__host_costs_h200 = {
     .reserve = 2000,
     .free_range = 2000,
-    .create = 8000,
-    .release = 10000,
-    .map = 600,
-    .access_handle = 25000,
-    .access_granule = 48,
-    .unmap_handle = 14500,
-    .unmap_granule = 10,
+    .create_handle = 5700,
+    .create_granule = 6,
+    .release_handle = 7000,
+    .release_granule = 355,
+    .map_handle = 420,
+    .access_handle = 17500,
+    .access_granule = 53,
+    .unmap_handle = 12000,
+    .unmap_granule = 21,
 };
 
 /* ---- looking things up, all under the lock ---- */
 
-void pleat__host_cost(pleat__host *host, double ns)
+void pleat__host_cost(pleat__host *host, uint64_t bytes, double handle, double granule)
 {
     if (host->modelled)
-        host->modelled_ns += ns;
+        host->modelled_ns += handle + granule * (double)(bytes / host->ledger.granularity);
 }
 
 bool pleat__host_is_device(const pleat__host *host, int device)
@@ -156,7 +158,7 @@ static pleat_result create(void *self, int device, uint64_t bytes, uint32_t flag
         return PLEAT_E_IO;
     pthread_mutex_lock(&host->lock);
     pleat_result result = add_memory(host, device, bytes, file, false, handle);
-    pleat__host_cost(host, host->costs.create);
+    pleat__host_cost(host, bytes, host->costs.create_handle, host->costs.create_granule);
     pthread_mutex_unlock(&host->lock);
     if (result != PLEAT_OK && file >= 0)
         close(file);
@@ -167,11 +169,14 @@ static pleat_result release(void *self, pleat_handle handle)
 {
     pleat__host *host = self;
     uint32_t piece;
+    uint64_t bytes = 0;
     pthread_mutex_lock(&host->lock);
     pleat_result result = pleat__ledger_piece_of(&host->ledger, "release", handle, &piece);
-    if (result == PLEAT_OK)
+    if (result == PLEAT_OK) {
+        bytes = pleat__piece_at(&host->ledger, piece)->bytes;
         pleat__ledger_drop_handle(&host->ledger, handle);
-    pleat__host_cost(host, host->costs.release);
+    }
+    pleat__host_cost(host, bytes, host->costs.release_handle, host->costs.release_granule);
     pthread_mutex_unlock(&host->lock);
     return result;
 }

@@ -82,8 +82,8 @@ pleat__host *pleat__host_of(const pleat_vmm *vmm);
 
 /* ---- what the parts ask each other, under the lock ---- */
 
-/* Adds to the modelled cost, when that is asked for. */
-void pleat__host_cost(pleat__host *host, double ns);
+/* Adds a call to the modelled cost, when that is asked for: on a handle of `bytes`. */
+void pleat__host_cost(pleat__host *host, uint64_t bytes, double handle, double granule);
 bool pleat__host_is_device(const pleat__host *host, int device);
 pleat_result pleat__host_no_device(const pleat__host *host, int device);
 

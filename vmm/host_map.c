@@ -117,7 +117,7 @@ pleat_result pleat__host_reserve(void *self, int device, uint64_t bytes, uint64_
     pthread_mutex_lock(&host->lock);
     pleat_result result = pleat__ledger_add_range(&host->ledger, (uintptr_t)start, bytes);
     host->areas += result == PLEAT_OK;
-    pleat__host_cost(host, host->costs.reserve);
+    pleat__host_cost(host, 0, host->costs.reserve, 0);
     pthread_mutex_unlock(&host->lock);
     if (result == PLEAT_OK)
         *va = (uintptr_t)start;
@@ -137,7 +137,7 @@ pleat_result pleat__host_free_range(void *self, pleat_va va, uint64_t bytes)
         pleat__ledger_drop_range(&host->ledger, va);
         host->areas--;
     }
-    pleat__host_cost(host, host->costs.free_range);
+    pleat__host_cost(host, 0, host->costs.free_range, 0);
     pthread_mutex_unlock(&host->lock);
     return result;
 }
@@ -152,7 +152,7 @@ pleat_result pleat__host_map(void *self, pleat_va va, uint64_t bytes, pleat_hand
     pleat_result result = pleat__ledger_check_map(&host->ledger, va, bytes, handle, &place);
     if (result == PLEAT_OK)
         pleat__ledger_set_map(&host->ledger, &place);
-    pleat__host_cost(host, host->costs.map);
+    pleat__host_cost(host, bytes, host->costs.map_handle, 0);
     pthread_mutex_unlock(&host->lock);
     return result;
 }

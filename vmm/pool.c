@@ -200,10 +200,18 @@ static pleat_result finish_chunk(pleat__space *space, pleat__chunk *chunk, pleat
     return result;
 }
 
+/* Nothing larger than the window could be mapped, and within it sums do not overflow. */
+static pleat_result check_pages(const pleat__space *space, uint32_t pages)
+{
+    if (pages != 0 && pages <= space->window.pages)
+        return PLEAT_OK;
+    return pleat__fail(PLEAT_E_INVALID, "a chunk of %u pages; the window has %llu", pages,
+                       (unsigned long long)space->window.pages);
+}
+
 pleat_result pleat__space_chunk_get(pleat__space *space, uint32_t pages, pleat__chunk **out)
 {
-    if (pages == 0)
-        return pleat__fail(PLEAT_E_INVALID, "a chunk of no page");
+    PLEAT_TRY(check_pages(space, pages));
     pthread_mutex_lock(&space->lock);
     pleat__chunk *chunk = pool_find(space, pages);
     pleat_result result = PLEAT_OK;
@@ -224,8 +232,7 @@ pleat_result pleat__space_chunk_get(pleat__space *space, uint32_t pages, pleat__
 
 pleat_result pleat__space_import(pleat__space *space, int fd, uint32_t pages, pleat__chunk **out)
 {
-    if (pages == 0)
-        return pleat__fail(PLEAT_E_INVALID, "a chunk of no page");
+    PLEAT_TRY(check_pages(space, pages));
     pleat__chunk *chunk;
     pthread_mutex_lock(&space->lock);
     pleat_result result = record_get(space, &chunk);

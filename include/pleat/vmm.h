@@ -3,17 +3,22 @@
  * events and the clock. A backend fills it: `cuda` (the driver), `host` (mmap over one memfd a
  * device), `fault` (a decorator that fails chosen calls).
  *
- * MEMORY     A handle is physical memory (cuMemCreate): whole chunks of one device, mapped whole,
- * at as many places as wanted. A range is reserved address space. Memory is usable at an address
- * after map AND set_access. STRICT     Every backend refuses what the driver refuses: sizes and
- * addresses off the granularity, a map over a map, a map of a prefix or from an offset of a handle,
- * an unmap that cuts a map, access to a page not mapped, the release of a handle not known, a
- * reservation freed with maps in it or in part. Such a call returns PLEAT_E_INVALID and changes
- * nothing. FAILURE    Unless a verb says otherwise a failed call changed nothing. After a failed
- * unmap or set_access the state of the range is unknown: the caller quarantines it. THREADS Every
- * verb may be called from any thread; the backend locks for itself. VERSIONS   `abi` is major << 16
- * | minor: another major is refused. `size` is the caller's sizeof; missing entries at the tail
- * read as "not supported". Append only.
+ * MEMORY    A handle is physical memory: whole chunks of one device, mapped whole, at as many
+ *           places as wanted. A range is reserved address space. Memory is usable at an address
+ *           after map and set_access.
+ *
+ * STRICT    Every backend refuses: sizes and addresses off the granularity, a map over a map, a map
+ *           of a part of a handle, a map beyond its reservation, an unmap or a set_access that cuts
+ *           a map or covers a hole, the use of a handle not known, a reservation freed with maps in
+ *           it or in part. Such a call returns PLEAT_E_INVALID and changes nothing.
+ *
+ * FAILURE   Unless a verb says otherwise a failed call changed nothing. After a failed unmap or
+ *           set_access the state of the range is unknown: the caller quarantines it.
+ *
+ * THREADS   Every verb may be called from any thread; the backend locks for itself.
+ *
+ * VERSIONS  `abi` is major << 16 | minor: another major is refused. `size` is the maker's sizeof;
+ *           missing entries at the tail read as "not supported". Append only.
  */
 #ifndef PLEAT_VMM_H
 #define PLEAT_VMM_H
@@ -126,8 +131,9 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_vmm_host(const pleat_host_options *
  * where nothing is mapped, PLEAT_E_INVALID on another backend. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_host_physical(const pleat_vmm *vmm, pleat_va va,
                                                            uint64_t *device_offset);
-/* The CUDA driver, loaded at run time. PLEAT_E_UNSUPPORTED, with the library or symbol that is
- * missing, where there is none or it is too old. */
+/* The CUDA driver, loaded at run time: libcuda.so.1, or the library that the environment variable
+ * PLEAT_CUDA_LIBRARY names. PLEAT_E_UNSUPPORTED, with the library or the symbol that is missing,
+ * where there is none or it is too old; PLEAT_E_NO_DEVICE where it knows no device. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_vmm_cuda(pleat_vmm *out);
 PLEAT_API void pleat_vmm_destroy(pleat_vmm *vmm);
 

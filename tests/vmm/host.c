@@ -310,9 +310,11 @@ static void host_clock_by_hand(void **state)
 static void host_models_what_calls_would_cost(void **state)
 {
     (void)state;
-    const pleat__host_costs costs = {.create = 8000,
-                                     .release = 10000,
-                                     .map = 600,
+    const pleat__host_costs costs = {.create_handle = 8000,
+                                     .create_granule = 3,
+                                     .release_handle = 10000,
+                                     .release_granule = 200,
+                                     .map_handle = 600,
                                      .access_handle = 25000,
                                      .access_granule = 50,
                                      .unmap_handle = 14000,
@@ -330,11 +332,12 @@ static void host_models_what_calls_would_cost(void **state)
     assert_ok(vmm.ops->map(vmm.self, va + 2 * MIB, 8 * MIB, four));
     assert_ok(vmm.ops->set_access(vmm.self, va, 10 * MIB, device, 1));
     assert_ok(pleat__host_modelled_ns(&vmm, &ns));
-    assert_int_equal(ns, 2 * 8000 + 2 * 600 + 2 * 25000 + 5 * 50);
+    uint64_t expected = 2 * 8000 + 5 * 3 + 2 * 600 + 2 * 25000 + 5 * 50;
+    assert_int_equal(ns, expected);
     assert_ok(vmm.ops->unmap(vmm.self, va, 10 * MIB));
     assert_ok(vmm.ops->release(vmm.self, four));
     assert_ok(pleat__host_modelled_ns(&vmm, &ns));
-    assert_int_equal(ns, 2 * 8000 + 2 * 600 + 2 * 25000 + 5 * 50 + 2 * 14000 + 5 * 10 + 10000);
+    assert_int_equal(ns, expected + 2 * 14000 + 5 * 10 + 10000 + 4 * 200);
     assert_ok(pleat__host_set_costs(&vmm, NULL));
     assert_ok(vmm.ops->release(vmm.self, one));
     assert_ok(pleat__host_modelled_ns(&vmm, &ns));

@@ -138,6 +138,7 @@ static void chunks_come_from_the_pool_by_size(void **state)
     assert_int_equal(again->id, id);
     assert_int_equal(pleat__space_trim(f.space, 0), 5 * GRANULE);
     assert_result(pleat__space_chunk_get(f.space, 0, &again), PLEAT_E_INVALID);
+    assert_result(pleat__space_chunk_get(f.space, UINT32_MAX, &again), PLEAT_E_INVALID);
     end(&f);
 }
 

@@ -17,9 +17,10 @@
 #include <vmm/cuda.h>
 #include <vmm/mapper.h>
 
-#define MIB       (1024.0 * 1024)
-#define GIB       (1024.0 * 1024 * 1024)
-#define MOST_ROWS 8
+#define MIB        (1024.0 * 1024)
+#define GIB        (1024.0 * 1024 * 1024)
+#define MOST_ROWS  8
+#define LEAST_PLAN (64ull << 20)
 
 typedef struct verb_row {
     uint64_t bytes;                               /* of a handle */
@@ -773,6 +774,7 @@ static int parse(bench *b, int argc, char **argv)
         {"check", no_argument, NULL, 'c'},         {"json", no_argument, NULL, 'j'},
         {"help", no_argument, NULL, 'h'},          {0}};
     int option;
+    char *end;
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (option) {
         case 'b':
@@ -781,11 +783,13 @@ static int parse(bench *b, int argc, char **argv)
             b->cuda = strcmp(optarg, "cuda") == 0;
             break;
         case 'd':
-            b->device = atoi(optarg);
+            b->device = (int)strtol(optarg, &end, 10);
+            if (*end != '\0' || end == optarg)
+                return cli_bad_use("bench vmm", "'%s' is no device's number", optarg);
             break;
         case 'p':
-            if (!cli_parse_size(optarg, &b->plan_bytes))
-                return cli_bad_use("bench vmm", "'%s' is no size", optarg);
+            if (!cli_parse_size(optarg, &b->plan_bytes) || b->plan_bytes < LEAST_PLAN)
+                return cli_bad_use("bench vmm", "'%s' is no size of at least 64 MiB", optarg);
             break;
         case 's':
             if (!cli_parse_size(optarg, &b->stream_bytes) || b->stream_bytes == 0 ||
