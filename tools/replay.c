@@ -15,6 +15,7 @@
 
 #include <internal/error.h>
 #include <plan/iteration.h>
+#include <runtime/policy.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,7 @@ typedef struct script {
 typedef struct samples {
     uint64_t *ns;
     size_t count;
+    size_t steady; /* the first of the steady part */
 } samples;
 
 typedef struct pass {
@@ -155,6 +157,8 @@ static pleat_result begin_iteration(pass *p)
     if (stats.virtual_bytes > p->result->peak_virtual_bytes)
         p->result->peak_virtual_bytes = stats.virtual_bytes;
     if (p->next_mark == steady_mark(p->script)) {
+        p->allocs.steady = p->allocs.count;
+        p->frees.steady = p->frees.count;
         p->steady_requests = stats.requests;
         p->steady_planned = stats.planned + stats.lane;
         p->steady_calls = stats.driver_calls;
@@ -240,20 +244,20 @@ static pleat_result replay_events(pass *p)
     return result;
 }
 
-static double median(samples *of)
+static double quantile(const samples *of, double share)
 {
-    return (double)bench_quantile(of->ns, of->count, 0.5);
+    return (double)bench_quantile(of->ns + of->steady, of->count - of->steady, share);
 }
 
 static uint64_t clock_cost(void)
 {
     uint64_t ns[255];
-    samples cost = {ns, 0};
+    samples cost = {ns, 0, 0};
     while (cost.count < sizeof ns / sizeof *ns) {
         uint64_t begun = bench_now();
         ns[cost.count++] = bench_now() - begun;
     }
-    return (uint64_t)median(&cost);
+    return (uint64_t)quantile(&cost, 0.5);
 }
 
 /* What is left of the tensors at the end of the trace is checked too. */
@@ -292,8 +296,10 @@ static void take_figures(pass *p)
     r->steady_iterations = r->iterations - steady_mark(p->script);
     r->steady_driver_calls = stats.driver_calls - p->steady_calls;
     r->steady_driver_ns = (double)(modelled_ns(p) - p->steady_ns);
-    r->alloc_ns = median(&p->allocs);
-    r->free_ns = median(&p->frees);
+    r->alloc_ns = quantile(&p->allocs, 0.5);
+    r->free_ns = quantile(&p->frees, 0.5);
+    r->alloc_p99_ns = quantile(&p->allocs, 0.99);
+    r->free_p99_ns = quantile(&p->frees, 0.99);
     if (p->canary == NULL)
         return;
     r->canary_errors = canary_errors(p->canary);
@@ -388,9 +394,32 @@ pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
         outcome = run_pass(&s, options, false, &timed);
         result->alloc_ns = timed.alloc_ns;
         result->free_ns = timed.free_ns;
+        result->alloc_p99_ns = timed.alloc_p99_ns;
+        result->free_p99_ns = timed.free_p99_ns;
     }
     pleat__arena_destroy(s.arena);
     return outcome;
+}
+
+int replay_parse_policies(const char *command, char *text, const char **names, int most)
+{
+    int count = 0;
+    for (char *name = text, *rest; name != NULL; name = rest) {
+        rest = strchr(name, ',');
+        if (rest != NULL)
+            *rest++ = '\0';
+        if (pleat__policy_find(name) == NULL) {
+            cli_bad_use(command, "there is no policy '%s'; there are: %s", name,
+                        pleat__policy_names());
+            return 0;
+        }
+        if (count == most) {
+            cli_bad_use(command, "more than %d policies", most);
+            return 0;
+        }
+        names[count++] = name;
+    }
+    return count;
 }
 
 pleat_result replay_plan_open(const pleat_trace *trace, const char *policy, const char *path,
@@ -440,6 +469,8 @@ void replay_json(json_writer *json, const replay_result *r)
     json_uint(json, "canary_stride_bytes", r->canary_stride_bytes);
     json_double(json, "alloc_ns", r->alloc_ns);
     json_double(json, "free_ns", r->free_ns);
+    json_double(json, "alloc_p99_ns", r->alloc_p99_ns);
+    json_double(json, "free_p99_ns", r->free_p99_ns);
     json_uint(json, "metadata_bytes", r->stats.metadata_bytes);
     json_bool(json, "oom", r->oom);
     json_double(json, "seconds", r->seconds);

@@ -38,7 +38,10 @@ typedef struct replay_result {
     uint64_t canary_errors;
     uint64_t canary_stride_bytes;
     char canary_first_error[200];
-    double alloc_ns, free_ns; /* medians of a pass without the canary */
+    /* Of the steady part, in a pass without the canary: medians, and what one in a hundred exceeds.
+     */
+    double alloc_ns, free_ns;
+    double alloc_p99_ns, free_p99_ns;
     bool oom;
     char oom_text[512];
     double seconds;
@@ -49,6 +52,10 @@ typedef struct replay_result {
  * does not fit the trace is PLEAT_E_VERIFY. */
 PLEAT_NODISCARD pleat_result replay_plan_open(const pleat_trace *trace, const char *policy,
                                               const char *path, pleat_plan **plan);
+
+/* Cuts "a,b,c" at its commas into at most `most` names of policies, which point into `text`. 0,
+ * with a message on standard error for `command`, when one is unknown or there are too many. */
+int replay_parse_policies(const char *command, char *text, const char **names, int most);
 
 /* Not an error: a request refused (result->oom). */
 PLEAT_NODISCARD pleat_result replay_run(const pleat_trace *trace, const replay_options *options,

@@ -7,7 +7,6 @@
 #include "../replay.h"
 
 #include <plan/import.h>
-#include <runtime/policy.h>
 
 #include <getopt.h>
 #include <string.h>
@@ -194,24 +193,6 @@ static int compare(const options *o)
     return verdict_code(o, results);
 }
 
-/* Cuts the text at its commas; the options point into it. */
-static int parse_policies(options *o, char *text)
-{
-    o->count = 0;
-    for (char *name = text, *rest; name != NULL; name = rest) {
-        rest = strchr(name, ',');
-        if (rest != NULL)
-            *rest++ = '\0';
-        if (pleat__policy_find(name) == NULL)
-            return cli_bad_use("compare", "there is no policy '%s'; there are: %s", name,
-                               pleat__policy_names());
-        if (o->count == POLICY_MOST)
-            return cli_bad_use("compare", "more than %d policies", POLICY_MOST);
-        o->policies[o->count++] = name;
-    }
-    return CLI_DONE;
-}
-
 int cli_compare(int argc, char **argv)
 {
     static const struct option longs[] = {
@@ -255,6 +236,6 @@ int cli_compare(int argc, char **argv)
     if (argc - optind != 1)
         return cli_bad_use("compare", "takes one trace, got %d", argc - optind);
     o.trace = argv[optind];
-    int bad = parse_policies(&o, policies);
-    return bad != CLI_DONE ? bad : compare(&o);
+    o.count = replay_parse_policies("compare", policies, o.policies, POLICY_MOST);
+    return o.count == 0 ? CLI_BAD_USE : compare(&o);
 }
