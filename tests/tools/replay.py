@@ -78,6 +78,15 @@ class Compare(unittest.TestCase):
         self.assertEqual([row.split()[0] for row in rows[:3]], ["policy", "native", "pleat"])
         self.assertRegex(rows[-1], r"Pleat holds this job in .* less\.")
 
+    def test_plan_is_for_pleat_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plan = os.path.join(folder, "job.plan")
+            self.assertEqual(run("plan", SNAPSHOT, "-o", plan).returncode, 0)
+            ran = run("compare", SNAPSHOT, "--policies", "native,pleat", "--plan", plan, "--json")
+        native, pleat = json.loads(ran.stdout)["policies"]
+        self.assertEqual(native["planned"], 0)
+        self.assertEqual(pleat["planned"], pleat["requests"])
+
     def test_json(self):
         ran = run("compare", SNAPSHOT, "--policies", "native,expandable", "--json")
         result = json.loads(ran.stdout)

@@ -20,6 +20,7 @@ static const char help[] =
     "changed.\n"
     "\n"
     "  -p, --policies A,B,…   which (native,expandable,gmlake,stweaver,pleat)\n"
+    "  -P, --plan PLAN        a plan from 'pleat plan' for pleat; without it, it finds its own\n"
     "  -B, --budget SIZE      never more memory than this\n"
     "  -d, --device-memory S  what the device has (the recording's, or 140GiB)\n"
     "  -c, --canary           prove that no two live tensors share memory\n"
@@ -38,6 +39,7 @@ static const char help[] =
 typedef struct options {
     replay_options replay;
     const char *trace;
+    const char *plan;
     const char *policies[POLICY_MOST];
     int count;
     bool json;
@@ -164,7 +166,8 @@ static pleat_result run_policy(const options *o, const pleat_trace *trace, int i
     pleat_plan *plan = NULL;
     replay_options replay = o->replay;
     replay.policy = o->policies[i];
-    pleat_result outcome = replay_plan_open(trace, replay.policy, "auto", &plan);
+    const char *path = strcmp(replay.policy, "pleat") == 0 ? o->plan : "auto";
+    pleat_result outcome = replay_plan_open(trace, replay.policy, path, &plan);
     replay.plan = plan;
     if (outcome == PLEAT_OK)
         outcome = replay_run(trace, &replay, result);
@@ -196,21 +199,21 @@ static int compare(const options *o)
 int cli_compare(int argc, char **argv)
 {
     static const struct option longs[] = {
-        {"policies", required_argument, NULL, 'p'},
-        {"budget", required_argument, NULL, 'B'},
-        {"device-memory", required_argument, NULL, 'd'},
-        {"canary", no_argument, NULL, 'c'},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"policies", required_argument, NULL, 'p'}, {"plan", required_argument, NULL, 'P'},
+        {"budget", required_argument, NULL, 'B'},   {"device-memory", required_argument, NULL, 'd'},
+        {"canary", no_argument, NULL, 'c'},         {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
     };
     static char all[] = "native,expandable,gmlake,stweaver,pleat";
-    options o = {0};
+    options o = {.plan = "auto"};
     char *policies = all;
-    for (int c; (c = getopt_long(argc, argv, "p:B:d:cjh", longs, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "p:P:B:d:cjh", longs, NULL)) != -1;) {
         switch (c) {
         case 'p':
             policies = optarg;
+            break;
+        case 'P':
+            o.plan = optarg;
             break;
         case 'B':
             if (!cli_parse_size(optarg, &o.replay.budget_bytes))

@@ -1,5 +1,6 @@
 # Installs a build into an empty folder, looks at what is there, and builds and runs a program
 # against it, by find_package and by pkg-config.
+# What is built by pkg-config is the example in README.md.
 #   cmake -D BUILD=... -D VERSION=... -D LIBDIR=... -D COMPILER=... -P install.cmake
 cmake_minimum_required(VERSION 3.22)
 
@@ -40,15 +41,19 @@ run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/use)
 expect("the program's output" "${output}" "${VERSION} 0\n")
 
+file(READ ${CMAKE_CURRENT_LIST_DIR}/../../../README.md readme)
+string(REGEX MATCH "\n```c\n([^`]*)```" block "${readme}")
+file(WRITE ${work}/example.c "${CMAKE_MATCH_1}")
+
 find_program(PKG_CONFIG pkg-config)
 if(PKG_CONFIG)
   set(ENV{PKG_CONFIG_PATH} ${prefix}/${LIBDIR}/pkgconfig)
   run(${PKG_CONFIG} --cflags --libs pleat)
   separate_arguments(flags UNIX_COMMAND "${output}")
-  run(${COMPILER} ${CMAKE_CURRENT_LIST_DIR}/use.c ${flags} -Wl,-rpath,${prefix}/${LIBDIR}
-      -o ${work}/use)
-  run(${work}/use)
-  expect("the program's output" "${output}" "${VERSION} 0\n")
+  run(${COMPILER} -std=c11 -Wall -Wextra -Wpedantic -Werror ${work}/example.c ${flags}
+      -Wl,-rpath,${prefix}/${LIBDIR} -o ${work}/example)
+  run(${work}/example)
+  expect("the example's output" "${output}" "67108864 bytes live\n")
 else()
   message(STATUS "no pkg-config: its file is not tried")
 endif()
