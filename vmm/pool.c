@@ -328,10 +328,21 @@ static bool release_chunk(pleat__space *space, pleat__chunk *chunk)
     return gone;
 }
 
+/* What is quarantined holds chunks back: now is a good time to try it again. */
+static void heal_if_needed(pleat__space *space)
+{
+    pthread_mutex_lock(&space->lock);
+    bool needed = space->quarantined != 0;
+    pthread_mutex_unlock(&space->lock);
+    if (needed)
+        pleat__space_heal(space);
+}
+
 uint64_t pleat__space_trim(pleat__space *space, uint64_t keep_bytes)
 {
     uint64_t freed = 0;
     pleat__chunk *chunk;
+    heal_if_needed(space);
     retry_imported(space);
     while ((chunk = pop_oldest(space, keep_bytes)) != NULL) {
         uint64_t bytes = chunk_bytes(space, chunk);

@@ -10,7 +10,9 @@
 #include "../test.h"
 
 #include <pthread.h>
+#include <spawn.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <vmm/cuda.h>
 #include <vmm/fault.h>
@@ -486,6 +488,67 @@ static void export_and_import_share_memory(void **state)
     close(ends[1]);
 }
 
+enum { INHERITED = 100, SENT = 4321, ANSWERED = 8765 };
+
+/* In a process of its own: reads what the other one wrote, and answers. */
+static int other_process(void)
+{
+    pleat_va va;
+    pleat_handle handle;
+    uint64_t g, advised;
+    if ((is_cuda() ? pleat_vmm_cuda(&b.vmm) : pleat_vmm_host(NULL, &b.vmm)) != PLEAT_OK ||
+        VERB(granularity, 0, &g, &advised) != PLEAT_OK ||
+        VERB(import_handle, 0, INHERITED, 2 * g, &handle) != PLEAT_OK ||
+        VERB(reserve, 0, 2 * g, 0, &va) != PLEAT_OK || VERB(map, va, 2 * g, handle) != PLEAT_OK ||
+        VERB(set_access, va, 2 * g, own_device, 1) != PLEAT_OK) {
+        fprintf(stderr, "the other process: %s\n", pleat_last_error()->text);
+        return 1;
+    }
+    uint64_t found = get(va + g);
+    put(va + g, ANSWERED);
+    bool ended = VERB(unmap, va, 2 * g) == PLEAT_OK && VERB(release, handle) == PLEAT_OK &&
+                 VERB(free_range, va, 2 * g) == PLEAT_OK;
+    pleat_vmm_destroy(&b.vmm);
+    return found == SENT && ended ? 0 : 2;
+}
+
+static void run_other_process(int fd)
+{
+    char name[] = "test_vmm_conformance", role[] = "other-process", kind[16];
+    char *arguments[] = {name, kind, role, NULL};
+    posix_spawn_file_actions_t actions;
+    pid_t pid;
+    int status;
+    snprintf(kind, sizeof kind, "%s", is_cuda() ? "cuda" : "host");
+    assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
+    assert_int_equal(posix_spawn_file_actions_adddup2(&actions, fd, INHERITED), 0);
+    assert_int_equal(posix_spawn(&pid, "/proc/self/exe", &actions, NULL, arguments, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void export_reaches_another_process(void **state)
+{
+    (void)state;
+    pleat_va va;
+    pleat_handle handle;
+    uint64_t g = b.granule;
+    int fd = -1;
+    assert_ok(VERB(reserve, 0, 2 * g, 0, &va));
+    assert_ok(VERB(create, 0, 2 * g, PLEAT_CREATE_SHAREABLE, &handle));
+    assert_ok(VERB(map, va, 2 * g, handle));
+    assert_ok(VERB(set_access, va, 2 * g, own_device, 1));
+    put(va + g, SENT);
+    assert_ok(VERB(export_handle, handle, &fd));
+    run_other_process(fd);
+    assert_int_equal(get(va + g), ANSWERED);
+    close(fd);
+    drop(va, 2 * g, &handle, 1);
+    assert_ok(VERB(free_range, va, 2 * g));
+}
+
 /* ---- events ---- */
 
 static void events_follow_their_stream(void **state)
@@ -691,6 +754,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_chunk_moves_with_its_data),
         cmocka_unit_test(access_for_every_device),
         cmocka_unit_test(export_and_import_share_memory),
+        cmocka_unit_test(export_reaches_another_process),
         cmocka_unit_test(events_follow_their_stream),
         cmocka_unit_test(streams_wait_for_events),
         cmocka_unit_test(verbs_do_not_wait_for_work),
@@ -704,5 +768,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s [host|fault|cuda]\n", argv[0]);
         return 2;
     }
+    if (argc > 2 && strcmp(argv[2], "other-process") == 0)
+        return other_process();
     return cmocka_run_group_tests_name(b.name, tests, open_backend, close_backend);
 }
