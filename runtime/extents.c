@@ -142,28 +142,38 @@ static uint32_t floor_of(const pleat__extents *x, uint32_t granule)
     return best;
 }
 
+/* Changes a node's run for one that has the same place among its neighbours. */
+static void resize(pleat__extents *x, uint32_t node, pleat__extent run)
+{
+    link_out(x, BY_SIZE, node);
+    x->granules += run.count;
+    x->granules -= x->nodes[node].run.count;
+    x->nodes[node].run = run;
+    link_in(x, BY_SIZE, node);
+}
+
 void pleat__extents_add(pleat__extents *extents, pleat__extent run, bool join_before,
                         bool join_after)
 {
     if (run.count == 0)
         return;
-    uint32_t node = join_before && run.begin != 0 ? floor_of(extents, run.begin - 1) : 0;
-    if (node != 0) {
-        pleat__extent old = extents->nodes[node].run;
-        if (old.begin + old.count == run.begin) {
-            drop(extents, node);
-            run = (pleat__extent){old.begin, old.count + run.count};
-        }
-    }
-    node = join_after ? floor_of(extents, run.begin + run.count) : 0;
-    if (node != 0) {
-        pleat__extent old = extents->nodes[node].run;
-        if (old.begin == run.begin + run.count) {
-            drop(extents, node);
-            run.count += old.count;
-        }
-    }
-    insert(extents, run);
+    uint32_t lower = join_before && run.begin != 0 ? floor_of(extents, run.begin - 1) : 0;
+    uint32_t upper = join_after ? floor_of(extents, run.begin + run.count) : 0;
+    const pleat__extent_node *nodes = extents->nodes;
+    if (lower != 0 && nodes[lower].run.begin + nodes[lower].run.count != run.begin)
+        lower = 0;
+    if (upper != 0 && nodes[upper].run.begin != run.begin + run.count)
+        upper = 0;
+    if (lower != 0)
+        run = (pleat__extent){nodes[lower].run.begin, nodes[lower].run.count + run.count};
+    if (upper != 0)
+        run.count += nodes[upper].run.count;
+    if (lower != 0 && upper != 0)
+        drop(extents, upper);
+    if (lower != 0 || upper != 0)
+        resize(extents, lower != 0 ? lower : upper, run);
+    else
+        insert(extents, run);
 }
 
 bool pleat__extents_carve(pleat__extents *extents, pleat__extent run)
@@ -172,14 +182,17 @@ bool pleat__extents_carve(pleat__extents *extents, pleat__extent run)
     if (node == 0)
         return false;
     pleat__extent old = extents->nodes[node].run;
-    if (old.begin + old.count < run.begin + run.count)
+    uint32_t end = run.begin + run.count, old_end = old.begin + old.count;
+    if (old_end < end)
         return false;
-    drop(extents, node);
-    if (old.begin < run.begin)
-        insert(extents, (pleat__extent){old.begin, run.begin - old.begin});
-    uint32_t end = run.begin + run.count;
-    if (end < old.begin + old.count)
-        insert(extents, (pleat__extent){end, old.begin + old.count - end});
+    pleat__extent low = {old.begin, run.begin - old.begin}, high = {end, old_end - end};
+    if (low.count == 0 && high.count == 0) {
+        drop(extents, node);
+        return true;
+    }
+    resize(extents, node, low.count != 0 ? low : high);
+    if (low.count != 0 && high.count != 0)
+        insert(extents, high);
     return true;
 }
 

@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Notes that are looked through for a run of the size wanted. */
+#define RECENT 16u
+
 pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, pleat__arena *arena,
                               pleat__pool *pool, uint64_t small_bytes)
 {
@@ -289,6 +292,40 @@ static bool best_fit(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__
     return true;
 }
 
+/* Whether a note behind `at` speaks of any of its run: then the run is not as that note left it. */
+static bool spoken_of(const pleat__heap *heap, uint32_t at)
+{
+    pleat__extent run = heap->notes[at].run;
+    for (uint32_t i = at + 1; i < heap->note_count; i++) {
+        pleat__extent other = heap->notes[i].run;
+        if (other.begin < run.begin + run.count && run.begin < other.begin + other.count)
+            return true;
+    }
+    return false;
+}
+
+/* What was just given back and has the size: taken as it is, both trees left alone. */
+static bool take_back(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
+{
+    uint32_t first = heap->note_count > RECENT ? heap->note_count - RECENT : 0;
+    for (uint32_t i = heap->note_count; i-- > first;) {
+        pleat__extent run = heap->notes[i].run;
+        if (run.count != granules || !heap->notes[i].give)
+            continue;
+        uint32_t chunk = pleat__pool_chunk_of(heap->pool, run.begin);
+        if (heap->zone_of[chunk] != zone || same_zone(heap, run).count != granules ||
+            spoken_of(heap, i) || !pleat__occupancy_take(&heap->pool->occupancy, run))
+            continue;
+        heap->note_count--;
+        memmove(&heap->notes[i], &heap->notes[i + 1], (heap->note_count - i) * sizeof *heap->notes);
+        *place = (pleat__place){.address = pleat__pool_address(heap->pool, run.begin),
+                                .run = run,
+                                .granules = granules};
+        return true;
+    }
+    return false;
+}
+
 pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t stream,
                                pleat__place *place, bool *stitched)
 {
@@ -296,6 +333,8 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
     uint8_t large = (uint8_t)(2 * stream), zone = large;
     *stitched = false;
     heap->requests++;
+    if (take_back(heap, granules < heap->small_granules ? large | 1 : large, granules, place))
+        return PLEAT_OK;
     PLEAT_TRY(pleat__heap_sync(heap));
     if (granules < heap->small_granules) {
         zone |= 1;
