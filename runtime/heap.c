@@ -12,22 +12,23 @@
 #define RECENT 16u
 
 pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, pleat__arena *arena,
-                              pleat__pool *pool, uint64_t small_bytes)
+                              pleat__pool *pool, const pleat__conf *conf)
 {
     *heap = (pleat__heap){
         .vmm = vmm,
         .device = device,
         .arena = arena,
         .pool = pool,
-        .small_granules = (uint32_t)(small_bytes >> PLEAT__GRANULE_SHIFT),
         .stale = true,
-        /* The host has 65,530 maps a process by default, and the driver met its limit at 520,000;
-         * beyond a few iterations' worth more views do not find more use. */
-        .view_limit = 24576,
+        .unchecked = !conf->check,
+        /* The host has 65,530 maps a process by default, and the driver met its limit at 520,000:
+         * the setting's default of 48 GiB is 24,576 pages. */
+        .view_limit = conf->views / pool->page_bytes,
     };
     /* A small zone grows by a chunk, which must hold any small request with room to share. */
-    if (heap->small_granules > pool->occupancy.full / 2)
-        heap->small_granules = pool->occupancy.full / 2;
+    uint64_t small = conf->small >> PLEAT__GRANULE_SHIFT;
+    heap->small_granules =
+        small < pool->occupancy.full / 2 ? (uint32_t)small : pool->occupancy.full / 2;
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
         pleat__extents_init(&heap->zones[z], arena);
     heap->notes = pleat__arena_alloc(arena, PLEAT__NOTES * sizeof *heap->notes);

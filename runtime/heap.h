@@ -20,6 +20,7 @@
 #ifndef PLEAT_RUNTIME_HEAP_H
 #define PLEAT_RUNTIME_HEAP_H
 
+#include <runtime/conf.h>
 #include <runtime/extents.h>
 #include <runtime/pool.h>
 
@@ -63,6 +64,9 @@ _Static_assert(sizeof(pleat__place) == 32, "two to a cache line");
 _Static_assert(PLEAT__STREAMS <= 64, "a stream's index has 6 bits");
 
 #define PLEAT__MOST_LANES 131000u
+/* The lane of a place that was given out unchecked while it was in use (setting check:off): nothing
+ * was taken for it and nothing is given back. */
+#define PLEAT__UNCHECKED 131071u
 
 typedef struct pleat__note {
     pleat__extent run;
@@ -89,6 +93,7 @@ typedef struct pleat__heap {
     size_t view_capacity;
     uint32_t view_count;
     uint64_t view_limit; /* alias pages kept mapped for idle views */
+    bool unchecked;      /* setting check:off */
     pleat__extent *gathered;
     size_t gathered_capacity;
     uint32_t gathered_count;
@@ -100,7 +105,7 @@ typedef struct pleat__heap {
 
 PLEAT_NODISCARD pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device,
                                               pleat__arena *arena, pleat__pool *pool,
-                                              uint64_t small_bytes);
+                                              const pleat__conf *conf);
 void pleat__heap_release(pleat__heap *heap);
 
 /* A stream's index; new ones are added. PLEAT_E_LIMIT. */

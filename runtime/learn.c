@@ -31,9 +31,10 @@
 #define PATIENCE   4096u      /* requests without a mark before periods are looked for */
 #define AGREE_HALF 2u         /* one in so many must be static */
 
-pleat_result pleat__learn_init(pleat__learn *learn, pleat__arena *arena)
+pleat_result pleat__learn_init(pleat__learn *learn, pleat__arena *arena, const pleat__conf *conf)
 {
-    *learn = (pleat__learn){.arena = arena, .least = LEAST};
+    *learn = (pleat__learn){
+        .arena = arena, .least = LEAST, .off = !conf->learn, .no_period = !conf->period};
     learn->seen = pleat__arena_calloc(arena, 1u << SEEN_BITS, sizeof *learn->seen);
     if (learn->seen == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to learn a job's iteration");
@@ -76,7 +77,7 @@ static pleat__boundary period_step(pleat__learn *learn);
 pleat__boundary pleat__learn_request(pleat__learn *learn, uint64_t bytes, uint16_t stream,
                                      const pleat__place *place)
 {
-    if (learn->full)
+    if (learn->full || learn->off)
         return PLEAT__BOUNDARY_NONE;
     if (learn->count == MOST || pleat__arena_grow(learn->arena, &learn->items, &learn->capacity,
                                                   learn->count, sizeof *learn->items) != PLEAT_OK) {
@@ -95,7 +96,7 @@ pleat__boundary pleat__learn_request(pleat__learn *learn, uint64_t bytes, uint16
         .stream = stream,
         .kind = agrees ? PLEAT__ITEM_SLOT : PLEAT__ITEM_DYNAMIC,
     };
-    return learn->marks ? PLEAT__BOUNDARY_NONE : period_step(learn);
+    return learn->marks || learn->no_period ? PLEAT__BOUNDARY_NONE : period_step(learn);
 }
 
 /* For comparison all of the stretch before counts as static. */

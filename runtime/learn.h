@@ -13,6 +13,8 @@ typedef struct pleat__learn {
     uint32_t count;
     uint32_t agreed; /* of them, how many the stretch before had too */
     pleat__follow *before;
+    bool off;          /* setting learn:off */
+    bool no_period;    /* setting period:off */
     bool marks;        /* the job marks its iterations */
     bool whole;        /* what is being recorded began at a mark */
     bool full;         /* too long, or no host memory: recording is off until the next boundary */
@@ -27,7 +29,8 @@ typedef enum pleat__boundary {
     PLEAT__BOUNDARY_AGREED = 1, /* the iteration that ended repeats the one before */
 } pleat__boundary;
 
-PLEAT_NODISCARD pleat_result pleat__learn_init(pleat__learn *learn, pleat__arena *arena);
+PLEAT_NODISCARD pleat_result pleat__learn_init(pleat__learn *learn, pleat__arena *arena,
+                                               const pleat__conf *conf);
 void pleat__learn_release(pleat__learn *learn);
 /* Records a request. AGREED: a period was found and has been there twice. */
 pleat__boundary pleat__learn_request(pleat__learn *learn, uint64_t bytes, uint16_t stream,

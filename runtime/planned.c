@@ -15,8 +15,6 @@
 #include <internal/error.h>
 #include <string.h>
 
-/* Below this a request is small: kept in a region of its own. PyTorch's limit between its pools. */
-#define SMALL_BYTES (1u << 20)
 /* Shapes that are kept. */
 #define FOLLOWED 8u
 /* Divergence is judged over this many requests; one in so many may miss. */
@@ -87,11 +85,11 @@ static pleat_result create(const pleat__policy_context *context, void **out)
         pleat__pool_init(&self->pool, context->arena, context->space, context->plan);
     if (result == PLEAT_OK)
         result = pleat__heap_init(&self->heap, context->vmm, context->device, context->arena,
-                                  &self->pool, SMALL_BYTES);
+                                  &self->pool, &context->conf);
     if (result == PLEAT_OK)
         result = pleat__placed_init(&self->placed, context->arena);
     if (result == PLEAT_OK)
-        result = pleat__learn_init(&self->learn, context->arena);
+        result = pleat__learn_init(&self->learn, context->arena, &context->conf);
     if (result == PLEAT_OK && context->plan != NULL)
         result = load_plan(self, context->plan);
     if (result != PLEAT_OK) {
@@ -328,8 +326,13 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
     if (__builtin_expect(item != PLEAT__NO_ITEM, 1)) {
         const pleat__expected *expected = &self->current->items[item];
         *place = expected->place;
-        if (expected->kind == PLEAT__ITEM_SLOT && pleat__heap_take(&self->heap, place, stream)) {
+        bool slot = expected->kind == PLEAT__ITEM_SLOT;
+        if (slot && pleat__heap_take(&self->heap, place, stream)) {
             self->stats->planned++;
+            return PLEAT_OK;
+        }
+        if (slot && self->heap.unchecked) {
+            place->lane = PLEAT__UNCHECKED;
             return PLEAT_OK;
         }
         if (alloc_in_lane(self, expected, bytes, stream, place))
@@ -376,7 +379,9 @@ static pleat_result free_place(void *opaque, pleat_va address)
     pleat__place *entry = pleat__placed_find(&self->placed, address);
     if (entry == NULL)
         return PLEAT_E_NOT_FOUND;
-    if (entry->lane != 0)
+    if (entry->lane == PLEAT__UNCHECKED)
+        ;
+    else if (entry->lane != 0)
         /* Only a plan file has lanes, and it is never dropped. */
         pleat__lane_give(&self->kept[0]->lanes[entry->lane - 1], &self->heap, entry);
     else

@@ -12,6 +12,7 @@
 #define PLEAT_RUNTIME_POLICY_H
 
 #include <pleat/runtime.h>
+#include <runtime/conf.h>
 #include <vmm/space.h>
 
 /* What every policy is given; all outlive it. */
@@ -23,6 +24,7 @@ typedef struct pleat__policy_context {
     pleat_stats *stats;     /* the policy counts routes itself, and live bytes by the calls below */
     int device;
     uint64_t limit_bytes; /* the budget, or the device's memory where there is none */
+    pleat__conf conf;
     /* Waits until the streams that have allocated have done what they were given by now: before a
      * policy unmaps what they used. Blocks; `owner` is its argument. */
     void (*quiesce)(void *owner);

@@ -42,7 +42,10 @@ static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_op
     if (ops == NULL)
         return pleat__fail(PLEAT_E_INVALID, "there is no policy '%s'; there are: %s", name,
                            pleat__policy_names());
-    pleat__policy_context context = {.vmm = runtime->vmm,
+    pleat__conf conf;
+    PLEAT_TRY(pleat__conf_read(options->conf, &conf));
+    pleat__policy_context context = {.conf = conf,
+                                     .vmm = runtime->vmm,
                                      .arena = runtime->arena,
                                      .space = runtime->space,
                                      .plan = options->plan,

@@ -21,6 +21,7 @@ enum {
 #define CLI_COMMANDS(X)                                                                            \
     X(bench, "measure this machine")                                                               \
     X(compare, "run a trace through several allocators, side by side")                             \
+    X(conf, "print the runtime's settings")                                                        \
     X(import, "read a torch memory snapshot into a trace")                                         \
     X(plan, "plan a training iteration's memory")                                                  \
     X(replay, "run a trace through an allocator on real memory")                                   \

@@ -36,6 +36,7 @@ typedef struct pleat_runtime_options {
     uint64_t budget_bytes;                 /* 0: none */
     pleat_memory_callback memory_callback; /* may be NULL */
     void *memory_context;
+    const char *conf; /* settings, "key:value,..."; NULL: those of the environment's PLEAT_CONF */
 } pleat_runtime_options;
 
 /* `vmm` must outlive the runtime. */

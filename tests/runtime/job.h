@@ -36,15 +36,24 @@ typedef struct job {
     uint64_t errors; /* the canary's */
 } job;
 
-static inline void job_start(job *j, const char *policy, const pleat_plan *plan, uint64_t budget)
+static inline void job_start_with(job *j, const char *policy, const pleat_plan *plan,
+                                  uint64_t budget, const char *conf)
 {
     pleat_host_options host = {
         .size = sizeof host, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
-    pleat_runtime_options options = {
-        .size = sizeof options, .policy = policy, .plan = plan, .budget_bytes = budget};
+    pleat_runtime_options options = {.size = sizeof options,
+                                     .policy = policy,
+                                     .plan = plan,
+                                     .budget_bytes = budget,
+                                     .conf = conf};
     memset(j, 0, sizeof *j);
     assert_ok(pleat_vmm_host(&host, &j->vmm));
     assert_ok(pleat_runtime_create(j->vmm, &options, &j->runtime));
+}
+
+static inline void job_start(job *j, const char *policy, const pleat_plan *plan, uint64_t budget)
+{
+    job_start_with(j, policy, plan, budget, "");
 }
 
 static inline void job_stop(job *j)

@@ -1,0 +1,45 @@
+/*
+ * conf.h: the runtime's settings: one grammar, one table.
+ *
+ *   key:value,key:value,...        PLEAT_CONF=small:512k,views:16g
+ *
+ * Sizes are bytes with an optional k, m or g (powers of 1024); switches are on or off. A key that
+ * is not in the table, a value of another type and a key given twice are errors that name it.
+ */
+#ifndef PLEAT_RUNTIME_CONF_H
+#define PLEAT_RUNTIME_CONF_H
+
+#include <pleat/base.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* X(key, type, field type, default, text) */
+#define PLEAT__CONF(X)                                                                             \
+    X(small, size, uint64_t, 1u << 20,                                                             \
+      "requests below this many bytes that have no slot lie in a region of their own")             \
+    X(views, size, uint64_t, UINT64_C(48) << 30,                                                   \
+      "address space of stitched views that is kept mapped in case it is wanted again")            \
+    X(learn, switch, bool, true, "find the iteration that repeats, and follow it")                 \
+    X(period, switch, bool, true, "find it without marks too, by the period of the requests")      \
+    X(check, switch, bool, true,                                                                   \
+      "check that a slot is free before it is given out; off only to test that overlaps are seen")
+
+typedef struct pleat__conf {
+#define PLEAT__CONF_FIELD(key, type, field_type, value, text) field_type key;
+    PLEAT__CONF(PLEAT__CONF_FIELD)
+#undef PLEAT__CONF_FIELD
+} pleat__conf;
+
+/* Defaults, then what `text` says; NULL is the environment's PLEAT_CONF. PLEAT_E_INVALID. */
+PLEAT_NODISCARD pleat_result pleat__conf_read(const char *text, pleat__conf *conf);
+
+/* One setting as text, for `pleat conf`; NULL key when `index` is past the last. */
+typedef struct pleat__conf_line {
+    const char *key;
+    const char *type;
+    const char *text;
+    char value[32];
+} pleat__conf_line;
+pleat__conf_line pleat__conf_line_of(const pleat__conf *conf, size_t index);
+
+#endif

@@ -1,0 +1,324 @@
+/*
+ * follow.c: the policy `pleat` with plans made by hand: slots, folds, lanes, and what a wrong plan
+ * does.
+ */
+#include "job.h"
+
+#include <plan/plan.h>
+#include <runtime/conf.h>
+
+typedef struct plan_of_job {
+    pleat_plan plan;
+    pleat__slot slots[JOB_REQUESTS];
+    pleat__plan_handle handles[2];
+    pleat__plan_map maps[4];
+    pleat__lane lanes[1];
+} plan_of_job;
+
+/* Whether two requests of an iteration that repeats are ever live together. */
+static bool meet(const job_shape *shape, uint32_t a, uint32_t b)
+{
+    for (uint32_t at = a;; at = (at + 1) % JOB_REQUESTS) {
+        if (at == b)
+            return true;
+        if (at == shape->last[a])
+            break;
+    }
+    for (uint32_t at = b;; at = (at + 1) % JOB_REQUESTS) {
+        if (at == a)
+            return true;
+        if (at == shape->last[b])
+            return false;
+    }
+}
+
+static uint64_t rounded(uint64_t bytes)
+{
+    return (bytes + 511) & ~511ull;
+}
+
+/* First fit, request by request; returns the height. */
+static uint64_t place_all(const job_shape *shape, uint64_t places[JOB_REQUESTS])
+{
+    uint64_t height = 0;
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        places[i] = 0;
+        for (uint32_t k = 0; k < i; k++) {
+            bool over = places[k] < places[i] + rounded(shape->bytes[i]) &&
+                        places[i] < places[k] + rounded(shape->bytes[k]);
+            if (over && meet(shape, k, i)) {
+                places[i] = places[k] + rounded(shape->bytes[k]);
+                k = UINT32_MAX;
+            }
+        }
+        if (places[i] + rounded(shape->bytes[i]) > height)
+            height = places[i] + rounded(shape->bytes[i]);
+    }
+    return height;
+}
+
+static void make_plan(plan_of_job *p, const job_shape *shape)
+{
+    uint64_t places[JOB_REQUESTS];
+    uint32_t chunks = (uint32_t)((place_all(shape, places) + JOB_PAGE - 1) / JOB_PAGE);
+    memset(p, 0, sizeof *p);
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        p->slots[i] = (pleat__slot){.size = shape->bytes[i],
+                                    .place = places[i],
+                                    .lane = PLEAT__NO_LANE,
+                                    .class = PLEAT__CLASS_TRANSIENT};
+    p->handles[0] = (pleat__plan_handle){.chunks = chunks};
+    p->plan = (pleat_plan){.chunk_bytes = JOB_PAGE,
+                           .virtual_bytes = (uint64_t)chunks * JOB_PAGE,
+                           .physical_bytes = (uint64_t)chunks * JOB_PAGE,
+                           .steady = {.slots = p->slots, .slot_count = JOB_REQUESTS},
+                           .handles = p->handles,
+                           .handle_count = 1,
+                           .maps = p->maps,
+                           .map_count = 1,
+                           .lanes = p->lanes};
+}
+
+static void run_marked(job *j, const job_shape *shape, uint32_t iterations)
+{
+    for (uint32_t i = 0; i < iterations; i++) {
+        assert_ok(pleat_mark(j->runtime));
+        job_iterate(j, shape, JOB_PLAIN, 0);
+    }
+}
+
+static void follow_every_request_of_a_plan_has_its_slot(void **state)
+{
+    (void)state;
+    job j;
+    static plan_of_job p;
+    job_shape shape = job_shape_make(21, 1);
+    make_plan(&p, &shape);
+    job_start(&j, "pleat", &p.plan, 0);
+    uint64_t calls = pleat_stats_of(j.runtime).driver_calls;
+    run_marked(&j, &shape, 5);
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.planned, stats.requests);
+    assert_int_equal(stats.driver_calls, calls);
+    assert_int_equal(stats.peak_physical_bytes, p.plan.physical_bytes);
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
+/* Moves a slot onto another that is live at the same time. */
+static void spoil(plan_of_job *p, const job_shape *shape, test_random *random)
+{
+    for (;;) {
+        uint32_t a = (uint32_t)test_random_below(random, JOB_REQUESTS);
+        uint32_t b = (uint32_t)test_random_below(random, JOB_REQUESTS);
+        uint64_t end = p->slots[b].place + rounded(shape->bytes[a]);
+        if (a == b || !meet(shape, a, b) || end > p->plan.virtual_bytes || shape->bytes[a] < 512 ||
+            shape->bytes[b] < 512)
+            continue;
+        p->slots[a].place = p->slots[b].place;
+        return;
+    }
+}
+
+static void follow_moved_slots_are_found_by_the_check_or_else_by_the_canary(void **state)
+{
+    (void)state;
+    job j;
+    static plan_of_job p;
+    test_random random = test_random_begin("follow", 0x5107);
+    for (int i = 0; i < 100; i++) {
+        job_shape shape = job_shape_make(100 + (uint64_t)(i % 10), 1);
+        make_plan(&p, &shape);
+        spoil(&p, &shape, &random);
+        job_start_with(&j, "pleat", &p.plan, 0, "check:off");
+        run_marked(&j, &shape, 2);
+        job_drain(&j);
+        assert_true(j.errors > 0);
+        job_stop(&j);
+        if (i % 10 != 0)
+            continue;
+        job_start(&j, "pleat", &p.plan, 0);
+        run_marked(&j, &shape, 2);
+        assert_true(pleat_stats_of(j.runtime).slot_busy > 0);
+        job_drain(&j);
+        assert_int_equal(j.errors, 0);
+        job_stop(&j);
+    }
+}
+
+/* Two slots at different addresses over the same chunks, never live together. */
+static void follow_folded_slots_share_chunks(void **state)
+{
+    (void)state;
+    job j;
+    pleat__slot slots[] = {
+        {.size = 3 * JOB_PAGE, .place = 0, .lane = PLEAT__NO_LANE},
+        {.size = 2 * JOB_PAGE, .place = 3 * JOB_PAGE + 512, .lane = PLEAT__NO_LANE},
+        {.size = 4 * JOB_PAGE, .place = 8 * JOB_PAGE, .lane = PLEAT__NO_LANE},
+        {.size = 100, .place = 0, .lane = PLEAT__NO_LANE},
+    };
+    pleat__plan_handle handles[] = {{.chunks = 2, .first_chunk = 0},
+                                    {.chunks = 4, .first_chunk = 2}};
+    /* The view's chunks are in another order than at home. */
+    pleat__plan_map maps[] = {{.page = 0, .handle = 0},
+                              {.page = 2, .handle = 1},
+                              {.page = 8, .handle = 1, .alias = 1},
+                              {.page = 12, .handle = 0, .alias = 1}};
+    pleat_plan plan = {.chunk_bytes = JOB_PAGE,
+                       .virtual_bytes = 14 * JOB_PAGE,
+                       .physical_bytes = 6 * JOB_PAGE,
+                       .steady = {.slots = slots, .slot_count = 4},
+                       .handles = handles,
+                       .handle_count = 2,
+                       .maps = maps,
+                       .map_count = 4};
+    job_start(&j, "pleat", &plan, 0);
+    for (int i = 0; i < 3; i++) {
+        assert_ok(pleat_mark(j.runtime));
+        job_tensor a = job_alloc(&j, 3 * JOB_PAGE, 0), b = job_alloc(&j, 2 * JOB_PAGE, 0);
+        job_free(&j, &a);
+        job_free(&j, &b);
+        job_tensor view = job_alloc(&j, 4 * JOB_PAGE, 0), small = job_alloc(&j, 100, 0);
+        job_free(&j, &view);
+        job_free(&j, &small);
+    }
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.planned, stats.requests);
+    assert_int_equal(stats.peak_physical_bytes, 6 * JOB_PAGE);
+    /* The first is still there when the view is wanted: it goes elsewhere. */
+    assert_ok(pleat_mark(j.runtime));
+    job_tensor a = job_alloc(&j, 3 * JOB_PAGE, 0), b = job_alloc(&j, 2 * JOB_PAGE, 0);
+    job_tensor view = job_alloc(&j, 4 * JOB_PAGE, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).slot_busy, 1);
+    job_free(&j, &view);
+    job_free(&j, &a);
+    job_free(&j, &b);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
+static void follow_dynamic_requests_lie_in_their_lane(void **state)
+{
+    (void)state;
+    job j;
+    pleat__slot slots[] = {
+        {.size = 2 * JOB_PAGE, .place = 0, .lane = PLEAT__NO_LANE},
+        {.size = JOB_PAGE, .place = PLEAT__NOWHERE, .class = PLEAT__CLASS_DYNAMIC, .lane = 0},
+        {.size = JOB_PAGE, .place = PLEAT__NOWHERE, .class = PLEAT__CLASS_DYNAMIC, .lane = 0},
+        {.size = JOB_PAGE, .place = PLEAT__NOWHERE, .class = PLEAT__CLASS_DYNAMIC, .lane = 0},
+        {.size = JOB_PAGE + 512, .place = 2 * JOB_PAGE, .lane = PLEAT__NO_LANE},
+    };
+    /* The lane's chunks are not neighbours: its requests may lie across the seam. */
+    pleat__plan_handle handles[] = {{.chunks = 2, .first_chunk = 0},
+                                    {.chunks = 2, .first_chunk = 2},
+                                    {.chunks = 2, .first_chunk = 4}};
+    pleat__plan_map maps[] = {{.page = 0, .handle = 0},
+                              {.page = 2, .handle = 1},
+                              {.page = 4, .handle = 2},
+                              {.page = 8, .handle = 2, .alias = 1},
+                              {.page = 10, .handle = 0, .alias = 1}};
+    pleat__lane lanes[] = {{.place = 8 * JOB_PAGE, .bytes = 4 * JOB_PAGE}};
+    pleat_plan plan = {.chunk_bytes = JOB_PAGE,
+                       .virtual_bytes = 12 * JOB_PAGE,
+                       .physical_bytes = 6 * JOB_PAGE,
+                       .steady = {.slots = slots, .slot_count = 5},
+                       .handles = handles,
+                       .handle_count = 3,
+                       .maps = maps,
+                       .map_count = 5,
+                       .lanes = lanes,
+                       .lane_count = 1};
+    test_random random = test_random_begin("lane", 0x1a9e);
+    job_start(&j, "pleat", &plan, 0);
+    for (int i = 0; i < 50; i++) {
+        assert_ok(pleat_mark(j.runtime));
+        job_tensor slot = job_alloc(&j, 2 * JOB_PAGE, 0), some[3];
+        job_free(&j, &slot);
+        for (int k = 0; k < 3; k++)
+            some[k] = job_alloc(&j, JOB_PAGE + 1 + test_random_below(&random, JOB_PAGE / 4), 0);
+        job_tensor last = job_alloc(&j, JOB_PAGE + 512, 0);
+        for (int k = 0; k < 3; k++)
+            job_free(&j, &some[(k + i) % 3]);
+        job_free(&j, &last);
+    }
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.lane, 150);
+    assert_int_equal(stats.planned, 100);
+    assert_int_equal(stats.peak_physical_bytes, 6 * JOB_PAGE);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
+static void follow_plan_for_other_chunks_is_refused(void **state)
+{
+    (void)state;
+    static plan_of_job p;
+    job_shape shape = job_shape_make(22, 1);
+    pleat_host_options host = {.size = sizeof host, .device_bytes = 1ull << 30};
+    pleat_runtime_options options = {.size = sizeof options, .plan = &p.plan};
+    pleat_vmm vmm;
+    pleat_runtime *runtime;
+    make_plan(&p, &shape);
+    assert_ok(pleat_vmm_host(&host, &vmm));
+    assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_INPUT);
+    assert_non_null(strstr(pleat_last_error()->text, "plan again"));
+    pleat_vmm_destroy(&vmm);
+}
+
+static void follow_plan_over_the_budget_is_refused_and_leaves_nothing(void **state)
+{
+    (void)state;
+    static plan_of_job p;
+    job_shape shape = job_shape_make(23, 1);
+    pleat_host_options host = {
+        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
+    make_plan(&p, &shape);
+    pleat_runtime_options options = {
+        .size = sizeof options, .plan = &p.plan, .budget_bytes = p.plan.physical_bytes - JOB_PAGE};
+    pleat_vmm vmm;
+    pleat_runtime *runtime;
+    assert_ok(pleat_vmm_host(&host, &vmm));
+    assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_BUDGET);
+    options.budget_bytes = p.plan.physical_bytes;
+    assert_ok(pleat_runtime_create(vmm, &options, &runtime));
+    pleat_runtime_destroy(runtime);
+    pleat_vmm_destroy(&vmm);
+}
+
+static void conf_reads_sizes_and_switches_and_names_what_is_wrong(void **state)
+{
+    (void)state;
+    pleat__conf conf;
+    assert_ok(pleat__conf_read("", &conf));
+    assert_true(conf.small == 1 << 20 && conf.learn && conf.check);
+    assert_ok(pleat__conf_read("small:512k,views:3g,learn:off", &conf));
+    assert_true(conf.small == 512 << 10 && conf.views == 3ull << 30 && !conf.learn);
+    assert_string_equal(pleat__conf_line_of(&conf, 0).value, "512k");
+    assert_string_equal(pleat__conf_line_of(&conf, 2).value, "off");
+    assert_null(pleat__conf_line_of(&conf, 99).key);
+    static const char *const wrong[][2] = {
+        {"smal:1", "'smal'"},          {"small", "key:value"},
+        {"small:1q", "'1q'"},          {"small:", "''"},
+        {"learn:yes", "'yes'"},        {"small:1,small:2", "twice"},
+        {"small:99999999999g", "99g"}, {"small:1,,views:1", "key:"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_result(pleat__conf_read(wrong[i][0], &conf), PLEAT_E_INVALID);
+        assert_non_null(strstr(pleat_last_error()->text, wrong[i][1]));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(follow_every_request_of_a_plan_has_its_slot),
+        cmocka_unit_test(follow_moved_slots_are_found_by_the_check_or_else_by_the_canary),
+        cmocka_unit_test(follow_folded_slots_share_chunks),
+        cmocka_unit_test(follow_dynamic_requests_lie_in_their_lane),
+        cmocka_unit_test(follow_plan_for_other_chunks_is_refused),
+        cmocka_unit_test(follow_plan_over_the_budget_is_refused_and_leaves_nothing),
+        cmocka_unit_test(conf_reads_sizes_and_switches_and_names_what_is_wrong),
+    };
+    return cmocka_run_group_tests_name("follow", tests, NULL, NULL);
+}

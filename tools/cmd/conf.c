@@ -1,0 +1,71 @@
+/*
+ * conf.c: `pleat conf`: the runtime's settings, what they are now and what they do.
+ */
+#include "../cli.h"
+#include "../json.h"
+
+#include <getopt.h>
+#include <runtime/conf.h>
+
+static void print_help(FILE *out)
+{
+    fputs("usage: pleat conf [options]\n\n"
+          "Prints the settings that PLEAT_CONF=key:value,... changes, as they are now.\n"
+          "Sizes take k, m or g; switches are on or off.\n\n"
+          "  -j, --json   one JSON object on standard output\n"
+          "  -h, --help\n",
+          out);
+}
+
+static void print_json(const pleat__conf *conf)
+{
+    json_writer json;
+    json_begin(&json, stdout);
+    json_object(&json, NULL);
+    for (size_t i = 0;; i++) {
+        pleat__conf_line line = pleat__conf_line_of(conf, i);
+        if (line.key == NULL)
+            break;
+        json_string(&json, line.key, line.value);
+    }
+    json_end_object(&json);
+    json_finish(&json);
+}
+
+static void print_lines(const pleat__conf *conf)
+{
+    for (size_t i = 0;; i++) {
+        pleat__conf_line line = pleat__conf_line_of(conf, i);
+        if (line.key == NULL)
+            break;
+        printf("%-8s %-8s %s\n", line.key, line.value, line.text);
+    }
+}
+
+int cli_conf(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    bool json = false;
+    pleat__conf conf;
+    for (int option; (option = getopt_long(argc, argv, "jh", options, NULL)) != -1;) {
+        if (option == 'h') {
+            print_help(stdout);
+            return CLI_DONE;
+        }
+        if (option != 'j')
+            return cli_bad_use("conf", "unknown option");
+        json = true;
+    }
+    if (optind < argc)
+        return cli_bad_use("conf", "it takes no argument");
+    if (pleat__conf_read(NULL, &conf) != PLEAT_OK) {
+        cli_failed("conf", PLEAT_E_INVALID);
+        return CLI_BAD_USE;
+    }
+    if (json)
+        print_json(&conf);
+    else
+        print_lines(&conf);
+    return CLI_DONE;
+}
