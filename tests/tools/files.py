@@ -1,0 +1,219 @@
+"""What `pleat import` and `pleat verify` make of files: files.py PLEAT [SHARED].
+
+Snapshots come from Python's own pickler in every protocol; the bad ones would run a program if they
+were loaded as Python loads them. Recorded snapshots in SHARED/traces, or $PLEAT_SHARED/traces, are imported too.
+"""
+
+import collections
+import datetime
+import gzip
+import json
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+import zlib
+
+PLEAT = sys.argv[1]
+SHARED = pathlib.Path(os.environ.get("PLEAT_SHARED") or (sys.argv + [""])[2])
+
+# Peak of the recorded segments in MiB and events, as the recordings' own notes have them.
+RECORDED = {
+    "gpt2-vpp-recompute": (114299, 11.199),
+    "gpt2-vpp": (112165, 113.768),
+    "llama-vpp": (55435, 83.479),
+    "llama-zero-recompute": (30022, 21.971),
+    "moe": (212520, 84.643),
+    "moe-recompute": (267910, 101.012),
+    "sft-varlen": (97468, 14.809),
+}
+
+
+def event(action, addr, size, **more):
+    return dict(action=action, addr=addr, size=size, stream=0, time_us=1, **more)
+
+
+def job(iterations=3):
+    """A job with one persistent tensor and iterations that repeat."""
+    events = [event("segment_alloc", 1 << 40, 64 << 20), event("alloc", 1 << 40, 5 << 20)]
+    for i in range(iterations):
+        label = f"iter={i};phase=F"
+        for k in range(40):
+            addr = (1 << 40) + ((k % 4 + 1) << 23)
+            events.append(event("alloc", addr, (k + 1) * 100000, user_metadata=label))
+            events.append(event("free_requested", addr, (k + 1) * 100000, user_metadata=label))
+            events.append(event("free_completed", addr, (k + 1) * 100000, user_metadata=label))
+    segment = dict(device=0, address=1 << 40, total_size=64 << 20, stream=0, segment_type="large",
+                   segment_pool_id=(0, 0), is_expandable=False, frames=[],
+                   blocks=[dict(address=1 << 40, size=5 << 20, requested_size=5 << 20,
+                                state="active_allocated", frames=[])])
+    return dict(segments=[segment], device_traces=[events, []], external_annotations=[],
+                allocator_settings={"expandable_segments": False, "garbage_collection_threshold": 0.0})
+
+
+def pack(value):
+    """msgpack, as far as plans need it."""
+    if isinstance(value, str):
+        return bytes([0xa0 | len(value)]) + value.encode()
+    if isinstance(value, int):
+        return bytes([value]) if value < 0x80 else b"\xcf" + value.to_bytes(8, "big")
+    return b"\xdc" + len(value).to_bytes(2, "big") + b"".join(map(pack, value))
+
+
+def plan_of_two(second_place):
+    """A plan of two chunks and two requests that are live together, the first at byte 0."""
+    def slot(place, alloc, free):
+        return [512, place + 1, alloc, free + 1, 0, 0, 0, 0, 1, 0, 0]
+    header = ["pleat plan", 1, 0, 0, 2, 0, 512, 0, 1024, 0, 1024, 1024, 0, 4,
+              0, 1, 1, 1, 0, 0, 0, 2, 0]
+    tables = [[""], [0], [2], [0, 0, 0], slot(0, 0, 2) + slot(second_place, 1, 3)]
+    data = b"".join(map(pack, [header] + tables))
+    return data + b"\x91\xce" + zlib.crc32(data).to_bytes(4, "big")
+
+
+class Runs:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.system, (f"touch {self.path}",))
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = pathlib.Path(self.folder.name)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def run_pleat(self, *arguments, code=0):
+        done = subprocess.run([PLEAT, *map(str, arguments)], capture_output=True, text=True)
+        self.assertEqual(done.returncode, code, f"{arguments}: {done.stderr}")
+        return done
+
+    def path(self, name, data=b""):
+        path = self.root / name
+        path.write_bytes(data)
+        return path
+
+    def refused(self, path, text, command="import"):
+        done = self.run_pleat(command, path, code=3)
+        self.assertIn(str(path), done.stderr)
+        self.assertIn(text, done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_snapshots_of_every_protocol(self):
+        prints = set()
+        for protocol in range(2, 6):
+            data = pickle.dumps(job(), protocol)
+            for name, bytes_ in (("s.pickle", data), ("s.pickle.gz", gzip.compress(data))):
+                path = self.path(name, bytes_)
+                out = self.root / "t.trace"
+                summary = json.loads(self.run_pleat("import", path, "-o", out, "--json").stdout)
+                self.assertEqual(summary["form"], "torch snapshot")
+                self.assertEqual(summary["events"], 2 + 3 * 120)
+                self.assertEqual(summary["requests"], 121)
+                self.assertEqual(summary["segments"], 1)
+                self.assertEqual(summary["devices"], [0])
+                self.assertEqual(summary["labels"], 3)
+                self.assertEqual(summary["peak_live_bytes"], (5 << 20) + 4000256)
+                again = json.loads(self.run_pleat("import", out, "--json").stdout)
+                self.assertEqual(again["form"], "trace")
+                self.assertEqual(again["fingerprint"], summary["fingerprint"])
+                prints.add(summary["fingerprint"])
+        self.assertEqual(len(prints), 1)
+        for protocol in (0, 1):
+            self.refused(self.path("old.pickle", pickle.dumps(job(), protocol)), "byte 0")
+
+    def test_nothing_is_executed(self):
+        marker = self.root / "marker"
+        for protocol in range(2, 6):
+            for payload in (Runs(marker), {"segments": [Runs(marker)]},
+                            {"segments": [], "when": datetime.date(2026, 11, 21)},
+                            collections.OrderedDict(segments=[]), 3 + 4j):
+                path = self.path("bad.pickle", pickle.dumps(payload, protocol))
+                self.refused(path, "refused: only values of built-in types")
+                self.assertRegex(self.run_pleat("import", path, code=3).stderr,
+                                 r"byte \d+: (GLOBAL|STACK_GLOBAL|REDUCE)")
+        self.assertFalse(marker.exists())
+
+    def test_several_devices(self):
+        two = job()
+        two["device_traces"][1] = [event("alloc", 5, 6)]
+        path = self.path("two.pickle", pickle.dumps(two))
+        self.refused(path, "devices 0, 1; choose one")
+        summary = json.loads(self.run_pleat("import", path, "--device", 1, "--json").stdout)
+        self.assertEqual((summary["devices"], summary["events"]), ([1], 1))
+        self.run_pleat("import", path, "--device", 2, code=3)
+        self.run_pleat("import", path, "--device", "x", code=2)
+
+    def test_bad_files(self):
+        data = pickle.dumps(job())
+        self.refused(self.path("cut.pickle", data[:-100]), "byte")
+        self.refused(self.path("cut.gz", gzip.compress(data)[:-9]), "gzip")
+        self.refused(self.path("empty"), "byte 0")
+        self.refused(self.path("t.csv", b"id,lower,upper,size\n0,1,2,-3\n"), "line 2")
+        self.refused(self.path("x.plan", b"hello"), "record 0 at byte 0", command="verify")
+        self.refused(self.root / "none", "No such file")
+        self.refused(self.root / "none", "No such file", command="verify")
+        self.refused(self.root, "Is a directory")
+        whole = self.path("s.pickle", data)
+        done = self.run_pleat("import", whole, "-o", self.root / "no" / "t.trace", code=3)
+        self.assertIn("No such file", done.stderr)
+
+    def test_traces_and_plans_by_bits(self):
+        snapshot = self.path("s.pickle", pickle.dumps(job()))
+        trace, plan = self.root / "t.trace", self.root / "p.plan"
+        self.run_pleat("import", snapshot, "-o", trace)
+        self.run_pleat("plan", trace, "-o", plan, "--seconds", 0)
+        holds = json.loads(self.run_pleat("verify", plan, "--trace", trace, "--json").stdout)
+        self.assertTrue(holds["holds"])
+        # A recording does as well as its trace, and planning again gives the same bytes.
+        self.run_pleat("verify", plan, "--trace", snapshot)
+        first = plan.read_bytes()
+        self.run_pleat("plan", snapshot, "-o", plan, "--seconds", 0)
+        self.assertEqual(first, plan.read_bytes())
+        other = self.path("o.pickle", pickle.dumps(job(4)))
+        no = self.run_pleat("verify", plan, "--trace", other, "--json", code=1)
+        self.assertFalse(json.loads(no.stdout)["holds"])
+        self.assertIn("fingerprint", no.stderr)
+        for path, command in ((trace, "import"), (plan, "verify")):
+            good = path.read_bytes()
+            for at in range(0, len(good), len(good) // 10):
+                path.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1:])
+                self.refused(path, str(path), command=command)
+                path.write_bytes(good[:at])
+                self.refused(path, "byte", command=command)
+            path.write_bytes(good)
+
+    def test_overlap(self):
+        self.run_pleat("verify", self.path("good.plan", plan_of_two(512)))
+        bad = self.path("bad.plan", plan_of_two(0))
+        done = self.run_pleat("verify", bad, code=1)
+        self.assertIn(f"'{bad}': steady request 0", done.stderr)
+        self.assertIn("steady request 1", done.stderr)
+        self.assertIn("are live together and share physical bytes 0 to 512", done.stderr)
+
+    def test_use(self):
+        for command in ("import", "verify"):
+            self.assertIn("usage:", self.run_pleat(command, "--help").stdout)
+            self.run_pleat(command, code=2)
+            self.run_pleat(command, "a", "b", code=2)
+            self.run_pleat(command, "--nonsense", code=2)
+
+    def test_recorded_jobs(self):
+        if not (SHARED / "traces").is_dir():
+            self.skipTest("no recorded snapshots here")
+        for name, (events, reserved) in RECORDED.items():
+            path = SHARED / "traces" / f"{name}.pickle.gz"
+            summary = json.loads(self.run_pleat("import", path, "--json").stdout)
+            self.assertEqual(summary["events"], events)
+            self.assertAlmostEqual(summary["peak_segment_bytes"] / 2**30, reserved, delta=0.001)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
