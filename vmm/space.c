@@ -500,7 +500,7 @@ static void sum_page(const pleat__space *space, uint64_t page, page_sums *sums)
 {
     const pleat__chunk *chunk = chunk_of(space, page);
     uint32_t index = atomic_load(&space->page[page].index);
-    bool taken = pleat__window_all_taken(&space->window, page, 1);
+    bool taken = pleat__bit(space->window.taken, page);
     bool stuck = pleat__bit(space->stuck, page), orphan = pleat__bit(space->orphans, page);
     sums->reserved += taken && !orphan;
     sums->quarantined += stuck;

@@ -5,11 +5,11 @@
 
 #include <internal/check.h>
 
-/* The first page at or after `page` whose bit is `value`; `pages` when there is none. */
-static uint64_t next_with(const pleat__window *window, uint64_t page, bool value)
+/* The first page of [page, end) whose bit is `value`; `end` when there is none. */
+static uint64_t next_with(const pleat__window *window, uint64_t page, uint64_t end, bool value)
 {
     uint64_t flip = value ? 0 : UINT64_MAX;
-    while (page < window->pages) {
+    while (page < end) {
         uint64_t word = (window->taken[page / 64] ^ flip) >> page % 64;
         if (word != 0) {
             page += (uint64_t)__builtin_ctzll(word);
@@ -17,15 +17,15 @@ static uint64_t next_with(const pleat__window *window, uint64_t page, bool value
         }
         page += 64 - page % 64;
     }
-    return page < window->pages ? page : window->pages;
+    return page < end ? page : end;
 }
 
 bool pleat__window_find(const pleat__window *window, uint64_t pages, uint64_t *first)
 {
-    uint64_t end;
-    for (uint64_t begin = next_with(window, window->lowest, false); begin < window->pages;
-         begin = next_with(window, end, false)) {
-        end = begin < window->top ? next_with(window, begin, true) : window->pages;
+    uint64_t all = window->pages, end;
+    for (uint64_t begin = next_with(window, window->lowest, all, false); begin < all;
+         begin = next_with(window, end, all, false)) {
+        end = begin < window->top ? next_with(window, begin, all, true) : all;
         if (end - begin >= pages) {
             *first = begin;
             return true;
@@ -36,12 +36,12 @@ bool pleat__window_find(const pleat__window *window, uint64_t pages, uint64_t *f
 
 bool pleat__window_all_taken(const pleat__window *window, uint64_t first, uint64_t pages)
 {
-    return next_with(window, first, false) >= first + pages;
+    return next_with(window, first, first + pages, false) == first + pages;
 }
 
 bool pleat__window_all_free(const pleat__window *window, uint64_t first, uint64_t pages)
 {
-    return first >= window->top || next_with(window, first, true) >= first + pages;
+    return first >= window->top || next_with(window, first, first + pages, true) == first + pages;
 }
 
 static void set(pleat__window *window, uint64_t first, uint64_t pages, bool value)
