@@ -199,7 +199,15 @@ uint32_t pleat__match_search(pleat__match *match, uint64_t bytes, uint16_t strea
             match->cursor = match->begin;
         }
     }
-    uint32_t item = look_ahead(match, bytes, stream, NEAR);
+    const pleat__expected *next = &match->items[match->cursor];
+    uint32_t item = PLEAT__NO_ITEM;
+    /* A dynamic request of the size that it had when the plan was made. */
+    if (next->kind == PLEAT__ITEM_DYNAMIC && next->bytes == bytes && next->stream == stream) {
+        item = match->cursor;
+        match->cursor = next_of(match, item);
+    }
+    if (item == PLEAT__NO_ITEM)
+        item = look_ahead(match, bytes, stream, NEAR);
     if (item == PLEAT__NO_ITEM)
         item = open_take(match, bytes, stream, false);
     if (item == PLEAT__NO_ITEM && match->items[match->cursor].kind == PLEAT__ITEM_DYNAMIC) {

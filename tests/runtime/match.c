@@ -207,6 +207,17 @@ static void match_seeded_disturbances_keep_98_percent(void **state)
     assert_true(matched * 100.0 >= asked * 98.0);
 }
 
+/* A dynamic request may by chance have the size of a static one that comes soon after. */
+static void match_dynamic_request_of_its_old_size_is_itself(void **state)
+{
+    fixture *f = *state;
+    make(f, 50);
+    f->items[10].kind = PLEAT__ITEM_DYNAMIC;
+    f->items[10].bytes = f->items[12].bytes;
+    for (uint32_t i = 0; i < ITEMS; i++)
+        assert_int_equal(next(f, i), i);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -220,6 +231,7 @@ int main(void)
         TEST(match_resized_request_costs_itself_only),
         TEST(match_stream_is_part_of_a_request),
         TEST(match_dynamic_request_may_have_any_size),
+        TEST(match_dynamic_request_of_its_old_size_is_itself),
         TEST(match_resyncs_after_an_evaluation_loop_without_a_mark),
         TEST(match_resyncs_in_the_middle),
         TEST(match_seeded_disturbances_keep_98_percent),
