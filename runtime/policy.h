@@ -66,7 +66,7 @@ const pleat__policy_ops *pleat__policy_find(const char *name);
 const char *pleat__policy_names(void);
 
 /* X(name): every policy, each in its own file as pleat__policy_<name>. */
-#define PLEAT__POLICIES(X)          X(native) X(expandable) X(gmlake) X(pleat)
+#define PLEAT__POLICIES(X)          X(native) X(expandable) X(gmlake) X(stweaver) X(pleat)
 #define PLEAT__DECLARE_POLICY(name) extern const pleat__policy_ops pleat__policy_##name;
 PLEAT__POLICIES(PLEAT__DECLARE_POLICY)
 #undef PLEAT__DECLARE_POLICY

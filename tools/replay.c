@@ -461,6 +461,7 @@ void replay_json(json_writer *json, const replay_result *r)
     json_uint(json, "stitched", r->stats.stitched);
     json_uint(json, "cached", r->stats.cached);
     json_uint(json, "diverged", r->stats.diverged);
+    json_uint(json, "slot_busy", r->stats.slot_busy);
     json_uint(json, "driver_calls", r->stats.driver_calls);
     json_uint(json, "steady_driver_calls", r->steady_driver_calls);
     json_double(json, "steady_driver_seconds", r->steady_driver_ns * 1e-9);
