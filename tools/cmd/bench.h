@@ -9,6 +9,7 @@
 /* X(name, one line of help): bench_<name>(argc, argv) with argv[0] the name. */
 #define BENCHES(X)                                                                                 \
     X(alloc, "allocations and frees, policy beside policy")                                        \
+    X(plan, "the planner: what it reaches, and how fast")                                          \
     X(vmm, "memory verbs, aliases, a plan's start-up, launches beside a mapper")
 
 #define BENCH_DECLARE(name, help) int bench_##name(int argc, char **argv);

@@ -1,0 +1,418 @@
+/*
+ * bench_plan.c: `pleat bench plan FILE ...`: what the planner reaches on traces, snapshots and
+ * lifetime tables, how long it takes and how much memory it wants.
+ *
+ * --tile N puts N copies of a job's iteration behind each other and plans them as one iteration:
+ * more requests of the same kind than any one job at hand has.
+ */
+#include "../json.h"
+#include "bench.h"
+
+#include <internal/error.h>
+#include <plan/import.h>
+#include <plan/planner.h>
+
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: pleat bench plan FILE ... [options]\n"
+    "\n"
+    "Plans each FILE (a trace, a torch snapshot, a table of lifetimes) and prints max-live, what\n"
+    "every contiguous algorithm reaches against it, and for each chunk size the folded ratio with\n"
+    "its aliased pages and handles. Times are of the whole plan, reading aside: the median.\n"
+    "\n"
+    "  -c, --chunk SIZE[,SIZE]   chunk sizes to fold at (2MiB)\n"
+    "  -s, --seconds N           of search (0)\n"
+    "  -t, --tile N              N copies of the iteration as one\n"
+    "  -r, --runs N              to take the median of (1)\n"
+    "  -j, --json                one JSON object on standard output\n"
+    "  -h, --help\n";
+
+#define MOST_CHUNKS 8
+#define MOST_RUNS   99
+
+struct arguments {
+    uint64_t chunks[MOST_CHUNKS];
+    int chunk_count;
+    double seconds;
+    uint32_t tile;
+    int runs;
+    bool json;
+};
+
+struct row {
+    const char *file;
+    pleat_plan_summary summary;
+    pleat__plan_report report;
+    uint64_t chunk_bytes;
+    uint64_t nanoseconds;
+};
+
+/* The events of one iteration: what happens at each position. */
+struct moment {
+    uint32_t slot;
+    bool is_free;
+    bool any;
+};
+
+static struct moment *list_moments(const pleat__sequence *steady)
+{
+    struct moment *moments = calloc((size_t)steady->events + 1, sizeof *moments);
+    for (uint32_t i = 0; moments != NULL && i < steady->slot_count; i++) {
+        const pleat__slot *slot = &steady->slots[i];
+        moments[slot->alloc_at] = (struct moment){i, false, true};
+        if (slot->free_at != PLEAT__NEVER)
+            moments[slot->free_at] = (struct moment){i, true, true};
+    }
+    return moments;
+}
+
+struct tiling {
+    pleat_trace *trace;
+    const pleat_plan *plan;
+    struct moment *moments;
+    uint32_t *live; /* by slot: its request now, or UINT32_MAX */
+    uint32_t next;
+};
+
+static pleat_result add(struct tiling *tiling, pleat_event_kind kind, uint32_t request,
+                        uint64_t size, uint16_t stream)
+{
+    pleat_trace_event event = {
+        .kind = (uint8_t)kind, .request = request, .size = size, .stream = stream};
+    return pleat_trace_add(tiling->trace, &event);
+}
+
+static pleat_result add_free(struct tiling *tiling, uint32_t slot)
+{
+    uint32_t request = tiling->live[slot];
+    if (request == UINT32_MAX)
+        return PLEAT_OK;
+    tiling->live[slot] = UINT32_MAX;
+    PLEAT_TRY(add(tiling, PLEAT_EVENT_FREE_REQUESTED, request, 0, 0));
+    return add(tiling, PLEAT_EVENT_FREE_COMPLETED, request, 0, 0);
+}
+
+/* One copy, or only the frees at its begin of what the copy before left. */
+static pleat_result add_copy(struct tiling *tiling, bool frees_only)
+{
+    const pleat__sequence *steady = &tiling->plan->steady;
+    for (uint32_t at = 0; at < steady->events; at++) {
+        struct moment moment = tiling->moments[at];
+        const pleat__slot *slot = &steady->slots[moment.slot];
+        if (!moment.any)
+            continue;
+        if (moment.is_free) {
+            PLEAT_TRY(add_free(tiling, moment.slot));
+        } else if (!frees_only) {
+            /* What is not freed within an iteration may not pile up over copies. */
+            PLEAT_TRY(add_free(tiling, moment.slot));
+            tiling->live[moment.slot] = tiling->next++;
+            PLEAT_TRY(add(tiling, PLEAT_EVENT_ALLOC, tiling->live[moment.slot], slot->size,
+                          slot->stream));
+        }
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result fill_tiles(struct tiling *tiling, uint32_t copies)
+{
+    const pleat_plan *plan = tiling->plan;
+    uint16_t stream;
+    for (uint32_t i = 0; i < plan->stream_count; i++)
+        PLEAT_TRY(pleat_trace_add_stream(tiling->trace, plan->streams[i], &stream));
+    for (uint32_t i = 0; i < plan->first.slot_count; i++) {
+        const pleat__slot *slot = &plan->first.slots[i];
+        if (slot->class == PLEAT__CLASS_PERSISTENT)
+            PLEAT_TRY(add(tiling, PLEAT_EVENT_ALLOC, tiling->next++, slot->size, slot->stream));
+    }
+    PLEAT_TRY(add(tiling, PLEAT_EVENT_MARK, 0, 0, 0));
+    for (uint32_t i = 0; i < copies; i++)
+        PLEAT_TRY(add_copy(tiling, false));
+    PLEAT_TRY(add(tiling, PLEAT_EVENT_MARK, 0, 0, 0));
+    return add_copy(tiling, true);
+}
+
+static pleat_result tile(const pleat_trace *trace, uint32_t copies, pleat_trace **out)
+{
+    pleat_plan_options options = {.size = sizeof options, .algorithm = "size", .no_fold = 1};
+    pleat_plan *plan;
+    PLEAT_TRY(pleat_plan_make(trace, &options, &plan));
+    struct tiling tiling = {.plan = plan, .moments = list_moments(&plan->steady)};
+    tiling.live = malloc(((size_t)plan->steady.slot_count + 1) * sizeof *tiling.live);
+    pleat_result result = PLEAT_OK;
+    if (tiling.moments == NULL || tiling.live == NULL)
+        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u copies", copies);
+    if (result == PLEAT_OK) {
+        for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+            tiling.live[i] = UINT32_MAX;
+        result = pleat_trace_new(&tiling.trace);
+    }
+    if (result == PLEAT_OK)
+        result = fill_tiles(&tiling, copies);
+    free(tiling.moments);
+    free(tiling.live);
+    pleat_plan_free(plan);
+    if (result == PLEAT_OK)
+        *out = tiling.trace;
+    else
+        pleat_trace_free(tiling.trace);
+    return result;
+}
+
+static pleat_result measure(const pleat_trace *trace, const struct arguments *arguments,
+                            struct row *row)
+{
+    uint64_t times[MOST_RUNS];
+    pleat_plan_options options = {
+        .size = sizeof options, .seconds = arguments->seconds, .chunk_bytes = row->chunk_bytes};
+    for (int run = 0; run < arguments->runs; run++) {
+        pleat_plan *plan;
+        uint64_t begin = bench_now();
+        PLEAT_TRY(pleat__plan_make(trace, &options, NULL, &row->report, &plan));
+        times[run] = bench_now() - begin;
+        row->summary = pleat_plan_summary_of(plan);
+        pleat_plan_free(plan);
+    }
+    row->nanoseconds = bench_quantile(times, (size_t)arguments->runs, 0.5);
+    return PLEAT_OK;
+}
+
+static double ratio(uint64_t bytes, uint64_t of)
+{
+    return of == 0 ? 1 : (double)bytes / (double)of;
+}
+
+static bool was_reached(const struct row *row, uint32_t algorithm)
+{
+    uint64_t height = row->report.place.heights[algorithm];
+    return height != 0 && height != UINT64_MAX;
+}
+
+static double bytes_a_request(const struct row *row)
+{
+    return (double)row->report.scratch_bytes / (double)(row->summary.requests + 1);
+}
+
+static void print_json(const struct row *rows, int count)
+{
+    json_writer json;
+    json_begin(&json, stdout);
+    json_object(&json, NULL);
+    json_array(&json, "plans");
+    for (int i = 0; i < count; i++) {
+        const struct row *row = &rows[i];
+        json_object(&json, NULL);
+        json_string(&json, "file", row->file);
+        json_uint(&json, "requests", row->summary.requests);
+        json_uint(&json, "iteration_requests", row->summary.iteration_requests);
+        json_uint(&json, "max_live_bytes", row->summary.max_live_bytes);
+        json_uint(&json, "chunk_bytes", row->chunk_bytes);
+        json_double(&json, "contiguous_ratio",
+                    ratio(row->report.place.height, row->summary.max_live_bytes));
+        json_uint(&json, "physical_bytes", row->summary.physical_bytes);
+        json_double(&json, "ratio",
+                    ratio(row->summary.physical_bytes, row->summary.max_live_bytes));
+        json_uint(&json, "alias_maps", row->summary.alias_maps);
+        json_uint(&json, "handles", row->summary.handles);
+        json_double(&json, "seconds", (double)row->nanoseconds * 1e-9);
+        json_uint(&json, "planner_bytes", row->report.scratch_bytes);
+        json_object(&json, "algorithms");
+        for (uint32_t a = 0; a < PLEAT__ALGORITHM_COUNT; a++)
+            if (was_reached(row, a))
+                json_double(&json, pleat__algorithm_name(a),
+                            ratio(row->report.place.heights[a], row->summary.max_live_bytes));
+        json_end_object(&json);
+        json_end_object(&json);
+    }
+    json_end_array(&json);
+    json_end_object(&json);
+    json_finish(&json);
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+static void print_placement(const struct row *rows, int count)
+{
+    const char *headings[CLI_TABLE_COLUMNS] = {"contiguous", "requests", "max-live"};
+    int columns = 3;
+    for (uint32_t a = 0; a < PLEAT__ALGORITHM_COUNT; a++)
+        headings[columns++] = pleat__algorithm_name(a);
+    headings[columns++] = "best";
+    cli_table table;
+    char size[48];
+    if (!cli_table_begin(&table, columns, headings))
+        return;
+    for (int i = 0; i < count; i++) {
+        const struct row *row = &rows[i];
+        if ((i > 0 && row->file == rows[i - 1].file) || !cli_table_row(&table))
+            continue;
+        uint64_t live = row->summary.max_live_bytes;
+        cli_table_cell(&table, 0, "%.40s", base_name(row->file));
+        cli_table_cell(&table, 1, "%llu", (unsigned long long)row->summary.iteration_requests);
+        cli_table_cell(&table, 2, "%s", cli_format_size(live, size, sizeof size));
+        for (uint32_t a = 0; a < PLEAT__ALGORITHM_COUNT; a++)
+            if (was_reached(row, a))
+                cli_table_cell(&table, 3 + (int)a, "%.5f",
+                               ratio(row->report.place.heights[a], live));
+            else
+                cli_table_cell(&table, 3 + (int)a, "-");
+        cli_table_cell(&table, columns - 1, "%.5f", ratio(row->report.place.height, live));
+    }
+    cli_table_end(&table, stdout);
+}
+
+static void print_folds(const struct row *rows, int count)
+{
+    static const char *const headings[] = {"folded", "chunk",   "ratio",      "chunks over",
+                                           "maps",   "aliases", "handles",    "lanes",
+                                           "s",      "MiB",     "B a request"};
+    cli_table table;
+    char size[48];
+    if (!cli_table_begin(&table, 11, headings))
+        return;
+    for (int i = 0; i < count; i++) {
+        const struct row *row = &rows[i];
+        if (!cli_table_row(&table))
+            continue;
+        int64_t over =
+            (int64_t)(row->summary.physical_bytes / row->chunk_bytes) -
+            (int64_t)((row->summary.max_live_bytes + row->chunk_bytes - 1) / row->chunk_bytes);
+        cli_table_cell(&table, 0, "%.40s", base_name(row->file));
+        cli_table_cell(&table, 1, "%s", cli_format_size(row->chunk_bytes, size, sizeof size));
+        cli_table_cell(&table, 2, "%.5f",
+                       ratio(row->summary.physical_bytes, row->summary.max_live_bytes));
+        cli_table_cell(&table, 3, "%lld", (long long)over);
+        cli_table_cell(&table, 4, "%llu", (unsigned long long)row->summary.maps);
+        cli_table_cell(&table, 5, "%llu", (unsigned long long)row->summary.alias_maps);
+        cli_table_cell(&table, 6, "%llu", (unsigned long long)row->summary.handles);
+        cli_table_cell(&table, 7, "%llu", (unsigned long long)row->summary.lanes);
+        cli_table_cell(&table, 8, "%.3f", (double)row->nanoseconds * 1e-9);
+        cli_table_cell(&table, 9, "%.1f", (double)row->report.scratch_bytes / (1 << 20));
+        cli_table_cell(&table, 10, "%.0f", bytes_a_request(row));
+    }
+    cli_table_end(&table, stdout);
+}
+
+/* All chunk sizes of one file: rows[chunk_count]. */
+static pleat_result measure_file(const char *file, const struct arguments *arguments,
+                                 struct row *rows)
+{
+    pleat_trace *trace, *tiled = NULL;
+    PLEAT_TRY(pleat__trace_open(file, &trace));
+    pleat_result result = PLEAT_OK;
+    if (arguments->tile > 1)
+        result = tile(trace, arguments->tile, &tiled);
+    for (int c = 0; c < arguments->chunk_count && result == PLEAT_OK; c++) {
+        rows[c] = (struct row){.file = file, .chunk_bytes = arguments->chunks[c]};
+        result = measure(tiled != NULL ? tiled : trace, arguments, &rows[c]);
+    }
+    pleat_trace_free(trace);
+    pleat_trace_free(tiled);
+    return result == PLEAT_OK ? PLEAT_OK : pleat__context(result, "'%s'", file);
+}
+
+static int bench_files(const struct arguments *arguments, char **files, int count)
+{
+    struct row *rows = calloc((size_t)count * (size_t)arguments->chunk_count, sizeof *rows);
+    pleat_result result = PLEAT_OK;
+    if (rows == NULL)
+        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %d files", count);
+    for (int i = 0; i < count && result == PLEAT_OK; i++)
+        result = measure_file(files[i], arguments, rows + i * arguments->chunk_count);
+    if (result == PLEAT_OK && arguments->json) {
+        print_json(rows, count * arguments->chunk_count);
+    } else if (result == PLEAT_OK) {
+        print_placement(rows, count * arguments->chunk_count);
+        putchar('\n');
+        print_folds(rows, count * arguments->chunk_count);
+    }
+    free(rows);
+    return result == PLEAT_OK ? CLI_DONE : cli_failed("bench plan", result);
+}
+
+static bool parse_chunks(const char *text, struct arguments *arguments)
+{
+    char one[64];
+    arguments->chunk_count = 0;
+    while (arguments->chunk_count < MOST_CHUNKS) {
+        size_t length = strcspn(text, ",");
+        if (length == 0 || length >= sizeof one)
+            return false;
+        memcpy(one, text, length);
+        one[length] = '\0';
+        uint64_t *bytes = &arguments->chunks[arguments->chunk_count++];
+        if (!cli_parse_size(one, bytes) || *bytes == 0)
+            return false;
+        if (text[length] == '\0')
+            return true;
+        text += length + 1;
+    }
+    return false;
+}
+
+static bool parse_count(const char *text, long most, long *count)
+{
+    char *end;
+    *count = strtol(text, &end, 10);
+    return end != text && *end == '\0' && *count >= 1 && *count <= most;
+}
+
+int bench_plan(int argc, char **argv)
+{
+    static const struct option longs[] = {
+        {"chunk", required_argument, NULL, 'c'},
+        {"seconds", required_argument, NULL, 's'},
+        {"tile", required_argument, NULL, 't'},
+        {"runs", required_argument, NULL, 'r'},
+        {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    struct arguments arguments = {.chunks = {2u << 20}, .chunk_count = 1, .tile = 1, .runs = 1};
+    char *end;
+    long number;
+    for (int c; (c = getopt_long(argc, argv, "c:s:t:r:jh", longs, NULL)) != -1;) {
+        switch (c) {
+        case 'c':
+            if (!parse_chunks(optarg, &arguments))
+                return cli_bad_use("bench plan", "--chunk is up to %d sizes, not '%s'", MOST_CHUNKS,
+                                   optarg);
+            break;
+        case 's':
+            arguments.seconds = strtod(optarg, &end);
+            if (end == optarg || *end != '\0' ||
+                !(arguments.seconds >= 0 && arguments.seconds <= 86400))
+                return cli_bad_use("bench plan", "--seconds is 0 to 86400, not '%s'", optarg);
+            break;
+        case 't':
+            if (!parse_count(optarg, 100000, &number))
+                return cli_bad_use("bench plan", "--tile is 1 to 100000, not '%s'", optarg);
+            arguments.tile = (uint32_t)number;
+            break;
+        case 'r':
+            if (!parse_count(optarg, MOST_RUNS, &number))
+                return cli_bad_use("bench plan", "--runs is 1 to %d, not '%s'", MOST_RUNS, optarg);
+            arguments.runs = (int)number;
+            break;
+        case 'j':
+            arguments.json = true;
+            break;
+        case 'h':
+            fputs(help, stdout);
+            return CLI_DONE;
+        default:
+            return CLI_BAD_USE;
+        }
+    }
+    if (optind == argc)
+        return cli_bad_use("bench plan", "at least one FILE is wanted");
+    return bench_files(&arguments, argv + optind, argc - optind);
+}
