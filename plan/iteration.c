@@ -170,8 +170,8 @@ static pleat_result find_among(const pleat__requests *requests, struct pieces *p
     if (!found)
         return nothing_repeats(requests);
     out->steady = pieces->all[steady];
-    out->pairs = pleat__arena_alloc(requests->arena, (uint64_t)PLEAT__PROFILES * out->steady.items *
-                                                         sizeof *out->pairs);
+    uint64_t most = steady < PLEAT__PROFILES ? steady + 1 : PLEAT__PROFILES;
+    out->pairs = pleat__arena_alloc(requests->arena, most * out->steady.items * sizeof *out->pairs);
     if (out->pairs == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",
                            out->steady.items);

@@ -19,6 +19,7 @@
 /* Work that one order, and all sweeps together, may take, whatever the size. */
 #define ORDER_BUDGET(count) (4000000u + 120u * (uint64_t)(count))
 #define SWEEP_BUDGET(count) (20000000u + 160u * (uint64_t)(count))
+#define TIGHTEST_MOST       100000u /* spans: finding the tightest gap looks at all of them */
 
 typedef uint64_t (*span_key)(const pleat__strip *strip, const pleat__span *span);
 
@@ -72,7 +73,8 @@ static pleat_result place_by(pleat__placing *placing, pleat__algorithm algorithm
     if (sequence == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order %u requests", strip->count);
     pleat_result result = make_sequence(strip, key, sequence);
-    for (int fit = 0; fit < 2 && result == PLEAT_OK; fit++) {
+    int fits = strip->count <= TIGHTEST_MOST ? 2 : 1;
+    for (int fit = 0; fit < fits && result == PLEAT_OK; fit++) {
         uint64_t reached;
         result = pleat__timeline_create(&timeline, strip, placing->trial);
         if (result == PLEAT_OK)

@@ -70,6 +70,8 @@ static uint64_t lowest_clear(const struct sweep *sweep, const pleat__span *span)
         }
         if (place < end && end - place >= span->size)
             return place;
+        /* Wraps are apart, so only the last one may reach into the next hole. */
+        w -= w > 0;
     }
 }
 

@@ -210,10 +210,16 @@ static void spread(const struct weaving *weaving, uint64_t *places)
 static pleat_result weave(struct weaving *weaving, double limit, uint64_t *height)
 {
     const pleat__strip *whole = weaving->placing->strip;
+    weaving->items = pleat__arena_alloc(weaving->arena, whole->count * sizeof *weaving->items);
+    if (weaving->items == NULL)
+        return no_memory(weaving);
     list_units(weaving, limit);
     PLEAT_TRY(pleat__strip_make(&weaving->problem, 0, whole->free, whole->free_count,
                                 weaving->arena, &weaving->strip));
     weaving->height = 0;
+    pleat__arena_free(weaving->arena, weaving->items);
+    weaving->items = NULL;
+    weaving->strip.problem = NULL;
     pleat_result result = order_units(weaving);
     if (result == PLEAT_OK)
         result = pleat__timeline_create(&weaving->timeline, &weaving->strip, weaving->places);
@@ -237,13 +243,12 @@ pleat_result pleat__place_stweaver(pleat__placing *placing, uint64_t *height, ui
     PLEAT_TRY(pleat__grouping_make(placing->strip, &grouping));
     struct weaving weaving = {.placing = placing, .grouping = &grouping, .arena = placing->arena};
     weaving.units = pleat__arena_alloc(placing->arena, count * sizeof *weaving.units);
-    weaving.items = pleat__arena_alloc(placing->arena, count * sizeof *weaving.items);
     weaving.grouped = pleat__arena_alloc(placing->arena, count * sizeof *weaving.grouped);
     weaving.places = pleat__arena_alloc(placing->arena, count * sizeof *weaving.places);
     weaving.sequence = pleat__arena_alloc(placing->arena, count * sizeof *weaving.sequence);
     pleat_result result = PLEAT_OK;
-    if (weaving.units == NULL || weaving.items == NULL || weaving.grouped == NULL ||
-        weaving.places == NULL || weaving.sequence == NULL)
+    if (weaving.units == NULL || weaving.grouped == NULL || weaving.places == NULL ||
+        weaving.sequence == NULL)
         result = no_memory(&weaving);
     for (size_t i = 0; i < LIMITS && result == PLEAT_OK; i++)
         result = weave(&weaving, limits[i], height);

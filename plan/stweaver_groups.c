@@ -59,6 +59,17 @@ static void stack(pleat__grouping *grouping, pleat__group *group, uint32_t span)
     group->count++;
 }
 
+/* An empty group for the pair of phases in a key. */
+static pleat_result add_group(pleat__grouping *grouping, size_t *capacity, uint64_t key)
+{
+    PLEAT_TRY(pleat__arena_grow(grouping->arena, &grouping->groups, capacity, grouping->group_count,
+                                sizeof *grouping->groups));
+    grouping->groups[grouping->group_count++] = (pleat__group){.first = grouping->member_count,
+                                                               .begin_phase = (uint16_t)(key >> 48),
+                                                               .end_phase = (uint16_t)(key >> 32)};
+    return PLEAT_OK;
+}
+
 /* One group for each pair of phases, by pairs; members by birth. */
 static pleat_result form_groups(pleat__grouping *grouping)
 {
@@ -67,6 +78,8 @@ static pleat_result form_groups(pleat__grouping *grouping)
     if (keys == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to group %u requests", strip->count);
     uint32_t count = 0;
+    size_t capacity = 0;
+    pleat_result result = PLEAT_OK;
     for (uint32_t i = 0; i < strip->count; i++)
         if (may_group(grouping, i))
             keys[count++] = (uint64_t)item_of(grouping, i)->begin_phase << 48 |
@@ -74,14 +87,13 @@ static pleat_result form_groups(pleat__grouping *grouping)
     pleat__sort_keys(keys, keys + strip->count, count);
     for (uint32_t i = 0; i < count; i++) {
         if (i == 0 || keys[i] >> 32 != keys[i - 1] >> 32)
-            grouping->groups[grouping->group_count++] =
-                (pleat__group){.first = grouping->member_count,
-                               .begin_phase = (uint16_t)(keys[i] >> 48),
-                               .end_phase = (uint16_t)(keys[i] >> 32)};
+            result = add_group(grouping, &capacity, keys[i]);
+        if (result != PLEAT_OK)
+            break;
         stack(grouping, &grouping->groups[grouping->group_count - 1], (uint32_t)keys[i]);
     }
     pleat__arena_free(grouping->arena, keys);
-    return PLEAT_OK;
+    return result;
 }
 
 /* A fusion being tried: the larger group's members, then those of the smaller that found a place.
@@ -225,11 +237,10 @@ static pleat_result fuse_groups(pleat__grouping *grouping)
 pleat_result pleat__grouping_make(const pleat__strip *strip, pleat__grouping *out)
 {
     *out = (pleat__grouping){.arena = strip->arena, .strip = strip};
-    out->groups = pleat__arena_alloc(strip->arena, strip->count * sizeof *out->groups);
     out->members = pleat__arena_alloc(strip->arena, strip->count * sizeof *out->members);
     out->member_capacity = strip->count;
     pleat_result result = PLEAT_OK;
-    if (out->groups == NULL || out->members == NULL)
+    if (out->members == NULL)
         result =
             pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to group %u requests", strip->count);
     if (result == PLEAT_OK)

@@ -121,6 +121,21 @@ static uint32_t first_behind(const pleat__range_list *list, uint64_t address, bo
     return low;
 }
 
+/* Most lists stay at a few ranges, and there are many: they begin small. */
+static pleat_result make_room(pleat__timeline *timeline, pleat__range_list *list)
+{
+    if (list->count < list->capacity)
+        return PLEAT_OK;
+    uint32_t capacity = list->capacity == 0 ? 2 : list->capacity * 2;
+    pleat__range *ranges =
+        pleat__arena_realloc(timeline->strip->arena, list->ranges, capacity * sizeof *ranges);
+    if (ranges == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u ranges", capacity);
+    list->ranges = ranges;
+    list->capacity = capacity;
+    return PLEAT_OK;
+}
+
 /* Adds a range, growing it together with those it touches. */
 static pleat_result add_range(pleat__timeline *timeline, pleat__range_list *list,
                               pleat__range range)
@@ -135,10 +150,7 @@ static pleat_result add_range(pleat__timeline *timeline, pleat__range_list *list
         if (list->ranges[end - 1].end > range.end)
             range.end = list->ranges[end - 1].end;
     } else {
-        size_t capacity = list->capacity;
-        PLEAT_TRY(pleat__arena_grow(timeline->strip->arena, &list->ranges, &capacity, list->count,
-                                    sizeof *list->ranges));
-        list->capacity = (uint32_t)capacity;
+        PLEAT_TRY(make_room(timeline, list));
     }
     if (end - first != 1) {
         memmove(list->ranges + first + 1, list->ranges + end,

@@ -17,7 +17,7 @@
 
 #include <plan/strip.h>
 
-#define PLEAT__TIMELINE_BLOCK 16
+#define PLEAT__TIMELINE_BLOCK 32
 #define PLEAT__NOT_PLACED     UINT64_MAX
 
 typedef enum pleat__fit {

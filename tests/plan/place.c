@@ -1,0 +1,348 @@
+/*
+ * place.c: contiguous placement: no two items that are live together overlap, heights of problems
+ * whose optimum is known, the same places every time. Also the structures under it: holes, strips,
+ * timelines.
+ */
+#include "test.h"
+
+#include <plan/holes.h>
+#include <plan/plan.h>
+#include <plan/portfolio.h>
+#include <plan/sort.h>
+#include <plan/timeline.h>
+#include <string.h>
+
+static pleat__arena *arena;
+
+static int make_arena(void **state)
+{
+    (void)state;
+    return pleat__arena_create(&arena) == PLEAT_OK ? 0 : -1;
+}
+
+static int drop_arena(void **state)
+{
+    (void)state;
+    pleat__arena_destroy(arena);
+    return 0;
+}
+
+/* An item's life as half-open pieces; the definition of place.h, written once more. */
+static int lives_of(const pleat__problem *problem, const pleat__item *item, pleat__range *lives)
+{
+    if (item->size == 0)
+        return 0;
+    if (item->end > item->begin) {
+        lives[0] = (pleat__range){item->begin, item->end};
+        return 1;
+    }
+    if (!problem->circular)
+        return 0;
+    lives[0] = (pleat__range){item->begin, problem->horizon};
+    lives[1] = (pleat__range){0, item->end};
+    return 2;
+}
+
+static bool live_together(const pleat__problem *problem, uint32_t a, uint32_t b)
+{
+    pleat__range as[2], bs[2];
+    int an = lives_of(problem, &problem->items[a], as);
+    int bn = lives_of(problem, &problem->items[b], bs);
+    for (int i = 0; i < an; i++)
+        for (int j = 0; j < bn; j++)
+            if (pleat__range_overlaps(as[i], bs[j]))
+                return true;
+    return false;
+}
+
+/* The slow and certain answer to pleat__max_live. */
+static uint64_t max_live_of(const pleat__problem *problem)
+{
+    uint64_t highest = 0;
+    for (uint32_t i = 0; i < problem->count; i++) {
+        uint32_t at = problem->items[i].begin;
+        uint64_t live = 0;
+        for (uint32_t k = 0; k < problem->count; k++) {
+            pleat__range lives[2];
+            int n = lives_of(problem, &problem->items[k], lives);
+            for (int p = 0; p < n; p++)
+                if (lives[p].begin <= at && at < lives[p].end)
+                    live += problem->items[k].size;
+        }
+        highest = live > highest ? live : highest;
+    }
+    return highest;
+}
+
+static void assert_placed(const pleat__problem *problem, const uint64_t *places, uint64_t height)
+{
+    for (uint32_t i = 0; i < problem->count; i++) {
+        const pleat__item *a = &problem->items[i];
+        pleat__range lives[2];
+        if (lives_of(problem, a, lives) == 0)
+            continue;
+        assert_true(places[i] + a->size <= height);
+        assert_int_equal(places[i] % PLEAT__ALIGNMENT, 0);
+        if (a->fixed != UINT64_MAX)
+            assert_int_equal(places[i], a->fixed);
+        for (uint32_t k = 0; k < i; k++) {
+            const pleat__item *b = &problem->items[k];
+            pleat__range x = {places[i], places[i] + a->size};
+            pleat__range y = {places[k], places[k] + b->size};
+            bool both_fixed = a->fixed != UINT64_MAX && b->fixed != UINT64_MAX;
+            bool in_the_way = live_together(problem, i, k) ||
+                              (a->stream != b->stream && lives_of(problem, b, lives) > 0);
+            if (!both_fixed && in_the_way && pleat__range_overlaps(x, y))
+                fail_msg("items %u and %u overlap at %llu and %llu", k, i,
+                         (unsigned long long)places[k], (unsigned long long)places[i]);
+        }
+    }
+}
+
+static pleat__place_report place_with(const pleat__problem *problem, const char *algorithm,
+                                      uint64_t work, uint64_t *places)
+{
+    pleat__place_options options = {.chunk_bytes = 0, .work = work};
+    pleat__place_report report;
+    assert_true(pleat__algorithm_find(algorithm, &options.algorithms));
+    assert_ok(pleat__place_make(problem, &options, arena, places, &report));
+    assert_placed(problem, places, report.height);
+    return report;
+}
+
+#define ITEM(s, b, e)                                                                              \
+    {                                                                                              \
+        .size = (s)*512, .fixed = UINT64_MAX, .begin = (b), .end = (e)                             \
+    }
+
+static void place_known_optimum_is_reached(void **state)
+{
+    (void)state;
+    /* Two long ones and three that take turns. */
+    const pleat__item turns[] = {ITEM(4, 0, 10), ITEM(2, 1, 3), ITEM(2, 3, 5), ITEM(2, 5, 9),
+                                 ITEM(3, 2, 10)};
+    /* Size order alone is off by two; long-lived low is exact. */
+    const pleat__item steps[] = {ITEM(3, 0, 2), ITEM(2, 0, 6), ITEM(3, 2, 4), ITEM(3, 4, 6),
+                                 ITEM(1, 1, 5)};
+    uint64_t places[8];
+    pleat__problem problem = {.items = turns, .count = 5, .horizon = 10};
+    assert_int_equal(place_with(&problem, "auto", 0, places).height, 9 * 512);
+    problem = (pleat__problem){.items = steps, .count = 5, .horizon = 6};
+    assert_int_equal(place_with(&problem, "auto", 0, places).height, 6 * 512);
+}
+
+static void place_wraps_and_always(void **state)
+{
+    (void)state;
+    /* 0 lives always; 1 over the end; 2 fits where 1 is not; 3 is all the circle but 3..5. */
+    const pleat__item items[] = {ITEM(5, 0, 20), ITEM(4, 15, 3), ITEM(4, 3, 15), ITEM(2, 5, 3),
+                                 ITEM(2, 3, 5)};
+    uint64_t places[8], live;
+    pleat__problem problem = {.items = items, .count = 5, .horizon = 20, .circular = true};
+    assert_ok(pleat__max_live(&problem, arena, &live));
+    assert_int_equal(live, 11 * 512);
+    assert_int_equal(place_with(&problem, "auto", 0, places).height, 11 * 512);
+    assert_int_equal(places[0], 0);
+}
+
+static void place_trivial_items_take_no_room(void **state)
+{
+    (void)state;
+    const pleat__item items[] = {ITEM(0, 0, 10), ITEM(7, 4, 4), ITEM(2, 0, 5), ITEM(2, 5, 10)};
+    uint64_t places[8];
+    pleat__problem problem = {.items = items, .count = 4, .horizon = 10};
+    assert_int_equal(place_with(&problem, "auto", 0, places).height, 2 * 512);
+    assert_int_equal(places[0], 0);
+    assert_int_equal(places[1], 0);
+    problem.count = 0;
+    assert_int_equal(place_with(&problem, "auto", 0, places).height, 0);
+}
+
+static void place_keeps_clear_of_what_is_fixed(void **state)
+{
+    (void)state;
+    pleat__item items[] = {ITEM(4, 0, 10), ITEM(3, 0, 10), ITEM(2, 1, 4), ITEM(5, 2, 6)};
+    items[0].fixed = 3 * 512;
+    uint64_t places[8];
+    pleat__problem problem = {.items = items, .count = 4, .horizon = 10, .circular = true};
+    assert_int_equal(place_with(&problem, "auto", 0, places).height, 14 * 512);
+    assert_int_equal(places[1], 0);
+}
+
+static void place_streams_do_not_share(void **state)
+{
+    (void)state;
+    pleat__item items[] = {ITEM(4, 0, 3), ITEM(3, 5, 8), ITEM(2, 6, 9)};
+    items[1].stream = 7;
+    uint64_t places[8];
+    pleat__problem problem = {.items = items, .count = 3, .horizon = 10};
+    assert_int_equal(place_with(&problem, "auto", 0, places).height, 7 * 512);
+}
+
+/* Ties, zero sizes, zero lives, wraps, always, streams, fixed ones; few to some hundred. */
+static uint32_t random_items(test_random *random, pleat__item *items, uint32_t most,
+                             pleat__problem *problem)
+{
+    uint32_t count = 1 + (uint32_t)test_random_below(random, most);
+    uint32_t horizon = 1 + (uint32_t)test_random_below(random, 3 * count);
+    uint32_t streams = test_random_below(random, 4) == 0 ? 3 : 1;
+    uint64_t largest = 1 + test_random_below(random, 3000);
+    bool circular = test_random_below(random, 2) == 0;
+    bool fixed = test_random_below(random, 8) == 0;
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t begin = (uint32_t)test_random_below(random, horizon);
+        uint32_t life = (uint32_t)test_random_below(random, 1 + horizon / 4);
+        uint64_t size = test_random_below(random, 20) == 0 ? 0 : test_random_below(random, largest);
+        items[i] = (pleat__item){.size = size * 512,
+                                 .fixed = UINT64_MAX,
+                                 .begin = begin,
+                                 .end = begin + life,
+                                 .begin_phase = (uint16_t)(begin * 8 / horizon),
+                                 .end_phase = (uint16_t)((begin + life) * 8 / horizon),
+                                 .stream = (uint16_t)test_random_below(random, streams)};
+        if (items[i].end > horizon)
+            items[i].end = circular ? items[i].end - horizon : horizon;
+        if (test_random_below(random, 10) == 0) {
+            items[i].begin = 0;
+            items[i].end = horizon;
+            if (fixed) {
+                items[i].fixed = end + 512 * test_random_below(random, 8);
+                end = items[i].fixed + items[i].size;
+            }
+        }
+    }
+    *problem = (pleat__problem){items, count, horizon, circular};
+    return count;
+}
+
+static void place_random_problems_hold(void **state)
+{
+    (void)state;
+    static const char *const algorithms[] = {"auto",  "size",     "area",  "lifetime",
+                                             "sweep", "stweaver", "search"};
+    static pleat__item items[400];
+    static uint64_t places[400], again[400];
+    test_random random = test_random_begin("place_random_problems_hold", 20261121);
+    for (int round = 0; round < 3000; round++) {
+        pleat__problem problem;
+        uint64_t live;
+        uint32_t count = random_items(&random, items, round % 100 == 0 ? 400 : 40, &problem);
+        assert_ok(pleat__max_live(&problem, arena, &live));
+        assert_int_equal(live, max_live_of(&problem));
+        const char *algorithm = algorithms[round % 7];
+        uint64_t work = round % 3 == 0 ? 20000 : 0;
+        pleat__place_report report = place_with(&problem, algorithm, work, places);
+        assert_true(report.height >= live);
+        assert_true(report.height >= report.floor);
+        assert_int_equal(place_with(&problem, algorithm, work, again).height, report.height);
+        assert_memory_equal(places, again, count * sizeof *places);
+    }
+    assert_true(pleat__arena_bytes_of(arena).allocated < 100000);
+}
+
+static void place_search_is_never_worse(void **state)
+{
+    (void)state;
+    static pleat__item items[300];
+    static uint64_t places[300];
+    test_random random = test_random_begin("place_search_is_never_worse", 5);
+    uint64_t before = 0, after = 0;
+    for (int round = 0; round < 30; round++) {
+        pleat__problem problem;
+        random_items(&random, items, 300, &problem);
+        uint64_t once = place_with(&problem, "auto", 0, places).height;
+        uint64_t searched = place_with(&problem, "auto", 1000000, places).height;
+        assert_true(searched <= once);
+        before += once;
+        after += searched;
+    }
+    assert_true(after < before);
+}
+
+/* A byte map of 512-byte units next to the holes. */
+#define UNITS 4000
+
+static void holes_answer_as_a_map_does(void **state)
+{
+    (void)state;
+    static bool taken[UNITS + 1000];
+    test_random random = test_random_begin("holes_answer_as_a_map_does", 3);
+    pleat__holes holes;
+    pleat__range all = {0, UINT64_MAX};
+    pleat__holes_create(&holes, arena);
+    assert_ok(pleat__holes_reset(&holes, &all, 1));
+    memset(taken, 0, sizeof taken);
+    for (int step = 0; step < 40000; step++) {
+        uint64_t at = test_random_below(&random, UNITS), size = 1 + test_random_below(&random, 9);
+        bool all_free = true, all_taken = true, ok;
+        for (uint64_t i = at; i < at + size; i++) {
+            all_free &= !taken[i];
+            all_taken &= taken[i];
+        }
+        if (step % 2 == 0) {
+            assert_ok(pleat__holes_take(&holes, at, size, &ok));
+            assert_int_equal(ok, all_free);
+            memset(taken + at, ok ? true : taken[at], ok ? size : 1);
+        } else if (all_taken) {
+            assert_ok(pleat__holes_give(&holes, at, size));
+            memset(taken + at, false, size);
+        }
+        if (step % 64 != 0)
+            continue;
+        uint64_t lowest = 0, run = 0;
+        for (uint64_t i = 0; run < size; i++) {
+            run = taken[i] ? 0 : run + 1;
+            lowest = i + 1 - run;
+        }
+        assert_int_equal(pleat__holes_lowest(&holes, size).begin, lowest);
+        uint64_t highest = UINT64_MAX;
+        for (uint64_t i = 0; i + size <= UNITS; i++) {
+            uint64_t free_run = 0;
+            while (free_run < size && !taken[i + free_run])
+                free_run++;
+            highest = free_run == size ? i : highest;
+        }
+        assert_int_equal(pleat__holes_highest(&holes, size, UNITS), highest);
+    }
+    pleat__holes_destroy(&holes);
+}
+
+static void sort_is_stable_and_ascending(void **state)
+{
+    (void)state;
+    static uint64_t keys[5000], sorted[5000], spare[5000];
+    static uint32_t indices[5000], other[5000];
+    test_random random = test_random_begin("sort_is_stable_and_ascending", 4);
+    for (uint32_t i = 0; i < 5000; i++) {
+        keys[i] = test_random_next(&random) >> test_random_below(&random, 64);
+        keys[i] = i % 3 == 0 ? keys[i / 3] : keys[i];
+        sorted[i] = keys[i];
+        indices[i] = i;
+    }
+    pleat__sort_keys(sorted, spare, 5000);
+    pleat__sort_by_key(indices, other, 5000, keys);
+    for (uint32_t i = 0; i < 5000; i++) {
+        assert_int_equal(keys[indices[i]], sorted[i]);
+        if (i > 0) {
+            assert_true(sorted[i - 1] <= sorted[i]);
+            assert_true(sorted[i - 1] < sorted[i] || indices[i - 1] < indices[i]);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(place_known_optimum_is_reached),
+        cmocka_unit_test(place_wraps_and_always),
+        cmocka_unit_test(place_trivial_items_take_no_room),
+        cmocka_unit_test(place_keeps_clear_of_what_is_fixed),
+        cmocka_unit_test(place_streams_do_not_share),
+        cmocka_unit_test(place_random_problems_hold),
+        cmocka_unit_test(place_search_is_never_worse),
+        cmocka_unit_test(holes_answer_as_a_map_does),
+        cmocka_unit_test(sort_is_stable_and_ascending),
+    };
+    return cmocka_run_group_tests_name("place", tests, make_arena, drop_arena);
+}
