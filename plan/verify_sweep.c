@@ -196,6 +196,22 @@ static pleat_result add_tenant(sweep *s, tenant made, uint64_t place, uint64_t b
     return PLEAT_OK;
 }
 
+/* Room for every tenant, and one piece for each, so that growing does not double them. */
+static pleat_result reserve(sweep *s)
+{
+    size_t count = s->plan->lane_count;
+    for (uint32_t i = 0; i < s->plan->first.slot_count; i++)
+        count += s->plan->first.slots[i].place != PLEAT__NOWHERE;
+    for (uint32_t i = 0; i < s->plan->steady.slot_count; i++)
+        count += s->plan->steady.slots[i].place != PLEAT__NOWHERE;
+    s->tenants = pleat__arena_alloc(s->arena, count * sizeof *s->tenants);
+    s->pieces = pleat__arena_alloc(s->arena, count * sizeof *s->pieces);
+    if (s->tenants == NULL || s->pieces == NULL)
+        return no_memory(count);
+    s->tenant_capacity = s->piece_capacity = count;
+    return PLEAT_OK;
+}
+
 static pleat_result add_slots(sweep *s, const pleat__sequence *sequence, tenant_kind kind)
 {
     for (uint32_t i = 0; i < sequence->slot_count; i++) {
@@ -371,6 +387,15 @@ static void add_lives_of_steady(sweep *s)
     }
 }
 
+/* At most as many lives cross the steady iteration's boundary. */
+static size_t count_wraps(const pleat_plan *plan)
+{
+    size_t wraps = plan->lane_count;
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+        wraps += plan->steady.slots[i].free_at <= plan->steady.slots[i].alloc_at;
+    return wraps;
+}
+
 static int compare_actions(const void *left, const void *right)
 {
     const action *a = left, *b = right;
@@ -412,8 +437,9 @@ static pleat_result run_actions(sweep *s)
 
 static pleat_result check_time(sweep *s)
 {
-    const size_t most = 4; /* a life that wraps comes and goes twice */
-    s->actions = pleat__arena_calloc(s->arena, s->tenant_count, most * sizeof *s->actions);
+    /* A life comes and goes; one that wraps does so twice. */
+    size_t most = 2 * (s->tenant_count + count_wraps(s->plan));
+    s->actions = pleat__arena_alloc(s->arena, most * sizeof *s->actions);
     if (s->actions == NULL)
         return no_memory(s->tenant_count);
     PLEAT_TRY(set_make(&s->live, s->piece_count, s->arena));
@@ -453,6 +479,7 @@ pleat_result pleat__verify_sweep(const pleat_plan *plan, pleat__arena *scratch)
 {
     sweep s = {.plan = plan, .arena = scratch};
     PLEAT_TRY(make_runs(&s));
+    PLEAT_TRY(reserve(&s));
     PLEAT_TRY(add_slots(&s, &plan->first, TENANT_FIRST));
     PLEAT_TRY(add_slots(&s, &plan->steady, TENANT_STEADY));
     PLEAT_TRY(add_lanes(&s));
