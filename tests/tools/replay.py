@@ -35,7 +35,7 @@ class Replay(unittest.TestCase):
         self.assertGreaterEqual(result["iterations"], 3)
 
     def test_every_policy_keeps_tensors_apart(self):
-        for policy in ["expandable", "gmlake", "pleat"]:
+        for policy in ["expandable", "gmlake", "stweaver", "pleat"]:
             # Builds that audit take minutes for `pleat` with the canary; one pass is enough there.
             canary = ["--canary"] if policy != "pleat" else []
             result = self.replay("--policy", policy, *canary)

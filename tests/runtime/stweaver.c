@@ -1,0 +1,203 @@
+/*
+ * stweaver.c: the policy `stweaver`: a planned job lives in its pool, whatever is not as planned
+ * beside it, and no byte is ever given to two.
+ */
+#include "job.h"
+
+typedef struct recorder {
+    pleat_trace *trace;
+    uint32_t next;
+    int64_t now[JOB_REQUESTS], before[JOB_REQUESTS]; /* -1: not live */
+} recorder;
+
+static void record(recorder *r, pleat_event_kind kind, uint32_t request, uint64_t size)
+{
+    pleat_trace_event event = {.kind = (uint8_t)kind, .request = request, .size = size};
+    assert_ok(pleat_trace_add(r->trace, &event));
+}
+
+static void record_free(recorder *r, int64_t *request)
+{
+    if (*request < 0)
+        return;
+    record(r, PLEAT_EVENT_FREE_REQUESTED, (uint32_t)*request, 0);
+    record(r, PLEAT_EVENT_FREE_COMPLETED, (uint32_t)*request, 0);
+    *request = -1;
+}
+
+/* What job_iterate does; every request of `odd` is larger by `more`. */
+static void record_iteration(recorder *r, const job_shape *shape, uint32_t odd, uint64_t more)
+{
+    record(r, PLEAT_EVENT_MARK, 0, 0);
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        r->now[i] = r->next;
+        record(r, PLEAT_EVENT_ALLOC, r->next++,
+               shape->bytes[i] + (odd != 0 && i % odd == 0 ? more : 0));
+        for (uint32_t k = 0; k < JOB_REQUESTS; k++)
+            if (shape->last[k] == i)
+                record_free(r, k <= i ? &r->now[k] : &r->before[k]);
+    }
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        record_free(r, &r->before[i]);
+        r->before[i] = r->now[i];
+        r->now[i] = -1;
+    }
+}
+
+/* Plans four recorded iterations, in which every `odd`th request (0: none) differs in size. */
+static pleat_plan *plan_of(const job_shape *shape, uint32_t odd, int no_fold)
+{
+    recorder r = {0};
+    uint16_t stream;
+    pleat_plan *plan;
+    pleat_plan_options options = {.size = sizeof options,
+                                  .algorithm = no_fold ? "stweaver" : "auto",
+                                  .chunk_bytes = JOB_PAGE,
+                                  .no_fold = no_fold};
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        r.now[i] = r.before[i] = -1;
+    assert_ok(pleat_trace_new(&r.trace));
+    assert_ok(pleat_trace_add_stream(r.trace, 0, &stream));
+    for (uint64_t i = 0; i < 4; i++)
+        record_iteration(&r, shape, odd, i * 1536);
+    record(&r, PLEAT_EVENT_MARK, 0, 0);
+    assert_ok(pleat_plan_make(r.trace, &options, &plan));
+    pleat_trace_free(r.trace);
+    return plan;
+}
+
+static void run_iterations(job *j, const job_shape *shape, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        assert_ok(pleat_mark(j->runtime));
+        job_iterate(j, shape, JOB_PLAIN, 0);
+    }
+}
+
+static void stweaver_serves_a_planned_job_from_its_pool(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(5, 2);
+    pleat_plan *plan = plan_of(&shape, 0, 1);
+    job_start(&j, "stweaver", plan, 0);
+    pleat_stats start = pleat_stats_of(j.runtime);
+    run_iterations(&j, &shape, 5);
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.planned, stats.requests);
+    assert_int_equal(stats.cached, 0);
+    assert_int_equal(stats.driver_calls, start.driver_calls);
+    assert_int_equal(stats.peak_physical_bytes, start.physical_bytes);
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).live_bytes, 0);
+    job_stop(&j);
+    pleat_plan_free(plan);
+}
+
+static void stweaver_puts_dynamic_requests_where_the_pool_is_idle(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(6, 2);
+    pleat_plan *plan = plan_of(&shape, 7, 1);
+    assert_true(pleat_plan_summary_of(plan).dynamic_requests > 0);
+    job_start(&j, "stweaver", plan, 0);
+    for (uint32_t i = 0; i < 6; i++) {
+        job_shape now = shape;
+        for (uint32_t k = 0; k < JOB_REQUESTS; k += 7)
+            now.bytes[k] += i * 1024;
+        run_iterations(&j, &now, 1);
+    }
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_true(stats.lane > 0);
+    assert_int_equal(stats.planned + stats.lane + stats.cached, stats.requests);
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+    pleat_plan_free(plan);
+}
+
+static void stweaver_odd_requests_cost_themselves_only(void **state)
+{
+    (void)state;
+    job j;
+    test_random random = test_random_begin(__func__, 0x5eed0006);
+    job_shape shape = job_shape_make(7, 2);
+    pleat_plan *plan = plan_of(&shape, 0, 1);
+    job_start(&j, "stweaver", plan, 0);
+    for (uint32_t i = 0; i < 40; i++) {
+        assert_ok(pleat_mark(j.runtime));
+        job_iterate(&j, &shape, (job_disturbance)test_random_below(&random, JOB_DISTURBANCES),
+                    (uint32_t)test_random_below(&random, JOB_REQUESTS));
+    }
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_true(stats.cached > 0);
+    assert_true(stats.planned >= stats.requests * 0.95);
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+    pleat_plan_free(plan);
+}
+
+static void stweaver_answers_about_its_blocks(void **state)
+{
+    (void)state;
+    job j;
+    pleat_block block;
+    uint64_t before, after;
+    job_shape shape = job_shape_make(8, 2);
+    pleat_plan *plan = plan_of(&shape, 0, 1);
+    job_start(&j, "stweaver", plan, 0);
+    job_tensor planned = job_alloc(&j, shape.bytes[0], 0), cached = job_alloc(&j, 77777777, 0);
+    assert_ok(pleat_block_of(j.runtime, planned.address + shape.bytes[0] - 1, &block));
+    assert_int_equal(block.address, planned.address);
+    assert_int_equal(block.requested, shape.bytes[0]);
+    assert_ok(pleat_adjacent_free(j.runtime, planned.address, &before, &after));
+    assert_true(before + after > 0);
+    assert_ok(pleat_block_of(j.runtime, cached.address + 70000000, &block));
+    assert_int_equal(block.address, cached.address);
+    job_free(&j, &planned);
+    assert_result(pleat_free(j.runtime, block.address + 512), PLEAT_E_NOT_FOUND);
+    assert_result(pleat_block_of(j.runtime, 4096, &block), PLEAT_E_NOT_FOUND);
+    job_free(&j, &cached);
+    job_stop(&j);
+    pleat_plan_free(plan);
+}
+
+static void stweaver_refuses_plans_it_cannot_follow(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_runtime *runtime;
+    pleat_host_options host = {
+        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
+    job_shape shape = job_shape_make(9, 2);
+    pleat_plan *folded = plan_of(&shape, 0, 0);
+    pleat_plan *larger = plan_of(&shape, 0, 1);
+    assert_ok(pleat_vmm_host(&host, &vmm));
+    pleat_runtime_options options = {.size = sizeof options, .policy = "stweaver"};
+    assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_INVALID);
+    if (pleat_plan_summary_of(folded).alias_maps > 0) {
+        options.plan = folded;
+        assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_INVALID);
+    }
+    options.plan = larger;
+    options.budget_bytes = pleat_plan_summary_of(larger).physical_bytes / 2;
+    assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_BUDGET);
+    pleat_plan_free(folded);
+    pleat_plan_free(larger);
+    pleat_vmm_destroy(&vmm);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stweaver_serves_a_planned_job_from_its_pool),
+        cmocka_unit_test(stweaver_puts_dynamic_requests_where_the_pool_is_idle),
+        cmocka_unit_test(stweaver_odd_requests_cost_themselves_only),
+        cmocka_unit_test(stweaver_answers_about_its_blocks),
+        cmocka_unit_test(stweaver_refuses_plans_it_cannot_follow),
+    };
+    return cmocka_run_group_tests_name("stweaver", tests, NULL, NULL);
+}
