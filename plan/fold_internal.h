@@ -107,13 +107,20 @@ static inline bool pleat__item_empty(const pleat__problem *problem, uint32_t i)
 typedef struct pleat__sweep pleat__sweep;
 PLEAT_NODISCARD pleat_result pleat__sweep_create(pleat__fold_job *job, pleat__sweep **out);
 void pleat__sweep_destroy(pleat__sweep *sweep);
+typedef struct pleat__sweep_limits {
+    uint32_t cap;    /* chunks to begin with */
+    uint32_t chunks; /* given up above so many */
+    uint64_t cost;   /* and when chunks * maps_for_chunk + alias pages come to this */
+    uint32_t maps_for_chunk;
+    bool paged; /* every size rounded up to chunks */
+} pleat__sweep_limits;
+
 /* policy: pleat__policy_bit by position in births. reserved: positions in births placed ahead of
- * all others. A try with more than `chunks_limit` chunks or, at as many, `maps_limit` alias pages
- * is given up: *done is false then. */
+ * all others. *done: no limit was met. *stuck: the position of the first item for which the base
+ * had to grow beyond the cap, UINT32_MAX when there is none. */
 PLEAT_NODISCARD pleat_result pleat__sweep_run(pleat__sweep *sweep, const uint8_t *policy,
                                               const uint32_t *reserved, uint32_t reserved_count,
-                                              uint32_t cap, uint32_t chunks_limit,
-                                              uint32_t maps_limit, bool paged, pleat__try *out,
+                                              const pleat__sweep_limits *limits, pleat__try *out,
                                               bool *done, uint32_t *stuck);
 
 /* fold_search.c: sweeps under the cap until one takes no more chunks and no maps, or the work of a

@@ -19,6 +19,16 @@
 /* Enough for all policies of 20,000 requests, and for some of any number. */
 #define WORK_OF_ONE_PASS 20000000u
 
+#define QUANTILES 20
+#define POLICIES  (2 * QUANTILES)
+#define SQUEAKERS 20 /* policies that the squeaky wheel starts from */
+#define SQUEAKS   20 /* items it reserves at most: where it works, it works soon */
+
+/* Two layouts whose chunks differ by less than this part are told apart by chunks and maps
+ * together. A map costs 4 KiB of host memory and a driver call, a chunk is worth 512 of them. */
+#define TOLERANCE      2048u
+#define MAPS_FOR_CHUNK 512u
+
 typedef struct search {
     pleat__fold_job *job;
     pleat__sweep *sweep;
@@ -26,11 +36,15 @@ typedef struct search {
     pleat__try *next;
     uint8_t *policy;      /* tried */
     uint8_t *best_policy; /* of the best sweep */
-    uint32_t *reserved;
-    size_t reserved_capacity;
+    uint64_t *limits;     /* quantiles of lives, QUANTILES of them */
+    uint32_t *folded;     /* positions in births of what the best sweep put into views */
+    uint32_t folded_count;
+    uint32_t chunks_of[POLICIES]; /* what each policy took, UINT32_MAX where it was given up */
+    uint32_t reserved[SQUEAKS];   /* positions in births */
     uint32_t reserved_count;
-    uint32_t best_reserved; /* how many of them the best sweep had */
-    uint32_t stuck;         /* of the best sweep */
+    uint32_t best_reserved[SQUEAKS]; /* those of the best sweep */
+    uint32_t best_reserved_count;
+    uint32_t stuck; /* of the last sweep */
     uint32_t cap;
     uint64_t work_limit;
     uint64_t random;
@@ -61,29 +75,46 @@ static void keep(search *s)
     s->next->starts = best.starts;
     s->next->start_capacity = best.start_capacity;
     memcpy(s->best_policy, s->policy, job->birth_count);
-    s->best_reserved = s->reserved_count;
+    memcpy(s->best_reserved, s->reserved, sizeof s->reserved);
+    s->best_reserved_count = s->reserved_count;
     s->any = true;
 }
 
-static bool better(const pleat__try *a, const pleat__try *b)
+static uint64_t cost_of(const pleat__try *a)
 {
+    return (uint64_t)a->chunks * MAPS_FOR_CHUNK + a->view_pages;
+}
+
+static bool is_close(const search *s, const pleat__try *a)
+{
+    return a->chunks <= s->cap + s->cap / TOLERANCE;
+}
+
+static bool better(const search *s, const pleat__try *a, const pleat__try *b)
+{
+    if (is_close(s, a) != is_close(s, b))
+        return is_close(s, a);
+    if (is_close(s, a))
+        return cost_of(a) < cost_of(b);
     return a->chunks < b->chunks || (a->chunks == b->chunks && a->view_pages < b->view_pages);
 }
 
-/* One sweep with s->policy and s->reserved; *kept when it became the best. */
-static pleat_result attempt(search *s, bool paged, bool *kept)
+/* One sweep with s->policy and s->reserved from `cap` chunks on, given up above `limit`; *kept when
+ * it became the best. */
+static pleat_result attempt(search *s, uint32_t cap, uint32_t limit, bool paged, bool *kept)
 {
     bool done;
-    uint32_t stuck;
-    *kept = false;
-    PLEAT_TRY(pleat__sweep_run(s->sweep, s->policy, s->reserved, s->reserved_count, s->cap,
-                               s->best->chunks, s->best->view_pages, paged, s->next, &done,
-                               &stuck));
-    if (!done || !better(s->next, s->best))
-        return PLEAT_OK;
-    keep(s);
-    s->stuck = stuck;
-    *kept = true;
+    const pleat__sweep_limits limits = {.cap = cap,
+                                        .chunks = limit,
+                                        .cost =
+                                            is_close(s, s->best) ? cost_of(s->best) : UINT64_MAX,
+                                        .maps_for_chunk = MAPS_FOR_CHUNK,
+                                        .paged = paged};
+    PLEAT_TRY(pleat__sweep_run(s->sweep, s->policy, s->reserved, s->reserved_count, &limits,
+                               s->next, &done, &s->stuck));
+    *kept = done && better(s, s->next, s->best);
+    if (*kept)
+        keep(s);
     return PLEAT_OK;
 }
 
@@ -92,9 +123,13 @@ static bool spent(const search *s)
     return s->job->work >= s->work_limit;
 }
 
-#define QUANTILES 20
+/* No try could be better. */
+static bool perfect(const search *s)
+{
+    return s->best->chunks <= s->cap && s->best->view_pages == 0;
+}
 
-static pleat_result try_policies(search *s)
+static pleat_result find_limits(search *s)
 {
     const pleat__fold_job *job = s->job;
     uint64_t *lives = pleat__arena_alloc(job->arena, 2ull * (job->birth_count + 1) * sizeof *lives);
@@ -103,36 +138,77 @@ static pleat_result try_policies(search *s)
     for (uint32_t b = 0; b < job->birth_count; b++)
         lives[b] = life_of(job, b);
     pleat__sort_keys(lives, lives + job->birth_count + 1, job->birth_count);
-    pleat_result result = PLEAT_OK;
-    for (uint32_t q = 0; q < 2 * QUANTILES && result == PLEAT_OK; q++) {
-        /* From the middle outwards in big steps first: the budget may end early. */
-        uint32_t quantile = (q / 2 * 7 + QUANTILES / 2) % QUANTILES;
-        uint64_t limit = lives[(uint64_t)job->birth_count * quantile / QUANTILES];
-        uint8_t hint = q % 2 == 0 ? PLEAT__FOLD_HINT : 0;
-        for (uint32_t b = 0; b < job->birth_count; b++)
-            s->policy[b] = hint | (life_of(job, b) >= limit ? PLEAT__FOLD_LOW : PLEAT__FOLD_HIGH);
-        bool kept;
-        result = attempt(s, false, &kept);
-        if (spent(s) || (s->best->chunks <= s->cap && s->best->view_pages == 0))
-            break;
-    }
+    for (uint32_t q = 0; q < QUANTILES && job->birth_count != 0; q++)
+        s->limits[q] = lives[(uint64_t)job->birth_count * q / QUANTILES];
     pleat__arena_free(job->arena, lives);
-    return result;
+    return PLEAT_OK;
 }
 
-/* The stuck item goes first, as long as that saves chunks or another gets stuck. */
+/* Policies come in an order that begins in the middle and goes out in big steps: the budget may end
+ * early. */
+static void set_policy(search *s, uint32_t index)
+{
+    uint64_t limit = s->limits[(index / 2 * 7 + QUANTILES / 2) % QUANTILES];
+    uint8_t hint = index % 2 == 0 ? PLEAT__FOLD_HINT : 0;
+    for (uint32_t b = 0; b < s->job->birth_count; b++)
+        s->policy[b] = hint | (life_of(s->job, b) >= limit ? PLEAT__FOLD_LOW : PLEAT__FOLD_HIGH);
+}
+
+/* All policies from `cap` chunks on. */
+static pleat_result try_policies(search *s, uint32_t cap)
+{
+    bool kept;
+    s->reserved_count = 0;
+    for (uint32_t i = 0; i < POLICIES && !spent(s) && !perfect(s); i++) {
+        set_policy(s, i);
+        PLEAT_TRY(attempt(s, cap, s->best->chunks, false, &kept));
+        s->chunks_of[i] = s->next->chunks;
+    }
+    return PLEAT_OK;
+}
+
+/* One policy under a hard limit: who is stuck is placed ahead of everything, and all is done again,
+ * until nobody is. */
+static pleat_result squeak_with(search *s, uint32_t limit, bool *kept)
+{
+    s->reserved_count = 0;
+    for (uint32_t round = 0; round < SQUEAKS && !spent(s); round++) {
+        PLEAT_TRY(attempt(s, limit, limit, false, kept));
+        if (*kept || s->stuck == UINT32_MAX)
+            return PLEAT_OK;
+        memmove(s->reserved + 1, s->reserved, s->reserved_count * sizeof *s->reserved);
+        s->reserved[0] = s->stuck;
+        s->reserved_count = round + 1;
+    }
+    return PLEAT_OK;
+}
+
+/* The policies that took least, without hints: those pull the others back to where they were stuck.
+ */
+static uint32_t next_squeaker(const search *s, bool *used)
+{
+    uint32_t best = UINT32_MAX;
+    for (uint32_t k = 1; k < POLICIES; k += 2)
+        if (!used[k] && (best == UINT32_MAX || s->chunks_of[k] < s->chunks_of[best]))
+            best = k;
+    if (best != UINT32_MAX)
+        used[best] = true;
+    return best;
+}
+
+/* One chunk less, as long as some policy gets by with it. */
 static pleat_result squeak(search *s)
 {
-    while (s->best->chunks > s->cap && s->stuck != UINT32_MAX && !spent(s)) {
-        PLEAT_TRY(pleat__arena_grow(s->job->arena, &s->reserved, &s->reserved_capacity,
-                                    s->reserved_count, sizeof *s->reserved));
-        s->reserved[s->reserved_count++] = s->stuck;
-        memcpy(s->policy, s->best_policy, s->job->birth_count);
-        bool kept;
-        PLEAT_TRY(attempt(s, false, &kept));
-        if (!kept) {
-            s->reserved_count = s->best_reserved;
-            return PLEAT_OK;
+    bool kept = true;
+    while (kept && s->best->chunks > s->cap && !spent(s)) {
+        bool used[POLICIES] = {false};
+        uint32_t limit = s->best->chunks - 1, policy;
+        kept = false;
+        for (uint32_t i = 0; i < SQUEAKERS && !kept && !spent(s); i++) {
+            if ((policy = next_squeaker(s, used)) == UINT32_MAX)
+                break;
+            set_policy(s, policy);
+            PLEAT_TRY(squeak_with(s, limit, &kept));
         }
     }
     return PLEAT_OK;
@@ -146,19 +222,41 @@ static uint64_t next_random(search *s)
     return z ^ (z >> 31);
 }
 
+static void list_folded(search *s)
+{
+    s->folded_count = 0;
+    for (uint32_t b = 0; b < s->job->birth_count; b++)
+        if (s->best->places[s->job->births[b]] >= PLEAT__IN_VIEWS)
+            s->folded[s->folded_count++] = b;
+}
+
+/* An item that may be to blame for a view: born a little before something that is in one. */
+static uint32_t choose_flip(search *s)
+{
+    uint32_t folded = s->folded[next_random(s) % s->folded_count];
+    uint64_t reach = (uint64_t)1 << (2 + next_random(s) % 10);
+    uint64_t back = next_random(s) % reach;
+    return back < folded ? folded - (uint32_t)back : 0;
+}
+
+/* Flips a few bits at a time. */
 static pleat_result climb(search *s)
 {
+    list_folded(s);
     memcpy(s->policy, s->best_policy, s->job->birth_count);
-    while (s->job->birth_count != 0 && !spent(s) &&
-           (s->best->chunks > s->cap || s->best->view_pages != 0)) {
+    memcpy(s->reserved, s->best_reserved, sizeof s->reserved);
+    s->reserved_count = s->best_reserved_count;
+    while (!spent(s) && s->folded_count != 0 && !perfect(s)) {
         uint32_t flips[8], count = 1 + (uint32_t)(next_random(s) % 8);
         for (uint32_t i = 0; i < count; i++) {
-            flips[i] = (uint32_t)(next_random(s) % s->job->birth_count);
+            flips[i] = choose_flip(s);
             s->policy[flips[i]] ^= PLEAT__FOLD_HIGH;
         }
         bool kept;
-        PLEAT_TRY(attempt(s, false, &kept));
-        if (!kept)
+        PLEAT_TRY(attempt(s, s->best->chunks, s->best->chunks, false, &kept));
+        if (kept)
+            list_folded(s);
+        else
             for (uint32_t i = count; i-- > 0;)
                 s->policy[flips[i]] ^= PLEAT__FOLD_HIGH;
     }
@@ -167,14 +265,21 @@ static pleat_result climb(search *s)
 
 static pleat_result run(search *s, uint64_t climb_work)
 {
-    bool kept = false;
-    PLEAT_TRY(try_policies(s));
+    bool paged = false;
+    PLEAT_TRY(find_limits(s));
+    memset(s->chunks_of, 0xff, sizeof s->chunks_of);
+    PLEAT_TRY(try_policies(s, s->cap));
     if (s->best->chunks > s->cap)
-        PLEAT_TRY(attempt(s, true, &kept));
-    if (!s->any || kept)
+        PLEAT_TRY(attempt(s, s->cap, s->best->chunks, true, &paged));
+    if (!s->any || paged)
         return PLEAT_OK;
     PLEAT_TRY(squeak(s));
-    s->work_limit = s->job->work + climb_work;
+    /* Where more chunks than the cap are needed, they may spare views from the beginning. */
+    uint64_t work = s->job->work;
+    s->work_limit = work + climb_work / 2;
+    if (s->best->chunks > s->cap)
+        PLEAT_TRY(try_policies(s, s->best->chunks));
+    s->work_limit = work + climb_work;
     return climb(s);
 }
 
@@ -185,12 +290,13 @@ pleat_result pleat__fold_search(pleat__fold_job *job, uint32_t cap, uint64_t cli
                 .best = best,
                 .next = next,
                 .cap = cap,
-                .stuck = UINT32_MAX,
                 .work_limit = job->work + WORK_OF_ONE_PASS};
     pleat_result result = PLEAT_OK;
     s.policy = pleat__arena_alloc(job->arena, job->birth_count + 1u);
     s.best_policy = pleat__arena_alloc(job->arena, job->birth_count + 1u);
-    if (s.policy == NULL || s.best_policy == NULL)
+    s.limits = pleat__arena_calloc(job->arena, QUANTILES, sizeof *s.limits);
+    s.folded = pleat__arena_alloc(job->arena, (job->birth_count + 1u) * sizeof *s.folded);
+    if (s.policy == NULL || s.best_policy == NULL || s.limits == NULL || s.folded == NULL)
         result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the policies of a search");
     if (result == PLEAT_OK)
         result = pleat__sweep_create(job, &s.sweep);
@@ -200,6 +306,7 @@ pleat_result pleat__fold_search(pleat__fold_job *job, uint32_t cap, uint64_t cli
     pleat__sweep_destroy(s.sweep);
     pleat__arena_free(job->arena, s.policy);
     pleat__arena_free(job->arena, s.best_policy);
-    pleat__arena_free(job->arena, s.reserved);
+    pleat__arena_free(job->arena, s.limits);
+    pleat__arena_free(job->arena, s.folded);
     return result;
 }

@@ -55,10 +55,8 @@ struct pleat__sweep {
     source *sources;
     size_t source_capacity;
     uint32_t source_count;
-    uint32_t chunks_limit;
-    uint32_t maps_limit;
-    bool paged; /* sizes are rounded up to chunks */
-    bool over;  /* a limit is passed */
+    pleat__sweep_limits limits;
+    bool over; /* a limit is passed */
 };
 
 pleat_result pleat__sweep_create(pleat__fold_job *job, pleat__sweep **out)
@@ -105,7 +103,7 @@ static bool is_fixed(const pleat__sweep *sweep, uint32_t item)
 static uint64_t size_of(const pleat__sweep *sweep, uint32_t item)
 {
     uint64_t size = item_of(sweep, item)->size;
-    if (!sweep->paged || is_fixed(sweep, item))
+    if (!sweep->limits.paged || is_fixed(sweep, item))
         return size;
     return pleat__ceil_div(size, sweep->job->chunk) * sweep->job->chunk;
 }
@@ -266,6 +264,7 @@ static pleat_result list_sources(pleat__sweep *sweep, uint64_t *whole)
         pleat__range range = pleat__gaps_get(&sweep->gaps, at);
         uint64_t low = pleat__ceil_div(range.begin, chunk) * chunk;
         uint64_t high = pleat__round_down(range.end, chunk);
+        sweep->gaps.work++;
         if (high < low)
             continue;
         PLEAT_TRY(pleat__arena_grow(sweep->job->arena, &sweep->sources, &sweep->source_capacity,
@@ -273,7 +272,7 @@ static pleat_result list_sources(pleat__sweep *sweep, uint64_t *whole)
         sweep->sources[sweep->source_count++] = (source){range.begin, range.end, low, high, 0};
         *whole += (high - low) / chunk;
     }
-    sweep->gaps.work += sweep->source_count;
+    sweep->gaps.work += 2ull * sweep->source_count;
     return PLEAT_OK;
 }
 
@@ -367,7 +366,7 @@ static void choose_whole(pleat__sweep *sweep, uint64_t need)
         PLEAT_CHECK(best != NULL);
         best->take = best_size < need ? best_size : need;
         need -= best->take;
-        sweep->gaps.work += sweep->source_count / 4;
+        sweep->gaps.work += sweep->source_count / 2;
     }
 }
 
@@ -390,6 +389,7 @@ static pleat_result append_view(pleat__sweep *sweep, const cut *how, uint8_t pol
     PLEAT_TRY(pleat__arena_grow(sweep->job->arena, &out->starts, &out->start_capacity, out->runs,
                                 sizeof *out->starts));
     out->starts[out->runs++] = out->view_pages;
+    sweep->gaps.work += sweep->source_count / 4 + how->whole / 2;
     if (how->tail != 0) {
         const source *s = &sweep->sources[how->tail_from];
         PLEAT_TRY(append_pages(sweep, s->low / chunk - 1, 1));
@@ -449,12 +449,12 @@ static pleat_result find_place(pleat__sweep *sweep, uint64_t size, uint8_t polic
             break;
         *grew = true;
         PLEAT_TRY(extend(sweep, 1));
-        if (sweep->out->chunks > sweep->chunks_limit)
+        if (sweep->out->chunks > sweep->limits.chunks)
             break;
     }
-    sweep->over =
-        sweep->out->chunks > sweep->chunks_limit ||
-        (sweep->out->chunks == sweep->chunks_limit && sweep->out->view_pages > sweep->maps_limit);
+    const pleat__sweep_limits *limits = &sweep->limits;
+    uint64_t cost = (uint64_t)sweep->out->chunks * limits->maps_for_chunk + sweep->out->view_pages;
+    sweep->over = sweep->out->chunks > limits->chunks || cost >= limits->cost;
     return PLEAT_OK;
 }
 
@@ -642,21 +642,18 @@ static pleat_result begin_base(pleat__sweep *sweep, uint32_t cap)
 }
 
 pleat_result pleat__sweep_run(pleat__sweep *sweep, const uint8_t *policy, const uint32_t *reserved,
-                              uint32_t reserved_count, uint32_t cap, uint32_t chunks_limit,
-                              uint32_t maps_limit, bool paged, pleat__try *out, bool *done,
-                              uint32_t *stuck)
+                              uint32_t reserved_count, const pleat__sweep_limits *limits,
+                              pleat__try *out, bool *done, uint32_t *stuck)
 {
     pleat__fold_job *job = sweep->job;
     sweep->out = out;
     sweep->over = false;
-    sweep->paged = paged;
     sweep->reserved_count = sweep->next_reserved = sweep->masked_count = 0;
-    sweep->chunks_limit = chunks_limit;
-    sweep->maps_limit = maps_limit;
+    sweep->limits = *limits;
     sweep->gaps.work = 0;
     *stuck = UINT32_MAX;
     memset(sweep->is_reserved, 0, job->birth_count);
-    PLEAT_TRY(begin_base(sweep, cap));
+    PLEAT_TRY(begin_base(sweep, limits->cap));
     PLEAT_TRY(place_ahead(sweep, policy, reserved, reserved_count));
     sort_reserved(sweep);
     if (!sweep->over)
