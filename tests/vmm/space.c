@@ -4,6 +4,7 @@
 #include "../test.h"
 
 #include <string.h>
+#include <unistd.h>
 #include <vmm/host.h>
 #include <vmm/space.h>
 
@@ -247,6 +248,57 @@ static void budget_headroom_and_callback(void **state)
     end(&f);
 }
 
+static void budget_headroom_of_the_device(void **state)
+{
+    (void)state;
+    fixture f = begin(64, 0, 0);
+    pleat__space_destroy(f.space);
+    pleat__space_options options = {.headroom_bytes = 60 * GRANULE};
+    assert_ok(pleat__space_create(f.vmm, f.arena, &options, &f.space));
+    pleat__chunk *chunk;
+    assert_result(pleat__space_chunk_get(f.space, 5, &chunk), PLEAT_E_BUDGET);
+    assert_ok(pleat__space_chunk_get(f.space, 4, &chunk));
+    assert_result(pleat__space_chunk_get(f.space, 1, &chunk), PLEAT_E_BUDGET);
+    end(&f);
+}
+
+/* What one space exports another maps: the same bytes, counted once. */
+static void import_shares_bytes_and_costs_no_budget(void **state)
+{
+    (void)state;
+    fixture theirs = begin(64, 0, 0), ours = begin(64, 2, 0);
+    pleat__space_destroy(theirs.space);
+    const pleat__space_options options = {.create_flags = PLEAT_CREATE_SHAREABLE};
+    assert_ok(pleat__space_create(theirs.vmm, theirs.arena, &options, &theirs.space));
+    pleat__chunk *exported, *imported, *own;
+    uint64_t a, b;
+    int fd;
+    assert_ok(pleat__space_chunk_get(theirs.space, 3, &exported));
+    assert_ok(pleat__space_take(theirs.space, 3, &a));
+    assert_ok(pleat__space_map(theirs.space, a, &exported, 1));
+    *words(&theirs, a + 2) = 33;
+    assert_ok(pleat__space_export(theirs.space, exported, &fd));
+    assert_ok(pleat__space_chunk_get(ours.space, 2, &own));
+    assert_result(pleat__space_export(ours.space, own, &(int){0}), PLEAT_E_INVALID);
+    assert_ok(pleat__space_import(ours.space, fd, 3, &imported)); /* over a budget that is spent */
+    close(fd);
+    assert_ok(pleat__space_take(ours.space, 5, &b));
+    pleat__chunk *both[] = {own, imported};
+    assert_ok(pleat__space_map(ours.space, b, both, 2));
+    assert_int_equal(*words(&ours, b + 4), 33);
+    *words(&ours, b + 2) = 34;
+    assert_int_equal(*words(&theirs, a), 34);
+    assert_int_equal(pleat__space_stats_of(ours.space).physical_bytes, 2 * GRANULE);
+    assert_ok(pleat__space_unmap(ours.space, b, 5));
+    uint64_t releases = pleat__space_stats_of(ours.space).releases;
+    pleat__space_chunk_put(ours.space, imported); /* not into the pool */
+    assert_int_equal(pleat__space_stats_of(ours.space).releases, releases + 1);
+    assert_int_equal(pleat__space_stats_of(ours.space).pooled_bytes, 0);
+    assert_result(pleat__space_import(ours.space, -1, 3, &imported), PLEAT_E_INVALID);
+    end(&ours);
+    end(&theirs);
+}
+
 static void space_reports_a_missing_device(void **state)
 {
     (void)state;
@@ -267,6 +319,8 @@ int main(void)
         cmocka_unit_test(maps_show_aliases_and_stitches),
         cmocka_unit_test(budget_is_a_hard_cap),
         cmocka_unit_test(budget_headroom_and_callback),
+        cmocka_unit_test(budget_headroom_of_the_device),
+        cmocka_unit_test(import_shares_bytes_and_costs_no_budget),
         cmocka_unit_test(space_reports_a_missing_device),
     };
     return cmocka_run_group_tests_name("space", tests, NULL, NULL);

@@ -18,6 +18,7 @@
 #define MIB        (1024.0 * 1024)
 #define GIB        (1024.0 * 1024 * 1024)
 #define LEAST_PLAN (64ull << 20)
+#define PLAN_PAGE  7 /* where the plan lies in the window */
 
 #define VERB(b, name, ...) ((b)->vmm.ops->name((b)->vmm.self, __VA_ARGS__))
 
@@ -223,11 +224,11 @@ static pleat_result get_chunks(pleat__space *space, const plan_shape *shape, ple
     return PLEAT_OK;
 }
 
-static pleat_result map_plan(pleat__space *space, const plan_shape *shape, pleat__chunk **chunks,
-                             uint64_t *count)
+static pleat_result map_plan(pleat__space *space, const plan_shape *shape, uint64_t page,
+                             pleat__chunk **chunks, uint64_t *count)
 {
-    uint64_t page, pages = shape->plain + shape->folded;
-    pleat_result result = pleat__space_take(space, pages + shape->folded, &page);
+    uint64_t pages = shape->plain + shape->folded;
+    pleat_result result = pleat__space_take_at(space, page, pages + shape->folded);
     if (result == PLEAT_OK)
         result = get_chunks(space, shape, chunks, count);
     if (result == PLEAT_OK)
@@ -239,14 +240,14 @@ static pleat_result map_plan(pleat__space *space, const plan_shape *shape, pleat
     return pleat__space_map(space, page + pages, folded, shape->folded);
 }
 
-static pleat_result give_plan_back(pleat__space *space, const plan_shape *shape,
+static pleat_result give_plan_back(pleat__space *space, const plan_shape *shape, uint64_t page,
                                    pleat__chunk *const *chunks, uint64_t count)
 {
     uint64_t pages = shape->plain + 2 * shape->folded;
-    pleat_result result = pleat__space_unmap(space, 0, pages);
+    pleat_result result = pleat__space_unmap(space, page, pages);
     if (result != PLEAT_OK)
         return result;
-    pleat__space_give(space, 0, pages);
+    pleat__space_give(space, page, pages);
     for (uint64_t c = 0; c < count; c++)
         pleat__space_chunk_put(space, chunks[c]);
     uint64_t wanted = (shape->plain + shape->folded) * pleat__space_page_bytes(space);
@@ -265,10 +266,10 @@ static pleat_result measure_plan(bench *b, const plan_shape *shape, plan_times *
         result = pleat__space_create(b->vmm, b->arena, &options, &space);
     uint64_t clock = bench_now();
     if (result == PLEAT_OK)
-        result = map_plan(space, shape, chunks, &count);
+        result = map_plan(space, shape, PLAN_PAGE, chunks, &count);
     times->map = (double)bench_vmm_since(&clock, 1) * 1e-9;
     if (result == PLEAT_OK)
-        result = give_plan_back(space, shape, chunks, count);
+        result = give_plan_back(space, shape, PLAN_PAGE, chunks, count);
     times->give_back = (double)bench_vmm_since(&clock, 1) * 1e-9;
     if (result == PLEAT_OK) {
         pleat__space_stats stats = pleat__space_stats_of(space);
