@@ -179,6 +179,24 @@ pleat_result pleat__heap_sync(pleat__heap *heap)
     return PLEAT_OK;
 }
 
+/* Calls `each` for the runs of a place's granules; stops at false. */
+static inline bool place_each(const pleat__place *place,
+                              bool (*each)(pleat__heap *heap, pleat__extent run), pleat__heap *heap)
+{
+    if (place->several == NULL)
+        return each(heap, place->run);
+    uint32_t left = place->granules;
+    for (uint32_t i = 0; left != 0; i++) {
+        pleat__extent run = place->several->runs[i];
+        if (run.count > left)
+            run.count = left;
+        if (!each(heap, run))
+            return false;
+        left -= run.count;
+    }
+    return true;
+}
+
 /* ---- memory into zones ---- */
 
 static pleat_result grown(void *context, pleat__extent run)
@@ -212,6 +230,17 @@ static pleat_result streams_order(const pleat__heap *heap, uint16_t from, uint16
     return result != PLEAT_OK ? result : destroyed;
 }
 
+/* The same for zones: kept memory may have been any stream's. */
+static pleat_result zones_order(const pleat__heap *heap, uint8_t from, uint8_t to)
+{
+    if (from != PLEAT__KEPT)
+        return streams_order(heap, from / 2, to / 2);
+    for (uint16_t stream = 0; stream < heap->stream_count; stream++)
+        if (stream != to / 2)
+            PLEAT_TRY(streams_order(heap, stream, to / 2));
+    return PLEAT_OK;
+}
+
 static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, uint32_t chunks,
                                uint32_t *got)
 {
@@ -230,7 +259,7 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
             continue;
         }
         if (!ordered)
-            PLEAT_TRY(streams_order(heap, from / 2, zone / 2));
+            PLEAT_TRY(zones_order(heap, from, zone));
         ordered = true;
         pleat__extent part = {first << occupancy->shift, count << occupancy->shift};
         PLEAT_TRY(pleat__extents_reserve(source, 2));
@@ -250,7 +279,35 @@ pleat_result pleat__heap_steal(pleat__heap *heap, uint8_t zone, uint32_t chunks,
     for (uint32_t from = 0; from < 2 * heap->stream_count && *got < chunks; from += 2)
         if (from / 2 != zone / 2u)
             PLEAT_TRY(steal_from(heap, (uint8_t)from, zone, chunks, got));
+    return *got < chunks ? steal_from(heap, PLEAT__KEPT, zone, chunks, got) : PLEAT_OK;
+}
+
+static bool keep_run(pleat__heap *heap, pleat__extent run)
+{
+    uint32_t first = pleat__pool_chunk_of(heap->pool, run.begin);
+    uint32_t last = pleat__pool_chunk_of(heap->pool, run.begin + run.count - 1);
+    memset(heap->zone_of + first, PLEAT__KEPT, last - first + 1);
+    return true;
+}
+
+pleat_result pleat__heap_keep(pleat__heap *heap, const pleat__place *place)
+{
+    PLEAT_TRY(zone_reserve(heap));
+    place_each(place, keep_run, heap);
+    heap->keeping = true;
+    heap->stale = true;
+    heap->note_count = 0;
     return PLEAT_OK;
+}
+
+void pleat__heap_keep_end(pleat__heap *heap)
+{
+    for (uint32_t c = 0; heap->keeping && c < heap->zone_capacity; c++)
+        if (heap->zone_of[c] == PLEAT__KEPT)
+            heap->zone_of[c] = 0;
+    heap->keeping = false;
+    heap->stale = true;
+    heap->note_count = 0;
 }
 
 /* A whole free chunk of the large zone for small requests, from the smallest run that has one. */
@@ -359,24 +416,6 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
     return PLEAT_OK;
 }
 
-/* Calls `each` for the runs of a place's granules; stops at false. */
-static inline bool place_each(const pleat__place *place,
-                              bool (*each)(pleat__heap *heap, pleat__extent run), pleat__heap *heap)
-{
-    if (place->several == NULL)
-        return each(heap, place->run);
-    uint32_t left = place->granules;
-    for (uint32_t i = 0; left != 0; i++) {
-        pleat__extent run = place->several->runs[i];
-        if (run.count > left)
-            run.count = left;
-        if (!each(heap, run))
-            return false;
-        left -= run.count;
-    }
-    return true;
-}
-
 static bool run_is_free(pleat__heap *heap, pleat__extent run)
 {
     return pleat__occupancy_is_free(&heap->pool->occupancy, run);
@@ -414,7 +453,7 @@ static bool run_claim(pleat__heap *heap, pleat__extent run, uint16_t stream)
         if (heap->zone_of[c] / 2 == stream)
             continue;
         if (heap->pool->occupancy.used[c] != 0 ||
-            streams_order(heap, heap->zone_of[c] / 2, stream) != PLEAT_OK)
+            zones_order(heap, heap->zone_of[c], (uint8_t)(2 * stream)) != PLEAT_OK)
             return false;
         heap->zone_of[c] = (uint8_t)(2 * stream);
         heap->stale = true;

@@ -11,6 +11,9 @@
  * ZONES   A chunk's free memory belongs to one zone: a stream, and whether it is for small requests
  *         (under the small limit; kept apart so that they do not pin large free runs). Memory goes
  *         from one stream to another only as whole free chunks, behind an event (zone_steal).
+ * KEPT    A plan's persistent slots are allocated one by one in its beginning. Their chunks are a
+ *         zone of their own until then, which the heap takes from last: one that is displaced lies
+ *         in others' way for as long as the job runs.
  * TRUTH   Occupancy says what is free; the zones' trees are derived from it. Slots change occupancy
  *         without touching the trees: they leave a note, and notes are worked off before the trees
  *         are used next. When notes overflow (a planned job never looks at the trees) the trees are
@@ -24,8 +27,9 @@
 #include <runtime/extents.h>
 #include <runtime/pool.h>
 
-#define PLEAT__STREAMS 64u
-#define PLEAT__ZONES   (2 * PLEAT__STREAMS)
+#define PLEAT__STREAMS 63u
+#define PLEAT__ZONES   (2 * PLEAT__STREAMS + 1)
+#define PLEAT__KEPT    (2 * PLEAT__STREAMS) /* the zone of memory kept for persistent slots */
 #define PLEAT__NOTES   4096u
 
 /* Memory at one address that is not one run. */
@@ -87,6 +91,7 @@ typedef struct pleat__heap {
     pleat__note *notes;
     uint32_t note_count;
     bool stale;
+    bool keeping;    /* some chunks are in the zone PLEAT__KEPT */
     uint8_t growing; /* zone that new chunks come into */
     uint64_t requests;
     pleat__view **views; /* by granules */
@@ -121,6 +126,10 @@ PLEAT_NODISCARD pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granu
 bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t stream);
 /* Gives a place back, of the heap or of a slot. */
 void pleat__heap_give(pleat__heap *heap, const pleat__place *place);
+
+/* Keeps a slot's chunks for it, as far as they are no other's yet; and ends that for all. */
+PLEAT_NODISCARD pleat_result pleat__heap_keep(pleat__heap *heap, const pleat__place *place);
+void pleat__heap_keep_end(pleat__heap *heap);
 
 void pleat__view_pin(const pleat__place *place);
 void pleat__view_unpin(const pleat__place *place);

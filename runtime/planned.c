@@ -69,6 +69,10 @@ static pleat_result load_plan(policy *self, const pleat_plan *plan)
     self->kept_count = 1;
     self->current = self->kept[0];
     pleat__states_set(&self->states, PLEAT__STATE_planned, PLEAT__CAUSE_file);
+    for (uint32_t i = 0; i < plan->first.slot_count; i++)
+        if (plan->first.slots[i].class == PLEAT__CLASS_PERSISTENT &&
+            self->current->items[i].kind == PLEAT__ITEM_SLOT)
+            PLEAT_TRY(pleat__heap_keep(&self->heap, &self->current->items[i].place));
     return PLEAT_OK;
 }
 
@@ -187,6 +191,8 @@ static inline void watch(policy *self, bool missed)
     self->missed += missed;
     if (++self->watched < WATCH_REQUESTS)
         return;
+    if (self->heap.keeping && self->current->match.cursor >= self->current->match.begin)
+        pleat__heap_keep_end(&self->heap);
     if (self->missed >= WATCH_REQUESTS / WATCH_SHARE) {
         diverge(self);
     } else {
