@@ -180,7 +180,7 @@ void pleat__follow_free(pleat__follow *follow)
         return;
     pleat__arena *arena = follow->arena;
     for (uint32_t i = 0; follow->learned && follow->items != NULL && i < follow->count; i++)
-        pleat__view_unpin(&follow->items[i].place);
+        pleat__view_unpin(arena, &follow->items[i].place);
     for (uint32_t i = 0; i < follow->lane_count; i++)
         pleat__lane_release(&follow->lanes[i]);
     pleat__match_release(&follow->match);
@@ -195,7 +195,7 @@ void pleat__follow_replace(pleat__follow *follow, uint32_t item, const pleat__pl
 {
     pleat__expected *expected = &follow->items[item];
     pleat__view_pin(place);
-    pleat__view_unpin(&expected->place);
+    pleat__view_unpin(follow->arena, &expected->place);
     expected->place = *place;
     expected->busy = 0;
 }

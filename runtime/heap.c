@@ -29,6 +29,9 @@ pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, plea
     uint64_t small = conf->small >> PLEAT__GRANULE_SHIFT;
     heap->small_granules =
         small < pool->occupancy.full / 2 ? (uint32_t)small : pool->occupancy.full / 2;
+    uint64_t room = (pleat__space_pages(pool->space) - pool->region_pages) / 2;
+    if (heap->view_limit > room)
+        heap->view_limit = room;
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
         pleat__extents_init(&heap->zones[z], arena);
     heap->notes = pleat__arena_alloc(arena, PLEAT__NOTES * sizeof *heap->notes);
@@ -440,8 +443,10 @@ bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place)
     if (!place_each(place, run_is_free, heap))
         return false;
     place_each(place, run_take, heap);
-    if (place->several != NULL)
+    if (place->several != NULL) {
         place->several->live = true;
+        place->several->used = heap->requests;
+    }
     return true;
 }
 
@@ -484,7 +489,7 @@ bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t str
         pleat__heap_note(heap, place->run, false);
         return true;
     }
-    return pleat__heap_occupy(heap, place);
+    return !place->several->dead && pleat__heap_occupy(heap, place);
 }
 
 void pleat__heap_give(pleat__heap *heap, const pleat__place *place)

@@ -38,7 +38,9 @@ typedef struct pleat__runs {
     uint32_t count;
     uint32_t granules; /* all of them */
     pleat_va address;
+    uint64_t used; /* the heap's count of requests when it was taken last */
     bool live;
+    bool dead; /* a view that was dropped: it cannot be taken */
 } pleat__runs;
 
 /* A stitched view. Kept when its request is freed, for the next one that it fits. */
@@ -46,8 +48,8 @@ typedef struct pleat__view {
     pleat__runs runs; /* first: a place points to it */
     uint64_t page;
     uint32_t pages;
-    uint32_t pins; /* plans that have a slot in it: it is not dropped */
-    uint64_t used; /* the heap's count of requests when it was used last */
+    uint32_t pins; /* places elsewhere that point to it: it stays in host memory */
+    bool unmapped;
     uint16_t stream;
 } pleat__view;
 
@@ -131,8 +133,10 @@ void pleat__heap_give(pleat__heap *heap, const pleat__place *place);
 PLEAT_NODISCARD pleat_result pleat__heap_keep(pleat__heap *heap, const pleat__place *place);
 void pleat__heap_keep_end(pleat__heap *heap);
 
+/* A place that is remembered keeps its view in host memory; mapped it stays only while it is used.
+ */
 void pleat__view_pin(const pleat__place *place);
-void pleat__view_unpin(const pleat__place *place);
+void pleat__view_unpin(pleat__arena *arena, const pleat__place *place);
 
 /* Drops idle views until `keep_pages` alias pages are mapped, the longest unused first; true when
  * any went. Views that the GPU may still use are unmapped later. */

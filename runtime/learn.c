@@ -44,7 +44,7 @@ pleat_result pleat__learn_init(pleat__learn *learn, pleat__arena *arena, const p
 static void items_drop(pleat__learn *learn)
 {
     for (uint32_t i = 0; i < learn->count; i++)
-        pleat__view_unpin(&learn->items[i].place);
+        pleat__view_unpin(learn->arena, &learn->items[i].place);
     learn->count = 0;
     learn->agreed = 0;
     learn->period = 0;
@@ -134,7 +134,7 @@ pleat_result pleat__learn_take(pleat__learn *learn, pleat__follow **out)
 {
     for (uint32_t i = 0; i < learn->count; i++)
         if (learn->items[i].kind == PLEAT__ITEM_DYNAMIC) {
-            pleat__view_unpin(&learn->items[i].place);
+            pleat__view_unpin(learn->arena, &learn->items[i].place);
             learn->items[i].place = (pleat__place){0};
         }
     PLEAT_TRY(pleat__follow_learned(learn->arena, learn->items, learn->count, out));
@@ -180,7 +180,7 @@ static void keep_last(pleat__learn *learn, uint32_t period)
 {
     uint32_t first = learn->count - period;
     for (uint32_t i = 0; i < first; i++)
-        pleat__view_unpin(&learn->items[i].place);
+        pleat__view_unpin(learn->arena, &learn->items[i].place);
     memmove(learn->items, learn->items + first, period * sizeof *learn->items);
     for (uint32_t i = 0; i < period; i++)
         learn->items[i].kind = PLEAT__ITEM_SLOT;

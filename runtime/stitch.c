@@ -14,7 +14,8 @@
  *       than the request has (without that: 0.3 to 1.1 % more memory on mixture-of-experts jobs).
  *       And the chunks stay mapped at home, where they serve other requests meanwhile: views are
  *       aliases, and occupancy keeps the two apart.
- * DROP  Idle views beyond a limit of alias pages go, the longest unused first. Their request was
+ * DROP  Idle views beyond a limit of alias pages go, the longest unused first, also those that a
+ *       followed slot lies in: it then finds its place dead, and gets another. Their request was
  *       freed in its stream's order, so the GPU may still use them: they are unmapped when an event
  *       recorded at the drop is over (pleat__stitch_poll).
  */
@@ -86,7 +87,6 @@ static bool reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__pla
         pleat__view *view = heap->views[i];
         if (!view_is_free(heap, view, granules) || !view_is_of(heap, view, zone))
             continue;
-        view->used = heap->requests;
         *place = place_in(view, granules);
         return true;
     }
@@ -177,12 +177,10 @@ static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granu
 
 /* ---- making a view ---- */
 
-static void view_free(pleat__heap *heap, pleat__view *view)
+static void view_free(pleat__arena *arena, pleat__view *view)
 {
-    if (view == NULL)
-        return;
-    pleat__arena_free(heap->arena, view->runs.runs);
-    pleat__arena_free(heap->arena, view);
+    pleat__arena_free(arena, view->runs.runs);
+    pleat__arena_free(arena, view);
 }
 
 /* What was gathered as a view's runs, neighbours joined. */
@@ -208,7 +206,6 @@ static pleat__view *view_new(pleat__heap *heap, uint32_t granules, uint8_t zone)
     view->runs = (pleat__runs){.runs = runs, .count = count, .granules = granules};
     view->pages = heap->gathered_count;
     view->stream = zone / 2;
-    view->used = heap->requests;
     return view;
 }
 
@@ -240,9 +237,15 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint8_t zone
     if (view == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
     pleat_result result = view_map(heap, view);
+    if (result == PLEAT_E_LIMIT && pleat__heap_drop_views(heap, 0))
+        result = view_map(heap, view);
     if (result != PLEAT_OK) {
-        view_free(heap, view);
-        return result;
+        view_free(heap->arena, view);
+        /* Views that the GPU may still use are in the way: the runtime knows how to wait. */
+        return result == PLEAT_E_LIMIT && heap->dropped_count != 0
+                   ? pleat__fail(PLEAT_E_OUT_OF_MEMORY,
+                                 "views that are still in use fill the window")
+                   : result;
     }
     uint32_t at = view_floor(heap, granules);
     memmove(&heap->views[at + 1], &heap->views[at], (heap->view_count - at) * sizeof *heap->views);
@@ -291,17 +294,20 @@ void pleat__view_pin(const pleat__place *place)
         ((pleat__view *)place->several)->pins++;
 }
 
-void pleat__view_unpin(const pleat__place *place)
+void pleat__view_unpin(pleat__arena *arena, const pleat__place *place)
 {
-    if (place->several != NULL)
-        ((pleat__view *)place->several)->pins--;
+    pleat__view *view = (pleat__view *)place->several;
+    if (view != NULL && --view->pins == 0 && view->unmapped)
+        view_free(arena, view);
 }
 
-/* Unmaps and forgets; a view whose unmap fails stays mapped and is quarantined by the space. */
+/* Unmaps and, when no place points to it, forgets. One whose unmap fails stays mapped: the space
+ * has quarantined it. */
 static void view_end(pleat__heap *heap, pleat__view *view)
 {
-    if (pleat__pool_unview(heap->pool, view->page, view->pages) == PLEAT_OK)
-        view_free(heap, view);
+    view->unmapped = pleat__pool_unview(heap->pool, view->page, view->pages) == PLEAT_OK;
+    if (view->unmapped && view->pins == 0)
+        view_free(heap->arena, view);
 }
 
 void pleat__stitch_poll(pleat__heap *heap)
@@ -336,6 +342,7 @@ static pleat_result view_drop(pleat__heap *heap, uint32_t at)
         (void)ops->event_destroy(heap->vmm.self, event);
         return result;
     }
+    view->runs.dead = true;
     heap->dropping[heap->dropped_count] = event;
     heap->dropped[heap->dropped_count++] = view;
     heap->view_count--;
@@ -349,8 +356,8 @@ static uint32_t view_oldest(const pleat__heap *heap)
     uint32_t oldest = heap->view_count;
     for (uint32_t i = 0; i < heap->view_count; i++) {
         const pleat__view *view = heap->views[i];
-        if (!view->runs.live && view->pins == 0 &&
-            (oldest == heap->view_count || view->used < heap->views[oldest]->used))
+        if (!view->runs.live &&
+            (oldest == heap->view_count || view->runs.used < heap->views[oldest]->runs.used))
             oldest = i;
     }
     return oldest;
@@ -379,10 +386,10 @@ void pleat__stitch_release(pleat__heap *heap)
 {
     for (uint32_t i = 0; i < heap->dropped_count; i++) {
         (void)heap->vmm.ops->event_destroy(heap->vmm.self, heap->dropping[i]);
-        view_free(heap, heap->dropped[i]);
+        view_free(heap->arena, heap->dropped[i]);
     }
     for (uint32_t i = 0; i < heap->view_count; i++)
-        view_free(heap, heap->views[i]);
+        view_free(heap->arena, heap->views[i]);
     heap->dropped_count = 0;
     heap->view_count = 0;
 }

@@ -1,7 +1,7 @@
 /*
  * runtime.c: the public calls over the host backend: argument checks, the steps of out of memory,
  * streams whose events are driven by hand, threads, and what is left after failing verbs. Every
- * policy that needs no plan goes through the same tests.
+ * policy goes through the same tests.
  */
 #include "test.h"
 
@@ -14,7 +14,7 @@
 
 #define MIB (1ull << 20)
 
-static const char *const policies[] = {"native", "expandable", "gmlake"};
+static const char *const policies[] = {"native", "expandable", "gmlake", "pleat"};
 #define POLICIES (sizeof policies / sizeof *policies)
 
 typedef struct fixture {
