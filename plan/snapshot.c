@@ -343,6 +343,7 @@ static pleat_result read_top(importer *s, const value *top, int wanted)
 
 /* --- events and segments as entries ------------------------------------------------------------*/
 
+/* The actions are the last of WORDS. */
 static bool known_action(uint8_t word)
 {
     return word >= WORD_ALLOC && word <= WORD_SEGMENT_UNMAP;

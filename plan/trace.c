@@ -140,7 +140,7 @@ static pleat_result append_label(pleat_trace *trace, const char *text, size_t le
         return pleat__fail(PLEAT_E_INPUT, "a label is at most %u bytes, none of them zero",
                            LABEL_LONGEST);
     if (trace->label_count == EMPTY)
-        return pleat__fail(PLEAT_E_LIMIT, "a trace has at most %u labels", EMPTY);
+        return pleat__fail(PLEAT_E_INPUT, "a trace has at most %u labels", EMPTY);
     PLEAT_TRY(pleat__arena_grow(trace->arena, &trace->labels, &trace->label_capacity,
                                 trace->label_count, sizeof *trace->labels));
     char *copy = pleat__arena_alloc(trace->arena, length + 1);
@@ -190,7 +190,7 @@ pleat_result pleat_trace_add_stream(pleat_trace *trace, uint64_t stream, uint16_
         }
     }
     if (trace->stream_count > UINT16_MAX)
-        return pleat__fail(PLEAT_E_LIMIT, "a trace has at most 65,536 streams");
+        return pleat__fail(PLEAT_E_INPUT, "a trace has at most 65,536 streams");
     PLEAT_TRY(pleat__arena_grow(trace->arena, &trace->streams, &trace->stream_capacity,
                                 trace->stream_count, sizeof *trace->streams));
     *index = (uint16_t)trace->stream_count;
@@ -212,7 +212,7 @@ static pleat_result begin_life(pleat_trace *trace, lives *all, const pleat_trace
         return pleat__fail(PLEAT_E_INPUT, "%s %u where %zu comes next", what, event->request,
                            all->count);
     if (all->count == UINT32_MAX)
-        return pleat__fail(PLEAT_E_LIMIT, "a trace has at most %u of %s", UINT32_MAX, what);
+        return pleat__fail(PLEAT_E_INPUT, "a trace has at most %u of %s", UINT32_MAX, what);
     if (event->size > SIZE_MOST)
         return pleat__fail(PLEAT_E_INPUT, "%s %u has %llu bytes, more than any device", what,
                            event->request, (unsigned long long)event->size);

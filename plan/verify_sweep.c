@@ -160,7 +160,7 @@ static size_t find_run(const sweep *s, uint64_t page)
 static pleat_result add_piece(sweep *s, uint64_t begin, uint64_t end)
 {
     if (s->piece_count == PIECES_MOST)
-        return pleat__fail(PLEAT_E_LIMIT, "the plan's slots are in more than %u pieces",
+        return pleat__fail(PLEAT_E_INPUT, "the plan's slots are in more than %u pieces",
                            PIECES_MOST);
     PLEAT_TRY(pleat__arena_grow(s->arena, &s->pieces, &s->piece_capacity, s->piece_count,
                                 sizeof *s->pieces));

@@ -393,6 +393,19 @@ static void hostile_lengths_are_refused(void **state)
     free(zeros);
 }
 
+/* More streams than an event can name. */
+static void hostile_streams_are_refused(void **state)
+{
+    (void)state;
+    test_bytes bytes = test_pack("['pleat trace', 1, 0, 0, 65537, 0] x dd 00 01 00 01");
+    for (uint32_t i = 0; i <= 65536; i++) {
+        const uint8_t number[5] = {0xce, 0, (uint8_t)(i >> 16), (uint8_t)(i >> 8), (uint8_t)i};
+        test_bytes_add(&bytes, number, sizeof number);
+    }
+    expect("streams", decode_trace(&bytes), PLEAT_E_INPUT, "item 65536: a trace has at most");
+    test_bytes_free(&bytes);
+}
+
 /* --- plans -------------------------------------------------------------------------------------*/
 
 /* The numbers of a header: fingerprint .. steady events, then the counts. */
@@ -560,6 +573,7 @@ int main(void)
         cmocka_unit_test(hostile_references_end),
         cmocka_unit_test(hostile_traces_are_refused),
         cmocka_unit_test(hostile_lengths_are_refused),
+        cmocka_unit_test(hostile_streams_are_refused),
         cmocka_unit_test(hostile_plans_are_refused),
         cmocka_unit_test(hostile_tables_are_refused),
         cmocka_unit_test(hostile_files_are_refused),

@@ -28,7 +28,8 @@ static void add_free(job *j, uint32_t request)
     add(j, PLEAT_EVENT_FREE_COMPLETED, request, 0, 0);
 }
 
-static void add_iteration(job *j, uint64_t seed, uint32_t streams, bool first)
+/* Every fifth request of a varying job is larger in every iteration: it gets a lane. */
+static void add_iteration(job *j, uint64_t seed, uint32_t streams, uint32_t iteration, bool varies)
 {
     test_random random = {seed};
     add(j, PLEAT_EVENT_MARK, 0, 0, 0);
@@ -36,6 +37,7 @@ static void add_iteration(job *j, uint64_t seed, uint32_t streams, bool first)
         uint64_t dice = test_random_next(&random);
         if (j->live_count == 0 || (dice % 2 == 0 && j->live_count < 64)) {
             uint64_t size = (1ull << (dice >> 8) % 23) + (dice >> 40) % 100;
+            size += varies && k % 5 == 0 ? iteration * 100000u : 0;
             j->live[j->live_count++] = j->next;
             add(j, PLEAT_EVENT_ALLOC, j->next++, size, (uint16_t)((dice >> 32) % streams));
         } else {
@@ -44,13 +46,13 @@ static void add_iteration(job *j, uint64_t seed, uint32_t streams, bool first)
             j->live[at] = j->live[--j->live_count];
         }
     }
-    if (first) /* optimizer state */
+    if (iteration == 0) /* optimizer state */
         add(j, PLEAT_EVENT_ALLOC, j->next++, 3000000, 0);
     while (j->live_count > 0)
         add_free(j, j->live[--j->live_count]);
 }
 
-static pleat_trace *make_job(test_random *random, uint32_t streams)
+static pleat_trace *make_job(test_random *random, uint32_t streams, bool varies)
 {
     job j = {0};
     uint16_t stream;
@@ -66,8 +68,8 @@ static pleat_trace *make_job(test_random *random, uint32_t streams)
         add_free(&j, j.next++);
     }
     uint64_t seed = test_random_next(random);
-    for (int i = 0; i < 4; i++)
-        add_iteration(&j, seed, streams, i == 0);
+    for (uint32_t i = 0; i < 4; i++)
+        add_iteration(&j, seed, streams, i, varies);
     return j.trace;
 }
 
@@ -83,15 +85,19 @@ static void proof_plans_hold_for_their_trace(void **state)
 {
     (void)state;
     test_random random = test_random_begin("proof_plans_hold_for_their_trace", 0x91a4);
+    uint64_t lanes = 0;
     for (uint32_t i = 0; i < 60; i++) {
-        pleat_trace *trace = make_job(&random, 1 + i % 3), *other = make_job(&random, 1);
+        pleat_trace *trace = make_job(&random, 1 + i % 3, i % 2 == 0);
+        pleat_trace *other = make_job(&random, 1, false);
         pleat_plan *plan = make_plan(trace);
+        lanes += pleat_plan_summary_of(plan).lanes;
         assert_ok(pleat_plan_verify(plan, trace));
         assert_result(pleat_plan_verify(plan, other), PLEAT_E_VERIFY);
         pleat_plan_free(plan);
         pleat_trace_free(trace);
         pleat_trace_free(other);
     }
+    assert_true(lanes > 0);
 }
 
 static void proof_planning_twice_gives_the_same_bytes(void **state)
@@ -100,7 +106,7 @@ static void proof_planning_twice_gives_the_same_bytes(void **state)
     test_random random = test_random_begin("proof_planning_twice_gives_the_same_bytes", 0x2b17);
     const char *trace_path = test_path("j.trace"), *path = test_path("j.plan");
     for (uint32_t i = 0; i < 10; i++) {
-        pleat_trace *trace = make_job(&random, 1 + i % 2), *read;
+        pleat_trace *trace = make_job(&random, 1 + i % 2, i % 3 == 0), *read;
         assert_ok(pleat_trace_write(trace, trace_path));
         assert_ok(pleat_trace_read(trace_path, &read));
         test_bytes bytes[2];
@@ -144,7 +150,7 @@ static void proof_a_spoilt_plan_is_not_read(void **state)
     (void)state;
     test_random random = test_random_begin("proof_a_spoilt_plan_is_not_read", 0x77);
     const char *path = test_path("j.plan");
-    pleat_trace *trace = make_job(&random, 1);
+    pleat_trace *trace = make_job(&random, 1, false);
     pleat_plan *plan = make_plan(trace), *read;
     spoil(plan);
     assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);

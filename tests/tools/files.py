@@ -197,6 +197,11 @@ class Files(unittest.TestCase):
         self.assertIn(f"'{bad}': steady request 0", done.stderr)
         self.assertIn("steady request 1", done.stderr)
         self.assertIn("are live together and share physical bytes 0 to 512", done.stderr)
+        trace = self.path("s.pickle", pickle.dumps(job()))
+        done = self.run_pleat("replay", trace, "--plan", bad, code=1)
+        self.assertIn("are live together", done.stderr)
+        self.refused(self.path("cut.plan", plan_of_two(512)[:-1]), "byte", command="verify")
+        self.run_pleat("replay", trace, "--plan", self.root / "cut.plan", code=3)
 
     def test_use(self):
         for command in ("import", "verify"):
