@@ -8,23 +8,61 @@
 #include <internal/error.h>
 
 typedef struct policy {
-    pleat__arena *arena;
-    pleat__space *space;
-    pleat_stats *stats;
+    pleat__policy_context context;
+    pleat__supplier space;
     pleat__caching *caching;
 } policy;
+
+/* ---- segments ---- */
+
+static pleat_result reserve(void *opaque, uint64_t bytes, pleat_va *address)
+{
+    const policy *self = opaque;
+    return self->space.reserve(self->space.self, bytes, address);
+}
+
+static void unreserve(void *opaque, pleat_va address, uint64_t bytes)
+{
+    const policy *self = opaque;
+    self->space.unreserve(self->space.self, address, bytes);
+}
+
+static pleat_result back(void *opaque, pleat_va address, uint64_t bytes, uint64_t handle_bytes)
+{
+    const policy *self = opaque;
+    return self->space.back(self->space.self, address, bytes, handle_bytes);
+}
+
+/* As cudaFree does: what the GPU still does there ends first, and the memory is the device's again.
+ * (The steps of out of memory have waited already; a collection while allocating has not.) */
+static bool unback(void *opaque, pleat_va address, uint64_t bytes)
+{
+    const policy *self = opaque;
+    self->context.quiesce(self->context.owner);
+    bool known = self->space.unback(self->space.self, address, bytes);
+    pleat__space_trim(self->context.space, 0);
+    return known;
+}
 
 static pleat_result create(const pleat__policy_context *context, bool expandable, void **out)
 {
     policy *self = pleat__arena_calloc(context->arena, 1, sizeof *self);
     if (self == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a policy");
-    *self = (policy){context->arena, context->space, context->stats, NULL};
-    pleat__supplier supplier = pleat__supplier_of_space(context->space);
+    self->context = *context;
+    self->space = pleat__supplier_of_space(context->space);
+    pleat__supplier supplier = {.self = self,
+                                .unit_bytes = self->space.unit_bytes,
+                                .reserve = reserve,
+                                .unreserve = unreserve,
+                                .back = back,
+                                .unback = unback};
     pleat__caching_options options = {.expandable = expandable,
-                                      .limit_bytes = context->limit_bytes,
                                       .range_bytes =
-                                          pleat__space_device_bytes(context->space) / 8 * 9};
+                                          pleat__space_device_bytes(context->space) / 8 * 9,
+                                      .max_split_bytes = context->conf.max_split,
+                                      .gc_threshold = (double)context->conf.collect / 100,
+                                      .limit_bytes = context->limit_bytes};
     pleat_result result =
         pleat__caching_create(context->arena, &supplier, &options, &self->caching);
     if (result != PLEAT_OK) {
@@ -49,15 +87,15 @@ static void destroy(void *opaque)
 {
     policy *self = opaque;
     pleat__caching_destroy(self->caching);
-    pleat__arena_free(self->arena, self);
+    pleat__arena_free(self->context.arena, self);
 }
 
 static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, pleat_va *address)
 {
     policy *self = opaque;
     PLEAT_TRY(pleat__caching_alloc(self->caching, bytes, stream, address));
-    self->stats->cached++;
-    pleat__count_alloc(self->stats, bytes);
+    self->context.stats->cached++;
+    pleat__count_alloc(self->context.stats, bytes);
     return PLEAT_OK;
 }
 
@@ -67,7 +105,7 @@ static pleat_result free_block(void *opaque, pleat_va address)
     uint64_t bytes;
     pleat_result result = pleat__caching_free(self->caching, address, &bytes);
     if (result == PLEAT_OK)
-        pleat__count_free(self->stats, bytes);
+        pleat__count_free(self->context.stats, bytes);
     return result;
 }
 

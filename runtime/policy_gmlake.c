@@ -12,8 +12,8 @@
  *
  * Stitched blocks stay mapped when they are freed, for S1 to find; StitchFree unmaps idle ones, the
  * least recently used first, when there are more stitched pages than STITCHED_LIMIT. Requests under
- * FRAGMENT_LIMIT are not stitched (section 4.2.3). Those of at most 1 MiB have PyTorch's small
- * pool.
+ * the setting `fragment` are not stitched (section 4.2.3). Those of at most 1 MiB have PyTorch's
+ * small pool.
  *
  * DEPARTURES  A primitive block is cut within its address range, without a driver call, and its
  *   parts join again when both are free: so S2 has no need of the stitched block that the paper
@@ -34,7 +34,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FRAGMENT_LIMIT (128ull << 20)
 #define STITCHED_LIMIT                                                                             \
     65536u /* pages; the driver takes some 520,000 maps, a host process 65,530                     \
             */
@@ -515,7 +514,7 @@ static pleat_result alloc_large(policy *self, uint64_t bytes, pleat_stream strea
     primitive *block = NULL;
     if (v == NULL)
         PLEAT_TRY(take_primitive(self, owner, size, &block));
-    if (v == NULL && block == NULL && size >= FRAGMENT_LIMIT)
+    if (v == NULL && block == NULL && size >= self->context.conf.fragment)
         PLEAT_TRY(stitch_free_blocks(self, owner, size, &v));
     if (v == NULL && block == NULL)
         PLEAT_TRY(alloc_primitive(self, owner, size, &block));
@@ -684,7 +683,7 @@ static void idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t 
         /* Stitching takes all that is free of the stream; under its limit one block must do. */
         const pleat__block *last = pleat__bins_last(&at->free);
         uint64_t bytes = last != NULL ? last->bytes : 0;
-        bytes = at->free_bytes >= FRAGMENT_LIMIT ? at->free_bytes : bytes;
+        bytes = at->free_bytes >= self->context.conf.fragment ? at->free_bytes : bytes;
         *largest = bytes > *largest ? bytes : *largest;
     }
 }

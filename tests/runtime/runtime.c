@@ -287,6 +287,121 @@ static void streams_are_waited_for_before_a_refusal(void **state)
     }
 }
 
+static void settings_reach_the_policies(void **state)
+{
+    (void)state;
+    fixture f;
+    open_host(&f, 1024 * MIB, false);
+    pleat_runtime_options options = {
+        .size = sizeof options, .policy = "native", .budget_bytes = 200 * MIB};
+    static const char *const bad[] = {"max_split:1m", "collect:100", "collect:yes", "none:1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        options.conf = bad[i];
+        assert_result(pleat_runtime_create(f.vmm, &options, &f.runtime), PLEAT_E_INVALID);
+    }
+    options.conf = "collect:30";
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    assert_ok(pleat_free(f.runtime, take(&f, 50 * MIB, 0)));
+    assert_ok(pleat_free(f.runtime, take(&f, 60 * MIB, 0)));
+    take(&f, 80 * MIB, 0);
+    /* 110 MiB were cached, 60 are allowed before anything new. */
+    assert_true(pleat_stats_of(f.runtime).physical_bytes < 190 * MIB);
+    pleat_runtime_destroy(f.runtime);
+    options.policy = "gmlake";
+    options.conf = "fragment:1g";
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    pleat_va a = take(&f, 60 * MIB, 0), b = take(&f, 2 * MIB, 0), c = take(&f, 60 * MIB, 0);
+    assert_ok(pleat_free(f.runtime, a));
+    assert_ok(pleat_free(f.runtime, c));
+    pleat_va d;
+    /* Not stitched: the caches go back for it. */
+    assert_ok(pleat_alloc(f.runtime, 150 * MIB, 0, &d));
+    assert_int_equal(pleat_stats_of(f.runtime).stitched, 0);
+    assert_ok(pleat_free(f.runtime, b));
+    end(&f);
+}
+
+/* ---- streams against a model ---- */
+
+#define PENDING_MOST 256
+#define USES         4 /* streams 100 .. 103, held; allocations come from streams 0 .. 3 */
+
+/* A freed tensor and, for each stream that used it, the point that must be passed first. */
+typedef struct pending {
+    pleat_va address;
+    uint64_t bytes;
+    uint64_t point[USES]; /* 0: not used there */
+} pending;
+
+static bool is_passed(const pending *p, const uint64_t passed[USES])
+{
+    for (int u = 0; u < USES; u++)
+        if (p->point[u] > passed[u])
+            return false;
+    return true;
+}
+
+static void assert_apart(const pending *all, int count, const uint64_t passed[USES], pleat_va at,
+                         uint64_t bytes)
+{
+    for (int i = 0; i < count; i++)
+        if (!is_passed(&all[i], passed))
+            assert_true(at + bytes <= all[i].address || all[i].address + all[i].bytes <= at);
+}
+
+/* Frees a tensor that some of the held streams use; every such stream gets one point. */
+static pending free_used(fixture *f, test_random *random, pleat_va address, uint64_t bytes,
+                         uint64_t recorded[USES])
+{
+    pending p = {address, bytes, {0}};
+    for (unsigned u = 0; u < USES; u++) {
+        if (test_random_below(random, 3) != 0)
+            continue;
+        assert_ok(pleat_record_stream(f->runtime, address, 100 + u));
+        p.point[u] = ++recorded[u];
+    }
+    assert_ok(pleat_free(f->runtime, address));
+    return p;
+}
+
+static void streams_no_byte_is_reused_before_its_event(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eed0007);
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        pending gone[PENDING_MOST];
+        uint64_t recorded[USES] = {0}, passed[USES] = {0};
+        int count = 0;
+        begin(&f, policies[i], 8192 * MIB, 0);
+        for (unsigned u = 0; u < USES; u++)
+            assert_ok(pleat__host_stream_hold(&f.vmm, 100 + u));
+        for (int step = 0; step < 3000; step++) {
+            uint64_t bytes = 1 + test_random_below(&random, step % 3 == 0 ? 9 * MIB : 100000);
+            pleat_va at = take(&f, bytes, test_random_below(&random, 4));
+            assert_apart(gone, count, passed, at, bytes);
+            gone[count++] = free_used(&f, &random, at, bytes, recorded);
+            unsigned u = (unsigned)test_random_below(&random, USES);
+            if (passed[u] < recorded[u] && test_random_below(&random, 2) == 0) {
+                passed[u]++;
+                assert_ok(pleat__host_stream_advance(&f.vmm, 100 + u, 1));
+            }
+            /* All pass now and then, so that the model stays small. */
+            for (u = 0; count == PENDING_MOST && u < USES; u++) {
+                assert_ok(pleat__host_stream_advance(&f.vmm, 100 + u, recorded[u] - passed[u]));
+                passed[u] = recorded[u];
+            }
+            count = count == PENDING_MOST ? 0 : count;
+        }
+        for (unsigned u = 0; u < USES; u++)
+            assert_ok(pleat__host_stream_release(&f.vmm, 100 + u));
+        assert_ok(pleat_empty_cache(f.runtime));
+        assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 0);
+        assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 0);
+        end(&f);
+    }
+}
+
 /* ---- a naive model, over all policies ---- */
 
 #define LIVE_MOST 64
@@ -503,6 +618,8 @@ int main(void)
         cmocka_unit_test(out_of_memory_asks_the_program_last),
         cmocka_unit_test(streams_delay_a_free_until_their_events),
         cmocka_unit_test(streams_are_waited_for_before_a_refusal),
+        cmocka_unit_test(settings_reach_the_policies),
+        cmocka_unit_test(streams_no_byte_is_reused_before_its_event),
         cmocka_unit_test(policies_keep_data_whole_under_a_budget),
         cmocka_unit_test(policies_survive_every_failing_verb),
         cmocka_unit_test(threads_share_a_runtime),
