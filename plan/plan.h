@@ -5,17 +5,24 @@
  * SEQUENCES  A job's requests fall into two ordered sequences. `first` is everything before the
  * first steady iteration: model load, and the first iteration with its one-time requests. `steady`
  * is one iteration and repeats. Time within a sequence is the position of an event (allocation or
- * free) in it, 0 .. events. LAYOUT     Slots are byte ranges of the window, from its page 0 on. The
- * window's pages carry maps: each map puts one handle (a run of whole chunks) at a page. Every
- * handle is mapped at least once; further maps of a handle are aliases: two pages with the same
- * handle are the same memory. PHYSICAL   The chunks of all handles, numbered one handle behind the
- * other: chunk c of handle h is `first_chunk[h] + c`. Bytes of physical memory are numbered
- * likewise, so every slot is a short list of physical byte ranges, and two slots are in each
- * other's way exactly when those overlap. RULE       No two slots of one sequence that are live at
- * the same time overlap in physical bytes. A steady slot with free_at <= alloc_at is live across
- * the iteration boundary: in [alloc_at, events) and [0, free_at). A persistent slot is live always,
- * in both sequences, from its allocation in `first` on. UNITS      Bytes as noted; a slot's place
- * is a multiple of 512.
+ * completed free) in it, 0 .. events.
+ *
+ * LAYOUT  Slots are byte ranges of the window, from its page 0 on. The window's pages carry maps:
+ * each map puts one handle (a run of whole chunks) at a page. Every handle is mapped at least once;
+ * further maps of a handle are aliases: two pages with the same handle are the same memory.
+ *
+ * PHYSICAL  The chunks of all handles, numbered one handle behind the other: chunk c of handle h is
+ * `first_chunk[h] + c`. Bytes of physical memory are numbered likewise, so every slot is a short
+ * list of physical byte ranges, and two slots are in each other's way exactly when those overlap.
+ *
+ * RULE  No two slots of one sequence that are live at the same time overlap in physical bytes. A
+ * steady slot with free_at <= alloc_at is live across the iteration boundary: in [alloc_at, events)
+ * and [0, free_at). A persistent slot is live always, in both sequences, from its allocation in
+ * `first` on. Slots of different streams share no physical byte at any time: a plan names no
+ * dependency between streams. verify.c lists all that must hold.
+ *
+ * UNITS  Bytes as noted; a slot's place is a multiple of 512, and the slot takes its size rounded
+ * up to one.
  */
 #ifndef PLEAT_PLAN_PLAN_H
 #define PLEAT_PLAN_PLAN_H

@@ -1,11 +1,15 @@
 /*
  * pleat/trace.h: a recorded sequence of allocations and frees.
  *
- * FILE     A trace file is a msgpack stream; plan/trace_file.c says what its records are. It is
- * untrusted input: reading one is bounded, and every error names the file and the record. ORDER
- * Events are in the order the allocator saw them; an event's position in that order is its time.
- * Frees come before allocations only where they were so recorded. UNITS    Bytes as requested,
- * before any rounding.
+ * FILE  A trace file is a msgpack stream; plan/trace_file.c says what its records are. It is
+ * untrusted input: reading one is bounded, and every error names the file and the record.
+ *
+ * ORDER  Events are in the order the allocator saw them; an event's position in that order is its
+ * time. Frees come before allocations only where they were so recorded.
+ *
+ * UNITS  Bytes as requested, before any rounding.
+ *
+ * THREADS  Any number may read a trace; one that fills it must be alone with it.
  */
 #ifndef PLEAT_TRACE_H
 #define PLEAT_TRACE_H
