@@ -6,24 +6,33 @@
  * stays when a sequence length changes every size; size is what stays when routing adds and removes
  * neighbours. Both sequences are walked side by side; where neither agrees, the nearest pair of
  * places from which most of the next requests agree is looked for, and the walk goes on there.
- * What was skipped is paired by position when both skipped as many, else by size.
+ * What was skipped is paired by position when both skipped as many, else by size. Where there is no
+ * such place nearby (the first optimizer step allocates its state between everything else), the
+ * walk goes on at the next run of sizes that the other sequence has exactly once.
  *
  * This is not a longest common subsequence: at ten thousand differing requests that costs seconds,
  * and repeats inside an iteration make it no more right than the nearest place.
  */
 #include <plan/iteration.h>
 
+#include <plan/sort.h>
+
 #define REACH    128 /* requests looked ahead in both sequences together */
 #define RUN      6   /* requests compared behind a candidate place */
 #define RUN_SAME 5   /* of which must agree */
+#define GRAM     8   /* sizes in a run that is looked for from afar */
+#define FAR      512 /* how far, in both sequences together */
 #define FAILURES                                                                                   \
-    256 /* places not found in a row, after which the sequences have no more in common */
+    256 /* places not found in a row after which the sequences have no more in common */
 
 struct walk {
     const pleat__request *items;
     pleat__stretch a, b;
     uint32_t *pairs;
     uint32_t paired;
+    uint64_t *grams; /* of b: hash in the upper half, place in the lower; ascending */
+    uint32_t gram_count;
+    bool listed;
 };
 
 static uint32_t gap_before(const struct walk *walk, pleat__stretch stretch, uint32_t index)
@@ -109,6 +118,64 @@ static void pair_skipped(struct walk *walk, uint32_t i, uint32_t count_a, uint32
     }
 }
 
+static uint64_t gram_at(const struct walk *walk, uint32_t item)
+{
+    uint64_t hash = 0;
+    for (uint32_t k = 0; k < GRAM; k++) {
+        hash = (hash ^ walk->items[item + k].size) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 29;
+    }
+    return hash >> 32 << 32;
+}
+
+/* Lists b's grams in order. Without memory for that there are none, and the walk ends early. */
+static void list_grams(struct walk *walk, pleat__arena *arena)
+{
+    walk->listed = true;
+    if (walk->b.items < GRAM)
+        return;
+    uint32_t count = walk->b.items - GRAM + 1;
+    walk->grams = pleat__arena_alloc(arena, 2 * (uint64_t)count * sizeof *walk->grams);
+    if (walk->grams == NULL)
+        return;
+    for (uint32_t j = 0; j < count; j++)
+        walk->grams[j] = gram_at(walk, walk->b.item + j) | j;
+    pleat__sort_keys(walk->grams, walk->grams + count, count);
+    walk->gram_count = count;
+}
+
+/* The place of a gram that b has once; UINT32_MAX when it has none or several. */
+static uint32_t place_of_gram(const struct walk *walk, uint64_t gram)
+{
+    uint32_t low = 0, high = walk->gram_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (walk->grams[middle] < gram)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == walk->gram_count || walk->grams[low] >> 32 != gram >> 32 ||
+        (low + 1 < walk->gram_count && walk->grams[low + 1] >> 32 == gram >> 32))
+        return UINT32_MAX;
+    return (uint32_t)walk->grams[low];
+}
+
+/* The next place behind (i, j) at which a gram says that both go on alike. */
+static bool find_far(const struct walk *walk, uint32_t i, uint32_t j, uint32_t *step_a,
+                     uint32_t *step_b)
+{
+    for (uint32_t to = i + 1; to < i + FAR && to + GRAM <= walk->a.items; to++) {
+        uint32_t at = place_of_gram(walk, gram_at(walk, walk->a.item + to));
+        if (at == UINT32_MAX || at < j || at - j > FAR - (to - i) || !good_place(walk, to, at))
+            continue;
+        *step_a = to - i;
+        *step_b = at - j;
+        return true;
+    }
+    return false;
+}
+
 uint32_t pleat__align(const pleat__requests *requests, pleat__stretch a, pleat__stretch b,
                       uint32_t *pairs)
 {
@@ -122,11 +189,16 @@ uint32_t pleat__align(const pleat__requests *requests, pleat__stretch a, pleat__
             failures = 0;
             pair(&walk, i, j);
         } else {
-            failures = find_place(&walk, i, j, &step_a, &step_b) ? 0 : failures + 1;
+            bool found = find_place(&walk, i, j, &step_a, &step_b);
+            if (!found && !walk.listed)
+                list_grams(&walk, requests->arena);
+            found = found || find_far(&walk, i, j, &step_a, &step_b);
+            failures = found ? 0 : failures + 1;
             pair_skipped(&walk, i, step_a, j, step_b);
         }
         i += step_a;
         j += step_b;
     }
+    pleat__arena_free(requests->arena, walk.grams);
     return walk.paired;
 }

@@ -17,7 +17,7 @@
 #define VOTES      3         /* grams that must agree on a distance */
 #define EVEN       32        /* distances are even when they differ by less than 1/32 */
 #define CANDIDATES 24
-#define REPEATS    75 /* percent of requests that must have a pair one period before */
+#define REPEATS    50 /* percent of requests that must have a pair one period before */
 
 /* An occurrence of a gram: hash in the upper half, position in the lower. */
 static int by_gram(const void *a, const void *b)
