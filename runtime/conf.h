@@ -19,15 +19,15 @@
       "requests below this many bytes that have no slot lie in a region of their own")             \
     X(views, size, uint64_t, UINT64_C(48) << 30,                                                   \
       "address space of stitched views that is kept mapped in case it is wanted again")            \
+    X(learn, switch, bool, true, "find the iteration that repeats, and follow it")                 \
+    X(period, switch, bool, true, "find it without marks too, by the period of the requests")      \
+    X(check, switch, bool, true,                                                                   \
+      "check that a slot is free before it is given out; off only to test that overlaps are seen") \
     X(max_split, size, uint64_t, 0,                                                                \
       "native: larger blocks are kept whole for requests of about their size; 0: none are")        \
     X(collect, size, uint64_t, 0,                                                                  \
       "native: percent of the budget or device above which old cached segments go; 0: never")      \
-    X(fragment, size, uint64_t, 128u << 20, "gmlake: requests below this are not stitched")        \
-    X(learn, switch, bool, true, "find the iteration that repeats, and follow it")                 \
-    X(period, switch, bool, true, "find it without marks too, by the period of the requests")      \
-    X(check, switch, bool, true,                                                                   \
-      "check that a slot is free before it is given out; off only to test that overlaps are seen")
+    X(fragment, size, uint64_t, 128u << 20, "gmlake: requests below this are not stitched")
 
 typedef struct pleat__conf {
 #define PLEAT__CONF_FIELD(key, type, field_type, value, text) field_type key;
