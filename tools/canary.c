@@ -199,8 +199,9 @@ static pleat_result visit(canary *bird, tensor *t)
         return PLEAT_OK;
     }
     if (t->writing)
-        return canary_cuda_write(bird->cuda, t->begin, t->end - t->begin, seed);
-    PLEAT_TRY(canary_cuda_verify(bird->cuda, t->begin, t->end - t->begin, seed, &wrong));
+        return canary_cuda_write(bird->cuda, 0, t->begin, t->end - t->begin, seed);
+    PLEAT_TRY(canary_cuda_verify(bird->cuda, 0, t->begin, t->end - t->begin, seed));
+    PLEAT_TRY(canary_cuda_wrong(bird->cuda, &wrong));
     t->damaged = wrong != 0;
     return PLEAT_OK;
 }

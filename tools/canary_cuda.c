@@ -150,19 +150,26 @@ static unsigned blocks(uint64_t bytes)
     return wanted < 1 ? 1 : wanted < BLOCKS_MOST ? (unsigned)wanted : BLOCKS_MOST;
 }
 
-pleat_result canary_cuda_write(canary_cuda *canary, pleat_va at, uint64_t bytes, uint64_t seed)
+pleat_result canary_cuda_write(const canary_cuda *canary, pleat_stream stream, pleat_va at,
+                               uint64_t bytes, uint64_t seed)
 {
     void *arguments[] = {&at, &bytes, &seed};
-    return pleat__cuda_launch(&canary->vmm, &canary->write, 0, blocks(bytes), THREADS, arguments);
+    return pleat__cuda_launch(&canary->vmm, &canary->write, stream, blocks(bytes), THREADS,
+                              arguments);
 }
 
-pleat_result canary_cuda_verify(canary_cuda *canary, pleat_va at, uint64_t bytes, uint64_t seed,
-                                uint64_t *wrong)
+pleat_result canary_cuda_verify(const canary_cuda *canary, pleat_stream stream, pleat_va at,
+                                uint64_t bytes, uint64_t seed)
 {
-    void *arguments[] = {&at, &bytes, &seed, &canary->counter};
+    pleat_va counter = canary->counter;
+    void *arguments[] = {&at, &bytes, &seed, &counter};
+    return pleat__cuda_launch(&canary->vmm, &canary->verify, stream, blocks(bytes), THREADS,
+                              arguments);
+}
+
+pleat_result canary_cuda_wrong(canary_cuda *canary, uint64_t *wrong)
+{
     uint64_t counted;
-    PLEAT_TRY(
-        pleat__cuda_launch(&canary->vmm, &canary->verify, 0, blocks(bytes), THREADS, arguments));
     PLEAT_TRY(pleat__cuda_copy_out(&canary->vmm, canary->device, &counted, canary->counter,
                                    sizeof counted));
     *wrong = counted - canary->counted;

@@ -17,12 +17,15 @@ PLEAT_NODISCARD pleat_result canary_cuda_create(const pleat_vmm *vmm, int device
 /* NULL is allowed. */
 void canary_cuda_destroy(canary_cuda *canary);
 
-/* Fills [at, at + bytes) with the pattern of `seed`, in the order of the default stream; does not
- * wait. pre: `at` is aligned to 8. */
-PLEAT_NODISCARD pleat_result canary_cuda_write(canary_cuda *canary, pleat_va at, uint64_t bytes,
-                                               uint64_t seed);
-/* Counts the words (at the end, the bytes) that are not as written, and waits for the count. */
-PLEAT_NODISCARD pleat_result canary_cuda_verify(canary_cuda *canary, pleat_va at, uint64_t bytes,
-                                                uint64_t seed, uint64_t *wrong);
+/* Fills [at, at + bytes) with the pattern of `seed`, in the order of `stream`; does not wait. pre:
+ * `at` is aligned to 8. Any thread. */
+PLEAT_NODISCARD pleat_result canary_cuda_write(const canary_cuda *canary, pleat_stream stream,
+                                               pleat_va at, uint64_t bytes, uint64_t seed);
+/* Counts the words (at the end, the bytes) that are not as written; does not wait. Any thread. */
+PLEAT_NODISCARD pleat_result canary_cuda_verify(const canary_cuda *canary, pleat_stream stream,
+                                                pleat_va at, uint64_t bytes, uint64_t seed);
+/* What verify counted since the last call, on the default stream, which it waits for, and on
+ * streams that are finished. */
+PLEAT_NODISCARD pleat_result canary_cuda_wrong(canary_cuda *canary, uint64_t *wrong);
 
 #endif

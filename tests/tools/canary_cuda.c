@@ -52,7 +52,8 @@ static int tear_down(void **state)
 static uint64_t wrong(const fixture *f, pleat_va at, uint64_t bytes, uint64_t seed)
 {
     uint64_t found;
-    assert_ok(canary_cuda_verify(f->canary, at, bytes, seed, &found));
+    assert_ok(canary_cuda_verify(f->canary, 0, at, bytes, seed));
+    assert_ok(canary_cuda_wrong(f->canary, &found));
     return found;
 }
 
@@ -61,7 +62,7 @@ static void canary_cuda_finds_nothing_in_what_it_wrote(void **state)
     const fixture *f = *state;
     const uint64_t sizes[] = {1, 3, 8, 13, 512, 4099, 1 << 20, (1 << 20) + 7, f->granule * 2};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        assert_ok(canary_cuda_write(f->canary, f->va, sizes[i], i + 1));
+        assert_ok(canary_cuda_write(f->canary, 0, f->va, sizes[i], i + 1));
         assert_int_equal(wrong(f, f->va, sizes[i], i + 1), 0);
         /* Another seed fits nowhere: every word and every byte left over counts. */
         assert_int_equal(wrong(f, f->va, sizes[i], i + 2), sizes[i] / 8 + sizes[i] % 8);
@@ -78,7 +79,7 @@ static void canary_cuda_finds_one_damaged_byte_anywhere(void **state)
         if (i < 12) /* the last word and what is left over */
             at = bytes - 1 - (uint64_t)i;
         uint8_t byte;
-        assert_ok(canary_cuda_write(f->canary, f->va, bytes, seed));
+        assert_ok(canary_cuda_write(f->canary, 0, f->va, bytes, seed));
         assert_ok(pleat__cuda_copy_out(&f->vmm, 0, &byte, f->va + at, 1));
         byte ^= 1;
         assert_ok(pleat__cuda_copy_in(&f->vmm, 0, f->va + at, &byte, 1));
@@ -90,9 +91,9 @@ static void canary_cuda_sees_through_aliases(void **state)
 {
     const fixture *f = *state;
     pleat_va alias = f->va + 2 * f->granule;
-    assert_ok(canary_cuda_write(f->canary, f->va, f->granule, 1));
+    assert_ok(canary_cuda_write(f->canary, 0, f->va, f->granule, 1));
     assert_int_equal(wrong(f, alias, f->granule, 1), 0);
-    assert_ok(canary_cuda_write(f->canary, alias + 4096, 800, 2));
+    assert_ok(canary_cuda_write(f->canary, 0, alias + 4096, 800, 2));
     assert_int_equal(wrong(f, f->va, f->granule, 1), 100);
     assert_int_equal(wrong(f, alias + f->granule, f->granule, 1), 100);
 }

@@ -478,7 +478,7 @@ static bool is_kernel(CUfunction function, const char *name)
 static void run_canary(void **arguments, bool verify)
 {
     uint64_t at = *(uint64_t *)arguments[0], bytes = *(uint64_t *)arguments[1];
-    uint64_t seed = *(uint64_t *)arguments[2];
+    uint64_t seed = *(uint64_t *)arguments[2], wrong = 0;
     for (uint64_t i = 0; i < bytes;) {
         uint64_t word = seed ^ i / 8 * 0x9e3779b97f4a7c15u;
         uint8_t byte = (uint8_t)(seed + i);
@@ -486,11 +486,13 @@ static void run_canary(void **arguments, bool verify)
         size_t size = bytes - i < 8 ? sizeof byte : sizeof word;
         void *place = (void *)(uintptr_t)(at + i);
         if (verify)
-            **(uint64_t **)arguments[3] += memcmp(place, wanted, size) != 0;
+            wrong += memcmp(place, wanted, size) != 0;
         else
             memcpy(place, wanted, size);
         i += size;
     }
+    if (verify)
+        __atomic_fetch_add(*(uint64_t **)arguments[3], wrong, __ATOMIC_RELAXED);
 }
 
 static CUresult fake_cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigned blocks_y,
