@@ -10,6 +10,9 @@
 #include <internal/error.h>
 #include <plan/fold_internal.h>
 
+/* Every lane is held against every item: about half a second of that. */
+#define MOST_LOOKS 100000000u
+
 static uint64_t rounded(uint64_t size)
 {
     return pleat__ceil_div(size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
@@ -69,7 +72,6 @@ static void widen(widening *w, uint32_t item, pleat_plan *plan, uint32_t first, 
 {
     const pleat__problem *problem = w->problem;
     pleat__lane *lane = &plan->lanes[item - first];
-    lane->place = w->layout->places[item];
     w->begin = lane->place + lane->bytes;
     w->end = w->begin + rounded((uint64_t)((double)lane->bytes * (margin - 1)));
     uint64_t wanted = w->end;
@@ -99,6 +101,9 @@ pleat_result pleat__lanes_widen(const pleat__problem *problem, const pleat__layo
     for (uint32_t page = 0; page <= layout->page_count; page++)
         w.at[page] = PLEAT__NOWHERE;
     for (uint32_t l = 0; l < plan->lane_count; l++)
+        plan->lanes[l].place = layout->places[first + l];
+    uint64_t lanes = MOST_LOOKS / (problem->count + 1ull);
+    for (uint32_t l = 0; l < plan->lane_count && l < lanes; l++)
         widen(&w, first + l, plan, first, margin);
     pleat__arena_free(scratch, w.at);
     return PLEAT_OK;

@@ -5,7 +5,12 @@
 
 #include <internal/error.h>
 #include <plan/sort.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* A pause that stands for: no windows, a lane for each request. */
+#define ALONE 0u
 
 /* A dynamic slot that is freed within an iteration. */
 typedef struct member {
@@ -21,7 +26,7 @@ typedef struct lane_job {
     const uint64_t *sizes;
     uint32_t profiles;
     uint32_t dynamic;
-    double margin;
+    uint64_t margin; /* beyond the size, in millionths */
     member *members;
     uint32_t count;
     uint64_t *keys; /* by member or event */
@@ -152,7 +157,9 @@ static void cover(const lane_job *job, pleat__item *lane, const pleat__slot *slo
     }
 }
 
-/* One lane for each pair of windows, and stream, that some member has; orders the members by it. */
+/* One lane for each stream and pair of windows that some member has; with ALONE one for each
+ * member.
+ */
 static void group(lane_job *job, uint32_t pause)
 {
     cut_windows(job, pause);
@@ -161,8 +168,9 @@ static void group(lane_job *job, uint32_t pause)
         uint64_t alloc = window_at(job, slot->alloc_at), free = window_at(job, slot->free_at);
         bool wraps = slot->free_at <= slot->alloc_at;
         job->members[m].window = (uint32_t)alloc;
-        job->keys[m] = (uint64_t)slot->stream << 48 | (alloc & 0x7fffff) << 25 |
-                       (free & 0xffffff) << 1 | wraps;
+        job->keys[m] = pause == ALONE ? m
+                                      : (uint64_t)slot->stream << 48 | (alloc & 0x7fffff) << 25 |
+                                            (free & 0xffffff) << 1 | wraps;
         job->order[m] = m;
     }
     pleat__sort_by_key(job->order, job->spare, job->count, job->keys);
@@ -179,16 +187,17 @@ static void group(lane_job *job, uint32_t pause)
 }
 
 /* How much a lane gets whose needs in the profiles are `least` to `most`. With k profiles a further
- * one goes beyond the largest by about a k-th of their spread; four times that is taken. */
+ * one that goes beyond the largest does so by about a k-th of their spread. In millionths: the same
+ * everywhere. */
 static uint64_t with_margin(const lane_job *job, uint64_t least, uint64_t most)
 {
-    double more = job->margin - 1;
-    if (job->profiles > 1 && most != 0) {
-        double spread = (double)(most - least) / (double)most;
-        double wanted = 4 * spread / job->profiles;
-        more = wanted < more ? wanted : more;
+    uint64_t millionths = job->margin;
+    if (job->profiles > 1) {
+        uint64_t unit = most / 1000000 + 1;
+        uint64_t spread = (most - least) / unit / job->profiles;
+        millionths = spread < millionths ? spread : millionths;
     }
-    return rounded(most + (uint64_t)((double)most * more));
+    return rounded(most + (most / 1000000 + 1) * millionths);
 }
 
 /* The largest sum of a lane's live bytes in one profile. Its events are order[*at] on; *at moves
@@ -283,23 +292,6 @@ static uint64_t peak_with_lanes(lane_job *job)
     return (uint64_t)most;
 }
 
-/* The pause between windows whose lanes need least; the longest of those that are equal. */
-static uint32_t choose_pause(lane_job *job)
-{
-    uint64_t best = UINT64_MAX;
-    uint32_t chosen = 0;
-    for (uint32_t pause = 1024; pause >= 8; pause /= 2) {
-        group(job, pause);
-        size_by_sums(job);
-        uint64_t peak = peak_with_lanes(job);
-        if (peak < best) {
-            best = peak;
-            chosen = pause;
-        }
-    }
-    return chosen;
-}
-
 /* The lanes' sizes by what a best fit needs in each profile. */
 static pleat_result size_by_fit(lane_job *job)
 {
@@ -336,6 +328,43 @@ static pleat_result size_by_fit(lane_job *job)
     return result;
 }
 
+/* Fits more often than this are not tried for every way of grouping. */
+#define FITS_FOR_CHOICE 25000u
+
+/* Fits tell what requests of unlike lives cost each other in a lane; sums do not. */
+static pleat_result size_lanes(lane_job *job)
+{
+    if ((uint64_t)job->count * job->profiles <= FITS_FOR_CHOICE)
+        return size_by_fit(job);
+    size_by_sums(job);
+    return PLEAT_OK;
+}
+
+/* The grouping whose lanes need least at the peak; of equals the one with the longest pause. A lane
+ * for each request is best where all sizes follow one number, a sequence's length: they are at
+ * their largest together then. */
+static pleat_result choose_grouping(lane_job *job)
+{
+    uint64_t best = UINT64_MAX;
+    uint32_t chosen = ALONE;
+    for (uint32_t pause = 1024; pause != ALONE; pause = pause > 8 ? pause / 2 : ALONE) {
+        group(job, pause);
+        PLEAT_TRY(size_lanes(job));
+        uint64_t peak = peak_with_lanes(job);
+        if (peak < best) {
+            best = peak;
+            chosen = pause;
+        }
+    }
+    group(job, ALONE);
+    size_by_sums(job);
+    /* Thousands of lanes for a percent are not worth it. */
+    if (peak_with_lanes(job) < best - best / 100)
+        chosen = ALONE;
+    group(job, chosen);
+    return size_by_fit(job);
+}
+
 /* Writes the lanes and who is in them into the plan. */
 static pleat_result keep_lanes(lane_job *job)
 {
@@ -364,16 +393,18 @@ static pleat_result make_lanes(lane_job *job)
     if (job->count == 0)
         return PLEAT_OK;
     list_events(job);
-    group(job, choose_pause(job));
-    PLEAT_TRY(size_by_fit(job));
+    PLEAT_TRY(choose_grouping(job));
     return keep_lanes(job);
 }
 
 pleat_result pleat__lanes_make(pleat_plan *plan, const uint64_t *sizes, uint32_t profiles,
                                double margin, pleat__arena *scratch, pleat__item **items)
 {
-    lane_job job = {
-        .plan = plan, .scratch = scratch, .sizes = sizes, .profiles = profiles, .margin = margin};
+    lane_job job = {.plan = plan,
+                    .scratch = scratch,
+                    .sizes = sizes,
+                    .profiles = profiles,
+                    .margin = (uint64_t)((margin - 1) * 1e6)};
     pleat_result result = make_lanes(&job);
     free_job(&job);
     if (result != PLEAT_OK) {

@@ -2,19 +2,24 @@
  * lanes.h: where the requests go whose size or presence differs between iterations.
  *
  * A lane is a stretch of the window for one lifetime class of them: those allocated in one window
- * of the iteration and freed in another (STWeaver's HomoLayer groups, paper section 5.2, with both
- * ends). It is placed like any item: live from its first allocation to its last free, as large as
- * its class ever was in the profiled iterations, and more for what those did not show. Within it
- * the runtime places byte by byte, best fit.
+ * of the iteration and freed in another (STWeaver's HomoLayer groups, section 5.2 of the paper,
+ * with both ends). It is placed like any item: live from its first allocation to its last free, as
+ * large as its class ever was in the profiled iterations, and more for what those did not show.
+ * Within it the runtime places byte by byte, best fit.
  *
- * WINDOWS   A window is a stretch of the iteration in which such requests come and go without a
- * long pause: a mixture-of-experts layer's forward or backward, seen from its allocations. A
- *           class's requests differ one by one while their sum stays the same (tokens go to some
- *           expert), so a window that holds all of a layer needs next to no margin. What pause is
- *           long is tried out: the one whose lanes cost least at the iteration's peak.
- * MARGIN    Given by how much the profiles differ, and never more than the option says: a lane
- * whose need was the same in all of them gets none, one seen once gets all of it. Bytes behind a
- *           lane that stay idle for its whole life are added for nothing (pleat__lanes_widen).
+ * WINDOWS
+ * A window is a stretch of the iteration in which such requests come and go without a long pause: a
+ * mixture-of-experts layer's forward or backward, seen from its allocations. The requests of a
+ * class differ one by one while their sum stays the same (a token goes to some expert), so windows
+ * that hold all of a layer need next to no margin. Which pause is long is tried out: the one whose
+ * lanes cost least at the iteration's peak. Where one number changes all sizes together, a
+ * sequence's length, every request has a lane of its own: all are at their largest in the same
+ * iteration.
+ *
+ * MARGIN
+ * Given by how much the profiles differ, and never more than the option says: a lane whose need was
+ * the same in all of them gets none, one seen once gets all of it. Bytes behind a lane that stay
+ * idle for its whole life are added for nothing (pleat__lanes_widen).
  */
 #ifndef PLEAT_PLAN_LANES_H
 #define PLEAT_PLAN_LANES_H
@@ -32,7 +37,7 @@ PLEAT_NODISCARD pleat_result pleat__lanes_make(pleat_plan *plan, const uint64_t 
 
 /* Takes the lanes' places from the layout, where they are the problem's items from `first` on, and
  * makes each longer by the bytes behind it that are mapped and idle for its whole life, up to
- * `margin` of its size. */
+ * `margin` of its size. With very many lanes only the first are. */
 PLEAT_NODISCARD pleat_result pleat__lanes_widen(const pleat__problem *problem,
                                                 const pleat__layout *layout, uint32_t first,
                                                 double margin, pleat__arena *scratch,

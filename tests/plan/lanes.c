@@ -1,6 +1,7 @@
 /*
  * lanes.c: a job with experts is planned from two iterations and its third is served from the
- * lanes; lanes keep clear of the slots; a best fit within a lane is what it says.
+ * lanes, one whose sequence length changes from three and its fourth; lanes keep clear of the
+ * slots; a best fit within a lane is what it says.
  *
  * The same is asked of recorded jobs where they are at hand: PLEAT_SHARED names the folder that has
  * traces/moe.pickle.gz.
@@ -424,6 +425,58 @@ static void lanes_none_where_everything_repeats(void **state)
     pleat_trace_free(job.trace);
 }
 
+/* One number, a sequence's length, changes every size. */
+static void long_iteration(recording *job, int number, uint64_t length)
+{
+    uint32_t kept[LAYERS][2];
+    label(job, number, "F");
+    for (uint64_t l = 0; l < LAYERS; l++) {
+        kept[l][0] = alloc(job, length * (9000 + 700 * l));
+        uint32_t temporary = alloc(job, length * 21000);
+        kept[l][1] = alloc(job, length * 4100);
+        release(job, temporary);
+    }
+    uint32_t logits = alloc(job, length * 64000);
+    label(job, number, "B");
+    for (uint64_t l = LAYERS; l-- > 0;) {
+        uint32_t gradient = alloc(job, length * 13000);
+        release(job, kept[l][1]);
+        release(job, kept[l][0]);
+        release(job, gradient);
+    }
+    release(job, logits);
+}
+
+static void lanes_of_one_request_where_all_grow_together(void **state)
+{
+    (void)state;
+    static const uint64_t lengths[] = {1000, 1250, 1400, 1350};
+    recording job = {.random = {1}};
+    uint16_t stream;
+    assert_ok(pleat_trace_new(&job.trace));
+    assert_ok(pleat_trace_add_stream(job.trace, 0, &stream));
+    uint32_t weights = alloc(&job, 300 << 20);
+    for (int i = 0; i < 4; i++)
+        long_iteration(&job, i, lengths[i]);
+    label(&job, 4, "end");
+    release(&job, weights);
+    pleat_trace *three = beginning_of(job.trace, 0, 3);
+    pleat__plan_report report;
+    pleat_plan *plan = plan_of(three, &report);
+    assert_int_equal(plan->lane_count, plan->steady.slot_count);
+    assert_slots_in_lanes(plan);
+    assert_lanes_apart(plan);
+    /* A third of the spread of lengths is the margin; it is the only thing above max-live. */
+    assert_true((double)plan->physical_bytes <= 1.1 * (double)plan->max_live_bytes);
+    holding held = serve(job.trace, plan, 3);
+    assert_int_equal(held.missed, 0);
+    assert_int_equal(held.other, 0);
+    assert_true(held.lane > 0);
+    pleat_plan_free(plan);
+    pleat_trace_free(three);
+    pleat_trace_free(job.trace);
+}
+
 static void lane_fit_is_a_best_fit(void **state)
 {
     (void)state;
@@ -478,6 +531,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lane_fit_is_a_best_fit),
         cmocka_unit_test(lanes_hold_an_iteration_that_was_not_profiled),
+        cmocka_unit_test(lanes_of_one_request_where_all_grow_together),
         cmocka_unit_test(lanes_none_where_everything_repeats),
         cmocka_unit_test(lanes_hold_recorded_jobs),
     };
