@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECES_MOST (64u << 20)
+#define PIECES_MOST (32u << 20)
 #define LEVELS      5 /* 64^5 pieces */
 #define NO_RANK     UINT32_MAX
 #define ANY_STREAM  UINT32_MAX

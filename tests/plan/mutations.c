@@ -5,6 +5,7 @@
  * Traces and plans end in a checksum, which nearly every change would break: so it is made right
  * again in most cases, for what lies behind it to be tried.
  */
+#include "jobs.h"
 #include "packs.h"
 #include "pickles.h"
 #include "plans.h"
@@ -250,11 +251,48 @@ static void mutations_of_one_bit_are_all_seen(void **state)
     }
 }
 
+/* A job's trace, damaged but still a trace, is planned, or there is a reason why not. The planner
+ * proves what it makes, so a plan that does not hold would be seen here. */
+static void mutations_of_a_job_plan_or_say_why(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin("mutations_of_a_job_plan_or_say_why", 0x70b);
+    const char *path = test_path("job.trace");
+    uint32_t planned = 0, refused = 0;
+    for (uint32_t i = 0; i < 1500; i++) {
+        pleat_trace *trace = test_job(&random, 1 + i % 3, i % 2 == 0, 24);
+        pleat_plan *plan;
+        assert_ok(pleat_trace_write(trace, path));
+        pleat_trace_free(trace);
+        test_bytes bytes = test_file_read(path);
+        bytes.size -= 6;
+        for (uint32_t changes = i % 3; changes > 0; changes--)
+            mutate(&bytes, &random);
+        test_pack_checksum(&bytes);
+        if (pleat__trace_decode("file", bytes.data, bytes.size, &trace) == PLEAT_OK) {
+            pleat_plan_options options = {.size = sizeof options, .seconds = 0};
+            pleat_result result = pleat_plan_make(trace, &options, &plan);
+            if (result != PLEAT_OK && result != PLEAT_E_INPUT)
+                fail_msg("job %u: %s: %s", i, pleat_result_name(result), pleat_last_error()->text);
+            planned += result == PLEAT_OK;
+            refused += result != PLEAT_OK;
+            if (result == PLEAT_OK)
+                pleat_plan_free(plan);
+            pleat_trace_free(trace);
+        }
+        test_bytes_free(&bytes);
+    }
+    print_message("%u planned, %u not\n", planned, refused);
+    assert_true(planned > 500);
+    assert_int_equal(unlink(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mutations_give_a_clean_answer),
         cmocka_unit_test(mutations_of_one_bit_are_all_seen),
+        cmocka_unit_test(mutations_of_a_job_plan_or_say_why),
     };
     return cmocka_run_group_tests_name("mutations", tests, NULL, test_folder_remove);
 }

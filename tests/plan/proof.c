@@ -3,75 +3,9 @@
  * trace, twice planned is the same bytes, and a plan spoilt by hand is refused.
  */
 #include "files.h"
+#include "jobs.h"
 
 #include <plan/plan.h>
-#include <pleat/trace.h>
-
-/* A job with model load, four iterations that repeat, and requests of several streams. */
-typedef struct job {
-    pleat_trace *trace;
-    uint32_t next;
-    uint32_t live[64];
-    uint32_t live_count;
-} job;
-
-static void add(job *j, pleat_event_kind kind, uint32_t request, uint64_t size, uint16_t stream)
-{
-    pleat_trace_event event = {
-        .kind = (uint8_t)kind, .request = request, .size = size, .stream = stream};
-    assert_ok(pleat_trace_add(j->trace, &event));
-}
-
-static void add_free(job *j, uint32_t request)
-{
-    add(j, PLEAT_EVENT_FREE_REQUESTED, request, 0, 0);
-    add(j, PLEAT_EVENT_FREE_COMPLETED, request, 0, 0);
-}
-
-/* Every fifth request of a varying job is larger in every iteration: it gets a lane. */
-static void add_iteration(job *j, uint64_t seed, uint32_t streams, uint32_t iteration, bool varies)
-{
-    test_random random = {seed};
-    add(j, PLEAT_EVENT_MARK, 0, 0, 0);
-    for (int k = 0; k < 120; k++) {
-        uint64_t dice = test_random_next(&random);
-        if (j->live_count == 0 || (dice % 2 == 0 && j->live_count < 64)) {
-            uint64_t size = (1ull << (dice >> 8) % 23) + (dice >> 40) % 100;
-            size += varies && k % 5 == 0 ? iteration * 100000u : 0;
-            j->live[j->live_count++] = j->next;
-            add(j, PLEAT_EVENT_ALLOC, j->next++, size, (uint16_t)((dice >> 32) % streams));
-        } else {
-            uint32_t at = (dice >> 8) % j->live_count;
-            add_free(j, j->live[at]);
-            j->live[at] = j->live[--j->live_count];
-        }
-    }
-    if (iteration == 0) /* optimizer state */
-        add(j, PLEAT_EVENT_ALLOC, j->next++, 3000000, 0);
-    while (j->live_count > 0)
-        add_free(j, j->live[--j->live_count]);
-}
-
-static pleat_trace *make_job(test_random *random, uint32_t streams, bool varies)
-{
-    job j = {0};
-    uint16_t stream;
-    assert_ok(pleat_trace_new(&j.trace));
-    for (uint32_t i = 0; i < streams; i++)
-        assert_ok(pleat_trace_add_stream(j.trace, i * 16, &stream));
-    for (int i = 0; i < 5; i++)
-        add(&j, PLEAT_EVENT_ALLOC, j.next++, test_random_below(random, 5000000),
-            (uint16_t)test_random_below(random, streams));
-    for (int i = 0; i < 20; i++) {
-        add(&j, PLEAT_EVENT_ALLOC, j.next, test_random_below(random, 3000000),
-            (uint16_t)test_random_below(random, streams));
-        add_free(&j, j.next++);
-    }
-    uint64_t seed = test_random_next(random);
-    for (uint32_t i = 0; i < 4; i++)
-        add_iteration(&j, seed, streams, i, varies);
-    return j.trace;
-}
 
 static pleat_plan *make_plan(const pleat_trace *trace)
 {
@@ -87,8 +21,8 @@ static void proof_plans_hold_for_their_trace(void **state)
     test_random random = test_random_begin("proof_plans_hold_for_their_trace", 0x91a4);
     uint64_t lanes = 0;
     for (uint32_t i = 0; i < 60; i++) {
-        pleat_trace *trace = make_job(&random, 1 + i % 3, i % 2 == 0);
-        pleat_trace *other = make_job(&random, 1, false);
+        pleat_trace *trace = test_job(&random, 1 + i % 3, i % 2 == 0, 120);
+        pleat_trace *other = test_job(&random, 1, false, 120);
         pleat_plan *plan = make_plan(trace);
         lanes += pleat_plan_summary_of(plan).lanes;
         assert_ok(pleat_plan_verify(plan, trace));
@@ -106,7 +40,7 @@ static void proof_planning_twice_gives_the_same_bytes(void **state)
     test_random random = test_random_begin("proof_planning_twice_gives_the_same_bytes", 0x2b17);
     const char *trace_path = test_path("j.trace"), *path = test_path("j.plan");
     for (uint32_t i = 0; i < 10; i++) {
-        pleat_trace *trace = make_job(&random, 1 + i % 2, i % 3 == 0), *read;
+        pleat_trace *trace = test_job(&random, 1 + i % 2, i % 3 == 0, 120), *read;
         assert_ok(pleat_trace_write(trace, trace_path));
         assert_ok(pleat_trace_read(trace_path, &read));
         test_bytes bytes[2];
@@ -150,7 +84,7 @@ static void proof_a_spoilt_plan_is_not_read(void **state)
     (void)state;
     test_random random = test_random_begin("proof_a_spoilt_plan_is_not_read", 0x77);
     const char *path = test_path("j.plan");
-    pleat_trace *trace = make_job(&random, 1, false);
+    pleat_trace *trace = test_job(&random, 1, false, 120);
     pleat_plan *plan = make_plan(trace), *read;
     spoil(plan);
     assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);
