@@ -11,7 +11,8 @@
  *   S5  not at all: the runtime's steps of out of memory run, which begin with StitchFree
  *
  * Stitched blocks stay mapped when they are freed, for S1 to find; StitchFree unmaps idle ones, the
- * least recently used first, when there are more stitched pages than STITCHED_LIMIT. Requests under
+ * least recently used first, when there are more stitched pages than STITCHED_LIMIT
+ * (gmlake_blocks.c). Requests under
  * the setting `fragment` are not stitched (section 4.2.3). Those of at most 1 MiB have PyTorch's
  * small pool.
  *
@@ -22,365 +23,20 @@
  *   access grant a view, not one a chunk; a failed step is undone; no event is made on this path.
  * STREAMS  Blocks serve the stream they were made for.
  */
-#include <runtime/bins.h>
-#include <runtime/bits.h>
-#include <runtime/caching.h>
-#include <runtime/live.h>
-#include <runtime/policy.h>
+#include <runtime/gmlake.h>
 
 #include <internal/check.h>
 #include <internal/error.h>
 #include <internal/range.h>
 #include <stdio.h>
-#include <string.h>
-
-#define STITCHED_LIMIT                                                                             \
-    65536u /* pages; the driver takes some 520,000 maps, a host process 65,530                     \
-            */
-#define BUCKETS 256u
-
-typedef struct pool {
-    struct pool *next;
-    pleat_stream stream;
-    uint64_t free_bytes;
-    pleat__bins free;
-} pool;
-
-/* Chunks of one page each, mapped at their home for good. `block` comes first: bins hold it. */
-typedef struct primitive {
-    pleat__block block;
-    pool *pool;
-} primitive;
-
-typedef struct run {
-    pleat_va address; /* of the home of its chunks */
-    uint64_t bytes;
-} run;
-
-typedef struct view {
-    struct view *next;            /* in its bucket */
-    struct view *older, *younger; /* by last use */
-    pool *pool;
-    pleat_va address;
-    uint64_t bytes;
-    uint64_t requested; /* 0: idle, as far as this view goes */
-    size_t run_count;
-    run runs[];
-} view;
-
-typedef struct policy {
-    pleat__policy_context context;
-    pleat__caching *small;
-    pool *pools;
-    uint64_t unit;
-    pleat_va base;
-    pleat__bits starts;     /* pages at which a primitive begins */
-    pleat__live blocks;     /* begin of a primitive, FREE or LIVE -> primitive */
-    pleat__live live;       /* address -> view in use */
-    view *buckets[BUCKETS]; /* by size */
-    view *oldest, *youngest;
-    uint64_t stitched_pages;
-} policy;
-
-/* ---- primitives ---- */
-
-static uint64_t page_of(const policy *self, pleat_va address)
-{
-    return (address - self->base) / self->unit;
-}
-
-static pool *find_pool(policy *self, pleat_stream stream)
-{
-    for (pool *at = self->pools; at != NULL; at = at->next)
-        if (at->stream == stream)
-            return at;
-    pool *added = pleat__arena_calloc(self->context.arena, 1, sizeof *added);
-    if (added == NULL)
-        return NULL;
-    added->stream = stream;
-    added->next = self->pools;
-    return self->pools = added;
-}
-
-static primitive *of_block(pleat__block *block)
-{
-    return (primitive *)block;
-}
-
-/* Room for one more primitive: adding it cannot fail. */
-static pleat_result new_primitive(policy *self, pool *owner, primitive **out)
-{
-    PLEAT_TRY(pleat__live_reserve(&self->blocks));
-    primitive *made = pleat__arena_calloc(self->context.arena, 1, sizeof *made);
-    if (made == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a block");
-    made->pool = owner;
-    *out = made;
-    return PLEAT_OK;
-}
-
-static void add_primitive(policy *self, primitive *added, pleat_va address, uint64_t bytes)
-{
-    added->block.address = address;
-    added->block.bytes = bytes;
-    added->block.state = PLEAT__BLOCK_LIVE;
-    pleat__live_insert(&self->blocks, address, added);
-    pleat__bits_set(&self->starts, page_of(self, address));
-}
-
-static void remove_primitive(policy *self, primitive *gone)
-{
-    pleat__live_remove(&self->blocks, gone->block.address);
-    pleat__bits_clear(&self->starts, page_of(self, gone->block.address));
-    pleat__arena_free(self->context.arena, gone);
-}
-
-static void make_free(primitive *block)
-{
-    block->block.state = PLEAT__BLOCK_FREE;
-    block->pool->free_bytes += block->block.bytes;
-    pleat__bins_insert(&block->pool->free, &block->block);
-}
-
-static void take(primitive *block)
-{
-    pleat__bins_remove(&block->pool->free, &block->block);
-    block->pool->free_bytes -= block->block.bytes;
-    block->block.state = PLEAT__BLOCK_LIVE;
-}
-
-/* Cuts a LIVE primitive to its first `bytes`; the rest, in `node`, becomes free. */
-static void cut(policy *self, primitive *block, uint64_t bytes, primitive *node)
-{
-    pleat__block *front = &block->block, *rest = &node->block;
-    add_primitive(self, node, front->address + bytes, front->bytes - bytes);
-    rest->previous = front;
-    rest->next = front->next;
-    if (rest->next != NULL)
-        rest->next->previous = rest;
-    front->next = rest;
-    front->bytes = bytes;
-    make_free(node);
-}
-
-static void absorb_next(policy *self, primitive *block)
-{
-    pleat__block *next = block->block.next;
-    block->block.bytes += next->bytes;
-    block->block.next = next->next;
-    if (next->next != NULL)
-        next->next->previous = &block->block;
-    remove_primitive(self, of_block(next));
-}
-
-static void free_primitive(policy *self, primitive *block)
-{
-    pleat__block *next = block->block.next, *previous = block->block.previous;
-    if (next != NULL && next->state == PLEAT__BLOCK_FREE) {
-        take(of_block(next));
-        absorb_next(self, block);
-    }
-    if (previous != NULL && previous->state == PLEAT__BLOCK_FREE) {
-        take(of_block(previous));
-        absorb_next(self, of_block(previous));
-        block = of_block(previous);
-    }
-    make_free(block);
-}
-
-/* New memory: a LIVE primitive. The paper's Alloc, the only source of chunks. */
-static pleat_result alloc_primitive(policy *self, pool *owner, uint64_t bytes, primitive **out)
-{
-    pleat__supplier pages = pleat__supplier_of_pages(self->context.space);
-    primitive *made = NULL;
-    pleat_va address;
-    PLEAT_TRY(new_primitive(self, owner, &made));
-    pleat_result result = pages.reserve(pages.self, bytes, &address);
-    if (result != PLEAT_OK)
-        goto no_range;
-    result = pages.back(pages.self, address, bytes, self->unit);
-    if (result != PLEAT_OK)
-        goto no_memory;
-    add_primitive(self, made, address, bytes);
-    *out = made;
-    return PLEAT_OK;
-no_memory:
-    pages.unreserve(pages.self, address, bytes);
-no_range:
-    pleat__arena_free(self->context.arena, made);
-    return result;
-}
-
-/* ---- views ---- */
-
-static view **bucket_of(policy *self, uint64_t bytes)
-{
-    return &self->buckets[bytes / self->unit % BUCKETS];
-}
-
-static void age_out(policy *self, view *v)
-{
-    *(v->older != NULL ? &v->older->younger : &self->oldest) = v->younger;
-    *(v->younger != NULL ? &v->younger->older : &self->youngest) = v->older;
-}
-
-static void make_youngest(policy *self, view *v)
-{
-    v->younger = NULL;
-    v->older = self->youngest;
-    *(v->older != NULL ? &v->older->younger : &self->oldest) = v;
-    self->youngest = v;
-}
-
-/* The FREE primitive that holds all of a run, or NULL. */
-static primitive *free_around(const policy *self, const run *r)
-{
-    uint64_t page = pleat__bits_at_most(&self->starts, page_of(self, r->address));
-    if (page == PLEAT__BITS_NONE)
-        return NULL;
-    primitive *found = pleat__live_find(&self->blocks, self->base + page * self->unit);
-    const pleat__block *block = &found->block;
-    bool holds =
-        block->state == PLEAT__BLOCK_FREE && r->address + r->bytes <= block->address + block->bytes;
-    return holds ? found : NULL;
-}
-
-static bool is_idle(const policy *self, const view *v)
-{
-    if (v->requested != 0)
-        return false;
-    for (size_t i = 0; i < v->run_count; i++)
-        if (free_around(self, &v->runs[i]) == NULL)
-            return false;
-    return true;
-}
-
-/* Makes a run, which lies in one free primitive, a LIVE primitive of its own. */
-static pleat_result carve(policy *self, const run *r)
-{
-    primitive *around = free_around(self, r), *front = NULL, *back = NULL;
-    uint64_t head = r->address - around->block.address;
-    uint64_t tail = around->block.bytes - head - r->bytes;
-    if (tail > 0)
-        PLEAT_TRY(new_primitive(self, around->pool, &back));
-    pleat_result result = PLEAT_OK;
-    /* The table makes room for one at a time. */
-    take(around);
-    if (tail > 0)
-        cut(self, around, head + r->bytes, back);
-    if (head > 0)
-        result = new_primitive(self, around->pool, &front);
-    if (result != PLEAT_OK) {
-        free_primitive(self, around);
-    } else if (head > 0) {
-        cut(self, around, head, front);
-        take(front);
-        make_free(around);
-    }
-    return result;
-}
-
-static void free_runs(policy *self, const view *v, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        primitive *block = pleat__live_find(&self->blocks, v->runs[i].address);
-        PLEAT_CHECK(block != NULL && block->block.bytes == v->runs[i].bytes);
-        free_primitive(self, block);
-    }
-}
-
-static void drop_view(policy *self, view *gone)
-{
-    view **at = bucket_of(self, gone->bytes);
-    while (*at != gone)
-        at = &(*at)->next;
-    *at = gone->next;
-    age_out(self, gone);
-    uint64_t page = page_of(self, gone->address), pages = gone->bytes / self->unit;
-    self->stitched_pages -= pages;
-    /* What the driver refuses to unmap the space quarantines: there is nothing more to do here. */
-    pleat_result ignored = pleat__space_unmap(self->context.space, page, pages);
-    (void)ignored;
-    pleat__space_give(self->context.space, page, pages);
-    pleat__arena_free(self->context.arena, gone);
-}
-
-/* StitchFree: idle views go, the oldest first, until `keep` pages are stitched. */
-static bool stitch_free(policy *self, uint64_t keep)
-{
-    bool any = false;
-    for (view *at = self->oldest, *next; at != NULL && self->stitched_pages > keep; at = next) {
-        next = at->younger;
-        if (at->requested != 0)
-            continue;
-        /* Its addresses may still be in use by the stream that it was freed on. */
-        if (!any)
-            self->context.quiesce(self->context.owner);
-        drop_view(self, at);
-        any = true;
-    }
-    return any;
-}
-
-static void collect_chunks(const policy *self, const view *v, pleat__chunk **chunks)
-{
-    for (size_t i = 0; i < v->run_count; i++) {
-        uint64_t page = page_of(self, v->runs[i].address);
-        for (uint64_t p = 0; p < v->runs[i].bytes / self->unit; p++) {
-            uint32_t inside;
-            *chunks = pleat__space_chunk_at(self->context.space, page + p, &inside);
-            PLEAT_CHECK(*chunks++ != NULL && inside == 0);
-        }
-    }
-}
-
-/* Maps the runs of `v` side by side. */
-static pleat_result map_view(policy *self, view *v)
-{
-    pleat__space *space = self->context.space;
-    uint64_t pages = v->bytes / self->unit, page;
-    pleat__chunk **chunks = pleat__arena_alloc(self->context.arena, pages * sizeof(void *));
-    if (chunks == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to stitch");
-    collect_chunks(self, v, chunks);
-    pleat_result result = pleat__space_take(space, pages, &page);
-    if (result == PLEAT_OK) {
-        result = pleat__space_map(space, page, chunks, pages);
-        if (result != PLEAT_OK)
-            pleat__space_give(space, page, pages);
-    }
-    pleat__arena_free(self->context.arena, chunks);
-    if (result == PLEAT_OK)
-        v->address = self->base + page * self->unit;
-    return result;
-}
-
-/* Stitches the primitives in `v`, all LIVE. */
-static pleat_result stitch(policy *self, view *v)
-{
-    uint64_t pages = v->bytes / self->unit;
-    if (self->stitched_pages + pages > STITCHED_LIMIT)
-        stitch_free(self, STITCHED_LIMIT > pages ? STITCHED_LIMIT - pages : 0);
-    pleat_result result = map_view(self, v);
-    /* The limit on maps was met sooner. */
-    if (result == PLEAT_E_LIMIT && stitch_free(self, 0))
-        result = map_view(self, v);
-    PLEAT_TRY(result);
-    self->stitched_pages += pages;
-    view **bucket = bucket_of(self, v->bytes);
-    v->next = *bucket;
-    *bucket = v;
-    make_youngest(self, v);
-    return PLEAT_OK;
-}
 
 /* ---- serving ---- */
 
 static void hand_out_view(policy *self, view *v, uint64_t bytes, pleat_va *address)
 {
     v->requested = bytes;
-    age_out(self, v);
-    make_youngest(self, v);
+    pleat__gmlake_age_out(self, v);
+    pleat__gmlake_make_youngest(self, v);
     pleat__live_insert(&self->live, v->address, v);
     self->context.stats->stitched++;
     *address = v->address;
@@ -398,14 +54,15 @@ static pleat_result reuse_view(policy *self, pool *owner, uint64_t size, view **
 {
     *out = NULL;
     view *at = *bucket_of(self, size);
-    while (at != NULL && (at->bytes != size || at->pool != owner || !is_idle(self, at)))
+    while (at != NULL &&
+           (at->bytes != size || at->pool != owner || !pleat__gmlake_is_idle(self, at)))
         at = at->next;
     if (at == NULL)
         return PLEAT_OK;
     for (size_t i = 0; i < at->run_count; i++) {
-        pleat_result result = carve(self, &at->runs[i]);
+        pleat_result result = pleat__gmlake_carve(self, &at->runs[i]);
         if (result != PLEAT_OK) {
-            free_runs(self, at, i);
+            pleat__gmlake_free_runs(self, at, i);
             return result;
         }
     }
@@ -424,7 +81,7 @@ static size_t gather(pool *owner, uint64_t size, view *v, size_t room)
         block = block != NULL ? block : pleat__bins_last(&owner->free);
         if (block == NULL)
             break;
-        take(of_block(block));
+        pleat__gmlake_take(of_block(block));
         v->runs[v->run_count++] = (run){block->address, block->bytes};
         v->bytes += block->bytes;
     }
@@ -436,7 +93,8 @@ static void trim_last(policy *self, uint64_t size, view *v, primitive *node)
 {
     run *last = &v->runs[v->run_count - 1];
     uint64_t excess = v->bytes - size;
-    cut(self, pleat__live_find(&self->blocks, last->address), last->bytes - excess, node);
+    pleat__gmlake_cut(self, pleat__live_find(&self->blocks, last->address), last->bytes - excess,
+                      node);
     last->bytes -= excess;
     v->bytes = size;
 }
@@ -446,10 +104,10 @@ static pleat_result fit(policy *self, pool *owner, uint64_t size, view *v)
 {
     primitive *node = NULL;
     if (v->bytes > size) {
-        PLEAT_TRY(new_primitive(self, owner, &node));
+        PLEAT_TRY(pleat__gmlake_new_primitive(self, owner, &node));
         trim_last(self, size, v, node);
     } else if (v->bytes < size) {
-        PLEAT_TRY(alloc_primitive(self, owner, size - v->bytes, &node));
+        PLEAT_TRY(pleat__gmlake_alloc_primitive(self, owner, size - v->bytes, &node));
         v->runs[v->run_count++] = (run){node->block.address, node->block.bytes};
         v->bytes = size;
     }
@@ -472,12 +130,12 @@ static pleat_result stitch_free_blocks(policy *self, pool *owner, uint64_t size,
     }
     pleat_result result = fit(self, owner, size, v);
     if (result == PLEAT_OK)
-        result = stitch(self, v);
+        result = pleat__gmlake_stitch(self, v);
     if (result == PLEAT_OK) {
         *out = v;
         return PLEAT_OK;
     }
-    free_runs(self, v, v->run_count);
+    pleat__gmlake_free_runs(self, v, v->run_count);
     pleat__arena_free(self->context.arena, v);
     return result;
 }
@@ -491,10 +149,10 @@ static pleat_result take_primitive(policy *self, pool *owner, uint64_t size, pri
     if (block == NULL)
         return PLEAT_OK;
     if (block->bytes > size)
-        PLEAT_TRY(new_primitive(self, owner, &node));
-    take(of_block(block));
+        PLEAT_TRY(pleat__gmlake_new_primitive(self, owner, &node));
+    pleat__gmlake_take(of_block(block));
     if (block->bytes > size)
-        cut(self, of_block(block), size, node);
+        pleat__gmlake_cut(self, of_block(block), size, node);
     *out = of_block(block);
     return PLEAT_OK;
 }
@@ -503,7 +161,7 @@ static pleat_result alloc_large(policy *self, uint64_t bytes, pleat_stream strea
                                 pleat_va *address)
 {
     uint64_t size = pleat__ceil_div(bytes, self->unit) * self->unit;
-    pool *owner = find_pool(self, stream);
+    pool *owner = pleat__gmlake_find_pool(self, stream);
     if (owner == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream's pool");
     PLEAT_TRY(pleat__live_reserve(&self->live));
@@ -517,7 +175,7 @@ static pleat_result alloc_large(policy *self, uint64_t bytes, pleat_stream strea
     if (v == NULL && block == NULL && size >= self->context.conf.fragment)
         PLEAT_TRY(stitch_free_blocks(self, owner, size, &v));
     if (v == NULL && block == NULL)
-        PLEAT_TRY(alloc_primitive(self, owner, size, &block));
+        PLEAT_TRY(pleat__gmlake_alloc_primitive(self, owner, size, &block));
     if (v != NULL)
         hand_out_view(self, v, bytes, address);
     else
@@ -556,11 +214,11 @@ static pleat_result free_address(void *opaque, pleat_va address)
     if (block != NULL) {
         bytes = block->block.requested;
         block->block.requested = 0;
-        free_primitive(self, block);
+        pleat__gmlake_free_primitive(self, block);
     } else if (v != NULL) {
         bytes = v->requested;
         v->requested = 0;
-        free_runs(self, v, v->run_count);
+        pleat__gmlake_free_runs(self, v, v->run_count);
     } else {
         pleat_result result = pleat__caching_free(self->small, address, &bytes);
         if (result != PLEAT_OK)
@@ -631,14 +289,14 @@ static void release_primitive(policy *self, primitive *gone)
 {
     pleat__supplier pages = pleat__supplier_of_pages(self->context.space);
     pleat__block *block = &gone->block;
-    take(gone);
+    pleat__gmlake_take(gone);
     (void)pages.unback(pages.self, block->address, block->bytes);
     pages.unreserve(pages.self, block->address, block->bytes);
     if (block->previous != NULL)
         block->previous->next = NULL;
     if (block->next != NULL)
         block->next->previous = NULL;
-    remove_primitive(self, gone);
+    pleat__gmlake_remove_primitive(self, gone);
 }
 
 static bool release_free(policy *self)
@@ -659,11 +317,11 @@ static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_str
     (void)stream;
     switch (what) {
     case PLEAT__RECLAIM_VIEWS:
-        return stitch_free(self, 0);
+        return pleat__gmlake_stitch_free(self, 0);
     case PLEAT__RECLAIM_LARGE:
         return false;
     case PLEAT__RECLAIM_CACHES:
-        stitch_free(self, 0);
+        pleat__gmlake_stitch_free(self, 0);
         given = pleat__caching_release_all(self->small) > 0;
         return release_free(self) || given;
     }
