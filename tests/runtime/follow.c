@@ -295,7 +295,10 @@ static void conf_reads_sizes_and_switches_and_names_what_is_wrong(void **state)
     assert_ok(pleat__conf_read("small:512k,views:3g,learn:off", &conf));
     assert_true(conf.small == 512 << 10 && conf.views == 3ull << 30 && !conf.learn);
     assert_string_equal(pleat__conf_line_of(&conf, 0).value, "512k");
-    assert_string_equal(pleat__conf_line_of(&conf, 2).value, "off");
+    size_t off = 0;
+    for (size_t i = 0; pleat__conf_line_of(&conf, i).key != NULL; i++)
+        off += strcmp(pleat__conf_line_of(&conf, i).value, "off") == 0;
+    assert_int_equal(off, 1);
     assert_null(pleat__conf_line_of(&conf, 99).key);
     static const char *const wrong[][2] = {
         {"smal:1", "'smal'"},          {"small", "key:value"},
