@@ -221,10 +221,11 @@ pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks)
 }
 
 /* Later work of `to` comes behind all that `from` has been given so far. */
-static pleat_result streams_order(const pleat__heap *heap, uint16_t from, uint16_t to)
+static pleat_result streams_order(pleat__heap *heap, uint16_t from, uint16_t to)
 {
     const pleat_vmm_ops *ops = heap->vmm.ops;
     pleat_event event;
+    heap->streams_ordered++;
     PLEAT_TRY(ops->event_create(heap->vmm.self, heap->device, &event));
     pleat_result result = ops->event_record(heap->vmm.self, event, heap->streams[from]);
     if (result == PLEAT_OK)
@@ -234,7 +235,7 @@ static pleat_result streams_order(const pleat__heap *heap, uint16_t from, uint16
 }
 
 /* The same for zones: kept memory may have been any stream's. */
-static pleat_result zones_order(const pleat__heap *heap, uint8_t from, uint8_t to)
+static pleat_result zones_order(pleat__heap *heap, uint8_t from, uint8_t to)
 {
     if (from != PLEAT__KEPT)
         return streams_order(heap, from / 2, to / 2);

@@ -96,6 +96,8 @@ typedef struct pleat__heap {
     bool keeping;    /* some chunks are in the zone PLEAT__KEPT */
     uint8_t growing; /* zone that new chunks come into */
     uint64_t requests;
+    uint64_t views_reused;
+    uint64_t streams_ordered;
     pleat__view **views; /* by granules */
     size_t view_capacity;
     uint32_t view_count;

@@ -137,6 +137,8 @@ static void follow(policy *self, pleat__follow *next, pleat__cause cause)
     self->watched = 0;
     self->missed = 0;
     pleat__states_set(&self->states, PLEAT__STATE_planned, cause);
+    self->stats->switches += cause == PLEAT__CAUSE_switched;
+    self->stats->returns += cause == PLEAT__CAUSE_returned;
 }
 
 /* An iteration ended that repeats the one before. */
@@ -172,6 +174,7 @@ static void diverge(policy *self)
     uint64_t recent[PLEAT__GRAM];
     memcpy(recent, old->match.recent, sizeof recent);
     pleat__states_set(&self->states, PLEAT__STATE_diverged, PLEAT__CAUSE_diverged);
+    self->stats->divergences++;
     self->current = NULL;
     /* An iteration found by its period that did not even come twice more was an inner loop. */
     bool inner =
@@ -282,6 +285,8 @@ static pleat_result from_heap(policy *self, uint64_t bytes, uint16_t stream, ple
     bool stitched;
     PLEAT_TRY(pleat__heap_alloc(&self->heap, granules_of(bytes), stream, place, &stitched));
     *(stitched ? &self->stats->stitched : &self->stats->cached) += 1;
+    self->stats->views_reused = self->heap.views_reused;
+    self->stats->streams_ordered = self->heap.streams_ordered;
     return PLEAT_OK;
 }
 

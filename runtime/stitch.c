@@ -87,6 +87,7 @@ static bool reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__pla
         pleat__view *view = heap->views[i];
         if (!view_is_free(heap, view, granules) || !view_is_of(heap, view, zone))
             continue;
+        heap->views_reused++;
         *place = place_in(view, granules);
         return true;
     }

@@ -95,6 +95,11 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_adjacent_free(pleat_runtime *runtim
     X(cached, "requests served by the caching allocator")                                          \
     X(diverged, "requests that did not match the plan")                                            \
     X(slot_busy, "matched requests whose slot was not free")                                       \
+    X(switches, "iterations found to repeat and taken up")                                         \
+    X(divergences, "followed iterations put aside because too much did not match")                 \
+    X(returns, "iterations put aside before and taken up again")                                   \
+    X(views_reused, "stitched requests whose view was there already")                              \
+    X(streams_ordered, "waits put between streams because memory went from one to another")        \
     X(driver_calls, "memory verbs issued")                                                         \
     X(out_of_memory, "requests refused")                                                           \
     X(metadata_bytes, "host bytes of Pleat's own metadata")

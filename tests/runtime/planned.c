@@ -143,6 +143,10 @@ static void planned_two_shapes_are_both_followed_after_the_first_visit(void **st
         job_drain(&j);
         memset(j.before, 0, sizeof j.before);
     }
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.switches, 2);
+    assert_int_equal(stats.divergences, 5);
+    assert_int_equal(stats.returns, 4);
     assert_int_equal(j.errors, 0);
     job_stop(&j);
 }
@@ -189,6 +193,7 @@ static void planned_large_request_is_stitched_from_what_is_free(void **state)
     uint64_t calls = pleat_stats_of(j.runtime).driver_calls;
     large = job_alloc(&j, 40 * JOB_PAGE + 777, 0);
     assert_int_equal(pleat_stats_of(j.runtime).driver_calls, calls);
+    assert_int_equal(pleat_stats_of(j.runtime).views_reused, 1);
     job_free(&j, &large);
     job_free(&j, &rest);
     for (int i = 1; i < 32; i += 2)
