@@ -58,25 +58,35 @@ function(pleat_link_whole target)
   endif()
 endfunction()
 
-# pleat_test(NAME vmm_host SOURCES host.c USES pleat_vmm [LABELS slow]): one cmocka program.
+# pleat_test(NAME vmm_host SOURCES host.c USES pleat_vmm [THREADS] [LABELS slow]
+# [TIMEOUT 60] [ENVIRONMENT NAME=value]): one cmocka program. THREADS says that it starts some: the thread sanitizer runs no others.
 function(pleat_test)
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;USES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "THREADS" "NAME;TIMEOUT" "SOURCES;USES;LABELS;ENVIRONMENT" ${ARGN})
   add_executable(test_${ARG_NAME} ${ARG_SOURCES})
   pleat_configure(test_${ARG_NAME})
   target_include_directories(test_${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(test_${ARG_NAME} PRIVATE ${ARG_USES} Pleat::cmocka)
   set_target_properties(test_${ARG_NAME} PROPERTIES
                         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  pleat_program_test(NAME ${ARG_NAME} COMMAND test_${ARG_NAME} TIMEOUT "${ARG_TIMEOUT}"
-                     LABELS ${ARG_LABELS})
+  set(_threads)
+  if(ARG_THREADS)
+    set(_threads THREADS)
+  elseif(PLEAT_SANITIZE MATCHES thread)
+    set_target_properties(test_${ARG_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
+  pleat_program_test(NAME ${ARG_NAME} COMMAND test_${ARG_NAME} ${_threads}
+                     TIMEOUT "${ARG_TIMEOUT}" LABELS ${ARG_LABELS} ENVIRONMENT ${ARG_ENVIRONMENT})
 endfunction()
 
-# pleat_program_test(NAME ctypes COMMAND python3 x.py [LABELS slow] [TIMEOUT 60]
-# [ENVIRONMENT NAME=value]): a test by any program. Use it instead of add_test: PLEAT_TEST_PREFIX
+# pleat_program_test(NAME ctypes COMMAND python3 x.py, the rest as above): a test by any program. Use
+# it instead of add_test: PLEAT_TEST_PREFIX
 # tells builds apart where one run tests several (tools/check), and ctest needs them told apart.
 function(pleat_program_test)
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "THREADS" "NAME;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
   set(_test ${PLEAT_TEST_PREFIX}${ARG_NAME})
+  if(PLEAT_SANITIZE MATCHES thread AND NOT ARG_THREADS)
+    return()
+  endif()
   add_test(NAME ${_test} COMMAND ${ARG_COMMAND})
   if(ARG_LABELS)
     set_tests_properties(${_test} PROPERTIES LABELS "${ARG_LABELS}")
