@@ -35,6 +35,7 @@ pleat_plan_summary pleat_plan_summary_of(const pleat_plan *plan)
         .physical_bytes = plan->physical_bytes,
         .handles = plan->handle_count,
         .lanes = plan->lane_count,
+        .device = plan->device,
     };
     for (uint32_t i = 0; i < plan->steady.slot_count; i++)
         summary.dynamic_requests += plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC;

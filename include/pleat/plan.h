@@ -62,6 +62,7 @@ typedef struct pleat_plan_summary {
     uint64_t alias_maps; /* of those, beyond the first of their chunk */
     uint64_t handles;
     uint64_t lanes;
+    uint64_t device; /* of the trace, which the plan is for */
 } pleat_plan_summary;
 PLEAT_API pleat_plan_summary pleat_plan_summary_of(const pleat_plan *plan);
 

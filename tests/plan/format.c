@@ -156,7 +156,9 @@ static void plan_summary_counts(void **state)
 {
     (void)state;
     pleat_plan *plan = test_plan();
+    plan->device = 2;
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
+    assert_int_equal(summary.device, 2);
     assert_int_equal(summary.requests, 9);
     assert_int_equal(summary.iteration_requests, 5);
     assert_int_equal(summary.dynamic_requests, 1);

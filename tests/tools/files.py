@@ -149,6 +149,11 @@ class Files(unittest.TestCase):
         summary = json.loads(self.run_pleat("import", path, "--device", 1, "--json").stdout)
         self.assertEqual((summary["devices"], summary["events"]), ([1], 1))
         self.run_pleat("import", path, "--device", 2, code=3)
+        # A plan says which device it is for.
+        plan = self.root / "p.plan"
+        self.run_pleat("import", path, "--device", 0, "-o", self.root / "zero.trace")
+        self.run_pleat("plan", self.root / "zero.trace", "-o", plan, "--seconds", 0)
+        self.run_pleat("verify", plan, "--trace", path)
         self.run_pleat("import", path, "--device", "x", code=2)
 
     def test_bad_files(self):

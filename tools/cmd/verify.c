@@ -18,14 +18,12 @@ static const char help[] =
     "Exit code 0: it holds. 1: it does not. 3: a file is bad.\n"
     "\n"
     "  -t, --trace TRACE   a trace or a recording as `pleat import` takes it\n"
-    "  -d, --device N      which device of a snapshot of several\n"
     "  -j, --json          one JSON object on standard output\n"
     "  -h, --help\n";
 
 typedef struct options {
     const char *plan;
     const char *trace;
-    int device;
     bool json;
 } options;
 
@@ -71,11 +69,10 @@ static int verify(const options *o)
 {
     pleat_trace *trace = NULL;
     pleat_plan *plan = NULL;
-    pleat_result result = PLEAT_OK;
-    if (o->trace != NULL)
-        result = pleat__trace_import(o->trace, o->device, NULL, &trace);
-    if (result == PLEAT_OK)
-        result = pleat_plan_read(o->plan, &plan); /* which proves it by itself */
+    pleat_result result = pleat_plan_read(o->plan, &plan); /* which proves it by itself */
+    if (result == PLEAT_OK && o->trace != NULL)
+        result =
+            pleat__trace_import(o->trace, (int)pleat_plan_summary_of(plan).device, NULL, &trace);
     if (result == PLEAT_OK && trace != NULL)
         result = pleat_plan_verify(plan, trace);
     int code = result == PLEAT_OK ? CLI_DONE : cli_failed("verify", result);
@@ -97,16 +94,11 @@ int cli_verify(int argc, char **argv)
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
-    options o = {.device = PLEAT__ANY_DEVICE};
-    for (int c; (c = getopt_long(argc, argv, "t:d:jh", longs, NULL)) != -1;) {
+    options o = {0};
+    for (int c; (c = getopt_long(argc, argv, "t:jh", longs, NULL)) != -1;) {
         switch (c) {
         case 't':
             o.trace = optarg;
-            break;
-        case 'd':
-            if (!cli_parse_device(optarg, &o.device))
-                return cli_bad_use("verify", "--device is a number from 0 to 255, not '%s'",
-                                   optarg);
             break;
         case 'j':
             o.json = true;
