@@ -107,7 +107,7 @@ struct pleat_plan {
     uint32_t reserved;
     uint64_t chunk_bytes;
     uint64_t device_bytes;
-    uint64_t max_live_bytes; /* of what has a place in steady iterations, sizes rounded to 512 */
+    uint64_t max_live_bytes; /* of the steady iteration as recorded, sizes rounded to 512 */
     uint64_t first_max_live_bytes;
     uint64_t virtual_bytes;
     uint64_t physical_bytes;

@@ -198,11 +198,13 @@ static void count_classes(const struct planning *planning, pleat__plan_report *r
     report->class_requests[PLEAT__CLASS_PERSISTENT] += planning->model.persistents;
 }
 
-static void fill_report(const struct planning *planning)
+static pleat_result fill_report(const struct planning *planning)
 {
     pleat__plan_report *report = planning->report;
     if (report == NULL)
-        return;
+        return PLEAT_OK;
+    PLEAT_TRY(
+        pleat__max_live(&planning->model.problem, planning->scratch, &report->placed_max_live));
     count_classes(planning, report);
     measure_live(planning, report);
     report->floor_chunks = planning->layout.floor_chunks;
@@ -212,6 +214,7 @@ static void fill_report(const struct planning *planning)
     report->period = planning->model.iteration.period;
     report->scratch_bytes = pleat__arena_bytes_of(planning->scratch).peak +
                             pleat__arena_bytes_of(planning->plan->arena).peak;
+    return PLEAT_OK;
 }
 
 static pleat_result lay_out(struct planning *planning)
@@ -278,7 +281,7 @@ static pleat_result fill_plan(struct planning *planning)
     plan->device = planning->settings.device;
     plan->requests = planning->model.requests.count;
     plan->steady_request = planning->model.iteration.steady.item;
-    fill_report(planning);
+    PLEAT_TRY(fill_report(planning));
     begin_step(planning, "verify");
     return pleat_plan_verify(plan, planning->trace);
 }

@@ -21,6 +21,7 @@ typedef struct pleat__plan_report {
     uint64_t class_requests[PLEAT__CLASSES]; /* of the whole iteration */
     uint64_t small_bytes;                    /* live at that moment in requests under 1 MiB */
     uint64_t whole_max_live;                 /* that moment's sum, dynamic requests included */
+    uint64_t placed_max_live;                /* of what was placed: lanes for dynamic requests */
     uint64_t dynamic_max_live;               /* of dynamic requests alone, at their own peak */
     uint32_t floor_chunks;
     uint32_t folded;

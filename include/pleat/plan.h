@@ -55,7 +55,7 @@ typedef struct pleat_plan_summary {
     uint64_t requests;           /* of the device in the trace planned from */
     uint64_t iteration_requests; /* in the steady iteration */
     uint64_t dynamic_requests;
-    uint64_t max_live_bytes; /* of what has a place */
+    uint64_t max_live_bytes; /* of the steady iteration as recorded */
     uint64_t virtual_bytes;
     uint64_t physical_bytes;
     uint64_t maps;       /* pages mapped */
