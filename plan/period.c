@@ -4,8 +4,8 @@
  * A gram is GRAM sizes in a row. Grams that lie at even distances through the whole trace occur
  * once an iteration: those inside a layer or a microbatch come in bursts. The largest distance that
  * several such grams agree on, and at which the sequence really repeats (align.c), is the period.
- * The iteration is cut at the one of these grams before which the least memory is live, which is
- * between the optimizer's step and the next forward pass.
+ * The iteration is cut at one of these grams before which little is live and behind which live
+ * bytes rise most: between the optimizer's step and the next forward pass.
  */
 #include <plan/iteration.h>
 
@@ -16,8 +16,11 @@
 #define BINS       (32 * 16) /* distances fall into 16 bins an octave */
 #define VOTES      3         /* grams that must agree on a distance */
 #define EVEN       32        /* distances are even when they differ by less than 1/32 */
-#define CANDIDATES 24
+#define CANDIDATES 32
 #define REPEATS    50 /* percent of requests that must have a pair one period before */
+
+#define RISE   16 /* of the period: how far behind a cut live bytes are looked at */
+#define LITTLE 64 /* of the range of live bytes: what counts as little */
 
 /* An occurrence of a gram: hash in the upper half, position in the lower. */
 static int by_gram(const void *a, const void *b)
@@ -98,9 +101,6 @@ struct candidate {
 /* Whether the period before `last` repeats the one before it. */
 static pleat_result repeats(const pleat__requests *requests, struct candidate candidate, bool *yes)
 {
-    *yes = false;
-    if (candidate.last < 2 * candidate.period)
-        return PLEAT_OK;
     uint32_t *pairs = pleat__arena_alloc(requests->arena, candidate.period * sizeof *pairs);
     if (pairs == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to try a period of %u requests",
@@ -142,13 +142,14 @@ static pleat_result choose_period(const pleat__requests *requests, const struct 
     *out = (struct candidate){0};
     for (uint32_t bin = BINS; bin-- > 0 && tried < CANDIDATES;) {
         uint32_t votes = ballot->votes[bin] + (bin > 0 ? ballot->votes[bin - 1] : 0);
-        if (ballot->votes[bin] == 0 || votes < VOTES)
+        struct candidate best = ballot->best[bin];
+        if (ballot->votes[bin] == 0 || votes < VOTES || best.last < 2 * best.period)
             continue;
         bool yes;
         tried++;
-        PLEAT_TRY(repeats(requests, ballot->best[bin], &yes));
+        PLEAT_TRY(repeats(requests, best, &yes));
         if (yes) {
-            *out = ballot->best[bin];
+            *out = best;
             return PLEAT_OK;
         }
     }
@@ -172,24 +173,64 @@ static uint64_t *live_before(const pleat__requests *requests)
     return live;
 }
 
-/* Of the grams that recur at the period, the one where the last period has the least live. */
+static bool recurs(const uint64_t *grams, gram_run run, struct candidate period)
+{
+    uint32_t even = even_distance(grams, run), last = (uint32_t)grams[run.end - 1];
+    return even >= GRAM && bin_of(even) <= period.bin && bin_of(even) + 1 >= period.bin &&
+           last + period.period > period.last;
+}
+
+/* How much more is live a little behind the gram's last but one place. */
+static uint64_t rise_behind(const uint64_t *grams, gram_run run, struct candidate period,
+                            const uint64_t *live)
+{
+    uint32_t at = (uint32_t)grams[run.end - 2], behind = at + period.period / RISE;
+    return live[behind] > live[at] ? live[behind] - live[at] : 0;
+}
+
+/* Of the grams that recur at the period and have little live before them, the one behind which live
+ * bytes rise most. */
 static gram_run choose_cut(const uint64_t *grams, uint32_t count, struct candidate period,
                            const uint64_t *live)
 {
     gram_run cut = {0, 0};
-    uint64_t least = UINT64_MAX;
+    uint64_t least = UINT64_MAX, most = 0, best = 0;
     for (gram_run run = {0, 0}; run.end < count;) {
         run = next_run(grams, count, run.end);
-        uint32_t even = even_distance(grams, run), last = (uint32_t)grams[run.end - 1];
-        if (even < GRAM || bin_of(even) > period.bin || bin_of(even) + 1 < period.bin ||
-            last + period.period <= period.last)
+        uint64_t here = live[(uint32_t)grams[run.end - 1]];
+        if (!recurs(grams, run, period))
             continue;
-        if (live[last] < least) {
-            least = live[last];
+        least = here < least ? here : least;
+        most = here > most ? here : most;
+    }
+    for (gram_run run = {0, 0}; run.end < count;) {
+        run = next_run(grams, count, run.end);
+        if (!recurs(grams, run, period) ||
+            live[(uint32_t)grams[run.end - 1]] > least + (most - least) / LITTLE)
+            continue;
+        uint64_t rise = rise_behind(grams, run, period, live);
+        if (cut.end == 0 || rise > best) {
+            best = rise;
             cut = run;
         }
     }
     return cut;
+}
+
+/* The places of the gram, and one period before the first: an iteration of which the gram itself is
+ * different (the first allocates more) still lies there but for its beginning. */
+static pleat_result list_marks(const pleat__requests *requests, const uint64_t *grams, gram_run cut,
+                               uint32_t period, uint32_t **marks, uint32_t *count)
+{
+    uint32_t places = cut.end - cut.begin, first = (uint32_t)grams[cut.begin];
+    *marks = pleat__arena_alloc(requests->arena, ((uint64_t)places + 1) * sizeof **marks);
+    if (*marks == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u marks", places);
+    if (first >= period)
+        (*marks)[(*count)++] = requests->items[first - period].alloc_at;
+    for (uint32_t i = cut.begin; i < cut.end; i++)
+        (*marks)[(*count)++] = requests->items[(uint32_t)grams[i]].alloc_at;
+    return PLEAT_OK;
 }
 
 pleat_result pleat__period_find(const pleat__requests *requests, uint32_t **marks, uint32_t *count)
@@ -212,12 +253,7 @@ pleat_result pleat__period_find(const pleat__requests *requests, uint32_t **mark
     }
     if (result == PLEAT_OK && period.period > 0) {
         gram_run cut = choose_cut(grams, gram_count, period, live);
-        *marks = pleat__arena_alloc(requests->arena, (cut.end - cut.begin) * sizeof **marks);
-        if (*marks == NULL)
-            result =
-                pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u marks", cut.end - cut.begin);
-        for (uint32_t i = cut.begin; *marks != NULL && i < cut.end; i++)
-            (*marks)[(*count)++] = requests->items[(uint32_t)grams[i]].alloc_at;
+        result = list_marks(requests, grams, cut, period.period, marks, count);
     }
     pleat__arena_free(requests->arena, ballot);
     pleat__arena_free(requests->arena, grams);
