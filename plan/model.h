@@ -37,7 +37,8 @@ void pleat__model_free(pleat__model *model);
  * items from model->item_count on. */
 PLEAT_NODISCARD pleat_result pleat__model_add_lanes(pleat__model *model, double margin,
                                                     pleat_plan *plan);
-/* The most that is live in the steady iteration, dynamic requests as they were there. */
+/* The most that is live in the steady iteration, with the sizes that its dynamic requests had in
+ * whichever profile that is most with: the lanes have room for each. */
 PLEAT_NODISCARD pleat_result pleat__model_max_live(const pleat__model *model,
                                                    const pleat_plan *plan, uint64_t *bytes);
 

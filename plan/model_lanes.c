@@ -20,19 +20,23 @@ static uint32_t count_dynamic(const pleat_plan *plan)
     return count;
 }
 
+/* What a dynamic request of the steady iteration took in a profile, of which 0 is itself. */
+static uint64_t size_in_profile(const pleat__model *model, uint32_t profile, uint32_t index)
+{
+    const pleat__iteration *iteration = &model->iteration;
+    uint32_t item = iteration->steady.item + index;
+    if (profile > 0)
+        item = iteration->pairs[(uint64_t)(profile - 1) * iteration->steady.items + index];
+    return item == PLEAT__NEVER ? 0 : model->requests.items[item].size;
+}
+
 /* sizes[profile][rank]: the steady iteration's own sizes, then those of its partners. */
 static void fill_sizes(const pleat__model *model, const pleat_plan *plan, uint64_t *sizes)
 {
-    const pleat__iteration *iteration = &model->iteration;
-    for (uint32_t p = 0; p <= iteration->profile_count; p++)
-        for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
-            if (plan->steady.slots[i].class != PLEAT__CLASS_DYNAMIC)
-                continue;
-            uint32_t item = iteration->steady.item + i;
-            if (p > 0)
-                item = iteration->pairs[(uint64_t)(p - 1) * iteration->steady.items + i];
-            *sizes++ = item == PLEAT__NEVER ? 0 : model->requests.items[item].size;
-        }
+    for (uint32_t p = 0; p <= model->iteration.profile_count; p++)
+        for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+            if (plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC)
+                *sizes++ = size_in_profile(model, p, i);
 }
 
 static pleat_result append_lanes(pleat__model *model, const pleat_plan *plan,
@@ -68,32 +72,47 @@ pleat_result pleat__model_add_lanes(pleat__model *model, double margin, pleat_pl
     return result;
 }
 
-pleat_result pleat__model_max_live(const pleat__model *model, const pleat_plan *plan,
-                                   uint64_t *bytes)
+/* The dynamic requests behind the model's items, with their sizes in a profile. */
+static uint32_t append_dynamic(const pleat__model *model, const pleat_plan *plan, uint32_t profile,
+                               pleat__item *items)
 {
     uint32_t count = model->item_count;
-    pleat__item *items = pleat__arena_alloc(
-        model->arena, ((uint64_t)count + count_dynamic(plan) + 1) * sizeof *items);
-    if (items == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u items", count);
-    for (uint32_t i = 0; i < count; i++)
-        items[i] = model->items[i];
     for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
         const pleat__slot *slot = &plan->steady.slots[i];
         if (slot->class != PLEAT__CLASS_DYNAMIC)
             continue;
-        const pleat__request *request = &model->requests.items[model->iteration.steady.item + i];
         /* Longer than an iteration: live always, as far as one iteration can tell. */
         bool always = slot->free_at == PLEAT__NEVER;
-        items[count++] = (pleat__item){.size = rounded(request->size),
+        items[count++] = (pleat__item){.size = rounded(size_in_profile(model, profile, i)),
                                        .fixed = UINT64_MAX,
                                        .begin = always ? 0 : slot->alloc_at,
                                        .end = always ? model->problem.horizon : slot->free_at};
     }
+    return count;
+}
+
+pleat_result pleat__model_max_live(const pleat__model *model, const pleat_plan *plan,
+                                   uint64_t *bytes)
+{
+    uint32_t dynamic = count_dynamic(plan);
+    uint32_t profiles = dynamic == 0 ? 1 : model->iteration.profile_count + 1;
+    pleat__item *items = pleat__arena_alloc(
+        model->arena, ((uint64_t)model->item_count + dynamic + 1) * sizeof *items);
+    if (items == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u items", model->item_count);
+    for (uint32_t i = 0; i < model->item_count; i++)
+        items[i] = model->items[i];
     pleat__problem problem = model->problem;
     problem.items = items;
-    problem.count = count;
-    pleat_result result = pleat__max_live(&problem, model->arena, bytes);
+    pleat_result result = PLEAT_OK;
+    *bytes = 0;
+    for (uint32_t p = 0; p < profiles && result == PLEAT_OK; p++) {
+        uint64_t live;
+        problem.count = append_dynamic(model, plan, p, items);
+        result = pleat__max_live(&problem, model->arena, &live);
+        if (result == PLEAT_OK && live > *bytes)
+            *bytes = live;
+    }
     pleat__arena_free(model->arena, items);
     return result;
 }
