@@ -49,7 +49,7 @@ typedef struct replay_result {
 
 /* The plan that a policy needs: read from `path`, or, where that is "auto", made from the trace for
  * the policy that cannot find its own (stweaver); *plan is NULL where there is none. A plan that
- * does not fit the trace is PLEAT_E_VERIFY. */
+ * does not hold is PLEAT_E_VERIFY; one made from another trace gets a note on standard error. */
 PLEAT_NODISCARD pleat_result replay_plan_open(const pleat_trace *trace, const char *policy,
                                               const char *path, pleat_plan **plan);
 

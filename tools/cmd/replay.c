@@ -87,7 +87,7 @@ static void print_table(const replay_result *r)
     row_number(&table, "efficiency", r->efficiency * 100, " %");
     row_size(&table, "steady peak physical", r->steady_peak_physical_bytes);
     row_number(&table, "steady efficiency", r->steady_efficiency * 100, " %");
-    row_size(&table, "virtual, mapped at the end", r->peak_virtual_bytes);
+    row_size(&table, "peak virtual", r->peak_virtual_bytes);
     row_routes(&table, &r->stats);
     row_count(&table, "driver calls", r->stats.driver_calls);
     row_number(&table, "driver calls a steady iteration",
