@@ -99,6 +99,14 @@ static pleat_result load_lanes(pleat__follow *follow, loader *load)
     return PLEAT_OK;
 }
 
+static bool dynamic_of(const pleat__follow *follow)
+{
+    for (uint32_t i = 0; i < follow->count; i++)
+        if (follow->items[i].kind == PLEAT__ITEM_DYNAMIC)
+            return true;
+    return false;
+}
+
 static pleat_result load_all(pleat__follow *follow, loader *load)
 {
     const pleat_plan *plan = load->plan;
@@ -129,8 +137,11 @@ static pleat_result load_all(pleat__follow *follow, loader *load)
                                              : &plan->steady.slots[i - plan->first.slot_count],
                   &follow->items[i]);
     PLEAT_TRY(load_lanes(follow, load));
-    return pleat__match_init(&follow->match, follow->arena, follow->items, plan->first.slot_count,
-                             follow->count);
+    PLEAT_TRY(pleat__match_init(&follow->match, follow->arena, follow->items,
+                                plan->first.slot_count, follow->count));
+    return dynamic_of(follow)
+               ? pleat__foresee_init(&follow->foresee, follow->arena, &follow->match, load->pool)
+               : PLEAT_OK;
 }
 
 pleat_result pleat__follow_plan(pleat__arena *arena, const pleat__pool *pool,
@@ -183,6 +194,7 @@ void pleat__follow_free(pleat__follow *follow)
         pleat__view_unpin(arena, &follow->items[i].place);
     for (uint32_t i = 0; i < follow->lane_count; i++)
         pleat__lane_release(&follow->lanes[i]);
+    pleat__foresee_release(&follow->foresee);
     pleat__match_release(&follow->match);
     pleat__arena_free(arena, follow->lanes);
     pleat__arena_free(arena, follow->items);

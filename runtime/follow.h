@@ -6,6 +6,7 @@
 #ifndef PLEAT_RUNTIME_FOLLOW_H
 #define PLEAT_RUNTIME_FOLLOW_H
 
+#include <runtime/foresee.h>
 #include <runtime/lane.h>
 #include <runtime/match.h>
 
@@ -20,6 +21,7 @@ typedef struct pleat__follow {
     uint32_t lane_count;
     uint64_t adopted; /* the policy's count of requests when it was taken up last */
     pleat__match match;
+    pleat__foresee foresee; /* a plan file's with dynamic requests */
 } pleat__follow;
 
 /* The plan's slots as places in the pool, which holds the plan's memory. */

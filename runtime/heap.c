@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Holes that are compared when it is known what they are wanted for. */
+#define CHOICES 32u
 /* Notes that are looked through for a run of the size wanted. */
 #define RECENT 16u
 
@@ -314,38 +316,75 @@ void pleat__heap_keep_end(pleat__heap *heap)
     heap->note_count = 0;
 }
 
-/* A whole free chunk of the large zone for small requests, from the smallest run that has one. */
-static pleat_result small_refill(pleat__heap *heap, uint8_t small)
+/* A whole free chunk from one of the smallest runs that have one; the one that is wanted last where
+ * that is known. A run of count 0 when there is none. */
+static pleat__extent whole_chunk(const pleat__heap *heap, const pleat__extents *zone)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
-    uint8_t large = small & ~1u;
-    for (int attempt = 0;; attempt++) {
-        pleat__extents *zone = &heap->zones[large];
-        pleat__extent run = pleat__extents_best(zone, occupancy->full);
-        for (; run.count != 0; run = pleat__extents_after(zone, run)) {
-            uint32_t chunk = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
-            pleat__extent whole = {chunk << occupancy->shift, occupancy->full};
-            if (whole.begin + whole.count > run.begin + run.count)
-                continue;
-            PLEAT_TRY(pleat__extents_reserve(zone, 2));
-            PLEAT_TRY(pleat__extents_reserve(&heap->zones[small], 2));
-            pleat__extents_carve(zone, whole);
-            heap->zone_of[chunk] = small;
-            return zone_add(heap, small, whole);
+    pleat__extent best = {0, 0};
+    uint32_t best_wanted = 0, seen = 0;
+    for (pleat__extent run = pleat__extents_best(zone, occupancy->full);
+         run.count != 0 && seen < CHOICES; run = pleat__extents_after(zone, run)) {
+        uint32_t chunk = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
+        pleat__extent whole = {chunk << occupancy->shift, occupancy->full};
+        if (whole.begin + whole.count > run.begin + run.count)
+            continue;
+        if (heap->wanted == NULL)
+            return whole;
+        uint32_t wanted = heap->wanted(heap->wanted_context, whole);
+        if (best.count == 0 || wanted > best_wanted) {
+            best = whole;
+            best_wanted = wanted;
         }
+        seen++;
+    }
+    return best;
+}
+
+/* A chunk of the large zone for small requests. */
+static pleat_result small_refill(pleat__heap *heap, uint8_t small)
+{
+    uint8_t large = small & ~1u;
+    pleat__extents *zone = &heap->zones[large];
+    pleat__extent whole = whole_chunk(heap, zone);
+    if (whole.count == 0) {
         uint32_t got = 0;
-        if (attempt == 0)
-            PLEAT_TRY(pleat__heap_steal(heap, large, 1, &got));
+        PLEAT_TRY(pleat__heap_steal(heap, large, 1, &got));
         if (got == 0)
             PLEAT_TRY(pleat__heap_grow(heap, large, 1));
+        whole = whole_chunk(heap, zone);
+        PLEAT_CHECK(whole.count != 0);
     }
+    PLEAT_TRY(pleat__extents_reserve(zone, 2));
+    PLEAT_TRY(pleat__extents_reserve(&heap->zones[small], 2));
+    pleat__extents_carve(zone, whole);
+    heap->zone_of[pleat__pool_chunk_of(heap->pool, whole.begin)] = small;
+    return zone_add(heap, small, whole);
 }
 
 /* ---- allocation ---- */
 
+/* Among the smallest runs that fit, the one that is wanted last. */
+static pleat__extent least_wanted(const pleat__heap *heap, const pleat__extents *zone,
+                                  uint32_t granules)
+{
+    pleat__extent best = {0, 0}, run = pleat__extents_best(zone, granules);
+    uint32_t best_wanted = 0;
+    for (uint32_t i = 0; i < CHOICES && run.count != 0; i++) {
+        uint32_t wanted = heap->wanted(heap->wanted_context, (pleat__extent){run.begin, granules});
+        if (best.count == 0 || wanted > best_wanted) {
+            best = run;
+            best_wanted = wanted;
+        }
+        run = pleat__extents_after(zone, run);
+    }
+    return best;
+}
+
 static bool best_fit(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
 {
-    pleat__extent run = pleat__extents_best(&heap->zones[zone], granules);
+    pleat__extent run = heap->wanted != NULL ? least_wanted(heap, &heap->zones[zone], granules)
+                                             : pleat__extents_best(&heap->zones[zone], granules);
     if (run.count == 0)
         return false;
     run.count = granules;
@@ -395,7 +434,8 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
     uint8_t large = (uint8_t)(2 * stream), zone = large;
     *stitched = false;
     heap->requests++;
-    if (take_back(heap, granules < heap->small_granules ? large | 1 : large, granules, place))
+    if (heap->wanted == NULL &&
+        take_back(heap, granules < heap->small_granules ? large | 1 : large, granules, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__heap_sync(heap));
     if (granules < heap->small_granules) {

@@ -103,6 +103,9 @@ typedef struct pleat__heap {
     uint32_t view_count;
     uint64_t view_limit; /* alias pages kept mapped for idle views */
     bool unchecked;      /* setting check:off */
+    /* How soon a free run is wanted (foresee.h); NULL: nothing is known. */
+    uint32_t (*wanted)(const void *context, pleat__extent run);
+    const void *wanted_context;
     pleat__extent *gathered;
     size_t gathered_capacity;
     uint32_t gathered_count;

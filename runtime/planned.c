@@ -63,11 +63,19 @@ static void destroy(void *opaque)
     pleat__arena_free(self->arena, self);
 }
 
+static void set_current(policy *self, pleat__follow *next)
+{
+    bool foresees = next != NULL && next->foresee.arena != NULL;
+    self->current = next;
+    self->heap.wanted = foresees ? pleat__foresee_wanted : NULL;
+    self->heap.wanted_context = foresees ? &next->foresee : NULL;
+}
+
 static pleat_result load_plan(policy *self, const pleat_plan *plan)
 {
     PLEAT_TRY(pleat__follow_plan(self->arena, &self->pool, plan, &self->kept[0]));
     self->kept_count = 1;
-    self->current = self->kept[0];
+    set_current(self, self->kept[0]);
     pleat__states_set(&self->states, PLEAT__STATE_planned, PLEAT__CAUSE_file);
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
         if (plan->first.slots[i].class == PLEAT__CLASS_PERSISTENT &&
@@ -131,7 +139,7 @@ static void kept_remove(policy *self, pleat__follow *follow)
 
 static void follow(policy *self, pleat__follow *next, pleat__cause cause)
 {
-    self->current = next;
+    set_current(self, next);
     self->candidate = NULL;
     next->adopted = self->requests;
     self->watched = 0;
@@ -175,7 +183,7 @@ static void diverge(policy *self)
     memcpy(recent, old->match.recent, sizeof recent);
     pleat__states_set(&self->states, PLEAT__STATE_diverged, PLEAT__CAUSE_diverged);
     self->stats->divergences++;
-    self->current = NULL;
+    set_current(self, NULL);
     /* An iteration found by its period that did not even come twice more was an inner loop. */
     bool inner =
         old->learned && !self->learn.marks && self->requests - old->adopted < 2 * old->count;
@@ -232,7 +240,7 @@ static void mark_planned(policy *self)
     if (self->current->learned && !self->learn.marks) {
         /* Found by its period; a job that marks its iterations knows better. */
         pleat__follow *old = self->current;
-        self->current = NULL;
+        set_current(self, NULL);
         kept_remove(self, old);
         pleat__states_set(&self->states, PLEAT__STATE_learning, PLEAT__CAUSE_marked);
         pleat__learn_mark(&self->learn);

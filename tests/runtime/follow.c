@@ -4,8 +4,10 @@
  */
 #include "job.h"
 
+#include <internal/arena.h>
 #include <plan/plan.h>
 #include <runtime/conf.h>
+#include <runtime/foresee.h>
 
 typedef struct plan_of_job {
     pleat_plan plan;
@@ -286,6 +288,42 @@ static void follow_plan_over_the_budget_is_refused_and_leaves_nothing(void **sta
     pleat_vmm_destroy(&vmm);
 }
 
+static void foresee_counts_requests_to_the_next_slot(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    pleat__pool pool = {.occupancy = {.shift = 7}, .count = 8};
+    pleat__extent runs[] = {{5 * 128, 128}, {7 * 128 + 3, 10}};
+    pleat__runs several = {.runs = runs, .count = 2, .granules = 138};
+    pleat__expected items[] = {
+        {.bytes = 1, .place = {.run = {0, 10}, .granules = 10}},   /* once */
+        {.bytes = 2, .place = {.run = {100, 60}, .granules = 60}}, /* chunks 0 and 1 */
+        {.bytes = 3, .kind = PLEAT__ITEM_DYNAMIC},
+        {.bytes = 4, .place = {.run = {130, 1}, .granules = 1}},       /* chunk 1 */
+        {.bytes = 5, .place = {.several = &several, .granules = 138}}, /* chunks 5 and 7 */
+    };
+    pleat__match match;
+    pleat__foresee foresee;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__match_init(&match, arena, items, 1, 5));
+    assert_ok(pleat__foresee_init(&foresee, arena, &match, &pool));
+    match.cursor = 0;
+    assert_int_equal(pleat__foresee_wanted(&foresee, (pleat__extent){50, 1}), 0);
+    match.cursor = 2;
+    /* Item 3 is one further; item 1 comes again after the wrap, item 0 never. */
+    assert_int_equal(pleat__foresee_wanted(&foresee, (pleat__extent){128, 128}), 1);
+    assert_int_equal(pleat__foresee_wanted(&foresee, (pleat__extent){0, 128}), 3);
+    assert_int_equal(pleat__foresee_wanted(&foresee, (pleat__extent){0, 256}), 1);
+    assert_int_equal(pleat__foresee_wanted(&foresee, (pleat__extent){7 * 128, 1}), 2);
+    assert_int_equal(pleat__foresee_wanted(&foresee, (pleat__extent){2 * 128, 3 * 128}),
+                     UINT32_MAX);
+    /* Chunks that came later are nobody's. */
+    assert_int_equal(pleat__foresee_wanted(&foresee, (pleat__extent){9 * 128, 128}), UINT32_MAX);
+    pleat__foresee_release(&foresee);
+    pleat__match_release(&match);
+    pleat__arena_destroy(arena);
+}
+
 static void conf_reads_sizes_and_switches_and_names_what_is_wrong(void **state)
 {
     (void)state;
@@ -321,6 +359,7 @@ int main(void)
         cmocka_unit_test(follow_dynamic_requests_lie_in_their_lane),
         cmocka_unit_test(follow_plan_for_other_chunks_is_refused),
         cmocka_unit_test(follow_plan_over_the_budget_is_refused_and_leaves_nothing),
+        cmocka_unit_test(foresee_counts_requests_to_the_next_slot),
         cmocka_unit_test(conf_reads_sizes_and_switches_and_names_what_is_wrong),
     };
     return cmocka_run_group_tests_name("follow", tests, NULL, NULL);

@@ -1,0 +1,117 @@
+/*
+ * foresee.c: the slots of each chunk (see foresee.h), as one array in order of chunk and item.
+ */
+#include <runtime/foresee.h>
+
+#include <internal/error.h>
+
+/* Chunks of a run that are looked at: a hole of more is judged by its beginning. */
+#define LOOKED_AT 64u
+
+typedef struct filler {
+    pleat__foresee *foresee;
+    bool counting;
+    uint32_t item;
+    uint32_t last; /* chunk filled last: two runs of a slot may meet in one */
+} filler;
+
+static void fill_run(filler *f, pleat__extent run)
+{
+    pleat__foresee *foresee = f->foresee;
+    uint32_t end = ((run.begin + run.count - 1) >> foresee->shift) + 1;
+    for (uint32_t c = run.begin >> foresee->shift; c < end && c < foresee->chunks; c++) {
+        if (c == f->last)
+            continue;
+        f->last = c;
+        if (f->counting)
+            foresee->first[c + 1]++;
+        else
+            foresee->items[foresee->first[c]++] = f->item;
+    }
+}
+
+static void fill_all(pleat__foresee *foresee, bool counting)
+{
+    for (uint32_t i = 0; i < foresee->match->count; i++) {
+        const pleat__expected *item = &foresee->match->items[i];
+        filler f = {.foresee = foresee, .counting = counting, .item = i, .last = UINT32_MAX};
+        if (item->kind != PLEAT__ITEM_SLOT)
+            continue;
+        if (item->place.several == NULL)
+            fill_run(&f, item->place.run);
+        for (uint32_t k = 0; item->place.several != NULL && k < item->place.several->count; k++)
+            fill_run(&f, item->place.several->runs[k]);
+    }
+}
+
+pleat_result pleat__foresee_init(pleat__foresee *foresee, pleat__arena *arena,
+                                 const pleat__match *match, const pleat__pool *pool)
+{
+    *foresee = (pleat__foresee){
+        .arena = arena, .match = match, .shift = pool->occupancy.shift, .chunks = pool->count};
+    foresee->first = pleat__arena_calloc(arena, foresee->chunks + 1, sizeof *foresee->first);
+    if (foresee->first == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the slots of chunks");
+    fill_all(foresee, true);
+    uint64_t sum = 0;
+    for (uint32_t c = 0; c < foresee->chunks; c++)
+        sum += foresee->first[c + 1];
+    foresee->items =
+        sum > UINT32_MAX ? NULL : pleat__arena_alloc(arena, sum * sizeof *foresee->items);
+    if (foresee->items == NULL) {
+        pleat__foresee_release(foresee);
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the slots of chunks");
+    }
+    for (uint32_t c = 0; c < foresee->chunks; c++)
+        foresee->first[c + 1] += foresee->first[c];
+    fill_all(foresee, false);
+    /* Filling moved each beginning to the next one's. */
+    for (uint32_t c = foresee->chunks; c > 0; c--)
+        foresee->first[c] = foresee->first[c - 1];
+    foresee->first[0] = 0;
+    return PLEAT_OK;
+}
+
+void pleat__foresee_release(pleat__foresee *foresee)
+{
+    if (foresee->arena == NULL)
+        return;
+    pleat__arena_free(foresee->arena, foresee->first);
+    pleat__arena_free(foresee->arena, foresee->items);
+    *foresee = (pleat__foresee){0};
+}
+
+/* The first of a chunk's items from `from` on; UINT32_MAX when there is none. */
+static uint32_t next_item(const pleat__foresee *foresee, uint32_t chunk, uint32_t from)
+{
+    uint32_t low = foresee->first[chunk], end = foresee->first[chunk + 1], high = end;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (foresee->items[middle] < from)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low == end ? UINT32_MAX : foresee->items[low];
+}
+
+uint32_t pleat__foresee_wanted(const void *opaque, pleat__extent run)
+{
+    const pleat__foresee *foresee = opaque;
+    const pleat__match *match = foresee->match;
+    uint32_t nearest = UINT32_MAX;
+    uint32_t first = run.begin >> foresee->shift;
+    uint32_t end = ((run.begin + run.count - 1) >> foresee->shift) + 1;
+    if (end - first > LOOKED_AT)
+        end = first + LOOKED_AT;
+    for (uint32_t c = first; c < end && c < foresee->chunks; c++) {
+        uint32_t item = next_item(foresee, c, match->cursor), away = item - match->cursor;
+        if (item == UINT32_MAX) {
+            item = next_item(foresee, c, match->begin);
+            away = match->count - match->cursor + (item - match->begin);
+        }
+        if (item != UINT32_MAX && away < nearest)
+            nearest = away;
+    }
+    return nearest;
+}
