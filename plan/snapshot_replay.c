@@ -167,9 +167,13 @@ static pleat_result cut_mappings(replayer *s)
 
 /* --- two passes over time ----------------------------------------------------------------------*/
 
+/* Addresses have patterns (multiples of pages, or of whatever a hostile file likes): all bits are
+ * mixed into all, as by splitmix64's finalizer. */
 static size_t place_of(const tenants *all, uint64_t address)
 {
-    size_t place = (size_t)(address * 0x9e3779b97f4a7c15u >> 20) & (all->capacity - 1);
+    uint64_t hash = (address ^ address >> 30) * 0xbf58476d1ce4e5b9u;
+    hash = (hash ^ hash >> 27) * 0x94d049bb133111ebu;
+    size_t place = (size_t)(hash ^ hash >> 31) & (all->capacity - 1);
     while (all->places[place].used && all->places[place].address != address)
         place = (place + 1) & (all->capacity - 1);
     return place;
