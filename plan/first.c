@@ -17,7 +17,7 @@
 #include <plan/first.h>
 
 #include <internal/error.h>
-#include <plan/holes.h>
+#include <plan/gaps.h>
 #include <plan/sort.h>
 #include <plan/timeline.h>
 
@@ -34,7 +34,7 @@ typedef struct first_job {
     pleat__range *free; /* what is not persistent */
     uint32_t free_count;
     bool *placed; /* by first slot */
-    pleat__holes holes;
+    pleat__gaps gaps;
 } first_job;
 
 static uint64_t rounded_size(const pleat__slot *slot)
@@ -57,36 +57,36 @@ static pleat__range piece_at(const first_job *job, uint64_t at, uint64_t end)
     return (pleat__range){base + at % chunk_bytes, base + at % chunk_bytes + (stop - at)};
 }
 
-/* Takes what lies behind a place, piece by piece; none of it when a piece is not free. */
-static pleat_result take_place(first_job *job, uint64_t place, uint64_t size, bool *taken)
+static pleat_result take_range(first_job *job, pleat__range range, bool *taken)
 {
-    uint64_t end = place + size;
-    if (end <= (uint64_t)job->layout->base_pages * job->plan->chunk_bytes)
-        return pleat__holes_take(&job->holes, place, size, taken);
-    for (uint64_t at = place; at < end;) {
-        pleat__range piece = piece_at(job, at, end);
-        PLEAT_TRY(pleat__holes_take(&job->holes, piece.begin, pleat__range_size(piece), taken));
-        if (!*taken) {
-            for (uint64_t back = place; back < at;) {
-                piece = piece_at(job, back, at);
-                PLEAT_TRY(pleat__holes_give(&job->holes, piece.begin, pleat__range_size(piece)));
-                back += pleat__range_size(piece);
-            }
-            return PLEAT_OK;
-        }
-        at += pleat__range_size(piece);
-    }
-    return PLEAT_OK;
+    *taken = pleat__gaps_holds(&job->gaps, range);
+    return *taken ? pleat__gaps_take(&job->gaps, range) : PLEAT_OK;
 }
 
 static pleat_result give_place(first_job *job, uint64_t place, uint64_t size)
 {
     uint64_t end = place + size;
     if (end <= (uint64_t)job->layout->base_pages * job->plan->chunk_bytes)
-        return pleat__holes_give(&job->holes, place, size);
+        return pleat__gaps_give(&job->gaps, (pleat__range){place, end});
     for (uint64_t at = place; at < end;) {
         pleat__range piece = piece_at(job, at, end);
-        PLEAT_TRY(pleat__holes_give(&job->holes, piece.begin, pleat__range_size(piece)));
+        PLEAT_TRY(pleat__gaps_give(&job->gaps, piece));
+        at += pleat__range_size(piece);
+    }
+    return PLEAT_OK;
+}
+
+/* Takes what lies behind a place, piece by piece; none of it when a piece is not free. */
+static pleat_result take_place(first_job *job, uint64_t place, uint64_t size, bool *taken)
+{
+    uint64_t end = place + size;
+    if (end <= (uint64_t)job->layout->base_pages * job->plan->chunk_bytes)
+        return take_range(job, (pleat__range){place, end}, taken);
+    for (uint64_t at = place; at < end;) {
+        pleat__range piece = piece_at(job, at, end);
+        PLEAT_TRY(take_range(job, piece, taken));
+        if (!*taken)
+            return give_place(job, place, at - place);
         at += pleat__range_size(piece);
     }
     return PLEAT_OK;
@@ -98,7 +98,8 @@ static pleat_result reset_to_chunks(first_job *job)
     const pleat__layout *layout = job->layout;
     uint64_t chunk_bytes = job->plan->chunk_bytes;
     pleat__range beyond = {BEYOND, UINT64_MAX};
-    PLEAT_TRY(pleat__holes_reset(&job->holes, &beyond, 1));
+    pleat__gaps_clear(&job->gaps);
+    PLEAT_TRY(pleat__gaps_give(&job->gaps, beyond));
     for (uint32_t page = 0; page < layout->base_pages;) {
         if (layout->pages[page] == PLEAT__NO_CHUNK) {
             page++;
@@ -107,7 +108,8 @@ static pleat_result reset_to_chunks(first_job *job)
         uint32_t end = page;
         while (end < layout->base_pages && layout->pages[end] != PLEAT__NO_CHUNK)
             end++;
-        PLEAT_TRY(pleat__holes_give(&job->holes, page * chunk_bytes, (end - page) * chunk_bytes));
+        PLEAT_TRY(
+            pleat__gaps_give(&job->gaps, (pleat__range){page * chunk_bytes, end * chunk_bytes}));
         page = end;
     }
     return PLEAT_OK;
@@ -130,11 +132,12 @@ static pleat_result take_persistent(first_job *job)
 static pleat_result list_free(first_job *job)
 {
     size_t capacity = 0;
-    for (pleat__hole hole = pleat__holes_begin(&job->holes); hole.slot != PLEAT__NO_HOLE;
-         hole = pleat__holes_next(&job->holes, hole)) {
+    pleat__gap_at at;
+    for (bool any = pleat__gaps_from(&job->gaps, 0, &at); any;
+         any = pleat__gaps_next(&job->gaps, &at)) {
         PLEAT_TRY(pleat__arena_grow(job->scratch, &job->free, &capacity, job->free_count,
                                     sizeof *job->free));
-        job->free[job->free_count++] = (pleat__range){hole.begin, hole.begin + hole.size};
+        job->free[job->free_count++] = pleat__gaps_get(&job->gaps, at);
     }
     return PLEAT_OK;
 }
@@ -368,7 +371,7 @@ pleat_result pleat__first_make(const pleat__model *model, const pleat__layout *l
     uint32_t count = plan->first.slot_count;
     if (count == 0)
         return PLEAT_OK;
-    pleat__holes_create(&job.holes, scratch);
+    pleat__gaps_init(&job.gaps, scratch);
     job.hosts = pleat__arena_alloc(scratch, count * sizeof *job.hosts);
     job.placed = pleat__arena_calloc(scratch, count, sizeof *job.placed);
     pleat_result result = PLEAT_OK;
@@ -390,7 +393,7 @@ pleat_result pleat__first_make(const pleat__model *model, const pleat__layout *l
         result = place_guests(&job);
     if (result == PLEAT_OK)
         plan->first_max_live_bytes = first_max_live(&job);
-    pleat__holes_destroy(&job.holes);
+    pleat__gaps_done(&job.gaps);
     pleat__arena_free(scratch, job.hosts);
     pleat__arena_free(scratch, job.placed);
     pleat__arena_free(scratch, job.free);

@@ -269,6 +269,44 @@ bool pleat__gaps_highest(pleat__gaps *gaps, uint64_t size, uint64_t *place)
     return false;
 }
 
+bool pleat__gaps_highest_below(pleat__gaps *gaps, uint64_t size, uint64_t cap, uint64_t *place)
+{
+    gaps->work += 1 + gaps->block_count / 8;
+    for (uint32_t b = gaps->block_count; b-- > 0 && size <= cap;) {
+        if (gaps->blocks[b].largest < size || gaps->blocks[b].first > cap - size)
+            continue;
+        const pleat__range *first = ranges_of(gaps, b), *range = first + gaps->blocks[b].count;
+        while (range-- > first) {
+            uint64_t end = range->end < cap ? range->end : cap;
+            if (range->begin > end || end - range->begin < size)
+                continue;
+            *place = end - size;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool pleat__gaps_tightest_below(pleat__gaps *gaps, uint64_t size, uint64_t cap, uint64_t *place)
+{
+    uint64_t best = UINT64_MAX;
+    for (uint32_t b = 0; b < gaps->block_count && gaps->blocks[b].first < cap; b++) {
+        if (gaps->blocks[b].largest < size)
+            continue;
+        const pleat__range *range = ranges_of(gaps, b), *end = range + gaps->blocks[b].count;
+        for (; range < end && range->begin < cap; range++)
+            if (range->end - range->begin >= size && range->end - range->begin - size < best) {
+                best = range->end - range->begin - size;
+                *place = range->begin;
+            }
+        gaps->work += PLEAT__GAP_BLOCK / 8;
+        if (best == 0)
+            break;
+    }
+    gaps->work += 1 + gaps->block_count / 8;
+    return best != UINT64_MAX;
+}
+
 bool pleat__gaps_holds(pleat__gaps *gaps, pleat__range range)
 {
     pleat__gap_at at;

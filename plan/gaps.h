@@ -54,6 +54,10 @@ PLEAT_NODISCARD pleat_result pleat__gaps_take(pleat__gaps *gaps, pleat__range ra
 /* The lowest and the highest place where `size` bytes are free; false when there is none. */
 bool pleat__gaps_lowest(pleat__gaps *gaps, uint64_t size, uint64_t *place);
 bool pleat__gaps_highest(pleat__gaps *gaps, uint64_t size, uint64_t *place);
+/* The highest place that ends at or below `cap`; and the place in the smallest range of at least
+ * `size` that begins below `cap`, the lowest of equals. */
+bool pleat__gaps_highest_below(pleat__gaps *gaps, uint64_t size, uint64_t cap, uint64_t *place);
+bool pleat__gaps_tightest_below(pleat__gaps *gaps, uint64_t size, uint64_t cap, uint64_t *place);
 /* All of the range is free. */
 bool pleat__gaps_holds(pleat__gaps *gaps, pleat__range range);
 

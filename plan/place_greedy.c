@@ -145,7 +145,7 @@ static pleat_result sweep_once(pleat__placing *placing, uint32_t long_life, bool
                                     .limit = placing->sweep_height,
                                     .reach = placing->trial_reach};
     uint64_t reached;
-    PLEAT_TRY(pleat__sweep(strip, &options, &placing->holes, placing->trial, &reached));
+    PLEAT_TRY(pleat__sweep(strip, &options, &placing->gaps, placing->trial, &reached));
     if (reached < placing->sweep_height) {
         uint8_t *swap = placing->reach;
         placing->reach = placing->trial_reach;
@@ -161,15 +161,15 @@ static pleat_result sweep_once(pleat__placing *placing, uint32_t long_life, bool
 pleat_result pleat__place_sweep(pleat__placing *placing, uint64_t *height, uint64_t *work)
 {
     uint32_t lives[QUANTILES + 1], count = 0;
-    uint64_t before = placing->holes.work, most = SWEEP_BUDGET(placing->strip->count);
+    uint64_t before = placing->gaps.work, most = SWEEP_BUDGET(placing->strip->count);
     PLEAT_TRY(find_quantiles(placing->strip, lives, &count));
     for (uint32_t variant = 0; variant < 4; variant++)
         for (uint32_t q = 0; q < count; q++) {
-            bool spent = placing->holes.work - before >= most;
+            bool spent = placing->gaps.work - before >= most;
             if (placing->height != UINT64_MAX && (spent || pleat__placing_done(placing)))
                 break;
             PLEAT_TRY(sweep_once(placing, lives[q], variant % 2 == 1, variant >= 2, height));
         }
-    *work += placing->holes.work - before;
+    *work += placing->gaps.work - before;
     return PLEAT_OK;
 }

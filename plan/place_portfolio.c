@@ -4,6 +4,7 @@
  */
 #include <plan/portfolio.h>
 
+#include <internal/check.h>
 #include <internal/error.h>
 #include <plan/sort.h>
 #include <string.h>
@@ -67,7 +68,7 @@ void pleat__placing_offer(pleat__placing *placing, pleat__algorithm algorithm, u
 
 /* Takes the fixed items' ranges, rounded outward, out of the holes. Entries may overlap. */
 static pleat_result take_fixed(const pleat__problem *problem, pleat__arena *scratch,
-                               pleat__holes *holes, pleat__place_report *report)
+                               pleat__gaps *gaps, pleat__place_report *report)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < problem->count; i++)
@@ -99,9 +100,8 @@ static pleat_result take_fixed(const pleat__problem *problem, pleat__arena *scra
             break;
         }
         begin = begin > end ? begin : end;
-        bool taken;
         if (item_end > begin)
-            result = pleat__holes_take(holes, begin, item_end - begin, &taken);
+            result = pleat__gaps_take(gaps, (pleat__range){begin, item_end});
         end = item_end > end ? item_end : end;
         report->always_bytes += item->size;
     }
@@ -113,17 +113,17 @@ static pleat_result take_fixed(const pleat__problem *problem, pleat__arena *scra
 
 /* Places what lives always, lowest first in the given order, so that requests of one moment lie
  * together. */
-static pleat_result place_always(const pleat__problem *problem, pleat__holes *holes,
-                                 uint64_t *places, pleat__place_report *report)
+static pleat_result place_always(const pleat__problem *problem, pleat__gaps *gaps, uint64_t *places,
+                                 pleat__place_report *report)
 {
     for (uint32_t i = 0; i < problem->count; i++) {
         const pleat__item *item = &problem->items[i];
         places[i] = item->fixed != UINT64_MAX ? item->fixed : 0;
         if (item->fixed != UINT64_MAX || !pleat__item_always(problem, item))
             continue;
-        bool taken;
-        places[i] = pleat__holes_lowest(holes, item->size).begin;
-        PLEAT_TRY(pleat__holes_take(holes, places[i], item->size, &taken));
+        /* There always is one: the last range has no end. */
+        PLEAT_CHECK(pleat__gaps_lowest(gaps, item->size, &places[i]));
+        PLEAT_TRY(pleat__gaps_take(gaps, (pleat__range){places[i], places[i] + item->size}));
         report->always_bytes += item->size;
         if (places[i] + item->size > report->height)
             report->height = places[i] + item->size;
@@ -132,20 +132,16 @@ static pleat_result place_always(const pleat__problem *problem, pleat__holes *ho
     return PLEAT_OK;
 }
 
-static pleat_result list_free(const pleat__holes *holes, pleat__arena *scratch, pleat__range **free,
+static pleat_result list_free(pleat__gaps *gaps, pleat__arena *scratch, pleat__range **free,
                               uint32_t *count)
 {
+    size_t capacity = 0;
+    pleat__gap_at at;
     *count = 0;
-    for (pleat__hole hole = pleat__holes_begin(holes); hole.slot != PLEAT__NO_HOLE;
-         hole = pleat__holes_next(holes, hole))
-        ++*count;
-    *free = pleat__arena_alloc(scratch, *count * sizeof **free);
-    if (*free == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u free ranges", *count);
-    pleat__range *next = *free;
-    for (pleat__hole hole = pleat__holes_begin(holes); hole.slot != PLEAT__NO_HOLE;
-         hole = pleat__holes_next(holes, hole))
-        *next++ = (pleat__range){hole.begin, hole.begin + hole.size};
+    for (bool any = pleat__gaps_from(gaps, 0, &at); any; any = pleat__gaps_next(gaps, &at)) {
+        PLEAT_TRY(pleat__arena_grow(scratch, free, &capacity, *count, sizeof **free));
+        (*free)[(*count)++] = pleat__gaps_get(gaps, at);
+    }
     return PLEAT_OK;
 }
 
@@ -195,7 +191,7 @@ static pleat_result placing_create(pleat__placing *placing, const pleat__strip *
         placing->enough = placing->enough < close ? placing->enough : close;
     else
         placing->enough = strip->floor;
-    pleat__holes_create(&placing->holes, strip->arena);
+    pleat__gaps_init(&placing->gaps, strip->arena);
     placing->places = pleat__arena_alloc(strip->arena, count * sizeof *placing->places);
     placing->trial = pleat__arena_alloc(strip->arena, count * sizeof *placing->trial);
     placing->reach = pleat__arena_calloc(strip->arena, count, 1);
@@ -209,7 +205,7 @@ static pleat_result placing_create(pleat__placing *placing, const pleat__strip *
 
 static void placing_destroy(pleat__placing *placing)
 {
-    pleat__holes_destroy(&placing->holes);
+    pleat__gaps_done(&placing->gaps);
     pleat__arena_free(placing->arena, placing->places);
     pleat__arena_free(placing->arena, placing->trial);
     pleat__arena_free(placing->arena, placing->reach);
@@ -285,19 +281,19 @@ static pleat_result place_streams(const pleat__problem *problem,
 pleat_result pleat__place_make(const pleat__problem *problem, const pleat__place_options *options,
                                pleat__arena *scratch, uint64_t *places, pleat__place_report *report)
 {
-    pleat__holes holes;
+    pleat__gaps gaps;
     pleat__range all = {0, UINT64_MAX}, *free = NULL;
     uint32_t free_count = 0;
     *report = (pleat__place_report){0};
-    pleat__holes_create(&holes, scratch);
-    pleat_result result = pleat__holes_reset(&holes, &all, 1);
+    pleat__gaps_init(&gaps, scratch);
+    pleat_result result = pleat__gaps_give(&gaps, all);
     if (result == PLEAT_OK)
-        result = take_fixed(problem, scratch, &holes, report);
+        result = take_fixed(problem, scratch, &gaps, report);
     if (result == PLEAT_OK)
-        result = place_always(problem, &holes, places, report);
+        result = place_always(problem, &gaps, places, report);
     if (result == PLEAT_OK)
-        result = list_free(&holes, scratch, &free, &free_count);
-    pleat__holes_destroy(&holes);
+        result = list_free(&gaps, scratch, &free, &free_count);
+    pleat__gaps_done(&gaps);
     if (result == PLEAT_OK)
         result = place_streams(problem, options, free, free_count, scratch, places, report);
     pleat__arena_free(scratch, free);

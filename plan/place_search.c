@@ -212,9 +212,9 @@ static pleat_result try_sweep(struct finder *finder, uint64_t limit, uint64_t *h
                                     .cap = placing->strip->floor,
                                     .limit = limit,
                                     .reach = placing->trial_reach};
-    uint64_t before = placing->holes.work;
-    PLEAT_TRY(pleat__sweep(placing->strip, &options, &placing->holes, finder->trial, height));
-    finder->work += placing->holes.work - before;
+    uint64_t before = placing->gaps.work;
+    PLEAT_TRY(pleat__sweep(placing->strip, &options, &placing->gaps, finder->trial, height));
+    finder->work += placing->gaps.work - before;
     return PLEAT_OK;
 }
 

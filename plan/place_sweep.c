@@ -21,7 +21,7 @@
 struct sweep {
     const pleat__strip *strip;
     const pleat__sweep_options *options;
-    pleat__holes *holes;
+    pleat__gaps *gaps;
     uint64_t *places;
     uint64_t height;
     uint32_t *by_place; /* wraps in order of place */
@@ -41,14 +41,27 @@ static uint32_t return_rank(const struct sweep *sweep, const pleat__span *wrap)
 
 static pleat_result take(struct sweep *sweep, uint32_t span, uint64_t place)
 {
-    bool taken;
-    uint64_t size = sweep->strip->spans[span].size;
-    PLEAT_TRY(pleat__holes_take(sweep->holes, place, size, &taken));
-    PLEAT_CHECK(taken);
+    uint64_t end = place + sweep->strip->spans[span].size;
+    PLEAT_TRY(pleat__gaps_take(sweep->gaps, (pleat__range){place, end}));
     sweep->places[span] = place;
-    if (place + size > sweep->height)
-        sweep->height = place + size;
+    if (end > sweep->height)
+        sweep->height = end;
     return PLEAT_OK;
+}
+
+static pleat_result give(struct sweep *sweep, uint32_t span)
+{
+    uint64_t place = sweep->places[span];
+    return pleat__gaps_give(sweep->gaps,
+                            (pleat__range){place, place + sweep->strip->spans[span].size});
+}
+
+/* There always is one: the last range has no end. */
+static uint64_t lowest(const struct sweep *sweep, uint64_t size)
+{
+    uint64_t place = 0;
+    PLEAT_CHECK(pleat__gaps_lowest(sweep->gaps, size, &place));
+    return place;
 }
 
 /* The lowest place in a hole that no wrap comes back to while the span lives. */
@@ -56,10 +69,12 @@ static uint64_t lowest_clear(const struct sweep *sweep, const pleat__span *span)
 {
     const pleat__strip *strip = sweep->strip;
     uint32_t last = last_rank(sweep, span), w = 0;
-    for (pleat__hole hole = pleat__holes_begin(sweep->holes);;
-         hole = pleat__holes_next(sweep->holes, hole)) {
-        uint64_t place = hole.begin, end = hole.begin + hole.size;
-        sweep->holes->work++;
+    pleat__gap_at at;
+    for (bool any = pleat__gaps_from(sweep->gaps, 0, &at); any;
+         any = pleat__gaps_next(sweep->gaps, &at)) {
+        pleat__range hole = pleat__gaps_get(sweep->gaps, at);
+        uint64_t place = hole.begin, end = hole.end;
+        sweep->gaps->work++;
         for (; w < strip->wrap_count; w++) {
             const pleat__span *wrap = &strip->spans[sweep->by_place[w]];
             uint64_t wrap_begin = sweep->places[sweep->by_place[w]];
@@ -73,6 +88,7 @@ static uint64_t lowest_clear(const struct sweep *sweep, const pleat__span *span)
         /* Wraps are apart, so only the last one may reach into the next hole. */
         w -= w > 0;
     }
+    return lowest(sweep, span->size);
 }
 
 static uint64_t choose(const struct sweep *sweep, uint32_t index)
@@ -80,19 +96,15 @@ static uint64_t choose(const struct sweep *sweep, uint32_t index)
     const pleat__span *span = &sweep->strip->spans[index];
     if (last_rank(sweep, span) > sweep->rewrap)
         return lowest_clear(sweep, span);
-    switch ((pleat__reach)sweep->options->reach[index]) {
-    case PLEAT__REACH_HIGH: {
-        uint64_t place = pleat__holes_highest(sweep->holes, span->size, sweep->options->cap);
-        if (place != UINT64_MAX)
-            return place;
-        break;
-    }
-    case PLEAT__REACH_TIGHT:
-        return pleat__holes_tightest(sweep->holes, span->size, sweep->options->cap).begin;
-    case PLEAT__REACH_LOW:
-        break;
-    }
-    return pleat__holes_lowest(sweep->holes, span->size).begin;
+    uint64_t place, cap = sweep->options->cap;
+    uint8_t reach = sweep->options->reach[index];
+    if (reach == PLEAT__REACH_HIGH &&
+        pleat__gaps_highest_below(sweep->gaps, span->size, cap, &place))
+        return place;
+    if (reach == PLEAT__REACH_TIGHT &&
+        pleat__gaps_tightest_below(sweep->gaps, span->size, cap, &place))
+        return place;
+    return lowest(sweep, span->size);
 }
 
 /* Wraps first, the one that stays longest lowest. */
@@ -102,7 +114,7 @@ static pleat_result place_wraps(struct sweep *sweep)
     uint32_t count = strip->wrap_count;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t span = strip->wraps[sweep->options->backward ? count - 1 - i : i];
-        uint64_t place = pleat__holes_lowest(sweep->holes, strip->spans[span].size).begin;
+        uint64_t place = lowest(sweep, strip->spans[span].size);
         PLEAT_TRY(take(sweep, span, place));
         uint32_t back = return_rank(sweep, &strip->spans[span]);
         sweep->rewrap = back < sweep->rewrap ? back : sweep->rewrap;
@@ -120,8 +132,7 @@ static pleat_result walk(struct sweep *sweep)
         uint32_t event = strip->events[backward ? strip->ranks - 1 - i : i], span = event / 2;
         bool leaves = (event % 2 == 1) != backward;
         if (leaves) {
-            PLEAT_TRY(
-                pleat__holes_give(sweep->holes, sweep->places[span], strip->spans[span].size));
+            PLEAT_TRY(give(sweep, span));
             continue;
         }
         uint64_t place =
@@ -134,11 +145,13 @@ static pleat_result walk(struct sweep *sweep)
 }
 
 pleat_result pleat__sweep(const pleat__strip *strip, const pleat__sweep_options *options,
-                          pleat__holes *holes, uint64_t *places, uint64_t *height)
+                          pleat__gaps *gaps, uint64_t *places, uint64_t *height)
 {
     struct sweep sweep = {
-        .strip = strip, .options = options, .holes = holes, .places = places, .rewrap = UINT32_MAX};
-    PLEAT_TRY(pleat__holes_reset(holes, strip->free, strip->free_count));
+        .strip = strip, .options = options, .gaps = gaps, .places = places, .rewrap = UINT32_MAX};
+    pleat__gaps_clear(gaps);
+    for (uint32_t i = 0; i < strip->free_count; i++)
+        PLEAT_TRY(pleat__gaps_give(gaps, strip->free[i]));
     sweep.by_place =
         pleat__arena_alloc(strip->arena, 2 * (uint64_t)strip->wrap_count * sizeof(uint32_t));
     if (sweep.by_place == NULL)
@@ -148,6 +161,6 @@ pleat_result pleat__sweep(const pleat__strip *strip, const pleat__sweep_options 
         result = walk(&sweep);
     pleat__arena_free(strip->arena, sweep.by_place);
     *height = sweep.height >= options->limit ? UINT64_MAX : sweep.height;
-    holes->work += strip->ranks;
+    gaps->work += strip->ranks;
     return result;
 }

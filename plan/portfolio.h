@@ -4,7 +4,7 @@
 #ifndef PLEAT_PLAN_PORTFOLIO_H
 #define PLEAT_PLAN_PORTFOLIO_H
 
-#include <plan/holes.h>
+#include <plan/gaps.h>
 #include <plan/place.h>
 #include <plan/plan.h>
 #include <plan/strip.h>
@@ -56,7 +56,7 @@ PLEAT_NODISCARD pleat_result pleat__place_make(const pleat__problem *problem,
 typedef struct pleat__placing {
     const pleat__strip *strip;
     pleat__arena *arena;
-    pleat__holes holes;
+    pleat__gaps gaps;
     uint64_t *places; /* of the best placement, by span */
     uint64_t *trial;  /* of the one being tried */
     uint64_t height;  /* of the best; UINT64_MAX: none yet */

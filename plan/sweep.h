@@ -4,7 +4,7 @@
 #ifndef PLEAT_PLAN_SWEEP_H
 #define PLEAT_PLAN_SWEEP_H
 
-#include <plan/holes.h>
+#include <plan/gaps.h>
 #include <plan/strip.h>
 
 /* Which hole a span takes when its time comes. */
@@ -21,9 +21,9 @@ typedef struct pleat__sweep_options {
     const uint8_t *reach; /* pleat__reach of each span */
 } pleat__sweep_options;
 
-/* Places all spans. *height is UINT64_MAX when it gave up. `holes` may be used again. */
+/* Places all spans. *height is UINT64_MAX when it gave up. `gaps` may be used again. */
 PLEAT_NODISCARD pleat_result pleat__sweep(const pleat__strip *strip,
-                                          const pleat__sweep_options *options, pleat__holes *holes,
+                                          const pleat__sweep_options *options, pleat__gaps *gaps,
                                           uint64_t *places, uint64_t *height);
 
 #endif

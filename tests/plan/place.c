@@ -1,11 +1,11 @@
 /*
  * place.c: contiguous placement: no two items that are live together overlap, heights of problems
- * whose optimum is known, the same places every time. Also the structures under it: holes, strips,
+ * whose optimum is known, the same places every time. Also the structures under it: gaps, strips,
  * timelines.
  */
 #include "test.h"
 
-#include <plan/holes.h>
+#include <plan/gaps.h>
 #include <plan/plan.h>
 #include <plan/portfolio.h>
 #include <plan/sort.h>
@@ -260,52 +260,56 @@ static void place_search_is_never_worse(void **state)
     assert_true(after < before);
 }
 
-/* A byte map of 512-byte units next to the holes. */
+/* A map of units next to the gaps. */
 #define UNITS 4000
 
-static void holes_answer_as_a_map_does(void **state)
+static void gaps_below_a_cap_answer_as_a_map_does(void **state)
 {
     (void)state;
-    static bool taken[UNITS + 1000];
-    test_random random = test_random_begin("holes_answer_as_a_map_does", 3);
-    pleat__holes holes;
-    pleat__range all = {0, UINT64_MAX};
-    pleat__holes_create(&holes, arena);
-    assert_ok(pleat__holes_reset(&holes, &all, 1));
+    static bool taken[UNITS + 16];
+    test_random random = test_random_begin("gaps_below_a_cap_answer_as_a_map_does", 3);
+    pleat__gaps gaps;
+    pleat__gaps_init(&gaps, arena);
+    assert_ok(pleat__gaps_give(&gaps, (pleat__range){0, UINT64_MAX}));
     memset(taken, 0, sizeof taken);
     for (int step = 0; step < 40000; step++) {
         uint64_t at = test_random_below(&random, UNITS), size = 1 + test_random_below(&random, 9);
-        bool all_free = true, all_taken = true, ok;
-        for (uint64_t i = at; i < at + size; i++) {
-            all_free &= !taken[i];
+        pleat__range range = {at, at + size};
+        bool all_taken = true;
+        for (uint64_t i = at; i < at + size; i++)
             all_taken &= taken[i];
-        }
-        if (step % 2 == 0) {
-            assert_ok(pleat__holes_take(&holes, at, size, &ok));
-            assert_int_equal(ok, all_free);
-            memset(taken + at, ok ? true : taken[at], ok ? size : 1);
-        } else if (all_taken) {
-            assert_ok(pleat__holes_give(&holes, at, size));
+        if (step % 2 == 0 && pleat__gaps_holds(&gaps, range)) {
+            assert_ok(pleat__gaps_take(&gaps, range));
+            memset(taken + at, true, size);
+        } else if (step % 2 == 1 && all_taken) {
+            assert_ok(pleat__gaps_give(&gaps, range));
             memset(taken + at, false, size);
         }
         if (step % 64 != 0)
             continue;
-        uint64_t lowest = 0, run = 0;
-        for (uint64_t i = 0; run < size; i++) {
-            run = taken[i] ? 0 : run + 1;
-            lowest = i + 1 - run;
+        uint64_t cap = test_random_below(&random, UNITS), place = 0, run = 0;
+        uint64_t highest = UINT64_MAX, tightest = UINT64_MAX, smallest = UINT64_MAX;
+        for (uint64_t i = 0; i < UNITS; i += run + 1) {
+            for (run = 0; i + run < UNITS && !taken[i + run];)
+                run++;
+            uint64_t end = i + run < cap ? i + run : cap;
+            if (end >= i + size)
+                highest = end - size;
+            /* The last run goes on without end, so it is no tight one. */
+            if (i < cap && run >= size && run < smallest && i + run < UNITS) {
+                smallest = run;
+                tightest = i;
+            }
         }
-        assert_int_equal(pleat__holes_lowest(&holes, size).begin, lowest);
-        uint64_t highest = UINT64_MAX;
-        for (uint64_t i = 0; i + size <= UNITS; i++) {
-            uint64_t free_run = 0;
-            while (free_run < size && !taken[i + free_run])
-                free_run++;
-            highest = free_run == size ? i : highest;
+        bool found = pleat__gaps_highest_below(&gaps, size, cap, &place);
+        assert_int_equal(found ? place : UINT64_MAX, highest);
+        found = pleat__gaps_tightest_below(&gaps, size, cap, &place);
+        if (tightest != UINT64_MAX) {
+            assert_true(found);
+            assert_int_equal(place, tightest);
         }
-        assert_int_equal(pleat__holes_highest(&holes, size, UNITS), highest);
     }
-    pleat__holes_destroy(&holes);
+    pleat__gaps_done(&gaps);
 }
 
 static void sort_is_stable_and_ascending(void **state)
@@ -341,7 +345,7 @@ int main(void)
         cmocka_unit_test(place_streams_do_not_share),
         cmocka_unit_test(place_random_problems_hold),
         cmocka_unit_test(place_search_is_never_worse),
-        cmocka_unit_test(holes_answer_as_a_map_does),
+        cmocka_unit_test(gaps_below_a_cap_answer_as_a_map_does),
         cmocka_unit_test(sort_is_stable_and_ascending),
     };
     return cmocka_run_group_tests_name("place", tests, make_arena, drop_arena);
