@@ -47,6 +47,9 @@ typedef struct pleat__supplier {
     /* Takes whole handles away again. Cannot fail: what the driver refuses to unmap the supplier
      * quarantines, and returns false; these addresses are not backed again, only unreserved. */
     bool (*unback)(void *self, pleat_va address, uint64_t bytes);
+    /* Waits until the GPU is done with what was freed, before memory is taken away while a request
+     * is served; false: nobody says so, and nothing is. NULL: there is nothing to wait for. */
+    bool (*settle)(void *self);
 } pleat__supplier;
 
 /* Suppliers over a space, which is their `self` and outlives them. The first uses handles as asked

@@ -224,8 +224,8 @@ bool pleat__gmlake_stitch_free(policy *self, uint64_t keep)
         if (at->requested != 0)
             continue;
         /* Its addresses may still be in use by the stream that it was freed on. */
-        if (!any)
-            self->context.quiesce(self->context.owner);
+        if (!any && !self->context.quiesce(self->context.owner))
+            return false;
         drop_view(self, at);
         any = true;
     }

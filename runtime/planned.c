@@ -278,7 +278,7 @@ static pleat_result stream_index(policy *self, pleat_stream stream, uint16_t *in
 static void put_down(policy *self, pleat__place *place, uint64_t bytes, uint16_t stream)
 {
     place->slack = (0 - (uint32_t)bytes) & (PLEAT__GRANULE_BYTES - 1);
-    place->stream = stream & (PLEAT__STREAMS - 1);
+    place->stream = stream & 63u; /* its 6 bits */
     pleat__placed_insert(&self->placed, place);
     pleat__count_alloc(self->stats, bytes);
 }

@@ -26,8 +26,9 @@ typedef struct pleat__policy_context {
     uint64_t limit_bytes; /* the budget, or the device's memory where there is none */
     pleat__conf conf;
     /* Waits until the streams that have allocated have done what they were given by now: before a
-     * policy unmaps what they used. Blocks; `owner` is its argument. */
-    void (*quiesce)(void *owner);
+     * policy unmaps what they used. Blocks; `owner` is its argument. false: the driver does not
+     * say so, and nothing may be unmapped. `reclaim` is called when it has been done. */
+    bool (*quiesce)(void *owner);
     void *owner;
 } pleat__policy_context;
 

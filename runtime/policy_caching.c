@@ -33,12 +33,18 @@ static pleat_result back(void *opaque, pleat_va address, uint64_t bytes, uint64_
     return self->space.back(self->space.self, address, bytes, handle_bytes);
 }
 
-/* As cudaFree does: what the GPU still does there ends first, and the memory is the device's again.
- * (The steps of out of memory have waited already; a collection while allocating has not.) */
+/* A collection while allocating: what the GPU still does ends first, as cudaFree has it. (The steps
+ * of out of memory have waited already.) */
+static bool settle(void *opaque)
+{
+    const policy *self = opaque;
+    return self->context.quiesce(self->context.owner);
+}
+
+/* The memory is the device's again, as with cudaFree. */
 static bool unback(void *opaque, pleat_va address, uint64_t bytes)
 {
     const policy *self = opaque;
-    self->context.quiesce(self->context.owner);
     bool known = self->space.unback(self->space.self, address, bytes);
     pleat__space_trim(self->context.space, 0);
     return known;
@@ -56,7 +62,8 @@ static pleat_result create(const pleat__policy_context *context, bool expandable
                                 .reserve = reserve,
                                 .unreserve = unreserve,
                                 .back = back,
-                                .unback = unback};
+                                .unback = unback,
+                                .settle = settle};
     pleat__caching_options options = {.expandable = expandable,
                                       .range_bytes =
                                           pleat__space_device_bytes(context->space) / 8 * 9,

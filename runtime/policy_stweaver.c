@@ -297,12 +297,17 @@ static bool reuse(policy *self, const window *w, uint64_t bytes, uint16_t stream
            take_run(self, (pleat__extent){s.best.begin, s.granules}, bytes, stream, address);
 }
 
-/* From the pool, by the plan; false: it cannot serve this one. */
+/* From the pool, by the plan; false: it cannot serve this one. A stream that the plan does not know
+ * gets none of it: the pool's memory goes from request to request without an event. */
 static bool serve_planned(policy *self, uint64_t bytes, uint16_t stream, pleat_va *address)
 {
     pleat_stats *stats = self->context.stats;
     if (self->item_count == 0)
         return false;
+    if (stream > 63) {
+        stats->diverged++;
+        return false;
+    }
     uint32_t at = pleat__match_next(&self->match, bytes, stream);
     if (at == PLEAT__NO_ITEM) {
         stats->diverged++;

@@ -26,28 +26,34 @@ static bool is_shortage(pleat_result result)
     return result == PLEAT_E_OUT_OF_MEMORY || result == PLEAT_E_BUDGET;
 }
 
-static void wait_for_stream(pleat_runtime *runtime, pleat_stream stream)
+static bool wait_for_stream(pleat_runtime *runtime, pleat_stream stream)
 {
     const pleat_vmm_ops *ops = runtime->vmm.ops;
     pleat_event event;
     if (ops->event_create(runtime->vmm.self, runtime->device, &event) != PLEAT_OK)
-        return;
-    if (ops->event_record(runtime->vmm.self, event, stream) == PLEAT_OK)
-        (void)ops->event_wait(runtime->vmm.self, event);
+        return false;
+    bool over = ops->event_record(runtime->vmm.self, event, stream) == PLEAT_OK &&
+                ops->event_wait(runtime->vmm.self, event) == PLEAT_OK;
     (void)ops->event_destroy(runtime->vmm.self, event);
+    return over;
 }
 
-void pleat__quiesce(void *owner)
+bool pleat__quiesce(void *owner)
 {
     pleat_runtime *runtime = owner;
     for (size_t i = 0; i < runtime->stream_count; i++)
-        wait_for_stream(runtime, runtime->streams[i]);
+        if (!wait_for_stream(runtime, runtime->streams[i]))
+            return false;
+    return true;
 }
 
-/* Asks the policy to give back, and passes what came on to the device. */
+/* Asks the policy to give back, and passes what came on to the device. Nothing goes while nobody
+ * can say that the GPU is done with it. */
 static bool give_back(pleat_runtime *runtime, pleat__reclaim what, uint64_t bytes,
                       pleat_stream stream)
 {
+    if (!pleat__quiesce(runtime))
+        return false;
     bool any = runtime->ops->reclaim(runtime->policy, what, bytes, stream);
     return pleat__space_trim(runtime->space, 0) > 0 || any;
 }
@@ -60,7 +66,6 @@ static bool wait_pending(pleat_runtime *runtime)
 void pleat__reclaim_all(pleat_runtime *runtime)
 {
     pleat__pending_poll(&runtime->pending, UINT64_MAX, pleat__runtime_freed, runtime);
-    pleat__quiesce(runtime);
     give_back(runtime, PLEAT__RECLAIM_VIEWS, UINT64_MAX, 0);
     give_back(runtime, PLEAT__RECLAIM_CACHES, UINT64_MAX, 0);
 }
@@ -96,7 +101,6 @@ static bool run_step(pleat_runtime *runtime, step which, uint64_t bytes, pleat_s
         return pleat__pending_poll(&runtime->pending, UINT64_MAX, pleat__runtime_freed, runtime) >
                0;
     case STEP_VIEWS:
-        pleat__quiesce(runtime);
         return give_back(runtime, PLEAT__RECLAIM_VIEWS, bytes, stream);
     case STEP_LARGE:
         return give_back(runtime, PLEAT__RECLAIM_LARGE, bytes, stream);

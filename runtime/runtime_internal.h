@@ -40,8 +40,8 @@ PLEAT_NODISCARD pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uin
                                                      pleat_stream stream, pleat_result first,
                                                      pleat_va *address);
 /* Waits until the streams that have allocated have done what they were given: nothing that is free
- * is used by the GPU any more. */
-void pleat__quiesce(void *runtime);
+ * is used by the GPU any more. false: the driver does not say so. */
+PLEAT_NODISCARD bool pleat__quiesce(void *runtime);
 /* All that is cached goes back to the device. With the lock held. */
 void pleat__reclaim_all(pleat_runtime *runtime);
 

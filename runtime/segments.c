@@ -439,6 +439,9 @@ void pleat__caching_collect(pleat__caching *caching)
             count++;
         }
     }
+    const pleat__supplier *supplier = &caching->supplier;
+    if (count > 0 && supplier->settle != NULL && !supplier->settle(supplier->self))
+        return;
     for (bool any = true; any && count > 0 && released < target;) {
         uint64_t threshold = ages / count;
         any = false;

@@ -262,6 +262,68 @@ static void streams_delay_a_free_until_their_events(void **state)
     }
 }
 
+/* Whose stream a block is: another one that uses it must be waited for, its own not. */
+static void streams_know_their_blocks(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        pleat_va at[5];
+        pleat_block block;
+        begin(&f, policies[i], 1024 * MIB, 0);
+        for (unsigned s = 0; s < 5; s++) {
+            at[s] = take(&f, 30 * MIB, 20 + s);
+            assert_ok(pleat_block_of(f.runtime, at[s] + 7 * MIB, &block));
+            assert_int_equal(block.stream, 20 + s);
+        }
+        for (unsigned s = 1; s < 5; s++) {
+            assert_ok(pleat__host_stream_hold(&f.vmm, 20 + s - 1));
+            assert_ok(pleat_record_stream(f.runtime, at[s], 20 + s - 1));
+            assert_ok(pleat_free(f.runtime, at[s]));
+            pleat_va next = take(&f, 30 * MIB, 20 + s);
+            assert_int_not_equal(next, at[s]);
+            assert_ok(pleat_free(f.runtime, next));
+            assert_ok(pleat__host_stream_release(&f.vmm, 20 + s - 1));
+        }
+        end(&f);
+    }
+}
+
+/* While no event says that the GPU is done, nothing that it may use goes. */
+static void nothing_is_unmapped_without_an_event(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_event_create, PLEAT__FAULT_event_record,
+                                              PLEAT__FAULT_event_wait};
+    for (size_t i = 0; i < POLICIES * 3; i++) {
+        fixture f;
+        pleat__fault_plan broken = {.verb = verbs[i % 3], .nth = 1, .forever = true};
+        open_host(&f, 4096 * MIB, true);
+        pleat_runtime_options options = {.size = sizeof options,
+                                         .policy = policies[i / 3],
+                                         .budget_bytes = 200 * MIB,
+                                         .conf = "collect:30"};
+        assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+        assert_ok(pleat_free(f.runtime, take(&f, 60 * MIB, 0)));
+        assert_ok(pleat_free(f.runtime, take(&f, 50 * MIB, 0)));
+        uint64_t physical = pleat_stats_of(f.runtime).physical_bytes;
+        pleat__fault_arm(&f.vmm, broken);
+        assert_ok(pleat_empty_cache(f.runtime));
+        assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, physical);
+        /* Nor is anything collected for a request that is served, or given up for one that is
+         * not: which of the two it is depends on the policy. */
+        pleat_va at;
+        pleat_result result = pleat_alloc(f.runtime, 150 * MIB, 0, &at);
+        assert_true(result == PLEAT_OK || result == PLEAT_E_BUDGET);
+        assert_true(pleat_stats_of(f.runtime).physical_bytes >= physical);
+        pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
+        assert_ok(pleat_free(f.runtime, at));
+        assert_ok(pleat_empty_cache(f.runtime));
+        assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 0);
+        end(&f);
+    }
+}
+
 static void *release_later(void *context)
 {
     const pleat_vmm *vmm = context;
@@ -630,6 +692,8 @@ int main(void)
         cmocka_unit_test(out_of_memory_says_what_there_is),
         cmocka_unit_test(out_of_memory_asks_the_program_last),
         cmocka_unit_test(streams_delay_a_free_until_their_events),
+        cmocka_unit_test(streams_know_their_blocks),
+        cmocka_unit_test(nothing_is_unmapped_without_an_event),
         cmocka_unit_test(streams_are_waited_for_before_a_refusal),
         cmocka_unit_test(settings_reach_the_policies),
         cmocka_unit_test(streams_no_byte_is_reused_before_its_event),

@@ -118,6 +118,33 @@ static void stweaver_puts_dynamic_requests_where_the_pool_is_idle(void **state)
     pleat_plan_free(plan);
 }
 
+/* The pool's memory goes from request to request without an event: one stream's only. */
+static void stweaver_stream_that_the_plan_does_not_know_gets_none_of_the_pool(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(6, 2);
+    pleat_plan *plan = plan_of(&shape, 7, 1);
+    job_start(&j, "stweaver", plan, 0);
+    run_iterations(&j, &shape, 1);
+    pleat_stats before = pleat_stats_of(j.runtime);
+    assert_ok(pleat_mark(j.runtime));
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        pleat_block block;
+        job_tensor t = job_alloc(&j, shape.bytes[i], 9);
+        assert_ok(pleat_block_of(j.runtime, t.address, &block));
+        assert_int_equal(block.stream, 9);
+        job_free(&j, &t);
+    }
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.planned + stats.lane, before.planned + before.lane);
+    assert_int_equal(stats.cached - before.cached, JOB_REQUESTS);
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+    pleat_plan_free(plan);
+}
+
 static void stweaver_odd_requests_cost_themselves_only(void **state)
 {
     (void)state;
@@ -195,6 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stweaver_serves_a_planned_job_from_its_pool),
         cmocka_unit_test(stweaver_puts_dynamic_requests_where_the_pool_is_idle),
+        cmocka_unit_test(stweaver_stream_that_the_plan_does_not_know_gets_none_of_the_pool),
         cmocka_unit_test(stweaver_odd_requests_cost_themselves_only),
         cmocka_unit_test(stweaver_answers_about_its_blocks),
         cmocka_unit_test(stweaver_refuses_plans_it_cannot_follow),
