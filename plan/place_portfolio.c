@@ -213,28 +213,54 @@ static void placing_destroy(pleat__placing *placing)
     pleat__arena_free(placing->arena, placing->sequence);
 }
 
-static pleat_result place_stream(const pleat__problem *problem, uint16_t stream,
-                                 const pleat__place_options *options, const pleat__range *free,
-                                 uint32_t free_count, pleat__arena *scratch, uint64_t *places,
-                                 pleat__place_report *report, uint32_t *spans)
+/* A problem being placed, stream by stream. */
+struct placement {
+    const pleat__problem *problem;
+    const pleat__place_options *options;
+    pleat__arena *scratch;
+    uint64_t *places;
+    pleat__place_report *report;
+    const pleat__range *free;
+    uint32_t free_count;
+    uint32_t most_spans; /* of a stream so far */
+};
+
+/* A stream's part of the search is its part of the requests. */
+static pleat__place_options share_of(const struct placement *placement, uint32_t spans)
+{
+    pleat__place_options options = *placement->options;
+    options.work = (uint64_t)((double)options.work * spans / placement->problem->count);
+    return options;
+}
+
+static void keep_stream(struct placement *placement, const pleat__placing *placing)
+{
+    const pleat__strip *strip = placing->strip;
+    pleat__place_report *report = placement->report;
+    for (uint32_t i = 0; i < strip->count; i++)
+        placement->places[strip->items[i]] = placing->places[i];
+    report->height = placing->height > report->height ? placing->height : report->height;
+    report->floor = strip->floor > report->floor ? strip->floor : report->floor;
+    if (strip->count > placement->most_spans) {
+        placement->most_spans = strip->count;
+        report->best = placing->best;
+    }
+}
+
+static pleat_result place_stream(struct placement *placement, uint16_t stream)
 {
     pleat__strip strip;
     pleat__placing placing = {0};
-    PLEAT_TRY(pleat__strip_make(problem, stream, free, free_count, scratch, &strip));
-    *spans = strip.count;
+    PLEAT_TRY(pleat__strip_make(placement->problem, stream, placement->free, placement->free_count,
+                                placement->scratch, &strip));
     pleat_result result = PLEAT_OK;
     if (strip.count > 0) {
-        result = placing_create(&placing, &strip, options);
+        pleat__place_options options = share_of(placement, strip.count);
+        result = placing_create(&placing, &strip, &options);
         if (result == PLEAT_OK)
-            result = run_steps(&placing, options->algorithms, report);
-        if (result == PLEAT_OK) {
-            for (uint32_t i = 0; i < strip.count; i++)
-                places[strip.items[i]] = placing.places[i];
-            if (placing.height > report->height)
-                report->height = placing.height;
-            report->floor = strip.floor > report->floor ? strip.floor : report->floor;
-            report->best = placing.best;
-        }
+            result = run_steps(&placing, options.algorithms, placement->report);
+        if (result == PLEAT_OK)
+            keep_stream(placement, &placing);
         placing_destroy(&placing);
     }
     pleat__strip_free(&strip);
@@ -242,60 +268,50 @@ static pleat_result place_stream(const pleat__problem *problem, uint16_t stream,
 }
 
 /* Streams in ascending order, each above the one before. */
-static pleat_result place_streams(const pleat__problem *problem,
-                                  const pleat__place_options *options, const pleat__range *free,
-                                  uint32_t free_count, pleat__arena *scratch, uint64_t *places,
-                                  pleat__place_report *report)
+static pleat_result place_streams(struct placement *placement)
 {
-    uint32_t most = 0, best = 0;
+    const pleat__problem *problem = placement->problem;
     pleat__range above = {0, UINT64_MAX};
-    for (uint32_t stream = 0; stream <= UINT16_MAX; stream++) {
-        uint32_t spans = 0;
-        bool any = false;
-        uint32_t next = UINT32_MAX;
-        for (uint32_t i = 0; i < problem->count; i++) {
-            any |= problem->items[i].stream == stream;
-            if (problem->items[i].stream > stream && problem->items[i].stream < next)
-                next = problem->items[i].stream;
+    for (uint32_t from = 0;;) {
+        uint32_t stream = UINT32_MAX;
+        for (uint32_t i = 0; i < problem->count; i++)
+            if (problem->items[i].stream >= from && problem->items[i].stream < stream)
+                stream = problem->items[i].stream;
+        if (stream == UINT32_MAX)
+            return PLEAT_OK;
+        PLEAT_TRY(place_stream(placement, (uint16_t)stream));
+        from = stream + 1;
+        if (placement->most_spans > 0) {
+            above.begin = placement->report->height;
+            placement->free = &above;
+            placement->free_count = 1;
         }
-        if (any)
-            PLEAT_TRY(place_stream(problem, (uint16_t)stream, options, free, free_count, scratch,
-                                   places, report, &spans));
-        if (spans > most) {
-            most = spans;
-            best = report->best;
-        }
-        if (spans > 0) {
-            above.begin = report->height;
-            free = &above;
-            free_count = 1;
-        }
-        if (next == UINT32_MAX)
-            break;
-        stream = next - 1;
     }
-    report->best = best;
-    return PLEAT_OK;
 }
 
 pleat_result pleat__place_make(const pleat__problem *problem, const pleat__place_options *options,
                                pleat__arena *scratch, uint64_t *places, pleat__place_report *report)
 {
+    struct placement placement = {.problem = problem,
+                                  .options = options,
+                                  .scratch = scratch,
+                                  .places = places,
+                                  .report = report};
     pleat__gaps gaps;
-    pleat__range all = {0, UINT64_MAX}, *free = NULL;
-    uint32_t free_count = 0;
+    pleat__range *free = NULL;
     *report = (pleat__place_report){0};
     pleat__gaps_init(&gaps, scratch);
-    pleat_result result = pleat__gaps_give(&gaps, all);
+    pleat_result result = pleat__gaps_give(&gaps, (pleat__range){0, UINT64_MAX});
     if (result == PLEAT_OK)
         result = take_fixed(problem, scratch, &gaps, report);
     if (result == PLEAT_OK)
         result = place_always(problem, &gaps, places, report);
     if (result == PLEAT_OK)
-        result = list_free(&gaps, scratch, &free, &free_count);
+        result = list_free(&gaps, scratch, &free, &placement.free_count);
     pleat__gaps_done(&gaps);
+    placement.free = free;
     if (result == PLEAT_OK)
-        result = place_streams(problem, options, free, free_count, scratch, places, report);
+        result = place_streams(&placement);
     pleat__arena_free(scratch, free);
     return result;
 }
