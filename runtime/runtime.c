@@ -232,6 +232,36 @@ pleat_result pleat_empty_cache(pleat_runtime *runtime)
     return PLEAT_OK;
 }
 
+pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes)
+{
+    uint64_t free_bytes, total_bytes;
+    PLEAT_TRY(runtime->vmm.ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes,
+                                            &total_bytes));
+    pthread_mutex_lock(&runtime->lock);
+    runtime->has_budget = bytes != 0 && bytes < total_bytes;
+    runtime->limit_bytes = runtime->has_budget ? bytes : total_bytes;
+    pleat__space_set_budget(runtime->space, runtime->has_budget ? bytes : 0);
+    if (pleat__space_stats_of(runtime->space).physical_bytes > runtime->limit_bytes)
+        pleat__reclaim_all(runtime);
+    pthread_mutex_unlock(&runtime->lock);
+    return PLEAT_OK;
+}
+
+uint64_t pleat_limit_of(pleat_runtime *runtime)
+{
+    pthread_mutex_lock(&runtime->lock);
+    uint64_t bytes = runtime->limit_bytes;
+    pthread_mutex_unlock(&runtime->lock);
+    return bytes;
+}
+
+int pleat_owns(const pleat_runtime *runtime, pleat_va address)
+{
+    pleat_va base = pleat__space_base(runtime->space);
+    uint64_t bytes = pleat__space_pages(runtime->space) * pleat__space_page_bytes(runtime->space);
+    return address - base < bytes;
+}
+
 pleat_result pleat_block_of(pleat_runtime *runtime, pleat_va address, pleat_block *block)
 {
     pthread_mutex_lock(&runtime->lock);

@@ -61,6 +61,13 @@ PLEAT_API pleat_result pleat_mark(pleat_runtime *runtime);
 PLEAT_API pleat_result pleat_phase(pleat_runtime *runtime, const char *name);
 /* Gives cached memory back to the device. */
 PLEAT_API pleat_result pleat_empty_cache(pleat_runtime *runtime);
+/* A new hard cap on the bytes of chunks; 0 lifts it. One that is lower than what exists now stops
+ * growth; what is cached beyond it is given back. */
+PLEAT_API pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes);
+/* The cap that holds now: the budget, or the device's memory. */
+PLEAT_API uint64_t pleat_limit_of(pleat_runtime *runtime);
+/* Whether an address lies in this runtime's window, allocated or not. Takes no lock. */
+PLEAT_API int pleat_owns(const pleat_runtime *runtime, pleat_va address);
 
 typedef struct pleat_block {
     pleat_va address;
@@ -79,6 +86,12 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_block_of(pleat_runtime *runtime, pl
  * PLEAT_E_NOT_FOUND. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_adjacent_free(pleat_runtime *runtime, pleat_va address,
                                                            uint64_t *before, uint64_t *after);
+typedef void (*pleat_block_visitor)(void *context, const pleat_block *block);
+/* Visits every mapped byte once, in order of address, as allocated blocks and the free ranges
+ * between them. It may take milliseconds, in which other threads wait; the visitor must not call
+ * the runtime. Where memory is mapped at several places, the blocks' bytes exceed the physical
+ * ones. */
+PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor visit, void *context);
 
 /* Counters: X(name, text). Bytes and counts; peaks since creation or the last reset. */
 #define PLEAT_COUNTERS(X)                                                                          \

@@ -683,6 +683,81 @@ static void threads_share_a_runtime(void **state)
     }
 }
 
+typedef struct walked {
+    pleat_va until; /* where the last block ended; 0 at first */
+    uint64_t allocated, bytes, requested;
+    bool ordered;
+} walked;
+
+static void note_block(void *context, const pleat_block *block)
+{
+    walked *w = context;
+    w->ordered = w->ordered && block->address >= w->until && block->bytes > 0;
+    w->until = block->address + block->bytes;
+    w->bytes += block->bytes;
+    w->allocated += block->allocated != 0;
+    w->requested += block->requested;
+}
+
+static void walk_visits_every_mapped_byte_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        begin(&f, policies[i], 1024 * MIB, 0);
+        pleat_va kept[24], gone[24];
+        uint64_t requested = 0;
+        for (uint64_t n = 0; n < 24; n++) {
+            uint64_t bytes = (n % 3 == 0 ? 700 : MIB) * (n + 1);
+            gone[n] = take(&f, bytes, 0);
+            kept[n] = take(&f, bytes, 0);
+            requested += bytes;
+        }
+        for (int n = 0; n < 24; n++) {
+            assert_true(pleat_owns(f.runtime, kept[n]));
+            assert_ok(pleat_free(f.runtime, gone[n]));
+        }
+        int on_the_stack;
+        assert_false(pleat_owns(f.runtime, (pleat_va)(uintptr_t)&on_the_stack));
+        assert_false(pleat_owns(f.runtime, 0));
+        walked w = {.ordered = true};
+        assert_ok(pleat_walk(f.runtime, note_block, &w));
+        assert_true(w.ordered);
+        assert_int_equal(w.allocated, 24);
+        assert_int_equal(w.requested, requested);
+        assert_int_equal(w.bytes, pleat_stats_of(f.runtime).virtual_bytes);
+        for (int n = 0; n < 24; n++)
+            assert_ok(pleat_free(f.runtime, kept[n]));
+        w = (walked){.ordered = true};
+        assert_ok(pleat_walk(f.runtime, note_block, &w));
+        assert_int_equal(w.allocated, 0);
+        assert_result(pleat_walk(f.runtime, NULL, NULL), PLEAT_E_INVALID);
+        end(&f);
+    }
+}
+
+static void budget_can_be_set_while_it_runs(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        begin(&f, policies[i], 1024 * MIB, 0);
+        assert_int_equal(pleat_limit_of(f.runtime), 1024 * MIB);
+        pleat_va a = take(&f, 100 * MIB, 0), b = take(&f, 60 * MIB, 0), none;
+        assert_ok(pleat_free(f.runtime, a));
+        assert_ok(pleat_set_budget(f.runtime, 80 * MIB));
+        assert_int_equal(pleat_limit_of(f.runtime), 80 * MIB);
+        assert_true(pleat_stats_of(f.runtime).physical_bytes <= 80 * MIB);
+        assert_result(pleat_alloc(f.runtime, 70 * MIB, 0, &none), PLEAT_E_BUDGET);
+        assert_ok(pleat_set_budget(f.runtime, 0));
+        assert_int_equal(pleat_limit_of(f.runtime), 1024 * MIB);
+        a = take(&f, 70 * MIB, 0);
+        assert_ok(pleat_free(f.runtime, a));
+        assert_ok(pleat_free(f.runtime, b));
+        end(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -700,6 +775,8 @@ int main(void)
         cmocka_unit_test(policies_keep_data_whole_under_a_budget),
         cmocka_unit_test(policies_survive_every_failing_verb),
         cmocka_unit_test(threads_share_a_runtime),
+        cmocka_unit_test(walk_visits_every_mapped_byte_once),
+        cmocka_unit_test(budget_can_be_set_while_it_runs),
     };
     return cmocka_run_group_tests_name("runtime", tests, NULL, NULL);
 }
