@@ -1,14 +1,16 @@
 /*
  * fold_search.c: which of its freedoms the sweep is given, and for how long.
  *
- * 1. Two-ended policies: items that live at least as long as a quantile of all lives take the
- * lowest hole, the others the highest. With and without the contiguous places as hints. This is by
- * far the strongest cheap heuristic on training jobs.
- * 2. Squeaky wheel, when the best policy needed more chunks than the cap: the item that found no
- *    room is placed ahead of the sweep from then on.
- * 3. Hill-climbing on single policy bits, first for chunks, then for maps.
- * Where the cap is not met by then, pure paging is tried too: it is the bound that any layout
- * keeps. Every step keeps a try only if it takes fewer chunks, or as many and fewer maps.
+ * 1. Two-ended policies: long-lived items (at least as long as a quantile of all lives) take the
+ *    lowest hole, the others the highest; with and without the contiguous places as hints. This is
+ *    by far the strongest cheap heuristic on training jobs.
+ * 2. Where that takes more chunks than the cap, pure paging, the bound that any layout keeps.
+ * 3. Squeaky wheel under a limit one chunk below the best: the item that found no room is placed
+ *    ahead of the sweep from then on, up to SQUEAKS of them.
+ * 4. The same under a limit one chunk above the best: one chunk may be worth hundreds of maps.
+ * 5. Hill-climbing on the bits of items born shortly before what lies in a view.
+ *
+ * A try is kept if it takes fewer chunks, or about as many and less of chunks and maps together.
  */
 #include <plan/fold_internal.h>
 
@@ -183,20 +185,21 @@ static pleat_result squeak_with(search *s, uint32_t limit, bool *kept)
     return PLEAT_OK;
 }
 
-/* The policies that took least, without hints: those pull the others back to where they were stuck.
- */
-static uint32_t next_squeaker(const search *s, bool *used)
+/* The policy that took least of those not used yet; UINT32_MAX when there is none. */
+static uint32_t next_policy(const search *s, bool hinted, bool *used)
 {
     uint32_t best = UINT32_MAX;
-    for (uint32_t k = 1; k < POLICIES; k += 2)
-        if (!used[k] && (best == UINT32_MAX || s->chunks_of[k] < s->chunks_of[best]))
+    for (uint32_t k = 0; k < POLICIES; k++)
+        if (!used[k] && (hinted || k % 2 == 1) &&
+            (best == UINT32_MAX || s->chunks_of[k] < s->chunks_of[best]))
             best = k;
     if (best != UINT32_MAX)
         used[best] = true;
     return best;
 }
 
-/* One chunk less, as long as some policy gets by with it. */
+/* One chunk less, as long as some policy gets by with it. Without hints: those pull the others back
+ * to where they were stuck. */
 static pleat_result squeak(search *s)
 {
     bool kept = true;
@@ -205,11 +208,26 @@ static pleat_result squeak(search *s)
         uint32_t limit = s->best->chunks - 1, policy;
         kept = false;
         for (uint32_t i = 0; i < SQUEAKERS && !kept && !spent(s); i++) {
-            if ((policy = next_squeaker(s, used)) == UINT32_MAX)
+            if ((policy = next_policy(s, false, used)) == UINT32_MAX)
                 break;
             set_policy(s, policy);
             PLEAT_TRY(squeak_with(s, limit, &kept));
         }
+    }
+    return PLEAT_OK;
+}
+
+/* One chunk more, where that may be worth the maps it saves. */
+static pleat_result relax(search *s)
+{
+    const pleat__try larger = {.chunks = s->best->chunks + 1};
+    bool used[POLICIES] = {false}, kept;
+    uint32_t policy;
+    while (is_close(s, &larger) && !spent(s) && !perfect(s)) {
+        if ((policy = next_policy(s, true, used)) == UINT32_MAX)
+            break;
+        set_policy(s, policy);
+        PLEAT_TRY(squeak_with(s, larger.chunks, &kept));
     }
     return PLEAT_OK;
 }
@@ -279,6 +297,7 @@ static pleat_result run(search *s, uint64_t climb_work)
     s->work_limit = work + climb_work / 2;
     if (s->best->chunks > s->cap)
         PLEAT_TRY(try_policies(s, s->best->chunks));
+    PLEAT_TRY(relax(s));
     s->work_limit = work + climb_work;
     return climb(s);
 }
