@@ -1,0 +1,135 @@
+"""`pleat plan` and `pleat bench plan`: keys, exit codes, the dumped layout, the same bytes twice."""
+import csv
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PLEAT = sys.argv.pop(1)
+JOB = sys.argv.pop(1)
+
+KEYS = ["requests", "iteration_requests", "dynamic_requests", "max_live_bytes", "virtual_bytes",
+        "physical_bytes", "ratio", "maps", "alias_maps", "lanes", "seconds"]
+
+
+def pleat(*arguments):
+    return subprocess.run([PLEAT, *map(str, arguments)], capture_output=True, text=True,
+                          check=False)
+
+
+def lifetimes(path, rows):
+    with open(path, "w", encoding="ascii") as file:
+        file.write("id,lower,upper,size\n")
+        for number, row in enumerate(rows):
+            file.write("%d,%d,%d,%d\n" % (number, *row))
+
+
+class Plan(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def planned(self, *arguments):
+        run = pleat("plan", *arguments, "--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return json.loads(run.stdout)
+
+    def test_json_has_the_keys_others_rely_on(self):
+        plan = self.planned(JOB, "--seconds", 0)
+        for key in KEYS:
+            self.assertIn(key, plan)
+        self.assertGreaterEqual(plan["physical_bytes"], plan["max_live_bytes"])
+        self.assertLess(plan["ratio"], 1.01)
+        self.assertEqual(plan["physical_bytes"] % (2 << 20), 0)
+        self.assertGreater(plan["iteration_requests"], 0)
+
+    def test_every_algorithm_places_the_job(self):
+        best = self.planned(JOB, "--no-fold", "--seconds", 0)
+        for name in ["size", "area", "lifetime", "sweep", "stweaver"]:
+            plan = self.planned(JOB, "--no-fold", "--seconds", 0, "--algorithm", name)
+            self.assertEqual(plan["algorithm"], name)
+            self.assertEqual(plan["alias_maps"], 0)
+            self.assertGreaterEqual(plan["contiguous_bytes"], best["contiguous_bytes"])
+
+    def test_two_runs_write_the_same_bytes(self):
+        plans = []
+        for name in ["a.plan", "b.plan"]:
+            self.assertEqual(pleat("plan", JOB, "-o", self.path(name), "-s", 0.05).returncode, 0)
+            with open(self.path(name), "rb") as file:
+                plans.append(file.read())
+        self.assertEqual(plans[0], plans[1])
+
+    def test_dump_is_the_layout(self):
+        rng = random.Random(7)
+        rows = []
+        for _ in range(300):
+            lower = rng.randrange(1000)
+            rows.append((lower, lower + 1 + rng.randrange(80), 1 + rng.randrange(100000)))
+        lifetimes(self.path("t.csv"), rows)
+        run = pleat("plan", self.path("t.csv"), "--no-fold", "-s", 0, "--dump", self.path("d.csv"))
+        self.assertEqual(run.returncode, 0, run.stderr)
+        with open(self.path("d.csv"), newline="", encoding="ascii") as file:
+            placed = [(int(r["lower"]), int(r["upper"]), int(r["place"]), int(r["size"]))
+                      for r in csv.DictReader(file) if r["sequence"] == "steady"]
+        self.assertEqual(len(placed), 300)
+        self.assertEqual(sorted(p[3] for p in placed), sorted(r[2] for r in rows))
+        for i, (lower, upper, place, size) in enumerate(placed):
+            for other in placed[:i]:
+                if lower < other[1] and other[0] < upper:
+                    self.assertTrue(place + size <= other[2] or other[2] + other[3] <= place)
+
+    def test_search_finds_what_one_pass_does_not(self):
+        rng = random.Random(3)
+        rows = []
+        for _ in range(120):
+            lower = rng.randrange(100)
+            rows.append((lower, lower + 1 + rng.randrange(60), 512 * (1 + rng.randrange(300))))
+        lifetimes(self.path("t.csv"), rows)
+        once = self.planned(self.path("t.csv"), "--no-fold", "-s", 0, "--chunk", "1k")
+        more = self.planned(self.path("t.csv"), "--no-fold", "-s", 0.2, "--chunk", "1k")
+        self.assertLess(more["contiguous_bytes"], once["contiguous_bytes"])
+
+    def test_exit_codes(self):
+        self.assertEqual(pleat("plan").returncode, 2)
+        self.assertEqual(pleat("plan", JOB, "--algorithm", "luck").returncode, 2)
+        self.assertEqual(pleat("plan", JOB, "--seconds", "soon").returncode, 2)
+        self.assertEqual(pleat("plan", JOB, "--chunk", "0").returncode, 2)
+        self.assertEqual(pleat("plan", JOB, JOB).returncode, 2)
+        self.assertEqual(pleat("plan", "--help").returncode, 0)
+        missing = pleat("plan", self.path("none"))
+        self.assertEqual(missing.returncode, 3)
+        self.assertIn("none", missing.stderr)
+        unwritable = pleat("plan", JOB, "-s", 0, "-o", self.path("no/where.plan"))
+        self.assertEqual(unwritable.returncode, 3)
+        self.assertEqual(pleat("plan", JOB, "--device", 9).returncode, 3)
+
+    def test_text_says_where_the_bytes_are(self):
+        run = pleat("plan", JOB, "-s", 0)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        for word in ["persistent", "scoped", "transient", "dynamic", "under 1 MiB", "rounding",
+                     "streams", "stuck", "lanes", "stweaver", "fold 0"]:
+            self.assertIn(word, run.stdout)
+
+    def test_bench_measures_and_tiles(self):
+        run = pleat("bench", "plan", JOB, "--tile", 3, "--chunk", "2MiB,64k", "--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        plans = json.loads(run.stdout)["plans"]
+        once = self.planned(JOB, "--seconds", 0)
+        self.assertEqual([p["chunk_bytes"] for p in plans], [2 << 20, 64 << 10])
+        for plan in plans:
+            self.assertEqual(plan["iteration_requests"], 3 * once["iteration_requests"])
+            self.assertEqual(plan["max_live_bytes"], once["max_live_bytes"])
+            self.assertGreaterEqual(plan["ratio"], 1)
+        self.assertEqual(pleat("bench", "plan").returncode, 2)
+        self.assertEqual(pleat("bench", "plan", JOB, "--tile", 0).returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
