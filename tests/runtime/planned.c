@@ -264,6 +264,22 @@ static void planned_streams_do_not_share_memory_in_use(void **state)
     job_stop(&j);
 }
 
+/* Once every second stream was taken for its neighbour, and record_stream did nothing then. */
+static void planned_blocks_know_their_stream(void **state)
+{
+    (void)state;
+    job j;
+    pleat_block block;
+    job_start(&j, "pleat", NULL, 0);
+    for (pleat_stream stream = 100; stream < 160; stream++) {
+        job_tensor t = job_alloc(&j, 1000, stream);
+        assert_ok(pleat_block_of(j.runtime, t.address, &block));
+        assert_int_equal(block.stream, stream);
+        job_free(&j, &t);
+    }
+    job_stop(&j);
+}
+
 static void states_setter_counts_causes(void **state)
 {
     (void)state;
@@ -292,6 +308,7 @@ int main(void)
         cmocka_unit_test(planned_out_of_memory_leaves_everything_usable),
         cmocka_unit_test(planned_unknown_addresses_are_refused),
         cmocka_unit_test(planned_streams_do_not_share_memory_in_use),
+        cmocka_unit_test(planned_blocks_know_their_stream),
         cmocka_unit_test(states_setter_counts_causes),
     };
     return cmocka_run_group_tests_name("planned", tests, NULL, NULL);
