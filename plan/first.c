@@ -142,6 +142,14 @@ static pleat_result list_free(first_job *job)
     return PLEAT_OK;
 }
 
+/* What plays the part of a dynamic request goes where that goes. */
+static void give_lane(pleat__slot *slot, const pleat__slot *host)
+{
+    slot->class = PLEAT__CLASS_DYNAMIC;
+    slot->lane = host->lane;
+    slot->window = host->window;
+}
+
 /* Lays every iteration before the steady ones against the steady one. */
 static pleat_result find_hosts(first_job *job)
 {
@@ -161,7 +169,7 @@ static pleat_result find_hosts(first_job *job)
             if (slot->class == PLEAT__CLASS_PERSISTENT)
                 continue;
             if (steady[i].class == PLEAT__CLASS_DYNAMIC)
-                slot->class = PLEAT__CLASS_DYNAMIC;
+                give_lane(slot, &steady[i]);
             else if (rounded_size(slot) <= rounded_size(&steady[i]))
                 job->hosts[pairs[i]] = i;
         }
