@@ -161,8 +161,6 @@ static pleat_result assemble(folding *f, pleat__layout *layout)
         base = last->first_page;
     if (first->fixed_page_count != 0 && first->fixed_pages[first->fixed_page_count - 1] >= base)
         base = first->fixed_pages[first->fixed_page_count - 1] + 1;
-    if (base < f->options->first_view)
-        base = f->options->first_view;
     for (uint32_t j = 0; j < f->jobs.count; j++)
         views += f->tries[j].view_pages;
     PLEAT_TRY(allocate(layout, problem->count, base, base + views, f->arena));

@@ -31,7 +31,6 @@
 
 typedef struct pleat__fold_options {
     uint64_t chunk_bytes; /* a multiple of every item's alignment; not 0 */
-    uint64_t first_view;  /* the lowest page a view may take; 0: right behind the highest item */
     uint64_t work;        /* search beyond one pass, in units of work; 0: none */
     uint32_t cap_chunks;  /* do not try for fewer chunks than this; 0: the floor */
     uint32_t max_maps;    /* most alias pages; 0: no limit */
@@ -69,9 +68,7 @@ PLEAT_NODISCARD pleat_result pleat__floor_chunks(const pleat__problem *problem,
 /* Cuts the chunks into handles so that chunks that are neighbours in every page run they appear in
  * share one, and lists the maps in ascending order of page. Fills handles, handle_count, maps,
  * map_count, virtual_bytes and physical_bytes of the plan, in the plan's arena; chunk_bytes must be
- * set. With `single` every handle is one chunk and keeps the layout's number: chunk c is first
- * mapped at page c, and numbers of pages that carry nothing are left out. */
-PLEAT_NODISCARD pleat_result pleat__layout_cut(const pleat__layout *layout, bool single,
-                                               pleat_plan *plan);
+ * set. */
+PLEAT_NODISCARD pleat_result pleat__layout_cut(const pleat__layout *layout, pleat_plan *plan);
 
 #endif

@@ -46,7 +46,7 @@ static pleat_result add_handle(cutter *c, uint32_t chunk, uint32_t length, uint3
 }
 
 /* Handles in order of their first page, which for base pages is the order of chunks. */
-static pleat_result add_maps(cutter *c, bool single)
+static pleat_result add_maps(cutter *c)
 {
     const pleat__layout *layout = c->layout;
     pleat_plan *plan = c->plan;
@@ -57,11 +57,11 @@ static pleat_result add_maps(cutter *c, bool single)
             page++;
             continue;
         }
-        while (!single && page + length < layout->page_count && !c->cuts[chunk + length])
+        while (page + length < layout->page_count && !c->cuts[chunk + length])
             length++;
         bool alias = c->handle_of[chunk] != UINT32_MAX;
         if (!alias)
-            PLEAT_TRY(add_handle(c, chunk, length, single ? chunk : chunks));
+            PLEAT_TRY(add_handle(c, chunk, length, chunks));
         chunks += alias ? 0 : length;
         PLEAT_TRY(pleat__arena_grow(plan->arena, &plan->maps, &c->map_capacity, plan->map_count,
                                     sizeof *plan->maps));
@@ -73,7 +73,7 @@ static pleat_result add_maps(cutter *c, bool single)
     return PLEAT_OK;
 }
 
-pleat_result pleat__layout_cut(const pleat__layout *layout, bool single, pleat_plan *plan)
+pleat_result pleat__layout_cut(const pleat__layout *layout, pleat_plan *plan)
 {
     uint32_t chunks = 0;
     for (uint32_t page = 0; page < layout->page_count; page++)
@@ -90,7 +90,7 @@ pleat_result pleat__layout_cut(const pleat__layout *layout, bool single, pleat_p
     for (uint32_t chunk = 0; chunk <= chunks; chunk++)
         c.handle_of[chunk] = UINT32_MAX;
     find_cuts(layout, c.cuts);
-    result = add_maps(&c, single);
+    result = add_maps(&c);
 out:
     pleat__arena_free(plan->arena, c.cuts);
     pleat__arena_free(plan->arena, c.handle_of);

@@ -11,18 +11,10 @@
 /* Takes the smallest range that holds `size`, the lowest of equals; UINT64_MAX when none does. */
 static pleat_result take_tightest(pleat__gaps *gaps, uint64_t size, uint64_t *place)
 {
-    pleat__gap_at at;
-    uint64_t best = UINT64_MAX;
-    *place = UINT64_MAX;
-    for (bool more = pleat__gaps_from(gaps, 0, &at); more; more = pleat__gaps_next(gaps, &at)) {
-        pleat__range range = pleat__gaps_get(gaps, at);
-        if (pleat__range_size(range) >= size && pleat__range_size(range) < best) {
-            best = pleat__range_size(range);
-            *place = range.begin;
-        }
-    }
-    if (*place == UINT64_MAX)
+    if (!pleat__gaps_tightest_below(gaps, size, UINT64_MAX, place)) {
+        *place = UINT64_MAX;
         return PLEAT_OK;
+    }
     return pleat__gaps_take(gaps, (pleat__range){*place, *place + size});
 }
 

@@ -238,7 +238,7 @@ static pleat_result lay_out(struct planning *planning)
     begin_step(planning, "first");
     PLEAT_TRY(pleat__first_make(&planning->model, &planning->layout, planning->scratch, plan));
     begin_step(planning, "cut");
-    return pleat__layout_cut(&planning->layout, false, plan);
+    return pleat__layout_cut(&planning->layout, plan);
 }
 
 /* Device 0 also stands for the only one a trace has. */
