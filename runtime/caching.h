@@ -77,8 +77,6 @@ typedef struct pleat__caching_stats {
     uint64_t allocated_bytes; /* in blocks handed out, now */
     uint64_t blocks;          /* handed out, now */
     uint64_t segments;        /* now */
-    uint64_t segment_allocs;  /* calls of `back` */
-    uint64_t segment_frees;   /* calls of `unback` */
 } pleat__caching_stats;
 
 /* `options` may be NULL. */
@@ -99,8 +97,9 @@ pleat_result pleat__caching_free(pleat__caching *caching, pleat_va address, uint
 /* Whether the address lies in one of its segments. */
 bool pleat__caching_owns(const pleat__caching *caching, pleat_va address);
 
-/* Gives cached segments to the supplier: with max_split_bytes set, first large ones of the stream
- * until `bytes` are free; then, or with `bytes` UINT64_MAX, all. Returns the bytes given back. */
+/* Gives cached segments to the supplier and returns their bytes. Large: with max_split_bytes set,
+ * blocks of the stream over it, the smallest that has `bytes`, else the largest first. All: every
+ * segment, or with expandable ones every handle, that is free. */
 uint64_t pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, pleat_stream stream);
 uint64_t pleat__caching_release_all(pleat__caching *caching);
 
@@ -112,10 +111,6 @@ pleat_result pleat__caching_adjacent_free(const pleat__caching *caching, pleat_v
                                           uint64_t *before, uint64_t *after);
 /* The largest request of the stream that a cached block would serve now. */
 uint64_t pleat__caching_largest(const pleat__caching *caching, pleat_stream stream);
-
-/* Walks all blocks, segment by segment, in order of address within a segment. */
-typedef void (*pleat__caching_visit)(void *context, const pleat_block *block);
-void pleat__caching_walk(const pleat__caching *caching, pleat__caching_visit visit, void *context);
 
 pleat__caching_stats pleat__caching_stats_of(const pleat__caching *caching);
 /* Re-derives all totals and orders; prints what disagrees. */

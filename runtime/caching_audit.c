@@ -1,6 +1,6 @@
 /*
  * caching_audit.c: questions to the caching allocator that change nothing: the block around an
- * address, its free neighbours, the walk over all blocks, and the auditor.
+ * address, its free neighbours, and the auditor.
  */
 #include <runtime/caching_internal.h>
 
@@ -86,18 +86,6 @@ uint64_t pleat__caching_largest(const pleat__caching *caching, pleat_stream stre
         largest = bytes > largest ? bytes : largest;
     }
     return largest;
-}
-
-void pleat__caching_walk(const pleat__caching *caching, pleat__caching_visit visit, void *context)
-{
-    for (size_t i = 0; i < caching->stats.segments; i++) {
-        for (const pleat__block *at = caching->by_address[i]->first; at != NULL; at = at->next) {
-            if (at->state != PLEAT__BLOCK_FREE && at->state != PLEAT__BLOCK_LIVE)
-                continue;
-            pleat_block block = describe(at);
-            visit(context, &block);
-        }
-    }
 }
 
 typedef struct totals {

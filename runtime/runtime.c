@@ -206,11 +206,18 @@ pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address, pleat
     return result;
 }
 
+/* At the calls that are few: an audit walks everything. */
+static bool audit_policy(pleat_runtime *runtime)
+{
+    return runtime->ops->audit == NULL || runtime->ops->audit(runtime->policy);
+}
+
 pleat_result pleat_mark(pleat_runtime *runtime)
 {
     pthread_mutex_lock(&runtime->lock);
     pleat_result result =
         runtime->ops->mark != NULL ? runtime->ops->mark(runtime->policy) : PLEAT_OK;
+    PLEAT_AUDIT(audit_policy(runtime));
     pthread_mutex_unlock(&runtime->lock);
     return result;
 }
@@ -228,6 +235,7 @@ pleat_result pleat_empty_cache(pleat_runtime *runtime)
 {
     pthread_mutex_lock(&runtime->lock);
     pleat__reclaim_all(runtime);
+    PLEAT_AUDIT(audit_policy(runtime));
     pthread_mutex_unlock(&runtime->lock);
     return PLEAT_OK;
 }

@@ -138,7 +138,6 @@ static void drop_segment(pleat__caching *caching, segment *gone)
 static void count_backed(pleat__caching *caching, uint64_t bytes)
 {
     pleat__caching_stats *stats = &caching->stats;
-    stats->segment_allocs++;
     stats->reserved_bytes += bytes;
     if (stats->reserved_bytes > stats->peak_reserved_bytes)
         stats->peak_reserved_bytes = stats->reserved_bytes;
@@ -291,7 +290,6 @@ pleat_result pleat__caching_extend(pleat__caching *caching, pool *owner, uint64_
 
 static void count_unbacked(pleat__caching *caching, uint64_t bytes)
 {
-    caching->stats.segment_frees++;
     caching->stats.reserved_bytes -= bytes;
 }
 
