@@ -21,8 +21,11 @@
 #include <plan/sort.h>
 #include <string.h>
 
-#define SEED  0x504c454154u /* any would do */
-#define BLAME 64            /* spans on the peak that are told apart */
+#define SEED       0x504c454154u /* any would do */
+#define MANY       2000          /* spans from which on sweeps are preferred */
+#define FAR_BEHIND 64 /* of the height: unless they are higher than orders by more than this part  \
+                       */
+#define BLAME 64      /* spans on the peak that are told apart */
 
 /* Rounds, each from the best order so far: which part of the record a placement may be higher and
  * still be accepted, at the beginning of the round; 0: nothing. One is best here, another there. */
@@ -255,10 +258,13 @@ pleat_result pleat__place_search(pleat__placing *placing, uint64_t *height, uint
     if (finder.standing == NULL || finder.trial == NULL)
         result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to search among %u requests",
                              placing->strip->count);
-    /* The form that did better gets the second half, which goes on to the end. */
+    /* The form that did better gets the larger part, which goes on to the end. Among many spans
+     * that are sweeps, unless they are far behind: one costs a fifteenth of an order. */
     bool orders = placing->sequence_height != UINT64_MAX;
     bool sweeps = placing->sweep_height != UINT64_MAX;
-    bool orders_last = orders && placing->sequence_height <= placing->sweep_height;
+    uint64_t behind = placing->strip->count > MANY ? placing->sequence_height / FAR_BEHIND : 0;
+    bool orders_last =
+        orders && (!sweeps || placing->sweep_height - behind >= placing->sequence_height);
     for (int half = 0; half < 2 && result == PLEAT_OK; half++) {
         bool order_turn = orders_last == (half == 1);
         uint64_t part = half == 0 ? budget / 3 : budget;
