@@ -21,11 +21,11 @@
 #include <plan/sort.h>
 #include <string.h>
 
+/* Among more spans than MANY, sweeps are preferred while they are at most 1/FAR_BEHIND higher. */
+#define MANY       2000
+#define FAR_BEHIND 64
 #define SEED       0x504c454154u /* any would do */
-#define MANY       2000          /* spans from which on sweeps are preferred */
-#define FAR_BEHIND 64 /* of the height: unless they are higher than orders by more than this part  \
-                       */
-#define BLAME 64      /* spans on the peak that are told apart */
+#define BLAME      64            /* spans on the peak that are told apart */
 
 /* Rounds, each from the best order so far: which part of the record a placement may be higher and
  * still be accepted, at the beginning of the round; 0: nothing. One is best here, another there. */
