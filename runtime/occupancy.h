@@ -52,6 +52,17 @@ void pleat__occupancy_release(pleat__occupancy *occupancy);
 /* Room for at least `chunks`; new ones are free. */
 PLEAT_NODISCARD pleat_result pleat__occupancy_grow(pleat__occupancy *occupancy, uint32_t chunks);
 
+/* Asks for the memory that judging a run beginning there will read. */
+static inline void pleat__occupancy_prefetch(const pleat__occupancy *occupancy, uint32_t granule)
+{
+    uint32_t chunk = granule >> occupancy->shift;
+    __builtin_prefetch(&occupancy->used[chunk], 1);
+    __builtin_prefetch(&occupancy->masks[chunk], 1);
+    __builtin_prefetch(
+        &occupancy->bits[(size_t)chunk * occupancy->words + (granule & (occupancy->full - 1)) / 64],
+        1);
+}
+
 /* Takes the run when all of it is free; otherwise false and nothing is changed. */
 bool pleat__occupancy_take(pleat__occupancy *occupancy, pleat__extent run);
 /* pre: a run as it was taken, or several of those side by side that meet between chunks. Cannot
