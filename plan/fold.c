@@ -117,6 +117,32 @@ static pleat_result allocate_tries(folding *f)
     return PLEAT_OK;
 }
 
+/* A search that knows no limit on maps ends with few more often than one that stops stitching at
+ * the limit; so the second is for when the first took too many. */
+static pleat_result fold_job(folding *f, pleat__fold_job *job, pleat__try *best,
+                             const pleat__layout *contiguous, uint64_t work, uint32_t max_maps)
+{
+    uint32_t cap = job->floor;
+    bool found;
+    if (f->jobs.count == 1 && f->options->cap_chunks > cap)
+        cap = f->options->cap_chunks;
+    job->max_maps = UINT32_MAX;
+    do {
+        /* One job must beat the contiguous placement; of several, only all together can. */
+        *best = (pleat__try){.places = f->places,
+                             .views = best->views,
+                             .view_capacity = best->view_capacity,
+                             .starts = best->starts,
+                             .start_capacity = best->start_capacity,
+                             .chunks = f->jobs.count == 1 ? contiguous->chunks : UINT32_MAX};
+        PLEAT_TRY(pleat__fold_search(job, cap, work, best, &f->next, &found));
+        if (best->view_pages <= max_maps)
+            break;
+        job->max_maps = max_maps;
+    } while (true);
+    return PLEAT_OK;
+}
+
 /* Folds every job; *chunks is what they take together, no less than `contiguous` when some job
  * found nothing to its gain. */
 static pleat_result fold_jobs(folding *f, const uint64_t *hints, const pleat__layout *contiguous,
@@ -129,18 +155,10 @@ static pleat_result fold_jobs(folding *f, const uint64_t *hints, const pleat__la
     for (uint32_t i = 0; i < f->jobs.count; i++) {
         pleat__fold_job *job = &f->jobs.jobs[i];
         pleat__try *best = &f->tries[i];
-        bool found;
         job->options = f->options;
         job->hints = hints;
-        job->max_maps = maps;
         job->first_page = first_page;
-        /* One job must beat the contiguous placement; of several, only all together can. */
-        *best = (pleat__try){.places = f->places,
-                             .chunks = f->jobs.count == 1 ? contiguous->chunks : UINT32_MAX};
-        uint32_t cap = job->floor;
-        if (f->jobs.count == 1 && f->options->cap_chunks > cap)
-            cap = f->options->cap_chunks;
-        PLEAT_TRY(pleat__fold_search(job, cap, limit, best, &f->next, &found));
+        PLEAT_TRY(fold_job(f, job, best, contiguous, limit, maps));
         *work += job->work;
         *chunks += best->chunks;
         maps -= best->view_pages;

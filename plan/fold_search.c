@@ -283,13 +283,13 @@ static pleat_result climb(search *s)
 
 static pleat_result run(search *s, uint64_t climb_work)
 {
-    bool paged = false;
+    bool kept;
     PLEAT_TRY(find_limits(s));
     memset(s->chunks_of, 0xff, sizeof s->chunks_of);
     PLEAT_TRY(try_policies(s, s->cap));
     if (s->best->chunks > s->cap)
-        PLEAT_TRY(attempt(s, s->cap, s->best->chunks, true, &paged));
-    if (!s->any || paged)
+        PLEAT_TRY(attempt(s, s->cap, s->best->chunks, true, &kept));
+    if (s->best->chunks == UINT32_MAX)
         return PLEAT_OK;
     PLEAT_TRY(squeak(s));
     /* Where more chunks than the cap are needed, they may spare views from the beginning. */
@@ -299,7 +299,7 @@ static pleat_result run(search *s, uint64_t climb_work)
         PLEAT_TRY(try_policies(s, s->best->chunks));
     PLEAT_TRY(relax(s));
     s->work_limit = work + climb_work;
-    return climb(s);
+    return s->any ? climb(s) : PLEAT_OK;
 }
 
 pleat_result pleat__fold_search(pleat__fold_job *job, uint32_t cap, uint64_t climb_work,
