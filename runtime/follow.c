@@ -190,12 +190,16 @@ void pleat__follow_free(pleat__follow *follow)
     if (follow == NULL)
         return;
     pleat__arena *arena = follow->arena;
-    for (uint32_t i = 0; follow->learned && follow->items != NULL && i < follow->count; i++)
+    for (uint32_t i = 0; follow->learned && follow->items != NULL && i < follow->count; i++) {
         pleat__view_unpin(arena, &follow->items[i].place);
+        if (follow->second != NULL)
+            pleat__view_unpin(arena, &follow->second[i]);
+    }
     for (uint32_t i = 0; i < follow->lane_count; i++)
         pleat__lane_release(&follow->lanes[i]);
     pleat__foresee_release(&follow->foresee);
     pleat__match_release(&follow->match);
+    pleat__arena_free(arena, follow->second);
     pleat__arena_free(arena, follow->lanes);
     pleat__arena_free(arena, follow->items);
     pleat__arena_free(arena, follow->runs);
@@ -206,8 +210,14 @@ void pleat__follow_free(pleat__follow *follow)
 void pleat__follow_replace(pleat__follow *follow, uint32_t item, const pleat__place *place)
 {
     pleat__expected *expected = &follow->items[item];
+    if (follow->second == NULL)
+        follow->second = pleat__arena_calloc(follow->arena, follow->count, sizeof *follow->second);
+    pleat__place gone = expected->place;
+    if (follow->second != NULL) {
+        gone = follow->second[item];
+        follow->second[item] = expected->place;
+    }
     pleat__view_pin(place);
-    pleat__view_unpin(follow->arena, &expected->place);
+    pleat__view_unpin(follow->arena, &gone);
     expected->place = *place;
-    expected->busy = 0;
 }

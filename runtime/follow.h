@@ -22,6 +22,7 @@ typedef struct pleat__follow {
     uint64_t adopted; /* the policy's count of requests when it was taken up last */
     pleat__match match;
     pleat__foresee foresee; /* a plan file's with dynamic requests */
+    pleat__place *second;   /* learned: where items lay before they were replaced; NULL: none was */
 } pleat__follow;
 
 /* The plan's slots as places in the pool, which holds the plan's memory. */
@@ -33,7 +34,16 @@ PLEAT_NODISCARD pleat_result pleat__follow_learned(pleat__arena *arena, pleat__e
                                                    uint32_t count, pleat__follow **out);
 /* NULL is allowed. */
 void pleat__follow_free(pleat__follow *follow);
-/* A slot was not free and its request went elsewhere: there from now on. */
+/* A slot was not free and its request went elsewhere: there from now on. The old place is kept as
+ * the second, for what lives a little longer than an iteration (a batch of data is freed when the
+ * next one is there) and must alternate between two, and for all that then does so too. */
 void pleat__follow_replace(pleat__follow *follow, uint32_t item, const pleat__place *place);
+
+/* An item's second place; NULL when it has none. */
+static inline const pleat__place *pleat__follow_second(const pleat__follow *follow, uint32_t item)
+{
+    return follow->second != NULL && follow->second[item].granules != 0 ? &follow->second[item]
+                                                                        : NULL;
+}
 
 #endif

@@ -28,7 +28,6 @@ typedef struct pleat__expected {
     uint32_t lane; /* dynamic: PLEAT__NO_LANE, or the lane it goes to */
     uint16_t stream;
     uint8_t kind;
-    uint8_t busy; /* times in a row that its place was not free */
 } pleat__expected;
 
 /* PLEAT__GRAM sizes that follow each other in the sequence, for resync. */

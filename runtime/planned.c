@@ -351,6 +351,16 @@ static inline void prefetch_free(const policy *self, pleat_va address)
         pleat__occupancy_prefetch(&self->pool.occupancy, (uint32_t)granule);
 }
 
+static bool alloc_in_second(policy *self, uint32_t item, uint16_t stream, pleat__place *place)
+{
+    const pleat__place *second = pleat__follow_second(self->current, item);
+    if (second == NULL || !pleat__heap_take(&self->heap, second, stream))
+        return false;
+    *place = *second;
+    self->stats->planned++;
+    return true;
+}
+
 static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
                                   pleat__place *place)
 {
@@ -374,7 +384,8 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
             place->lane = PLEAT__UNCHECKED;
             return PLEAT_OK;
         }
-        if (alloc_in_lane(self, expected, bytes, stream, place))
+        if (slot ? alloc_in_second(self, item, stream, place)
+                 : alloc_in_lane(self, expected, bytes, stream, place))
             return PLEAT_OK;
     }
     return alloc_unplanned(self, item, bytes, stream, place);

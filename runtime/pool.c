@@ -270,10 +270,9 @@ pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks, uint32_
     return result;
 }
 
-pleat_result pleat__pool_unview(pleat__pool *pool, uint64_t page, uint32_t count)
+void pleat__pool_unview(pleat__pool *pool, uint64_t page, uint32_t count)
 {
-    PLEAT_TRY(pleat__space_unmap(pool->space, page, count));
+    (void)!pleat__space_unmap(pool->space, page, count);
     pleat__space_give(pool->space, page, count);
     pool->view_pages -= count;
-    return PLEAT_OK;
 }

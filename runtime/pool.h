@@ -50,8 +50,9 @@ PLEAT_NODISCARD pleat_result pleat__pool_shrink(pleat__pool *pool, uint32_t chun
 /* A view: the chunks' aliases side by side. */
 PLEAT_NODISCARD pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks,
                                               uint32_t count, uint64_t *page);
-/* pre: the GPU uses it no more. */
-PLEAT_NODISCARD pleat_result pleat__pool_unview(pleat__pool *pool, uint64_t page, uint32_t count);
+/* Cannot fail: pages that the driver refuses to unmap are the space's to keep apart. pre: the GPU
+ * uses it no more. */
+void pleat__pool_unview(pleat__pool *pool, uint64_t page, uint32_t count);
 
 static inline uint32_t pleat__pool_chunk_of(const pleat__pool *pool, uint32_t granule)
 {

@@ -143,6 +143,7 @@ static pleat_result alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_s
 {
     if (stream != runtime->last_stream || runtime->stream_count == 0)
         PLEAT_TRY(note_stream(runtime, stream));
+    uint64_t calls = pleat__space_driver_calls(runtime->space);
     if (runtime->pending.waiting > 0)
         pleat__pending_poll(&runtime->pending, 8, pleat__runtime_freed, runtime);
     pleat_result result = bytes <= runtime->limit_bytes
@@ -152,6 +153,7 @@ static pleat_result alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_s
         result = pleat__alloc_reclaiming(runtime, bytes, stream, result, address);
     if (result == PLEAT_OK)
         runtime->stats.requests++;
+    runtime->stats.map_waits += pleat__space_driver_calls(runtime->space) != calls;
     return result;
 }
 
@@ -296,6 +298,7 @@ pleat_stats pleat_stats_of(pleat_runtime *runtime)
     stats.physical_bytes = space.physical_bytes;
     stats.peak_physical_bytes = space.peak_physical_bytes;
     stats.virtual_bytes = space.mapped_pages * pleat__space_page_bytes(runtime->space);
+    stats.quarantined_bytes = space.quarantined_pages * pleat__space_page_bytes(runtime->space);
     stats.driver_calls = space.driver_calls;
     stats.metadata_bytes = pleat__arena_bytes_of(runtime->arena).allocated;
     return stats;

@@ -302,12 +302,12 @@ void pleat__view_unpin(pleat__arena *arena, const pleat__place *place)
         view_free(arena, view);
 }
 
-/* Unmaps and, when no place points to it, forgets. One whose unmap fails stays mapped: the space
- * has quarantined it. */
+/* Unmaps and, when no place points to it, forgets. */
 static void view_end(pleat__heap *heap, pleat__view *view)
 {
-    view->unmapped = pleat__pool_unview(heap->pool, view->page, view->pages) == PLEAT_OK;
-    if (view->unmapped && view->pins == 0)
+    pleat__pool_unview(heap->pool, view->page, view->pages);
+    view->unmapped = true;
+    if (view->pins == 0)
         view_free(heap->arena, view);
 }
 

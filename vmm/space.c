@@ -206,6 +206,11 @@ pleat__space_stats pleat__space_stats_of(pleat__space *space)
     return stats;
 }
 
+uint64_t pleat__space_driver_calls(const pleat__space *space)
+{
+    return atomic_load_explicit(&space->calls, memory_order_relaxed);
+}
+
 void pleat__space_reset_peak(pleat__space *space)
 {
     pthread_mutex_lock(&space->lock);

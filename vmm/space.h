@@ -78,6 +78,8 @@ pleat_va pleat__space_base(const pleat__space *space);
 uint64_t pleat__space_pages(const pleat__space *space);
 uint64_t pleat__space_device_bytes(const pleat__space *space);
 pleat__space_stats pleat__space_stats_of(pleat__space *space);
+/* All memory verbs issued so far, alone: no lock is taken. */
+uint64_t pleat__space_driver_calls(const pleat__space *space);
 /* The peak restarts from what is physical now. */
 void pleat__space_reset_peak(pleat__space *space);
 /* The cap in bytes; 0 lifts it. Lower than what exists now is allowed: nothing new is then created.

@@ -115,7 +115,9 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(streams_ordered, "waits put between streams because memory went from one to another")        \
     X(driver_calls, "memory verbs issued")                                                         \
     X(out_of_memory, "requests refused")                                                           \
-    X(metadata_bytes, "host bytes of Pleat's own metadata")
+    X(metadata_bytes, "host bytes of Pleat's own metadata")                                        \
+    X(map_waits, "requests that waited for memory verbs")                                          \
+    X(quarantined_bytes, "bytes of the window that a failed verb left unusable")
 
 typedef struct pleat_stats {
 #define PLEAT_COUNTER_FIELD(name, text) uint64_t name;

@@ -164,6 +164,8 @@ static void planned_many_iterations_leave_everything_as_it_was(void **state)
     assert_int_equal(late.physical_bytes, early.physical_bytes);
     assert_int_equal(late.virtual_bytes, early.virtual_bytes);
     assert_int_equal(late.metadata_bytes, early.metadata_bytes);
+    assert_int_equal(late.quarantined_bytes, early.quarantined_bytes);
+    assert_int_equal(late.map_waits, early.map_waits);
     assert_int_equal(gained.driver_calls, 0);
     job_drain(&j);
     assert_int_equal(j.errors, 0);
