@@ -25,6 +25,7 @@ enum {
     X(import, "read a torch memory snapshot into a trace")                                         \
     X(plan, "plan a training iteration's memory")                                                  \
     X(replay, "run a trace through an allocator on real memory")                                   \
+    X(report, "draw physical against virtual footprint, as a page")                                \
     X(verify, "prove a plan")                                                                      \
     X(version, "print the version")
 

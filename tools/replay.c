@@ -44,6 +44,7 @@ typedef struct pass {
     pleat_vmm vmm;
     pleat_runtime *runtime;
     canary *canary;
+    const replay_watch *watch; /* NULL: none */
     replay_result *result;
     pleat_va *addresses; /* by request; 0: not live */
     uint64_t *sizes;
@@ -67,13 +68,13 @@ static bool is_ours(const script *s, const pleat_trace_event *event)
            (event->kind == PLEAT_EVENT_ALLOC || event->kind == PLEAT_EVENT_FREE_COMPLETED);
 }
 
-static pleat_result find_device(script *s)
+static pleat_result find_device(const pleat_trace *trace, uint32_t *device)
 {
-    const pleat_trace_event *events = pleat_trace_events(s->trace);
-    size_t count = pleat_trace_event_count(s->trace);
+    const pleat_trace_event *events = pleat_trace_events(trace);
+    size_t count = pleat_trace_event_count(trace);
     for (size_t i = 0; i < count; i++) {
         if (events[i].kind == PLEAT_EVENT_ALLOC) {
-            s->device = events[i].device;
+            *device = events[i].device;
             return PLEAT_OK;
         }
     }
@@ -105,26 +106,26 @@ static pleat_result measure_job(script *s)
     return PLEAT_OK;
 }
 
-static pleat_result find_marks(script *s)
+pleat_result replay_requests(const pleat_trace *trace, pleat__arena *arena, uint32_t *device,
+                             pleat__requests *requests)
 {
-    pleat__requests requests;
-    PLEAT_TRY(pleat__requests_make(s->trace, s->device, s->arena, &requests));
-    s->marks = requests.marks;
-    s->mark_count = requests.mark_count;
-    if (s->mark_count == 0)
-        PLEAT_TRY(pleat__period_find(&requests, &s->marks, &s->mark_count));
-    return PLEAT_OK;
+    PLEAT_TRY(find_device(trace, device));
+    PLEAT_TRY(pleat__requests_make(trace, *device, arena, requests));
+    if (requests->mark_count > 0)
+        return PLEAT_OK;
+    return pleat__period_find(requests, &requests->marks, &requests->mark_count);
 }
 
 static pleat_result write_script(const pleat_trace *trace, script *s)
 {
     *s = (script){.trace = trace};
     PLEAT_TRY(pleat__arena_create(&s->arena));
-    pleat_result result = find_device(s);
+    pleat__requests requests = {0};
+    pleat_result result = replay_requests(trace, s->arena, &s->device, &requests);
+    s->marks = requests.marks;
+    s->mark_count = requests.mark_count;
     if (result == PLEAT_OK)
         result = measure_job(s);
-    if (result == PLEAT_OK)
-        result = find_marks(s);
     if (result != PLEAT_OK)
         pleat__arena_destroy(s->arena);
     return result;
@@ -224,6 +225,7 @@ static pleat_result replay_events(pass *p)
     const pleat_trace_event *events = pleat_trace_events(s->trace);
     size_t count = pleat_trace_event_count(s->trace);
     uint32_t position = 0;
+    const replay_watch *watch = p->watch;
     progress bar;
     progress_begin(&bar, p->result->policy, count);
     pleat_result result = PLEAT_OK;
@@ -238,6 +240,10 @@ static pleat_result replay_events(pass *p)
         if (result == PLEAT_OK)
             result = events[i].kind == PLEAT_EVENT_ALLOC ? replay_alloc(p, &events[i])
                                                          : replay_free(p, &events[i]);
+        if (result == PLEAT_OK && watch != NULL) {
+            pleat_stats stats = pleat_stats_of(p->runtime);
+            watch->event(watch->self, position, &stats);
+        }
         position++;
         if (i % 1024 == 0)
             progress_step(&bar, i);
@@ -352,7 +358,7 @@ static void note_refusal(replay_result *result)
 static pleat_result run_pass(const script *s, const replay_options *options, bool with_canary,
                              replay_result *result)
 {
-    pass p = {.script = s, .result = result, .clock_ns = clock_cost()};
+    pass p = {.script = s, .result = result, .watch = options->watch, .clock_ns = clock_cost()};
     pleat_runtime_options runtime = {.size = sizeof runtime,
                                      .policy = options->policy,
                                      .plan = options->plan,

@@ -6,16 +6,24 @@
 
 #include "json.h"
 
+#include <plan/requests.h>
 #include <pleat/runtime.h>
 #include <stdbool.h>
+
+/* Told after each allocation and completed free of the device, `position` of them before. */
+typedef struct replay_watch {
+    void (*event)(void *self, uint32_t position, const pleat_stats *stats);
+    void *self;
+} replay_watch;
 
 typedef struct replay_options {
     const char *policy;
     const pleat_plan *plan; /* NULL: none */
     bool cuda;
     bool canary;
-    uint64_t budget_bytes; /* 0: none */
-    uint64_t device_bytes; /* host backend; 0: the recording's, else 140 GiB */
+    uint64_t budget_bytes;     /* 0: none */
+    uint64_t device_bytes;     /* host backend; 0: the recording's, else 140 GiB */
+    const replay_watch *watch; /* NULL: none */
 } replay_options;
 
 typedef struct replay_result {
@@ -56,6 +64,12 @@ PLEAT_NODISCARD pleat_result replay_plan_open(const pleat_trace *trace, const ch
 /* Cuts "a,b,c" at its commas into at most `most` names of policies, which point into `text`. 0,
  * with a message on standard error for `command`, when one is unknown or there are too many. */
 int replay_parse_policies(const char *command, char *text, const char **names, int most);
+
+/* The requests of the device that a trace allocates on first, as a replay runs them: iterations
+ * begin at the trace's marks, else by its labels, else by the period of the sequence. Arrays are
+ * taken from `arena`. */
+PLEAT_NODISCARD pleat_result replay_requests(const pleat_trace *trace, pleat__arena *arena,
+                                             uint32_t *device, pleat__requests *requests);
 
 /* Not an error: a request refused (result->oom). */
 PLEAT_NODISCARD pleat_result replay_run(const pleat_trace *trace, const replay_options *options,

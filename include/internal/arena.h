@@ -29,11 +29,10 @@ void *pleat__arena_realloc(pleat__arena *arena, void *pointer, size_t size);
 /* NULL is allowed. */
 void pleat__arena_free(pleat__arena *arena, void *pointer);
 
-/* Bytes now handed out, the most there ever were, and what is resident for them. */
+/* Bytes now handed out, and the most there ever were. Cheap. */
 typedef struct pleat__arena_bytes {
     uint64_t allocated;
     uint64_t peak;
-    uint64_t resident;
 } pleat__arena_bytes;
 pleat__arena_bytes pleat__arena_bytes_of(const pleat__arena *arena);
 

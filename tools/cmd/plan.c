@@ -3,6 +3,7 @@
  * above max-live and why, what each algorithm reached, and how long each step took.
  */
 #include "../cli.h"
+#include "../gap.h"
 #include "../json.h"
 
 #include <internal/error.h>
@@ -161,33 +162,22 @@ static void add_size(cli_table *table, const char *name, uint64_t bytes, uint64_
     add_row(table, name, cli_format_size(bytes, size, sizeof size), part);
 }
 
-static uint64_t more(uint64_t a, uint64_t b)
-{
-    return a > b ? a - b : 0;
-}
-
 /* From max-live to physical, step by step. */
 static void print_gap(const pleat_plan *plan, const pleat__plan_report *report)
 {
     const char *headings[] = {"planned memory", "bytes", "to max-live"};
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
-    uint64_t live = summary.max_live_bytes, chunk = plan->chunk_bytes;
-    uint64_t placed = report->placed_max_live > live ? report->placed_max_live : live;
-    uint64_t rounded = pleat__ceil_div(placed, chunk) * chunk;
-    uint64_t floor =
-        report->floor_chunks * chunk > rounded ? report->floor_chunks * chunk : rounded;
+    gap_steps gap = gap_of(plan, report);
     cli_table table;
     if (!cli_table_begin(&table, 3, headings))
         return;
-    add_size(&table, "max-live", live, live);
-    add_size(&table, "+ room in lanes for other iterations", placed - live, live);
-    add_size(&table, "+ rounding to chunks", rounded - placed, live);
-    add_size(&table, "+ streams kept apart", floor - rounded, live);
-    add_size(&table, "+ stuck: no idle chunks for their life", more(summary.physical_bytes, floor),
-             live);
-    add_size(&table, "= physical", summary.physical_bytes, live);
-    add_size(&table, "contiguous, before folding", report->place.height, live);
-    add_size(&table, "virtual", summary.virtual_bytes, live);
+    add_size(&table, "max-live", gap.live, gap.live);
+#define ADD_STEP(name, text) add_size(&table, "+ " text, gap.name, gap.live);
+    GAP_STEPS(ADD_STEP)
+#undef ADD_STEP
+    add_size(&table, "= physical", gap.physical, gap.live);
+    add_size(&table, "contiguous, before folding", report->place.height, gap.live);
+    add_size(&table, "virtual", summary.virtual_bytes, gap.live);
     cli_table_end(&table, stdout);
     printf("%llu requests folded into %u views: %llu aliased pages; %llu handles, %llu lanes\n",
            (unsigned long long)report->folded, report->views,

@@ -117,21 +117,10 @@ void pleat__arena_free(pleat__arena *arena, void *pointer)
 
 pleat__arena_bytes pleat__arena_bytes_of(const pleat__arena *arena)
 {
-    pleat__arena_bytes bytes = {
+    return (pleat__arena_bytes){
         .allocated = atomic_load_explicit(&arena->allocated, memory_order_relaxed),
         .peak = atomic_load_explicit(&arena->peak, memory_order_relaxed),
     };
-    /* jemalloc's figures are a snapshot taken when its epoch is advanced. */
-    uint64_t epoch = 1;
-    size_t size = sizeof epoch;
-    JE(mallctl)("epoch", &epoch, &size, &epoch, sizeof epoch);
-    char name[48];
-    snprintf(name, sizeof name, "stats.arenas.%u.resident", arena->index);
-    size_t resident = 0;
-    size = sizeof resident;
-    if (JE(mallctl)(name, &resident, &size, NULL, 0) == 0)
-        bytes.resident = resident;
-    return bytes;
 }
 
 pleat_result pleat__arena_grow(pleat__arena *arena, void *items, size_t *capacity, size_t count,

@@ -1,0 +1,180 @@
+"""Tests of `pleat report`: report.py PLEAT SNAPSHOT. In a browser too where chromium is there."""
+
+import html.parser
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.parse
+
+PLEAT, SNAPSHOT = sys.argv[1:3]
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+# Runs before the page's own scripts: collects errors, and draws at once instead of with the next
+# frame, so that what drawing takes can be measured.
+BEFORE = """<script>
+window.problems = [];
+window.addEventListener('error', (e) => problems.push(String(e.message)));
+window.addEventListener('securitypolicyviolation', (e) => problems.push('blocked ' + e.blockedURI));
+console.error = (...what) => problems.push(what.join(' '));
+window.requestAnimationFrame = (draw) => { draw(performance.now()); return 0; };
+</script>"""
+
+# Runs behind them: zooms and points at every view, and leaves what it saw in the document.
+BEHIND = """<script>
+(() => {
+  const out = {problems, drawn_ms: performance.now(), views: {}};
+  const timed = (f) => { const begun = performance.now(); f(); return performance.now() - begun; };
+  const key = (at, name) => timed(() => at.dispatchEvent(
+      new KeyboardEvent('keydown', {key: name, bubbles: true, cancelable: true})));
+  const image = (at) => [...(at.tagName === 'CANVAS' ? [at] : at.querySelectorAll('canvas'))]
+      .map((c) => c.toDataURL()).join();
+  for (const [view, id] of [['curves', 'curves'], ['map', 'map-canvas'], ['chunks', 'chunks-canvas']]) {
+    const at = document.getElementById(id), seen = {}, all = image(at);
+    if (at.scrollWidth > document.documentElement.clientWidth) problems.push(id + ' is too wide');
+    seen.zoom_ms = Math.max(key(at, '+'), key(at, '+'), key(at, 'ArrowRight'));
+    seen.zoomed = image(at) !== all;
+    seen.read = document.getElementById(view + '-read').textContent.trim();
+    key(at, '0');
+    seen.restored = image(at).length > 1000;
+    const box = at.getBoundingClientRect(), hover = (x, y) => timed(() => {
+      const where = {bubbles: true, clientX: box.left + x, clientY: box.top + y};
+      const target = view === 'curves' ? at.querySelectorAll('canvas')[1] || at : at;
+      target.dispatchEvent(new PointerEvent('pointermove', where));
+      target.dispatchEvent(new MouseEvent('mousemove', where));
+    });
+    seen.hover_ms = 0;
+    for (let i = 1; i < 10; i++)
+      seen.hover_ms = Math.max(seen.hover_ms, hover(box.width * i / 10, box.height * i / 12));
+    seen.hovered = document.getElementById(view + '-read').textContent.trim();
+    out.views[view] = seen;
+  }
+  out.wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+  const pre = document.createElement('pre');
+  pre.id = 'seen';
+  pre.textContent = encodeURIComponent(JSON.stringify(out));
+  document.body.append(pre);
+})();
+</script>"""
+
+
+def run(*arguments):
+    return subprocess.run([PLEAT, *arguments], capture_output=True, text=True, check=False)
+
+
+class Reader(html.parser.HTMLParser):
+    """The figures in a page's cells, its JSON, and what it refers to."""
+
+    def __init__(self):
+        super().__init__()
+        self.cells, self.rows, self.json, self.references = {}, {}, {}, []
+        self.script = None
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        if "data-key" in found:
+            self.cells[found["data-policy"], found["data-key"]] = float(found["data-value"])
+        if "data-row" in found:
+            self.rows[int(found["data-row"])] = int(found["data-value"])
+        self.script = found.get("id") if tag == "script" else None
+        self.references += [found[a] for a in ("src", "href") if a in found]
+        self.references += [tag] if tag == "link" else []
+
+    def handle_endtag(self, tag):
+        self.script = None
+
+    def handle_data(self, data):
+        if self.script in ("figures-json", "data-json"):
+            self.json[self.script] = json.loads(data)
+
+
+class Report(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.path = os.path.join(cls.folder.name, "report.html")
+        ran = run("report", SNAPSHOT, "-o", cls.path, "--json")
+        if ran.returncode == 5 and "libjs-dygraphs" in ran.stderr:
+            raise unittest.SkipTest(ran.stderr)
+        assert ran.returncode == 0, ran.stderr
+        cls.figures = json.loads(ran.stdout)
+        with open(cls.path, encoding="utf-8") as file:
+            cls.text = file.read()
+        cls.reader = Reader()
+        cls.reader.feed(cls.text)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_figures_in_the_page_are_those_of_json(self):
+        policies = {p["policy"]: p for p in self.figures["policies"]}
+        self.assertEqual(list(policies), ["native", "expandable", "gmlake", "stweaver", "pleat"])
+        policies["plan"] = self.figures["plan"]["gap"]
+        self.assertEqual(self.reader.json["figures-json"], self.figures)
+        self.assertGreater(len(self.reader.cells), 5 * 14)
+        for (policy, key), value in self.reader.cells.items():
+            self.assertAlmostEqual(policies[policy][key], value, msg=f"{policy} {key}",
+                                   delta=1e-6 * abs(value))
+        self.assertEqual(self.reader.rows,
+                         {i: g["bytes"] for i, g in enumerate(self.figures["peak"])})
+
+    def test_figures_agree_with_one_another(self):
+        live = self.figures["max_live_bytes"]
+        for policy in self.figures["policies"]:
+            self.assertEqual(policy["peak_live_bytes"], live)
+            self.assertEqual(policy["peak_physical_bytes"] - live, policy["waste_bytes"])
+        plan = self.figures["plan"]
+        self.assertEqual(plan["max_live_bytes"] + sum(plan["gap"].values()), plan["physical_bytes"])
+        self.assertLessEqual(sum(g["bytes"] for g in self.figures["peak"]), live)
+
+    def test_page_needs_nothing_else(self):
+        self.assertEqual([r for r in self.reader.references if not r.startswith("#")], [])
+        self.assertIn("default-src 'none'", self.text)
+        self.assertLess(len(self.text), 15e6)
+
+    def test_bad_use(self):
+        for arguments in [[], [SNAPSHOT], [SNAPSHOT, "-o", self.path, "-p", "none"],
+                          [SNAPSHOT, SNAPSHOT, "-o", self.path], [SNAPSHOT, "-B", "much", "-j"]]:
+            self.assertEqual(run("report", *arguments).returncode, 2, arguments)
+        self.assertEqual(run("report", self.path, "-j").returncode, 3)
+        self.assertIn("usage: pleat report", run("report", "--help").stdout)
+
+    def see(self, width, height):
+        copy = os.path.join(self.folder.name, f"driven-{width}.html")
+        text = self.text.replace("<title>", BEFORE + "<title>", 1)
+        end = text.rindex("</body>")
+        with open(copy, "w", encoding="utf-8") as file:
+            file.write(text[:end] + BEHIND + text[end:])
+        ran = subprocess.run(
+            [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+             f"--user-data-dir={self.folder.name}/browser", f"--window-size={width},{height}",
+             "--dump-dom", "file://" + copy],
+            capture_output=True, text=True, check=False, timeout=120)
+        found = re.search(r'<pre id="seen">([^<]*)</pre>', ran.stdout)
+        self.assertIsNotNone(found, ran.stderr)
+        errors = [line for line in ran.stderr.splitlines() if "CONSOLE" in line]
+        return json.loads(urllib.parse.unquote(found.group(1))), errors
+
+    @unittest.skipUnless(BROWSER, "no chromium: the page is not looked at in a browser")
+    def test_browser_draws_zooms_and_points(self):
+        for width, height in [(1280, 800), (390, 844)]:
+            seen, errors = self.see(width, height)
+            self.assertEqual(errors, [])
+            self.assertEqual(seen["problems"], [])
+            self.assertEqual(seen["wide"], 0)
+            print(f"{width}x{height}: drawn after {seen['drawn_ms']:.0f} ms")
+            for name, view in seen["views"].items():
+                print(f"  {name}: zoom {view['zoom_ms']:.1f} ms, hover {view['hover_ms']:.1f} ms")
+                self.assertTrue(view["zoomed"], name)
+                self.assertTrue(view["restored"], name)
+                self.assertRegex(view["read"], r"(event|MiB|chunk)", name)
+                self.assertRegex(view["hovered"], r"(event|MiB|chunk)", name)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

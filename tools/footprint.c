@@ -1,0 +1,320 @@
+/*
+ * footprint.c: see footprint.h.
+ */
+#include "footprint.h"
+
+#include <internal/error.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t rounded(uint64_t bytes)
+{
+    return (bytes + 511) & ~(uint64_t)511;
+}
+
+/* ---- curves ---- */
+
+static pleat_result make_curve(const footprint *f, footprint_curve *curve)
+{
+    curve->low = pleat__arena_calloc(f->arena, f->buckets, sizeof *curve->low);
+    curve->high = pleat__arena_calloc(f->arena, f->buckets, sizeof *curve->high);
+    if (curve->low == NULL || curve->high == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a curve");
+    for (uint32_t i = 0; i < f->buckets; i++)
+        curve->low[i] = -1; /* nothing seen */
+    return PLEAT_OK;
+}
+
+static void add_point(const footprint *f, footprint_curve *curve, uint32_t position, uint64_t bytes)
+{
+    uint32_t bucket = (uint32_t)((uint64_t)position * f->buckets / f->requests.event_count);
+    float value = (float)bytes;
+    if (curve->low[bucket] < 0 || value < curve->low[bucket])
+        curve->low[bucket] = value;
+    if (value > curve->high[bucket])
+        curve->high[bucket] = value;
+}
+
+/* ---- a policy's run ---- */
+
+typedef struct watcher {
+    const footprint *footprint;
+    footprint_policy *policy;
+    uint64_t physical, live; /* after the event before */
+    uint64_t most;
+} watcher;
+
+static void note_growth(watcher *w, uint32_t position, const pleat_stats *stats)
+{
+    footprint_policy *p = w->policy;
+    uint64_t request = stats->live_bytes > w->live ? stats->live_bytes - w->live : 0;
+    uint64_t idle = w->physical > w->live ? w->physical - w->live : 0;
+    p->peak_at = position;
+    p->peak_live_bytes = stats->live_bytes;
+    p->peak_idle_bytes = idle;
+    p->peak_request_bytes = request;
+    p->growths++;
+    if (request > 0 && idle >= request) {
+        p->split_growths++;
+        p->split_bytes += stats->physical_bytes - w->most;
+    }
+    w->most = stats->physical_bytes;
+}
+
+static void on_event(void *self, uint32_t position, const pleat_stats *stats)
+{
+    watcher *w = self;
+    if (stats->physical_bytes > w->most)
+        note_growth(w, position, stats);
+    w->physical = stats->physical_bytes;
+    w->live = stats->live_bytes;
+    add_point(w->footprint, &w->policy->physical, position, stats->physical_bytes);
+    add_point(w->footprint, &w->policy->virtual, position, stats->virtual_bytes);
+}
+
+static pleat_result run_policy(footprint *f, const footprint_options *options, const char *policy)
+{
+    footprint_policy *p = &f->policies[f->policy_count];
+    watcher w = {.footprint = f, .policy = p};
+    replay_watch watch = {on_event, &w};
+    replay_options replay = {.policy = policy,
+                             .budget_bytes = options->budget_bytes,
+                             .device_bytes = options->device_bytes,
+                             .watch = &watch};
+    bool given = strcmp(policy, "pleat") == 0 && options->plan != NULL;
+    pleat_plan *plan = NULL;
+    PLEAT_TRY(make_curve(f, &p->physical));
+    PLEAT_TRY(make_curve(f, &p->virtual));
+    pleat_result result = given ? PLEAT_OK : replay_plan_open(f->trace, policy, "auto", &plan);
+    replay.plan = given ? f->plan : plan;
+    if (result == PLEAT_OK)
+        result = replay_run(f->trace, &replay, &p->result);
+    pleat_plan_free(plan);
+    f->policy_count += result == PLEAT_OK;
+    return result;
+}
+
+/* ---- what is live at most ---- */
+
+static pleat_result follow_live(footprint *f)
+{
+    uint64_t live = 0;
+    uint32_t count = 0;
+    PLEAT_TRY(make_curve(f, &f->live));
+    for (uint32_t at = 0; at < f->requests.event_count; at++) {
+        uint32_t event = f->requests.events[at];
+        uint64_t size = rounded(f->requests.items[event / 2].size);
+        live = event & 1 ? live - size : live + size;
+        count = event & 1 ? count - 1 : count + 1;
+        add_point(f, &f->live, at, live);
+        if (live > f->max_live_bytes) {
+            f->max_live_bytes = live;
+            f->max_live_at = at;
+            f->max_live_count = count;
+        }
+    }
+    return PLEAT_OK;
+}
+
+static int compare_kinds(const void *left, const void *right)
+{
+    const footprint_group *a = left, *b = right;
+    if (a->size != b->size)
+        return a->size < b->size ? 1 : -1;
+    return (a->phase > b->phase) - (a->phase < b->phase);
+}
+
+static int compare_bytes(const void *left, const void *right)
+{
+    const footprint_group *a = left, *b = right;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? 1 : -1;
+    return compare_kinds(left, right);
+}
+
+static uint32_t merge_groups(footprint_group *groups, uint32_t count)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (kept > 0 && compare_kinds(&groups[kept - 1], &groups[i]) == 0) {
+            groups[kept - 1].bytes += groups[i].bytes;
+            groups[kept - 1].count++;
+        } else {
+            groups[kept++] = groups[i];
+        }
+    }
+    return kept;
+}
+
+static pleat_result find_groups(footprint *f)
+{
+    uint32_t count = 0;
+    footprint_group *all = pleat__arena_calloc(f->arena, f->max_live_count + 1, sizeof *all);
+    if (all == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", f->max_live_count);
+    for (uint32_t i = 0; i < f->requests.count; i++) {
+        const pleat__request *r = &f->requests.items[i];
+        if (r->alloc_at <= f->max_live_at && r->free_at > f->max_live_at)
+            all[count++] = (footprint_group){r->size, rounded(r->size), 1, r->alloc_phase};
+    }
+    qsort(all, count, sizeof *all, compare_kinds);
+    count = merge_groups(all, count);
+    qsort(all, count, sizeof *all, compare_bytes);
+    f->group_count = count < FOOTPRINT_GROUPS ? (int)count : FOOTPRINT_GROUPS;
+    memcpy(f->groups, all, (size_t)f->group_count * sizeof *all);
+    pleat__arena_free(f->arena, all);
+    return PLEAT_OK;
+}
+
+/* ---- the plan ---- */
+
+static pleat_result open_plan(footprint *f, const footprint_options *options)
+{
+    pleat__plan_report report;
+    pleat_result result;
+    if (options->plan != NULL) {
+        result = replay_plan_open(f->trace, "pleat", options->plan, &f->own_plan);
+    } else {
+        const pleat_plan_options plan = {.size = sizeof plan, .device = f->device};
+        result = pleat__plan_make(f->trace, &plan, NULL, &report, &f->own_plan);
+        if (result == PLEAT_E_INPUT) { /* nothing repeats: there is no plan to show */
+            f->own_plan = NULL;
+            return PLEAT_OK;
+        }
+        if (result == PLEAT_OK) {
+            f->has_gap = true;
+            f->gap = gap_of(f->own_plan, &report);
+        }
+    }
+    f->plan = f->own_plan;
+    return result;
+}
+
+/* ---- public ---- */
+
+pleat_result footprint_make(const pleat_trace *trace, const footprint_options *options,
+                            footprint *f)
+{
+    *f = (footprint){.trace = trace};
+    PLEAT_TRY(pleat__arena_create(&f->arena));
+    pleat_result result = replay_requests(trace, f->arena, &f->device, &f->requests);
+    f->buckets =
+        f->requests.event_count < FOOTPRINT_BUCKETS ? f->requests.event_count : FOOTPRINT_BUCKETS;
+    if (result == PLEAT_OK)
+        result = follow_live(f);
+    if (result == PLEAT_OK)
+        result = find_groups(f);
+    if (result == PLEAT_OK)
+        result = open_plan(f, options);
+    for (int i = 0; i < options->policy_count && result == PLEAT_OK; i++)
+        result = run_policy(f, options, options->policies[i]);
+    if (result != PLEAT_OK)
+        footprint_free(f);
+    return result;
+}
+
+void footprint_free(footprint *f)
+{
+    pleat_plan_free(f->own_plan);
+    pleat__arena_destroy(f->arena);
+    *f = (footprint){0};
+}
+
+const char *footprint_phase(const footprint *f, uint16_t phase, char *buffer, size_t size)
+{
+    size_t length;
+    const char *text =
+        pleat__phase_text(pleat_trace_label(f->trace, f->requests.phase_labels[phase]), &length);
+    length = length < size ? length : size - 1;
+    memcpy(buffer, text, length);
+    buffer[length] = '\0';
+    return buffer;
+}
+
+uint16_t footprint_phase_at(const footprint *f, uint32_t position)
+{
+    uint32_t event = f->requests.events[position];
+    const pleat__request *item = &f->requests.items[event / 2];
+    return event & 1 ? item->free_phase : item->alloc_phase;
+}
+
+uint64_t footprint_waste(const footprint *f, const footprint_policy *policy)
+{
+    uint64_t physical = policy->result.peak_physical_bytes;
+    return physical > f->max_live_bytes ? physical - f->max_live_bytes : 0;
+}
+
+const footprint_policy *footprint_find(const footprint *f, const char *policy)
+{
+    for (int i = 0; i < f->policy_count; i++)
+        if (strcmp(f->policies[i].result.policy, policy) == 0)
+            return &f->policies[i];
+    return NULL;
+}
+
+static void policy_json(json_writer *json, const footprint *f, const footprint_policy *p)
+{
+    json_object(json, NULL);
+    replay_json(json, &p->result);
+    json_uint(json, "waste_bytes", footprint_waste(f, p));
+    json_uint(json, "peak_at", p->peak_at);
+    json_uint(json, "peak_physical_live_bytes", p->peak_live_bytes);
+    json_uint(json, "peak_idle_bytes", p->peak_idle_bytes);
+    json_uint(json, "peak_request_bytes", p->peak_request_bytes);
+    json_uint(json, "growths", p->growths);
+    json_uint(json, "split_growths", p->split_growths);
+    json_uint(json, "split_bytes", p->split_bytes);
+    json_end_object(json);
+}
+
+static void plan_json(json_writer *json, const footprint *f)
+{
+    pleat_plan_summary summary = pleat_plan_summary_of(f->plan);
+    json_object(json, "plan");
+    json_uint(json, "iteration_requests", summary.iteration_requests);
+    json_uint(json, "dynamic_requests", summary.dynamic_requests);
+    json_uint(json, "max_live_bytes", summary.max_live_bytes);
+    json_uint(json, "virtual_bytes", summary.virtual_bytes);
+    json_uint(json, "physical_bytes", summary.physical_bytes);
+    json_uint(json, "maps", summary.maps);
+    json_uint(json, "alias_maps", summary.alias_maps);
+    json_uint(json, "lanes", summary.lanes);
+    if (f->has_gap) {
+        json_object(json, "gap");
+#define GAP_JSON(name, text) json_uint(json, #name "_bytes", f->gap.name);
+        GAP_STEPS(GAP_JSON)
+#undef GAP_JSON
+        json_end_object(json);
+    }
+    json_end_object(json);
+}
+
+void footprint_json(json_writer *json, const footprint *f)
+{
+    char phase[256];
+    json_uint(json, "requests", f->requests.count);
+    json_uint(json, "events", f->requests.event_count);
+    json_uint(json, "iterations", f->requests.mark_count > 1 ? f->requests.mark_count - 1 : 1);
+    json_uint(json, "max_live_bytes", f->max_live_bytes);
+    json_uint(json, "max_live_at", f->max_live_at);
+    json_uint(json, "max_live_requests", f->max_live_count);
+    json_string(json, "max_live_phase",
+                footprint_phase(f, footprint_phase_at(f, f->max_live_at), phase, sizeof phase));
+    json_array(json, "policies");
+    for (int i = 0; i < f->policy_count; i++)
+        policy_json(json, f, &f->policies[i]);
+    json_end_array(json);
+    if (f->plan != NULL)
+        plan_json(json, f);
+    json_array(json, "peak");
+    for (int i = 0; i < f->group_count; i++) {
+        json_object(json, NULL);
+        json_uint(json, "size", f->groups[i].size);
+        json_uint(json, "count", f->groups[i].count);
+        json_uint(json, "bytes", f->groups[i].bytes);
+        json_string(json, "phase", footprint_phase(f, f->groups[i].phase, phase, sizeof phase));
+        json_end_object(json);
+    }
+    json_end_array(json);
+}

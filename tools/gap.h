@@ -1,0 +1,26 @@
+/*
+ * gap.h: from max-live to a plan's physical memory, step by step.
+ */
+#ifndef PLEAT_TOOLS_GAP_H
+#define PLEAT_TOOLS_GAP_H
+
+#include <plan/planner.h>
+
+/* Bytes. X(name, text): what is added to max-live, in this order; the sum is physical. */
+#define GAP_STEPS(X)                                                                               \
+    X(lanes, "room in lanes for other iterations")                                                 \
+    X(rounding, "rounding to chunks")                                                              \
+    X(streams, "streams kept apart")                                                               \
+    X(stuck, "stuck: no idle chunks for their life")
+
+typedef struct gap_steps {
+    uint64_t live;
+#define GAP_FIELD(name, text) uint64_t name;
+    GAP_STEPS(GAP_FIELD)
+#undef GAP_FIELD
+    uint64_t physical;
+} gap_steps;
+
+gap_steps gap_of(const pleat_plan *plan, const pleat__plan_report *report);
+
+#endif
