@@ -17,9 +17,10 @@ static pleat_result entries_make(pleat__placed *placed, uint32_t bits)
     return PLEAT_OK;
 }
 
-pleat_result pleat__placed_init(pleat__placed *placed, pleat__arena *arena)
+pleat_result pleat__placed_init(pleat__placed *placed, pleat__arena *arena, pleat_va base,
+                                uint64_t bytes)
 {
-    *placed = (pleat__placed){.arena = arena};
+    *placed = (pleat__placed){.arena = arena, .base = base, .bytes = bytes};
     return entries_make(placed, 12);
 }
 
@@ -27,6 +28,7 @@ void pleat__placed_release(pleat__placed *placed)
 {
     if (placed->arena != NULL)
         pleat__arena_free(placed->arena, placed->entries);
+    pleat__starts_destroy(&placed->starts);
     *placed = (pleat__placed){0};
 }
 
@@ -47,6 +49,8 @@ pleat_result pleat__placed_grow(pleat__placed *placed)
 void pleat__placed_remove(pleat__placed *placed, pleat__place *entry)
 {
     uint32_t hole = (uint32_t)(entry - placed->entries);
+    if (__builtin_expect(placed->starts.rows != NULL, 0))
+        pleat__starts_remove(&placed->starts, entry->address);
     for (uint32_t at = (hole + 1) & placed->mask;; at = (at + 1) & placed->mask) {
         const pleat__place *next = &placed->entries[at];
         if (next->address == 0)
@@ -62,16 +66,75 @@ void pleat__placed_remove(pleat__placed *placed, pleat__place *entry)
     placed->count--;
 }
 
-pleat__place *pleat__placed_holding(const pleat__placed *placed, pleat_va address)
+/* ---- order ---- */
+
+void pleat__placed_note(pleat__placed *placed, pleat_va address)
 {
-    pleat__place *first = pleat__placed_find(placed, address);
-    if (first != NULL)
-        return first;
+    if (pleat__starts_add(&placed->starts, address) != PLEAT_OK)
+        pleat__starts_destroy(&placed->starts);
+}
+
+static pleat_result starts_make(pleat__placed *placed)
+{
+    if (placed->starts.rows != NULL)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__starts_create(&placed->starts, placed->arena, placed->base, placed->bytes));
+    for (uint32_t i = 0; i <= placed->mask; i++) {
+        if (placed->entries[i].address == 0)
+            continue;
+        pleat_result result = pleat__starts_add(&placed->starts, placed->entries[i].address);
+        if (result != PLEAT_OK) {
+            pleat__starts_destroy(&placed->starts);
+            return result;
+        }
+    }
+    return PLEAT_OK;
+}
+
+static bool holds(const pleat__place *entry, pleat_va address)
+{
+    return entry->address != 0 && address - entry->address < (uint64_t)entry->granules
+                                                                 << PLEAT__GRANULE_SHIFT;
+}
+
+/* Without host memory for anything better. */
+static pleat__place *scan(const pleat__placed *placed, pleat_va address, bool next)
+{
+    pleat__place *found = NULL;
     for (uint32_t i = 0; i <= placed->mask; i++) {
         pleat__place *entry = &placed->entries[i];
-        uint64_t bytes = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
-        if (entry->address != 0 && address - entry->address < bytes)
+        if (!next && holds(entry, address))
             return entry;
+        if (next && entry->address >= address && entry->address != 0 &&
+            (found == NULL || entry->address < found->address))
+            found = entry;
     }
-    return NULL;
+    return found;
+}
+
+pleat__place *pleat__placed_holding(pleat__placed *placed, pleat_va address)
+{
+    pleat__place *entry = pleat__placed_find(placed, address);
+    if (entry != NULL || address - placed->base >= placed->bytes)
+        return entry;
+    placed->asked++;
+    if (starts_make(placed) != PLEAT_OK)
+        return scan(placed, address, false);
+    entry = pleat__placed_find(placed, pleat__starts_at_most(&placed->starts, address));
+    return entry != NULL && holds(entry, address) ? entry : NULL;
+}
+
+pleat__place *pleat__placed_next(pleat__placed *placed, pleat_va address)
+{
+    placed->asked++;
+    if (starts_make(placed) != PLEAT_OK)
+        return scan(placed, address, true);
+    return pleat__placed_find(placed, pleat__starts_at_least(&placed->starts, address));
+}
+
+void pleat__placed_forget(pleat__placed *placed)
+{
+    if (placed->asked == 0)
+        pleat__starts_destroy(&placed->starts);
+    placed->asked = 0;
 }

@@ -99,7 +99,8 @@ static pleat_result create(const pleat__policy_context *context, void **out)
         result = pleat__heap_init(&self->heap, context->vmm, context->device, context->arena,
                                   &self->pool, &context->conf);
     if (result == PLEAT_OK)
-        result = pleat__placed_init(&self->placed, context->arena);
+        result = pleat__placed_init(&self->placed, context->arena, self->pool.base,
+                                    pleat__space_pages(context->space) * self->pool.page_bytes);
     if (result == PLEAT_OK)
         result = pleat__learn_init(&self->learn, context->arena, &context->conf);
     if (result == PLEAT_OK && context->plan != NULL)
@@ -253,6 +254,7 @@ static void mark_planned(policy *self)
 static pleat_result mark(void *opaque)
 {
     policy *self = opaque;
+    pleat__placed_forget(&self->placed);
     if (self->current != NULL)
         mark_planned(self);
     else if (pleat__learn_mark(&self->learn) == PLEAT__BOUNDARY_AGREED)
@@ -472,6 +474,13 @@ static pleat_result adjacent_free(void *opaque, pleat_va address, uint64_t *befo
     return PLEAT_OK;
 }
 
+static pleat_va next(void *opaque, pleat_va address)
+{
+    policy *self = opaque;
+    const pleat__place *entry = pleat__placed_next(&self->placed, address);
+    return entry == NULL ? 0 : entry->address;
+}
+
 static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_stream stream)
 {
     policy *self = opaque;
@@ -516,4 +525,5 @@ const pleat__policy_ops pleat__policy_pleat = {
     .idle = idle,
     .mark = mark,
     .audit = audit,
+    .next = next,
 };

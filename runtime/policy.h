@@ -59,6 +59,9 @@ typedef struct pleat__policy_ops {
     pleat_result (*mark)(void *self);
     pleat_result (*phase)(void *self, const char *name);
     bool (*audit)(void *self);
+    /* Where the first allocation at or behind an address begins; 0: there is none. NULL: a walk
+     * asks block_of for every granule of free memory. */
+    pleat_va (*next)(void *self, pleat_va address);
 } pleat__policy_ops;
 
 /* The policy of that name, or NULL. */

@@ -467,7 +467,7 @@ static pleat_result create_parts(policy *self)
     PLEAT_TRY(load_idle(self));
     PLEAT_TRY(pleat__occupancy_init(&self->occupancy, arena, self->unit,
                                     (uint32_t)(self->pool_bytes / self->unit) + 1));
-    PLEAT_TRY(pleat__placed_init(&self->placed, arena));
+    PLEAT_TRY(pleat__placed_init(&self->placed, arena, 0, 0));
     PLEAT_TRY(
         pleat__bits_create(arena, self->pool_bytes / PLEAT__GRANULE_BYTES + 1, &self->starts));
     if (self->item_count > 0)

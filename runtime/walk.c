@@ -1,10 +1,10 @@
 /*
  * walk.c: every block of a runtime, in order of address: for snapshots and reports.
  *
- * A policy knows the allocation that holds an address and the free bytes behind it, not the one
- * that comes next: behind memory that was free before the first allocation, or of which a policy
- * cannot say how far it goes, the walk asks for every granule. It is a question for people, who
- * wait some milliseconds for it; no policy keeps an ordered list for its sake.
+ * Some policies know the allocation that holds an address and the free bytes behind it, not the one
+ * that comes next: behind memory that was free before the first allocation, or of which such a
+ * policy cannot say how far it goes, the walk asks for every granule. It is a question for people,
+ * who wait some milliseconds for it.
  */
 #include <runtime/runtime_internal.h>
 
@@ -27,6 +27,15 @@ static void visit_free(const walk *w, pleat_va from, pleat_va to)
     }
 }
 
+/* Where the walk goes on behind an address that is free. */
+static pleat_va go_on(const walk *w, pleat_va at, pleat_va to)
+{
+    if (w->runtime->ops->next == NULL)
+        return at + GRANULE;
+    pleat_va next = w->runtime->ops->next(w->runtime->policy, at);
+    return next == 0 || next > to ? to : next;
+}
+
 /* The blocks of a run of mapped pages. */
 static void visit_run(const walk *w, pleat_va from, pleat_va to)
 {
@@ -36,7 +45,7 @@ static void visit_run(const walk *w, pleat_va from, pleat_va to)
     for (pleat_va at = from; at < to;) {
         pleat_block block;
         if (ops->block_of(policy, at, &block) != PLEAT_OK) {
-            at += GRANULE;
+            at = go_on(w, at, to);
             continue;
         }
         uint64_t before = 0, after = 0;

@@ -245,6 +245,68 @@ static void planned_unknown_addresses_are_refused(void **state)
     job_stop(&j);
 }
 
+typedef struct seen {
+    const job_tensor *live;
+    uint32_t count;
+    uint64_t allocated;
+    pleat_va last;
+    bool sorted;
+} seen;
+
+static void see(void *context, const pleat_block *block)
+{
+    seen *s = context;
+    s->sorted = s->sorted && block->address >= s->last;
+    s->last = block->address + block->bytes;
+    if (!block->allocated)
+        return;
+    s->allocated++;
+    bool known = false;
+    for (uint32_t i = 0; i < s->count; i++)
+        known = known || s->live[i].address == block->address;
+    assert_true(known);
+}
+
+/* Every address inside a block finds it, before and after marks by which its index may go, none
+ * inside what was freed; also in views, which lie elsewhere than their memory. */
+static void planned_any_address_finds_its_block(void **state)
+{
+    (void)state;
+    enum { COUNT = 200 };
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    test_random random = test_random_begin("inside", 0x1d5);
+    job_tensor live[COUNT] = {0};
+    for (int step = 0; step < 20000; step++) {
+        job_tensor *t = &live[test_random_below(&random, COUNT)];
+        pleat_block block;
+        if (t->address == 0) {
+            *t = job_alloc(&j, 1 + test_random_below(&random, step % 7 == 0 ? 600000 : 9000), 0);
+            continue;
+        }
+        pleat_va inside = t->address + test_random_below(&random, t->bytes);
+        assert_ok(pleat_block_of(j.runtime, inside, &block));
+        assert_int_equal(block.address, t->address);
+        assert_int_equal(block.requested, t->bytes);
+        job_free(&j, t);
+        assert_result(pleat_block_of(j.runtime, inside, &block), PLEAT_E_NOT_FOUND);
+        if (step % 1000 < 2)
+            assert_ok(pleat_mark(j.runtime));
+    }
+    seen s = {.live = live, .count = COUNT, .sorted = true};
+    assert_ok(pleat_walk(j.runtime, see, &s));
+    uint64_t count = 0;
+    for (int i = 0; i < COUNT; i++) {
+        count += live[i].address != 0;
+        job_free(&j, &live[i]);
+    }
+    assert_true(s.sorted);
+    assert_int_equal(s.allocated, count);
+    assert_true(pleat_stats_of(j.runtime).stitched > 0);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
 static void planned_streams_do_not_share_memory_in_use(void **state)
 {
     (void)state;
@@ -309,6 +371,7 @@ int main(void)
         cmocka_unit_test(planned_large_request_is_stitched_from_what_is_free),
         cmocka_unit_test(planned_out_of_memory_leaves_everything_usable),
         cmocka_unit_test(planned_unknown_addresses_are_refused),
+        cmocka_unit_test(planned_any_address_finds_its_block),
         cmocka_unit_test(planned_streams_do_not_share_memory_in_use),
         cmocka_unit_test(planned_blocks_know_their_stream),
         cmocka_unit_test(states_setter_counts_causes),
