@@ -312,6 +312,11 @@ static void take_figures(pass *p)
     r->free_ns = quantile(&p->frees, 0.5);
     r->alloc_p99_ns = quantile(&p->allocs, 0.99);
     r->free_p99_ns = quantile(&p->frees, 0.99);
+}
+
+static void take_canary(pass *p)
+{
+    replay_result *r = p->result;
     if (p->canary == NULL)
         return;
     r->canary_errors = canary_errors(p->canary);
@@ -348,6 +353,20 @@ static pleat_result open_backend(const script *s, const replay_options *options,
     return result;
 }
 
+/* The last whole iteration again and again; the figures of the trace itself are taken. */
+static pleat_result run_repeats(pass *p, uint32_t count)
+{
+    const script *s = p->script;
+    if (s->mark_count < 2)
+        return pleat__fail(PLEAT_E_INPUT, "the trace has no whole iteration to repeat");
+    replay_iteration last = {.trace = s->trace,
+                             .device = s->device,
+                             .begin = s->marks[s->mark_count - 2],
+                             .end = s->marks[s->mark_count - 1],
+                             .addresses = p->addresses};
+    return replay_repeat(p->runtime, &last, count, &p->result->repeats);
+}
+
 static void note_refusal(replay_result *result)
 {
     result->oom = true;
@@ -373,13 +392,16 @@ static pleat_result run_pass(const script *s, const replay_options *options, boo
         outcome = canary_create(&p.vmm, 0, options->cuda, &s->job, &p.canary);
     if (outcome == PLEAT_OK)
         outcome = replay_events(&p);
+    take_figures(&p);
+    if (outcome == PLEAT_OK && options->repeat > 0 && !with_canary)
+        outcome = run_repeats(&p, options->repeat);
     if (outcome == PLEAT_E_OUT_OF_MEMORY || outcome == PLEAT_E_BUDGET) {
         note_refusal(result);
         outcome = PLEAT_OK;
     }
     if (outcome == PLEAT_OK)
         outcome = check_survivors(&p);
-    take_figures(&p);
+    take_canary(&p);
     canary_destroy(p.canary);
     pleat_runtime_destroy(p.runtime);
 no_runtime:
@@ -408,6 +430,7 @@ pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
         result->free_ns = timed.free_ns;
         result->alloc_p99_ns = timed.alloc_p99_ns;
         result->free_p99_ns = timed.free_p99_ns;
+        result->repeats = timed.repeats;
     }
     pleat__arena_destroy(s.arena);
     return outcome;
@@ -453,6 +476,15 @@ pleat_result replay_plan_open(const pleat_trace *trace, const char *policy, cons
     return pleat_plan_make(trace, &options, plan);
 }
 
+static void json_stats(json_writer *json, const char *key, const pleat_stats *stats)
+{
+    json_object(json, key);
+#define REPLAY_COUNTER(name, text) json_uint(json, #name, stats->name);
+    PLEAT_COUNTERS(REPLAY_COUNTER)
+#undef REPLAY_COUNTER
+    json_end_object(json);
+}
+
 void replay_json(json_writer *json, const replay_result *r)
 {
     json_string(json, "policy", r->policy);
@@ -485,6 +517,13 @@ void replay_json(json_writer *json, const replay_result *r)
     json_double(json, "alloc_p99_ns", r->alloc_p99_ns);
     json_double(json, "free_p99_ns", r->free_p99_ns);
     json_uint(json, "metadata_bytes", r->stats.metadata_bytes);
+    json_uint(json, "map_waits", r->stats.map_waits);
+    if (r->repeats.count > 0) {
+        json_uint(json, "repeats", r->repeats.count);
+        json_bool(json, "repeats_unchanged", r->repeats.unchanged);
+        json_stats(json, "repeats_early", &r->repeats.early);
+        json_stats(json, "repeats_late", &r->repeats.late);
+    }
     json_bool(json, "oom", r->oom);
     json_double(json, "seconds", r->seconds);
 }

@@ -5,6 +5,7 @@
 #define PLEAT_TOOLS_REPLAY_H
 
 #include "json.h"
+#include "replay_repeat.h"
 
 #include <plan/requests.h>
 #include <pleat/runtime.h>
@@ -24,6 +25,7 @@ typedef struct replay_options {
     uint64_t budget_bytes;     /* 0: none */
     uint64_t device_bytes;     /* host backend; 0: the recording's, else 140 GiB */
     const replay_watch *watch; /* NULL: none */
+    uint32_t repeat;           /* then the last whole iteration so many times, without the canary */
 } replay_options;
 
 typedef struct replay_result {
@@ -50,6 +52,7 @@ typedef struct replay_result {
      */
     double alloc_ns, free_ns;
     double alloc_p99_ns, free_p99_ns;
+    replay_repeats repeats;
     bool oom;
     char oom_text[512];
     double seconds;

@@ -43,6 +43,18 @@ class Replay(unittest.TestCase):
             self.assertLessEqual(result["peak_live_bytes"], result["peak_physical_bytes"])
             self.assertFalse(result["oom"])
 
+    def test_repeats_change_nothing(self):
+        result = self.replay("--repeat", "30")
+        self.assertEqual(result["repeats"], 30)
+        self.assertTrue(result["repeats_unchanged"])
+        early, late = result["repeats_early"], result["repeats_late"]
+        self.assertEqual(early["driver_calls"], late["driver_calls"])
+        requests = late["requests"] - early["requests"]
+        self.assertEqual(requests % 20, 0)
+        self.assertGreaterEqual(late["planned"] - early["planned"], 0.99 * requests)
+        ran = run("replay", SNAPSHOT, "--repeat", "0")
+        self.assertEqual(ran.returncode, 2)
+
     def test_budget_is_kept_and_said(self):
         budget = 8 << 30
         result = self.replay("--policy", "native", "--budget", str(budget), status=4)

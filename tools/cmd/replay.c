@@ -9,6 +9,7 @@
 #include <runtime/policy.h>
 
 #include <getopt.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char help[] =
@@ -24,11 +25,13 @@ static const char help[] =
     "  -d, --device-memory S  what the host backend's device has (the recording's, or 140GiB)\n"
     "  -c, --canary           prove that no two live tensors share memory: each is filled with a\n"
     "                         pattern that is verified when it is freed\n"
+    "  -r, --repeat N         then the last whole iteration N times: nothing may grow after ten\n"
     "  -j, --json             one JSON object on standard output\n"
     "  -h, --help\n"
     "\n"
-    "Exit status: 0; 1 when the canary found an error or the plan does not hold; 2 bad use; 3 bad\n"
-    "input; 4 out of memory.\n";
+    "Exit status: 0; 1 when the canary found an error, the plan does not hold or something grew "
+    "from\n"
+    "repeat to repeat; 2 bad use; 3 bad input; 4 out of memory.\n";
 
 typedef struct options {
     replay_options replay;
@@ -99,6 +102,14 @@ static void print_table(const replay_result *r)
         row_count(&table, "canary errors", r->canary_errors);
         row_size(&table, "canary visits a page every", r->canary_stride_bytes);
     }
+    if (r->repeats.count > 0) {
+        row_count(&table, "repeats", r->repeats.count);
+        row_size(&table, "  physical after ten", r->repeats.early.physical_bytes);
+        row_size(&table, "  physical at the end", r->repeats.late.physical_bytes);
+        row_size(&table, "  metadata after ten", r->repeats.early.metadata_bytes);
+        row_size(&table, "  metadata at the end", r->repeats.late.metadata_bytes);
+        row(&table, "  unchanged", r->repeats.unchanged ? "yes" : "no");
+    }
     cli_table_end(&table, stdout);
 }
 
@@ -118,7 +129,10 @@ static int finish(const options *o, const replay_result *r)
         fprintf(stderr, "pleat replay: the canary found damage: %s\n", r->canary_first_error);
     if (r->oom)
         fprintf(stderr, "pleat replay: %s\n", r->oom_text);
-    return r->oom ? CLI_OUT_OF_MEMORY : r->canary_errors > 0 ? CLI_NO : CLI_DONE;
+    if (r->oom)
+        return CLI_OUT_OF_MEMORY;
+    bool grew = r->repeats.count > 0 && !r->repeats.unchanged;
+    return r->canary_errors > 0 || grew ? CLI_NO : CLI_DONE;
 }
 
 static int replay(options *o)
@@ -149,6 +163,14 @@ static int check_names(const options *o, const char *backend)
     return CLI_DONE;
 }
 
+static bool parse_count(const char *text, uint32_t *count)
+{
+    char *end;
+    unsigned long value = strtoul(text, &end, 10);
+    *count = (uint32_t)value;
+    return *text >= '0' && *text <= '9' && *end == '\0' && value >= 1 && value <= 1000000;
+}
+
 int cli_replay(int argc, char **argv)
 {
     static const struct option longs[] = {
@@ -158,13 +180,14 @@ int cli_replay(int argc, char **argv)
         {"budget", required_argument, NULL, 'B'},
         {"device-memory", required_argument, NULL, 'd'},
         {"canary", no_argument, NULL, 'c'},
+        {"repeat", required_argument, NULL, 'r'},
         {"json", no_argument, NULL, 'j'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     options o = {.replay = {.policy = "pleat"}, .plan = "auto"};
     const char *backend = "host";
-    for (int c; (c = getopt_long(argc, argv, "p:P:b:B:d:cjh", longs, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "p:P:b:B:d:cr:jh", longs, NULL)) != -1;) {
         switch (c) {
         case 'p':
             o.replay.policy = optarg;
@@ -185,6 +208,11 @@ int cli_replay(int argc, char **argv)
             break;
         case 'c':
             o.replay.canary = true;
+            break;
+        case 'r':
+            if (!parse_count(optarg, &o.replay.repeat))
+                return cli_bad_use("replay", "--repeat is a number from 1 to a million, not '%s'",
+                                   optarg);
             break;
         case 'j':
             o.json = true;

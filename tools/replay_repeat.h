@@ -1,0 +1,33 @@
+/*
+ * replay_repeat.h: one iteration of a trace over and over, to see whether anything grows.
+ */
+#ifndef PLEAT_TOOLS_REPLAY_REPEAT_H
+#define PLEAT_TOOLS_REPLAY_REPEAT_H
+
+#include <internal/arena.h>
+#include <pleat/runtime.h>
+#include <stdbool.h>
+
+/* After so many repeats things must have come to rest. */
+#define REPLAY_REPEATS_EARLY 10u
+
+typedef struct replay_iteration {
+    const pleat_trace *trace;
+    uint32_t device;
+    uint32_t begin, end; /* positions among the device's allocations and completed frees */
+    pleat_va *addresses; /* by request; 0: not live */
+} replay_iteration;
+
+typedef struct replay_repeats {
+    uint32_t count;          /* 0: none were asked for */
+    pleat_stats early, late; /* after REPLAY_REPEATS_EARLY of them, and after all */
+    bool unchanged; /* memory, maps, quarantined pages and Pleat's own metadata are the same */
+} replay_repeats;
+
+/* Runs the iteration `count` times. What it frees without having allocated it is left alone; what
+ * it leaves live is freed just before the next iteration allocates it again. */
+PLEAT_NODISCARD pleat_result replay_repeat(pleat_runtime *runtime,
+                                           const replay_iteration *iteration, uint32_t count,
+                                           replay_repeats *repeats);
+
+#endif
