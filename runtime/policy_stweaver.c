@@ -180,7 +180,8 @@ static pleat_result load_windows(policy *self)
         if (steady->slots[i].class == PLEAT__CLASS_DYNAMIC &&
             steady->slots[i].window >= self->window_count)
             self->window_count = steady->slots[i].window + 1;
-    if (self->window_count > steady->slot_count)
+    /* They part the allocations and frees. */
+    if (self->window_count / 2 > steady->slot_count)
         return pleat__fail(PLEAT_E_INPUT, "a plan of %u windows for %u requests",
                            self->window_count, steady->slot_count);
     self->windows =

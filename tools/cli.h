@@ -22,6 +22,7 @@ enum {
     X(bench, "measure this machine")                                                               \
     X(compare, "run a trace through several allocators, side by side")                             \
     X(conf, "print the runtime's settings")                                                        \
+    X(export, "write a trace in forms that other programs read")                                   \
     X(import, "read a torch memory snapshot into a trace")                                         \
     X(plan, "plan a training iteration's memory")                                                  \
     X(replay, "run a trace through an allocator on real memory")                                   \

@@ -1,8 +1,10 @@
-"""Tests of `pleat report`: report.py PLEAT SNAPSHOT. In a browser too where chromium is there."""
+"""Tests of `pleat report`: report.py PLEAT SNAPSHOT [SHARED]. In a browser too where chromium is
+there. Recordings in SHARED/traces, or $PLEAT_SHARED/traces, are drawn as well."""
 
 import html.parser
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -12,6 +14,7 @@ import unittest
 import urllib.parse
 
 PLEAT, SNAPSHOT = sys.argv[1:3]
+SHARED = pathlib.Path(os.environ.get("PLEAT_SHARED") or (sys.argv + [""])[3])
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 # Runs before the page's own scripts: collects errors, and draws at once instead of with the next
@@ -143,6 +146,17 @@ class Report(unittest.TestCase):
             self.assertEqual(run("report", *arguments).returncode, 2, arguments)
         self.assertEqual(run("report", self.path, "-j").returncode, 3)
         self.assertIn("usage: pleat report", run("report", "--help").stdout)
+
+    def test_recordings_of_every_kind_are_drawn(self):
+        recordings = sorted((SHARED / "traces").glob("*.pickle.gz"))
+        if not recordings:
+            self.skipTest("no recordings")
+        for recording in recordings:
+            path = os.path.join(self.folder.name, "other.html")
+            ran = run("report", str(recording), "-o", path, "--json")
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            self.assertLess(os.path.getsize(path), 15e6)
+            self.assertFalse(any(p["oom"] for p in json.loads(ran.stdout)["policies"]))
 
     def see(self, width, height):
         copy = os.path.join(self.folder.name, f"driven-{width}.html")

@@ -339,7 +339,7 @@
       for (const b of boxes) {
         if (b.t1 <= at.t0 || b.t0 >= at.t1 || b.y1 <= at.y0 || b.y0 >= at.y1) continue;
         const px = x(b.t0), py = y(b.y1);
-        const w = Math.max(x(b.t1) - px, 0.6), h = Math.max(y(b.y0) - py, 0.6);
+        const w = Math.max(x(b.t1) - px, 0.2), h = Math.max(y(b.y0) - py, 0.1);
         c.fillStyle = fills[b.cls];
         c.fillRect(px, py, w, h);
         if (b.alias && w > 2 && h > 2) aliased.push([px, py, w, h]);

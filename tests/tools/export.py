@@ -1,0 +1,125 @@
+"""Tests of `pleat export`: export.py PLEAT SNAPSHOT."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PLEAT, SNAPSHOT = sys.argv[1:3]
+
+
+def run(*arguments):
+    return subprocess.run([PLEAT, *arguments], capture_output=True, text=True, check=False)
+
+
+class Refuser(pickle.Unpickler):
+    """Loads built-in types only."""
+
+    def find_class(self, module, name):
+        raise AssertionError(f"the pickle asks for {module}.{name}")
+
+
+class Export(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def export(self, form, source=SNAPSHOT):
+        path = self.path("exported." + form)
+        ran = run("export", source, "--format", form, "-o", path, "--json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertEqual(json.loads(ran.stdout)["bytes"], os.path.getsize(path))
+        return path
+
+    def facts(self, path):
+        ran = run("import", path, "--json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        return json.loads(ran.stdout)
+
+    def test_snapshot_reads_back_as_an_equal_trace(self):
+        path = self.export("snapshot")
+        self.assertEqual(self.facts(path), self.facts(SNAPSHOT))
+
+    def test_snapshot_is_what_python_loads(self):
+        facts = self.facts(SNAPSHOT)
+        with open(self.export("snapshot"), "rb") as file:
+            loaded = Refuser(file).load()
+        events = loaded["device_traces"][0]
+        self.assertEqual(len(events), facts["events"])
+        self.assertEqual(loaded["segments"], [])
+        live = {}
+        for event in events:
+            self.assertIsInstance(event["frames"], list)
+            if event["action"] == "alloc":
+                self.assertNotIn(event["addr"], live)
+                live[event["addr"]] = event["size"]
+            elif event["action"] == "free_completed":
+                self.assertEqual(live.pop(event["addr"]), event["size"])
+        self.assertEqual(sum(e["action"] == "alloc" for e in events), facts["requests"])
+
+    def test_snapshot_keeps_odd_streams_labels_and_sizes(self):
+        events = []
+        for i, (stream, label) in enumerate([(0, "iter=0;phase=F"), (-5, "Grüße 🎈"), (2**63 + 1, ""),
+                                             (1 << 40, "<b>")]):
+            events.append(dict(action="alloc", addr=4096 * (i + 1), size=[0, 1, 5 << 30, 512][i],
+                               stream=stream, time_us=i << 40, user_metadata=label))
+        path = self.path("odd.pickle")
+        with open(path, "wb") as file:
+            pickle.dump(dict(segments=[], device_traces=[events]), file, protocol=4)
+        back = self.export("snapshot", path)
+        self.assertEqual(self.facts(back), self.facts(path))
+        with open(back, "rb") as file:
+            loaded = pickle.load(file)["device_traces"][0]
+        for before, after in zip(events, loaded):
+            self.assertEqual(after["size"], before["size"])
+            self.assertEqual(after["stream"], before["stream"] % 2**64)
+            self.assertEqual(after["time_us"], before["time_us"])
+            self.assertEqual(after.get("user_metadata", ""), before["user_metadata"])
+
+    def test_perfetto_keeps_the_trace_event_format(self):
+        facts = self.facts(SNAPSHOT)
+        with open(self.export("perfetto"), encoding="utf-8") as file:
+            events = json.load(file)["traceEvents"]
+        opened, last, peak = {}, 0, 0
+        for event in events:
+            self.assertIn(event["ph"], "CbeXi")
+            for key in ("name", "pid", "tid", "ts"):
+                self.assertIn(key, event)
+            if event["ph"] == "X":
+                self.assertGreaterEqual(event["dur"], 0)
+                continue
+            self.assertGreaterEqual(event["ts"], last)
+            last = event["ts"]
+            if event["ph"] == "b":
+                self.assertNotIn(event["id"], opened)
+                opened[event["id"]] = event["name"]
+            elif event["ph"] == "e":
+                self.assertEqual(opened.pop(event["id"]), event["name"])
+            elif event["ph"] == "C" and event["name"] == "live":
+                peak = max(peak, event["args"]["bytes"])
+        self.assertEqual(peak, facts["peak_live_bytes"])
+        self.assertIn("F", {e["name"] for e in events if e["ph"] == "X"})
+
+    def test_table_keeps_lifetimes(self):
+        facts, back = self.facts(SNAPSHOT), self.facts(self.export("csv"))
+        self.assertEqual(back["requests"], facts["requests"])
+        self.assertEqual(back["peak_live_bytes"], facts["peak_live_bytes"])
+
+    def test_bad_use(self):
+        path = self.path("x")
+        for arguments in [[], [SNAPSHOT], [SNAPSHOT, "-f", "csv"], [SNAPSHOT, "-o", path],
+                          [SNAPSHOT, "-f", "none", "-o", path], [SNAPSHOT, "--none"]]:
+            self.assertEqual(run("export", *arguments).returncode, 2, arguments)
+        self.assertEqual(run("export", __file__, "-f", "csv", "-o", path).returncode, 3)
+        self.assertEqual(run("export", SNAPSHOT, "-f", "csv", "-o", "/none/x").returncode, 3)
+        self.assertIn("usage: pleat export", run("export", "--help").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
