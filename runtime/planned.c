@@ -22,6 +22,8 @@
 #define WATCH_SHARE    4u
 /* An old shape is back when this many of its requests came in a row. */
 #define RETURNED 12u
+/* What was put aside so often within an iteration is not taken up again: learning gets its turn. */
+#define FAILED 4u
 
 typedef struct policy {
     pleat__arena *arena;
@@ -171,7 +173,7 @@ static pleat__follow *find_returned(policy *self, const uint64_t recent[PLEAT__G
 {
     uint32_t item;
     for (uint32_t i = 0; i < self->kept_count; i++)
-        if (self->kept[i] != self->current &&
+        if (self->kept[i] != self->current && self->kept[i]->failed < FAILED &&
             pleat__match_resync(&self->kept[i]->match, recent, &item))
             return self->kept[i];
     return NULL;
@@ -184,6 +186,7 @@ static void diverge(policy *self)
     memcpy(recent, old->match.recent, sizeof recent);
     pleat__states_set(&self->states, PLEAT__STATE_diverged, PLEAT__CAUSE_diverged);
     self->stats->divergences++;
+    old->failed = self->requests - old->adopted < old->count && old->learned ? old->failed + 1 : 0;
     set_current(self, NULL);
     /* An iteration found by its period that did not even come twice more was an inner loop. */
     bool inner =

@@ -151,6 +151,28 @@ static void planned_two_shapes_are_both_followed_after_the_first_visit(void **st
     job_stop(&j);
 }
 
+/* Stretches of a new shape are those of an old one, which is taken up in each of them and put aside
+ * behind it: until that is given up for learning the new one. */
+static void planned_shape_that_is_an_old_one_in_part_is_learned(void **state)
+{
+    (void)state;
+    job j;
+    job_shape old = job_shape_make(11, 1), new = old;
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        if (i % 100 >= 30)
+            new.bytes[i] += 77777 + 512 * (uint64_t)i;
+    job_start(&j, "pleat", NULL, 0);
+    run_iterations(&j, &old, 6);
+    job_drain(&j);
+    memset(j.before, 0, sizeof j.before);
+    run_iterations(&j, &new, 8);
+    pleat_stats stats = run_iterations(&j, &new, 20);
+    assert_true(stats.planned * 100 >= stats.requests * 99);
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
 static void planned_many_iterations_leave_everything_as_it_was(void **state)
 {
     (void)state;
@@ -367,6 +389,7 @@ int main(void)
         cmocka_unit_test(planned_disturbed_iterations_keep_98_percent),
         cmocka_unit_test(planned_evaluation_between_iterations_leaves_the_plan),
         cmocka_unit_test(planned_two_shapes_are_both_followed_after_the_first_visit),
+        cmocka_unit_test(planned_shape_that_is_an_old_one_in_part_is_learned),
         cmocka_unit_test(planned_many_iterations_leave_everything_as_it_was),
         cmocka_unit_test(planned_large_request_is_stitched_from_what_is_free),
         cmocka_unit_test(planned_out_of_memory_leaves_everything_usable),
