@@ -22,6 +22,7 @@ enum {
     X(bench, "measure this machine")                                                               \
     X(compare, "run a trace through several allocators, side by side")                             \
     X(conf, "print the runtime's settings")                                                        \
+    X(explain, "say in words where a job's memory goes, and what would help")                      \
     X(export, "write a trace in forms that other programs read")                                   \
     X(import, "read a torch memory snapshot into a trace")                                         \
     X(plan, "plan a training iteration's memory")                                                  \

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const footprint_class_names[PLEAT__CLASSES] = {"transient", "scoped", "crossing",
+                                                           "persistent", "dynamic"};
+
 static uint64_t rounded(uint64_t bytes)
 {
     return (bytes + 511) & ~(uint64_t)511;
@@ -185,6 +188,7 @@ static pleat_result open_plan(footprint *f, const footprint_options *options)
         if (result == PLEAT_OK) {
             f->has_gap = true;
             f->gap = gap_of(f->own_plan, &report);
+            memcpy(f->class_bytes, report.class_bytes, sizeof f->class_bytes);
         }
     }
     f->plan = f->own_plan;
@@ -239,6 +243,14 @@ uint16_t footprint_phase_at(const footprint *f, uint32_t position)
     return event & 1 ? item->free_phase : item->alloc_phase;
 }
 
+uint32_t footprint_iteration_at(const footprint *f, uint32_t position)
+{
+    uint32_t iteration = 0;
+    while (iteration < f->requests.mark_count && f->requests.marks[iteration] <= position)
+        iteration++;
+    return iteration;
+}
+
 uint64_t footprint_waste(const footprint *f, const footprint_policy *policy)
 {
     uint64_t physical = policy->result.peak_physical_bytes;
@@ -285,6 +297,10 @@ static void plan_json(json_writer *json, const footprint *f)
 #define GAP_JSON(name, text) json_uint(json, #name "_bytes", f->gap.name);
         GAP_STEPS(GAP_JSON)
 #undef GAP_JSON
+        json_end_object(json);
+        json_object(json, "live_at_peak");
+        for (int i = 0; i < PLEAT__CLASSES; i++)
+            json_uint(json, footprint_class_names[i], f->class_bytes[i]);
         json_end_object(json);
     }
     json_end_object(json);

@@ -18,6 +18,8 @@
 #define FOOTPRINT_POLICIES 8
 #define FOOTPRINT_GROUPS   20
 
+extern const char *const footprint_class_names[PLEAT__CLASSES];
+
 /* One quantity over time, in bytes. */
 typedef struct footprint_curve {
     float *low;
@@ -65,8 +67,9 @@ typedef struct footprint {
     int group_count;
     const pleat_plan *plan; /* NULL: nothing repeats */
     pleat_plan *own_plan;   /* that plan, when it was made here */
-    bool has_gap;           /* only a plan made here says */
+    bool has_gap;           /* only a plan made here says what follows */
     gap_steps gap;
+    uint64_t class_bytes[PLEAT__CLASSES]; /* live when most of the steady iteration is */
 } footprint;
 
 typedef struct footprint_options {
@@ -87,6 +90,8 @@ void footprint_free(footprint *footprint);
 const char *footprint_phase(const footprint *footprint, uint16_t phase, char *buffer, size_t size);
 /* The phase in force at a position. */
 uint16_t footprint_phase_at(const footprint *footprint, uint32_t position);
+/* The iteration that a position lies in, from 1; 0 before the first. */
+uint32_t footprint_iteration_at(const footprint *footprint, uint32_t position);
 /* Physical memory that `policy` holds beyond max-live, or 0. */
 uint64_t footprint_waste(const footprint *footprint, const footprint_policy *policy);
 /* NULL when it was not run. */

@@ -525,5 +525,7 @@ void replay_json(json_writer *json, const replay_result *r)
         json_stats(json, "repeats_late", &r->repeats.late);
     }
     json_bool(json, "oom", r->oom);
+    if (r->oom)
+        json_string(json, "oom_text", r->oom_text);
     json_double(json, "seconds", r->seconds);
 }

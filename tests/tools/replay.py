@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -83,6 +84,18 @@ class Replay(unittest.TestCase):
 
 
 class Compare(unittest.TestCase):
+    def test_says_where_memory_runs_out(self):
+        arguments = [SNAPSHOT, "--policies", "native,pleat", "--budget", "9.9GiB"]
+        ran = run("compare", *arguments)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        at = re.search(r"\nnative ran out of memory at request (\d+) of (\d+): .*budget", ran.stdout)
+        self.assertIsNotNone(at, ran.stdout)
+        self.assertLess(int(at.group(1)), int(at.group(2)))
+        self.assertRegex(ran.stdout.splitlines()[-1], "runs out of memory under PyTorch's native")
+        native, pleat = json.loads(run("compare", *arguments, "--json").stdout)["policies"]
+        self.assertEqual(native["requests"], int(at.group(1)))
+        self.assertTrue(native["oom"] and native["oom_text"] and not pleat["oom"])
+
     def test_table_and_verdict(self):
         ran = run("compare", SNAPSHOT, "--policies", "native,pleat")
         self.assertEqual(ran.returncode, 0, ran.stderr)

@@ -42,6 +42,7 @@ typedef struct options {
     const char *plan;
     const char *policies[POLICY_MOST];
     int count;
+    uint64_t requests; /* of the trace */
     bool json;
 } options;
 
@@ -112,6 +113,16 @@ static void print_table(const options *o, const replay_result *results)
     cli_table_end(&table, stdout);
 }
 
+/* Where policies ran out of memory. */
+static void print_refusals(const options *o, const replay_result *results)
+{
+    for (int i = 0; i < o->count; i++)
+        if (results[i].oom)
+            printf("\n%s ran out of memory at request %llu of %llu: %s\n", results[i].policy,
+                   (unsigned long long)results[i].stats.requests, (unsigned long long)o->requests,
+                   results[i].oom_text);
+}
+
 static const replay_result *find(const options *o, const replay_result *results, const char *policy)
 {
     for (int i = 0; i < o->count; i++)
@@ -175,13 +186,14 @@ static pleat_result run_policy(const options *o, const pleat_trace *trace, int i
     return outcome;
 }
 
-static int compare(const options *o)
+static int compare(options *o)
 {
     pleat_trace *trace;
     replay_result results[POLICY_MOST];
     pleat_result result = pleat__trace_open(o->trace, &trace);
     if (result != PLEAT_OK)
         return cli_failed("compare", result);
+    o->requests = pleat_trace_request_count(trace);
     for (int i = 0; i < o->count && result == PLEAT_OK; i++)
         result = run_policy(o, trace, i, &results[i]);
     pleat_trace_free(trace);
@@ -191,6 +203,7 @@ static int compare(const options *o)
         print_json(o, results);
     } else {
         print_table(o, results);
+        print_refusals(o, results);
         print_verdict(o, results);
     }
     return verdict_code(o, results);

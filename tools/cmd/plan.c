@@ -3,7 +3,7 @@
  * above max-live and why, what each algorithm reached, and how long each step took.
  */
 #include "../cli.h"
-#include "../gap.h"
+#include "../footprint.h"
 #include "../json.h"
 
 #include <internal/error.h>
@@ -79,9 +79,6 @@ static double ratio(uint64_t bytes, uint64_t of)
     return of == 0 ? 1 : (double)bytes / (double)of;
 }
 
-static const char *const class_names[PLEAT__CLASSES] = {"transient", "scoped", "crossing",
-                                                        "persistent", "dynamic"};
-
 static void print_json(const pleat_plan *plan, const pleat__plan_report *report,
                        const stopwatch *watch, double seconds)
 {
@@ -116,7 +113,7 @@ static void print_json(const pleat_plan *plan, const pleat__plan_report *report,
     json_end_object(&json);
     json_object(&json, "live_at_peak");
     for (int i = 0; i < PLEAT__CLASSES; i++)
-        json_uint(&json, class_names[i], report->class_bytes[i]);
+        json_uint(&json, footprint_class_names[i], report->class_bytes[i]);
     json_uint(&json, "small", report->small_bytes);
     json_end_object(&json);
     json_object(&json, "step_seconds");
@@ -146,7 +143,7 @@ static void print_bytes(const pleat__plan_report *report)
         return;
     for (int i = 0; i < PLEAT__CLASSES; i++) {
         snprintf(requests, sizeof requests, "%llu", (unsigned long long)report->class_requests[i]);
-        add_row(&table, class_names[i],
+        add_row(&table, footprint_class_names[i],
                 cli_format_size(report->class_bytes[i], bytes, sizeof bytes), requests);
     }
     add_row(&table, "sum", cli_format_size(report->whole_max_live, bytes, sizeof bytes), "");
@@ -244,7 +241,7 @@ static void dump_sequence(FILE *file, const char *name, const pleat_plan *plan,
         fputc(',', file);
         if (slot->place != PLEAT__NOWHERE)
             fprintf(file, "%llu", (unsigned long long)slot->place);
-        fprintf(file, ",%s,%s,%u\n", class_names[slot->class], phase, slot->stream);
+        fprintf(file, ",%s,%s,%u\n", footprint_class_names[slot->class], phase, slot->stream);
     }
 }
 

@@ -1,0 +1,47 @@
+"""Tests of `pleat explain`: explain.py PLEAT SNAPSHOT."""
+
+import json
+import subprocess
+import sys
+import unittest
+
+PLEAT, SNAPSHOT = sys.argv[1:3]
+
+
+def run(*arguments):
+    return subprocess.run([PLEAT, *arguments], capture_output=True, text=True, check=False)
+
+
+class Explain(unittest.TestCase):
+    def test_words_carry_the_figures(self):
+        text = run("explain", SNAPSHOT)
+        self.assertEqual(text.returncode, 0, text.stderr)
+        ran = run("explain", SNAPSHOT, "--json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        told = json.loads(ran.stdout)
+        native = {p["policy"]: p for p in told["policies"]}["native"]
+        self.assertIn(f"{told['max_live_bytes'] / 2**30:.3f} GiB are live at once", text.stdout)
+        self.assertIn(f"It takes {native['peak_physical_bytes'] / 2**30:.3f} GiB", text.stdout)
+        self.assertIn(f"event {native['peak_at']}, iteration", text.stdout)
+        self.assertLessEqual(native["split_growths"], native["growths"])
+        self.assertGreater(native["split_bytes"], 0)
+        for advice in told["advice"]:
+            self.assertIn(advice["text"], text.stdout)
+
+    def test_measured_savings_are_those_of_the_replays(self):
+        told = json.loads(run("explain", SNAPSHOT, "--json").stdout)
+        held = {p["policy"]: p["peak_physical_bytes"] for p in told["policies"]}
+        saved = {a["what"]: a["saved_bytes"] for a in told["advice"] if a["measured"]}
+        self.assertEqual(saved, {p: held["native"] - held[p] for p in ("pleat", "expandable")})
+        savings = [a["saved_bytes"] for a in told["advice"]]
+        self.assertEqual(savings, sorted(savings, reverse=True))
+
+    def test_bad_use(self):
+        for arguments in [[], [SNAPSHOT, SNAPSHOT], [SNAPSHOT, "-d", "much"], [SNAPSHOT, "--none"]]:
+            self.assertEqual(run("explain", *arguments).returncode, 2, arguments)
+        self.assertEqual(run("explain", __file__).returncode, 3)
+        self.assertIn("usage: pleat explain", run("explain", "--help").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
