@@ -9,7 +9,6 @@
 #include <runtime/learn.h>
 #include <runtime/placed.h>
 #include <runtime/policy.h>
-#include <runtime/states.h>
 
 #include <internal/check.h>
 #include <internal/error.h>
@@ -516,6 +515,12 @@ static bool audit(void *opaque)
     return pleat__heap_audit(&self->heap);
 }
 
+static const pleat__states *states_of(const void *opaque)
+{
+    const policy *self = opaque;
+    return &self->states;
+}
+
 const pleat__policy_ops pleat__policy_pleat = {
     .name = "pleat",
     .create = create,
@@ -529,4 +534,5 @@ const pleat__policy_ops pleat__policy_pleat = {
     .mark = mark,
     .audit = audit,
     .next = next,
+    .states = states_of,
 };

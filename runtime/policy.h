@@ -13,6 +13,7 @@
 
 #include <pleat/runtime.h>
 #include <runtime/conf.h>
+#include <runtime/states.h>
 #include <vmm/space.h>
 
 /* What every policy is given; all outlive it. */
@@ -62,6 +63,8 @@ typedef struct pleat__policy_ops {
     /* Where the first allocation at or behind an address begins; 0: there is none. NULL: a walk
      * asks block_of for every granule of free memory. */
     pleat_va (*next)(void *self, pleat_va address);
+    /* What it is doing and why; NULL: it does the same always. */
+    const pleat__states *(*states)(const void *self);
 } pleat__policy_ops;
 
 /* The policy of that name, or NULL. */

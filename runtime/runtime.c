@@ -289,18 +289,24 @@ pleat_result pleat_adjacent_free(pleat_runtime *runtime, pleat_va address, uint6
     return result == PLEAT_E_NOT_FOUND ? not_found(address) : result;
 }
 
-pleat_stats pleat_stats_of(pleat_runtime *runtime)
+pleat_stats pleat__stats_locked(pleat_runtime *runtime)
 {
-    pthread_mutex_lock(&runtime->lock);
     pleat_stats stats = runtime->stats;
     pleat__space_stats space = pleat__space_stats_of(runtime->space);
-    pthread_mutex_unlock(&runtime->lock);
     stats.physical_bytes = space.physical_bytes;
     stats.peak_physical_bytes = space.peak_physical_bytes;
     stats.virtual_bytes = space.mapped_pages * pleat__space_page_bytes(runtime->space);
     stats.quarantined_bytes = space.quarantined_pages * pleat__space_page_bytes(runtime->space);
     stats.driver_calls = space.driver_calls;
     stats.metadata_bytes = pleat__arena_bytes_of(runtime->arena).allocated;
+    return stats;
+}
+
+pleat_stats pleat_stats_of(pleat_runtime *runtime)
+{
+    pthread_mutex_lock(&runtime->lock);
+    pleat_stats stats = pleat__stats_locked(runtime);
+    pthread_mutex_unlock(&runtime->lock);
     return stats;
 }
 

@@ -34,6 +34,10 @@ struct pleat_runtime {
 /* Hands frees that are due to the policy. */
 void pleat__runtime_freed(void *runtime, pleat_va address);
 
+/* pleat_stats_of and pleat_walk with the lock held. */
+pleat_stats pleat__stats_locked(pleat_runtime *runtime);
+void pleat__walk_locked(pleat_runtime *runtime, pleat_block_visitor visit, void *context);
+
 /* reclaim.c: the policy has no memory for a request: gives back what can be given, step by step,
  * and asks it again after each. Called with the lock held, which it drops for the callback. */
 PLEAT_NODISCARD pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes,

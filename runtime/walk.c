@@ -59,12 +59,9 @@ static void visit_run(const walk *w, pleat_va from, pleat_va to)
     visit_free(w, done, to);
 }
 
-pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor visit, void *context)
+void pleat__walk_locked(pleat_runtime *runtime, pleat_block_visitor visit, void *context)
 {
-    if (runtime == NULL || visit == NULL)
-        return pleat__fail(PLEAT_E_INVALID, "a walk needs a runtime and a visitor");
     walk w = {runtime, visit, context};
-    pthread_mutex_lock(&runtime->lock);
     pleat__space *space = runtime->space;
     uint64_t page_bytes = pleat__space_page_bytes(space), pages = pleat__space_pages(space);
     uint64_t left = pleat__space_stats_of(space).mapped_pages;
@@ -77,6 +74,14 @@ pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor visit, void 
                       pleat__space_base(space) + page * page_bytes);
         left -= left < page - first ? left : page - first;
     }
+}
+
+pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor visit, void *context)
+{
+    if (runtime == NULL || visit == NULL)
+        return pleat__fail(PLEAT_E_INVALID, "a walk needs a runtime and a visitor");
+    pthread_mutex_lock(&runtime->lock);
+    pleat__walk_locked(runtime, visit, context);
     pthread_mutex_unlock(&runtime->lock);
     return PLEAT_OK;
 }

@@ -399,6 +399,8 @@ static pleat_result run_pass(const script *s, const replay_options *options, boo
         note_refusal(result);
         outcome = PLEAT_OK;
     }
+    if (outcome == PLEAT_OK && !with_canary && options->dump != NULL)
+        outcome = pleat_dump(p.runtime, options->dump_format, options->dump);
     if (outcome == PLEAT_OK)
         outcome = check_survivors(&p);
     take_canary(&p);

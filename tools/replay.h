@@ -26,6 +26,8 @@ typedef struct replay_options {
     uint64_t device_bytes;     /* host backend; 0: the recording's, else 140 GiB */
     const replay_watch *watch; /* NULL: none */
     uint32_t repeat;           /* then the last whole iteration so many times, without the canary */
+    FILE *dump;                /* where the runtime is written at the end; NULL: nowhere */
+    pleat_dump_format dump_format;
 } replay_options;
 
 typedef struct replay_result {

@@ -16,6 +16,7 @@
 #include <pleat/base.h>
 #include <pleat/plan.h>
 #include <pleat/vmm.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -126,6 +127,19 @@ typedef struct pleat_stats {
 } pleat_stats;
 
 PLEAT_API pleat_stats pleat_stats_of(pleat_runtime *runtime);
+
+typedef enum pleat_dump_format {
+    PLEAT_DUMP_TEXT = 0, /* for people */
+    PLEAT_DUMP_JSON = 1, /* one object: policy, device, counters, verbs, host, states, streams,
+                            blocks */
+} pleat_dump_format;
+
+/* Writes all there is to say of a runtime at one moment: its counters, its space's verbs, the
+ * metadata's bytes, the policy's states and what caused them, the streams and every block. Other
+ * threads wait while it is gathered, not while it is written. PLEAT_E_IO when `out` does not
+ * take it all. */
+PLEAT_API pleat_result pleat_dump(pleat_runtime *runtime, pleat_dump_format format, FILE *out);
+
 /* Peaks restart from what is now. */
 PLEAT_API void pleat_reset_peaks(pleat_runtime *runtime);
 

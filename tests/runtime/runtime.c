@@ -838,6 +838,60 @@ static void walk_visits_every_mapped_byte_once(void **state)
     }
 }
 
+/* How often `what` occurs in a dump. */
+static uint32_t dumped(fixture *f, pleat_dump_format format, const char *what)
+{
+    static char line[1 << 16];
+    uint32_t count = 0;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    assert_ok(pleat_dump(f->runtime, format, file));
+    rewind(file);
+    while (fgets(line, sizeof line, file) != NULL)
+        for (const char *at = line; (at = strstr(at, what)) != NULL; at++)
+            count++;
+    fclose(file);
+    return count;
+}
+
+static void dump_says_all_in_text_and_json(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        begin(&f, policies[i], 1024 * MIB, 0);
+        pleat_va a = take(&f, 1000, 7), b = take(&f, 5 * MIB, 7), c = take(&f, 40 * MIB, 8);
+        assert_ok(pleat_free(f.runtime, b));
+        assert_int_equal(dumped(&f, PLEAT_DUMP_JSON, "\"allocated\": true"), 2);
+        assert_int_equal(dumped(&f, PLEAT_DUMP_JSON, "\"requests\": 3,"), 1);
+        assert_int_equal(dumped(&f, PLEAT_DUMP_JSON, "\"streams\": [7, 8]"), 1);
+        assert_int_equal(dumped(&f, PLEAT_DUMP_JSON, "{"), dumped(&f, PLEAT_DUMP_JSON, "}"));
+        assert_int_equal(dumped(&f, PLEAT_DUMP_JSON, "\"now\": \"learning\""),
+                         strcmp(policies[i], "pleat") == 0);
+        assert_int_equal(dumped(&f, PLEAT_DUMP_TEXT, " stream 0x"), 2);
+        assert_int_equal(dumped(&f, PLEAT_DUMP_TEXT, "asked 41943040 stream 0x8\n"), 1);
+        assert_int_equal(dumped(&f, PLEAT_DUMP_TEXT, "memory verbs issued"), 1);
+        assert_int_equal(dumped(&f, PLEAT_DUMP_TEXT, policies[i]), 1);
+        assert_ok(pleat_free(f.runtime, a));
+        assert_ok(pleat_free(f.runtime, c));
+        end(&f);
+    }
+}
+
+static void dump_reports_what_cannot_be_written(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "pleat", 1024 * MIB, 0);
+    assert_result(pleat_dump(f.runtime, PLEAT_DUMP_TEXT, NULL), PLEAT_E_INVALID);
+    assert_result(pleat_dump(f.runtime, (pleat_dump_format)2, stdout), PLEAT_E_INVALID);
+    FILE *full = fopen("/dev/full", "w");
+    assert_non_null(full);
+    assert_result(pleat_dump(f.runtime, PLEAT_DUMP_JSON, full), PLEAT_E_IO);
+    fclose(full);
+    end(&f);
+}
+
 static void budget_can_be_set_while_it_runs(void **state)
 {
     (void)state;
@@ -880,6 +934,8 @@ int main(void)
         cmocka_unit_test(views_that_were_quarantined_leave_nothing_behind),
         cmocka_unit_test(threads_share_a_runtime),
         cmocka_unit_test(walk_visits_every_mapped_byte_once),
+        cmocka_unit_test(dump_says_all_in_text_and_json),
+        cmocka_unit_test(dump_reports_what_cannot_be_written),
         cmocka_unit_test(budget_can_be_set_while_it_runs),
     };
     return cmocka_run_group_tests_name("runtime", tests, NULL, NULL);

@@ -64,6 +64,25 @@ class Replay(unittest.TestCase):
         ran = run("replay", SNAPSHOT, "--policy", "native", "--budget", str(budget))
         self.assertIn("the largest request that would fit now", ran.stderr)
 
+    def test_dump_tells_the_same_as_the_result(self):
+        with tempfile.TemporaryDirectory() as folder:
+            dump, text = os.path.join(folder, "d.json"), os.path.join(folder, "d.txt")
+            result = self.replay("--policy", "pleat", "--dump", dump)
+            with open(dump, encoding="utf-8") as file:
+                dumped = json.load(file)
+            self.assertEqual(dumped["counters"]["requests"], result["requests"])
+            self.assertEqual(dumped["counters"]["planned"], result["planned"])
+            self.assertEqual(sum(b["bytes"] for b in dumped["blocks"]),
+                             dumped["counters"]["virtual_bytes"])
+            live = sum(-b["requested"] // 512 * -512 for b in dumped["blocks"] if b["allocated"])
+            self.assertEqual(live, dumped["counters"]["live_bytes"])
+            self.replay("--policy", "native", "--dump", text)
+            with open(text, encoding="utf-8") as file:
+                self.assertIn("memory verbs issued", file.read())
+            ran = run("replay", SNAPSHOT, "--dump", os.path.join(folder, "none", "d.json"))
+            self.assertEqual(ran.returncode, 3)
+            self.assertIn("cannot be written", ran.stderr)
+
     def test_bad_use_and_bad_input(self):
         for arguments in [[], [SNAPSHOT, SNAPSHOT], [SNAPSHOT, "-p", "none"], [SNAPSHOT, "-b", "x"],
                           [SNAPSHOT, "-B", "much"], [SNAPSHOT, "--none"]]:

@@ -5,6 +5,7 @@
 #include "../cli.h"
 #include "../json.h"
 
+#include <internal/error.h>
 #include <plan/import.h>
 #include <runtime/policy.h>
 
@@ -26,6 +27,8 @@ static const char help[] =
     "  -c, --canary           prove that no two live tensors share memory: each is filled with a\n"
     "                         pattern that is verified when it is freed\n"
     "  -r, --repeat N         then the last whole iteration N times: nothing may grow after ten\n"
+    "      --dump FILE        the runtime at the end, block by block: JSON where FILE ends in\n"
+    "                         .json, else text\n"
     "  -j, --json             one JSON object on standard output\n"
     "  -h, --help\n"
     "\n"
@@ -33,10 +36,13 @@ static const char help[] =
     "from\n"
     "repeat to repeat; 2 bad use; 3 bad input; 4 out of memory.\n";
 
+#define DUMP 256 /* the option that has no letter */
+
 typedef struct options {
     replay_options replay;
     const char *trace;
     const char *plan;
+    const char *dump;
     bool json;
 } options;
 
@@ -135,6 +141,19 @@ static int finish(const options *o, const replay_result *r)
     return r->canary_errors > 0 || grew ? CLI_NO : CLI_DONE;
 }
 
+static pleat_result open_dump(options *o)
+{
+    if (o->dump == NULL)
+        return PLEAT_OK;
+    size_t length = strlen(o->dump);
+    bool json = length >= 5 && strcmp(o->dump + length - 5, ".json") == 0;
+    o->replay.dump_format = json ? PLEAT_DUMP_JSON : PLEAT_DUMP_TEXT;
+    o->replay.dump = fopen(o->dump, "w");
+    return o->replay.dump != NULL
+               ? PLEAT_OK
+               : pleat__fail_errno(PLEAT_E_IO, "'%s' cannot be written", o->dump);
+}
+
 static int replay(options *o)
 {
     pleat_trace *trace;
@@ -146,7 +165,11 @@ static int replay(options *o)
     result = replay_plan_open(trace, o->replay.policy, o->plan, &plan);
     o->replay.plan = plan;
     if (result == PLEAT_OK)
+        result = open_dump(o);
+    if (result == PLEAT_OK)
         result = replay_run(trace, &o->replay, &r);
+    if (o->replay.dump != NULL && fclose(o->replay.dump) != 0 && result == PLEAT_OK)
+        result = pleat__fail_errno(PLEAT_E_IO, "'%s' cannot be written", o->dump);
     int code = result == PLEAT_OK ? finish(o, &r) : cli_failed("replay", result);
     pleat_plan_free(plan);
     pleat_trace_free(trace);
@@ -181,6 +204,7 @@ int cli_replay(int argc, char **argv)
         {"device-memory", required_argument, NULL, 'd'},
         {"canary", no_argument, NULL, 'c'},
         {"repeat", required_argument, NULL, 'r'},
+        {"dump", required_argument, NULL, DUMP},
         {"json", no_argument, NULL, 'j'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
@@ -213,6 +237,9 @@ int cli_replay(int argc, char **argv)
             if (!parse_count(optarg, &o.replay.repeat))
                 return cli_bad_use("replay", "--repeat is a number from 1 to a million, not '%s'",
                                    optarg);
+            break;
+        case DUMP:
+            o.dump = optarg;
             break;
         case 'j':
             o.json = true;
