@@ -253,9 +253,21 @@ static void mark_planned(policy *self)
     pleat__match_mark(&self->current->match);
 }
 
+/* Before the first mark stretches were taken for iterations by their period. A job that marks its
+ * iterations knows better: else one of them returns again and again, and nothing is learned. */
+static void forget_found(policy *self)
+{
+    for (uint32_t i = self->kept_count; i-- > 0;)
+        if (self->kept[i]->learned && self->kept[i] != self->current)
+            kept_remove(self, self->kept[i]);
+    self->candidate = NULL;
+}
+
 static pleat_result mark(void *opaque)
 {
     policy *self = opaque;
+    if (!self->learn.marks)
+        forget_found(self);
     pleat__placed_forget(&self->placed);
     if (self->current != NULL)
         mark_planned(self);

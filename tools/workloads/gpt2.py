@@ -10,6 +10,7 @@ standard output is one JSON object; --record writes the job's allocations as a t
 import argparse
 import json
 import math
+import os
 import statistics
 import sys
 import time
@@ -205,6 +206,36 @@ class Trainer:
         return torch.stack(self.losses).mean()
 
 
+ADAPTER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../adapters/pytorch")
+
+
+def choose(allocator, budget):
+    """Before anything is on the device: torch takes no other allocator later."""
+    if allocator == "expandable":
+        # torch reads it when CUDA is first used; 2.9 and later know the second name.
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+    if allocator == "pleat":
+        try:
+            import pleat
+        except ImportError:
+            sys.path.insert(0, ADAPTER)
+            import pleat
+        pleat.enable(budget=budget)
+    elif budget:
+        total = torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(min(1.0, budget / total))
+
+
+def pleat_figures(options):
+    """Pleat's counters under `pleat`, else None."""
+    if options.allocator != "pleat":
+        return None
+    import pleat
+
+    return pleat.stats(torch.cuda.current_device())
+
+
 def cuda_figure(read):
     """A figure of torch's allocator, or None where the allocator in use keeps no such figure."""
     try:
@@ -217,13 +248,19 @@ def train(options, recorder):
     """Runs the job; returns what it reports."""
     cuda = torch.device(options.device).type == "cuda"
     torch.manual_seed(options.seed)
+    if options.deterministic:
+        # cuBLAS wants it before its first use.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
     trainer = Trainer(options, recorder)
     seconds = []
+    losses = []
     device_peak = None
     for number in range(options.iterations):
         begin = time.perf_counter()
         loss = trainer.iteration(number).item()  # waits for the device
         seconds.append(time.perf_counter() - begin)
+        losses.append(loss)
         if cuda:
             free, total = torch.cuda.mem_get_info()
             device_peak = max(device_peak or 0, total - free)
@@ -256,7 +293,11 @@ def train(options, recorder):
         "device_peak_bytes": device_peak,
         # The first iteration makes the optimizer's state and the libraries' workspaces.
         "seconds_per_iteration": statistics.median(seconds[1:]),
+        "first_seconds": seconds[0],
+        "allocator": options.allocator if cuda else None,
+        "pleat": pleat_figures(options),
         "loss": loss,
+        "losses": losses,
     }
 
 
@@ -289,6 +330,20 @@ def parse(arguments):
     parser.add_argument(
         "--record", metavar="FILE", help="write the snapshot here (.pickle.gz); needs a GPU"
     )
+    parser.add_argument(
+        "--allocator",
+        choices=("native", "expandable", "pleat"),
+        default="native",
+        help="who serves the device's memory [native]",
+    )
+    parser.add_argument(
+        "--budget", type=int, default=0, metavar="BYTES", help="most device memory to take [all]"
+    )
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="only kernels that give the same bits every time",
+    )
     parser.add_argument("--out", metavar="FILE", help="write the JSON object here too")
     parser.add_argument(
         "--quiet", action="store_true", help="no line per iteration on standard error"
@@ -297,7 +352,7 @@ def parse(arguments):
     small = [
         name
         for name, value in vars(options).items()
-        if type(value) is int and name != "seed" and value < 1
+        if type(value) is int and name not in ("seed", "budget") and value < 1
     ]
     if small:
         parser.error("--%s must be at least 1" % small[0].replace("_", "-"))
@@ -318,6 +373,8 @@ def main():
     options = parse(sys.argv[1:])
     if torch.device(options.device).type == "cuda" and not torch.cuda.is_available():
         sys.exit("gpt2.py: no CUDA device; --device cpu trains on the processor")
+    if torch.device(options.device).type == "cuda":
+        choose(options.allocator, options.budget)
     line = json.dumps(train(options, Recorder(options.record)))
     print(line)
     if options.out:

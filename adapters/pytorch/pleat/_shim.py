@@ -1,0 +1,259 @@
+"""Builds shim.cpp against the installed torch when it is first used, and loads it.
+
+torch's C++ interface is another one in every version, so a binary made elsewhere would not fit. The
+shared object lies in a cache folder under a name made of everything that goes into it.
+"""
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+
+PACKAGE = pathlib.Path(__file__).resolve().parent
+SOURCES = ("shim.cpp", "allocator.h", "history.h")
+
+# What torch's headers declare differs between versions: name -> (header, pattern). shim.cpp gets
+# PLEAT_HAS_<name> for each pattern that is found. A header that is not there declares nothing.
+ALLOCATOR = "c10/cuda/CUDACachingAllocator.h"
+FEATURES = {
+    "ALLOCATE_WITH_ADDRESS": (ALLOCATOR, r"virtual DataPtr allocateWithAddress\("),
+    "ANNOTATION": (ALLOCATOR, r"virtual void recordAnnotation\(\s*const std::vector"),
+    "CLEAR_HISTORY": (ALLOCATOR, r"virtual void recordHistory\([^;]*bool clearHistory"),
+    "COMPILE_CONTEXT": (ALLOCATOR, r"virtual void pushCompileContext\("),
+    "CONTEXT_FOR_POINTER": (ALLOCATOR, r"getContextForPointer\(\s*const void\s*\*"),
+    "CREATE_POOL": (
+        ALLOCATOR,
+        r"virtual void createOrIncrefPool\([^;{]*std::shared_ptr<CUDAAllocator>",
+    ),
+    "EMPTY_POOL": (
+        "torch/csrc/cuda/CUDAPluggableAllocator.h",
+        r"void emptyCache\([^;]*MempoolId_t",
+    ),
+    "ENSURE_POOL_FROM": (ALLOCATOR, r"virtual void ensureExistsAndIncrefPool\("),
+    "EXPANDABLE_SIZES": (ALLOCATOR, r"virtual std::vector<StreamSegmentSize> getExpandable"),
+    "HISTORY_ENABLED": (ALLOCATOR, r"virtual bool isHistoryEnabled\("),
+    "MARK_CAPTURE": (ALLOCATOR, r"virtual void markCaptureBegin\("),
+    "MEMORY_FRACTION": (ALLOCATOR, r"virtual double getMemoryFraction\("),
+    "NO_SPLIT": (ALLOCATOR, r"virtual void setNoSplit\("),
+    "POOL_USE_COUNT": (ALLOCATOR, r"virtual int getPoolUseCount\("),
+    "REJECTION_OBSERVER": (ALLOCATOR, r"virtual void attachOomRejectionObserver\("),
+    "SKIP_ACTIONS": (ALLOCATOR, r"virtual void recordHistory\([^;]*skip_actions"),
+    "SNAPSHOT_POOL": (ALLOCATOR, r"virtual SnapshotInfo snapshot\(\s*MempoolId_t"),
+    "SNAPSHOT_TRACES": (ALLOCATOR, r"virtual SnapshotInfo snapshot\([^;]*bool include_traces"),
+    "USER_METADATA": (ALLOCATOR, r"virtual std::string getUserMetadata\("),
+    "USE_ON_OOM": (ALLOCATOR, r"virtual void setUseOnOOM\("),
+    "USE_ON_OOM_FLAG": (ALLOCATOR, r"virtual void setUseOnOOM\([^;{]*bool"),
+}
+
+
+class ShimError(RuntimeError):
+    """The shim cannot be built or loaded; the text says what is missing and what to do."""
+
+
+def features(include):
+    """Names of FEATURES that the headers under a folder declare."""
+    texts = {}
+    found = []
+    for name, (header, pattern) in sorted(FEATURES.items()):
+        if header not in texts:
+            path = pathlib.Path(include, header)
+            if not path.is_file():
+                raise ShimError(
+                    "pleat: torch's header %s is missing: Pleat needs a torch built with CUDA, "
+                    "2.4 or later, with its headers (the wheels have them)" % path
+                )
+            texts[header] = path.read_text(encoding="utf-8", errors="replace")
+        if re.search(pattern, texts[header]):
+            found.append(name)
+    return found
+
+
+def compiler():
+    """The C++ compiler's path: $CXX, or the first one there is."""
+    asked = os.environ.get("CXX")
+    for name in [asked] if asked else ["c++", "g++", "clang++"]:
+        path = shutil.which(name)
+        if path:
+            return path
+    raise ShimError(
+        "pleat: no C++ compiler: %s; install one (g++ or clang++) or name it in $CXX"
+        % ("$CXX is %r, which is no program" % asked if asked else "c++, g++ and clang++ are not there")
+    )
+
+
+def cuda_folders():
+    """Folders that may be a CUDA toolkit or what the wheels bring of one, the likeliest first."""
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(name):
+            yield pathlib.Path(os.environ[name])
+    nvcc = shutil.which("nvcc")
+    if nvcc:
+        yield pathlib.Path(nvcc).resolve().parent.parent
+    for entry in sys.path:
+        for package in ("cu13", "cu12", "cuda_runtime"):
+            yield pathlib.Path(entry or ".", "nvidia", package)
+    yield pathlib.Path("/usr/local/cuda")
+    yield from sorted(pathlib.Path("/usr/local").glob("cuda-*"), reverse=True)
+
+
+def cuda_include():
+    tried = []
+    for folder in cuda_folders():
+        for include in (folder / "include", folder / "targets" / "x86_64-linux" / "include"):
+            if (include / "cuda_runtime_api.h").is_file():
+                return include
+        tried.append(str(folder))
+    raise ShimError(
+        "pleat: CUDA's header cuda_runtime_api.h is missing: install CUDA's development files "
+        "(nvidia-cuda-runtime from PyPI has them) or set CUDA_HOME; looked in " + ", ".join(tried)
+    )
+
+
+def library():
+    """libpleat's path: $PLEAT_LIBRARY, that of the package, or that of a build of this tree."""
+    asked = os.environ.get("PLEAT_LIBRARY")
+    places = [pathlib.Path(asked)] if asked else [PACKAGE / "lib" / "libpleat.so.0"]
+    if not asked and (PACKAGE.parents[2] / "CMakePresets.json").is_file():
+        places.append(PACKAGE.parents[2] / "build" / "release" / "lib" / "libpleat.so.0")
+    for place in places:
+        if place.is_file():
+            return place.resolve()
+    raise ShimError(
+        "pleat: libpleat is missing: looked for %s; install the package with pip, or build Pleat "
+        "(cmake --preset release && cmake --build --preset release), or set PLEAT_LIBRARY"
+        % ", ".join(map(str, places))
+    )
+
+
+def headers():
+    for place in (PACKAGE / "include", PACKAGE.parents[2] / "include"):
+        if (place / "pleat" / "runtime.h").is_file():
+            return place
+    raise ShimError("pleat: Pleat's header pleat/runtime.h is missing: the package is incomplete")
+
+
+def command(torch_folder, abi, version, output, object_only=False):
+    """The compiler's command line. `abi` is torch's _GLIBCXX_USE_CXX11_ABI, `version` (2, 11)."""
+    include = pathlib.Path(torch_folder, "include")
+    line = [
+        compiler(),
+        "-std=c++20" if version >= (2, 10) else "-std=c++17",
+        "-O2",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-D_GLIBCXX_USE_CXX11_ABI=%d" % abi,
+        *("-DPLEAT_HAS_" + name for name in features(include)),
+        "-I%s" % headers(),
+    ]
+    for folder in (include, include / "torch/csrc/api/include", cuda_include()):
+        line += ["-isystem", str(folder)]
+    line += [str(PACKAGE / "shim.cpp"), "-o", str(output)]
+    if object_only:
+        return line + ["-c"]
+    libraries = pathlib.Path(torch_folder, "lib")
+    pleat = library()
+    return line + [
+        "-shared",
+        "-Wl,--no-as-needed",
+        "-L%s" % libraries,
+        "-lc10",
+        "-lc10_cuda",
+        "-ltorch_cpu",
+        "-ltorch_cuda",
+        # torch's C++ library must be the shim's too: a compiler that links a second one into every
+        # shared object (toolsets that are newer than the system do) breaks locales and streams.
+        "-nodefaultlibs",
+        "-l:libstdc++.so.6",
+        "-lm",
+        "-lgcc_s",
+        "-lc",
+        str(pleat),
+        "-Wl,-rpath,%s" % libraries,
+        "-Wl,-rpath,%s" % pleat.parent,
+    ]
+
+
+def compile_with(line):
+    """Runs the compiler; ShimError with its first errors."""
+    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode == 0:
+        return
+    errors = [text for text in done.stdout.splitlines() if "error" in text or "cannot find" in text]
+    raise ShimError(
+        "pleat: the shim does not compile against the installed torch:\n  %s\nThe command was:\n  %s"
+        % ("\n  ".join(errors[:8] or done.stdout.splitlines()[-8:]), " ".join(line))
+    )
+
+
+def cache_folder():
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return pathlib.Path(base, "pleat", "torch")
+
+
+def fingerprint(torch, line):
+    """Changes with anything that the shared object is made of."""
+    hashed = hashlib.sha256()
+    version = subprocess.run([line[0], "--version"], stdout=subprocess.PIPE, text=True).stdout
+    for text in (torch.__version__, torch.version.git_version, version, " ".join(line[1:])):
+        hashed.update(text.encode() + b"\0")
+    for source in [PACKAGE / name for name in SOURCES] + sorted(headers().glob("pleat/*.h")):
+        hashed.update(source.read_bytes())
+    return hashed.hexdigest()[:16]
+
+
+def build(torch):
+    """The shared object's path, built where it is not in the cache yet."""
+    if torch.version.cuda is None:
+        raise ShimError("pleat: this torch (%s) is built without CUDA" % torch.__version__)
+    version = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    if version < (2, 4):
+        raise ShimError("pleat: torch %s is too old: 2.4 or later is needed" % torch.__version__)
+    folder = cache_folder()
+    abi = torch._C._GLIBCXX_USE_CXX11_ABI
+    line = command(pathlib.Path(torch.__file__).parent, abi, version, "OUTPUT")
+    tag = "%s-%s-%s" % (torch.__version__, platform.machine(), fingerprint(torch, line))
+    target = folder / ("shim-%s.so" % tag)
+    if target.is_file():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    # One process builds, the others of a job wait for it.
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.is_file():
+            partial = target.with_suffix(".part")
+            line[line.index("OUTPUT")] = str(partial)
+            compile_with(line)
+            os.replace(partial, target)
+    return target
+
+
+def load(torch):
+    """The shim, with its functions' types declared."""
+    path = build(torch)
+    try:
+        shim = ctypes.CDLL(str(path))
+    except OSError as problem:
+        raise ShimError("pleat: the shim %s cannot be loaded: %s" % (path, problem)) from None
+    shim.pleat_torch_failure.restype = ctypes.c_char_p
+    shim.pleat_torch_counters.restype = ctypes.c_char_p
+    text = ctypes.c_char_p
+    shim.pleat_torch_enable.argtypes = [text, text, text, ctypes.c_uint64]
+    shim.pleat_torch_mark.argtypes = [ctypes.c_int]
+    shim.pleat_torch_phase.argtypes = [text]
+    shim.pleat_torch_stats.argtypes = [
+        ctypes.c_int,
+        ctypes.POINTER(ctypes.c_uint64),
+        ctypes.POINTER(ctypes.c_int),
+    ]
+    shim.pleat_torch_pair_ns.argtypes = [
+        ctypes.c_uint64,
+        ctypes.c_int,
+        ctypes.POINTER(ctypes.c_double),
+    ]
+    return shim

@@ -1,0 +1,86 @@
+"""On the path of programs under `pleat run`: enables Pleat when torch is first imported.
+
+Another sitecustomize, which this one hides, is run first.
+"""
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _run_hidden():
+    path = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
+    if spec is None or spec.loader is None:
+        return
+    ours = sys.modules.pop("sitecustomize", None)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if ours is not None:
+            sys.modules["sitecustomize"] = ours
+        raise
+
+
+def _package():
+    """The package beside this folder, also where it is not on the path."""
+    if "pleat" in sys.modules:
+        return sys.modules["pleat"]
+    folder = os.path.dirname(_HERE)
+    spec = importlib.util.spec_from_file_location(
+        "pleat", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["pleat"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _torch_is_there():
+    _package()
+    from pleat import _job
+
+    _job.begin(os.environ)
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __getattr__(self, name):
+        return getattr(self.loader, name)
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        # What torch itself looks up in its spec is to be its own loader.
+        module.__spec__.loader = module.__loader__ = self.loader
+        self.loader.exec_module(module)
+        _torch_is_there()
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds torch once, as the finders behind it do, and lets Pleat know when it is imported."""
+
+    def find_spec(self, name, path, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+try:
+    _run_hidden()
+finally:
+    if os.environ.get("PLEAT_RUN"):
+        sys.meta_path.insert(0, _Finder())

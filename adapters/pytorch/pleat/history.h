@@ -1,0 +1,147 @@
+/*
+ * history.h: what happened to memory, kept as torch's own trace entries for its snapshots.
+ *
+ * One ring a device, of as many entries as the user asked for: the oldest are lost first. The stack
+ * of each live allocation is kept beside it, for the blocks of a snapshot.
+ *
+ * THREADS  Any: one lock. Whether anything is recorded is read without it.
+ */
+#ifndef PLEAT_TORCH_HISTORY_H
+#define PLEAT_TORCH_HISTORY_H
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/util/ApproximateClock.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace pleat_torch
+{
+
+namespace caching = c10::cuda::CUDACachingAllocator;
+using caching::TraceEntry;
+using Context = std::shared_ptr<c10::GatheredContext>;
+
+class History
+{
+  public:
+    bool on() const
+    {
+        return on_.load(std::memory_order_relaxed);
+    }
+
+    void set(bool enabled, caching::CreateContextFn recorder, size_t most,
+             caching::RecordContext when, bool clear, const std::vector<std::string> &skipped)
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        if (clear || !enabled) {
+            rings_.clear();
+            contexts_.clear();
+        }
+        recorder_ = enabled ? recorder : nullptr;
+        when_ = when;
+        most_ = std::max<size_t>(1, most);
+        skipped_ = skipped;
+        on_.store(enabled, std::memory_order_relaxed);
+    }
+
+    /* The calling program's stack where it is wanted for events of this kind. Before any lock: it
+     * may take Python's. */
+    Context context(caching::RecordContext wanted_from) const
+    {
+        return on() && recorder_ != nullptr && when_ >= wanted_from ? recorder_() : nullptr;
+    }
+
+    void add(TraceEntry::Action action, const char *name, c10::DeviceIndex device, size_t address,
+             size_t bytes, void *stream, const Context &context, const std::string &metadata)
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        if (!on() || std::find(skipped_.begin(), skipped_.end(), name) != skipped_.end())
+            return;
+        Ring &ring = rings_[device];
+        TraceEntry entry = make(action, device, address, bytes, stream, context, metadata);
+        if (ring.entries.size() < most_)
+            ring.entries.push_back(std::move(entry));
+        else
+            ring.entries[ring.next++ % most_] = std::move(entry);
+        if (action == TraceEntry::ALLOC && context != nullptr)
+            contexts_[address] = context;
+        else if (action == TraceEntry::FREE_COMPLETED)
+            contexts_.erase(address);
+    }
+
+    /* Oldest first, with Unix times. */
+    std::vector<TraceEntry> entries(c10::DeviceIndex device)
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        std::vector<TraceEntry> all;
+        auto found = rings_.find(device);
+        if (found == rings_.end())
+            return all;
+        const Ring &ring = found->second;
+        size_t oldest = ring.entries.size() < most_ ? 0 : ring.next % ring.entries.size();
+        auto convert = clock_.makeConverter();
+        for (size_t i = 0; i < ring.entries.size(); i++) {
+            all.push_back(ring.entries[(oldest + i) % ring.entries.size()]);
+            all.back().time_.t_ = convert(all.back().time_.approx_t_) / 1000;
+        }
+        return all;
+    }
+
+    Context context_of(size_t address)
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        auto found = contexts_.find(address);
+        return found == contexts_.end() ? nullptr : found->second;
+    }
+
+  private:
+    struct Ring {
+        std::vector<TraceEntry> entries;
+        size_t next = 0; /* the oldest one, once the ring is full */
+    };
+
+    /* A template, so that the branches not taken need not compile. */
+    template <typename Entry = TraceEntry>
+    static Entry make(typename Entry::Action action, c10::DeviceIndex device, size_t address,
+                      size_t bytes, void *stream, const Context &context,
+                      const std::string &metadata)
+    {
+        using Action = typename Entry::Action;
+        using Time = c10::approx_time_t;
+        using Pool = c10::cuda::MempoolId_t;
+        using Index = c10::DeviceIndex;
+        auto time = c10::getApproximateTime();
+        auto on = static_cast<cudaStream_t>(stream);
+        /* The newest constructor first: arguments were added over time. */
+        if constexpr (std::is_constructible_v<Entry, Action, Index, size_t, size_t, cudaStream_t,
+                                              Pool, Time, Context, std::string, std::string>)
+            return Entry(action, device, address, bytes, on, Pool{0, 0}, time, context,
+                         std::string(), metadata);
+        else if constexpr (std::is_constructible_v<Entry, Action, Index, size_t, size_t,
+                                                   cudaStream_t, Pool, Time, Context>)
+            return Entry(action, device, address, bytes, on, Pool{0, 0}, time, context);
+        else
+            return Entry(action, device, address, bytes, on, time, context);
+    }
+
+    mutable std::mutex lock_;
+    std::atomic<bool> on_{false};
+    caching::CreateContextFn recorder_ = nullptr;
+    caching::RecordContext when_ = caching::RecordContext::NEVER;
+    size_t most_ = 1;
+    std::vector<std::string> skipped_;
+    std::map<c10::DeviceIndex, Ring> rings_;
+    std::unordered_map<size_t, Context> contexts_;
+    c10::ApproximateClockToUnixTimeConverter clock_;
+};
+
+} // namespace pleat_torch
+
+#endif

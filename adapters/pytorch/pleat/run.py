@@ -1,0 +1,82 @@
+"""Runs a program with Pleat as torch's allocator: `pleat run [OPTION ...] -- python train.py ...`.
+
+The program's environment carries the options, and a sitecustomize that enables Pleat as soon as
+torch is imported, in the program and in every Python that it starts (torchrun's workers, say).
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import sys
+
+from . import parse_size
+
+SITE = str(pathlib.Path(__file__).resolve().parent / "_site")
+POLICIES = ("pleat", "native", "expandable", "gmlake", "stweaver")
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        prog="pleat run",
+        usage="pleat run [OPTION ...] -- PROGRAM [ARGUMENT ...]",
+        description="Runs a program with Pleat as PyTorch's CUDA allocator.",
+        epilog="Each process that used a GPU says at its end what Pleat did, on standard error.",
+    )
+    parser.add_argument(
+        "--plan", default="auto", metavar="FILE|auto", help="a plan, or learn the iteration [auto]"
+    )
+    parser.add_argument(
+        "--budget", default="0", metavar="BYTES", help="most memory to take of each device (20GiB)"
+    )
+    parser.add_argument("--policy", default="pleat", choices=POLICIES, help="[pleat]")
+    parser.add_argument("--conf", default="", metavar="KEY:VALUE,...", help="Pleat's settings")
+    parser.add_argument(
+        "--no-marks", action="store_true", help="do not take optimizer steps as iterations' ends"
+    )
+    parser.add_argument("--report", metavar="FILE", help="also write the counters there, as JSON")
+    parser.add_argument("--quiet", action="store_true", help="say nothing at the end")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.program[:1] == ["--"]:
+        options.program = options.program[1:]
+    if not options.program:
+        parser.error("no program to run")
+    try:
+        parse_size(options.budget)
+    except ValueError:
+        parser.error("--budget: %r is no size; write 20GiB, 512MiB or bytes" % options.budget)
+    if options.plan != "auto" and not os.path.isfile(options.plan):
+        parser.error("--plan: there is no file %r" % options.plan)
+    return options
+
+
+def environment(options, base):
+    """The program's environment: `base` and what _site/sitecustomize.py reads."""
+    made = dict(base)
+    path = [SITE] + [p for p in base.get("PYTHONPATH", "").split(os.pathsep) if p and p != SITE]
+    made["PYTHONPATH"] = os.pathsep.join(path)
+    made["PLEAT_RUN"] = "quiet" if options.quiet else "on"
+    made["PLEAT_RUN_POLICY"] = options.policy
+    made["PLEAT_RUN_PLAN"] = options.plan if options.plan == "auto" else os.path.abspath(options.plan)
+    made["PLEAT_RUN_BUDGET"] = str(parse_size(options.budget))
+    made["PLEAT_RUN_MARKS"] = "off" if options.no_marks else "on"
+    made["PLEAT_RUN_REPORT"] = os.path.abspath(options.report) if options.report else ""
+    if options.conf:
+        made["PLEAT_CONF"] = options.conf
+    return made
+
+
+def main(arguments=None):
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    program = shutil.which(options.program[0])
+    if program is None:
+        sys.exit("pleat run: there is no program %r" % options.program[0])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The program takes this process's place: signals and its exit code are its own.
+    os.execve(program, options.program, environment(options, os.environ))
+
+
+if __name__ == "__main__":
+    main()
