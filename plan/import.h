@@ -25,6 +25,11 @@ PLEAT_NODISCARD pleat_result pleat__trace_import(const char *path, int device,
 /* The same for any device. */
 PLEAT_NODISCARD pleat_result pleat__trace_open(const char *path, pleat_trace **out);
 
+/* The first `count` iterations of a device and what came before them, with the first event behind
+ * them. PLEAT_E_INPUT when there are fewer whole ones. */
+PLEAT_NODISCARD pleat_result pleat__trace_beginning(const pleat_trace *trace, uint32_t device,
+                                                    uint32_t count, pleat_trace **out);
+
 /* The forms themselves, from bytes; `path` is for messages. */
 PLEAT_NODISCARD pleat_result pleat__trace_decode(const char *path, const uint8_t *bytes,
                                                  size_t size, pleat_trace **out);

@@ -345,6 +345,7 @@ static bool alloc_in_lane(policy *self, const pleat__expected *expected, uint64_
         return false;
     place->lane = expected->lane + 1;
     self->stats->lane++;
+    self->stats->lane_bytes += bytes;
     return true;
 }
 
@@ -394,6 +395,7 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
         if (slot && pleat__heap_take(&self->heap, place, stream)) {
             prefetch_next(self);
             self->stats->planned++;
+            self->stats->planned_bytes += bytes;
             return PLEAT_OK;
         }
         if (slot && self->heap.unchecked) {

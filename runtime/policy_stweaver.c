@@ -318,12 +318,14 @@ static bool serve_planned(policy *self, uint64_t bytes, uint16_t stream, pleat_v
     if (item->kind == PLEAT__ITEM_SLOT) {
         bool taken = take_run(self, item->place.run, bytes, stream, address);
         stats->planned += taken;
+        stats->planned_bytes += taken ? bytes : 0;
         stats->slot_busy += !taken;
         return taken;
     }
     bool reused = item->kind == PLEAT__ITEM_DYNAMIC && item->lane != PLEAT__NO_LANE &&
                   reuse(self, &self->windows[item->lane], bytes, stream, address);
     stats->lane += reused;
+    stats->lane_bytes += reused ? bytes : 0;
     return reused;
 }
 

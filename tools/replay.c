@@ -54,6 +54,8 @@ typedef struct pass {
     uint32_t next_mark;
     uint64_t steady_calls, steady_ns; /* at the start of the steady part */
     uint64_t steady_requests, steady_planned;
+    uint64_t bytes; /* asked for in the steady part */
+    uint64_t steady_slot_bytes, steady_lane_bytes;
     bool steady; /* it has begun */
 } pass;
 
@@ -164,6 +166,8 @@ static pleat_result begin_iteration(pass *p)
         p->frees.steady = p->frees.count;
         p->steady_requests = stats.requests;
         p->steady_planned = stats.planned + stats.lane;
+        p->steady_slot_bytes = stats.planned_bytes;
+        p->steady_lane_bytes = stats.lane_bytes;
         p->steady_calls = stats.driver_calls;
         p->steady_ns = modelled_ns(p);
         p->result->peak_live_bytes = stats.peak_live_bytes;
@@ -200,6 +204,7 @@ static pleat_result replay_alloc(pass *p, const pleat_trace_event *event)
     pleat_result result = pleat_alloc(p->runtime, event->size, stream, &address);
     sample(p, &p->allocs, begun);
     PLEAT_TRY(result);
+    p->bytes += p->steady ? event->size : 0;
     p->addresses[event->request] = address;
     p->sizes[event->request] = event->size;
     return p->canary != NULL && address != 0
@@ -305,6 +310,9 @@ static void take_figures(pass *p)
     r->steady_efficiency = share(r->steady_peak_live_bytes, r->steady_peak_physical_bytes);
     if (p->steady) {
         r->steady_iterations = r->iterations - steady_mark(p->script);
+        r->steady_bytes = p->bytes;
+        r->steady_slot_bytes = stats.planned_bytes - p->steady_slot_bytes;
+        r->steady_lane_bytes = stats.lane_bytes - p->steady_lane_bytes;
         r->steady_driver_calls = stats.driver_calls - p->steady_calls;
         r->steady_driver_ns = (double)(modelled_ns(p) - p->steady_ns);
     }
@@ -501,6 +509,9 @@ void replay_json(json_writer *json, const replay_result *r)
     json_double(json, "steady_efficiency", r->steady_efficiency);
     json_uint(json, "steady_iterations", r->steady_iterations);
     json_double(json, "steady_planned_share", r->steady_planned_share);
+    json_uint(json, "steady_bytes", r->steady_bytes);
+    json_uint(json, "steady_slot_bytes", r->steady_slot_bytes);
+    json_uint(json, "steady_lane_bytes", r->steady_lane_bytes);
     json_uint(json, "requests", r->stats.requests);
     json_uint(json, "planned", r->stats.planned);
     json_uint(json, "lane", r->stats.lane);

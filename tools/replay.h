@@ -43,6 +43,8 @@ typedef struct replay_result {
     double steady_efficiency;
     uint32_t steady_iterations;
     double steady_planned_share; /* of the requests of the steady part: in slots or lanes */
+    uint64_t steady_bytes;       /* asked for in the steady part; of them in slots, in lanes */
+    uint64_t steady_slot_bytes, steady_lane_bytes;
     uint64_t steady_driver_calls;
     double steady_driver_ns; /* what they would cost on an H200; host backend */
     pleat_stats stats;       /* at the end */

@@ -105,6 +105,8 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(virtual_bytes, "bytes of the window in use now")                                             \
     X(planned, "requests served by their slot")                                                    \
     X(lane, "requests served in a lane")                                                           \
+    X(planned_bytes, "bytes asked for and served by a slot, since creation")                       \
+    X(lane_bytes, "bytes asked for and served in a lane, since creation")                          \
     X(stitched, "requests served by a stitched view")                                              \
     X(cached, "requests served by the caching allocator")                                          \
     X(diverged, "requests that did not match the plan")                                            \

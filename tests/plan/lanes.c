@@ -135,30 +135,10 @@ static pleat_trace *expert_job(uint64_t seed, int iterations)
 
 /* --- the third iteration --- */
 
-/* The events before the mark of iteration `count`, and that mark. */
 static pleat_trace *beginning_of(const pleat_trace *whole, uint32_t device, uint32_t count)
 {
-    pleat__requests requests;
-    assert_ok(pleat__requests_make(whole, device, arena, &requests));
-    assert_true(requests.mark_count > count);
-    uint32_t left = requests.marks[count] + 1, index;
-    uint16_t stream;
-    pleat__requests_free(&requests);
     pleat_trace *trace;
-    assert_ok(pleat_trace_new(&trace));
-    for (uint32_t i = 0; i < pleat_trace_label_count(whole); i++) {
-        const char *text = pleat_trace_label(whole, i);
-        assert_ok(pleat_trace_add_label(trace, text, strlen(text), &index));
-        assert_int_equal(index, i);
-    }
-    for (uint32_t i = 0; i < pleat_trace_stream_count(whole); i++)
-        assert_ok(pleat_trace_add_stream(trace, pleat_trace_stream(whole, (uint16_t)i), &stream));
-    const pleat_trace_event *events = pleat_trace_events(whole);
-    for (size_t i = 0; left != 0; i++) {
-        assert_true(i < pleat_trace_event_count(whole));
-        left -= events[i].kind == PLEAT_EVENT_ALLOC || events[i].kind == PLEAT_EVENT_FREE_COMPLETED;
-        assert_ok(pleat_trace_add(trace, &events[i]));
-    }
+    assert_ok(pleat__trace_beginning(whole, device, count, &trace));
     return trace;
 }
 

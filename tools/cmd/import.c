@@ -4,9 +4,11 @@
 #include "../cli.h"
 #include "../json.h"
 
+#include <internal/error.h>
 #include <plan/import.h>
 
 #include <getopt.h>
+#include <stdlib.h>
 
 static const char help[] =
     "usage: pleat import RECORDING [-o TRACE] [options]\n"
@@ -21,6 +23,7 @@ static const char help[] =
     "\n"
     "  -o, --output TRACE         the file to write\n"
     "  -d, --device N             which device of a snapshot of several\n"
+    "  -n, --iterations N         only the first N iterations, and what came before them\n"
     "  -m, --device-memory SIZE   what the device has (140GiB), for the trace to say\n"
     "  -j, --json                 one JSON object on standard output\n"
     "  -h, --help\n";
@@ -30,6 +33,7 @@ typedef struct options {
     const char *output;
     int device;
     uint64_t device_bytes;
+    uint32_t iterations; /* 0: all */
     bool json;
 } options;
 
@@ -130,6 +134,21 @@ static void print_table(const pleat_trace *trace, const summary *s, const option
     cli_table_end(&table, stdout);
 }
 
+/* The device of the trace's first allocation is the one whose iterations count. */
+static pleat_result keep_beginning(uint32_t iterations, pleat_trace **trace)
+{
+    const pleat_trace_event *events = pleat_trace_events(*trace);
+    size_t count = pleat_trace_event_count(*trace), first = 0;
+    while (first < count && events[first].kind != PLEAT_EVENT_ALLOC)
+        first++;
+    pleat_trace *beginning;
+    PLEAT_TRY(pleat__trace_beginning(*trace, first < count ? events[first].device : 0, iterations,
+                                     &beginning));
+    pleat_trace_free(*trace);
+    *trace = beginning;
+    return PLEAT_OK;
+}
+
 static int import(const options *o)
 {
     pleat_trace *trace;
@@ -139,7 +158,12 @@ static int import(const options *o)
         return cli_failed("import", result);
     if (o->device_bytes != 0)
         pleat_trace_set_device_bytes(trace, o->device_bytes);
-    if (o->output != NULL)
+    if (o->iterations != 0) {
+        result = keep_beginning(o->iterations, &trace);
+        if (result != PLEAT_OK)
+            result = pleat__context(result, "'%s'", o->input);
+    }
+    if (result == PLEAT_OK && o->output != NULL)
         result = pleat_trace_write(trace, o->output);
     int code = CLI_DONE;
     summary s = summarize(trace);
@@ -153,18 +177,27 @@ static int import(const options *o)
     return code;
 }
 
+static bool parse_iterations(const char *text, uint32_t *iterations)
+{
+    char *end;
+    long number = strtol(text, &end, 10);
+    *iterations = (uint32_t)number;
+    return end != text && *end == '\0' && number >= 1 && number <= 1000000;
+}
+
 int cli_import(int argc, char **argv)
 {
     static const struct option longs[] = {
         {"output", required_argument, NULL, 'o'},
         {"device", required_argument, NULL, 'd'},
+        {"iterations", required_argument, NULL, 'n'},
         {"device-memory", required_argument, NULL, 'm'},
         {"json", no_argument, NULL, 'j'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     options o = {.device = PLEAT__ANY_DEVICE};
-    for (int c; (c = getopt_long(argc, argv, "o:d:m:jh", longs, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "o:d:n:m:jh", longs, NULL)) != -1;) {
         switch (c) {
         case 'o':
             o.output = optarg;
@@ -172,6 +205,11 @@ int cli_import(int argc, char **argv)
         case 'd':
             if (!cli_parse_device(optarg, &o.device))
                 return cli_bad_use("import", "--device is a number from 0 to 255, not '%s'",
+                                   optarg);
+            break;
+        case 'n':
+            if (!parse_iterations(optarg, &o.iterations))
+                return cli_bad_use("import", "--iterations is a whole number from 1, not '%s'",
                                    optarg);
             break;
         case 'm':

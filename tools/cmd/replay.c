@@ -74,6 +74,13 @@ static void row_number(cli_table *table, const char *name, double value, const c
     row(table, name, text);
 }
 
+/* Nothing where there is nothing to have a share of. */
+static void row_share(cli_table *table, const char *name, uint64_t part, uint64_t whole)
+{
+    if (whole != 0)
+        row_number(table, name, 100 * (double)part / (double)whole, " %");
+}
+
 static void row_routes(cli_table *table, const pleat_stats *stats)
 {
     row_count(table, "requests", stats->requests);
@@ -98,6 +105,9 @@ static void print_table(const replay_result *r)
     row_number(&table, "steady efficiency", r->steady_efficiency * 100, " %");
     row_size(&table, "peak virtual", r->peak_virtual_bytes);
     row_routes(&table, &r->stats);
+    row_share(&table, "steady bytes in slots", r->steady_slot_bytes, r->steady_bytes);
+    row_share(&table, "  of the others in lanes", r->steady_lane_bytes,
+              r->steady_bytes - r->steady_slot_bytes);
     row_count(&table, "driver calls", r->stats.driver_calls);
     row_number(&table, "driver calls a steady iteration",
                (double)r->steady_driver_calls / (r->steady_iterations ? r->steady_iterations : 1),
