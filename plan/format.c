@@ -18,7 +18,8 @@
  *   lanes     place, bytes, begin at, end at
  *   first slots, first phases, steady slots, steady phases:
  *   slots     size, place or 0, alloc at, free at or 0, alloc phase, free phase, stream, class,
- * small, lane or 0, window phases    label, begin at
+ *             small, lane or 0, window
+ *   phases    label, begin at
  *
  * The fields are those of plan.h. Numbers are msgpack integers of the shortest form, so the same
  * plan gives the same bytes.

@@ -1,7 +1,7 @@
 /*
  * timeline.c: see timeline.h. First fit and best fit over spans ordered by size, area or lifetime
  * are the classical greedy algorithms for dynamic storage allocation (Sekiyama et al. 2018,
- * "Profile- guided memory optimization for deep neural networks"; Pisarchyk and Lee 2020,
+ * "Profile-guided memory optimization for deep neural networks"; Pisarchyk and Lee 2020,
  * "Efficient memory management for deep neural net inference"). Asking a tree of lifetimes for each
  * placed span instead took 0.43 s at 18,700 spans and 1.5 s at 28,500, where this takes 0.1 and
  * 0.2.

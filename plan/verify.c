@@ -7,8 +7,8 @@
  *       one map that is not an alias
  *   V3  sequences: slots in order of allocation; times, phases, labels, streams, classes and lanes
  *       that exist; a slot's place is a multiple of 512, within the window, every page of it
- * mapped; requests without a fixed size have no place V4  physical_bytes is at most the device's,
- * when that is known
+ *       mapped; requests without a fixed size have no place
+ *   V4  physical_bytes is at most the device's, when that is known
  *
  * part two, against the trace if there is one:
  *

@@ -139,9 +139,9 @@ static pleat_result load_all(pleat__follow *follow, loader *load)
     PLEAT_TRY(load_lanes(follow, load));
     PLEAT_TRY(pleat__match_init(&follow->match, follow->arena, follow->items,
                                 plan->first.slot_count, follow->count));
-    return dynamic_of(follow)
-               ? pleat__foresee_init(&follow->foresee, follow->arena, &follow->match, load->pool)
-               : PLEAT_OK;
+    return dynamic_of(follow) ? pleat__foresee_init(&follow->foresee, follow->arena, &follow->match,
+                                                    follow->lanes, follow->lane_count, load->pool)
+                              : PLEAT_OK;
 }
 
 pleat_result pleat__follow_plan(pleat__arena *arena, const pleat__pool *pool,

@@ -4,9 +4,14 @@
 #include <runtime/foresee.h>
 
 #include <internal/error.h>
+#include <string.h>
 
 /* Chunks of a run that are looked at: a hole of more is judged by its beginning. */
 #define LOOKED_AT 64u
+
+/* Of a lane's requests one in so many is noted: there are thousands, and a lane is hundreds of
+ * chunks. */
+#define LANE_EVERY 64u
 
 typedef struct filler {
     pleat__foresee *foresee;
@@ -30,46 +35,76 @@ static void fill_run(filler *f, pleat__extent run)
     }
 }
 
-static void fill_all(pleat__foresee *foresee, bool counting)
+static void fill_runs(filler *f, const pleat__extent *runs, uint32_t count)
+{
+    for (uint32_t k = 0; k < count; k++)
+        fill_run(f, runs[k]);
+}
+
+/* `noted` has for each lane the item noted last, plus one. */
+static void fill_lane(filler *f, const pleat__expected *item, const pleat__lane_space *lanes,
+                      uint32_t *noted)
+{
+    if (item->kind != PLEAT__ITEM_DYNAMIC || item->lane == PLEAT__NO_LANE ||
+        (noted[item->lane] != 0 && f->item + 1 - noted[item->lane] < LANE_EVERY))
+        return;
+    noted[item->lane] = f->item + 1;
+    fill_runs(f, lanes[item->lane].runs, lanes[item->lane].run_count);
+}
+
+static void fill_all(pleat__foresee *foresee, const pleat__lane_space *lanes, uint32_t *noted,
+                     bool counting)
 {
     for (uint32_t i = 0; i < foresee->match->count; i++) {
         const pleat__expected *item = &foresee->match->items[i];
         filler f = {.foresee = foresee, .counting = counting, .item = i, .last = UINT32_MAX};
         if (item->kind != PLEAT__ITEM_SLOT)
-            continue;
-        if (item->place.several == NULL)
+            fill_lane(&f, item, lanes, noted);
+        else if (item->place.several == NULL)
             fill_run(&f, item->place.run);
-        for (uint32_t k = 0; item->place.several != NULL && k < item->place.several->count; k++)
-            fill_run(&f, item->place.several->runs[k]);
+        else
+            fill_runs(&f, item->place.several->runs, item->place.several->count);
     }
 }
 
-pleat_result pleat__foresee_init(pleat__foresee *foresee, pleat__arena *arena,
-                                 const pleat__match *match, const pleat__pool *pool)
+static pleat_result fill(pleat__foresee *foresee, const pleat__lane_space *lanes,
+                         uint32_t lane_count, uint32_t *noted)
 {
-    *foresee = (pleat__foresee){
-        .arena = arena, .match = match, .shift = pool->occupancy.shift, .chunks = pool->count};
-    foresee->first = pleat__arena_calloc(arena, foresee->chunks + 1, sizeof *foresee->first);
-    if (foresee->first == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the slots of chunks");
-    fill_all(foresee, true);
+    fill_all(foresee, lanes, noted, true);
     uint64_t sum = 0;
     for (uint32_t c = 0; c < foresee->chunks; c++)
         sum += foresee->first[c + 1];
     foresee->items =
-        sum > UINT32_MAX ? NULL : pleat__arena_alloc(arena, sum * sizeof *foresee->items);
-    if (foresee->items == NULL) {
-        pleat__foresee_release(foresee);
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the slots of chunks");
-    }
+        sum > UINT32_MAX ? NULL : pleat__arena_alloc(foresee->arena, sum * sizeof *foresee->items);
+    if (foresee->items == NULL)
+        return PLEAT_E_NO_MEMORY;
     for (uint32_t c = 0; c < foresee->chunks; c++)
         foresee->first[c + 1] += foresee->first[c];
-    fill_all(foresee, false);
+    memset(noted, 0, lane_count * sizeof *noted);
+    fill_all(foresee, lanes, noted, false);
     /* Filling moved each beginning to the next one's. */
     for (uint32_t c = foresee->chunks; c > 0; c--)
         foresee->first[c] = foresee->first[c - 1];
     foresee->first[0] = 0;
     return PLEAT_OK;
+}
+
+pleat_result pleat__foresee_init(pleat__foresee *foresee, pleat__arena *arena,
+                                 const pleat__match *match, const pleat__lane_space *lanes,
+                                 uint32_t lane_count, const pleat__pool *pool)
+{
+    *foresee = (pleat__foresee){
+        .arena = arena, .match = match, .shift = pool->occupancy.shift, .chunks = pool->count};
+    foresee->first = pleat__arena_calloc(arena, foresee->chunks + 1, sizeof *foresee->first);
+    uint32_t *noted = pleat__arena_calloc(arena, lane_count + 1, sizeof *noted);
+    pleat_result result = PLEAT_E_NO_MEMORY;
+    if (foresee->first != NULL && noted != NULL)
+        result = fill(foresee, lanes, lane_count, noted);
+    pleat__arena_free(arena, noted);
+    if (result == PLEAT_OK)
+        return PLEAT_OK;
+    pleat__foresee_release(foresee);
+    return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the slots of chunks");
 }
 
 void pleat__foresee_release(pleat__foresee *foresee)

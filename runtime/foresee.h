@@ -1,11 +1,13 @@
 /*
  * foresee.h: when is free memory wanted next? For each chunk, the followed sequence's slots that
  * touch it, in order. An unplanned request that takes what a slot needs soon displaces the slot,
- * which then displaces another; so the heap asks this before it chooses among its holes.
+ * which then displaces another; so the heap asks this before it chooses among its holes. The memory
+ * of a lane is wanted by each of its requests.
  */
 #ifndef PLEAT_RUNTIME_FORESEE_H
 #define PLEAT_RUNTIME_FORESEE_H
 
+#include <runtime/lane.h>
 #include <runtime/match.h>
 
 typedef struct pleat__foresee {
@@ -14,13 +16,14 @@ typedef struct pleat__foresee {
     uint32_t shift;  /* of granules in a chunk */
     uint32_t chunks; /* those beyond are wanted by nobody */
     uint32_t *first; /* chunk -> its first entry; one more at the end */
-    uint32_t *items; /* of the slots */
+    uint32_t *items; /* of the slots and lanes */
 } pleat__foresee;
 
-/* From the items of `match`, which stay. */
+/* From the items of `match` and the lanes they name; the items stay. */
 PLEAT_NODISCARD pleat_result pleat__foresee_init(pleat__foresee *foresee, pleat__arena *arena,
                                                  const pleat__match *match,
-                                                 const pleat__pool *pool);
+                                                 const pleat__lane_space *lanes,
+                                                 uint32_t lane_count, const pleat__pool *pool);
 void pleat__foresee_release(pleat__foresee *foresee);
 /* Requests from the cursor to the first whose slot touches the run. */
 uint32_t pleat__foresee_wanted(const void *foresee, pleat__extent run);

@@ -7,10 +7,11 @@
  *   dynamic  the cursor is at a dynamic request: it is that one, whatever its size
  *   far      it is an item further ahead
  *   resync   after some misses in a row, the last PLEAT__GRAM sizes are looked up among all runs of
- *            as many in the sequence: the cursor goes behind the next one. An evaluation loop or a
- *            logging step between iterations ends so, where no mark says it.
- * Open items are those behind the cursor only, so no item is handed out twice in one pass, and no
- * item needs a flag.
+ *            as many in the sequence: the cursor goes behind the nearest one, ahead or behind
+ * (layers repeat: always going ahead left a mixture-of-experts job one layer off, then two). An
+ * evaluation loop or a logging step between iterations ends so, where no mark says it. Open items
+ * are those behind the cursor only, so no item is handed out twice in one pass, and no item needs a
+ * flag.
  *
  * A wrong guess costs speed: its slot is found busy, or its memory is not there for another.
  */
@@ -167,25 +168,37 @@ static bool gram_is(const pleat__match *match, uint32_t last, const uint64_t siz
     return true;
 }
 
+/* Whether the entry is a run of these sizes in the iteration. */
+static bool entry_is(const pleat__match *match, uint32_t entry, uint32_t hash,
+                     const uint64_t sizes[PLEAT__GRAM])
+{
+    const pleat__gram *gram = &match->grams[entry];
+    return gram->hash == hash && gram->last >= match->begin && gram_is(match, gram->last, sizes);
+}
+
 bool pleat__match_resync(pleat__match *match, const uint64_t recent[PLEAT__GRAM], uint32_t *item)
 {
-    uint32_t hash = gram_hash(recent);
-    /* The next one behind the cursor, else the first of the iteration. */
-    for (int wrapped = 0; wrapped < 2; wrapped++) {
-        uint32_t from = wrapped ? match->begin : match->cursor;
-        uint32_t at = gram_floor(match, (pleat__gram){hash, from});
-        if (at == match->gram_count || match->grams[at].hash != hash ||
-            !gram_is(match, match->grams[at].last, recent))
-            continue;
-        *item = match->grams[at].last;
-        match->cursor = next_of(match, *item);
-        match->open_count = 0;
-        match->misses = 0;
-        match->resyncs++;
-        memmove(match->recent, recent, sizeof match->recent);
-        return true;
-    }
-    return false;
+    uint32_t hash = gram_hash(recent), best = UINT32_MAX, cursor = match->cursor;
+    uint32_t ahead = gram_floor(match, (pleat__gram){hash, cursor});
+    uint32_t first = gram_floor(match, (pleat__gram){hash, match->begin});
+    if (ahead < match->gram_count && match->grams[ahead].hash == hash &&
+        gram_is(match, match->grams[ahead].last, recent))
+        best = ahead;
+    if (ahead > 0 && entry_is(match, ahead - 1, hash, recent) &&
+        (best == UINT32_MAX ||
+         cursor - match->grams[ahead - 1].last < match->grams[best].last - cursor))
+        best = ahead - 1;
+    if (best == UINT32_MAX && first < match->gram_count && entry_is(match, first, hash, recent))
+        best = first;
+    if (best == UINT32_MAX)
+        return false;
+    *item = match->grams[best].last;
+    match->cursor = next_of(match, *item);
+    match->open_count = 0;
+    match->misses = 0;
+    match->resyncs++;
+    memmove(match->recent, recent, sizeof match->recent);
+    return true;
 }
 
 uint32_t pleat__match_search(pleat__match *match, uint64_t bytes, uint16_t stream)

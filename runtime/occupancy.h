@@ -7,10 +7,12 @@
  *
  * EQUATIONS  used[c] = granules in use of chunk c. A chunk taken whole has used = full and nothing
  *            else. Otherwise used = 64 x words[c].whole's bits + the bits set in its row: words
- * that a run covers wholly are a bit of `whole`, the ends of runs are bits of the row, and `part`
- * has a bit for each word of the row that is not 0. COST       A whole chunk is one counter; a part
- * of one is its counter, two masks and at most two words of the row, so 3 or 4 cache lines however
- * long it is (bits alone: up to 9; a free of 128 chunks read a line of each, and took 0.7 us).
+ *            that a run covers wholly are a bit of `whole`, the ends of runs are bits of the row,
+ *            and `part` has a bit for each word of the row that is not 0.
+ *
+ * COST       A whole chunk is one counter; a part of one is its counter, two masks and at most two
+ *            words of the row, so 3 or 4 cache lines however long it is (bits alone: up to 9; a
+ *            free of 128 chunks read a line of each, and took 0.7 us).
  */
 #ifndef PLEAT_RUNTIME_OCCUPANCY_H
 #define PLEAT_RUNTIME_OCCUPANCY_H

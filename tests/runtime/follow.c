@@ -296,19 +296,22 @@ static void foresee_counts_requests_to_the_next_slot(void **state)
     pleat__extent runs[] = {{5 * 128, 128}, {7 * 128 + 3, 10}};
     pleat__runs several = {.runs = runs, .count = 2, .granules = 138};
     pleat__expected items[] = {
-        {.bytes = 1, .place = {.run = {0, 10}, .granules = 10}},   /* once */
-        {.bytes = 2, .place = {.run = {100, 60}, .granules = 60}}, /* chunks 0 and 1 */
-        {.bytes = 3, .kind = PLEAT__ITEM_DYNAMIC},
+        {.bytes = 1, .place = {.run = {0, 10}, .granules = 10}},       /* once */
+        {.bytes = 2, .place = {.run = {100, 60}, .granules = 60}},     /* chunks 0 and 1 */
+        {.bytes = 3, .kind = PLEAT__ITEM_DYNAMIC, .lane = 0},          /* chunk 6 */
         {.bytes = 4, .place = {.run = {130, 1}, .granules = 1}},       /* chunk 1 */
         {.bytes = 5, .place = {.several = &several, .granules = 138}}, /* chunks 5 and 7 */
     };
+    pleat__extent lane_runs[] = {{6 * 128 + 9, 20}};
+    const pleat__lane_space lane = {.granules = 20, .runs = lane_runs, .run_count = 1};
     pleat__match match;
     pleat__foresee foresee;
     assert_ok(pleat__arena_create(&arena));
     assert_ok(pleat__match_init(&match, arena, items, 1, 5));
-    assert_ok(pleat__foresee_init(&foresee, arena, &match, &pool));
+    assert_ok(pleat__foresee_init(&foresee, arena, &match, &lane, 1, &pool));
     match.cursor = 0;
     assert_int_equal(pleat__foresee_wanted(&foresee, (pleat__extent){50, 1}), 0);
+    assert_int_equal(pleat__foresee_wanted(&foresee, (pleat__extent){6 * 128, 1}), 2);
     match.cursor = 2;
     /* Item 3 is one further; item 1 comes again after the wrap, item 0 never. */
     assert_int_equal(pleat__foresee_wanted(&foresee, (pleat__extent){128, 128}), 1);

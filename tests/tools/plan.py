@@ -96,6 +96,21 @@ class Plan(unittest.TestCase):
         more = self.planned(self.path("t.csv"), "--no-fold", "-s", 0.2, "--chunk", "1k")
         self.assertLess(more["contiguous_bytes"], once["contiguous_bytes"])
 
+    def test_a_plan_of_the_first_iterations_serves_the_next(self):
+        two = self.path("two.trace")
+        beginning = json.loads(pleat("import", JOB, "-n", 2, "-o", two, "--json").stdout)
+        whole = json.loads(pleat("import", JOB, "-n", 3, "--json").stdout)
+        self.assertLess(beginning["requests"], whole["requests"])
+        self.planned(two, "-s", 0, "-o", self.path("two.plan"))
+        run = pleat("replay", JOB, "--plan", self.path("two.plan"), "--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        replay = json.loads(run.stdout)
+        self.assertGreater(replay["steady_bytes"], 0)
+        self.assertGreater(replay["steady_slot_bytes"] + replay["steady_lane_bytes"],
+                           0.9 * replay["steady_bytes"])
+        self.assertEqual(pleat("import", JOB, "-n", 0).returncode, 2)
+        self.assertEqual(pleat("import", JOB, "-n", 4000).returncode, 3)
+
     def test_exit_codes(self):
         self.assertEqual(pleat("plan").returncode, 2)
         self.assertEqual(pleat("plan", JOB, "--algorithm", "luck").returncode, 2)
