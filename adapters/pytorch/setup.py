@@ -1,0 +1,56 @@
+"""Builds libpleat with CMake into the package; the C++ shim is built where torch is, at first use.
+
+Needs what Pleat's own build needs: `tools/setup --minimal` in the source tree installs it.
+"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from setuptools import Distribution, setup
+from setuptools.command.build_py import build_py
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+def run(*command):
+    try:
+        done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+    except OSError as problem:
+        sys.exit("pleat: %s: %s; tools/setup --minimal in %s installs it" % (command[0], problem, ROOT))
+    if done.returncode:
+        sys.exit("%s\npleat: libpleat was not built; tools/setup --minimal in %s installs what is "
+                 "missing" % (done.stdout, ROOT))
+
+
+class Build(build_py):
+    def run(self):
+        super().run()
+        if not (ROOT / "CMakePresets.json").is_file():
+            sys.exit("pleat: install from the folder adapters/pytorch of the source tree")
+        build = pathlib.Path(self.build_lib).resolve().parent / "libpleat"
+        run("cmake", "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_TESTING=OFF")
+        run("cmake", "--build", build, "--parallel", "--target", "pleat")
+        package = pathlib.Path(self.build_lib, "pleat")
+        (package / "lib").mkdir(parents=True, exist_ok=True)
+        shutil.copy(build / "lib" / "libpleat.so.0", package / "lib" / "libpleat.so.0")
+        shutil.copytree(ROOT / "include" / "pleat", package / "include" / "pleat",
+                        dirs_exist_ok=True)
+
+
+class Native(Distribution):
+    """The wheel is for this platform: it holds libpleat."""
+
+    def has_ext_modules(self):
+        return True
+
+
+setup(
+    packages=["pleat", "pleat._site"],
+    package_data={"pleat": ["*.cpp", "*.h"]},
+    cmdclass={"build_py": Build},
+    distclass=Native,
+)
