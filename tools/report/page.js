@@ -278,7 +278,8 @@
   function picture(name, boxes, extent, events, describe, marksOf, strip) {
     const canvas = byId(`${name}-canvas`), read = byId(`${name}-read`);
     const all = { t0: 0, t1: events, y0: 0, y1: extent };
-    let at = { ...all }, drag = null, pointed = null, wanted = false;
+    const kept = document.createElement('canvas'); /* the boxes as last drawn */
+    let at = { ...all }, drag = null, pointed = null, wanted = false, stale = true;
     const left = 62, bottom = 34, top = 6, right = strip ? 46 : 8;
     const width = () => canvas.clientWidth - left - right;
     const height = () => canvas.clientHeight - top - bottom;
@@ -325,11 +326,8 @@
       c.fillStyle = colour('soft');
       c.fillText('events of the iteration', left + width() / 2, base + 18);
     }
-    function draw() {
-      wanted = false;
-      if (canvas.clientWidth === 0) return;
-      const c = prepare(canvas), hatch = hatchOf(c);
-      const fills = classes.map(colour), aliased = [];
+    function drawBoxes(c) {
+      const hatch = hatchOf(c), fills = classes.map(colour), aliased = [];
       c.fillStyle = colour('panel');
       c.fillRect(left, top, width(), height());
       c.save();
@@ -346,28 +344,48 @@
       }
       c.fillStyle = hatch;
       for (const a of aliased) c.fillRect(...a);
-      if (pointed) {
-        c.strokeStyle = colour('text');
-        c.lineWidth = 2;
-        for (const b of [pointed, ...marksOf(pointed)])
-          c.strokeRect(x(b.t0), y(b.y1), x(b.t1) - x(b.t0), Math.max(y(b.y0) - y(b.y1), 1));
-      }
-      if (drag && drag.moved) {
-        c.strokeStyle = colour('text');
-        c.setLineDash([4, 3]);
-        c.strokeRect(drag.x, drag.y, drag.toX - drag.x, drag.toY - drag.y);
-        c.setLineDash([]);
-      }
       c.restore();
-      c.lineWidth = 1;
       axes(c);
       if (strip) strip(c, { x: canvas.clientWidth - right + 6, width: right - 14, top, y, at,
                             height: height() });
+      kept.width = canvas.width;
+      kept.height = canvas.height;
+      kept.getContext('2d').drawImage(canvas, 0, 0);
     }
-    function redraw() {
+    function drawOver(c) {
+      c.save();
+      c.beginPath();
+      c.rect(left, top, width(), height());
+      c.clip();
+      c.strokeStyle = colour('text');
+      c.lineWidth = 2;
+      for (const b of pointed ? [pointed, ...marksOf(pointed)] : [])
+        c.strokeRect(x(b.t0), y(b.y1), x(b.t1) - x(b.t0), Math.max(y(b.y0) - y(b.y1), 1));
+      if (drag && drag.moved) {
+        c.lineWidth = 1;
+        c.setLineDash([4, 3]);
+        c.strokeRect(drag.x, drag.y, drag.toX - drag.x, drag.toY - drag.y);
+      }
+      c.restore();
+    }
+    /* Pointing and dragging change only what lies over the boxes, of which there may be 100,000. */
+    function draw() {
+      const fresh = stale;
+      wanted = stale = false;
+      if (canvas.clientWidth === 0) return;
+      const c = prepare(canvas);
+      if (fresh) drawBoxes(c);
+      else c.drawImage(kept, 0, 0, canvas.clientWidth, canvas.clientHeight);
+      drawOver(c);
+    }
+    function request() {
       if (wanted) return;
       wanted = true;
       requestAnimationFrame(draw);
+    }
+    function redraw() {
+      stale = true;
+      request();
     }
     function find(px, py) {
       const t = timeAt(px), b = byteAt(py);
@@ -384,7 +402,7 @@
         : `event ${count(clamp(timeAt(px), 0, events))}, ${size(clamp(byteAt(py), 0, extent))}: idle`;
       if (found === pointed) return;
       pointed = found;
-      redraw();
+      request();
     }
     canvas.addEventListener('pointerdown', (e) => {
       if (e.pointerType === 'touch') { point(e.offsetX, e.offsetY); return; }
@@ -396,16 +414,17 @@
       drag.toX = e.offsetX;
       drag.toY = e.offsetY;
       drag.moved = drag.moved || Math.hypot(drag.toX - drag.x, drag.toY - drag.y) > 5;
-      redraw();
+      request();
     });
     canvas.addEventListener('pointerup', () => {
       const d = drag;
       drag = null;
+      request();
       if (d && d.moved)
         move(timeAt(Math.min(d.x, d.toX)), timeAt(Math.max(d.x, d.toX)),
              byteAt(Math.max(d.y, d.toY)), byteAt(Math.min(d.y, d.toY)));
     });
-    canvas.addEventListener('pointerleave', () => { if (!drag) { pointed = null; redraw(); } });
+    canvas.addEventListener('pointerleave', () => { if (!drag) { pointed = null; request(); } });
     canvas.addEventListener('dblclick', () => { at = { ...all }; redraw(); });
     canvas.addEventListener('wheel', (e) => {
       if (document.activeElement !== canvas && !e.ctrlKey) return; /* the page scrolls */
