@@ -74,6 +74,28 @@ static void range_half_open_overlap(void **state)
     assert_false(pleat__range_contains(a, b));
 }
 
+/* A large page can only hold what begins and ends with one. */
+static void arena_begins_large_blocks_at_large_pages(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    assert_ok(pleat__arena_create(&arena));
+    for (size_t bytes = 2u << 20; bytes < 40u << 20; bytes = bytes * 3 / 2) {
+        char *a = pleat__arena_alloc(arena, bytes), *b = pleat__arena_calloc(arena, 1, bytes);
+        char *c = pleat__arena_alloc(arena, 1000);
+        c[999] = 7;
+        c = pleat__arena_realloc(arena, c, bytes);
+        assert_int_equal(((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) & ((2u << 20) - 1), 0);
+        assert_int_equal(b[0] | b[bytes - 1], 0);
+        assert_int_equal(c[999], 7);
+        a[bytes - 1] = 1;
+        pleat__arena_free(arena, a);
+        pleat__arena_free(arena, b);
+        pleat__arena_free(arena, c);
+    }
+    pleat__arena_destroy(arena);
+}
+
 static void arena_counts_and_is_destroyed_whole(void **state)
 {
     (void)state;
@@ -124,6 +146,7 @@ int main(void)
         cmocka_unit_test(error_long_texts_are_cut),
         cmocka_unit_test(range_arithmetic_says_overflow),
         cmocka_unit_test(range_half_open_overlap),
+        cmocka_unit_test(arena_begins_large_blocks_at_large_pages),
         cmocka_unit_test(arena_counts_and_is_destroyed_whole),
         cmocka_unit_test(arena_grow_doubles_and_keeps),
     };
