@@ -138,6 +138,36 @@ static void arena_grow_doubles_and_keeps(void **state)
     pleat__arena_destroy(arena);
 }
 
+static int lines_of(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    int lines = 0;
+    for (int c = fgetc(file); c != EOF; c = fgetc(file))
+        lines += c == '\n';
+    fclose(file);
+    return lines;
+}
+
+/* Only Pleat's own build of jemalloc is told to give address space back. */
+static void arena_destroyed_leaves_no_maps(void **state)
+{
+    (void)state;
+#ifdef PLEAT_JEMALLOC_PREFIXED
+    int before = lines_of("/proc/self/maps");
+    for (int i = 0; i < 1000; i++) {
+        pleat__arena *arena;
+        assert_ok(pleat__arena_create(&arena));
+        assert_non_null(pleat__arena_alloc(arena, 3 << 20));
+        pleat__arena_destroy(arena);
+    }
+    assert_in_range(lines_of("/proc/self/maps"), 1, before + 100);
+#else
+    (void)lines_of;
+    skip();
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +179,7 @@ int main(void)
         cmocka_unit_test(arena_begins_large_blocks_at_large_pages),
         cmocka_unit_test(arena_counts_and_is_destroyed_whole),
         cmocka_unit_test(arena_grow_doubles_and_keeps),
+        cmocka_unit_test(arena_destroyed_leaves_no_maps),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

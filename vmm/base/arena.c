@@ -26,6 +26,14 @@
 #define JE(name) name
 #endif
 
+#ifdef PLEAT_JEMALLOC_PREFIXED
+/* Read by our jemalloc when it starts. By default it keeps the address space of an arena that is
+ * destroyed, 2 to 4 MiB each time: a process that reads some 60,000 files would then meet the
+ * system's limit on maps. (The label, because jemalloc's header declares the name for export.) */
+extern const char *const arena_jemalloc_settings __asm__("pleat_je_malloc_conf");
+const char *const arena_jemalloc_settings = "retain:false";
+#endif
+
 #define LARGE_PAGE_SHIFT 21
 #define LARGE_PAGE_BYTES ((size_t)1 << LARGE_PAGE_SHIFT)
 
