@@ -134,9 +134,9 @@ class Shim(unittest.TestCase):
             line = _shim.command(os.path.dirname(file), int(abi), version,
                                  os.path.join(folder, "shim.o"), object_only=True)
             # Of a torch without CUDA one generated header is missing.
-            stub = pathlib.Path(folder, "c10", "cuda", "impl", "cuda_cmake_macros.h")
-            stub.parent.mkdir(parents=True)
-            stub.write_text("#pragma once\n")
+            header = pathlib.Path(folder, "c10", "cuda", "impl", "cuda_cmake_macros.h")
+            header.parent.mkdir(parents=True)
+            header.write_text("#pragma once\n")
             _shim.compile_with(line + ["-idirafter", folder])
 
 
