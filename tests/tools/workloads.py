@@ -49,10 +49,24 @@ class Schedule(unittest.TestCase):
         # Too few microbatches to fill the pipeline: all forward, then all back.
         self.assertEqual(in_flight(pipeline.interleaved(4, 2, 4, 0)), 8)
 
+    def test_one_stage_a_rank_is_one_forward_one_backward(self):
+        for microbatches, depth in [(8, 4), (3, 4), (5, 1), (1, 1), (4, 4)]:
+            for rank in range(depth):
+                order = pipeline.plain(microbatches, depth, rank)
+                for kind in (pipeline.FORWARD, pipeline.BACKWARD):
+                    taken = [step for step in order if step[0] == kind]
+                    self.assertEqual(taken, [(kind, m, 0) for m in range(microbatches)])
+                self.assertEqual(in_flight(order), min(microbatches, depth - rank))
+        self.assertEqual(pipeline.order(8, 1, 4), pipeline.plain(8, 4))
+        self.assertEqual(pipeline.order(8, 2, 4), pipeline.interleaved(8, 2, 4))
+
     def test_refuses_what_is_no_pipeline(self):
         for wrong in [(5, 2, 2, 0), (0, 1, 1, 0), (4, 0, 2, 0), (4, 2, 0, 0), (4, 2, 2, 2)]:
             with self.assertRaises(ValueError):
                 pipeline.interleaved(*wrong)
+        for wrong in [(0, 1, 0), (1, 0, 0), (4, 2, 2)]:
+            with self.assertRaises(ValueError):
+                pipeline.plain(*wrong)
 
 
 class Recording(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""The order in which one rank of an interleaved pipeline works through an iteration.
+"""The order in which one rank of a pipeline works through an iteration.
 
 The model is cut into virtual stages; a rank of a pipeline of `depth` ranks takes the microbatches in
 groups of `depth`, each group through every stage it holds, and starts backward as late as the ranks
@@ -43,3 +43,23 @@ def interleaved(microbatches, stages, depth, rank=0):
         order += [(FORWARD,) + ahead, (BACKWARD,) + behind]
     order += [(BACKWARD,) + step for step in backward[len(forward) - warmup :]]
     return order
+
+
+def plain(microbatches, depth, rank=0):
+    """One-forward-one-backward with one stage a rank: as interleaved(), but a rank is only as many
+    microbatches ahead as there are ranks behind it (the same paper, figure 4)."""
+    if min(microbatches, depth) < 1 or not 0 <= rank < depth:
+        raise ValueError("microbatches and depth are at least 1, and rank is below depth")
+    warmup = min(microbatches, depth - rank - 1)
+    order = [(FORWARD, microbatch, 0) for microbatch in range(warmup)]
+    for behind, ahead in enumerate(range(warmup, microbatches)):
+        order += [(FORWARD, ahead, 0), (BACKWARD, behind, 0)]
+    order += [(BACKWARD, microbatch, 0) for microbatch in range(microbatches - warmup, microbatches)]
+    return order
+
+
+def order(microbatches, stages, depth):
+    """The first rank's order: interleaved where it holds several stages."""
+    if stages > 1:
+        return interleaved(microbatches, stages, depth)
+    return plain(microbatches, depth)

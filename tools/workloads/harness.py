@@ -1,0 +1,304 @@
+"""What the workloads share: options, the choice of an allocator, measuring, the one JSON line.
+
+A workload hands main() a function that makes its job. The job has iteration(number), which runs one
+iteration and returns its loss without waiting for the device, and describe(), a dict of what it is.
+Whatever allocator serves the device is chosen before anything lies there: torch takes no other later.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import statistics
+import sys
+import threading
+import time
+
+import torch
+
+from recording import Recorder
+
+ALLOCATORS = ("native", "expandable", "async", "pleat")
+ADAPTER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../adapters/pytorch")
+OUT_OF_MEMORY = 4  # the exit code, as the command's
+# Iterations before these make the optimizer's state and the libraries' workspaces, or are learned.
+STEADY_FROM = 4
+
+
+def sizes(text):
+    """ "2" or "1,2,4": the sizes that a job goes through."""
+    values = [int(part) for part in text.split(",")]
+    if min(values) < 1:
+        raise argparse.ArgumentTypeError("sizes are at least 1: %r" % text)
+    return values
+
+
+def number(parser, name, default, help):
+    parser.add_argument(
+        name, type=int, default=default, metavar="N", help="%s [%d]" % (help, default)
+    )
+
+
+def common_options(parser, iterations):
+    number(parser, "--iterations", iterations, "iterations, 3 or more")
+    number(parser, "--seed", 1, "of weights and data")
+    number(parser, "--every", 20, "iterations until the next of several sizes")
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu [cuda]")
+    parser.add_argument(
+        "--record", metavar="FILE", help="write the snapshot here (.pickle.gz); needs a GPU"
+    )
+    parser.add_argument(
+        "--allocator",
+        choices=ALLOCATORS,
+        default="native",
+        help="who serves the device's memory; async is cudaMallocAsync [native]",
+    )
+    parser.add_argument(
+        "--plan", default="auto", metavar="FILE|auto", help="Pleat's plan, or learn it [auto]"
+    )
+    parser.add_argument("--no-marks", action="store_true", help="Pleat finds the iterations itself")
+    parser.add_argument(
+        "--budget", type=int, default=0, metavar="BYTES", help="most device memory to take [all]"
+    )
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="only kernels that give the same bits every time",
+    )
+    parser.add_argument("--out", metavar="FILE", help="write the JSON object here too")
+    parser.add_argument(
+        "--quiet", action="store_true", help="no line per iteration on standard error"
+    )
+
+
+def parse(parser, arguments, check):
+    options = parser.parse_args(arguments)
+    small = [
+        name
+        for name, value in vars(options).items()
+        if type(value) is int and name not in ("seed", "budget") and value < 1
+    ]
+    if small:
+        parser.error("--%s must be at least 1" % small[0].replace("_", "-"))
+    if options.iterations < 3:
+        parser.error("--iterations: a steady iteration shows from the third on")
+    options.cuda = torch.device(options.device).type == "cuda"
+    if options.record and not options.cuda:
+        parser.error("--record: only the CUDA allocator keeps a history")
+    if check is not None:
+        check(parser, options)
+    return options
+
+
+def at(values, number, every):
+    """Which of several sizes an iteration has."""
+    return values[number // every % len(values)]
+
+
+# ---- allocators ----
+
+
+def choose(options):
+    """Before anything is on the device."""
+    settings = {
+        "expandable": "expandable_segments:True",
+        "async": "backend:cudaMallocAsync",
+    }.get(options.allocator)
+    if settings:
+        # torch reads them when CUDA is first used; 2.9 and later know the second name.
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = settings
+        os.environ["PYTORCH_ALLOC_CONF"] = settings
+    if options.allocator == "pleat":
+        try:
+            import pleat
+        except ImportError:
+            sys.path.insert(0, ADAPTER)
+            import pleat
+        pleat.enable(budget=options.budget, plan=options.plan, marks=not options.no_marks)
+    elif options.budget:
+        total = torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(min(1.0, options.budget / total))
+
+
+def mark(options):
+    """An iteration ends here, where no optimizer's step says so."""
+    if options.allocator == "pleat" and not options.no_marks:
+        import pleat
+
+        pleat.mark_step()
+
+
+def pleat_figures(options):
+    """Pleat's counters under `pleat`, else None."""
+    if options.allocator != "pleat":
+        return None
+    import pleat
+
+    return pleat.stats(torch.cuda.current_device())
+
+
+def cuda_figure(read):
+    """A figure of torch's allocator, or None where the allocator in use keeps no such figure."""
+    try:
+        return read()
+    except (RuntimeError, AttributeError):
+        return None
+
+
+def driver_calls(options):
+    """Calls for memory that went to the driver, where the allocator in use counts them."""
+    if options.allocator == "pleat":
+        return pleat_figures(options).get("driver_calls")
+    stats = cuda_figure(torch.cuda.memory_stats) or {}
+    return stats.get("num_device_alloc", 0) + stats.get("num_device_free", 0)
+
+
+class DevicePeak:
+    """The most memory in use on the device, by NVML, looked at 20 times a second."""
+
+    class Memory(ctypes.Structure):
+        _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+
+    def __init__(self):
+        self.peak = None
+        self.ended = threading.Event()
+        try:
+            self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+            self.handle = self.device()
+        except (OSError, AttributeError):
+            self.nvml = None
+            return
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+
+    def device(self):
+        """NVML numbers all devices there are, CUDA those that the process may see: by bus."""
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        bus = "%08x:%02x:%02x.0" % (
+            properties.pci_domain_id,
+            properties.pci_bus_id,
+            properties.pci_device_id,
+        )
+        handle = ctypes.c_void_p()
+        self.nvml.nvmlInit_v2()
+        if self.nvml.nvmlDeviceGetHandleByPciBusId_v2(bus.encode(), ctypes.byref(handle)):
+            raise OSError("NVML knows no device " + bus)
+        return handle
+
+    def look(self):
+        memory = self.Memory()
+        if self.nvml.nvmlDeviceGetMemoryInfo(self.handle, ctypes.byref(memory)) == 0:
+            self.peak = max(self.peak or 0, memory.used)
+
+    def watch(self):
+        while not self.ended.wait(0.05):
+            self.look()
+
+    def finish(self):
+        if self.nvml is None:
+            return None
+        self.ended.set()
+        self.thread.join()
+        self.look()
+        return self.peak
+
+
+# ---- one run ----
+
+
+def reproducible(options):
+    torch.manual_seed(options.seed)
+    if options.deterministic:
+        # cuBLAS wants it before its first use.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        # Writing to memory that nothing reads makes nothing more reproducible.
+        torch.utils.deterministic.fill_uninitialized_memory = False
+
+
+def steady(seconds):
+    """The median of what neither sets up nor learns, or of what there is."""
+    return statistics.median(seconds[min(STEADY_FROM, len(seconds) - 2) :])
+
+
+def memory_figures(options, device_peak):
+    if not options.cuda:
+        return {}
+    allocated = cuda_figure(torch.cuda.max_memory_allocated)
+    reserved = cuda_figure(torch.cuda.max_memory_reserved)
+    return {
+        "peak_allocated_bytes": allocated,
+        "peak_reserved_bytes": reserved,
+        "efficiency": allocated / reserved if allocated and reserved else None,
+        "device_peak_bytes": device_peak,
+        "driver_calls": driver_calls(options),
+        "pleat": pleat_figures(options),
+    }
+
+
+def run(name, make, options, recorder):
+    """Runs the job; returns what it reports."""
+    reproducible(options)
+    watching = DevicePeak() if options.cuda else None
+    seconds, losses, calls = [], [], []
+    out_of_memory = None
+    job = None
+    try:
+        job = make(options, recorder)
+        for turn in range(options.iterations):
+            begin = time.perf_counter()
+            losses.append(job.iteration(turn).item())  # waits for the device
+            seconds.append(time.perf_counter() - begin)
+            if options.cuda:
+                calls.append(driver_calls(options))
+            if not options.quiet:
+                print(
+                    "iteration %d: loss %.4f, %.3f s" % (turn, losses[-1], seconds[-1]),
+                    file=sys.stderr,
+                    flush=True,
+                )
+    except torch.cuda.OutOfMemoryError as refused:
+        out_of_memory = str(refused)
+    # While the job is alive: what it keeps is live in the recording, too.
+    size = recorder.finish()
+    if size:
+        print("%s: %d bytes" % (options.record, size), file=sys.stderr)
+    told = {
+        "job": name,
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if options.cuda else "cpu",
+        "allocator": options.allocator if options.cuda else None,
+        "plan": options.plan if options.allocator == "pleat" else None,
+        "out_of_memory": out_of_memory,
+        "iterations": len(losses),
+    }
+    told.update(job.describe() if job is not None else {})
+    told.update(memory_figures(options, watching.finish() if watching else None))
+    if len(seconds) >= 3:
+        told["seconds_per_iteration"] = steady(seconds)
+        told["first_seconds"] = seconds[0]
+        told["steady_driver_calls"] = calls[-1] - calls[len(calls) // 2 - 1] if calls else None
+    told["seconds"] = [round(value, 6) for value in seconds]
+    told["loss"] = losses[-1] if losses else None
+    told["losses"] = losses
+    return told
+
+
+def main(name, description, add_options, make, iterations, check=None):
+    """Parses the command line, runs the workload and prints its line; its exit code is the end."""
+    parser = argparse.ArgumentParser(description=description.split("\n", 1)[0])
+    add_options(parser)
+    common_options(parser, iterations)
+    options = parse(parser, None, check)
+    if options.cuda:
+        if not torch.cuda.is_available():
+            sys.exit("%s.py: no CUDA device; --device cpu trains on the processor" % name)
+        choose(options)
+        torch.cuda.init()
+    told = run(name, make, options, Recorder(options.record))
+    line = json.dumps(told)
+    print(line)
+    if options.out:
+        with open(options.out, "w") as out:
+            out.write(line + "\n")
+    sys.exit(OUT_OF_MEMORY if told["out_of_memory"] else 0)
