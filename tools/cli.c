@@ -68,14 +68,6 @@ bool cli_parse_size(const char *text, uint64_t *bytes)
     return true;
 }
 
-bool cli_parse_device(const char *text, int *device)
-{
-    char *end;
-    long value = strtol(text, &end, 10);
-    *device = (int)value;
-    return end != text && *end == '\0' && value >= 0 && value <= UINT8_MAX;
-}
-
 const char *cli_format_size(uint64_t bytes, char *buffer, size_t size)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

@@ -42,8 +42,6 @@ int cli_failed(const char *command, pleat_result result);
 
 /* "512", "64k", "2MiB", "1.5GiB" (powers of 1024). false when it is no size. */
 bool cli_parse_size(const char *text, uint64_t *bytes);
-/* A device's number, 0 to 255. false when it is none. */
-bool cli_parse_device(const char *text, int *device);
 /* "11.03 GiB"; returns `buffer`. */
 const char *cli_format_size(uint64_t bytes, char *buffer, size_t size);
 

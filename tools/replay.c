@@ -446,25 +446,26 @@ pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
     return outcome;
 }
 
-int replay_parse_policies(const char *command, char *text, const char **names, int most)
+int replay_parse_policies(const char *command, const char *text, const char **names, int most)
 {
-    int count = 0;
-    for (char *name = text, *rest; name != NULL; name = rest) {
-        rest = strchr(name, ',');
-        if (rest != NULL)
-            *rest++ = '\0';
-        if (pleat__policy_find(name) == NULL) {
-            cli_bad_use(command, "there is no policy '%s'; there are: %s", name,
+    char name[32];
+    for (int count = 0; count < most;) {
+        size_t length = strcspn(text, ",");
+        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
+                 text);
+        const pleat__policy_ops *policy = pleat__policy_find(name);
+        if (policy == NULL || length >= sizeof name) {
+            cli_bad_use(command, "there is no policy '%.*s'; there are: %s", (int)length, text,
                         pleat__policy_names());
             return 0;
         }
-        if (count == most) {
-            cli_bad_use(command, "more than %d policies", most);
-            return 0;
-        }
-        names[count++] = name;
+        names[count++] = policy->name;
+        if (text[length] == '\0')
+            return count;
+        text += length + 1;
     }
-    return count;
+    cli_bad_use(command, "more than %d policies", most);
+    return 0;
 }
 
 pleat_result replay_plan_open(const pleat_trace *trace, const char *policy, const char *path,

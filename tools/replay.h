@@ -68,9 +68,9 @@ typedef struct replay_result {
 PLEAT_NODISCARD pleat_result replay_plan_open(const pleat_trace *trace, const char *policy,
                                               const char *path, pleat_plan **plan);
 
-/* Cuts "a,b,c" at its commas into at most `most` names of policies, which point into `text`. 0,
- * with a message on standard error for `command`, when one is unknown or there are too many. */
-int replay_parse_policies(const char *command, char *text, const char **names, int most);
+/* The names of the policies in "a,b,c", at most `most`. 0, with a message on standard error for
+ * `command`, when one is unknown or there are too many. */
+int replay_parse_policies(const char *command, const char *text, const char **names, int most);
 
 /* The requests of the device that a trace allocates on first, as a replay runs them: iterations
  * begin at the trace's marks, else by its labels, else by the period of the sequence. Arrays are

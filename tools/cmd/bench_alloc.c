@@ -6,28 +6,14 @@
 #include "bench.h"
 
 #include "../json.h"
+#include "../options.h"
 #include "../replay.h"
 
 #include <internal/error.h>
 #include <runtime/policy.h>
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char help[] =
-    "usage: pleat bench alloc [options]\n"
-    "\n"
-    "Times allocations and frees, policy beside policy, on the host backend. The job is made up: "
-    "a\n"
-    "deep model whose layers keep six tensors for their backward and use thirty-four in passing.\n"
-    "'pleat' follows a plan made beforehand. Times are of the steady iterations, the clock's own\n"
-    "cost taken off.\n"
-    "\n"
-    "  -n, --requests N       requests in an iteration (300000)\n"
-    "  -p, --policies A,B,…   which (pleat,native,expandable)\n"
-    "  -j, --json             one JSON object on standard output\n"
-    "  -h, --help\n";
 
 #define POLICY_MOST 8
 #define ITERATIONS  4
@@ -225,40 +211,30 @@ static int bench(const options *o)
 
 int bench_alloc(int argc, char **argv)
 {
-    static const struct option longs[] = {
-        {"requests", required_argument, NULL, 'n'},
-        {"policies", required_argument, NULL, 'p'},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    static char all[] = "pleat,native,expandable";
     options o = {.requests = 300000};
-    char *policies = all, *end;
-    for (int c; (c = getopt_long(argc, argv, "n:p:jh", longs, NULL)) != -1;) {
-        switch (c) {
-        case 'n': {
-            unsigned long value = strtoul(optarg, &end, 10);
-            if (*optarg < '0' || *optarg > '9' || *end != '\0' || value == 0 || value > 4000000)
-                return cli_bad_use("bench", "--requests is from 1 to 4000000, not '%s'", optarg);
-            o.requests = (uint32_t)value;
-            break;
-        }
-        case 'p':
-            policies = optarg;
-            break;
-        case 'j':
-            o.json = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return CLI_DONE;
-        default:
-            return CLI_BAD_USE;
-        }
-    }
-    if (argc != optind)
-        return cli_bad_use("bench", "alloc takes no arguments");
-    o.count = replay_parse_policies("bench", policies, o.policies, POLICY_MOST);
+    const char *policies = "pleat,native,expandable";
+    const cli_option table[] = {
+        OPTION_COUNT('n', "requests", &o.requests, "N", 1, 4000000,
+                     "requests in an iteration (300000)"),
+        OPTION_TEXT('p', "policies", &policies, "A,B,…", "which (pleat,native,expandable)"),
+        OPTION_JSON(&o.json),
+        OPTION_END,
+    };
+    const cli_usage usage = {
+        .command = "bench alloc",
+        .synopsis = "[options]",
+        .text = "Times allocations and frees, policy beside policy, on the host backend. The job "
+                "is made up: a\n"
+                "deep model whose layers keep six tensors for their backward and use thirty-four "
+                "in passing.\n"
+                "'pleat' follows a plan made beforehand. Times are of the steady iterations, the "
+                "clock's own\n"
+                "cost taken off.\n",
+        .options = table,
+    };
+    int code = cli_read(argc, argv, &usage, NULL);
+    if (code != CLI_GO_ON)
+        return code;
+    o.count = replay_parse_policies("bench alloc", policies, o.policies, POLICY_MOST);
     return o.count == 0 ? CLI_BAD_USE : bench(&o);
 }

@@ -6,32 +6,17 @@
  * more requests of the same kind than any one job at hand has.
  */
 #include "../json.h"
+#include "../options.h"
 #include "bench.h"
 
 #include <internal/error.h>
 #include <plan/import.h>
 #include <plan/planner.h>
 
-#include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-static const char help[] =
-    "usage: pleat bench plan FILE ... [options]\n"
-    "\n"
-    "Plans each FILE (a trace, a torch snapshot, a table of lifetimes) and prints max-live, what\n"
-    "every contiguous algorithm reaches against it, and for each chunk size the folded ratio with\n"
-    "its aliased pages and handles. Times are seconds of one core for the whole plan, reading\n"
-    "aside: the median.\n"
-    "\n"
-    "  -c, --chunk SIZE[,SIZE]   chunk sizes to fold at (2MiB)\n"
-    "  -s, --seconds N           of search (0)\n"
-    "  -t, --tile N              N copies of the iteration as one\n"
-    "  -r, --runs N              to take the median of (1)\n"
-    "  -j, --json                one JSON object on standard output\n"
-    "  -h, --help\n";
 
 #define MOST_CHUNKS 8
 #define MOST_RUNS   99
@@ -41,7 +26,7 @@ struct arguments {
     int chunk_count;
     double seconds;
     uint32_t tile;
-    int runs;
+    uint32_t runs;
     bool json;
 };
 
@@ -179,7 +164,7 @@ static pleat_result measure(const pleat_trace *trace, const struct arguments *ar
     uint64_t times[MOST_RUNS];
     pleat_plan_options options = {
         .size = sizeof options, .seconds = arguments->seconds, .chunk_bytes = row->chunk_bytes};
-    for (int run = 0; run < arguments->runs; run++) {
+    for (uint32_t run = 0; run < arguments->runs; run++) {
         pleat_plan *plan;
         uint64_t begin = core_now();
         PLEAT_TRY(pleat__plan_make(trace, &options, NULL, &row->report, &plan));
@@ -368,61 +353,37 @@ static bool parse_chunks(const char *text, struct arguments *arguments)
     return false;
 }
 
-static bool parse_count(const char *text, long most, long *count)
-{
-    char *end;
-    *count = strtol(text, &end, 10);
-    return end != text && *end == '\0' && *count >= 1 && *count <= most;
-}
-
 int bench_plan(int argc, char **argv)
 {
-    static const struct option longs[] = {
-        {"chunk", required_argument, NULL, 'c'},
-        {"seconds", required_argument, NULL, 's'},
-        {"tile", required_argument, NULL, 't'},
-        {"runs", required_argument, NULL, 'r'},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+    struct arguments arguments = {.tile = 1, .runs = 1};
+    const char *chunks = "2MiB";
+    int first;
+    const cli_option table[] = {
+        OPTION_TEXT('c', "chunk", &chunks, "SIZE[,SIZE]", "chunk sizes to fold at (2MiB)"),
+        OPTION_NUMBER('s', "seconds", &arguments.seconds, "N", 0, 86400, "of search (0)"),
+        OPTION_COUNT('t', "tile", &arguments.tile, "N", 1, 100000,
+                     "N copies of the iteration as one"),
+        OPTION_COUNT('r', "runs", &arguments.runs, "N", 1, MOST_RUNS, "to take the median of (1)"),
+        OPTION_JSON(&arguments.json),
+        OPTION_END,
     };
-    struct arguments arguments = {.chunks = {2u << 20}, .chunk_count = 1, .tile = 1, .runs = 1};
-    char *end;
-    long number;
-    for (int c; (c = getopt_long(argc, argv, "c:s:t:r:jh", longs, NULL)) != -1;) {
-        switch (c) {
-        case 'c':
-            if (!parse_chunks(optarg, &arguments))
-                return cli_bad_use("bench plan", "--chunk is up to %d sizes, not '%s'", MOST_CHUNKS,
-                                   optarg);
-            break;
-        case 's':
-            arguments.seconds = strtod(optarg, &end);
-            if (end == optarg || *end != '\0' ||
-                !(arguments.seconds >= 0 && arguments.seconds <= 86400))
-                return cli_bad_use("bench plan", "--seconds is 0 to 86400, not '%s'", optarg);
-            break;
-        case 't':
-            if (!parse_count(optarg, 100000, &number))
-                return cli_bad_use("bench plan", "--tile is 1 to 100000, not '%s'", optarg);
-            arguments.tile = (uint32_t)number;
-            break;
-        case 'r':
-            if (!parse_count(optarg, MOST_RUNS, &number))
-                return cli_bad_use("bench plan", "--runs is 1 to %d, not '%s'", MOST_RUNS, optarg);
-            arguments.runs = (int)number;
-            break;
-        case 'j':
-            arguments.json = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return CLI_DONE;
-        default:
-            return CLI_BAD_USE;
-        }
-    }
-    if (optind == argc)
-        return cli_bad_use("bench plan", "at least one FILE is wanted");
-    return bench_files(&arguments, argv + optind, argc - optind);
+    const cli_usage usage = {
+        .command = "bench plan",
+        .synopsis = "FILE ... [options]",
+        .text = "Plans each FILE (whatever 'pleat import' reads) and prints max-live, what every\n"
+                "contiguous algorithm reaches against it, and for each chunk size the folded ratio "
+                "with\n"
+                "its aliased pages and handles. Times are seconds of one core for the whole plan, "
+                "reading\n"
+                "aside: the median.\n",
+        .options = table,
+        .operand = "one FILE or more",
+    };
+    int code = cli_read(argc, argv, &usage, &first);
+    if (code != CLI_GO_ON)
+        return code;
+    if (!parse_chunks(chunks, &arguments))
+        return cli_bad_use("bench plan", "--chunk is up to %d sizes, not '%s'", MOST_CHUNKS,
+                           chunks);
+    return bench_files(&arguments, argv + first, argc - first);
 }

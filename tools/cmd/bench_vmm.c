@@ -8,8 +8,8 @@
  */
 #include "bench_vmm.h"
 #include "../json.h"
+#include "../options.h"
 
-#include <getopt.h>
 #include <internal/error.h>
 #include <stdlib.h>
 #include <string.h>
@@ -414,71 +414,41 @@ static void print_text(const bench *b)
 
 /* ---- the command ---- */
 
-static void print_help(void)
-{
-    fputs("usage: pleat bench vmm [--backend host|cuda] [--device N] [--plan BYTES]\n"
-          "                       [--stream BYTES] [--check] [--json]\n\n"
-          "Measures the memory verbs by batch and handle size, aliases, how long a plan of which\n"
-          "5 % is folded takes to map and to give back, kernel launches beside a busy mapper\n"
-          "(cuda), and reading through shuffled chunks.\n\n"
-          "  --backend NAME   host (the default) or cuda\n"
-          "  --device N       which device (0)\n"
-          "  --plan BYTES     size of the plan (100GiB)\n"
-          "  --stream BYTES   bytes read in the last part, a multiple of 32 MiB (host 256MiB,\n"
-          "                   cuda 8GiB)\n"
-          "  --check          exit 1 unless plan and launches meet the goals: 0.5 s, 0.5 s, 2 %\n"
-          "  --json           one JSON object\n",
-          stdout);
-}
-
 static int parse(bench *b, int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"backend", required_argument, NULL, 'b'}, {"device", required_argument, NULL, 'd'},
-        {"plan", required_argument, NULL, 'p'},    {"stream", required_argument, NULL, 's'},
-        {"check", no_argument, NULL, 'c'},         {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},          {0}};
-    int option;
-    char *end;
-    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (option) {
-        case 'b':
-            if (strcmp(optarg, "host") != 0 && strcmp(optarg, "cuda") != 0)
-                return cli_bad_use("bench vmm", "there is no backend '%s'", optarg);
-            b->cuda = strcmp(optarg, "cuda") == 0;
-            break;
-        case 'd':
-            b->device = (int)strtol(optarg, &end, 10);
-            if (*end != '\0' || end == optarg)
-                return cli_bad_use("bench vmm", "'%s' is no device's number", optarg);
-            break;
-        case 'p':
-            if (!cli_parse_size(optarg, &b->plan_bytes) || b->plan_bytes < LEAST_PLAN)
-                return cli_bad_use("bench vmm", "'%s' is no size of at least 64 MiB", optarg);
-            break;
-        case 's':
-            if (!cli_parse_size(optarg, &b->stream_bytes) || b->stream_bytes == 0 ||
-                b->stream_bytes % READ_STEP != 0)
-                return cli_bad_use("bench vmm", "'%s' is no multiple of 32 MiB", optarg);
-            break;
-        case 'c':
-            b->check = true;
-            break;
-        case 'j':
-            b->json = true;
-            break;
-        case 'h':
-            print_help();
-            return CLI_DONE;
-        default:
-            return cli_bad_use("bench vmm", "bad option");
-        }
-    }
-    if (optind < argc)
-        return cli_bad_use("bench vmm", "takes no '%s'", argv[optind]);
+    const char *backend = "host";
+    uint32_t device = 0;
+    const cli_option table[] = {
+        OPTION_CHOICE('b', "backend", &backend, "NAME", "host|cuda", "host or cuda (host)"),
+        OPTION_COUNT('d', "device", &device, "N", 0, UINT8_MAX, "which device (0)"),
+        OPTION_BYTES('P', "plan", &b->plan_bytes, "SIZE", LEAST_PLAN, "size of the plan (100GiB)"),
+        OPTION_BYTES('s', "stream", &b->stream_bytes, "SIZE", READ_STEP,
+                     "bytes read in the last part, a multiple of 32 MiB (host\n256MiB, cuda 8GiB)"),
+        OPTION_FLAG('c', "check", &b->check,
+                    "exit 1 unless plan and launches meet the goals: 0.5 s, 0.5 s, 2 %"),
+        OPTION_JSON(&b->json),
+        OPTION_END,
+    };
+    const cli_usage usage = {
+        .command = "bench vmm",
+        .synopsis = "[options]",
+        .text = "Measures the memory verbs by batch and handle size, aliases, how long a plan of "
+                "which\n"
+                "5 % is folded takes to map and to give back, kernel launches beside a busy "
+                "mapper\n"
+                "(cuda), and reading through shuffled chunks.\n",
+        .options = table,
+    };
+    int code = cli_read(argc, argv, &usage, NULL);
+    if (code != CLI_GO_ON)
+        return code;
+    b->cuda = strcmp(backend, "cuda") == 0;
+    b->device = (int)device;
     if (b->stream_bytes == 0)
         b->stream_bytes = b->cuda ? 8ull << 30 : 256ull << 20;
-    return -1;
+    if (b->stream_bytes % READ_STEP != 0)
+        return cli_bad_use("bench vmm", "--stream is a multiple of 32 MiB");
+    return CLI_GO_ON;
 }
 
 static void say(const char *what)
@@ -513,7 +483,7 @@ int bench_vmm(int argc, char **argv)
 {
     bench b = {.plan_bytes = 100ull << 30};
     int code = parse(&b, argc, argv);
-    if (code >= 0)
+    if (code != CLI_GO_ON)
         return code;
     pleat_result result = pleat__arena_create(&b.arena);
     if (result == PLEAT_OK)

@@ -4,35 +4,12 @@
  */
 #include "../cli.h"
 #include "../json.h"
+#include "../options.h"
 #include "../replay.h"
 
 #include <plan/import.h>
 
-#include <getopt.h>
 #include <string.h>
-
-static const char help[] =
-    "usage: pleat compare TRACE [options]\n"
-    "\n"
-    "Runs a recorded job's allocations through several allocators on real memory and says what "
-    "each\n"
-    "would need. TRACE is a trace or whatever 'pleat import' reads: nothing in the job is "
-    "changed.\n"
-    "\n"
-    "  -p, --policies A,B,…   which (native,expandable,gmlake,stweaver,pleat)\n"
-    "  -P, --plan PLAN        a plan from 'pleat plan' for pleat; without it, it finds its own\n"
-    "  -B, --budget SIZE      never more memory than this\n"
-    "  -d, --device-memory S  what the device has (the recording's, or 140GiB)\n"
-    "  -c, --canary           prove that no two live tensors share memory\n"
-    "  -j, --json             one JSON object on standard output\n"
-    "  -h, --help\n"
-    "\n"
-    "live       the most that the job's tensors take at once: no allocator needs less\n"
-    "physical   the most memory that the allocator takes from the device\n"
-    "virtual    the most address space that is mapped\n"
-    "efficiency live / physical; steady: from the third iteration on\n"
-    "planned    share of the steady iterations' requests that had a planned place\n"
-    "calls      driver calls in a steady iteration, and the time they would take on an H200\n";
 
 #define POLICY_MOST 8
 
@@ -211,47 +188,39 @@ static int compare(options *o)
 
 int cli_compare(int argc, char **argv)
 {
-    static const struct option longs[] = {
-        {"policies", required_argument, NULL, 'p'}, {"plan", required_argument, NULL, 'P'},
-        {"budget", required_argument, NULL, 'B'},   {"device-memory", required_argument, NULL, 'd'},
-        {"canary", no_argument, NULL, 'c'},         {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
-    };
-    static char all[] = "native,expandable,gmlake,stweaver,pleat";
     options o = {.plan = "auto"};
-    char *policies = all;
-    for (int c; (c = getopt_long(argc, argv, "p:P:B:d:cjh", longs, NULL)) != -1;) {
-        switch (c) {
-        case 'p':
-            policies = optarg;
-            break;
-        case 'P':
-            o.plan = optarg;
-            break;
-        case 'B':
-            if (!cli_parse_size(optarg, &o.replay.budget_bytes))
-                return cli_bad_use("compare", "--budget is a size, not '%s'", optarg);
-            break;
-        case 'd':
-            if (!cli_parse_size(optarg, &o.replay.device_bytes))
-                return cli_bad_use("compare", "--device-memory is a size, not '%s'", optarg);
-            break;
-        case 'c':
-            o.replay.canary = true;
-            break;
-        case 'j':
-            o.json = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return CLI_DONE;
-        default:
-            return CLI_BAD_USE;
-        }
-    }
-    if (argc - optind != 1)
-        return cli_bad_use("compare", "takes one trace, got %d", argc - optind);
-    o.trace = argv[optind];
+    const char *policies = "native,expandable,gmlake,stweaver,pleat";
+    const cli_option table[] = {
+        OPTION_POLICIES(&policies),
+        OPTION_TEXT('P', "plan", &o.plan, "PLAN",
+                    "a plan from 'pleat plan' for pleat; without it, it finds its own"),
+        OPTION_BUDGET(&o.replay.budget_bytes),
+        OPTION_MEMORY(&o.replay.device_bytes),
+        OPTION_FLAG('c', "canary", &o.replay.canary, "prove that no two live tensors share memory"),
+        OPTION_JSON(&o.json),
+        OPTION_END,
+    };
+    const cli_usage usage = {
+        .command = "compare",
+        .synopsis = "TRACE [options]",
+        .text = "Runs a recorded job's allocations through several allocators on real memory and "
+                "says what each\n"
+                "would need. TRACE is a trace or whatever 'pleat import' reads: nothing in the job "
+                "is changed.\n",
+        .tail = "live       the most that the job's tensors take at once: no allocator needs less\n"
+                "physical   the most memory that the allocator takes from the device\n"
+                "virtual    the most address space that is mapped\n"
+                "efficiency live / physical; steady: from the third iteration on\n"
+                "planned    share of the steady iterations' requests that had a planned place\n"
+                "calls      driver calls in a steady iteration, and the time they would take on an "
+                "H200\n",
+        .options = table,
+        .operand = "one trace",
+        .value = &o.trace,
+    };
+    int code = cli_read(argc, argv, &usage, NULL);
+    if (code != CLI_GO_ON)
+        return code;
     o.count = replay_parse_policies("compare", policies, o.policies, POLICY_MOST);
     return o.count == 0 ? CLI_BAD_USE : compare(&o);
 }

@@ -3,19 +3,9 @@
  */
 #include "../cli.h"
 #include "../json.h"
+#include "../options.h"
 
-#include <getopt.h>
 #include <runtime/conf.h>
-
-static void print_help(FILE *out)
-{
-    fputs("usage: pleat conf [options]\n\n"
-          "Prints the settings that PLEAT_CONF=key:value,... changes, as they are now.\n"
-          "Sizes take k, m or g; switches are on or off.\n\n"
-          "  -j, --json   one JSON object on standard output\n"
-          "  -h, --help\n",
-          out);
-}
 
 static void print_json(const pleat__conf *conf)
 {
@@ -44,21 +34,19 @@ static void print_lines(const pleat__conf *conf)
 
 int cli_conf(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
     bool json = false;
     pleat__conf conf;
-    for (int option; (option = getopt_long(argc, argv, "jh", options, NULL)) != -1;) {
-        if (option == 'h') {
-            print_help(stdout);
-            return CLI_DONE;
-        }
-        if (option != 'j')
-            return cli_bad_use("conf", "unknown option");
-        json = true;
-    }
-    if (optind < argc)
-        return cli_bad_use("conf", "it takes no argument");
+    const cli_option table[] = {OPTION_JSON(&json), OPTION_END};
+    const cli_usage usage = {
+        .command = "conf",
+        .synopsis = "[options]",
+        .text = "Prints the settings that PLEAT_CONF=key:value,... changes, as they are now.\n"
+                "Sizes take k, m or g; switches are on or off.\n",
+        .options = table,
+    };
+    int code = cli_read(argc, argv, &usage, NULL);
+    if (code != CLI_GO_ON)
+        return code;
     if (pleat__conf_read(NULL, &conf) != PLEAT_OK) {
         cli_failed("conf", PLEAT_E_INVALID);
         return CLI_BAD_USE;

@@ -9,21 +9,9 @@
  */
 #include "../cli.h"
 #include "../footprint.h"
+#include "../options.h"
 
 #include <plan/import.h>
-
-#include <getopt.h>
-
-static const char help[] =
-    "usage: pleat explain TRACE [--json]\n"
-    "\n"
-    "Says in words which tensors make a recorded job's peak, why PyTorch's native allocator takes\n"
-    "more than that, and what would help, with figures.\n"
-    "TRACE is a trace or whatever 'pleat import' reads.\n"
-    "\n"
-    "  -d, --device-memory S  what the device has (the recording's, or 140GiB)\n"
-    "  -j, --json             one JSON object on standard output\n"
-    "  -h, --help\n";
 
 typedef struct options {
     const char *trace;
@@ -215,31 +203,23 @@ static int explain(const options *o)
 
 int cli_explain(int argc, char **argv)
 {
-    static const struct option longs[] = {
-        {"device-memory", required_argument, NULL, 'd'},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
     options o = {0};
-    for (int c; (c = getopt_long(argc, argv, "d:jh", longs, NULL)) != -1;) {
-        switch (c) {
-        case 'd':
-            if (!cli_parse_size(optarg, &o.device_bytes))
-                return cli_bad_use("explain", "--device-memory is a size, not '%s'", optarg);
-            break;
-        case 'j':
-            o.json = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return CLI_DONE;
-        default:
-            return CLI_BAD_USE;
-        }
-    }
-    if (argc - optind != 1)
-        return cli_bad_use("explain", "takes one trace, got %d", argc - optind);
-    o.trace = argv[optind];
-    return explain(&o);
+    const cli_option table[] = {
+        OPTION_MEMORY(&o.device_bytes),
+        OPTION_JSON(&o.json),
+        OPTION_END,
+    };
+    const cli_usage usage = {
+        .command = "explain",
+        .synopsis = "TRACE [options]",
+        .text = "Says in words which tensors make a recorded job's peak, why PyTorch's native "
+                "allocator takes\n"
+                "more than that, and what would help, with figures.\n"
+                "TRACE is a trace or whatever 'pleat import' reads.\n",
+        .options = table,
+        .operand = "one trace",
+        .value = &o.trace,
+    };
+    int code = cli_read(argc, argv, &usage, NULL);
+    return code != CLI_GO_ON ? code : explain(&o);
 }

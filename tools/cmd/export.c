@@ -12,6 +12,7 @@
  */
 #include "../cli.h"
 #include "../json.h"
+#include "../options.h"
 #include "../pickle_writer.h"
 #include "../replay.h"
 
@@ -20,23 +21,8 @@
 #include <plan/file.h>
 #include <plan/import.h>
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char help[] =
-    "usage: pleat export TRACE --format FORM -o FILE [--json]\n"
-    "\n"
-    "Writes a recorded job in a form that other programs read.\n"
-    "TRACE is a trace or whatever 'pleat import' reads.\n"
-    "\n"
-    "  -f, --format FORM   snapshot   for PyTorch's memory viewer (pytorch.org/memory_viz, or\n"
-    "                                 python -m torch.cuda._memory_viz trace_plot FILE)\n"
-    "                      perfetto   for ui.perfetto.dev and chrome://tracing\n"
-    "                      csv        a table of lifetimes: id,lower,upper,size\n"
-    "  -o, --output FILE   the file to write\n"
-    "  -j, --json          one JSON object on standard output\n"
-    "  -h, --help\n";
 
 typedef pleat_result (*exporter)(const pleat_trace *trace, FILE *out);
 
@@ -455,39 +441,31 @@ static int export(const options *o)
 
 int cli_export(int argc, char **argv)
 {
-    static const struct option longs[] = {
-        {"format", required_argument, NULL, 'f'},
-        {"output", required_argument, NULL, 'o'},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
     options o = {0};
-    for (int c; (c = getopt_long(argc, argv, "f:o:jh", longs, NULL)) != -1;) {
-        switch (c) {
-        case 'f':
-            o.format = optarg;
-            break;
-        case 'o':
-            o.output = optarg;
-            break;
-        case 'j':
-            o.json = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return CLI_DONE;
-        default:
-            return CLI_BAD_USE;
-        }
-    }
-    if (argc - optind != 1)
-        return cli_bad_use("export", "takes one trace, got %d", argc - optind);
+    const cli_option table[] = {
+        OPTION_CHOICE('f', "format", &o.format, "FORM", "snapshot|perfetto|csv",
+                      "snapshot   for PyTorch's memory viewer (pytorch.org/memory_viz, or\n"
+                      "           python -m torch.cuda._memory_viz trace_plot FILE)\n"
+                      "perfetto   for ui.perfetto.dev and chrome://tracing\n"
+                      "csv        a table of lifetimes: id,lower,upper,size"),
+        OPTION_TEXT('o', "output", &o.output, "FILE", "the file to write"),
+        OPTION_JSON(&o.json),
+        OPTION_END,
+    };
+    const cli_usage usage = {
+        .command = "export",
+        .synopsis = "TRACE --format FORM -o FILE [--json]",
+        .text = "Writes a recorded job in a form that other programs read.\n"
+                "TRACE is a trace or whatever 'pleat import' reads.\n",
+        .options = table,
+        .operand = "one trace",
+        .value = &o.trace,
+    };
+    int code = cli_read(argc, argv, &usage, NULL);
+    if (code != CLI_GO_ON)
+        return code;
     if (o.format == NULL || o.output == NULL)
         return cli_bad_use("export", "needs --format FORM and -o FILE");
     o.write = find_form(o.format);
-    if (o.write == NULL)
-        return cli_bad_use("export", "--format is snapshot, perfetto or csv, not '%s'", o.format);
-    o.trace = argv[optind];
     return export(&o);
 }

@@ -3,35 +3,15 @@
  */
 #include "../cli.h"
 #include "../json.h"
+#include "../options.h"
 
 #include <internal/error.h>
 #include <plan/import.h>
 
-#include <getopt.h>
-#include <stdlib.h>
-
-static const char help[] =
-    "usage: pleat import RECORDING [-o TRACE] [options]\n"
-    "\n"
-    "Reads a recording and writes it as a trace, which other commands read faster.\n"
-    "Without -o it only says what is in the recording. RECORDING, gzipped or not:\n"
-    "  a torch memory snapshot    torch.cuda.memory._dump_snapshot(), or pickle.dump of\n"
-    "                             torch.cuda.memory._snapshot() after\n"
-    "                             torch.cuda.memory._record_memory_history()\n"
-    "  a table of lifetimes       lines of id,lower,upper,size below such a header\n"
-    "  a trace                    as this command writes them\n"
-    "\n"
-    "  -o, --output TRACE         the file to write\n"
-    "  -d, --device N             which device of a snapshot of several\n"
-    "  -n, --iterations N         only the first N iterations, and what came before them\n"
-    "  -m, --device-memory SIZE   what the device has (140GiB), for the trace to say\n"
-    "  -j, --json                 one JSON object on standard output\n"
-    "  -h, --help\n";
-
 typedef struct options {
     const char *input;
     const char *output;
-    int device;
+    uint32_t device; /* above UINT8_MAX: any */
     uint64_t device_bytes;
     uint32_t iterations; /* 0: all */
     bool json;
@@ -153,7 +133,8 @@ static int import(const options *o)
 {
     pleat_trace *trace;
     pleat__trace_form form;
-    pleat_result result = pleat__trace_import(o->input, o->device, &form, &trace);
+    int device = o->device <= UINT8_MAX ? (int)o->device : PLEAT__ANY_DEVICE;
+    pleat_result result = pleat__trace_import(o->input, device, &form, &trace);
     if (result != PLEAT_OK)
         return cli_failed("import", result);
     if (o->device_bytes != 0)
@@ -177,57 +158,35 @@ static int import(const options *o)
     return code;
 }
 
-static bool parse_iterations(const char *text, uint32_t *iterations)
-{
-    char *end;
-    long number = strtol(text, &end, 10);
-    *iterations = (uint32_t)number;
-    return end != text && *end == '\0' && number >= 1 && number <= 1000000;
-}
-
 int cli_import(int argc, char **argv)
 {
-    static const struct option longs[] = {
-        {"output", required_argument, NULL, 'o'},
-        {"device", required_argument, NULL, 'd'},
-        {"iterations", required_argument, NULL, 'n'},
-        {"device-memory", required_argument, NULL, 'm'},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+    options o = {.device = UINT32_MAX};
+    const cli_option table[] = {
+        OPTION_TEXT('o', "output", &o.output, "TRACE", "the file to write"),
+        OPTION_COUNT('d', "device", &o.device, "N", 0, UINT8_MAX,
+                     "which device of a snapshot of several"),
+        OPTION_COUNT('n', "iterations", &o.iterations, "N", 1, 1000000,
+                     "only the first N iterations, and what came before them"),
+        OPTION_MEMORY_OF('m', "device-memory", &o.device_bytes,
+                         "what the device has, or a GPU's name, for the trace to say"),
+        OPTION_JSON(&o.json),
+        OPTION_END,
     };
-    options o = {.device = PLEAT__ANY_DEVICE};
-    for (int c; (c = getopt_long(argc, argv, "o:d:n:m:jh", longs, NULL)) != -1;) {
-        switch (c) {
-        case 'o':
-            o.output = optarg;
-            break;
-        case 'd':
-            if (!cli_parse_device(optarg, &o.device))
-                return cli_bad_use("import", "--device is a number from 0 to 255, not '%s'",
-                                   optarg);
-            break;
-        case 'n':
-            if (!parse_iterations(optarg, &o.iterations))
-                return cli_bad_use("import", "--iterations is a whole number from 1, not '%s'",
-                                   optarg);
-            break;
-        case 'm':
-            if (!cli_parse_size(optarg, &o.device_bytes))
-                return cli_bad_use("import", "--device-memory is a size, not '%s'", optarg);
-            break;
-        case 'j':
-            o.json = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return CLI_DONE;
-        default:
-            return CLI_BAD_USE;
-        }
-    }
-    if (argc - optind != 1)
-        return cli_bad_use("import", "takes one recording, got %d", argc - optind);
-    o.input = argv[optind];
-    return import(&o);
+    const cli_usage usage = {
+        .command = "import",
+        .synopsis = "RECORDING [-o TRACE] [options]",
+        .text =
+            "Reads a recording and writes it as a trace, which other commands read faster.\n"
+            "Without -o it only says what is in the recording. RECORDING, gzipped or not:\n"
+            "  a torch memory snapshot    torch.cuda.memory._dump_snapshot(), or pickle.dump of\n"
+            "                             torch.cuda.memory._snapshot() after\n"
+            "                             torch.cuda.memory._record_memory_history()\n"
+            "  a table of lifetimes       lines of id,lower,upper,size below such a header\n"
+            "  a trace                    as this command writes them\n",
+        .options = table,
+        .operand = "one recording",
+        .value = &o.input,
+    };
+    int code = cli_read(argc, argv, &usage, NULL);
+    return code != CLI_GO_ON ? code : import(&o);
 }

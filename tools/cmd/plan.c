@@ -5,36 +5,16 @@
 #include "../cli.h"
 #include "../footprint.h"
 #include "../json.h"
+#include "../options.h"
 
 #include <internal/error.h>
 #include <plan/import.h>
 #include <plan/planner.h>
 
-#include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-static const char help[] =
-    "usage: pleat plan TRACE [-o PLAN] [options]\n"
-    "\n"
-    "Plans the iteration of TRACE that repeats: where each request lies, on which chunks.\n"
-    "TRACE may also be a torch memory snapshot or a table of lifetimes (see pleat import).\n"
-    "Without -o it only says what the plan would be.\n"
-    "\n"
-    "  -o, --output PLAN       the file to write\n"
-    "  -a, --algorithm NAME    contiguous placement: auto (the best of all), or one of\n"
-    "                          size, area, lifetime, sweep, stweaver, search\n"
-    "  -s, --seconds N         search for a better plan, about as long (1); 0: one pass\n"
-    "  -c, --chunk SIZE        of physical memory (2MiB)\n"
-    "      --max-maps N        most aliased pages; each costs 4 KiB of host memory\n"
-    "      --no-fold           contiguous placement only\n"
-    "      --lane-margin N     room in lanes over what dynamic requests were seen to need (1.15)\n"
-    "  -d, --device N          whose requests, in a trace of several devices\n"
-    "      --dump FILE         the layout as a table: one row a request\n"
-    "  -j, --json              one JSON object on standard output\n"
-    "  -h, --help\n";
 
 struct arguments {
     const char *input;
@@ -291,92 +271,48 @@ static int plan(const struct arguments *arguments)
     return code;
 }
 
-static bool parse_number(const char *text, double least, double most, double *number)
-{
-    char *end;
-    *number = strtod(text, &end);
-    return end != text && *end == '\0' && *number >= least && *number <= most;
-}
-
-static int parse_option(int c, struct arguments *arguments)
-{
-    pleat_plan_options *plan = &arguments->plan;
-    double number;
-    switch (c) {
-    case 'o':
-        arguments->output = optarg;
-        return CLI_DONE;
-    case 'a':
-        plan->algorithm = optarg;
-        return CLI_DONE;
-    case 's':
-        if (!parse_number(optarg, 0, 86400, &plan->seconds))
-            return cli_bad_use("plan", "--seconds is a number from 0 to 86400, not '%s'", optarg);
-        return CLI_DONE;
-    case 'c':
-        if (!cli_parse_size(optarg, &plan->chunk_bytes) || plan->chunk_bytes == 0)
-            return cli_bad_use("plan", "--chunk is a size, not '%s'", optarg);
-        return CLI_DONE;
-    case 'm':
-        if (!parse_number(optarg, 1, UINT32_MAX, &number) || number != floor(number))
-            return cli_bad_use("plan", "--max-maps is a whole number from 1, not '%s'", optarg);
-        plan->max_maps = (uint32_t)number;
-        return CLI_DONE;
-    case 'l':
-        if (!parse_number(optarg, 1, 100, &plan->lane_margin))
-            return cli_bad_use("plan", "--lane-margin is a number from 1 to 100, not '%s'", optarg);
-        return CLI_DONE;
-    case 'd':
-        if (!parse_number(optarg, 0, UINT8_MAX, &number) || number != floor(number))
-            return cli_bad_use("plan", "--device is a number from 0 to 255, not '%s'", optarg);
-        plan->device = (uint32_t)number;
-        return CLI_DONE;
-    case 'f':
-        plan->no_fold = 1;
-        return CLI_DONE;
-    case 'u':
-        arguments->dump = optarg;
-        return CLI_DONE;
-    case 'j':
-        arguments->json = true;
-        return CLI_DONE;
-    default:
-        return CLI_BAD_USE;
-    }
-}
-
 int cli_plan(int argc, char **argv)
 {
-    static const struct option longs[] = {
-        {"output", required_argument, NULL, 'o'},
-        {"algorithm", required_argument, NULL, 'a'},
-        {"seconds", required_argument, NULL, 's'},
-        {"chunk", required_argument, NULL, 'c'},
-        {"max-maps", required_argument, NULL, 'm'},
-        {"no-fold", no_argument, NULL, 'f'},
-        {"lane-margin", required_argument, NULL, 'l'},
-        {"device", required_argument, NULL, 'd'},
-        {"dump", required_argument, NULL, 'u'},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
     struct arguments arguments = {.plan = {.size = sizeof arguments.plan, .seconds = NAN}};
+    pleat_plan_options *wanted = &arguments.plan;
+    bool no_fold = false;
     uint32_t algorithms;
-    for (int c; (c = getopt_long(argc, argv, "o:a:s:c:d:jh", longs, NULL)) != -1;) {
-        if (c == 'h') {
-            fputs(help, stdout);
-            return CLI_DONE;
-        }
-        int code = parse_option(c, &arguments);
-        if (code != CLI_DONE)
-            return code;
-    }
-    if (arguments.plan.algorithm != NULL &&
-        !pleat__algorithm_find(arguments.plan.algorithm, &algorithms))
-        return cli_bad_use("plan", "there is no algorithm '%s'", arguments.plan.algorithm);
-    if (optind + 1 != argc)
-        return cli_bad_use("plan", "one TRACE is wanted, got %d", argc - optind);
-    arguments.input = argv[optind];
+    const cli_option table[] = {
+        OPTION_TEXT('o', "output", &arguments.output, "PLAN", "the file to write"),
+        OPTION_TEXT('a', "algorithm", &wanted->algorithm, "NAME",
+                    "contiguous placement: auto (the best of all), or one of\n"
+                    "size, area, lifetime, sweep, stweaver, search"),
+        OPTION_NUMBER('s', "seconds", &wanted->seconds, "N", 0, 86400,
+                      "search for a better plan, about as long (1); 0: one pass"),
+        OPTION_BYTES('c', "chunk", &wanted->chunk_bytes, "SIZE", 1, "of physical memory (2MiB)"),
+        OPTION_COUNT('\0', "max-maps", &wanted->max_maps, "N", 1, UINT32_MAX,
+                     "most aliased pages; each costs 4 KiB of host memory"),
+        OPTION_FLAG('\0', "no-fold", &no_fold, "contiguous placement only"),
+        OPTION_NUMBER('\0', "lane-margin", &wanted->lane_margin, "N", 1, 100,
+                      "room in lanes over what dynamic requests were seen to need (1.15)"),
+        OPTION_COUNT('d', "device", &wanted->device, "N", 0, UINT8_MAX,
+                     "whose requests, in a trace of several devices"),
+        OPTION_TEXT('\0', "dump", &arguments.dump, "FILE",
+                    "the layout as a table: one row a request"),
+        OPTION_JSON(&arguments.json),
+        OPTION_END,
+    };
+    const cli_usage usage = {
+        .command = "plan",
+        .synopsis = "TRACE [-o PLAN] [options]",
+        .text = "Plans the iteration of TRACE that repeats: where each request lies, on which "
+                "chunks.\n"
+                "TRACE is a trace or whatever 'pleat import' reads.\n"
+                "Without -o it only says what the plan would be.\n",
+        .options = table,
+        .operand = "one trace",
+        .value = &arguments.input,
+    };
+    int code = cli_read(argc, argv, &usage, NULL);
+    if (code != CLI_GO_ON)
+        return code;
+    if (wanted->algorithm != NULL && !pleat__algorithm_find(wanted->algorithm, &algorithms))
+        return cli_bad_use("plan", "there is no algorithm '%s'", wanted->algorithm);
+    wanted->no_fold = no_fold;
     return plan(&arguments);
 }

@@ -4,39 +4,14 @@
 #include "../replay.h"
 #include "../cli.h"
 #include "../json.h"
+#include "../options.h"
 
 #include <internal/error.h>
 #include <plan/import.h>
 #include <runtime/policy.h>
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char help[] =
-    "usage: pleat replay TRACE [options]\n"
-    "\n"
-    "Runs a recorded job's allocations through an allocator on real memory. TRACE is a trace or\n"
-    "whatever 'pleat import' reads.\n"
-    "\n"
-    "  -p, --policy NAME      pleat, native, expandable, gmlake or stweaver (pleat)\n"
-    "  -P, --plan PLAN|auto   a plan from 'pleat plan', or auto: found while the job runs (auto)\n"
-    "  -b, --backend NAME     host, which needs no GPU, or cuda (host)\n"
-    "  -B, --budget SIZE      never more memory than this\n"
-    "  -d, --device-memory S  what the host backend's device has (the recording's, or 140GiB)\n"
-    "  -c, --canary           prove that no two live tensors share memory: each is filled with a\n"
-    "                         pattern that is verified when it is freed\n"
-    "  -r, --repeat N         then the last whole iteration N times: nothing may grow after ten\n"
-    "      --dump FILE        the runtime at the end, block by block: JSON where FILE ends in\n"
-    "                         .json, else text\n"
-    "  -j, --json             one JSON object on standard output\n"
-    "  -h, --help\n"
-    "\n"
-    "Exit status: 0; 1 when the canary found an error, the plan does not hold or something grew "
-    "from\n"
-    "repeat to repeat; 2 bad use; 3 bad input; 4 out of memory.\n";
-
-#define DUMP 256 /* the option that has no letter */
 
 typedef struct options {
     replay_options replay;
@@ -186,85 +161,49 @@ static int replay(options *o)
     return code;
 }
 
-static int check_names(const options *o, const char *backend)
-{
-    if (strcmp(backend, "host") != 0 && strcmp(backend, "cuda") != 0)
-        return cli_bad_use("replay", "--backend is host or cuda, not '%s'", backend);
-    if (pleat__policy_find(o->replay.policy) == NULL)
-        return cli_bad_use("replay", "there is no policy '%s'; there are: %s", o->replay.policy,
-                           pleat__policy_names());
-    return CLI_DONE;
-}
-
-static bool parse_count(const char *text, uint32_t *count)
-{
-    char *end;
-    unsigned long value = strtoul(text, &end, 10);
-    *count = (uint32_t)value;
-    return *text >= '0' && *text <= '9' && *end == '\0' && value >= 1 && value <= 1000000;
-}
-
 int cli_replay(int argc, char **argv)
 {
-    static const struct option longs[] = {
-        {"policy", required_argument, NULL, 'p'},
-        {"plan", required_argument, NULL, 'P'},
-        {"backend", required_argument, NULL, 'b'},
-        {"budget", required_argument, NULL, 'B'},
-        {"device-memory", required_argument, NULL, 'd'},
-        {"canary", no_argument, NULL, 'c'},
-        {"repeat", required_argument, NULL, 'r'},
-        {"dump", required_argument, NULL, DUMP},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
     options o = {.replay = {.policy = "pleat"}, .plan = "auto"};
     const char *backend = "host";
-    for (int c; (c = getopt_long(argc, argv, "p:P:b:B:d:cr:jh", longs, NULL)) != -1;) {
-        switch (c) {
-        case 'p':
-            o.replay.policy = optarg;
-            break;
-        case 'P':
-            o.plan = optarg;
-            break;
-        case 'b':
-            backend = optarg;
-            break;
-        case 'B':
-            if (!cli_parse_size(optarg, &o.replay.budget_bytes))
-                return cli_bad_use("replay", "--budget is a size, not '%s'", optarg);
-            break;
-        case 'd':
-            if (!cli_parse_size(optarg, &o.replay.device_bytes))
-                return cli_bad_use("replay", "--device-memory is a size, not '%s'", optarg);
-            break;
-        case 'c':
-            o.replay.canary = true;
-            break;
-        case 'r':
-            if (!parse_count(optarg, &o.replay.repeat))
-                return cli_bad_use("replay", "--repeat is a number from 1 to a million, not '%s'",
-                                   optarg);
-            break;
-        case DUMP:
-            o.dump = optarg;
-            break;
-        case 'j':
-            o.json = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return CLI_DONE;
-        default:
-            return CLI_BAD_USE;
-        }
-    }
-    if (argc - optind != 1)
-        return cli_bad_use("replay", "takes one trace, got %d", argc - optind);
-    o.trace = argv[optind];
+    const cli_option table[] = {
+        OPTION_TEXT('p', "policy", &o.replay.policy, "NAME",
+                    "pleat, native, expandable, gmlake or stweaver (pleat)"),
+        OPTION_TEXT('P', "plan", &o.plan, "PLAN|auto",
+                    "a plan from 'pleat plan', or auto: found while the job runs (auto)"),
+        OPTION_CHOICE('b', "backend", &backend, "NAME", "host|cuda",
+                      "host, which needs no GPU, or cuda (host)"),
+        OPTION_BUDGET(&o.replay.budget_bytes),
+        OPTION_MEMORY(&o.replay.device_bytes),
+        OPTION_FLAG('c', "canary", &o.replay.canary,
+                    "prove that no two live tensors share memory: each is filled with a\n"
+                    "pattern that is verified when it is freed"),
+        OPTION_COUNT('r', "repeat", &o.replay.repeat, "N", 1, 1000000,
+                     "then the last whole iteration N times: nothing may grow after ten"),
+        OPTION_TEXT(
+            '\0', "dump", &o.dump, "FILE",
+            "the runtime at the end, block by block: JSON where FILE ends in\n.json, else text"),
+        OPTION_JSON(&o.json),
+        OPTION_END,
+    };
+    const cli_usage usage = {
+        .command = "replay",
+        .synopsis = "TRACE [options]",
+        .text = "Runs a recorded job's allocations through an allocator on real memory. TRACE is a "
+                "trace or\n"
+                "whatever 'pleat import' reads.\n",
+        .tail = "Exit status: 0; 1 when the canary found an error, the plan does not hold or "
+                "something grew from\n"
+                "repeat to repeat; 2 bad use; 3 bad input; 4 out of memory.\n",
+        .options = table,
+        .operand = "one trace",
+        .value = &o.trace,
+    };
+    int code = cli_read(argc, argv, &usage, NULL);
+    if (code != CLI_GO_ON)
+        return code;
+    if (pleat__policy_find(o.replay.policy) == NULL)
+        return cli_bad_use("replay", "there is no policy '%s'; there are: %s", o.replay.policy,
+                           pleat__policy_names());
     o.replay.cuda = strcmp(backend, "cuda") == 0;
-    int bad = check_names(&o, backend);
-    return bad != CLI_DONE ? bad : replay(&o);
+    return replay(&o);
 }

@@ -3,31 +3,14 @@
  */
 #include "../cli.h"
 #include "../footprint.h"
+#include "../options.h"
 #include "../page.h"
 
 #include <internal/error.h>
 #include <plan/import.h>
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char help[] =
-    "usage: pleat report TRACE -o PAGE.html [options]\n"
-    "\n"
-    "Runs a recorded job's allocations through several allocators on host memory, plans it, and\n"
-    "draws what it takes: memory over time, the plan's address map and its chunks, where the gap\n"
-    "to max-live comes from, what makes the peak. One HTML file that needs nothing else.\n"
-    "TRACE is a trace or whatever 'pleat import' reads.\n"
-    "\n"
-    "  -o, --output PAGE      the file to write\n"
-    "  -P, --plan PLAN        draw this plan, and run the policy pleat with it\n"
-    "  -p, --policies A,B,…   which (native,expandable,gmlake,stweaver,pleat)\n"
-    "  -B, --budget SIZE      never more memory than this\n"
-    "  -d, --device-memory S  what the device has (the recording's, or 140GiB)\n"
-    "  -j, --json             the page's figures as one JSON object on standard output;\n"
-    "                         without -o only them\n"
-    "  -h, --help\n";
 
 typedef struct options {
     footprint_options footprint;
@@ -100,54 +83,40 @@ static int report(const options *o)
 
 int cli_report(int argc, char **argv)
 {
-    static const struct option longs[] = {
-        {"output", required_argument, NULL, 'o'},
-        {"plan", required_argument, NULL, 'P'},
-        {"policies", required_argument, NULL, 'p'},
-        {"budget", required_argument, NULL, 'B'},
-        {"device-memory", required_argument, NULL, 'd'},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    static char all[] = "native,expandable,gmlake,stweaver,pleat";
     const char *names[FOOTPRINT_POLICIES];
     options o = {.footprint.policies = names};
-    char *policies = all;
-    for (int c; (c = getopt_long(argc, argv, "o:P:p:B:d:jh", longs, NULL)) != -1;) {
-        switch (c) {
-        case 'o':
-            o.output = optarg;
-            break;
-        case 'P':
-            o.footprint.plan = optarg;
-            break;
-        case 'p':
-            policies = optarg;
-            break;
-        case 'B':
-            if (!cli_parse_size(optarg, &o.footprint.budget_bytes))
-                return cli_bad_use("report", "--budget is a size, not '%s'", optarg);
-            break;
-        case 'd':
-            if (!cli_parse_size(optarg, &o.footprint.device_bytes))
-                return cli_bad_use("report", "--device-memory is a size, not '%s'", optarg);
-            break;
-        case 'j':
-            o.json = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return CLI_DONE;
-        default:
-            return CLI_BAD_USE;
-        }
-    }
-    if (argc - optind != 1)
-        return cli_bad_use("report", "takes one trace, got %d", argc - optind);
+    const char *policies = "native,expandable,gmlake,stweaver,pleat";
+    const cli_option table[] = {
+        OPTION_TEXT('o', "output", &o.output, "PAGE", "the file to write"),
+        OPTION_TEXT('P', "plan", &o.footprint.plan, "PLAN",
+                    "draw this plan, and run the policy pleat with it"),
+        OPTION_POLICIES(&policies),
+        OPTION_BUDGET(&o.footprint.budget_bytes),
+        OPTION_MEMORY(&o.footprint.device_bytes),
+        OPTION_FLAG(
+            'j', "json", &o.json,
+            "the page's figures as one JSON object on standard output;\nwithout -o only them"),
+        OPTION_END,
+    };
+    const cli_usage usage = {
+        .command = "report",
+        .synopsis = "TRACE -o PAGE.html [options]",
+        .text = "Runs a recorded job's allocations through several allocators on host memory, "
+                "plans it, and\n"
+                "draws what it takes: memory over time, the plan's address map and its chunks, "
+                "where the gap\n"
+                "to max-live comes from, what makes the peak. One HTML file that needs nothing "
+                "else.\n"
+                "TRACE is a trace or whatever 'pleat import' reads.\n",
+        .options = table,
+        .operand = "one trace",
+        .value = &o.trace,
+    };
+    int code = cli_read(argc, argv, &usage, NULL);
+    if (code != CLI_GO_ON)
+        return code;
     if (o.output == NULL && !o.json)
         return cli_bad_use("report", "where to? Give -o PAGE.html");
-    o.trace = argv[optind];
     o.footprint.policy_count = replay_parse_policies("report", policies, names, FOOTPRINT_POLICIES);
     return o.footprint.policy_count == 0 ? CLI_BAD_USE : report(&o);
 }

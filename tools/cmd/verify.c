@@ -3,23 +3,10 @@
  */
 #include "../cli.h"
 #include "../json.h"
+#include "../options.h"
 
 #include <plan/import.h>
 #include <pleat/plan.h>
-
-#include <getopt.h>
-
-static const char help[] =
-    "usage: pleat verify PLAN [--trace TRACE] [--json]\n"
-    "\n"
-    "Proves that a plan holds: nothing that is live together shares a byte of memory,\n"
-    "through all aliases; lanes are idle when they are used; streams share nothing.\n"
-    "With a trace, also that the plan was made for it, request by request.\n"
-    "Exit code 0: it holds. 1: it does not. 3: a file is bad.\n"
-    "\n"
-    "  -t, --trace TRACE   a trace or a recording as `pleat import` takes it\n"
-    "  -j, --json          one JSON object on standard output\n"
-    "  -h, --help\n";
 
 typedef struct options {
     const char *plan;
@@ -87,31 +74,24 @@ static int verify(const options *o)
 
 int cli_verify(int argc, char **argv)
 {
-    static const struct option longs[] = {
-        {"trace", required_argument, NULL, 't'},
-        {"device", required_argument, NULL, 'd'},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
     options o = {0};
-    for (int c; (c = getopt_long(argc, argv, "t:jh", longs, NULL)) != -1;) {
-        switch (c) {
-        case 't':
-            o.trace = optarg;
-            break;
-        case 'j':
-            o.json = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            return CLI_DONE;
-        default:
-            return CLI_BAD_USE;
-        }
-    }
-    if (argc - optind != 1)
-        return cli_bad_use("verify", "takes one plan, got %d", argc - optind);
-    o.plan = argv[optind];
-    return verify(&o);
+    const cli_option table[] = {
+        OPTION_TEXT('t', "trace", &o.trace, "TRACE",
+                    "a trace or a recording as 'pleat import' takes it"),
+        OPTION_JSON(&o.json),
+        OPTION_END,
+    };
+    const cli_usage usage = {
+        .command = "verify",
+        .synopsis = "PLAN [options]",
+        .text = "Proves that a plan holds: nothing that is live together shares a byte of memory,\n"
+                "through all aliases; lanes are idle when they are used; streams share nothing.\n"
+                "With a trace, also that the plan was made for it, request by request.\n",
+        .tail = "Exit status: 0 it holds; 1 it does not; 2 bad use; 3 a file is bad.\n",
+        .options = table,
+        .operand = "one plan",
+        .value = &o.plan,
+    };
+    int code = cli_read(argc, argv, &usage, NULL);
+    return code != CLI_GO_ON ? code : verify(&o);
 }

@@ -1,0 +1,89 @@
+"""Every subcommand reads its line by one table: --help, bad options, values and operands.
+
+usage: options.py PLEAT
+"""
+import subprocess
+import sys
+import unittest
+
+PLEAT = sys.argv[1]
+COMMANDS = {  # what each takes besides options
+    "compare": "one trace", "conf": None, "explain": "one trace", "export": "one trace",
+    "import": "one recording", "plan": "one trace", "replay": "one trace",
+    "report": "one trace", "verify": "one plan", "bench alloc": None,
+    "bench plan": "one FILE or more", "bench vmm": None,
+}
+
+
+def run(command, *arguments):
+    return subprocess.run([PLEAT, *command.split(), *arguments], capture_output=True, text=True)
+
+
+class Options(unittest.TestCase):
+    def refused(self, command, *arguments):
+        done = run(command, *arguments)
+        self.assertEqual(done.returncode, 2, f"{command} {arguments}: {done.stderr}")
+        self.assertEqual(done.stdout, "")
+        lines = done.stderr.splitlines()
+        self.assertEqual(len(lines), 2, done.stderr)
+        self.assertTrue(lines[0].startswith(f"pleat {command}: "), lines[0])
+        self.assertEqual(lines[1], f"See 'pleat {command} --help'.")
+        return lines[0]
+
+    def test_help(self):
+        for command in COMMANDS:
+            for flag in ("--help", "-h"):
+                done = run(command, flag)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), command)
+                self.assertTrue(done.stdout.startswith(f"usage: pleat {command} "), command)
+                self.assertIn("--json", done.stdout)
+                for line in done.stdout.splitlines():
+                    self.assertLessEqual(len(line), 100, f"{command}: {line}")
+
+    def test_options(self):
+        for command in COMMANDS:
+            self.assertIn("'--nonsense' is no option", self.refused(command, "--nonsense", "a"))
+            self.assertIn("no option '-Z'", self.refused(command, "-Z", "a"))
+            self.assertIn("is no option", self.refused(command, "--json=yes", "a"))
+
+    def test_operands(self):
+        for command, wants in COMMANDS.items():
+            if wants is None:
+                self.assertIn("takes no 'a'", self.refused(command, "a"))
+                continue
+            self.assertIn(f"takes {wants}, got none", self.refused(command))
+            if wants.startswith("one ") and "more" not in wants:
+                self.assertIn("'b' is one too many", self.refused(command, "a", "b"))
+
+    def test_values(self):
+        for command, option, value, text in [
+            ("compare", "--budget", "many", "--budget is a size, not 'many'"),
+            ("compare", "--device-memory", "h2000", "a100-80"),
+            ("plan", "--chunk", "0", "--chunk is a size of at least 1 B, not '0'"),
+            ("plan", "--seconds", "-1", "--seconds is a number from 0 to 86400, not '-1'"),
+            ("plan", "--seconds", "nan", "--seconds is a number from"),
+            ("plan", "--max-maps", "1.5", "--max-maps is a whole number from 1 to 4294967295"),
+            ("replay", "--repeat", "3x", "--repeat is a whole number from 1 to 1000000"),
+            ("replay", "--backend", "hos", "--backend is one of host|cuda, not 'hos'"),
+            ("replay", "--backend", "host|cuda", "--backend is one of"),
+            ("export", "--format", "", "--format is one of"),
+            ("compare", "--policies", "native,", "there is no policy ''"),
+            ("compare", "--policies", "x" * 500, "there is no policy"),
+            ("bench alloc", "--requests", "0", "--requests is a whole number from 1 to 4000000"),
+            ("bench vmm", "--stream", "33MiB", "a multiple of 32 MiB"),
+        ]:
+            arguments = [option, value] + ([] if COMMANDS[command] is None else ["a"])
+            self.assertIn(text, self.refused(command, *arguments))
+        self.assertIn("wants a value", self.refused("compare", "a", "--budget"))
+        self.assertIn("wants a value", self.refused("compare", "a", "-B"))
+
+    def test_names_of_gpus(self):
+        """A known name passes the reader: what is refused is the file."""
+        for value in ("h200", "a100-80", "80GiB"):
+            done = run("compare", "/nowhere/job.trace", "--device-memory", value)
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn("/nowhere/job.trace", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

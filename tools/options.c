@@ -1,0 +1,235 @@
+/*
+ * options.c: see options.h.
+ */
+#include "options.h"
+
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OPTION_MOST 32
+#define HELP_COLUMN 26 /* longer options have their help on the next line */
+/* What getopt_long returns for the option at a place of the table; above every letter. */
+#define CODE_FIRST 256
+#define CODE_HELP  (CODE_FIRST + OPTION_MOST)
+
+/* Device memory of GPUs as their drivers report it: MiB. X(name, MiB) */
+#define GPUS(X)                                                                                    \
+    X("b200", 183359)                                                                              \
+    X("h200", 143771)                                                                              \
+    X("h100", 81559)                                                                               \
+    X("a100-80", 81920)                                                                            \
+    X("a100-40", 40960)                                                                            \
+    X("l40s", 46068)                                                                               \
+    X("v100-32", 32768)                                                                            \
+    X("rtx4090", 24564)                                                                            \
+    X("a10", 23028)
+
+static bool find_gpu(const char *name, uint64_t *bytes)
+{
+#define GPU_MATCH(gpu, mib)                                                                        \
+    if (strcmp(name, gpu) == 0) {                                                                  \
+        *bytes = (uint64_t)(mib) << 20;                                                            \
+        return true;                                                                               \
+    }
+    GPUS(GPU_MATCH)
+#undef GPU_MATCH
+    return false;
+}
+
+/* ---- help ---- */
+
+static void print_option(FILE *out, const cli_option *option)
+{
+    char left[64];
+    int length = snprintf(left, sizeof left, option->letter ? "  -%c, " : "      ", option->letter);
+    snprintf(left + length, sizeof left - (size_t)length, "--%s%s%s", option->name,
+             option->argument ? " " : "", option->argument ? option->argument : "");
+    /* "…" takes three bytes and one column. */
+    int wide = 0;
+    for (const char *c = left; *c != '\0'; c++)
+        wide += ((unsigned char)*c & 0xc0) != 0x80;
+    bool fits = wide < HELP_COLUMN;
+    fprintf(out, "%s%s%*s", left, fits ? "" : "\n", fits ? HELP_COLUMN - wide : HELP_COLUMN, "");
+    for (const char *line = option->help; line != NULL;) {
+        const char *end = strchr(line, '\n');
+        int size = end ? (int)(end - line) : (int)strlen(line);
+        fprintf(out, "%*s%.*s\n", line == option->help ? 0 : HELP_COLUMN, "", size, line);
+        line = end ? end + 1 : NULL;
+    }
+}
+
+static void print_help(FILE *out, const cli_usage *usage)
+{
+    static const cli_option help = OPTION_FLAG('h', "help", NULL, "this");
+    fprintf(out, "usage: pleat %s %s\n\n%s\n", usage->command, usage->synopsis, usage->text);
+    for (const cli_option *option = usage->options; option->kind != CLI_END; option++)
+        print_option(out, option);
+    print_option(out, &help);
+    if (usage->tail != NULL)
+        fprintf(out, "\n%s", usage->tail);
+}
+
+/* ---- values ---- */
+
+static bool is_choice(const char *choices, const char *text)
+{
+    size_t length = strlen(text);
+    for (const char *at = choices; *at != '\0';) {
+        size_t size = strcspn(at, "|");
+        if (size == length && memcmp(at, text, size) == 0)
+            return true;
+        at += size + (at[size] != '\0');
+    }
+    return false;
+}
+
+static bool read_number(const char *text, const cli_option *option, double *number)
+{
+    char *end;
+    *number = strtod(text, &end);
+    return end != text && *end == '\0' && *number >= option->least && *number <= option->most;
+}
+
+static int bad_value(const cli_usage *usage, const cli_option *option, const char *text)
+{
+    const char *name = option->name;
+    switch (option->kind) {
+    case CLI_BYTES:
+        if (option->least > 0) {
+            char least[48];
+            cli_format_size((uint64_t)option->least, least, sizeof least);
+            return cli_bad_use(usage->command, "--%s is a size of at least %s, not '%s'", name,
+                               least, text);
+        }
+        return cli_bad_use(usage->command, "--%s is a size, not '%s'", name, text);
+    case CLI_MEMORY: {
+        char gpus[256];
+        size_t length = 0;
+#define GPU_NAME(gpu, mib)                                                                         \
+    length += (size_t)snprintf(gpus + length, sizeof gpus - length, " %s", gpu);
+        GPUS(GPU_NAME)
+#undef GPU_NAME
+        return cli_bad_use(usage->command, "--%s is a size or one of%s, not '%s'", name, gpus,
+                           text);
+    }
+    case CLI_CHOICE:
+        return cli_bad_use(usage->command, "--%s is one of %s, not '%s'", name, option->choices,
+                           text);
+    default:
+        return cli_bad_use(usage->command, "--%s is a %snumber from %.15g to %.15g, not '%s'", name,
+                           option->kind == CLI_COUNT ? "whole " : "", option->least, option->most,
+                           text);
+    }
+}
+
+static bool read_value(const cli_option *option, const char *text)
+{
+    double number;
+    uint64_t bytes;
+    switch (option->kind) {
+    case CLI_FLAG:
+        *option->value.flag = true;
+        return true;
+    case CLI_BYTES:
+    case CLI_MEMORY:
+        if (!(option->kind == CLI_MEMORY && find_gpu(text, &bytes)) &&
+            (!cli_parse_size(text, &bytes) || (double)bytes < option->least))
+            return false;
+        *option->value.bytes = bytes;
+        return true;
+    case CLI_COUNT:
+        if (!read_number(text, option, &number) || number != floor(number))
+            return false;
+        *option->value.count = (uint32_t)number;
+        return true;
+    case CLI_NUMBER:
+        return read_number(text, option, option->value.number);
+    case CLI_CHOICE:
+        if (!is_choice(option->choices, text))
+            return false;
+        *option->value.text = text;
+        return true;
+    default:
+        *option->value.text = text;
+        return true;
+    }
+}
+
+/* ---- the line ---- */
+
+typedef struct tables {
+    struct option longs[OPTION_MOST + 2];
+    char letters[2 * OPTION_MOST + 4];
+    int count;
+} tables;
+
+static void make_tables(const cli_usage *usage, tables *t)
+{
+    size_t length = 0;
+    *t = (tables){0};
+    t->letters[length++] = ':'; /* tell a missing value from an unknown option */
+    for (; usage->options[t->count].kind != CLI_END && t->count < OPTION_MOST; t->count++) {
+        const cli_option *option = &usage->options[t->count];
+        int wants = option->kind == CLI_FLAG ? no_argument : required_argument;
+        t->longs[t->count] = (struct option){option->name, wants, NULL, CODE_FIRST + t->count};
+        if (option->letter != '\0') {
+            t->letters[length++] = option->letter;
+            if (wants == required_argument)
+                t->letters[length++] = ':';
+        }
+    }
+    t->longs[t->count] = (struct option){"help", no_argument, NULL, CODE_HELP};
+    t->letters[length] = 'h';
+}
+
+static const cli_option *find_option(const cli_usage *usage, int code)
+{
+    if (code >= CODE_FIRST)
+        return &usage->options[code - CODE_FIRST];
+    for (const cli_option *option = usage->options; option->kind != CLI_END; option++)
+        if (option->letter == code)
+            return option;
+    return NULL;
+}
+
+static int check_operands(int argc, char **argv, const cli_usage *usage, int *first)
+{
+    int count = argc - optind;
+    if (usage->operand == NULL && count > 0)
+        return cli_bad_use(usage->command, "takes no '%s'", argv[optind]);
+    if (usage->operand != NULL && count == 0)
+        return cli_bad_use(usage->command, "takes %s, got none", usage->operand);
+    if (usage->value != NULL && count > 1)
+        return cli_bad_use(usage->command, "takes %s, got %d: '%s' is one too many", usage->operand,
+                           count, argv[optind + 1]);
+    if (usage->value != NULL && count == 1)
+        *usage->value = argv[optind];
+    if (first != NULL)
+        *first = optind;
+    return CLI_GO_ON;
+}
+
+int cli_read(int argc, char **argv, const cli_usage *usage, int *first)
+{
+    tables t;
+    make_tables(usage, &t);
+    opterr = 0;
+    for (int code; (code = getopt_long(argc, argv, t.letters, t.longs, NULL)) != -1;) {
+        if (code == 'h' || code == CODE_HELP) {
+            print_help(stdout, usage);
+            return CLI_DONE;
+        }
+        if (code == '?' && optopt != 0 && optopt < CODE_FIRST)
+            return cli_bad_use(usage->command, "there is no option '-%c'", optopt);
+        if (code == '?')
+            return cli_bad_use(usage->command, "'%s' is no option that it has", argv[optind - 1]);
+        if (code == ':')
+            return cli_bad_use(usage->command, "'%s' wants a value", argv[optind - 1]);
+        const cli_option *option = find_option(usage, code);
+        if (option != NULL && !read_value(option, optarg))
+            return bad_value(usage, option, optarg);
+    }
+    return check_operands(argc, argv, usage, first);
+}
