@@ -45,6 +45,7 @@ typedef struct pass {
     pleat_runtime *runtime;
     canary *canary;
     const replay_watch *watch; /* NULL: none */
+    bool tells;                /* the runtime hears of iterations and phases */
     replay_result *result;
     pleat_va *addresses; /* by request; 0: not live */
     uint64_t *sizes;
@@ -175,7 +176,7 @@ static pleat_result begin_iteration(pass *p)
         pleat_reset_peaks(p->runtime);
     }
     p->next_mark++;
-    return pleat_mark(p->runtime);
+    return p->tells ? pleat_mark(p->runtime) : PLEAT_OK;
 }
 
 static pleat_result enter_phase(pass *p, uint32_t label)
@@ -240,7 +241,7 @@ static pleat_result replay_events(pass *p)
         while (result == PLEAT_OK && p->next_mark < s->mark_count &&
                s->marks[p->next_mark] <= position)
             result = begin_iteration(p);
-        if (result == PLEAT_OK && events[i].label != 0)
+        if (result == PLEAT_OK && events[i].label != 0 && p->tells)
             result = enter_phase(p, events[i].label);
         if (result == PLEAT_OK)
             result = events[i].kind == PLEAT_EVENT_ALLOC ? replay_alloc(p, &events[i])
@@ -371,7 +372,8 @@ static pleat_result run_repeats(pass *p, uint32_t count)
                              .device = s->device,
                              .begin = s->marks[s->mark_count - 2],
                              .end = s->marks[s->mark_count - 1],
-                             .addresses = p->addresses};
+                             .addresses = p->addresses,
+                             .tells = p->tells};
     return replay_repeat(p->runtime, &last, count, &p->result->repeats);
 }
 
@@ -385,7 +387,11 @@ static void note_refusal(replay_result *result)
 static pleat_result run_pass(const script *s, const replay_options *options, bool with_canary,
                              replay_result *result)
 {
-    pass p = {.script = s, .result = result, .watch = options->watch, .clock_ns = clock_cost()};
+    pass p = {.script = s,
+              .result = result,
+              .watch = options->watch,
+              .tells = !options->no_marks,
+              .clock_ns = clock_cost()};
     pleat_runtime_options runtime = {.size = sizeof runtime,
                                      .policy = options->policy,
                                      .plan = options->plan,
@@ -520,6 +526,9 @@ void replay_json(json_writer *json, const replay_result *r)
     json_uint(json, "cached", r->stats.cached);
     json_uint(json, "diverged", r->stats.diverged);
     json_uint(json, "slot_busy", r->stats.slot_busy);
+    json_uint(json, "switches", r->stats.switches);
+    json_uint(json, "divergences", r->stats.divergences);
+    json_uint(json, "returns", r->stats.returns);
     json_uint(json, "driver_calls", r->stats.driver_calls);
     json_uint(json, "steady_driver_calls", r->steady_driver_calls);
     json_double(json, "steady_driver_seconds", r->steady_driver_ns * 1e-9);

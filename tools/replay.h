@@ -25,6 +25,7 @@ typedef struct replay_options {
     uint64_t budget_bytes;     /* 0: none */
     uint64_t device_bytes;     /* host backend; 0: the recording's, else 140 GiB */
     const replay_watch *watch; /* NULL: none */
+    bool no_marks;             /* the runtime is told neither iterations nor phases */
     uint32_t repeat;           /* then the last whole iteration so many times, without the canary */
     FILE *dump;                /* where the runtime is written at the end; NULL: nowhere */
     pleat_dump_format dump_format;

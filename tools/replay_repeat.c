@@ -44,7 +44,8 @@ static pleat_result drop(pleat_runtime *runtime, pleat_va *address)
 static pleat_result run_once(pleat_runtime *runtime, const replay_iteration *iteration,
                              const stretch *s)
 {
-    PLEAT_TRY(pleat_mark(runtime));
+    if (iteration->tells)
+        PLEAT_TRY(pleat_mark(runtime));
     for (size_t i = s->first; i < s->last; i++) {
         const pleat_trace_event *event = &s->events[i];
         if (!is_ours(iteration, event))

@@ -16,6 +16,7 @@ typedef struct replay_iteration {
     uint32_t device;
     uint32_t begin, end; /* positions among the device's allocations and completed frees */
     pleat_va *addresses; /* by request; 0: not live */
+    bool tells;          /* each repeat begins with a mark */
 } replay_iteration;
 
 typedef struct replay_repeats {

@@ -179,6 +179,9 @@ int cli_replay(int argc, char **argv)
                     "pattern that is verified when it is freed"),
         OPTION_COUNT('r', "repeat", &o.replay.repeat, "N", 1, 1000000,
                      "then the last whole iteration N times: nothing may grow after ten"),
+        OPTION_FLAG('n', "no-marks", &o.replay.no_marks,
+                    "do not tell the allocator where iterations and phases begin: it has to find\n"
+                    "out; figures count the recording's iterations all the same"),
         OPTION_TEXT(
             '\0', "dump", &o.dump, "FILE",
             "the runtime at the end, block by block: JSON where FILE ends in\n.json, else text"),
