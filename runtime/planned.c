@@ -6,45 +6,27 @@
  * whoever uses them. So nothing moves at a switch, an unexpected request may lie in memory that the
  * plan needs only later, and a plan that does not fit costs time, not memory.
  */
-#include <runtime/learn.h>
 #include <runtime/placed.h>
 #include <runtime/policy.h>
+#include <runtime/shapes.h>
 
 #include <internal/check.h>
 #include <internal/error.h>
 #include <string.h>
 
-/* Shapes that are kept. */
-#define FOLLOWED 8u
-/* Divergence is judged over this many requests; one in so many may miss. */
-#define WATCH_REQUESTS 256u
-#define WATCH_SHARE    4u
-#define BESIDE         64u
-/* An old shape is back when this many of its requests came in a row. */
-#define RETURNED 12u
-/* What was put aside so often within an iteration is not taken up again: learning gets its turn. */
-#define FAILED 4u
+/* Items on both sides of the cursor whose lanes are tried. */
+#define BESIDE 64u
 
 typedef struct policy {
     pleat__arena *arena;
     pleat_stats *stats;
-    pleat__follow *current; /* PLANNED: what is followed */
     pleat_stream last_stream;
     uint16_t last_index;
     bool has_stream;
-    uint32_t watched; /* requests since divergence was judged last */
-    uint32_t missed;  /* of them */
-    uint64_t requests;
-    pleat__states states;
     pleat__placed placed;
     pleat__pool pool;
     pleat__heap heap;
-    pleat__learn learn;
-    pleat__follow *kept[FOLLOWED];
-    uint32_t kept_count;
-    /* A kept one that may have returned, and how many requests in a row it has matched. */
-    pleat__follow *candidate;
-    uint32_t candidate_hits;
+    pleat__shapes shapes;
     /* A request that was refused comes again when memory has been given back: it is not matched
      * twice. */
     uint64_t refused_bytes;
@@ -56,33 +38,22 @@ typedef struct policy {
 static void destroy(void *opaque)
 {
     policy *self = opaque;
-    for (uint32_t i = 0; i < self->kept_count; i++)
-        pleat__follow_free(self->kept[i]);
-    pleat__learn_release(&self->learn);
+    pleat__shapes_release(&self->shapes);
     pleat__placed_release(&self->placed);
     pleat__heap_release(&self->heap);
     pleat__pool_release(&self->pool);
     pleat__arena_free(self->arena, self);
 }
 
-static void set_current(policy *self, pleat__follow *next)
-{
-    bool foresees = next != NULL && next->foresee.arena != NULL;
-    self->current = next;
-    self->heap.wanted = foresees ? pleat__foresee_wanted : NULL;
-    self->heap.wanted_context = foresees ? &next->foresee : NULL;
-}
-
 static pleat_result load_plan(policy *self, const pleat_plan *plan)
 {
-    PLEAT_TRY(pleat__follow_plan(self->arena, &self->pool, plan, &self->kept[0]));
-    self->kept_count = 1;
-    set_current(self, self->kept[0]);
-    pleat__states_set(&self->states, PLEAT__STATE_planned, PLEAT__CAUSE_file);
+    pleat__follow *follow;
+    PLEAT_TRY(pleat__follow_plan(self->arena, &self->pool, plan, &follow));
+    pleat__shapes_begin(&self->shapes, follow);
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
         if (plan->first.slots[i].class == PLEAT__CLASS_PERSISTENT &&
-            self->current->items[i].kind == PLEAT__ITEM_SLOT)
-            PLEAT_TRY(pleat__heap_keep(&self->heap, &self->current->items[i].place));
+            follow->items[i].kind == PLEAT__ITEM_SLOT)
+            PLEAT_TRY(pleat__heap_keep(&self->heap, &follow->items[i].place));
     return PLEAT_OK;
 }
 
@@ -94,7 +65,6 @@ static pleat_result create(const pleat__policy_context *context, void **out)
     self->arena = context->arena;
     self->stats = context->stats;
     self->refused_item = PLEAT__NO_ITEM;
-    pleat__states_set(&self->states, PLEAT__STATE_learning, PLEAT__CAUSE_start);
     pleat_result result =
         pleat__pool_init(&self->pool, context->arena, context->space, context->plan);
     if (result == PLEAT_OK)
@@ -104,7 +74,8 @@ static pleat_result create(const pleat__policy_context *context, void **out)
         result = pleat__placed_init(&self->placed, context->arena, self->pool.base,
                                     pleat__space_pages(context->space) * self->pool.page_bytes);
     if (result == PLEAT_OK)
-        result = pleat__learn_init(&self->learn, context->arena, &context->conf);
+        result = pleat__shapes_init(&self->shapes, context->arena, context->stats, &self->heap,
+                                    &context->conf);
     if (result == PLEAT_OK && context->plan != NULL)
         result = load_plan(self, context->plan);
     if (result != PLEAT_OK) {
@@ -115,165 +86,12 @@ static pleat_result create(const pleat__policy_context *context, void **out)
     return PLEAT_OK;
 }
 
-/* ---- states ---- */
-
-/* Room for one more shape: the one that was taken up the longest ago goes, a plan file's never. */
-static void kept_evict(policy *self)
-{
-    if (self->kept_count < FOLLOWED)
-        return;
-    uint32_t oldest = self->kept[0]->learned ? 0 : 1;
-    for (uint32_t i = oldest + 1; i < self->kept_count; i++)
-        if (self->kept[i]->adopted < self->kept[oldest]->adopted)
-            oldest = i;
-    if (self->candidate == self->kept[oldest])
-        self->candidate = NULL;
-    pleat__follow_free(self->kept[oldest]);
-    self->kept[oldest] = self->kept[--self->kept_count];
-}
-
-static void kept_remove(policy *self, pleat__follow *follow)
-{
-    for (uint32_t i = 0; i < self->kept_count; i++)
-        if (self->kept[i] == follow)
-            self->kept[i] = self->kept[--self->kept_count];
-    pleat__follow_free(follow);
-}
-
-static void follow(policy *self, pleat__follow *next, pleat__cause cause)
-{
-    set_current(self, next);
-    self->candidate = NULL;
-    next->adopted = self->requests;
-    self->watched = 0;
-    self->missed = 0;
-    pleat__states_set(&self->states, PLEAT__STATE_planned, cause);
-    self->stats->switches += cause == PLEAT__CAUSE_switched;
-    self->stats->returns += cause == PLEAT__CAUSE_returned;
-}
-
-/* An iteration ended that repeats the one before. */
-static void plan_and_switch(policy *self)
-{
-    pleat__follow *next;
-    pleat__states_set(&self->states, PLEAT__STATE_planning, PLEAT__CAUSE_agreed);
-    if (pleat__learn_take(&self->learn, &next) != PLEAT_OK) {
-        pleat__learn_restart(&self->learn);
-        pleat__states_set(&self->states, PLEAT__STATE_learning, PLEAT__CAUSE_no_memory);
-        return;
-    }
-    pleat__states_set(&self->states, PLEAT__STATE_switching, PLEAT__CAUSE_made);
-    kept_evict(self);
-    self->kept[self->kept_count++] = next;
-    follow(self, next, PLEAT__CAUSE_switched);
-}
-
-/* The kept shape in which the last requests occur; its cursor goes behind them. */
-static pleat__follow *find_returned(policy *self, const uint64_t recent[PLEAT__GRAM])
-{
-    uint32_t item;
-    for (uint32_t i = 0; i < self->kept_count; i++)
-        if (self->kept[i] != self->current && self->kept[i]->failed < FAILED &&
-            pleat__match_resync(&self->kept[i]->match, recent, &item))
-            return self->kept[i];
-    return NULL;
-}
-
-static void diverge(policy *self)
-{
-    pleat__follow *old = self->current;
-    uint64_t recent[PLEAT__GRAM];
-    memcpy(recent, old->match.recent, sizeof recent);
-    pleat__states_set(&self->states, PLEAT__STATE_diverged, PLEAT__CAUSE_diverged);
-    self->stats->divergences++;
-    old->failed = self->requests - old->adopted < old->count && old->learned ? old->failed + 1 : 0;
-    set_current(self, NULL);
-    /* An iteration found by its period that did not even come twice more was an inner loop. */
-    bool inner =
-        old->learned && !self->learn.marks && self->requests - old->adopted < 2 * old->count;
-    if (inner) {
-        pleat__learn_reject(&self->learn, old->count);
-        kept_remove(self, old);
-    }
-    pleat__learn_restart(&self->learn);
-    pleat__states_set(&self->states, PLEAT__STATE_relearning, PLEAT__CAUSE_unknown);
-    self->candidate = find_returned(self, recent);
-    self->candidate_hits = 0;
-}
-
-static inline void watch(policy *self, bool missed)
-{
-    self->missed += missed;
-    if (++self->watched < WATCH_REQUESTS)
-        return;
-    if (self->heap.keeping && self->current->match.cursor >= self->current->match.begin)
-        pleat__heap_keep_end(&self->heap);
-    if (self->missed >= WATCH_REQUESTS / WATCH_SHARE) {
-        diverge(self);
-    } else {
-        self->watched = 0;
-        self->missed = 0;
-    }
-}
-
-/* RELEARNING: is an old shape back? */
-static void look_for_returned(policy *self, uint64_t bytes, uint16_t stream)
-{
-    static const uint32_t every = PLEAT__GRAM;
-    pleat__follow *candidate = self->candidate;
-    if (candidate != NULL) {
-        if (pleat__match_next(&candidate->match, bytes, stream) == PLEAT__NO_ITEM)
-            self->candidate = NULL;
-        else if (++self->candidate_hits >= RETURNED) {
-            pleat__learn_restart(&self->learn);
-            follow(self, candidate, PLEAT__CAUSE_returned);
-        }
-        return;
-    }
-    if (self->learn.count % every != 0 || self->learn.count < every)
-        return;
-    uint64_t recent[PLEAT__GRAM];
-    for (uint32_t i = 0; i < every; i++)
-        recent[i] = self->learn.items[self->learn.count - every + i].bytes;
-    self->candidate = find_returned(self, recent);
-    self->candidate_hits = 0;
-}
-
-static void mark_planned(policy *self)
-{
-    if (self->current->learned && !self->learn.marks) {
-        /* Found by its period; a job that marks its iterations knows better. */
-        pleat__follow *old = self->current;
-        set_current(self, NULL);
-        kept_remove(self, old);
-        pleat__states_set(&self->states, PLEAT__STATE_learning, PLEAT__CAUSE_marked);
-        pleat__learn_mark(&self->learn);
-        return;
-    }
-    self->learn.marks = true;
-    pleat__match_mark(&self->current->match);
-}
-
-/* Before the first mark stretches were taken for iterations by their period. A job that marks its
- * iterations knows better: else one of them returns again and again, and nothing is learned. */
-static void forget_found(policy *self)
-{
-    for (uint32_t i = self->kept_count; i-- > 0;)
-        if (self->kept[i]->learned && self->kept[i] != self->current)
-            kept_remove(self, self->kept[i]);
-    self->candidate = NULL;
-}
-
+/* An iteration begins. */
 static pleat_result mark(void *opaque)
 {
     policy *self = opaque;
-    if (!self->learn.marks)
-        forget_found(self);
     pleat__placed_forget(&self->placed);
-    if (self->current != NULL)
-        mark_planned(self);
-    else if (pleat__learn_mark(&self->learn) == PLEAT__BOUNDARY_AGREED)
-        plan_and_switch(self);
+    pleat__shapes_mark(&self->shapes);
     return PLEAT_OK;
 }
 
@@ -329,10 +147,10 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
         self->stats->diverged++;
         return PLEAT_OK;
     }
-    if (self->current->items[item].kind == PLEAT__ITEM_SLOT) {
+    if (self->shapes.current->items[item].kind == PLEAT__ITEM_SLOT) {
         self->stats->slot_busy++;
-        if (self->current->learned)
-            pleat__follow_replace(self->current, item, place);
+        if (self->shapes.current->learned)
+            pleat__follow_replace(self->shapes.current, item, place);
     }
     return PLEAT_OK;
 }
@@ -341,8 +159,8 @@ static bool alloc_in_lane(policy *self, const pleat__expected *expected, uint64_
                           uint16_t stream, pleat__place *place)
 {
     if (expected->kind != PLEAT__ITEM_DYNAMIC || expected->lane == PLEAT__NO_LANE ||
-        !pleat__lane_alloc(&self->current->lanes[expected->lane], &self->heap, granules_of(bytes),
-                           stream, place))
+        !pleat__lane_alloc(&self->shapes.current->lanes[expected->lane], &self->heap,
+                           granules_of(bytes), stream, place))
         return false;
     place->lane = expected->lane + 1;
     self->stats->lane++;
@@ -354,8 +172,8 @@ static bool alloc_in_lane(policy *self, const pleat__expected *expected, uint64_
  * or was last: more of them come, where their number changes, than the profiles had. */
 static bool alloc_beside(policy *self, uint64_t bytes, uint16_t stream, pleat__place *place)
 {
-    const pleat__match *match = &self->current->match;
-    if (self->current->lane_count == 0)
+    const pleat__match *match = &self->shapes.current->match;
+    if (self->shapes.current->lane_count == 0)
         return false;
     for (uint32_t i = 0; i < BESIDE; i++) {
         uint32_t ahead = match->cursor + i, behind = match->cursor - 1 - i;
@@ -372,7 +190,7 @@ static bool alloc_beside(policy *self, uint64_t bytes, uint16_t stream, pleat__p
  * requests live the 99th percentile of an allocation went from 320 to 215 ns by it.) */
 static inline void prefetch_next(const policy *self)
 {
-    const pleat__match *match = &self->current->match;
+    const pleat__match *match = &self->shapes.current->match;
     const pleat__place *place = &match->items[match->cursor].place;
     pleat__occupancy_prefetch(&self->pool.occupancy, place->run.begin);
     __builtin_prefetch(&self->placed.entries[pleat__placed_home(&self->placed, place->address)], 1);
@@ -389,7 +207,7 @@ static inline void prefetch_free(const policy *self, pleat_va address)
 
 static bool alloc_in_second(policy *self, uint32_t item, uint16_t stream, pleat__place *place)
 {
-    const pleat__place *second = pleat__follow_second(self->current, item);
+    const pleat__place *second = pleat__follow_second(self->shapes.current, item);
     if (second == NULL || !pleat__heap_take(&self->heap, second, stream))
         return false;
     *place = *second;
@@ -405,10 +223,10 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
         item = self->refused_item;
         self->refused_bytes = 0;
     } else {
-        item = pleat__match_next(&self->current->match, bytes, stream);
+        item = pleat__match_next(&self->shapes.current->match, bytes, stream);
     }
     if (__builtin_expect(item != PLEAT__NO_ITEM, 1)) {
-        const pleat__expected *expected = &self->current->items[item];
+        const pleat__expected *expected = &self->shapes.current->items[item];
         *place = expected->place;
         bool slot = expected->kind == PLEAT__ITEM_SLOT;
         if (slot && pleat__heap_take(&self->heap, place, stream)) {
@@ -434,10 +252,7 @@ static pleat_result alloc_learning(policy *self, uint64_t bytes, uint16_t stream
                                    pleat__place *place)
 {
     PLEAT_TRY(from_heap(self, bytes, stream, place));
-    if (pleat__learn_request(&self->learn, bytes, stream, place) == PLEAT__BOUNDARY_AGREED)
-        plan_and_switch(self);
-    else if (self->states.now == PLEAT__STATE_relearning)
-        look_for_returned(self, bytes, stream);
+    pleat__shapes_learn(&self->shapes, bytes, stream, place);
     return PLEAT_OK;
 }
 
@@ -448,12 +263,12 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     pleat__place place;
     PLEAT_TRY(stream_index(self, stream, &index));
     PLEAT_TRY(pleat__placed_reserve(&self->placed));
-    self->requests++;
-    if (self->current != NULL) {
+    self->shapes.requests++;
+    if (self->shapes.current != NULL) {
         uint64_t diverged = self->stats->diverged;
         PLEAT_TRY(alloc_planned(self, bytes, index, &place));
         put_down(self, &place, bytes, index);
-        watch(self, self->stats->diverged != diverged);
+        pleat__shapes_watch(&self->shapes, self->stats->diverged != diverged);
     } else {
         PLEAT_TRY(alloc_learning(self, bytes, index, &place));
         put_down(self, &place, bytes, index);
@@ -473,7 +288,7 @@ static pleat_result free_place(void *opaque, pleat_va address)
         ;
     else if (entry->lane != 0)
         /* Only a plan file has lanes, and it is never dropped. */
-        pleat__lane_give(&self->kept[0]->lanes[entry->lane - 1], &self->heap, entry);
+        pleat__lane_give(&self->shapes.kept[0]->lanes[entry->lane - 1], &self->heap, entry);
     else
         pleat__heap_give(&self->heap, entry);
     pleat__count_free(self->stats, (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT);
@@ -553,7 +368,7 @@ static bool audit(void *opaque)
 static const pleat__states *states_of(const void *opaque)
 {
     const policy *self = opaque;
-    return &self->states;
+    return &self->shapes.states;
 }
 
 const pleat__policy_ops pleat__policy_pleat = {
