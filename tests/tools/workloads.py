@@ -1,4 +1,5 @@
-"""Tests of tools/workloads that need no torch: the schedule, and what a recording may hold."""
+"""Tests of tools/workloads: the schedule, what a recording may hold, and, where torch is, the jobs on
+the processor."""
 
 import gzip
 import os
@@ -11,6 +12,11 @@ WORKLOADS = os.path.join(os.path.dirname(__file__), "..", "..", "tools", "worklo
 sys.path.insert(0, WORKLOADS)
 import pipeline  # noqa: E402
 import recording  # noqa: E402
+
+try:
+    import torch
+except ImportError:
+    torch = None
 
 
 def in_flight(order):
@@ -112,6 +118,92 @@ class Recording(unittest.TestCase):
         self.assertEqual(labels - {""}, expected)
         # What the job reserved, as torch reported it when it was recorded.
         self.assertEqual(sum(s["total_size"] for s in snapshot["segments"]), 11200888832)
+
+
+TINY = "--layers 2 --hidden 32 --heads 2 --vocabulary 64 --device cpu --quiet"
+TRAINED = TINY + " --sequence 16 --microbatch-size 2 --iterations 4"
+
+
+@unittest.skipIf(torch is None, "torch is not there")
+class Jobs(unittest.TestCase):
+    def run_job(self, name, arguments):
+        import importlib
+
+        import harness
+
+        job = importlib.import_module(name)
+        check = getattr(job, "check", None)
+        options = harness.read("", job.add_options, 4, check, arguments.split())
+        told = harness.run(name, job.make, options, recording.Recorder(None))
+        self.assertEqual(len(told["losses"]), options.iterations)
+        self.assertIsNone(told["out_of_memory"])
+        return told
+
+    def losses(self, name, arguments):
+        return self.run_job(name, arguments)["losses"]
+
+    def test_schedule_and_recomputation_change_no_loss(self):
+        for name, more in [
+            ("gpt2", " --dropout 0"),
+            ("llama", " --inner 48"),
+            ("moe", " --inner 16 --shared-inner 16 --experts 6 --chosen 2"),
+        ]:
+            plain = TRAINED + more + " --virtual-stages 1 --depth 4"
+            losses = self.losses(name, plain)
+            self.assertLess(losses[-1], losses[0])
+            self.assertEqual(losses, self.losses(name, plain + " --recompute"))
+            staged = self.losses(name, TRAINED + more + " --virtual-stages 2 --depth 2")
+            # Gradients of several microbatches are summed in another order.
+            self.assertAlmostEqual(losses[0], staged[0], places=6)
+            self.assertAlmostEqual(losses[-1], staged[-1], places=2)
+
+    def test_gathering_gives_what_it_gathers(self):
+        """Backward sees the same weights whether they were kept, gathered again or recomputed."""
+        arguments = TRAINED + " --inner 48 --world 4"
+        losses = self.losses("zero3", arguments)
+        self.assertLess(losses[-1], losses[0])
+        for more in (" --recompute", " --offload", " --world 1"):
+            again = self.losses("zero3", arguments + more)
+            self.assertEqual(losses == again, more != " --world 1")
+
+    def test_sizes_change_while_it_runs(self):
+        told = self.run_job("llama", TRAINED + " --inner 48 --microbatch-size 1,3 --every 1 "
+                            "--sequence 8,16 --virtual-stages 1")
+        self.assertEqual(told["microbatch_size"], [1, 3])
+        told = self.run_job("lora", TRAINED + " --inner 48 --sequence 256 --iterations 12")
+        self.assertGreater(len(set(told["lengths"])), 3)
+        self.assertLessEqual(max(told["lengths"]), 256)
+
+    def test_lora_trains_its_matrices_only(self):
+        import harness
+        import lora
+
+        arguments = (TRAINED + " --inner 48 --rank 2").split()
+        job = lora.make(harness.read("", lora.add_options, 4, lora.check, arguments),
+                        recording.Recorder(None))
+        before = {name: weight.clone() for name, weight in job.stages.named_parameters()}
+        for number in range(3):
+            job.iteration(number)
+        for name, weight in job.stages.named_parameters():
+            trained = name.endswith((".down", ".up"))
+            self.assertEqual(weight.requires_grad, trained, name)
+            self.assertEqual(torch.equal(weight, before[name]), not trained, name)
+
+    def test_generation_grows_and_repeats(self):
+        arguments = TINY + " --inner 48 --prompt 7 --tokens 5 --batch 1 --grow 1 --most 3"
+        losses = self.losses("generate", arguments + " --iterations 5")
+        self.assertEqual(losses, self.losses("generate", arguments + " --iterations 5"))
+        self.assertGreater(len(set(losses)), 1)
+
+    def test_keys_and_values_kept_give_what_all_tokens_give(self):
+        import layers
+
+        torch.manual_seed(1)
+        block = layers.Block(32, 2, layers.SwiGLU(32, 48))
+        x = torch.randn(2, 6, 32)
+        cache = []
+        parts = [block(x[:, :3], cache)] + [block(x[:, i : i + 1], cache) for i in range(3, 6)]
+        torch.testing.assert_close(torch.cat(parts, 1), block(x))
 
 
 def open_read(path):

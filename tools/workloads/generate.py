@@ -89,5 +89,7 @@ def add_options(parser):
         harness.number(parser, "--" + name, default, help)
 
 
+make = Generator
+
 if __name__ == "__main__":
-    harness.main("generate", __doc__, add_options, Generator, 20)
+    harness.main("generate", __doc__, add_options, make, 20)

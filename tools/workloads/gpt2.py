@@ -105,5 +105,7 @@ def make(options, recorder):
     return training.Trainer(options, recorder, build(options))
 
 
+check = training.check
+
 if __name__ == "__main__":
-    harness.main("gpt2", __doc__, add_options, make, 4, training.check)
+    harness.main("gpt2", __doc__, add_options, make, 4, check)

@@ -71,7 +71,11 @@ def common_options(parser, iterations):
     )
 
 
-def parse(parser, arguments, check):
+def read(description, add_options, iterations, check=None, arguments=None):
+    """The options of a workload, from the command line or from `arguments`."""
+    parser = argparse.ArgumentParser(description=description.split("\n", 1)[0])
+    add_options(parser)
+    common_options(parser, iterations)
     options = parser.parse_args(arguments)
     small = [
         name
@@ -286,10 +290,7 @@ def run(name, make, options, recorder):
 
 def main(name, description, add_options, make, iterations, check=None):
     """Parses the command line, runs the workload and prints its line; its exit code is the end."""
-    parser = argparse.ArgumentParser(description=description.split("\n", 1)[0])
-    add_options(parser)
-    common_options(parser, iterations)
-    options = parse(parser, None, check)
+    options = read(description, add_options, iterations, check)
     if options.cuda:
         if not torch.cuda.is_available():
             sys.exit("%s.py: no CUDA device; --device cpu trains on the processor" % name)

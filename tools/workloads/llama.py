@@ -57,5 +57,7 @@ def make(options, recorder):
     return training.Trainer(options, recorder, model)
 
 
+check = training.check
+
 if __name__ == "__main__":
-    harness.main("llama", __doc__, add_options, make, 4, training.check)
+    harness.main("llama", __doc__, add_options, make, 4, check)

@@ -100,5 +100,7 @@ def add_options(parser):
     harness.number(parser, "--rank", 16, "rank of what is trained")
 
 
+make, check = Tuner, training.check
+
 if __name__ == "__main__":
-    harness.main("lora", __doc__, add_options, Tuner, 40, training.check)
+    harness.main("lora", __doc__, add_options, make, 40, check)

@@ -211,5 +211,7 @@ def check(parser, options):
         parser.error("--weights: shares are fp32 and gathered as bf16 always")
 
 
+make = Rank
+
 if __name__ == "__main__":
-    harness.main("zero3", __doc__, add_options, Rank, 4, check)
+    harness.main("zero3", __doc__, add_options, make, 4, check)

@@ -1,0 +1,323 @@
+#!/usr/bin/env python3
+"""Runs the workloads under each allocator in turn, and prints one table: compare.py [OPTION ...].
+
+Each run is a process of its own (torch takes one allocator a process), and the allocators take turns,
+so that what changes on the machine meets all of them. A saved plan is made from a recording of the
+job under torch's own allocator. Needs a GPU; exit 1 if --check finds what does not hold.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import harness
+
+HERE = pathlib.Path(__file__).resolve().parent
+GIB = 1 << 30
+
+# name -> (least efficiency with a saved plan, script, options). A run takes some five seconds.
+WORKLOADS = {
+    "gpt2-vpp": (0.995, "gpt2.py", "--iterations 14"),
+    "gpt2-vpp-recompute": (0.995, "gpt2.py", "--recompute --iterations 14"),
+    "gpt2-1f1b": (
+        0.995,
+        "gpt2.py",
+        "--virtual-stages 1 --depth 4 --microbatches 8 --iterations 10",
+    ),
+    "llama-vpp": (0.995, "llama.py", "--iterations 12"),
+    "llama-1f1b-recompute": (
+        0.995,
+        "llama.py",
+        "--virtual-stages 1 --depth 4 --microbatches 6 --recompute --iterations 10",
+    ),
+    "moe-vpp": (0.985, "moe.py", "--iterations 12"),
+    "moe-1f1b-recompute": (
+        0.985,
+        "moe.py",
+        "--virtual-stages 1 --depth 4 --microbatches 6 --recompute --iterations 10",
+    ),
+    "zero3": (0.995, "zero3.py", "--recompute --iterations 12"),
+    "zero3-offload": (0.995, "zero3.py", "--offload --overlap --iterations 10"),
+    "lora": (0.97, "lora.py", "--iterations 30"),
+    "lora-recompute": (0.97, "lora.py", "--recompute --iterations 30"),
+    "generate": (0.97, "generate.py", "--iterations 16"),
+}
+SHORT = ("gpt2-vpp-recompute", "moe-vpp", "zero3-offload", "lora")
+CONTENDERS = {
+    "native": ["--allocator", "native"],
+    "expandable": ["--allocator", "expandable"],
+    "async": ["--allocator", "async"],
+    "pleat": ["--allocator", "pleat"],
+    "pleat-saved": ["--allocator", "pleat", "--plan", "PLAN"],
+}
+CAP_OVER_LIVE = 1.02
+
+
+class Failed(Exception):
+    """A run that ended otherwise than a workload may, in one line."""
+
+
+def say(*text):
+    print("compare.py:", *text, file=sys.stderr, flush=True)
+
+
+def run(arguments, log):
+    """What the workload printed, after its end; it may have run out of memory."""
+    line = [sys.executable, str(HERE / arguments[0]), *arguments[1:], "--quiet"]
+    with open(log, "a") as errors:
+        errors.write("\n$ " + " ".join(line) + "\n")
+        errors.flush()
+        done = subprocess.run(line, stdout=subprocess.PIPE, stderr=errors, text=True)
+    if done.returncode not in (0, harness.OUT_OF_MEMORY):
+        raise Failed("%s: exit %d, see %s" % (" ".join(arguments), done.returncode, log))
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        raise Failed("%s: no JSON line, see %s" % (" ".join(arguments), log)) from None
+
+
+def save_plan(command, workload, folder, log, steps):
+    """A plan made from a recording of the workload; None where the command refuses."""
+    snapshot, trace, plan = (folder / name for name in ("job.pickle.gz", "job.trace", "job.plan"))
+    short = [*workload, "--iterations", str(steps), "--record", str(snapshot)]
+    run([*short, "--allocator", "native"], log)
+    with open(log, "a") as errors:
+        for line in (["import", snapshot, "-o", trace], ["plan", trace, "-o", plan]):
+            done = subprocess.run([command, *line], stdout=errors, stderr=errors)
+            if done.returncode:
+                raise Failed("pleat %s: exit %d, see %s" % (line[0], done.returncode, log))
+    return plan
+
+
+class Side:
+    """One workload's runs, side by side."""
+
+    def __init__(self, name, options, log):
+        self.name = name
+        self.goal, script, arguments = WORKLOADS[name]
+        self.workload = [script, *arguments.split()]
+        if options.deterministic:
+            self.workload.append("--deterministic")
+        self.log = log
+        self.runs = {}  # contender -> the JSON lines of its rounds
+
+    def round(self, contenders, plan):
+        for contender in contenders:
+            choice = [str(plan) if part == "PLAN" else part for part in CONTENDERS[contender]]
+            told = run([*self.workload, *choice], self.log)
+            self.runs.setdefault(contender, []).append(told)
+
+    def seconds(self, contender):
+        """Seconds of each steady iteration, the median of the rounds."""
+        rounds = [told["seconds"][harness.STEADY_FROM :] for told in self.runs[contender]]
+        return [statistics.median(turn) for turn in zip(*rounds)]
+
+    def times_native(self, contender):
+        """Time taken, native's being 1: the median over iterations, which do the same work."""
+        pairs = list(zip(self.seconds(contender), self.seconds("native")))
+        return statistics.median(mine / native for mine, native in pairs) if pairs else None
+
+    def figures(self, contender):
+        rounds = self.runs[contender]
+        worst = max(rounds, key=lambda told: told.get("peak_reserved_bytes") or 0)
+        names = (
+            "peak_allocated_bytes",
+            "peak_reserved_bytes",
+            "efficiency",
+            "device_peak_bytes",
+            "first_seconds",
+            "driver_calls",
+            "steady_driver_calls",
+            "pleat",
+            "out_of_memory",
+        )
+        told = {name: worst.get(name) for name in names}
+        told["seconds_per_iteration"] = statistics.median(self.seconds(contender) or [0])
+        if "native" in self.runs:
+            told["seconds_to_native"] = self.times_native(contender)
+            told["losses_equal"] = all(
+                one["losses"] == self.runs["native"][0]["losses"] for one in rounds
+            )
+        return told
+
+    def capped(self):
+        """The job under a budget that lies over what is live and under what torch's allocators
+        take; None where they take no more than that."""
+        live = self.runs["pleat"][0]["peak_allocated_bytes"]
+        budget = int(live * CAP_OVER_LIVE)
+        taken = [
+            self.runs[one][0]["peak_reserved_bytes"]
+            for one in ("native", "expandable")
+            if one in self.runs
+        ]
+        if not taken or budget >= min(taken):
+            return None
+        told = {"budget_bytes": budget}
+        for contender in ("native", "expandable", "pleat"):
+            if contender in self.runs:
+                short = [*self.workload, "--budget", str(budget)]
+                done = run([*short, *CONTENDERS[contender]], self.log)
+                told[contender] = not done["out_of_memory"]
+        return told
+
+
+def missed(side, told):
+    """What does not hold of a workload's figures, one line each."""
+    runs, lines = told["runs"], []
+    others = [runs[one]["efficiency"] or 0 for one in ("native", "expandable") if one in runs]
+    pleat, saved = runs.get("pleat"), runs.get("pleat-saved")
+    if pleat and others and (pleat["efficiency"] or 0) < max(others):
+        lines.append("efficiency %.4f, another's %.4f" % (pleat["efficiency"] or 0, max(others)))
+    if saved and (saved["efficiency"] or 0) < side.goal:
+        lines.append("efficiency %.4f with a plan, not %.3f" % (saved["efficiency"], side.goal))
+    for name in ("pleat", "pleat-saved"):
+        if name in runs and runs[name].get("losses_equal") is False:
+            lines.append("%s: other losses than native's" % name)
+    if told.get("cap") and not told["cap"].get("pleat", True):
+        lines.append("out of memory under %d bytes" % told["cap"]["budget_bytes"])
+    return ["%s: %s" % (side.name, line) for line in lines]
+
+
+def cell(value, form="%s", scale=1):
+    return "-" if value is None else form % (value / scale if scale != 1 else value)
+
+
+HEADER = ("workload", "allocator", "live GiB", "physical", "%", "device", "s/iteration", "x native",
+          "first s", "calls", "steady", "losses")  # fmt: skip
+
+
+def row(name, contender, told):
+    pleat = told["pleat"] or {}
+    return (
+        name,
+        contender + (" OOM" if told["out_of_memory"] else ""),
+        cell(told["peak_allocated_bytes"], "%.3f", GIB),
+        cell(told["peak_reserved_bytes"], "%.3f", GIB),
+        cell(told["efficiency"], "%.2f", 0.01),
+        cell(told["device_peak_bytes"], "%.3f", GIB),
+        cell(told["seconds_per_iteration"], "%.4f"),
+        cell(told.get("seconds_to_native"), "%.3f"),
+        cell(told["first_seconds"], "%.2f"),
+        cell(told["driver_calls"] if contender != "async" else None),
+        cell(told["steady_driver_calls"] if pleat else None),
+        {True: "equal", False: "OTHER"}.get(told.get("losses_equal"), "-"),
+    )
+
+
+def print_table(rows):
+    widths = [max(len(line[column]) for line in rows) for column in range(len(rows[0]))]
+    for line in rows:
+        left = [text.ljust(width) for text, width in zip(line[:2], widths)]
+        print("  ".join(left + [text.rjust(w) for text, w in zip(line[2:], widths[2:])]))
+
+
+def compare(name, options, folder):
+    """Runs a workload; returns its Side and its part of the answer."""
+    side = Side(name, options, folder / (name + ".log"))
+    plan = None
+    if "pleat-saved" in options.allocators:
+        with tempfile.TemporaryDirectory() as made:
+            plan = save_plan(
+                options.command, side.workload, pathlib.Path(made), side.log, options.profiled
+            )
+            kept = folder / (name + ".plan")
+            kept.write_bytes(plan.read_bytes())
+            plan = kept
+    for _ in range(options.rounds):
+        side.round(options.allocators, plan)
+    told = {"runs": {one: side.figures(one) for one in side.runs}}
+    if options.caps and "pleat" in side.runs:
+        told["cap"] = side.capped()
+    (folder / (name + ".json")).write_text(json.dumps(side.runs))
+    return side, told
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    names = ", ".join(WORKLOADS)
+    parser.add_argument("--only", metavar="NAME,...", help="some of: %s [all]" % names)
+    parser.add_argument(
+        "--allocators",
+        metavar="NAME,...",
+        help="some of: %s [without async and pleat-saved]" % ", ".join(CONTENDERS),
+    )
+    parser.add_argument("--rounds", type=int, default=1, help="turns that each one takes [1]")
+    parser.add_argument(
+        "--short", action="store_true", help="only %s, one round" % ", ".join(SHORT)
+    )
+    parser.add_argument(
+        "--caps",
+        action="store_true",
+        help="also run each under %d %% above what is live, where that is less than the others take"
+        % round(100 * (CAP_OVER_LIVE - 1)),
+    )
+    parser.add_argument(
+        "--no-deterministic",
+        dest="deterministic",
+        action="store_false",
+        help="kernels as they come; losses may then differ from run to run",
+    )
+    parser.add_argument(
+        "--profiled", type=int, default=4, help="iterations that a saved plan is made from [4]"
+    )
+    parser.add_argument(
+        "--command",
+        default=os.environ.get("PLEAT_COMMAND", HERE / "../../build/release/bin/pleat"),
+        help="the command pleat, for saved plans [$PLEAT_COMMAND or build/release/bin/pleat]",
+    )
+    parser.add_argument("--check", action="store_true", help="exit 1 if something does not hold")
+    parser.add_argument("--out", metavar="FILE", help="write the answer there as JSON")
+    parser.add_argument("--logs", metavar="FOLDER", help="for logs and all lines [a temporary one]")
+    options = parser.parse_args()
+    options.only = options.only.split(",") if options.only else list(WORKLOADS)
+    if options.short:
+        options.only, options.rounds = list(SHORT), 1
+    chosen = options.allocators or "native,expandable,pleat"
+    options.allocators = chosen.split(",")
+    for asked, known in ((options.only, WORKLOADS), (options.allocators, CONTENDERS)):
+        for name in asked:
+            if name not in known:
+                parser.error("%r is none of: %s" % (name, ", ".join(known)))
+    return options
+
+
+def main():
+    options = parse()
+    folder = pathlib.Path(options.logs or tempfile.mkdtemp(prefix="pleat-compare-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    rows, answer, lines = [HEADER], {}, []
+    for name in options.only:
+        say(name)
+        try:
+            side, told = compare(name, options, folder)
+        except Failed as failure:
+            lines.append(str(failure))
+            say(failure)
+            continue
+        answer[name] = told
+        lines += missed(side, told)
+        rows += [row(name, one, told["runs"][one]) for one in options.allocators]
+    print_table(rows)
+    for name, told in answer.items():
+        if told.get("cap"):
+            ran = ", ".join(
+                "%s %s" % (one, "trains" if told["cap"][one] else "runs out of memory")
+                for one in ("native", "expandable", "pleat")
+                if one in told["cap"]
+            )
+            print("%s under %.3f GiB: %s" % (name, told["cap"]["budget_bytes"] / GIB, ran))
+    for line in lines:
+        print("does not hold: " + line)
+    if options.out:
+        text = json.dumps({"workloads": answer, "missed": lines})
+        pathlib.Path(options.out).write_text(text + "\n")
+    sys.exit(1 if options.check and lines else 0)
+
+
+if __name__ == "__main__":
+    main()
