@@ -206,6 +206,44 @@ class Jobs(unittest.TestCase):
         torch.testing.assert_close(torch.cat(parts, 1), block(x))
 
 
+@unittest.skipIf(torch is None, "torch is not there")
+class Compare(unittest.TestCase):
+    def side(self, runs):
+        import argparse
+
+        import compare
+
+        side = compare.Side("lora", argparse.Namespace(deterministic=True), None)
+        side.runs = runs
+        told = {"runs": {one: side.figures(one) for one in runs}}
+        return side, told, compare.missed(side, told)
+
+    def line(self, efficiency, seconds, losses, allocated=100 << 20):
+        return {"efficiency": efficiency, "seconds": [9.0] * 4 + seconds, "losses": losses,
+                "peak_allocated_bytes": allocated, "peak_reserved_bytes": allocated / efficiency,
+                "first_seconds": 9.0, "out_of_memory": None}
+
+    def test_iterations_are_compared_with_the_same_of_native(self):
+        native = [self.line(0.9, [1.0, 2.0, 4.0], [3.0]), self.line(0.9, [1.0, 2.0, 9.0], [3.0])]
+        pleat = [self.line(0.99, [1.1, 2.2, 6.5], [3.0]), self.line(0.99, [1.1, 2.2, 6.5], [3.0])]
+        side, told, lines = self.side({"native": native, "pleat": pleat})
+        self.assertAlmostEqual(told["runs"]["pleat"]["seconds_to_native"], 1.1)
+        self.assertTrue(told["runs"]["pleat"]["losses_equal"])
+        self.assertEqual(lines, [])
+
+    def test_what_does_not_hold_is_named(self):
+        runs = {
+            "native": [self.line(0.9, [1.0], [3.0])],
+            "expandable": [self.line(0.96, [1.0], [3.0])],
+            "pleat": [self.line(0.95, [1.0], [3.0])],
+            "pleat-saved": [self.line(0.96, [1.0], [3.1])],
+        }
+        _, _, lines = self.side(runs)
+        self.assertEqual(len(lines), 3)
+        for line, part in zip(lines, ("another's 0.9600", "not 0.970", "other losses")):
+            self.assertIn(part, line)
+
+
 def open_read(path):
     with open(path, "rb") as file:
         return file.read()
