@@ -55,12 +55,17 @@ pleat_result pleat__trace_beginning(const pleat_trace *trace, uint32_t device, u
     pleat_result result = find_end(trace, device, count, arena, &end);
     pleat__arena_destroy(arena);
     PLEAT_TRY(result);
-    pleat_trace *beginning;
-    PLEAT_TRY(pleat_trace_new(&beginning));
-    result = copy(trace, end, beginning);
+    return pleat__trace_copy(trace, end, out);
+}
+
+pleat_result pleat__trace_copy(const pleat_trace *trace, size_t events, pleat_trace **out)
+{
+    pleat_trace *made;
+    PLEAT_TRY(pleat_trace_new(&made));
+    pleat_result result = copy(trace, events, made);
     if (result == PLEAT_OK)
-        *out = beginning;
+        *out = made;
     else
-        pleat_trace_free(beginning);
+        pleat_trace_free(made);
     return result;
 }

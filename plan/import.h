@@ -29,6 +29,9 @@ PLEAT_NODISCARD pleat_result pleat__trace_open(const char *path, pleat_trace **o
  * them. PLEAT_E_INPUT when there are fewer whole ones. */
 PLEAT_NODISCARD pleat_result pleat__trace_beginning(const pleat_trace *trace, uint32_t device,
                                                     uint32_t count, pleat_trace **out);
+/* The first `events` events of a trace, as a trace of their own. */
+PLEAT_NODISCARD pleat_result pleat__trace_copy(const pleat_trace *trace, size_t events,
+                                               pleat_trace **out);
 
 /* The forms themselves, from bytes; `path` is for messages. */
 PLEAT_NODISCARD pleat_result pleat__trace_decode(const char *path, const uint8_t *bytes,

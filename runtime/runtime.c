@@ -22,29 +22,33 @@ static pleat_result read_options(const pleat_runtime_options *given, pleat_runti
     return PLEAT_OK;
 }
 
-static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_options *options)
+static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_options *options,
+                                 const pleat__conf *conf)
 {
     uint64_t free_bytes, total_bytes;
     PLEAT_TRY(runtime->vmm.ops->memory_info(runtime->vmm.self, options->device, &free_bytes,
                                             &total_bytes));
-    pleat__space_options space = {.device = options->device, .budget_bytes = options->budget_bytes};
+    pleat__space_options space = {.device = options->device,
+                                  .budget_bytes = options->budget_bytes,
+                                  .create_flags = conf->share ? PLEAT_CREATE_SHAREABLE : 0};
     PLEAT_TRY(pleat__space_create(runtime->vmm, runtime->arena, &space, &runtime->space));
     runtime->vmm = pleat__space_vmm(runtime->space);
+    runtime->imports = (pleat__imports){.arena = runtime->arena, .space = runtime->space};
+    runtime->shares = conf->share;
     runtime->has_budget = options->budget_bytes != 0 && options->budget_bytes < total_bytes;
     runtime->limit_bytes = runtime->has_budget ? options->budget_bytes : total_bytes;
     return PLEAT_OK;
 }
 
-static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_options *options)
+static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_options *options,
+                                  const pleat__conf *conf)
 {
     const char *name = options->policy != NULL ? options->policy : "pleat";
     const pleat__policy_ops *ops = pleat__policy_find(name);
     if (ops == NULL)
         return pleat__fail(PLEAT_E_INVALID, "there is no policy '%s'; there are: %s", name,
                            pleat__policy_names());
-    pleat__conf conf;
-    PLEAT_TRY(pleat__conf_read(options->conf, &conf));
-    pleat__policy_context context = {.conf = conf,
+    pleat__policy_context context = {.conf = *conf,
                                      .vmm = runtime->vmm,
                                      .arena = runtime->arena,
                                      .space = runtime->space,
@@ -80,13 +84,17 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     runtime->plan = options.plan;
     runtime->memory_callback = options.memory_callback;
     runtime->memory_context = options.memory_context;
-    result = create_space(runtime, &options);
+    pleat__conf conf;
+    result = pleat__conf_read(options.conf, &conf);
+    if (result != PLEAT_OK)
+        goto no_runtime;
+    result = create_space(runtime, &options, &conf);
     if (result != PLEAT_OK)
         goto no_runtime;
     result = pleat__pending_create(runtime->vmm, options.device, arena, &runtime->pending);
     if (result != PLEAT_OK)
         goto no_pending;
-    result = create_policy(runtime, &options);
+    result = create_policy(runtime, &options, &conf);
     if (result != PLEAT_OK)
         goto no_policy;
     pthread_mutex_init(&runtime->lock, NULL);
@@ -109,15 +117,35 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     (void)!pleat__quiesce(runtime);
     runtime->ops->destroy(runtime->policy);
     pleat__pending_destroy(&runtime->pending);
+    pleat__record_release(&runtime->record);
+    pleat__imports_release(&runtime->imports);
     pleat__space_destroy(runtime->space);
     pthread_mutex_destroy(&runtime->lock);
     /* The runtime itself lies in its arena. */
     pleat__arena_destroy(runtime->arena);
 }
 
+/* Before the policy hears of a free whose memory may be used again: afterwards the address may be
+ * somebody else's. */
+static void note_freed(pleat_runtime *runtime, pleat_va address)
+{
+    if (runtime->freed_callback != NULL)
+        runtime->freed_callback(runtime->freed_context, address);
+    if (pleat__records(&runtime->record))
+        pleat__record_free(&runtime->record, address, PLEAT_EVENT_FREE_COMPLETED);
+}
+
+/* Whether somebody wants to know of events. */
+static inline bool is_watched(const pleat_runtime *runtime)
+{
+    return runtime->freed_callback != NULL || pleat__records(&runtime->record);
+}
+
 void pleat__runtime_freed(void *opaque, pleat_va address)
 {
     pleat_runtime *runtime = opaque;
+    if (is_watched(runtime))
+        note_freed(runtime, address);
     pleat_result result = runtime->ops->free(runtime->policy, address);
     PLEAT_CHECK(result == PLEAT_OK);
 }
@@ -153,6 +181,8 @@ static pleat_result alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_s
         result = pleat__alloc_reclaiming(runtime, bytes, stream, result, address);
     if (result == PLEAT_OK)
         runtime->stats.requests++;
+    if (__builtin_expect(result == PLEAT_OK && pleat__records(&runtime->record), 0))
+        pleat__record_alloc(&runtime->record, *address, bytes, stream);
     runtime->stats.map_waits += pleat__space_driver_calls(runtime->space) != calls;
     return result;
 }
@@ -174,11 +204,28 @@ static pleat_result not_found(pleat_va address)
     return pleat__fail(PLEAT_E_NOT_FOUND, "%#llx is not allocated", (unsigned long long)address);
 }
 
+/* A free that is asked for: told of before the policy hears of it, so only when it will not fail.
+ */
+static pleat_result note_free(pleat_runtime *runtime, pleat_va address, bool waits)
+{
+    pleat_block block;
+    if (runtime->ops->block_of(runtime->policy, address, &block) != PLEAT_OK ||
+        block.address != address)
+        return not_found(address);
+    if (pleat__records(&runtime->record))
+        pleat__record_free(&runtime->record, address, PLEAT_EVENT_FREE_REQUESTED);
+    if (!waits)
+        note_freed(runtime, address);
+    return PLEAT_OK;
+}
+
 static pleat_result free_locked(pleat_runtime *runtime, pleat_va address)
 {
     bool waits = false;
     if (runtime->pending.entries.count > 0)
         PLEAT_TRY(pleat__pending_free(&runtime->pending, address, &waits));
+    if (__builtin_expect(is_watched(runtime), 0))
+        PLEAT_TRY(note_free(runtime, address, waits));
     if (!waits && runtime->ops->free(runtime->policy, address) != PLEAT_OK)
         return not_found(address);
     runtime->stats.frees++;
@@ -219,6 +266,8 @@ pleat_result pleat_mark(pleat_runtime *runtime)
     pthread_mutex_lock(&runtime->lock);
     pleat_result result =
         runtime->ops->mark != NULL ? runtime->ops->mark(runtime->policy) : PLEAT_OK;
+    if (pleat__records(&runtime->record))
+        pleat__record_mark(&runtime->record);
     PLEAT_AUDIT(audit_policy(runtime));
     pthread_mutex_unlock(&runtime->lock);
     return result;
@@ -229,6 +278,8 @@ pleat_result pleat_phase(pleat_runtime *runtime, const char *name)
     pthread_mutex_lock(&runtime->lock);
     pleat_result result =
         runtime->ops->phase != NULL ? runtime->ops->phase(runtime->policy, name) : PLEAT_OK;
+    if (pleat__records(&runtime->record))
+        pleat__record_phase(&runtime->record, name);
     pthread_mutex_unlock(&runtime->lock);
     return result;
 }
@@ -298,6 +349,8 @@ pleat_stats pleat__stats_locked(pleat_runtime *runtime)
     stats.virtual_bytes = space.mapped_pages * pleat__space_page_bytes(runtime->space);
     stats.quarantined_bytes = space.quarantined_pages * pleat__space_page_bytes(runtime->space);
     stats.driver_calls = space.driver_calls;
+    stats.creates = space.creates;
+    stats.releases = space.releases;
     stats.metadata_bytes = pleat__arena_bytes_of(runtime->arena).allocated;
     return stats;
 }
@@ -315,5 +368,48 @@ void pleat_reset_peaks(pleat_runtime *runtime)
     pthread_mutex_lock(&runtime->lock);
     runtime->stats.peak_live_bytes = runtime->stats.live_bytes;
     pleat__space_reset_peak(runtime->space);
+    pthread_mutex_unlock(&runtime->lock);
+}
+
+/* ---- recording and being told ---- */
+
+pleat_result pleat_record_begin(pleat_runtime *runtime, const pleat_record_options *options)
+{
+    pthread_mutex_lock(&runtime->lock);
+    pleat_result result = pleat__record_begin(&runtime->record, runtime->arena, runtime->device,
+                                              pleat__space_device_bytes(runtime->space), options);
+    pthread_mutex_unlock(&runtime->lock);
+    return result;
+}
+
+int pleat_record_complete(pleat_runtime *runtime)
+{
+    pthread_mutex_lock(&runtime->lock);
+    bool complete = runtime->record.complete;
+    pthread_mutex_unlock(&runtime->lock);
+    return complete;
+}
+
+pleat_result pleat_record_copy(pleat_runtime *runtime, pleat_trace **out)
+{
+    pthread_mutex_lock(&runtime->lock);
+    pleat_result result = pleat__record_copy(&runtime->record, out);
+    pthread_mutex_unlock(&runtime->lock);
+    return result;
+}
+
+void pleat_record_end(pleat_runtime *runtime)
+{
+    pthread_mutex_lock(&runtime->lock);
+    pleat__record_release(&runtime->record);
+    pleat__imports_release(&runtime->imports);
+    pthread_mutex_unlock(&runtime->lock);
+}
+
+void pleat_on_freed(pleat_runtime *runtime, pleat_freed_callback callback, void *context)
+{
+    pthread_mutex_lock(&runtime->lock);
+    runtime->freed_callback = callback;
+    runtime->freed_context = context;
     pthread_mutex_unlock(&runtime->lock);
 }

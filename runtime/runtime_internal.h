@@ -8,6 +8,8 @@
 #include <pthread.h>
 #include <runtime/pending.h>
 #include <runtime/policy.h>
+#include <runtime/record.h>
+#include <runtime/share.h>
 
 struct pleat_runtime {
     pthread_mutex_t lock; /* around every call of the policy */
@@ -29,6 +31,11 @@ struct pleat_runtime {
     pleat_stream last_stream;
     pleat_memory_callback memory_callback;
     void *memory_context;
+    pleat__record record;
+    pleat__imports imports;
+    bool shares; /* setting share:on */
+    pleat_freed_callback freed_callback;
+    void *freed_context;
 };
 
 /* Hands frees that are due to the policy. */

@@ -59,6 +59,13 @@ static void visit_run(const walk *w, pleat_va from, pleat_va to)
     visit_free(w, done, to);
 }
 
+/* Mapped, and not another process's memory, in which nothing is allocated here. */
+static bool is_own(const pleat__space *space, uint64_t page)
+{
+    const pleat__chunk *chunk = pleat__space_chunk_at(space, page, NULL);
+    return chunk != NULL && !chunk->imported;
+}
+
 void pleat__walk_locked(pleat_runtime *runtime, pleat_block_visitor visit, void *context)
 {
     walk w = {runtime, visit, context};
@@ -67,7 +74,7 @@ void pleat__walk_locked(pleat_runtime *runtime, pleat_block_visitor visit, void 
     uint64_t left = pleat__space_stats_of(space).mapped_pages;
     for (uint64_t page = 0; page < pages && left > 0; page++) {
         uint64_t first = page;
-        while (page < pages && pleat__space_chunk_at(space, page, NULL) != NULL)
+        while (page < pages && is_own(space, page))
             page++;
         if (page > first)
             visit_run(&w, pleat__space_base(space) + first * page_bytes,

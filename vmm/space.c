@@ -44,11 +44,10 @@ static bool in_window(const pleat__space *space, uint64_t page, uint64_t pages)
 static pleat_result take_devices(pleat__space *space, const pleat__space_options *options)
 {
     space->device = options->device;
+    if (options->peer_count < 0 || options->peer_count >= PLEAT__DEVICES)
+        return pleat__fail(PLEAT_E_LIMIT, "%d peers: at most %d", options->peer_count,
+                           PLEAT__DEVICES - 1);
     space->device_count = 1 + options->peer_count;
-    space->devices =
-        pleat__arena_calloc(space->arena, (size_t)space->device_count, sizeof *space->devices);
-    if (space->devices == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a space");
     space->devices[0] = options->device;
     for (int p = 0; p < options->peer_count; p++)
         space->devices[1 + p] = options->peers[p];
@@ -94,7 +93,6 @@ static void free_tables(pleat__space *space)
     pleat__arena_free(space->arena, space->orphans);
     pleat__arena_free(space->arena, space->stuck);
     pleat__arena_free(space->arena, space->window.taken);
-    pleat__arena_free(space->arena, space->devices);
     pleat__arena_free(space->arena, space);
 }
 
@@ -411,6 +409,36 @@ unwind:
     unwind_map(space, page, mapped, chunks, done);
     PLEAT_AUDIT(pleat__space_audit(space));
     return result;
+}
+
+/* The first run of mapped pages at or behind `page` that is not quarantined; 0 pages: none. */
+static uint64_t next_mapped(pleat__space *space, uint64_t *page)
+{
+    uint64_t pages = 0;
+    pthread_mutex_lock(&space->lock);
+    uint64_t top = space->window.top;
+    while (*page < top && (chunk_of(space, *page) == NULL || pleat__bit(space->stuck, *page)))
+        ++*page;
+    while (*page + pages < top && chunk_of(space, *page + pages) != NULL &&
+           !pleat__bit(space->stuck, *page + pages))
+        pages++;
+    pthread_mutex_unlock(&space->lock);
+    return pages;
+}
+
+pleat_result pleat__space_add_peer(pleat__space *space, int device)
+{
+    for (int d = 0; d < space->device_count; d++)
+        if (space->devices[d] == device)
+            return PLEAT_OK;
+    if (space->device_count == PLEAT__DEVICES)
+        return pleat__fail(PLEAT_E_LIMIT, "%d devices have access already", PLEAT__DEVICES);
+    uint64_t page = 0, pages;
+    for (; (pages = next_mapped(space, &page)) != 0; page += pages)
+        PLEAT_TRY(PLEAT__VERB(space, set_access, address(space, page), pages * space->page_bytes,
+                              &device, 1));
+    space->devices[space->device_count++] = device;
+    return PLEAT_OK;
 }
 
 /* Whether a range holds whole maps only, none of them quarantined. */

@@ -86,6 +86,9 @@ void pleat__space_reset_peak(pleat__space *space);
  */
 void pleat__space_set_budget(pleat__space *space, uint64_t bytes);
 uint64_t pleat__space_budget(const pleat__space *space);
+/* A further device gets access to all that is mapped, now and later. PLEAT_E_LIMIT. No other thread
+ * maps meanwhile. */
+PLEAT_NODISCARD pleat_result pleat__space_add_peer(pleat__space *space, int device);
 /* The backend, complete: every entry of its table is there. */
 pleat_vmm pleat__space_vmm(const pleat__space *space);
 

@@ -11,6 +11,8 @@
 #include <stdatomic.h>
 #include <vmm/space.h>
 
+#define PLEAT__DEVICES 64
+
 /* A page of the window; lock-free to read. */
 typedef struct pleat__page {
     _Atomic(pleat__chunk *) chunk;
@@ -29,7 +31,7 @@ struct pleat__space {
     pleat_vmm vmm;
     pleat__arena *arena;
     int device;
-    int *devices; /* that get access: its own, then the peers */
+    int devices[PLEAT__DEVICES]; /* that get access: its own, then the peers */
     int device_count;
     uint32_t create_flags;
     uint64_t page_bytes;

@@ -120,7 +120,9 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(out_of_memory, "requests refused")                                                           \
     X(metadata_bytes, "host bytes of Pleat's own metadata")                                        \
     X(map_waits, "requests that waited for memory verbs")                                          \
-    X(quarantined_bytes, "bytes of the window that a failed verb left unusable")
+    X(quarantined_bytes, "bytes of the window that a failed verb left unusable")                   \
+    X(creates, "pieces of memory taken from the device")                                           \
+    X(releases, "pieces of memory given back to it")
 
 typedef struct pleat_stats {
 #define PLEAT_COUNTER_FIELD(name, text) uint64_t name;
@@ -144,6 +146,66 @@ PLEAT_API pleat_result pleat_dump(pleat_runtime *runtime, pleat_dump_format form
 
 /* Peaks restart from what is now. */
 PLEAT_API void pleat_reset_peaks(pleat_runtime *runtime);
+
+/* ---- recording: what a running job asks for, for pleat_plan_make ---- */
+
+typedef struct pleat_record_options {
+    uint32_t size;       /* sizeof(pleat_record_options) */
+    uint32_t iterations; /* recording ends by itself at that many marks; 0: no mark ends it */
+    uint64_t events;     /* and at that many events; 0: 4 Mi (32 bytes each) */
+} pleat_record_options;
+
+/* Records from now on: best before the first request, since a plan counts a job's requests from its
+ * beginning. A phase is recorded as the label "phase=NAME". options may be NULL. PLEAT_E_STATE when
+ * it records already. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_record_begin(pleat_runtime *runtime,
+                                                          const pleat_record_options *options);
+/* Whether recording has begun and ended by itself: nothing more will come. */
+PLEAT_API int pleat_record_complete(pleat_runtime *runtime);
+/* A copy of what was recorded so far; it is the caller's. PLEAT_E_STATE when nothing records;
+ * PLEAT_E_NO_MEMORY also when recording ended early for lack of host memory. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_record_copy(pleat_runtime *runtime, pleat_trace **out);
+/* Ends recording and forgets what was recorded. */
+PLEAT_API void pleat_record_end(pleat_runtime *runtime);
+
+/* ---- other devices, other processes ---- */
+
+/* Kernels on device `peer` may use this runtime's memory from now on. PLEAT_E_LIMIT for more than
+ * 63 of them; what the driver says where it cannot. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_add_peer(pleat_runtime *runtime, int peer);
+
+/* The physical memory behind an allocation: pieces that are mapped one behind the other. */
+typedef struct pleat_share {
+    uint32_t pieces;
+    uint64_t bytes;  /* of all pieces */
+    uint64_t offset; /* of the allocation's first byte in them */
+} pleat_share;
+
+/* For another process, while the allocation lives. PLEAT_E_UNSUPPORTED without the setting
+ * share:on. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_share_of(pleat_runtime *runtime, pleat_va address,
+                                                      pleat_share *share);
+/* A descriptor of piece `index`, which the caller closes, and its bytes. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address,
+                                                         uint32_t index, int *fd, uint64_t *bytes);
+/* Address space for `bytes` of pieces that another process shares; they follow in order. What is
+ * imported is not in this runtime's budget, and not among its allocations. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_import_begin(pleat_runtime *runtime, uint64_t bytes,
+                                                          pleat_va *address);
+/* Maps the next piece, whose descriptor stays the caller's. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_import_piece(pleat_runtime *runtime, pleat_va address,
+                                                          int fd, uint64_t bytes);
+/* Gives an import back, whole or begun. pre: no work that uses it is left on the device. */
+PLEAT_API pleat_result pleat_import_end(pleat_runtime *runtime, pleat_va address);
+
+/* ---- told when memory may be used again ---- */
+
+/* Called when a free is complete: at once, or when the streams recorded for it have passed. It is
+ * under the runtime's lock, before the memory can be handed out again: it must not call the
+ * runtime. */
+typedef void (*pleat_freed_callback)(void *context, pleat_va address);
+/* NULL ends it. */
+PLEAT_API void pleat_on_freed(pleat_runtime *runtime, pleat_freed_callback callback, void *context);
 
 #ifdef __cplusplus
 }

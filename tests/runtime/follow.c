@@ -339,6 +339,10 @@ static void conf_reads_sizes_and_switches_and_names_what_is_wrong(void **state)
     size_t off = 0;
     for (size_t i = 0; pleat__conf_line_of(&conf, i).key != NULL; i++)
         off += strcmp(pleat__conf_line_of(&conf, i).value, "off") == 0;
+    pleat__conf defaults;
+    assert_ok(pleat__conf_read("", &defaults));
+    for (size_t i = 0; pleat__conf_line_of(&defaults, i).key != NULL; i++)
+        off -= strcmp(pleat__conf_line_of(&defaults, i).value, "off") == 0;
     assert_int_equal(off, 1);
     assert_null(pleat__conf_line_of(&conf, 99).key);
     static const char *const wrong[][2] = {
