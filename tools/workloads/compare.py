@@ -81,16 +81,19 @@ def run(arguments, log):
         raise Failed("%s: no JSON line, see %s" % (" ".join(arguments), log)) from None
 
 
-def save_plan(command, workload, folder, log, steps):
-    """A plan made from a recording of the workload; None where the command refuses."""
-    snapshot, trace, plan = (folder / name for name in ("job.pickle.gz", "job.trace", "job.plan"))
-    short = [*workload, "--iterations", str(steps), "--record", str(snapshot)]
+def save_plan(options, name, workload, folder, log):
+    """A plan made from a recording of the workload; both are left in the folder."""
+    snapshot, trace, plan = (
+        folder / (name + end) for end in (".pickle.gz", ".trace", ".plan")
+    )
+    short = [*workload, "--iterations", str(options.profiled), "--record", str(snapshot)]
     run([*short, "--allocator", "native"], log)
     with open(log, "a") as errors:
         for line in (["import", snapshot, "-o", trace], ["plan", trace, "-o", plan]):
-            done = subprocess.run([command, *line], stdout=errors, stderr=errors)
+            done = subprocess.run([options.command, *line], stdout=errors, stderr=errors)
             if done.returncode:
                 raise Failed("pleat %s: exit %d, see %s" % (line[0], done.returncode, log))
+    trace.unlink()
     return plan
 
 
@@ -222,13 +225,7 @@ def compare(name, options, folder):
     side = Side(name, options, folder / (name + ".log"))
     plan = None
     if "pleat-saved" in options.allocators:
-        with tempfile.TemporaryDirectory() as made:
-            plan = save_plan(
-                options.command, side.workload, pathlib.Path(made), side.log, options.profiled
-            )
-            kept = folder / (name + ".plan")
-            kept.write_bytes(plan.read_bytes())
-            plan = kept
+        plan = save_plan(options, name, side.workload, folder, side.log)
     for _ in range(options.rounds):
         side.round(options.allocators, plan)
     told = {"runs": {one: side.figures(one) for one in side.runs}}
