@@ -48,13 +48,7 @@ WORKLOADS = {
     "generate": (0.97, "generate.py", "--iterations 16"),
 }
 SHORT = ("gpt2-vpp-recompute", "moe-vpp", "zero3-offload", "lora")
-CONTENDERS = {
-    "native": ["--allocator", "native"],
-    "expandable": ["--allocator", "expandable"],
-    "async": ["--allocator", "async"],
-    "pleat": ["--allocator", "pleat"],
-    "pleat-saved": ["--allocator", "pleat", "--plan", "PLAN"],
-}
+CONTENDERS = (*harness.ALLOCATORS, "pleat-saved")
 CAP_OVER_LIVE = 1.02
 
 
@@ -66,13 +60,20 @@ def say(*text):
     print("compare.py:", *text, file=sys.stderr, flush=True)
 
 
-def run(arguments, log):
+def run(arguments, log, allocator):
     """What the workload printed, after its end; it may have run out of memory."""
+    arguments = [*arguments, "--allocator", allocator]
     line = [sys.executable, str(HERE / arguments[0]), *arguments[1:], "--quiet"]
     with open(log, "a") as errors:
         errors.write("\n$ " + " ".join(line) + "\n")
         errors.flush()
-        done = subprocess.run(line, stdout=subprocess.PIPE, stderr=errors, text=True)
+        done = subprocess.run(
+            line,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=dict(os.environ, **harness.settings(allocator)),
+            text=True,
+        )
     if done.returncode not in (0, harness.OUT_OF_MEMORY):
         raise Failed("%s: exit %d, see %s" % (" ".join(arguments), done.returncode, log))
     try:
@@ -87,7 +88,7 @@ def save_plan(options, name, workload, folder, log):
         folder / (name + end) for end in (".pickle.gz", ".trace", ".plan")
     )
     short = [*workload, "--iterations", str(options.profiled), "--record", str(snapshot)]
-    run([*short, "--allocator", "native"], log)
+    run(short, log, "native")
     with open(log, "a") as errors:
         for line in (["import", snapshot, "-o", trace], ["plan", trace, "-o", plan]):
             done = subprocess.run([options.command, *line], stdout=errors, stderr=errors)
@@ -111,8 +112,9 @@ class Side:
 
     def round(self, contenders, plan):
         for contender in contenders:
-            choice = [str(plan) if part == "PLAN" else part for part in CONTENDERS[contender]]
-            told = run([*self.workload, *choice], self.log)
+            saved = contender == "pleat-saved"
+            more = ["--plan", str(plan)] if saved else []
+            told = run([*self.workload, *more], self.log, "pleat" if saved else contender)
             self.runs.setdefault(contender, []).append(told)
 
     def seconds(self, contender):
@@ -164,8 +166,7 @@ class Side:
         told = {"budget_bytes": budget}
         for contender in ("native", "expandable", "pleat"):
             if contender in self.runs:
-                short = [*self.workload, "--budget", str(budget)]
-                done = run([*short, *CONTENDERS[contender]], self.log)
+                done = run([*self.workload, "--budget", str(budget)], self.log, contender)
                 told[contender] = not done["out_of_memory"]
         return told
 

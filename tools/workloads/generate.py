@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Generates tokens with layers of Llama-2-7B (8 of 32 by default) for batches that grow.
+"""Generates tokens with layers of Llama-2-7B (4 of 32 by default) for batches that grow.
 
 Each iteration takes a batch of prompts, a larger one than the last until --most is met, and goes on
 token by token; the keys and values of what came before are kept and grow with every token. Nothing
@@ -75,7 +75,7 @@ class Generator:
 
 def add_options(parser):
     for name, default, help in (
-        ("layers", 8, "transformer blocks"),
+        ("layers", 4, "transformer blocks"),
         ("hidden", 4096, "width of the model"),
         ("heads", 32, "attention heads"),
         ("inner", 11008, "width between a block's two projections"),
@@ -84,7 +84,7 @@ def add_options(parser):
         ("grow", 4, "prompts more in each iteration"),
         ("most", 48, "prompts at most"),
         ("prompt", 512, "tokens of a prompt"),
-        ("tokens", 64, "tokens that follow"),
+        ("tokens", 48, "tokens that follow"),
     ):
         harness.number(parser, "--" + name, default, help)
 

@@ -102,16 +102,22 @@ def at(values, number, every):
 # ---- allocators ----
 
 
+SETTINGS = {"expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
+
+
+def settings(allocator):
+    """The environment that an allocator wants: torch reads it when it is imported. 2.9 and later
+    know the second name."""
+    text = SETTINGS.get(allocator)
+    return {"PYTORCH_CUDA_ALLOC_CONF": text, "PYTORCH_ALLOC_CONF": text} if text else {}
+
+
 def choose(options):
-    """Before anything is on the device."""
-    settings = {
-        "expandable": "expandable_segments:True",
-        "async": "backend:cudaMallocAsync",
-    }.get(options.allocator)
-    if settings:
-        # torch reads them when CUDA is first used; 2.9 and later know the second name.
-        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = settings
-        os.environ["PYTORCH_ALLOC_CONF"] = settings
+    """Before anything is on the device; begins anew where torch was imported too early."""
+    wanted = settings(options.allocator)
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
+        os.environ.update(wanted)
+        os.execv(sys.executable, [sys.executable, *sys.argv])
     if options.allocator == "pleat":
         try:
             import pleat
@@ -212,6 +218,9 @@ class DevicePeak:
 
 def reproducible(options):
     torch.manual_seed(options.seed)
+    if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
+        # cuDNN's attention compiles a kernel for each new length, which would be all one measures.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     if options.deterministic:
         # cuBLAS wants it before its first use.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
