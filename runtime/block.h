@@ -6,7 +6,7 @@
  *      ^                   |  ^                          |
  *      |   unback/shrink   |  |          free            |
  *      +-------------------+  +--------------------------+
- *      (a refused unback: DEAD, for ever)
+ *      (DEAD while the lock is left for the unback; for ever when it was refused)
  *
  * All blocks of a segment form one list in order of address that covers the segment without a
  * hole. No two FREE neighbours exist, nor two UNBACKED ones. A FREE block is in its pool's bins, a
@@ -22,7 +22,7 @@ typedef enum pleat__block_state {
     PLEAT__BLOCK_UNBACKED = 0,
     PLEAT__BLOCK_FREE = 1,
     PLEAT__BLOCK_LIVE = 2,
-    PLEAT__BLOCK_DEAD = 3, /* quarantined: the supplier does not know what is behind it */
+    PLEAT__BLOCK_DEAD = 3, /* being unbacked, or quarantined: nobody knows what is behind it */
 } pleat__block_state;
 
 typedef struct pleat__block {
@@ -32,7 +32,8 @@ typedef struct pleat__block {
     struct pleat__block *previous;
     struct pleat__block *next;
     struct pleat__block *left;  /* FREE: in its bin */
-    struct pleat__block *right; /* FREE: in its bin; UNBACKED: in its list; unused: free nodes */
+    struct pleat__block *right; /* FREE: in its bin; UNBACKED: in its list; being unbacked: in its
+                                   list; unused: free nodes */
     struct pleat__segment *segment;
     uint32_t age;  /* FREE: the count of searches when it became so */
     uint8_t state; /* pleat__block_state */

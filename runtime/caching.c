@@ -180,6 +180,19 @@ static bool audit_now_and_then(pleat__caching *caching)
     return !due || pleat__caching_audit(caching);
 }
 
+/* While the lock was left for the block's memory, others used what host memory was at hand. */
+static pleat_result make_ready(pleat__caching *caching, pool *owner, pleat__block *block)
+{
+    pleat_result result = pleat__caching_reserve_nodes(caching, 1);
+    if (result == PLEAT_OK)
+        result = pleat__live_reserve(&caching->live);
+    if (result != PLEAT_OK) {
+        pleat__caching_join(caching, owner, block);
+        pleat__caching_make_free(caching, owner, block);
+    }
+    return result;
+}
+
 pleat_result pleat__caching_alloc(pleat__caching *caching, uint64_t bytes, pleat_stream stream,
                                   pleat_va *address)
 {
@@ -195,8 +208,10 @@ pleat_result pleat__caching_alloc(pleat__caching *caching, uint64_t bytes, pleat
     PLEAT_TRY(pleat__live_reserve(&caching->live));
     pleat__block *block = take_free(caching, owner, rounded);
     if (block == NULL) {
+        PLEAT_TRY(pleat__caching_turn(caching));
         pleat__caching_collect(caching);
         PLEAT_TRY(pleat__caching_extend(caching, owner, rounded, &block));
+        PLEAT_TRY(make_ready(caching, owner, block));
     }
     if (should_split(caching, owner, rounded, block->bytes - rounded))
         pleat__caching_make_free(caching, owner, pleat__caching_cut(caching, block, rounded));

@@ -14,15 +14,15 @@
  *          or 20 MiB (large); every remainder of 512 bytes and more is cut off.
  * STREAMS  A block belongs to the stream it was first allocated for, for ever.
  * FREE     allocates nothing and cannot fail once the address is known.
- * THREADS  None of its own: the caller holds a lock.
+ * THREADS  The caller holds a lock, which is left for the supplier's verbs (gate.h).
  */
 #ifndef PLEAT_RUNTIME_CACHING_H
 #define PLEAT_RUNTIME_CACHING_H
 
 #include <internal/arena.h>
 #include <pleat/runtime.h>
+#include <runtime/gate.h>
 #include <stdbool.h>
-#include <vmm/space.h>
 
 #define PLEAT__ROUND_BYTES         512u        /* every block is a multiple of it */
 #define PLEAT__SMALL_LIMIT_BYTES   (1u << 20)  /* the largest request of the small pool */
@@ -47,15 +47,16 @@ typedef struct pleat__supplier {
     /* Takes whole handles away again. Cannot fail: what the driver refuses to unmap the supplier
      * quarantines, and returns false; these addresses are not backed again, only unreserved. */
     bool (*unback)(void *self, pleat_va address, uint64_t bytes);
-    /* Waits until the GPU is done with what was freed, before memory is taken away while a request
-     * is served; false: nobody says so, and nothing is. NULL: there is nothing to wait for. */
-    bool (*settle)(void *self);
+    /* The caller's lock, which is left for back and unback, and the streams, which are waited for
+     * before unback. NULL: there is none (reserve and unreserve issue no verbs). */
+    pleat__gate *gate;
 } pleat__supplier;
 
-/* Suppliers over a space, which is their `self` and outlives them. The first uses handles as asked
- * for (cheapest to map); the second handles of one page, which can be moved singly. */
-pleat__supplier pleat__supplier_of_space(pleat__space *space);
-pleat__supplier pleat__supplier_of_pages(pleat__space *space);
+/* Suppliers over a space, which is their `self` and outlives them. `gate` may be NULL. The first
+ * uses handles as asked for (cheapest to map); the second handles of one page, which can be moved
+ * singly. */
+pleat__supplier pleat__supplier_of_space(pleat__space *space, pleat__gate *gate);
+pleat__supplier pleat__supplier_of_pages(pleat__space *space, pleat__gate *gate);
 
 typedef struct pleat__caching_options {
     bool expandable;
@@ -87,8 +88,9 @@ PLEAT_NODISCARD pleat_result pleat__caching_create(pleat__arena *arena,
 /* Gives every segment back, also those in use. NULL is allowed. */
 void pleat__caching_destroy(pleat__caching *caching);
 
-/* pre: bytes is not 0. PLEAT_E_OUT_OF_MEMORY, PLEAT_E_BUDGET, PLEAT_E_NO_MEMORY (host), or what the
- * supplier says; nothing is changed then. */
+/* pre: bytes is not 0. PLEAT_E_OUT_OF_MEMORY, PLEAT_E_BUDGET, PLEAT_E_NO_MEMORY (host),
+ * PLEAT_E_NOT_READY (another thread has the turn), or what the supplier says; nothing is changed
+ * then. */
 PLEAT_NODISCARD pleat_result pleat__caching_alloc(pleat__caching *caching, uint64_t bytes,
                                                   pleat_stream stream, pleat_va *address);
 /* PLEAT_E_NOT_FOUND (without an error text: the caller may have other places to look) when the
@@ -97,9 +99,9 @@ pleat_result pleat__caching_free(pleat__caching *caching, pleat_va address, uint
 /* Whether the address lies in one of its segments. */
 bool pleat__caching_owns(const pleat__caching *caching, pleat_va address);
 
-/* Gives cached segments to the supplier and returns their bytes. Large: with max_split_bytes set,
- * blocks of the stream over it, the smallest that has `bytes`, else the largest first. All: every
- * segment, or with expandable ones every handle, that is free. */
+/* Gives cached segments to the supplier and returns their bytes. pre: the turn. Large: with
+ * max_split_bytes set, blocks of the stream over it, the smallest that has `bytes`, else the
+ * largest first. All: every segment, or with expandable ones every handle, that is free. */
 uint64_t pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, pleat_stream stream);
 uint64_t pleat__caching_release_all(pleat__caching *caching);
 

@@ -73,13 +73,15 @@ void pleat__caching_join(pleat__caching *caching, pool *owner, pleat__block *blo
 /* Puts the block, whose neighbours are in other states, among the free. */
 void pleat__caching_make_free(pleat__caching *caching, pool *owner, pleat__block *block);
 
-/* segments.c: a FREE block of at least `bytes`, in no bin, from new memory. */
+/* segments.c: before the two below. PLEAT_E_NOT_READY: another thread has the turn. */
+PLEAT_NODISCARD pleat_result pleat__caching_turn(pleat__caching *caching);
+/* A FREE block of at least `bytes`, in no bin, from new memory. The lock is left meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__caching_extend(pleat__caching *caching, pool *owner,
                                                    uint64_t bytes, pleat__block **out);
 /* The segment that holds an address, or NULL. */
 segment *pleat__caching_segment_of(const pleat__caching *caching, pleat_va address);
 /* Native: gives back cached segments that no search has wanted for longer than the mean, until
- * the share of gc_threshold is met. */
+ * the share of gc_threshold is met. The lock is left meanwhile. */
 void pleat__caching_collect(pleat__caching *caching);
 
 #endif

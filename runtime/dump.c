@@ -41,11 +41,11 @@ static void gather_block(void *context, const pleat_block *block)
 
 static void gather_streams(snapshot *s, const pleat_runtime *runtime)
 {
-    for (size_t i = 0; i < runtime->stream_count && s->failed == PLEAT_OK; i++) {
+    for (size_t i = 0; i < runtime->gate.stream_count && s->failed == PLEAT_OK; i++) {
         s->failed = pleat__arena_grow(s->arena, &s->streams, &s->stream_capacity, s->stream_count,
                                       sizeof *s->streams);
         if (s->failed == PLEAT_OK)
-            s->streams[s->stream_count++] = runtime->streams[i];
+            s->streams[s->stream_count++] = runtime->gate.streams[i];
     }
 }
 
@@ -205,9 +205,9 @@ pleat_result pleat_dump(pleat_runtime *runtime, pleat_dump_format format, FILE *
     if (runtime == NULL || out == NULL || (format != PLEAT_DUMP_TEXT && format != PLEAT_DUMP_JSON))
         return pleat__fail(PLEAT_E_INVALID, "a dump needs a runtime, a format and a stream");
     snapshot s = {.arena = runtime->arena};
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     gather(&s, runtime);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     pleat_result result = s.failed;
     if (result == PLEAT_OK) {
         (format == PLEAT_DUMP_JSON ? write_json : write_text)(out, &s);

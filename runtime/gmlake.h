@@ -84,7 +84,7 @@ void pleat__gmlake_take(primitive *block);
 void pleat__gmlake_free_primitive(policy *self, primitive *block);
 /* Forgets a primitive that is in no bin. */
 void pleat__gmlake_remove_primitive(policy *self, primitive *gone);
-/* New memory: a LIVE primitive. The paper's Alloc, the only source of chunks. */
+/* New memory: a LIVE primitive. The paper's Alloc, the only source of chunks. pre: the turn. */
 PLEAT_NODISCARD pleat_result pleat__gmlake_alloc_primitive(policy *self, pool *owner,
                                                            uint64_t bytes, primitive **out);
 /* Not in use, and all its chunks lie in free primitives. */
@@ -96,9 +96,9 @@ void pleat__gmlake_free_runs(policy *self, const view *v, size_t count);
 /* Out of the order of use, and in as the last used. */
 void pleat__gmlake_age_out(policy *self, view *v);
 void pleat__gmlake_make_youngest(policy *self, view *v);
-/* StitchFree: idle views go, the oldest first, until `keep` pages are stitched. */
+/* StitchFree: idle views go, the oldest first, until `keep` pages are stitched. pre: the turn. */
 bool pleat__gmlake_stitch_free(policy *self, uint64_t keep);
-/* Stitches the primitives in `v`, all LIVE. */
+/* Stitches the primitives in `v`, all LIVE. pre: the turn. */
 PLEAT_NODISCARD pleat_result pleat__gmlake_stitch(policy *self, view *v);
 
 #endif

@@ -108,22 +108,31 @@ void pleat__gmlake_free_primitive(policy *self, primitive *block)
 pleat_result pleat__gmlake_alloc_primitive(policy *self, pool *owner, uint64_t bytes,
                                            primitive **out)
 {
-    pleat__supplier pages = pleat__supplier_of_pages(self->context.space);
+    pleat__gate *gate = self->context.gate;
+    pleat__supplier pages = pleat__supplier_of_pages(self->context.space, gate);
     primitive *made = NULL;
     pleat_va address;
     PLEAT_TRY(pleat__gmlake_new_primitive(self, owner, &made));
-    pleat_result result = pages.reserve(pages.self, bytes, &address);
+    pleat_result result = pleat__live_promise(&self->blocks);
+    if (result != PLEAT_OK)
+        goto no_room;
+    result = pages.reserve(pages.self, bytes, &address);
     if (result != PLEAT_OK)
         goto no_range;
+    pleat__gate_leave(gate);
     result = pages.back(pages.self, address, bytes, self->unit);
+    pleat__gate_enter(gate);
     if (result != PLEAT_OK)
         goto no_memory;
+    pleat__live_give_up(&self->blocks);
     add_primitive(self, made, address, bytes);
     *out = made;
     return PLEAT_OK;
 no_memory:
     pages.unreserve(pages.self, address, bytes);
 no_range:
+    pleat__live_give_up(&self->blocks);
+no_room:
     pleat__arena_free(self->context.arena, made);
     return result;
 }
@@ -200,36 +209,61 @@ void pleat__gmlake_free_runs(policy *self, const view *v, size_t count)
     }
 }
 
-static void drop_view(policy *self, view *gone)
+static void attach_view(policy *self, view *v)
+{
+    view **bucket = bucket_of(self, v->bytes);
+    v->next = *bucket;
+    *bucket = v;
+    pleat__gmlake_make_youngest(self, v);
+    self->stitched_pages += v->bytes / self->unit;
+}
+
+static void detach_view(policy *self, view *gone)
 {
     view **at = bucket_of(self, gone->bytes);
     while (*at != gone)
         at = &(*at)->next;
     *at = gone->next;
     pleat__gmlake_age_out(self, gone);
+    self->stitched_pages -= gone->bytes / self->unit;
+}
+
+/* Under no lock. What the driver refuses to unmap the space quarantines: there is nothing more to
+ * do here. */
+static void unmap_view(const policy *self, const view *gone)
+{
     uint64_t page = page_of(self, gone->address), pages = gone->bytes / self->unit;
-    self->stitched_pages -= pages;
-    /* What the driver refuses to unmap the space quarantines: there is nothing more to do here. */
-    pleat_result ignored = pleat__space_unmap(self->context.space, page, pages);
-    (void)ignored;
+    (void)!pleat__space_unmap(self->context.space, page, pages);
     pleat__space_give(self->context.space, page, pages);
-    pleat__arena_free(self->context.arena, gone);
 }
 
 bool pleat__gmlake_stitch_free(policy *self, uint64_t keep)
 {
-    bool any = false;
+    view *gone = NULL;
     for (view *at = self->oldest, *next; at != NULL && self->stitched_pages > keep; at = next) {
         next = at->younger;
         if (at->requested != 0)
             continue;
-        /* Its addresses may still be in use by the stream that it was freed on. */
-        if (!any && !self->context.quiesce(self->context.owner))
-            return false;
-        drop_view(self, at);
-        any = true;
+        detach_view(self, at);
+        at->next = gone;
+        gone = at;
     }
-    return any;
+    if (gone == NULL)
+        return false;
+    /* Their addresses may still be in use by the streams that they were freed on. */
+    bool settled = pleat__gate_leave_settled(self->context.gate);
+    for (view *at = gone; settled && at != NULL; at = at->next)
+        unmap_view(self, at);
+    if (settled)
+        pleat__gate_enter(self->context.gate);
+    for (view *at = gone, *next; at != NULL; at = next) {
+        next = at->next;
+        if (settled)
+            pleat__arena_free(self->context.arena, at);
+        else
+            attach_view(self, at);
+    }
+    return settled;
 }
 
 static void collect_chunks(const policy *self, const view *v, pleat__chunk **chunks)
@@ -255,7 +289,9 @@ static pleat_result map_view(policy *self, view *v)
     collect_chunks(self, v, chunks);
     pleat_result result = pleat__space_take(space, pages, &page);
     if (result == PLEAT_OK) {
+        pleat__gate_leave(self->context.gate);
         result = pleat__space_map(space, page, chunks, pages);
+        pleat__gate_enter(self->context.gate);
         if (result != PLEAT_OK)
             pleat__space_give(space, page, pages);
     }
@@ -275,10 +311,6 @@ pleat_result pleat__gmlake_stitch(policy *self, view *v)
     if (result == PLEAT_E_LIMIT && pleat__gmlake_stitch_free(self, 0))
         result = map_view(self, v);
     PLEAT_TRY(result);
-    self->stitched_pages += pages;
-    view **bucket = bucket_of(self, v->bytes);
-    v->next = *bucket;
-    *bucket = v;
-    pleat__gmlake_make_youngest(self, v);
+    attach_view(self, v);
     return PLEAT_OK;
 }

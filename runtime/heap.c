@@ -53,8 +53,6 @@ void pleat__heap_release(pleat__heap *heap)
     pleat__arena_free(heap->arena, heap->notes);
     pleat__arena_free(heap->arena, heap->views);
     pleat__arena_free(heap->arena, heap->gathered);
-    pleat__arena_free(heap->arena, heap->dropping);
-    pleat__arena_free(heap->arena, heap->dropped);
     *heap = (pleat__heap){0};
 }
 
@@ -219,7 +217,9 @@ static pleat_result grown(void *context, pleat__extent run)
 pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks)
 {
     heap->growing = zone;
-    return pleat__pool_grow(heap->pool, chunks, grown, heap);
+    PLEAT_TRY(pleat__pool_grow(heap->pool, chunks, grown, heap));
+    /* Others allocated and freed meanwhile. */
+    return pleat__heap_sync(heap);
 }
 
 /* Later work of `to` comes behind all that `from` has been given so far. */
@@ -341,6 +341,17 @@ static pleat__extent whole_chunk(const pleat__heap *heap, const pleat__extents *
     return best;
 }
 
+/* A whole free chunk more for a zone: another stream's, or a new one. */
+static pleat_result one_more(pleat__heap *heap, uint8_t zone)
+{
+    uint32_t got = 0;
+    PLEAT_TRY(pleat__heap_steal(heap, zone, 1, &got));
+    if (got != 0)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
+    return pleat__heap_grow(heap, zone, 1);
+}
+
 /* A chunk of the large zone for small requests. */
 static pleat_result small_refill(pleat__heap *heap, uint8_t small)
 {
@@ -348,10 +359,7 @@ static pleat_result small_refill(pleat__heap *heap, uint8_t small)
     pleat__extents *zone = &heap->zones[large];
     pleat__extent whole = whole_chunk(heap, zone);
     if (whole.count == 0) {
-        uint32_t got = 0;
-        PLEAT_TRY(pleat__heap_steal(heap, large, 1, &got));
-        if (got == 0)
-            PLEAT_TRY(pleat__heap_grow(heap, large, 1));
+        PLEAT_TRY(one_more(heap, large));
         whole = whole_chunk(heap, zone);
         PLEAT_CHECK(whole.count != 0);
     }
@@ -445,16 +453,13 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
             PLEAT_CHECK(best_fit(heap, zone, granules, place));
         }
     } else if (!best_fit(heap, large, granules, place)) {
-        uint32_t got = 0;
         if (granules >= full) {
             PLEAT_TRY(pleat__stitch(heap, granules, large, place));
             *stitched = place->several != NULL;
-        } else {
-            PLEAT_TRY(pleat__heap_steal(heap, large, 1, &got));
-            if (got == 0)
-                PLEAT_TRY(pleat__heap_grow(heap, large, 1));
-            PLEAT_CHECK(best_fit(heap, large, granules, place));
+            return PLEAT_OK;
         }
+        PLEAT_TRY(one_more(heap, large));
+        PLEAT_CHECK(best_fit(heap, large, granules, place));
     }
     PLEAT_CHECK(pleat__heap_occupy(heap, place));
     return PLEAT_OK;
@@ -589,22 +594,28 @@ void pleat__heap_adjacent(pleat__heap *heap, pleat__extent run, uint64_t *before
 /* Whether any view or fold maps the chunk beside its home. */
 static bool aliased(const pleat__heap *heap, uint32_t chunk)
 {
-    return heap->pool->chunks[chunk]->maps > 1;
+    return pleat__space_maps(heap->pool->space, heap->pool->chunks[chunk]) > 1;
 }
 
 uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks)
 {
     pleat__pool *pool = heap->pool;
-    uint32_t given = 0;
-    for (uint32_t c = pool->count; c-- > 0 && given < chunks;) {
-        if (pool->occupancy.used[c] != 0 || !pleat__pool_single(pool, c) || aliased(heap, c))
-            continue;
+    uint32_t count = 0;
+    uint32_t *numbers = pleat__arena_alloc(heap->arena, pool->count * sizeof *numbers);
+    if (numbers == NULL)
+        return 0;
+    for (uint32_t c = pool->count; c-- > 0 && count < chunks;)
+        if (pool->occupancy.used[c] == 0 && pleat__pool_single(pool, c) && !aliased(heap, c))
+            numbers[count++] = c;
+    if (count > 0) {
         heap->stale = true;
         heap->note_count = 0;
-        if (pleat__pool_shrink(pool, c) == PLEAT_OK)
-            given++;
+        count = pleat__pool_shrink(pool, numbers, count);
+        heap->stale = true;
+        heap->note_count = 0;
     }
-    return given;
+    pleat__arena_free(heap->arena, numbers);
+    return count;
 }
 
 bool pleat__heap_audit(pleat__heap *heap)

@@ -79,6 +79,8 @@ typedef struct pleat__note {
     bool give;
 } pleat__note;
 
+typedef struct pleat__dropped pleat__dropped; /* a view that goes (stitch.c) */
+
 typedef struct pleat__heap {
     pleat_vmm vmm;
     int device;
@@ -109,10 +111,7 @@ typedef struct pleat__heap {
     pleat__extent *gathered;
     size_t gathered_capacity;
     uint32_t gathered_count;
-    pleat_event *dropping; /* events of dropped views, one for each entry of dropped */
-    pleat__view **dropped;
-    size_t dropping_capacity, dropped_capacity;
-    uint32_t dropped_count;
+    pleat__dropped *refused; /* dropped views that could not be unmapped yet */
 } pleat__heap;
 
 PLEAT_NODISCARD pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device,
@@ -125,7 +124,8 @@ PLEAT_NODISCARD pleat_result pleat__heap_stream(pleat__heap *heap, pleat_stream 
                                                 uint16_t *index);
 
 /* Places a request and marks it occupied. *stitched: it lies in a view. On failure nothing is
- * changed, except that some new memory may be free. */
+ * changed, except that some new memory may be free. PLEAT_E_NOT_READY, without a text: verbs are
+ * needed, and another thread has the turn. The lock may have been left when it returns. */
 PLEAT_NODISCARD pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules,
                                                uint16_t stream, pleat__place *place,
                                                bool *stitched);
@@ -144,10 +144,10 @@ void pleat__view_pin(const pleat__place *place);
 void pleat__view_unpin(pleat__arena *arena, const pleat__place *place);
 
 /* Drops idle views until `keep_pages` alias pages are mapped, the longest unused first; true when
- * any went. Views that the GPU may still use are unmapped later. */
+ * any went. The mapper unmaps them, those that the GPU may still use later. pre: the turn. */
 bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages);
-/* Gives wholly free chunks without aliases back to the space, at most `chunks`; how many. pre: the
- * streams were waited for. */
+/* Gives wholly free chunks without aliases back to the space, at most `chunks`, when the GPU is
+ * done with them; how many. pre: the turn; the lock is left meanwhile. */
 uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks);
 /* The largest free run of a stream, and all free bytes; whole chunks count as one run, because they
  * can be stitched. */
@@ -160,16 +160,15 @@ bool pleat__heap_audit(pleat__heap *heap);
 
 /* Brings the trees up to date. */
 PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
-/* New chunks into a zone. */
+/* New chunks into a zone. pre: the turn; the lock is left meanwhile, and the trees are up to date
+ * after. */
 PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks);
 /* Whole free chunks of other streams' zones into `zone`, at most `chunks`; *got says how many. */
 PLEAT_NODISCARD pleat_result pleat__heap_steal(pleat__heap *heap, uint8_t zone, uint32_t chunks,
                                                uint32_t *got);
-/* A view for a request of at least one chunk. */
+/* A view for a request of at least one chunk; occupied. */
 PLEAT_NODISCARD pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                            pleat__place *place);
-/* Unmaps dropped views whose last use is over. */
-void pleat__stitch_poll(pleat__heap *heap);
 void pleat__stitch_release(pleat__heap *heap);
 
 /* The occupancy of a place, and its notes. */

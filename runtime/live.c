@@ -31,7 +31,7 @@ void pleat__live_destroy(pleat__live *live)
 
 pleat_result pleat__live_reserve(pleat__live *live)
 {
-    if (live->count * 2 <= live->mask)
+    if ((live->count + live->promised) * 2 <= live->mask)
         return PLEAT_OK;
     pleat__live wider = *live;
     wider.mask = live->mask * 2 + 1;
@@ -47,6 +47,19 @@ pleat_result pleat__live_reserve(pleat__live *live)
     pleat__arena_free(live->arena, live->entries);
     *live = wider;
     return PLEAT_OK;
+}
+
+pleat_result pleat__live_promise(pleat__live *live)
+{
+    PLEAT_TRY(pleat__live_reserve(live));
+    live->promised++;
+    return PLEAT_OK;
+}
+
+void pleat__live_give_up(pleat__live *live)
+{
+    PLEAT_ASSERT(live->promised > 0);
+    live->promised--;
 }
 
 void pleat__live_insert(pleat__live *live, pleat_va address, void *value)

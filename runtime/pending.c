@@ -161,25 +161,13 @@ static bool is_due(pleat__pending *pending, pleat__pending_entry *entry)
     return true;
 }
 
-static bool wait_for(pleat__pending *pending, pleat__pending_entry *entry)
-{
-    if (!record_events(pending, entry))
-        return false;
-    for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next)
-        if (pending->vmm.ops->event_wait(pending->vmm.self, use->event) != PLEAT_OK)
-            return false;
-    return true;
-}
-
-/* Hands over what `ready` says is due, passing by at most `most` entries that are not. */
-static uint64_t drain(pleat__pending *pending, uint64_t most,
-                      bool (*ready)(pleat__pending *, pleat__pending_entry *),
-                      pleat__pending_done done, void *context)
+uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most, pleat__pending_done done,
+                             void *context)
 {
     uint64_t count = 0, passed = 0;
     for (pleat__pending_entry **at = &pending->first; *at != NULL && passed < most;) {
         pleat__pending_entry *entry = *at;
-        if (!ready(pending, entry)) {
+        if (!is_due(pending, entry)) {
             at = &entry->next;
             passed++;
             continue;
@@ -196,13 +184,18 @@ static uint64_t drain(pleat__pending *pending, uint64_t most,
     return count;
 }
 
-uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most, pleat__pending_done done,
-                             void *context)
+size_t pleat__pending_events(pleat__pending *pending, pleat_event **out)
 {
-    return drain(pending, most, is_due, done, context);
-}
-
-uint64_t pleat__pending_wait(pleat__pending *pending, pleat__pending_done done, void *context)
-{
-    return drain(pending, UINT64_MAX, wait_for, done, context);
+    size_t count = 0, capacity = 0;
+    pleat_event *events = NULL;
+    for (pleat__pending_entry *entry = pending->first; entry != NULL; entry = entry->next) {
+        (void)record_events(pending, entry);
+        for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next) {
+            if (use->recorded && pleat__arena_grow(pending->arena, &events, &capacity, count,
+                                                   sizeof *events) == PLEAT_OK)
+                events[count++] = use->event;
+        }
+    }
+    *out = events;
+    return count;
 }

@@ -60,7 +60,9 @@ PLEAT_NODISCARD pleat_result pleat__pending_free(pleat__pending *pending, pleat_
 /* Hands over the frees that are due; looks at most at `most` that are not. Returns how many. */
 uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most, pleat__pending_done done,
                              void *context);
-/* Waits for all. A wait that the driver refuses leaves its free in the queue. */
-uint64_t pleat__pending_wait(pleat__pending *pending, pleat__pending_done done, void *context);
+/* The events that all frees wait for, as far as the driver recorded them, to be waited for without
+ * the caller's lock; how many. The array is the caller's to free; events are never destroyed before
+ * pleat__pending_destroy. 0 when there is no host memory for it. */
+size_t pleat__pending_events(pleat__pending *pending, pleat_event **out);
 
 #endif

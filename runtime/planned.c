@@ -66,7 +66,7 @@ static pleat_result create(const pleat__policy_context *context, void **out)
     self->stats = context->stats;
     self->refused_item = PLEAT__NO_ITEM;
     pleat_result result =
-        pleat__pool_init(&self->pool, context->arena, context->space, context->plan);
+        pleat__pool_init(&self->pool, context->arena, context->space, context->gate, context->plan);
     if (result == PLEAT_OK)
         result = pleat__heap_init(&self->heap, context->vmm, context->device, context->arena,
                                   &self->pool, &context->conf);
@@ -127,6 +127,12 @@ static pleat_result from_heap(policy *self, uint64_t bytes, uint16_t stream, ple
 {
     bool stitched;
     PLEAT_TRY(pleat__heap_alloc(&self->heap, granules_of(bytes), stream, place, &stitched));
+    /* The lock may have been left: others used the room there was. */
+    pleat_result result = pleat__placed_reserve(&self->placed);
+    if (result != PLEAT_OK) {
+        pleat__heap_give(&self->heap, place);
+        return result;
+    }
     *(stitched ? &self->stats->stitched : &self->stats->cached) += 1;
     self->stats->views_reused = self->heap.views_reused;
     self->stats->streams_ordered = self->heap.streams_ordered;
@@ -137,6 +143,7 @@ static pleat_result from_heap(policy *self, uint64_t bytes, uint16_t stream, ple
 static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
                                     pleat__place *place)
 {
+    uint64_t epoch = self->shapes.epoch;
     pleat_result result = from_heap(self, bytes, stream, place);
     if (result != PLEAT_OK) {
         self->refused_bytes = bytes;
@@ -147,7 +154,8 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
         self->stats->diverged++;
         return PLEAT_OK;
     }
-    if (self->shapes.current->items[item].kind == PLEAT__ITEM_SLOT) {
+    /* While the lock was left something else may have been taken up. */
+    if (self->shapes.epoch == epoch && self->shapes.current->items[item].kind == PLEAT__ITEM_SLOT) {
         self->stats->slot_busy++;
         if (self->shapes.current->learned)
             pleat__follow_replace(self->shapes.current, item, place);
@@ -251,8 +259,10 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
 static pleat_result alloc_learning(policy *self, uint64_t bytes, uint16_t stream,
                                    pleat__place *place)
 {
+    uint64_t epoch = self->shapes.epoch;
     PLEAT_TRY(from_heap(self, bytes, stream, place));
-    pleat__shapes_learn(&self->shapes, bytes, stream, place);
+    if (self->shapes.epoch == epoch)
+        pleat__shapes_learn(&self->shapes, bytes, stream, place);
     return PLEAT_OK;
 }
 
@@ -265,10 +275,11 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     PLEAT_TRY(pleat__placed_reserve(&self->placed));
     self->shapes.requests++;
     if (self->shapes.current != NULL) {
-        uint64_t diverged = self->stats->diverged;
+        uint64_t diverged = self->stats->diverged, epoch = self->shapes.epoch;
         PLEAT_TRY(alloc_planned(self, bytes, index, &place));
         put_down(self, &place, bytes, index);
-        pleat__shapes_watch(&self->shapes, self->stats->diverged != diverged);
+        if (self->shapes.epoch == epoch)
+            pleat__shapes_watch(&self->shapes, self->stats->diverged != diverged);
     } else {
         PLEAT_TRY(alloc_learning(self, bytes, index, &place));
         put_down(self, &place, bytes, index);

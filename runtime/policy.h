@@ -1,20 +1,22 @@
 /*
  * policy.h: what a policy is to the runtime: a way to serve requests from one device's space.
  *
- * THREADS  The runtime holds its lock around every call; a policy needs none of its own.
- * STREAMS  record_stream is the runtime's matter (runtime/pending.c): a free that must wait for
- *          other streams reaches the policy when they are done.
- * MEMORY   A policy that has no memory returns PLEAT_E_OUT_OF_MEMORY or PLEAT_E_BUDGET and changes
- *          nothing; the runtime then runs the steps of out of memory (runtime/reclaim.c), which
- *          call `reclaim`, and asks again.
+ * THREADS  The runtime holds its lock around every call; a policy needs none of its own. It leaves
+ *          the lock for every memory verb, and while it does it is called by others (gate.h).
+ * create and destroy are called without the lock. TURN     alloc takes the turn before it needs
+ * verbs, and passes PLEAT_E_NOT_READY on, nothing changed, when another thread has it. reclaim is
+ * called with the turn. STREAMS  record_stream is the runtime's matter (runtime/pending.c): a free
+ * that must wait for other streams reaches the policy when they are done. MEMORY   A policy that
+ * has no memory returns PLEAT_E_OUT_OF_MEMORY or PLEAT_E_BUDGET and changes nothing; the runtime
+ * then runs the steps of out of memory (runtime/reclaim.c), which call `reclaim`, and asks again.
  */
 #ifndef PLEAT_RUNTIME_POLICY_H
 #define PLEAT_RUNTIME_POLICY_H
 
 #include <pleat/runtime.h>
 #include <runtime/conf.h>
+#include <runtime/gate.h>
 #include <runtime/states.h>
-#include <vmm/space.h>
 
 /* What every policy is given; all outlive it. */
 typedef struct pleat__policy_context {
@@ -26,11 +28,7 @@ typedef struct pleat__policy_context {
     int device;
     uint64_t limit_bytes; /* the budget, or the device's memory where there is none */
     pleat__conf conf;
-    /* Waits until the streams that have allocated have done what they were given by now: before a
-     * policy unmaps what they used. Blocks; `owner` is its argument. false: the driver does not
-     * say so, and nothing may be unmapped. `reclaim` is called when it has been done. */
-    bool (*quiesce)(void *owner);
-    void *owner;
+    pleat__gate *gate; /* the lock, left for verbs */
 } pleat__policy_context;
 
 /* What can be given back, in the order in which it is asked for. */
@@ -51,8 +49,9 @@ typedef struct pleat__policy_ops {
     pleat_result (*free)(void *self, pleat_va address);
     pleat_result (*block_of)(void *self, pleat_va address, pleat_block *block);
     pleat_result (*adjacent_free)(void *self, pleat_va address, uint64_t *before, uint64_t *after);
-    /* Gives back, to the space's pool or further, memory or views that are idle; `bytes` is what
-     * the request in want needs. Returns whether anything was given: asking again may then help. */
+    /* Gives back, to the space's pool or further, memory or views that are idle, once the GPU is
+     * done with them; `bytes` is what the request in want needs. Returns whether anything was
+     * given: asking again may then help. */
     bool (*reclaim)(void *self, pleat__reclaim what, uint64_t bytes, pleat_stream stream);
     /* The largest request of the stream that idle memory would serve, and all idle bytes. */
     void (*idle)(void *self, pleat_stream stream, uint64_t *largest, uint64_t *total);

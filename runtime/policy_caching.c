@@ -33,14 +33,6 @@ static pleat_result back(void *opaque, pleat_va address, uint64_t bytes, uint64_
     return self->space.back(self->space.self, address, bytes, handle_bytes);
 }
 
-/* A collection while allocating: what the GPU still does ends first, as cudaFree has it. (The steps
- * of out of memory have waited already.) */
-static bool settle(void *opaque)
-{
-    const policy *self = opaque;
-    return self->context.quiesce(self->context.owner);
-}
-
 /* The memory is the device's again, as with cudaFree. */
 static bool unback(void *opaque, pleat_va address, uint64_t bytes)
 {
@@ -56,14 +48,14 @@ static pleat_result create(const pleat__policy_context *context, bool expandable
     if (self == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a policy");
     self->context = *context;
-    self->space = pleat__supplier_of_space(context->space);
+    self->space = pleat__supplier_of_space(context->space, context->gate);
     pleat__supplier supplier = {.self = self,
                                 .unit_bytes = self->space.unit_bytes,
                                 .reserve = reserve,
                                 .unreserve = unreserve,
                                 .back = back,
                                 .unback = unback,
-                                .settle = settle};
+                                .gate = context->gate};
     pleat__caching_options options = {.expandable = expandable,
                                       .range_bytes =
                                           pleat__space_device_bytes(context->space) / 8 * 9,

@@ -157,6 +157,24 @@ static pleat_result take_primitive(policy *self, pool *owner, uint64_t size, pri
     return PLEAT_OK;
 }
 
+/* S1 to S5: one of the two. */
+static pleat_result serve(policy *self, pool *owner, uint64_t size, view **v, primitive **block)
+{
+    pleat__block *exact = pleat__bins_at_least(&owner->free, size, 0);
+    *v = NULL;
+    *block = NULL;
+    if (exact == NULL || exact->bytes != size)
+        PLEAT_TRY(reuse_view(self, owner, size, v));
+    if (*v == NULL)
+        PLEAT_TRY(take_primitive(self, owner, size, block));
+    if (*v != NULL || *block != NULL)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__gate_turn(self->context.gate));
+    if (size >= self->context.conf.fragment)
+        PLEAT_TRY(stitch_free_blocks(self, owner, size, v));
+    return *v != NULL ? PLEAT_OK : pleat__gmlake_alloc_primitive(self, owner, size, block);
+}
+
 static pleat_result alloc_large(policy *self, uint64_t bytes, pleat_stream stream,
                                 pleat_va *address)
 {
@@ -164,18 +182,12 @@ static pleat_result alloc_large(policy *self, uint64_t bytes, pleat_stream strea
     pool *owner = pleat__gmlake_find_pool(self, stream);
     if (owner == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream's pool");
-    PLEAT_TRY(pleat__live_reserve(&self->live));
-    pleat__block *exact = pleat__bins_at_least(&owner->free, size, 0);
-    view *v = NULL;
-    if (exact == NULL || exact->bytes != size)
-        PLEAT_TRY(reuse_view(self, owner, size, &v));
-    primitive *block = NULL;
-    if (v == NULL)
-        PLEAT_TRY(take_primitive(self, owner, size, &block));
-    if (v == NULL && block == NULL && size >= self->context.conf.fragment)
-        PLEAT_TRY(stitch_free_blocks(self, owner, size, &v));
-    if (v == NULL && block == NULL)
-        PLEAT_TRY(pleat__gmlake_alloc_primitive(self, owner, size, &block));
+    view *v;
+    primitive *block;
+    PLEAT_TRY(pleat__live_promise(&self->live));
+    pleat_result result = serve(self, owner, size, &v, &block);
+    pleat__live_give_up(&self->live);
+    PLEAT_TRY(result);
     if (v != NULL)
         hand_out_view(self, v, bytes, address);
     else
@@ -284,29 +296,70 @@ static pleat_result adjacent_free(void *opaque, pleat_va address, uint64_t *befo
 
 /* ---- giving back ---- */
 
-/* Takes a FREE primitive's chunks away; pre: no view is mapped over them. */
-static void release_primitive(policy *self, primitive *gone)
+/* Whether a view is mapped over any of it: one that was freed while other views were dropped. */
+static bool is_viewed(const policy *self, const pleat__block *block)
 {
-    pleat__supplier pages = pleat__supplier_of_pages(self->context.space);
-    pleat__block *block = &gone->block;
-    pleat__gmlake_take(gone);
-    (void)pages.unback(pages.self, block->address, block->bytes);
-    pages.unreserve(pages.self, block->address, block->bytes);
+    pleat__space *space = self->context.space;
+    uint64_t page = page_of(self, block->address);
+    for (uint64_t p = 0; p < block->bytes / self->unit; p++)
+        if (pleat__space_maps(space, pleat__space_chunk_at(space, page + p, NULL)) > 1)
+            return true;
+    return false;
+}
+
+/* All FREE primitives, LIVE, linked by `right`: those that can go, and the others. */
+static void detach_free(policy *self, pleat__block **gone, pleat__block **kept)
+{
+    *gone = *kept = NULL;
+    for (pool *owner = self->pools; owner != NULL; owner = owner->next) {
+        for (pleat__block *at; (at = pleat__bins_last(&owner->free)) != NULL;) {
+            pleat__gmlake_take(of_block(at));
+            pleat__block **list = is_viewed(self, at) ? kept : gone;
+            at->right = *list;
+            *list = at;
+        }
+    }
+}
+
+static void free_all(policy *self, pleat__block *blocks)
+{
+    for (pleat__block *at = blocks, *next; at != NULL; at = next) {
+        next = at->right;
+        pleat__gmlake_free_primitive(self, of_block(at));
+    }
+}
+
+static void forget_primitive(policy *self, pleat__block *block)
+{
     if (block->previous != NULL)
         block->previous->next = NULL;
     if (block->next != NULL)
         block->next->previous = NULL;
-    pleat__gmlake_remove_primitive(self, gone);
+    pleat__gmlake_remove_primitive(self, of_block(block));
 }
 
 static bool release_free(policy *self)
 {
-    bool any = false;
-    for (pool *owner = self->pools; owner != NULL; owner = owner->next) {
-        for (pleat__block *at; (at = pleat__bins_last(&owner->free)) != NULL; any = true)
-            release_primitive(self, of_block(at));
+    pleat__supplier pages = pleat__supplier_of_pages(self->context.space, self->context.gate);
+    pleat__block *gone, *kept;
+    detach_free(self, &gone, &kept);
+    free_all(self, kept);
+    if (gone == NULL)
+        return false;
+    if (!pleat__gate_leave_settled(self->context.gate)) {
+        free_all(self, gone);
+        return false;
     }
-    return any;
+    for (pleat__block *at = gone; at != NULL; at = at->right) {
+        (void)pages.unback(pages.self, at->address, at->bytes);
+        pages.unreserve(pages.self, at->address, at->bytes);
+    }
+    pleat__gate_enter(self->context.gate);
+    for (pleat__block *at = gone, *next; at != NULL; at = next) {
+        next = at->right;
+        forget_primitive(self, at);
+    }
+    return true;
 }
 
 static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_stream stream)
@@ -376,7 +429,7 @@ static bool audit(void *opaque)
 static pleat_result create_parts(policy *self)
 {
     pleat__arena *arena = self->context.arena;
-    pleat__supplier supplier = pleat__supplier_of_space(self->context.space);
+    pleat__supplier supplier = pleat__supplier_of_space(self->context.space, self->context.gate);
     PLEAT_TRY(pleat__live_create(arena, &self->blocks));
     PLEAT_TRY(pleat__live_create(arena, &self->live));
     PLEAT_TRY(pleat__bits_create(arena, pleat__space_pages(self->context.space), &self->starts));

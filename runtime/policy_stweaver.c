@@ -224,7 +224,7 @@ static pleat_result load_idle(policy *self)
 /* The pool, resident whole. */
 static pleat_result back_pool(policy *self)
 {
-    pleat__supplier space = pleat__supplier_of_space(self->context.space);
+    pleat__supplier space = pleat__supplier_of_space(self->context.space, NULL);
     if (self->pool_bytes == 0)
         return PLEAT_OK;
     PLEAT_TRY(space.reserve(space.self, self->pool_bytes, &self->base));
@@ -463,7 +463,7 @@ static bool audit(void *opaque)
 static pleat_result create_parts(policy *self)
 {
     pleat__arena *arena = self->context.arena;
-    pleat__supplier supplier = pleat__supplier_of_space(self->context.space);
+    pleat__supplier supplier = pleat__supplier_of_space(self->context.space, self->context.gate);
     PLEAT_TRY(pleat__caching_create(arena, &supplier, NULL, &self->caching));
     PLEAT_TRY(load_items(self));
     PLEAT_TRY(load_windows(self));

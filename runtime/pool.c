@@ -1,5 +1,6 @@
 /*
- * pool.c: chunks and their homes. All driver verbs of the pleat policy are issued from here.
+ * pool.c: chunks and their homes. Verbs are issued with the lock left (gate.h): numbers, homes and
+ * occupancy are settled before, and what came of it is published after.
  */
 #include <runtime/pool.h>
 
@@ -117,10 +118,11 @@ static pleat_result pool_load(pleat__pool *pool, const pleat_plan *plan)
 }
 
 pleat_result pleat__pool_init(pleat__pool *pool, pleat__arena *arena, pleat__space *space,
-                              const pleat_plan *plan)
+                              pleat__gate *gate, const pleat_plan *plan)
 {
     *pool = (pleat__pool){
         .arena = arena,
+        .gate = gate,
         .space = space,
         .base = pleat__space_base(space),
         .page_bytes = pleat__space_page_bytes(space),
@@ -152,102 +154,188 @@ void pleat__pool_release(pleat__pool *pool)
     pool->breaks = NULL;
 }
 
-/* Chunks for the numbers [first, first + count), which have homes side by side, in one map call.
- * *made is how many numbers got one: all, or fewer when memory ran out. */
-static pleat_result fill(pleat__pool *pool, uint32_t first, uint32_t count, uint32_t *made)
+/* ---- growth ---- */
+
+/* Chunks that are to come: their numbers, in order, and what was got for the first `made`. */
+typedef struct growth {
+    uint32_t *numbers;
+    pleat__chunk **chunks;
+    uint32_t count;
+    uint32_t made;
+} growth;
+
+/* A page whose state a failed verb left unknown is passed by until it has been healed. */
+static bool is_clean(const pleat__pool *pool, uint64_t page)
 {
-    pleat_result result = PLEAT_OK;
-    uint32_t got = 0;
-    while (got < count) {
-        result = pleat__space_chunk_get(pool->space, 1, &pool->chunks[first + got]);
-        if (result != PLEAT_OK)
-            break;
-        got++;
-    }
-    *made = 0;
-    if (got == 0)
-        return result;
-    pleat_result mapped =
-        pleat__space_map(pool->space, pool->home[first], &pool->chunks[first], got);
-    if (mapped != PLEAT_OK) {
-        for (uint32_t i = 0; i < got; i++) {
-            pleat__space_chunk_put(pool->space, pool->chunks[first + i]);
-            pool->chunks[first + i] = NULL;
-        }
-        return mapped;
-    }
-    *made = got;
-    return result;
+    return pleat__space_chunk_at(pool->space, page, NULL) == NULL;
 }
 
 /* Numbers that were given back come first: their homes are there. */
-static pleat_result refill(pleat__pool *pool, uint32_t *chunks, pleat__occupancy_visit visit,
-                           void *context)
+static void choose_absent(const pleat__pool *pool, growth *g, uint32_t wanted)
 {
-    for (uint32_t first = 0; first < pool->count && pool->absent > 0 && *chunks > 0;) {
-        uint32_t end = first;
-        while (end < pool->count && end - first < *chunks && pool->chunks[end] == NULL &&
-               (end == first || !pool->breaks[end]))
-            end++;
-        if (end == first) {
-            first++;
+    for (uint32_t c = 0; c < pool->count && pool->absent > 0 && g->count < wanted; c++)
+        if (pool->chunks[c] == NULL && is_clean(pool, pool->home[c]))
+            g->numbers[g->count++] = c;
+}
+
+/* Then new ones, with homes in the region's next clean pages. They are not in use yet: nobody sees
+ * them before they are counted. */
+static pleat_result choose_new(pleat__pool *pool, growth *g, uint32_t wanted)
+{
+    uint32_t number = pool->count;
+    PLEAT_TRY(pool_reserve(pool, pool->count + (wanted - g->count)));
+    for (uint64_t page = pool->next_home; page < pool->region_pages && g->count < wanted; page++) {
+        if (!is_clean(pool, page))
             continue;
-        }
-        uint32_t made;
-        pleat_result result = fill(pool, first, end - first, &made);
-        pool->absent -= made;
-        *chunks -= made;
-        pleat__extent run = {first << pool->occupancy.shift, made << pool->occupancy.shift};
-        pleat__occupancy_give(&pool->occupancy, run);
-        if (made > 0)
-            PLEAT_TRY(visit(context, run));
-        PLEAT_TRY(result);
-        first = end;
+        pool->home[number] = (uint32_t)page;
+        pool->chunks[number] = NULL;
+        pool->breaks[number] = number == 0 || page != (uint64_t)pool->home[number - 1] + 1;
+        g->numbers[g->count++] = number++;
     }
-    return PLEAT_OK;
+    if (g->count == wanted)
+        return PLEAT_OK;
+    return pleat__fail(PLEAT_E_OUT_OF_MEMORY,
+                       "%u more chunks of %llu bytes are more than the device has", wanted,
+                       (unsigned long long)pool->page_bytes);
+}
+
+/* The end of the longest run from `first` on of numbers whose homes lie side by side. */
+static uint32_t run_end(const pleat__pool *pool, const growth *g, uint32_t first, uint32_t end)
+{
+    uint32_t i = first + 1;
+    while (i < end && g->numbers[i] == g->numbers[i - 1] + 1 && !pool->breaks[g->numbers[i]])
+        i++;
+    return i;
+}
+
+/* Chunks for a run, in one map call; fewer when memory runs out. */
+static pleat_result make_run(const pleat__pool *pool, growth *g, uint64_t home, uint32_t end)
+{
+    uint32_t first = g->made, got = first;
+    pleat_result result = PLEAT_OK;
+    while (got < end && result == PLEAT_OK) {
+        result = pleat__space_chunk_get(pool->space, 1, &g->chunks[got]);
+        got += result == PLEAT_OK;
+    }
+    if (got == first)
+        return result;
+    pleat_result mapped = pleat__space_map(pool->space, home, &g->chunks[first], got - first);
+    if (mapped != PLEAT_OK) {
+        while (got > first)
+            pleat__space_chunk_put(pool->space, g->chunks[--got]);
+        return mapped;
+    }
+    g->made = got;
+    return result;
+}
+
+/* What was made is there for everybody from now on. Every run is told of, also after a failure:
+ * `visit` has said that it forgot the others. */
+static pleat_result publish(pleat__pool *pool, const growth *g, pleat__occupancy_visit visit,
+                            void *context)
+{
+    uint32_t shift = pool->occupancy.shift;
+    pleat_result result = PLEAT_OK;
+    for (uint32_t i = 0, end; i < g->made; i = end) {
+        end = run_end(pool, g, i, g->made);
+        pleat__extent run = {g->numbers[i] << shift, (end - i) << shift};
+        for (uint32_t k = i; k < end; k++) {
+            uint32_t number = g->numbers[k];
+            bool absent = number < pool->count;
+            pool->chunks[number] = g->chunks[k];
+            if (absent) {
+                pleat__occupancy_give(&pool->occupancy,
+                                      (pleat__extent){number << shift, 1u << shift});
+                pool->absent--;
+            } else {
+                pool->count = number + 1;
+                pool->next_home = (uint64_t)pool->home[number] + 1;
+            }
+        }
+        pleat_result visited = visit(context, run);
+        result = visited != PLEAT_OK ? visited : result;
+    }
+    return result;
+}
+
+/* The verbs, the lock left. */
+static pleat_result make_all(pleat__pool *pool, growth *g)
+{
+    pleat_result result = PLEAT_OK;
+    pleat__gate_leave(pool->gate);
+    while (g->made < g->count && result == PLEAT_OK) {
+        uint32_t end = run_end(pool, g, g->made, g->count);
+        result = make_run(pool, g, pool->home[g->numbers[g->made]], end);
+    }
+    pleat__gate_enter(pool->gate);
+    return result;
 }
 
 pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks, pleat__occupancy_visit visit,
                               void *context)
 {
-    PLEAT_TRY(refill(pool, &chunks, visit, context));
-    if (chunks == 0)
-        return PLEAT_OK;
-    if (chunks > pool->region_pages - pool->next_home)
-        return pleat__fail(PLEAT_E_OUT_OF_MEMORY,
-                           "%u more chunks of %llu bytes are more than the device has", chunks,
-                           (unsigned long long)pool->page_bytes);
-    PLEAT_TRY(pool_reserve(pool, pool->count + chunks));
-    uint32_t first = pool->count;
-    for (uint32_t i = 0; i < chunks; i++) {
-        pool->home[first + i] = (uint32_t)(pool->next_home + i);
-        pool->chunks[first + i] = NULL;
-        pool->breaks[first + i] = 0;
+    growth g = {.numbers = pleat__arena_alloc(pool->arena, chunks * sizeof *g.numbers),
+                .chunks = pleat__arena_alloc(pool->arena, chunks * sizeof *g.chunks)};
+    pleat_result result = PLEAT_OK;
+    if (g.numbers == NULL || g.chunks == NULL) {
+        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks", chunks);
+        goto end;
     }
-    pool->breaks[first] = first == 0 || pool->home[first] != pool->home[first - 1] + 1;
-    uint32_t made;
-    pleat_result result = fill(pool, first, chunks, &made);
-    pool->count += made;
-    pool->next_home += made;
-    if (made > 0)
-        PLEAT_TRY(visit(context, (pleat__extent){first << pool->occupancy.shift,
-                                                 made << pool->occupancy.shift}));
+    choose_absent(pool, &g, chunks);
+    if (g.count < chunks)
+        result = choose_new(pool, &g, chunks);
+    if (result != PLEAT_OK)
+        goto end;
+    result = make_all(pool, &g);
+    pleat_result published = publish(pool, &g, visit, context);
+    result = result != PLEAT_OK ? result : published;
+end:
+    pleat__arena_free(pool->arena, g.chunks);
+    pleat__arena_free(pool->arena, g.numbers);
     return result;
 }
 
-pleat_result pleat__pool_shrink(pleat__pool *pool, uint32_t chunk)
+/* ---- giving back, views ---- */
+
+static void occupy_all(pleat__pool *pool, const uint32_t *numbers, uint32_t count, bool take)
 {
-    pleat__extent run = {chunk << pool->occupancy.shift, pool->occupancy.full};
-    PLEAT_ASSERT(pleat__pool_single(pool, chunk) && pool->occupancy.used[chunk] == 0);
-    pleat_result result = pleat__space_unmap(pool->space, pool->home[chunk], 1);
-    /* A page in an unknown state is quarantined by the space; neither is its number used again. */
-    pleat__occupancy_take(&pool->occupancy, run);
-    if (result != PLEAT_OK)
-        return result;
-    pleat__space_chunk_put(pool->space, pool->chunks[chunk]);
-    pool->chunks[chunk] = NULL;
-    pool->absent++;
-    return PLEAT_OK;
+    for (uint32_t i = 0; i < count; i++) {
+        pleat__extent run = {numbers[i] << pool->occupancy.shift, pool->occupancy.full};
+        PLEAT_ASSERT(pleat__pool_single(pool, numbers[i]));
+        if (take)
+            PLEAT_CHECK(pleat__occupancy_take(&pool->occupancy, run));
+        else
+            pleat__occupancy_give(&pool->occupancy, run);
+    }
+}
+
+/* Unmaps homes, neighbours with one verb. What the driver refuses to unmap is quarantined by the
+ * space, which takes the chunk all the same. */
+static void unmap_homes(const pleat__pool *pool, const uint32_t *numbers, uint32_t count)
+{
+    for (uint32_t i = 0, end; i < count; i = end) {
+        end = i + 1;
+        while (end < count && pool->home[numbers[end]] + 1 == pool->home[numbers[end - 1]])
+            end++;
+        (void)!pleat__space_unmap(pool->space, pool->home[numbers[end - 1]], end - i);
+        for (uint32_t k = i; k < end; k++)
+            pleat__space_chunk_put(pool->space, pool->chunks[numbers[k]]);
+    }
+}
+
+uint32_t pleat__pool_shrink(pleat__pool *pool, const uint32_t *numbers, uint32_t count)
+{
+    occupy_all(pool, numbers, count, true);
+    if (!pleat__gate_leave_settled(pool->gate)) {
+        occupy_all(pool, numbers, count, false);
+        return 0;
+    }
+    unmap_homes(pool, numbers, count);
+    pleat__gate_enter(pool->gate);
+    for (uint32_t i = 0; i < count; i++)
+        pool->chunks[numbers[i]] = NULL;
+    pool->absent += count;
+    return count;
 }
 
 pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks, uint32_t count,
@@ -260,7 +348,9 @@ pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks, uint32_
         run[i] = pool->chunks[chunks[i]];
     pleat_result result = pleat__space_take(pool->space, count, page);
     if (result == PLEAT_OK) {
+        pleat__gate_leave(pool->gate);
         result = pleat__space_map(pool->space, *page, run, count);
+        pleat__gate_enter(pool->gate);
         if (result == PLEAT_OK)
             pool->view_pages += count;
         else
@@ -268,11 +358,4 @@ pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks, uint32_
     }
     pleat__arena_free(pool->arena, run);
     return result;
-}
-
-void pleat__pool_unview(pleat__pool *pool, uint64_t page, uint32_t count)
-{
-    (void)!pleat__space_unmap(pool->space, page, count);
-    pleat__space_give(pool->space, page, count);
-    pool->view_pages -= count;
 }

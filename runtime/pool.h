@@ -13,11 +13,12 @@
 #define PLEAT_RUNTIME_POOL_H
 
 #include <plan/plan.h>
+#include <runtime/gate.h>
 #include <runtime/occupancy.h>
-#include <vmm/space.h>
 
 typedef struct pleat__pool {
     pleat__arena *arena;
+    pleat__gate *gate;
     pleat__space *space;
     pleat_va base;
     uint64_t page_bytes;
@@ -30,29 +31,29 @@ typedef struct pleat__pool {
     uint32_t absent;       /* numbers without a chunk */
     uint64_t region_pages; /* taken at the bottom of the window for homes */
     uint64_t next_home;
-    uint64_t view_pages; /* alias pages mapped now */
+    uint64_t view_pages; /* alias pages mapped now, without those that are being unmapped */
 } pleat__pool;
 
 /* With a plan its chunks come mapped as it says, the folds too; nothing is occupied. */
 PLEAT_NODISCARD pleat_result pleat__pool_init(pleat__pool *pool, pleat__arena *arena,
-                                              pleat__space *space, const pleat_plan *plan);
+                                              pleat__space *space, pleat__gate *gate,
+                                              const pleat_plan *plan);
 /* Metadata only: the space unmaps. */
 void pleat__pool_release(pleat__pool *pool);
+
+/* The functions below issue verbs: pre: the turn; the gate's lock is left meanwhile. */
 
 /* `chunks` more, mapped and free; `visit` is told of each run of new granules. Some may have been
  * made when it fails for memory; they stay. */
 PLEAT_NODISCARD pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks,
                                               pleat__occupancy_visit visit, void *context);
-/* Gives a wholly free chunk back to the space. pre: its handle is of one page; no alias of it is
- * mapped; the GPU uses it no more. */
-PLEAT_NODISCARD pleat_result pleat__pool_shrink(pleat__pool *pool, uint32_t chunk);
-
-/* A view: the chunks' aliases side by side. */
+/* Gives wholly free chunks back to the space, when the GPU is done with them; how many went: all
+ * or, where nobody says that it is, none. `numbers` is in descending order. pre: their handles are
+ * of one page, and no alias of them is mapped. */
+uint32_t pleat__pool_shrink(pleat__pool *pool, const uint32_t *numbers, uint32_t count);
+/* A view: the chunks' aliases side by side. pre: something of each chunk is occupied. */
 PLEAT_NODISCARD pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks,
                                               uint32_t count, uint64_t *page);
-/* Cannot fail: pages that the driver refuses to unmap are the space's to keep apart. pre: the GPU
- * uses it no more. */
-void pleat__pool_unview(pleat__pool *pool, uint64_t page, uint32_t count);
 
 static inline uint32_t pleat__pool_chunk_of(const pleat__pool *pool, uint32_t granule)
 {

@@ -11,7 +11,7 @@
  * After every step that gave anything the policy is asked again. Steps 3 and 4 are the last of the
  * five of PyTorch's malloc. No driver verb waits for the GPU, which may still use what was freed on
  * its own stream; so before anything is unmapped the streams that allocate are waited for
- * (pleat__quiesce).
+ * (pleat__gate_leave_settled), by the policy, which first takes what it gives back out of reach.
  */
 #include <runtime/runtime_internal.h>
 
@@ -26,41 +26,29 @@ static bool is_shortage(pleat_result result)
     return result == PLEAT_E_OUT_OF_MEMORY || result == PLEAT_E_BUDGET;
 }
 
-static bool wait_for_stream(pleat_runtime *runtime, pleat_stream stream)
-{
-    const pleat_vmm_ops *ops = runtime->vmm.ops;
-    pleat_event event;
-    if (ops->event_create(runtime->vmm.self, runtime->device, &event) != PLEAT_OK)
-        return false;
-    bool over = ops->event_record(runtime->vmm.self, event, stream) == PLEAT_OK &&
-                ops->event_wait(runtime->vmm.self, event) == PLEAT_OK;
-    (void)ops->event_destroy(runtime->vmm.self, event);
-    return over;
-}
-
-bool pleat__quiesce(void *owner)
-{
-    pleat_runtime *runtime = owner;
-    for (size_t i = 0; i < runtime->stream_count; i++)
-        if (!wait_for_stream(runtime, runtime->streams[i]))
-            return false;
-    return true;
-}
-
-/* Asks the policy to give back, and passes what came on to the device. Nothing goes while nobody
- * can say that the GPU is done with it. */
+/* Asks the policy to give back, and passes what came on to the device. */
 static bool give_back(pleat_runtime *runtime, pleat__reclaim what, uint64_t bytes,
                       pleat_stream stream)
 {
-    if (!pleat__quiesce(runtime))
-        return false;
     bool any = runtime->ops->reclaim(runtime->policy, what, bytes, stream);
-    return pleat__space_trim(runtime->space, 0) > 0 || any;
+    pleat__gate_leave(&runtime->gate);
+    /* What the mapper was given to unmap holds chunks too. */
+    pleat__gate_drain(&runtime->gate);
+    any = pleat__space_trim(runtime->space, 0) > 0 || any;
+    pleat__gate_enter(&runtime->gate);
+    return any;
 }
 
 static bool wait_pending(pleat_runtime *runtime)
 {
-    return pleat__pending_wait(&runtime->pending, pleat__runtime_freed, runtime) > 0;
+    pleat_event *events;
+    size_t count = pleat__pending_events(&runtime->pending, &events);
+    pleat__gate_leave(&runtime->gate);
+    for (size_t i = 0; i < count; i++)
+        (void)runtime->vmm.ops->event_wait(runtime->vmm.self, events[i]);
+    pleat__arena_free(runtime->arena, events);
+    pleat__gate_enter(&runtime->gate);
+    return pleat__pending_poll(&runtime->pending, UINT64_MAX, pleat__runtime_freed, runtime) > 0;
 }
 
 void pleat__reclaim_all(pleat_runtime *runtime)
@@ -75,9 +63,9 @@ static bool ask_program(pleat_runtime *runtime, uint64_t bytes, pleat_stream str
 {
     if (runtime->memory_callback == NULL)
         return false;
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     int again = runtime->memory_callback(runtime->memory_context, bytes, stream);
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock_turn(&runtime->gate);
     if (again)
         pleat__reclaim_all(runtime);
     return again != 0;
@@ -145,7 +133,9 @@ static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t
     snprintf(reason, sizeof reason, "%s", pleat_last_error()->text);
     uint64_t largest = 0, total = 0;
     /* What the last attempt had got before it failed. */
+    pleat__gate_leave(&runtime->gate);
     pleat__space_trim(runtime->space, 0);
+    pleat__gate_enter(&runtime->gate);
     uint64_t exists = pleat__space_stats_of(runtime->space).physical_bytes;
     runtime->ops->idle(runtime->policy, stream, &largest, &total);
     uint64_t room = room_for_new(runtime, exists);
@@ -170,6 +160,7 @@ pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes, ple
                                      pleat_result first, pleat_va *address)
 {
     pleat_result result = first;
+    pleat__gate_await_turn(&runtime->gate);
     /* What is larger than everything allowed is refused without giving anything up. */
     bool hopeless = bytes > runtime->limit_bytes;
     for (step which = 0; which < STEP_COUNT && is_shortage(result) && !hopeless; which++)

@@ -1,8 +1,8 @@
 /*
  * runtime.c: the public face of the runtime: argument checks, the lock, and the way to the policy.
  *
- * LOCKING  One lock a runtime, around every call of its policy and of its pending frees. The memory
- *          callback is the only thing called without it.
+ * LOCKING  One lock a runtime, around every call of its policy and of its pending frees, and left
+ *          for driver verbs and waits (gate.h). The memory callback is called without it.
  */
 #include <runtime/runtime_internal.h>
 
@@ -33,7 +33,8 @@ static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_opt
                                   .create_flags = conf->share ? PLEAT_CREATE_SHAREABLE : 0};
     PLEAT_TRY(pleat__space_create(runtime->vmm, runtime->arena, &space, &runtime->space));
     runtime->vmm = pleat__space_vmm(runtime->space);
-    runtime->imports = (pleat__imports){.arena = runtime->arena, .space = runtime->space};
+    runtime->imports =
+        (pleat__imports){.arena = runtime->arena, .space = runtime->space, .gate = &runtime->gate};
     runtime->shares = conf->share;
     runtime->has_budget = options->budget_bytes != 0 && options->budget_bytes < total_bytes;
     runtime->limit_bytes = runtime->has_budget ? options->budget_bytes : total_bytes;
@@ -56,8 +57,7 @@ static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_op
                                      .stats = &runtime->stats,
                                      .device = options->device,
                                      .limit_bytes = runtime->limit_bytes,
-                                     .quiesce = pleat__quiesce,
-                                     .owner = runtime};
+                                     .gate = &runtime->gate};
     PLEAT_TRY(ops->create(&context, &runtime->policy));
     runtime->ops = ops;
     return PLEAT_OK;
@@ -91,18 +91,22 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     result = create_space(runtime, &options, &conf);
     if (result != PLEAT_OK)
         goto no_runtime;
+    result = pleat__gate_init(&runtime->gate, runtime->vmm, options.device, arena, runtime->space);
+    if (result != PLEAT_OK)
+        goto no_gate;
     result = pleat__pending_create(runtime->vmm, options.device, arena, &runtime->pending);
     if (result != PLEAT_OK)
         goto no_pending;
     result = create_policy(runtime, &options, &conf);
     if (result != PLEAT_OK)
         goto no_policy;
-    pthread_mutex_init(&runtime->lock, NULL);
     *out = runtime;
     return PLEAT_OK;
 no_policy:
     pleat__pending_destroy(&runtime->pending);
 no_pending:
+    pleat__gate_release(&runtime->gate);
+no_gate:
     pleat__space_destroy(runtime->space);
 no_runtime:
     pleat__arena_destroy(arena);
@@ -113,14 +117,18 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
 {
     if (runtime == NULL)
         return;
+    pleat__gate_lock_turn(&runtime->gate);
     /* All goes, whatever the driver says. */
-    (void)!pleat__quiesce(runtime);
+    if (pleat__gate_leave_settled(&runtime->gate))
+        pleat__gate_enter(&runtime->gate);
+    pleat__gate_unlock(&runtime->gate);
+    pleat__gate_drain(&runtime->gate);
     runtime->ops->destroy(runtime->policy);
     pleat__pending_destroy(&runtime->pending);
     pleat__record_release(&runtime->record);
     pleat__imports_release(&runtime->imports);
+    pleat__gate_release(&runtime->gate);
     pleat__space_destroy(runtime->space);
-    pthread_mutex_destroy(&runtime->lock);
     /* The runtime itself lies in its arena. */
     pleat__arena_destroy(runtime->arena);
 }
@@ -150,40 +158,48 @@ void pleat__runtime_freed(void *opaque, pleat_va address)
     PLEAT_CHECK(result == PLEAT_OK);
 }
 
-static pleat_result note_stream(pleat_runtime *runtime, pleat_stream stream)
+/* Under the lock. */
+static pleat_result alloc_once(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                               pleat_va *address)
 {
-    for (size_t i = 0; i < runtime->stream_count; i++) {
-        if (runtime->streams[i] == stream) {
-            runtime->last_stream = stream;
-            return PLEAT_OK;
-        }
+    if (runtime->pending.waiting > 0)
+        pleat__pending_poll(&runtime->pending, 8, pleat__runtime_freed, runtime);
+    return bytes <= runtime->limit_bytes
+               ? runtime->ops->alloc(runtime->policy, bytes, stream, address)
+               : pleat__fail(PLEAT_E_OUT_OF_MEMORY, "more than there is");
+}
+
+/* What the policy could not serve at once: another thread issued verbs, or there is no memory. */
+static pleat_result alloc_again(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                                pleat_result result, pleat_va *address)
+{
+    if (result == PLEAT_E_NOT_READY) {
+        pleat__gate_await_turn(&runtime->gate);
+        result = alloc_once(runtime, bytes, stream, address);
     }
-    PLEAT_TRY(pleat__arena_grow(runtime->arena, &runtime->streams, &runtime->stream_capacity,
-                                runtime->stream_count, sizeof *runtime->streams));
-    runtime->streams[runtime->stream_count++] = stream;
-    runtime->last_stream = stream;
-    return PLEAT_OK;
+    if (result == PLEAT_E_OUT_OF_MEMORY || result == PLEAT_E_BUDGET)
+        result = pleat__alloc_reclaiming(runtime, bytes, stream, result, address);
+    return result;
 }
 
 /* Under the lock. */
 static pleat_result alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
                                  pleat_va *address)
 {
-    if (stream != runtime->last_stream || runtime->stream_count == 0)
-        PLEAT_TRY(note_stream(runtime, stream));
-    uint64_t calls = pleat__space_driver_calls(runtime->space);
-    if (runtime->pending.waiting > 0)
-        pleat__pending_poll(&runtime->pending, 8, pleat__runtime_freed, runtime);
-    pleat_result result = bytes <= runtime->limit_bytes
-                              ? runtime->ops->alloc(runtime->policy, bytes, stream, address)
-                              : pleat__fail(PLEAT_E_OUT_OF_MEMORY, "more than there is");
-    if (__builtin_expect(result == PLEAT_E_OUT_OF_MEMORY || result == PLEAT_E_BUDGET, 0))
-        result = pleat__alloc_reclaiming(runtime, bytes, stream, result, address);
+    if (stream != runtime->last_stream || !runtime->has_stream) {
+        PLEAT_TRY(pleat__gate_note_stream(&runtime->gate, stream));
+        runtime->last_stream = stream;
+        runtime->has_stream = true;
+    }
+    uint64_t left = runtime->gate.left;
+    pleat_result result = alloc_once(runtime, bytes, stream, address);
+    if (__builtin_expect(result != PLEAT_OK, 0))
+        result = alloc_again(runtime, bytes, stream, result, address);
     if (result == PLEAT_OK)
         runtime->stats.requests++;
     if (__builtin_expect(result == PLEAT_OK && pleat__records(&runtime->record), 0))
         pleat__record_alloc(&runtime->record, *address, bytes, stream);
-    runtime->stats.map_waits += pleat__space_driver_calls(runtime->space) != calls;
+    runtime->stats.map_waits += runtime->gate.left != left;
     return result;
 }
 
@@ -193,9 +209,9 @@ pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes, pleat_stream st
     *address = 0;
     if (bytes == 0)
         return PLEAT_OK;
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     pleat_result result = alloc_locked(runtime, bytes, stream, address);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return result;
 }
 
@@ -236,22 +252,22 @@ pleat_result pleat_free(pleat_runtime *runtime, pleat_va address)
 {
     if (address == 0)
         return PLEAT_OK;
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     pleat_result result = free_locked(runtime, address);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return result;
 }
 
 pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address, pleat_stream stream)
 {
     pleat_block block;
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     pleat_result result = runtime->ops->block_of(runtime->policy, address, &block);
     if (result != PLEAT_OK)
         result = not_found(address);
     else if (block.stream != stream)
         result = pleat__pending_record(&runtime->pending, block.address, stream);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return result;
 }
 
@@ -263,33 +279,33 @@ static bool audit_policy(pleat_runtime *runtime)
 
 pleat_result pleat_mark(pleat_runtime *runtime)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     pleat_result result =
         runtime->ops->mark != NULL ? runtime->ops->mark(runtime->policy) : PLEAT_OK;
     if (pleat__records(&runtime->record))
         pleat__record_mark(&runtime->record);
     PLEAT_AUDIT(audit_policy(runtime));
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return result;
 }
 
 pleat_result pleat_phase(pleat_runtime *runtime, const char *name)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     pleat_result result =
         runtime->ops->phase != NULL ? runtime->ops->phase(runtime->policy, name) : PLEAT_OK;
     if (pleat__records(&runtime->record))
         pleat__record_phase(&runtime->record, name);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return result;
 }
 
 pleat_result pleat_empty_cache(pleat_runtime *runtime)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock_turn(&runtime->gate);
     pleat__reclaim_all(runtime);
     PLEAT_AUDIT(audit_policy(runtime));
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return PLEAT_OK;
 }
 
@@ -298,21 +314,21 @@ pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes)
     uint64_t free_bytes, total_bytes;
     PLEAT_TRY(runtime->vmm.ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes,
                                             &total_bytes));
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock_turn(&runtime->gate);
     runtime->has_budget = bytes != 0 && bytes < total_bytes;
     runtime->limit_bytes = runtime->has_budget ? bytes : total_bytes;
     pleat__space_set_budget(runtime->space, runtime->has_budget ? bytes : 0);
     if (pleat__space_stats_of(runtime->space).physical_bytes > runtime->limit_bytes)
         pleat__reclaim_all(runtime);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return PLEAT_OK;
 }
 
 uint64_t pleat_limit_of(pleat_runtime *runtime)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     uint64_t bytes = runtime->limit_bytes;
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return bytes;
 }
 
@@ -325,18 +341,18 @@ int pleat_owns(const pleat_runtime *runtime, pleat_va address)
 
 pleat_result pleat_block_of(pleat_runtime *runtime, pleat_va address, pleat_block *block)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     pleat_result result = runtime->ops->block_of(runtime->policy, address, block);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return result == PLEAT_E_NOT_FOUND ? not_found(address) : result;
 }
 
 pleat_result pleat_adjacent_free(pleat_runtime *runtime, pleat_va address, uint64_t *before,
                                  uint64_t *after)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     pleat_result result = runtime->ops->adjacent_free(runtime->policy, address, before, after);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return result == PLEAT_E_NOT_FOUND ? not_found(address) : result;
 }
 
@@ -357,59 +373,58 @@ pleat_stats pleat__stats_locked(pleat_runtime *runtime)
 
 pleat_stats pleat_stats_of(pleat_runtime *runtime)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     pleat_stats stats = pleat__stats_locked(runtime);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return stats;
 }
 
 void pleat_reset_peaks(pleat_runtime *runtime)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     runtime->stats.peak_live_bytes = runtime->stats.live_bytes;
     pleat__space_reset_peak(runtime->space);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
 }
 
 /* ---- recording and being told ---- */
 
 pleat_result pleat_record_begin(pleat_runtime *runtime, const pleat_record_options *options)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     pleat_result result = pleat__record_begin(&runtime->record, runtime->arena, runtime->device,
                                               pleat__space_device_bytes(runtime->space), options);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return result;
 }
 
 int pleat_record_complete(pleat_runtime *runtime)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     bool complete = runtime->record.complete;
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return complete;
 }
 
 pleat_result pleat_record_copy(pleat_runtime *runtime, pleat_trace **out)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     pleat_result result = pleat__record_copy(&runtime->record, out);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return result;
 }
 
 void pleat_record_end(pleat_runtime *runtime)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     pleat__record_release(&runtime->record);
-    pleat__imports_release(&runtime->imports);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
 }
 
 void pleat_on_freed(pleat_runtime *runtime, pleat_freed_callback callback, void *context)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     runtime->freed_callback = callback;
     runtime->freed_context = context;
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
 }

@@ -5,14 +5,14 @@
 #ifndef PLEAT_RUNTIME_RUNTIME_INTERNAL_H
 #define PLEAT_RUNTIME_RUNTIME_INTERNAL_H
 
-#include <pthread.h>
+#include <runtime/gate.h>
 #include <runtime/pending.h>
 #include <runtime/policy.h>
 #include <runtime/record.h>
 #include <runtime/share.h>
 
 struct pleat_runtime {
-    pthread_mutex_t lock; /* around every call of the policy */
+    pleat__gate gate; /* its lock is around every call of the policy */
     const pleat__policy_ops *ops;
     void *policy;
     pleat__pending pending;
@@ -24,11 +24,8 @@ struct pleat_runtime {
     int device;
     bool has_budget;
     uint64_t limit_bytes; /* the budget, or the device's memory */
-    /* Streams that have allocated: unmapping waits for them. */
-    pleat_stream *streams;
-    size_t stream_count;
-    size_t stream_capacity;
-    pleat_stream last_stream;
+    bool has_stream;
+    pleat_stream last_stream; /* that allocated */
     pleat_memory_callback memory_callback;
     void *memory_context;
     pleat__record record;
@@ -46,14 +43,12 @@ pleat_stats pleat__stats_locked(pleat_runtime *runtime);
 void pleat__walk_locked(pleat_runtime *runtime, pleat_block_visitor visit, void *context);
 
 /* reclaim.c: the policy has no memory for a request: gives back what can be given, step by step,
- * and asks it again after each. Called with the lock held, which it drops for the callback. */
+ * and asks it again after each. Called with the turn; the lock is left for verbs and waits, the
+ * turn as well for the callback. */
 PLEAT_NODISCARD pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes,
                                                      pleat_stream stream, pleat_result first,
                                                      pleat_va *address);
-/* Waits until the streams that have allocated have done what they were given: nothing that is free
- * is used by the GPU any more. false: the driver does not say so. */
-PLEAT_NODISCARD bool pleat__quiesce(void *runtime);
-/* All that is cached goes back to the device. With the lock held. */
+/* All that is cached goes back to the device. With the turn. */
 void pleat__reclaim_all(pleat_runtime *runtime);
 
 #endif

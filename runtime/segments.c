@@ -79,8 +79,10 @@ static void unlink_segment(pleat__caching *caching, segment *gone)
         gone->next->previous = gone->previous;
 }
 
-/* A segment of reserved address space as one block, linked; nothing behind it yet. */
-static pleat_result add_segment(pleat__caching *caching, pool *owner, uint64_t bytes, segment **out)
+/* A segment of reserved address space as one block; nothing behind it yet, not linked, but there is
+ * room for that. */
+static pleat_result make_segment(pleat__caching *caching, pool *owner, uint64_t bytes,
+                                 segment **out)
 {
     pleat__supplier *supplier = &caching->supplier;
     PLEAT_TRY(pleat__arena_grow(caching->arena, &caching->by_address, &caching->by_address_capacity,
@@ -108,7 +110,6 @@ static pleat_result add_segment(pleat__caching *caching, pool *owner, uint64_t b
     if (result != PLEAT_OK)
         goto no_range;
     added->first = pleat__caching_node(caching, added, added->address, bytes);
-    link_segment(caching, added);
     *out = added;
     return PLEAT_OK;
 no_range:
@@ -126,10 +127,9 @@ static void free_segment(pleat__caching *caching, segment *gone)
     pleat__arena_free(caching->arena, gone);
 }
 
-/* Forgets a segment whose only block is in no list. */
-static void drop_segment(pleat__caching *caching, segment *gone)
+/* A segment that is not linked, and whose only block is in no list. */
+static void forget_segment(pleat__caching *caching, segment *gone)
 {
-    unlink_segment(caching, gone);
     caching->supplier.unreserve(caching->supplier.self, gone->address, gone->bytes);
     pleat__caching_node_put(caching, gone->first);
     free_segment(caching, gone);
@@ -143,18 +143,37 @@ static void count_backed(pleat__caching *caching, uint64_t bytes)
         stats->peak_reserved_bytes = stats->reserved_bytes;
 }
 
+pleat_result pleat__caching_turn(pleat__caching *caching)
+{
+    pleat__gate *gate = caching->supplier.gate;
+    return gate == NULL ? PLEAT_OK : pleat__gate_turn(gate);
+}
+
+/* The supplier's back, the lock left for it. */
+static pleat_result back(const pleat__caching *caching, pleat_va address, uint64_t bytes,
+                         uint64_t unit)
+{
+    const pleat__supplier *supplier = &caching->supplier;
+    if (supplier->gate == NULL)
+        return supplier->back(supplier->self, address, bytes, unit);
+    pleat__gate_leave(supplier->gate);
+    pleat_result result = supplier->back(supplier->self, address, bytes, unit);
+    pleat__gate_enter(supplier->gate);
+    return result;
+}
+
 static pleat_result extend_native(pleat__caching *caching, pool *owner, uint64_t bytes,
                                   pleat__block **out)
 {
     segment *added;
     uint64_t size = segment_bytes_for(owner, bytes);
-    PLEAT_TRY(add_segment(caching, owner, size, &added));
-    pleat_result result =
-        caching->supplier.back(caching->supplier.self, added->address, size, size);
+    PLEAT_TRY(make_segment(caching, owner, size, &added));
+    pleat_result result = back(caching, added->address, size, size);
     if (result != PLEAT_OK) {
-        drop_segment(caching, added);
+        forget_segment(caching, added);
         return result;
     }
+    link_segment(caching, added);
     count_backed(caching, size);
     added->first->state = PLEAT__BLOCK_FREE;
     *out = added->first;
@@ -221,8 +240,9 @@ static pleat_result add_range(pleat__caching *caching, pool *owner, uint64_t byt
                            (unsigned long long)bytes, (unsigned long long)wanted);
     for (;;) {
         segment *added;
-        pleat_result result = add_segment(caching, owner, wanted, &added);
+        pleat_result result = make_segment(caching, owner, wanted, &added);
         if (result == PLEAT_OK) {
+            link_segment(caching, added);
             unbacked_insert(owner, added->first);
             *out = added->first;
             return PLEAT_OK;
@@ -242,7 +262,11 @@ static pleat_result back_front(pleat__caching *caching, pool *owner, pleat__bloc
     uint64_t unit = handle_bytes(caching, owner);
     uint64_t size = pleat__ceil_div(bytes, unit) * unit;
     PLEAT_TRY(pleat__caching_reserve_nodes(caching, 3));
-    PLEAT_TRY(caching->supplier.back(caching->supplier.self, block->address, size, unit));
+    /* One for the rest, kept while the lock is left. */
+    pleat__block *node = pleat__caching_node(caching, block->segment, block->address, size);
+    pleat_result result = back(caching, block->address, size, unit);
+    pleat__caching_node_put(caching, node);
+    PLEAT_TRY(result);
     count_backed(caching, size);
     unbacked_remove(owner, block);
     if (size < block->bytes)
@@ -253,29 +277,28 @@ static pleat_result back_front(pleat__caching *caching, pool *owner, pleat__bloc
     return PLEAT_OK;
 }
 
+/* What is backed before a failure stays, as free memory: the next try needs less. Room is looked
+ * for anew after each part: others may have taken what was free beside it. */
 static pleat_result extend_expandable(pleat__caching *caching, pool *owner, uint64_t bytes,
                                       pleat__block **out)
 {
-    pleat__block *block = find_room(owner, bytes);
-    if (block == NULL)
-        PLEAT_TRY(add_range(caching, owner, bytes, &block));
-    uint64_t need = bytes;
-    if (block->state == PLEAT__BLOCK_FREE) {
-        need -= block->bytes;
-        block = block->next;
-    }
-    /* What is backed before a failure stays, as free memory: the next try needs less. */
     for (;;) {
+        pleat__block *block = find_room(owner, bytes);
+        if (block == NULL)
+            PLEAT_TRY(add_range(caching, owner, bytes, &block));
+        uint64_t need = bytes;
+        if (block->state == PLEAT__BLOCK_FREE) {
+            need -= block->bytes;
+            block = block->next;
+        }
         uint64_t part = need < block->bytes ? need : block->bytes;
         PLEAT_TRY(back_front(caching, owner, block, part, &block));
-        if (block->bytes >= bytes)
-            break;
-        need = bytes - block->bytes;
-        block = block->next;
+        if (block->bytes >= bytes) {
+            pleat__bins_remove(&owner->free, block);
+            *out = block;
+            return PLEAT_OK;
+        }
     }
-    pleat__bins_remove(&owner->free, block);
-    *out = block;
-    return PLEAT_OK;
 }
 
 pleat_result pleat__caching_extend(pleat__caching *caching, pool *owner, uint64_t bytes,
@@ -288,32 +311,35 @@ pleat_result pleat__caching_extend(pleat__caching *caching, pool *owner, uint64_
 
 /* ---- giving back ---- */
 
-static void count_unbacked(pleat__caching *caching, uint64_t bytes)
-{
-    caching->stats.reserved_bytes -= bytes;
-}
+/* What goes back: taken out of reach under the lock, which is then left for the verbs. */
+typedef struct leaving {
+    segment *segments;    /* native: whole ones, linked by `next` */
+    pleat__block *blocks; /* expandable: whole handles, DEAD, linked by `right` */
+    uint64_t bytes;
+} leaving;
 
-/* A segment that is one block, FREE and in its bin, goes back. Returns its bytes. */
-static uint64_t release_segment(pleat__caching *caching, segment *gone)
+/* A segment that is one block, FREE and in its bin, goes. */
+static void detach_segment(pleat__caching *caching, leaving *all, segment *gone)
 {
-    uint64_t bytes = gone->bytes;
     pleat__bins_remove(&gone->pool->free, gone->first);
-    (void)caching->supplier.unback(caching->supplier.self, gone->address, bytes);
-    count_unbacked(caching, bytes);
-    drop_segment(caching, gone);
-    return bytes;
+    unlink_segment(caching, gone);
+    gone->next = all->segments;
+    all->segments = gone;
+    all->bytes += gone->bytes;
+    caching->stats.reserved_bytes -= gone->bytes;
 }
 
-/* Takes the whole handles out of a FREE block: it becomes, between what is left of it, UNBACKED
- * and joined with unbacked neighbours. Returns the bytes. pre: three nodes at hand. */
-static uint64_t shrink(pleat__caching *caching, pool *owner, pleat__block *block)
+/* The whole handles of a FREE block go; what is left of it on both sides stays free. pre: three
+ * nodes at hand. */
+static void detach_handles(pleat__caching *caching, leaving *all, pleat__block *block)
 {
+    pool *owner = block->segment->pool;
     uint64_t unit = handle_bytes(caching, owner);
     pleat_va base = block->segment->address;
     pleat_va begin = base + pleat__ceil_div(block->address - base, unit) * unit;
     pleat_va end = base + pleat__round_down(block->address + block->bytes - base, unit);
     if (begin >= end)
-        return 0;
+        return;
     pleat__bins_remove(&owner->free, block);
     if (begin > block->address) {
         pleat__block *head = block;
@@ -323,11 +349,60 @@ static uint64_t shrink(pleat__caching *caching, pool *owner, pleat__block *block
     if (end < block->address + block->bytes)
         pleat__caching_make_free(caching, owner,
                                  pleat__caching_cut(caching, block, end - block->address));
-    count_unbacked(caching, end - begin);
-    if (!caching->supplier.unback(caching->supplier.self, begin, end - begin)) {
-        block->state = PLEAT__BLOCK_DEAD;
-        return end - begin;
+    block->state = PLEAT__BLOCK_DEAD;
+    block->right = all->blocks;
+    all->blocks = block;
+    all->bytes += block->bytes;
+    caching->stats.reserved_bytes -= block->bytes;
+}
+
+static void detach_idle(pleat__caching *caching, leaving *all, segment *at)
+{
+    if (!caching->options.expandable) {
+        if (at->first->state == PLEAT__BLOCK_FREE && at->first->next == NULL)
+            detach_segment(caching, all, at);
+        return;
     }
+    for (pleat__block *block = at->first, *next; block != NULL; block = next) {
+        next = block->next;
+        /* Without host memory for the pieces the block stays cached. */
+        if (block->state == PLEAT__BLOCK_FREE &&
+            pleat__caching_reserve_nodes(caching, 3) == PLEAT_OK)
+            detach_handles(caching, all, block);
+    }
+}
+
+/* Nobody says that the GPU is done with it: all is as it was. */
+static void take_back(pleat__caching *caching, leaving *all)
+{
+    for (segment *at = all->segments, *next; at != NULL; at = next) {
+        next = at->next;
+        at->previous = NULL;
+        link_segment(caching, at);
+        pleat__caching_make_free(caching, at->pool, at->first);
+    }
+    for (pleat__block *at = all->blocks, *next; at != NULL; at = next) {
+        next = at->right;
+        pleat__caching_join(caching, at->segment->pool, at);
+        pleat__caching_make_free(caching, at->segment->pool, at);
+    }
+    caching->stats.reserved_bytes += all->bytes;
+}
+
+/* Under no lock. What the supplier refuses is marked by `age`. */
+static void unback_all(const pleat__caching *caching, const leaving *all)
+{
+    const pleat__supplier *supplier = &caching->supplier;
+    for (const segment *at = all->segments; at != NULL; at = at->next)
+        (void)supplier->unback(supplier->self, at->address, at->bytes);
+    for (pleat__block *at = all->blocks; at != NULL; at = at->right)
+        at->age = !supplier->unback(supplier->self, at->address, at->bytes);
+}
+
+/* A block whose memory is gone is UNBACKED, and joined with unbacked neighbours. */
+static void make_unbacked(pleat__caching *caching, pleat__block *block)
+{
+    pool *owner = block->segment->pool;
     block->state = PLEAT__BLOCK_UNBACKED;
     if (block->next != NULL && block->next->state == PLEAT__BLOCK_UNBACKED) {
         unbacked_remove(owner, block->next);
@@ -339,42 +414,57 @@ static uint64_t shrink(pleat__caching *caching, pool *owner, pleat__block *block
         pleat__caching_join_next(caching, block);
     }
     unbacked_insert(owner, block);
-    return end - begin;
 }
 
-static uint64_t release_idle(pleat__caching *caching, segment *at)
+/* A range with nothing behind it goes whole. */
+static void drop_empty(pleat__caching *caching)
 {
-    if (!caching->options.expandable)
-        return at->first->state == PLEAT__BLOCK_FREE && at->first->next == NULL
-                   ? release_segment(caching, at)
-                   : 0;
-    uint64_t released = 0;
-    for (pleat__block *block = at->first, *next; block != NULL; block = next) {
-        next = block->next;
-        if (block->state != PLEAT__BLOCK_FREE)
+    for (segment *at = caching->segments, *next; at != NULL; at = next) {
+        next = at->next;
+        if (at->first->state != PLEAT__BLOCK_UNBACKED || at->first->next != NULL)
             continue;
-        /* An unbacked neighbour may be joined away. */
-        if (next != NULL && next->state == PLEAT__BLOCK_UNBACKED)
-            next = next->next;
-        /* Without host memory for the pieces the block stays cached. */
-        if (pleat__caching_reserve_nodes(caching, 3) != PLEAT_OK)
-            return released;
-        released += shrink(caching, at->pool, block);
-    }
-    if (at->first->state == PLEAT__BLOCK_UNBACKED && at->first->next == NULL) {
         unbacked_remove(at->pool, at->first);
-        drop_segment(caching, at);
+        unlink_segment(caching, at);
+        forget_segment(caching, at);
     }
-    return released;
+}
+
+/* Returns the bytes that went. */
+static uint64_t give_back(pleat__caching *caching, leaving *all)
+{
+    pleat__gate *gate = caching->supplier.gate;
+    if (all->bytes == 0)
+        return 0;
+    if (gate != NULL && !pleat__gate_leave_settled(gate)) {
+        take_back(caching, all);
+        return 0;
+    }
+    unback_all(caching, all);
+    if (gate != NULL)
+        pleat__gate_enter(gate);
+    for (segment *at = all->segments, *next; at != NULL; at = next) {
+        next = at->next;
+        forget_segment(caching, at);
+    }
+    for (pleat__block *at = all->blocks, *next; at != NULL; at = next) {
+        next = at->right;
+        at->right = NULL;
+        if (at->age == 0)
+            make_unbacked(caching, at);
+    }
+    return all->bytes;
 }
 
 uint64_t pleat__caching_release_all(pleat__caching *caching)
 {
-    uint64_t released = 0;
+    leaving all = {0};
     for (segment *at = caching->segments, *next; at != NULL; at = next) {
         next = at->next;
-        released += release_idle(caching, at);
+        detach_idle(caching, &all, at);
     }
+    uint64_t released = give_back(caching, &all);
+    if (caching->options.expandable)
+        drop_empty(caching);
     PLEAT_AUDIT(pleat__caching_audit(caching));
     return released;
 }
@@ -398,17 +488,18 @@ uint64_t pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, p
     pool *owner = large_pool(caching, stream);
     if (limit == UINT64_MAX || caching->options.expandable || owner == NULL)
         return 0;
+    leaving all = {0};
     bytes = bytes < limit ? limit : bytes;
     pleat__block *block = pleat__bins_at_least(&owner->free, bytes, 0);
     if (block != NULL && is_whole(block))
-        return release_segment(caching, block->segment);
-    uint64_t released = 0;
-    while (released < bytes) {
+        detach_segment(caching, &all, block->segment);
+    while (all.bytes < bytes) {
         block = pleat__bins_last(&owner->free);
         if (block == NULL || block->bytes < limit || !is_whole(block))
             break;
-        released += release_segment(caching, block->segment);
+        detach_segment(caching, &all, block->segment);
     }
+    uint64_t released = give_back(caching, &all);
     PLEAT_AUDIT(pleat__caching_audit(caching));
     return released;
 }
@@ -430,17 +521,15 @@ void pleat__caching_collect(pleat__caching *caching)
     if (allowed == 0 || options->expandable || caching->stats.reserved_bytes <= allowed)
         return;
     uint64_t target = caching->stats.reserved_bytes - allowed;
-    uint64_t ages = 0, count = 0, released = 0;
+    uint64_t ages = 0, count = 0;
+    leaving all = {0};
     for (const segment *at = caching->segments; at != NULL; at = at->next) {
         if (is_collectable(at)) {
             ages += age_of(caching, at);
             count++;
         }
     }
-    const pleat__supplier *supplier = &caching->supplier;
-    if (count > 0 && supplier->settle != NULL && !supplier->settle(supplier->self))
-        return;
-    for (bool any = true; any && count > 0 && released < target;) {
+    for (bool any = true; any && count > 0 && all.bytes < target;) {
         uint64_t threshold = ages / count;
         any = false;
         for (segment *at = caching->segments, *next; at != NULL && count > 0; at = next) {
@@ -449,10 +538,11 @@ void pleat__caching_collect(pleat__caching *caching)
                 continue;
             ages -= age_of(caching, at);
             count--;
-            released += release_segment(caching, at);
+            detach_segment(caching, &all, at);
             any = true;
         }
     }
+    (void)give_back(caching, &all);
 }
 
 static bool is_backed(const pleat__block *block)

@@ -32,6 +32,7 @@ static void set_current(pleat__shapes *shapes, pleat__follow *next)
 {
     bool foresees = next != NULL && next->foresee.arena != NULL;
     shapes->current = next;
+    shapes->epoch++;
     shapes->heap->wanted = foresees ? pleat__foresee_wanted : NULL;
     shapes->heap->wanted_context = foresees ? &next->foresee : NULL;
 }

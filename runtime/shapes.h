@@ -23,6 +23,7 @@ typedef struct pleat__shapes {
     pleat_stats *stats;
     pleat__heap *heap;      /* told when free memory is wanted next */
     pleat__follow *current; /* PLANNED: what is followed */
+    uint64_t epoch;         /* changes with it */
     uint32_t watched;       /* requests since divergence was judged last */
     uint32_t missed;        /* of them */
     uint64_t requests;

@@ -61,11 +61,11 @@ static pleat__chunk *walk_pieces(pleat_runtime *runtime, const pleat_block *bloc
 pleat_result pleat_share_of(pleat_runtime *runtime, pleat_va address, pleat_share *share)
 {
     pleat_block block;
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     pleat_result result = find_block(runtime, address, &block);
     if (result == PLEAT_OK)
         (void)walk_pieces(runtime, &block, UINT32_MAX, share);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return result;
 }
 
@@ -74,17 +74,19 @@ pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address, uint32_
 {
     pleat_block block;
     pleat_share share;
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock_turn(&runtime->gate);
     pleat_result result = find_block(runtime, address, &block);
     pleat__chunk *chunk = result == PLEAT_OK ? walk_pieces(runtime, &block, index, &share) : NULL;
     if (chunk != NULL) {
         *bytes = chunk->pages * pleat__space_page_bytes(runtime->space);
+        pleat__gate_leave(&runtime->gate);
         result = pleat__space_export(runtime->space, chunk, fd);
+        pleat__gate_enter(&runtime->gate);
     } else if (result == PLEAT_OK) {
         result = pleat__fail(PLEAT_E_INVALID, "there is no piece %u behind %#llx", index,
                              (unsigned long long)address);
     }
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return result;
 }
 
@@ -130,34 +132,45 @@ pleat_result pleat__import_piece(pleat__imports *imports, pleat_va address, int 
         return pleat__fail(PLEAT_E_INVALID, "a piece of %llu bytes, for which %#llx has no room",
                            (unsigned long long)bytes, (unsigned long long)address);
     pleat__chunk *chunk;
-    PLEAT_TRY(pleat__space_import(imports->space, fd, (uint32_t)(bytes / page_bytes), &chunk));
+    pleat__gate_leave(imports->gate);
     pleat_result result =
-        pleat__space_map(imports->space, import->page + import->mapped, &chunk, 1);
-    if (result != PLEAT_OK) {
-        pleat__space_chunk_put(imports->space, chunk);
-        return result;
+        pleat__space_import(imports->space, fd, (uint32_t)(bytes / page_bytes), &chunk);
+    if (result == PLEAT_OK) {
+        result = pleat__space_map(imports->space, import->page + import->mapped, &chunk, 1);
+        if (result != PLEAT_OK)
+            pleat__space_chunk_put(imports->space, chunk);
     }
-    import->mapped += chunk->pages;
-    return PLEAT_OK;
+    pleat__gate_enter(imports->gate);
+    if (result == PLEAT_OK)
+        import->mapped += chunk->pages;
+    return result;
 }
 
-/* Unmaps piece by piece; what the driver refuses to unmap stays quarantined. */
+/* Under no lock: unmaps piece by piece; what the driver refuses to unmap stays quarantined. */
+static pleat_result unmap_pieces(pleat__space *space, const pleat__import *import)
+{
+    pleat_result result = PLEAT_OK;
+    for (uint64_t done = 0, pages; done < import->mapped; done += pages) {
+        pleat__chunk *chunk = pleat__space_chunk_at(space, import->page + done, NULL);
+        pages = chunk->pages;
+        pleat_result one = pleat__space_unmap(space, import->page + done, pages);
+        if (one != PLEAT_OK)
+            result = one;
+        pleat__space_chunk_put(space, chunk);
+    }
+    pleat__space_give(space, import->page, import->pages);
+    return result;
+}
+
 pleat_result pleat__import_end(pleat__imports *imports, pleat_va address)
 {
     pleat__import **at = find_import(imports, address), *import = *at;
-    pleat_result result = PLEAT_OK;
     if (import == NULL)
         return pleat__fail(PLEAT_E_NOT_FOUND, "%#llx is no import", (unsigned long long)address);
-    for (uint64_t done = 0, pages; done < import->mapped; done += pages) {
-        pleat__chunk *chunk = pleat__space_chunk_at(imports->space, import->page + done, NULL);
-        pages = chunk->pages;
-        pleat_result one = pleat__space_unmap(imports->space, import->page + done, pages);
-        if (one != PLEAT_OK)
-            result = one;
-        pleat__space_chunk_put(imports->space, chunk);
-    }
-    pleat__space_give(imports->space, import->page, import->pages);
     *at = import->next;
+    pleat__gate_leave(imports->gate);
+    pleat_result result = unmap_pieces(imports->space, import);
+    pleat__gate_enter(imports->gate);
     pleat__arena_free(imports->arena, import);
     return result;
 }
@@ -175,32 +188,35 @@ void pleat__imports_release(pleat__imports *imports)
 
 pleat_result pleat_import_begin(pleat_runtime *runtime, uint64_t bytes, pleat_va *address)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     pleat_result result = pleat__import_begin(&runtime->imports, bytes, address);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return result;
 }
 
 pleat_result pleat_import_piece(pleat_runtime *runtime, pleat_va address, int fd, uint64_t bytes)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock_turn(&runtime->gate);
     pleat_result result = pleat__import_piece(&runtime->imports, address, fd, bytes);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return result;
 }
 
 pleat_result pleat_import_end(pleat_runtime *runtime, pleat_va address)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock_turn(&runtime->gate);
     pleat_result result = pleat__import_end(&runtime->imports, address);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return result;
 }
 
 pleat_result pleat_add_peer(pleat_runtime *runtime, int peer)
 {
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock_turn(&runtime->gate);
+    pleat__gate_leave(&runtime->gate);
+    pleat__gate_drain(&runtime->gate);
     pleat_result result = pleat__space_add_peer(runtime->space, peer);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_enter(&runtime->gate);
+    pleat__gate_unlock(&runtime->gate);
     return result;
 }

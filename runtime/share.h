@@ -1,12 +1,13 @@
 /*
  * share.h: memory that other processes share with this one. See share.c.
  *
- * THREADS  None of its own: the runtime holds its lock around every call.
+ * THREADS  The runtime holds its lock around every call, with the turn where verbs are issued, for
+ *          which the lock is left.
  */
 #ifndef PLEAT_RUNTIME_SHARE_H
 #define PLEAT_RUNTIME_SHARE_H
 
-#include <vmm/space.h>
+#include <runtime/gate.h>
 
 /* Address space for another process's pieces, and how much of it is mapped. */
 typedef struct pleat__import {
@@ -19,11 +20,13 @@ typedef struct pleat__import {
 typedef struct pleat__imports {
     pleat__arena *arena;
     pleat__space *space;
+    pleat__gate *gate;
     pleat__import *first;
 } pleat__imports;
 
 PLEAT_NODISCARD pleat_result pleat__import_begin(pleat__imports *imports, uint64_t bytes,
                                                  pleat_va *address);
+/* pre: the turn, here and below. */
 PLEAT_NODISCARD pleat_result pleat__import_piece(pleat__imports *imports, pleat_va address, int fd,
                                                  uint64_t bytes);
 pleat_result pleat__import_end(pleat__imports *imports, pleat_va address);

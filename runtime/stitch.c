@@ -16,8 +16,9 @@
  *       aliases, and occupancy keeps the two apart.
  * DROP  Idle views beyond a limit of alias pages go, the longest unused first, also those that a
  *       followed slot lies in: it then finds its place dead, and gets another. Their request was
- *       freed in its stream's order, so the GPU may still use them: they are unmapped when an event
- *       recorded at the drop is over (pleat__stitch_poll).
+ *       freed in its stream's order, so the GPU may still use them: the mapper unmaps them when an
+ *       event recorded at the drop is over.
+ * LOCK  What is gathered is occupied before the lock is left for the map (gate.h).
  */
 #include <runtime/heap.h>
 
@@ -225,6 +226,25 @@ static pleat_result view_map(pleat__heap *heap, pleat__view *view)
     return result;
 }
 
+static void view_insert(pleat__heap *heap, pleat__view *view)
+{
+    uint32_t at = view_floor(heap, view->runs.granules);
+    memmove(&heap->views[at + 1], &heap->views[at], (heap->view_count - at) * sizeof *heap->views);
+    heap->views[at] = view;
+    heap->view_count++;
+}
+
+/* All idle views go, and the lock is left until they have gone. */
+static bool make_room(pleat__heap *heap)
+{
+    if (!pleat__heap_drop_views(heap, 0))
+        return false;
+    pleat__gate_leave(heap->pool->gate);
+    pleat__gate_drain(heap->pool->gate);
+    pleat__gate_enter(heap->pool->gate);
+    return true;
+}
+
 static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint8_t zone,
                               pleat__place *place)
 {
@@ -237,21 +257,17 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint8_t zone
     pleat__view *view = view_new(heap, granules, zone);
     if (view == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
+    *place = place_in(view, granules);
+    PLEAT_CHECK(pleat__heap_occupy(heap, place));
     pleat_result result = view_map(heap, view);
-    if (result == PLEAT_E_LIMIT && pleat__heap_drop_views(heap, 0))
+    if (result == PLEAT_E_LIMIT && make_room(heap))
         result = view_map(heap, view);
     if (result != PLEAT_OK) {
+        pleat__heap_give(heap, place);
         view_free(heap->arena, view);
-        /* Views that the GPU may still use are in the way: the runtime knows how to wait. */
-        return result == PLEAT_E_LIMIT && heap->dropped_count != 0
-                   ? pleat__fail(PLEAT_E_OUT_OF_MEMORY,
-                                 "views that are still in use fill the window")
-                   : result;
+        return result;
     }
-    uint32_t at = view_floor(heap, granules);
-    memmove(&heap->views[at + 1], &heap->views[at], (heap->view_count - at) * sizeof *heap->views);
-    heap->views[at] = view;
-    heap->view_count++;
+    view_insert(heap, view);
     *place = place_in(view, granules);
     return PLEAT_OK;
 }
@@ -264,22 +280,31 @@ static pleat_result supply(pleat__heap *heap, uint8_t zone, uint32_t chunks)
     return got == chunks ? PLEAT_OK : pleat__heap_grow(heap, zone, chunks - got);
 }
 
+/* Whether what is new has made one run of enough with what it lies beside. */
+static bool in_one_run(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
+{
+    pleat__extent run = pleat__extents_best(&heap->zones[zone], granules);
+    if (run.count == 0)
+        return false;
+    run.count = granules;
+    *place = (pleat__place){
+        .address = pleat__pool_address(heap->pool, run.begin), .run = run, .granules = granules};
+    return true;
+}
+
 pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
     uint32_t full = heap->pool->occupancy.full, missing;
-    pleat__stitch_poll(heap);
-    if (reuse(heap, granules, zone, place))
+    if (reuse(heap, granules, zone, place)) {
+        PLEAT_CHECK(pleat__heap_occupy(heap, place));
         return PLEAT_OK;
+    }
+    PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
     PLEAT_TRY(gather(heap, zone, granules, &missing));
     while (missing != 0) {
         PLEAT_TRY(supply(heap, zone, (uint32_t)pleat__ceil_div(missing, full)));
-        /* What is new may have made one run of enough with what it lies beside. */
-        pleat__extent run = pleat__extents_best(&heap->zones[zone], granules);
-        if (run.count != 0) {
-            run.count = granules;
-            *place = (pleat__place){.address = pleat__pool_address(heap->pool, run.begin),
-                                    .run = run,
-                                    .granules = granules};
+        if (in_one_run(heap, granules, zone, place)) {
+            PLEAT_CHECK(pleat__heap_occupy(heap, place));
             return PLEAT_OK;
         }
         PLEAT_TRY(gather(heap, zone, granules, &missing));
@@ -302,53 +327,91 @@ void pleat__view_unpin(pleat__arena *arena, const pleat__place *place)
         view_free(arena, view);
 }
 
-/* Unmaps and, when no place points to it, forgets. */
-static void view_end(pleat__heap *heap, pleat__view *view)
+/* Pages of a view that is no more; the mapper's until they are unmapped. */
+struct pleat__dropped {
+    pleat__job job;
+    pleat__heap *heap;
+    pleat_event event; /* the last work that may have used it */
+    uint64_t page;
+    uint32_t pages;
+    pleat__dropped *next; /* in the heap's list of those refused */
+};
+
+static void refuse(pleat__heap *heap, pleat__dropped *dropped)
 {
-    pleat__pool_unview(heap->pool, view->page, view->pages);
+    dropped->next = heap->refused;
+    heap->refused = dropped;
+}
+
+/* The mapper's: unmaps, and forgets. Where nobody says that the GPU is done, it comes again at the
+ * next drop. */
+static pleat_result unmap_dropped(void *context, pleat_result ready)
+{
+    pleat__dropped *dropped = context;
+    pleat__pool *pool = dropped->heap->pool;
+    if (ready != PLEAT_OK) {
+        pleat__gate_lock(pool->gate);
+        refuse(dropped->heap, dropped);
+        pleat__gate_unlock(pool->gate);
+        return ready;
+    }
+    (void)dropped->heap->vmm.ops->event_destroy(dropped->heap->vmm.self, dropped->event);
+    /* What the driver refuses to unmap is the space's to keep apart. */
+    pleat_result result = pleat__space_unmap(pool->space, dropped->page, dropped->pages);
+    pleat__space_give(pool->space, dropped->page, dropped->pages);
+    pleat__arena_free(dropped->heap->arena, dropped);
+    return result;
+}
+
+static void hand_over(pleat__heap *heap, pleat__dropped *dropped)
+{
+    pleat__mapper *mapper;
+    if (pleat__gate_mapper(heap->pool->gate, &mapper) != PLEAT_OK ||
+        pleat__mapper_submit(mapper, &dropped->job) != PLEAT_OK)
+        refuse(heap, dropped);
+}
+
+static pleat__dropped *dropped_new(pleat__heap *heap, const pleat__view *view)
+{
+    const pleat_vmm_ops *ops = heap->vmm.ops;
+    pleat__dropped *dropped = pleat__arena_alloc(heap->arena, sizeof *dropped);
+    if (dropped == NULL)
+        return NULL;
+    *dropped = (pleat__dropped){.heap = heap, .page = view->page, .pages = view->pages};
+    dropped->job = (pleat__job){.kind = PLEAT__JOB_CALL,
+                                .call = unmap_dropped,
+                                .context = dropped,
+                                .forgotten = true,
+                                .events = &dropped->event,
+                                .event_count = 1};
+    if (ops->event_create(heap->vmm.self, heap->device, &dropped->event) != PLEAT_OK)
+        goto no_event;
+    if (ops->event_record(heap->vmm.self, dropped->event, heap->streams[view->stream]) != PLEAT_OK)
+        goto no_record;
+    return dropped;
+no_record:
+    (void)ops->event_destroy(heap->vmm.self, dropped->event);
+no_event:
+    pleat__arena_free(heap->arena, dropped);
+    return NULL;
+}
+
+/* Takes a view from the list and hands its pages to the mapper. false: it stays. */
+static bool view_drop(pleat__heap *heap, uint32_t at)
+{
+    pleat__view *view = heap->views[at];
+    pleat__dropped *dropped = dropped_new(heap, view);
+    if (dropped == NULL)
+        return false;
+    heap->view_count--;
+    memmove(&heap->views[at], &heap->views[at + 1], (heap->view_count - at) * sizeof *heap->views);
+    heap->pool->view_pages -= view->pages;
+    view->runs.dead = true;
     view->unmapped = true;
     if (view->pins == 0)
         view_free(heap->arena, view);
-}
-
-void pleat__stitch_poll(pleat__heap *heap)
-{
-    const pleat_vmm_ops *ops = heap->vmm.ops;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < heap->dropped_count; i++) {
-        if (ops->event_query(heap->vmm.self, heap->dropping[i]) == PLEAT_OK) {
-            (void)ops->event_destroy(heap->vmm.self, heap->dropping[i]);
-            view_end(heap, heap->dropped[i]);
-            continue;
-        }
-        heap->dropping[kept] = heap->dropping[i];
-        heap->dropped[kept++] = heap->dropped[i];
-    }
-    heap->dropped_count = kept;
-}
-
-/* Takes a view from the list and leaves it to pleat__stitch_poll. */
-static pleat_result view_drop(pleat__heap *heap, uint32_t at)
-{
-    pleat__view *view = heap->views[at];
-    const pleat_vmm_ops *ops = heap->vmm.ops;
-    PLEAT_TRY(pleat__arena_grow(heap->arena, &heap->dropping, &heap->dropping_capacity,
-                                heap->dropped_count, sizeof *heap->dropping));
-    PLEAT_TRY(pleat__arena_grow(heap->arena, &heap->dropped, &heap->dropped_capacity,
-                                heap->dropped_count, sizeof *heap->dropped));
-    pleat_event event;
-    PLEAT_TRY(ops->event_create(heap->vmm.self, heap->device, &event));
-    pleat_result result = ops->event_record(heap->vmm.self, event, heap->streams[view->stream]);
-    if (result != PLEAT_OK) {
-        (void)ops->event_destroy(heap->vmm.self, event);
-        return result;
-    }
-    view->runs.dead = true;
-    heap->dropping[heap->dropped_count] = event;
-    heap->dropped[heap->dropped_count++] = view;
-    heap->view_count--;
-    memmove(&heap->views[at], &heap->views[at + 1], (heap->view_count - at) * sizeof *heap->views);
-    return PLEAT_OK;
+    hand_over(heap, dropped);
+    return true;
 }
 
 /* The idle view that was used the longest ago; view_count when there is none. */
@@ -366,31 +429,32 @@ static uint32_t view_oldest(const pleat__heap *heap)
 
 bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages)
 {
-    uint64_t pages = heap->pool->view_pages;
-    for (uint32_t i = 0; i < heap->dropped_count; i++)
-        pages -= heap->dropped[i]->pages;
-    bool any = false;
-    while (pages > keep_pages) {
+    pleat__dropped *again = heap->refused;
+    bool any = again != NULL;
+    heap->refused = NULL;
+    while (again != NULL) {
+        pleat__dropped *next = again->next;
+        hand_over(heap, again);
+        again = next;
+    }
+    while (heap->pool->view_pages > keep_pages) {
         uint32_t oldest = view_oldest(heap);
-        if (oldest == heap->view_count)
-            break;
-        pages -= heap->views[oldest]->pages;
-        if (view_drop(heap, oldest) != PLEAT_OK)
+        if (oldest == heap->view_count || !view_drop(heap, oldest))
             break;
         any = true;
     }
-    pleat__stitch_poll(heap);
     return any;
 }
 
 void pleat__stitch_release(pleat__heap *heap)
 {
-    for (uint32_t i = 0; i < heap->dropped_count; i++) {
-        (void)heap->vmm.ops->event_destroy(heap->vmm.self, heap->dropping[i]);
-        view_free(heap->arena, heap->dropped[i]);
+    for (pleat__dropped *at = heap->refused, *next; at != NULL; at = next) {
+        next = at->next;
+        (void)heap->vmm.ops->event_destroy(heap->vmm.self, at->event);
+        pleat__arena_free(heap->arena, at);
     }
     for (uint32_t i = 0; i < heap->view_count; i++)
         view_free(heap->arena, heap->views[i]);
-    heap->dropped_count = 0;
+    heap->refused = NULL;
     heap->view_count = 0;
 }

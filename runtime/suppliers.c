@@ -112,9 +112,10 @@ static pleat_result back_pages(void *self, pleat_va address, uint64_t bytes, uin
     return back(self, address, bytes, pleat__space_page_bytes(self));
 }
 
-pleat__supplier pleat__supplier_of_space(pleat__space *space)
+pleat__supplier pleat__supplier_of_space(pleat__space *space, pleat__gate *gate)
 {
     return (pleat__supplier){.self = space,
+                             .gate = gate,
                              .unit_bytes = pleat__space_page_bytes(space),
                              .reserve = reserve,
                              .unreserve = unreserve,
@@ -122,9 +123,9 @@ pleat__supplier pleat__supplier_of_space(pleat__space *space)
                              .unback = unback};
 }
 
-pleat__supplier pleat__supplier_of_pages(pleat__space *space)
+pleat__supplier pleat__supplier_of_pages(pleat__space *space, pleat__gate *gate)
 {
-    pleat__supplier supplier = pleat__supplier_of_space(space);
+    pleat__supplier supplier = pleat__supplier_of_space(space, gate);
     supplier.back = back_pages;
     return supplier;
 }

@@ -87,8 +87,8 @@ pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor visit, void 
 {
     if (runtime == NULL || visit == NULL)
         return pleat__fail(PLEAT_E_INVALID, "a walk needs a runtime and a visitor");
-    pthread_mutex_lock(&runtime->lock);
+    pleat__gate_lock(&runtime->gate);
     pleat__walk_locked(runtime, visit, context);
-    pthread_mutex_unlock(&runtime->lock);
+    pleat__gate_unlock(&runtime->gate);
     return PLEAT_OK;
 }

@@ -4,6 +4,11 @@
  *
  * One thread: verbs serialise inside the driver, four threads were no faster than one. It waits on
  * a condition, it does not spin, and it blocks all signals, which are the application's matter.
+ *
+ * PARKED  A job whose events have not passed is set aside, in order, and asked again after each job
+ *         and, as nothing tells a waiting thread of both a new job and an event, every PATIENCE_NS
+ *         while there is nothing else to do. When the mapper ends, it waits for their events. An
+ *         event that cannot be asked about fails its job.
  */
 #include "mapper.h"
 
@@ -11,6 +16,9 @@
 #include <internal/error.h>
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
+
+#define PATIENCE_NS 200000
 
 struct pleat__mapper {
     pleat__space *space;
@@ -26,38 +34,85 @@ struct pleat__mapper {
     uint64_t finished;   /* jobs done */
     bool ending;
     pleat__mapper_stats stats;
+    pleat__job *parked, **parked_last; /* the thread's own */
 };
 
-static pleat_result carry_out(const pleat__mapper *mapper, const pleat__job *job)
+static pleat_result carry_out(const pleat__mapper *mapper, const pleat__job *job,
+                              pleat_result ready)
 {
-    if (job->kind == PLEAT__JOB_MAP)
+    if (job->kind == PLEAT__JOB_CALL)
+        return job->call(job->context, ready);
+    PLEAT_TRY(ready);
+    switch (job->kind) {
+    case PLEAT__JOB_MAP:
         return pleat__space_map(mapper->space, job->page, job->chunks, job->count);
-    for (uint64_t e = 0; e < job->event_count; e++)
-        PLEAT_TRY(mapper->vmm.ops->event_wait(mapper->vmm.self, job->events[e]));
-    return pleat__space_unmap(mapper->space, job->page, job->pages);
+    case PLEAT__JOB_UNMAP:
+        return pleat__space_unmap(mapper->space, job->page, job->pages);
+    case PLEAT__JOB_CALL:
+        break;
+    }
+    return pleat__fail(PLEAT_E_INVALID, "a job of kind %d", (int)job->kind);
 }
 
-/* The next job, or NULL when it is to end and nothing is left. */
-static pleat__job *next_job(pleat__mapper *mapper)
+/* PLEAT_OK: all its events have passed. */
+static pleat_result events_passed(const pleat__mapper *mapper, const pleat__job *job)
+{
+    for (uint64_t e = 0; e < job->event_count; e++)
+        PLEAT_TRY(mapper->vmm.ops->event_query(mapper->vmm.self, job->events[e]));
+    return PLEAT_OK;
+}
+
+static pleat_result wait_for_events(const pleat__mapper *mapper, const pleat__job *job)
+{
+    for (uint64_t e = 0; e < job->event_count; e++)
+        PLEAT_TRY(mapper->vmm.ops->event_wait(mapper->vmm.self, job->events[e]));
+    return PLEAT_OK;
+}
+
+/* A little later, on the clock that the condition uses. */
+static struct timespec soon(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_nsec += PATIENCE_NS;
+    at.tv_sec += at.tv_nsec / 1000000000;
+    at.tv_nsec %= 1000000000;
+    return at;
+}
+
+/* The next job. NULL: there is none now, or, with *ended, none any more. While jobs are parked it
+ * does not wait long. */
+static pleat__job *next_job(pleat__mapper *mapper, bool *ended)
 {
     pleat__job *job = NULL;
+    struct timespec until = soon();
     pthread_mutex_lock(&mapper->lock);
-    while (mapper->head == mapper->tail && !mapper->ending)
-        pthread_cond_wait(&mapper->work, &mapper->lock);
+    while (mapper->head == mapper->tail && !mapper->ending) {
+        if (mapper->parked == NULL)
+            pthread_cond_wait(&mapper->work, &mapper->lock);
+        else if (pthread_cond_timedwait(&mapper->work, &mapper->lock, &until) != 0)
+            break;
+    }
+    *ended = mapper->ending && mapper->head == mapper->tail;
     if (mapper->head != mapper->tail)
         job = mapper->ring[mapper->head++ % mapper->capacity];
     pthread_mutex_unlock(&mapper->lock);
     return job;
 }
 
-/* After the release store the job may be gone: its owner need not wait for more. */
-static void finish(pleat__mapper *mapper, pleat__job *job, pleat_result result)
+/* After the release store, or after the call that forgets it, the job may be gone. */
+static void do_job(pleat__mapper *mapper, pleat__job *job, pleat_result ready)
 {
-    job->result = result;
-    if (result != PLEAT_OK)
-        job->error = *pleat_last_error();
+    bool forgotten = job->forgotten;
+    pleat_result result = carry_out(mapper, job, ready);
+    if (!forgotten) {
+        job->result = result;
+        if (result != PLEAT_OK)
+            job->error = *pleat_last_error();
+    }
     pthread_mutex_lock(&mapper->lock);
-    atomic_store_explicit(&job->done, 1, memory_order_release);
+    if (!forgotten)
+        atomic_store_explicit(&job->done, 1, memory_order_release);
     mapper->finished++;
     mapper->stats.jobs++;
     mapper->stats.failed += result != PLEAT_OK;
@@ -65,12 +120,47 @@ static void finish(pleat__mapper *mapper, pleat__job *job, pleat_result result)
     pthread_mutex_unlock(&mapper->lock);
 }
 
+static void park(pleat__mapper *mapper, pleat__job *job)
+{
+    job->next = NULL;
+    *mapper->parked_last = job;
+    mapper->parked_last = &job->next;
+    pthread_mutex_lock(&mapper->lock);
+    mapper->stats.overtaken++;
+    pthread_mutex_unlock(&mapper->lock);
+}
+
+/* Carries out what is parked and ready; `wait`: all of it. */
+static void look_at_parked(pleat__mapper *mapper, bool wait)
+{
+    for (pleat__job **at = &mapper->parked; *at != NULL;) {
+        pleat__job *job = *at;
+        pleat_result ready = wait ? wait_for_events(mapper, job) : events_passed(mapper, job);
+        if (ready == PLEAT_E_NOT_READY) {
+            at = &job->next;
+            continue;
+        }
+        *at = job->next;
+        if (*at == NULL)
+            mapper->parked_last = at;
+        do_job(mapper, job, ready);
+    }
+}
+
 static void *run(void *context)
 {
     pleat__mapper *mapper = context;
-    pleat__job *job;
-    while ((job = next_job(mapper)) != NULL)
-        finish(mapper, job, carry_out(mapper, job));
+    for (bool ended = false; !ended;) {
+        pleat__job *job = next_job(mapper, &ended);
+        if (job != NULL) {
+            pleat_result ready = events_passed(mapper, job);
+            if (ready == PLEAT_E_NOT_READY)
+                park(mapper, job);
+            else
+                do_job(mapper, job, ready);
+        }
+        look_at_parked(mapper, ended);
+    }
     return NULL;
 }
 
@@ -103,9 +193,14 @@ pleat_result pleat__mapper_create(pleat__space *space, pleat__arena *arena, uint
                               .vmm = pleat__space_vmm(space),
                               .ring = ring,
                               .capacity = capacity};
+    mapper->parked_last = &mapper->parked;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&mapper->lock, NULL);
-    pthread_cond_init(&mapper->work, NULL);
+    pthread_cond_init(&mapper->work, &monotonic);
     pthread_cond_init(&mapper->over, NULL);
+    pthread_condattr_destroy(&monotonic);
     int code = start_thread(mapper);
     if (code == 0) {
         *out = mapper;
@@ -169,6 +264,7 @@ pleat_result pleat__mapper_wait(pleat__mapper *mapper, pleat__job *job)
         mapper->stats.wait_ns += mapper->vmm.ops->clock_ns(mapper->vmm.self) - before;
         pthread_mutex_unlock(&mapper->lock);
     }
+    PLEAT_ASSERT(!job->forgotten);
     if (job->result != PLEAT_OK)
         pleat__fail_native(job->result, job->error.native, job->error.native_name, "%s",
                            job->error.text);

@@ -24,6 +24,7 @@
 
 pleat_result pleat__space_counted(pleat__space *space, _Atomic uint64_t *count, pleat_result result)
 {
+    PLEAT__HOT_ASSERT();
     atomic_fetch_add_explicit(&space->calls, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(result == PLEAT_OK ? count : &space->failed, 1, memory_order_relaxed);
     return result;
@@ -299,6 +300,14 @@ pleat__chunk *pleat__space_chunk_at(const pleat__space *space, uint64_t page,
     if (chunk != NULL && page_in_chunk != NULL)
         *page_in_chunk = atomic_load_explicit(&space->page[page].index, memory_order_relaxed);
     return chunk;
+}
+
+uint32_t pleat__space_maps(pleat__space *space, const pleat__chunk *chunk)
+{
+    pthread_mutex_lock(&space->lock);
+    uint32_t maps = chunk->maps;
+    pthread_mutex_unlock(&space->lock);
+    return maps;
 }
 
 static pleat__chunk *chunk_of(const pleat__space *space, uint64_t page)

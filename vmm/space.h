@@ -22,7 +22,7 @@
 typedef struct pleat__space pleat__space;
 
 /* Physical memory of `pages` pages. The fields are the space's; callers read those above the line,
- * `maps` only while nobody maps or unmaps the chunk. */
+ * `maps` only while nobody maps or unmaps the chunk (pleat__space_maps may always be asked). */
 typedef struct pleat__chunk {
     pleat_handle handle;
     uint32_t pages;
@@ -132,6 +132,9 @@ uint64_t pleat__space_heal(pleat__space *space);
 /* The chunk mapped at a page, and which of its pages that is; NULL when none is. */
 pleat__chunk *pleat__space_chunk_at(const pleat__space *space, uint64_t page,
                                     uint32_t *page_in_chunk);
+
+/* At how many places a chunk is mapped now. */
+uint32_t pleat__space_maps(pleat__space *space, const pleat__chunk *chunk);
 
 /* Re-derives all totals; prints what disagrees. */
 bool pleat__space_audit(pleat__space *space);

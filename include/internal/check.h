@@ -7,6 +7,10 @@
  *   PLEAT_AUDIT(call)        on when PLEAT_AUDITS is defined (presets check, asan, tsan): an
  * auditor that re-derives a structure's state. It returns true when all holds, and prints both
  * values that disagree when not.
+ *
+ * PLEAT__HOT_ENTER and _LEAVE bracket what a thread does under a lock that allocations take, as far
+ * as assertions are on; PLEAT__HOT_ASSERT, where a verb is issued or the GPU waited for, traps
+ * between them.
  */
 #ifndef PLEAT_INTERNAL_CHECK_H
 #define PLEAT_INTERNAL_CHECK_H
@@ -31,6 +35,18 @@ _Noreturn void pleat__check_failed(const char *file, int line, const char *what)
         if (0)                                                                                     \
             (void)(condition);                                                                     \
     } while (0)
+#endif
+
+#ifndef NDEBUG
+/* How many such locks the thread holds; `by` is added. */
+int pleat__hot_locks(int by);
+#define PLEAT__HOT_ENTER()  ((void)pleat__hot_locks(1))
+#define PLEAT__HOT_LEAVE()  ((void)pleat__hot_locks(-1))
+#define PLEAT__HOT_ASSERT() PLEAT_CHECK(pleat__hot_locks(0) == 0)
+#else
+#define PLEAT__HOT_ENTER()  ((void)0)
+#define PLEAT__HOT_LEAVE()  ((void)0)
+#define PLEAT__HOT_ASSERT() ((void)0)
 #endif
 
 #ifdef PLEAT_AUDITS

@@ -106,6 +106,14 @@ pleat_result pleat__context(pleat_result result, const char *format, ...)
     return result;
 }
 
+#ifndef NDEBUG
+int pleat__hot_locks(int by)
+{
+    static _Thread_local int held;
+    return held += by;
+}
+#endif
+
 void pleat__check_failed(const char *file, int line, const char *what)
 {
     char text[256];

@@ -1,0 +1,174 @@
+/*
+ * gate.c: see gate.h.
+ */
+#include <runtime/gate.h>
+
+#include <internal/check.h>
+#include <internal/error.h>
+
+#define QUEUE 4096u /* jobs that the mapper can be given ahead */
+
+pleat_result pleat__gate_init(pleat__gate *gate, pleat_vmm vmm, int device, pleat__arena *arena,
+                              pleat__space *space)
+{
+    *gate = (pleat__gate){.vmm = vmm, .device = device, .arena = arena, .space = space};
+    int code = pthread_mutex_init(&gate->lock, NULL);
+    if (code == 0) {
+        code = pthread_mutex_init(&gate->turn, NULL);
+        if (code != 0)
+            pthread_mutex_destroy(&gate->lock);
+    }
+    return code == 0 ? PLEAT_OK
+                     : pleat__fail_native(PLEAT_E_LIMIT, code, "errno",
+                                          "a runtime's lock could not be made (error %d)", code);
+}
+
+void pleat__gate_release(pleat__gate *gate)
+{
+    pleat__mapper_destroy(gate->mapper);
+    pleat__arena_free(gate->arena, gate->streams);
+    pthread_mutex_destroy(&gate->turn);
+    pthread_mutex_destroy(&gate->lock);
+}
+
+/* ---- lock and turn ---- */
+
+static bool mine(const pleat__gate *gate)
+{
+    return gate->has_turn && pthread_equal(gate->turner, pthread_self());
+}
+
+static void note_turn(pleat__gate *gate)
+{
+    gate->has_turn = true;
+    gate->turner = pthread_self();
+}
+
+void pleat__gate_lock(pleat__gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    PLEAT__HOT_ENTER();
+}
+
+void pleat__gate_unlock(pleat__gate *gate)
+{
+    bool turn = __builtin_expect(gate->has_turn, 0) && mine(gate);
+    if (turn)
+        gate->has_turn = false;
+    PLEAT__HOT_LEAVE();
+    pthread_mutex_unlock(&gate->lock);
+    if (turn)
+        pthread_mutex_unlock(&gate->turn);
+}
+
+void pleat__gate_lock_turn(pleat__gate *gate)
+{
+    pthread_mutex_lock(&gate->turn);
+    pleat__gate_lock(gate);
+    note_turn(gate);
+}
+
+pleat_result pleat__gate_turn(pleat__gate *gate)
+{
+    if (mine(gate))
+        return PLEAT_OK;
+    if (pthread_mutex_trylock(&gate->turn) != 0)
+        return PLEAT_E_NOT_READY;
+    note_turn(gate);
+    return PLEAT_OK;
+}
+
+void pleat__gate_await_turn(pleat__gate *gate)
+{
+    if (mine(gate))
+        return;
+    pleat__gate_unlock(gate);
+    pleat__gate_lock_turn(gate);
+}
+
+void pleat__gate_leave(pleat__gate *gate)
+{
+    PLEAT_ASSERT(mine(gate));
+    gate->left++;
+    PLEAT__HOT_LEAVE();
+    pthread_mutex_unlock(&gate->lock);
+}
+
+void pleat__gate_enter(pleat__gate *gate)
+{
+    pleat__gate_lock(gate);
+}
+
+/* ---- streams ---- */
+
+pleat_result pleat__gate_note_stream(pleat__gate *gate, pleat_stream stream)
+{
+    for (size_t i = 0; i < gate->stream_count; i++)
+        if (gate->streams[i] == stream)
+            return PLEAT_OK;
+    PLEAT_TRY(pleat__arena_grow(gate->arena, &gate->streams, &gate->stream_capacity,
+                                gate->stream_count, sizeof *gate->streams));
+    gate->streams[gate->stream_count++] = stream;
+    return PLEAT_OK;
+}
+
+/* One event a stream, recorded; how many. Fewer than there are streams: the driver refused. */
+static size_t mark_streams(const pleat__gate *gate, pleat_event *events)
+{
+    const pleat_vmm_ops *ops = gate->vmm.ops;
+    size_t count = 0;
+    while (count < gate->stream_count) {
+        if (ops->event_create(gate->vmm.self, gate->device, &events[count]) != PLEAT_OK)
+            return count;
+        count++;
+        if (ops->event_record(gate->vmm.self, events[count - 1], gate->streams[count - 1]) !=
+            PLEAT_OK) {
+            (void)ops->event_destroy(gate->vmm.self, events[--count]);
+            return count;
+        }
+    }
+    return count;
+}
+
+bool pleat__gate_leave_settled(pleat__gate *gate)
+{
+    const pleat_vmm_ops *ops = gate->vmm.ops;
+    pleat_event some[16];
+    size_t streams = gate->stream_count;
+    pleat_event *events = streams <= sizeof some / sizeof *some
+                              ? some
+                              : pleat__arena_alloc(gate->arena, streams * sizeof *events);
+    if (events == NULL)
+        return false;
+    size_t count = mark_streams(gate, events);
+    bool over = count == streams;
+    pleat__gate_leave(gate);
+    for (size_t i = 0; i < count; i++) {
+        over = over && ops->event_wait(gate->vmm.self, events[i]) == PLEAT_OK;
+        /* A refused destruction leaves an event of the driver's behind, nothing of ours. */
+        (void)ops->event_destroy(gate->vmm.self, events[i]);
+    }
+    if (events != some)
+        pleat__arena_free(gate->arena, events);
+    if (!over)
+        pleat__gate_enter(gate);
+    return over;
+}
+
+pleat_result pleat__gate_mapper(pleat__gate *gate, pleat__mapper **out)
+{
+    if (gate->mapper == NULL)
+        PLEAT_TRY(pleat__mapper_create(gate->space, gate->arena, QUEUE, &gate->mapper));
+    *out = gate->mapper;
+    return PLEAT_OK;
+}
+
+void pleat__gate_drain(pleat__gate *gate)
+{
+    /* Not pleat__gate_unlock: the turn, where the thread has it, stays. */
+    pthread_mutex_lock(&gate->lock);
+    pleat__mapper *mapper = gate->mapper;
+    pthread_mutex_unlock(&gate->lock);
+    if (mapper != NULL)
+        pleat__mapper_drain(mapper);
+}

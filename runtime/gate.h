@@ -1,0 +1,87 @@
+/*
+ * gate.h: a runtime's lock, and the way out of it for whoever must call the driver.
+ *
+ * Memory verbs take tens of microseconds, waiting for the GPU as long as it likes; an allocation
+ * takes tens of nanoseconds. So neither is done under the lock that allocations take. A thread
+ * whose request needs verbs
+ *
+ *     takes the turn          one thread at a time issues verbs for requests: the driver would
+ *                             serialise them anyhow
+ *     reserves, under lock    what the verbs will be about is out of all others' reach: granules
+ *                             taken, blocks in no list, pages and budget reserved
+ *     leaves the lock         others allocate and free meanwhile
+ *     issues its verbs        on its own thread, or by the mapper's (pleat__gate_mapper)
+ *     enters, and publishes   what became of it; what it had read before it left is not true any
+ *                             more
+ *
+ * and serves its request from what it published before it lets go of the lock, so that nobody else
+ * gets it. Another thread that needs verbs meanwhile finds the turn taken: it gives up with
+ * PLEAT_E_NOT_READY, changing nothing, waits for the turn without the lock, and begins again.
+ *
+ * What the lock orders stays under it: marking a point of a stream, asking whether one was passed,
+ * making a stream wait. These take a microsecond at most and wait for nothing.
+ *
+ * LOCKS   turn, then lock; a space's own locks are inside. PLEAT__HOT_ASSERT (internal/check.h)
+ *         traps where a verb is issued under the lock.
+ * REMOVAL What the GPU may still use is taken out of reach first, then the streams are marked, then
+ *         the lock is left and the marks are waited for (pleat__gate_leave_settled): what others
+ *         free after the marks is not among it.
+ */
+#ifndef PLEAT_RUNTIME_GATE_H
+#define PLEAT_RUNTIME_GATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <vmm/mapper.h>
+
+typedef struct pleat__gate {
+    pthread_mutex_t lock;
+    pthread_mutex_t turn;
+    /* ---- guarded by the lock ---- */
+    bool has_turn; /* a thread has the turn: this one */
+    pthread_t turner;
+    uint64_t left; /* times that the lock was left for verbs */
+    /* Streams that have allocated. */
+    pleat_stream *streams;
+    size_t stream_count;
+    size_t stream_capacity;
+    /* ---- */
+    pleat_vmm vmm;
+    int device;
+    pleat__arena *arena;
+    pleat__space *space;
+    pleat__mapper *mapper; /* NULL until it is first wanted; guarded by the lock */
+} pleat__gate;
+
+PLEAT_NODISCARD pleat_result pleat__gate_init(pleat__gate *gate, pleat_vmm vmm, int device,
+                                              pleat__arena *arena, pleat__space *space);
+/* Ends the mapper when all that it was given is done. */
+void pleat__gate_release(pleat__gate *gate);
+
+void pleat__gate_lock(pleat__gate *gate);
+/* Gives the turn back too, where the thread has it. */
+void pleat__gate_unlock(pleat__gate *gate);
+/* The lock with the turn: for calls that are known to need verbs. */
+void pleat__gate_lock_turn(pleat__gate *gate);
+
+/* ---- with the lock held ---- */
+
+/* Before anything is reserved for verbs. PLEAT_E_NOT_READY, without a text: another thread has the
+ * turn. */
+PLEAT_NODISCARD pleat_result pleat__gate_turn(pleat__gate *gate);
+/* After that: waits for the turn, the lock left meanwhile. */
+void pleat__gate_await_turn(pleat__gate *gate);
+/* pre: the thread has the turn. */
+void pleat__gate_leave(pleat__gate *gate);
+void pleat__gate_enter(pleat__gate *gate);
+/* Leaves the lock when the GPU is done with all that the streams had been given by now. false: the
+ * driver does not say so, and the lock is held. */
+PLEAT_NODISCARD bool pleat__gate_leave_settled(pleat__gate *gate);
+/* A stream that allocates. */
+PLEAT_NODISCARD pleat_result pleat__gate_note_stream(pleat__gate *gate, pleat_stream stream);
+/* Waits, without the lock, until the mapper has done all that it was given by now. */
+void pleat__gate_drain(pleat__gate *gate);
+/* The mapper, made when it is first wanted. */
+PLEAT_NODISCARD pleat_result pleat__gate_mapper(pleat__gate *gate, pleat__mapper **out);
+
+#endif
