@@ -1,4 +1,4 @@
-"""Builds libpleat with CMake into the package; the C++ shim is built where torch is, at first use.
+"""Builds libpleat and the command with CMake into the package; the C++ shim is built where torch is, at first use.
 
 Needs what Pleat's own build needs: `tools/setup --minimal` in the source tree installs it.
 """
@@ -33,10 +33,12 @@ class Build(build_py):
             sys.exit("pleat: install from the folder adapters/pytorch of the source tree")
         build = pathlib.Path(self.build_lib).resolve().parent / "libpleat"
         run("cmake", "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_TESTING=OFF")
-        run("cmake", "--build", build, "--parallel", "--target", "pleat")
+        run("cmake", "--build", build, "--parallel", "--target", "pleat", "pleat_command")
         package = pathlib.Path(self.build_lib, "pleat")
         (package / "lib").mkdir(parents=True, exist_ok=True)
         shutil.copy(build / "lib" / "libpleat.so.0", package / "lib" / "libpleat.so.0")
+        (package / "bin").mkdir(parents=True, exist_ok=True)
+        shutil.copy(build / "bin" / "pleat", package / "bin" / "pleat")
         shutil.copytree(ROOT / "include" / "pleat", package / "include" / "pleat",
                         dirs_exist_ok=True)
 

@@ -33,6 +33,21 @@ def settle():
     torch.cuda.empty_cache()
 
 
+def answer(there, back):
+    """Another process: what test_tensors_go_to_another_process_and_back talks to."""
+    pleat.enable()
+    for tensor in iter(there.get, None):
+        total = tensor.sum().item()
+        tensor.fill_(-1)
+        torch.cuda.synchronize()
+        del tensor
+        other = take(3, 5)
+        back.put((total, other))
+        there.get()
+        del other
+        back.put("gone")
+
+
 @unittest.skipUnless(READY, "no torch with CUDA, or no GPU")
 class Gpu(unittest.TestCase):
     @classmethod
@@ -241,11 +256,117 @@ class Gpu(unittest.TestCase):
         finally:
             torch.backends.cudnn.benchmark = False
 
-    def test_sending_to_another_process_says_why_not(self):
-        from torch.multiprocessing.reductions import reduce_tensor
+    def test_tensors_go_to_another_process_and_back(self):
+        """Both ways: the other process sums what it gets, writes into it and sends one of its own."""
+        context = torch.multiprocessing.get_context("spawn")
+        there, back = context.Queue(), context.Queue()
+        process = context.Process(target=answer, args=(there, back))
+        process.start()
+        try:
+            for mebibytes in (1, 7, 300):
+                tensor = take(mebibytes, mebibytes)
+                part = tensor[1000:]
+                there.put(part)
+                total, other = back.get(timeout=120)
+                self.assertEqual(total, mebibytes * part.numel())
+                self.assertEqual(other.sum().item(), 3 * MIB // 4 * 5)
+                del other
+                there.put("seen")
+                self.assertEqual(back.get(timeout=120), "gone")
+                torch.cuda.synchronize()
+                self.assertEqual(tensor[0].item(), mebibytes)
+                self.assertEqual(part[0].item(), -1)
+                del tensor, part
+        finally:
+            there.put(None)
+            process.join(60)
+        self.assertEqual(process.exitcode, 0)
 
-        with self.assertRaisesRegex(RuntimeError, "cannot be sent to another process"):
-            reduce_tensor(take(2))
+    def test_memory_from_a_stranger_is_refused(self):
+        handle = b"pleat1 pleat-0-nobody 17"
+        with self.assertRaisesRegex(RuntimeError, "the sending process is gone"):
+            torch.UntypedStorage._new_shared_cuda(0, handle, 512, 0, b"", 0, b"", False)
+
+    def test_frees_are_complete_when_the_streams_are(self):
+        side = torch.cuda.Stream()
+        settle()
+        torch.cuda.memory._record_memory_history(max_entries=1000)
+        try:
+            tensor = take(24, 1)
+            with torch.cuda.stream(side):
+                torch.cuda._sleep(500000000)
+            tensor.record_stream(side)
+            del tensor
+            other = take(2)
+            actions = [(e["action"], e["size"]) for e in torch.cuda.memory._snapshot()["device_traces"][0]]
+            self.assertIn(("free_requested", 24 * MIB), actions)
+            self.assertNotIn(("free_completed", 24 * MIB), actions)
+            torch.cuda.synchronize()
+            other = take(4)
+            actions = [(e["action"], e["size"]) for e in torch.cuda.memory._snapshot()["device_traces"][0]]
+            self.assertIn(("free_completed", 24 * MIB), actions)
+            del other
+        finally:
+            torch.cuda.memory._record_memory_history(enabled=None)
+
+    def test_the_budget_holds_for_pools_and_the_rest_together(self):
+        settle()
+        total = torch.cuda.mem_get_info()[1]
+        held = torch.cuda.memory_reserved()
+        torch.cuda.set_per_process_memory_fraction((held + 400 * MIB) / total)
+        pool = torch.cuda.MemPool()
+        try:
+            outside = take(200, 1)
+            with torch.cuda.use_mem_pool(pool):
+                inside = take(150, 2)
+                with self.assertRaisesRegex(torch.cuda.OutOfMemoryError, "CUDA out of memory"):
+                    take(100)
+            with self.assertRaisesRegex(torch.cuda.OutOfMemoryError, "CUDA out of memory"):
+                take(100)
+            self.assertLessEqual(torch.cuda.memory_reserved(), held + 400 * MIB)
+            del outside
+            # What one gives up the other can have.
+            with torch.cuda.use_mem_pool(pool):
+                more = take(160, 3)
+            self.assertEqual(inside[-1].item() + more[-1].item(), 5)
+            del more, inside, pool
+            self.assertEqual(take(350, 4)[-1].item(), 4)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+
+    def test_segments_are_what_the_device_gave(self):
+        settle()
+        before = torch.cuda.memory_stats()
+        tensor = take(64)
+        after = torch.cuda.memory_stats()
+        grown = after["reserved_bytes.all.current"] - before["reserved_bytes.all.current"]
+        self.assertGreaterEqual(grown, 60 * MIB)
+        self.assertGreater(after["segment.all.current"], before["segment.all.current"])
+        self.assertGreater(after["num_device_alloc"], before["num_device_alloc"])
+        del tensor
+        self.assertGreaterEqual(torch.cuda.memory_stats()["inactive_split_bytes.all.current"], 64 * MIB)
+        settle()
+        last = torch.cuda.memory_stats()
+        self.assertEqual(last["segment.all.allocated"] - last["segment.all.freed"],
+                         last["segment.all.current"])
+        self.assertLess(last["segment.all.current"], after["segment.all.current"])
+
+    def test_profiler_sees_memory(self):
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+            tensor = take(48)
+            del tensor
+        events = [e for e in seen.events() if e.name == "[memory]"]
+        sizes = [getattr(e, "device_memory_usage", None) or getattr(e, "cuda_memory_usage", 0)
+                 for e in seen.events()]
+        self.assertTrue(events or any(sizes))
+        self.assertIn(48 * MIB, [abs(s) for s in sizes])
+
+    def test_what_was_recorded_becomes_a_plan(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(RuntimeError, "record"):
+                pleat.save_plan(os.path.join(folder, "p.plan"))
 
     def test_compiled_with_reduced_overhead(self):
         torch.manual_seed(2)

@@ -13,7 +13,7 @@ ADAPTER = ROOT / "adapters" / "pytorch"
 sys.path.insert(0, str(ADAPTER))
 sys.dont_write_bytecode = True
 import pleat  # noqa: E402
-from pleat import _shim, run  # noqa: E402
+from pleat import _job, _plans, _shim, run  # noqa: E402
 
 # What stands for torch below: it says that it was imported, and that CUDA is not there.
 TORCH = """
@@ -67,7 +67,9 @@ class Run(unittest.TestCase):
 
     def test_bad_use_is_refused(self):
         for wrong in (["--budget", "much", "--", "true"], ["--policy", "none", "--", "true"],
-                      ["--plan", "/no/such.plan", "--", "true"], [], ["--"]):
+                      ["--plan", "/no/such.plan", "--", "true"], [], ["--"],
+                      ["--save-plan", "/no/such/folder/p.plan", "--", "true"],
+                      ["--report", "/no/such/folder/r.html", "--", "true"]):
             done = subprocess.run([sys.executable, "-m", "pleat.run", *wrong], cwd=str(ADAPTER),
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             self.assertEqual(done.returncode, 2, wrong)
@@ -92,6 +94,108 @@ class Run(unittest.TestCase):
             # The same without `pleat run`.
             self.assertEqual(python("import torch", PYTHONPATH=folder).stdout,
                              "theirs\ntorch imported\n")
+
+
+class Plans(unittest.TestCase):
+    """Files of plans in jobs of many processes and devices."""
+
+    def test_a_job_of_one_process(self):
+        self.assertEqual(_plans.written("a.plan", {}), "a.plan")
+        self.assertEqual(_plans.read("a.plan", {}), "a.plan")
+        self.assertEqual(_plans.written("a-%r.plan", {}), "a-0.plan")
+
+    def test_each_rank_has_its_own(self):
+        ranked = {"RANK": "3", "WORLD_SIZE": "8"}
+        self.assertEqual(_plans.written("a-%r.plan", ranked), "a-3.plan")
+        self.assertEqual(_plans.written("a.plan", ranked), "a.plan.3")
+        with tempfile.TemporaryDirectory() as folder:
+            name = os.path.join(folder, "a.plan")
+            self.assertEqual(_plans.read(name, ranked), name)
+            pathlib.Path(name + ".3").touch()
+            self.assertEqual(_plans.read(name, ranked), name + ".3")
+
+    def test_each_device_has_its_own(self):
+        self.assertEqual(_plans.of_device("a.plan", 2, 2), "a.plan")
+        self.assertEqual(_plans.of_device("a.plan", 3, 2), "a.plan.d3")
+        self.assertEqual(_plans.of_device("a%d.plan", 3, 2), "a3.plan")
+
+    def saver(self, recorded, save):
+        class Library:
+            def pleat_torch_first_device(self):
+                return 0
+
+            def pleat_torch_recorded(self, device):
+                return recorded()
+
+        return _plans.Saver(Library(), save, "a.plan")
+
+    def test_the_plan_is_saved_once_when_the_recording_is_complete(self):
+        saved, complete = [], [False]
+        saver = self.saver(lambda: complete[0], saved.append)
+        saver.look()
+        self.assertIsNone(saver.thread)
+        complete[0] = True
+        saver.look()
+        saver.look()
+        saver.finish()
+        self.assertEqual(saved, ["a.plan"])
+
+    def test_the_plan_is_saved_at_the_end_otherwise(self):
+        saved = []
+        saver = self.saver(lambda: False, saved.append)
+        saver.look()
+        saver.finish()
+        saver.finish()
+        self.assertEqual(saved, ["a.plan"])
+
+
+class Told(unittest.TestCase):
+    """What `pleat run` says at the end, with the command of this build."""
+
+    def setUp(self):
+        self.command = os.environ.get("PLEAT_COMMAND")
+        if not self.command:
+            self.skipTest("$PLEAT_COMMAND does not name the command")
+        self.folder = tempfile.TemporaryDirectory()
+        self.trace = os.path.join(self.folder.name, "t.trace")
+        table = os.path.join(self.folder.name, "t.csv")
+        rows = ["%d,%d,%d,%d" % (i, i, i + 3, 3 << 20) for i in range(40)]
+        pathlib.Path(table).write_text("\n".join(["id,lower,upper,size"] + rows) + "\n")
+        subprocess.run([self.command, "import", table, "-o", self.trace], check=True,
+                       stdout=subprocess.DEVNULL)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def test_native_is_compared_with(self):
+        gib = 1 << 30
+        self.assertIn("saved", _job.compare(self.trace, {"peak_physical_bytes": 8 << 20}))
+        text = _job.compare(self.trace, {"peak_physical_bytes": 5 * gib})
+        self.assertIn("native allocator takes 0.0", text)
+        self.assertNotIn("saved", text)
+
+    def test_the_report_is_written(self):
+        page = os.path.join(self.folder.name, "r.html")
+        try:
+            _job.write_report(page, self.trace, 0, 0)
+        except RuntimeError as problem:
+            self.assertIn("dygraphs", str(problem))
+            return
+        self.assertIn("<html", pathlib.Path(page).read_text())
+
+    def test_run_is_found_beside_the_command(self):
+        done = subprocess.run([self.command, "run", "--", sys.executable, "-c",
+                               "import os; print(os.environ['PLEAT_COMMAND']);"
+                               "print(os.path.isfile(os.environ['PLEAT_LIBRARY']))"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.stdout.splitlines(), [self.command, "True"])
+        done = subprocess.run([self.command, "run", "--budget", "x", "--", "true"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 2)
+
+    def test_failures_of_the_command_have_its_words(self):
+        with self.assertRaisesRegex(RuntimeError, "no-such.trace"):
+            _job.run("replay", "no-such.trace", "--json")
 
 
 class Shim(unittest.TestCase):

@@ -15,10 +15,21 @@ import ctypes
 import os
 import weakref
 
-__all__ = ["enable", "enabled", "mark_step", "phase", "pair_nanoseconds", "stats"]
+__all__ = [
+    "enable",
+    "enabled",
+    "mark_step",
+    "pair_nanoseconds",
+    "phase",
+    "report",
+    "save_plan",
+    "save_trace",
+    "stats",
+]
 __version__ = "0.1.0"
 
 _library = None
+_saver = None
 
 
 def _call(function, *arguments):
@@ -43,36 +54,57 @@ def parse_size(text):
     return bytes
 
 
-def enable(policy="pleat", plan="auto", budget=0, conf="", marks=True):
+def enable(
+    policy="pleat",
+    plan="auto",
+    budget=0,
+    conf="",
+    marks=True,
+    save_plan=None,
+    record=0,
+):
     """Makes Pleat torch's CUDA allocator, for the rest of the process.
 
     Before the first CUDA tensor: torch takes no other allocator later. `policy` is one of Pleat's
     ("pleat", "native", "expandable" ...); `plan` a plan file, or "auto" to learn; `budget` the most
     bytes of each device that Pleat may take, as a number or as "20GiB", 0 for all; `conf` Pleat's
     settings ("key:value,...", else the environment's PLEAT_CONF). `marks`: the first optimizer that
-    steps says where an iteration ends.
+    steps says where an iteration ends. `save_plan`: a file for the plan of what this run does, with
+    which the next run's `plan` starts planned; it is written when some iterations were recorded, or
+    at the end. `record` iterations are recorded in any case (see save_plan() and save_trace()). In
+    names of plans %r stands for the rank and %d for the device.
     """
-    global _library
+    global _library, _saver
     import torch
 
-    from . import _shim
+    from . import _plans, _shim
 
     if _library is not None:
         raise RuntimeError("pleat is enabled already")
-    if plan not in (None, "", "auto") and not os.path.isfile(plan):
+    plan = "" if plan in (None, "", "auto") else _plans.read(os.fspath(plan))
+    if plan and "%d" not in plan and not os.path.isfile(plan):
         raise FileNotFoundError("pleat: there is no plan %r" % plan)
-    _library = _shim.load(torch)
+    if save_plan and not os.path.isdir(os.path.dirname(os.path.abspath(save_plan))):
+        raise FileNotFoundError("pleat: there is no folder for the plan %r" % save_plan)
+    conf = conf or os.environ.get("PLEAT_CONF") or ""
+    if "share:" not in conf:
+        conf += ",share:on" if conf else "share:on"
+    library = _shim.load(torch)
+    _library = library
     try:
         _call(
-            _library.pleat_torch_enable,
+            library.pleat_torch_enable,
             policy.encode(),
-            (conf or os.environ.get("PLEAT_CONF") or "").encode(),
-            b"" if plan in (None, "", "auto") else os.fsencode(plan),
+            conf.encode(),
+            os.fsencode(plan),
             parse_size(budget),
+            max(record, _plans.ITERATIONS if save_plan else 0),
         )
     except RuntimeError:
         _library = None
         raise
+    if save_plan:
+        _saver = _plans.Saver(library, _save_plan, _plans.written(os.path.abspath(save_plan)))
     if marks:
         _mark_with_optimizer()
 
@@ -102,6 +134,8 @@ def mark_step(device=-1):
     """An iteration begins here (on all devices). Optional: Pleat finds iterations by itself."""
     if _library is not None:
         _call(_library.pleat_torch_mark, device)
+    if _saver is not None:
+        _saver.look()
 
 
 @contextlib.contextmanager
@@ -131,12 +165,54 @@ def stats(device=0):
     return dict(zip(names, values)) if known.value else {}
 
 
-def pair_nanoseconds(bytes, rounds=100000):
-    """Nanoseconds of one allocation and free of `bytes` through torch's allocator in use."""
+def _save_plan(path):
+    from . import _plans
+
+    first = _library.pleat_torch_first_device()
+    if first < 0:
+        raise RuntimeError("pleat: nothing was allocated yet")
+    for device in _used_devices():
+        name = os.fsencode(_plans.of_device(path, device, first))
+        _call(_library.pleat_torch_save, device, b"", name)
+
+
+def _used_devices():
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return []
+    return [device for device in range(torch.cuda.device_count()) if stats(device)]
+
+
+def save_plan(path):
+    """Plans what was recorded so far and writes the plan, for `plan` of the next run's enable().
+
+    Needs enable(record=N) or enable(save_plan=...), and two iterations that are alike. In the name
+    %r stands for the rank and %d for the device. RuntimeError says why there is no plan.
+    """
+    from . import _plans
+
+    if _library is None:
+        raise RuntimeError("pleat is not enabled")
+    _save_plan(_plans.written(os.path.abspath(path)))
+
+
+def save_trace(path, device=0):
+    """Writes what was recorded on a device, for `pleat report`, `pleat plan` and the others."""
+    if _library is None:
+        raise RuntimeError("pleat is not enabled")
+    _call(_library.pleat_torch_save, device, os.fsencode(path), b"")
+
+
+def pair_nanoseconds(bytes, rounds=100000, native=False):
+    """Nanoseconds of one allocation and free of `bytes` through torch's allocator in use.
+
+    `native`: through torch's own, whose place Pleat took.
+    """
     if _library is None:
         raise RuntimeError("pleat is not enabled")
     result = ctypes.c_double()
-    _call(_library.pleat_torch_pair_ns, bytes, rounds, ctypes.byref(result))
+    _call(_library.pleat_torch_pair_ns, bytes, rounds, int(native), ctypes.byref(result))
     return result.value
 
 

@@ -3,44 +3,109 @@
 import atexit
 import json
 import os
+import pathlib
+import shutil
+import subprocess
 import sys
+import tempfile
 
 import pleat
+
+from . import _plans
+
+# Iterations that are recorded to say at the end what another allocator would have taken.
+COMPARED = 3
+
+
+def command():
+    """The program `pleat`, or None: $PLEAT_COMMAND, the package's, that of this tree's build."""
+    here = pathlib.Path(__file__).resolve().parent
+    asked = os.environ.get("PLEAT_COMMAND")
+    for place in (
+        [pathlib.Path(asked)] if asked else [here / "bin/pleat", here.parents[2] / "build/release/bin/pleat"]
+    ):
+        if os.access(place, os.X_OK):
+            return str(place)
+    return None if asked else shutil.which("pleat")
 
 
 def figures():
     """(device, counters) of each device that Pleat has served."""
-    import torch
-
-    if not torch.cuda.is_initialized():
-        return []
-    return [(d, s) for d in range(torch.cuda.device_count()) for s in [pleat.stats(d)] if s]
+    return [(device, pleat.stats(device)) for device in pleat._used_devices()]
 
 
-def write(path, served):
-    """One JSON object a process; torchrun's workers write files of their own."""
-    rank = os.environ.get("RANK")
-    if rank is not None:
-        path = "%s.%s" % (path, rank)
+def say(text):
+    prefix = "[rank %s] " % os.environ["RANK"] if "RANK" in os.environ else ""
+    print(prefix + text, file=sys.stderr)
+
+
+def run(*arguments):
+    """Standard output of the command; RuntimeError with the last line that it said."""
+    program = command()
+    if program is None:
+        raise RuntimeError("the command pleat is not there; $PLEAT_COMMAND may name it")
+    done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True)
+    if done.returncode:
+        raise RuntimeError((done.stderr.splitlines() or ["exit %d" % done.returncode])[-1])
+    return done.stdout
+
+
+def compare(trace, counters):
+    """One line: what torch's native allocator would have taken for what was recorded."""
+    native = json.loads(run("replay", trace, "--policy", "native", "--json"))
+    least, took = native["peak_physical_bytes"], counters["peak_physical_bytes"]
+    gib = 1 << 30
+    if took < least:
+        return "pleat: saved %.3f GiB: PyTorch's native allocator takes %.3f GiB (%.1f %% more)" % (
+            (least - took) / gib, least / gib, 100 * (least - took) / took)
+    return "pleat: PyTorch's native allocator takes %.3f GiB for the iterations recorded" % (
+        least / gib)
+
+
+def write_counters(path, served):
+    """One JSON object a process."""
     try:
-        with open(path, "w") as out:
-            json.dump({"rank": rank, "devices": {str(d): s for d, s in served}}, out)
+        with open(_plans.written(path), "w") as out:
+            json.dump({"rank": os.environ.get("RANK"), "devices": {str(d): s for d, s in served}}, out)
             out.write("\n")
     except OSError as problem:
-        print("pleat: the report: %s" % problem, file=sys.stderr)
+        say("pleat: the counters: %s" % problem)
 
 
-def finish(quiet, path):
-    served = figures()
-    if not served:
-        return
+def write_report(path, trace, device, first):
+    stem, suffix = os.path.splitext(path)
+    name = _plans.of_device(_plans.written(stem), device, first) + (suffix or ".html")
+    run("report", trace, "-o", name)
+    say("pleat: wrote %s" % name)
+
+
+def tell(device, counters, first, environment):
+    """What is said of one device at the end."""
+    quiet = environment["PLEAT_RUN"] == "quiet"
     if not quiet:
-        rank = os.environ.get("RANK")
-        for device, _ in served:
-            line = pleat.report(device)
-            print(line if rank is None else "[rank %s] %s" % (rank, line), file=sys.stderr)
-    if path:
-        write(path, served)
+        say(pleat.report(device))
+    report = environment.get("PLEAT_RUN_REPORT")
+    if quiet and not report:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        trace = os.path.join(folder, "job.trace")
+        try:
+            pleat.save_trace(trace, device)
+            if not quiet:
+                say(compare(trace, counters))
+            if report:
+                write_report(report, trace, device, first)
+        except (OSError, RuntimeError, ValueError, KeyError) as problem:
+            say("pleat: no %s: %s" % ("report" if report else "comparison", problem))
+
+
+def finish(environment):
+    served = figures()
+    for device, counters in served:
+        tell(device, counters, served[0][0], environment)
+    if served and environment.get("PLEAT_RUN_COUNTERS"):
+        write_counters(environment["PLEAT_RUN_COUNTERS"], served)
 
 
 def begin(environment):
@@ -54,8 +119,11 @@ def begin(environment):
             plan=environment.get("PLEAT_RUN_PLAN", "auto"),
             budget=int(environment.get("PLEAT_RUN_BUDGET", "0")),
             marks=environment.get("PLEAT_RUN_MARKS", "on") == "on",
+            save_plan=environment.get("PLEAT_RUN_SAVE_PLAN") or None,
+            record=0 if environment["PLEAT_RUN"] == "quiet" and not environment.get("PLEAT_RUN_REPORT")
+            else COMPARED,
         )
     except (OSError, RuntimeError) as problem:
         # Without Pleat the job would be another one than was asked for.
         sys.exit("pleat run: %s" % problem)
-    atexit.register(finish, environment["PLEAT_RUN"] == "quiet", environment["PLEAT_RUN_REPORT"])
+    atexit.register(finish, environment)

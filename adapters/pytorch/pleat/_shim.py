@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
-SOURCES = ("shim.cpp", "allocator.h", "history.h")
+SOURCES = ("shim.cpp", "allocator.h", "device.h", "figures.h", "history.h", "ipc.h", "snapshot.h")
 
 # What torch's headers declare differs between versions: name -> (header, pattern). shim.cpp gets
 # PLEAT_HAS_<name> for each pattern that is found. A header that is not there declares nothing.
@@ -132,6 +132,9 @@ def library():
 
 
 def headers():
+    asked = os.environ.get("PLEAT_INCLUDE")  # the path of pleat/runtime.h
+    if asked:
+        return pathlib.Path(asked).parents[1]
     for place in (PACKAGE / "include", PACKAGE.parents[2] / "include"):
         if (place / "pleat" / "runtime.h").is_file():
             return place
@@ -243,7 +246,9 @@ def load(torch):
     shim.pleat_torch_failure.restype = ctypes.c_char_p
     shim.pleat_torch_counters.restype = ctypes.c_char_p
     text = ctypes.c_char_p
-    shim.pleat_torch_enable.argtypes = [text, text, text, ctypes.c_uint64]
+    shim.pleat_torch_enable.argtypes = [text, text, text, ctypes.c_uint64, ctypes.c_uint32]
+    shim.pleat_torch_recorded.argtypes = [ctypes.c_int]
+    shim.pleat_torch_save.argtypes = [ctypes.c_int, text, text]
     shim.pleat_torch_mark.argtypes = [ctypes.c_int]
     shim.pleat_torch_phase.argtypes = [text]
     shim.pleat_torch_stats.argtypes = [
@@ -253,6 +258,7 @@ def load(torch):
     ]
     shim.pleat_torch_pair_ns.argtypes = [
         ctypes.c_uint64,
+        ctypes.c_int,
         ctypes.c_int,
         ctypes.POINTER(ctypes.c_double),
     ]

@@ -2,10 +2,12 @@
  * allocator.h: torch's allocator interface over Pleat's runtimes and torch's own allocator.
  *
  * It overrides all that torch's pluggable allocator leaves out: statistics, snapshots, the
- * out-of-memory error, streams, pools. Memory comes from a Pleat runtime, one a device, except in
- * private pools (CUDA graphs, torch.cuda.MemPool): those stay with torch's own allocator, whose
- * rules about what a captured graph may reuse, checkpoints and pool liveness then hold unchanged.
- * Statistics add both up.
+ * out-of-memory error, streams, pools, other devices and processes. Memory comes from a Pleat
+ * runtime, one a device, except in private pools (CUDA graphs, torch.cuda.MemPool): those stay with
+ * torch's own allocator, whose rules about what a captured graph may reuse, checkpoints and pool
+ * liveness then hold unchanged. Statistics add both up, and a budget holds for both together: each
+ * has a cap of its own, the two add up to the budget, and who is refused first takes over what the
+ * other has not used.
  *
  * THREADS  Any. The list of devices is fixed by init; whether pools take allocations is read
  *          without a lock.
@@ -13,111 +15,18 @@
 #ifndef PLEAT_TORCH_ALLOCATOR_H
 #define PLEAT_TORCH_ALLOCATOR_H
 
-#include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAFunctions.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#include <c10/util/Exception.h>
-#include <torch/csrc/cuda/CUDAPluggableAllocator.h>
+#include "device.h"
+#include "figures.h"
+#include "ipc.h"
+#include "snapshot.h"
 
-#include <algorithm>
-#include <atomic>
-#include <cstdio>
+#include <c10/core/Allocator.h>
 
-#include <mutex>
 #include <optional>
-#include <string>
-#include <type_traits>
-#include <vector>
-
-#include "history.h"
-
-#include <pleat/base.h>
-#include <pleat/plan.h>
-#include <pleat/runtime.h>
-#include <pleat/vmm.h>
+#include <unistd.h>
 
 namespace pleat_torch
 {
-
-/* The PLEAT_HAS_ names say what the installed torch's headers declare; _shim.py defines them. */
-
-using caching::CUDAAllocator;
-using Pluggable = torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator;
-using caching::DeviceStats;
-using caching::SegmentInfo;
-using caching::TraceEntry;
-using Stat = std::remove_reference_t<decltype(std::declval<DeviceStats &>().allocation[0])>;
-using c10::DeviceIndex;
-using MempoolId = c10::cuda::MempoolId_t;
-
-struct Settings {
-    std::string policy = "pleat";
-    std::string conf;
-    std::string plan;
-    uint64_t budget_bytes = 0;
-};
-
-/* What torch's counters start from again after a reset. */
-struct Baseline {
-    uint64_t requests = 0, frees = 0, allocated_bytes = 0, freed_bytes = 0, out_of_memory = 0;
-};
-
-struct Peaks {
-    uint64_t live = 0, physical = 0;
-
-    void raise(uint64_t live_bytes, uint64_t physical_bytes)
-    {
-        live = std::max(live, live_bytes);
-        physical = std::max(physical, physical_bytes);
-    }
-};
-
-/* One device's runtime, made when it is first asked for memory. */
-struct Device {
-    std::atomic<pleat_runtime *> runtime{nullptr};
-    pleat_plan *plan = nullptr;
-    std::atomic<uint64_t> allocated_bytes{0}; /* since the start, rounded to 512 */
-    std::atomic<int> pools{0};                /* private pools that take allocations now */
-
-    std::mutex stats_lock; /* guards all below */
-    Baseline baseline;
-    /* What torch's allocator holds for pools: it changes only in calls that end in fold(). */
-    uint64_t pool_live = 0, pool_physical = 0;
-    Peaks both;  /* of the two together, since torch's last reset */
-    Peaks whole; /* of Pleat alone, since the start */
-    int64_t most_blocks = 0;
-};
-
-/* Calls that may not be made while any thread captures a graph are made in this scope: what Pleat
- * asks of the driver never touches a capturing stream. */
-class Relaxed
-{
-  public:
-    Relaxed()
-    {
-        C10_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode_));
-    }
-
-    ~Relaxed()
-    {
-        (void)cudaThreadExchangeStreamCaptureMode(&mode_);
-    }
-
-    Relaxed(const Relaxed &) = delete;
-    Relaxed &operator=(const Relaxed &) = delete;
-
-  private:
-    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
-[[noreturn]] inline void throw_last(const char *doing)
-{
-    const pleat_error *error = pleat_last_error();
-    TORCH_CHECK(false, "pleat: ", doing, ": ", error->text, " (", pleat_result_name(error->result),
-                ")");
-}
 
 class Allocator final : public Pluggable
 {
@@ -193,18 +102,31 @@ class Allocator final : public Pluggable
     {
         TORCH_CHECK(fraction >= 0 && fraction <= 1, "the fraction must lie in [0, 1], not ",
                     fraction);
-        uint64_t total = total_bytes(device);
-        uint64_t bytes = static_cast<uint64_t>(fraction * static_cast<double>(total));
-        if (pleat_set_budget(runtime(device), fraction >= 1 ? 0 : bytes) != PLEAT_OK)
-            throw_last("set the memory fraction");
-        native_->setMemoryFraction(fraction, device);
+        double total = static_cast<double>(total_bytes(device));
+        uint64_t limit = settings_.budget_bytes;
+        if (fraction < 1) {
+            auto bytes = static_cast<uint64_t>(fraction * total);
+            limit = limit == 0 ? bytes : std::min(limit, bytes);
+        }
+        runtime(device);
+        {
+            std::lock_guard<std::mutex> guard(at(device).split_lock);
+            at(device).limit_bytes = limit;
+        }
+        if (limit == 0) {
+            native_->setMemoryFraction(1.0, device);
+            if (pleat_set_budget(runtime(device), 0) != PLEAT_OK)
+                throw_last("lift the budget");
+        } else {
+            give_rest_to_pleat(device);
+        }
     }
 
 #ifdef PLEAT_HAS_MEMORY_FRACTION
     double getMemoryFraction(DeviceIndex device) override
     {
-        uint64_t total = total_bytes(device);
-        return static_cast<double>(pleat_limit_of(runtime(device))) / static_cast<double>(total);
+        uint64_t limit = limit_of(device), total = total_bytes(device);
+        return limit == 0 ? 1.0 : static_cast<double>(limit) / static_cast<double>(total);
     }
 #endif
 
@@ -233,8 +155,8 @@ class Allocator final : public Pluggable
         C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total));
         pleat_stats stats = pleat_stats_of(runtime(device));
         uint64_t idle = stats.physical_bytes - std::min(stats.live_bytes, stats.physical_bytes);
-        uint64_t limit = pleat_limit_of(runtime(device));
-        uint64_t room = limit - std::min(limit, stats.live_bytes);
+        uint64_t limit = limit_of(device), used = stats.live_bytes + pool_bytes(device);
+        uint64_t room = limit == 0 ? UINT64_MAX : limit - std::min(limit, used);
         *largest = std::max<size_t>(*largest, std::min<uint64_t>(free_bytes + idle, room));
     }
 
@@ -283,6 +205,7 @@ class Allocator final : public Pluggable
             filters_.push_back({device, pool, filter});
             at(device).pools++;
         }
+        give_rest_to_pools(device);
         native_->beginAllocateToPool(device, pool, std::move(filter));
     }
 
@@ -413,12 +336,22 @@ class Allocator final : public Pluggable
                           freed - base.freed_bytes);
         Stat physical = stat(pleat.physical_bytes, device.both.physical, device.whole.physical,
                              device.whole.physical - pleat.physical_bytes);
+        /* A segment is a piece of memory that the device gave. */
+        auto pieces = static_cast<int64_t>(pleat.creates - pleat.releases);
+        device.most_pieces = std::max(device.most_pieces, pieces);
+        Stat segments = stat(pieces, device.most_pieces, pleat.creates - base.creates,
+                             pleat.releases - base.releases);
+        uint64_t unused = pleat.physical_bytes - std::min(pleat.physical_bytes, pleat.live_bytes);
+        device.most_idle = std::max(device.most_idle, unused);
         add(stats.allocation, count);
         add(stats.active, count);
         add(stats.allocated_bytes, bytes);
         add(stats.active_bytes, bytes);
         add(stats.requested_bytes, bytes);
         add(stats.reserved_bytes, physical);
+        add(stats.segment, segments);
+        add(stats.inactive_split_bytes, stat(unused, device.most_idle, 0, 0));
+        add_calls(stats, pleat.creates - base.creates, pleat.releases - base.releases, 0);
         stats.num_ooms += static_cast<int64_t>(pleat.out_of_memory - base.out_of_memory);
         return stats;
     }
@@ -432,8 +365,9 @@ class Allocator final : public Pluggable
         pleat_stats pleat = pleat_stats_of(d.runtime);
         std::lock_guard<std::mutex> guard(d.stats_lock);
         uint64_t allocated = d.allocated_bytes.load();
-        d.baseline = {pleat.requests, pleat.frees, allocated, allocated - pleat.live_bytes,
-                      pleat.out_of_memory};
+        d.baseline = {
+            pleat.requests,      pleat.frees,   allocated,     allocated - pleat.live_bytes,
+            pleat.out_of_memory, pleat.creates, pleat.releases};
     }
 
     void resetPeakStats(DeviceIndex index) override
@@ -446,7 +380,8 @@ class Allocator final : public Pluggable
         std::lock_guard<std::mutex> guard(device.stats_lock);
         device.both = {now.live_bytes + device.pool_live,
                        now.physical_bytes + device.pool_physical};
-        device.most_blocks = 0;
+        device.most_blocks = device.most_pieces = 0;
+        device.most_idle = 0;
     }
 
     /* ---- history ---- */
@@ -465,6 +400,7 @@ class Allocator final : public Pluggable
     {
         native_->recordHistory(enabled, recorder, most, when, clear, skipped);
         history_.set(enabled, recorder, most, when, clear, skipped);
+        watch_frees();
     }
 #elif defined(PLEAT_HAS_CLEAR_HISTORY)
     void recordHistory(bool enabled, caching::CreateContextFn recorder, size_t most,
@@ -472,6 +408,7 @@ class Allocator final : public Pluggable
     {
         native_->recordHistory(enabled, recorder, most, when, clear);
         history_.set(enabled, recorder, most, when, clear, {});
+        watch_frees();
     }
 #else
     void recordHistory(bool enabled, caching::CreateContextFn recorder, size_t most,
@@ -479,6 +416,7 @@ class Allocator final : public Pluggable
     {
         native_->recordHistory(enabled, recorder, most, when);
         history_.set(enabled, recorder, most, when, false, {});
+        watch_frees();
     }
 #endif
 
@@ -559,9 +497,18 @@ class Allocator final : public Pluggable
 
     /* ---- between devices and processes ---- */
 
-    void enablePeerAccess(DeviceIndex device, DeviceIndex peer) override
+    /* Kernels of `device` want to use `owner`'s memory; torch has asked the driver whether they
+     * can.
+     */
+    void enablePeerAccess(DeviceIndex device, DeviceIndex owner) override
     {
-        native_->enablePeerAccess(device, peer);
+        native_->enablePeerAccess(device, owner);
+        std::lock_guard<std::mutex> guard(making_);
+        pleat_runtime *made = at(owner).runtime.load();
+        if (made == nullptr)
+            at(owner).peers.push_back(device);
+        else if (pleat_add_peer(made, device) != PLEAT_OK)
+            throw_last("give another device access");
     }
 
     cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device,
@@ -575,15 +522,19 @@ class Allocator final : public Pluggable
 
     caching::ShareableHandle shareIpcHandle(void *address) override
     {
-        if (owner(address) == nullptr)
+        Device *device = owner(address);
+        if (device == nullptr)
             return native_->shareIpcHandle(address);
-        TORCH_CHECK(false, "pleat: a CUDA tensor in Pleat's memory cannot be sent to another "
-                           "process; copy it to the host, or allocate it in a torch.cuda.MemPool");
+        return sender_.share(device->runtime, static_cast<DeviceIndex>(device - devices_.data()),
+                             reinterpret_cast<pleat_va>(address));
     }
 
     std::shared_ptr<void> getIpcDevPtr(std::string handle) override
     {
-        return native_->getIpcDevPtr(std::move(handle));
+        std::optional<SharedMemory> shared = SharedMemory::parse(handle);
+        if (!shared)
+            return native_->getIpcDevPtr(std::move(handle));
+        return receiver_.open(runtime(c10::cuda::current_device()), handle, *shared);
     }
 
     /* ---- Pleat's own, for the functions below ---- */
@@ -593,6 +544,18 @@ class Allocator final : public Pluggable
         Device &device = at(index);
         pleat_runtime *made = device.runtime.load(std::memory_order_acquire);
         return __builtin_expect(made != nullptr, 1) ? made : make(index, device);
+    }
+
+    /* torch's own. */
+    CUDAAllocator *native()
+    {
+        return native_;
+    }
+
+    /* The device that was used first; -1 before. */
+    int first_device() const
+    {
+        return first_device_;
     }
 
     size_t device_count() const
@@ -623,32 +586,62 @@ class Allocator final : public Pluggable
         std::function<bool(cudaStream_t)> takes;
     };
 
+    /* ---- the budget's two parts ---- */
+
+    uint64_t limit_of(DeviceIndex index)
+    {
+        Device &device = at(index);
+        std::lock_guard<std::mutex> guard(device.split_lock);
+        return device.limit_bytes;
+    }
+
+    void set_pools_cap(DeviceIndex index, uint64_t bytes)
+    {
+        Relaxed relaxed;
+        double total = static_cast<double>(total_bytes(index));
+        native_->setMemoryFraction(std::min(1.0, static_cast<double>(bytes) / total), index);
+    }
+
+    /* Pleat keeps what it has, torch's allocator may take all else. No limit: nothing to share. */
+    void give_rest_to_pools(DeviceIndex index)
+    {
+        Device &device = at(index);
+        pleat_runtime *made = device.runtime.load();
+        std::lock_guard<std::mutex> guard(device.split_lock);
+        if (device.limit_bytes == 0)
+            return;
+        uint64_t has = 0;
+        if (made != nullptr) {
+            has = pleat_stats_of(made).physical_bytes;
+            /* A budget of 0 would be none. */
+            if (pleat_set_budget(made, std::max<uint64_t>(has, 1)) != PLEAT_OK)
+                throw_last("share the budget");
+            has = pleat_stats_of(made).physical_bytes;
+        }
+        set_pools_cap(index, device.limit_bytes - std::min(device.limit_bytes, has));
+        device.pools_have_rest = true;
+    }
+
+    /* The other way round; whether Pleat may take more now than before. */
+    bool give_rest_to_pleat(DeviceIndex index)
+    {
+        Device &device = at(index);
+        pleat_runtime *made = device.runtime.load();
+        std::lock_guard<std::mutex> guard(device.split_lock);
+        if (device.limit_bytes == 0 || made == nullptr)
+            return false;
+        set_pools_cap(index, pool_bytes(index));
+        uint64_t pools = pool_bytes(index), before = pleat_limit_of(made);
+        uint64_t rest = device.limit_bytes - std::min(device.limit_bytes, pools);
+        if (pleat_set_budget(made, std::max<uint64_t>(rest, 1)) != PLEAT_OK)
+            throw_last("share the budget");
+        device.pools_have_rest = false;
+        return rest > before;
+    }
+
     static bool is_default(MempoolId pool)
     {
         return pool.first == 0 && pool.second == 0;
-    }
-
-    template <typename Peak>
-    static Stat stat(uint64_t current, Peak peak, uint64_t allocated, uint64_t freed)
-    {
-        Stat made;
-        made.current = static_cast<int64_t>(current);
-        made.peak = static_cast<int64_t>(peak);
-        made.allocated = static_cast<int64_t>(allocated);
-        made.freed = static_cast<int64_t>(freed);
-        return made;
-    }
-
-    /* Pleat has one pool; torch's readers add up small and large ones: it counts as large. The peak
-     * given is of both allocators together. */
-    template <typename Array> static void add(Array &array, const Stat &value)
-    {
-        for (size_t which : {size_t(0), size_t(2)}) { /* all, large */
-            array[which].current += value.current;
-            array[which].peak = std::max({array[which].peak, value.peak, array[which].current});
-            array[which].allocated += value.allocated;
-            array[which].freed += value.freed;
-        }
     }
 
     /* The peaks of two allocators need not come at the same time. But what torch's holds for pools
@@ -708,17 +701,19 @@ class Allocator final : public Pluggable
 
     /* Asked before a request is refused: torch's caches of pools, and what registered itself with
      * torch (memory received from other processes). */
-    static int give_back(void *, uint64_t, pleat_stream)
+    static int give_back(void *asking, uint64_t, pleat_stream)
     {
         Allocator *self = current;
-        bool given = false;
+        auto index =
+            static_cast<DeviceIndex>(static_cast<Device *>(asking) - self->devices_.data());
+        bool given = self->give_rest_to_pleat(index);
         for (const std::string &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
             given |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
         bool capturing = false;
         uint64_t before = 0, after = 0;
         for (size_t i = 0; i < self->devices_.size(); i++)
             capturing |= self->devices_[i].pools.load() != 0;
-        if (capturing)
+        if (capturing || given)
             return given;
         for (size_t i = 0; i < self->devices_.size(); i++)
             before += self->pool_bytes(static_cast<DeviceIndex>(i));
@@ -726,7 +721,7 @@ class Allocator final : public Pluggable
             self->native_->emptyCache();
         for (size_t i = 0; i < self->devices_.size(); i++)
             after += self->pool_bytes(static_cast<DeviceIndex>(i));
-        return given || after < before;
+        return self->give_rest_to_pleat(index) || after < before;
     }
 
     uint64_t pool_bytes(DeviceIndex index)
@@ -741,9 +736,7 @@ class Allocator final : public Pluggable
             return device.runtime.load();
         if (vmm_.ops == nullptr && pleat_vmm_cuda(&vmm_) != PLEAT_OK)
             throw_last("reach the driver");
-        if (!settings_.plan.empty() && device.plan == nullptr &&
-            pleat_plan_read(settings_.plan.c_str(), &device.plan) != PLEAT_OK)
-            throw_last("read the plan");
+        read_plan(index, device);
         pleat_runtime_options options = {};
         options.size = sizeof options;
         options.device = index;
@@ -752,11 +745,78 @@ class Allocator final : public Pluggable
         options.budget_bytes = settings_.budget_bytes;
         options.conf = settings_.conf.empty() ? nullptr : settings_.conf.c_str();
         options.memory_callback = give_back;
+        options.memory_context = &device;
         pleat_runtime *made = nullptr;
         if (pleat_runtime_create(vmm_, &options, &made) != PLEAT_OK)
             throw_last("make a runtime");
+        if (history_.on())
+            pleat_on_freed(made, freed, nullptr);
+        for (int peer : device.peers)
+            if (pleat_add_peer(made, peer) != PLEAT_OK)
+                throw_last("give another device access");
+        begin_record(made);
+        device.limit_bytes = settings_.budget_bytes;
+        if (first_device_ < 0)
+            first_device_ = index;
         device.runtime.store(made, std::memory_order_release);
         return made;
+    }
+
+    void begin_record(pleat_runtime *made)
+    {
+        pleat_record_options options = {};
+        options.size = sizeof options;
+        options.iterations = settings_.record;
+        if (settings_.record != 0 && pleat_record_begin(made, &options) != PLEAT_OK)
+            throw_last("record");
+    }
+
+    /* The first device that is used has the plan's file, further ones FILE.dN, unless %d in its
+     * name stands for the device. */
+    void read_plan(DeviceIndex index, Device &device)
+    {
+        std::string path = settings_.plan, number = std::to_string(static_cast<int>(index));
+        if (path.empty() || device.plan != nullptr)
+            return;
+        size_t at = path.find("%d");
+        if (at != std::string::npos)
+            path.replace(at, 2, number);
+        else if (first_device_ >= 0)
+            path += ".d" + number;
+        bool must = at == std::string::npos && first_device_ < 0;
+        if (!must && access(path.c_str(), F_OK) != 0)
+            return;
+        if (pleat_plan_read(path.c_str(), &device.plan) != PLEAT_OK)
+            throw_last("read the plan");
+    }
+
+    static void freed(void *, pleat_va address)
+    {
+        current->history_.freed(address);
+    }
+
+    void watch_frees()
+    {
+        for (Device &device : devices_) {
+            pleat_runtime *made = device.runtime.load();
+            if (made != nullptr)
+                pleat_on_freed(made, history_.on() ? freed : nullptr, nullptr);
+        }
+    }
+
+    /* torch's profiler wants to hear of memory. */
+    void tell_profiler(DeviceIndex index, void *address, int64_t bytes)
+    {
+        if (__builtin_expect(!c10::memoryProfilingEnabled(), 1))
+            return;
+        Device &device = at(index);
+        pleat_stats now = pleat_stats_of(device.runtime);
+        std::unique_lock<std::mutex> guard(device.stats_lock);
+        size_t live = now.live_bytes + device.pool_live;
+        size_t physical = now.physical_bytes + device.pool_physical;
+        guard.unlock();
+        c10::reportMemoryUsageToProfiler(address, bytes, live, physical,
+                                         c10::Device(c10::DeviceType::CUDA, index));
     }
 
     void *take(DeviceIndex index, size_t bytes, cudaStream_t stream)
@@ -777,6 +837,7 @@ class Allocator final : public Pluggable
         if (__builtin_expect(history_.on(), 0))
             history_.add(TraceEntry::ALLOC, "alloc", index, address, bytes, stream,
                          history_.context(caching::RecordContext::STATE), metadata());
+        tell_profiler(index, reinterpret_cast<void *>(address), static_cast<int64_t>(bytes));
         return reinterpret_cast<void *>(address);
     }
 
@@ -786,10 +847,11 @@ class Allocator final : public Pluggable
         try {
             address = native_->raw_alloc_with_stream(bytes, stream);
         } catch (const c10::OutOfMemoryError &) {
-            /* What Pleat has cached may be what a pool needs. */
+            /* What Pleat has cached or not taken of the budget may be what a pool needs. */
             Relaxed relaxed;
             if (device.runtime.load() == nullptr || pleat_empty_cache(device.runtime) != PLEAT_OK)
                 throw;
+            give_rest_to_pools(index);
         }
         if (address == nullptr)
             address = native_->raw_alloc_with_stream(bytes, stream);
@@ -805,15 +867,6 @@ class Allocator final : public Pluggable
                 return true;
         }
         return false;
-    }
-
-    static std::string size(uint64_t bytes)
-    {
-        char text[32];
-        std::snprintf(text, sizeof text, "%.2f %s",
-                      static_cast<double>(bytes) / (bytes < (1u << 30) ? 1 << 20 : 1 << 30),
-                      bytes < (1u << 30) ? "MiB" : "GiB");
-        return text;
     }
 
     [[noreturn]] void refuse(DeviceIndex device, size_t bytes, cudaStream_t stream,
@@ -867,7 +920,7 @@ class Allocator final : public Pluggable
         std::optional<Relaxed> relaxed;
         if (__builtin_expect(device->pools.load(std::memory_order_relaxed) != 0, 0))
             relaxed.emplace();
-        if (__builtin_expect(history_.on(), 0))
+        if (__builtin_expect(history_.on() || c10::memoryProfilingEnabled(), 0))
             note_free(*device, reinterpret_cast<pleat_va>(address));
         if (pleat_free(device->runtime, reinterpret_cast<pleat_va>(address)) != PLEAT_OK)
             throw_last("free");
@@ -879,12 +932,12 @@ class Allocator final : public Pluggable
         if (pleat_block_of(device.runtime, address, &block) != PLEAT_OK)
             return; /* the free itself says what is wrong */
         auto index = static_cast<DeviceIndex>(&device - devices_.data());
-        Context context = history_.context(caching::RecordContext::ALL);
-        auto *stream = reinterpret_cast<void *>(block.stream);
-        history_.add(TraceEntry::FREE_REQUESTED, "free_requested", index, address, block.requested,
-                     stream, context, metadata());
-        history_.add(TraceEntry::FREE_COMPLETED, "free_completed", index, address, block.requested,
-                     stream, context, metadata());
+        if (history_.on())
+            history_.give_up(index, address, block.requested,
+                             reinterpret_cast<void *>(block.stream),
+                             history_.context(caching::RecordContext::ALL), metadata());
+        tell_profiler(index, reinterpret_cast<void *>(address),
+                      -static_cast<int64_t>(block.requested));
     }
 
     void empty_runtimes()
@@ -902,38 +955,13 @@ class Allocator final : public Pluggable
 
     /* ---- snapshots ---- */
 
-    /* A run of mapped pages is a segment. */
-    static void add_block(void *context, const pleat_block *block)
-    {
-        auto *segments = static_cast<std::vector<SegmentInfo> *>(context);
-        if (segments->empty() ||
-            segments->back().address + segments->back().total_size != block->address) {
-            segments->emplace_back();
-            segments->back().address = block->address;
-            segments->back().is_large = true;
-            segments->back().is_expandable = true;
-        }
-        SegmentInfo &segment = segments->back();
-        segment.blocks.emplace_back();
-        segment.blocks.back().size = block->bytes;
-        segment.blocks.back().requested_size = block->requested;
-        segment.blocks.back().allocated = block->allocated != 0;
-        segment.blocks.back().active = block->allocated != 0;
-        segment.total_size += block->bytes;
-        segment.requested_size += block->requested;
-        segment.allocated_size += block->allocated ? block->bytes : 0;
-        segment.active_size += block->allocated ? block->bytes : 0;
-        if (block->allocated)
-            segment.stream = reinterpret_cast<decltype(segment.stream)>(block->stream);
-    }
-
     caching::SnapshotInfo with_pleat(caching::SnapshotInfo info, bool segments, bool traces)
     {
         for (size_t i = 0; i < devices_.size(); i++) {
             pleat_runtime *made = devices_[i].runtime.load();
             auto index = static_cast<DeviceIndex>(i);
             if (made != nullptr && segments)
-                add_segments(info, made, index);
+                add_segments(info, made, index, history_);
             if (traces) {
                 if (info.device_traces.size() <= i)
                     info.device_traces.resize(i + 1);
@@ -943,37 +971,14 @@ class Allocator final : public Pluggable
         return info;
     }
 
-    void add_segments(caching::SnapshotInfo &info, pleat_runtime *runtime, DeviceIndex index)
-    {
-        std::vector<SegmentInfo> found;
-        if (pleat_walk(runtime, add_block, &found) != PLEAT_OK)
-            throw_last("walk the blocks");
-        for (SegmentInfo &segment : found) {
-            segment.device = index;
-            size_t address = segment.address;
-            for (auto &block : segment.blocks) {
-                if (block.allocated)
-                    block.context_when_allocated = history_.context_of(address);
-                address += block.size;
-            }
-            info.segments.push_back(std::move(segment));
-        }
-    }
-
-    static void merge(std::vector<TraceEntry> &into, std::vector<TraceEntry> more)
-    {
-        into.insert(into.end(), std::make_move_iterator(more.begin()),
-                    std::make_move_iterator(more.end()));
-        std::stable_sort(into.begin(), into.end(), [](const TraceEntry &a, const TraceEntry &b) {
-            return a.time_.t_ < b.time_.t_;
-        });
-    }
-
     Settings settings_;
     CUDAAllocator *native_;
     std::vector<Device> devices_;
     std::mutex making_;
+    int first_device_ = -1;
     pleat_vmm vmm_ = {};
+    Sender sender_;
+    Receiver receiver_;
     History history_;
     std::mutex observers_lock_;
     std::vector<caching::OutOfMemoryObserver> observers_;

@@ -44,6 +44,8 @@ class History
             rings_.clear();
             contexts_.clear();
         }
+        if (!enabled)
+            waiting_.clear();
         recorder_ = enabled ? recorder : nullptr;
         when_ = when;
         most_ = std::max<size_t>(1, most);
@@ -76,6 +78,31 @@ class History
             contexts_.erase(address);
     }
 
+    /* The program gives memory up: freed() comes when it may be used again. */
+    void give_up(c10::DeviceIndex device, size_t address, size_t bytes, void *stream,
+                 const Context &context, const std::string &metadata)
+    {
+        add(TraceEntry::FREE_REQUESTED, "free_requested", device, address, bytes, stream, context,
+            metadata);
+        std::lock_guard<std::mutex> guard(lock_);
+        waiting_[address] = {device, bytes, stream, context, metadata};
+    }
+
+    void freed(size_t address)
+    {
+        Free free;
+        {
+            std::lock_guard<std::mutex> guard(lock_);
+            auto found = waiting_.find(address);
+            if (found == waiting_.end())
+                return;
+            free = std::move(found->second);
+            waiting_.erase(found);
+        }
+        add(TraceEntry::FREE_COMPLETED, "free_completed", free.device, address, free.bytes,
+            free.stream, free.context, free.metadata);
+    }
+
     /* Oldest first, with Unix times. */
     std::vector<TraceEntry> entries(c10::DeviceIndex device)
     {
@@ -105,6 +132,15 @@ class History
     struct Ring {
         std::vector<TraceEntry> entries;
         size_t next = 0; /* the oldest one, once the ring is full */
+    };
+
+    /* Asked for, not complete. */
+    struct Free {
+        c10::DeviceIndex device = 0;
+        size_t bytes = 0;
+        void *stream = nullptr;
+        Context context;
+        std::string metadata;
     };
 
     /* A template, so that the branches not taken need not compile. */
@@ -139,6 +175,7 @@ class History
     std::vector<std::string> skipped_;
     std::map<c10::DeviceIndex, Ring> rings_;
     std::unordered_map<size_t, Context> contexts_;
+    std::unordered_map<size_t, Free> waiting_;
     c10::ApproximateClockToUnixTimeConverter clock_;
 };
 

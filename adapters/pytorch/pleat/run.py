@@ -5,6 +5,7 @@ torch is imported, in the program and in every Python that it starts (torchrun's
 """
 
 import argparse
+import glob
 import os
 import pathlib
 import shutil
@@ -21,10 +22,19 @@ def parse(arguments):
         prog="pleat run",
         usage="pleat run [OPTION ...] -- PROGRAM [ARGUMENT ...]",
         description="Runs a program with Pleat as PyTorch's CUDA allocator.",
-        epilog="Each process that used a GPU says at its end what Pleat did, on standard error.",
+        epilog="Each process that used a GPU says at its end, on standard error, what it allocated, "
+        "what that took, and what PyTorch's native allocator would have taken. torchrun is a program "
+        "like any other: its workers are served too.",
     )
     parser.add_argument(
         "--plan", default="auto", metavar="FILE|auto", help="a plan, or learn the iteration [auto]"
+    )
+    parser.add_argument(
+        "--save-plan",
+        default="",
+        metavar="FILE",
+        help="write the plan of this run there, for --plan of the next; of several processes and "
+        "devices each writes its own: %%r in a name stands for the rank, %%d for the device",
     )
     parser.add_argument(
         "--budget", default="0", metavar="BYTES", help="most memory to take of each device (20GiB)"
@@ -34,7 +44,12 @@ def parse(arguments):
     parser.add_argument(
         "--no-marks", action="store_true", help="do not take optimizer steps as iterations' ends"
     )
-    parser.add_argument("--report", metavar="FILE", help="also write the counters there, as JSON")
+    parser.add_argument(
+        "--report", default="", metavar="PAGE.html", help="draw what was saved, as one HTML page"
+    )
+    parser.add_argument(
+        "--counters", default="", metavar="FILE", help="write the counters there, as JSON"
+    )
     parser.add_argument("--quiet", action="store_true", help="say nothing at the end")
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -46,8 +61,14 @@ def parse(arguments):
         parse_size(options.budget)
     except ValueError:
         parser.error("--budget: %r is no size; write 20GiB, 512MiB or bytes" % options.budget)
-    if options.plan != "auto" and not os.path.isfile(options.plan):
-        parser.error("--plan: there is no file %r" % options.plan)
+    if options.plan != "auto" and "%" not in options.plan and not os.path.isfile(options.plan):
+        # Of a job with several ranks each may have its own.
+        if not glob.glob(glob.escape(options.plan) + ".[0-9]*"):
+            parser.error("--plan: there is no file %r" % options.plan)
+    for name in ("save_plan", "report", "counters"):
+        folder = os.path.dirname(os.path.abspath(getattr(options, name)))
+        if getattr(options, name) and not os.path.isdir(folder):
+            parser.error("--%s: there is no folder %r" % (name.replace("_", "-"), folder))
     return options
 
 
@@ -61,7 +82,9 @@ def environment(options, base):
     made["PLEAT_RUN_PLAN"] = options.plan if options.plan == "auto" else os.path.abspath(options.plan)
     made["PLEAT_RUN_BUDGET"] = str(parse_size(options.budget))
     made["PLEAT_RUN_MARKS"] = "off" if options.no_marks else "on"
-    made["PLEAT_RUN_REPORT"] = os.path.abspath(options.report) if options.report else ""
+    for name in ("save_plan", "report", "counters"):
+        path = getattr(options, name)
+        made["PLEAT_RUN_" + name.upper()] = os.path.abspath(path) if path else ""
     if options.conf:
         made["PLEAT_CONF"] = options.conf
     return made

@@ -8,6 +8,8 @@
 #include "allocator.h"
 
 #include <chrono>
+#include <cmath>
+#include <memory>
 
 using namespace pleat_torch;
 
@@ -43,12 +45,13 @@ __attribute__((visibility("default"))) const char *pleat_torch_failure()
 
 /* Puts Pleat in the place of torch's allocator. Before CUDA is initialised. */
 __attribute__((visibility("default"))) int pleat_torch_enable(const char *policy, const char *conf,
-                                                              const char *plan, uint64_t budget)
+                                                              const char *plan, uint64_t budget,
+                                                              uint32_t record)
 {
     return guarded([&] {
         TORCH_CHECK(Allocator::current == nullptr, "pleat is enabled already");
-        auto allocator =
-            std::make_shared<Allocator>(Settings{policy, conf, plan, budget}, caching::get());
+        auto allocator = std::make_shared<Allocator>(Settings{policy, conf, plan, budget, record},
+                                                     caching::get());
         torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(allocator);
         Allocator::current = allocator.get();
         /* Tensors may be freed while the process ends: the allocator is never taken down. */
@@ -84,6 +87,54 @@ __attribute__((visibility("default"))) int pleat_torch_phase(const char *name)
     });
 }
 
+/* The device that was used first; -1: none was. */
+__attribute__((visibility("default"))) int pleat_torch_first_device()
+{
+    return Allocator::current == nullptr ? -1 : Allocator::current->first_device();
+}
+
+/* Whether a device's recording is complete; 0 also where nothing is recorded. */
+__attribute__((visibility("default"))) int pleat_torch_recorded(int device)
+{
+    pleat_runtime *runtime = Allocator::current == nullptr
+                                 ? nullptr
+                                 : Allocator::current->runtime_or_null(static_cast<size_t>(device));
+    return runtime != nullptr && pleat_record_complete(runtime);
+}
+
+/* What was recorded on a device, as a trace and as the plan made of it; each to a file, or not at
+ * all where its path is empty. */
+__attribute__((visibility("default"))) int pleat_torch_save(int device, const char *trace_path,
+                                                            const char *plan_path)
+{
+    return guarded([&] {
+        pleat_runtime *runtime =
+            Allocator::current == nullptr
+                ? nullptr
+                : Allocator::current->runtime_or_null(static_cast<size_t>(device));
+        TORCH_CHECK(runtime != nullptr, "device ", device, " has not been used");
+        pleat_trace *made_trace = nullptr;
+        if (pleat_record_copy(runtime, &made_trace) != PLEAT_OK)
+            throw_last("take the recording");
+        std::unique_ptr<pleat_trace, decltype(&pleat_trace_free)> trace(made_trace,
+                                                                        pleat_trace_free);
+        if (*trace_path != '\0' && pleat_trace_write(trace.get(), trace_path) != PLEAT_OK)
+            throw_last("write the recording");
+        if (*plan_path == '\0')
+            return;
+        pleat_plan *made_plan = nullptr;
+        pleat_plan_options options = {};
+        options.size = sizeof options;
+        options.seconds = NAN;
+        options.device = static_cast<uint32_t>(device);
+        if (pleat_plan_make(trace.get(), &options, &made_plan) != PLEAT_OK)
+            throw_last("plan");
+        std::unique_ptr<pleat_plan, decltype(&pleat_plan_free)> plan(made_plan, pleat_plan_free);
+        if (pleat_plan_write(plan.get(), plan_path) != PLEAT_OK)
+            throw_last("write the plan");
+    });
+}
+
 /* Counters of a device in the order of PLEAT_COUNTERS; *known is 0 before its first use. */
 __attribute__((visibility("default"))) int pleat_torch_stats(int device, uint64_t *values,
                                                              int *known)
@@ -114,12 +165,13 @@ __attribute__((visibility("default"))) const char *pleat_torch_counters()
 }
 
 /* Nanoseconds of one allocation and free of `bytes` through torch's allocator of now, as its C++
- * code calls it. */
+ * code calls it, or through the one whose place it took. */
 __attribute__((visibility("default"))) int pleat_torch_pair_ns(uint64_t bytes, int rounds,
-                                                               double *nanoseconds)
+                                                               int native, double *nanoseconds)
 {
     return guarded([&] {
-        CUDAAllocator *allocator = caching::get();
+        TORCH_CHECK(Allocator::current != nullptr, "pleat is not enabled");
+        CUDAAllocator *allocator = native ? Allocator::current->native() : caching::get();
         auto begin = std::chrono::steady_clock::now();
         for (int i = 0; i < rounds; i++)
             allocator->raw_delete(allocator->raw_alloc(bytes));

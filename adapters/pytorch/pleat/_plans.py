@@ -1,0 +1,82 @@
+"""Plan files: their names in jobs of many processes and devices, and saving them.
+
+In a name %r stands for the process's rank (torchrun's RANK; 0 in a job of one process) and %d for
+the device. Where a job has several ranks and the name no %r, what is written gets ".RANK" at its
+end, and what is read is FILE.RANK where that is there, else FILE. A process's first device has the
+name itself, further ones ".dN" behind it, where the name has no %d.
+"""
+
+import atexit
+import os
+import sys
+import threading
+
+# Iterations that are recorded for a plan. Of a job whose requests differ from one to the next each
+# shows the planner something new; more than these cost memory and bring little.
+ITERATIONS = 8
+
+
+def rank(environment=os.environ):
+    return environment.get("RANK", "0")
+
+
+def many(environment=os.environ):
+    return environment.get("WORLD_SIZE", "1") not in ("", "1")
+
+
+def written(name, environment=os.environ):
+    """The file that this process writes for `name`."""
+    if "%r" in name:
+        return name.replace("%r", rank(environment))
+    return "%s.%s" % (name, rank(environment)) if many(environment) else name
+
+
+def read(name, environment=os.environ):
+    """The file that this process reads for `name`."""
+    own = written(name, environment)
+    return own if "%r" in name or os.path.exists(own.replace("%d", "0")) else name
+
+
+def of_device(name, device, first):
+    if "%d" in name:
+        return name.replace("%d", str(device))
+    return name if device == first else "%s.d%d" % (name, device)
+
+
+class Saver:
+    """Writes the plan of what was recorded: once the recording is complete, or else at the end."""
+
+    def __init__(self, library, save, name):
+        self.library = library
+        self.save = save
+        self.name = name
+        self.thread = None
+        self.lock = threading.Lock()
+        self.saved = False
+        atexit.register(self.finish)
+
+    def look(self):
+        """At a mark: begins to save when there is nothing more to wait for."""
+        if self.thread is None and self.library.pleat_torch_recorded(
+            self.library.pleat_torch_first_device()
+        ):
+            # Planning takes seconds of one processor, and the interpreter is free meanwhile.
+            self.thread = threading.Thread(target=self.write, name="pleat-save", daemon=True)
+            self.thread.start()
+
+    def write(self):
+        with self.lock:
+            if self.saved:
+                return
+            try:
+                self.save(self.name)
+                self.saved = True
+            except (OSError, RuntimeError) as problem:
+                print("pleat: no plan was saved: %s" % problem, file=sys.stderr)
+                self.saved = True
+
+    def finish(self):
+        if self.thread is not None:
+            self.thread.join()
+        if self.library.pleat_torch_first_device() >= 0:
+            self.write()

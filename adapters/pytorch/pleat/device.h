@@ -1,0 +1,122 @@
+/*
+ * device.h: what the parts of the shim share: names of torch's, a device's state, errors.
+ */
+#ifndef PLEAT_TORCH_DEVICE_H
+#define PLEAT_TORCH_DEVICE_H
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/cuda/CUDAPluggableAllocator.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "history.h"
+
+#include <pleat/base.h>
+#include <pleat/plan.h>
+#include <pleat/runtime.h>
+#include <pleat/trace.h>
+#include <pleat/vmm.h>
+
+namespace pleat_torch
+{
+
+/* The PLEAT_HAS_ names say what the installed torch's headers declare; _shim.py defines them. */
+
+using caching::CUDAAllocator;
+using Pluggable = torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator;
+using caching::DeviceStats;
+using caching::SegmentInfo;
+using caching::TraceEntry;
+using Stat = std::remove_reference_t<decltype(std::declval<DeviceStats &>().allocation[0])>;
+using c10::DeviceIndex;
+using MempoolId = c10::cuda::MempoolId_t;
+
+struct Settings {
+    std::string policy = "pleat";
+    std::string conf;
+    std::string plan; /* file; %d stands for the device */
+    uint64_t budget_bytes = 0;
+    uint32_t record = 0; /* iterations to record from the first request on; 0: none */
+};
+
+/* What torch's counters start from again after a reset. */
+struct Baseline {
+    uint64_t requests = 0, frees = 0, allocated_bytes = 0, freed_bytes = 0, out_of_memory = 0;
+    uint64_t creates = 0, releases = 0;
+};
+
+struct Peaks {
+    uint64_t live = 0, physical = 0;
+
+    void raise(uint64_t live_bytes, uint64_t physical_bytes)
+    {
+        live = std::max(live, live_bytes);
+        physical = std::max(physical, physical_bytes);
+    }
+};
+
+/* One device's runtime, made when it is first asked for memory. */
+struct Device {
+    std::atomic<pleat_runtime *> runtime{nullptr};
+    pleat_plan *plan = nullptr;
+    std::atomic<uint64_t> allocated_bytes{0}; /* since the start, rounded to 512 */
+    std::atomic<int> pools{0};                /* private pools that take allocations now */
+    std::vector<int> peers;                   /* that asked for access before there was a runtime */
+
+    std::mutex split_lock;        /* guards the budget's two parts */
+    uint64_t limit_bytes = 0;     /* of both allocators together; 0: none */
+    bool pools_have_rest = false; /* what neither has taken is torch's allocator's to take */
+
+    std::mutex stats_lock; /* guards all below */
+    Baseline baseline;
+    /* What torch's allocator holds for pools: it changes only in calls that end in fold(). */
+    uint64_t pool_live = 0, pool_physical = 0;
+    Peaks both;  /* of the two together, since torch's last reset */
+    Peaks whole; /* of Pleat alone, since the start */
+    int64_t most_blocks = 0;
+    int64_t most_pieces = 0;
+    uint64_t most_idle = 0;
+};
+
+/* Calls that may not be made while any thread captures a graph are made in this scope: what Pleat
+ * asks of the driver never touches a capturing stream. */
+class Relaxed
+{
+  public:
+    Relaxed()
+    {
+        C10_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode_));
+    }
+
+    ~Relaxed()
+    {
+        (void)cudaThreadExchangeStreamCaptureMode(&mode_);
+    }
+
+    Relaxed(const Relaxed &) = delete;
+    Relaxed &operator=(const Relaxed &) = delete;
+
+  private:
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+[[noreturn]] inline void throw_last(const char *doing)
+{
+    const pleat_error *error = pleat_last_error();
+    TORCH_CHECK(false, "pleat: ", doing, ": ", error->text, " (", pleat_result_name(error->result),
+                ")");
+}
+
+} // namespace pleat_torch
+
+#endif
