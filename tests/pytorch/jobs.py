@@ -1,0 +1,177 @@
+"""Whole programs under `pleat run`, on a real GPU: jobs.py [TEST ...]. Skips where there is none.
+
+Plans saved and read, several ranks, the report, killing, the hot path. $PLEAT_RUN_COMMAND names the
+program pleat-run; else it is that of the source tree.
+"""
+
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUN = os.environ.get("PLEAT_RUN_COMMAND") or str(ROOT / "adapters" / "pytorch" / "pleat-run")
+GPT2 = str(ROOT / "tools" / "workloads" / "gpt2.py")
+SMALL = ["--layers", "8", "--hidden", "512", "--heads", "8", "--sequence", "512"]
+READY = torch is not None and torch.version.cuda is not None and torch.cuda.is_available()
+
+# A job whose ranks share one GPU, and whose requests differ from rank to rank.
+RANKS = """
+import os, torch
+rank = int(os.environ["RANK"])
+layers = [torch.nn.Linear(1024 + 256 * rank, 1024 + 256 * rank) for _ in range(6)]
+model = torch.nn.Sequential(*layers).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for step in range(12):
+    model(torch.ones(64, 1024 + 256 * rank, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("rank %d done" % rank)
+"""
+
+# Allocates as a training job does, for ever.
+ENDLESS = """
+import torch
+model = torch.nn.Sequential(*[torch.nn.Linear(4096, 4096) for _ in range(8)]).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+print("begun", flush=True)
+while True:
+    model(torch.ones(4096, 4096, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+# An iteration of pairs of allocation and free, marked, so that it is planned.
+PAIRS = """
+import pleat, torch
+torch.cuda.init()
+for size in (512, 1 << 20, 64 << 20):
+    for _ in range(6):
+        pleat.pair_nanoseconds(size, 200)
+        pleat.mark_step()
+    before = pleat.stats()
+    best = {}
+    for _ in range(9):
+        for native in (False, True):
+            took = pleat.pair_nanoseconds(size, 20000, native)
+            best[native] = min(best.get(native, took), took)
+    after = pleat.stats()
+    planned = (after["planned"] - before["planned"]) / (after["requests"] - before["requests"])
+    print("%d %.1f %.1f %.3f" % (size, best[False], best[True], planned))
+"""
+
+
+def run(options, program, **environment):
+    return subprocess.run(
+        [sys.executable, RUN, *options, "--", *program], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, timeout=200, env={**os.environ, **environment})
+
+
+def used_mebibytes():
+    """Of the device, by everybody, as the driver says."""
+    text = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+                          stdout=subprocess.PIPE, text=True, check=True).stdout
+    return int(text.split()[0])
+
+
+@unittest.skipUnless(READY, "no torch with CUDA, or no GPU")
+class Jobs(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def gpt2(self, *options, iterations=12):
+        """The workload's answer, Pleat's counters, and what was said at the end."""
+        counters = self.path("counters")
+        done = run([*options, "--counters", counters],
+                   [sys.executable, GPT2, *SMALL, "--iterations", str(iterations), "--quiet",
+                    "--deterministic"])
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        with open(counters) as file:
+            return json.loads(done.stdout), json.load(file)["devices"]["0"], done.stderr
+
+    def test_a_saved_plan_is_followed_from_the_first_iteration(self):
+        plan, page = self.path("p.plan"), self.path("r.html")
+        learned, _, said = self.gpt2("--save-plan", plan, "--report", page)
+        self.assertRegex(said, "peak allocated .* GiB, physical")
+        self.assertIn("native allocator takes", said)
+        self.assertIn("<html", pathlib.Path(page).read_text())
+        planned, counters, _ = self.gpt2("--plan", plan)
+        native = subprocess.run([sys.executable, GPT2, *SMALL, "--iterations", "12", "--quiet",
+                                 "--deterministic"], stdout=subprocess.PIPE, text=True, check=True)
+        self.assertEqual(planned["losses"], json.loads(native.stdout)["losses"])
+        self.assertEqual(learned["losses"], planned["losses"])
+        efficiency = counters["peak_live_bytes"] / counters["peak_physical_bytes"]
+        print("with a saved plan: efficiency %.4f, %.1f %% planned, %d driver calls"
+              % (efficiency, 100 * counters["planned"] / counters["requests"],
+                 counters["driver_calls"]), file=sys.stderr)
+        self.assertGreaterEqual(efficiency, 0.995)
+        self.assertGreaterEqual(counters["planned"], 0.98 * counters["requests"])
+
+    def test_each_rank_saves_and_reads_its_plan(self):
+        program = self.path("ranks.py")
+        pathlib.Path(program).write_text(RANKS)
+        started = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+                   "--nproc-per-node", "2", program]
+        done = run(["--save-plan", self.path("r%r.plan")], started)
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        for rank in "01":
+            self.assertGreater(os.path.getsize(self.path("r%s.plan" % rank)), 100)
+            self.assertIn("[rank %s] pleat: device 0" % rank, done.stderr)
+        done = run(["--plan", self.path("r%r.plan"), "--counters", self.path("c")], started)
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        for rank in "01":
+            with open(self.path("c.%s" % rank)) as file:
+                told = json.load(file)["devices"]["0"]
+            self.assertGreaterEqual(told["planned"], 0.95 * told["requests"])
+
+    def test_killing_leaves_no_memory_behind(self):
+        before = used_mebibytes()
+        chance = random.Random(7)
+        for _ in range(6):
+            process = subprocess.Popen([sys.executable, RUN, "--quiet", "--", sys.executable, "-c",
+                                        ENDLESS], stdout=subprocess.PIPE)
+            process.stdout.readline()
+            time.sleep(chance.uniform(0, 0.7))
+            held = used_mebibytes()
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            process.stdout.close()
+            self.assertGreater(held, before + 500)
+            for _ in range(40):
+                after = used_mebibytes()
+                if after <= before + 1:
+                    break
+                time.sleep(0.1)
+            self.assertLessEqual(after, before + 1)
+
+    def test_the_hot_path_takes_less_than_native(self):
+        done = run(["--quiet", "--no-marks"], [sys.executable, "-c", PAIRS])
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        for line in done.stdout.splitlines():
+            size, pleat, native, planned = map(float, re.split(" +", line))
+            print("pair of %d bytes: %.0f ns, native %.0f ns (%.2f), %.1f %% planned"
+                  % (size, pleat, native, pleat / native, 100 * planned), file=sys.stderr)
+            self.assertGreater(planned, 0.9)
+            self.assertLessEqual(pleat, 0.8 * native)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
