@@ -120,7 +120,7 @@ static const char *walk(const uint8_t *bytes, size_t size, size_t *length)
 #define CHECKSUM_BYTES 6u
 
 /* In pieces, as zlib counts bytes in 32 bits. */
-static uint32_t checksum(const uint8_t *bytes, size_t size)
+uint32_t pleat__pack_checksum(const uint8_t *bytes, size_t size)
 {
     uLong sum = crc32(0, NULL, 0);
     for (size_t done = 0; done < size;) {
@@ -291,7 +291,7 @@ pleat_result pleat__pack_finish(pleat__pack_reader *reader)
 {
     msgpack_object_array array;
     uint64_t found;
-    uint32_t computed = checksum(reader->bytes, reader->at);
+    uint32_t computed = pleat__pack_checksum(reader->bytes, reader->at);
     PLEAT_TRY(pleat__pack_array(reader, &array));
     if (array.size != 1 || reader->at - reader->record_at != CHECKSUM_BYTES ||
         !pleat__pack_u64(&array.ptr[0], UINT32_MAX, &found))
@@ -407,7 +407,7 @@ void pleat__pack_put_texts(pleat__pack_writer *writer, uint64_t count, pleat__te
 
 pleat_result pleat__pack_save(pleat__pack_writer *writer, const char *path)
 {
-    uint32_t sum = checksum(writer->bytes, writer->size);
+    uint32_t sum = pleat__pack_checksum(writer->bytes, writer->size);
     msgpack_pack_array(&writer->packer, 1);
     msgpack_pack_fix_uint32(&writer->packer, sum);
     if (writer->failed)

@@ -59,7 +59,9 @@ typedef pleat_result (*pleat__text_taker)(void *context, uint64_t index, const c
                                           size_t length);
 PLEAT_NODISCARD pleat_result pleat__pack_texts(pleat__pack_reader *reader, uint64_t count,
                                                pleat__text_taker take, void *context);
-/* The checksum, and nothing behind it. */
+/* The checksum of a stream's bytes. */
+uint32_t pleat__pack_checksum(const uint8_t *bytes, size_t size);
+/* It, and nothing behind it. */
 PLEAT_NODISCARD pleat_result pleat__pack_finish(pleat__pack_reader *reader);
 
 /* PLEAT_E_INPUT with the file, the record and its byte in front of the text. */

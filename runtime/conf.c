@@ -1,6 +1,6 @@
 /*
- * conf.c: reading settings (see conf.h). Types are functions named by the table: parse_size,
- * parse_switch; a new type is a new pair of them.
+ * conf.c: reading settings (see conf.h). Types are functions named by the table: parse_size and
+ * print_size; a new type is a new pair of them.
  */
 #include <runtime/conf.h>
 
@@ -46,6 +46,15 @@ static bool parse_switch(word w, bool *out)
     return *out || is(w, "off");
 }
 
+static bool parse_text(word w, pleat__conf_text *out)
+{
+    if (w.length >= sizeof *out)
+        return false;
+    memcpy(*out, w.text, w.length);
+    (*out)[w.length] = '\0';
+    return true;
+}
+
 static void print_size(uint64_t value, char *out, size_t size)
 {
     static const char units[] = {0, 'k', 'm', 'g'};
@@ -60,6 +69,11 @@ static void print_size(uint64_t value, char *out, size_t size)
 static void print_switch(bool value, char *out, size_t size)
 {
     snprintf(out, size, "%s", value ? "on" : "off");
+}
+
+static void print_text(const char *value, char *out, size_t size)
+{
+    snprintf(out, size, "%s", value);
 }
 
 static pleat_result unknown(word key)

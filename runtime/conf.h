@@ -3,8 +3,9 @@
  *
  *   key:value,key:value,...        PLEAT_CONF=small:512k,views:16g
  *
- * Sizes are bytes with an optional k, m or g (powers of 1024); switches are on or off. A key that
- * is not in the table, a value of another type and a key given twice are errors that name it.
+ * Sizes are bytes with an optional k, m or g (powers of 1024); switches are on or off; texts have
+ * no comma. A key that is not in the table, a value of another type and a key given twice are
+ * errors that name it.
  */
 #ifndef PLEAT_RUNTIME_CONF_H
 #define PLEAT_RUNTIME_CONF_H
@@ -12,6 +13,9 @@
 #include <pleat/base.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+#define PLEAT__CONF_TEXT_BYTES 256
+typedef char pleat__conf_text[PLEAT__CONF_TEXT_BYTES];
 
 /* X(key, type, field type, default, text) */
 #define PLEAT__CONF(X)                                                                             \
@@ -28,7 +32,11 @@
       "native: larger blocks are kept whole for requests of about their size; 0: none are")        \
     X(collect, size, uint64_t, 0,                                                                  \
       "native: percent of the budget or device above which old cached segments go; 0: never")      \
-    X(fragment, size, uint64_t, 128u << 20, "gmlake: requests below this are not stitched")
+    X(fragment, size, uint64_t, 128u << 20, "gmlake: requests below this are not stitched")        \
+    X(log, text, pleat__conf_text, "",                                                             \
+      "write the footprint over time into this file; auto: where pleat top looks for it")          \
+    X(log_bytes, size, uint64_t, 4u << 20, "size of that file, which never grows")                 \
+    X(log_ms, size, uint64_t, 20, "milliseconds between its records")
 
 typedef struct pleat__conf {
 #define PLEAT__CONF_FIELD(key, type, field_type, value, text) field_type key;
@@ -44,7 +52,7 @@ typedef struct pleat__conf_line {
     const char *key;
     const char *type;
     const char *text;
-    char value[32];
+    char value[PLEAT__CONF_TEXT_BYTES];
 } pleat__conf_line;
 pleat__conf_line pleat__conf_line_of(const pleat__conf *conf, size_t index);
 

@@ -67,10 +67,12 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
                                   pleat_runtime **out)
 {
     pleat_runtime_options options;
+    pleat__conf conf;
     pleat__arena *arena;
     if (vmm.ops == NULL || out == NULL)
         return pleat__fail(PLEAT_E_INVALID, "a runtime needs a backend and a place for itself");
     PLEAT_TRY(read_options(given, &options));
+    PLEAT_TRY(pleat__conf_read(options.conf, &conf));
     PLEAT_TRY(pleat__arena_create(&arena));
     pleat_runtime *runtime = pleat__arena_calloc(arena, 1, sizeof *runtime);
     pleat_result result;
@@ -84,10 +86,6 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     runtime->plan = options.plan;
     runtime->memory_callback = options.memory_callback;
     runtime->memory_context = options.memory_context;
-    pleat__conf conf;
-    result = pleat__conf_read(options.conf, &conf);
-    if (result != PLEAT_OK)
-        goto no_runtime;
     result = create_space(runtime, &options, &conf);
     if (result != PLEAT_OK)
         goto no_runtime;
@@ -100,8 +98,13 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     result = create_policy(runtime, &options, &conf);
     if (result != PLEAT_OK)
         goto no_policy;
+    result = pleat__watch_begin(runtime, &conf, &runtime->watch);
+    if (result != PLEAT_OK)
+        goto no_watch;
     *out = runtime;
     return PLEAT_OK;
+no_watch:
+    runtime->ops->destroy(runtime->policy);
 no_policy:
     pleat__pending_destroy(&runtime->pending);
 no_pending:
@@ -117,6 +120,7 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
 {
     if (runtime == NULL)
         return;
+    pleat__watch_end(runtime->watch);
     pleat__gate_lock_turn(&runtime->gate);
     /* All goes, whatever the driver says. */
     if (pleat__gate_leave_settled(&runtime->gate))
@@ -284,6 +288,8 @@ pleat_result pleat_mark(pleat_runtime *runtime)
         runtime->ops->mark != NULL ? runtime->ops->mark(runtime->policy) : PLEAT_OK;
     if (pleat__records(&runtime->record))
         pleat__record_mark(&runtime->record);
+    if (runtime->watch != NULL)
+        pleat__watch_mark(runtime->watch);
     PLEAT_AUDIT(audit_policy(runtime));
     pleat__gate_unlock(&runtime->gate);
     return result;
@@ -368,6 +374,8 @@ pleat_stats pleat__stats_locked(pleat_runtime *runtime)
     stats.creates = space.creates;
     stats.releases = space.releases;
     stats.metadata_bytes = pleat__arena_bytes_of(runtime->arena).allocated;
+    if (runtime->watch != NULL)
+        pleat__watch_peaks(runtime->watch, &stats);
     return stats;
 }
 
@@ -382,6 +390,8 @@ pleat_stats pleat_stats_of(pleat_runtime *runtime)
 void pleat_reset_peaks(pleat_runtime *runtime)
 {
     pleat__gate_lock(&runtime->gate);
+    if (runtime->watch != NULL)
+        pleat__watch_reset(runtime->watch);
     runtime->stats.peak_live_bytes = runtime->stats.live_bytes;
     pleat__space_reset_peak(runtime->space);
     pleat__gate_unlock(&runtime->gate);

@@ -10,6 +10,7 @@
 #include <runtime/policy.h>
 #include <runtime/record.h>
 #include <runtime/share.h>
+#include <runtime/watch.h>
 
 struct pleat_runtime {
     pleat__gate gate; /* its lock is around every call of the policy */
@@ -33,6 +34,7 @@ struct pleat_runtime {
     bool shares; /* setting share:on */
     pleat_freed_callback freed_callback;
     void *freed_context;
+    pleat__watch *watch; /* NULL: no log is written */
 };
 
 /* Hands frees that are due to the policy. */

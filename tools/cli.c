@@ -113,6 +113,12 @@ void cli_table_cell(cli_table *table, int column, const char *format, ...)
     va_end(arguments);
 }
 
+void cli_table_drop(cli_table *table)
+{
+    free(table->cells);
+    table->cells = NULL;
+}
+
 void cli_table_end(cli_table *table, FILE *out)
 {
     for (int r = 0; r < table->rows; r++) {
@@ -130,6 +136,5 @@ void cli_table_end(cli_table *table, FILE *out)
         }
         fputc('\n', out);
     }
-    free(table->cells);
-    table->cells = NULL;
+    cli_table_drop(table);
 }

@@ -28,6 +28,7 @@ enum {
     X(plan, "plan a training iteration's memory")                                                  \
     X(replay, "run a trace through an allocator on real memory")                                   \
     X(report, "draw physical against virtual footprint, as a page")                                \
+    X(top, "show the memory of running programs")                                                  \
     X(verify, "prove a plan")                                                                      \
     X(version, "print the version")
 
@@ -58,6 +59,8 @@ bool cli_table_begin(cli_table *table, int columns, const char *const *headings)
 /* Begins a new row and fills its cells, one per column, from printf-like pieces. */
 bool cli_table_row(cli_table *table);
 PLEAT_PRINTF(3, 4) void cli_table_cell(cli_table *table, int column, const char *format, ...);
+/* Frees without printing. */
+void cli_table_drop(cli_table *table);
 /* Prints and frees. */
 void cli_table_end(cli_table *table, FILE *out);
 

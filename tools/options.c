@@ -199,7 +199,7 @@ static int check_operands(int argc, char **argv, const cli_usage *usage, int *fi
     int count = argc - optind;
     if (usage->operand == NULL && count > 0)
         return cli_bad_use(usage->command, "takes no '%s'", argv[optind]);
-    if (usage->operand != NULL && count == 0)
+    if (usage->operand != NULL && !usage->optional && count == 0)
         return cli_bad_use(usage->command, "takes %s, got none", usage->operand);
     if (usage->value != NULL && count > 1)
         return cli_bad_use(usage->command, "takes %s, got %d: '%s' is one too many", usage->operand,

@@ -100,14 +100,15 @@ typedef struct cli_usage {
     const cli_option *options;
     const char *operand; /* "a trace"; NULL: it takes none */
     const char **value;  /* where the one operand goes; NULL: there may be several */
+    bool optional;       /* it may be left out */
 } cli_usage;
 
 /* Not an exit code: the command line is read, get on with it. */
 enum { CLI_GO_ON = -1 };
 
 /* Reads all options and puts the operands last in argv, from *first on (`first` may be NULL). At
- * least one operand is demanded where the usage names one, and no more than one where it has a
- * `value`. CLI_GO_ON, or the exit code: --help was printed, or what is wrong. */
+ * least one operand is demanded where the usage names one that is not optional, and no more than
+ * one where it has a `value`. CLI_GO_ON, or the exit code: --help was printed, or what is wrong. */
 int cli_read(int argc, char **argv, const cli_usage *usage, int *first);
 
 #endif

@@ -180,7 +180,7 @@ int cli_replay(int argc, char **argv)
         OPTION_COUNT('r', "repeat", &o.replay.repeat, "N", 1, 1000000,
                      "then the last whole iteration N times: nothing may grow after ten"),
         OPTION_FLAG('n', "no-marks", &o.replay.no_marks,
-                    "do not tell the allocator where iterations and phases begin: it has to find\n"
+                    "do not tell the allocator where iterations and phases begin: it has to\nfind "
                     "out; figures count the recording's iterations all the same"),
         OPTION_TEXT(
             '\0', "dump", &o.dump, "FILE",

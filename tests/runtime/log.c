@@ -1,0 +1,453 @@
+/*
+ * log.c: footprint logs: what is written is read, coarser the longer ago, peaks exact; the file
+ * does not grow; a killed process leaves one that reads; damaged ones are refused or read in part.
+ */
+#include "test.h"
+
+#include <pleat/plan.h>
+#include <pleat/runtime.h>
+#include <runtime/log.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <tools/runlog.h>
+#include <unistd.h>
+
+#define MIB   (1ull << 20)
+#define BYTES (128ull << 10)
+
+typedef struct fixture {
+    char folder[64];
+    char path[128];
+} fixture;
+
+static void begin(fixture *f)
+{
+    snprintf(f->folder, sizeof f->folder, "/tmp/pleat-log-XXXXXX");
+    assert_non_null(mkdtemp(f->folder));
+    snprintf(f->path, sizeof f->path, "%s/run.log", f->folder);
+}
+
+static void end(fixture *f)
+{
+    char command[160];
+    snprintf(command, sizeof command, "rm -r %s", f->folder);
+    assert_int_equal(system(command), 0);
+}
+
+static uint64_t size_of(const char *path)
+{
+    struct stat status;
+    assert_int_equal(stat(path, &status), 0);
+    return (uint64_t)status.st_size;
+}
+
+static pleat__log open_log(const fixture *f, pleat__arena *arena)
+{
+    pleat__log log;
+    const pleat__log_numbers numbers = {.period_ns = 1000, .plan_max_live_bytes = 77};
+    assert_ok(pleat__log_create(&log, f->path, BYTES, "native", &numbers, arena));
+    return log;
+}
+
+/* Interval `i` of a job whose live bytes rise to a peak in the middle. */
+static pleat__log_record interval(uint64_t i, uint64_t count)
+{
+    uint64_t live = (i < count / 2 ? i : count - i) * 512;
+    return (pleat__log_record){.from_ns = i * 1000,
+                               .to_ns = (i + 1) * 1000,
+                               .iterations = i / 4,
+                               .low_live_bytes = live,
+                               .high_live_bytes = live + 100,
+                               .high_physical_bytes = live + 200,
+                               .stats = {.live_bytes = live, .requests = i * 3}};
+}
+
+static void put_intervals(pleat__log *log, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        pleat__log_record record = interval(i, count);
+        pleat__log_put(log, PLEAT__LOG_INTERVALS, &record);
+    }
+}
+
+static void log_keeps_few_records_as_they_are(void **state)
+{
+    (void)state;
+    fixture f;
+    runlog read;
+    pleat__arena *arena;
+    begin(&f);
+    assert_ok(pleat__arena_create(&arena));
+    pleat__log log = open_log(&f, arena);
+    put_intervals(&log, 20);
+    pleat__log_close(&log, true, arena);
+    assert_ok(runlog_open(f.path, &read));
+    assert_int_equal(read.status, RUNLOG_ENDED);
+    assert_string_equal(read.policy, "native");
+    assert_non_null(strstr(read.command, "test_runtime_log"));
+    assert_int_equal(read.numbers.plan_max_live_bytes, 77);
+    assert_int_equal(read.numbers.pid, getpid());
+    assert_int_equal(read.torn, 0);
+    assert_int_equal(read.series[PLEAT__LOG_INTERVALS].count, 20);
+    assert_int_equal(read.series[PLEAT__LOG_ITERATIONS].count, 0);
+    assert_null(runlog_last(&read, PLEAT__LOG_ITERATIONS));
+    for (uint64_t i = 0; i < 20; i++) {
+        pleat__log_record wanted = interval(i, 20);
+        wanted.number = i;
+        assert_memory_equal(&read.series[PLEAT__LOG_INTERVALS].records[i], &wanted, sizeof wanted);
+    }
+    runlog_close(&read);
+    pleat__arena_destroy(arena);
+    end(&f);
+}
+
+/* However long it runs: no moment is missing, none is told twice, and the peak is the peak. */
+static void log_never_grows_and_forgets_no_peak(void **state)
+{
+    (void)state;
+    static const uint64_t counts[] = {17, 129, 1000, 40000};
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        fixture f;
+        runlog read;
+        pleat__arena *arena;
+        begin(&f);
+        assert_ok(pleat__arena_create(&arena));
+        pleat__log log = open_log(&f, arena);
+        uint64_t bytes = size_of(f.path), peak = 0, at = 0, low = UINT64_MAX;
+        assert_true(bytes <= BYTES);
+        put_intervals(&log, counts[c]);
+        pleat__log_close(&log, false, arena);
+        assert_int_equal(size_of(f.path), bytes);
+        assert_ok(runlog_open(f.path, &read));
+        const runlog_series *series = &read.series[PLEAT__LOG_INTERVALS];
+        for (size_t i = 0; i < series->count; i++) {
+            const pleat__log_record *record = &series->records[i];
+            assert_int_equal(record->from_ns, at);
+            at = record->to_ns;
+            assert_int_equal(record->stats.requests, (at / 1000 - 1) * 3);
+            peak = record->high_live_bytes > peak ? record->high_live_bytes : peak;
+            low = record->low_live_bytes < low ? record->low_live_bytes : low;
+        }
+        assert_int_equal(at, counts[c] * 1000);
+        assert_int_equal(peak, (counts[c] - counts[c] / 2) * 512 + 100);
+        assert_int_equal(low, 0);
+        runlog_close(&read);
+        pleat__arena_destroy(arena);
+        end(&f);
+    }
+}
+
+/* Offsets of what is read last: its checksum must be what gives it away. */
+static void log_passes_over_a_torn_record(void **state)
+{
+    (void)state;
+    fixture f;
+    runlog read;
+    pleat__arena *arena;
+    begin(&f);
+    assert_ok(pleat__arena_create(&arena));
+    pleat__log log = open_log(&f, arena);
+    put_intervals(&log, 10);
+    pleat__log_close(&log, false, arena);
+    FILE *file = fopen(f.path, "r+");
+    long at = PLEAT__LOG_HEADER_BYTES + 4 * (long)PLEAT__LOG_RECORD_BYTES(PLEAT__LOG_COLUMN_COUNT);
+    assert_int_equal(fseek(file, at + 60, SEEK_SET), 0);
+    fputc(0x55, file);
+    fclose(file);
+    assert_ok(runlog_open(f.path, &read));
+    assert_int_equal(read.torn, 1);
+    assert_int_equal(read.series[PLEAT__LOG_INTERVALS].count, 9);
+    for (size_t i = 0; i < 9; i++)
+        assert_int_equal(read.series[PLEAT__LOG_INTERVALS].records[i].number, i + (i > 3));
+    runlog_close(&read);
+    pleat__arena_destroy(arena);
+    end(&f);
+}
+
+static uint8_t *load(const char *path, size_t *size)
+{
+    *size = size_of(path);
+    uint8_t *bytes = malloc(*size);
+    FILE *file = fopen(path, "r");
+    assert_int_equal(fread(bytes, 1, *size, file), *size);
+    fclose(file);
+    return bytes;
+}
+
+static void save(const char *path, const uint8_t *bytes, size_t size)
+{
+    FILE *file = fopen(path, "w");
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    fclose(file);
+}
+
+/* Whatever the bytes: an error that names the file, or records in order of time. */
+static void expect_sound(const char *path)
+{
+    runlog read;
+    if (runlog_open(path, &read) != PLEAT_OK) {
+        assert_non_null(strstr(pleat_last_error()->text, path));
+        return;
+    }
+    for (int s = 0; s < PLEAT__LOG_SERIES; s++) {
+        uint64_t at = 0;
+        for (size_t i = 0; i < read.series[s].count; i++) {
+            const pleat__log_record *record = &read.series[s].records[i];
+            assert_true(record->from_ns >= at && record->to_ns >= record->from_ns);
+            at = record->to_ns;
+            assert_true(strlen(runlog_state(&read, record)) < RUNLOG_TEXT);
+        }
+    }
+    for (const char *c = read.command; *c != '\0'; c++)
+        assert_in_range(*c, ' ', '~');
+    runlog_close(&read);
+}
+
+static void log_reading_survives_damage(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat__arena *arena;
+    test_random random = test_random_begin("log_reading_survives_damage", 5);
+    begin(&f);
+    assert_ok(pleat__arena_create(&arena));
+    pleat__log log = open_log(&f, arena);
+    put_intervals(&log, 300);
+    pleat__log_close(&log, false, arena);
+    size_t size;
+    uint8_t *bytes = load(f.path, &size);
+    uint8_t *damaged = malloc(size);
+    for (int round = 0; round < 300; round++) {
+        memcpy(damaged, bytes, size);
+        size_t kept = round % 4 == 0 ? test_random_below(&random, size) : size;
+        /* Most hits in the header: there the numbers are that everything else hangs on. */
+        for (int hit = 0; hit < 1 + round % 6; hit++)
+            damaged[test_random_below(&random, hit % 3 == 2 ? size : 700)] =
+                (uint8_t)test_random_next(&random);
+        save(f.path, damaged, kept);
+        expect_sound(f.path);
+    }
+    save(f.path, bytes, 0);
+    expect_sound(f.path);
+    free(damaged);
+    free(bytes);
+    pleat__arena_destroy(arena);
+    end(&f);
+}
+
+/* ---- the runtime's own ---- */
+
+static pleat_runtime *open_runtime(pleat_vmm *vmm, const char *settings)
+{
+    pleat_runtime *runtime;
+    pleat_host_options host = {.size = sizeof host, .device_bytes = 256 * MIB};
+    pleat_runtime_options options = {
+        .size = sizeof options, .policy = "native", .conf = settings, .budget_bytes = 200 * MIB};
+    assert_ok(pleat_vmm_host(&host, vmm));
+    assert_ok(pleat_runtime_create(*vmm, &options, &runtime));
+    return runtime;
+}
+
+static pleat_va take(pleat_runtime *runtime, uint64_t bytes)
+{
+    pleat_va address;
+    assert_ok(pleat_alloc(runtime, bytes, 0, &address));
+    return address;
+}
+
+/* One tensor of each size comes and goes; `kept` stays. */
+static void iterate(pleat_runtime *runtime, uint64_t bytes)
+{
+    assert_ok(pleat_free(runtime, take(runtime, bytes)));
+    assert_ok(pleat_mark(runtime));
+}
+
+static void log_of_a_runtime_has_its_iterations(void **state)
+{
+    (void)state;
+    fixture f;
+    runlog read;
+    pleat_vmm vmm;
+    char settings[200];
+    begin(&f);
+    snprintf(settings, sizeof settings, "log:%s,log_bytes:128k,log_ms:1", f.path);
+    pleat_runtime *runtime = open_runtime(&vmm, settings);
+    (void)take(runtime, 4 * MIB);
+    assert_ok(pleat_mark(runtime));
+    for (uint64_t i = 1; i <= 5; i++)
+        iterate(runtime, i * 8 * MIB);
+    /* The watcher takes peaks away; the user must not see that. */
+    assert_int_equal(pleat_stats_of(runtime).peak_live_bytes, 44 * MIB);
+    pleat_reset_peaks(runtime);
+    assert_int_equal(pleat_stats_of(runtime).peak_live_bytes, 4 * MIB);
+    iterate(runtime, 2 * MIB);
+    assert_int_equal(pleat_stats_of(runtime).peak_live_bytes, 6 * MIB);
+    assert_true(pleat_stats_of(runtime).peak_physical_bytes >=
+                pleat_stats_of(runtime).physical_bytes);
+    pleat_runtime_destroy(runtime);
+    pleat_vmm_destroy(&vmm);
+    assert_ok(runlog_open(f.path, &read));
+    assert_int_equal(read.status, RUNLOG_ENDED);
+    const runlog_series *iterations = &read.series[PLEAT__LOG_ITERATIONS];
+    static const uint64_t highs[] = {4, 12, 20, 28, 36, 44, 6};
+    assert_int_equal(iterations->count, 7);
+    for (size_t i = 0; i < 7; i++) {
+        assert_int_equal(iterations->records[i].iterations, i + 1);
+        assert_int_equal(iterations->records[i].high_live_bytes, highs[i] * MIB);
+        assert_int_equal(iterations->records[i].low_live_bytes, i == 0 ? 0 : 4 * MIB);
+        assert_int_equal(iterations->records[i].limit_bytes, 200 * MIB);
+        assert_int_equal(iterations->records[i].stats.requests, i + 1);
+    }
+    const pleat__log_record *last = runlog_last(&read, PLEAT__LOG_INTERVALS);
+    assert_int_equal(last->stats.requests, 7);
+    assert_int_equal(last->stats.live_bytes, 4 * MIB);
+    uint64_t peak = 0;
+    for (size_t i = 0; i < read.series[PLEAT__LOG_INTERVALS].count; i++) {
+        uint64_t high = read.series[PLEAT__LOG_INTERVALS].records[i].high_live_bytes;
+        peak = high > peak ? high : peak;
+    }
+    assert_int_equal(peak, 44 * MIB);
+    assert_int_equal(last->lost, 0);
+    runlog_close(&read);
+    end(&f);
+}
+
+static void log_marks_beyond_what_waits_are_merged(void **state)
+{
+    (void)state;
+    fixture f;
+    runlog read;
+    pleat_vmm vmm;
+    char settings[200];
+    begin(&f);
+    snprintf(settings, sizeof settings, "log:%s,log_ms:3600000", f.path);
+    pleat_runtime *runtime = open_runtime(&vmm, settings);
+    for (uint64_t i = 0; i < 200; i++)
+        iterate(runtime, (i == 150 ? 9 : 1) * MIB);
+    pleat_runtime_destroy(runtime);
+    pleat_vmm_destroy(&vmm);
+    assert_ok(runlog_open(f.path, &read));
+    const runlog_series *iterations = &read.series[PLEAT__LOG_ITERATIONS];
+    assert_int_equal(iterations->count, 64);
+    assert_int_equal(iterations->records[63].iterations, 200);
+    assert_int_equal(iterations->records[63].high_live_bytes, 9 * MIB);
+    runlog_close(&read);
+    end(&f);
+}
+
+static void log_settings_are_checked(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_runtime *runtime;
+    static const struct {
+        const char *conf;
+        pleat_result result;
+        const char *text;
+    } cases[] = {
+        {"log:/nowhere/run.log", PLEAT_E_IO, "/nowhere/run.log"},
+        {"log:/tmp/run.log,log_bytes:4k", PLEAT_E_INVALID, "4096 bytes"},
+        {"log:/tmp/run.log,log_bytes:1g", PLEAT_E_INVALID, "it takes from"},
+        {"log:/tmp/run.log,log_ms:0", PLEAT_E_INVALID, "log_ms"},
+    };
+    assert_ok(pleat_vmm_host(NULL, &vmm));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pleat_runtime_options options = {
+            .size = sizeof options, .policy = "native", .conf = cases[i].conf};
+        assert_result(pleat_runtime_create(vmm, &options, &runtime), cases[i].result);
+        assert_non_null(strstr(pleat_last_error()->text, cases[i].text));
+    }
+    pleat_vmm_destroy(&vmm);
+}
+
+/* The child's runtime runs until it is killed. */
+static void run_until_killed(const char *settings)
+{
+    pleat_vmm vmm;
+    pleat_runtime *runtime = open_runtime(&vmm, settings);
+    for (;;) {
+        iterate(runtime, 8 * MIB);
+        usleep(500);
+    }
+}
+
+static void log_of_a_killed_process_is_read(void **state)
+{
+    (void)state;
+    fixture f;
+    runlog read = {0};
+    char settings[200];
+    begin(&f);
+    snprintf(settings, sizeof settings, "log:%s,log_ms:1", f.path);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        run_until_killed(settings);
+    size_t count = 0;
+    /* While it runs it can be read, torn records or not. */
+    for (int i = 0; i < 20000 && count < 30; i++) {
+        usleep(1000);
+        if (runlog_open(f.path, &read) != PLEAT_OK)
+            continue;
+        assert_int_equal(read.status, RUNLOG_RUNNING);
+        count = read.series[PLEAT__LOG_ITERATIONS].count;
+        runlog_close(&read);
+    }
+    assert_true(count >= 30);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_ok(runlog_open(f.path, &read));
+    assert_int_equal(read.status, RUNLOG_GONE);
+    assert_int_equal(read.numbers.pid, child);
+    assert_true(read.series[PLEAT__LOG_ITERATIONS].count >= count);
+    assert_int_equal(runlog_last(&read, PLEAT__LOG_ITERATIONS)->high_live_bytes, 8 * MIB);
+    runlog_close(&read);
+    end(&f);
+}
+
+/* Each of many processes leaves one in the common place, which does not fill up. */
+static void log_folder_keeps_few_dead_ones(void **state)
+{
+    (void)state;
+    fixture f;
+    char path[200], command[300];
+    begin(&f);
+    setenv("XDG_RUNTIME_DIR", f.folder, 1);
+    pleat__log_folder(path, sizeof path);
+    assert_int_equal(strncmp(path, f.folder, strlen(f.folder)), 0);
+    for (int i = 0; i < 12; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            pleat_vmm vmm;
+            pleat_runtime *runtime = open_runtime(&vmm, "log:auto,log_bytes:128k");
+            pleat_runtime_destroy(runtime);
+            pleat_vmm_destroy(&vmm);
+            _exit(0);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+    snprintf(command, sizeof command, "test $(ls %s | wc -l) = 9", path);
+    assert_int_equal(system(command), 0);
+    unsetenv("XDG_RUNTIME_DIR");
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(log_keeps_few_records_as_they_are),
+        cmocka_unit_test(log_never_grows_and_forgets_no_peak),
+        cmocka_unit_test(log_passes_over_a_torn_record),
+        cmocka_unit_test(log_reading_survives_damage),
+        cmocka_unit_test(log_of_a_runtime_has_its_iterations),
+        cmocka_unit_test(log_marks_beyond_what_waits_are_merged),
+        cmocka_unit_test(log_settings_are_checked),
+        cmocka_unit_test(log_of_a_killed_process_is_read),
+        cmocka_unit_test(log_folder_keeps_few_dead_ones),
+    };
+    return cmocka_run_group_tests_name("runtime_log", tests, NULL, NULL);
+}

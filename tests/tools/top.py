@@ -1,0 +1,140 @@
+"""Tests of `pleat top` on a job that runs, then is killed: top.py PLEAT SNAPSHOT."""
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+PLEAT, SNAPSHOT = sys.argv[1:3]
+LATEST = 60  # seconds after which a job that should run does not
+
+
+class Top(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": self.folder.name, "TERM": "xterm"}
+        self.environment.pop("PLEAT_CONF", None)
+        self.job = None
+
+    def tearDown(self):
+        if self.job is not None:
+            self.job.kill()
+            self.job.wait()
+        self.folder.cleanup()
+
+    def top(self, *arguments, status=0):
+        ran = subprocess.run([PLEAT, "top", *arguments], capture_output=True, text=True,
+                             env=self.environment, timeout=LATEST)
+        self.assertEqual(ran.returncode, status, ran.stderr)
+        return ran.stdout if status == 0 else ran.stderr
+
+    def start(self, *arguments):
+        """A job that repeats until it is killed; waits until it is past its first iterations."""
+        self.job = subprocess.Popen(
+            [PLEAT, "replay", SNAPSHOT, "--repeat", "1000000", *arguments],
+            stdout=subprocess.DEVNULL, env={**self.environment, "PLEAT_CONF": "log:auto,log_ms:2"})
+        begun = time.monotonic()
+        while time.monotonic() - begun < LATEST:
+            found = json.loads(self.top("--once", "--json"))["runtimes"]
+            if found and found[0].get("iterations", 0) > 4:
+                return found[0]
+            time.sleep(0.01)
+        self.fail("the job does not run")
+
+    def test_a_job_from_its_start_to_its_end(self):
+        self.assertIn("Nothing runs", self.top("--once"))
+        self.assertEqual(json.loads(self.top("--once", "--json")), {"runtimes": []})
+        seen = self.start("--policy", "native")
+        self.assertEqual((seen["pid"], seen["status"], seen["policy"]),
+                         (self.job.pid, "running", "native"))
+        self.assertEqual(seen["peak_live_bytes"], 10114128896)
+        self.assertGreater(seen["peak_physical_bytes"], seen["peak_live_bytes"])
+        self.assertLessEqual(seen["live_bytes"], seen["physical_bytes"])
+        self.assertIn(SNAPSHOT, seen["command"])
+        line = self.top("--once").splitlines()
+        self.assertEqual(len(line), 2)
+        self.assertTrue(line[1].startswith(str(self.job.pid)), line[1])
+        text = self.top(str(self.job.pid), "--once")
+        for part in ("running", "efficiency 90.3", "9.420 GiB", "driver calls"):
+            self.assertIn(part, text)
+        self.job.send_signal(signal.SIGKILL)
+        self.job.wait()
+        self.assertIn("Nothing runs", self.top("--once"))
+        self.assertIn("gone after", self.top(str(self.job.pid)))
+        after = json.loads(self.top(seen["log"], "--json"))["runtimes"][0]
+        self.assertEqual(after["status"], "gone")
+        self.assertGreaterEqual(after["iterations"], seen["iterations"])
+        self.assertEqual(after["peak_live_bytes"], 10114128896)
+
+    def test_a_pipe_gets_plain_frames(self):
+        self.start("--policy", "native")
+        text = self.top("--count", "3", "--interval", "0.1")
+        self.assertEqual(text.count("process"), 3)
+        self.assertNotIn("\033", text)
+        frames = self.top("--count", "2", "--interval", "0.1", "--json").splitlines()
+        self.assertEqual([len(json.loads(f)["runtimes"]) for f in frames], [1, 1])
+
+    def read(self, end, until):
+        seen, begun = b"", time.monotonic()
+        while until not in seen and time.monotonic() - begun < LATEST:
+            if select.select([end], [], [], 0.1)[0]:
+                try:
+                    got = os.read(end, 65536)
+                except OSError:  # the other end is closed
+                    break
+                seen += got
+        self.assertIn(until, seen)
+        return seen
+
+    def test_a_terminal_is_redrawn_to_its_size_and_left_as_it_was(self):
+        self.start("--policy", "native")
+        end, other = pty.openpty()
+        before = termios.tcgetattr(other)
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 60, 0, 0))
+        shown = subprocess.Popen([PLEAT, "top", str(self.job.pid), "--interval", "3600"],
+                                 stdin=other, stdout=other, stderr=other, env=self.environment)
+        frame = self.read(end, b"\033[J")
+        lines = frame.split(b"\033[H")[1].split(b"\033[K\r")
+        self.assertLessEqual(len(lines), 12)
+        self.assertLessEqual(max(len(l.strip()) for l in lines[:-1]), 60)
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
+        shown.send_signal(signal.SIGWINCH)
+        frame = self.read(end, b"refused")
+        self.assertIn(b"the last 60 seconds", frame)
+        os.write(end, b"q")
+        self.read(end, b"\033[?1049l")
+        self.assertEqual(shown.wait(LATEST), 0)
+        self.assertEqual(termios.tcgetattr(other), before)
+        os.close(end)
+        os.close(other)
+
+    def test_a_command_line_cannot_drive_the_terminal(self):
+        name = os.path.join(self.folder.name, "\033[2Jjob.pickle.gz")
+        os.symlink(os.path.abspath(SNAPSHOT), name)
+        log = os.path.join(self.folder.name, "own.log")
+        subprocess.run([PLEAT, "replay", name, "--policy", "native"], check=True,
+                       stdout=subprocess.DEVNULL,
+                       env={**self.environment, "PLEAT_CONF": f"log:{log}"})
+        text = self.top(log, "--once")
+        self.assertIn(".[2Jjob.pickle.gz", text)
+        self.assertNotIn("\033", text)
+
+    def test_bad_use(self):
+        self.assertIn("no log of process 1", self.top("1", "--once", status=3))
+        self.assertIn(SNAPSHOT, self.top(SNAPSHOT, "--once", status=3))
+        self.assertIn("/nowhere", self.top("/nowhere", "--once", status=3))
+        self.top("--interval", "0", status=2)
+        self.top("1", "2", status=2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
