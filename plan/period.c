@@ -10,12 +10,12 @@
 #include <plan/iteration.h>
 
 #include <internal/error.h>
+#include <internal/range.h>
 #include <stdlib.h>
 
 #define GRAM       8
-#define BINS       (32 * 16) /* distances fall into 16 bins an octave */
-#define VOTES      3         /* grams that must agree on a distance */
-#define EVEN       32        /* distances are even when they differ by less than 1/32 */
+#define VOTES      3  /* grams that must agree on a distance */
+#define EVEN       32 /* distances are even when they differ by less than 1/32 */
 #define CANDIDATES 32
 #define REPEATS    50 /* percent of requests that must have a pair one period before */
 
@@ -85,13 +85,6 @@ static uint32_t even_distance(const uint64_t *grams, gram_run run)
     return last;
 }
 
-static uint32_t bin_of(uint32_t value)
-{
-    uint32_t octave = 31 - (uint32_t)__builtin_clz(value);
-    uint32_t rest = octave >= 4 ? value >> (octave - 4) : value << (4 - octave);
-    return octave * 16 + (rest & 15);
-}
-
 struct candidate {
     uint32_t bin;
     uint32_t period;
@@ -117,8 +110,8 @@ static pleat_result repeats(const pleat__requests *requests, struct candidate ca
 
 /* Votes by distance; each bin keeps its latest gram. */
 struct ballot {
-    uint32_t votes[BINS];
-    struct candidate best[BINS];
+    uint32_t votes[PLEAT__OCTAVE_BINS];
+    struct candidate best[PLEAT__OCTAVE_BINS];
 };
 
 static void count_votes(const uint64_t *grams, uint32_t count, struct ballot *ballot)
@@ -128,7 +121,7 @@ static void count_votes(const uint64_t *grams, uint32_t count, struct ballot *ba
         uint32_t period = even_distance(grams, run);
         if (period < GRAM)
             continue;
-        uint32_t bin = bin_of(period), last = (uint32_t)grams[run.end - 1];
+        uint32_t bin = pleat__octave_bin(period), last = (uint32_t)grams[run.end - 1];
         ballot->votes[bin]++;
         if (last >= ballot->best[bin].last)
             ballot->best[bin] = (struct candidate){bin, period, last};
@@ -140,7 +133,7 @@ static pleat_result choose_period(const pleat__requests *requests, const struct 
 {
     uint32_t tried = 0;
     *out = (struct candidate){0};
-    for (uint32_t bin = BINS; bin-- > 0 && tried < CANDIDATES;) {
+    for (uint32_t bin = PLEAT__OCTAVE_BINS; bin-- > 0 && tried < CANDIDATES;) {
         uint32_t votes = ballot->votes[bin] + (bin > 0 ? ballot->votes[bin - 1] : 0);
         struct candidate best = ballot->best[bin];
         if (ballot->votes[bin] == 0 || votes < VOTES || best.last < 2 * best.period)
@@ -176,8 +169,8 @@ static uint64_t *live_before(const pleat__requests *requests)
 static bool recurs(const uint64_t *grams, gram_run run, struct candidate period)
 {
     uint32_t even = even_distance(grams, run), last = (uint32_t)grams[run.end - 1];
-    return even >= GRAM && bin_of(even) <= period.bin && bin_of(even) + 1 >= period.bin &&
-           last + period.period > period.last;
+    return even >= GRAM && pleat__octave_bin(even) <= period.bin &&
+           pleat__octave_bin(even) + 1 >= period.bin && last + period.period > period.last;
 }
 
 /* How much more is live a little behind the gram's last but one place. */

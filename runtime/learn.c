@@ -2,62 +2,97 @@
  * learn.c: finding a job's iteration, and what repeats in it.
  *
  * Every request is recorded with the place that the heap gave it, at O(1). Where an iteration ends
- * is said by a mark, or found: a table from the hash of the last GRAM sizes to where they were last
- * gives a candidate for the period; it is believed when as many requests as it is long have
- * repeated those a period before. An inner loop (layers, microbatches) is a period too, until it
- * ends; then the job diverges from it, the policy rejects it, and only longer ones are looked for,
- * so the iteration is reached in a few steps.
+ * is said by a mark, or found.
  *
- * While an iteration is recorded it is matched against the one before. What both have is static;
- * what only the later one has is dynamic. When most is static the later one is followed, each
- * static request at the place where it just was. That this needs no planner was a measurement: the
- * heap's own places, with views that waste nothing, are 0.02 to 0.6 % above max-live on seven
- * recorded jobs, which is where a planner started from a blank sheet gets, and here persistent
- * tensors already stand, nothing has to move, and physical memory cannot grow at the switch. It
- * takes no time either: making what is followed is a sort of its size index (4 ms for 12,000
- * requests), done at the boundary and not in a thread of its own. A request that finds its place
- * taken (by one that crosses the boundary, which the iteration before had elsewhere) gets another
- * from the heap and keeps that.
+ * MARKS    What lies between two is compared with what lay between the two before.
+ * PERIODS  Sequences of requests repeat on many levels: a layer in the forward pass, a microbatch,
+ *          the iteration. A table says where the last GRAM sizes were last, so each request has a
+ *          distance to its like. Rows that occur once an iteration have the iteration's length as
+ *          theirs, those of inner loops shorter ones. A distance that several agree on opens a lag;
+ *          the longest PLEAT__LAGS are tried at the same time.
+ * LAG      From there on requests are compared with those a period before, by a cursor that passes
+ *          over what is extra, missing or resized (lag_step), because iterations are not exactly
+ *          equal: the first makes the optimizer's state, experts get other tokens, something is
+ *          logged. When the cursor reaches the place where comparing began, a repeat has ended. It
+ *          is believed when enough of it agreed (believed), unless a longer lag goes as well: then
+ *          that is waited for.
+ * INNER    A loop of microbatches looks like iterations until the optimizer comes; nothing in the
+ *          sequence tells them apart before. So recording goes on while an iteration that was found
+ *          is new (shapes.c), and a longer one that explains more takes its place.
+ *
+ * What both of two repeats have is static; what only the later one has is dynamic. The later one is
+ * followed, each static request at the place where it just was. That this needs no planner was a
+ * measurement: the heap's own places, with views that waste nothing, are 0.02 to 0.6 % above
+ * max-live on seven recorded jobs, which is where a planner started from a blank sheet gets, and
+ * here persistent tensors already stand, nothing has to move, and physical memory cannot grow at
+ * the switch. It takes no time either: making what is followed is a sort of its size index (4 ms
+ * for 12,000 requests), done at the boundary and not in a thread of its own. A request that finds
+ * its place taken (by one that crosses the boundary, which the iteration before had elsewhere) gets
+ * another from the heap and keeps that.
  */
 #include <runtime/learn.h>
 
 #include <internal/error.h>
+#include <internal/range.h>
 #include <string.h>
 
-#define GRAM       8u
-#define SEEN_BITS  16u
-#define MOST       (1u << 20) /* requests of one iteration */
-#define LEAST      64u        /* requests of an iteration that is worth following */
-#define PATIENCE   4096u      /* requests without a mark before periods are looked for */
-#define AGREE_HALF 2u         /* one in so many must be static */
+#define GRAM      8u
+#define SEEN_BITS 16u
+#define MOST      (1u << 20) /* requests that are held */
+#define LEAST     64u        /* requests of an iteration that is worth following */
+#define LONG      4096u      /* requests of an iteration that is believed when it came twice */
+#define PATIENCE  8192u      /* requests that must have been compared for a shorter one */
+#define VOTES     4u         /* distances that must agree */
+#define NEAR      2u         /* requests that may be missing before one that alone says so */
+#define FAR       32u        /* and before two that do */
+#define LOST      3u         /* misses in a row, before the table is asked */
+#define STEADY    4u         /* one in so many requests may be more or less in a repeat */
+#define STEADIER  16u        /* the same from the second repeat on */
+#define EARLY     256u       /* requests after which a lag can be waited for */
+
+#define MULTIPLIER UINT64_C(0x9e3779b97f4a7c15)
 
 pleat_result pleat__learn_init(pleat__learn *learn, pleat__arena *arena, const pleat__conf *conf)
 {
-    *learn = (pleat__learn){
-        .arena = arena, .least = LEAST, .off = !conf->learn, .no_period = !conf->period};
+    *learn = (pleat__learn){.arena = arena,
+                            .least = LEAST,
+                            .off = !conf->learn,
+                            .no_period = !conf->period,
+                            .mark_at = PLEAT__NO_MARK};
     learn->seen = pleat__arena_calloc(arena, 1u << SEEN_BITS, sizeof *learn->seen);
-    if (learn->seen == NULL)
+    learn->votes = pleat__arena_calloc(arena, PLEAT__OCTAVE_BINS, sizeof *learn->votes);
+    if (learn->seen == NULL || learn->votes == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to learn a job's iteration");
     return PLEAT_OK;
 }
 
-static void items_drop(pleat__learn *learn)
+/* ---- what is held ---- */
+
+static pleat__expected *item_at(const pleat__learn *learn, uint64_t position)
 {
-    for (uint32_t i = 0; i < learn->count; i++)
-        pleat__view_unpin(learn->arena, &learn->items[i].place);
-    learn->count = 0;
-    learn->agreed = 0;
-    learn->period = 0;
-    learn->repeated = 0;
-    learn->full = false;
+    return &learn->items[position & learn->mask];
+}
+
+static void forget_before(pleat__learn *learn, uint64_t position)
+{
+    for (; learn->begin < position; learn->begin++)
+        pleat__view_unpin(learn->arena, &item_at(learn, learn->begin)->place);
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++)
+        if (learn->lags[i].cursor < learn->begin)
+            learn->lags[i].open = false;
 }
 
 void pleat__learn_restart(pleat__learn *learn)
 {
-    items_drop(learn);
-    pleat__follow_free(learn->before);
-    learn->before = NULL;
-    learn->whole = false;
+    forget_before(learn, learn->end);
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++)
+        learn->lags[i].open = false;
+    pleat__arena_free(learn->arena, learn->items);
+    learn->items = NULL;
+    learn->capacity = 0;
+    learn->mark_at = PLEAT__NO_MARK;
+    learn->hash = 0;
+    learn->full = false;
 }
 
 void pleat__learn_release(pleat__learn *learn)
@@ -65,92 +100,40 @@ void pleat__learn_release(pleat__learn *learn)
     if (learn->arena == NULL)
         return;
     pleat__learn_restart(learn);
-    pleat__arena_free(learn->arena, learn->items);
     pleat__arena_free(learn->arena, learn->seen);
+    pleat__arena_free(learn->arena, learn->votes);
     *learn = (pleat__learn){0};
 }
 
-static pleat__boundary period_step(pleat__learn *learn);
-
-/* ---- recording ---- */
-
-pleat__boundary pleat__learn_request(pleat__learn *learn, uint64_t bytes, uint16_t stream,
-                                     const pleat__place *place)
+/* Room for one more: a ring of twice the size, or the place of the oldest. */
+static pleat_result make_room(pleat__learn *learn)
 {
-    if (learn->full || learn->off)
-        return PLEAT__BOUNDARY_NONE;
-    if (learn->count == MOST || pleat__arena_grow(learn->arena, &learn->items, &learn->capacity,
-                                                  learn->count, sizeof *learn->items) != PLEAT_OK) {
-        items_drop(learn);
-        learn->full = true;
-        return PLEAT__BOUNDARY_NONE;
+    if (learn->end - learn->begin < learn->capacity)
+        return PLEAT_OK;
+    if (learn->capacity == MOST) {
+        forget_before(learn, learn->begin + 1);
+        return PLEAT_OK;
     }
-    bool agrees = learn->before != NULL &&
-                  pleat__match_next(&learn->before->match, bytes, stream) != PLEAT__NO_ITEM;
-    learn->agreed += agrees;
-    pleat__view_pin(place);
-    learn->items[learn->count++] = (pleat__expected){
-        .bytes = bytes,
-        .place = *place,
-        .lane = PLEAT__NO_LANE,
-        .stream = stream,
-        .kind = agrees ? PLEAT__ITEM_SLOT : PLEAT__ITEM_DYNAMIC,
-    };
-    return learn->marks || learn->no_period ? PLEAT__BOUNDARY_NONE : period_step(learn);
-}
-
-/* For comparison all of the stretch before counts as static. */
-static pleat_result keep_as_before(pleat__learn *learn)
-{
-    pleat__follow *before = NULL;
-    for (uint32_t i = 0; i < learn->count; i++)
-        learn->items[i].kind = PLEAT__ITEM_SLOT;
-    if (learn->count >= LEAST) {
-        PLEAT_TRY(pleat__follow_learned(learn->arena, learn->items, learn->count, &before));
-        learn->items = NULL;
-        learn->capacity = 0;
-        learn->count = 0;
-    }
-    pleat__follow_free(learn->before);
-    learn->before = before;
+    uint64_t capacity = learn->capacity == 0 ? 1024 : 2 * learn->capacity;
+    pleat__expected *grown = pleat__arena_alloc(learn->arena, capacity * sizeof *grown);
+    if (grown == NULL)
+        return PLEAT_E_NO_MEMORY;
+    for (uint64_t p = learn->begin; p < learn->end; p++)
+        grown[p & (capacity - 1)] = *item_at(learn, p);
+    pleat__arena_free(learn->arena, learn->items);
+    learn->items = grown;
+    learn->capacity = capacity;
+    learn->mask = capacity - 1;
     return PLEAT_OK;
 }
 
-pleat__boundary pleat__learn_mark(pleat__learn *learn)
+bool pleat__learn_recent(const pleat__learn *learn, uint64_t recent[PLEAT__GRAM])
 {
-    learn->marks = true;
-    if (learn->before != NULL && learn->count >= LEAST &&
-        learn->agreed >= learn->count / AGREE_HALF)
-        return PLEAT__BOUNDARY_AGREED;
-    /* Half an iteration would call the other half dynamic. */
-    if (!learn->whole || keep_as_before(learn) != PLEAT_OK)
-        pleat__learn_restart(learn);
-    items_drop(learn);
-    learn->whole = true;
-    return PLEAT__BOUNDARY_NONE;
-}
-
-pleat_result pleat__learn_take(pleat__learn *learn, pleat__follow **out)
-{
-    for (uint32_t i = 0; i < learn->count; i++)
-        if (learn->items[i].kind == PLEAT__ITEM_DYNAMIC) {
-            pleat__view_unpin(learn->arena, &learn->items[i].place);
-            learn->items[i].place = (pleat__place){0};
-        }
-    PLEAT_TRY(pleat__follow_learned(learn->arena, learn->items, learn->count, out));
-    learn->items = NULL;
-    learn->capacity = 0;
-    learn->count = 0;
-    pleat__learn_restart(learn);
-    return PLEAT_OK;
-}
-
-/* ---- periods ---- */
-
-void pleat__learn_reject(pleat__learn *learn, uint32_t period)
-{
-    if (learn->least <= period && period < MOST / 2)
-        learn->least = period + period / 2;
+    if (learn->end - learn->begin < PLEAT__GRAM)
+        return false;
+    for (uint32_t i = 0; i < PLEAT__GRAM; i++)
+        recent[i] = item_at(learn, learn->end - PLEAT__GRAM + i)->bytes;
+    return true;
 }
 
 static bool same(const pleat__expected *a, const pleat__expected *b)
@@ -158,47 +141,335 @@ static bool same(const pleat__expected *a, const pleat__expected *b)
     return a->bytes == b->bytes && a->stream == b->stream;
 }
 
-/* A candidate from where the last GRAM requests were before. */
-static void period_find(pleat__learn *learn)
+/* ---- distances ---- */
+
+static uint64_t word_of(const pleat__expected *item)
 {
-    uint64_t h = 0;
-    if (learn->count < GRAM)
+    uint64_t word = (item->bytes ^ (uint64_t)item->stream << 56) * MULTIPLIER;
+    return word ^ word >> 32;
+}
+
+static uint64_t power_of_multiplier(uint32_t exponent)
+{
+    uint64_t power = 1;
+    while (exponent-- > 0)
+        power *= MULTIPLIER;
+    return power;
+}
+
+/* How far back the last GRAM requests were last; 0: not within what is held. */
+static uint32_t distance_step(pleat__learn *learn)
+{
+    uint64_t at = learn->end - 1;
+    learn->hash = learn->hash * MULTIPLIER + word_of(item_at(learn, at));
+    if (learn->end - learn->begin <= GRAM)
+        return 0;
+    learn->hash -= word_of(item_at(learn, at - GRAM)) * power_of_multiplier(GRAM);
+    uint64_t mixed = (learn->hash ^ learn->hash >> 29) * MULTIPLIER;
+    pleat__seen *seen = &learn->seen[mixed >> (64 - SEEN_BITS)];
+    uint32_t distance = (uint32_t)at - seen->position;
+    bool known = seen->tag == (uint32_t)mixed && distance <= at - learn->begin;
+    *seen = (pleat__seen){(uint32_t)mixed, (uint32_t)at};
+    return known ? distance : 0;
+}
+
+/* ---- lags ---- */
+
+static uint32_t differ(uint32_t a, uint32_t b)
+{
+    return a > b ? a - b : b - a;
+}
+
+/* What repeats at changing lengths are pieces of something longer. The first iteration may be
+ * longer than the next. */
+static bool is_steady(const pleat__lag *lag, uint32_t count)
+{
+    uint32_t most = lag->last == lag->since ? lag->length / STEADY : lag->length / STEADIER;
+    return differ(count, lag->length) <= most;
+}
+
+/* Whether the newest request is that at cursor + k. One alone says so when it comes next, or when
+ * those between are as many as have missed (they were resized); else two in a row. */
+static bool is_there(const pleat__learn *learn, const pleat__lag *lag, uint64_t k, uint64_t most)
+{
+    uint64_t at = learn->end - 1;
+    return lag->cursor + k < most && same(item_at(learn, at), item_at(learn, lag->cursor + k)) &&
+           (k <= NEAR || k == lag->misses ||
+            same(item_at(learn, at - 1), item_at(learn, lag->cursor + k - 1)));
+}
+
+/* How many requests are passed over to find the newest: none or few, or about as many as have
+ * missed. UINT64_MAX when it is not there. */
+static uint64_t passed_over(const pleat__learn *learn, const pleat__lag *lag, uint64_t most)
+{
+    if (lag->misses != 0 && is_there(learn, lag, lag->misses, most))
+        return lag->misses;
+    for (uint64_t k = 0; k <= FAR; k++)
+        if (is_there(learn, lag, k, most))
+            return k;
+    for (uint64_t k = lag->misses > FAR ? lag->misses - FAR : 0; k <= lag->misses + FAR; k++)
+        if (k > FAR && is_there(learn, lag, k, most))
+            return k;
+    return UINT64_MAX;
+}
+
+/* Compares the newest request, whose like was `distance` ago (0: unknown), with what is expected.
+ */
+static void lag_step(pleat__learn *learn, uint32_t index, uint32_t distance)
+{
+    pleat__lag *lag = &learn->lags[index];
+    uint64_t at = learn->end - 1, most = learn->marks ? lag->last : at;
+    uint64_t like = at - distance;
+    uint64_t over = passed_over(learn, lag, most);
+    if (over == UINT64_MAX && lag->misses >= LOST && distance != 0 && like >= lag->cursor &&
+        like - lag->cursor <= lag->length / 2 && like < most)
+        over = like - lag->cursor;
+    if (over == UINT64_MAX) {
+        lag->misses++;
         return;
-    for (uint32_t i = learn->count - GRAM; i < learn->count; i++)
-        h = (h ^ learn->items[i].bytes) * UINT64_C(0x9e3779b97f4a7c15);
-    uint32_t *seen = &learn->seen[h >> (64 - SEEN_BITS)];
-    uint32_t at = *seen, end = learn->count;
-    *seen = end;
-    if (learn->period == 0 && at != 0 && at < end && end - at >= learn->least) {
-        learn->period = end - at;
-        learn->repeated = 0;
+    }
+    lag->cursor += over + 1;
+    lag->misses = 0;
+    lag->agreed++;
+    lag->matched++;
+    item_at(learn, at)->kind |= (uint8_t)(1u << index);
+}
+
+/* Of what was compared half must agree, but for some in a row. */
+static bool hopeless(const pleat__learn *learn, const pleat__lag *lag)
+{
+    uint64_t compared = learn->end - lag->since;
+    return compared - lag->agreed > LEAST + compared / 2 ||
+           learn->end - lag->last > 2 * (uint64_t)lag->length + LEAST;
+}
+
+static bool nearly_all(uint64_t part, uint64_t whole)
+{
+    return part * 16 >= whole * 15;
+}
+
+/* Whether a longer lag goes as well as one of `length`. */
+static bool longer_goes(const pleat__learn *learn, uint32_t length)
+{
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
+        const pleat__lag *lag = &learn->lags[i];
+        uint64_t compared = learn->end - lag->since;
+        if (lag->open && lag->length >= length + length / 2 && compared >= EARLY &&
+            compared >= lag->length / 8 && nearly_all(lag->agreed, compared))
+            return true;
+    }
+    return false;
+}
+
+static bool believed(const pleat__learn *learn, const pleat__lag *lag, uint32_t count)
+{
+    uint64_t compared = lag->last + count - lag->since;
+    uint64_t wanted = count >= LONG ? count : PATIENCE;
+    bool nearly = nearly_all(lag->agreed, compared);
+    if (nearly && !nearly_all(lag->matched, count))
+        return false; /* something came that is not in every repeat: perhaps it is in every few */
+    if (!nearly)
+        wanted *= 3;
+    return is_steady(lag, count) && count >= learn->least && count <= MOST / 2 &&
+           compared >= wanted && lag->matched >= count / 2 && !longer_goes(learn, count);
+}
+
+/* Lags that have come to expect the same: the oldest has compared the most. */
+static void join(pleat__learn *learn, const pleat__lag *lag)
+{
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
+        pleat__lag *other = &learn->lags[i];
+        if (other->open && other->cursor == lag->cursor && other->since > lag->since &&
+            differ(lag->length, other->length) <= lag->length / STEADY)
+            other->open = false;
     }
 }
 
-/* The last `period` requests become the iteration; those before are forgotten. */
-static void keep_last(pleat__learn *learn, uint32_t period)
+/* The cursor came to where the repeat began: the next one has begun. */
+static pleat__boundary repeat_ends(pleat__learn *learn, uint32_t index)
 {
-    uint32_t first = learn->count - period;
-    for (uint32_t i = 0; i < first; i++)
-        pleat__view_unpin(learn->arena, &learn->items[i].place);
-    memmove(learn->items, learn->items + first, period * sizeof *learn->items);
-    for (uint32_t i = 0; i < period; i++)
-        learn->items[i].kind = PLEAT__ITEM_SLOT;
-    learn->count = period;
+    pleat__lag *lag = &learn->lags[index];
+    uint32_t ahead = (uint32_t)(lag->cursor - lag->last);
+    uint32_t count = (uint32_t)(learn->end - ahead - lag->last);
+    pleat__boundary boundary = PLEAT__BOUNDARY_NONE;
+    if (believed(learn, lag, count)) {
+        learn->found = (pleat__found){.first = lag->last,
+                                      .count = count,
+                                      .agreed = lag->matched,
+                                      .unplanned = lag->unplanned,
+                                      .ahead = ahead,
+                                      .lag = index};
+        boundary = PLEAT__BOUNDARY_AGREED;
+    }
+    lag->open = is_steady(lag, count);
+    lag->last += count;
+    lag->length = count;
+    lag->matched = 0;
+    lag->unplanned = 0;
+    if (lag->open)
+        join(learn, lag);
+    return boundary;
 }
 
-static pleat__boundary period_step(pleat__learn *learn)
+static void lag_open(pleat__learn *learn, uint32_t index, uint64_t cursor)
 {
-    uint32_t last = learn->count - 1;
-    if (learn->period != 0) {
-        if (same(&learn->items[last], &learn->items[last - learn->period]))
-            learn->repeated++;
-        else
-            learn->period = 0;
+    learn->lags[index] = (pleat__lag){.since = learn->end,
+                                      .last = learn->end,
+                                      .cursor = cursor,
+                                      .length = (uint32_t)(learn->end - cursor),
+                                      .open = true};
+}
+
+/* Whether a lag of about this length expects what comes behind `cursor` already. */
+static bool is_tried(const pleat__learn *learn, uint64_t cursor, uint32_t length)
+{
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
+        const pleat__lag *lag = &learn->lags[i];
+        if (lag->open && lag->cursor + NEAR >= cursor && lag->cursor <= cursor + NEAR &&
+            differ(lag->length, length) <= length / STEADY)
+            return true;
     }
-    period_find(learn);
-    if (learn->period == 0 || learn->repeated < learn->period || learn->count < PATIENCE)
+    return false;
+}
+
+/* The place for a lag of this length: that of one about as long that has lost its way, a free one,
+ * or the shortest's when that is shorter. */
+static uint32_t lag_room(const pleat__learn *learn, uint32_t length)
+{
+    uint32_t shortest = 0, room = PLEAT__LAGS;
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
+        const pleat__lag *lag = &learn->lags[i];
+        if (lag->open && lag->misses >= LOST && differ(lag->length, length) <= length / STEADY)
+            return i;
+        if (!lag->open)
+            room = i;
+        if (lag->length < learn->lags[shortest].length)
+            shortest = i;
+    }
+    return room == PLEAT__LAGS && learn->lags[shortest].length < length ? shortest : room;
+}
+
+static void vote(pleat__learn *learn, uint32_t distance)
+{
+    pleat__vote *votes = &learn->votes[pleat__octave_bin(distance)];
+    if (learn->end - votes->last > distance / 2)
+        votes->count = 0;
+    votes->last = learn->end;
+    if (++votes->count < VOTES || is_tried(learn, learn->end - distance, distance))
+        return;
+    uint32_t index = lag_room(learn, distance);
+    if (index < PLEAT__LAGS)
+        lag_open(learn, index, learn->end - distance);
+    votes->count = 0;
+}
+
+static pleat__boundary period_step(pleat__learn *learn, bool unplanned)
+{
+    pleat__boundary boundary = PLEAT__BOUNDARY_NONE;
+    uint32_t distance = distance_step(learn);
+    if (learn->least > LEAST && learn->end - learn->rejected_at > 8 * (uint64_t)learn->least)
+        learn->least = LEAST;
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
+        pleat__lag *lag = &learn->lags[i];
+        if (!lag->open)
+            continue;
+        lag->unplanned += unplanned;
+        lag_step(learn, i, distance);
+        if (lag->cursor >= lag->last && repeat_ends(learn, i) == PLEAT__BOUNDARY_AGREED)
+            boundary = PLEAT__BOUNDARY_AGREED;
+        if (hopeless(learn, lag))
+            lag->open = false;
+    }
+    if (distance >= learn->least)
+        vote(learn, distance);
+    return boundary;
+}
+
+void pleat__learn_reject(pleat__learn *learn, uint32_t period)
+{
+    if (learn->least <= period && period < MOST / 2)
+        learn->least = period + period / 2;
+    learn->rejected_at = learn->end;
+}
+
+/* ---- recording ---- */
+
+static pleat__boundary mark_step(pleat__learn *learn, bool unplanned)
+{
+    pleat__lag *lag = &learn->lags[0];
+    if (lag->open) {
+        lag->unplanned += unplanned;
+        lag_step(learn, 0, distance_step(learn));
+    }
+    return PLEAT__BOUNDARY_NONE;
+}
+
+pleat__boundary pleat__learn_request(pleat__learn *learn, uint64_t bytes, uint16_t stream,
+                                     const pleat__place *place, bool unplanned)
+{
+    if (learn->full || learn->off)
         return PLEAT__BOUNDARY_NONE;
-    keep_last(learn, learn->period);
-    return PLEAT__BOUNDARY_AGREED;
+    if (make_room(learn) != PLEAT_OK) {
+        pleat__learn_restart(learn);
+        learn->full = true;
+        return PLEAT__BOUNDARY_NONE;
+    }
+    pleat__view_pin(place);
+    *item_at(learn, learn->end++) = (pleat__expected){
+        .bytes = bytes, .place = *place, .lane = PLEAT__NO_LANE, .stream = stream, .kind = 0};
+    if (learn->marks)
+        return mark_step(learn, unplanned);
+    return learn->no_period ? PLEAT__BOUNDARY_NONE : period_step(learn, unplanned);
+}
+
+pleat__boundary pleat__learn_mark(pleat__learn *learn)
+{
+    pleat__boundary boundary = PLEAT__BOUNDARY_NONE;
+    pleat__lag *lag = &learn->lags[0];
+    uint64_t begin = learn->mark_at, count = learn->end - begin;
+    if (!learn->marks)
+        pleat__learn_restart(learn);
+    learn->marks = true;
+    learn->full = false;
+    learn->mark_at = learn->end;
+    if (begin == PLEAT__NO_MARK || begin < learn->begin || count < LEAST || count > MOST / 2) {
+        lag->open = false;
+        forget_before(learn, learn->end);
+        return boundary;
+    }
+    if (lag->open && lag->matched >= count / 2) {
+        learn->found = (pleat__found){.first = begin,
+                                      .count = (uint32_t)count,
+                                      .agreed = lag->matched,
+                                      .unplanned = lag->unplanned};
+        boundary = PLEAT__BOUNDARY_AGREED;
+    }
+    lag_open(learn, 0, begin);
+    forget_before(learn, begin);
+    return boundary;
+}
+
+pleat_result pleat__learn_take(pleat__learn *learn, pleat__follow **out)
+{
+    const pleat__found *found = &learn->found;
+    pleat__expected *items = pleat__arena_alloc(learn->arena, found->count * sizeof *items);
+    if (items == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow an iteration");
+    for (uint32_t i = 0; i < found->count; i++) {
+        items[i] = *item_at(learn, found->first + i);
+        bool agreed = items[i].kind >> found->lag & 1;
+        items[i].kind = agreed ? PLEAT__ITEM_SLOT : PLEAT__ITEM_DYNAMIC;
+        if (!agreed)
+            items[i].place = (pleat__place){0};
+        pleat__view_pin(&items[i].place);
+    }
+    pleat_result result = pleat__follow_learned(learn->arena, items, found->count, out);
+    if (result != PLEAT_OK) {
+        for (uint32_t i = 0; i < found->count; i++)
+            pleat__view_unpin(learn->arena, &items[i].place);
+        pleat__arena_free(learn->arena, items);
+        return result;
+    }
+    (*out)->match.cursor = found->ahead % found->count;
+    return PLEAT_OK;
 }

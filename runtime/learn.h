@@ -6,42 +6,84 @@
 
 #include <runtime/follow.h>
 
+#define PLEAT__LAGS 4u
+
+/* A way in which the job may be repeating itself. Positions count requests since the beginning. */
+typedef struct pleat__lag {
+    uint64_t since;     /* where comparing began */
+    uint64_t last;      /* where the repeat that goes on began */
+    uint64_t cursor;    /* what is expected next, in the repeat before */
+    uint32_t length;    /* of the repeat before */
+    uint32_t misses;    /* in a row */
+    uint64_t agreed;    /* requests from `since` on that the repeat before had too */
+    uint32_t matched;   /* the same from `last` on */
+    uint32_t unplanned; /* requests from `last` on that lie in no slot of what is followed */
+    bool open;
+} pleat__lag;
+
+/* Where a row of sizes was last. */
+typedef struct pleat__seen {
+    uint32_t tag;
+    uint32_t position; /* its lower 32 bits */
+} pleat__seen;
+
+typedef struct pleat__vote {
+    uint64_t last; /* position */
+    uint64_t count;
+} pleat__vote;
+
+/* A stretch that repeats the one before. */
+typedef struct pleat__found {
+    uint64_t first;
+    uint32_t count;
+    uint32_t agreed;    /* of them, how many the stretch before had too */
+    uint32_t unplanned; /* and how many lay in no slot of what is followed */
+    uint32_t ahead;     /* requests of the next repeat that have come already */
+    uint32_t lag;
+} pleat__found;
+
 typedef struct pleat__learn {
     pleat__arena *arena;
-    pleat__expected *items; /* the stretch being recorded */
-    size_t capacity;
-    uint32_t count;
-    uint32_t agreed; /* of them, how many the stretch before had too */
-    pleat__follow *before;
-    bool off;          /* setting learn:off */
-    bool no_period;    /* setting period:off */
-    bool marks;        /* the job marks its iterations */
-    bool whole;        /* what is being recorded began at a mark */
-    bool full;         /* too long, or no host memory: recording is off until the next boundary */
-    uint32_t *seen;    /* hash of the last sizes -> position, for periods */
-    uint32_t period;   /* candidate; 0: none */
-    uint32_t repeated; /* requests in a row that repeat those a period before */
-    uint32_t least;    /* periods below were tried and failed */
+    pleat__expected *items; /* a ring: position p is items[p & mask] */
+    size_t capacity;        /* 0, or mask + 1 */
+    uint64_t mask;
+    uint64_t begin, end; /* positions that are held */
+    bool off;            /* setting learn:off */
+    bool no_period;      /* setting period:off */
+    bool marks;          /* the job marks its iterations */
+    bool full;           /* no host memory: recording is off until the next restart */
+    uint64_t mark_at;    /* position of the last mark; PLEAT__NO_MARK: none since recording began */
+    pleat__lag lags[PLEAT__LAGS];
+    pleat__found found;
+    uint64_t hash; /* of the last sizes */
+    pleat__seen *seen;
+    pleat__vote *votes;
+    uint32_t least; /* periods below were tried and failed lately */
+    uint64_t rejected_at;
 } pleat__learn;
+
+#define PLEAT__NO_MARK UINT64_MAX
 
 typedef enum pleat__boundary {
     PLEAT__BOUNDARY_NONE = 0,   /* no iteration ended, or it did not repeat the one before */
-    PLEAT__BOUNDARY_AGREED = 1, /* the iteration that ended repeats the one before */
+    PLEAT__BOUNDARY_AGREED = 1, /* learn->found repeats the stretch before it */
 } pleat__boundary;
 
 PLEAT_NODISCARD pleat_result pleat__learn_init(pleat__learn *learn, pleat__arena *arena,
                                                const pleat__conf *conf);
 void pleat__learn_release(pleat__learn *learn);
-/* Records a request. AGREED: a period was found and has been there twice. */
+/* Records a request, and whether it lies in no slot (true when nothing is followed). */
 pleat__boundary pleat__learn_request(pleat__learn *learn, uint64_t bytes, uint16_t stream,
-                                     const pleat__place *place);
+                                     const pleat__place *place, bool unplanned);
 /* A mark: what was recorded since the last is an iteration. */
 pleat__boundary pleat__learn_mark(pleat__learn *learn);
-/* The iteration that agreed, for following; recording starts anew. */
+/* What was found, for following; recording goes on. */
 PLEAT_NODISCARD pleat_result pleat__learn_take(pleat__learn *learn, pleat__follow **out);
 /* Forgets what was recorded. */
 void pleat__learn_restart(pleat__learn *learn);
-/* The period found last was none: look for longer ones. */
+/* A period was none: for a while only longer ones are looked for. */
 void pleat__learn_reject(pleat__learn *learn, uint32_t period);
+/* The sizes of the last requests; false when there are not so many. */
+bool pleat__learn_recent(const pleat__learn *learn, uint64_t recent[PLEAT__GRAM]);
 
 #endif

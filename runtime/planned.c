@@ -256,16 +256,6 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
     return alloc_unplanned(self, item, bytes, stream, place);
 }
 
-static pleat_result alloc_learning(policy *self, uint64_t bytes, uint16_t stream,
-                                   pleat__place *place)
-{
-    uint64_t epoch = self->shapes.epoch;
-    PLEAT_TRY(from_heap(self, bytes, stream, place));
-    if (self->shapes.epoch == epoch)
-        pleat__shapes_learn(&self->shapes, bytes, stream, place);
-    return PLEAT_OK;
-}
-
 static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, pleat_va *address)
 {
     policy *self = opaque;
@@ -274,16 +264,17 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     PLEAT_TRY(stream_index(self, stream, &index));
     PLEAT_TRY(pleat__placed_reserve(&self->placed));
     self->shapes.requests++;
-    if (self->shapes.current != NULL) {
-        uint64_t diverged = self->stats->diverged, epoch = self->shapes.epoch;
+    const pleat_stats *stats = self->stats;
+    uint64_t diverged = stats->diverged, planned = stats->planned + stats->lane;
+    uint64_t epoch = self->shapes.epoch;
+    if (self->shapes.current != NULL)
         PLEAT_TRY(alloc_planned(self, bytes, index, &place));
-        put_down(self, &place, bytes, index);
-        if (self->shapes.epoch == epoch)
-            pleat__shapes_watch(&self->shapes, self->stats->diverged != diverged);
-    } else {
-        PLEAT_TRY(alloc_learning(self, bytes, index, &place));
-        put_down(self, &place, bytes, index);
-    }
+    else
+        PLEAT_TRY(from_heap(self, bytes, index, &place));
+    put_down(self, &place, bytes, index);
+    if (self->shapes.epoch == epoch)
+        pleat__shapes_watch(&self->shapes, bytes, index, &place,
+                            stats->planned + stats->lane == planned, stats->diverged != diverged);
     *address = place.address;
     return PLEAT_OK;
 }

@@ -1,5 +1,14 @@
 /*
  * shapes.c: taking up, putting aside, taking up again (see shapes.h).
+ *
+ * TRUST    An iteration that was found by its period may have been an inner loop's, so recording
+ *          goes on until it has come TRUST times more; a longer one that is found meanwhile takes
+ *          its place where it explains more requests.
+ * CHRONIC  A followed shape may serve a little less than all, all the time, without diverging: the
+ *          job changed, or the iteration that was learned was an odd one. From one request in PAYS
+ *          on recording begins again, for as long as it takes to find the iteration anew, and what
+ *          is found is taken up when it has a slot for at least so many more. Recording costs
+ *          about as much as a request, so there are rests between tries.
  */
 #include <runtime/shapes.h>
 
@@ -11,6 +20,22 @@
 #define RETURNED 12u
 /* What was put aside so often within an iteration is not taken up again: learning gets its turn. */
 #define FAILED 4u
+/* Times that what was found by its period must have come before it is trusted. */
+#define TRUST 3u
+/* One request in so many that misses all the time is worth learning anew. */
+#define PAYS 64u
+/* Requests over which that is judged, at least. */
+#define CHRONIC_REQUESTS 4096u
+/* Stretches that must have gone well before doubts are forgotten. */
+#define CALM 16u
+/* A try is followed by a rest of so many times its length, and each is twice as long as the one
+ * before, up to so often: iterations are found however long they are, and recording costs at most
+ * a few ns a request. */
+#define REST       4u
+#define MOST_TRIES 6u
+/* An iteration of loops that come many times is found when what is recorded spans it twice: each
+ * divergence doubles how long that is, up to so often. */
+#define MOST_DOUBTS 8u
 
 pleat_result pleat__shapes_init(pleat__shapes *shapes, pleat__arena *arena, pleat_stats *stats,
                                 pleat__heap *heap, const pleat__conf *conf)
@@ -64,8 +89,55 @@ static void kept_remove(pleat__shapes *shapes, pleat__follow *follow)
     for (uint32_t i = 0; i < shapes->kept_count; i++)
         if (shapes->kept[i] == follow)
             shapes->kept[i] = shapes->kept[--shapes->kept_count];
+    if (shapes->candidate == follow)
+        shapes->candidate = NULL;
     pleat__follow_free(follow);
 }
+
+/* ---- recording while one is followed ---- */
+
+static void record(pleat__shapes *shapes, uint64_t requests)
+{
+    shapes->recording = true;
+    shapes->record_until = shapes->requests + requests;
+}
+
+static void record_end(pleat__shapes *shapes)
+{
+    shapes->recording = false;
+    pleat__learn_restart(&shapes->learn);
+}
+
+static uint32_t stretch_of(const pleat__follow *follow)
+{
+    return follow->count > CHRONIC_REQUESTS ? follow->count : CHRONIC_REQUESTS;
+}
+
+/* Judges a long stretch: is it worth learning anew? */
+static void judge_chronic(pleat__shapes *shapes)
+{
+    uint32_t stretch = stretch_of(shapes->current);
+    if (shapes->chronic_seen < stretch)
+        return;
+    bool well = shapes->chronic_missed < shapes->chronic_seen / PAYS;
+    shapes->chronic_seen = 0;
+    shapes->chronic_missed = 0;
+    shapes->calm = well ? shapes->calm + 1 : 0;
+    if (shapes->calm == CALM) {
+        shapes->tries = 0;
+        shapes->doubts = 0;
+    }
+    if (well || shapes->recording || shapes->requests < shapes->retry_at ||
+        !shapes->current->learned)
+        return;
+    uint64_t length = (TRUST + 1) * (uint64_t)stretch << shapes->tries;
+    pleat__learn_restart(&shapes->learn);
+    record(shapes, length);
+    shapes->retry_at = shapes->record_until + REST * length;
+    shapes->tries += shapes->tries < MOST_TRIES;
+}
+
+/* ---- taking up ---- */
 
 static void follow(pleat__shapes *shapes, pleat__follow *next, pleat__cause cause)
 {
@@ -74,26 +146,66 @@ static void follow(pleat__shapes *shapes, pleat__follow *next, pleat__cause caus
     next->adopted = shapes->requests;
     shapes->watched = 0;
     shapes->missed = 0;
+    shapes->unplanned = 0;
+    shapes->chronic_seen = 0;
+    shapes->chronic_missed = 0;
     pleat__states_set(&shapes->states, PLEAT__STATE_planned, cause);
     shapes->stats->switches += cause == PLEAT__CAUSE_switched;
     shapes->stats->returns += cause == PLEAT__CAUSE_returned;
+    /* A plan file's places are no views of the heap's: they cannot be recorded. */
+    if (shapes->learn.marks || !next->learned)
+        record_end(shapes);
+    else
+        record(shapes, TRUST * (uint64_t)stretch_of(next) << shapes->doubts);
+}
+
+/* Whether what was found has slots for enough more requests than were served from them. */
+static bool pays(const pleat__shapes *shapes)
+{
+    const pleat__found *found = &shapes->learn.found;
+    uint64_t ago = (uint64_t)found->count + found->ahead;
+    return shapes->current == NULL ||
+           (shapes->requests >= shapes->current->made + ago &&
+            found->agreed + (uint64_t)found->unplanned > found->count + found->count / PAYS);
+}
+
+/* Loops that were followed somewhere in the iteration that was found. */
+static void drop_inner(pleat__shapes *shapes, const pleat__follow *found)
+{
+    for (uint32_t i = shapes->kept_count; i-- > 0;) {
+        pleat__follow *kept = shapes->kept[i];
+        if (kept->learned && kept->count <= found->count / 2 &&
+            shapes->requests - kept->adopted <= found->count)
+            kept_remove(shapes, kept);
+    }
 }
 
 /* An iteration ended that repeats the one before. */
 static void plan_and_switch(pleat__shapes *shapes)
 {
-    pleat__follow *next;
+    pleat__follow *next, *old = shapes->current;
+    if (!pays(shapes))
+        return;
     pleat__states_set(&shapes->states, PLEAT__STATE_planning, PLEAT__CAUSE_agreed);
     if (pleat__learn_take(&shapes->learn, &next) != PLEAT_OK) {
+        set_current(shapes, NULL);
         pleat__learn_restart(&shapes->learn);
         pleat__states_set(&shapes->states, PLEAT__STATE_learning, PLEAT__CAUSE_no_memory);
         return;
     }
     pleat__states_set(&shapes->states, PLEAT__STATE_switching, PLEAT__CAUSE_made);
+    /* The one it replaces is the same shape, known less well. */
+    if (old != NULL)
+        kept_remove(shapes, old);
+    if (!shapes->learn.marks)
+        drop_inner(shapes, next);
     kept_evict(shapes);
     shapes->kept[shapes->kept_count++] = next;
+    next->made = shapes->requests;
     follow(shapes, next, PLEAT__CAUSE_switched);
 }
+
+/* ---- putting aside, and taking up again ---- */
 
 /* The kept shape in which the last requests occur; its cursor goes behind them. */
 static pleat__follow *find_returned(pleat__shapes *shapes, const uint64_t recent[PLEAT__GRAM])
@@ -116,14 +228,17 @@ static void diverge(pleat__shapes *shapes)
     old->failed =
         shapes->requests - old->adopted < old->count && old->learned ? old->failed + 1 : 0;
     set_current(shapes, NULL);
-    /* An iteration found by its period that did not even come twice more was an inner loop. */
-    bool inner =
-        old->learned && !shapes->learn.marks && shapes->requests - old->adopted < 2 * old->count;
+    shapes->doubts += shapes->doubts < MOST_DOUBTS;
+    bool inner = old->learned && !shapes->learn.marks &&
+                 shapes->requests - old->adopted < TRUST * (uint64_t)old->count;
     if (inner) {
         pleat__learn_reject(&shapes->learn, old->count);
         kept_remove(shapes, old);
     }
-    pleat__learn_restart(&shapes->learn);
+    /* What has been recorded all along knows more than what comes now. */
+    if (!shapes->recording)
+        pleat__learn_restart(&shapes->learn);
+    shapes->recording = false;
     pleat__states_set(&shapes->states, PLEAT__STATE_relearning, PLEAT__CAUSE_unknown);
     shapes->candidate = find_returned(shapes, recent);
     shapes->candidate_hits = 0;
@@ -135,39 +250,43 @@ void pleat__shapes_judge(pleat__shapes *shapes)
     if (shapes->heap->keeping && match->cursor >= match->begin)
         pleat__heap_keep_end(shapes->heap);
     bool diverged = shapes->missed >= PLEAT__WATCH_REQUESTS / WATCH_SHARE;
+    shapes->chronic_seen += shapes->watched;
+    shapes->chronic_missed += shapes->unplanned;
     shapes->watched = 0;
     shapes->missed = 0;
+    shapes->unplanned = 0;
+    if (shapes->recording && shapes->requests >= shapes->record_until)
+        record_end(shapes);
     if (diverged)
         diverge(shapes);
+    else
+        judge_chronic(shapes);
 }
 
 /* RELEARNING: is an old shape back? */
 static void look_for_returned(pleat__shapes *shapes, uint64_t bytes, uint16_t stream)
 {
-    static const uint32_t every = PLEAT__GRAM;
     pleat__follow *candidate = shapes->candidate;
     if (candidate != NULL) {
         if (pleat__match_next(&candidate->match, bytes, stream) == PLEAT__NO_ITEM)
             shapes->candidate = NULL;
         else if (++shapes->candidate_hits >= RETURNED) {
-            pleat__learn_restart(&shapes->learn);
             follow(shapes, candidate, PLEAT__CAUSE_returned);
         }
         return;
     }
-    if (shapes->learn.count % every != 0 || shapes->learn.count < every)
-        return;
     uint64_t recent[PLEAT__GRAM];
-    for (uint32_t i = 0; i < every; i++)
-        recent[i] = shapes->learn.items[shapes->learn.count - every + i].bytes;
+    if (shapes->requests % PLEAT__GRAM != 0 || !pleat__learn_recent(&shapes->learn, recent))
+        return;
     shapes->candidate = find_returned(shapes, recent);
     shapes->candidate_hits = 0;
 }
 
-void pleat__shapes_learn(pleat__shapes *shapes, uint64_t bytes, uint16_t stream,
-                         const pleat__place *place)
+void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream,
+                          const pleat__place *place, bool unplanned)
 {
-    if (pleat__learn_request(&shapes->learn, bytes, stream, place) == PLEAT__BOUNDARY_AGREED)
+    if (pleat__learn_request(&shapes->learn, bytes, stream, place, unplanned) ==
+        PLEAT__BOUNDARY_AGREED)
         plan_and_switch(shapes);
     else if (shapes->states.now == PLEAT__STATE_relearning)
         look_for_returned(shapes, bytes, stream);
@@ -180,12 +299,15 @@ static void mark_planned(pleat__shapes *shapes)
         pleat__follow *old = shapes->current;
         set_current(shapes, NULL);
         kept_remove(shapes, old);
+        shapes->recording = false;
         pleat__states_set(&shapes->states, PLEAT__STATE_learning, PLEAT__CAUSE_marked);
         pleat__learn_mark(&shapes->learn);
         return;
     }
-    shapes->learn.marks = true;
     pleat__match_mark(&shapes->current->match);
+    shapes->learn.marks = true;
+    if (shapes->recording && pleat__learn_mark(&shapes->learn) == PLEAT__BOUNDARY_AGREED)
+        plan_and_switch(shapes);
 }
 
 /* Before the first mark stretches were taken for iterations by their period. A job that marks its

@@ -25,7 +25,8 @@ typedef struct pleat__shapes {
     pleat__follow *current; /* PLANNED: what is followed */
     uint64_t epoch;         /* changes with it */
     uint32_t watched;       /* requests since divergence was judged last */
-    uint32_t missed;        /* of them */
+    uint32_t missed;        /* of them, those that did not match */
+    uint32_t unplanned;     /* of them, those that have no slot or lane, or found it taken */
     uint64_t requests;
     pleat__states states;
     pleat__learn learn;
@@ -34,6 +35,14 @@ typedef struct pleat__shapes {
     /* A kept one that may have returned, and how many requests in a row it has matched. */
     pleat__follow *candidate;
     uint32_t candidate_hits;
+    /* PLANNED: requests are recorded all the same, until so many have come. */
+    bool recording;
+    uint64_t record_until;
+    uint32_t doubts; /* divergences since it went well for long */
+    /* Requests since the last long stretch was judged, and those of them without a slot; stretches
+     * that went well; tries since, and when the next may begin. */
+    uint32_t chronic_seen, chronic_missed, calm, tries;
+    uint64_t retry_at;
 } pleat__shapes;
 
 PLEAT_NODISCARD pleat_result pleat__shapes_init(pleat__shapes *shapes, pleat__arena *arena,
@@ -44,17 +53,29 @@ void pleat__shapes_release(pleat__shapes *shapes);
 void pleat__shapes_begin(pleat__shapes *shapes, pleat__follow *plan);
 /* An iteration begins. */
 void pleat__shapes_mark(pleat__shapes *shapes);
-/* A request that was served while nothing is followed. */
-void pleat__shapes_learn(pleat__shapes *shapes, uint64_t bytes, uint16_t stream,
-                         const pleat__place *place);
+/* Records a request; `unplanned`: it lies in no slot and no lane. */
+void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream,
+                          const pleat__place *place, bool unplanned);
 /* Judges the last PLEAT__WATCH_REQUESTS. */
 void pleat__shapes_judge(pleat__shapes *shapes);
 
-/* A request that was served while one is followed. */
-static inline void pleat__shapes_watch(pleat__shapes *shapes, bool missed)
+/* A request was served; `missed`: it did not match what is followed. */
+static inline void pleat__shapes_watch(pleat__shapes *shapes, uint64_t bytes, uint16_t stream,
+                                       const pleat__place *place, bool unplanned, bool missed)
 {
+    if (shapes->current == NULL) {
+        pleat__shapes_record(shapes, bytes, stream, place, true);
+        return;
+    }
     shapes->missed += missed;
-    if (__builtin_expect(++shapes->watched == PLEAT__WATCH_REQUESTS, 0))
+    shapes->unplanned += unplanned;
+    if (__builtin_expect(shapes->recording, 0)) {
+        const pleat__follow *followed = shapes->current;
+        pleat__shapes_record(shapes, bytes, stream, place, unplanned);
+        if (followed != shapes->current)
+            return;
+    }
+    if (__builtin_expect(++shapes->watched >= PLEAT__WATCH_REQUESTS, 0))
         pleat__shapes_judge(shapes);
 }
 

@@ -22,7 +22,7 @@ static const transition transitions[] = {
     T(planning, learning, no_memory), T(switching, planned, switched),
     T(planned, diverged, diverged),   T(diverged, relearning, unknown),
     T(relearning, planning, agreed),  T(relearning, planned, returned),
-    T(planned, learning, marked),
+    T(planned, learning, marked),     T(planned, planning, agreed),
 };
 #undef T
 

@@ -95,4 +95,13 @@ static inline uint64_t pleat__ceil_div(uint64_t value, uint64_t unit)
     return value / unit + (value % unit != 0);
 }
 
+/* Which of PLEAT__OCTAVE_BINS a value falls into, 16 an octave. pre: value != 0. */
+#define PLEAT__OCTAVE_BINS (32 * 16)
+static inline uint32_t pleat__octave_bin(uint32_t value)
+{
+    uint32_t octave = 31 - (uint32_t)__builtin_clz(value);
+    uint32_t rest = octave >= 4 ? value >> (octave - 4) : value << (4 - octave);
+    return octave * 16 + (rest & 15);
+}
+
 #endif
