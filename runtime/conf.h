@@ -27,6 +27,8 @@ typedef char pleat__conf_text[PLEAT__CONF_TEXT_BYTES];
     X(period, switch, bool, true, "find it without marks too, by the period of the requests")      \
     X(check, switch, bool, true,                                                                   \
       "check that a slot is free before it is given out; off only to test that overlaps are seen") \
+    X(canary, switch, bool, false,                                                                 \
+      "prove that no two live allocations share memory: fills and verifies it on the device")      \
     X(share, switch, bool, false, "memory can be sent to other processes (pleat_share_of)")        \
     X(max_split, size, uint64_t, 0,                                                                \
       "native: larger blocks are kept whole for requests of about their size; 0: none are")        \

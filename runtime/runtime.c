@@ -95,6 +95,11 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     result = pleat__pending_create(runtime->vmm, options.device, arena, &runtime->pending);
     if (result != PLEAT_OK)
         goto no_pending;
+    if (conf.canary)
+        result = pleat__canary_create(runtime->vmm, options.device, arena, runtime->space,
+                                      options.plan == NULL, &runtime->canary);
+    if (result != PLEAT_OK)
+        goto no_canary;
     result = create_policy(runtime, &options, &conf);
     if (result != PLEAT_OK)
         goto no_policy;
@@ -106,6 +111,8 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
 no_watch:
     runtime->ops->destroy(runtime->policy);
 no_policy:
+    pleat__canary_destroy(&runtime->canary);
+no_canary:
     pleat__pending_destroy(&runtime->pending);
 no_pending:
     pleat__gate_release(&runtime->gate);
@@ -130,6 +137,7 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     runtime->ops->destroy(runtime->policy);
     pleat__pending_destroy(&runtime->pending);
     pleat__record_release(&runtime->record);
+    pleat__canary_destroy(&runtime->canary);
     pleat__imports_release(&runtime->imports);
     pleat__gate_release(&runtime->gate);
     pleat__space_destroy(runtime->space);
@@ -145,12 +153,16 @@ static void note_freed(pleat_runtime *runtime, pleat_va address)
         runtime->freed_callback(runtime->freed_context, address);
     if (pleat__records(&runtime->record))
         pleat__record_free(&runtime->record, address, PLEAT_EVENT_FREE_COMPLETED);
+    /* A kernel that cannot be launched is the job's failure as well, which it will hear of. */
+    if (runtime->canary.paint != NULL)
+        (void)!pleat__canary_freed(&runtime->canary, address);
 }
 
 /* Whether somebody wants to know of events. */
 static inline bool is_watched(const pleat_runtime *runtime)
 {
-    return runtime->freed_callback != NULL || pleat__records(&runtime->record);
+    return runtime->freed_callback != NULL || pleat__records(&runtime->record) ||
+           runtime->canary.paint != NULL;
 }
 
 void pleat__runtime_freed(void *opaque, pleat_va address)
@@ -186,6 +198,19 @@ static pleat_result alloc_again(pleat_runtime *runtime, uint64_t bytes, pleat_st
     return result;
 }
 
+/* Something was allocated for a request of `bytes`. */
+static pleat_result note_alloc(pleat_runtime *runtime, pleat_va address, uint64_t bytes,
+                               pleat_stream stream)
+{
+    pleat_block block;
+    if (pleat__records(&runtime->record))
+        pleat__record_alloc(&runtime->record, address, bytes, stream);
+    if (runtime->canary.paint == NULL)
+        return PLEAT_OK;
+    PLEAT_TRY(runtime->ops->block_of(runtime->policy, address, &block));
+    return pleat__canary_taken(&runtime->canary, &block, bytes);
+}
+
 /* Under the lock. */
 static pleat_result alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
                                  pleat_va *address)
@@ -196,13 +221,14 @@ static pleat_result alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_s
         runtime->has_stream = true;
     }
     uint64_t left = runtime->gate.left;
-    pleat_result result = alloc_once(runtime, bytes, stream, address);
+    uint64_t guard = runtime->canary.guard;
+    pleat_result result = alloc_once(runtime, bytes + guard, stream, address);
     if (__builtin_expect(result != PLEAT_OK, 0))
-        result = alloc_again(runtime, bytes, stream, result, address);
+        result = alloc_again(runtime, bytes + guard, stream, result, address);
     if (result == PLEAT_OK)
         runtime->stats.requests++;
-    if (__builtin_expect(result == PLEAT_OK && pleat__records(&runtime->record), 0))
-        pleat__record_alloc(&runtime->record, *address, bytes, stream);
+    if (__builtin_expect(result == PLEAT_OK && is_watched(runtime), 0))
+        result = note_alloc(runtime, *address, bytes, stream);
     runtime->stats.map_waits += runtime->gate.left != left;
     return result;
 }
@@ -437,4 +463,15 @@ void pleat_on_freed(pleat_runtime *runtime, pleat_freed_callback callback, void 
     runtime->freed_callback = callback;
     runtime->freed_context = context;
     pleat__gate_unlock(&runtime->gate);
+}
+
+pleat_result pleat_canary_of(pleat_runtime *runtime, pleat_canary *out)
+{
+    *out = (pleat_canary){0};
+    if (runtime->canary.paint == NULL)
+        return pleat__fail(PLEAT_E_STATE, "this runtime was made without the setting canary:on");
+    pleat__gate_lock(&runtime->gate);
+    out->checked = runtime->canary.checked;
+    pleat__gate_unlock(&runtime->gate);
+    return pleat__paint_counted(runtime->canary.paint, &out->words, &out->first);
 }

@@ -5,6 +5,7 @@
 #ifndef PLEAT_RUNTIME_RUNTIME_INTERNAL_H
 #define PLEAT_RUNTIME_RUNTIME_INTERNAL_H
 
+#include <runtime/canary.h>
 #include <runtime/gate.h>
 #include <runtime/pending.h>
 #include <runtime/policy.h>
@@ -31,6 +32,7 @@ struct pleat_runtime {
     void *memory_context;
     pleat__record record;
     pleat__imports imports;
+    pleat__canary canary;
     bool shares; /* setting share:on */
     pleat_freed_callback freed_callback;
     void *freed_context;

@@ -13,6 +13,7 @@
  *           stream.
  * NEVER     Managed memory: asking for more of it than the card has can hang the GPU.
  */
+#include "cuda.h"
 #include "cuda_internal.h"
 
 #include <internal/error.h>
@@ -593,6 +594,11 @@ pleat_result pleat_vmm_cuda(pleat_vmm *out)
 arena:
     pleat__arena_destroy(arena);
     return result;
+}
+
+bool pleat__cuda_is(const pleat_vmm *vmm)
+{
+    return vmm->ops == &cuda_ops;
 }
 
 pleat__cuda *pleat__cuda_of(const pleat_vmm *vmm)

@@ -1,6 +1,6 @@
 /*
- * cuda.h: what a GPU can do beyond the table of verbs: copies, streams, kernels. For the replay's
- * canary, the conformance suite and `pleat bench`; the library's own work needs none of it.
+ * cuda.h: what a GPU can do beyond the table of verbs: copies, streams, kernels. For the
+ * canaries, the conformance suite and `pleat bench`; the library's own work needs none of it.
  *
  * Every function takes a pleat_vmm that pleat_vmm_cuda made; any other gives PLEAT_E_INVALID.
  * THREADS  Any; the calling thread's current context is left as it was.
@@ -9,6 +9,10 @@
 #define PLEAT_VMM_CUDA_H
 
 #include <pleat/vmm.h>
+#include <stdbool.h>
+
+/* Whether the backend is the driver's. */
+bool pleat__cuda_is(const pleat_vmm *vmm);
 
 /* Copies and waits for the end. */
 PLEAT_NODISCARD pleat_result pleat__cuda_copy_in(const pleat_vmm *vmm, int device, pleat_va to,

@@ -31,6 +31,7 @@ typedef struct pleat__chunk {
     /* ---- */
     uint32_t stuck;  /* quarantined places where it may still be mapped */
     uint64_t pooled; /* when it came into the pool; 0: it is not there */
+    bool painted;    /* the canary's: it knows what every byte holds; false in a new one */
     bool imported;   /* another process's memory: not in this one's budget, never pooled */
     struct pleat__chunk *next, *previous;
 } pleat__chunk;

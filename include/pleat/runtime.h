@@ -168,6 +168,19 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_record_copy(pleat_runtime *runtime,
 /* Ends recording and forgets what was recorded. */
 PLEAT_API void pleat_record_end(pleat_runtime *runtime);
 
+/* ---- the canary (setting canary:on): no two live allocations share memory ---- */
+
+typedef struct pleat_canary {
+    uint64_t checked; /* allocations */
+    uint64_t words; /* of 4 bytes that were not as they must be; anything but 0 is a bug of Pleat's,
+                       or of a program that writes past its memory or after its free */
+    pleat_va first; /* where one of them was */
+} pleat_canary;
+
+/* What was found so far; waits for the default stream, and counts what other streams have finished.
+ * PLEAT_E_STATE without the setting. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_canary_of(pleat_runtime *runtime, pleat_canary *out);
+
 /* ---- other devices, other processes ---- */
 
 /* Kernels on device `peer` may use this runtime's memory from now on. PLEAT_E_LIMIT for more than

@@ -25,6 +25,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUN = os.environ.get("PLEAT_RUN_COMMAND") or str(ROOT / "adapters" / "pytorch" / "pleat-run")
 GPT2 = str(ROOT / "tools" / "workloads" / "gpt2.py")
 SMALL = ["--layers", "8", "--hidden", "512", "--heads", "8", "--sequence", "512"]
+LORA = ["--layers", "2", "--hidden", "1024", "--heads", "8", "--inner", "2816", "--sequence", "512",
+        "--vocabulary", "8000", "--iterations", "20", "--quiet"]
 READY = torch is not None and torch.version.cuda is not None and torch.cuda.is_available()
 
 # A job whose ranks share one GPU, and whose requests differ from rank to rank.
@@ -39,6 +41,44 @@ for step in range(12):
     optimizer.step()
     optimizer.zero_grad()
 print("rank %d done" % rank)
+"""
+
+# Memory that goes from stream to stream, with record_stream and waits, and recomputation.
+STREAMS = """
+import torch
+from torch.utils.checkpoint import checkpoint
+torch.manual_seed(0)
+model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(6)]).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+sides = [torch.cuda.Stream() for _ in range(3)]
+for step in range(40):
+    x = torch.randn(512, 1024, device="cuda")
+    kept = []
+    for i, layer in enumerate(model):
+        x = checkpoint(layer, x, use_reentrant=False)
+        with torch.cuda.stream(sides[i % 3]):
+            sides[i % 3].wait_stream(torch.cuda.default_stream())
+            x.record_stream(sides[i % 3])
+            kept.append((x.detach() * 2).sum())
+    x.square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+torch.cuda.synchronize()
+"""
+
+# What a followed iteration frees it keeps from the eighth iteration on: its slots are not free.
+PLANTED = """
+import torch
+weight = torch.nn.Parameter(torch.ones(1024, device="cuda"))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+kept = []
+for step in range(12):
+    for size in (3, 5, 2, 7):
+        tensor = torch.full((size << 18,), float(step), device="cuda")
+        kept.append(tensor if step > 8 else tensor.sum())
+    weight.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
 """
 
 # Allocates as a training job does, for ever.
@@ -141,6 +181,41 @@ class Jobs(unittest.TestCase):
             with open(self.path("c.%s" % rank)) as file:
                 told = json.load(file)["devices"]["0"]
             self.assertGreaterEqual(told["planned"], 0.95 * told["requests"])
+
+    def canary(self, program, conf="", options=()):
+        """What the canary found: (allocations checked, errors)."""
+        counters = self.path("counters")
+        done = run(["--canary", "--counters", counters, *(["--conf", conf] if conf else []), *options],
+                   [sys.executable, *program])
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        with open(counters) as file:
+            told = json.load(file)["devices"]["0"]
+        self.assertIn("pleat: canary: %d allocations" % told["canary_checked"], done.stderr)
+        return told["canary_checked"], told["canary_errors"]
+
+    def test_canary_finds_nothing_in_three_workloads(self):
+        workloads = ROOT / "tools" / "workloads"
+        program = self.path("streams.py")
+        pathlib.Path(program).write_text(STREAMS)
+        plan = self.path("c.plan")
+        run(["--save-plan", plan], [sys.executable, GPT2, *SMALL, "--iterations", "6", "--quiet"])
+        for name, job, options in [
+            ("gpt2, recomputing", [GPT2, *SMALL, "--recompute", "--iterations", "6", "--quiet"], ()),
+            ("gpt2, with a plan", [GPT2, *SMALL, "--iterations", "6", "--quiet"], ("--plan", plan)),
+            ("three side streams", [program], ()),
+            ("lora, varying lengths", [str(workloads / "lora.py"), *LORA], ()),
+        ]:
+            checked, errors = self.canary(job, options=options)
+            print("canary, %s: %d allocations checked, %d errors" % (name, checked, errors),
+                  file=sys.stderr)
+            self.assertGreater(checked, 1000)
+            self.assertEqual(errors, 0)
+
+    def test_canary_finds_a_planted_overlap(self):
+        program = self.path("planted.py")
+        pathlib.Path(program).write_text(PLANTED)
+        self.assertGreater(self.canary([program], "check:off")[1], 0)
+        self.assertEqual(self.canary([program], "check:on")[1], 0)
 
     def test_killing_leaves_no_memory_behind(self):
         before = used_mebibytes()

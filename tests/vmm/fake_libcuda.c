@@ -495,6 +495,24 @@ static void run_canary(void **arguments, bool verify)
         __atomic_fetch_add(*(uint64_t **)arguments[3], wrong, __ATOMIC_RELAXED);
 }
 
+/* What the kernels of vmm/paint.c do. */
+static void run_paint(void **arguments, bool verify)
+{
+    volatile uint32_t *memory = *(volatile uint32_t **)arguments[0];
+    uint64_t words = *(uint64_t *)arguments[1];
+    uint32_t word = *(uint32_t *)arguments[2];
+    for (uint64_t i = 0; i < words; i++) {
+        if (!verify) {
+            memory[i] = word;
+        } else if (memory[i] != word) {
+            uint64_t *counter = *(uint64_t **)arguments[3], none = 0;
+            __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+            __atomic_compare_exchange_n(counter + 1, &none, (uintptr_t)&memory[i], false,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+        }
+    }
+}
+
 static CUresult fake_cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigned blocks_y,
                                     unsigned blocks_z, unsigned threads_x, unsigned threads_y,
                                     unsigned threads_z, unsigned shared, CUstream stream,
@@ -506,6 +524,8 @@ static CUresult fake_cuLaunchKernel(CUfunction function, unsigned blocks_x, unsi
         return CU_INVALID_VALUE;
     if (is_kernel(function, "canary_write") || is_kernel(function, "canary_verify"))
         run_canary(arguments, is_kernel(function, "canary_verify"));
+    if (is_kernel(function, "paint_fill") || is_kernel(function, "paint_verify"))
+        run_paint(arguments, is_kernel(function, "paint_verify"));
     if (!is_kernel(function, "pleat_wait"))
         return CU_OK;
     pthread_mutex_lock(&lock);

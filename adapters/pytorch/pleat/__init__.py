@@ -16,6 +16,7 @@ import os
 import weakref
 
 __all__ = [
+    "canary_errors",
     "enable",
     "enabled",
     "mark_step",
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 
 _library = None
 _saver = None
+_canary = False
 
 
 def _call(function, *arguments):
@@ -62,6 +64,7 @@ def enable(
     marks=True,
     save_plan=None,
     record=0,
+    canary=False,
 ):
     """Makes Pleat torch's CUDA allocator, for the rest of the process.
 
@@ -72,9 +75,11 @@ def enable(
     steps says where an iteration ends. `save_plan`: a file for the plan of what this run does, with
     which the next run's `plan` starts planned; it is written when some iterations were recorded, or
     at the end. `record` iterations are recorded in any case (see save_plan() and save_trace()). In
-    names of plans %r stands for the rank and %d for the device.
+    names of plans %r stands for the rank and %d for the device. `canary` proves that no two tensors
+    share memory: all of it is filled and verified on the GPU (see canary_errors()); slow, and not for
+    programs that capture CUDA graphs.
     """
-    global _library, _saver
+    global _canary, _library, _saver
     import torch
 
     from . import _plans, _shim
@@ -89,6 +94,9 @@ def enable(
     conf = conf or os.environ.get("PLEAT_CONF") or ""
     if "share:" not in conf:
         conf += ",share:on" if conf else "share:on"
+    if canary:
+        conf += ",canary:on"
+    _canary = "canary:on" in conf
     library = _shim.load(torch)
     _library = library
     try:
@@ -204,6 +212,16 @@ def save_trace(path, device=0):
     _call(_library.pleat_torch_save, device, os.fsencode(path), b"")
 
 
+def canary_errors(device=0):
+    """What the canary of enable(canary=True) found on a device: (allocations checked, words of 4 bytes
+    that were not as they must be, the address of one of them). Waits for the device."""
+    if _library is None:
+        raise RuntimeError("pleat is not enabled")
+    values = (ctypes.c_uint64 * 3)()
+    _call(_library.pleat_torch_canary, device, values)
+    return tuple(values)
+
+
 def pair_nanoseconds(bytes, rounds=100000, native=False):
     """Nanoseconds of one allocation and free of `bytes` through torch's allocator in use.
 
@@ -225,7 +243,7 @@ def report(device=0):
     physical = now["peak_physical_bytes"]
     requests = now["requests"]
     share = 100 * now["peak_live_bytes"] / physical if physical else 100.0
-    return (
+    text = (
         "pleat: device %d: peak allocated %.3f GiB, physical %.3f GiB (%.2f %% of it in use); "
         "%d requests, %.1f %% of them planned"
         % (
@@ -237,3 +255,9 @@ def report(device=0):
             100 * (now["planned"] + now["lane"]) / requests if requests else 0,
         )
     )
+    if _canary:
+        checked, words, first = canary_errors(device)
+        text += "\npleat: canary: %d allocations checked, %d errors" % (checked, words)
+        if words:
+            text += ", one of them at %#x" % first
+    return text

@@ -31,7 +31,11 @@ def command():
 
 def figures():
     """(device, counters) of each device that Pleat has served."""
-    return [(device, pleat.stats(device)) for device in pleat._used_devices()]
+    found = [(device, pleat.stats(device)) for device in pleat._used_devices()]
+    if pleat._canary:
+        for device, counters in found:
+            counters["canary_checked"], counters["canary_errors"], _ = pleat.canary_errors(device)
+    return found
 
 
 def say(text):
@@ -122,6 +126,7 @@ def begin(environment):
             save_plan=environment.get("PLEAT_RUN_SAVE_PLAN") or None,
             record=0 if environment["PLEAT_RUN"] == "quiet" and not environment.get("PLEAT_RUN_REPORT")
             else COMPARED,
+            canary=bool(environment.get("PLEAT_RUN_CANARY")),
         )
     except (OSError, RuntimeError) as problem:
         # Without Pleat the job would be another one than was asked for.

@@ -50,6 +50,11 @@ def parse(arguments):
     parser.add_argument(
         "--counters", default="", metavar="FILE", help="write the counters there, as JSON"
     )
+    parser.add_argument(
+        "--canary",
+        action="store_true",
+        help="prove that no two tensors share memory: fills and verifies it; slow",
+    )
     parser.add_argument("--quiet", action="store_true", help="say nothing at the end")
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -85,6 +90,7 @@ def environment(options, base):
     for name in ("save_plan", "report", "counters"):
         path = getattr(options, name)
         made["PLEAT_RUN_" + name.upper()] = os.path.abspath(path) if path else ""
+    made["PLEAT_RUN_CANARY"] = "on" if options.canary else ""
     if options.conf:
         made["PLEAT_CONF"] = options.conf
     return made

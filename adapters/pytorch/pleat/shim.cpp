@@ -135,6 +135,26 @@ __attribute__((visibility("default"))) int pleat_torch_save(int device, const ch
     });
 }
 
+/* What the canary found on a device: allocations checked, words that were wrong, where one was. */
+__attribute__((visibility("default"))) int pleat_torch_canary(int device, uint64_t values[3])
+{
+    return guarded([&] {
+        pleat_runtime *runtime =
+            Allocator::current == nullptr
+                ? nullptr
+                : Allocator::current->runtime_or_null(static_cast<size_t>(device));
+        TORCH_CHECK(runtime != nullptr, "device ", device, " has not been used");
+        c10::cuda::CUDAGuard guard(static_cast<DeviceIndex>(device));
+        C10_CUDA_CHECK(cudaDeviceSynchronize());
+        pleat_canary found;
+        if (pleat_canary_of(runtime, &found) != PLEAT_OK)
+            throw_last("ask the canary");
+        values[0] = found.checked;
+        values[1] = found.words;
+        values[2] = found.first;
+    });
+}
+
 /* Counters of a device in the order of PLEAT_COUNTERS; *known is 0 before its first use. */
 __attribute__((visibility("default"))) int pleat_torch_stats(int device, uint64_t *values,
                                                              int *known)

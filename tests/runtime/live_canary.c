@@ -1,0 +1,174 @@
+/*
+ * live_canary.c: the canary of a running job (setting canary:on): finds nothing where nothing is
+ * wrong, whatever the policy, and finds planted overlaps, writes past the end, writes after the
+ * free.
+ */
+#include "job.h"
+
+#include <vmm/fault.h>
+#include <vmm/host.h>
+
+static const char *const policies[] = {"native", "expandable", "gmlake", "pleat"};
+
+static pleat_canary found(pleat_runtime *runtime)
+{
+    pleat_canary canary;
+    assert_ok(pleat_canary_of(runtime, &canary));
+    return canary;
+}
+
+static void run(job *j, const job_shape *shape, int iterations)
+{
+    for (int i = 0; i < iterations; i++) {
+        assert_ok(pleat_mark(j->runtime));
+        job_iterate(j, shape, (job_disturbance)(i % JOB_DISTURBANCES), 7u + (uint32_t)i);
+    }
+}
+
+static void canary_finds_nothing_where_nothing_is_wrong(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(3, 1);
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+        job j;
+        job_start_with(&j, policies[p], NULL, 0, "canary:on");
+        run(&j, &shape, 12);
+        assert_ok(pleat_empty_cache(j.runtime));
+        run(&j, &shape, 3);
+        job_drain(&j);
+        assert_int_equal(j.errors, 0);
+        pleat_canary canary = found(j.runtime);
+        assert_int_equal(canary.words, 0);
+        assert_int_equal(canary.checked, pleat_stats_of(j.runtime).requests);
+        job_stop(&j);
+    }
+}
+
+static void canary_sees_writes_past_the_end(void **state)
+{
+    (void)state;
+    for (uint64_t bytes = 1021; bytes < 1030; bytes++) {
+        job j;
+        pleat_va address;
+        job_start_with(&j, "pleat", NULL, 0, "canary:on");
+        assert_ok(pleat_alloc(j.runtime, bytes, 0, &address));
+        *(char *)(uintptr_t)(address + (bytes + 3) / 4 * 4) ^= 1;
+        assert_ok(pleat_free(j.runtime, address));
+        pleat_canary canary = found(j.runtime);
+        assert_int_equal(canary.words, 1);
+        assert_int_equal(canary.first, address + (bytes + 3) / 4 * 4);
+        job_stop(&j);
+    }
+}
+
+static void canary_sees_writes_after_the_free(void **state)
+{
+    (void)state;
+    job j;
+    pleat_va address, again;
+    job_start_with(&j, "pleat", NULL, 0, "canary:on");
+    assert_ok(pleat_alloc(j.runtime, 4000, 0, &address));
+    assert_ok(pleat_free(j.runtime, address));
+    *(uint64_t *)(uintptr_t)(address + 800) = 5;
+    assert_int_equal(found(j.runtime).words, 0);
+    assert_ok(pleat_alloc(j.runtime, 4000, 0, &again));
+    assert_int_equal(again, address);
+    assert_int_equal(found(j.runtime).words, 2);
+    job_stop(&j);
+}
+
+/* A slot that is given out unchecked while its memory is in use. */
+static void canary_sees_a_planted_overlap(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(5, 2);
+    for (int planted = 0; planted < 2; planted++) {
+        job j;
+        job_start_with(&j, "pleat", NULL, 0, planted ? "canary:on,check:off" : "canary:on");
+        for (int i = 0; i < 6; i++) {
+            assert_ok(pleat_mark(j.runtime));
+            job_iterate(&j, &shape, JOB_PLAIN, 0);
+        }
+        /* Nothing is freed any more: the slots of the next iteration are taken. */
+        uint64_t taken = 0;
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+            pleat_va address;
+            assert_ok(pleat_alloc(j.runtime, shape.bytes[i], 0, &address));
+            taken += address != 0;
+        }
+        assert_int_equal(taken, JOB_REQUESTS);
+        assert_int_equal(found(j.runtime).words != 0, planted);
+        job_stop(&j);
+    }
+}
+
+static void canary_must_be_asked_for(void **state)
+{
+    (void)state;
+    job j;
+    pleat_canary canary;
+    job_start(&j, "pleat", NULL, 0);
+    assert_result(pleat_canary_of(j.runtime, &canary), PLEAT_E_STATE);
+    job_stop(&j);
+}
+
+/* The kernels' path, on a driver that is the host's memory: $PLEAT_CUDA_LIBRARY. */
+static void canary_runs_on_the_driver(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_runtime *runtime;
+    pleat_runtime_options options = {.size = sizeof options, .conf = "canary:on"};
+    pleat_va a, b;
+    if (getenv("PLEAT_CUDA_LIBRARY") == NULL)
+        skip();
+    assert_ok(pleat_vmm_cuda(&vmm));
+    assert_ok(pleat_runtime_create(vmm, &options, &runtime));
+    for (int i = 0; i < 20; i++) {
+        assert_ok(pleat_alloc(runtime, 3000 + (uint64_t)i * 700, 0, &a));
+        assert_ok(pleat_alloc(runtime, 100000, 0, &b));
+        assert_ok(pleat_free(runtime, a));
+        assert_ok(pleat_free(runtime, b));
+    }
+    assert_int_equal(found(runtime).words, 0);
+    assert_ok(pleat_alloc(runtime, 3000, 0, &a));
+    ((uint32_t *)(uintptr_t)a)[750] ^= 1;
+    assert_ok(pleat_free(runtime, a));
+    assert_int_equal(found(runtime).words, 1);
+    assert_int_equal(found(runtime).first, a + 3000);
+    pleat_runtime_destroy(runtime);
+    pleat_vmm_destroy(&vmm);
+}
+
+/* Whatever verb fails while it is made, nothing is left behind. */
+static void canary_that_cannot_be_made_leaves_nothing(void **state)
+{
+    (void)state;
+    pleat_vmm host, vmm;
+    pleat_runtime *runtime;
+    pleat__host_holdings held;
+    pleat_runtime_options options = {.size = sizeof options, .conf = "canary:on"};
+    pleat_host_options small = {.size = sizeof small, .device_bytes = 1ull << 30};
+    assert_ok(pleat_vmm_host(&small, &host));
+    assert_ok(pleat__fault_create(host, &vmm));
+    pleat__fault_arm(&vmm, (pleat__fault_plan){PLEAT__FAULT_event_create, 1, true, false});
+    assert_int_not_equal(pleat_runtime_create(vmm, &options, &runtime), PLEAT_OK);
+    assert_ok(pleat__host_holdings_of(&host, &held));
+    assert_int_equal(held.handles + held.reservations + held.events, 0);
+    pleat_vmm_destroy(&vmm);
+    pleat_vmm_destroy(&host);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(canary_finds_nothing_where_nothing_is_wrong),
+        cmocka_unit_test(canary_sees_writes_past_the_end),
+        cmocka_unit_test(canary_sees_writes_after_the_free),
+        cmocka_unit_test(canary_sees_a_planted_overlap),
+        cmocka_unit_test(canary_must_be_asked_for),
+        cmocka_unit_test(canary_runs_on_the_driver),
+        cmocka_unit_test(canary_that_cannot_be_made_leaves_nothing),
+    };
+    return cmocka_run_group_tests_name("live_canary", tests, NULL, NULL);
+}
