@@ -22,8 +22,9 @@
 #include <string.h>
 
 typedef struct page {
-    const footprint *f;
-    const char *trace;
+    const footprint *f; /* NULL: it is about a run only */
+    const runlog *run;  /* NULL: none */
+    const char *name;
     const char *figures;
     FILE *out;
 } page;
@@ -213,15 +214,67 @@ static pleat_result put_plan(const page *p)
     return PLEAT_OK;
 }
 
-static pleat_result put_data(const page *p)
+/* ---- a run ---- */
+
+/* What of each record is drawn. */
+enum { RUN_FROM, RUN_TO, RUN_LOW, RUN_LIVE, RUN_PHYSICAL, RUN_VIRTUAL, RUN_LIMIT, RUN_WIDTH };
+
+static pleat_result put_records(const page *p, const char *key, uint32_t which)
 {
+    const runlog_series *series = &p->run->series[which];
+    size_t bytes = series->count * RUN_WIDTH * sizeof(double);
+    double *rows = malloc(bytes + 1);
+    if (rows == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the page's run");
+    for (size_t i = 0; i < series->count; i++) {
+        const pleat__log_record *record = &series->records[i];
+        double *row = rows + i * RUN_WIDTH;
+        bool steps = which == PLEAT__LOG_ITERATIONS;
+        row[RUN_FROM] = (double)record->from_ns * 1e-9;
+        row[RUN_TO] = steps ? (double)record->iterations : (double)record->to_ns * 1e-9;
+        row[RUN_LOW] = (double)record->low_live_bytes;
+        row[RUN_LIVE] = (double)record->high_live_bytes;
+        row[RUN_PHYSICAL] = (double)record->high_physical_bytes;
+        row[RUN_VIRTUAL] = (double)record->stats.virtual_bytes;
+        row[RUN_LIMIT] = (double)record->limit_bytes;
+    }
+    put_array(p->out, key, rows, bytes);
+    free(rows);
+    return PLEAT_OK;
+}
+
+static pleat_result put_run(const page *p)
+{
+    if (p->run == NULL)
+        return PLEAT_OK;
+    run_figures figures = run_figures_of(p->run, p->f);
+    bool planned = figures.planned.physical_bytes > 0;
+    fprintf(p->out, ",\"run\":{\"width\":%d,\"planned\":%.17g,\"plannedLive\":%.17g", RUN_WIDTH,
+            planned ? figures.planned.physical_bytes : 0, planned ? figures.planned.live_bytes : 0);
+    PLEAT_TRY(put_records(p, "intervals", PLEAT__LOG_INTERVALS));
+    PLEAT_TRY(put_records(p, "iterations", PLEAT__LOG_ITERATIONS));
+    fputc('}', p->out);
+    return PLEAT_OK;
+}
+
+static pleat_result put_job(const page *p)
+{
+    if (p->f == NULL)
+        return PLEAT_OK;
     const pleat__requests *r = &p->f->requests;
-    fprintf(p->out, "{\"events\":%u,\"buckets\":%u", r->event_count, p->f->buckets);
+    fprintf(p->out, ",\"events\":%u,\"buckets\":%u", r->event_count, p->f->buckets);
     put_array(p->out, "marks", r->marks, r->mark_count * sizeof *r->marks);
     put_curve(p, "low", "high", &p->f->live);
     put_policies(p);
     PLEAT_TRY(put_phases(p));
-    PLEAT_TRY(put_plan(p));
+    return put_plan(p);
+}
+
+static pleat_result put_data(const page *p)
+{
+    fprintf(p->out, "{\"job\":%s", p->f != NULL ? "true" : "false");
+    PLEAT_TRY(put_job(p));
+    PLEAT_TRY(put_run(p));
     fputc('}', p->out);
     return PLEAT_OK;
 }
@@ -404,13 +457,55 @@ static void put_summary(const page *p)
     fputs(f->policy_count > 0 ? ".</p>" : "</p>", p->out);
 }
 
+static void put_side(FILE *out, const char *side, const char *key, figure_unit unit, double value)
+{
+    if (value >= 0)
+        put_cell(out, side, key, unit, value);
+    else
+        fputs("<td>–</td>", out);
+}
+
+static void put_run_table(const page *p)
+{
+    const run_figures f = run_figures_of(p->run, p->f);
+    fputs("<table id=run-table><thead><tr><th scope=col>figure</th>", p->out);
+#define PUT_SIDE_HEAD(side, heading) fputs("<th scope=col>" heading "</th>", p->out);
+    RUN_SIDES(PUT_SIDE_HEAD)
+#undef PUT_SIDE_HEAD
+    fputs("<th scope=col class=text>what it is</th></tr></thead><tbody>\n", p->out);
+#define PUT_RUN_FIGURE(key, unit, heading, definition)                                             \
+    fputs("<tr><th scope=row>" heading "</th>", p->out);                                           \
+    put_side(p->out, "run.planned", #key, unit, f.planned.key);                                    \
+    put_side(p->out, "run.last", #key, unit, f.last.key);                                          \
+    put_side(p->out, "run.whole", #key, unit, f.whole.key);                                        \
+    fputs("<td class=text>" definition "</td></tr>\n", p->out);
+    RUN_FIGURES(PUT_RUN_FIGURE)
+#undef PUT_RUN_FIGURE
+    fputs("</tbody></table>\n", p->out);
+}
+
+static void put_run_summary(const page *p)
+{
+    const runlog *run = p->run;
+    const pleat__log_record *last = runlog_last(run, PLEAT__LOG_INTERVALS);
+    fprintf(p->out, "<p class=command>Process %llu, device %llu, policy %s: <code>",
+            (unsigned long long)run->numbers.pid, (unsigned long long)run->numbers.device,
+            run->policy);
+    put_escaped(p->out, run->command);
+    fputs("</code>", p->out);
+    if (last != NULL)
+        fprintf(p->out, "; %s after %.1f s, iteration %llu", runlog_status_name(run->status),
+                (double)last->to_ns * 1e-9, (unsigned long long)last->iterations);
+    fputs(".</p>", p->out);
+}
+
 /* ---- the page ---- */
 
 static pleat_result put_part(const page *p, const char *name, size_t length)
 {
 #define IS(text) (length == sizeof text - 1 && memcmp(name, text, sizeof text - 1) == 0)
-    if (IS("TRACE"))
-        put_escaped(p->out, p->trace);
+    if (IS("NAME"))
+        put_escaped(p->out, p->name);
     else if (IS("CSS"))
         fprintf(p->out, "%s\n%s", (const char *)embed_plot_css, (const char *)embed_page_css);
     else if (IS("SUMMARY"))
@@ -421,6 +516,12 @@ static pleat_result put_part(const page *p, const char *name, size_t length)
         put_peak(p);
     else if (IS("FIGURES"))
         put_figures(p);
+    else if (IS("RUNSUMMARY"))
+        put_run_summary(p);
+    else if (IS("RUNTABLE"))
+        put_run_table(p);
+    else if (IS("END"))
+        ; /* of a section that is shown */
     else if (IS("JSON"))
         put_json(p->out, p->figures);
     else if (IS("PLOT"))
@@ -451,6 +552,18 @@ static pleat_result put_data_part(const page *p)
     return result;
 }
 
+/* A part of which the page has nothing to show: from @JOB@ or @RUN@ to its @END@. */
+static bool is_left_out(const page *p, const char *name, size_t length)
+{
+    return length == 3 && ((memcmp(name, "JOB", 3) == 0 && p->f == NULL) ||
+                           (memcmp(name, "RUN", 3) == 0 && p->run == NULL));
+}
+
+static bool is_shown(const char *name, size_t length)
+{
+    return length == 3 && (memcmp(name, "JOB", 3) == 0 || memcmp(name, "RUN", 3) == 0);
+}
+
 static pleat_result fill_page(const page *p)
 {
     const char *at = (const char *)embed_page_html;
@@ -460,21 +573,26 @@ static pleat_result fill_page(const page *p)
             break;
         fwrite(at, 1, (size_t)(begin - at), p->out);
         size_t length = (size_t)(end - begin - 1);
-        PLEAT_TRY(length == 4 && memcmp(begin + 1, "DATA", 4) == 0
-                      ? put_data_part(p)
-                      : put_part(p, begin + 1, length));
         at = end + 1;
+        if (is_left_out(p, begin + 1, length)) {
+            const char *resume = strstr(at, "@END@");
+            at = resume != NULL ? resume + strlen("@END@") : at + strlen(at);
+        } else if (length == 4 && memcmp(begin + 1, "DATA", 4) == 0) {
+            PLEAT_TRY(put_data_part(p));
+        } else if (!is_shown(begin + 1, length)) {
+            PLEAT_TRY(put_part(p, begin + 1, length));
+        }
     }
     fputs(at, p->out);
     return PLEAT_OK;
 }
 
-pleat_result page_write(const footprint *f, const char *trace, const char *figures,
-                        const char *path)
+pleat_result page_write(const page_content *content, const char *path)
 {
     char *text = NULL;
     size_t size;
-    page p = {.f = f, .trace = trace, .figures = figures};
+    page p = {
+        .f = content->job, .run = content->run, .name = content->name, .figures = content->figures};
     p.out = open_memstream(&text, &size);
     if (p.out == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the page");

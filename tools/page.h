@@ -5,12 +5,19 @@
 #define PLEAT_TOOLS_PAGE_H
 
 #include "footprint.h"
+#include "run_figures.h"
+
+/* What the page is about: a recorded job, the log of a run, or both. */
+typedef struct page_content {
+    const footprint *job; /* NULL: none */
+    const runlog *run;    /* NULL: none */
+    const char *name;     /* of it, for people */
+    const char *figures;  /* the JSON object that the page carries */
+} page_content;
 
 /* Whether the build found what draws the curves. */
 bool page_can_draw(void);
-/* One self-contained HTML file about `trace`, a name for people: written whole or not at all.
- * `figures` is the JSON object that the page carries. */
-PLEAT_NODISCARD pleat_result page_write(const footprint *footprint, const char *trace,
-                                        const char *figures, const char *path);
+/* One self-contained HTML file: written whole or not at all. */
+PLEAT_NODISCARD pleat_result page_write(const page_content *content, const char *path);
 
 #endif

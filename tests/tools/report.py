@@ -36,7 +36,9 @@ BEHIND = """<script>
       new KeyboardEvent('keydown', {key: name, bubbles: true, cancelable: true})));
   const image = (at) => [...(at.tagName === 'CANVAS' ? [at] : at.querySelectorAll('canvas'))]
       .map((c) => c.toDataURL()).join();
-  for (const [view, id] of [['curves', 'curves'], ['map', 'map-canvas'], ['chunks', 'chunks-canvas']]) {
+  for (const [view, id] of [['run-time', 'run-time'], ['run-steps', 'run-steps'],
+                            ['curves', 'curves'], ['map', 'map-canvas'], ['chunks', 'chunks-canvas']]) {
+    if (!document.getElementById(id)) continue;
     const at = document.getElementById(id), seen = {}, all = image(at);
     if (at.scrollWidth > document.documentElement.clientWidth) problems.push(id + ' is too wide');
     seen.zoom_ms = Math.max(key(at, '+'), key(at, '+'), key(at, 'ArrowRight'));
@@ -46,7 +48,7 @@ BEHIND = """<script>
     seen.restored = image(at).length > 1000;
     const box = at.getBoundingClientRect(), hover = (x, y) => timed(() => {
       const where = {bubbles: true, clientX: box.left + x, clientY: box.top + y};
-      const target = view === 'curves' ? at.querySelectorAll('canvas')[1] || at : at;
+      const target = at.tagName === 'CANVAS' ? at : at.querySelectorAll('canvas')[1] || at;
       target.dispatchEvent(new PointerEvent('pointermove', where));
       target.dispatchEvent(new MouseEvent('mousemove', where));
     });
@@ -109,6 +111,10 @@ class Report(unittest.TestCase):
             cls.text = file.read()
         cls.reader = Reader()
         cls.reader.feed(cls.text)
+        cls.log = os.path.join(cls.folder.name, "run.log")
+        subprocess.run([PLEAT, "replay", SNAPSHOT, "--repeat", "50"], check=True,
+                       stdout=subprocess.DEVNULL,
+                       env={**os.environ, "PLEAT_CONF": f"log:{cls.log},log_ms:1"})
 
     @classmethod
     def tearDownClass(cls):
@@ -135,6 +141,35 @@ class Report(unittest.TestCase):
         self.assertEqual(plan["max_live_bytes"] + sum(plan["gap"].values()), plan["physical_bytes"])
         self.assertLessEqual(sum(g["bytes"] for g in self.figures["peak"]), live)
 
+    def report_of_run(self, *arguments):
+        path = os.path.join(self.folder.name, "run.html")
+        ran = run("report", "--log", self.log, "-o", path, "--json", *arguments)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        reader = Reader()
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        reader.feed(text)
+        return json.loads(ran.stdout), reader, text
+
+    def test_a_run_is_held_against_its_plan(self):
+        figures, reader, _ = self.report_of_run()
+        self.assertEqual(list(figures), ["run"])
+        self.assertIsNone(figures["run"]["planned"]["live_bytes"])
+        live = self.figures["max_live_bytes"]
+        self.assertAlmostEqual(figures["run"]["whole"]["live_bytes"], live, delta=live * 1e-5)
+        self.assertEqual((figures["run"]["status"], figures["run"]["iterations"]), ("ended", 54))
+        both, read, _ = self.report_of_run(SNAPSHOT)
+        self.assertEqual(both["run"]["planned"]["physical_bytes"], both["plan"]["physical_bytes"])
+        self.assertEqual(both["run"]["whole"], figures["run"]["whole"])
+        self.assertEqual(read.json["figures-json"], both)
+        shown = {key: value for key, value in read.cells.items() if key[0].startswith("run.")}
+        known = {(f"run.{side}", key): value for side in ("planned", "last", "whole")
+                 for key, value in both["run"][side].items() if value is not None}
+        self.assertEqual(shown.keys(), known.keys())
+        self.assertGreater(len(shown), 20)
+        for cell, value in shown.items():
+            self.assertAlmostEqual(known[cell], value, msg=cell, delta=1e-6 * abs(value))
+
     def test_page_needs_nothing_else(self):
         self.assertEqual([r for r in self.reader.references if not r.startswith("#")], [])
         self.assertIn("default-src 'none'", self.text)
@@ -158,9 +193,9 @@ class Report(unittest.TestCase):
             self.assertLess(os.path.getsize(path), 15e6)
             self.assertFalse(any(p["oom"] for p in json.loads(ran.stdout)["policies"]))
 
-    def see(self, width, height):
+    def see(self, page, width, height):
         copy = os.path.join(self.folder.name, f"driven-{width}.html")
-        text = self.text.replace("<title>", BEFORE + "<title>", 1)
+        text = page.replace("<title>", BEFORE + "<title>", 1)
         end = text.rindex("</body>")
         with open(copy, "w", encoding="utf-8") as file:
             file.write(text[:end] + BEHIND + text[end:])
@@ -176,18 +211,26 @@ class Report(unittest.TestCase):
 
     @unittest.skipUnless(BROWSER, "no chromium: the page is not looked at in a browser")
     def test_browser_draws_zooms_and_points(self):
-        for width, height in [(1280, 800), (390, 844)]:
-            seen, errors = self.see(width, height)
-            self.assertEqual(errors, [])
-            self.assertEqual(seen["problems"], [])
-            self.assertEqual(seen["wide"], 0)
-            print(f"{width}x{height}: drawn after {seen['drawn_ms']:.0f} ms")
-            for name, view in seen["views"].items():
-                print(f"  {name}: zoom {view['zoom_ms']:.1f} ms, hover {view['hover_ms']:.1f} ms")
-                self.assertTrue(view["zoomed"], name)
-                self.assertTrue(view["restored"], name)
-                self.assertRegex(view["read"], r"(event|MiB|chunk)", name)
-                self.assertRegex(view["hovered"], r"(event|MiB|chunk)", name)
+        _, _, with_run = self.report_of_run(SNAPSHOT)
+        _, _, only_run = self.report_of_run()
+        views = ["run-time", "run-steps", "curves", "map", "chunks"]
+        for page, wanted in [(self.text, views[2:]), (with_run, views), (only_run, views[:2])]:
+            for width, height in [(1280, 800), (390, 844)]:
+                self.drive(page, wanted, width, height)
+
+    def drive(self, page, wanted, width, height):
+        seen, errors = self.see(page, width, height)
+        self.assertEqual(list(seen["views"]), wanted)
+        self.assertEqual(errors, [])
+        self.assertEqual(seen["problems"], [])
+        self.assertEqual(seen["wide"], 0)
+        print(f"{width}x{height}: drawn after {seen['drawn_ms']:.0f} ms")
+        for name, view in seen["views"].items():
+            print(f"  {name}: zoom {view['zoom_ms']:.1f} ms, hover {view['hover_ms']:.1f} ms")
+            self.assertTrue(view["zoomed"], name)
+            self.assertTrue(view["restored"], name)
+            self.assertRegex(view["read"], r"(event|MiB|chunk|GiB)", name)
+            self.assertRegex(view["hovered"], r"(event|MiB|chunk|GiB)", name)
 
 
 if __name__ == "__main__":

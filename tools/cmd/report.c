@@ -14,13 +14,20 @@
 
 typedef struct options {
     footprint_options footprint;
-    const char *trace;
+    const char *trace; /* NULL: only the run */
+    const char *log;   /* NULL: only the recording */
     const char *output;
     bool json;
 } options;
 
+/* What the page and --json are about. */
+typedef struct subject {
+    const footprint *job; /* NULL: none */
+    const runlog *run;    /* NULL: none */
+} subject;
+
 /* The caller frees it. */
-static pleat_result figures_of(const options *o, const footprint *f, char **text)
+static pleat_result figures_of(const options *o, const subject *s, char **text)
 {
     size_t size;
     json_writer json;
@@ -30,8 +37,14 @@ static pleat_result figures_of(const options *o, const footprint *f, char **text
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the figures");
     json_begin(&json, out);
     json_object(&json, NULL);
-    json_string(&json, "trace", o->trace);
-    footprint_json(&json, f);
+    if (s->job != NULL) {
+        json_string(&json, "trace", o->trace);
+        footprint_json(&json, s->job);
+    }
+    if (s->run != NULL) {
+        run_figures figures = run_figures_of(s->run, s->job);
+        run_json(&json, o->log, s->run, &figures);
+    }
     json_end_object(&json);
     json_finish(&json);
     return fclose(out) == 0 ? PLEAT_OK
@@ -44,12 +57,16 @@ static const char *base_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-static pleat_result write_report(const options *o, const footprint *f)
+static pleat_result write_report(const options *o, const subject *s)
 {
     char *figures;
-    pleat_result result = figures_of(o, f, &figures);
+    pleat_result result = figures_of(o, s, &figures);
+    const page_content content = {.job = s->job,
+                                  .run = s->run,
+                                  .name = base_name(s->job != NULL ? o->trace : o->log),
+                                  .figures = figures};
     if (result == PLEAT_OK && o->output != NULL)
-        result = page_write(f, base_name(o->trace), figures, o->output);
+        result = page_write(&content, o->output);
     if (result == PLEAT_OK && o->json)
         fputs(figures, stdout);
     else if (result == PLEAT_OK)
@@ -58,10 +75,28 @@ static pleat_result write_report(const options *o, const footprint *f)
     return result;
 }
 
-static int report(const options *o)
+/* With a recording, of it; then of the run, where there is one. */
+static pleat_result report_job(const options *o, subject *s)
 {
     pleat_trace *trace;
     footprint f;
+    if (o->trace == NULL)
+        return write_report(o, s);
+    PLEAT_TRY(pleat__trace_open(o->trace, &trace));
+    pleat_result result = footprint_make(trace, &o->footprint, &f);
+    if (result == PLEAT_OK) {
+        s->job = &f;
+        result = write_report(o, s);
+        footprint_free(&f);
+    }
+    pleat_trace_free(trace);
+    return result;
+}
+
+static int report(const options *o)
+{
+    runlog run;
+    subject s = {0};
     if (o->output != NULL && !page_can_draw()) {
         fputs("pleat report: this pleat was built without the library that draws curves; install "
               "it (tools/setup, or the package libjs-dygraphs) and build again. --json without -o "
@@ -69,15 +104,13 @@ static int report(const options *o)
               stderr);
         return CLI_FAILED;
     }
-    pleat_result result = pleat__trace_open(o->trace, &trace);
-    if (result != PLEAT_OK)
-        return cli_failed("report", result);
-    result = footprint_make(trace, &o->footprint, &f);
+    pleat_result result = o->log != NULL ? runlog_open(o->log, &run) : PLEAT_OK;
     if (result == PLEAT_OK) {
-        result = write_report(o, &f);
-        footprint_free(&f);
+        s.run = o->log != NULL ? &run : NULL;
+        result = report_job(o, &s);
     }
-    pleat_trace_free(trace);
+    if (s.run != NULL)
+        runlog_close(&run);
     return result == PLEAT_OK ? CLI_DONE : cli_failed("report", result);
 }
 
@@ -90,6 +123,9 @@ int cli_report(int argc, char **argv)
         OPTION_TEXT('o', "output", &o.output, "PAGE", "the file to write"),
         OPTION_TEXT('P', "plan", &o.footprint.plan, "PLAN",
                     "draw this plan, and run the policy pleat with it"),
+        OPTION_TEXT('l', "log", &o.log, "LOG",
+                    "draw the run that wrote this log (PLEAT_CONF=log:FILE), against its plan\n"
+                    "or that of TRACE, which may then be left out"),
         OPTION_POLICIES(&policies),
         OPTION_BUDGET(&o.footprint.budget_bytes),
         OPTION_MEMORY(&o.footprint.device_bytes),
@@ -100,7 +136,7 @@ int cli_report(int argc, char **argv)
     };
     const cli_usage usage = {
         .command = "report",
-        .synopsis = "TRACE -o PAGE.html [options]",
+        .synopsis = "[TRACE] -o PAGE.html [options]",
         .text = "Runs a recorded job's allocations through several allocators on host memory, "
                 "plans it, and\n"
                 "draws what it takes: memory over time, the plan's address map and its chunks, "
@@ -111,10 +147,13 @@ int cli_report(int argc, char **argv)
         .options = table,
         .operand = "one trace",
         .value = &o.trace,
+        .optional = true,
     };
     int code = cli_read(argc, argv, &usage, NULL);
     if (code != CLI_GO_ON)
         return code;
+    if (o.trace == NULL && o.log == NULL)
+        return cli_bad_use("report", "takes one trace, got none; or give --log LOG");
     if (o.output == NULL && !o.json)
         return cli_bad_use("report", "where to? Give -o PAGE.html");
     o.footprint.policy_count = replay_parse_policies("report", policies, names, FOOTPRINT_POLICIES);

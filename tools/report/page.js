@@ -24,10 +24,10 @@
 
   /* ---- memory over time ---- */
 
-  const phaseRuns = decode(data.phases, Uint32Array);
-  const marks = decode(data.marks, Uint32Array);
-  const curves = [{ name: 'live', low: data.low, high: data.high }];
-  for (const p of data.policies) {
+  const phaseRuns = decode(data.phases || '', Uint32Array);
+  const marks = decode(data.marks || '', Uint32Array);
+  const curves = data.job ? [{ name: 'live', low: data.low, high: data.high }] : [];
+  for (const p of data.policies || []) {
     curves.push({ name: p.name, low: p.low, high: p.high });
     if (p.vhigh) curves.push({ name: 'virtual', label: 'pleat, virtual', low: p.vlow, high: p.vhigh,
                                hidden: true });
@@ -77,8 +77,59 @@
     return out;
   }
 
-  let view = [0, data.events], graph = null;
-  const columns = () => clamp(Math.floor(byId('curves').clientWidth / 2), 120, 640);
+  let view = [0, data.events];
+
+  /* A zoomable plot of curves in box `id`. `of` has: most (x goes from of.least to it), narrow (the
+   * least span shown), rows(from, to, columns), labels, colours(), shown, read(row), and what else
+   * dygraphs is told. Returns what shows a span, redraws, and the graph. */
+  function plot(id, of) {
+    const box = byId(id), whole = [of.least, of.most];
+    const columns = () => clamp(Math.floor(box.clientWidth / 2), 120, 640);
+    let at = whole, graph = null, current = of.rows(...whole, columns());
+    const style = () => ({ colors: of.colours(), gridLineColor: colour('line'),
+                           axisLineColor: colour('soft') });
+    function show(from, to) {
+      const room = of.most - of.least, span = clamp(to - from, Math.min(of.narrow, room), room);
+      from = clamp(from, of.least, of.most - span);
+      at = [from, from + span];
+      if (of.moved) of.moved(at);
+      current = of.rows(...at, columns());
+      graph.updateOptions({ file: current, dateWindow: at });
+    }
+    if (of.moved) of.moved(at);
+    graph = new Dygraph(box, current, Object.assign({
+      labels: of.labels, customBars: true, fillAlpha: 0.25, strokeWidth: 1.5,
+      connectSeparatedPoints: false, includeZero: true, digitsAfterDecimal: 3,
+      ylabel: 'GiB', dateWindow: at, legend: 'never', xRangePad: 0, animatedZooms: false,
+      visibility: of.shown,
+      axes: { x: { axisLabelFormatter: of.tick },
+              y: { axisLabelFormatter: (y) => `${+y.toFixed(3)}`, axisLabelWidth: 50 } },
+      zoomCallback: (from, to) => show(from, to),
+      highlightCallback: (event, x, points, index) => {
+        if (current[index]) of.read(current[index]);
+      },
+    }, of.more, style()));
+    graph.updateOptions({
+      interactionModel: Object.assign({}, Dygraph.defaultInteractionModel, {
+        dblclick: () => show(...whole),
+      }),
+    });
+    box.addEventListener('keydown', (e) => {
+      const span = at[1] - at[0], middle = (at[0] + at[1]) / 2;
+      if (e.key === '+' || e.key === '=') show(middle - span / 4, middle + span / 4);
+      else if (e.key === '-') show(middle - span, middle + span);
+      else if (e.key === 'ArrowLeft') show(at[0] - span / 4, at[1] - span / 4);
+      else if (e.key === 'ArrowRight') show(at[0] + span / 4, at[1] + span / 4);
+      else if (e.key === '0') show(...whole);
+      else return;
+      e.preventDefault();
+      of.read(current[current.length >> 1]);
+    });
+    window.addEventListener('resize', () => show(...at));
+    window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change',
+      () => graph.updateOptions(style()));
+    return graph;
+  }
 
   function drawMarks(context, area, g) {
     context.strokeStyle = colour('soft');
@@ -117,21 +168,6 @@
     }
   }
 
-  function showCurves(from, to) {
-    const least = Math.min(64, data.events);
-    const span = clamp(to - from, least, data.events);
-    from = clamp(from, 0, data.events - span);
-    view = [from, from + span];
-    graph.updateOptions({ file: rows(view[0], view[1], columns()), dateWindow: view });
-  }
-
-  function styleCurves() {
-    return {
-      colors: curves.map((c) => colour(c.name)),
-      gridLineColor: colour('line'), axisLineColor: colour('soft'),
-    };
-  }
-
   function readCurves(row) {
     const event = clamp(Math.round(row[0]), 0, data.events - 1), parts = [];
     curves.forEach((c, i) => {
@@ -143,54 +179,113 @@
   }
 
   function makeCurves() {
-    const box = byId('curves');
-    let current = rows(0, data.events, columns());
-    graph = new Dygraph(box, current, Object.assign({
+    const graph = plot('curves', {
+      least: 0, most: data.events, narrow: 64, rows,
       labels: ['event', ...curves.map((c) => c.label)],
-      customBars: true, fillAlpha: 0.25, strokeWidth: 1.5, connectSeparatedPoints: false,
-      visibility: curves.map((c) => c.shown), includeZero: true, digitsAfterDecimal: 3,
-      ylabel: 'GiB', xlabel: 'events (allocations and frees)', dateWindow: view, legend: 'never',
-      axes: { x: { axisLabelFormatter: (x) => count(x) },
-              y: { axisLabelFormatter: (y) => `${+y.toFixed(3)}`, axisLabelWidth: 50 } },
-      xRangePad: 0, animatedZooms: false,
-      underlayCallback: drawMarks,
-      drawCallback: drawPhases,
-      zoomCallback: (from, to) => showCurves(from, to),
-      highlightCallback: (event, x, points, index) => {
-        const row = rows(view[0], view[1], columns())[index];
-        if (row) readCurves(row);
-      },
-    }, styleCurves()));
-    graph.updateOptions({
-      interactionModel: Object.assign({}, Dygraph.defaultInteractionModel, {
-        dblclick: () => showCurves(0, data.events),
-      }),
-    });
-    box.addEventListener('keydown', (e) => {
-      const span = view[1] - view[0], middle = (view[0] + view[1]) / 2;
-      if (e.key === '+' || e.key === '=') showCurves(middle - span / 4, middle + span / 4);
-      else if (e.key === '-') showCurves(middle - span, middle + span);
-      else if (e.key === 'ArrowLeft') showCurves(view[0] - span / 4, view[1] - span / 4);
-      else if (e.key === 'ArrowRight') showCurves(view[0] + span / 4, view[1] + span / 4);
-      else if (e.key === '0') showCurves(0, data.events);
-      else return;
-      e.preventDefault();
-      const now = rows(view[0], view[1], columns());
-      readCurves(now[now.length >> 1]);
+      colours: () => curves.map((c) => colour(c.name)),
+      shown: curves.map((c) => c.shown), tick: (x) => count(x), read: readCurves,
+      moved: (at) => { view = at; },
+      more: { xlabel: 'events (allocations and frees)', underlayCallback: drawMarks,
+              drawCallback: drawPhases },
     });
     curves.forEach((c, i) => {
       const label = document.createElement('label'), tick = document.createElement('input');
-      const swatch = document.createElement('i');
       tick.type = 'checkbox';
       tick.checked = c.shown;
-      swatch.style.background = `var(--${c.name})`;
       tick.addEventListener('change', () => {
         c.shown = tick.checked;
         graph.setVisibility(i, c.shown);
       });
-      label.append(tick, swatch, c.label);
+      label.append(tick, swatch(c.name), c.label);
       byId('curves-toggles').append(label);
     });
+  }
+
+  function swatch(name) {
+    const box = document.createElement('i');
+    box.style.background = `var(--${name})`;
+    return box;
+  }
+
+  /* ---- a run, from its log ---- */
+
+  const RUN = { from: 0, to: 1, low: 2, live: 3, physical: 4, virtual: 5, limit: 6 };
+  const runCurves = [['live', 'live', RUN.live], ['pleat', 'physical', RUN.physical],
+                     ['virtual', 'virtual', RUN.virtual]];
+
+  /* Records as rows of at most `columns`: the most of each, of live the least too. */
+  function runRows(flat, width, from, to, columns) {
+    const records = flat.length / width, out = [];
+    let first = 0, last = records;
+    while (first + 1 < records && flat[(first + 1) * width + RUN.to] <= from) first++;
+    while (last > first + 1 && flat[(last - 2) * width + RUN.to] >= to) last--;
+    const step = Math.max(1, Math.ceil((last - first) / columns));
+    for (let r = first; r < last; r += step) {
+      const end = Math.min(r + step, last), most = [0, 0, 0];
+      let low = Infinity;
+      for (let k = r; k < end; k++) {
+        low = Math.min(low, flat[k * width + RUN.low]);
+        runCurves.forEach((c, i) => { most[i] = Math.max(most[i], flat[k * width + c[2]]); });
+      }
+      out.push([flat[(end - 1) * width + RUN.to],
+                ...most.map((m, i) => [(i ? m : low) / GIB, m / GIB, m / GIB])]);
+    }
+    return out;
+  }
+
+  /* What the plan expects, as lines across. */
+  function drawPlanned(context, area, g) {
+    for (const [bytes, dash] of [[data.run.planned, []], [data.run.plannedLive, [6, 4]]]) {
+      if (!bytes) continue;
+      const y = g.toDomYCoord(bytes / GIB);
+      if (y < area.y || y > area.y + area.h) continue;
+      context.strokeStyle = colour('planned');
+      context.lineWidth = 2;
+      context.setLineDash(dash);
+      context.beginPath();
+      context.moveTo(area.x, y);
+      context.lineTo(area.x + area.w, y);
+      context.stroke();
+    }
+    context.setLineDash([]);
+    context.lineWidth = 1;
+  }
+
+  function makeRunPlot(id, text, what, unit, narrow) {
+    const flat = decode(text, Float64Array), width = data.run.width, records = flat.length / width;
+    if (records < 2) {
+      byId(id).replaceWith(Object.assign(document.createElement('p'),
+        { textContent: `The log has ${records ? 'one record' : 'no records'} of these: nothing to draw.` }));
+      return;
+    }
+    plot(id, {
+      least: unit ? flat[RUN.from] : flat[RUN.to], most: flat[flat.length - width + RUN.to], narrow,
+      rows: (from, to, columns) => runRows(flat, width, from, to, columns),
+      labels: [what, ...runCurves.map((c) => c[1])],
+      colours: () => runCurves.map((c) => colour(c[0])),
+      shown: runCurves.map(() => true), tick: (x) => (unit ? `${+x.toFixed(3)}` : count(x)),
+      read: (row) => {
+        byId(`${id}-read`).textContent = `${what} ${unit ? row[0].toFixed(3) + ' s' : count(row[0])}: ` +
+          runCurves.map((c, i) => `${c[1]} ${row[i + 1][2].toFixed(3)} GiB`).join('; ') +
+          (data.run.planned ? `; planned ${(data.run.planned / GIB).toFixed(3)} GiB` : '');
+      },
+      more: { xlabel: unit ? 'seconds' : 'iterations', underlayCallback: drawPlanned },
+    });
+  }
+
+  function makeRun() {
+    for (const c of runCurves) {
+      const span = document.createElement('span');
+      span.append(swatch(c[0]), c[1]);
+      byId('run-keys').append(span);
+    }
+    if (data.run.planned) {
+      const span = document.createElement('span');
+      span.append(swatch('planned'), 'planned: physical (whole line), live (dashed)');
+      byId('run-keys').append(span);
+    }
+    makeRunPlot('run-time', data.run.intervals, 'time', 's', 0.05);
+    makeRunPlot('run-steps', data.run.iterations, 'iteration', '', 4);
   }
 
   /* ---- canvases ---- */
@@ -464,9 +559,8 @@
     const used = new Set(boxes.map((b) => b.cls));
     classes.forEach((cls, i) => {
       if (!used.has(i)) return;
-      const span = document.createElement('span'), swatch = document.createElement('i');
-      swatch.style.background = `var(--${cls})`;
-      span.append(swatch, classNames[i]);
+      const span = document.createElement('span');
+      span.append(swatch(cls), classNames[i]);
       byId(`${name}-key`).append(span);
     });
   }
@@ -544,18 +638,17 @@
     });
   }
 
-  makeCurves();
-  let redrawPlan = () => {};
-  if (data.plan) {
-    redrawPlan = makePlan(data.plan);
-  } else {
-    for (const id of ['map', 'chunks'])
-      byId(id).innerHTML += '<p>Nothing repeats in this recording, so there is no plan to draw.</p>';
-    for (const id of ['map-canvas', 'chunks-canvas']) byId(id).remove();
+  if (data.run) makeRun();
+  if (data.job) {
+    makeCurves();
+    let redrawPlan = () => {};
+    if (data.plan) {
+      redrawPlan = makePlan(data.plan);
+    } else {
+      for (const id of ['map', 'chunks'])
+        byId(id).innerHTML += '<p>Nothing repeats in this recording, so there is no plan to draw.</p>';
+      for (const id of ['map-canvas', 'chunks-canvas']) byId(id).remove();
+    }
+    window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => redrawPlan());
   }
-  window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
-    graph.updateOptions(styleCurves());
-    redrawPlan();
-  });
-  window.addEventListener('resize', () => showCurves(view[0], view[1]));
 })();
