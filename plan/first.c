@@ -23,15 +23,16 @@
 
 #define BEYOND       (UINT64_MAX / 2) /* places from here on are no memory of the layout */
 #define ORDER_BUDGET 100000000u       /* work for what has no counterpart, about a second */
-#define NO_SLOT      UINT32_MAX
+#define NO_SLOT      PLEAT__NO_HOST
+#define NO_EVENT     UINT32_MAX
 
 typedef struct first_job {
-    const pleat__model *model;
     const pleat__layout *layout;
     pleat__arena *scratch;
     pleat_plan *plan;
-    uint32_t *hosts;    /* first slot -> steady slot whose part it plays, or NO_SLOT */
-    pleat__range *free; /* what is not persistent */
+    const uint32_t *hosts; /* first slot -> steady slot whose part it plays, or NO_SLOT */
+    uint32_t *events;      /* position -> slot * 2 + (1 when it is the free), or NO_EVENT */
+    pleat__range *free;    /* what is not persistent */
     uint32_t free_count;
     bool *placed; /* by first slot */
     pleat__gaps gaps;
@@ -117,14 +118,15 @@ static pleat_result reset_to_chunks(first_job *job)
 
 static pleat_result take_persistent(first_job *job)
 {
-    for (uint32_t i = 0; i < job->model->persistents; i++) {
-        const pleat__slot *slot = &job->plan->first.slots[job->model->slots[i]];
+    for (uint32_t i = 0; i < job->plan->first.slot_count; i++) {
+        const pleat__slot *slot = &job->plan->first.slots[i];
         bool taken = true;
+        if (slot->class != PLEAT__CLASS_PERSISTENT)
+            continue;
         if (slot->size > 0)
             PLEAT_TRY(take_place(job, slot->place, rounded_size(slot), &taken));
         if (!taken)
-            return pleat__fail(PLEAT_E_VERIFY, "persistent request %u has no place of its own",
-                               job->model->slots[i]);
+            return pleat__fail(PLEAT_E_VERIFY, "persistent request %u has no place of its own", i);
     }
     return PLEAT_OK;
 }
@@ -150,16 +152,17 @@ static void give_lane(pleat__slot *slot, const pleat__slot *host)
     slot->window = host->window;
 }
 
-/* Lays every iteration before the steady ones against the steady one. */
-static pleat_result find_hosts(first_job *job)
+pleat_result pleat__first_hosts(const pleat__model *model, pleat__arena *scratch, pleat_plan *plan,
+                                uint32_t *hosts)
 {
-    const pleat__model *model = job->model;
-    pleat__sequence *first = &job->plan->first;
-    const pleat__slot *steady = job->plan->steady.slots;
+    pleat__sequence *first = &plan->first;
+    const pleat__slot *steady = plan->steady.slots;
     uint32_t items = model->iteration.steady.items;
-    uint32_t *pairs = pleat__arena_alloc(job->scratch, items * sizeof *pairs);
+    for (uint32_t i = 0; i < first->slot_count; i++)
+        hosts[i] = NO_SLOT;
+    uint32_t *pairs = pleat__arena_alloc(scratch, items * sizeof *pairs);
     if (pairs == NULL)
-        return no_memory(job);
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare %u requests", items);
     for (uint32_t p = 0; p < model->iteration.early_count; p++) {
         pleat__align(&model->requests, model->iteration.steady, model->iteration.early[p], pairs);
         for (uint32_t i = 0; i < items; i++) {
@@ -170,11 +173,11 @@ static pleat_result find_hosts(first_job *job)
                 continue;
             if (steady[i].class == PLEAT__CLASS_DYNAMIC)
                 give_lane(slot, &steady[i]);
-            else if (rounded_size(slot) <= rounded_size(&steady[i]))
-                job->hosts[pairs[i]] = i;
+            else
+                hosts[pairs[i]] = i;
         }
     }
-    pleat__arena_free(job->scratch, pairs);
+    pleat__arena_free(scratch, pairs);
     return PLEAT_OK;
 }
 
@@ -186,7 +189,8 @@ static bool may_follow_host(const first_job *job, uint32_t index)
     if (job->hosts[index] == NO_SLOT || slot->size == 0)
         return false;
     const pleat__slot *host = &job->plan->steady.slots[job->hosts[index]];
-    if (host->stream != slot->stream || host->place == PLEAT__NOWHERE)
+    if (host->stream != slot->stream || host->place == PLEAT__NOWHERE ||
+        rounded_size(slot) > rounded_size(host))
         return false;
     return slot->free_at != PLEAT__NEVER || host->class == PLEAT__CLASS_CROSSING;
 }
@@ -196,7 +200,9 @@ static pleat_result follow_hosts(first_job *job)
 {
     pleat__sequence *first = &job->plan->first;
     for (uint32_t at = 0; at < first->events; at++) {
-        uint32_t event = job->model->requests.events[at], index = event / 2;
+        uint32_t event = job->events[at], index = event / 2;
+        if (event == NO_EVENT)
+            continue;
         pleat__slot *slot = &first->slots[index];
         if (event % 2 == 1) {
             if (job->placed[index])
@@ -362,9 +368,9 @@ static uint64_t first_max_live(const first_job *job)
     const pleat__sequence *first = &job->plan->first;
     uint64_t live = 0, highest = 0;
     for (uint32_t at = 0; at < first->events; at++) {
-        uint32_t event = job->model->requests.events[at];
-        const pleat__slot *slot = &first->slots[event / 2];
-        if (slot->place == PLEAT__NOWHERE)
+        uint32_t event = job->events[at];
+        const pleat__slot *slot = &first->slots[event == NO_EVENT ? 0 : event / 2];
+        if (event == NO_EVENT || slot->place == PLEAT__NOWHERE)
             continue;
         live += event % 2 == 1 ? -rounded_size(slot) : rounded_size(slot);
         highest = live > highest ? live : highest;
@@ -372,38 +378,60 @@ static uint64_t first_max_live(const first_job *job)
     return highest;
 }
 
-pleat_result pleat__first_make(const pleat__model *model, const pleat__layout *layout,
-                               pleat__arena *scratch, pleat_plan *plan)
+/* The sequence's events, from its slots' lives. */
+static void list_events(first_job *job)
 {
-    first_job job = {.model = model, .layout = layout, .scratch = scratch, .plan = plan};
+    const pleat__sequence *first = &job->plan->first;
+    for (uint32_t at = 0; at < first->events; at++)
+        job->events[at] = NO_EVENT;
+    for (uint32_t i = 0; i < first->slot_count; i++) {
+        job->events[first->slots[i].alloc_at] = i * 2;
+        if (first->slots[i].free_at != PLEAT__NEVER)
+            job->events[first->slots[i].free_at] = i * 2 + 1;
+    }
+}
+
+static pleat_result place_first(first_job *job)
+{
+    list_events(job);
+    PLEAT_TRY(reset_to_chunks(job));
+    PLEAT_TRY(take_persistent(job));
+    PLEAT_TRY(list_free(job));
+    PLEAT_TRY(follow_hosts(job));
+    PLEAT_TRY(place_guests(job));
+    job->plan->first_max_live_bytes = first_max_live(job);
+    return PLEAT_OK;
+}
+
+pleat_result pleat__first_place(const uint32_t *hosts, const pleat__layout *layout,
+                                pleat__arena *scratch, pleat_plan *plan)
+{
+    first_job job = {.hosts = hosts, .layout = layout, .scratch = scratch, .plan = plan};
     uint32_t count = plan->first.slot_count;
     if (count == 0)
         return PLEAT_OK;
     pleat__gaps_init(&job.gaps, scratch);
-    job.hosts = pleat__arena_alloc(scratch, count * sizeof *job.hosts);
     job.placed = pleat__arena_calloc(scratch, count, sizeof *job.placed);
-    pleat_result result = PLEAT_OK;
-    if (job.hosts == NULL || job.placed == NULL)
-        result = no_memory(&job);
-    for (uint32_t i = 0; job.hosts != NULL && i < count; i++)
-        job.hosts[i] = NO_SLOT;
-    if (result == PLEAT_OK)
-        result = reset_to_chunks(&job);
-    if (result == PLEAT_OK)
-        result = take_persistent(&job);
-    if (result == PLEAT_OK)
-        result = list_free(&job);
-    if (result == PLEAT_OK)
-        result = find_hosts(&job);
-    if (result == PLEAT_OK)
-        result = follow_hosts(&job);
-    if (result == PLEAT_OK)
-        result = place_guests(&job);
-    if (result == PLEAT_OK)
-        plan->first_max_live_bytes = first_max_live(&job);
+    job.events = pleat__arena_alloc(scratch, (plan->first.events + 1ull) * sizeof *job.events);
+    pleat_result result =
+        job.placed == NULL || job.events == NULL ? no_memory(&job) : place_first(&job);
     pleat__gaps_done(&job.gaps);
-    pleat__arena_free(scratch, job.hosts);
     pleat__arena_free(scratch, job.placed);
+    pleat__arena_free(scratch, job.events);
     pleat__arena_free(scratch, job.free);
+    return result;
+}
+
+pleat_result pleat__first_make(const pleat__model *model, const pleat__layout *layout,
+                               pleat__arena *scratch, pleat_plan *plan)
+{
+    uint32_t *hosts = pleat__arena_alloc(scratch, (plan->first.slot_count + 1ull) * sizeof *hosts);
+    if (hosts == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to place %u early requests",
+                           plan->first.slot_count);
+    pleat_result result = pleat__first_hosts(model, scratch, plan, hosts);
+    if (result == PLEAT_OK)
+        result = pleat__first_place(hosts, layout, scratch, plan);
+    pleat__arena_free(scratch, hosts);
     return result;
 }

@@ -169,37 +169,45 @@ static pleat_result fold_jobs(folding *f, const uint64_t *hints, const pleat__la
     return PLEAT_OK;
 }
 
-/* Puts the jobs' tries together. */
-static pleat_result assemble(folding *f, pleat__layout *layout)
+/* The page behind all base pages. */
+static uint64_t base_end(const pleat__fold_jobs *jobs, const pleat__try *tries)
 {
-    const pleat__problem *problem = f->jobs.problem;
-    const pleat__fold_job *last = &f->jobs.jobs[f->jobs.count - 1], *first = &f->jobs.jobs[0];
-    uint64_t base = f->tries[f->jobs.count - 1].end_page, chunk = f->jobs.chunk, views = 0;
-    if (base < last->first_page)
-        base = last->first_page;
-    if (first->fixed_page_count != 0 && first->fixed_pages[first->fixed_page_count - 1] >= base)
-        base = first->fixed_pages[first->fixed_page_count - 1] + 1;
-    for (uint32_t j = 0; j < f->jobs.count; j++)
-        views += f->tries[j].view_pages;
-    PLEAT_TRY(allocate(layout, problem->count, base, base + views, f->arena));
+    const pleat__fold_job *last = &jobs->jobs[jobs->count - 1], *first = &jobs->jobs[0];
+    uint64_t end = tries[jobs->count - 1].end_page;
+    if (end < last->first_page)
+        end = last->first_page;
+    if (first->fixed_page_count != 0 && first->fixed_pages[first->fixed_page_count - 1] >= end)
+        end = first->fixed_pages[first->fixed_page_count - 1] + 1;
+    return end;
+}
+
+pleat_result pleat__fold_assemble(const pleat__fold_jobs *jobs, const pleat__try *tries,
+                                  uint64_t *places, uint64_t view_page, pleat__layout *layout)
+{
+    const pleat__problem *problem = jobs->problem;
+    uint64_t base = base_end(jobs, tries), chunk = jobs->chunk, views = 0;
+    base = view_page > base ? view_page : base;
+    for (uint32_t j = 0; j < jobs->count; j++)
+        views += tries[j].view_pages;
+    PLEAT_TRY(allocate(layout, problem->count, base, base + views, jobs->arena));
     uint64_t at = base;
-    for (uint32_t j = 0; j < f->jobs.count; j++) {
-        const pleat__fold_job *job = &f->jobs.jobs[j];
+    for (uint32_t j = 0; j < jobs->count; j++) {
+        const pleat__fold_job *job = &jobs->jobs[j];
         for (uint32_t b = 0; b < job->birth_count + job->always_count; b++) {
             uint32_t i = b < job->birth_count ? job->births[b] : job->always[b - job->birth_count];
-            if (f->places[i] >= PLEAT__IN_VIEWS)
-                f->places[i] += at * chunk - PLEAT__IN_VIEWS;
+            if (places[i] >= PLEAT__IN_VIEWS)
+                places[i] += at * chunk - PLEAT__IN_VIEWS;
         }
-        at += f->tries[j].view_pages;
-        layout->views += f->tries[j].runs;
-        layout->folded += f->tries[j].folded;
+        at += tries[j].view_pages;
+        layout->views += tries[j].runs;
+        layout->folded += tries[j].folded;
     }
-    memcpy(layout->places, f->places, problem->count * sizeof *layout->places);
-    PLEAT_TRY(mark_pages(problem, chunk, f->arena, layout));
+    memcpy(layout->places, places, problem->count * sizeof *layout->places);
+    PLEAT_TRY(mark_pages(problem, chunk, jobs->arena, layout));
     at = base;
-    for (uint32_t j = 0; j < f->jobs.count; j++)
-        for (uint32_t v = 0; v < f->tries[j].view_pages; v++) {
-            uint32_t page = f->tries[j].views[v];
+    for (uint32_t j = 0; j < jobs->count; j++)
+        for (uint32_t v = 0; v < tries[j].view_pages; v++) {
+            uint32_t page = tries[j].views[v];
             layout->chunks += layout->pages[page] == PLEAT__NO_CHUNK;
             layout->pages[page] = page;
             layout->pages[at++] = page;
@@ -221,7 +229,7 @@ static pleat_result fold(folding *f, const uint64_t *places, pleat__layout *layo
         return PLEAT_OK;
     pleat__layout folded = {.places = layout->places, .floor_chunks = floor, .work = layout->work};
     pleat__arena_free(f->arena, layout->pages);
-    pleat_result result = assemble(f, &folded);
+    pleat_result result = pleat__fold_assemble(&f->jobs, f->tries, f->places, 0, &folded);
     *layout = folded;
     return result;
 }

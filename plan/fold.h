@@ -60,6 +60,24 @@ PLEAT_NODISCARD pleat_result pleat__fold_make(const pleat__problem *problem, con
                                               pleat__arena *arena, pleat__layout *out);
 void pleat__layout_free(pleat__layout *layout, pleat__arena *arena);
 
+/* How a layout is to be made in one pass: no search. */
+typedef struct pleat__fold_choice {
+    uint64_t chunk_bytes;
+    const uint8_t *high;      /* of each item: 1: it takes the highest hole, 0: the lowest */
+    const uint32_t *reserved; /* items placed ahead of all others, in this order */
+    uint32_t reserved_count;
+    uint32_t spare;     /* chunks beyond the floor to begin with */
+    uint64_t view_page; /* the views are at this page or above */
+    bool contiguous;    /* no views */
+} pleat__fold_choice;
+
+/* The layout that the choice gives. Items in order of birth, so that it never takes many more
+ * chunks than max-live. *stuck is the first item that found no room in the chunks there were to
+ * begin with, UINT32_MAX when all did. As pleat__fold_make otherwise. */
+PLEAT_NODISCARD pleat_result pleat__fold_once(const pleat__problem *problem,
+                                              const pleat__fold_choice *choice, pleat__arena *arena,
+                                              pleat__layout *out, uint32_t *stuck);
+
 /* The chunks that no layout can do without: max-live, stream by stream, in chunks. */
 PLEAT_NODISCARD pleat_result pleat__floor_chunks(const pleat__problem *problem,
                                                  uint64_t chunk_bytes, pleat__arena *arena,

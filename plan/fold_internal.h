@@ -123,6 +123,12 @@ PLEAT_NODISCARD pleat_result pleat__sweep_run(pleat__sweep *sweep, const uint8_t
                                               const pleat__sweep_limits *limits, pleat__try *out,
                                               bool *done, uint32_t *stuck);
 
+/* fold.c: puts the jobs' tries together, all views behind all base pages and at page `view_page` or
+ * above. places[problem->count] are those of the tries; layout is empty, or has places. */
+PLEAT_NODISCARD pleat_result pleat__fold_assemble(const pleat__fold_jobs *jobs,
+                                                  const pleat__try *tries, uint64_t *places,
+                                                  uint64_t view_page, pleat__layout *layout);
+
 /* fold_search.c: sweeps under the cap until one takes no more chunks and no maps, or the work of a
  * pass and then `climb_work` are spent. `best` holds what is to be beaten; *found: it was, and best
  * is the try now. */

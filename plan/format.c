@@ -21,6 +21,9 @@
  *             small, lane or 0, window
  *   phases    label, begin at
  *
+ * A plan with a recipe is of version 2, and has the recipe's tables behind these (recipe.c); one
+ * without is of version 1.
+ *
  * The fields are those of plan.h. Numbers are msgpack integers of the shortest form, so the same
  * plan gives the same bytes.
  *
@@ -32,11 +35,13 @@
 #include <internal/error.h>
 #include <plan/file.h>
 #include <plan/pack.h>
+#include <plan/recipe.h>
 
 #include <string.h>
 
-#define NAME    "pleat plan"
-#define VERSION 1
+#define NAME            "pleat plan"
+#define VERSION         1
+#define VERSION_ELASTIC 2
 
 enum {
     HEADER_FINGERPRINT,
@@ -172,7 +177,8 @@ static void put_plan(pleat__pack_writer *writer, const pleat_plan *plan)
         [HEADER_STEADY_SLOTS] = plan->steady.slot_count,
         [HEADER_STEADY_PHASES] = plan->steady.phase_count,
     };
-    pleat__pack_put_header(writer, NAME, VERSION, header, HEADER_NUMBERS);
+    uint32_t version = plan->recipe != NULL ? VERSION_ELASTIC : VERSION;
+    pleat__pack_put_header(writer, NAME, version, header, HEADER_NUMBERS);
     pleat__pack_put_texts(writer, 1, give_options, plan);
     pleat__pack_put_texts(writer, plan->label_count, give_label, plan);
     pleat__pack_put_rows(writer, plan->stream_count, 1, give_stream, plan);
@@ -181,6 +187,8 @@ static void put_plan(pleat__pack_writer *writer, const pleat_plan *plan)
     pleat__pack_put_rows(writer, plan->lane_count, LANE_NUMBERS, give_lane, plan);
     put_sequence(writer, &plan->first);
     put_sequence(writer, &plan->steady);
+    if (plan->recipe != NULL)
+        pleat__recipe_put(writer, plan);
 }
 
 pleat_result pleat_plan_write(const pleat_plan *plan, const char *path)
@@ -201,6 +209,7 @@ typedef struct reader {
     pleat__pack_reader pack;
     pleat_plan *plan;
     pleat__sequence *sequence; /* the one being read */
+    uint32_t version;
 } reader;
 
 /* A row's numbers; `fits` stays true as long as each that is taken fits its field. */
@@ -379,7 +388,8 @@ static pleat_result read_sequence(reader *r, pleat__sequence *sequence, uint64_t
 static pleat_result read_header(reader *r, uint64_t *header)
 {
     pleat_plan *plan = r->plan;
-    PLEAT_TRY(pleat__pack_header(&r->pack, NAME, VERSION, header, HEADER_NUMBERS));
+    r->version = VERSION_ELASTIC;
+    PLEAT_TRY(pleat__pack_versions(&r->pack, NAME, VERSION, &r->version, header, HEADER_NUMBERS));
     cursor c = {header, true};
     plan->fingerprint = header[HEADER_FINGERPRINT];
     plan->device = (uint32_t)take(&c, HEADER_DEVICE, UINT8_MAX);
@@ -418,6 +428,8 @@ static pleat_result read_all(reader *r)
         read_sequence(r, &plan->first, header[HEADER_FIRST_SLOTS], header[HEADER_FIRST_PHASES]));
     PLEAT_TRY(
         read_sequence(r, &plan->steady, header[HEADER_STEADY_SLOTS], header[HEADER_STEADY_PHASES]));
+    if (r->version == VERSION_ELASTIC)
+        PLEAT_TRY(pleat__recipe_take(&r->pack, plan));
     return pleat__pack_finish(&r->pack);
 }
 

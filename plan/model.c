@@ -170,7 +170,7 @@ static uint32_t steady_free(const pleat__model *model, uint32_t index)
     return crossing_free(request, steady);
 }
 
-static uint8_t steady_class(const pleat__slot *slot)
+uint8_t pleat__steady_class(const pleat__slot *slot)
 {
     if (slot->free_at <= slot->alloc_at)
         return PLEAT__CLASS_CROSSING;
@@ -191,8 +191,8 @@ static pleat_result make_steady(pleat__model *model, pleat_plan *plan)
         set_phases(steady, slot);
         bool same = is_same_everywhere(model, i, &slot->size);
         slot->small = slot->size < PLEAT__SMALL_BYTES;
-        slot->class =
-            same && slot->free_at != PLEAT__NEVER ? steady_class(slot) : PLEAT__CLASS_DYNAMIC;
+        slot->class = same && slot->free_at != PLEAT__NEVER ? pleat__steady_class(slot)
+                                                            : PLEAT__CLASS_DYNAMIC;
     }
     return PLEAT_OK;
 }

@@ -32,6 +32,8 @@ PLEAT_NODISCARD pleat_result pleat__model_make(const pleat_trace *trace, uint32_
                                                pleat__arena *arena, pleat_plan *plan,
                                                pleat__model *out);
 void pleat__model_free(pleat__model *model);
+/* What a steady slot is by when it is allocated and freed. pre: it is freed */
+uint8_t pleat__steady_class(const pleat__slot *slot);
 
 /* model_lanes.c: makes the plan's lanes for its dynamic slots and adds them to the problem, as
  * items from model->item_count on. */

@@ -198,6 +198,13 @@ pleat_result pleat__pack_refused(const pleat__pack_reader *reader, pleat_result 
 pleat_result pleat__pack_header(pleat__pack_reader *reader, const char *name, uint32_t version,
                                 uint64_t *numbers, uint32_t count)
 {
+    uint32_t found = version;
+    return pleat__pack_versions(reader, name, version, &found, numbers, count);
+}
+
+pleat_result pleat__pack_versions(pleat__pack_reader *reader, const char *name, uint32_t oldest,
+                                  uint32_t *version, uint64_t *numbers, uint32_t count)
+{
     msgpack_object_array header;
     PLEAT_TRY(pleat__pack_array(reader, &header));
     uint64_t found;
@@ -206,11 +213,12 @@ pleat_result pleat__pack_header(pleat__pack_reader *reader, const char *name, ui
         memcmp(header.ptr[0].via.str.ptr, name, strlen(name)) != 0 ||
         !pleat__pack_u64(&header.ptr[1], UINT32_MAX, &found))
         return pleat__pack_fail(reader, "this is not a %s file", name);
-    if (found != version)
+    if (found < oldest || found > *version)
         return pleat__fail(PLEAT_E_ABI,
                            "'%s': a %s file of version %llu, and this Pleat reads version %u: make "
                            "the file again with this Pleat",
-                           reader->path, name, (unsigned long long)found, version);
+                           reader->path, name, (unsigned long long)found, *version);
+    *version = (uint32_t)found;
     if (header.size != 2 + count)
         return pleat__pack_fail(reader, "the header has %u items, not %u", header.size, 2 + count);
     for (uint32_t i = 0; i < count; i++) {

@@ -44,6 +44,10 @@ void pleat__pack_end(pleat__pack_reader *reader);
 PLEAT_NODISCARD pleat_result pleat__pack_header(pleat__pack_reader *reader, const char *name,
                                                 uint32_t version, uint64_t *numbers,
                                                 uint32_t count);
+/* The same for versions `oldest` to *version, which becomes the file's. */
+PLEAT_NODISCARD pleat_result pleat__pack_versions(pleat__pack_reader *reader, const char *name,
+                                                  uint32_t oldest, uint32_t *version,
+                                                  uint64_t *numbers, uint32_t count);
 
 /* Decodes the next record, which must be an array; it is there until the next call. */
 PLEAT_NODISCARD pleat_result pleat__pack_array(pleat__pack_reader *reader,

@@ -124,6 +124,7 @@ struct pleat_plan {
     uint32_t map_count;
     pleat__lane *lanes;
     uint32_t lane_count;
+    struct pleat__recipe *recipe; /* plan/elastic.h; NULL: the plan is for one size only */
 };
 
 /* An empty plan with an arena of its own, which holds the struct too: see pleat_plan_free. */

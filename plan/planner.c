@@ -241,22 +241,20 @@ static pleat_result lay_out(struct planning *planning)
     return pleat__layout_cut(&planning->layout, plan);
 }
 
-/* Device 0 also stands for the only one a trace has. */
-static pleat_result choose_device(struct planning *planning)
+pleat_result pleat__choose_device(const pleat_trace *trace, uint32_t wanted, uint32_t *device)
 {
-    const pleat_trace_event *events = pleat_trace_events(planning->trace);
+    const pleat_trace_event *events = pleat_trace_events(trace);
     bool has[UINT8_MAX + 1] = {false};
-    uint32_t devices = 0, last = 0, wanted = planning->settings.device;
-    for (size_t i = 0; i < pleat_trace_event_count(planning->trace); i++) {
+    uint32_t devices = 0, last = 0;
+    for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
         if (events[i].kind != PLEAT_EVENT_ALLOC || has[events[i].device])
             continue;
         has[events[i].device] = true;
         last = events[i].device;
         devices++;
     }
-    if (wanted == 0 && devices == 1)
-        planning->settings.device = last;
-    else if (devices > 0 && (wanted > UINT8_MAX || !has[wanted]))
+    *device = wanted == 0 && devices == 1 ? last : wanted;
+    if (devices > 0 && (*device > UINT8_MAX || !has[*device]))
         return pleat__fail(PLEAT_E_INPUT,
                            "the trace has no allocation on device %u, but on %u others (%u is one)",
                            wanted, devices, last);
@@ -266,7 +264,8 @@ static pleat_result choose_device(struct planning *planning)
 static pleat_result fill_plan(struct planning *planning)
 {
     pleat_plan *plan = planning->plan;
-    PLEAT_TRY(choose_device(planning));
+    PLEAT_TRY(pleat__choose_device(planning->trace, planning->settings.device,
+                                   &planning->settings.device));
     plan->fingerprint = pleat_trace_fingerprint(planning->trace);
     plan->device_bytes = pleat_trace_device_bytes(planning->trace);
     plan->chunk_bytes = planning->settings.chunk_bytes;

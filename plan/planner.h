@@ -37,4 +37,9 @@ PLEAT_NODISCARD pleat_result pleat__plan_make(const pleat_trace *trace,
                                               const pleat__plan_watch *watch,
                                               pleat__plan_report *report, pleat_plan **out);
 
+/* The device to plan for: `wanted`, where 0 also stands for the only one a trace has.
+ * PLEAT_E_INPUT when the trace has no such device. */
+PLEAT_NODISCARD pleat_result pleat__choose_device(const pleat_trace *trace, uint32_t wanted,
+                                                  uint32_t *device);
+
 #endif

@@ -10,10 +10,13 @@
  *       mapped; requests without a fixed size have no place
  *   V4  physical_bytes is at most the device's, when that is known
  *
+ *   V8  a plan with a recipe is its recipe's instance at the reference: each slot with a function
+ *       has the size that it gives there, and none that is persistent or in the prologue varies
+ *
  * part two, against the trace if there is one:
  *
  *   V5  fingerprint, device and number of requests are the trace's; each slot's size, stream and
- *       times are its request's
+ *       times are its request's; with a recipe, the size is its function's at the iteration's x
  *
  * part three is verify_sweep.c's:
  *
@@ -22,11 +25,12 @@
  *   V7  slots of different streams never share physical bytes, at no time: a plan names no
  *       dependency between streams
  *
- * V1 to V4 broken is PLEAT_E_INPUT: it is no plan. V5 to V7 broken is PLEAT_E_VERIFY.
+ * V1 to V4 and V8 broken is PLEAT_E_INPUT: it is no plan. V5 to V7 broken is PLEAT_E_VERIFY.
  */
 #include <plan/verify.h>
 
 #include <internal/error.h>
+#include <plan/elastic.h>
 
 #define SIZE_MOST (1ull << 48)
 
@@ -191,6 +195,40 @@ static pleat_result check_lanes(const pleat_plan *plan)
     return PLEAT_OK;
 }
 
+/* --- V8 ----------------------------------------------------------------------------------------*/
+
+static pleat_result check_function(const pleat_plan *plan, const pleat__sequence *sequence,
+                                   const uint32_t *functions, uint32_t index)
+{
+    const pleat__recipe *recipe = plan->recipe;
+    const pleat__slot *slot = &sequence->slots[index];
+    const char *name = sequence == &plan->first ? "first" : "steady";
+    uint64_t size;
+    if (functions[index] == PLEAT__NO_FUNCTION)
+        return PLEAT_OK;
+    const pleat__function *function = &recipe->functions[functions[index]];
+    if (slot->class == PLEAT__CLASS_DYNAMIC)
+        return SHAPE("%s request %u is dynamic and has a function", name, index);
+    if (!pleat__function_at(function, &recipe->reference, &size) || size != slot->size)
+        return SHAPE("%s request %u has not the size that its function gives", name, index);
+    bool stays = slot->class == PLEAT__CLASS_PERSISTENT ||
+                 (sequence == &plan->steady && index < recipe->prologue);
+    if (stays && pleat__function_varies(function))
+        return SHAPE("%s request %u should not vary, and its function does", name, index);
+    return PLEAT_OK;
+}
+
+static pleat_result check_recipe(const pleat_plan *plan)
+{
+    if (plan->recipe == NULL)
+        return PLEAT_OK;
+    for (uint32_t i = 0; i < plan->first.slot_count; i++)
+        PLEAT_TRY(check_function(plan, &plan->first, plan->recipe->first, i));
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+        PLEAT_TRY(check_function(plan, &plan->steady, plan->recipe->steady, i));
+    return PLEAT_OK;
+}
+
 static pleat_result check_shape(const pleat_plan *plan, pleat__arena *scratch)
 {
     PLEAT_TRY(check_handles(plan));
@@ -202,7 +240,8 @@ static pleat_result check_shape(const pleat_plan *plan, pleat__arena *scratch)
         return SHAPE("%u and %u slots, the latter from request %u on, of %u requests",
                      plan->first.slot_count, plan->steady.slot_count, plan->steady_request,
                      plan->requests);
-    return check_lanes(plan);
+    PLEAT_TRY(check_lanes(plan));
+    return check_recipe(plan);
 }
 
 /* --- V5 ----------------------------------------------------------------------------------------*/
@@ -244,16 +283,37 @@ static pleat_result record(const pleat_plan *plan, const pleat_trace *trace, ple
     return PLEAT_OK;
 }
 
+/* Whether a request of the trace has the size that the plan says; x is that of its iteration, or
+ * NULL where it is not known: sizes that depend on it are any. */
+static bool has_size(const pleat_plan *plan, const pleat__sequence *sequence, uint32_t index,
+                     uint64_t bytes, const pleat__x *x)
+{
+    const pleat__recipe *recipe = plan->recipe;
+    const pleat__slot *slot = &sequence->slots[index];
+    uint64_t size = slot->size;
+    uint32_t own = PLEAT__NO_FUNCTION;
+    if (recipe != NULL)
+        own = sequence == &plan->first ? recipe->first[index] : recipe->steady[index];
+    if (slot->class == PLEAT__CLASS_DYNAMIC)
+        return slot->size >= bytes || recipe != NULL;
+    if (own == PLEAT__NO_FUNCTION || !pleat__function_varies(&recipe->functions[own]))
+        return size == bytes;
+    if (x == NULL)
+        return true;
+    return pleat__function_at(&recipe->functions[own], x, &size) &&
+           pleat__ceil_div(size, PLEAT__ALIGNMENT) == pleat__ceil_div(bytes, PLEAT__ALIGNMENT);
+}
+
 /* `begin_at` is the position of the sequence's first event. A slot that wraps around is freed where
  * an earlier iteration's request was, which may not be where this one's was. */
 static pleat_result check_request(const pleat_plan *plan, const pleat_trace *trace,
                                   const pleat__sequence *sequence, uint32_t index,
-                                  const recorded *request, uint32_t begin_at)
+                                  const recorded *request, uint32_t begin_at, const pleat__x *x)
 {
     const pleat__slot *slot = &sequence->slots[index];
     const char *name = sequence == &plan->first ? "first" : "steady";
     bool dynamic = slot->class == PLEAT__CLASS_DYNAMIC;
-    if (dynamic ? slot->size < request->size : slot->size != request->size)
+    if (!has_size(plan, sequence, index, request->size, x))
         return WRONG("%s request %u has %llu bytes in the plan, %llu in the trace", name, index,
                      (ull)slot->size, (ull)request->size);
     if (plan->streams[slot->stream] != pleat_trace_stream(trace, request->stream))
@@ -270,21 +330,36 @@ static pleat_result check_request(const pleat_plan *plan, const pleat_trace *tra
     return PLEAT_OK;
 }
 
+/* The x of the recorded iteration, or NULL. */
+static const pleat__x *find_x(const pleat_plan *plan, const recorded *requests,
+                              pleat__x_finder *finder)
+{
+    if (plan->recipe == NULL)
+        return NULL;
+    pleat__x_begin(finder, plan);
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+        if (pleat__x_observe(finder, false, i, requests[i].size) == PLEAT__X_KNOWN)
+            return &finder->x;
+    return NULL;
+}
+
 static pleat_result check_trace(const pleat_plan *plan, const pleat_trace *trace,
                                 pleat__arena *scratch)
 {
     recorded *requests = NULL;
+    pleat__x_finder finder;
     if (plan->fingerprint != pleat_trace_fingerprint(trace))
         return WRONG("the plan was made from a trace with fingerprint %016llx, not %016llx",
                      (ull)plan->fingerprint, (ull)pleat_trace_fingerprint(trace));
     PLEAT_TRY(record(plan, trace, scratch, &requests));
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
-        PLEAT_TRY(check_request(plan, trace, &plan->first, i, &requests[i], 0));
+        PLEAT_TRY(check_request(plan, trace, &plan->first, i, &requests[i], 0, NULL));
+    const pleat__x *x = find_x(plan, requests + plan->steady_request, &finder);
     for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
         const recorded *request = &requests[plan->steady_request + i];
         uint32_t begin_at =
             requests[plan->steady_request].alloc_at - plan->steady.slots[0].alloc_at;
-        PLEAT_TRY(check_request(plan, trace, &plan->steady, i, request, begin_at));
+        PLEAT_TRY(check_request(plan, trace, &plan->steady, i, request, begin_at, x));
     }
     pleat__arena_free(scratch, requests);
     return PLEAT_OK;
