@@ -32,6 +32,7 @@ __version__ = "0.1.0"
 _library = None
 _saver = None
 _canary = False
+_windows = None
 
 
 def _call(function, *arguments):
@@ -65,6 +66,7 @@ def enable(
     save_plan=None,
     record=0,
     canary=False,
+    windows=True,
 ):
     """Makes Pleat torch's CUDA allocator, for the rest of the process.
 
@@ -75,11 +77,12 @@ def enable(
     steps says where an iteration ends. `save_plan`: a file for the plan of what this run does, with
     which the next run's `plan` starts planned; it is written when some iterations were recorded, or
     at the end. `record` iterations are recorded in any case (see save_plan() and save_trace()). In
-    names of plans %r stands for the rank and %d for the device. `canary` proves that no two tensors
+    names of plans %r stands for the rank and %d for the device. `windows`: modules whose requests
+    vary from iteration to iteration are found, and the runtime is told when they run. `canary` proves that no two tensors
     share memory: all of it is filled and verified on the GPU (see canary_errors()); slow, and not for
     programs that capture CUDA graphs.
     """
-    global _canary, _library, _saver
+    global _canary, _library, _saver, _windows
     import torch
 
     from . import _plans, _shim
@@ -113,6 +116,10 @@ def enable(
         raise
     if save_plan:
         _saver = _plans.Saver(library, _save_plan, _plans.written(os.path.abspath(save_plan)))
+    if windows:
+        from ._windows import Windows
+
+        _windows = Windows(torch, library.pleat_torch_taken, _enter_phase)
     if marks:
         _mark_with_optimizer()
 
@@ -142,20 +149,26 @@ def mark_step(device=-1):
     """An iteration begins here (on all devices). Optional: Pleat finds iterations by itself."""
     if _library is not None:
         _call(_library.pleat_torch_mark, device)
+    if _windows is not None:
+        _windows.mark()
     if _saver is not None:
         _saver.look()
+
+
+def _enter_phase(name):
+    _call(_library.pleat_torch_phase, name.encode())
 
 
 @contextlib.contextmanager
 def phase(name):
     """What is allocated inside belongs to a phase of the iteration, by name. Optional."""
     if _library is not None:
-        _call(_library.pleat_torch_phase, name.encode())
+        _enter_phase(name)
     try:
         yield
     finally:
         if _library is not None:
-            _call(_library.pleat_torch_phase, b"")
+            _enter_phase("")
 
 
 def stats(device=0):

@@ -126,6 +126,7 @@ def begin(environment):
             save_plan=environment.get("PLEAT_RUN_SAVE_PLAN") or None,
             record=0 if environment["PLEAT_RUN"] == "quiet" and not environment.get("PLEAT_RUN_REPORT")
             else COMPARED,
+            windows=environment.get("PLEAT_RUN_WINDOWS", "on") == "on",
             canary=bool(environment.get("PLEAT_RUN_CANARY")),
         )
     except (OSError, RuntimeError) as problem:

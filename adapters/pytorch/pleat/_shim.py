@@ -245,6 +245,7 @@ def load(torch):
         raise ShimError("pleat: the shim %s cannot be loaded: %s" % (path, problem)) from None
     shim.pleat_torch_failure.restype = ctypes.c_char_p
     shim.pleat_torch_counters.restype = ctypes.c_char_p
+    shim.pleat_torch_taken.restype = ctypes.c_uint64
     text = ctypes.c_char_p
     shim.pleat_torch_enable.argtypes = [text, text, text, ctypes.c_uint64, ctypes.c_uint32]
     shim.pleat_torch_recorded.argtypes = [ctypes.c_int]

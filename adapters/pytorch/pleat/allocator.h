@@ -558,6 +558,14 @@ class Allocator final : public Pluggable
         return first_device_;
     }
 
+    uint64_t taken_bytes() const
+    {
+        uint64_t bytes = 0;
+        for (const Device &device : devices_)
+            bytes += device.allocated_bytes.load(std::memory_order_relaxed);
+        return bytes;
+    }
+
     size_t device_count() const
     {
         return devices_.size();

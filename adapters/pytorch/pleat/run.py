@@ -51,6 +51,9 @@ def parse(arguments):
         "--counters", default="", metavar="FILE", help="write the counters there, as JSON"
     )
     parser.add_argument(
+        "--no-windows", action="store_true", help="do not look for modules whose requests vary"
+    )
+    parser.add_argument(
         "--canary",
         action="store_true",
         help="prove that no two tensors share memory: fills and verifies it; slow",
@@ -90,6 +93,7 @@ def environment(options, base):
     for name in ("save_plan", "report", "counters"):
         path = getattr(options, name)
         made["PLEAT_RUN_" + name.upper()] = os.path.abspath(path) if path else ""
+    made["PLEAT_RUN_WINDOWS"] = "off" if options.no_windows else "on"
     made["PLEAT_RUN_CANARY"] = "on" if options.canary else ""
     if options.conf:
         made["PLEAT_CONF"] = options.conf

@@ -135,6 +135,12 @@ __attribute__((visibility("default"))) int pleat_torch_save(int device, const ch
     });
 }
 
+/* Bytes that were asked for since the start, on all devices. */
+__attribute__((visibility("default"))) uint64_t pleat_torch_taken()
+{
+    return Allocator::current == nullptr ? 0 : Allocator::current->taken_bytes();
+}
+
 /* What the canary found on a device: allocations checked, words that were wrong, where one was. */
 __attribute__((visibility("default"))) int pleat_torch_canary(int device, uint64_t values[3])
 {

@@ -1,0 +1,200 @@
+"""Windows of modules whose requests vary: found while a job runs, told to the runtime as phases.
+
+Most jobs ask for the same memory in every iteration, and pay one question an iteration here. Where an
+iteration's bytes differ from the one's before, every module's forward is looked at for some
+iterations: what it asked for, its children's share included. A module varies when that differs. Going
+down from the model, a window is the first varying module of which little is steady (experts, but not
+the block around them). Where nothing below the model is steady, the job as a whole varies, and there
+are no windows.
+
+A window is entered and left by hooks on that module alone: around its forward, in a forward that runs
+again within backward (recomputation) under a name of its own, and around its backward, from the
+gradient of its output to that of its input. Autograd runs on threads of its own; the runtime's phase
+is the process's, so it does not matter which thread says so. What a compiler traces is left alone.
+"""
+
+import contextlib
+
+SETTLING = 2  # iterations at the start that make states and workspaces
+LOOKED_AT = 3  # iterations in which every module is
+STEADY_SHARE = 0.25  # of a module's bytes: with more of them its parts are looked at
+
+
+class Calls:
+    """What one module asked for, call by call, in this iteration and in those before."""
+
+    def __init__(self):
+        self.now = []
+        self.before = None
+        self.varies = False
+        self.bytes = 0
+        self.children = []
+
+    def end(self):
+        self.varies |= self.before is not None and self.now != self.before
+        self.bytes = max(self.bytes, sum(self.now))
+        self.before, self.now = self.now, []
+
+
+def steady_bytes(calls):
+    if not calls.varies:
+        return calls.bytes
+    return sum(steady_bytes(child) for child in calls.children)
+
+
+def choose(root):
+    """The varying ones that are windows, below `root`, which itself is none."""
+    found = []
+    waiting = [root] if root.varies else []
+    while waiting:
+        calls = waiting.pop()
+        varying = [child for child in calls.children if child.varies]
+        if varying and steady_bytes(calls) >= STEADY_SHARE * calls.bytes:
+            waiting.extend(varying)
+        elif calls is not root:
+            found.append(calls)
+    return found
+
+
+class Windows:
+    """`taken` returns the bytes that were ever asked for, `enter` tells the runtime a phase's name."""
+
+    def __init__(self, torch, taken, enter):
+        self.torch = torch
+        self.taken = taken
+        self.enter = enter
+        self.iterations = 0
+        self.begun_at = 0
+        self.last = None  # bytes of the iteration before
+        self.calls = {}  # while looking: module -> Calls
+        self.roots = []
+        self.stack = []  # while looking: (Calls, bytes at its call)
+        self.global_hooks = []
+        self.looked = 0  # iterations; LOOKED_AT: done
+        self.names = {}  # the windows' modules -> names
+        self.hooks = []
+        self.inside = []  # names of the windows entered
+
+    # ---- at the end of each iteration ----
+
+    def mark(self):
+        now = self.taken()
+        bytes, self.begun_at = now - self.begun_at, now
+        self.iterations += 1
+        if self.inside:
+            # An exception may have left some open.
+            self.inside.clear()
+            self.enter("")
+        if self.global_hooks:
+            self.look_again()
+        elif self.iterations > SETTLING and self.last not in (None, bytes) and not self.looked:
+            self.look()
+        self.last = bytes if self.iterations >= SETTLING else None
+
+    # ---- looking at every module ----
+
+    def look(self):
+        module = self.torch.nn.modules.module
+        self.global_hooks = [
+            module.register_module_forward_pre_hook(self.called),
+            module.register_module_forward_hook(self.returned, always_call=True),
+        ]
+
+    def called(self, module, arguments):
+        if self.torch.compiler.is_compiling():
+            return
+        calls = self.calls.get(module)
+        if calls is None:
+            calls = self.calls[module] = Calls()
+            if self.stack:
+                self.stack[-1][0].children.append(calls)
+            elif not self.in_backward():
+                self.roots.append(module)
+        self.stack.append((calls, self.taken()))
+
+    def returned(self, module, arguments, output):
+        if self.torch.compiler.is_compiling() or module not in self.calls:
+            return
+        # A module that raised has not taken its place away.
+        while self.stack:
+            calls, before = self.stack.pop()
+            calls.now.append(self.taken() - before)
+            if calls is self.calls[module]:
+                break
+
+    def in_backward(self):
+        return self.torch._C._current_graph_task_id() != -1
+
+    def look_again(self):
+        self.stack.clear()
+        for calls in self.calls.values():
+            calls.end()
+        self.looked += 1
+        if self.looked < LOOKED_AT:
+            return
+        for hook in self.global_hooks:
+            hook.remove()
+        self.global_hooks = []
+        chosen = {id(calls) for root in self.roots for calls in choose(self.calls[root])}
+        for root in self.roots:
+            for name, module in root.named_modules():
+                if module in self.calls and id(self.calls[module]) in chosen:
+                    self.add(module, name)
+        self.calls, self.roots = {}, []
+
+    # ---- windows ----
+
+    def add(self, module, name):
+        self.names[module] = name
+        self.hooks += [
+            module.register_forward_pre_hook(self.before_forward, with_kwargs=True),
+            module.register_forward_hook(self.after_forward, always_call=True, with_kwargs=True),
+        ]
+
+    def push(self, name):
+        self.inside.append(name)
+        self.enter(name)
+
+    def pop(self, name):
+        """Leaves a window and what was entered in it; one that was left already is left alone."""
+        if name not in self.inside:
+            return
+        while self.inside.pop() != name:
+            pass
+        self.enter(self.inside[-1] if self.inside else "")
+
+    def forward_name(self, module):
+        return self.names[module] + (".again" if self.in_backward() else "")
+
+    def before_forward(self, module, arguments, keywords):
+        if not self.torch.compiler.is_compiling():
+            self.push(self.forward_name(module))
+
+    def after_forward(self, module, arguments, keywords, output):
+        if self.torch.compiler.is_compiling():
+            return
+        self.pop(self.forward_name(module))
+        if not self.torch.is_grad_enabled():
+            return
+        name = self.names[module] + ".backward"
+        self.hook_gradients(output, lambda gradient: self.push(name))
+        self.hook_gradients((arguments, keywords), lambda gradient: self.pop(name))
+
+    def hook_gradients(self, value, told):
+        """Calls `told` when the gradient of the first tensor in `value` that has one is known."""
+        waiting = [value]
+        while waiting:
+            one = waiting.pop()
+            if isinstance(one, self.torch.Tensor):
+                if one.requires_grad:
+                    with contextlib.suppress(RuntimeError):
+
+                        def hook(gradient):
+                            told(gradient)
+
+                        one.register_hook(hook)
+                    return
+            elif isinstance(one, (tuple, list)):
+                waiting.extend(reversed(one))
+            elif isinstance(one, dict):
+                waiting.extend(reversed(list(one.values())))

@@ -1,0 +1,155 @@
+"""Windows of varying modules, on the CPU: windows.py. Skips where there is no torch
+($PLEAT_TORCH_PYTHON: a Python that has it).
+
+Modules say themselves what they "asked for"; the windows' names are collected instead of told to a
+runtime.
+"""
+
+import os
+import pathlib
+import sys
+import unittest
+
+try:
+    import torch
+    from torch import nn
+    from torch.utils.checkpoint import checkpoint
+except ImportError:
+    torch = None
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "adapters" / "pytorch"))
+sys.dont_write_bytecode = True
+from pleat._windows import Windows  # noqa: E402
+
+
+@unittest.skipIf(torch is None, "no torch")
+class Found(unittest.TestCase):
+    def setUp(self):
+        self.bytes = 0
+        self.names = []
+        self.windows = Windows(torch, lambda: self.bytes, self.names.append)
+        self.step = 0
+        test = self
+
+        class Part(nn.Module):
+            """Asks for as much in every iteration, or for something else each time."""
+
+            def __init__(self, bytes, varies=False):
+                super().__init__()
+                self.inner = nn.Linear(4, 4)
+                self.bytes, self.varies = bytes, varies
+
+            def forward(self, x):
+                test.bytes += self.bytes + (test.step * 512 if self.varies else 0)
+                return self.inner(x)
+
+        class Block(nn.Module):
+            def __init__(self, varies, again=None):
+                super().__init__()
+                self.attention = Part(100000)
+                self.gate = Part(512)
+                self.experts = Experts(varies)
+                self.again = again
+
+            def body(self, x):
+                return x + self.experts(self.attention(x))
+
+            def forward(self, x):
+                if self.again is None:
+                    return self.body(x)
+                return checkpoint(self.body, x, use_reentrant=self.again)
+
+        class Experts(nn.Module):
+            def __init__(self, varies):
+                super().__init__()
+                self.gate = Part(512)
+                self.each = nn.ModuleList(Part(20000, varies) for _ in range(4))
+
+            def forward(self, x):
+                x = self.gate(x)
+                return sum(expert(x) for expert in self.each)
+
+        self.Part, self.Block = Part, Block
+
+    def run_steps(self, model, count=8):
+        for _ in range(count):
+            x = torch.ones(2, 4)
+            model(x).sum().backward()
+            self.step += 1
+            self.windows.mark()
+
+    def test_a_steady_job_has_none_and_no_hooks(self):
+        model = nn.Sequential(self.Block(False), self.Block(False))
+        self.run_steps(model)
+        self.assertEqual((self.names, self.windows.looked), ([], 0))
+        self.assertFalse(nn.modules.module._global_forward_hooks)
+
+    def test_experts_are_windows_and_their_blocks_are_not(self):
+        model = nn.Sequential(self.Block(True), self.Block(False), self.Block(True))
+        self.run_steps(model)
+        self.assertEqual(sorted(self.windows.names.values()), ["0.experts", "2.experts"])
+        self.assertFalse(nn.modules.module._global_forward_hooks)
+        self.names.clear()
+        self.run_steps(model, 1)
+        self.assertEqual(self.names, ["0.experts", "", "2.experts", "", "2.experts.backward", "",
+                                      "0.experts.backward", ""])
+        self.assertEqual(self.windows.inside, [])
+
+    def test_where_all_varies_there_are_none(self):
+        model = nn.Sequential(self.Part(4096, True), self.Part(8192, True))
+        self.run_steps(model)
+        self.assertEqual((self.names, self.windows.names), ([], {}))
+        self.assertEqual(self.windows.looked, 3)
+
+    def test_recomputation_has_a_name_of_its_own(self):
+        for again in (True, False):
+            with self.subTest(reentrant=again):
+                self.setUp()
+                embed = nn.Linear(4, 4)
+                model = nn.Sequential(embed, self.Block(True, again), self.Block(True, again))
+                self.run_steps(model)
+                self.assertEqual(sorted(self.windows.names.values()), ["1.experts", "2.experts"])
+                self.names.clear()
+                self.run_steps(model, 1)
+                self.assertEqual(self.names[:4], ["1.experts", "", "2.experts", ""])
+                behind = self.names[4:]
+                for layer in "21":
+                    for part in (".experts.again", ".experts.backward"):
+                        self.assertEqual(behind.count(layer + part) > 0, True, (layer, part, behind))
+                self.assertEqual(self.windows.inside, [])
+                self.assertEqual(self.names[-1], "")
+
+    def test_a_module_that_raises_leaves_its_window(self):
+        model = nn.Sequential(self.Block(True), self.Block(True))
+        self.run_steps(model)
+        broken = model[1].experts.each[2]
+        broken.forward = lambda x: 1 / 0
+        self.names.clear()
+        with self.assertRaises(ZeroDivisionError):
+            model(torch.ones(2, 4))
+        self.assertEqual(self.windows.inside, [])
+        self.assertEqual(self.names, ["0.experts", "", "1.experts", ""])
+
+    def test_without_gradients_only_the_forward_is_one(self):
+        model = nn.Sequential(self.Block(True), self.Block(True))
+        self.run_steps(model)
+        self.names.clear()
+        with torch.no_grad():
+            model(torch.ones(2, 4))
+        self.windows.mark()
+        self.assertEqual(self.names, ["0.experts", "", "1.experts", ""])
+
+    def test_backward_that_ends_early_is_left_at_the_mark(self):
+        model = nn.Sequential(self.Block(True), self.Block(True))
+        self.run_steps(model)
+        self.windows.push("0.experts.backward")
+        self.names.clear()
+        self.windows.mark()
+        self.assertEqual((self.names, self.windows.inside), ([""], []))
+
+
+if __name__ == "__main__":
+    other = os.environ.pop("PLEAT_TORCH_PYTHON", None)
+    if torch is None and other:
+        os.execv(other, [other, "-B", *sys.argv])
+    unittest.main()
