@@ -91,6 +91,9 @@ class Run(unittest.TestCase):
                           "import pleat; print(pleat.enabled())", **made)
             self.assertEqual(done.stdout.splitlines(),
                              ["theirs", "5 False", "torch imported", "True torch", "False"])
+            # The package is found though it is not on the path.
+            self.assertEqual(python("import pleat; print(pleat.enabled())", **made).stdout,
+                             "theirs\nFalse\n")
             # The same without `pleat run`.
             self.assertEqual(python("import torch", PYTHONPATH=folder).stdout,
                              "theirs\ntorch imported\n")

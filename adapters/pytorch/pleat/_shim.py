@@ -16,7 +16,16 @@ import subprocess
 import sys
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
-SOURCES = ("shim.cpp", "allocator.h", "device.h", "figures.h", "history.h", "ipc.h", "snapshot.h")
+SOURCES = (
+    "shim.cpp",
+    "allocator.h",
+    "budget.h",
+    "device.h",
+    "figures.h",
+    "history.h",
+    "ipc.h",
+    "snapshot.h",
+)
 
 # What torch's headers declare differs between versions: name -> (header, pattern). shim.cpp gets
 # PLEAT_HAS_<name> for each pattern that is found. A header that is not there declares nothing.

@@ -15,6 +15,7 @@
 #ifndef PLEAT_TORCH_ALLOCATOR_H
 #define PLEAT_TORCH_ALLOCATOR_H
 
+#include "budget.h"
 #include "device.h"
 #include "figures.h"
 #include "ipc.h"
@@ -34,7 +35,7 @@ class Allocator final : public Pluggable
     Allocator(Settings settings, CUDAAllocator *native)
         : Pluggable([](size_t, int, cudaStream_t) -> void * { return nullptr; },
                     [](void *, size_t, int, cudaStream_t) {}),
-          settings_(std::move(settings)), native_(native)
+          settings_(std::move(settings)), native_(native), budget_(native)
     {
     }
 
@@ -118,14 +119,14 @@ class Allocator final : public Pluggable
             if (pleat_set_budget(runtime(device), 0) != PLEAT_OK)
                 throw_last("lift the budget");
         } else {
-            give_rest_to_pleat(device);
+            budget_.give_rest_to_pleat(at(device), device);
         }
     }
 
 #ifdef PLEAT_HAS_MEMORY_FRACTION
     double getMemoryFraction(DeviceIndex device) override
     {
-        uint64_t limit = limit_of(device), total = total_bytes(device);
+        uint64_t limit = Budget::limit_of(at(device)), total = total_bytes(device);
         return limit == 0 ? 1.0 : static_cast<double>(limit) / static_cast<double>(total);
     }
 #endif
@@ -155,7 +156,8 @@ class Allocator final : public Pluggable
         C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total));
         pleat_stats stats = pleat_stats_of(runtime(device));
         uint64_t idle = stats.physical_bytes - std::min(stats.live_bytes, stats.physical_bytes);
-        uint64_t limit = limit_of(device), used = stats.live_bytes + pool_bytes(device);
+        uint64_t limit = Budget::limit_of(at(device)),
+                 used = stats.live_bytes + budget_.pool_bytes(device);
         uint64_t room = limit == 0 ? UINT64_MAX : limit - std::min(limit, used);
         *largest = std::max<size_t>(*largest, std::min<uint64_t>(free_bytes + idle, room));
     }
@@ -205,7 +207,7 @@ class Allocator final : public Pluggable
             filters_.push_back({device, pool, filter});
             at(device).pools++;
         }
-        give_rest_to_pools(device);
+        budget_.give_rest_to_pools(at(device), device);
         native_->beginAllocateToPool(device, pool, std::move(filter));
     }
 
@@ -594,59 +596,6 @@ class Allocator final : public Pluggable
         std::function<bool(cudaStream_t)> takes;
     };
 
-    /* ---- the budget's two parts ---- */
-
-    uint64_t limit_of(DeviceIndex index)
-    {
-        Device &device = at(index);
-        std::lock_guard<std::mutex> guard(device.split_lock);
-        return device.limit_bytes;
-    }
-
-    void set_pools_cap(DeviceIndex index, uint64_t bytes)
-    {
-        Relaxed relaxed;
-        double total = static_cast<double>(total_bytes(index));
-        native_->setMemoryFraction(std::min(1.0, static_cast<double>(bytes) / total), index);
-    }
-
-    /* Pleat keeps what it has, torch's allocator may take all else. No limit: nothing to share. */
-    void give_rest_to_pools(DeviceIndex index)
-    {
-        Device &device = at(index);
-        pleat_runtime *made = device.runtime.load();
-        std::lock_guard<std::mutex> guard(device.split_lock);
-        if (device.limit_bytes == 0)
-            return;
-        uint64_t has = 0;
-        if (made != nullptr) {
-            has = pleat_stats_of(made).physical_bytes;
-            /* A budget of 0 would be none. */
-            if (pleat_set_budget(made, std::max<uint64_t>(has, 1)) != PLEAT_OK)
-                throw_last("share the budget");
-            has = pleat_stats_of(made).physical_bytes;
-        }
-        set_pools_cap(index, device.limit_bytes - std::min(device.limit_bytes, has));
-        device.pools_have_rest = true;
-    }
-
-    /* The other way round; whether Pleat may take more now than before. */
-    bool give_rest_to_pleat(DeviceIndex index)
-    {
-        Device &device = at(index);
-        pleat_runtime *made = device.runtime.load();
-        std::lock_guard<std::mutex> guard(device.split_lock);
-        if (device.limit_bytes == 0 || made == nullptr)
-            return false;
-        set_pools_cap(index, pool_bytes(index));
-        uint64_t pools = pool_bytes(index), before = pleat_limit_of(made);
-        uint64_t rest = device.limit_bytes - std::min(device.limit_bytes, pools);
-        if (pleat_set_budget(made, std::max<uint64_t>(rest, 1)) != PLEAT_OK)
-            throw_last("share the budget");
-        device.pools_have_rest = false;
-        return rest > before;
-    }
-
     static bool is_default(MempoolId pool)
     {
         return pool.first == 0 && pool.second == 0;
@@ -699,14 +648,6 @@ class Allocator final : public Pluggable
         return devices_[static_cast<size_t>(index)];
     }
 
-    uint64_t total_bytes(DeviceIndex device)
-    {
-        size_t free_bytes = 0, total = 0;
-        c10::cuda::CUDAGuard guard(device);
-        C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total));
-        return total;
-    }
-
     /* Asked before a request is refused: torch's caches of pools, and what registered itself with
      * torch (memory received from other processes). */
     static int give_back(void *asking, uint64_t, pleat_stream)
@@ -714,27 +655,23 @@ class Allocator final : public Pluggable
         Allocator *self = current;
         auto index =
             static_cast<DeviceIndex>(static_cast<Device *>(asking) - self->devices_.data());
-        bool given = self->give_rest_to_pleat(index);
+        Device &device = *static_cast<Device *>(asking);
+        bool given = self->budget_.give_rest_to_pleat(device, index);
         for (const std::string &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
             given |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
         bool capturing = false;
         uint64_t before = 0, after = 0;
         for (size_t i = 0; i < self->devices_.size(); i++)
             capturing |= self->devices_[i].pools.load() != 0;
-        if (capturing || given)
+        if (capturing)
             return given;
         for (size_t i = 0; i < self->devices_.size(); i++)
-            before += self->pool_bytes(static_cast<DeviceIndex>(i));
+            before += self->budget_.pool_bytes(static_cast<DeviceIndex>(i));
         if (before != 0)
             self->native_->emptyCache();
         for (size_t i = 0; i < self->devices_.size(); i++)
-            after += self->pool_bytes(static_cast<DeviceIndex>(i));
-        return self->give_rest_to_pleat(index) || after < before;
-    }
-
-    uint64_t pool_bytes(DeviceIndex index)
-    {
-        return static_cast<uint64_t>(native_->getDeviceStats(index).reserved_bytes[0].current);
+            after += self->budget_.pool_bytes(static_cast<DeviceIndex>(i));
+        return self->budget_.give_rest_to_pleat(device, index) || given || after < before;
     }
 
     pleat_runtime *make(DeviceIndex index, Device &device)
@@ -859,7 +796,7 @@ class Allocator final : public Pluggable
             Relaxed relaxed;
             if (device.runtime.load() == nullptr || pleat_empty_cache(device.runtime) != PLEAT_OK)
                 throw;
-            give_rest_to_pools(index);
+            budget_.give_rest_to_pools(device, index);
         }
         if (address == nullptr)
             address = native_->raw_alloc_with_stream(bytes, stream);
@@ -981,6 +918,7 @@ class Allocator final : public Pluggable
 
     Settings settings_;
     CUDAAllocator *native_;
+    Budget budget_;
     std::vector<Device> devices_;
     std::mutex making_;
     int first_device_ = -1;

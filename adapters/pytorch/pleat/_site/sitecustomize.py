@@ -28,22 +28,19 @@ def _run_hidden():
         raise
 
 
-def _package():
-    """The package beside this folder, also where it is not on the path."""
-    if "pleat" in sys.modules:
-        return sys.modules["pleat"]
-    folder = os.path.dirname(_HERE)
-    spec = importlib.util.spec_from_file_location(
-        "pleat", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
-    )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["pleat"] = module
-    spec.loader.exec_module(module)
-    return module
+class _Package(importlib.abc.MetaPathFinder):
+    """Finds the package beside this folder, where it is not on the path."""
+
+    def find_spec(self, name, path, target=None):
+        if name != "pleat":
+            return None
+        folder = os.path.dirname(_HERE)
+        return importlib.util.spec_from_file_location(
+            "pleat", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+        )
 
 
 def _torch_is_there():
-    _package()
     from pleat import _job
 
     _job.begin(os.environ)
@@ -84,3 +81,4 @@ try:
 finally:
     if os.environ.get("PLEAT_RUN"):
         sys.meta_path.insert(0, _Finder())
+        sys.meta_path.append(_Package())
