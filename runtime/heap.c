@@ -227,7 +227,7 @@ static pleat_result streams_order(pleat__heap *heap, uint16_t from, uint16_t to)
 {
     const pleat_vmm_ops *ops = heap->vmm.ops;
     pleat_event event;
-    heap->streams_ordered++;
+    *heap->streams_ordered += 1;
     PLEAT_TRY(ops->event_create(heap->vmm.self, heap->device, &event));
     pleat_result result = ops->event_record(heap->vmm.self, event, heap->streams[from]);
     if (result == PLEAT_OK)
@@ -496,16 +496,22 @@ bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place)
     return true;
 }
 
-/* Makes a run's chunks the stream's own; false when one is in part another stream's. */
-static bool run_claim(pleat__heap *heap, pleat__extent run, uint16_t stream)
+/* Makes a run's chunks the stream's own; false when one is in part another stream's. *ordered: a
+ * bit for each stream (the highest for kept memory) that need not be waited for again: one wait
+ * covers all of a place's chunks, of which there may be hundreds. */
+static bool run_claim(pleat__heap *heap, pleat__extent run, uint16_t stream, uint64_t *ordered)
 {
     uint32_t last = pleat__pool_chunk_of(heap->pool, run.begin + run.count - 1);
     for (uint32_t c = pleat__pool_chunk_of(heap->pool, run.begin); c <= last; c++) {
-        if (heap->zone_of[c] / 2 == stream)
+        uint8_t from = heap->zone_of[c];
+        if (from / 2 == stream)
             continue;
-        if (heap->pool->occupancy.used[c] != 0 ||
-            zones_order(heap, heap->zone_of[c], (uint8_t)(2 * stream)) != PLEAT_OK)
+        if (heap->pool->occupancy.used[c] != 0)
             return false;
+        if ((*ordered >> from / 2 & 1) == 0 &&
+            zones_order(heap, from, (uint8_t)(2 * stream)) != PLEAT_OK)
+            return false;
+        *ordered |= UINT64_C(1) << from / 2;
         heap->zone_of[c] = (uint8_t)(2 * stream);
         heap->stale = true;
         heap->note_count = 0;
@@ -515,12 +521,13 @@ static bool run_claim(pleat__heap *heap, pleat__extent run, uint16_t stream)
 
 static bool place_claim(pleat__heap *heap, const pleat__place *place, uint16_t stream)
 {
+    uint64_t ordered = 0;
     if (zone_reserve(heap) != PLEAT_OK)
         return false;
     if (place->several == NULL)
-        return run_claim(heap, place->run, stream);
+        return run_claim(heap, place->run, stream, &ordered);
     for (uint32_t i = 0; i < place->several->count; i++)
-        if (!run_claim(heap, place->several->runs[i], stream))
+        if (!run_claim(heap, place->several->runs[i], stream, &ordered))
             return false;
     return true;
 }

@@ -99,8 +99,8 @@ typedef struct pleat__heap {
     uint8_t growing; /* zone that new chunks come into */
     uint64_t requests;
     uint64_t views_reused;
-    uint64_t streams_ordered;
-    pleat__view **views; /* by granules */
+    uint64_t *streams_ordered; /* the runtime's counter */
+    pleat__view **views;       /* by granules */
     size_t view_capacity;
     uint32_t view_count;
     uint64_t view_limit; /* alias pages kept mapped for idle views */

@@ -70,6 +70,7 @@ static pleat_result create(const pleat__policy_context *context, void **out)
     if (result == PLEAT_OK)
         result = pleat__heap_init(&self->heap, context->vmm, context->device, context->arena,
                                   &self->pool, &context->conf);
+    self->heap.streams_ordered = &self->stats->streams_ordered;
     if (result == PLEAT_OK)
         result = pleat__placed_init(&self->placed, context->arena, self->pool.base,
                                     pleat__space_pages(context->space) * self->pool.page_bytes);
@@ -135,7 +136,6 @@ static pleat_result from_heap(policy *self, uint64_t bytes, uint16_t stream, ple
     }
     *(stitched ? &self->stats->stitched : &self->stats->cached) += 1;
     self->stats->views_reused = self->heap.views_reused;
-    self->stats->streams_ordered = self->heap.streams_ordered;
     return PLEAT_OK;
 }
 

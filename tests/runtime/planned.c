@@ -350,6 +350,29 @@ static void planned_streams_do_not_share_memory_in_use(void **state)
     job_stop(&j);
 }
 
+/* Once each of a slot's chunks was waited for by itself: hundreds of waits for one tensor. */
+static void planned_memory_changes_streams_behind_one_wait(void **state)
+{
+    (void)state;
+    job j;
+    pleat_stats before = {0};
+    job_start(&j, "pleat", NULL, 0);
+    for (uint32_t i = 0; i < 20; i++) {
+        assert_ok(pleat_mark(j.runtime));
+        if (i == 10)
+            before = pleat_stats_of(j.runtime);
+        for (uint64_t turn = 0; turn < 200; turn++) {
+            job_tensor t = job_alloc(&j, (100 + turn % 40) * JOB_PAGE, 1 + turn % 2);
+            job_free(&j, &t);
+        }
+    }
+    pleat_stats after = pleat_stats_of(j.runtime);
+    assert_int_equal(after.planned - before.planned, 2000);
+    assert_true(after.peak_physical_bytes <= 140 * JOB_PAGE);
+    assert_true(after.streams_ordered - before.streams_ordered <= 2000);
+    job_stop(&j);
+}
+
 /* Once every second stream was taken for its neighbour, and record_stream did nothing then. */
 static void planned_blocks_know_their_stream(void **state)
 {
@@ -396,6 +419,7 @@ int main(void)
         cmocka_unit_test(planned_unknown_addresses_are_refused),
         cmocka_unit_test(planned_any_address_finds_its_block),
         cmocka_unit_test(planned_streams_do_not_share_memory_in_use),
+        cmocka_unit_test(planned_memory_changes_streams_behind_one_wait),
         cmocka_unit_test(planned_blocks_know_their_stream),
         cmocka_unit_test(states_setter_counts_causes),
     };

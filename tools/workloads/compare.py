@@ -116,6 +116,7 @@ class Side:
             more = ["--plan", str(plan)] if saved else []
             told = run([*self.workload, *more], self.log, "pleat" if saved else contender)
             self.runs.setdefault(contender, []).append(told)
+            say(*(part for part in row(self.name, contender, self.figures(contender)) if part))
 
     def seconds(self, contender):
         """Seconds of each steady iteration, the median of the rounds."""
@@ -292,7 +293,6 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     rows, answer, lines = [HEADER], {}, []
     for name in options.only:
-        say(name)
         try:
             side, told = compare(name, options, folder)
         except Failed as failure:
@@ -302,11 +302,10 @@ def main():
         answer[name] = told
         lines += missed(side, told)
         rows += [row(name, one, told["runs"][one]) for one in options.allocators]
-    told = answer_of(answer, lines)
-    if options.out:
-        pathlib.Path(options.out).write_text(json.dumps(told) + "\n")
+        if options.out:  # as far as it is known: the whole takes many minutes
+            pathlib.Path(options.out).write_text(json.dumps(answer_of(answer, lines)) + "\n")
     if options.json:
-        print(json.dumps(told))
+        print(json.dumps(answer_of(answer, lines)))
     else:
         print_all(rows, answer, lines)
     sys.exit(1 if options.check and lines else 0)
