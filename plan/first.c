@@ -8,6 +8,9 @@
  * through time finds out. What has no counterpart (model load, the creation of optimizer state) is
  * put where it fits around those, largest first.
  *
+ * Dynamic requests go to the lanes of those whose parts they play, as they do later; a lane is kept
+ * clear from its first request to its last free in each iteration.
+ *
  * Persistent requests hold their place from the beginning: a place that is given away before its
  * owner comes would save nothing, since the steady iteration needs both.
  *
@@ -35,6 +38,8 @@ typedef struct first_job {
     pleat__range *free;    /* what is not persistent */
     uint32_t free_count;
     bool *placed; /* by first slot */
+    pleat__lane_uses uses;
+    uint32_t *ends; /* the uses in order of their ends */
     pleat__gaps gaps;
 } first_job;
 
@@ -195,11 +200,48 @@ static bool may_follow_host(const first_job *job, uint32_t index)
     return slot->free_at != PLEAT__NEVER || host->class == PLEAT__CLASS_CROSSING;
 }
 
+static pleat_result order_ends(first_job *job)
+{
+    uint32_t count = job->uses.count;
+    uint64_t *keys = pleat__arena_alloc(job->scratch, (count + 1ull) * sizeof *keys);
+    uint32_t *spare = pleat__arena_alloc(job->scratch, (count + 1ull) * sizeof *spare);
+    job->ends = pleat__arena_alloc(job->scratch, (count + 1ull) * sizeof *job->ends);
+    bool room = keys != NULL && spare != NULL && job->ends != NULL;
+    for (uint32_t u = 0; u < count && room; u++) {
+        job->ends[u] = u;
+        keys[u] = job->uses.all[u].end;
+    }
+    if (room)
+        pleat__sort_by_key(job->ends, spare, count, keys);
+    pleat__arena_free(job->scratch, keys);
+    pleat__arena_free(job->scratch, spare);
+    return room ? PLEAT_OK : no_memory(job);
+}
+
+/* Lanes whose use ends or begins up to a position; *ended and *begun have passed already. */
+static pleat_result pass_uses(first_job *job, uint32_t at, uint32_t *ended, uint32_t *begun)
+{
+    const pleat__lane *lanes = job->plan->lanes;
+    while (*ended < job->uses.count && job->uses.all[job->ends[*ended]].end <= at) {
+        const pleat__lane_use *use = &job->uses.all[job->ends[(*ended)++]];
+        if (use->held)
+            PLEAT_TRY(give_place(job, lanes[use->lane].place, lanes[use->lane].bytes));
+    }
+    while (*begun < job->uses.count && job->uses.all[*begun].begin <= at) {
+        pleat__lane_use *use = &job->uses.all[(*begun)++];
+        if (lanes[use->lane].bytes > 0)
+            PLEAT_TRY(take_place(job, lanes[use->lane].place, lanes[use->lane].bytes, &use->held));
+    }
+    return PLEAT_OK;
+}
+
 /* A walk through `first` in which every slot with a host takes its place, where it is free. */
 static pleat_result follow_hosts(first_job *job)
 {
     pleat__sequence *first = &job->plan->first;
+    uint32_t ended = 0, begun = 0;
     for (uint32_t at = 0; at < first->events; at++) {
+        PLEAT_TRY(pass_uses(job, at, &ended, &begun));
         uint32_t event = job->events[at], index = event / 2;
         if (event == NO_EVENT)
             continue;
@@ -232,11 +274,15 @@ typedef struct guest_list {
     uint32_t count;
 } guest_list;
 
-static pleat_result add_guest(first_job *job, guest_list *list, uint32_t index, uint64_t place,
+typedef struct visit {
+    uint32_t slot; /* NO_SLOT: a lane */
+    uint32_t begin;
+    uint32_t end;
+} visit;
+
+static pleat_result add_guest(first_job *job, guest_list *list, visit who, uint64_t place,
                               uint64_t size)
 {
-    const pleat__slot *slot = &job->plan->first.slots[index];
-    uint32_t horizon = job->plan->first.events;
     PLEAT_TRY(pleat__arena_grow(job->scratch, &list->items, &list->item_capacity, list->count,
                                 sizeof *list->items));
     PLEAT_TRY(pleat__arena_grow(job->scratch, &list->slots, &list->slot_capacity, list->count,
@@ -246,10 +292,25 @@ static pleat_result add_guest(first_job *job, guest_list *list, uint32_t index, 
     list->items[list->count] =
         (pleat__item){.size = size,
                       .fixed = UINT64_MAX,
-                      .begin = slot->alloc_at + 1, /* 0 to the horizon would be "always" */
-                      .end = (slot->free_at == PLEAT__NEVER ? horizon : slot->free_at) + 1};
-    list->slots[list->count] = index;
+                      .begin = who.begin + 1, /* 0 to the horizon would be "always" */
+                      .end = who.end + 1};
+    list->slots[list->count] = who.slot;
     list->places[list->count++] = place;
+    return PLEAT_OK;
+}
+
+/* One that has its place: its pieces. */
+static pleat_result add_placed(first_job *job, guest_list *list, visit who, uint64_t place,
+                               uint64_t size)
+{
+    uint64_t end = place + size;
+    if (end <= (uint64_t)job->layout->base_pages * job->plan->chunk_bytes)
+        return add_guest(job, list, who, place, size);
+    for (uint64_t at = place; at < end;) {
+        pleat__range piece = piece_at(job, at, end);
+        PLEAT_TRY(add_guest(job, list, who, piece.begin, pleat__range_size(piece)));
+        at += pleat__range_size(piece);
+    }
     return PLEAT_OK;
 }
 
@@ -273,7 +334,13 @@ static pleat_result list_guests(first_job *job, guest_list *list)
 {
     bool hosted_only = has_several_streams(job->plan);
     pleat__sequence *first = &job->plan->first;
-    uint64_t base_end = (uint64_t)job->layout->base_pages * job->plan->chunk_bytes;
+    for (uint32_t u = 0; u < job->uses.count; u++) {
+        const pleat__lane_use *use = &job->uses.all[u];
+        const pleat__lane *lane = &job->plan->lanes[use->lane];
+        if (use->held)
+            PLEAT_TRY(add_placed(job, list, (visit){NO_SLOT, use->begin, use->end}, lane->place,
+                                 lane->bytes));
+    }
     for (uint32_t i = 0; i < first->slot_count; i++) {
         pleat__slot *slot = &first->slots[i];
         bool kept = slot->class == PLEAT__CLASS_PERSISTENT || slot->class == PLEAT__CLASS_DYNAMIC;
@@ -284,20 +351,11 @@ static pleat_result list_guests(first_job *job, guest_list *list)
         if (kept || slot->size == 0 ||
             (!job->placed[i] && (hosted_only || slot->free_at == PLEAT__NEVER)))
             continue;
-        if (!job->placed[i]) {
-            PLEAT_TRY(add_guest(job, list, i, PLEAT__NOT_PLACED, rounded_size(slot)));
-            continue;
-        }
-        uint64_t end = slot->place + rounded_size(slot);
-        if (end <= base_end) {
-            PLEAT_TRY(add_guest(job, list, i, slot->place, rounded_size(slot)));
-            continue;
-        }
-        for (uint64_t at = slot->place; at < end;) {
-            pleat__range piece = piece_at(job, at, end);
-            PLEAT_TRY(add_guest(job, list, i, piece.begin, pleat__range_size(piece)));
-            at += pleat__range_size(piece);
-        }
+        visit who = {i, slot->alloc_at,
+                     slot->free_at == PLEAT__NEVER ? first->events : slot->free_at};
+        PLEAT_TRY(job->placed[i]
+                      ? add_placed(job, list, who, slot->place, rounded_size(slot))
+                      : add_guest(job, list, who, PLEAT__NOT_PLACED, rounded_size(slot)));
     }
     return PLEAT_OK;
 }
@@ -397,6 +455,8 @@ static pleat_result place_first(first_job *job)
     PLEAT_TRY(reset_to_chunks(job));
     PLEAT_TRY(take_persistent(job));
     PLEAT_TRY(list_free(job));
+    PLEAT_TRY(pleat__first_lane_uses(job->plan, job->scratch, &job->uses));
+    PLEAT_TRY(order_ends(job));
     PLEAT_TRY(follow_hosts(job));
     PLEAT_TRY(place_guests(job));
     job->plan->first_max_live_bytes = first_max_live(job);
@@ -418,6 +478,8 @@ pleat_result pleat__first_place(const uint32_t *hosts, const pleat__layout *layo
     pleat__gaps_done(&job.gaps);
     pleat__arena_free(scratch, job.placed);
     pleat__arena_free(scratch, job.events);
+    pleat__arena_free(scratch, job.uses.all);
+    pleat__arena_free(scratch, job.ends);
     pleat__arena_free(scratch, job.free);
     return result;
 }

@@ -12,6 +12,9 @@
 /* A pause that stands for: no windows, a lane for each request. */
 #define ALONE 0u
 
+/* Positions looked at for idle memory: a tenth of a second. */
+#define MOST_IDLE_WORK 100000000u
+
 /* A dynamic slot that is freed within an iteration. */
 typedef struct member {
     uint32_t slot;
@@ -234,10 +237,18 @@ static void take_need(lane_job *job, uint32_t lane, uint64_t need)
     job->least[lane] = need < job->least[lane] ? need : job->least[lane];
 }
 
+/* Sums that stay the same of parts that do not: each part is rounded up. */
+static void add_rounding(lane_job *job)
+{
+    for (uint32_t m = 0; m < job->count; m++)
+        job->lanes[job->members[m].lane].size += PLEAT__ALIGNMENT;
+}
+
 static void add_margins(lane_job *job)
 {
     for (uint32_t l = 0; l < job->lane_count; l++)
         job->lanes[l].size = with_margin(job, job->least[l], job->lanes[l].size);
+    add_rounding(job);
 }
 
 /* The lanes' sizes by live bytes alone: the sum's peak in each profile. */
@@ -270,7 +281,8 @@ static void add_life(int64_t *curve, uint32_t events, uint32_t begin, uint32_t e
     }
 }
 
-/* Live bytes at the iteration's peak when the lanes take their sizes all their life. */
+/* Live bytes at the iteration's peak when the lanes take their sizes all their life; job->curve is
+ * then what is live by position. */
 static uint64_t peak_with_lanes(lane_job *job)
 {
     const pleat__sequence *steady = &job->plan->steady;
@@ -287,9 +299,44 @@ static uint64_t peak_with_lanes(lane_job *job)
     int64_t live = 0, most = 0;
     for (uint32_t t = 0; t < steady->events; t++) {
         live += job->curve[t];
+        job->curve[t] = live;
         most = live > most ? live : most;
     }
     return (uint64_t)most;
+}
+
+/* The most that is live during [begin, end). */
+static int64_t most_within(const lane_job *job, uint32_t begin, uint32_t end)
+{
+    int64_t most = 0;
+    for (uint32_t t = begin; t < end; t++)
+        most = job->curve[t] > most ? job->curve[t] : most;
+    return most;
+}
+
+/* Gives each lane the whole margin, or as much of it as leaves the iteration's peak where it is:
+ * another iteration's requests come in other sizes, and best fit leaves other holes. */
+static void add_idle(lane_job *job)
+{
+    uint32_t events = job->plan->steady.events;
+    uint64_t work = 0;
+    int64_t peak = (int64_t)peak_with_lanes(job);
+    for (uint32_t l = 0; l < job->lane_count && work < MOST_IDLE_WORK; l++) {
+        pleat__item *lane = &job->lanes[l];
+        bool wraps = lane->end <= lane->begin;
+        int64_t live = most_within(job, lane->begin, wraps ? events : lane->end);
+        int64_t other = wraps ? most_within(job, 0, lane->end) : 0;
+        int64_t room = peak - (live > other ? live : other);
+        int64_t wanted = (int64_t)rounded((lane->size / 1000000 + 1) * job->margin);
+        uint64_t more =
+            (uint64_t)(wanted < room ? wanted : room) / PLEAT__ALIGNMENT * PLEAT__ALIGNMENT;
+        for (uint32_t t = lane->begin; t < (wraps ? events : lane->end); t++)
+            job->curve[t] += (int64_t)more;
+        for (uint32_t t = 0; wraps && t < lane->end; t++)
+            job->curve[t] += (int64_t)more;
+        work += wraps ? events : lane->end - lane->begin;
+        lane->size += more;
+    }
 }
 
 /* The lanes' sizes by what a best fit needs in each profile. */
@@ -362,7 +409,9 @@ static pleat_result choose_grouping(lane_job *job)
     if (peak_with_lanes(job) < best - best / 100)
         chosen = ALONE;
     group(job, chosen);
-    return size_by_fit(job);
+    PLEAT_TRY(size_by_fit(job));
+    add_idle(job);
+    return PLEAT_OK;
 }
 
 /* Writes the lanes and who is in them into the plan. */

@@ -256,6 +256,8 @@ pleat_result pleat__model_make(const pleat_trace *trace, uint32_t device, pleat_
     if (result == PLEAT_OK)
         result = make_steady(out, plan);
     if (result == PLEAT_OK)
+        result = pleat__model_take_chances(out, plan);
+    if (result == PLEAT_OK)
         result = make_items(out, plan);
     if (result != PLEAT_OK)
         pleat__model_free(out);

@@ -35,6 +35,9 @@ void pleat__model_free(pleat__model *model);
 /* What a steady slot is by when it is allocated and freed. pre: it is freed */
 uint8_t pleat__steady_class(const pleat__slot *slot);
 
+/* model_chance.c: makes dynamic what is the same in the profiles by chance. */
+PLEAT_NODISCARD pleat_result pleat__model_take_chances(const pleat__model *model, pleat_plan *plan);
+
 /* model_lanes.c: makes the plan's lanes for its dynamic slots and adds them to the problem, as
  * items from model->item_count on. */
 PLEAT_NODISCARD pleat_result pleat__model_add_lanes(pleat__model *model, double margin,

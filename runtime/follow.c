@@ -4,6 +4,7 @@
 #include <runtime/follow.h>
 
 #include <internal/error.h>
+#include <string.h>
 
 /* ---- a plan's slots ---- */
 
@@ -41,10 +42,11 @@ static uint32_t runs_of(loader *load, uint64_t place, uint32_t granules)
     return count;
 }
 
-static void load_slot(loader *load, const pleat__slot *slot, pleat__expected *item)
+static void load_slot(loader *load, const pleat__slot *slot, uint8_t gap, pleat__expected *item)
 {
     uint32_t granules = (uint32_t)pleat__ceil_div(slot->size, PLEAT__GRANULE_BYTES);
-    *item = (pleat__expected){.bytes = slot->size, .lane = slot->lane, .stream = slot->stream};
+    *item = (pleat__expected){
+        .bytes = slot->size, .lane = slot->lane, .stream = slot->stream, .gap = gap};
     if (slot->class == PLEAT__CLASS_DYNAMIC) {
         item->kind = PLEAT__ITEM_DYNAMIC;
         return;
@@ -66,6 +68,18 @@ static void load_slot(loader *load, const pleat__slot *slot, pleat__expected *it
     load->run_count += count;
 }
 
+static void load_sequence(loader *load, const pleat__sequence *sequence, pleat__expected *items)
+{
+    uint32_t last = 0; /* the event behind the request before */
+    for (uint32_t i = 0; i < sequence->slot_count; i++) {
+        uint32_t gap = sequence->slots[i].alloc_at - last;
+        last = sequence->slots[i].alloc_at + 1;
+        load_slot(load, &sequence->slots[i],
+                  (uint8_t)(gap < PLEAT__GAP_UNKNOWN - 1 ? gap : PLEAT__GAP_UNKNOWN - 1),
+                  &items[i]);
+    }
+}
+
 /* How many runs and places of several runs there will be; one run more for the last slot's try. */
 static void count_runs(loader *load, const pleat__sequence *sequence)
 {
@@ -85,6 +99,26 @@ static uint32_t lane_granules(const pleat__lane *lane)
     return (uint32_t)(lane->bytes >> PLEAT__GRANULE_SHIFT);
 }
 
+/* The first slot that is allocated at an event or behind it. */
+static uint32_t slot_from(const pleat__sequence *sequence, uint32_t at)
+{
+    uint32_t low = 0, high = sequence->slot_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (sequence->slots[middle].alloc_at < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The iteration's first item at an event or behind it. */
+static uint32_t item_from(const pleat_plan *plan, uint32_t at)
+{
+    return plan->first.slot_count + slot_from(&plan->steady, at);
+}
+
 static pleat_result load_lanes(pleat__follow *follow, loader *load)
 {
     for (uint32_t i = 0; i < load->plan->lane_count; i++) {
@@ -94,8 +128,35 @@ static pleat_result load_lanes(pleat__follow *follow, loader *load)
         load->run_count += count;
         PLEAT_TRY(pleat__lane_init(&follow->lanes[i], follow->arena, load->pool->base + lane->place,
                                    lane_granules(lane), runs, count));
+        follow->lanes[i].first = item_from(load->plan, lane->begin_at);
+        follow->lanes[i].end = item_from(load->plan, lane->end_at);
         follow->lane_count++;
     }
+    for (uint32_t i = load->plan->first.slot_count; i < follow->count; i++)
+        if (follow->items[i].kind == PLEAT__ITEM_DYNAMIC && follow->items[i].lane != PLEAT__NO_LANE)
+            follow->lanes[follow->items[i].lane].last = i;
+    return PLEAT_OK;
+}
+
+static void load_phases_of(pleat__follow *follow, const pleat_plan *plan,
+                           const pleat__sequence *sequence, uint32_t first_item)
+{
+    for (uint32_t i = 0; i < sequence->phase_count; i++) {
+        uint32_t slot = slot_from(sequence, sequence->phases[i].begin_at);
+        if (slot < sequence->slot_count)
+            follow->phases[follow->phase_count++] =
+                (pleat__follow_phase){plan->labels[sequence->phases[i].label], first_item + slot};
+    }
+}
+
+static pleat_result load_phases(pleat__follow *follow, const pleat_plan *plan)
+{
+    uint64_t count = (uint64_t)plan->first.phase_count + plan->steady.phase_count;
+    follow->phases = pleat__arena_alloc(follow->arena, (count + 1) * sizeof *follow->phases);
+    if (follow->phases == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a plan's phases");
+    load_phases_of(follow, plan, &plan->first, 0);
+    load_phases_of(follow, plan, &plan->steady, plan->first.slot_count);
     return PLEAT_OK;
 }
 
@@ -131,12 +192,10 @@ static pleat_result load_all(pleat__follow *follow, loader *load)
     load->run_count = 0;
     load->several_count = 0;
     follow->count = (uint32_t)count;
-    for (uint32_t i = 0; i < follow->count; i++)
-        load_slot(load,
-                  i < plan->first.slot_count ? &plan->first.slots[i]
-                                             : &plan->steady.slots[i - plan->first.slot_count],
-                  &follow->items[i]);
+    load_sequence(load, &plan->first, follow->items);
+    load_sequence(load, &plan->steady, follow->items + plan->first.slot_count);
     PLEAT_TRY(load_lanes(follow, load));
+    PLEAT_TRY(load_phases(follow, plan));
     PLEAT_TRY(pleat__match_init(&follow->match, follow->arena, follow->items,
                                 plan->first.slot_count, follow->count));
     return dynamic_of(follow) ? pleat__foresee_init(&follow->foresee, follow->arena, &follow->match,
@@ -201,6 +260,7 @@ void pleat__follow_free(pleat__follow *follow)
     pleat__match_release(&follow->match);
     pleat__arena_free(arena, follow->second);
     pleat__arena_free(arena, follow->lanes);
+    pleat__arena_free(arena, follow->phases);
     pleat__arena_free(arena, follow->items);
     pleat__arena_free(arena, follow->runs);
     pleat__arena_free(arena, follow->several);
@@ -220,4 +280,19 @@ void pleat__follow_replace(pleat__follow *follow, uint32_t item, const pleat__pl
     pleat__view_pin(place);
     pleat__view_unpin(follow->arena, &gone);
     expected->place = *place;
+}
+
+void pleat__follow_enter(pleat__follow *follow, const char *name)
+{
+    uint32_t cursor = follow->match.cursor, best = PLEAT__NO_ITEM, least = UINT32_MAX;
+    for (uint32_t i = 0; i < follow->phase_count; i++) {
+        uint32_t item = follow->phases[i].item;
+        uint32_t away = item > cursor ? item - cursor : cursor - item;
+        if (away < least && strcmp(follow->phases[i].name, name) == 0) {
+            least = away;
+            best = item;
+        }
+    }
+    if (best != PLEAT__NO_ITEM)
+        pleat__match_phase(&follow->match, best);
 }

@@ -10,6 +10,12 @@
 #include <runtime/lane.h>
 #include <runtime/match.h>
 
+/* A phase of the sequence and its first item. */
+typedef struct pleat__follow_phase {
+    const char *name; /* the plan's, which stays */
+    uint32_t item;
+} pleat__follow_phase;
+
 typedef struct pleat__follow {
     pleat__arena *arena;
     pleat__expected *items;
@@ -19,6 +25,8 @@ typedef struct pleat__follow {
     pleat__extent *runs;
     pleat__lane_space *lanes; /* a plan file's */
     uint32_t lane_count;
+    pleat__follow_phase *phases; /* a plan file's */
+    uint32_t phase_count;
     uint64_t adopted; /* the policy's count of requests when it was taken up last */
     uint64_t made;    /* the same when it was taken up first */
     uint32_t failed;  /* times in a row that it was put aside before an iteration was over */
@@ -40,6 +48,19 @@ void pleat__follow_free(pleat__follow *follow);
  * the second, for what lives a little longer than an iteration (a batch of data is freed when the
  * next one is there) and must alternate between two, and for all that then does so too. */
 void pleat__follow_replace(pleat__follow *follow, uint32_t item, const pleat__place *place);
+
+/* follow_lanes.c: places a request that has no slot, or whose slot is taken, in a lane, and marks
+ * it occupied: the lane of the item that it is (PLEAT__NO_ITEM: none), or of its neighbours, or any
+ * whose time it is. false: none has room. */
+bool pleat__follow_in_lane(pleat__follow *follow, pleat__heap *heap, uint32_t item,
+                           uint32_t granules, uint16_t stream, pleat__place *place);
+/* The slot nearby of an item that looks the same, when it is free: where layers or experts are
+ * alike, one of them may be taken for the next. */
+bool pleat__follow_in_like(const pleat__follow *follow, pleat__heap *heap, uint32_t item,
+                           uint16_t stream, pleat__place *place);
+
+/* The job enters a phase: where the sequence has it, nearest to where the matcher is. */
+void pleat__follow_enter(pleat__follow *follow, const char *name);
 
 /* An item's second place; NULL when it has none. */
 static inline const pleat__place *pleat__follow_second(const pleat__follow *follow, uint32_t item)

@@ -6,8 +6,8 @@
 
 #include <internal/error.h>
 
-/* Holes that are tried: the first may be taken by a request that strayed into the lane's memory. */
-#define TRIES 4
+#define TRIES 8  /* holes that are tried */
+#define STEPS 16 /* strays in a hole that are passed */
 
 pleat_result pleat__lane_init(pleat__lane_space *lane, pleat__arena *arena, pleat_va address,
                               uint32_t granules, pleat__extent *runs, uint32_t run_count)
@@ -75,6 +75,40 @@ static bool place_at(const pleat__lane_space *lane, pleat__arena *arena, pleat__
     return place->several != NULL;
 }
 
+/* Where in the lane the last granule of [at, at + granules) is that is in use, plus one; `at` when
+ * none is. */
+static uint32_t free_from(const pleat__lane_space *lane, const pleat__occupancy *occupancy,
+                          uint32_t at, uint32_t granules)
+{
+    uint32_t offset = at, first = run_at(lane, &offset), passed = 0, used_to = at;
+    for (uint32_t i = first; passed < granules; i++) {
+        pleat__extent run = {lane->runs[i].begin + offset, lane->runs[i].count - offset};
+        if (run.count > granules - passed)
+            run.count = granules - passed;
+        uint32_t tail = pleat__occupancy_free_tail(occupancy, run);
+        passed += run.count;
+        if (tail < run.count)
+            used_to = at + passed - tail;
+        offset = 0;
+    }
+    return used_to;
+}
+
+/* The first granules of a hole that are free; a count of 0 when there are none. A request that
+ * strayed into the lane's memory may lie anywhere in it. */
+static pleat__extent free_part(const pleat__lane_space *lane, const pleat__occupancy *occupancy,
+                               pleat__extent hole, uint32_t granules)
+{
+    uint32_t end = hole.begin + hole.count;
+    for (int i = 0; i < STEPS && end - hole.begin >= granules; i++) {
+        uint32_t next = free_from(lane, occupancy, hole.begin, granules);
+        if (next == hole.begin)
+            return (pleat__extent){hole.begin, granules};
+        hole.begin = next;
+    }
+    return (pleat__extent){0, 0};
+}
+
 bool pleat__lane_alloc(pleat__lane_space *lane, pleat__heap *heap, uint32_t granules,
                        uint16_t stream, pleat__place *place)
 {
@@ -83,8 +117,8 @@ bool pleat__lane_alloc(pleat__lane_space *lane, pleat__heap *heap, uint32_t gran
         return false;
     pleat__extent hole = pleat__extents_best(&lane->free, granules);
     for (int i = 0; i < TRIES && hole.count != 0; i++) {
-        pleat__extent taken = {hole.begin, granules};
-        if (place_at(lane, heap->arena, taken, place)) {
+        pleat__extent taken = free_part(lane, &heap->pool->occupancy, hole, granules);
+        if (taken.count != 0 && place_at(lane, heap->arena, taken, place)) {
             if (pleat__heap_take(heap, place, stream)) {
                 pleat__extents_carve(&lane->free, taken);
                 lane->live++;

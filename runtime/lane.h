@@ -16,6 +16,11 @@ typedef struct pleat__lane_space {
     uint32_t run_count;
     pleat__extents free;
     uint32_t live; /* requests */
+    /* The items it is meant for: those from `first` to before `end`, which wraps around when it is
+     * not larger. */
+    uint32_t first;
+    uint32_t end;
+    uint32_t last; /* the last item that is placed here */
 } pleat__lane_space;
 
 /* `runs` stay the caller's. */
@@ -23,6 +28,13 @@ PLEAT_NODISCARD pleat_result pleat__lane_init(pleat__lane_space *lane, pleat__ar
                                               pleat_va address, uint32_t granules,
                                               pleat__extent *runs, uint32_t run_count);
 void pleat__lane_release(pleat__lane_space *lane);
+
+/* Whether it is meant for requests as `item` is one. */
+static inline bool pleat__lane_is_open(const pleat__lane_space *lane, uint32_t item)
+{
+    bool begun = item >= lane->first, over = item >= lane->end;
+    return lane->first < lane->end ? begun && !over : begun || !over;
+}
 
 /* Places a request and marks it occupied; false when the lane has no room for it. */
 bool pleat__lane_alloc(pleat__lane_space *lane, pleat__heap *heap, uint32_t granules,

@@ -415,8 +415,11 @@ pleat__boundary pleat__learn_request(pleat__learn *learn, uint64_t bytes, uint16
         return PLEAT__BOUNDARY_NONE;
     }
     pleat__view_pin(place);
-    *item_at(learn, learn->end++) = (pleat__expected){
-        .bytes = bytes, .place = *place, .lane = PLEAT__NO_LANE, .stream = stream, .kind = 0};
+    *item_at(learn, learn->end++) = (pleat__expected){.bytes = bytes,
+                                                      .place = *place,
+                                                      .lane = PLEAT__NO_LANE,
+                                                      .stream = stream,
+                                                      .gap = PLEAT__GAP_UNKNOWN};
     if (learn->marks)
         return mark_step(learn, unplanned);
     return learn->no_period ? PLEAT__BOUNDARY_NONE : period_step(learn, unplanned);

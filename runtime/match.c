@@ -23,8 +23,9 @@
 
 #define NEAR        3u  /* static items ahead that are looked at first */
 #define FAR         16u /* and after the open ones */
-#define DYNAMICS    96u /* dynamic items ahead that are passed over */
+#define AROUND      8u  /* items on both sides of where the track is */
 #define MISSES      3u  /* in a row, before resync */
+#define LOST        8u  /* the same where a track is followed, which knows more ways back */
 #define MARK_OPEN   64u
 #define MARK_AT_END 32u
 
@@ -58,8 +59,9 @@ static pleat_result grams_make(pleat__match *match)
     uint64_t sizes[PLEAT__GRAM] = {0};
     uint32_t run = 0;
     for (uint32_t i = 0; i < match->count; i++) {
-        run = match->items[i].kind == PLEAT__ITEM_DYNAMIC || i == match->begin ? 0 : run;
-        if (match->items[i].kind == PLEAT__ITEM_DYNAMIC)
+        bool fixed = !match->tracked || pleat__track_is_fixed(&match->track, i);
+        run = !fixed || i == match->begin ? 0 : run;
+        if (!fixed)
             continue;
         memmove(sizes, sizes + 1, sizeof sizes - sizeof sizes[0]);
         sizes[PLEAT__GRAM - 1] = match->items[i].bytes;
@@ -70,19 +72,39 @@ static pleat_result grams_make(pleat__match *match)
     return PLEAT_OK;
 }
 
+/* Nothing is tracked in a sequence that is the same always. */
+static pleat_result track_make(pleat__match *match)
+{
+    for (uint32_t i = 0; i < match->count && !match->tracked; i++)
+        match->tracked = match->items[i].kind == PLEAT__ITEM_DYNAMIC;
+    if (!match->tracked)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__track_init(&match->track, match->arena, match->begin, match->count));
+    for (uint32_t i = 0; i < match->count; i++) {
+        const pleat__expected *item = &match->items[i];
+        pleat__track_set(&match->track, i, item->bytes, item->stream, item->gap,
+                         item->kind == PLEAT__ITEM_DYNAMIC);
+    }
+    pleat__track_ready(&match->track);
+    return PLEAT_OK;
+}
+
 pleat_result pleat__match_init(pleat__match *match, pleat__arena *arena, pleat__expected *items,
                                uint32_t begin, uint32_t count)
 {
     *match = (pleat__match){.arena = arena, .items = items, .begin = begin, .count = count};
     if (begin >= count)
         return pleat__fail(PLEAT_E_INVALID, "a sequence without an iteration");
+    PLEAT_TRY(track_make(match));
     return grams_make(match);
 }
 
 void pleat__match_release(pleat__match *match)
 {
-    if (match->arena != NULL)
+    if (match->arena != NULL) {
         pleat__arena_free(match->arena, match->grams);
+        pleat__track_release(&match->track, match->arena);
+    }
     *match = (pleat__match){0};
 }
 
@@ -97,6 +119,19 @@ void pleat__match_mark(pleat__match *match)
     match->cursor = match->begin;
     match->open_count = 0;
     match->misses = 0;
+    match->track.on = false;
+}
+
+void pleat__match_phase(pleat__match *match, uint32_t item)
+{
+    bool lost = match->tracked ? match->track.on : match->misses > 0;
+    if (item == match->cursor || !lost)
+        return;
+    match->cursor = item;
+    match->open_count = 0;
+    match->misses = 0;
+    if (match->tracked)
+        pleat__track_start(&match->track, item);
 }
 
 static void open_add(pleat__match *match, uint32_t item)
@@ -116,9 +151,9 @@ static bool is_it(const pleat__expected *item, uint64_t bytes, uint16_t stream)
 /* Looks at up to `statics` items from the cursor on. What is passed over becomes open. */
 static uint32_t look_ahead(pleat__match *match, uint64_t bytes, uint16_t stream, uint32_t statics)
 {
-    uint32_t at = match->cursor, dynamics = 0;
+    uint32_t at = match->cursor;
     while (!is_it(&match->items[at], bytes, stream)) {
-        if (match->items[at].kind != PLEAT__ITEM_DYNAMIC ? --statics == 0 : ++dynamics == DYNAMICS)
+        if (--statics == 0)
             return PLEAT__NO_ITEM;
         at = next_of(match, at);
         if (at == match->cursor)
@@ -130,12 +165,11 @@ static uint32_t look_ahead(pleat__match *match, uint64_t bytes, uint16_t stream,
     return at;
 }
 
-static uint32_t open_take(pleat__match *match, uint64_t bytes, uint16_t stream, bool dynamic)
+static uint32_t open_take(pleat__match *match, uint64_t bytes, uint16_t stream)
 {
     for (uint32_t i = 0; i < match->open_count; i++) {
         uint32_t item = match->open[i];
-        if (dynamic ? match->items[item].kind != PLEAT__ITEM_DYNAMIC
-                    : !is_it(&match->items[item], bytes, stream))
+        if (!is_it(&match->items[item], bytes, stream))
             continue;
         match->open_count--;
         memmove(match->open + i, match->open + i + 1,
@@ -196,46 +230,77 @@ bool pleat__match_resync(pleat__match *match, const uint64_t recent[PLEAT__GRAM]
     match->cursor = next_of(match, *item);
     match->open_count = 0;
     match->misses = 0;
+    match->track.on = false;
     match->resyncs++;
     memmove(match->recent, recent, sizeof match->recent);
     return true;
 }
 
-uint32_t pleat__match_search(pleat__match *match, uint64_t bytes, uint16_t stream)
+/* Whether the job has left a beginning that a mark said was over. */
+static void leave_beginning(pleat__match *match, uint64_t bytes, uint16_t stream)
 {
-    if (match->marked > 0) {
-        match->marked--;
-        if (match->cursor < match->begin && is_it(&match->items[match->begin], bytes, stream) &&
-            !is_it(&match->items[match->cursor], bytes, stream)) {
-            match->marked = 0;
-            match->open_count = 0;
-            match->cursor = match->begin;
-        }
+    if (match->marked == 0)
+        return;
+    match->marked--;
+    if (match->cursor < match->begin && is_it(&match->items[match->begin], bytes, stream) &&
+        !is_it(&match->items[match->cursor], bytes, stream)) {
+        match->marked = 0;
+        match->open_count = 0;
+        match->cursor = match->begin;
+        match->track.on = false;
     }
-    const pleat__expected *next = &match->items[match->cursor];
-    uint32_t item = PLEAT__NO_ITEM;
-    /* A dynamic request of the size that it had when the plan was made. */
-    if (next->kind == PLEAT__ITEM_DYNAMIC && next->bytes == bytes && next->stream == stream) {
-        item = match->cursor;
-        match->cursor = next_of(match, item);
+}
+
+/* One that was passed over or taken early: nearby, and not where the track is. */
+static uint32_t look_around(const pleat__match *match, uint64_t bytes, uint16_t stream)
+{
+    for (uint32_t i = 1; i <= AROUND; i++) {
+        uint32_t ahead = match->cursor + i, behind = match->cursor - i;
+        if (behind < match->count && is_it(&match->items[behind], bytes, stream))
+            return behind;
+        if (ahead < match->count && is_it(&match->items[ahead], bytes, stream))
+            return ahead;
     }
+    return PLEAT__NO_ITEM;
+}
+
+static uint32_t follow_track(pleat__match *match, uint64_t bytes, uint16_t stream)
+{
+    uint8_t gap =
+        match->frees < PLEAT__GAP_UNKNOWN - 1 ? (uint8_t)match->frees : PLEAT__GAP_UNKNOWN - 1;
+    match->frees = 0;
+    if (!match->track.on)
+        pleat__track_start(&match->track, match->cursor);
+    uint32_t item = pleat__track_step(&match->track, bytes, stream, gap);
+    match->cursor = match->track.next;
+    if (item != PLEAT__TRACK_EXTRA && (is_it(&match->items[item], bytes, stream) ||
+                                       match->items[item].kind == PLEAT__ITEM_DYNAMIC))
+        return item;
+    return look_around(match, bytes, stream);
+}
+
+/* The same without dynamic requests ahead. */
+static uint32_t look(pleat__match *match, uint64_t bytes, uint16_t stream)
+{
+    uint32_t item = look_ahead(match, bytes, stream, NEAR);
     if (item == PLEAT__NO_ITEM)
-        item = look_ahead(match, bytes, stream, NEAR);
-    if (item == PLEAT__NO_ITEM)
-        item = open_take(match, bytes, stream, false);
-    if (item == PLEAT__NO_ITEM && match->items[match->cursor].kind == PLEAT__ITEM_DYNAMIC) {
-        item = match->cursor;
-        match->cursor = next_of(match, item);
-    }
+        item = open_take(match, bytes, stream);
     if (item == PLEAT__NO_ITEM)
         item = look_ahead(match, bytes, stream, FAR);
-    if (item == PLEAT__NO_ITEM)
-        item = open_take(match, bytes, stream, true);
+    return item;
+}
+
+uint32_t pleat__match_search(pleat__match *match, uint64_t bytes, uint16_t stream)
+{
+    leave_beginning(match, bytes, stream);
+    uint32_t item =
+        match->tracked ? follow_track(match, bytes, stream) : look(match, bytes, stream);
     if (item != PLEAT__NO_ITEM) {
         match->misses = 0;
         return item;
     }
-    if (++match->misses >= MISSES && pleat__match_resync(match, match->recent, &item))
+    bool lost = match->tracked ? match->track.lost >= LOST : ++match->misses >= MISSES;
+    if (lost && pleat__match_resync(match, match->recent, &item))
         return item;
     return PLEAT__NO_ITEM;
 }

@@ -10,6 +10,7 @@
 #define PLEAT_RUNTIME_MATCH_H
 
 #include <runtime/heap.h>
+#include <runtime/track.h>
 
 #define PLEAT__NO_ITEM UINT32_MAX
 #define PLEAT__OPEN    32u /* skipped items that may still come */
@@ -28,6 +29,7 @@ typedef struct pleat__expected {
     uint32_t lane; /* dynamic: PLEAT__NO_LANE, or the lane it goes to */
     uint16_t stream;
     uint8_t kind;
+    uint8_t gap; /* frees since the request before, or PLEAT__GAP_UNKNOWN */
 } pleat__expected;
 
 /* PLEAT__GRAM sizes that follow each other in the sequence, for resync. */
@@ -50,6 +52,9 @@ typedef struct pleat__match {
     pleat__gram *grams;           /* by (hash, last) */
     uint32_t gram_count;
     uint64_t resyncs;
+    uint32_t frees; /* since the last request */
+    bool tracked;   /* the sequence has dynamic requests: `track` finds the way */
+    pleat__track track;
 } pleat__match;
 
 /* `items` is the caller's and stays. */
@@ -59,6 +64,9 @@ PLEAT_NODISCARD pleat_result pleat__match_init(pleat__match *match, pleat__arena
 void pleat__match_release(pleat__match *match);
 /* An iteration begins. */
 void pleat__match_mark(pleat__match *match);
+/* A phase begins, and in the sequence it does so at `item`: that is where a matcher is that did not
+ * know; one that knows its place keeps it. */
+void pleat__match_phase(pleat__match *match, uint32_t item);
 /* Everything but the request at the cursor. */
 uint32_t pleat__match_search(pleat__match *match, uint64_t bytes, uint16_t stream);
 /* Whether the last requests occur in this sequence; if so the cursor goes behind them and *item is
@@ -78,8 +86,10 @@ static inline uint32_t pleat__match_next(pleat__match *match, uint64_t bytes, ui
     uint32_t at = match->cursor;
     const pleat__expected *item = &match->items[at];
     pleat__match_remember(match, bytes);
-    if (item->bytes != bytes || item->stream != stream || item->kind == PLEAT__ITEM_DYNAMIC)
+    if (item->bytes != bytes || item->stream != stream || item->kind == PLEAT__ITEM_DYNAMIC ||
+        match->track.on)
         return pleat__match_search(match, bytes, stream);
+    match->frees = 0;
     match->cursor = at + 1 == match->count ? match->begin : at + 1;
     match->misses = 0;
     /* The next request's item, and the one behind it: far apart in time, near in memory. */

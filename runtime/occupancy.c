@@ -216,6 +216,43 @@ bool pleat__occupancy_is_free(const pleat__occupancy *occupancy, pleat__extent r
     return any == 0;
 }
 
+/* The same within a chunk: granules [offset, offset + count) of it. */
+static uint32_t part_free_tail(const pleat__occupancy *occupancy, uint32_t chunk, uint32_t offset,
+                               uint32_t count)
+{
+    if (occupancy->used[chunk] == 0)
+        return count;
+    if (occupancy->used[chunk] == occupancy->full)
+        return 0;
+    const uint64_t *row = row_of(occupancy, chunk);
+    for (uint32_t at = offset + count; at > offset;) {
+        uint32_t word = (at - 1) / 64;
+        uint64_t bits = word_of(&occupancy->masks[chunk], row, word) << (63 - (at - 1) % 64);
+        uint32_t in_word = at - word * 64;
+        if (bits != 0) {
+            uint32_t tail = (uint32_t)__builtin_clzll(bits) + (offset + count - at);
+            return tail < count ? tail : count;
+        }
+        at -= in_word < at - offset ? in_word : at - offset;
+    }
+    return count;
+}
+
+uint32_t pleat__occupancy_free_tail(const pleat__occupancy *occupancy, pleat__extent run)
+{
+    uint32_t tail = 0;
+    while (tail < run.count) {
+        uint32_t end = run.begin + run.count - tail, chunk = (end - 1) >> occupancy->shift;
+        uint32_t first = chunk << occupancy->shift, left = run.count - tail;
+        uint32_t count = end - first < left ? end - first : left;
+        uint32_t found = part_free_tail(occupancy, chunk, end - count - first, count);
+        tail += found;
+        if (found < count)
+            break;
+    }
+    return tail;
+}
+
 static inline void run_set(pleat__occupancy *occupancy, pleat__extent run)
 {
     if (run.count == 0)

@@ -71,6 +71,8 @@ bool pleat__occupancy_take(pleat__occupancy *occupancy, pleat__extent run);
  * fail. */
 void pleat__occupancy_give(pleat__occupancy *occupancy, pleat__extent run);
 bool pleat__occupancy_is_free(const pleat__occupancy *occupancy, pleat__extent run);
+/* How many granules at the run's end are free, up to the last one in use. */
+uint32_t pleat__occupancy_free_tail(const pleat__occupancy *occupancy, pleat__extent run);
 /* All of several runs, or none. */
 bool pleat__occupancy_take_all(pleat__occupancy *occupancy, const pleat__extent *runs,
                                uint32_t count);

@@ -14,9 +14,6 @@
 #include <internal/error.h>
 #include <string.h>
 
-/* Items on both sides of the cursor whose lanes are tried. */
-#define BESIDE 64u
-
 typedef struct policy {
     pleat__arena *arena;
     pleat_stats *stats;
@@ -96,6 +93,14 @@ static pleat_result mark(void *opaque)
     return PLEAT_OK;
 }
 
+static pleat_result phase(void *opaque, const char *name)
+{
+    policy *self = opaque;
+    if (self->shapes.current != NULL)
+        pleat__follow_enter(self->shapes.current, name);
+    return PLEAT_OK;
+}
+
 /* ---- requests ---- */
 
 static pleat_result stream_index(policy *self, pleat_stream stream, uint16_t *index)
@@ -163,35 +168,16 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
     return PLEAT_OK;
 }
 
-static bool alloc_in_lane(policy *self, const pleat__expected *expected, uint64_t bytes,
-                          uint16_t stream, pleat__place *place)
+static bool alloc_in_lane(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
+                          pleat__place *place)
 {
-    if (expected->kind != PLEAT__ITEM_DYNAMIC || expected->lane == PLEAT__NO_LANE ||
-        !pleat__lane_alloc(&self->shapes.current->lanes[expected->lane], &self->heap,
-                           granules_of(bytes), stream, place))
+    pleat__follow *current = self->shapes.current;
+    if (current->lane_count == 0 ||
+        !pleat__follow_in_lane(current, &self->heap, item, granules_of(bytes), stream, place))
         return false;
-    place->lane = expected->lane + 1;
     self->stats->lane++;
     self->stats->lane_bytes += bytes;
     return true;
-}
-
-/* A request that nothing in the plan is goes to the lane of the dynamic one that is expected next,
- * or was last: more of them come, where their number changes, than the profiles had. */
-static bool alloc_beside(policy *self, uint64_t bytes, uint16_t stream, pleat__place *place)
-{
-    const pleat__match *match = &self->shapes.current->match;
-    if (self->shapes.current->lane_count == 0)
-        return false;
-    for (uint32_t i = 0; i < BESIDE; i++) {
-        uint32_t ahead = match->cursor + i, behind = match->cursor - 1 - i;
-        if (ahead < match->count && alloc_in_lane(self, &match->items[ahead], bytes, stream, place))
-            return true;
-        if (behind < match->count &&
-            alloc_in_lane(self, &match->items[behind], bytes, stream, place))
-            return true;
-    }
-    return false;
 }
 
 /* The request expected next will be here soon; what it reads is far apart in memory. (With 45,000
@@ -213,13 +199,19 @@ static inline void prefetch_free(const policy *self, pleat_va address)
         pleat__occupancy_prefetch(&self->pool.occupancy, (uint32_t)granule);
 }
 
-static bool alloc_in_second(policy *self, uint32_t item, uint16_t stream, pleat__place *place)
+/* Its slot is taken: its second place, or the slot of one that looks the same. */
+static bool alloc_in_other(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
+                           pleat__place *place)
 {
-    const pleat__place *second = pleat__follow_second(self->shapes.current, item);
-    if (second == NULL || !pleat__heap_take(&self->heap, second, stream))
+    const pleat__follow *current = self->shapes.current;
+    const pleat__place *second = pleat__follow_second(current, item);
+    if (second != NULL && pleat__heap_take(&self->heap, second, stream))
+        *place = *second;
+    else if (current->lane_count == 0 ||
+             !pleat__follow_in_like(current, &self->heap, item, stream, place))
         return false;
-    *place = *second;
     self->stats->planned++;
+    self->stats->planned_bytes += bytes;
     return true;
 }
 
@@ -247,12 +239,11 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
             place->lane = PLEAT__UNCHECKED;
             return PLEAT_OK;
         }
-        if (slot ? alloc_in_second(self, item, stream, place)
-                 : alloc_in_lane(self, expected, bytes, stream, place))
+        if (slot && alloc_in_other(self, item, bytes, stream, place))
             return PLEAT_OK;
-    } else if (alloc_beside(self, bytes, stream, place)) {
-        return PLEAT_OK;
     }
+    if (alloc_in_lane(self, item, bytes, stream, place))
+        return PLEAT_OK;
     return alloc_unplanned(self, item, bytes, stream, place);
 }
 
@@ -283,6 +274,8 @@ static pleat_result free_place(void *opaque, pleat_va address)
 {
     policy *self = opaque;
     prefetch_free(self, address);
+    if (self->shapes.current != NULL)
+        self->shapes.current->match.frees++;
     pleat__place *entry = pleat__placed_find(&self->placed, address);
     if (entry == NULL)
         return PLEAT_E_NOT_FOUND;
@@ -384,6 +377,7 @@ const pleat__policy_ops pleat__policy_pleat = {
     .reclaim = reclaim,
     .idle = idle,
     .mark = mark,
+    .phase = phase,
     .audit = audit,
     .next = next,
     .states = states_of,

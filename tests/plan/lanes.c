@@ -43,6 +43,7 @@ typedef struct recording {
     uint32_t label;
     uint32_t next;
     test_random random;
+    bool chance; /* experts 4 and 5 have the same tokens in every iteration */
 } recording;
 
 static void add_event(recording *job, pleat_event_kind kind, uint32_t request, uint64_t size)
@@ -81,6 +82,8 @@ static void route(recording *job, uint64_t *tokens)
             e == EXPERTS - 1 ? left : fair * (80 + test_random_below(&job->random, 41)) / 100;
         left -= tokens[e];
     }
+    for (int e = 4; job->chance && e < 6; e++)
+        tokens[e] = 1717 + (uint64_t)e;
 }
 
 /* What every layer does besides its experts: enough of it that these are a window. */
@@ -352,6 +355,31 @@ static void assert_slots_in_lanes(const pleat_plan *plan)
     }
 }
 
+/* From a lane's first request to its last free in `first`, no slot there lies in it. */
+static void assert_first_keeps_clear(const pleat_plan *plan)
+{
+    uint32_t in_lanes = 0;
+    for (uint32_t l = 0; l < plan->lane_count; l++) {
+        const pleat__lane *lane = &plan->lanes[l];
+        uint32_t begin = UINT32_MAX, end = 0;
+        for (uint32_t i = 0; i < plan->first.slot_count; i++) {
+            const pleat__slot *slot = &plan->first.slots[i];
+            if (slot->class != PLEAT__CLASS_DYNAMIC || slot->lane != l)
+                continue;
+            in_lanes++;
+            begin = slot->alloc_at < begin ? slot->alloc_at : begin;
+            end = slot->free_at > end ? slot->free_at : end;
+        }
+        for (uint32_t i = 0; i < plan->first.slot_count && begin < end; i++) {
+            const pleat__slot *slot = &plan->first.slots[i];
+            if (slot->place != PLEAT__NOWHERE && slot->alloc_at < end && slot->free_at > begin)
+                assert_true(slot->place >= lane->place + lane->bytes ||
+                            slot->place + slot->size <= lane->place);
+        }
+    }
+    assert_true(in_lanes > 0);
+}
+
 static pleat_plan *plan_of(const pleat_trace *trace, pleat__plan_report *report)
 {
     const pleat_plan_options options = {.size = sizeof options, .seconds = 0};
@@ -379,6 +407,62 @@ static void lanes_hold_an_iteration_that_was_not_profiled(void **state)
         pleat_trace_free(two);
         pleat_trace_free(whole);
     }
+}
+
+/* An optimizer's state, allocated between the first iteration and the second, makes the first one
+ * no steady one; its requests keep clear of the lanes that its dynamic ones go to. */
+static void lanes_are_kept_clear_before_the_steady_iterations(void **state)
+{
+    (void)state;
+    recording job = {.random = {21}};
+    uint16_t stream;
+    assert_ok(pleat_trace_new(&job.trace));
+    assert_ok(pleat_trace_add_stream(job.trace, 0, &stream));
+    uint32_t weights = alloc(&job, 200 << 20);
+    iteration(&job, 0);
+    uint32_t optimizer = alloc(&job, 400 << 20);
+    iteration(&job, 1);
+    iteration(&job, 2);
+    label(&job, 3, "end");
+    release(&job, weights);
+    release(&job, optimizer);
+    pleat__plan_report report;
+    pleat_plan *plan = plan_of(job.trace, &report);
+    assert_true(plan->lane_count > 0);
+    assert_first_keeps_clear(plan);
+    pleat_plan_free(plan);
+    pleat_trace_free(job.trace);
+}
+
+/* Two experts have as many tokens in both iterations that are planned from; in a third they have
+ * not, so they are dynamic as the others are. */
+static void lanes_take_what_repeats_by_chance(void **state)
+{
+    (void)state;
+    pleat_trace *whole = expert_job(11, 3), *two = beginning_of(whole, 0, 2), *chance;
+    assert_ok(pleat_trace_new(&chance));
+    recording job = {.trace = chance, .random = {11}, .chance = true};
+    uint16_t stream;
+    assert_ok(pleat_trace_add_stream(chance, 0, &stream));
+    uint32_t weights = alloc(&job, 200 << 20);
+    for (int i = 0; i < 2; i++)
+        iteration(&job, i);
+    label(&job, 2, "end");
+    release(&job, weights);
+    pleat__plan_report report;
+    pleat_plan *plain = plan_of(two, &report), *plan = plan_of(chance, &report);
+    uint32_t dynamic[2] = {0};
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
+        dynamic[0] += plain->steady.slots[i].class == PLEAT__CLASS_DYNAMIC;
+        dynamic[1] += plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC;
+    }
+    assert_int_equal(dynamic[0], LAYERS * EXPERTS * 3);
+    assert_int_equal(dynamic[1], LAYERS * EXPERTS * 3);
+    pleat_plan_free(plain);
+    pleat_plan_free(plan);
+    pleat_trace_free(chance);
+    pleat_trace_free(two);
+    pleat_trace_free(whole);
 }
 
 static void lanes_none_where_everything_repeats(void **state)
@@ -511,6 +595,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lane_fit_is_a_best_fit),
         cmocka_unit_test(lanes_hold_an_iteration_that_was_not_profiled),
+        cmocka_unit_test(lanes_are_kept_clear_before_the_steady_iterations),
+        cmocka_unit_test(lanes_take_what_repeats_by_chance),
         cmocka_unit_test(lanes_of_one_request_where_all_grow_together),
         cmocka_unit_test(lanes_none_where_everything_repeats),
         cmocka_unit_test(lanes_hold_recorded_jobs),

@@ -14,12 +14,17 @@ typedef struct fixture {
 } fixture;
 
 /* A beginning of `first` requests, then an iteration whose sizes repeat as layers' do. */
-static void make(fixture *f, uint32_t first)
+static void fill(fixture *f, uint32_t first)
 {
     for (uint32_t i = 0; i < ITEMS; i++)
         f->items[i] = (pleat__expected){.bytes = i < first ? 100000 + i
                                                            : 512 * (1 + (i - first) % 7 * 3) +
                                                                  (i - first) / 40 * 64};
+}
+
+static void make(fixture *f, uint32_t first)
+{
+    fill(f, first);
     assert_ok(pleat__match_init(&f->match, f->arena, f->items, first, ITEMS));
 }
 
@@ -136,9 +141,11 @@ static void match_stream_is_part_of_a_request(void **state)
 static void match_dynamic_request_may_have_any_size(void **state)
 {
     fixture *f = *state;
-    make(f, 0);
+    fill(f, 0);
     f->items[10].kind = PLEAT__ITEM_DYNAMIC;
     f->items[11].kind = PLEAT__ITEM_DYNAMIC;
+    f->items[11].bytes = 50 << 20; /* else the one behind it might be this one, grown */
+    assert_ok(pleat__match_init(&f->match, f->arena, f->items, 0, ITEMS));
     for (uint32_t i = 0; i < 10; i++)
         assert_int_equal(next(f, i), i);
     assert_int_equal(pleat__match_next(&f->match, 123456789, 0), 10);
@@ -211,11 +218,119 @@ static void match_seeded_disturbances_keep_98_percent(void **state)
 static void match_dynamic_request_of_its_old_size_is_itself(void **state)
 {
     fixture *f = *state;
-    make(f, 50);
+    fill(f, 50);
     f->items[10].kind = PLEAT__ITEM_DYNAMIC;
     f->items[10].bytes = f->items[12].bytes;
+    assert_ok(pleat__match_init(&f->match, f->arena, f->items, 50, ITEMS));
     for (uint32_t i = 0; i < ITEMS; i++)
         assert_int_equal(next(f, i), i);
+}
+
+/* --- a sequence with experts --- */
+
+#define LAYER_COUNT 5u
+#define FIXED       14u
+#define EXPERTS     16u
+#define PER_EXPERT  4u
+#define LAYER       (FIXED + EXPERTS * PER_EXPERT)
+
+/* Item i's size with so many tokens for each expert. Layers are alike. */
+static uint64_t expert_size(uint32_t i, uint64_t tokens)
+{
+    static const uint64_t rows[PER_EXPERT] = {4096, 2048, 2048, 3072};
+    uint32_t at = i % LAYER;
+    return at < FIXED ? 70000 * (1 + at % 5) + at * 512 : rows[(at - FIXED) % PER_EXPERT] * tokens;
+}
+
+static void make_experts(fixture *f, test_random *random)
+{
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        bool fixed = i % LAYER < FIXED;
+        if (!fixed && (i % LAYER - FIXED) % PER_EXPERT == 0)
+            tokens = 90 + test_random_below(random, 20);
+        f->items[i] = (pleat__expected){
+            .bytes = expert_size(i, tokens),
+            .kind = fixed ? PLEAT__ITEM_SLOT : PLEAT__ITEM_DYNAMIC,
+            .gap = (uint8_t)(!fixed && (i % LAYER - FIXED) % PER_EXPERT == 0 ? 2 : 0)};
+    }
+    assert_ok(pleat__match_init(&f->match, f->arena, f->items, 0, ITEMS));
+}
+
+static uint32_t ask(fixture *f, uint32_t item, uint64_t tokens)
+{
+    f->match.frees = f->items[item].gap;
+    return pleat__match_next(&f->match, expert_size(item, tokens), 0);
+}
+
+/* Sizes are drawn anew, some experts do not come and some come twice: what is fixed is found, and
+ * what is not is taken for an expert of its layer. */
+static void match_tracks_layers_whose_experts_change(void **state)
+{
+    fixture *f = *state;
+    test_random random = test_random_begin("match experts", 0xe4);
+    make_experts(f, &random);
+    uint32_t fixed = 0, found = 0, dynamic = 0, in_layer = 0;
+    for (int iteration = 0; iteration < 50; iteration++) {
+        pleat__match_mark(&f->match);
+        for (uint32_t i = 0; i < ITEMS; i++) {
+            if (i % LAYER < FIXED) {
+                fixed++;
+                found += ask(f, i, 0) == i;
+                continue;
+            }
+            uint64_t tokens = 90 + test_random_below(&random, 20);
+            uint64_t times = 1;
+            if (test_random_below(&random, EXPERTS) == 0)
+                times = test_random_below(&random, 2) * 2;
+            for (uint64_t t = 0; t < times; t++)
+                for (uint32_t k = 0; k < PER_EXPERT; k++) {
+                    uint32_t item = ask(f, i + k, tokens);
+                    dynamic++;
+                    in_layer += item < ITEMS && item / LAYER == i / LAYER &&
+                                f->items[item].kind == PLEAT__ITEM_DYNAMIC;
+                }
+            i += PER_EXPERT - 1;
+        }
+    }
+    assert_true(found * 100.0 >= fixed * 95.0);
+    assert_true(in_layer * 100.0 >= dynamic * 95.0);
+}
+
+/* All as it was, sizes aside: nothing is lost. */
+static void match_tracks_sizes_without_a_loss(void **state)
+{
+    fixture *f = *state;
+    test_random random = test_random_begin("match sizes", 0xe5);
+    make_experts(f, &random);
+    for (int iteration = 0; iteration < 20; iteration++) {
+        uint64_t tokens = 0;
+        for (uint32_t i = 0; i < ITEMS; i++) {
+            if (i % LAYER >= FIXED && (i % LAYER - FIXED) % PER_EXPERT == 0)
+                tokens = 80 + test_random_below(&random, 40);
+            assert_int_equal(ask(f, i, tokens), i);
+        }
+    }
+}
+
+static void match_phase_gives_a_lost_matcher_its_place(void **state)
+{
+    fixture *f = *state;
+    test_random random = test_random_begin("match phase", 0xe6);
+    make_experts(f, &random);
+    for (uint32_t i = 0; i < LAYER; i++)
+        assert_int_equal(ask(f, i, 100), i);
+    /* One that knows where it is stays there. */
+    for (uint32_t i = LAYER; i < LAYER + FIXED - 1; i++)
+        assert_int_equal(ask(f, i, 100), i);
+    pleat__match_phase(&f->match, 3 * LAYER);
+    assert_int_equal(f->match.cursor, LAYER + FIXED - 1);
+    /* Something else, and the third layer follows, which looks like all others. */
+    for (uint32_t i = 0; i < 4; i++)
+        (void)pleat__match_next(&f->match, 123456 + i * 1000, 0);
+    pleat__match_phase(&f->match, 3 * LAYER);
+    for (uint32_t i = 3 * LAYER; i < ITEMS; i++)
+        assert_int_equal(ask(f, i, 100), i);
 }
 
 int main(void)
@@ -232,6 +347,9 @@ int main(void)
         TEST(match_stream_is_part_of_a_request),
         TEST(match_dynamic_request_may_have_any_size),
         TEST(match_dynamic_request_of_its_old_size_is_itself),
+        TEST(match_tracks_layers_whose_experts_change),
+        TEST(match_tracks_sizes_without_a_loss),
+        TEST(match_phase_gives_a_lost_matcher_its_place),
         TEST(match_resyncs_after_an_evaluation_loop_without_a_mark),
         TEST(match_resyncs_in_the_middle),
         TEST(match_seeded_disturbances_keep_98_percent),

@@ -1,0 +1,87 @@
+/*
+ * track.h: where in a known sequence are we, when requests come that no plan foresaw?
+ *
+ * A matcher that decides request by request loses its place among a layer's experts: their sizes
+ * change, some do not come, and many look alike. So while the next request is not certain, all
+ * places nearby are kept, each with what it cost to get there; what comes later says which one was
+ * right. (An edit distance, as plan/align.c, of which only the last row is kept.)
+ */
+#ifndef PLEAT_RUNTIME_TRACK_H
+#define PLEAT_RUNTIME_TRACK_H
+
+#include <internal/arena.h>
+
+#define PLEAT__TRACK_BAND 160u
+
+/* What is compared of an expected request. */
+typedef struct pleat__track_item {
+    uint32_t hash;  /* of its size */
+    uint16_t scale; /* logarithm of its size, in eighths of an octave */
+    uint8_t gap;    /* frees since the request before; PLEAT__GAP_UNKNOWN */
+    uint8_t kind;   /* stream, and what may differ */
+} pleat__track_item;
+
+#define PLEAT__GAP_UNKNOWN UINT8_MAX
+
+/* A request, and by how much the dynamic one before it was larger than its item: where a sequence's
+ * length changes all of them do together. */
+typedef struct pleat__track_asked {
+    pleat__track_item as;
+    int32_t shift; /* in eighths of an octave */
+} pleat__track_asked;
+
+typedef enum pleat__track_kind {
+    PLEAT__TRACK_FIXED = 0,   /* comes, and with this size */
+    PLEAT__TRACK_DYNAMIC = 1, /* any size, or not at all */
+    /* Was the same in what was profiled, but stands between dynamic ones: an expert that happened
+     * to get as many tokens twice, or what comes and goes with an expert. */
+    PLEAT__TRACK_SOFT = 2,
+} pleat__track_kind;
+#define PLEAT__TRACK_KINDS 3u /* its bits in `kind` */
+
+/* Requests that came as expected wait here; only one that did not asks for the other places. */
+#define PLEAT__TRACK_WAITING 32u
+
+typedef struct pleat__track {
+    pleat__track_item *items;
+    uint32_t begin; /* the iteration: items [begin, count) */
+    uint32_t count;
+    bool on;
+    uint32_t next; /* the item expected next */
+    uint32_t sure; /* requests in a row that came as expected */
+    uint32_t lost; /* ... that are like nothing expected */
+    /* The band, as it was before the waiting requests; or, until it is wanted, only where it
+     * begins. */
+    bool made;
+    uint32_t start; /* not made: the item that was expected before the waiting requests */
+    uint32_t first; /* item of cell 0 */
+    uint32_t cells;
+    uint32_t best;                        /* the cell with the least cost */
+    uint16_t cost[PLEAT__TRACK_BAND + 1]; /* of having come to where a cell's item is next */
+    uint8_t extra[PLEAT__TRACK_BAND + 1]; /* requests, the last ones, that were no item */
+    int32_t shift;
+    uint32_t waiting_count;
+    pleat__track_asked waiting[PLEAT__TRACK_WAITING];
+} pleat__track;
+
+/* Room for `count` items, which the caller then sets. */
+PLEAT_NODISCARD pleat_result pleat__track_init(pleat__track *track, pleat__arena *arena,
+                                               uint32_t begin, uint32_t count);
+void pleat__track_release(pleat__track *track, pleat__arena *arena);
+void pleat__track_set(pleat__track *track, uint32_t item, uint64_t bytes, uint16_t stream,
+                      uint8_t gap, bool dynamic);
+/* All items are set: finds the soft ones. */
+void pleat__track_ready(pleat__track *track);
+
+/* The next request is probably `item`; others nearby are possible. */
+void pleat__track_start(pleat__track *track, uint32_t item);
+/* A request with the frees before it. The item it probably is, or PLEAT__TRACK_EXTRA. */
+uint32_t pleat__track_step(pleat__track *track, uint64_t bytes, uint16_t stream, uint8_t gap);
+#define PLEAT__TRACK_EXTRA UINT32_MAX
+
+static inline bool pleat__track_is_fixed(const pleat__track *track, uint32_t item)
+{
+    return (track->items[item].kind & PLEAT__TRACK_KINDS) == PLEAT__TRACK_FIXED;
+}
+
+#endif
