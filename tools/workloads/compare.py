@@ -20,34 +20,39 @@ import harness
 HERE = pathlib.Path(__file__).resolve().parent
 GIB = 1 << 30
 
-# name -> (least efficiency with a saved plan, script, options). A run takes some five seconds.
+# name -> (least efficiency with a saved plan, iterations that it is made from, script, options). A
+# job whose sizes vary is planned from a whole run, as its user would. A run takes some ten seconds.
 WORKLOADS = {
-    "gpt2-vpp": (0.995, "gpt2.py", "--iterations 14"),
-    "gpt2-vpp-recompute": (0.995, "gpt2.py", "--recompute --iterations 14"),
+    "gpt2-vpp": (0.995, 4, "gpt2.py", "--iterations 14"),
+    "gpt2-vpp-recompute": (0.995, 4, "gpt2.py", "--recompute --iterations 14"),
     "gpt2-1f1b": (
         0.995,
+        4,
         "gpt2.py",
         "--virtual-stages 1 --depth 4 --microbatches 8 --iterations 10",
     ),
-    "llama-vpp": (0.995, "llama.py", "--iterations 12"),
+    "llama-vpp": (0.995, 4, "llama.py", "--iterations 12"),
     "llama-1f1b-recompute": (
         0.995,
+        4,
         "llama.py",
         "--virtual-stages 1 --depth 4 --microbatches 6 --recompute --iterations 10",
     ),
-    "moe-vpp": (0.985, "moe.py", "--iterations 12"),
+    "moe-vpp": (0.985, 6, "moe.py", "--iterations 12"),
     "moe-1f1b-recompute": (
         0.985,
+        6,
         "moe.py",
         "--virtual-stages 1 --depth 4 --microbatches 6 --recompute --iterations 10",
     ),
-    "zero3": (0.995, "zero3.py", "--recompute --iterations 12"),
-    "zero3-offload": (0.995, "zero3.py", "--offload --overlap --iterations 10"),
-    "lora": (0.97, "lora.py", "--iterations 30"),
-    "lora-recompute": (0.97, "lora.py", "--recompute --iterations 30"),
-    "generate": (0.97, "generate.py", "--iterations 16"),
+    "zero3": (0.995, 4, "zero3.py", "--recompute --iterations 12"),
+    "zero3-offload": (0.995, 4, "zero3.py", "--offload --iterations 10"),
+    "zero3-overlap": (0.995, 4, "zero3.py", "--overlap --iterations 12"),
+    "lora": (0.97, 30, "lora.py", "--iterations 30"),
+    "lora-recompute": (0.97, 30, "lora.py", "--recompute --iterations 30"),
+    "generate": (0.97, 16, "generate.py", "--iterations 16"),
 }
-SHORT = ("gpt2-vpp-recompute", "moe-vpp", "zero3-offload", "lora")
+SHORT = ("gpt2-vpp-recompute", "moe-vpp", "zero3", "lora")
 CONTENDERS = (*harness.ALLOCATORS, "pleat-saved")
 CAP_OVER_LIVE = 1.02
 
@@ -82,18 +87,18 @@ def run(arguments, log, allocator):
         raise Failed("%s: no JSON line, see %s" % (" ".join(arguments), log)) from None
 
 
-def save_plan(options, name, workload, folder, log):
+def save_plan(command, side, folder):
     """A plan made from a recording of the workload; both are left in the folder."""
     snapshot, trace, plan = (
-        folder / (name + end) for end in (".pickle.gz", ".trace", ".plan")
+        folder / (side.name + end) for end in (".pickle.gz", ".trace", ".plan")
     )
-    short = [*workload, "--iterations", str(options.profiled), "--record", str(snapshot)]
-    run(short, log, "native")
-    with open(log, "a") as errors:
+    short = [*side.workload, "--iterations", str(side.profiled), "--record", str(snapshot)]
+    run(short, side.log, "native")
+    with open(side.log, "a") as errors:
         for line in (["import", snapshot, "-o", trace], ["plan", trace, "-o", plan]):
-            done = subprocess.run([options.command, *line], stdout=errors, stderr=errors)
+            done = subprocess.run([command, *line], stdout=errors, stderr=errors)
             if done.returncode:
-                raise Failed("pleat %s: exit %d, see %s" % (line[0], done.returncode, log))
+                raise Failed("pleat %s: exit %d, see %s" % (line[0], done.returncode, side.log))
     trace.unlink()
     return plan
 
@@ -103,7 +108,7 @@ class Side:
 
     def __init__(self, name, options, log):
         self.name = name
-        self.goal, script, arguments = WORKLOADS[name]
+        self.goal, self.profiled, script, arguments = WORKLOADS[name]
         self.workload = [script, *arguments.split()]
         if options.deterministic:
             self.workload.append("--deterministic")
@@ -227,7 +232,7 @@ def compare(name, options, folder):
     side = Side(name, options, folder / (name + ".log"))
     plan = None
     if "pleat-saved" in options.allocators:
-        plan = save_plan(options, name, side.workload, folder, side.log)
+        plan = save_plan(options.command, side, folder)
     for _ in range(options.rounds):
         side.round(options.allocators, plan)
     told = {"runs": {one: side.figures(one) for one in side.runs}}
@@ -261,9 +266,6 @@ def parse():
         dest="deterministic",
         action="store_false",
         help="kernels as they come; losses may then differ from run to run",
-    )
-    parser.add_argument(
-        "--profiled", type=int, default=4, help="iterations that a saved plan is made from [4]"
     )
     parser.add_argument(
         "--command",
