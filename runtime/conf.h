@@ -25,6 +25,8 @@ typedef char pleat__conf_text[PLEAT__CONF_TEXT_BYTES];
       "address space of stitched views that is kept mapped in case it is wanted again")            \
     X(learn, switch, bool, true, "find the iteration that repeats, and follow it")                 \
     X(period, switch, bool, true, "find it without marks too, by the period of the requests")      \
+    X(elastic, switch, bool, true,                                                                 \
+      "follow a job to another microbatch or length, once it was seen at two")                     \
     X(check, switch, bool, true,                                                                   \
       "check that a slot is free before it is given out; off only to test that overlaps are seen") \
     X(canary, switch, bool, false,                                                                 \

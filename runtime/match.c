@@ -28,6 +28,7 @@
 #define LOST        8u  /* the same where a track is followed, which knows more ways back */
 #define MARK_OPEN   64u
 #define MARK_AT_END 32u
+#define SMALLER     4u /* a request takes a slot of up to so many times its size */
 
 static uint32_t next_of(const pleat__match *match, uint32_t item)
 {
@@ -50,14 +51,11 @@ static int gram_compare(const void *a, const void *b)
     return x->last < y->last ? -1 : x->last > y->last;
 }
 
-static pleat_result grams_make(pleat__match *match)
+static void grams_fill(pleat__match *match)
 {
-    match->grams = pleat__arena_alloc(match->arena, match->count * sizeof *match->grams);
-    if (match->grams == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an index of %u requests",
-                           match->count);
     uint64_t sizes[PLEAT__GRAM] = {0};
     uint32_t run = 0;
+    match->gram_count = 0;
     for (uint32_t i = 0; i < match->count; i++) {
         bool fixed = !match->tracked || pleat__track_is_fixed(&match->track, i);
         run = !fixed || i == match->begin ? 0 : run;
@@ -69,6 +67,16 @@ static pleat_result grams_make(pleat__match *match)
             match->grams[match->gram_count++] = (pleat__gram){gram_hash(sizes), i};
     }
     qsort(match->grams, match->gram_count, sizeof *match->grams, gram_compare);
+    match->resized = false;
+}
+
+static pleat_result grams_make(pleat__match *match)
+{
+    match->grams = pleat__arena_alloc(match->arena, match->count * sizeof *match->grams);
+    if (match->grams == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an index of %u requests",
+                           match->count);
+    grams_fill(match);
     return PLEAT_OK;
 }
 
@@ -87,6 +95,15 @@ static pleat_result track_make(pleat__match *match)
     }
     pleat__track_ready(&match->track);
     return PLEAT_OK;
+}
+
+void pleat__match_resized(pleat__match *match, uint32_t cursor)
+{
+    match->cursor = cursor;
+    match->open_count = 0;
+    match->misses = 0;
+    match->resized = true;
+    match->frees = 0;
 }
 
 pleat_result pleat__match_init(pleat__match *match, pleat__arena *arena, pleat__expected *items,
@@ -132,6 +149,18 @@ void pleat__match_phase(pleat__match *match, uint32_t item)
     match->misses = 0;
     if (match->tracked)
         pleat__track_start(&match->track, item);
+}
+
+uint32_t pleat__match_smaller(pleat__match *match, uint64_t bytes, uint16_t stream)
+{
+    uint32_t at = match->cursor;
+    const pleat__expected *item = &match->items[at];
+    if (item->kind != PLEAT__ITEM_SLOT || item->stream != stream || bytes > item->bytes ||
+        bytes < item->bytes / SMALLER)
+        return PLEAT__NO_ITEM;
+    match->cursor = next_of(match, at);
+    match->misses = 0;
+    return at;
 }
 
 static void open_add(pleat__match *match, uint32_t item)
@@ -212,6 +241,8 @@ static bool entry_is(const pleat__match *match, uint32_t entry, uint32_t hash,
 
 bool pleat__match_resync(pleat__match *match, const uint64_t recent[PLEAT__GRAM], uint32_t *item)
 {
+    if (match->resized)
+        grams_fill(match);
     uint32_t hash = gram_hash(recent), best = UINT32_MAX, cursor = match->cursor;
     uint32_t ahead = gram_floor(match, (pleat__gram){hash, cursor});
     uint32_t first = gram_floor(match, (pleat__gram){hash, match->begin});

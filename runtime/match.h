@@ -55,6 +55,7 @@ typedef struct pleat__match {
     uint32_t frees; /* since the last request */
     bool tracked;   /* the sequence has dynamic requests: `track` finds the way */
     pleat__track track;
+    bool resized; /* the grams are of other sizes than the items */
 } pleat__match;
 
 /* `items` is the caller's and stays. */
@@ -67,6 +68,11 @@ void pleat__match_mark(pleat__match *match);
 /* A phase begins, and in the sequence it does so at `item`: that is where a matcher is that did not
  * know; one that knows its place keeps it. */
 void pleat__match_phase(pleat__match *match, uint32_t item);
+/* The items' sizes were changed, and the next request is the one at `cursor`. */
+void pleat__match_resized(pleat__match *match, uint32_t cursor);
+/* The item at the cursor, when a request that nothing else matches is somewhat smaller: its size
+ * has a bound that was not met where it was fitted. Else PLEAT__NO_ITEM. */
+uint32_t pleat__match_smaller(pleat__match *match, uint64_t bytes, uint16_t stream);
 /* Everything but the request at the cursor. */
 uint32_t pleat__match_search(pleat__match *match, uint64_t bytes, uint16_t stream);
 /* Whether the last requests occur in this sequence; if so the cursor goes behind them and *item is

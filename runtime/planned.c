@@ -76,6 +76,8 @@ static pleat_result create(const pleat__policy_context *context, void **out)
                                     &context->conf);
     if (result == PLEAT_OK && context->plan != NULL)
         result = load_plan(self, context->plan);
+    else if (result == PLEAT_OK && context->conf.elastic && context->conf.learn)
+        result = pleat__shapes_elastic(&self->shapes, &self->placed);
     if (result != PLEAT_OK) {
         destroy(self);
         return result;
@@ -215,6 +217,25 @@ static bool alloc_in_other(policy *self, uint32_t item, uint64_t bytes, uint16_t
     return true;
 }
 
+/* In an instance: the slot at the cursor, for a request that is smaller than it was to be. */
+static bool alloc_smaller(policy *self, uint64_t bytes, uint16_t stream, pleat__place *place)
+{
+    pleat__follow *current = self->shapes.current;
+    uint32_t item = pleat__match_smaller(&current->match, bytes, stream);
+    if (item == PLEAT__NO_ITEM)
+        return false;
+    *place = current->items[item].place;
+    place->granules = granules_of(bytes);
+    if (place->several == NULL)
+        place->run.count = place->granules;
+    self->stats->broken++;
+    if (!pleat__heap_take(&self->heap, place, stream))
+        return false;
+    self->stats->planned++;
+    self->stats->planned_bytes += bytes;
+    return true;
+}
+
 static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
                                   pleat__place *place)
 {
@@ -225,6 +246,9 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
     } else {
         item = pleat__match_next(&self->shapes.current->match, bytes, stream);
     }
+    if (__builtin_expect(item == PLEAT__NO_ITEM, 0) && self->shapes.elastic.now != NULL &&
+        alloc_smaller(self, bytes, stream, place))
+        return PLEAT_OK;
     if (__builtin_expect(item != PLEAT__NO_ITEM, 1)) {
         const pleat__expected *expected = &self->shapes.current->items[item];
         *place = expected->place;
@@ -253,6 +277,8 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     uint16_t index;
     pleat__place place;
     PLEAT_TRY(stream_index(self, stream, &index));
+    if (__builtin_expect(self->shapes.elastic.scale != NULL, 0))
+        PLEAT_TRY(pleat__shapes_ask(&self->shapes, bytes, index));
     PLEAT_TRY(pleat__placed_reserve(&self->placed));
     self->shapes.requests++;
     const pleat_stats *stats = self->stats;
@@ -266,6 +292,7 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     if (self->shapes.epoch == epoch)
         pleat__shapes_watch(&self->shapes, bytes, index, &place,
                             stats->planned + stats->lane == planned, stats->diverged != diverged);
+    pleat__elastic_allocated(&self->shapes.elastic, bytes, index, place.address);
     *address = place.address;
     return PLEAT_OK;
 }
@@ -276,6 +303,7 @@ static pleat_result free_place(void *opaque, pleat_va address)
     prefetch_free(self, address);
     if (self->shapes.current != NULL)
         self->shapes.current->match.frees++;
+    pleat__elastic_freed(&self->shapes.elastic, address);
     pleat__place *entry = pleat__placed_find(&self->placed, address);
     if (entry == NULL)
         return PLEAT_E_NOT_FOUND;
@@ -334,7 +362,7 @@ static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_str
     (void)stream;
     switch (what) {
     case PLEAT__RECLAIM_VIEWS:
-        return pleat__heap_drop_views(&self->heap, 0);
+        return pleat__elastic_drop(&self->shapes.elastic) | pleat__heap_drop_views(&self->heap, 0);
     case PLEAT__RECLAIM_LARGE:
         return pleat__heap_shrink(&self->heap,
                                   (uint32_t)pleat__ceil_div(bytes, self->pool.page_bytes)) > 0;

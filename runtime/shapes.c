@@ -12,6 +12,8 @@
  */
 #include <runtime/shapes.h>
 
+#include <internal/error.h>
+
 #include <string.h>
 
 /* One in so many of the requests that are judged may miss. */
@@ -36,6 +38,8 @@
 /* An iteration of loops that come many times is found when what is recorded spans it twice: each
  * divergence doubles how long that is, up to so often. */
 #define MOST_DOUBTS 8u
+/* A learned iteration is still to be recorded when more than one request in so many is dynamic. */
+#define DYNAMIC_SHARE 64u
 
 pleat_result pleat__shapes_init(pleat__shapes *shapes, pleat__arena *arena, pleat_stats *stats,
                                 pleat__heap *heap, const pleat__conf *conf)
@@ -45,8 +49,15 @@ pleat_result pleat__shapes_init(pleat__shapes *shapes, pleat__arena *arena, plea
     return pleat__learn_init(&shapes->learn, arena, conf);
 }
 
+pleat_result pleat__shapes_elastic(pleat__shapes *shapes, const pleat__placed *placed)
+{
+    return pleat__elastic_init(&shapes->elastic, shapes->arena, shapes->heap, placed,
+                               shapes->stats);
+}
+
 void pleat__shapes_release(pleat__shapes *shapes)
 {
+    pleat__elastic_release(&shapes->elastic);
     for (uint32_t i = 0; i < shapes->kept_count; i++)
         pleat__follow_free(shapes->kept[i]);
     pleat__learn_release(&shapes->learn);
@@ -56,6 +67,8 @@ void pleat__shapes_release(pleat__shapes *shapes)
 static void set_current(pleat__shapes *shapes, pleat__follow *next)
 {
     bool foresees = next != NULL && next->foresee.arena != NULL;
+    if (!pleat__elastic_follows(&shapes->elastic, next))
+        shapes->elastic.now = NULL;
     shapes->current = next;
     shapes->epoch++;
     shapes->heap->wanted = foresees ? pleat__foresee_wanted : NULL;
@@ -180,12 +193,23 @@ static void drop_inner(pleat__shapes *shapes, const pleat__follow *found)
     }
 }
 
+static bool has_dynamic(const pleat__follow *follow)
+{
+    uint32_t dynamic = 0;
+    for (uint32_t i = 0; i < follow->count; i++)
+        dynamic += follow->items[i].kind == PLEAT__ITEM_DYNAMIC;
+    return dynamic > follow->count / DYNAMIC_SHARE;
+}
+
 /* An iteration ended that repeats the one before. */
 static void plan_and_switch(pleat__shapes *shapes)
 {
     pleat__follow *next, *old = shapes->current;
     if (!pays(shapes))
         return;
+    if (!shapes->learn.marks)
+        pleat__elastic_recorded(&shapes->elastic, shapes->learn.found.count,
+                                shapes->learn.found.ahead);
     pleat__states_set(&shapes->states, PLEAT__STATE_planning, PLEAT__CAUSE_agreed);
     if (pleat__learn_take(&shapes->learn, &next) != PLEAT_OK) {
         set_current(shapes, NULL);
@@ -203,6 +227,11 @@ static void plan_and_switch(pleat__shapes *shapes)
     shapes->kept[shapes->kept_count++] = next;
     next->made = shapes->requests;
     follow(shapes, next, PLEAT__CAUSE_switched);
+    /* Where sizes still change the iterations say more than this one shape does. */
+    if (!has_dynamic(next))
+        pleat__elastic_settle(&shapes->elastic, !shapes->learn.marks);
+    else if (!shapes->learn.marks)
+        pleat__elastic_record(&shapes->elastic, false);
 }
 
 /* ---- putting aside, and taking up again ---- */
@@ -225,6 +254,7 @@ static void diverge(pleat__shapes *shapes)
     memcpy(recent, old->match.recent, sizeof recent);
     pleat__states_set(&shapes->states, PLEAT__STATE_diverged, PLEAT__CAUSE_diverged);
     shapes->stats->divergences++;
+    pleat__elastic_diverged(&shapes->elastic);
     old->failed =
         shapes->requests - old->adopted < old->count && old->learned ? old->failed + 1 : 0;
     set_current(shapes, NULL);
@@ -242,6 +272,33 @@ static void diverge(pleat__shapes *shapes)
     pleat__states_set(&shapes->states, PLEAT__STATE_relearning, PLEAT__CAUSE_unknown);
     shapes->candidate = find_returned(shapes, recent);
     shapes->candidate_hits = 0;
+}
+
+static void take_instance(pleat__shapes *shapes, pleat__follow *next)
+{
+    if (next == shapes->current)
+        return;
+    follow(shapes, next, PLEAT__CAUSE_scaled);
+    pleat__elastic_record(&shapes->elastic, false);
+}
+
+pleat_result pleat__shapes_ask(pleat__shapes *shapes, uint64_t bytes, uint16_t stream)
+{
+    pleat__elastic *elastic = &shapes->elastic;
+    pleat__follow *next;
+    const pleat__follow *current = shapes->current;
+    bool ours = current != NULL && pleat__elastic_follows(elastic, current);
+    pleat__asked asked;
+    if (current != NULL && !shapes->learn.marks && current->match.cursor == current->match.begin)
+        pleat__elastic_begin(elastic);
+    if (!elastic->asking)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__elastic_ask(elastic, bytes, stream, current, &asked, &next));
+    if (asked == PLEAT__ASKED_TAKE)
+        take_instance(shapes, next);
+    else if (asked == PLEAT__ASKED_NONE && ours && shapes->current == current)
+        diverge(shapes);
+    return PLEAT_OK;
 }
 
 void pleat__shapes_judge(pleat__shapes *shapes)
@@ -324,8 +381,10 @@ void pleat__shapes_mark(pleat__shapes *shapes)
 {
     if (!shapes->learn.marks)
         forget_found(shapes);
+    pleat__elastic_recorded(&shapes->elastic, 0, 0);
     if (shapes->current != NULL)
         mark_planned(shapes);
     else if (pleat__learn_mark(&shapes->learn) == PLEAT__BOUNDARY_AGREED)
         plan_and_switch(shapes);
+    pleat__elastic_begin(&shapes->elastic);
 }

@@ -10,6 +10,7 @@
 #define PLEAT_RUNTIME_SHAPES_H
 
 #include <pleat/runtime.h>
+#include <runtime/elastic.h>
 #include <runtime/learn.h>
 #include <runtime/states.h>
 
@@ -30,6 +31,7 @@ typedef struct pleat__shapes {
     uint64_t requests;
     pleat__states states;
     pleat__learn learn;
+    pleat__elastic elastic;
     pleat__follow *kept[PLEAT__SHAPES];
     uint32_t kept_count;
     /* A kept one that may have returned, and how many requests in a row it has matched. */
@@ -48,6 +50,9 @@ typedef struct pleat__shapes {
 PLEAT_NODISCARD pleat_result pleat__shapes_init(pleat__shapes *shapes, pleat__arena *arena,
                                                 pleat_stats *stats, pleat__heap *heap,
                                                 const pleat__conf *conf);
+/* Follows the job to other microbatches and lengths from now on; see pleat__elastic_init. */
+PLEAT_NODISCARD pleat_result pleat__shapes_elastic(pleat__shapes *shapes,
+                                                   const pleat__placed *placed);
 void pleat__shapes_release(pleat__shapes *shapes);
 /* Begins with a plan file's shape, which becomes the shapes' and is never dropped. */
 void pleat__shapes_begin(pleat__shapes *shapes, pleat__follow *plan);
@@ -56,6 +61,10 @@ void pleat__shapes_mark(pleat__shapes *shapes);
 /* Records a request; `unplanned`: it lies in no slot and no lane. */
 void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream,
                           const pleat__place *place, bool unplanned);
+/* A request comes, and a scale is known: its iteration may be one at another x. PLEAT_E_NOT_READY
+ * as in gate.h. */
+PLEAT_NODISCARD pleat_result pleat__shapes_ask(pleat__shapes *shapes, uint64_t bytes,
+                                               uint16_t stream);
 /* Judges the last PLEAT__WATCH_REQUESTS. */
 void pleat__shapes_judge(pleat__shapes *shapes);
 

@@ -23,6 +23,8 @@ static const transition transitions[] = {
     T(planned, diverged, diverged),   T(diverged, relearning, unknown),
     T(relearning, planning, agreed),  T(relearning, planned, returned),
     T(planned, learning, marked),     T(planned, planning, agreed),
+    T(learning, planned, scaled),     T(relearning, planned, scaled),
+    T(planned, planned, scaled),
 };
 #undef T
 

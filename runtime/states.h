@@ -13,6 +13,8 @@
  *    |                       +-------- RELEARNING -----------------|--+
  *    |                                              returned       |
  *    +-------------------------------------------------------------+
+ *      scaled: to PLANNED from LEARNING, RELEARNING and PLANNED: an iteration's first requests say
+ *      which x it has, and the instance of that x is taken up (elastic.h)
  *      marked: the job begins to mark its iterations, and one found by its period was followed
  *
  *   LEARNING    requests go to the heap and are recorded (learn.c)
@@ -32,7 +34,9 @@
 #define PLEAT__STATES(X) X(learning) X(planning) X(switching) X(planned) X(diverged) X(relearning)
 #define PLEAT__CAUSES(X)                                                                           \
     X(start)                                                                                       \
-    X(file) X(agreed) X(made) X(no_memory) X(switched) X(diverged) X(unknown) X(returned) X(marked)
+    X(file)                                                                                        \
+    X(agreed)                                                                                      \
+    X(made) X(no_memory) X(switched) X(diverged) X(unknown) X(returned) X(marked) X(scaled)
 
 typedef enum pleat__state {
 #define PLEAT__STATE_ENUM(name) PLEAT__STATE_##name,

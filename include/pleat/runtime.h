@@ -114,6 +114,13 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(switches, "iterations found to repeat and taken up")                                         \
     X(divergences, "followed iterations put aside because too much did not match")                 \
     X(returns, "iterations put aside before and taken up again")                                   \
+    X(instances, "layouts made for another microbatch or length")                                  \
+    X(instance_switches, "changes from one such layout to another")                                \
+    X(instance_maps, "alias pages mapped for such layouts")                                        \
+    X(inferred_x, "parameter of the last iteration, in bytes of the request that stands for it")   \
+    X(out_of_range, "iterations whose parameter was too far from those seen")                      \
+    X(broken, "requests smaller than what was known of sizes said, served by their slot")          \
+    X(refits, "times that what was known of sizes was made anew")                                  \
     X(views_reused, "stitched requests whose view was there already")                              \
     X(streams_ordered, "waits put between streams because memory went from one to another")        \
     X(driver_calls, "memory verbs issued")                                                         \

@@ -1,0 +1,468 @@
+/*
+ * elastic.c: from recorded iterations to a scale, from the first requests of an iteration to its x,
+ * and from x to what is followed (see elastic.h).
+ */
+#include <runtime/elastic.h>
+
+#include <internal/error.h>
+#include <string.h>
+
+/* Terms ahead that a request is looked for among, and requests that are looked at. */
+#define NEAR 16u
+#define MOST 96u
+/* A new largest x is laid out for this part more, where x keeps changing. */
+#define HEADROOM 50u
+/* Of the last 16 iterations, those that had another x than the one before. */
+#define CHANGING 6
+/* A recorded iteration is as the scale says when one request in so many at most is not. */
+#define BROKEN    100u
+#define STRANGERS 3u
+
+pleat_result pleat__elastic_init(pleat__elastic *elastic, pleat__arena *arena, pleat__heap *heap,
+                                 const pleat__placed *placed, pleat_stats *stats)
+{
+    *elastic = (pleat__elastic){
+        .arena = arena, .heap = heap, .placed = placed, .stats = stats, .recording = true};
+    return pleat__lives_init(&elastic->lives, arena);
+}
+
+static void drop_profiles(pleat__elastic *elastic)
+{
+    for (uint32_t s = 0; s < elastic->profile_count; s++)
+        pleat__profile_free(elastic->profiles[s]);
+    elastic->profile_count = 0;
+    elastic->latest = NULL;
+}
+
+void pleat__elastic_release(pleat__elastic *elastic)
+{
+    if (elastic->arena == NULL)
+        return;
+    /* Mapped they stay: the space unmaps what is left. */
+    for (uint32_t i = 0; i < elastic->instance_count; i++)
+        pleat__follow_free(elastic->instances[i]->follow);
+    for (uint32_t i = 0; i < elastic->retired_count; i++)
+        pleat__follow_free(elastic->retired[i]->follow);
+    for (uint32_t i = 0; i < elastic->instance_count; i++)
+        pleat__arena_free(elastic->arena, elastic->instances[i]);
+    for (uint32_t i = 0; i < elastic->retired_count; i++)
+        pleat__arena_free(elastic->arena, elastic->retired[i]);
+    drop_profiles(elastic);
+    pleat__scale_free(elastic->scale);
+    pleat__lives_release(&elastic->lives);
+    *elastic = (pleat__elastic){0};
+}
+
+/* ---- instances that are done with ---- */
+
+/* Out of the list of those that can be taken. false: too many wait already. */
+static bool retire(pleat__elastic *elastic, uint32_t at)
+{
+    if (elastic->retired_count == PLEAT__RETIRED)
+        return false;
+    pleat__instance *instance = elastic->instances[at];
+    elastic->now = elastic->now == instance ? NULL : elastic->now;
+    elastic->retired[elastic->retired_count++] = instance;
+    elastic->instances[at] = elastic->instances[--elastic->instance_count];
+    return true;
+}
+
+/* Frees what nothing lies in any more. */
+static void bury(pleat__elastic *elastic)
+{
+    for (uint32_t i = elastic->retired_count; i-- > 0;)
+        if (!pleat__instance_in_use(elastic->retired[i], elastic->placed) &&
+            pleat__instance_free(elastic->retired[i], elastic->heap))
+            elastic->retired[i] = elastic->retired[--elastic->retired_count];
+}
+
+static bool retire_all(pleat__elastic *elastic)
+{
+    while (elastic->instance_count != 0)
+        if (!retire(elastic, elastic->instance_count - 1))
+            return false;
+    return true;
+}
+
+bool pleat__elastic_drop(pleat__elastic *elastic)
+{
+    bool any = false;
+    for (uint32_t i = elastic->instance_count; i-- > 0;) {
+        any = any ||
+              (elastic->instances[i] != elastic->now && elastic->instances[i]->view_pages != 0);
+        if (elastic->instances[i] != elastic->now)
+            retire(elastic, i);
+    }
+    bury(elastic);
+    elastic->refused = 0;
+    return any;
+}
+
+/* ---- from iterations to a scale ---- */
+
+/* Whether a profile is the scale at some x, which then is in range from now on. */
+static bool conforms(pleat__elastic *elastic, const pleat__profile *profile)
+{
+    pleat__scale *scale = elastic->scale;
+    uint64_t x = 0;
+    uint32_t broken = 0;
+    if (scale == NULL || profile->count != scale->count)
+        return false;
+    for (uint32_t i = 0; i < scale->count && x == 0; i++)
+        (void)!pleat__scale_infer(scale, &scale->terms[i], profile->parts[i].bytes, &x);
+    for (uint32_t i = 0; i < scale->count && x != 0; i++)
+        broken += !scale->terms[i].loose &&
+                  pleat__scale_bytes(scale, &scale->terms[i], x) != profile->parts[i].bytes;
+    if (x == 0 || broken > scale->count / BROKEN)
+        return false;
+    scale->least = x < scale->least ? x : scale->least;
+    scale->most = x > scale->most ? x : scale->most;
+    return true;
+}
+
+/* Keeps a profile instead of another one, or as one more. */
+static void put_profile(pleat__elastic *elastic, uint32_t at, pleat__profile *profile)
+{
+    if (at < elastic->profile_count)
+        pleat__profile_free(elastic->profiles[at]);
+    else
+        elastic->profile_count++;
+    elastic->profiles[at] = profile;
+    elastic->latest = profile;
+}
+
+static void take_scale(pleat__elastic *elastic, pleat__scale *scale)
+{
+    if (!retire_all(elastic)) {
+        pleat__scale_free(scale);
+        return;
+    }
+    elastic->stats->refits += elastic->scale != NULL;
+    pleat__scale_free(elastic->scale);
+    elastic->scale = scale;
+    elastic->choice = (pleat__sweep_choice){0, 0};
+    elastic->refused = 0;
+    elastic->seen_count = 0;
+    elastic->x = 0;
+}
+
+/* An iteration that is none of those known at another x: an evaluation between two marks is passed
+ * over, a new job is not. */
+static void add_stranger(pleat__elastic *elastic, pleat__profile *profile)
+{
+    elastic->strangers++;
+    elastic->patience = 1u << (elastic->strangers < 6 ? elastic->strangers : 6);
+    if (elastic->profile_count != 0 && elastic->strangers < STRANGERS) {
+        pleat__profile_free(profile);
+        return;
+    }
+    drop_profiles(elastic);
+    put_profile(elastic, 0, profile);
+}
+
+/* The scale of all profiles, or where there is none of the last two. */
+static void fit(pleat__elastic *elastic)
+{
+    pleat__scale *scale;
+    uint32_t last = elastic->profile_count > 2 ? elastic->profile_count - 2 : 0;
+    if (pleat__scale_make(elastic->arena, elastic->profiles, elastic->profile_count, &scale) ==
+            PLEAT__SCALE_FITTED ||
+        (last != 0 && pleat__scale_make(elastic->arena, elastic->profiles + last, 2, &scale) ==
+                          PLEAT__SCALE_FITTED))
+        take_scale(elastic, scale);
+}
+
+static void add_profile(pleat__elastic *elastic, pleat__profile *profile)
+{
+    bool akin = elastic->profile_count == 0;
+    for (uint32_t s = 0; s < elastic->profile_count; s++) {
+        pleat__profile *two[2] = {elastic->profiles[s], profile};
+        pleat__scale *scale;
+        pleat__scale_fit result = pleat__scale_make(elastic->arena, two, 2, &scale);
+        pleat__scale_free(scale);
+        akin = akin || result == PLEAT__SCALE_FITTED;
+        if (result == PLEAT__SCALE_SAME) {
+            put_profile(elastic, s, profile);
+            elastic->strangers = 0;
+            return;
+        }
+    }
+    if (!akin) {
+        add_stranger(elastic, profile);
+        return;
+    }
+    elastic->strangers = 0;
+    if (elastic->profile_count == PLEAT__PROFILES_KEPT) {
+        /* The oldest in between: the range is the ends'. */
+        pleat__profile_free(elastic->profiles[1]);
+        memmove(&elastic->profiles[1], &elastic->profiles[2],
+                (PLEAT__PROFILES_KEPT - 2) * sizeof elastic->profiles[0]);
+        elastic->profile_count--;
+    }
+    put_profile(elastic, elastic->profile_count, profile);
+    if (elastic->profile_count > 1)
+        fit(elastic);
+}
+
+void pleat__elastic_recorded(pleat__elastic *elastic, uint32_t count, uint32_t ahead)
+{
+    pleat__profile *profile = NULL;
+    if (!elastic->recording || elastic->making)
+        return;
+    if (count == 0)
+        pleat__lives_mark(&elastic->lives, &profile);
+    else
+        profile = pleat__lives_last(&elastic->lives, count, ahead);
+    if (profile == NULL)
+        return;
+    if (elastic->patience != 0) {
+        elastic->patience--;
+        pleat__profile_free(profile);
+        return;
+    }
+    elastic->suspect = false;
+    if (conforms(elastic, profile)) {
+        for (uint32_t i = 0; i < elastic->instance_count; i++)
+            elastic->instances[i]->diverged = 0;
+        pleat__profile_free(profile);
+    } else {
+        add_profile(elastic, profile);
+    }
+    if (elastic->settled)
+        pleat__elastic_record(elastic, false);
+}
+
+void pleat__elastic_settle(pleat__elastic *elastic, bool has_profile)
+{
+    elastic->settled = true;
+    if (has_profile)
+        pleat__elastic_record(elastic, false);
+}
+
+void pleat__elastic_record(pleat__elastic *elastic, bool on)
+{
+    if (elastic->arena == NULL || elastic->recording == on)
+        return;
+    elastic->recording = on;
+    elastic->settled = elastic->settled && !on;
+    pleat__lives_restart(&elastic->lives);
+}
+
+/* ---- which x is this? ---- */
+
+void pleat__elastic_begin(pleat__elastic *elastic)
+{
+    if (elastic->making)
+        return;
+    elastic->clock++;
+    if (elastic->now != NULL)
+        elastic->now->diverged = 0;
+    if (elastic->retired_count != 0)
+        bury(elastic);
+    elastic->asking = elastic->scale != NULL && !elastic->suspect;
+    elastic->at = 0;
+    elastic->asked = 0;
+    elastic->guess = 0;
+}
+
+void pleat__elastic_diverged(pleat__elastic *elastic)
+{
+    elastic->asking = false;
+    if (elastic->now != NULL && ++elastic->now->diverged > 1)
+        elastic->suspect = true;
+    elastic->now = NULL;
+    pleat__elastic_record(elastic, true);
+}
+
+static bool is_seen(const pleat__elastic *elastic, uint64_t x)
+{
+    uint32_t count = elastic->seen_count < PLEAT__SEEN ? elastic->seen_count : PLEAT__SEEN;
+    for (uint32_t i = 0; i < count; i++)
+        if (elastic->seen[i] == x)
+            return true;
+    return false;
+}
+
+static void note_x(pleat__elastic *elastic, uint64_t x)
+{
+    elastic->changes = elastic->changes << 1 | (elastic->x != 0 && elastic->x != x);
+    elastic->x = x;
+    elastic->stats->inferred_x = x;
+    if (!is_seen(elastic, x))
+        elastic->seen[elastic->seen_count++ % PLEAT__SEEN] = x;
+}
+
+/* The term that a request is, from the one expected next; what it says of x in *x, 0: nothing. */
+static bool find_term(const pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
+                      uint32_t *found, uint64_t *x)
+{
+    const pleat__scale *scale = elastic->scale;
+    for (uint32_t i = elastic->at; i < scale->count && i < elastic->at + NEAR; i++) {
+        const pleat__term *term = &scale->terms[i];
+        *x = 0;
+        *found = i;
+        if (term->stream != stream)
+            continue;
+        if (term->rise == 0
+                ? term->bytes == bytes
+                : pleat__scale_infer(scale, term, bytes, x) && pleat__scale_plausible(scale, *x))
+            return true;
+    }
+    return false;
+}
+
+/* ---- from x to an instance ---- */
+
+static bool crosses(const void *context, pleat_va address)
+{
+    const pleat__elastic *elastic = context;
+    return pleat__lives_crosses(&elastic->lives, address) ||
+           pleat__live_find(&elastic->crossing, address) != NULL;
+}
+
+static pleat_result add_crossing(pleat__elastic *elastic, const pleat__place *place)
+{
+    if (place->granules == 0 || pleat__live_find(&elastic->crossing, place->address) != NULL)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__live_reserve(&elastic->crossing));
+    pleat__live_insert(&elastic->crossing, place->address, elastic);
+    return PLEAT_OK;
+}
+
+/* Where what is followed has requests that the next iteration frees. */
+static pleat_result list_crossing(pleat__elastic *elastic, const pleat__follow *current)
+{
+    const pleat__profile *latest = elastic->latest;
+    if (current == NULL)
+        return PLEAT_OK;
+    bool ours = pleat__elastic_follows(elastic, current);
+    if (!ours && (!current->learned || latest == NULL || latest->count != current->count))
+        return PLEAT_OK;
+    for (uint32_t i = 0; i < current->count; i++) {
+        uint32_t begin = ours ? elastic->scale->terms[i].begin : latest->parts[i].begin;
+        uint32_t end = ours ? elastic->scale->terms[i].end : latest->parts[i].end;
+        if (end <= begin && current->items[i].kind == PLEAT__ITEM_SLOT)
+            PLEAT_TRY(add_crossing(elastic, &current->items[i].place));
+    }
+    return PLEAT_OK;
+}
+
+/* Room in the list of instances: the one that was followed the longest ago goes. */
+static bool make_room(pleat__elastic *elastic)
+{
+    uint32_t oldest = PLEAT__INSTANCES;
+    if (elastic->instance_count < PLEAT__INSTANCES)
+        return true;
+    for (uint32_t i = 0; i < elastic->instance_count; i++)
+        if (elastic->instances[i] != elastic->now &&
+            (oldest == PLEAT__INSTANCES ||
+             elastic->instances[i]->used < elastic->instances[oldest]->used))
+            oldest = i;
+    return oldest != PLEAT__INSTANCES && retire(elastic, oldest);
+}
+
+/* Others may allocate and free meanwhile, but none of this is changed. */
+static pleat_result make_instance(pleat__elastic *elastic, uint64_t x, const pleat__follow *current,
+                                  pleat__instance **out)
+{
+    pleat__ground ground = {.arena = elastic->arena,
+                            .heap = elastic->heap,
+                            .placed = elastic->placed,
+                            .crosses = crosses,
+                            .context = elastic};
+    *out = NULL;
+    PLEAT_TRY(pleat__live_create(elastic->arena, &elastic->crossing));
+    pleat_result result = list_crossing(elastic, current);
+    elastic->making = true;
+    if (result == PLEAT_OK)
+        result = pleat__instance_make(&ground, elastic->scale, x, &elastic->choice, out);
+    elastic->making = false;
+    pleat__live_destroy(&elastic->crossing);
+    return result;
+}
+
+/* A new instance for x, or a little more where x changes all the time. NULL: there is no memory. */
+static pleat__instance *new_instance(pleat__elastic *elastic, uint64_t x,
+                                     const pleat__follow *current)
+{
+    bool restless = __builtin_popcount(elastic->changes & 0xffff) >= CHANGING;
+    pleat__instance *made;
+    if ((elastic->refused != 0 && x >= elastic->refused) || !make_room(elastic))
+        return NULL;
+    if ((!restless || make_instance(elastic, x + x / HEADROOM, current, &made) != PLEAT_OK) &&
+        make_instance(elastic, x, current, &made) != PLEAT_OK) {
+        elastic->refused = x;
+        return NULL;
+    }
+    elastic->stats->instances++;
+    elastic->stats->instance_maps += made->view_pages;
+    elastic->instances[elastic->instance_count++] = made;
+    return made;
+}
+
+/* The one followed when it holds x, else the smallest that does; NULL: there is none. */
+static pleat__instance *choose(const pleat__elastic *elastic, uint64_t x)
+{
+    pleat__instance *best = NULL;
+    if (elastic->now != NULL && elastic->now->x >= x)
+        return elastic->now;
+    for (uint32_t i = 0; i < elastic->instance_count; i++) {
+        pleat__instance *instance = elastic->instances[i];
+        if (instance->x >= x && (best == NULL || instance->x < best->x))
+            best = instance;
+    }
+    return best;
+}
+
+/* Follows the instance from the request that is the term on. */
+static pleat__asked take(pleat__elastic *elastic, pleat__instance *instance, uint64_t x,
+                         uint32_t term, pleat__follow **follow)
+{
+    elastic->stats->instance_switches += instance != elastic->now;
+    elastic->now = instance;
+    instance->used = elastic->clock;
+    pleat__instance_fit(instance, elastic->scale, x);
+    pleat__match_resized(&instance->follow->match, term);
+    *follow = instance->follow;
+    return PLEAT__ASKED_TAKE;
+}
+
+/* The iteration's x is known. */
+static pleat_result settle_x(pleat__elastic *elastic, uint64_t x, uint32_t term,
+                             const pleat__follow *current, pleat__asked *asked,
+                             pleat__follow **follow)
+{
+    bool same = elastic->now != NULL && elastic->now->fitted == x;
+    bool in_range = same || pleat__scale_in_range(elastic->scale, x);
+    pleat__instance *instance = in_range ? choose(elastic, x) : NULL;
+    if (in_range && instance == NULL)
+        PLEAT_TRY(pleat__gate_turn(elastic->heap->pool->gate));
+    elastic->asking = false;
+    note_x(elastic, x);
+    elastic->stats->out_of_range += !in_range;
+    if (in_range && instance == NULL)
+        instance = new_instance(elastic, x, current);
+    *asked = same               ? PLEAT__ASKED_SAME
+             : instance != NULL ? take(elastic, instance, x, term, follow)
+                                : PLEAT__ASKED_NONE;
+    return PLEAT_OK;
+}
+
+pleat_result pleat__elastic_ask(pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
+                                const pleat__follow *current, pleat__asked *asked,
+                                pleat__follow **follow)
+{
+    uint32_t term;
+    uint64_t x;
+    *asked = PLEAT__ASKED_WAIT;
+    if (++elastic->asked > MOST)
+        elastic->asking = false;
+    if (!find_term(elastic, bytes, stream, &term, &x))
+        return PLEAT_OK;
+    /* One odd request is not to make an instance: an x never seen before needs a second witness. */
+    if (x != 0 && (x == elastic->guess || is_seen(elastic, x)))
+        return settle_x(elastic, x, term, current, asked, follow);
+    elastic->at = term + 1;
+    elastic->guess = x != 0 ? x : elastic->guess;
+    return PLEAT_OK;
+}

@@ -1,0 +1,71 @@
+/*
+ * lives.h: when the requests of an iteration are allocated and freed, recorded while it is not
+ * followed: from two iterations at different sizes the recipe for others is made (scale.h).
+ *
+ * TIME  Positions count allocations and frees. A profile is one iteration; its positions begin at 0
+ *       and its horizon is where the next one begins. A part that the next iteration frees has
+ *       end <= begin, as the one before it in the iteration before was freed.
+ */
+#ifndef PLEAT_RUNTIME_LIVES_H
+#define PLEAT_RUNTIME_LIVES_H
+
+#include <plan/plan.h>
+#include <runtime/live.h>
+
+typedef struct pleat__life {
+    uint64_t bytes;
+    pleat_va address; /* 0 when it is freed */
+    uint32_t begin;
+    uint32_t end; /* PLEAT__NEVER: it lives */
+    uint16_t stream;
+    bool crosses; /* its like in the iteration before was freed in this one */
+} pleat__life;
+
+/* One request of a profile. */
+typedef struct pleat__part {
+    uint64_t bytes;
+    uint32_t begin;
+    uint32_t end; /* PLEAT__NEVER: not known, or beyond the next iteration */
+    uint16_t stream;
+} pleat__part;
+
+typedef struct pleat__profile {
+    pleat__arena *arena;
+    pleat__part *parts;
+    uint32_t count;
+    uint32_t horizon;
+} pleat__profile;
+
+typedef struct pleat__lives {
+    pleat__arena *arena;
+    pleat__life *items;
+    size_t capacity;
+    uint32_t count;
+    uint32_t now;      /* position of the next event */
+    uint32_t dropped;  /* requests forgotten, so that `live` keeps numbers that stay */
+    uint32_t previous; /* items before this one are of the iteration before */
+    bool whole;        /* what is being recorded began at a mark */
+    bool full;         /* too long, or no host memory: off until the next mark */
+    pleat__live live;  /* address -> number + 1 */
+} pleat__lives;
+
+PLEAT_NODISCARD pleat_result pleat__lives_init(pleat__lives *lives, pleat__arena *arena);
+void pleat__lives_release(pleat__lives *lives);
+/* Forgets everything. */
+void pleat__lives_restart(pleat__lives *lives);
+void pleat__lives_alloc(pleat__lives *lives, uint64_t bytes, uint16_t stream, pleat_va address);
+/* An address that was not recorded is passed over. */
+void pleat__lives_free(pleat__lives *lives, pleat_va address);
+/* Whether what is allocated there is of the iteration that ended at the last mark, and will be
+ * freed in the next. */
+bool pleat__lives_crosses(const pleat__lives *lives, pleat_va address);
+/* An iteration ends and the next begins. *profile is what ended; NULL when it and the one before
+ * were not recorded whole or differ in their number of requests, or host memory is short. */
+void pleat__lives_mark(pleat__lives *lives, pleat__profile **profile);
+/* The `count` requests before the last `ahead` as an iteration, after another of as many; NULL
+ * likewise. */
+pleat__profile *pleat__lives_last(const pleat__lives *lives, uint32_t count, uint32_t ahead);
+/* NULL is allowed. */
+void pleat__profile_free(pleat__profile *profile);
+
+#endif

@@ -1,0 +1,300 @@
+/*
+ * scale.c: fitting lines to sizes (see scale.h).
+ *
+ * Profiles are laid against the one with the most requests by the planner's own alignment
+ * (plan/iteration.h), which takes two requests for the same when sizes and rhythm say so. The
+ * proportion of the parameter is the one that most bytes grow by.
+ */
+#include <runtime/scale.h>
+
+#include <plan/iteration.h>
+#include <stdlib.h>
+
+/* Iterations are one job's when this share of their requests have a partner: sixteenths. */
+#define ALIKE 14u
+
+/* A size times an x has up to 96 bits. */
+__extension__ typedef __int128 wide;
+
+typedef struct fitting {
+    pleat__arena *arena;
+    pleat__profile *const *profiles;
+    uint32_t profile_count;
+    const pleat__profile *base;
+    uint32_t **pairs; /* of each profile: by the base's part */
+    uint64_t *xs;
+    uint32_t low, high; /* profiles */
+} fitting;
+
+/* ---- laying profiles against each other ---- */
+
+static void put_requests(const pleat__profile *profile, uint32_t at, pleat__request *out)
+{
+    for (uint32_t i = 0; i < profile->count; i++) {
+        const pleat__part *part = &profile->parts[i];
+        uint32_t end = part->end == PLEAT__NEVER  ? PLEAT__NEVER
+                       : part->end <= part->begin ? part->end + profile->horizon + at
+                                                  : part->end + at;
+        out[i] = (pleat__request){.size = part->bytes,
+                                  .alloc_at = part->begin + at,
+                                  .free_at = end,
+                                  .stream = part->stream};
+    }
+}
+
+/* pairs[i]: the part of `other` that is the base's part i, or PLEAT__NEVER. false: they are not
+ * the same iteration, or host memory is short. */
+static bool lay(pleat__arena *arena, const pleat__profile *base, const pleat__profile *other,
+                uint32_t *pairs)
+{
+    pleat__request *items =
+        pleat__arena_alloc(arena, ((size_t)base->count + other->count) * sizeof *items);
+    if (items == NULL)
+        return false;
+    put_requests(base, 0, items);
+    put_requests(other, base->horizon, items + base->count);
+    pleat__requests requests = {
+        .arena = arena, .items = items, .count = base->count + other->count};
+    pleat__stretch a = {0, base->horizon, 0, base->count};
+    pleat__stretch b = {base->horizon, base->horizon + other->horizon, base->count, other->count};
+    uint32_t paired = pleat__align(&requests, a, b, pairs);
+    for (uint32_t i = 0; i < base->count; i++)
+        pairs[i] -= pairs[i] != PLEAT__NEVER ? base->count : 0;
+    pleat__arena_free(arena, items);
+    uint32_t most = base->count > other->count ? base->count : other->count;
+    return paired >= most / 16 * ALIKE;
+}
+
+static bool lay_all(fitting *f)
+{
+    for (uint32_t s = 0; s < f->profile_count; s++) {
+        f->pairs[s] = pleat__arena_alloc(f->arena, f->base->count * sizeof **f->pairs);
+        if (f->pairs[s] == NULL)
+            return false;
+        if (f->profiles[s] != f->base) {
+            if (!lay(f->arena, f->base, f->profiles[s], f->pairs[s]))
+                return false;
+            continue;
+        }
+        for (uint32_t i = 0; i < f->base->count; i++)
+            f->pairs[s][i] = i;
+    }
+    return true;
+}
+
+/* A part's size in a profile; 0 when the profile does not have it. */
+static uint64_t size_in(const fitting *f, uint32_t profile, uint32_t part)
+{
+    uint32_t pair = f->pairs[profile][part];
+    return pair == PLEAT__NEVER ? 0 : f->profiles[profile]->parts[pair].bytes;
+}
+
+/* ---- the parameter ---- */
+
+typedef struct growth {
+    uint64_t to, from; /* in lowest terms */
+    uint64_t bytes;    /* of the requests that grow so */
+    uint32_t part;     /* the largest of them */
+    uint64_t most;
+} growth;
+
+static uint64_t common_divisor(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static int growth_compare(const void *a, const void *b)
+{
+    const growth *x = a, *y = b;
+    if (x->to != y->to)
+        return x->to < y->to ? -1 : 1;
+    return x->from < y->from ? -1 : x->from > y->from;
+}
+
+/* The part whose bytes are x: of those that grow, from profile a to profile b, as most bytes do.
+ * PLEAT__NEVER when none changes, PLEAT__NEVER - 1 when host memory is short. */
+static uint32_t reference_of(const fitting *f, uint32_t a, uint32_t b)
+{
+    growth *all = pleat__arena_alloc(f->arena, (f->base->count + 1u) * sizeof *all);
+    uint32_t count = 0, best = PLEAT__NEVER;
+    if (all == NULL)
+        return PLEAT__NEVER - 1;
+    for (uint32_t i = 0; i < f->base->count; i++) {
+        uint64_t from = size_in(f, a, i), to = size_in(f, b, i);
+        if (from == 0 || to == 0 || from == to)
+            continue;
+        uint64_t divisor = common_divisor(from, to);
+        all[count++] = (growth){to / divisor, from / divisor, from, i, from};
+    }
+    if (count != 0)
+        qsort(all, count, sizeof *all, growth_compare);
+    uint64_t most = 0;
+    for (uint32_t i = 0, first = 0; i < count; i++) {
+        if (growth_compare(&all[first], &all[i]) != 0)
+            first = i;
+        if (i != first) {
+            all[first].bytes += all[i].bytes;
+            if (all[i].most > all[first].most) {
+                all[first].most = all[i].most;
+                all[first].part = all[i].part;
+            }
+        }
+        if (all[first].bytes > most) {
+            most = all[first].bytes;
+            best = all[first].part;
+        }
+    }
+    pleat__arena_free(f->arena, all);
+    return best;
+}
+
+/* Two profiles at different x; false when there are none, *same when all are the same. */
+static bool find_parameter(fitting *f, bool *same)
+{
+    uint32_t reference = PLEAT__NEVER;
+    for (uint32_t s = 1; s < f->profile_count && reference == PLEAT__NEVER; s++)
+        reference = reference_of(f, 0, s);
+    *same = reference == PLEAT__NEVER;
+    if (reference >= PLEAT__NEVER - 1)
+        return false;
+    for (uint32_t s = 0; s < f->profile_count; s++) {
+        f->xs[s] = size_in(f, s, reference);
+        if (f->xs[s] == 0)
+            return false;
+        f->low = f->xs[s] < f->xs[f->low] ? s : f->low;
+        f->high = f->xs[s] > f->xs[f->high] ? s : f->high;
+    }
+    return f->xs[f->low] != f->xs[f->high];
+}
+
+/* ---- lines ---- */
+
+uint64_t pleat__scale_bytes(const pleat__scale *scale, const pleat__term *term, uint64_t x)
+{
+    int64_t rise, most = INT64_MAX / 2;
+    if (term->rise == 0)
+        return term->bytes;
+    /* What iterations have is far from the limits: 20,000 of these are looked at in each. */
+    if (x >= scale->lowest && term->rise > 0 && x < (uint64_t)most &&
+        !__builtin_mul_overflow(term->rise, (int64_t)(x - scale->lowest), &rise))
+        return term->bytes + pleat__ceil_div((uint64_t)rise, scale->highest - scale->lowest);
+    wide span = (wide)scale->highest - scale->lowest;
+    wide over = (wide)term->rise * ((wide)x - scale->lowest);
+    wide bytes = term->bytes + (over >= 0 ? (over + span - 1) / span : -(-over / span));
+    return bytes <= 0 ? 0 : bytes > (wide)UINT64_MAX ? UINT64_MAX : (uint64_t)bytes;
+}
+
+bool pleat__scale_infer(const pleat__scale *scale, const pleat__term *term, uint64_t bytes,
+                        uint64_t *x)
+{
+    if (term->rise == 0 || term->loose)
+        return false;
+    wide span = (wide)scale->highest - scale->lowest;
+    wide over = ((wide)bytes - term->bytes) * span;
+    if (over % term->rise != 0)
+        return false;
+    wide at = scale->lowest + over / term->rise;
+    if (at <= 0 || at > (wide)UINT64_MAX / 2)
+        return false;
+    *x = (uint64_t)at;
+    return true;
+}
+
+/* The line through the sizes at the ends; loose when some profile is not on it. */
+static void fit_term(const fitting *f, pleat__scale *scale, uint32_t i)
+{
+    uint32_t pair = f->pairs[f->high][i];
+    const pleat__part *part = &f->base->parts[i];
+    pleat__term *term = &scale->terms[i];
+    uint64_t low = size_in(f, f->low, i), high = size_in(f, f->high, i);
+    /* The rhythm is the base's, but the ends that another profile knows are its. */
+    *term = (pleat__term){.bytes = low,
+                          .rise = (int64_t)(high - low),
+                          .begin = part->begin,
+                          .end = part->end,
+                          .stream = part->stream};
+    bool known = low != 0 && high != 0 && part->end != PLEAT__NEVER && pair != PLEAT__NEVER;
+    for (uint32_t s = 0; s < f->profile_count && known; s++)
+        known = pleat__scale_bytes(scale, term, f->xs[s]) == size_in(f, s, i);
+    term->loose = !known;
+    if (!known)
+        *term = (pleat__term){.bytes = part->bytes,
+                              .begin = part->begin,
+                              .end = part->end,
+                              .stream = part->stream,
+                              .loose = true};
+    scale->loose += !known;
+}
+
+static pleat__scale *make_scale(const fitting *f)
+{
+    pleat__scale *scale = pleat__arena_calloc(f->arena, 1, sizeof *scale);
+    pleat__term *terms = pleat__arena_calloc(f->arena, f->base->count, sizeof *terms);
+    if (scale == NULL || terms == NULL) {
+        pleat__arena_free(f->arena, scale);
+        pleat__arena_free(f->arena, terms);
+        return NULL;
+    }
+    *scale = (pleat__scale){.arena = f->arena,
+                            .terms = terms,
+                            .count = f->base->count,
+                            .horizon = f->base->horizon,
+                            .lowest = f->xs[f->low],
+                            .highest = f->xs[f->high],
+                            .least = f->xs[f->low],
+                            .most = f->xs[f->high]};
+    for (uint32_t i = 0; i < scale->count; i++)
+        fit_term(f, scale, i);
+    return scale;
+}
+
+/* The profile that the others are laid against: the most requests, and of those the most ends. */
+static const pleat__profile *base_of(pleat__profile *const *profiles, uint32_t count)
+{
+    const pleat__profile *best = profiles[0];
+    uint32_t best_ends = 0;
+    for (uint32_t s = 0; s < count; s++) {
+        uint32_t ends = 0;
+        for (uint32_t i = 0; i < profiles[s]->count; i++)
+            ends += profiles[s]->parts[i].end != PLEAT__NEVER;
+        if (profiles[s]->count > best->count ||
+            (profiles[s]->count == best->count && ends > best_ends)) {
+            best = profiles[s];
+            best_ends = ends;
+        }
+    }
+    return best;
+}
+
+pleat__scale_fit pleat__scale_make(pleat__arena *arena, pleat__profile *const *profiles,
+                                   uint32_t count, pleat__scale **out)
+{
+    fitting f = {.arena = arena, .profiles = profiles, .profile_count = count};
+    bool same = false;
+    *out = NULL;
+    if (count < 2)
+        return PLEAT__SCALE_SAME;
+    f.base = base_of(profiles, count);
+    f.pairs = pleat__arena_calloc(arena, count, sizeof *f.pairs);
+    f.xs = pleat__arena_calloc(arena, count, sizeof *f.xs);
+    if (f.pairs != NULL && f.xs != NULL && lay_all(&f) && find_parameter(&f, &same))
+        *out = make_scale(&f);
+    for (uint32_t s = 0; s < count && f.pairs != NULL; s++)
+        pleat__arena_free(arena, f.pairs[s]);
+    pleat__arena_free(arena, f.pairs);
+    pleat__arena_free(arena, f.xs);
+    return *out != NULL ? PLEAT__SCALE_FITTED : same ? PLEAT__SCALE_SAME : PLEAT__SCALE_NONE;
+}
+
+void pleat__scale_free(pleat__scale *scale)
+{
+    if (scale == NULL)
+        return;
+    pleat__arena_free(scale->arena, scale->terms);
+    pleat__arena_free(scale->arena, scale);
+}

@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""Makes one long recording from short ones: a job that changes its microbatch, or draws another
+length every iteration.
+
+    weave.py switch A.pickle.gz B.pickle.gz ... --every 20 --iterations 120 -o OUT.pickle.gz
+    weave.py vary A.pickle.gz --iterations 200 --seed 1 -o OUT.pickle.gz
+
+`switch` begins as A does, and then repeats the last iteration of each recording in turn; the
+recordings are of the same job with different microbatches. `vary` takes one recording whose
+iterations differ only in their sizes, writes each size as a + b * x (x: the length), and draws a
+new x every iteration, between the least and the largest recorded. What one iteration leaves live
+and the next frees is freed in the order in which it was allocated, whichever recording both are of.
+"""
+
+import argparse
+import gzip
+import math
+import pickle
+import random
+import re
+
+import recording
+
+LABEL = re.compile(r"iter=(\d+)(?:;phase=(.*))?$")
+ALLOC, REQUESTED, COMPLETED = "alloc", "free_requested", "free_completed"
+
+
+def load(path):
+    """What comes before the first iteration, and the iterations, as lists of events."""
+    with gzip.open(path, "rb") as packed:
+        snapshot = pickle.load(packed)
+    events = max(snapshot["device_traces"], key=len)
+    stretches, last = [[]], None
+    for event in events:
+        if event["action"] not in (ALLOC, REQUESTED, COMPLETED):
+            continue
+        match = LABEL.match(event.get("user_metadata") or "")
+        if match and match.group(1) != last:
+            last = match.group(1)
+            stretches.append([])
+        stretches[-1].append(event)
+    # A job's end has a label too, and only frees.
+    whole = [events for events in stretches[1:] if any(e["action"] == ALLOC for e in events)]
+    return stretches[0], whole
+
+
+class Body:
+    """An iteration that can be repeated: (action, which, size, stream, phase), where `which` counts
+    the allocations of the iteration, or is ~k for the k-th that the iteration before left."""
+
+    def __init__(self, before, events):
+        live, left = {}, {}
+        count = 0
+        for event in before:
+            if event["action"] == ALLOC:
+                live[event["addr"]] = count
+                count += 1
+            elif event["action"] == COMPLETED:
+                live.pop(event["addr"], None)
+        left = dict(live)
+        self.steps, ids, crossing, phase, self.count = [], {}, {}, "", 0
+        freed = {}
+        for event in events:
+            if event["action"] == COMPLETED and event["addr"] in left:
+                freed[event["addr"]] = left.pop(event["addr"])
+            elif event["action"] == ALLOC:
+                left.pop(event["addr"], None)
+        for rank, address in enumerate(sorted(freed, key=freed.get)):
+            crossing[address] = ~rank
+        for event in events:
+            match = LABEL.match(event.get("user_metadata") or "")
+            phase = (match.group(2) or "") if match else phase
+            address = event["addr"]
+            if event["action"] == ALLOC:
+                which = ids[address] = self.count
+                self.count += 1
+                crossing.pop(address, None)
+            elif address in ids:
+                which = ids[address]
+            elif address in crossing:
+                which = crossing[address]
+            else:
+                continue
+            labelled = phase if match else None
+            self.steps.append((event["action"], which, event["size"], event["stream"], labelled))
+
+    def sizes(self):
+        return [step[2] for step in self.steps if step[0] == ALLOC]
+
+
+class Writer:
+    def __init__(self):
+        self.events, self.address, self.time, self.iteration = [], 1 << 40, 0, 0
+        self.left = []
+
+    def add(self, action, address, size, stream, label):
+        self.time += 1
+        self.events.append(
+            {
+                "action": action,
+                "addr": address,
+                "size": size,
+                "stream": stream,
+                "time_us": self.time,
+                "user_metadata": label,
+            }
+        )
+
+    def new_address(self, size):
+        """Never the same twice, and all memory behind it its own."""
+        address = self.address
+        self.address += (size + 511) // 512 * 512 + 512
+        return address
+
+    def beginning(self, stretches):
+        """Events as recorded; what the last stretch leaves may be freed by the next iteration."""
+        live, order = {}, {}
+        for number, events in enumerate(stretches):
+            order = {}
+            for event in events:
+                label = event.get("user_metadata") or ""
+                match = LABEL.match(label)
+                if match:
+                    self.iteration = int(match.group(1))
+                if event["action"] == ALLOC:
+                    address = live[event["addr"]] = self.new_address(event["size"])
+                    order[address] = event["size"]
+                elif event["addr"] in live:
+                    address = live[event["addr"]]
+                    if event["action"] == COMPLETED:
+                        del live[event["addr"]]
+                        order.pop(address, None)
+                else:
+                    continue
+                self.add(event["action"], address, event["size"], event["stream"], label)
+        self.left = sorted(order.items())
+
+    def body(self, body, sizes):
+        self.iteration += 1
+        addresses, label = [None] * body.count, "iter=%d;phase=" % self.iteration
+        mine, at = {}, 0
+        left = dict(self.left)
+        first = True
+        for action, which, _, stream, phase in body.steps:
+            text = "" if phase is None and not first else label + (phase or "")
+            first = False
+            if action == ALLOC:
+                addresses[at] = self.new_address(sizes[at])
+                mine[addresses[at]] = sizes[at]
+                self.add(action, addresses[at], sizes[at], stream, text)
+                at += 1
+                continue
+            if which >= 0:
+                address, size = addresses[which], sizes[which]
+            elif ~which < len(self.left):
+                address, size = self.left[~which]
+            else:
+                continue
+            self.add(action, address, size, stream, text)
+            if action == COMPLETED:
+                mine.pop(address, None)
+                left.pop(address, None)
+        # What this body knows nothing of, because another one left it.
+        stream = body.steps[-1][3]
+        for address, size in left.items():
+            self.add(REQUESTED, address, size, stream, "")
+            self.add(COMPLETED, address, size, stream, "")
+        self.left = sorted(mine.items())
+
+    def write(self, path):
+        return recording.write({"segments": [], "device_traces": [self.events]}, path)
+
+
+def switch(options):
+    bodies = []
+    for path in options.recordings:
+        start, iterations = load(path)
+        bodies.append(Body(iterations[-2], iterations[-1]))
+    start, iterations = load(options.recordings[0])
+    writer = Writer()
+    writer.beginning([start] + iterations[:-1])
+    done = len(iterations) - 1
+    for n in range(done, options.iterations):
+        body = bodies[n // options.every % len(bodies)]
+        writer.body(body, body.sizes())
+    return writer
+
+
+def fit(bodies):
+    """sizes -> (a, b) in fractions of the reference size, exact over all bodies."""
+    sizes = [body.sizes() for body in bodies]
+    if len(set(map(len, sizes))) != 1:
+        raise SystemExit("weave.py: the iterations differ in more than their sizes")
+    widest = max(range(len(sizes[0])), key=lambda i: max(s[i] for s in sizes))
+    xs = [s[widest] for s in sizes]
+    low, high = xs.index(min(xs)), xs.index(max(xs))
+    span = xs[high] - xs[low]
+    if span == 0:
+        raise SystemExit("weave.py: no size changes from iteration to iteration")
+    lines = []
+    for i in range(len(sizes[0])):
+        a, rise = sizes[low][i], sizes[high][i] - sizes[low][i]
+        for s, x in zip(sizes, xs):
+            if s[i] * span != a * span + rise * (x - xs[low]):
+                raise SystemExit("weave.py: request %d is no line in the length" % i)
+        lines.append((a, rise))
+    # The step between lengths at which every size is whole.
+    step = span // math.gcd(span, *(rise for _, rise in lines))
+    return lines, xs[low], span, step
+
+
+def vary(options):
+    start, iterations = load(options.recordings[0])
+    pairs = list(zip(iterations[:-1], iterations[1:]))[1:]
+    bodies = [Body(before, events) for before, events in pairs]
+    lines, low, span, step = fit(bodies)
+    writer = Writer()
+    writer.beginning([start] + iterations[:2])
+    draw = random.Random(options.seed)
+    for _ in range(options.iterations - 2):
+        x = draw.randrange(0, span // step + 1) * step
+        writer.body(bodies[0], [a + rise * x // span for a, rise in lines])
+    return writer
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("how", choices=["switch", "vary"])
+    parser.add_argument("recordings", nargs="+")
+    parser.add_argument("--every", type=int, default=20, help="iterations before a switch")
+    parser.add_argument("--iterations", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-o", "--output", required=True)
+    options = parser.parse_args()
+    writer = switch(options) if options.how == "switch" else vary(options)
+    size = writer.write(options.output)
+    print("%s: %d events, %d bytes" % (options.output, len(writer.events), size))
+
+
+if __name__ == "__main__":
+    main()
