@@ -230,11 +230,3 @@ pleat__extent pleat__extents_at(const pleat__extents *extents, uint32_t granule)
     pleat__extent run = extents->nodes[node].run;
     return granule - run.begin < run.count ? run : (pleat__extent){0, 0};
 }
-
-pleat__extent pleat__extents_last(const pleat__extents *extents)
-{
-    uint32_t node = extents->root[BY_PLACE];
-    while (node != 0 && extents->nodes[node].right[BY_PLACE] != 0)
-        node = extents->nodes[node].right[BY_PLACE];
-    return node == 0 ? (pleat__extent){0, 0} : extents->nodes[node].run;
-}

@@ -43,7 +43,5 @@ pleat__extent pleat__extents_best(const pleat__extents *extents, uint32_t count)
 pleat__extent pleat__extents_after(const pleat__extents *extents, pleat__extent run);
 /* The run that holds a granule; count 0 when none does. */
 pleat__extent pleat__extents_at(const pleat__extents *extents, uint32_t granule);
-/* The run with the highest begin. */
-pleat__extent pleat__extents_last(const pleat__extents *extents);
 
 #endif

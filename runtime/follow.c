@@ -62,8 +62,7 @@ static void load_slot(loader *load, const pleat__slot *slot, uint8_t gap, pleat_
     if (count == 1)
         return;
     pleat__runs *several = &load->several[load->several_count++];
-    *several = (pleat__runs){
-        .runs = runs, .count = count, .granules = granules, .address = item->place.address};
+    *several = (pleat__runs){.runs = runs, .count = count, .granules = granules};
     item->place.several = several;
     load->run_count += count;
 }

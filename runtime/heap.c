@@ -1,7 +1,7 @@
 /*
  * heap.c: zones, notes and best fit (see heap.h).
  */
-#include <runtime/heap.h>
+#include <runtime/views.h>
 
 #include <internal/check.h>
 #include <internal/error.h>
@@ -27,6 +27,7 @@ pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, plea
          * the setting's default of 48 GiB is 24,576 pages. */
         .view_limit = conf->views / pool->page_bytes,
     };
+    pleat__account_init(&heap->account, vmm, conf->spare);
     /* A small zone grows by a chunk, which must hold any small request with room to share. */
     uint64_t small = conf->small >> PLEAT__GRANULE_SHIFT;
     heap->small_granules =
@@ -46,7 +47,7 @@ void pleat__heap_release(pleat__heap *heap)
 {
     if (heap->arena == NULL)
         return;
-    pleat__stitch_release(heap);
+    pleat__views_release(heap);
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
         pleat__extents_release(&heap->zones[z]);
     pleat__arena_free(heap->arena, heap->zone_of);
@@ -489,10 +490,7 @@ bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place)
     if (!place_each(place, run_is_free, heap))
         return false;
     place_each(place, run_take, heap);
-    if (place->several != NULL) {
-        place->several->live = true;
-        place->several->used = heap->requests;
-    }
+    pleat__view_use(heap, place);
     return true;
 }
 
@@ -542,14 +540,13 @@ bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t str
         pleat__heap_note(heap, place->run, false);
         return true;
     }
-    return !place->several->dead && pleat__heap_occupy(heap, place);
+    return !pleat__view_is_dead(place) && pleat__heap_occupy(heap, place);
 }
 
 void pleat__heap_give(pleat__heap *heap, const pleat__place *place)
 {
     place_each(place, run_give, heap);
-    if (place->several != NULL)
-        place->several->live = false;
+    pleat__view_leave(heap, place);
 }
 
 /* ---- what is idle ---- */

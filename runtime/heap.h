@@ -23,6 +23,7 @@
 #ifndef PLEAT_RUNTIME_HEAP_H
 #define PLEAT_RUNTIME_HEAP_H
 
+#include <runtime/account.h>
 #include <runtime/conf.h>
 #include <runtime/extents.h>
 #include <runtime/pool.h>
@@ -32,26 +33,15 @@
 #define PLEAT__KEPT    (2 * PLEAT__STREAMS) /* the zone of memory kept for persistent slots */
 #define PLEAT__NOTES   4096u
 
+typedef struct pleat__view pleat__view; /* views.h */
+
 /* Memory at one address that is not one run. */
 typedef struct pleat__runs {
     pleat__extent *runs;
     uint32_t count;
     uint32_t granules; /* all of them */
-    pleat_va address;
-    uint64_t used; /* the heap's count of requests when it was taken last */
-    bool live;
-    bool dead; /* a view that was dropped: it cannot be taken */
+    pleat__view *view; /* that it is a window of; NULL: a slot's or a lane's */
 } pleat__runs;
-
-/* A stitched view. Kept when its request is freed, for the next one that it fits. */
-typedef struct pleat__view {
-    pleat__runs runs; /* first: a place points to it */
-    uint64_t page;
-    uint32_t pages;
-    uint32_t pins; /* places elsewhere that point to it: it stays in host memory */
-    bool unmapped;
-    uint16_t stream;
-} pleat__view;
 
 /* Where a request lies. */
 typedef struct pleat__place {
@@ -79,7 +69,7 @@ typedef struct pleat__note {
     bool give;
 } pleat__note;
 
-typedef struct pleat__dropped pleat__dropped; /* a view that goes (stitch.c) */
+typedef struct pleat__dropped pleat__dropped; /* a view that goes (views.c) */
 
 typedef struct pleat__heap {
     pleat_vmm vmm;
@@ -100,11 +90,13 @@ typedef struct pleat__heap {
     uint64_t requests;
     uint64_t views_reused;
     uint64_t *streams_ordered; /* the runtime's counter */
-    pleat__view **views;       /* by granules */
+    pleat__view **views;       /* by pages */
     size_t view_capacity;
     uint32_t view_count;
     uint64_t view_limit; /* alias pages kept mapped for idle views */
     bool unchecked;      /* setting check:off */
+    pleat__account account;
+    uint64_t most_used; /* granules, seen when a view was wanted */
     /* How soon a free run is wanted (foresee.h); NULL: nothing is known. */
     uint32_t (*wanted)(const void *context, pleat__extent run);
     const void *wanted_context;
@@ -142,6 +134,10 @@ void pleat__heap_keep_end(pleat__heap *heap);
  */
 void pleat__view_pin(const pleat__place *place);
 void pleat__view_unpin(pleat__arena *arena, const pleat__place *place);
+/* A place that is taken or given back, where it lies in a view; and whether that was dropped. */
+void pleat__view_use(pleat__heap *heap, const pleat__place *place);
+void pleat__view_leave(pleat__heap *heap, const pleat__place *place);
+bool pleat__view_is_dead(const pleat__place *place);
 
 /* Drops idle views until `keep_pages` alias pages are mapped, the longest unused first; true when
  * any went. The mapper unmaps them, those that the GPU may still use later. pre: the turn. */
@@ -169,7 +165,6 @@ PLEAT_NODISCARD pleat_result pleat__heap_steal(pleat__heap *heap, uint8_t zone, 
 /* A view for a request of at least one chunk; occupied. */
 PLEAT_NODISCARD pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                            pleat__place *place);
-void pleat__stitch_release(pleat__heap *heap);
 
 /* The occupancy of a place, and its notes. */
 bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place);

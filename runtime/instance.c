@@ -441,8 +441,7 @@ static void place_item(placer *p, uint32_t i, pleat__expected *expected)
     if (count == 1)
         return;
     pleat__runs *several = &p->several[p->several_count++];
-    *several = (pleat__runs){
-        .runs = runs, .count = count, .granules = granules, .address = expected->place.address};
+    *several = (pleat__runs){.runs = runs, .count = count, .granules = granules};
     expected->place.several = several;
     p->run_count += count;
 }

@@ -297,22 +297,14 @@ void pleat__occupancy_give(pleat__occupancy *occupancy, pleat__extent run)
         part_clear(occupancy, c.whole_end, 0, c.tail);
 }
 
-bool pleat__occupancy_take_all(pleat__occupancy *occupancy, const pleat__extent *runs,
-                               uint32_t count)
+uint32_t pleat__occupancy_head(const pleat__occupancy *occupancy, uint32_t chunk)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (!pleat__occupancy_is_free(occupancy, runs[i]))
-            return false;
-    for (uint32_t i = 0; i < count; i++)
-        run_set(occupancy, runs[i]);
-    return true;
-}
-
-void pleat__occupancy_give_all(pleat__occupancy *occupancy, const pleat__extent *runs,
-                               uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        pleat__occupancy_give(occupancy, runs[i]);
+    const pleat__chunk_words *masks = &occupancy->masks[chunk];
+    uint64_t busy = masks->whole | masks->part;
+    if (busy == 0)
+        return occupancy->used[chunk] == 0 ? occupancy->full : 0;
+    uint32_t word = (uint32_t)__builtin_ctzll(busy);
+    return 64 * word + (uint32_t)__builtin_ctzll(word_of(masks, row_of(occupancy, chunk), word));
 }
 
 /* The first granule from `from` on of a chunk in part that is in use, or is not; full when none. */

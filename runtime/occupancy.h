@@ -73,11 +73,8 @@ void pleat__occupancy_give(pleat__occupancy *occupancy, pleat__extent run);
 bool pleat__occupancy_is_free(const pleat__occupancy *occupancy, pleat__extent run);
 /* How many granules at the run's end are free, up to the last one in use. */
 uint32_t pleat__occupancy_free_tail(const pleat__occupancy *occupancy, pleat__extent run);
-/* All of several runs, or none. */
-bool pleat__occupancy_take_all(pleat__occupancy *occupancy, const pleat__extent *runs,
-                               uint32_t count);
-void pleat__occupancy_give_all(pleat__occupancy *occupancy, const pleat__extent *runs,
-                               uint32_t count);
+/* Free granules at a chunk's beginning. */
+uint32_t pleat__occupancy_head(const pleat__occupancy *occupancy, uint32_t chunk);
 
 /* Calls `visit` for each longest free run within chunks [first, last), in order. A run ends at a
  * chunk for which `breaks` (may be NULL) is true: that chunk's memory does not follow on. Stops

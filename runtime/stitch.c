@@ -4,7 +4,8 @@
  * WHY   When no hole is large enough there usually is enough free memory all the same. A map costs
  *       25 us a chunk on an H200, creating and mapping a new one 35 us and the memory itself.
  * HOW   GMLake's order (its section 4.3), S1 to S5:
- *         S1, S2 reuse    a cached view of the size, or a somewhat larger one, that is free now
+ *         S1, S2 reuse    a free stretch of a view that is there (views.c)
+ *         (new memory instead, where stitching has taken too much time: account.h)
  *         S3 stitch       whole free chunks, those of the smallest runs first
  *         S4 insufficient chunks of other streams, then just as many new chunks as are missing
  *         S5              the error of the device or the budget goes to the caller
@@ -14,86 +15,12 @@
  *       than the request has (without that: 0.3 to 1.1 % more memory on mixture-of-experts jobs).
  *       And the chunks stay mapped at home, where they serve other requests meanwhile: views are
  *       aliases, and occupancy keeps the two apart.
- * DROP  Idle views beyond a limit of alias pages go, the longest unused first, also those that a
- *       followed slot lies in: it then finds its place dead, and gets another. Their request was
- *       freed in its stream's order, so the GPU may still use them: the mapper unmaps them when an
- *       event recorded at the drop is over.
  * LOCK  What is gathered is occupied before the lock is left for the map (gate.h).
  */
-#include <runtime/heap.h>
+#include <runtime/views.h>
 
 #include <internal/check.h>
 #include <internal/error.h>
-#include <string.h>
-
-/* A cached view serves a request of at least this share of its size: eighths. */
-#define REUSE_EIGHTHS 4u
-
-/* ---- S1, S2 ---- */
-
-/* The first view of at least `granules`. */
-static uint32_t view_floor(const pleat__heap *heap, uint32_t granules)
-{
-    uint32_t low = 0, high = heap->view_count;
-    while (low < high) {
-        uint32_t middle = (low + high) / 2;
-        if (heap->views[middle]->runs.granules < granules)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static pleat__place place_in(pleat__view *view, uint32_t granules)
-{
-    return (pleat__place){
-        .address = view->runs.address, .several = &view->runs, .granules = granules};
-}
-
-static bool view_is_free(const pleat__heap *heap, const pleat__view *view, uint32_t granules)
-{
-    for (uint32_t i = 0; granules != 0; i++) {
-        pleat__extent run = view->runs.runs[i];
-        if (run.count > granules)
-            run.count = granules;
-        if (!pleat__occupancy_is_free(&heap->pool->occupancy, run))
-            return false;
-        granules -= run.count;
-    }
-    return true;
-}
-
-/* Whether all its chunks are still of the stream's large zone: others may have taken them over. */
-static bool view_is_of(const pleat__heap *heap, const pleat__view *view, uint8_t zone)
-{
-    if (view->stream != zone / 2)
-        return false;
-    for (uint32_t i = 0; i < view->runs.count; i++) {
-        uint32_t first = pleat__pool_chunk_of(heap->pool, view->runs.runs[i].begin);
-        uint32_t last = pleat__pool_chunk_of(heap->pool, view->runs.runs[i].begin +
-                                                             view->runs.runs[i].count - 1);
-        for (uint32_t c = first; c <= last; c++)
-            if (heap->zone_of[c] != zone)
-                return false;
-    }
-    return true;
-}
-
-static bool reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
-{
-    uint64_t most = (uint64_t)granules * 8 / REUSE_EIGHTHS;
-    for (uint32_t i = view_floor(heap, granules);
-         i < heap->view_count && heap->views[i]->runs.granules <= most; i++) {
-        pleat__view *view = heap->views[i];
-        if (!view_is_free(heap, view, granules) || !view_is_of(heap, view, zone))
-            continue;
-        heap->views_reused++;
-        *place = place_in(view, granules);
-        return true;
-    }
-    return false;
-}
 
 /* ---- S3 ---- */
 
@@ -179,59 +106,12 @@ static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granu
 
 /* ---- making a view ---- */
 
-static void view_free(pleat__arena *arena, pleat__view *view)
-{
-    pleat__arena_free(arena, view->runs.runs);
-    pleat__arena_free(arena, view);
-}
-
-/* What was gathered as a view's runs, neighbours joined. */
-static pleat__view *view_new(pleat__heap *heap, uint32_t granules, uint8_t zone)
-{
-    pleat__view *view = pleat__arena_calloc(heap->arena, 1, sizeof *view);
-    if (view == NULL)
-        return NULL;
-    pleat__extent *runs =
-        pleat__arena_alloc(heap->arena, heap->gathered_count * sizeof *view->runs.runs);
-    if (runs == NULL) {
-        pleat__arena_free(heap->arena, view);
-        return NULL;
-    }
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < heap->gathered_count; i++) {
-        pleat__extent run = heap->gathered[i];
-        if (count != 0 && runs[count - 1].begin + runs[count - 1].count == run.begin)
-            runs[count - 1].count += run.count;
-        else
-            runs[count++] = run;
-    }
-    view->runs = (pleat__runs){.runs = runs, .count = count, .granules = granules};
-    view->pages = heap->gathered_count;
-    view->stream = zone / 2;
-    return view;
-}
-
 static pleat_result view_map(pleat__heap *heap, pleat__view *view)
 {
-    uint32_t *chunks = pleat__arena_alloc(heap->arena, view->pages * sizeof *chunks);
-    if (chunks == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
-    for (uint32_t i = 0; i < view->pages; i++)
-        chunks[i] = pleat__pool_chunk_of(heap->pool, heap->gathered[i].begin);
-    pleat_result result = pleat__pool_view(heap->pool, chunks, view->pages, &view->page);
-    pleat__arena_free(heap->arena, chunks);
-    uint64_t offset = heap->gathered[0].begin & (heap->pool->occupancy.full - 1);
-    view->runs.address =
-        heap->pool->base + view->page * heap->pool->page_bytes + (offset << PLEAT__GRANULE_SHIFT);
+    uint64_t begun = pleat__account_now(&heap->account);
+    pleat_result result = pleat__pool_view(heap->pool, view->chunks, view->pages, &view->page);
+    pleat__account_spend(&heap->account, view->pages, pleat__account_now(&heap->account) - begun);
     return result;
-}
-
-static void view_insert(pleat__heap *heap, pleat__view *view)
-{
-    uint32_t at = view_floor(heap, view->runs.granules);
-    memmove(&heap->views[at + 1], &heap->views[at], (heap->view_count - at) * sizeof *heap->views);
-    heap->views[at] = view;
-    heap->view_count++;
 }
 
 /* All idle views go, and the lock is left until they have gone. */
@@ -245,31 +125,42 @@ static bool make_room(pleat__heap *heap)
     return true;
 }
 
+/* What was gathered as a view and the request's window in it, which is occupied and so out of
+ * others' reach while the view is mapped. */
 static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint8_t zone,
                               pleat__place *place)
 {
-    PLEAT_TRY(pleat__arena_grow(heap->arena, &heap->views, &heap->view_capacity, heap->view_count,
-                                sizeof *heap->views));
+    uint32_t offset = heap->gathered[0].begin & (heap->pool->occupancy.full - 1);
+    PLEAT_TRY(pleat__views_reserve(heap));
     if (heap->pool->view_pages + heap->gathered_count > heap->view_limit)
         pleat__heap_drop_views(heap, heap->view_limit > heap->gathered_count
                                          ? heap->view_limit - heap->gathered_count
                                          : 0);
-    pleat__view *view = view_new(heap, granules, zone);
+    pleat__view *view = pleat__view_new(heap, heap->gathered_count, zone / 2);
     if (view == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
-    *place = place_in(view, granules);
+    for (uint32_t i = 0; i < view->pages; i++)
+        view->chunks[i] = pleat__pool_chunk_of(heap->pool, heap->gathered[i].begin);
+    pleat_result result = pleat__window_in(heap, view, 0, offset, granules, place)
+                              ? PLEAT_OK
+                              : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
+    if (result != PLEAT_OK)
+        goto no_window;
     PLEAT_CHECK(pleat__heap_occupy(heap, place));
-    pleat_result result = view_map(heap, view);
+    result = view_map(heap, view);
     if (result == PLEAT_E_LIMIT && make_room(heap))
         result = view_map(heap, view);
-    if (result != PLEAT_OK) {
-        pleat__heap_give(heap, place);
-        view_free(heap->arena, view);
-        return result;
-    }
-    view_insert(heap, view);
-    *place = place_in(view, granules);
+    if (result != PLEAT_OK)
+        goto no_map;
+    pleat__views_add(heap, view);
+    place->address = heap->pool->base + view->page * heap->pool->page_bytes +
+                     ((uint64_t)offset << PLEAT__GRANULE_SHIFT);
     return PLEAT_OK;
+no_map:
+    pleat__heap_give(heap, place);
+no_window:
+    pleat__view_free(heap, view);
+    return result;
 }
 
 /* More whole chunks for the zone: other streams' first. */
@@ -292,14 +183,55 @@ static bool in_one_run(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat
     return true;
 }
 
+/* Granules of chunks, and how many of them are in use. */
+static uint64_t granules_of_chunks(const pleat__heap *heap, uint64_t *used)
+{
+    const pleat__pool *pool = heap->pool;
+    *used = 0;
+    for (uint32_t c = 0; c < pool->count; c++)
+        *used += pool->chunks[c] != NULL ? pool->occupancy.used[c] : 0;
+    return (uint64_t)(pool->count - pool->absent) << pool->occupancy.shift;
+}
+
+/* The free run that new memory would lengthen. It is too short for the request. */
+static uint32_t free_at_end(const pleat__heap *heap, uint8_t zone)
+{
+    const pleat__pool *pool = heap->pool;
+    if (pool->count == 0 || pool->absent != 0 || heap->zone_of[pool->count - 1] != zone ||
+        pool->home[pool->count - 1] + 1 != pool->next_home)
+        return 0;
+    return pleat__extents_at(&heap->zones[zone], (pool->count << pool->occupancy.shift) - 1).count;
+}
+
+/* Instead of a view that would take too much time by now (account.h): new memory for all of it.
+ * false: it has to be a view. */
+static bool buy(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
+{
+    uint32_t end = free_at_end(heap, zone), full = heap->pool->occupancy.full;
+    uint32_t chunks = (uint32_t)pleat__ceil_div(granules - end, full);
+    uint64_t used, exist = granules_of_chunks(heap, &used);
+    heap->most_used = used + granules > heap->most_used ? used + granules : heap->most_used;
+    if (pleat__account_affords(&heap->account, granules / full) ||
+        exist + ((uint64_t)chunks << heap->pool->occupancy.shift) >
+            pleat__account_limit(&heap->account, heap->most_used))
+        return false;
+    /* Whatever fails: a view needs less. */
+    return pleat__heap_grow(heap, zone, chunks) == PLEAT_OK &&
+           in_one_run(heap, granules, zone, place);
+}
+
 pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
     uint32_t full = heap->pool->occupancy.full, missing;
-    if (reuse(heap, granules, zone, place)) {
+    if (pleat__views_reuse(heap, granules, zone, place))
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
+    if (buy(heap, granules, zone, place)) {
         PLEAT_CHECK(pleat__heap_occupy(heap, place));
         return PLEAT_OK;
     }
-    PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
+    /* The attempt may have left the lock. */
+    PLEAT_TRY(pleat__heap_sync(heap));
     PLEAT_TRY(gather(heap, zone, granules, &missing));
     while (missing != 0) {
         PLEAT_TRY(supply(heap, zone, (uint32_t)pleat__ceil_div(missing, full)));
@@ -310,151 +242,4 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
         PLEAT_TRY(gather(heap, zone, granules, &missing));
     }
     return view_make(heap, granules, zone, place);
-}
-
-/* ---- dropping ---- */
-
-void pleat__view_pin(const pleat__place *place)
-{
-    if (place->several != NULL)
-        ((pleat__view *)place->several)->pins++;
-}
-
-void pleat__view_unpin(pleat__arena *arena, const pleat__place *place)
-{
-    pleat__view *view = (pleat__view *)place->several;
-    if (view != NULL && --view->pins == 0 && view->unmapped)
-        view_free(arena, view);
-}
-
-/* Pages of a view that is no more; the mapper's until they are unmapped. */
-struct pleat__dropped {
-    pleat__job job;
-    pleat__heap *heap;
-    pleat_event event; /* the last work that may have used it */
-    uint64_t page;
-    uint32_t pages;
-    pleat__dropped *next; /* in the heap's list of those refused */
-};
-
-static void refuse(pleat__heap *heap, pleat__dropped *dropped)
-{
-    dropped->next = heap->refused;
-    heap->refused = dropped;
-}
-
-/* The mapper's: unmaps, and forgets. Where nobody says that the GPU is done, it comes again at the
- * next drop. */
-static pleat_result unmap_dropped(void *context, pleat_result ready)
-{
-    pleat__dropped *dropped = context;
-    pleat__pool *pool = dropped->heap->pool;
-    if (ready != PLEAT_OK) {
-        pleat__gate_lock(pool->gate);
-        refuse(dropped->heap, dropped);
-        pleat__gate_unlock(pool->gate);
-        return ready;
-    }
-    (void)dropped->heap->vmm.ops->event_destroy(dropped->heap->vmm.self, dropped->event);
-    /* What the driver refuses to unmap is the space's to keep apart. */
-    pleat_result result = pleat__space_unmap(pool->space, dropped->page, dropped->pages);
-    pleat__space_give(pool->space, dropped->page, dropped->pages);
-    pleat__arena_free(dropped->heap->arena, dropped);
-    return result;
-}
-
-static void hand_over(pleat__heap *heap, pleat__dropped *dropped)
-{
-    pleat__mapper *mapper;
-    if (pleat__gate_mapper(heap->pool->gate, &mapper) != PLEAT_OK ||
-        pleat__mapper_submit(mapper, &dropped->job) != PLEAT_OK)
-        refuse(heap, dropped);
-}
-
-static pleat__dropped *dropped_new(pleat__heap *heap, const pleat__view *view)
-{
-    const pleat_vmm_ops *ops = heap->vmm.ops;
-    pleat__dropped *dropped = pleat__arena_alloc(heap->arena, sizeof *dropped);
-    if (dropped == NULL)
-        return NULL;
-    *dropped = (pleat__dropped){.heap = heap, .page = view->page, .pages = view->pages};
-    dropped->job = (pleat__job){.kind = PLEAT__JOB_CALL,
-                                .call = unmap_dropped,
-                                .context = dropped,
-                                .forgotten = true,
-                                .events = &dropped->event,
-                                .event_count = 1};
-    if (ops->event_create(heap->vmm.self, heap->device, &dropped->event) != PLEAT_OK)
-        goto no_event;
-    if (ops->event_record(heap->vmm.self, dropped->event, heap->streams[view->stream]) != PLEAT_OK)
-        goto no_record;
-    return dropped;
-no_record:
-    (void)ops->event_destroy(heap->vmm.self, dropped->event);
-no_event:
-    pleat__arena_free(heap->arena, dropped);
-    return NULL;
-}
-
-/* Takes a view from the list and hands its pages to the mapper. false: it stays. */
-static bool view_drop(pleat__heap *heap, uint32_t at)
-{
-    pleat__view *view = heap->views[at];
-    pleat__dropped *dropped = dropped_new(heap, view);
-    if (dropped == NULL)
-        return false;
-    heap->view_count--;
-    memmove(&heap->views[at], &heap->views[at + 1], (heap->view_count - at) * sizeof *heap->views);
-    heap->pool->view_pages -= view->pages;
-    view->runs.dead = true;
-    view->unmapped = true;
-    if (view->pins == 0)
-        view_free(heap->arena, view);
-    hand_over(heap, dropped);
-    return true;
-}
-
-/* The idle view that was used the longest ago; view_count when there is none. */
-static uint32_t view_oldest(const pleat__heap *heap)
-{
-    uint32_t oldest = heap->view_count;
-    for (uint32_t i = 0; i < heap->view_count; i++) {
-        const pleat__view *view = heap->views[i];
-        if (!view->runs.live &&
-            (oldest == heap->view_count || view->runs.used < heap->views[oldest]->runs.used))
-            oldest = i;
-    }
-    return oldest;
-}
-
-bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages)
-{
-    pleat__dropped *again = heap->refused;
-    bool any = again != NULL;
-    heap->refused = NULL;
-    while (again != NULL) {
-        pleat__dropped *next = again->next;
-        hand_over(heap, again);
-        again = next;
-    }
-    while (heap->pool->view_pages > keep_pages) {
-        uint32_t oldest = view_oldest(heap);
-        if (oldest == heap->view_count || !view_drop(heap, oldest))
-            break;
-        any = true;
-    }
-    return any;
-}
-
-void pleat__stitch_release(pleat__heap *heap)
-{
-    for (pleat__dropped *at = heap->refused, *next; at != NULL; at = next) {
-        next = at->next;
-        (void)heap->vmm.ops->event_destroy(heap->vmm.self, at->event);
-        pleat__arena_free(heap->arena, at);
-    }
-    for (uint32_t i = 0; i < heap->view_count; i++)
-        view_free(heap->arena, heap->views[i]);
-    heap->refused = NULL;
-    heap->view_count = 0;
 }

@@ -225,6 +225,23 @@ static pleat_result replay_free(pass *p, const pleat_trace_event *event)
     return result;
 }
 
+/* On host memory the allocator's clock is the recording's: what it does by time it does in every
+ * replay alike. */
+static pleat_result set_clock(const pass *p, uint64_t time_us)
+{
+    return strcmp(p->vmm.ops->name, "host") == 0 ? pleat__host_clock_set(&p->vmm, time_us * 1000)
+                                                 : PLEAT_OK;
+}
+
+static uint64_t first_time(const script *s)
+{
+    const pleat_trace_event *events = pleat_trace_events(s->trace);
+    size_t i = 0;
+    while (!is_ours(s, &events[i])) /* find_device has seen one */
+        i++;
+    return events[i].time_us;
+}
+
 static pleat_result replay_events(pass *p)
 {
     const script *s = p->script;
@@ -235,9 +252,14 @@ static pleat_result replay_events(pass *p)
     progress bar;
     progress_begin(&bar, p->result->policy, count);
     pleat_result result = PLEAT_OK;
+    uint64_t time_us = 0;
     for (size_t i = 0; i < count && result == PLEAT_OK; i++) {
         if (!is_ours(s, &events[i]))
             continue;
+        if (events[i].time_us > time_us) {
+            time_us = events[i].time_us;
+            result = set_clock(p, time_us);
+        }
         while (result == PLEAT_OK && p->next_mark < s->mark_count &&
                s->marks[p->next_mark] <= position)
             result = begin_iteration(p);
@@ -399,7 +421,9 @@ static pleat_result run_pass(const script *s, const replay_options *options, boo
     PLEAT_TRY(make_tables(&p));
     PLEAT_TRY(open_backend(s, options, &p.vmm));
     result->backend = p.vmm.ops->name;
-    pleat_result outcome = pleat_runtime_create(p.vmm, &runtime, &p.runtime);
+    pleat_result outcome = set_clock(&p, first_time(s));
+    if (outcome == PLEAT_OK)
+        outcome = pleat_runtime_create(p.vmm, &runtime, &p.runtime);
     if (outcome != PLEAT_OK)
         goto no_runtime;
     if (with_canary)

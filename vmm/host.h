@@ -22,7 +22,8 @@ PLEAT_NODISCARD pleat_result pleat__host_stream_advance(const pleat_vmm *vmm, pl
 /* Ends the hold: all points pass, those to come too. */
 PLEAT_NODISCARD pleat_result pleat__host_stream_release(const pleat_vmm *vmm, pleat_stream stream);
 
-/* The clock stands at `ns` until set again. */
+/* The clock stands at `ns` until set again; what calls would have cost passes on it too, while that
+ * is summed up. */
 PLEAT_NODISCARD pleat_result pleat__host_clock_set(const pleat_vmm *vmm, uint64_t ns);
 
 /* What the backend holds now. A leak check compares two of these. */

@@ -209,7 +209,7 @@ uint64_t pleat__host_clock_ns(void *self)
     pleat__host *host = self;
     pthread_mutex_lock(&host->lock);
     bool by_hand = host->clock_by_hand;
-    uint64_t ns = host->clock;
+    uint64_t ns = host->clock + (host->modelled ? (uint64_t)host->modelled_ns : 0);
     pthread_mutex_unlock(&host->lock);
     if (by_hand)
         return ns;

@@ -1,0 +1,54 @@
+/*
+ * account.c: see account.h.
+ */
+#include <runtime/account.h>
+
+/* Maps of views take one part in so many of the time: the half of what a job's speed may suffer. */
+#define SHARE 200u
+/* What may be spent in the beginning, while a job learns. With less, memory is bought before it is
+ * known what the job needs at its peak; with more, it comes later, and costs no less. */
+#define BEGINNING_NS UINT64_C(200000000)
+/* Each such debt is worth once more the spare memory. */
+#define DEBT_NS UINT64_C(50000000)
+#define MOST    8u
+/* A page's map before one was measured (H200). */
+#define PAGE_NS 25000u
+
+uint64_t pleat__account_now(const pleat__account *account)
+{
+    return account->vmm.ops->clock_ns(account->vmm.self);
+}
+
+void pleat__account_init(pleat__account *account, pleat_vmm vmm, uint64_t permille)
+{
+    *account = (pleat__account){.vmm = vmm, .permille = permille, .page_ns = PAGE_NS};
+    account->begun_ns = pleat__account_now(account);
+}
+
+/* A recording's clock may stand still, or start again: no time has passed then. */
+static uint64_t earned(const pleat__account *account)
+{
+    uint64_t now = pleat__account_now(account);
+    uint64_t passed = now > account->begun_ns ? now - account->begun_ns : 0;
+    return BEGINNING_NS + passed / SHARE;
+}
+
+bool pleat__account_affords(const pleat__account *account, uint64_t pages)
+{
+    return account->permille == 0 ||
+           account->spent_ns + pages * account->page_ns <= earned(account);
+}
+
+void pleat__account_spend(pleat__account *account, uint64_t pages, uint64_t ns)
+{
+    account->spent_ns += ns;
+    account->page_ns = (7 * account->page_ns + ns / pages) / 8;
+}
+
+uint64_t pleat__account_limit(const pleat__account *account, uint64_t most)
+{
+    uint64_t has = earned(account);
+    uint64_t debt = account->spent_ns > has ? account->spent_ns - has : 0;
+    uint64_t times = 1 + debt / DEBT_NS;
+    return most + most / 1000 * account->permille * (times < MOST ? times : MOST);
+}

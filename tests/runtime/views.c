@@ -1,0 +1,214 @@
+/*
+ * views.c: places in views that are there already, and what is done when making views has taken too
+ * much time. The host backend's clock is set by hand; what its calls would cost on a GPU passes on
+ * it.
+ */
+#include "test.h"
+
+#include <pleat/runtime.h>
+#include <runtime/account.h>
+#include <string.h>
+#include <vmm/host.h>
+
+#define MIB    (1ull << 20)
+#define PIECES 12
+
+typedef struct fixture {
+    pleat_vmm vmm;
+    pleat_runtime *runtime;
+    pleat_va kept[PIECES];
+} fixture;
+
+static pleat_va take(fixture *f, uint64_t bytes)
+{
+    pleat_va address;
+    assert_ok(pleat_alloc(f->runtime, bytes, 0, &address));
+    return address;
+}
+
+static void drop(fixture *f, pleat_va address)
+{
+    assert_ok(pleat_free(f->runtime, address));
+}
+
+/* Memory with holes of 20 MiB, as many as there are pieces, and nothing larger. */
+static void begin(fixture *f, const char *conf)
+{
+    pleat_host_options host = {.size = sizeof host, .device_bytes = 8192 * MIB};
+    pleat_runtime_options options = {.size = sizeof options, .conf = conf};
+    pleat_va holes[PIECES];
+    assert_ok(pleat_vmm_host(&host, &f->vmm));
+    assert_ok(pleat__host_set_costs(&f->vmm, &pleat__host_costs_h200));
+    assert_ok(pleat__host_clock_set(&f->vmm, 1000));
+    assert_ok(pleat_runtime_create(f->vmm, &options, &f->runtime));
+    for (int p = 0; p < PIECES; p++) {
+        holes[p] = take(f, 20 * MIB);
+        f->kept[p] = take(f, 2 * MIB);
+    }
+    for (int p = 0; p < PIECES; p++)
+        drop(f, holes[p]);
+}
+
+static void end(fixture *f)
+{
+    pleat_runtime_destroy(f->runtime);
+    pleat_vmm_destroy(&f->vmm);
+}
+
+static pleat_stats stats_of(fixture *f)
+{
+    return pleat_stats_of(f->runtime);
+}
+
+/* Several requests lie in one view at once, wherever it is free. */
+static void views_serve_requests_of_other_sizes(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "learn:off");
+    drop(&f, take(&f, 150 * MIB));
+    pleat_stats made = stats_of(&f);
+    assert_int_equal(made.stitched, 1);
+    pleat_va a = take(&f, 61 * MIB + 3000), b = take(&f, 50 * MIB), c = take(&f, 22 * MIB);
+    memset((void *)(uintptr_t)a, 1, 61 * MIB + 3000);
+    memset((void *)(uintptr_t)b, 2, 50 * MIB);
+    memset((void *)(uintptr_t)c, 3, 22 * MIB);
+    pleat_stats stats = stats_of(&f);
+    assert_int_equal(stats.stitched, 4);
+    assert_int_equal(stats.views_reused, 3);
+    assert_int_equal(stats.driver_calls, made.driver_calls);
+    assert_int_equal(stats.physical_bytes, made.physical_bytes);
+    for (uint64_t at = 0; at < 22 * MIB; at += 512) {
+        assert_int_equal(((const uint8_t *)(uintptr_t)a)[at], 1);
+        assert_int_equal(((const uint8_t *)(uintptr_t)b)[at], 2);
+        assert_int_equal(((const uint8_t *)(uintptr_t)c)[at], 3);
+    }
+    /* What lies in the middle of a view is found from every address in it. */
+    pleat_block block;
+    assert_ok(pleat_block_of(f.runtime, b + 31 * MIB, &block));
+    assert_int_equal(block.address, b);
+    assert_int_equal(block.requested, 50 * MIB);
+    drop(&f, a);
+    drop(&f, take(&f, 40 * MIB)); /* where the first was, the others still there */
+    assert_int_equal(stats_of(&f).driver_calls, made.driver_calls);
+    drop(&f, b);
+    drop(&f, c);
+    assert_ok(pleat_empty_cache(f.runtime));
+    assert_int_equal(stats_of(&f).physical_bytes, PIECES * 2 * MIB);
+    end(&f);
+}
+
+/* A view in which something lives is not unmapped, whatever is asked to be given back. */
+static void views_in_use_stay(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "learn:off");
+    drop(&f, take(&f, 150 * MIB));
+    pleat_va a = take(&f, 60 * MIB);
+    assert_ok(pleat_empty_cache(f.runtime));
+    memset((void *)(uintptr_t)a, 7, 60 * MIB);
+    uint64_t calls = stats_of(&f).driver_calls;
+    drop(&f, a);
+    a = take(&f, 59 * MIB);
+    assert_int_equal(stats_of(&f).driver_calls, calls);
+    drop(&f, a);
+    end(&f);
+}
+
+/* ---- time ---- */
+
+static void account_weighs_time_against_memory(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat__account account, never;
+    const uint64_t ms = 1000000, beginning = 200 * ms;
+    assert_ok(pleat_vmm_host(NULL, &vmm));
+    assert_ok(pleat__host_clock_set(&vmm, 77 * ms));
+    pleat__account_init(&account, vmm, 10);
+    pleat__account_init(&never, vmm, 0);
+    assert_true(pleat__account_affords(&account, 1000));
+    pleat__account_spend(&account, 1000, beginning - 10 * ms);
+    assert_true(pleat__account_affords(&account, 100));
+    assert_false(pleat__account_affords(&account, 1000));
+    /* A page's time was measured: 25 us were assumed, 190 are, an eighth of the difference is
+     * believed. */
+    assert_true(pleat__account_affords(&account, 10 * ms / 46000));
+    assert_false(pleat__account_affords(&account, 10 * ms / 45000));
+    pleat__account_spend(&account, 1000, 10 * ms);
+    assert_false(pleat__account_affords(&account, 1));
+    assert_int_equal(pleat__account_limit(&account, 1000000), 1010000);
+    pleat__account_spend(&account, 1000, 100 * ms);
+    assert_int_equal(pleat__account_limit(&account, 1000000), 1030000);
+    pleat__account_spend(&account, 1000, 100000 * ms);
+    assert_int_equal(pleat__account_limit(&account, 1000000), 1080000);
+    /* Time heals: one part in 200 of it. */
+    assert_ok(pleat__host_clock_set(&vmm, 77 * ms + 200 * (100100 * ms + 100 * ms)));
+    assert_true(pleat__account_affords(&account, 5));
+    assert_int_equal(pleat__account_limit(&account, 1000000), 1010000);
+    /* A clock that went back. */
+    assert_ok(pleat__host_clock_set(&vmm, 0));
+    assert_false(pleat__account_affords(&account, 1));
+    pleat__account_spend(&never, 1000, 100000 * ms);
+    assert_true(pleat__account_affords(&never, 1000000));
+    assert_int_equal(pleat__account_limit(&never, 1000000), 1000000);
+    pleat_vmm_destroy(&vmm);
+}
+
+/* Requests for which no view is there: the holes are never the same. Returns the memory verbs of
+ * the last rounds. */
+static uint64_t stitch_all_the_time(fixture *f, test_random *random)
+{
+    uint64_t calls = 0;
+    for (int round = 0; round < 4000; round++) {
+        pleat_va parts[PIECES], large[3];
+        if (round == 3800)
+            calls = stats_of(f).driver_calls;
+        /* In some of the holes something lives while the large ones are asked for. */
+        for (int p = 0; p < PIECES; p++)
+            parts[p] = take(f, 2 * MIB + test_random_below(random, 17 * MIB));
+        for (int p = 0; p < PIECES; p++)
+            if (test_random_below(random, 4) != 0) {
+                drop(f, parts[p]);
+                parts[p] = 0;
+            }
+        for (int l = 0; l < 3; l++)
+            large[l] = take(f, 24 * MIB + test_random_below(random, 40 * MIB));
+        for (int l = 0; l < 3; l++)
+            drop(f, large[l]);
+        for (int p = 0; p < PIECES; p++)
+            if (parts[p] != 0)
+                drop(f, parts[p]);
+    }
+    return stats_of(f).driver_calls - calls;
+}
+
+static void stitching_ends_where_it_takes_too_much_time(void **state)
+{
+    (void)state;
+    static const char *const conf[] = {"learn:off,spare:0", "learn:off,spare:40"};
+    uint64_t calls[2], physical[2];
+    for (int i = 0; i < 2; i++) {
+        fixture f;
+        test_random random = test_random_begin(__func__, 0x5eedacc0);
+        begin(&f, conf[i]);
+        calls[i] = stitch_all_the_time(&f, &random);
+        physical[i] = stats_of(&f).peak_physical_bytes;
+        end(&f);
+    }
+    assert_true(calls[1] * 4 < calls[0]);
+    assert_true(physical[1] > physical[0]);
+    assert_true(physical[1] < physical[0] + physical[0] / 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(views_serve_requests_of_other_sizes),
+        cmocka_unit_test(views_in_use_stay),
+        cmocka_unit_test(account_weighs_time_against_memory),
+        cmocka_unit_test(stitching_ends_where_it_takes_too_much_time),
+    };
+    return cmocka_run_group_tests_name("views", tests, NULL, NULL);
+}
