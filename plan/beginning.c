@@ -31,11 +31,15 @@ static pleat_result find_end(const pleat_trace *trace, uint32_t device, uint32_t
 
 static pleat_result copy(const pleat_trace *from, size_t end, pleat_trace *to)
 {
-    uint32_t label;
+    uint32_t label, site;
     uint16_t stream;
     for (uint32_t i = 0; i < pleat_trace_label_count(from); i++) {
         const char *text = pleat_trace_label(from, i);
         PLEAT_TRY(pleat_trace_add_label(to, text, strlen(text), &label));
+    }
+    for (uint32_t i = 0; i < pleat_trace_site_count(from); i++) {
+        const char *text = pleat_trace_site(from, i);
+        PLEAT_TRY(pleat_trace_add_site(to, text, strlen(text), &site));
     }
     for (uint32_t i = 0; i < pleat_trace_stream_count(from); i++)
         PLEAT_TRY(pleat_trace_add_stream(to, pleat_trace_stream(from, (uint16_t)i), &stream));

@@ -17,6 +17,7 @@
 #include <internal/range.h>
 #include <plan/pickle.h>
 #include <plan/snapshot.h>
+#include <plan/snapshot_frames.h>
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -44,6 +45,10 @@ typedef pleat__pickle_node node;
     X(ADDR, "addr")                                                                                \
     X(TIME_US, "time_us")                                                                          \
     X(USER_METADATA, "user_metadata")                                                              \
+    X(FRAMES, "frames")                                                                            \
+    X(FILENAME, "filename")                                                                        \
+    X(LINE, "line")                                                                                \
+    X(NAME, "name")                                                                                \
     X(POOL_ID, "pool_id")                                                                          \
     X(ACTIVE_ALLOCATED, "active_allocated")                                                        \
     X(ACTIVE_PENDING_FREE, "active_pending_free")                                                  \
@@ -89,6 +94,7 @@ typedef struct importer {
     const node *segments; /* NULL: none */
     const node *events;
     pleat__recording recording;
+    pleat__frames frames;
 } importer;
 
 static void format_place(const importer *s, char *text, size_t size)
@@ -300,6 +306,8 @@ static pleat_result read_event(importer *s, const value *event, uint64_t *time_u
         made.label = label->text;
         made.label_length = label->length;
     }
+    if (made.action == PLEAT__ACTION_ALLOC)
+        PLEAT_TRY(pleat__frames_site(&s->frames, from.of[WORD_FRAMES], &made.site));
     return pleat__entries_add(&s->recording, &s->recording.events, &made);
 }
 
@@ -416,6 +424,8 @@ pleat_result pleat__snapshot_decode(const char *path, const uint8_t *bytes, size
                                     pleat_trace **out)
 {
     importer s = {.size = size, .recording = {.path = path}};
+    s.frames = (pleat__frames){
+        .recording = &s.recording, .name = WORD_NAME, .file = WORD_FILENAME, .line = WORD_LINE};
     pleat_trace *trace = NULL;
     PLEAT_TRY(pleat__arena_create(&s.recording.arena));
     pleat_result result = read_snapshot(&s, bytes, device);

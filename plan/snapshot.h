@@ -28,6 +28,7 @@ typedef struct pleat__entry {
     uint64_t time_us;
     const char *label;
     uint32_t label_length;
+    uint32_t site;  /* an ALLOC's, in pleat__recording.sites */
     uint8_t action; /* pleat__action */
 } pleat__entry;
 
@@ -37,12 +38,21 @@ typedef struct pleat__entries {
     size_t capacity;
 } pleat__entries;
 
+typedef struct pleat__site {
+    const char *text;
+    uint32_t length;
+    uint32_t index; /* in the trace; 0: not there yet */
+} pleat__site;
+
 /* One device's. */
 typedef struct pleat__recording {
     const char *path; /* for messages */
     pleat__arena *arena;
     int device;
     pleat__entries events; /* in order of time */
+    pleat__site *sites;    /* [0] stands for none */
+    size_t site_count;
+    size_t site_capacity;
     pleat__entries finals; /* live when the snapshot was taken: ALLOC, SEGMENT_ALLOC, SEGMENT_MAP */
 } pleat__recording;
 

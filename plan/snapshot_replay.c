@@ -279,6 +279,17 @@ static void forget_tenants(tenants *all)
         all->places[i].state = STATE_UNSEEN;
 }
 
+static pleat_result site_of(replayer *s, const pleat__entry *e, uint32_t *index)
+{
+    if (e->site == 0)
+        return PLEAT_OK;
+    pleat__site *site = &s->recording->sites[e->site];
+    if (site->index == 0)
+        PLEAT_TRY(pleat_trace_add_site(s->trace, site->text, site->length, &site->index));
+    *index = site->index;
+    return PLEAT_OK;
+}
+
 static pleat_result emit(replayer *s, const pleat__entry *e, const tenant *at,
                          pleat_event_kind kind)
 {
@@ -296,6 +307,8 @@ static pleat_result emit(replayer *s, const pleat__entry *e, const tenant *at,
                                .time_us = e->time_us};
     if (kind == PLEAT_EVENT_ALLOC || kind == PLEAT_EVENT_SEGMENT_ALLOC)
         event.size = e->size;
+    if (kind == PLEAT_EVENT_ALLOC)
+        PLEAT_TRY(site_of(s, e, &event.site));
     return pleat_trace_add(s->trace, &event);
 }
 

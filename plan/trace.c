@@ -5,20 +5,22 @@
  *   T1  ALLOC and SEGMENT_ALLOC events number their requests and segments 0, 1, 2, ...
  *   T2  a request is freed at most once: FREE_REQUESTED, then FREE_COMPLETED, after its ALLOC; a
  *       segment is freed at most once after its SEGMENT_ALLOC, with its size
- *   T3  label and stream indices are in range; label 0 is the empty text; no two are equal
+ *   T3  label, site and stream indices are in range; label 0 and site 0 are the empty text; no two
+ *       are equal; texts are UTF-8
  *   T4  a size is at most 2^48, and what is live at once, rounded to 512, at most 2^56: sums of
  * live bytes cannot overflow
  */
 #include <internal/error.h>
 #include <internal/range.h>
+#include <internal/utf8.h>
 #include <pleat/trace.h>
 
 #include <internal/arena.h>
 #include <string.h>
 
-#define SIZE_MOST     (1ull << 48)
-#define LIVE_MOST     (1ull << 56)
-#define LABEL_LONGEST 65535u
+#define SIZE_MOST    (1ull << 48)
+#define LIVE_MOST    (1ull << 56)
+#define TEXT_LONGEST 65535u
 
 enum { STATE_LIVE, STATE_FREE_REQUESTED, STATE_FREED };
 
@@ -41,10 +43,18 @@ typedef struct lookup {
     size_t capacity; /* a power of two, at least twice the count; or 0 */
 } lookup;
 
-typedef struct label {
-    char *text; /* ends in a zero byte */
+typedef struct string {
+    char *bytes; /* ends in a zero byte */
     uint32_t length;
-} label;
+} string;
+
+/* Labels, or sites. */
+typedef struct texts {
+    string *items;
+    size_t count;
+    size_t capacity;
+    lookup lookup;
+} texts;
 
 struct pleat_trace {
     pleat__arena *arena; /* holds this struct too */
@@ -54,10 +64,8 @@ struct pleat_trace {
     lives requests;
     lives segments;
     uint64_t live_bytes;
-    label *labels;
-    size_t label_count;
-    size_t label_capacity;
-    lookup label_lookup;
+    texts labels;
+    texts sites;
     uint64_t *streams;
     size_t stream_count;
     size_t stream_capacity;
@@ -92,6 +100,8 @@ pleat_result pleat_trace_new(pleat_trace **out)
     trace->arena = arena;
     uint32_t empty;
     pleat_result result = pleat_trace_add_label(trace, "", 0, &empty);
+    if (result == PLEAT_OK)
+        result = pleat_trace_add_site(trace, "", 0, &empty);
     if (result != PLEAT_OK) {
         pleat__arena_destroy(arena);
         return result;
@@ -106,9 +116,9 @@ void pleat_trace_free(pleat_trace *trace)
         pleat__arena_destroy(trace->arena);
 }
 
-/* Doubles a lookup that is half full: `hash_of(trace, i)` gives the hashes of its `count` items. */
+/* Doubles a lookup that is half full: `hash_of(of, i)` gives the hashes of its `count` items. */
 static pleat_result lookup_grow(pleat_trace *trace, lookup *table, size_t count,
-                                uint64_t (*hash_of)(const pleat_trace *, size_t))
+                                uint64_t (*hash_of)(const void *, size_t), const void *of)
 {
     if (count * 2 < table->capacity)
         return PLEAT_OK;
@@ -119,7 +129,7 @@ static pleat_result lookup_grow(pleat_trace *trace, lookup *table, size_t count,
                            capacity);
     memset(places, 0xff, capacity * sizeof *places);
     for (size_t i = 0; i < count; i++) {
-        size_t place = hash_of(trace, i) & (capacity - 1);
+        size_t place = hash_of(of, i) & (capacity - 1);
         while (places[place] != EMPTY)
             place = (place + 1) & (capacity - 1);
         places[place] = (uint32_t)i;
@@ -129,57 +139,73 @@ static pleat_result lookup_grow(pleat_trace *trace, lookup *table, size_t count,
     return PLEAT_OK;
 }
 
-static uint64_t label_hash(const pleat_trace *trace, size_t index)
+static uint64_t text_hash(const void *of, size_t index)
 {
-    return hash_text(trace->labels[index].text, trace->labels[index].length);
+    const texts *all = of;
+    return hash_text(all->items[index].bytes, all->items[index].length);
 }
 
-static pleat_result append_label(pleat_trace *trace, const char *text, size_t length)
+static pleat_result append_text(pleat_trace *trace, texts *all, const char *bytes, size_t length,
+                                const char *what)
 {
-    if (length > LABEL_LONGEST || memchr(text, '\0', length) != NULL)
-        return pleat__fail(PLEAT_E_INPUT, "a label is at most %u bytes, none of them zero",
-                           LABEL_LONGEST);
-    if (trace->label_count == EMPTY)
-        return pleat__fail(PLEAT_E_INPUT, "a trace has at most %u labels", EMPTY);
-    PLEAT_TRY(pleat__arena_grow(trace->arena, &trace->labels, &trace->label_capacity,
-                                trace->label_count, sizeof *trace->labels));
+    if (length > TEXT_LONGEST || memchr(bytes, '\0', length) != NULL)
+        return pleat__fail(PLEAT_E_INPUT, "a %s is at most %u bytes, none of them zero", what,
+                           TEXT_LONGEST);
+    size_t good = pleat__utf8_prefix(bytes, length, length);
+    if (good != length)
+        return pleat__fail(PLEAT_E_INPUT, "a %s is UTF-8, and byte %zu of it is not", what, good);
+    if (all->count == EMPTY)
+        return pleat__fail(PLEAT_E_INPUT, "a trace has at most %u %ss", EMPTY, what);
+    PLEAT_TRY(pleat__arena_grow(trace->arena, &all->items, &all->capacity, all->count,
+                                sizeof *all->items));
     char *copy = pleat__arena_alloc(trace->arena, length + 1);
     if (copy == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a label");
-    memcpy(copy, text, length);
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a %s", what);
+    memcpy(copy, bytes, length);
     copy[length] = '\0';
-    trace->labels[trace->label_count++] = (label){copy, (uint32_t)length};
+    all->items[all->count++] = (string){copy, (uint32_t)length};
     return PLEAT_OK;
 }
 
-pleat_result pleat_trace_add_label(pleat_trace *trace, const char *text, size_t length,
-                                   uint32_t *index)
+static pleat_result add_text(pleat_trace *trace, texts *all, const char *bytes, size_t length,
+                             const char *what, uint32_t *index)
 {
-    PLEAT_TRY(lookup_grow(trace, &trace->label_lookup, trace->label_count, label_hash));
-    size_t mask = trace->label_lookup.capacity - 1;
-    size_t place = hash_text(text, length) & mask;
-    for (uint32_t at; (at = trace->label_lookup.places[place]) != EMPTY;
-         place = (place + 1) & mask) {
-        if (trace->labels[at].length == length &&
-            memcmp(trace->labels[at].text, text, length) == 0) {
+    PLEAT_TRY(lookup_grow(trace, &all->lookup, all->count, text_hash, all));
+    size_t mask = all->lookup.capacity - 1;
+    size_t place = hash_text(bytes, length) & mask;
+    for (uint32_t at; (at = all->lookup.places[place]) != EMPTY; place = (place + 1) & mask) {
+        if (all->items[at].length == length && memcmp(all->items[at].bytes, bytes, length) == 0) {
             *index = at;
             return PLEAT_OK;
         }
     }
-    PLEAT_TRY(append_label(trace, text, length));
-    *index = (uint32_t)(trace->label_count - 1);
-    trace->label_lookup.places[place] = *index;
+    PLEAT_TRY(append_text(trace, all, bytes, length, what));
+    *index = (uint32_t)(all->count - 1);
+    all->lookup.places[place] = *index;
     return PLEAT_OK;
 }
 
-static uint64_t stream_hash(const pleat_trace *trace, size_t index)
+pleat_result pleat_trace_add_label(pleat_trace *trace, const char *bytes, size_t length,
+                                   uint32_t *index)
 {
+    return add_text(trace, &trace->labels, bytes, length, "label", index);
+}
+
+pleat_result pleat_trace_add_site(pleat_trace *trace, const char *bytes, size_t length,
+                                  uint32_t *index)
+{
+    return add_text(trace, &trace->sites, bytes, length, "site", index);
+}
+
+static uint64_t stream_hash(const void *of, size_t index)
+{
+    const pleat_trace *trace = of;
     return mix(1, trace->streams[index]);
 }
 
 pleat_result pleat_trace_add_stream(pleat_trace *trace, uint64_t stream, uint16_t *index)
 {
-    PLEAT_TRY(lookup_grow(trace, &trace->stream_lookup, trace->stream_count, stream_hash));
+    PLEAT_TRY(lookup_grow(trace, &trace->stream_lookup, trace->stream_count, stream_hash, trace));
     size_t mask = trace->stream_lookup.capacity - 1;
     size_t place = mix(1, stream) & mask;
     for (uint32_t at; (at = trace->stream_lookup.places[place]) != EMPTY;
@@ -276,11 +302,14 @@ static pleat_result check_event(pleat_trace *trace, pleat_trace_event *event)
 pleat_result pleat_trace_add(pleat_trace *trace, const pleat_trace_event *given)
 {
     pleat_trace_event event = *given;
-    if (event.label >= trace->label_count)
-        return pleat__fail(PLEAT_E_INPUT, "label %u of %zu", event.label, trace->label_count);
+    if (event.label >= trace->labels.count)
+        return pleat__fail(PLEAT_E_INPUT, "label %u of %zu", event.label, trace->labels.count);
+    if (event.kind != PLEAT_EVENT_ALLOC)
+        event.site = 0;
+    if (event.site >= trace->sites.count)
+        return pleat__fail(PLEAT_E_INPUT, "site %u of %zu", event.site, trace->sites.count);
     if (event.stream >= trace->stream_count)
         return pleat__fail(PLEAT_E_INPUT, "stream %u of %zu", event.stream, trace->stream_count);
-    event.reserved = 0;
     PLEAT_TRY(pleat__arena_grow(trace->arena, &trace->events, &trace->event_capacity,
                                 trace->event_count, sizeof event));
     PLEAT_TRY(check_event(trace, &event));
@@ -305,12 +334,22 @@ uint32_t pleat_trace_request_count(const pleat_trace *trace)
 
 uint32_t pleat_trace_label_count(const pleat_trace *trace)
 {
-    return (uint32_t)trace->label_count;
+    return (uint32_t)trace->labels.count;
 }
 
 const char *pleat_trace_label(const pleat_trace *trace, uint32_t index)
 {
-    return index < trace->label_count ? trace->labels[index].text : "";
+    return index < trace->labels.count ? trace->labels.items[index].bytes : "";
+}
+
+uint32_t pleat_trace_site_count(const pleat_trace *trace)
+{
+    return (uint32_t)trace->sites.count;
+}
+
+const char *pleat_trace_site(const pleat_trace *trace, uint32_t index)
+{
+    return index < trace->sites.count ? trace->sites.items[index].bytes : "";
 }
 
 uint32_t pleat_trace_stream_count(const pleat_trace *trace)
@@ -333,12 +372,12 @@ void pleat_trace_set_device_bytes(pleat_trace *trace, uint64_t bytes)
     trace->device_bytes = bytes;
 }
 
-/* Recorded times are left out: they show, they do not plan. */
+/* Recorded times and sites are left out: they show, they do not plan. */
 uint64_t pleat_trace_fingerprint(const pleat_trace *trace)
 {
-    uint64_t hash = mix(mix(mix(0, trace->event_count), trace->label_count), trace->stream_count);
-    for (size_t i = 0; i < trace->label_count; i++)
-        hash = mix(hash, label_hash(trace, i));
+    uint64_t hash = mix(mix(mix(0, trace->event_count), trace->labels.count), trace->stream_count);
+    for (size_t i = 0; i < trace->labels.count; i++)
+        hash = mix(hash, text_hash(&trace->labels, i));
     for (size_t i = 0; i < trace->stream_count; i++)
         hash = mix(hash, trace->streams[i]);
     for (size_t i = 0; i < trace->event_count; i++) {

@@ -2,9 +2,12 @@
  * trace_file.c: a trace as a file.
  *
  * FORMAT  A stream of msgpack records, all arrays:
- *   header   ["pleat trace", 1, device bytes or 0, labels, streams, events]: the last three count
+ *   header   ["pleat trace", 1, device bytes or 0, labels, streams, events]: the last three count;
+ *            of a trace with sites: ["pleat trace", 2, device bytes or 0, labels, streams, events,
+ *            sites]
  *   labels   [text, ...]: as many records as it takes; label 0, which is empty, is not among them
  *   streams  [value, ...]: likewise
+ *   sites    [text, ...]: as labels; only where the header counts them
  *   events   [number, ...]: likewise. Each event is a code with its numbers, whole in one record:
  *
  *     0 size dt         ALLOC; requests are numbered in order of appearance
@@ -15,6 +18,7 @@
  *     5 back dt         SEGMENT_FREE
  *     6 back dt dt      FREE_REQUESTED and FREE_COMPLETED, one behind the other
  *     7 label stream device   holds for the events that follow; all are 0 at the start
+ *     8 site         the next event, an ALLOC, was made there
  *
  *   dt is the recorded time in us less that of the event before (0 before the first); it may be
  *   negative. Numbers are msgpack integers of the shortest form, so the same trace gives the same
@@ -32,10 +36,11 @@
 
 #include <string.h>
 
-#define NAME    "pleat trace"
-#define VERSION 1
+#define NAME          "pleat trace"
+#define VERSION       1
+#define VERSION_SITES 2
 
-enum { CODE_FREED = 6, CODE_CONTEXT = 7 };
+enum { CODE_FREED = 6, CODE_CONTEXT = 7, CODE_SITE = 8 };
 
 typedef struct writer {
     const pleat_trace *trace;
@@ -94,6 +99,10 @@ static bool completes(const pleat_trace_event *event, const pleat_trace_event *n
 static size_t put_event(writer *w, const pleat_trace_event *event, size_t left)
 {
     put_context(w, event);
+    if (event->site != 0) {
+        put(w, CODE_SITE);
+        put(w, event->site);
+    }
     bool both = left > 1 && completes(event, event + 1);
     put(w, both ? CODE_FREED : event->kind);
     switch (event->kind) {
@@ -118,7 +127,7 @@ static size_t put_event(writer *w, const pleat_trace_event *event, size_t left)
 
 static void write_events(writer *w)
 {
-    const size_t longest = 8; /* a context and an event */
+    const size_t longest = 10; /* a context, a site and an event */
     size_t count = pleat_trace_event_count(w->trace);
     const pleat_trace_event *events = pleat_trace_events(w->trace);
     for (size_t i = 0; i < count;) {
@@ -134,12 +143,24 @@ static const char *give_label(const void *trace, uint64_t index)
     return pleat_trace_label(trace, (uint32_t)index + 1);
 }
 
+static const char *give_site(const void *trace, uint64_t index)
+{
+    return pleat_trace_site(trace, (uint32_t)index + 1);
+}
+
 static void give_stream(const void *trace, uint64_t index, uint64_t *row)
 {
     row[0] = pleat_trace_stream(trace, (uint16_t)index);
 }
 
-enum { HEADER_DEVICE_BYTES, HEADER_LABELS, HEADER_STREAMS, HEADER_EVENTS, HEADER_NUMBERS };
+enum {
+    HEADER_DEVICE_BYTES,
+    HEADER_LABELS,
+    HEADER_STREAMS,
+    HEADER_EVENTS,
+    HEADER_SITES,
+    HEADER_NUMBERS
+};
 
 static void write_all(writer *w)
 {
@@ -148,10 +169,14 @@ static void write_all(writer *w)
         [HEADER_LABELS] = pleat_trace_label_count(w->trace) - 1,
         [HEADER_STREAMS] = pleat_trace_stream_count(w->trace),
         [HEADER_EVENTS] = pleat_trace_event_count(w->trace),
+        [HEADER_SITES] = pleat_trace_site_count(w->trace) - 1,
     };
-    pleat__pack_put_header(&w->pack, NAME, VERSION, header, HEADER_NUMBERS);
+    bool sites = header[HEADER_SITES] != 0;
+    pleat__pack_put_header(&w->pack, NAME, sites ? VERSION_SITES : VERSION, header,
+                           sites ? HEADER_NUMBERS : HEADER_SITES);
     pleat__pack_put_texts(&w->pack, header[HEADER_LABELS], give_label, w->trace);
     pleat__pack_put_rows(&w->pack, header[HEADER_STREAMS], 1, give_stream, w->trace);
+    pleat__pack_put_texts(&w->pack, header[HEADER_SITES], give_site, w->trace);
     write_events(w);
 }
 
@@ -191,6 +216,15 @@ static pleat_result take_label(void *trace, uint64_t index, const char *text, si
     return PLEAT_OK;
 }
 
+static pleat_result take_site(void *trace, uint64_t index, const char *text, size_t length)
+{
+    uint32_t got;
+    PLEAT_TRY(pleat_trace_add_site(trace, text, length, &got));
+    if (got != index + 1)
+        return pleat__fail(PLEAT_E_INPUT, "site %u again", got);
+    return PLEAT_OK;
+}
+
 static pleat_result take_stream(void *trace, uint64_t index, const uint64_t *row)
 {
     uint16_t got;
@@ -218,6 +252,18 @@ static bool take_time(numbers *n, uint64_t *time)
     if (n->at >= n->count || !pleat__pack_i64(&n->items[n->at++], &step))
         return false;
     *time += (uint64_t)step;
+    return true;
+}
+
+/* For the next event; one that is no ALLOC is refused, or the file would not be what is written. */
+static bool take_site_code(reader *r, numbers *n)
+{
+    uint64_t site;
+    if (!take(n, UINT32_MAX, &site) || site == 0 || r->context.site != 0 || n->at >= n->count ||
+        n->items[n->at].type != MSGPACK_OBJECT_POSITIVE_INTEGER ||
+        n->items[n->at].via.u64 != PLEAT_EVENT_ALLOC)
+        return false;
+    r->context.site = (uint32_t)site;
     return true;
 }
 
@@ -269,6 +315,7 @@ static bool take_event(reader *r, numbers *n, uint64_t code, pleat_trace_event *
     }
     taken = taken && take_time(n, &event->time_us);
     r->context.time_us = event->time_us;
+    r->context.site = 0;
     return taken;
 }
 
@@ -276,12 +323,17 @@ static pleat_result read_event(reader *r, numbers *n)
 {
     uint32_t first = n->at;
     uint64_t code;
-    if (!take(n, CODE_CONTEXT, &code))
+    if (!take(n, CODE_SITE, &code))
         return pleat__pack_fail(&r->pack, "item %u is no event code", first);
     if (code == CODE_CONTEXT) {
         if (take_context(n, &r->context))
             return PLEAT_OK;
         return pleat__pack_fail(&r->pack, "item %u: wrong label, stream or device", first);
+    }
+    if (code == CODE_SITE) {
+        if (take_site_code(r, n))
+            return PLEAT_OK;
+        return pleat__pack_fail(&r->pack, "item %u: a wrong site, or of no allocation", first);
     }
     pleat_trace_event event;
     if (!take_event(r, n, code, &event))
@@ -314,14 +366,28 @@ static pleat_result read_events(reader *r)
     return pleat__pack_finish(&r->pack);
 }
 
+/* Of either version. */
+static pleat_result read_header(reader *r, uint64_t *header)
+{
+    const pleat__pack_reader start = r->pack;
+    header[HEADER_SITES] = 0;
+    pleat_result result = pleat__pack_header(&r->pack, NAME, VERSION, header, HEADER_SITES);
+    if (result != PLEAT_E_ABI)
+        return result;
+    pleat__pack_end(&r->pack);
+    pleat__pack_begin(&r->pack, start.path, start.bytes, start.size);
+    return pleat__pack_header(&r->pack, NAME, VERSION_SITES, header, HEADER_NUMBERS);
+}
+
 static pleat_result read_all(reader *r)
 {
     uint64_t header[HEADER_NUMBERS];
-    PLEAT_TRY(pleat__pack_header(&r->pack, NAME, VERSION, header, HEADER_NUMBERS));
+    PLEAT_TRY(read_header(r, header));
     pleat_trace_set_device_bytes(r->trace, header[HEADER_DEVICE_BYTES]);
     r->events = header[HEADER_EVENTS];
     PLEAT_TRY(pleat__pack_texts(&r->pack, header[HEADER_LABELS], take_label, r->trace));
     PLEAT_TRY(pleat__pack_rows(&r->pack, header[HEADER_STREAMS], 1, take_stream, r->trace));
+    PLEAT_TRY(pleat__pack_texts(&r->pack, header[HEADER_SITES], take_site, r->trace));
     return read_events(r);
 }
 

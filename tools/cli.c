@@ -3,6 +3,7 @@
  */
 #include "cli.h"
 
+#include <internal/utf8.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,13 +105,44 @@ bool cli_table_row(cli_table *table)
     return true;
 }
 
+/* Into a cell: whole characters, an ellipsis where it is too long, nothing that a terminal would
+ * take for a command. */
+static void fit(char *cell, const char *text)
+{
+    static const char ellipsis[] = "…";
+    size_t length = strlen(text), used = 0, room = CLI_TABLE_CELL - 1;
+    bool cut = length > room;
+    room -= cut ? sizeof ellipsis - 1 : 0;
+    for (size_t at = 0; at < length;) {
+        size_t size = pleat__utf8_character(text + at, length - at);
+        bool odd = size == 0 || (unsigned char)text[at] < ' ' || text[at] == 0x7f;
+        size_t wanted = odd ? 1 : size;
+        if (used + wanted > room)
+            break;
+        memcpy(cell + used, odd ? "?" : text + at, wanted);
+        used += wanted;
+        at += size == 0 ? 1 : size;
+    }
+    snprintf(cell + used, CLI_TABLE_CELL - used, "%s", cut ? ellipsis : "");
+}
+
+/* Columns that a terminal gives it: characters, not bytes. */
+static int width_of(const char *cell)
+{
+    int width = 0;
+    for (; *cell != '\0'; cell++)
+        width += ((unsigned char)*cell & 0xc0) != 0x80;
+    return width;
+}
+
 void cli_table_cell(cli_table *table, int column, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    char *cell = table->cells[(table->rows - 1) * table->columns + column];
-    vsnprintf(cell, sizeof *table->cells, format, arguments);
+    char text[1024];
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    fit(table->cells[(table->rows - 1) * table->columns + column], text);
 }
 
 void cli_table_drop(cli_table *table)
@@ -125,14 +157,15 @@ void cli_table_end(cli_table *table, FILE *out)
         for (int c = 0; c < table->columns; c++) {
             int width = 0;
             for (int i = 0; i < table->rows; i++) {
-                int length = (int)strlen(table->cells[i * table->columns + c]);
+                int length = width_of(table->cells[i * table->columns + c]);
                 width = length > width ? length : width;
             }
             const char *cell = table->cells[r * table->columns + c];
+            int pad = width - width_of(cell);
             if (c == 0)
-                fprintf(out, "%-*s", width, cell);
+                fprintf(out, "%s%*s", cell, pad, "");
             else
-                fprintf(out, "  %*s", width, cell);
+                fprintf(out, "  %*s%s", pad, "", cell);
         }
         fputc('\n', out);
     }

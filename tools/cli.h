@@ -47,12 +47,13 @@ bool cli_parse_size(const char *text, uint64_t *bytes);
 const char *cli_format_size(uint64_t bytes, char *buffer, size_t size);
 
 #define CLI_TABLE_COLUMNS 12
+#define CLI_TABLE_CELL    48 /* bytes; longer texts are cut */
 
 /* A table for a terminal: rows of text, columns padded; the first column left, the others right. */
 typedef struct cli_table {
     int columns;
     int rows;
-    char (*cells)[48]; /* rows * columns */
+    char (*cells)[CLI_TABLE_CELL]; /* rows * columns */
 } cli_table;
 /* Starts a table with its headings; false when there is no memory. */
 bool cli_table_begin(cli_table *table, int columns, const char *const *headings);

@@ -4,6 +4,7 @@
 #include "footprint.h"
 
 #include <internal/error.h>
+#include <internal/utf8.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +126,8 @@ static int compare_kinds(const void *left, const void *right)
     const footprint_group *a = left, *b = right;
     if (a->size != b->size)
         return a->size < b->size ? 1 : -1;
+    if (a->site != b->site)
+        return a->site < b->site ? -1 : 1;
     return (a->phase > b->phase) - (a->phase < b->phase);
 }
 
@@ -150,16 +153,31 @@ static uint32_t merge_groups(footprint_group *groups, uint32_t count)
     return kept;
 }
 
+/* Of each of the trace's requests; the caller frees it. NULL: no host memory. */
+static uint32_t *sites_of(const footprint *f)
+{
+    const pleat_trace_event *events = pleat_trace_events(f->trace);
+    uint32_t *sites =
+        pleat__arena_calloc(f->arena, pleat_trace_request_count(f->trace) + 1u, sizeof *sites);
+    for (size_t i = 0; sites != NULL && i < pleat_trace_event_count(f->trace); i++)
+        if (events[i].kind == PLEAT_EVENT_ALLOC)
+            sites[events[i].request] = events[i].site;
+    return sites;
+}
+
 static pleat_result find_groups(footprint *f)
 {
     uint32_t count = 0;
+    uint32_t *sites = sites_of(f);
     footprint_group *all = pleat__arena_calloc(f->arena, f->max_live_count + 1, sizeof *all);
-    if (all == NULL)
+    if (all == NULL || sites == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", f->max_live_count);
+    f->has_sites = pleat_trace_site_count(f->trace) > 1;
     for (uint32_t i = 0; i < f->requests.count; i++) {
         const pleat__request *r = &f->requests.items[i];
         if (r->alloc_at <= f->max_live_at && r->free_at > f->max_live_at)
-            all[count++] = (footprint_group){r->size, rounded(r->size), 1, r->alloc_phase};
+            all[count++] = (footprint_group){r->size, rounded(r->size), 1, r->alloc_phase,
+                                             sites[f->requests.numbers[i]]};
     }
     qsort(all, count, sizeof *all, compare_kinds);
     count = merge_groups(all, count);
@@ -167,6 +185,7 @@ static pleat_result find_groups(footprint *f)
     f->group_count = count < FOOTPRINT_GROUPS ? (int)count : FOOTPRINT_GROUPS;
     memcpy(f->groups, all, (size_t)f->group_count * sizeof *all);
     pleat__arena_free(f->arena, all);
+    pleat__arena_free(f->arena, sites);
     return PLEAT_OK;
 }
 
@@ -231,9 +250,25 @@ const char *footprint_phase(const footprint *f, uint16_t phase, char *buffer, si
     const char *text =
         pleat__phase_text(pleat_trace_label(f->trace, f->requests.phase_labels[phase]), &length);
     length = length < size ? length : size - 1;
+    length = pleat__utf8_prefix(text, length, length);
     memcpy(buffer, text, length);
     buffer[length] = '\0';
     return buffer;
+}
+
+size_t footprint_frame(const footprint *f, uint32_t site, const char **frame)
+{
+    const char *text = pleat_trace_site(f->trace, site);
+    *frame = text;
+    for (const char *line = text; *line != '\0';) {
+        size_t length = strcspn(line, "\n");
+        if (memmem(line, length, " (torch/", 8) == NULL) {
+            *frame = line;
+            return length;
+        }
+        line += length + (line[length] == '\n');
+    }
+    return strcspn(text, "\n");
 }
 
 uint16_t footprint_phase_at(const footprint *f, uint32_t position)
@@ -330,6 +365,8 @@ void footprint_json(json_writer *json, const footprint *f)
         json_uint(json, "count", f->groups[i].count);
         json_uint(json, "bytes", f->groups[i].bytes);
         json_string(json, "phase", footprint_phase(f, f->groups[i].phase, phase, sizeof phase));
+        if (f->has_sites)
+            json_string(json, "site", pleat_trace_site(f->trace, f->groups[i].site));
         json_end_object(json);
     }
     json_end_array(json);

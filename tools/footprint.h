@@ -43,12 +43,14 @@ typedef struct footprint_policy {
     uint64_t split_bytes;
 } footprint_policy;
 
-/* Requests of one size allocated in one phase, live when most is. */
+/* Requests of one size allocated in one phase and, where the recording has stack frames, at one
+ * place, live when most is. */
 typedef struct footprint_group {
     uint64_t size;
     uint64_t bytes; /* of all of them, rounded to 512 each */
     uint32_t count;
     uint16_t phase;
+    uint32_t site; /* of the trace; 0: not known */
 } footprint_group;
 
 typedef struct footprint {
@@ -58,6 +60,7 @@ typedef struct footprint {
     pleat__requests requests;
     uint32_t buckets;
     footprint_curve live;
+    bool has_sites;
     uint64_t max_live_bytes;
     uint32_t max_live_at;    /* position */
     uint32_t max_live_count; /* requests live then */
@@ -88,6 +91,9 @@ void footprint_free(footprint *footprint);
 
 /* A phase's name; at most `size` bytes of it, in `buffer`. */
 const char *footprint_phase(const footprint *footprint, uint16_t phase, char *buffer, size_t size);
+/* Of a site the frame that says most: the innermost outside of PyTorch's own code, else the
+ * innermost. Returns its length; it is not zero-terminated. */
+size_t footprint_frame(const footprint *footprint, uint32_t site, const char **frame);
 /* The phase in force at a position. */
 uint16_t footprint_phase_at(const footprint *footprint, uint32_t position);
 /* The iteration that a position lies in, from 1; 0 before the first. */

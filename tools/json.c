@@ -3,18 +3,26 @@
  */
 #include "json.h"
 
+#include <internal/utf8.h>
 #include <math.h>
+#include <string.h>
 
 static void quote(FILE *out, const char *text)
 {
+    size_t length = strlen(text);
     fputc('"', out);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(out, "\\%c", *c);
-        else if (*c < 0x20)
-            fprintf(out, "\\u%04x", *c);
+    for (size_t at = 0; at < length;) {
+        size_t size = pleat__utf8_character(text + at, length - at);
+        unsigned char c = (unsigned char)text[at];
+        if (size == 0) /* a file's name may be any bytes */
+            fputs("\\ufffd", out);
+        else if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c < 0x20)
+            fprintf(out, "\\u%04x", c);
         else
-            fputc(*c, out);
+            fwrite(text + at, 1, size, out);
+        at += size == 0 ? 1 : size;
     }
     fputc('"', out);
 }

@@ -36,10 +36,10 @@ bool page_can_draw(void)
 
 /* ---- text ---- */
 
-static void put_escaped(FILE *out, const char *text)
+static void put_escaped_bytes(FILE *out, const char *text, size_t length)
 {
-    for (; *text != '\0'; text++) {
-        switch (*text) {
+    for (size_t i = 0; i < length; i++) {
+        switch (text[i]) {
         case '<':
             fputs("&lt;", out);
             break;
@@ -53,9 +53,14 @@ static void put_escaped(FILE *out, const char *text)
             fputs("&quot;", out);
             break;
         default:
-            fputc(*text, out);
+            fputc(text[i], out);
         }
     }
+}
+
+static void put_escaped(FILE *out, const char *text)
+{
+    put_escaped_bytes(out, text, strlen(text));
 }
 
 static void put_json(FILE *out, const char *json)
@@ -414,24 +419,48 @@ static void put_gap(const page *p)
     fputs("</tbody></table></div>\n", p->out);
 }
 
+/* The telling frame; behind it, to be unfolded, all of them. */
+static void put_site(const page *p, uint32_t site)
+{
+    const char *frame, *text = pleat_trace_site(p->f->trace, site);
+    size_t length = footprint_frame(p->f, site, &frame);
+    if (*text == '\0') {
+        fputs("<td class=text>(not known)</td>", p->out);
+        return;
+    }
+    fputs("<td class=\"text site\"><details><summary>", p->out);
+    put_escaped_bytes(p->out, frame, length);
+    fputs("</summary><pre>", p->out);
+    put_escaped(p->out, text);
+    fputs("</pre></details></td>", p->out);
+}
+
+static void put_group(const page *p, int row)
+{
+    const footprint_group *g = &p->f->groups[row];
+    char text[256], size[48];
+    fprintf(p->out, "<tr><th scope=row>%s</th><td>%u</td>",
+            cli_format_size(g->size, size, sizeof size), g->count);
+    fprintf(p->out, "<td data-row=%d data-value=%llu>%s</td><td>%.2f %%</td>", row,
+            (unsigned long long)g->bytes, cli_format_size(g->bytes, size, sizeof size),
+            100.0 * (double)g->bytes / (double)p->f->max_live_bytes);
+    if (p->f->has_sites)
+        put_site(p, g->site);
+    const char *phase = footprint_phase(p->f, g->phase, text, sizeof text);
+    fputs("<td class=text>", p->out);
+    put_escaped(p->out, phase[0] != '\0' ? phase : "(none)");
+    fputs("</td></tr>\n", p->out);
+}
+
 static void put_peak(const page *p)
 {
-    char text[256], size[48];
-    fputs("<table id=peak-table><thead><tr><th scope=col>tensors of</th><th scope=col>number</th>"
-          "<th scope=col>together</th><th scope=col>of the peak</th><th scope=col class=text>"
-          "allocated in phase</th></tr></thead><tbody>\n",
-          p->out);
-    for (int i = 0; i < p->f->group_count; i++) {
-        const footprint_group *g = &p->f->groups[i];
-        fprintf(p->out, "<tr><th scope=row>%s</th><td>%u</td>",
-                cli_format_size(g->size, size, sizeof size), g->count);
-        fprintf(p->out, "<td data-row=%d data-value=%llu>%s</td><td>%.2f %%</td><td class=text>", i,
-                (unsigned long long)g->bytes, cli_format_size(g->bytes, size, sizeof size),
-                100.0 * (double)g->bytes / (double)p->f->max_live_bytes);
-        const char *phase = footprint_phase(p->f, g->phase, text, sizeof text);
-        put_escaped(p->out, phase[0] != '\0' ? phase : "(none)");
-        fputs("</td></tr>\n", p->out);
-    }
+    fprintf(p->out,
+            "<table id=peak-table><thead><tr><th scope=col>tensors of</th><th scope=col>number</th>"
+            "<th scope=col>together</th><th scope=col>of the peak</th>%s<th scope=col class=text>"
+            "allocated in phase</th></tr></thead><tbody>\n",
+            p->f->has_sites ? "<th scope=col class=text>allocated at</th>" : "");
+    for (int i = 0; i < p->f->group_count; i++)
+        put_group(p, i);
     fputs("</tbody></table>\n", p->out);
 }
 

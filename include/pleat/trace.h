@@ -37,14 +37,15 @@ typedef enum pleat_event_kind {
 
 /* One event. `request` numbers allocations from 0 in order of appearance (for segments: of
  * segments). `label` indexes the trace's labels; 0 is the empty one. A request's events come in the
- * order ALLOC, FREE_REQUESTED, FREE_COMPLETED; either free may be missing at the trace's end. */
+ * order ALLOC, FREE_REQUESTED, FREE_COMPLETED; either free may be missing at the trace's end.
+ * `site` indexes the trace's sites: where in the program an ALLOC was made; 0: not known. */
 typedef struct pleat_trace_event {
     uint8_t kind;
     uint8_t device;
     uint16_t stream; /* index into the trace's streams */
     uint32_t label;
     uint32_t request;
-    uint32_t reserved;
+    uint32_t site;
     uint64_t size;    /* bytes; in a free, of what is freed (filled in by pleat_trace_add) */
     uint64_t time_us; /* as recorded; for display only */
 } pleat_trace_event;
@@ -61,14 +62,19 @@ PLEAT_API void pleat_trace_free(pleat_trace *trace);
 
 /* An empty trace to be filled by the calls below. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_trace_new(pleat_trace **out);
-/* Index of a label or of a stream's value in the trace, added when it is new. */
+/* Index of a label or of a stream's value in the trace, added when it is new. Texts are UTF-8;
+ * PLEAT_E_INPUT when not. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_trace_add_label(pleat_trace *trace, const char *text,
                                                              size_t length, uint32_t *index);
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_trace_add_stream(pleat_trace *trace, uint64_t stream,
                                                               uint16_t *index);
+/* Index of a site in the trace, added when it is new: stack frames, innermost first, a line each.
+ * Sites show, they do not plan. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_trace_add_site(pleat_trace *trace, const char *text,
+                                                            size_t length, uint32_t *index);
 /* Appends a copy. The event is checked: an ALLOC's request is the next new number, a free's is
- * live, its label and stream were added before (the first stream too), sizes are at most 2^48.
- * PLEAT_E_INPUT when not. */
+ * live, its label, stream and site were added before (the first stream too), sizes are at most
+ * 2^48. PLEAT_E_INPUT when not. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_trace_add(pleat_trace *trace,
                                                        const pleat_trace_event *event);
 
@@ -77,13 +83,16 @@ PLEAT_API const pleat_trace_event *pleat_trace_events(const pleat_trace *trace);
 PLEAT_API uint32_t pleat_trace_request_count(const pleat_trace *trace);
 PLEAT_API uint32_t pleat_trace_label_count(const pleat_trace *trace);
 PLEAT_API const char *pleat_trace_label(const pleat_trace *trace, uint32_t index);
+/* Site 0 is empty. */
+PLEAT_API uint32_t pleat_trace_site_count(const pleat_trace *trace);
+PLEAT_API const char *pleat_trace_site(const pleat_trace *trace, uint32_t index);
 PLEAT_API uint32_t pleat_trace_stream_count(const pleat_trace *trace);
 PLEAT_API uint64_t pleat_trace_stream(const pleat_trace *trace, uint16_t index);
 /* Device memory the recording ran on, when known; else 0. */
 PLEAT_API uint64_t pleat_trace_device_bytes(const pleat_trace *trace);
 PLEAT_API void pleat_trace_set_device_bytes(pleat_trace *trace, uint64_t bytes);
-/* A hash of all events, labels and streams, without recorded times: two traces with the same one
- * plan alike. */
+/* A hash of all events, labels and streams, without recorded times and sites: two traces with the
+ * same one plan alike. */
 PLEAT_API uint64_t pleat_trace_fingerprint(const pleat_trace *trace);
 
 #ifdef __cplusplus

@@ -315,7 +315,14 @@ static void hostile_traces_are_refused(void **state)
         {"['pleat trace', 1, 0, 0, 1, 0] [F]", "item 0 is not a whole number"},
         {"['pleat trace', 1, 0, 0, 2, 0] [7, 7]", "item 1: stream 0 again"},
         {"['pleat trace', 1, 0, 0, 1, 1] [0] []", "record 2 at byte 20: no events in it"},
-        {"['pleat trace', 1, 0, 0, 1, 1] [0] [8]", "item 0 is no event code"},
+        {"['pleat trace', 1, 0, 0, 1, 1] [0] [9]", "item 0 is no event code"},
+        {"['pleat trace', 1, 0, 0, 1, 1] [0] [8]", "a wrong site"},
+        {"['pleat trace', 1, 0, 0, 1, 1] [0] [8, 0, 0, 1, 1]", "a wrong site"},
+        {"['pleat trace', 1, 0, 0, 1, 1] [0] [8, 1, 3, 1]", "of no allocation"},
+        {"['pleat trace', 1, 0, 0, 1, 1] [0] [8, 1, 0, 1, 1]", "site 1 of 1"},
+        {"['pleat trace', 2, 0, 0, 1, 1]", "6 items, not 7"},
+        {"['pleat trace', 2, 0, 0, 1, 1, 2] [0] ['a', 'a']", "site 1 again"},
+        {"['pleat trace', 2, 0, 0, 1, 1, 1] [0] ['a'] [8, 2, 0, 1, 1]", "site 2 of 2"},
         {"['pleat trace', 1, 0, 0, 1, 1] [0] [-1]", "item 0 is no event code"},
         {"['pleat trace', 1, 0, 0, 1, 1] [0] ['a']", "item 0 is no event code"},
         {"['pleat trace', 1, 0, 0, 1, 1] [0] [F]", "item 0 is no event code"},
@@ -370,8 +377,8 @@ static void hostile_traces_are_refused(void **state)
         expect(cases[i].literal, decode_trace(&bytes), PLEAT_E_INPUT, cases[i].text);
         test_bytes_free(&bytes);
     }
-    test_bytes bytes = test_pack("['pleat trace', 2, 0]");
-    expect("version", decode_trace(&bytes), PLEAT_E_ABI, "version 2");
+    test_bytes bytes = test_pack("['pleat trace', 3, 0]");
+    expect("version", decode_trace(&bytes), PLEAT_E_ABI, "version 3");
     test_bytes_free(&bytes);
 }
 

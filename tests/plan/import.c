@@ -103,6 +103,48 @@ static void import_keeps_labels_streams_times(void **state)
     pleat_trace_free(trace);
 }
 
+#define FRAME(name, file, line) "{'name':'" name "','filename':'" file "','line':" #line "},"
+#define MADE(addr, frames)                                                                         \
+    "{'action':'alloc','addr':" #addr ",'size':8,'stream':0,'time_us':1,'frames':[" frames "]},"
+
+/* The user's frames, innermost first; C++'s only where there are no others; nothing that would
+ * break a line; of a deep stack the innermost. */
+static void import_keeps_stack_frames(void **state)
+{
+    (void)state;
+    static const char deep[] = FRAME("f", "/a/d.py", 1) FRAME("f", "/a/d.py", 2)
+        FRAME("f", "/a/d.py", 3) FRAME("f", "/a/d.py", 4) FRAME("f", "/a/d.py", 5)
+            FRAME("f", "/a/d.py", 6) FRAME("f", "/a/d.py", 7);
+    char text[8192];
+    snprintf(text, sizeof text, EVENTS("%s" MADE(9000, "%s%s") MADE(9500, "") "%s"),
+             MADE(512, FRAME("alloc", "??", 0) FRAME("forward", "/home/me/net/model.py", 12)
+                           FRAME("main", "train.py", 3))
+                 MADE(1024, FRAME("alloc", "??", 0) FRAME("malloc", "/lib/c10/alloc.cpp", 7))
+                     MADE(2048, FRAME("x\ty", "<stdin>", 1) "3, {'line':1}," FRAME(
+                                    "g", "/usr/lib/site-packages/torch/nn/a/b/c.py", 2)),
+             deep, deep,
+             "{'action':'free','addr':512,'size':8,'frames':[" FRAME("z", "z.py", 1) "]}," MADE(
+                 512, FRAME("forward", "/home/me/net/model.py", 12) FRAME("main", "train.py", 3)));
+    pleat_trace *trace = import(text);
+    assert_events(trace, "a0:8 a1:8 a2:8 a3:8 a4:8 r0 c0 a5:8");
+    const pleat_trace_event *events = pleat_trace_events(trace);
+    assert_string_equal(pleat_trace_site(trace, events[0].site),
+                        "forward (me/net/model.py:12)\nmain (train.py:3)");
+    assert_string_equal(pleat_trace_site(trace, events[1].site),
+                        "alloc (??:0)\nmalloc (lib/c10/alloc.cpp:7)");
+    assert_string_equal(pleat_trace_site(trace, events[2].site),
+                        "x?y (<stdin>:1)\ng (torch/nn/a/b/c.py:2)");
+    const char *last = pleat_trace_site(trace, events[3].site);
+    size_t lines = 1;
+    for (const char *c = last; *c != '\0'; c++)
+        lines += *c == '\n';
+    assert_int_equal(lines, 12);
+    assert_int_equal(events[4].site, 0);
+    assert_int_equal(events[5].site, 0); /* a free has none */
+    assert_int_equal(events[7].site, events[0].site);
+    pleat_trace_free(trace);
+}
+
 static void import_follows_addresses(void **state)
 {
     (void)state;
@@ -334,6 +376,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(import_keeps_labels_streams_times),
+        cmocka_unit_test(import_keeps_stack_frames),
         cmocka_unit_test(import_follows_addresses),
         cmocka_unit_test(import_passes_over_what_it_does_not_know),
         cmocka_unit_test(import_finds_what_was_live_at_the_start),

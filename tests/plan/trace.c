@@ -89,6 +89,17 @@ static void trace_refuses_what_breaks_its_rules(void **state)
     assert_result(pleat_trace_add(trace, &event), PLEAT_E_INPUT);
     uint32_t label;
     assert_result(pleat_trace_add_label(trace, "a\0b", 3, &label), PLEAT_E_INPUT);
+    /* Texts are UTF-8: an overlong form, a surrogate, a stray byte, a character cut off. */
+    static const char *const bad[] = {"a\xc0\x80", "\xed\xa0\x80",     "ab\xff",
+                                      "a\xe2\x82", "\xf4\x90\x80\x80", "\x80"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_result(pleat_trace_add_label(trace, bad[i], strlen(bad[i]), &label), PLEAT_E_INPUT);
+        assert_non_null(strstr(pleat_last_error()->text, "UTF-8"));
+        assert_result(pleat_trace_add_site(trace, bad[i], strlen(bad[i]), &label), PLEAT_E_INPUT);
+    }
+    assert_ok(pleat_trace_add_label(trace, "\xe2\x82\xac \xf0\x9f\x98\x80 \xc3\xa9", 11, &label));
+    event = (pleat_trace_event){.kind = PLEAT_EVENT_ALLOC, .request = 1, .site = 1};
+    assert_result(pleat_trace_add(trace, &event), PLEAT_E_INPUT);
     assert_int_equal(pleat_trace_event_count(trace), 3);
     for (uint32_t i = 1; i <= 256; i++)
         assert_ok(add(trace, PLEAT_EVENT_ALLOC, i, 1ull << 48));
@@ -108,6 +119,8 @@ static pleat_trace *random_trace(test_random *random, uint32_t events)
         int length = snprintf(text, sizeof text, "phase=%u", i);
         assert_ok(pleat_trace_add_label(trace, text, (size_t)length, &label));
         assert_ok(pleat_trace_add_stream(trace, i ? UINT64_MAX - i : 0, &stream));
+        length = snprintf(text, sizeof text, "f%u (a.py:3)", i);
+        assert_ok(pleat_trace_add_site(trace, text, (size_t)length, &label));
     }
     pleat_trace_set_device_bytes(trace, 140ull << 30);
     pleat_trace_event event = {.time_us = 1795228529526470};
@@ -134,6 +147,7 @@ static pleat_trace *random_trace(test_random *random, uint32_t events)
             event.kind = PLEAT_EVENT_ALLOC;
             event.request = live[live_count++] = next++;
             event.size = test_random_below(random, 1ull << (dice >> 40) % 40);
+            event.site = (uint32_t)(dice >> 4) % 6;
         } else if (choice < 12 && live_count > 0 && pending_count < 64) {
             uint32_t at = (uint32_t)test_random_below(random, live_count);
             event.kind = PLEAT_EVENT_FREE_REQUESTED;
@@ -157,6 +171,9 @@ static void assert_same_trace(const pleat_trace *a, const pleat_trace *b)
         assert_memory_equal(&pleat_trace_events(a)[i], &pleat_trace_events(b)[i],
                             sizeof(pleat_trace_event));
     assert_int_equal(pleat_trace_label_count(a), pleat_trace_label_count(b));
+    assert_int_equal(pleat_trace_site_count(a), pleat_trace_site_count(b));
+    for (uint32_t i = 0; i < pleat_trace_site_count(a); i++)
+        assert_string_equal(pleat_trace_site(a, i), pleat_trace_site(b, i));
     for (uint32_t i = 0; i < pleat_trace_label_count(a); i++)
         assert_string_equal(pleat_trace_label(a, i), pleat_trace_label(b, i));
     assert_int_equal(pleat_trace_stream_count(a), pleat_trace_stream_count(b));

@@ -1,10 +1,13 @@
 """Tests of `pleat report`: report.py PLEAT SNAPSHOT [SHARED]. In a browser too where chromium is
 there. Recordings in SHARED/traces, or $PLEAT_SHARED/traces, are drawn as well."""
 
+import gzip
+import html
 import html.parser
 import json
 import os
 import pathlib
+import pickle
 import re
 import shutil
 import subprocess
@@ -140,6 +143,31 @@ class Report(unittest.TestCase):
         plan = self.figures["plan"]
         self.assertEqual(plan["max_live_bytes"] + sum(plan["gap"].values()), plan["physical_bytes"])
         self.assertLessEqual(sum(g["bytes"] for g in self.figures["peak"]), live)
+
+    def test_places_in_the_program_are_shown_where_they_are_known(self):
+        with gzip.open(SNAPSHOT) as file:
+            snapshot = pickle.load(file)
+        for event in snapshot["device_traces"][0]:
+            event["frames"] = [
+                {"name": "malloc", "filename": "??", "line": 0},
+                {"name": "forward", "filename": "/v/site-packages/torch/nn/linear.py", "line": 7},
+                {"name": f"layer<{event['size'] % 7}>", "filename": "/me/net/block.py", "line": 40}]
+        recording = os.path.join(self.folder.name, "frames.pickle")
+        with open(recording, "wb") as file:
+            pickle.dump(snapshot, file)
+        trace = os.path.join(self.folder.name, "frames.trace")
+        self.assertEqual(run("import", recording, "-o", trace).returncode, 0)
+        page = os.path.join(self.folder.name, "frames.html")
+        ran = run("report", trace, "-o", page, "--json", "--policies", "native")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        peak = json.loads(ran.stdout)["peak"]
+        for group in peak:
+            place = f"layer<{group['size'] % 7}> (me/net/block.py:40)"
+            self.assertEqual(group["site"], "forward (torch/nn/linear.py:7)\n" + place)
+        with open(page, encoding="utf-8") as file:
+            text = file.read()
+        place = html.escape(f"layer<{peak[0]['size'] % 7}> (me/net/block.py:40)")
+        self.assertIn(f"<summary>{place}</summary>", text)
 
     def report_of_run(self, *arguments):
         path = os.path.join(self.folder.name, "run.html")
