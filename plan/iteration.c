@@ -10,8 +10,11 @@
 
 #include <internal/error.h>
 
-#define AGREE_PERCENT 80 /* requests of the longer one that must have a pair */
-#define ALIKE_PERCENT 50 /* the same where the trace holds nothing better */
+#define AGREE_PERCENT 80  /* requests of the longer one that must have a pair */
+#define ALIKE_PERCENT 50  /* the same where the trace holds nothing better */
+#define GRAM          8u  /* requests in a row that say where an iteration begins */
+#define SKIPPED       16u /* requests at its beginning that may be other ones the first time */
+#define BEGINNINGS    8u
 
 static uint32_t item_at(const pleat__requests *requests, uint32_t position)
 {
@@ -91,6 +94,61 @@ static bool leaves_something(const pleat__requests *requests, pleat__stretch ste
             return true;
     }
     return false;
+}
+
+/* Whether `GRAM` requests from two items on have the same sizes and streams. */
+static bool same_gram(const pleat__requests *requests, uint32_t a, uint32_t b)
+{
+    for (uint32_t i = 0; i < GRAM; i++)
+        if (requests->items[a + i].size != requests->items[b + i].size ||
+            requests->items[a + i].stream != requests->items[b + i].stream)
+            return false;
+    return true;
+}
+
+/* Places before `end` where an iteration like the steady one may begin, in ascending order, at most
+ * BEGINNINGS: what is there and behind it occurs near the steady one's beginning. Returns how many.
+ */
+static uint32_t find_beginnings(const pleat__requests *requests, const pleat__stretch *steady,
+                                uint32_t end, uint32_t begins[BEGINNINGS])
+{
+    uint32_t least = (uint32_t)((uint64_t)steady->items * AGREE_PERCENT / 100), count = 0;
+    for (uint32_t begin = 0; begin + least <= end && count < BEGINNINGS; begin++) {
+        bool found = false;
+        for (uint32_t skip = 0; skip < SKIPPED && !found; skip++)
+            found = skip + GRAM <= steady->items && begin + skip + GRAM <= end &&
+                    same_gram(requests, steady->item + skip, begin + skip);
+        if (found)
+            begins[count++] = begin;
+    }
+    return count;
+}
+
+/* A program that marks where iterations end, at its optimizer's step, marks nothing before the
+ * first one: that one lies in what comes before the first mark, behind the model's load, and layers
+ * repeat in it, so of the places where it may begin the one is taken from which on most agrees. */
+static pleat_result take_prologue(const pleat__requests *requests, uint32_t first_mark,
+                                  pleat__iteration *out)
+{
+    uint32_t begins[BEGINNINGS], most = 0, end = item_at(requests, first_mark);
+    if (out->early_count == PLEAT__PROFILES)
+        return PLEAT_OK;
+    uint32_t count = find_beginnings(requests, &out->steady, end, begins);
+    uint32_t *pairs = pleat__arena_alloc(requests->arena, out->steady.items * sizeof *pairs);
+    if (pairs == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",
+                           out->steady.items);
+    for (uint32_t i = 0; i < count; i++) {
+        pleat__stretch stretch =
+            stretch_of(requests, requests->items[begins[i]].alloc_at, first_mark);
+        uint32_t paired = pleat__align(requests, out->steady, stretch, pairs);
+        if (paired > most)
+            out->early[out->early_count] = stretch;
+        most = paired > most ? paired : most;
+    }
+    out->early_count += most > 0;
+    pleat__arena_free(requests->arena, pairs);
+    return PLEAT_OK;
 }
 
 /* Lays the pieces before `steady` against it, latest first, as long as they agree and leave
@@ -176,7 +234,7 @@ static pleat_result find_among(const pleat__requests *requests, struct pieces *p
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",
                            out->steady.items);
     take_profiles(requests, pieces, steady, out);
-    return PLEAT_OK;
+    return take_prologue(requests, pieces->all[0].begin_at, out);
 }
 
 pleat_result pleat__iteration_find(const pleat__requests *requests, pleat__iteration *out)

@@ -73,7 +73,7 @@ weight = torch.nn.Parameter(torch.ones(1024, device="cuda"))
 optimizer = torch.optim.SGD([weight], lr=0.1)
 kept = []
 for step in range(12):
-    for size in (3, 5, 2, 7):
+    for size in (3, 5, 2, 7) * 16:
         tensor = torch.full((size << 18,), float(step), device="cuda")
         kept.append(tensor if step > 8 else tensor.sum())
     weight.sum().backward()

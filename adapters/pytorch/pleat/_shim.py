@@ -52,6 +52,7 @@ FEATURES = {
     "NO_SPLIT": (ALLOCATOR, r"virtual void setNoSplit\("),
     "POOL_USE_COUNT": (ALLOCATOR, r"virtual int getPoolUseCount\("),
     "REJECTION_OBSERVER": (ALLOCATOR, r"virtual void attachOomRejectionObserver\("),
+    "SHARE_HANDLE": (ALLOCATOR, r"virtual ShareableHandle shareIpcHandle\("),
     "SKIP_ACTIONS": (ALLOCATOR, r"virtual void recordHistory\([^;]*skip_actions"),
     "SNAPSHOT_POOL": (ALLOCATOR, r"virtual SnapshotInfo snapshot\(\s*MempoolId_t"),
     "SNAPSHOT_TRACES": (ALLOCATOR, r"virtual SnapshotInfo snapshot\([^;]*bool include_traces"),

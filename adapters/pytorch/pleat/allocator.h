@@ -522,14 +522,16 @@ class Allocator final : public Pluggable
         return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
     }
 
+#ifdef PLEAT_HAS_SHARE_HANDLE
     caching::ShareableHandle shareIpcHandle(void *address) override
     {
         Device *device = owner(address);
         if (device == nullptr)
             return native_->shareIpcHandle(address);
-        return sender_.share(device->runtime, static_cast<DeviceIndex>(device - devices_.data()),
-                             reinterpret_cast<pleat_va>(address));
+        auto [offset, handle] = sender_.share(device->runtime, reinterpret_cast<pleat_va>(address));
+        return {offset, handle};
     }
+#endif
 
     std::shared_ptr<void> getIpcDevPtr(std::string handle) override
     {

@@ -27,6 +27,7 @@
 #include <thread>
 #include <unistd.h>
 #include <unordered_map>
+#include <utility>
 
 namespace pleat_torch
 {
@@ -158,7 +159,8 @@ inline socklen_t address_of(const std::string &name, sockaddr_un *address)
 class Sender
 {
   public:
-    caching::ShareableHandle share(pleat_runtime *runtime, DeviceIndex, pleat_va address)
+    /* The offset of an address in what the other process will map, and the handle of that. */
+    std::pair<ptrdiff_t, std::string> share(pleat_runtime *runtime, pleat_va address)
     {
         pleat_share share;
         pleat_block block;
@@ -180,7 +182,7 @@ class Sender
             }
         }
         auto offset = static_cast<ptrdiff_t>(share.offset + (address - block.address));
-        return caching::ShareableHandle{offset, SharedMemory{name_, number}.text()};
+        return {offset, SharedMemory{name_, number}.text()};
     }
 
   private:
