@@ -280,13 +280,32 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
     return PLEAT_OK;
 }
 
-pleat_result pleat__heap_steal(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t *got)
+static pleat_result steal_from_others(pleat__heap *heap, uint8_t zone, uint32_t chunks,
+                                      uint32_t *got)
 {
-    *got = 0;
     for (uint32_t from = 0; from < 2 * heap->stream_count && *got < chunks; from += 2)
         if (from / 2 != zone / 2u)
             PLEAT_TRY(steal_from(heap, (uint8_t)from, zone, chunks, got));
-    return *got < chunks ? steal_from(heap, PLEAT__KEPT, zone, chunks, got) : PLEAT_OK;
+    return PLEAT_OK;
+}
+
+pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks)
+{
+    uint32_t got = 0;
+    PLEAT_TRY(steal_from(heap, PLEAT__KEPT, zone, chunks, &got));
+    if (got == chunks)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
+    pleat_result result = pleat__heap_grow(heap, zone, chunks - got);
+    if (result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY)
+        return result;
+    uint32_t had = got;
+    /* The attempt may have left the lock. */
+    PLEAT_TRY(pleat__heap_sync(heap));
+    PLEAT_TRY(steal_from_others(heap, zone, chunks, &got));
+    if (got == chunks || got == had)
+        return got == chunks ? PLEAT_OK : result;
+    return pleat__heap_grow(heap, zone, chunks - got);
 }
 
 static bool keep_run(pleat__heap *heap, pleat__extent run)
@@ -342,17 +361,6 @@ static pleat__extent whole_chunk(const pleat__heap *heap, const pleat__extents *
     return best;
 }
 
-/* A whole free chunk more for a zone: another stream's, or a new one. */
-static pleat_result one_more(pleat__heap *heap, uint8_t zone)
-{
-    uint32_t got = 0;
-    PLEAT_TRY(pleat__heap_steal(heap, zone, 1, &got));
-    if (got != 0)
-        return PLEAT_OK;
-    PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
-    return pleat__heap_grow(heap, zone, 1);
-}
-
 /* A chunk of the large zone for small requests. */
 static pleat_result small_refill(pleat__heap *heap, uint8_t small)
 {
@@ -360,7 +368,7 @@ static pleat_result small_refill(pleat__heap *heap, uint8_t small)
     pleat__extents *zone = &heap->zones[large];
     pleat__extent whole = whole_chunk(heap, zone);
     if (whole.count == 0) {
-        PLEAT_TRY(one_more(heap, large));
+        PLEAT_TRY(pleat__heap_supply(heap, large, 1));
         whole = whole_chunk(heap, zone);
         PLEAT_CHECK(whole.count != 0);
     }
@@ -459,7 +467,7 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
             *stitched = place->several != NULL;
             return PLEAT_OK;
         }
-        PLEAT_TRY(one_more(heap, large));
+        PLEAT_TRY(pleat__heap_supply(heap, large, 1));
         PLEAT_CHECK(best_fit(heap, large, granules, place));
     }
     PLEAT_CHECK(pleat__heap_occupy(heap, place));

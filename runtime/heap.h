@@ -10,7 +10,11 @@
  *
  * ZONES   A chunk's free memory belongs to one zone: a stream, and whether it is for small requests
  *         (under the small limit; kept apart so that they do not pin large free runs). Memory goes
- *         from one stream to another only as whole free chunks, behind an event (zone_steal).
+ *         from one stream to another only as whole free chunks, behind an event, and only when
+ *         there is no new memory (supply): the stream that takes it waits for all that the other
+ *         was given so far, and what each gets is scattered. A job that gathers weights on a second
+ *         stream makes 485 driver calls an iteration so and 6,094 with memory shared first, at 81 %
+ *         of memory in use instead of 99 % (79 % in PyTorch's own allocators).
  * KEPT    A plan's persistent slots are allocated one by one in its beginning. Their chunks are a
  *         zone of their own until then, which the heap takes from last: one that is displaced lies
  *         in others' way for as long as the job runs.
@@ -159,9 +163,8 @@ PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
 /* New chunks into a zone. pre: the turn; the lock is left meanwhile, and the trees are up to date
  * after. */
 PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks);
-/* Whole free chunks of other streams' zones into `zone`, at most `chunks`; *got says how many. */
-PLEAT_NODISCARD pleat_result pleat__heap_steal(pleat__heap *heap, uint8_t zone, uint32_t chunks,
-                                               uint32_t *got);
+/* That many whole free chunks more for a zone: kept ones, then new ones, then other streams'. */
+PLEAT_NODISCARD pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks);
 /* A view for a request of at least one chunk; occupied. */
 PLEAT_NODISCARD pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                            pleat__place *place);

@@ -7,7 +7,8 @@
  *         S1, S2 reuse    a free stretch of a view that is there (views.c)
  *         (new memory instead, where stitching has taken too much time: account.h)
  *         S3 stitch       whole free chunks, those of the smallest runs first
- *         S4 insufficient chunks of other streams, then just as many new chunks as are missing
+ *         S4 insufficient just as many new chunks as are missing, or other streams' when there are
+ *                         none
  *         S5              the error of the device or the budget goes to the caller
  *       It departs from GMLake in three ways. Its runs are taken smallest first: largest first
  *       would destroy what the next large request needs. A view may begin in the middle of a chunk
@@ -163,14 +164,6 @@ no_window:
     return result;
 }
 
-/* More whole chunks for the zone: other streams' first. */
-static pleat_result supply(pleat__heap *heap, uint8_t zone, uint32_t chunks)
-{
-    uint32_t got;
-    PLEAT_TRY(pleat__heap_steal(heap, zone, chunks, &got));
-    return got == chunks ? PLEAT_OK : pleat__heap_grow(heap, zone, chunks - got);
-}
-
 /* Whether what is new has made one run of enough with what it lies beside. */
 static bool in_one_run(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
@@ -234,7 +227,7 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
     PLEAT_TRY(pleat__heap_sync(heap));
     PLEAT_TRY(gather(heap, zone, granules, &missing));
     while (missing != 0) {
-        PLEAT_TRY(supply(heap, zone, (uint32_t)pleat__ceil_div(missing, full)));
+        PLEAT_TRY(pleat__heap_supply(heap, zone, (uint32_t)pleat__ceil_div(missing, full)));
         if (in_one_run(heap, granules, zone, place)) {
             PLEAT_CHECK(pleat__heap_occupy(heap, place));
             return PLEAT_OK;

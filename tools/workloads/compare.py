@@ -46,7 +46,7 @@ WORKLOADS = {
         "--virtual-stages 1 --depth 4 --microbatches 6 --recompute --iterations 10",
     ),
     "zero3": (0.995, 4, "zero3.py", "--recompute --iterations 12"),
-    "zero3-offload": (0.995, 4, "zero3.py", "--offload --iterations 10"),
+    "zero3-offload": (0.995, 4, "zero3.py", "--offload --layers 6 --iterations 10"),
     "zero3-overlap": (0.995, 4, "zero3.py", "--overlap --iterations 12"),
     "lora": (0.97, 30, "lora.py", "--iterations 30"),
     "lora-recompute": (0.97, 30, "lora.py", "--recompute --iterations 30"),
