@@ -85,6 +85,7 @@ typedef struct pleat__choice {
 typedef struct pleat__recipe {
     uint32_t parameters; /* 1 or 2 */
     uint32_t prologue;   /* steady slot */
+    uint32_t named;      /* 1: u is in the user's own unit, so that whole numbers are meant */
     uint64_t view_page;  /* of the window */
     pleat__x reference;  /* of the plan as it stands */
     pleat__x lowest;     /* the valid range: of u and of v apart */

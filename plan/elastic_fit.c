@@ -25,6 +25,7 @@
 #define MAJORITY    2  /* one in so many of the varying requests */
 #define WELL        32 /* with all but one in so many explained, one parameter does */
 #define NUMBER_MOST ((uint64_t)1 << 40)
+#define SQUARES     4  /* profiles in which all being squares is no chance */
 #define OTHERS      16 /* directions tried as a second parameter */
 
 /* Requests with the same sizes in all profiles. */
@@ -245,17 +246,57 @@ static bool seen_at_two(const pleat__sample *samples, uint32_t count)
     return false;
 }
 
+static uint64_t largest_of(const fitting *f, const kind *k)
+{
+    uint64_t most = 0;
+    for (uint32_t p = 0; p < f->profiles; p++) {
+        uint64_t size = size_at(f, p, k->request);
+        most = size != PLEAT__ABSENT && size > most ? size : most;
+    }
+    return most;
+}
+
+/* Whether a largest size is a bound: this kind has it at two x, or another kind that varies ends at
+ * the same. */
+static bool is_bound(const fitting *f, uint32_t k, const pleat__sample *samples, uint32_t count,
+                     uint64_t most)
+{
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (samples[i].size != most)
+            continue;
+        if (at != 0 && samples[i].u != at)
+            return true;
+        at = samples[i].u;
+    }
+    for (uint32_t other = 0; other < f->kind_count; other++)
+        if (other != k && f->kinds[other].varies && largest_of(f, &f->kinds[other]) == most)
+            return true;
+    return false;
+}
+
+/* The function of a kind's sizes with u and v as they stand. */
+static bool explain(const fitting *f, uint32_t k, uint32_t parameters, pleat__function *function)
+{
+    pleat__sample samples[PLEAT__FIT_PROFILES_MOST];
+    uint32_t count = samples_of(f, &f->kinds[k], samples);
+    if (!seen_at_two(samples, count))
+        return false;
+    if (pleat__solve(samples, count, parameters, function))
+        return true;
+    uint64_t most = largest_of(f, &f->kinds[k]);
+    return parameters == 1 && is_bound(f, k, samples, count, most) &&
+           pleat__solve_bounded(samples, count, most, function);
+}
+
 /* Requests of varying size that have a function with u and v as they stand. */
 static uint64_t count_explained(const fitting *f, uint32_t parameters)
 {
-    pleat__sample samples[PLEAT__FIT_PROFILES_MOST];
     pleat__function unused;
     uint64_t explained = 0;
-    for (uint32_t k = 0; k < f->kind_count; k++) {
-        uint32_t count = samples_of(f, &f->kinds[k], samples);
-        if (f->kinds[k].varies && pleat__solve(samples, count, parameters, &unused))
+    for (uint32_t k = 0; k < f->kind_count; k++)
+        if (f->kinds[k].varies && explain(f, k, parameters, &unused))
             explained += f->kinds[k].count;
-    }
     return explained;
 }
 
@@ -322,6 +363,19 @@ static bool split(fitting *f, const uint64_t *product, const uint64_t *other, ro
            make_whole(product, given, f->profiles, rest);
 }
 
+/* Different x among the profiles. */
+static uint32_t count_different(const fitting *f)
+{
+    uint32_t different = 0;
+    for (uint32_t p = 0; p < f->profiles; p++) {
+        uint32_t q = 0;
+        while (q < p && (f->u[q] != f->u[p] || f->v[q] != f->v[p]))
+            q++;
+        different += q == p;
+    }
+    return different;
+}
+
 static bool is_constant(const uint64_t *numbers, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++)
@@ -342,6 +396,14 @@ static void take_best(fitting *f)
     memcpy(f->v, f->best_v, f->profiles * sizeof *f->v);
 }
 
+/* A second number explains the sizes that it was taken from, so it has to explain others; or to be
+ * the root of squares often enough. */
+static bool is_evidence(const fitting *f, uint32_t d, role as, uint64_t gained)
+{
+    return gained > f->directions[d].requests ||
+           (as == ROLE_U_SQUARE && count_different(f) >= SQUARES);
+}
+
 /* Sets u and v of each profile; returns how many parameters there are. */
 static uint32_t find_x(fitting *f)
 {
@@ -352,7 +414,7 @@ static uint32_t find_x(fitting *f)
     for (uint32_t p = 0; p < f->profiles; p++)
         f->v[p] = 1;
     keep_best(f);
-    uint64_t best = count_explained(f, 1);
+    uint64_t one = count_explained(f, 1), best = one;
     uint32_t parameters = 1;
     if ((f->varying - best) * WELL <= f->varying)
         return 1;
@@ -362,7 +424,7 @@ static uint32_t find_x(fitting *f)
                 is_constant(f->u, f->profiles) || is_constant(f->v, f->profiles))
                 continue;
             uint64_t explained = count_explained(f, 2);
-            if (explained > best) {
+            if (explained > best && is_evidence(f, d, as, explained - one)) {
                 best = explained;
                 parameters = 2;
                 keep_best(f);
@@ -370,6 +432,35 @@ static uint32_t find_x(fitting *f)
         }
     take_best(f);
     return parameters;
+}
+
+/* Gives u the unit in which the profiles are named. */
+static pleat_result name_profiles(fitting *f, uint32_t parameters, const uint64_t *names)
+{
+    uint64_t num[PLEAT__FIT_PROFILES_MOST], den[PLEAT__FIT_PROFILES_MOST];
+    uint32_t named = f->profiles;
+    for (uint32_t p = 0; p < f->profiles && named == f->profiles; p++)
+        named = names[p] != 0 ? p : named;
+    if (named == f->profiles)
+        return PLEAT_OK;
+    if (parameters == 2)
+        return pleat__fail(PLEAT_E_INPUT,
+                           "the sizes follow two numbers: one name each is not enough");
+    for (uint32_t p = 0; p < f->profiles; p++) {
+        /* u[p] * name / u[named] */
+        uint64_t common = gcd(names[named], f->u[named]);
+        num[p] = names[named] / common;
+        den[p] = f->u[named] / common;
+        if (!pleat__mul(num[p], f->u[p], &num[p]) || num[p] % den[p] != 0 ||
+            num[p] / den[p] >= NUMBER_MOST || (names[p] != 0 && names[p] != num[p] / den[p]))
+            return pleat__fail(PLEAT_E_INPUT,
+                               "x is said to be %llu where it is %llu/%llu times %llu",
+                               (unsigned long long)names[p], (unsigned long long)f->u[p],
+                               (unsigned long long)f->u[named], (unsigned long long)names[named]);
+    }
+    for (uint32_t p = 0; p < f->profiles; p++)
+        f->u[p] = num[p] / den[p];
+    return PLEAT_OK;
 }
 
 /* --- the answer --------------------------------------------------------------------------------*/
@@ -388,53 +479,13 @@ static pleat_result add_function(fitting *f, pleat__fit *out, size_t *capacity,
     return PLEAT_OK;
 }
 
-static uint64_t largest_of(const fitting *f, const kind *k)
-{
-    uint64_t most = 0;
-    for (uint32_t p = 0; p < f->profiles; p++) {
-        uint64_t size = size_at(f, p, k->request);
-        most = size != PLEAT__ABSENT && size > most ? size : most;
-    }
-    return most;
-}
-
-/* Whether another kind without a function has the same largest size. */
-static bool shares_bound(const fitting *f, uint32_t k, uint64_t most)
-{
-    for (uint32_t other = 0; other < f->kind_count; other++)
-        if (other != k && f->kinds[other].varies &&
-            f->kinds[other].function == PLEAT__NO_FUNCTION &&
-            largest_of(f, &f->kinds[other]) == most)
-            return true;
-    return false;
-}
-
 static pleat_result fit_kinds(fitting *f, pleat__fit *out)
 {
-    pleat__sample samples[PLEAT__FIT_PROFILES_MOST];
     pleat__function function;
     size_t capacity = 0;
-    for (uint32_t k = 0; k < f->kind_count; k++) {
-        uint32_t count = samples_of(f, &f->kinds[k], samples);
-        if (seen_at_two(samples, count) && pleat__solve(samples, count, out->parameters, &function))
+    for (uint32_t k = 0; k < f->kind_count; k++)
+        if (explain(f, k, out->parameters, &function))
             PLEAT_TRY(add_function(f, out, &capacity, &function, &f->kinds[k]));
-    }
-    /* Bounds after, and all at once: each is the others' witness. */
-    uint32_t bounded = out->function_count;
-    for (uint32_t k = 0; k < f->kind_count && out->parameters == 1; k++) {
-        kind *own = &f->kinds[k];
-        uint64_t most = largest_of(f, own);
-        if (own->function != PLEAT__NO_FUNCTION || !own->varies)
-            continue;
-        uint32_t count = samples_of(f, own, samples), at_most = 0;
-        for (uint32_t i = 0; i < count; i++)
-            at_most += samples[i].size == most;
-        bool witnessed = at_most > 1 || shares_bound(f, k, most);
-        for (uint32_t b = bounded; b < out->function_count && !witnessed; b++)
-            witnessed = out->functions[b].most == most;
-        if (witnessed && pleat__solve_bounded(samples, count, most, &function))
-            PLEAT_TRY(add_function(f, out, &capacity, &function, own));
-    }
     return PLEAT_OK;
 }
 
@@ -468,7 +519,7 @@ static pleat_result allocate(fitting *f)
     return PLEAT_OK;
 }
 
-static pleat_result fit(fitting *f, pleat__fit *out)
+static pleat_result fit(fitting *f, const uint64_t *names, pleat__fit *out)
 {
     PLEAT_TRY(allocate(f));
     PLEAT_TRY(list_kinds(f));
@@ -478,18 +529,20 @@ static pleat_result fit(fitting *f, pleat__fit *out)
     out->parameters = find_x(f);
     if (out->parameters == 0)
         return PLEAT_OK;
+    if (names != NULL)
+        PLEAT_TRY(name_profiles(f, out->parameters, names));
     PLEAT_TRY(fit_kinds(f, out));
     return keep_answer(f, out);
 }
 
 pleat_result pleat__fit_make(const uint64_t *sizes, uint32_t profiles, uint32_t count,
-                             pleat__arena *arena, pleat__fit *out)
+                             const uint64_t *names, pleat__arena *arena, pleat__fit *out)
 {
     fitting f = {.sizes = sizes, .profiles = profiles, .count = count, .arena = arena};
     *out = (pleat__fit){0};
     if (profiles < 2 || profiles > PLEAT__FIT_PROFILES_MOST || count == 0)
         return PLEAT_OK;
-    pleat_result result = fit(&f, out);
+    pleat_result result = fit(&f, names, out);
     free_directions(&f);
     pleat__arena_free(arena, f.kinds);
     pleat__arena_free(arena, f.kind_of);

@@ -32,9 +32,13 @@ typedef struct pleat__fit {
 } pleat__fit;
 
 /* sizes[profile * count + request]: bytes, or PLEAT__ABSENT; of at most PLEAT__FIT_PROFILES_MOST
- * profiles. Arrays are from `arena`. PLEAT_E_NO_MEMORY; that nothing fits is no error. */
+ * profiles. names[profile], where `names` is not NULL: what u is called there, 0 where that is not
+ * known; it decides the unit of a job of one parameter. Arrays are from `arena`. PLEAT_E_NO_MEMORY;
+ * PLEAT_E_INPUT: the names are not in proportion to what the sizes say. That nothing fits is no
+ * error. */
 PLEAT_NODISCARD pleat_result pleat__fit_make(const uint64_t *sizes, uint32_t profiles,
-                                             uint32_t count, pleat__arena *arena, pleat__fit *out);
+                                             uint32_t count, const uint64_t *names,
+                                             pleat__arena *arena, pleat__fit *out);
 void pleat__fit_free(pleat__fit *fit, pleat__arena *arena);
 
 #endif

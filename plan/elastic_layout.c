@@ -20,7 +20,7 @@
 /* Sweeps of one instance: so many requests together, and at least a few. About 0.13 us each. */
 #define INSTANCE_REQUESTS 160000u
 #define SWEEPS_LEAST      3u
-#define SWEEPS_MOST       24u
+#define SWEEPS_MOST       200u
 
 /* --- the problem -------------------------------------------------------------------------------*/
 
@@ -220,25 +220,30 @@ static pleat_result find_limits(const pleat__elastic_job *job, uint32_t limits[Q
     return PLEAT_OK;
 }
 
-pleat_result pleat__elastic_choose(pleat__elastic_job *job, uint64_t work, pleat__choice *best)
+static bool spent(const contest *c, uint64_t work, uint32_t sweeps)
 {
-    contest c = {.job = job, .cost = UINT64_MAX};
+    return c->work >= work || c->sweeps >= sweeps;
+}
+
+/* All lifetimes, contiguous and with views, then the squeaky wheel on the best of those. */
+static pleat_result try_all(contest *c, uint64_t work, uint32_t sweeps)
+{
     uint32_t limits[QUANTILES], stuck, stuck_of[QUANTILES];
     uint64_t cost_of[QUANTILES];
-    PLEAT_TRY(find_limits(job, limits));
-    for (uint32_t q = 0; q < QUANTILES && (q == 0 || c.work < work); q++) {
+    PLEAT_TRY(find_limits(c->job, limits));
+    for (uint32_t q = 0; q < QUANTILES && (q == 0 || !spent(c, work, sweeps)); q++) {
         pleat__choice choice = {.life = limits[q]};
-        PLEAT_TRY(enter(&c, &choice, &stuck));
+        PLEAT_TRY(enter(c, &choice, &stuck));
     }
     for (uint32_t q = 0; q < QUANTILES; q++) {
         pleat__choice choice = {.life = limits[q], .folded = 1};
         cost_of[q] = UINT64_MAX;
-        if (c.enough || (q > 0 && c.work >= work))
+        if (c->enough || (q > 0 && spent(c, work, sweeps)))
             continue;
-        PLEAT_TRY(enter(&c, &choice, &stuck_of[q]));
-        cost_of[q] = c.last;
+        PLEAT_TRY(enter(c, &choice, &stuck_of[q]));
+        cost_of[q] = c->last;
     }
-    for (uint32_t s = 0; s < SQUEAKERS && c.work < work && !c.enough; s++) {
+    for (uint32_t s = 0; s < SQUEAKERS && !spent(c, work, sweeps) && !c->enough; s++) {
         uint32_t q = 0;
         for (uint32_t k = 1; k < QUANTILES; k++)
             q = cost_of[k] < cost_of[q] ? k : q;
@@ -246,8 +251,15 @@ pleat_result pleat__elastic_choose(pleat__elastic_job *job, uint64_t work, pleat
             break;
         cost_of[q] = UINT64_MAX;
         pleat__choice choice = {.life = limits[q], .folded = 1};
-        PLEAT_TRY(squeak(&c, choice, stuck_of[q], work, UINT32_MAX));
+        PLEAT_TRY(squeak(c, choice, stuck_of[q], work, sweeps));
     }
+    return PLEAT_OK;
+}
+
+pleat_result pleat__elastic_choose(pleat__elastic_job *job, uint64_t work, pleat__choice *best)
+{
+    contest c = {.job = job, .cost = UINT64_MAX};
+    PLEAT_TRY(try_all(&c, work, UINT32_MAX));
     *best = c.choice;
     return PLEAT_OK;
 }
@@ -311,7 +323,8 @@ static pleat_result contend(contest *c, const pleat__recipe *recipe, const pleat
         if (c->cost >= before)
             break;
     }
-    return PLEAT_OK;
+    /* Where requests are few, there is time for everything. */
+    return c->enough ? PLEAT_OK : try_all(c, UINT64_MAX, most);
 }
 
 pleat_result pleat__elastic_lay_out(pleat__elastic_job *job, const pleat__recipe *recipe,

@@ -185,7 +185,10 @@ static pleat_result fill_sizes(planning *p)
 static pleat_result fit(planning *p)
 {
     uint32_t items = p->sources[p->reference].iteration.steady.items;
-    PLEAT_TRY(pleat__fit_make(p->sizes, p->profile_count, items, p->scratch, &p->fit));
+    uint64_t names[PLEAT__FIT_PROFILES_MOST] = {0};
+    for (uint32_t t = 0; t < p->trace_count && p->options.names != NULL; t++)
+        names[t] = p->options.names[t];
+    PLEAT_TRY(pleat__fit_make(p->sizes, p->profile_count, items, names, p->scratch, &p->fit));
     p->report->parameters = p->fit.parameters;
     p->report->varying = p->fit.varying;
     p->report->explained = p->fit.explained;
@@ -326,6 +329,7 @@ static pleat_result make_recipe(planning *p)
     PLEAT_TRY(pleat__recipe_new(plan));
     p->recipe = plan->recipe;
     p->recipe->parameters = p->fit.parameters;
+    p->recipe->named = p->options.names != NULL;
     for (uint32_t f = 0; f < p->fit.function_count; f++) {
         uint32_t index;
         PLEAT_TRY(pleat__recipe_add(p->recipe, plan->arena, &p->fit.functions[f], &index));
@@ -628,7 +632,6 @@ static pleat_result fill_report(planning *p, const pleat__elastic_job *job,
     report->folded = layout->folded;
     report->views = layout->views;
     report->profiles = p->profile_count - 1;
-    report->place.height = layout->base_pages * p->plan->chunk_bytes;
     report->scratch_bytes =
         pleat__arena_bytes_of(p->scratch).peak + pleat__arena_bytes_of(p->plan->arena).peak;
     return PLEAT_OK;
@@ -785,35 +788,56 @@ static bool infer_from(const pleat_plan *plan, const pleat__request *items, cons
     return false;
 }
 
-static pleat_result infer(const pleat_plan *plan, const pleat_trace *trace, pleat__arena *scratch,
-                          pleat__x *out)
-{
-    source s;
+/* What one stretch of a trace says, held against the plan's iteration. */
+typedef struct inference {
+    const pleat_plan *plan;
+    pleat__arena *scratch;
+    pleat__requests requests;
     pleat__request *shape;
-    uint32_t device;
-    PLEAT_TRY(pleat__choose_device(trace, plan->device, &device));
-    PLEAT_TRY(pleat__requests_make(trace, device, scratch, &s.requests));
-    PLEAT_TRY(pleat__iteration_find(&s.requests, &s.iteration));
-    PLEAT_TRY(shape_of(plan, scratch, &shape));
-    pleat__stretch steady = s.iteration.steady;
-    uint32_t *pairs = pleat__arena_alloc(scratch, (plan->steady.slot_count + 1ull) * sizeof *pairs);
-    if (pairs == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests",
-                           plan->steady.slot_count);
-    PLEAT_TRY(pleat__shapes_align(shape, plan->steady.slot_count, s.requests.items + steady.item,
-                                  steady.items, scratch, pairs));
-    if (infer_from(plan, s.requests.items + steady.item, pairs, out))
-        return PLEAT_OK;
-    return pleat__fail(PLEAT_E_NOT_FOUND, "the trace's sizes follow the plan's recipe at no x");
+    uint32_t *pairs;
+} inference;
+
+static pleat_result infer_stretch(inference *f, pleat__stretch stretch, pleat__x *x, bool *found)
+{
+    const pleat__request *items = f->requests.items + stretch.item;
+    PLEAT_TRY(pleat__shapes_align(f->shape, f->plan->steady.slot_count, items, stretch.items,
+                                  f->scratch, f->pairs));
+    *found = infer_from(f->plan, items, f->pairs, x);
+    return PLEAT_OK;
 }
 
-pleat_result pleat__elastic_infer(const pleat_plan *plan, const pleat_trace *trace, pleat__x *out)
+static pleat_result infer(inference *f, const pleat_trace *trace, pleat__x *out, bool *changes)
 {
-    pleat__arena *scratch;
+    pleat__iteration iteration;
+    uint32_t device, count = f->plan->steady.slot_count;
+    bool found;
+    PLEAT_TRY(pleat__choose_device(trace, f->plan->device, &device));
+    PLEAT_TRY(pleat__requests_make(trace, device, f->scratch, &f->requests));
+    PLEAT_TRY(pleat__iteration_find(&f->requests, &iteration));
+    PLEAT_TRY(shape_of(f->plan, f->scratch, &f->shape));
+    f->pairs = pleat__arena_alloc(f->scratch, (count + 1ull) * sizeof *f->pairs);
+    if (f->pairs == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", count);
+    PLEAT_TRY(infer_stretch(f, iteration.steady, out, &found));
+    if (!found)
+        return pleat__fail(PLEAT_E_NOT_FOUND, "the trace's sizes follow the plan's recipe at no x");
+    *changes = false;
+    for (uint32_t i = 0; i < iteration.profile_count && !*changes; i++) {
+        pleat__x x;
+        PLEAT_TRY(infer_stretch(f, iteration.profiles[i], &x, &found));
+        *changes = found && !pleat__x_equal(&x, out);
+    }
+    return PLEAT_OK;
+}
+
+pleat_result pleat__elastic_infer(const pleat_plan *plan, const pleat_trace *trace, pleat__x *out,
+                                  bool *changes)
+{
+    inference f = {.plan = plan};
     if (plan->recipe == NULL)
         return pleat__fail(PLEAT_E_INVALID, "the plan has no recipe: it is for one size only");
-    PLEAT_TRY(pleat__arena_create(&scratch));
-    pleat_result result = infer(plan, trace, scratch, out);
-    pleat__arena_destroy(scratch);
+    PLEAT_TRY(pleat__arena_create(&f.scratch));
+    pleat_result result = infer(&f, trace, out, changes);
+    pleat__arena_destroy(f.scratch);
     return result;
 }

@@ -12,7 +12,8 @@
 
 typedef struct pleat__elastic_options {
     const pleat_plan_options *plan; /* may be NULL; the algorithm is not used */
-    const pleat__x *largest; /* the x to lay the window out for; NULL: the largest recorded */
+    const pleat__x *largest;        /* to lay the window out for; NULL: the largest x recorded */
+    const uint64_t *names; /* what x is called in each trace's last iteration; NULL: nothing */
 } pleat__elastic_options;
 
 typedef struct pleat__elastic_report {
@@ -32,9 +33,9 @@ PLEAT_NODISCARD pleat_result pleat__elastic_plan_make(
     const pleat_trace *const *traces, uint32_t count, const pleat__elastic_options *options,
     const pleat__plan_watch *watch, pleat__elastic_report *report, pleat_plan **out);
 
-/* The x of a trace's last whole iteration, by a plan of the same job. PLEAT_E_NOT_FOUND: its sizes
- * show none. */
+/* The x of a trace's last whole iteration, by a plan of the same job; *changes: an iteration before
+ * it has another. PLEAT_E_NOT_FOUND: its sizes show none; PLEAT_E_INPUT: nothing repeats in it. */
 PLEAT_NODISCARD pleat_result pleat__elastic_infer(const pleat_plan *plan, const pleat_trace *trace,
-                                                  pleat__x *out);
+                                                  pleat__x *out, bool *changes);
 
 #endif

@@ -37,6 +37,7 @@
 #include <plan/pack.h>
 #include <plan/recipe.h>
 
+#include <stdio.h>
 #include <string.h>
 
 #define NAME            "pleat plan"
@@ -464,4 +465,21 @@ pleat_result pleat_plan_read(const char *path, pleat_plan **out)
         result = pleat__plan_decode(path, bytes, size, out);
     pleat__arena_destroy(arena);
     return result;
+}
+
+pleat_result pleat__plan_is_file(const char *path, bool *is)
+{
+    char bytes[16] = {0};
+    FILE *file = fopen(path, "rb");
+    if (file == NULL)
+        return pleat__fail_errno(PLEAT_E_IO, "'%s' cannot be read", path);
+    size_t size = fread(bytes, 1, sizeof bytes, file);
+    bool failed = ferror(file) != 0;
+    fclose(file);
+    if (failed)
+        return pleat__fail(PLEAT_E_IO, "'%s' cannot be read", path);
+    /* The header is an array of more than 15, then a text of fewer than 32. */
+    *is = size >= 4 + strlen(NAME) && (uint8_t)bytes[0] == 0xdc &&
+          (uint8_t)bytes[3] == (0xa0 | strlen(NAME)) && memcmp(bytes + 4, NAME, strlen(NAME)) == 0;
+    return PLEAT_OK;
 }

@@ -30,6 +30,7 @@
 #include <internal/arena.h>
 #include <internal/range.h>
 #include <pleat/plan.h>
+#include <stdbool.h>
 
 #define PLEAT__NOWHERE   UINT64_MAX /* slot without a planned place */
 #define PLEAT__NEVER     UINT32_MAX /* free_at of a request that is not freed in its sequence */
@@ -133,6 +134,9 @@ PLEAT_NODISCARD pleat_result pleat__plan_new(pleat_plan **out);
 /* A plan file's bytes: see pleat_plan_read. `path` is for messages. */
 PLEAT_NODISCARD pleat_result pleat__plan_decode(const char *path, const uint8_t *bytes, size_t size,
                                                 pleat_plan **out);
+
+/* Whether the file begins as a plan does. PLEAT_E_IO. */
+PLEAT_NODISCARD pleat_result pleat__plan_is_file(const char *path, bool *is);
 
 /* Window page -> physical chunk, from the maps: an array of virtual_bytes / chunk_bytes entries in
  * `arena`, UINT32_MAX where nothing is mapped. */

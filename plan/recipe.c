@@ -3,7 +3,7 @@
  *
  * FORMAT   Behind the tables of a plan file of version 2 (format.c), as tables of their own:
  *
- *   numbers    parameters, prologue, view page, counts: functions, choices, reserved;
+ *   numbers    parameters, prologue, named, view page, counts: functions, choices, reserved;
  *              reference, lowest, highest: u over, u under, v over, v under of each
  *   functions  six coefficients, divisor, exact, most or 0; a coefficient k is kept as 2 k, or as
  *              -2 k - 1 when it is negative
@@ -23,6 +23,7 @@
 enum {
     NUMBER_PARAMETERS,
     NUMBER_PROLOGUE,
+    NUMBER_NAMED,
     NUMBER_VIEW_PAGE,
     NUMBER_FUNCTIONS,
     NUMBER_CHOICES,
@@ -149,8 +150,11 @@ void pleat__recipe_put(pleat__pack_writer *writer, const pleat_plan *plan)
 {
     const pleat__recipe *recipe = plan->recipe;
     uint64_t numbers[NUMBERS] = {
-        [NUMBER_PARAMETERS] = recipe->parameters, [NUMBER_PROLOGUE] = recipe->prologue,
-        [NUMBER_VIEW_PAGE] = recipe->view_page,   [NUMBER_FUNCTIONS] = recipe->function_count,
+        [NUMBER_PARAMETERS] = recipe->parameters,
+        [NUMBER_PROLOGUE] = recipe->prologue,
+        [NUMBER_NAMED] = recipe->named,
+        [NUMBER_VIEW_PAGE] = recipe->view_page,
+        [NUMBER_FUNCTIONS] = recipe->function_count,
         [NUMBER_CHOICES] = recipe->choice_count,
     };
     for (uint32_t i = 0; i < recipe->choice_count; i++)
@@ -266,7 +270,7 @@ static pleat_result take_numbers(reader *r)
     PLEAT_TRY(pleat__pack_rows(r->pack, NUMBERS, 1, take_number, r));
     bool fits =
         n[NUMBER_PARAMETERS] >= 1 && n[NUMBER_PARAMETERS] <= 2 &&
-        n[NUMBER_PROLOGUE] <= r->plan->steady.slot_count &&
+        n[NUMBER_PROLOGUE] <= r->plan->steady.slot_count && n[NUMBER_NAMED] <= 1 &&
         n[NUMBER_VIEW_PAGE] <= PLEAT__PAGES_MOST &&
         n[NUMBER_FUNCTIONS] <= (uint64_t)r->plan->first.slot_count + r->plan->steady.slot_count &&
         n[NUMBER_FUNCTIONS] <= (r->pack->size - r->pack->at) / FUNCTION_NUMBERS &&
@@ -278,6 +282,7 @@ static pleat_result take_numbers(reader *r)
         return pleat__pack_fail(r->pack, "a number of the recipe is out of range");
     recipe->parameters = (uint32_t)n[NUMBER_PARAMETERS];
     recipe->prologue = (uint32_t)n[NUMBER_PROLOGUE];
+    recipe->named = (uint32_t)n[NUMBER_NAMED];
     recipe->view_page = n[NUMBER_VIEW_PAGE];
     recipe->function_count = (uint32_t)n[NUMBER_FUNCTIONS];
     recipe->choice_count = (uint32_t)n[NUMBER_CHOICES];

@@ -14,6 +14,7 @@
 #include "progress.h"
 
 #include <internal/error.h>
+#include <plan/elastic_plan.h>
 #include <plan/iteration.h>
 #include <runtime/policy.h>
 #include <stdio.h>
@@ -498,6 +499,30 @@ int replay_parse_policies(const char *command, const char *text, const char **na
     return 0;
 }
 
+/* Puts an elastic plan's instance at the trace's x in its place. A trace whose iterations change
+ * their x is the runtime's to follow. */
+static pleat_result take_instance(const pleat_trace *trace, const char *path, pleat_plan **plan)
+{
+    const pleat__instance_options options = {.first = true};
+    pleat_plan *instance;
+    pleat__x x;
+    bool changes;
+    pleat_result result = pleat__elastic_infer(*plan, trace, &x, &changes);
+    if (result == PLEAT_OK && changes)
+        return PLEAT_OK;
+    if (result == PLEAT_OK)
+        result = pleat__elastic_instance(*plan, &x, &options, NULL, &instance);
+    if (result == PLEAT_E_NOT_FOUND) {
+        fprintf(stderr, "pleat: note: %s is not for this trace: %s\n", path,
+                pleat_last_error()->text);
+        return PLEAT_OK;
+    }
+    PLEAT_TRY(result);
+    pleat_plan_free(*plan);
+    *plan = instance;
+    return PLEAT_OK;
+}
+
 pleat_result replay_plan_open(const pleat_trace *trace, const char *policy, const char *path,
                               pleat_plan **plan)
 {
@@ -506,6 +531,8 @@ pleat_result replay_plan_open(const pleat_trace *trace, const char *policy, cons
         /* What it proves by itself it has proved on being read. A plan of another recording is
          * followed as far as it fits, as in a job. */
         PLEAT_TRY(pleat_plan_read(path, plan));
+        if ((*plan)->recipe != NULL)
+            return take_instance(trace, path, plan);
         if (pleat_plan_verify(*plan, trace) != PLEAT_OK)
             fprintf(stderr, "pleat: note: %s is not of this trace: %s\n", path,
                     pleat_last_error()->text);

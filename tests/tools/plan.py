@@ -116,7 +116,7 @@ class Plan(unittest.TestCase):
         self.assertEqual(pleat("plan", JOB, "--algorithm", "luck").returncode, 2)
         self.assertEqual(pleat("plan", JOB, "--seconds", "soon").returncode, 2)
         self.assertEqual(pleat("plan", JOB, "--chunk", "0").returncode, 2)
-        self.assertEqual(pleat("plan", JOB, JOB).returncode, 2)
+        self.assertEqual(pleat("plan", JOB, JOB).returncode, 3)
         self.assertEqual(pleat("plan", "--help").returncode, 0)
         missing = pleat("plan", self.path("none"))
         self.assertEqual(missing.returncode, 3)

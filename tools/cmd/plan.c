@@ -1,11 +1,13 @@
 /*
  * plan.c: `pleat plan`: plans a trace's steady iteration, and says where its bytes are, what stands
- * above max-live and why, what each algorithm reached, and how long each step took.
+ * above max-live and why, what each algorithm reached, and how long each step took. Of several
+ * traces it makes one plan with a recipe (plan/elastic.h), which plan_elastic.c speaks of.
  */
 #include "../cli.h"
 #include "../footprint.h"
 #include "../json.h"
 #include "../options.h"
+#include "plan_elastic.h"
 
 #include <internal/error.h>
 #include <plan/import.h>
@@ -17,11 +19,23 @@
 #include <time.h>
 
 struct arguments {
-    const char *input;
+    char **inputs;
+    uint32_t input_count;
     const char *output;
     const char *dump;
+    const char *largest;
+    const char *names;
+    elastic_question question;
     bool json;
     pleat_plan_options plan;
+};
+
+/* What was planned, and from what. */
+struct outcome {
+    const pleat_trace *traces[PLEAT__TRACES_MOST];
+    uint32_t trace_count;
+    pleat_plan *plan;
+    pleat__elastic_report report; /* of an ordinary plan only what is in `plan` */
 };
 
 #define STEPS 12
@@ -54,14 +68,22 @@ static void on_step(void *self, const char *name)
     }
 }
 
+/* Whether something is to be said about another x. */
+static bool asks(const struct arguments *arguments)
+{
+    return arguments->question.at != NULL || arguments->question.fit != 0;
+}
+
 static double ratio(uint64_t bytes, uint64_t of)
 {
     return of == 0 ? 1 : (double)bytes / (double)of;
 }
 
-static void print_json(const pleat_plan *plan, const pleat__plan_report *report,
-                       const stopwatch *watch, double seconds)
+static int print_json(const struct arguments *arguments, const struct outcome *made,
+                      const stopwatch *watch, double seconds)
 {
+    const pleat_plan *plan = made->plan;
+    const pleat__plan_report *report = &made->report.plan;
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
     json_writer json;
     json_begin(&json, stdout);
@@ -78,9 +100,12 @@ static void print_json(const pleat_plan *plan, const pleat__plan_report *report,
     json_uint(&json, "handles", summary.handles);
     json_uint(&json, "lanes", summary.lanes);
     json_double(&json, "seconds", seconds);
-    json_uint(&json, "contiguous_bytes", report->place.height);
-    json_double(&json, "contiguous_ratio", ratio(report->place.height, summary.max_live_bytes));
-    json_string(&json, "algorithm", pleat__algorithm_name(report->place.best));
+    if (plan->recipe == NULL) {
+        json_uint(&json, "contiguous_bytes", report->place.height);
+        json_double(&json, "contiguous_ratio", ratio(report->place.height, summary.max_live_bytes));
+    }
+    json_string(&json, "algorithm",
+                plan->recipe != NULL ? "elastic" : pleat__algorithm_name(report->place.best));
     json_uint(&json, "first_max_live_bytes", plan->first_max_live_bytes);
     json_uint(&json, "iteration_max_live_bytes", report->whole_max_live);
     json_uint(&json, "dynamic_max_live_bytes", report->dynamic_max_live);
@@ -100,8 +125,15 @@ static void print_json(const pleat_plan *plan, const pleat__plan_report *report,
     for (int i = 0; i < watch->count; i++)
         json_double(&json, watch->names[i], watch->seconds[i]);
     json_end_object(&json);
+    if (plan->recipe != NULL)
+        elastic_json(&json, plan, &made->report, (const char *const *)arguments->inputs,
+                     arguments->input_count);
+    int code = CLI_DONE;
+    if (asks(arguments))
+        code = elastic_answer(plan, &arguments->question, &json);
     json_end_object(&json);
     json_finish(&json);
+    return code;
 }
 
 /* One row of a table: a name, then cells of text. */
@@ -153,8 +185,10 @@ static void print_gap(const pleat_plan *plan, const pleat__plan_report *report)
     GAP_STEPS(ADD_STEP)
 #undef ADD_STEP
     add_size(&table, "= physical", gap.physical, gap.live);
-    add_size(&table, "contiguous, before folding", report->place.height, gap.live);
-    add_size(&table, "virtual", summary.virtual_bytes, gap.live);
+    if (plan->recipe == NULL) {
+        add_size(&table, "contiguous, before folding", report->place.height, gap.live);
+        add_size(&table, "virtual", summary.virtual_bytes, gap.live);
+    }
     cli_table_end(&table, stdout);
     printf("%llu requests folded into %u views: %llu aliased pages; %llu handles, %llu lanes\n",
            (unsigned long long)report->folded, report->views,
@@ -188,9 +222,11 @@ static void print_times(const stopwatch *watch, double seconds)
     putchar('\n');
 }
 
-static void print_text(const pleat_plan *plan, const pleat__plan_report *report,
-                       const stopwatch *watch, double seconds)
+static int print_text(const struct arguments *arguments, const struct outcome *made,
+                      const stopwatch *watch, double seconds)
 {
+    const pleat_plan *plan = made->plan;
+    const pleat__plan_report *report = &made->report.plan;
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
     printf("%llu requests; %llu an iteration, %llu of them dynamic (compared with %u iterations)\n",
            (unsigned long long)summary.requests, (unsigned long long)summary.iteration_requests,
@@ -202,9 +238,17 @@ static void print_text(const pleat_plan *plan, const pleat__plan_report *report,
     putchar('\n');
     print_gap(plan, report);
     putchar('\n');
-    print_algorithms(plan, report);
+    if (plan->recipe == NULL)
+        print_algorithms(plan, report);
+    else
+        elastic_text(plan, &made->report, (const char *const *)arguments->inputs,
+                     arguments->input_count);
     putchar('\n');
     print_times(watch, seconds);
+    if (!asks(arguments))
+        return CLI_DONE;
+    putchar('\n');
+    return elastic_answer(plan, &arguments->question, NULL);
 }
 
 static void dump_sequence(FILE *file, const char *name, const pleat_plan *plan,
@@ -239,44 +283,128 @@ static pleat_result dump(const pleat_plan *plan, const char *path)
     return PLEAT_OK;
 }
 
+static pleat_result open_traces(const struct arguments *arguments, struct outcome *made)
+{
+    for (uint32_t i = 0; i < arguments->input_count; i++) {
+        pleat_trace *trace;
+        PLEAT_TRY(pleat__trace_open(arguments->inputs[i], &trace));
+        made->traces[made->trace_count++] = trace;
+    }
+    return PLEAT_OK;
+}
+
+/* Whether several sizes are asked for, or spoken of. */
+static bool wants_recipe(const struct arguments *arguments)
+{
+    return arguments->input_count > 1 || arguments->largest != NULL || arguments->names != NULL ||
+           asks(arguments);
+}
+
+static pleat_result make_elastic(const struct arguments *arguments, const pleat__plan_watch *watch,
+                                 struct outcome *made)
+{
+    uint64_t names[PLEAT__TRACES_MOST];
+    pleat__elastic_options options = {.plan = &arguments->plan};
+    pleat__x largest;
+    if (arguments->names != NULL &&
+        elastic_parse_names(arguments->names, names, arguments->input_count))
+        options.names = names;
+    if (arguments->largest != NULL && pleat__x_parse(arguments->largest, &largest))
+        options.largest = &largest;
+    return pleat__elastic_plan_make(made->traces, made->trace_count, &options, watch, &made->report,
+                                    &made->plan);
+}
+
+static pleat_result make(const struct arguments *arguments, const pleat__plan_watch *watch,
+                         struct outcome *made)
+{
+    pleat_result result = PLEAT_OK;
+    if (wants_recipe(arguments))
+        result = make_elastic(arguments, watch, made);
+    else
+        result = pleat__plan_make(made->traces[0], &arguments->plan, watch, &made->report.plan,
+                                  &made->plan);
+    return result == PLEAT_E_INPUT ? pleat__context(result, "'%s'", arguments->inputs[0]) : result;
+}
+
 static int plan(const struct arguments *arguments)
 {
     stopwatch watch = {0};
     pleat__plan_watch on = {on_step, &watch};
-    pleat__plan_report report;
-    pleat_trace *trace;
-    pleat_plan *made = NULL;
+    struct outcome made = {0};
     double start = now();
     on_step(&watch, "read");
-    pleat_result result = pleat__trace_open(arguments->input, &trace);
-    if (result != PLEAT_OK)
-        return cli_failed("plan", result);
-    result = pleat__plan_make(trace, &arguments->plan, &on, &report, &made);
+    pleat_result result = open_traces(arguments, &made);
+    if (result == PLEAT_OK)
+        result = make(arguments, &on, &made);
     double seconds = now() - start;
-    if (result == PLEAT_E_INPUT)
-        result = pleat__context(result, "'%s'", arguments->input);
     if (result == PLEAT_OK && arguments->output != NULL)
-        result = pleat_plan_write(made, arguments->output);
+        result = pleat_plan_write(made.plan, arguments->output);
     if (result == PLEAT_OK && arguments->dump != NULL)
-        result = dump(made, arguments->dump);
-    int code = CLI_DONE;
+        result = dump(made.plan, arguments->dump);
+    int code;
     if (result != PLEAT_OK)
         code = cli_failed("plan", result);
     else if (arguments->json)
-        print_json(made, &report, &watch, seconds);
+        code = print_json(arguments, &made, &watch, seconds);
     else
-        print_text(made, &report, &watch, seconds);
-    pleat_plan_free(made);
-    pleat_trace_free(trace);
+        code = print_text(arguments, &made, &watch, seconds);
+    pleat_plan_free(made.plan);
+    for (uint32_t i = 0; i < made.trace_count; i++)
+        pleat_trace_free((pleat_trace *)made.traces[i]);
     return code;
+}
+
+/* A question about a plan that was made before. */
+static int ask(const struct arguments *arguments)
+{
+    pleat_plan *made;
+    json_writer json;
+    if (!asks(arguments))
+        return cli_bad_use("plan", "'%s' is a plan: ask about it with --at or --fit",
+                           arguments->inputs[0]);
+    pleat_result result = pleat_plan_read(arguments->inputs[0], &made);
+    if (result != PLEAT_OK)
+        return cli_failed("plan", result);
+    if (arguments->json) {
+        json_begin(&json, stdout);
+        json_object(&json, NULL);
+    }
+    int code = elastic_answer(made, &arguments->question, arguments->json ? &json : NULL);
+    if (arguments->json) {
+        json_end_object(&json);
+        json_finish(&json);
+    }
+    pleat_plan_free(made);
+    return code;
+}
+
+static int check(struct arguments *arguments)
+{
+    const pleat_plan_options *wanted = &arguments->plan;
+    uint64_t names[PLEAT__TRACES_MOST];
+    uint32_t algorithms;
+    pleat__x x;
+    if (arguments->input_count > PLEAT__TRACES_MOST)
+        return cli_bad_use("plan", "takes at most %u traces, got %u", PLEAT__TRACES_MOST,
+                           arguments->input_count);
+    if (wanted->algorithm != NULL && !pleat__algorithm_find(wanted->algorithm, &algorithms))
+        return cli_bad_use("plan", "there is no algorithm '%s'", wanted->algorithm);
+    if (arguments->names != NULL &&
+        !elastic_parse_names(arguments->names, names, arguments->input_count))
+        return cli_bad_use("plan", "--x has a whole number for each trace, like 2,4; not '%s'",
+                           arguments->names);
+    if (arguments->largest != NULL && !pleat__x_parse(arguments->largest, &x))
+        return cli_bad_use("plan", "--max is an x like 3, 5/2 or 2.5, not '%s'",
+                           arguments->largest);
+    return CLI_DONE;
 }
 
 int cli_plan(int argc, char **argv)
 {
     struct arguments arguments = {.plan = {.size = sizeof arguments.plan, .seconds = NAN}};
     pleat_plan_options *wanted = &arguments.plan;
-    bool no_fold = false;
-    uint32_t algorithms;
+    bool no_fold = false, is_plan;
     const cli_option table[] = {
         OPTION_TEXT('o', "output", &arguments.output, "PLAN", "the file to write"),
         OPTION_TEXT('a', "algorithm", &wanted->algorithm, "NAME",
@@ -292,6 +420,14 @@ int cli_plan(int argc, char **argv)
                       "room in lanes over what dynamic requests were seen to need (1.15)"),
         OPTION_COUNT('d', "device", &wanted->device, "N", 0, UINT8_MAX,
                      "whose requests, in a trace of several devices"),
+        OPTION_TEXT('\0', "x", &arguments.names, "N,N,…",
+                    "what x is in each trace: a microbatch, a length"),
+        OPTION_TEXT('\0', "max", &arguments.largest, "X", "lay memory out for x up to this"),
+        OPTION_TEXT('\0', "at", &arguments.question.at, "X", "say what this x needs"),
+        OPTION_BYTES('\0', "fit", &arguments.question.fit, "SIZE", 1,
+                     "say which x is the largest that fits"),
+        OPTION_TEXT('\0', "step", &arguments.question.step, "N",
+                    "of x in --fit (1 with --x, else 1/16)"),
         OPTION_TEXT('\0', "dump", &arguments.dump, "FILE",
                     "the layout as a table: one row a request"),
         OPTION_JSON(&arguments.json),
@@ -299,20 +435,31 @@ int cli_plan(int argc, char **argv)
     };
     const cli_usage usage = {
         .command = "plan",
-        .synopsis = "TRACE [-o PLAN] [options]",
+        .synopsis = "TRACE... | PLAN [-o PLAN] [options]",
         .text = "Plans the iteration of TRACE that repeats: where each request lies, on which "
                 "chunks.\n"
                 "TRACE is a trace or whatever 'pleat import' reads.\n"
+                "Traces of one job at several microbatches or lengths, x, make one plan for all "
+                "of them\n"
+                "and those between and beyond. A PLAN made so answers --at and --fit.\n"
                 "Without -o it only says what the plan would be.\n",
         .options = table,
-        .operand = "one trace",
-        .value = &arguments.input,
+        .operand = "a trace or a plan",
     };
-    int code = cli_read(argc, argv, &usage, NULL);
+    int first;
+    int code = cli_read(argc, argv, &usage, &first);
     if (code != CLI_GO_ON)
         return code;
-    if (wanted->algorithm != NULL && !pleat__algorithm_find(wanted->algorithm, &algorithms))
-        return cli_bad_use("plan", "there is no algorithm '%s'", wanted->algorithm);
+    arguments.inputs = argv + first;
+    arguments.input_count = (uint32_t)(argc - first);
     wanted->no_fold = no_fold;
-    return plan(&arguments);
+    code = check(&arguments);
+    if (code != CLI_DONE)
+        return code;
+    pleat_result result = pleat__plan_is_file(arguments.inputs[0], &is_plan);
+    if (result != PLEAT_OK)
+        return cli_failed("plan", result);
+    if (is_plan && arguments.input_count > 1)
+        return cli_bad_use("plan", "takes one plan by itself");
+    return is_plan ? ask(&arguments) : plan(&arguments);
 }

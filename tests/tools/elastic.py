@@ -1,0 +1,207 @@
+"""`pleat plan` of several traces, what it says of other sizes, and replays at those."""
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PLEAT = sys.argv.pop(1)
+
+UNIT = 32  # sizes are many chunks of 2 MiB in all
+SMALL = 1 << 10
+LAYERS = 12
+
+
+def pleat(*arguments):
+    return subprocess.run([PLEAT, *map(str, arguments)], capture_output=True, text=True,
+                          check=False)
+
+
+class Recording:
+    """A training job's events as torch records them: a pickle of built-in types."""
+
+    def __init__(self):
+        self.events = []
+        self.address = 1 << 40
+
+    def add(self, action, address, size, label):
+        self.events.append({"action": action, "addr": address, "size": size, "stream": 0,
+                            "time_us": len(self.events), "user_metadata": label})
+
+    def take(self, size, label):
+        size *= UNIT
+        self.address += 1 << 32
+        self.add("alloc", self.address, size, label)
+        return (self.address, size)
+
+    def give(self, tensor, label):
+        self.add("free_requested", *tensor, label)
+        self.add("free_completed", *tensor, label)
+
+    def iterate(self, number, batch):
+        label = "iter=%d;phase=step" % number
+        dice = random.Random(7)
+        kept = [self.take(3 * SMALL, label)]
+        for _ in range(LAYERS):
+            kept.append(self.take(batch * (1 << dice.randrange(17, 21)), label))
+            work = [self.take(batch * 40960 + 256, label), self.take(65536, label)]
+            kept.append(self.take(batch * 8192 * dice.randrange(1, 40), label))
+            for tensor in work:
+                self.give(tensor, label)
+        while kept:
+            work = self.take(batch * 4096 * dice.randrange(1, 90), label)
+            self.give(kept.pop(), label)
+            self.give(work, label)
+
+    def write(self, path):
+        with open(path, "wb") as file:
+            pickle.dump({"segments": [], "device_traces": [self.events]}, file)
+
+
+def record(path, batches):
+    recording = Recording()
+    for weight in range(5):
+        recording.take((1 << 20) + weight * 4096, "")
+    for number, batch in enumerate(batches):
+        recording.iterate(number, batch)
+    recording.write(path)
+
+
+class Elastic(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        for batch in (2, 3, 4, 8):
+            record(cls.path("%d.pickle" % batch), [batch] * 4)
+        record(cls.path("varies.pickle"), [3, 7, 5, 6, 4, 7, 5])
+        run = pleat("plan", cls.path("2.pickle"), cls.path("4.pickle"), "--x", "2,4", "-o",
+                    cls.path("plan"), "--json")
+        assert run.returncode == 0, run.stderr
+        cls.plan = json.loads(run.stdout)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def path(cls, name):
+        return os.path.join(cls.folder.name, name)
+
+    def asked(self, *arguments):
+        run = pleat("plan", self.path("plan"), *arguments, "--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return json.loads(run.stdout)
+
+    def test_the_plan_says_what_it_was_fitted_from(self):
+        elastic = self.plan["elastic"]
+        self.assertEqual([trace["x"] for trace in elastic["traces"]], ["2", "4"])
+        self.assertEqual(elastic["reference"], "4")
+        self.assertEqual((elastic["lowest"], elastic["highest"]), ("1/2", "16"))
+        self.assertEqual(elastic["explained_requests"], elastic["varying_requests"])
+        self.assertEqual(self.plan["dynamic_requests"], 0)
+        self.assertEqual(self.plan["algorithm"], "elastic")
+        self.assertLess(self.plan["ratio"], 1.02)
+        self.assertEqual(pleat("verify", self.path("plan")).returncode, 0)
+        self.assertEqual(
+            pleat("verify", self.path("plan"), "--trace", self.path("4.pickle")).returncode, 0)
+
+    def test_another_x_is_answered(self):
+        at = self.asked("--at", "4")
+        self.assertEqual(at["at_physical_bytes"], self.plan["physical_bytes"])
+        self.assertEqual(at["at_layout"], "kept")
+        self.assertEqual(at["at_remaps"], 0)
+        sizes = [self.asked("--at", x)["at_physical_bytes"] for x in ("1/2", "1", "2.5", "8", "16")]
+        self.assertEqual(sizes, sorted(sizes))
+        whole = pleat("plan", self.path("8.pickle"), "--json")
+        self.assertEqual(self.asked("--at", "8")["at_max_live_bytes"],
+                         json.loads(whole.stdout)["max_live_bytes"])
+
+    def test_replays_at_other_sizes_are_planned(self):
+        for batch in (2, 3, 4, 8):
+            run = pleat("replay", self.path("%d.pickle" % batch), "--plan", self.path("plan"),
+                        "--canary", "--json")
+            self.assertEqual(run.returncode, 0, run.stderr)
+            replay = json.loads(run.stdout)
+            self.assertEqual(replay["canary_errors"], 0)
+            self.assertEqual(replay["diverged"], 0, batch)
+            self.assertEqual(replay["steady_driver_calls"], 0, batch)
+            self.assertEqual(replay["steady_planned_share"], 1, batch)
+            self.assertGreater(replay["efficiency"], 0.97, batch)
+
+    def test_what_fits_runs_and_the_next_does_not(self):
+        for batch in (3, 5, 7):
+            budget = self.asked("--at", batch)["at_physical_bytes"] + (2 << 20)
+            fit = self.asked("--fit", budget)
+            self.assertEqual(fit["fit_x"], str(batch))
+            self.assertEqual(fit["fit_next_x"], str(batch + 1))
+            self.assertGreater(fit["fit_next_physical_bytes"], budget)
+            for size, status in ((batch, 0), (batch + 1, 4)):
+                path = self.path("fits.pickle")
+                record(path, [size] * 4)
+                run = pleat("replay", path, "--plan", self.path("plan"), "--budget", budget)
+                self.assertEqual(run.returncode, status, run.stderr)
+
+    def test_finer_steps_and_no_name(self):
+        budget = self.asked("--at", "5/2")["at_physical_bytes"]
+        fit = self.asked("--fit", budget, "--step", "1/2")
+        self.assertEqual(fit["fit_x"], "5/2")
+        run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"),
+                    "--fit", budget, "--json")
+        self.assertEqual(json.loads(run.stdout)["fit_x"], "5/4", run.stderr)
+
+    def test_memory_is_laid_out_for_the_largest(self):
+        plan = self.path("largest.plan")
+        run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"), "--x", "2,4", "--max",
+                    "16", "-o", plan, "--json")
+        self.assertEqual(json.loads(run.stdout)["elastic"]["reference"], "16", run.stderr)
+        answers = []
+        for x in ("16", "12", "4"):
+            run = pleat("plan", plan, "--at", x, "--json")
+            answers.append(json.loads(run.stdout))
+        self.assertEqual(answers[0]["at_layout"], "kept")
+        self.assertLess(answers[2]["at_physical_bytes"], answers[0]["at_physical_bytes"])
+        self.assertGreaterEqual(answers[1]["at_kept_bytes"], answers[1]["at_physical_bytes"])
+        run = pleat("replay", self.path("4.pickle"), "--plan", plan, "--json")
+        self.assertGreater(json.loads(run.stdout)["efficiency"], 0.97, run.stderr)
+
+    def test_one_recording_of_several_sizes(self):
+        run = pleat("plan", self.path("varies.pickle"), "--at", "3", "--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        plan = json.loads(run.stdout)
+        self.assertEqual(plan["elastic"]["reference"], "7")
+        self.assertEqual(plan["elastic"]["explained_requests"],
+                         plan["elastic"]["varying_requests"])
+
+    def test_text(self):
+        run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"),
+                    "--at", "3/2", "--fit", "1GiB")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        for text in ("x = 1: ", "x = 2: ", "requests that vary follow x", "largest that fits",
+                     "maps that the plan has not"):
+            self.assertIn(text, run.stdout)
+
+    def test_exit_codes(self):
+        plan, two, four = self.path("plan"), self.path("2.pickle"), self.path("4.pickle")
+        self.assertEqual(pleat("plan", plan).returncode, 2)
+        self.assertEqual(pleat("plan", plan, two).returncode, 2)
+        self.assertEqual(pleat("plan", plan, "--at", "many").returncode, 2)
+        self.assertEqual(pleat("plan", plan, "--fit", "1GiB", "--step", "0").returncode, 2)
+        self.assertEqual(pleat("plan", two, four, "--x", "2").returncode, 2)
+        self.assertEqual(pleat("plan", two, four, "--x", "2,0").returncode, 2)
+        self.assertEqual(pleat("plan", two, four, "--max", "-1").returncode, 2)
+        self.assertEqual(pleat("plan", two, four, "--x", "2,5").returncode, 3)
+        self.assertEqual(pleat("plan", plan, "--at", "900").returncode, 1)
+        self.assertEqual(pleat("plan", plan, "--fit", "2MiB").returncode, 1)
+        same = pleat("plan", two, two)
+        self.assertEqual(same.returncode, 3)
+        self.assertIn("record the job at another one", same.stderr)
+        rigid = self.path("rigid.plan")
+        self.assertEqual(pleat("plan", two, "-o", rigid).returncode, 0)
+        self.assertEqual(pleat("plan", rigid, "--at", "3").returncode, 3)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,299 @@
+/*
+ * plan_elastic.c: see plan_elastic.h.
+ */
+#include "plan_elastic.h"
+
+#include "../cli.h"
+
+#include <internal/error.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define TEXT 64 /* bytes of an x as text */
+
+static const char *const layouts[] = {
+    [PLEAT__INSTANCE_KEPT] = "kept",
+    [PLEAT__INSTANCE_CONTIGUOUS] = "contiguous",
+    [PLEAT__INSTANCE_FOLDED] = "folded",
+};
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+bool elastic_parse_names(const char *text, uint64_t *names, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        char *end;
+        if (*text < '0' || *text > '9')
+            return false;
+        names[i] = strtoull(text, &end, 10);
+        if (names[i] == 0 || names[i] > UINT32_MAX || *end != (i + 1 < count ? ',' : '\0'))
+            return false;
+        text = end + 1;
+    }
+    return true;
+}
+
+static void json_x(json_writer *json, const char *key, const pleat__x *x)
+{
+    char text[TEXT];
+    json_string(json, key, pleat__x_text(x, text, sizeof text));
+}
+
+void elastic_json(json_writer *json, const pleat_plan *plan, const pleat__elastic_report *report,
+                  const char *const *traces, uint32_t count)
+{
+    const pleat__recipe *recipe = plan->recipe;
+    json_object(json, "elastic");
+    json_uint(json, "parameters", recipe->parameters);
+    json_x(json, "reference", &recipe->reference);
+    json_x(json, "lowest", &recipe->lowest);
+    json_x(json, "highest", &recipe->highest);
+    json_uint(json, "prologue_requests", recipe->prologue);
+    json_uint(json, "functions", recipe->function_count);
+    json_uint(json, "varying_requests", report->varying);
+    json_uint(json, "explained_requests", report->explained);
+    json_array(json, "traces");
+    for (uint32_t t = 0; t < count; t++) {
+        json_object(json, NULL);
+        json_string(json, "trace", traces[t]);
+        json_x(json, "x", &report->x[t]);
+        json_uint(json, "paired_requests", report->paired[t]);
+        json_end_object(json);
+    }
+    json_end_array(json);
+    json_end_object(json);
+}
+
+static void order_by_x(const pleat__recipe *recipe, uint32_t *order)
+{
+    for (uint32_t i = 0; i < recipe->choice_count; i++) {
+        uint32_t at = i;
+        for (; at > 0 && pleat__fraction_compare(recipe->choices[order[at - 1]].x.u,
+                                                 recipe->choices[i].x.u) > 0;
+             at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+}
+
+/* What some x would need: those that the recipe has choices for. */
+static void print_range(const pleat_plan *plan)
+{
+    const char *headings[] = {"x", "max-live", "physical", "to max-live", "layout", "remaps"};
+    char text[TEXT];
+    cli_table table;
+    if (!cli_table_begin(&table, 6, headings))
+        return;
+    uint32_t order[PLEAT__CHOICES_MOST];
+    order_by_x(plan->recipe, order);
+    for (uint32_t i = 0; i < plan->recipe->choice_count; i++) {
+        const pleat__x *x = &plan->recipe->choices[order[i]].x;
+        pleat__instance_report report;
+        pleat_plan *instance;
+        if (pleat__elastic_instance(plan, x, NULL, &report, &instance) != PLEAT_OK ||
+            !cli_table_row(&table))
+            continue;
+        cli_table_cell(&table, 0, "%s", pleat__x_text(x, text, sizeof text));
+        cli_table_cell(&table, 1, "%s",
+                       cli_format_size(instance->max_live_bytes, text, sizeof text));
+        cli_table_cell(&table, 2, "%s",
+                       cli_format_size(instance->physical_bytes, text, sizeof text));
+        cli_table_cell(&table, 3, "%.5f",
+                       (double)instance->physical_bytes / (double)instance->max_live_bytes);
+        cli_table_cell(&table, 4, "%s", layouts[report.layout]);
+        cli_table_cell(&table, 5, "%u", report.remaps);
+        pleat_plan_free(instance);
+    }
+    cli_table_end(&table, stdout);
+}
+
+void elastic_text(const pleat_plan *plan, const pleat__elastic_report *report,
+                  const char *const *traces, uint32_t count)
+{
+    const pleat__recipe *recipe = plan->recipe;
+    char text[TEXT], low[TEXT], high[TEXT];
+    for (uint32_t t = 0; t < count; t++)
+        printf("x = %s: %s, with %llu of the iteration's %u requests\n",
+               pleat__x_text(&report->x[t], text, sizeof text), traces[t],
+               (unsigned long long)report->paired[t], plan->steady.slot_count);
+    printf("%llu of the %llu requests that vary follow x; the plan is for x from %s to %s, and its "
+           "places are those of %s\n\n",
+           (unsigned long long)report->explained, (unsigned long long)report->varying,
+           pleat__x_text(&recipe->lowest, low, sizeof low),
+           pleat__x_text(&recipe->highest, high, sizeof high),
+           pleat__x_text(&recipe->reference, text, sizeof text));
+    print_range(plan);
+}
+
+/* --- answers -----------------------------------------------------------------------------------*/
+
+static void row(cli_table *table, const char *name, const char *value)
+{
+    if (!cli_table_row(table))
+        return;
+    cli_table_cell(table, 0, "%s", name);
+    cli_table_cell(table, 1, "%s", value);
+}
+
+static void row_bytes(cli_table *table, const char *name, uint64_t bytes)
+{
+    char text[TEXT];
+    row(table, name, cli_format_size(bytes, text, sizeof text));
+}
+
+static void print_at(const pleat_plan *instance, const pleat__instance_report *report,
+                     const char *x, double seconds)
+{
+    const char *headings[] = {"x", x};
+    char text[TEXT];
+    cli_table table;
+    if (!cli_table_begin(&table, 2, headings))
+        return;
+    row_bytes(&table, "max-live", instance->max_live_bytes);
+    row_bytes(&table, "physical", instance->physical_bytes);
+    snprintf(text, sizeof text, "%.5f",
+             (double)instance->physical_bytes / (double)instance->max_live_bytes);
+    row(&table, "  to max-live", text);
+    if (report->kept_bytes != 0)
+        row_bytes(&table, "with the plan's own places", report->kept_bytes);
+    row(&table, "layout", layouts[report->layout]);
+    snprintf(text, sizeof text, "%u", report->remaps);
+    row(&table, "maps that the plan has not", text);
+    snprintf(text, sizeof text, "%.1f ms", seconds * 1e3);
+    row(&table, "made in", text);
+    cli_table_end(&table, stdout);
+}
+
+static void json_at(json_writer *json, const pleat_plan *instance,
+                    const pleat__instance_report *report, const char *x, double seconds)
+{
+    json_string(json, "x", x);
+    json_uint(json, "at_max_live_bytes", instance->max_live_bytes);
+    json_uint(json, "at_physical_bytes", instance->physical_bytes);
+    json_double(json, "at_ratio",
+                (double)instance->physical_bytes / (double)instance->max_live_bytes);
+    json_uint(json, "at_kept_bytes", report->kept_bytes);
+    json_string(json, "at_layout", layouts[report->layout]);
+    json_uint(json, "at_remaps", report->remaps);
+    json_double(json, "at_seconds", seconds);
+}
+
+static int answer_at(const pleat_plan *plan, const char *at, json_writer *json)
+{
+    pleat__instance_report report;
+    pleat_plan *instance;
+    char text[TEXT];
+    pleat__x x;
+    if (!pleat__x_parse(at, &x))
+        return cli_bad_use("plan", "--at is an x like 3, 5/2 or 2.5, not '%s'", at);
+    double start = now();
+    pleat_result result = pleat__elastic_instance(plan, &x, NULL, &report, &instance);
+    double seconds = now() - start;
+    if (result == PLEAT_E_NOT_FOUND) {
+        fprintf(stderr, "pleat plan: %s\n", pleat_last_error()->text);
+        return CLI_NO;
+    }
+    if (result != PLEAT_OK)
+        return cli_failed("plan", result);
+    pleat__x_text(&x, text, sizeof text);
+    if (json != NULL)
+        json_at(json, instance, &report, text, seconds);
+    else
+        print_at(instance, &report, text, seconds);
+    pleat_plan_free(instance);
+    return CLI_DONE;
+}
+
+/* What the step behind x would need; 0 where the recipe does not reach. */
+static uint64_t next_need(const pleat_plan *plan, const pleat__x *x, pleat__fraction step,
+                          pleat__x *next)
+{
+    pleat_plan *instance;
+    uint64_t num, left, right, den;
+    *next = *x;
+    if (!pleat__mul(x->u.num, step.den, &left) || !pleat__mul(step.num, x->u.den, &right) ||
+        !pleat__add(left, right, &num) || !pleat__mul(x->u.den, step.den, &den) ||
+        !pleat__fraction_make(num, den, &next->u) ||
+        pleat__elastic_instance(plan, next, NULL, NULL, &instance) != PLEAT_OK)
+        return 0;
+    uint64_t need = instance->physical_bytes;
+    pleat_plan_free(instance);
+    return need;
+}
+
+static pleat__fraction step_of(const pleat_plan *plan, const elastic_question *question)
+{
+    pleat__x step = {{1, 1}, {1, 1}};
+    if (question->step != NULL && pleat__x_parse(question->step, &step))
+        return step.u;
+    /* Where nobody says what a step of x is: a sixteenth of one, and of a length at least one. */
+    if (plan->recipe->named == 0 && plan->recipe->highest.u.num / plan->recipe->highest.u.den < 64)
+        step.u = (pleat__fraction){1, 16};
+    return step.u;
+}
+
+static void print_fit(uint64_t bytes, const pleat__x *x, uint64_t need, const pleat__x *next,
+                      uint64_t more)
+{
+    char text[TEXT], size[TEXT], limit[TEXT];
+    printf("x = %s is the largest that fits in %s: it takes %s\n",
+           pleat__x_text(x, text, sizeof text), cli_format_size(bytes, limit, sizeof limit),
+           cli_format_size(need, size, sizeof size));
+    if (more != 0)
+        printf("x = %s would take %s\n", pleat__x_text(next, text, sizeof text),
+               cli_format_size(more, size, sizeof size));
+    else
+        printf("the plan's recipe reaches no further\n");
+}
+
+static int answer_fit(const pleat_plan *plan, const elastic_question *question, json_writer *json)
+{
+    pleat__fraction step = step_of(plan, question);
+    pleat__x x, next;
+    uint64_t need;
+    pleat_result result =
+        pleat__elastic_fit(plan, question->fit, &plan->recipe->reference, step, &x, &need);
+    if (result == PLEAT_E_NOT_FOUND) {
+        fprintf(stderr, "pleat plan: %s\n", pleat_last_error()->text);
+        return CLI_NO;
+    }
+    if (result != PLEAT_OK)
+        return cli_failed("plan", result);
+    uint64_t more = next_need(plan, &x, step, &next);
+    if (json == NULL) {
+        print_fit(question->fit, &x, need, &next, more);
+        return CLI_DONE;
+    }
+    json_uint(json, "fit_bytes", question->fit);
+    json_x(json, "fit_x", &x);
+    json_uint(json, "fit_physical_bytes", need);
+    if (more != 0) {
+        json_x(json, "fit_next_x", &next);
+        json_uint(json, "fit_next_physical_bytes", more);
+    }
+    return CLI_DONE;
+}
+
+int elastic_answer(const pleat_plan *plan, const elastic_question *question, json_writer *json)
+{
+    pleat__x unused;
+    if (plan->recipe == NULL) {
+        fprintf(stderr, "pleat plan: the plan has no recipe: it is for one size only; plan several "
+                        "traces of the job, recorded at different sizes\n");
+        return CLI_BAD_INPUT;
+    }
+    if (question->step != NULL && !pleat__x_parse(question->step, &unused))
+        return cli_bad_use("plan", "--step is a number like 1 or 1/2, not '%s'", question->step);
+    int code = CLI_DONE;
+    if (question->at != NULL)
+        code = answer_at(plan, question->at, json);
+    if (code == CLI_DONE && question->fit != 0)
+        code = answer_fit(plan, question, json);
+    return code;
+}

@@ -1,0 +1,30 @@
+/*
+ * plan_elastic.h: what `pleat plan` says of a plan with a recipe: what x it was fitted from, what
+ * another x would need, and the largest x that fits.
+ */
+#ifndef PLEAT_TOOLS_CMD_PLAN_ELASTIC_H
+#define PLEAT_TOOLS_CMD_PLAN_ELASTIC_H
+
+#include "../json.h"
+
+#include <plan/elastic_plan.h>
+
+typedef struct elastic_question {
+    const char *at;   /* an x as text; NULL: not asked */
+    uint64_t fit;     /* bytes; 0: not asked */
+    const char *step; /* of x in --fit; NULL: one where x is named, else a sixteenth */
+} elastic_question;
+
+/* "2,4,8" into names[count]. false: it is no such list. */
+bool elastic_parse_names(const char *text, uint64_t *names, uint32_t count);
+
+/* The recipe, in an object "elastic" and as text; `traces` are the files it was fitted from. */
+void elastic_json(json_writer *json, const pleat_plan *plan, const pleat__elastic_report *report,
+                  const char *const *traces, uint32_t count);
+void elastic_text(const pleat_plan *plan, const pleat__elastic_report *report,
+                  const char *const *traces, uint32_t count);
+
+/* Answers on standard output; `json` is NULL for text, else in an open object. The exit code. */
+int elastic_answer(const pleat_plan *plan, const elastic_question *question, json_writer *json);
+
+#endif
