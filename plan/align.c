@@ -17,12 +17,13 @@
  */
 #include <plan/iteration.h>
 
-#define BAND  256u  /* places in b that are kept for each request of a */
-#define ROWS  4096u /* requests of a, after which a choice is made in any case */
-#define ALONE 3u    /* the price of a request without a partner */
-#define OTHER 6u    /* of a pair with nothing in common */
-#define SURE  24u   /* requests in a row of which the last way back is no longer looked at */
-#define NEVER UINT16_MAX
+#define BAND      256u  /* places in b that are kept for each request of a */
+#define ROWS      4096u /* requests of a, after which a choice is made in any case */
+#define ALONE     3u    /* the price of a request without a partner */
+#define OTHER     6u    /* of a pair with nothing in common */
+#define SURE      24u   /* requests in a row of which the last way back is no longer looked at */
+#define LIFE_PART 32u   /* lives are the same when they differ by no more than such a part */
+#define NEVER     UINT16_MAX
 
 typedef enum step {
     STEP_PAIR = 0,   /* both */
@@ -45,9 +46,14 @@ static uint32_t gap_before(const path *walk, pleat__stretch stretch, uint32_t in
     return item->alloc_at - (index == 0 ? stretch.begin_at : item[-1].alloc_at);
 }
 
+/* A long life grows and shrinks with what happens meanwhile. */
 static bool same_life(const pleat__request *a, const pleat__request *b)
 {
-    return a->free_at != PLEAT__NEVER && a->free_at - a->alloc_at == b->free_at - b->alloc_at;
+    if (a->free_at == PLEAT__NEVER || b->free_at == PLEAT__NEVER)
+        return a->free_at == b->free_at;
+    uint32_t one = a->free_at - a->alloc_at, other = b->free_at - b->alloc_at;
+    uint32_t more = one > other ? one : other;
+    return (more - (one < other ? one : other)) * LIFE_PART <= more;
 }
 
 static bool alike(const path *walk, uint32_t i, uint32_t j)

@@ -235,6 +235,39 @@ static pleat_result pass_uses(first_job *job, uint32_t at, uint32_t *ended, uint
     return PLEAT_OK;
 }
 
+/* Whether two stretches of the window show a byte in common. */
+static bool places_meet(const first_job *job, uint64_t a, uint64_t a_size, uint64_t b,
+                        uint64_t b_size)
+{
+    for (uint64_t at = a; at < a + a_size;) {
+        pleat__range one = piece_at(job, at, a + a_size);
+        for (uint64_t to = b; to < b + b_size;) {
+            pleat__range other = piece_at(job, to, b + b_size);
+            if (pleat__range_overlaps(one, other))
+                return true;
+            to += pleat__range_size(other);
+        }
+        at += pleat__range_size(one);
+    }
+    return false;
+}
+
+/* Whether a place is clear of the lanes whose use begins while it is taken: uses from `begun` on.
+ */
+static bool clear_of_lanes(const first_job *job, uint32_t begun, uint64_t place, uint64_t size,
+                           uint32_t free_at)
+{
+    uint64_t base_end = (uint64_t)job->layout->base_pages * job->plan->chunk_bytes;
+    for (uint32_t u = begun; u < job->uses.count && job->uses.all[u].begin < free_at; u++) {
+        const pleat__lane *lane = &job->plan->lanes[job->uses.all[u].lane];
+        bool both = place + size <= base_end && lane->place + lane->bytes <= base_end;
+        if (both ? place < lane->place + lane->bytes && lane->place < place + size
+                 : places_meet(job, place, size, lane->place, lane->bytes))
+            return false;
+    }
+    return true;
+}
+
 /* A walk through `first` in which every slot with a host takes its place, where it is free. */
 static pleat_result follow_hosts(first_job *job)
 {
@@ -255,6 +288,8 @@ static pleat_result follow_hosts(first_job *job)
             continue;
         uint64_t place = job->plan->steady.slots[job->hosts[index]].place;
         bool taken = true;
+        if (!clear_of_lanes(job, begun, place, rounded_size(slot), slot->free_at))
+            continue;
         PLEAT_TRY(take_place(job, place, rounded_size(slot), &taken));
         if (taken) {
             job->placed[index] = true;

@@ -4,7 +4,9 @@
  * CELLS  Cell k stands for "item first + k is next". A request leaves each cell in two ways: it is
  *        that item (on to the next cell, at the price of how unlike they are), or it is extra (the
  *        cell stays). Between requests items may be passed over, at a price: cell k to k + 1. A run
- *        of dynamic items costs the same however long it is: a layer may have half its experts.
+ *        of dynamic items costs little for its length: a layer may have half its experts.
+ * SIZES  of dynamic requests say which of several roles one has, where they vary little; how much
+ *        they do is learned (note_spread).
  * LAZY   A request that costs nothing as the item expected leaves the best cell the best. It waits,
  *        and the other cells are brought up to date when one comes that does cost: most never are.
  *        (With a plan of a mixture-of-experts iteration, all of it as planned: 1,050 ns a request
@@ -23,7 +25,10 @@
 #define ABSENT      4u  /* dynamic ones that do not come, and one more for each of them ... */
 #define ABSENT_MOST 60u /* ... up to this */
 #define LIKE        3u  /* eighths of an octave by which dynamic ones differ for nothing */
-#define FARTHEST    5u  /* the price of any difference beyond: less than that of an extra one */
+#define UNLIKE      1u  /* the price of more than that ... */
+#define OCTAVES     12u /* ... up to here, */
+#define FARTHEST    5u  /* and of more: less than that of an extra one */
+#define WIDE        5u  /* where they differ by more than this as a rule, size says nothing */
 #define RHYTHM      2u  /* another number of frees before it */
 #define STREAM      60u
 #define MOST        500u /* costs end here */
@@ -135,6 +140,7 @@ static void pass_over(pleat__track *track)
         if (before < cost) {
             track->cost[k] = (uint16_t)before;
             track->extra[k] = 0;
+            track->shift[k] = track->shift[k - 1];
         }
     }
 }
@@ -147,7 +153,7 @@ static uint32_t cells_behind(const pleat__track *track, uint32_t item)
 }
 
 /* Cells around the item that is probably next. */
-static void make_band(pleat__track *track, uint32_t item)
+static void make_band(pleat__track *track, uint32_t item, int16_t shift)
 {
     uint32_t behind = cells_behind(track, item), length = track->count - track->begin;
     bool wraps = item >= track->begin && item - track->begin < behind;
@@ -156,6 +162,8 @@ static void make_band(pleat__track *track, uint32_t item)
     for (uint32_t k = 0; k <= track->cells; k++)
         track->cost[k] = k < behind ? BACK : MOST;
     memset(track->extra, 0, sizeof track->extra);
+    for (uint32_t k = 0; k <= track->cells; k++)
+        track->shift[k] = shift;
     track->cost[behind] = 0;
     track->made = true;
     pass_over(track);
@@ -167,6 +175,7 @@ void pleat__track_start(pleat__track *track, uint32_t item)
     track->made = false;
     track->start = item;
     track->next = item;
+    track->shift_start = track->shift_next;
     track->waiting_count = 0;
     track->sure = 0;
     track->lost = 0;
@@ -174,28 +183,48 @@ void pleat__track_start(pleat__track *track, uint32_t item)
 
 /* ---- a request ---- */
 
-static uint32_t off_by(int32_t difference)
+static uint32_t magnitude(int32_t difference)
 {
-    uint32_t off = (uint32_t)(difference < 0 ? -difference : difference);
-    return off > LIKE ? off - LIKE : 0;
+    return (uint32_t)(difference < 0 ? -difference : difference);
 }
 
 /* What it costs that a dynamic request is an item of another size. */
-static uint32_t price_of_size(const pleat__track_item *item, const pleat__track_asked *asked)
+static uint32_t price_of_size(const pleat__track *track, const pleat__track_item *item,
+                              const pleat__track_item *asked, int32_t shift)
 {
-    int32_t larger = (int32_t)asked->as.scale - (int32_t)item->scale;
-    uint32_t off = off_by(larger), shifted = off_by(larger - asked->shift);
+    int32_t larger = (int32_t)asked->scale - (int32_t)item->scale;
+    uint32_t off = magnitude(larger), shifted = magnitude(larger - shift);
     off = shifted < off ? shifted : off;
-    return off < FARTHEST ? off : FARTHEST;
+    if (off <= LIKE)
+        return 0;
+    return off <= OCTAVES || track->spread > WIDE * 32 ? UNLIKE : FARTHEST;
 }
 
-static uint32_t price(const pleat__track_item *item, const pleat__track_asked *asked)
+static uint32_t price(const pleat__track *track, const pleat__track_item *item,
+                      const pleat__track_item *asked, int32_t shift)
 {
-    bool rhythm = item->gap == asked->as.gap || item->gap == PLEAT__GAP_UNKNOWN;
+    bool rhythm = item->gap == asked->gap || item->gap == PLEAT__GAP_UNKNOWN;
     uint32_t cost = rhythm ? 0 : RHYTHM;
-    if (item->hash != asked->as.hash)
-        cost += kind_of(item) == PLEAT__TRACK_FIXED ? OTHER : price_of_size(item, asked);
-    return cost + (item->kind >> KIND_BITS != asked->as.kind >> KIND_BITS ? STREAM : 0);
+    if (item->hash != asked->hash)
+        cost +=
+            kind_of(item) == PLEAT__TRACK_FIXED ? OTHER : price_of_size(track, item, asked, shift);
+    return cost + (item->kind >> KIND_BITS != asked->kind >> KIND_BITS ? STREAM : 0);
+}
+
+/* A dynamic request is that item: how far apart they are goes into the average of about 32. */
+static void note_spread(pleat__track *track, uint32_t item, const pleat__track_item *asked)
+{
+    if (item == PLEAT__TRACK_EXTRA || kind_of(&track->items[item]) != PLEAT__TRACK_DYNAMIC)
+        return;
+    uint32_t off = magnitude((int32_t)asked->scale - (int32_t)track->items[item].scale);
+    track->spread = (uint16_t)(track->spread - track->spread / 32 + off);
+}
+
+/* The shift behind an item that a request was. */
+static int16_t shift_behind(const pleat__track_item *item, const pleat__track_item *asked,
+                            int16_t shift)
+{
+    return kind_of(item) == PLEAT__TRACK_DYNAMIC ? (int16_t)(asked->scale - item->scale) : shift;
 }
 
 /* Moves the band so that there are cells ahead of the best. */
@@ -204,7 +233,7 @@ static void move_band(pleat__track *track)
     if (track->cells < PLEAT__TRACK_BAND) {
         /* All of a short iteration: round again. */
         if (track->best + track->cells / 4 > track->cells)
-            make_band(track, item_at(track, track->best));
+            make_band(track, item_at(track, track->best), track->shift[track->best]);
         return;
     }
     if (track->best + AHEAD <= track->cells)
@@ -213,9 +242,11 @@ static void move_band(pleat__track *track)
     by = by < track->best ? by : track->best;
     memmove(track->cost, track->cost + by, (track->cells + 1 - by) * sizeof *track->cost);
     memmove(track->extra, track->extra + by, (track->cells + 1 - by) * sizeof *track->extra);
+    memmove(track->shift, track->shift + by, (track->cells + 1 - by) * sizeof *track->shift);
     for (uint32_t k = track->cells + 1 - by; k <= track->cells; k++) {
         track->cost[k] = MOST;
         track->extra[k] = 0;
+        track->shift[k] = 0;
     }
     track->first = item_at(track, by);
     track->best -= by;
@@ -236,13 +267,15 @@ static uint32_t price_of_extra(uint32_t before, bool beside)
 }
 
 /* A request moves the band. The item that it is in the cheapest way; *price of that way. */
-static uint32_t step(pleat__track *track, const pleat__track_asked *asked, uint32_t *paid)
+static uint32_t step(pleat__track *track, const pleat__track_item *asked, uint32_t *paid)
 {
     move_band(track);
     uint32_t last = MOST, least = UINT32_MAX, was = track->best, found = PLEAT__TRACK_EXTRA;
     bool beside = true;
+    int16_t last_shift = 0;
     for (uint32_t k = 0; k <= track->cells; k++) {
         uint32_t cost = track->cost[k];
+        int16_t shift = track->shift[k];
         const pleat__track_item *item = &track->items[item_at(track, k)];
         bool company = kind_of(item) != PLEAT__TRACK_FIXED;
         uint32_t extra = cost + price_of_extra(track->extra[k], company || beside);
@@ -253,7 +286,9 @@ static uint32_t step(pleat__track *track, const pleat__track_asked *asked, uint3
             track->best = k;
             found = alone ? PLEAT__TRACK_EXTRA : item_at(track, k - 1);
         }
-        last = cost + price(item, asked);
+        last = cost + price(track, item, asked, shift);
+        track->shift[k] = alone ? shift : last_shift;
+        last_shift = shift_behind(item, asked, shift);
         track->cost[k] = (uint16_t)(come < MOST ? come : MOST);
         track->extra[k] = alone ? (uint8_t)(track->extra[k] % SEVERAL + 1) : 0;
         beside = company;
@@ -269,52 +304,52 @@ static void forget_oldest(pleat__track *track)
 {
     uint32_t half = PLEAT__TRACK_WAITING / 2;
     uint32_t start = track->made ? item_at(track, track->best) : track->start;
+    int16_t shift = track->made ? track->shift[track->best] : track->shift_start;
+    for (uint32_t i = 0; i < half; i++)
+        shift =
+            shift_behind(&track->items[item_behind(track, start, i)], &track->waiting[i], shift);
     track->made = false;
     track->start = item_behind(track, start, half);
+    track->shift_start = shift;
     track->waiting_count -= half;
     memmove(track->waiting, track->waiting + half, track->waiting_count * sizeof *track->waiting);
 }
 
-static void note_shift(pleat__track *track, uint32_t item, const pleat__track_asked *asked)
-{
-    if (item != PLEAT__TRACK_EXTRA && kind_of(&track->items[item]) == PLEAT__TRACK_DYNAMIC)
-        track->shift = (int32_t)asked->as.scale - (int32_t)track->items[item].scale;
-}
-
 /* As expected, for nothing. */
-static uint32_t go_on(pleat__track *track, const pleat__track_asked *asked)
+static uint32_t go_on(pleat__track *track, const pleat__track_item *asked)
 {
     uint32_t item = track->next;
     if (track->waiting_count == PLEAT__TRACK_WAITING)
         forget_oldest(track);
     track->waiting[track->waiting_count++] = *asked;
     track->next = item_behind(track, item, 1);
+    track->shift_next = shift_behind(&track->items[item], asked, track->shift_next);
     track->lost = 0;
     track->sure = kind_of(&track->items[item]) == PLEAT__TRACK_FIXED ? track->sure + 1 : 0;
     track->on = track->sure < SURE;
-    note_shift(track, item, asked);
+    note_spread(track, item, asked);
     return item;
 }
 
 uint32_t pleat__track_step(pleat__track *track, uint64_t bytes, uint16_t stream, uint8_t gap)
 {
-    const pleat__track_asked asked = {.as = {.hash = hash_of(bytes),
-                                             .scale = scale_of(bytes),
-                                             .gap = gap,
-                                             .kind = (uint8_t)(stream << KIND_BITS)},
-                                      .shift = track->shift};
-    if (price(&track->items[track->next], &asked) == 0)
+    const pleat__track_item asked = {.hash = hash_of(bytes),
+                                     .scale = scale_of(bytes),
+                                     .gap = gap,
+                                     .kind = (uint8_t)(stream << KIND_BITS)};
+    if (price(track, &track->items[track->next], &asked, track->shift_next) == 0)
         return go_on(track, &asked);
     uint32_t paid;
     if (!track->made)
-        make_band(track, track->start);
+        make_band(track, track->start, track->shift_start);
     for (uint32_t i = 0; i < track->waiting_count; i++)
         step(track, &track->waiting[i], &paid);
     track->waiting_count = 0;
     uint32_t found = step(track, &asked, &paid);
     track->next = item_at(track, track->best);
+    track->shift_next = track->shift[track->best];
     track->lost = paid >= STRANGER ? track->lost + 1 : 0;
     track->sure = 0;
-    note_shift(track, found, &asked);
+    note_spread(track, found, &asked);
     return found;
 }

@@ -23,13 +23,6 @@ typedef struct pleat__track_item {
 
 #define PLEAT__GAP_UNKNOWN UINT8_MAX
 
-/* A request, and by how much the dynamic one before it was larger than its item: where a sequence's
- * length changes all of them do together. */
-typedef struct pleat__track_asked {
-    pleat__track_item as;
-    int32_t shift; /* in eighths of an octave */
-} pleat__track_asked;
-
 typedef enum pleat__track_kind {
     PLEAT__TRACK_FIXED = 0,   /* comes, and with this size */
     PLEAT__TRACK_DYNAMIC = 1, /* any size, or not at all */
@@ -59,9 +52,14 @@ typedef struct pleat__track {
     uint32_t best;                        /* the cell with the least cost */
     uint16_t cost[PLEAT__TRACK_BAND + 1]; /* of having come to where a cell's item is next */
     uint8_t extra[PLEAT__TRACK_BAND + 1]; /* requests, the last ones, that were no item */
-    int32_t shift;
+    /* By how much the last dynamic request was larger than its item, in eighths of an octave: one
+     * expert's requests, or all of a sequence's length, change together. */
+    int16_t shift[PLEAT__TRACK_BAND + 1];
+    int16_t shift_next;  /* on the way to `next` */
+    uint16_t spread;     /* what dynamic requests differ from their items, in 1/32 of an eighth */
+    int16_t shift_start; /* to `start` */
     uint32_t waiting_count;
-    pleat__track_asked waiting[PLEAT__TRACK_WAITING];
+    pleat__track_item waiting[PLEAT__TRACK_WAITING];
 } pleat__track;
 
 /* Room for `count` items, which the caller then sets. */
