@@ -16,6 +16,11 @@ typedef struct progress {
 } progress;
 
 void progress_begin(progress *bar, const char *what, uint64_t total);
+/* Work in several stages, each with bars of its own, is shown as one bar from here on to its end:
+ * `stages` of them, begun by progress_stage. */
+void progress_whole(const char *what, uint32_t stages);
+void progress_stage(void);
+void progress_whole_end(void);
 /* Cheap enough for every thousandth of the work; draws at most ten times a second. */
 void progress_step(progress *bar, uint64_t done);
 /* Wipes the bar. */

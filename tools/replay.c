@@ -370,14 +370,19 @@ static pleat_result make_tables(pass *p)
     return PLEAT_OK;
 }
 
+uint64_t replay_device_bytes(const pleat_trace *trace, uint64_t wanted)
+{
+    uint64_t recorded = pleat_trace_device_bytes(trace);
+    uint64_t bytes = wanted != 0 ? wanted : recorded != 0 ? recorded : DEVICE_BYTES;
+    return bytes >> 21 << 21;
+}
+
 static pleat_result open_backend(const script *s, const replay_options *options, pleat_vmm *vmm)
 {
     if (options->cuda)
         return pleat_vmm_cuda(vmm);
-    uint64_t recorded = pleat_trace_device_bytes(s->trace);
-    pleat_host_options host = {.size = sizeof host, .device_bytes = options->device_bytes};
-    if (host.device_bytes == 0)
-        host.device_bytes = recorded != 0 ? recorded >> 21 << 21 : DEVICE_BYTES;
+    pleat_host_options host = {
+        .size = sizeof host, .device_bytes = replay_device_bytes(s->trace, options->device_bytes)};
     PLEAT_TRY(pleat_vmm_host(&host, vmm));
     pleat_result result = pleat__host_set_costs(vmm, &pleat__host_costs_h200);
     if (result != PLEAT_OK)
@@ -398,6 +403,11 @@ static pleat_result run_repeats(pass *p, uint32_t count)
                              .addresses = p->addresses,
                              .tells = p->tells};
     return replay_repeat(p->runtime, &last, count, &p->result->repeats);
+}
+
+static bool is_refusal(pleat_result result)
+{
+    return result == PLEAT_E_OUT_OF_MEMORY || result == PLEAT_E_BUDGET;
 }
 
 static void note_refusal(replay_result *result)
@@ -425,6 +435,11 @@ static pleat_result run_pass(const script *s, const replay_options *options, boo
     pleat_result outcome = set_clock(&p, first_time(s));
     if (outcome == PLEAT_OK)
         outcome = pleat_runtime_create(p.vmm, &runtime, &p.runtime);
+    if (is_refusal(outcome)) { /* a plan larger than the device, say */
+        note_refusal(result);
+        outcome = PLEAT_OK;
+        goto no_runtime;
+    }
     if (outcome != PLEAT_OK)
         goto no_runtime;
     if (with_canary)
@@ -434,7 +449,7 @@ static pleat_result run_pass(const script *s, const replay_options *options, boo
     take_figures(&p);
     if (outcome == PLEAT_OK && options->repeat > 0 && !with_canary)
         outcome = run_repeats(&p, options->repeat);
-    if (outcome == PLEAT_E_OUT_OF_MEMORY || outcome == PLEAT_E_BUDGET) {
+    if (is_refusal(outcome)) {
         note_refusal(result);
         outcome = PLEAT_OK;
     }

@@ -63,6 +63,10 @@ typedef struct replay_result {
     double seconds;
 } replay_result;
 
+/* Memory of the host backend's device: as asked for, else the recording's, else 140 GiB; whole
+ * chunks. */
+uint64_t replay_device_bytes(const pleat_trace *trace, uint64_t wanted);
+
 /* The plan that a policy needs: read from `path`, or, where that is "auto", made from the trace for
  * the policy that cannot find its own (stweaver); *plan is NULL where there is none. A plan that
  * does not hold is PLEAT_E_VERIFY; one made from another trace gets a note on standard error. */

@@ -3,25 +3,40 @@
  * change for it.
  */
 #include "../cli.h"
+#include "../fit.h"
 #include "../json.h"
 #include "../options.h"
+#include "../progress.h"
 #include "../replay.h"
 
+#include <internal/error.h>
 #include <plan/import.h>
 
 #include <string.h>
+#include <vmm/host.h>
 
 #define POLICY_MOST 8
+#define TRACE_MOST  PLEAT__TRACES_MOST
 
 typedef struct options {
     replay_options replay;
-    const char *trace;
+    const char *const *paths; /* of the job; of it at other microbatches */
+    uint32_t path_count;
     const char *plan;
     const char *policies[POLICY_MOST];
     int count;
+    double microbatch; /* of the first recording; 0: not said */
     uint64_t requests; /* of the trace */
-    bool json;
+    bool no_fit, json;
 } options;
+
+/* What was found. */
+typedef struct findings {
+    replay_result results[POLICY_MOST];
+    fit_result fits[POLICY_MOST];
+    fit fit; /* of which only the units are still true */
+    bool fitted;
+} findings;
 
 static double calls_of(const replay_result *r)
 {
@@ -35,25 +50,85 @@ static double call_ms_of(const replay_result *r)
     return r->steady_driver_ns * 1e-6 / iterations;
 }
 
-static void print_json(const options *o, const replay_result *results)
+/* The nanoseconds of a memory verb on the GPU whose costs are used, a call or 2 MiB of it. */
+#define COSTS(X)                                                                                   \
+    X(create_handle)                                                                               \
+    X(create_granule)                                                                              \
+    X(map_handle)                                                                                  \
+    X(access_handle)                                                                               \
+    X(access_granule)                                                                              \
+    X(unmap_handle)                                                                                \
+    X(unmap_granule)                                                                               \
+    X(release_handle)                                                                              \
+    X(release_granule)
+
+static void costs_json(json_writer *json)
+{
+    json_object(json, "driver_costs");
+    json_string(json, "gpu", "NVIDIA H200");
+#define COST_JSON(name) json_double(json, #name "_ns", pleat__host_costs_h200.name);
+    COSTS(COST_JSON)
+#undef COST_JSON
+    json_end_object(json);
+}
+
+static void fit_json(json_writer *json, const options *o, const findings *f, int i)
+{
+    const fit_result *found = &f->fits[i];
+    json_object(json, "fit");
+    json_double(json, "times", found->times);
+    if (o->microbatch > 0)
+        json_double(json, "microbatch", found->times * o->microbatch);
+    json_uint(json, "live_bytes", found->live_bytes);
+    json_uint(json, "physical_bytes", found->physical_bytes);
+    json_bool(json, "bounded", found->bounded);
+    json_end_object(json);
+}
+
+static void print_json(const options *o, const findings *f)
 {
     json_writer json;
     json_begin(&json, stdout);
     json_object(&json, NULL);
-    json_string(&json, "trace", o->trace);
+    json_string(&json, "trace", o->paths[0]);
     json_array(&json, "policies");
     for (int i = 0; i < o->count; i++) {
         json_object(&json, NULL);
-        replay_json(&json, &results[i]);
+        replay_json(&json, &f->results[i]);
+        if (f->fitted)
+            fit_json(&json, o, f, i);
         json_end_object(&json);
     }
     json_end_array(&json);
+    if (f->fitted) {
+        json_object(&json, "fits");
+        json_uint(&json, "device_bytes", f->fit.device_bytes);
+        json_string(&json, "sizes", o->path_count > 1 ? "recipe" : "scale");
+        if (o->path_count == 1)
+            json_string(&json, "assumption", fit_assumption);
+        json_end_object(&json);
+    }
+    costs_json(&json);
     json_end_object(&json);
     json_finish(&json);
 }
 
-static void print_row(cli_table *table, const replay_result *r)
+/* "2.3 x", or the microbatch itself; ">" where the recordings say no more. */
+static const char *fit_text(const options *o, const fit_result *found, char *text, size_t size)
 {
+    const char *more = found->bounded ? "> " : "";
+    if (found->step == 0)
+        snprintf(text, size, "none");
+    else if (o->microbatch > 0)
+        snprintf(text, size, "%s%.4g", more, found->times * o->microbatch);
+    else
+        snprintf(text, size, "%s%.4g x", more, found->times);
+    return text;
+}
+
+static void print_row(cli_table *table, const options *o, const findings *f, int i)
+{
+    const replay_result *r = &f->results[i];
     char size[48];
     if (!cli_table_row(table))
         return;
@@ -69,16 +144,20 @@ static void print_row(cli_table *table, const replay_result *r)
     cli_table_cell(table, column++, "%.1f %%", r->steady_planned_share * 100);
     cli_table_cell(table, column++, "%.4g", calls_of(r));
     cli_table_cell(table, column++, "%.3g ms", call_ms_of(r));
+    if (f->fitted)
+        cli_table_cell(table, column++, "%s", fit_text(o, &f->fits[i], size, sizeof size));
     if (r->canary)
         cli_table_cell(table, column++, "%llu", (unsigned long long)r->canary_errors);
     cli_table_cell(table, column, "%s", r->oom ? "out of memory" : "");
 }
 
-static void print_table(const options *o, const replay_result *results)
+static void print_table(const options *o, const findings *f)
 {
-    const char *headings[11] = {"policy", "live",    "physical", "virtual", "efficiency",
+    const char *headings[12] = {"policy", "live",    "physical", "virtual", "efficiency",
                                 "steady", "planned", "calls",    "time"};
     int columns = 9;
+    if (f->fitted)
+        headings[columns++] = "fits";
     if (o->replay.canary)
         headings[columns++] = "canary errors";
     headings[columns++] = "";
@@ -86,7 +165,7 @@ static void print_table(const options *o, const replay_result *results)
     if (!cli_table_begin(&table, columns, headings))
         return;
     for (int i = 0; i < o->count; i++)
-        print_row(&table, &results[i]);
+        print_row(&table, o, f, i);
     cli_table_end(&table, stdout);
 }
 
@@ -100,39 +179,68 @@ static void print_refusals(const options *o, const replay_result *results)
                    results[i].oom_text);
 }
 
-static const replay_result *find(const options *o, const replay_result *results, const char *policy)
+static int find(const options *o, const char *policy)
 {
     for (int i = 0; i < o->count; i++)
-        if (strcmp(results[i].policy, policy) == 0)
-            return &results[i];
-    return NULL;
+        if (strcmp(o->policies[i], policy) == 0)
+            return i;
+    return -1;
 }
 
-/* The last line: what the job's owner gets. */
-static void print_verdict(const options *o, const replay_result *results)
+/* What the column "fits" says, and on what it rests. */
+static void print_fits(const options *o, const findings *f)
 {
-    const replay_result *before = find(o, results, "native"), *after = find(o, results, "pleat");
-    char was[48], is[48], less[48];
-    if (before == NULL || after == NULL)
+    char device[48];
+    if (!f->fitted)
         return;
+    printf("\nfits: the largest microbatch in %s, %s\n",
+           cli_format_size(f->fit.device_bytes, device, sizeof device),
+           o->microbatch > 0 ? "by its number" : "as a multiple of the recorded one");
+    if (o->path_count == 1)
+        printf("(%s)\n", fit_assumption);
+    else
+        printf("(by the sizes of %u recordings)\n", o->path_count);
+}
+
+/* "; the microbatch can be 2.4 x instead of 2.1 x", where that is so. */
+static void print_growth(const options *o, const findings *f, int before, int after)
+{
+    char was[48], is[48];
+    if (!f->fitted || f->fits[after].step <= f->fits[before].step)
+        return;
+    printf(" The microbatch can be %s instead of %s.", fit_text(o, &f->fits[after], is, sizeof is),
+           fit_text(o, &f->fits[before], was, sizeof was));
+}
+
+/* The last line: what changes for this job. */
+static void print_verdict(const options *o, const findings *f)
+{
+    int native = find(o, "native"), pleat = find(o, "pleat");
+    char was[48], is[48], less[48];
+    if (native < 0 || pleat < 0)
+        return;
+    const replay_result *before = &f->results[native], *after = &f->results[pleat];
     cli_format_size(before->peak_physical_bytes, was, sizeof was);
     cli_format_size(after->peak_physical_bytes, is, sizeof is);
+    putchar('\n');
     if (after->oom) {
-        printf("\nThis job does not fit under Pleat with this much memory.\n");
+        printf("This job does not fit under Pleat with this much memory.");
     } else if (before->oom) {
-        printf("\nThis job runs out of memory under PyTorch's native allocator; under Pleat it "
-               "takes %s.\n",
+        printf("This job runs out of memory under PyTorch's native allocator; under Pleat it takes "
+               "%s.",
                is);
     } else if (after->peak_physical_bytes < before->peak_physical_bytes) {
         uint64_t saved = before->peak_physical_bytes - after->peak_physical_bytes;
-        printf("\nPleat holds this job in %s where PyTorch's native allocator takes %s: %s "
-               "(%.1f %%) less.\n",
+        printf("Pleat holds this job in %s where PyTorch's native allocator takes %s: %s (%.1f %%) "
+               "less.",
                is, was, cli_format_size(saved, less, sizeof less),
                100.0 * (double)saved / (double)before->peak_physical_bytes);
     } else {
-        printf("\nPleat would save this job nothing: it takes %s, PyTorch's native allocator %s.\n",
-               is, was);
+        printf("Pleat would save this job nothing: it takes %s, PyTorch's native allocator %s.", is,
+               was);
     }
+    print_growth(o, f, native, pleat);
+    putchar('\n');
 }
 
 static int verdict_code(const options *o, const replay_result *results)
@@ -163,32 +271,74 @@ static pleat_result run_policy(const options *o, const pleat_trace *trace, int i
     return outcome;
 }
 
+static pleat_result run_fits(const options *o, const pleat_trace *const *traces, findings *f)
+{
+    uint64_t device = replay_device_bytes(traces[0], o->replay.device_bytes);
+    uint64_t budget = o->replay.budget_bytes;
+    if (o->no_fit)
+        return PLEAT_OK;
+    if (budget != 0 && budget < device)
+        device = budget;
+    PLEAT_TRY(fit_begin(traces, o->path_count, device, &f->fit));
+    pleat_result result = PLEAT_OK;
+    for (int i = 0; i < o->count && result == PLEAT_OK; i++) {
+        progress_stage();
+        result = fit_policy(&f->fit, o->policies[i], &f->fits[i]);
+    }
+    f->fitted = result == PLEAT_OK;
+    fit_end(&f->fit);
+    f->fit.device_bytes = device;
+    return result;
+}
+
+static pleat_result run_all(options *o, const pleat_trace *const *traces, findings *f)
+{
+    pleat_result result = PLEAT_OK;
+    o->requests = pleat_trace_request_count(traces[0]);
+    progress_whole("compare", (uint32_t)o->count * (o->no_fit ? 1 : 2));
+    for (int i = 0; i < o->count && result == PLEAT_OK; i++) {
+        progress_stage();
+        result = run_policy(o, traces[0], i, &f->results[i]);
+    }
+    if (result == PLEAT_OK)
+        result = run_fits(o, traces, f);
+    progress_whole_end();
+    return result;
+}
+
+static pleat_result open_all(const options *o, pleat_trace **traces)
+{
+    for (uint32_t i = 0; i < o->path_count; i++)
+        PLEAT_TRY(pleat__trace_open(o->paths[i], &traces[i]));
+    return PLEAT_OK;
+}
+
 static int compare(options *o)
 {
-    pleat_trace *trace;
-    replay_result results[POLICY_MOST];
-    pleat_result result = pleat__trace_open(o->trace, &trace);
-    if (result != PLEAT_OK)
-        return cli_failed("compare", result);
-    o->requests = pleat_trace_request_count(trace);
-    for (int i = 0; i < o->count && result == PLEAT_OK; i++)
-        result = run_policy(o, trace, i, &results[i]);
-    pleat_trace_free(trace);
+    pleat_trace *traces[TRACE_MOST] = {NULL};
+    findings f = {0};
+    pleat_result result = open_all(o, traces);
+    if (result == PLEAT_OK)
+        result = run_all(o, (const pleat_trace *const *)traces, &f);
+    for (uint32_t i = 0; i < o->path_count; i++)
+        pleat_trace_free(traces[i]);
     if (result != PLEAT_OK)
         return cli_failed("compare", result);
     if (o->json) {
-        print_json(o, results);
+        print_json(o, &f);
     } else {
-        print_table(o, results);
-        print_refusals(o, results);
-        print_verdict(o, results);
+        print_table(o, &f);
+        print_refusals(o, f.results);
+        print_fits(o, &f);
+        print_verdict(o, &f);
     }
-    return verdict_code(o, results);
+    return verdict_code(o, f.results);
 }
 
 int cli_compare(int argc, char **argv)
 {
     options o = {.plan = "auto"};
+    int first;
     const char *policies = "native,expandable,gmlake,stweaver,pleat";
     const cli_option table[] = {
         OPTION_POLICIES(&policies),
@@ -197,12 +347,15 @@ int cli_compare(int argc, char **argv)
         OPTION_BUDGET(&o.replay.budget_bytes),
         OPTION_MEMORY(&o.replay.device_bytes),
         OPTION_FLAG('c', "canary", &o.replay.canary, "prove that no two live tensors share memory"),
+        OPTION_NUMBER('m', "microbatch", &o.microbatch, "N", 1e-3, 1e9,
+                      "what TRACE's microbatch (or length) is, to speak of in its own numbers"),
+        OPTION_FLAG('\0', "no-fit", &o.no_fit, "do not look for the largest microbatch"),
         OPTION_JSON(&o.json),
         OPTION_END,
     };
     const cli_usage usage = {
         .command = "compare",
-        .synopsis = "TRACE [options]",
+        .synopsis = "TRACE [SAME-JOB-AT-ANOTHER-MICROBATCH ...] [options]",
         .text = "Runs a recorded job's allocations through several allocators on real memory and "
                 "says what each\n"
                 "would need. TRACE is a trace or whatever 'pleat import' reads: nothing in the job "
@@ -215,12 +368,15 @@ int cli_compare(int argc, char **argv)
                 "calls      driver calls in a steady iteration, and the time they would take on an "
                 "H200\n",
         .options = table,
-        .operand = "one trace",
-        .value = &o.trace,
+        .operand = "one trace or more",
     };
-    int code = cli_read(argc, argv, &usage, NULL);
+    int code = cli_read(argc, argv, &usage, &first);
     if (code != CLI_GO_ON)
         return code;
+    if (argc - first > (int)TRACE_MOST)
+        return cli_bad_use("compare", "takes at most %u traces, got %d", TRACE_MOST, argc - first);
+    o.paths = (const char *const *)argv + first;
+    o.path_count = (uint32_t)(argc - first);
     o.count = replay_parse_policies("compare", policies, o.policies, POLICY_MOST);
     return o.count == 0 ? CLI_BAD_USE : compare(&o);
 }

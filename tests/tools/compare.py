@@ -1,0 +1,135 @@
+"""Tests of `pleat compare`, and that every subcommand takes a snapshot: compare.py PLEAT SNAPSHOT."""
+
+import gzip
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PLEAT, SNAPSHOT = sys.argv[1:3]
+MIB = 1 << 20
+
+
+def run(*arguments, status=0):
+    ran = subprocess.run([PLEAT, *map(str, arguments)], capture_output=True, text=True)
+    assert ran.returncode == status, f"{arguments}: {ran.returncode}: {ran.stderr}"
+    return ran
+
+
+def compare(*arguments):
+    found = json.loads(run("compare", *arguments, "--json").stdout)
+    return found, {p["policy"]: p for p in found["policies"]}
+
+
+def doubled(snapshot):
+    """The job at twice the microbatch: what is freed is twice as large."""
+    events = snapshot["device_traces"][0]
+    live, freed = {}, set()
+    for i, event in enumerate(events):
+        if event["action"] == "alloc":
+            live[event["addr"]] = i
+        elif event["action"] == "free_completed" and event["addr"] in live:
+            freed.add(live[event["addr"]])
+    sizes = {}
+    for i, event in enumerate(events):
+        if event["action"] == "alloc" and i in freed:
+            event["size"] *= 2
+            sizes[event["addr"]] = event["size"]
+        elif event["action"].startswith("free") and event["addr"] in sizes:
+            event["size"] = sizes[event["addr"]]
+    snapshot["segments"] = []
+    return snapshot
+
+
+class Compare(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        with gzip.open(SNAPSHOT) as file:
+            snapshot = pickle.load(file)
+        cls.double = os.path.join(cls.folder.name, "double.pickle")
+        with open(cls.double, "wb") as file:
+            pickle.dump(doubled(snapshot), file)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_largest_microbatch_of_one_recording(self):
+        found, policies = compare(SNAPSHOT, "-p", "native,expandable,pleat", "-d", "20GiB")
+        self.assertEqual(found["fits"]["sizes"], "scale")
+        self.assertIn("assuming", found["fits"]["assumption"])
+        self.assertEqual(found["fits"]["device_bytes"], 20 << 30)
+        self.assertGreater(found["driver_costs"]["access_granule_ns"], 0)
+        for policy in policies.values():
+            fit = policy["fit"]
+            self.assertGreater(fit["times"], 1.5)
+            self.assertLess(fit["times"], 4)
+            self.assertAlmostEqual(fit["times"] * 10, round(fit["times"] * 10))
+            self.assertLessEqual(fit["live_bytes"], fit["physical_bytes"])
+            self.assertLessEqual(fit["physical_bytes"], 20 << 30)
+            self.assertFalse(fit["bounded"])
+        self.assertGreaterEqual(policies["pleat"]["fit"]["times"],
+                                policies["native"]["fit"]["times"])
+        # A device just too small for it takes a step less.
+        most = policies["native"]["fit"]
+        _, smaller = compare(SNAPSHOT, "-p", "native", "-d", most["live_bytes"] - 2 * MIB)
+        self.assertLess(smaller["native"]["fit"]["times"], most["times"])
+
+    def test_largest_microbatch_of_two_recordings(self):
+        _, alone = compare(self.double, "-p", "native", "--no-fit")
+        device = (alone["native"]["peak_physical_bytes"] // (2 * MIB) + 1) * 2 * MIB
+        found, policies = compare(SNAPSHOT, self.double, "-p", "native,pleat", "-d", device,
+                                  "-m", "4")
+        self.assertEqual(found["fits"]["sizes"], "recipe")
+        for policy in policies.values():
+            self.assertGreaterEqual(policy["fit"]["times"], 2)
+            self.assertEqual(policy["fit"]["microbatch"], 4 * policy["fit"]["times"])
+        self.assertLess(policies["native"]["fit"]["times"], 3)
+        text = run("compare", SNAPSHOT, self.double, "-p", "native,pleat", "-d", device,
+                   "-m", "4").stdout
+        self.assertIn("by the sizes of 2 recordings", text)
+        # What is the same job at the same microbatch, or another job, shows no growth.
+        self.assertIn("pleat compare:",
+                      run("compare", SNAPSHOT, SNAPSHOT, "-p", "native", status=3).stderr)
+
+    def test_what_it_says_at_the_end(self):
+        last = lambda *a: run("compare", SNAPSHOT, "-p", "native,pleat", *a).stdout.splitlines()[-1]
+        self.assertRegex(last("--no-fit"), r"^Pleat holds this job in 9\.4\d+ GiB where PyTorch's "
+                                           r"native allocator takes 10\.432 GiB: .* less\.$")
+        self.assertRegex(last("-d", "12GiB"), r"The microbatch can be .* x instead of .* x\.$")
+        text = run("compare", SNAPSHOT, "-p", "native,pleat", "-B", "9700MiB").stdout
+        self.assertIn("native ran out of memory at request", text)
+        self.assertIn("runs out of memory under PyTorch's native allocator; under Pleat it takes",
+                      text.splitlines()[-1])
+        self.assertIn("does not fit under Pleat", last("-B", "5GiB"))
+        # A plan larger than the device is one more way to run out.
+        text = run("compare", SNAPSHOT, "-p", "stweaver", "-d", "5GiB", "--no-fit").stdout
+        self.assertIn("stweaver ran out of memory", text)
+
+    def test_every_subcommand_takes_a_snapshot(self):
+        plan = os.path.join(self.folder.name, "job.plan")
+        other = os.path.join(self.folder.name, "job.csv")
+        run("import", SNAPSHOT)
+        run("plan", SNAPSHOT, "-o", plan, "-s", "0")
+        run("verify", plan, "--trace", SNAPSHOT)
+        run("replay", SNAPSHOT, "-P", plan)
+        run("compare", SNAPSHOT, "-p", "native", "--no-fit")
+        run("explain", SNAPSHOT)
+        run("report", SNAPSHOT, "--json", "-p", "native", "-P", plan)
+        run("export", SNAPSHOT, "-f", "csv", "-o", other)
+        run("bench", "plan", SNAPSHOT)
+        # And what import writes of it, and a table of lifetimes.
+        trace = os.path.join(self.folder.name, "job.trace")
+        run("import", SNAPSHOT, "-o", trace)
+        for recording in (trace, other):
+            run("replay", recording, "-p", "native")
+            run("compare", recording, "-p", "native", "--no-fit")
+            run("explain", recording)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
