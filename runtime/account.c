@@ -7,12 +7,15 @@
 #define SHARE 200u
 /* What may be spent in the beginning, while a job learns. With less, memory is bought before it is
  * known what the job needs at its peak; with more, it comes later, and costs no less. */
-#define BEGINNING_NS UINT64_C(200000000)
+#define BEGINNING_NS UINT64_C(300000000)
 /* Each such debt is worth once more the spare memory. */
-#define DEBT_NS UINT64_C(50000000)
-#define MOST    8u
+#define DEBT_NS UINT64_C(20000000)
+#define MOST    20u
 /* A page's map before one was measured (H200). */
 #define PAGE_NS 25000u
+/* A stream that is made to wait for another one loses what would have overlapped: about the length
+ * of a kernel. */
+#define WAIT_NS 50000u
 
 uint64_t pleat__account_now(const pleat__account *account)
 {
@@ -43,6 +46,11 @@ void pleat__account_spend(pleat__account *account, uint64_t pages, uint64_t ns)
 {
     account->spent_ns += ns;
     account->page_ns = (7 * account->page_ns + ns / pages) / 8;
+}
+
+void pleat__account_wait(pleat__account *account)
+{
+    account->spent_ns += WAIT_NS;
 }
 
 uint64_t pleat__account_limit(const pleat__account *account, uint64_t most)

@@ -6,8 +6,9 @@
  * stays so. Which is better nobody knows before; so, as with skis that can be rented or bought,
  * stitching goes on as long as it took little time so far, and then memory is bought.
  *
- *   credit = BEGINNING + SHARE x time since the beginning - time that maps of views took
- *   spare  = setting spare x most memory in use,  times 1 .. 8 as the debt grows
+ *   credit = BEGINNING + SHARE x time since the beginning - time that maps of views took, and that
+ *            streams lost which wait for others
+ *   spare  = setting spare x most memory in use,  times 1 .. 20 as the debt grows
  *
  * A map is afforded while credit is left. After that a request may grow memory for all of itself,
  * as long as what exists beyond the most that was ever in use stays within the spare; where it
@@ -40,6 +41,8 @@ void pleat__account_init(pleat__account *account, pleat_vmm vmm, uint64_t permil
 bool pleat__account_affords(const pleat__account *account, uint64_t pages);
 /* A view of so many pages was mapped in so many nanoseconds. */
 void pleat__account_spend(pleat__account *account, uint64_t pages, uint64_t ns);
+/* A stream was made to wait for another one's work, because memory goes over to it. */
+void pleat__account_wait(pleat__account *account);
 /* How much may exist, when the most that was in use is `most`: in the same unit. */
 uint64_t pleat__account_limit(const pleat__account *account, uint64_t most);
 uint64_t pleat__account_now(const pleat__account *account);

@@ -25,7 +25,7 @@ typedef char pleat__conf_text[PLEAT__CONF_TEXT_BYTES];
       "address space of stitched views that is kept mapped in case it is wanted again")            \
     X(spare, size, uint64_t, 5,                                                                    \
       "thousandths of the memory in use that may be taken more where stitching costs too much "    \
-      "time, up to eight times as much where it goes on; 0: none")                                 \
+      "time, up to twenty times as much where it goes on; 0: none")                                \
     X(learn, switch, bool, true, "find the iteration that repeats, and follow it")                 \
     X(period, switch, bool, true, "find it without marks too, by the period of the requests")      \
     X(elastic, switch, bool, true,                                                                 \

@@ -223,12 +223,25 @@ pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks)
     return pleat__heap_sync(heap);
 }
 
+bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, uint32_t chunks)
+{
+    const pleat__pool *pool = heap->pool;
+    uint64_t used = 0, exist = (uint64_t)(pool->count - pool->absent) << pool->occupancy.shift;
+    for (uint32_t c = 0; c < pool->count; c++)
+        used += pool->chunks[c] != NULL ? pool->occupancy.used[c] : 0;
+    heap->most_used = used + granules > heap->most_used ? used + granules : heap->most_used;
+    return !pleat__account_affords(&heap->account, pages) &&
+           exist + ((uint64_t)chunks << pool->occupancy.shift) <=
+               pleat__account_limit(&heap->account, heap->most_used);
+}
+
 /* Later work of `to` comes behind all that `from` has been given so far. */
 static pleat_result streams_order(pleat__heap *heap, uint16_t from, uint16_t to)
 {
     const pleat_vmm_ops *ops = heap->vmm.ops;
     pleat_event event;
     *heap->streams_ordered += 1;
+    pleat__account_wait(&heap->account);
     PLEAT_TRY(ops->event_create(heap->vmm.self, heap->device, &event));
     pleat_result result = ops->event_record(heap->vmm.self, event, heap->streams[from]);
     if (result == PLEAT_OK)
@@ -280,6 +293,7 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
     return PLEAT_OK;
 }
 
+/* Whole free chunks of other streams' zones into `zone`, until it has got `chunks`. */
 static pleat_result steal_from_others(pleat__heap *heap, uint8_t zone, uint32_t chunks,
                                       uint32_t *got)
 {

@@ -163,7 +163,11 @@ PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
 /* New chunks into a zone. pre: the turn; the lock is left meanwhile, and the trees are up to date
  * after. */
 PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks);
-/* That many whole free chunks more for a zone: kept ones, then new ones, then other streams'. */
+/* Whether a request may get new chunks although there is free memory for it, because to use that
+ * would take too much time: so many pages to map. */
+bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, uint32_t chunks);
+/* That many whole free chunks more for a zone: kept ones, then new ones, then other streams'.
+ * PLEAT_E_NOT_READY; the lock may be left meanwhile, and the trees are up to date after. */
 PLEAT_NODISCARD pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks);
 /* A view for a request of at least one chunk; occupied. */
 PLEAT_NODISCARD pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone,

@@ -176,16 +176,6 @@ static bool in_one_run(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat
     return true;
 }
 
-/* Granules of chunks, and how many of them are in use. */
-static uint64_t granules_of_chunks(const pleat__heap *heap, uint64_t *used)
-{
-    const pleat__pool *pool = heap->pool;
-    *used = 0;
-    for (uint32_t c = 0; c < pool->count; c++)
-        *used += pool->chunks[c] != NULL ? pool->occupancy.used[c] : 0;
-    return (uint64_t)(pool->count - pool->absent) << pool->occupancy.shift;
-}
-
 /* The free run that new memory would lengthen. It is too short for the request. */
 static uint32_t free_at_end(const pleat__heap *heap, uint8_t zone)
 {
@@ -196,20 +186,15 @@ static uint32_t free_at_end(const pleat__heap *heap, uint8_t zone)
     return pleat__extents_at(&heap->zones[zone], (pool->count << pool->occupancy.shift) - 1).count;
 }
 
-/* Instead of a view that would take too much time by now (account.h): new memory for all of it.
- * false: it has to be a view. */
+/* Instead of a view that would take too much time by now (account.h): new memory for what the end
+ * of it does not hold. false: it has to be a view. */
 static bool buy(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
-    uint32_t end = free_at_end(heap, zone), full = heap->pool->occupancy.full;
-    uint32_t chunks = (uint32_t)pleat__ceil_div(granules - end, full);
-    uint64_t used, exist = granules_of_chunks(heap, &used);
-    heap->most_used = used + granules > heap->most_used ? used + granules : heap->most_used;
-    if (pleat__account_affords(&heap->account, granules / full) ||
-        exist + ((uint64_t)chunks << heap->pool->occupancy.shift) >
-            pleat__account_limit(&heap->account, heap->most_used))
-        return false;
+    uint32_t full = heap->pool->occupancy.full;
+    uint32_t chunks = (uint32_t)pleat__ceil_div(granules - free_at_end(heap, zone), full);
     /* Whatever fails: a view needs less. */
-    return pleat__heap_grow(heap, zone, chunks) == PLEAT_OK &&
+    return pleat__heap_may_buy(heap, granules, granules / full, chunks) &&
+           pleat__heap_grow(heap, zone, chunks) == PLEAT_OK &&
            in_one_run(heap, granules, zone, place);
 }
 
