@@ -26,6 +26,7 @@ __all__ = [
     "save_plan",
     "save_trace",
     "stats",
+    "windows",
 ]
 __version__ = "0.1.0"
 
@@ -110,6 +111,7 @@ def enable(
             os.fsencode(plan),
             parse_size(budget),
             max(record, _plans.ITERATIONS if save_plan else 0),
+            0 if save_plan or record > _plans.FEW else _plans.FEW_EVENTS,
         )
     except RuntimeError:
         _library = None
@@ -169,6 +171,11 @@ def phase(name):
     finally:
         if _library is not None:
             _enter_phase("")
+
+
+def windows():
+    """Names of the modules whose requests vary, as far as they were found."""
+    return sorted(_windows.names.values()) if _windows is not None else []
 
 
 def stats(device=0):

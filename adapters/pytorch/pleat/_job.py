@@ -13,10 +13,6 @@ import pleat
 
 from . import _plans
 
-# Iterations that are recorded to say at the end what another allocator would have taken.
-COMPARED = 3
-
-
 def command():
     """The program `pleat`, or None: $PLEAT_COMMAND, the package's, that of this tree's build."""
     here = pathlib.Path(__file__).resolve().parent
@@ -71,7 +67,12 @@ def write_counters(path, served):
     """One JSON object a process."""
     try:
         with open(_plans.written(path), "w") as out:
-            json.dump({"rank": os.environ.get("RANK"), "devices": {str(d): s for d, s in served}}, out)
+            told = {
+                "rank": os.environ.get("RANK"),
+                "devices": {str(device): counters for device, counters in served},
+                "windows": pleat.windows(),
+            }
+            json.dump(told, out)
             out.write("\n")
     except OSError as problem:
         say("pleat: the counters: %s" % problem)
@@ -125,7 +126,7 @@ def begin(environment):
             marks=environment.get("PLEAT_RUN_MARKS", "on") == "on",
             save_plan=environment.get("PLEAT_RUN_SAVE_PLAN") or None,
             record=0 if environment["PLEAT_RUN"] == "quiet" and not environment.get("PLEAT_RUN_REPORT")
-            else COMPARED,
+            else _plans.FEW,
             windows=environment.get("PLEAT_RUN_WINDOWS", "on") == "on",
             canary=bool(environment.get("PLEAT_RUN_CANARY")),
         )

@@ -14,6 +14,10 @@ import threading
 # Iterations that are recorded for a plan. Of a job whose requests differ from one to the next each
 # shows the planner something new; more than these cost memory and bring little.
 ITERATIONS = 8
+# A recording of no more than FEW is not for a plan, and a program that marks no iterations would go on
+# recording: 32 MiB of them are enough to compare with.
+FEW = 3
+FEW_EVENTS = 1 << 20
 
 
 def rank(environment=os.environ):

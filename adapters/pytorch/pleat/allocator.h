@@ -83,6 +83,8 @@ class Allocator final : public Pluggable
             return;
         native_->init(device_count);
         std::vector<Device> devices(static_cast<size_t>(device_count));
+        for (Device &device : devices)
+            device.limit_bytes = settings_.budget_bytes;
         devices_.swap(devices);
         initialized_ = true;
     }
@@ -702,10 +704,11 @@ class Allocator final : public Pluggable
             if (pleat_add_peer(made, peer) != PLEAT_OK)
                 throw_last("give another device access");
         begin_record(made);
-        device.limit_bytes = settings_.budget_bytes;
         if (first_device_ < 0)
             first_device_ = index;
         device.runtime.store(made, std::memory_order_release);
+        /* Pools may have taken some of the budget before. */
+        budget_.give_rest_to_pleat(device, index);
         return made;
     }
 
@@ -714,6 +717,7 @@ class Allocator final : public Pluggable
         pleat_record_options options = {};
         options.size = sizeof options;
         options.iterations = settings_.record;
+        options.events = settings_.record_events;
         if (settings_.record != 0 && pleat_record_begin(made, &options) != PLEAT_OK)
             throw_last("record");
     }

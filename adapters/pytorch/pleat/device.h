@@ -46,7 +46,8 @@ struct Settings {
     std::string conf;
     std::string plan; /* file; %d stands for the device */
     uint64_t budget_bytes = 0;
-    uint32_t record = 0; /* iterations to record from the first request on; 0: none */
+    uint32_t record = 0;        /* iterations to record from the first request on; 0: none */
+    uint64_t record_events = 0; /* and at most as many events; 0: as many as a recording may have */
 };
 
 /* What torch's counters start from again after a reset. */

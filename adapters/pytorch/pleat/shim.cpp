@@ -46,12 +46,13 @@ __attribute__((visibility("default"))) const char *pleat_torch_failure()
 /* Puts Pleat in the place of torch's allocator. Before CUDA is initialised. */
 __attribute__((visibility("default"))) int pleat_torch_enable(const char *policy, const char *conf,
                                                               const char *plan, uint64_t budget,
-                                                              uint32_t record)
+                                                              uint32_t record,
+                                                              uint64_t record_events)
 {
     return guarded([&] {
         TORCH_CHECK(Allocator::current == nullptr, "pleat is enabled already");
-        auto allocator = std::make_shared<Allocator>(Settings{policy, conf, plan, budget, record},
-                                                     caching::get());
+        auto allocator = std::make_shared<Allocator>(
+            Settings{policy, conf, plan, budget, record, record_events}, caching::get());
         torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(allocator);
         Allocator::current = allocator.get();
         /* Tensors may be freed while the process ends: the allocator is never taken down. */
