@@ -87,8 +87,8 @@ class Replay(unittest.TestCase):
         for arguments in [[], [SNAPSHOT, SNAPSHOT], [SNAPSHOT, "-p", "none"], [SNAPSHOT, "-b", "x"],
                           [SNAPSHOT, "-B", "much"], [SNAPSHOT, "--none"]]:
             self.assertEqual(run("replay", *arguments).returncode, 2, arguments)
-            self.assertEqual(run("compare", *arguments).returncode if "-b" not in arguments else 2,
-                             2, arguments)
+            if "-b" not in arguments and arguments.count(SNAPSHOT) < 2:
+                self.assertEqual(run("compare", *arguments).returncode, 2, arguments)
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "bad.trace")
             with open(path, "wb") as file:
@@ -105,18 +105,18 @@ class Replay(unittest.TestCase):
 class Compare(unittest.TestCase):
     def test_says_where_memory_runs_out(self):
         arguments = [SNAPSHOT, "--policies", "native,pleat", "--budget", "9.9GiB"]
-        ran = run("compare", *arguments)
+        ran = run("compare", *arguments, "--no-fit")
         self.assertEqual(ran.returncode, 0, ran.stderr)
         at = re.search(r"\nnative ran out of memory at request (\d+) of (\d+): .*budget", ran.stdout)
         self.assertIsNotNone(at, ran.stdout)
         self.assertLess(int(at.group(1)), int(at.group(2)))
         self.assertRegex(ran.stdout.splitlines()[-1], "runs out of memory under PyTorch's native")
-        native, pleat = json.loads(run("compare", *arguments, "--json").stdout)["policies"]
+        native, pleat = json.loads(run("compare", *arguments, "--no-fit", "--json").stdout)["policies"]
         self.assertEqual(native["requests"], int(at.group(1)))
         self.assertTrue(native["oom"] and native["oom_text"] and not pleat["oom"])
 
     def test_table_and_verdict(self):
-        ran = run("compare", SNAPSHOT, "--policies", "native,pleat")
+        ran = run("compare", SNAPSHOT, "--no-fit", "--policies", "native,pleat")
         self.assertEqual(ran.returncode, 0, ran.stderr)
         rows = ran.stdout.splitlines()
         self.assertEqual([row.split()[0] for row in rows[:3]], ["policy", "native", "pleat"])
@@ -126,13 +126,13 @@ class Compare(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             plan = os.path.join(folder, "job.plan")
             self.assertEqual(run("plan", SNAPSHOT, "-o", plan).returncode, 0)
-            ran = run("compare", SNAPSHOT, "--policies", "native,pleat", "--plan", plan, "--json")
+            ran = run("compare", SNAPSHOT, "--no-fit", "--policies", "native,pleat", "--plan", plan, "--json")
         native, pleat = json.loads(ran.stdout)["policies"]
         self.assertEqual(native["planned"], 0)
         self.assertEqual(pleat["planned"], pleat["requests"])
 
     def test_json(self):
-        ran = run("compare", SNAPSHOT, "--policies", "native,expandable", "--json")
+        ran = run("compare", SNAPSHOT, "--no-fit", "--policies", "native,expandable", "--json")
         result = json.loads(ran.stdout)
         self.assertEqual([r["policy"] for r in result["policies"]], ["native", "expandable"])
 
