@@ -161,10 +161,13 @@ pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes, ple
 {
     pleat_result result = first;
     pleat__gate_await_turn(&runtime->gate);
-    /* What is larger than everything allowed is refused without giving anything up. */
-    bool hopeless = bytes > runtime->limit_bytes;
-    for (step which = 0; which < STEP_COUNT && is_shortage(result) && !hopeless; which++)
-        if (run_step(runtime, which, bytes, stream))
+    /* What is larger than everything allowed is refused without giving anything up; only the
+     * program may allow more. */
+    step begin = bytes > runtime->limit_bytes ? STEP_CALLBACK : STEP_COMPLETED;
+    if (bytes > pleat__space_device_bytes(runtime->space))
+        begin = STEP_COUNT;
+    for (step which = begin; which < STEP_COUNT && is_shortage(result); which++)
+        if (run_step(runtime, which, bytes, stream) && bytes <= runtime->limit_bytes)
             result = runtime->ops->alloc(runtime->policy, bytes, stream, address);
     return is_shortage(result) ? refuse(runtime, result, bytes, stream) : result;
 }

@@ -74,6 +74,35 @@ static bool has(const char *text)
     return strstr(pleat_last_error()->text, text) != NULL;
 }
 
+/* A program that has taken part of a budget for itself gives it back when it is asked. */
+static int lift_budget(void *context, uint64_t bytes, pleat_stream stream)
+{
+    fixture *f = context;
+    (void)stream;
+    return pleat_set_budget(f->runtime, bytes + 64 * MIB) == PLEAT_OK;
+}
+
+static void budget_may_be_lifted_by_the_program_that_is_asked(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < POLICIES; p++) {
+        fixture f;
+        pleat_va address;
+        open_host(&f, 1024 * MIB, false);
+        pleat_runtime_options options = {.size = sizeof options,
+                                         .policy = policies[p],
+                                         .budget_bytes = 100 * MIB,
+                                         .memory_callback = lift_budget,
+                                         .memory_context = &f};
+        assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+        assert_ok(pleat_alloc(f.runtime, 350 * MIB, 0, &address));
+        assert_ok(pleat_free(f.runtime, address));
+        assert_result(pleat_alloc(f.runtime, 2000 * MIB, 0, &address), PLEAT_E_OUT_OF_MEMORY);
+        assert_int_equal(pleat_limit_of(f.runtime), 414 * MIB);
+        end(&f);
+    }
+}
+
 static void runtime_checks_its_arguments(void **state)
 {
     (void)state;
@@ -918,6 +947,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runtime_checks_its_arguments),
+        cmocka_unit_test(budget_may_be_lifted_by_the_program_that_is_asked),
         cmocka_unit_test(runtime_serves_and_counts),
         cmocka_unit_test(out_of_memory_gives_caches_back_first),
         cmocka_unit_test(out_of_memory_says_what_there_is),
