@@ -17,6 +17,13 @@
 /* A recorded iteration is as the scale says when one request in so many at most is not. */
 #define BROKEN    100u
 #define STRANGERS 3u
+/* An x is left to be learned after so many iterations in a row in which more than one request in so
+ * many found its slot taken. */
+#define STRIKES 3u
+#define POOR    8u
+/* The rests between checks and after failures double so often. */
+#define MOST_CHECKS 8u
+#define REST        6u
 
 pleat_result pleat__elastic_init(pleat__elastic *elastic, pleat__arena *arena, pleat__heap *heap,
                                  const pleat__placed *placed, pleat_stats *stats)
@@ -131,6 +138,12 @@ static void put_profile(pleat__elastic *elastic, uint32_t at, pleat__profile *pr
     elastic->latest = profile;
 }
 
+static void trust(pleat__elastic *elastic)
+{
+    elastic->failures = 0;
+    elastic->quiet_until = 0;
+}
+
 static void take_scale(pleat__elastic *elastic, pleat__scale *scale)
 {
     if (!retire_all(elastic)) {
@@ -143,7 +156,11 @@ static void take_scale(pleat__elastic *elastic, pleat__scale *scale)
     elastic->choice = (pleat__sweep_choice){0, 0};
     elastic->refused = 0;
     elastic->seen_count = 0;
+    elastic->bad_count = 0;
+    elastic->strikes = 0;
     elastic->x = 0;
+    elastic->checks = 0;
+    trust(elastic);
 }
 
 /* An iteration that is none of those known at another x: an evaluation between two marks is passed
@@ -220,10 +237,8 @@ void pleat__elastic_recorded(pleat__elastic *elastic, uint32_t count, uint32_t a
         pleat__profile_free(profile);
         return;
     }
-    elastic->suspect = false;
     if (conforms(elastic, profile)) {
-        for (uint32_t i = 0; i < elastic->instance_count; i++)
-            elastic->instances[i]->diverged = 0;
+        trust(elastic);
         pleat__profile_free(profile);
     } else {
         add_profile(elastic, profile);
@@ -250,16 +265,65 @@ void pleat__elastic_record(pleat__elastic *elastic, bool on)
 
 /* ---- which x is this? ---- */
 
+/* Requests that were not as the scale says. */
+static uint64_t oddities(const pleat__elastic *elastic)
+{
+    return elastic->stats->diverged + elastic->stats->broken;
+}
+
+static bool is_bad(const pleat__elastic *elastic, uint64_t x)
+{
+    uint32_t count = elastic->bad_count < PLEAT__BAD ? elastic->bad_count : PLEAT__BAD;
+    for (uint32_t i = 0; i < count; i++)
+        if (elastic->bad[i] == x)
+            return true;
+    return false;
+}
+
+/* An iteration was followed. At some x a job does other things than at the others: requests that it
+ * leaves out make others live longer, and those find their slots taken. Where that is often so,
+ * that x is left to be learned. */
+static void judge_followed(pleat__elastic *elastic)
+{
+    uint64_t served = elastic->stats->planned - elastic->served;
+    bool badly = served + elastic->scale->count / POOR < elastic->scale->count &&
+                 elastic->stats->slot_busy - elastic->busy > elastic->scale->count / POOR;
+    elastic->strikes = badly ? elastic->strikes + 1 : 0;
+    if (elastic->strikes < STRIKES || is_bad(elastic, elastic->now->fitted))
+        return;
+    elastic->bad[elastic->bad_count++ % PLEAT__BAD] = elastic->now->fitted;
+    elastic->strikes = 0;
+}
+
+/* An iteration was followed. Where too much in it was odd it is recorded when it comes again, now
+ * and then: its sizes follow other functions. */
+static void check_followed(pleat__elastic *elastic)
+{
+    if (elastic->recording || elastic->clock < elastic->check_at ||
+        oddities(elastic) - elastic->odd <= elastic->scale->count / BROKEN)
+        return;
+    elastic->check_at = elastic->clock + (4u << elastic->checks);
+    elastic->checks += elastic->checks < MOST_CHECKS;
+    pleat__elastic_record(elastic, true);
+    elastic->settled = true;
+}
+
 void pleat__elastic_begin(pleat__elastic *elastic)
 {
-    if (elastic->making)
+    if (elastic->arena == NULL || elastic->making)
         return;
     elastic->clock++;
-    if (elastic->now != NULL)
-        elastic->now->diverged = 0;
+    if (elastic->now != NULL) {
+        elastic->failures = 0;
+        check_followed(elastic);
+        judge_followed(elastic);
+    }
+    elastic->served = elastic->stats->planned;
+    elastic->busy = elastic->stats->slot_busy;
+    elastic->odd = oddities(elastic);
     if (elastic->retired_count != 0)
         bury(elastic);
-    elastic->asking = elastic->scale != NULL && !elastic->suspect;
+    elastic->asking = elastic->scale != NULL && elastic->clock >= elastic->quiet_until;
     elastic->at = 0;
     elastic->asked = 0;
     elastic->guess = 0;
@@ -268,8 +332,10 @@ void pleat__elastic_begin(pleat__elastic *elastic)
 void pleat__elastic_diverged(pleat__elastic *elastic)
 {
     elastic->asking = false;
-    if (elastic->now != NULL && ++elastic->now->diverged > 1)
-        elastic->suspect = true;
+    /* Once may have been an evaluation; more often another job, which is to be learned. */
+    if (elastic->now != NULL && ++elastic->failures > 1)
+        elastic->quiet_until =
+            elastic->clock + (2u << (elastic->failures < REST ? elastic->failures : REST));
     elastic->now = NULL;
     pleat__elastic_record(elastic, true);
 }
@@ -292,11 +358,31 @@ static void note_x(pleat__elastic *elastic, uint64_t x)
         elastic->seen[elastic->seen_count++ % PLEAT__SEEN] = x;
 }
 
-/* The term that a request is, from the one expected next; what it says of x in *x, 0: nothing. */
+/* The term that a request is at the x guessed, from the one expected next on. */
+static bool find_at_guess(const pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
+                          uint32_t *found)
+{
+    const pleat__scale *scale = elastic->scale;
+    for (uint32_t i = elastic->at; i < scale->count && i < elastic->at + NEAR; i++) {
+        const pleat__term *term = &scale->terms[i];
+        *found = i;
+        if (term->stream == stream && !term->loose &&
+            pleat__scale_bytes(scale, term, elastic->guess) == bytes)
+            return true;
+    }
+    return false;
+}
+
+/* The same at any x, which is then in *x; 0: the term says nothing of it. */
 static bool find_term(const pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
                       uint32_t *found, uint64_t *x)
 {
     const pleat__scale *scale = elastic->scale;
+    *x = elastic->guess;
+    if (*x != 0 && find_at_guess(elastic, bytes, stream, found)) {
+        *x = scale->terms[*found].rise != 0 ? *x : 0;
+        return true;
+    }
     for (uint32_t i = elastic->at; i < scale->count && i < elastic->at + NEAR; i++) {
         const pleat__term *term = &scale->terms[i];
         *x = 0;
@@ -418,6 +504,8 @@ static pleat__instance *choose(const pleat__elastic *elastic, uint64_t x)
 static pleat__asked take(pleat__elastic *elastic, pleat__instance *instance, uint64_t x,
                          uint32_t term, pleat__follow **follow)
 {
+    if (elastic->now == instance && instance->fitted == x)
+        return PLEAT__ASKED_SAME;
     elastic->stats->instance_switches += instance != elastic->now;
     elastic->now = instance;
     instance->used = elastic->clock;
@@ -427,27 +515,24 @@ static pleat__asked take(pleat__elastic *elastic, pleat__instance *instance, uin
     return PLEAT__ASKED_TAKE;
 }
 
-/* The iteration's x is known. */
-static pleat_result settle_x(pleat__elastic *elastic, uint64_t x, uint32_t term,
-                             const pleat__follow *current, pleat__asked *asked,
-                             pleat__follow **follow)
+/* The iteration's x is known, and no instance is there for it. */
+static pleat_result settle(pleat__elastic *elastic, uint64_t x, uint32_t term,
+                           const pleat__follow *current, pleat__asked *asked,
+                           pleat__follow **follow)
 {
-    bool same = elastic->now != NULL && elastic->now->fitted == x;
-    bool in_range = same || pleat__scale_in_range(elastic->scale, x);
-    pleat__instance *instance = in_range ? choose(elastic, x) : NULL;
-    if (in_range && instance == NULL)
+    bool in_range = pleat__scale_in_range(elastic->scale, x), bad = is_bad(elastic, x);
+    if (in_range && !bad)
         PLEAT_TRY(pleat__gate_turn(elastic->heap->pool->gate));
     elastic->asking = false;
     note_x(elastic, x);
     elastic->stats->out_of_range += !in_range;
-    if (in_range && instance == NULL)
-        instance = new_instance(elastic, x, current);
-    *asked = same               ? PLEAT__ASKED_SAME
-             : instance != NULL ? take(elastic, instance, x, term, follow)
-                                : PLEAT__ASKED_NONE;
+    pleat__instance *instance = in_range && !bad ? new_instance(elastic, x, current) : NULL;
+    *asked = instance != NULL ? take(elastic, instance, x, term, follow) : PLEAT__ASKED_NONE;
     return PLEAT_OK;
 }
 
+/* One odd request is not to make an instance, or to say that there is none: that needs a second
+ * witness, unless the x was seen before. To follow one that there is does no harm. */
 pleat_result pleat__elastic_ask(pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
                                 const pleat__follow *current, pleat__asked *asked,
                                 pleat__follow **follow)
@@ -459,10 +544,16 @@ pleat_result pleat__elastic_ask(pleat__elastic *elastic, uint64_t bytes, uint16_
         elastic->asking = false;
     if (!find_term(elastic, bytes, stream, &term, &x))
         return PLEAT_OK;
-    /* One odd request is not to make an instance: an x never seen before needs a second witness. */
-    if (x != 0 && (x == elastic->guess || is_seen(elastic, x)))
-        return settle_x(elastic, x, term, current, asked, follow);
+    bool sure = x != 0 && (x == elastic->guess || is_seen(elastic, x));
+    pleat__instance *instance = x != 0 && !is_bad(elastic, x) ? choose(elastic, x) : NULL;
+    if (sure && instance == NULL)
+        return settle(elastic, x, term, current, asked, follow);
     elastic->at = term + 1;
+    if (instance != NULL)
+        *asked = take(elastic, instance, x, term, follow);
+    if (sure)
+        note_x(elastic, x);
+    elastic->asking = elastic->asking && !sure;
     elastic->guess = x != 0 ? x : elastic->guess;
     return PLEAT_OK;
 }

@@ -26,6 +26,7 @@
 #define PLEAT__INSTANCES     8u
 #define PLEAT__RETIRED       32u
 #define PLEAT__SEEN          64u
+#define PLEAT__BAD           8u
 
 /* What the first requests of an iteration say. */
 typedef enum pleat__asked {
@@ -66,7 +67,15 @@ typedef struct pleat__elastic {
     uint32_t changes; /* a bit for each of the last iterations: x was another than before */
     uint64_t seen[PLEAT__SEEN]; /* xs that iterations had */
     uint32_t seen_count;
-    bool suspect;         /* an instance did not hold: the next iteration is recorded instead */
+    uint64_t bad[PLEAT__BAD]; /* xs at which instances serve badly */
+    uint32_t bad_count;
+    uint32_t strikes;
+    uint64_t served, busy; /* counters at the last mark */
+    uint32_t failures;     /* instances in a row that were put aside within their iteration */
+    uint64_t quiet_until;  /* none is taken before: the job is learned anew */
+    uint64_t odd;          /* requests up to the last mark that were not as expected */
+    uint64_t check_at;
+    uint32_t checks;      /* times that iterations were recorded because of that */
     pleat__live crossing; /* addresses, while an instance is made */
     uint64_t refused;     /* no memory for an instance of this x or more; 0: none was refused */
 } pleat__elastic;

@@ -248,11 +248,10 @@ void pleat__follow_free(pleat__follow *follow)
     if (follow == NULL)
         return;
     pleat__arena *arena = follow->arena;
-    for (uint32_t i = 0; follow->learned && follow->items != NULL && i < follow->count; i++) {
+    for (uint32_t i = 0; follow->learned && follow->items != NULL && i < follow->count; i++)
         pleat__view_unpin(arena, &follow->items[i].place);
-        if (follow->second != NULL)
-            pleat__view_unpin(arena, &follow->second[i]);
-    }
+    for (uint32_t i = 0; follow->second != NULL && i < follow->count; i++)
+        pleat__view_unpin(arena, &follow->second[i]);
     for (uint32_t i = 0; i < follow->lane_count; i++)
         pleat__lane_release(&follow->lanes[i]);
     pleat__foresee_release(&follow->foresee);
@@ -294,4 +293,15 @@ void pleat__follow_enter(pleat__follow *follow, const char *name)
     }
     if (best != PLEAT__NO_ITEM)
         pleat__match_phase(&follow->match, best);
+}
+
+void pleat__follow_keep(pleat__follow *follow, uint32_t item, const pleat__place *place)
+{
+    if (follow->second == NULL)
+        follow->second = pleat__arena_calloc(follow->arena, follow->count, sizeof *follow->second);
+    if (follow->second == NULL)
+        return;
+    pleat__view_pin(place);
+    pleat__view_unpin(follow->arena, &follow->second[item]);
+    follow->second[item] = *place;
 }

@@ -48,6 +48,8 @@ void pleat__follow_free(pleat__follow *follow);
  * the second, for what lives a little longer than an iteration (a batch of data is freed when the
  * next one is there) and must alternate between two, and for all that then does so too. */
 void pleat__follow_replace(pleat__follow *follow, uint32_t item, const pleat__place *place);
+/* The same for an instance, whose slots stay: the new place is the second. */
+void pleat__follow_keep(pleat__follow *follow, uint32_t item, const pleat__place *place);
 
 /* follow_lanes.c: places a request that has no slot, or whose slot is taken, in a lane, and marks
  * it occupied: the lane of the item that it is (PLEAT__NO_ITEM: none), or of its neighbours, or any

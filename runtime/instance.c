@@ -532,34 +532,41 @@ static uint32_t missing_pages(const maker *m)
     return missing;
 }
 
-/* Lays out; grows the pool first where max-live says that it must, and then where the sweep took
- * more pages than there are, until all of them are there. */
+/* The homes that the layout takes and the pool has not: they are the pool's next. */
+static pleat_result add_pages(maker *m, uint32_t there)
+{
+    uint32_t end = 0;
+    for (uint32_t j = 0; j < m->jobs.count; j++)
+        end = m->tries[j].end_page > end ? m->tries[j].end_page : end;
+    if (end <= m->pages)
+        return PLEAT_OK;
+    /* Numbers without a chunk come first. */
+    PLEAT_TRY(grow_to(m->ground, there + missing_pages(m) + (end - m->pages)));
+    pleat__arena_free(m->arena, m->chunk_at);
+    m->chunk_at = NULL;
+    PLEAT_TRY(list_pages(m));
+    return end <= m->pages
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_LIMIT, "no homes for %u more chunks", end - m->pages);
+}
+
+/* Lays out, in a pool that has grown to what max-live needs and a little. */
 static pleat_result lay_out(maker *m, pleat__sweep_choice *choice, cost *taken)
 {
-    for (uint32_t round = 0;; round++) {
-        PLEAT_TRY(pose(m));
-        uint32_t missing = missing_pages(m), floor = 0;
-        for (uint32_t j = 0; j < m->jobs.count; j++)
-            floor += m->jobs.jobs[j].floor;
-        floor -= floor > missing ? missing : floor;
-        uint32_t wanted = floor + floor / SLACK, there = m->pages - missing;
-        if (wanted > there && round == 0) {
-            unpose(m);
-            PLEAT_TRY(grow_to(m->ground, wanted));
-            continue;
-        }
-        PLEAT_TRY(sweep_well(m, m->pages, choice, taken));
-        uint32_t end = 0;
-        for (uint32_t j = 0; j < m->jobs.count; j++)
-            end = m->tries[j].end_page > end ? m->tries[j].end_page : end;
-        if (end <= m->pages)
-            return PLEAT_OK;
-        if (round == 4)
-            return pleat__fail(PLEAT_E_LIMIT, "no layout for the memory there is");
-        uint32_t more = end - m->pages;
+    PLEAT_TRY(pose(m));
+    uint32_t missing = missing_pages(m), floor = 0, there = m->pages - missing;
+    for (uint32_t j = 0; j < m->jobs.count; j++)
+        floor += m->jobs.jobs[j].floor;
+    floor -= floor > missing ? missing : floor;
+    uint32_t wanted = floor + floor / SLACK;
+    if (wanted > there) {
         unpose(m);
-        PLEAT_TRY(grow_to(m->ground, there + missing + more));
+        PLEAT_TRY(grow_to(m->ground, wanted));
+        PLEAT_TRY(pose(m));
+        there = m->pages - missing_pages(m);
     }
+    PLEAT_TRY(sweep_well(m, m->pages, choice, taken));
+    return add_pages(m, there);
 }
 
 /* The views of an instance that is no more. */

@@ -21,8 +21,6 @@ typedef struct pleat__instance {
     uint32_t view_pages;
     uint32_t end_page; /* behind the last home that it uses */
     uint64_t used;     /* the caller's clock */
-    uint32_t diverged; /* times in a row that it was put aside within an iteration */
-    uint64_t busy;     /* slots found busy while it was followed last */
 } pleat__instance;
 
 /* How the sweep uses its freedom; tried out once, and then kept for every x. */

@@ -166,6 +166,8 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
         self->stats->slot_busy++;
         if (self->shapes.current->learned)
             pleat__follow_replace(self->shapes.current, item, place);
+        else if (self->shapes.elastic.now != NULL)
+            pleat__follow_keep(self->shapes.current, item, place);
     }
     return PLEAT_OK;
 }
@@ -207,7 +209,8 @@ static bool alloc_in_other(policy *self, uint32_t item, uint64_t bytes, uint16_t
 {
     const pleat__follow *current = self->shapes.current;
     const pleat__place *second = pleat__follow_second(current, item);
-    if (second != NULL && pleat__heap_take(&self->heap, second, stream))
+    if (second != NULL && second->granules == granules_of(bytes) &&
+        pleat__heap_take(&self->heap, second, stream))
         *place = *second;
     else if (current->lane_count == 0 ||
              !pleat__follow_in_like(current, &self->heap, item, stream, place))

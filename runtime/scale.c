@@ -174,7 +174,7 @@ static bool find_parameter(fitting *f, bool *same)
 
 /* ---- lines ---- */
 
-uint64_t pleat__scale_bytes(const pleat__scale *scale, const pleat__term *term, uint64_t x)
+static uint64_t line_at(const pleat__scale *scale, const pleat__term *term, uint64_t x)
 {
     int64_t rise, most = INT64_MAX / 2;
     if (term->rise == 0)
@@ -189,10 +189,16 @@ uint64_t pleat__scale_bytes(const pleat__scale *scale, const pleat__term *term, 
     return bytes <= 0 ? 0 : bytes > (wide)UINT64_MAX ? UINT64_MAX : (uint64_t)bytes;
 }
 
+uint64_t pleat__scale_bytes(const pleat__scale *scale, const pleat__term *term, uint64_t x)
+{
+    uint64_t bytes = line_at(scale, term, x);
+    return bytes < term->most ? bytes : term->most;
+}
+
 bool pleat__scale_infer(const pleat__scale *scale, const pleat__term *term, uint64_t bytes,
                         uint64_t *x)
 {
-    if (term->rise == 0 || term->loose)
+    if (term->rise == 0 || term->loose || bytes >= term->most)
         return false;
     wide span = (wide)scale->highest - scale->lowest;
     wide over = ((wide)bytes - term->bytes) * span;
@@ -205,30 +211,81 @@ bool pleat__scale_infer(const pleat__scale *scale, const pleat__term *term, uint
     return true;
 }
 
-/* The line through the sizes at the ends; loose when some profile is not on it. */
+/* Where the profiles have the request it has the size that the term says. */
+static bool holds(const fitting *f, const pleat__scale *scale, uint32_t i)
+{
+    for (uint32_t s = 0; s < f->profile_count; s++) {
+        uint64_t bytes = size_in(f, s, i);
+        if (bytes != 0 && pleat__scale_bytes(scale, &scale->terms[i], f->xs[s]) != bytes)
+            return false;
+    }
+    return true;
+}
+
+/* The line through the sizes in two profiles; false where it is none of whole bytes. */
+static bool fit_line(const fitting *f, pleat__scale *scale, uint32_t i, uint32_t a, uint32_t b)
+{
+    pleat__term *term = &scale->terms[i];
+    wide span = (wide)scale->highest - scale->lowest, step = (wide)f->xs[b] - f->xs[a];
+    wide over = ((wide)size_in(f, b, i) - size_in(f, a, i)) * span;
+    if (step == 0 || over % step != 0)
+        return false;
+    wide rise = over / step, below = rise * ((wide)f->xs[a] - scale->lowest);
+    wide bytes = (wide)size_in(f, a, i) - below / span;
+    if (below % span != 0 || bytes <= 0 || bytes > INT64_MAX || rise > INT64_MAX ||
+        rise < INT64_MIN)
+        return false;
+    term->bytes = (uint64_t)bytes;
+    term->rise = (int64_t)rise;
+    return true;
+}
+
+/* The profiles that have the request, of the lowest, the next (profile_count: none) and the highest
+ * x. */
+static bool find_ends(const fitting *f, uint32_t i, uint32_t *low, uint32_t *next, uint32_t *high)
+{
+    uint32_t none = f->profile_count;
+    *low = *next = *high = none;
+    for (uint32_t s = 0; s < f->profile_count; s++) {
+        if (size_in(f, s, i) == 0)
+            continue;
+        *low = *low == none || f->xs[s] < f->xs[*low] ? s : *low;
+        *high = *high == none || f->xs[s] > f->xs[*high] ? s : *high;
+    }
+    for (uint32_t s = 0; s < f->profile_count && *low != none; s++)
+        if (size_in(f, s, i) != 0 && f->xs[s] > f->xs[*low] &&
+            (*next == none || f->xs[s] < f->xs[*next]))
+            *next = s;
+    return *low != none;
+}
+
+/* Loose when some profile has another size than any line says. */
 static void fit_term(const fitting *f, pleat__scale *scale, uint32_t i)
 {
-    uint32_t pair = f->pairs[f->high][i];
     const pleat__part *part = &f->base->parts[i];
     pleat__term *term = &scale->terms[i];
-    uint64_t low = size_in(f, f->low, i), high = size_in(f, f->high, i);
-    /* The rhythm is the base's, but the ends that another profile knows are its. */
-    *term = (pleat__term){.bytes = low,
-                          .rise = (int64_t)(high - low),
+    uint32_t low, next, high;
+    *term = (pleat__term){.bytes = part->bytes,
+                          .most = UINT64_MAX,
                           .begin = part->begin,
                           .end = part->end,
                           .stream = part->stream};
-    bool known = low != 0 && high != 0 && part->end != PLEAT__NEVER && pair != PLEAT__NEVER;
-    for (uint32_t s = 0; s < f->profile_count && known; s++)
-        known = pleat__scale_bytes(scale, term, f->xs[s]) == size_in(f, s, i);
-    term->loose = !known;
-    if (!known)
-        *term = (pleat__term){.bytes = part->bytes,
-                              .begin = part->begin,
-                              .end = part->end,
-                              .stream = part->stream,
-                              .loose = true};
-    scale->loose += !known;
+    if (part->end != PLEAT__NEVER && find_ends(f, i, &low, &next, &high)) {
+        /* Seen at one x only it is taken for the same everywhere, until it is seen again. */
+        if (next == f->profile_count)
+            return;
+        if (fit_line(f, scale, i, low, high) && holds(f, scale, i))
+            return;
+        bool bounded = next != high && fit_line(f, scale, i, low, next);
+        term->most = size_in(f, high, i);
+        if (bounded && holds(f, scale, i))
+            return;
+    }
+    term->bytes = part->bytes;
+    term->rise = 0;
+    term->most = UINT64_MAX;
+    term->loose = true;
+    scale->loose++;
 }
 
 static pleat__scale *make_scale(const fitting *f)

@@ -5,8 +5,8 @@
  * Nobody names x. It is measured in bytes of one request, the REFERENCE: one of those whose sizes
  * grow in the proportion in which most grow, so that twice the microbatch is twice x. Every other
  * size is a line through the sizes it had at the lowest and the highest x seen, and holds at those
- * between; a request whose sizes lie on no line is dynamic, and so is one that some iterations do
- * not have.
+ * between, or such a line with a bound; a request whose sizes are neither is loose (it has no
+ * place), and so is one that some iterations do not have.
  */
 #ifndef PLEAT_RUNTIME_SCALE_H
 #define PLEAT_RUNTIME_SCALE_H
@@ -19,7 +19,8 @@
 /* One request of the iteration. */
 typedef struct pleat__term {
     uint64_t bytes; /* at the lowest x */
-    int64_t rise;   /* from there to the highest */
+    int64_t rise;   /* from there to the highest, were it not for `most` */
+    uint64_t most;  /* workspaces have a bound */
     uint32_t begin; /* as in a profile */
     uint32_t end;
     uint16_t stream;

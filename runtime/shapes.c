@@ -201,6 +201,19 @@ static bool has_dynamic(const pleat__follow *follow)
     return dynamic > follow->count / DYNAMIC_SHARE;
 }
 
+/* An iteration ended, see pleat__elastic_recorded. What was known of sizes may be known better now;
+ * then what is followed is none of it any more. */
+static void recorded(pleat__shapes *shapes, uint32_t count, uint32_t ahead)
+{
+    bool ours =
+        shapes->current != NULL && pleat__elastic_follows(&shapes->elastic, shapes->current);
+    pleat__elastic_recorded(&shapes->elastic, count, ahead);
+    if (!ours || pleat__elastic_follows(&shapes->elastic, shapes->current))
+        return;
+    set_current(shapes, NULL);
+    pleat__states_set(&shapes->states, PLEAT__STATE_learning, PLEAT__CAUSE_refitted);
+}
+
 /* An iteration ended that repeats the one before. */
 static void plan_and_switch(pleat__shapes *shapes)
 {
@@ -208,8 +221,7 @@ static void plan_and_switch(pleat__shapes *shapes)
     if (!pays(shapes))
         return;
     if (!shapes->learn.marks)
-        pleat__elastic_recorded(&shapes->elastic, shapes->learn.found.count,
-                                shapes->learn.found.ahead);
+        recorded(shapes, shapes->learn.found.count, shapes->learn.found.ahead);
     pleat__states_set(&shapes->states, PLEAT__STATE_planning, PLEAT__CAUSE_agreed);
     if (pleat__learn_take(&shapes->learn, &next) != PLEAT_OK) {
         set_current(shapes, NULL);
@@ -381,7 +393,7 @@ void pleat__shapes_mark(pleat__shapes *shapes)
 {
     if (!shapes->learn.marks)
         forget_found(shapes);
-    pleat__elastic_recorded(&shapes->elastic, 0, 0);
+    recorded(shapes, 0, 0);
     if (shapes->current != NULL)
         mark_planned(shapes);
     else if (pleat__learn_mark(&shapes->learn) == PLEAT__BOUNDARY_AGREED)

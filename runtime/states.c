@@ -24,7 +24,7 @@ static const transition transitions[] = {
     T(relearning, planning, agreed),  T(relearning, planned, returned),
     T(planned, learning, marked),     T(planned, planning, agreed),
     T(learning, planned, scaled),     T(relearning, planned, scaled),
-    T(planned, planned, scaled),
+    T(planned, planned, scaled),      T(planned, learning, refitted),
 };
 #undef T
 

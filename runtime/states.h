@@ -15,6 +15,7 @@
  *    +-------------------------------------------------------------+
  *      scaled: to PLANNED from LEARNING, RELEARNING and PLANNED: an iteration's first requests say
  *      which x it has, and the instance of that x is taken up (elastic.h)
+ *      refitted: from PLANNED to LEARNING: sizes follow x in another way than was known
  *      marked: the job begins to mark its iterations, and one found by its period was followed
  *
  *   LEARNING    requests go to the heap and are recorded (learn.c)
@@ -36,7 +37,8 @@
     X(start)                                                                                       \
     X(file)                                                                                        \
     X(agreed)                                                                                      \
-    X(made) X(no_memory) X(switched) X(diverged) X(unknown) X(returned) X(marked) X(scaled)
+    X(made)                                                                                        \
+    X(no_memory) X(switched) X(diverged) X(unknown) X(returned) X(marked) X(scaled) X(refitted)
 
 typedef enum pleat__state {
 #define PLEAT__STATE_ENUM(name) PLEAT__STATE_##name,

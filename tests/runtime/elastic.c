@@ -1,0 +1,342 @@
+/*
+ * elastic.c: made-up jobs whose microbatch or length changes, on a real runtime over host memory,
+ * with a canary: what was seen at two sizes is followed at others, and whatever does not hold costs
+ * no byte of anybody's.
+ */
+#include "job.h"
+
+#include <runtime/scale.h>
+
+/* A job whose sizes are lines in x; its lives are the same at every x. */
+typedef struct elastic_job {
+    job_shape lives;
+    uint64_t base[JOB_REQUESTS];
+    uint64_t slope[JOB_REQUESTS];
+} elastic_job;
+
+static elastic_job elastic_make(uint64_t seed)
+{
+    elastic_job e = {.lives = job_shape_make(seed, 1)};
+    test_random random = {seed + 1};
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        uint64_t kind = test_random_below(&random, 10);
+        e.base[i] = kind < 3 ? 8 + test_random_below(&random, 40) * 1000 : kind < 5 ? 512 : 0;
+        e.slope[i] = kind < 3   ? 0
+                     : kind < 9 ? (1 + test_random_below(&random, 8)) * 4096
+                                : (1 + test_random_below(&random, 4)) * 40960;
+    }
+    return e;
+}
+
+static job_shape at_x(const elastic_job *e, uint64_t x)
+{
+    job_shape shape = e->lives;
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        shape.bytes[i] = e->base[i] + e->slope[i] * x;
+    return shape;
+}
+
+typedef struct gained {
+    uint64_t requests, planned, calls;
+} gained;
+
+static gained run_shape(job *j, const job_shape *shape, uint32_t count, job_disturbance what,
+                        uint32_t at)
+{
+    pleat_stats before = pleat_stats_of(j->runtime);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_ok(pleat_mark(j->runtime));
+        job_iterate(j, shape, what, at);
+    }
+    pleat_stats after = pleat_stats_of(j->runtime);
+    return (gained){after.requests - before.requests, after.planned - before.planned,
+                    after.driver_calls - before.driver_calls};
+}
+
+static gained run_x(job *j, const elastic_job *e, uint64_t x, uint32_t count)
+{
+    job_shape shape = at_x(e, x);
+    return run_shape(j, &shape, count, JOB_PLAIN, 0);
+}
+
+static void assert_mostly_planned(gained g, uint32_t percent)
+{
+    if (g.planned * 100 < g.requests * percent)
+        fail_msg("%llu of %llu planned", (unsigned long long)g.planned,
+                 (unsigned long long)g.requests);
+}
+
+static void finish(job *j)
+{
+    job_drain(j);
+    assert_int_equal(j->errors, 0);
+    assert_int_equal(pleat_stats_of(j->runtime).live_bytes, 0);
+    job_stop(j);
+}
+
+static void elastic_third_size_needs_no_learning(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        job j;
+        elastic_job e = elastic_make(seed);
+        job_start(&j, "pleat", NULL, 0);
+        job_tensor weights = job_alloc(&j, 3000000, 0);
+        run_x(&j, &e, 3, 6);
+        run_x(&j, &e, 4, 8);
+        assert_true(pleat_stats_of(j.runtime).instances >= 1);
+        static const uint64_t others[] = {7, 2, 1, 12};
+        for (uint32_t k = 0; k < 4; k++) {
+            /* What crosses the boundary still lies where it was. */
+            assert_mostly_planned(run_x(&j, &e, others[k], 1), 70);
+            run_x(&j, &e, others[k], 2);
+            gained later = run_x(&j, &e, others[k], 4);
+            assert_mostly_planned(later, 99);
+            assert_int_equal(later.calls, 0);
+        }
+        assert_int_equal(pleat_stats_of(j.runtime).refits, 0);
+        job_free(&j, &weights);
+        finish(&j);
+    }
+}
+
+static void elastic_sizes_that_return_cost_nothing(void **state)
+{
+    (void)state;
+    static const uint64_t xs[] = {4, 2, 8, 1};
+    job j;
+    elastic_job e = elastic_make(11);
+    job_start(&j, "pleat", NULL, 0);
+    for (uint32_t visit = 0; visit < 3; visit++)
+        for (uint32_t k = 0; k < 4; k++) {
+            gained first = run_x(&j, &e, xs[k], 2), rest = run_x(&j, &e, xs[k], 18);
+            if (visit == 0)
+                continue;
+            assert_mostly_planned(first, 98);
+            assert_mostly_planned(rest, 99);
+            assert_int_equal(first.calls + rest.calls, 0);
+        }
+    finish(&j);
+}
+
+/* Every iteration at an x of its own. */
+static void elastic_drawn_lengths_settle(void **state)
+{
+    (void)state;
+    job j;
+    elastic_job e = elastic_make(21);
+    test_random random = {22};
+    job_start(&j, "pleat", NULL, 0);
+    gained later = {0};
+    for (uint32_t i = 0; i < 200; i++) {
+        gained g = run_x(&j, &e, 20 + test_random_below(&random, 80), 1);
+        later.requests += i < 30 ? 0 : g.requests;
+        later.planned += i < 30 ? 0 : g.planned;
+        later.calls += i < 30 ? 0 : g.calls;
+    }
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_mostly_planned(later, 98);
+    assert_true(later.calls <= 5 * 170);
+    assert_true(stats.peak_live_bytes >= stats.peak_physical_bytes * 0.95);
+    finish(&j);
+}
+
+static void elastic_x_out_of_range_is_served_and_learned(void **state)
+{
+    (void)state;
+    job j;
+    elastic_job e = elastic_make(31);
+    job_start(&j, "pleat", NULL, 0);
+    run_x(&j, &e, 2, 6);
+    run_x(&j, &e, 3, 6);
+    run_x(&j, &e, 40, 1);
+    assert_true(pleat_stats_of(j.runtime).out_of_range >= 1);
+    run_x(&j, &e, 40, 6);
+    gained later = run_x(&j, &e, 40, 4);
+    assert_mostly_planned(later, 98);
+    /* Its range reaches there now. */
+    run_x(&j, &e, 30, 2);
+    assert_mostly_planned(run_x(&j, &e, 30, 4), 98);
+    finish(&j);
+}
+
+/* From x = 6 on some sizes are other than two lower x said. */
+static void elastic_broken_functions_are_fitted_anew(void **state)
+{
+    (void)state;
+    job j;
+    elastic_job e = elastic_make(41);
+    job_start(&j, "pleat", NULL, 0);
+    run_x(&j, &e, 2, 6);
+    run_x(&j, &e, 3, 6);
+    job_shape odd = at_x(&e, 6);
+    for (uint32_t i = 5; i < JOB_REQUESTS; i += 20)
+        odd.bytes[i] += 70000 + 512 * i;
+    run_shape(&j, &odd, 30, JOB_PLAIN, 0);
+    assert_true(pleat_stats_of(j.runtime).refits >= 1);
+    assert_mostly_planned(run_shape(&j, &odd, 10, JOB_PLAIN, 0), 90);
+    assert_mostly_planned(run_x(&j, &e, 3, 10), 85);
+    finish(&j);
+}
+
+static void elastic_parameter_that_vanishes_is_no_harm(void **state)
+{
+    (void)state;
+    job j;
+    elastic_job e = elastic_make(51);
+    job_start(&j, "pleat", NULL, 0);
+    run_x(&j, &e, 2, 6);
+    run_x(&j, &e, 3, 6);
+    job_shape other = job_shape_make(52, 1);
+    run_shape(&j, &other, 12, JOB_PLAIN, 0);
+    assert_mostly_planned(run_shape(&j, &other, 6, JOB_PLAIN, 0), 98);
+    run_x(&j, &e, 5, 6);
+    finish(&j);
+}
+
+/* Requests more, fewer, swapped and resized, at sizes that change; tensors that stay. */
+static void elastic_disturbed_jobs_share_no_byte(void **state)
+{
+    (void)state;
+    test_random seeds = test_random_begin("elastic_disturbed", 81);
+    for (uint32_t run = 0; run < 6; run++) {
+        uint64_t seed = test_random_next(&seeds) >> 1;
+        job j;
+        elastic_job e = elastic_make(seed);
+        test_random random = {seed};
+        job_tensor kept[8] = {{0}};
+        job_start(&j, "pleat", NULL, 0);
+        for (uint32_t i = 0; i < 60; i++) {
+            job_shape shape = at_x(&e, 1 + test_random_below(&random, 12));
+            job_disturbance what = (job_disturbance)test_random_below(&random, JOB_DISTURBANCES);
+            job_tensor *t = &kept[test_random_below(&random, 8)];
+            run_shape(&j, &shape, 1 + (uint32_t)test_random_below(&random, 4),
+                      i % 3 == 0 ? what : JOB_PLAIN,
+                      (uint32_t)test_random_below(&random, JOB_REQUESTS));
+            job_free(&j, t);
+            *t = job_alloc(&j, 1000 + test_random_below(&random, 900000), 0);
+        }
+        for (uint32_t k = 0; k < 8; k++)
+            job_free(&j, &kept[k]);
+        finish(&j);
+    }
+}
+
+/* Under a budget that holds the smaller sizes only the larger one is refused, and nothing breaks.
+ */
+static void elastic_short_memory_is_an_answer(void **state)
+{
+    (void)state;
+    job j;
+    elastic_job e = elastic_make(61);
+    job_start(&j, "pleat", NULL, 0);
+    run_x(&j, &e, 4, 6);
+    run_x(&j, &e, 6, 8);
+    uint64_t physical = pleat_stats_of(j.runtime).physical_bytes;
+    assert_ok(pleat_set_budget(j.runtime, physical));
+    assert_mostly_planned(run_x(&j, &e, 4, 4), 98);
+    assert_mostly_planned(run_x(&j, &e, 6, 4), 98);
+    assert_ok(pleat_empty_cache(j.runtime));
+    run_x(&j, &e, 2, 6);
+    run_x(&j, &e, 6, 6);
+    assert_true(pleat_stats_of(j.runtime).peak_physical_bytes <= physical);
+    finish(&j);
+}
+
+/* ---- the parts ---- */
+
+static pleat__profile *profile_at(pleat__arena *arena, const elastic_job *e, uint64_t x)
+{
+    pleat__profile *profile = pleat__arena_calloc(arena, 1, sizeof *profile);
+    assert_non_null(profile);
+    profile->arena = arena;
+    profile->parts = pleat__arena_calloc(arena, JOB_REQUESTS, sizeof *profile->parts);
+    assert_non_null(profile->parts);
+    profile->count = JOB_REQUESTS;
+    profile->horizon = 2 * JOB_REQUESTS;
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        profile->parts[i] = (pleat__part){
+            .bytes = e->base[i] + e->slope[i] * x, .begin = 2 * i, .end = 2 * e->lives.last[i] + 1};
+    return profile;
+}
+
+static void elastic_scale_is_found_from_sizes(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    elastic_job e = elastic_make(71);
+    pleat__scale *scale;
+    assert_ok(pleat__arena_create(&arena));
+    pleat__profile *two[2] = {profile_at(arena, &e, 3), profile_at(arena, &e, 5)};
+    pleat__profile *equal[2] = {two[0], profile_at(arena, &e, 3)};
+    assert_int_equal(pleat__scale_make(arena, equal, 2, &scale), PLEAT__SCALE_SAME);
+    assert_int_equal(pleat__scale_make(arena, two, 2, &scale), PLEAT__SCALE_FITTED);
+    assert_int_equal(scale->loose, 0);
+    assert_int_equal(scale->highest * 3, scale->lowest * 5);
+    uint64_t x7 = scale->lowest / 3 * 7;
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        uint64_t bytes = e.base[i] + e.slope[i] * 7, x = 0;
+        assert_int_equal(pleat__scale_bytes(scale, &scale->terms[i], x7), bytes);
+        assert_int_equal(pleat__scale_infer(scale, &scale->terms[i], bytes, &x), e.slope[i] != 0);
+        if (e.slope[i] != 0)
+            assert_int_equal(x, x7);
+    }
+    assert_true(pleat__scale_in_range(scale, x7));
+    assert_false(pleat__scale_in_range(scale, x7 * 16));
+    pleat__scale_free(scale);
+    pleat__arena_destroy(arena);
+}
+
+/* An iteration of two requests, one of which the next iteration frees. */
+static void elastic_lives_cross_iterations(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    pleat__lives lives;
+    pleat__profile *profile;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__lives_init(&lives, arena));
+    pleat__lives_alloc(&lives, 7, 0, 4096); /* before the first mark: nobody's iteration */
+    pleat__lives_mark(&lives, &profile);
+    for (uint32_t n = 0; n < 3; n++) {
+        pleat__profile_free(profile);
+        pleat__lives_alloc(&lives, 100 + n, 0, 8192);
+        if (n > 0)
+            pleat__lives_free(&lives, 512 * (99 + n));
+        pleat__lives_alloc(&lives, 200 + n, 0, 512 * (100 + n));
+        pleat__lives_free(&lives, 8192);
+        pleat__lives_mark(&lives, &profile);
+        /* The first has none before it that would say when the second request is freed. */
+        assert_true(n == 0 ? profile == NULL : profile != NULL);
+    }
+    assert_non_null(profile);
+    assert_int_equal(profile->count, 2);
+    assert_int_equal(profile->horizon, 4);
+    assert_int_equal(profile->parts[0].bytes, 102);
+    assert_int_equal(profile->parts[0].begin, 0);
+    assert_int_equal(profile->parts[0].end, 3);
+    assert_int_equal(profile->parts[1].begin, 2);
+    assert_int_equal(profile->parts[1].end, 1);
+    assert_true(pleat__lives_crosses(&lives, 512 * 102));
+    assert_false(pleat__lives_crosses(&lives, 4096));
+    pleat__profile_free(profile);
+    pleat__lives_release(&lives);
+    pleat__arena_destroy(arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(elastic_scale_is_found_from_sizes),
+        cmocka_unit_test(elastic_lives_cross_iterations),
+        cmocka_unit_test(elastic_third_size_needs_no_learning),
+        cmocka_unit_test(elastic_sizes_that_return_cost_nothing),
+        cmocka_unit_test(elastic_drawn_lengths_settle),
+        cmocka_unit_test(elastic_x_out_of_range_is_served_and_learned),
+        cmocka_unit_test(elastic_broken_functions_are_fitted_anew),
+        cmocka_unit_test(elastic_parameter_that_vanishes_is_no_harm),
+        cmocka_unit_test(elastic_disturbed_jobs_share_no_byte),
+        cmocka_unit_test(elastic_short_memory_is_an_answer),
+    };
+    return cmocka_run_group_tests_name("elastic", tests, NULL, NULL);
+}
