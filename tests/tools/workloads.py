@@ -213,7 +213,7 @@ class Compare(unittest.TestCase):
 
         import compare
 
-        side = compare.Side("lora", argparse.Namespace(deterministic=True), None)
+        side = compare.Side("lora", argparse.Namespace(deterministic=True, short=True), None)
         side.runs = runs
         told = {"runs": {one: side.figures(one) for one in runs}}
         return side, told, compare.missed(side, told)

@@ -52,7 +52,8 @@ WORKLOADS = {
     "lora-recompute": (0.97, 30, "lora.py", "--recompute --iterations 30"),
     "generate": (0.97, 16, "generate.py", "--iterations 16"),
 }
-SHORT = ("gpt2-vpp-recompute", "moe-vpp", "zero3", "lora")
+SHORT = ("gpt2-vpp-recompute", "moe-vpp", "lora-recompute")
+SHORT_ITERATIONS = "10"
 CONTENDERS = (*harness.ALLOCATORS, "pleat-saved")
 CAP_OVER_LIVE = 1.02
 
@@ -110,6 +111,8 @@ class Side:
         self.name = name
         self.goal, self.profiled, script, arguments = WORKLOADS[name]
         self.workload = [script, *arguments.split()]
+        if options.short:
+            self.workload += ["--iterations", SHORT_ITERATIONS]
         if options.deterministic:
             self.workload.append("--deterministic")
         self.log = log
@@ -253,7 +256,9 @@ def parse():
     )
     parser.add_argument("--rounds", type=int, default=1, help="turns that each one takes [1]")
     parser.add_argument(
-        "--short", action="store_true", help="only %s, one round" % ", ".join(SHORT)
+        "--short",
+        action="store_true",
+        help="only %s, one round of %s iterations" % (", ".join(SHORT), SHORT_ITERATIONS),
     )
     parser.add_argument(
         "--caps",
