@@ -14,7 +14,6 @@
 #include <string.h>
 
 #define EVENTS_MOST (UINT64_C(4) << 20)
-#define OUTSIDE     "phase=-" /* of no phase, once there are some: an empty label says nothing */
 
 pleat_result pleat__record_begin(pleat__record *record, pleat__arena *arena, int device,
                                  uint64_t device_bytes, const pleat_record_options *given)
@@ -141,6 +140,5 @@ void pleat__record_phase(pleat__record *record, const char *name)
 {
     char label[256];
     snprintf(label, sizeof label, "phase=%.200s", name);
-    const char *text = *name != '\0' ? label : OUTSIDE;
-    end_with(record, pleat_trace_add_label(record->trace, text, strlen(text), &record->label));
+    end_with(record, pleat_trace_add_label(record->trace, label, strlen(label), &record->label));
 }

@@ -11,6 +11,9 @@
 #include <runtime/live.h>
 #include <stdbool.h>
 
+/* What a phase that is none is called: in a recording an empty label says nothing. */
+#define PLEAT__NO_PHASE "-"
+
 typedef struct pleat__record {
     pleat_trace *trace; /* NULL: nothing is recorded */
     pleat__arena *arena;

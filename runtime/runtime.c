@@ -323,6 +323,7 @@ pleat_result pleat_mark(pleat_runtime *runtime)
 
 pleat_result pleat_phase(pleat_runtime *runtime, const char *name)
 {
+    name = *name != '\0' ? name : PLEAT__NO_PHASE;
     pleat__gate_lock(&runtime->gate);
     pleat_result result =
         runtime->ops->phase != NULL ? runtime->ops->phase(runtime->policy, name) : PLEAT_OK;

@@ -95,6 +95,23 @@ class Found(unittest.TestCase):
                                       "0.experts.backward", ""])
         self.assertEqual(self.windows.inside, [])
 
+    def test_experts_beside_a_steady_one_are_one_window(self):
+        model = nn.Sequential(self.Block(True), self.Block(False))
+        model[0].experts.gate = self.Part(60000)
+        self.run_steps(model)
+        self.assertEqual(list(self.windows.names.values()), ["0.experts"])
+
+    def test_stages_called_one_by_one_have_names_of_their_own(self):
+        stages = nn.ModuleList(nn.Sequential(self.Block(True), self.Block(False)) for _ in range(2))
+
+        def run(x):
+            for stage in stages:
+                x = stage(x)
+            return x
+
+        self.run_steps(run)
+        self.assertEqual(sorted(self.windows.names.values()), ["0.0.experts", "1.0.experts"])
+
     def test_where_all_varies_there_are_none(self):
         model = nn.Sequential(self.Part(4096, True), self.Part(8192, True))
         self.run_steps(model)

@@ -3,9 +3,9 @@
 Most jobs ask for the same memory in every iteration, and pay one question an iteration here. Where an
 iteration's bytes differ from the one's before, every module's forward is looked at for some
 iterations: what it asked for, its children's share included. A module varies when that differs. Going
-down from the model, a window is the first varying module of which little is steady (experts, but not
-the block around them). Where nothing below the model is steady, the job as a whole varies, and there
-are no windows.
+down from the model, a window is the first varying module of which little is steady (a layer's experts
+together, but not the block around them). Where nothing below the model is steady, the job as a whole
+varies, and there are no windows.
 
 A window is entered and left by hooks on that module alone: around its forward, in a forward that runs
 again within backward (recomputation) under a name of its own, and around its backward, from the
@@ -42,17 +42,30 @@ def steady_bytes(calls):
     return sum(steady_bytes(child) for child in calls.children)
 
 
+def is_mixed(calls):
+    """Whether its parts are to be looked at: some vary, and much of it does not."""
+    return any(child.varies for child in calls.children) and (
+        steady_bytes(calls) >= STEADY_SHARE * calls.bytes
+    )
+
+
 def choose(root):
-    """The varying ones that are windows, below `root`, which itself is none."""
+    """The varying ones that are windows, below `root`, which itself is none.
+
+    Several that vary as a whole side by side (a layer's experts) are one window: the module they are
+    in.
+    """
     found = []
-    waiting = [root] if root.varies else []
+    waiting = [root] if is_mixed(root) else []
     while waiting:
         calls = waiting.pop()
         varying = [child for child in calls.children if child.varies]
-        if varying and steady_bytes(calls) >= STEADY_SHARE * calls.bytes:
-            waiting.extend(varying)
-        elif calls is not root:
+        whole = [child for child in varying if not is_mixed(child)]
+        if len(whole) > 1 and calls is not root:
             found.append(calls)
+            continue
+        found += whole
+        waiting += [child for child in varying if is_mixed(child)]
     return found
 
 
@@ -136,10 +149,12 @@ class Windows:
             hook.remove()
         self.global_hooks = []
         chosen = {id(calls) for root in self.roots for calls in choose(self.calls[root])}
-        for root in self.roots:
+        for number, root in enumerate(self.roots):
+            # Of a pipeline's stages each is a root.
+            stage = "%d." % number if len(self.roots) > 1 else ""
             for name, module in root.named_modules():
                 if module in self.calls and id(self.calls[module]) in chosen:
-                    self.add(module, name)
+                    self.add(module, stage + name)
         self.calls, self.roots = {}, []
 
     # ---- windows ----
