@@ -22,6 +22,8 @@ import pleat  # noqa: E402
 
 RUN = os.environ.get("PLEAT_RUN_COMMAND") or str(ROOT / "adapters" / "pytorch" / "pleat-run")
 READY = torch is not None and torch.version.cuda is not None and torch.cuda.device_count() > 1
+# What is tested is memory; multicast over NVLink is not available everywhere.
+os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
 RANKS = """
 import os, torch
