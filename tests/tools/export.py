@@ -42,9 +42,82 @@ class Export(unittest.TestCase):
         self.assertEqual(ran.returncode, 0, ran.stderr)
         return json.loads(ran.stdout)
 
-    def test_snapshot_reads_back_as_an_equal_trace(self):
+    def without_segments(self, path):
+        """What is in a recording, the recorded allocator's own doings aside."""
+        facts = self.facts(path)
+        facts["events"] -= facts.pop("segments")
+        for key in ("fingerprint", "peak_segment_bytes"):
+            facts.pop(key)
+        return facts
+
+    def test_snapshot_reads_back_as_the_same_requests(self):
         path = self.export("snapshot")
-        self.assertEqual(self.facts(path), self.facts(SNAPSHOT))
+        self.assertEqual(self.without_segments(path), self.without_segments(SNAPSHOT))
+        # This job was recorded under the native allocator: so its segments are what was recorded.
+        before, after = self.facts(SNAPSHOT), self.facts(path)
+        self.assertEqual(after["peak_segment_bytes"], before["peak_segment_bytes"])
+        self.assertEqual(after["segments"], before["segments"])
+
+    def test_snapshot_has_segments_that_hold_its_blocks(self):
+        with open(self.export("snapshot"), "rb") as file:
+            loaded = Refuser(file).load()
+        there, live = {}, {}
+        for event in loaded["device_traces"][0]:
+            address, action = event["addr"], event["action"]
+            if action == "segment_alloc":
+                there[address] = event["size"]
+            elif action == "segment_free":
+                self.assertEqual(there.pop(address), event["size"])
+            elif action == "alloc":
+                live[address] = event["size"]
+                home = max(a for a in there if a <= address)
+                self.assertLessEqual(address + event["size"], home + there[home])
+            elif action == "free_completed":
+                del live[address]
+        self.assertEqual({s["address"]: s["total_size"] for s in loaded["segments"]}, there)
+        seen = {}
+        for segment in loaded["segments"]:
+            at = segment["address"]
+            for block in segment["blocks"]:
+                self.assertEqual(block["address"], at)
+                at += block["size"]
+                if block["state"] == "active_allocated":
+                    seen[block["address"]] = block["requested_size"]
+            self.assertEqual(at, segment["address"] + segment["total_size"])
+            active = [b for b in segment["blocks"] if b["state"] != "inactive"]
+            self.assertEqual(segment["active_size"], sum(b["size"] for b in active))
+        self.assertEqual(seen, live)
+
+    def test_snapshot_keeps_stack_frames(self):
+        frames = [dict(name="forward", filename="model.py", line=7),
+                  dict(name="<module>", filename="train (2).py", line=120)]
+        events = [dict(action="alloc", addr=512, size=100, stream=0, time_us=1, frames=frames),
+                  dict(action="alloc", addr=1024, size=200, stream=0, time_us=2, frames=[])]
+        path = self.path("frames.pickle")
+        with open(path, "wb") as file:
+            pickle.dump(dict(segments=[], device_traces=[events]), file)
+        with open(self.export("snapshot", path), "rb") as file:
+            loaded = pickle.load(file)
+        allocs = [e for e in loaded["device_traces"][0] if e["action"] == "alloc"]
+        self.assertEqual([e["frames"] for e in allocs], [frames, []])
+        blocks = [b for s in loaded["segments"] for b in s["blocks"]]
+        self.assertEqual([b["frames"] for b in blocks], [frames, [], []])
+
+    def test_torch_opens_the_snapshot(self):
+        python = os.environ.get("PLEAT_TORCH_PYTHON", sys.executable)
+        known = subprocess.run([python, "-c", "import torch.cuda._memory_viz"],
+                               capture_output=True, check=False)
+        if known.returncode != 0:
+            self.skipTest("no torch here")
+        path = self.export("snapshot")
+        for arguments in (["stats"], ["trace"], ["trace_plot", "-o", self.path("t.html")],
+                          ["trace_plot", "-s", "-o", self.path("s.html")],
+                          ["segment_plot", "-o", self.path("p.html")]):
+            ran = subprocess.run([python, "-m", "torch.cuda._memory_viz", arguments[0], path,
+                                  *arguments[1:]], capture_output=True, text=True, check=False)
+            self.assertEqual(ran.returncode, 0, f"{arguments}: {ran.stderr}")
+            if arguments[-1].endswith(".html"):
+                self.assertGreater(os.path.getsize(arguments[-1]), os.path.getsize(path) // 2)
 
     def test_snapshot_is_what_python_loads(self):
         facts = self.facts(SNAPSHOT)
@@ -52,7 +125,6 @@ class Export(unittest.TestCase):
             loaded = Refuser(file).load()
         events = loaded["device_traces"][0]
         self.assertEqual(len(events), facts["events"])
-        self.assertEqual(loaded["segments"], [])
         live = {}
         for event in events:
             self.assertIsInstance(event["frames"], list)
@@ -73,9 +145,9 @@ class Export(unittest.TestCase):
         with open(path, "wb") as file:
             pickle.dump(dict(segments=[], device_traces=[events]), file, protocol=4)
         back = self.export("snapshot", path)
-        self.assertEqual(self.facts(back), self.facts(path))
+        self.assertEqual(self.without_segments(back), self.without_segments(path))
         with open(back, "rb") as file:
-            loaded = pickle.load(file)["device_traces"][0]
+            loaded = [e for e in pickle.load(file)["device_traces"][0] if e["action"] == "alloc"]
         for before, after in zip(events, loaded):
             self.assertEqual(after["size"], before["size"])
             self.assertEqual(after["stream"], before["stream"] % 2**64)

@@ -1,23 +1,19 @@
 /*
  * export.c: `pleat export`: a trace in forms that other programs read.
  *
- * SNAPSHOT  A torch memory snapshot. A trace knows no addresses, so each request gets one of its
- *           own, one behind the other and never reused: PyTorch's viewer stacks tensors by time and
- *           tells them apart by address. `pleat import` reads it back to an equal trace (marks,
- *           which no snapshot has, aside).
+ * SNAPSHOT  A torch memory snapshot: tools/export_snapshot.c.
  * PERFETTO  Chrome's trace event format, as ui.perfetto.dev opens it: live and reserved bytes as
  *           counters, phases as slices, iterations as instants, each tensor of 1 MiB or more as an
  *           asynchronous slice.
  * CSV       A table of lifetimes, `id,lower,upper,size`, in events of one device: MiniMalloc's.
  */
 #include "../cli.h"
+#include "../export_snapshot.h"
 #include "../json.h"
 #include "../options.h"
-#include "../pickle_writer.h"
 #include "../replay.h"
 
 #include <internal/error.h>
-#include <internal/range.h>
 #include <plan/file.h>
 #include <plan/import.h>
 
@@ -33,189 +29,6 @@ typedef struct options {
     exporter write;
     bool json;
 } options;
-
-/* ---- snapshot ---- */
-
-#define ADDRESS_FIRST (1ull << 40)
-
-/* X(name, text): what each event repeats; remembered by its position. */
-#define WORDS(X)                                                                                   \
-    X(ACTION, "action")                                                                            \
-    X(ADDR, "addr")                                                                                \
-    X(SIZE, "size")                                                                                \
-    X(STREAM, "stream")                                                                            \
-    X(TIME, "time_us")                                                                             \
-    X(FRAMES, "frames")                                                                            \
-    X(LABEL, "user_metadata")                                                                      \
-    X(ALLOC, "alloc")                                                                              \
-    X(FREE_REQUESTED, "free_requested")                                                            \
-    X(FREE_COMPLETED, "free_completed")                                                            \
-    X(SEGMENT_ALLOC, "segment_alloc")                                                              \
-    X(SEGMENT_FREE, "segment_free")
-
-enum word {
-#define WORD_ENUM(name, text) WORD_##name,
-    WORDS(WORD_ENUM)
-#undef WORD_ENUM
-        WORD_COUNT,
-};
-
-static const char *const words[] = {
-#define WORD_TEXT(name, text) text,
-    WORDS(WORD_TEXT)
-#undef WORD_TEXT
-};
-
-typedef struct snapshot {
-    const pleat_trace *trace;
-    FILE *out;
-    uint64_t *addresses[2]; /* of requests, of segments */
-    uint64_t next;
-    bool *known; /* labels, and behind them words, that were written before */
-} snapshot;
-
-static void put_known(snapshot *s, uint32_t slot, const char *text)
-{
-    if (s->known[slot]) {
-        pickle_recall(s->out, slot);
-        return;
-    }
-    pickle_text(s->out, text, strlen(text));
-    pickle_remember(s->out, slot);
-    s->known[slot] = true;
-}
-
-static void put_word(snapshot *s, enum word word)
-{
-    put_known(s, pleat_trace_label_count(s->trace) + word, words[word]);
-}
-
-static void put_number(snapshot *s, enum word word, uint64_t value)
-{
-    put_word(s, word);
-    pickle_uint(s->out, value);
-}
-
-/* The event's address; an allocation gets its own. */
-static pleat_result address_of(snapshot *s, const pleat_trace_event *event, uint64_t *address)
-{
-    bool segment =
-        event->kind == PLEAT_EVENT_SEGMENT_ALLOC || event->kind == PLEAT_EVENT_SEGMENT_FREE;
-    uint64_t *place = &s->addresses[segment][event->request];
-    if (event->kind == PLEAT_EVENT_ALLOC || event->kind == PLEAT_EVENT_SEGMENT_ALLOC) {
-        *place = s->next;
-        if (!pleat__add(s->next, (event->size / 512 + 1) * 512, &s->next))
-            return pleat__fail(PLEAT_E_LIMIT, "the trace allocates more bytes than addresses have");
-    }
-    *address = *place;
-    return PLEAT_OK;
-}
-
-static enum word action_of(const pleat_trace_event *event)
-{
-    switch (event->kind) {
-    case PLEAT_EVENT_ALLOC:
-        return WORD_ALLOC;
-    case PLEAT_EVENT_FREE_REQUESTED:
-        return WORD_FREE_REQUESTED;
-    case PLEAT_EVENT_FREE_COMPLETED:
-        return WORD_FREE_COMPLETED;
-    case PLEAT_EVENT_SEGMENT_ALLOC:
-        return WORD_SEGMENT_ALLOC;
-    case PLEAT_EVENT_SEGMENT_FREE:
-        return WORD_SEGMENT_FREE;
-    default:
-        return WORD_COUNT;
-    }
-}
-
-static pleat_result put_event(snapshot *s, const pleat_trace_event *event)
-{
-    uint64_t address;
-    enum word action = action_of(event);
-    if (action == WORD_COUNT)
-        return PLEAT_OK;
-    PLEAT_TRY(address_of(s, event, &address));
-    pickle_dict(s->out);
-    put_word(s, WORD_ACTION);
-    put_word(s, action);
-    put_number(s, WORD_ADDR, address);
-    put_number(s, WORD_SIZE, event->size);
-    put_number(s, WORD_STREAM, pleat_trace_stream(s->trace, event->stream));
-    put_number(s, WORD_TIME, event->time_us);
-    put_word(s, WORD_FRAMES);
-    pickle_list(s->out);
-    pickle_end_list(s->out);
-    if (event->label != 0) {
-        put_word(s, WORD_LABEL);
-        put_known(s, event->label, pleat_trace_label(s->trace, event->label));
-    }
-    pickle_end_dict(s->out);
-    return PLEAT_OK;
-}
-
-static pleat_result put_device(snapshot *s, unsigned device)
-{
-    const pleat_trace_event *events = pleat_trace_events(s->trace);
-    pickle_list(s->out);
-    for (size_t i = 0; i < pleat_trace_event_count(s->trace); i++)
-        if (events[i].device == device)
-            PLEAT_TRY(put_event(s, &events[i]));
-    pickle_end_list(s->out);
-    return PLEAT_OK;
-}
-
-static void put_empty(FILE *out, const char *key)
-{
-    pickle_text(out, key, strlen(key));
-    pickle_list(out);
-    pickle_end_list(out);
-}
-
-static pleat_result put_snapshot(snapshot *s)
-{
-    const pleat_trace_event *events = pleat_trace_events(s->trace);
-    unsigned devices = 0;
-    for (size_t i = 0; i < pleat_trace_event_count(s->trace); i++)
-        devices = events[i].device >= devices ? events[i].device + 1u : devices;
-    pickle_begin(s->out);
-    pickle_dict(s->out);
-    put_empty(s->out, "segments");
-    put_empty(s->out, "external_annotations");
-    pickle_text(s->out, "device_traces", strlen("device_traces"));
-    pickle_list(s->out);
-    for (unsigned device = 0; device < devices; device++)
-        PLEAT_TRY(put_device(s, device));
-    pickle_end_list(s->out);
-    pickle_end_dict(s->out);
-    pickle_end(s->out);
-    return PLEAT_OK;
-}
-
-static size_t segments_of(const pleat_trace *trace)
-{
-    const pleat_trace_event *events = pleat_trace_events(trace);
-    size_t count = 0;
-    for (size_t i = 0; i < pleat_trace_event_count(trace); i++)
-        count += events[i].kind == PLEAT_EVENT_SEGMENT_ALLOC;
-    return count;
-}
-
-static pleat_result write_snapshot(const pleat_trace *trace, FILE *out)
-{
-    snapshot s = {.trace = trace, .out = out, .next = ADDRESS_FIRST};
-    s.addresses[0] = calloc(pleat_trace_request_count(trace) + 1u, sizeof(uint64_t));
-    s.addresses[1] = calloc(segments_of(trace) + 1, sizeof(uint64_t));
-    s.known = calloc(pleat_trace_label_count(trace) + (size_t)WORD_COUNT, sizeof *s.known);
-    pleat_result result =
-        s.addresses[0] == NULL || s.addresses[1] == NULL || s.known == NULL
-            ? pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the trace's addresses")
-            : put_snapshot(&s);
-    free(s.addresses[0]);
-    free(s.addresses[1]);
-    free(s.known);
-    return result;
-}
 
 /* ---- perfetto ---- */
 
@@ -380,7 +193,7 @@ static pleat_result write_csv(const pleat_trace *trace, FILE *out)
 static const struct {
     const char *name;
     exporter write;
-} forms[] = {{"snapshot", write_snapshot}, {"perfetto", write_perfetto}, {"csv", write_csv}};
+} forms[] = {{"snapshot", export_snapshot}, {"perfetto", write_perfetto}, {"csv", write_csv}};
 
 static exporter find_form(const char *name)
 {
