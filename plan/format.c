@@ -22,7 +22,7 @@
  *   phases    label, begin at
  *
  * A plan with a recipe is of version 2, and has the recipe's tables behind these (recipe.c); one
- * without is of version 1.
+ * with reusable space is of version 3, with that (reuse.c); others are of version 1.
  *
  * The fields are those of plan.h. Numbers are msgpack integers of the shortest form, so the same
  * plan gives the same bytes.
@@ -36,6 +36,7 @@
 #include <plan/file.h>
 #include <plan/pack.h>
 #include <plan/recipe.h>
+#include <plan/reuse.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -43,6 +44,7 @@
 #define NAME            "pleat plan"
 #define VERSION         1
 #define VERSION_ELASTIC 2
+#define VERSION_REUSE   3
 
 enum {
     HEADER_FINGERPRINT,
@@ -178,7 +180,8 @@ static void put_plan(pleat__pack_writer *writer, const pleat_plan *plan)
         [HEADER_STEADY_SLOTS] = plan->steady.slot_count,
         [HEADER_STEADY_PHASES] = plan->steady.phase_count,
     };
-    uint32_t version = plan->recipe != NULL ? VERSION_ELASTIC : VERSION;
+    bool reuse = plan->recipe == NULL && plan->reusable_count > 0;
+    uint32_t version = plan->recipe != NULL ? VERSION_ELASTIC : reuse ? VERSION_REUSE : VERSION;
     pleat__pack_put_header(writer, NAME, version, header, HEADER_NUMBERS);
     pleat__pack_put_texts(writer, 1, give_options, plan);
     pleat__pack_put_texts(writer, plan->label_count, give_label, plan);
@@ -190,6 +193,8 @@ static void put_plan(pleat__pack_writer *writer, const pleat_plan *plan)
     put_sequence(writer, &plan->steady);
     if (plan->recipe != NULL)
         pleat__recipe_put(writer, plan);
+    if (reuse)
+        pleat__reuse_put(writer, plan);
 }
 
 pleat_result pleat_plan_write(const pleat_plan *plan, const char *path)
@@ -389,7 +394,7 @@ static pleat_result read_sequence(reader *r, pleat__sequence *sequence, uint64_t
 static pleat_result read_header(reader *r, uint64_t *header)
 {
     pleat_plan *plan = r->plan;
-    r->version = VERSION_ELASTIC;
+    r->version = VERSION_REUSE;
     PLEAT_TRY(pleat__pack_versions(&r->pack, NAME, VERSION, &r->version, header, HEADER_NUMBERS));
     cursor c = {header, true};
     plan->fingerprint = header[HEADER_FINGERPRINT];
@@ -431,6 +436,8 @@ static pleat_result read_all(reader *r)
         read_sequence(r, &plan->steady, header[HEADER_STEADY_SLOTS], header[HEADER_STEADY_PHASES]));
     if (r->version == VERSION_ELASTIC)
         PLEAT_TRY(pleat__recipe_take(&r->pack, plan));
+    if (r->version == VERSION_REUSE)
+        PLEAT_TRY(pleat__reuse_take(&r->pack, plan));
     return pleat__pack_finish(&r->pack);
 }
 

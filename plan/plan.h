@@ -97,6 +97,13 @@ typedef struct pleat__lane {
     uint32_t end_at;
 } pleat__lane;
 
+/* Bytes that no slot uses while a window's dynamic requests may live (reuse.h). */
+typedef struct pleat__reusable {
+    uint32_t window;
+    uint64_t place;
+    uint64_t bytes;
+} pleat__reusable;
+
 struct pleat_plan {
     pleat__arena *arena;  /* holds everything below */
     uint64_t fingerprint; /* of the trace planned from */
@@ -125,6 +132,8 @@ struct pleat_plan {
     uint32_t map_count;
     pleat__lane *lanes;
     uint32_t lane_count;
+    pleat__reusable *reusable; /* of a plan for the policy stweaver; by window, then by size */
+    uint32_t reusable_count;
     struct pleat__recipe *recipe; /* plan/elastic.h; NULL: the plan is for one size only */
 };
 

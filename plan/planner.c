@@ -8,6 +8,7 @@
 #include <plan/first.h>
 #include <plan/lanes.h>
 #include <plan/model.h>
+#include <plan/reuse.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -238,7 +239,9 @@ static pleat_result lay_out(struct planning *planning)
     begin_step(planning, "first");
     PLEAT_TRY(pleat__first_make(&planning->model, &planning->layout, planning->scratch, plan));
     begin_step(planning, "cut");
-    return pleat__layout_cut(&planning->layout, plan);
+    PLEAT_TRY(pleat__layout_cut(&planning->layout, plan));
+    bool reuses = !planning->settings.fold && strcmp(planning->settings.algorithm, "stweaver") == 0;
+    return reuses ? pleat__reuse_make(plan, planning->scratch) : PLEAT_OK;
 }
 
 pleat_result pleat__choose_device(const pleat_trace *trace, uint32_t wanted, uint32_t *device)

@@ -13,6 +13,9 @@
  *   V8  a plan with a recipe is its recipe's instance at the reference: each slot with a function
  *       has the size that it gives there, and none that is persistent or in the prologue varies
  *
+ *   V9  reusable space (reuse.h) is within the window, and clear of the slots that live within its
+ *       dynamic requests' span
+ *
  * part two, against the trace if there is one:
  *
  *   V5  fingerprint, device and number of requests are the trace's; each slot's size, stream and
@@ -25,8 +28,10 @@
  *   V7  slots of different streams never share physical bytes, at no time: a plan names no
  *       dependency between streams
  *
- * V1 to V4 and V8 broken is PLEAT_E_INPUT: it is no plan. V5 to V7 broken is PLEAT_E_VERIFY.
+ * V1 to V4 and V8 broken is PLEAT_E_INPUT: it is no plan. V5 to V7 and V9 broken is
+ * PLEAT_E_VERIFY.
  */
+#include <plan/reuse.h>
 #include <plan/verify.h>
 
 #include <internal/error.h>
@@ -241,6 +246,7 @@ static pleat_result check_shape(const pleat_plan *plan, pleat__arena *scratch)
                      plan->first.slot_count, plan->steady.slot_count, plan->steady_request,
                      plan->requests);
     PLEAT_TRY(check_lanes(plan));
+    PLEAT_TRY(pleat__reuse_verify(plan, scratch));
     return check_recipe(plan);
 }
 

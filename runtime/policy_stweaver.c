@@ -9,8 +9,8 @@
  * plan that was folded is refused.
  *
  * DEPARTURES  Requests are matched by size and order with resync (match.h), where the original
- *   matches by position and never finds its place again. The stretches of a window are found when
- *   the plan is loaded, from the slots alone. A slot that is busy costs a cached request, not an
+ *   matches by position and never finds its place again. The stretches of a window are the plan's
+ *   table (plan/reuse.h). A slot that is busy costs a cached request, not an
  *   overlap. Dynamic requests use the pool only where the plan has one stream: it is reused in host
  *   order.
  */
@@ -34,7 +34,6 @@
 typedef struct window {
     pleat__extent *idle;
     uint32_t idle_count;
-    uint32_t begin_at, end_at; /* of the dynamic requests in it */
 } window;
 
 typedef struct policy {
@@ -106,119 +105,36 @@ static pleat_result load_items(policy *self)
     return PLEAT_OK;
 }
 
-/* Whether a steady slot is live at some time within [begin, end); lives may wrap around. */
-static bool is_live_within(const pleat__slot *slot, uint32_t begin, uint32_t end)
-{
-    if (slot->class == PLEAT__CLASS_PERSISTENT || slot->free_at == PLEAT__NEVER)
-        return true;
-    if (slot->free_at <= slot->alloc_at)
-        return begin < slot->free_at || end > slot->alloc_at;
-    return begin < slot->free_at && end > slot->alloc_at;
-}
-
-static int by_begin(const void *a, const void *b)
-{
-    const pleat__extent *x = a, *y = b;
-    return (x->begin > y->begin) - (x->begin < y->begin);
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const pleat__extent *x = a, *y = b;
-    if (x->count != y->count)
-        return x->count < y->count ? -1 : 1;
-    return by_begin(a, b);
-}
-
-/* What the sorted `busy` runs leave of the pool, into `idle`; returns how many. */
-static uint32_t complement(const pleat__extent *busy, uint32_t count, uint32_t end,
-                           pleat__extent *idle)
-{
-    uint32_t at = 0, found = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        if (busy[i].begin > at)
-            idle[found++] = (pleat__extent){at, busy[i].begin - at};
-        uint32_t stop = busy[i].begin + busy[i].count;
-        at = stop > at ? stop : at;
-    }
-    if (end > at)
-        idle[found++] = (pleat__extent){at, end - at};
-    return found;
-}
-
-/* The stretches of one window. `busy` and `idle` are scratch for all slots and one more. Slots that
- * come once, in the first sequence, are live for good where they are persistent. */
-static pleat_result find_idle(policy *self, window *w, pleat__extent *busy, pleat__extent *idle)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < self->item_count; i++) {
-        const pleat__slot *slot = slot_at(self, i);
-        bool once = i < self->first_count;
-        if (self->items[i].kind != PLEAT__ITEM_SLOT ||
-            (once && slot->class != PLEAT__CLASS_PERSISTENT))
-            continue;
-        if (once || is_live_within(slot, w->begin_at, w->end_at))
-            busy[count++] = self->items[i].place.run;
-    }
-    qsort(busy, count, sizeof *busy, by_begin);
-    uint32_t found = complement(busy, count, granules_of(self->pool_bytes), idle);
-    qsort(idle, found, sizeof *idle, by_size);
-    w->idle = pleat__arena_alloc(self->context.arena, found * sizeof *idle);
-    if (w->idle == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a window's idle space");
-    for (uint32_t i = 0; i < found; i++)
-        w->idle[i] = idle[i];
-    w->idle_count = found;
-    return PLEAT_OK;
-}
-
-/* The windows and their spans, from the dynamic slots; each item's `lane` is its window. */
+/* The windows' stretches, from the plan's table; each dynamic item's `lane` is its window. The plan
+ * was verified: rows are in order of window, and within the pool's pages. */
 static pleat_result load_windows(policy *self)
 {
-    const pleat__sequence *steady = &self->context.plan->steady;
-    for (uint32_t i = 0; i < steady->slot_count; i++)
-        if (steady->slots[i].class == PLEAT__CLASS_DYNAMIC &&
-            steady->slots[i].window >= self->window_count)
-            self->window_count = steady->slots[i].window + 1;
-    /* They part the allocations and frees. */
-    if (self->window_count / 2 > steady->slot_count)
-        return pleat__fail(PLEAT_E_INPUT, "a plan of %u windows for %u requests",
-                           self->window_count, steady->slot_count);
+    const pleat_plan *plan = self->context.plan;
+    const pleat__sequence *steady = &plan->steady;
+    if (plan->reusable_count == 0)
+        return PLEAT_OK;
+    self->window_count = plan->reusable[plan->reusable_count - 1].window + 1;
     self->windows =
         pleat__arena_calloc(self->context.arena, self->window_count, sizeof *self->windows);
-    if (self->windows == NULL)
+    pleat__extent *idle =
+        pleat__arena_alloc(self->context.arena, plan->reusable_count * sizeof *idle);
+    if (self->windows == NULL || idle == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u windows", self->window_count);
-    for (uint32_t i = 0; i < steady->slot_count; i++) {
-        const pleat__slot *slot = &steady->slots[i];
-        if (slot->class != PLEAT__CLASS_DYNAMIC)
-            continue;
-        window *w = &self->windows[slot->window];
-        bool wraps = slot->free_at == PLEAT__NEVER || slot->free_at <= slot->alloc_at;
-        uint32_t end_at = wraps ? steady->events : slot->free_at;
-        w->begin_at = w->end_at == 0 || slot->alloc_at < w->begin_at ? slot->alloc_at : w->begin_at;
-        w->begin_at = wraps ? 0 : w->begin_at;
-        w->end_at = end_at > w->end_at ? end_at : w->end_at;
-        self->items[self->first_count + i].lane = slot->window;
+    for (uint32_t i = 0; i < plan->reusable_count; i++) {
+        const pleat__reusable *row = &plan->reusable[i];
+        window *w = &self->windows[row->window];
+        idle[i] = (pleat__extent){(uint32_t)(row->place / PLEAT__GRANULE_BYTES),
+                                  (uint32_t)(row->bytes / PLEAT__GRANULE_BYTES)};
+        w->idle = w->idle_count == 0 ? &idle[i] : w->idle;
+        w->idle_count++;
+        if (row->place + row->bytes > self->pool_bytes)
+            self->pool_bytes = pleat__ceil_div(row->place + row->bytes, self->unit) * self->unit;
     }
+    for (uint32_t i = 0; i < steady->slot_count; i++)
+        if (steady->slots[i].class == PLEAT__CLASS_DYNAMIC &&
+            steady->slots[i].window < self->window_count)
+            self->items[self->first_count + i].lane = steady->slots[i].window;
     return PLEAT_OK;
-}
-
-static pleat_result load_idle(policy *self)
-{
-    if (self->window_count == 0 || self->context.plan->stream_count > 1)
-        return PLEAT_OK;
-    pleat__arena *arena = self->context.arena;
-    size_t bytes = ((size_t)self->item_count + 1) * sizeof(pleat__extent);
-    pleat__extent *busy = pleat__arena_alloc(arena, bytes);
-    pleat__extent *idle = pleat__arena_alloc(arena, bytes);
-    pleat_result result = PLEAT_OK;
-    if (busy == NULL || idle == NULL)
-        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for idle space");
-    for (uint32_t i = 0; i < self->window_count && result == PLEAT_OK; i++)
-        result = find_idle(self, &self->windows[i], busy, idle);
-    pleat__arena_free(arena, busy);
-    pleat__arena_free(arena, idle);
-    return result;
 }
 
 /* The pool, resident whole. */
@@ -467,7 +383,6 @@ static pleat_result create_parts(policy *self)
     PLEAT_TRY(pleat__caching_create(arena, &supplier, NULL, &self->caching));
     PLEAT_TRY(load_items(self));
     PLEAT_TRY(load_windows(self));
-    PLEAT_TRY(load_idle(self));
     PLEAT_TRY(pleat__occupancy_init(&self->occupancy, arena, self->unit,
                                     (uint32_t)(self->pool_bytes / self->unit) + 1));
     PLEAT_TRY(pleat__placed_init(&self->placed, arena, 0, 0));

@@ -13,7 +13,9 @@
 #include <plan/lanes.h>
 #include <plan/model.h>
 #include <plan/planner.h>
+#include <plan/reuse.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LAYERS  6
 #define EXPERTS 12
@@ -541,6 +543,93 @@ static void lanes_of_one_request_where_all_grow_together(void **state)
     pleat_trace_free(job.trace);
 }
 
+/* --- the reusable space of a contiguous plan --- */
+
+static pleat_plan *contiguous_plan(void)
+{
+    const pleat_plan_options options = {
+        .size = sizeof options, .seconds = 0, .algorithm = "stweaver", .no_fold = 1};
+    pleat_trace *trace = expert_job(31, 3);
+    pleat_plan *plan;
+    assert_ok(pleat_plan_make(trace, &options, &plan));
+    pleat_trace_free(trace);
+    return plan;
+}
+
+/* Every stretch is clear of what lives with its window's requests, and some hold any of them. */
+static void reuse_is_clear_of_what_lives(void **state)
+{
+    (void)state;
+    pleat_plan *plan = contiguous_plan();
+    pleat__window_span *spans;
+    uint32_t windows, roomy = 0;
+    assert_ok(pleat__window_spans(plan, arena, &spans, &windows));
+    assert_true(windows > 1 && plan->reusable_count > 0);
+    for (uint32_t r = 0; r < plan->reusable_count; r++) {
+        const pleat__reusable *row = &plan->reusable[r];
+        const pleat__window_span *span = &spans[row->window];
+        for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
+            const pleat__slot *slot = &plan->steady.slots[i];
+            if (slot->class == PLEAT__CLASS_DYNAMIC) {
+                roomy += slot->window == row->window && slot->size <= row->bytes;
+                assert_true(slot->window != row->window || slot->alloc_at >= span->begin_at);
+                continue;
+            }
+            if (slot->alloc_at < span->end_at && slot->free_at > span->begin_at)
+                assert_true(slot->place >= row->place + row->bytes ||
+                            slot->place + slot->size <= row->place);
+        }
+    }
+    assert_true(roomy > 0);
+    pleat_plan_free(plan);
+}
+
+static void reuse_is_kept_in_the_file(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/pleat-reuse-XXXXXX";
+    close(mkstemp(path));
+    pleat_plan *plan = contiguous_plan(), *read;
+    assert_ok(pleat_plan_write(plan, path));
+    assert_ok(pleat_plan_read(path, &read));
+    assert_int_equal(read->reusable_count, plan->reusable_count);
+    for (uint32_t i = 0; i < plan->reusable_count; i++) {
+        assert_int_equal(read->reusable[i].window, plan->reusable[i].window);
+        assert_int_equal(read->reusable[i].place, plan->reusable[i].place);
+        assert_int_equal(read->reusable[i].bytes, plan->reusable[i].bytes);
+    }
+    pleat_plan_free(read);
+    pleat_plan_free(plan);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void reuse_that_overlaps_is_refused(void **state)
+{
+    (void)state;
+    pleat_plan *plan = contiguous_plan();
+    pleat__window_span *spans;
+    uint32_t windows;
+    assert_ok(pleat_plan_verify(plan, NULL));
+    assert_ok(pleat__window_spans(plan, arena, &spans, &windows));
+    pleat__reusable *row = &plan->reusable[0], kept = *row;
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
+        const pleat__slot *slot = &plan->steady.slots[i];
+        if (!pleat__slot_lives_within(slot, false, &spans[row->window]))
+            continue;
+        row->place = slot->place;
+        assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);
+    }
+    *row = kept;
+    row->bytes = plan->virtual_bytes;
+    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);
+    *row = kept;
+    row->window = windows;
+    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);
+    *row = kept;
+    assert_ok(pleat_plan_verify(plan, NULL));
+    pleat_plan_free(plan);
+}
+
 static void lane_fit_is_a_best_fit(void **state)
 {
     (void)state;
@@ -600,6 +689,9 @@ int main(void)
         cmocka_unit_test(lanes_of_one_request_where_all_grow_together),
         cmocka_unit_test(lanes_none_where_everything_repeats),
         cmocka_unit_test(lanes_hold_recorded_jobs),
+        cmocka_unit_test(reuse_is_clear_of_what_lives),
+        cmocka_unit_test(reuse_is_kept_in_the_file),
+        cmocka_unit_test(reuse_that_overlaps_is_refused),
     };
     return cmocka_run_group_tests_name("lanes", tests, open_arena, close_arena);
 }
