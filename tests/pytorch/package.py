@@ -122,8 +122,11 @@ class Plans(unittest.TestCase):
         self.assertEqual(_plans.of_device("a.plan", 3, 2), "a.plan.d3")
         self.assertEqual(_plans.of_device("a%d.plan", 3, 2), "a3.plan")
 
-    def saver(self, recorded, save):
+    def saver(self, recorded, save, taken=lambda: 0):
         class Library:
+            def pleat_torch_taken(self):
+                return taken()
+
             def pleat_torch_first_device(self):
                 return 0
 
@@ -142,6 +145,24 @@ class Plans(unittest.TestCase):
         saver.look()
         saver.finish()
         self.assertEqual(saved, ["a.plan"])
+
+    def test_a_steady_job_needs_fewer_iterations(self):
+        for varies in (False, True):
+            saved, asked = [], [0, 0]
+
+            def taken():
+                asked[0] += 1
+                asked[1] += 1000 + (asked[0] if varies else 0)
+                return asked[1]
+
+            saver = self.saver(lambda: False, saved.append, taken)
+            for _ in range(_plans.STEADY_ITERATIONS - 1):
+                saver.look()
+            self.assertIsNone(saver.thread)
+            saver.look()
+            self.assertEqual(saver.thread is None, varies)
+            saver.finish()
+            self.assertEqual(saved, ["a.plan"])
 
     def test_the_plan_is_saved_at_the_end_otherwise(self):
         saved = []
