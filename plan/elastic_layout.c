@@ -17,8 +17,8 @@
 #define CLOSE          1024u /* chunks beyond the floor that do not matter: one in so many */
 #define QUANTILES      20u
 #define SQUEAKERS      6u
-/* Sweeps of one instance: so many requests together, and at least a few. About 0.13 us each. */
-#define INSTANCE_REQUESTS 160000u
+/* Sweeps of one instance: so many requests together, and at least a few. About 0.15 us each. */
+#define INSTANCE_REQUESTS 120000u
 #define SWEEPS_LEAST      3u
 #define SWEEPS_MOST       200u
 
@@ -225,17 +225,25 @@ static bool spent(const contest *c, uint64_t work, uint32_t sweeps)
     return c->work >= work || c->sweeps >= sweeps;
 }
 
-/* All lifetimes, contiguous and with views, then the squeaky wheel on the best of those. */
+/* The lifetime whose try cost least of those that are left; QUANTILES: none is. */
+static uint32_t take_cheapest(uint64_t cost_of[QUANTILES])
+{
+    uint32_t q = 0;
+    for (uint32_t k = 1; k < QUANTILES; k++)
+        q = cost_of[k] < cost_of[q] ? k : q;
+    if (cost_of[q] == UINT64_MAX)
+        return QUANTILES;
+    cost_of[q] = UINT64_MAX;
+    return q;
+}
+
+/* All lifetimes with views; then, from the best of them on, without, and the squeaky wheel. */
 static pleat_result try_all(contest *c, uint64_t work, uint32_t sweeps)
 {
-    uint32_t limits[QUANTILES], stuck, stuck_of[QUANTILES];
+    uint32_t limits[QUANTILES], stuck, stuck_of[QUANTILES], q;
     uint64_t cost_of[QUANTILES];
     PLEAT_TRY(find_limits(c->job, limits));
-    for (uint32_t q = 0; q < QUANTILES && (q == 0 || !spent(c, work, sweeps)); q++) {
-        pleat__choice choice = {.life = limits[q]};
-        PLEAT_TRY(enter(c, &choice, &stuck));
-    }
-    for (uint32_t q = 0; q < QUANTILES; q++) {
+    for (q = 0; q < QUANTILES; q++) {
         pleat__choice choice = {.life = limits[q], .folded = 1};
         cost_of[q] = UINT64_MAX;
         if (c->enough || (q > 0 && spent(c, work, sweeps)))
@@ -244,22 +252,25 @@ static pleat_result try_all(contest *c, uint64_t work, uint32_t sweeps)
         cost_of[q] = c->last;
     }
     for (uint32_t s = 0; s < SQUEAKERS && !spent(c, work, sweeps) && !c->enough; s++) {
-        uint32_t q = 0;
-        for (uint32_t k = 1; k < QUANTILES; k++)
-            q = cost_of[k] < cost_of[q] ? k : q;
-        if (cost_of[q] == UINT64_MAX)
+        if ((q = take_cheapest(cost_of)) == QUANTILES)
             break;
-        cost_of[q] = UINT64_MAX;
-        pleat__choice choice = {.life = limits[q], .folded = 1};
+        pleat__choice choice = {.life = limits[q], .folded = 1}, flat = {.life = limits[q]};
+        PLEAT_TRY(enter(c, &flat, &stuck));
         PLEAT_TRY(squeak(c, choice, stuck_of[q], work, sweeps));
     }
     return PLEAT_OK;
 }
 
-pleat_result pleat__elastic_choose(pleat__elastic_job *job, uint64_t work, pleat__choice *best)
+pleat_result pleat__elastic_choose(pleat__elastic_job *job, const pleat__recipe *recipe,
+                                   uint64_t work, pleat__choice *best)
 {
     contest c = {.job = job, .cost = UINT64_MAX};
-    PLEAT_TRY(try_all(&c, work, UINT32_MAX));
+    uint32_t stuck;
+    for (uint32_t i = 0; i < recipe->choice_count; i++)
+        PLEAT_TRY(enter(&c, &recipe->choices[i], &stuck));
+    c.work = 0;
+    if (work != 0 && !c.enough)
+        PLEAT_TRY(try_all(&c, work, UINT32_MAX));
     *best = c.choice;
     return PLEAT_OK;
 }

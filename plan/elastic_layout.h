@@ -37,9 +37,10 @@ uint64_t pleat__elastic_cost(const pleat__layout *layout);
 /* As few chunks as need be. */
 bool pleat__elastic_enough(const pleat__layout *layout);
 
-/* The best choice for the job's sizes that about `work` units of search find (fold.h); x is left
- * to the caller. */
-PLEAT_NODISCARD pleat_result pleat__elastic_choose(pleat__elastic_job *job, uint64_t work,
+/* The best choice for the job's sizes: of those that the recipe has, and where none is good enough
+ * those that about `work` units of search find (fold.h). x is left to the caller. */
+PLEAT_NODISCARD pleat_result pleat__elastic_choose(pleat__elastic_job *job,
+                                                   const pleat__recipe *recipe, uint64_t work,
                                                    pleat__choice *best);
 /* The layout of whichever choice is best, those whose x is nearest first, in few sweeps; then with
  * more reserved where that did not do. */

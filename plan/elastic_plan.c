@@ -23,6 +23,7 @@
 #include <string.h>
 
 #define RANGE           4 /* times beyond the x recorded that the recipe is for */
+#define CHOICES         4 /* each takes so much of the time for the search, where it needs it */
 #define DEFAULT_CHUNK   (2u << 20)
 #define DEFAULT_SECONDS 1.0
 #define DEFAULT_MARGIN  1.15
@@ -538,34 +539,56 @@ static pleat_result add_choice(planning *p, const pleat__x *x, uint64_t work)
         return PLEAT_OK;
     PLEAT_TRY(job_at(p, x, &job));
     pleat__choice *choice = &recipe->choices[recipe->choice_count];
-    pleat_result result = pleat__elastic_choose(&job, work, choice);
+    pleat_result result = pleat__elastic_choose(&job, recipe, work, choice);
     choice->x = *x;
     recipe->choice_count += result == PLEAT_OK;
     pleat__elastic_job_free(&job);
     return result;
 }
 
-/* From the lowest to the highest u in steps of 2, at the reference's v; and the reference. */
+/* What was found later may be better for an x that came before. */
+static pleat_result share_choices(planning *p)
+{
+    pleat__recipe *recipe = p->recipe;
+    for (uint32_t i = 0; i < recipe->choice_count; i++) {
+        pleat__elastic_job job;
+        pleat__choice best;
+        PLEAT_TRY(job_at(p, &recipe->choices[i].x, &job));
+        pleat_result result = pleat__elastic_choose(&job, recipe, 0, &best);
+        pleat__elastic_job_free(&job);
+        PLEAT_TRY(result);
+        best.x = recipe->choices[i].x;
+        recipe->choices[i] = best;
+    }
+    return PLEAT_OK;
+}
+
+/* The next u behind one: half as much again, then twice the one before that. */
+static bool step_up(pleat__fraction u, uint32_t step, pleat__fraction *next)
+{
+    const pleat__fraction by = step % 2 == 0 ? (pleat__fraction){3, 2} : (pleat__fraction){4, 3};
+    return pleat__fraction_multiply(u, by, next);
+}
+
+/* From the lowest to the highest u at the reference's v; and the reference. */
 static pleat_result make_choices(planning *p)
 {
     pleat__recipe *recipe = p->recipe;
-    uint32_t steps = 1;
-    pleat__x x = recipe->reference, next;
-    for (x.u = recipe->lowest.u; pleat__fraction_compare(x.u, recipe->highest.u) < 0; steps++)
-        if (!pleat__fraction_multiply(x.u, (pleat__fraction){2, 1}, &x.u))
-            break;
-    uint64_t work = (uint64_t)(p->seconds * PLEAT__WORK_PER_SECOND / (steps + 1));
+    pleat__x x = recipe->reference;
+    uint32_t steps = 0;
+    x.u = recipe->lowest.u;
+    while (steps < PLEAT__CHOICES_MOST && pleat__fraction_compare(x.u, recipe->highest.u) <= 0 &&
+           step_up(x.u, steps, &x.u))
+        steps++;
+    uint64_t work = (uint64_t)(p->seconds * PLEAT__WORK_PER_SECOND / CHOICES);
     PLEAT_TRY(add_choice(p, &recipe->reference, work));
     x.u = recipe->lowest.u;
     for (uint32_t i = 0; i < steps; i++) {
         PLEAT_TRY(add_choice(p, &x, work));
-        next = x;
-        if (!pleat__fraction_multiply(x.u, (pleat__fraction){2, 1}, &next.u) ||
-            pleat__fraction_compare(next.u, recipe->highest.u) > 0)
+        if (!step_up(x.u, i, &x.u))
             break;
-        x = next;
     }
-    return PLEAT_OK;
+    return share_choices(p);
 }
 
 /* --- the plan ----------------------------------------------------------------------------------*/
