@@ -34,6 +34,7 @@ typedef enum step {
 typedef struct path {
     const pleat__request *items;
     pleat__stretch a, b;
+    uint32_t a_part, b_part; /* sizes in these proportions are equal, too */
     uint32_t *pairs;
     uint32_t paired;
     uint8_t *steps;  /* by row and place: how the cheapest way got there */
@@ -56,11 +57,17 @@ static bool same_life(const pleat__request *a, const pleat__request *b)
     return (more - (one < other ? one : other)) * LIFE_PART <= more;
 }
 
+static bool same_size(const path *walk, const pleat__request *a, const pleat__request *b)
+{
+    return a->size == b->size ||
+           (walk->a_part != walk->b_part && a->size * walk->b_part == b->size * walk->a_part);
+}
+
 static bool alike(const path *walk, uint32_t i, uint32_t j)
 {
     const pleat__request *a = &walk->items[walk->a.item + i];
     const pleat__request *b = &walk->items[walk->b.item + j];
-    return a->stream == b->stream && a->size == b->size &&
+    return a->stream == b->stream && same_size(walk, a, b) &&
            gap_before(walk, walk->a, i) == gap_before(walk, walk->b, j);
 }
 
@@ -71,9 +78,11 @@ static uint32_t price(const path *walk, uint32_t i, uint32_t j)
     if (a->stream != b->stream)
         return 2 * OTHER;
     uint32_t gap = gap_before(walk, walk->a, i) != gap_before(walk, walk->b, j);
-    if (a->size == b->size)
-        return gap;
-    if (same_life(a, b))
+    bool life = same_life(a, b);
+    /* Of two sizes that may be equal by chance the one that lives alike is meant. */
+    if (same_size(walk, a, b))
+        return gap + (walk->a_part != walk->b_part && !life);
+    if (life)
         return 1 + gap;
     return a->size / 2 > b->size || b->size / 2 > a->size ? OTHER : OTHER / 2 + gap;
 }
@@ -177,7 +186,18 @@ static void cross(path *walk, uint32_t *i, uint32_t *j)
 uint32_t pleat__align(const pleat__requests *requests, pleat__stretch a, pleat__stretch b,
                       uint32_t *pairs)
 {
-    path walk = {.items = requests->items, .a = a, .b = b, .pairs = pairs};
+    return pleat__align_scaled(requests, a, b, 1, 1, pairs);
+}
+
+uint32_t pleat__align_scaled(const pleat__requests *requests, pleat__stretch a, pleat__stretch b,
+                             uint32_t a_part, uint32_t b_part, uint32_t *pairs)
+{
+    path walk = {.items = requests->items,
+                 .a = a,
+                 .b = b,
+                 .a_part = a_part,
+                 .b_part = b_part,
+                 .pairs = pairs};
     for (uint32_t i = 0; i < a.items; i++)
         pairs[i] = PLEAT__NEVER;
     uint32_t rows = a.items < ROWS ? a.items : ROWS;

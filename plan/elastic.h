@@ -164,7 +164,8 @@ typedef enum pleat__instance_layout {
 } pleat__instance_layout;
 
 typedef struct pleat__instance_options {
-    bool first; /* place the slots of `first` too: for a job that starts at this x. Else only
+    bool recipe; /* it has a recipe of its own, whose reference is its x */
+    bool first;  /* place the slots of `first` too: for a job that starts at this x. Else only
                    persistent ones have a place there */
 } pleat__instance_options;
 
@@ -175,7 +176,7 @@ typedef struct pleat__instance_report {
     uint32_t remaps;      /* maps that this instance has and the plan has not */
 } pleat__instance_report;
 
-/* The plan at x: verified, without a recipe of its own, with max_live_bytes and physical_bytes of
+/* The plan at x: verified, with max_live_bytes and physical_bytes of
  * that x. Never searches. options and report may be NULL. PLEAT_E_INVALID: the plan has no recipe;
  * PLEAT_E_NOT_FOUND: x is out of range, or some function does not hold there; PLEAT_E_NO_MEMORY. */
 PLEAT_NODISCARD pleat_result pleat__elastic_instance(const pleat_plan *plan, const pleat__x *x,

@@ -567,23 +567,66 @@ static uint32_t events_of(const pleat__request *items, uint32_t count)
     return count == 0 ? 0 : items[count - 1].alloc_at + 1;
 }
 
+#define PART_MOST 65536u /* align.c multiplies sizes by them */
+
+/* The proportion that most pairs of different sizes are in, in lowest terms; 1 : 1 where no
+ * proportion has a majority. `keys` has room for two of each pair. */
+static void find_proportion(const pleat__request *a, const pleat__request *b, const uint32_t *pairs,
+                            uint32_t count, uint64_t *keys, uint32_t *a_part, uint32_t *b_part)
+{
+    uint32_t differ = 0, listed = 0, most = 0;
+    *a_part = *b_part = 1;
+    for (uint32_t i = 0; i < count; i++) {
+        if (pairs[i] == PLEAT__NEVER)
+            continue;
+        uint64_t x = a[i].size, y = b[pairs[i]].size, common = gcd(x, y);
+        if (x == y || x == 0 || y == 0)
+            continue;
+        differ++;
+        if (x / common < PART_MOST && y / common < PART_MOST)
+            keys[listed++] = x / common << 32 | y / common;
+    }
+    pleat__sort_keys(keys, keys + count, listed);
+    for (uint32_t i = 0, run = 0; i < listed; i++) {
+        run = i > 0 && keys[i] == keys[i - 1] ? run + 1 : 1;
+        if (run > most && run * MAJORITY > differ) {
+            most = run;
+            *a_part = (uint32_t)(keys[i] >> 32);
+            *b_part = (uint32_t)keys[i];
+        }
+    }
+}
+
 pleat_result pleat__shapes_align(const pleat__request *reference, uint32_t count,
                                  const pleat__request *other, uint32_t other_count,
                                  pleat__arena *scratch, uint32_t *pairs)
 {
     pleat__requests both = {.arena = scratch, .count = count + other_count};
+    uint64_t *keys = pleat__arena_alloc(scratch, (2ull * count + 1) * sizeof *keys);
     both.items =
         pleat__arena_alloc(scratch, ((uint64_t)count + other_count + 1) * sizeof *both.items);
-    if (both.items == NULL)
+    if (both.items == NULL || keys == NULL) {
+        pleat__arena_free(scratch, both.items);
+        pleat__arena_free(scratch, keys);
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare %u requests", both.count);
+    }
     memcpy(both.items, reference, count * sizeof *reference);
     memcpy(both.items + count, other, other_count * sizeof *other);
     pleat__stretch a = {.end_at = events_of(reference, count), .items = count};
     pleat__stretch b = {
         .end_at = events_of(other, other_count), .item = count, .items = other_count};
-    pleat__align(&both, a, b, pairs);
-    for (uint32_t i = 0; i < count; i++)
-        pairs[i] = pairs[i] == PLEAT__NEVER ? PLEAT__NEVER : pairs[i] - count;
+    uint32_t a_part = 1, b_part = 1;
+    /* The second time with what the first has shown. */
+    for (int pass = 0; pass < 2; pass++) {
+        pleat__align_scaled(&both, a, b, a_part, b_part, pairs);
+        for (uint32_t i = 0; i < count; i++)
+            pairs[i] = pairs[i] == PLEAT__NEVER ? PLEAT__NEVER : pairs[i] - count;
+        if (pass == 0)
+            find_proportion(reference, other, pairs, count, keys, &a_part, &b_part);
+        if (a_part == b_part)
+            break;
+    }
     pleat__arena_free(scratch, both.items);
+    pleat__arena_free(scratch, keys);
     return PLEAT_OK;
 }

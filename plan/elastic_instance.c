@@ -9,6 +9,7 @@
  * PROVE    An instance is verified like any plan: a recipe may come from a file.
  */
 #include <plan/elastic_layout.h>
+#include <plan/recipe.h>
 
 #include <internal/error.h>
 #include <string.h>
@@ -321,6 +322,28 @@ static uint32_t count_remaps(const making *m)
     return views;
 }
 
+static pleat_result copy_recipe(making *m)
+{
+    const pleat__recipe *from = m->recipe;
+    PLEAT_TRY(pleat__recipe_new(m->out));
+    pleat__recipe *to = m->out->recipe;
+    const pleat__recipe arrays = *to;
+    *to = *from;
+    to->reference = *m->x;
+    to->functions = copy_of(m->out, from->functions, from->function_count, sizeof *to->functions);
+    to->steady = arrays.steady;
+    to->first = arrays.first;
+    to->hosts = arrays.hosts;
+    to->choices = arrays.choices;
+    if (to->functions == NULL)
+        return no_memory(m->plan);
+    memcpy(to->steady, from->steady, m->plan->steady.slot_count * sizeof *to->steady);
+    memcpy(to->first, from->first, m->plan->first.slot_count * sizeof *to->first);
+    memcpy(to->hosts, from->hosts, m->plan->first.slot_count * sizeof *to->hosts);
+    memcpy(to->choices, from->choices, from->choice_count * sizeof *to->choices);
+    return PLEAT_OK;
+}
+
 static pleat_result make(making *m, const pleat__instance_options *options)
 {
     PLEAT_TRY(copy_plan(m->plan, m->out));
@@ -336,6 +359,8 @@ static pleat_result make(making *m, const pleat__instance_options *options)
     bool first = options != NULL && options->first;
     PLEAT_TRY(pleat__elastic_fill(&m->job, &m->layout, first ? m->recipe->hosts : NULL, m->out));
     m->report.remaps = count_remaps(m);
+    if (options != NULL && options->recipe)
+        PLEAT_TRY(copy_recipe(m));
     return pleat_plan_verify(m->out, NULL);
 }
 

@@ -183,14 +183,14 @@ static bool plausible(const pleat__function *f, const pleat__sample *samples, ui
     return part * PART <= (wide)least * (wide)f->divisor;
 }
 
-/* Nothing shrinks where x grows, but for what a square term outweighs. */
-static bool grows(const pleat__function *f)
+/* Nothing shrinks where x grows, but for what a square outweighs, where enough samples say so. */
+static bool grows(const form *f, const pleat__function *function)
 {
-    bool square = f->k[2] > 0 || f->k[5] > 0;
+    bool square = f->count == 3 && (function->k[2] > 0 || function->k[5] > 0);
     for (int i = 1; i < PLEAT__TERMS; i++)
-        if (f->k[i] < 0 && !square)
+        if (function->k[i] < 0 && !square)
             return false;
-    return f->k[2] >= 0 && f->k[5] >= 0;
+    return function->k[2] >= 0 && function->k[5] >= 0;
 }
 
 /* Solves the form from the samples that lie farthest apart: their rounding weighs least. */
@@ -224,7 +224,7 @@ bool pleat__solve(const pleat__sample *samples, uint32_t count, uint32_t paramet
             bool exact, needs_v = f->terms[f->count - 1] >= 3;
             if (f->count > different || (needs_v && parameters < 2) ||
                 (f->count == 3 && different == 3) || !solve_form(f, samples, count, &found) ||
-                !grows(&found) || !gives(&found, samples, count, &exact) ||
+                !grows(f, &found) || !gives(&found, samples, count, &exact) ||
                 (wants_exact != 0 && !exact))
                 continue;
             if (f->count > 1 && f->count == different && !plausible(&found, samples, count))

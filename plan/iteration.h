@@ -44,6 +44,11 @@ void pleat__iteration_free(const pleat__requests *requests, pleat__iteration *it
 uint32_t pleat__align(const pleat__requests *requests, pleat__stretch a, pleat__stretch b,
                       uint32_t *pairs);
 
+/* The same where sizes in the proportion a_part : b_part are equal as well: of a job at two
+ * microbatches. Both are below 2^16. */
+uint32_t pleat__align_scaled(const pleat__requests *requests, pleat__stretch a, pleat__stretch b,
+                             uint32_t a_part, uint32_t b_part, uint32_t *pairs);
+
 /* Positions at which the sequence of sizes repeats itself, for a trace without marks: fills
  * marks[count]. No error when there are none. From the requests' arena. */
 PLEAT_NODISCARD pleat_result pleat__period_find(const pleat__requests *requests, uint32_t **marks,

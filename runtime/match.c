@@ -80,6 +80,16 @@ static pleat_result grams_make(pleat__match *match)
     return PLEAT_OK;
 }
 
+static void track_fill(pleat__match *match)
+{
+    for (uint32_t i = 0; i < match->count; i++) {
+        const pleat__expected *item = &match->items[i];
+        pleat__track_set(&match->track, i, item->bytes, item->stream, item->gap,
+                         item->kind == PLEAT__ITEM_DYNAMIC);
+    }
+    pleat__track_ready(&match->track);
+}
+
 /* Nothing is tracked in a sequence that is the same always. */
 static pleat_result track_make(pleat__match *match)
 {
@@ -88,12 +98,7 @@ static pleat_result track_make(pleat__match *match)
     if (!match->tracked)
         return PLEAT_OK;
     PLEAT_TRY(pleat__track_init(&match->track, match->arena, match->begin, match->count));
-    for (uint32_t i = 0; i < match->count; i++) {
-        const pleat__expected *item = &match->items[i];
-        pleat__track_set(&match->track, i, item->bytes, item->stream, item->gap,
-                         item->kind == PLEAT__ITEM_DYNAMIC);
-    }
-    pleat__track_ready(&match->track);
+    track_fill(match);
     return PLEAT_OK;
 }
 
@@ -104,12 +109,17 @@ void pleat__match_resized(pleat__match *match, uint32_t cursor)
     match->misses = 0;
     match->resized = true;
     match->frees = 0;
+    if (!match->tracked)
+        return;
+    track_fill(match);
+    match->track.on = false;
 }
 
 pleat_result pleat__match_init(pleat__match *match, pleat__arena *arena, pleat__expected *items,
                                uint32_t begin, uint32_t count)
 {
-    *match = (pleat__match){.arena = arena, .items = items, .begin = begin, .count = count};
+    *match = (pleat__match){
+        .arena = arena, .items = items, .begin = begin, .count = count, .held_for = PLEAT__NO_ITEM};
     if (begin >= count)
         return pleat__fail(PLEAT_E_INVALID, "a sequence without an iteration");
     PLEAT_TRY(track_make(match));
@@ -153,12 +163,16 @@ void pleat__match_phase(pleat__match *match, uint32_t item)
 
 uint32_t pleat__match_smaller(pleat__match *match, uint64_t bytes, uint16_t stream)
 {
-    uint32_t at = match->cursor;
+    uint32_t at = match->tracked ? match->held_for : match->cursor;
+    if (at >= match->count)
+        return PLEAT__NO_ITEM;
     const pleat__expected *item = &match->items[at];
     if (item->kind != PLEAT__ITEM_SLOT || item->stream != stream || bytes > item->bytes ||
         bytes < item->bytes / SMALLER)
         return PLEAT__NO_ITEM;
-    match->cursor = next_of(match, at);
+    /* The track has gone on already. */
+    if (!match->tracked)
+        match->cursor = next_of(match, at);
     match->misses = 0;
     return at;
 }
@@ -304,6 +318,7 @@ static uint32_t follow_track(pleat__match *match, uint64_t bytes, uint16_t strea
         pleat__track_start(&match->track, match->cursor);
     uint32_t item = pleat__track_step(&match->track, bytes, stream, gap);
     match->cursor = match->track.next;
+    match->held_for = item == PLEAT__TRACK_EXTRA ? PLEAT__NO_ITEM : item;
     if (item != PLEAT__TRACK_EXTRA && (is_it(&match->items[item], bytes, stream) ||
                                        match->items[item].kind == PLEAT__ITEM_DYNAMIC))
         return item;

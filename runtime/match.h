@@ -55,7 +55,8 @@ typedef struct pleat__match {
     uint32_t frees; /* since the last request */
     bool tracked;   /* the sequence has dynamic requests: `track` finds the way */
     pleat__track track;
-    bool resized; /* the grams are of other sizes than the items */
+    uint32_t held_for; /* tracked: the item that the last request probably was, or PLEAT__NO_ITEM */
+    bool resized;      /* the grams are of other sizes than the items */
 } pleat__match;
 
 /* `items` is the caller's and stays. */
@@ -70,8 +71,9 @@ void pleat__match_mark(pleat__match *match);
 void pleat__match_phase(pleat__match *match, uint32_t item);
 /* The items' sizes were changed, and the next request is the one at `cursor`. */
 void pleat__match_resized(pleat__match *match, uint32_t cursor);
-/* The item at the cursor, when a request that nothing else matches is somewhat smaller: its size
- * has a bound that was not met where it was fitted. Else PLEAT__NO_ITEM. */
+/* The item at the cursor, or the one that the track holds it for, when a request that nothing else
+ * matches is somewhat smaller: its size has a bound that was not met where it was fitted. Else
+ * PLEAT__NO_ITEM. */
 uint32_t pleat__match_smaller(pleat__match *match, uint64_t bytes, uint16_t stream);
 /* Everything but the request at the cursor. */
 uint32_t pleat__match_search(pleat__match *match, uint64_t bytes, uint16_t stream);

@@ -8,6 +8,7 @@
  */
 #include <runtime/placed.h>
 #include <runtime/policy.h>
+#include <runtime/resize.h>
 #include <runtime/shapes.h>
 
 #include <internal/check.h>
@@ -24,6 +25,7 @@ typedef struct policy {
     pleat__pool pool;
     pleat__heap heap;
     pleat__shapes shapes;
+    pleat__resize resize;
     /* A request that was refused comes again when memory has been given back: it is not matched
      * twice. */
     uint64_t refused_bytes;
@@ -35,6 +37,7 @@ typedef struct policy {
 static void destroy(void *opaque)
 {
     policy *self = opaque;
+    pleat__resize_release(&self->resize);
     pleat__shapes_release(&self->shapes);
     pleat__placed_release(&self->placed);
     pleat__heap_release(&self->heap);
@@ -47,6 +50,7 @@ static pleat_result load_plan(policy *self, const pleat_plan *plan)
     pleat__follow *follow;
     PLEAT_TRY(pleat__follow_plan(self->arena, &self->pool, plan, &follow));
     pleat__shapes_begin(&self->shapes, follow);
+    PLEAT_TRY(pleat__resize_init(&self->resize, self->arena, plan, follow));
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
         if (plan->first.slots[i].class == PLEAT__CLASS_PERSISTENT &&
             follow->items[i].kind == PLEAT__ITEM_SLOT)
@@ -92,6 +96,7 @@ static pleat_result mark(void *opaque)
     policy *self = opaque;
     pleat__placed_forget(&self->placed);
     pleat__shapes_mark(&self->shapes);
+    pleat__resize_mark(&self->resize);
     return PLEAT_OK;
 }
 
@@ -239,6 +244,13 @@ static bool alloc_smaller(policy *self, uint64_t bytes, uint16_t stream, pleat__
     return true;
 }
 
+/* Sizes follow an x: what does not is rather a request that broke its function than another one. */
+static bool serves_smaller(const policy *self)
+{
+    return self->shapes.elastic.now != NULL ||
+           (self->resize.plan != NULL && self->resize.follow == self->shapes.current);
+}
+
 static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
                                   pleat__place *place)
 {
@@ -247,9 +259,11 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
         item = self->refused_item;
         self->refused_bytes = 0;
     } else {
+        if (__builtin_expect(pleat__resize_asks(&self->resize, self->shapes.current), 0))
+            pleat__resize_ask(&self->resize, bytes, stream);
         item = pleat__match_next(&self->shapes.current->match, bytes, stream);
     }
-    if (__builtin_expect(item == PLEAT__NO_ITEM, 0) && self->shapes.elastic.now != NULL &&
+    if (__builtin_expect(item == PLEAT__NO_ITEM, 0) && serves_smaller(self) &&
         alloc_smaller(self, bytes, stream, place))
         return PLEAT_OK;
     if (__builtin_expect(item != PLEAT__NO_ITEM, 1)) {

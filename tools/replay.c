@@ -518,7 +518,7 @@ int replay_parse_policies(const char *command, const char *text, const char **na
  * their x is the runtime's to follow. */
 static pleat_result take_instance(const pleat_trace *trace, const char *path, pleat_plan **plan)
 {
-    const pleat__instance_options options = {.first = true};
+    const pleat__instance_options options = {.recipe = true, .first = true};
     pleat_plan *instance;
     pleat__x x;
     bool changes;

@@ -175,6 +175,28 @@ class Elastic(unittest.TestCase):
         self.assertEqual(plan["elastic"]["explained_requests"],
                          plan["elastic"]["varying_requests"])
 
+    def test_a_job_whose_size_changes_keeps_its_places(self):
+        plan = self.path("varies.plan")
+        run = pleat("plan", self.path("varies.pickle"), "--max", "7", "-o", plan)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        run = pleat("replay", self.path("varies.pickle"), "--plan", plan, "--canary", "--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        replay = json.loads(run.stdout)
+        self.assertEqual(replay["canary_errors"], 0)
+        self.assertEqual(replay["steady_driver_calls"], 0)
+        self.assertEqual(replay["steady_planned_share"], 1)
+        self.assertEqual(replay["diverged"], 0)
+        self.assertGreater(replay["efficiency"], 0.97)
+
+    def test_sizes_beyond_the_plan_run_all_the_same(self):
+        run = pleat("replay", self.path("varies.pickle"), "--plan", self.path("plan"), "--canary",
+                    "--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        replay = json.loads(run.stdout)
+        self.assertEqual(replay["canary_errors"], 0)
+        self.assertGreater(replay["cached"] + replay["stitched"], 0)
+        self.assertGreater(replay["planned"], replay["requests"] / 4)
+
     def test_text(self):
         run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"),
                     "--at", "3/2", "--fit", "1GiB")
