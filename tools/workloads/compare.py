@@ -23,33 +23,33 @@ GIB = 1 << 30
 # name -> (least efficiency with a saved plan, iterations that it is made from, script, options). A
 # job whose sizes vary is planned from a whole run, as its user would. A run takes some ten seconds.
 WORKLOADS = {
-    "gpt2-vpp": (0.995, 4, "gpt2.py", "--iterations 14"),
-    "gpt2-vpp-recompute": (0.995, 4, "gpt2.py", "--recompute --iterations 14"),
+    "gpt2-vpp": (0.995, 4, "gpt2.py", "--iterations 12"),
+    "gpt2-vpp-recompute": (0.995, 4, "gpt2.py", "--recompute --iterations 12"),
     "gpt2-1f1b": (
         0.995,
         4,
         "gpt2.py",
         "--virtual-stages 1 --depth 4 --microbatches 8 --iterations 10",
     ),
-    "llama-vpp": (0.995, 4, "llama.py", "--iterations 12"),
+    "llama-vpp": (0.995, 4, "llama.py", "--iterations 10"),
     "llama-1f1b-recompute": (
         0.995,
         4,
         "llama.py",
         "--virtual-stages 1 --depth 4 --microbatches 6 --recompute --iterations 10",
     ),
-    "moe-vpp": (0.985, 6, "moe.py", "--iterations 12"),
+    "moe-vpp": (0.985, 6, "moe.py", "--iterations 10"),
     "moe-1f1b-recompute": (
         0.985,
         6,
         "moe.py",
-        "--virtual-stages 1 --depth 4 --microbatches 6 --recompute --iterations 10",
+        "--virtual-stages 1 --depth 4 --microbatches 6 --recompute --iterations 8",
     ),
-    "zero3": (0.995, 4, "zero3.py", "--recompute --iterations 12"),
+    "zero3": (0.995, 4, "zero3.py", "--recompute --iterations 10"),
     "zero3-offload": (0.995, 4, "zero3.py", "--offload --layers 6 --iterations 10"),
-    "zero3-overlap": (0.995, 4, "zero3.py", "--overlap --iterations 12"),
-    "lora": (0.97, 30, "lora.py", "--iterations 30"),
-    "lora-recompute": (0.97, 30, "lora.py", "--recompute --iterations 30"),
+    "zero3-overlap": (0.995, 4, "zero3.py", "--overlap --iterations 10"),
+    "lora": (0.97, 20, "lora.py", "--iterations 20"),
+    "lora-recompute": (0.97, 20, "lora.py", "--recompute --iterations 20"),
     "generate": (0.97, 16, "generate.py", "--iterations 16"),
 }
 SHORT = ("gpt2-vpp-recompute", "moe-vpp", "lora-recompute")
