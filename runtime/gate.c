@@ -26,6 +26,9 @@ pleat_result pleat__gate_init(pleat__gate *gate, pleat_vmm vmm, int device, plea
 void pleat__gate_release(pleat__gate *gate)
 {
     pleat__mapper_destroy(gate->mapper);
+    while (gate->captured_count != 0)
+        pleat__gate_capture_end(gate, gate->captured[0].stream);
+    pleat__arena_free(gate->arena, gate->captured);
     pleat__arena_free(gate->arena, gate->streams);
     pthread_mutex_destroy(&gate->turn);
     pthread_mutex_destroy(&gate->lock);
@@ -112,37 +115,89 @@ pleat_result pleat__gate_note_stream(pleat__gate *gate, pleat_stream stream)
     return PLEAT_OK;
 }
 
-/* One event a stream, recorded; how many. Fewer than there are streams: the driver refused. */
-static size_t mark_streams(const pleat__gate *gate, pleat_event *events)
+pleat_event pleat__gate_before(const pleat__gate *gate, pleat_stream stream)
+{
+    for (size_t i = 0; i < gate->captured_count; i++)
+        if (gate->captured[i].stream == stream)
+            return gate->captured[i].before;
+    return 0;
+}
+
+pleat_result pleat__gate_record(const pleat__gate *gate, pleat_event event, pleat_stream stream)
+{
+    if (__builtin_expect(gate->captured_count != 0, 0) && pleat__gate_before(gate, stream) != 0)
+        return PLEAT_E_NOT_READY;
+    return gate->vmm.ops->event_record(gate->vmm.self, event, stream);
+}
+
+pleat_result pleat__gate_capture(pleat__gate *gate, pleat_stream stream)
 {
     const pleat_vmm_ops *ops = gate->vmm.ops;
-    size_t count = 0;
-    while (count < gate->stream_count) {
-        if (ops->event_create(gate->vmm.self, gate->device, &events[count]) != PLEAT_OK)
-            return count;
-        count++;
-        if (ops->event_record(gate->vmm.self, events[count - 1], gate->streams[count - 1]) !=
-            PLEAT_OK) {
-            (void)ops->event_destroy(gate->vmm.self, events[--count]);
-            return count;
-        }
+    pleat__captured captured = {.stream = stream};
+    PLEAT_TRY(pleat__arena_grow(gate->arena, &gate->captured, &gate->captured_capacity,
+                                gate->captured_count, sizeof *gate->captured));
+    PLEAT_TRY(ops->event_create(gate->vmm.self, gate->device, &captured.before));
+    pleat_result result = ops->event_record(gate->vmm.self, captured.before, stream);
+    if (result != PLEAT_OK) {
+        (void)ops->event_destroy(gate->vmm.self, captured.before);
+        return result;
     }
-    return count;
+    gate->captured[gate->captured_count++] = captured;
+    return PLEAT_OK;
+}
+
+void pleat__gate_capture_end(pleat__gate *gate, pleat_stream stream)
+{
+    for (size_t i = 0; i < gate->captured_count; i++) {
+        if (gate->captured[i].stream != stream)
+            continue;
+        (void)gate->vmm.ops->event_destroy(gate->vmm.self, gate->captured[i].before);
+        gate->captured[i] = gate->captured[--gate->captured_count];
+        return;
+    }
+}
+
+/* One event a stream, recorded, without those that capture; false: the driver refused. */
+static bool mark_streams(const pleat__gate *gate, pleat_event *events, size_t *count)
+{
+    const pleat_vmm_ops *ops = gate->vmm.ops;
+    *count = 0;
+    for (size_t i = 0; i < gate->stream_count; i++) {
+        if (pleat__gate_before(gate, gate->streams[i]) != 0)
+            continue;
+        if (ops->event_create(gate->vmm.self, gate->device, &events[*count]) != PLEAT_OK)
+            return false;
+        if (ops->event_record(gate->vmm.self, events[*count], gate->streams[i]) != PLEAT_OK) {
+            (void)ops->event_destroy(gate->vmm.self, events[*count]);
+            return false;
+        }
+        ++*count;
+    }
+    return true;
+}
+
+/* Only a thread with the turn begins or ends a capture: the list stays as it is. */
+static bool wait_for_captured(const pleat__gate *gate)
+{
+    for (size_t i = 0; i < gate->captured_count; i++)
+        if (gate->vmm.ops->event_wait(gate->vmm.self, gate->captured[i].before) != PLEAT_OK)
+            return false;
+    return true;
 }
 
 bool pleat__gate_leave_settled(pleat__gate *gate)
 {
     const pleat_vmm_ops *ops = gate->vmm.ops;
     pleat_event some[16];
-    size_t streams = gate->stream_count;
+    size_t streams = gate->stream_count, count;
     pleat_event *events = streams <= sizeof some / sizeof *some
                               ? some
                               : pleat__arena_alloc(gate->arena, streams * sizeof *events);
     if (events == NULL)
         return false;
-    size_t count = mark_streams(gate, events);
-    bool over = count == streams;
+    bool over = mark_streams(gate, events, &count);
     pleat__gate_leave(gate);
+    over = over && wait_for_captured(gate);
     for (size_t i = 0; i < count; i++) {
         over = over && ops->event_wait(gate->vmm.self, events[i]) == PLEAT_OK;
         /* A refused destruction leaves an event of the driver's behind, nothing of ours. */

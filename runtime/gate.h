@@ -34,6 +34,12 @@
 #include <stdbool.h>
 #include <vmm/mapper.h>
 
+/* A stream that captures a graph, and the point it had reached before. */
+typedef struct pleat__captured {
+    pleat_stream stream;
+    pleat_event before;
+} pleat__captured;
+
 typedef struct pleat__gate {
     pthread_mutex_t lock;
     pthread_mutex_t turn;
@@ -45,6 +51,10 @@ typedef struct pleat__gate {
     pleat_stream *streams;
     size_t stream_count;
     size_t stream_capacity;
+    /* Streams that capture a graph: nothing may be recorded on them. */
+    pleat__captured *captured;
+    size_t captured_count;
+    size_t captured_capacity;
     /* ---- */
     pleat_vmm vmm;
     int device;
@@ -79,6 +89,15 @@ void pleat__gate_enter(pleat__gate *gate);
 PLEAT_NODISCARD bool pleat__gate_leave_settled(pleat__gate *gate);
 /* A stream that allocates. */
 PLEAT_NODISCARD pleat_result pleat__gate_note_stream(pleat__gate *gate, pleat_stream stream);
+/* Marks the point that a stream has reached. PLEAT_E_NOT_READY, without a text: it captures. */
+PLEAT_NODISCARD pleat_result pleat__gate_record(const pleat__gate *gate, pleat_event event,
+                                                pleat_stream stream);
+/* For a stream that captures: the point that it had reached before. It has done nothing since in
+ * memory that is not the capture's. 0: it does not capture. */
+pleat_event pleat__gate_before(const pleat__gate *gate, pleat_stream stream);
+/* A stream is about to capture; and has ended. pre: the turn. */
+PLEAT_NODISCARD pleat_result pleat__gate_capture(pleat__gate *gate, pleat_stream stream);
+void pleat__gate_capture_end(pleat__gate *gate, pleat_stream stream);
 /* Waits, without the lock, until the mapper has done all that it was given by now. */
 void pleat__gate_drain(pleat__gate *gate);
 /* The mapper, made when it is first wanted. */

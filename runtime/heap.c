@@ -239,9 +239,11 @@ bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, u
 static pleat_result streams_order(pleat__heap *heap, uint16_t from, uint16_t to)
 {
     const pleat_vmm_ops *ops = heap->vmm.ops;
-    pleat_event event;
+    pleat_event event, before = pleat__gate_before(heap->pool->gate, heap->streams[from]);
     *heap->streams_ordered += 1;
     pleat__account_wait(&heap->account);
+    if (before != 0)
+        return ops->stream_wait(heap->vmm.self, heap->streams[to], before);
     PLEAT_TRY(ops->event_create(heap->vmm.self, heap->device, &event));
     pleat_result result = ops->event_record(heap->vmm.self, event, heap->streams[from]);
     if (result == PLEAT_OK)

@@ -6,9 +6,9 @@
 #include <internal/error.h>
 
 pleat_result pleat__pending_create(pleat_vmm vmm, int device, pleat__arena *arena,
-                                   pleat__pending *pending)
+                                   const pleat__gate *gate, pleat__pending *pending)
 {
-    *pending = (pleat__pending){.vmm = vmm, .device = device, .arena = arena};
+    *pending = (pleat__pending){.vmm = vmm, .device = device, .arena = arena, .gate = gate};
     pending->last = &pending->first;
     return pleat__live_create(arena, &pending->entries);
 }
@@ -127,8 +127,7 @@ static bool record_events(pleat__pending *pending, pleat__pending_entry *entry)
     bool all = true;
     for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next) {
         if (!use->recorded)
-            use->recorded = pending->vmm.ops->event_record(pending->vmm.self, use->event,
-                                                           use->stream) == PLEAT_OK;
+            use->recorded = pleat__gate_record(pending->gate, use->event, use->stream) == PLEAT_OK;
         all = all && use->recorded;
     }
     return all;

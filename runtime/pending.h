@@ -8,6 +8,8 @@
  *            record            free                    events passed
  *   (unknown) ----> RECORDED -------> WAITING [events] -------------> the policy's free
  *
+ * On a stream that captures a graph no event is recorded before the capture has ended.
+ *
  * Free allocates nothing: a use's node and its event are made when it is recorded. Where an event
  * cannot be recorded at the free it is tried again later, which only waits longer.
  * THREADS  None of its own: the caller holds a lock.
@@ -15,8 +17,8 @@
 #ifndef PLEAT_RUNTIME_PENDING_H
 #define PLEAT_RUNTIME_PENDING_H
 
+#include <runtime/gate.h>
 #include <runtime/live.h>
-#include <stdbool.h>
 
 typedef struct pleat__pending_use {
     struct pleat__pending_use *next;
@@ -36,6 +38,7 @@ typedef struct pleat__pending {
     pleat_vmm vmm;
     int device;
     pleat__arena *arena;
+    const pleat__gate *gate;
     pleat__live entries;                 /* address -> entry */
     pleat__pending_entry *first, **last; /* WAITING, oldest first */
     pleat__pending_entry *spare_entries;
@@ -47,6 +50,7 @@ typedef struct pleat__pending {
 typedef void (*pleat__pending_done)(void *context, pleat_va address);
 
 PLEAT_NODISCARD pleat_result pleat__pending_create(pleat_vmm vmm, int device, pleat__arena *arena,
+                                                   const pleat__gate *gate,
                                                    pleat__pending *pending);
 /* Forgets all; waits for nothing. */
 void pleat__pending_destroy(pleat__pending *pending);

@@ -92,7 +92,8 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     result = pleat__gate_init(&runtime->gate, runtime->vmm, options.device, arena, runtime->space);
     if (result != PLEAT_OK)
         goto no_gate;
-    result = pleat__pending_create(runtime->vmm, options.device, arena, &runtime->pending);
+    result = pleat__pending_create(runtime->vmm, options.device, arena, &runtime->gate,
+                                   &runtime->pending);
     if (result != PLEAT_OK)
         goto no_pending;
     if (conf.canary)
@@ -211,8 +212,7 @@ static pleat_result note_alloc(pleat_runtime *runtime, pleat_va address, uint64_
     return pleat__canary_taken(&runtime->canary, &block, bytes);
 }
 
-/* Under the lock. */
-static pleat_result alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
                                  pleat_va *address)
 {
     if (stream != runtime->last_stream || !runtime->has_stream) {
@@ -233,6 +233,14 @@ static pleat_result alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_s
     return result;
 }
 
+static pleat_result alloc_captured(pleat_runtime *runtime, pleat_capture *capture, uint64_t bytes,
+                                   pleat_stream stream, pleat_va *address)
+{
+    pleat_result result = pleat__capture_alloc(capture, bytes, stream, address);
+    runtime->stats.requests += result == PLEAT_OK;
+    return result;
+}
+
 pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
                          pleat_va *address)
 {
@@ -240,7 +248,14 @@ pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes, pleat_stream st
     if (bytes == 0)
         return PLEAT_OK;
     pleat__gate_lock(&runtime->gate);
-    pleat_result result = alloc_locked(runtime, bytes, stream, address);
+    pleat_capture *capture = __builtin_expect(runtime->captures != NULL, 0)
+                                 ? pleat__capture_of_stream(runtime->captures, stream)
+                                 : NULL;
+    pleat_result result;
+    if (__builtin_expect(capture != NULL, 0))
+        result = alloc_captured(runtime, capture, bytes, stream, address);
+    else
+        result = pleat__alloc_locked(runtime, bytes, stream, address);
     pleat__gate_unlock(&runtime->gate);
     return result;
 }
@@ -265,7 +280,7 @@ static pleat_result note_free(pleat_runtime *runtime, pleat_va address, bool wai
     return PLEAT_OK;
 }
 
-static pleat_result free_locked(pleat_runtime *runtime, pleat_va address)
+pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
 {
     bool waits = false;
     if (runtime->pending.entries.count > 0)
@@ -278,25 +293,49 @@ static pleat_result free_locked(pleat_runtime *runtime, pleat_va address)
     return PLEAT_OK;
 }
 
+static pleat_result free_captured(pleat_runtime *runtime, pleat_capture *capture, pleat_va address)
+{
+    if (pleat__capture_free(capture, address) != PLEAT_OK)
+        return not_found(address);
+    runtime->stats.frees++;
+    pleat__capture_end_of_use(runtime, capture);
+    return PLEAT_OK;
+}
+
 pleat_result pleat_free(pleat_runtime *runtime, pleat_va address)
 {
     if (address == 0)
         return PLEAT_OK;
     pleat__gate_lock(&runtime->gate);
-    pleat_result result = free_locked(runtime, address);
+    pleat_capture *capture = __builtin_expect(runtime->captures != NULL, 0)
+                                 ? pleat__capture_of(runtime->captures, address)
+                                 : NULL;
+    pleat_result result = __builtin_expect(capture != NULL, 0)
+                              ? free_captured(runtime, capture, address)
+                              : pleat__free_locked(runtime, address);
     pleat__gate_unlock(&runtime->gate);
     return result;
+}
+
+/* Of the policy's block, or of a piece of a capture's. */
+static pleat_result find_block(pleat_runtime *runtime, pleat_va address, pleat_block *block)
+{
+    const pleat_capture *capture = pleat__capture_of(runtime->captures, address);
+    return capture != NULL ? pleat__capture_block_of(capture, address, block)
+                           : runtime->ops->block_of(runtime->policy, address, block);
 }
 
 pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address, pleat_stream stream)
 {
     pleat_block block;
     pleat__gate_lock(&runtime->gate);
-    pleat_result result = runtime->ops->block_of(runtime->policy, address, &block);
+    pleat_capture *capture = pleat__capture_of(runtime->captures, address);
+    pleat_result result = find_block(runtime, address, &block);
     if (result != PLEAT_OK)
         result = not_found(address);
     else if (block.stream != stream)
-        result = pleat__pending_record(&runtime->pending, block.address, stream);
+        result = capture != NULL ? pleat__capture_share(capture, address)
+                                 : pleat__pending_record(&runtime->pending, block.address, stream);
     pleat__gate_unlock(&runtime->gate);
     return result;
 }
@@ -375,7 +414,7 @@ int pleat_owns(const pleat_runtime *runtime, pleat_va address)
 pleat_result pleat_block_of(pleat_runtime *runtime, pleat_va address, pleat_block *block)
 {
     pleat__gate_lock(&runtime->gate);
-    pleat_result result = runtime->ops->block_of(runtime->policy, address, block);
+    pleat_result result = find_block(runtime, address, block);
     pleat__gate_unlock(&runtime->gate);
     return result == PLEAT_E_NOT_FOUND ? not_found(address) : result;
 }

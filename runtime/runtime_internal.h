@@ -6,6 +6,7 @@
 #define PLEAT_RUNTIME_RUNTIME_INTERNAL_H
 
 #include <runtime/canary.h>
+#include <runtime/capture.h>
 #include <runtime/gate.h>
 #include <runtime/pending.h>
 #include <runtime/policy.h>
@@ -37,12 +38,16 @@ struct pleat_runtime {
     pleat_freed_callback freed_callback;
     void *freed_context;
     pleat__watch *watch; /* NULL: no log is written */
+    pleat_capture *captures;
 };
 
 /* Hands frees that are due to the policy. */
 void pleat__runtime_freed(void *runtime, pleat_va address);
 
-/* pleat_stats_of and pleat_walk with the lock held. */
+/* pleat_alloc, pleat_free, pleat_stats_of and pleat_walk with the lock held. */
+PLEAT_NODISCARD pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes,
+                                                 pleat_stream stream, pleat_va *address);
+pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address);
 pleat_stats pleat__stats_locked(pleat_runtime *runtime);
 void pleat__walk_locked(pleat_runtime *runtime, pleat_block_visitor visit, void *context);
 

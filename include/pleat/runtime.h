@@ -70,6 +70,35 @@ PLEAT_API uint64_t pleat_limit_of(pleat_runtime *runtime);
 /* Whether an address lies in this runtime's window, allocated or not. Takes no lock. */
 PLEAT_API int pleat_owns(const pleat_runtime *runtime, pleat_va address);
 
+/* ---- graph capture ----
+ *
+ * A graph writes, whenever it is replayed, where it wrote when it was captured. What a capturing
+ * stream allocates therefore comes from memory of the capture's own, in which nothing else ever
+ * lies: taken before the capture, within the budget, and given back when the graph is no more.
+ * While a stream captures, no allocation of it issues a memory verb, and nothing is recorded on
+ * it. Other streams allocate as always; capture in relaxed or thread-local mode if they do. */
+
+typedef struct pleat_capture pleat_capture;
+
+/* Before `stream` begins to capture: memory of `bytes` for the capture, which gets no more. Errors
+ * as pleat_alloc's; PLEAT_E_STATE for a stream that captures already. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_capture_begin(pleat_runtime *runtime,
+                                                           pleat_stream stream, uint64_t bytes,
+                                                           pleat_capture **out);
+/* Before `stream` joins the capture by waiting for one that takes part. Memory is reused from
+ * allocation to allocation of one stream only. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_capture_add(pleat_runtime *runtime,
+                                                         pleat_capture *capture,
+                                                         pleat_stream stream);
+/* After the capture: its streams allocate as always. *used_bytes (may be NULL) is how much of the
+ * memory was needed, for the next capture's begin. */
+PLEAT_API pleat_result pleat_capture_end(pleat_runtime *runtime, pleat_capture *capture,
+                                         uint64_t *used_bytes);
+/* The graph is no more, and no replay of it runs. Its memory goes when all that was allocated in it
+ * has been freed. The handle is not valid any more. NULL is allowed; PLEAT_E_STATE while it is
+ * open. */
+PLEAT_API pleat_result pleat_capture_free(pleat_runtime *runtime, pleat_capture *capture);
+
 typedef struct pleat_block {
     pleat_va address;
     uint64_t bytes;     /* of the block */
