@@ -567,6 +567,33 @@ bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t str
     return !pleat__view_is_dead(place) && pleat__heap_occupy(heap, place);
 }
 
+/* Whether the granules behind a run are at the addresses behind it. */
+static bool goes_on(const pleat__heap *heap, pleat__extent run, uint32_t granules)
+{
+    uint32_t chunk = pleat__pool_chunk_of(heap->pool, run.begin + run.count - 1);
+    uint32_t last = pleat__pool_chunk_of(heap->pool, run.begin + granules - 1);
+    if (last >= heap->pool->count)
+        return false;
+    while (chunk < last)
+        if (heap->pool->breaks[++chunk])
+            return false;
+    return true;
+}
+
+bool pleat__heap_take_resized(pleat__heap *heap, pleat__place *place, uint32_t granules,
+                              uint16_t stream)
+{
+    if (place->granules == 0)
+        return false;
+    if (place->several != NULL ? granules > place->several->granules
+                               : granules > place->granules && !goes_on(heap, place->run, granules))
+        return false;
+    place->granules = granules;
+    if (place->several == NULL)
+        place->run.count = granules;
+    return pleat__heap_take(heap, place, stream);
+}
+
 void pleat__heap_give(pleat__heap *heap, const pleat__place *place)
 {
     place_each(place, run_give, heap);

@@ -127,6 +127,9 @@ PLEAT_NODISCARD pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granu
                                                bool *stitched);
 /* Takes a known place when all of it is free and its memory is this stream's or can become so. */
 bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t stream);
+/* The same for its first `granules`, or for more where what follows on it is free too. */
+bool pleat__heap_take_resized(pleat__heap *heap, pleat__place *place, uint32_t granules,
+                              uint16_t stream);
 /* Gives a place back, of the heap or of a slot. */
 void pleat__heap_give(pleat__heap *heap, const pleat__place *place);
 

@@ -21,7 +21,8 @@
  *          is new (shapes.c), and a longer one that explains more takes its place.
  *
  * What both of two repeats have is static; what only the later one has is dynamic. The later one is
- * followed, each static request at the place where it just was. That this needs no planner was a
+ * followed, each request at the place where it just was; a dynamic one takes as much of that as it
+ * needs, and gets another when it needs more. That this needs no planner was a
  * measurement: the heap's own places, with views that waste nothing, are 0.02 to 0.6 % above
  * max-live on seven recorded jobs, which is where a planner started from a blank sheet gets, and
  * here persistent tensors already stand, nothing has to move, and physical memory cannot grow at
@@ -440,7 +441,8 @@ pleat__boundary pleat__learn_mark(pleat__learn *learn)
         forget_before(learn, learn->end);
         return boundary;
     }
-    if (lag->open && lag->matched >= count / 2) {
+    bool same_length = differ((uint32_t)count, lag->length) <= count / STEADIER;
+    if (lag->open && (lag->matched >= count / 2 || same_length)) {
         learn->found = (pleat__found){.first = begin,
                                       .count = (uint32_t)count,
                                       .agreed = lag->matched,
@@ -462,8 +464,6 @@ pleat_result pleat__learn_take(pleat__learn *learn, pleat__follow **out)
         items[i] = *item_at(learn, found->first + i);
         bool agreed = items[i].kind >> found->lag & 1;
         items[i].kind = agreed ? PLEAT__ITEM_SLOT : PLEAT__ITEM_DYNAMIC;
-        if (!agreed)
-            items[i].place = (pleat__place){0};
         pleat__view_pin(&items[i].place);
     }
     pleat_result result = pleat__follow_learned(learn->arena, items, found->count, out);

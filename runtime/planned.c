@@ -167,13 +167,14 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
         return PLEAT_OK;
     }
     /* While the lock was left something else may have been taken up. */
-    if (self->shapes.epoch == epoch && self->shapes.current->items[item].kind == PLEAT__ITEM_SLOT) {
-        self->stats->slot_busy++;
-        if (self->shapes.current->learned)
-            pleat__follow_replace(self->shapes.current, item, place);
-        else if (self->shapes.elastic.now != NULL)
-            pleat__follow_keep(self->shapes.current, item, place);
-    }
+    if (self->shapes.epoch != epoch)
+        return PLEAT_OK;
+    bool slot = self->shapes.current->items[item].kind == PLEAT__ITEM_SLOT;
+    self->stats->slot_busy += slot;
+    if (self->shapes.current->learned)
+        pleat__follow_replace(self->shapes.current, item, place);
+    else if (slot && self->shapes.elastic.now != NULL)
+        pleat__follow_keep(self->shapes.current, item, place);
     return PLEAT_OK;
 }
 
@@ -251,6 +252,28 @@ static bool serves_smaller(const policy *self)
            (self->resize.plan != NULL && self->resize.follow == self->shapes.current);
 }
 
+/* A dynamic request where its like was, as far as its size allows. */
+static bool alloc_resized(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
+                          pleat__place *place)
+{
+    const pleat__follow *follow = self->shapes.current;
+    const pleat__place *second = pleat__follow_second(follow, item);
+    uint32_t granules = granules_of(bytes);
+    if (!follow->learned)
+        return false;
+    *place = follow->items[item].place;
+    if (!pleat__heap_take_resized(&self->heap, place, granules, stream)) {
+        if (second == NULL)
+            return false;
+        *place = *second;
+        if (!pleat__heap_take_resized(&self->heap, place, granules, stream))
+            return false;
+    }
+    self->stats->planned++;
+    self->stats->planned_bytes += bytes;
+    return true;
+}
+
 static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
                                   pleat__place *place)
 {
@@ -280,7 +303,8 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
             place->lane = PLEAT__UNCHECKED;
             return PLEAT_OK;
         }
-        if (slot && alloc_in_other(self, item, bytes, stream, place))
+        if (slot ? alloc_in_other(self, item, bytes, stream, place)
+                 : alloc_resized(self, item, bytes, stream, place))
             return PLEAT_OK;
     }
     if (alloc_in_lane(self, item, bytes, stream, place))

@@ -121,12 +121,39 @@ static void learn_unsteady_job_does_not_thrash(void **state)
     stop(&j, &n);
 }
 
+/* Another length in each iteration, all sizes with it: a request lies where its like has lain, as
+ * far as that reaches, and what was enough for the longest is enough for all. */
+static void learn_sizes_that_change_find_the_places_of_their_like(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin("lengths", 0x1e9);
+    job j;
+    nested n = nested_make(&random, 2), now = n;
+    job_start(&j, "pleat", NULL, 0);
+    pleat_stats before = {0};
+    for (uint32_t i = 0; i < 80; i++) {
+        uint64_t length = i == 10 ? 100 : 40 + test_random_below(&random, 60);
+        for (uint32_t r = 0; r < n.requests; r++) {
+            now.forward[r] = n.forward[r] * length / 10;
+            now.backward[r] = n.backward[r] * length / 10;
+        }
+        if (i == 40)
+            before = pleat_stats_of(j.runtime);
+        mark_and_iterate(&j, &now, 1, true);
+    }
+    pleat_stats stats = since(&j, before);
+    assert_planned(&j, stats, 90);
+    assert_true(stats.driver_calls * 5 <= before.driver_calls);
+    stop(&j, &now);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(learn_iteration_is_found_not_its_loops),
         cmocka_unit_test(learn_small_change_for_good_is_learned),
         cmocka_unit_test(learn_unsteady_job_does_not_thrash),
+        cmocka_unit_test(learn_sizes_that_change_find_the_places_of_their_like),
     };
     return cmocka_run_group_tests_name("learn", tests, NULL, NULL);
 }
