@@ -239,6 +239,7 @@ pleat_result pleat__follow_learned(pleat__arena *arena, pleat__expected *items, 
         return result;
     }
     follow->items = items;
+    follow->match.learned = true;
     *out = follow;
     return PLEAT_OK;
 }

@@ -29,7 +29,6 @@ typedef struct pleat__follow {
     uint32_t phase_count;
     uint64_t adopted; /* the policy's count of requests when it was taken up last */
     uint64_t made;    /* the same when it was taken up first */
-    uint32_t failed;  /* times in a row that it was put aside before an iteration was over */
     pleat__match match;
     pleat__foresee foresee; /* a plan file's with dynamic requests */
     pleat__place *second;   /* learned: where items lay before they were replaced; NULL: none was */

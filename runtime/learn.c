@@ -49,17 +49,20 @@
 #define LOST      3u         /* misses in a row, before the table is asked */
 #define STEADY    4u         /* one in so many requests may be more or less in a repeat */
 #define STEADIER  16u        /* the same from the second repeat on */
+#define EXACT     64u        /* one in so many by which a multiple may be more or less */
 #define EARLY     256u       /* requests after which a lag can be waited for */
+
+/* Of an item's kind while it is recorded: it lay in no slot. The lower bits are the lags' that
+ * found it where they expected it. */
+#define UNPLANNED (1u << 7)
+_Static_assert(PLEAT__LAGS <= 7, "bits of an item's kind");
 
 #define MULTIPLIER UINT64_C(0x9e3779b97f4a7c15)
 
 pleat_result pleat__learn_init(pleat__learn *learn, pleat__arena *arena, const pleat__conf *conf)
 {
-    *learn = (pleat__learn){.arena = arena,
-                            .least = LEAST,
-                            .off = !conf->learn,
-                            .no_period = !conf->period,
-                            .mark_at = PLEAT__NO_MARK};
+    *learn = (pleat__learn){
+        .arena = arena, .off = !conf->learn, .no_period = !conf->period, .mark_at = PLEAT__NO_MARK};
     learn->seen = pleat__arena_calloc(arena, 1u << SEEN_BITS, sizeof *learn->seen);
     learn->votes = pleat__arena_calloc(arena, PLEAT__OCTAVE_BINS, sizeof *learn->votes);
     if (learn->seen == NULL || learn->votes == NULL)
@@ -249,14 +252,22 @@ static bool nearly_all(uint64_t part, uint64_t whole)
     return part * 16 >= whole * 15;
 }
 
-/* Whether a longer lag goes as well as one of `length`. */
+/* Nothing but the shorter one some times over. */
+static bool is_multiple(uint32_t longer, uint32_t shorter)
+{
+    uint32_t rest = longer % shorter;
+    return (rest < shorter - rest ? rest : shorter - rest) <= shorter / EXACT;
+}
+
+/* Whether a longer lag goes as well as one of `length`, and knows more. */
 static bool longer_goes(const pleat__learn *learn, uint32_t length)
 {
     for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
         const pleat__lag *lag = &learn->lags[i];
         uint64_t compared = learn->end - lag->since;
         if (lag->open && lag->length >= length + length / 2 && compared >= EARLY &&
-            compared >= lag->length / 8 && nearly_all(lag->agreed, compared))
+            compared >= lag->length / 8 && nearly_all(lag->agreed, compared) &&
+            !is_multiple(lag->length, length))
             return true;
     }
     return false;
@@ -271,8 +282,8 @@ static bool believed(const pleat__learn *learn, const pleat__lag *lag, uint32_t 
         return false; /* something came that is not in every repeat: perhaps it is in every few */
     if (!nearly)
         wanted *= 3;
-    return is_steady(lag, count) && count >= learn->least && count <= MOST / 2 &&
-           compared >= wanted && lag->matched >= count / 2 && !longer_goes(learn, count);
+    return is_steady(lag, count) && count >= LEAST && count <= MOST / 2 && compared >= wanted &&
+           lag->matched >= count / 2 && !longer_goes(learn, count);
 }
 
 /* Lags that have come to expect the same: the oldest has compared the most. */
@@ -287,29 +298,53 @@ static void join(pleat__learn *learn, const pleat__lag *lag)
 }
 
 /* The cursor came to where the repeat began: the next one has begun. */
-static pleat__boundary repeat_ends(pleat__learn *learn, uint32_t index)
+static void repeat_ends(pleat__learn *learn, uint32_t index)
 {
     pleat__lag *lag = &learn->lags[index];
     uint32_t ahead = (uint32_t)(lag->cursor - lag->last);
     uint32_t count = (uint32_t)(learn->end - ahead - lag->last);
-    pleat__boundary boundary = PLEAT__BOUNDARY_NONE;
-    if (believed(learn, lag, count)) {
-        learn->found = (pleat__found){.first = lag->last,
-                                      .count = count,
-                                      .agreed = lag->matched,
-                                      .unplanned = lag->unplanned,
-                                      .ahead = ahead,
-                                      .lag = index};
-        boundary = PLEAT__BOUNDARY_AGREED;
-    }
+    lag->ripe = believed(learn, lag, count);
+    lag->ripe_agreed = lag->matched;
+    lag->window = learn->end;
+    lag->window_matched = 0;
     lag->open = is_steady(lag, count);
     lag->last += count;
     lag->length = count;
     lag->matched = 0;
-    lag->unplanned = 0;
     if (lag->open)
         join(learn, lag);
-    return boundary;
+}
+
+/* What a lag's comparison says of a stretch. */
+static pleat__found found_of(const pleat__learn *learn, uint32_t lag, uint64_t first,
+                             uint32_t count)
+{
+    pleat__found found = {.first = first, .count = count, .lag = lag};
+    for (uint32_t i = 0; i < count; i++) {
+        uint8_t kind = item_at(learn, first + i)->kind;
+        found.agreed += kind >> lag & 1;
+        found.unplanned += (kind & UNPLANNED) != 0;
+    }
+    return found;
+}
+
+/* A repeat that was believed, and the next goes on in the same way: what came since this was last
+ * here is found. (In the first iteration the optimizer makes its state, which may look like the
+ * making of the parameters, or is not there the next time.) */
+static pleat__boundary ripens(pleat__learn *learn, uint32_t index)
+{
+    pleat__lag *lag = &learn->lags[index];
+    uint32_t wanted = lag->length / 2 < EARLY ? lag->length / 2 : EARLY;
+    if (!lag->open || !lag->ripe || learn->end - lag->window < wanted)
+        return PLEAT__BOUNDARY_NONE;
+    uint64_t matched = lag->matched - lag->window_matched;
+    lag->window = learn->end;
+    lag->window_matched = lag->matched;
+    if (matched * lag->length * 8 < (uint64_t)wanted * lag->ripe_agreed * 7 || lag->misses != 0)
+        return PLEAT__BOUNDARY_NONE;
+    lag->ripe = false;
+    learn->found = found_of(learn, index, lag->cursor, (uint32_t)(learn->end - lag->cursor));
+    return PLEAT__BOUNDARY_AGREED;
 }
 
 static void lag_open(pleat__learn *learn, uint32_t index, uint64_t cursor)
@@ -333,21 +368,28 @@ static bool is_tried(const pleat__learn *learn, uint64_t cursor, uint32_t length
     return false;
 }
 
+/* Lags that have come through a repeat are worth more; of the others the longer. */
+static bool is_worth_less(const pleat__lag *a, const pleat__lag *b)
+{
+    bool a_proven = a->last != a->since, b_proven = b->last != b->since;
+    return a_proven != b_proven ? b_proven : a->length < b->length;
+}
+
 /* The place for a lag of this length: that of one about as long that has lost its way, a free one,
- * or the shortest's when that is shorter. */
+ * or that of the one that is worth least. */
 static uint32_t lag_room(const pleat__learn *learn, uint32_t length)
 {
-    uint32_t shortest = 0, room = PLEAT__LAGS;
+    uint32_t least = 0, room = PLEAT__LAGS;
     for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
         const pleat__lag *lag = &learn->lags[i];
         if (lag->open && lag->misses >= LOST && differ(lag->length, length) <= length / STEADY)
             return i;
         if (!lag->open)
             room = i;
-        if (lag->length < learn->lags[shortest].length)
-            shortest = i;
+        if (is_worth_less(lag, &learn->lags[least]))
+            least = i;
     }
-    return room == PLEAT__LAGS && learn->lags[shortest].length < length ? shortest : room;
+    return room == PLEAT__LAGS && learn->lags[least].length < length ? least : room;
 }
 
 static void vote(pleat__learn *learn, uint32_t distance)
@@ -364,46 +406,28 @@ static void vote(pleat__learn *learn, uint32_t distance)
     votes->count = 0;
 }
 
-static pleat__boundary period_step(pleat__learn *learn, bool unplanned)
+static pleat__boundary period_step(pleat__learn *learn)
 {
     pleat__boundary boundary = PLEAT__BOUNDARY_NONE;
     uint32_t distance = distance_step(learn);
-    if (learn->least > LEAST && learn->end - learn->rejected_at > 8 * (uint64_t)learn->least)
-        learn->least = LEAST;
     for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
         pleat__lag *lag = &learn->lags[i];
         if (!lag->open)
             continue;
-        lag->unplanned += unplanned;
         lag_step(learn, i, distance);
-        if (lag->cursor >= lag->last && repeat_ends(learn, i) == PLEAT__BOUNDARY_AGREED)
-            boundary = PLEAT__BOUNDARY_AGREED;
+        if (lag->cursor >= lag->last)
+            repeat_ends(learn, i);
         if (hopeless(learn, lag))
             lag->open = false;
+        if (ripens(learn, i) == PLEAT__BOUNDARY_AGREED)
+            boundary = PLEAT__BOUNDARY_AGREED;
     }
-    if (distance >= learn->least)
+    if (distance >= LEAST)
         vote(learn, distance);
     return boundary;
 }
 
-void pleat__learn_reject(pleat__learn *learn, uint32_t period)
-{
-    if (learn->least <= period && period < MOST / 2)
-        learn->least = period + period / 2;
-    learn->rejected_at = learn->end;
-}
-
 /* ---- recording ---- */
-
-static pleat__boundary mark_step(pleat__learn *learn, bool unplanned)
-{
-    pleat__lag *lag = &learn->lags[0];
-    if (lag->open) {
-        lag->unplanned += unplanned;
-        lag_step(learn, 0, distance_step(learn));
-    }
-    return PLEAT__BOUNDARY_NONE;
-}
 
 pleat__boundary pleat__learn_request(pleat__learn *learn, uint64_t bytes, uint16_t stream,
                                      const pleat__place *place, bool unplanned)
@@ -420,10 +444,13 @@ pleat__boundary pleat__learn_request(pleat__learn *learn, uint64_t bytes, uint16
                                                       .place = *place,
                                                       .lane = PLEAT__NO_LANE,
                                                       .stream = stream,
+                                                      .kind = unplanned ? UNPLANNED : 0,
                                                       .gap = PLEAT__GAP_UNKNOWN};
-    if (learn->marks)
-        return mark_step(learn, unplanned);
-    return learn->no_period ? PLEAT__BOUNDARY_NONE : period_step(learn, unplanned);
+    if (!learn->marks)
+        return learn->no_period ? PLEAT__BOUNDARY_NONE : period_step(learn);
+    if (learn->lags[0].open)
+        lag_step(learn, 0, distance_step(learn));
+    return PLEAT__BOUNDARY_NONE;
 }
 
 pleat__boundary pleat__learn_mark(pleat__learn *learn)
@@ -443,10 +470,7 @@ pleat__boundary pleat__learn_mark(pleat__learn *learn)
     }
     bool same_length = differ((uint32_t)count, lag->length) <= count / STEADIER;
     if (lag->open && (lag->matched >= count / 2 || same_length)) {
-        learn->found = (pleat__found){.first = begin,
-                                      .count = (uint32_t)count,
-                                      .agreed = lag->matched,
-                                      .unplanned = lag->unplanned};
+        learn->found = found_of(learn, 0, begin, (uint32_t)count);
         boundary = PLEAT__BOUNDARY_AGREED;
     }
     lag_open(learn, 0, begin);
@@ -473,6 +497,5 @@ pleat_result pleat__learn_take(pleat__learn *learn, pleat__follow **out)
         pleat__arena_free(learn->arena, items);
         return result;
     }
-    (*out)->match.cursor = found->ahead % found->count;
     return PLEAT_OK;
 }

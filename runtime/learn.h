@@ -6,19 +6,22 @@
 
 #include <runtime/follow.h>
 
-#define PLEAT__LAGS 4u
+#define PLEAT__LAGS 6u
 
 /* A way in which the job may be repeating itself. Positions count requests since the beginning. */
 typedef struct pleat__lag {
-    uint64_t since;     /* where comparing began */
-    uint64_t last;      /* where the repeat that goes on began */
-    uint64_t cursor;    /* what is expected next, in the repeat before */
-    uint32_t length;    /* of the repeat before */
-    uint32_t misses;    /* in a row */
-    uint64_t agreed;    /* requests from `since` on that the repeat before had too */
-    uint32_t matched;   /* the same from `last` on */
-    uint32_t unplanned; /* requests from `last` on that lie in no slot of what is followed */
+    uint64_t since;   /* where comparing began */
+    uint64_t last;    /* where the repeat that goes on began */
+    uint64_t cursor;  /* what is expected next, in the repeat before */
+    uint32_t length;  /* of the repeat before */
+    uint32_t misses;  /* in a row */
+    uint64_t agreed;  /* requests from `since` on that the repeat before had too */
+    uint32_t matched; /* the same from `last` on */
     bool open;
+    bool ripe; /* the repeat before `last` was believed */
+    uint32_t ripe_agreed;
+    uint64_t window; /* since then, and from so many matches on, the next is watched */
+    uint32_t window_matched;
 } pleat__lag;
 
 /* Where a row of sizes was last. */
@@ -38,7 +41,6 @@ typedef struct pleat__found {
     uint32_t count;
     uint32_t agreed;    /* of them, how many the stretch before had too */
     uint32_t unplanned; /* and how many lay in no slot of what is followed */
-    uint32_t ahead;     /* requests of the next repeat that have come already */
     uint32_t lag;
 } pleat__found;
 
@@ -58,8 +60,6 @@ typedef struct pleat__learn {
     uint64_t hash; /* of the last sizes */
     pleat__seen *seen;
     pleat__vote *votes;
-    uint32_t least; /* periods below were tried and failed lately */
-    uint64_t rejected_at;
 } pleat__learn;
 
 #define PLEAT__NO_MARK UINT64_MAX
@@ -81,8 +81,6 @@ pleat__boundary pleat__learn_mark(pleat__learn *learn);
 PLEAT_NODISCARD pleat_result pleat__learn_take(pleat__learn *learn, pleat__follow **out);
 /* Forgets what was recorded. */
 void pleat__learn_restart(pleat__learn *learn);
-/* A period was none: for a while only longer ones are looked for. */
-void pleat__learn_reject(pleat__learn *learn, uint32_t period);
 /* The sizes of the last requests; false when there are not so many. */
 bool pleat__learn_recent(const pleat__learn *learn, uint64_t recent[PLEAT__GRAM]);
 

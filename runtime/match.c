@@ -322,6 +322,13 @@ static uint32_t follow_track(pleat__match *match, uint64_t bytes, uint16_t strea
     if (item != PLEAT__TRACK_EXTRA && (is_it(&match->items[item], bytes, stream) ||
                                        match->items[item].kind == PLEAT__ITEM_DYNAMIC))
         return item;
+    if (item != PLEAT__TRACK_EXTRA && match->learned &&
+        !pleat__track_is_fixed(&match->track, item) && match->items[item].stream == stream) {
+        /* It had the same size twice by chance. */
+        match->items[item].kind = PLEAT__ITEM_DYNAMIC;
+        pleat__track_vary(&match->track, item);
+        return item;
+    }
     return look_around(match, bytes, stream);
 }
 

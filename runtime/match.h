@@ -54,6 +54,7 @@ typedef struct pleat__match {
     uint64_t resyncs;
     uint32_t frees; /* since the last request */
     bool tracked;   /* the sequence has dynamic requests: `track` finds the way */
+    bool learned;   /* ... and what varies is still being found out */
     pleat__track track;
     uint32_t held_for; /* tracked: the item that the last request probably was, or PLEAT__NO_ITEM */
     bool resized;      /* the grams are of other sizes than the items */

@@ -323,7 +323,8 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     PLEAT_TRY(pleat__placed_reserve(&self->placed));
     self->shapes.requests++;
     const pleat_stats *stats = self->stats;
-    uint64_t diverged = stats->diverged, planned = stats->planned + stats->lane;
+    uint64_t diverged = stats->diverged;
+    uint64_t slots = stats->planned + stats->lane + stats->slot_busy;
     uint64_t epoch = self->shapes.epoch;
     if (self->shapes.current != NULL)
         PLEAT_TRY(alloc_planned(self, bytes, index, &place));
@@ -332,7 +333,8 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     put_down(self, &place, bytes, index);
     if (self->shapes.epoch == epoch)
         pleat__shapes_watch(&self->shapes, bytes, index, &place,
-                            stats->planned + stats->lane == planned, stats->diverged != diverged);
+                            stats->planned + stats->lane + stats->slot_busy == slots,
+                            stats->diverged != diverged);
     pleat__elastic_allocated(&self->shapes.elastic, bytes, index, place.address);
     *address = place.address;
     return PLEAT_OK;

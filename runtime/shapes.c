@@ -20,8 +20,6 @@
 #define WATCH_SHARE 4u
 /* An old shape is back when this many of its requests came in a row. */
 #define RETURNED 12u
-/* What was put aside so often within an iteration is not taken up again: learning gets its turn. */
-#define FAILED 4u
 /* Times that what was found by its period must have come before it is trusted. */
 #define TRUST 3u
 /* One request in so many that misses all the time is worth learning anew. */
@@ -165,8 +163,10 @@ static void follow(pleat__shapes *shapes, pleat__follow *next, pleat__cause caus
     pleat__states_set(&shapes->states, PLEAT__STATE_planned, cause);
     shapes->stats->switches += cause == PLEAT__CAUSE_switched;
     shapes->stats->returns += cause == PLEAT__CAUSE_returned;
-    /* A plan file's places are no views of the heap's: they cannot be recorded. */
-    if (shapes->learn.marks || !next->learned)
+    /* A plan file's places are no views of the heap's: they cannot be recorded. What lies between
+     * marks needs no proof; what returned may have done so for a part that shapes have in common,
+     * the optimizer's, and what is recorded of the new one must not be lost. */
+    if (!next->learned || (shapes->learn.marks && cause == PLEAT__CAUSE_switched))
         record_end(shapes);
     else
         record(shapes, TRUST * (uint64_t)stretch_of(next) << shapes->doubts);
@@ -176,9 +176,8 @@ static void follow(pleat__shapes *shapes, pleat__follow *next, pleat__cause caus
 static bool pays(const pleat__shapes *shapes)
 {
     const pleat__found *found = &shapes->learn.found;
-    uint64_t ago = (uint64_t)found->count + found->ahead;
     return shapes->current == NULL ||
-           (shapes->requests >= shapes->current->made + ago &&
+           (shapes->requests >= shapes->current->made + found->count &&
             found->agreed + (uint64_t)found->unplanned > found->count + found->count / PAYS);
 }
 
@@ -217,11 +216,13 @@ static void recorded(pleat__shapes *shapes, uint32_t count, uint32_t ahead)
 /* An iteration ended that repeats the one before. */
 static void plan_and_switch(pleat__shapes *shapes)
 {
-    pleat__follow *next, *old = shapes->current;
+    pleat__follow *next, *old;
+    const pleat__found found = shapes->learn.found;
     if (!pays(shapes))
         return;
     if (!shapes->learn.marks)
-        recorded(shapes, shapes->learn.found.count, shapes->learn.found.ahead);
+        recorded(shapes, found.count, 0);
+    old = shapes->current;
     pleat__states_set(&shapes->states, PLEAT__STATE_planning, PLEAT__CAUSE_agreed);
     if (pleat__learn_take(&shapes->learn, &next) != PLEAT_OK) {
         set_current(shapes, NULL);
@@ -230,8 +231,8 @@ static void plan_and_switch(pleat__shapes *shapes)
         return;
     }
     pleat__states_set(&shapes->states, PLEAT__STATE_switching, PLEAT__CAUSE_made);
-    /* The one it replaces is the same shape, known less well. */
-    if (old != NULL)
+    /* What served most of it is the same shape, known less well. */
+    if (old != NULL && old->learned && 2 * (uint64_t)found.unplanned < found.count)
         kept_remove(shapes, old);
     if (!shapes->learn.marks)
         drop_inner(shapes, next);
@@ -253,7 +254,7 @@ static pleat__follow *find_returned(pleat__shapes *shapes, const uint64_t recent
 {
     uint32_t item;
     for (uint32_t i = 0; i < shapes->kept_count; i++)
-        if (shapes->kept[i] != shapes->current && shapes->kept[i]->failed < FAILED &&
+        if (shapes->kept[i] != shapes->current &&
             pleat__match_resync(&shapes->kept[i]->match, recent, &item))
             return shapes->kept[i];
     return NULL;
@@ -267,16 +268,8 @@ static void diverge(pleat__shapes *shapes)
     pleat__states_set(&shapes->states, PLEAT__STATE_diverged, PLEAT__CAUSE_diverged);
     shapes->stats->divergences++;
     pleat__elastic_diverged(&shapes->elastic);
-    old->failed =
-        shapes->requests - old->adopted < old->count && old->learned ? old->failed + 1 : 0;
     set_current(shapes, NULL);
     shapes->doubts += shapes->doubts < MOST_DOUBTS;
-    bool inner = old->learned && !shapes->learn.marks &&
-                 shapes->requests - old->adopted < TRUST * (uint64_t)old->count;
-    if (inner) {
-        pleat__learn_reject(&shapes->learn, old->count);
-        kept_remove(shapes, old);
-    }
     /* What has been recorded all along knows more than what comes now. */
     if (!shapes->recording)
         pleat__learn_restart(&shapes->learn);

@@ -27,7 +27,7 @@ typedef struct pleat__shapes {
     uint64_t epoch;         /* changes with it */
     uint32_t watched;       /* requests since divergence was judged last */
     uint32_t missed;        /* of them, those that did not match */
-    uint32_t unplanned;     /* of them, those that have no slot or lane, or found it taken */
+    uint32_t unplanned;     /* of them, those that have no slot or lane */
     uint64_t requests;
     pleat__states states;
     pleat__learn learn;
@@ -58,7 +58,7 @@ void pleat__shapes_release(pleat__shapes *shapes);
 void pleat__shapes_begin(pleat__shapes *shapes, pleat__follow *plan);
 /* An iteration begins. */
 void pleat__shapes_mark(pleat__shapes *shapes);
-/* Records a request; `unplanned`: it lies in no slot and no lane. */
+/* Records a request; `unplanned`: it has no slot and no lane. */
 void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream,
                           const pleat__place *place, bool unplanned);
 /* A request comes, and a scale is known: its iteration may be one at another x. PLEAT_E_NOT_READY

@@ -87,6 +87,12 @@ static uint32_t kind_of(const pleat__track_item *item)
     return item->kind & PLEAT__TRACK_KINDS;
 }
 
+void pleat__track_vary(pleat__track *track, uint32_t item)
+{
+    uint8_t *kind = &track->items[item].kind;
+    *kind = (uint8_t)((*kind & ~PLEAT__TRACK_KINDS) | PLEAT__TRACK_DYNAMIC);
+}
+
 void pleat__track_ready(pleat__track *track)
 {
     uint32_t before = UINT32_MAX, behind = 0; /* the dynamic ones next to item i */
