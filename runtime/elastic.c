@@ -83,6 +83,13 @@ static void bury(pleat__elastic *elastic)
             elastic->retired[i] = elastic->retired[--elastic->retired_count];
 }
 
+static void retire_stale(pleat__elastic *elastic)
+{
+    for (uint32_t i = elastic->instance_count; i-- > 0;)
+        if (elastic->instances[i]->stale && elastic->instances[i] != elastic->now)
+            retire(elastic, i);
+}
+
 static bool retire_all(pleat__elastic *elastic)
 {
     while (elastic->instance_count != 0)
@@ -321,6 +328,7 @@ void pleat__elastic_begin(pleat__elastic *elastic)
     elastic->served = elastic->stats->planned;
     elastic->busy = elastic->stats->slot_busy;
     elastic->odd = oddities(elastic);
+    retire_stale(elastic);
     if (elastic->retired_count != 0)
         bury(elastic);
     elastic->asking = elastic->scale != NULL && elastic->clock >= elastic->quiet_until;
@@ -447,15 +455,20 @@ static bool make_room(pleat__elastic *elastic)
     return oldest != PLEAT__INSTANCES && retire(elastic, oldest);
 }
 
+static pleat__ground ground_of(const pleat__elastic *elastic)
+{
+    return (pleat__ground){.arena = elastic->arena,
+                           .heap = elastic->heap,
+                           .placed = elastic->placed,
+                           .crosses = crosses,
+                           .context = elastic};
+}
+
 /* Others may allocate and free meanwhile, but none of this is changed. */
 static pleat_result make_instance(pleat__elastic *elastic, uint64_t x, const pleat__follow *current,
                                   pleat__instance **out)
 {
-    pleat__ground ground = {.arena = elastic->arena,
-                            .heap = elastic->heap,
-                            .placed = elastic->placed,
-                            .crosses = crosses,
-                            .context = elastic};
+    pleat__ground ground = ground_of(elastic);
     *out = NULL;
     PLEAT_TRY(pleat__live_create(elastic->arena, &elastic->crossing));
     pleat_result result = list_crossing(elastic, current);
@@ -490,11 +503,11 @@ static pleat__instance *new_instance(pleat__elastic *elastic, uint64_t x,
 static pleat__instance *choose(const pleat__elastic *elastic, uint64_t x)
 {
     pleat__instance *best = NULL;
-    if (elastic->now != NULL && elastic->now->x >= x)
+    if (elastic->now != NULL && elastic->now->x >= x && !elastic->now->stale)
         return elastic->now;
     for (uint32_t i = 0; i < elastic->instance_count; i++) {
         pleat__instance *instance = elastic->instances[i];
-        if (instance->x >= x && (best == NULL || instance->x < best->x))
+        if (instance->x >= x && !instance->stale && (best == NULL || instance->x < best->x))
             best = instance;
     }
     return best;
@@ -556,4 +569,68 @@ pleat_result pleat__elastic_ask(pleat__elastic *elastic, uint64_t bytes, uint16_
     elastic->asking = elastic->asking && !sure;
     elastic->guess = x != 0 ? x : elastic->guess;
     return PLEAT_OK;
+}
+
+/* ---- memory ---- */
+
+void pleat__elastic_shrunk(pleat__elastic *elastic)
+{
+    for (uint32_t i = 0; i < elastic->instance_count; i++)
+        elastic->instances[i]->stale = true;
+    elastic->refused = 0;
+}
+
+/* Whether `microbatch` fits in so many chunks. Functions may not hold where no iteration was. */
+static pleat_result fits(const pleat__elastic *elastic, uint32_t chunks, uint64_t running,
+                         uint64_t microbatch, bool *yes)
+{
+    uint64_t x;
+    uint32_t taken;
+    pleat__ground ground = ground_of(elastic);
+    *yes = false;
+    if (!pleat__mul(elastic->x, microbatch, &x) ||
+        !pleat__scale_in_range(elastic->scale, x / running))
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__instance_takes(&ground, elastic->scale, x / running, elastic->choice, chunks,
+                                    &taken));
+    *yes = taken <= chunks;
+    return PLEAT_OK;
+}
+
+/* The largest that fits; more of it takes more memory. */
+static pleat_result search_most(const pleat__elastic *elastic, uint32_t chunks, uint64_t running,
+                                uint64_t *most)
+{
+    uint64_t low = 0, high = 1;
+    bool yes = true;
+    while (yes && high < UINT32_MAX) {
+        PLEAT_TRY(fits(elastic, chunks, running, high, &yes));
+        low = yes ? high : low;
+        high = yes ? 2 * high : high;
+    }
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        PLEAT_TRY(fits(elastic, chunks, running, middle, &yes));
+        low = yes ? middle : low;
+        high = yes ? high : middle;
+    }
+    *most = low;
+    return low != 0 ? PLEAT_OK
+                    : pleat__fail(PLEAT_E_NOT_FOUND, "not even a microbatch of 1 would fit");
+}
+
+pleat_result pleat__elastic_most(pleat__elastic *elastic, const pleat__follow *current,
+                                 uint64_t bytes, uint64_t running, uint64_t *most)
+{
+    if (elastic->scale == NULL || elastic->x == 0)
+        return pleat__fail(PLEAT_E_NOT_FOUND, "how sizes follow the microbatch is not known before "
+                                              "iterations at two of them were seen");
+    uint64_t chunks = bytes / elastic->heap->pool->page_bytes;
+    PLEAT_TRY(pleat__live_create(elastic->arena, &elastic->crossing));
+    pleat_result result = list_crossing(elastic, current);
+    if (result == PLEAT_OK)
+        result = search_most(elastic, chunks < UINT32_MAX / 2 ? (uint32_t)chunks : UINT32_MAX / 2,
+                             running, most);
+    pleat__live_destroy(&elastic->crossing);
+    return result;
 }

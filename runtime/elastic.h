@@ -122,6 +122,15 @@ static inline void pleat__elastic_freed(pleat__elastic *elastic, pleat_va addres
         pleat__lives_free(&elastic->lives, address);
 }
 
+/* Chunks were given back: layouts that use them are made anew when they are wanted. */
+void pleat__elastic_shrunk(pleat__elastic *elastic);
+/* The largest microbatch that would fit in `bytes`, where the iterations now have `running`, by the
+ * caller's count. `current` is followed, or NULL. PLEAT_E_NOT_FOUND: sizes are not known yet, or
+ * not even one fits. */
+PLEAT_NODISCARD pleat_result pleat__elastic_most(pleat__elastic *elastic,
+                                                 const pleat__follow *current, uint64_t bytes,
+                                                 uint64_t running, uint64_t *most);
+
 static inline bool pleat__elastic_follows(const pleat__elastic *elastic,
                                           const pleat__follow *follow)
 {

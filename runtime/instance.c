@@ -11,8 +11,9 @@
  * tensor of 1.5 GB, found no hole.)
  *
  * MEMORY  The sweep is given all homes that there are: chunks that exist cost nothing, and the more
- *         room, the fewer views. Where max-live needs more, that much and a little: a view costs a
- *         map a page, and one chunk more in SLACK saves hundreds.
+ *         room, the fewer views. After some were given back it gets the lowest homes, as many as it
+ *         needs, and what lies above goes when memory is short. Where max-live needs more, that
+ * much and a little: a view costs a map a page, and one chunk more in SLACK saves hundreds.
  */
 #include <runtime/instance.h>
 
@@ -37,7 +38,7 @@ typedef struct maker {
     uint64_t x;
     uint32_t pages;     /* homes, with or without a chunk */
     uint64_t home0;     /* the lowest */
-    uint32_t *chunk_at; /* page -> chunk, or NO_CHUNK */
+    uint32_t *chunk_at; /* page -> chunk, which may have been given back, or NO_CHUNK */
     pleat__item *items; /* the scale's terms, then what is fixed */
     size_t item_capacity;
     uint32_t item_count;
@@ -164,8 +165,7 @@ static pleat_result list_pages(maker *m)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u pages", m->pages);
     memset(m->chunk_at, 0xff, m->pages * sizeof *m->chunk_at);
     for (uint32_t c = 0; c < pool->count; c++)
-        if (pool->chunks[c] != NULL)
-            m->chunk_at[page_of(m, c)] = c;
+        m->chunk_at[page_of(m, c)] = c;
     return PLEAT_OK;
 }
 
@@ -516,14 +516,17 @@ static pleat_result map_views(maker *m, pleat__instance *instance)
     return result;
 }
 
-/* Chunks until there are so many homes with one, or none is missing below `end_page`. */
-static pleat_result grow_to(const pleat__ground *ground, uint32_t chunks)
+/* So many chunks more; where the limit is met, as many of the highest that are free go for them. */
+static pleat_result grow_by(const pleat__ground *ground, uint32_t chunks)
 {
-    const pleat__pool *pool = ground->heap->pool;
-    uint32_t there = pool->count - pool->absent;
-    return chunks > there ? pleat__heap_grow(ground->heap, 0, chunks - there) : PLEAT_OK;
+    pleat_result result = chunks != 0 ? pleat__heap_grow(ground->heap, 0, chunks) : PLEAT_OK;
+    if ((result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY) ||
+        pleat__heap_shrink(ground->heap, chunks) == 0)
+        return result;
+    return pleat__heap_grow(ground->heap, 0, chunks);
 }
 
+/* Pages that no chunk can come to. */
 static uint32_t missing_pages(const maker *m)
 {
     uint32_t missing = 0;
@@ -532,16 +535,20 @@ static uint32_t missing_pages(const maker *m)
     return missing;
 }
 
-/* The homes that the layout takes and the pool has not: they are the pool's next. */
-static pleat_result add_pages(maker *m, uint32_t there)
+/* Chunks for the homes that the layout takes and that have none: those given back come first, the
+ * lowest of them first, and then the pool's next. */
+static pleat_result add_pages(maker *m)
 {
-    uint32_t end = 0;
+    uint32_t end = 0, absent = 0;
     for (uint32_t j = 0; j < m->jobs.count; j++)
         end = m->tries[j].end_page > end ? m->tries[j].end_page : end;
-    if (end <= m->pages)
+    for (uint32_t p = 0; p < m->pages && p < end; p++)
+        absent += m->chunk_at[p] != NO_CHUNK && m->pool->chunks[m->chunk_at[p]] == NULL;
+    if (end > m->pages)
+        absent = m->pool->absent + (end - m->pages);
+    if (absent == 0)
         return PLEAT_OK;
-    /* Numbers without a chunk come first. */
-    PLEAT_TRY(grow_to(m->ground, there + missing_pages(m) + (end - m->pages)));
+    PLEAT_TRY(grow_by(m->ground, absent));
     pleat__arena_free(m->arena, m->chunk_at);
     m->chunk_at = NULL;
     PLEAT_TRY(list_pages(m));
@@ -550,23 +557,18 @@ static pleat_result add_pages(maker *m, uint32_t there)
                : pleat__fail(PLEAT_E_LIMIT, "no homes for %u more chunks", end - m->pages);
 }
 
-/* Lays out, in a pool that has grown to what max-live needs and a little. */
+/* Lays out with what max-live needs and a little, or all that there is. */
 static pleat_result lay_out(maker *m, pleat__sweep_choice *choice, cost *taken)
 {
     PLEAT_TRY(pose(m));
-    uint32_t missing = missing_pages(m), floor = 0, there = m->pages - missing;
+    uint32_t floor = 0;
     for (uint32_t j = 0; j < m->jobs.count; j++)
         floor += m->jobs.jobs[j].floor;
-    floor -= floor > missing ? missing : floor;
-    uint32_t wanted = floor + floor / SLACK;
-    if (wanted > there) {
-        unpose(m);
-        PLEAT_TRY(grow_to(m->ground, wanted));
-        PLEAT_TRY(pose(m));
-        there = m->pages - missing_pages(m);
-    }
-    PLEAT_TRY(sweep_well(m, m->pages, choice, taken));
-    return add_pages(m, there);
+    uint32_t wanted = floor + (floor - missing_pages(m)) / SLACK;
+    if (m->pool->absent == 0 && wanted < m->pages)
+        wanted = m->pages;
+    PLEAT_TRY(sweep_well(m, wanted, choice, taken));
+    return add_pages(m);
 }
 
 /* The views of an instance that is no more. */
@@ -678,6 +680,27 @@ pleat_result pleat__instance_make(const pleat__ground *ground, const pleat__scal
     pleat__instance_fit(instance, scale, x);
     *out = instance;
     return PLEAT_OK;
+}
+
+pleat_result pleat__instance_takes(const pleat__ground *ground, const pleat__scale *scale,
+                                   uint64_t x, pleat__sweep_choice choice, uint32_t cap,
+                                   uint32_t *chunks)
+{
+    maker m = {.ground = ground,
+               .scale = scale,
+               .pool = ground->heap->pool,
+               .arena = ground->arena,
+               .x = x};
+    cost taken = {0, 0};
+    pleat_result result = pose(&m);
+    uint32_t missing = result == PLEAT_OK ? missing_pages(&m) : 0;
+    if (result == PLEAT_OK && choice.life == 0)
+        choice = (pleat__sweep_choice){1, LARGEST};
+    if (result == PLEAT_OK)
+        result = sweep(&m, cap + missing, choice, &taken);
+    unpose(&m);
+    *chunks = taken.chunks - missing;
+    return result;
 }
 
 /* ---- life ---- */

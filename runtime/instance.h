@@ -21,6 +21,7 @@ typedef struct pleat__instance {
     uint32_t view_pages;
     uint32_t end_page; /* behind the last home that it uses */
     uint64_t used;     /* the caller's clock */
+    bool stale;        /* chunks that it uses were given back: it is not taken up any more */
 } pleat__instance;
 
 /* How the sweep uses its freedom; tried out once, and then kept for every x. */
@@ -45,6 +46,12 @@ PLEAT_NODISCARD pleat_result pleat__instance_make(const pleat__ground *ground,
                                                   const pleat__scale *scale, uint64_t x,
                                                   pleat__sweep_choice *choice,
                                                   pleat__instance **out);
+/* The chunks that the pool would have with an instance for x in it, were it laid out in no more
+ * than `cap` where that is possible. Nothing is mapped or kept. */
+PLEAT_NODISCARD pleat_result pleat__instance_takes(const pleat__ground *ground,
+                                                   const pleat__scale *scale, uint64_t x,
+                                                   pleat__sweep_choice choice, uint32_t cap,
+                                                   uint32_t *chunks);
 /* From now on the sizes at x, which is at most instance->x, are expected. */
 void pleat__instance_fit(pleat__instance *instance, const pleat__scale *scale, uint64_t x);
 /* Whether anything allocated lies in a place of it: it must stay then. */

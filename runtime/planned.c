@@ -399,6 +399,14 @@ static pleat_va next(void *opaque, pleat_va address)
     return entry == NULL ? 0 : entry->address;
 }
 
+static bool shrink(policy *self, uint32_t chunks)
+{
+    bool any = pleat__heap_shrink(&self->heap, chunks) > 0;
+    if (any)
+        pleat__elastic_shrunk(&self->shapes.elastic);
+    return any;
+}
+
 static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_stream stream)
 {
     policy *self = opaque;
@@ -407,10 +415,9 @@ static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_str
     case PLEAT__RECLAIM_VIEWS:
         return pleat__elastic_drop(&self->shapes.elastic) | pleat__heap_drop_views(&self->heap, 0);
     case PLEAT__RECLAIM_LARGE:
-        return pleat__heap_shrink(&self->heap,
-                                  (uint32_t)pleat__ceil_div(bytes, self->pool.page_bytes)) > 0;
+        return shrink(self, (uint32_t)pleat__ceil_div(bytes, self->pool.page_bytes));
     case PLEAT__RECLAIM_CACHES:
-        return pleat__heap_shrink(&self->heap, UINT32_MAX) > 0;
+        return shrink(self, UINT32_MAX);
     }
     return false;
 }
@@ -423,6 +430,12 @@ static void idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t 
     *total = 0;
     if (stream_index(self, stream, &index) == PLEAT_OK)
         pleat__heap_idle(&self->heap, index, largest, total);
+}
+
+static pleat_result most_that_fits(void *opaque, uint64_t bytes, uint64_t running, uint64_t *most)
+{
+    policy *self = opaque;
+    return pleat__elastic_most(&self->shapes.elastic, self->shapes.current, bytes, running, most);
 }
 
 static bool audit(void *opaque)
@@ -451,5 +464,6 @@ const pleat__policy_ops pleat__policy_pleat = {
     .phase = phase,
     .audit = audit,
     .next = next,
+    .most = most_that_fits,
     .states = states_of,
 };

@@ -62,6 +62,8 @@ typedef struct pleat__policy_ops {
     /* Where the first allocation at or behind an address begins; 0: there is none. NULL: a walk
      * asks block_of for every granule of free memory. */
     pleat_va (*next)(void *self, pleat_va address);
+    /* pleat_max_microbatch under a limit of so many bytes. NULL: it does not know. */
+    pleat_result (*most)(void *self, uint64_t bytes, uint64_t running, uint64_t *most);
     /* What it is doing and why; NULL: it does the same always. */
     const pleat__states *(*states)(const void *self);
 } pleat__policy_ops;

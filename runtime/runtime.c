@@ -396,6 +396,20 @@ pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes)
     return PLEAT_OK;
 }
 
+pleat_result pleat_max_microbatch(pleat_runtime *runtime, uint64_t running, uint64_t *most)
+{
+    *most = 0;
+    if (running == 0)
+        return pleat__fail(PLEAT_E_INVALID, "a microbatch of 0");
+    if (runtime->ops->most == NULL)
+        return pleat__fail(PLEAT_E_UNSUPPORTED, "the policy '%s' does not know sizes",
+                           runtime->ops->name);
+    pleat__gate_lock(&runtime->gate);
+    pleat_result result = runtime->ops->most(runtime->policy, runtime->limit_bytes, running, most);
+    pleat__gate_unlock(&runtime->gate);
+    return result;
+}
+
 uint64_t pleat_limit_of(pleat_runtime *runtime)
 {
     pleat__gate_lock(&runtime->gate);

@@ -65,6 +65,13 @@ PLEAT_API pleat_result pleat_empty_cache(pleat_runtime *runtime);
 /* A new hard cap on the bytes of chunks; 0 lifts it. One that is lower than what exists now stops
  * growth; what is cached beyond it is given back. */
 PLEAT_API pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes);
+/* The largest microbatch that would fit under the cap that holds now. `running` is what iterations
+ * have now, in whatever it is counted: samples, or tokens; the answer is too. It needs iterations
+ * at two of them to have been seen, and at most four times the largest of those is said. Ask
+ * between iterations. Takes up to some hundred milliseconds, in which other threads wait.
+ * PLEAT_E_NOT_FOUND: sizes are not known yet, or not even 1 fits. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_max_microbatch(pleat_runtime *runtime,
+                                                            uint64_t running, uint64_t *most);
 /* The cap that holds now: the budget, or the device's memory. */
 PLEAT_API uint64_t pleat_limit_of(pleat_runtime *runtime);
 /* Whether an address lies in this runtime's window, allocated or not. Takes no lock. */

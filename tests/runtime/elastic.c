@@ -232,7 +232,7 @@ static void elastic_short_memory_is_an_answer(void **state)
     job_start(&j, "pleat", NULL, 0);
     run_x(&j, &e, 4, 6);
     run_x(&j, &e, 6, 8);
-    uint64_t physical = pleat_stats_of(j.runtime).physical_bytes;
+    uint64_t physical = pleat_stats_of(j.runtime).physical_bytes * 5 / 4;
     assert_ok(pleat_set_budget(j.runtime, physical));
     assert_mostly_planned(run_x(&j, &e, 4, 4), 98);
     assert_mostly_planned(run_x(&j, &e, 6, 4), 98);
@@ -240,6 +240,38 @@ static void elastic_short_memory_is_an_answer(void **state)
     run_x(&j, &e, 2, 6);
     run_x(&j, &e, 6, 6);
     assert_true(pleat_stats_of(j.runtime).peak_physical_bytes <= physical);
+    finish(&j);
+}
+
+/* What is said to fit runs, and one more does not. */
+static void elastic_largest_microbatch_runs_and_the_next_does_not(void **state)
+{
+    (void)state;
+    job j;
+    uint64_t most;
+    elastic_job e = elastic_make(91);
+    job_start(&j, "pleat", NULL, 0);
+    run_x(&j, &e, 4, 3);
+    assert_int_equal(pleat_max_microbatch(j.runtime, 4, &most), PLEAT_E_NOT_FOUND);
+    run_x(&j, &e, 4, 3);
+    run_x(&j, &e, 6, 8);
+    uint64_t physical = pleat_stats_of(j.runtime).physical_bytes;
+    assert_int_equal(pleat_max_microbatch(j.runtime, 0, &most), PLEAT_E_INVALID);
+    assert_ok(pleat_set_budget(j.runtime, physical * 3 / 2));
+    assert_ok(pleat_max_microbatch(j.runtime, 6, &most));
+    assert_true(most > 6 && most < 12);
+    assert_mostly_planned(run_x(&j, &e, most, 4), 90);
+    assert_int_equal(pleat_stats_of(j.runtime).out_of_memory, 0);
+    /* A smaller budget: the answer follows, and what fits goes on under it. */
+    uint64_t before = most;
+    run_x(&j, &e, 1, 1);
+    assert_ok(pleat_set_budget(j.runtime, physical));
+    assert_ok(pleat_max_microbatch(j.runtime, 1, &most));
+    assert_true(most >= 5 && most < before);
+    run_x(&j, &e, most - 1, 2);
+    run_x(&j, &e, most, 2);
+    assert_mostly_planned(run_x(&j, &e, most, 4), 90);
+    assert_true(pleat_stats_of(j.runtime).physical_bytes <= physical);
     finish(&j);
 }
 
@@ -337,6 +369,7 @@ int main(void)
         cmocka_unit_test(elastic_parameter_that_vanishes_is_no_harm),
         cmocka_unit_test(elastic_disturbed_jobs_share_no_byte),
         cmocka_unit_test(elastic_short_memory_is_an_answer),
+        cmocka_unit_test(elastic_largest_microbatch_runs_and_the_next_does_not),
     };
     return cmocka_run_group_tests_name("elastic", tests, NULL, NULL);
 }

@@ -178,6 +178,18 @@ def windows():
     return sorted(_windows.names.values()) if _windows is not None else []
 
 
+def max_microbatch(running, device=0):
+    """The largest microbatch that fits in a device's memory, or under its budget, when iterations
+    have `running` now, samples or tokens alike; None while that is not known: Pleat must have seen
+    iterations at two microbatches. Ask between iterations.
+    """
+    if _library is None:
+        return None
+    most = ctypes.c_uint64()
+    _call(_library.pleat_torch_max_microbatch, device, running, ctypes.byref(most))
+    return most.value or None
+
+
 def stats(device=0):
     """Pleat's counters of a device, as a dict; {} where it has not served that device.
 

@@ -262,6 +262,11 @@ def load(torch):
     shim.pleat_torch_save.argtypes = [ctypes.c_int, text, text]
     shim.pleat_torch_mark.argtypes = [ctypes.c_int]
     shim.pleat_torch_phase.argtypes = [text]
+    shim.pleat_torch_max_microbatch.argtypes = [
+        ctypes.c_int,
+        ctypes.c_uint64,
+        ctypes.POINTER(ctypes.c_uint64),
+    ]
     shim.pleat_torch_canary.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_uint64)]
     shim.pleat_torch_stats.argtypes = [
         ctypes.c_int,

@@ -88,6 +88,25 @@ __attribute__((visibility("default"))) int pleat_torch_phase(const char *name)
     });
 }
 
+/* 0 where it is not known. */
+__attribute__((visibility("default"))) int pleat_torch_max_microbatch(int device, uint64_t running,
+                                                                      uint64_t *most)
+{
+    return guarded([&] {
+        *most = 0;
+        pleat_runtime *runtime =
+            Allocator::current == nullptr || device < 0 ||
+                    static_cast<size_t>(device) >= Allocator::current->device_count()
+                ? nullptr
+                : Allocator::current->runtime_or_null(static_cast<size_t>(device));
+        if (runtime == nullptr)
+            return;
+        pleat_result result = pleat_max_microbatch(runtime, running, most);
+        if (result != PLEAT_OK && result != PLEAT_E_NOT_FOUND)
+            throw_last("say what microbatch fits");
+    });
+}
+
 /* The device that was used first; -1: none was. */
 __attribute__((visibility("default"))) int pleat_torch_first_device()
 {
