@@ -282,6 +282,19 @@ static uint64_t base_of(const fit *f)
     return base;
 }
 
+pleat_result fit_half(const fit *f, const char *policy, fit_result *result)
+{
+    trial tried;
+    uint32_t step = f->own / 2 > f->lowest ? f->own / 2 : f->lowest;
+    PLEAT_TRY(try_step(f, policy, step, &tried));
+    *result = (fit_result){.step = tried.fits ? step : 0,
+                           .x = (double)step / (double)f->unit,
+                           .times = (double)step / f->own,
+                           .live_bytes = tried.live,
+                           .physical_bytes = tried.physical};
+    return PLEAT_OK;
+}
+
 pleat_result fit_policy(const fit *f, const char *policy, fit_result *result)
 {
     uint32_t good = f->lowest - 1, bad = f->highest + 1, step = f->own;

@@ -47,6 +47,8 @@ typedef struct fit_result {
 PLEAT_NODISCARD pleat_result fit_begin(const pleat_trace *const *traces, uint32_t count,
                                        uint64_t device_bytes, fit *out);
 void fit_end(fit *fit);
+/* What a policy takes at half of the recorded microbatch; step 0: it does not fit. */
+PLEAT_NODISCARD pleat_result fit_half(const fit *fit, const char *policy, fit_result *result);
 /* The largest that fits under a policy. */
 PLEAT_NODISCARD pleat_result fit_policy(const fit *fit, const char *policy, fit_result *result);
 

@@ -40,86 +40,7 @@ static void add_point(const footprint *f, footprint_curve *curve, uint32_t posit
         curve->high[bucket] = value;
 }
 
-/* ---- a policy's run ---- */
-
-typedef struct watcher {
-    const footprint *footprint;
-    footprint_policy *policy;
-    uint64_t physical, live; /* after the event before */
-    uint64_t most;
-} watcher;
-
-static void note_growth(watcher *w, uint32_t position, const pleat_stats *stats)
-{
-    footprint_policy *p = w->policy;
-    uint64_t request = stats->live_bytes > w->live ? stats->live_bytes - w->live : 0;
-    uint64_t idle = w->physical > w->live ? w->physical - w->live : 0;
-    p->peak_at = position;
-    p->peak_live_bytes = stats->live_bytes;
-    p->peak_idle_bytes = idle;
-    p->peak_request_bytes = request;
-    p->growths++;
-    if (request > 0 && idle >= request) {
-        p->split_growths++;
-        p->split_bytes += stats->physical_bytes - w->most;
-    }
-    w->most = stats->physical_bytes;
-}
-
-static void on_event(void *self, uint32_t position, const pleat_stats *stats)
-{
-    watcher *w = self;
-    if (stats->physical_bytes > w->most)
-        note_growth(w, position, stats);
-    w->physical = stats->physical_bytes;
-    w->live = stats->live_bytes;
-    add_point(w->footprint, &w->policy->physical, position, stats->physical_bytes);
-    add_point(w->footprint, &w->policy->virtual, position, stats->virtual_bytes);
-}
-
-static pleat_result run_policy(footprint *f, const footprint_options *options, const char *policy)
-{
-    footprint_policy *p = &f->policies[f->policy_count];
-    watcher w = {.footprint = f, .policy = p};
-    replay_watch watch = {on_event, &w};
-    replay_options replay = {.policy = policy,
-                             .budget_bytes = options->budget_bytes,
-                             .device_bytes = options->device_bytes,
-                             .watch = &watch};
-    bool given = strcmp(policy, "pleat") == 0 && options->plan != NULL;
-    pleat_plan *plan = NULL;
-    PLEAT_TRY(make_curve(f, &p->physical));
-    PLEAT_TRY(make_curve(f, &p->virtual));
-    pleat_result result = given ? PLEAT_OK : replay_plan_open(f->trace, policy, "auto", &plan);
-    replay.plan = given ? f->plan : plan;
-    if (result == PLEAT_OK)
-        result = replay_run(f->trace, &replay, &p->result);
-    pleat_plan_free(plan);
-    f->policy_count += result == PLEAT_OK;
-    return result;
-}
-
-/* ---- what is live at most ---- */
-
-static pleat_result follow_live(footprint *f)
-{
-    uint64_t live = 0;
-    uint32_t count = 0;
-    PLEAT_TRY(make_curve(f, &f->live));
-    for (uint32_t at = 0; at < f->requests.event_count; at++) {
-        uint32_t event = f->requests.events[at];
-        uint64_t size = rounded(f->requests.items[event / 2].size);
-        live = event & 1 ? live - size : live + size;
-        count = event & 1 ? count - 1 : count + 1;
-        add_point(f, &f->live, at, live);
-        if (live > f->max_live_bytes) {
-            f->max_live_bytes = live;
-            f->max_live_at = at;
-            f->max_live_count = count;
-        }
-    }
-    return PLEAT_OK;
-}
+/* ---- groups ---- */
 
 static int compare_kinds(const void *left, const void *right)
 {
@@ -153,39 +74,156 @@ static uint32_t merge_groups(footprint_group *groups, uint32_t count)
     return kept;
 }
 
-/* Of each of the trace's requests; the caller frees it. NULL: no host memory. */
-static uint32_t *sites_of(const footprint *f)
+/* The kind of the request that is at a position. */
+static footprint_group group_at(const footprint *f, uint32_t position, uint64_t bytes)
+{
+    uint32_t item = f->requests.events[position] / 2;
+    const pleat__request *r = &f->requests.items[item];
+    return (footprint_group){r->size, bytes, 1, r->alloc_phase,
+                             f->sites[f->requests.numbers[item]]};
+}
+
+/* Sums up equal kinds, and copies those of the most bytes. Returns how many. */
+static int take_most(footprint_group *all, uint32_t count, footprint_group *into, int most)
+{
+    if (count == 0)
+        return 0;
+    qsort(all, count, sizeof *all, compare_kinds);
+    count = merge_groups(all, count);
+    qsort(all, count, sizeof *all, compare_bytes);
+    int taken = count < (uint32_t)most ? (int)count : most;
+    memcpy(into, all, (size_t)taken * sizeof *all);
+    return taken;
+}
+
+/* ---- a policy's run ---- */
+
+typedef struct watcher {
+    const footprint *footprint;
+    footprint_policy *policy;
+    uint64_t physical, live; /* after the event before */
+    uint64_t most;
+    footprint_group *splits; /* growths though enough was idle */
+    size_t split_count;
+    size_t split_capacity;
+    pleat_result failed;
+} watcher;
+
+static void note_split(watcher *w, uint32_t position, uint64_t bytes)
+{
+    const footprint *f = w->footprint;
+    if (w->failed == PLEAT_OK)
+        w->failed = pleat__arena_grow(f->arena, &w->splits, &w->split_capacity, w->split_count,
+                                      sizeof *w->splits);
+    if (w->failed == PLEAT_OK)
+        w->splits[w->split_count++] = group_at(f, position, bytes);
+}
+
+static void note_growth(watcher *w, uint32_t position, const pleat_stats *stats)
+{
+    footprint_policy *p = w->policy;
+    uint64_t request = stats->live_bytes > w->live ? stats->live_bytes - w->live : 0;
+    uint64_t idle = w->physical > w->live ? w->physical - w->live : 0;
+    p->peak_at = position;
+    p->peak_live_bytes = stats->live_bytes;
+    p->peak_idle_bytes = idle;
+    p->peak_request_bytes = request;
+    p->growths++;
+    if (request > 0 && idle >= request) {
+        p->split_growths++;
+        p->split_bytes += stats->physical_bytes - w->most;
+        note_split(w, position, stats->physical_bytes - w->most);
+    }
+    w->most = stats->physical_bytes;
+}
+
+static void on_event(void *self, uint32_t position, const pleat_stats *stats)
+{
+    watcher *w = self;
+    if (stats->physical_bytes > w->most)
+        note_growth(w, position, stats);
+    w->physical = stats->physical_bytes;
+    w->live = stats->live_bytes;
+    add_point(w->footprint, &w->policy->physical, position, stats->physical_bytes);
+    add_point(w->footprint, &w->policy->virtual, position, stats->virtual_bytes);
+}
+
+static pleat_result run_policy(footprint *f, const footprint_options *options, const char *policy)
+{
+    footprint_policy *p = &f->policies[f->policy_count];
+    watcher w = {.footprint = f, .policy = p};
+    replay_watch watch = {on_event, &w};
+    replay_options replay = {.policy = policy,
+                             .budget_bytes = options->budget_bytes,
+                             .device_bytes = options->device_bytes,
+                             .watch = &watch};
+    bool given = strcmp(policy, "pleat") == 0 && options->plan != NULL;
+    pleat_plan *plan = NULL;
+    PLEAT_TRY(make_curve(f, &p->physical));
+    PLEAT_TRY(make_curve(f, &p->virtual));
+    pleat_result result = given ? PLEAT_OK : replay_plan_open(f->trace, policy, "auto", &plan);
+    replay.plan = given ? f->plan : plan;
+    if (result == PLEAT_OK)
+        result = replay_run(f->trace, &replay, &p->result);
+    if (result == PLEAT_OK)
+        result = w.failed;
+    p->culprit_count =
+        take_most(w.splits, (uint32_t)w.split_count, p->culprits, FOOTPRINT_CULPRITS);
+    pleat__arena_free(f->arena, w.splits);
+    pleat_plan_free(plan);
+    f->policy_count += result == PLEAT_OK;
+    return result;
+}
+
+/* ---- what is live at most ---- */
+
+static pleat_result follow_live(footprint *f)
+{
+    uint64_t live = 0;
+    uint32_t count = 0;
+    PLEAT_TRY(make_curve(f, &f->live));
+    for (uint32_t at = 0; at < f->requests.event_count; at++) {
+        uint32_t event = f->requests.events[at];
+        uint64_t size = rounded(f->requests.items[event / 2].size);
+        live = event & 1 ? live - size : live + size;
+        count = event & 1 ? count - 1 : count + 1;
+        add_point(f, &f->live, at, live);
+        if (live > f->max_live_bytes) {
+            f->max_live_bytes = live;
+            f->max_live_at = at;
+            f->max_live_count = count;
+        }
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result find_sites(footprint *f)
 {
     const pleat_trace_event *events = pleat_trace_events(f->trace);
-    uint32_t *sites =
-        pleat__arena_calloc(f->arena, pleat_trace_request_count(f->trace) + 1u, sizeof *sites);
-    for (size_t i = 0; sites != NULL && i < pleat_trace_event_count(f->trace); i++)
+    f->sites =
+        pleat__arena_calloc(f->arena, pleat_trace_request_count(f->trace) + 1u, sizeof *f->sites);
+    if (f->sites == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the requests' places");
+    for (size_t i = 0; i < pleat_trace_event_count(f->trace); i++)
         if (events[i].kind == PLEAT_EVENT_ALLOC)
-            sites[events[i].request] = events[i].site;
-    return sites;
+            f->sites[events[i].request] = events[i].site;
+    f->has_sites = pleat_trace_site_count(f->trace) > 1;
+    return PLEAT_OK;
 }
 
 static pleat_result find_groups(footprint *f)
 {
     uint32_t count = 0;
-    uint32_t *sites = sites_of(f);
     footprint_group *all = pleat__arena_calloc(f->arena, f->max_live_count + 1, sizeof *all);
-    if (all == NULL || sites == NULL)
+    if (all == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", f->max_live_count);
-    f->has_sites = pleat_trace_site_count(f->trace) > 1;
     for (uint32_t i = 0; i < f->requests.count; i++) {
         const pleat__request *r = &f->requests.items[i];
         if (r->alloc_at <= f->max_live_at && r->free_at > f->max_live_at)
-            all[count++] = (footprint_group){r->size, rounded(r->size), 1, r->alloc_phase,
-                                             sites[f->requests.numbers[i]]};
+            all[count++] = group_at(f, r->alloc_at, rounded(r->size));
     }
-    qsort(all, count, sizeof *all, compare_kinds);
-    count = merge_groups(all, count);
-    qsort(all, count, sizeof *all, compare_bytes);
-    f->group_count = count < FOOTPRINT_GROUPS ? (int)count : FOOTPRINT_GROUPS;
-    memcpy(f->groups, all, (size_t)f->group_count * sizeof *all);
+    f->group_count = take_most(all, count, f->groups, FOOTPRINT_GROUPS);
     pleat__arena_free(f->arena, all);
-    pleat__arena_free(f->arena, sites);
     return PLEAT_OK;
 }
 
@@ -197,6 +235,9 @@ static pleat_result open_plan(footprint *f, const footprint_options *options)
     pleat_result result;
     if (options->plan != NULL) {
         result = replay_plan_open(f->trace, "pleat", options->plan, &f->own_plan);
+        if (result == PLEAT_OK)
+            result = gap_of_plan(f->own_plan, f->arena, &f->gap, f->class_bytes);
+        f->has_gap = result == PLEAT_OK;
     } else {
         const pleat_plan_options plan = {.size = sizeof plan, .device = f->device};
         result = pleat__plan_make(f->trace, &plan, NULL, &report, &f->own_plan);
@@ -226,6 +267,8 @@ pleat_result footprint_make(const pleat_trace *trace, const footprint_options *o
         f->requests.event_count < FOOTPRINT_BUCKETS ? f->requests.event_count : FOOTPRINT_BUCKETS;
     if (result == PLEAT_OK)
         result = follow_live(f);
+    if (result == PLEAT_OK)
+        result = find_sites(f);
     if (result == PLEAT_OK)
         result = find_groups(f);
     if (result == PLEAT_OK)
@@ -300,6 +343,24 @@ const footprint_policy *footprint_find(const footprint *f, const char *policy)
     return NULL;
 }
 
+static void groups_json(json_writer *json, const char *key, const footprint *f,
+                        const footprint_group *groups, int count)
+{
+    char phase[256];
+    json_array(json, key);
+    for (int i = 0; i < count; i++) {
+        json_object(json, NULL);
+        json_uint(json, "size", groups[i].size);
+        json_uint(json, "count", groups[i].count);
+        json_uint(json, "bytes", groups[i].bytes);
+        json_string(json, "phase", footprint_phase(f, groups[i].phase, phase, sizeof phase));
+        if (f->has_sites)
+            json_string(json, "site", pleat_trace_site(f->trace, groups[i].site));
+        json_end_object(json);
+    }
+    json_end_array(json);
+}
+
 static void policy_json(json_writer *json, const footprint *f, const footprint_policy *p)
 {
     json_object(json, NULL);
@@ -312,6 +373,7 @@ static void policy_json(json_writer *json, const footprint *f, const footprint_p
     json_uint(json, "growths", p->growths);
     json_uint(json, "split_growths", p->split_growths);
     json_uint(json, "split_bytes", p->split_bytes);
+    groups_json(json, "split_by", f, p->culprits, p->culprit_count);
     json_end_object(json);
 }
 
@@ -358,16 +420,5 @@ void footprint_json(json_writer *json, const footprint *f)
     json_end_array(json);
     if (f->plan != NULL)
         plan_json(json, f);
-    json_array(json, "peak");
-    for (int i = 0; i < f->group_count; i++) {
-        json_object(json, NULL);
-        json_uint(json, "size", f->groups[i].size);
-        json_uint(json, "count", f->groups[i].count);
-        json_uint(json, "bytes", f->groups[i].bytes);
-        json_string(json, "phase", footprint_phase(f, f->groups[i].phase, phase, sizeof phase));
-        if (f->has_sites)
-            json_string(json, "site", pleat_trace_site(f->trace, f->groups[i].site));
-        json_end_object(json);
-    }
-    json_end_array(json);
+    groups_json(json, "peak", f, f->groups, f->group_count);
 }

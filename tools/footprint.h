@@ -17,6 +17,7 @@
 #define FOOTPRINT_BUCKETS  8192
 #define FOOTPRINT_POLICIES 8
 #define FOOTPRINT_GROUPS   20
+#define FOOTPRINT_CULPRITS 5
 
 extern const char *const footprint_class_names[PLEAT__CLASSES];
 
@@ -25,6 +26,16 @@ typedef struct footprint_curve {
     float *low;
     float *high;
 } footprint_curve;
+
+/* Requests of one size allocated in one phase and, where the recording has stack frames, at one
+ * place. */
+typedef struct footprint_group {
+    uint64_t size;
+    uint64_t bytes; /* see where it is used */
+    uint32_t count;
+    uint16_t phase;
+    uint32_t site; /* of the trace; 0: not known */
+} footprint_group;
 
 typedef struct footprint_policy {
     replay_result result;
@@ -41,17 +52,10 @@ typedef struct footprint_policy {
     uint32_t growths;
     uint32_t split_growths;
     uint64_t split_bytes;
+    /* What was asked for on those occasions; bytes: by which physical grew. Most first. */
+    footprint_group culprits[FOOTPRINT_CULPRITS];
+    int culprit_count;
 } footprint_policy;
-
-/* Requests of one size allocated in one phase and, where the recording has stack frames, at one
- * place, live when most is. */
-typedef struct footprint_group {
-    uint64_t size;
-    uint64_t bytes; /* of all of them, rounded to 512 each */
-    uint32_t count;
-    uint16_t phase;
-    uint32_t site; /* of the trace; 0: not known */
-} footprint_group;
 
 typedef struct footprint {
     pleat__arena *arena; /* holds what is below */
@@ -66,11 +70,12 @@ typedef struct footprint {
     uint32_t max_live_count; /* requests live then */
     footprint_policy policies[FOOTPRINT_POLICIES];
     int policy_count;
-    footprint_group groups[FOOTPRINT_GROUPS]; /* most bytes first */
+    uint32_t *sites;                          /* of each of the trace's requests */
+    footprint_group groups[FOOTPRINT_GROUPS]; /* live at max-live; their bytes, most first */
     int group_count;
     const pleat_plan *plan; /* NULL: nothing repeats */
     pleat_plan *own_plan;   /* that plan, when it was made here */
-    bool has_gap;           /* only a plan made here says what follows */
+    bool has_gap;           /* there is a plan: what follows is known */
     gap_steps gap;
     uint64_t class_bytes[PLEAT__CLASSES]; /* live when most of the steady iteration is */
 } footprint;

@@ -23,4 +23,9 @@ typedef struct gap_steps {
 
 gap_steps gap_of(const pleat_plan *plan, const pleat__plan_report *report);
 
+/* The same of a plan that was read, by what is in it; class_bytes[PLEAT__CLASSES] are live when
+ * most of the steady iteration is. */
+PLEAT_NODISCARD pleat_result gap_of_plan(const pleat_plan *plan, pleat__arena *scratch,
+                                         gap_steps *gap, uint64_t *class_bytes);
+
 #endif

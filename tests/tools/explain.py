@@ -25,19 +25,34 @@ class Explain(unittest.TestCase):
         self.assertIn(f"event {native['peak_at']}, iteration", text.stdout)
         self.assertLessEqual(native["split_growths"], native["growths"])
         self.assertGreater(native["split_bytes"], 0)
+        blamed = native["split_by"]
+        self.assertLessEqual(sum(g["bytes"] for g in blamed), native["split_bytes"])
+        self.assertEqual([g["bytes"] for g in blamed],
+                         sorted((g["bytes"] for g in blamed), reverse=True))
+        self.assertIn(f"{blamed[0]['count']} of {blamed[0]['size'] / 2**20:.3f} MiB", text.stdout)
+        growth = told["growth"]
+        self.assertGreaterEqual(growth["pleat_times"], growth["native_times"])
+        self.assertIn(f"can be {growth['pleat_times']:.3g} times", text.stdout)
         for advice in told["advice"]:
             self.assertIn(advice["text"], text.stdout)
 
     def test_measured_savings_are_those_of_the_replays(self):
         told = json.loads(run("explain", SNAPSHOT, "--json").stdout)
         held = {p["policy"]: p["peak_physical_bytes"] for p in told["policies"]}
-        saved = {a["what"]: a["saved_bytes"] for a in told["advice"] if a["measured"]}
-        self.assertEqual(saved, {p: held["native"] - held[p] for p in ("pleat", "expandable")})
+        saved = {a["what"]: a["saved_bytes"] for a in told["advice"]}
+        for policy in ("pleat", "expandable"):
+            self.assertEqual(saved[policy], held["native"] - held[policy])
+        self.assertEqual(saved["plan"], held["native"] - told["plan"]["physical_bytes"])
+        self.assertEqual(saved["split"], held["native"] - told["growth"]["half_physical_bytes"])
+        self.assertGreater(told["growth"]["half_physical_bytes"], held["native"] // 2)
+        hows = {a["what"]: a["how"] for a in told["advice"]}
+        self.assertEqual(hows["recompute"], "at most")
+        self.assertEqual(hows["split"], "measured")
         savings = [a["saved_bytes"] for a in told["advice"]]
         self.assertEqual(savings, sorted(savings, reverse=True))
 
     def test_bad_use(self):
-        for arguments in [[], [SNAPSHOT, SNAPSHOT], [SNAPSHOT, "-d", "much"], [SNAPSHOT, "--none"]]:
+        for arguments in [[], [SNAPSHOT, "-d", "much"], [SNAPSHOT, "--none"]]:
             self.assertEqual(run("explain", *arguments).returncode, 2, arguments)
         self.assertEqual(run("explain", __file__).returncode, 3)
         self.assertIn("usage: pleat explain", run("explain", "--help").stdout)

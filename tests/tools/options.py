@@ -8,7 +8,7 @@ import unittest
 
 PLEAT = sys.argv[1]
 COMMANDS = {  # what each takes besides options
-    "compare": "one trace or more", "conf": None, "explain": "one trace", "export": "one trace",
+    "compare": "one trace or more", "conf": None, "explain": "one trace or more", "export": "one trace",
     "import": "one recording", "plan": "a trace or a plan", "replay": "one trace",
     "report": "one trace", "verify": "one plan", "bench alloc": None,
     "bench plan": "one FILE or more", "bench vmm": None,

@@ -198,6 +198,22 @@ class Report(unittest.TestCase):
         for cell, value in shown.items():
             self.assertAlmostEqual(known[cell], value, msg=cell, delta=1e-6 * abs(value))
 
+    def test_a_plan_that_is_given_has_its_gap_too(self):
+        plan = os.path.join(self.folder.name, "job.plan")
+        self.assertEqual(run("plan", SNAPSHOT, "-s", "0", "-o", plan).returncode, 0)
+        page = os.path.join(self.folder.name, "planned.html")
+        ran = run("report", SNAPSHOT, "-P", plan, "-o", page, "--json", "-p", "native")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        told = json.loads(ran.stdout)["plan"]
+        self.assertEqual(told["max_live_bytes"] + sum(told["gap"].values()), told["physical_bytes"])
+        self.assertEqual(sum(told["live_at_peak"].values()), told["max_live_bytes"])
+        self.assertEqual(told["live_at_peak"], self.figures["plan"]["live_at_peak"])
+        reader = Reader()
+        with open(page, encoding="utf-8") as file:
+            reader.feed(file.read())
+        shown = {key: value for (policy, key), value in reader.cells.items() if policy == "plan"}
+        self.assertEqual(shown, told["gap"])
+
     def test_page_needs_nothing_else(self):
         self.assertEqual([r for r in self.reader.references if not r.startswith("#")], [])
         self.assertIn("default-src 'none'", self.text)

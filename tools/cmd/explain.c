@@ -2,32 +2,43 @@
  * explain.c: `pleat explain`: where a job's memory goes, why the native allocator takes more, and
  * what would help, in words.
  *
- * SAVINGS  Those of an allocator are measured, by running the trace under it. Those of changes to
- *          the job are bounds from what is live at the peak of the steady iteration: whatever is
- *          kept from one phase for another (scoped) is all that recomputation could give up, and
- *          half the microbatch halves at most all that is not persistent.
+ * SAVINGS  Of an allocator and of half the microbatch: measured, by running the trace, and the
+ * trace with other sizes (fit.h), under it. Of a plan: what the plan takes, proven. Of other
+ *          changes to the job: bounds from what is live at the peak of the steady iteration:
+ *          whatever is kept from one phase for another (scoped) is all that recomputation could
+ *          give up.
  */
 #include "../cli.h"
+#include "../fit.h"
 #include "../footprint.h"
 #include "../options.h"
+#include "../progress.h"
 
+#include <internal/error.h>
 #include <plan/import.h>
 
 typedef struct options {
-    const char *trace;
+    const char *const *paths; /* of the job; of it at other microbatches */
+    uint32_t path_count;
     uint64_t device_bytes;
     bool json;
 } options;
+
+/* What is found besides the footprint: half a microbatch, and the largest. */
+typedef struct growth {
+    uint64_t device_bytes;
+    fit_result half, native, pleat;
+} growth;
 
 /* One thing to do, and the bytes it saves of what the native allocator takes. */
 typedef struct advice {
     const char *what;
     const char *text;
     uint64_t saved;
-    bool measured; /* else at most */
+    const char *how; /* "measured", "at most" */
 } advice;
 
-#define ADVICE_MOST 5
+#define ADVICE_MOST 6
 
 static const char *text_of(uint64_t bytes, char (*buffers)[48], int i)
 {
@@ -58,20 +69,28 @@ static void sort_advice(advice *all, int count)
         }
 }
 
+static uint64_t less(uint64_t before, uint64_t after)
+{
+    return before > after ? before - after : 0;
+}
+
 /* What saves a hundredth or more, most first. */
-static int advise(const footprint *f, advice *all)
+static int advise(const footprint *f, const growth *g, advice *all)
 {
     const uint64_t *live = f->class_bytes;
-    const uint64_t moving = live[PLEAT__CLASS_TRANSIENT] + live[PLEAT__CLASS_SCOPED] +
-                            live[PLEAT__CLASS_CROSSING] + live[PLEAT__CLASS_DYNAMIC];
+    const uint64_t native = footprint_find(f, "native")->result.peak_physical_bytes;
     const advice possible[ADVICE_MOST] = {
-        {"pleat", "run it under Pleat", saved_by(f, "pleat"), true},
-        {"expandable", "use PyTorch's expandable segments", saved_by(f, "expandable"), true},
+        {"pleat", "run it under Pleat, which learns the iteration", saved_by(f, "pleat"),
+         "measured"},
+        {"plan", "plan it beforehand (pleat plan), and run it under Pleat with --plan",
+         f->has_gap ? less(native, f->gap.physical) : 0, "by the plan"},
+        {"expandable", "use PyTorch's expandable segments", saved_by(f, "expandable"), "measured"},
         {"recompute", "recompute in backward what is kept for it now",
-         f->has_gap ? live[PLEAT__CLASS_SCOPED] : 0, false},
-        {"split", "halve the microbatch", f->has_gap ? moving / 2 : 0, false},
+         f->has_gap ? live[PLEAT__CLASS_SCOPED] : 0, "at most"},
+        {"split", "halve the microbatch (another split of the batch)",
+         g->half.step != 0 ? less(native, g->half.physical_bytes) : 0, "measured"},
         {"offload", "keep half of what is persistent elsewhere (sharding, offloading)",
-         f->has_gap ? live[PLEAT__CLASS_PERSISTENT] / 2 : 0, false},
+         f->has_gap ? live[PLEAT__CLASS_PERSISTENT] / 2 : 0, "at most"},
     };
     int count = 0;
     for (int i = 0; i < ADVICE_MOST; i++)
@@ -79,6 +98,22 @@ static int advise(const footprint *f, advice *all)
             all[count++] = possible[i];
     sort_advice(all, count);
     return count;
+}
+
+/* "264 of 192.000 MiB, allocated in phase F, at forward (model.py:12)" */
+static void say_group(const footprint *f, const footprint_group *g)
+{
+    char size[48], phase[256];
+    printf("%u of %s", g->count, cli_format_size(g->size, size, sizeof size));
+    footprint_phase(f, g->phase, phase, sizeof phase);
+    if (phase[0] != '\0')
+        printf(", allocated in phase %s", phase);
+    if (g->site != 0) {
+        const char *frame;
+        int length = (int)footprint_frame(f, g->site, &frame);
+        printf(", at %.*s", length, frame);
+    }
+    putchar('\n');
 }
 
 static void say_peak(const footprint *f)
@@ -92,11 +127,9 @@ static void say_peak(const footprint *f)
     printf(phase[0] != '\0' ? ", phase %s.\n" : "%s.\n", phase);
     printf("  No allocator needs less. The most of it:\n");
     for (int i = 0; i < f->group_count && i < 5; i++) {
-        const footprint_group *g = &f->groups[i];
-        footprint_phase(f, g->phase, phase, sizeof phase);
-        printf("    %s (%.1f %%): %u of %s%s%s\n", text_of(g->bytes, sizes, 0),
-               share(g->bytes, f->max_live_bytes), g->count, text_of(g->size, sizes, 1),
-               phase[0] != '\0' ? ", allocated in phase " : "", phase);
+        printf("    %s (%.1f %%): ", text_of(f->groups[i].bytes, sizes, 0),
+               share(f->groups[i].bytes, f->max_live_bytes));
+        say_group(f, &f->groups[i]);
     }
     uint64_t sum = 0;
     for (int i = 0; i < PLEAT__CLASSES; i++)
@@ -108,6 +141,18 @@ static void say_peak(const footprint *f)
         if (f->class_bytes[i] > 0)
             printf("    %s %s (%.1f %%)\n", text_of(f->class_bytes[i], sizes, 0),
                    footprint_class_names[i], share(f->class_bytes[i], sum));
+}
+
+static void say_culprits(const footprint *f, const footprint_policy *p)
+{
+    char sizes[1][48];
+    if (p->culprit_count == 0)
+        return;
+    printf("  The requests that it grew for on those occasions:\n");
+    for (int i = 0; i < p->culprit_count; i++) {
+        printf("    by %s: ", text_of(p->culprits[i].bytes, sizes, 0));
+        say_group(f, &p->culprits[i]);
+    }
 }
 
 static void say_native(const footprint *f)
@@ -124,6 +169,7 @@ static void say_native(const footprint *f)
     printf("  It had to grow %u times; %u times although as many bytes as were asked for lay idle, "
            "but\n  in pieces or in blocks kept for other sizes: by %s together.\n",
            p->growths, p->split_growths, text_of(p->split_bytes, sizes, 0));
+    say_culprits(f, p);
     footprint_phase(f, footprint_phase_at(f, p->peak_at), phase, sizeof phase);
     printf("  It reached its most at event %u, iteration %u%s%s: for a tensor of %s,\n  %s %s lay "
            "idle.\n",
@@ -133,15 +179,31 @@ static void say_native(const footprint *f)
            text_of(p->peak_idle_bytes, sizes, 1));
 }
 
-static void say_advice(const footprint *f)
+static void say_growth(const options *o, const growth *g)
+{
+    char device[48];
+    printf("\nRoom to grow\n");
+    printf(
+        "  In %s the microbatch can be %.3g times the recorded one under Pleat, %.3g times under "
+        "the\n  native allocator: %s.\n",
+        cli_format_size(g->device_bytes, device, sizeof device), g->pleat.times, g->native.times,
+        o->path_count > 1 ? "by the sizes of the recordings" : fit_assumption);
+    if (o->path_count > 1)
+        printf("  One plan for all of them (pleat plan RECORDING RECORDING ...) needs no new one "
+               "when it changes.\n");
+    else
+        printf("  Recordings at two microbatches give one plan for all of them (pleat plan A B), "
+               "which needs no\n  new one when the microbatch changes.\n");
+}
+
+static void say_advice(const footprint *f, const growth *g)
 {
     advice all[ADVICE_MOST];
-    int count = advise(f, all);
+    int count = advise(f, g, all);
     char sizes[3][48];
     printf("\nWhat would help\n");
     for (int i = 0; i < count; i++)
-        printf("  %s %s less: %s\n", all[i].measured ? "measured," : "at most, ",
-               text_of(all[i].saved, sizes, 0), all[i].text);
+        printf("  %-11s %11s less: %s\n", all[i].how, text_of(all[i].saved, sizes, 0), all[i].text);
     if (count == 0)
         printf("  Nothing known here saves a hundredth of it.\n");
     if (f->plan == NULL)
@@ -153,14 +215,26 @@ static void say_advice(const footprint *f)
                share(f->gap.physical - f->gap.live, f->gap.live));
 }
 
-static void print_json(const options *o, const footprint *f)
+static void growth_json(json_writer *json, const options *o, const growth *g)
+{
+    json_object(json, "growth");
+    json_uint(json, "device_bytes", g->device_bytes);
+    json_string(json, "sizes", o->path_count > 1 ? "recipe" : "scale");
+    json_double(json, "native_times", g->native.times);
+    json_double(json, "pleat_times", g->pleat.times);
+    if (g->half.step != 0)
+        json_uint(json, "half_physical_bytes", g->half.physical_bytes);
+    json_end_object(json);
+}
+
+static void print_json(const options *o, const footprint *f, const growth *g)
 {
     advice all[ADVICE_MOST];
-    int count = advise(f, all);
+    int count = advise(f, g, all);
     json_writer json;
     json_begin(&json, stdout);
     json_object(&json, NULL);
-    json_string(&json, "trace", o->trace);
+    json_string(&json, "trace", o->paths[0]);
     footprint_json(&json, f);
     json_array(&json, "advice");
     for (int i = 0; i < count; i++) {
@@ -168,42 +242,75 @@ static void print_json(const options *o, const footprint *f)
         json_string(&json, "what", all[i].what);
         json_string(&json, "text", all[i].text);
         json_uint(&json, "saved_bytes", all[i].saved);
-        json_bool(&json, "measured", all[i].measured);
+        json_string(&json, "how", all[i].how);
         json_end_object(&json);
     }
     json_end_array(&json);
+    growth_json(&json, o, g);
     json_end_object(&json);
     json_finish(&json);
 }
 
-static int explain(const options *o)
+static pleat_result look_at_growth(const options *o, const pleat_trace *const *traces, growth *g)
+{
+    fit f;
+    g->device_bytes = replay_device_bytes(traces[0], o->device_bytes);
+    PLEAT_TRY(fit_begin(traces, o->path_count, g->device_bytes, &f));
+    progress_stage();
+    pleat_result result = fit_half(&f, "native", &g->half);
+    if (result == PLEAT_OK)
+        result = fit_policy(&f, "native", &g->native);
+    progress_stage();
+    if (result == PLEAT_OK)
+        result = fit_policy(&f, "pleat", &g->pleat);
+    fit_end(&f);
+    return result;
+}
+
+static int explain_traces(const options *o, const pleat_trace *const *traces)
 {
     static const char *const policies[] = {"native", "expandable", "pleat"};
     const footprint_options wanted = {
         .policies = policies, .policy_count = 3, .device_bytes = o->device_bytes};
-    pleat_trace *trace;
     footprint f;
-    pleat_result result = pleat__trace_open(o->trace, &trace);
-    if (result != PLEAT_OK)
-        return cli_failed("explain", result);
-    result = footprint_make(trace, &wanted, &f);
-    if (result == PLEAT_OK && o->json) {
-        print_json(o, &f);
-    } else if (result == PLEAT_OK) {
-        say_peak(&f);
-        say_native(&f);
-        say_advice(&f);
-    }
-    int code = result == PLEAT_OK ? CLI_DONE : cli_failed("explain", result);
-    if (result == PLEAT_OK)
+    growth g = {0};
+    progress_whole("explain", 3);
+    progress_stage();
+    pleat_result result = footprint_make(traces[0], &wanted, &f);
+    if (result == PLEAT_OK) {
+        result = look_at_growth(o, traces, &g);
+        progress_whole_end();
+        if (result == PLEAT_OK && o->json) {
+            print_json(o, &f, &g);
+        } else if (result == PLEAT_OK) {
+            say_peak(&f);
+            say_native(&f);
+            say_advice(&f, &g);
+            say_growth(o, &g);
+        }
         footprint_free(&f);
-    pleat_trace_free(trace);
+    }
+    progress_whole_end();
+    return result == PLEAT_OK ? CLI_DONE : cli_failed("explain", result);
+}
+
+static int explain(const options *o)
+{
+    pleat_trace *traces[PLEAT__TRACES_MOST] = {NULL};
+    pleat_result result = PLEAT_OK;
+    for (uint32_t i = 0; i < o->path_count && result == PLEAT_OK; i++)
+        result = pleat__trace_open(o->paths[i], &traces[i]);
+    int code = result == PLEAT_OK ? explain_traces(o, (const pleat_trace *const *)traces)
+                                  : cli_failed("explain", result);
+    for (uint32_t i = 0; i < o->path_count; i++)
+        pleat_trace_free(traces[i]);
     return code;
 }
 
 int cli_explain(int argc, char **argv)
 {
     options o = {0};
+    int first;
     const cli_option table[] = {
         OPTION_MEMORY(&o.device_bytes),
         OPTION_JSON(&o.json),
@@ -211,15 +318,21 @@ int cli_explain(int argc, char **argv)
     };
     const cli_usage usage = {
         .command = "explain",
-        .synopsis = "TRACE [options]",
+        .synopsis = "TRACE [SAME-JOB-AT-ANOTHER-MICROBATCH ...] [options]",
         .text = "Says in words which tensors make a recorded job's peak, why PyTorch's native "
                 "allocator takes\n"
                 "more than that, and what would help, with figures.\n"
                 "TRACE is a trace or whatever 'pleat import' reads.\n",
         .options = table,
-        .operand = "one trace",
-        .value = &o.trace,
+        .operand = "one trace or more",
     };
-    int code = cli_read(argc, argv, &usage, NULL);
-    return code != CLI_GO_ON ? code : explain(&o);
+    int code = cli_read(argc, argv, &usage, &first);
+    if (code != CLI_GO_ON)
+        return code;
+    if (argc - first > (int)PLEAT__TRACES_MOST)
+        return cli_bad_use("explain", "takes at most %u traces, got %d", PLEAT__TRACES_MOST,
+                           argc - first);
+    o.paths = (const char *const *)argv + first;
+    o.path_count = (uint32_t)(argc - first);
+    return explain(&o);
 }
