@@ -16,6 +16,7 @@
 #include "device.h"
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -219,8 +220,13 @@ class Sender
     {
         for (;;) {
             int descriptor = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
-            if (descriptor < 0 && (errno == EINTR || errno == ECONNABORTED || errno == EMFILE))
+            if (descriptor < 0 && (errno == EINTR || errno == ECONNABORTED))
                 continue;
+            if (descriptor < 0 && (errno == EMFILE || errno == ENFILE)) {
+                /* The program has all descriptors it may have: who asks waits. */
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                continue;
+            }
             if (descriptor < 0)
                 return;
             wire::Socket connection(descriptor);
