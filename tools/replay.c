@@ -23,6 +23,7 @@
 #include <vmm/host.h>
 
 #define DEVICE_BYTES (140ull << 30)
+#define LATE         30u /* marks */
 
 /* The trace made ready: where iterations begin, and what is live at most. */
 typedef struct script {
@@ -56,6 +57,7 @@ typedef struct pass {
     uint32_t next_mark;
     uint64_t steady_calls, steady_ns; /* at the start of the steady part */
     uint64_t steady_requests, steady_planned;
+    uint64_t late_calls, late_requests, late_planned;
     uint64_t bytes; /* asked for in the steady part */
     uint64_t steady_slot_bytes, steady_lane_bytes;
     bool steady; /* it has begun */
@@ -175,6 +177,11 @@ static pleat_result begin_iteration(pass *p)
         p->result->peak_live_bytes = stats.peak_live_bytes;
         p->result->peak_physical_bytes = stats.peak_physical_bytes;
         pleat_reset_peaks(p->runtime);
+    }
+    if (p->next_mark == LATE) {
+        p->late_calls = stats.driver_calls;
+        p->late_requests = stats.requests;
+        p->late_planned = stats.planned + stats.lane;
     }
     p->next_mark++;
     return p->tells ? pleat_mark(p->runtime) : PLEAT_OK;
@@ -339,6 +346,12 @@ static void take_figures(pass *p)
         r->steady_lane_bytes = stats.lane_bytes - p->steady_lane_bytes;
         r->steady_driver_calls = stats.driver_calls - p->steady_calls;
         r->steady_driver_ns = (double)(modelled_ns(p) - p->steady_ns);
+    }
+    if (r->iterations > LATE) {
+        r->late_iterations = r->iterations - LATE;
+        r->late_driver_calls = stats.driver_calls - p->late_calls;
+        r->late_planned_share =
+            share(stats.planned + stats.lane - p->late_planned, stats.requests - p->late_requests);
     }
     r->alloc_ns = quantile(&p->allocs, 0.5);
     r->free_ns = quantile(&p->frees, 0.5);
@@ -598,6 +611,18 @@ void replay_json(json_writer *json, const replay_result *r)
     json_uint(json, "driver_calls", r->stats.driver_calls);
     json_uint(json, "steady_driver_calls", r->steady_driver_calls);
     json_double(json, "steady_driver_seconds", r->steady_driver_ns * 1e-9);
+    if (r->late_iterations > 0) {
+        json_uint(json, "late_iterations", r->late_iterations);
+        json_uint(json, "late_driver_calls", r->late_driver_calls);
+        json_double(json, "late_planned_share", r->late_planned_share);
+    }
+    json_uint(json, "instances", r->stats.instances);
+    json_uint(json, "instance_switches", r->stats.instance_switches);
+    json_uint(json, "instance_maps", r->stats.instance_maps);
+    json_uint(json, "inferred_x", r->stats.inferred_x);
+    json_uint(json, "out_of_range", r->stats.out_of_range);
+    json_uint(json, "broken", r->stats.broken);
+    json_uint(json, "refits", r->stats.refits);
     json_bool(json, "canary", r->canary);
     json_uint(json, "canary_errors", r->canary_errors);
     json_uint(json, "canary_stride_bytes", r->canary_stride_bytes);

@@ -87,6 +87,9 @@ static void print_table(const replay_result *r)
     row_number(&table, "driver calls a steady iteration",
                (double)r->steady_driver_calls / (r->steady_iterations ? r->steady_iterations : 1),
                "");
+    if (r->late_iterations > 0)
+        row_number(&table, "  from the 31st iteration on",
+                   (double)r->late_driver_calls / r->late_iterations, "");
     row_number(&table, "median allocation", r->alloc_ns, " ns");
     row_number(&table, "median free", r->free_ns, " ns");
     if (r->canary) {
