@@ -403,19 +403,44 @@ static pleat_result open_backend(const script *s, const replay_options *options,
     return result;
 }
 
+static pleat_result last_iteration(const script *s, pleat_va *addresses, bool tells,
+                                   replay_iteration *last)
+{
+    if (s->mark_count < 2)
+        return pleat__fail(PLEAT_E_INPUT, "the trace has no whole iteration to repeat");
+    *last = (replay_iteration){.trace = s->trace,
+                               .device = s->device,
+                               .begin = s->marks[s->mark_count - 2],
+                               .end = s->marks[s->mark_count - 1],
+                               .addresses = addresses,
+                               .tells = tells};
+    return PLEAT_OK;
+}
+
 /* The last whole iteration again and again; the figures of the trace itself are taken. */
 static pleat_result run_repeats(pass *p, uint32_t count)
 {
-    const script *s = p->script;
-    if (s->mark_count < 2)
-        return pleat__fail(PLEAT_E_INPUT, "the trace has no whole iteration to repeat");
-    replay_iteration last = {.trace = s->trace,
-                             .device = s->device,
-                             .begin = s->marks[s->mark_count - 2],
-                             .end = s->marks[s->mark_count - 1],
-                             .addresses = p->addresses,
-                             .tells = p->tells};
+    replay_iteration last;
+    PLEAT_TRY(last_iteration(p->script, p->addresses, p->tells, &last));
     return replay_repeat(p->runtime, &last, count, &p->result->repeats);
+}
+
+static pleat_result run_visits(pass *p, const pleat_trace *other)
+{
+    script s;
+    replay_iteration shapes[2];
+    PLEAT_TRY(write_script(other, &s));
+    pleat_va *addresses =
+        pleat__arena_calloc(s.arena, pleat_trace_request_count(other), sizeof *addresses);
+    pleat_result result = last_iteration(p->script, p->addresses, p->tells, &shapes[0]);
+    if (result == PLEAT_OK)
+        result = last_iteration(&s, addresses, p->tells, &shapes[1]);
+    if (result == PLEAT_OK && addresses == NULL)
+        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for another trace's requests");
+    if (result == PLEAT_OK)
+        result = replay_alternate(p->runtime, shapes, &p->result->visits);
+    pleat__arena_destroy(s.arena);
+    return result;
 }
 
 static bool is_refusal(pleat_result result)
@@ -462,6 +487,8 @@ static pleat_result run_pass(const script *s, const replay_options *options, boo
     take_figures(&p);
     if (outcome == PLEAT_OK && options->repeat > 0 && !with_canary)
         outcome = run_repeats(&p, options->repeat);
+    if (outcome == PLEAT_OK && options->other != NULL && !with_canary)
+        outcome = run_visits(&p, options->other);
     if (is_refusal(outcome)) {
         note_refusal(result);
         outcome = PLEAT_OK;
@@ -500,6 +527,7 @@ pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
         result->alloc_p99_ns = timed.alloc_p99_ns;
         result->free_p99_ns = timed.free_p99_ns;
         result->repeats = timed.repeats;
+        result->visits = timed.visits;
     }
     pleat__arena_destroy(s.arena);
     return outcome;
@@ -637,6 +665,18 @@ void replay_json(json_writer *json, const replay_result *r)
         json_bool(json, "repeats_unchanged", r->repeats.unchanged);
         json_stats(json, "repeats_early", &r->repeats.early);
         json_stats(json, "repeats_late", &r->repeats.late);
+    }
+    for (uint32_t i = 0; i < r->visits.count; i++) {
+        if (i == 0)
+            json_array(json, "visits");
+        json_object(json, NULL);
+        json_uint(json, "iterations", REPLAY_VISIT);
+        json_double(json, "planned_share", r->visits.planned_share[i]);
+        json_uint(json, "driver_calls", r->visits.driver_calls[i]);
+        json_uint(json, "peak_physical_bytes", r->visits.peak_physical_bytes[i]);
+        json_end_object(json);
+        if (i + 1 == r->visits.count)
+            json_end_array(json);
     }
     json_bool(json, "oom", r->oom);
     if (r->oom)

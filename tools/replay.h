@@ -26,6 +26,7 @@ typedef struct replay_options {
     uint64_t device_bytes;     /* host backend; 0: the recording's, else 140 GiB */
     const replay_watch *watch; /* NULL: none */
     bool no_marks;             /* the runtime is told neither iterations nor phases */
+    const pleat_trace *other;  /* then the two last whole iterations in turn; NULL: none */
     uint32_t repeat;           /* then the last whole iteration so many times, without the canary */
     FILE *dump;                /* where the runtime is written at the end; NULL: nowhere */
     pleat_dump_format dump_format;
@@ -61,6 +62,7 @@ typedef struct replay_result {
     double alloc_ns, free_ns;
     double alloc_p99_ns, free_p99_ns;
     replay_repeats repeats;
+    replay_visits visits;
     bool oom;
     char oom_text[512];
     double seconds;

@@ -85,3 +85,42 @@ pleat_result replay_repeat(pleat_runtime *runtime, const replay_iteration *itera
     repeats->unchanged = is_unchanged(&repeats->early, &repeats->late);
     return result;
 }
+
+/* What the iteration allocated and did not free. */
+static pleat_result drop_rest(pleat_runtime *runtime, const replay_iteration *iteration,
+                              const stretch *s)
+{
+    for (size_t i = s->first; i < s->last; i++)
+        if (is_ours(iteration, &s->events[i]) && s->events[i].kind == PLEAT_EVENT_ALLOC)
+            PLEAT_TRY(drop(runtime, &iteration->addresses[s->events[i].request]));
+    return PLEAT_OK;
+}
+
+pleat_result replay_alternate(pleat_runtime *runtime, const replay_iteration shapes[2],
+                              replay_visits *visits)
+{
+    stretch s[2] = {find_stretch(&shapes[0]), find_stretch(&shapes[1])};
+    pleat_result result = PLEAT_OK;
+    progress bar;
+    *visits = (replay_visits){0};
+    progress_begin(&bar, "visits", REPLAY_VISITS);
+    pleat_reset_peaks(runtime);
+    while (visits->count < REPLAY_VISITS && result == PLEAT_OK) {
+        uint32_t at = visits->count, which = at % 2;
+        pleat_stats before = pleat_stats_of(runtime);
+        for (uint32_t n = 0; n < REPLAY_VISIT && result == PLEAT_OK; n++)
+            result = run_once(runtime, &shapes[which], &s[which]);
+        pleat_stats after = pleat_stats_of(runtime);
+        uint64_t planned = after.planned + after.lane - before.planned - before.lane;
+        visits->planned_share[at] =
+            (double)planned / (double)(after.requests - before.requests + !planned);
+        visits->driver_calls[at] = after.driver_calls - before.driver_calls;
+        visits->peak_physical_bytes[at] = after.peak_physical_bytes;
+        if (result == PLEAT_OK)
+            result = drop_rest(runtime, &shapes[which], &s[which]);
+        visits->count++;
+        progress_step(&bar, visits->count);
+    }
+    progress_end(&bar);
+    return result;
+}

@@ -31,4 +31,20 @@ PLEAT_NODISCARD pleat_result replay_repeat(pleat_runtime *runtime,
                                            const replay_iteration *iteration, uint32_t count,
                                            replay_repeats *repeats);
 
+/* A job that changes between two shapes: visits of REPLAY_VISIT iterations of either, in turn. */
+#define REPLAY_VISIT  50u
+#define REPLAY_VISITS 8u
+
+typedef struct replay_visits {
+    uint32_t count;                      /* 0: none were asked for */
+    double planned_share[REPLAY_VISITS]; /* of a visit's requests, in slots or lanes */
+    uint64_t driver_calls[REPLAY_VISITS];
+    uint64_t peak_physical_bytes[REPLAY_VISITS]; /* since the visits began */
+} replay_visits;
+
+/* Both iterations are of one device's runtime; what is left of one goes before the other comes. */
+PLEAT_NODISCARD pleat_result replay_alternate(pleat_runtime *runtime,
+                                              const replay_iteration shapes[2],
+                                              replay_visits *visits);
+
 #endif

@@ -1,7 +1,9 @@
 """Tests of `pleat replay` and `pleat compare` on the bundled job: replay.py PLEAT SNAPSHOT."""
 
+import gzip
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -55,6 +57,22 @@ class Replay(unittest.TestCase):
         self.assertGreaterEqual(late["planned"] - early["planned"], 0.99 * requests)
         ran = run("replay", SNAPSHOT, "--repeat", "0")
         self.assertEqual(ran.returncode, 2)
+
+    def test_two_shapes_in_turn_are_both_planned(self):
+        with gzip.open(SNAPSHOT) as file:
+            snapshot = pickle.load(file)
+        for event in snapshot["device_traces"][0]:
+            event["size"] = event["size"] * 5 // 4
+        snapshot["segments"] = []
+        with tempfile.TemporaryDirectory() as folder:
+            other = os.path.join(folder, "other.pickle")
+            with open(other, "wb") as file:
+                pickle.dump(snapshot, file)
+            for marks in [[], ["--no-marks"]]:
+                visits = self.replay("--alternate", other, *marks)["visits"]
+                self.assertEqual(len(visits), 8)
+                for visit in visits[2:]:
+                    self.assertGreaterEqual(visit["planned_share"], 0.98)
 
     def test_budget_is_kept_and_said(self):
         budget = 8 << 30

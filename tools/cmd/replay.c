@@ -18,6 +18,7 @@ typedef struct options {
     const char *trace;
     const char *plan;
     const char *dump;
+    const char *other;
     bool json;
 } options;
 
@@ -104,6 +105,12 @@ static void print_table(const replay_result *r)
         row_size(&table, "  metadata at the end", r->repeats.late.metadata_bytes);
         row(&table, "  unchanged", r->repeats.unchanged ? "yes" : "no");
     }
+    for (uint32_t i = 0; i < r->visits.count; i++) {
+        char name[48];
+        snprintf(name, sizeof name, "visit %u of the %s: planned", i + 1,
+                 i % 2 == 0 ? "one" : "other");
+        row_number(&table, name, 100 * r->visits.planned_share[i], " %");
+    }
     cli_table_end(&table, stdout);
 }
 
@@ -144,13 +151,17 @@ static pleat_result open_dump(options *o)
 
 static int replay(options *o)
 {
-    pleat_trace *trace;
+    pleat_trace *trace, *other = NULL;
     pleat_plan *plan = NULL;
     replay_result r;
     pleat_result result = pleat__trace_open(o->trace, &trace);
     if (result != PLEAT_OK)
         return cli_failed("replay", result);
-    result = replay_plan_open(trace, o->replay.policy, o->plan, &plan);
+    if (o->other != NULL)
+        result = pleat__trace_open(o->other, &other);
+    o->replay.other = other;
+    if (result == PLEAT_OK)
+        result = replay_plan_open(trace, o->replay.policy, o->plan, &plan);
     o->replay.plan = plan;
     if (result == PLEAT_OK)
         result = open_dump(o);
@@ -160,6 +171,7 @@ static int replay(options *o)
         result = pleat__fail_errno(PLEAT_E_IO, "'%s' cannot be written", o->dump);
     int code = result == PLEAT_OK ? finish(o, &r) : cli_failed("replay", result);
     pleat_plan_free(plan);
+    pleat_trace_free(other);
     pleat_trace_free(trace);
     return code;
 }
@@ -182,6 +194,8 @@ int cli_replay(int argc, char **argv)
                     "pattern that is verified when it is freed"),
         OPTION_COUNT('r', "repeat", &o.replay.repeat, "N", 1, 1000000,
                      "then the last whole iteration N times: nothing may grow after ten"),
+        OPTION_TEXT('a', "alternate", &o.other, "TRACE",
+                    "then the last whole iterations of both traces in turn, in visits of 50"),
         OPTION_FLAG('n', "no-marks", &o.replay.no_marks,
                     "do not tell the allocator where iterations and phases begin: it has to\nfind "
                     "out; figures count the recording's iterations all the same"),
