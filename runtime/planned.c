@@ -412,8 +412,10 @@ static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_str
     policy *self = opaque;
     (void)stream;
     switch (what) {
-    case PLEAT__RECLAIM_VIEWS:
-        return pleat__elastic_drop(&self->shapes.elastic) | pleat__heap_drop_views(&self->heap, 0);
+    case PLEAT__RECLAIM_VIEWS: {
+        bool dropped = pleat__elastic_drop(&self->shapes.elastic);
+        return pleat__heap_drop_views(&self->heap, 0) || dropped;
+    }
     case PLEAT__RECLAIM_LARGE:
         return shrink(self, (uint32_t)pleat__ceil_div(bytes, self->pool.page_bytes));
     case PLEAT__RECLAIM_CACHES:
