@@ -5,6 +5,7 @@
 
 #include <internal/error.h>
 #include <math.h>
+#include <plan/elastic_plan.h>
 #include <plan/first.h>
 #include <plan/lanes.h>
 #include <plan/model.h>
@@ -306,6 +307,44 @@ static pleat_result run(struct planning *planning, const pleat_plan_options *opt
     return PLEAT_OK;
 }
 
+/* One in so many of the iteration's requests must be dynamic for functions to be looked for. */
+#define DYNAMIC_SHARE 32u
+
+static uint64_t count_dynamic(const pleat_plan *plan)
+{
+    return pleat_plan_summary_of(plan).dynamic_requests;
+}
+
+/* Whether the way it was to be planned leaves a choice. */
+static bool may_be_elastic(const struct settings *settings, const pleat_plan *plan)
+{
+    return settings->algorithms == 0 && settings->fold && settings->max_maps == 0 &&
+           count_dynamic(plan) * DYNAMIC_SHARE > plan->steady.slot_count;
+}
+
+/* Where the sizes that differ follow a number, slots are better than lanes: *plan is replaced. */
+static pleat_result try_elastic(const struct planning *planning, const pleat_plan_options *options,
+                                pleat_plan **plan)
+{
+    const pleat__elastic_options elastic = {.plan = options};
+    pleat__elastic_report report;
+    pleat_plan *other;
+    pleat_result result =
+        pleat__elastic_plan_make(&planning->trace, 1, &elastic, planning->watch, &report, &other);
+    if (result == PLEAT_E_NO_MEMORY)
+        return result;
+    if (result != PLEAT_OK)
+        return PLEAT_OK;
+    /* Its max-live is that of the largest x, as is the other's. */
+    bool better = count_dynamic(other) * 2 < count_dynamic(*plan) &&
+                  other->physical_bytes <= (*plan)->physical_bytes;
+    if (better && planning->report != NULL)
+        *planning->report = report.plan;
+    pleat_plan_free(better ? *plan : other);
+    *plan = better ? other : *plan;
+    return PLEAT_OK;
+}
+
 pleat_result pleat__plan_make(const pleat_trace *trace, const pleat_plan_options *options,
                               const pleat__plan_watch *watch, pleat__plan_report *report,
                               pleat_plan **out)
@@ -313,7 +352,14 @@ pleat_result pleat__plan_make(const pleat_trace *trace, const pleat_plan_options
     struct planning planning = {.trace = trace, .watch = watch, .report = report};
     if (report != NULL)
         *report = (pleat__plan_report){0};
-    return run(&planning, options, out);
+    PLEAT_TRY(run(&planning, options, out));
+    bool rigid = options != NULL && options->no_recipe != 0;
+    if (rigid || !may_be_elastic(&planning.settings, *out))
+        return PLEAT_OK;
+    pleat_result result = try_elastic(&planning, options, out);
+    if (result != PLEAT_OK)
+        pleat_plan_free(*out);
+    return result;
 }
 
 pleat_result pleat_plan_make(const pleat_trace *trace, const pleat_plan_options *options,

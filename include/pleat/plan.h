@@ -31,9 +31,11 @@ typedef struct pleat_plan_options {
     int no_fold;           /* contiguous placement only */
     double lane_margin;    /* 0: 1.15 */
     uint32_t device;       /* whose requests; 0 also stands for a trace's only device */
+    int no_recipe;         /* lanes for sizes that differ, also where they follow a number */
 } pleat_plan_options;
 
-/* Plans a trace's steady iteration. options may be NULL. PLEAT_E_INPUT when the trace has no
+/* Plans a trace's steady iteration. Where its iterations' sizes follow a number, a length say, the
+ * plan is for all of them. options may be NULL. PLEAT_E_INPUT when the trace has no
  * iteration that repeats. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_plan_make(const pleat_trace *trace,
                                                        const pleat_plan_options *options,

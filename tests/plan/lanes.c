@@ -384,7 +384,7 @@ static void assert_first_keeps_clear(const pleat_plan *plan)
 
 static pleat_plan *plan_of(const pleat_trace *trace, pleat__plan_report *report)
 {
-    const pleat_plan_options options = {.size = sizeof options, .seconds = 0};
+    const pleat_plan_options options = {.size = sizeof options, .seconds = 0, .no_recipe = 1};
     pleat_plan *plan;
     assert_ok(pleat__plan_make(trace, &options, NULL, report, &plan));
     return plan;

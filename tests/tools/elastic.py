@@ -197,6 +197,18 @@ class Elastic(unittest.TestCase):
         self.assertGreater(replay["cached"] + replay["stitched"], 0)
         self.assertGreater(replay["planned"], replay["requests"] / 4)
 
+    def test_one_recording_is_planned_by_itself(self):
+        run = pleat("plan", self.path("varies.pickle"), "--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        plan = json.loads(run.stdout)
+        self.assertEqual(plan["elastic"]["reference"], "7")
+        self.assertEqual(plan["dynamic_requests"], 0)
+        run = pleat("plan", self.path("varies.pickle"), "--no-recipe", "--json")
+        lanes = json.loads(run.stdout)
+        self.assertNotIn("elastic", lanes)
+        self.assertGreater(lanes["dynamic_requests"], 0)
+        self.assertLessEqual(plan["physical_bytes"], lanes["physical_bytes"])
+
     def test_text(self):
         run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"),
                     "--at", "3/2", "--fit", "1GiB")

@@ -315,15 +315,34 @@ static pleat_result make_elastic(const struct arguments *arguments, const pleat_
                                     &made->plan);
 }
 
+/* Of one trace whose iterations differ: what there is to say about its recipe. */
+static void note_recipe(struct outcome *made)
+{
+    const pleat__recipe *recipe = made->plan->recipe;
+    pleat__elastic_report *report = &made->report;
+    bool changes;
+    report->parameters = recipe->parameters;
+    report->paired[0] = made->plan->steady.slot_count;
+    if (pleat__elastic_infer(made->plan, made->traces[0], &report->x[0], &changes) != PLEAT_OK)
+        report->x[0] = recipe->reference;
+    for (uint32_t i = 0; i < made->plan->steady.slot_count; i++)
+        report->explained += recipe->steady[i] != PLEAT__NO_FUNCTION &&
+                             pleat__function_varies(&recipe->functions[recipe->steady[i]]);
+    report->varying = report->explained + pleat_plan_summary_of(made->plan).dynamic_requests;
+}
+
 static pleat_result make(const struct arguments *arguments, const pleat__plan_watch *watch,
                          struct outcome *made)
 {
     pleat_result result = PLEAT_OK;
     if (wants_recipe(arguments))
         result = make_elastic(arguments, watch, made);
-    else
+    else {
         result = pleat__plan_make(made->traces[0], &arguments->plan, watch, &made->report.plan,
                                   &made->plan);
+        if (result == PLEAT_OK && made->plan->recipe != NULL)
+            note_recipe(made);
+    }
     return result == PLEAT_E_INPUT ? pleat__context(result, "'%s'", arguments->inputs[0]) : result;
 }
 
@@ -404,7 +423,7 @@ int cli_plan(int argc, char **argv)
 {
     struct arguments arguments = {.plan = {.size = sizeof arguments.plan, .seconds = NAN}};
     pleat_plan_options *wanted = &arguments.plan;
-    bool no_fold = false, is_plan;
+    bool no_fold = false, no_recipe = false, is_plan;
     const cli_option table[] = {
         OPTION_TEXT('o', "output", &arguments.output, "PLAN", "the file to write"),
         OPTION_TEXT('a', "algorithm", &wanted->algorithm, "NAME",
@@ -416,6 +435,8 @@ int cli_plan(int argc, char **argv)
         OPTION_COUNT('\0', "max-maps", &wanted->max_maps, "N", 1, UINT32_MAX,
                      "most aliased pages; each costs 4 KiB of host memory"),
         OPTION_FLAG('\0', "no-fold", &no_fold, "contiguous placement only"),
+        OPTION_FLAG('\0', "no-recipe", &no_recipe,
+                    "lanes for sizes that differ, also where they follow a number"),
         OPTION_NUMBER('\0', "lane-margin", &wanted->lane_margin, "N", 1, 100,
                       "room in lanes over what dynamic requests were seen to need (1.15)"),
         OPTION_COUNT('d', "device", &wanted->device, "N", 0, UINT8_MAX,
@@ -453,6 +474,7 @@ int cli_plan(int argc, char **argv)
     arguments.inputs = argv + first;
     arguments.input_count = (uint32_t)(argc - first);
     wanted->no_fold = no_fold;
+    wanted->no_recipe = no_recipe;
     code = check(&arguments);
     if (code != CLI_DONE)
         return code;
