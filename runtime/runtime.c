@@ -404,7 +404,8 @@ pleat_result pleat_max_microbatch(pleat_runtime *runtime, uint64_t running, uint
     if (runtime->ops->most == NULL)
         return pleat__fail(PLEAT_E_UNSUPPORTED, "the policy '%s' does not know sizes",
                            runtime->ops->name);
-    pleat__gate_lock(&runtime->gate);
+    /* With the turn: nothing is laid out meanwhile. */
+    pleat__gate_lock_turn(&runtime->gate);
     pleat_result result = runtime->ops->most(runtime->policy, runtime->limit_bytes, running, most);
     pleat__gate_unlock(&runtime->gate);
     return result;

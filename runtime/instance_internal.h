@@ -1,0 +1,69 @@
+/*
+ * instance_internal.h: what laying an instance out (instance_layout.c) and making it
+ * (instance.c) share.
+ */
+#ifndef PLEAT_RUNTIME_INSTANCE_INTERNAL_H
+#define PLEAT_RUNTIME_INSTANCE_INTERNAL_H
+
+#include <plan/fold_internal.h>
+#include <runtime/instance.h>
+
+#define PLEAT__LARGEST 32u /* of the largest items, at most so many are placed first */
+#define PLEAT__NO_HOME UINT32_MAX
+
+/* An instance being laid out. Pages are the pool's homes, from the lowest on. */
+typedef struct pleat__maker {
+    const pleat__ground *ground;
+    const pleat__scale *scale;
+    pleat__pool *pool;
+    pleat__arena *arena;
+    uint64_t x;
+    uint32_t pages;     /* homes, with or without a chunk */
+    uint64_t home0;     /* the lowest */
+    uint32_t *chunk_at; /* page -> chunk, which may have been given back, or PLEAT__NO_HOME */
+    pleat__item *items; /* the scale's terms, then what is fixed */
+    size_t item_capacity;
+    uint32_t item_count;
+    pleat__problem problem;
+    pleat__fold_jobs jobs;
+    pleat__try *tries; /* by job; all have the same places */
+    uint64_t *places;
+    uint8_t *policy;
+    uint32_t largest[PLEAT__LARGEST]; /* items, the largest first */
+    uint32_t largest_count;
+} pleat__maker;
+
+/* What a layout takes. */
+typedef struct pleat__layout_cost {
+    uint32_t chunks;
+    uint32_t maps;
+} pleat__layout_cost;
+
+static inline uint32_t pleat__granules_of(uint64_t bytes)
+{
+    return (uint32_t)pleat__ceil_div(bytes, PLEAT__GRANULE_BYTES);
+}
+
+/* Has no place. */
+static inline bool pleat__term_is_loose(const pleat__term *term)
+{
+    return term->loose || term->end == PLEAT__NEVER;
+}
+
+/* The problem at m->x, in the pool as it is; what was posed before is given back by unpose. */
+PLEAT_NODISCARD pleat_result pleat__maker_pose(pleat__maker *m);
+void pleat__maker_unpose(pleat__maker *m);
+/* The pool's homes and their chunks, as they are now. */
+PLEAT_NODISCARD pleat_result pleat__maker_list_pages(pleat__maker *m);
+/* Pages that no chunk can come to. */
+uint32_t pleat__maker_missing(const pleat__maker *m);
+/* One sweep, in `cap` pages where they do; fills m->tries and m->places. */
+PLEAT_NODISCARD pleat_result pleat__maker_sweep(pleat__maker *m, uint32_t cap,
+                                                pleat__sweep_choice choice,
+                                                pleat__layout_cost *taken);
+/* By the choice that there is, or, where that is none or takes much, by the best of several. */
+PLEAT_NODISCARD pleat_result pleat__maker_sweep_well(pleat__maker *m, uint32_t cap,
+                                                     pleat__sweep_choice *choice,
+                                                     pleat__layout_cost *taken);
+
+#endif
