@@ -19,6 +19,9 @@
   }
   const colour = (name) =>
     getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  /* Light, dark and paper have colours of their own. */
+  const onColours = (draw) => ['(prefers-color-scheme: dark)', 'print'].forEach(
+    (query) => window.matchMedia(query).addEventListener('change', draw));
   const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
   const count = (n) => Math.round(n).toLocaleString('en');
 
@@ -102,7 +105,7 @@
       connectSeparatedPoints: false, includeZero: true, digitsAfterDecimal: 3,
       ylabel: 'GiB', dateWindow: at, legend: 'never', xRangePad: 0, animatedZooms: false,
       visibility: of.shown,
-      axes: { x: { axisLabelFormatter: of.tick },
+      axes: { x: { axisLabelFormatter: of.tick, pixelsPerLabel: 95 },
               y: { axisLabelFormatter: (y) => `${+y.toFixed(3)}`, axisLabelWidth: 50 } },
       zoomCallback: (from, to) => show(from, to),
       highlightCallback: (event, x, points, index) => {
@@ -126,8 +129,7 @@
       of.read(current[current.length >> 1]);
     });
     window.addEventListener('resize', () => show(...at));
-    window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change',
-      () => graph.updateOptions(style()));
+    onColours(() => graph.updateOptions(style()));
     return graph;
   }
 
@@ -412,7 +414,7 @@
       c.fillText(unit === GIB ? 'GiB' : 'MiB', left - 8, top + 7);
       c.textAlign = 'center';
       c.textBaseline = 'top';
-      const stepT = niceStep((at.t1 - at.t0) / Math.max(2, width() / 140));
+      const stepT = niceStep((at.t1 - at.t0) / Math.max(3, width() / 140));
       const base = canvas.clientHeight - bottom;
       for (let t = Math.ceil(at.t0 / stepT) * stepT; t <= at.t1; t += stepT) {
         const px = clamp(x(t), left + 10, canvas.clientWidth - right - 22);
@@ -649,6 +651,6 @@
         byId(id).innerHTML += '<p>Nothing repeats in this recording, so there is no plan to draw.</p>';
       for (const id of ['map-canvas', 'chunks-canvas']) byId(id).remove();
     }
-    window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => redrawPlan());
+    onColours(() => redrawPlan());
   }
 })();
