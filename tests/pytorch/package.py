@@ -1,6 +1,8 @@
 """The package without a GPU and without torch: package.py. Where a torch with its headers and CUDA's
 are there, the shim is compiled against it, too ($PLEAT_TORCH_PYTHON: a Python that has torch)."""
 
+import contextlib
+import io
 import os
 import pathlib
 import subprocess
@@ -52,6 +54,19 @@ class Package(unittest.TestCase):
 
 
 class Run(unittest.TestCase):
+    def test_a_log_joins_the_other_settings(self):
+        settings = lambda *a, **base: run.environment(run.parse([*a, "--", "true"]), base).get(
+            "PLEAT_CONF")
+        self.assertIsNone(settings())
+        self.assertEqual(settings("--log", "auto"), "log:auto")
+        self.assertEqual(settings("--log", "/x/%p.log", "--conf", "small:2m"),
+                         "small:2m,log:/x/%p.log")
+        self.assertEqual(settings("--log", "auto", PLEAT_CONF="views:1g"), "views:1g,log:auto")
+        self.assertEqual(settings(PLEAT_CONF="views:1g"), "views:1g")
+        self.assertTrue(os.path.isabs(settings("--log", "run.log")[len("log:"):]))
+        with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+            run.parse(["--log", "a,b", "--", "true"])
+
     def test_options_reach_the_environment(self):
         options = run.parse(["--budget", "2GiB", "--policy", "native", "--no-marks", "--", "python",
                              "train.py", "--budget", "9"])

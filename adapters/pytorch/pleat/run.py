@@ -48,6 +48,13 @@ def parse(arguments):
         "--report", default="", metavar="PAGE.html", help="draw what was saved, as one HTML page"
     )
     parser.add_argument(
+        "--log",
+        default="",
+        metavar="FILE|auto",
+        help="write the memory over time there while it runs: for `pleat top` and `pleat report "
+        "--log`; auto: where `pleat top` looks; %%p stands for the process",
+    )
+    parser.add_argument(
         "--counters", default="", metavar="FILE", help="write the counters there, as JSON"
     )
     parser.add_argument(
@@ -73,6 +80,8 @@ def parse(arguments):
         # Of a job with several ranks each may have its own.
         if not glob.glob(glob.escape(options.plan) + ".[0-9]*"):
             parser.error("--plan: there is no file %r" % options.plan)
+    if "," in options.log:
+        parser.error("--log: settings are separated by commas, so its name has none")
     for name in ("save_plan", "report", "counters"):
         folder = os.path.dirname(os.path.abspath(getattr(options, name)))
         if getattr(options, name) and not os.path.isdir(folder):
@@ -95,8 +104,11 @@ def environment(options, base):
         made["PLEAT_RUN_" + name.upper()] = os.path.abspath(path) if path else ""
     made["PLEAT_RUN_WINDOWS"] = "off" if options.no_windows else "on"
     made["PLEAT_RUN_CANARY"] = "on" if options.canary else ""
-    if options.conf:
-        made["PLEAT_CONF"] = options.conf
+    settings = [options.conf or base.get("PLEAT_CONF", "")]
+    if options.log:
+        settings.append("log:" + (options.log if options.log == "auto" else os.path.abspath(options.log)))
+    if any(settings):
+        made["PLEAT_CONF"] = ",".join(s for s in settings if s)
     return made
 
 
