@@ -40,6 +40,9 @@ static void drop(pleat__lives *lives, uint32_t count)
 void pleat__lives_restart(pleat__lives *lives)
 {
     drop(lives, lives->count);
+    pleat__arena_free(lives->arena, lives->items);
+    lives->items = NULL;
+    lives->capacity = 0;
     lives->now = 0;
     lives->dropped = 0;
     lives->previous = 0;
