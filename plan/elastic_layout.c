@@ -18,7 +18,7 @@
 #define QUANTILES      20u
 #define SQUEAKERS      6u
 /* Sweeps of one instance: so many requests together, and at least a few. About 0.15 us each. */
-#define INSTANCE_REQUESTS 120000u
+#define INSTANCE_REQUESTS 60000u
 #define SWEEPS_LEAST      3u
 #define SWEEPS_MOST       200u
 

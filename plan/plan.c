@@ -44,5 +44,8 @@ pleat_plan_summary pleat_plan_summary_of(const pleat_plan *plan)
         summary.maps += chunks;
         summary.alias_maps += plan->maps[i].alias ? chunks : 0;
     }
+    /* Between its base and its views lies what a larger x would use. */
+    if (plan->recipe != NULL)
+        summary.virtual_bytes = summary.maps * plan->chunk_bytes;
     return summary;
 }

@@ -185,10 +185,9 @@ static void print_gap(const pleat_plan *plan, const pleat__plan_report *report)
     GAP_STEPS(ADD_STEP)
 #undef ADD_STEP
     add_size(&table, "= physical", gap.physical, gap.live);
-    if (plan->recipe == NULL) {
+    if (plan->recipe == NULL)
         add_size(&table, "contiguous, before folding", report->place.height, gap.live);
-        add_size(&table, "virtual", summary.virtual_bytes, gap.live);
-    }
+    add_size(&table, "virtual", summary.virtual_bytes, gap.live);
     cli_table_end(&table, stdout);
     printf("%llu requests folded into %u views: %llu aliased pages; %llu handles, %llu lanes\n",
            (unsigned long long)report->folded, report->views,
