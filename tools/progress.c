@@ -5,6 +5,7 @@
 
 #include "cmd/bench.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@ static struct {
     const char *what;
     uint32_t stages, done; /* done: the one that goes on, from 1 */
     uint64_t begun_ns, shown_ns;
+    double share; /* shown; a stage that begins again does not take it back */
 } whole;
 
 void progress_whole(const char *what, uint32_t stages)
@@ -25,6 +27,7 @@ void progress_whole(const char *what, uint32_t stages)
     whole.done = 0;
     whole.begun_ns = bench_now();
     whole.shown_ns = 0;
+    whole.share = 0;
 }
 
 void progress_stage(void)
@@ -56,7 +59,7 @@ void progress_step(progress *bar, uint64_t done)
     char drawn[WIDTH + 1];
     double share = (double)(done < bar->total ? done : bar->total) / (double)bar->total;
     if (whole.stages > 0)
-        share = (whole.done - 1 + share) / whole.stages;
+        share = whole.share = fmax(whole.share, (whole.done - 1 + share) / whole.stages);
     for (int i = 0; i < WIDTH; i++)
         drawn[i] = i < share * WIDTH ? '#' : '.';
     drawn[WIDTH] = '\0';

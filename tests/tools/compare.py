@@ -4,6 +4,8 @@ import gzip
 import json
 import os
 import pickle
+import pty
+import re
 import subprocess
 import sys
 import tempfile
@@ -109,6 +111,28 @@ class Compare(unittest.TestCase):
         # A plan larger than the device is one more way to run out.
         text = run("compare", SNAPSHOT, "-p", "stweaver", "-d", "5GiB", "--no-fit").stdout
         self.assertIn("stweaver ran out of memory", text)
+
+    def test_one_bar_stands_for_all_the_work(self):
+        """On a terminal, where the work takes over a second; it never goes back."""
+        end, other = pty.openpty()
+        job = subprocess.Popen([PLEAT, "compare", SNAPSHOT, "-c", "-p", "native,pleat"],
+                               stdout=subprocess.DEVNULL, stderr=other)
+        os.close(other)
+        seen = b""
+        while True:
+            try:
+                got = os.read(end, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not got:
+                break
+            seen += got
+        self.assertEqual(job.wait(), 0)
+        os.close(end)
+        shares = [int(share) for share in re.findall(rb"(\d+) %", seen)]
+        self.assertEqual(shares, sorted(shares))
+        if shares:
+            self.assertTrue(seen.endswith(b"\r\033[K"))
 
     def test_every_subcommand_takes_a_snapshot(self):
         plan = os.path.join(self.folder.name, "job.plan")
