@@ -54,4 +54,8 @@ PLEAT_NODISCARD pleat_result pleat__elastic_fill(pleat__elastic_job *job,
                                                  const pleat__layout *layout, const uint32_t *hosts,
                                                  pleat_plan *out);
 
+/* elastic_prologue.c: gives the slots of the plan's prologue their places; persistent slots have
+ * their sizes. PLEAT_E_NO_MEMORY. */
+PLEAT_NODISCARD pleat_result pleat__elastic_place_prologue(pleat_plan *plan, pleat__arena *scratch);
+
 #endif

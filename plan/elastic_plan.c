@@ -15,7 +15,6 @@
 #include <math.h>
 #include <plan/elastic_fit.h>
 #include <plan/elastic_layout.h>
-#include <plan/gaps.h>
 #include <plan/lanes.h>
 #include <plan/model.h>
 #include <plan/recipe.h>
@@ -432,95 +431,6 @@ static pleat_result make_lanes(planning *p)
     return result;
 }
 
-/* --- places that no x changes ------------------------------------------------------------------*/
-
-/* The prologue's slots of one stream, in memory of their own from *end on. */
-typedef struct ahead {
-    planning *p;
-    pleat__gaps gaps;
-    uint32_t *dying; /* event -> slot freed there, or PLEAT__NEVER */
-    uint16_t stream;
-    uint64_t end;
-} ahead;
-
-static pleat_result place_ahead(ahead *a, pleat__slot *slot)
-{
-    uint64_t size = rounded(slot->size);
-    if (!pleat__gaps_lowest(&a->gaps, size, &slot->place))
-        return PLEAT_OK;
-    a->end = slot->place + size > a->end ? slot->place + size : a->end;
-    return pleat__gaps_take(&a->gaps, (pleat__range){slot->place, slot->place + size});
-}
-
-/* Gives back what is freed in events [from, to). */
-static pleat_result bury(ahead *a, uint32_t from, uint32_t to)
-{
-    for (uint32_t at = from; at < to; at++) {
-        if (a->dying[at] == PLEAT__NEVER)
-            continue;
-        const pleat__slot *slot = &a->p->plan->steady.slots[a->dying[at]];
-        PLEAT_TRY(pleat__gaps_give(&a->gaps,
-                                   (pleat__range){slot->place, slot->place + rounded(slot->size)}));
-    }
-    return PLEAT_OK;
-}
-
-static bool is_ahead(const ahead *a, const pleat__slot *slot)
-{
-    return slot->class != PLEAT__CLASS_DYNAMIC && slot->stream == a->stream && slot->size != 0;
-}
-
-/* First fit in order of allocation. What crosses into the next iteration is there when this one
- * begins: it goes first, and keeps its place for good. */
-static pleat_result place_in_order(ahead *a)
-{
-    pleat__sequence *steady = &a->p->plan->steady;
-    uint32_t now = 0;
-    for (uint32_t i = 0; i < a->p->recipe->prologue; i++)
-        if (is_ahead(a, &steady->slots[i]) && steady->slots[i].class == PLEAT__CLASS_CROSSING)
-            PLEAT_TRY(place_ahead(a, &steady->slots[i]));
-    for (uint32_t at = 0; at < steady->events; at++)
-        a->dying[at] = PLEAT__NEVER;
-    for (uint32_t i = 0; i < a->p->recipe->prologue; i++) {
-        pleat__slot *slot = &steady->slots[i];
-        if (!is_ahead(a, slot) || slot->class == PLEAT__CLASS_CROSSING)
-            continue;
-        PLEAT_TRY(bury(a, now, slot->alloc_at));
-        now = slot->alloc_at;
-        PLEAT_TRY(place_ahead(a, slot));
-        if (slot->free_at < steady->events)
-            a->dying[slot->free_at] = i;
-    }
-    return PLEAT_OK;
-}
-
-static pleat_result place_stream(planning *p, uint16_t stream, uint64_t *end)
-{
-    ahead a = {.p = p, .stream = stream, .end = *end};
-    pleat__gaps_init(&a.gaps, p->scratch);
-    a.dying = pleat__arena_alloc(p->scratch, (p->plan->steady.events + 1ull) * sizeof *a.dying);
-    pleat_result result = a.dying == NULL
-                              ? no_memory(p)
-                              : pleat__gaps_give(&a.gaps, (pleat__range){*end, UINT64_MAX});
-    if (result == PLEAT_OK)
-        result = place_in_order(&a);
-    *end = a.end;
-    pleat__gaps_done(&a.gaps);
-    pleat__arena_free(p->scratch, a.dying);
-    return result;
-}
-
-static pleat_result place_prologue(planning *p)
-{
-    uint64_t end = 0;
-    for (uint32_t i = 0; i < p->plan->first.slot_count; i++)
-        if (p->plan->first.slots[i].class == PLEAT__CLASS_PERSISTENT)
-            end += rounded(p->plan->first.slots[i].size);
-    for (uint32_t s = 0; s < p->plan->stream_count; s++)
-        PLEAT_TRY(place_stream(p, (uint16_t)s, &end));
-    return PLEAT_OK;
-}
-
 /* --- choices -----------------------------------------------------------------------------------*/
 
 static pleat_result job_at(planning *p, const pleat__x *x, pleat__elastic_job *job)
@@ -747,7 +657,7 @@ static pleat_result fill_plan(planning *p)
     begin_step(p, "recipe");
     PLEAT_TRY(make_recipe(p));
     PLEAT_TRY(make_lanes(p));
-    PLEAT_TRY(place_prologue(p));
+    PLEAT_TRY(pleat__elastic_place_prologue(plan, p->scratch));
     PLEAT_TRY(set_view_page(p));
     begin_step(p, "choices");
     PLEAT_TRY(make_choices(p));
@@ -781,101 +691,4 @@ pleat_result pleat__elastic_plan_make(const pleat_trace *const *traces, uint32_t
     }
     *out = p.plan;
     return PLEAT_OK;
-}
-
-/* --- which x a trace has -----------------------------------------------------------------------*/
-
-/* The plan's iteration as a shape. */
-static pleat_result shape_of(const pleat_plan *plan, pleat__arena *scratch, pleat__request **out)
-{
-    const pleat__sequence *steady = &plan->steady;
-    pleat__request *items = pleat__arena_calloc(scratch, steady->slot_count + 1ull, sizeof *items);
-    if (items == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", steady->slot_count);
-    for (uint32_t i = 0; i < steady->slot_count; i++)
-        items[i] = (pleat__request){.size = steady->slots[i].size,
-                                    .alloc_at = steady->slots[i].alloc_at,
-                                    .free_at = steady->slots[i].free_at,
-                                    .stream = steady->slots[i].stream};
-    *out = items;
-    return PLEAT_OK;
-}
-
-#define ATTEMPTS 16 /* requests that x is taken from, where it then does not fit the others */
-
-/* The x that most of the iteration's sizes agree with. */
-static bool infer_from(const pleat_plan *plan, const pleat__request *items, const uint32_t *pairs,
-                       pleat__x *out)
-{
-    uint32_t from = 0, count = plan->steady.slot_count;
-    for (uint32_t attempt = 0; attempt < ATTEMPTS && from < count; attempt++) {
-        pleat__x_finder finder;
-        uint32_t known_at = count;
-        pleat__x_begin(&finder, plan);
-        for (uint32_t i = from; i < count; i++)
-            if (pairs[i] != PLEAT__NEVER &&
-                pleat__x_observe(&finder, false, i, items[pairs[i]].size) == PLEAT__X_KNOWN &&
-                known_at == count)
-                known_at = i;
-        if (known_at < count && finder.agreed > finder.contradicted) {
-            *out = finder.x;
-            return true;
-        }
-        from = known_at < count ? known_at + 1 : count;
-    }
-    return false;
-}
-
-/* What one stretch of a trace says, held against the plan's iteration. */
-typedef struct inference {
-    const pleat_plan *plan;
-    pleat__arena *scratch;
-    pleat__requests requests;
-    pleat__request *shape;
-    uint32_t *pairs;
-} inference;
-
-static pleat_result infer_stretch(inference *f, pleat__stretch stretch, pleat__x *x, bool *found)
-{
-    const pleat__request *items = f->requests.items + stretch.item;
-    PLEAT_TRY(pleat__shapes_align(f->shape, f->plan->steady.slot_count, items, stretch.items,
-                                  f->scratch, f->pairs));
-    *found = infer_from(f->plan, items, f->pairs, x);
-    return PLEAT_OK;
-}
-
-static pleat_result infer(inference *f, const pleat_trace *trace, pleat__x *out, bool *changes)
-{
-    pleat__iteration iteration;
-    uint32_t device, count = f->plan->steady.slot_count;
-    bool found;
-    PLEAT_TRY(pleat__choose_device(trace, f->plan->device, &device));
-    PLEAT_TRY(pleat__requests_make(trace, device, f->scratch, &f->requests));
-    PLEAT_TRY(pleat__iteration_find(&f->requests, &iteration));
-    PLEAT_TRY(shape_of(f->plan, f->scratch, &f->shape));
-    f->pairs = pleat__arena_alloc(f->scratch, (count + 1ull) * sizeof *f->pairs);
-    if (f->pairs == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", count);
-    PLEAT_TRY(infer_stretch(f, iteration.steady, out, &found));
-    if (!found)
-        return pleat__fail(PLEAT_E_NOT_FOUND, "the trace's sizes follow the plan's recipe at no x");
-    *changes = false;
-    for (uint32_t i = 0; i < iteration.profile_count && !*changes; i++) {
-        pleat__x x;
-        PLEAT_TRY(infer_stretch(f, iteration.profiles[i], &x, &found));
-        *changes = found && !pleat__x_equal(&x, out);
-    }
-    return PLEAT_OK;
-}
-
-pleat_result pleat__elastic_infer(const pleat_plan *plan, const pleat_trace *trace, pleat__x *out,
-                                  bool *changes)
-{
-    inference f = {.plan = plan};
-    if (plan->recipe == NULL)
-        return pleat__fail(PLEAT_E_INVALID, "the plan has no recipe: it is for one size only");
-    PLEAT_TRY(pleat__arena_create(&f.scratch));
-    pleat_result result = infer(&f, trace, out, changes);
-    pleat__arena_destroy(f.scratch);
-    return result;
 }
