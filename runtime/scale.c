@@ -310,6 +310,19 @@ static pleat__scale *make_scale(const fitting *f)
     return scale;
 }
 
+/* Any two iterations have a line through each request's sizes. Where one number is behind them most
+ * grow with it; where each goes its own way (a token goes to some expert) as many fall. Followed as
+ * a scale all the same, a mixture of experts took five times the driver calls. */
+static bool is_one_way(const pleat__scale *scale)
+{
+    uint32_t rising = 0, falling = 0;
+    for (uint32_t i = 0; i < scale->count; i++) {
+        rising += scale->terms[i].rise > 0;
+        falling += scale->terms[i].rise < 0;
+    }
+    return falling <= rising / 4;
+}
+
 /* The profile that the others are laid against: the most requests, and of those the most ends. */
 static const pleat__profile *base_of(pleat__profile *const *profiles, uint32_t count)
 {
@@ -341,6 +354,10 @@ pleat__scale_fit pleat__scale_make(pleat__arena *arena, pleat__profile *const *p
     f.xs = pleat__arena_calloc(arena, count, sizeof *f.xs);
     if (f.pairs != NULL && f.xs != NULL && lay_all(&f) && find_parameter(&f, &same))
         *out = make_scale(&f);
+    if (*out != NULL && !is_one_way(*out)) {
+        pleat__scale_free(*out);
+        *out = NULL;
+    }
     for (uint32_t s = 0; s < count && f.pairs != NULL; s++)
         pleat__arena_free(arena, f.pairs[s]);
     pleat__arena_free(arena, f.pairs);

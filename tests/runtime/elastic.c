@@ -370,6 +370,25 @@ static void elastic_scale_is_found_from_sizes(void **state)
     pleat__arena_destroy(arena);
 }
 
+/* Once a line through two iterations' sizes was believed although as many fell as rose. */
+static void elastic_sizes_that_go_their_own_ways_are_no_scale(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    elastic_job e = elastic_make(72);
+    pleat__scale *scale;
+    test_random random = test_random_begin("ways", 0x3a7);
+    assert_ok(pleat__arena_create(&arena));
+    pleat__profile *two[2] = {profile_at(arena, &e, 3), profile_at(arena, &e, 3)};
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        if (e.slope[i] != 0)
+            two[1]->parts[i].bytes =
+                two[1]->parts[i].bytes * (4 + test_random_below(&random, 9)) / 8;
+    assert_int_equal(pleat__scale_make(arena, two, 2, &scale), PLEAT__SCALE_NONE);
+    assert_null(scale);
+    pleat__arena_destroy(arena);
+}
+
 /* An iteration of two requests, one of which the next iteration frees. */
 static void elastic_lives_cross_iterations(void **state)
 {
@@ -411,6 +430,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elastic_scale_is_found_from_sizes),
+        cmocka_unit_test(elastic_sizes_that_go_their_own_ways_are_no_scale),
         cmocka_unit_test(elastic_lives_cross_iterations),
         cmocka_unit_test(elastic_third_size_needs_no_learning),
         cmocka_unit_test(elastic_sizes_that_return_cost_nothing),
