@@ -329,7 +329,7 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     self->shapes.requests++;
     const pleat_stats *stats = self->stats;
     uint64_t diverged = stats->diverged;
-    uint64_t slots = stats->planned + stats->lane + stats->slot_busy;
+    uint64_t placed = stats->planned + stats->lane;
     uint64_t epoch = self->shapes.epoch;
     if (self->shapes.current != NULL)
         PLEAT_TRY(alloc_planned(self, bytes, index, &place));
@@ -338,8 +338,7 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     put_down(self, &place, bytes, index);
     if (self->shapes.epoch == epoch)
         pleat__shapes_watch(&self->shapes, bytes, index, &place,
-                            stats->planned + stats->lane + stats->slot_busy == slots,
-                            stats->diverged != diverged);
+                            stats->planned + stats->lane == placed, stats->diverged != diverged);
     pleat__elastic_allocated(&self->shapes.elastic, bytes, index, place.address);
     *address = place.address;
     return PLEAT_OK;

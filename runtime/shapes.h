@@ -27,7 +27,7 @@ typedef struct pleat__shapes {
     uint64_t epoch;         /* changes with it */
     uint32_t watched;       /* requests since divergence was judged last */
     uint32_t missed;        /* of them, those that did not match */
-    uint32_t unplanned;     /* of them, those that have no slot or lane */
+    uint32_t unplanned;     /* of them, those that lie in no slot or lane */
     uint64_t requests;
     pleat__states states;
     pleat__learn learn;
@@ -58,7 +58,7 @@ void pleat__shapes_release(pleat__shapes *shapes);
 void pleat__shapes_begin(pleat__shapes *shapes, pleat__follow *plan);
 /* An iteration begins. */
 void pleat__shapes_mark(pleat__shapes *shapes);
-/* Records a request; `unplanned`: it has no slot and no lane. */
+/* Records a request; `unplanned`: it lies in no slot and no lane. */
 void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream,
                           const pleat__place *place, bool unplanned);
 /* A request comes, and a scale is known: its iteration may be one at another x. PLEAT_E_NOT_READY
@@ -76,12 +76,15 @@ static inline void pleat__shapes_watch(pleat__shapes *shapes, uint64_t bytes, ui
         pleat__shapes_record(shapes, bytes, stream, place, true);
         return;
     }
+    /* Slots that are taken when a shape is taken up settle within two iterations. */
+    const pleat__follow *current = shapes->current;
+    unplanned =
+        missed || (unplanned && shapes->requests - current->adopted > 2 * (uint64_t)current->count);
     shapes->missed += missed;
     shapes->unplanned += unplanned;
     if (__builtin_expect(shapes->recording, 0)) {
-        const pleat__follow *followed = shapes->current;
         pleat__shapes_record(shapes, bytes, stream, place, unplanned);
-        if (followed != shapes->current)
+        if (current != shapes->current)
             return;
     }
     if (__builtin_expect(++shapes->watched >= PLEAT__WATCH_REQUESTS, 0))
