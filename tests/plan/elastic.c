@@ -466,6 +466,59 @@ static void one_trace_of_several_x_makes_a_recipe(void **state)
     }
 }
 
+/* A batch and a length that change apart: found from one trace, and again from an iteration. */
+static void two_numbers_are_told_apart(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin("two_numbers_are_told_apart", 0x270);
+    job j = {.seed = test_random_next(&random), .steps = 400, .weights = 4, .prologue = 3};
+    j.break_at = UINT32_MAX;
+    j.kind_count = 24;
+    for (uint32_t i = 0; i < j.kind_count; i++) {
+        uint64_t unit = 512 * (1 + test_random_below(&random, 40));
+        j.kinds[i] = i < 17   ? (kind){.product = unit}
+                     : i < 19 ? (kind){.linear = unit}
+                     : i < 21 ? (kind){.squares = 8}
+                              : (kind){.constant = unit};
+    }
+    static const uint64_t us[] = {7, 12, 9, 16, 5, 11}, vs[] = {4, 2, 8, 3, 6, 5};
+    j.iterations = 6;
+    memcpy(j.us, us, sizeof us);
+    memcpy(j.vs, vs, sizeof vs);
+    const pleat_trace *trace = trace_of(&j);
+    const pleat__elastic_options options = {.plan = &small_chunks};
+    pleat__elastic_report report;
+    pleat_plan *plan, *instance;
+    assert_ok(pleat__elastic_plan_make(&trace, 1, &options, NULL, &report, &plan));
+    assert_int_equal(plan->recipe->parameters, 2);
+    assert_int_equal(report.explained, report.varying);
+    /* One iteration at a pair that was never seen together. */
+    pleat_trace *other = trace_at(&j, 12, 6);
+    pleat__x_finder finder;
+    pleat__x_begin(&finder, plan);
+    const pleat_trace_event *events = pleat_trace_events(other);
+    uint32_t slot = 0, marks = 0;
+    for (size_t i = 0; i < pleat_trace_event_count(other); i++) {
+        marks += events[i].kind == PLEAT_EVENT_MARK;
+        if (events[i].kind == PLEAT_EVENT_ALLOC && marks == 2)
+            assert_int_not_equal(pleat__x_observe(&finder, false, slot++, events[i].size),
+                                 PLEAT__X_CONTRADICTED);
+    }
+    assert_true(finder.has_u && finder.has_v && finder.agreed > 100);
+    assert_ok(pleat__elastic_instance(plan, &finder.x, NULL, NULL, &instance));
+    slot = marks = 0;
+    for (size_t i = 0; i < pleat_trace_event_count(other); i++) {
+        marks += events[i].kind == PLEAT_EVENT_MARK;
+        if (events[i].kind == PLEAT_EVENT_ALLOC && marks == 2)
+            assert_int_equal(to_512(instance->steady.slots[slot++].size), to_512(events[i].size));
+    }
+    assert_true(instance->physical_bytes >= instance->max_live_bytes);
+    pleat_plan_free(instance);
+    pleat_trace_free(other);
+    pleat_plan_free(plan);
+    pleat_trace_free((pleat_trace *)trace);
+}
+
 static void plan_laid_out_for_the_largest_needs_no_move(void **state)
 {
     (void)state;
@@ -731,6 +784,7 @@ int main(void)
         cmocka_unit_test(instances_hold_and_are_small),
         cmocka_unit_test(instance_has_the_sizes_of_a_trace_at_its_x),
         cmocka_unit_test(one_trace_of_several_x_makes_a_recipe),
+        cmocka_unit_test(two_numbers_are_told_apart),
         cmocka_unit_test(plan_laid_out_for_the_largest_needs_no_move),
         cmocka_unit_test(fit_is_the_largest_that_fits),
         cmocka_unit_test(x_out_of_range_is_refused),
