@@ -54,21 +54,75 @@ void pleat__heap_release(pleat__heap *heap)
     pleat__arena_free(heap->arena, heap->notes);
     pleat__arena_free(heap->arena, heap->views);
     pleat__arena_free(heap->arena, heap->gathered);
+    pleat__arena_free(heap->arena, heap->beyond);
     *heap = (pleat__heap){0};
+}
+
+/* Later work of `to` comes behind all that `from` has been given so far. */
+static pleat_result order(pleat__heap *heap, pleat_stream from, pleat_stream to)
+{
+    const pleat_vmm_ops *ops = heap->vmm.ops;
+    pleat_event event, before = pleat__gate_before(heap->pool->gate, from);
+    *heap->streams_ordered += 1;
+    pleat__account_wait(&heap->account);
+    if (before != 0)
+        return ops->stream_wait(heap->vmm.self, to, before);
+    PLEAT_TRY(ops->event_create(heap->vmm.self, heap->device, &event));
+    pleat_result result = ops->event_record(heap->vmm.self, event, from);
+    if (result == PLEAT_OK)
+        result = ops->stream_wait(heap->vmm.self, to, event);
+    pleat_result destroyed = ops->event_destroy(heap->vmm.self, event);
+    return result != PLEAT_OK ? result : destroyed;
+}
+
+/* The same for all that share the last index. */
+static pleat_result order_beyond(pleat__heap *heap, pleat_stream to)
+{
+    for (uint32_t i = 0; i < heap->beyond_count; i++)
+        if (heap->beyond[i] != to)
+            PLEAT_TRY(order(heap, heap->beyond[i], to));
+    return PLEAT_OK;
+}
+
+/* Whatever one of them may be given was another's, so each waits for the others every time. */
+static pleat_result stream_beyond(pleat__heap *heap, pleat_stream stream, uint16_t *index)
+{
+    uint32_t i = 0;
+    while (i < heap->beyond_count && heap->beyond[i] != stream)
+        i++;
+    if (i == heap->beyond_count) {
+        PLEAT_TRY(pleat__arena_grow(heap->arena, &heap->beyond, &heap->beyond_capacity, i,
+                                    sizeof *heap->beyond));
+        heap->beyond[heap->beyond_count++] = stream;
+    }
+    PLEAT_TRY(order_beyond(heap, stream));
+    heap->streams[PLEAT__BEYOND] = stream;
+    heap->stream_count = PLEAT__STREAMS;
+    *index = PLEAT__BEYOND;
+    return PLEAT_OK;
 }
 
 pleat_result pleat__heap_stream(pleat__heap *heap, pleat_stream stream, uint16_t *index)
 {
-    for (uint32_t i = 0; i < heap->stream_count; i++)
+    uint32_t count = heap->stream_count < PLEAT__BEYOND ? heap->stream_count : PLEAT__BEYOND;
+    for (uint32_t i = 0; i < count; i++)
         if (heap->streams[i] == stream) {
             *index = (uint16_t)i;
             return PLEAT_OK;
         }
-    if (heap->stream_count == PLEAT__STREAMS)
-        return pleat__fail(PLEAT_E_LIMIT, "more than %u streams on one device", PLEAT__STREAMS);
+    if (count == PLEAT__BEYOND)
+        return stream_beyond(heap, stream, index);
     heap->streams[heap->stream_count] = stream;
     *index = (uint16_t)heap->stream_count++;
     return PLEAT_OK;
+}
+
+pleat_result pleat__heap_mark(pleat__heap *heap, uint16_t stream, pleat_event event)
+{
+    pleat_stream last = heap->streams[stream];
+    if (stream == PLEAT__BEYOND)
+        PLEAT_TRY(order_beyond(heap, last));
+    return pleat__gate_record(heap->pool->gate, event, last);
 }
 
 static pleat_result zone_reserve(pleat__heap *heap)
@@ -206,12 +260,16 @@ static inline bool place_each(const pleat__place *place,
 static pleat_result grown(void *context, pleat__extent run)
 {
     pleat__heap *heap = context;
-    PLEAT_TRY(zone_reserve(heap));
-    uint32_t first = pleat__pool_chunk_of(heap->pool, run.begin);
-    memset(heap->zone_of + first, heap->growing, run.count >> heap->pool->occupancy.shift);
-    pleat_result result = zone_add(heap, heap->growing, run);
-    if (result != PLEAT_OK)
+    pleat_result result = zone_reserve(heap);
+    if (result == PLEAT_OK) {
+        uint32_t first = pleat__pool_chunk_of(heap->pool, run.begin);
+        memset(heap->zone_of + first, heap->growing, run.count >> heap->pool->occupancy.shift);
+        result = zone_add(heap, heap->growing, run);
+    }
+    if (result != PLEAT_OK) {
         heap->stale = true;
+        heap->note_count = 0;
+    }
     return result;
 }
 
@@ -235,21 +293,10 @@ bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, u
                pleat__account_limit(&heap->account, heap->most_used);
 }
 
-/* Later work of `to` comes behind all that `from` has been given so far. */
 static pleat_result streams_order(pleat__heap *heap, uint16_t from, uint16_t to)
 {
-    const pleat_vmm_ops *ops = heap->vmm.ops;
-    pleat_event event, before = pleat__gate_before(heap->pool->gate, heap->streams[from]);
-    *heap->streams_ordered += 1;
-    pleat__account_wait(&heap->account);
-    if (before != 0)
-        return ops->stream_wait(heap->vmm.self, heap->streams[to], before);
-    PLEAT_TRY(ops->event_create(heap->vmm.self, heap->device, &event));
-    pleat_result result = ops->event_record(heap->vmm.self, event, heap->streams[from]);
-    if (result == PLEAT_OK)
-        result = ops->stream_wait(heap->vmm.self, heap->streams[to], event);
-    pleat_result destroyed = ops->event_destroy(heap->vmm.self, event);
-    return result != PLEAT_OK ? result : destroyed;
+    return from == PLEAT__BEYOND ? order_beyond(heap, heap->streams[to])
+                                 : order(heap, heap->streams[from], heap->streams[to]);
 }
 
 /* The same for zones: kept memory may have been any stream's. */

@@ -34,6 +34,7 @@
 
 #define PLEAT__STREAMS 63u
 #define PLEAT__ZONES   (2 * PLEAT__STREAMS + 1)
+#define PLEAT__BEYOND  (PLEAT__STREAMS - 1) /* shared by all streams after the first 62 */
 #define PLEAT__KEPT    (2 * PLEAT__STREAMS) /* the zone of memory kept for persistent slots */
 #define PLEAT__NOTES   4096u
 
@@ -85,6 +86,10 @@ typedef struct pleat__heap {
     uint32_t zone_capacity;
     pleat_stream streams[PLEAT__STREAMS];
     uint32_t stream_count;
+    pleat_stream
+        *beyond; /* those of the index PLEAT__BEYOND; streams[] has the one that asked last */
+    size_t beyond_capacity;
+    uint32_t beyond_count;
     uint32_t small_granules; /* requests below are small */
     pleat__note *notes;
     uint32_t note_count;
@@ -115,7 +120,9 @@ PLEAT_NODISCARD pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, 
                                               const pleat__conf *conf);
 void pleat__heap_release(pleat__heap *heap);
 
-/* A stream's index; new ones are added. PLEAT_E_LIMIT. */
+/* A stream's index; new ones are added. The first 62 have memory of their own; those after them
+ * share theirs, and each waits for the others whenever it asks: call this before every request of
+ * such a one. */
 PLEAT_NODISCARD pleat_result pleat__heap_stream(pleat__heap *heap, pleat_stream stream,
                                                 uint16_t *index);
 
@@ -161,6 +168,10 @@ bool pleat__heap_audit(pleat__heap *heap);
 
 /* ---- between heap.c and stitch.c ---- */
 
+/* Marks the point that a stream, or all that share an index, have reached. PLEAT_E_NOT_READY as
+ * pleat__gate_record. */
+PLEAT_NODISCARD pleat_result pleat__heap_mark(pleat__heap *heap, uint16_t stream,
+                                              pleat_event event);
 /* Brings the trees up to date. */
 PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
 /* New chunks into a zone. pre: the turn; the lock is left meanwhile, and the trees are up to date

@@ -124,7 +124,7 @@ static pleat_result stream_index(policy *self, pleat_stream stream, uint16_t *in
     PLEAT_TRY(pleat__heap_stream(&self->heap, stream, index));
     self->last_stream = stream;
     self->last_index = *index;
-    self->has_stream = true;
+    self->has_stream = *index != PLEAT__BEYOND;
     return PLEAT_OK;
 }
 
@@ -395,11 +395,13 @@ static pleat_result block_of(void *opaque, pleat_va address, pleat_block *block)
     if (entry == NULL)
         return PLEAT_E_NOT_FOUND;
     uint64_t bytes = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
-    *block = (pleat_block){.address = entry->address,
-                           .bytes = bytes,
-                           .requested = bytes - entry->slack,
-                           .stream = self->heap.streams[entry->stream],
-                           .allocated = 1};
+    *block =
+        (pleat_block){.address = entry->address,
+                      .bytes = bytes,
+                      .requested = bytes - entry->slack,
+                      .stream = entry->stream == PLEAT__BEYOND ? PLEAT_STREAM_UNKNOWN
+                                                               : self->heap.streams[entry->stream],
+                      .allocated = 1};
     return PLEAT_OK;
 }
 

@@ -283,8 +283,7 @@ static pleat__dropped *dropped_new(pleat__heap *heap, const pleat__view *view)
                                 .event_count = 1};
     if (ops->event_create(heap->vmm.self, heap->device, &dropped->event) != PLEAT_OK)
         goto no_event;
-    if (pleat__gate_record(heap->pool->gate, dropped->event, heap->streams[view->stream]) !=
-        PLEAT_OK)
+    if (pleat__heap_mark(heap, view->stream, dropped->event) != PLEAT_OK)
         goto no_record;
     return dropped;
 no_record:

@@ -29,6 +29,11 @@ void *pleat__arena_realloc(pleat__arena *arena, void *pointer, size_t size);
 /* NULL is allowed. */
 void pleat__arena_free(pleat__arena *arena, void *pointer);
 
+/* For tests: of the allocations of the calling thread, in any arena, the nth from now on fails (0:
+ * none does), and with `forever` all after it. Restarts the count of those that failed. */
+void pleat__arena_fail(uint64_t nth, bool forever);
+uint64_t pleat__arena_failed(void);
+
 /* Bytes now handed out, and the most there ever were. Cheap. */
 typedef struct pleat__arena_bytes {
     uint64_t allocated;

@@ -1,6 +1,6 @@
 /*
- * mapper.c: the mapping thread: order, events, calls, a full queue, errors that reach the waiter;
- * and views, with the cache that keeps them.
+ * mapper.c: the mapping thread: order, events, calls, a full queue, errors that reach the
+ * waiter.
  */
 #include "../test.h"
 
@@ -10,7 +10,6 @@
 #include <vmm/fault.h>
 #include <vmm/host.h>
 #include <vmm/mapper.h>
-#include <vmm/view.h>
 
 #define GRANULE 65536u
 enum { CHUNKS = 16 };
@@ -263,120 +262,6 @@ static void mapper_hands_the_error_to_the_waiter(void **state)
     end(&f);
 }
 
-/* ---- views ---- */
-
-static void view_is_found_again(void **state)
-{
-    (void)state;
-    fixture f;
-    begin(&f, 64);
-    pleat__views *views;
-    pleat__view *view, *again, *other;
-    assert_ok(pleat__views_create(f.space, f.arena, 0, &views));
-    pleat__chunk *order[] = {f.chunks[3], f.chunks[1], f.chunks[3]};
-    assert_ok(pleat__view_get(views, order, 3, &view));
-    *word(&f, view->page) = 7;
-    assert_int_equal(*word(&f, view->page + 2), 7);
-    assert_ok(pleat__view_get(views, order, 3, &other)); /* in use: another one */
-    assert_ptr_not_equal(other, view);
-    assert_int_equal(*word(&f, other->page), 7);
-    pleat__view_put(views, view, 0);
-    uint64_t calls = pleat__space_stats_of(f.space).driver_calls;
-    assert_ok(pleat__view_get(views, order, 3, &again));
-    assert_ptr_equal(again, view);
-    assert_int_equal(pleat__space_stats_of(f.space).driver_calls, calls);
-    pleat__chunk *swapped[] = {f.chunks[1], f.chunks[3], f.chunks[3]};
-    pleat__view_put(views, again, 0);
-    assert_ok(pleat__view_get(views, swapped, 3, &again)); /* the order matters */
-    assert_ptr_not_equal(again, view);
-    pleat__views_stats stats = pleat__views_stats_of(views);
-    assert_int_equal(stats.hits, 1);
-    assert_int_equal(stats.stitched, 3);
-    assert_int_equal(stats.views, 3);
-    assert_int_equal(stats.idle_pages, 3);
-    assert_ptr_equal(pleat__view_idle(views, 3, NULL), view);
-    assert_null(pleat__view_idle(views, 3, view));
-    assert_null(pleat__view_idle(views, 2, NULL));
-    assert_result(pleat__view_get(views, order, 0, &again), PLEAT_E_INVALID);
-    pleat__views_destroy(views);
-    end(&f);
-}
-
-static void view_least_recently_used_goes_first(void **state)
-{
-    (void)state;
-    fixture f;
-    begin(&f, 64);
-    pleat__views *views;
-    pleat__view *view[4];
-    assert_ok(pleat__views_create(f.space, f.arena, 6, &views));
-    for (int v = 0; v < 4; v++)
-        assert_ok(pleat__view_get(views, f.chunks + v, 2, &view[v]));
-    for (int v = 0; v < 3; v++)
-        pleat__view_put(views, view[v], 0);
-    assert_ok(pleat__view_get(views, f.chunks, 2, &view[0])); /* used again: now the newest */
-    pleat__view_put(views, view[0], 0);
-    pleat__view_put(views, view[3], 0); /* eight idle pages, six are kept */
-    assert_int_equal(pleat__views_stats_of(views).idle_pages, 6);
-    assert_int_equal(pleat__views_stats_of(views).released, 1);
-    uint64_t stitched = pleat__views_stats_of(views).stitched;
-    assert_ok(pleat__view_get(views, f.chunks, 2, &view[0]));
-    assert_int_equal(pleat__views_stats_of(views).stitched, stitched);
-    assert_ok(pleat__view_get(views, f.chunks + 1, 2, &view[1])); /* this one had gone */
-    assert_int_equal(pleat__views_stats_of(views).stitched, stitched + 1);
-    assert_int_equal(pleat__views_trim(views, 2), 2);
-    assert_int_equal(pleat__views_release_chunk(views, f.chunks[4]), 1);
-    assert_int_equal(pleat__views_stats_of(views).idle_views, 0);
-    pleat__views_destroy(views);
-    end(&f);
-}
-
-static void view_makes_room_in_a_full_window(void **state)
-{
-    (void)state;
-    fixture f;
-    begin(&f, 10);
-    pleat__views *views;
-    pleat__view *view;
-    assert_ok(pleat__views_create(f.space, f.arena, 0, &views));
-    for (int v = 0; v < 5; v++) {
-        assert_ok(pleat__view_get(views, f.chunks + v, 2, &view));
-        pleat__view_put(views, view, 0);
-    }
-    assert_ok(pleat__view_get(views, f.chunks + 8, 7, &view)); /* all idle ones but one go */
-    assert_true(pleat__views_stats_of(views).idle_views <= 1);
-    pleat__view *other;
-    assert_result(pleat__view_get(views, f.chunks, 4, &other), PLEAT_E_LIMIT);
-    assert_int_equal(pleat__views_stats_of(views).idle_views, 0);
-    pleat__views_destroy(views);
-    end(&f);
-}
-
-static void view_event_is_waited_for_before_the_unmap(void **state)
-{
-    (void)state;
-    fixture f;
-    begin(&f, 64);
-    pleat__views *views;
-    pleat__view *view;
-    pleat_event event;
-    assert_ok(pleat__views_create(f.space, f.arena, 0, &views));
-    assert_ok(f.vmm.ops->event_create(f.vmm.self, 0, &event));
-    assert_ok(f.vmm.ops->event_record(f.vmm.self, event, 5));
-    assert_ok(pleat__view_get(views, f.chunks, 4, &view));
-    pleat__view_put(views, view, event);
-    pleat__fault_arm(&f.vmm, (pleat__fault_plan){PLEAT__FAULT_event_wait, 1, true, false});
-    assert_int_equal(pleat__views_trim(views, 0), 0); /* nobody knows whether the GPU is done */
-    assert_int_equal(pleat__fault_hits(&f.vmm), 1);
-    assert_int_equal(pleat__views_stats_of(views).idle_views, 1);
-    assert_int_equal(pleat__space_stats_of(f.space).unmaps, 0);
-    pleat__fault_arm(&f.vmm, (pleat__fault_plan){PLEAT__FAULT_event_wait, 0, false, false});
-    assert_int_equal(pleat__views_trim(views, 0), 4);
-    assert_int_equal(pleat__fault_calls(&f.vmm), 1);
-    pleat__views_destroy(views);
-    end(&f);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -385,10 +270,6 @@ int main(void)
         cmocka_unit_test(mapper_calls_and_forgets),
         cmocka_unit_test(mapper_queue_is_bounded),
         cmocka_unit_test(mapper_hands_the_error_to_the_waiter),
-        cmocka_unit_test(view_is_found_again),
-        cmocka_unit_test(view_least_recently_used_goes_first),
-        cmocka_unit_test(view_makes_room_in_a_full_window),
-        cmocka_unit_test(view_event_is_waited_for_before_the_unmap),
     };
     return cmocka_run_group_tests_name("mapper", tests, NULL, NULL);
 }

@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <vmm/host.h>
 #include <vmm/mapper.h>
-#include <vmm/view.h>
 
 #define GRANULE 4096u
 enum { THREADS = 16, BUDGET = 48, ROUNDS = 400, MOST = 6 };
@@ -16,7 +15,6 @@ enum { THREADS = 16, BUDGET = 48, ROUNDS = 400, MOST = 6 };
 typedef struct shared {
     pleat_vmm vmm;
     pleat__space *space;
-    pleat__views *views;
     pleat__mapper *mapper;
     _Atomic uint64_t refused, served, wrong, other;
 } shared;
@@ -55,27 +53,44 @@ static uint64_t *page_word(const shared *all, uint64_t page)
     return (uint64_t *)(uintptr_t)(pleat__space_base(all->space) + page * GRANULE);
 }
 
+/* The chunks side by side; false: there is no room. */
+static bool view_over(shared *all, pleat__chunk *const *chunks, uint64_t got, uint64_t *page,
+                      uint64_t *pages)
+{
+    *pages = 0;
+    for (uint64_t c = 0; c < got; c++)
+        *pages += chunks[c]->pages;
+    pleat_result result = pleat__space_take(all->space, *pages, page);
+    if (result == PLEAT_OK &&
+        (result = pleat__space_map(all->space, *page, chunks, got)) != PLEAT_OK)
+        pleat__space_give(all->space, *page, *pages);
+    count(all, result);
+    return result == PLEAT_OK;
+}
+
+static void view_end(shared *all, uint64_t page, uint64_t pages)
+{
+    count(all, pleat__space_unmap(all->space, page, pages));
+    pleat__space_give(all->space, page, pages);
+}
+
 /* Writes through one view, reads through another over the same chunks in reverse. */
 static void use_views(shared *all, pleat__chunk **chunks, uint64_t got, uint64_t mark)
 {
     pleat__chunk *reverse[MOST];
-    pleat__view *forward, *backward;
+    uint64_t forward, backward, pages;
     for (uint64_t c = 0; c < got; c++)
         reverse[c] = chunks[got - 1 - c];
-    pleat_result result = pleat__view_get(all->views, chunks, got, &forward);
-    count(all, result);
-    if (result != PLEAT_OK)
+    if (!view_over(all, chunks, got, &forward, &pages))
         return;
-    result = pleat__view_get(all->views, reverse, got, &backward);
-    count(all, result);
-    if (result == PLEAT_OK) {
-        *page_word(all, forward->page) = mark;
-        uint64_t last = backward->page + backward->pages - chunks[0]->pages;
+    if (view_over(all, reverse, got, &backward, &pages)) {
+        *page_word(all, forward) = mark;
+        uint64_t last = backward + pages - chunks[0]->pages;
         atomic_fetch_add(&all->wrong, *page_word(all, last) != mark);
         atomic_fetch_add(&all->served, 1);
-        pleat__view_put(all->views, backward, 0);
+        view_end(all, backward, pages);
     }
-    pleat__view_put(all->views, forward, 0);
+    view_end(all, forward, pages);
 }
 
 /* The same through the mapper. */
@@ -115,10 +130,8 @@ static void *work(void *context)
             use_views(all, chunks, got, mark);
         else if (got > 0)
             use_mapper(all, chunks, got, mark);
-        for (uint64_t c = 0; c < got; c++) {
-            pleat__views_release_chunk(all->views, chunks[c]);
+        for (uint64_t c = 0; c < got; c++)
             pleat__space_chunk_put(all->space, chunks[c]);
-        }
         if (test_random_below(&random, 16) == 0)
             pleat__space_trim(all->space, test_random_below(&random, BUDGET) * GRANULE);
     }
@@ -138,7 +151,6 @@ static void stress_budget_is_met_and_never_passed(void **state)
     const pleat__space_options options = {.budget_bytes = BUDGET * GRANULE,
                                           .window_bytes = 4096 * GRANULE};
     assert_ok(pleat__space_create(all.vmm, arena, &options, &all.space));
-    assert_ok(pleat__views_create(all.space, arena, 0, &all.views));
     assert_ok(pleat__mapper_create(all.space, arena, 8, &all.mapper));
     for (uint64_t t = 0; t < THREADS; t++) {
         workers[t] = (worker){.all = &all, .number = t};
@@ -153,12 +165,10 @@ static void stress_budget_is_met_and_never_passed(void **state)
     assert_true(all.refused > 0);
     assert_true(all.served > 0);
     assert_true(pleat__space_audit(all.space));
-    assert_true(pleat__views_audit(all.views));
     pleat__space_stats stats = pleat__space_stats_of(all.space);
     assert_true(stats.peak_physical_bytes <= BUDGET * GRANULE);
     assert_int_equal(stats.failed_verbs, 0);
     pleat__mapper_destroy(all.mapper);
-    pleat__views_destroy(all.views);
     pleat__space_destroy(all.space);
     pleat__host_holdings held;
     assert_ok(pleat__host_holdings_of(&all.vmm, &held));

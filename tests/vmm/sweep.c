@@ -11,7 +11,6 @@
 #include <vmm/fault.h>
 #include <vmm/host.h>
 #include <vmm/mapper.h>
-#include <vmm/view.h>
 
 #define GRANULE 65536u
 enum { KEPT = 6 };
@@ -20,7 +19,6 @@ typedef struct world {
     pleat_vmm host, vmm;
     pleat__arena *arena;
     pleat__space *space;
-    pleat__views *views;
     pleat__mapper *mapper;
     pleat__chunk *kept[KEPT]; /* mapped from page `at` on; the last one is three pages long */
     uint64_t at;
@@ -39,7 +37,6 @@ static void begin(world *w)
     pleat__space_options space = {.create_flags = PLEAT_CREATE_SHAREABLE,
                                   .budget_bytes = 60 * GRANULE};
     assert_ok(pleat__space_create(w->vmm, w->arena, &space, &w->space));
-    assert_ok(pleat__views_create(w->space, w->arena, 0, &w->views));
     assert_ok(pleat__mapper_create(w->space, w->arena, 4, &w->mapper));
     assert_ok(pleat__space_take(w->space, KEPT + 2, &w->at));
     for (uint32_t c = 0; c < KEPT; c++)
@@ -53,7 +50,6 @@ static void begin(world *w)
 static void end(world *w)
 {
     pleat__mapper_destroy(w->mapper);
-    pleat__views_destroy(w->views);
     pleat__space_destroy(w->space);
     close(w->fd);
     assert_ok(w->host.ops->release(w->host.self, w->exported));
@@ -93,23 +89,22 @@ static pleat_result grow(world *w)
     return result;
 }
 
-/* A view over chunks in use, kept idle, taken again, released. */
+/* A view over chunks in use, again and again. */
 static pleat_result stitch(world *w)
 {
     pleat__chunk *order[] = {w->kept[3], w->kept[5], w->kept[0], w->kept[1]};
-    pleat__view *view;
+    uint64_t page, pages = order[0]->pages + order[1]->pages + order[2]->pages + order[3]->pages;
     for (int round = 0; round < 3; round++) {
-        pleat_result result = pleat__view_get(w->views, order, 4, &view);
+        pleat_result result = pleat__space_take(w->space, pages, &page);
         if (result != PLEAT_OK)
             return result;
-        pleat__view_put(w->views, view, 0);
+        if ((result = pleat__space_map(w->space, page, order, 4)) == PLEAT_OK)
+            result = pleat__space_unmap(w->space, page, pages);
+        pleat__space_give(w->space, page, pages);
+        if (result != PLEAT_OK)
+            return result;
     }
-    pleat_result result = PLEAT_OK;
-    uint64_t failed = pleat__views_stats_of(w->views).failed_releases;
-    pleat__views_trim(w->views, 0);
-    if (pleat__views_stats_of(w->views).failed_releases != failed)
-        result = PLEAT_E_DRIVER;
-    return result;
+    return PLEAT_OK;
 }
 
 /* The same chunks at further places. */
@@ -220,7 +215,6 @@ static void check_given_back(world *w, const pleat__host_holdings *before)
 {
     pleat__host_holdings after;
     assert_int_equal(pleat__space_heal(w->space), 0);
-    pleat__views_trim(w->views, 0);
     pleat__space_trim(w->space, 0);
     assert_ok(pleat__host_holdings_of(&w->host, &after));
     assert_true(after.handles <= before->handles);
@@ -247,7 +241,6 @@ static bool run_with_fault(sequence run, pleat__fault_plan plan)
     if (!hit)
         assert_ok(result);
     assert_true(pleat__space_audit(w.space));
-    assert_true(pleat__views_audit(w.views));
     check_given_back(&w, &before);
     assert_true(pleat__space_audit(w.space));
     end(&w);

@@ -16,6 +16,7 @@
 
 #include <jemalloc/jemalloc.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -43,6 +44,37 @@ struct pleat__arena {
     _Atomic uint64_t allocated;
     _Atomic uint64_t peak;
 };
+
+/* ---- failures on purpose ---- */
+
+static _Thread_local struct {
+    uint64_t left; /* allocations until one fails; 0: none will */
+    bool forever;
+    uint64_t failed;
+} failing;
+
+void pleat__arena_fail(uint64_t nth, bool forever)
+{
+    failing.left = nth;
+    failing.forever = forever;
+    failing.failed = 0;
+}
+
+uint64_t pleat__arena_failed(void)
+{
+    return failing.failed;
+}
+
+static bool fails(void)
+{
+    if (__builtin_expect(failing.left == 0, 1) || --failing.left > 0)
+        return false;
+    failing.left = failing.forever;
+    failing.failed++;
+    return true;
+}
+
+/* ---- arenas ---- */
 
 pleat_result pleat__arena_create(pleat__arena **out)
 {
@@ -111,6 +143,8 @@ static void prefer_large_pages(void *pointer, uint64_t size)
 
 static void *allocate(pleat__arena *arena, uint64_t size, int more_flags)
 {
+    if (fails())
+        return NULL;
     void *pointer = JE(mallocx)(size ? size : 1, flags_for(arena, size) | more_flags);
     if (pointer == NULL)
         return NULL;
@@ -136,6 +170,8 @@ void *pleat__arena_realloc(pleat__arena *arena, void *pointer, size_t size)
 {
     if (pointer == NULL)
         return pleat__arena_alloc(arena, size);
+    if (fails())
+        return NULL;
     uint64_t before = JE(sallocx)(pointer, arena->flags);
     void *moved = JE(rallocx)(pointer, size ? size : 1, flags_for(arena, size));
     if (moved == NULL)
