@@ -25,8 +25,8 @@ typedef struct replay_repeats {
     bool unchanged; /* memory, maps, quarantined pages and Pleat's own metadata are the same */
 } replay_repeats;
 
-/* Runs the iteration `count` times. What it frees without having allocated it is left alone; what
- * it leaves live is freed just before the next iteration allocates it again. */
+/* Runs the iteration `count` times. What it leaves live is freed where the recording frees its like
+ * of the iteration before; where there is none, just before the next iteration allocates it. */
 PLEAT_NODISCARD pleat_result replay_repeat(pleat_runtime *runtime,
                                            const replay_iteration *iteration, uint32_t count,
                                            replay_repeats *repeats);

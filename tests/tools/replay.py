@@ -55,6 +55,13 @@ class Replay(unittest.TestCase):
         requests = late["requests"] - early["requests"]
         self.assertEqual(requests % 20, 0)
         self.assertGreaterEqual(late["planned"] - early["planned"], 0.99 * requests)
+        with tempfile.TemporaryDirectory() as folder:
+            plan = folder + "/p.plan"
+            self.assertEqual(run("plan", SNAPSHOT, "-o", plan, "--seconds", "0").returncode, 0)
+            result = self.replay("--repeat", "11", "--plan", plan)
+        late = result["repeats_late"]
+        self.assertEqual(late["planned"], late["requests"])
+        self.assertEqual(late["peak_live_bytes"], result["peak_live_bytes"])
         ran = run("replay", SNAPSHOT, "--repeat", "0")
         self.assertEqual(ran.returncode, 2)
 
