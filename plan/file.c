@@ -7,7 +7,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -109,23 +111,42 @@ static int create_beside(const char *path, char *name, size_t size)
     }
 }
 
-pleat_result pleat__file_write(const char *path, const void *bytes, size_t size)
+/* All of it, and closed; otherwise false with errno. */
+static bool write_and_close(int fd, const void *bytes, size_t size)
 {
-    char temporary[4096];
-    int fd = create_beside(path, temporary, sizeof temporary);
-    if (fd < 0)
-        return pleat__fail_errno(PLEAT_E_IO, "'%s': no file can be made beside it", path);
     bool written = write_all(fd, bytes, size);
     int code = errno;
-    if (close(fd) != 0 && written) {
-        code = errno;
-        written = false;
-    }
-    if (written && rename(temporary, path) == 0)
+    if (close(fd) != 0 && written)
+        return false;
+    errno = code;
+    return written;
+}
+
+static pleat_result replace(const char *path, const char *target, const void *bytes, size_t size)
+{
+    char temporary[PATH_MAX];
+    int fd = create_beside(target, temporary, sizeof temporary);
+    if (fd < 0)
+        return pleat__fail_errno(PLEAT_E_IO, "'%s': no file can be made beside it", path);
+    if (write_and_close(fd, bytes, size) && rename(temporary, target) == 0)
         return PLEAT_OK;
-    if (!written)
-        errno = code;
     pleat_result result = pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be written", path);
     unlink(temporary);
     return result;
+}
+
+pleat_result pleat__file_write(const char *path, const void *bytes, size_t size)
+{
+    char target[PATH_MAX];
+    struct stat status;
+    if (stat(path, &status) != 0)
+        return replace(path, path, bytes, size);
+    /* A link stays one: what it leads to is replaced. */
+    if (S_ISREG(status.st_mode) && realpath(path, target) != NULL)
+        return replace(path, target, bytes, size);
+    /* A pipe, a terminal, /dev/null: a rename would put a file in its place. */
+    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    return fd >= 0 && write_and_close(fd, bytes, size)
+               ? PLEAT_OK
+               : pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be written", path);
 }

@@ -10,7 +10,8 @@
  * when it is longer than `limit` bytes. */
 PLEAT_NODISCARD pleat_result pleat__file_read(const char *path, uint64_t limit, pleat__arena *arena,
                                               uint8_t **bytes, size_t *size);
-/* Writes a temporary file beside `path` and renames it. PLEAT_E_IO leaves `path` as it was. */
+/* Writes a temporary file beside `path` and renames it; PLEAT_E_IO leaves `path` as it was. What is
+ * there and no regular file (a pipe, /dev/stdout) is written into. */
 PLEAT_NODISCARD pleat_result pleat__file_write(const char *path, const void *bytes, size_t size);
 
 #endif

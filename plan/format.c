@@ -40,6 +40,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define NAME            "pleat plan"
 #define VERSION         1
@@ -474,19 +475,30 @@ pleat_result pleat_plan_read(const char *path, pleat_plan **out)
     return result;
 }
 
+bool pleat__plan_begins(const uint8_t *bytes, size_t size)
+{
+    /* The header is an array of more than 15, then a text of fewer than 32. */
+    return size >= 4 + strlen(NAME) && bytes[0] == 0xdc && bytes[3] == (0xa0 | strlen(NAME)) &&
+           memcmp(bytes + 4, NAME, strlen(NAME)) == 0;
+}
+
 pleat_result pleat__plan_is_file(const char *path, bool *is)
 {
-    char bytes[16] = {0};
+    uint8_t bytes[16] = {0};
+    struct stat status;
+    *is = false;
+    if (stat(path, &status) != 0)
+        return pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be opened", path);
+    if (!S_ISREG(status.st_mode)) /* what is read of a pipe is gone */
+        return PLEAT_OK;
     FILE *file = fopen(path, "rb");
     if (file == NULL)
-        return pleat__fail_errno(PLEAT_E_IO, "'%s' cannot be read", path);
+        return pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be opened", path);
     size_t size = fread(bytes, 1, sizeof bytes, file);
     bool failed = ferror(file) != 0;
     fclose(file);
     if (failed)
-        return pleat__fail(PLEAT_E_IO, "'%s' cannot be read", path);
-    /* The header is an array of more than 15, then a text of fewer than 32. */
-    *is = size >= 4 + strlen(NAME) && (uint8_t)bytes[0] == 0xdc &&
-          (uint8_t)bytes[3] == (0xa0 | strlen(NAME)) && memcmp(bytes + 4, NAME, strlen(NAME)) == 0;
+        return pleat__fail(PLEAT_E_IO, "'%s': cannot be read", path);
+    *is = pleat__plan_begins(bytes, size);
     return PLEAT_OK;
 }

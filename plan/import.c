@@ -8,6 +8,7 @@
 
 #include <internal/error.h>
 #include <plan/file.h>
+#include <plan/plan.h>
 
 #include <string.h>
 #include <zlib.h>
@@ -118,6 +119,9 @@ static pleat_result decode(const char *path, const bytes *all, int device, pleat
         *form = PLEAT__FORM_CSV;
         return pleat__csv_decode(path, all->data, all->size, out);
     }
+    if (pleat__plan_begins(all->data, all->size))
+        return pleat__fail(PLEAT_E_INPUT, "'%s': this is a plan; a trace or a recording is wanted",
+                           path);
     return pleat__fail(PLEAT_E_INPUT,
                        "'%s': byte 0: neither a trace, nor a pickled torch snapshot (protocol 2 to "
                        "5), nor a table with a header id,lower,upper,size",

@@ -202,10 +202,19 @@ pleat_result pleat__pack_header(pleat__pack_reader *reader, const char *name, ui
     return pleat__pack_versions(reader, name, version, &found, numbers, count);
 }
 
+/* Whether an array begins with this byte. */
+static bool is_array(uint8_t byte)
+{
+    return (byte & 0xf0) == 0x90 || byte == 0xdc || byte == 0xdd;
+}
+
 pleat_result pleat__pack_versions(pleat__pack_reader *reader, const char *name, uint32_t oldest,
                                   uint32_t *version, uint64_t *numbers, uint32_t count)
 {
     msgpack_object_array header;
+    if (reader->at < reader->size && !is_array(reader->bytes[reader->at]))
+        return pleat__fail(PLEAT_E_INPUT, "'%s': byte %zu: this is not a %s file", reader->path,
+                           reader->at, name);
     PLEAT_TRY(pleat__pack_array(reader, &header));
     uint64_t found;
     if (header.size < 2 || header.ptr[0].type != MSGPACK_OBJECT_STR ||

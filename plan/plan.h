@@ -144,7 +144,9 @@ PLEAT_NODISCARD pleat_result pleat__plan_new(pleat_plan **out);
 PLEAT_NODISCARD pleat_result pleat__plan_decode(const char *path, const uint8_t *bytes, size_t size,
                                                 pleat_plan **out);
 
-/* Whether the file begins as a plan does. PLEAT_E_IO. */
+/* Whether a file of these bytes begins as a plan does. */
+bool pleat__plan_begins(const uint8_t *bytes, size_t size);
+/* The same of a file; of a pipe, which could not be read again, it says no. PLEAT_E_IO. */
 PLEAT_NODISCARD pleat_result pleat__plan_is_file(const char *path, bool *is);
 
 /* Window page -> physical chunk, from the maps: an array of virtual_bytes / chunk_bytes entries in

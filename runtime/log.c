@@ -262,6 +262,11 @@ static pleat_result make_file(pleat__log *log, const char *path, uint64_t bytes,
                               pleat__arena *arena)
 {
     char beside[PATH_BYTES + 32];
+    struct stat status;
+    /* A rename would put a file in the place of /dev/null. */
+    if (lstat(path, &status) == 0 && !S_ISREG(status.st_mode))
+        return pleat__fail(PLEAT_E_IO, "the log '%s' cannot be made: what is there is no file",
+                           path);
     snprintf(beside, sizeof beside, "%s.%d.tmp", path, (int)getpid());
     log->fd = open(beside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (log->fd < 0)

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 int cli_bad_use(const char *command, const char *format, ...)
 {
@@ -26,6 +27,8 @@ static int exit_code(pleat_result result)
         return CLI_DONE;
     case PLEAT_E_VERIFY:
         return CLI_NO;
+    case PLEAT_E_INVALID: /* a value that the library knows the bounds of */
+        return CLI_BAD_USE;
     case PLEAT_E_INPUT:
     case PLEAT_E_IO:
     case PLEAT_E_ABI:
@@ -42,6 +45,15 @@ int cli_failed(const char *command, pleat_result result)
 {
     fprintf(stderr, "pleat %s: %s\n", command, pleat_last_error()->text);
     return exit_code(result);
+}
+
+int cli_overwrites(const char *command, const char *input, const char *output)
+{
+    struct stat one, other;
+    if (output == NULL || stat(input, &one) != 0 || stat(output, &other) != 0 ||
+        !S_ISREG(one.st_mode) || one.st_dev != other.st_dev || one.st_ino != other.st_ino)
+        return CLI_DONE;
+    return cli_bad_use(command, "'%s' is read here: give what is written another name", output);
 }
 
 bool cli_parse_size(const char *text, uint64_t *bytes)

@@ -41,6 +41,9 @@ PLEAT_PRINTF(2, 3) int cli_bad_use(const char *command, const char *format, ...)
 /* Prints "pleat COMMAND: " and the thread's last error; returns the exit code of the result. */
 int cli_failed(const char *command, pleat_result result);
 
+/* CLI_BAD_USE, with a message, where writing `output` (NULL: nothing) would lose `input`. */
+int cli_overwrites(const char *command, const char *input, const char *output);
+
 /* "512", "64k", "2MiB", "1.5GiB" (powers of 1024). false when it is no size. */
 bool cli_parse_size(const char *text, uint64_t *bytes);
 /* "11.03 GiB"; returns `buffer`. */

@@ -50,7 +50,7 @@ typedef struct cli_option {
 #define OPTION_MEMORY_OF(LETTER, NAME, VALUE, HELP)                                                \
     {                                                                                              \
         .kind = CLI_MEMORY, .letter = LETTER, .name = NAME, .value.bytes = VALUE,                  \
-        .argument = "SIZE|GPU", .help = HELP                                                       \
+        .argument = "SIZE|GPU", .help = HELP, .least = 1                                           \
     }
 /* A whole number from LEAST to MOST; uint32_t. */
 #define OPTION_COUNT(LETTER, NAME, VALUE, ARGUMENT, LEAST, MOST, HELP)                             \

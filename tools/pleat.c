@@ -13,6 +13,7 @@ static void print_help(FILE *out)
     fputs("usage: pleat COMMAND [ARGUMENT ...]\n\nFolds a training job's memory.\n\n", out);
 #define HELP_LINE(name, help) fprintf(out, "  %-10s %s\n", #name, help);
     CLI_COMMANDS(HELP_LINE)
+    HELP_LINE(run, "run a program with Pleat as PyTorch's allocator")
 #undef HELP_LINE
     fputs("\n'pleat COMMAND --help' says more.\n", out);
 }
@@ -33,6 +34,16 @@ static void exec_beside(const char *name, char **argv)
     execv(path, argv);
 }
 
+/* A full disk must not pass for an answer. */
+static int printed(const char *name, int code)
+{
+    bool failed = ferror(stdout) != 0;
+    if (fflush(stdout) == 0 && !failed)
+        return code;
+    fprintf(stderr, "pleat %s: standard output cannot be written: %s\n", name, strerror(errno));
+    return code == CLI_DONE ? CLI_FAILED : code;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -48,7 +59,7 @@ int main(int argc, char **argv)
         name = "version";
 #define DISPATCH(command, help)                                                                    \
     if (strcmp(name, #command) == 0)                                                               \
-        return cli_##command(argc - 1, argv + 1);
+        return printed(#command, cli_##command(argc - 1, argv + 1));
     CLI_COMMANDS(DISPATCH)
 #undef DISPATCH
     exec_beside(name, argv + 1);

@@ -211,11 +211,20 @@ class Elastic(unittest.TestCase):
 
     def test_text(self):
         run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"),
-                    "--at", "3/2", "--fit", "1GiB")
+                    "--at", "3/2", "--fit", "h200")
         self.assertEqual(run.returncode, 0, run.stderr)
         for text in ("x = 1: ", "x = 2: ", "requests that vary follow x", "largest that fits",
                      "maps that the plan has not"):
             self.assertIn(text, run.stdout)
+
+    def test_room_to_grow_ends_where_recordings_end(self):
+        """A device that holds more than the recipe reaches: no more is said than is known."""
+        small, large = (pleat("explain", self.path("2.pickle"), self.path("4.pickle"),
+                              "--device-memory", size) for size in ("1200MiB", "h200"))
+        self.assertEqual((small.returncode, large.returncode), (0, 0), small.stderr + large.stderr)
+        self.assertIn("at least 8 times the recorded one under Pleat", large.stdout)
+        self.assertIn("recordings cannot tell", large.stdout)
+        self.assertNotIn("at least", small.stdout)
 
     def test_exit_codes(self):
         plan, two, four = self.path("plan"), self.path("2.pickle"), self.path("4.pickle")

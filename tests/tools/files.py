@@ -162,13 +162,69 @@ class Files(unittest.TestCase):
         self.refused(self.path("cut.gz", gzip.compress(data)[:-9]), "gzip")
         self.refused(self.path("empty"), "byte 0")
         self.refused(self.path("t.csv", b"id,lower,upper,size\n0,1,2,-3\n"), "line 2")
-        self.refused(self.path("x.plan", b"hello"), "record 0 at byte 0", command="verify")
+        self.refused(self.path("x.plan", b"hello"), "byte 0: this is not a pleat plan file", command="verify")
         self.refused(self.root / "none", "No such file")
         self.refused(self.root / "none", "No such file", command="verify")
         self.refused(self.root, "Is a directory")
         whole = self.path("s.pickle", data)
         done = self.run_pleat("import", whole, "-o", self.root / "no" / "t.trace", code=3)
         self.assertIn("No such file", done.stderr)
+
+    def test_each_file_in_its_place(self):
+        trace, plan = self.path("t.trace"), self.root / "p.plan"
+        self.run_pleat("import", self.path("s.pickle", pickle.dumps(job())), "-o", trace)
+        self.run_pleat("plan", trace, "-o", plan, "--seconds", 0)
+        for command in ("import", "replay", "explain"):
+            self.refused(plan, "this is a plan", command=command)
+        self.refused(trace, "this is not a pleat plan file", command="verify")
+        done = self.run_pleat("plan", plan, "--at", 3, code=3)
+        self.assertIn(f"'{plan}': the plan has no recipe", done.stderr)
+
+    def test_what_is_read_is_not_overwritten(self):
+        path = self.path("s.pickle", pickle.dumps(job()))
+        before = path.read_bytes()
+        link = self.root / "link"
+        link.symlink_to(path)
+        for output in (path, link):
+            for arguments in (("import", "-o"), ("plan", "-o"), ("plan", "--dump"), ("report", "-o"),
+                              ("export", "--format", "csv", "-o")):
+                done = self.run_pleat(arguments[0], path, *arguments[1:], output, code=2)
+                self.assertIn(f"'{output}' is read here", done.stderr)
+        self.assertEqual(path.read_bytes(), before)
+
+    def test_pipes_and_links_stay(self):
+        """What is written takes a file's place as a whole; of anything else it takes nothing away."""
+        path, trace = self.path("s.pickle", pickle.dumps(job())), self.root / "t.trace"
+        self.run_pleat("import", path, "-o", trace)
+        pipe = self.root / "pipe"
+        os.mkfifo(pipe)
+        with subprocess.Popen([PLEAT, "import", path, "-o", pipe], stdout=subprocess.DEVNULL) as writer:
+            self.assertEqual(pipe.read_bytes(), trace.read_bytes())
+        self.assertEqual(writer.returncode, 0)
+        self.assertTrue(pipe.is_fifo())
+        # A pipe is read once: what it is must not be found out by reading it.
+        with subprocess.Popen([PLEAT, "plan", pipe, "--seconds", "0"], stdout=subprocess.DEVNULL) as reader:
+            pipe.write_bytes(path.read_bytes())
+        self.assertEqual(reader.returncode, 0)
+        target, link = self.path("target", b"old"), self.root / "link"
+        link.symlink_to(target)
+        self.run_pleat("import", path, "-o", link)
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(target.read_bytes(), trace.read_bytes())
+        # What is printed is not lost unseen.
+        if os.path.exists("/dev/full"):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([PLEAT, "import", path, "--json"], stdout=full,
+                                      stderr=subprocess.PIPE, text=True)
+            self.assertEqual(done.returncode, 5)
+            self.assertIn("standard output cannot be written: No space left", done.stderr)
+        # To a folder, and onto a full device, nothing can be written; neither is harmed.
+        self.assertIn("cannot be written", self.run_pleat("import", path, "-o", self.root, code=3).stderr)
+        if os.path.exists("/dev/full"):
+            for option in ("-o", "--dump"):
+                done = self.run_pleat("plan", path, "--seconds", 0, option, "/dev/full", code=3)
+                self.assertIn("No space left", done.stderr)
+        self.assertEqual([p.name for p in self.root.iterdir() if p.name.endswith(".tmp")], [])
 
     def test_traces_and_plans_by_bits(self):
         snapshot = self.path("s.pickle", pickle.dumps(job()))

@@ -63,6 +63,7 @@ class Options(unittest.TestCase):
             ("compare", "--budget", "many", "--budget is a size, not 'many'"),
             ("compare", "--device-memory", "h2000", "a100-80"),
             ("plan", "--chunk", "0", "--chunk is a size of at least 1 B, not '0'"),
+            ("plan", "--fit", "0", "--fit is a size or one of"),
             ("plan", "--seconds", "-1", "--seconds is a number from 0 to 86400, not '-1'"),
             ("plan", "--seconds", "nan", "--seconds is a number from"),
             ("plan", "--max-maps", "1.5", "--max-maps is a whole number from 1 to 4294967295"),
@@ -79,6 +80,18 @@ class Options(unittest.TestCase):
             self.assertIn(text, self.refused(command, *arguments))
         self.assertIn("wants a value", self.refused("compare", "a", "--budget"))
         self.assertIn("wants a value", self.refused("compare", "a", "-B"))
+
+    def test_values_that_the_library_judges(self):
+        done = subprocess.run([PLEAT, "plan", "/dev/stdin", "--chunk", "3"], capture_output=True, text=True,
+                              input="id,lower,upper,size\n1,0,5,512\n2,1,7,1024\n")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("a multiple of 512 up to 1 TiB", done.stderr)
+
+    def test_the_command_itself(self):
+        done = subprocess.run([PLEAT, "--help"], capture_output=True, text=True)
+        for command in [c for c in COMMANDS if " " not in c] + ["bench", "run", "version"]:
+            self.assertRegex(done.stdout, f"(?m)^  {command} ")
+        self.assertIn("usage: pleat version", run("version", "--help").stdout)
 
     def test_names_of_gpus(self):
         """A known name passes the reader: what is refused is the file."""

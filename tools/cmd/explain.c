@@ -179,15 +179,22 @@ static void say_native(const footprint *f)
            text_of(p->peak_idle_bytes, sizes, 1));
 }
 
+static const char *at_least(const fit_result *found)
+{
+    return found->bounded ? "at least " : "";
+}
+
 static void say_growth(const options *o, const growth *g)
 {
     char device[48];
     printf("\nRoom to grow\n");
-    printf(
-        "  In %s the microbatch can be %.3g times the recorded one under Pleat, %.3g times under "
-        "the\n  native allocator: %s.\n",
-        cli_format_size(g->device_bytes, device, sizeof device), g->pleat.times, g->native.times,
-        o->path_count > 1 ? "by the sizes of the recordings" : fit_assumption);
+    printf("  In %s the microbatch can be %s%.3g times the recorded one under Pleat, %s%.3g times "
+           "under the\n  native allocator: %s.\n",
+           cli_format_size(g->device_bytes, device, sizeof device), at_least(&g->pleat),
+           g->pleat.times, at_least(&g->native), g->native.times,
+           o->path_count > 1 ? "by the sizes of the recordings" : fit_assumption);
+    if (g->pleat.bounded || g->native.bounded)
+        printf("  Further than that the recordings cannot tell.\n");
     if (o->path_count > 1)
         printf("  One plan for all of them (pleat plan RECORDING RECORDING ...) needs no new one "
                "when it changes.\n");

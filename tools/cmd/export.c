@@ -279,6 +279,7 @@ int cli_export(int argc, char **argv)
         return code;
     if (o.format == NULL || o.output == NULL)
         return cli_bad_use("export", "needs --format FORM and -o FILE");
+    code = cli_overwrites("export", o.trace, o.output);
     o.write = find_form(o.format);
-    return export(&o);
+    return code != CLI_DONE ? code : export(&o);
 }

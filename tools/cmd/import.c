@@ -188,5 +188,8 @@ int cli_import(int argc, char **argv)
         .value = &o.input,
     };
     int code = cli_read(argc, argv, &usage, NULL);
-    return code != CLI_GO_ON ? code : import(&o);
+    if (code != CLI_GO_ON)
+        return code;
+    code = cli_overwrites("import", o.input, o.output);
+    return code != CLI_DONE ? code : import(&o);
 }

@@ -10,6 +10,7 @@
 #include "plan_elastic.h"
 
 #include <internal/error.h>
+#include <plan/file.h>
 #include <plan/import.h>
 #include <plan/planner.h>
 
@@ -130,7 +131,7 @@ static int print_json(const struct arguments *arguments, const struct outcome *m
                      arguments->input_count);
     int code = CLI_DONE;
     if (asks(arguments))
-        code = elastic_answer(plan, &arguments->question, &json);
+        code = elastic_answer(arguments->inputs[0], plan, &arguments->question, &json);
     json_end_object(&json);
     json_finish(&json);
     return code;
@@ -247,7 +248,7 @@ static int print_text(const struct arguments *arguments, const struct outcome *m
     if (!asks(arguments))
         return CLI_DONE;
     putchar('\n');
-    return elastic_answer(plan, &arguments->question, NULL);
+    return elastic_answer(arguments->inputs[0], plan, &arguments->question, NULL);
 }
 
 static void dump_sequence(FILE *file, const char *name, const pleat_plan *plan,
@@ -270,16 +271,20 @@ static void dump_sequence(FILE *file, const char *name, const pleat_plan *plan,
 
 static pleat_result dump(const pleat_plan *plan, const char *path)
 {
-    FILE *file = fopen(path, "w");
+    char *text = NULL;
+    size_t size;
+    FILE *file = open_memstream(&text, &size);
     if (file == NULL)
-        return pleat__fail_errno(PLEAT_E_IO, "'%s' cannot be written", path);
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for '%s'", path);
     fputs("sequence,request,size,lower,upper,place,class,phase,stream\n", file);
     dump_sequence(file, "first", plan, &plan->first);
     dump_sequence(file, "steady", plan, &plan->steady);
     bool failed = ferror(file) != 0;
-    if (fclose(file) != 0 || failed)
-        return pleat__fail_errno(PLEAT_E_IO, "'%s' cannot be written", path);
-    return PLEAT_OK;
+    failed |= fclose(file) != 0;
+    pleat_result result = failed ? pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for '%s'", path)
+                                 : pleat__file_write(path, text, size);
+    free(text);
+    return result;
 }
 
 static pleat_result open_traces(const struct arguments *arguments, struct outcome *made)
@@ -388,7 +393,8 @@ static int ask(const struct arguments *arguments)
         json_begin(&json, stdout);
         json_object(&json, NULL);
     }
-    int code = elastic_answer(made, &arguments->question, arguments->json ? &json : NULL);
+    int code = elastic_answer(arguments->inputs[0], made, &arguments->question,
+                              arguments->json ? &json : NULL);
     if (arguments->json) {
         json_end_object(&json);
         json_finish(&json);
@@ -444,8 +450,8 @@ int cli_plan(int argc, char **argv)
                     "what x is in each trace: a microbatch, a length"),
         OPTION_TEXT('\0', "max", &arguments.largest, "X", "lay memory out for x up to this"),
         OPTION_TEXT('\0', "at", &arguments.question.at, "X", "say what this x needs"),
-        OPTION_BYTES('\0', "fit", &arguments.question.fit, "SIZE", 1,
-                     "say which x is the largest that fits"),
+        OPTION_MEMORY_OF('\0', "fit", &arguments.question.fit,
+                         "say which x is the largest that fits"),
         OPTION_TEXT('\0', "step", &arguments.question.step, "N",
                     "of x in --fit (1 with --x, else 1/16)"),
         OPTION_TEXT('\0', "dump", &arguments.dump, "FILE",
@@ -477,6 +483,10 @@ int cli_plan(int argc, char **argv)
     code = check(&arguments);
     if (code != CLI_DONE)
         return code;
+    for (uint32_t i = 0; i < arguments.input_count; i++)
+        if (cli_overwrites("plan", arguments.inputs[i], arguments.output) != CLI_DONE ||
+            cli_overwrites("plan", arguments.inputs[i], arguments.dump) != CLI_DONE)
+            return CLI_BAD_USE;
     pleat_result result = pleat__plan_is_file(arguments.inputs[0], &is_plan);
     if (result != PLEAT_OK)
         return cli_failed("plan", result);

@@ -280,12 +280,15 @@ static int answer_fit(const pleat_plan *plan, const elastic_question *question, 
     return CLI_DONE;
 }
 
-int elastic_answer(const pleat_plan *plan, const elastic_question *question, json_writer *json)
+int elastic_answer(const char *path, const pleat_plan *plan, const elastic_question *question,
+                   json_writer *json)
 {
     pleat__x unused;
     if (plan->recipe == NULL) {
-        fprintf(stderr, "pleat plan: the plan has no recipe: it is for one size only; plan several "
-                        "traces of the job, recorded at different sizes\n");
+        fprintf(stderr,
+                "pleat plan: '%s': the plan has no recipe: it is for one size only; plan several "
+                "traces of the job, recorded at different sizes\n",
+                path);
         return CLI_BAD_INPUT;
     }
     if (question->step != NULL && !pleat__x_parse(question->step, &unused))
