@@ -29,8 +29,9 @@ typedef struct policy {
     pleat__shapes shapes;
     pleat__resize resize;
     /* A request that was refused comes again when memory has been given back: it is not matched
-     * twice. */
+     * twice, unless something else was taken up meanwhile. */
     uint64_t refused_bytes;
+    uint64_t refused_epoch;
     uint32_t refused_item;
 } policy;
 
@@ -164,6 +165,7 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
     pleat_result result = from_heap(self, bytes, stream, place);
     if (result != PLEAT_OK) {
         self->refused_bytes = bytes;
+        self->refused_epoch = epoch;
         self->refused_item = item;
         return result;
     }
@@ -279,13 +281,27 @@ static bool alloc_resized(policy *self, uint32_t item, uint64_t bytes, uint16_t 
     return true;
 }
 
+/* Whether what a refused request of this size was matched with still stands. It may come much
+ * later or never, and others run while the lock is left: by then something else may be followed, or
+ * the same at another x. */
+static bool is_still_matched(policy *self, uint64_t bytes)
+{
+    const pleat__expected *items = self->shapes.current->items;
+    uint32_t item = self->refused_item;
+    if (self->refused_bytes != bytes)
+        return false;
+    self->refused_bytes = 0;
+    return self->refused_epoch == self->shapes.epoch &&
+           (item == PLEAT__NO_ITEM || items[item].kind == PLEAT__ITEM_DYNAMIC ||
+            items[item].bytes == bytes);
+}
+
 static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
                                   pleat__place *place)
 {
     uint32_t item;
-    if (__builtin_expect(self->refused_bytes == bytes, 0)) {
+    if (__builtin_expect(self->refused_bytes == bytes, 0) && is_still_matched(self, bytes)) {
         item = self->refused_item;
-        self->refused_bytes = 0;
     } else {
         if (__builtin_expect(pleat__resize_asks(&self->resize, self->shapes.current), 0))
             pleat__resize_ask(&self->resize, bytes, stream);

@@ -251,6 +251,52 @@ static void planned_out_of_memory_leaves_everything_usable(void **state)
     job_stop(&j);
 }
 
+/* Requests of one size, and before them one of `first` bytes. */
+static void iterate_alike(job *j, uint64_t first, uint64_t bytes, uint32_t count)
+{
+    assert_ok(pleat_mark(j->runtime));
+    job_tensor t = job_alloc(j, first, 0);
+    job_free(j, &t);
+    for (uint32_t i = 0; i < count; i++) {
+        t = job_alloc(j, bytes + (i % 50) * 1000, 0);
+        job_free(j, &t);
+    }
+}
+
+/* A refused request comes again only when another iteration is followed: what it was matched with
+ * is there no more, and its place there is too small. */
+static void planned_refused_request_is_matched_anew_in_another_shape(void **state)
+{
+    (void)state;
+    const uint64_t large = 20 * JOB_PAGE;
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    for (int i = 0; i < 6; i++)
+        iterate_alike(&j, large, 3000, 200);
+    assert_ok(pleat_mark(j.runtime));
+    job_tensor held = job_alloc(&j, large, 0);
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_ok(pleat_set_budget(j.runtime, stats.physical_bytes));
+    assert_ok(pleat_mark(j.runtime));
+    pleat_va refused;
+    assert_int_not_equal(pleat_alloc(j.runtime, large, 0, &refused), PLEAT_OK);
+    assert_ok(pleat_set_budget(j.runtime, 0));
+    for (int i = 0; i < 12; i++)
+        iterate_alike(&j, 700, 5500, 300);
+    uint64_t planned = pleat_stats_of(j.runtime).planned;
+    iterate_alike(&j, 700, 5500, 300);
+    assert_true(pleat_stats_of(j.runtime).planned - planned > 290);
+    assert_ok(pleat_mark(j.runtime));
+    job_tensor again = job_alloc(&j, large, 0);
+    pleat_block block;
+    assert_ok(pleat_block_of(j.runtime, again.address, &block));
+    assert_int_equal(block.requested, large);
+    job_free(&j, &again);
+    job_free(&j, &held);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
 static void planned_unknown_addresses_are_refused(void **state)
 {
     (void)state;
@@ -464,6 +510,7 @@ int main(void)
         cmocka_unit_test(planned_many_iterations_leave_everything_as_it_was),
         cmocka_unit_test(planned_large_request_is_stitched_from_what_is_free),
         cmocka_unit_test(planned_out_of_memory_leaves_everything_usable),
+        cmocka_unit_test(planned_refused_request_is_matched_anew_in_another_shape),
         cmocka_unit_test(planned_unknown_addresses_are_refused),
         cmocka_unit_test(planned_any_address_finds_its_block),
         cmocka_unit_test(planned_streams_do_not_share_memory_in_use),
