@@ -113,7 +113,10 @@ void pleat__track_ready(pleat__track *track)
 
 static uint32_t item_behind(const pleat__track *track, uint32_t item, uint32_t by)
 {
-    return item + by < track->count ? item + by : item + by - (track->count - track->begin);
+    uint32_t at = item + by;
+    while (at >= track->count)
+        at -= track->count - track->begin;
+    return at;
 }
 
 static uint32_t item_at(const pleat__track *track, uint32_t cell)

@@ -154,6 +154,25 @@ static void match_dynamic_request_may_have_any_size(void **state)
     assert_int_equal(next(f, 13), 13);
 }
 
+/* An iteration of few requests comes round several times before one costs anything. */
+static void match_tracks_iterations_of_few_requests(void **state)
+{
+    fixture *f = *state;
+    const uint32_t few = 5;
+    fill(f, 0);
+    for (uint32_t i = 0; i < few; i++)
+        f->items[i].kind = PLEAT__ITEM_DYNAMIC;
+    assert_ok(pleat__match_init(&f->match, f->arena, f->items, 0, few));
+    for (uint32_t i = 0; i < 200; i++) {
+        assert_int_equal(next(f, i % few), i % few);
+        assert_true(f->match.track.start < few);
+    }
+    for (uint32_t i = 0; i < 200; i++) {
+        uint32_t item = pleat__match_next(&f->match, 1000000 * (1 + i % 7), i % 2);
+        assert_true(item < few || item == PLEAT__NO_ITEM);
+    }
+}
+
 static void match_resyncs_after_an_evaluation_loop_without_a_mark(void **state)
 {
     fixture *f = *state;
@@ -349,6 +368,7 @@ int main(void)
         TEST(match_dynamic_request_of_its_old_size_is_itself),
         TEST(match_tracks_layers_whose_experts_change),
         TEST(match_tracks_sizes_without_a_loss),
+        TEST(match_tracks_iterations_of_few_requests),
         TEST(match_phase_gives_a_lost_matcher_its_place),
         TEST(match_resyncs_after_an_evaluation_loop_without_a_mark),
         TEST(match_resyncs_in_the_middle),
