@@ -120,6 +120,9 @@ pleat_result pleat__heap_stream(pleat__heap *heap, pleat_stream stream, uint16_t
 pleat_result pleat__heap_mark(pleat__heap *heap, uint16_t stream, pleat_event event)
 {
     pleat_stream last = heap->streams[stream];
+    /* One that captures cannot be made to wait for the others either. */
+    if (stream == PLEAT__BEYOND && pleat__gate_before(heap->pool->gate, last) != 0)
+        return PLEAT_E_NOT_READY;
     if (stream == PLEAT__BEYOND)
         PLEAT_TRY(order_beyond(heap, last));
     return pleat__gate_record(heap->pool->gate, event, last);

@@ -251,11 +251,11 @@ static pleat_result unmap_ended(void *context, pleat_result ready)
 
 static pleat_result note_work(ended_views *ended)
 {
-    const pleat__heap *heap = ended->heap;
-    for (uint32_t i = 0; i < heap->stream_count; i++) {
+    pleat__heap *heap = ended->heap;
+    for (uint16_t i = 0; i < heap->stream_count; i++) {
         PLEAT_TRY(heap->vmm.ops->event_create(heap->vmm.self, heap->device, &ended->events[i]));
         ended->job.event_count++;
-        PLEAT_TRY(heap->vmm.ops->event_record(heap->vmm.self, ended->events[i], heap->streams[i]));
+        PLEAT_TRY(pleat__heap_mark(heap, i, ended->events[i]));
     }
     return PLEAT_OK;
 }

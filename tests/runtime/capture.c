@@ -221,6 +221,33 @@ static void capture_leaves_its_streams_alone(void **state)
     }
 }
 
+/* Streams beyond those that are told apart wait for each other; not for one that captures, nor it
+ * for them. */
+static void capture_leaves_streams_that_share_alone(void **state)
+{
+    (void)state;
+    const pleat_stream last = 80;
+    begin("pleat", 0);
+    for (pleat_stream stream = 1; stream <= last; stream++)
+        assert_ok(pleat_free(b.runtime, take(512, stream)));
+    pleat_va a[5];
+    for (int i = 0; i < 5; i++)
+        a[i] = take(10 * MIB, last);
+    assert_ok(pleat_free(b.runtime, a[1]));
+    assert_ok(pleat_free(b.runtime, a[3]));
+    pleat_va stitched = take(20 * MIB, last);
+    assert_int_equal(pleat_stats_of(b.runtime).stitched, 1);
+    assert_ok(pleat_free(b.runtime, stitched));
+    pleat_capture *graph = capture(last, 4 * MIB);
+    assert_ok(pleat_empty_cache(b.runtime)); /* the view waits for its stream */
+    assert_int_equal(b.recorded, 0);
+    finish(graph, NULL);
+    assert_ok(pleat_empty_cache(b.runtime));
+    assert_ok(pleat_capture_free(b.runtime, graph));
+    assert_int_equal(pleat_stats_of(b.runtime).live_bytes, 30 * MIB);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +255,7 @@ int main(void)
         cmocka_unit_test(capture_has_an_end_and_a_budget),
         cmocka_unit_test(capture_streams_do_not_share),
         cmocka_unit_test(capture_leaves_its_streams_alone),
+        cmocka_unit_test(capture_leaves_streams_that_share_alone),
     };
     return cmocka_run_group_tests_name("capture", tests, NULL, NULL);
 }

@@ -327,6 +327,50 @@ static void elastic_other_threads_allocate_meanwhile(void **state)
     finish(&j);
 }
 
+/* The host backend, with an eye on the events recorded on stream 0. */
+static struct {
+    pleat_vmm host;
+    pleat_vmm_ops ops;
+    uint64_t recorded;
+} watched;
+
+static pleat_result watch_record(void *self, pleat_event event, pleat_stream stream)
+{
+    watched.recorded += stream == 0;
+    return watched.host.ops->event_record(self, event, stream);
+}
+
+static void elastic_layouts_end_without_a_word_to_a_stream_that_captures(void **state)
+{
+    (void)state;
+    job j = {0};
+    elastic_job e = elastic_make(17);
+    pleat_host_options host = {
+        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
+    pleat_runtime_options options = {.size = sizeof options};
+    pleat_capture *graph;
+    assert_ok(pleat_vmm_host(&host, &watched.host));
+    watched.ops = *watched.host.ops;
+    watched.ops.event_record = watch_record;
+    j.vmm = (pleat_vmm){&watched.ops, watched.host.self};
+    assert_ok(pleat_runtime_create(j.vmm, &options, &j.runtime));
+    for (uint64_t x = 4; x < 12; x++)
+        run_x(&j, &e, x, 2);
+    assert_true(pleat_stats_of(j.runtime).instance_maps > 0);
+    job_drain(&j);
+    assert_ok(pleat_capture_begin(j.runtime, 0, JOB_PAGE, &graph));
+    watched.recorded = 0;
+    for (int i = 0; i < 3; i++)
+        assert_ok(pleat_empty_cache(j.runtime));
+    assert_int_equal(watched.recorded, 0);
+    assert_ok(pleat_capture_end(j.runtime, graph, NULL));
+    assert_ok(pleat_empty_cache(j.runtime));
+    assert_true(watched.recorded > 0);
+    assert_ok(pleat_capture_free(j.runtime, graph));
+    run_x(&j, &e, 5, 2);
+    finish(&j);
+}
+
 /* ---- the parts ---- */
 
 static pleat__profile *profile_at(pleat__arena *arena, const elastic_job *e, uint64_t x)
@@ -442,6 +486,7 @@ int main(void)
         cmocka_unit_test(elastic_disturbed_jobs_share_no_byte),
         cmocka_unit_test(elastic_short_memory_is_an_answer),
         cmocka_unit_test(elastic_other_threads_allocate_meanwhile),
+        cmocka_unit_test(elastic_layouts_end_without_a_word_to_a_stream_that_captures),
         cmocka_unit_test(elastic_largest_microbatch_runs_and_the_next_does_not),
     };
     return cmocka_run_group_tests_name("elastic", tests, NULL, NULL);
