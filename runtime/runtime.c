@@ -199,17 +199,27 @@ static pleat_result alloc_again(pleat_runtime *runtime, uint64_t bytes, pleat_st
     return result;
 }
 
-/* Something was allocated for a request of `bytes`. */
-static pleat_result note_alloc(pleat_runtime *runtime, pleat_va address, uint64_t bytes,
-                               pleat_stream stream)
+static pleat_result guard_alloc(pleat_runtime *runtime, pleat_va address, uint64_t bytes)
 {
     pleat_block block;
-    if (pleat__records(&runtime->record))
-        pleat__record_alloc(&runtime->record, address, bytes, stream);
-    if (runtime->canary.paint == NULL)
-        return PLEAT_OK;
     PLEAT_TRY(runtime->ops->block_of(runtime->policy, address, &block));
     return pleat__canary_taken(&runtime->canary, &block, bytes);
+}
+
+/* Something was allocated for a request of `bytes`; on failure it is not any more. */
+static pleat_result note_alloc(pleat_runtime *runtime, pleat_va *address, uint64_t bytes,
+                               pleat_stream stream)
+{
+    pleat_result result =
+        runtime->canary.paint != NULL ? guard_alloc(runtime, *address, bytes) : PLEAT_OK;
+    if (result != PLEAT_OK) {
+        PLEAT_CHECK(runtime->ops->free(runtime->policy, *address) == PLEAT_OK);
+        *address = 0;
+        return result;
+    }
+    if (pleat__records(&runtime->record))
+        pleat__record_alloc(&runtime->record, *address, bytes, stream);
+    return PLEAT_OK;
 }
 
 pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
@@ -225,10 +235,10 @@ pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_s
     pleat_result result = alloc_once(runtime, bytes + guard, stream, address);
     if (__builtin_expect(result != PLEAT_OK, 0))
         result = alloc_again(runtime, bytes + guard, stream, result, address);
+    if (__builtin_expect(result == PLEAT_OK && is_watched(runtime), 0))
+        result = note_alloc(runtime, address, bytes, stream);
     if (result == PLEAT_OK)
         runtime->stats.requests++;
-    if (__builtin_expect(result == PLEAT_OK && is_watched(runtime), 0))
-        result = note_alloc(runtime, *address, bytes, stream);
     runtime->stats.map_waits += runtime->gate.left != left;
     return result;
 }

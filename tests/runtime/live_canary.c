@@ -5,6 +5,7 @@
  */
 #include "job.h"
 
+#include <internal/arena.h>
 #include <vmm/fault.h>
 #include <vmm/host.h>
 
@@ -159,10 +160,35 @@ static void canary_that_cannot_be_made_leaves_nothing(void **state)
     pleat_vmm_destroy(&host);
 }
 
+/* A request that the canary has no memory for is refused, and holds nothing. */
+static void canary_without_host_memory_leaves_nothing_allocated(void **state)
+{
+    (void)state;
+    pleat_va address;
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+        pleat_result result = PLEAT_E_NO_MEMORY;
+        for (uint64_t nth = 1; result != PLEAT_OK; nth++) {
+            job j;
+            job_start_with(&j, policies[p], NULL, 0, "canary:on");
+            pleat__arena_fail(nth, false);
+            result = pleat_alloc(j.runtime, 5000, 0, &address);
+            bool failed = pleat__arena_failed() != 0;
+            pleat__arena_fail(0, false);
+            assert_true(result == PLEAT_OK || failed);
+            pleat_stats stats = pleat_stats_of(j.runtime);
+            assert_int_equal(stats.live_bytes != 0, result == PLEAT_OK);
+            assert_int_equal(stats.requests, result == PLEAT_OK);
+            assert_int_equal(address != 0, result == PLEAT_OK);
+            job_stop(&j);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(canary_finds_nothing_where_nothing_is_wrong),
+        cmocka_unit_test(canary_without_host_memory_leaves_nothing_allocated),
         cmocka_unit_test(canary_sees_writes_past_the_end),
         cmocka_unit_test(canary_sees_writes_after_the_free),
         cmocka_unit_test(canary_sees_a_planted_overlap),
