@@ -267,7 +267,9 @@ static bool scaled(const pleat__function *f, uint64_t bytes, int64_t *out)
 /* The one t > 0 with a + b t = s. */
 static bool solve_linear(wide a, wide b, wide s, pleat__fraction *t)
 {
-    wide left = s - a;
+    wide left, lowest = (wide)1 << 126;
+    if (__builtin_sub_overflow(s, a, &left) || left <= -lowest || b <= -lowest)
+        return false;
     if (b < 0) {
         b = -b;
         left = -left;

@@ -593,6 +593,23 @@ static void x_out_of_range_is_refused(void **state)
     pleat_plan_free(plan);
 }
 
+/* A file's recipe may say what overflows 128 bits: no x then, and no undefined behaviour. */
+static void sums_beyond_128_bits_say_no_x(void **state)
+{
+    (void)state;
+    pleat__function f = {
+        .k = {INT64_MIN, 0, 0, 1}, .divisor = 1, .exact = true, .most = UINT64_MAX};
+    uint32_t of = 0;
+    pleat__recipe recipe = {.functions = &f, .function_count = 1, .steady = &of, .parameters = 2};
+    const pleat_plan plan = {.recipe = &recipe};
+    pleat__x_finder finder;
+    pleat__x_begin(&finder, &plan);
+    finder.has_u = true;
+    finder.x.u = (pleat__fraction){1, 4000000000};
+    assert_int_equal(pleat__x_observe(&finder, false, 0, INT64_MAX), PLEAT__X_CONTRADICTED);
+    assert_false(finder.has_v);
+}
+
 static void request_that_breaks_its_function_is_told(void **state)
 {
     (void)state;
@@ -788,6 +805,7 @@ int main(void)
         cmocka_unit_test(plan_laid_out_for_the_largest_needs_no_move),
         cmocka_unit_test(fit_is_the_largest_that_fits),
         cmocka_unit_test(x_out_of_range_is_refused),
+        cmocka_unit_test(sums_beyond_128_bits_say_no_x),
         cmocka_unit_test(request_that_breaks_its_function_is_told),
         cmocka_unit_test(broken_request_becomes_dynamic),
         cmocka_unit_test(trace_without_the_parameter_has_no_x),
