@@ -194,9 +194,9 @@ static pleat_result fit(planning *p)
     p->report->explained = p->fit.explained;
     if (p->fit.parameters == 0)
         return pleat__fail(PLEAT_E_INPUT,
-                           "the sizes of the %u iterations show no microbatch or length that "
+                           "the sizes of %u iteration%s show no microbatch or length that "
                            "changes: record the job at another one",
-                           p->profile_count);
+                           p->profile_count, p->profile_count == 1 ? "" : "s");
     for (uint32_t t = 0; t < p->trace_count; t++)
         p->report->x[t] = p->fit.x[t];
     return PLEAT_OK;

@@ -260,8 +260,8 @@ pleat_result pleat__choose_device(const pleat_trace *trace, uint32_t wanted, uin
     *device = wanted == 0 && devices == 1 ? last : wanted;
     if (devices > 0 && (*device > UINT8_MAX || !has[*device]))
         return pleat__fail(PLEAT_E_INPUT,
-                           "the trace has no allocation on device %u, but on %u others (%u is one)",
-                           wanted, devices, last);
+                           "the trace allocates on %u device%s, such as %u, and not on device %u",
+                           devices, devices == 1 ? "" : "s", last, wanted);
     return PLEAT_OK;
 }
 
