@@ -121,7 +121,7 @@ def cuda_include():
         tried.append(str(folder))
     raise ShimError(
         "pleat: CUDA's header cuda_runtime_api.h is missing: install CUDA's development files "
-        "(nvidia-cuda-runtime from PyPI has them) or set CUDA_HOME; looked in " + ", ".join(tried)
+        "(the wheel nvidia-cuda-runtime has them) or set CUDA_HOME; looked in " + ", ".join(tried)
     )
 
 
