@@ -274,8 +274,9 @@ pleat_result pleat__mapper_wait(pleat__mapper *mapper, pleat__job *job)
 void pleat__mapper_drain(pleat__mapper *mapper)
 {
     pthread_mutex_lock(&mapper->lock);
-    uint64_t submitted = mapper->tail;
-    while (mapper->finished < submitted)
+    /* Those submitted meanwhile too: they may be done before the ones whose events are awaited, so
+     * a number of jobs does not say which. */
+    while (mapper->finished < mapper->tail)
         pthread_cond_wait(&mapper->over, &mapper->lock);
     pthread_mutex_unlock(&mapper->lock);
 }

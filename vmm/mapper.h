@@ -70,7 +70,7 @@ static inline bool pleat__job_done(const pleat__job *submitted)
 }
 /* Waits for a submitted job; returns its result and makes its error the thread's last. */
 pleat_result pleat__mapper_wait(pleat__mapper *mapper, pleat__job *job);
-/* Waits until all that was submitted before is done. */
+/* Waits until all that was submitted is done, also what is submitted meanwhile. */
 void pleat__mapper_drain(pleat__mapper *mapper);
 pleat__mapper_stats pleat__mapper_stats_of(pleat__mapper *mapper);
 

@@ -5,6 +5,8 @@
 #include "../test.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <vmm/fault.h>
@@ -161,6 +163,59 @@ static pleat_result note_and_free(void *context, pleat_result ready)
     return ready;
 }
 
+typedef struct drainer {
+    pleat__mapper *mapper;
+    atomic_bool begun, over;
+} drainer;
+
+static void *drain(void *opaque)
+{
+    drainer *d = opaque;
+    atomic_store(&d->begun, true);
+    pleat__mapper_drain(d->mapper);
+    atomic_store(&d->over, true);
+    return NULL;
+}
+
+static pleat_result call_nothing(void *context, pleat_result ready)
+{
+    (void)context;
+    return ready;
+}
+
+/* Jobs that come later and are done first do not stand for one whose event is awaited. */
+static void mapper_drain_waits_for_those_that_were_overtaken(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, 64);
+    drainer d = {0};
+    pthread_t thread;
+    pleat_event event;
+    assert_ok(pleat__mapper_create(f.space, f.arena, 3, &d.mapper));
+    assert_ok(pleat__host_stream_hold(&f.host, 1));
+    assert_ok(f.vmm.ops->event_create(f.vmm.self, 0, &event));
+    assert_ok(f.vmm.ops->event_record(f.vmm.self, event, 1));
+    pleat__job awaited = {
+        .kind = PLEAT__JOB_CALL, .call = call_nothing, .events = &event, .event_count = 1};
+    assert_ok(pleat__mapper_submit(d.mapper, &awaited));
+    assert_int_equal(pthread_create(&thread, NULL, drain, &d), 0);
+    while (!atomic_load(&d.begun))
+        sched_yield();
+    for (int i = 0; i < 500; i++) {
+        pleat__job quick = {.kind = PLEAT__JOB_CALL, .call = call_nothing};
+        assert_ok(pleat__mapper_submit(d.mapper, &quick));
+        assert_ok(pleat__mapper_wait(d.mapper, &quick));
+        assert_false(atomic_load(&d.over));
+    }
+    assert_ok(pleat__host_stream_release(&f.host, 1));
+    pthread_join(thread, NULL);
+    assert_true(pleat__job_done(&awaited));
+    assert_ok(f.vmm.ops->event_destroy(f.vmm.self, event));
+    pleat__mapper_destroy(d.mapper);
+    end(&f);
+}
+
 static void mapper_calls_and_forgets(void **state)
 {
     (void)state;
@@ -267,6 +322,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mapper_carries_out_in_order),
         cmocka_unit_test(mapper_unmaps_only_after_events),
+        cmocka_unit_test(mapper_drain_waits_for_those_that_were_overtaken),
         cmocka_unit_test(mapper_calls_and_forgets),
         cmocka_unit_test(mapper_queue_is_bounded),
         cmocka_unit_test(mapper_hands_the_error_to_the_waiter),
