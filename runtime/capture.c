@@ -191,11 +191,17 @@ void pleat__captures_release(pleat_runtime *runtime)
     runtime->captures = NULL;
 }
 
+static pleat_result must_not_capture(const pleat_runtime *runtime, pleat_stream stream)
+{
+    return pleat__capture_of_stream(runtime->captures, stream) == NULL
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_STATE, "stream %#llx captures already",
+                             (unsigned long long)stream);
+}
+
 static pleat_result add_stream(pleat_runtime *runtime, pleat_capture *capture, pleat_stream stream)
 {
-    if (pleat__capture_of_stream(runtime->captures, stream) != NULL)
-        return pleat__fail(PLEAT_E_STATE, "stream %#llx captures already",
-                           (unsigned long long)stream);
+    PLEAT_TRY(must_not_capture(runtime, stream));
     PLEAT_TRY(pleat__arena_grow(runtime->arena, &capture->streams, &capture->stream_capacity,
                                 capture->stream_count, sizeof *capture->streams));
     PLEAT_TRY(pleat__gate_capture(&runtime->gate, stream));
@@ -207,6 +213,8 @@ static pleat_result add_stream(pleat_runtime *runtime, pleat_capture *capture, p
 static pleat_result make(pleat_runtime *runtime, pleat_stream stream, uint64_t bytes,
                          pleat_capture **out)
 {
+    /* Before anything is asked of the stream for the memory. */
+    PLEAT_TRY(must_not_capture(runtime, stream));
     pleat_capture *made = pleat__arena_calloc(runtime->arena, 1, sizeof *made);
     if (made == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a capture");

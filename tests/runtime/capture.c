@@ -143,7 +143,9 @@ static void capture_has_an_end_and_a_budget(void **state)
     assert_result(pleat_capture_begin(b.runtime, 5, UINT64_MAX, &none), PLEAT_E_INVALID);
     assert_result(pleat_capture_begin(b.runtime, 5, 101 * MIB, &none), PLEAT_E_OUT_OF_MEMORY);
     graph = capture(5, 60 * MIB);
-    assert_result(pleat_capture_begin(b.runtime, 5, MIB, &none), PLEAT_E_STATE);
+    uint64_t before = verbs();
+    assert_result(pleat_capture_begin(b.runtime, 5, 30 * MIB, &none), PLEAT_E_STATE);
+    assert_int_equal(verbs(), before);
     assert_result(pleat_capture_begin(b.runtime, 6, 60 * MIB, &none), PLEAT_E_BUDGET);
     pleat_va a = take(40 * MIB, 5), refused;
     uint64_t calls = verbs();
