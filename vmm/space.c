@@ -205,11 +205,6 @@ pleat__space_stats pleat__space_stats_of(pleat__space *space)
     return stats;
 }
 
-uint64_t pleat__space_driver_calls(const pleat__space *space)
-{
-    return atomic_load_explicit(&space->calls, memory_order_relaxed);
-}
-
 void pleat__space_reset_peak(pleat__space *space)
 {
     pthread_mutex_lock(&space->lock);
@@ -220,11 +215,6 @@ void pleat__space_reset_peak(pleat__space *space)
 void pleat__space_set_budget(pleat__space *space, uint64_t bytes)
 {
     atomic_store(&space->budget, bytes);
-}
-
-uint64_t pleat__space_budget(const pleat__space *space)
-{
-    return atomic_load(&space->budget);
 }
 
 /* ---- pages ---- */

@@ -79,14 +79,11 @@ pleat_va pleat__space_base(const pleat__space *space);
 uint64_t pleat__space_pages(const pleat__space *space);
 uint64_t pleat__space_device_bytes(const pleat__space *space);
 pleat__space_stats pleat__space_stats_of(pleat__space *space);
-/* All memory verbs issued so far, alone: no lock is taken. */
-uint64_t pleat__space_driver_calls(const pleat__space *space);
 /* The peak restarts from what is physical now. */
 void pleat__space_reset_peak(pleat__space *space);
 /* The cap in bytes; 0 lifts it. Lower than what exists now is allowed: nothing new is then created.
  */
 void pleat__space_set_budget(pleat__space *space, uint64_t bytes);
-uint64_t pleat__space_budget(const pleat__space *space);
 /* A further device gets access to all that is mapped, now and later. PLEAT_E_LIMIT. No other thread
  * maps meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__space_add_peer(pleat__space *space, int device);

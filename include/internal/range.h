@@ -19,11 +19,6 @@ static inline uint64_t pleat__range_size(pleat__range range)
     return range.end - range.begin;
 }
 
-static inline bool pleat__range_valid(pleat__range range)
-{
-    return range.begin <= range.end;
-}
-
 static inline bool pleat__range_empty(pleat__range range)
 {
     return range.begin >= range.end;
