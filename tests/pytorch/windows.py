@@ -8,6 +8,7 @@ runtime.
 import os
 import pathlib
 import sys
+import types
 import unittest
 
 try:
@@ -20,6 +21,30 @@ except ImportError:
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "adapters" / "pytorch"))
 sys.dont_write_bytecode = True
 from pleat._windows import Windows  # noqa: E402
+
+
+class Leaf:
+    """As much of a tensor as hooks need: a parameter that is passed to a module."""
+
+    requires_grad = is_leaf = True
+
+    def __init__(self):
+        self.hooks = []
+
+    def register_hook(self, hook):
+        self.hooks.append(hook)
+        return types.SimpleNamespace(remove=lambda: self.hooks.remove(hook))
+
+
+class Hooks(unittest.TestCase):
+    def test_a_parameter_passed_to_a_window_keeps_no_hooks(self):
+        windows = Windows(types.SimpleNamespace(Tensor=Leaf), lambda: 0, lambda name: None)
+        leaf = Leaf()
+        for _ in range(5):
+            windows.hook_gradients(((leaf,), {}), lambda gradient: None)
+            self.assertEqual(len(leaf.hooks), 1)
+            windows.mark()
+            self.assertEqual(leaf.hooks, [])
 
 
 @unittest.skipIf(torch is None, "no torch")

@@ -87,6 +87,7 @@ class Windows:
         self.names = {}  # the windows' modules -> names
         self.hooks = []
         self.inside = []  # names of the windows entered
+        self.leaf_hooks = []  # of this iteration, on tensors that outlive it
 
     # ---- at the end of each iteration ----
 
@@ -94,6 +95,9 @@ class Windows:
         now = self.taken()
         bytes, self.begun_at = now - self.begun_at, now
         self.iterations += 1
+        for hook in self.leaf_hooks:
+            hook.remove()
+        self.leaf_hooks.clear()
         if self.inside:
             # An exception may have left some open.
             self.inside.clear()
@@ -207,7 +211,10 @@ class Windows:
                         def hook(gradient):
                             told(gradient)
 
-                        one.register_hook(hook)
+                        handle = one.register_hook(hook)
+                        # With a graph's tensor its hooks go; a parameter would collect them.
+                        if one.is_leaf:
+                            self.leaf_hooks.append(handle)
                     return
             elif isinstance(one, (tuple, list)):
                 waiting.extend(reversed(one))
