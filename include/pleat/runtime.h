@@ -68,7 +68,9 @@ PLEAT_API pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes);
 /* The largest microbatch that would fit under the cap that holds now. `running` is what iterations
  * have now, in whatever it is counted: samples, or tokens; the answer is too. It needs iterations
  * at two of them to have been seen, and at most four times the largest of those is said. Ask
- * between iterations. Takes up to some hundred milliseconds, in which other threads wait.
+ * between iterations. The first iteration after a change may take some percent more, because what
+ * crosses its boundary lies at its old places: under a budget that is met to the last chunk it can
+ * be refused. Takes up to some hundred milliseconds, in which other threads wait.
  * PLEAT_E_NOT_FOUND: sizes are not known yet, or not even 1 fits. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_max_microbatch(pleat_runtime *runtime,
                                                             uint64_t running, uint64_t *most);
