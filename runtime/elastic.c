@@ -580,7 +580,8 @@ void pleat__elastic_shrunk(pleat__elastic *elastic)
     elastic->refused = 0;
 }
 
-/* Whether `microbatch` fits in so many chunks. Functions may not hold where no iteration was. */
+/* Whether `microbatch` fits in so many chunks. Functions may not hold where no iteration was: above
+ * none fits, and below they say what the smallest takes that they hold for. */
 static pleat_result fits(const pleat__elastic *elastic, uint32_t chunks, uint64_t running,
                          uint64_t microbatch, bool *yes)
 {
@@ -588,11 +589,12 @@ static pleat_result fits(const pleat__elastic *elastic, uint32_t chunks, uint64_
     uint32_t taken;
     pleat__ground ground = ground_of(elastic);
     *yes = false;
-    if (!pleat__mul(elastic->x, microbatch, &x) ||
-        !pleat__scale_in_range(elastic->scale, x / running))
+    if (!pleat__mul(elastic->x, microbatch, &x))
         return PLEAT_OK;
-    PLEAT_TRY(pleat__instance_takes(&ground, elastic->scale, x / running, elastic->choice, chunks,
-                                    &taken));
+    x = pleat__scale_at_least(elastic->scale, x / running);
+    if (!pleat__scale_in_range(elastic->scale, x))
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__instance_takes(&ground, elastic->scale, x, elastic->choice, chunks, &taken));
     *yes = taken <= chunks;
     return PLEAT_OK;
 }

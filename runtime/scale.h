@@ -56,6 +56,13 @@ static inline bool pleat__scale_in_range(const pleat__scale *scale, uint64_t x)
     return x >= scale->least / PLEAT__SCALE_BEYOND && x / PLEAT__SCALE_BEYOND <= scale->most;
 }
 
+/* x, or the least that functions hold for. */
+static inline uint64_t pleat__scale_at_least(const pleat__scale *scale, uint64_t x)
+{
+    uint64_t least = scale->least / PLEAT__SCALE_BEYOND + (scale->least % PLEAT__SCALE_BEYOND != 0);
+    return x < least ? least : x;
+}
+
 /* The size at x, rounded up; 0 where the line is below that. */
 uint64_t pleat__scale_bytes(const pleat__scale *scale, const pleat__term *term, uint64_t x);
 /* Whether a job may have come from the xs seen to this one at all: a request that says more is

@@ -262,6 +262,10 @@ static void elastic_largest_microbatch_follows_the_budget(void **state)
     assert_ok(pleat_set_budget(j.runtime, physical * 3 / 2));
     assert_ok(pleat_max_microbatch(j.runtime, 6, &most));
     assert_true(most > 6 && most < 12);
+    /* Counted in tokens, of which one is far below what was seen. */
+    uint64_t tokens;
+    assert_ok(pleat_max_microbatch(j.runtime, 6 * 1024, &tokens));
+    assert_int_equal(tokens / 1024, most);
     assert_mostly_planned(run_x(&j, &e, most, 4), 90);
     assert_int_equal(pleat_stats_of(j.runtime).out_of_memory, 0);
     /* A smaller budget: the answer follows, and what fits goes on under it. */
