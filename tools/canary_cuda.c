@@ -8,12 +8,8 @@
 #include "canary_cuda.h"
 
 #include <internal/error.h>
-#include <stdbool.h>
 #include <stdlib.h>
-#include <vmm/cuda.h>
-
-#define THREADS     256u
-#define BLOCKS_MOST 4224u /* 32 for each of an H200's 132 multiprocessors; more is no faster */
+#include <vmm/cuda_pattern.h>
 
 /* A kernel named `name` with `more` as further parameters: ACT_WORD does its work on word %rd6
  * wanted at %rd7, ACT_BYTE on byte %rd6 there. */
@@ -70,109 +66,52 @@ static const char kernels[] =
                VERIFY("u64"), VERIFY("u8"));
 
 struct canary_cuda {
-    pleat_vmm vmm;
-    int device;
-    pleat__cuda_kernel write, verify;
-    bool has_write, has_verify;
-    uint64_t granule;
-    pleat_va counter; /* of wrong words, since the beginning; a chunk of its own */
-    pleat_handle memory;
-    bool reserved, created, mapped;
-    uint64_t counted; /* what the counter was at the last look */
+    pleat__cuda_pattern pattern; /* the first counter is of wrong words, since the beginning */
+    uint64_t counted;            /* what it was at the last look */
 };
-
-static pleat_result make_counter(canary_cuda *canary)
-{
-    const pleat_vmm_ops *ops = canary->vmm.ops;
-    void *self = canary->vmm.self;
-    uint64_t recommended;
-    PLEAT_TRY(ops->granularity(self, canary->device, &canary->granule, &recommended));
-    PLEAT_TRY(ops->reserve(self, canary->device, canary->granule, 0, &canary->counter));
-    canary->reserved = true;
-    PLEAT_TRY(ops->create(self, canary->device, canary->granule, 0, &canary->memory));
-    canary->created = true;
-    PLEAT_TRY(ops->map(self, canary->counter, canary->granule, canary->memory));
-    canary->mapped = true;
-    PLEAT_TRY(ops->set_access(self, canary->counter, canary->granule, &canary->device, 1));
-    return pleat__cuda_copy_in(&canary->vmm, canary->device, canary->counter, &canary->counted,
-                               sizeof canary->counted);
-}
-
-static pleat_result load(canary_cuda *canary)
-{
-    PLEAT_TRY(pleat__cuda_kernel_load(&canary->vmm, canary->device, kernels, "canary_write",
-                                      &canary->write));
-    canary->has_write = true;
-    PLEAT_TRY(pleat__cuda_kernel_load(&canary->vmm, canary->device, kernels, "canary_verify",
-                                      &canary->verify));
-    canary->has_verify = true;
-    return make_counter(canary);
-}
 
 pleat_result canary_cuda_create(const pleat_vmm *vmm, int device, canary_cuda **out)
 {
     canary_cuda *made = calloc(1, sizeof *made);
     if (made == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the canary");
-    made->vmm = *vmm;
-    made->device = device;
-    pleat_result result = load(made);
+    pleat_result result = pleat__cuda_pattern_open(vmm, device, kernels, "canary_write",
+                                                   "canary_verify", &made->pattern);
     if (result != PLEAT_OK)
-        canary_cuda_destroy(made);
+        free(made);
     else
         *out = made;
     return result;
 }
 
-/* What cannot be given back goes with the process's context. */
 void canary_cuda_destroy(canary_cuda *canary)
 {
     if (canary == NULL)
         return;
-    const pleat_vmm_ops *ops = canary->vmm.ops;
-    void *self = canary->vmm.self;
-    if (canary->mapped)
-        (void)ops->unmap(self, canary->counter, canary->granule);
-    if (canary->created)
-        (void)ops->release(self, canary->memory);
-    if (canary->reserved)
-        (void)ops->free_range(self, canary->counter, canary->granule);
-    if (canary->has_verify && pleat__cuda_kernel_unload(&canary->vmm, &canary->verify) != PLEAT_OK)
-        canary->has_verify = false;
-    if (canary->has_write && pleat__cuda_kernel_unload(&canary->vmm, &canary->write) != PLEAT_OK)
-        canary->has_write = false;
+    pleat__cuda_pattern_close(&canary->pattern);
     free(canary);
-}
-
-static unsigned blocks(uint64_t bytes)
-{
-    uint64_t wanted = (bytes / 8 + THREADS - 1) / THREADS;
-    return wanted < 1 ? 1 : wanted < BLOCKS_MOST ? (unsigned)wanted : BLOCKS_MOST;
 }
 
 pleat_result canary_cuda_write(const canary_cuda *canary, pleat_stream stream, pleat_va at,
                                uint64_t bytes, uint64_t seed)
 {
     void *arguments[] = {&at, &bytes, &seed};
-    return pleat__cuda_launch(&canary->vmm, &canary->write, stream, blocks(bytes), THREADS,
-                              arguments);
+    return pleat__cuda_pattern_write(&canary->pattern, stream, bytes / 8, arguments);
 }
 
 pleat_result canary_cuda_verify(const canary_cuda *canary, pleat_stream stream, pleat_va at,
                                 uint64_t bytes, uint64_t seed)
 {
-    pleat_va counter = canary->counter;
+    pleat_va counter = canary->pattern.counters;
     void *arguments[] = {&at, &bytes, &seed, &counter};
-    return pleat__cuda_launch(&canary->vmm, &canary->verify, stream, blocks(bytes), THREADS,
-                              arguments);
+    return pleat__cuda_pattern_verify(&canary->pattern, stream, bytes / 8, arguments);
 }
 
 pleat_result canary_cuda_wrong(canary_cuda *canary, uint64_t *wrong)
 {
-    uint64_t counted;
-    PLEAT_TRY(pleat__cuda_copy_out(&canary->vmm, canary->device, &counted, canary->counter,
-                                   sizeof counted));
-    *wrong = counted - canary->counted;
-    canary->counted = counted;
+    uint64_t counters[PLEAT__CUDA_PATTERN_COUNTERS];
+    PLEAT_TRY(pleat__cuda_pattern_counted(&canary->pattern, counters));
+    *wrong = counters[0] - canary->counted;
+    canary->counted = counters[0];
     return PLEAT_OK;
 }

@@ -3,12 +3,15 @@
  * tests' own libcuda, whose path comes with PLEAT_CUDA_LIBRARY.
  */
 #include "../test.h"
+#include "fake_libcuda.h"
 
+#include <dlfcn.h>
+#include <internal/error.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
-#include <vmm/cuda.h>
 #include <vmm/cuda_driver.h>
+#include <vmm/cuda_pattern.h>
 #include <vmm/space.h>
 
 static const char *library;
@@ -176,6 +179,57 @@ static void cuda_extras_refuse_other_backends(void **state)
     pleat_vmm_destroy(&host);
 }
 
+#define ENTRY(name) ".visible .entry " name "()\n{\nret;\n}\n"
+
+/* All that a pattern's owner does; what the driver refuses must be said and leave nothing. */
+static pleat_result use_pattern(const pleat_vmm *vmm)
+{
+    static const char ptx[] = ENTRY("nothing_written") ENTRY("nothing_counted");
+    pleat__cuda_pattern pattern;
+    uint64_t counters[PLEAT__CUDA_PATTERN_COUNTERS] = {1, 1};
+    PLEAT_TRY(
+        pleat__cuda_pattern_open(vmm, 0, ptx, "nothing_written", "nothing_counted", &pattern));
+    pleat_result result = pleat__cuda_pattern_write(&pattern, 0, 1, NULL);
+    if (result == PLEAT_OK)
+        result = pleat__cuda_pattern_verify(&pattern, 0, UINT64_MAX, NULL);
+    if (result == PLEAT_OK)
+        result = pleat__cuda_pattern_counted(&pattern, counters);
+    if (result == PLEAT_OK)
+        assert_int_equal(counters[0] + counters[1], 0);
+    pleat__cuda_pattern_close(&pattern);
+    return result;
+}
+
+static void cuda_pattern_gives_back_whatever_fails(void **state)
+{
+    (void)state;
+    bool (*fail_nth)(uint64_t);
+    uint64_t (*held)(void);
+    pleat_vmm vmm;
+    void *fake = dlopen(library, RTLD_NOW);
+    assert_non_null(fake);
+    *(void **)&fail_nth = dlsym(fake, "fake_cuda_fail");
+    *(void **)&held = dlsym(fake, "fake_cuda_held");
+    assert_non_null(fail_nth);
+    assert_non_null(held);
+    assert_ok(pleat_vmm_cuda(&vmm));
+    uint64_t before = held(), nth = 0;
+    for (bool failed = true; failed;) {
+        (void)fail_nth(++nth);
+        pleat_result result = use_pattern(&vmm);
+        failed = fail_nth(0);
+        assert_result(result, failed ? PLEAT_E_DRIVER : PLEAT_OK);
+        if (failed)
+            assert_int_equal(pleat_last_error()->native, 999);
+        assert_int_equal(held(), before);
+    }
+    /* Two kernels of two calls each, granularity's two, reserve, create, map, access, copy, two
+     * launches, copy. */
+    assert_int_equal(nth, 15);
+    pleat_vmm_destroy(&vmm);
+    dlclose(fake);
+}
+
 static void cuda_no_device_is_said(void **state)
 {
     (void)state;
@@ -207,6 +261,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cuda_works_on_a_thread_without_context),
         cmocka_unit_test(cuda_two_devices_with_access_for_each_other),
         cmocka_unit_test(cuda_extras_refuse_other_backends),
+        cmocka_unit_test(cuda_pattern_gives_back_whatever_fails),
         cmocka_unit_test(cuda_no_device_is_said),
     };
     return cmocka_run_group_tests_name("cuda", tests, NULL, NULL);

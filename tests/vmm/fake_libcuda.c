@@ -6,13 +6,14 @@
  * PLEAT_FAKE_CUDA_DEVICES   how many devices (2)
  * PLEAT_FAKE_CUDA_WITHOUT   a function that this driver is too old to have
  *
- * A kernel runs only if it is the conformance suite's: it keeps its stream busy until the word at
- * its argument is not 0.
+ * Kernels are known by name: the canaries' do what their PTX says, the conformance suite's keeps
+ * its stream busy until the word at its argument is not 0. Any other does nothing.
  */
+#include "fake_libcuda.h"
 #include "../../vmm/cuda_driver.h"
 
 #include <pthread.h>
-#include <stdbool.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,7 @@ static int device_count;
 static struct CUctx_st contexts[MOST_DEVICES];
 static struct CUstream_st streams[MOST_STREAMS];
 static int stream_count;
+static _Atomic uint64_t modules, fails_in;
 static _Thread_local struct CUctx_st *nested[MOST_NESTED];
 static _Thread_local int depth;
 
@@ -72,6 +74,27 @@ static CUresult code_of(pleat_result result)
 static struct CUctx_st *current(void)
 {
     return depth > 0 ? nested[depth - 1] : NULL;
+}
+
+__attribute__((visibility("default"))) bool fake_cuda_fail(uint64_t nth)
+{
+    return atomic_exchange(&fails_in, nth) == 0;
+}
+
+/* Whether the call that asks is the one to fail. */
+static bool fails(void)
+{
+    uint64_t left = atomic_load(&fails_in);
+    while (left > 0 && !atomic_compare_exchange_weak(&fails_in, &left, left - 1))
+        continue;
+    return left == 1;
+}
+
+__attribute__((visibility("default"))) uint64_t fake_cuda_held(void)
+{
+    pleat__host_holdings held = {0};
+    (void)!pleat__host_holdings_of(&host, &held);
+    return held.handles + held.reservations + held.mapped_pages + atomic_load(&modules);
 }
 
 static CUresult fake_cuInit(unsigned flags)
@@ -208,6 +231,8 @@ static CUresult fake_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 static CUresult fake_cuMemGetAllocationGranularity(size_t *bytes, const CUproperties *wanted,
                                                    int which)
 {
+    if (fails())
+        return FAKE_UNKNOWN;
     uint64_t least, advised;
     CUresult code =
         code_of(host.ops->granularity(host.self, wanted->location.number, &least, &advised));
@@ -218,6 +243,8 @@ static CUresult fake_cuMemGetAllocationGranularity(size_t *bytes, const CUproper
 static CUresult fake_cuMemAddressReserve(CUdeviceptr *start, size_t bytes, size_t align,
                                          CUdeviceptr near_to, unsigned long long flags)
 {
+    if (fails())
+        return FAKE_UNKNOWN;
     if (near_to != 0 || flags != 0)
         return CU_INVALID_VALUE;
     pleat_va va = 0;
@@ -234,6 +261,8 @@ static CUresult fake_cuMemAddressFree(CUdeviceptr start, size_t bytes)
 static CUresult fake_cuMemCreate(CUhandle *handle, size_t bytes, const CUproperties *wanted,
                                  unsigned long long flags)
 {
+    if (fails())
+        return FAKE_UNKNOWN;
     if (flags != 0 || wanted->kind != CU_KIND_PINNED ||
         wanted->location.kind != CU_LOCATION_DEVICE || wanted->flags.rdma != 0)
         return CU_INVALID_VALUE;
@@ -253,6 +282,8 @@ static CUresult fake_cuMemRelease(CUhandle handle)
 static CUresult fake_cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUhandle handle,
                               unsigned long long flags)
 {
+    if (fails())
+        return FAKE_UNKNOWN;
     if (offset != 0 || flags != 0)
         return CU_INVALID_VALUE;
     return code_of(host.ops->map(host.self, at, bytes, handle));
@@ -261,6 +292,8 @@ static CUresult fake_cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUhan
 static CUresult fake_cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUaccess *access,
                                     size_t count)
 {
+    if (fails())
+        return FAKE_UNKNOWN;
     int devices[MOST_DEVICES];
     if (count == 0 || count > MOST_DEVICES)
         return CU_INVALID_VALUE;
@@ -429,6 +462,8 @@ static CUresult fake_cuStreamDestroy(CUstream stream)
 
 static CUresult fake_cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t bytes)
 {
+    if (fails())
+        return FAKE_UNKNOWN;
     if (current() == NULL)
         return FAKE_INVALID_CONTEXT;
     memcpy((void *)(uintptr_t)to, from, bytes);
@@ -437,6 +472,8 @@ static CUresult fake_cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t bytes
 
 static CUresult fake_cuMemcpyDtoH(void *to, CUdeviceptr from, size_t bytes)
 {
+    if (fails())
+        return FAKE_UNKNOWN;
     if (current() == NULL)
         return FAKE_INVALID_CONTEXT;
     memcpy(to, (const void *)(uintptr_t)from, bytes);
@@ -445,20 +482,30 @@ static CUresult fake_cuMemcpyDtoH(void *to, CUdeviceptr from, size_t bytes)
 
 static CUresult fake_cuModuleLoadData(CUmodule *module, const void *text)
 {
+    if (fails())
+        return FAKE_UNKNOWN;
     if (current() == NULL)
         return FAKE_INVALID_CONTEXT;
+    if (strstr(text, ".entry") == NULL)
+        return CU_INVALID_VALUE;
     *module = (CUmodule)(uintptr_t)text;
-    return strstr(text, ".entry") != NULL ? CU_OK : CU_INVALID_VALUE;
+    atomic_fetch_add(&modules, 1);
+    return CU_OK;
 }
 
 static CUresult fake_cuModuleUnload(CUmodule module)
 {
-    return module != NULL ? CU_OK : CU_INVALID_VALUE;
+    if (current() == NULL || module == NULL || atomic_load(&modules) == 0)
+        return CU_INVALID_VALUE;
+    atomic_fetch_sub(&modules, 1);
+    return CU_OK;
 }
 
 /* A function is the place of its name in the module's text. */
 static CUresult fake_cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
+    if (fails())
+        return FAKE_UNKNOWN;
     char entry[128];
     snprintf(entry, sizeof entry, ".entry %s(", name);
     const char *found = strstr((const char *)module, entry);
@@ -518,6 +565,8 @@ static CUresult fake_cuLaunchKernel(CUfunction function, unsigned blocks_x, unsi
                                     unsigned threads_z, unsigned shared, CUstream stream,
                                     void **arguments, void **extra)
 {
+    if (fails())
+        return FAKE_UNKNOWN;
     struct CUstream_st *found = stream_of(stream);
     if (found == NULL || blocks_y * blocks_z * threads_y * threads_z != 1 || shared != 0 ||
         extra != NULL || blocks_x * threads_x == 0)
@@ -535,7 +584,7 @@ static CUresult fake_cuLaunchKernel(CUfunction function, unsigned blocks_x, unsi
     return code;
 }
 
-/* The one function that is exported. */
+/* The one function that the backend looks for by name. */
 __attribute__((visibility("default"))) CUresult
 cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status);
 

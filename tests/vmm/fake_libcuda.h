@@ -1,0 +1,18 @@
+/*
+ * fake_libcuda.h: what a test can ask of the tests' own libcuda beyond the driver's functions. It
+ * is found by dlsym in the library that PLEAT_CUDA_LIBRARY names.
+ */
+#ifndef PLEAT_TESTS_VMM_FAKE_LIBCUDA_H
+#define PLEAT_TESTS_VMM_FAKE_LIBCUDA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The nth call from now on of those that take or do something fails with error 999, once; 0: none
+ * does. What gives back never fails. Returns whether none was left to fail before. */
+bool fake_cuda_fail(uint64_t nth);
+
+/* Handles, reservations, mapped pages and modules that exist. */
+uint64_t fake_cuda_held(void);
+
+#endif
