@@ -16,6 +16,7 @@
 #include <plan/elastic_fit.h>
 
 #include <internal/error.h>
+#include <internal/range.h>
 #include <plan/elastic_solve.h>
 #include <plan/iteration.h>
 #include <plan/sort.h>
@@ -61,16 +62,6 @@ static pleat_result no_memory(const fitting *f)
 {
     return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to fit the sizes of %u requests",
                        f->count);
-}
-
-static uint64_t gcd(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
 }
 
 static uint64_t size_at(const fitting *f, uint32_t profile, uint32_t request)
@@ -152,7 +143,7 @@ static bool direction_of(const fitting *f, const kind *k, uint64_t *numbers)
     if (!k->whole || !k->varies)
         return false;
     for (uint32_t p = 0; p < f->profiles; p++)
-        common = gcd(common, size_at(f, p, k->request));
+        common = pleat__gcd(common, size_at(f, p, k->request));
     for (uint32_t p = 0; p < f->profiles; p++) {
         numbers[p] = size_at(f, p, k->request) / common;
         if (numbers[p] == 0 || numbers[p] >= NUMBER_MOST)
@@ -321,15 +312,16 @@ static bool make_whole(const uint64_t *num, const uint64_t *den, uint32_t count,
 {
     uint64_t multiple = 1, common = 0;
     for (uint32_t p = 0; p < count; p++) {
-        uint64_t rest = den[p] / gcd(num[p], den[p]);
-        if (!pleat__mul(multiple / gcd(multiple, rest), rest, &multiple) || multiple >= NUMBER_MOST)
+        uint64_t rest = den[p] / pleat__gcd(num[p], den[p]);
+        if (!pleat__mul(multiple / pleat__gcd(multiple, rest), rest, &multiple) ||
+            multiple >= NUMBER_MOST)
             return false;
     }
     for (uint32_t p = 0; p < count; p++) {
-        uint64_t shared = gcd(num[p], den[p]), own = den[p] / shared;
+        uint64_t shared = pleat__gcd(num[p], den[p]), own = den[p] / shared;
         if (!pleat__mul(num[p] / shared, multiple / own, &numbers[p]))
             return false;
-        common = gcd(common, numbers[p]);
+        common = pleat__gcd(common, numbers[p]);
     }
     for (uint32_t p = 0; p < count; p++) {
         numbers[p] /= common;
@@ -350,8 +342,8 @@ static bool split(fitting *f, const uint64_t *product, const uint64_t *other, ro
         den[p] = 1;
         /* A square in ratios: relative to the first profile. */
         if (as == ROLE_U_SQUARE) {
-            uint64_t top = other[p] / gcd(other[p], other[0]);
-            uint64_t bottom = other[0] / gcd(other[p], other[0]);
+            uint64_t top = other[p] / pleat__gcd(other[p], other[0]);
+            uint64_t bottom = other[0] / pleat__gcd(other[p], other[0]);
             if (!is_square(top, &num[p]) || !is_square(bottom, &den[p]))
                 return false;
         }
@@ -448,7 +440,7 @@ static pleat_result name_profiles(fitting *f, uint32_t parameters, const uint64_
                            "the sizes follow two numbers: one name each is not enough");
     for (uint32_t p = 0; p < f->profiles; p++) {
         /* u[p] * name / u[named] */
-        uint64_t common = gcd(names[named], f->u[named]);
+        uint64_t common = pleat__gcd(names[named], f->u[named]);
         num[p] = names[named] / common;
         den[p] = f->u[named] / common;
         if (!pleat__mul(num[p], f->u[p], &num[p]) || num[p] % den[p] != 0 ||
@@ -579,7 +571,7 @@ static void find_proportion(const pleat__request *a, const pleat__request *b, co
     for (uint32_t i = 0; i < count; i++) {
         if (pairs[i] == PLEAT__NEVER)
             continue;
-        uint64_t x = a[i].size, y = b[pairs[i]].size, common = gcd(x, y);
+        uint64_t x = a[i].size, y = b[pairs[i]].size, common = pleat__gcd(x, y);
         if (x == y || x == 0 || y == 0)
             continue;
         differ++;

@@ -8,6 +8,7 @@
 #include <plan/elastic.h>
 
 #include <internal/error.h>
+#include <internal/range.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,21 +17,11 @@
 
 __extension__ typedef __int128 wide;
 
-static uint64_t gcd(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 bool pleat__fraction_make(uint64_t num, uint64_t den, pleat__fraction *out)
 {
     if (den == 0)
         return false;
-    uint64_t common = gcd(num, den);
+    uint64_t common = pleat__gcd(num, den);
     num /= common;
     den /= common;
     if (num >= PLEAT__FRACTION_MOST || den >= PLEAT__FRACTION_MOST)
@@ -47,7 +38,7 @@ int pleat__fraction_compare(pleat__fraction a, pleat__fraction b)
 
 bool pleat__fraction_multiply(pleat__fraction a, pleat__fraction b, pleat__fraction *out)
 {
-    uint64_t across = gcd(a.num, b.den), back = gcd(b.num, a.den), num, den;
+    uint64_t across = pleat__gcd(a.num, b.den), back = pleat__gcd(b.num, a.den), num, den;
     if (across == 0 || back == 0) /* 0 times something */
         return pleat__fraction_make(0, 1, out);
     return pleat__mul(a.num / across, b.num / back, &num) &&

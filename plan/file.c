@@ -95,9 +95,9 @@ static bool write_all(int fd, const uint8_t *bytes, size_t size)
     return true;
 }
 
-/* Makes a file of a new name beside `path`, with the permissions open gives; -1 with errno. (Not
- * mkstemp: its 0600 could be undone only by reading the umask, which sets it for all threads.) */
-static int create_beside(const char *path, char *name, size_t size)
+/* Not mkstemp: its 0600 could be undone only by reading the umask, which sets it for all threads.
+ */
+int pleat__file_create_beside(const char *path, char *name, size_t size)
 {
     for (int attempt = 0;; attempt++) {
         int length = snprintf(name, size, "%s.%ld.%d.tmp", path, (long)getpid(), attempt);
@@ -105,7 +105,7 @@ static int create_beside(const char *path, char *name, size_t size)
             errno = ENAMETOOLONG;
             return -1;
         }
-        int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd >= 0 || errno != EEXIST || attempt == 99)
             return fd;
     }
@@ -125,7 +125,7 @@ static bool write_and_close(int fd, const void *bytes, size_t size)
 static pleat_result replace(const char *path, const char *target, const void *bytes, size_t size)
 {
     char temporary[PATH_MAX];
-    int fd = create_beside(target, temporary, sizeof temporary);
+    int fd = pleat__file_create_beside(target, temporary, sizeof temporary);
     if (fd < 0)
         return pleat__fail_errno(PLEAT_E_IO, "'%s': no file can be made beside it", path);
     if (write_and_close(fd, bytes, size) && rename(temporary, target) == 0)

@@ -82,6 +82,15 @@ static pleat_result lay_contiguous(const pleat__problem *problem, const uint64_t
     return mark_pages(problem, chunk, arena, layout);
 }
 
+void pleat__fold_tries_free(pleat__arena *arena, pleat__try *tries, uint32_t count)
+{
+    for (uint32_t i = 0; tries != NULL && i < count; i++) {
+        pleat__arena_free(arena, tries[i].views);
+        pleat__arena_free(arena, tries[i].starts);
+    }
+    pleat__arena_free(arena, tries);
+}
+
 typedef struct folding {
     pleat__fold_jobs jobs;
     const pleat__fold_options *options;
@@ -93,11 +102,7 @@ typedef struct folding {
 
 static void free_folding(folding *f)
 {
-    for (uint32_t i = 0; f->tries != NULL && i < f->jobs.count; i++) {
-        pleat__arena_free(f->arena, f->tries[i].views);
-        pleat__arena_free(f->arena, f->tries[i].starts);
-    }
-    pleat__arena_free(f->arena, f->tries);
+    pleat__fold_tries_free(f->arena, f->tries, f->jobs.count);
     pleat__arena_free(f->arena, f->next.views);
     pleat__arena_free(f->arena, f->next.starts);
     pleat__arena_free(f->arena, f->next.places);

@@ -123,6 +123,10 @@ PLEAT_NODISCARD pleat_result pleat__sweep_run(pleat__sweep *sweep, const uint8_t
                                               const pleat__sweep_limits *limits, pleat__try *out,
                                               bool *done, uint32_t *stuck);
 
+/* fold.c: frees the tries and their views; their places, which they share, are the caller's. NULL
+ * is allowed. */
+void pleat__fold_tries_free(pleat__arena *arena, pleat__try *tries, uint32_t count);
+
 /* fold.c: puts the jobs' tries together, all views behind all base pages and at page `view_page` or
  * above. places[problem->count] are those of the tries; layout is empty, or has places. */
 PLEAT_NODISCARD pleat_result pleat__fold_assemble(const pleat__fold_jobs *jobs,

@@ -22,11 +22,7 @@ typedef struct folding {
 
 static void free_folding(folding *f)
 {
-    for (uint32_t i = 0; f->tries != NULL && i < f->jobs.count; i++) {
-        pleat__arena_free(f->arena, f->tries[i].views);
-        pleat__arena_free(f->arena, f->tries[i].starts);
-    }
-    pleat__arena_free(f->arena, f->tries);
+    pleat__fold_tries_free(f->arena, f->tries, f->jobs.count);
     pleat__arena_free(f->arena, f->places);
     pleat__arena_free(f->arena, f->policy);
     pleat__arena_free(f->arena, f->reserved);

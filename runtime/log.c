@@ -5,6 +5,7 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <plan/file.h>
 #include <plan/pack.h>
 #include <runtime/states.h>
 
@@ -267,10 +268,9 @@ static pleat_result make_file(pleat__log *log, const char *path, uint64_t bytes,
     if (lstat(path, &status) == 0 && !S_ISREG(status.st_mode))
         return pleat__fail(PLEAT_E_IO, "the log '%s' cannot be made: what is there is no file",
                            path);
-    snprintf(beside, sizeof beside, "%s.%d.tmp", path, (int)getpid());
-    log->fd = open(beside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    log->fd = pleat__file_create_beside(path, beside, sizeof beside);
     if (log->fd < 0)
-        return pleat__fail_errno(PLEAT_E_IO, "the log '%s' cannot be made", beside);
+        return pleat__fail_errno(PLEAT_E_IO, "the log '%s' cannot be made", path);
     pleat_result result = begin_file(log, bytes, arena);
     if (result == PLEAT_OK && rename(beside, path) != 0)
         result = pleat__fail_errno(PLEAT_E_IO, "the log cannot be renamed");

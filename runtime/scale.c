@@ -98,16 +98,6 @@ typedef struct growth {
     uint64_t most;
 } growth;
 
-static uint64_t common_divisor(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 static int growth_compare(const void *a, const void *b)
 {
     const growth *x = a, *y = b;
@@ -128,7 +118,7 @@ static uint32_t reference_of(const fitting *f, uint32_t a, uint32_t b)
         uint64_t from = size_in(f, a, i), to = size_in(f, b, i);
         if (from == 0 || to == 0 || from == to)
             continue;
-        uint64_t divisor = common_divisor(from, to);
+        uint64_t divisor = pleat__gcd(from, to);
         all[count++] = (growth){to / divisor, from / divisor, from, i, from};
     }
     if (count != 0)

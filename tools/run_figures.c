@@ -2,6 +2,7 @@
  * run_figures.c: see run_figures.h.
  */
 #include "run_figures.h"
+#include "runview.h"
 
 #include <math.h>
 #include <string.h>
@@ -121,12 +122,7 @@ void run_json(json_writer *json, const char *path, const runlog *log, const run_
 {
     const pleat__log_record *last = runlog_last(log, PLEAT__LOG_INTERVALS);
     json_object(json, "run");
-    json_string(json, "log", path);
-    json_uint(json, "pid", log->numbers.pid);
-    json_uint(json, "device", log->numbers.device);
-    json_string(json, "policy", log->policy);
-    json_string(json, "command", log->command);
-    json_string(json, "status", runlog_status_name(log->status));
+    runview_json_log(json, path, log);
     json_double(json, "seconds", last != NULL ? (double)last->to_ns * 1e-9 : 0);
     json_uint(json, "iterations", last != NULL ? last->iterations : 0);
     json_uint(json, "out_of_memory", last != NULL ? last->stats.out_of_memory : 0);

@@ -52,16 +52,21 @@ static const char *clock_text(double seconds, char *text, size_t size)
 
 /* ---- JSON ---- */
 
-void runview_json(json_writer *json, const char *path, const runlog *log)
+void runview_json_log(json_writer *json, const char *path, const runlog *log)
 {
-    runview_figures f = runview_of(log);
-    json_object(json, NULL);
     json_string(json, "log", path);
     json_uint(json, "pid", log->numbers.pid);
     json_uint(json, "device", log->numbers.device);
     json_string(json, "policy", log->policy);
     json_string(json, "command", log->command);
     json_string(json, "status", runlog_status_name(log->status));
+}
+
+void runview_json(json_writer *json, const char *path, const runlog *log)
+{
+    runview_figures f = runview_of(log);
+    json_object(json, NULL);
+    runview_json_log(json, path, log);
     json_double(json, "seconds", f.seconds);
     if (f.last != NULL) {
         json_string(json, "state", runlog_state(log, f.last));

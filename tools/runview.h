@@ -18,6 +18,8 @@ typedef struct runview_figures {
 
 runview_figures runview_of(const runlog *log);
 
+/* Whose log it is and whether it runs, as members of an open object. */
+void runview_json_log(json_writer *json, const char *path, const runlog *log);
 /* An object. */
 void runview_json(json_writer *json, const char *path, const runlog *log);
 

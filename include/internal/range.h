@@ -54,6 +54,17 @@ static inline bool pleat__mul(uint64_t a, uint64_t b, uint64_t *out)
     return true;
 }
 
+/* The greatest common divisor; of 0 and a it is a. */
+static inline uint64_t pleat__gcd(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 static inline bool pleat__range_make(uint64_t begin, uint64_t size, pleat__range *out)
 {
     uint64_t end;

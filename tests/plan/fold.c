@@ -6,7 +6,7 @@
  * wrap around, several streams, fixed places) and some of thousands of requests. In builds without
  * assertions it draws 100,000, with them 10,000; PLEAT_TEST_INSTANCES sets another number.
  */
-#include "test.h"
+#include "arena.h"
 
 #include <plan/fold.h>
 #include <plan/gaps.h>
@@ -17,22 +17,6 @@
 #else
 #define FOLD_INSTANCES 10000u
 #endif
-
-static pleat__arena *arena;
-
-static int open_arena(void **state)
-{
-    (void)state;
-    assert_ok(pleat__arena_create(&arena));
-    return 0;
-}
-
-static int close_arena(void **state)
-{
-    (void)state;
-    pleat__arena_destroy(arena);
-    return 0;
-}
 
 /* --- gaps --- */
 

@@ -6,7 +6,7 @@
  * The same is asked of recorded jobs where they are at hand: PLEAT_SHARED names the folder that has
  * traces/moe.pickle.gz.
  */
-#include "test.h"
+#include "arena.h"
 
 #include <plan/gaps.h>
 #include <plan/import.h>
@@ -21,22 +21,6 @@
 #define EXPERTS 12
 #define TOKENS  24000u
 #define ROW     2048u
-
-static pleat__arena *arena;
-
-static int open_arena(void **state)
-{
-    (void)state;
-    assert_ok(pleat__arena_create(&arena));
-    return 0;
-}
-
-static int close_arena(void **state)
-{
-    (void)state;
-    pleat__arena_destroy(arena);
-    return 0;
-}
 
 /* --- a job with experts --- */
 

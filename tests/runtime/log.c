@@ -20,6 +20,7 @@
 typedef struct fixture {
     char folder[64];
     char path[128];
+    pleat__arena *arena;
 } fixture;
 
 static void begin(fixture *f)
@@ -27,6 +28,7 @@ static void begin(fixture *f)
     snprintf(f->folder, sizeof f->folder, "/tmp/pleat-log-XXXXXX");
     assert_non_null(mkdtemp(f->folder));
     snprintf(f->path, sizeof f->path, "%s/run.log", f->folder);
+    assert_ok(pleat__arena_create(&f->arena));
 }
 
 static void end(fixture *f)
@@ -34,6 +36,7 @@ static void end(fixture *f)
     char command[160];
     snprintf(command, sizeof command, "rm -r %s", f->folder);
     assert_int_equal(system(command), 0);
+    pleat__arena_destroy(f->arena);
 }
 
 static uint64_t size_of(const char *path)
@@ -43,11 +46,11 @@ static uint64_t size_of(const char *path)
     return (uint64_t)status.st_size;
 }
 
-static pleat__log open_log(const fixture *f, pleat__arena *arena)
+static pleat__log open_log(const fixture *f)
 {
     pleat__log log;
     const pleat__log_numbers numbers = {.period_ns = 1000, .plan_max_live_bytes = 77};
-    assert_ok(pleat__log_create(&log, f->path, BYTES, "native", &numbers, arena));
+    assert_ok(pleat__log_create(&log, f->path, BYTES, "native", &numbers, f->arena));
     return log;
 }
 
@@ -72,17 +75,21 @@ static void put_intervals(pleat__log *log, uint64_t count)
     }
 }
 
+/* A whole log of `count` intervals at the fixture's path. */
+static void write_log(const fixture *f, uint64_t count, bool ended)
+{
+    pleat__log log = open_log(f);
+    put_intervals(&log, count);
+    pleat__log_close(&log, ended, f->arena);
+}
+
 static void log_keeps_few_records_as_they_are(void **state)
 {
     (void)state;
     fixture f;
     runlog read;
-    pleat__arena *arena;
     begin(&f);
-    assert_ok(pleat__arena_create(&arena));
-    pleat__log log = open_log(&f, arena);
-    put_intervals(&log, 20);
-    pleat__log_close(&log, true, arena);
+    write_log(&f, 20, true);
     assert_ok(runlog_open(f.path, &read));
     assert_int_equal(read.status, RUNLOG_ENDED);
     assert_string_equal(read.policy, "native");
@@ -99,7 +106,6 @@ static void log_keeps_few_records_as_they_are(void **state)
         assert_memory_equal(&read.series[PLEAT__LOG_INTERVALS].records[i], &wanted, sizeof wanted);
     }
     runlog_close(&read);
-    pleat__arena_destroy(arena);
     end(&f);
 }
 
@@ -111,14 +117,12 @@ static void log_never_grows_and_forgets_no_peak(void **state)
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         fixture f;
         runlog read;
-        pleat__arena *arena;
         begin(&f);
-        assert_ok(pleat__arena_create(&arena));
-        pleat__log log = open_log(&f, arena);
+        pleat__log log = open_log(&f);
         uint64_t bytes = size_of(f.path), peak = 0, at = 0, low = UINT64_MAX;
         assert_true(bytes <= BYTES);
         put_intervals(&log, counts[c]);
-        pleat__log_close(&log, false, arena);
+        pleat__log_close(&log, false, f.arena);
         assert_int_equal(size_of(f.path), bytes);
         assert_ok(runlog_open(f.path, &read));
         const runlog_series *series = &read.series[PLEAT__LOG_INTERVALS];
@@ -134,9 +138,30 @@ static void log_never_grows_and_forgets_no_peak(void **state)
         assert_int_equal(peak, (counts[c] - counts[c] / 2) * 512 + 100);
         assert_int_equal(low, 0);
         runlog_close(&read);
-        pleat__arena_destroy(arena);
         end(&f);
     }
+}
+
+/* A process that was killed left its unfinished file; another one with its number, as in a
+ * container that starts anew, must not stumble over it. */
+static void log_is_made_beside_what_a_killed_process_left(void **state)
+{
+    (void)state;
+    fixture f;
+    runlog read;
+    char stale[200];
+    begin(&f);
+    snprintf(stale, sizeof stale, "%s.%ld.0.tmp", f.path, (long)getpid());
+    FILE *left = fopen(stale, "w");
+    assert_non_null(left);
+    fputs("unfinished", left);
+    fclose(left);
+    write_log(&f, 5, true);
+    assert_ok(runlog_open(f.path, &read));
+    assert_int_equal(read.series[PLEAT__LOG_INTERVALS].count, 5);
+    runlog_close(&read);
+    assert_int_equal(size_of(stale), strlen("unfinished"));
+    end(&f);
 }
 
 /* Offsets of what is read last: its checksum must be what gives it away. */
@@ -145,12 +170,8 @@ static void log_passes_over_a_torn_record(void **state)
     (void)state;
     fixture f;
     runlog read;
-    pleat__arena *arena;
     begin(&f);
-    assert_ok(pleat__arena_create(&arena));
-    pleat__log log = open_log(&f, arena);
-    put_intervals(&log, 10);
-    pleat__log_close(&log, false, arena);
+    write_log(&f, 10, false);
     FILE *file = fopen(f.path, "r+");
     long at = PLEAT__LOG_HEADER_BYTES + 4 * (long)PLEAT__LOG_RECORD_BYTES(PLEAT__LOG_COLUMN_COUNT);
     assert_int_equal(fseek(file, at + 60, SEEK_SET), 0);
@@ -162,7 +183,6 @@ static void log_passes_over_a_torn_record(void **state)
     for (size_t i = 0; i < 9; i++)
         assert_int_equal(read.series[PLEAT__LOG_INTERVALS].records[i].number, i + (i > 3));
     runlog_close(&read);
-    pleat__arena_destroy(arena);
     end(&f);
 }
 
@@ -209,13 +229,9 @@ static void log_reading_survives_damage(void **state)
 {
     (void)state;
     fixture f;
-    pleat__arena *arena;
     test_random random = test_random_begin("log_reading_survives_damage", 5);
     begin(&f);
-    assert_ok(pleat__arena_create(&arena));
-    pleat__log log = open_log(&f, arena);
-    put_intervals(&log, 300);
-    pleat__log_close(&log, false, arena);
+    write_log(&f, 300, false);
     size_t size;
     uint8_t *bytes = load(f.path, &size);
     uint8_t *damaged = malloc(size);
@@ -233,7 +249,6 @@ static void log_reading_survives_damage(void **state)
     expect_sound(f.path);
     free(damaged);
     free(bytes);
-    pleat__arena_destroy(arena);
     end(&f);
 }
 
@@ -443,6 +458,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(log_keeps_few_records_as_they_are),
         cmocka_unit_test(log_never_grows_and_forgets_no_peak),
+        cmocka_unit_test(log_is_made_beside_what_a_killed_process_left),
         cmocka_unit_test(log_passes_over_a_torn_record),
         cmocka_unit_test(log_reading_survives_damage),
         cmocka_unit_test(log_of_a_runtime_has_its_iterations),

@@ -32,6 +32,14 @@ template <typename Body> int guarded(Body &&body)
     return 1;
 }
 
+/* NULL where pleat is not enabled, the device has not been used, or there is none of that number. */
+pleat_runtime *runtime_of(int device)
+{
+    return Allocator::current == nullptr || device < 0
+               ? nullptr
+               : Allocator::current->runtime_or_null(static_cast<size_t>(device));
+}
+
 } // namespace
 
 /* ---- what Python calls through ctypes: 0 for success, else pleat_torch_failure() says why ---- */
@@ -94,11 +102,7 @@ __attribute__((visibility("default"))) int pleat_torch_max_microbatch(int device
 {
     return guarded([&] {
         *most = 0;
-        pleat_runtime *runtime =
-            Allocator::current == nullptr || device < 0 ||
-                    static_cast<size_t>(device) >= Allocator::current->device_count()
-                ? nullptr
-                : Allocator::current->runtime_or_null(static_cast<size_t>(device));
+        pleat_runtime *runtime = runtime_of(device);
         if (runtime == nullptr)
             return;
         pleat_result result = pleat_max_microbatch(runtime, running, most);
@@ -116,9 +120,7 @@ __attribute__((visibility("default"))) int pleat_torch_first_device()
 /* Whether a device's recording is complete; 0 also where nothing is recorded. */
 __attribute__((visibility("default"))) int pleat_torch_recorded(int device)
 {
-    pleat_runtime *runtime = Allocator::current == nullptr
-                                 ? nullptr
-                                 : Allocator::current->runtime_or_null(static_cast<size_t>(device));
+    pleat_runtime *runtime = runtime_of(device);
     return runtime != nullptr && pleat_record_complete(runtime);
 }
 
@@ -128,10 +130,7 @@ __attribute__((visibility("default"))) int pleat_torch_save(int device, const ch
                                                             const char *plan_path)
 {
     return guarded([&] {
-        pleat_runtime *runtime =
-            Allocator::current == nullptr
-                ? nullptr
-                : Allocator::current->runtime_or_null(static_cast<size_t>(device));
+        pleat_runtime *runtime = runtime_of(device);
         TORCH_CHECK(runtime != nullptr, "device ", device, " has not been used");
         pleat_trace *made_trace = nullptr;
         if (pleat_record_copy(runtime, &made_trace) != PLEAT_OK)
@@ -165,10 +164,7 @@ __attribute__((visibility("default"))) uint64_t pleat_torch_taken()
 __attribute__((visibility("default"))) int pleat_torch_canary(int device, uint64_t values[3])
 {
     return guarded([&] {
-        pleat_runtime *runtime =
-            Allocator::current == nullptr
-                ? nullptr
-                : Allocator::current->runtime_or_null(static_cast<size_t>(device));
+        pleat_runtime *runtime = runtime_of(device);
         TORCH_CHECK(runtime != nullptr, "device ", device, " has not been used");
         c10::cuda::CUDAGuard guard(static_cast<DeviceIndex>(device));
         C10_CUDA_CHECK(cudaDeviceSynchronize());
@@ -187,10 +183,7 @@ __attribute__((visibility("default"))) int pleat_torch_stats(int device, uint64_
 {
     return guarded([&] {
         *known = 0;
-        pleat_runtime *runtime =
-            Allocator::current == nullptr
-                ? nullptr
-                : Allocator::current->runtime_or_null(static_cast<size_t>(device));
+        pleat_runtime *runtime = runtime_of(device);
         if (runtime == nullptr)
             return;
         pleat_stats stats = Allocator::current->whole_stats(static_cast<size_t>(device));
