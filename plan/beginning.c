@@ -25,7 +25,7 @@ static pleat_result find_end(const pleat_trace *trace, uint32_t device, uint32_t
     size_t all = pleat_trace_event_count(trace);
     for (*end = 0; *end < all && left != 0; ++*end)
         left -= events[*end].device == device && (events[*end].kind == PLEAT_EVENT_ALLOC ||
-                                                  events[*end].kind == PLEAT_EVENT_FREE_COMPLETED);
+                                                  events[*end].kind == PLEAT_EVENT_FREE_REQUESTED);
     return PLEAT_OK;
 }
 

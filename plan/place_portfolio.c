@@ -267,7 +267,8 @@ static pleat_result place_stream(struct placement *placement, uint16_t stream)
     return result;
 }
 
-/* Streams in ascending order, each above the one before. */
+/* Streams in ascending order, each above the one before, from a chunk of its own on: at run time
+ * memory is one stream's by the chunk. */
 static pleat_result place_streams(struct placement *placement)
 {
     const pleat__problem *problem = placement->problem;
@@ -282,7 +283,10 @@ static pleat_result place_streams(struct placement *placement)
         PLEAT_TRY(place_stream(placement, (uint16_t)stream));
         from = stream + 1;
         if (placement->most_spans > 0) {
-            above.begin = placement->report->height;
+            uint64_t height = placement->report->height;
+            if (placement->options->chunk_bytes == 0 ||
+                !pleat__round_up(height, placement->options->chunk_bytes, &above.begin))
+                above.begin = height;
             placement->free = &above;
             placement->free_count = 1;
         }

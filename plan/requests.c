@@ -174,15 +174,14 @@ static pleat_result read_events(pleat__requests *requests, struct reading *readi
         const pleat_trace_event *event = &events[i];
         if (event->kind == PLEAT_EVENT_MARK)
             PLEAT_TRY(add_mark(requests, reading));
-        if (event->kind != PLEAT_EVENT_ALLOC && event->kind != PLEAT_EVENT_FREE_COMPLETED &&
-            event->kind != PLEAT_EVENT_FREE_REQUESTED)
+        if (event->kind != PLEAT_EVENT_ALLOC && event->kind != PLEAT_EVENT_FREE_REQUESTED)
             continue;
         PLEAT_TRY(follow_label(requests, reading, event->label, marked));
         if (event->device != device)
             continue;
         if (event->kind == PLEAT_EVENT_ALLOC)
             add_alloc(requests, reading, event);
-        else if (event->kind == PLEAT_EVENT_FREE_COMPLETED)
+        else
             add_free(requests, reading, event);
     }
     return PLEAT_OK;
@@ -204,7 +203,7 @@ static event_counts count_events(const pleat_trace *trace, uint32_t device)
         if (events[i].device != device)
             continue;
         counts.allocs += events[i].kind == PLEAT_EVENT_ALLOC;
-        counts.frees += events[i].kind == PLEAT_EVENT_FREE_COMPLETED;
+        counts.frees += events[i].kind == PLEAT_EVENT_FREE_REQUESTED;
     }
     return counts;
 }

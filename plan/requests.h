@@ -2,9 +2,11 @@
  * requests.h: a trace as the planner sees it: requests with their lives, and the labels split into
  * an iteration number and a phase.
  *
- * TIME     Positions count allocations and completed frees of one device, nothing else. A request
- *          lives in [alloc_at, free_at); free_at is PLEAT__NEVER when it is not freed. Where a free
- *          was requested but never completed in the recording, its memory was never free.
+ * TIME     Positions count allocations and frees of one device, nothing else. A request lives in
+ *          [alloc_at, free_at); free_at is PLEAT__NEVER when it is not freed. It is freed when the
+ *          program says so. Where other streams still used its memory, when that was done depends
+ *          on how far the GPU was behind, and no two iterations agree; the runtime makes the stream
+ *          that gets the memory wait for them instead.
  * LABELS   "iter=N;phase=X": N tells iterations apart, X phases. A thread without a label, or with
  *          one of an earlier iteration, works on what the labelled thread started: its events
  *          take the phase in force. Other texts are phases as they stand.

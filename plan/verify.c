@@ -252,7 +252,7 @@ static pleat_result check_shape(const pleat_plan *plan, pleat__arena *scratch)
 
 /* --- V5 ----------------------------------------------------------------------------------------*/
 
-/* A request of the plan's device: times count its allocations and completed frees. */
+/* A request of the plan's device: times count its allocations and frees. */
 typedef struct recorded {
     uint64_t size;
     uint32_t alloc_at;
@@ -277,7 +277,7 @@ static pleat_result record(const pleat_plan *plan, const pleat_trace *trace, ple
         if (event->kind == PLEAT_EVENT_ALLOC) {
             numbers[event->request] = made;
             requests[made++] = (recorded){event->size, position++, PLEAT__NEVER, event->stream};
-        } else if (event->kind == PLEAT_EVENT_FREE_COMPLETED) {
+        } else if (event->kind == PLEAT_EVENT_FREE_REQUESTED) {
             requests[numbers[event->request]].free_at = position++;
         }
     }

@@ -102,6 +102,17 @@ static pleat_result stream_beyond(pleat__heap *heap, pleat_stream stream, uint16
     return PLEAT_OK;
 }
 
+/* With one stream nobody asks whose a chunk is, and kept ones are used as they are: they are the
+ * first stream's when there is a second. */
+static void end_alone(pleat__heap *heap)
+{
+    for (uint32_t c = 0; heap->keeping && c < heap->zone_capacity && c < heap->pool->count; c++)
+        if (heap->zone_of[c] == PLEAT__KEPT && heap->pool->occupancy.used[c] != 0)
+            heap->zone_of[c] = 0;
+    heap->stale = true;
+    heap->note_count = 0;
+}
+
 pleat_result pleat__heap_stream(pleat__heap *heap, pleat_stream stream, uint16_t *index)
 {
     uint32_t count = heap->stream_count < PLEAT__BEYOND ? heap->stream_count : PLEAT__BEYOND;
@@ -112,6 +123,8 @@ pleat_result pleat__heap_stream(pleat__heap *heap, pleat_stream stream, uint16_t
         }
     if (count == PLEAT__BEYOND)
         return stream_beyond(heap, stream, index);
+    if (count == 1)
+        end_alone(heap);
     heap->streams[heap->stream_count] = stream;
     *index = (uint16_t)heap->stream_count++;
     return PLEAT_OK;
@@ -374,6 +387,12 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
     return pleat__heap_grow(heap, zone, chunks - got);
 }
 
+bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)
+{
+    return heap->order != NULL && heap->order(heap->order_context, zone / 2, granules) &&
+           pleat__heap_sync(heap) == PLEAT_OK;
+}
+
 static bool keep_run(pleat__heap *heap, pleat__extent run)
 {
     uint32_t first = pleat__pool_chunk_of(heap->pool, run.begin);
@@ -433,6 +452,8 @@ static pleat_result small_refill(pleat__heap *heap, uint8_t small)
     uint8_t large = small & ~1u;
     pleat__extents *zone = &heap->zones[large];
     pleat__extent whole = whole_chunk(heap, zone);
+    if (whole.count == 0 && pleat__heap_order(heap, large, heap->pool->occupancy.full))
+        whole = whole_chunk(heap, zone);
     if (whole.count == 0) {
         PLEAT_TRY(pleat__heap_supply(heap, large, 1));
         whole = whole_chunk(heap, zone);
@@ -527,7 +548,9 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
             PLEAT_TRY(small_refill(heap, zone));
             PLEAT_CHECK(best_fit(heap, zone, granules, place));
         }
-    } else if (!best_fit(heap, large, granules, place)) {
+    } else if (!best_fit(heap, large, granules, place) &&
+               !(pleat__heap_order(heap, large, granules) &&
+                 best_fit(heap, large, granules, place))) {
         if (granules >= full) {
             PLEAT_TRY(pleat__stitch(heap, granules, large, place));
             *stitched = place->several != NULL;

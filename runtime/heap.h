@@ -23,6 +23,8 @@
  *         are used next. When notes overflow (a planned job never looks at the trees) the trees are
  *         stale, and are made anew from occupancy when they are wanted.
  * FREE    Giving memory back leaves a note too: it allocates nothing and cannot fail.
+ * WAITING What was freed and waits for other streams is wanted back, in the order of streams,
+ *         before there is new memory for the stream that it was allocated on (`order`).
  */
 #ifndef PLEAT_RUNTIME_HEAP_H
 #define PLEAT_RUNTIME_HEAP_H
@@ -113,6 +115,10 @@ typedef struct pleat__heap {
     size_t gathered_capacity;
     uint32_t gathered_count;
     pleat__dropped *refused; /* dropped views that could not be unmapped yet */
+    /* Gives back what waits, about so many granules of a stream, the oldest first; whether any
+     * came. NULL: nothing waits. */
+    bool (*order)(void *context, uint16_t stream, uint32_t granules);
+    void *order_context;
 } pleat__heap;
 
 PLEAT_NODISCARD pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device,
@@ -183,6 +189,9 @@ bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, u
 /* That many whole free chunks more for a zone: kept ones, then new ones, then other streams'.
  * PLEAT_E_NOT_READY; the lock may be left meanwhile, and the trees are up to date after. */
 PLEAT_NODISCARD pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks);
+/* Frees of a zone's stream that wait for other streams: about so many granules come back. The trees
+ * are then up to date. */
+bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules);
 /* A view for a request of at least one chunk; occupied. */
 PLEAT_NODISCARD pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                            pleat__place *place);

@@ -100,7 +100,8 @@ static pleat_result is_freed(pleat_va address)
                        (unsigned long long)address);
 }
 
-pleat_result pleat__pending_record(pleat__pending *pending, pleat_va address, pleat_stream stream)
+pleat_result pleat__pending_record(pleat__pending *pending, pleat_va address, uint64_t bytes,
+                                   pleat_stream stream)
 {
     pleat__pending_entry *entry = pleat__live_find(&pending->entries, address);
     if (entry != NULL && entry->waiting)
@@ -118,6 +119,7 @@ pleat_result pleat__pending_record(pleat__pending *pending, pleat_va address, pl
     }
     use->next = entry->uses;
     entry->uses = use;
+    entry->bytes = (bytes + 511) & ~(uint64_t)511;
     return PLEAT_OK;
 }
 
@@ -133,9 +135,9 @@ static bool record_events(pleat__pending *pending, pleat__pending_entry *entry)
     return all;
 }
 
-pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address, bool *waits)
+pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address, uint64_t *bytes)
 {
-    *waits = false;
+    *bytes = 0;
     pleat__pending_entry *entry = pleat__live_find(&pending->entries, address);
     if (entry == NULL)
         return PLEAT_OK;
@@ -146,7 +148,7 @@ pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address, bool
     *pending->last = entry;
     pending->last = &entry->next;
     pending->waiting++;
-    *waits = true;
+    *bytes = entry->bytes;
     return PLEAT_OK;
 }
 
@@ -160,25 +162,66 @@ static bool is_due(pleat__pending *pending, pleat__pending_entry *entry)
     return true;
 }
 
+/* The entry that `at` points to leaves the queue, and its free is due. */
+static void hand_over(pleat__pending *pending, pleat__pending_entry **at, pleat__pending_done done,
+                      void *context)
+{
+    pleat__pending_entry *entry = *at;
+    pleat_va address = entry->address;
+    uint64_t bytes = entry->bytes;
+    *at = entry->next;
+    if (entry->next == NULL)
+        pending->last = at;
+    forget(pending, entry);
+    pending->waiting--;
+    done(context, address, bytes);
+}
+
 uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most, pleat__pending_done done,
                              void *context)
 {
     uint64_t count = 0, passed = 0;
     for (pleat__pending_entry **at = &pending->first; *at != NULL && passed < most;) {
-        pleat__pending_entry *entry = *at;
-        if (!is_due(pending, entry)) {
-            at = &entry->next;
+        if (!is_due(pending, *at)) {
+            at = &(*at)->next;
             passed++;
             continue;
         }
-        *at = entry->next;
-        if (entry->next == NULL)
-            pending->last = at;
-        pleat_va address = entry->address;
-        forget(pending, entry);
-        pending->waiting--;
         count++;
-        done(context, address);
+        hand_over(pending, at, done, context);
+    }
+    return count;
+}
+
+/* Later work of `owner` comes behind all that the entry waits for. A stream that captures a graph
+ * would capture the wait. */
+static bool is_ordered(pleat__pending *pending, pleat__pending_entry *entry, pleat_stream owner)
+{
+    const pleat_vmm_ops *ops = pending->vmm.ops;
+    if (pleat__gate_before(pending->gate, owner) != 0 || !record_events(pending, entry))
+        return false;
+    for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next) {
+        if (ops->event_query(pending->vmm.self, use->event) == PLEAT_OK)
+            continue;
+        if (ops->stream_wait(pending->vmm.self, owner, use->event) != PLEAT_OK)
+            return false;
+        pending->ordered++;
+    }
+    return true;
+}
+
+uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wanted, void *wishes,
+                              pleat__pending_done done, void *context)
+{
+    uint64_t count = 0;
+    pleat_stream owner;
+    for (pleat__pending_entry **at = &pending->first; *at != NULL;) {
+        if (!wanted(wishes, (*at)->address, &owner) || !is_ordered(pending, *at, owner)) {
+            at = &(*at)->next;
+            continue;
+        }
+        count++;
+        hand_over(pending, at, done, context);
     }
     return count;
 }

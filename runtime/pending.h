@@ -7,6 +7,13 @@
  *
  *            record            free                    events passed
  *   (unknown) ----> RECORDED -------> WAITING [events] -------------> the policy's free
+ *                                            |         ordered            ^
+ *                                            +----------------------------+
+ *
+ * ORDERED  A program may be an iteration ahead of the GPU, and what it frees then piles up. The
+ *          block's own stream can be made to wait for the events instead: whatever it is given
+ *          later comes behind them, and so may lie in that memory. That is done only where the
+ *          memory is wanted, since it takes from the streams some of their freedom to run apart.
  *
  * On a stream that captures a graph no event is recorded before the capture has ended.
  *
@@ -30,6 +37,7 @@ typedef struct pleat__pending_use {
 typedef struct pleat__pending_entry {
     struct pleat__pending_entry *next; /* WAITING: the queue; unused: the spares */
     pleat_va address;
+    uint64_t bytes; /* of the block, rounded to 512 */
     pleat__pending_use *uses;
     bool waiting;
 } pleat__pending_entry;
@@ -44,10 +52,11 @@ typedef struct pleat__pending {
     pleat__pending_entry *spare_entries;
     pleat__pending_use *spare_uses;
     uint64_t waiting;
+    uint64_t ordered; /* streams made to wait, since creation */
 } pleat__pending;
 
-/* Called with an address whose free is due. */
-typedef void (*pleat__pending_done)(void *context, pleat_va address);
+/* Called with the address and the bytes of a block whose free is due. */
+typedef void (*pleat__pending_done)(void *context, pleat_va address, uint64_t bytes);
 
 PLEAT_NODISCARD pleat_result pleat__pending_create(pleat_vmm vmm, int device, pleat__arena *arena,
                                                    const pleat__gate *gate,
@@ -55,15 +64,22 @@ PLEAT_NODISCARD pleat_result pleat__pending_create(pleat_vmm vmm, int device, pl
 /* Forgets all; waits for nothing. */
 void pleat__pending_destroy(pleat__pending *pending);
 
-/* `stream` uses the allocation. PLEAT_E_STATE when its free is waiting already. */
+/* `stream` uses the allocation of `bytes`. PLEAT_E_STATE when its free is waiting already. */
 PLEAT_NODISCARD pleat_result pleat__pending_record(pleat__pending *pending, pleat_va address,
-                                                   pleat_stream stream);
-/* Whether the free of this address must wait; if so it is queued. PLEAT_E_STATE as above. */
+                                                   uint64_t bytes, pleat_stream stream);
+/* *bytes of the allocation when its free must wait: it is queued. 0: no other stream uses it.
+ * PLEAT_E_STATE as above. */
 PLEAT_NODISCARD pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address,
-                                                 bool *waits);
+                                                 uint64_t *bytes);
 /* Hands over the frees that are due; looks at most at `most` that are not. Returns how many. */
 uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most, pleat__pending_done done,
                              void *context);
+/* Whether a free that waits is wanted now; *owner is then the stream of its block. */
+typedef bool (*pleat__pending_wanted)(void *context, pleat_va address, pleat_stream *owner);
+/* Hands over the frees that are wanted, behind their events in the order of their blocks' streams,
+ * oldest first; how many. One whose events or stream the driver refuses waits on. */
+uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wanted, void *wishes,
+                              pleat__pending_done done, void *context);
 /* The events that all frees wait for, as far as the driver recorded them, to be waited for without
  * the caller's lock; how many. The array is the caller's to free; events are never destroyed before
  * pleat__pending_destroy. 0 when there is no host memory for it. */

@@ -28,12 +28,73 @@ typedef struct policy {
     pleat__heap heap;
     pleat__shapes shapes;
     pleat__resize resize;
+    bool (*order_frees)(void *runtime, pleat__pending_wanted wanted, void *wishes);
+    void *runtime;
     /* A request that was refused comes again when memory has been given back: it is not matched
      * twice, unless something else was taken up meanwhile. */
     uint64_t refused_bytes;
     uint64_t refused_epoch;
     uint32_t refused_item;
 } policy;
+
+/* ---- what waits for other streams ---- */
+
+/* The frees that a request wants back: those of a place, or about so many granules of a stream. */
+typedef struct wishes {
+    const policy *self;
+    const pleat__place *place; /* NULL: any */
+    uint16_t stream;
+    uint32_t granules;
+} wishes;
+
+/* Whether two places have a chunk in common. Memory goes from stream to stream by the chunk, so one
+ * beside it that waits is in the way too. */
+static bool share_chunks(const pleat__pool *pool, const pleat__place *a, const pleat__place *b)
+{
+    const pleat__extent *as = a->several != NULL ? a->several->runs : &a->run;
+    const pleat__extent *bs = b->several != NULL ? b->several->runs : &b->run;
+    uint32_t a_count = a->several != NULL ? a->several->count : 1;
+    uint32_t b_count = b->several != NULL ? b->several->count : 1;
+    for (uint32_t i = 0; i < a_count; i++)
+        for (uint32_t j = 0; j < b_count; j++) {
+            uint32_t a_last = as[i].begin + as[i].count - 1, b_last = bs[j].begin + bs[j].count - 1;
+            if (pleat__pool_chunk_of(pool, as[i].begin) <= pleat__pool_chunk_of(pool, b_last) &&
+                pleat__pool_chunk_of(pool, bs[j].begin) <= pleat__pool_chunk_of(pool, a_last))
+                return true;
+        }
+    return false;
+}
+
+/* Streams that share an index are not told apart: what they free is waited for. */
+static bool is_wanted(void *opaque, pleat_va address, pleat_stream *owner)
+{
+    wishes *wish = opaque;
+    const policy *self = wish->self;
+    const pleat__place *entry = pleat__placed_find(&self->placed, address);
+    if (entry == NULL || entry->stream == PLEAT__BEYOND)
+        return false;
+    *owner = self->heap.streams[entry->stream];
+    if (wish->place != NULL)
+        return share_chunks(&self->pool, wish->place, entry);
+    if (entry->stream != wish->stream || wish->granules == 0)
+        return false;
+    wish->granules -= entry->granules < wish->granules ? entry->granules : wish->granules;
+    return true;
+}
+
+static bool order_frees(void *opaque, uint16_t stream, uint32_t granules)
+{
+    policy *self = opaque;
+    wishes wish = {.self = self, .stream = stream, .granules = granules};
+    return self->order_frees(self->runtime, is_wanted, &wish);
+}
+
+/* The same for a place that is in use. */
+static bool order_place(policy *self, const pleat__place *place)
+{
+    wishes wish = {.self = self, .place = place};
+    return self->order_frees(self->runtime, is_wanted, &wish);
+}
 
 /* ---- creation ---- */
 
@@ -71,12 +132,16 @@ static pleat_result create(const pleat__policy_context *context, void **out)
     self->freed.arena = context->arena;
     self->stats = context->stats;
     self->refused_item = PLEAT__NO_ITEM;
+    self->order_frees = context->order_frees;
+    self->runtime = context->runtime;
     pleat_result result =
         pleat__pool_init(&self->pool, context->arena, context->space, context->gate, context->plan);
     if (result == PLEAT_OK)
         result = pleat__heap_init(&self->heap, context->vmm, context->device, context->arena,
                                   &self->pool, &context->conf);
     self->heap.streams_ordered = &self->stats->streams_ordered;
+    self->heap.order = order_frees;
+    self->heap.order_context = self;
     if (result == PLEAT_OK)
         result = pleat__placed_init(&self->placed, context->arena, self->pool.base,
                                     pleat__space_pages(context->space) * self->pool.page_bytes);
@@ -296,6 +361,13 @@ static bool is_still_matched(policy *self, uint64_t bytes)
             items[item].bytes == bytes);
 }
 
+/* Its slot was not free: perhaps what lies there was freed and only waits for other streams. */
+static bool take_ordered(policy *self, const pleat__place *place, uint16_t stream)
+{
+    return place->granules != 0 && order_place(self, place) &&
+           pleat__heap_take(&self->heap, place, stream);
+}
+
 static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
                                   pleat__place *place)
 {
@@ -314,7 +386,8 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
         const pleat__expected *expected = &self->shapes.current->items[item];
         *place = expected->place;
         bool slot = expected->kind == PLEAT__ITEM_SLOT;
-        if (slot && pleat__heap_take(&self->heap, place, stream)) {
+        if (slot &&
+            (pleat__heap_take(&self->heap, place, stream) || take_ordered(self, place, stream))) {
             prefetch_next(self);
             self->stats->planned++;
             self->stats->planned_bytes += bytes;

@@ -6,9 +6,11 @@
  * create and destroy are called without the lock. TURN     alloc takes the turn before it needs
  * verbs, and passes PLEAT_E_NOT_READY on, nothing changed, when another thread has it. reclaim is
  * called with the turn. STREAMS  record_stream is the runtime's matter (runtime/pending.c): a free
- * that must wait for other streams reaches the policy when they are done. MEMORY   A policy that
- * has no memory returns PLEAT_E_OUT_OF_MEMORY or PLEAT_E_BUDGET and changes nothing; the runtime
- * then runs the steps of out of memory (runtime/reclaim.c), which call `reclaim`, and asks again.
+ * that must wait for other streams reaches the policy when they are done, or when the policy wants
+ * its memory and the block's stream was made to wait (order_frees). It is not live meanwhile.
+ * MEMORY   A policy that has no memory returns PLEAT_E_OUT_OF_MEMORY or PLEAT_E_BUDGET and changes
+ * nothing; the runtime then runs the steps of out of memory (runtime/reclaim.c), which call
+ * `reclaim`, and asks again.
  */
 #ifndef PLEAT_RUNTIME_POLICY_H
 #define PLEAT_RUNTIME_POLICY_H
@@ -16,6 +18,7 @@
 #include <pleat/runtime.h>
 #include <runtime/conf.h>
 #include <runtime/gate.h>
+#include <runtime/pending.h>
 #include <runtime/states.h>
 
 /* What every policy is given; all outlive it. */
@@ -29,6 +32,10 @@ typedef struct pleat__policy_context {
     uint64_t limit_bytes; /* the budget, or the device's memory where there is none */
     pleat__conf conf;
     pleat__gate *gate; /* the lock, left for verbs */
+    /* Of the frees that wait for other streams those that `wanted` says reach the policy before it
+     * returns, ordered by streams (pending.h); whether any did. From within `alloc` only. */
+    bool (*order_frees)(void *runtime, pleat__pending_wanted wanted, void *wishes);
+    void *runtime;
 } pleat__policy_context;
 
 /* What can be given back, in the order in which it is asked for. */

@@ -41,6 +41,19 @@ static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_opt
     return PLEAT_OK;
 }
 
+/* For the policy, while it serves a request. */
+static bool order_frees(void *opaque, pleat__pending_wanted wanted, void *wishes)
+{
+    pleat_runtime *runtime = opaque;
+    pleat__pending *pending = &runtime->pending;
+    if (pending->waiting == 0)
+        return false;
+    uint64_t ordered = pending->ordered;
+    uint64_t freed = pleat__pending_order(pending, wanted, wishes, pleat__runtime_freed, runtime);
+    runtime->stats.streams_ordered += pending->ordered - ordered;
+    return freed > 0;
+}
+
 static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_options *options,
                                   const pleat__conf *conf)
 {
@@ -57,7 +70,9 @@ static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_op
                                      .stats = &runtime->stats,
                                      .device = options->device,
                                      .limit_bytes = runtime->limit_bytes,
-                                     .gate = &runtime->gate};
+                                     .gate = &runtime->gate,
+                                     .order_frees = order_frees,
+                                     .runtime = runtime};
     PLEAT_TRY(ops->create(&context, &runtime->policy));
     runtime->ops = ops;
     return PLEAT_OK;
@@ -166,11 +181,13 @@ static inline bool is_watched(const pleat_runtime *runtime)
            runtime->canary.paint != NULL;
 }
 
-void pleat__runtime_freed(void *opaque, pleat_va address)
+void pleat__runtime_freed(void *opaque, pleat_va address, uint64_t bytes)
 {
     pleat_runtime *runtime = opaque;
     if (is_watched(runtime))
         note_freed(runtime, address);
+    /* What waited has not been counted as live since its free; the policy counts it out. */
+    runtime->stats.live_bytes += bytes;
     pleat_result result = runtime->ops->free(runtime->policy, address);
     PLEAT_CHECK(result == PLEAT_OK);
 }
@@ -292,12 +309,14 @@ static pleat_result note_free(pleat_runtime *runtime, pleat_va address, bool wai
 
 pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
 {
-    bool waits = false;
+    uint64_t waits = 0; /* bytes */
     if (runtime->pending.entries.count > 0)
         PLEAT_TRY(pleat__pending_free(&runtime->pending, address, &waits));
     if (__builtin_expect(is_watched(runtime), 0))
-        PLEAT_TRY(note_free(runtime, address, waits));
-    if (!waits && runtime->ops->free(runtime->policy, address) != PLEAT_OK)
+        PLEAT_TRY(note_free(runtime, address, waits != 0));
+    if (waits != 0)
+        runtime->stats.live_bytes -= waits;
+    else if (runtime->ops->free(runtime->policy, address) != PLEAT_OK)
         return not_found(address);
     runtime->stats.frees++;
     return PLEAT_OK;
@@ -345,7 +364,8 @@ pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address, pleat
         result = not_found(address);
     else if (block.stream != stream)
         result = capture != NULL ? pleat__capture_share(capture, address)
-                                 : pleat__pending_record(&runtime->pending, block.address, stream);
+                                 : pleat__pending_record(&runtime->pending, block.address,
+                                                         block.requested, stream);
     pleat__gate_unlock(&runtime->gate);
     return result;
 }

@@ -41,8 +41,8 @@ struct pleat_runtime {
     pleat_capture *captures;
 };
 
-/* Hands frees that are due to the policy. */
-void pleat__runtime_freed(void *runtime, pleat_va address);
+/* Hands a free that waited and is due to the policy. */
+void pleat__runtime_freed(void *runtime, pleat_va address, uint64_t bytes);
 
 /* pleat_alloc, pleat_free, pleat_stats_of and pleat_walk with the lock held. */
 PLEAT_NODISCARD pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes,

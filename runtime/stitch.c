@@ -212,7 +212,8 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
     PLEAT_TRY(pleat__heap_sync(heap));
     PLEAT_TRY(gather(heap, zone, granules, &missing));
     while (missing != 0) {
-        PLEAT_TRY(pleat__heap_supply(heap, zone, (uint32_t)pleat__ceil_div(missing, full)));
+        if (!pleat__heap_order(heap, zone, missing))
+            PLEAT_TRY(pleat__heap_supply(heap, zone, (uint32_t)pleat__ceil_div(missing, full)));
         if (in_one_run(heap, granules, zone, place)) {
             PLEAT_CHECK(pleat__heap_occupy(heap, place));
             return PLEAT_OK;

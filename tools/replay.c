@@ -1,8 +1,10 @@
 /*
  * replay.c: see replay.h.
  *
- * ORDER    The trace's events in their order. Memory is free when its free completed. A mark is
- *          issued where an iteration begins: by the trace's marks, else by its labels, else by the
+ * ORDER    The trace's events in their order. What is freed and was still used by other streams, so
+ *          that its free completed later, is recorded as used by a stream of its own, which stands
+ *          still until then (on host memory; on the GPU it is freed when its free completed). A
+ * mark is issued where an iteration begins: by the trace's marks, else by its labels, else by the
  *          period of the sequence. A phase is entered where a label names another one.
  * PASSES   With the canary two: the first with it, the second, without, for times only; words
  *          written into gigabytes empty every cache that the allocator lives in.
@@ -30,7 +32,7 @@ typedef struct script {
     const pleat_trace *trace;
     uint32_t device;
     pleat__arena *arena;
-    uint32_t *marks; /* positions among the device's allocations and completed frees */
+    uint32_t *marks; /* positions among the device's allocations and frees */
     uint32_t mark_count;
     canary_job job;
 } script;
@@ -51,6 +53,11 @@ typedef struct pass {
     replay_result *result;
     pleat_va *addresses; /* by request; 0: not live */
     uint64_t *sizes;
+    pleat_stream *users; /* by request: the stream that still uses it; 0: none */
+    pleat_stream *idle;  /* such streams that nothing waits for */
+    size_t idle_capacity;
+    uint32_t idle_count, user_count;
+    bool on_host;
     samples allocs, frees;
     uint64_t clock_ns; /* what reading the clock costs */
     char phase[256];
@@ -71,7 +78,7 @@ static uint64_t round512(uint64_t bytes)
 static bool is_ours(const script *s, const pleat_trace_event *event)
 {
     return event->device == s->device &&
-           (event->kind == PLEAT_EVENT_ALLOC || event->kind == PLEAT_EVENT_FREE_COMPLETED);
+           (event->kind == PLEAT_EVENT_ALLOC || event->kind == PLEAT_EVENT_FREE_REQUESTED);
 }
 
 static pleat_result find_device(const pleat_trace *trace, uint32_t *device)
@@ -154,7 +161,7 @@ static uint32_t steady_mark(const script *s)
 static uint64_t modelled_ns(const pass *p)
 {
     uint64_t ns = 0;
-    if (strcmp(p->vmm.ops->name, "host") == 0 && pleat__host_modelled_ns(&p->vmm, &ns) != PLEAT_OK)
+    if (p->on_host && pleat__host_modelled_ns(&p->vmm, &ns) != PLEAT_OK)
         ns = 0;
     return ns;
 }
@@ -221,24 +228,73 @@ static pleat_result replay_alloc(pass *p, const pleat_trace_event *event)
                : PLEAT_OK;
 }
 
-static pleat_result replay_free(pass *p, const pleat_trace_event *event)
+/* Whether the free that begins at event `at` completes later: another stream still uses it. */
+static bool completes_later(const script *s, size_t at)
 {
-    pleat_va address = p->addresses[event->request];
+    const pleat_trace_event *event = pleat_trace_events(s->trace) + at;
+    return at + 1 < pleat_trace_event_count(s->trace) &&
+           (event[1].kind != PLEAT_EVENT_FREE_COMPLETED || event[1].request != event->request ||
+            event[1].device != event->device);
+}
+
+/* What is freed next is used by a stream that stands still until end_use. */
+static pleat_result begin_use(pass *p, uint32_t request)
+{
+    pleat_stream user =
+        p->idle_count > 0 ? p->idle[p->idle_count - 1] : PLEAT_STREAM_UNKNOWN - 1 - p->user_count;
+    PLEAT_TRY(pleat__host_stream_trail(&p->vmm, user));
+    PLEAT_TRY(pleat_record_stream(p->runtime, p->addresses[request], user));
+    PLEAT_TRY(pleat__arena_grow(p->script->arena, &p->idle, &p->idle_capacity, p->user_count,
+                                sizeof *p->idle));
+    p->users[request] = user;
+    if (p->idle_count > 0)
+        p->idle_count--;
+    else
+        p->user_count++;
+    return PLEAT_OK;
+}
+
+static pleat_result end_use(pass *p, uint32_t request)
+{
+    if (p->users[request] == 0)
+        return PLEAT_OK;
+    p->idle[p->idle_count++] = p->users[request]; /* there is room for all */
+    p->users[request] = 0;
+    return pleat__host_stream_release(&p->vmm, p->idle[p->idle_count - 1]);
+}
+
+static pleat_result free_now(pass *p, uint32_t request)
+{
+    pleat_va address = p->addresses[request];
     if (p->canary != NULL && address != 0)
-        PLEAT_TRY(canary_freed(p->canary, event->request, address, p->sizes[event->request]));
+        PLEAT_TRY(canary_freed(p->canary, request, address, p->sizes[request]));
     uint64_t begun = bench_now();
     pleat_result result = pleat_free(p->runtime, address);
     sample(p, &p->frees, begun);
-    p->addresses[event->request] = 0;
+    p->addresses[request] = 0;
     return result;
+}
+
+/* The device's event `at`, the end of a free or its beginning. */
+static pleat_result replay_free(pass *p, size_t at)
+{
+    const pleat_trace_event *event = pleat_trace_events(p->script->trace) + at;
+    bool completed = event->kind == PLEAT_EVENT_FREE_COMPLETED;
+    if (!p->on_host) /* what was not completed stays */
+        return completed && p->addresses[event->request] != 0 ? free_now(p, event->request)
+                                                              : PLEAT_OK;
+    if (completed)
+        return end_use(p, event->request);
+    if (p->addresses[event->request] != 0 && completes_later(p->script, at))
+        PLEAT_TRY(begin_use(p, event->request));
+    return free_now(p, event->request);
 }
 
 /* On host memory the allocator's clock is the recording's: what it does by time it does in every
  * replay alike. */
 static pleat_result set_clock(const pass *p, uint64_t time_us)
 {
-    return strcmp(p->vmm.ops->name, "host") == 0 ? pleat__host_clock_set(&p->vmm, time_us * 1000)
-                                                 : PLEAT_OK;
+    return p->on_host ? pleat__host_clock_set(&p->vmm, time_us * 1000) : PLEAT_OK;
 }
 
 static uint64_t first_time(const script *s)
@@ -262,7 +318,9 @@ static pleat_result replay_events(pass *p)
     pleat_result result = PLEAT_OK;
     uint64_t time_us = 0;
     for (size_t i = 0; i < count && result == PLEAT_OK; i++) {
-        if (!is_ours(s, &events[i]))
+        if (events[i].kind == PLEAT_EVENT_FREE_COMPLETED && events[i].device == s->device)
+            result = replay_free(p, i);
+        if (!is_ours(s, &events[i]) || result != PLEAT_OK)
             continue;
         if (events[i].time_us > time_us) {
             time_us = events[i].time_us;
@@ -275,7 +333,7 @@ static pleat_result replay_events(pass *p)
             result = enter_phase(p, events[i].label);
         if (result == PLEAT_OK)
             result = events[i].kind == PLEAT_EVENT_ALLOC ? replay_alloc(p, &events[i])
-                                                         : replay_free(p, &events[i]);
+                                                         : replay_free(p, i);
         if (result == PLEAT_OK && watch != NULL) {
             pleat_stats stats = pleat_stats_of(p->runtime);
             watch->event(watch->self, position, &stats);
@@ -378,7 +436,9 @@ static pleat_result make_tables(pass *p)
     p->sizes = pleat__arena_calloc(arena, requests, sizeof *p->sizes);
     p->allocs.ns = pleat__arena_calloc(arena, requests, sizeof(uint64_t));
     p->frees.ns = pleat__arena_calloc(arena, requests, sizeof(uint64_t));
-    if (p->addresses == NULL || p->sizes == NULL || p->allocs.ns == NULL || p->frees.ns == NULL)
+    p->users = pleat__arena_calloc(arena, requests, sizeof *p->users);
+    if (p->addresses == NULL || p->sizes == NULL || p->users == NULL || p->allocs.ns == NULL ||
+        p->frees.ns == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", requests);
     return PLEAT_OK;
 }
@@ -470,6 +530,7 @@ static pleat_result run_pass(const script *s, const replay_options *options, boo
     PLEAT_TRY(make_tables(&p));
     PLEAT_TRY(open_backend(s, options, &p.vmm));
     result->backend = p.vmm.ops->name;
+    p.on_host = strcmp(p.vmm.ops->name, "host") == 0;
     pleat_result outcome = set_clock(&p, first_time(s));
     if (outcome == PLEAT_OK)
         outcome = pleat_runtime_create(p.vmm, &runtime, &p.runtime);
@@ -504,6 +565,8 @@ no_runtime:
     pleat_vmm_destroy(&p.vmm);
     pleat__arena_free(s->arena, p.addresses);
     pleat__arena_free(s->arena, p.sizes);
+    pleat__arena_free(s->arena, p.users);
+    pleat__arena_free(s->arena, p.idle);
     pleat__arena_free(s->arena, p.allocs.ns);
     pleat__arena_free(s->arena, p.frees.ns);
     return outcome;

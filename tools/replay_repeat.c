@@ -28,7 +28,7 @@ typedef struct stretch {
 static bool is_ours(const replay_iteration *iteration, const pleat_trace_event *event)
 {
     return event->device == iteration->device &&
-           (event->kind == PLEAT_EVENT_ALLOC || event->kind == PLEAT_EVENT_FREE_COMPLETED);
+           (event->kind == PLEAT_EVENT_ALLOC || event->kind == PLEAT_EVENT_FREE_REQUESTED);
 }
 
 static stretch find_stretch(const replay_iteration *iteration)
@@ -91,7 +91,7 @@ static pleat_result pair_crossings(const replay_iteration *iteration, stretch *s
             s->later[s->events[i].request] |= s->events[i].kind == PLEAT_EVENT_ALLOC ? 1 : 2;
     crossing *outs = lists, *ins = lists + (s->last - s->first);
     size_t out_count = list_crossings(iteration, s, PLEAT_EVENT_ALLOC, outs);
-    size_t in_count = list_crossings(iteration, s, PLEAT_EVENT_FREE_COMPLETED, ins);
+    size_t in_count = list_crossings(iteration, s, PLEAT_EVENT_FREE_REQUESTED, ins);
     for (uint32_t r = 0; r < requests; r++)
         s->later[r] = NOBODY;
     for (size_t i = 0, o = 0; i < in_count && o < out_count;) {
@@ -125,7 +125,7 @@ static pleat_result run_once(pleat_runtime *runtime, const replay_iteration *ite
             continue;
         pleat_va *address = &iteration->addresses[event->request];
         PLEAT_TRY(drop(runtime, address));
-        if (event->kind == PLEAT_EVENT_FREE_COMPLETED && s->later[event->request] != NOBODY)
+        if (event->kind == PLEAT_EVENT_FREE_REQUESTED && s->later[event->request] != NOBODY)
             PLEAT_TRY(drop(runtime, &iteration->addresses[s->later[event->request]]));
         if (event->kind == PLEAT_EVENT_ALLOC)
             PLEAT_TRY(pleat_alloc(runtime, event->size,

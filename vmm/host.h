@@ -19,6 +19,10 @@ PLEAT_NODISCARD pleat_result pleat__host_stream_hold(const pleat_vmm *vmm, pleat
 /* Lets the next `points` recorded or still to be recorded points pass. */
 PLEAT_NODISCARD pleat_result pleat__host_stream_advance(const pleat_vmm *vmm, pleat_stream stream,
                                                         uint64_t points);
+/* The same, but nobody is kept waiting for this stream: event_wait lets it pass the point, and
+ * streams that wait for it go on. It only is behind for who asks, as a GPU is for a program that
+ * never comes to wait for it. */
+PLEAT_NODISCARD pleat_result pleat__host_stream_trail(const pleat_vmm *vmm, pleat_stream stream);
 /* Ends the hold: all points pass, those to come too. */
 PLEAT_NODISCARD pleat_result pleat__host_stream_release(const pleat_vmm *vmm, pleat_stream stream);
 

@@ -31,6 +31,7 @@ typedef struct pleat__host_wait {
 typedef struct pleat__host_stream {
     pleat_stream id;
     bool held;
+    bool trails; /* held, and nobody waits for it */
     uint64_t recorded;
     uint64_t allowed; /* of a held stream */
     uint64_t passed;

@@ -166,6 +166,10 @@ pleat_result pleat__host_event_wait(void *self, pleat_event event)
     pthread_mutex_lock(&host->lock);
     const pleat__host_event *found = find_event(host, event);
     pleat_result result = found != NULL ? PLEAT_OK : unknown_event("event_wait", event);
+    if (found != NULL && found->point != 0 && host->streams[found->stream - 1].trails) {
+        host->streams[found->stream - 1].allowed = found->point;
+        settle(host);
+    }
     if (found != NULL) {
         const pleat__host_event then = *found; /* a later record is another point */
         while (!is_passed(host, &then))
@@ -181,7 +185,8 @@ static pleat_result add_wait(pleat__host *host, pleat_stream stream, const pleat
     if (index == 0)
         return no_stream();
     pleat__host_stream *waiting = &host->streams[index - 1];
-    if (event->stream == index) /* its own order says so already */
+    /* Its own order says so already. */
+    if (event->stream == index || host->streams[event->stream - 1].trails)
         return PLEAT_OK;
     PLEAT_TRY(pleat__arena_grow(host->arena, &waiting->waits, &waiting->wait_capacity,
                                 waiting->wait_count, sizeof *waiting->waits));
@@ -220,8 +225,10 @@ uint64_t pleat__host_clock_ns(void *self)
 
 /* ---- by hand ---- */
 
-/* What the test says about a stream: hold it, let it pass `points` more, or end the hold. */
-static pleat_result direct(const pleat_vmm *vmm, pleat_stream stream, bool held, uint64_t points)
+/* What is said about a stream: hold it, for others too or not, let it pass `points` more, or end
+ * the hold. */
+static pleat_result direct(const pleat_vmm *vmm, pleat_stream stream, bool held, bool trails,
+                           uint64_t points)
 {
     pleat__host *host = pleat__host_of(vmm);
     if (host == NULL)
@@ -233,6 +240,7 @@ static pleat_result direct(const pleat_vmm *vmm, pleat_stream stream, bool held,
         if (!found->held)
             found->allowed = found->recorded;
         found->held = held;
+        found->trails = trails;
         found->allowed += points;
         settle(host);
     }
@@ -242,17 +250,22 @@ static pleat_result direct(const pleat_vmm *vmm, pleat_stream stream, bool held,
 
 pleat_result pleat__host_stream_hold(const pleat_vmm *vmm, pleat_stream stream)
 {
-    return direct(vmm, stream, true, 0);
+    return direct(vmm, stream, true, false, 0);
+}
+
+pleat_result pleat__host_stream_trail(const pleat_vmm *vmm, pleat_stream stream)
+{
+    return direct(vmm, stream, true, true, 0);
 }
 
 pleat_result pleat__host_stream_advance(const pleat_vmm *vmm, pleat_stream stream, uint64_t points)
 {
-    return direct(vmm, stream, true, points);
+    return direct(vmm, stream, true, false, points);
 }
 
 pleat_result pleat__host_stream_release(const pleat_vmm *vmm, pleat_stream stream)
 {
-    return direct(vmm, stream, false, 0);
+    return direct(vmm, stream, false, false, 0);
 }
 
 pleat_result pleat__host_clock_set(const pleat_vmm *vmm, uint64_t ns)

@@ -65,7 +65,7 @@ static void check_before(shared *s, const use *mine, pleat_event now, uint64_t g
         return;
     const use *before = &s->uses[number];
     atomic_fetch_add(&s->reused, 1);
-    if (before->other != 0 && !passed(s, before->other_done))
+    if (before->other != 0 && passed(s, now) && !passed(s, before->other_done))
         atomic_fetch_add(&s->early, 1);
     if (before->stream != mine->stream && passed(s, now) && !passed(s, before->done))
         atomic_fetch_add(&s->unordered, 1);
@@ -138,9 +138,9 @@ static void *work(void *context)
         take(s, &random);
         if (test_random_below(&random, 2) == 0)
             give(s, &random);
-        if (test_random_below(&random, 4) == 0 &&
+        if (test_random_below(&random, 8) == 0 &&
             pleat__host_stream_advance(&s->job.vmm, 1 + test_random_below(&random, 2),
-                                       1 + test_random_below(&random, 12)) != PLEAT_OK)
+                                       1 + test_random_below(&random, 6)) != PLEAT_OK)
             atomic_fetch_add(&s->failed, 1);
     }
     return NULL;
@@ -171,6 +171,8 @@ static void streams_reuse_no_byte_before_its_event(void **state)
     assert_int_equal(atomic_load(&s.early), 0);
     assert_int_equal(atomic_load(&s.unordered), 0);
     assert_true(atomic_load(&s.reused) > 10000);
+    /* Held streams fall behind: what waits for them is taken over behind them. */
+    assert_true(pleat_stats_of(s.job.runtime).streams_ordered > 1000);
     for (uint32_t i = 1; i < atomic_load(&s.next); i++) {
         assert_ok(VMM(&s, event_destroy, s.uses[i].done));
         if (s.uses[i].other_done != 0)

@@ -188,11 +188,33 @@ static void out_of_memory_asks_the_program_last(void **state)
     }
 }
 
+/* A point of a stream now. The caller's to destroy. */
+static pleat_event point(fixture *f, pleat_stream stream)
+{
+    pleat_event event;
+    assert_ok(f->vmm.ops->event_create(f->vmm.self, 0, &event));
+    assert_ok(f->vmm.ops->event_record(f->vmm.self, event, stream));
+    return event;
+}
+
+static bool is_past(const fixture *f, pleat_event event)
+{
+    return f->vmm.ops->event_query(f->vmm.self, event) == PLEAT_OK;
+}
+
+/* A policy that waits for the events of what it frees; `pleat` has its streams wait instead. */
+static bool orders(const char *policy)
+{
+    return strcmp(policy, "pleat") == 0;
+}
+
 static void streams_delay_a_free_until_their_events(void **state)
 {
     (void)state;
     for (size_t i = 0; i < POLICIES; i++) {
         fixture f;
+        if (orders(policies[i]))
+            continue;
         begin(&f, policies[i], 1024 * MIB, 0);
         assert_ok(pleat__host_stream_hold(&f.vmm, 5));
         assert_ok(pleat__host_stream_hold(&f.vmm, 6));
@@ -205,7 +227,7 @@ static void streams_delay_a_free_until_their_events(void **state)
         assert_ok(pleat_free(f.runtime, a));
         assert_result(pleat_free(f.runtime, a), PLEAT_E_STATE);
         assert_result(pleat_record_stream(f.runtime, a, 5), PLEAT_E_STATE);
-        assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 30 * MIB);
+        assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 0);
         pleat_va b = take(&f, 30 * MIB, 1);
         assert_int_not_equal(a, b);
         assert_ok(pleat__host_stream_advance(&f.vmm, 5, 1));
@@ -218,6 +240,75 @@ static void streams_delay_a_free_until_their_events(void **state)
         assert_int_equal(take(&f, 30 * MIB, 1), a);
         assert_ok(pleat__host_stream_release(&f.vmm, 5));
         assert_ok(pleat__host_stream_release(&f.vmm, 6));
+        end(&f);
+    }
+}
+
+/* What waits for other streams goes to the next request of its own behind them, before there is new
+ * memory; another stream's request does not get it. */
+static void streams_take_over_what_waits_behind_its_events(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "pleat", 1024 * MIB, 0);
+    assert_ok(pleat__host_stream_hold(&f.vmm, 5));
+    assert_ok(pleat__host_stream_hold(&f.vmm, 6));
+    pleat_va a = take(&f, 30 * MIB, 1), b = take(&f, 20 * MIB, 1);
+    assert_ok(pleat_record_stream(f.runtime, a, 5));
+    assert_ok(pleat_record_stream(f.runtime, a, 6));
+    assert_ok(pleat_record_stream(f.runtime, b, 6));
+    assert_ok(pleat_free(f.runtime, a));
+    assert_ok(pleat_free(f.runtime, b));
+    assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 0);
+    pleat_va other = take(&f, 30 * MIB, 2);
+    assert_true(other + 30 * MIB <= a || a + 30 * MIB <= other);
+    pleat_event before = point(&f, 1);
+    assert_int_equal(take(&f, 30 * MIB, 1), a);
+    pleat_event behind = point(&f, 1);
+    pleat_stats stats = pleat_stats_of(f.runtime);
+    assert_int_equal(stats.streams_ordered, 2); /* not for b, which nobody wants */
+    assert_int_equal(stats.live_bytes, 60 * MIB);
+    assert_int_equal(stats.peak_live_bytes, 60 * MIB);
+    assert_int_equal(stats.physical_bytes, 80 * MIB);
+    assert_true(is_past(&f, before) && !is_past(&f, behind));
+    assert_ok(pleat__host_stream_advance(&f.vmm, 5, 1));
+    assert_true(!is_past(&f, behind));
+    assert_ok(pleat__host_stream_advance(&f.vmm, 6, 1));
+    assert_true(is_past(&f, behind));
+    /* Its use is over: the next free waits for nobody. */
+    assert_ok(pleat_free(f.runtime, a));
+    assert_int_equal(take(&f, 30 * MIB, 1), a);
+    assert_int_equal(pleat_stats_of(f.runtime).streams_ordered, 2);
+    assert_ok(f.vmm.ops->event_destroy(f.vmm.self, before));
+    assert_ok(f.vmm.ops->event_destroy(f.vmm.self, behind));
+    assert_ok(pleat__host_stream_release(&f.vmm, 5));
+    assert_ok(pleat__host_stream_release(&f.vmm, 6));
+    end(&f);
+}
+
+/* Where the driver refuses what would put them in order, what waits goes on waiting. */
+static void streams_that_cannot_be_ordered_are_waited_for(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_event_record, PLEAT__FAULT_event_query,
+                                              PLEAT__FAULT_stream_wait};
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        fixture f;
+        pleat__fault_plan broken = {.verb = verbs[i], .nth = 1, .forever = true};
+        open_host(&f, 1024 * MIB, true);
+        pleat_runtime_options options = {.size = sizeof options, .policy = "pleat"};
+        assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+        assert_ok(pleat__host_stream_hold(&f.host, 5));
+        pleat_va a = take(&f, 30 * MIB, 1);
+        assert_ok(pleat_record_stream(f.runtime, a, 5));
+        pleat__fault_arm(&f.vmm, broken);
+        assert_ok(pleat_free(f.runtime, a));
+        bool orders_anyhow = verbs[i] == PLEAT__FAULT_event_query; /* one wait too many */
+        assert_int_equal(take(&f, 30 * MIB, 1) == a, orders_anyhow);
+        pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
+        if (!orders_anyhow)
+            assert_int_equal(take(&f, 30 * MIB, 1), a);
+        assert_ok(pleat__host_stream_release(&f.host, 5));
         end(&f);
     }
 }
@@ -241,7 +332,7 @@ static void streams_know_their_blocks(void **state)
             assert_ok(pleat_record_stream(f.runtime, at[s], 20 + s - 1));
             assert_ok(pleat_free(f.runtime, at[s]));
             pleat_va next = take(&f, 30 * MIB, 20 + s);
-            assert_int_not_equal(next, at[s]);
+            assert_int_equal(next == at[s], orders(policies[i]));
             assert_ok(pleat_free(f.runtime, next));
             assert_ok(pleat__host_stream_release(&f.vmm, 20 + s - 1));
         }
@@ -399,12 +490,19 @@ static bool is_passed(const pending *p, const uint64_t passed[USES])
     return true;
 }
 
-static void assert_apart(const pending *all, int count, const uint64_t passed[USES], pleat_va at,
-                         uint64_t bytes)
+/* What waits and what is new have no byte in common, or what is new comes behind it. */
+static void assert_apart(fixture *f, const pending *all, int count, const uint64_t passed[USES],
+                         const pending *mine, pleat_stream stream)
 {
-    for (int i = 0; i < count; i++)
-        if (!is_passed(&all[i], passed))
-            assert_true(at + bytes <= all[i].address || all[i].address + all[i].bytes <= at);
+    for (int i = 0; i < count; i++) {
+        const pending *other = &all[i];
+        if (is_passed(other, passed) || mine->address + mine->bytes <= other->address ||
+            other->address + other->bytes <= mine->address)
+            continue;
+        pleat_event behind = point(f, stream);
+        assert_true(!is_past(f, behind));
+        assert_ok(f->vmm.ops->event_destroy(f->vmm.self, behind));
+    }
 }
 
 /* Frees a tensor that some of the held streams use; every such stream gets one point. */
@@ -436,8 +534,9 @@ static void streams_no_byte_is_reused_before_its_event(void **state)
             assert_ok(pleat__host_stream_hold(&f.vmm, 100 + u));
         for (int step = 0; step < 3000; step++) {
             uint64_t bytes = 1 + test_random_below(&random, step % 3 == 0 ? 9 * MIB : 100000);
-            pleat_va at = take(&f, bytes, test_random_below(&random, 4));
-            assert_apart(gone, count, passed, at, bytes);
+            pleat_stream stream = test_random_below(&random, 4);
+            pleat_va at = take(&f, bytes, stream);
+            assert_apart(&f, gone, count, passed, &(pending){at, bytes, {0}}, stream);
             gone[count++] = free_used(&f, &random, at, bytes, recorded);
             unsigned u = (unsigned)test_random_below(&random, USES);
             if (passed[u] < recorded[u] && test_random_below(&random, 2) == 0) {
@@ -848,6 +947,8 @@ int main(void)
         cmocka_unit_test(out_of_memory_says_what_there_is),
         cmocka_unit_test(out_of_memory_asks_the_program_last),
         cmocka_unit_test(streams_delay_a_free_until_their_events),
+        cmocka_unit_test(streams_take_over_what_waits_behind_its_events),
+        cmocka_unit_test(streams_that_cannot_be_ordered_are_waited_for),
         cmocka_unit_test(streams_know_their_blocks),
         cmocka_unit_test(streams_may_be_many),
         cmocka_unit_test(nothing_is_unmapped_without_an_event),

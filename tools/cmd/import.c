@@ -36,7 +36,7 @@ static summary summarize(const pleat_trace *trace)
         s.devices[events[i].device] = true;
         if (events[i].kind == PLEAT_EVENT_ALLOC)
             live += rounded;
-        if (events[i].kind == PLEAT_EVENT_FREE_COMPLETED)
+        if (events[i].kind == PLEAT_EVENT_FREE_REQUESTED)
             live -= rounded;
         if (events[i].kind == PLEAT_EVENT_SEGMENT_ALLOC)
             segments += events[i].size;
@@ -59,7 +59,7 @@ static void print_json(const pleat_trace *trace, const summary *s, pleat__trace_
     json_string(&json, "form", pleat__trace_form_name(form));
     json_uint(&json, "events", pleat_trace_event_count(trace));
     json_uint(&json, "requests", pleat_trace_request_count(trace));
-    json_uint(&json, "frees", s->kinds[PLEAT_EVENT_FREE_COMPLETED]);
+    json_uint(&json, "frees", s->kinds[PLEAT_EVENT_FREE_REQUESTED]);
     json_uint(&json, "marks", s->kinds[PLEAT_EVENT_MARK]);
     json_uint(&json, "segments", s->kinds[PLEAT_EVENT_SEGMENT_ALLOC]);
     json_uint(&json, "peak_live_bytes", s->peak_live_bytes);
