@@ -173,11 +173,12 @@ static void mark_start(segment *owner, pleat__block *block, bool live)
         owner->by_unit[unit] = live ? block : NULL;
 }
 
-/* An audit walks all blocks: after every call while they are few, else after some. */
+/* An audit walks all blocks: after every call while they and the calls are few, else after some; so
+ * many that a program's loop does not bring the same ones again and again. */
 static bool audit_now_and_then(pleat__caching *caching)
 {
-    bool due = caching->stats.blocks < 64 || ++caching->unaudited % 4096 == 0;
-    return !due || pleat__caching_audit(caching);
+    uint64_t every = caching->stats.blocks >= 64 ? 4099 : caching->calls < 20000 ? 1 : 61;
+    return ++caching->calls % every != 0 || pleat__caching_audit(caching);
 }
 
 /* While the lock was left for the block's memory, others used what host memory was at hand. */

@@ -55,7 +55,7 @@ struct pleat__caching {
     pleat__block *spare; /* unused nodes, linked by `right` */
     uint64_t spares;
     block_slab *slabs;
-    uint64_t unaudited; /* calls, for audits now and then */
+    uint64_t calls; /* for audits now and then */
 };
 
 /* Nodes for `count` blocks are at hand; pleat__caching_node then cannot fail. */
