@@ -1,0 +1,234 @@
+/*
+ * elastic_fit.c: the functions that sizes follow, and the number that they follow, are found again
+ * in what random jobs recorded; what follows nothing is told.
+ */
+#include "growing.h"
+
+#include <plan/elastic_fit.h>
+#include <plan/elastic_layout.h>
+#include <string.h>
+
+/* --- functions ---------------------------------------------------------------------------------*/
+
+static void function_at_a_fraction_is_rounded_up(void **state)
+{
+    (void)state;
+    const pleat__function f = {.k = {1, 3}, .divisor = 2, .most = UINT64_MAX};
+    const pleat__x x = {{5, 4}, {1, 1}};
+    uint64_t size;
+    assert_true(pleat__function_at(&f, &x, &size));
+    assert_int_equal(size, 3); /* (1 + 3.75) / 2 */
+}
+
+static void function_beyond_all_sizes_has_none(void **state)
+{
+    (void)state;
+    pleat__function f = {.k = {0, INT64_MAX}, .divisor = 1, .most = UINT64_MAX};
+    const pleat__x x = {{PLEAT__FRACTION_MOST - 1, 1}, {PLEAT__FRACTION_MOST - 1, 1}};
+    uint64_t size;
+    assert_false(pleat__function_at(&f, &x, &size));
+    f = (pleat__function){.k = {0, 0, INT64_MAX, 0, 0, INT64_MAX}, .divisor = 1};
+    assert_false(pleat__function_at(&f, &x, &size));
+    f = (pleat__function){.k = {-1}, .divisor = 1, .most = UINT64_MAX};
+    assert_false(pleat__function_at(&f, &x, &size));
+}
+
+static void texts_of_x_are_read_back(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"3", "5/2", "128 x 4", "7/3 x 2"};
+    static const char *const bad[] = {"", "x", "0", "1/0", "-1", "1.5.2", "3 y 4", "1 x", "2 x 0"};
+    char text[64];
+    pleat__x x;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_true(pleat__x_parse(good[i], &x));
+        assert_string_equal(pleat__x_text(&x, text, sizeof text), good[i]);
+    }
+    assert_true(pleat__x_parse("2.50", &x));
+    assert_string_equal(pleat__x_text(&x, text, sizeof text), "5/2");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(pleat__x_parse(bad[i], &x));
+}
+
+static void buckets_round_up_and_are_few(void **state)
+{
+    (void)state;
+    const pleat__recipe recipe = {.highest = {{1000, 1}, {1, 1}}};
+    uint32_t buckets = 0;
+    pleat__x last = {{0, 1}, {1, 1}};
+    for (uint64_t u = 1; u <= 1000; u++) {
+        const pleat__x x = {{u, 1}, {1, 1}};
+        pleat__x bucket = pleat__x_bucket(&recipe, &x, 5);
+        assert_true(pleat__fraction_compare(bucket.u, x.u) >= 0);
+        assert_true(bucket.u.num * 16 <= x.u.num * 17 * bucket.u.den);
+        pleat__x again = pleat__x_bucket(&recipe, &bucket, 5);
+        assert_true(pleat__x_equal(&again, &bucket));
+        buckets += !pleat__x_equal(&bucket, &last);
+        last = bucket;
+    }
+    assert_in_range(buckets, 30, 120);
+    const pleat__x beyond = {{5000, 3}, {1, 1}};
+    pleat__x same = pleat__x_bucket(&recipe, &beyond, 5);
+    assert_true(pleat__fraction_compare(same.u, beyond.u) >= 0);
+}
+
+/* --- fitting -----------------------------------------------------------------------------------*/
+
+/* Rows of sizes, as the fit takes them. */
+static uint64_t *table_of(const kind *kinds, uint32_t count, const uint64_t *us, const uint64_t *vs,
+                          uint32_t profiles, pleat__arena *arena)
+{
+    uint64_t *sizes = pleat__arena_alloc(arena, (size_t)profiles * count * sizeof *sizes);
+    assert_non_null(sizes);
+    for (uint32_t p = 0; p < profiles; p++)
+        for (uint32_t i = 0; i < count; i++)
+            sizes[p * count + i] = size_of(&kinds[i], us[p], vs[p]);
+    return sizes;
+}
+
+/* Every request has a function, which gives its size at what x is called `u` and `v` too. */
+static void expect_fit(const pleat__fit *fit, const kind *kinds, uint32_t count, uint64_t u,
+                       uint64_t v, const pleat__x *x)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t size;
+        assert_int_not_equal(fit->of[i], PLEAT__NO_FUNCTION);
+        assert_true(pleat__function_at(&fit->functions[fit->of[i]], x, &size));
+        if (to_512(size) != to_512(size_of(&kinds[i], u, v)))
+            fail_msg("request %u: %llu, not %llu", i, (unsigned long long)size,
+                     (unsigned long long)size_of(&kinds[i], u, v));
+    }
+}
+
+static void fit_gives_sizes_at_any_x(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin("fit_gives_sizes_at_any_x", 0xe1a57);
+    pleat__arena *arena;
+    assert_ok(pleat__arena_create(&arena));
+    for (int round = 0; round < 40; round++) {
+        job j = random_job(&random, true);
+        j.kinds[0] = j.kinds[1] = (kind){.linear = 4096};
+        uint64_t us[4], vs[4] = {1, 1, 1, 1};
+        uint32_t profiles = 4;
+        us[0] = 1 + test_random_below(&random, 30);
+        for (uint32_t p = 1; p < profiles; p++)
+            us[p] = us[p - 1] + 1 + test_random_below(&random, 30);
+        uint64_t *sizes = table_of(j.kinds, j.kind_count, us, vs, profiles, arena);
+        pleat__fit fit;
+        assert_ok(pleat__fit_make(sizes, profiles, j.kind_count, us, arena, &fit));
+        assert_int_equal(fit.parameters, 1);
+        for (uint32_t p = 0; p < profiles; p++)
+            assert_int_equal(fit.x[p].u.num, us[p]);
+        for (uint64_t u = us[0]; u < us[3] * 3; u += 7) {
+            const pleat__x x = {{u, 1}, {1, 1}};
+            expect_fit(&fit, j.kinds, j.kind_count, u, 1, &x);
+        }
+        pleat__fit_free(&fit, arena);
+        pleat__arena_free(arena, sizes);
+    }
+    pleat__arena_destroy(arena);
+}
+
+static void fit_finds_a_batch_and_a_length(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin("fit_finds_a_batch_and_a_length", 0xba7c4);
+    pleat__arena *arena;
+    assert_ok(pleat__arena_create(&arena));
+    for (int round = 0; round < 20; round++) {
+        kind kinds[30];
+        for (uint32_t i = 0; i < 30; i++) {
+            uint64_t unit = 64 * (1 + test_random_below(&random, 200));
+            kinds[i] = i < 20   ? (kind){.product = unit}
+                       : i < 23 ? (kind){.squares = 1 + unit % 16}
+                       : i < 26 ? (kind){.linear = unit}
+                                : (kind){.constant = unit};
+        }
+        uint64_t us[6], vs[6] = {4, 8, 2, 16, 3, 5};
+        for (uint32_t p = 0; p < 6; p++)
+            us[p] = 16 * (3 + (p * 7 + test_random_below(&random, 5)) % 40);
+        uint64_t *sizes = table_of(kinds, 30, us, vs, 6, arena);
+        pleat__fit fit;
+        assert_ok(pleat__fit_make(sizes, 6, 30, NULL, arena, &fit));
+        assert_int_equal(fit.parameters, 2);
+        assert_int_equal(fit.explained, fit.varying);
+        for (uint32_t p = 0; p < 6; p++)
+            expect_fit(&fit, kinds, 30, us[p], vs[p], &fit.x[p]);
+        /* Elsewhere too: the first profile's batch at the second one's length. */
+        const pleat__x mixed = {fit.x[1].u, fit.x[0].v};
+        expect_fit(&fit, kinds, 30, us[1], vs[0], &mixed);
+        pleat__fit_free(&fit, arena);
+        pleat__arena_free(arena, sizes);
+    }
+    pleat__arena_destroy(arena);
+}
+
+static void fit_knows_a_bound_that_is_shared(void **state)
+{
+    (void)state;
+    const kind kinds[] = {{.linear = 4096},
+                          {.linear = 8192},
+                          {.linear = 1024},
+                          {.constant = 777},
+                          {.linear = 32768, .most = 200000},
+                          {.linear = 50000, .most = 200000}};
+    const uint64_t us[] = {2, 3, 7}, vs[] = {1, 1, 1};
+    pleat__arena *arena;
+    pleat__fit fit;
+    assert_ok(pleat__arena_create(&arena));
+    uint64_t *sizes = table_of(kinds, 6, us, vs, 3, arena);
+    assert_ok(pleat__fit_make(sizes, 3, 6, us, arena, &fit));
+    for (uint64_t u = 1; u < 20; u++) {
+        const pleat__x x = {{u, 1}, {1, 1}};
+        expect_fit(&fit, kinds, 6, u, 1, &x);
+    }
+    pleat__arena_destroy(arena);
+}
+
+static void sizes_by_chance_show_no_x(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin("sizes_by_chance_show_no_x", 0x40e);
+    pleat__arena *arena;
+    pleat__fit fit;
+    uint64_t sizes[3 * 50];
+    assert_ok(pleat__arena_create(&arena));
+    for (int i = 0; i < 150; i++)
+        sizes[i] = 512 * (1 + test_random_below(&random, 1000));
+    assert_ok(pleat__fit_make(sizes, 3, 50, NULL, arena, &fit));
+    assert_int_equal(fit.parameters, 0);
+    assert_ok(pleat__fit_make(sizes, 2, 50, NULL, arena, &fit));
+    assert_int_equal(fit.parameters, 0);
+    pleat__arena_destroy(arena);
+}
+
+static void names_out_of_proportion_are_refused(void **state)
+{
+    (void)state;
+    job j = {.kinds = {{.linear = 4096}, {.linear = 512}}, .kind_count = 2, .steps = 100};
+    const uint64_t wrong[] = {2, 5};
+    const pleat_trace *traces[] = {trace_at(&j, 2, 1), trace_at(&j, 4, 1)};
+    pleat__elastic_options options = {.plan = &small_chunks, .names = wrong};
+    pleat_plan *plan;
+    j.break_at = UINT32_MAX;
+    assert_result(pleat__elastic_plan_make(traces, 2, &options, NULL, NULL, &plan), PLEAT_E_INPUT);
+    pleat_trace_free((pleat_trace *)traces[0]);
+    pleat_trace_free((pleat_trace *)traces[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(function_at_a_fraction_is_rounded_up),
+        cmocka_unit_test(function_beyond_all_sizes_has_none),
+        cmocka_unit_test(texts_of_x_are_read_back),
+        cmocka_unit_test(buckets_round_up_and_are_few),
+        cmocka_unit_test(fit_gives_sizes_at_any_x),
+        cmocka_unit_test(fit_finds_a_batch_and_a_length),
+        cmocka_unit_test(fit_knows_a_bound_that_is_shared),
+        cmocka_unit_test(sizes_by_chance_show_no_x),
+        cmocka_unit_test(names_out_of_proportion_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

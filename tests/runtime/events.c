@@ -1,0 +1,357 @@
+/*
+ * events.c: memory that streams still use is neither unmapped nor reused but behind their work,
+ * over the host backend, whose events are driven by hand. Every policy goes through the same tests.
+ */
+#include "fixture.h"
+
+/* A point of a stream now. The caller's to destroy. */
+static pleat_event point(fixture *f, pleat_stream stream)
+{
+    pleat_event event;
+    assert_ok(f->vmm.ops->event_create(f->vmm.self, 0, &event));
+    assert_ok(f->vmm.ops->event_record(f->vmm.self, event, stream));
+    return event;
+}
+
+static bool is_past(const fixture *f, pleat_event event)
+{
+    return f->vmm.ops->event_query(f->vmm.self, event) == PLEAT_OK;
+}
+
+/* A policy that waits for the events of what it frees; `pleat` has its streams wait instead. */
+static bool orders(const char *policy)
+{
+    return strcmp(policy, "pleat") == 0;
+}
+
+static void streams_delay_a_free_until_their_events(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        if (orders(policies[i]))
+            continue;
+        begin(&f, policies[i], 1024 * MIB, 0);
+        assert_ok(pleat__host_stream_hold(&f.vmm, 5));
+        assert_ok(pleat__host_stream_hold(&f.vmm, 6));
+        pleat_va a = take(&f, 30 * MIB, 1);
+        assert_ok(pleat_record_stream(f.runtime, a, 1)); /* its own: nothing to wait for */
+        assert_ok(pleat_record_stream(f.runtime, a, 5));
+        assert_ok(pleat_record_stream(f.runtime, a + MIB, 6));
+        assert_ok(pleat_record_stream(f.runtime, a, 5));
+        assert_result(pleat_record_stream(f.runtime, 4096, 5), PLEAT_E_NOT_FOUND);
+        assert_ok(pleat_free(f.runtime, a));
+        assert_result(pleat_free(f.runtime, a), PLEAT_E_STATE);
+        assert_result(pleat_record_stream(f.runtime, a, 5), PLEAT_E_STATE);
+        assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 0);
+        pleat_va b = take(&f, 30 * MIB, 1);
+        assert_int_not_equal(a, b);
+        assert_ok(pleat__host_stream_advance(&f.vmm, 5, 1));
+        pleat_va c = take(&f, 30 * MIB, 1);
+        assert_int_not_equal(a, c);
+        assert_ok(pleat__host_stream_advance(&f.vmm, 6, 1));
+        assert_int_equal(take(&f, 30 * MIB, 1), a);
+        /* Not recorded any more: its next free waits for nobody. */
+        assert_ok(pleat_free(f.runtime, a));
+        assert_int_equal(take(&f, 30 * MIB, 1), a);
+        assert_ok(pleat__host_stream_release(&f.vmm, 5));
+        assert_ok(pleat__host_stream_release(&f.vmm, 6));
+        end(&f);
+    }
+}
+
+/* What waits for other streams goes to the next request of its own behind them, before there is new
+ * memory; another stream's request does not get it. */
+static void streams_take_over_what_waits_behind_its_events(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "pleat", 1024 * MIB, 0);
+    assert_ok(pleat__host_stream_hold(&f.vmm, 5));
+    assert_ok(pleat__host_stream_hold(&f.vmm, 6));
+    pleat_va a = take(&f, 30 * MIB, 1), b = take(&f, 20 * MIB, 1);
+    assert_ok(pleat_record_stream(f.runtime, a, 5));
+    assert_ok(pleat_record_stream(f.runtime, a, 6));
+    assert_ok(pleat_record_stream(f.runtime, b, 6));
+    assert_ok(pleat_free(f.runtime, a));
+    assert_ok(pleat_free(f.runtime, b));
+    assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 0);
+    pleat_va other = take(&f, 30 * MIB, 2);
+    assert_true(other + 30 * MIB <= a || a + 30 * MIB <= other);
+    pleat_event before = point(&f, 1);
+    assert_int_equal(take(&f, 30 * MIB, 1), a);
+    pleat_event behind = point(&f, 1);
+    pleat_stats stats = pleat_stats_of(f.runtime);
+    assert_int_equal(stats.streams_ordered, 2); /* not for b, which nobody wants */
+    assert_int_equal(stats.live_bytes, 60 * MIB);
+    assert_int_equal(stats.peak_live_bytes, 60 * MIB);
+    assert_int_equal(stats.physical_bytes, 80 * MIB);
+    assert_true(is_past(&f, before) && !is_past(&f, behind));
+    assert_ok(pleat__host_stream_advance(&f.vmm, 5, 1));
+    assert_true(!is_past(&f, behind));
+    assert_ok(pleat__host_stream_advance(&f.vmm, 6, 1));
+    assert_true(is_past(&f, behind));
+    /* Its use is over: the next free waits for nobody. */
+    assert_ok(pleat_free(f.runtime, a));
+    assert_int_equal(take(&f, 30 * MIB, 1), a);
+    assert_int_equal(pleat_stats_of(f.runtime).streams_ordered, 2);
+    assert_ok(f.vmm.ops->event_destroy(f.vmm.self, before));
+    assert_ok(f.vmm.ops->event_destroy(f.vmm.self, behind));
+    assert_ok(pleat__host_stream_release(&f.vmm, 5));
+    assert_ok(pleat__host_stream_release(&f.vmm, 6));
+    end(&f);
+}
+
+/* Where the driver refuses what would put them in order, what waits goes on waiting. */
+static void streams_that_cannot_be_ordered_are_waited_for(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_event_record, PLEAT__FAULT_event_query,
+                                              PLEAT__FAULT_stream_wait};
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        fixture f;
+        pleat__fault_plan broken = {.verb = verbs[i], .nth = 1, .forever = true};
+        open_host(&f, 1024 * MIB, true);
+        pleat_runtime_options options = {.size = sizeof options, .policy = "pleat"};
+        assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+        assert_ok(pleat__host_stream_hold(&f.host, 5));
+        pleat_va a = take(&f, 30 * MIB, 1);
+        assert_ok(pleat_record_stream(f.runtime, a, 5));
+        pleat__fault_arm(&f.vmm, broken);
+        assert_ok(pleat_free(f.runtime, a));
+        bool orders_anyhow = verbs[i] == PLEAT__FAULT_event_query; /* one wait too many */
+        assert_int_equal(take(&f, 30 * MIB, 1) == a, orders_anyhow);
+        pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
+        if (!orders_anyhow)
+            assert_int_equal(take(&f, 30 * MIB, 1), a);
+        assert_ok(pleat__host_stream_release(&f.host, 5));
+        end(&f);
+    }
+}
+
+/* Whose stream a block is: another one that uses it must be waited for, its own not. */
+static void streams_know_their_blocks(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        pleat_va at[5];
+        pleat_block block;
+        begin(&f, policies[i], 1024 * MIB, 0);
+        for (unsigned s = 0; s < 5; s++) {
+            at[s] = take(&f, 30 * MIB, 20 + s);
+            assert_ok(pleat_block_of(f.runtime, at[s] + 7 * MIB, &block));
+            assert_int_equal(block.stream, 20 + s);
+        }
+        for (unsigned s = 1; s < 5; s++) {
+            assert_ok(pleat__host_stream_hold(&f.vmm, 20 + s - 1));
+            assert_ok(pleat_record_stream(f.runtime, at[s], 20 + s - 1));
+            assert_ok(pleat_free(f.runtime, at[s]));
+            pleat_va next = take(&f, 30 * MIB, 20 + s);
+            assert_int_equal(next == at[s], orders(policies[i]));
+            assert_ok(pleat_free(f.runtime, next));
+            assert_ok(pleat__host_stream_release(&f.vmm, 20 + s - 1));
+        }
+        end(&f);
+    }
+}
+
+/* However many there are; those past the first 62 get each other's memory, but only behind all that
+ * the others were given. */
+static void streams_may_be_many(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        pleat_event event;
+        bool planned = strcmp(policies[i], "pleat") == 0;
+        if (strcmp(policies[i], "expandable") == 0)
+            continue; /* each stream's range is as long as the device */
+        begin(&f, policies[i], 16384 * MIB, 0);
+        for (unsigned s = 0; s < 100; s++)
+            assert_ok(pleat_free(f.runtime, take(&f, 3 * MIB + s, 1000 + s)));
+        assert_ok(pleat__host_stream_hold(&f.vmm, 1090));
+        pleat_va a = take(&f, 30 * MIB, 1090);
+        pleat_block block;
+        assert_ok(pleat_block_of(f.runtime, a, &block));
+        assert_int_equal(block.stream, planned ? PLEAT_STREAM_UNKNOWN : 1090);
+        assert_ok(pleat_free(f.runtime, a));
+        pleat_va b = take(&f, 30 * MIB, 1095);
+        assert_int_equal(a == b, planned);
+        assert_ok(f.vmm.ops->event_create(f.vmm.self, 0, &event));
+        assert_ok(f.vmm.ops->event_record(f.vmm.self, event, 1095));
+        assert_int_equal(f.vmm.ops->event_query(f.vmm.self, event),
+                         planned ? PLEAT_E_NOT_READY : PLEAT_OK);
+        assert_ok(pleat_record_stream(f.runtime, b, 1090));
+        assert_ok(pleat_free(f.runtime, b));
+        assert_true(take(&f, 30 * MIB, 1096) != b);
+        assert_ok(pleat__host_stream_release(&f.vmm, 1090));
+        assert_ok(f.vmm.ops->event_query(f.vmm.self, event));
+        assert_ok(f.vmm.ops->event_destroy(f.vmm.self, event));
+        end(&f);
+    }
+}
+
+/* While no event says that the GPU is done, nothing that it may use goes. */
+static void nothing_is_unmapped_without_an_event(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_event_create, PLEAT__FAULT_event_record,
+                                              PLEAT__FAULT_event_wait};
+    for (size_t i = 0; i < POLICIES * 3; i++) {
+        fixture f;
+        pleat__fault_plan broken = {.verb = verbs[i % 3], .nth = 1, .forever = true};
+        open_host(&f, 4096 * MIB, true);
+        pleat_runtime_options options = {.size = sizeof options,
+                                         .policy = policies[i / 3],
+                                         .budget_bytes = 200 * MIB,
+                                         .conf = "collect:30"};
+        assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+        assert_ok(pleat_free(f.runtime, take(&f, 60 * MIB, 0)));
+        assert_ok(pleat_free(f.runtime, take(&f, 50 * MIB, 0)));
+        uint64_t physical = pleat_stats_of(f.runtime).physical_bytes;
+        pleat__fault_arm(&f.vmm, broken);
+        assert_ok(pleat_empty_cache(f.runtime));
+        assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, physical);
+        /* Nor is anything collected for a request that is served, or given up for one that is
+         * not: which of the two it is depends on the policy. */
+        pleat_va at;
+        pleat_result result = pleat_alloc(f.runtime, 150 * MIB, 0, &at);
+        assert_true(result == PLEAT_OK || result == PLEAT_E_BUDGET);
+        assert_true(pleat_stats_of(f.runtime).physical_bytes >= physical);
+        pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
+        assert_ok(pleat_free(f.runtime, at));
+        assert_ok(pleat_empty_cache(f.runtime));
+        assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 0);
+        end(&f);
+    }
+}
+
+static void *release_later(void *context)
+{
+    const pleat_vmm *vmm = context;
+    assert_ok(pleat__host_stream_release(vmm, 9));
+    return NULL;
+}
+
+static void streams_are_waited_for_before_a_refusal(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        begin(&f, policies[i], 128 * MIB, 0);
+        assert_ok(pleat__host_stream_hold(&f.vmm, 9));
+        pleat_va a = take(&f, 100 * MIB, 0);
+        assert_ok(pleat_record_stream(f.runtime, a, 9));
+        assert_ok(pleat_free(f.runtime, a));
+        pthread_t other;
+        assert_int_equal(pthread_create(&other, NULL, release_later, &f.vmm), 0);
+        take(&f, 90 * MIB, 0);
+        assert_int_equal(pthread_join(other, NULL), 0);
+        end(&f);
+    }
+}
+
+/* ---- streams against a model ---- */
+
+#define PENDING_MOST 256
+#define USES         4 /* streams 100 .. 103, held; allocations come from streams 0 .. 3 */
+
+/* A freed tensor and, for each stream that used it, the point that must be passed first. */
+typedef struct pending {
+    pleat_va address;
+    uint64_t bytes;
+    uint64_t point[USES]; /* 0: not used there */
+} pending;
+
+static bool is_passed(const pending *p, const uint64_t passed[USES])
+{
+    for (int u = 0; u < USES; u++)
+        if (p->point[u] > passed[u])
+            return false;
+    return true;
+}
+
+/* What waits and what is new have no byte in common, or what is new comes behind it. */
+static void assert_apart(fixture *f, const pending *all, int count, const uint64_t passed[USES],
+                         const pending *mine, pleat_stream stream)
+{
+    for (int i = 0; i < count; i++) {
+        const pending *other = &all[i];
+        if (is_passed(other, passed) || mine->address + mine->bytes <= other->address ||
+            other->address + other->bytes <= mine->address)
+            continue;
+        pleat_event behind = point(f, stream);
+        assert_true(!is_past(f, behind));
+        assert_ok(f->vmm.ops->event_destroy(f->vmm.self, behind));
+    }
+}
+
+/* Frees a tensor that some of the held streams use; every such stream gets one point. */
+static pending free_used(fixture *f, test_random *random, pleat_va address, uint64_t bytes,
+                         uint64_t recorded[USES])
+{
+    pending p = {address, bytes, {0}};
+    for (unsigned u = 0; u < USES; u++) {
+        if (test_random_below(random, 3) != 0)
+            continue;
+        assert_ok(pleat_record_stream(f->runtime, address, 100 + u));
+        p.point[u] = ++recorded[u];
+    }
+    assert_ok(pleat_free(f->runtime, address));
+    return p;
+}
+
+static void streams_no_byte_is_reused_before_its_event(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eed0007);
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        pending gone[PENDING_MOST];
+        uint64_t recorded[USES] = {0}, passed[USES] = {0};
+        int count = 0;
+        begin(&f, policies[i], 8192 * MIB, 0);
+        for (unsigned u = 0; u < USES; u++)
+            assert_ok(pleat__host_stream_hold(&f.vmm, 100 + u));
+        for (int step = 0; step < 3000; step++) {
+            uint64_t bytes = 1 + test_random_below(&random, step % 3 == 0 ? 9 * MIB : 100000);
+            pleat_stream stream = test_random_below(&random, 4);
+            pleat_va at = take(&f, bytes, stream);
+            assert_apart(&f, gone, count, passed, &(pending){at, bytes, {0}}, stream);
+            gone[count++] = free_used(&f, &random, at, bytes, recorded);
+            unsigned u = (unsigned)test_random_below(&random, USES);
+            if (passed[u] < recorded[u] && test_random_below(&random, 2) == 0) {
+                passed[u]++;
+                assert_ok(pleat__host_stream_advance(&f.vmm, 100 + u, 1));
+            }
+            /* All pass now and then, so that the model stays small. */
+            for (u = 0; count == PENDING_MOST && u < USES; u++) {
+                assert_ok(pleat__host_stream_advance(&f.vmm, 100 + u, recorded[u] - passed[u]));
+                passed[u] = recorded[u];
+            }
+            count = count == PENDING_MOST ? 0 : count;
+        }
+        for (unsigned u = 0; u < USES; u++)
+            assert_ok(pleat__host_stream_release(&f.vmm, 100 + u));
+        assert_ok(pleat_empty_cache(f.runtime));
+        assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 0);
+        assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 0);
+        end(&f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_delay_a_free_until_their_events),
+        cmocka_unit_test(streams_take_over_what_waits_behind_its_events),
+        cmocka_unit_test(streams_that_cannot_be_ordered_are_waited_for),
+        cmocka_unit_test(streams_know_their_blocks),
+        cmocka_unit_test(streams_may_be_many),
+        cmocka_unit_test(nothing_is_unmapped_without_an_event),
+        cmocka_unit_test(streams_are_waited_for_before_a_refusal),
+        cmocka_unit_test(streams_no_byte_is_reused_before_its_event),
+    };
+    return cmocka_run_group_tests_name("events", tests, NULL, NULL);
+}
