@@ -22,8 +22,10 @@ SOURCES = (
     "budget.h",
     "device.h",
     "figures.h",
+    "forward.h",
     "history.h",
     "ipc.h",
+    "routes.h",
     "snapshot.h",
 )
 

@@ -18,7 +18,9 @@
 #include "budget.h"
 #include "device.h"
 #include "figures.h"
+#include "forward.h"
 #include "ipc.h"
+#include "routes.h"
 #include "snapshot.h"
 
 #include <c10/core/Allocator.h>
@@ -29,13 +31,11 @@
 namespace pleat_torch
 {
 
-class Allocator final : public Pluggable
+class Allocator final : public Forward
 {
   public:
     Allocator(Settings settings, CUDAAllocator *native)
-        : Pluggable([](size_t, int, cudaStream_t) -> void * { return nullptr; },
-                    [](void *, size_t, int, cudaStream_t) {}),
-          settings_(std::move(settings)), native_(native), budget_(native)
+        : Forward(native), settings_(std::move(settings)), budget_(native)
     {
     }
 
@@ -204,45 +204,15 @@ class Allocator final : public Pluggable
     void beginAllocateToPool(DeviceIndex device, MempoolId pool,
                              std::function<bool(cudaStream_t)> filter) override
     {
-        {
-            std::lock_guard<std::mutex> guard(pools_lock_);
-            filters_.push_back({device, pool, filter});
-            at(device).pools++;
-        }
+        routes_.begin(at(device), device, pool, filter);
         budget_.give_rest_to_pools(at(device), device);
         native_->beginAllocateToPool(device, pool, std::move(filter));
     }
 
     void endAllocateToPool(DeviceIndex device, MempoolId pool) override
     {
-        {
-            std::lock_guard<std::mutex> guard(pools_lock_);
-            for (size_t i = 0; i < filters_.size(); i++) {
-                if (filters_[i].device == device && filters_[i].pool == pool) {
-                    filters_.erase(filters_.begin() + static_cast<std::ptrdiff_t>(i));
-                    at(device).pools--;
-                    break;
-                }
-            }
-        }
+        routes_.end(at(device), device, pool);
         native_->endAllocateToPool(device, pool);
-    }
-
-    void releasePool(DeviceIndex device, MempoolId pool) override
-    {
-        native_->releasePool(device, pool);
-    }
-
-    bool checkPoolLiveAllocations(DeviceIndex device, MempoolId pool,
-                                  const std::unordered_set<void *> &expected) override
-    {
-        return native_->checkPoolLiveAllocations(device, pool, expected);
-    }
-
-    std::shared_ptr<caching::AllocatorState> getCheckpointState(DeviceIndex device,
-                                                                MempoolId pool) override
-    {
-        return native_->getCheckpointState(device, pool);
     }
 
     caching::CheckpointDelta
@@ -259,104 +229,14 @@ class Allocator final : public Pluggable
         return delta;
     }
 
-#ifdef PLEAT_HAS_POOL_USE_COUNT
-    int getPoolUseCount(DeviceIndex device, MempoolId pool) override
-    {
-        return native_->getPoolUseCount(device, pool);
-    }
-#endif
-#ifdef PLEAT_HAS_CREATE_POOL
-    void createOrIncrefPool(DeviceIndex device, MempoolId pool,
-                            std::shared_ptr<CUDAAllocator> allocator) override
-    {
-        native_->createOrIncrefPool(device, pool, std::move(allocator));
-    }
-#endif
-#ifdef PLEAT_HAS_ENSURE_POOL_FROM
-    void ensureExistsAndIncrefPool(DeviceIndex device, MempoolId pool) override
-    {
-        native_->ensureExistsAndIncrefPool(device, pool);
-    }
-#endif
-#if defined(PLEAT_HAS_USE_ON_OOM_FLAG)
-    void setUseOnOOM(DeviceIndex device, MempoolId pool, bool use_on_oom) override
-    {
-        native_->setUseOnOOM(device, pool, use_on_oom);
-    }
-#elif defined(PLEAT_HAS_USE_ON_OOM)
-    void setUseOnOOM(DeviceIndex device, MempoolId pool) override
-    {
-        native_->setUseOnOOM(device, pool);
-    }
-#endif
-#ifdef PLEAT_HAS_NO_SPLIT
-    void setNoSplit(DeviceIndex device, MempoolId pool) override
-    {
-        native_->setNoSplit(device, pool);
-    }
-#endif
-#ifdef PLEAT_HAS_MARK_CAPTURE
-    void markCaptureBegin(DeviceIndex device) override
-    {
-        native_->markCaptureBegin(device);
-    }
-
-    void markCaptureEnd(DeviceIndex device) override
-    {
-        native_->markCaptureEnd(device);
-    }
-#endif
-#ifdef PLEAT_HAS_ALLOCATE_WITH_ADDRESS
-    c10::DataPtr allocateWithAddress(size_t bytes, void *address) override
-    {
-        return native_->allocateWithAddress(bytes, address);
-    }
-#endif
-#ifdef PLEAT_HAS_EXPANDABLE_SIZES
-    std::vector<caching::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override
-    {
-        return native_->getExpandableSegmentSizes(device);
-    }
-#endif
-
     /* ---- statistics ---- */
 
     DeviceStats getDeviceStats(DeviceIndex index) override
     {
         DeviceStats stats = native_->getDeviceStats(index);
         Device &device = at(index);
-        if (device.runtime.load() == nullptr)
-            return stats;
-        pleat_stats pleat = fold(device, index);
-        std::lock_guard<std::mutex> guard(device.stats_lock);
-        const Baseline &base = device.baseline;
-        uint64_t allocated = std::max(device.allocated_bytes.load(), pleat.live_bytes);
-        uint64_t freed = allocated - pleat.live_bytes;
-        auto blocks = static_cast<int64_t>(pleat.requests - pleat.frees);
-        device.most_blocks = std::max(device.most_blocks, blocks);
-        Stat count = stat(blocks, device.most_blocks, pleat.requests - base.requests,
-                          pleat.frees - base.frees);
-        Stat bytes = stat(pleat.live_bytes, device.both.live, allocated - base.allocated_bytes,
-                          freed - base.freed_bytes);
-        Stat physical = stat(pleat.physical_bytes, device.both.physical, device.whole.physical,
-                             device.whole.physical - pleat.physical_bytes);
-        /* A segment is a piece of memory that the device gave. */
-        auto pieces = static_cast<int64_t>(pleat.creates - pleat.releases);
-        device.most_pieces = std::max(device.most_pieces, pieces);
-        Stat segments = stat(pieces, device.most_pieces, pleat.creates - base.creates,
-                             pleat.releases - base.releases);
-        uint64_t unused = pleat.physical_bytes - std::min(pleat.physical_bytes, pleat.live_bytes);
-        device.most_idle = std::max(device.most_idle, unused);
-        add(stats.allocation, count);
-        add(stats.active, count);
-        add(stats.allocated_bytes, bytes);
-        add(stats.active_bytes, bytes);
-        add(stats.requested_bytes, bytes);
-        add(stats.reserved_bytes, physical);
-        add(stats.segment, segments);
-        add(stats.inactive_split_bytes, stat(unused, device.most_idle, 0, 0));
-        add_calls(stats, pleat.creates - base.creates, pleat.releases - base.releases, 0);
-        stats.num_ooms += static_cast<int64_t>(pleat.out_of_memory - base.out_of_memory);
+        if (device.runtime.load() != nullptr)
+            add_pleat(stats, device, fold(device, index));
         return stats;
     }
 
@@ -364,28 +244,16 @@ class Allocator final : public Pluggable
     {
         native_->resetAccumulatedStats(device);
         Device &d = at(device);
-        if (d.runtime.load() == nullptr)
-            return;
-        pleat_stats pleat = pleat_stats_of(d.runtime);
-        std::lock_guard<std::mutex> guard(d.stats_lock);
-        uint64_t allocated = d.allocated_bytes.load();
-        d.baseline = {
-            pleat.requests,      pleat.frees,   allocated,     allocated - pleat.live_bytes,
-            pleat.out_of_memory, pleat.creates, pleat.releases};
+        if (d.runtime.load() != nullptr)
+            begin_counting(d, pleat_stats_of(d.runtime));
     }
 
     void resetPeakStats(DeviceIndex index) override
     {
         native_->resetPeakStats(index);
         Device &device = at(index);
-        if (device.runtime.load() == nullptr)
-            return;
-        pleat_stats now = fold(device, index);
-        std::lock_guard<std::mutex> guard(device.stats_lock);
-        device.both = {now.live_bytes + device.pool_live,
-                       now.physical_bytes + device.pool_physical};
-        device.most_blocks = device.most_pieces = 0;
-        device.most_idle = 0;
+        if (device.runtime.load() != nullptr)
+            begin_peaks(device, fold(device, index));
     }
 
     /* ---- history ---- */
@@ -442,34 +310,6 @@ class Allocator final : public Pluggable
     }
 #endif
 
-#ifdef PLEAT_HAS_ANNOTATION
-    void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &text) override
-    {
-        native_->recordAnnotation(text);
-    }
-#endif
-#ifdef PLEAT_HAS_COMPILE_CONTEXT
-    void pushCompileContext(std::string &text) override
-    {
-        native_->pushCompileContext(text);
-    }
-
-    void popCompileContext() override
-    {
-        native_->popCompileContext();
-    }
-#endif
-#ifdef PLEAT_HAS_USER_METADATA
-    void setUserMetadata(const std::string &text) override
-    {
-        native_->setUserMetadata(text);
-    }
-
-    std::string getUserMetadata() override
-    {
-        return native_->getUserMetadata();
-    }
-#endif
 #ifdef PLEAT_HAS_CONTEXT_FOR_POINTER
     Context getContextForPointer(const void *address) override
     {
@@ -483,20 +323,6 @@ class Allocator final : public Pluggable
         native_->attachOutOfMemoryObserver(observer);
         std::lock_guard<std::mutex> guard(observers_lock_);
         observers_.push_back(std::move(observer));
-    }
-
-#ifdef PLEAT_HAS_REJECTION_OBSERVER
-    void attachOomRejectionObserver(caching::OomRejectionObserver observer) override
-    {
-        native_->attachOomRejectionObserver(std::move(observer));
-    }
-#endif
-
-    /* Trackers register segments with communication libraries: those of pools alone, since a part
-     * of Pleat's window may change what backs it. */
-    void attachAllocatorTraceTracker(caching::AllocatorTraceTracker tracker) override
-    {
-        native_->attachAllocatorTraceTracker(std::move(tracker));
     }
 
     /* ---- between devices and processes ---- */
@@ -552,12 +378,6 @@ class Allocator final : public Pluggable
         return __builtin_expect(made != nullptr, 1) ? made : make(index, device);
     }
 
-    /* torch's own. */
-    CUDAAllocator *native()
-    {
-        return native_;
-    }
-
     /* The device that was used first; -1 before. */
     int first_device() const
     {
@@ -594,38 +414,14 @@ class Allocator final : public Pluggable
     }
 
   private:
-    struct Filter {
-        DeviceIndex device;
-        MempoolId pool;
-        std::function<bool(cudaStream_t)> takes;
-    };
-
     static bool is_default(MempoolId pool)
     {
         return pool.first == 0 && pool.second == 0;
     }
 
-    /* The peaks of two allocators need not come at the same time. But what torch's holds for pools
-     * changes only in calls after which this runs, so between two of them it is a constant beside
-     * Pleat's own peak. Returns Pleat's counters, whose peaks start anew. */
     pleat_stats fold(Device &device, DeviceIndex index)
     {
-        pleat_runtime *runtime = device.runtime.load();
-        pleat_stats now = {};
-        std::lock_guard<std::mutex> guard(device.stats_lock);
-        if (runtime != nullptr) {
-            now = pleat_stats_of(runtime);
-            pleat_reset_peaks(runtime);
-        }
-        device.whole.raise(now.peak_live_bytes, now.peak_physical_bytes);
-        device.both.raise(now.peak_live_bytes + device.pool_live,
-                          now.peak_physical_bytes + device.pool_physical);
-        DeviceStats pools = native_->getDeviceStats(index);
-        device.pool_live = static_cast<uint64_t>(pools.allocated_bytes[0].current);
-        device.pool_physical = static_cast<uint64_t>(pools.reserved_bytes[0].current);
-        device.both.raise(now.live_bytes + device.pool_live,
-                          now.physical_bytes + device.pool_physical);
-        return now;
+        return pleat_torch::fold(device, index, native_);
     }
 
     void fold_all()
@@ -775,7 +571,7 @@ class Allocator final : public Pluggable
         Device &device = at(index);
         std::optional<Relaxed> relaxed;
         if (__builtin_expect(device.pools.load(std::memory_order_relaxed) != 0, 0)) {
-            if (in_pool(index, stream))
+            if (routes_.takes(index, stream))
                 return take_in_pool(device, index, bytes, stream);
             relaxed.emplace();
         }
@@ -808,16 +604,6 @@ class Allocator final : public Pluggable
             address = native_->raw_alloc_with_stream(bytes, stream);
         fold(device, index);
         return address;
-    }
-
-    bool in_pool(DeviceIndex device, cudaStream_t stream)
-    {
-        std::lock_guard<std::mutex> guard(pools_lock_);
-        for (const Filter &filter : filters_) {
-            if (filter.device == device && filter.takes(stream))
-                return true;
-        }
-        return false;
     }
 
     [[noreturn]] void refuse(DeviceIndex device, size_t bytes, cudaStream_t stream,
@@ -923,7 +709,6 @@ class Allocator final : public Pluggable
     }
 
     Settings settings_;
-    CUDAAllocator *native_;
     Budget budget_;
     std::vector<Device> devices_;
     std::mutex making_;
@@ -934,8 +719,7 @@ class Allocator final : public Pluggable
     History history_;
     std::mutex observers_lock_;
     std::vector<caching::OutOfMemoryObserver> observers_;
-    std::mutex pools_lock_;
-    std::vector<Filter> filters_;
+    Routes routes_;
 };
 
 inline Allocator *Allocator::current = nullptr;

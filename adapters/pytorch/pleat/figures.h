@@ -1,5 +1,5 @@
 /*
- * figures.h: torch's statistics, put together, and sizes as text.
+ * figures.h: torch's statistics, put together of what both allocators counted, and sizes as text.
  */
 #ifndef PLEAT_TORCH_FIGURES_H
 #define PLEAT_TORCH_FIGURES_H
@@ -45,6 +45,86 @@ auto add_calls(Stats &stats, uint64_t creates, uint64_t releases, int)
 
 template <typename Stats> void add_calls(Stats &, uint64_t, uint64_t, long)
 {
+}
+
+/* The peaks of two allocators need not come at the same time. But what torch's holds for pools
+ * changes only in calls after which this runs, so between two of them it is a constant beside
+ * Pleat's own peak. Returns Pleat's counters, whose peaks start anew. */
+inline pleat_stats fold(Device &device, DeviceIndex index, CUDAAllocator *native)
+{
+    pleat_runtime *runtime = device.runtime.load();
+    pleat_stats now = {};
+    std::lock_guard<std::mutex> guard(device.stats_lock);
+    if (runtime != nullptr) {
+        now = pleat_stats_of(runtime);
+        pleat_reset_peaks(runtime);
+    }
+    device.whole.raise(now.peak_live_bytes, now.peak_physical_bytes);
+    device.both.raise(now.peak_live_bytes + device.pool_live,
+                      now.peak_physical_bytes + device.pool_physical);
+    DeviceStats pools = native->getDeviceStats(index);
+    device.pool_live = static_cast<uint64_t>(pools.allocated_bytes[0].current);
+    device.pool_physical = static_cast<uint64_t>(pools.reserved_bytes[0].current);
+    device.both.raise(now.live_bytes + device.pool_live, now.physical_bytes + device.pool_physical);
+    return now;
+}
+
+/* A request is counted when it was served: another thread may see it live before. */
+inline uint64_t allocated_of(const Device &device, const pleat_stats &pleat)
+{
+    return std::max(device.allocated_bytes.load(), pleat.live_bytes);
+}
+
+/* Adds what Pleat's runtime counted to what torch's own allocator did. */
+inline void add_pleat(DeviceStats &stats, Device &device, const pleat_stats &pleat)
+{
+    std::lock_guard<std::mutex> guard(device.stats_lock);
+    const Baseline &base = device.baseline;
+    uint64_t allocated = allocated_of(device, pleat), freed = allocated - pleat.live_bytes;
+    auto blocks = static_cast<int64_t>(pleat.requests - pleat.frees);
+    device.most_blocks = std::max(device.most_blocks, blocks);
+    Stat count =
+        stat(blocks, device.most_blocks, pleat.requests - base.requests, pleat.frees - base.frees);
+    Stat bytes = stat(pleat.live_bytes, device.both.live, allocated - base.allocated_bytes,
+                      freed - base.freed_bytes);
+    Stat physical = stat(pleat.physical_bytes, device.both.physical, device.whole.physical,
+                         device.whole.physical - pleat.physical_bytes);
+    /* A segment is a piece of memory that the device gave. */
+    auto pieces = static_cast<int64_t>(pleat.creates - pleat.releases);
+    device.most_pieces = std::max(device.most_pieces, pieces);
+    Stat segments = stat(pieces, device.most_pieces, pleat.creates - base.creates,
+                         pleat.releases - base.releases);
+    uint64_t unused = pleat.physical_bytes - std::min(pleat.physical_bytes, pleat.live_bytes);
+    device.most_idle = std::max(device.most_idle, unused);
+    add(stats.allocation, count);
+    add(stats.active, count);
+    add(stats.allocated_bytes, bytes);
+    add(stats.active_bytes, bytes);
+    add(stats.requested_bytes, bytes);
+    add(stats.reserved_bytes, physical);
+    add(stats.segment, segments);
+    add(stats.inactive_split_bytes, stat(unused, device.most_idle, 0, 0));
+    add_calls(stats, pleat.creates - base.creates, pleat.releases - base.releases, 0);
+    stats.num_ooms += static_cast<int64_t>(pleat.out_of_memory - base.out_of_memory);
+}
+
+/* From here on torch's counters count. */
+inline void begin_counting(Device &device, const pleat_stats &pleat)
+{
+    std::lock_guard<std::mutex> guard(device.stats_lock);
+    uint64_t allocated = allocated_of(device, pleat);
+    device.baseline = {
+        pleat.requests,      pleat.frees,   allocated,     allocated - pleat.live_bytes,
+        pleat.out_of_memory, pleat.creates, pleat.releases};
+}
+
+/* From here on torch's peaks are taken. */
+inline void begin_peaks(Device &device, const pleat_stats &now)
+{
+    std::lock_guard<std::mutex> guard(device.stats_lock);
+    device.both = {now.live_bytes + device.pool_live, now.physical_bytes + device.pool_physical};
+    device.most_blocks = device.most_pieces = 0;
+    device.most_idle = 0;
 }
 
 inline std::string size(uint64_t bytes)

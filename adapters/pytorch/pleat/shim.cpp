@@ -32,7 +32,8 @@ template <typename Body> int guarded(Body &&body)
     return 1;
 }
 
-/* NULL where pleat is not enabled, the device has not been used, or there is none of that number. */
+/* NULL where pleat is not enabled, the device has not been used, or there is none of that number.
+ */
 pleat_runtime *runtime_of(int device)
 {
     return Allocator::current == nullptr || device < 0
