@@ -228,11 +228,11 @@ pleat_result pleat__watch_begin(pleat_runtime *runtime, const pleat__conf *conf,
     if (result != PLEAT_OK)
         goto no_log;
     init_waiting(watch);
+    *out = watch; /* before the thread, which finds it in the runtime */
     int code = start_thread(watch);
-    if (code == 0) {
-        *out = watch;
+    if (code == 0)
         return PLEAT_OK;
-    }
+    *out = NULL;
     result = pleat__fail_native(PLEAT_E_LIMIT, code, "errno",
                                 "the log's thread could not be started (error %d)", code);
     free_waiting(watch);

@@ -21,8 +21,10 @@ from pleat import _job, _plans, _shim, run  # noqa: E402
 TORCH = """
 import sys
 print("torch imported")
+__version__ = "9.9+cpu"
 class version: cuda = None
 """
+WITHOUT_CUDA = "pleat run: torch 9.9+cpu is built without CUDA: the program runs as without Pleat"
 
 
 def python(code, **environment):
@@ -105,13 +107,26 @@ class Run(unittest.TestCase):
                           "import torch; print('pleat' in sys.modules, torch.__spec__.name)\n"
                           "import pleat; print(pleat.enabled())", **made)
             self.assertEqual(done.stdout.splitlines(),
-                             ["theirs", "5 False", "torch imported", "True torch", "False"])
+                             ["theirs", "5 False", "torch imported", WITHOUT_CUDA, "True torch",
+                              "False"])
             # The package is found though it is not on the path.
             self.assertEqual(python("import pleat; print(pleat.enabled())", **made).stdout,
                              "theirs\nFalse\n")
             # The same without `pleat run`.
             self.assertEqual(python("import torch", PYTHONPATH=folder).stdout,
                              "theirs\ntorch imported\n")
+
+
+    def test_a_torch_without_cuda_is_told_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "torch.py").write_text(TORCH)
+            made = run.environment(run.parse(["--quiet", "--", "true"]), {"PYTHONPATH": folder})
+            inner = "import torch; print(torch.version.cuda, flush=True)"
+            done = python("import torch, subprocess, sys\n"
+                          "subprocess.run([sys.executable, '-c', %r], check=True)" % inner, **made)
+            self.assertEqual(done.returncode, 0)
+            self.assertEqual(sorted(done.stdout.splitlines()),
+                             sorted(["torch imported", WITHOUT_CUDA, "torch imported", "None"]))
 
 
 class Plans(unittest.TestCase):

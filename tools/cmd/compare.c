@@ -113,10 +113,10 @@ static void print_json(const options *o, const findings *f)
     json_finish(&json);
 }
 
-/* "2.3 x", or the microbatch itself; ">" where the recordings say no more. */
+/* "2.3 x", or the microbatch itself; "at least" where the recordings say no more. */
 static const char *fit_text(const options *o, const fit_result *found, char *text, size_t size)
 {
-    const char *more = found->bounded ? "> " : "";
+    const char *more = found->bounded ? "at least " : "";
     if (found->step == 0)
         snprintf(text, size, "none");
     else if (o->microbatch > 0)
@@ -200,6 +200,11 @@ static void print_fits(const options *o, const findings *f)
         printf("(%s)\n", fit_assumption);
     else
         printf("(by the sizes of %u recordings)\n", o->path_count);
+    for (int i = 0; i < o->count; i++)
+        if (f->fits[i].bounded) {
+            printf("at least: further than that the recordings cannot tell\n");
+            return;
+        }
 }
 
 /* "; the microbatch can be 2.4 x instead of 2.1 x", where that is so. */

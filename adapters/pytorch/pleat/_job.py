@@ -116,7 +116,14 @@ def finish(environment):
 def begin(environment):
     import torch
 
-    if torch.version.cuda is None or pleat.enabled():
+    if pleat.enabled():
+        return
+    if torch.version.cuda is None:
+        # Once a job: what it starts is told so.
+        if not environment.get("PLEAT_RUN_SAID"):
+            environment["PLEAT_RUN_SAID"] = "on"
+            say("pleat run: torch %s is built without CUDA: the program runs as without Pleat"
+                % torch.__version__)
         return
     try:
         pleat.enable(
