@@ -30,6 +30,8 @@ typedef char pleat__conf_text[PLEAT__CONF_TEXT_BYTES];
     X(period, switch, bool, true, "find it without marks too, by the period of the requests")      \
     X(elastic, switch, bool, true,                                                                 \
       "follow a job to another microbatch or length, once it was seen at two")                     \
+    X(draft, switch, bool, true,                                                                   \
+      "plan an iteration that varies in the background, with memory set aside for what varies")    \
     X(check, switch, bool, true,                                                                   \
       "check that a slot is free before it is given out; off only to test that overlaps are seen") \
     X(canary, switch, bool, false,                                                                 \

@@ -202,26 +202,33 @@ static pleat_result load_all(pleat__follow *follow, loader *load)
                               : PLEAT_OK;
 }
 
-pleat_result pleat__follow_plan(pleat__arena *arena, const pleat__pool *pool,
-                                const pleat_plan *plan, pleat__follow **out)
+pleat_result pleat__follow_draft(pleat__arena *arena, const pleat__pool *pool,
+                                 const pleat_plan *plan, const uint32_t *pages, pleat__follow **out)
 {
     pleat__follow *follow = pleat__arena_calloc(arena, 1, sizeof *follow);
     if (follow == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow a plan");
     follow->arena = arena;
-    uint32_t *pages;
-    pleat_result result = pleat__plan_page_table(plan, arena, &pages);
-    if (result == PLEAT_OK) {
-        loader load = {.pool = pool, .plan = plan, .pages = pages};
-        result = load_all(follow, &load);
-        pleat__arena_free(arena, pages);
-    }
+    loader load = {.pool = pool, .plan = plan, .pages = pages};
+    pleat_result result = load_all(follow, &load);
     if (result != PLEAT_OK) {
         pleat__follow_free(follow);
         return result;
     }
     *out = follow;
     return PLEAT_OK;
+}
+
+pleat_result pleat__follow_plan(pleat__arena *arena, const pleat__pool *pool,
+                                const pleat_plan *plan, pleat__follow **out)
+{
+    uint32_t *pages;
+    PLEAT_TRY(pleat__plan_page_table(plan, arena, &pages));
+    pleat_result result = pleat__follow_draft(arena, pool, plan, pages, out);
+    if (result == PLEAT_OK)
+        (*out)->file = true;
+    pleat__arena_free(arena, pages);
+    return result;
 }
 
 /* ---- a learned iteration ---- */

@@ -1,6 +1,7 @@
 /*
  * follow.h: a sequence of requests that a job is expected to repeat, with a place for each: from a
- * plan file, or from what the job did in the iteration before (learn.h). The policy follows one and
+ * plan file, from what the job did in the iteration before (learn.h), or from a plan made of its
+ * last iterations (draft.h). The policy follows one and
  * keeps some others for shapes that come back.
  */
 #ifndef PLEAT_RUNTIME_FOLLOW_H
@@ -21,22 +22,29 @@ typedef struct pleat__follow {
     pleat__expected *items;
     uint32_t count;
     bool learned;         /* its places may be changed, its views are pinned */
-    pleat__runs *several; /* a plan file's: the places of more than one run */
+    bool file;            /* a plan file's: it is never dropped */
+    pleat__runs *several; /* a plan's: the places of more than one run */
     pleat__extent *runs;
-    pleat__lane_space *lanes; /* a plan file's */
+    pleat__lane_space *lanes; /* a plan's */
     uint32_t lane_count;
-    pleat__follow_phase *phases; /* a plan file's */
+    uint32_t lane_base;          /* number of the first among all that are kept */
+    pleat__follow_phase *phases; /* a plan's */
     uint32_t phase_count;
     uint64_t adopted; /* the policy's count of requests when it was taken up last */
     uint64_t made;    /* the same when it was taken up first */
     pleat__match match;
-    pleat__foresee foresee; /* a plan file's with dynamic requests */
+    pleat__foresee foresee; /* a plan's with dynamic requests */
     pleat__place *second;   /* learned: where items lay before they were replaced; NULL: none was */
 } pleat__follow;
 
 /* The plan's slots as places in the pool, which holds the plan's memory. */
 PLEAT_NODISCARD pleat_result pleat__follow_plan(pleat__arena *arena, const pleat__pool *pool,
                                                 const pleat_plan *plan, pleat__follow **out);
+/* The same of a plan made for the pool as it is: pages[page of the window] is the chunk that will
+ * be there. Of the pool only what never changes is read, and its counts. */
+PLEAT_NODISCARD pleat_result pleat__follow_draft(pleat__arena *arena, const pleat__pool *pool,
+                                                 const pleat_plan *plan, const uint32_t *pages,
+                                                 pleat__follow **out);
 /* An iteration as it went; takes over `items`, whose views are pinned. On failure they stay the
  * caller's. */
 PLEAT_NODISCARD pleat_result pleat__follow_learned(pleat__arena *arena, pleat__expected *items,
@@ -59,6 +67,13 @@ bool pleat__follow_in_lane(pleat__follow *follow, pleat__heap *heap, uint32_t it
  * alike, one of them may be taken for the next. */
 bool pleat__follow_in_like(const pleat__follow *follow, pleat__heap *heap, uint32_t item,
                            uint16_t stream, pleat__place *place);
+
+/* The lane of that number, or NULL. */
+static inline pleat__lane_space *pleat__follow_lane(const pleat__follow *follow, uint32_t lane)
+{
+    return lane - follow->lane_base < follow->lane_count ? &follow->lanes[lane - follow->lane_base]
+                                                         : NULL;
+}
 
 /* The job enters a phase: where the sequence has it, nearest to where the matcher is. */
 void pleat__follow_enter(pleat__follow *follow, const char *name);

@@ -17,7 +17,7 @@ static bool take(pleat__follow *follow, pleat__heap *heap, uint32_t lane, uint32
 {
     if (!pleat__lane_alloc(&follow->lanes[lane], heap, granules, stream, place))
         return false;
-    place->lane = lane + 1;
+    place->lane = follow->lane_base + lane + 1;
     return true;
 }
 

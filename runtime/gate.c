@@ -210,6 +210,16 @@ bool pleat__gate_leave_settled(pleat__gate *gate)
     return over;
 }
 
+pleat_result pleat__gate_await_job(pleat__gate *gate, pleat__mapper *mapper, pleat__job *job)
+{
+    if (pleat__job_done(job))
+        return job->result;
+    pleat__gate_unlock(gate);
+    pleat_result result = pleat__mapper_wait(mapper, job);
+    pleat__gate_lock(gate);
+    return result;
+}
+
 pleat_result pleat__gate_mapper(pleat__gate *gate, pleat__mapper **out)
 {
     if (gate->mapper == NULL)

@@ -207,6 +207,7 @@ static pleat_result add_pages(pleat__maker *m)
 /* Lays out with what max-live needs and a little, or all that there is. */
 static pleat_result lay_out(pleat__maker *m, pleat__sweep_choice *choice, pleat__layout_cost *taken)
 {
+    PLEAT_TRY(pleat__maker_gather(m));
     PLEAT_TRY(pleat__maker_pose(m));
     uint32_t floor = 0;
     for (uint32_t j = 0; j < m->jobs.count; j++)
@@ -339,7 +340,9 @@ pleat_result pleat__instance_takes(const pleat__ground *ground, const pleat__sca
                       .arena = ground->arena,
                       .x = x};
     pleat__layout_cost taken = {0, 0};
-    pleat_result result = pleat__maker_pose(&m);
+    pleat_result result = pleat__maker_gather(&m);
+    if (result == PLEAT_OK)
+        result = pleat__maker_pose(&m);
     uint32_t missing = result == PLEAT_OK ? pleat__maker_missing(&m) : 0;
     if (result == PLEAT_OK && choice.life == 0)
         choice = (pleat__sweep_choice){1, PLEAT__LARGEST};

@@ -11,6 +11,13 @@
 #define PLEAT__LARGEST 32u /* of the largest items, at most so many are placed first */
 #define PLEAT__NO_HOME UINT32_MAX
 
+/* Bytes that a layout must leave alone: pages from the lowest home on, side by side. */
+typedef struct pleat__obstacle {
+    uint64_t at;
+    uint64_t bytes;
+    pleat_va address; /* of the allocation that lies there; 0: no chunk can come there */
+} pleat__obstacle;
+
 /* An instance being laid out. Pages are the pool's homes, from the lowest on. */
 typedef struct pleat__maker {
     const pleat__ground *ground;
@@ -18,9 +25,13 @@ typedef struct pleat__maker {
     pleat__pool *pool;
     pleat__arena *arena;
     uint64_t x;
+    bool as_it_is;      /* chunks that were given back do not come again */
     uint32_t pages;     /* homes, with or without a chunk */
     uint64_t home0;     /* the lowest */
     uint32_t *chunk_at; /* page -> chunk, which may have been given back, or PLEAT__NO_HOME */
+    pleat__obstacle *obstacles;
+    size_t obstacle_capacity;
+    uint32_t obstacle_count;
     pleat__item *items; /* the scale's terms, then what is fixed */
     size_t item_capacity;
     uint32_t item_count;
@@ -50,7 +61,10 @@ static inline bool pleat__term_is_loose(const pleat__term *term)
     return term->loose || term->end == PLEAT__NEVER;
 }
 
-/* The problem at m->x, in the pool as it is; what was posed before is given back by unpose. */
+/* The pool's homes, and what outlives iterations in them. */
+PLEAT_NODISCARD pleat_result pleat__maker_gather(pleat__maker *m);
+/* The problem at m->x, around what was gathered, in the place of any posed before; asks nothing of
+ * the pool but what never changes. What was gathered and posed is given back by unpose. */
 PLEAT_NODISCARD pleat_result pleat__maker_pose(pleat__maker *m);
 void pleat__maker_unpose(pleat__maker *m);
 /* The pool's homes and their chunks, as they are now. */

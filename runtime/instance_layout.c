@@ -55,19 +55,21 @@ static uint64_t page_of(const pleat__maker *m, uint32_t chunk)
     return m->pool->home[chunk] - m->home0;
 }
 
-static pleat_result add_fixed(pleat__maker *m, uint64_t at, uint64_t bytes)
+static pleat_result add_obstacle(pleat__maker *m, uint64_t at, uint64_t bytes, pleat_va address)
 {
-    /* Side by side with the one before: one item. */
-    pleat__item *last = &m->items[m->item_count - 1];
-    if (m->item_count > m->scale->count && last->fixed + last->size == at) {
-        last->size += bytes;
+    /* Side by side with the allocation's run before: one obstacle. */
+    pleat__obstacle *last = m->obstacle_count != 0 ? &m->obstacles[m->obstacle_count - 1] : NULL;
+    if (last != NULL && last->address == address && last->at + last->bytes == at) {
+        last->bytes += bytes;
         return PLEAT_OK;
     }
-    return add_item(
-        m, (pleat__item){.size = bytes, .fixed = at, .begin = 0, .end = m->scale->horizon});
+    PLEAT_TRY(pleat__arena_grow(m->arena, &m->obstacles, &m->obstacle_capacity, m->obstacle_count,
+                                sizeof *m->obstacles));
+    m->obstacles[m->obstacle_count++] = (pleat__obstacle){at, bytes, address};
+    return PLEAT_OK;
 }
 
-static pleat_result add_fixed_run(pleat__maker *m, pleat__extent run)
+static pleat_result add_run(pleat__maker *m, pleat__extent run, pleat_va address)
 {
     const pleat__occupancy *occupancy = &m->pool->occupancy;
     while (run.count != 0) {
@@ -75,23 +77,23 @@ static pleat_result add_fixed_run(pleat__maker *m, pleat__extent run)
         uint32_t offset = run.begin & (occupancy->full - 1);
         uint32_t part = occupancy->full - offset;
         part = part < run.count ? part : run.count;
-        PLEAT_TRY(add_fixed(
+        PLEAT_TRY(add_obstacle(
             m, page_of(m, chunk) * m->pool->page_bytes + ((uint64_t)offset << PLEAT__GRANULE_SHIFT),
-            (uint64_t)part << PLEAT__GRANULE_SHIFT));
+            (uint64_t)part << PLEAT__GRANULE_SHIFT, address));
         run = (pleat__extent){run.begin + part, run.count - part};
     }
     return PLEAT_OK;
 }
 
-static pleat_result add_fixed_place(pleat__maker *m, const pleat__place *place)
+static pleat_result add_place(pleat__maker *m, const pleat__place *place)
 {
     if (place->several == NULL)
-        return add_fixed_run(m, (pleat__extent){place->run.begin, place->granules});
+        return add_run(m, (pleat__extent){place->run.begin, place->granules}, place->address);
     uint32_t left = place->granules;
     for (uint32_t i = 0; left != 0; i++) {
         pleat__extent run = place->several->runs[i];
         run.count = run.count < left ? run.count : left;
-        PLEAT_TRY(add_fixed_run(m, run));
+        PLEAT_TRY(add_run(m, run, place->address));
         left -= run.count;
     }
     return PLEAT_OK;
@@ -106,11 +108,22 @@ static pleat_result add_obstacles(pleat__maker *m)
         if (place->address == 0 || place->lane == PLEAT__UNCHECKED ||
             m->ground->crosses(m->ground->context, place->address))
             continue;
-        PLEAT_TRY(add_fixed_place(m, place));
+        PLEAT_TRY(add_place(m, place));
     }
     for (uint32_t p = 0; p < m->pages; p++)
         if (m->chunk_at[p] == PLEAT__NO_HOME)
-            PLEAT_TRY(add_fixed(m, p * m->pool->page_bytes, m->pool->page_bytes));
+            PLEAT_TRY(add_obstacle(m, p * m->pool->page_bytes, m->pool->page_bytes, 0));
+    return PLEAT_OK;
+}
+
+/* As items that are live always. */
+static pleat_result add_fixed(pleat__maker *m)
+{
+    for (uint32_t i = 0; i < m->obstacle_count; i++)
+        PLEAT_TRY(add_item(m, (pleat__item){.size = m->obstacles[i].bytes,
+                                            .fixed = m->obstacles[i].at,
+                                            .begin = 0,
+                                            .end = m->scale->horizon}));
     return PLEAT_OK;
 }
 
@@ -127,7 +140,8 @@ pleat_result pleat__maker_list_pages(pleat__maker *m)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u pages", m->pages);
     memset(m->chunk_at, 0xff, m->pages * sizeof *m->chunk_at);
     for (uint32_t c = 0; c < pool->count; c++)
-        m->chunk_at[page_of(m, c)] = c;
+        if (!m->as_it_is || pleat__pool_single(pool, c))
+            m->chunk_at[page_of(m, c)] = c;
     return PLEAT_OK;
 }
 
@@ -147,12 +161,36 @@ static void list_largest(pleat__maker *m)
     }
 }
 
-pleat_result pleat__maker_pose(pleat__maker *m)
+pleat_result pleat__maker_gather(pleat__maker *m)
 {
     PLEAT_TRY(pleat__maker_list_pages(m));
+    m->obstacle_count = 0;
+    return add_obstacles(m);
+}
+
+static void free_posed(pleat__maker *m)
+{
+    for (uint32_t j = 0; j < m->jobs.count && m->tries != NULL; j++) {
+        pleat__arena_free(m->arena, m->tries[j].views);
+        pleat__arena_free(m->arena, m->tries[j].starts);
+    }
+    if (m->jobs.arena != NULL)
+        pleat__fold_jobs_free(&m->jobs);
+    m->jobs = (pleat__fold_jobs){0};
+    pleat__arena_free(m->arena, m->tries);
+    pleat__arena_free(m->arena, m->places);
+    pleat__arena_free(m->arena, m->policy);
+    m->tries = NULL;
+    m->places = NULL;
+    m->policy = NULL;
+}
+
+pleat_result pleat__maker_pose(pleat__maker *m)
+{
+    free_posed(m);
     m->item_count = 0;
     PLEAT_TRY(add_terms(m));
-    PLEAT_TRY(add_obstacles(m));
+    PLEAT_TRY(add_fixed(m));
     m->problem = (pleat__problem){
         .items = m->items, .count = m->item_count, .horizon = m->scale->horizon, .circular = true};
     list_largest(m);
@@ -168,16 +206,9 @@ pleat_result pleat__maker_pose(pleat__maker *m)
 
 void pleat__maker_unpose(pleat__maker *m)
 {
-    for (uint32_t j = 0; j < m->jobs.count && m->tries != NULL; j++) {
-        pleat__arena_free(m->arena, m->tries[j].views);
-        pleat__arena_free(m->arena, m->tries[j].starts);
-    }
-    if (m->jobs.arena != NULL)
-        pleat__fold_jobs_free(&m->jobs);
-    pleat__arena_free(m->arena, m->tries);
-    pleat__arena_free(m->arena, m->places);
-    pleat__arena_free(m->arena, m->policy);
+    free_posed(m);
     pleat__arena_free(m->arena, m->chunk_at);
+    pleat__arena_free(m->arena, m->obstacles);
     pleat__arena_free(m->arena, m->items);
     *m = (pleat__maker){
         .ground = m->ground, .scale = m->scale, .pool = m->pool, .arena = m->arena, .x = m->x};

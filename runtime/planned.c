@@ -152,6 +152,8 @@ static pleat_result create(const pleat__policy_context *context, void **out)
         result = load_plan(self, context->plan);
     else if (result == PLEAT_OK && context->conf.elastic && context->conf.learn)
         result = pleat__shapes_elastic(&self->shapes, &self->placed);
+    if (result == PLEAT_OK && context->plan == NULL && context->conf.draft && context->conf.learn)
+        result = pleat__shapes_draft(&self->shapes, &self->placed);
     if (result != PLEAT_OK) {
         destroy(self);
         return result;
@@ -174,6 +176,8 @@ static pleat_result mark(void *opaque)
 static pleat_result phase(void *opaque, const char *name)
 {
     policy *self = opaque;
+    if (pleat__records(&self->shapes.draft.record))
+        pleat__record_phase(&self->shapes.draft.record, name);
     if (self->shapes.current != NULL)
         pleat__follow_enter(self->shapes.current, name);
     return PLEAT_OK;
@@ -429,6 +433,7 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
         pleat__shapes_watch(&self->shapes, bytes, index, &place,
                             stats->planned + stats->lane == placed, stats->diverged != diverged);
     pleat__elastic_allocated(&self->shapes.elastic, bytes, index, place.address);
+    pleat__draft_allocated(&self->shapes.draft, bytes, stream, place.address);
     *address = place.address;
     return PLEAT_OK;
 }
@@ -460,14 +465,14 @@ static pleat_result free_place(void *opaque, pleat_va address)
     if (self->shapes.current != NULL)
         self->shapes.current->match.frees++;
     pleat__elastic_freed(&self->shapes.elastic, address);
+    pleat__draft_freed(&self->shapes.draft, address);
     pleat__place *entry = pleat__placed_find(&self->placed, address);
     if (entry == NULL)
         return PLEAT_E_NOT_FOUND;
     if (entry->lane == PLEAT__UNCHECKED)
         ;
     else if (entry->lane != 0)
-        /* Only a plan file has lanes, and it is never dropped. */
-        pleat__lane_give(&self->shapes.kept[0]->lanes[entry->lane - 1], &self->heap, entry);
+        pleat__lane_give(pleat__shapes_lane(&self->shapes, entry->lane - 1), &self->heap, entry);
     else
         pleat__heap_give(&self->heap, entry);
     pleat__count_free(self->stats, (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT);
@@ -519,6 +524,8 @@ static bool shrink(policy *self, uint32_t chunks)
     bool any = pleat__heap_shrink(&self->heap, chunks) > 0;
     if (any)
         pleat__elastic_shrunk(&self->shapes.elastic);
+    if (any)
+        pleat__draft_shrunk(&self->shapes.draft);
     return any;
 }
 
@@ -528,7 +535,7 @@ static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_str
     (void)stream;
     switch (what) {
     case PLEAT__RECLAIM_VIEWS: {
-        bool dropped = pleat__elastic_drop(&self->shapes.elastic);
+        bool dropped = pleat__shapes_drop(&self->shapes);
         return pleat__heap_drop_views(&self->heap, 0) || dropped;
     }
     case PLEAT__RECLAIM_LARGE:

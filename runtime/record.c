@@ -94,6 +94,19 @@ static void *pack(uint32_t request, uint16_t stream)
     return (void *)(((uintptr_t)request + 1) << 16 | stream);
 }
 
+static uint32_t request_of(const void *packed)
+{
+    return (uint32_t)(((uintptr_t)packed >> 16) - 1);
+}
+
+bool pleat__record_find(const pleat__record *record, pleat_va address, uint32_t *request)
+{
+    const void *found = pleat__live_find(&record->live, address);
+    if (found != NULL)
+        *request = request_of(found);
+    return found != NULL;
+}
+
 static pleat_result add_alloc(pleat__record *record, pleat_va address, uint64_t bytes,
                               pleat_stream stream)
 {
@@ -120,9 +133,8 @@ void pleat__record_free(pleat__record *record, pleat_va address, pleat_event_kin
                                                      : pleat__live_find(&record->live, address);
     if (found == NULL)
         return;
-    pleat_trace_event event = {.kind = (uint8_t)kind,
-                               .stream = (uint16_t)(uintptr_t)found,
-                               .request = (uint32_t)(((uintptr_t)found >> 16) - 1)};
+    pleat_trace_event event = {
+        .kind = (uint8_t)kind, .stream = (uint16_t)(uintptr_t)found, .request = request_of(found)};
     end_with(record, add(record, event));
 }
 

@@ -37,6 +37,9 @@ void pleat__record_release(pleat__record *record);
 
 PLEAT_NODISCARD pleat_result pleat__record_copy(const pleat__record *record, pleat_trace **out);
 
+/* Which request of the trace lies at an address; false: none that was recorded. */
+bool pleat__record_find(const pleat__record *record, pleat_va address, uint32_t *request);
+
 /* What happens; nothing is lost to the job when host memory for it is: recording ends. */
 void pleat__record_alloc(pleat__record *record, pleat_va address, uint64_t bytes,
                          pleat_stream stream);

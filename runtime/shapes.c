@@ -53,11 +53,26 @@ pleat_result pleat__shapes_elastic(pleat__shapes *shapes, const pleat__placed *p
                                shapes->stats);
 }
 
+pleat_result pleat__shapes_draft(pleat__shapes *shapes, const pleat__placed *placed)
+{
+    return pleat__draft_init(&shapes->draft, shapes->arena, shapes->heap, placed, shapes->stats);
+}
+
+/* One that is not kept any more. */
+static void let_go(pleat__shapes *shapes, pleat__follow *follow)
+{
+    if (shapes->candidate == follow)
+        shapes->candidate = NULL;
+    if (!pleat__draft_retire(&shapes->draft, follow))
+        pleat__follow_free(follow);
+}
+
 void pleat__shapes_release(pleat__shapes *shapes)
 {
     pleat__elastic_release(&shapes->elastic);
     for (uint32_t i = 0; i < shapes->kept_count; i++)
-        pleat__follow_free(shapes->kept[i]);
+        let_go(shapes, shapes->kept[i]);
+    pleat__draft_release(&shapes->draft);
     pleat__learn_release(&shapes->learn);
     *shapes = (pleat__shapes){0};
 }
@@ -85,13 +100,11 @@ static void kept_evict(pleat__shapes *shapes)
 {
     if (shapes->kept_count < PLEAT__SHAPES)
         return;
-    uint32_t oldest = shapes->kept[0]->learned ? 0 : 1;
+    uint32_t oldest = shapes->kept[0]->file ? 1 : 0;
     for (uint32_t i = oldest + 1; i < shapes->kept_count; i++)
         if (shapes->kept[i]->adopted < shapes->kept[oldest]->adopted)
             oldest = i;
-    if (shapes->candidate == shapes->kept[oldest])
-        shapes->candidate = NULL;
-    pleat__follow_free(shapes->kept[oldest]);
+    let_go(shapes, shapes->kept[oldest]);
     shapes->kept[oldest] = shapes->kept[--shapes->kept_count];
 }
 
@@ -100,9 +113,7 @@ static void kept_remove(pleat__shapes *shapes, pleat__follow *follow)
     for (uint32_t i = 0; i < shapes->kept_count; i++)
         if (shapes->kept[i] == follow)
             shapes->kept[i] = shapes->kept[--shapes->kept_count];
-    if (shapes->candidate == follow)
-        shapes->candidate = NULL;
-    pleat__follow_free(follow);
+    let_go(shapes, follow);
 }
 
 /* ---- recording while one is followed ---- */
@@ -213,6 +224,15 @@ static void recorded(pleat__shapes *shapes, uint32_t count, uint32_t ahead)
     pleat__states_set(&shapes->states, PLEAT__STATE_learning, PLEAT__CAUSE_refitted);
 }
 
+/* Makes `next` one of those that are kept, and follows it. */
+static void take_up(pleat__shapes *shapes, pleat__follow *next)
+{
+    kept_evict(shapes);
+    shapes->kept[shapes->kept_count++] = next;
+    next->made = shapes->requests;
+    follow(shapes, next, PLEAT__CAUSE_switched);
+}
+
 /* An iteration ended that repeats the one before. */
 static void plan_and_switch(pleat__shapes *shapes)
 {
@@ -236,11 +256,10 @@ static void plan_and_switch(pleat__shapes *shapes)
         kept_remove(shapes, old);
     if (!shapes->learn.marks)
         drop_inner(shapes, next);
-    kept_evict(shapes);
-    shapes->kept[shapes->kept_count++] = next;
-    next->made = shapes->requests;
-    follow(shapes, next, PLEAT__CAUSE_switched);
+    take_up(shapes, next);
     /* Where sizes still change the iterations say more than this one shape does. */
+    if (!has_dynamic(next))
+        pleat__draft_end(&shapes->draft);
     if (!has_dynamic(next))
         pleat__elastic_settle(&shapes->elastic, !shapes->learn.marks);
     else if (!shapes->learn.marks)
@@ -268,6 +287,7 @@ static void diverge(pleat__shapes *shapes)
     pleat__states_set(&shapes->states, PLEAT__STATE_diverged, PLEAT__CAUSE_diverged);
     shapes->stats->divergences++;
     pleat__elastic_diverged(&shapes->elastic);
+    pleat__draft_want(&shapes->draft);
     set_current(shapes, NULL);
     shapes->doubts += shapes->doubts < MOST_DOUBTS;
     /* What has been recorded all along knows more than what comes now. */
@@ -284,6 +304,7 @@ static void take_instance(pleat__shapes *shapes, pleat__follow *next)
     if (next == shapes->current)
         return;
     follow(shapes, next, PLEAT__CAUSE_scaled);
+    pleat__draft_end(&shapes->draft);
     pleat__elastic_record(&shapes->elastic, false);
 }
 
@@ -325,7 +346,7 @@ void pleat__shapes_judge(pleat__shapes *shapes)
         judge_chronic(shapes);
 }
 
-/* RELEARNING: is an old shape back? */
+/* Nothing is followed: is an old shape back? */
 static void look_for_returned(pleat__shapes *shapes, uint64_t bytes, uint16_t stream)
 {
     pleat__follow *candidate = shapes->candidate;
@@ -350,7 +371,7 @@ void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream
     if (pleat__learn_request(&shapes->learn, bytes, stream, place, unplanned) ==
         PLEAT__BOUNDARY_AGREED)
         plan_and_switch(shapes);
-    else if (shapes->states.now == PLEAT__STATE_relearning)
+    else if (shapes->current == NULL && shapes->kept_count != 0)
         look_for_returned(shapes, bytes, stream);
 }
 
@@ -382,14 +403,78 @@ static void forget_found(pleat__shapes *shapes)
     shapes->candidate = NULL;
 }
 
+pleat__lane_space *pleat__shapes_lane(const pleat__shapes *shapes, uint32_t lane)
+{
+    return shapes->kept_count != 0 && shapes->kept[0]->file
+               ? pleat__follow_lane(shapes->kept[0], lane)
+               : pleat__draft_lane(&shapes->draft, lane);
+}
+
+/* ---- plans made in the background ---- */
+
+static bool follows_draft(const pleat__shapes *shapes)
+{
+    return shapes->current != NULL && pleat__draft_holds(&shapes->draft, shapes->current);
+}
+
+/* What was begun at the mark before is taken up; true where it is. Where one number says all sizes
+ * that is better. */
+static bool take_draft(pleat__shapes *shapes)
+{
+    if (shapes->draft.job == NULL)
+        return false;
+    pleat__follow *next = pleat__draft_take(&shapes->draft);
+    bool learning = shapes->states.now == PLEAT__STATE_planning;
+    if (next != NULL && shapes->elastic.scale != NULL) {
+        pleat__draft_retire(&shapes->draft, next);
+        next = NULL;
+    }
+    if (next == NULL && learning)
+        pleat__states_set(&shapes->states, PLEAT__STATE_learning, PLEAT__CAUSE_refused);
+    if (next == NULL)
+        return false;
+    if (shapes->current == NULL && !learning)
+        pleat__states_set(&shapes->states, PLEAT__STATE_planning, PLEAT__CAUSE_varies);
+    pleat__states_set(&shapes->states, PLEAT__STATE_switching, PLEAT__CAUSE_made);
+    if (shapes->current != NULL && !shapes->current->file)
+        kept_remove(shapes, shapes->current);
+    take_up(shapes, next);
+    return true;
+}
+
+static void begin_draft(pleat__shapes *shapes)
+{
+    if (shapes->elastic.scale != NULL ||
+        !pleat__draft_is_due(&shapes->draft, follows_draft(shapes)) ||
+        !pleat__draft_submit(&shapes->draft) || shapes->current != NULL)
+        return;
+    pleat__states_set(&shapes->states, PLEAT__STATE_planning, PLEAT__CAUSE_varies);
+}
+
+bool pleat__shapes_drop(pleat__shapes *shapes)
+{
+    if (follows_draft(shapes) && shapes->draft.placed->count == 0)
+        diverge(shapes);
+    for (uint32_t i = shapes->kept_count; i-- > 0;)
+        if (shapes->kept[i] != shapes->current &&
+            pleat__draft_holds(&shapes->draft, shapes->kept[i]))
+            kept_remove(shapes, shapes->kept[i]);
+    bool elastic = pleat__elastic_drop(&shapes->elastic);
+    return pleat__draft_drop(&shapes->draft) || elastic;
+}
+
 void pleat__shapes_mark(pleat__shapes *shapes)
 {
     if (!shapes->learn.marks)
         forget_found(shapes);
     recorded(shapes, 0, 0);
-    if (shapes->current != NULL)
+    pleat__draft_mark(&shapes->draft, follows_draft(shapes));
+    if (take_draft(shapes))
+        shapes->learn.marks = true;
+    else if (shapes->current != NULL)
         mark_planned(shapes);
     else if (pleat__learn_mark(&shapes->learn) == PLEAT__BOUNDARY_AGREED)
         plan_and_switch(shapes);
+    begin_draft(shapes);
     pleat__elastic_begin(&shapes->elastic);
 }

@@ -10,6 +10,7 @@
 #define PLEAT_RUNTIME_SHAPES_H
 
 #include <pleat/runtime.h>
+#include <runtime/draft.h>
 #include <runtime/elastic.h>
 #include <runtime/learn.h>
 #include <runtime/states.h>
@@ -32,6 +33,7 @@ typedef struct pleat__shapes {
     pleat__states states;
     pleat__learn learn;
     pleat__elastic elastic;
+    pleat__draft draft;
     pleat__follow *kept[PLEAT__SHAPES];
     uint32_t kept_count;
     /* A kept one that may have returned, and how many requests in a row it has matched. */
@@ -53,6 +55,9 @@ PLEAT_NODISCARD pleat_result pleat__shapes_init(pleat__shapes *shapes, pleat__ar
 /* Follows the job to other microbatches and lengths from now on; see pleat__elastic_init. */
 PLEAT_NODISCARD pleat_result pleat__shapes_elastic(pleat__shapes *shapes,
                                                    const pleat__placed *placed);
+/* Plans iterations that vary in the background from now on; see draft.h. */
+PLEAT_NODISCARD pleat_result pleat__shapes_draft(pleat__shapes *shapes,
+                                                 const pleat__placed *placed);
 void pleat__shapes_release(pleat__shapes *shapes);
 /* Begins with a plan file's shape, which becomes the shapes' and is never dropped. */
 void pleat__shapes_begin(pleat__shapes *shapes, pleat__follow *plan);
@@ -65,6 +70,11 @@ void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream
  * as in gate.h. */
 PLEAT_NODISCARD pleat_result pleat__shapes_ask(pleat__shapes *shapes, uint64_t bytes,
                                                uint16_t stream);
+/* Memory is short: gives views back that are not followed, and where nothing is allocated at all
+ * those that are. true: some went. pre: the turn; the lock may be left meanwhile */
+bool pleat__shapes_drop(pleat__shapes *shapes);
+/* The lane of that number. */
+pleat__lane_space *pleat__shapes_lane(const pleat__shapes *shapes, uint32_t lane);
 /* Judges the last PLEAT__WATCH_REQUESTS. */
 void pleat__shapes_judge(pleat__shapes *shapes);
 

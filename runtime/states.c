@@ -25,6 +25,10 @@ static const transition transitions[] = {
     T(planned, learning, marked),     T(planned, planning, agreed),
     T(learning, planned, scaled),     T(relearning, planned, scaled),
     T(planned, planned, scaled),      T(planned, learning, refitted),
+    T(learning, planning, varies),    T(relearning, planning, varies),
+    T(planning, planning, agreed),    T(planning, learning, refused),
+    T(planned, switching, made),      T(planning, planned, returned),
+    T(planning, planned, scaled),
 };
 #undef T
 

@@ -1,25 +1,31 @@
 /*
  * states.h: what the policy is doing with a job, and why it changed.
  *
- *            agreed               made                switched
+ *         agreed, varies          made                switched
  *   LEARNING ---------> PLANNING ---------> SWITCHING ---------> PLANNED
  *    ^   ^                |  ^                                  |  |  ^
- *    |   |   no_memory    |  |              diverged            |  |  |
- *    |   +----------------+  |             +--------------------+  |  |
+ *    |   |   no_memory,   |  |              diverged            |  |  |
+ *    |   |   refused      |  |             +--------------------+  |  |
+ *    |   +----------------+  |             |                       |  |
  *    |                       |             v                       |  |
  *    |                       |         DIVERGED                    |  |
  *    |                       |             | unknown               |  |
- *    |                       |   agreed    v                       |  |
- *    |                       +-------- RELEARNING -----------------|--+
+ *    |                agreed |             v                       |  |
+ *    |                varies +-------- RELEARNING -----------------|--+
  *    |                                              returned       |
  *    +-------------------------------------------------------------+
- *      scaled: to PLANNED from LEARNING, RELEARNING and PLANNED: an iteration's first requests say
- *      which x it has, and the instance of that x is taken up (elastic.h)
- *      refitted: from PLANNED to LEARNING: sizes follow x in another way than was known
- *      marked: the job begins to mark its iterations, and one found by its period was followed
+ *      varies: iterations were recorded, and their requests vary: a plan is made in the background
+ *      made: from PLANNED to SWITCHING as well: such a plan takes the place of what is followed
+ *      refused: nothing came of it
+ *      returned: from PLANNING too
+ *      scaled: to PLANNED from LEARNING, PLANNING, RELEARNING and PLANNED: an iteration's first
+ * requests say which x it has, and the instance of that x is taken up (elastic.h) refitted: from
+ * PLANNED to LEARNING: sizes follow x in another way than was known marked: the job begins to mark
+ * its iterations, and one found by its period was followed
  *
  *   LEARNING    requests go to the heap and are recorded (learn.c)
- *   PLANNING    what is to be followed is made from what was recorded
+ *   PLANNING    what is to be followed is made from what was recorded: at once, from an iteration
+ *               that repeats the one before, or in the background; requests go on as in LEARNING
  *   SWITCHING   it is taken up, at the boundary of an iteration; persistent tensors stay
  *   PLANNED     requests are matched; what does not match goes to the heap
  *   DIVERGED    too many did not match: what is followed is put aside
@@ -37,8 +43,17 @@
     X(start)                                                                                       \
     X(file)                                                                                        \
     X(agreed)                                                                                      \
+    X(varies)                                                                                      \
+    X(refused)                                                                                     \
     X(made)                                                                                        \
-    X(no_memory) X(switched) X(diverged) X(unknown) X(returned) X(marked) X(scaled) X(refitted)
+    X(no_memory)                                                                                   \
+    X(switched)                                                                                    \
+    X(diverged)                                                                                    \
+    X(unknown)                                                                                     \
+    X(returned)                                                                                    \
+    X(marked)                                                                                      \
+    X(scaled)                                                                                      \
+    X(refitted)
 
 typedef enum pleat__state {
 #define PLEAT__STATE_ENUM(name) PLEAT__STATE_##name,

@@ -710,6 +710,9 @@ void replay_json(json_writer *json, const replay_result *r)
     json_uint(json, "instances", r->stats.instances);
     json_uint(json, "instance_switches", r->stats.instance_switches);
     json_uint(json, "instance_maps", r->stats.instance_maps);
+    json_uint(json, "drafts", r->stats.drafts);
+    json_uint(json, "drafts_refused", r->stats.drafts_refused);
+    json_uint(json, "draft_maps", r->stats.draft_maps);
     json_uint(json, "inferred_x", r->stats.inferred_x);
     json_uint(json, "out_of_range", r->stats.out_of_range);
     json_uint(json, "broken", r->stats.broken);

@@ -159,6 +159,9 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(instances, "layouts made for another microbatch or length")                                  \
     X(instance_switches, "changes from one such layout to another")                                \
     X(instance_maps, "alias pages mapped for such layouts")                                        \
+    X(drafts, "plans made in the background, of iterations that vary, and taken up")               \
+    X(drafts_refused, "of such plans, those of which nothing came")                                \
+    X(draft_maps, "alias pages mapped for them")                                                   \
     X(inferred_x, "parameter of the last iteration, in bytes of the request that stands for it")   \
     X(out_of_range, "iterations whose parameter was too far from those seen")                      \
     X(broken, "requests smaller than what was known of sizes said, served by their slot")          \

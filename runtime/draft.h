@@ -1,0 +1,107 @@
+/*
+ * draft.h: a plan for a job in progress whose requests vary from iteration to iteration, made in
+ * the background.
+ *
+ * What varies has no place that could be remembered: each iteration it finds the place it had last
+ * time in use and is stitched anew, large tensors at some 20 us a page. A planner that sees a few
+ * iterations gives it lanes. So iterations are recorded while a job learns; from two on a thread
+ * makes a plan of them (draft_make.c): the planner's model and lanes, laid out in the memory that
+ * there is, around what outlives iterations, to the byte. It maps the views and at the next mark
+ * the plan is followed as one from a file would be. Where iterations keep being recorded, because
+ * the plan serves badly, a better one takes its place.
+ *
+ *   record (draft.c)  --2 iterations-->  plan (draft_make.c, own thread)  --mark-->  followed
+ *
+ * MEMORY  A draft takes no chunk: what has no room in those that there are is not followed.
+ * REFUSED Jobs whose requests do not vary keep the places that the heap gave (learn.h); those whose
+ *         sizes all follow one number are elastic.h's.
+ * THREADS The runtime's lock guards it. The thread that makes a draft reads copies; it takes the
+ *         turn to map views, and leaves the lock for that.
+ */
+#ifndef PLEAT_RUNTIME_DRAFT_H
+#define PLEAT_RUNTIME_DRAFT_H
+
+#include <runtime/instance.h>
+#include <runtime/record.h>
+
+#define PLEAT__DRAFTS 40u /* at once: followed, kept, and those in which something lies still */
+
+/* A plan that was made, as what is followed: its names are the plan's. */
+typedef struct pleat__drafted {
+    pleat__instance *instance;
+    pleat_plan *plan;
+    bool retired; /* goes when nothing lies in it any more */
+} pleat__drafted;
+
+typedef struct pleat__draft_job pleat__draft_job; /* draft_make.h */
+
+typedef struct pleat__draft {
+    pleat__arena *arena; /* NULL: off */
+    pleat__heap *heap;
+    const pleat__placed *placed;
+    pleat_stats *stats;
+    pleat__record record;
+    bool wanted;           /* recording begins at the next mark */
+    bool waiting;          /* a thread does for the job, the lock left */
+    uint32_t whole;        /* iterations recorded */
+    uint32_t due;          /* that is worth a draft when there are so many */
+    pleat__mapper *worker; /* NULL until it is first wanted */
+    pleat__draft_job *job; /* being made, or NULL */
+    pleat__drafted made[PLEAT__DRAFTS];
+    uint32_t made_count;
+    /* How the iteration that ends was served, from the counters at the mark before. */
+    uint64_t requests, placed_well, spent_ns;
+    uint32_t chunks;
+    uint32_t poor, well; /* iterations in a row */
+    uint32_t rest;       /* iterations to pass before recording begins again */
+    uint32_t tries;
+} pleat__draft;
+
+/* On failure nothing is to be released. */
+PLEAT_NODISCARD pleat_result pleat__draft_init(pleat__draft *draft, pleat__arena *arena,
+                                               pleat__heap *heap, const pleat__placed *placed,
+                                               pleat_stats *stats);
+/* Waits for what is being made. pre: the lock is not held */
+void pleat__draft_release(pleat__draft *draft);
+
+/* Iterations are recorded from the next mark on; or not any more. */
+void pleat__draft_want(pleat__draft *draft);
+void pleat__draft_end(pleat__draft *draft);
+/* An iteration ended. `ours`: what was followed is a draft. */
+void pleat__draft_mark(pleat__draft *draft, bool ours);
+/* Whether enough was recorded to make one, and what is followed is not good enough. */
+bool pleat__draft_is_due(const pleat__draft *draft, bool ours);
+/* Begins to make one. false: it cannot be. */
+bool pleat__draft_submit(pleat__draft *draft);
+/* Waits for what was begun at the mark before, the lock left; NULL: nothing was begun, or nothing
+ * came of it. What it gives is followed, and kept, as long as the caller likes. */
+pleat__follow *pleat__draft_take(pleat__draft *draft);
+/* Its follow is not followed or kept any more; false where it is no draft's. */
+bool pleat__draft_retire(pleat__draft *draft, const pleat__follow *follow);
+/* Whether it is a draft's. */
+bool pleat__draft_holds(const pleat__draft *draft, const pleat__follow *follow);
+/* Chunks were given back. */
+void pleat__draft_shrunk(pleat__draft *draft);
+/* Memory is short: gives up what is being made, and the views of those that were retired. true:
+ * some went. pre: the turn; the lock may be left meanwhile */
+bool pleat__draft_drop(pleat__draft *draft);
+/* The lane of that number, from 0; NULL where it is no draft's. */
+pleat__lane_space *pleat__draft_lane(const pleat__draft *draft, uint32_t lane);
+
+/* What is allocated and freed; of use while it records. */
+static inline void pleat__draft_allocated(pleat__draft *draft, uint64_t bytes, pleat_stream stream,
+                                          pleat_va address)
+{
+    if (__builtin_expect(pleat__records(&draft->record), 0))
+        pleat__record_alloc(&draft->record, address, bytes, stream);
+}
+
+static inline void pleat__draft_freed(pleat__draft *draft, pleat_va address)
+{
+    if (__builtin_expect(!pleat__records(&draft->record), 1))
+        return;
+    pleat__record_free(&draft->record, address, PLEAT_EVENT_FREE_REQUESTED);
+    pleat__record_free(&draft->record, address, PLEAT_EVENT_FREE_COMPLETED);
+}
+
+#endif

@@ -1,0 +1,366 @@
+/*
+ * draft_make.c: from recorded iterations to a plan that can be followed where the job is (see
+ * draft_make.h).
+ *
+ * The planner's model says which requests are static, when they live and which lanes the others
+ * need (plan/model.h, plan/lanes.h). Static requests and lanes are then laid out like an instance
+ * of an elastic job (instance_layout.c): the pool's homes are the pages, and what outlives
+ * iterations lies where it lies. What finds no room in a run of homes is stitched into a view.
+ *
+ * VIEWS  are mapped here, some pages at a time: each time the turn is taken, so a request of the
+ *        job that needs verbs waits for a millisecond at most. With the turn nobody else gives
+ *        chunks back, and a chunk with an alias stays.
+ */
+#include <runtime/draft_make.h>
+
+#include <internal/error.h>
+#include <plan/model.h>
+#include <plan/sort.h>
+
+/* Less than one request in so many that varies is not worth lanes. */
+#define VARYING_SHARE 64u
+#define MARGIN        1.15
+#define MOST_LANES    8192u
+/* Lanes are cut down to more than so many eighths of their size. */
+#define LEAST_EIGHTHS 3u
+/* Pages that are mapped with the turn in one piece: about 0.7 ms. */
+#define BATCH 32u
+/* Sizes that differ in the same proportion, to one part in so many, follow one number; where half
+ * of those that differ do, and at least FEW, they are not dynamic. */
+#define ALIKE 500u
+#define FEW   16u
+
+typedef struct making {
+    pleat__draft_job *job;
+    pleat__arena *scratch;
+    pleat_plan *plan;
+    pleat__model model;
+    pleat__scale scale;
+    pleat__term *terms;
+    uint32_t *pages;     /* of the window -> chunk */
+    uint32_t view_pages; /* used, of the job's room */
+} making;
+
+/* ---- does it vary? ---- */
+
+static uint32_t count_dynamic(const pleat_plan *plan)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+        count += plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC;
+    return count;
+}
+
+/* What a request of the steady iteration grew by since the profile before, in 1/2^20 of its size
+ * there; 0: it did not, or was not there. */
+static uint64_t growth_of(const pleat__model *model, uint32_t index)
+{
+    const pleat__request *items = model->requests.items;
+    uint32_t other = model->iteration.pairs[index];
+    if (other == PLEAT__NEVER)
+        return 0;
+    uint64_t now = items[model->iteration.steady.item + index].size, before = items[other].size;
+    return now == before || before == 0 || now >> 40 != 0 ? 0 : (now << 20) / before;
+}
+
+/* Whether most sizes that differ do so in one proportion: a length's or a microbatch's. */
+static pleat_result follows_number(const making *m, bool *yes)
+{
+    const pleat__model *model = &m->model;
+    uint32_t items = model->iteration.steady.items, count = 0, most = 0;
+    uint64_t *keys = pleat__arena_alloc(m->scratch, 2 * (items + 1ull) * sizeof *keys);
+    *yes = false;
+    if (keys == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare %u sizes", items);
+    for (uint32_t i = 0; i < items; i++) {
+        uint64_t growth = growth_of(model, i);
+        if (growth != 0)
+            keys[count++] = growth;
+    }
+    pleat__sort_keys(keys, keys + items + 1, count);
+    for (uint32_t low = 0, high = 0; high < count; high++) {
+        while (keys[high] - keys[low] > keys[high] / ALIKE)
+            low++;
+        most = high + 1 - low > most ? high + 1 - low : most;
+    }
+    pleat__arena_free(m->scratch, keys);
+    *yes = count >= FEW && most * 2 >= count;
+    return PLEAT_OK;
+}
+
+static pleat_result make_model(making *m)
+{
+    pleat__draft_job *job = m->job;
+    bool one_number;
+    PLEAT_TRY(pleat__model_make(job->trace, pleat_trace_events(job->trace)[0].device, m->scratch,
+                                m->plan, &m->model));
+    job->in_vain = count_dynamic(m->plan) * (uint64_t)VARYING_SHARE <= m->plan->steady.slot_count;
+    if (job->in_vain || m->model.iteration.profile_count == 0)
+        return pleat__fail(PLEAT_E_NOT_FOUND, "too few requests vary");
+    PLEAT_TRY(follows_number(m, &one_number));
+    job->in_vain = one_number;
+    if (one_number)
+        return pleat__fail(PLEAT_E_NOT_FOUND, "sizes follow one number");
+    m->plan->chunk_bytes = job->seen.page_bytes;
+    PLEAT_TRY(pleat__model_add_lanes(&m->model, MARGIN, m->plan));
+    return m->plan->lane_count <= MOST_LANES
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_LIMIT, "%u lanes", m->plan->lane_count);
+}
+
+/* ---- places ---- */
+
+/* Slots and then lanes as the terms of a scale that has one size only. */
+static pleat_result make_terms(making *m)
+{
+    const pleat_plan *plan = m->plan;
+    uint32_t slots = plan->steady.slot_count;
+    m->terms = pleat__arena_calloc(m->scratch, slots + plan->lane_count + 1u, sizeof *m->terms);
+    if (m->terms == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", slots);
+    for (uint32_t i = 0; i < slots; i++) {
+        const pleat__slot *slot = &plan->steady.slots[i];
+        m->terms[i] = (pleat__term){.bytes = slot->size,
+                                    .most = UINT64_MAX,
+                                    .begin = slot->alloc_at,
+                                    .end = slot->free_at,
+                                    .stream = slot->stream,
+                                    .loose = slot->class == PLEAT__CLASS_DYNAMIC};
+    }
+    for (uint32_t l = 0; l < plan->lane_count; l++) {
+        const pleat__item *lane = &m->model.problem.items[m->model.item_count + l];
+        m->terms[slots + l] = (pleat__term){.bytes = lane->size,
+                                            .most = UINT64_MAX,
+                                            .begin = lane->begin,
+                                            .end = lane->end,
+                                            .stream = lane->stream};
+    }
+    m->scale = (pleat__scale){.arena = m->scratch,
+                              .terms = m->terms,
+                              .count = slots + plan->lane_count,
+                              .horizon = plan->steady.events,
+                              .lowest = 1,
+                              .highest = 1,
+                              .least = 1,
+                              .most = 1};
+    return PLEAT_OK;
+}
+
+/* Whether a request that lives now will be freed in the coming iteration. */
+static bool crosses(const making *m, uint32_t request)
+{
+    pleat__stretch steady = m->model.iteration.steady;
+    return request >= steady.item && request - steady.item < steady.items &&
+           m->plan->steady.slots[request - steady.item].free_at != PLEAT__NEVER;
+}
+
+/* Of what lives now only that is in the way which outlives iterations. */
+static void drop_crossing(const making *m)
+{
+    pleat__maker *maker = &m->job->maker;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < maker->obstacle_count; i++)
+        if (m->job->owner[i] == 0 || !crosses(m, m->job->owner[i] - 1))
+            maker->obstacles[kept++] = maker->obstacles[i];
+    maker->obstacle_count = kept;
+}
+
+static bool fits(const making *m)
+{
+    const pleat__maker *maker = &m->job->maker;
+    for (uint32_t j = 0; j < maker->jobs.count; j++)
+        if (maker->tries[j].end_page > maker->pages)
+            return false;
+    return m->view_pages <= m->job->view_room;
+}
+
+/* Lanes of so many eighths of the size they should have. */
+static void cut_lanes(making *m, uint32_t eighths)
+{
+    uint32_t slots = m->plan->steady.slot_count;
+    for (uint32_t l = 0; l < m->plan->lane_count; l++)
+        m->terms[slots + l].bytes = m->plan->lanes[l].bytes / 8 * eighths;
+}
+
+/* In the pages that there are. Lanes are as large as their requests ever were together, and all are
+ * so at the same time: where that is more than there is, some of them go without. */
+static pleat_result lay_out(making *m)
+{
+    pleat__maker *maker = &m->job->maker;
+    pleat__sweep_choice choice = {0, 0};
+    pleat__layout_cost taken;
+    drop_crossing(m);
+    maker->scale = &m->scale;
+    maker->x = 1;
+    for (uint32_t eighths = 8; eighths > LEAST_EIGHTHS; eighths--) {
+        cut_lanes(m, eighths);
+        PLEAT_TRY(pleat__maker_pose(maker));
+        PLEAT_TRY(pleat__maker_sweep_well(maker, maker->pages, &choice, &taken));
+        m->view_pages = taken.maps;
+        if (fits(m))
+            return PLEAT_OK;
+    }
+    return pleat__fail(PLEAT_E_LIMIT, "%u pages do not hold the iteration", maker->pages);
+}
+
+/* Where each stream's views begin among all, in pages of the window; the job of a stream. */
+static uint64_t views_of(const making *m, uint16_t stream)
+{
+    const pleat__maker *maker = &m->job->maker;
+    uint64_t page = m->job->view_page;
+    for (uint32_t j = 0; j < maker->jobs.count; j++) {
+        const pleat__fold_job *fold = &maker->jobs.jobs[j];
+        if (fold->birth_count != 0 && maker->items[fold->births[0]].stream == stream)
+            return page;
+        page += maker->tries[j].view_pages;
+    }
+    return m->job->view_page;
+}
+
+/* Bytes from the window's start. */
+static uint64_t place_of(const making *m, uint32_t term)
+{
+    const pleat__maker *maker = &m->job->maker;
+    uint64_t at = maker->places[term], page = m->job->seen.page_bytes;
+    return at < PLEAT__IN_VIEWS
+               ? maker->home0 * page + at
+               : views_of(m, m->terms[term].stream) * page + (at - PLEAT__IN_VIEWS);
+}
+
+static void set_places(making *m)
+{
+    pleat_plan *plan = m->plan;
+    const pleat__maker *maker = &m->job->maker;
+    uint32_t slots = plan->steady.slot_count;
+    for (uint32_t i = 0; i < slots; i++)
+        if (!pleat__term_is_loose(&m->terms[i]) && maker->items[i].size != 0)
+            plan->steady.slots[i].place = place_of(m, i);
+    for (uint32_t l = 0; l < plan->lane_count; l++) {
+        plan->lanes[l].place = place_of(m, slots + l);
+        plan->lanes[l].bytes = maker->items[slots + l].size;
+    }
+}
+
+static pleat_result make_pages(making *m)
+{
+    const pleat__maker *maker = &m->job->maker;
+    uint64_t homes = maker->home0 + maker->pages, views = m->job->view_page + m->view_pages;
+    uint64_t count = homes > views ? homes : views, page = m->job->view_page;
+    m->pages = pleat__arena_alloc(m->scratch, count * sizeof *m->pages);
+    if (m->pages == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %llu pages",
+                           (unsigned long long)count);
+    for (uint64_t p = 0; p < count; p++)
+        m->pages[p] = UINT32_MAX;
+    for (uint32_t p = 0; p < maker->pages; p++)
+        m->pages[maker->home0 + p] = maker->chunk_at[p];
+    for (uint32_t j = 0; j < maker->jobs.count; j++)
+        for (uint32_t v = 0; v < maker->tries[j].view_pages; v++)
+            m->pages[page++] = maker->chunk_at[maker->tries[j].views[v]];
+    return PLEAT_OK;
+}
+
+/* ---- views ---- */
+
+/* The next pages, with the turn and the lock, which is left for the verbs. */
+static pleat_result map_some(making *m)
+{
+    pleat__draft_job *job = m->job;
+    pleat__chunk *run[BATCH];
+    uint32_t left = m->view_pages - job->mapped, count = left < BATCH ? left : BATCH;
+    uint64_t page = job->view_page + job->mapped;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t chunk = m->pages[page + i];
+        if (job->stale || !pleat__pool_single(job->pool, chunk))
+            return pleat__fail(PLEAT_E_STATE, "chunks were given back");
+        run[i] = job->pool->chunks[chunk];
+    }
+    pleat__gate_leave(job->gate);
+    pleat_result result = pleat__space_map(job->pool->space, page, run, count);
+    pleat__gate_enter(job->gate);
+    if (result == PLEAT_OK) {
+        job->pool->view_pages += count;
+        job->mapped += count;
+    }
+    return result;
+}
+
+void pleat__draft_unmap(pleat__draft_job *job)
+{
+    uint32_t pages = job->mapped;
+    job->mapped = 0;
+    if (pages == 0)
+        return;
+    job->pool->view_pages -= pages;
+    pleat__gate_leave(job->gate);
+    (void)!pleat__space_unmap(job->pool->space, job->view_page, pages);
+    pleat__gate_enter(job->gate);
+}
+
+static pleat_result map_views(making *m)
+{
+    pleat__gate *gate = m->job->gate;
+    pleat_result result = PLEAT_OK;
+    for (uint32_t mapped = 0; mapped < m->view_pages && result == PLEAT_OK; mapped += BATCH) {
+        pleat__gate_lock_turn(gate);
+        result = map_some(m);
+        if (result != PLEAT_OK)
+            pleat__draft_unmap(m->job);
+        pleat__gate_unlock(gate);
+    }
+    return result;
+}
+
+/* ---- all of it ---- */
+
+static pleat_result make_instance(making *m)
+{
+    pleat__draft_job *job = m->job;
+    pleat__instance *instance = pleat__arena_calloc(job->arena, 1, sizeof *instance);
+    if (instance == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a plan in the background");
+    /* What came before the iteration comes no more. */
+    m->plan->first.slot_count = 0;
+    m->plan->first.phase_count = 0;
+    pleat_result result =
+        pleat__follow_draft(job->arena, &job->seen, m->plan, m->pages, &instance->follow);
+    if (result == PLEAT_OK)
+        result = map_views(m);
+    if (result != PLEAT_OK) {
+        pleat__follow_free(instance->follow);
+        pleat__arena_free(job->arena, instance);
+        return result;
+    }
+    instance->view_page = job->view_page;
+    instance->view_pages = m->view_pages;
+    job->made = (pleat__drafted){.instance = instance, .plan = m->plan};
+    m->plan = NULL;
+    return PLEAT_OK;
+}
+
+static pleat_result make(making *m)
+{
+    PLEAT_TRY(pleat__plan_new(&m->plan));
+    PLEAT_TRY(pleat__arena_create(&m->scratch));
+    PLEAT_TRY(make_model(m));
+    PLEAT_TRY(make_terms(m));
+    PLEAT_TRY(lay_out(m));
+    PLEAT_TRY(make_pages(m));
+    set_places(m);
+    return make_instance(m);
+}
+
+pleat_result pleat__draft_make(void *context, pleat_result ready)
+{
+    making m = {.job = context};
+    pleat__draft_job *job = m.job;
+    pleat_result result = ready == PLEAT_OK ? make(&m) : ready;
+    uint64_t used = job->made.instance != NULL ? m.view_pages : 0;
+    if (used < job->view_room)
+        pleat__space_give(job->pool->space, job->view_page + used, job->view_room - used);
+    pleat__maker_unpose(&job->maker);
+    pleat__arena_destroy(m.scratch);
+    if (m.plan != NULL)
+        pleat_plan_free(m.plan);
+    return result;
+}

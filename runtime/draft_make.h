@@ -1,0 +1,36 @@
+/*
+ * draft_make.h: making one draft (draft.h), on a thread of its own.
+ */
+#ifndef PLEAT_RUNTIME_DRAFT_MAKE_H
+#define PLEAT_RUNTIME_DRAFT_MAKE_H
+
+#include <runtime/draft.h>
+#include <runtime/instance_internal.h>
+
+struct pleat__draft_job {
+    pleat__job job; /* the worker's */
+    pleat__arena *arena;
+    pleat__gate *gate;
+    pleat__pool *pool; /* touched with the turn and the lock only */
+    pleat__pool seen;  /* the pool as it was: what never changes, and its counts */
+    pleat_trace *trace;
+    pleat__maker maker; /* its pages and obstacles */
+    uint32_t *owner;    /* of each obstacle: the request in the trace plus one; 0: none */
+    uint64_t view_page; /* address space taken for views */
+    uint64_t view_room;
+    /* ---- guarded by the lock ---- */
+    bool stale;      /* chunks were given back, or are to be: nothing will come of it */
+    uint32_t mapped; /* pages of views */
+    /* ---- */
+    /* The outcome. */
+    pleat__drafted made;
+    bool in_vain; /* not because of what is in memory now: it would come to the same again */
+};
+
+/* Unmaps what is mapped so far, which nothing was ever placed in. pre: the turn; the lock is left
+ * meanwhile */
+void pleat__draft_unmap(pleat__draft_job *job);
+/* Does all of it; as a pleat__job's call. */
+pleat_result pleat__draft_make(void *job, pleat_result ready);
+
+#endif

@@ -1,0 +1,292 @@
+/*
+ * draft.c: made-up jobs whose requests vary from iteration to iteration, as experts' do, on a real
+ * runtime over host memory, with a canary: a plan is made of them in the background and followed,
+ * with as much memory as before; jobs that need none, and those for which none can be made, go on
+ * as they were.
+ */
+#include "job.h"
+
+#include <internal/arena.h>
+#include <vmm/fault.h>
+#include <vmm/host.h>
+
+#define LAYER   30u
+#define EXPERTS 15u /* of a layer's requests */
+
+/* Requests that vary: some of each layer, which are freed a few requests later. */
+static bool is_expert(uint32_t i)
+{
+    return i % LAYER < EXPERTS;
+}
+
+static job_shape layers_make(uint64_t seed)
+{
+    job_shape shape = job_shape_make(seed, 1);
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        if (is_expert(i))
+            shape.last[i] = i - i % LAYER + EXPERTS + i % 4;
+    return shape;
+}
+
+/* A layer's tokens among its experts: their sum stays. */
+static void route(job_shape *shape, test_random *random)
+{
+    for (uint32_t layer = 0; layer < JOB_REQUESTS; layer += LAYER)
+        for (uint32_t i = layer, left = EXPERTS * 300; i < layer + EXPERTS; i++) {
+            uint32_t others = layer + EXPERTS - 1 - i;
+            uint32_t tokens = others == 0 ? left : 200 + (uint32_t)test_random_below(random, 200);
+            tokens = tokens > left - others * 100 ? left - others * 100 : tokens;
+            shape->bytes[i] = tokens * UINT64_C(256);
+            left -= tokens;
+        }
+}
+
+typedef struct gained {
+    uint64_t requests, placed, calls;
+} gained;
+
+static gained run(job *j, job_shape *shape, test_random *random, uint32_t iterations)
+{
+    pleat_stats before = pleat_stats_of(j->runtime);
+    for (uint32_t i = 0; i < iterations; i++) {
+        assert_ok(pleat_mark(j->runtime));
+        if (random != NULL)
+            route(shape, random);
+        job_iterate(j, shape, JOB_PLAIN, 0);
+    }
+    pleat_stats after = pleat_stats_of(j->runtime);
+    return (gained){after.requests - before.requests,
+                    after.planned + after.lane - before.planned - before.lane,
+                    after.driver_calls - before.driver_calls};
+}
+
+static void finish(job *j)
+{
+    job_drain(j);
+    assert_int_equal(j->errors, 0);
+    assert_int_equal(pleat_stats_of(j->runtime).live_bytes, 0);
+    job_stop(j);
+}
+
+/* The 20 iterations behind the first 14; *stats are those at the end. */
+static gained run_long(uint64_t seed, const char *conf, pleat_stats *stats)
+{
+    job j;
+    job_shape shape = layers_make(seed);
+    test_random random = {seed};
+    job_start_with(&j, "pleat", NULL, 0, conf);
+    job_tensor weights = job_alloc(&j, 3000000, 0);
+    run(&j, &shape, &random, 14);
+    gained later = run(&j, &shape, &random, 20);
+    *stats = pleat_stats_of(j.runtime);
+    job_free(&j, &weights);
+    finish(&j);
+    return later;
+}
+
+static void draft_gives_lanes_to_what_varies(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        pleat_stats stats, without;
+        gained later = run_long(seed, "", &stats);
+        gained off = run_long(seed, "draft:off", &without);
+        assert_true(stats.drafts >= 1);
+        assert_int_equal(without.drafts, 0);
+        if (later.placed * 100 < later.requests * 97 || later.placed <= off.placed)
+            fail_msg("%llu of %llu requests placed, %llu without", (unsigned long long)later.placed,
+                     (unsigned long long)later.requests, (unsigned long long)off.placed);
+        assert_true(stats.peak_physical_bytes <=
+                    without.peak_physical_bytes + without.peak_physical_bytes / 50 + JOB_PAGE);
+    }
+}
+
+static void draft_is_not_made_where_nothing_varies(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = layers_make(7);
+    test_random random = {7};
+    route(&shape, &random);
+    job_start(&j, "pleat", NULL, 0);
+    run(&j, &shape, NULL, 12);
+    assert_int_equal(pleat_stats_of(j.runtime).drafts, 0);
+    finish(&j);
+}
+
+static void draft_is_not_made_where_sizes_follow_one_number(void **state)
+{
+    (void)state;
+    job j;
+    test_random random = {8};
+    job_start(&j, "pleat", NULL, 0);
+    for (uint32_t n = 0; n < 12; n++) {
+        uint64_t length = 200 + test_random_below(&random, 800);
+        job_shape shape = layers_make(8);
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+            shape.bytes[i] = i % 3 == 0 ? shape.bytes[i] : shape.bytes[i] / 1000 * length + 8;
+        run(&j, &shape, NULL, 1);
+    }
+    assert_int_equal(pleat_stats_of(j.runtime).drafts, 0);
+    finish(&j);
+}
+
+static void draft_setting_is_obeyed(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = layers_make(9);
+    test_random random = {9};
+    job_start_with(&j, "pleat", NULL, 0, "draft:off");
+    run(&j, &shape, &random, 10);
+    assert_int_equal(pleat_stats_of(j.runtime).drafts, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).drafts_refused, 0);
+    finish(&j);
+}
+
+/* What is followed, what is being made and what was put aside hold no memory that the program
+ * wants back. */
+static void draft_gives_memory_back(void **state)
+{
+    (void)state;
+    for (uint32_t iterations = 1; iterations < 8; iterations++) {
+        job j;
+        job_shape shape = layers_make(iterations);
+        test_random random = {iterations};
+        job_start(&j, "pleat", NULL, 0);
+        for (int again = 0; again < 2; again++) {
+            run(&j, &shape, &random, iterations);
+            assert_ok(pleat_mark(j.runtime));
+            job_drain(&j);
+            assert_int_equal(j.errors, 0);
+            assert_ok(pleat_empty_cache(j.runtime));
+            assert_int_equal(pleat_stats_of(j.runtime).physical_bytes, 0);
+        }
+        finish(&j);
+    }
+}
+
+/* Memory that goes back in the middle of an iteration, again and again, while plans come and go. */
+static void draft_lives_with_caches_that_are_emptied(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = layers_make(10);
+    test_random random = {10};
+    job_start(&j, "pleat", NULL, 0);
+    for (uint32_t n = 0; n < 40; n++) {
+        run(&j, &shape, &random, 1);
+        if (test_random_below(&random, 3) == 0)
+            assert_ok(pleat_empty_cache(j.runtime));
+        if (n % 10 == 9)
+            shape = layers_make(10 + n);
+    }
+    finish(&j);
+}
+
+/* ---- failures ---- */
+
+/* A few iterations with whatever fails: what lives stays whole. NULL: there is no runtime. */
+static pleat_runtime *run_failing(pleat_vmm vmm)
+{
+    job j = {.vmm = vmm};
+    job_shape shape = layers_make(11);
+    test_random random = {11};
+    pleat_runtime_options options = {.size = sizeof options, .policy = "pleat"};
+    pleat_runtime *runtime;
+    if (pleat_runtime_create(vmm, &options, &runtime) != PLEAT_OK)
+        return NULL;
+    j.runtime = runtime;
+    for (uint32_t n = 0; n < 6; n++) {
+        assert_ok(pleat_mark(runtime));
+        route(&shape, &random);
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+            pleat_va address;
+            if (pleat_alloc(runtime, shape.bytes[i], 0, &address) == PLEAT_OK) {
+                j.now[i] = (job_tensor){address, shape.bytes[i], ++j.next_pattern};
+                for (uint64_t g = 0; g * 512 + 8 <= shape.bytes[i]; g++)
+                    *job_word(&j.now[i], g) = j.now[i].pattern + g;
+            }
+            job_end_at(&j, &shape, i);
+        }
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+            job_free(&j, &j.before[i]);
+            j.before[i] = j.now[i];
+            j.now[i] = (job_tensor){0};
+        }
+    }
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    return runtime;
+}
+
+static void assert_nothing_held(const pleat_vmm *host)
+{
+    pleat__host_holdings held;
+    assert_ok(pleat__host_holdings_of(host, &held));
+    assert_int_equal(held.handles, 0);
+    assert_int_equal(held.reservations, 0);
+    assert_int_equal(held.mapped_pages, 0);
+    assert_int_equal(held.events, 0);
+}
+
+static void draft_survives_every_failing_verb(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_map, PLEAT__FAULT_set_access,
+                                              PLEAT__FAULT_unmap, PLEAT__FAULT_event_record};
+    for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++) {
+        uint64_t hits = 1;
+        for (uint64_t nth = 1; hits > 0; nth += 1 + nth / 2) {
+            pleat_host_options options = {
+                .size = sizeof options, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
+            pleat_vmm host, vmm;
+            assert_ok(pleat_vmm_host(&options, &host));
+            assert_ok(pleat__fault_create(host, &vmm));
+            pleat__fault_arm(&vmm, (pleat__fault_plan){
+                                       .verb = verbs[v], .nth = nth, .carried_out = nth % 2 == 1});
+            pleat_runtime *runtime = run_failing(vmm);
+            hits = pleat__fault_hits(&vmm);
+            pleat__fault_arm(&vmm, (pleat__fault_plan){0});
+            pleat_runtime_destroy(runtime);
+            pleat_vmm_destroy(&vmm);
+            assert_nothing_held(&host);
+            pleat_vmm_destroy(&host);
+        }
+    }
+}
+
+/* On the job's thread; on the one that makes plans nothing fails by itself. */
+static void draft_survives_every_want_of_host_memory(void **state)
+{
+    (void)state;
+    uint64_t failed = 1;
+    for (uint64_t nth = 1; failed > 0; nth += 1 + nth / 8) {
+        pleat_host_options options = {
+            .size = sizeof options, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
+        pleat_vmm host;
+        assert_ok(pleat_vmm_host(&options, &host));
+        pleat__arena_fail(nth, false);
+        pleat_runtime *runtime = run_failing(host);
+        failed = pleat__arena_failed();
+        pleat__arena_fail(0, false);
+        pleat_runtime_destroy(runtime);
+        assert_nothing_held(&host);
+        pleat_vmm_destroy(&host);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(draft_gives_lanes_to_what_varies),
+        cmocka_unit_test(draft_is_not_made_where_nothing_varies),
+        cmocka_unit_test(draft_is_not_made_where_sizes_follow_one_number),
+        cmocka_unit_test(draft_setting_is_obeyed),
+        cmocka_unit_test(draft_gives_memory_back),
+        cmocka_unit_test(draft_lives_with_caches_that_are_emptied),
+        cmocka_unit_test(draft_survives_every_failing_verb),
+        cmocka_unit_test(draft_survives_every_want_of_host_memory),
+    };
+    return cmocka_run_group_tests_name("draft", tests, NULL, NULL);
+}
