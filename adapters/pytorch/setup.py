@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
@@ -31,7 +32,16 @@ class Build(build_py):
         super().run()
         if not (ROOT / "CMakePresets.json").is_file():
             sys.exit("pleat: install from the folder adapters/pytorch of the source tree")
-        build = pathlib.Path(self.build_lib).resolve().parent / "libpleat"
+        if getattr(self, "editable_mode", False):
+            sys.exit("pleat: an editable installation would have no libpleat: install without -e, or "
+                     "build Pleat (cmake --preset release && cmake --build --preset release), whose "
+                     "'build/release/bin/pleat run' uses the package where it is")
+        # A folder of its own: one that is kept knows where the tree was, which may have moved since.
+        with tempfile.TemporaryDirectory() as build:
+            self.take(pathlib.Path(build))
+
+    def take(self, build):
+        """Builds libpleat and the command in a folder, and puts them into the package."""
         run("cmake", "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_TESTING=OFF")
         run("cmake", "--build", build, "--parallel", "--target", "pleat", "pleat_command")
         package = pathlib.Path(self.build_lib, "pleat")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ADAPTER = ROOT / "adapters" / "pytorch"
@@ -266,6 +267,28 @@ class Shim(unittest.TestCase):
             os.environ.pop("CXX")
             if before is not None:
                 os.environ["CXX"] = before
+
+    def test_a_missing_toolkit_or_library_is_named(self):
+        with mock.patch.object(_shim, "cuda_folders", lambda: [pathlib.Path("/nowhere/cuda")]):
+            with self.assertRaisesRegex(_shim.ShimError, "cuda_runtime_api.h is missing.*CUDA_HOME.*"
+                                                         "/nowhere/cuda"):
+                _shim.cuda_include()
+        with mock.patch.dict(os.environ, PLEAT_LIBRARY="/nowhere/libpleat.so.0"):
+            with self.assertRaisesRegex(_shim.ShimError, "libpleat is missing: looked for /nowhere/"):
+                _shim.library()
+
+    def test_a_torch_that_does_not_serve_is_named(self):
+        class Torch:
+            __version__ = "2.13.0+cpu"
+
+            class version:
+                cuda = None
+
+        with self.assertRaisesRegex(_shim.ShimError, r"2.13.0\+cpu\) is built without CUDA"):
+            _shim.build(Torch)
+        Torch.__version__, Torch.version.cuda = "2.3.1", "12.1"
+        with self.assertRaisesRegex(_shim.ShimError, "2.3.1 is too old"):
+            _shim.build(Torch)
 
     def test_compile_errors_are_shown(self):
         with tempfile.TemporaryDirectory() as folder:

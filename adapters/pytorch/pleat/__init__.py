@@ -20,6 +20,7 @@ __all__ = [
     "enable",
     "enabled",
     "mark_step",
+    "max_microbatch",
     "pair_nanoseconds",
     "phase",
     "report",
