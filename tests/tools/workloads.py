@@ -2,8 +2,10 @@
 the processor."""
 
 import gzip
+import json
 import os
 import pickle
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -242,6 +244,49 @@ class Compare(unittest.TestCase):
         self.assertEqual(len(lines), 3)
         for line, part in zip(lines, ("another's 0.9600", "not 0.970", "other losses")):
             self.assertIn(part, line)
+
+    def answer(self, folder, file, name, efficiency, **more):
+        import compare
+
+        runs = {"native": [self.line(0.9, [1.0], [3.0])],
+                "pleat": [self.line(efficiency, [1.0], [3.0])]}
+        side, told, lines = self.side(runs)
+        lines = [line.replace("lora:", name + ":", 1) for line in lines]
+        path = os.path.join(folder, file)
+        compare.write(path, {name: dict(told, **more)}, lines)
+        return path
+
+    def merge(self, *arguments):
+        return subprocess.run(
+            [sys.executable, os.path.join(WORKLOADS, "compare.py"), *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def test_runs_in_parts_make_one_table(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cap = {"budget_bytes": 5 << 30, "native": False, "pleat": True}
+            parts = [self.answer(folder, "a", "lora", 0.8), self.answer(folder, "b", "gpt2-vpp", 0.99),
+                     self.answer(folder, "c", "lora", 0.97, cap=cap)]
+            failed = os.path.join(folder, "d")
+            with open(failed, "w") as out:
+                json.dump({"rows": [], "caps": {}, "missed": ["zero3: no JSON line"]}, out)
+            whole = os.path.join(folder, "whole")
+            done = self.merge("--out", whole, "--check", "--merge", *parts[:2])
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn("does not hold: lora: efficiency 0.8000", done.stdout)
+            # Run again, the first lora counts no more.
+            done = self.merge("--check", "--merge", whole, parts[2])
+            self.assertEqual(done.returncode, 0, done.stdout)
+            lines = [line.split()[:2] for line in done.stdout.splitlines()[1:5]]
+            self.assertEqual(lines, [["gpt2-vpp", "native"], ["gpt2-vpp", "pleat"],
+                                     ["lora", "native"], ["lora", "pleat"]])
+            self.assertIn("lora under 5.000 GiB: native runs out of memory, pleat trains", done.stdout)
+            self.assertNotIn("does not hold", done.stdout)
+            done = self.merge("--check", "--merge", failed, parts[1])
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn("does not hold: zero3: no JSON line", done.stdout)
+            done = self.merge("--merge", os.path.join(folder, "nothing"))
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("is no answer that --out wrote", done.stdout)
 
 
 def open_read(path):

@@ -245,6 +245,29 @@ def compare(name, options, folder):
     return side, told
 
 
+def merged(paths):
+    """Workload -> its part of the answer, and what does not hold, of answers that --out wrote. A
+    workload that stands in several is taken whole from the last of them."""
+    answer, lines = {}, []
+    for path in paths:
+        try:
+            read = json.loads(pathlib.Path(path).read_text())
+            again = {one["workload"] for one in read["rows"]}
+            again |= {line.split(":")[0] for line in read["missed"]}
+            if not again <= set(WORKLOADS):
+                raise ValueError("there is no workload " + ", ".join(again - set(WORKLOADS)))
+            answer = {name: told for name, told in answer.items() if name not in again}
+            lines = [line for line in lines if line.split(":")[0] not in again] + read["missed"]
+            for one in read["rows"]:
+                told = answer.setdefault(one.pop("workload"), {"runs": {}})
+                told["runs"][one.pop("allocator")] = one
+            for name, told in read["caps"].items():
+                answer[name]["cap"] = told
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise Failed("%s is no answer that --out wrote: %s" % (path, problem)) from None
+    return {name: answer[name] for name in sorted(answer, key=list(WORKLOADS).index)}, lines
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     names = ", ".join(WORKLOADS)
@@ -279,6 +302,13 @@ def parse():
     )
     parser.add_argument("--check", action="store_true", help="exit 1 if something does not hold")
     parser.add_argument("--out", metavar="FILE", help="write the answer there as JSON")
+    parser.add_argument(
+        "--merge",
+        nargs="+",
+        metavar="FILE",
+        help="run nothing: put together what --out wrote in several runs; of a workload that was run "
+        "again the last counts",
+    )
     parser.add_argument("--json", action="store_true", help="print the answer as JSON instead")
     parser.add_argument("--logs", metavar="FOLDER", help="for logs and all lines [a temporary one]")
     options = parser.parse_args()
@@ -294,27 +324,41 @@ def parse():
     return options
 
 
-def main():
-    options = parse()
+def run_all(options):
+    """Runs what was chosen; workload -> its part of the answer, and what does not hold."""
     folder = pathlib.Path(options.logs or tempfile.mkdtemp(prefix="pleat-compare-"))
     folder.mkdir(parents=True, exist_ok=True)
-    rows, answer, lines = [HEADER], {}, []
+    answer, lines = {}, []
     for name in options.only:
         try:
             side, told = compare(name, options, folder)
         except Failed as failure:
-            lines.append(str(failure))
+            lines.append("%s: %s" % (name, failure))
             say(failure)
             continue
         answer[name] = told
         lines += missed(side, told)
-        rows += [row(name, one, told["runs"][one]) for one in options.allocators]
         if options.out:  # as far as it is known: the whole takes many minutes
-            pathlib.Path(options.out).write_text(json.dumps(answer_of(answer, lines)) + "\n")
+            write(options.out, answer, lines)
+    return answer, lines
+
+
+def write(path, answer, lines):
+    pathlib.Path(path).write_text(json.dumps(answer_of(answer, lines)) + "\n")
+
+
+def main():
+    options = parse()
+    try:
+        answer, lines = merged(options.merge) if options.merge else run_all(options)
+    except Failed as failure:
+        sys.exit("compare.py: %s" % failure)
+    if options.out:
+        write(options.out, answer, lines)
     if options.json:
         print(json.dumps(answer_of(answer, lines)))
     else:
-        print_all(rows, answer, lines)
+        print_all(answer, lines)
     sys.exit(1 if options.check and lines else 0)
 
 
@@ -329,8 +373,9 @@ def answer_of(answer, lines):
     return {"rows": rows, "caps": caps, "missed": lines}
 
 
-def print_all(rows, answer, lines):
-    print_table(rows)
+def print_all(answer, lines):
+    runs = [(name, one, told) for name in answer for one, told in answer[name]["runs"].items()]
+    print_table([HEADER] + [row(*each) for each in runs])
     for name, told in answer.items():
         if told.get("cap"):
             ran = ", ".join(
