@@ -304,7 +304,7 @@ pleat_result pleat__elastic_fill(pleat__elastic_job *job, const pleat__layout *l
 {
     PLEAT_TRY(measure_live(job, job->scratch, &out->max_live_bytes));
     if (hosts != NULL)
-        PLEAT_TRY(pleat__first_place(hosts, layout, job->scratch, out));
+        PLEAT_TRY(pleat__first_place(hosts, layout, NULL, job->scratch, out));
     PLEAT_TRY(pleat__layout_cut(layout, out));
     /* What it would take is worth knowing on a device that has not so much. */
     if (out->physical_bytes > out->device_bytes)

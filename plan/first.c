@@ -14,6 +14,8 @@
  * Persistent requests hold their place from the beginning: a place that is given away before its
  * owner comes would save nothing, since the steady iteration needs both.
  *
+ * Chunks that pass from stream to stream are one stream's at a time here too.
+ *
  * SPACE    Addresses here are those of the layout's base pages, after which its chunks are
  * numbered. A place in a view is the list of base ranges behind it: its pieces.
  */
@@ -29,13 +31,22 @@
 #define NO_SLOT      PLEAT__NO_HOST
 #define NO_EVENT     UINT32_MAX
 
+/* How many slots are on a chunk now, all of one stream. */
+typedef struct chunk_holders {
+    uint32_t count;
+    uint16_t stream;
+} chunk_holders;
+
 typedef struct first_job {
     const pleat__layout *layout;
     pleat__arena *scratch;
     pleat_plan *plan;
-    const uint32_t *hosts; /* first slot -> steady slot whose part it plays, or NO_SLOT */
-    uint32_t *events;      /* position -> slot * 2 + (1 when it is the free), or NO_EVENT */
-    pleat__range *free;    /* what is not persistent */
+    const uint32_t *hosts;  /* first slot -> steady slot whose part it plays, or NO_SLOT */
+    uint16_t stream;        /* of the guests */
+    const uint8_t *handed;  /* by base page; NULL: none */
+    chunk_holders *holders; /* of handed chunks */
+    uint32_t *events;       /* position -> slot * 2 + (1 when it is the free), or NO_EVENT */
+    pleat__range *free;     /* what is not persistent */
     uint32_t free_count;
     bool *placed; /* by first slot */
     pleat__lane_uses uses;
@@ -268,6 +279,29 @@ static bool clear_of_lanes(const first_job *job, uint32_t begun, uint64_t place,
     return true;
 }
 
+/* Whether no handed chunk of a slot is held for another stream; it is then held for the slot's, one
+ * time more or (`more` of -1) less. */
+static bool hold_chunks(first_job *job, const pleat__slot *slot, uint64_t place, int more)
+{
+    uint64_t chunk_bytes = job->plan->chunk_bytes;
+    uint64_t first = place / chunk_bytes, last = (place + slot->size - 1) / chunk_bytes;
+    if (job->handed == NULL)
+        return true;
+    for (uint64_t page = first; page <= last && more > 0; page++) {
+        const chunk_holders *holders = &job->holders[job->layout->pages[page]];
+        if (holders->count != 0 && holders->stream != slot->stream)
+            return false;
+    }
+    for (uint64_t page = first; page <= last; page++) {
+        uint32_t chunk = job->layout->pages[page];
+        if (!job->handed[chunk])
+            continue;
+        job->holders[chunk].count += (uint32_t)more;
+        job->holders[chunk].stream = slot->stream;
+    }
+    return true;
+}
+
 /* A walk through `first` in which every slot with a host takes its place, where it is free. */
 static pleat_result follow_hosts(first_job *job)
 {
@@ -280,8 +314,10 @@ static pleat_result follow_hosts(first_job *job)
             continue;
         pleat__slot *slot = &first->slots[index];
         if (event % 2 == 1) {
-            if (job->placed[index])
+            if (job->placed[index]) {
                 PLEAT_TRY(give_place(job, slot->place, rounded_size(slot)));
+                hold_chunks(job, slot, slot->place, -1);
+            }
             continue;
         }
         if (!may_follow_host(job, index))
@@ -291,6 +327,10 @@ static pleat_result follow_hosts(first_job *job)
         if (!clear_of_lanes(job, begun, place, rounded_size(slot), slot->free_at))
             continue;
         PLEAT_TRY(take_place(job, place, rounded_size(slot), &taken));
+        if (taken && !hold_chunks(job, slot, place, 1)) {
+            PLEAT_TRY(give_place(job, place, rounded_size(slot)));
+            taken = false;
+        }
         if (taken) {
             job->placed[index] = true;
             slot->place = place;
@@ -349,25 +389,90 @@ static pleat_result add_placed(first_job *job, guest_list *list, visit who, uint
     return PLEAT_OK;
 }
 
-static bool has_several_streams(const pleat_plan *plan)
+/* The stream of most of what has no place yet. */
+static pleat_result choose_stream(first_job *job)
 {
-    const pleat__sequence *both[2] = {&plan->first, &plan->steady};
-    const pleat__slot *one = NULL;
-    for (int k = 0; k < 2; k++) {
-        for (uint32_t i = 0; i < both[k]->slot_count; i++) {
-            one = one != NULL ? one : &both[k]->slots[i];
-            if (both[k]->slots[i].stream != one->stream)
-                return true;
-        }
-    }
-    return false;
+    const pleat__sequence *first = &job->plan->first;
+    uint32_t *counts =
+        pleat__arena_calloc(job->scratch, job->plan->stream_count + 1ull, sizeof *counts);
+    if (counts == NULL)
+        return no_memory(job);
+    for (uint32_t i = 0; i < first->slot_count; i++)
+        if (!job->placed[i] && ++counts[first->slots[i].stream] > counts[job->stream])
+            job->stream = first->slots[i].stream;
+    pleat__arena_free(job->scratch, counts);
+    return PLEAT_OK;
 }
 
-/* Where there are several streams, what has no host gets no place: memory passes from one stream to
- * another only behind a dependency, and here is no telling whose memory a hole was. */
+static void mark_place(const first_job *job, uint64_t place, uint64_t size, uint8_t *others)
+{
+    uint64_t chunk_bytes = job->plan->chunk_bytes;
+    for (uint64_t page = place / chunk_bytes; size != 0 && page * chunk_bytes < place + size;
+         page++)
+        others[job->layout->pages[page]] = 1;
+}
+
+/* Marks the chunks that other streams' slots are on at some time, and those of lanes, whosever they
+ * are; whether there are other streams. */
+static bool mark_others(const first_job *job, uint8_t *others)
+{
+    const pleat__sequence *both[2] = {&job->plan->first, &job->plan->steady};
+    bool any = false;
+    for (int k = 0; k < 2; k++)
+        for (uint32_t i = 0; i < both[k]->slot_count; i++) {
+            const pleat__slot *slot = &both[k]->slots[i];
+            bool other = slot->stream != job->stream;
+            any |= other;
+            if (other && slot->place != PLEAT__NOWHERE)
+                mark_place(job, slot->place, slot->size, others);
+        }
+    for (uint32_t i = 0; i < job->plan->lane_count; i++)
+        mark_place(job, job->plan->lanes[i].place, job->plan->lanes[i].bytes, others);
+    return any;
+}
+
+/* Memory passes from one stream to another only behind a wait, and in a hole nobody knows whose it
+ * was. So what has no host gets a place only where it is of one stream, in that stream's chunks. */
+static pleat_result keep_own(first_job *job)
+{
+    uint64_t chunk_bytes = job->plan->chunk_bytes;
+    uint32_t pages = job->layout->base_pages, count = 0;
+    PLEAT_TRY(choose_stream(job));
+    uint8_t *others = pleat__arena_calloc(job->scratch, pages + 1ull, 1);
+    if (others == NULL)
+        return no_memory(job);
+    bool any = mark_others(job, others);
+    pleat__range *own = NULL;
+    size_t capacity = 0;
+    pleat_result result = PLEAT_OK;
+    for (uint32_t i = 0; i < job->free_count && any && result == PLEAT_OK; i++) {
+        pleat__range rest = job->free[i];
+        while (!pleat__range_empty(rest) && result == PLEAT_OK) {
+            uint64_t page = rest.begin / chunk_bytes;
+            bool other = page < pages && others[page];
+            while (page < pages && page * chunk_bytes < rest.end && others[page] == other)
+                page++;
+            uint64_t end =
+                page < pages && page * chunk_bytes < rest.end ? page * chunk_bytes : rest.end;
+            if (!other) {
+                result = pleat__arena_grow(job->scratch, &own, &capacity, count, sizeof *own);
+                if (result == PLEAT_OK)
+                    own[count++] = (pleat__range){rest.begin, end};
+            }
+            rest.begin = end;
+        }
+    }
+    pleat__arena_free(job->scratch, others);
+    if (!any)
+        return PLEAT_OK;
+    pleat__arena_free(job->scratch, job->free);
+    job->free = own;
+    job->free_count = count;
+    return result;
+}
+
 static pleat_result list_guests(first_job *job, guest_list *list)
 {
-    bool hosted_only = has_several_streams(job->plan);
     pleat__sequence *first = &job->plan->first;
     for (uint32_t u = 0; u < job->uses.count; u++) {
         const pleat__lane_use *use = &job->uses.all[u];
@@ -384,7 +489,7 @@ static pleat_result list_guests(first_job *job, guest_list *list)
         /* What stays into the steady iterations without a counterpart there has no place: it would
          * have to keep clear of them, too. */
         if (kept || slot->size == 0 ||
-            (!job->placed[i] && (hosted_only || slot->free_at == PLEAT__NEVER)))
+            (!job->placed[i] && (slot->stream != job->stream || slot->free_at == PLEAT__NEVER)))
             continue;
         visit who = {i, slot->alloc_at,
                      slot->free_at == PLEAT__NEVER ? first->events : slot->free_at};
@@ -493,26 +598,32 @@ static pleat_result place_first(first_job *job)
     PLEAT_TRY(pleat__first_lane_uses(job->plan, job->scratch, &job->uses));
     PLEAT_TRY(order_ends(job));
     PLEAT_TRY(follow_hosts(job));
+    PLEAT_TRY(keep_own(job));
     PLEAT_TRY(place_guests(job));
     job->plan->first_max_live_bytes = first_max_live(job);
     return PLEAT_OK;
 }
 
 pleat_result pleat__first_place(const uint32_t *hosts, const pleat__layout *layout,
-                                pleat__arena *scratch, pleat_plan *plan)
+                                const uint8_t *handed, pleat__arena *scratch, pleat_plan *plan)
 {
-    first_job job = {.hosts = hosts, .layout = layout, .scratch = scratch, .plan = plan};
+    first_job job = {
+        .hosts = hosts, .layout = layout, .handed = handed, .scratch = scratch, .plan = plan};
     uint32_t count = plan->first.slot_count;
     if (count == 0)
         return PLEAT_OK;
     pleat__gaps_init(&job.gaps, scratch);
     job.placed = pleat__arena_calloc(scratch, count, sizeof *job.placed);
     job.events = pleat__arena_alloc(scratch, (plan->first.events + 1ull) * sizeof *job.events);
-    pleat_result result =
-        job.placed == NULL || job.events == NULL ? no_memory(&job) : place_first(&job);
+    job.holders =
+        pleat__arena_calloc(scratch, handed != NULL ? layout->base_pages : 1, sizeof *job.holders);
+    pleat_result result = job.placed == NULL || job.events == NULL || job.holders == NULL
+                              ? no_memory(&job)
+                              : place_first(&job);
     pleat__gaps_done(&job.gaps);
     pleat__arena_free(scratch, job.placed);
     pleat__arena_free(scratch, job.events);
+    pleat__arena_free(scratch, job.holders);
     pleat__arena_free(scratch, job.uses.all);
     pleat__arena_free(scratch, job.ends);
     pleat__arena_free(scratch, job.free);
@@ -520,7 +631,7 @@ pleat_result pleat__first_place(const uint32_t *hosts, const pleat__layout *layo
 }
 
 pleat_result pleat__first_make(const pleat__model *model, const pleat__layout *layout,
-                               pleat__arena *scratch, pleat_plan *plan)
+                               const uint8_t *handed, pleat__arena *scratch, pleat_plan *plan)
 {
     uint32_t *hosts = pleat__arena_alloc(scratch, (plan->first.slot_count + 1ull) * sizeof *hosts);
     if (hosts == NULL)
@@ -528,7 +639,7 @@ pleat_result pleat__first_make(const pleat__model *model, const pleat__layout *l
                            plan->first.slot_count);
     pleat_result result = pleat__first_hosts(model, scratch, plan, hosts);
     if (result == PLEAT_OK)
-        result = pleat__first_place(hosts, layout, scratch, plan);
+        result = pleat__first_place(hosts, layout, handed, scratch, plan);
     pleat__arena_free(scratch, hosts);
     return result;
 }

@@ -22,7 +22,8 @@
  *   phases    label, begin at
  *
  * A plan with a recipe is of version 2, and has the recipe's tables behind these (recipe.c); one
- * with reusable space is of version 3, with that (reuse.c); others are of version 1.
+ * with reusable space is of version 3, with that (reuse.c); one with chunks that pass from stream
+ * to stream is of version 4, with those (handed.c); others are of version 1.
  *
  * The fields are those of plan.h. Numbers are msgpack integers of the shortest form, so the same
  * plan gives the same bytes.
@@ -34,6 +35,7 @@
 
 #include <internal/error.h>
 #include <plan/file.h>
+#include <plan/handed.h>
 #include <plan/pack.h>
 #include <plan/recipe.h>
 #include <plan/reuse.h>
@@ -46,6 +48,7 @@
 #define VERSION         1
 #define VERSION_ELASTIC 2
 #define VERSION_REUSE   3
+#define VERSION_HANDED  4
 
 enum {
     HEADER_FINGERPRINT,
@@ -182,7 +185,11 @@ static void put_plan(pleat__pack_writer *writer, const pleat_plan *plan)
         [HEADER_STEADY_PHASES] = plan->steady.phase_count,
     };
     bool reuse = plan->recipe == NULL && plan->reusable_count > 0;
-    uint32_t version = plan->recipe != NULL ? VERSION_ELASTIC : reuse ? VERSION_REUSE : VERSION;
+    bool handed = plan->recipe == NULL && !reuse && plan->handed_count > 0;
+    uint32_t version = plan->recipe != NULL ? VERSION_ELASTIC
+                       : reuse              ? VERSION_REUSE
+                       : handed             ? VERSION_HANDED
+                                            : VERSION;
     pleat__pack_put_header(writer, NAME, version, header, HEADER_NUMBERS);
     pleat__pack_put_texts(writer, 1, give_options, plan);
     pleat__pack_put_texts(writer, plan->label_count, give_label, plan);
@@ -196,6 +203,8 @@ static void put_plan(pleat__pack_writer *writer, const pleat_plan *plan)
         pleat__recipe_put(writer, plan);
     if (reuse)
         pleat__reuse_put(writer, plan);
+    if (handed)
+        pleat__handed_put(writer, plan);
 }
 
 pleat_result pleat_plan_write(const pleat_plan *plan, const char *path)
@@ -395,7 +404,7 @@ static pleat_result read_sequence(reader *r, pleat__sequence *sequence, uint64_t
 static pleat_result read_header(reader *r, uint64_t *header)
 {
     pleat_plan *plan = r->plan;
-    r->version = VERSION_REUSE;
+    r->version = VERSION_HANDED;
     PLEAT_TRY(pleat__pack_versions(&r->pack, NAME, VERSION, &r->version, header, HEADER_NUMBERS));
     cursor c = {header, true};
     plan->fingerprint = header[HEADER_FINGERPRINT];
@@ -439,6 +448,8 @@ static pleat_result read_all(reader *r)
         PLEAT_TRY(pleat__recipe_take(&r->pack, plan));
     if (r->version == VERSION_REUSE)
         PLEAT_TRY(pleat__reuse_take(&r->pack, plan));
+    if (r->version == VERSION_HANDED)
+        PLEAT_TRY(pleat__handed_take(&r->pack, plan));
     return pleat__pack_finish(&r->pack);
 }
 

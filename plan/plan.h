@@ -18,8 +18,10 @@
  * RULE  No two slots of one sequence that are live at the same time overlap in physical bytes. A
  * steady slot with free_at <= alloc_at is live across the iteration boundary: in [alloc_at, events)
  * and [0, free_at). A persistent slot is live always, in both sequences, from its allocation in
- * `first` on. Slots of different streams share no physical byte at any time: a plan names no
- * dependency between streams. verify.c lists all that must hold.
+ * `first` on. Memory passes from one stream to another by the chunk, and only on the chunks that
+ * the plan says are handed over: on all others slots of different streams share no byte at any
+ * time, on those they are on no chunk at the same time. Who takes a chunk that was another stream's
+ * waits for that stream. verify.c lists all that must hold.
  *
  * UNITS  Bytes as noted; a slot's place is a multiple of 512, and the slot takes its size rounded
  * up to one.
@@ -104,6 +106,12 @@ typedef struct pleat__reusable {
     uint64_t bytes;
 } pleat__reusable;
 
+/* Chunks that requests of different streams are on, one after the other (handover.h). */
+typedef struct pleat__handed {
+    uint32_t first_chunk;
+    uint32_t chunks;
+} pleat__handed;
+
 struct pleat_plan {
     pleat__arena *arena;  /* holds everything below */
     uint64_t fingerprint; /* of the trace planned from */
@@ -134,6 +142,8 @@ struct pleat_plan {
     uint32_t lane_count;
     pleat__reusable *reusable; /* of a plan for the policy stweaver; by window, then by size */
     uint32_t reusable_count;
+    pleat__handed *handed; /* in ascending order, no two side by side */
+    uint32_t handed_count;
     struct pleat__recipe *recipe; /* plan/elastic.h; NULL: the plan is for one size only */
 };
 

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <plan/elastic_plan.h>
 #include <plan/first.h>
+#include <plan/handed.h>
+#include <plan/handover.h>
 #include <plan/lanes.h>
 #include <plan/model.h>
 #include <plan/reuse.h>
@@ -209,6 +211,7 @@ static pleat_result fill_report(const struct planning *planning)
         pleat__max_live(&planning->model.problem, planning->scratch, &report->placed_max_live));
     count_classes(planning, report);
     measure_live(planning, report);
+    PLEAT_TRY(pleat__handed_waits(planning->plan, planning->scratch, &report->handed_waits));
     report->floor_chunks = planning->layout.floor_chunks;
     report->folded = planning->layout.folded;
     report->views = planning->layout.views;
@@ -232,15 +235,24 @@ static pleat_result lay_out(struct planning *planning)
         result = fold(planning, places);
     pleat__arena_free(planning->scratch, places);
     PLEAT_TRY(result);
+    uint8_t *handed = NULL;
+    /* Lanes change their places yet, and may be any of their window's requests'. */
+    if (planning->settings.fold && plan->lane_count == 0)
+        PLEAT_TRY(pleat__handover_make(&planning->model.problem, plan->chunk_bytes,
+                                       planning->settings.max_maps, planning->scratch,
+                                       &planning->layout, &handed));
     keep_places(planning);
     if (plan->lane_count != 0)
         PLEAT_TRY(pleat__lanes_widen(&planning->model.problem, &planning->layout,
                                      planning->model.item_count, planning->settings.lane_margin,
                                      planning->scratch, plan));
     begin_step(planning, "first");
-    PLEAT_TRY(pleat__first_make(&planning->model, &planning->layout, planning->scratch, plan));
+    PLEAT_TRY(
+        pleat__first_make(&planning->model, &planning->layout, handed, planning->scratch, plan));
     begin_step(planning, "cut");
     PLEAT_TRY(pleat__layout_cut(&planning->layout, plan));
+    if (handed != NULL)
+        PLEAT_TRY(pleat__handed_keep(&planning->layout, handed, plan));
     bool reuses = !planning->settings.fold && strcmp(planning->settings.algorithm, "stweaver") == 0;
     return reuses ? pleat__reuse_make(plan, planning->scratch) : PLEAT_OK;
 }

@@ -26,6 +26,7 @@ typedef struct pleat__plan_report {
     uint32_t floor_chunks;
     uint32_t folded;
     uint32_t views;
+    uint32_t handed_waits;  /* of an iteration: for chunks that were another stream's */
     uint32_t profiles;      /* iterations compared */
     uint32_t period;        /* 0: the program marked its iterations */
     uint64_t scratch_bytes; /* most host memory at once */

@@ -25,10 +25,12 @@
  *
  *   V6  what is live at the same time does not overlap in physical bytes: slots of one sequence,
  *       persistent slots and everything, lanes and slots, lanes and lanes
- *   V7  slots of different streams never share physical bytes, at no time: a plan names no
- *       dependency between streams
+ *   V7  slots of different streams share physical bytes only on the chunks that the plan says are
+ *       handed over, and are on no such chunk at the same time
  *
- * V1 to V4 and V8 broken is PLEAT_E_INPUT: it is no plan. V5 to V7 and V9 broken is
+ *   V10 handed chunks exist and are in ascending order
+ *
+ * V1 to V4, V8 and V10 broken is PLEAT_E_INPUT: it is no plan. V5 to V7 and V9 broken is
  * PLEAT_E_VERIFY.
  */
 #include <plan/reuse.h>
@@ -69,6 +71,15 @@ static pleat_result check_handles(const pleat_plan *plan)
     if (plan->physical_bytes != chunks * plan->chunk_bytes)
         return SHAPE("%llu bytes of physical memory, and the handles have %llu",
                      (ull)plan->physical_bytes, (ull)(chunks * plan->chunk_bytes));
+    uint64_t next = 0;
+    for (uint32_t i = 0; i < plan->handed_count; i++) {
+        const pleat__handed *handed = &plan->handed[i];
+        if (handed->chunks == 0 || handed->first_chunk < next || handed->first_chunk >= chunks ||
+            handed->chunks > chunks - handed->first_chunk)
+            return SHAPE("%u handed chunks from %u on, of %llu", handed->chunks,
+                         handed->first_chunk, (ull)chunks);
+        next = (uint64_t)handed->first_chunk + handed->chunks;
+    }
     if (plan->device_bytes != 0 && plan->physical_bytes > plan->device_bytes)
         return SHAPE("%llu bytes of physical memory on a device of %llu", (ull)plan->physical_bytes,
                      (ull)plan->device_bytes);

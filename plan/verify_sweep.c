@@ -9,7 +9,8 @@
  *         if it is in the way of its neighbour on either side. The pieces are known beforehand, so
  *         the set is one bit for each in their sorted order, with summaries of 64 bits each above:
  *         a neighbour is found in a few steps. O(n log n) for the sorting.
- * V7      A sweep over physical addresses: two pieces of different streams overlap at no time.
+ * V7      A sweep over physical addresses: two pieces of different streams overlap at no time, as
+ * far as they do not lie on handed chunks. Who is on those is counted while V6 sweeps over time.
  *
  * Lanes take part as tenants of the steady iteration. A lane's stream is that of the requests it is
  * for, which must agree.
@@ -53,6 +54,12 @@ typedef struct piece {
     uint32_t number; /* before sorting */
 } piece;
 
+/* Tenants on a chunk, all of one stream. */
+typedef struct holder {
+    uint32_t count;
+    uint32_t tenant; /* one of them */
+} holder;
+
 /* A tenant's pieces come or go. Sorted by time, at one time those that go first. */
 typedef struct action {
     uint64_t key; /* time * 2 + comes */
@@ -80,6 +87,8 @@ typedef struct sweep {
     size_t piece_capacity;
     uint32_t *ranks; /* piece -> its place in order of address */
     number_set live; /* ranks */
+    uint8_t *handed; /* by chunk; NULL: none is */
+    holder *holders; /* by chunk: who is on a handed one now */
     action *actions;
     size_t action_count;
 } sweep;
@@ -116,6 +125,15 @@ static pleat_result in_the_way(const sweep *s, const piece *a, const piece *b, c
                            (ull)begin, (ull)end);
     return pleat__fail(PLEAT_E_VERIFY, "%s and %s %s physical bytes %llu to %llu", left, right, how,
                        (ull)begin, (ull)end);
+}
+
+static pleat_result together(const sweep *s, uint32_t a, uint32_t b, uint64_t chunk)
+{
+    char left[160], right[160];
+    describe(s, &s->tenants[a], left, sizeof left);
+    describe(s, &s->tenants[b], right, sizeof right);
+    return pleat__fail(PLEAT_E_VERIFY, "%s and %s, of different streams, are on chunk %llu at once",
+                       left, right, (ull)chunk);
 }
 
 static pleat_result no_memory(size_t count)
@@ -416,6 +434,24 @@ static pleat_result come(sweep *s, uint32_t rank)
     return PLEAT_OK;
 }
 
+/* A piece comes to its handed chunks, where no other stream's may be, or goes. */
+static pleat_result pass_handed(sweep *s, const piece *of, bool comes)
+{
+    uint64_t chunk_bytes = s->plan->chunk_bytes, stream = s->tenants[of->tenant].stream;
+    if (s->handed == NULL)
+        return PLEAT_OK;
+    for (uint64_t c = of->bytes.begin / chunk_bytes; c * chunk_bytes < of->bytes.end; c++) {
+        if (!s->handed[c])
+            continue;
+        holder *on = &s->holders[c];
+        if (comes && on->count != 0 && s->tenants[on->tenant].stream != stream)
+            return together(s, on->tenant, of->tenant, c);
+        on->count = comes ? on->count + 1 : on->count - 1;
+        on->tenant = of->tenant;
+    }
+    return PLEAT_OK;
+}
+
 /* Carries out the lives added; whatever comes goes again, so the set is empty at the end. */
 static pleat_result run_actions(sweep *s)
 {
@@ -425,7 +461,9 @@ static pleat_result run_actions(sweep *s)
         const action *next = &s->actions[i];
         const tenant *of = &s->tenants[next->tenant];
         for (uint32_t p = of->begin; p < of->end; p++) {
-            if (next->key % 2 == 1)
+            bool comes = next->key % 2 == 1;
+            PLEAT_TRY(pass_handed(s, &s->pieces[s->ranks[p]], comes));
+            if (comes)
                 PLEAT_TRY(come(s, s->ranks[p]));
             else
                 set_remove(&s->live, s->ranks[p]);
@@ -451,12 +489,60 @@ static pleat_result check_time(sweep *s)
 
 /* --- V7: the sweep over addresses --------------------------------------------------------------*/
 
+/* Marks the chunks that are handed over. */
+static pleat_result make_handed(sweep *s)
+{
+    size_t chunks = (size_t)(s->plan->physical_bytes / s->plan->chunk_bytes);
+    if (s->plan->handed_count == 0)
+        return PLEAT_OK;
+    s->handed = pleat__arena_calloc(s->arena, chunks + 1, 1);
+    s->holders = pleat__arena_calloc(s->arena, chunks + 1, sizeof *s->holders);
+    if (s->handed == NULL || s->holders == NULL)
+        return no_memory(chunks);
+    for (uint32_t i = 0; i < s->plan->handed_count; i++)
+        memset(s->handed + s->plan->handed[i].first_chunk, 1, s->plan->handed[i].chunks);
+    return PLEAT_OK;
+}
+
+/* The pieces as far as they do not lie on handed chunks, in order of address. */
+static pleat_result cut_pieces(sweep *s, piece **out, size_t *count)
+{
+    uint64_t chunk_bytes = s->plan->chunk_bytes;
+    size_t capacity = 0;
+    *out = s->pieces;
+    *count = s->piece_count;
+    if (s->handed == NULL)
+        return PLEAT_OK;
+    *out = NULL;
+    *count = 0;
+    for (size_t i = 0; i < s->piece_count; i++) {
+        piece rest = s->pieces[i];
+        uint64_t end = rest.bytes.end;
+        while (rest.bytes.begin < end) {
+            uint64_t chunk = rest.bytes.begin / chunk_bytes;
+            bool handed = s->handed[chunk];
+            while (chunk * chunk_bytes < end && s->handed[chunk] == handed)
+                chunk++;
+            rest.bytes.end = chunk * chunk_bytes < end ? chunk * chunk_bytes : end;
+            if (!handed) {
+                PLEAT_TRY(pleat__arena_grow(s->arena, out, &capacity, *count, sizeof **out));
+                rest.number = (uint32_t)*count;
+                (*out)[(*count)++] = rest;
+            }
+            rest.bytes.begin = rest.bytes.end;
+        }
+    }
+    if (*count > 0)
+        qsort(*out, *count, sizeof **out, compare_pieces);
+    return PLEAT_OK;
+}
+
 /* Of all pieces so far, the one that reaches farthest, and the one of another stream that does. */
-static pleat_result check_streams(const sweep *s)
+static pleat_result check_streams(const sweep *s, const piece *pieces, size_t count)
 {
     const piece *farthest = NULL, *other = NULL;
-    for (size_t i = 0; i < s->piece_count; i++) {
-        const piece *next = &s->pieces[i];
+    for (size_t i = 0; i < count; i++) {
+        const piece *next = &pieces[i];
         uint32_t stream = s->tenants[next->tenant].stream;
         if (stream == ANY_STREAM)
             continue;
@@ -484,6 +570,10 @@ pleat_result pleat__verify_sweep(const pleat_plan *plan, pleat__arena *scratch)
     PLEAT_TRY(add_slots(&s, &plan->steady, TENANT_STEADY));
     PLEAT_TRY(add_lanes(&s));
     PLEAT_TRY(sort_pieces(&s));
+    PLEAT_TRY(make_handed(&s));
     PLEAT_TRY(check_time(&s));
-    return check_streams(&s);
+    piece *pieces;
+    size_t count;
+    PLEAT_TRY(cut_pieces(&s, &pieces, &count));
+    return check_streams(&s, pieces, count);
 }

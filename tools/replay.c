@@ -63,6 +63,7 @@ typedef struct pass {
     char phase[256];
     uint32_t next_mark;
     uint64_t steady_calls, steady_ns; /* at the start of the steady part */
+    uint64_t steady_ordered;
     uint64_t steady_requests, steady_planned;
     uint64_t late_calls, late_requests, late_planned;
     uint64_t bytes; /* asked for in the steady part */
@@ -180,6 +181,7 @@ static pleat_result begin_iteration(pass *p)
         p->steady_slot_bytes = stats.planned_bytes;
         p->steady_lane_bytes = stats.lane_bytes;
         p->steady_calls = stats.driver_calls;
+        p->steady_ordered = stats.streams_ordered;
         p->steady_ns = modelled_ns(p);
         p->result->peak_live_bytes = stats.peak_live_bytes;
         p->result->peak_physical_bytes = stats.peak_physical_bytes;
@@ -403,6 +405,7 @@ static void take_figures(pass *p)
         r->steady_slot_bytes = stats.planned_bytes - p->steady_slot_bytes;
         r->steady_lane_bytes = stats.lane_bytes - p->steady_lane_bytes;
         r->steady_driver_calls = stats.driver_calls - p->steady_calls;
+        r->steady_streams_ordered = stats.streams_ordered - p->steady_ordered;
         r->steady_driver_ns = (double)(modelled_ns(p) - p->steady_ns);
     }
     if (r->iterations > LATE) {
@@ -701,6 +704,7 @@ void replay_json(json_writer *json, const replay_result *r)
     json_uint(json, "returns", r->stats.returns);
     json_uint(json, "driver_calls", r->stats.driver_calls);
     json_uint(json, "steady_driver_calls", r->steady_driver_calls);
+    json_uint(json, "steady_streams_ordered", r->steady_streams_ordered);
     json_double(json, "steady_driver_seconds", r->steady_driver_ns * 1e-9);
     if (r->late_iterations > 0) {
         json_uint(json, "late_iterations", r->late_iterations);

@@ -48,7 +48,8 @@ typedef struct replay_result {
     uint64_t steady_bytes;       /* asked for in the steady part; of them in slots, in lanes */
     uint64_t steady_slot_bytes, steady_lane_bytes;
     uint64_t steady_driver_calls;
-    uint32_t late_iterations; /* from the 31st on, when everything should have been seen */
+    uint64_t steady_streams_ordered; /* waits put between streams */
+    uint32_t late_iterations;        /* from the 31st on, when everything should have been seen */
     uint64_t late_driver_calls;
     double late_planned_share;
     double steady_driver_ns; /* what they would cost on an H200; host backend */

@@ -76,4 +76,28 @@ static inline pleat_trace *test_job(test_random *random, uint32_t streams, bool 
     return j.trace;
 }
 
+/* Streams by turns: each holds `tensors` of `bytes` while the others hold none. The first one keeps
+ * something. */
+static inline pleat_trace *test_job_of_turns(uint32_t streams, uint32_t tensors, uint64_t bytes)
+{
+    test_jobber j = {0};
+    uint16_t stream;
+    assert_ok(pleat_trace_new(&j.trace));
+    for (uint32_t s = 0; s < streams; s++)
+        assert_ok(pleat_trace_add_stream(j.trace, s * 16, &stream));
+    test_job_add(&j, PLEAT_EVENT_ALLOC, j.next++, 512, 0);
+    for (uint32_t i = 0; i < 4; i++) {
+        test_job_add(&j, PLEAT_EVENT_MARK, 0, 0, 0);
+        for (uint32_t s = 0; s < streams; s++) {
+            uint32_t first = j.next;
+            for (uint32_t t = 0; t < tensors; t++)
+                test_job_add(&j, PLEAT_EVENT_ALLOC, j.next++, bytes + 512ull * t, (uint16_t)s);
+            for (uint32_t t = 0; t < tensors; t++)
+                test_job_free(&j, first + t);
+        }
+    }
+    test_job_add(&j, PLEAT_EVENT_MARK, 0, 0, 0);
+    return j.trace;
+}
+
 #endif

@@ -11,6 +11,7 @@
 
 #include <internal/error.h>
 #include <plan/file.h>
+#include <plan/handed.h>
 #include <plan/import.h>
 #include <plan/planner.h>
 
@@ -100,6 +101,8 @@ static int print_json(const struct arguments *arguments, const struct outcome *m
     json_uint(&json, "alias_maps", summary.alias_maps);
     json_uint(&json, "handles", summary.handles);
     json_uint(&json, "lanes", summary.lanes);
+    json_uint(&json, "handed_bytes", pleat__handed_bytes(plan));
+    json_uint(&json, "handed_waits", report->handed_waits);
     json_double(&json, "seconds", seconds);
     if (plan->recipe == NULL) {
         json_uint(&json, "contiguous_bytes", report->place.height);
@@ -194,6 +197,9 @@ static void print_gap(const pleat_plan *plan, const pleat__plan_report *report)
            (unsigned long long)report->folded, report->views,
            (unsigned long long)summary.alias_maps, (unsigned long long)summary.handles,
            (unsigned long long)summary.lanes);
+    if (plan->handed_count > 0)
+        printf("%.1f MiB pass from stream to stream, behind %u waits an iteration\n",
+               (double)pleat__handed_bytes(plan) / (1 << 20), report->handed_waits);
 }
 
 static void print_algorithms(const pleat_plan *plan, const pleat__plan_report *report)

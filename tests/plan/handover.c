@@ -1,0 +1,226 @@
+/*
+ * handover.c: chunks that pass from stream to stream: what the planner makes of them, and what the
+ * verifier and the plan file do with them.
+ */
+#include "jobs.h"
+
+#include <plan/handed.h>
+#include <plan/handover.h>
+#include <plan/portfolio.h>
+#include <plan/verify.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHUNK (64u << 10)
+
+static pleat_plan *plan_of(const pleat_trace *trace)
+{
+    pleat_plan_options options = {.size = sizeof options, .chunk_bytes = CHUNK};
+    pleat_plan *plan;
+    assert_ok(pleat_plan_make(trace, &options, &plan));
+    return plan;
+}
+
+static void handover_gives_each_stream_the_others_memory(void **state)
+{
+    (void)state;
+    for (uint32_t streams = 2; streams <= 4; streams++) {
+        pleat_trace *trace = test_job_of_turns(streams, 9, 5 * CHUNK);
+        pleat_plan *plan = plan_of(trace);
+        pleat__arena *arena;
+        uint32_t waits;
+        assert_ok(pleat__arena_create(&arena));
+        /* Rounding, and a chunk for what each stream keeps. */
+        assert_true(plan->physical_bytes <= plan->max_live_bytes + (streams + 2) * CHUNK);
+        assert_true(plan->handed_count > 0);
+        for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+            assert_true(plan->steady.slots[i].place != PLEAT__NOWHERE);
+        assert_ok(pleat__handed_waits(plan, arena, &waits));
+        assert_true(waits > 0 && waits <= 9 * streams);
+        pleat_plan_free(plan);
+        pleat_trace_free(trace);
+        pleat__arena_destroy(arena);
+    }
+}
+
+static void handover_leaves_one_stream_alone(void **state)
+{
+    (void)state;
+    pleat_trace *trace = test_job_of_turns(1, 9, 5 * CHUNK);
+    pleat_plan *plan = plan_of(trace);
+    assert_int_equal(plan->handed_count, 0);
+    pleat_plan_free(plan);
+    pleat_trace_free(trace);
+}
+
+/* ---- random problems, against a naive check ---- */
+
+#define ITEMS   60u
+#define HORIZON 400u
+
+static pleat__problem random_problem(test_random *random, pleat__item *items)
+{
+    uint32_t streams = 2 + (uint32_t)test_random_below(random, 2);
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        uint32_t begin = (uint32_t)test_random_below(random, HORIZON);
+        uint32_t life = 1 + (uint32_t)test_random_below(random, 90);
+        bool always = test_random_below(random, 12) == 0;
+        items[i] = (pleat__item){.size = 512 * (1 + test_random_below(random, 6 * CHUNK / 512)),
+                                 .fixed = UINT64_MAX,
+                                 .begin = always ? 0 : begin,
+                                 .end = always ? HORIZON : (begin + life) % HORIZON,
+                                 .stream = (uint16_t)test_random_below(random, streams)};
+    }
+    return (pleat__problem){.items = items, .count = ITEMS, .horizon = HORIZON, .circular = true};
+}
+
+static bool lives_at(const pleat__item *item, uint32_t at)
+{
+    return item->end > item->begin ? at >= item->begin && at < item->end
+                                   : at >= item->begin || at < item->end;
+}
+
+static bool live_together(const pleat__item *a, const pleat__item *b)
+{
+    return lives_at(a, b->begin) || lives_at(b, a->begin);
+}
+
+/* Bytes of one chunk that an item lies on; an empty range when it does not. */
+static pleat__range within(const pleat__layout *layout, const pleat__item *items, uint32_t i,
+                           uint32_t chunk)
+{
+    uint64_t end = layout->places[i] + items[i].size;
+    for (uint64_t at = layout->places[i]; at < end;) {
+        uint64_t stop = (at / CHUNK + 1) * CHUNK < end ? (at / CHUNK + 1) * CHUNK : end;
+        if (layout->pages[at / CHUNK] == chunk)
+            return (pleat__range){at % CHUNK, at % CHUNK + (stop - at)};
+        at = stop;
+    }
+    return (pleat__range){0, 0};
+}
+
+static void check_chunk(const pleat__layout *layout, const pleat__item *items, uint32_t chunk,
+                        bool handed)
+{
+    for (uint32_t a = 0; a < ITEMS; a++) {
+        pleat__range one = within(layout, items, a, chunk);
+        for (uint32_t b = 0; b < a && !pleat__range_empty(one); b++) {
+            pleat__range other = within(layout, items, b, chunk);
+            bool together = live_together(&items[a], &items[b]);
+            if (pleat__range_empty(other))
+                continue;
+            if (items[a].stream != items[b].stream && handed)
+                assert_false(together);
+            else if (items[a].stream != items[b].stream || together)
+                assert_false(pleat__range_overlaps(one, other));
+        }
+    }
+}
+
+static void handover_keeps_streams_apart_in_time(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin("handover", 0x4a4d);
+    uint32_t gained = 0;
+    for (int round = 0; round < 150; round++) {
+        pleat__arena *arena;
+        pleat__item items[ITEMS];
+        uint64_t places[ITEMS];
+        pleat__problem problem = random_problem(&random, items);
+        pleat__place_options place = {.chunk_bytes = CHUNK};
+        pleat__fold_options fold = {.chunk_bytes = CHUNK};
+        pleat__place_report report;
+        pleat__layout layout;
+        uint8_t *handed;
+        assert_ok(pleat__arena_create(&arena));
+        assert_ok(pleat__place_make(&problem, &place, arena, places, &report));
+        assert_ok(pleat__fold_make(&problem, places, &fold, arena, &layout));
+        uint32_t before = layout.chunks, chunks = 0;
+        assert_ok(pleat__handover_make(&problem, CHUNK, 0, arena, &layout, &handed));
+        for (uint32_t c = 0; c < layout.base_pages; c++) {
+            chunks += layout.pages[c] != PLEAT__NO_CHUNK;
+            assert_true(layout.pages[c] == c || layout.pages[c] == PLEAT__NO_CHUNK);
+            check_chunk(&layout, items, c, handed != NULL && handed[c]);
+        }
+        for (uint32_t page = 0; page < layout.page_count; page++)
+            assert_true(layout.pages[page] == PLEAT__NO_CHUNK ||
+                        layout.pages[layout.pages[page]] == layout.pages[page]);
+        for (uint32_t i = 0; i < ITEMS; i++)
+            for (uint64_t at = layout.places[i]; at < layout.places[i] + items[i].size; at += CHUNK)
+                assert_true(layout.pages[at / CHUNK] != PLEAT__NO_CHUNK);
+        assert_int_equal(chunks, layout.chunks);
+        assert_true(handed != NULL ? chunks < before : chunks == before);
+        gained += before - chunks;
+        pleat__arena_destroy(arena);
+    }
+    assert_true(gained > 100);
+}
+
+/* ---- the plan's table ---- */
+
+static void handover_plans_read_as_they_were_written(void **state)
+{
+    (void)state;
+    pleat_trace *trace = test_job_of_turns(2, 9, 5 * CHUNK);
+    pleat_plan *plan = plan_of(trace), *read;
+    char path[] = "/tmp/pleat-handover-XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    assert_ok(pleat_plan_write(plan, path));
+    assert_ok(pleat_plan_read(path, &read));
+    assert_int_equal(read->handed_count, plan->handed_count);
+    assert_memory_equal(read->handed, plan->handed, plan->handed_count * sizeof *plan->handed);
+    assert_ok(pleat_plan_verify(read, trace));
+    pleat_plan_free(read);
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(close(file), 0);
+    pleat_plan_free(plan);
+    pleat_trace_free(trace);
+}
+
+static void handover_that_does_not_hold_is_refused(void **state)
+{
+    (void)state;
+    pleat_trace *trace = test_job_of_turns(2, 9, 5 * CHUNK);
+    pleat_plan *plan = plan_of(trace);
+    pleat__handed first = plan->handed[0];
+    uint32_t count = plan->handed_count;
+    assert_ok(pleat_plan_verify(plan, NULL));
+    /* Not named. */
+    plan->handed_count = 0;
+    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);
+    plan->handed_count = count;
+    plan->handed[0] = (pleat__handed){first.first_chunk, 0};
+    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_INPUT);
+    plan->handed[0] = (pleat__handed){first.first_chunk, UINT32_MAX};
+    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_INPUT);
+    plan->handed[0] = (pleat__handed){(uint32_t)(plan->physical_bytes / CHUNK), 1};
+    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_INPUT);
+    plan->handed[0] = first;
+    /* Two of a chunk's requests at once, of which one is another stream's. */
+    uint32_t refused = 0;
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
+        plan->steady.slots[i].stream ^= 1;
+        pleat_result result = pleat_plan_verify(plan, NULL);
+        plan->steady.slots[i].stream ^= 1;
+        assert_true(result == PLEAT_OK || result == PLEAT_E_VERIFY);
+        refused += result == PLEAT_E_VERIFY;
+    }
+    assert_true(refused > 0);
+    assert_ok(pleat_plan_verify(plan, trace));
+    pleat_plan_free(plan);
+    pleat_trace_free(trace);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(handover_gives_each_stream_the_others_memory),
+        cmocka_unit_test(handover_leaves_one_stream_alone),
+        cmocka_unit_test(handover_keeps_streams_apart_in_time),
+        cmocka_unit_test(handover_plans_read_as_they_were_written),
+        cmocka_unit_test(handover_that_does_not_hold_is_refused),
+    };
+    return cmocka_run_group_tests_name("handover", tests, NULL, NULL);
+}
