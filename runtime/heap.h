@@ -11,10 +11,9 @@
  * ZONES   A chunk's free memory belongs to one zone: a stream, and whether it is for small requests
  *         (under the small limit; kept apart so that they do not pin large free runs). Memory goes
  *         from one stream to another only as whole free chunks, behind an event, and only when
- *         there is no new memory (supply): the stream that takes it waits for all that the other
- *         was given so far, and what each gets is scattered. A job that gathers weights on a second
- *         stream makes 485 driver calls an iteration so and 6,094 with memory shared first, at 81 %
- *         of memory in use instead of 99 % (79 % in PyTorch's own allocators).
+ *         there is no new memory (supply), or where a plan's slot lies on it: the stream that takes
+ *         it waits for all that the other was given so far. Unplanned it would be scattered: a job
+ *         that gathers weights on a second stream made 6,094 driver calls an iteration so.
  * KEPT    A plan's persistent slots are allocated one by one in its beginning. Their chunks are a
  *         zone of their own until then, which the heap takes from last: one that is displaced lies
  *         in others' way for as long as the job runs.
