@@ -254,6 +254,16 @@ void pleat__elastic_recorded(pleat__elastic *elastic, uint32_t count, uint32_t a
         pleat__elastic_record(elastic, false);
 }
 
+void pleat__elastic_found(pleat__elastic *elastic, uint32_t count, uint32_t ahead, uint32_t repeats)
+{
+    if (!elastic->recording || elastic->making)
+        return;
+    uint32_t most = repeats < PLEAT__PROFILES_KEPT ? repeats : PLEAT__PROFILES_KEPT;
+    for (uint32_t k = most; k-- > 0;)
+        pleat__elastic_recorded(elastic, count, ahead + k * count);
+    pleat__lives_begun(&elastic->lives, count, ahead);
+}
+
 void pleat__elastic_settle(pleat__elastic *elastic, bool has_profile)
 {
     elastic->settled = true;

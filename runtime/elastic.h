@@ -88,6 +88,10 @@ void pleat__elastic_release(pleat__elastic *elastic);
 /* An iteration ended: with `count` 0 at a mark, else it was `count` requests, followed by those
  * that came last, `ahead` of them. */
 void pleat__elastic_recorded(pleat__elastic *elastic, uint32_t count, uint32_t ahead);
+/* Iterations were found: the last one began `ahead` requests ago, and `repeats` before it have
+ * `count` requests each. From now on their ends are told. */
+void pleat__elastic_found(pleat__elastic *elastic, uint32_t count, uint32_t ahead,
+                          uint32_t repeats);
 /* What is followed was learned and repeats itself: it is recorded until there is one profile of it,
  * unless there is one already. */
 void pleat__elastic_settle(pleat__elastic *elastic, bool has_profile);

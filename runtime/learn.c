@@ -478,6 +478,41 @@ pleat__boundary pleat__learn_mark(pleat__learn *learn)
     return boundary;
 }
 
+void pleat__learn_found(pleat__learn *learn, uint32_t length, uint32_t ahead)
+{
+    uint64_t held = learn->end - learn->begin;
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++)
+        learn->lags[i].open = false;
+    learn->marks = true;
+    learn->mark_at = PLEAT__NO_MARK;
+    if (held < ahead)
+        return;
+    uint64_t begin = learn->end - ahead;
+    learn->mark_at = begin;
+    if (held < (uint64_t)length + ahead)
+        return;
+    pleat__lag *lag = &learn->lags[0];
+    *lag = (pleat__lag){.since = begin,
+                        .last = begin,
+                        .cursor = learn->end - length,
+                        .length = length,
+                        .open = true};
+    for (uint64_t p = begin; p < learn->end; p++) {
+        pleat__expected *item = item_at(learn, p);
+        bool agrees = same(item, item_at(learn, p - length));
+        item->kind = (uint8_t)((item->kind & UNPLANNED) | agrees);
+        lag->agreed += agrees;
+        lag->matched += agrees;
+    }
+    forget_before(learn, begin - length);
+}
+
+void pleat__learn_lost(pleat__learn *learn)
+{
+    pleat__learn_restart(learn);
+    learn->marks = false;
+}
+
 pleat_result pleat__learn_take(pleat__learn *learn, pleat__follow **out)
 {
     const pleat__found *found = &learn->found;

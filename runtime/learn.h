@@ -77,6 +77,11 @@ pleat__boundary pleat__learn_request(pleat__learn *learn, uint64_t bytes, uint16
                                      const pleat__place *place, bool unplanned);
 /* A mark: what was recorded since the last is an iteration. */
 pleat__boundary pleat__learn_mark(pleat__learn *learn);
+/* Iterations were found otherwise (beat.h) and are marked from now on: the last one began `ahead`
+ * requests ago, the one before it `length` earlier. */
+void pleat__learn_found(pleat__learn *learn, uint32_t length, uint32_t ahead);
+/* They are not marked any more; what was recorded goes. */
+void pleat__learn_lost(pleat__learn *learn);
 /* What was found, for following; recording goes on. */
 PLEAT_NODISCARD pleat_result pleat__learn_take(pleat__learn *learn, pleat__follow **out);
 /* Forgets what was recorded. */

@@ -178,3 +178,13 @@ pleat__profile *pleat__lives_last(const pleat__lives *lives, uint32_t count, uin
         return NULL;
     return profile_of(lives, stretch_of(lives, lives->count - ahead - count, count));
 }
+
+void pleat__lives_begun(pleat__lives *lives, uint32_t count, uint32_t ahead)
+{
+    uint64_t wanted = (uint64_t)count + ahead;
+    if (lives->full || lives->count < wanted)
+        return;
+    drop(lives, lives->count - (uint32_t)wanted);
+    lives->previous = count;
+    lives->whole = true;
+}

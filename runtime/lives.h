@@ -65,6 +65,9 @@ void pleat__lives_mark(pleat__lives *lives, pleat__profile **profile);
 /* The `count` requests before the last `ahead` as an iteration, after another of as many; NULL
  * likewise. */
 pleat__profile *pleat__lives_last(const pleat__lives *lives, uint32_t count, uint32_t ahead);
+/* Iterations are marked from now on: the last one began `ahead` requests ago, and the one before it
+ * has `count`. */
+void pleat__lives_begun(pleat__lives *lives, uint32_t count, uint32_t ahead);
 /* NULL is allowed. */
 void pleat__profile_free(pleat__profile *profile);
 

@@ -173,6 +173,14 @@ static pleat_result mark(void *opaque)
     return PLEAT_OK;
 }
 
+/* One begins that the job does not mark. */
+static void pace(policy *self)
+{
+    pleat__placed_forget(&self->placed);
+    pleat__freed_mark(&self->freed);
+    pleat__shapes_pace(&self->shapes);
+}
+
 static pleat_result phase(void *opaque, const char *name)
 {
     policy *self = opaque;
@@ -416,6 +424,8 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     uint16_t index;
     pleat__place place;
     PLEAT_TRY(stream_index(self, stream, &index));
+    if (__builtin_expect(self->shapes.due, 0))
+        pace(self);
     if (__builtin_expect(self->shapes.elastic.scale != NULL, 0))
         PLEAT_TRY(pleat__shapes_ask(&self->shapes, bytes, index));
     PLEAT_TRY(pleat__placed_reserve(&self->placed));
@@ -464,6 +474,8 @@ static pleat_result free_place(void *opaque, pleat_va address)
     prefetch_freed(self, address);
     if (self->shapes.current != NULL)
         self->shapes.current->match.frees++;
+    else
+        self->shapes.beat.frees++;
     pleat__elastic_freed(&self->shapes.elastic, address);
     pleat__draft_freed(&self->shapes.draft, address);
     pleat__place *entry = pleat__placed_find(&self->placed, address);

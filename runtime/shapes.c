@@ -4,6 +4,8 @@
  * TRUST    An iteration that was found by its period may have been an inner loop's, so recording
  *          goes on until it has come TRUST times more; a longer one that is found meanwhile takes
  *          its place where it explains more requests.
+ * PACED    Where the beat of a job that marks nothing is known (beat.h) its iterations are taken as
+ *          marked; while one is followed, whenever that begins again.
  * CHRONIC  A followed shape may serve a little less than all, all the time, without diverging: the
  *          job changed, or the iteration that was learned was an odd one. From one request in PAYS
  *          on recording begins again, for as long as it takes to find the iteration anew, and what
@@ -43,6 +45,7 @@ pleat_result pleat__shapes_init(pleat__shapes *shapes, pleat__arena *arena, plea
                                 pleat__heap *heap, const pleat__conf *conf)
 {
     *shapes = (pleat__shapes){.arena = arena, .stats = stats, .heap = heap};
+    pleat__beat_init(&shapes->beat, arena, !conf->learn || !conf->period);
     pleat__states_set(&shapes->states, PLEAT__STATE_learning, PLEAT__CAUSE_start);
     return pleat__learn_init(&shapes->learn, arena, conf);
 }
@@ -74,6 +77,8 @@ void pleat__shapes_release(pleat__shapes *shapes)
         let_go(shapes, shapes->kept[i]);
     pleat__draft_release(&shapes->draft);
     pleat__learn_release(&shapes->learn);
+    if (shapes->arena != NULL)
+        pleat__beat_restart(&shapes->beat);
     *shapes = (pleat__shapes){0};
 }
 
@@ -83,6 +88,9 @@ static void set_current(pleat__shapes *shapes, pleat__follow *next)
     if (!pleat__elastic_follows(&shapes->elastic, next))
         shapes->elastic.now = NULL;
     shapes->current = next;
+    shapes->due = false;
+    if (next != NULL)
+        pleat__beat_restart(&shapes->beat);
     shapes->epoch++;
     shapes->heap->wanted = foresees ? pleat__foresee_wanted : NULL;
     shapes->heap->wanted_context = foresees ? &next->foresee : NULL;
@@ -266,6 +274,45 @@ static void plan_and_switch(pleat__shapes *shapes)
         pleat__elastic_record(&shapes->elastic, false);
 }
 
+/* ---- iterations of a job that does not mark them ---- */
+
+static void unpace(pleat__shapes *shapes)
+{
+    if (shapes->paced != 0)
+        pleat__learn_lost(&shapes->learn);
+    shapes->paced = 0;
+    shapes->due = false;
+}
+
+/* Iterations were found: this one and those before it are taken as if they had been marked. */
+static void take_beat(pleat__shapes *shapes)
+{
+    const pleat__beat *beat = &shapes->beat;
+    uint32_t length = beat->found.length, ahead = (uint32_t)(beat->end - beat->begin);
+    shapes->paced = length;
+    pleat__learn_found(&shapes->learn, length, ahead);
+    pleat__elastic_found(&shapes->elastic, length, ahead, (beat->found.compared - ahead) / length);
+}
+
+static void listen(pleat__shapes *shapes, uint64_t bytes, uint16_t stream)
+{
+    switch (pleat__beat_request(&shapes->beat, bytes, stream, shapes->stats->live_bytes - bytes)) {
+    case PLEAT__BEAT_FOUND:
+    case PLEAT__BEAT_BEGIN:
+        shapes->due = true;
+        break;
+    case PLEAT__BEAT_LOST:
+        unpace(shapes);
+        break;
+    case PLEAT__BEAT_NONE:
+        /* What was followed is not any more, and what comes now has another beat. */
+        if (shapes->paced != 0 && !shapes->beat.found.open &&
+            shapes->beat.end > 2 * (uint64_t)shapes->paced)
+            unpace(shapes);
+        break;
+    }
+}
+
 /* ---- putting aside, and taking up again ---- */
 
 /* The kept shape in which the last requests occur; its cursor goes behind them. */
@@ -294,6 +341,9 @@ static void diverge(pleat__shapes *shapes)
     if (!shapes->recording)
         pleat__learn_restart(&shapes->learn);
     shapes->recording = false;
+    if (shapes->paced != 0)
+        pleat__beat_judge(&shapes->beat, shapes->paced, shapes->requests - old->adopted);
+    unpace(shapes);
     pleat__states_set(&shapes->states, PLEAT__STATE_relearning, PLEAT__CAUSE_unknown);
     shapes->candidate = find_returned(shapes, recent);
     shapes->candidate_hits = 0;
@@ -368,6 +418,8 @@ static void look_for_returned(pleat__shapes *shapes, uint64_t bytes, uint16_t st
 void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream,
                           const pleat__place *place, bool unplanned)
 {
+    if (shapes->current == NULL)
+        listen(shapes, bytes, stream);
     if (pleat__learn_request(&shapes->learn, bytes, stream, place, unplanned) ==
         PLEAT__BOUNDARY_AGREED)
         plan_and_switch(shapes);
@@ -463,10 +515,8 @@ bool pleat__shapes_drop(pleat__shapes *shapes)
     return pleat__draft_drop(&shapes->draft) || elastic;
 }
 
-void pleat__shapes_mark(pleat__shapes *shapes)
+static void begin_iteration(pleat__shapes *shapes)
 {
-    if (!shapes->learn.marks)
-        forget_found(shapes);
     recorded(shapes, 0, 0);
     pleat__draft_mark(&shapes->draft, follows_draft(shapes));
     if (take_draft(shapes))
@@ -477,4 +527,25 @@ void pleat__shapes_mark(pleat__shapes *shapes)
         plan_and_switch(shapes);
     begin_draft(shapes);
     pleat__elastic_begin(&shapes->elastic);
+}
+
+void pleat__shapes_mark(pleat__shapes *shapes)
+{
+    unpace(shapes);
+    pleat__beat_restart(&shapes->beat);
+    shapes->beat.off = true;
+    if (!shapes->learn.marks)
+        forget_found(shapes);
+    begin_iteration(shapes);
+}
+
+void pleat__shapes_pace(pleat__shapes *shapes)
+{
+    shapes->due = false;
+    if (shapes->paced == 0) {
+        take_beat(shapes);
+        return;
+    }
+    shapes->paced_at = shapes->requests;
+    begin_iteration(shapes);
 }

@@ -10,6 +10,7 @@
 #define PLEAT_RUNTIME_SHAPES_H
 
 #include <pleat/runtime.h>
+#include <runtime/beat.h>
 #include <runtime/draft.h>
 #include <runtime/elastic.h>
 #include <runtime/learn.h>
@@ -34,6 +35,12 @@ typedef struct pleat__shapes {
     pleat__learn learn;
     pleat__elastic elastic;
     pleat__draft draft;
+    /* Of a job that does not mark its iterations, while nothing is followed. `paced`: they have so
+     * many requests, and are taken as marked; `due`: so is the next request. */
+    pleat__beat beat;
+    uint32_t paced;
+    uint64_t paced_at; /* requests before the last */
+    bool due;
     pleat__follow *kept[PLEAT__SHAPES];
     uint32_t kept_count;
     /* A kept one that may have returned, and how many requests in a row it has matched. */
@@ -61,8 +68,10 @@ PLEAT_NODISCARD pleat_result pleat__shapes_draft(pleat__shapes *shapes,
 void pleat__shapes_release(pleat__shapes *shapes);
 /* Begins with a plan file's shape, which becomes the shapes' and is never dropped. */
 void pleat__shapes_begin(pleat__shapes *shapes, pleat__follow *plan);
-/* An iteration begins. */
+/* An iteration begins: the job says so. */
 void pleat__shapes_mark(pleat__shapes *shapes);
+/* The same without a word of the job. pre: shapes->due */
+void pleat__shapes_pace(pleat__shapes *shapes);
 /* Records a request; `unplanned`: it lies in no slot and no lane. */
 void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream,
                           const pleat__place *place, bool unplanned);
@@ -97,6 +106,9 @@ static inline void pleat__shapes_watch(pleat__shapes *shapes, uint64_t bytes, ui
         if (current != shapes->current)
             return;
     }
+    if (__builtin_expect(shapes->paced != 0, 0) && !missed &&
+        current->match.cursor == current->match.begin)
+        shapes->due = shapes->requests - shapes->paced_at >= shapes->paced / 2;
     if (__builtin_expect(++shapes->watched >= PLEAT__WATCH_REQUESTS, 0))
         pleat__shapes_judge(shapes);
 }
