@@ -425,7 +425,7 @@ static pleat_result make_lanes(planning *p)
     }
     pleat__item *items = NULL;
     pleat_result result =
-        pleat__lanes_make(p->plan, sizes, p->profile_count, p->margin, p->scratch, &items);
+        pleat__lanes_make(p->plan, sizes, p->profile_count, p->margin, 0, p->scratch, &items);
     pleat__arena_free(p->scratch, items);
     pleat__arena_free(p->scratch, sizes);
     return result;

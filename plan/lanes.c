@@ -30,6 +30,7 @@ typedef struct lane_job {
     uint32_t profiles;
     uint32_t dynamic;
     uint64_t margin; /* beyond the size, in millionths */
+    uint64_t room;
     member *members;
     uint32_t count;
     uint64_t *keys; /* by member or event */
@@ -314,13 +315,15 @@ static int64_t most_within(const lane_job *job, uint32_t begin, uint32_t end)
     return most;
 }
 
-/* Gives each lane the whole margin, or as much of it as leaves the iteration's peak where it is:
- * another iteration's requests come in other sizes, and best fit leaves other holes. */
+/* Gives each lane the whole margin, or as much of it as leaves the iteration's peak where it is, or
+ * in the room that there is: another iteration's requests come in other sizes, and best fit leaves
+ * other holes. */
 static void add_idle(lane_job *job)
 {
     uint32_t events = job->plan->steady.events;
     uint64_t work = 0;
-    int64_t peak = (int64_t)peak_with_lanes(job);
+    uint64_t needed = peak_with_lanes(job);
+    int64_t peak = (int64_t)(needed > job->room ? needed : job->room);
     for (uint32_t l = 0; l < job->lane_count && work < MOST_IDLE_WORK; l++) {
         pleat__item *lane = &job->lanes[l];
         bool wraps = lane->end <= lane->begin;
@@ -447,13 +450,15 @@ static pleat_result make_lanes(lane_job *job)
 }
 
 pleat_result pleat__lanes_make(pleat_plan *plan, const uint64_t *sizes, uint32_t profiles,
-                               double margin, pleat__arena *scratch, pleat__item **items)
+                               double margin, uint64_t room, pleat__arena *scratch,
+                               pleat__item **items)
 {
     lane_job job = {.plan = plan,
                     .scratch = scratch,
                     .sizes = sizes,
                     .profiles = profiles,
-                    .margin = (uint64_t)((margin - 1) * 1e6)};
+                    .margin = (uint64_t)((margin - 1) * 1e6),
+                    .room = room};
     pleat_result result = make_lanes(&job);
     free_job(&job);
     if (result != PLEAT_OK) {

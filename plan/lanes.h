@@ -30,9 +30,10 @@
  * slots' lane and window. `sizes` has for each profile and each dynamic slot, in order, the bytes
  * it took there, 0 when it was absent: sizes[profile * dynamic + rank]. Slots that are not freed
  * within an iteration get no lane. items[plan->lane_count], from `scratch`, are what is to be
- * placed: the lanes as items. PLEAT_E_NO_MEMORY. */
+ * placed: the lanes as items. `room`: bytes that there are for slots and lanes in any case: lanes
+ * may take their margin from them; 0: only what the peak leaves. PLEAT_E_NO_MEMORY. */
 PLEAT_NODISCARD pleat_result pleat__lanes_make(pleat_plan *plan, const uint64_t *sizes,
-                                               uint32_t profiles, double margin,
+                                               uint32_t profiles, double margin, uint64_t room,
                                                pleat__arena *scratch, pleat__item **items);
 
 /* Takes the lanes' places from the layout, where they are the problem's items from `first` on, and

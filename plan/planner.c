@@ -291,7 +291,7 @@ static pleat_result fill_plan(struct planning *planning)
                                 &planning->model));
     PLEAT_TRY(pleat__model_max_live(&planning->model, plan, &plan->max_live_bytes));
     begin_step(planning, "lanes");
-    PLEAT_TRY(pleat__model_add_lanes(&planning->model, planning->settings.lane_margin, plan));
+    PLEAT_TRY(pleat__model_add_lanes(&planning->model, planning->settings.lane_margin, 0, plan));
     PLEAT_TRY(lay_out(planning));
     plan->device = planning->settings.device;
     plan->requests = planning->model.requests.count;

@@ -34,7 +34,7 @@ typedef struct pleat__account {
     uint64_t permille; /* setting spare */
     uint64_t begun_ns;
     uint64_t spent_ns;
-    uint64_t granted_ns;
+    bool granted;
     uint64_t page_ns; /* that a page of a view takes to map */
 } pleat__account;
 

@@ -242,7 +242,7 @@ static pleat_result prepare(pleat__draft *draft, pleat__draft_job *job)
     return pleat__space_take(pool->space, job->view_room, &job->view_page);
 }
 
-bool pleat__draft_submit(pleat__draft *draft)
+bool pleat__draft_submit(pleat__draft *draft, bool again)
 {
     pleat__pool *pool = draft->heap->pool;
     pleat__draft_job *job = pleat__arena_calloc(draft->arena, 1, sizeof *job);
@@ -255,6 +255,8 @@ bool pleat__draft_submit(pleat__draft *draft)
         .arena = draft->arena,
         .gate = pool->gate,
         .pool = pool,
+        .heap = draft->heap,
+        .again = again,
         .seen = *pool,
         .maker = {.arena = draft->arena, .as_it_is = true}};
     draft->job = job;
@@ -300,6 +302,7 @@ pleat__follow *pleat__draft_take(pleat__draft *draft)
     draft->waiting = true;
     pleat_result result = pleat__gate_await_job(draft->heap->pool->gate, draft->worker, &job->job);
     draft->waiting = false;
+    draft->chunks = draft->heap->pool->count - draft->heap->pool->absent;
     pleat__drafted made = job->made;
     bool in_vain = job->in_vain, stale = job->stale, has_views = job->mapped != 0;
     job_free(draft);

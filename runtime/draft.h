@@ -12,11 +12,12 @@
  *
  *   record (draft.c)  --2 iterations-->  plan (draft_make.c, own thread)  --mark-->  followed
  *
- * MEMORY  A draft takes no chunk: what has no room in those that there are is not followed.
- * REFUSED Jobs whose requests do not vary keep the places that the heap gave (learn.h); those whose
- *         sizes all follow one number are elastic.h's.
- * THREADS The runtime's lock guards it. The thread that makes a draft reads copies; it takes the
- *         turn to map views, and leaves the lock for that.
+ * MEMORY   A draft lies in the chunks that there are; what has no room in them is not followed.
+ *          Where one serves badly, as many more are made as setting `spare` says.
+ * REFUSED  Jobs whose requests do not vary keep the places that the heap gave (learn.h); those
+ *          whose sizes all follow one number are elastic.h's.
+ * THREADS  The runtime's lock guards it. The thread that makes a draft reads copies; it takes the
+ *          turn to map views, and leaves the lock for that.
  */
 #ifndef PLEAT_RUNTIME_DRAFT_H
 #define PLEAT_RUNTIME_DRAFT_H
@@ -71,8 +72,8 @@ void pleat__draft_end(pleat__draft *draft);
 void pleat__draft_mark(pleat__draft *draft, bool ours);
 /* Whether enough was recorded to make one, and what is followed is not good enough. */
 bool pleat__draft_is_due(const pleat__draft *draft, bool ours);
-/* Begins to make one. false: it cannot be. */
-bool pleat__draft_submit(pleat__draft *draft);
+/* Begins to make one; `again`: one is followed and serves badly. false: it cannot be. */
+bool pleat__draft_submit(pleat__draft *draft, bool again);
 /* Waits for what was begun at the mark before, the lock left; NULL: nothing was begun, or nothing
  * came of it. What it gives is followed, and kept, as long as the caller likes. */
 pleat__follow *pleat__draft_take(pleat__draft *draft);

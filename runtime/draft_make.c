@@ -21,6 +21,8 @@
 #define VARYING_SHARE 64u
 #define MARGIN        1.15
 #define MOST_LANES    8192u
+/* One byte in so many is not promised to lanes: what is lost between chunks. */
+#define LOST 256u
 /* Lanes are cut down to more than so many eighths of their size. */
 #define LEAST_EIGHTHS 3u
 /* Pages that are mapped with the turn in one piece: about 0.7 ms. */
@@ -37,6 +39,7 @@ typedef struct making {
     pleat__model model;
     pleat__scale scale;
     pleat__term *terms;
+    pleat__sweep_choice choice;
     uint32_t *pages;     /* of the window -> chunk */
     uint32_t view_pages; /* used, of the job's room */
 } making;
@@ -102,10 +105,7 @@ static pleat_result make_model(making *m)
     if (one_number)
         return pleat__fail(PLEAT_E_NOT_FOUND, "sizes follow one number");
     m->plan->chunk_bytes = job->seen.page_bytes;
-    PLEAT_TRY(pleat__model_add_lanes(&m->model, MARGIN, m->plan));
-    return m->plan->lane_count <= MOST_LANES
-               ? PLEAT_OK
-               : pleat__fail(PLEAT_E_LIMIT, "%u lanes", m->plan->lane_count);
+    return PLEAT_OK;
 }
 
 /* ---- places ---- */
@@ -115,6 +115,7 @@ static pleat_result make_terms(making *m)
 {
     const pleat_plan *plan = m->plan;
     uint32_t slots = plan->steady.slot_count;
+    pleat__arena_free(m->scratch, m->terms);
     m->terms = pleat__arena_calloc(m->scratch, slots + plan->lane_count + 1u, sizeof *m->terms);
     if (m->terms == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", slots);
@@ -174,6 +175,36 @@ static bool fits(const making *m)
     return m->view_pages <= m->job->view_room;
 }
 
+static pleat_result sweep(making *m, bool *done)
+{
+    pleat__maker *maker = &m->job->maker;
+    pleat__layout_cost taken;
+    PLEAT_TRY(pleat__maker_pose(maker));
+    PLEAT_TRY(pleat__maker_sweep_well(maker, maker->pages, &m->choice, &taken));
+    m->view_pages = taken.maps;
+    *done = fits(m);
+    return PLEAT_OK;
+}
+
+/* Bytes beside what outlives iterations, but for some that are lost between chunks. */
+static uint64_t room_of(const making *m)
+{
+    const pleat__maker *maker = &m->job->maker;
+    uint64_t room = maker->pages * m->job->seen.page_bytes, lost = 0;
+    room -= room / LOST;
+    for (uint32_t i = 0; i < maker->obstacle_count; i++)
+        lost += maker->obstacles[i].bytes;
+    return room > lost ? room - lost : 0;
+}
+
+static pleat_result make_lanes(making *m, uint64_t room)
+{
+    PLEAT_TRY(pleat__model_add_lanes(&m->model, MARGIN, room, m->plan));
+    if (m->plan->lane_count > MOST_LANES)
+        return pleat__fail(PLEAT_E_LIMIT, "%u lanes", m->plan->lane_count);
+    return make_terms(m);
+}
+
 /* Lanes of so many eighths of the size they should have. */
 static void cut_lanes(making *m, uint32_t eighths)
 {
@@ -182,25 +213,27 @@ static void cut_lanes(making *m, uint32_t eighths)
         m->terms[slots + l].bytes = m->plan->lanes[l].bytes / 8 * eighths;
 }
 
-/* In the pages that there are. Lanes are as large as their requests ever were together, and all are
- * so at the same time: where that is more than there is, some of them go without. */
+/* In the pages that there are: with all that the slots leave as the lanes' margin, then with what
+ * the slots' peak leaves. Lanes are as large as their requests ever were together, and all are so
+ * at the same time: where that is more than there is, some requests go without. */
 static pleat_result lay_out(making *m)
 {
     pleat__maker *maker = &m->job->maker;
-    pleat__sweep_choice choice = {0, 0};
-    pleat__layout_cost taken;
+    uint32_t least = m->job->again ? 7 : LEAST_EIGHTHS;
+    bool done;
     drop_crossing(m);
     maker->scale = &m->scale;
     maker->x = 1;
-    for (uint32_t eighths = 8; eighths > LEAST_EIGHTHS; eighths--) {
+    PLEAT_TRY(make_lanes(m, room_of(m)));
+    PLEAT_TRY(sweep(m, &done));
+    if (!done)
+        PLEAT_TRY(make_lanes(m, 0));
+    for (uint32_t eighths = 8; eighths > least && !done; eighths--) {
         cut_lanes(m, eighths);
-        PLEAT_TRY(pleat__maker_pose(maker));
-        PLEAT_TRY(pleat__maker_sweep_well(maker, maker->pages, &choice, &taken));
-        m->view_pages = taken.maps;
-        if (fits(m))
-            return PLEAT_OK;
+        PLEAT_TRY(sweep(m, &done));
     }
-    return pleat__fail(PLEAT_E_LIMIT, "%u pages do not hold the iteration", maker->pages);
+    return done ? PLEAT_OK
+                : pleat__fail(PLEAT_E_LIMIT, "%u pages do not hold the iteration", maker->pages);
 }
 
 /* Where each stream's views begin among all, in pages of the window; the job of a stream. */
@@ -311,6 +344,26 @@ static pleat_result map_views(making *m)
     return result;
 }
 
+/* Chunks that no slot and no lane ever needs: where the plan before served badly, what finds its
+ * lane full goes there first, and not where a slot of thousands of chunks would find it. As many as
+ * may be spared for that. */
+static void grow_spare(const making *m)
+{
+    pleat__draft_job *job = m->job;
+    uint32_t needed = 0;
+    if (!job->again || m->scale.count == 0)
+        return;
+    for (uint32_t j = 0; j < job->maker.jobs.count; j++)
+        needed += job->maker.jobs.jobs[j].floor;
+    uint64_t wanted = (uint64_t)needed * job->heap->account.permille / 1000;
+    uint32_t there = job->maker.pages - pleat__maker_missing(&job->maker);
+    pleat__gate_lock_turn(job->gate);
+    /* Where there is no memory for it there is none. */
+    if (there < needed + wanted)
+        (void)!pleat__heap_grow(job->heap, 0, (uint32_t)(needed + wanted - there));
+    pleat__gate_unlock(job->gate);
+}
+
 /* ---- all of it ---- */
 
 static pleat_result make_instance(making *m)
@@ -343,8 +396,9 @@ static pleat_result make(making *m)
     PLEAT_TRY(pleat__plan_new(&m->plan));
     PLEAT_TRY(pleat__arena_create(&m->scratch));
     PLEAT_TRY(make_model(m));
-    PLEAT_TRY(make_terms(m));
-    PLEAT_TRY(lay_out(m));
+    pleat_result result = lay_out(m);
+    grow_spare(m);
+    PLEAT_TRY(result);
     PLEAT_TRY(make_pages(m));
     set_places(m);
     return make_instance(m);

@@ -491,14 +491,16 @@ static bool take_draft(pleat__shapes *shapes)
     if (shapes->current != NULL && !shapes->current->file)
         kept_remove(shapes, shapes->current);
     take_up(shapes, next);
+    /* Until something else comes its sizes follow no number. */
+    pleat__elastic_record(&shapes->elastic, false);
     return true;
 }
 
 static void begin_draft(pleat__shapes *shapes)
 {
-    if (shapes->elastic.scale != NULL ||
-        !pleat__draft_is_due(&shapes->draft, follows_draft(shapes)) ||
-        !pleat__draft_submit(&shapes->draft) || shapes->current != NULL)
+    bool ours = follows_draft(shapes);
+    if (shapes->elastic.scale != NULL || !pleat__draft_is_due(&shapes->draft, ours) ||
+        !pleat__draft_submit(&shapes->draft, ours) || shapes->current != NULL)
         return;
     pleat__states_set(&shapes->states, PLEAT__STATE_planning, PLEAT__CAUSE_varies);
 }
