@@ -5,6 +5,8 @@
 
 #include <internal/error.h>
 
+#define BUSY 8u /* streams */
+
 pleat_result pleat__pending_create(pleat_vmm vmm, int device, pleat__arena *arena,
                                    const pleat__gate *gate, pleat__pending *pending)
 {
@@ -152,12 +154,39 @@ pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address, uint
     return PLEAT_OK;
 }
 
-static bool is_due(pleat__pending *pending, pleat__pending_entry *entry)
+/* Streams that an event of was found not to have passed: those that were recorded behind it have
+ * not either, and are not asked for. Asking costs more than the allocation that does it. */
+typedef struct busy_streams {
+    pleat_stream streams[BUSY];
+    uint32_t count;
+} busy_streams;
+
+static bool is_busy(const busy_streams *busy, pleat_stream stream)
+{
+    for (uint32_t i = 0; i < busy->count; i++)
+        if (busy->streams[i] == stream)
+            return true;
+    return false;
+}
+
+static bool has_passed(const pleat__pending *pending, const pleat__pending_use *use,
+                       busy_streams *busy)
+{
+    if (is_busy(busy, use->stream))
+        return false;
+    if (pending->vmm.ops->event_query(pending->vmm.self, use->event) == PLEAT_OK)
+        return true;
+    if (busy->count < BUSY)
+        busy->streams[busy->count++] = use->stream;
+    return false;
+}
+
+static bool is_due(pleat__pending *pending, pleat__pending_entry *entry, busy_streams *busy)
 {
     if (!record_events(pending, entry))
         return false;
     for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next)
-        if (pending->vmm.ops->event_query(pending->vmm.self, use->event) != PLEAT_OK)
+        if (!has_passed(pending, use, busy))
             return false;
     return true;
 }
@@ -181,8 +210,9 @@ uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most, pleat__pend
                              void *context)
 {
     uint64_t count = 0, passed = 0;
+    busy_streams busy = {.count = 0};
     for (pleat__pending_entry **at = &pending->first; *at != NULL && passed < most;) {
-        if (!is_due(pending, *at)) {
+        if (!is_due(pending, *at, &busy)) {
             at = &(*at)->next;
             passed++;
             continue;

@@ -129,6 +129,33 @@ static void streams_that_cannot_be_ordered_are_waited_for(void **state)
     }
 }
 
+/* A stream that was found behind is asked once for each allocation, however much waits for it. */
+static void streams_are_asked_once_whatever_waits(void **state)
+{
+    (void)state;
+    pleat_va at[64];
+    fixture f;
+    open_host(&f, 1024 * MIB, true);
+    pleat_runtime_options options = {.size = sizeof options, .policy = "native"};
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    assert_ok(pleat__host_stream_hold(&f.host, 5));
+    for (unsigned i = 0; i < 64; i++) {
+        at[i] = take(&f, MIB, 1);
+        assert_ok(pleat_record_stream(f.runtime, at[i], 5));
+    }
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_query});
+    for (unsigned i = 0; i < 64; i++) {
+        assert_ok(pleat_free(f.runtime, at[i]));
+        take(&f, 512, 1);
+    }
+    assert_int_equal(pleat__fault_calls(&f.vmm), 64);
+    assert_ok(pleat__host_stream_advance(&f.host, 5, 64));
+    take(&f, 512, 1);
+    assert_int_equal(pleat__fault_calls(&f.vmm), 128);
+    assert_ok(pleat__host_stream_release(&f.host, 5));
+    end(&f);
+}
+
 /* Whose stream a block is: another one that uses it must be waited for, its own not. */
 static void streams_know_their_blocks(void **state)
 {
@@ -347,6 +374,7 @@ int main(void)
         cmocka_unit_test(streams_delay_a_free_until_their_events),
         cmocka_unit_test(streams_take_over_what_waits_behind_its_events),
         cmocka_unit_test(streams_that_cannot_be_ordered_are_waited_for),
+        cmocka_unit_test(streams_are_asked_once_whatever_waits),
         cmocka_unit_test(streams_know_their_blocks),
         cmocka_unit_test(streams_may_be_many),
         cmocka_unit_test(nothing_is_unmapped_without_an_event),
