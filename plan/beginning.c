@@ -23,9 +23,10 @@ static pleat_result find_end(const pleat_trace *trace, uint32_t device, uint32_t
     uint64_t left = (uint64_t)requests.marks[count] + 1;
     const pleat_trace_event *events = pleat_trace_events(trace);
     size_t all = pleat_trace_event_count(trace);
+    uint16_t busiest = pleat__busiest_stream(trace, device);
     for (*end = 0; *end < all && left != 0; ++*end)
         left -= events[*end].device == device && (events[*end].kind == PLEAT_EVENT_ALLOC ||
-                                                  events[*end].kind == PLEAT_EVENT_FREE_REQUESTED);
+                                                  pleat__ends_life(&events[*end], busiest));
     return PLEAT_OK;
 }
 

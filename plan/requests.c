@@ -110,6 +110,7 @@ struct reading {
     size_t mark_capacity;
     uint32_t iteration; /* the highest seen */
     uint16_t phase;
+    uint16_t busiest; /* stream */
 };
 
 static pleat_result add_mark(pleat__requests *requests, struct reading *reading)
@@ -174,14 +175,16 @@ static pleat_result read_events(pleat__requests *requests, struct reading *readi
         const pleat_trace_event *event = &events[i];
         if (event->kind == PLEAT_EVENT_MARK)
             PLEAT_TRY(add_mark(requests, reading));
-        if (event->kind != PLEAT_EVENT_ALLOC && event->kind != PLEAT_EVENT_FREE_REQUESTED)
+        bool ends = pleat__ends_life(event, reading->busiest);
+        if (event->kind != PLEAT_EVENT_ALLOC && event->kind != PLEAT_EVENT_FREE_REQUESTED &&
+            event->kind != PLEAT_EVENT_FREE_COMPLETED)
             continue;
         PLEAT_TRY(follow_label(requests, reading, event->label, marked));
         if (event->device != device)
             continue;
         if (event->kind == PLEAT_EVENT_ALLOC)
             add_alloc(requests, reading, event);
-        else
+        else if (ends)
             add_free(requests, reading, event);
     }
     return PLEAT_OK;
@@ -193,7 +196,23 @@ typedef struct event_counts {
     bool marked;
 } event_counts;
 
-static event_counts count_events(const pleat_trace *trace, uint32_t device)
+uint16_t pleat__busiest_stream(const pleat_trace *trace, uint32_t device)
+{
+    /* Those beyond are too many for any to be the one that does the work. */
+    enum { COUNTED = 256 };
+    uint32_t counts[COUNTED] = {0};
+    const pleat_trace_event *events = pleat_trace_events(trace);
+    uint16_t busiest = 0;
+    for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
+        const pleat_trace_event *event = &events[i];
+        if (event->kind == PLEAT_EVENT_ALLOC && event->device == device &&
+            event->stream < COUNTED && ++counts[event->stream] > counts[busiest])
+            busiest = event->stream;
+    }
+    return busiest;
+}
+
+static event_counts count_events(const pleat_trace *trace, uint32_t device, uint16_t busiest)
 {
     event_counts counts = {0};
     const pleat_trace_event *events = pleat_trace_events(trace);
@@ -203,7 +222,7 @@ static event_counts count_events(const pleat_trace *trace, uint32_t device)
         if (events[i].device != device)
             continue;
         counts.allocs += events[i].kind == PLEAT_EVENT_ALLOC;
-        counts.frees += events[i].kind == PLEAT_EVENT_FREE_REQUESTED;
+        counts.frees += pleat__ends_life(&events[i], busiest);
     }
     return counts;
 }
@@ -212,13 +231,14 @@ pleat_result pleat__requests_make(const pleat_trace *trace, uint32_t device, ple
                                   pleat__requests *out)
 {
     *out = (pleat__requests){.arena = arena};
-    event_counts counts = count_events(trace, device);
+    uint16_t busiest = pleat__busiest_stream(trace, device);
+    event_counts counts = count_events(trace, device, busiest);
     if (counts.allocs == 0)
         return pleat__fail(PLEAT_E_INPUT, "the trace holds no allocation on device %u", device);
     if (counts.allocs + counts.frees >= INT32_MAX)
         return pleat__fail(PLEAT_E_LIMIT, "the trace holds %llu events, more than the %d planned",
                            (unsigned long long)(counts.allocs + counts.frees), INT32_MAX);
-    struct reading reading = {.trace = trace, .iteration = NO_ITERATION};
+    struct reading reading = {.trace = trace, .iteration = NO_ITERATION, .busiest = busiest};
     label_meaning *meanings = NULL;
     out->items = pleat__arena_calloc(arena, counts.allocs, sizeof *out->items);
     out->numbers = pleat__arena_calloc(arena, counts.allocs, sizeof *out->numbers);

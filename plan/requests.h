@@ -3,19 +3,21 @@
  * an iteration number and a phase.
  *
  * TIME     Positions count allocations and frees of one device, nothing else. A request lives in
- *          [alloc_at, free_at); free_at is PLEAT__NEVER when it is not freed. It is freed when the
- *          program says so. Where other streams still used its memory, when that was done depends
- *          on how far the GPU was behind, and no two iterations agree; the runtime makes the stream
- *          that gets the memory wait for them instead.
- * LABELS   "iter=N;phase=X": N tells iterations apart, X phases. A thread without a label, or with
- *          one of an earlier iteration, works on what the labelled thread started: its events
- *          take the phase in force. Other texts are phases as they stand.
+ *          [alloc_at, free_at); free_at is PLEAT__NEVER when it is not freed.
+ * FREES    A request of the stream that allocates most is freed when its free completed: that
+ * stream is not made to wait. One of another stream is freed when the program says so. Where others
+ * still used its memory, when that was done depends on how far the GPU was behind, and no two
+ * iterations agree; the runtime makes its stream wait for them instead. LABELS   "iter=N;phase=X":
+ * N tells iterations apart, X phases. A thread without a label, or with one of an earlier
+ * iteration, works on what the labelled thread started: its events take the phase in force. Other
+ * texts are phases as they stand.
  */
 #ifndef PLEAT_PLAN_REQUESTS_H
 #define PLEAT_PLAN_REQUESTS_H
 
 #include <internal/arena.h>
 #include <plan/plan.h>
+#include <pleat/trace.h>
 
 typedef struct pleat__request {
     uint64_t size; /* bytes requested */
@@ -46,6 +48,15 @@ typedef struct pleat__requests {
 PLEAT_NODISCARD pleat_result pleat__requests_make(const pleat_trace *trace, uint32_t device,
                                                   pleat__arena *arena, pleat__requests *out);
 void pleat__requests_free(pleat__requests *requests);
+
+/* The stream that a device's trace allocates most on; and whether an event ends a request's life as
+ * a plan counts it. */
+uint16_t pleat__busiest_stream(const pleat_trace *trace, uint32_t device);
+static inline bool pleat__ends_life(const pleat_trace_event *event, uint16_t busiest)
+{
+    return event->kind ==
+           (event->stream == busiest ? PLEAT_EVENT_FREE_COMPLETED : PLEAT_EVENT_FREE_REQUESTED);
+}
 
 /* The text of a phase ("F"), without its iteration: points into the trace's label. */
 const char *pleat__phase_text(const char *label, size_t *length);

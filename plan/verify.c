@@ -38,6 +38,7 @@
 
 #include <internal/error.h>
 #include <plan/elastic.h>
+#include <plan/requests.h>
 
 #define SIZE_MOST (1ull << 48)
 
@@ -281,6 +282,7 @@ static pleat_result record(const pleat_plan *plan, const pleat_trace *trace, ple
     if (requests == NULL || numbers == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to verify %u requests", all);
     const pleat_trace_event *events = pleat_trace_events(trace);
+    uint16_t busiest = pleat__busiest_stream(trace, plan->device);
     for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
         const pleat_trace_event *event = &events[i];
         if (event->device != plan->device)
@@ -288,7 +290,7 @@ static pleat_result record(const pleat_plan *plan, const pleat_trace *trace, ple
         if (event->kind == PLEAT_EVENT_ALLOC) {
             numbers[event->request] = made;
             requests[made++] = (recorded){event->size, position++, PLEAT__NEVER, event->stream};
-        } else if (event->kind == PLEAT_EVENT_FREE_REQUESTED) {
+        } else if (pleat__ends_life(event, busiest)) {
             requests[numbers[event->request]].free_at = position++;
         }
     }

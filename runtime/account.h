@@ -46,7 +46,8 @@ void pleat__account_grant(pleat__account *account, bool on);
 bool pleat__account_affords(const pleat__account *account, uint64_t pages);
 /* A view of so many pages was mapped in so many nanoseconds. */
 void pleat__account_spend(pleat__account *account, uint64_t pages, uint64_t ns);
-/* A stream was made to wait for another one's work, because memory goes over to it. */
+/* A stream was made to wait for another one's work, because memory goes over to it that no plan
+ * gave it. */
 void pleat__account_wait(pleat__account *account);
 /* How much may exist, when the most that was in use is `most`: in the same unit. */
 uint64_t pleat__account_limit(const pleat__account *account, uint64_t most);

@@ -64,7 +64,6 @@ static pleat_result order(pleat__heap *heap, pleat_stream from, pleat_stream to)
     const pleat_vmm_ops *ops = heap->vmm.ops;
     pleat_event event, before = pleat__gate_before(heap->pool->gate, from);
     *heap->streams_ordered += 1;
-    pleat__account_wait(&heap->account);
     if (before != 0)
         return ops->stream_wait(heap->vmm.self, to, before);
     PLEAT_TRY(ops->event_create(heap->vmm.self, heap->device, &event));
@@ -78,9 +77,12 @@ static pleat_result order(pleat__heap *heap, pleat_stream from, pleat_stream to)
 /* The same for all that share the last index. */
 static pleat_result order_beyond(pleat__heap *heap, pleat_stream to)
 {
-    for (uint32_t i = 0; i < heap->beyond_count; i++)
-        if (heap->beyond[i] != to)
-            PLEAT_TRY(order(heap, heap->beyond[i], to));
+    for (uint32_t i = 0; i < heap->beyond_count; i++) {
+        if (heap->beyond[i] == to)
+            continue;
+        pleat__account_wait(&heap->account);
+        PLEAT_TRY(order(heap, heap->beyond[i], to));
+    }
     return PLEAT_OK;
 }
 
@@ -343,8 +345,10 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
             run = pleat__extents_after(source, run);
             continue;
         }
-        if (!ordered)
+        if (!ordered) {
+            pleat__account_wait(&heap->account);
             PLEAT_TRY(zones_order(heap, from, zone));
+        }
         ordered = true;
         pleat__extent part = {first << occupancy->shift, count << occupancy->shift};
         PLEAT_TRY(pleat__extents_reserve(source, 2));

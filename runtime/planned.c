@@ -30,6 +30,7 @@ typedef struct policy {
     pleat__resize resize;
     bool (*order_frees)(void *runtime, pleat__pending_wanted wanted, void *wishes);
     void *runtime;
+    uint64_t asked[PLEAT__STREAMS]; /* requests of each stream */
     /* A request that was refused comes again when memory has been given back: it is not matched
      * twice, unless something else was taken up meanwhile. */
     uint64_t refused_bytes;
@@ -65,13 +66,23 @@ static bool share_chunks(const pleat__pool *pool, const pleat__place *a, const p
     return false;
 }
 
+/* The stream that is asked for most does the job's own work: made to wait for a copy of what it
+ * just made it would lose what the copy was to overlap with. The others fetch ahead for it. */
+static bool may_wait(const policy *self, uint16_t stream)
+{
+    for (uint32_t s = 0; s < self->heap.stream_count; s++)
+        if (self->asked[s] > self->asked[stream])
+            return true;
+    return false;
+}
+
 /* Streams that share an index are not told apart: what they free is waited for. */
 static bool is_wanted(void *opaque, pleat_va address, pleat_stream *owner)
 {
     wishes *wish = opaque;
     const policy *self = wish->self;
     const pleat__place *entry = pleat__placed_find(&self->placed, address);
-    if (entry == NULL || entry->stream == PLEAT__BEYOND)
+    if (entry == NULL || entry->stream == PLEAT__BEYOND || !may_wait(self, entry->stream))
         return false;
     *owner = self->heap.streams[entry->stream];
     if (wish->place != NULL)
@@ -430,6 +441,7 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
         PLEAT_TRY(pleat__shapes_ask(&self->shapes, bytes, index));
     PLEAT_TRY(pleat__placed_reserve(&self->placed));
     self->shapes.requests++;
+    self->asked[index]++;
     const pleat_stats *stats = self->stats;
     uint64_t diverged = stats->diverged;
     uint64_t placed = stats->planned + stats->lane;

@@ -31,6 +31,7 @@
 typedef struct script {
     const pleat_trace *trace;
     uint32_t device;
+    uint16_t busiest; /* stream (plan/requests.h) */
     pleat__arena *arena;
     uint32_t *marks; /* positions among the device's allocations and frees */
     uint32_t mark_count;
@@ -79,7 +80,14 @@ static uint64_t round512(uint64_t bytes)
 static bool is_ours(const script *s, const pleat_trace_event *event)
 {
     return event->device == s->device &&
-           (event->kind == PLEAT_EVENT_ALLOC || event->kind == PLEAT_EVENT_FREE_REQUESTED);
+           (event->kind == PLEAT_EVENT_ALLOC || pleat__ends_life(event, s->busiest));
+}
+
+/* Of its two events only one counts. */
+static bool is_free(const script *s, const pleat_trace_event *event)
+{
+    return event->device == s->device &&
+           (event->kind == PLEAT_EVENT_FREE_REQUESTED || event->kind == PLEAT_EVENT_FREE_COMPLETED);
 }
 
 static pleat_result find_device(const pleat_trace *trace, uint32_t *device)
@@ -136,6 +144,7 @@ static pleat_result write_script(const pleat_trace *trace, script *s)
     PLEAT_TRY(pleat__arena_create(&s->arena));
     pleat__requests requests = {0};
     pleat_result result = replay_requests(trace, s->arena, &s->device, &requests);
+    s->busiest = pleat__busiest_stream(trace, s->device);
     s->marks = requests.marks;
     s->mark_count = requests.mark_count;
     if (result == PLEAT_OK)
@@ -320,9 +329,10 @@ static pleat_result replay_events(pass *p)
     pleat_result result = PLEAT_OK;
     uint64_t time_us = 0;
     for (size_t i = 0; i < count && result == PLEAT_OK; i++) {
-        if (events[i].kind == PLEAT_EVENT_FREE_COMPLETED && events[i].device == s->device)
+        bool counts = is_ours(s, &events[i]);
+        if (!counts && is_free(s, &events[i]))
             result = replay_free(p, i);
-        if (!is_ours(s, &events[i]) || result != PLEAT_OK)
+        if (!counts || result != PLEAT_OK)
             continue;
         if (events[i].time_us > time_us) {
             time_us = events[i].time_us;
@@ -473,6 +483,7 @@ static pleat_result last_iteration(const script *s, pleat_va *addresses, bool te
         return pleat__fail(PLEAT_E_INPUT, "the trace has no whole iteration to repeat");
     *last = (replay_iteration){.trace = s->trace,
                                .device = s->device,
+                               .busiest = s->busiest,
                                .begin = s->marks[s->mark_count - 2],
                                .end = s->marks[s->mark_count - 1],
                                .addresses = addresses,

@@ -6,6 +6,7 @@
 #include "progress.h"
 
 #include <internal/error.h>
+#include <plan/requests.h>
 #include <stdlib.h>
 
 /* What one end of a request is paired with: the same end of its like an iteration later. */
@@ -28,7 +29,7 @@ typedef struct stretch {
 static bool is_ours(const replay_iteration *iteration, const pleat_trace_event *event)
 {
     return event->device == iteration->device &&
-           (event->kind == PLEAT_EVENT_ALLOC || event->kind == PLEAT_EVENT_FREE_REQUESTED);
+           (event->kind == PLEAT_EVENT_ALLOC || pleat__ends_life(event, iteration->busiest));
 }
 
 static stretch find_stretch(const replay_iteration *iteration)
@@ -58,14 +59,14 @@ static int compare_crossings(const void *left, const void *right)
 
 /* The stretch's requests of which it has one end only, in order of size: allocated and not freed,
  * or freed and not allocated. later[] counts ends on the way: 1 allocated, 2 freed. */
-static size_t list_crossings(const replay_iteration *iteration, const stretch *s, uint32_t kind,
+static size_t list_crossings(const replay_iteration *iteration, const stretch *s, bool allocated,
                              crossing *list)
 {
     size_t count = 0;
     for (size_t i = s->first; i < s->last; i++) {
         const pleat_trace_event *event = &s->events[i];
-        if (is_ours(iteration, event) && event->kind == kind &&
-            s->later[event->request] == (kind == PLEAT_EVENT_ALLOC ? 1 : 2))
+        if (is_ours(iteration, event) && (event->kind == PLEAT_EVENT_ALLOC) == allocated &&
+            s->later[event->request] == (allocated ? 1 : 2))
             list[count++] = (crossing){event->size, event->stream, event->request};
     }
     qsort(list, count, sizeof *list, compare_crossings);
@@ -90,8 +91,8 @@ static pleat_result pair_crossings(const replay_iteration *iteration, stretch *s
         if (is_ours(iteration, &s->events[i]))
             s->later[s->events[i].request] |= s->events[i].kind == PLEAT_EVENT_ALLOC ? 1 : 2;
     crossing *outs = lists, *ins = lists + (s->last - s->first);
-    size_t out_count = list_crossings(iteration, s, PLEAT_EVENT_ALLOC, outs);
-    size_t in_count = list_crossings(iteration, s, PLEAT_EVENT_FREE_REQUESTED, ins);
+    size_t out_count = list_crossings(iteration, s, true, outs);
+    size_t in_count = list_crossings(iteration, s, false, ins);
     for (uint32_t r = 0; r < requests; r++)
         s->later[r] = NOBODY;
     for (size_t i = 0, o = 0; i < in_count && o < out_count;) {
@@ -125,7 +126,7 @@ static pleat_result run_once(pleat_runtime *runtime, const replay_iteration *ite
             continue;
         pleat_va *address = &iteration->addresses[event->request];
         PLEAT_TRY(drop(runtime, address));
-        if (event->kind == PLEAT_EVENT_FREE_REQUESTED && s->later[event->request] != NOBODY)
+        if (event->kind != PLEAT_EVENT_ALLOC && s->later[event->request] != NOBODY)
             PLEAT_TRY(drop(runtime, &iteration->addresses[s->later[event->request]]));
         if (event->kind == PLEAT_EVENT_ALLOC)
             PLEAT_TRY(pleat_alloc(runtime, event->size,

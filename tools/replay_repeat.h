@@ -14,7 +14,8 @@
 typedef struct replay_iteration {
     const pleat_trace *trace;
     uint32_t device;
-    uint32_t begin, end; /* positions among the device's allocations and completed frees */
+    uint16_t busiest;    /* stream (plan/requests.h) */
+    uint32_t begin, end; /* positions among the device's allocations and frees */
     pleat_va *addresses; /* by request; 0: not live */
     bool tells;          /* each repeat begins with a mark */
 } replay_iteration;

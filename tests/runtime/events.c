@@ -60,6 +60,13 @@ static void streams_delay_a_free_until_their_events(void **state)
     }
 }
 
+/* The stream that does most of a job's work. */
+static void work_on(fixture *f, pleat_stream stream)
+{
+    for (int i = 0; i < 20; i++)
+        assert_ok(pleat_free(f->runtime, take(f, 512, stream)));
+}
+
 /* What waits for other streams goes to the next request of its own behind them, before there is new
  * memory; another stream's request does not get it. */
 static void streams_take_over_what_waits_behind_its_events(void **state)
@@ -67,6 +74,7 @@ static void streams_take_over_what_waits_behind_its_events(void **state)
     (void)state;
     fixture f;
     begin(&f, "pleat", 1024 * MIB, 0);
+    work_on(&f, 0);
     assert_ok(pleat__host_stream_hold(&f.vmm, 5));
     assert_ok(pleat__host_stream_hold(&f.vmm, 6));
     pleat_va a = take(&f, 30 * MIB, 1), b = take(&f, 20 * MIB, 1);
@@ -85,7 +93,7 @@ static void streams_take_over_what_waits_behind_its_events(void **state)
     assert_int_equal(stats.streams_ordered, 2); /* not for b, which nobody wants */
     assert_int_equal(stats.live_bytes, 60 * MIB);
     assert_int_equal(stats.peak_live_bytes, 60 * MIB);
-    assert_int_equal(stats.physical_bytes, 80 * MIB);
+    assert_int_equal(stats.physical_bytes, 82 * MIB);
     assert_true(is_past(&f, before) && !is_past(&f, behind));
     assert_ok(pleat__host_stream_advance(&f.vmm, 5, 1));
     assert_true(!is_past(&f, behind));
@@ -102,6 +110,31 @@ static void streams_take_over_what_waits_behind_its_events(void **state)
     end(&f);
 }
 
+/* The stream that does the work goes on while what it made is copied away, however that is asked
+ * for.
+ */
+static void streams_that_work_are_not_made_to_wait(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "pleat", 1024 * MIB, 0);
+    work_on(&f, 1);
+    assert_ok(pleat__host_stream_hold(&f.vmm, 5));
+    for (int i = 0; i < 4; i++) {
+        pleat_va a = take(&f, 30 * MIB, 1);
+        assert_ok(pleat_record_stream(f.runtime, a, 5));
+        assert_ok(pleat_free(f.runtime, a));
+    }
+    pleat_event behind = point(&f, 1);
+    assert_true(is_past(&f, behind));
+    assert_int_equal(pleat_stats_of(f.runtime).streams_ordered, 0);
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 120 * MIB);
+    assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 0);
+    assert_ok(f.vmm.ops->event_destroy(f.vmm.self, behind));
+    assert_ok(pleat__host_stream_release(&f.vmm, 5));
+    end(&f);
+}
+
 /* Where the driver refuses what would put them in order, what waits goes on waiting. */
 static void streams_that_cannot_be_ordered_are_waited_for(void **state)
 {
@@ -115,6 +148,7 @@ static void streams_that_cannot_be_ordered_are_waited_for(void **state)
         pleat_runtime_options options = {.size = sizeof options, .policy = "pleat"};
         assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
         assert_ok(pleat__host_stream_hold(&f.host, 5));
+        work_on(&f, 0);
         pleat_va a = take(&f, 30 * MIB, 1);
         assert_ok(pleat_record_stream(f.runtime, a, 5));
         pleat__fault_arm(&f.vmm, broken);
@@ -175,7 +209,7 @@ static void streams_know_their_blocks(void **state)
             assert_ok(pleat_record_stream(f.runtime, at[s], 20 + s - 1));
             assert_ok(pleat_free(f.runtime, at[s]));
             pleat_va next = take(&f, 30 * MIB, 20 + s);
-            assert_int_equal(next == at[s], orders(policies[i]));
+            assert_int_not_equal(next, at[s]);
             assert_ok(pleat_free(f.runtime, next));
             assert_ok(pleat__host_stream_release(&f.vmm, 20 + s - 1));
         }
@@ -373,6 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_delay_a_free_until_their_events),
         cmocka_unit_test(streams_take_over_what_waits_behind_its_events),
+        cmocka_unit_test(streams_that_work_are_not_made_to_wait),
         cmocka_unit_test(streams_that_cannot_be_ordered_are_waited_for),
         cmocka_unit_test(streams_are_asked_once_whatever_waits),
         cmocka_unit_test(streams_know_their_blocks),
