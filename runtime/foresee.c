@@ -89,6 +89,31 @@ static pleat_result fill(pleat__foresee *foresee, const pleat__lane_space *lanes
     return PLEAT_OK;
 }
 
+static bool is_wanted(const pleat__foresee *foresee, uint32_t chunk)
+{
+    return foresee->first[chunk] != foresee->first[chunk + 1];
+}
+
+static pleat_result list_never(pleat__foresee *foresee)
+{
+    uint32_t runs = 1;
+    for (uint32_t c = 0; c < foresee->chunks; c++)
+        runs += !is_wanted(foresee, c) && (c == 0 || is_wanted(foresee, c - 1));
+    foresee->never = pleat__arena_alloc(foresee->arena, runs * sizeof *foresee->never);
+    if (foresee->never == NULL)
+        return PLEAT_E_NO_MEMORY;
+    for (uint32_t c = 0; c < foresee->chunks; c++) {
+        if (is_wanted(foresee, c))
+            continue;
+        if (c == 0 || is_wanted(foresee, c - 1))
+            foresee->never[foresee->never_count++] = (pleat__extent){c << foresee->shift, 0};
+        foresee->never[foresee->never_count - 1].count += 1u << foresee->shift;
+    }
+    uint32_t behind = foresee->chunks << foresee->shift;
+    foresee->never[foresee->never_count++] = (pleat__extent){behind, UINT32_MAX - behind};
+    return PLEAT_OK;
+}
+
 pleat_result pleat__foresee_init(pleat__foresee *foresee, pleat__arena *arena,
                                  const pleat__match *match, const pleat__lane_space *lanes,
                                  uint32_t lane_count, const pleat__pool *pool)
@@ -100,6 +125,8 @@ pleat_result pleat__foresee_init(pleat__foresee *foresee, pleat__arena *arena,
     pleat_result result = PLEAT_E_NO_MEMORY;
     if (foresee->first != NULL && noted != NULL)
         result = fill(foresee, lanes, lane_count, noted);
+    if (result == PLEAT_OK)
+        result = list_never(foresee);
     pleat__arena_free(arena, noted);
     if (result == PLEAT_OK)
         return PLEAT_OK;
@@ -113,6 +140,7 @@ void pleat__foresee_release(pleat__foresee *foresee)
         return;
     pleat__arena_free(foresee->arena, foresee->first);
     pleat__arena_free(foresee->arena, foresee->items);
+    pleat__arena_free(foresee->arena, foresee->never);
     *foresee = (pleat__foresee){0};
 }
 

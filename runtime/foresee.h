@@ -13,10 +13,13 @@
 typedef struct pleat__foresee {
     pleat__arena *arena;
     const pleat__match *match;
-    uint32_t shift;  /* of granules in a chunk */
-    uint32_t chunks; /* those beyond are wanted by nobody */
-    uint32_t *first; /* chunk -> its first entry; one more at the end */
-    uint32_t *items; /* of the slots and lanes */
+    uint32_t shift;       /* of granules in a chunk */
+    uint32_t chunks;      /* those beyond are wanted by nobody */
+    uint32_t *first;      /* chunk -> its first entry; one more at the end */
+    uint32_t *items;      /* of the slots and lanes */
+    pleat__extent *never; /* runs of chunks that none of them touches, in granules; the last one has
+                             no end: what is made later */
+    uint32_t never_count;
 } pleat__foresee;
 
 /* From the items of `match` and the lanes they name; the items stay. */

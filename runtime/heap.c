@@ -10,6 +10,8 @@
 
 /* Holes that are compared when it is known what they are wanted for. */
 #define CHOICES 32u
+/* Holes and chunks that are looked at among what is never wanted. */
+#define STEPS 256u
 /* Notes that are looked through for a run of the size wanted. */
 #define RECENT 16u
 
@@ -291,11 +293,10 @@ static pleat_result grown(void *context, pleat__extent run)
     return result;
 }
 
-pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks,
-                              const pleat__cuts *cuts)
+pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks)
 {
     heap->growing = zone;
-    PLEAT_TRY(pleat__pool_grow(heap->pool, chunks, cuts, grown, heap));
+    PLEAT_TRY(pleat__pool_grow(heap->pool, chunks, grown, heap));
     /* Others allocated and freed meanwhile. */
     return pleat__heap_sync(heap);
 }
@@ -380,7 +381,7 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
     if (got == chunks)
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
-    pleat_result result = pleat__heap_grow(heap, zone, chunks - got, NULL);
+    pleat_result result = pleat__heap_grow(heap, zone, chunks - got);
     if (result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY)
         return result;
     uint32_t had = got;
@@ -389,7 +390,7 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
     PLEAT_TRY(steal_from_others(heap, zone, chunks, &got));
     if (got == chunks || got == had)
         return got == chunks ? PLEAT_OK : result;
-    return pleat__heap_grow(heap, zone, chunks - got, NULL);
+    return pleat__heap_grow(heap, zone, chunks - got);
 }
 
 bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)
@@ -426,6 +427,49 @@ void pleat__heap_keep_end(pleat__heap *heap)
     heap->note_count = 0;
 }
 
+/* The first granule from one on whose chunk is not in use as a whole. */
+static uint32_t behind_full(const pleat__heap *heap, uint32_t at, uint32_t end)
+{
+    const pleat__occupancy *occupancy = &heap->pool->occupancy;
+    while (at < end && occupancy->used[at >> occupancy->shift] == occupancy->full)
+        at = ((at >> occupancy->shift) + 1) << occupancy->shift;
+    return at;
+}
+
+/* Free granules within a run that is never wanted, at a chunk's beginning where `whole`; a run of
+ * count 0 when none were found in some steps. */
+static pleat__extent free_within(const pleat__heap *heap, const pleat__extents *zone,
+                                 pleat__extent run, uint32_t granules, bool whole, uint32_t *steps)
+{
+    uint32_t full = heap->pool->occupancy.full, end = heap->pool->count * full;
+    end = run.count < end - run.begin ? run.begin + run.count : end;
+    for (uint32_t at = behind_full(heap, run.begin, end);
+         at < end && end - at >= granules && *steps != 0; --*steps) {
+        pleat__extent hole = pleat__extents_at(zone, at);
+        uint32_t begin = hole.begin > at ? hole.begin : at;
+        uint32_t last = hole.begin + hole.count < end ? hole.begin + hole.count : end;
+        begin = whole ? pleat__ceil_div(begin, full) * full : begin;
+        if (hole.count != 0 && begin < last && last - begin >= granules)
+            return (pleat__extent){begin, granules};
+        at = hole.count != 0 ? hole.begin + hole.count : (at / full + 1) * full;
+        at = behind_full(heap, at, end);
+    }
+    return (pleat__extent){0, 0};
+}
+
+/* What no slot uses is the first place for what has no slot: in a slot of thousands of chunks it
+ * would have all of that stitched. */
+static pleat__extent never_wanted(const pleat__heap *heap, const pleat__extents *zone,
+                                  uint32_t granules, bool whole)
+{
+    pleat__extent found = {0, 0};
+    uint32_t steps = STEPS;
+    for (uint32_t i = 0; i < heap->never_count && found.count == 0; i++)
+        if (heap->never[i].begin < heap->pool->count << heap->pool->occupancy.shift)
+            found = free_within(heap, zone, heap->never[i], granules, whole, &steps);
+    return found;
+}
+
 /* A whole free chunk from one of the smallest runs that have one; the one that is wanted last where
  * that is known. A run of count 0 when there is none. */
 static pleat__extent whole_chunk(const pleat__heap *heap, const pleat__extents *zone)
@@ -433,6 +477,9 @@ static pleat__extent whole_chunk(const pleat__heap *heap, const pleat__extents *
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     pleat__extent best = {0, 0};
     uint32_t best_wanted = 0, seen = 0;
+    pleat__extent never = never_wanted(heap, zone, occupancy->full, true);
+    if (never.count != 0)
+        return never;
     for (pleat__extent run = pleat__extents_best(zone, occupancy->full);
          run.count != 0 && seen < CHOICES; run = pleat__extents_after(zone, run)) {
         uint32_t chunk = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
@@ -477,8 +524,11 @@ static pleat_result small_refill(pleat__heap *heap, uint8_t small)
 static pleat__extent least_wanted(const pleat__heap *heap, const pleat__extents *zone,
                                   uint32_t granules)
 {
-    pleat__extent best = {0, 0}, run = pleat__extents_best(zone, granules);
+    pleat__extent run = pleat__extents_best(zone, granules);
+    pleat__extent best = never_wanted(heap, zone, granules, false);
     uint32_t best_wanted = 0;
+    if (best.count != 0)
+        return best;
     for (uint32_t i = 0; i < CHOICES && run.count != 0; i++) {
         uint32_t wanted = heap->wanted(heap->wanted_context, (pleat__extent){run.begin, granules});
         if (best.count == 0 || wanted > best_wanted) {
@@ -730,16 +780,6 @@ static bool aliased(const pleat__heap *heap, uint32_t chunk)
     return pleat__space_maps(heap->pool->space, heap->pool->chunks[chunk]) > 1;
 }
 
-/* Whether a handle's chunks can be given back. */
-static bool idle_block(const pleat__heap *heap, uint32_t first)
-{
-    uint32_t chunks = pleat__pool_block(heap->pool, first);
-    for (uint32_t c = first; c < first + chunks; c++)
-        if (heap->pool->occupancy.used[c] != 0)
-            return false;
-    return chunks != 0 && !aliased(heap, first);
-}
-
 uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks)
 {
     pleat__pool *pool = heap->pool;
@@ -747,12 +787,9 @@ uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks)
     uint32_t *numbers = pleat__arena_alloc(heap->arena, pool->count * sizeof *numbers);
     if (numbers == NULL)
         return 0;
-    for (uint32_t c = pool->count, first; c > 0 && count < chunks; c = first) {
-        first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
-        bool idle = idle_block(heap, first);
-        for (uint32_t k = c; idle && k > first; k--)
-            numbers[count++] = k - 1;
-    }
+    for (uint32_t c = pool->count; c-- > 0 && count < chunks;)
+        if (pool->occupancy.used[c] == 0 && pleat__pool_single(pool, c) && !aliased(heap, c))
+            numbers[count++] = c;
     if (count > 0) {
         heap->stale = true;
         heap->note_count = 0;

@@ -94,6 +94,8 @@ static void set_current(pleat__shapes *shapes, pleat__follow *next)
     shapes->epoch++;
     shapes->heap->wanted = foresees ? pleat__foresee_wanted : NULL;
     shapes->heap->wanted_context = foresees ? &next->foresee : NULL;
+    shapes->heap->never = foresees ? next->foresee.never : NULL;
+    shapes->heap->never_count = foresees ? next->foresee.never_count : 0;
 }
 
 void pleat__shapes_begin(pleat__shapes *shapes, pleat__follow *plan)
