@@ -84,12 +84,6 @@ pleat_result pleat__handed_waits(const pleat_plan *plan, pleat__arena *scratch, 
 
 /* --- in a file ---------------------------------------------------------------------------------*/
 
-static void give_count(const void *context, uint64_t index, uint64_t *row)
-{
-    (void)index;
-    row[0] = ((const pleat_plan *)context)->handed_count;
-}
-
 static void give_row(const void *context, uint64_t index, uint64_t *row)
 {
     const pleat__handed *handed = &((const pleat_plan *)context)->handed[index];
@@ -99,19 +93,8 @@ static void give_row(const void *context, uint64_t index, uint64_t *row)
 
 void pleat__handed_put(pleat__pack_writer *writer, const pleat_plan *plan)
 {
-    pleat__pack_put_rows(writer, 1, 1, give_count, plan);
+    pleat__pack_put_count(writer, plan->handed_count);
     pleat__pack_put_rows(writer, plan->handed_count, ROW_NUMBERS, give_row, plan);
-}
-
-static pleat_result take_count(void *context, uint64_t index, const uint64_t *row)
-{
-    pleat_plan *plan = context;
-    (void)index;
-    if (row[0] > MOST_ROWS)
-        return pleat__fail(PLEAT_E_INPUT, "%llu runs of chunks that are handed over",
-                           (unsigned long long)row[0]);
-    plan->handed_count = (uint32_t)row[0];
-    return PLEAT_OK;
 }
 
 static pleat_result take_row(void *context, uint64_t index, const uint64_t *row)
@@ -125,7 +108,8 @@ static pleat_result take_row(void *context, uint64_t index, const uint64_t *row)
 
 pleat_result pleat__handed_take(pleat__pack_reader *pack, pleat_plan *plan)
 {
-    PLEAT_TRY(pleat__pack_rows(pack, 1, 1, take_count, plan));
+    PLEAT_TRY(pleat__pack_count(pack, MOST_ROWS, "runs of chunks that are handed over",
+                                &plan->handed_count));
     plan->handed =
         pleat__arena_calloc(plan->arena, plan->handed_count + 1ull, sizeof *plan->handed);
     if (plan->handed == NULL)

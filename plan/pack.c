@@ -280,6 +280,30 @@ pleat_result pleat__pack_rows(pleat__pack_reader *reader, uint64_t count, uint32
     return PLEAT_OK;
 }
 
+typedef struct counted {
+    const char *of;
+    uint32_t most, count;
+} counted;
+
+static pleat_result take_count(void *context, uint64_t index, const uint64_t *row)
+{
+    counted *c = context;
+    (void)index;
+    if (row[0] > c->most)
+        return pleat__fail(PLEAT_E_INPUT, "%llu %s", (unsigned long long)row[0], c->of);
+    c->count = (uint32_t)row[0];
+    return PLEAT_OK;
+}
+
+pleat_result pleat__pack_count(pleat__pack_reader *reader, uint32_t most, const char *of,
+                               uint32_t *count)
+{
+    counted c = {.of = of, .most = most};
+    PLEAT_TRY(pleat__pack_rows(reader, 1, 1, take_count, &c));
+    *count = c.count;
+    return PLEAT_OK;
+}
+
 pleat_result pleat__pack_texts(pleat__pack_reader *reader, uint64_t count, pleat__text_taker take,
                                void *context)
 {
@@ -410,6 +434,17 @@ void pleat__pack_put_rows(pleat__pack_writer *writer, uint64_t count, uint32_t w
         for (uint32_t k = 0; k < width; k++)
             msgpack_pack_uint64(&writer->packer, row[k]);
     }
+}
+
+static void give_count(const void *context, uint64_t index, uint64_t *row)
+{
+    (void)index;
+    row[0] = *(const uint64_t *)context;
+}
+
+void pleat__pack_put_count(pleat__pack_writer *writer, uint64_t count)
+{
+    pleat__pack_put_rows(writer, 1, 1, give_count, &count);
 }
 
 void pleat__pack_put_texts(pleat__pack_writer *writer, uint64_t count, pleat__text_giver give,

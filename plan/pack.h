@@ -63,6 +63,9 @@ typedef pleat_result (*pleat__text_taker)(void *context, uint64_t index, const c
                                           size_t length);
 PLEAT_NODISCARD pleat_result pleat__pack_texts(pleat__pack_reader *reader, uint64_t count,
                                                pleat__text_taker take, void *context);
+/* Takes a number by itself, at most `most`: how many rows follow. `of` says what, for its text. */
+PLEAT_NODISCARD pleat_result pleat__pack_count(pleat__pack_reader *reader, uint32_t most,
+                                               const char *of, uint32_t *count);
 /* The checksum of a stream's bytes. */
 uint32_t pleat__pack_checksum(const uint8_t *bytes, size_t size);
 /* It, and nothing behind it. */
@@ -96,6 +99,8 @@ void pleat__pack_put_header(pleat__pack_writer *writer, const char *name, uint32
                             const uint64_t *numbers, uint32_t count);
 /* As pleat__pack_rows and pleat__pack_texts take them. */
 typedef void (*pleat__row_giver)(const void *context, uint64_t index, uint64_t *row);
+/* A number by itself, as pleat__pack_count takes it. */
+void pleat__pack_put_count(pleat__pack_writer *writer, uint64_t count);
 void pleat__pack_put_rows(pleat__pack_writer *writer, uint64_t count, uint32_t width,
                           pleat__row_giver give, const void *context);
 typedef const char *(*pleat__text_giver)(const void *context, uint64_t index);

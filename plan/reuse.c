@@ -180,12 +180,6 @@ pleat_result pleat__reuse_make(pleat_plan *plan, pleat__arena *scratch)
 
 /* --- the table ---------------------------------------------------------------------------------*/
 
-static void give_count(const void *context, uint64_t index, uint64_t *row)
-{
-    (void)index;
-    row[0] = ((const pleat_plan *)context)->reusable_count;
-}
-
 static void give_row(const void *context, uint64_t index, uint64_t *row)
 {
     const pleat__reusable *reusable = &((const pleat_plan *)context)->reusable[index];
@@ -196,19 +190,8 @@ static void give_row(const void *context, uint64_t index, uint64_t *row)
 
 void pleat__reuse_put(pleat__pack_writer *writer, const pleat_plan *plan)
 {
-    pleat__pack_put_rows(writer, 1, 1, give_count, plan);
+    pleat__pack_put_count(writer, plan->reusable_count);
     pleat__pack_put_rows(writer, plan->reusable_count, ROW_NUMBERS, give_row, plan);
-}
-
-static pleat_result take_count(void *context, uint64_t index, const uint64_t *row)
-{
-    pleat_plan *plan = context;
-    (void)index;
-    if (row[0] > MOST_ROWS)
-        return pleat__fail(PLEAT_E_INPUT, "%llu stretches of reusable space",
-                           (unsigned long long)row[0]);
-    plan->reusable_count = (uint32_t)row[0];
-    return PLEAT_OK;
 }
 
 static pleat_result take_row(void *context, uint64_t index, const uint64_t *row)
@@ -222,7 +205,8 @@ static pleat_result take_row(void *context, uint64_t index, const uint64_t *row)
 
 pleat_result pleat__reuse_take(pleat__pack_reader *pack, pleat_plan *plan)
 {
-    PLEAT_TRY(pleat__pack_rows(pack, 1, 1, take_count, plan));
+    PLEAT_TRY(
+        pleat__pack_count(pack, MOST_ROWS, "stretches of reusable space", &plan->reusable_count));
     plan->reusable =
         pleat__arena_calloc(plan->arena, plan->reusable_count + 1ull, sizeof *plan->reusable);
     if (plan->reusable == NULL)
