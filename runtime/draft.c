@@ -300,7 +300,11 @@ pleat__follow *pleat__draft_take(pleat__draft *draft)
     if (job == NULL || draft->waiting)
         return NULL;
     draft->waiting = true;
-    pleat_result result = pleat__gate_await_job(draft->heap->pool->gate, draft->worker, &job->job);
+    pleat__gate *gate = draft->heap->pool->gate;
+    pleat_result result = pleat__gate_await_job(gate, draft->worker, &job->job);
+    /* Who gave it up may be unmapping its views, without the lock. */
+    if (job->stale)
+        pleat__gate_await_turn(gate);
     draft->waiting = false;
     draft->chunks = draft->heap->pool->count - draft->heap->pool->absent;
     pleat__drafted made = job->made;
@@ -377,7 +381,7 @@ static bool in_use(const pleat__draft *draft, const pleat__drafted *made)
     for (uint32_t l = 0; l < follow->lane_count; l++)
         if (follow->lanes[l].live != 0)
             return true;
-    return pleat__instance_in_use(made->instance, draft->placed);
+    return pleat__instance_in_use(made->instance, draft->placed, draft->heap->pool);
 }
 
 static void bury(pleat__draft *draft)

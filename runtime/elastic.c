@@ -78,7 +78,7 @@ static bool retire(pleat__elastic *elastic, uint32_t at)
 static void bury(pleat__elastic *elastic)
 {
     for (uint32_t i = elastic->retired_count; i-- > 0;)
-        if (!pleat__instance_in_use(elastic->retired[i], elastic->placed) &&
+        if (!pleat__instance_in_use(elastic->retired[i], elastic->placed, elastic->heap->pool) &&
             pleat__instance_free(elastic->retired[i], elastic->heap))
             elastic->retired[i] = elastic->retired[--elastic->retired_count];
 }

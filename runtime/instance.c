@@ -387,14 +387,19 @@ void pleat__instance_fit(pleat__instance *instance, const pleat__scale *scale, u
     instance->fitted = x;
 }
 
-bool pleat__instance_in_use(const pleat__instance *instance, const pleat__placed *placed)
+bool pleat__instance_in_use(const pleat__instance *instance, const pleat__placed *placed,
+                            const pleat__pool *pool)
 {
     const pleat__follow *follow = instance->follow;
+    pleat_va views = pool->base + instance->view_page * pool->page_bytes;
+    uint64_t bytes = instance->view_pages * pool->page_bytes;
     for (uint32_t i = 0; i < follow->count; i++) {
         const pleat__place *place = &follow->items[i].place;
+        /* In a view it may be one run of neighbouring chunks whose homes are no neighbours. */
+        bool in_views = place->address - views < bytes;
         const pleat__place *entry =
-            place->several != NULL ? pleat__placed_find(placed, place->address) : NULL;
-        if (entry != NULL && entry->several == place->several)
+            in_views || place->several != NULL ? pleat__placed_find(placed, place->address) : NULL;
+        if (entry != NULL && (in_views || entry->several == place->several))
             return true;
     }
     return false;

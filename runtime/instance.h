@@ -54,8 +54,10 @@ PLEAT_NODISCARD pleat_result pleat__instance_takes(const pleat__ground *ground,
                                                    uint32_t *chunks);
 /* From now on the sizes at x, which is at most instance->x, are expected. */
 void pleat__instance_fit(pleat__instance *instance, const pleat__scale *scale, uint64_t x);
-/* Whether anything allocated lies in a place of it: it must stay then. */
-bool pleat__instance_in_use(const pleat__instance *instance, const pleat__placed *placed);
+/* Whether anything allocated lies in its views, or in a place of it that is of several runs, whose
+ * list is its own: it must stay then. */
+bool pleat__instance_in_use(const pleat__instance *instance, const pleat__placed *placed,
+                            const pleat__pool *pool);
 /* Leaves its views to the mapper, which unmaps them when the GPU has finished with them. false: it
  * could not be told, and the instance stays. pre: not in use. */
 bool pleat__instance_free(pleat__instance *instance, pleat__heap *heap);

@@ -7,6 +7,7 @@
 #include "job.h"
 
 #include <internal/arena.h>
+#include <runtime/instance.h>
 #include <vmm/fault.h>
 #include <vmm/host.h>
 
@@ -185,6 +186,38 @@ static void draft_lives_with_caches_that_are_emptied(void **state)
     finish(&j);
 }
 
+/* Whether a tensor at an address holds a plan whose one slot is there, of one run of chunks. */
+static bool holds(const pleat__pool *pool, pleat__arena *arena, pleat_va slot, pleat_va tensor)
+{
+    pleat__expected item = {.place = {.address = slot, .run = {0, 8}, .granules = 8}};
+    pleat__follow follow = {.items = &item, .count = 1};
+    pleat__instance instance = {.follow = &follow, .view_page = 10, .view_pages = 3};
+    pleat__place lies = {.address = tensor, .run = {0, 8}, .granules = 8};
+    pleat__placed placed;
+    assert_ok(pleat__placed_init(&placed, arena, pool->base, 64 * pool->page_bytes));
+    assert_ok(pleat__placed_reserve(&placed));
+    pleat__placed_insert(&placed, &lies);
+    bool in_use = pleat__instance_in_use(&instance, &placed, pool);
+    pleat__placed_release(&placed);
+    return in_use;
+}
+
+/* Neighbouring chunks need not be neighbours at home: a slot in a view may be one run as well. */
+static void draft_keeps_views_in_which_something_lies(void **state)
+{
+    (void)state;
+    const pleat__pool pool = {.base = 1u << 30, .page_bytes = JOB_PAGE};
+    pleat__arena *arena;
+    assert_ok(pleat__arena_create(&arena));
+    pleat_va views = pool.base + 10 * JOB_PAGE, end = views + 3 * JOB_PAGE;
+    assert_true(holds(&pool, arena, views, views));
+    assert_true(holds(&pool, arena, end - 4096, end - 4096));
+    assert_false(holds(&pool, arena, views, views + 4096));
+    assert_false(holds(&pool, arena, views - 4096, views - 4096));
+    assert_false(holds(&pool, arena, end, end));
+    pleat__arena_destroy(arena);
+}
+
 /* ---- failures ---- */
 
 /* A few iterations with whatever fails: what lives stays whole. NULL: there is no runtime. */
@@ -286,6 +319,7 @@ int main(void)
         cmocka_unit_test(draft_setting_is_obeyed),
         cmocka_unit_test(draft_gives_memory_back),
         cmocka_unit_test(draft_lives_with_caches_that_are_emptied),
+        cmocka_unit_test(draft_keeps_views_in_which_something_lies),
         cmocka_unit_test(draft_survives_every_failing_verb),
         cmocka_unit_test(draft_survives_every_want_of_host_memory),
     };
