@@ -358,8 +358,8 @@ static void grow_spare(const making *m)
     uint64_t wanted = (uint64_t)needed * job->heap->account.permille / 1000;
     uint32_t there = job->maker.pages - pleat__maker_missing(&job->maker);
     pleat__gate_lock_turn(job->gate);
-    /* Where there is no memory for it there is none. */
-    if (there < needed + wanted)
+    /* Where there is no memory for it, or it is wanted back, there is none. */
+    if (!job->stale && there < needed + wanted)
         (void)!pleat__heap_grow(job->heap, 0, (uint32_t)(needed + wanted - there));
     pleat__gate_unlock(job->gate);
 }

@@ -214,9 +214,13 @@ pleat_result pleat__gate_await_job(pleat__gate *gate, pleat__mapper *mapper, ple
 {
     if (pleat__job_done(job))
         return job->result;
+    bool turn = mine(gate);
     pleat__gate_unlock(gate);
     pleat_result result = pleat__mapper_wait(mapper, job);
-    pleat__gate_lock(gate);
+    if (turn)
+        pleat__gate_lock_turn(gate);
+    else
+        pleat__gate_lock(gate);
     return result;
 }
 

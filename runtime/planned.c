@@ -434,9 +434,10 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     policy *self = opaque;
     uint16_t index;
     pleat__place place;
-    PLEAT_TRY(stream_index(self, stream, &index));
+    /* It may leave the lock: before the stream waits for others (heap.c). */
     if (__builtin_expect(self->shapes.due, 0))
         pace(self);
+    PLEAT_TRY(stream_index(self, stream, &index));
     if (__builtin_expect(self->shapes.elastic.scale != NULL, 0))
         PLEAT_TRY(pleat__shapes_ask(&self->shapes, bytes, index));
     PLEAT_TRY(pleat__placed_reserve(&self->placed));
