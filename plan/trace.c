@@ -24,10 +24,11 @@
 
 enum { STATE_LIVE, STATE_FREE_REQUESTED, STATE_FREED };
 
-/* What a request or a segment is: for T2, and so that a free knows its size. */
+/* What a request or a segment is: for T2, and so that a free knows its size and its stream. */
 typedef struct life {
     uint64_t size : 56;
     uint64_t state : 8;
+    uint16_t stream;
 } life;
 
 typedef struct lives {
@@ -244,7 +245,7 @@ static pleat_result begin_life(pleat_trace *trace, lives *all, const pleat_trace
                            event->request, (unsigned long long)event->size);
     PLEAT_TRY(pleat__arena_grow(trace->arena, &all->items, &all->capacity, all->count,
                                 sizeof *all->items));
-    all->items[all->count++] = (life){event->size, STATE_LIVE};
+    all->items[all->count++] = (life){event->size, STATE_LIVE, event->stream};
     return PLEAT_OK;
 }
 
@@ -258,7 +259,7 @@ static pleat_result begin_request(pleat_trace *trace, const pleat_trace_event *e
     return PLEAT_OK;
 }
 
-/* A free of either kind: T2. Its event gets the size. */
+/* A free of either kind: T2. Its event gets the size and the stream. */
 static pleat_result end_life(lives *all, pleat_trace_event *event, const char *what, unsigned from,
                              unsigned to)
 {
@@ -272,6 +273,7 @@ static pleat_result end_life(lives *all, pleat_trace_event *event, const char *w
                                                     : "freed twice");
     one->state = to;
     event->size = one->size;
+    event->stream = one->stream;
     return PLEAT_OK;
 }
 

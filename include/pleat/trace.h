@@ -42,7 +42,7 @@ typedef enum pleat_event_kind {
 typedef struct pleat_trace_event {
     uint8_t kind;
     uint8_t device;
-    uint16_t stream; /* index into the trace's streams */
+    uint16_t stream; /* index into the trace's streams; in a free, of what is freed (filled in) */
     uint32_t label;
     uint32_t request;
     uint32_t site;

@@ -65,6 +65,22 @@ static void trace_keeps_what_was_added(void **state)
     pleat_trace_free(NULL);
 }
 
+/* Whatever a file says: a plan takes one of a free's two events, by the stream. */
+static void trace_frees_are_of_their_requests_stream(void **state)
+{
+    (void)state;
+    pleat_trace *trace = new_trace();
+    uint16_t other;
+    assert_ok(pleat_trace_add_stream(trace, 77, &other));
+    pleat_trace_event event = {.kind = PLEAT_EVENT_ALLOC, .stream = other, .size = 512};
+    assert_ok(pleat_trace_add(trace, &event));
+    assert_ok(add(trace, PLEAT_EVENT_FREE_REQUESTED, 0, 0));
+    assert_ok(add(trace, PLEAT_EVENT_FREE_COMPLETED, 0, 0));
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(pleat_trace_events(trace)[i].stream, other);
+    pleat_trace_free(trace);
+}
+
 static void trace_refuses_what_breaks_its_rules(void **state)
 {
     (void)state;
@@ -243,6 +259,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trace_keeps_what_was_added),
+        cmocka_unit_test(trace_frees_are_of_their_requests_stream),
         cmocka_unit_test(trace_refuses_what_breaks_its_rules),
         cmocka_unit_test(trace_file_gives_back_the_trace),
         cmocka_unit_test(trace_fingerprint_sees_all_but_time),
