@@ -17,6 +17,12 @@
 
 #define PLEAT__IN_VIEWS ((uint64_t)1 << 62)
 
+/* What is behind a base page: a chunk alone, or one of several that are mapped together only. */
+typedef struct pleat__fold_handle {
+    uint32_t pages;
+    uint32_t index; /* the page's in it */
+} pleat__fold_handle;
+
 typedef struct pleat__fold_job {
     const pleat__problem *problem;
     const pleat__fold_options *options;
@@ -31,9 +37,11 @@ typedef struct pleat__fold_job {
     uint32_t always_count;
     uint32_t fixed_page_count;
     uint32_t first_page; /* the job's base pages are from here on, besides the fixed ones */
-    uint32_t floor;      /* chunks that its max-live needs, fixed pages counted */
-    uint32_t max_maps;   /* most pages of views */
-    uint64_t work;       /* spent */
+    const pleat__fold_handle *handles; /* by base page, of the first so many; others are single */
+    uint32_t handle_count;
+    uint32_t floor;    /* chunks that its max-live needs, fixed pages counted */
+    uint32_t max_maps; /* most pages of views */
+    uint64_t work;     /* spent */
 } pleat__fold_job;
 
 typedef struct pleat__fold_jobs {

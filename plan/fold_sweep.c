@@ -37,6 +37,7 @@ typedef struct source {
     uint64_t end;
     uint64_t low;  /* first boundary at or above begin */
     uint64_t high; /* last boundary at or below end; not below `low` */
+    uint32_t unit; /* chunks are taken in multiples of it; above 1 the range is whole handles */
     uint64_t take; /* whole chunks chosen */
 } source;
 
@@ -252,25 +253,73 @@ static bool find_in_views(pleat__sweep *sweep, uint64_t size, uint64_t *place)
     return false;
 }
 
+/* Chunks of the handle behind a base page. */
+static uint32_t handle_at(const pleat__sweep *sweep, uint64_t page, uint32_t *index)
+{
+    const pleat__fold_job *job = sweep->job;
+    *index = page < job->handle_count ? job->handles[page].index : 0;
+    return page < job->handle_count ? job->handles[page].pages : 1;
+}
+
+static pleat_result list_source(pleat__sweep *sweep, pleat__range range, uint32_t unit,
+                                uint64_t *whole)
+{
+    uint64_t chunk = sweep->job->chunk;
+    uint64_t low = pleat__ceil_div(range.begin, chunk) * chunk;
+    uint64_t high = pleat__round_down(range.end, chunk);
+    sweep->gaps.work++;
+    if (high < low)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__arena_grow(sweep->job->arena, &sweep->sources, &sweep->source_capacity,
+                                sweep->source_count, sizeof *sweep->sources));
+    sweep->sources[sweep->source_count++] = (source){range.begin, range.end, low, high, unit, 0};
+    *whole += (high - low) / chunk;
+    return PLEAT_OK;
+}
+
+/* The sources of a free range's beginning: a stretch of handles of one size, whole ones where that
+ * is more than a chunk. Returns where it ends. */
+static pleat_result list_stretch(pleat__sweep *sweep, pleat__range range, uint64_t *whole,
+                                 uint64_t *end)
+{
+    uint64_t chunk = sweep->job->chunk, page = range.begin / chunk;
+    uint32_t index, unit = handle_at(sweep, page, &index), next = unit;
+    if (unit == 1) {
+        while (page * chunk < range.end && page < sweep->job->handle_count &&
+               handle_at(sweep, page, &index) == 1)
+            page++;
+        *end =
+            page < sweep->job->handle_count && page * chunk < range.end ? page * chunk : range.end;
+        return list_source(sweep, (pleat__range){range.begin, *end}, 1, whole);
+    }
+    /* One whose beginning is in use is passed by. */
+    if (index != 0 || page * chunk < range.begin) {
+        *end = (page - index + unit) * chunk;
+        *end = *end < range.end ? *end : range.end;
+        return PLEAT_OK;
+    }
+    uint64_t first = page;
+    while (next == unit && (page + unit) * chunk <= range.end) {
+        page += unit;
+        next = handle_at(sweep, page, &index);
+    }
+    *end = page == first ? range.end : page * chunk;
+    if (page == first)
+        return PLEAT_OK;
+    return list_source(sweep, (pleat__range){first * chunk, *end}, unit, whole);
+}
+
 /* Lists the free ranges with a chunk boundary in them. */
 static pleat_result list_sources(pleat__sweep *sweep, uint64_t *whole)
 {
-    uint64_t chunk = sweep->job->chunk;
     pleat__gap_at at;
     *whole = 0;
     sweep->source_count = 0;
     for (bool more = pleat__gaps_from(&sweep->gaps, 0, &at); more;
          more = pleat__gaps_next(&sweep->gaps, &at)) {
         pleat__range range = pleat__gaps_get(&sweep->gaps, at);
-        uint64_t low = pleat__ceil_div(range.begin, chunk) * chunk;
-        uint64_t high = pleat__round_down(range.end, chunk);
-        sweep->gaps.work++;
-        if (high < low)
-            continue;
-        PLEAT_TRY(pleat__arena_grow(sweep->job->arena, &sweep->sources, &sweep->source_capacity,
-                                    sweep->source_count, sizeof *sweep->sources));
-        sweep->sources[sweep->source_count++] = (source){range.begin, range.end, low, high, 0};
-        *whole += (high - low) / chunk;
+        while (range.begin < range.end)
+            PLEAT_TRY(list_stretch(sweep, range, whole, &range.begin));
     }
     sweep->gaps.work += 2ull * sweep->source_count;
     return PLEAT_OK;
@@ -344,30 +393,35 @@ static bool choose_cut(const pleat__sweep *sweep, uint64_t size, uint64_t whole,
     return out->whole <= whole;
 }
 
-/* Marks `need` whole chunks: the smallest source that holds the rest, else the largest one. */
-static void choose_whole(pleat__sweep *sweep, uint64_t need)
+/* Marks `need` whole chunks: of the smallest source that holds the rest, else of the one that holds
+ * the most of it. false: what is left is in handles of more than is needed. */
+static bool choose_whole(pleat__sweep *sweep, uint64_t need)
 {
     uint64_t chunk = sweep->job->chunk;
     while (need != 0) {
         source *best = NULL;
-        uint64_t best_size = 0;
+        uint64_t best_size = 0, best_part = 0;
         for (uint32_t i = 0; i < sweep->source_count; i++) {
             source *s = &sweep->sources[i];
             uint64_t size = s->take != 0 ? 0 : (s->high - s->low) / chunk;
-            bool fits = size >= need, best_fits = best_size >= need;
-            if (size == 0 || (best_fits && !fits))
+            uint64_t part = (size < need ? size : need) / s->unit * s->unit;
+            bool fits = part == need, best_fits = best_part == need;
+            if (part == 0 || (best_fits && !fits))
                 continue;
             if (best == NULL || (fits && !best_fits) ||
-                (fits ? size < best_size : size > best_size)) {
+                (fits ? size < best_size : part > best_part)) {
                 best = s;
                 best_size = size;
+                best_part = part;
             }
         }
-        PLEAT_CHECK(best != NULL);
-        best->take = best_size < need ? best_size : need;
-        need -= best->take;
         sweep->gaps.work += sweep->source_count / 2;
+        if (best == NULL)
+            return false;
+        best->take = best_part;
+        need -= best->take;
     }
+    return true;
 }
 
 static pleat_result append_pages(pleat__sweep *sweep, uint64_t page, uint64_t count)
@@ -425,7 +479,8 @@ static pleat_result stitch(pleat__sweep *sweep, uint64_t size, uint8_t policy, u
     uint64_t pages = how.whole + (how.tail != 0) + (how.head != 0);
     if (sweep->out->view_pages + pages > sweep->job->max_maps)
         return PLEAT_OK;
-    choose_whole(sweep, how.whole);
+    if (!choose_whole(sweep, how.whole))
+        return PLEAT_OK;
     uint64_t first = (uint64_t)sweep->out->view_pages * chunk;
     PLEAT_TRY(append_view(sweep, &how, policy));
     *place = PLEAT__IN_VIEWS + first + (how.tail != 0 ? chunk - how.tail : 0);

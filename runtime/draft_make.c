@@ -25,7 +25,7 @@
 #define LOST 256u
 /* Lanes are cut down to more than so many eighths of their size. */
 #define LEAST_EIGHTHS 3u
-/* Pages that are mapped with the turn in one piece: about 0.7 ms. */
+/* Handles that are mapped with the turn in one piece: about 0.7 ms. */
 #define BATCH 32u
 /* Sizes that differ in the same proportion, to one part in so many, follow one number; where half
  * of those that differ do, and at least FEW, they are not dynamic. */
@@ -296,24 +296,29 @@ static pleat_result make_pages(making *m)
 /* ---- views ---- */
 
 /* The next pages, with the turn and the lock, which is left for the verbs. */
-static pleat_result map_some(making *m)
+static pleat_result map_some(making *m, uint32_t *mapped)
 {
     pleat__draft_job *job = m->job;
     pleat__chunk *run[BATCH];
-    uint32_t left = m->view_pages - job->mapped, count = left < BATCH ? left : BATCH;
-    uint64_t page = job->view_page + job->mapped;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t chunk = m->pages[page + i];
-        if (job->stale || !pleat__pool_single(job->pool, chunk))
-            return pleat__fail(PLEAT_E_STATE, "chunks were given back");
-        run[i] = job->pool->chunks[chunk];
+    uint64_t page = job->view_page + *mapped;
+    uint32_t handles = 0, pages = 0, left = m->view_pages - *mapped;
+    while (!job->stale && pages < left && handles < BATCH) {
+        const uint32_t *chunks = &m->pages[page + pages];
+        uint32_t more = pleat__pool_whole(job->pool, chunks, left - pages, 1);
+        if (more == 0)
+            break;
+        run[handles++] = job->pool->chunks[chunks[0]];
+        pages += more;
     }
+    if (handles == 0)
+        return pleat__fail(PLEAT_E_STATE, "chunks were given back");
     pleat__gate_leave(job->gate);
-    pleat_result result = pleat__space_map(job->pool->space, page, run, count);
+    pleat_result result = pleat__space_map(job->pool->space, page, run, handles);
     pleat__gate_enter(job->gate);
     if (result == PLEAT_OK) {
-        job->pool->view_pages += count;
-        job->mapped += count;
+        job->pool->view_pages += pages;
+        job->mapped += pages;
+        *mapped += pages;
     }
     return result;
 }
@@ -334,9 +339,9 @@ static pleat_result map_views(making *m)
 {
     pleat__gate *gate = m->job->gate;
     pleat_result result = PLEAT_OK;
-    for (uint32_t mapped = 0; mapped < m->view_pages && result == PLEAT_OK; mapped += BATCH) {
+    for (uint32_t mapped = 0; mapped < m->view_pages && result == PLEAT_OK;) {
         pleat__gate_lock_turn(gate);
-        result = map_some(m);
+        result = map_some(m, &mapped);
         if (result != PLEAT_OK)
             pleat__draft_unmap(m->job);
         pleat__gate_unlock(gate);
@@ -360,7 +365,7 @@ static void grow_spare(const making *m)
     pleat__gate_lock_turn(job->gate);
     /* Where there is no memory for it, or it is wanted back, there is none. */
     if (!job->stale && there < needed + wanted)
-        (void)!pleat__heap_grow(job->heap, 0, (uint32_t)(needed + wanted - there));
+        (void)!pleat__heap_grow(job->heap, 0, (uint32_t)(needed + wanted - there), NULL);
     pleat__gate_unlock(job->gate);
 }
 

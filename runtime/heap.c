@@ -293,10 +293,11 @@ static pleat_result grown(void *context, pleat__extent run)
     return result;
 }
 
-pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks)
+pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks,
+                              const pleat__cuts *cuts)
 {
     heap->growing = zone;
-    PLEAT_TRY(pleat__pool_grow(heap->pool, chunks, grown, heap));
+    PLEAT_TRY(pleat__pool_grow(heap->pool, chunks, cuts, grown, heap));
     /* Others allocated and freed meanwhile. */
     return pleat__heap_sync(heap);
 }
@@ -381,7 +382,7 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
     if (got == chunks)
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
-    pleat_result result = pleat__heap_grow(heap, zone, chunks - got);
+    pleat_result result = pleat__heap_grow(heap, zone, chunks - got, NULL);
     if (result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY)
         return result;
     uint32_t had = got;
@@ -390,7 +391,7 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
     PLEAT_TRY(steal_from_others(heap, zone, chunks, &got));
     if (got == chunks || got == had)
         return got == chunks ? PLEAT_OK : result;
-    return pleat__heap_grow(heap, zone, chunks - got);
+    return pleat__heap_grow(heap, zone, chunks - got, NULL);
 }
 
 bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)
@@ -780,6 +781,16 @@ static bool aliased(const pleat__heap *heap, uint32_t chunk)
     return pleat__space_maps(heap->pool->space, heap->pool->chunks[chunk]) > 1;
 }
 
+/* Whether a handle's chunks can be given back. */
+static bool idle_block(const pleat__heap *heap, uint32_t first)
+{
+    uint32_t chunks = pleat__pool_block(heap->pool, first);
+    for (uint32_t c = first; c < first + chunks; c++)
+        if (heap->pool->occupancy.used[c] != 0)
+            return false;
+    return chunks != 0 && !aliased(heap, first);
+}
+
 uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks)
 {
     pleat__pool *pool = heap->pool;
@@ -787,9 +798,12 @@ uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks)
     uint32_t *numbers = pleat__arena_alloc(heap->arena, pool->count * sizeof *numbers);
     if (numbers == NULL)
         return 0;
-    for (uint32_t c = pool->count; c-- > 0 && count < chunks;)
-        if (pool->occupancy.used[c] == 0 && pleat__pool_single(pool, c) && !aliased(heap, c))
-            numbers[count++] = c;
+    for (uint32_t c = pool->count, first; c > 0 && count < chunks; c = first) {
+        first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
+        bool idle = idle_block(heap, first);
+        for (uint32_t k = c; idle && k > first; k--)
+            numbers[count++] = k - 1;
+    }
     if (count > 0) {
         heap->stale = true;
         heap->note_count = 0;

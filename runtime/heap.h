@@ -112,7 +112,7 @@ typedef struct pleat__heap {
     const void *wanted_context;
     const pleat__extent *never; /* then: runs that are never wanted */
     uint32_t never_count;
-    pleat__extent *gathered;
+    uint32_t *gathered; /* chunks of a view that is being made */
     size_t gathered_capacity;
     uint32_t gathered_count;
     pleat__dropped *refused; /* dropped views that could not be unmapped yet */
@@ -163,8 +163,8 @@ bool pleat__view_is_dead(const pleat__place *place);
 /* Drops idle views until `keep_pages` alias pages are mapped, the longest unused first; true when
  * any went. The mapper unmaps them, those that the GPU may still use later. pre: the turn. */
 bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages);
-/* Gives wholly free chunks without aliases back to the space, at most `chunks`, when the GPU is
- * done with them; how many. pre: the turn; the lock is left meanwhile. */
+/* Gives wholly free handles without aliases back to the space, `chunks` or, with the last handle, a
+ * few more, when the GPU is done with them; how many. pre: the turn; the lock is left meanwhile. */
 uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks);
 /* The largest free run of a stream, and all free bytes; whole chunks count as one run, because they
  * can be stitched. */
@@ -181,9 +181,10 @@ PLEAT_NODISCARD pleat_result pleat__heap_mark(pleat__heap *heap, uint16_t stream
                                               pleat_event event);
 /* Brings the trees up to date. */
 PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
-/* New chunks into a zone. pre: the turn; the lock is left meanwhile, and the trees are up to date
- * after. */
-PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks);
+/* New chunks into a zone, `cuts` as pleat__pool_grow. pre: the turn; the lock is left meanwhile,
+ * and the trees are up to date after. */
+PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks,
+                                              const pleat__cuts *cuts);
 /* Whether a request may get new chunks although there is free memory for it, because to use that
  * would take too much time: so many pages to map. */
 bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, uint32_t chunks);

@@ -160,12 +160,10 @@ static pleat_result map_views(pleat__maker *m, pleat__instance *instance)
     uint32_t count = 0;
     pleat_result result = PLEAT_OK;
     for (uint32_t j = 0; j < m->jobs.count; j++)
-        for (uint32_t v = 0; v < m->tries[j].view_pages; v++) {
-            uint32_t chunk = m->chunk_at[m->tries[j].views[v]];
-            if (!pleat__pool_single(m->pool, chunk))
-                result = pleat__fail(PLEAT_E_LIMIT, "a chunk that is mapped with others");
-            chunks[count++] = chunk;
-        }
+        for (uint32_t v = 0; v < m->tries[j].view_pages; v++)
+            chunks[count++] = m->chunk_at[m->tries[j].views[v]];
+    if (pleat__pool_whole(m->pool, chunks, count, count) != count)
+        result = pleat__fail(PLEAT_E_LIMIT, "a chunk that is mapped with others");
     if (result == PLEAT_OK && count != 0)
         result = pleat__pool_view(m->pool, chunks, count, &instance->view_page);
     pleat__arena_free(m->arena, chunks);
@@ -173,13 +171,42 @@ static pleat_result map_views(pleat__maker *m, pleat__instance *instance)
 }
 
 /* So many chunks more; where the limit is met, as many of the highest that are free go for them. */
-static pleat_result grow_by(const pleat__ground *ground, uint32_t chunks)
+static pleat_result grow_by(const pleat__ground *ground, uint32_t chunks, const pleat__cuts *cuts)
 {
-    pleat_result result = chunks != 0 ? pleat__heap_grow(ground->heap, 0, chunks) : PLEAT_OK;
+    pleat_result result = pleat__heap_grow(ground->heap, 0, chunks, cuts);
     if ((result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY) ||
         pleat__heap_shrink(ground->heap, chunks) == 0)
         return result;
-    return pleat__heap_grow(ground->heap, 0, chunks);
+    return pleat__heap_grow(ground->heap, 0, chunks, cuts);
+}
+
+/* Marks where the runs of pages that views show begin and end. */
+static void mark_cuts(const pleat__try *try, uint8_t *pages)
+{
+    for (uint32_t v = 0, run = 0; v < try->view_pages; v++) {
+        bool starts = run < try->runs && try->starts[run] == v;
+        run += starts;
+        if (starts || try->views[v] != try->views[v - 1] + 1)
+            pages[try->views[v]] = 1;
+        if (v != 0 && pages[try->views[v]])
+            pages[try->views[v - 1] + 1] = 1;
+    }
+    if (try->view_pages != 0)
+        pages[try->views[try->view_pages - 1] + 1] = 1;
+}
+
+/* Chunks that the layout needs, in pages before `end`. */
+static pleat_result grow_for_views(pleat__maker *m, uint32_t end, uint32_t chunks)
+{
+    uint8_t *pages = pleat__arena_calloc(m->arena, end + 1u, 1);
+    if (pages == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u pages", end);
+    for (uint32_t j = 0; j < m->jobs.count; j++)
+        mark_cuts(&m->tries[j], pages);
+    const pleat__cuts cuts = {.pages = pages, .first = m->home0, .count = end + 1u};
+    pleat_result result = grow_by(m->ground, chunks, &cuts);
+    pleat__arena_free(m->arena, pages);
+    return result;
 }
 
 /* Chunks for the homes that the layout takes and that have none: those given back come first, the
@@ -195,9 +222,11 @@ static pleat_result add_pages(pleat__maker *m)
         absent = m->pool->absent + (end - m->pages);
     if (absent == 0)
         return PLEAT_OK;
-    PLEAT_TRY(grow_by(m->ground, absent));
+    PLEAT_TRY(grow_for_views(m, end, absent));
     pleat__arena_free(m->arena, m->chunk_at);
+    pleat__arena_free(m->arena, m->handles);
     m->chunk_at = NULL;
+    m->handles = NULL;
     PLEAT_TRY(pleat__maker_list_pages(m));
     return end <= m->pages
                ? PLEAT_OK

@@ -29,6 +29,7 @@ typedef struct pleat__maker {
     uint32_t pages;     /* homes, with or without a chunk */
     uint64_t home0;     /* the lowest */
     uint32_t *chunk_at; /* page -> chunk, which may have been given back, or PLEAT__NO_HOME */
+    pleat__fold_handle *handles; /* by page, as chunk_at */
     pleat__obstacle *obstacles;
     size_t obstacle_capacity;
     uint32_t obstacle_count;

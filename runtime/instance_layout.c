@@ -136,12 +136,19 @@ pleat_result pleat__maker_list_pages(pleat__maker *m)
     m->home0 = low;
     m->pages = (uint32_t)(pool->next_home - low);
     m->chunk_at = pleat__arena_alloc(m->arena, m->pages * sizeof *m->chunk_at);
-    if (m->chunk_at == NULL)
+    m->handles = pleat__arena_alloc(m->arena, m->pages * sizeof *m->handles);
+    if (m->chunk_at == NULL || m->handles == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u pages", m->pages);
+    for (uint32_t p = 0; p < m->pages; p++)
+        m->handles[p] = (pleat__fold_handle){1, 0};
     memset(m->chunk_at, 0xff, m->pages * sizeof *m->chunk_at);
-    for (uint32_t c = 0; c < pool->count; c++)
-        if (!m->as_it_is || pleat__pool_single(pool, c))
+    for (uint32_t c = 0; c < pool->count; c++) {
+        const pleat__chunk *handle = pool->chunks[c];
+        if (handle != NULL)
+            m->handles[page_of(m, c)] = (pleat__fold_handle){handle->pages, c - pool->first[c]};
+        if (handle != NULL || !m->as_it_is)
             m->chunk_at[page_of(m, c)] = c;
+    }
     return PLEAT_OK;
 }
 
@@ -209,6 +216,7 @@ void pleat__maker_unpose(pleat__maker *m)
     free_posed(m);
     pleat__arena_free(m->arena, m->chunk_at);
     pleat__arena_free(m->arena, m->obstacles);
+    pleat__arena_free(m->arena, m->handles);
     pleat__arena_free(m->arena, m->items);
     *m = (pleat__maker){
         .ground = m->ground, .scale = m->scale, .pool = m->pool, .arena = m->arena, .x = m->x};
@@ -259,6 +267,8 @@ static pleat_result sweep_job(pleat__maker *m, uint32_t j, uint32_t cap, uint32_
     job->options = &options;
     job->hints = m->places;
     job->first_page = first_page;
+    job->handles = m->handles;
+    job->handle_count = m->pages;
     job->max_maps = UINT32_MAX;
     m->tries[j].places = m->places;
     for (uint32_t b = 0; b < job->birth_count; b++)

@@ -20,6 +20,10 @@ static pleat_result pool_reserve(pleat__pool *pool, uint32_t chunks)
     if (grown == NULL)
         goto no_memory;
     pool->chunks = grown;
+    grown = pleat__arena_realloc(pool->arena, pool->first, wanted * sizeof *pool->first);
+    if (grown == NULL)
+        goto no_memory;
+    pool->first = grown;
     grown = pleat__arena_realloc(pool->arena, pool->home, wanted * sizeof *pool->home);
     if (grown == NULL)
         goto no_memory;
@@ -34,10 +38,18 @@ no_memory:
     return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks", wanted);
 }
 
-/* Whether single chunks of the plan may have to be stitched or given back: handles are mapped whole
- * only. Large ones start a job of 80 GiB 1.5 s sooner (H200: 83 us for 2 GiB, 35 us for a chunk).
- */
-static bool wants_single(const pleat_plan *plan)
+/* The most chunks of a handle when there are so many more. */
+static uint32_t block_for(const pleat__pool *pool, uint32_t chunks, uint32_t share)
+{
+    uint32_t block = 1, exist = pool->count - pool->absent + chunks;
+    while (block < PLEAT__BLOCK && 2 * block <= exist / share)
+        block *= 2;
+    return block;
+}
+
+/* Whether chunks of the plan may have to be stitched or given back: handles are mapped whole only.
+ * Large ones start a job of 80 GiB 1.5 s sooner (H200: 83 us for 2 GiB, 35 us for a chunk). */
+static bool wants_blocks(const pleat_plan *plan)
 {
     for (uint32_t i = 0; i < plan->steady.slot_count; i++)
         if (plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC)
@@ -45,23 +57,36 @@ static bool wants_single(const pleat_plan *plan)
     return false;
 }
 
+/* The next chunks' handle. */
+static pleat_result plan_handle(pleat__pool *pool, uint32_t pages)
+{
+    pleat__chunk *chunk;
+    PLEAT_TRY(pleat__space_chunk_get(pool->space, pages, &chunk));
+    for (uint32_t p = 0, first = pool->count; p < pages; p++) {
+        pool->first[pool->count] = first;
+        pool->chunks[pool->count++] = chunk;
+    }
+    return PLEAT_OK;
+}
+
 /* The chunks of a plan's handles; what was got goes back when one fails. */
 static pleat_result plan_handles(pleat__pool *pool, const pleat_plan *plan)
 {
-    bool single = wants_single(plan);
+    uint32_t most = UINT32_MAX;
+    if (wants_blocks(plan))
+        most = block_for(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes),
+                         PLEAT__BLOCK_SHARE);
     for (uint32_t i = 0; i < plan->handle_count; i++) {
-        uint32_t pages = single ? 1 : plan->handles[i].chunks;
-        for (uint32_t c = 0; c < plan->handles[i].chunks; c += pages) {
-            pleat__chunk *chunk;
-            pleat_result result = pleat__space_chunk_get(pool->space, pages, &chunk);
-            if (result != PLEAT_OK) {
-                for (uint32_t k = 0; k < pool->count; k += pool->chunks[k]->pages)
-                    pleat__space_chunk_put(pool->space, pool->chunks[k]);
-                pool->count = 0;
-                return pleat__context(result, "the plan's memory");
-            }
-            for (uint32_t p = 0; p < pages; p++)
-                pool->chunks[pool->count++] = chunk;
+        uint32_t pages = 0;
+        for (uint32_t left = plan->handles[i].chunks; left != 0; left -= pages) {
+            pages = left < most ? left : most;
+            pleat_result result = plan_handle(pool, pages);
+            if (result == PLEAT_OK)
+                continue;
+            for (uint32_t k = 0; k < pool->count; k += pool->chunks[k]->pages)
+                pleat__space_chunk_put(pool->space, pool->chunks[k]);
+            pool->count = 0;
+            return pleat__context(result, "the plan's memory");
         }
     }
     return PLEAT_OK;
@@ -93,8 +118,8 @@ static pleat_result plan_map(pleat__pool *pool, const pleat_plan *plan)
         uint32_t count = 0;
         while (i < plan->map_count && plan->maps[i].page == next) {
             const pleat__plan_handle *handle = &plan->handles[plan->maps[i].handle];
-            for (uint32_t c = 0; c < handle->chunks; c += pool->chunks[handle->first_chunk]->pages)
-                run[count++] = pool->chunks[handle->first_chunk + c];
+            for (uint32_t c = 0; c < handle->chunks; c += run[count++]->pages)
+                run[count] = pool->chunks[handle->first_chunk + c];
             pool->view_pages += plan->maps[i].alias ? handle->chunks : 0;
             next += handle->chunks;
             i++;
@@ -147,9 +172,11 @@ void pleat__pool_release(pleat__pool *pool)
 {
     pleat__occupancy_release(&pool->occupancy);
     pleat__arena_free(pool->arena, pool->chunks);
+    pleat__arena_free(pool->arena, pool->first);
     pleat__arena_free(pool->arena, pool->home);
     pleat__arena_free(pool->arena, pool->breaks);
     pool->chunks = NULL;
+    pool->first = NULL;
     pool->home = NULL;
     pool->breaks = NULL;
 }
@@ -159,9 +186,13 @@ void pleat__pool_release(pleat__pool *pool)
 /* Chunks that are to come: their numbers, in order, and what was got for the first `made`. */
 typedef struct growth {
     uint32_t *numbers;
-    pleat__chunk **chunks;
+    pleat__chunk **chunks;  /* by number */
+    uint32_t *first;        /* the number of the first one of its handle */
+    pleat__chunk **handles; /* of a run */
     uint32_t count;
     uint32_t made;
+    uint32_t block;          /* chunks of a handle at most; less once memory was refused */
+    const pleat__cuts *cuts; /* NULL: none are known */
 } growth;
 
 /* A page whose state a failed verb left unknown is passed by until it has been healed. */
@@ -208,21 +239,61 @@ static uint32_t run_end(const pleat__pool *pool, const growth *g, uint32_t first
     return i;
 }
 
+static bool is_cut(const pleat__pool *pool, const growth *g, uint32_t i)
+{
+    if (g->cuts == NULL)
+        return false;
+    uint64_t page = pool->home[g->numbers[i]] - g->cuts->first;
+    return page < g->cuts->count && g->cuts->pages[page];
+}
+
+/* How many chunks from `first` on, before `end`, may have one handle. */
+static uint32_t together(const pleat__pool *pool, const growth *g, uint32_t first, uint32_t end)
+{
+    uint32_t i = first + 1;
+    while (i < end && i - first < g->block && !is_cut(pool, g, i))
+        i++;
+    return i - first;
+}
+
+/* A handle for the chunks from `first` on; smaller ones when memory is short. */
+static pleat_result get_handle(const pleat__pool *pool, growth *g, uint32_t first, uint32_t end,
+                               pleat__chunk **handle)
+{
+    uint32_t left = together(pool, g, first, end);
+    while (g->block > 1 && left > 1) {
+        uint32_t pages = g->block;
+        while (pages > left)
+            pages /= 2;
+        pleat_result result = pleat__space_chunk_get(pool->space, pages, handle);
+        if (result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY)
+            return result;
+        g->block = pages / 2;
+    }
+    return pleat__space_chunk_get(pool->space, 1, handle);
+}
+
 /* Chunks for a run, in one map call; fewer when memory runs out. */
 static pleat_result make_run(const pleat__pool *pool, growth *g, uint64_t home, uint32_t end)
 {
-    uint32_t first = g->made, got = first;
+    uint32_t got = g->made, handles = 0;
     pleat_result result = PLEAT_OK;
     while (got < end && result == PLEAT_OK) {
-        result = pleat__space_chunk_get(pool->space, 1, &g->chunks[got]);
-        got += result == PLEAT_OK;
+        result = get_handle(pool, g, got, end, &g->handles[handles]);
+        if (result != PLEAT_OK)
+            break;
+        for (uint32_t p = 0, first = g->numbers[got]; p < g->handles[handles]->pages; p++) {
+            g->first[got] = first;
+            g->chunks[got++] = g->handles[handles];
+        }
+        handles++;
     }
-    if (got == first)
+    if (handles == 0)
         return result;
-    pleat_result mapped = pleat__space_map(pool->space, home, &g->chunks[first], got - first);
+    pleat_result mapped = pleat__space_map(pool->space, home, g->handles, handles);
     if (mapped != PLEAT_OK) {
-        while (got > first)
-            pleat__space_chunk_put(pool->space, g->chunks[--got]);
+        while (handles > 0)
+            pleat__space_chunk_put(pool->space, g->handles[--handles]);
         return mapped;
     }
     g->made = got;
@@ -243,6 +314,7 @@ static pleat_result publish(pleat__pool *pool, const growth *g, pleat__occupancy
             uint32_t number = g->numbers[k];
             bool absent = number < pool->count;
             pool->chunks[number] = g->chunks[k];
+            pool->first[number] = g->first[k];
             if (absent) {
                 pleat__occupancy_give(&pool->occupancy,
                                       (pleat__extent){number << shift, 1u << shift});
@@ -271,13 +343,18 @@ static pleat_result make_all(pleat__pool *pool, growth *g)
     return result;
 }
 
-pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks, pleat__occupancy_visit visit,
-                              void *context)
+pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks, const pleat__cuts *cuts,
+                              pleat__occupancy_visit visit, void *context)
 {
-    growth g = {.numbers = pleat__arena_alloc(pool->arena, chunks * sizeof *g.numbers),
-                .chunks = pleat__arena_alloc(pool->arena, chunks * sizeof *g.chunks)};
+    growth g = {
+        .numbers = pleat__arena_alloc(pool->arena, chunks * sizeof *g.numbers),
+        .chunks = pleat__arena_alloc(pool->arena, chunks * sizeof *g.chunks),
+        .first = pleat__arena_alloc(pool->arena, chunks * sizeof *g.first),
+        .handles = pleat__arena_alloc(pool->arena, chunks * sizeof *g.handles),
+        .block = block_for(pool, chunks, cuts != NULL ? PLEAT__LAID_OUT_SHARE : PLEAT__BLOCK_SHARE),
+        .cuts = cuts};
     pleat_result result = PLEAT_OK;
-    if (g.numbers == NULL || g.chunks == NULL) {
+    if (g.numbers == NULL || g.chunks == NULL || g.first == NULL || g.handles == NULL) {
         result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks", chunks);
         goto end;
     }
@@ -290,6 +367,8 @@ pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks, pleat__occupan
     pleat_result published = publish(pool, &g, visit, context);
     result = result != PLEAT_OK ? result : published;
 end:
+    pleat__arena_free(pool->arena, g.handles);
+    pleat__arena_free(pool->arena, g.first);
     pleat__arena_free(pool->arena, g.chunks);
     pleat__arena_free(pool->arena, g.numbers);
     return result;
@@ -301,7 +380,7 @@ static void occupy_all(pleat__pool *pool, const uint32_t *numbers, uint32_t coun
 {
     for (uint32_t i = 0; i < count; i++) {
         pleat__extent run = {numbers[i] << pool->occupancy.shift, pool->occupancy.full};
-        PLEAT_ASSERT(pleat__pool_single(pool, numbers[i]));
+        PLEAT_ASSERT(pleat__pool_block(pool, numbers[i]) != 0);
         if (take)
             PLEAT_CHECK(pleat__occupancy_take(&pool->occupancy, run));
         else
@@ -319,7 +398,8 @@ static void unmap_homes(const pleat__pool *pool, const uint32_t *numbers, uint32
             end++;
         (void)!pleat__space_unmap(pool->space, pool->home[numbers[end - 1]], end - i);
         for (uint32_t k = i; k < end; k++)
-            pleat__space_chunk_put(pool->space, pool->chunks[numbers[k]]);
+            if (pool->first[numbers[k]] == numbers[k])
+                pleat__space_chunk_put(pool->space, pool->chunks[numbers[k]]);
     }
 }
 
@@ -338,18 +418,41 @@ uint32_t pleat__pool_shrink(pleat__pool *pool, const uint32_t *numbers, uint32_t
     return count;
 }
 
+/* Whether a handle is behind the chunks from the first on. */
+static bool is_whole(const pleat__pool *pool, const uint32_t *chunks, uint32_t count)
+{
+    uint32_t first = chunks[0];
+    const pleat__chunk *handle = pool->chunks[first];
+    if (handle == NULL || pool->first[first] != first || handle->pages > count)
+        return false;
+    for (uint32_t k = 1; k < handle->pages; k++)
+        if (chunks[k] != first + k)
+            return false;
+    return true;
+}
+
+uint32_t pleat__pool_whole(const pleat__pool *pool, const uint32_t *chunks, uint32_t count,
+                           uint32_t most)
+{
+    uint32_t whole = 0;
+    while (whole < count && whole < most && is_whole(pool, chunks + whole, count - whole))
+        whole += pool->chunks[chunks[whole]]->pages;
+    return whole;
+}
+
 pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks, uint32_t count,
                               uint64_t *page)
 {
     pleat__chunk **run = pleat__arena_alloc(pool->arena, count * sizeof *run);
     if (run == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view of %u chunks", count);
-    for (uint32_t i = 0; i < count; i++)
-        run[i] = pool->chunks[chunks[i]];
+    uint32_t handles = 0;
+    for (uint32_t i = 0; i < count; i += run[handles++]->pages)
+        run[handles] = pool->chunks[chunks[i]];
     pleat_result result = pleat__space_take(pool->space, count, page);
     if (result == PLEAT_OK) {
         pleat__gate_leave(pool->gate);
-        result = pleat__space_map(pool->space, *page, run, count);
+        result = pleat__space_map(pool->space, *page, run, handles);
         pleat__gate_enter(pool->gate);
         if (result == PLEAT_OK)
             pool->view_pages += count;

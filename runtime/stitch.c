@@ -6,12 +6,12 @@
  * HOW   GMLake's order (its section 4.3), S1 to S5:
  *         S1, S2 reuse    a free stretch of a view that is there (views.c)
  *         (new memory instead, where stitching has taken too much time: account.h)
- *         S3 stitch       whole free chunks, those of the smallest runs first
+ *         S3 stitch       whole free handles, those of the smallest runs first
  *         S4 insufficient just as many new chunks as are missing, or other streams' when there are
  *                         none
  *         S5              the error of the device or the budget goes to the caller
  *       It departs from GMLake in three ways. Its runs are taken smallest first: largest first
- *       would destroy what the next large request needs. A view may begin in the middle of a chunk
+ *       would destroy what the next large request needs. A view may begin in the middle of a handle
  *       and end in the middle of one, where free leftovers do so, so that it costs no more bytes
  *       than the request has (without that: 0.3 to 1.1 % more memory on mixture-of-experts jobs).
  *       And the chunks stay mapped at home, where they serve other requests meanwhile: views are
@@ -25,84 +25,115 @@
 
 /* ---- S3 ---- */
 
-static pleat_result gather_add(pleat__heap *heap, pleat__extent run)
+/* A handle's chunks, all of them: they are mapped together. */
+static pleat_result gather_handle(pleat__heap *heap, uint32_t first)
 {
-    PLEAT_TRY(pleat__arena_grow(heap->arena, &heap->gathered, &heap->gathered_capacity,
-                                heap->gathered_count, sizeof *heap->gathered));
-    heap->gathered[heap->gathered_count++] = run;
+    uint32_t chunks = pleat__pool_block(heap->pool, first);
+    for (uint32_t c = first; c < first + chunks; c++) {
+        PLEAT_TRY(pleat__arena_grow(heap->arena, &heap->gathered, &heap->gathered_capacity,
+                                    heap->gathered_count, sizeof *heap->gathered));
+        heap->gathered[heap->gathered_count++] = c;
+    }
     return PLEAT_OK;
 }
 
-static bool single(const pleat__heap *heap, uint32_t granule)
+/* The granules of the handle that a granule belongs to; count 0: no view can be made over it. */
+static pleat__extent handle_of(const pleat__heap *heap, uint32_t granule)
 {
-    return pleat__pool_single(heap->pool, pleat__pool_chunk_of(heap->pool, granule));
+    const pleat__pool *pool = heap->pool;
+    uint32_t chunk = pleat__pool_chunk_of(pool, granule);
+    uint32_t shift = pool->occupancy.shift;
+    return (pleat__extent){pool->first[chunk] << shift, pleat__pool_block(pool, chunk) << shift};
 }
 
-/* The longest free end of a chunk whose beginning is in use: where the view begins. */
+static uint32_t end_of(pleat__extent run)
+{
+    return run.begin + run.count;
+}
+
+/* The longest free end of a handle whose beginning is in use: where the view begins. */
 static pleat__extent find_head(const pleat__heap *heap, const pleat__extents *zone)
 {
-    uint32_t full = heap->pool->occupancy.full;
     pleat__extent head = {0, 0};
     for (pleat__extent run = pleat__extents_best(zone, 1); run.count != 0;
          run = pleat__extents_after(zone, run)) {
-        uint32_t offset = run.begin & (full - 1);
-        if (offset != 0 && run.count >= full - offset && full - offset > head.count &&
-            single(heap, run.begin))
-            head = (pleat__extent){run.begin, full - offset};
+        pleat__extent handle = handle_of(heap, run.begin);
+        uint32_t count = end_of(handle) - run.begin;
+        if (handle.count != 0 && run.begin != handle.begin && count > head.count &&
+            run.count >= count)
+            head = (pleat__extent){run.begin, count};
     }
     return head;
 }
 
-/* The shortest free beginning of a chunk whose end is in use that holds the rest: where it ends. */
-static pleat__extent find_tail(const pleat__heap *heap, const pleat__extents *zone, uint32_t rest,
-                               pleat__extent head)
+/* The shortest free beginning of a handle whose end is in use that holds the rest beyond whole
+ * chunks: where the view ends. As much of it as is missing. */
+static pleat__extent find_tail(const pleat__heap *heap, const pleat__extents *zone,
+                               uint32_t missing, pleat__extent head)
 {
-    uint32_t full = heap->pool->occupancy.full;
+    uint32_t full = heap->pool->occupancy.full, rest = missing & (full - 1);
+    pleat__extent tail = {0, 0};
     for (pleat__extent run = pleat__extents_best(zone, rest); rest != 0 && run.count != 0;
          run = pleat__extents_after(zone, run)) {
-        uint32_t end = run.begin + run.count, part = end & (full - 1);
-        bool has_head = head.count != 0 && head.begin >= run.begin && head.begin < end;
-        if (part >= rest && part <= run.count && !has_head && single(heap, end - part))
-            return (pleat__extent){end - part, rest};
+        pleat__extent handle = handle_of(heap, end_of(run) - 1);
+        uint32_t part = end_of(run) - handle.begin;
+        bool has_head = head.count != 0 && head.begin >= run.begin && head.begin < end_of(run);
+        if (handle.count == 0 || part == handle.count || part < rest || part > run.count ||
+            has_head)
+            continue;
+        uint32_t most = rest + (part - rest) / full * full;
+        most = most < missing ? most : missing;
+        if (most > tail.count)
+            tail = (pleat__extent){handle.begin, most};
     }
-    return (pleat__extent){0, 0};
+    return tail;
 }
 
-/* Whole free chunks that can be mapped elsewhere, the smallest runs first. */
+/* Whole free handles that can be mapped elsewhere, those in the smallest runs first. */
 static pleat_result gather_whole(pleat__heap *heap, const pleat__extents *zone, uint32_t *missing)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     for (pleat__extent run = pleat__extents_best(zone, occupancy->full);
          run.count != 0 && *missing != 0; run = pleat__extents_after(zone, run)) {
-        uint64_t first = pleat__ceil_div(run.begin, occupancy->full);
-        uint64_t last = (run.begin + run.count) >> occupancy->shift;
-        for (uint64_t c = first; c < last && *missing != 0; c++) {
-            if (!pleat__pool_single(heap->pool, (uint32_t)c))
-                continue;
-            uint32_t count = *missing < occupancy->full ? *missing : occupancy->full;
-            PLEAT_TRY(gather_add(heap, (pleat__extent){(uint32_t)c << occupancy->shift, count}));
-            *missing -= count;
+        uint32_t c = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
+        uint32_t last = end_of(run) >> occupancy->shift;
+        while (c < last && *missing != 0) {
+            uint32_t first = heap->pool->first[c], end = c + 1;
+            uint32_t chunks = pleat__pool_block(heap->pool, c);
+            if (chunks != 0)
+                end = first + chunks;
+            if (first == c && chunks != 0 && end <= last) {
+                PLEAT_TRY(gather_handle(heap, c));
+                uint32_t count = chunks << occupancy->shift;
+                *missing -= *missing < count ? *missing : count;
+            }
+            c = end;
         }
     }
     return PLEAT_OK;
 }
 
-/* Fills heap->gathered with one run for each chunk of a view; *missing granules were not found. */
+/* Fills heap->gathered with the chunks of a view, in which the request begins at granule *offset;
+ * *missing granules were not found. */
 static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granules,
-                           uint32_t *missing)
+                           uint32_t *offset, uint32_t *missing)
 {
     const pleat__extents *zone = &heap->zones[zone_index];
+    uint32_t shift = heap->pool->occupancy.shift;
     heap->gathered_count = 0;
+    *offset = 0;
     *missing = granules;
     pleat__extent head = find_head(heap, zone);
     if (head.count != 0) {
-        PLEAT_TRY(gather_add(heap, head));
+        pleat__extent handle = handle_of(heap, head.begin);
+        PLEAT_TRY(gather_handle(heap, handle.begin >> shift));
+        *offset = head.begin - handle.begin;
         *missing -= head.count;
     }
-    pleat__extent tail = find_tail(heap, zone, *missing & (heap->pool->occupancy.full - 1), head);
+    pleat__extent tail = find_tail(heap, zone, *missing, head);
     *missing -= tail.count;
     PLEAT_TRY(gather_whole(heap, zone, missing));
-    return tail.count == 0 ? PLEAT_OK : gather_add(heap, tail);
+    return tail.count == 0 ? PLEAT_OK : gather_handle(heap, tail.begin >> shift);
 }
 
 /* ---- making a view ---- */
@@ -128,10 +159,11 @@ static bool make_room(pleat__heap *heap)
 
 /* What was gathered as a view and the request's window in it, which is occupied and so out of
  * others' reach while the view is mapped. */
-static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint8_t zone,
+static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t offset, uint8_t zone,
                               pleat__place *place)
 {
-    uint32_t offset = heap->gathered[0].begin & (heap->pool->occupancy.full - 1);
+    uint32_t first = offset >> heap->pool->occupancy.shift;
+    uint32_t begin = offset & (heap->pool->occupancy.full - 1);
     PLEAT_TRY(pleat__views_reserve(heap));
     if (heap->pool->view_pages + heap->gathered_count > heap->view_limit)
         pleat__heap_drop_views(heap, heap->view_limit > heap->gathered_count
@@ -141,8 +173,8 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint8_t zone
     if (view == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
     for (uint32_t i = 0; i < view->pages; i++)
-        view->chunks[i] = pleat__pool_chunk_of(heap->pool, heap->gathered[i].begin);
-    pleat_result result = pleat__window_in(heap, view, 0, offset, granules, place)
+        view->chunks[i] = heap->gathered[i];
+    pleat_result result = pleat__window_in(heap, view, first, begin, granules, place)
                               ? PLEAT_OK
                               : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
     if (result != PLEAT_OK)
@@ -194,13 +226,13 @@ static bool buy(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place
     uint32_t chunks = (uint32_t)pleat__ceil_div(granules - free_at_end(heap, zone), full);
     /* Whatever fails: a view needs less. */
     return pleat__heap_may_buy(heap, granules, granules / full, chunks) &&
-           pleat__heap_grow(heap, zone, chunks) == PLEAT_OK &&
+           pleat__heap_grow(heap, zone, chunks, NULL) == PLEAT_OK &&
            in_one_run(heap, granules, zone, place);
 }
 
 pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
-    uint32_t full = heap->pool->occupancy.full, missing;
+    uint32_t full = heap->pool->occupancy.full, offset, missing;
     if (pleat__views_reuse(heap, granules, zone, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
@@ -210,7 +242,7 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
     }
     /* The attempt may have left the lock. */
     PLEAT_TRY(pleat__heap_sync(heap));
-    PLEAT_TRY(gather(heap, zone, granules, &missing));
+    PLEAT_TRY(gather(heap, zone, granules, &offset, &missing));
     while (missing != 0) {
         if (!pleat__heap_order(heap, zone, missing))
             PLEAT_TRY(pleat__heap_supply(heap, zone, (uint32_t)pleat__ceil_div(missing, full)));
@@ -218,7 +250,7 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
             PLEAT_CHECK(pleat__heap_occupy(heap, place));
             return PLEAT_OK;
         }
-        PLEAT_TRY(gather(heap, zone, granules, &missing));
+        PLEAT_TRY(gather(heap, zone, granules, &offset, &missing));
     }
-    return view_make(heap, granules, zone, place);
+    return view_make(heap, granules, offset, zone, place);
 }

@@ -3,7 +3,8 @@
  *
  * A view is a run of pages over chunks that were free when a request needed them side by side
  * (stitch.c). Its chunks stay mapped at home too and serve other requests; occupancy says what is
- * free. So a view is one more order in which the same memory is contiguous, for any request: a
+ * free. It shows whole handles, also where the request needs a part of the first and of the last
+ * only. So a view is one more order in which the same memory is contiguous, for any request: a
  * place in it (a "window") begins and ends at any granule, whatever else lies in the rest of the
  * view. Nothing is mapped for it.
  *

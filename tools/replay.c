@@ -66,6 +66,7 @@ typedef struct pass {
     uint64_t steady_calls, steady_ns; /* at the start of the steady part */
     uint64_t steady_ordered;
     uint64_t steady_requests, steady_planned;
+    uint64_t second_calls, second_ns; /* at the start of the second iteration */
     uint64_t late_calls, late_requests, late_planned;
     uint64_t bytes; /* asked for in the steady part */
     uint64_t steady_slot_bytes, steady_lane_bytes;
@@ -195,6 +196,12 @@ static pleat_result begin_iteration(pass *p)
         p->result->peak_live_bytes = stats.peak_live_bytes;
         p->result->peak_physical_bytes = stats.peak_physical_bytes;
         pleat_reset_peaks(p->runtime);
+    }
+    if (p->next_mark == 1 || p->next_mark == 2) {
+        p->result->second_driver_calls = stats.driver_calls - p->second_calls;
+        p->result->second_driver_ns = (double)(modelled_ns(p) - p->second_ns);
+        p->second_calls = stats.driver_calls;
+        p->second_ns = modelled_ns(p);
     }
     if (p->next_mark == LATE) {
         p->late_calls = stats.driver_calls;
@@ -714,6 +721,10 @@ void replay_json(json_writer *json, const replay_result *r)
     json_uint(json, "divergences", r->stats.divergences);
     json_uint(json, "returns", r->stats.returns);
     json_uint(json, "driver_calls", r->stats.driver_calls);
+    if (r->steady_iterations > 0 && r->iterations > 2) {
+        json_uint(json, "second_driver_calls", r->second_driver_calls);
+        json_double(json, "second_driver_seconds", r->second_driver_ns * 1e-9);
+    }
     json_uint(json, "steady_driver_calls", r->steady_driver_calls);
     json_uint(json, "steady_streams_ordered", r->steady_streams_ordered);
     json_double(json, "steady_driver_seconds", r->steady_driver_ns * 1e-9);

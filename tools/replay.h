@@ -47,6 +47,8 @@ typedef struct replay_result {
     double steady_planned_share; /* of the requests of the steady part: in slots or lanes */
     uint64_t steady_bytes;       /* asked for in the steady part; of them in slots, in lanes */
     uint64_t steady_slot_bytes, steady_lane_bytes;
+    uint64_t second_driver_calls; /* of the iteration that finds what the first one left */
+    double second_driver_ns;
     uint64_t steady_driver_calls;
     uint64_t steady_streams_ordered; /* waits put between streams */
     uint32_t late_iterations;        /* from the 31st on, when everything should have been seen */

@@ -143,6 +143,28 @@ static void elastic_drawn_lengths_settle(void **state)
     finish(&j);
 }
 
+/* The same in a memory that is large enough for handles of many chunks: layouts cut new ones where
+ * views will need it, and views show those of earlier layouts as a whole. */
+static void elastic_layouts_use_whole_handles(void **state)
+{
+    (void)state;
+    job j;
+    elastic_job e = elastic_make(21);
+    test_random random = test_random_begin(__func__, 23);
+    pleat_va filler;
+    job_start(&j, "pleat", NULL, 0);
+    assert_ok(pleat_alloc(j.runtime, 8192ull * JOB_PAGE, 0, &filler));
+    for (uint32_t i = 0; i < 60; i++)
+        run_x(&j, &e, 20 + i + test_random_below(&random, 40), 1);
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_true(stats.instances >= 5);
+    assert_true(stats.instance_maps > 0);
+    assert_mostly_planned((gained){stats.requests, stats.planned, 0}, 80);
+    assert_true(stats.peak_live_bytes >= stats.peak_physical_bytes * 0.95);
+    assert_ok(pleat_free(j.runtime, filler));
+    finish(&j);
+}
+
 static void elastic_x_out_of_range_is_served_and_learned(void **state)
 {
     (void)state;
@@ -484,6 +506,7 @@ int main(void)
         cmocka_unit_test(elastic_third_size_needs_no_learning),
         cmocka_unit_test(elastic_sizes_that_return_cost_nothing),
         cmocka_unit_test(elastic_drawn_lengths_settle),
+        cmocka_unit_test(elastic_layouts_use_whole_handles),
         cmocka_unit_test(elastic_x_out_of_range_is_served_and_learned),
         cmocka_unit_test(elastic_broken_functions_are_fitted_anew),
         cmocka_unit_test(elastic_parameter_that_vanishes_is_no_harm),

@@ -1,0 +1,197 @@
+/*
+ * handles.c: memory in handles of several chunks (runtime/pool.h): what they cost, views over them,
+ * giving them back, and what happens when a verb for them fails. A tensor that is never written
+ * makes the memory large enough for them; it takes none of this machine's.
+ */
+#include "job.h"
+
+#include <vmm/fault.h>
+#include <vmm/host.h>
+
+#define CHUNK   (32u << 10)
+#define FILLER  12800u /* chunks: handles have 4 */
+#define BLOCK   4u
+#define ROUNDS  250
+#define TENSORS 24
+
+typedef struct fixture {
+    job j;
+    pleat_vmm host;
+    pleat_va filler;
+    job_tensor tensors[TENSORS];
+    uint64_t refused;
+} fixture;
+
+static void begin(fixture *f, uint64_t budget)
+{
+    pleat_host_options host = {
+        .size = sizeof host, .device_bytes = 2ull << 30, .granularity = CHUNK};
+    pleat_runtime_options options = {
+        .size = sizeof options, .policy = "pleat", .budget_bytes = budget, .conf = "learn:off"};
+    *f = (fixture){0};
+    assert_ok(pleat_vmm_host(&host, &f->host));
+    assert_ok(pleat__fault_create(f->host, &f->j.vmm));
+    assert_ok(pleat_runtime_create(f->j.vmm, &options, &f->j.runtime));
+    assert_ok(pleat_alloc(f->j.runtime, (uint64_t)FILLER * CHUNK, 0, &f->filler));
+}
+
+static void end(fixture *f)
+{
+    pleat__host_holdings held;
+    pleat_runtime_destroy(f->j.runtime);
+    pleat_vmm_destroy(&f->j.vmm);
+    assert_ok(pleat__host_holdings_of(&f->host, &held));
+    assert_int_equal(held.handles, 0);
+    assert_int_equal(held.mapped_pages, 0);
+    pleat_vmm_destroy(&f->host);
+}
+
+static pleat_stats stats_of(const fixture *f)
+{
+    return pleat_stats_of(f->j.runtime);
+}
+
+static void handles_are_one_call_for_several_chunks(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, 0);
+    pleat_stats before = stats_of(&f);
+    assert_true(before.driver_calls < 2 * FILLER / BLOCK + 16);
+    assert_int_equal(before.physical_bytes, (uint64_t)FILLER * CHUNK);
+    job_tensor t = job_alloc(&f.j, 100ull * BLOCK * CHUNK + 3 * CHUNK, 0);
+    pleat_stats after = stats_of(&f);
+    assert_int_equal(after.physical_bytes - before.physical_bytes, (100 * BLOCK + 3) * CHUNK);
+    /* Created, mapped; the three left over in two handles; one access for all. */
+    assert_int_equal(after.driver_calls - before.driver_calls, 2 * (100 + 2) + 1);
+    job_free(&f.j, &t);
+    assert_int_equal(f.j.errors, 0);
+    end(&f);
+}
+
+/* Where a large handle does not fit under the budget, smaller ones do. */
+static void handles_use_the_budget_to_its_end(void **state)
+{
+    (void)state;
+    for (uint32_t left = 1; left < 2 * BLOCK; left += 2) {
+        fixture f;
+        begin(&f, (uint64_t)(FILLER + left) * CHUNK);
+        pleat_va more;
+        assert_int_equal(pleat_alloc(f.j.runtime, 2 * BLOCK * CHUNK, 0, &more), PLEAT_E_BUDGET);
+        job_tensor t = job_alloc(&f.j, (uint64_t)left * CHUNK, 0);
+        assert_int_equal(stats_of(&f).physical_bytes, (uint64_t)(FILLER + left) * CHUNK);
+        assert_int_equal(pleat_alloc(f.j.runtime, CHUNK, 0, &more), PLEAT_E_BUDGET);
+        job_free(&f.j, &t);
+        assert_int_equal(f.j.errors, 0);
+        end(&f);
+    }
+}
+
+/* Tensors of up to 60 chunks come and go. With faults a request may be refused. */
+static void churn(fixture *f, test_random *random, bool faults)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        job_tensor *t = &f->tensors[test_random_below(random, TENSORS)];
+        job_free(&f->j, t);
+        uint64_t bytes = 1 + test_random_below(random, 60ull * CHUNK);
+        pleat_va address;
+        if (faults && pleat_alloc(f->j.runtime, bytes, 0, &address) != PLEAT_OK) {
+            f->refused++;
+            continue;
+        }
+        if (faults)
+            assert_ok(pleat_free(f->j.runtime, address));
+        /* What was just given back is there. */
+        *t = job_alloc(&f->j, bytes, 0);
+    }
+}
+
+static void drain(fixture *f)
+{
+    for (int i = 0; i < TENSORS; i++)
+        job_free(&f->j, &f->tensors[i]);
+    assert_int_equal(f->j.errors, 0);
+}
+
+static void handles_serve_views_and_go_back_whole(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eed0b10);
+    fixture f;
+    begin(&f, 0);
+    churn(&f, &random, false);
+    pleat_stats stats = stats_of(&f);
+    assert_true(stats.stitched > 10);
+    assert_true(stats.peak_physical_bytes < stats.peak_live_bytes + stats.peak_live_bytes / 50);
+    drain(&f);
+    assert_ok(pleat_empty_cache(f.j.runtime));
+    assert_int_equal(stats_of(&f).physical_bytes, (uint64_t)FILLER * CHUNK);
+    /* And come again. */
+    churn(&f, &random, false);
+    drain(&f);
+    assert_ok(pleat_free(f.j.runtime, f.filler));
+    assert_ok(pleat_empty_cache(f.j.runtime));
+    assert_int_equal(stats_of(&f).physical_bytes, 0);
+    end(&f);
+}
+
+/* A handle of which something is in use stays, the others go. */
+static void handles_in_use_stay(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, 0);
+    job_tensor first = job_alloc(&f.j, 10ull * BLOCK * CHUNK, 0);
+    job_tensor last = job_alloc(&f.j, CHUNK / 2 * 3, 0);
+    job_free(&f.j, &first);
+    assert_ok(pleat_empty_cache(f.j.runtime));
+    uint64_t physical = stats_of(&f).physical_bytes - (uint64_t)FILLER * CHUNK;
+    assert_true(physical >= last.bytes && physical <= BLOCK * CHUNK);
+    job_free(&f.j, &last);
+    assert_int_equal(f.j.errors, 0);
+    end(&f);
+}
+
+static void handles_survive_every_failing_verb(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_create, PLEAT__FAULT_map,
+                                              PLEAT__FAULT_set_access, PLEAT__FAULT_unmap,
+                                              PLEAT__FAULT_release};
+    test_random random = test_random_begin(__func__, 0x5eed0b11);
+    uint64_t refused = 0;
+    for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++) {
+        uint64_t hits = 1;
+        for (uint64_t nth = 1; hits > 0; nth += 1 + nth) {
+            fixture f;
+            test_random same = {random.state + nth};
+            begin(&f, 0);
+            pleat__fault_arm(
+                &f.j.vmm,
+                (pleat__fault_plan){.verb = verbs[v], .nth = nth, .carried_out = nth % 2 == 1});
+            churn(&f, &same, true);
+            drain(&f);
+            (void)!pleat_empty_cache(f.j.runtime);
+            hits = pleat__fault_hits(&f.j.vmm);
+            refused += f.refused;
+            pleat__fault_arm(&f.j.vmm, (pleat__fault_plan){0});
+            assert_ok(pleat_empty_cache(f.j.runtime));
+            assert_int_equal(stats_of(&f).physical_bytes, (uint64_t)FILLER * CHUNK);
+            assert_int_equal(stats_of(&f).quarantined_bytes, 0);
+            end(&f);
+        }
+    }
+    assert_true(refused > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(handles_are_one_call_for_several_chunks),
+        cmocka_unit_test(handles_use_the_budget_to_its_end),
+        cmocka_unit_test(handles_serve_views_and_go_back_whole),
+        cmocka_unit_test(handles_in_use_stay),
+        cmocka_unit_test(handles_survive_every_failing_verb),
+    };
+    return cmocka_run_group_tests_name("handles", tests, NULL, NULL);
+}
