@@ -4,7 +4,7 @@
  * HOW   Each chunk has its uses: the lives of what lies on it. Those that meet are one cluster.
  *       Chunks with the fewest clusters are tried first, which are those that only the peak needs:
  *       each costs waits. A chunk can go when each of its clusters finds a chunk of another stream
- * that is idle for it. Neighbours that go are put on neighbours, so that views stay in long runs.
+ *       that is idle for it. Neighbours that go are put on neighbours: views stay in long runs.
  * TIME  The iteration is a circle. A use that wraps around ends behind the horizon.
  * MARGIN  Events that pass before and behind a cluster on its new chunk, as many as leave enough
  *       to be found.

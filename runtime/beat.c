@@ -17,9 +17,9 @@
  * BEGIN   An iteration begins where little is live, between the optimizer's step and the next
  *         forward pass. It matters which side of that a request is on: what lies before and behind
  *         has another x (elastic.h). The optimizer's sizes stay, a batch of data's do not: it
- * begins behind the longest row of sizes that stay. INNER   A loop of microbatches looks like
- * iterations until the optimizer comes. Then what was found is lost, and a loop that is as short
- * must go on for longer.
+ *         begins behind the longest row of sizes that stay.
+ * INNER   A loop of microbatches looks like iterations until the optimizer comes. Then what was
+ *         found is lost, and a loop that is as short must go on for longer.
  *
  * Where most sizes are equal, too, the job is left to learn.c, which knows better what stays; where
  * nearly all are, for good.

@@ -14,7 +14,7 @@
  *          block's own stream can be made to wait for the events instead: whatever it is given
  *          later comes behind them, and so may lie in that memory. That is done only where the
  *          memory is wanted, since it takes from the streams some of their freedom to run apart,
- * and never to the stream that does most of the work (planned.c says whose frees are wanted).
+ *          and never to the stream that does most of the work (planned.c says whose are wanted).
  *
  * On a stream that captures a graph no event is recorded before the capture has ended.
  *

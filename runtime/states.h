@@ -19,9 +19,9 @@
  *      refused: nothing came of it
  *      returned: from PLANNING too
  *      scaled: to PLANNED from LEARNING, PLANNING, RELEARNING and PLANNED: an iteration's first
- * requests say which x it has, and the instance of that x is taken up (elastic.h) refitted: from
- * PLANNED to LEARNING: sizes follow x in another way than was known marked: the job begins to mark
- * its iterations, and one found by its period was followed
+ *      requests say which x it has, and the instance of that x is taken up (elastic.h)
+ *      refitted: from PLANNED to LEARNING: sizes follow x in another way than was known
+ *      marked: the job begins to mark its iterations, and one found by its period was followed
  *
  *   LEARNING    requests go to the heap and are recorded (learn.c)
  *   PLANNING    what is to be followed is made from what was recorded: at once, from an iteration

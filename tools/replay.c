@@ -3,9 +3,9 @@
  *
  * ORDER    The trace's events in their order. What is freed and was still used by other streams, so
  *          that its free completed later, is recorded as used by a stream of its own, which stands
- *          still until then (on host memory; on the GPU it is freed when its free completed). A
- * mark is issued where an iteration begins: by the trace's marks, else by its labels, else by the
- *          period of the sequence. A phase is entered where a label names another one.
+ *          still until then (on host memory; on the GPU it is freed when its free completed).
+ *          A mark is issued where an iteration begins: by the trace's marks, else by its labels,
+ *          else by the period of the sequence. A phase is entered where a label names another one.
  * PASSES   With the canary two: the first with it, the second, without, for times only; words
  *          written into gigabytes empty every cache that the allocator lives in.
  */
