@@ -329,6 +329,14 @@ static bool solve_u(const pleat__function *f, pleat__fraction v, int64_t s, plea
            solve_square(abc[0], abc[1], abc[2], sum, u);
 }
 
+bool pleat__function_solve(const pleat__function *function, uint64_t size, pleat__fraction *u)
+{
+    static const pleat__fraction one = {1, 1};
+    int64_t s;
+    return size < function->most && function->exact && scaled(function, size, &s) &&
+           solve_u(function, one, s, u);
+}
+
 /* u known: (k0 + k1 u + k2 u^2) + v (k3 + k4 u + k5 u^2) = s. */
 static bool solve_v(const pleat__function *f, pleat__fraction u, int64_t s, pleat__fraction *v)
 {

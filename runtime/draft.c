@@ -45,8 +45,7 @@ pleat_result pleat__draft_init(pleat__draft *draft, pleat__arena *arena, pleat__
 static void forget(pleat__draft *draft, uint32_t at)
 {
     pleat__drafted *made = &draft->made[at];
-    pleat__follow_free(made->instance->follow);
-    pleat__arena_free(draft->arena, made->instance);
+    pleat__instance_release(made->instance, draft->arena);
     pleat_plan_free(made->plan);
     draft->made[at] = draft->made[--draft->made_count];
 }
@@ -318,9 +317,10 @@ pleat__follow *pleat__draft_take(pleat__draft *draft)
     }
     if (stale && !has_views && made.instance->view_pages != 0) {
         /* Given up while it waited: its views are gone. */
-        pleat__space_give(draft->heap->pool->space, made.instance->view_page,
+        pleat__space_give(draft->heap->pool->space, made.instance->views[0].page,
                           made.instance->view_pages);
         made.instance->view_pages = 0;
+        made.instance->view_runs = 0;
     }
     draft->made[draft->made_count++] = made;
     if (stale || !number_lanes(draft, made.instance->follow)) {
@@ -381,7 +381,7 @@ static bool in_use(const pleat__draft *draft, const pleat__drafted *made)
     for (uint32_t l = 0; l < follow->lane_count; l++)
         if (follow->lanes[l].live != 0)
             return true;
-    return pleat__instance_in_use(made->instance, draft->placed, draft->heap->pool);
+    return pleat__instance_in_use(made->instance, draft->heap, draft->placed);
 }
 
 static void bury(pleat__draft *draft)

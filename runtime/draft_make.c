@@ -32,6 +32,9 @@
 #define ALIKE 500u
 #define FEW   16u
 
+/* There is one size only. */
+static const pleat__x only = {{1, 1}, {1, 1}};
+
 typedef struct making {
     pleat__draft_job *job;
     pleat__arena *scratch;
@@ -142,8 +145,8 @@ static pleat_result make_terms(making *m)
                               .horizon = plan->steady.events,
                               .lowest = 1,
                               .highest = 1,
-                              .least = 1,
-                              .most = 1};
+                              .from = only,
+                              .to = only};
     return PLEAT_OK;
 }
 
@@ -223,7 +226,7 @@ static pleat_result lay_out(making *m)
     bool done;
     drop_crossing(m);
     maker->scale = &m->scale;
-    maker->x = 1;
+    maker->x = &only;
     PLEAT_TRY(make_lanes(m, room_of(m)));
     PLEAT_TRY(sweep(m, &done));
     if (!done)
@@ -374,9 +377,8 @@ static void grow_spare(const making *m)
 static pleat_result make_instance(making *m)
 {
     pleat__draft_job *job = m->job;
-    pleat__instance *instance = pleat__arena_calloc(job->arena, 1, sizeof *instance);
-    if (instance == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a plan in the background");
+    pleat__instance *instance;
+    PLEAT_TRY(pleat__instance_new(job->arena, 1, &only, &instance));
     /* What came before the iteration comes no more. */
     m->plan->first.slot_count = 0;
     m->plan->first.phase_count = 0;
@@ -385,11 +387,11 @@ static pleat_result make_instance(making *m)
     if (result == PLEAT_OK)
         result = map_views(m);
     if (result != PLEAT_OK) {
-        pleat__follow_free(instance->follow);
-        pleat__arena_free(job->arena, instance);
+        pleat__instance_release(instance, job->arena);
         return result;
     }
-    instance->view_page = job->view_page;
+    instance->views[0] = (pleat__page_run){job->view_page, m->view_pages};
+    instance->view_runs = m->view_pages != 0;
     instance->view_pages = m->view_pages;
     job->made = (pleat__drafted){.instance = instance, .plan = m->plan};
     m->plan = NULL;

@@ -7,16 +7,14 @@
 #include <internal/error.h>
 #include <string.h>
 
-/* Terms ahead that a request is looked for among, and requests that are looked at. */
+/* Terms ahead that a request is looked for among. */
 #define NEAR 16u
-#define MOST 96u
 /* A new largest x is laid out for this part more, where x keeps changing. */
 #define HEADROOM 50u
 /* Of the last 16 iterations, those that had another x than the one before. */
 #define CHANGING 6
 /* A recorded iteration is as the scale says when one request in so many at most is not. */
-#define BROKEN    100u
-#define STRANGERS 3u
+#define BROKEN 100u
 /* An x is left to be learned after so many iterations in a row in which more than one request in so
  * many found its slot taken. */
 #define STRIKES 3u
@@ -24,6 +22,10 @@
 /* The rests between checks and after failures double so often. */
 #define MOST_CHECKS 8u
 #define REST        6u
+/* Iterations after which what was refused for lack of memory is tried again. */
+#define REFUSED 16u
+/* Requests that agree on two parameters; one that does not is then another. */
+#define AGREED 3u
 
 pleat_result pleat__elastic_init(pleat__elastic *elastic, pleat__arena *arena, pleat__heap *heap,
                                  const pleat__placed *placed, pleat_stats *stats)
@@ -33,28 +35,16 @@ pleat_result pleat__elastic_init(pleat__elastic *elastic, pleat__arena *arena, p
     return pleat__lives_init(&elastic->lives, arena);
 }
 
-static void drop_profiles(pleat__elastic *elastic)
-{
-    for (uint32_t s = 0; s < elastic->profile_count; s++)
-        pleat__profile_free(elastic->profiles[s]);
-    elastic->profile_count = 0;
-    elastic->latest = NULL;
-}
-
 void pleat__elastic_release(pleat__elastic *elastic)
 {
     if (elastic->arena == NULL)
         return;
     /* Mapped they stay: the space unmaps what is left. */
     for (uint32_t i = 0; i < elastic->instance_count; i++)
-        pleat__follow_free(elastic->instances[i]->follow);
+        pleat__instance_release(elastic->instances[i], elastic->arena);
     for (uint32_t i = 0; i < elastic->retired_count; i++)
-        pleat__follow_free(elastic->retired[i]->follow);
-    for (uint32_t i = 0; i < elastic->instance_count; i++)
-        pleat__arena_free(elastic->arena, elastic->instances[i]);
-    for (uint32_t i = 0; i < elastic->retired_count; i++)
-        pleat__arena_free(elastic->arena, elastic->retired[i]);
-    drop_profiles(elastic);
+        pleat__instance_release(elastic->retired[i], elastic->arena);
+    pleat__elastic_forget(elastic);
     pleat__scale_free(elastic->scale);
     pleat__lives_release(&elastic->lives);
     *elastic = (pleat__elastic){0};
@@ -78,7 +68,7 @@ static bool retire(pleat__elastic *elastic, uint32_t at)
 static void bury(pleat__elastic *elastic)
 {
     for (uint32_t i = elastic->retired_count; i-- > 0;)
-        if (!pleat__instance_in_use(elastic->retired[i], elastic->placed, elastic->heap->pool) &&
+        if (!pleat__instance_in_use(elastic->retired[i], elastic->heap, elastic->placed) &&
             pleat__instance_free(elastic->retired[i], elastic->heap))
             elastic->retired[i] = elastic->retired[--elastic->retired_count];
 }
@@ -90,7 +80,7 @@ static void retire_stale(pleat__elastic *elastic)
             retire(elastic, i);
 }
 
-static bool retire_all(pleat__elastic *elastic)
+bool pleat__elastic_retire_all(pleat__elastic *elastic)
 {
     while (elastic->instance_count != 0)
         if (!retire(elastic, elastic->instance_count - 1))
@@ -108,151 +98,11 @@ bool pleat__elastic_drop(pleat__elastic *elastic)
             retire(elastic, i);
     }
     bury(elastic);
-    elastic->refused = 0;
+    elastic->refused = PLEAT__NO_X;
     return any;
 }
 
-/* ---- from iterations to a scale ---- */
-
-/* Whether a profile is the scale at some x, which then is in range from now on. */
-static bool conforms(pleat__elastic *elastic, const pleat__profile *profile)
-{
-    pleat__scale *scale = elastic->scale;
-    uint64_t x = 0;
-    uint32_t broken = 0;
-    if (scale == NULL || profile->count != scale->count)
-        return false;
-    for (uint32_t i = 0; i < scale->count && x == 0; i++)
-        (void)!pleat__scale_infer(scale, &scale->terms[i], profile->parts[i].bytes, &x);
-    for (uint32_t i = 0; i < scale->count && x != 0; i++)
-        broken += !scale->terms[i].loose &&
-                  pleat__scale_bytes(scale, &scale->terms[i], x) != profile->parts[i].bytes;
-    if (x == 0 || broken > scale->count / BROKEN)
-        return false;
-    scale->least = x < scale->least ? x : scale->least;
-    scale->most = x > scale->most ? x : scale->most;
-    return true;
-}
-
-/* Keeps a profile instead of another one, or as one more. */
-static void put_profile(pleat__elastic *elastic, uint32_t at, pleat__profile *profile)
-{
-    if (at < elastic->profile_count)
-        pleat__profile_free(elastic->profiles[at]);
-    else
-        elastic->profile_count++;
-    elastic->profiles[at] = profile;
-    elastic->latest = profile;
-}
-
-static void trust(pleat__elastic *elastic)
-{
-    elastic->failures = 0;
-    elastic->quiet_until = 0;
-}
-
-static void take_scale(pleat__elastic *elastic, pleat__scale *scale)
-{
-    if (!retire_all(elastic)) {
-        pleat__scale_free(scale);
-        return;
-    }
-    elastic->stats->refits += elastic->scale != NULL;
-    pleat__scale_free(elastic->scale);
-    elastic->scale = scale;
-    elastic->choice = (pleat__sweep_choice){0, 0};
-    elastic->refused = 0;
-    elastic->seen_count = 0;
-    elastic->bad_count = 0;
-    elastic->strikes = 0;
-    elastic->x = 0;
-    elastic->checks = 0;
-    trust(elastic);
-}
-
-/* An iteration that is none of those known at another x: an evaluation between two marks is passed
- * over, a new job is not. */
-static void add_stranger(pleat__elastic *elastic, pleat__profile *profile)
-{
-    elastic->strangers++;
-    elastic->patience = 1u << (elastic->strangers < 6 ? elastic->strangers : 6);
-    if (elastic->profile_count != 0 && elastic->strangers < STRANGERS) {
-        pleat__profile_free(profile);
-        return;
-    }
-    drop_profiles(elastic);
-    put_profile(elastic, 0, profile);
-}
-
-/* The scale of all profiles, or where there is none of the last two. */
-static void fit(pleat__elastic *elastic)
-{
-    pleat__scale *scale;
-    uint32_t last = elastic->profile_count > 2 ? elastic->profile_count - 2 : 0;
-    if (pleat__scale_make(elastic->arena, elastic->profiles, elastic->profile_count, &scale) ==
-            PLEAT__SCALE_FITTED ||
-        (last != 0 && pleat__scale_make(elastic->arena, elastic->profiles + last, 2, &scale) ==
-                          PLEAT__SCALE_FITTED))
-        take_scale(elastic, scale);
-}
-
-static void add_profile(pleat__elastic *elastic, pleat__profile *profile)
-{
-    bool akin = elastic->profile_count == 0;
-    for (uint32_t s = 0; s < elastic->profile_count; s++) {
-        pleat__profile *two[2] = {elastic->profiles[s], profile};
-        pleat__scale *scale;
-        pleat__scale_fit result = pleat__scale_make(elastic->arena, two, 2, &scale);
-        pleat__scale_free(scale);
-        akin = akin || result == PLEAT__SCALE_FITTED;
-        if (result == PLEAT__SCALE_SAME) {
-            put_profile(elastic, s, profile);
-            elastic->strangers = 0;
-            return;
-        }
-    }
-    if (!akin) {
-        add_stranger(elastic, profile);
-        return;
-    }
-    elastic->strangers = 0;
-    if (elastic->profile_count == PLEAT__PROFILES_KEPT) {
-        /* The oldest in between: the range is the ends'. */
-        pleat__profile_free(elastic->profiles[1]);
-        memmove(&elastic->profiles[1], &elastic->profiles[2],
-                (PLEAT__PROFILES_KEPT - 2) * sizeof elastic->profiles[0]);
-        elastic->profile_count--;
-    }
-    put_profile(elastic, elastic->profile_count, profile);
-    if (elastic->profile_count > 1)
-        fit(elastic);
-}
-
-void pleat__elastic_recorded(pleat__elastic *elastic, uint32_t count, uint32_t ahead)
-{
-    pleat__profile *profile = NULL;
-    if (!elastic->recording || elastic->making)
-        return;
-    if (count == 0)
-        pleat__lives_mark(&elastic->lives, &profile);
-    else
-        profile = pleat__lives_last(&elastic->lives, count, ahead);
-    if (profile == NULL)
-        return;
-    if (elastic->patience != 0) {
-        elastic->patience--;
-        pleat__profile_free(profile);
-        return;
-    }
-    if (conforms(elastic, profile)) {
-        trust(elastic);
-        pleat__profile_free(profile);
-    } else {
-        add_profile(elastic, profile);
-    }
-    if (elastic->settled)
-        pleat__elastic_record(elastic, false);
-}
+/* ---- recording ---- */
 
 void pleat__elastic_found(pleat__elastic *elastic, uint32_t count, uint32_t ahead, uint32_t repeats)
 {
@@ -282,17 +132,24 @@ void pleat__elastic_record(pleat__elastic *elastic, bool on)
 
 /* ---- which x is this? ---- */
 
+/* Whether one size does not say x. */
+static bool has_two(const pleat__elastic *elastic)
+{
+    return elastic->scale != NULL && elastic->scale->plan != NULL &&
+           elastic->scale->plan->recipe->parameters > 1;
+}
+
 /* Requests that were not as the scale says. */
 static uint64_t oddities(const pleat__elastic *elastic)
 {
     return elastic->stats->diverged + elastic->stats->broken;
 }
 
-static bool is_bad(const pleat__elastic *elastic, uint64_t x)
+static bool is_bad(const pleat__elastic *elastic, const pleat__x *x)
 {
     uint32_t count = elastic->bad_count < PLEAT__BAD ? elastic->bad_count : PLEAT__BAD;
     for (uint32_t i = 0; i < count; i++)
-        if (elastic->bad[i] == x)
+        if (pleat__x_equal(&elastic->bad[i], x))
             return true;
     return false;
 }
@@ -306,7 +163,7 @@ static void judge_followed(pleat__elastic *elastic)
     bool badly = served + elastic->scale->count / POOR < elastic->scale->count &&
                  elastic->stats->slot_busy - elastic->busy > elastic->scale->count / POOR;
     elastic->strikes = badly ? elastic->strikes + 1 : 0;
-    if (elastic->strikes < STRIKES || is_bad(elastic, elastic->now->fitted))
+    if (elastic->strikes < STRIKES || is_bad(elastic, &elastic->now->fitted))
         return;
     elastic->bad[elastic->bad_count++ % PLEAT__BAD] = elastic->now->fitted;
     elastic->strikes = 0;
@@ -338,13 +195,39 @@ void pleat__elastic_begin(pleat__elastic *elastic)
     elastic->served = elastic->stats->planned;
     elastic->busy = elastic->stats->slot_busy;
     elastic->odd = oddities(elastic);
+    /* Others may have given memory back, or the limit was raised. */
+    if (elastic->clock >= elastic->refused_until)
+        elastic->refused = PLEAT__NO_X;
     retire_stale(elastic);
     if (elastic->retired_count != 0)
         bury(elastic);
     elastic->asking = elastic->scale != NULL && elastic->clock >= elastic->quiet_until;
-    elastic->at = 0;
+    elastic->at = elastic->scale == NULL ? 0 : elastic->scale->first;
+    if (elastic->now != NULL && elastic->now->follow->match.cursor < elastic->at)
+        elastic->at = elastic->now->follow->match.cursor;
     elastic->asked = 0;
-    elastic->guess = 0;
+    elastic->here_count = 0;
+    elastic->guess = PLEAT__NO_X;
+    if (has_two(elastic))
+        pleat__x_begin(&elastic->finder, elastic->scale->plan);
+}
+
+void pleat__elastic_followed(pleat__elastic *elastic, const pleat__follow *follow)
+{
+    elastic->now = NULL;
+    for (uint32_t i = 0; i < elastic->instance_count; i++)
+        if (elastic->instances[i]->follow == follow)
+            elastic->now = elastic->instances[i];
+}
+
+bool pleat__elastic_left(const pleat__elastic *elastic, const pleat__follow *follow)
+{
+    if (elastic->plan == NULL || elastic->plan != follow)
+        return false;
+    for (uint32_t i = 0; i < elastic->instance_count; i++)
+        if (elastic->instances[i]->follow == follow)
+            return elastic->instances[i]->stale;
+    return true;
 }
 
 void pleat__elastic_diverged(pleat__elastic *elastic)
@@ -358,22 +241,23 @@ void pleat__elastic_diverged(pleat__elastic *elastic)
     pleat__elastic_record(elastic, true);
 }
 
-static bool is_seen(const pleat__elastic *elastic, uint64_t x)
+static bool is_seen(const pleat__elastic *elastic, const pleat__x *x)
 {
     uint32_t count = elastic->seen_count < PLEAT__SEEN ? elastic->seen_count : PLEAT__SEEN;
     for (uint32_t i = 0; i < count; i++)
-        if (elastic->seen[i] == x)
+        if (pleat__x_equal(&elastic->seen[i], x))
             return true;
     return false;
 }
 
-static void note_x(pleat__elastic *elastic, uint64_t x)
+static void note_x(pleat__elastic *elastic, const pleat__x *x)
 {
-    elastic->changes = elastic->changes << 1 | (elastic->x != 0 && elastic->x != x);
-    elastic->x = x;
-    elastic->stats->inferred_x = x;
+    bool other = pleat__x_is_known(&elastic->x) && !pleat__x_equal(&elastic->x, x);
+    elastic->changes = elastic->changes << 1 | other;
+    elastic->x = *x;
+    elastic->stats->inferred_x = x->u.num / x->u.den;
     if (!is_seen(elastic, x))
-        elastic->seen[elastic->seen_count++ % PLEAT__SEEN] = x;
+        elastic->seen[elastic->seen_count++ % PLEAT__SEEN] = *x;
 }
 
 /* The term that a request is at the x guessed, from the one expected next on. */
@@ -385,34 +269,55 @@ static bool find_at_guess(const pleat__elastic *elastic, uint64_t bytes, uint16_
         const pleat__term *term = &scale->terms[i];
         *found = i;
         if (term->stream == stream && !term->loose &&
-            pleat__scale_bytes(scale, term, elastic->guess) == bytes)
+            pleat__scale_bytes(scale, term, &elastic->guess) == bytes)
             return true;
     }
     return false;
 }
 
-/* The same at any x, which is then in *x; 0: the term says nothing of it. */
+/* The same at any x, which is then in *x; PLEAT__NO_X: the term says nothing of it. */
 static bool find_term(const pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
-                      uint32_t *found, uint64_t *x)
+                      uint32_t *found, pleat__x *x)
 {
     const pleat__scale *scale = elastic->scale;
-    *x = elastic->guess;
-    if (*x != 0 && find_at_guess(elastic, bytes, stream, found)) {
-        *x = scale->terms[*found].rise != 0 ? *x : 0;
+    if (pleat__x_is_known(&elastic->guess) && find_at_guess(elastic, bytes, stream, found)) {
+        *x = scale->terms[*found].rise != 0 ? elastic->guess : PLEAT__NO_X;
         return true;
     }
     for (uint32_t i = elastic->at; i < scale->count && i < elastic->at + NEAR; i++) {
         const pleat__term *term = &scale->terms[i];
-        *x = 0;
+        *x = PLEAT__NO_X;
         *found = i;
         if (term->stream != stream)
             continue;
         if (term->rise == 0
                 ? term->bytes == bytes
-                : pleat__scale_infer(scale, term, bytes, x) && pleat__scale_plausible(scale, *x))
+                : pleat__scale_infer(scale, term, bytes, x) && pleat__scale_plausible(scale, x))
             return true;
     }
     return false;
+}
+
+/* Two parameters are found from several requests together, each known by where the matcher is. */
+static bool find_two(pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
+                     const pleat__follow *current, uint32_t *found, pleat__x *x)
+{
+    pleat__x_finder *finder = &elastic->finder;
+    if (current == NULL || !pleat__elastic_follows(elastic, current))
+        return false;
+    uint32_t at = current->match.cursor, begin = current->match.begin;
+    uint32_t slot = at < begin ? at : at - begin;
+    if (current->items[at].stream != stream)
+        return false;
+    pleat__x_state said = pleat__x_observe(finder, at < begin, slot, bytes);
+    if (said == PLEAT__X_CONTRADICTED && finder->agreed < AGREED) {
+        /* One of the two was no request of the plan's: this one's word against the others'. */
+        pleat__x_begin(finder, elastic->scale->plan);
+        said = pleat__x_observe(finder, at < begin, slot, bytes);
+    }
+    *found = at;
+    *x = finder->x;
+    return said == PLEAT__X_KNOWN;
 }
 
 /* ---- from x to an instance ---- */
@@ -433,8 +338,51 @@ static pleat_result add_crossing(pleat__elastic *elastic, const pleat__place *pl
     return PLEAT_OK;
 }
 
+pleat__ground pleat__elastic_ground(const pleat__elastic *elastic)
+{
+    const pleat__instance *now = elastic->now;
+    bool begins = now != NULL && now->follow->match.cursor < now->follow->match.begin;
+    return (pleat__ground){.arena = elastic->arena,
+                           .heap = elastic->heap,
+                           .placed = elastic->placed,
+                           .crosses = crosses,
+                           .context = elastic,
+                           .beginning = begins ? elastic->plan : NULL,
+                           .tight = elastic->tight};
+}
+
+/* Whether a request that is there can stay where it is: in one run, at home, of its own stream's
+ * memory, and as large as it is to be at x. */
+static bool can_stay(const pleat__elastic *elastic, const pleat__place *place, uint32_t at,
+                     const pleat__x *x)
+{
+    const pleat__term *term = &elastic->scale->terms[at];
+    return place->several == NULL && term->stream == 0 && !term->loose &&
+           term->end != PLEAT__NEVER &&
+           place->address == pleat__pool_address(elastic->heap->pool, place->run.begin) &&
+           pleat__ceil_div(pleat__scale_bytes(elastic->scale, term, x), PLEAT__GRANULE_BYTES) ==
+               place->granules;
+}
+
+/* What this iteration has allocated so far keeps its place in the new instance, or is in its way.
+ * How many keep theirs. */
+static pleat_result list_here(pleat__elastic *elastic, const pleat__x *x, pleat__held *stay,
+                              uint32_t *count)
+{
+    for (uint32_t i = 0; i < elastic->here_count; i++) {
+        const pleat__held held = elastic->here[i];
+        const pleat__place *place = pleat__placed_find(elastic->placed, held.address);
+        if (place == NULL || held.term == PLEAT__NEVER || !can_stay(elastic, place, held.term, x) ||
+            pleat__live_find(&elastic->crossing, held.address) != NULL)
+            continue;
+        PLEAT_TRY(add_crossing(elastic, place));
+        stay[(*count)++] = held;
+    }
+    return PLEAT_OK;
+}
+
 /* Where what is followed has requests that the next iteration frees. */
-static pleat_result list_crossing(pleat__elastic *elastic, const pleat__follow *current)
+pleat_result pleat__elastic_list_crossing(pleat__elastic *elastic, const pleat__follow *current)
 {
     const pleat__profile *latest = elastic->latest;
     if (current == NULL)
@@ -465,23 +413,18 @@ static bool make_room(pleat__elastic *elastic)
     return oldest != PLEAT__INSTANCES && retire(elastic, oldest);
 }
 
-static pleat__ground ground_of(const pleat__elastic *elastic)
-{
-    return (pleat__ground){.arena = elastic->arena,
-                           .heap = elastic->heap,
-                           .placed = elastic->placed,
-                           .crosses = crosses,
-                           .context = elastic};
-}
-
 /* Others may allocate and free meanwhile, but none of this is changed. */
-static pleat_result make_instance(pleat__elastic *elastic, uint64_t x, const pleat__follow *current,
-                                  pleat__instance **out)
+static pleat_result make_instance(pleat__elastic *elastic, const pleat__x *x,
+                                  const pleat__follow *current, pleat__instance **out)
 {
-    pleat__ground ground = ground_of(elastic);
+    pleat__held stay[PLEAT__LOOKED_AT];
+    pleat__ground ground = pleat__elastic_ground(elastic);
+    ground.held = stay;
     *out = NULL;
     PLEAT_TRY(pleat__live_create(elastic->arena, &elastic->crossing));
-    pleat_result result = list_crossing(elastic, current);
+    pleat_result result = pleat__elastic_list_crossing(elastic, current);
+    if (result == PLEAT_OK)
+        result = list_here(elastic, x, stay, &ground.held_count);
     elastic->making = true;
     if (result == PLEAT_OK)
         result = pleat__instance_make(&ground, elastic->scale, x, &elastic->choice, out);
@@ -490,44 +433,77 @@ static pleat_result make_instance(pleat__elastic *elastic, uint64_t x, const ple
     return result;
 }
 
-/* A new instance for x, or a little more where x changes all the time. NULL: there is no memory. */
-static pleat__instance *new_instance(pleat__elastic *elastic, uint64_t x,
-                                     const pleat__follow *current)
+/* The one followed when it holds x, else the smallest that does; NULL: there is none. */
+static pleat__instance *choose(const pleat__elastic *elastic, const pleat__x *x)
 {
-    bool restless = __builtin_popcount(elastic->changes & 0xffff) >= CHANGING;
-    pleat__instance *made;
-    if ((elastic->refused != 0 && x >= elastic->refused) || !make_room(elastic))
-        return NULL;
-    if ((!restless || make_instance(elastic, x + x / HEADROOM, current, &made) != PLEAT_OK) &&
-        make_instance(elastic, x, current, &made) != PLEAT_OK) {
-        elastic->refused = x;
-        return NULL;
+    pleat__instance *best = NULL;
+    if (elastic->now != NULL && pleat__x_holds(&elastic->now->x, x) && !elastic->now->stale)
+        return elastic->now;
+    for (uint32_t i = 0; i < elastic->instance_count; i++) {
+        pleat__instance *instance = elastic->instances[i];
+        if (!instance->stale && pleat__x_holds(&instance->x, x) &&
+            (best == NULL || pleat__x_holds(&best->x, &instance->x)))
+            best = instance;
     }
+    return best;
+}
+
+static pleat__instance *add_instance(pleat__elastic *elastic, pleat__instance *made)
+{
     elastic->stats->instances++;
     elastic->stats->instance_maps += made->view_pages;
     elastic->instances[elastic->instance_count++] = made;
     return made;
 }
 
-/* The one followed when it holds x, else the smallest that does; NULL: there is none. */
-static pleat__instance *choose(const pleat__elastic *elastic, uint64_t x)
+/* An instance for x in as little memory as it takes, for all that came lately; then the others go.
+ * Where it cannot be made all stays as it is. */
+static pleat__instance *lay_out_tightly(pleat__elastic *elastic, const pleat__x *x,
+                                        const pleat__follow *current)
 {
-    pleat__instance *best = NULL;
-    if (elastic->now != NULL && elastic->now->x >= x && !elastic->now->stale)
-        return elastic->now;
-    for (uint32_t i = 0; i < elastic->instance_count; i++) {
-        pleat__instance *instance = elastic->instances[i];
-        if (instance->x >= x && !instance->stale && (best == NULL || instance->x < best->x))
-            best = instance;
+    pleat__instance *made;
+    pleat__x both = pleat__x_larger(x, &elastic->tight_x);
+    if (!make_room(elastic) || make_instance(elastic, &both, current, &made) != PLEAT_OK) {
+        elastic->tight = false;
+        return choose(elastic, x);
     }
-    return best;
+    for (uint32_t i = elastic->instance_count; i-- > 0;)
+        retire(elastic, i);
+    pleat__elastic_tightened(elastic);
+    return add_instance(elastic, made);
+}
+
+/* A new instance for x, or a little more where x changes all the time. NULL: there is no memory. */
+static pleat__instance *lay_out(pleat__elastic *elastic, const pleat__x *x,
+                                const pleat__follow *current)
+{
+    bool restless = __builtin_popcount(elastic->changes & 0xffff) >= CHANGING;
+    pleat__instance *made;
+    pleat__x more;
+    if ((pleat__x_is_known(&elastic->refused) && pleat__x_holds(x, &elastic->refused)) ||
+        !make_room(elastic))
+        return NULL;
+    restless = restless && pleat__scale_times(elastic->scale, x, HEADROOM + 1, HEADROOM, &more);
+    if ((!restless || make_instance(elastic, &more, current, &made) != PLEAT_OK) &&
+        make_instance(elastic, x, current, &made) != PLEAT_OK) {
+        elastic->refused = *x;
+        elastic->refused_until = elastic->clock + REFUSED;
+        return NULL;
+    }
+    return add_instance(elastic, made);
+}
+
+static pleat__instance *new_instance(pleat__elastic *elastic, const pleat__x *x,
+                                     const pleat__follow *current)
+{
+    return elastic->tight ? lay_out_tightly(elastic, x, current) : lay_out(elastic, x, current);
 }
 
 /* Follows the instance from the request that is the term on. */
-static pleat__asked take(pleat__elastic *elastic, pleat__instance *instance, uint64_t x,
+static pleat__asked take(pleat__elastic *elastic, pleat__instance *instance, const pleat__x *x,
                          uint32_t term, pleat__follow **follow)
 {
-    if (elastic->now == instance && instance->fitted == x)
+    if (elastic->now == instance && pleat__x_equal(&instance->fitted, x))
         return PLEAT__ASKED_SAME;
     elastic->stats->instance_switches += instance != elastic->now;
     elastic->now = instance;
@@ -539,7 +515,7 @@ static pleat__asked take(pleat__elastic *elastic, pleat__instance *instance, uin
 }
 
 /* The iteration's x is known, and no instance is there for it. */
-static pleat_result settle(pleat__elastic *elastic, uint64_t x, uint32_t term,
+static pleat_result settle(pleat__elastic *elastic, const pleat__x *x, uint32_t term,
                            const pleat__follow *current, pleat__asked *asked,
                            pleat__follow **follow)
 {
@@ -561,88 +537,54 @@ pleat_result pleat__elastic_ask(pleat__elastic *elastic, uint64_t bytes, uint16_
                                 pleat__follow **follow)
 {
     uint32_t term;
-    uint64_t x;
+    pleat__x x;
     *asked = PLEAT__ASKED_WAIT;
-    if (++elastic->asked > MOST)
+    if (++elastic->asked > PLEAT__LOOKED_AT)
         elastic->asking = false;
-    if (!find_term(elastic, bytes, stream, &term, &x))
+    elastic->here_term = PLEAT__NEVER;
+    if (has_two(elastic) ? !find_two(elastic, bytes, stream, current, &term, &x)
+                         : !find_term(elastic, bytes, stream, &term, &x))
         return PLEAT_OK;
-    bool sure = x != 0 && (x == elastic->guess || is_seen(elastic, x));
-    pleat__instance *instance = x != 0 && !is_bad(elastic, x) ? choose(elastic, x) : NULL;
+    elastic->here_term = term;
+    bool known = pleat__x_is_known(&x);
+    bool sure = known && (pleat__x_equal(&x, &elastic->guess) || is_seen(elastic, &x));
+    pleat__instance *instance =
+        known && !elastic->tight && !is_bad(elastic, &x) ? choose(elastic, &x) : NULL;
     if (sure && instance == NULL)
-        return settle(elastic, x, term, current, asked, follow);
+        return settle(elastic, &x, term, current, asked, follow);
     elastic->at = term + 1;
     if (instance != NULL)
-        *asked = take(elastic, instance, x, term, follow);
+        *asked = take(elastic, instance, &x, term, follow);
     if (sure)
-        note_x(elastic, x);
+        note_x(elastic, &x);
     elastic->asking = elastic->asking && !sure;
-    elastic->guess = x != 0 ? x : elastic->guess;
+    elastic->guess = known ? x : elastic->guess;
+    return PLEAT_OK;
+}
+
+/* ---- a plan ---- */
+
+pleat_result pleat__elastic_load(pleat__elastic *elastic, const pleat_plan *plan,
+                                 pleat__follow *follow)
+{
+    const pleat__ground ground = pleat__elastic_ground(elastic);
+    pleat__instance *planned;
+    PLEAT_TRY(pleat__scale_of_plan(elastic->arena, plan, &elastic->scale));
+    PLEAT_TRY(pleat__instance_of_plan(&ground, plan, follow, &planned));
+    elastic->instances[elastic->instance_count++] = planned;
+    elastic->plan = follow;
+    pleat__elastic_record(elastic, false);
+    pleat__elastic_followed(elastic, follow);
+    pleat__elastic_begin(elastic);
     return PLEAT_OK;
 }
 
 /* ---- memory ---- */
 
-void pleat__elastic_shrunk(pleat__elastic *elastic)
+void pleat__elastic_shrunk(pleat__elastic *elastic, uint64_t page)
 {
     for (uint32_t i = 0; i < elastic->instance_count; i++)
-        elastic->instances[i]->stale = true;
-    elastic->refused = 0;
-}
-
-/* Whether `microbatch` fits in so many chunks. Functions may not hold where no iteration was: above
- * none fits, and below they say what the smallest takes that they hold for. */
-static pleat_result fits(const pleat__elastic *elastic, uint32_t chunks, uint64_t running,
-                         uint64_t microbatch, bool *yes)
-{
-    uint64_t x;
-    uint32_t taken;
-    pleat__ground ground = ground_of(elastic);
-    *yes = false;
-    if (!pleat__mul(elastic->x, microbatch, &x))
-        return PLEAT_OK;
-    x = pleat__scale_at_least(elastic->scale, x / running);
-    if (!pleat__scale_in_range(elastic->scale, x))
-        return PLEAT_OK;
-    PLEAT_TRY(pleat__instance_takes(&ground, elastic->scale, x, elastic->choice, chunks, &taken));
-    *yes = taken <= chunks;
-    return PLEAT_OK;
-}
-
-/* The largest that fits; more of it takes more memory. */
-static pleat_result search_most(const pleat__elastic *elastic, uint32_t chunks, uint64_t running,
-                                uint64_t *most)
-{
-    uint64_t low = 0, high = 1;
-    bool yes = true;
-    while (yes && high < UINT32_MAX) {
-        PLEAT_TRY(fits(elastic, chunks, running, high, &yes));
-        low = yes ? high : low;
-        high = yes ? 2 * high : high;
-    }
-    while (high - low > 1) {
-        uint64_t middle = low + (high - low) / 2;
-        PLEAT_TRY(fits(elastic, chunks, running, middle, &yes));
-        low = yes ? middle : low;
-        high = yes ? high : middle;
-    }
-    *most = low;
-    return low != 0 ? PLEAT_OK
-                    : pleat__fail(PLEAT_E_NOT_FOUND, "not even a microbatch of 1 would fit");
-}
-
-pleat_result pleat__elastic_most(pleat__elastic *elastic, const pleat__follow *current,
-                                 uint64_t bytes, uint64_t running, uint64_t *most)
-{
-    if (elastic->scale == NULL || elastic->x == 0)
-        return pleat__fail(PLEAT_E_NOT_FOUND, "how sizes follow the microbatch is not known before "
-                                              "iterations at two of them were seen");
-    uint64_t chunks = bytes / elastic->heap->pool->page_bytes;
-    PLEAT_TRY(pleat__live_create(elastic->arena, &elastic->crossing));
-    pleat_result result = list_crossing(elastic, current);
-    if (result == PLEAT_OK)
-        result = search_most(elastic, chunks < UINT32_MAX / 2 ? (uint32_t)chunks : UINT32_MAX / 2,
-                             running, most);
-    pleat__live_destroy(&elastic->crossing);
-    return result;
+        if (elastic->instances[i]->end_page > page)
+            elastic->instances[i]->stale = true;
+    elastic->refused = PLEAT__NO_X;
 }

@@ -2,6 +2,7 @@
  * elastic.h: jobs whose microbatch or sequence length changes, for the policy `pleat`.
  *
  *   iterations that are not followed  --lives.h-->  profiles  --scale.h-->  a scale
+ *   a plan file with a recipe  -------------------------------scale.h-->  a scale
  *   the first requests of an iteration, and the scale  -->  its x
  *   x  -->  an instance (instance.h): one that there is, or a new one
  *
@@ -10,7 +11,8 @@
  *
  * WHICH INSTANCE  Any that was laid out for x or more serves. So once the largest x was there,
  *      nothing is mapped any more, whatever x comes. One that is laid out for less takes less
- *      memory: it is made when the limit on memory leaves no room for a larger one.
+ *      memory: it is made when the limit on memory leaves no room for a larger one. A plan file's
+ *      own places are the first instance, at the x that it was laid out for.
  * HEADROOM  Where iterations differ from one to the next a new largest x is likely to be exceeded
  *      soon: it is laid out for a little more.
  * BROKEN  An x beyond the range, sizes that are not as the scale says: the iteration is served by
@@ -27,6 +29,7 @@
 #define PLEAT__RETIRED       32u
 #define PLEAT__SEEN          64u
 #define PLEAT__BAD           8u
+#define PLEAT__LOOKED_AT     96u /* requests of an iteration that may say its x */
 
 /* What the first requests of an iteration say. */
 typedef enum pleat__asked {
@@ -58,16 +61,23 @@ typedef struct pleat__elastic {
     pleat__instance *now; /* followed, or NULL */
     uint64_t clock;       /* iterations */
     bool making;          /* an instance is, and the lock may be left */
+    bool measuring;       /* the same for the largest microbatch */
     /* While the first requests of an iteration are looked at. */
     bool asking;
-    uint32_t at;      /* the term expected next */
-    uint32_t asked;   /* requests */
-    uint64_t guess;   /* x that one request said; 0: none did */
-    uint64_t x;       /* of the last iteration */
-    uint32_t changes; /* a bit for each of the last iterations: x was another than before */
-    uint64_t seen[PLEAT__SEEN]; /* xs that iterations had */
+    uint32_t at;    /* the term expected next */
+    uint32_t asked; /* requests */
+    /* What the iteration allocated before its x was known, and what the request that is being
+     * served is. */
+    pleat__held here[PLEAT__LOOKED_AT];
+    uint32_t here_count;
+    uint32_t here_term;     /* or PLEAT__NEVER */
+    pleat__x guess;         /* that one request said */
+    pleat__x_finder finder; /* the same for a recipe with two parameters */
+    pleat__x x;             /* of the last iteration */
+    uint32_t changes;       /* a bit for each of the last iterations: x was another than before */
+    pleat__x seen[PLEAT__SEEN]; /* xs that iterations had */
     uint32_t seen_count;
-    uint64_t bad[PLEAT__BAD]; /* xs at which instances serve badly */
+    pleat__x bad[PLEAT__BAD]; /* xs at which instances serve badly */
     uint32_t bad_count;
     uint32_t strikes;
     uint64_t served, busy; /* counters at the last mark */
@@ -77,12 +87,24 @@ typedef struct pleat__elastic {
     uint64_t check_at;
     uint32_t checks;      /* times that iterations were recorded because of that */
     pleat__live crossing; /* addresses, while an instance is made */
-    uint64_t refused;     /* no memory for an instance of this x or more; 0: none was refused */
+    pleat__x refused;     /* no memory for an instance of this x or more */
+    uint64_t refused_until;
+    const pleat__follow *plan; /* a plan file's; NULL: none with a recipe */
+    /* elastic_tidy.c: since when, and how long sizes are looked at, and the largest since. */
+    uint64_t window_ns, window_clock, window_wait;
+    pleat__x window_most;
+    bool tight; /* tight_x is to be laid out anew, in as little as it needs */
+    pleat__x tight_x;
+    uint32_t tidying; /* marks at which what lies above is given back */
 } pleat__elastic;
 
 PLEAT_NODISCARD pleat_result pleat__elastic_init(pleat__elastic *elastic, pleat__arena *arena,
                                                  pleat__heap *heap, const pleat__placed *placed,
                                                  pleat_stats *stats);
+/* Begins with a plan that has a recipe, followed at its reference. pre: initialised, nothing done
+ * yet; `plan` and `follow` stay. */
+PLEAT_NODISCARD pleat_result pleat__elastic_load(pleat__elastic *elastic, const pleat_plan *plan,
+                                                 pleat__follow *follow);
 void pleat__elastic_release(pleat__elastic *elastic);
 
 /* An iteration ended: with `count` 0 at a mark, else it was `count` requests, followed by those
@@ -106,16 +128,22 @@ void pleat__elastic_begin(pleat__elastic *elastic);
 PLEAT_NODISCARD pleat_result pleat__elastic_ask(pleat__elastic *elastic, uint64_t bytes,
                                                 uint16_t stream, const pleat__follow *current,
                                                 pleat__asked *asked, pleat__follow **follow);
+/* Something else is followed from now on, or nothing (NULL). */
+void pleat__elastic_followed(pleat__elastic *elastic, const pleat__follow *follow);
+/* Whether it is a plan's whose chunks were given back: it is not to be taken up any more. */
+bool pleat__elastic_left(const pleat__elastic *elastic, const pleat__follow *follow);
 /* What is followed was put aside because too much did not match. */
 void pleat__elastic_diverged(pleat__elastic *elastic);
 
 /* The limit on memory changed, or memory is short: gives views back that are not followed. */
 bool pleat__elastic_drop(pleat__elastic *elastic);
 
-/* What is allocated and freed; of use while it records. */
+/* What is allocated and freed; of use while it records, and before an iteration's x is known. */
 static inline void pleat__elastic_allocated(pleat__elastic *elastic, uint64_t bytes,
                                             uint16_t stream, pleat_va address)
 {
+    if (__builtin_expect(elastic->asking, 0) && elastic->here_count < PLEAT__LOOKED_AT)
+        elastic->here[elastic->here_count++] = (pleat__held){address, elastic->here_term};
     if (__builtin_expect(elastic->recording, 0))
         pleat__lives_alloc(&elastic->lives, bytes, stream, address);
 }
@@ -126,11 +154,15 @@ static inline void pleat__elastic_freed(pleat__elastic *elastic, pleat_va addres
         pleat__lives_free(&elastic->lives, address);
 }
 
-/* Chunks were given back: layouts that use them are made anew when they are wanted. */
-void pleat__elastic_shrunk(pleat__elastic *elastic);
+/* Chunks at home from `page` on were given back: layouts that use them are made anew when they are
+ * wanted. */
+void pleat__elastic_shrunk(pleat__elastic *elastic, uint64_t page);
+/* At a mark: gives back what the sizes of a long time, or a limit that was lowered, leave over. The
+ * lock may be left. */
+void pleat__elastic_tidy(pleat__elastic *elastic, const pleat__follow *current);
 /* The largest microbatch that would fit in `bytes`, where the iterations now have `running`, by the
  * caller's count. `current` is followed, or NULL. PLEAT_E_NOT_FOUND: sizes are not known yet, or
- * not even one fits. */
+ * not even one fits. pre: the turn; the lock is left meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__elastic_most(pleat__elastic *elastic,
                                                  const pleat__follow *current, uint64_t bytes,
                                                  uint64_t running, uint64_t *most);
@@ -140,5 +172,21 @@ static inline bool pleat__elastic_follows(const pleat__elastic *elastic,
 {
     return elastic->now != NULL && elastic->now->follow == follow;
 }
+
+/* ---- between elastic.c and elastic_*.c ---- */
+
+#define PLEAT__NO_X ((pleat__x){{0, 1}, {1, 1}})
+
+/* What iterations are laid out in; and first, in elastic->crossing, what will be freed there before
+ * the next one is over. */
+pleat__ground pleat__elastic_ground(const pleat__elastic *elastic);
+PLEAT_NODISCARD pleat_result pleat__elastic_list_crossing(pleat__elastic *elastic,
+                                                          const pleat__follow *current);
+/* false: too many instances wait for what lies in them. */
+bool pleat__elastic_retire_all(pleat__elastic *elastic);
+/* A tight layout was made. */
+void pleat__elastic_tightened(pleat__elastic *elastic);
+/* What was recorded. */
+void pleat__elastic_forget(pleat__elastic *elastic);
 
 #endif

@@ -791,19 +791,23 @@ static bool idle_block(const pleat__heap *heap, uint32_t first)
     return chunks != 0 && !aliased(heap, first);
 }
 
-uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks)
+uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page)
 {
     pleat__pool *pool = heap->pool;
+    uint64_t from = *page;
     uint32_t count = 0;
+    *page = UINT64_MAX;
     uint32_t *numbers = pleat__arena_alloc(heap->arena, pool->count * sizeof *numbers);
     if (numbers == NULL)
         return 0;
     for (uint32_t c = pool->count, first; c > 0 && count < chunks; c = first) {
         first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
-        bool idle = idle_block(heap, first);
+        bool idle = pool->home[first] >= from && idle_block(heap, first);
         for (uint32_t k = c; idle && k > first; k--)
             numbers[count++] = k - 1;
     }
+    for (uint32_t i = 0; i < count; i++)
+        *page = pool->home[numbers[i]] < *page ? pool->home[numbers[i]] : *page;
     if (count > 0) {
         heap->stale = true;
         heap->note_count = 0;

@@ -164,8 +164,9 @@ bool pleat__view_is_dead(const pleat__place *place);
  * any went. The mapper unmaps them, those that the GPU may still use later. pre: the turn. */
 bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages);
 /* Gives wholly free handles without aliases back to the space, `chunks` or, with the last handle, a
- * few more, when the GPU is done with them; how many. pre: the turn; the lock is left meanwhile. */
-uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks);
+ * few more, of those at home from `page` on, the highest first, when the GPU is done with them; how
+ * many, and the lowest page in *page. pre: the turn; the lock is left meanwhile. */
+uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page);
 /* The largest free run of a stream, and all free bytes; whole chunks count as one run, because they
  * can be stitched. */
 void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uint64_t *total);

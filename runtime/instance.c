@@ -84,14 +84,14 @@ static void place_item(placer *p, uint32_t i, pleat__expected *expected)
     *expected = (pleat__expected){.bytes = term->bytes,
                                   .lane = PLEAT__NO_LANE,
                                   .stream = term->stream,
-                                  .kind = PLEAT__ITEM_LOOSE,
+                                  .kind = term->dynamic ? PLEAT__ITEM_DYNAMIC : PLEAT__ITEM_LOOSE,
                                   .gap = PLEAT__GAP_UNKNOWN};
     if (pleat__term_is_loose(term) || granules == 0)
         return;
     uint64_t at = m->places[i];
     uint32_t count = runs_of(p, &m->tries[job], at, granules);
     pleat__extent *runs = p->runs + p->run_count;
-    expected->kind = PLEAT__ITEM_SLOT;
+    expected->kind = term->dynamic ? PLEAT__ITEM_DYNAMIC : PLEAT__ITEM_SLOT;
     expected->place =
         (pleat__place){.address = address_of(p, job, at), .run = runs[0], .granules = granules};
     if (count == 1)
@@ -116,6 +116,25 @@ static void count_runs(placer *p)
     }
 }
 
+/* What comes once, before the first iteration: what stays lies where the plan has it, the rest at
+ * the request of the iteration whose part it plays, where that is as large. */
+static void place_beginning(const pleat__maker *m, pleat__expected *items)
+{
+    const pleat__follow *beginning = m->ground->beginning;
+    for (uint32_t i = 0; beginning != NULL && i < m->scale->first; i++) {
+        const pleat__expected *planned = &beginning->items[i];
+        uint32_t host = m->scale->plan->recipe->hosts[i];
+        uint64_t bytes = pleat__scale_bytes(m->scale, &m->scale->terms[i], m->x);
+        const pleat__expected *from = pleat__term_stays(m->scale, i) ? planned
+                                      : host != PLEAT__NO_HOST ? &items[m->scale->first + host]
+                                                               : &items[i];
+        if (from->kind != PLEAT__ITEM_SLOT || pleat__granules_of(bytes) > from->place.granules)
+            continue;
+        items[i].kind = PLEAT__ITEM_SLOT;
+        items[i].place = from->place;
+    }
+}
+
 static pleat_result make_follow(placer *p, pleat__follow **out)
 {
     pleat__maker *m = p->m;
@@ -137,7 +156,9 @@ static pleat_result make_follow(placer *p, pleat__follow **out)
         p->several_count = 0;
         for (uint32_t i = 0; i < follow->count; i++)
             place_item(p, i, &follow->items[i]);
-        result = pleat__match_init(&follow->match, arena, follow->items, 0, follow->count);
+        place_beginning(m, follow->items);
+        result =
+            pleat__match_init(&follow->match, arena, follow->items, m->scale->first, follow->count);
         if (result == PLEAT_OK)
             result = pleat__foresee_init(&follow->foresee, arena, &follow->match, NULL, 0, m->pool);
     }
@@ -165,7 +186,7 @@ static pleat_result map_views(pleat__maker *m, pleat__instance *instance)
     if (pleat__pool_whole(m->pool, chunks, count, count) != count)
         result = pleat__fail(PLEAT_E_LIMIT, "a chunk that is mapped with others");
     if (result == PLEAT_OK && count != 0)
-        result = pleat__pool_view(m->pool, chunks, count, &instance->view_page);
+        result = pleat__pool_view(m->pool, chunks, count, &instance->views[0].page);
     pleat__arena_free(m->arena, chunks);
     return result;
 }
@@ -174,8 +195,9 @@ static pleat_result map_views(pleat__maker *m, pleat__instance *instance)
 static pleat_result grow_by(const pleat__ground *ground, uint32_t chunks, const pleat__cuts *cuts)
 {
     pleat_result result = pleat__heap_grow(ground->heap, 0, chunks, cuts);
+    uint64_t page = 0;
     if ((result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY) ||
-        pleat__heap_shrink(ground->heap, chunks) == 0)
+        pleat__heap_shrink(ground->heap, chunks, &page) == 0)
         return result;
     return pleat__heap_grow(ground->heap, 0, chunks, cuts);
 }
@@ -233,7 +255,8 @@ static pleat_result add_pages(pleat__maker *m)
                : pleat__fail(PLEAT_E_LIMIT, "no homes for %u more chunks", end - m->pages);
 }
 
-/* Lays out with what max-live needs and a little, or all that there is. */
+/* Lays out with what max-live needs and a little, or all that there is, unless that is to be less.
+ */
 static pleat_result lay_out(pleat__maker *m, pleat__sweep_choice *choice, pleat__layout_cost *taken)
 {
     PLEAT_TRY(pleat__maker_gather(m));
@@ -242,72 +265,28 @@ static pleat_result lay_out(pleat__maker *m, pleat__sweep_choice *choice, pleat_
     for (uint32_t j = 0; j < m->jobs.count; j++)
         floor += m->jobs.jobs[j].floor;
     uint32_t wanted = floor + (floor - pleat__maker_missing(m)) / SLACK;
-    if (m->pool->absent == 0 && wanted < m->pages)
+    if (!m->ground->tight && m->pool->absent == 0 && wanted < m->pages)
         wanted = m->pages;
-    PLEAT_TRY(pleat__maker_sweep_well(m, wanted, choice, taken));
-    return add_pages(m);
+    /* Others need not wait for it. */
+    pleat__gate_leave(m->pool->gate);
+    pleat_result result = pleat__maker_sweep_well(m, wanted, choice, taken);
+    pleat__gate_enter(m->pool->gate);
+    return result == PLEAT_OK ? add_pages(m) : result;
 }
 
-/* The views of an instance that is no more. */
-typedef struct ended_views {
-    pleat__job job;
-    pleat__heap *heap;
-    uint64_t page;
-    uint32_t pages;
-    pleat_event events[PLEAT__STREAMS]; /* the last work of each stream that may have used them */
-} ended_views;
-
-static void ended_free(ended_views *ended)
+pleat_result pleat__instance_new(pleat__arena *arena, uint32_t runs, const pleat__x *x,
+                                 pleat__instance **out)
 {
-    for (uint64_t i = 0; i < ended->job.event_count; i++)
-        (void)ended->heap->vmm.ops->event_destroy(ended->heap->vmm.self, ended->events[i]);
-    pleat__arena_free(ended->heap->arena, ended);
-}
-
-/* The mapper's. Where nobody says that the GPU is done they stay mapped: address space, no memory.
- */
-static pleat_result unmap_ended(void *context, pleat_result ready)
-{
-    ended_views *ended = context;
-    pleat__space *space = ended->heap->pool->space;
-    pleat_result result = ready;
-    if (ready == PLEAT_OK) {
-        result = pleat__space_unmap(space, ended->page, ended->pages);
-        pleat__space_give(space, ended->page, ended->pages);
+    pleat__instance *instance = pleat__arena_calloc(arena, 1, sizeof *instance);
+    pleat__page_run *views = pleat__arena_calloc(arena, runs, sizeof *views);
+    if (instance == NULL || views == NULL) {
+        pleat__arena_free(arena, instance);
+        pleat__arena_free(arena, views);
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an instance");
     }
-    ended_free(ended);
-    return result;
-}
-
-static pleat_result note_work(ended_views *ended)
-{
-    pleat__heap *heap = ended->heap;
-    for (uint16_t i = 0; i < heap->stream_count; i++) {
-        PLEAT_TRY(heap->vmm.ops->event_create(heap->vmm.self, heap->device, &ended->events[i]));
-        ended->job.event_count++;
-        PLEAT_TRY(pleat__heap_mark(heap, i, ended->events[i]));
-    }
+    *instance = (pleat__instance){.x = *x, .views = views};
+    *out = instance;
     return PLEAT_OK;
-}
-
-static bool end_views(const pleat__instance *instance, pleat__heap *heap)
-{
-    pleat__mapper *mapper;
-    ended_views *ended = pleat__arena_alloc(heap->arena, sizeof *ended);
-    if (ended == NULL)
-        return false;
-    *ended =
-        (ended_views){.heap = heap, .page = instance->view_page, .pages = instance->view_pages};
-    ended->job = (pleat__job){.kind = PLEAT__JOB_CALL,
-                              .call = unmap_ended,
-                              .context = ended,
-                              .forgotten = true,
-                              .events = ended->events};
-    if (note_work(ended) == PLEAT_OK && pleat__gate_mapper(heap->pool->gate, &mapper) == PLEAT_OK &&
-        pleat__mapper_submit(mapper, &ended->job) == PLEAT_OK)
-        return true;
-    ended_free(ended);
-    return false;
 }
 
 static pleat_result make(pleat__maker *m, pleat__sweep_choice *choice, pleat__instance *instance)
@@ -320,38 +299,40 @@ static pleat_result make(pleat__maker *m, pleat__sweep_choice *choice, pleat__in
     for (uint32_t j = 1; j < m->jobs.count; j++)
         first_view[j] = first_view[j - 1] + m->tries[j - 1].view_pages;
     instance->view_pages = taken.maps;
+    instance->view_runs = taken.maps != 0;
+    instance->views[0].pages = taken.maps;
     for (uint32_t j = 0; j < m->jobs.count; j++)
-        instance->end_page =
-            m->tries[j].end_page > instance->end_page ? m->tries[j].end_page : instance->end_page;
+        instance->end_page = m->home0 + m->tries[j].end_page > instance->end_page
+                                 ? m->home0 + m->tries[j].end_page
+                                 : instance->end_page;
     pleat_result result = map_views(m, instance);
     if (result == PLEAT_OK) {
         placer p = {.m = m,
                     .first_view = first_view,
-                    .views = m->pool->base + instance->view_page * m->pool->page_bytes};
+                    .views = m->pool->base + instance->views[0].page * m->pool->page_bytes};
         result = make_follow(&p, &instance->follow);
-        if (result != PLEAT_OK && instance->view_pages != 0)
-            (void)end_views(instance, m->ground->heap);
+        if (result != PLEAT_OK)
+            (void)pleat__instance_end_views(instance, m->ground->heap);
     }
     pleat__arena_free(m->arena, first_view);
     return result;
 }
 
 pleat_result pleat__instance_make(const pleat__ground *ground, const pleat__scale *scale,
-                                  uint64_t x, pleat__sweep_choice *choice, pleat__instance **out)
+                                  const pleat__x *x, pleat__sweep_choice *choice,
+                                  pleat__instance **out)
 {
     pleat__maker m = {.ground = ground,
                       .scale = scale,
                       .pool = ground->heap->pool,
                       .arena = ground->arena,
                       .x = x};
-    pleat__instance *instance = pleat__arena_calloc(ground->arena, 1, sizeof *instance);
-    if (instance == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an instance");
-    instance->x = x;
+    pleat__instance *instance;
+    PLEAT_TRY(pleat__instance_new(ground->arena, 1, x, &instance));
     pleat_result result = make(&m, choice, instance);
     pleat__maker_unpose(&m);
     if (result != PLEAT_OK) {
-        pleat__arena_free(ground->arena, instance);
+        pleat__instance_release(instance, ground->arena);
         return result;
     }
     pleat__instance_fit(instance, scale, x);
@@ -359,8 +340,41 @@ pleat_result pleat__instance_make(const pleat__ground *ground, const pleat__scal
     return PLEAT_OK;
 }
 
+/* Aliases in runs of neighbours, and behind the last page that is none. */
+static void list_plan_pages(const pleat_plan *plan, pleat__instance *instance)
+{
+    for (uint32_t i = 0; i < plan->map_count; i++) {
+        const pleat__plan_map *map = &plan->maps[i];
+        uint64_t pages = plan->handles[map->handle].chunks;
+        if (map->alias == 0) {
+            instance->end_page = map->page + pages;
+            continue;
+        }
+        pleat__page_run *last = &instance->views[instance->view_runs];
+        if (instance->view_runs != 0 && last[-1].page + last[-1].pages == map->page) {
+            last[-1].pages += pages;
+        } else {
+            *last = (pleat__page_run){map->page, pages};
+            instance->view_runs++;
+        }
+        instance->view_pages += (uint32_t)pages;
+    }
+}
+
+pleat_result pleat__instance_of_plan(const pleat__ground *ground, const pleat_plan *plan,
+                                     pleat__follow *follow, pleat__instance **out)
+{
+    const pleat__x *x = &plan->recipe->reference;
+    PLEAT_TRY(pleat__instance_new(ground->arena, plan->map_count + 1u, x, out));
+    (*out)->follow = follow;
+    (*out)->fitted = *x;
+    (*out)->planned = true;
+    list_plan_pages(plan, *out);
+    return PLEAT_OK;
+}
+
 pleat_result pleat__instance_takes(const pleat__ground *ground, const pleat__scale *scale,
-                                   uint64_t x, pleat__sweep_choice choice, uint32_t cap,
+                                   const pleat__x *x, pleat__sweep_choice choice, uint32_t cap,
                                    uint32_t *chunks)
 {
     pleat__maker m = {.ground = ground,
@@ -375,72 +389,51 @@ pleat_result pleat__instance_takes(const pleat__ground *ground, const pleat__sca
     uint32_t missing = result == PLEAT_OK ? pleat__maker_missing(&m) : 0;
     if (result == PLEAT_OK && choice.life == 0)
         choice = (pleat__sweep_choice){1, PLEAT__LARGEST};
-    if (result == PLEAT_OK)
+    if (result == PLEAT_OK) {
+        pleat__gate_leave(m.pool->gate);
         result = pleat__maker_sweep(&m, cap + missing, choice, &taken);
+        pleat__gate_enter(m.pool->gate);
+    }
     pleat__maker_unpose(&m);
     *chunks = taken.chunks - missing;
     return result;
 }
 
-/* ---- life ---- */
+/* ---- sizes ---- */
 
 /* Sizes that grow with x fit below the x that was laid out for; others are compared. */
 static bool fits_slot(const pleat__instance *instance, const pleat__scale *scale,
-                      const pleat__term *term, uint32_t granules, uint64_t x)
+                      const pleat__term *term, uint32_t granules, const pleat__x *x)
 {
-    if (granules == 0 || (term->rise >= 0 && x <= instance->x))
+    if (granules == 0 || (term->rise >= 0 && pleat__x_holds(&instance->x, x)))
         return granules != 0;
-    return granules <= pleat__granules_of(pleat__scale_bytes(scale, term, instance->x));
+    return granules <= pleat__granules_of(pleat__scale_bytes(scale, term, &instance->x));
 }
 
-void pleat__instance_fit(pleat__instance *instance, const pleat__scale *scale, uint64_t x)
+static void fit_item(pleat__expected *item, uint64_t bytes, bool fits)
 {
-    if (instance->fitted == x)
+    item->bytes = bytes;
+    if (item->place.address == 0)
+        return;
+    item->kind = fits ? PLEAT__ITEM_SLOT : PLEAT__ITEM_LOOSE;
+    if (!fits)
+        return;
+    item->place.granules = pleat__granules_of(bytes);
+    if (item->place.several == NULL)
+        item->place.run.count = item->place.granules;
+}
+
+void pleat__instance_fit(pleat__instance *instance, const pleat__scale *scale, const pleat__x *x)
+{
+    if (pleat__x_equal(&instance->fitted, x))
         return;
     for (uint32_t i = 0; i < scale->count; i++) {
         const pleat__term *term = &scale->terms[i];
-        pleat__expected *item = &instance->follow->items[i];
-        if (pleat__term_is_loose(term) || (term->rise == 0 && instance->fitted != 0))
+        if (term->loose || (term->rise == 0 && pleat__x_is_known(&instance->fitted)))
             continue;
-        item->bytes = pleat__scale_bytes(scale, term, x);
-        uint32_t granules = pleat__granules_of(item->bytes);
-        if (!fits_slot(instance, scale, term, granules, x)) {
-            item->kind = PLEAT__ITEM_LOOSE;
-            continue;
-        }
-        item->kind = PLEAT__ITEM_SLOT;
-        item->place.granules = granules;
-        if (item->place.several == NULL)
-            item->place.run.count = granules;
+        uint64_t bytes = pleat__scale_bytes(scale, term, x);
+        fit_item(&instance->follow->items[i], bytes,
+                 fits_slot(instance, scale, term, pleat__granules_of(bytes), x));
     }
-    instance->fitted = x;
-}
-
-bool pleat__instance_in_use(const pleat__instance *instance, const pleat__placed *placed,
-                            const pleat__pool *pool)
-{
-    const pleat__follow *follow = instance->follow;
-    pleat_va views = pool->base + instance->view_page * pool->page_bytes;
-    uint64_t bytes = instance->view_pages * pool->page_bytes;
-    for (uint32_t i = 0; i < follow->count; i++) {
-        const pleat__place *place = &follow->items[i].place;
-        /* In a view it may be one run of neighbouring chunks whose homes are no neighbours. */
-        bool in_views = place->address - views < bytes;
-        const pleat__place *entry =
-            in_views || place->several != NULL ? pleat__placed_find(placed, place->address) : NULL;
-        if (entry != NULL && (in_views || entry->several == place->several))
-            return true;
-    }
-    return false;
-}
-
-bool pleat__instance_free(pleat__instance *instance, pleat__heap *heap)
-{
-    pleat__arena *arena = instance->follow->arena;
-    if (instance->view_pages != 0 && !end_views(instance, heap))
-        return false;
-    heap->pool->view_pages -= instance->view_pages;
-    pleat__follow_free(instance->follow);
-    pleat__arena_free(arena, instance);
-    return true;
+    instance->fitted = *x;
 }

@@ -13,15 +13,23 @@
 #include <runtime/placed.h>
 #include <runtime/scale.h>
 
+/* Neighbouring pages of the window. */
+typedef struct pleat__page_run {
+    uint64_t page;
+    uint64_t pages;
+} pleat__page_run;
+
 typedef struct pleat__instance {
     pleat__follow *follow; /* item i is the scale's term i */
-    uint64_t x;            /* laid out for */
-    uint64_t fitted;       /* the x of the sizes that are expected now */
-    uint64_t view_page;    /* its views, mapped one behind the other */
-    uint32_t view_pages;
-    uint32_t end_page; /* behind the last home that it uses */
-    uint64_t used;     /* the caller's clock */
-    bool stale;        /* chunks that it uses were given back: it is not taken up any more */
+    pleat__x x;            /* laid out for */
+    pleat__x fitted;       /* the x of the sizes that are expected now */
+    pleat__page_run *views;
+    uint32_t view_runs;
+    uint32_t view_pages; /* in all */
+    uint64_t end_page;   /* behind the last home that it uses */
+    uint64_t used;       /* the caller's clock */
+    bool planned;        /* a plan file's: what is followed and the views' pages are not its own */
+    bool stale;          /* chunks that it uses were given back: it is not taken up any more */
 } pleat__instance;
 
 /* How the sweep uses its freedom; tried out once, and then kept for every x. */
@@ -29,6 +37,12 @@ typedef struct pleat__sweep_choice {
     uint32_t life;    /* items that live so long lie low, the others high; 0: not chosen yet */
     uint32_t largest; /* so many of the largest items are placed before all others */
 } pleat__sweep_choice;
+
+/* A request of the iteration that is under way: it stays where it is. */
+typedef struct pleat__held {
+    pleat_va address;
+    uint32_t term;
+} pleat__held;
 
 /* What an instance is made in. */
 typedef struct pleat__ground {
@@ -38,28 +52,46 @@ typedef struct pleat__ground {
     /* Whether what is allocated there will be freed in the coming iteration. */
     bool (*crosses)(const void *context, pleat_va address);
     const void *context;
+    /* What a plan has in its beginning, while the job is there; NULL: it is over, or none was. */
+    const pleat__follow *beginning;
+    const pleat__held *held; /* in runs at home, no smaller than they are to be */
+    uint32_t held_count;
+    bool tight; /* no more chunks than it needs are used, although there are more */
 } pleat__ground;
 
+/* An empty one, with room for so many runs of views. */
+PLEAT_NODISCARD pleat_result pleat__instance_new(pleat__arena *arena, uint32_t runs,
+                                                 const pleat__x *x, pleat__instance **out);
 /* Lays the scale out for x and maps what it needs. *choice is for the caller to keep from one to
- * the next. On failure some chunks may be new and free. */
+ * the next. On failure some chunks may be new and free. pre: the turn; the gate's lock is left
+ * meanwhile, and the scale must stay. */
 PLEAT_NODISCARD pleat_result pleat__instance_make(const pleat__ground *ground,
-                                                  const pleat__scale *scale, uint64_t x,
+                                                  const pleat__scale *scale, const pleat__x *x,
                                                   pleat__sweep_choice *choice,
                                                   pleat__instance **out);
+/* A plan file's own places, which are those at its reference. */
+PLEAT_NODISCARD pleat_result pleat__instance_of_plan(const pleat__ground *ground,
+                                                     const pleat_plan *plan, pleat__follow *follow,
+                                                     pleat__instance **out);
 /* The chunks that the pool would have with an instance for x in it, were it laid out in no more
- * than `cap` where that is possible. Nothing is mapped or kept. */
+ * than `cap` where that is possible. Nothing is mapped or kept. pre: as above. */
 PLEAT_NODISCARD pleat_result pleat__instance_takes(const pleat__ground *ground,
-                                                   const pleat__scale *scale, uint64_t x,
+                                                   const pleat__scale *scale, const pleat__x *x,
                                                    pleat__sweep_choice choice, uint32_t cap,
                                                    uint32_t *chunks);
-/* From now on the sizes at x, which is at most instance->x, are expected. */
-void pleat__instance_fit(pleat__instance *instance, const pleat__scale *scale, uint64_t x);
-/* Whether anything allocated lies in its views, or in a place of it that is of several runs, whose
- * list is its own: it must stay then. */
-bool pleat__instance_in_use(const pleat__instance *instance, const pleat__placed *placed,
-                            const pleat__pool *pool);
+/* From now on the sizes at x, which instance->x holds, are expected. */
+void pleat__instance_fit(pleat__instance *instance, const pleat__scale *scale, const pleat__x *x);
+
+/* ---- instance_end.c ---- */
+
+/* Whether anything allocated lies in a view of it, or in a place of several runs, whose list is its
+ * own: it must stay then. */
+bool pleat__instance_in_use(const pleat__instance *instance, const pleat__heap *heap,
+                            const pleat__placed *placed);
 /* Leaves its views to the mapper, which unmaps them when the GPU has finished with them. false: it
  * could not be told, and the instance stays. pre: not in use. */
 bool pleat__instance_free(pleat__instance *instance, pleat__heap *heap);
+/* Only what it takes of host memory. */
+void pleat__instance_release(pleat__instance *instance, pleat__arena *arena);
 
 #endif

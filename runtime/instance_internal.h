@@ -24,7 +24,7 @@ typedef struct pleat__maker {
     const pleat__scale *scale;
     pleat__pool *pool;
     pleat__arena *arena;
-    uint64_t x;
+    const pleat__x *x;
     bool as_it_is;      /* chunks that were given back do not come again */
     uint32_t pages;     /* homes, with or without a chunk */
     uint64_t home0;     /* the lowest */
@@ -59,7 +59,13 @@ static inline uint32_t pleat__granules_of(uint64_t bytes)
 /* Has no place. */
 static inline bool pleat__term_is_loose(const pleat__term *term)
 {
-    return term->loose || term->end == PLEAT__NEVER;
+    return (term->loose && !term->reserved) || term->end == PLEAT__NEVER;
+}
+
+/* Of a plan's beginning: whether it stays in memory. */
+static inline bool pleat__term_stays(const pleat__scale *scale, uint32_t term)
+{
+    return scale->plan->first.slots[term].class == PLEAT__CLASS_PERSISTENT;
 }
 
 /* The pool's homes, and what outlives iterations in them. */
@@ -72,7 +78,8 @@ void pleat__maker_unpose(pleat__maker *m);
 PLEAT_NODISCARD pleat_result pleat__maker_list_pages(pleat__maker *m);
 /* Pages that no chunk can come to. */
 uint32_t pleat__maker_missing(const pleat__maker *m);
-/* One sweep, in `cap` pages where they do; fills m->tries and m->places. */
+/* One sweep, in `cap` pages where they do; fills m->tries and m->places. It takes milliseconds and
+ * reads nothing but the problem. */
 PLEAT_NODISCARD pleat_result pleat__maker_sweep(pleat__maker *m, uint32_t cap,
                                                 pleat__sweep_choice choice,
                                                 pleat__layout_cost *taken);
@@ -80,5 +87,8 @@ PLEAT_NODISCARD pleat_result pleat__maker_sweep(pleat__maker *m, uint32_t cap,
 PLEAT_NODISCARD pleat_result pleat__maker_sweep_well(pleat__maker *m, uint32_t cap,
                                                      pleat__sweep_choice *choice,
                                                      pleat__layout_cost *taken);
+
+/* instance_end.c: the mapper unmaps the views; false: it could not be told. */
+bool pleat__instance_end_views(const pleat__instance *instance, pleat__heap *heap);
 
 #endif

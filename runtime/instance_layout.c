@@ -55,6 +55,16 @@ static uint64_t page_of(const pleat__maker *m, uint32_t chunk)
     return m->pool->home[chunk] - m->home0;
 }
 
+/* What is there already has its place, now and later. */
+static void hold(pleat__maker *m)
+{
+    for (uint32_t i = 0; m->ground != NULL && i < m->ground->held_count; i++) {
+        const pleat__held *held = &m->ground->held[i];
+        m->items[held->term].fixed =
+            held->address - (m->pool->base + m->home0 * m->pool->page_bytes);
+    }
+}
+
 static pleat_result add_obstacle(pleat__maker *m, uint64_t at, uint64_t bytes, pleat_va address)
 {
     /* Side by side with the allocation's run before: one obstacle. */
@@ -99,10 +109,40 @@ static pleat_result add_place(pleat__maker *m, const pleat__place *place)
     return PLEAT_OK;
 }
 
+static bool run_is_free(const pleat__maker *m, pleat__extent run)
+{
+    return pleat__occupancy_is_free(&m->pool->occupancy, run);
+}
+
+/* Whether nothing of it is an obstacle as it is. */
+static bool place_is_free(const pleat__maker *m, const pleat__place *place)
+{
+    if (place->several == NULL)
+        return run_is_free(m, place->run);
+    for (uint32_t i = 0; i < place->several->count; i++)
+        if (!run_is_free(m, place->several->runs[i]))
+            return false;
+    return true;
+}
+
+/* What will outlive iterations: a plan says where it will lie. */
+static pleat_result add_awaited(pleat__maker *m)
+{
+    const pleat__follow *beginning = m->ground->beginning;
+    for (uint32_t i = 0; beginning != NULL && i < m->scale->first; i++) {
+        const pleat__expected *item = &beginning->items[i];
+        if (pleat__term_stays(m->scale, i) && item->kind == PLEAT__ITEM_SLOT &&
+            place_is_free(m, &item->place))
+            PLEAT_TRY(add_place(m, &item->place));
+    }
+    return PLEAT_OK;
+}
+
 /* What outlives iterations, and pages that cannot be had. */
 static pleat_result add_obstacles(pleat__maker *m)
 {
     const pleat__placed *placed = m->ground->placed;
+    PLEAT_TRY(add_awaited(m));
     for (uint32_t i = 0; i <= placed->mask; i++) {
         const pleat__place *place = &placed->entries[i];
         if (place->address == 0 || place->lane == PLEAT__UNCHECKED ||
@@ -197,6 +237,7 @@ pleat_result pleat__maker_pose(pleat__maker *m)
     free_posed(m);
     m->item_count = 0;
     PLEAT_TRY(add_terms(m));
+    hold(m);
     PLEAT_TRY(add_fixed(m));
     m->problem = (pleat__problem){
         .items = m->items, .count = m->item_count, .horizon = m->scale->horizon, .circular = true};

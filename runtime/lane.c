@@ -113,7 +113,7 @@ bool pleat__lane_alloc(pleat__lane_space *lane, pleat__heap *heap, uint32_t gran
                        uint16_t stream, pleat__place *place)
 {
     /* Two nodes for the carving, and one for each request, whose give must find it. */
-    if (pleat__extents_reserve(&lane->free, lane->live + 3) != PLEAT_OK)
+    if (lane->gone || pleat__extents_reserve(&lane->free, lane->live + 3) != PLEAT_OK)
         return false;
     pleat__extent hole = pleat__extents_best(&lane->free, granules);
     for (int i = 0; i < TRIES && hole.count != 0; i++) {

@@ -16,6 +16,7 @@ typedef struct pleat__lane_space {
     uint32_t run_count;
     pleat__extents free;
     uint32_t live; /* requests */
+    bool gone;     /* nothing is mapped there any more */
     /* The items it is meant for: those from `first` to before `end`, which wraps around when it is
      * not larger. */
     uint32_t first;

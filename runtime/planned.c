@@ -9,7 +9,6 @@
 #include <runtime/freed.h>
 #include <runtime/placed.h>
 #include <runtime/policy.h>
-#include <runtime/resize.h>
 #include <runtime/shapes.h>
 
 #include <internal/check.h>
@@ -27,7 +26,6 @@ typedef struct policy {
     pleat__pool pool;
     pleat__heap heap;
     pleat__shapes shapes;
-    pleat__resize resize;
     bool (*order_frees)(void *runtime, pleat__pending_wanted wanted, void *wishes);
     void *runtime;
     uint64_t asked[PLEAT__STREAMS]; /* requests of each stream */
@@ -36,6 +34,9 @@ typedef struct policy {
     uint64_t refused_bytes;
     uint64_t refused_epoch;
     uint32_t refused_item;
+    /* The same of what it said of x: it is not to be its own witness. */
+    uint64_t asked_bytes;
+    uint16_t asked_stream;
 } policy;
 
 /* ---- what waits for other streams ---- */
@@ -112,7 +113,6 @@ static bool order_place(policy *self, const pleat__place *place)
 static void destroy(void *opaque)
 {
     policy *self = opaque;
-    pleat__resize_release(&self->resize);
     pleat__shapes_release(&self->shapes);
     pleat__placed_release(&self->placed);
     pleat__freed_release(&self->freed);
@@ -121,12 +121,15 @@ static void destroy(void *opaque)
     pleat__arena_free(self->arena, self);
 }
 
-static pleat_result load_plan(policy *self, const pleat_plan *plan)
+static pleat_result load_plan(policy *self, const pleat_plan *plan, const pleat__conf *conf)
 {
     pleat__follow *follow;
     PLEAT_TRY(pleat__follow_plan(self->arena, &self->pool, plan, &follow));
     pleat__shapes_begin(&self->shapes, follow);
-    PLEAT_TRY(pleat__resize_init(&self->resize, self->arena, plan, follow));
+    if (plan->recipe != NULL && conf->elastic) {
+        PLEAT_TRY(pleat__shapes_elastic(&self->shapes, &self->placed));
+        PLEAT_TRY(pleat__elastic_load(&self->shapes.elastic, plan, follow));
+    }
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
         if (plan->first.slots[i].class == PLEAT__CLASS_PERSISTENT &&
             follow->items[i].kind == PLEAT__ITEM_SLOT)
@@ -160,7 +163,7 @@ static pleat_result create(const pleat__policy_context *context, void **out)
         result = pleat__shapes_init(&self->shapes, context->arena, context->stats, &self->heap,
                                     &context->conf);
     if (result == PLEAT_OK && context->plan != NULL)
-        result = load_plan(self, context->plan);
+        result = load_plan(self, context->plan, &context->conf);
     else if (result == PLEAT_OK && context->conf.elastic && context->conf.learn)
         result = pleat__shapes_elastic(&self->shapes, &self->placed);
     if (result == PLEAT_OK && context->plan == NULL && context->conf.draft && context->conf.learn)
@@ -179,8 +182,9 @@ static pleat_result mark(void *opaque)
     policy *self = opaque;
     pleat__placed_forget(&self->placed);
     pleat__freed_mark(&self->freed);
+    self->asked_bytes = 0;
     pleat__shapes_mark(&self->shapes);
-    pleat__resize_mark(&self->resize);
+    pleat__elastic_tidy(&self->shapes.elastic, self->shapes.current);
     return PLEAT_OK;
 }
 
@@ -343,19 +347,17 @@ static bool alloc_smaller(policy *self, uint64_t bytes, uint16_t stream, pleat__
 /* Sizes follow an x: what does not is rather a request that broke its function than another one. */
 static bool serves_smaller(const policy *self)
 {
-    return self->shapes.elastic.now != NULL ||
-           (self->resize.plan != NULL && self->resize.follow == self->shapes.current);
+    return self->shapes.elastic.now != NULL;
 }
 
-/* A dynamic request where its like was, as far as its size allows. */
+/* A dynamic request where its like was, or where there is room for it, as far as its size allows.
+ */
 static bool alloc_resized(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
                           pleat__place *place)
 {
     const pleat__follow *follow = self->shapes.current;
     const pleat__place *second = pleat__follow_second(follow, item);
     uint32_t granules = granules_of(bytes);
-    if (!follow->learned)
-        return false;
     *place = follow->items[item].place;
     if (!pleat__heap_take_resized(&self->heap, place, granules, stream)) {
         if (second == NULL)
@@ -398,8 +400,6 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
     if (__builtin_expect(self->refused_bytes == bytes, 0) && is_still_matched(self, bytes)) {
         item = self->refused_item;
     } else {
-        if (__builtin_expect(pleat__resize_asks(&self->resize, self->shapes.current), 0))
-            pleat__resize_ask(&self->resize, bytes, stream);
         item = pleat__match_next(&self->shapes.current->match, bytes, stream);
     }
     if (__builtin_expect(item == PLEAT__NO_ITEM, 0) && serves_smaller(self) &&
@@ -429,6 +429,24 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
     return alloc_unplanned(self, item, bytes, stream, place);
 }
 
+static inline pleat_result place_request(policy *self, uint64_t bytes, uint16_t stream,
+                                         pleat__place *place)
+{
+    PLEAT_TRY(pleat__placed_reserve(&self->placed));
+    self->shapes.requests++;
+    self->asked[stream]++;
+    return self->shapes.current != NULL ? alloc_planned(self, bytes, stream, place)
+                                        : from_heap(self, bytes, stream, place);
+}
+
+/* What it says of the iteration's x. */
+static pleat_result ask(policy *self, uint64_t bytes, uint16_t stream)
+{
+    bool again = self->asked_bytes == bytes && self->asked_stream == stream;
+    self->asked_bytes = 0;
+    return again ? PLEAT_OK : pleat__shapes_ask(&self->shapes, bytes, stream);
+}
+
 static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, pleat_va *address)
 {
     policy *self = opaque;
@@ -439,18 +457,17 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
         pace(self);
     PLEAT_TRY(stream_index(self, stream, &index));
     if (__builtin_expect(self->shapes.elastic.scale != NULL, 0))
-        PLEAT_TRY(pleat__shapes_ask(&self->shapes, bytes, index));
-    PLEAT_TRY(pleat__placed_reserve(&self->placed));
-    self->shapes.requests++;
-    self->asked[index]++;
+        PLEAT_TRY(ask(self, bytes, index));
     const pleat_stats *stats = self->stats;
     uint64_t diverged = stats->diverged;
     uint64_t placed = stats->planned + stats->lane;
     uint64_t epoch = self->shapes.epoch;
-    if (self->shapes.current != NULL)
-        PLEAT_TRY(alloc_planned(self, bytes, index, &place));
-    else
-        PLEAT_TRY(from_heap(self, bytes, index, &place));
+    pleat_result result = place_request(self, bytes, index, &place);
+    if (__builtin_expect(result != PLEAT_OK, 0)) {
+        self->asked_bytes = bytes;
+        self->asked_stream = index;
+        return result;
+    }
     put_down(self, &place, bytes, index);
     if (self->shapes.epoch == epoch)
         pleat__shapes_watch(&self->shapes, bytes, index, &place,
@@ -546,9 +563,10 @@ static pleat_va next(void *opaque, pleat_va address)
 
 static bool shrink(policy *self, uint32_t chunks)
 {
-    bool any = pleat__heap_shrink(&self->heap, chunks) > 0;
+    uint64_t page = 0;
+    bool any = pleat__heap_shrink(&self->heap, chunks, &page) > 0;
     if (any)
-        pleat__elastic_shrunk(&self->shapes.elastic);
+        pleat__elastic_shrunk(&self->shapes.elastic, page);
     if (any)
         pleat__draft_shrunk(&self->shapes.draft);
     return any;

@@ -1,5 +1,5 @@
 /*
- * scale.c: fitting lines to sizes (see scale.h).
+ * scale.c: sizes at x, x from sizes, and lines fitted to them (see scale.h).
  *
  * Profiles are laid against the one with the most requests by the planner's own alignment
  * (plan/iteration.h), which takes two requests for the same when sizes and rhythm say so. The
@@ -12,6 +12,8 @@
 
 /* Iterations are one job's when this share of their requests have a partner: sixteenths. */
 #define ALIKE 14u
+/* A job may have come so far beyond the range. */
+#define PLAUSIBLE 64u
 
 /* A size times an x has up to 96 bits. */
 __extension__ typedef __int128 wide;
@@ -154,7 +156,7 @@ static bool find_parameter(fitting *f, bool *same)
         return false;
     for (uint32_t s = 0; s < f->profile_count; s++) {
         f->xs[s] = size_in(f, s, reference);
-        if (f->xs[s] == 0)
+        if (f->xs[s] == 0 || f->xs[s] >= PLEAT__FRACTION_MOST)
             return false;
         f->low = f->xs[s] < f->xs[f->low] ? s : f->low;
         f->high = f->xs[s] > f->xs[f->high] ? s : f->high;
@@ -179,26 +181,119 @@ static uint64_t line_at(const pleat__scale *scale, const pleat__term *term, uint
     return bytes <= 0 ? 0 : bytes > (wide)UINT64_MAX ? UINT64_MAX : (uint64_t)bytes;
 }
 
-uint64_t pleat__scale_bytes(const pleat__scale *scale, const pleat__term *term, uint64_t x)
+static uint64_t bounded(const pleat__scale *scale, const pleat__term *term, uint64_t x)
 {
     uint64_t bytes = line_at(scale, term, x);
     return bytes < term->most ? bytes : term->most;
 }
 
-bool pleat__scale_infer(const pleat__scale *scale, const pleat__term *term, uint64_t bytes,
-                        uint64_t *x)
+/* Of `bytes` at `then`, in whole granules. */
+static uint64_t in_proportion(const pleat__x *then, uint64_t bytes, const pleat__x *now)
 {
-    if (term->rise == 0 || term->loose || bytes >= term->most)
-        return false;
+    pleat__fraction before, after, size = {pleat__ceil_div(bytes, PLEAT__ALIGNMENT), 1};
+    if (!pleat__fraction_multiply(then->u, then->v, &before) ||
+        !pleat__fraction_multiply(now->u, now->v, &after) || before.num == 0 ||
+        !pleat__fraction_multiply(after, (pleat__fraction){before.den, before.num}, &after) ||
+        !pleat__fraction_multiply(size, after, &size))
+        return 0;
+    return (size.num / size.den + (size.num % size.den != 0)) * PLEAT__ALIGNMENT;
+}
+
+uint64_t pleat__scale_bytes(const pleat__scale *scale, const pleat__term *term, const pleat__x *x)
+{
+    uint64_t bytes;
+    if (scale->plan == NULL)
+        return bounded(scale, term, x->u.num);
+    if (term->reserved)
+        return in_proportion(&scale->plan->recipe->reference, term->bytes, x);
+    if (term->rise == 0)
+        return term->bytes;
+    const pleat__function *function = &scale->plan->recipe->functions[term->function];
+    return pleat__function_at(function, x, &bytes) ? bytes : 0;
+}
+
+static bool infer_line(const pleat__scale *scale, const pleat__term *term, uint64_t bytes,
+                       uint64_t *x)
+{
     wide span = (wide)scale->highest - scale->lowest;
     wide over = ((wide)bytes - term->bytes) * span;
     if (over % term->rise != 0)
         return false;
     wide at = scale->lowest + over / term->rise;
-    if (at <= 0 || at > (wide)UINT64_MAX / 2)
+    if (at <= 0 || at >= (wide)PLEAT__FRACTION_MOST)
         return false;
     *x = (uint64_t)at;
     return true;
+}
+
+bool pleat__scale_infer(const pleat__scale *scale, const pleat__term *term, uint64_t bytes,
+                        pleat__x *x)
+{
+    *x = (pleat__x){{0, 1}, {1, 1}};
+    if (term->rise == 0 || term->loose || bytes >= term->most)
+        return false;
+    if (scale->plan == NULL)
+        return infer_line(scale, term, bytes, &x->u.num);
+    const pleat__recipe *recipe = scale->plan->recipe;
+    return recipe->parameters == 1 &&
+           pleat__function_solve(&recipe->functions[term->function], bytes, &x->u);
+}
+
+/* ---- x ---- */
+
+/* Learned ones are whole bytes. */
+static pleat__x whole(const pleat__scale *scale, pleat__x x, bool up)
+{
+    if (scale->plan == NULL)
+        x.u = (pleat__fraction){x.u.num / x.u.den + (up && x.u.num % x.u.den != 0), 1};
+    return x;
+}
+
+bool pleat__scale_times(const pleat__scale *scale, const pleat__x *x, uint64_t num, uint64_t den,
+                        pleat__x *out)
+{
+    pleat__fraction by;
+    pleat__x times = *x;
+    if (!pleat__fraction_make(num, den, &by) || !pleat__fraction_multiply(x->u, by, &times.u))
+        return false;
+    *out = whole(scale, times, false);
+    return true;
+}
+
+pleat__x pleat__scale_at_least(const pleat__scale *scale, const pleat__x *x)
+{
+    pleat__x least = *x;
+    if (pleat__fraction_compare(least.u, scale->from.u) < 0)
+        least.u = scale->from.u;
+    return whole(scale, least, true);
+}
+
+/* num / den of what f is; what is too fine stays f. */
+static pleat__fraction part_of(pleat__fraction f, uint64_t num, uint64_t den)
+{
+    pleat__fraction part;
+    return pleat__fraction_multiply(f, (pleat__fraction){num, den}, &part) ? part : f;
+}
+
+static void reach(pleat__fraction f, pleat__fraction *from, pleat__fraction *to)
+{
+    pleat__fraction low = part_of(f, 1, PLEAT__SCALE_BEYOND);
+    pleat__fraction high = part_of(f, PLEAT__SCALE_BEYOND, 1);
+    *from = pleat__fraction_compare(low, *from) < 0 ? low : *from;
+    *to = pleat__fraction_compare(high, *to) > 0 ? high : *to;
+}
+
+void pleat__scale_reach(pleat__scale *scale, const pleat__x *x)
+{
+    reach(x->u, &scale->from.u, &scale->to.u);
+    if (scale->plan != NULL && scale->plan->recipe->parameters > 1)
+        reach(x->v, &scale->from.v, &scale->to.v);
+}
+
+bool pleat__scale_plausible(const pleat__scale *scale, const pleat__x *x)
+{
+    return pleat__fraction_compare(x->u, part_of(scale->from.u, 1, PLAUSIBLE)) >= 0 &&
+           pleat__fraction_compare(x->u, part_of(scale->to.u, PLAUSIBLE, 1)) <= 0;
 }
 
 /* Where the profiles have the request it has the size that the term says. */
@@ -206,7 +301,7 @@ static bool holds(const fitting *f, const pleat__scale *scale, uint32_t i)
 {
     for (uint32_t s = 0; s < f->profile_count; s++) {
         uint64_t bytes = size_in(f, s, i);
-        if (bytes != 0 && pleat__scale_bytes(scale, &scale->terms[i], f->xs[s]) != bytes)
+        if (bytes != 0 && bounded(scale, &scale->terms[i], f->xs[s]) != bytes)
             return false;
     }
     return true;
@@ -257,6 +352,7 @@ static void fit_term(const fitting *f, pleat__scale *scale, uint32_t i)
     uint32_t low, next, high;
     *term = (pleat__term){.bytes = part->bytes,
                           .most = UINT64_MAX,
+                          .function = PLEAT__NO_FUNCTION,
                           .begin = part->begin,
                           .end = part->end,
                           .stream = part->stream};
@@ -293,8 +389,10 @@ static pleat__scale *make_scale(const fitting *f)
                             .horizon = f->base->horizon,
                             .lowest = f->xs[f->low],
                             .highest = f->xs[f->high],
-                            .least = f->xs[f->low],
-                            .most = f->xs[f->high]};
+                            .from = {{f->xs[f->low], 1}, {1, 1}},
+                            .to = {{f->xs[f->high], 1}, {1, 1}}};
+    for (uint32_t s = 0; s < f->profile_count; s++)
+        pleat__scale_reach(scale, &(pleat__x){{f->xs[s], 1}, {1, 1}});
     for (uint32_t i = 0; i < scale->count; i++)
         fit_term(f, scale, i);
     return scale;

@@ -85,8 +85,7 @@ void pleat__shapes_release(pleat__shapes *shapes)
 static void set_current(pleat__shapes *shapes, pleat__follow *next)
 {
     bool foresees = next != NULL && next->foresee.arena != NULL;
-    if (!pleat__elastic_follows(&shapes->elastic, next))
-        shapes->elastic.now = NULL;
+    pleat__elastic_followed(&shapes->elastic, next);
     shapes->current = next;
     shapes->due = false;
     if (next != NULL)
@@ -323,6 +322,7 @@ static pleat__follow *find_returned(pleat__shapes *shapes, const uint64_t recent
     uint32_t item;
     for (uint32_t i = 0; i < shapes->kept_count; i++)
         if (shapes->kept[i] != shapes->current &&
+            !pleat__elastic_left(&shapes->elastic, shapes->kept[i]) &&
             pleat__match_resync(&shapes->kept[i]->match, recent, &item))
             return shapes->kept[i];
     return NULL;
@@ -357,7 +357,9 @@ static void take_instance(pleat__shapes *shapes, pleat__follow *next)
         return;
     follow(shapes, next, PLEAT__CAUSE_scaled);
     pleat__draft_end(&shapes->draft);
-    pleat__elastic_record(&shapes->elastic, false);
+    /* What is looked at because too much of it is odd still is. */
+    if (!shapes->elastic.settled)
+        pleat__elastic_record(&shapes->elastic, false);
 }
 
 pleat_result pleat__shapes_ask(pleat__shapes *shapes, uint64_t bytes, uint16_t stream)

@@ -639,6 +639,11 @@ int replay_parse_policies(const char *command, const char *text, const char **na
     return 0;
 }
 
+bool replay_follows_plans(const char *policy)
+{
+    return strcmp(policy, "pleat") == 0 || strcmp(policy, "stweaver") == 0;
+}
+
 /* Puts an elastic plan's instance at the trace's x in its place. A trace whose iterations change
  * their x is the runtime's to follow. */
 static pleat_result take_instance(const pleat_trace *trace, const char *path, pleat_plan **plan)

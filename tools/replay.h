@@ -84,6 +84,8 @@ PLEAT_NODISCARD pleat_result replay_plan_open(const pleat_trace *trace, const ch
 /* The names of the policies in "a,b,c", at most `most`. 0, with a message on standard error for
  * `command`, when one is unknown or there are too many. */
 int replay_parse_policies(const char *command, const char *text, const char **names, int most);
+/* Whether it makes use of a plan file. */
+bool replay_follows_plans(const char *policy);
 
 /* The requests of the device that a trace allocates on first, as a replay runs them: iterations
  * begin at the trace's marks, else by its labels, else by the period of the sequence. Arrays are

@@ -117,6 +117,11 @@ static uint64_t cap_of(const pleat__space *space)
     return whole > space->headroom ? whole - space->headroom : 0;
 }
 
+bool pleat__space_over_budget(const pleat__space *space)
+{
+    return atomic_load(&space->claimed) > cap_of(space);
+}
+
 static bool claim(pleat__space *space, uint64_t bytes)
 {
     uint64_t now = atomic_load(&space->claimed), cap, then;

@@ -5,9 +5,11 @@
  */
 #include "job.h"
 
+#include <plan/elastic_plan.h>
 #include <pthread.h>
 #include <runtime/scale.h>
 #include <stdatomic.h>
+#include <vmm/host.h>
 
 /* A job whose sizes are lines in x; its lives are the same at every x. */
 typedef struct elastic_job {
@@ -130,7 +132,9 @@ static void elastic_drawn_lengths_settle(void **state)
     test_random random = {22};
     job_start(&j, "pleat", NULL, 0);
     gained later = {0};
-    for (uint32_t i = 0; i < 200; i++) {
+    for (uint32_t i = 0; i < 300; i++) {
+        /* Maps are weighed by time: 10 ms for each iteration. */
+        assert_ok(pleat__host_clock_set(&j.vmm, 1000000000 + i * 10000000ull));
         gained g = run_x(&j, &e, 20 + test_random_below(&random, 80), 1);
         later.requests += i < 30 ? 0 : g.requests;
         later.planned += i < 30 ? 0 : g.planned;
@@ -138,7 +142,7 @@ static void elastic_drawn_lengths_settle(void **state)
     }
     pleat_stats stats = pleat_stats_of(j.runtime);
     assert_mostly_planned(later, 98);
-    assert_true(later.calls <= 5 * 170);
+    assert_true(later.calls <= 5 * 270);
     assert_true(stats.peak_live_bytes >= stats.peak_physical_bytes * 0.95);
     finish(&j);
 }
@@ -303,6 +307,53 @@ static void elastic_largest_microbatch_follows_the_budget(void **state)
     finish(&j);
 }
 
+/* Asked for memory the program frees a tensor. */
+static job_tensor spare;
+
+static int free_spare(void *context, uint64_t bytes, pleat_stream stream)
+{
+    (void)bytes;
+    (void)stream;
+    job *j = context;
+    if (spare.address == 0)
+        return 0;
+    job_free(j, &spare);
+    return 1;
+}
+
+/* A request that is refused at first and comes again, inside the runtime, is one witness all the
+ * same: it once spoke twice for an x that no other request had. */
+static void elastic_request_that_comes_again_is_one_witness(void **state)
+{
+    (void)state;
+    job j = {0};
+    elastic_job e = elastic_make(95);
+    pleat_host_options host = {
+        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
+    pleat_runtime_options options = {
+        .size = sizeof options, .memory_callback = free_spare, .memory_context = &j};
+    assert_ok(pleat_vmm_host(&host, &j.vmm));
+    assert_ok(pleat_runtime_create(j.vmm, &options, &j.runtime));
+    run_x(&j, &e, 4, 6);
+    run_x(&j, &e, 6, 8);
+    uint32_t first = 0;
+    while (e.slope[first] < 4 * 40960)
+        first++;
+    uint64_t bytes = e.base[first] + e.slope[first] * 20;
+    spare = job_alloc(&j, bytes, 0);
+    pleat_stats before = pleat_stats_of(j.runtime);
+    assert_true(before.instances >= 1);
+    assert_ok(pleat_set_budget(j.runtime, before.live_bytes + 8 * JOB_PAGE));
+    assert_ok(pleat_mark(j.runtime));
+    job_tensor odd = job_alloc(&j, bytes, 0);
+    assert_int_equal(spare.address, 0);
+    pleat_stats after = pleat_stats_of(j.runtime);
+    assert_int_equal(after.inferred_x, before.inferred_x);
+    assert_int_equal(after.instances, before.instances);
+    job_free(&j, &odd);
+    finish(&j);
+}
+
 typedef struct neighbour {
     pleat_runtime *runtime;
     atomic_bool stop;
@@ -397,6 +448,274 @@ static void elastic_layouts_end_without_a_word_to_a_stream_that_captures(void **
     finish(&j);
 }
 
+/* ---- with a plan file ---- */
+
+#define WEIGHTS 4u
+
+/* Tensors that stay: before the first iteration, and, as an optimizer's state is, behind it. */
+typedef struct stays {
+    job_tensor weights[WEIGHTS], state[WEIGHTS];
+} stays;
+
+static void load_weights(job *j, stays *s)
+{
+    for (uint32_t i = 0; i < WEIGHTS; i++)
+        s->weights[i] = job_alloc(j, 300000 + 50000 * i, 0);
+}
+
+static void make_state(job *j, stays *s)
+{
+    for (uint32_t i = 0; i < WEIGHTS; i++)
+        s->state[i] = job_alloc(j, 600000 + 100000 * i, 0);
+}
+
+static void stays_free(job *j, stays *s)
+{
+    for (uint32_t i = 0; i < WEIGHTS; i++) {
+        job_free(j, &s->weights[i]);
+        job_free(j, &s->state[i]);
+    }
+}
+
+/* What a run at x is. */
+static pleat_trace *record_at(const elastic_job *e, uint64_t x)
+{
+    job j;
+    stays s;
+    pleat_trace *trace;
+    job_start(&j, "pleat", NULL, 0);
+    assert_ok(pleat_record_begin(j.runtime, NULL));
+    load_weights(&j, &s);
+    run_x(&j, e, x, 1);
+    make_state(&j, &s);
+    run_x(&j, e, x, 4);
+    assert_ok(pleat_record_copy(j.runtime, &trace));
+    stays_free(&j, &s);
+    finish(&j);
+    return trace;
+}
+
+/* Laid out for the larger. */
+static pleat_plan *plan_of(const elastic_job *e, uint64_t small, uint64_t large)
+{
+    static const pleat_plan_options options = {
+        .size = sizeof options, .chunk_bytes = JOB_PAGE, .seconds = 0.02};
+    uint64_t names[2] = {small, large};
+    pleat_trace *traces[2] = {record_at(e, small), record_at(e, large)};
+    pleat_plan *plan;
+    assert_ok(pleat__elastic_plan_make((const pleat_trace *const *)traces, 2,
+                                       &(pleat__elastic_options){.plan = &options, .names = names},
+                                       NULL, NULL, &plan));
+    assert_non_null(plan->recipe);
+    pleat_trace_free(traces[0]);
+    pleat_trace_free(traces[1]);
+    return plan;
+}
+
+/* A job begins with a plan for 3 and 4: at x, with its first iteration done. */
+static void begin_planned(job *j, stays *s, pleat_plan **plan, const elastic_job *e, uint64_t x,
+                          uint64_t budget)
+{
+    *plan = plan_of(e, 3, 4);
+    job_start(j, "pleat", *plan, budget);
+    load_weights(j, s);
+    run_x(j, e, x, 1);
+    make_state(j, s);
+}
+
+static void end_planned(job *j, stays *s, pleat_plan *plan)
+{
+    stays_free(j, s);
+    finish(j);
+    pleat_plan_free(plan);
+}
+
+static void elastic_plan_reaches_beyond_what_it_was_laid_out_for(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        job j;
+        stays s;
+        pleat_plan *plan;
+        elastic_job e = elastic_make(110 + seed);
+        begin_planned(&j, &s, &plan, &e, 4, 0);
+        gained g = run_x(&j, &e, 4, 3);
+        assert_mostly_planned(g, 99);
+        assert_int_equal(g.calls, 0);
+        assert_mostly_planned(run_x(&j, &e, 2, 3), 99);
+        assert_int_equal(pleat_stats_of(j.runtime).instances, 0);
+        /* Above what it was laid out for, in the recipe's range. */
+        assert_mostly_planned(run_x(&j, &e, 9, 1), 70);
+        run_x(&j, &e, 9, 2);
+        g = run_x(&j, &e, 9, 4);
+        assert_mostly_planned(g, 99);
+        assert_int_equal(g.calls, 0);
+        pleat_stats stats = pleat_stats_of(j.runtime);
+        assert_int_equal(stats.instances, 1);
+        assert_int_equal(stats.inferred_x, 9);
+        assert_true(stats.peak_live_bytes >= stats.peak_physical_bytes * 0.94);
+        /* And back. */
+        static const uint64_t others[] = {4, 1, 9, 3};
+        for (uint32_t k = 0; k < 4; k++) {
+            run_x(&j, &e, others[k], 1);
+            g = run_x(&j, &e, others[k], 3);
+            assert_mostly_planned(g, 99);
+            assert_int_equal(g.calls, 0);
+        }
+        stats = pleat_stats_of(j.runtime);
+        assert_int_equal(stats.instances, 1);
+        assert_int_equal(stats.divergences + stats.out_of_range + stats.refits, 0);
+        end_planned(&j, &s, plan);
+    }
+}
+
+/* What stays is not there yet when the first size is known. */
+static void elastic_plan_begins_beyond_what_it_was_laid_out_for(void **state)
+{
+    (void)state;
+    job j;
+    stays s;
+    pleat_plan *plan;
+    elastic_job e = elastic_make(121);
+    begin_planned(&j, &s, &plan, &e, 7, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).instances, 1);
+    run_x(&j, &e, 7, 2);
+    gained g = run_x(&j, &e, 7, 4);
+    assert_mostly_planned(g, 99);
+    assert_int_equal(g.calls, 0);
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_true(stats.peak_live_bytes >= stats.peak_physical_bytes * 0.96);
+    end_planned(&j, &s, plan);
+}
+
+static void elastic_plan_is_taken_up_again_from_beyond_its_range(void **state)
+{
+    (void)state;
+    job j;
+    stays s;
+    pleat_plan *plan;
+    elastic_job e = elastic_make(131);
+    begin_planned(&j, &s, &plan, &e, 4, 0);
+    run_x(&j, &e, 4, 2);
+    run_x(&j, &e, 30, 1);
+    assert_int_equal(pleat_stats_of(j.runtime).out_of_range, 1);
+    run_x(&j, &e, 30, 5);
+    assert_mostly_planned(run_x(&j, &e, 30, 4), 98);
+    /* Its range reaches there now: the recipe holds. */
+    run_x(&j, &e, 25, 2);
+    assert_mostly_planned(run_x(&j, &e, 25, 3), 98);
+    run_x(&j, &e, 3, 2);
+    gained g = run_x(&j, &e, 3, 4);
+    assert_mostly_planned(g, 99);
+    assert_int_equal(g.calls, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).refits, 0);
+    end_planned(&j, &s, plan);
+}
+
+/* From x = 9 on some sizes are other than the recipe says. */
+static void elastic_plan_that_breaks_is_fitted_anew(void **state)
+{
+    (void)state;
+    job j;
+    stays s;
+    pleat_plan *plan;
+    elastic_job e = elastic_make(141);
+    begin_planned(&j, &s, &plan, &e, 4, 0);
+    run_x(&j, &e, 4, 2);
+    for (uint32_t round = 0; round < 2; round++)
+        for (uint64_t x = 9; x < 11; x++) {
+            job_shape odd = at_x(&e, x);
+            for (uint32_t i = 5; i < JOB_REQUESTS; i += 20)
+                odd.bytes[i] += 70000 + 512 * i;
+            run_shape(&j, &odd, 20, JOB_PLAIN, 0);
+            assert_mostly_planned(run_shape(&j, &odd, 10, JOB_PLAIN, 0), 90);
+        }
+    assert_true(pleat_stats_of(j.runtime).refits >= 1);
+    end_planned(&j, &s, plan);
+}
+
+/* A limit below what the plan took at the size that it was laid out for. */
+static void elastic_plan_gives_back_what_a_lower_budget_forbids(void **state)
+{
+    (void)state;
+    job j;
+    stays s;
+    pleat_plan *plan;
+    elastic_job e = elastic_make(151);
+    begin_planned(&j, &s, &plan, &e, 4, 0);
+    run_x(&j, &e, 4, 2);
+    run_x(&j, &e, 1, 2);
+    uint64_t before = pleat_stats_of(j.runtime).physical_bytes, budget = before * 5 / 8;
+    assert_ok(pleat_set_budget(j.runtime, budget));
+    run_x(&j, &e, 1, 8);
+    assert_true(pleat_stats_of(j.runtime).physical_bytes <= budget);
+    gained g = run_x(&j, &e, 1, 4);
+    assert_mostly_planned(g, 99);
+    assert_int_equal(g.calls, 0);
+    assert_ok(pleat_set_budget(j.runtime, 0));
+    run_x(&j, &e, 4, 20);
+    g = run_x(&j, &e, 4, 4);
+    assert_mostly_planned(g, 99);
+    assert_int_equal(g.calls, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).out_of_memory, 0);
+    end_planned(&j, &s, plan);
+}
+
+/* So many iterations at x, each of which takes so long by the backend's clock. */
+static void run_slowly(job *j, const elastic_job *e, uint64_t x, uint32_t count, uint64_t ns,
+                       uint64_t *clock)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        *clock += ns;
+        assert_ok(pleat__host_clock_set(&j->vmm, *clock));
+        run_x(j, e, x, 1);
+    }
+}
+
+/* With a plan file, and as learned. */
+static void elastic_memory_goes_back_after_a_long_time_at_smaller_sizes(void **state)
+{
+    (void)state;
+    for (int planned = 0; planned < 2; planned++) {
+        job j;
+        stays s;
+        pleat_plan *plan = NULL;
+        elastic_job e = elastic_make(161);
+        uint64_t clock = 1000000000;
+        if (planned != 0) {
+            begin_planned(&j, &s, &plan, &e, 4, 0);
+        } else {
+            job_start(&j, "pleat", NULL, 0);
+            load_weights(&j, &s);
+            make_state(&j, &s);
+            run_x(&j, &e, 2, 6);
+        }
+        run_slowly(&j, &e, 4, 8, 1000000, &clock);
+        uint64_t large = pleat_stats_of(j.runtime).physical_bytes;
+        /* A second at each: too short. */
+        run_slowly(&j, &e, 1, 10, 100000000, &clock);
+        run_slowly(&j, &e, 4, 10, 100000000, &clock);
+        assert_int_equal(pleat_stats_of(j.runtime).physical_bytes, large);
+        /* Minutes, with larger ones at times. */
+        for (uint32_t i = 0; i < 60; i++)
+            run_slowly(&j, &e, i % 3 == 0 ? 2 : 1, 1, 10000000000, &clock);
+        uint64_t small = pleat_stats_of(j.runtime).physical_bytes;
+        assert_true(small < large * 17 / 20);
+        pleat_stats before = pleat_stats_of(j.runtime);
+        run_slowly(&j, &e, 2, 20, 1000000000, &clock);
+        pleat_stats after = pleat_stats_of(j.runtime);
+        assert_int_equal(after.driver_calls, before.driver_calls);
+        assert_true(after.planned - before.planned >= 20ull * JOB_REQUESTS * 98 / 100);
+        /* The largest again. */
+        run_slowly(&j, &e, 4, 2, 1000000, &clock);
+        gained g = run_x(&j, &e, 4, 4);
+        assert_mostly_planned(g, 98);
+        assert_int_equal(g.calls, 0);
+        assert_true(pleat_stats_of(j.runtime).physical_bytes <= large + large / 32);
+        end_planned(&j, &s, plan);
+    }
+}
+
 /* ---- the parts ---- */
 
 static pleat__profile *profile_at(pleat__arena *arena, const elastic_job *e, uint64_t x)
@@ -427,16 +746,17 @@ static void elastic_scale_is_found_from_sizes(void **state)
     assert_int_equal(pleat__scale_make(arena, two, 2, &scale), PLEAT__SCALE_FITTED);
     assert_int_equal(scale->loose, 0);
     assert_int_equal(scale->highest * 3, scale->lowest * 5);
-    uint64_t x7 = scale->lowest / 3 * 7;
+    pleat__x x7 = {{scale->lowest / 3 * 7, 1}, {1, 1}}, far = {{x7.u.num * 16, 1}, {1, 1}};
     for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
-        uint64_t bytes = e.base[i] + e.slope[i] * 7, x = 0;
-        assert_int_equal(pleat__scale_bytes(scale, &scale->terms[i], x7), bytes);
+        uint64_t bytes = e.base[i] + e.slope[i] * 7;
+        pleat__x x;
+        assert_int_equal(pleat__scale_bytes(scale, &scale->terms[i], &x7), bytes);
         assert_int_equal(pleat__scale_infer(scale, &scale->terms[i], bytes, &x), e.slope[i] != 0);
         if (e.slope[i] != 0)
-            assert_int_equal(x, x7);
+            assert_true(pleat__x_equal(&x, &x7));
     }
-    assert_true(pleat__scale_in_range(scale, x7));
-    assert_false(pleat__scale_in_range(scale, x7 * 16));
+    assert_true(pleat__scale_in_range(scale, &x7));
+    assert_false(pleat__scale_in_range(scale, &far));
     pleat__scale_free(scale);
     pleat__arena_destroy(arena);
 }
@@ -515,6 +835,13 @@ int main(void)
         cmocka_unit_test(elastic_other_threads_allocate_meanwhile),
         cmocka_unit_test(elastic_layouts_end_without_a_word_to_a_stream_that_captures),
         cmocka_unit_test(elastic_largest_microbatch_follows_the_budget),
+        cmocka_unit_test(elastic_request_that_comes_again_is_one_witness),
+        cmocka_unit_test(elastic_plan_reaches_beyond_what_it_was_laid_out_for),
+        cmocka_unit_test(elastic_plan_begins_beyond_what_it_was_laid_out_for),
+        cmocka_unit_test(elastic_plan_is_taken_up_again_from_beyond_its_range),
+        cmocka_unit_test(elastic_plan_that_breaks_is_fitted_anew),
+        cmocka_unit_test(elastic_plan_gives_back_what_a_lower_budget_forbids),
+        cmocka_unit_test(elastic_memory_goes_back_after_a_long_time_at_smaller_sizes),
     };
     return cmocka_run_group_tests_name("elastic", tests, NULL, NULL);
 }

@@ -194,8 +194,10 @@ class Elastic(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stderr)
         replay = json.loads(run.stdout)
         self.assertEqual(replay["canary_errors"], 0)
-        self.assertGreater(replay["cached"] + replay["stitched"], 0)
-        self.assertGreater(replay["planned"], replay["requests"] / 4)
+        self.assertGreaterEqual(replay["instances"], 1)
+        self.assertEqual(replay["out_of_range"], 0)
+        self.assertGreater(replay["steady_planned_share"], 0.98)
+        self.assertGreater(replay["efficiency"], 0.95)
 
     def test_one_recording_is_planned_by_itself(self):
         run = pleat("plan", self.path("varies.pickle"), "--json")
@@ -225,6 +227,29 @@ class Elastic(unittest.TestCase):
         self.assertIn("at least 8 times the recorded one under Pleat", large.stdout)
         self.assertIn("recordings cannot tell", large.stdout)
         self.assertNotIn("at least", small.stdout)
+
+    def refused(self, *arguments):
+        run = pleat(*arguments)
+        self.assertEqual(run.returncode, 2, run.stderr)
+        return run.stderr
+
+    def test_options_that_would_be_ignored_are_refused(self):
+        """They once were ignored."""
+        plan, four = self.path("plan"), self.path("4.pickle")
+        self.assertIn("native' follows no plan",
+                      self.refused("replay", four, "-p", "native", "--plan", plan))
+        self.assertIn("--plan is for the policy pleat",
+                      self.refused("compare", four, "-p", "native,gmlake", "--plan", plan))
+        self.assertIn("--step is of x in --fit", self.refused("plan", plan, "--at", "3", "--step", "1"))
+        self.assertIn("is a plan: --max is for making one",
+                      self.refused("plan", plan, "--at", "3", "--max", "8"))
+
+    def test_a_proof_for_another_recording_names_both(self):
+        plan, two = self.path("plan"), self.path("2.pickle")
+        run = pleat("verify", plan, "--trace", two)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("'%s' is held against the recording at x = 4, which '%s' is not" %
+                      (plan, two), run.stderr)
 
     def test_exit_codes(self):
         plan, two, four = self.path("plan"), self.path("2.pickle"), self.path("4.pickle")

@@ -340,6 +340,14 @@ static int compare(options *o)
     return verdict_code(o, f.results);
 }
 
+static bool has_pleat(const options *o)
+{
+    for (int i = 0; i < o->count; i++)
+        if (strcmp(o->policies[i], "pleat") == 0)
+            return true;
+    return false;
+}
+
 int cli_compare(int argc, char **argv)
 {
     options o = {.plan = "auto"};
@@ -383,5 +391,9 @@ int cli_compare(int argc, char **argv)
     o.paths = (const char *const *)argv + first;
     o.path_count = (uint32_t)(argc - first);
     o.count = replay_parse_policies("compare", policies, o.policies, POLICY_MOST);
-    return o.count == 0 ? CLI_BAD_USE : compare(&o);
+    if (o.count == 0)
+        return CLI_BAD_USE;
+    if (strcmp(o.plan, "auto") != 0 && !has_pleat(&o))
+        return cli_bad_use("compare", "--plan is for the policy pleat, which is not compared");
+    return compare(&o);
 }

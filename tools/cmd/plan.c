@@ -392,6 +392,9 @@ static int ask(const struct arguments *arguments)
     if (!asks(arguments))
         return cli_bad_use("plan", "'%s' is a plan: ask about it with --at or --fit",
                            arguments->inputs[0]);
+    if (arguments->names != NULL || arguments->largest != NULL)
+        return cli_bad_use("plan", "'%s' is a plan: %s is for making one", arguments->inputs[0],
+                           arguments->names != NULL ? "--x" : "--max");
     pleat_result result = pleat_plan_read(arguments->inputs[0], &made);
     if (result != PLEAT_OK)
         return cli_failed("plan", result);
@@ -424,6 +427,8 @@ static int check(struct arguments *arguments)
         !elastic_parse_names(arguments->names, names, arguments->input_count))
         return cli_bad_use("plan", "--x has a whole number for each trace, like 2,4; not '%s'",
                            arguments->names);
+    if (arguments->question.step != NULL && arguments->question.fit == 0)
+        return cli_bad_use("plan", "--step is of x in --fit, which is not asked");
     if (arguments->largest != NULL && !pleat__x_parse(arguments->largest, &x))
         return cli_bad_use("plan", "--max is an x like 3, 5/2 or 2.5, not '%s'",
                            arguments->largest);

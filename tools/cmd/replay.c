@@ -224,6 +224,9 @@ int cli_replay(int argc, char **argv)
     if (pleat__policy_find(o.replay.policy) == NULL)
         return cli_bad_use("replay", "there is no policy '%s'; there are: %s", o.replay.policy,
                            pleat__policy_names());
+    if (strcmp(o.plan, "auto") != 0 && !replay_follows_plans(o.replay.policy))
+        return cli_bad_use("replay", "the policy '%s' follows no plan: leave --plan out",
+                           o.replay.policy);
     o.replay.cuda = strcmp(backend, "cuda") == 0;
     return replay(&o);
 }

@@ -5,6 +5,8 @@
 #include "../json.h"
 #include "../options.h"
 
+#include <internal/error.h>
+#include <plan/elastic.h>
 #include <plan/import.h>
 #include <pleat/plan.h>
 
@@ -52,6 +54,17 @@ static void print_line(const options *o, const pleat_plan *plan)
            (unsigned long long)summary.lanes);
 }
 
+static pleat_result verify_for(const options *o, const pleat_plan *plan, const pleat_trace *trace)
+{
+    char text[64];
+    pleat_result result = pleat_plan_verify(plan, trace);
+    if (result != PLEAT_OK && plan->recipe != NULL)
+        return pleat__context(
+            result, "'%s' is held against the recording at x = %s, which '%s' is not", o->plan,
+            pleat__x_text(&plan->recipe->reference, text, sizeof text), o->trace);
+    return result == PLEAT_OK ? result : pleat__context(result, "'%s' for '%s'", o->plan, o->trace);
+}
+
 static int verify(const options *o)
 {
     pleat_trace *trace = NULL;
@@ -61,7 +74,7 @@ static int verify(const options *o)
         result =
             pleat__trace_import(o->trace, (int)pleat_plan_summary_of(plan).device, NULL, &trace);
     if (result == PLEAT_OK && trace != NULL)
-        result = pleat_plan_verify(plan, trace);
+        result = verify_for(o, plan, trace);
     int code = result == PLEAT_OK ? CLI_DONE : cli_failed("verify", result);
     if (o->json && (result == PLEAT_OK || result == PLEAT_E_VERIFY))
         print_json(plan, result);

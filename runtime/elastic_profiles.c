@@ -1,0 +1,160 @@
+/*
+ * elastic_profiles.c: from recorded iterations to a scale (see elastic.h): those at different x are
+ * kept, and what is known of sizes is made from them when it does not hold.
+ */
+#include <runtime/elastic.h>
+
+#include <string.h>
+
+/* A recorded iteration is as the scale says when one request in so many at most is not. */
+#define BROKEN 100u
+/* Iterations in a row that are like none before: another job. */
+#define STRANGERS 3u
+
+void pleat__elastic_forget(pleat__elastic *elastic)
+{
+    for (uint32_t s = 0; s < elastic->profile_count; s++)
+        pleat__profile_free(elastic->profiles[s]);
+    elastic->profile_count = 0;
+    elastic->latest = NULL;
+}
+
+/* Whether a profile is the scale at some x, which then is in range from now on. */
+static bool conforms(pleat__elastic *elastic, const pleat__profile *profile)
+{
+    pleat__scale *scale = elastic->scale;
+    pleat__x x = PLEAT__NO_X;
+    uint32_t broken = 0;
+    if (scale == NULL || profile->count != scale->count - scale->first)
+        return false;
+    const pleat__term *terms = scale->terms + scale->first;
+    for (uint32_t i = 0; i < profile->count && !pleat__x_is_known(&x); i++)
+        (void)!pleat__scale_infer(scale, &terms[i], profile->parts[i].bytes, &x);
+    for (uint32_t i = 0; i < profile->count && pleat__x_is_known(&x); i++)
+        broken +=
+            !terms[i].loose && pleat__scale_bytes(scale, &terms[i], &x) != profile->parts[i].bytes;
+    if (!pleat__x_is_known(&x) || broken > profile->count / BROKEN)
+        return false;
+    pleat__scale_reach(scale, &x);
+    return true;
+}
+
+/* Keeps a profile instead of another one, or as one more. */
+static void put_profile(pleat__elastic *elastic, uint32_t at, pleat__profile *profile)
+{
+    if (at < elastic->profile_count)
+        pleat__profile_free(elastic->profiles[at]);
+    else
+        elastic->profile_count++;
+    elastic->profiles[at] = profile;
+    elastic->latest = profile;
+}
+
+static void trust(pleat__elastic *elastic)
+{
+    elastic->failures = 0;
+    elastic->quiet_until = 0;
+}
+
+static void take_scale(pleat__elastic *elastic, pleat__scale *scale)
+{
+    if (!pleat__elastic_retire_all(elastic)) {
+        pleat__scale_free(scale);
+        return;
+    }
+    elastic->stats->refits += elastic->scale != NULL;
+    pleat__scale_free(elastic->scale);
+    elastic->scale = scale;
+    elastic->choice = (pleat__sweep_choice){0, 0};
+    elastic->refused = PLEAT__NO_X;
+    elastic->seen_count = 0;
+    elastic->bad_count = 0;
+    elastic->strikes = 0;
+    elastic->x = PLEAT__NO_X;
+    elastic->checks = 0;
+    trust(elastic);
+}
+
+/* An iteration that is none of those known at another x: an evaluation between two marks is passed
+ * over, a new job is not. */
+static void add_stranger(pleat__elastic *elastic, pleat__profile *profile)
+{
+    elastic->strangers++;
+    elastic->patience = 1u << (elastic->strangers < 6 ? elastic->strangers : 6);
+    if (elastic->profile_count != 0 && elastic->strangers < STRANGERS) {
+        pleat__profile_free(profile);
+        return;
+    }
+    pleat__elastic_forget(elastic);
+    put_profile(elastic, 0, profile);
+}
+
+/* The scale of all profiles, or where there is none of the last two. */
+static void fit(pleat__elastic *elastic)
+{
+    pleat__scale *scale;
+    uint32_t last = elastic->profile_count > 2 ? elastic->profile_count - 2 : 0;
+    if (pleat__scale_make(elastic->arena, elastic->profiles, elastic->profile_count, &scale) ==
+            PLEAT__SCALE_FITTED ||
+        (last != 0 && pleat__scale_make(elastic->arena, elastic->profiles + last, 2, &scale) ==
+                          PLEAT__SCALE_FITTED))
+        take_scale(elastic, scale);
+}
+
+static void add_profile(pleat__elastic *elastic, pleat__profile *profile)
+{
+    bool akin = elastic->profile_count == 0;
+    for (uint32_t s = 0; s < elastic->profile_count; s++) {
+        pleat__profile *two[2] = {elastic->profiles[s], profile};
+        pleat__scale *scale;
+        pleat__scale_fit result = pleat__scale_make(elastic->arena, two, 2, &scale);
+        pleat__scale_free(scale);
+        akin = akin || result == PLEAT__SCALE_FITTED;
+        if (result == PLEAT__SCALE_SAME) {
+            put_profile(elastic, s, profile);
+            elastic->strangers = 0;
+            return;
+        }
+    }
+    if (!akin) {
+        add_stranger(elastic, profile);
+        return;
+    }
+    elastic->strangers = 0;
+    if (elastic->profile_count == PLEAT__PROFILES_KEPT) {
+        /* The oldest in between: the range is the ends'. */
+        pleat__profile_free(elastic->profiles[1]);
+        memmove(&elastic->profiles[1], &elastic->profiles[2],
+                (PLEAT__PROFILES_KEPT - 2) * sizeof elastic->profiles[0]);
+        elastic->profile_count--;
+    }
+    put_profile(elastic, elastic->profile_count, profile);
+    if (elastic->profile_count > 1)
+        fit(elastic);
+}
+
+void pleat__elastic_recorded(pleat__elastic *elastic, uint32_t count, uint32_t ahead)
+{
+    pleat__profile *profile = NULL;
+    if (!elastic->recording || elastic->making)
+        return;
+    if (count == 0)
+        pleat__lives_mark(&elastic->lives, &profile);
+    else
+        profile = pleat__lives_last(&elastic->lives, count, ahead);
+    if (profile == NULL)
+        return;
+    if (elastic->patience != 0 || elastic->measuring) {
+        elastic->patience -= elastic->patience != 0;
+        pleat__profile_free(profile);
+        return;
+    }
+    if (conforms(elastic, profile)) {
+        trust(elastic);
+        pleat__profile_free(profile);
+    } else {
+        add_profile(elastic, profile);
+    }
+    if (elastic->settled)
+        pleat__elastic_record(elastic, false);
+}
