@@ -267,12 +267,12 @@ static void plan_and_switch(pleat__shapes *shapes)
         drop_inner(shapes, next);
     take_up(shapes, next);
     /* Where sizes still change the iterations say more than this one shape does. */
-    if (!has_dynamic(next))
+    if (!has_dynamic(next)) {
         pleat__draft_end(&shapes->draft);
-    if (!has_dynamic(next))
         pleat__elastic_settle(&shapes->elastic, !shapes->learn.marks);
-    else if (!shapes->learn.marks)
+    } else if (!shapes->learn.marks) {
         pleat__elastic_record(&shapes->elastic, false);
+    }
 }
 
 /* ---- iterations of a job that does not mark them ---- */
