@@ -174,7 +174,7 @@ void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uin
 void pleat__heap_adjacent(pleat__heap *heap, pleat__extent run, uint64_t *before, uint64_t *after);
 bool pleat__heap_audit(pleat__heap *heap);
 
-/* ---- between heap.c and stitch.c ---- */
+/* ---- for views, instances and drafts ---- */
 
 /* Marks the point that a stream, or all that share an index, have reached. PLEAT_E_NOT_READY as
  * pleat__gate_record. */

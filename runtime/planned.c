@@ -452,7 +452,7 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     policy *self = opaque;
     uint16_t index;
     pleat__place place;
-    /* It may leave the lock: before the stream waits for others (heap.c). */
+    /* It may leave the lock: before the stream waits for others (heap_streams.c). */
     if (__builtin_expect(self->shapes.due, 0))
         pace(self);
     PLEAT_TRY(stream_index(self, stream, &index));

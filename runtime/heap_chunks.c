@@ -1,0 +1,173 @@
+/*
+ * heap_chunks.c: chunks that come to a zone, new ones or from another, and those that go back
+ * (see heap.h).
+ */
+#include <runtime/heap_internal.h>
+
+#include <internal/check.h>
+#include <string.h>
+
+static pleat_result grown(void *context, pleat__extent run)
+{
+    pleat__heap *heap = context;
+    pleat_result result = pleat__zones_reserve(heap);
+    if (result == PLEAT_OK) {
+        uint32_t first = pleat__pool_chunk_of(heap->pool, run.begin);
+        memset(heap->zone_of + first, heap->growing, run.count >> heap->pool->occupancy.shift);
+        result = pleat__zone_add(heap, heap->growing, run);
+    }
+    if (result != PLEAT_OK)
+        pleat__heap_forget(heap);
+    return result;
+}
+
+pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks,
+                              const pleat__cuts *cuts)
+{
+    heap->growing = zone;
+    PLEAT_TRY(pleat__pool_grow(heap->pool, chunks, cuts, grown, heap));
+    /* Others allocated and freed meanwhile. */
+    return pleat__heap_sync(heap);
+}
+
+bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, uint32_t chunks)
+{
+    const pleat__pool *pool = heap->pool;
+    uint64_t used = 0, exist = (uint64_t)(pool->count - pool->absent) << pool->occupancy.shift;
+    for (uint32_t c = 0; c < pool->count; c++)
+        used += pool->chunks[c] != NULL ? pool->occupancy.used[c] : 0;
+    heap->most_used = used + granules > heap->most_used ? used + granules : heap->most_used;
+    return !pleat__account_affords(&heap->account, pages) &&
+           exist + ((uint64_t)chunks << pool->occupancy.shift) <=
+               pleat__account_limit(&heap->account, heap->most_used);
+}
+
+static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, uint32_t chunks,
+                               uint32_t *got)
+{
+    const pleat__occupancy *occupancy = &heap->pool->occupancy;
+    pleat__extents *source = &heap->zones[from];
+    bool ordered = false;
+    for (pleat__extent run = pleat__extents_best(source, occupancy->full);
+         run.count != 0 && *got < chunks;) {
+        uint32_t first = pleat__ceil_div(run.begin, occupancy->full);
+        uint32_t last = (run.begin + run.count) >> occupancy->shift;
+        uint32_t count = last > first ? last - first : 0;
+        if (count > chunks - *got)
+            count = chunks - *got;
+        if (count == 0) {
+            run = pleat__extents_after(source, run);
+            continue;
+        }
+        if (!ordered) {
+            pleat__account_wait(&heap->account);
+            PLEAT_TRY(pleat__zones_order(heap, from, zone));
+        }
+        ordered = true;
+        pleat__extent part = {first << occupancy->shift, count << occupancy->shift};
+        PLEAT_TRY(pleat__extents_reserve(source, 2));
+        PLEAT_TRY(pleat__extents_reserve(&heap->zones[zone], 2));
+        pleat__extents_carve(source, part);
+        memset(heap->zone_of + first, zone, count);
+        PLEAT_TRY(pleat__zone_add(heap, zone, part));
+        *got += count;
+        run = pleat__extents_best(source, occupancy->full);
+    }
+    return PLEAT_OK;
+}
+
+/* Whole free chunks of other streams' zones into `zone`, until it has got `chunks`. */
+static pleat_result steal_from_others(pleat__heap *heap, uint8_t zone, uint32_t chunks,
+                                      uint32_t *got)
+{
+    for (uint32_t from = 0; from < 2 * heap->stream_count && *got < chunks; from += 2)
+        if (from / 2 != zone / 2u)
+            PLEAT_TRY(steal_from(heap, (uint8_t)from, zone, chunks, got));
+    return PLEAT_OK;
+}
+
+pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks)
+{
+    uint32_t got = 0;
+    PLEAT_TRY(steal_from(heap, PLEAT__KEPT, zone, chunks, &got));
+    if (got == chunks)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
+    pleat_result result = pleat__heap_grow(heap, zone, chunks - got, NULL);
+    if (result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY)
+        return result;
+    uint32_t had = got;
+    /* The attempt may have left the lock. */
+    PLEAT_TRY(pleat__heap_sync(heap));
+    PLEAT_TRY(steal_from_others(heap, zone, chunks, &got));
+    if (got == chunks || got == had)
+        return got == chunks ? PLEAT_OK : result;
+    return pleat__heap_grow(heap, zone, chunks - got, NULL);
+}
+
+bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)
+{
+    return heap->order != NULL && heap->order(heap->order_context, zone / 2, granules) &&
+           pleat__heap_sync(heap) == PLEAT_OK;
+}
+
+pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
+{
+    uint8_t large = small & ~1u;
+    pleat__extents *zone = &heap->zones[large];
+    pleat__extent whole = pleat__hole_chunk(heap, zone);
+    if (whole.count == 0 && pleat__heap_order(heap, large, heap->pool->occupancy.full))
+        whole = pleat__hole_chunk(heap, zone);
+    if (whole.count == 0) {
+        PLEAT_TRY(pleat__heap_supply(heap, large, 1));
+        whole = pleat__hole_chunk(heap, zone);
+        PLEAT_CHECK(whole.count != 0);
+    }
+    PLEAT_TRY(pleat__extents_reserve(zone, 2));
+    PLEAT_TRY(pleat__extents_reserve(&heap->zones[small], 2));
+    pleat__extents_carve(zone, whole);
+    heap->zone_of[pleat__pool_chunk_of(heap->pool, whole.begin)] = small;
+    return pleat__zone_add(heap, small, whole);
+}
+
+/* Whether any view or fold maps the chunk beside its home. */
+static bool aliased(const pleat__heap *heap, uint32_t chunk)
+{
+    return pleat__space_maps(heap->pool->space, heap->pool->chunks[chunk]) > 1;
+}
+
+/* Whether a handle's chunks can be given back. */
+static bool idle_block(const pleat__heap *heap, uint32_t first)
+{
+    uint32_t chunks = pleat__pool_block(heap->pool, first);
+    for (uint32_t c = first; c < first + chunks; c++)
+        if (heap->pool->occupancy.used[c] != 0)
+            return false;
+    return chunks != 0 && !aliased(heap, first);
+}
+
+uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page)
+{
+    pleat__pool *pool = heap->pool;
+    uint64_t from = *page;
+    uint32_t count = 0;
+    *page = UINT64_MAX;
+    uint32_t *numbers = pleat__arena_alloc(heap->arena, pool->count * sizeof *numbers);
+    if (numbers == NULL)
+        return 0;
+    for (uint32_t c = pool->count, first; c > 0 && count < chunks; c = first) {
+        first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
+        bool idle = pool->home[first] >= from && idle_block(heap, first);
+        for (uint32_t k = c; idle && k > first; k--)
+            numbers[count++] = k - 1;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        *page = pool->home[numbers[i]] < *page ? pool->home[numbers[i]] : *page;
+    if (count > 0) {
+        pleat__heap_forget(heap);
+        count = pleat__pool_shrink(pool, numbers, count);
+        pleat__heap_forget(heap);
+    }
+    pleat__arena_free(heap->arena, numbers);
+    return count;
+}
