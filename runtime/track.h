@@ -35,6 +35,25 @@ typedef enum pleat__track_kind {
 /* Requests that came as expected wait here; only one that did not asks for the other places. */
 #define PLEAT__TRACK_WAITING 32u
 
+/*
+ * What the cells of a band know, an array a thing: a request goes through all of them, and so does
+ * it several cells at a time.
+ */
+#define PLEAT__TRACK_CELLS (PLEAT__TRACK_BAND + 8u) /* a multiple of eight */
+typedef struct pleat__track_cells {
+    uint16_t cost[PLEAT__TRACK_CELLS];  /* of having come to where a cell's item is next */
+    uint16_t extra[PLEAT__TRACK_CELLS]; /* requests, the last ones, that were no item */
+    /* By how much the last dynamic request was larger than its item, in eighths of an octave: one
+     * expert's requests, or all of a sequence's length, change together. */
+    int16_t shift[PLEAT__TRACK_CELLS];
+    /* The cell's item. */
+    uint32_t hash[PLEAT__TRACK_CELLS];
+    int16_t scale[PLEAT__TRACK_CELLS];
+    uint16_t gap[PLEAT__TRACK_CELLS];
+    uint16_t stream[PLEAT__TRACK_CELLS];
+    uint16_t kind[PLEAT__TRACK_CELLS];
+} pleat__track_cells;
+
 typedef struct pleat__track {
     pleat__track_item *items;
     uint32_t begin; /* the iteration: items [begin, count) */
@@ -49,12 +68,8 @@ typedef struct pleat__track {
     uint32_t start; /* not made: the item that was expected before the waiting requests */
     uint32_t first; /* item of cell 0 */
     uint32_t cells;
-    uint32_t best;                        /* the cell with the least cost */
-    uint16_t cost[PLEAT__TRACK_BAND + 1]; /* of having come to where a cell's item is next */
-    uint8_t extra[PLEAT__TRACK_BAND + 1]; /* requests, the last ones, that were no item */
-    /* By how much the last dynamic request was larger than its item, in eighths of an octave: one
-     * expert's requests, or all of a sequence's length, change together. */
-    int16_t shift[PLEAT__TRACK_BAND + 1];
+    uint32_t best; /* the cell with the least cost */
+    pleat__track_cells band;
     int16_t shift_next;  /* on the way to `next` */
     uint16_t spread;     /* what dynamic requests differ from their items, in 1/32 of an eighth */
     int16_t shift_start; /* to `start` */
