@@ -28,15 +28,22 @@
 #define MOST_TRIES 8u
 /* Events that are recorded: 32 bytes each. */
 #define EVENTS (UINT64_C(3) << 20)
+/* Lanes are cut down to so many eighths of their size, at least, and never to less than those that
+ * are followed and serve badly. */
+#define LEAST_EIGHTHS 4u
 /* Address space for views: one page in so many of the pool. */
 #define VIEW_SHARE 2u
 #define FEW_VIEWS  64u
 
 pleat_result pleat__draft_init(pleat__draft *draft, pleat__arena *arena, pleat__heap *heap,
-                               const pleat__placed *placed, pleat_stats *stats)
+                               const pleat__placed *placed, pleat_stats *stats, bool waits)
 {
-    *draft = (pleat__draft){
-        .arena = arena, .heap = heap, .placed = placed, .stats = stats, .wanted = true};
+    *draft = (pleat__draft){.arena = arena,
+                            .heap = heap,
+                            .placed = placed,
+                            .stats = stats,
+                            .waits = waits,
+                            .wanted = true};
     pleat__account_grant(&heap->account, true);
     return PLEAT_OK;
 }
@@ -197,6 +204,14 @@ bool pleat__draft_is_due(const pleat__draft *draft, bool ours)
 
 /* ---- making one ---- */
 
+static uint32_t find(const pleat__draft *draft, const pleat__follow *follow)
+{
+    uint32_t i = 0;
+    while (i < draft->made_count && draft->made[i].instance->follow != follow)
+        i++;
+    return i;
+}
+
 static bool crosses_none(const void *context, pleat_va address)
 {
     (void)context;
@@ -241,8 +256,10 @@ static pleat_result prepare(pleat__draft *draft, pleat__draft_job *job)
     return pleat__space_take(pool->space, job->view_room, &job->view_page);
 }
 
-bool pleat__draft_submit(pleat__draft *draft, bool again)
+bool pleat__draft_submit(pleat__draft *draft, const pleat__follow *followed)
 {
+    uint32_t at = find(draft, followed);
+    bool again = at < draft->made_count;
     pleat__pool *pool = draft->heap->pool;
     pleat__draft_job *job = pleat__arena_calloc(draft->arena, 1, sizeof *job);
     if (job == NULL || draft->made_count + 1 >= PLEAT__DRAFTS) {
@@ -256,8 +273,9 @@ bool pleat__draft_submit(pleat__draft *draft, bool again)
         .pool = pool,
         .heap = draft->heap,
         .again = again,
+        .least = again ? draft->made[at].eighths : LEAST_EIGHTHS,
         .seen = *pool,
-        .maker = {.arena = draft->arena, .as_it_is = true}};
+        .maker = {.arena = draft->arena, .as_it_is = true, .thorough = true}};
     draft->job = job;
     pleat_result result = prepare(draft, job);
     if (result == PLEAT_OK) {
@@ -293,11 +311,16 @@ static bool number_lanes(const pleat__draft *draft, pleat__follow *follow)
     return base + follow->lane_count <= PLEAT__MOST_LANES;
 }
 
+bool pleat__draft_is_over(const pleat__draft *draft)
+{
+    return draft->job != NULL && !draft->waiting &&
+           (draft->waits || pleat__job_done(&draft->job->job));
+}
+
 pleat__follow *pleat__draft_take(pleat__draft *draft)
 {
     pleat__draft_job *job = draft->job;
-    if (job == NULL || draft->waiting)
-        return NULL;
+    draft->stats->drafts_awaited += !pleat__job_done(&job->job);
     draft->waiting = true;
     pleat__gate *gate = draft->heap->pool->gate;
     pleat_result result = pleat__gate_await_job(gate, draft->worker, &job->job);
@@ -352,14 +375,6 @@ bool pleat__draft_drop(pleat__draft *draft)
 }
 
 /* ---- those that were made ---- */
-
-static uint32_t find(const pleat__draft *draft, const pleat__follow *follow)
-{
-    uint32_t i = 0;
-    while (i < draft->made_count && draft->made[i].instance->follow != follow)
-        i++;
-    return i;
-}
 
 bool pleat__draft_holds(const pleat__draft *draft, const pleat__follow *follow)
 {

@@ -6,9 +6,9 @@
  * time in use and is stitched anew, large tensors at some 20 us a page. A planner that sees a few
  * iterations gives it lanes. So iterations are recorded while a job learns; from two on a thread
  * makes a plan of them (draft_make.c): the planner's model and lanes, laid out in the memory that
- * there is, around what outlives iterations, to the byte. It maps the views and at the next mark
- * the plan is followed as one from a file would be. Where iterations keep being recorded, because
- * the plan serves badly, a better one takes its place.
+ * there is, around what outlives iterations, to the byte. It maps the views and from the first mark
+ * behind that on the plan is followed as one from a file would be. Where iterations keep being
+ * recorded, because the plan serves badly, a better one takes its place.
  *
  *   record (draft.c)  --2 iterations-->  plan (draft_make.c, own thread)  --mark-->  followed
  *
@@ -31,7 +31,8 @@
 typedef struct pleat__drafted {
     pleat__instance *instance;
     pleat_plan *plan;
-    bool retired; /* goes when nothing lies in it any more */
+    uint32_t eighths; /* of the size they should have, that its lanes have */
+    bool retired;     /* goes when nothing lies in it any more */
 } pleat__drafted;
 
 typedef struct pleat__draft_job pleat__draft_job; /* draft_make.h */
@@ -43,6 +44,7 @@ typedef struct pleat__draft {
     pleat_stats *stats;
     pleat__record record;
     bool wanted;           /* recording begins at the next mark */
+    bool waits;            /* a mark waits for what is being made */
     bool waiting;          /* a thread does for the job, the lock left */
     uint32_t whole;        /* iterations recorded */
     uint32_t due;          /* that is worth a draft when there are so many */
@@ -61,7 +63,7 @@ typedef struct pleat__draft {
 /* On failure nothing is to be released. */
 PLEAT_NODISCARD pleat_result pleat__draft_init(pleat__draft *draft, pleat__arena *arena,
                                                pleat__heap *heap, const pleat__placed *placed,
-                                               pleat_stats *stats);
+                                               pleat_stats *stats, bool waits);
 /* Waits for what is being made. pre: the lock is not held */
 void pleat__draft_release(pleat__draft *draft);
 
@@ -72,10 +74,12 @@ void pleat__draft_end(pleat__draft *draft);
 void pleat__draft_mark(pleat__draft *draft, bool ours);
 /* Whether enough was recorded to make one, and what is followed is not good enough. */
 bool pleat__draft_is_due(const pleat__draft *draft, bool ours);
-/* Begins to make one; `again`: one is followed and serves badly. false: it cannot be. */
-bool pleat__draft_submit(pleat__draft *draft, bool again);
-/* Waits for what was begun at the mark before, the lock left; NULL: nothing was begun, or nothing
- * came of it. What it gives is followed, and kept, as long as the caller likes. */
+/* Begins to make one; `followed`: one that is and serves badly, or NULL. false: it cannot be. */
+bool pleat__draft_submit(pleat__draft *draft, const pleat__follow *followed);
+/* Whether what was begun is over, or is to be waited for. */
+bool pleat__draft_is_over(const pleat__draft *draft);
+/* What came of it, the lock left where it is waited for; NULL: nothing. What it gives is followed,
+ * and kept, as long as the caller likes. pre: it is over */
 pleat__follow *pleat__draft_take(pleat__draft *draft);
 /* Its follow is not followed or kept any more; false where it is no draft's. */
 bool pleat__draft_retire(pleat__draft *draft, const pleat__follow *follow);

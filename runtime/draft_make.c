@@ -23,8 +23,6 @@
 #define MOST_LANES    8192u
 /* One byte in so many is not promised to lanes: what is lost between chunks. */
 #define LOST 256u
-/* Lanes are cut down to more than so many eighths of their size. */
-#define LEAST_EIGHTHS 3u
 /* Handles that are mapped with the turn in one piece: about 0.7 ms. */
 #define BATCH 32u
 /* Sizes that differ in the same proportion, to one part in so many, follow one number; where half
@@ -222,19 +220,22 @@ static void cut_lanes(making *m, uint32_t eighths)
 static pleat_result lay_out(making *m)
 {
     pleat__maker *maker = &m->job->maker;
-    uint32_t least = m->job->again ? 7 : LEAST_EIGHTHS;
+    uint32_t eighths = 8;
     bool done;
     drop_crossing(m);
     maker->scale = &m->scale;
     maker->x = &only;
     PLEAT_TRY(make_lanes(m, room_of(m)));
     PLEAT_TRY(sweep(m, &done));
-    if (!done)
+    if (!done) {
         PLEAT_TRY(make_lanes(m, 0));
-    for (uint32_t eighths = 8; eighths > least && !done; eighths--) {
-        cut_lanes(m, eighths);
         PLEAT_TRY(sweep(m, &done));
     }
+    while (!done && eighths > m->job->least) {
+        cut_lanes(m, --eighths);
+        PLEAT_TRY(sweep(m, &done));
+    }
+    m->job->made.eighths = eighths;
     return done ? PLEAT_OK
                 : pleat__fail(PLEAT_E_LIMIT, "%u pages do not hold the iteration", maker->pages);
 }
@@ -393,7 +394,8 @@ static pleat_result make_instance(making *m)
     instance->views[0] = (pleat__page_run){job->view_page, m->view_pages};
     instance->view_runs = m->view_pages != 0;
     instance->view_pages = m->view_pages;
-    job->made = (pleat__drafted){.instance = instance, .plan = m->plan};
+    job->made.instance = instance;
+    job->made.plan = m->plan;
     m->plan = NULL;
     return PLEAT_OK;
 }

@@ -12,7 +12,8 @@ struct pleat__draft_job {
     pleat__arena *arena;
     pleat__gate *gate;
     pleat__heap *heap; /* touched with the turn and the lock only */
-    bool again;        /* a draft is followed, and serves badly: no lane is to be cut down */
+    bool again;        /* a draft is followed, and serves badly */
+    uint32_t least;    /* eighths of their size that lanes are not cut down below */
     pleat__pool *pool; /* touched with the turn and the lock only */
     pleat__pool seen;  /* the pool as it was: what never changes, and its counts */
     pleat_trace *trace;

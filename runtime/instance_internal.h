@@ -26,6 +26,7 @@ typedef struct pleat__maker {
     pleat__arena *arena;
     const pleat__x *x;
     bool as_it_is;      /* chunks that were given back do not come again */
+    bool thorough;      /* nobody waits for it: every choice is tried */
     uint32_t pages;     /* homes, with or without a chunk */
     uint64_t home0;     /* the lowest */
     uint32_t *chunk_at; /* page -> chunk, which may have been given back, or PLEAT__NO_HOME */

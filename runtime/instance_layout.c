@@ -354,7 +354,7 @@ static pleat_result try_choices(pleat__maker *m, uint32_t cap, const uint64_t *l
 {
     static const uint32_t largest[] = {8, 0, PLEAT__LARGEST};
     pleat__layout_cost best = {UINT32_MAX, UINT32_MAX};
-    uint32_t left = count < TRIED / FEWEST ? TRIED / count : FEWEST;
+    uint32_t left = m->thorough ? UINT32_MAX : count < TRIED / FEWEST ? TRIED / count : FEWEST;
     for (uint32_t l = 0; l < sizeof largest / sizeof *largest; l++)
         for (uint32_t k = 0; k < LIFES && best.maps != 0 && left != 0; k++, left--) {
             /* From the middle out in big steps. */

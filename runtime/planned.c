@@ -167,7 +167,7 @@ static pleat_result create(const pleat__policy_context *context, void **out)
     else if (result == PLEAT_OK && context->conf.elastic && context->conf.learn)
         result = pleat__shapes_elastic(&self->shapes, &self->placed);
     if (result == PLEAT_OK && context->plan == NULL && context->conf.draft && context->conf.learn)
-        result = pleat__shapes_draft(&self->shapes, &self->placed);
+        result = pleat__shapes_draft(&self->shapes, &self->placed, context->waits);
     if (result != PLEAT_OK) {
         destroy(self);
         return result;

@@ -31,6 +31,7 @@ typedef struct pleat__policy_context {
     pleat_stats *stats;     /* the policy counts routes itself, and live bytes by the calls below */
     int device;
     uint64_t limit_bytes; /* the budget, or the device's memory where there is none */
+    bool waits;           /* a mark waits for a plan that is being made */
     pleat__conf conf;
     pleat__gate *gate; /* the lock, left for verbs */
     /* Of the frees that wait for other streams those that `wanted` says reach the policy before it

@@ -70,6 +70,7 @@ static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_op
                                      .stats = &runtime->stats,
                                      .device = options->device,
                                      .limit_bytes = runtime->limit_bytes,
+                                     .waits = options->waits != 0,
                                      .gate = &runtime->gate,
                                      .order_frees = order_frees,
                                      .runtime = runtime};

@@ -56,9 +56,10 @@ pleat_result pleat__shapes_elastic(pleat__shapes *shapes, const pleat__placed *p
                                shapes->stats);
 }
 
-pleat_result pleat__shapes_draft(pleat__shapes *shapes, const pleat__placed *placed)
+pleat_result pleat__shapes_draft(pleat__shapes *shapes, const pleat__placed *placed, bool waits)
 {
-    return pleat__draft_init(&shapes->draft, shapes->arena, shapes->heap, placed, shapes->stats);
+    return pleat__draft_init(&shapes->draft, shapes->arena, shapes->heap, placed, shapes->stats,
+                             waits);
 }
 
 /* One that is not kept any more. */
@@ -473,11 +474,11 @@ static bool follows_draft(const pleat__shapes *shapes)
     return shapes->current != NULL && pleat__draft_holds(&shapes->draft, shapes->current);
 }
 
-/* What was begun at the mark before is taken up; true where it is. Where one number says all sizes
+/* What was begun is taken up when it is made; true where it is. Where one number says all sizes
  * that is better. */
 static bool take_draft(pleat__shapes *shapes)
 {
-    if (shapes->draft.job == NULL)
+    if (!pleat__draft_is_over(&shapes->draft))
         return false;
     pleat__follow *next = pleat__draft_take(&shapes->draft);
     bool learning = shapes->states.now == PLEAT__STATE_planning;
@@ -504,7 +505,8 @@ static void begin_draft(pleat__shapes *shapes)
 {
     bool ours = follows_draft(shapes);
     if (shapes->elastic.scale != NULL || !pleat__draft_is_due(&shapes->draft, ours) ||
-        !pleat__draft_submit(&shapes->draft, ours) || shapes->current != NULL)
+        !pleat__draft_submit(&shapes->draft, ours ? shapes->current : NULL) ||
+        shapes->current != NULL)
         return;
     pleat__states_set(&shapes->states, PLEAT__STATE_planning, PLEAT__CAUSE_varies);
 }
@@ -532,6 +534,9 @@ static void begin_iteration(pleat__shapes *shapes)
     else if (pleat__learn_mark(&shapes->learn) == PLEAT__BOUNDARY_AGREED)
         plan_and_switch(shapes);
     begin_draft(shapes);
+    /* Where it is waited for it is there for the iteration that begins. */
+    if (shapes->draft.waits)
+        (void)take_draft(shapes);
     pleat__elastic_begin(&shapes->elastic);
 }
 

@@ -62,9 +62,10 @@ PLEAT_NODISCARD pleat_result pleat__shapes_init(pleat__shapes *shapes, pleat__ar
 /* Follows the job to other microbatches and lengths from now on; see pleat__elastic_init. */
 PLEAT_NODISCARD pleat_result pleat__shapes_elastic(pleat__shapes *shapes,
                                                    const pleat__placed *placed);
-/* Plans iterations that vary in the background from now on; see draft.h. */
-PLEAT_NODISCARD pleat_result pleat__shapes_draft(pleat__shapes *shapes,
-                                                 const pleat__placed *placed);
+/* Plans iterations that vary in the background from now on; see draft.h. `waits`: a mark waits for
+ * a plan that is being made. */
+PLEAT_NODISCARD pleat_result pleat__shapes_draft(pleat__shapes *shapes, const pleat__placed *placed,
+                                                 bool waits);
 void pleat__shapes_release(pleat__shapes *shapes);
 /* Begins with a plan file's shape, which becomes the shapes' and is never dropped. */
 void pleat__shapes_begin(pleat__shapes *shapes, pleat__follow *plan);

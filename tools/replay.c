@@ -547,7 +547,8 @@ static pleat_result run_pass(const script *s, const replay_options *options, boo
     pleat_runtime_options runtime = {.size = sizeof runtime,
                                      .policy = options->policy,
                                      .plan = options->plan,
-                                     .budget_bytes = options->budget_bytes};
+                                     .budget_bytes = options->budget_bytes,
+                                     .waits = 1};
     PLEAT_TRY(make_tables(&p));
     PLEAT_TRY(open_backend(s, options, &p.vmm));
     result->backend = p.vmm.ops->name;
@@ -743,6 +744,7 @@ void replay_json(json_writer *json, const replay_result *r)
     json_uint(json, "instance_maps", r->stats.instance_maps);
     json_uint(json, "drafts", r->stats.drafts);
     json_uint(json, "drafts_refused", r->stats.drafts_refused);
+    json_uint(json, "drafts_awaited", r->stats.drafts_awaited);
     json_uint(json, "draft_maps", r->stats.draft_maps);
     json_uint(json, "inferred_x", r->stats.inferred_x);
     json_uint(json, "out_of_range", r->stats.out_of_range);

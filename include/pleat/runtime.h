@@ -38,6 +38,8 @@ typedef struct pleat_runtime_options {
     pleat_memory_callback memory_callback; /* may be NULL */
     void *memory_context;
     const char *conf; /* settings, "key:value,..."; NULL: those of the environment's PLEAT_CONF */
+    int waits;        /* not 0: a mark waits for a plan that is being made, and so the same calls do
+                       * the same every time. For replays, whose seconds are not the job's */
 } pleat_runtime_options;
 
 /* `vmm` must outlive the runtime. */
@@ -161,6 +163,7 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(instance_maps, "alias pages mapped for such layouts")                                        \
     X(drafts, "plans made in the background, of iterations that vary, and taken up")               \
     X(drafts_refused, "of such plans, those of which nothing came")                                \
+    X(drafts_awaited, "marks that waited for such a plan")                                         \
     X(draft_maps, "alias pages mapped for them")                                                   \
     X(inferred_x, "parameter of the last iteration, in bytes of the request that stands for it")   \
     X(out_of_range, "iterations whose parameter was too far from those seen")                      \

@@ -8,6 +8,7 @@
 
 #include <internal/arena.h>
 #include <runtime/instance.h>
+#include <sched.h>
 #include <vmm/fault.h>
 #include <vmm/host.h>
 
@@ -97,10 +98,29 @@ static void draft_gives_lanes_to_what_varies(void **state)
         if (later.placed * 100 < later.requests * 97 || later.placed <= off.placed)
             fail_msg("%llu of %llu requests placed, %llu without", (unsigned long long)later.placed,
                      (unsigned long long)later.requests, (unsigned long long)off.placed);
-        /* Which chunks the heap had to make differs with the time that plans take. */
         assert_true(stats.peak_physical_bytes <=
                     without.peak_physical_bytes + without.peak_physical_bytes / 10);
     }
+}
+
+/* However long it takes to make: the job goes on, and follows it from the first mark behind. */
+static void draft_keeps_no_mark_waiting(void **state)
+{
+    (void)state;
+    const pleat_runtime_options options = {.size = sizeof options, .policy = "pleat", .conf = ""};
+    job j;
+    job_shape shape = layers_make(12);
+    test_random random = {12};
+    job_open(&j, &options);
+    for (uint32_t n = 0; n < 5000 && pleat_stats_of(j.runtime).drafts == 0; n++) {
+        run(&j, &shape, &random, 1);
+        sched_yield();
+    }
+    assert_true(pleat_stats_of(j.runtime).drafts >= 1);
+    assert_int_equal(pleat_stats_of(j.runtime).drafts_awaited, 0);
+    gained later = run(&j, &shape, &random, 4);
+    assert_true(later.placed * 100 >= later.requests * 95);
+    finish(&j);
 }
 
 static void draft_is_not_made_where_nothing_varies(void **state)
@@ -230,7 +250,7 @@ static pleat_runtime *run_failing(pleat_vmm vmm)
     job j = {.vmm = vmm};
     job_shape shape = layers_make(11);
     test_random random = {11};
-    pleat_runtime_options options = {.size = sizeof options, .policy = "pleat"};
+    pleat_runtime_options options = {.size = sizeof options, .policy = "pleat", .waits = 1};
     pleat_runtime *runtime;
     if (pleat_runtime_create(vmm, &options, &runtime) != PLEAT_OK)
         return NULL;
@@ -318,6 +338,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draft_gives_lanes_to_what_varies),
+        cmocka_unit_test(draft_keeps_no_mark_waiting),
         cmocka_unit_test(draft_is_not_made_where_nothing_varies),
         cmocka_unit_test(draft_is_not_made_where_sizes_follow_one_number),
         cmocka_unit_test(draft_setting_is_obeyed),

@@ -36,19 +36,26 @@ typedef struct job {
     uint64_t errors; /* the canary's */
 } job;
 
-static inline void job_start_with(job *j, const char *policy, const pleat_plan *plan,
-                                  uint64_t budget, const char *conf)
+static inline void job_open(job *j, const pleat_runtime_options *options)
 {
     pleat_host_options host = {
         .size = sizeof host, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
+    memset(j, 0, sizeof *j);
+    assert_ok(pleat_vmm_host(&host, &j->vmm));
+    assert_ok(pleat_runtime_create(j->vmm, options, &j->runtime));
+}
+
+/* Marks wait for plans, so that the same job does the same every time. */
+static inline void job_start_with(job *j, const char *policy, const pleat_plan *plan,
+                                  uint64_t budget, const char *conf)
+{
     pleat_runtime_options options = {.size = sizeof options,
                                      .policy = policy,
                                      .plan = plan,
                                      .budget_bytes = budget,
-                                     .conf = conf};
-    memset(j, 0, sizeof *j);
-    assert_ok(pleat_vmm_host(&host, &j->vmm));
-    assert_ok(pleat_runtime_create(j->vmm, &options, &j->runtime));
+                                     .conf = conf,
+                                     .waits = 1};
+    job_open(j, &options);
 }
 
 static inline void job_start(job *j, const char *policy, const pleat_plan *plan, uint64_t budget)
