@@ -1,6 +1,7 @@
 """The package without a GPU and without torch: package.py. Where a torch with its headers and CUDA's
 are there, the shim is compiled against it, too ($PLEAT_TORCH_PYTHON: a Python that has torch)."""
 
+import atexit
 import contextlib
 import io
 import os
@@ -92,6 +93,59 @@ class Run(unittest.TestCase):
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             self.assertEqual(done.returncode, 2, wrong)
             self.assertIn("pleat run: error: ", done.stdout)
+
+    def run_it(self, *arguments, **environment):
+        """`pleat run` with arguments: (its exit code, what it said on standard error)."""
+        done = subprocess.run([sys.executable, "-m", "pleat.run", *arguments], cwd=str(ADAPTER),
+                              env=dict(os.environ, **environment), text=True,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        return done.returncode, done.stderr
+
+    def test_a_program_that_cannot_be_run_is_refused_as_by_a_shell(self):
+        code, said = self.run_it("--", "no-such-program-there-is")
+        self.assertEqual(code, 127)
+        self.assertIn("no-such-program-there-is", said)
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(self.run_it("--", folder)[0], 126)
+            file = pathlib.Path(folder, "script")
+            file.write_text("no program\n")
+            self.assertEqual(self.run_it("--", str(file))[0], 126)
+            file.chmod(0o755)
+            self.assertEqual(self.run_it("--", str(file))[0], 126)
+            self.assertEqual(self.run_it("--", "script", PATH=folder)[0], 126)
+            file.write_text("#!/no/such/interpreter\n")
+            self.assertEqual(self.run_it("--", str(file))[0], 127)
+
+    @unittest.skipUnless(os.environ.get("PLEAT_COMMAND"), "$PLEAT_COMMAND names no command")
+    def test_settings_and_plans_are_refused_at_once(self):
+        code, said = self.run_it("--conf", "nosuch:1", "--", "true")
+        self.assertEqual(code, 2)
+        self.assertIn("--conf: PLEAT_CONF: there is no setting 'nosuch'", said)
+        self.assertEqual(self.run_it("--", "true", PLEAT_CONF="small:x")[0], 2)
+        self.assertEqual(self.run_it("--conf", "small:2m", "--", "true"), (0, ""))
+        code, said = self.run_it("--plan", __file__, "--", "true")
+        self.assertEqual(code, 3)
+        self.assertIn("not a pleat plan file", said)
+
+    def test_it_is_said_when_nothing_was_allocated(self):
+        none = "pleat run: nothing was allocated on a GPU: torch was not imported"
+        program = ["--", sys.executable, "-c", "pass"]
+        self.assertEqual(self.run_it(*program), (0, none + "\n"))
+        self.assertEqual(self.run_it("--quiet", *program), (0, ""))
+        with tempfile.TemporaryDirectory() as folder:
+            plan, page = os.path.join(folder, "a.plan"), os.path.join(folder, "r.html")
+            said = self.run_it("--quiet", "--save-plan", plan, "--report", page, *program)
+            self.assertEqual(said, (0, "%s; so not written: the plan %s, the report %s\n"
+                                    % (none, plan, page)))
+        # Neither a fork nor another process says it, and not the first one where one was served.
+        inner = "import os; from pleat import _first; %s"
+        for program, expected in (("os.fork() or os._exit(0)", none + "\n"),
+                                  ("_first.served(os.environ)", ""),
+                                  ("import subprocess, sys; subprocess.run([sys.executable, '-c', "
+                                   "'import os; from pleat import _first; "
+                                   "_first.served(os.environ)'])", "")):
+            said = self.run_it("--", sys.executable, "-c", inner % program)
+            self.assertEqual(said, (0, expected), program)
 
     def test_the_program_takes_its_place(self):
         done = subprocess.run([sys.executable, "-m", "pleat.run", "--", sys.executable, "-c",
@@ -203,6 +257,17 @@ class Plans(unittest.TestCase):
         saver.finish()
         self.assertEqual(saved, ["a.plan"])
 
+    def test_it_is_said_when_there_is_nothing_to_save(self):
+        saved = []
+        saver = self.saver(lambda: False, saved.append)
+        saver.library.pleat_torch_first_device = lambda: -1
+        self.addCleanup(atexit.unregister, saver.finish)
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            saver.finish()
+        self.assertEqual(saved, [])
+        self.assertEqual(said.getvalue(),
+                         "pleat: no plan was saved: nothing was allocated on a GPU\n")
+
 
 class Told(unittest.TestCase):
     """What `pleat run` says at the end, with the command of this build."""
@@ -239,7 +304,7 @@ class Told(unittest.TestCase):
         self.assertIn("<html", pathlib.Path(page).read_text())
 
     def test_run_is_found_beside_the_command(self):
-        done = subprocess.run([self.command, "run", "--", sys.executable, "-c",
+        done = subprocess.run([self.command, "run", "--quiet", "--", sys.executable, "-c",
                                "import os; print(os.environ['PLEAT_COMMAND']);"
                                "print(os.path.isfile(os.environ['PLEAT_LIBRARY']))"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -28,7 +28,7 @@ static void print_lines(const pleat__conf *conf)
         pleat__conf_line line = pleat__conf_line_of(conf, i);
         if (line.key == NULL)
             break;
-        printf("%-8s %-8s %s\n", line.key, line.value, line.text);
+        printf("%-9s  %-5s  %s\n", line.key, line.value, line.text);
     }
 }
 

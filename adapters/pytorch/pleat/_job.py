@@ -11,7 +11,7 @@ import tempfile
 
 import pleat
 
-from . import _plans
+from . import _first, _plans
 
 def command():
     """The program `pleat`, or None: $PLEAT_COMMAND, the package's, that of this tree's build."""
@@ -107,6 +107,8 @@ def tell(device, counters, first, environment):
 
 def finish(environment):
     served = figures()
+    if served:
+        _first.served(environment)
     for device, counters in served:
         tell(device, counters, served[0][0], environment)
     if served and environment.get("PLEAT_RUN_COUNTERS"):

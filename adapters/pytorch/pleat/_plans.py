@@ -98,3 +98,5 @@ class Saver:
             self.thread.join()
         if self.library.pleat_torch_first_device() >= 0:
             self.write()
+        elif "PLEAT_RUN" not in os.environ:  # Under it the first process says so.
+            print("pleat: no plan was saved: nothing was allocated on a GPU", file=sys.stderr)

@@ -5,15 +5,18 @@ torch is imported, in the program and in every Python that it starts (torchrun's
 """
 
 import argparse
+import errno
 import glob
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 
-from . import parse_size
+from . import _job, parse_size
 
 SITE = str(pathlib.Path(__file__).resolve().parent / "_site")
+BAD_USE, BAD_FILE, CANNOT_RUN, NOT_FOUND = 2, 3, 126, 127
 POLICIES = ("pleat", "native", "expandable", "gmlake", "stweaver")
 
 
@@ -112,15 +115,56 @@ def environment(options, base):
     return made
 
 
+def fail(code, text):
+    """Ends this process: 2 for what was asked, 3 for a file, 126 and 127 as a shell for a program."""
+    print("pleat run: error: " + text, file=sys.stderr)
+    sys.exit(code)
+
+
+def check(made, *arguments):
+    """What the command says against settings or a file; None: nothing, or there is no command."""
+    program = _job.command()
+    if program is None:
+        return None
+    done = subprocess.run([program, *arguments], env=made, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, text=True)
+    if done.returncode == 0:
+        return None
+    said = (done.stderr.splitlines() or ["exit %d" % done.returncode])[0]
+    return said.replace("pleat %s: " % arguments[0], "", 1)
+
+
+def program_of(name):
+    """The program's path, as a shell finds it."""
+    path = shutil.which(name)
+    if path is not None:
+        return path
+    folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if any(os.path.exists(os.path.join(folder, name)) for folder in folders):
+        fail(CANNOT_RUN, "%r cannot be executed" % name)
+    fail(NOT_FOUND, "there is no program %r" % name)
+
+
 def main(arguments=None):
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    program = shutil.which(options.program[0])
-    if program is None:
-        sys.exit("pleat run: there is no program %r" % options.program[0])
+    made = environment(options, os.environ)
+    program = program_of(options.program[0])
+    wrong = check(made, "conf") if "PLEAT_CONF" in made else None
+    if wrong:
+        fail(BAD_USE, "--conf: " + wrong)
+    # One that stands for several files is read by each process, which says what is wrong with it.
+    wrong = check(made, "verify", options.plan) if os.path.isfile(options.plan) else None
+    if wrong:
+        fail(BAD_FILE, "--plan: " + wrong)
+    made["PLEAT_RUN_PID"] = str(os.getpid())
     sys.stdout.flush()
     sys.stderr.flush()
     # The program takes this process's place: signals and its exit code are its own.
-    os.execve(program, options.program, environment(options, os.environ))
+    try:
+        os.execve(program, options.program, made)
+    except OSError as problem:
+        fail(NOT_FOUND if problem.errno == errno.ENOENT else CANNOT_RUN,
+             "%s: %s" % (program, problem.strerror))
 
 
 if __name__ == "__main__":

@@ -82,3 +82,7 @@ finally:
     if os.environ.get("PLEAT_RUN"):
         sys.meta_path.insert(0, _Finder())
         sys.meta_path.append(_Package())
+        if os.environ.get("PLEAT_RUN_PID") == str(os.getpid()):
+            from pleat import _first
+
+            _first.listen(os.environ)
