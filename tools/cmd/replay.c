@@ -53,8 +53,11 @@ static void row_number(cli_table *table, const char *name, double value, const c
 /* Nothing where there is nothing to have a share of. */
 static void row_share(cli_table *table, const char *name, uint64_t part, uint64_t whole)
 {
-    if (whole != 0)
-        row_number(table, name, 100 * (double)part / (double)whole, " %");
+    char text[32];
+    if (whole == 0)
+        return;
+    snprintf(text, sizeof text, "%.2f %%", 100 * (double)part / (double)whole);
+    row(table, name, text);
 }
 
 static void row_routes(cli_table *table, const pleat_stats *stats)
