@@ -126,6 +126,88 @@ TINY = "--layers 2 --hidden 32 --heads 2 --vocabulary 64 --device cpu --quiet"
 TRAINED = TINY + " --sequence 16 --microbatch-size 2 --iterations 4"
 
 
+class Weave(unittest.TestCase):
+    """Long recordings made of short ones."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def recorded(self, name, sizes):
+        """A recording whose n-th iteration allocates `sizes(n)` and frees all of it."""
+        events = [dict(action="alloc", addr=1, size=512, stream=0, user_metadata="")]
+        for n in range(4):
+            label = "iter=%d;phase=F" % n
+            for address, size in enumerate(sizes(n), 2):
+                events.append(dict(action="alloc", addr=address, size=size, stream=0,
+                                   user_metadata=label))
+            for action in ("free_requested", "free_completed"):
+                for address, size in enumerate(sizes(n), 2):
+                    events.append(dict(action=action, addr=address, size=size, stream=0,
+                                       user_metadata=label))
+        recording.write({"segments": [], "device_traces": [events]}, self.path(name))
+        return self.path(name)
+
+    def weave(self, *arguments):
+        return subprocess.run([sys.executable, os.path.join(WORKLOADS, "weave.py"), *arguments],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def allocated(self):
+        """Sizes that each iteration of the answer allocates."""
+        with gzip.open(self.path("out"), "rb") as file:
+            (events,) = pickle.load(file)["device_traces"]
+        iterations = []
+        for event in events[1:]:
+            if event["action"] == "alloc":
+                if event["user_metadata"] and (
+                    not iterations or event["user_metadata"] != iterations[-1][0]
+                ):
+                    iterations.append((event["user_metadata"], []))
+                iterations[-1][1].append(event["size"])
+        return [sizes for _, sizes in iterations]
+
+    def test_switch_repeats_each_in_turn(self):
+        small = self.recorded("a", lambda n: [1024, 2048])
+        large = self.recorded("b", lambda n: [4096, 8192])
+        done = self.weave("switch", small, large, "--every", "4", "--iterations", "12", "-o",
+                          self.path("out"))
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(self.allocated(), [[1024, 2048]] * 4 + [[4096, 8192]] * 4
+                         + [[1024, 2048]] * 4)
+
+    def test_vary_draws_lengths_between_those_recorded(self):
+        one = self.recorded("a", lambda n: [512, 1000 * (n + 1), 3000 * (n + 1) + 7])
+        done = self.weave("vary", one, "--iterations", "60", "-o", self.path("out"))
+        self.assertEqual(done.returncode, 0, done.stdout)
+        sizes = self.allocated()
+        self.assertEqual(len(sizes), 60)
+        self.assertGreater(len({tuple(row) for row in sizes}), 20)
+        for fixed, length, line in sizes:
+            self.assertEqual((fixed, line), (512, 3 * length + 7))
+            self.assertTrue(1000 <= length <= 4000)
+
+    def test_what_is_no_recording_is_refused(self):
+        whole = self.recorded("a", lambda n: [1024])
+        with open(whole, "rb") as file:
+            data = file.read()
+        for name, content in (("cut", data[:-20]), ("spoilt", data[:30] + b"\xff" * 9 + data[39:]),
+                              ("plain", b"no gzip"), ("code", None)):
+            with open(self.path(name), "wb") as file:
+                file.write(content if content is not None
+                           else gzip.compress(pickle.dumps(subprocess.Popen)))
+        for name in ("none", "cut", "spoilt", "plain", "code"):
+            done = self.weave("switch", self.path(name), "-o", self.path("out"))
+            self.assertEqual(done.returncode, 1, name)
+            self.assertRegex(done.stdout, "^weave.py: .* is no gzipped snapshot of torch: ")
+            self.assertEqual(len(done.stdout.splitlines()), 1)
+        done = self.weave("switch", whole, "-o", self.path("no/such/folder"))
+        self.assertEqual(done.returncode, 1)
+        self.assertFalse(os.path.exists(self.path("out")))
+
+
 @unittest.skipIf(torch is None, "torch is not there")
 class Jobs(unittest.TestCase):
     def run_job(self, name, arguments):

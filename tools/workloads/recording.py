@@ -31,9 +31,14 @@ def write(snapshot, path):
     """Writes the plain snapshot to `path`, whole or not at all; returns the file's size."""
     partial = path + ".part"
     with open(partial, "wb") as raw:
-        # No name and no time in the header: the same snapshot gives the same bytes.
-        with gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
-            pickle.dump(plain(snapshot), packed, protocol=4)
+        try:
+            # No name and no time in the header: the same snapshot gives the same bytes.
+            with gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
+                pickle.dump(plain(snapshot), packed, protocol=4)
+            raw.flush()
+        except BaseException:
+            os.unlink(partial)
+            raise
     os.replace(partial, path)
     return os.path.getsize(path)
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Makes one long recording from short ones: a job that changes its microbatch, or draws another
-length every iteration.
+"""Makes one long recording from short ones: of a job that changes its microbatch or its length.
 
     weave.py switch A.pickle.gz B.pickle.gz ... --every 20 --iterations 120 -o OUT.pickle.gz
     weave.py vary A.pickle.gz --iterations 200 --seed 1 -o OUT.pickle.gz
@@ -18,18 +17,30 @@ import math
 import pickle
 import random
 import re
+import zlib
 
 import recording
 
 LABEL = re.compile(r"iter=(\d+)(?:;phase=(.*))?$")
+UNREADABLE = (OSError, EOFError, pickle.UnpicklingError, LookupError, TypeError, ValueError)
 ALLOC, REQUESTED, COMPLETED = "alloc", "free_requested", "free_completed"
+
+
+class Plain(pickle.Unpickler):
+    """Reads what is made of built-in types only, and executes nothing."""
+
+    def find_class(self, module, name):
+        raise pickle.UnpicklingError("it holds a %s.%s" % (module, name))
 
 
 def load(path):
     """What comes before the first iteration, and the iterations, as lists of events."""
-    with gzip.open(path, "rb") as packed:
-        snapshot = pickle.load(packed)
-    events = max(snapshot["device_traces"], key=len)
+    try:
+        with gzip.open(path, "rb") as packed:
+            snapshot = Plain(packed).load()
+        events = max(snapshot["device_traces"], key=len)
+    except (*UNREADABLE, zlib.error) as problem:
+        raise SystemExit("weave.py: %s is no gzipped snapshot of torch: %s" % (path, problem)) from None
     stretches, last = [[]], None
     for event in events:
         if event["action"] not in (ALLOC, REQUESTED, COMPLETED):
@@ -41,6 +52,8 @@ def load(path):
         stretches[-1].append(event)
     # A job's end has a label too, and only frees.
     whole = [events for events in stretches[1:] if any(e["action"] == ALLOC for e in events)]
+    if len(whole) < 3:
+        raise SystemExit("weave.py: %s has %d labelled iterations, not 3" % (path, len(whole)))
     return stretches[0], whole
 
 
@@ -223,17 +236,33 @@ def vary(options):
     return writer
 
 
+def positive(text):
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError("%r is not 1 or more" % text)
+    return int(text)
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("how", choices=["switch", "vary"])
-    parser.add_argument("recordings", nargs="+")
-    parser.add_argument("--every", type=int, default=20, help="iterations before a switch")
-    parser.add_argument("--iterations", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", "--output", required=True)
+    parser.add_argument(
+        "recordings", nargs="+", metavar="RECORDING", help="snapshots of torch; vary takes one"
+    )
+    whole = {"type": positive, "metavar": "N"}
+    parser.add_argument("--every", default=20, help="iterations before a switch [20]", **whole)
+    parser.add_argument("--iterations", default=200, help="in all [200]", **whole)
+    parser.add_argument("--seed", type=int, default=1, help="of the lengths drawn [1]")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="a .pickle.gz")
     options = parser.parse_args()
+    if options.how == "vary" and len(options.recordings) != 1:
+        parser.error("vary takes one recording")
     writer = switch(options) if options.how == "switch" else vary(options)
-    size = writer.write(options.output)
+    try:
+        size = writer.write(options.output)
+    except OSError as problem:
+        raise SystemExit("weave.py: %s" % problem) from None
     print("%s: %d events, %d bytes" % (options.output, len(writer.events), size))
 
 

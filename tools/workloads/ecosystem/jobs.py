@@ -149,11 +149,12 @@ def batch_size(folder):
     return {"tried": tried, "losses": losses}
 
 
-@job("lightning")
+@job("pytorch_lightning")
 def lightning(folder):
-    import lightning as L
-    from lightning.pytorch.callbacks import DeviceStatsMonitor
-    from lightning.pytorch.loggers import CSVLogger
+    """Lightning, by the name that it is installed under alone and as part of `lightning`."""
+    import pytorch_lightning as L
+    from pytorch_lightning.callbacks import DeviceStatsMonitor
+    from pytorch_lightning.loggers import CSVLogger
 
     class Module(L.LightningModule):
         def __init__(self):
