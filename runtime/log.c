@@ -258,6 +258,20 @@ static pleat_result begin_file(pleat__log *log, uint64_t bytes, pleat__arena *ar
     return PLEAT_OK;
 }
 
+/* An earlier log gives way to a new one; a file of anything else that bears its name by mistake is
+ * not taken away. */
+static bool may_replace(const char *path)
+{
+    static const char name[] = PLEAT__LOG_NAME;
+    char begin[sizeof name + 4]; /* in front of its name a log has up to 4 bytes */
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT;
+    ssize_t got = read(fd, begin, sizeof begin);
+    close(fd);
+    return got == 0 || (got > 0 && memmem(begin, (size_t)got, name, sizeof name - 1) != NULL);
+}
+
 /* Under another name first: who reads it finds it whole. */
 static pleat_result make_file(pleat__log *log, const char *path, uint64_t bytes,
                               pleat__arena *arena)
@@ -267,6 +281,11 @@ static pleat_result make_file(pleat__log *log, const char *path, uint64_t bytes,
     /* A rename would put a file in the place of /dev/null. */
     if (lstat(path, &status) == 0 && !S_ISREG(status.st_mode))
         return pleat__fail(PLEAT_E_IO, "the log '%s' cannot be made: what is there is no file",
+                           path);
+    if (!may_replace(path))
+        return pleat__fail(PLEAT_E_IO,
+                           "the log '%s' cannot be made: the file that is there is no log: remove "
+                           "it, or name another",
                            path);
     log->fd = pleat__file_create_beside(path, beside, sizeof beside);
     if (log->fd < 0)

@@ -176,7 +176,8 @@ class Files(unittest.TestCase):
         self.run_pleat("plan", trace, "-o", plan, "--seconds", 0)
         for command in ("import", "replay", "explain"):
             self.refused(plan, "this is a plan", command=command)
-        self.refused(trace, "this is not a pleat plan file", command="verify")
+        self.refused(trace, "this is not a pleat plan file, but a pleat trace", command="verify")
+        self.refused(self.path("empty"), "the file is empty, and no pleat plan", command="verify")
         done = self.run_pleat("plan", plan, "--at", 3, code=3)
         self.assertIn(f"'{plan}': the plan has no recipe", done.stderr)
 
@@ -191,6 +192,34 @@ class Files(unittest.TestCase):
                 done = self.run_pleat(arguments[0], path, *arguments[1:], output, code=2)
                 self.assertIn(f"'{output}' is read here", done.stderr)
         self.assertEqual(path.read_bytes(), before)
+        plan = self.root / "p.plan"
+        self.run_pleat("plan", path, "-o", plan, "--seconds", 0)
+        whole = plan.read_bytes()
+        for read in (path, plan):
+            done = self.run_pleat("replay", path, "--plan", plan, "--dump", read, code=2)
+            self.assertIn(f"'{read}' is read here", done.stderr)
+        done = self.run_pleat("plan", path, "-o", self.root / "a", "--dump", self.root / "a", code=2)
+        self.assertIn("cannot be the plan and its dump", done.stderr)
+        self.assertEqual((path.read_bytes(), plan.read_bytes()), (before, whole))
+
+    def test_a_log_takes_no_other_file_away(self):
+        path = self.path("s.pickle", pickle.dumps(job()))
+        before = path.read_bytes()
+        for code, name in ((5, path), (0, self.path("empty.log")), (0, self.root / "empty.log")):
+            done = subprocess.run([PLEAT, "replay", path], capture_output=True, text=True,
+                                  env={**os.environ, "PLEAT_CONF": f"log:{name}"})
+            self.assertEqual(done.returncode == 0, code == 0, done.stderr)
+            if code:
+                self.assertIn(f"'{name}' cannot be made: the file that is there is no log", done.stderr)
+        self.assertEqual(path.read_bytes(), before)
+
+    def test_a_dump_is_written_whole_or_not_at_all(self):
+        path, dump = self.path("s.pickle", pickle.dumps(job())), self.path("d.txt", b"before")
+        self.run_pleat("replay", path, "--budget", "1MiB", "--plan", self.root / "none", "--dump", dump, code=3)
+        self.assertEqual(dump.read_bytes(), b"before")
+        self.run_pleat("replay", path, "--dump", "/dev/full", code=3)
+        self.run_pleat("replay", path, "--dump", dump)
+        self.assertIn(b"memory verbs issued", dump.read_bytes())
 
     def test_pipes_and_links_stay(self):
         """What is written takes a file's place as a whole; of anything else it takes nothing away."""

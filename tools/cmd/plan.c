@@ -498,6 +498,9 @@ int cli_plan(int argc, char **argv)
         if (cli_overwrites("plan", arguments.inputs[i], arguments.output) != CLI_DONE ||
             cli_overwrites("plan", arguments.inputs[i], arguments.dump) != CLI_DONE)
             return CLI_BAD_USE;
+    if (arguments.output != NULL && arguments.dump != NULL &&
+        strcmp(arguments.output, arguments.dump) == 0)
+        return cli_bad_use("plan", "'%s' cannot be the plan and its dump", arguments.dump);
     pleat_result result = pleat__plan_is_file(arguments.inputs[0], &is_plan);
     if (result != PLEAT_OK)
         return cli_failed("plan", result);

@@ -7,6 +7,7 @@
 #include "../options.h"
 
 #include <internal/error.h>
+#include <plan/file.h>
 #include <plan/import.h>
 #include <runtime/policy.h>
 
@@ -45,8 +46,8 @@ static void row_count(cli_table *table, const char *name, uint64_t count)
 
 static void row_number(cli_table *table, const char *name, double value, const char *unit)
 {
-    char text[48];
-    snprintf(text, sizeof text, "%.4g%s", value, unit);
+    char number[32], text[48];
+    snprintf(text, sizeof text, "%s%s", cli_format_number(value, number, sizeof number), unit);
     row(table, name, text);
 }
 
@@ -139,17 +140,36 @@ static int finish(const options *o, const replay_result *r)
     return r->canary_errors > 0 || grew ? CLI_NO : CLI_DONE;
 }
 
-static pleat_result open_dump(options *o)
+/* What the run dumps, until it is whole. */
+typedef struct dump {
+    char *text;
+    size_t size;
+} dump;
+
+static pleat_result begin_dump(options *o, dump *d)
 {
     if (o->dump == NULL)
         return PLEAT_OK;
     size_t length = strlen(o->dump);
     bool json = length >= 5 && strcmp(o->dump + length - 5, ".json") == 0;
     o->replay.dump_format = json ? PLEAT_DUMP_JSON : PLEAT_DUMP_TEXT;
-    o->replay.dump = fopen(o->dump, "w");
+    o->replay.dump = open_memstream(&d->text, &d->size);
     return o->replay.dump != NULL
                ? PLEAT_OK
-               : pleat__fail_errno(PLEAT_E_IO, "'%s' cannot be written", o->dump);
+               : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for '%s'", o->dump);
+}
+
+/* Writes the file where the run went well. */
+static pleat_result end_dump(const options *o, dump *d, pleat_result result)
+{
+    if (o->replay.dump == NULL)
+        return result;
+    if (fclose(o->replay.dump) != 0 && result == PLEAT_OK)
+        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for '%s'", o->dump);
+    if (result == PLEAT_OK)
+        result = pleat__file_write(o->dump, d->text, d->size);
+    free(d->text);
+    return result;
 }
 
 static int replay(options *o)
@@ -157,6 +177,7 @@ static int replay(options *o)
     pleat_trace *trace, *other = NULL;
     pleat_plan *plan = NULL;
     replay_result r;
+    dump d = {0};
     pleat_result result = pleat__trace_open(o->trace, &trace);
     if (result != PLEAT_OK)
         return cli_failed("replay", result);
@@ -167,11 +188,10 @@ static int replay(options *o)
         result = replay_plan_open(trace, o->replay.policy, o->plan, &plan);
     o->replay.plan = plan;
     if (result == PLEAT_OK)
-        result = open_dump(o);
+        result = begin_dump(o, &d);
     if (result == PLEAT_OK)
         result = replay_run(trace, &o->replay, &r);
-    if (o->replay.dump != NULL && fclose(o->replay.dump) != 0 && result == PLEAT_OK)
-        result = pleat__fail_errno(PLEAT_E_IO, "'%s' cannot be written", o->dump);
+    result = end_dump(o, &d, result);
     int code = result == PLEAT_OK ? finish(o, &r) : cli_failed("replay", result);
     pleat_plan_free(plan);
     pleat_trace_free(other);
@@ -230,6 +250,10 @@ int cli_replay(int argc, char **argv)
     if (strcmp(o.plan, "auto") != 0 && !replay_follows_plans(o.replay.policy))
         return cli_bad_use("replay", "the policy '%s' follows no plan: leave --plan out",
                            o.replay.policy);
+    const char *const inputs[] = {o.trace, o.other, strcmp(o.plan, "auto") == 0 ? NULL : o.plan};
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+        if (inputs[i] != NULL && cli_overwrites("replay", inputs[i], o.dump) != CLI_DONE)
+            return CLI_BAD_USE;
     o.replay.cuda = strcmp(backend, "cuda") == 0;
     return replay(&o);
 }
