@@ -208,20 +208,38 @@ static bool is_array(uint8_t byte)
     return (byte & 0xf0) == 0x90 || byte == 0xdc || byte == 0xdd;
 }
 
+static bool is_text(const msgpack_object *object, const char *text)
+{
+    return object->type == MSGPACK_OBJECT_STR && object->via.str.size == strlen(text) &&
+           memcmp(object->via.str.ptr, text, strlen(text)) == 0;
+}
+
+/* Says what a file is that is not one of `name`, as far as it says so itself. */
+static pleat_result other_kind(const pleat__pack_reader *reader, const msgpack_object_array *header,
+                               const char *name)
+{
+    static const char *const kinds[] = {"pleat trace", "pleat plan", "pleat log"};
+    for (size_t i = 0; header->size > 0 && i < sizeof kinds / sizeof *kinds; i++)
+        if (is_text(&header->ptr[0], kinds[i]) && strcmp(kinds[i], name) != 0)
+            return pleat__pack_fail(reader, "this is not a %s file, but a %s", name, kinds[i]);
+    return pleat__pack_fail(reader, "this is not a %s file", name);
+}
+
 pleat_result pleat__pack_versions(pleat__pack_reader *reader, const char *name, uint32_t oldest,
                                   uint32_t *version, uint64_t *numbers, uint32_t count)
 {
     msgpack_object_array header;
+    if (reader->size == 0)
+        return pleat__fail(PLEAT_E_INPUT, "'%s': byte 0: the file is empty, and no %s",
+                           reader->path, name);
     if (reader->at < reader->size && !is_array(reader->bytes[reader->at]))
         return pleat__fail(PLEAT_E_INPUT, "'%s': byte %zu: this is not a %s file", reader->path,
                            reader->at, name);
     PLEAT_TRY(pleat__pack_array(reader, &header));
     uint64_t found;
-    if (header.size < 2 || header.ptr[0].type != MSGPACK_OBJECT_STR ||
-        header.ptr[0].via.str.size != strlen(name) ||
-        memcmp(header.ptr[0].via.str.ptr, name, strlen(name)) != 0 ||
+    if (header.size < 2 || !is_text(&header.ptr[0], name) ||
         !pleat__pack_u64(&header.ptr[1], UINT32_MAX, &found))
-        return pleat__pack_fail(reader, "this is not a %s file", name);
+        return other_kind(reader, &header, name);
     if (found < oldest || found > *version)
         return pleat__fail(PLEAT_E_ABI,
                            "'%s': a %s file of version %llu, and this Pleat reads version %u: make "

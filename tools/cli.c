@@ -94,6 +94,14 @@ const char *cli_format_size(uint64_t bytes, char *buffer, size_t size)
     return buffer;
 }
 
+const char *cli_format_number(double value, char *buffer, size_t size)
+{
+    double size_of = value < 0 ? -value : value;
+    bool tiny = size_of != 0 && size_of < 0.001;
+    snprintf(buffer, size, size_of >= 1000 ? "%.0f" : tiny ? "%.6f" : "%.4g", value);
+    return buffer;
+}
+
 bool cli_table_begin(cli_table *table, int columns, const char *const *headings)
 {
     *table = (cli_table){.columns = columns};
@@ -166,7 +174,10 @@ void cli_table_drop(cli_table *table)
 void cli_table_end(cli_table *table, FILE *out)
 {
     for (int r = 0; r < table->rows; r++) {
-        for (int c = 0; c < table->columns; c++) {
+        int columns = table->columns; /* without empty ones at the row's end */
+        while (columns > 0 && table->cells[r * table->columns + columns - 1][0] == '\0')
+            columns--;
+        for (int c = 0; c < columns; c++) {
             int width = 0;
             for (int i = 0; i < table->rows; i++) {
                 int length = width_of(table->cells[i * table->columns + c]);
@@ -175,7 +186,7 @@ void cli_table_end(cli_table *table, FILE *out)
             const char *cell = table->cells[r * table->columns + c];
             int pad = width - width_of(cell);
             if (c == 0)
-                fprintf(out, "%s%*s", cell, pad, "");
+                fprintf(out, "%s%*s", cell, columns > 1 ? pad : 0, "");
             else
                 fprintf(out, "  %*s%s", pad, "", cell);
         }

@@ -49,6 +49,9 @@ bool cli_parse_size(const char *text, uint64_t *bytes);
 /* "11.03 GiB"; returns `buffer`. */
 const char *cli_format_size(uint64_t bytes, char *buffer, size_t size);
 
+/* A figure of four digits, "0.0237", "1.5", "728100": never a power of ten. Returns `buffer`. */
+const char *cli_format_number(double value, char *buffer, size_t size);
+
 #define CLI_TABLE_COLUMNS 12
 #define CLI_TABLE_CELL    48 /* bytes; longer texts are cut */
 

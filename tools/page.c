@@ -298,7 +298,7 @@ static void put_cell(FILE *out, const char *policy, const char *key, figure_unit
     else if (unit == SHARE)
         fprintf(out, "%.2f %%", value * 100);
     else if (unit == SECONDS)
-        fprintf(out, "%.4g ms", value * 1e3);
+        fprintf(out, "%s ms", cli_format_number(value * 1e3, size, sizeof size));
     else
         fprintf(out, "%.0f", value);
     fputs("</td>", out);

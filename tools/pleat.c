@@ -53,7 +53,7 @@ int main(int argc, char **argv)
     const char *name = argv[1];
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         print_help(stdout);
-        return CLI_DONE;
+        return printed("help", CLI_DONE);
     }
     if (strcmp(name, "--version") == 0)
         name = "version";

@@ -118,7 +118,8 @@ void runview_line(cli_table *table, const runlog *log)
         cli_table_cell(table, 8, "%.2f %%", efficiency(&f) * 100);
         cli_table_cell(table, 9, "%llu", (unsigned long long)f.last->iterations);
         if (f.iteration_seconds > 0)
-            cli_table_cell(table, 10, "%.4g", f.iteration_seconds);
+            cli_table_cell(table, 10, "%s",
+                           cli_format_number(f.iteration_seconds, size, sizeof size));
     }
     cli_table_cell(table, 11, "%s", log->command);
 }
@@ -250,7 +251,7 @@ static void put_counters(FILE *out, const runlog *log)
 
 void runview_text(FILE *out, const runlog *log, int columns)
 {
-    char time[32];
+    char time[32], seconds[32], calls[32];
     runview_figures f = runview_of(log);
     const pleat__log_record *last = f.last;
     fprintf(out, "process %llu, device %llu, policy %s, %s after %s\n",
@@ -264,8 +265,10 @@ void runview_text(FILE *out, const runlog *log, int columns)
     fprintf(out, "%s%s%siteration %llu", last->state != 0 ? "state " : "", runlog_state(log, last),
             last->state != 0 ? ", " : "", (unsigned long long)last->iterations);
     if (f.iteration_seconds > 0)
-        fprintf(out, ", %.4g s each, %.1f %% of requests as planned, %.4g driver calls",
-                f.iteration_seconds, f.planned_share * 100, f.calls_per_iteration);
+        fprintf(out, ", %s s each, %.1f %% of requests as planned, %s driver calls",
+                cli_format_number(f.iteration_seconds, seconds, sizeof seconds),
+                f.planned_share * 100,
+                cli_format_number(f.calls_per_iteration, calls, sizeof calls));
     fputs("\n\n", out);
     int width = columns > 70 ? columns - 54 : 16;
     put_bar(out, "live", last->stats.live_bytes, f.peak_live, last->limit_bytes, width);

@@ -285,12 +285,12 @@ static void hostile_traces_are_refused(void **state)
 {
     (void)state;
     const literal_case cases[] = {
-        {"", "record 0 at byte 0: the file ends"},
+        {"", "the file is empty, and no pleat trace"},
         {"5", "byte 0: this is not a pleat trace file"},
         {"N", "byte 0: this is not a pleat trace file"},
         {"'pleat trace'", "byte 0: this is not a pleat trace file"},
         {"[]", "this is not a pleat trace file"},
-        {"['pleat plan', 1, 0, 0, 0, 0]", "this is not a pleat trace file"},
+        {"['pleat plan', 1, 0, 0, 0, 0]", "this is not a pleat trace file, but a pleat plan"},
         {"['pleat tracf', 1, 0, 0, 0, 0]", "this is not a pleat trace file"},
         {"['pleat trace']", "this is not a pleat trace file"},
         {"['pleat trace', 'one']", "this is not a pleat trace file"},

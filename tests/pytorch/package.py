@@ -52,7 +52,7 @@ class Package(unittest.TestCase):
         for text, bytes in [("0", 0), ("512", 512), ("64k", 65536), ("2MiB", 2 << 20),
                             ("1.5GiB", 3 << 29), ("3gb", 3 << 30), (7, 7)]:
             self.assertEqual(pleat.parse_size(text), bytes)
-        for text in ("", "x", "-1", "12q", "1 2"):
+        for text in ("", "x", "-1", "12q", "1 2", "inf", "nan", "1e400", "9000000t"):
             with self.assertRaises(ValueError):
                 pleat.parse_size(text)
 

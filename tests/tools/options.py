@@ -4,6 +4,7 @@ usage: options.py PLEAT
 """
 import subprocess
 import sys
+import tempfile
 import unittest
 
 PLEAT = sys.argv[1]
@@ -92,6 +93,26 @@ class Options(unittest.TestCase):
         for command in [c for c in COMMANDS if " " not in c] + ["bench", "run", "version"]:
             self.assertRegex(done.stdout, f"(?m)^  {command} ")
         self.assertIn("usage: pleat version", run("version", "--help").stdout)
+
+    def test_a_full_disk_is_no_answer(self):
+        with open("/dev/full", "w") as full:
+            for command in (["--help"], ["plan", "--help"], ["version"], ["conf"], ["conf", "--json"],
+                            ["top", "--once"]):
+                done = subprocess.run([PLEAT, *command], stdout=full, stderr=subprocess.PIPE, text=True)
+                self.assertEqual(done.returncode, 5, command)
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertIn("standard output cannot be written: No space left", done.stderr)
+
+    def test_tables_end_where_their_text_does(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as table:
+            table.write("id,lower,upper,size\n1,0,5,52428800\n2,1,7,104857600\n")
+            table.flush()
+            for command in ("import", "plan", "replay", "compare", "explain"):
+                done = run(command, table.name)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                for line in done.stdout.splitlines():
+                    self.assertEqual(line, line.rstrip(), command)
+                self.assertNotRegex(done.stdout, r"\de[+-]\d", command)
 
     def test_names_of_gpus(self):
         """A known name passes the reader: what is refused is the file."""

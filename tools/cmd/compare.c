@@ -117,12 +117,13 @@ static void print_json(const options *o, const findings *f)
 static const char *fit_text(const options *o, const fit_result *found, char *text, size_t size)
 {
     const char *more = found->bounded ? "at least " : "";
+    bool named = o->microbatch > 0;
+    char number[32];
+    cli_format_number(named ? found->times * o->microbatch : found->times, number, sizeof number);
     if (found->step == 0)
         snprintf(text, size, "none");
-    else if (o->microbatch > 0)
-        snprintf(text, size, "%s%.4g", more, found->times * o->microbatch);
     else
-        snprintf(text, size, "%s%.4g x", more, found->times);
+        snprintf(text, size, "%s%s%s", more, number, named ? "" : " x");
     return text;
 }
 
@@ -142,8 +143,8 @@ static void print_row(cli_table *table, const options *o, const findings *f, int
     cli_table_cell(table, column++, "%.2f %%", r->efficiency * 100);
     cli_table_cell(table, column++, "%.2f %%", r->steady_efficiency * 100);
     cli_table_cell(table, column++, "%.1f %%", r->steady_planned_share * 100);
-    cli_table_cell(table, column++, "%.4g", calls_of(r));
-    cli_table_cell(table, column++, "%.3g ms", call_ms_of(r));
+    cli_table_cell(table, column++, "%s", cli_format_number(calls_of(r), size, sizeof size));
+    cli_table_cell(table, column++, "%s ms", cli_format_number(call_ms_of(r), size, sizeof size));
     if (f->fitted)
         cli_table_cell(table, column++, "%s", fit_text(o, &f->fits[i], size, sizeof size));
     if (r->canary)

@@ -277,8 +277,6 @@ static pleat_result show_frame(const options *o, const screen *on, bool *over)
         draw(on, text);
     else if (result == PLEAT_OK)
         fputs(text, stdout);
-    if (result == PLEAT_OK && (fflush(stdout) != 0 || ferror(stdout)))
-        result = pleat__fail_errno(PLEAT_E_IO, "standard output");
     free(text);
     return result;
 }
@@ -297,8 +295,8 @@ static pleat_result show(const options *o)
             putchar('\n');
         result = show_frame(o, &on, &over);
         /* On a terminal the last frame stays to be read. */
-        if (o->once || (over && !terminal) || (o->count > 0 && frame + 1 == o->count) ||
-            !wait_for_next(o->interval, keys, &signals))
+        if (fflush(stdout) != 0 || o->once || (over && !terminal) ||
+            (o->count > 0 && frame + 1 == o->count) || !wait_for_next(o->interval, keys, &signals))
             break;
     }
     if (terminal)

@@ -53,10 +53,10 @@ def parse_size(text):
     if number[-1:] in ("k", "m", "g", "t"):
         scale = 1024 ** ("kmgt".index(number[-1]) + 1)
         number = number[:-1]
-    bytes = int(float(number) * scale)
-    if bytes < 0:
-        raise ValueError("a size is not negative: %r" % text)
-    return bytes
+    bytes = float(number) * scale
+    if not 0 <= bytes < 1 << 63:
+        raise ValueError("this is no size: %r" % text)
+    return int(bytes)
 
 
 def enable(

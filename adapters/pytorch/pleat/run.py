@@ -40,7 +40,7 @@ def parse(arguments):
         "devices each writes its own: %%r in a name stands for the rank, %%d for the device",
     )
     parser.add_argument(
-        "--budget", default="0", metavar="BYTES", help="most memory to take of each device (20GiB)"
+        "--budget", default="0", metavar="SIZE", help="most memory to take of each device, such as 20GiB [all]"
     )
     parser.add_argument("--policy", default="pleat", choices=POLICIES, help="[pleat]")
     parser.add_argument("--conf", default="", metavar="KEY:VALUE,...", help="Pleat's settings")
