@@ -7,8 +7,6 @@
 #include <internal/error.h>
 #include <string.h>
 
-/* Terms ahead that a request is looked for among. */
-#define NEAR 16u
 /* A new largest x is laid out for this part more, where x keeps changing. */
 #define HEADROOM 50u
 /* Of the last 16 iterations, those that had another x than the one before. */
@@ -24,8 +22,6 @@
 #define REST        6u
 /* Iterations after which what was refused for lack of memory is tried again. */
 #define REFUSED 16u
-/* Requests that agree on two parameters; one that does not is then another. */
-#define AGREED 3u
 
 pleat_result pleat__elastic_init(pleat__elastic *elastic, pleat__arena *arena, pleat__heap *heap,
                                  const pleat__placed *placed, pleat_stats *stats)
@@ -132,13 +128,6 @@ void pleat__elastic_record(pleat__elastic *elastic, bool on)
 
 /* ---- which x is this? ---- */
 
-/* Whether one size does not say x. */
-static bool has_two(const pleat__elastic *elastic)
-{
-    return elastic->scale != NULL && elastic->scale->plan != NULL &&
-           elastic->scale->plan->recipe->parameters > 1;
-}
-
 /* Requests that were not as the scale says. */
 static uint64_t oddities(const pleat__elastic *elastic)
 {
@@ -202,13 +191,14 @@ void pleat__elastic_begin(pleat__elastic *elastic)
     if (elastic->retired_count != 0)
         bury(elastic);
     elastic->asking = elastic->scale != NULL && elastic->clock >= elastic->quiet_until;
-    elastic->at = elastic->scale == NULL ? 0 : elastic->scale->first;
-    if (elastic->now != NULL && elastic->now->follow->match.cursor < elastic->at)
-        elastic->at = elastic->now->follow->match.cursor;
+    elastic->from = elastic->scale == NULL ? 0 : elastic->scale->first;
+    if (elastic->now != NULL && elastic->now->follow->match.cursor < elastic->from)
+        elastic->from = elastic->now->follow->match.cursor;
     elastic->asked = 0;
+    elastic->tried = 0;
     elastic->here_count = 0;
     elastic->guess = PLEAT__NO_X;
-    if (has_two(elastic))
+    if (pleat__elastic_has_two(elastic))
         pleat__x_begin(&elastic->finder, elastic->scale->plan);
 }
 
@@ -241,83 +231,14 @@ void pleat__elastic_diverged(pleat__elastic *elastic)
     pleat__elastic_record(elastic, true);
 }
 
-static bool is_seen(const pleat__elastic *elastic, const pleat__x *x)
-{
-    uint32_t count = elastic->seen_count < PLEAT__SEEN ? elastic->seen_count : PLEAT__SEEN;
-    for (uint32_t i = 0; i < count; i++)
-        if (pleat__x_equal(&elastic->seen[i], x))
-            return true;
-    return false;
-}
-
 static void note_x(pleat__elastic *elastic, const pleat__x *x)
 {
     bool other = pleat__x_is_known(&elastic->x) && !pleat__x_equal(&elastic->x, x);
     elastic->changes = elastic->changes << 1 | other;
     elastic->x = *x;
     elastic->stats->inferred_x = x->u.num / x->u.den;
-    if (!is_seen(elastic, x))
+    if (!pleat__elastic_has_seen(elastic, x))
         elastic->seen[elastic->seen_count++ % PLEAT__SEEN] = *x;
-}
-
-/* The term that a request is at the x guessed, from the one expected next on. */
-static bool find_at_guess(const pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
-                          uint32_t *found)
-{
-    const pleat__scale *scale = elastic->scale;
-    for (uint32_t i = elastic->at; i < scale->count && i < elastic->at + NEAR; i++) {
-        const pleat__term *term = &scale->terms[i];
-        *found = i;
-        if (term->stream == stream && !term->loose &&
-            pleat__scale_bytes(scale, term, &elastic->guess) == bytes)
-            return true;
-    }
-    return false;
-}
-
-/* The same at any x, which is then in *x; PLEAT__NO_X: the term says nothing of it. */
-static bool find_term(const pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
-                      uint32_t *found, pleat__x *x)
-{
-    const pleat__scale *scale = elastic->scale;
-    if (pleat__x_is_known(&elastic->guess) && find_at_guess(elastic, bytes, stream, found)) {
-        *x = scale->terms[*found].rise != 0 ? elastic->guess : PLEAT__NO_X;
-        return true;
-    }
-    for (uint32_t i = elastic->at; i < scale->count && i < elastic->at + NEAR; i++) {
-        const pleat__term *term = &scale->terms[i];
-        *x = PLEAT__NO_X;
-        *found = i;
-        if (term->stream != stream)
-            continue;
-        if (term->rise == 0
-                ? term->bytes == bytes
-                : pleat__scale_infer(scale, term, bytes, x) && pleat__scale_plausible(scale, x))
-            return true;
-    }
-    return false;
-}
-
-/* Two parameters are found from several requests together, each known by where the matcher is. */
-static bool find_two(pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
-                     const pleat__follow *current, uint32_t *found, pleat__x *x)
-{
-    pleat__x_finder *finder = &elastic->finder;
-    if (current == NULL || !pleat__elastic_follows(elastic, current))
-        return false;
-    uint32_t at = current->match.cursor, begin = current->match.begin;
-    uint32_t slot = at < begin ? at : at - begin;
-    if (current->items[at].stream != stream)
-        return false;
-    pleat__x_state said = pleat__x_observe(finder, at < begin, slot, bytes);
-    if (said == PLEAT__X_CONTRADICTED && finder->agreed < AGREED) {
-        /* One of the two was no request of the plan's: this one's word against the others'. */
-        pleat__x_begin(finder, elastic->scale->plan);
-        said = pleat__x_observe(finder, at < begin, slot, bytes);
-    }
-    *found = at;
-    *x = finder->x;
-    return said == PLEAT__X_KNOWN;
 }
 
 /* ---- from x to an instance ---- */
@@ -530,35 +451,26 @@ static pleat_result settle(pleat__elastic *elastic, const pleat__x *x, uint32_t 
     return PLEAT_OK;
 }
 
-/* One odd request is not to make an instance, or to say that there is none: that needs a second
- * witness, unless the x was seen before. To follow one that there is does no harm. */
+/* One odd request is not to make an instance, or to say that there is none. */
 pleat_result pleat__elastic_ask(pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
                                 const pleat__follow *current, pleat__asked *asked,
                                 pleat__follow **follow)
 {
-    uint32_t term;
-    pleat__x x;
+    pleat__told told;
     *asked = PLEAT__ASKED_WAIT;
     if (++elastic->asked > PLEAT__LOOKED_AT)
         elastic->asking = false;
-    elastic->here_term = PLEAT__NEVER;
-    if (has_two(elastic) ? !find_two(elastic, bytes, stream, current, &term, &x)
-                         : !find_term(elastic, bytes, stream, &term, &x))
+    if (!pleat__elastic_tell(elastic, bytes, stream, current, &told))
         return PLEAT_OK;
-    elastic->here_term = term;
-    bool known = pleat__x_is_known(&x);
-    bool sure = known && (pleat__x_equal(&x, &elastic->guess) || is_seen(elastic, &x));
-    pleat__instance *instance =
-        known && !elastic->tight && !is_bad(elastic, &x) ? choose(elastic, &x) : NULL;
-    if (sure && instance == NULL)
-        return settle(elastic, &x, term, current, asked, follow);
-    elastic->at = term + 1;
+    bool usable = told.likely && !elastic->tight && !is_bad(elastic, &told.x);
+    pleat__instance *instance = usable ? choose(elastic, &told.x) : NULL;
+    if (told.certain && instance == NULL)
+        return settle(elastic, &told.x, told.term, current, asked, follow);
     if (instance != NULL)
-        *asked = take(elastic, instance, &x, term, follow);
-    if (sure)
-        note_x(elastic, &x);
-    elastic->asking = elastic->asking && !sure;
-    elastic->guess = known ? x : elastic->guess;
+        *asked = take(elastic, instance, &told.x, told.term, follow);
+    if (told.certain)
+        note_x(elastic, &told.x);
+    elastic->asking = elastic->asking && !told.certain;
     return PLEAT_OK;
 }
 

@@ -64,15 +64,14 @@ typedef struct pleat__elastic {
     bool measuring;       /* the same for the largest microbatch */
     /* While the first requests of an iteration are looked at. */
     bool asking;
-    uint32_t at;    /* the term expected next */
+    uint32_t from;  /* the term that the first of them is expected to be */
     uint32_t asked; /* requests */
-    /* What the iteration allocated before its x was known, and what the request that is being
-     * served is. */
-    pleat__held here[PLEAT__LOOKED_AT];
+    uint32_t tried; /* of them, those that may have said something of x */
+    /* What the iteration allocated before its x was known, and the request that is being served. */
+    pleat__held here[PLEAT__LOOKED_AT + 1];
     uint32_t here_count;
-    uint32_t here_term;     /* or PLEAT__NEVER */
-    pleat__x guess;         /* that one request said */
-    pleat__x_finder finder; /* the same for a recipe with two parameters */
+    pleat__x_finder finder; /* for a recipe with two parameters */
+    pleat__x guess;         /* that it had at the last request */
     pleat__x x;             /* of the last iteration */
     uint32_t changes;       /* a bit for each of the last iterations: x was another than before */
     pleat__x seen[PLEAT__SEEN]; /* xs that iterations had */
@@ -143,7 +142,8 @@ static inline void pleat__elastic_allocated(pleat__elastic *elastic, uint64_t by
                                             uint16_t stream, pleat_va address)
 {
     if (__builtin_expect(elastic->asking, 0) && elastic->here_count < PLEAT__LOOKED_AT)
-        elastic->here[elastic->here_count++] = (pleat__held){address, elastic->here_term};
+        elastic->here[elastic->here_count++] =
+            (pleat__held){.address = address, .bytes = bytes, .stream = stream};
     if (__builtin_expect(elastic->recording, 0))
         pleat__lives_alloc(&elastic->lives, bytes, stream, address);
 }
@@ -177,6 +177,20 @@ static inline bool pleat__elastic_follows(const pleat__elastic *elastic,
 
 #define PLEAT__NO_X ((pleat__x){{0, 1}, {1, 1}})
 
+/* The x that an iteration's requests so far say. */
+typedef struct pleat__told {
+    pleat__x x;
+    uint32_t term; /* that the last of them is, or, where it is none, the one expected behind it */
+    bool likely;   /* what there is for x may be followed: if it is another x, that does no harm */
+    bool certain;  /* something may be made for x */
+} pleat__told;
+
+/* Whether one size does not say x. */
+bool pleat__elastic_has_two(const pleat__elastic *elastic);
+bool pleat__elastic_has_seen(const pleat__elastic *elastic, const pleat__x *x);
+/* What this request and those before it say; false: nothing. */
+bool pleat__elastic_tell(pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
+                         const pleat__follow *current, pleat__told *told);
 /* What iterations are laid out in; and first, in elastic->crossing, what will be freed there before
  * the next one is over. */
 pleat__ground pleat__elastic_ground(const pleat__elastic *elastic);

@@ -41,7 +41,9 @@ typedef struct pleat__sweep_choice {
 /* A request of the iteration that is under way: it stays where it is. */
 typedef struct pleat__held {
     pleat_va address;
-    uint32_t term;
+    uint64_t bytes;
+    uint32_t term; /* that it is, or PLEAT__NEVER */
+    uint16_t stream;
 } pleat__held;
 
 /* What an instance is made in. */

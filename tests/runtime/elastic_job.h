@@ -1,0 +1,76 @@
+/*
+ * elastic_job.h: a made-up job whose microbatch or length changes, x, with a canary (job.h).
+ */
+#ifndef PLEAT_TESTS_RUNTIME_ELASTIC_JOB_H
+#define PLEAT_TESTS_RUNTIME_ELASTIC_JOB_H
+
+#include "job.h"
+
+/* A job whose sizes are lines in x; its lives are the same at every x. */
+typedef struct elastic_job {
+    job_shape lives;
+    uint64_t base[JOB_REQUESTS];
+    uint64_t slope[JOB_REQUESTS];
+} elastic_job;
+
+static inline elastic_job elastic_make(uint64_t seed)
+{
+    elastic_job e = {.lives = job_shape_make(seed, 1)};
+    test_random random = {seed + 1};
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        uint64_t kind = test_random_below(&random, 10);
+        e.base[i] = kind < 3 ? 8 + test_random_below(&random, 40) * 1000 : kind < 5 ? 512 : 0;
+        e.slope[i] = kind < 3   ? 0
+                     : kind < 9 ? (1 + test_random_below(&random, 8)) * 4096
+                                : (1 + test_random_below(&random, 4)) * 40960;
+    }
+    return e;
+}
+
+static inline job_shape at_x(const elastic_job *e, uint64_t x)
+{
+    job_shape shape = e->lives;
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        shape.bytes[i] = e->base[i] + e->slope[i] * x;
+    return shape;
+}
+
+typedef struct gained {
+    uint64_t requests, planned, calls;
+} gained;
+
+static inline gained run_shape(job *j, const job_shape *shape, uint32_t count, job_disturbance what,
+                               uint32_t at)
+{
+    pleat_stats before = pleat_stats_of(j->runtime);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_ok(pleat_mark(j->runtime));
+        job_iterate(j, shape, what, at);
+    }
+    pleat_stats after = pleat_stats_of(j->runtime);
+    return (gained){after.requests - before.requests, after.planned - before.planned,
+                    after.driver_calls - before.driver_calls};
+}
+
+static inline gained run_x(job *j, const elastic_job *e, uint64_t x, uint32_t count)
+{
+    job_shape shape = at_x(e, x);
+    return run_shape(j, &shape, count, JOB_PLAIN, 0);
+}
+
+static inline void assert_mostly_planned(gained g, uint32_t percent)
+{
+    if (g.planned * 100 < g.requests * percent)
+        fail_msg("%llu of %llu planned", (unsigned long long)g.planned,
+                 (unsigned long long)g.requests);
+}
+
+static inline void finish(job *j)
+{
+    job_drain(j);
+    assert_int_equal(j->errors, 0);
+    assert_int_equal(pleat_stats_of(j->runtime).live_bytes, 0);
+    job_stop(j);
+}
+
+#endif

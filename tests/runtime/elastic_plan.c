@@ -1,0 +1,287 @@
+/*
+ * elastic_plan.c: the jobs of elastic_job.h with a plan file's recipe, at sizes in its range,
+ * beyond it, and not as it says; and the memory that smaller sizes give back.
+ */
+#include "elastic_job.h"
+
+#include <plan/elastic_plan.h>
+#include <vmm/host.h>
+
+#define WEIGHTS 4u
+
+/* Tensors that stay: before the first iteration, and, as an optimizer's state is, behind it. */
+typedef struct stays {
+    job_tensor weights[WEIGHTS], state[WEIGHTS];
+} stays;
+
+static void load_weights(job *j, stays *s)
+{
+    for (uint32_t i = 0; i < WEIGHTS; i++)
+        s->weights[i] = job_alloc(j, 300000 + 50000 * i, 0);
+}
+
+static void make_state(job *j, stays *s)
+{
+    for (uint32_t i = 0; i < WEIGHTS; i++)
+        s->state[i] = job_alloc(j, 600000 + 100000 * i, 0);
+}
+
+static void stays_free(job *j, stays *s)
+{
+    for (uint32_t i = 0; i < WEIGHTS; i++) {
+        job_free(j, &s->weights[i]);
+        job_free(j, &s->state[i]);
+    }
+}
+
+/* What a run at x is. */
+static pleat_trace *record_at(const elastic_job *e, uint64_t x)
+{
+    job j;
+    stays s;
+    pleat_trace *trace;
+    job_start(&j, "pleat", NULL, 0);
+    assert_ok(pleat_record_begin(j.runtime, NULL));
+    load_weights(&j, &s);
+    run_x(&j, e, x, 1);
+    make_state(&j, &s);
+    run_x(&j, e, x, 4);
+    assert_ok(pleat_record_copy(j.runtime, &trace));
+    stays_free(&j, &s);
+    finish(&j);
+    return trace;
+}
+
+/* Laid out for the larger. */
+static pleat_plan *plan_of(const elastic_job *e, uint64_t small, uint64_t large)
+{
+    static const pleat_plan_options options = {
+        .size = sizeof options, .chunk_bytes = JOB_PAGE, .seconds = 0.02};
+    uint64_t names[2] = {small, large};
+    pleat_trace *traces[2] = {record_at(e, small), record_at(e, large)};
+    pleat_plan *plan;
+    assert_ok(pleat__elastic_plan_make((const pleat_trace *const *)traces, 2,
+                                       &(pleat__elastic_options){.plan = &options, .names = names},
+                                       NULL, NULL, &plan));
+    assert_non_null(plan->recipe);
+    pleat_trace_free(traces[0]);
+    pleat_trace_free(traces[1]);
+    return plan;
+}
+
+/* A job begins with a plan for 3 and 4: at x, with its first iteration done. */
+static void begin_planned(job *j, stays *s, pleat_plan **plan, const elastic_job *e, uint64_t x,
+                          uint64_t budget)
+{
+    *plan = plan_of(e, 3, 4);
+    job_start(j, "pleat", *plan, budget);
+    load_weights(j, s);
+    run_x(j, e, x, 1);
+    make_state(j, s);
+}
+
+static void end_planned(job *j, stays *s, pleat_plan *plan)
+{
+    stays_free(j, s);
+    finish(j);
+    pleat_plan_free(plan);
+}
+
+static void elastic_plan_reaches_beyond_what_it_was_laid_out_for(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        job j;
+        stays s;
+        pleat_plan *plan;
+        elastic_job e = elastic_make(110 + seed);
+        begin_planned(&j, &s, &plan, &e, 4, 0);
+        gained g = run_x(&j, &e, 4, 3);
+        assert_mostly_planned(g, 99);
+        assert_int_equal(g.calls, 0);
+        assert_mostly_planned(run_x(&j, &e, 2, 3), 99);
+        assert_int_equal(pleat_stats_of(j.runtime).instances, 0);
+        /* Above what it was laid out for, in the recipe's range. */
+        assert_mostly_planned(run_x(&j, &e, 9, 1), 70);
+        run_x(&j, &e, 9, 2);
+        g = run_x(&j, &e, 9, 4);
+        assert_mostly_planned(g, 99);
+        assert_int_equal(g.calls, 0);
+        pleat_stats stats = pleat_stats_of(j.runtime);
+        assert_int_equal(stats.instances, 1);
+        assert_int_equal(stats.inferred_x, 9);
+        assert_true(stats.peak_live_bytes >= stats.peak_physical_bytes * 0.94);
+        /* And back. */
+        static const uint64_t others[] = {4, 1, 9, 3};
+        for (uint32_t k = 0; k < 4; k++) {
+            run_x(&j, &e, others[k], 1);
+            g = run_x(&j, &e, others[k], 3);
+            assert_mostly_planned(g, 99);
+            assert_int_equal(g.calls, 0);
+        }
+        stats = pleat_stats_of(j.runtime);
+        assert_int_equal(stats.instances, 1);
+        assert_int_equal(stats.divergences + stats.out_of_range + stats.refits, 0);
+        end_planned(&j, &s, plan);
+    }
+}
+
+/* What stays is not there yet when the first size is known. */
+static void elastic_plan_begins_beyond_what_it_was_laid_out_for(void **state)
+{
+    (void)state;
+    job j;
+    stays s;
+    pleat_plan *plan;
+    elastic_job e = elastic_make(121);
+    begin_planned(&j, &s, &plan, &e, 7, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).instances, 1);
+    run_x(&j, &e, 7, 2);
+    gained g = run_x(&j, &e, 7, 4);
+    assert_mostly_planned(g, 99);
+    assert_int_equal(g.calls, 0);
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_true(stats.peak_live_bytes >= stats.peak_physical_bytes * 0.96);
+    end_planned(&j, &s, plan);
+}
+
+static void elastic_plan_is_taken_up_again_from_beyond_its_range(void **state)
+{
+    (void)state;
+    job j;
+    stays s;
+    pleat_plan *plan;
+    elastic_job e = elastic_make(131);
+    begin_planned(&j, &s, &plan, &e, 4, 0);
+    run_x(&j, &e, 4, 2);
+    run_x(&j, &e, 30, 1);
+    assert_int_equal(pleat_stats_of(j.runtime).out_of_range, 1);
+    run_x(&j, &e, 30, 5);
+    assert_mostly_planned(run_x(&j, &e, 30, 4), 98);
+    /* Its range reaches there now: the recipe holds. */
+    run_x(&j, &e, 25, 2);
+    assert_mostly_planned(run_x(&j, &e, 25, 3), 98);
+    run_x(&j, &e, 3, 2);
+    gained g = run_x(&j, &e, 3, 4);
+    assert_mostly_planned(g, 99);
+    assert_int_equal(g.calls, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).refits, 0);
+    end_planned(&j, &s, plan);
+}
+
+/* From x = 9 on some sizes are other than the recipe says. */
+static void elastic_plan_that_breaks_is_fitted_anew(void **state)
+{
+    (void)state;
+    job j;
+    stays s;
+    pleat_plan *plan;
+    elastic_job e = elastic_make(141);
+    begin_planned(&j, &s, &plan, &e, 4, 0);
+    run_x(&j, &e, 4, 2);
+    for (uint32_t round = 0; round < 2; round++)
+        for (uint64_t x = 9; x < 11; x++) {
+            job_shape odd = at_x(&e, x);
+            for (uint32_t i = 5; i < JOB_REQUESTS; i += 20)
+                odd.bytes[i] += 70000 + 512 * i;
+            run_shape(&j, &odd, 20, JOB_PLAIN, 0);
+            assert_mostly_planned(run_shape(&j, &odd, 10, JOB_PLAIN, 0), 90);
+        }
+    assert_true(pleat_stats_of(j.runtime).refits >= 1);
+    end_planned(&j, &s, plan);
+}
+
+/* A limit below what the plan took at the size that it was laid out for. */
+static void elastic_plan_gives_back_what_a_lower_budget_forbids(void **state)
+{
+    (void)state;
+    job j;
+    stays s;
+    pleat_plan *plan;
+    elastic_job e = elastic_make(151);
+    begin_planned(&j, &s, &plan, &e, 4, 0);
+    run_x(&j, &e, 4, 2);
+    run_x(&j, &e, 1, 2);
+    uint64_t before = pleat_stats_of(j.runtime).physical_bytes, budget = before * 5 / 8;
+    assert_ok(pleat_set_budget(j.runtime, budget));
+    run_x(&j, &e, 1, 8);
+    assert_true(pleat_stats_of(j.runtime).physical_bytes <= budget);
+    gained g = run_x(&j, &e, 1, 4);
+    assert_mostly_planned(g, 99);
+    assert_int_equal(g.calls, 0);
+    assert_ok(pleat_set_budget(j.runtime, 0));
+    run_x(&j, &e, 4, 20);
+    g = run_x(&j, &e, 4, 4);
+    assert_mostly_planned(g, 99);
+    assert_int_equal(g.calls, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).out_of_memory, 0);
+    end_planned(&j, &s, plan);
+}
+
+/* So many iterations at x, each of which takes so long by the backend's clock. */
+static void run_slowly(job *j, const elastic_job *e, uint64_t x, uint32_t count, uint64_t ns,
+                       uint64_t *clock)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        *clock += ns;
+        assert_ok(pleat__host_clock_set(&j->vmm, *clock));
+        run_x(j, e, x, 1);
+    }
+}
+
+/* With a plan file, and as learned. */
+static void elastic_memory_goes_back_after_a_long_time_at_smaller_sizes(void **state)
+{
+    (void)state;
+    for (int planned = 0; planned < 2; planned++) {
+        job j;
+        stays s;
+        pleat_plan *plan = NULL;
+        elastic_job e = elastic_make(161);
+        uint64_t clock = 1000000000;
+        if (planned != 0) {
+            begin_planned(&j, &s, &plan, &e, 4, 0);
+        } else {
+            job_start(&j, "pleat", NULL, 0);
+            load_weights(&j, &s);
+            make_state(&j, &s);
+            run_x(&j, &e, 2, 6);
+        }
+        run_slowly(&j, &e, 4, 8, 1000000, &clock);
+        uint64_t large = pleat_stats_of(j.runtime).physical_bytes;
+        /* A second at each: too short. */
+        run_slowly(&j, &e, 1, 10, 100000000, &clock);
+        run_slowly(&j, &e, 4, 10, 100000000, &clock);
+        assert_int_equal(pleat_stats_of(j.runtime).physical_bytes, large);
+        /* Minutes, with larger ones at times. */
+        for (uint32_t i = 0; i < 60; i++)
+            run_slowly(&j, &e, i % 3 == 0 ? 2 : 1, 1, 10000000000, &clock);
+        uint64_t small = pleat_stats_of(j.runtime).physical_bytes;
+        assert_true(small < large * 17 / 20);
+        pleat_stats before = pleat_stats_of(j.runtime);
+        run_slowly(&j, &e, 2, 20, 1000000000, &clock);
+        pleat_stats after = pleat_stats_of(j.runtime);
+        assert_int_equal(after.driver_calls, before.driver_calls);
+        assert_true(after.planned - before.planned >= 20ull * JOB_REQUESTS * 98 / 100);
+        /* The largest again. */
+        run_slowly(&j, &e, 4, 2, 1000000, &clock);
+        gained g = run_x(&j, &e, 4, 4);
+        assert_mostly_planned(g, 98);
+        assert_int_equal(g.calls, 0);
+        assert_true(pleat_stats_of(j.runtime).physical_bytes <= large + large / 32);
+        end_planned(&j, &s, plan);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(elastic_plan_reaches_beyond_what_it_was_laid_out_for),
+        cmocka_unit_test(elastic_plan_begins_beyond_what_it_was_laid_out_for),
+        cmocka_unit_test(elastic_plan_is_taken_up_again_from_beyond_its_range),
+        cmocka_unit_test(elastic_plan_that_breaks_is_fitted_anew),
+        cmocka_unit_test(elastic_plan_gives_back_what_a_lower_budget_forbids),
+        cmocka_unit_test(elastic_memory_goes_back_after_a_long_time_at_smaller_sizes),
+    };
+    return cmocka_run_group_tests_name("elastic_plan", tests, NULL, NULL);
+}

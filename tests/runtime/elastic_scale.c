@@ -1,0 +1,116 @@
+/*
+ * elastic_scale.c: what elastic jobs are followed by: the lives of an iteration's requests, and how
+ * sizes follow x.
+ */
+#include "elastic_job.h"
+
+#include <runtime/scale.h>
+
+static pleat__profile *profile_at(pleat__arena *arena, const elastic_job *e, uint64_t x)
+{
+    pleat__profile *profile = pleat__arena_calloc(arena, 1, sizeof *profile);
+    assert_non_null(profile);
+    profile->arena = arena;
+    profile->parts = pleat__arena_calloc(arena, JOB_REQUESTS, sizeof *profile->parts);
+    assert_non_null(profile->parts);
+    profile->count = JOB_REQUESTS;
+    profile->horizon = 2 * JOB_REQUESTS;
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        profile->parts[i] = (pleat__part){
+            .bytes = e->base[i] + e->slope[i] * x, .begin = 2 * i, .end = 2 * e->lives.last[i] + 1};
+    return profile;
+}
+
+static void elastic_scale_is_found_from_sizes(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    elastic_job e = elastic_make(71);
+    pleat__scale *scale;
+    assert_ok(pleat__arena_create(&arena));
+    pleat__profile *two[2] = {profile_at(arena, &e, 3), profile_at(arena, &e, 5)};
+    pleat__profile *equal[2] = {two[0], profile_at(arena, &e, 3)};
+    assert_int_equal(pleat__scale_make(arena, equal, 2, &scale), PLEAT__SCALE_SAME);
+    assert_int_equal(pleat__scale_make(arena, two, 2, &scale), PLEAT__SCALE_FITTED);
+    assert_int_equal(scale->loose, 0);
+    assert_int_equal(scale->highest * 3, scale->lowest * 5);
+    pleat__x x7 = {{scale->lowest / 3 * 7, 1}, {1, 1}}, far = {{x7.u.num * 16, 1}, {1, 1}};
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        uint64_t bytes = e.base[i] + e.slope[i] * 7;
+        pleat__x x;
+        assert_int_equal(pleat__scale_bytes(scale, &scale->terms[i], &x7), bytes);
+        assert_int_equal(pleat__scale_infer(scale, &scale->terms[i], bytes, &x), e.slope[i] != 0);
+        if (e.slope[i] != 0)
+            assert_true(pleat__x_equal(&x, &x7));
+    }
+    assert_true(pleat__scale_in_range(scale, &x7));
+    assert_false(pleat__scale_in_range(scale, &far));
+    pleat__scale_free(scale);
+    pleat__arena_destroy(arena);
+}
+
+/* Once a line through two iterations' sizes was believed although as many fell as rose. */
+static void elastic_sizes_that_go_their_own_ways_are_no_scale(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    elastic_job e = elastic_make(72);
+    pleat__scale *scale;
+    test_random random = test_random_begin("ways", 0x3a7);
+    assert_ok(pleat__arena_create(&arena));
+    pleat__profile *two[2] = {profile_at(arena, &e, 3), profile_at(arena, &e, 3)};
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        if (e.slope[i] != 0)
+            two[1]->parts[i].bytes =
+                two[1]->parts[i].bytes * (4 + test_random_below(&random, 9)) / 8;
+    assert_int_equal(pleat__scale_make(arena, two, 2, &scale), PLEAT__SCALE_NONE);
+    assert_null(scale);
+    pleat__arena_destroy(arena);
+}
+
+/* An iteration of two requests, one of which the next iteration frees. */
+static void elastic_lives_cross_iterations(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    pleat__lives lives;
+    pleat__profile *profile;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__lives_init(&lives, arena));
+    pleat__lives_alloc(&lives, 7, 0, 4096); /* before the first mark: nobody's iteration */
+    pleat__lives_mark(&lives, &profile);
+    for (uint32_t n = 0; n < 3; n++) {
+        pleat__profile_free(profile);
+        pleat__lives_alloc(&lives, 100 + n, 0, 8192);
+        if (n > 0)
+            pleat__lives_free(&lives, 512 * (99 + n));
+        pleat__lives_alloc(&lives, 200 + n, 0, 512 * (100 + n));
+        pleat__lives_free(&lives, 8192);
+        pleat__lives_mark(&lives, &profile);
+        /* The first has none before it that would say when the second request is freed. */
+        assert_true(n == 0 ? profile == NULL : profile != NULL);
+    }
+    assert_non_null(profile);
+    assert_int_equal(profile->count, 2);
+    assert_int_equal(profile->horizon, 4);
+    assert_int_equal(profile->parts[0].bytes, 102);
+    assert_int_equal(profile->parts[0].begin, 0);
+    assert_int_equal(profile->parts[0].end, 3);
+    assert_int_equal(profile->parts[1].begin, 2);
+    assert_int_equal(profile->parts[1].end, 1);
+    assert_true(pleat__lives_crosses(&lives, 512 * 102));
+    assert_false(pleat__lives_crosses(&lives, 4096));
+    pleat__profile_free(profile);
+    pleat__lives_release(&lives);
+    pleat__arena_destroy(arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(elastic_scale_is_found_from_sizes),
+        cmocka_unit_test(elastic_sizes_that_go_their_own_ways_are_no_scale),
+        cmocka_unit_test(elastic_lives_cross_iterations),
+    };
+    return cmocka_run_group_tests_name("elastic_scale", tests, NULL, NULL);
+}
