@@ -383,7 +383,8 @@ static void list_plan_pages(const pleat_plan *plan, pleat__instance *instance)
 pleat_result pleat__instance_of_plan(const pleat__ground *ground, const pleat_plan *plan,
                                      pleat__follow *follow, pleat__instance **out)
 {
-    const pleat__x *x = &plan->recipe->reference;
+    static const pleat__x only = {{1, 1}, {1, 1}};
+    const pleat__x *x = plan->recipe != NULL ? &plan->recipe->reference : &only;
     PLEAT_TRY(pleat__instance_new(ground->arena, plan->map_count + 1u, x, out));
     (*out)->follow = follow;
     (*out)->fitted = *x;
