@@ -67,6 +67,49 @@ static pleat_result infer_stretch(inference *f, pleat__stretch stretch, pleat__x
     return PLEAT_OK;
 }
 
+static uint64_t bytes_of(const inference *f, pleat__stretch stretch)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < stretch.items; i++)
+        bytes += f->requests.items[stretch.item + i].size;
+    return bytes;
+}
+
+/* From a mark to the next. */
+static pleat__stretch stretch_at(const pleat__requests *requests, uint32_t mark)
+{
+    pleat__stretch s = {.begin_at = requests->marks[mark], .end_at = requests->marks[mark + 1]};
+    while (s.item < requests->count && requests->items[s.item].alloc_at < s.begin_at)
+        s.item++;
+    for (uint32_t i = s.item; i < requests->count && requests->items[i].alloc_at < s.end_at; i++)
+        s.items++;
+    return s;
+}
+
+/* Whether any iteration has another x than the steady one: all that are marked, or else those that
+ * were found. One that has as many bytes as the one behind it is no other. */
+static pleat_result look_at_all(inference *f, const pleat__iteration *iteration, const pleat__x *x,
+                                bool *changes)
+{
+    const pleat__requests *requests = &f->requests;
+    bool marked = requests->mark_count != 0;
+    uint64_t last = bytes_of(f, iteration->steady);
+    uint32_t count = marked ? requests->mark_count - 1 : iteration->profile_count;
+    *changes = false;
+    for (uint32_t k = count; k-- > 0 && !*changes;) {
+        pleat__stretch stretch = marked ? stretch_at(requests, k) : iteration->profiles[k];
+        uint64_t bytes = bytes_of(f, stretch);
+        pleat__x other;
+        bool found;
+        if (stretch.items == 0 || bytes == last)
+            continue;
+        last = bytes;
+        PLEAT_TRY(infer_stretch(f, stretch, &other, &found));
+        *changes = found && !pleat__x_equal(&other, x);
+    }
+    return PLEAT_OK;
+}
+
 static pleat_result infer(inference *f, const pleat_trace *trace, pleat__x *out, bool *changes)
 {
     pleat__iteration iteration;
@@ -82,13 +125,7 @@ static pleat_result infer(inference *f, const pleat_trace *trace, pleat__x *out,
     PLEAT_TRY(infer_stretch(f, iteration.steady, out, &found));
     if (!found)
         return pleat__fail(PLEAT_E_NOT_FOUND, "the trace's sizes follow the plan's recipe at no x");
-    *changes = false;
-    for (uint32_t i = 0; i < iteration.profile_count && !*changes; i++) {
-        pleat__x x;
-        PLEAT_TRY(infer_stretch(f, iteration.profiles[i], &x, &found));
-        *changes = found && !pleat__x_equal(&x, out);
-    }
-    return PLEAT_OK;
+    return look_at_all(f, &iteration, out, changes);
 }
 
 pleat_result pleat__elastic_infer(const pleat_plan *plan, const pleat_trace *trace, pleat__x *out,
