@@ -26,6 +26,7 @@
 #define AROUND      8u  /* items on both sides of where the track is */
 #define MISSES      3u  /* in a row, before resync */
 #define LOST        8u  /* the same where a track is followed, which knows more ways back */
+#define ASTRAY      32u /* ... and more, where extra ones are nothing odd beside dynamic ones */
 #define MARK_OPEN   64u
 #define MARK_AT_END 32u
 #define SMALLER     4u /* a request takes a slot of up to so many times its size */
@@ -349,10 +350,15 @@ uint32_t pleat__match_search(pleat__match *match, uint64_t bytes, uint16_t strea
     uint32_t item =
         match->tracked ? follow_track(match, bytes, stream) : look(match, bytes, stream);
     if (item != PLEAT__NO_ITEM) {
-        match->misses = 0;
+        /* A dynamic one may have been any request, and so may one that the track did not expect. */
+        if (!match->tracked ||
+            (item == match->held_for && is_it(&match->items[item], bytes, stream)))
+            match->misses = 0;
         return item;
     }
-    bool lost = match->tracked ? match->track.lost >= LOST : ++match->misses >= MISSES;
+    match->misses++;
+    bool lost = match->tracked ? match->track.lost >= LOST || match->misses >= ASTRAY
+                               : match->misses >= MISSES;
     if (lost && pleat__match_resync(match, match->recent, &item))
         return item;
     return PLEAT__NO_ITEM;

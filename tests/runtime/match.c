@@ -155,6 +155,24 @@ static void match_dynamic_request_may_have_any_size(void **state)
 }
 
 /* An iteration of few requests comes round several times before one costs anything. */
+/* Among dynamic requests some extra ones are nothing odd, but not all of them. */
+static void match_leaves_dynamic_requests_when_all_are_extra(void **state)
+{
+    fixture *f = *state;
+    fill(f, 0);
+    for (uint32_t i = 0; i < ITEMS; i++)
+        f->items[i].bytes = i < 200 ? 1000 + 8 * i : 100000 + 512 * i;
+    for (uint32_t i = 200; i < ITEMS; i += 4)
+        f->items[i].kind = PLEAT__ITEM_DYNAMIC;
+    assert_ok(pleat__match_init(&f->match, f->arena, f->items, 0, ITEMS));
+    for (uint32_t i = 0; i < 260; i++)
+        next(f, i);
+    uint32_t wrong = 0;
+    for (uint32_t i = 0; i < 200; i++)
+        wrong += next(f, i) != i;
+    assert_in_range(wrong, 1, 64);
+}
+
 static void match_tracks_iterations_of_few_requests(void **state)
 {
     fixture *f = *state;
@@ -368,6 +386,7 @@ int main(void)
         TEST(match_dynamic_request_of_its_old_size_is_itself),
         TEST(match_tracks_layers_whose_experts_change),
         TEST(match_tracks_sizes_without_a_loss),
+        TEST(match_leaves_dynamic_requests_when_all_are_extra),
         TEST(match_tracks_iterations_of_few_requests),
         TEST(match_phase_gives_a_lost_matcher_its_place),
         TEST(match_resyncs_after_an_evaluation_loop_without_a_mark),
