@@ -35,18 +35,17 @@
 #define VIEW_SHARE 2u
 #define FEW_VIEWS  64u
 
-void pleat__draft_init(pleat__draft *draft, pleat__arena *arena, pleat__heap *heap,
-                       const pleat__placed *placed, pleat_stats *stats)
+pleat_result pleat__draft_init(pleat__draft *draft, pleat__arena *arena, pleat__heap *heap,
+                               const pleat__placed *placed, pleat_stats *stats, bool waits)
 {
-    *draft = (pleat__draft){.arena = arena, .heap = heap, .placed = placed, .stats = stats};
-}
-
-void pleat__draft_start(pleat__draft *draft, bool waits)
-{
-    draft->on = true;
-    draft->waits = waits;
-    draft->wanted = true;
-    pleat__account_grant(&draft->heap->account, true);
+    *draft = (pleat__draft){.arena = arena,
+                            .heap = heap,
+                            .placed = placed,
+                            .stats = stats,
+                            .waits = waits,
+                            .wanted = true};
+    pleat__account_grant(&heap->account, true);
+    return PLEAT_OK;
 }
 
 /* The views stay mapped: the space unmaps what is left. */
@@ -100,7 +99,7 @@ static void give_up(pleat__draft *draft)
 
 void pleat__draft_want(pleat__draft *draft)
 {
-    if (!draft->on)
+    if (draft->arena == NULL)
         return;
     pleat__draft_end(draft);
     draft->wanted = true;
@@ -180,9 +179,9 @@ static void bury(pleat__draft *draft);
 
 void pleat__draft_mark(pleat__draft *draft, bool ours)
 {
-    bury(draft);
-    if (!draft->on)
+    if (draft->arena == NULL)
         return;
+    bury(draft);
     bool well = was_well(draft);
     if (draft->record.trace != NULL && !draft->record.complete) {
         pleat__record_mark(&draft->record);
@@ -198,7 +197,7 @@ void pleat__draft_mark(pleat__draft *draft, bool ours)
 
 bool pleat__draft_is_due(const pleat__draft *draft, bool ours)
 {
-    return draft->on && draft->job == NULL && draft->record.trace != NULL &&
+    return draft->arena != NULL && draft->job == NULL && draft->record.trace != NULL &&
            draft->record.failed == PLEAT_OK && draft->whole >= draft->due &&
            (!ours || draft->poor != 0);
 }
@@ -376,13 +375,6 @@ bool pleat__draft_drop(pleat__draft *draft)
 }
 
 /* ---- those that were made ---- */
-
-void pleat__draft_adopt(pleat__draft *draft, pleat__instance *instance)
-{
-    PLEAT_ASSERT(draft->made_count == 0);
-    draft->made[draft->made_count++] = (pleat__drafted){.instance = instance, .retired = true};
-    bury(draft);
-}
 
 bool pleat__draft_holds(const pleat__draft *draft, const pleat__follow *follow)
 {

@@ -18,7 +18,9 @@
  *          that is waited for.
  * INNER    A loop of microbatches looks like iterations until the optimizer comes; nothing in the
  *          sequence tells them apart before. So recording goes on while an iteration that was found
- *          is new (shapes.c), and a longer one that explains more takes its place.
+ *          is new (shapes.c), and for as long as a longer one goes well; that takes its place where
+ *          it explains more. A long stretch that agrees less than a shorter one is some turns of
+ *          that, out of step, and waits for it.
  *
  * What both of two repeats have is static; what only the later one has is dynamic. The later one is
  * followed, each request at the place where it just was; a dynamic one takes as much of that as it
@@ -252,22 +254,67 @@ static bool nearly_all(uint64_t part, uint64_t whole)
     return part * 16 >= whole * 15;
 }
 
-/* Nothing but the shorter one some times over. */
-static bool is_multiple(uint32_t longer, uint32_t shorter)
+bool pleat__learn_is_multiple(uint32_t longer, uint32_t shorter)
 {
     uint32_t rest = longer % shorter;
     return (rest < shorter - rest ? rest : shorter - rest) <= shorter / EXACT;
 }
 
-/* Whether a longer lag goes as well as one of `length`, and knows more. */
+bool pleat__learn_is_longer(uint32_t stretch, uint32_t than)
+{
+    return stretch >= than + than / 2;
+}
+
+/* Whether a lag goes as well as one of `length`, is longer, and knows more. */
+static bool goes_longer(const pleat__learn *learn, const pleat__lag *lag, uint32_t length)
+{
+    uint64_t compared = learn->end - lag->since;
+    return lag->open && pleat__learn_is_longer(lag->length, length) && compared >= EARLY &&
+           compared >= lag->length / 8 && nearly_all(lag->agreed, compared) &&
+           !pleat__learn_is_multiple(lag->length, length);
+}
+
 static bool longer_goes(const pleat__learn *learn, uint32_t length)
 {
-    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++)
+        if (goes_longer(learn, &learn->lags[i], length))
+            return true;
+    return false;
+}
+
+/* Requests of a repeat that must have been compared before it is believed. */
+static uint64_t wanted_of(uint32_t count)
+{
+    return count >= LONG ? count : PATIENCE;
+}
+
+bool pleat__learn_is_near(const pleat__learn *learn, uint32_t length)
+{
+    for (uint32_t i = 0; i < PLEAT__LAGS && !learn->marks; i++) {
         const pleat__lag *lag = &learn->lags[i];
-        uint64_t compared = learn->end - lag->since;
-        if (lag->open && lag->length >= length + length / 2 && compared >= EARLY &&
-            compared >= lag->length / 8 && nearly_all(lag->agreed, compared) &&
-            !is_multiple(lag->length, length))
+        if (goes_longer(learn, lag, length) &&
+            learn->end - lag->since <= wanted_of(lag->length) + lag->length + EARLY)
+            return true;
+    }
+    return false;
+}
+
+bool pleat__learn_went_on(const pleat__learn *learn, uint32_t agreed, uint32_t length)
+{
+    const pleat__lag *lag = &learn->lags[learn->found.lag];
+    uint64_t compared = learn->end - lag->since;
+    return compared >= length && lag->agreed * length >= compared * agreed;
+}
+
+/* Whether a shorter lag explains clearly more: this one is some of its repeats, not in step. */
+static bool shorter_goes_better(const pleat__learn *learn, const pleat__lag *lag)
+{
+    uint64_t compared = learn->end - lag->since;
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
+        const pleat__lag *other = &learn->lags[i];
+        uint64_t among = learn->end - other->since;
+        if (other->open && pleat__learn_is_longer(lag->length, other->length) &&
+            among >= PATIENCE && other->agreed * compared * 32 > lag->agreed * among * 33)
             return true;
     }
     return false;
@@ -276,10 +323,12 @@ static bool longer_goes(const pleat__learn *learn, uint32_t length)
 static bool believed(const pleat__learn *learn, const pleat__lag *lag, uint32_t count)
 {
     uint64_t compared = lag->last + count - lag->since;
-    uint64_t wanted = count >= LONG ? count : PATIENCE;
+    uint64_t wanted = wanted_of(count);
     bool nearly = nearly_all(lag->agreed, compared);
     if (nearly && !nearly_all(lag->matched, count))
         return false; /* something came that is not in every repeat: perhaps it is in every few */
+    if (!nearly && shorter_goes_better(learn, lag))
+        return false;
     if (!nearly)
         wanted *= 3;
     return is_steady(lag, count) && count >= LEAST && count <= MOST / 2 && compared >= wanted &&

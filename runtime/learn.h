@@ -86,6 +86,15 @@ void pleat__learn_lost(pleat__learn *learn);
 PLEAT_NODISCARD pleat_result pleat__learn_take(pleat__learn *learn, pleat__follow **out);
 /* Forgets what was recorded. */
 void pleat__learn_restart(pleat__learn *learn);
+/* Whether one stretch is so much longer than another that this may be a loop in it. */
+bool pleat__learn_is_longer(uint32_t stretch, uint32_t than);
+/* Nothing but the shorter one some times over. */
+bool pleat__learn_is_multiple(uint32_t longer, uint32_t shorter);
+/* Whether what was found has repeated for `length` requests or more, and agreed in as large a part
+ * of them as `agreed` of `length`. */
+bool pleat__learn_went_on(const pleat__learn *learn, uint32_t agreed, uint32_t length);
+/* Whether something longer than `length` repeats, and will soon be found. */
+bool pleat__learn_is_near(const pleat__learn *learn, uint32_t length);
 /* The sizes of the last requests; false when there are not so many. */
 bool pleat__learn_recent(const pleat__learn *learn, uint64_t recent[PLEAT__GRAM]);
 

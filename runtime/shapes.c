@@ -3,7 +3,9 @@
  *
  * TRUST    An iteration that was found by its period may have been an inner loop's, so recording
  *          goes on until it has come TRUST times more; a longer one that is found meanwhile takes
- *          its place where it explains more requests.
+ *          its place where it explains more requests (of a step that comes once in sixteen
+ *          microbatches that is one request in a hundred), and a shorter one does only where all of
+ *          the longer one was its turns.
  * PACED    Where the beat of a job that marks nothing is known (beat.h) its iterations are taken as
  *          marked; while one is followed, whenever that begins again.
  * CHRONIC  A followed shape may serve a little less than all, all the time, without diverging: the
@@ -18,14 +20,14 @@
 
 #include <string.h>
 
-/* One in so many of the requests that are judged may miss. */
-#define WATCH_SHARE 4u
 /* An old shape is back when this many of its requests came in a row. */
 #define RETURNED 12u
 /* Times that what was found by its period must have come before it is trusted. */
 #define TRUST 3u
 /* One request in so many that misses all the time is worth learning anew. */
 #define PAYS 64u
+/* The same of an iteration that what is followed may be a loop of. */
+#define EXPLAINS 128u
 /* Requests over which that is judged, at least. */
 #define CHRONIC_REQUESTS 4096u
 /* Stretches that must have gone well before doubts are forgotten. */
@@ -42,11 +44,9 @@
 #define DYNAMIC_SHARE 64u
 
 pleat_result pleat__shapes_init(pleat__shapes *shapes, pleat__arena *arena, pleat_stats *stats,
-                                pleat__heap *heap, const pleat__placed *placed,
-                                const pleat__conf *conf)
+                                pleat__heap *heap, const pleat__conf *conf)
 {
     *shapes = (pleat__shapes){.arena = arena, .stats = stats, .heap = heap};
-    pleat__draft_init(&shapes->draft, arena, heap, placed, stats);
     pleat__beat_init(&shapes->beat, arena, !conf->learn || !conf->period);
     pleat__states_set(&shapes->states, PLEAT__STATE_learning, PLEAT__CAUSE_start);
     return pleat__learn_init(&shapes->learn, arena, conf);
@@ -56,6 +56,12 @@ pleat_result pleat__shapes_elastic(pleat__shapes *shapes, const pleat__placed *p
 {
     return pleat__elastic_init(&shapes->elastic, shapes->arena, shapes->heap, placed,
                                shapes->stats);
+}
+
+pleat_result pleat__shapes_draft(pleat__shapes *shapes, const pleat__placed *placed, bool waits)
+{
+    return pleat__draft_init(&shapes->draft, shapes->arena, shapes->heap, placed, shapes->stats,
+                             waits);
 }
 
 /* One that is not kept any more. */
@@ -79,22 +85,12 @@ void pleat__shapes_release(pleat__shapes *shapes)
     *shapes = (pleat__shapes){0};
 }
 
-/* Whether it is what a plan file says, at its own sizes or at others. */
-static bool is_of_file(const pleat__shapes *shapes, const pleat__follow *follow)
-{
-    const pleat__elastic *elastic = &shapes->elastic;
-    return follow != NULL && (follow->file || (elastic->plan != NULL && elastic->scale != NULL &&
-                                               elastic->scale->plan != NULL &&
-                                               pleat__elastic_follows(elastic, follow)));
-}
-
 static void set_current(pleat__shapes *shapes, pleat__follow *next)
 {
     bool foresees = next != NULL && next->foresee.arena != NULL;
     pleat__elastic_followed(&shapes->elastic, next);
-    pleat__misfit_followed(&shapes->misfit, is_of_file(shapes, next));
     shapes->current = next;
-    shapes->due = 0;
+    shapes->due = false;
     if (next != NULL)
         pleat__beat_restart(&shapes->beat);
     shapes->epoch++;
@@ -104,15 +100,13 @@ static void set_current(pleat__shapes *shapes, pleat__follow *next)
     shapes->heap->never_count = foresees ? next->foresee.never_count : 0;
 }
 
-void pleat__shapes_begin(pleat__shapes *shapes, const pleat_plan *plan, pleat__follow *follow)
+void pleat__shapes_begin(pleat__shapes *shapes, pleat__follow *plan)
 {
-    shapes->kept[0] = follow;
+    shapes->kept[0] = plan;
     shapes->kept_count = 1;
-    pleat__misfit_begin(&shapes->misfit, plan, shapes->stats);
-    set_current(shapes, follow);
+    set_current(shapes, plan);
     pleat__states_set(&shapes->states, PLEAT__STATE_planned, PLEAT__CAUSE_file);
 }
-
 /* Room for one more shape: the one that was taken up the longest ago goes, a plan file's never. */
 static void kept_evict(pleat__shapes *shapes)
 {
@@ -201,13 +195,27 @@ static void follow(pleat__shapes *shapes, pleat__follow *next, pleat__cause caus
         record(shapes, TRUST * (uint64_t)stretch_of(next) << shapes->doubts);
 }
 
-/* Whether what was found has slots for enough more requests than were served from them. */
+/* Whether what was found has slots for enough more requests than were served from them. One that is
+ * much longer explains what the loop that is followed leaves out, however little that is; and the
+ * loops of an iteration that is followed come again and again. */
 static bool pays(const pleat__shapes *shapes)
 {
     const pleat__found *found = &shapes->learn.found;
-    return shapes->current == NULL ||
-           (shapes->requests >= shapes->current->made + found->count &&
-            found->agreed + (uint64_t)found->unplanned > found->count + found->count / PAYS);
+    const pleat__follow *current = shapes->current;
+    if (current == NULL)
+        return true;
+    uint64_t since = current->made;
+    uint32_t margin = found->count / PAYS;
+    if (!shapes->learn.marks && pleat__learn_is_longer(found->count, current->count) &&
+        !pleat__learn_is_multiple(found->count, current->count)) {
+        since = current->looped;
+        margin = found->count / EXPLAINS;
+    } else if (!shapes->learn.marks && pleat__learn_is_longer(current->count, found->count) &&
+               !pleat__learn_went_on(&shapes->learn, current->agreed, current->count)) {
+        return false;
+    }
+    return shapes->requests >= since + found->count &&
+           found->agreed + (uint64_t)found->unplanned > (uint64_t)found->count + margin;
 }
 
 /* Loops that were followed somewhere in the iteration that was found. */
@@ -242,12 +250,13 @@ static void recorded(pleat__shapes *shapes, uint32_t count, uint32_t ahead)
     pleat__states_set(&shapes->states, PLEAT__STATE_learning, PLEAT__CAUSE_refitted);
 }
 
-/* Makes `next` one of those that are kept, and follows it. */
-static void take_up(pleat__shapes *shapes, pleat__follow *next)
+/* Makes `next` one of those that are kept, and follows it; `looped` as in follow.h. */
+static void take_up(pleat__shapes *shapes, pleat__follow *next, uint64_t looped)
 {
+    next->looped = looped;
+    next->made = shapes->requests;
     kept_evict(shapes);
     shapes->kept[shapes->kept_count++] = next;
-    next->made = shapes->requests;
     follow(shapes, next, PLEAT__CAUSE_switched);
 }
 
@@ -269,12 +278,15 @@ static void plan_and_switch(pleat__shapes *shapes)
         return;
     }
     pleat__states_set(&shapes->states, PLEAT__STATE_switching, PLEAT__CAUSE_made);
+    bool again = old != NULL && old->learned && !pleat__learn_is_longer(found.count, old->count);
+    uint64_t looped = again ? old->looped : shapes->requests;
+    next->agreed = found.agreed;
     /* What served most of it is the same shape, known less well. */
     if (old != NULL && old->learned && 2 * (uint64_t)found.unplanned < found.count)
         kept_remove(shapes, old);
     if (!shapes->learn.marks)
         drop_inner(shapes, next);
-    take_up(shapes, next);
+    take_up(shapes, next, looped);
     /* Where sizes still change the iterations say more than this one shape does. */
     if (!has_dynamic(next)) {
         pleat__draft_end(&shapes->draft);
@@ -291,7 +303,7 @@ static void unpace(pleat__shapes *shapes)
     if (shapes->paced != 0)
         pleat__learn_lost(&shapes->learn);
     shapes->paced = 0;
-    shapes->due &= (uint8_t)~PLEAT__DUE_BEGIN;
+    shapes->due = false;
 }
 
 /* Iterations were found: this one and those before it are taken as if they had been marked. */
@@ -309,7 +321,7 @@ static void listen(pleat__shapes *shapes, uint64_t bytes, uint16_t stream)
     switch (pleat__beat_request(&shapes->beat, bytes, stream, shapes->stats->live_bytes - bytes)) {
     case PLEAT__BEAT_FOUND:
     case PLEAT__BEAT_BEGIN:
-        shapes->due |= PLEAT__DUE_BEGIN;
+        shapes->due = true;
         break;
     case PLEAT__BEAT_LOST:
         unpace(shapes);
@@ -395,20 +407,19 @@ void pleat__shapes_judge(pleat__shapes *shapes)
     const pleat__match *match = &shapes->current->match;
     if (shapes->heap->keeping && match->cursor >= match->begin)
         pleat__heap_keep_end(shapes->heap);
-    bool diverged = shapes->missed >= PLEAT__WATCH_REQUESTS / WATCH_SHARE;
+    bool diverged = shapes->missed >= PLEAT__WATCH_MISSED;
     shapes->chronic_seen += shapes->watched;
     shapes->chronic_missed += shapes->unplanned;
     shapes->watched = 0;
     shapes->missed = 0;
     shapes->unplanned = 0;
-    if (shapes->recording && shapes->requests >= shapes->record_until)
+    if (shapes->recording && shapes->requests >= shapes->record_until &&
+        !pleat__learn_is_near(&shapes->learn, shapes->current->count))
         record_end(shapes);
     if (diverged)
         diverge(shapes);
     else
         judge_chronic(shapes);
-    if (pleat__misfit_is_due(&shapes->misfit, shapes->requests))
-        shapes->due |= PLEAT__DUE_JUDGE;
 }
 
 /* Nothing is followed: is an old shape back? */
@@ -435,8 +446,6 @@ void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream
 {
     if (shapes->current == NULL)
         listen(shapes, bytes, stream);
-    if (pleat__misfit_is_due(&shapes->misfit, shapes->requests))
-        shapes->due |= PLEAT__DUE_JUDGE;
     if (pleat__learn_request(&shapes->learn, bytes, stream, place, unplanned) ==
         PLEAT__BOUNDARY_AGREED)
         plan_and_switch(shapes);
@@ -479,48 +488,6 @@ pleat__lane_space *pleat__shapes_lane(const pleat__shapes *shapes, uint32_t lane
                : pleat__draft_lane(&shapes->draft, lane);
 }
 
-/* ---- a plan file of another job ---- */
-
-/* What the plan laid out, with what is followed as its own; NULL: no host memory. */
-static pleat__instance *unload(pleat__shapes *shapes, const pleat_plan *plan, pleat__follow *follow)
-{
-    static const pleat__x only = {{1, 1}, {1, 1}};
-    const pleat__ground ground = {.arena = shapes->arena};
-    bool has_recipe = shapes->elastic.arena != NULL;
-    pleat__instance *instance;
-    if (!pleat__elastic_unload(&shapes->elastic, &instance))
-        return NULL;
-    if (instance == NULL &&
-        (has_recipe ? pleat__instance_new(shapes->arena, 1, &only, &instance)
-                    : pleat__instance_of_plan(&ground, plan, follow, &instance)) != PLEAT_OK)
-        return NULL;
-    instance->follow = follow;
-    instance->planned = true;
-    instance->left = true;
-    return instance;
-}
-
-bool pleat__shapes_leave(pleat__shapes *shapes, const pleat_plan *plan)
-{
-    pleat__follow *follow = shapes->kept[0];
-    bool ours = is_of_file(shapes, shapes->current);
-    pleat__instance *instance = unload(shapes, plan, follow);
-    if (instance == NULL)
-        return false;
-    if (ours) {
-        set_current(shapes, NULL);
-        shapes->recording = false;
-        pleat__learn_restart(&shapes->learn);
-        pleat__states_set(&shapes->states, PLEAT__STATE_learning, PLEAT__CAUSE_misfit);
-    }
-    pleat__heap_keep_end(shapes->heap);
-    shapes->kept[0] = shapes->kept[--shapes->kept_count];
-    shapes->candidate = NULL;
-    shapes->leaves = false;
-    pleat__draft_adopt(&shapes->draft, instance);
-    return true;
-}
-
 /* ---- plans made in the background ---- */
 
 static bool follows_draft(const pleat__shapes *shapes)
@@ -549,7 +516,7 @@ static bool take_draft(pleat__shapes *shapes)
     pleat__states_set(&shapes->states, PLEAT__STATE_switching, PLEAT__CAUSE_made);
     if (shapes->current != NULL && !shapes->current->file)
         kept_remove(shapes, shapes->current);
-    take_up(shapes, next);
+    take_up(shapes, next, shapes->requests);
     /* Until something else comes its sizes follow no number. */
     pleat__elastic_record(&shapes->elastic, false);
     return true;
@@ -606,7 +573,7 @@ void pleat__shapes_mark(pleat__shapes *shapes)
 
 void pleat__shapes_pace(pleat__shapes *shapes)
 {
-    shapes->due &= (uint8_t)~PLEAT__DUE_BEGIN;
+    shapes->due = false;
     if (shapes->paced == 0) {
         take_beat(shapes);
         return;

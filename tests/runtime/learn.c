@@ -11,6 +11,7 @@ static pleat_stats since(const job *j, pleat_stats before)
     pleat_stats after = pleat_stats_of(j->runtime);
     after.requests -= before.requests;
     after.planned -= before.planned;
+    after.lane -= before.lane;
     after.driver_calls -= before.driver_calls;
     after.switches -= before.switches;
     after.divergences -= before.divergences;
@@ -25,11 +26,13 @@ static pleat_stats run(job *j, nested *n, uint32_t iterations)
     return since(j, before);
 }
 
+/* In slots or lanes. */
 static void assert_planned(const job *j, pleat_stats stats, uint32_t percent)
 {
-    if (stats.planned * 100 < stats.requests * percent)
+    uint64_t planned = stats.planned + stats.lane;
+    if (planned * 100 < stats.requests * percent)
         fail_msg("%llu of %llu planned; %llu switches, %llu divergences in all",
-                 (unsigned long long)stats.planned, (unsigned long long)stats.requests,
+                 (unsigned long long)planned, (unsigned long long)stats.requests,
                  (unsigned long long)pleat_stats_of(j->runtime).switches,
                  (unsigned long long)pleat_stats_of(j->runtime).divergences);
 }
@@ -121,29 +124,44 @@ static void learn_unsteady_job_does_not_thrash(void **state)
     stop(&j, &n);
 }
 
-/* All sizes are others in each iteration: a request lies where its like has lain, as far as that
- * reaches, and what was enough for the largest is enough for all. */
+/* All sizes are others in each iteration, each by itself. */
+static void draw_sizes(nested *now, const nested *n, test_random *random, bool largest)
+{
+    for (uint32_t r = 0; r < n->requests; r++) {
+        now->forward[r] = n->forward[r] * (largest ? 10 : 7 + test_random_below(random, 4));
+        now->backward[r] = n->backward[r] * (largest ? 10 : 7 + test_random_below(random, 4));
+    }
+}
+
+/* A request lies where its like has lain, as far as that reaches, and what was enough for the
+ * largest is enough for all: what is left in single jobs comes where requests are so alike that
+ * one is taken for the other. */
 static void learn_sizes_that_change_find_the_places_of_their_like(void **state)
 {
     (void)state;
     test_random random = test_random_begin("sizes", 0x1e9);
-    job j;
-    nested n = nested_make(&random, 2), now = n;
-    job_start_with(&j, "pleat", NULL, 0, "elastic:off");
-    pleat_stats before = {0};
-    for (uint32_t i = 0; i < 80; i++) {
-        for (uint32_t r = 0; r < n.requests; r++) {
-            now.forward[r] = n.forward[r] * (i == 10 ? 10 : 7 + test_random_below(&random, 4));
-            now.backward[r] = n.backward[r] * (i == 10 ? 10 : 7 + test_random_below(&random, 4));
+    uint64_t before_calls = 0, calls = 0, requests = 0, planned = 0;
+    for (uint32_t k = 0; k < 8; k++) {
+        job j;
+        nested n = nested_make(&random, 2), now = n;
+        job_start_with(&j, "pleat", NULL, 0, "elastic:off");
+        pleat_stats before = {0};
+        for (uint32_t i = 0; i < 80; i++) {
+            draw_sizes(&now, &n, &random, i == 10);
+            if (i == 40)
+                before = pleat_stats_of(j.runtime);
+            mark_and_iterate(&j, &now, 1, true);
         }
-        if (i == 40)
-            before = pleat_stats_of(j.runtime);
-        mark_and_iterate(&j, &now, 1, true);
+        pleat_stats stats = since(&j, before);
+        assert_planned(&j, stats, 70);
+        requests += stats.requests;
+        planned += stats.planned + stats.lane;
+        before_calls += before.driver_calls;
+        calls += stats.driver_calls;
+        stop(&j, &now);
     }
-    pleat_stats stats = since(&j, before);
-    assert_planned(&j, stats, 85);
-    assert_true(stats.driver_calls * 5 <= before.driver_calls);
-    stop(&j, &now);
+    assert_true(planned * 100 >= requests * 90);
+    assert_true(calls * 4 <= before_calls);
 }
 
 /* What a job does now and then between two iterations. */
@@ -211,7 +229,8 @@ static void learn_what_comes_between_iterations_is_no_part_of_them(void **state)
     assert_true(poor <= 1);
 }
 
-/* One size in six is another in each iteration, as experts' are. */
+/* One size in six is another in each iteration, as experts' are. The shorter an iteration is, the
+ * more of them it takes to believe it: 25,000 requests, or three of them. */
 static void learn_iteration_with_dynamic_sizes_is_found(void **state)
 {
     (void)state;
@@ -221,43 +240,54 @@ static void learn_iteration_with_dynamic_sizes_is_found(void **state)
         nested n = nested_make(&random, 1 + i % 3);
         job_start(&j, "pleat", NULL, 0);
         pleat_stats before = {0};
-        for (uint32_t k = 0, settled = 8 + 80000 / 500; k < settled + 20; k++) {
+        uint64_t requests = 0;
+        for (uint32_t left = 20; left > 0;) {
             for (uint32_t r = 2; r < n.requests; r += 6)
                 n.forward[r] = 512 * (200 + test_random_below(&random, 100));
-            if (k == settled)
+            if (requests < 80000)
                 before = pleat_stats_of(j.runtime);
+            else
+                left--;
             nested_iterate(&j, &n);
+            requests += n.count;
         }
         pleat_stats stats = since(&j, before);
         assert_planned(&j, stats, 80);
+        assert_true(pleat_stats_of(j.runtime).switches <= 32);
         stop(&j, &n);
     }
 }
 
+static void alternate(test_random *random, bool marks)
+{
+    job j;
+    nested n = nested_make(random, 3), other = n;
+    for (uint32_t i = 0; i < n.requests; i++) {
+        other.forward[i] *= 2;
+        other.backward[i] *= 2;
+    }
+    job_start(&j, "pleat", NULL, 0);
+    for (uint32_t visit = 0; visit < 10; visit++) {
+        nested *now = visit % 2 == 0 ? &n : &other, *next = visit % 2 == 0 ? &other : &n;
+        mark_and_iterate(&j, now, 2, marks);
+        pleat_stats before = pleat_stats_of(j.runtime);
+        mark_and_iterate(&j, now, 48, marks);
+        if (visit >= 2)
+            assert_planned(&j, since(&j, before), 99);
+        memcpy(next->states, now->states, sizeof next->states);
+        memcpy(next->gradients, now->gradients, sizeof next->gradients);
+    }
+    assert_int_equal(pleat_stats_of(j.runtime).switches, 2);
+    stop(&j, &n);
+}
+
+/* It takes an iteration or two to see that the other one is back. */
 static void learn_two_shapes_are_both_kept(void **state)
 {
     (void)state;
-    for (int marks = 0; marks < 2; marks++) {
-        test_random random = test_random_begin("shapes", 0x54a);
-        job j;
-        nested n = nested_make(&random, 3), other = n;
-        for (uint32_t i = 0; i < n.requests; i++) {
-            other.forward[i] *= 2;
-            other.backward[i] *= 2;
-        }
-        job_start(&j, "pleat", NULL, 0);
-        for (uint32_t visit = 0; visit < 10; visit++) {
-            nested *now = visit % 2 == 0 ? &n : &other, *next = visit % 2 == 0 ? &other : &n;
-            pleat_stats before = pleat_stats_of(j.runtime);
-            mark_and_iterate(&j, now, 50, marks);
-            if (visit >= 2)
-                assert_planned(&j, since(&j, before), 98);
-            memcpy(next->states, now->states, sizeof next->states);
-            memcpy(next->gradients, now->gradients, sizeof next->gradients);
-        }
-        assert_int_equal(pleat_stats_of(j.runtime).switches, 2);
-        stop(&j, &n);
-    }
+    test_random random = test_random_begin("shapes", 0x54a);
+    for (uint32_t i = 0; i < 8; i++)
+        alternate(&random, i % 2 == 1);
 }
 
 int main(void)
