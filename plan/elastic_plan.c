@@ -2,21 +2,18 @@
  * elastic_plan.c: from traces to a plan with a recipe. See elastic_plan.h.
  *
  *   profiles   the iterations of all traces that agree with each other, laid against the last one
- *              of the reference trace: the one that holds most
+ *              of the reference trace, the one that holds most (elastic_profiles.c)
  *   fit        functions of x (elastic_fit.c); what has none becomes dynamic, what has one and was
  *              dynamic in its own trace gets a slot
  *   recipe     functions, hosts of the early requests, range, the places of the prologue
  *   choices    the best way to lay out some x over the range (elastic_layout.c)
  *   lay out    the plan itself is the instance at the reference x
  */
-#include <plan/elastic_plan.h>
+#include <plan/elastic_planning.h>
 
-#include <internal/error.h>
 #include <math.h>
-#include <plan/elastic_fit.h>
 #include <plan/elastic_layout.h>
 #include <plan/lanes.h>
-#include <plan/model.h>
 #include <plan/recipe.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,49 +24,10 @@
 #define DEFAULT_SECONDS 1.0
 #define DEFAULT_MARGIN  1.15
 
-/* One trace. */
-typedef struct source {
-    pleat__requests requests;
-    pleat__iteration iteration;
-} source;
-
-/* One iteration of a trace. */
-typedef struct profile {
-    uint32_t source;
-    pleat__stretch stretch;
-    const uint32_t *pairs; /* within the reference's trace, or NULL */
-} profile;
-
-typedef struct planning {
-    const pleat_trace *const *traces;
-    uint32_t trace_count;
-    pleat__elastic_options options;
-    const pleat__plan_watch *watch;
-    pleat__elastic_report *report;
-    pleat__arena *scratch;
-    pleat_plan *plan;
-    pleat__recipe *recipe;
-    source sources[PLEAT__TRACES_MOST];
-    uint32_t reference;
-    pleat__model model; /* of the reference */
-    profile profiles[PLEAT__FIT_PROFILES_MOST];
-    uint32_t profile_count;
-    uint64_t *sizes; /* [profile][request of the reference's iteration] */
-    pleat__fit fit;
-    double seconds;
-    double margin;
-} planning;
-
-static void begin_step(const planning *p, const char *name)
+static void begin_step(const pleat__planning *p, const char *name)
 {
     if (p->watch != NULL)
         p->watch->step(p->watch->self, name);
-}
-
-static pleat_result no_memory(const planning *p)
-{
-    return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a recipe of %u requests",
-                       p->plan->steady.slot_count);
 }
 
 static uint64_t rounded(uint64_t size)
@@ -77,112 +35,9 @@ static uint64_t rounded(uint64_t size)
     return pleat__ceil_div(size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
 }
 
-/* --- profiles ----------------------------------------------------------------------------------*/
-
-static pleat_result read_sources(planning *p, uint32_t device)
-{
-    for (uint32_t t = 0; t < p->trace_count; t++) {
-        source *s = &p->sources[t];
-        PLEAT_TRY(pleat__requests_make(p->traces[t], device, p->scratch, &s->requests));
-        pleat_result result = pleat__iteration_find(&s->requests, &s->iteration);
-        if (result != PLEAT_OK)
-            return pleat__context(result, "trace %u", t + 1);
-    }
-    return PLEAT_OK;
-}
-
-/* What an iteration asks for, in all. */
-static uint64_t bytes_of(const source *s)
-{
-    uint64_t bytes = 0;
-    pleat__stretch steady = s->iteration.steady;
-    for (uint32_t i = 0; i < steady.items; i++)
-        bytes += s->requests.items[steady.item + i].size / PLEAT__ALIGNMENT;
-    return bytes;
-}
-
-static void choose_reference(planning *p)
-{
-    for (uint32_t t = 1; t < p->trace_count; t++)
-        if (bytes_of(&p->sources[t]) > bytes_of(&p->sources[p->reference]))
-            p->reference = t;
-}
-
-static void add_profile(planning *p, uint32_t t, pleat__stretch stretch, const uint32_t *pairs)
-{
-    if (p->profile_count < PLEAT__FIT_PROFILES_MOST)
-        p->profiles[p->profile_count++] = (profile){t, stretch, pairs};
-}
-
-/* The last iteration of each trace, then the others, so that none is left out. */
-static void list_profiles(planning *p)
-{
-    for (uint32_t t = 0; t < p->trace_count; t++)
-        add_profile(p, t, p->sources[t].iteration.steady, NULL);
-    for (uint32_t t = 0; t < p->trace_count; t++) {
-        const pleat__iteration *iteration = &p->sources[t].iteration;
-        for (uint32_t i = 0; i < iteration->profile_count; i++)
-            add_profile(p, t, iteration->profiles[i],
-                        t != p->reference
-                            ? NULL
-                            : iteration->pairs + (uint64_t)i * iteration->steady.items);
-    }
-}
-
-/* One profile's sizes as the reference's iteration has its requests. */
-static pleat_result fill_profile(planning *p, const profile *from, uint32_t *pairs, uint64_t *sizes,
-                                 uint32_t *paired)
-{
-    const source *own = &p->sources[from->source], *reference = &p->sources[p->reference];
-    pleat__stretch steady = reference->iteration.steady;
-    const pleat__request *items = own->requests.items + from->stretch.item;
-    bool same = from->source == p->reference && from->stretch.item == steady.item;
-    if (!same && from->pairs == NULL)
-        PLEAT_TRY(pleat__shapes_align(reference->requests.items + steady.item, steady.items, items,
-                                      from->stretch.items, p->scratch, pairs));
-    *paired = 0;
-    for (uint32_t i = 0; i < steady.items; i++) {
-        uint32_t at = same ? i : pairs[i];
-        if (!same && from->pairs != NULL)
-            at =
-                from->pairs[i] == PLEAT__NEVER ? PLEAT__NEVER : from->pairs[i] - from->stretch.item;
-        bool has = at != PLEAT__NEVER &&
-                   items[at].stream == reference->requests.items[steady.item + i].stream;
-        sizes[i] = has ? items[at].size : PLEAT__ABSENT;
-        *paired += has;
-    }
-    return PLEAT_OK;
-}
-
-/* Jobs that have less in common are different ones. */
-#define COMMON_PERCENT 50
-
-static pleat_result fill_sizes(planning *p)
-{
-    uint32_t items = p->sources[p->reference].iteration.steady.items, paired;
-    p->sizes =
-        pleat__arena_alloc(p->scratch, ((uint64_t)p->profile_count * items + 1) * sizeof *p->sizes);
-    uint32_t *pairs = pleat__arena_alloc(p->scratch, (items + 1ull) * sizeof *pairs);
-    if (p->sizes == NULL || pairs == NULL)
-        return no_memory(p);
-    for (uint32_t i = 0; i < p->profile_count; i++) {
-        PLEAT_TRY(fill_profile(p, &p->profiles[i], pairs, p->sizes + (uint64_t)i * items, &paired));
-        if (i >= p->trace_count)
-            continue;
-        p->report->paired[i] = paired;
-        if ((uint64_t)paired * 100 < (uint64_t)items * COMMON_PERCENT)
-            return pleat__fail(PLEAT_E_INPUT,
-                               "trace %u has %u of the %u requests that trace %u has: these are "
-                               "different jobs",
-                               i + 1, paired, items, p->reference + 1);
-    }
-    pleat__arena_free(p->scratch, pairs);
-    return PLEAT_OK;
-}
-
 /* --- the recipe --------------------------------------------------------------------------------*/
 
-static pleat_result fit(planning *p)
+static pleat_result fit(pleat__planning *p)
 {
     uint32_t items = p->sources[p->reference].iteration.steady.items;
     uint64_t names[PLEAT__FIT_PROFILES_MOST] = {0};
@@ -220,7 +75,7 @@ static void stretch_range(pleat__fraction value, pleat__fraction *low, pleat__fr
         *high = value;
 }
 
-static pleat_result set_range(planning *p)
+static pleat_result set_range(pleat__planning *p)
 {
     pleat__recipe *recipe = p->recipe;
     pleat__x low = p->fit.x[0], high = low, most = low;
@@ -248,7 +103,7 @@ static pleat_result set_range(planning *p)
 }
 
 /* A request with a function has a slot, whatever its own trace said; others have none. */
-static void set_classes(planning *p)
+static void set_classes(pleat__planning *p)
 {
     pleat__sequence *steady = &p->plan->steady;
     for (uint32_t i = 0; i < steady->slot_count; i++) {
@@ -259,7 +114,7 @@ static void set_classes(planning *p)
 }
 
 /* The function of that constant size, added when it is new. */
-static pleat_result constant(planning *p, uint64_t size, uint32_t *index)
+static pleat_result constant(pleat__planning *p, uint64_t size, uint32_t *index)
 {
     const pleat__function wanted = {
         .k = {(int64_t)size}, .divisor = 1, .exact = 1, .most = UINT64_MAX};
@@ -280,7 +135,7 @@ static bool holds(const pleat__recipe *recipe, const pleat__function *function)
 }
 
 /* A size of the beginning that only one thing has: a function that gives it at the trace's x. */
-static uint32_t function_by_value(const planning *p, uint64_t size)
+static uint32_t function_by_value(const pleat__planning *p, uint64_t size)
 {
     uint32_t found = PLEAT__NO_FUNCTION;
     uint64_t value;
@@ -296,7 +151,7 @@ static uint32_t function_by_value(const planning *p, uint64_t size)
     return found;
 }
 
-static bool follows_host(const planning *p, uint32_t slot, uint32_t function)
+static bool follows_host(const pleat__planning *p, uint32_t slot, uint32_t function)
 {
     uint64_t value;
     const pleat__function *f = &p->recipe->functions[function];
@@ -305,7 +160,7 @@ static bool follows_host(const planning *p, uint32_t slot, uint32_t function)
 }
 
 /* The early requests' functions: those of their hosts; else of the same size; else constant. */
-static pleat_result set_first(planning *p)
+static pleat_result set_first(pleat__planning *p)
 {
     pleat__recipe *recipe = p->recipe;
     PLEAT_TRY(pleat__first_hosts(&p->model, p->scratch, p->plan, recipe->hosts));
@@ -327,7 +182,7 @@ static pleat_result set_first(planning *p)
     return PLEAT_OK;
 }
 
-static void set_prologue(planning *p)
+static void set_prologue(pleat__planning *p)
 {
     const pleat__recipe *recipe = p->recipe;
     uint32_t i = 0, count = p->plan->steady.slot_count;
@@ -337,7 +192,7 @@ static void set_prologue(planning *p)
     p->recipe->prologue = i;
 }
 
-static pleat_result make_recipe(planning *p)
+static pleat_result make_recipe(pleat__planning *p)
 {
     pleat_plan *plan = p->plan;
     PLEAT_TRY(pleat__recipe_new(plan));
@@ -363,12 +218,12 @@ static pleat_result make_recipe(planning *p)
 
 /* --- sizes at one x ----------------------------------------------------------------------------*/
 
-static pleat_result size_sequence(planning *p, bool first, const pleat__x *x)
+static pleat_result size_sequence(pleat__planning *p, bool first, const pleat__x *x)
 {
     pleat__sequence *sequence = first ? &p->plan->first : &p->plan->steady;
     uint64_t *sizes = pleat__arena_alloc(p->scratch, (sequence->slot_count + 1ull) * sizeof *sizes);
     if (sizes == NULL)
-        return no_memory(p);
+        return pleat__no_recipe(p);
     pleat_result result = pleat__elastic_sizes(p->plan, first, x, sizes);
     for (uint32_t i = 0; i < sequence->slot_count && result == PLEAT_OK; i++) {
         sequence->slots[i].size = sizes[i];
@@ -378,14 +233,14 @@ static pleat_result size_sequence(planning *p, bool first, const pleat__x *x)
     return result;
 }
 
-static pleat_result size_plan(planning *p, const pleat__x *x)
+static pleat_result size_plan(pleat__planning *p, const pleat__x *x)
 {
     PLEAT_TRY(size_sequence(p, true, x));
     return size_sequence(p, false, x);
 }
 
 /* What a dynamic request of a profile would take at the reference x, as far as one can tell. */
-static uint64_t scaled(const planning *p, uint32_t at, uint64_t size)
+static uint64_t scaled(const pleat__planning *p, uint32_t at, uint64_t size)
 {
     pleat__fraction now, then, by, out;
     const pleat__x *x = &p->fit.x[at], *reference = &p->recipe->reference;
@@ -399,7 +254,7 @@ static uint64_t scaled(const planning *p, uint32_t at, uint64_t size)
     return pleat__ceil_div(out.num, out.den) * PLEAT__ALIGNMENT;
 }
 
-static pleat_result make_lanes(planning *p)
+static pleat_result make_lanes(pleat__planning *p)
 {
     pleat__sequence *steady = &p->plan->steady;
     uint32_t dynamic = 0, rank = 0;
@@ -410,7 +265,7 @@ static pleat_result make_lanes(planning *p)
     uint64_t *sizes =
         pleat__arena_alloc(p->scratch, (uint64_t)p->profile_count * dynamic * sizeof *sizes);
     if (sizes == NULL)
-        return no_memory(p);
+        return pleat__no_recipe(p);
     for (uint32_t i = 0; i < steady->slot_count; i++) {
         if (steady->slots[i].class != PLEAT__CLASS_DYNAMIC)
             continue;
@@ -433,7 +288,7 @@ static pleat_result make_lanes(planning *p)
 
 /* --- choices -----------------------------------------------------------------------------------*/
 
-static pleat_result job_at(planning *p, const pleat__x *x, pleat__elastic_job *job)
+static pleat_result job_at(pleat__planning *p, const pleat__x *x, pleat__elastic_job *job)
 {
     PLEAT_TRY(size_plan(p, x));
     return pleat__elastic_job_make(p->plan, p->recipe->prologue, p->recipe->view_page, p->scratch,
@@ -441,7 +296,7 @@ static pleat_result job_at(planning *p, const pleat__x *x, pleat__elastic_job *j
 }
 
 /* Views begin above what the largest x needs. */
-static pleat_result set_view_page(planning *p)
+static pleat_result set_view_page(pleat__planning *p)
 {
     pleat__elastic_job job;
     uint32_t chunks;
@@ -453,7 +308,7 @@ static pleat_result set_view_page(planning *p)
     return result;
 }
 
-static pleat_result add_choice(planning *p, const pleat__x *x, uint64_t work)
+static pleat_result add_choice(pleat__planning *p, const pleat__x *x, uint64_t work)
 {
     pleat__recipe *recipe = p->recipe;
     pleat__elastic_job job;
@@ -472,7 +327,7 @@ static pleat_result add_choice(planning *p, const pleat__x *x, uint64_t work)
 }
 
 /* What was found later may be better for an x that came before. */
-static pleat_result share_choices(planning *p)
+static pleat_result share_choices(pleat__planning *p)
 {
     pleat__recipe *recipe = p->recipe;
     for (uint32_t i = 0; i < recipe->choice_count; i++) {
@@ -496,7 +351,7 @@ static bool step_up(pleat__fraction u, uint32_t step, pleat__fraction *next)
 }
 
 /* From the lowest to the highest u at the reference's v; and the reference. */
-static pleat_result make_choices(planning *p)
+static pleat_result make_choices(pleat__planning *p)
 {
     pleat__recipe *recipe = p->recipe;
     pleat__x x = recipe->reference;
@@ -567,7 +422,7 @@ static pleat_result report_live(const pleat__elastic_job *job, pleat__plan_repor
     return PLEAT_OK;
 }
 
-static pleat_result fill_report(planning *p, const pleat__elastic_job *job,
+static pleat_result fill_report(pleat__planning *p, const pleat__elastic_job *job,
                                 const pleat__layout *layout)
 {
     pleat__plan_report *report = &p->report->plan;
@@ -585,7 +440,7 @@ static pleat_result fill_report(planning *p, const pleat__elastic_job *job,
     return PLEAT_OK;
 }
 
-static pleat_result lay_out(planning *p)
+static pleat_result lay_out(pleat__planning *p)
 {
     pleat__elastic_job job;
     pleat__layout layout = {0};
@@ -603,19 +458,19 @@ static pleat_result lay_out(planning *p)
     return result;
 }
 
-static pleat_result note_options(planning *p)
+static pleat_result note_options(pleat__planning *p)
 {
     char text[160];
     int length = snprintf(text, sizeof text, "elastic chunk=%llu seconds=%.9g lane-margin=%.9g",
                           (unsigned long long)p->plan->chunk_bytes, p->seconds, p->margin);
     p->plan->options = pleat__arena_alloc(p->plan->arena, (size_t)length + 1);
     if (p->plan->options == NULL)
-        return no_memory(p);
+        return pleat__no_recipe(p);
     memcpy(p->plan->options, text, (size_t)length + 1);
     return PLEAT_OK;
 }
 
-static pleat_result read_options(planning *p, uint32_t *device)
+static pleat_result read_options(pleat__planning *p, uint32_t *device)
 {
     const pleat_plan_options *plan = p->options.plan;
     p->plan->chunk_bytes =
@@ -632,7 +487,7 @@ static pleat_result read_options(planning *p, uint32_t *device)
     return PLEAT_OK;
 }
 
-static pleat_result fill_plan(planning *p)
+static pleat_result fill_plan(pleat__planning *p)
 {
     pleat_plan *plan = p->plan;
     uint32_t device;
@@ -640,11 +495,9 @@ static pleat_result fill_plan(planning *p)
     PLEAT_TRY(note_options(p));
     begin_step(p, "model");
     PLEAT_TRY(pleat__choose_device(p->traces[0], device, &device));
-    PLEAT_TRY(read_sources(p, device));
-    choose_reference(p);
-    list_profiles(p);
+    PLEAT_TRY(pleat__profiles_read(p, device));
     begin_step(p, "fit");
-    PLEAT_TRY(fill_sizes(p));
+    PLEAT_TRY(pleat__profiles_compare(p));
     PLEAT_TRY(fit(p));
     const pleat_trace *trace = p->traces[p->reference];
     PLEAT_TRY(pleat__model_make(trace, device, p->scratch, plan, &p->model));
@@ -672,10 +525,10 @@ pleat_result pleat__elastic_plan_make(const pleat_trace *const *traces, uint32_t
                                       pleat_plan **out)
 {
     pleat__elastic_report own;
-    planning p = {.traces = traces,
-                  .trace_count = count,
-                  .watch = watch,
-                  .report = report != NULL ? report : &own};
+    pleat__planning p = {.traces = traces,
+                         .trace_count = count,
+                         .watch = watch,
+                         .report = report != NULL ? report : &own};
     *p.report = (pleat__elastic_report){0};
     if (options != NULL)
         p.options = *options;

@@ -38,4 +38,16 @@ PLEAT_NODISCARD pleat_result pleat__elastic_plan_make(
 PLEAT_NODISCARD pleat_result pleat__elastic_infer(const pleat_plan *plan, const pleat_trace *trace,
                                                   pleat__x *out, bool *changes);
 
+/* How much of a trace's iteration a plan is for. */
+typedef struct pleat__cover {
+    pleat__x x;
+    uint32_t requests; /* of the trace's last whole iteration */
+    uint32_t covered;  /* those that the plan has as well, with room for them at x */
+} pleat__cover;
+
+/* Instantiates the plan at the trace's x, which is verified, and holds the trace against it. The
+ * instance is the caller's. As pleat__elastic_infer, and PLEAT_E_NOT_FOUND: x is out of range. */
+PLEAT_NODISCARD pleat_result pleat__elastic_cover(const pleat_plan *plan, const pleat_trace *trace,
+                                                  pleat__cover *out, pleat_plan **instance);
+
 #endif

@@ -8,9 +8,10 @@
  *       and all freedom is in which hole an item takes: its policy bit.
  * HOW   An item takes its contiguous place if it is hinted and free, else the lowest or the highest
  *       hole, else bytes of the view space that are free, else a new view: the tail of a chunk,
- * whole chunks, the head of a chunk. If even that fails (what is free lies in pieces of chunks),
- * the base grows by a chunk, and the item is told to the caller, who may reserve it next time.
- *       Items that wrap around the horizon and reserved ones are placed ahead of the sweep; others
+ *       whole chunks, the head of a chunk (fold_stitch.c). If even that fails (what is free lies in
+ *       pieces of chunks), the base grows by a chunk, and the item is told to the caller, who may
+ *       reserve it next time.
+ * AHEAD  Items that wrap around the horizon and reserved ones are placed before the sweep; others
  *       that are live with them see their bytes as taken (`masked`).
  * COST  A hole is two short scans (gaps.h); a stitch walks the free ranges once.
  *
@@ -19,7 +20,7 @@
  *
  * Two-ended order (long-lived low, short-lived high) is the caller's choice of bits.
  */
-#include <plan/fold_internal.h>
+#include <plan/fold_stitch.h>
 
 #include <internal/check.h>
 #include <internal/error.h>
@@ -30,16 +31,6 @@ typedef struct reserved_item {
     uint32_t item;
     uint32_t begin;
 } reserved_item;
-
-/* A free range that a stitch may draw on: [begin, end) holds the chunk boundaries low..high. */
-typedef struct source {
-    uint64_t begin;
-    uint64_t end;
-    uint64_t low;  /* first boundary at or above begin */
-    uint64_t high; /* last boundary at or below end; not below `low` */
-    uint32_t unit; /* chunks are taken in multiples of it; above 1 the range is whole handles */
-    uint64_t take; /* whole chunks chosen */
-} source;
 
 struct pleat__sweep {
     pleat__fold_job *job;
@@ -53,9 +44,7 @@ struct pleat__sweep {
     pleat__range *masked;   /* free ranges taken out of `gaps` for a moment */
     size_t masked_capacity;
     uint32_t masked_count;
-    source *sources;
-    size_t source_capacity;
-    uint32_t source_count;
+    pleat__stitcher stitcher;
     pleat__sweep_limits limits;
     bool over; /* a limit is passed */
 };
@@ -72,6 +61,7 @@ pleat_result pleat__sweep_create(pleat__fold_job *job, pleat__sweep **out)
     }
     sweep->job = job;
     sweep->is_reserved = is_reserved;
+    sweep->stitcher = (pleat__stitcher){.job = job, .gaps = &sweep->gaps};
     pleat__gaps_init(&sweep->gaps, job->arena);
     *out = sweep;
     return PLEAT_OK;
@@ -86,7 +76,7 @@ void pleat__sweep_destroy(pleat__sweep *sweep)
     pleat__arena_free(arena, sweep->is_reserved);
     pleat__arena_free(arena, sweep->reserved);
     pleat__arena_free(arena, sweep->masked);
-    pleat__arena_free(arena, sweep->sources);
+    pleat__arena_free(arena, sweep->stitcher.sources);
     pleat__arena_free(arena, sweep);
 }
 
@@ -253,241 +243,6 @@ static bool find_in_views(pleat__sweep *sweep, uint64_t size, uint64_t *place)
     return false;
 }
 
-/* Chunks of the handle behind a base page. */
-static uint32_t handle_at(const pleat__sweep *sweep, uint64_t page, uint32_t *index)
-{
-    const pleat__fold_job *job = sweep->job;
-    *index = page < job->handle_count ? job->handles[page].index : 0;
-    return page < job->handle_count ? job->handles[page].pages : 1;
-}
-
-static pleat_result list_source(pleat__sweep *sweep, pleat__range range, uint32_t unit,
-                                uint64_t *whole)
-{
-    uint64_t chunk = sweep->job->chunk;
-    uint64_t low = pleat__ceil_div(range.begin, chunk) * chunk;
-    uint64_t high = pleat__round_down(range.end, chunk);
-    sweep->gaps.work++;
-    if (high < low)
-        return PLEAT_OK;
-    PLEAT_TRY(pleat__arena_grow(sweep->job->arena, &sweep->sources, &sweep->source_capacity,
-                                sweep->source_count, sizeof *sweep->sources));
-    sweep->sources[sweep->source_count++] = (source){range.begin, range.end, low, high, unit, 0};
-    *whole += (high - low) / chunk;
-    return PLEAT_OK;
-}
-
-/* The sources of a free range's beginning: a stretch of handles of one size, whole ones where that
- * is more than a chunk. Returns where it ends. */
-static pleat_result list_stretch(pleat__sweep *sweep, pleat__range range, uint64_t *whole,
-                                 uint64_t *end)
-{
-    uint64_t chunk = sweep->job->chunk, page = range.begin / chunk;
-    uint32_t index, unit = handle_at(sweep, page, &index), next = unit;
-    if (unit == 1) {
-        while (page * chunk < range.end && page < sweep->job->handle_count &&
-               handle_at(sweep, page, &index) == 1)
-            page++;
-        *end =
-            page < sweep->job->handle_count && page * chunk < range.end ? page * chunk : range.end;
-        return list_source(sweep, (pleat__range){range.begin, *end}, 1, whole);
-    }
-    /* One whose beginning is in use is passed by. */
-    if (index != 0 || page * chunk < range.begin) {
-        *end = (page - index + unit) * chunk;
-        *end = *end < range.end ? *end : range.end;
-        return PLEAT_OK;
-    }
-    uint64_t first = page;
-    while (next == unit && (page + unit) * chunk <= range.end) {
-        page += unit;
-        next = handle_at(sweep, page, &index);
-    }
-    *end = page == first ? range.end : page * chunk;
-    if (page == first)
-        return PLEAT_OK;
-    return list_source(sweep, (pleat__range){first * chunk, *end}, unit, whole);
-}
-
-/* Lists the free ranges with a chunk boundary in them. */
-static pleat_result list_sources(pleat__sweep *sweep, uint64_t *whole)
-{
-    pleat__gap_at at;
-    *whole = 0;
-    sweep->source_count = 0;
-    for (bool more = pleat__gaps_from(&sweep->gaps, 0, &at); more;
-         more = pleat__gaps_next(&sweep->gaps, &at)) {
-        pleat__range range = pleat__gaps_get(&sweep->gaps, at);
-        while (range.begin < range.end)
-            PLEAT_TRY(list_stretch(sweep, range, whole, &range.begin));
-    }
-    sweep->gaps.work += 2ull * sweep->source_count;
-    return PLEAT_OK;
-}
-
-#define NO_SOURCE UINT32_MAX
-
-/* The source whose piece of a chunk (its tail before `low`, or its head behind `high`) is the
- * smallest that holds `bytes`, or with bytes == 0 the largest there is. A head of the chunk at
- * `except` is left out: a view shows no chunk twice. */
-static uint32_t find_piece(const pleat__sweep *sweep, bool tail, uint64_t bytes, uint64_t except)
-{
-    uint32_t best = NO_SOURCE;
-    uint64_t best_size = 0;
-    for (uint32_t i = 0; i < sweep->source_count; i++) {
-        const source *s = &sweep->sources[i];
-        uint64_t size = tail ? s->low - s->begin : s->end - s->high;
-        if (size == 0 || size < bytes || (!tail && s->high == except))
-            continue;
-        if (best == NO_SOURCE || (bytes != 0 ? size < best_size : size > best_size)) {
-            best = i;
-            best_size = size;
-        }
-    }
-    return best;
-}
-
-/* How an item is cut: `tail` bytes at the end of a chunk, whole chunks, `head` bytes at the
- * beginning of one. */
-typedef struct cut {
-    uint64_t tail;
-    uint64_t whole;
-    uint64_t head;
-    uint32_t tail_from;
-    uint32_t head_from;
-} cut;
-
-/* The rest beyond whole chunks goes into one piece of a chunk if one holds it; else into two, for
- * one whole chunk less; else a whole chunk is spent on it. false: nothing fits. */
-static bool choose_cut(const pleat__sweep *sweep, uint64_t size, uint64_t whole, cut *out)
-{
-    uint64_t chunk = sweep->job->chunk, rest = size % chunk, need = size / chunk;
-    *out = (cut){0, need, 0, NO_SOURCE, NO_SOURCE};
-    if (need <= whole && rest == 0)
-        return true;
-    if (need <= whole) {
-        out->head = rest;
-        if ((out->head_from = find_piece(sweep, false, rest, UINT64_MAX)) != NO_SOURCE)
-            return true;
-        out->head = 0;
-        out->tail = rest;
-        if ((out->tail_from = find_piece(sweep, true, rest, 0)) != NO_SOURCE)
-            return true;
-    }
-    for (uint32_t less = 0; less < 2; less++) {
-        uint64_t pieces = rest + less * chunk;
-        uint32_t tail = find_piece(sweep, true, 0, 0);
-        if (tail == NO_SOURCE || need < less || need - less > whole || pieces == 0)
-            continue;
-        uint64_t tail_bytes = sweep->sources[tail].low - sweep->sources[tail].begin;
-        uint64_t tail_chunk = sweep->sources[tail].low - chunk;
-        if (tail_bytes >= pieces)
-            continue;
-        uint32_t head = find_piece(sweep, false, pieces - tail_bytes, tail_chunk);
-        if (head == NO_SOURCE)
-            continue;
-        *out = (cut){tail_bytes, need - less, pieces - tail_bytes, tail, head};
-        return true;
-    }
-    *out = (cut){0, need + (rest != 0), 0, NO_SOURCE, NO_SOURCE};
-    return out->whole <= whole;
-}
-
-/* Marks `need` whole chunks: of the smallest source that holds the rest, else of the one that holds
- * the most of it. false: what is left is in handles of more than is needed. */
-static bool choose_whole(pleat__sweep *sweep, uint64_t need)
-{
-    uint64_t chunk = sweep->job->chunk;
-    while (need != 0) {
-        source *best = NULL;
-        uint64_t best_size = 0, best_part = 0;
-        for (uint32_t i = 0; i < sweep->source_count; i++) {
-            source *s = &sweep->sources[i];
-            uint64_t size = s->take != 0 ? 0 : (s->high - s->low) / chunk;
-            uint64_t part = (size < need ? size : need) / s->unit * s->unit;
-            bool fits = part == need, best_fits = best_part == need;
-            if (part == 0 || (best_fits && !fits))
-                continue;
-            if (best == NULL || (fits && !best_fits) ||
-                (fits ? size < best_size : part > best_part)) {
-                best = s;
-                best_size = size;
-                best_part = part;
-            }
-        }
-        sweep->gaps.work += sweep->source_count / 2;
-        if (best == NULL)
-            return false;
-        best->take = best_part;
-        need -= best->take;
-    }
-    return true;
-}
-
-static pleat_result append_pages(pleat__sweep *sweep, uint64_t page, uint64_t count)
-{
-    pleat__try *out = sweep->out;
-    for (uint64_t i = 0; i < count; i++) {
-        PLEAT_TRY(pleat__arena_grow(sweep->job->arena, &out->views, &out->view_capacity,
-                                    out->view_pages, sizeof *out->views));
-        out->views[out->view_pages++] = (uint32_t)(page + i);
-    }
-    return PLEAT_OK;
-}
-
-/* The pages of a new view, the tail's chunk first and the head's last, neighbours side by side. */
-static pleat_result append_view(pleat__sweep *sweep, const cut *how, uint8_t policy)
-{
-    uint64_t chunk = sweep->job->chunk;
-    pleat__try *out = sweep->out;
-    PLEAT_TRY(pleat__arena_grow(sweep->job->arena, &out->starts, &out->start_capacity, out->runs,
-                                sizeof *out->starts));
-    out->starts[out->runs++] = out->view_pages;
-    sweep->gaps.work += sweep->source_count / 4 + how->whole / 2;
-    if (how->tail != 0) {
-        const source *s = &sweep->sources[how->tail_from];
-        PLEAT_TRY(append_pages(sweep, s->low / chunk - 1, 1));
-        PLEAT_TRY(append_pages(sweep, s->low / chunk, s->take));
-    }
-    for (uint32_t i = 0; i < sweep->source_count; i++) {
-        const source *s = &sweep->sources[i];
-        bool side =
-            (how->tail != 0 && i == how->tail_from) || (how->head != 0 && i == how->head_from);
-        uint64_t low = policy & PLEAT__FOLD_HIGH ? s->high / chunk - s->take : s->low / chunk;
-        if (!side)
-            PLEAT_TRY(append_pages(sweep, low, s->take));
-    }
-    if (how->head != 0) {
-        const source *s = &sweep->sources[how->head_from];
-        if (how->tail == 0 || how->tail_from != how->head_from)
-            PLEAT_TRY(append_pages(sweep, s->high / chunk - s->take, s->take));
-        PLEAT_TRY(append_pages(sweep, s->high / chunk, 1));
-    }
-    return PLEAT_OK;
-}
-
-/* A new view for `size` bytes; *found is false when what is free cannot be stitched. */
-static pleat_result stitch(pleat__sweep *sweep, uint64_t size, uint8_t policy, uint64_t *place,
-                           bool *found)
-{
-    uint64_t whole, chunk = sweep->job->chunk;
-    cut how;
-    *found = false;
-    PLEAT_TRY(list_sources(sweep, &whole));
-    if (sweep->source_count == 0 || !choose_cut(sweep, size, whole, &how))
-        return PLEAT_OK;
-    uint64_t pages = how.whole + (how.tail != 0) + (how.head != 0);
-    if (sweep->out->view_pages + pages > sweep->job->max_maps)
-        return PLEAT_OK;
-    if (!choose_whole(sweep, how.whole))
-        return PLEAT_OK;
-    uint64_t first = (uint64_t)sweep->out->view_pages * chunk;
-    PLEAT_TRY(append_view(sweep, &how, policy));
-    *place = PLEAT__IN_VIEWS + first + (how.tail != 0 ? chunk - how.tail : 0);
-    *found = true;
-    return PLEAT_OK;
-}
-
 /* pre: what must not be used is masked. */
 static pleat_result find_place(pleat__sweep *sweep, uint64_t size, uint8_t policy, uint64_t *place,
                                bool *grew)
@@ -499,7 +254,7 @@ static pleat_result find_place(pleat__sweep *sweep, uint64_t size, uint8_t polic
         if (views && !*grew && find_in_views(sweep, size, place))
             return PLEAT_OK;
         if (views)
-            PLEAT_TRY(stitch(sweep, size, policy, place, &found));
+            PLEAT_TRY(pleat__stitcher_view(&sweep->stitcher, size, policy, place, &found));
         if (found)
             break;
         *grew = true;
@@ -701,7 +456,7 @@ pleat_result pleat__sweep_run(pleat__sweep *sweep, const uint8_t *policy, const 
                               pleat__try *out, bool *done, uint32_t *stuck)
 {
     pleat__fold_job *job = sweep->job;
-    sweep->out = out;
+    sweep->out = sweep->stitcher.out = out;
     sweep->over = false;
     sweep->reserved_count = sweep->next_reserved = sweep->masked_count = 0;
     sweep->limits = *limits;

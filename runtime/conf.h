@@ -43,7 +43,8 @@ typedef char pleat__conf_text[PLEAT__CONF_TEXT_BYTES];
       "native: percent of the budget or device above which old cached segments go; 0: never")      \
     X(fragment, size, uint64_t, 128u << 20, "gmlake: requests below this are not stitched")        \
     X(log, text, pleat__conf_text, "",                                                             \
-      "write the footprint over time into this file; auto: where pleat top looks for it")          \
+      "write the footprint over time into this file (%p: process, %d: device); auto: where pleat " \
+      "top looks for it")                                                                          \
     X(log_bytes, size, uint64_t, 4u << 20, "size of that file, which never grows")                 \
     X(log_ms, size, uint64_t, 20, "milliseconds between its records")
 

@@ -35,17 +35,18 @@
 #define VIEW_SHARE 2u
 #define FEW_VIEWS  64u
 
-pleat_result pleat__draft_init(pleat__draft *draft, pleat__arena *arena, pleat__heap *heap,
-                               const pleat__placed *placed, pleat_stats *stats, bool waits)
+void pleat__draft_init(pleat__draft *draft, pleat__arena *arena, pleat__heap *heap,
+                       const pleat__placed *placed, pleat_stats *stats)
 {
-    *draft = (pleat__draft){.arena = arena,
-                            .heap = heap,
-                            .placed = placed,
-                            .stats = stats,
-                            .waits = waits,
-                            .wanted = true};
-    pleat__account_grant(&heap->account, true);
-    return PLEAT_OK;
+    *draft = (pleat__draft){.arena = arena, .heap = heap, .placed = placed, .stats = stats};
+}
+
+void pleat__draft_start(pleat__draft *draft, bool waits)
+{
+    draft->on = true;
+    draft->waits = waits;
+    draft->wanted = true;
+    pleat__account_grant(&draft->heap->account, true);
 }
 
 /* The views stay mapped: the space unmaps what is left. */
@@ -99,7 +100,7 @@ static void give_up(pleat__draft *draft)
 
 void pleat__draft_want(pleat__draft *draft)
 {
-    if (draft->arena == NULL)
+    if (!draft->on)
         return;
     pleat__draft_end(draft);
     draft->wanted = true;
@@ -179,9 +180,9 @@ static void bury(pleat__draft *draft);
 
 void pleat__draft_mark(pleat__draft *draft, bool ours)
 {
-    if (draft->arena == NULL)
-        return;
     bury(draft);
+    if (!draft->on)
+        return;
     bool well = was_well(draft);
     if (draft->record.trace != NULL && !draft->record.complete) {
         pleat__record_mark(&draft->record);
@@ -197,7 +198,7 @@ void pleat__draft_mark(pleat__draft *draft, bool ours)
 
 bool pleat__draft_is_due(const pleat__draft *draft, bool ours)
 {
-    return draft->arena != NULL && draft->job == NULL && draft->record.trace != NULL &&
+    return draft->on && draft->job == NULL && draft->record.trace != NULL &&
            draft->record.failed == PLEAT_OK && draft->whole >= draft->due &&
            (!ours || draft->poor != 0);
 }
@@ -375,6 +376,13 @@ bool pleat__draft_drop(pleat__draft *draft)
 }
 
 /* ---- those that were made ---- */
+
+void pleat__draft_adopt(pleat__draft *draft, pleat__instance *instance)
+{
+    PLEAT_ASSERT(draft->made_count == 0);
+    draft->made[draft->made_count++] = (pleat__drafted){.instance = instance, .retired = true};
+    bury(draft);
+}
 
 bool pleat__draft_holds(const pleat__draft *draft, const pleat__follow *follow)
 {

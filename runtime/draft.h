@@ -38,7 +38,8 @@ typedef struct pleat__drafted {
 typedef struct pleat__draft_job pleat__draft_job; /* draft_make.h */
 
 typedef struct pleat__draft {
-    pleat__arena *arena; /* NULL: off */
+    pleat__arena *arena;
+    bool on;
     pleat__heap *heap;
     const pleat__placed *placed;
     pleat_stats *stats;
@@ -60,10 +61,11 @@ typedef struct pleat__draft {
     uint32_t tries;
 } pleat__draft;
 
-/* On failure nothing is to be released. */
-PLEAT_NODISCARD pleat_result pleat__draft_init(pleat__draft *draft, pleat__arena *arena,
-                                               pleat__heap *heap, const pleat__placed *placed,
-                                               pleat_stats *stats, bool waits);
+/* It is off: nothing is recorded or made. */
+void pleat__draft_init(pleat__draft *draft, pleat__arena *arena, pleat__heap *heap,
+                       const pleat__placed *placed, pleat_stats *stats);
+/* On; `waits`: a mark waits for what is being made. */
+void pleat__draft_start(pleat__draft *draft, bool waits);
 /* Waits for what is being made. pre: the lock is not held */
 void pleat__draft_release(pleat__draft *draft);
 
@@ -81,6 +83,9 @@ bool pleat__draft_is_over(const pleat__draft *draft);
 /* What came of it, the lock left where it is waited for; NULL: nothing. What it gives is followed,
  * and kept, as long as the caller likes. pre: it is over */
 pleat__follow *pleat__draft_take(pleat__draft *draft);
+/* One that was not made here goes with those that were: what a plan file laid out, and is followed
+ * no more. pre: it was off until now */
+void pleat__draft_adopt(pleat__draft *draft, pleat__instance *instance);
 /* Its follow is not followed or kept any more; false where it is no draft's. */
 bool pleat__draft_retire(pleat__draft *draft, const pleat__follow *follow);
 /* Whether it is a draft's. */

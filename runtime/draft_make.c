@@ -359,13 +359,15 @@ static pleat_result map_views(making *m)
 static void grow_spare(const making *m)
 {
     pleat__draft_job *job = m->job;
-    uint32_t needed = 0;
     if (!job->again || m->scale.count == 0)
         return;
+    /* Pages without a chunk are in the way like what outlives iterations, and counted so. */
+    uint32_t missing = pleat__maker_missing(&job->maker), needed = 0;
     for (uint32_t j = 0; j < job->maker.jobs.count; j++)
         needed += job->maker.jobs.jobs[j].floor;
+    needed -= missing;
     uint64_t wanted = (uint64_t)needed * job->heap->account.permille / 1000;
-    uint32_t there = job->maker.pages - pleat__maker_missing(&job->maker);
+    uint32_t there = job->maker.pages - missing;
     pleat__gate_lock_turn(job->gate);
     /* Where there is no memory for it, or it is wanted back, there is none. */
     if (!job->stale && there < needed + wanted)

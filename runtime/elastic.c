@@ -491,6 +491,42 @@ pleat_result pleat__elastic_load(pleat__elastic *elastic, const pleat_plan *plan
     return PLEAT_OK;
 }
 
+static pleat__instance *take_planned(pleat__instance **list, uint32_t *count)
+{
+    for (uint32_t i = 0; i < *count; i++) {
+        pleat__instance *instance = list[i];
+        if (!instance->planned)
+            continue;
+        list[i] = list[--*count];
+        return instance;
+    }
+    return NULL;
+}
+
+bool pleat__elastic_unload(pleat__elastic *elastic, pleat__instance **planned)
+{
+    *planned = NULL;
+    if (elastic->plan == NULL)
+        return true;
+    if (elastic->making || elastic->measuring ||
+        elastic->retired_count + elastic->instance_count > PLEAT__RETIRED)
+        return false;
+    *planned = take_planned(elastic->instances, &elastic->instance_count);
+    if (*planned == NULL)
+        *planned = take_planned(elastic->retired, &elastic->retired_count);
+    elastic->plan = NULL;
+    if (elastic->scale == NULL || elastic->scale->plan == NULL)
+        return true;
+    (void)pleat__elastic_retire_all(elastic);
+    pleat__scale_free(elastic->scale);
+    elastic->scale = NULL;
+    elastic->now = NULL;
+    elastic->asking = false;
+    elastic->tight = false;
+    pleat__elastic_record(elastic, true);
+    return true;
+}
+
 /* ---- memory ---- */
 
 void pleat__elastic_shrunk(pleat__elastic *elastic, uint64_t page)

@@ -104,6 +104,10 @@ PLEAT_NODISCARD pleat_result pleat__elastic_init(pleat__elastic *elastic, pleat_
  * yet; `plan` and `follow` stay. */
 PLEAT_NODISCARD pleat_result pleat__elastic_load(pleat__elastic *elastic, const pleat_plan *plan,
                                                  pleat__follow *follow);
+/* The plan is not the job's: what it says of sizes is forgotten, and what was laid out by it goes.
+ * *planned are its own places, which are the caller's from now on, or NULL: they went before.
+ * false: it cannot be done now. */
+bool pleat__elastic_unload(pleat__elastic *elastic, pleat__instance **planned);
 void pleat__elastic_release(pleat__elastic *elastic);
 
 /* An iteration ended: with `count` 0 at a mark, else it was `count` requests, followed by those

@@ -139,7 +139,7 @@ static bool aliased(const pleat__heap *heap, uint32_t chunk)
 /* Whether a handle's chunks can be given back. */
 static bool idle_block(const pleat__heap *heap, uint32_t first)
 {
-    uint32_t chunks = pleat__pool_block(heap->pool, first);
+    uint32_t chunks = pleat__pool_returnable(heap->pool, first);
     for (uint32_t c = first; c < first + chunks; c++)
         if (heap->pool->occupancy.used[c] != 0)
             return false;

@@ -29,6 +29,7 @@ typedef struct pleat__instance {
     uint64_t end_page;   /* behind the last home that it uses */
     uint64_t used;       /* the caller's clock */
     bool planned;        /* a plan file's: what is followed and the views' pages are not its own */
+    bool left;           /* of such a one: what was followed is its own, and goes with it */
     bool stale;          /* chunks that it uses were given back: it is not taken up any more */
 } pleat__instance;
 

@@ -111,7 +111,8 @@ bool pleat__instance_in_use(const pleat__instance *instance, const pleat__heap *
                         (uint64_t)placed->entries[i].granules << PLEAT__GRANULE_SHIFT))
             return true;
     /* What is followed stays where it is a plan's. */
-    for (uint32_t i = 0; !instance->planned && i < instance->follow->count; i++) {
+    bool own = !instance->planned || instance->left;
+    for (uint32_t i = 0; own && i < instance->follow->count; i++) {
         const pleat__place *place = &instance->follow->items[i].place;
         const pleat__place *entry =
             place->several != NULL ? pleat__placed_find(placed, place->address) : NULL;
@@ -142,7 +143,7 @@ static void clear_places(const pleat__instance *instance, const pleat__pool *poo
 
 void pleat__instance_release(pleat__instance *instance, pleat__arena *arena)
 {
-    if (!instance->planned)
+    if (!instance->planned || instance->left)
         pleat__follow_free(instance->follow);
     pleat__arena_free(arena, instance->views);
     pleat__arena_free(arena, instance);

@@ -108,30 +108,56 @@ static bool remove_oldest(const char *folder)
     return count > DEAD_KEPT && unlink(oldest) == 0;
 }
 
-/* "auto", or "%p" and the device put in. */
+/* Appends text, cut where there is no room: a path that is as long is refused. */
+static void append(char *path, size_t *length, const char *text, size_t size)
+{
+    size_t room = PATH_BYTES - 1 - *length;
+    size = size < room ? size : room;
+    memcpy(path + *length, text, size);
+    *length += size;
+    path[*length] = '\0';
+}
+
+/* "%p" is the process, "%d" the device, which is else put behind the name where it is not 0. */
+static void fill_in(const char *given, uint64_t device, char *path)
+{
+    size_t length = 0;
+    bool has_device = false;
+    char number[24];
+    for (const char *c = given; *c != '\0'; c++) {
+        bool process = c[0] == '%' && c[1] == 'p', which = c[0] == '%' && c[1] == 'd';
+        if (!process && !which) {
+            append(path, &length, c, 1);
+            continue;
+        }
+        snprintf(number, sizeof number, "%llu",
+                 process ? (unsigned long long)getpid() : (unsigned long long)device);
+        append(path, &length, number, strlen(number));
+        has_device |= which;
+        c++;
+    }
+    if (device != 0 && !has_device) {
+        snprintf(number, sizeof number, ".%llu", (unsigned long long)device);
+        append(path, &length, number, strlen(number));
+    }
+}
+
+/* "auto", or a name with "%p" and "%d" filled in. */
 static pleat_result make_path(const char *given, uint64_t device, char *path)
 {
     char folder[PATH_BYTES / 2];
-    int length;
     if (strcmp(given, "auto") == 0) {
         pleat__log_folder(folder, sizeof folder);
         PLEAT_TRY(make_folder(folder));
         while (remove_oldest(folder))
             ;
-        length = snprintf(path, PATH_BYTES, "%s/%d-%llu.log", folder, (int)getpid(),
-                          (unsigned long long)device);
+        int length = snprintf(path, PATH_BYTES, "%s/%d-%llu.log", folder, (int)getpid(),
+                              (unsigned long long)device);
         return length < PATH_BYTES ? PLEAT_OK : pleat__fail(PLEAT_E_IO, "'%s' is too long", folder);
     }
-    const char *mark = strstr(given, "%p");
-    int head = mark != NULL ? (int)(mark - given) : (int)strlen(given);
-    char pid[16] = "", number[24] = "";
-    if (mark != NULL)
-        snprintf(pid, sizeof pid, "%d", (int)getpid());
-    if (device != 0)
-        snprintf(number, sizeof number, ".%llu", (unsigned long long)device);
-    length = snprintf(path, PATH_BYTES, "%.*s%s%s%s", head, given, pid,
-                      mark != NULL ? mark + 2 : "", number);
-    return length < PATH_BYTES ? PLEAT_OK : pleat__fail(PLEAT_E_IO, "'%s' is too long", given);
+    fill_in(given, device, path);
+    return strlen(path) < PATH_BYTES - 1 ? PLEAT_OK
+                                         : pleat__fail(PLEAT_E_IO, "'%s' is too long", given);
 }
 
 /* ---- bytes ---- */

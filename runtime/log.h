@@ -113,7 +113,8 @@ void pleat__log_folder(char *path, size_t size);
  * ended and from slots to states are filled in here. `path` "auto" is PID-DEVICE.log in that
  * folder, which is made; the oldest logs there of runtimes that are no more are removed, all but a
  * few. Else
- * "%p" in it stands for the process's number, and ".N" is added for a device N above 0.
+ * "%p" in it stands for the process's number and "%d" for the device's; without that ".N" is added
+ * for a device N above 0. A file that is there and is neither empty nor a log stays.
  * PLEAT_E_INVALID when `bytes` is too small, PLEAT_E_IO. */
 PLEAT_NODISCARD pleat_result pleat__log_create(pleat__log *log, const char *path, uint64_t bytes,
                                                const char *policy,

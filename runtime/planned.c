@@ -28,6 +28,9 @@ typedef struct policy {
     pleat__shapes shapes;
     bool (*order_frees)(void *runtime, pleat__pending_wanted wanted, void *wishes);
     void *runtime;
+    const pleat_plan *plan; /* a file's; NULL: none */
+    pleat__conf conf;
+    bool waits;                     /* a mark waits for a plan that is being made */
     uint64_t asked[PLEAT__STREAMS]; /* requests of each stream */
     /* A request that was refused comes again when memory has been given back: it is not matched
      * twice, unless something else was taken up meanwhile. */
@@ -125,7 +128,7 @@ static pleat_result load_plan(policy *self, const pleat_plan *plan, const pleat_
 {
     pleat__follow *follow;
     PLEAT_TRY(pleat__follow_plan(self->arena, &self->pool, plan, &follow));
-    pleat__shapes_begin(&self->shapes, follow);
+    pleat__shapes_begin(&self->shapes, plan, follow);
     if (plan->recipe != NULL && conf->elastic) {
         PLEAT_TRY(pleat__shapes_elastic(&self->shapes, &self->placed));
         PLEAT_TRY(pleat__elastic_load(&self->shapes.elastic, plan, follow));
@@ -134,6 +137,18 @@ static pleat_result load_plan(policy *self, const pleat_plan *plan, const pleat_
         if (plan->first.slots[i].class == PLEAT__CLASS_PERSISTENT &&
             follow->items[i].kind == PLEAT__ITEM_SLOT)
             PLEAT_TRY(pleat__heap_keep(&self->heap, &follow->items[i].place));
+    return PLEAT_OK;
+}
+
+/* From nothing known: what is of use to a job that is learned. */
+static pleat_result begin_learning(policy *self)
+{
+    if (!self->conf.learn)
+        return PLEAT_OK;
+    if (self->conf.elastic && self->shapes.elastic.arena == NULL)
+        PLEAT_TRY(pleat__shapes_elastic(&self->shapes, &self->placed));
+    if (self->conf.draft)
+        pleat__draft_start(&self->shapes.draft, self->waits);
     return PLEAT_OK;
 }
 
@@ -148,6 +163,9 @@ static pleat_result create(const pleat__policy_context *context, void **out)
     self->refused_item = PLEAT__NO_ITEM;
     self->order_frees = context->order_frees;
     self->runtime = context->runtime;
+    self->plan = context->plan;
+    self->conf = context->conf;
+    self->waits = context->waits;
     pleat_result result =
         pleat__pool_init(&self->pool, context->arena, context->space, context->gate, context->plan);
     if (result == PLEAT_OK)
@@ -161,19 +179,49 @@ static pleat_result create(const pleat__policy_context *context, void **out)
                                     pleat__space_pages(context->space) * self->pool.page_bytes);
     if (result == PLEAT_OK)
         result = pleat__shapes_init(&self->shapes, context->arena, context->stats, &self->heap,
-                                    &context->conf);
-    if (result == PLEAT_OK && context->plan != NULL)
-        result = load_plan(self, context->plan, &context->conf);
-    else if (result == PLEAT_OK && context->conf.elastic && context->conf.learn)
-        result = pleat__shapes_elastic(&self->shapes, &self->placed);
-    if (result == PLEAT_OK && context->plan == NULL && context->conf.draft && context->conf.learn)
-        result = pleat__shapes_draft(&self->shapes, &self->placed, context->waits);
+                                    &self->placed, &context->conf);
+    if (result == PLEAT_OK)
+        result = context->plan != NULL ? load_plan(self, context->plan, &context->conf)
+                                       : begin_learning(self);
     if (result != PLEAT_OK) {
         destroy(self);
         return result;
     }
     *out = self;
     return PLEAT_OK;
+}
+
+static bool shrink(policy *self, uint32_t chunks);
+
+/* The plan file is another job's: all of its memory in which nothing lies goes back, and the job is
+ * learned as one without a plan. Where it cannot be done now the next mark tries again. */
+static void leave_plan(policy *self)
+{
+    pleat__gate *gate = self->pool.gate;
+    if (pleat__gate_turn(gate) != PLEAT_OK || !pleat__shapes_leave(&self->shapes, self->plan))
+        return;
+    (void)pleat__heap_drop_views(&self->heap, 0);
+    /* Its views are unmapped by the mapper: before, their chunks cannot go. */
+    pleat__gate_leave(gate);
+    pleat__gate_drain(gate);
+    pleat__gate_enter(gate);
+    self->pool.large_go = true;
+    (void)shrink(self, UINT32_MAX);
+    pleat__gate_leave(gate);
+    (void)pleat__space_trim(self->pool.space, 0);
+    pleat__gate_enter(gate);
+    /* Without host memory the job is learned as far as it can be. */
+    (void)!begin_learning(self);
+}
+
+static void judge_plan(policy *self, bool marked)
+{
+    pleat__shapes *shapes = &self->shapes;
+    shapes->due &= (uint8_t)~PLEAT__DUE_JUDGE;
+    if (pleat__misfit_judge(&shapes->misfit, shapes->requests, marked))
+        shapes->leaves = true;
+    if (shapes->leaves)
+        leave_plan(self);
 }
 
 /* An iteration begins. */
@@ -183,14 +231,19 @@ static pleat_result mark(void *opaque)
     pleat__placed_forget(&self->placed);
     pleat__freed_mark(&self->freed);
     self->asked_bytes = 0;
+    judge_plan(self, true);
     pleat__shapes_mark(&self->shapes);
     pleat__elastic_tidy(&self->shapes.elastic, self->shapes.current);
     return PLEAT_OK;
 }
 
-/* One begins that the job does not mark. */
+/* One begins that the job does not mark, or many requests have come. */
 static void pace(policy *self)
 {
+    bool begins = (self->shapes.due & PLEAT__DUE_BEGIN) != 0;
+    judge_plan(self, begins);
+    if (!begins)
+        return;
     pleat__placed_forget(&self->placed);
     pleat__freed_mark(&self->freed);
     pleat__shapes_pace(&self->shapes);

@@ -49,6 +49,7 @@ typedef struct pleat__pool {
     uint32_t count;        /* numbers in use */
     uint32_t capacity;
     uint32_t absent;       /* numbers without a chunk */
+    bool large_go;         /* a plan's handles are given back too, however large they are */
     uint64_t region_pages; /* taken at the bottom of the window for homes */
     uint64_t next_home;
     uint64_t view_pages; /* alias pages mapped now, without those that are being unmapped */
@@ -99,6 +100,13 @@ static inline uint32_t pleat__pool_block(const pleat__pool *pool, uint32_t chunk
 {
     const pleat__chunk *handle = pool->chunks[chunk];
     return handle != NULL && handle->pages <= PLEAT__BLOCK ? handle->pages : 0;
+}
+
+/* Chunks of its handle when it can be given back. */
+static inline uint32_t pleat__pool_returnable(const pleat__pool *pool, uint32_t chunk)
+{
+    const pleat__chunk *handle = pool->chunks[chunk];
+    return handle != NULL && pool->large_go ? handle->pages : pleat__pool_block(pool, chunk);
 }
 
 #endif

@@ -44,9 +44,11 @@
 #define DYNAMIC_SHARE 64u
 
 pleat_result pleat__shapes_init(pleat__shapes *shapes, pleat__arena *arena, pleat_stats *stats,
-                                pleat__heap *heap, const pleat__conf *conf)
+                                pleat__heap *heap, const pleat__placed *placed,
+                                const pleat__conf *conf)
 {
     *shapes = (pleat__shapes){.arena = arena, .stats = stats, .heap = heap};
+    pleat__draft_init(&shapes->draft, arena, heap, placed, stats);
     pleat__beat_init(&shapes->beat, arena, !conf->learn || !conf->period);
     pleat__states_set(&shapes->states, PLEAT__STATE_learning, PLEAT__CAUSE_start);
     return pleat__learn_init(&shapes->learn, arena, conf);
@@ -56,12 +58,6 @@ pleat_result pleat__shapes_elastic(pleat__shapes *shapes, const pleat__placed *p
 {
     return pleat__elastic_init(&shapes->elastic, shapes->arena, shapes->heap, placed,
                                shapes->stats);
-}
-
-pleat_result pleat__shapes_draft(pleat__shapes *shapes, const pleat__placed *placed, bool waits)
-{
-    return pleat__draft_init(&shapes->draft, shapes->arena, shapes->heap, placed, shapes->stats,
-                             waits);
 }
 
 /* One that is not kept any more. */
@@ -85,12 +81,22 @@ void pleat__shapes_release(pleat__shapes *shapes)
     *shapes = (pleat__shapes){0};
 }
 
+/* Whether it is what a plan file says, at its own sizes or at others. */
+static bool is_of_file(const pleat__shapes *shapes, const pleat__follow *follow)
+{
+    const pleat__elastic *elastic = &shapes->elastic;
+    return follow != NULL && (follow->file || (elastic->plan != NULL && elastic->scale != NULL &&
+                                               elastic->scale->plan != NULL &&
+                                               pleat__elastic_follows(elastic, follow)));
+}
+
 static void set_current(pleat__shapes *shapes, pleat__follow *next)
 {
     bool foresees = next != NULL && next->foresee.arena != NULL;
     pleat__elastic_followed(&shapes->elastic, next);
+    pleat__misfit_followed(&shapes->misfit, is_of_file(shapes, next));
     shapes->current = next;
-    shapes->due = false;
+    shapes->due = 0;
     if (next != NULL)
         pleat__beat_restart(&shapes->beat);
     shapes->epoch++;
@@ -100,13 +106,15 @@ static void set_current(pleat__shapes *shapes, pleat__follow *next)
     shapes->heap->never_count = foresees ? next->foresee.never_count : 0;
 }
 
-void pleat__shapes_begin(pleat__shapes *shapes, pleat__follow *plan)
+void pleat__shapes_begin(pleat__shapes *shapes, const pleat_plan *plan, pleat__follow *follow)
 {
-    shapes->kept[0] = plan;
+    shapes->kept[0] = follow;
     shapes->kept_count = 1;
-    set_current(shapes, plan);
+    pleat__misfit_begin(&shapes->misfit, plan, shapes->stats);
+    set_current(shapes, follow);
     pleat__states_set(&shapes->states, PLEAT__STATE_planned, PLEAT__CAUSE_file);
 }
+
 /* Room for one more shape: the one that was taken up the longest ago goes, a plan file's never. */
 static void kept_evict(pleat__shapes *shapes)
 {
@@ -303,7 +311,7 @@ static void unpace(pleat__shapes *shapes)
     if (shapes->paced != 0)
         pleat__learn_lost(&shapes->learn);
     shapes->paced = 0;
-    shapes->due = false;
+    shapes->due &= (uint8_t)~PLEAT__DUE_BEGIN;
 }
 
 /* Iterations were found: this one and those before it are taken as if they had been marked. */
@@ -321,7 +329,7 @@ static void listen(pleat__shapes *shapes, uint64_t bytes, uint16_t stream)
     switch (pleat__beat_request(&shapes->beat, bytes, stream, shapes->stats->live_bytes - bytes)) {
     case PLEAT__BEAT_FOUND:
     case PLEAT__BEAT_BEGIN:
-        shapes->due = true;
+        shapes->due |= PLEAT__DUE_BEGIN;
         break;
     case PLEAT__BEAT_LOST:
         unpace(shapes);
@@ -420,6 +428,8 @@ void pleat__shapes_judge(pleat__shapes *shapes)
         diverge(shapes);
     else
         judge_chronic(shapes);
+    if (pleat__misfit_is_due(&shapes->misfit, shapes->requests))
+        shapes->due |= PLEAT__DUE_JUDGE;
 }
 
 /* Nothing is followed: is an old shape back? */
@@ -446,6 +456,8 @@ void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream
 {
     if (shapes->current == NULL)
         listen(shapes, bytes, stream);
+    if (pleat__misfit_is_due(&shapes->misfit, shapes->requests))
+        shapes->due |= PLEAT__DUE_JUDGE;
     if (pleat__learn_request(&shapes->learn, bytes, stream, place, unplanned) ==
         PLEAT__BOUNDARY_AGREED)
         plan_and_switch(shapes);
@@ -486,6 +498,48 @@ pleat__lane_space *pleat__shapes_lane(const pleat__shapes *shapes, uint32_t lane
     return shapes->kept_count != 0 && shapes->kept[0]->file
                ? pleat__follow_lane(shapes->kept[0], lane)
                : pleat__draft_lane(&shapes->draft, lane);
+}
+
+/* ---- a plan file of another job ---- */
+
+/* What the plan laid out, with what is followed as its own; NULL: no host memory. */
+static pleat__instance *unload(pleat__shapes *shapes, const pleat_plan *plan, pleat__follow *follow)
+{
+    static const pleat__x only = {{1, 1}, {1, 1}};
+    const pleat__ground ground = {.arena = shapes->arena};
+    bool has_recipe = shapes->elastic.arena != NULL;
+    pleat__instance *instance;
+    if (!pleat__elastic_unload(&shapes->elastic, &instance))
+        return NULL;
+    if (instance == NULL &&
+        (has_recipe ? pleat__instance_new(shapes->arena, 1, &only, &instance)
+                    : pleat__instance_of_plan(&ground, plan, follow, &instance)) != PLEAT_OK)
+        return NULL;
+    instance->follow = follow;
+    instance->planned = true;
+    instance->left = true;
+    return instance;
+}
+
+bool pleat__shapes_leave(pleat__shapes *shapes, const pleat_plan *plan)
+{
+    pleat__follow *follow = shapes->kept[0];
+    bool ours = is_of_file(shapes, shapes->current);
+    pleat__instance *instance = unload(shapes, plan, follow);
+    if (instance == NULL)
+        return false;
+    if (ours) {
+        set_current(shapes, NULL);
+        shapes->recording = false;
+        pleat__learn_restart(&shapes->learn);
+        pleat__states_set(&shapes->states, PLEAT__STATE_learning, PLEAT__CAUSE_misfit);
+    }
+    pleat__heap_keep_end(shapes->heap);
+    shapes->kept[0] = shapes->kept[--shapes->kept_count];
+    shapes->candidate = NULL;
+    shapes->leaves = false;
+    pleat__draft_adopt(&shapes->draft, instance);
+    return true;
 }
 
 /* ---- plans made in the background ---- */
@@ -573,7 +627,7 @@ void pleat__shapes_mark(pleat__shapes *shapes)
 
 void pleat__shapes_pace(pleat__shapes *shapes)
 {
-    shapes->due = false;
+    shapes->due &= (uint8_t)~PLEAT__DUE_BEGIN;
     if (shapes->paced == 0) {
         take_beat(shapes);
         return;

@@ -14,6 +14,7 @@
 #include <runtime/draft.h>
 #include <runtime/elastic.h>
 #include <runtime/learn.h>
+#include <runtime/misfit.h>
 #include <runtime/states.h>
 
 /* Shapes that are kept. */
@@ -21,6 +22,9 @@
 /* Divergence is judged over this many requests, of which so many may not match. */
 #define PLEAT__WATCH_REQUESTS 256u
 #define PLEAT__WATCH_MISSED   64u
+/* Before the next request: an iteration begins; the plan file is to be judged. */
+#define PLEAT__DUE_BEGIN 1u
+#define PLEAT__DUE_JUDGE 2u
 
 typedef struct pleat__shapes {
     pleat__arena *arena;
@@ -41,7 +45,10 @@ typedef struct pleat__shapes {
     pleat__beat beat;
     uint32_t paced;
     uint64_t paced_at; /* requests before the last */
-    bool due;
+    uint8_t due;       /* bits of PLEAT__DUE_ */
+    /* A plan file's, until it has shown that it is the job's; `leaves`: it is not. */
+    pleat__misfit misfit;
+    bool leaves;
     pleat__follow *kept[PLEAT__SHAPES];
     uint32_t kept_count;
     /* A kept one that may have returned, and how many requests in a row it has matched. */
@@ -59,20 +66,21 @@ typedef struct pleat__shapes {
 
 PLEAT_NODISCARD pleat_result pleat__shapes_init(pleat__shapes *shapes, pleat__arena *arena,
                                                 pleat_stats *stats, pleat__heap *heap,
+                                                const pleat__placed *placed,
                                                 const pleat__conf *conf);
 /* Follows the job to other microbatches and lengths from now on; see pleat__elastic_init. */
 PLEAT_NODISCARD pleat_result pleat__shapes_elastic(pleat__shapes *shapes,
                                                    const pleat__placed *placed);
-/* Plans iterations that vary in the background from now on; see draft.h. `waits`: a mark waits for
- * a plan that is being made. */
-PLEAT_NODISCARD pleat_result pleat__shapes_draft(pleat__shapes *shapes, const pleat__placed *placed,
-                                                 bool waits);
 void pleat__shapes_release(pleat__shapes *shapes);
-/* Begins with a plan file's shape, which becomes the shapes' and is never dropped. */
-void pleat__shapes_begin(pleat__shapes *shapes, pleat__follow *plan);
+/* Begins with a plan file's shape, which becomes the shapes' and is dropped only when it turns out
+ * to be another job's. */
+void pleat__shapes_begin(pleat__shapes *shapes, const pleat_plan *plan, pleat__follow *follow);
+/* It did: the shape goes as soon as nothing lies in it any more, and the job is learned. false: it
+ * cannot be done now. */
+bool pleat__shapes_leave(pleat__shapes *shapes, const pleat_plan *plan);
 /* An iteration begins: the job says so. */
 void pleat__shapes_mark(pleat__shapes *shapes);
-/* The same without a word of the job. pre: shapes->due */
+/* The same without a word of the job. pre: PLEAT__DUE_BEGIN */
 void pleat__shapes_pace(pleat__shapes *shapes);
 /* Records a request; `unplanned`: it lies in no slot and no lane. */
 void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream,
@@ -110,7 +118,7 @@ static inline void pleat__shapes_watch(pleat__shapes *shapes, uint64_t bytes, ui
     }
     if (__builtin_expect(shapes->paced != 0, 0) && !missed &&
         current->match.cursor == current->match.begin)
-        shapes->due = shapes->requests - shapes->paced_at >= shapes->paced / 2;
+        shapes->due |= shapes->requests - shapes->paced_at >= shapes->paced / 2;
     if (__builtin_expect(++shapes->watched >= PLEAT__WATCH_REQUESTS, 0) ||
         __builtin_expect(missed && shapes->missed >= PLEAT__WATCH_MISSED, 0))
         pleat__shapes_judge(shapes);

@@ -28,7 +28,7 @@ static const transition transitions[] = {
     T(learning, planning, varies),    T(relearning, planning, varies),
     T(planning, planning, agreed),    T(planning, learning, refused),
     T(planned, switching, made),      T(planning, planned, returned),
-    T(planning, planned, scaled),
+    T(planning, planned, scaled),     T(planned, learning, misfit),
 };
 #undef T
 

@@ -22,6 +22,7 @@
  *      requests say which x it has, and the instance of that x is taken up (elastic.h)
  *      refitted: from PLANNED to LEARNING: sizes follow x in another way than was known
  *      marked: the job begins to mark its iterations, and one found by its period was followed
+ *      misfit: from PLANNED to LEARNING too: a plan file turned out to be another job's
  *
  *   LEARNING    requests go to the heap and are recorded (learn.c)
  *   PLANNING    what is to be followed is made from what was recorded: at once, from an iteration
@@ -53,7 +54,8 @@
     X(returned)                                                                                    \
     X(marked)                                                                                      \
     X(scaled)                                                                                      \
-    X(refitted)
+    X(refitted)                                                                                    \
+    X(misfit)
 
 typedef enum pleat__state {
 #define PLEAT__STATE_ENUM(name) PLEAT__STATE_##name,

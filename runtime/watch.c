@@ -33,8 +33,8 @@ struct pleat__watch {
     pthread_mutex_t lock;
     pthread_cond_t end;
     bool ending;
-    peaks user, interval, iteration;
-    uint64_t low_live; /* of the iteration */
+    peaks whole, user, interval, iteration; /* whole: since the log began */
+    uint64_t low_live;                      /* of the iteration */
     uint64_t interval_ns, iteration_ns;
     uint64_t iterations;
     pleat__log_record waiting[WAITING_MOST];
@@ -49,12 +49,13 @@ static void raise_to(peaks *of, const peaks *to)
         of->physical = to->physical;
 }
 
-/* Moves the runtime's own peaks into all three; they restart from what is now. */
+/* Moves the runtime's own peaks into all of these; they restart from what is now. */
 static pleat_stats take_peaks(pleat__watch *watch)
 {
     pleat_runtime *runtime = watch->runtime;
     const peaks now = {runtime->stats.peak_live_bytes,
                        pleat__space_stats_of(runtime->space).peak_physical_bytes};
+    raise_to(&watch->whole, &now);
     raise_to(&watch->user, &now);
     raise_to(&watch->interval, &now);
     raise_to(&watch->iteration, &now);
@@ -71,16 +72,20 @@ static pleat__log_record look(const pleat__watch *watch, const pleat_stats *stat
     pleat_runtime *runtime = watch->runtime;
     const pleat__policy_ops *ops = runtime->ops;
     uint64_t state = ops->states != NULL ? (uint64_t)ops->states(runtime->policy)->now + 1 : 0;
-    return (pleat__log_record){.from_ns = from_ns,
-                               .to_ns =
-                                   runtime->vmm.ops->clock_ns(runtime->vmm.self) - watch->begun_ns,
-                               .iterations = watch->iterations,
-                               .state = state,
-                               .limit_bytes = runtime->limit_bytes,
-                               .high_live_bytes = high->live,
-                               .high_physical_bytes = high->physical,
-                               .low_live_bytes = stats->live_bytes,
-                               .stats = *stats};
+    pleat__log_record record = {.from_ns = from_ns,
+                                .to_ns =
+                                    runtime->vmm.ops->clock_ns(runtime->vmm.self) - watch->begun_ns,
+                                .iterations = watch->iterations,
+                                .state = state,
+                                .limit_bytes = runtime->limit_bytes,
+                                .high_live_bytes = high->live,
+                                .high_physical_bytes = high->physical,
+                                .low_live_bytes = stats->live_bytes,
+                                .stats = *stats};
+    /* A program that restarts peaks (PyTorch's statistics do) restarts its own. */
+    record.stats.peak_live_bytes = watch->whole.live;
+    record.stats.peak_physical_bytes = watch->whole.physical;
+    return record;
 }
 
 static pleat__log_record end_interval(pleat__watch *watch)

@@ -14,29 +14,15 @@
 #include "canary.h"
 #include "cmd/bench.h"
 #include "progress.h"
+#include "replay_script.h"
 
 #include <internal/error.h>
-#include <plan/elastic_plan.h>
-#include <plan/iteration.h>
-#include <runtime/policy.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <vmm/host.h>
 
 #define DEVICE_BYTES (140ull << 30)
 #define LATE         30u /* marks */
-
-/* The trace made ready: where iterations begin, and what is live at most. */
-typedef struct script {
-    const pleat_trace *trace;
-    uint32_t device;
-    uint16_t busiest; /* stream (plan/requests.h) */
-    pleat__arena *arena;
-    uint32_t *marks; /* positions among the device's allocations and frees */
-    uint32_t mark_count;
-    canary_job job;
-} script;
 
 typedef struct samples {
     uint64_t *ns;
@@ -45,7 +31,7 @@ typedef struct samples {
 } samples;
 
 typedef struct pass {
-    const script *script;
+    const replay_script *script;
     pleat_vmm vmm;
     pleat_runtime *runtime;
     canary *canary;
@@ -73,100 +59,6 @@ typedef struct pass {
     bool steady; /* it has begun */
 } pass;
 
-static uint64_t round512(uint64_t bytes)
-{
-    return (bytes + 511) & ~(uint64_t)511;
-}
-
-static bool is_ours(const script *s, const pleat_trace_event *event)
-{
-    return event->device == s->device &&
-           (event->kind == PLEAT_EVENT_ALLOC || pleat__ends_life(event, s->busiest));
-}
-
-/* Of its two events only one counts. */
-static bool is_free(const script *s, const pleat_trace_event *event)
-{
-    return event->device == s->device &&
-           (event->kind == PLEAT_EVENT_FREE_REQUESTED || event->kind == PLEAT_EVENT_FREE_COMPLETED);
-}
-
-static pleat_result find_device(const pleat_trace *trace, uint32_t *device)
-{
-    const pleat_trace_event *events = pleat_trace_events(trace);
-    size_t count = pleat_trace_event_count(trace);
-    for (size_t i = 0; i < count; i++) {
-        if (events[i].kind == PLEAT_EVENT_ALLOC) {
-            *device = events[i].device;
-            return PLEAT_OK;
-        }
-    }
-    return pleat__fail(PLEAT_E_INPUT, "the trace has no allocation");
-}
-
-static pleat_result measure_job(script *s)
-{
-    const pleat_trace_event *events = pleat_trace_events(s->trace);
-    size_t count = pleat_trace_event_count(s->trace);
-    uint64_t *sizes = pleat__arena_calloc(s->arena, pleat_trace_request_count(s->trace), 8);
-    if (sizes == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the trace's requests");
-    uint64_t live = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (!is_ours(s, &events[i]))
-            continue;
-        uint64_t *size = &sizes[events[i].request];
-        if (events[i].kind == PLEAT_EVENT_ALLOC) {
-            live += *size = round512(events[i].size);
-            s->job.total_bytes += *size;
-        } else {
-            live -= *size;
-        }
-        s->job.peak_bytes = live > s->job.peak_bytes ? live : s->job.peak_bytes;
-    }
-    s->job.requests = pleat_trace_request_count(s->trace);
-    pleat__arena_free(s->arena, sizes);
-    return PLEAT_OK;
-}
-
-pleat_result replay_requests(const pleat_trace *trace, pleat__arena *arena, uint32_t *device,
-                             pleat__requests *requests)
-{
-    PLEAT_TRY(find_device(trace, device));
-    PLEAT_TRY(pleat__requests_make(trace, *device, arena, requests));
-    if (requests->mark_count > 0)
-        return PLEAT_OK;
-    return pleat__period_find(requests, &requests->marks, &requests->mark_count);
-}
-
-static pleat_result write_script(const pleat_trace *trace, script *s)
-{
-    *s = (script){.trace = trace};
-    PLEAT_TRY(pleat__arena_create(&s->arena));
-    pleat__requests requests = {0};
-    pleat_result result = replay_requests(trace, s->arena, &s->device, &requests);
-    s->busiest = pleat__busiest_stream(trace, s->device);
-    s->marks = requests.marks;
-    s->mark_count = requests.mark_count;
-    if (result == PLEAT_OK)
-        result = measure_job(s);
-    if (result != PLEAT_OK)
-        pleat__arena_destroy(s->arena);
-    return result;
-}
-
-static uint32_t whole_iterations(const script *s)
-{
-    return s->mark_count > 1 ? s->mark_count - 1 : 1;
-}
-
-/* The mark from which on the steady part counts. */
-static uint32_t steady_mark(const script *s)
-{
-    uint32_t iterations = whole_iterations(s);
-    return iterations > 2 ? 2 : iterations - 1;
-}
-
 /* ---- one pass ---- */
 
 static uint64_t modelled_ns(const pass *p)
@@ -182,7 +74,7 @@ static pleat_result begin_iteration(pass *p)
     pleat_stats stats = pleat_stats_of(p->runtime);
     if (stats.virtual_bytes > p->result->peak_virtual_bytes)
         p->result->peak_virtual_bytes = stats.virtual_bytes;
-    if (p->next_mark == steady_mark(p->script)) {
+    if (p->next_mark == replay_steady_mark(p->script)) {
         p->steady = true;
         p->allocs.steady = p->allocs.count;
         p->frees.steady = p->frees.count;
@@ -247,7 +139,7 @@ static pleat_result replay_alloc(pass *p, const pleat_trace_event *event)
 }
 
 /* Whether the free that begins at event `at` completes later: another stream still uses it. */
-static bool completes_later(const script *s, size_t at)
+static bool completes_later(const replay_script *s, size_t at)
 {
     const pleat_trace_event *event = pleat_trace_events(s->trace) + at;
     return at + 1 < pleat_trace_event_count(s->trace) &&
@@ -315,18 +207,18 @@ static pleat_result set_clock(const pass *p, uint64_t time_us)
     return p->on_host ? pleat__host_clock_set(&p->vmm, time_us * 1000) : PLEAT_OK;
 }
 
-static uint64_t first_time(const script *s)
+static uint64_t first_time(const replay_script *s)
 {
     const pleat_trace_event *events = pleat_trace_events(s->trace);
     size_t i = 0;
-    while (!is_ours(s, &events[i])) /* find_device has seen one */
+    while (!replay_is_ours(s, &events[i])) /* find_device has seen one */
         i++;
     return events[i].time_us;
 }
 
 static pleat_result replay_events(pass *p)
 {
-    const script *s = p->script;
+    const replay_script *s = p->script;
     const pleat_trace_event *events = pleat_trace_events(s->trace);
     size_t count = pleat_trace_event_count(s->trace);
     uint32_t position = 0;
@@ -336,8 +228,8 @@ static pleat_result replay_events(pass *p)
     pleat_result result = PLEAT_OK;
     uint64_t time_us = 0;
     for (size_t i = 0; i < count && result == PLEAT_OK; i++) {
-        bool counts = is_ours(s, &events[i]);
-        if (!counts && is_free(s, &events[i]))
+        bool counts = replay_is_ours(s, &events[i]);
+        if (!counts && replay_is_free(s, &events[i]))
             result = replay_free(p, i);
         if (!counts || result != PLEAT_OK)
             continue;
@@ -401,7 +293,7 @@ static void take_figures(pass *p)
     replay_result *r = p->result;
     pleat_stats stats = pleat_stats_of(p->runtime);
     r->stats = stats;
-    r->iterations = whole_iterations(p->script);
+    r->iterations = replay_whole_iterations(p->script);
     r->steady_peak_live_bytes = stats.peak_live_bytes;
     /* A job refused before it has no steady part; peaks and times are then of what there was. */
     p->steady = p->steady || p->script->mark_count == 0;
@@ -417,7 +309,7 @@ static void take_figures(pass *p)
     r->efficiency = share(r->peak_live_bytes, r->peak_physical_bytes);
     r->steady_efficiency = share(r->steady_peak_live_bytes, r->steady_peak_physical_bytes);
     if (p->steady) {
-        r->steady_iterations = r->iterations - steady_mark(p->script);
+        r->steady_iterations = r->iterations - replay_steady_mark(p->script);
         r->steady_bytes = p->bytes;
         r->steady_slot_bytes = stats.planned_bytes - p->steady_slot_bytes;
         r->steady_lane_bytes = stats.lane_bytes - p->steady_lane_bytes;
@@ -470,7 +362,8 @@ uint64_t replay_device_bytes(const pleat_trace *trace, uint64_t wanted)
     return bytes >> 21 << 21;
 }
 
-static pleat_result open_backend(const script *s, const replay_options *options, pleat_vmm *vmm)
+static pleat_result open_backend(const replay_script *s, const replay_options *options,
+                                 pleat_vmm *vmm)
 {
     if (options->cuda)
         return pleat_vmm_cuda(vmm);
@@ -483,7 +376,7 @@ static pleat_result open_backend(const script *s, const replay_options *options,
     return result;
 }
 
-static pleat_result last_iteration(const script *s, pleat_va *addresses, bool tells,
+static pleat_result last_iteration(const replay_script *s, pleat_va *addresses, bool tells,
                                    replay_iteration *last)
 {
     if (s->mark_count < 2)
@@ -508,9 +401,9 @@ static pleat_result run_repeats(pass *p, uint32_t count)
 
 static pleat_result run_visits(pass *p, const pleat_trace *other)
 {
-    script s;
+    replay_script s;
     replay_iteration shapes[2];
-    PLEAT_TRY(write_script(other, &s));
+    PLEAT_TRY(replay_script_write(other, &s));
     pleat_va *addresses =
         pleat__arena_calloc(s.arena, pleat_trace_request_count(other), sizeof *addresses);
     pleat_result result = last_iteration(p->script, p->addresses, p->tells, &shapes[0]);
@@ -536,8 +429,8 @@ static void note_refusal(replay_result *result)
 }
 
 /* Runs the trace once; figures go to `result`. */
-static pleat_result run_pass(const script *s, const replay_options *options, bool with_canary,
-                             replay_result *result)
+static pleat_result run_pass(const replay_script *s, const replay_options *options,
+                             bool with_canary, replay_result *result)
 {
     pass p = {.script = s,
               .result = result,
@@ -597,10 +490,10 @@ no_runtime:
 pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
                         replay_result *result)
 {
-    script s;
+    replay_script s;
     *result = (replay_result){.canary = options->canary};
     snprintf(result->policy, sizeof result->policy, "%s", options->policy);
-    PLEAT_TRY(write_script(trace, &s));
+    PLEAT_TRY(replay_script_write(trace, &s));
     uint64_t begun = bench_now();
     pleat_result outcome = run_pass(&s, options, options->canary, result);
     result->seconds = (double)(bench_now() - begun) * 1e-9;
@@ -616,78 +509,6 @@ pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
     }
     pleat__arena_destroy(s.arena);
     return outcome;
-}
-
-int replay_parse_policies(const char *command, const char *text, const char **names, int most)
-{
-    char name[32];
-    for (int count = 0; count < most;) {
-        size_t length = strcspn(text, ",");
-        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
-                 text);
-        const pleat__policy_ops *policy = pleat__policy_find(name);
-        if (policy == NULL || length >= sizeof name) {
-            cli_bad_use(command, "there is no policy '%.*s'; there are: %s", (int)length, text,
-                        pleat__policy_names());
-            return 0;
-        }
-        names[count++] = policy->name;
-        if (text[length] == '\0')
-            return count;
-        text += length + 1;
-    }
-    cli_bad_use(command, "more than %d policies", most);
-    return 0;
-}
-
-bool replay_follows_plans(const char *policy)
-{
-    return strcmp(policy, "pleat") == 0 || strcmp(policy, "stweaver") == 0;
-}
-
-/* Puts an elastic plan's instance at the trace's x in its place. A trace whose iterations change
- * their x is the runtime's to follow. */
-static pleat_result take_instance(const pleat_trace *trace, const char *path, pleat_plan **plan)
-{
-    const pleat__instance_options options = {.recipe = true, .first = true};
-    pleat_plan *instance;
-    pleat__x x;
-    bool changes;
-    pleat_result result = pleat__elastic_infer(*plan, trace, &x, &changes);
-    if (result == PLEAT_OK && changes)
-        return PLEAT_OK;
-    if (result == PLEAT_OK)
-        result = pleat__elastic_instance(*plan, &x, &options, NULL, &instance);
-    if (result == PLEAT_E_NOT_FOUND) {
-        fprintf(stderr, "pleat: note: %s is not for this trace: %s\n", path,
-                pleat_last_error()->text);
-        return PLEAT_OK;
-    }
-    PLEAT_TRY(result);
-    pleat_plan_free(*plan);
-    *plan = instance;
-    return PLEAT_OK;
-}
-
-pleat_result replay_plan_open(const pleat_trace *trace, const char *policy, const char *path,
-                              pleat_plan **plan)
-{
-    *plan = NULL;
-    if (strcmp(path, "auto") != 0) {
-        /* What it proves by itself it has proved on being read. A plan of another recording is
-         * followed as far as it fits, as in a job. */
-        PLEAT_TRY(pleat_plan_read(path, plan));
-        if ((*plan)->recipe != NULL)
-            return take_instance(trace, path, plan);
-        if (pleat_plan_verify(*plan, trace) != PLEAT_OK)
-            fprintf(stderr, "pleat: note: %s is not of this trace: %s\n", path,
-                    pleat_last_error()->text);
-        return PLEAT_OK;
-    }
-    if (strcmp(policy, "stweaver") != 0)
-        return PLEAT_OK;
-    pleat_plan_options options = {.size = sizeof options, .algorithm = "stweaver", .no_fold = 1};
-    return pleat_plan_make(trace, &options, plan);
 }
 
 static void json_stats(json_writer *json, const char *key, const pleat_stats *stats)

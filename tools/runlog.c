@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define COLUMN_BYTES   9
@@ -243,8 +244,12 @@ static runlog_status status_of(const char *path, const runlog *log)
 pleat_result runlog_open(const char *path, runlog *log)
 {
     uint8_t *bytes;
+    struct stat status;
     reading r = {.path = path, .log = log};
     *log = (runlog){0};
+    /* A pipe that nobody writes into would be waited for, for ever. */
+    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+        return pleat__fail(PLEAT_E_INPUT, "'%s': a log is a regular file", path);
     PLEAT_TRY(pleat__arena_create(&log->arena));
     pleat_result result = pleat__file_read(path, FILE_MOST, log->arena, &bytes, &r.size);
     if (result == PLEAT_OK) {

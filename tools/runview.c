@@ -29,6 +29,7 @@ runview_figures runview_of(const runlog *log)
     double requests = (double)(end->stats.requests - begin->stats.requests);
     uint64_t planned = end->stats.planned + end->stats.lane;
     planned -= begin->stats.planned + begin->stats.lane;
+    f.rated = iterations;
     if (iterations > 0) {
         f.iteration_seconds = (double)(end->to_ns - begin->to_ns) / SECOND / iterations;
         f.calls_per_iteration =
@@ -97,6 +98,16 @@ const char *const runview_headings[RUNVIEW_COLUMNS] = {
     "process",  "device", "",           "time",      "state",       "live",
     "physical", "limit",  "efficiency", "iteration", "s/iteration", "command"};
 
+/* A command line from its program's name on: a cell has room for little more. */
+static const char *without_folder(const char *command)
+{
+    const char *name = command;
+    for (const char *c = command; *c != '\0' && *c != ' '; c++)
+        if (*c == '/')
+            name = c + 1;
+    return name;
+}
+
 void runview_line(cli_table *table, const runlog *log)
 {
     char size[48], time[32];
@@ -121,7 +132,7 @@ void runview_line(cli_table *table, const runlog *log)
             cli_table_cell(table, 10, "%s",
                            cli_format_number(f.iteration_seconds, size, sizeof size));
     }
-    cli_table_cell(table, 11, "%s", log->command);
+    cli_table_cell(table, 11, "%s", without_folder(log->command));
 }
 
 /* ---- one of them ---- */
@@ -251,7 +262,7 @@ static void put_counters(FILE *out, const runlog *log)
 
 void runview_text(FILE *out, const runlog *log, int columns)
 {
-    char time[32], seconds[32], calls[32];
+    char time[32], number[32];
     runview_figures f = runview_of(log);
     const pleat__log_record *last = f.last;
     fprintf(out, "process %llu, device %llu, policy %s, %s after %s\n",
@@ -265,10 +276,10 @@ void runview_text(FILE *out, const runlog *log, int columns)
     fprintf(out, "%s%s%siteration %llu", last->state != 0 ? "state " : "", runlog_state(log, last),
             last->state != 0 ? ", " : "", (unsigned long long)last->iterations);
     if (f.iteration_seconds > 0)
-        fprintf(out, ", %s s each, %.1f %% of requests as planned, %s driver calls",
-                cli_format_number(f.iteration_seconds, seconds, sizeof seconds),
-                f.planned_share * 100,
-                cli_format_number(f.calls_per_iteration, calls, sizeof calls));
+        fprintf(out, ", %s s each", cli_format_number(f.iteration_seconds, number, sizeof number));
+    if (f.rated > 0)
+        fprintf(out, ", %.1f %% of requests as planned, %s driver calls", f.planned_share * 100,
+                cli_format_number(f.calls_per_iteration, number, sizeof number));
     fputs("\n\n", out);
     int width = columns > 70 ? columns - 54 : 16;
     put_bar(out, "live", last->stats.live_bytes, f.peak_live, last->limit_bytes, width);

@@ -13,7 +13,8 @@ typedef struct runview_figures {
     double seconds;
     double iteration_seconds; /* 0: too few iterations to say */
     uint64_t peak_live, peak_physical;
-    double calls_per_iteration, planned_share; /* of the last iterations */
+    double rated; /* the last iterations, which what follows is of; 0: too few to say */
+    double calls_per_iteration, planned_share;
 } runview_figures;
 
 runview_figures runview_of(const runlog *log);

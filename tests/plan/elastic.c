@@ -122,6 +122,67 @@ static void one_trace_of_several_x_makes_a_recipe(void **state)
     }
 }
 
+/* Twice the batch is a size that others had before, and the largest has some requests more: within
+ * one trace iterations were laid against each other by sizes as they are, and what was taken for
+ * something else followed no function. */
+static void batches_that_double_in_one_trace_make_a_recipe(void **state)
+{
+    (void)state;
+    test_random random =
+        test_random_begin("batches_that_double_in_one_trace_make_a_recipe", 0xd0b1);
+    for (int round = 0; round < 6; round++) {
+        job j = random_job(&random, false);
+        for (uint32_t i = 0; i < j.kind_count; i++)
+            j.kinds[i] =
+                i % 6 == 5 ? (kind){.constant = 8192u << i % 4} : (kind){.linear = 4096u << i % 5};
+        j.more_from = 4;
+        j.iterations = 9;
+        for (uint32_t i = 0; i < j.iterations; i++) {
+            j.us[i] = 1u << i / 3;
+            j.vs[i] = 1;
+        }
+        const pleat_trace *trace = trace_of(&j);
+        const pleat__elastic_options options = {.plan = &small_chunks};
+        pleat__elastic_report report;
+        pleat_plan *plan;
+        assert_ok(pleat__elastic_plan_make(&trace, 1, &options, NULL, &report, &plan));
+        /* All but those that only the largest has. */
+        uint32_t dynamic = 0;
+        for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+            dynamic += plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC;
+        /* No more than those that only the largest has. */
+        assert_true(dynamic <= j.steps / 40);
+        pleat_plan_free(plan);
+        pleat_trace_free((pleat_trace *)trace);
+    }
+}
+
+/* However long ago it was. */
+static void trace_that_had_another_x_changes(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin("trace_that_had_another_x_changes", 0xc4a);
+    job j = random_job(&random, false);
+    j.kinds[0] = (kind){.linear = 12000};
+    const uint64_t us[] = {3, 5};
+    pleat_plan *plan = plan_of(&j, us, 2, NULL);
+    j.iterations = 24;
+    for (int other = 0; other < 2; other++) {
+        pleat__x x;
+        bool changes;
+        for (uint32_t i = 0; i < j.iterations; i++) {
+            j.us[i] = other != 0 && i < 3 ? 2 : 4;
+            j.vs[i] = 1;
+        }
+        pleat_trace *trace = trace_of(&j);
+        assert_ok(pleat__elastic_infer(plan, trace, &x, &changes));
+        assert_int_equal(x.u.num, 4);
+        assert_int_equal(changes, other != 0);
+        pleat_trace_free(trace);
+    }
+    pleat_plan_free(plan);
+}
+
 /* A batch and a length that change apart: found from one trace, and again from an iteration. */
 static void two_numbers_are_told_apart(void **state)
 {
@@ -448,6 +509,8 @@ int main(void)
         cmocka_unit_test(instances_hold_and_are_small),
         cmocka_unit_test(instance_has_the_sizes_of_a_trace_at_its_x),
         cmocka_unit_test(one_trace_of_several_x_makes_a_recipe),
+        cmocka_unit_test(batches_that_double_in_one_trace_make_a_recipe),
+        cmocka_unit_test(trace_that_had_another_x_changes),
         cmocka_unit_test(two_numbers_are_told_apart),
         cmocka_unit_test(plan_laid_out_for_the_largest_needs_no_move),
         cmocka_unit_test(fit_is_the_largest_that_fits),

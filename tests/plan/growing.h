@@ -32,10 +32,11 @@ typedef struct job {
     uint32_t kind_count;
     uint64_t seed;
     uint32_t steps;
-    uint32_t break_at;     /* this request behind the prologue breaks its function */
-    uint32_t weights;      /* persistent tensors */
-    uint32_t prologue;     /* constant requests at an iteration's beginning */
-    uint64_t us[8], vs[8]; /* of each iteration */
+    uint64_t more_from;      /* from this u on there is one more tensor in 40 steps; 0: never */
+    uint32_t break_at;       /* this request behind the prologue breaks its function */
+    uint32_t weights;        /* persistent tensors */
+    uint32_t prologue;       /* constant requests at an iteration's beginning */
+    uint64_t us[24], vs[24]; /* of each iteration */
     uint32_t iterations;
 } job;
 
@@ -76,6 +77,10 @@ static inline void iterate(test_jobber *t, const job *j, uint64_t u, uint64_t v)
         add_request(t, 4096 * (i % 3 + 1));
     for (uint32_t step = 0; step < j->steps; step++) {
         uint64_t dice = test_random_next(&random);
+        if (j->more_from != 0 && u >= j->more_from && step % 40 == 39) {
+            test_job_add(t, PLEAT_EVENT_ALLOC, t->next, size_of(&j->kinds[step % 5], u, v), 0);
+            test_job_free(t, t->next++);
+        }
         if (t->live_count == 0 || (dice % 2 == 0 && t->live_count < 60)) {
             uint64_t size = size_of(&j->kinds[(dice >> 8) % j->kind_count], u, v);
             add_request(t, requests++ == j->break_at ? size / 2 + 12345 : size);

@@ -79,12 +79,18 @@ class Gpu(unittest.TestCase):
         torch.cuda.reset_peak_memory_stats()
         self.assertEqual(torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated())
         torch.cuda.reset_accumulated_memory_stats()
-        self.assertEqual(torch.cuda.memory_stats()["allocation.all.allocated"], 0)
+        stats = torch.cuda.memory_stats()
+        for kind in ("allocation", "allocated_bytes", "segment", "reserved_bytes"):
+            self.assertEqual(stats[kind + ".all.allocated"], 0, kind)
+            self.assertEqual(stats[kind + ".all.freed"], 0, kind)
         self.assertIn("Allocated memory", torch.cuda.memory_summary())
         del b
         reserved = torch.cuda.memory_reserved()
         settle()
         self.assertLess(torch.cuda.memory_reserved(), reserved)
+        self.assertEqual(torch.cuda.memory_stats()["reserved_bytes.all.freed"]
+                         - torch.cuda.memory_stats()["reserved_bytes.all.allocated"],
+                         reserved - torch.cuda.memory_reserved())
         self.assertEqual(torch.cuda.memory_allocated(), before)
         free, total = torch.cuda.mem_get_info()
         self.assertLess(free, total)

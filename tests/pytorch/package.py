@@ -4,6 +4,7 @@ are there, the shim is compiled against it, too ($PLEAT_TORCH_PYTHON: a Python t
 import atexit
 import contextlib
 import io
+import json
 import os
 import pathlib
 import subprocess
@@ -59,15 +60,23 @@ class Package(unittest.TestCase):
 
 class Run(unittest.TestCase):
     def test_a_log_joins_the_other_settings(self):
-        settings = lambda *a, **base: run.environment(run.parse([*a, "--", "true"]), base).get(
-            "PLEAT_CONF")
-        self.assertIsNone(settings())
+        def settings(*arguments, rank=(), **base):
+            made = run.environment(run.parse([*arguments, "--", "true"]), base)
+            # What the program starts has no log of the program's.
+            self.assertNotIn("log:", made.get("PLEAT_CONF", ""))
+            return _job.settings(dict(made, **dict(rank)))
+
+        self.assertEqual(settings(), "")
         self.assertEqual(settings("--log", "auto"), "log:auto")
         self.assertEqual(settings("--log", "/x/%p.log", "--conf", "small:2m"),
                          "small:2m,log:/x/%p.log")
         self.assertEqual(settings("--log", "auto", PLEAT_CONF="views:1g"), "views:1g,log:auto")
         self.assertEqual(settings(PLEAT_CONF="views:1g"), "views:1g")
         self.assertTrue(os.path.isabs(settings("--log", "run.log")[len("log:"):]))
+        ranked = {"RANK": "3", "WORLD_SIZE": "8"}
+        for name, own in (("/x.log", "/x.log.3"), ("/x%r.log", "/x3.log"), ("/x%p.log", "/x%p.log"),
+                          ("/x%r-%p-%d.log", "/x3-%p-%d.log"), ("auto", "auto")):
+            self.assertEqual(settings("--log", name, rank=ranked), "log:" + own)
         with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
             run.parse(["--log", "a,b", "--", "true"])
 
@@ -312,6 +321,14 @@ class Told(unittest.TestCase):
         done = subprocess.run([self.command, "run", "--budget", "x", "--", "true"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.returncode, 2)
+
+    def test_the_programs_log_is_not_the_commands(self):
+        log = pathlib.Path(self.folder.name, "run.log")
+        conf = "small:2m,log:%s,log_ms:5,canary:on" % log
+        with mock.patch.dict(os.environ, PLEAT_CONF=conf):
+            _job.compare(self.trace, {"peak_physical_bytes": 8 << 20})
+            self.assertEqual(json.loads(_job.run("conf", "--json"))["small"], "2m")
+        self.assertFalse(log.exists())
 
     def test_failures_of_the_command_have_its_words(self):
         with self.assertRaisesRegex(RuntimeError, "no-such.trace"):

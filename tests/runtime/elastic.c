@@ -83,6 +83,34 @@ static void elastic_more_requests_at_larger_sizes_are_no_other_layer(void **stat
     }
 }
 
+/* What a layout knows nothing of displaces none of its requests, and takes no memory more: some is
+ * left over for it. */
+static void elastic_small_strays_take_no_slot(void **state)
+{
+    (void)state;
+    enum { STRAYS = 24 };
+    for (uint64_t seed = 181; seed < 186; seed++) {
+        job j;
+        job_tensor strays[STRAYS];
+        elastic_job e = elastic_make(seed);
+        job_start(&j, "pleat", NULL, 0);
+        run_x(&j, &e, 3, 6);
+        run_x(&j, &e, 4, 8);
+        run_x(&j, &e, 10, 4);
+        pleat_stats before = pleat_stats_of(j.runtime);
+        assert_true(before.instances >= 2);
+        for (uint32_t i = 0; i < STRAYS; i++)
+            strays[i] = job_alloc(&j, 1500 + i, 0);
+        run_x(&j, &e, 10, 2);
+        pleat_stats after = pleat_stats_of(j.runtime);
+        assert_int_equal(after.slot_busy, before.slot_busy);
+        assert_int_equal(after.physical_bytes, before.physical_bytes);
+        for (uint32_t i = 0; i < STRAYS; i++)
+            job_free(&j, &strays[i]);
+        finish(&j);
+    }
+}
+
 /* Every iteration at an x of its own. */
 static void elastic_drawn_lengths_settle(void **state)
 {
@@ -414,6 +442,7 @@ int main(void)
         cmocka_unit_test(elastic_third_size_needs_no_learning),
         cmocka_unit_test(elastic_sizes_that_return_cost_nothing),
         cmocka_unit_test(elastic_more_requests_at_larger_sizes_are_no_other_layer),
+        cmocka_unit_test(elastic_small_strays_take_no_slot),
         cmocka_unit_test(elastic_drawn_lengths_settle),
         cmocka_unit_test(elastic_layouts_use_whole_handles),
         cmocka_unit_test(elastic_x_out_of_range_is_served_and_learned),

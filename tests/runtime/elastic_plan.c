@@ -170,6 +170,31 @@ static void elastic_plan_is_taken_up_again_from_beyond_its_range(void **state)
 }
 
 /* From x = 9 on some sizes are other than the recipe says. */
+/* With a plan for all sizes of another job the job is learned, sizes and all. */
+static void elastic_plan_of_another_job_is_left(void **state)
+{
+    (void)state;
+    job j;
+    stays s;
+    elastic_job e = elastic_make(131), other = elastic_make(132);
+    pleat_plan *plan = plan_of(&other, 20, 24);
+    job_start(&j, "pleat", plan, 0);
+    uint64_t begun = pleat_stats_of(j.runtime).physical_bytes;
+    load_weights(&j, &s);
+    run_x(&j, &e, 3, 1);
+    make_state(&j, &s);
+    run_x(&j, &e, 3, 8);
+    assert_true(pleat_stats_of(j.runtime).physical_bytes < begun / 2);
+    assert_mostly_planned(run_x(&j, &e, 3, 4), 98);
+    run_x(&j, &e, 4, 8);
+    assert_true(pleat_stats_of(j.runtime).instances >= 1);
+    run_x(&j, &e, 2, 3);
+    assert_mostly_planned(run_x(&j, &e, 2, 4), 98);
+    stays_free(&j, &s);
+    finish(&j);
+    pleat_plan_free(plan);
+}
+
 static void elastic_plan_that_breaks_is_fitted_anew(void **state)
 {
     (void)state;
@@ -279,6 +304,7 @@ int main(void)
         cmocka_unit_test(elastic_plan_reaches_beyond_what_it_was_laid_out_for),
         cmocka_unit_test(elastic_plan_begins_beyond_what_it_was_laid_out_for),
         cmocka_unit_test(elastic_plan_is_taken_up_again_from_beyond_its_range),
+        cmocka_unit_test(elastic_plan_of_another_job_is_left),
         cmocka_unit_test(elastic_plan_that_breaks_is_fitted_anew),
         cmocka_unit_test(elastic_plan_gives_back_what_a_lower_budget_forbids),
         cmocka_unit_test(elastic_memory_goes_back_after_a_long_time_at_smaller_sizes),

@@ -167,6 +167,75 @@ static void log_is_made_beside_what_a_killed_process_left(void **state)
     end(&f);
 }
 
+static void log_name_has_process_and_device(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *given;
+        uint64_t device;
+        const char *made; /* %d: the process */
+    } cases[] = {
+        {"plain", 0, "plain"},       {"plain", 3, "plain.3"}, {"a%p", 0, "a%d"},
+        {"a%p.log", 2, "a%d.log.2"}, {"%p-%d", 12, "%d-12"},  {"d%d", 0, "d0"},
+        {"%d%d%", 5, "55%"},         {"100%%", 0, "100%%"},
+    };
+    fixture f;
+    pleat__log log;
+    begin(&f);
+    assert_ok(pleat__arena_create(&f.arena));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char given[200], made[200];
+        const char *mark = strstr(cases[i].made, "%d");
+        const pleat__log_numbers numbers = {.period_ns = 1000, .device = cases[i].device};
+        snprintf(given, sizeof given, "%s/%s", f.folder, cases[i].given);
+        if (mark != NULL)
+            snprintf(made, sizeof made, "%s/%.*s%d%s", f.folder, (int)(mark - cases[i].made),
+                     cases[i].made, (int)getpid(), mark + 2);
+        else
+            snprintf(made, sizeof made, "%s/%s", f.folder, cases[i].made);
+        assert_ok(pleat__log_create(&log, given, BYTES, "native", &numbers, f.arena));
+        pleat__log_close(&log, true, f.arena);
+        assert_true(size_of(made) > 0);
+        assert_int_equal(unlink(made), 0);
+    }
+    char endless[5000];
+    memset(endless, 'x', sizeof endless);
+    endless[0] = '/';
+    endless[sizeof endless - 1] = '\0';
+    const pleat__log_numbers numbers = {.period_ns = 1000};
+    assert_result(pleat__log_create(&log, endless, BYTES, "native", &numbers, f.arena), PLEAT_E_IO);
+    end(&f);
+}
+
+static void log_takes_the_place_of_logs_only(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat__log log;
+    const pleat__log_numbers numbers = {.period_ns = 1000};
+    begin(&f);
+    write_log(&f, 5, true);
+    assert_ok(pleat__log_create(&log, f.path, BYTES, "native", &numbers, f.arena));
+    pleat__log_close(&log, true, f.arena);
+    static const struct {
+        const char *text;
+        pleat_result result;
+    } there[] = {{"", PLEAT_OK}, {"x", PLEAT_E_IO}, {"a long text about a pleat log", PLEAT_E_IO}};
+    for (size_t i = 0; i < sizeof there / sizeof *there; i++) {
+        FILE *file = fopen(f.path, "w");
+        assert_non_null(file);
+        fputs(there[i].text, file);
+        assert_int_equal(fclose(file), 0);
+        pleat_result result = pleat__log_create(&log, f.path, BYTES, "native", &numbers, f.arena);
+        assert_int_equal(result, there[i].result);
+        if (result == PLEAT_OK)
+            pleat__log_close(&log, true, f.arena);
+        else
+            assert_int_equal(size_of(f.path), strlen(there[i].text));
+    }
+    end(&f);
+}
+
 /* Offsets of what is read last: its checksum must be what gives it away. */
 static void log_passes_over_a_torn_record(void **state)
 {
@@ -321,6 +390,9 @@ static void log_of_a_runtime_has_its_iterations(void **state)
     const pleat__log_record *last = runlog_last(&read, PLEAT__LOG_INTERVALS);
     assert_int_equal(last->stats.requests, 7);
     assert_int_equal(last->stats.live_bytes, 4 * MIB);
+    /* Peaks are since the log began, whatever the program restarts. */
+    assert_int_equal(last->stats.peak_live_bytes, 44 * MIB);
+    assert_true(last->stats.peak_physical_bytes >= 44 * MIB);
     uint64_t peak = 0;
     for (size_t i = 0; i < read.series[PLEAT__LOG_INTERVALS].count; i++) {
         uint64_t high = read.series[PLEAT__LOG_INTERVALS].records[i].high_live_bytes;
@@ -462,6 +534,8 @@ int main(void)
         cmocka_unit_test(log_keeps_few_records_as_they_are),
         cmocka_unit_test(log_never_grows_and_forgets_no_peak),
         cmocka_unit_test(log_is_made_beside_what_a_killed_process_left),
+        cmocka_unit_test(log_name_has_process_and_device),
+        cmocka_unit_test(log_takes_the_place_of_logs_only),
         cmocka_unit_test(log_passes_over_a_torn_record),
         cmocka_unit_test(log_reading_survives_damage),
         cmocka_unit_test(log_of_a_runtime_has_its_iterations),

@@ -41,9 +41,9 @@ class Recording:
         self.add("free_requested", *tensor, label)
         self.add("free_completed", *tensor, label)
 
-    def iterate(self, number, batch):
+    def iterate(self, number, batch, seed):
         label = "iter=%d;phase=step" % number
-        dice = random.Random(7)
+        dice = random.Random(seed)
         kept = [self.take(3 * SMALL, label)]
         for _ in range(LAYERS):
             kept.append(self.take(batch * (1 << dice.randrange(17, 21)), label))
@@ -61,12 +61,12 @@ class Recording:
             pickle.dump({"segments": [], "device_traces": [self.events]}, file)
 
 
-def record(path, batches):
+def record(path, batches, seed=7):
     recording = Recording()
     for weight in range(5):
         recording.take((1 << 20) + weight * 4096, "")
     for number, batch in enumerate(batches):
-        recording.iterate(number, batch)
+        recording.iterate(number, batch, seed)
     recording.write(path)
 
 
@@ -244,12 +244,28 @@ class Elastic(unittest.TestCase):
         self.assertIn("is a plan: --max is for making one",
                       self.refused("plan", plan, "--at", "3", "--max", "8"))
 
-    def test_a_proof_for_another_recording_names_both(self):
+    def test_a_plan_is_proved_at_the_size_of_any_recording(self):
         plan, two = self.path("plan"), self.path("2.pickle")
         run = pleat("verify", plan, "--trace", two)
-        self.assertEqual(run.returncode, 1)
-        self.assertIn("'%s' is held against the recording at x = 4, which '%s' is not" %
-                      (plan, two), run.stderr)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("at x = 2, which %s has" % two, run.stdout)
+        holds = json.loads(pleat("verify", plan, "--trace", two, "--json").stdout)
+        self.assertTrue(holds["holds"])
+        self.assertEqual(holds["x"], "2")
+        self.assertEqual(holds["covered_requests"], holds["trace_requests"])
+        at = self.asked("--at", "2")
+        self.assertEqual(holds["physical_bytes"], at["at_physical_bytes"])
+        self.assertEqual(holds["max_live_bytes"], at["at_max_live_bytes"])
+
+    def test_a_plan_does_not_hold_for_another_job(self):
+        """At some x it may have a place for a part of its requests."""
+        plan, other = self.path("plan"), self.path("other.pickle")
+        record(other, [4] * 4, seed=8)
+        for arguments in ((), ("--json",)):
+            run = pleat("verify", plan, "--trace", other, *arguments)
+            self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+            self.assertIn("'%s'" % other, run.stderr)
+        self.assertFalse(json.loads(run.stdout)["holds"])
 
     def test_exit_codes(self):
         plan, two, four = self.path("plan"), self.path("2.pickle"), self.path("4.pickle")

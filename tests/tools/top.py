@@ -64,8 +64,9 @@ class Top(unittest.TestCase):
         line = self.top("--once").splitlines()
         self.assertEqual(len(line), 2)
         self.assertTrue(line[1].startswith(str(self.job.pid)), line[1])
+        self.assertIn(" pleat replay ", line[1])
         text = self.top(str(self.job.pid), "--once")
-        for part in ("running", "efficiency 90.3", "9.420 GiB", "driver calls"):
+        for part in ("running", "efficiency 90.3", "9.420 GiB", "% of requests as planned", "driver calls"):
             self.assertIn(part, text)
         self.job.send_signal(signal.SIGKILL)
         self.job.wait()
@@ -133,6 +134,10 @@ class Top(unittest.TestCase):
         self.assertIn("no log of process 1", self.top("1", "--once", status=3))
         self.assertIn(SNAPSHOT, self.top(SNAPSHOT, "--once", status=3))
         self.assertIn("/nowhere", self.top("/nowhere", "--once", status=3))
+        pipe = os.path.join(self.folder.name, "pipe")
+        os.mkfifo(pipe)
+        for name in (pipe, "/dev/zero"):
+            self.assertIn("a log is a regular file", self.top(name, "--once", status=3))
         self.top("--interval", "0", status=2)
         self.top("1", "2", status=2)
 

@@ -6,9 +6,13 @@
 #include "../options.h"
 
 #include <internal/error.h>
-#include <plan/elastic.h>
+#include <plan/elastic_plan.h>
 #include <plan/import.h>
 #include <pleat/plan.h>
+
+/* A plan for all sizes is of a trace when its instance at the trace's x has places for so many of a
+ * hundred requests of the trace's iteration. */
+#define COVERED_PERCENT 99u
 
 typedef struct options {
     const char *plan;
@@ -16,7 +20,16 @@ typedef struct options {
     bool json;
 } options;
 
-static void print_json(const pleat_plan *plan, pleat_result result)
+static void print_cover(json_writer *json, const pleat__cover *cover)
+{
+    char text[64];
+    json_string(json, "x", pleat__x_text(&cover->x, text, sizeof text));
+    json_uint(json, "trace_requests", cover->requests);
+    json_uint(json, "covered_requests", cover->covered);
+}
+
+/* cover: how much of the trace a plan for all sizes is for; or NULL. */
+static void print_json(const pleat_plan *plan, const pleat__cover *cover, pleat_result result)
 {
     json_writer json;
     json_begin(&json, stdout);
@@ -37,6 +50,8 @@ static void print_json(const pleat_plan *plan, pleat_result result)
         json_uint(&json, "handles", summary.handles);
         json_uint(&json, "lanes", summary.lanes);
     }
+    if (cover != NULL)
+        print_cover(&json, cover);
     json_end_object(&json);
     json_finish(&json);
 }
@@ -54,14 +69,39 @@ static void print_line(const options *o, const pleat_plan *plan)
            (unsigned long long)summary.lanes);
 }
 
-static pleat_result verify_for(const options *o, const pleat_plan *plan, const pleat_trace *trace)
+static void print_at(const options *o, const pleat__cover *cover)
 {
     char text[64];
-    pleat_result result = pleat_plan_verify(plan, trace);
-    if (result != PLEAT_OK && plan->recipe != NULL)
-        return pleat__context(
-            result, "'%s' is held against the recording at x = %s, which '%s' is not", o->plan,
-            pleat__x_text(&plan->recipe->reference, text, sizeof text), o->trace);
+    printf("at x = %s, which %s has: places for %u of the %u requests of its iteration\n",
+           pleat__x_text(&cover->x, text, sizeof text), o->trace, cover->covered, cover->requests);
+}
+
+/* The plan becomes its instance at the trace's x. */
+static pleat_result verify_at(const options *o, const pleat_trace *trace, pleat_plan **plan,
+                              pleat__cover *cover)
+{
+    pleat_plan *instance;
+    char text[64];
+    pleat_result result = pleat__elastic_cover(*plan, trace, cover, &instance);
+    if (result != PLEAT_OK)
+        return pleat__context(result, "'%s' for '%s'", o->plan, o->trace);
+    pleat_plan_free(*plan);
+    *plan = instance;
+    if ((uint64_t)cover->covered * 100 < (uint64_t)cover->requests * COVERED_PERCENT)
+        return pleat__fail(PLEAT_E_VERIFY,
+                           "'%s' at x = %s has places for %u of the %u requests that '%s' has in "
+                           "an iteration",
+                           o->plan, pleat__x_text(&cover->x, text, sizeof text), cover->covered,
+                           cover->requests, o->trace);
+    return PLEAT_OK;
+}
+
+static pleat_result verify_for(const options *o, const pleat_trace *trace, pleat_plan **plan,
+                               pleat__cover *cover)
+{
+    if ((*plan)->recipe != NULL && (*plan)->fingerprint != pleat_trace_fingerprint(trace))
+        return verify_at(o, trace, plan, cover);
+    pleat_result result = pleat_plan_verify(*plan, trace);
     return result == PLEAT_OK ? result : pleat__context(result, "'%s' for '%s'", o->plan, o->trace);
 }
 
@@ -69,17 +109,23 @@ static int verify(const options *o)
 {
     pleat_trace *trace = NULL;
     pleat_plan *plan = NULL;
+    pleat__cover cover = {.requests = 0};
     pleat_result result = pleat_plan_read(o->plan, &plan); /* which proves it by itself */
     if (result == PLEAT_OK && o->trace != NULL)
         result =
             pleat__trace_import(o->trace, (int)pleat_plan_summary_of(plan).device, NULL, &trace);
     if (result == PLEAT_OK && trace != NULL)
-        result = verify_for(o, plan, trace);
+        result = verify_for(o, trace, &plan, &cover);
     int code = result == PLEAT_OK ? CLI_DONE : cli_failed("verify", result);
-    if (o->json && (result == PLEAT_OK || result == PLEAT_E_VERIFY))
-        print_json(plan, result);
+    /* There is no x that the trace has: the plan is not of it. */
+    code = result == PLEAT_E_NOT_FOUND ? CLI_NO : code;
+    bool answered = result == PLEAT_OK || result == PLEAT_E_VERIFY || result == PLEAT_E_NOT_FOUND;
+    if (o->json && answered)
+        print_json(plan, cover.requests != 0 ? &cover : NULL, result);
     else if (result == PLEAT_OK)
         print_line(o, plan);
+    if (!o->json && result == PLEAT_OK && cover.requests != 0)
+        print_at(o, &cover);
     pleat_plan_free(plan);
     pleat_trace_free(trace);
     return code;
@@ -99,7 +145,9 @@ int cli_verify(int argc, char **argv)
         .synopsis = "PLAN [options]",
         .text = "Proves that a plan holds: nothing that is live together shares a byte of memory,\n"
                 "through all aliases; lanes are idle when they are used; streams share nothing.\n"
-                "With a trace, also that the plan was made for it, request by request.\n",
+                "With a trace, also that the plan was made for it, request by request. A plan for\n"
+                "all sizes is laid out for the trace's size, and must have a place for 99 of a\n"
+                "hundred of its requests.\n",
         .tail = "Exit status: 0 it holds; 1 it does not; 2 bad use; 3 a file is bad.\n",
         .options = table,
         .operand = "one plan",

@@ -13,6 +13,9 @@ import pleat
 
 from . import _first, _plans
 
+PROGRAMS_OWN = ("log", "log_bytes", "log_ms", "canary")
+
+
 def command():
     """The program `pleat`, or None: $PLEAT_COMMAND, the package's, that of this tree's build."""
     here = pathlib.Path(__file__).resolve().parent
@@ -44,8 +47,11 @@ def run(*arguments):
     program = command()
     if program is None:
         raise RuntimeError("the command pleat is not there; $PLEAT_COMMAND may name it")
+    # What asks for a log or a canary asks for the program's: its log would be lost to this one's.
+    settings = [setting for setting in os.environ.get("PLEAT_CONF", "").split(",")
+                if setting.split(":")[0] not in PROGRAMS_OWN]
     done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True)
+                          text=True, env=dict(os.environ, PLEAT_CONF=",".join(settings)))
     if done.returncode:
         raise RuntimeError((done.stderr.splitlines() or ["exit %d" % done.returncode])[-1])
     return done.stdout
@@ -115,6 +121,13 @@ def finish(environment):
         write_counters(environment["PLEAT_RUN_COUNTERS"], served)
 
 
+def settings(environment):
+    """PLEAT_CONF with this process's log in it."""
+    given = environment.get("PLEAT_CONF", "")
+    name = environment.get("PLEAT_RUN_LOG")
+    return ",".join(filter(None, [given, name and "log:" + _plans.log(name, environment)]))
+
+
 def begin(environment):
     import torch
 
@@ -132,6 +145,7 @@ def begin(environment):
             policy=environment.get("PLEAT_RUN_POLICY", "pleat"),
             plan=environment.get("PLEAT_RUN_PLAN", "auto"),
             budget=int(environment.get("PLEAT_RUN_BUDGET", "0")),
+            conf=settings(environment),
             marks=environment.get("PLEAT_RUN_MARKS", "on") == "on",
             save_plan=environment.get("PLEAT_RUN_SAVE_PLAN") or None,
             record=0 if environment["PLEAT_RUN"] == "quiet" and not environment.get("PLEAT_RUN_REPORT")

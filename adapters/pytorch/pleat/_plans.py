@@ -37,6 +37,13 @@ def written(name, environment=os.environ):
     return "%s.%s" % (name, rank(environment)) if many(environment) else name
 
 
+def log(name, environment=os.environ):
+    """What the setting `log` is in this process: libpleat fills %p and %d in."""
+    if name == "auto" or "%p" in name:
+        return name.replace("%r", rank(environment))
+    return written(name, environment)
+
+
 def read(name, environment=os.environ):
     """The file that this process reads for `name`."""
     own = written(name, environment)

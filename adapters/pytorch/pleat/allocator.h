@@ -245,7 +245,7 @@ class Allocator final : public Forward
         native_->resetAccumulatedStats(device);
         Device &d = at(device);
         if (d.runtime.load() != nullptr)
-            begin_counting(d, pleat_stats_of(d.runtime));
+            begin_counting(d, fold(d, device));
     }
 
     void resetPeakStats(DeviceIndex index) override

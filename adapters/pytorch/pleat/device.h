@@ -53,7 +53,7 @@ struct Settings {
 /* What torch's counters start from again after a reset. */
 struct Baseline {
     uint64_t requests = 0, frees = 0, allocated_bytes = 0, freed_bytes = 0, out_of_memory = 0;
-    uint64_t creates = 0, releases = 0;
+    uint64_t creates = 0, releases = 0, obtained_bytes = 0, returned_bytes = 0;
 };
 
 struct Peaks {
@@ -82,11 +82,23 @@ struct Device {
     Baseline baseline;
     /* What torch's allocator holds for pools: it changes only in calls that end in fold(). */
     uint64_t pool_live = 0, pool_physical = 0;
+    uint64_t physical = 0; /* of Pleat, when it was last looked at */
+    /* Of the device and to it, since the start, as far as looks at now and then show it. */
+    uint64_t obtained_bytes = 0, returned_bytes = 0;
     Peaks both;  /* of the two together, since torch's last reset */
     Peaks whole; /* of Pleat alone, since the start */
     int64_t most_blocks = 0;
     int64_t most_pieces = 0;
     uint64_t most_idle = 0;
+
+    /* What Pleat holds of the device, and the most since the last look. */
+    void follow_physical(uint64_t now, uint64_t most)
+    {
+        most = std::max({most, now, physical});
+        obtained_bytes += most - physical;
+        returned_bytes += most - now;
+        physical = now;
+    }
 };
 
 /* Calls that may not be made while any thread captures a graph are made in this scope: what Pleat

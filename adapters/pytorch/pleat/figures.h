@@ -60,6 +60,7 @@ inline pleat_stats fold(Device &device, DeviceIndex index, CUDAAllocator *native
         pleat_reset_peaks(runtime);
     }
     device.whole.raise(now.peak_live_bytes, now.peak_physical_bytes);
+    device.follow_physical(now.physical_bytes, now.peak_physical_bytes);
     device.both.raise(now.peak_live_bytes + device.pool_live,
                       now.peak_physical_bytes + device.pool_physical);
     DeviceStats pools = native->getDeviceStats(index);
@@ -87,8 +88,9 @@ inline void add_pleat(DeviceStats &stats, Device &device, const pleat_stats &ple
         stat(blocks, device.most_blocks, pleat.requests - base.requests, pleat.frees - base.frees);
     Stat bytes = stat(pleat.live_bytes, device.both.live, allocated - base.allocated_bytes,
                       freed - base.freed_bytes);
-    Stat physical = stat(pleat.physical_bytes, device.both.physical, device.whole.physical,
-                         device.whole.physical - pleat.physical_bytes);
+    Stat physical = stat(pleat.physical_bytes, device.both.physical,
+                         device.obtained_bytes - base.obtained_bytes,
+                         device.returned_bytes - base.returned_bytes);
     /* A segment is a piece of memory that the device gave. */
     auto pieces = static_cast<int64_t>(pleat.creates - pleat.releases);
     device.most_pieces = std::max(device.most_pieces, pieces);
@@ -114,8 +116,9 @@ inline void begin_counting(Device &device, const pleat_stats &pleat)
     std::lock_guard<std::mutex> guard(device.stats_lock);
     uint64_t allocated = allocated_of(device, pleat);
     device.baseline = {
-        pleat.requests,      pleat.frees,   allocated,     allocated - pleat.live_bytes,
-        pleat.out_of_memory, pleat.creates, pleat.releases};
+        pleat.requests,       pleat.frees,   allocated,      allocated - pleat.live_bytes,
+        pleat.out_of_memory,  pleat.creates, pleat.releases, device.obtained_bytes,
+        device.returned_bytes};
 }
 
 /* From here on torch's peaks are taken. */

@@ -55,7 +55,7 @@ def parse(arguments):
         default="",
         metavar="FILE|auto",
         help="write the memory over time there while it runs: for `pleat top` and `pleat report "
-        "--log`; auto: where `pleat top` looks; %%p stands for the process",
+        "--log`; auto: where `pleat top` looks; %%p stands for the process, %%r and %%d as in --save-plan",
     )
     parser.add_argument(
         "--counters", default="", metavar="FILE", help="write the counters there, as JSON"
@@ -107,11 +107,10 @@ def environment(options, base):
         made["PLEAT_RUN_" + name.upper()] = os.path.abspath(path) if path else ""
     made["PLEAT_RUN_WINDOWS"] = "off" if options.no_windows else "on"
     made["PLEAT_RUN_CANARY"] = "on" if options.canary else ""
-    settings = [options.conf or base.get("PLEAT_CONF", "")]
-    if options.log:
-        settings.append("log:" + (options.log if options.log == "auto" else os.path.abspath(options.log)))
-    if any(settings):
-        made["PLEAT_CONF"] = ",".join(s for s in settings if s)
+    # Not among the settings, which whatever the program starts would take for its own.
+    made["PLEAT_RUN_LOG"] = os.path.abspath(options.log) if options.log not in ("", "auto") else options.log
+    if options.conf:
+        made["PLEAT_CONF"] = options.conf
     return made
 
 

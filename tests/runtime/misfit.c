@@ -1,0 +1,336 @@
+/*
+ * misfit.c: plan files of other jobs on a real runtime over host memory, with a canary: one that
+ * serves next to nothing is left, its memory goes back and the job is learned; one that served
+ * before, or misses its beginning only, stays.
+ */
+#include "job.h"
+
+#include <internal/arena.h>
+#include <plan/plan.h>
+#include <runtime/misfit.h>
+#include <vmm/fault.h>
+#include <vmm/host.h>
+
+/* Two of a plan's handles: what crosses the boundary at which it is left keeps those it lies in. */
+#define PINNED (2ull * 128 * JOB_PAGE)
+
+/* Every third request has another size each time: a plan gives those lanes. */
+static void draw(job_shape *shape, test_random *random)
+{
+    for (uint32_t i = 0; i < JOB_REQUESTS; i += 3)
+        shape->bytes[i] = 4096 + test_random_below(random, 200000);
+}
+
+static void run(job *j, job_shape *shape, test_random *random, uint32_t iterations)
+{
+    for (uint32_t i = 0; i < iterations; i++) {
+        assert_ok(pleat_mark(j->runtime));
+        if (random != NULL)
+            draw(shape, random);
+        job_iterate(j, shape, JOB_PLAIN, 0);
+    }
+}
+
+/* The plan of a job that has such a shape; with `random` its sizes vary. */
+static pleat_plan *plan_of(const job_shape *of, test_random *random)
+{
+    static const pleat_plan_options options = {
+        .size = sizeof options, .chunk_bytes = JOB_PAGE, .seconds = 0.02, .no_recipe = 1};
+    job j;
+    job_shape shape = *of;
+    pleat_trace *trace;
+    pleat_plan *plan;
+    job_start(&j, "native", NULL, 0);
+    assert_ok(pleat_record_begin(j.runtime, NULL));
+    run(&j, &shape, random, 3);
+    assert_ok(pleat_mark(j.runtime));
+    assert_ok(pleat_record_copy(j.runtime, &trace));
+    job_drain(&j);
+    job_stop(&j);
+    assert_ok(pleat_plan_make(trace, &options, &plan));
+    pleat_trace_free(trace);
+    return plan;
+}
+
+static void finish(job *j)
+{
+    job_drain(j);
+    assert_int_equal(j->errors, 0);
+    assert_int_equal(pleat_stats_of(j->runtime).live_bytes, 0);
+    job_stop(j);
+}
+
+/* The share of requests that the last iterations had in slots and lanes, in percent. */
+static uint64_t percent_placed(job *j, job_shape *shape, uint32_t iterations)
+{
+    pleat_stats before = pleat_stats_of(j->runtime);
+    run(j, shape, NULL, iterations);
+    pleat_stats after = pleat_stats_of(j->runtime);
+    return 100 * (after.planned + after.lane - before.planned - before.lane) /
+           (after.requests - before.requests);
+}
+
+/* What the job takes without any plan. */
+static uint64_t taken_by(job_shape *shape)
+{
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    run(&j, shape, NULL, 8);
+    uint64_t taken = pleat_stats_of(j.runtime).physical_bytes;
+    finish(&j);
+    return taken;
+}
+
+static void misfit_plan_of_another_job_is_left(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        bool varies = seed % 2 == 0;
+        job j;
+        test_random random = {seed};
+        job_shape shape = job_shape_make(seed, 1), other = job_shape_make(seed + 40, 24);
+        uint64_t needs = taken_by(&shape);
+        pleat_plan *plan = plan_of(&other, varies ? &random : NULL);
+        job_start(&j, "pleat", plan, 0);
+        uint64_t begun = pleat_stats_of(j.runtime).physical_bytes;
+        assert_true(begun > 2 * needs);
+        run(&j, &shape, NULL, 8);
+        assert_true(percent_placed(&j, &shape, 4) >= 98);
+        uint64_t taken = pleat_stats_of(j.runtime).physical_bytes;
+        if (taken > needs + needs / 4 + PINNED)
+            fail_msg("%llu bytes, %llu without a plan", (unsigned long long)taken,
+                     (unsigned long long)needs);
+        finish(&j);
+        pleat_plan_free(plan);
+    }
+}
+
+/* Without a mark nothing says where iterations end: some stretches as long as the plan's do. */
+static void misfit_is_left_without_marks_too(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(5, 1), other = job_shape_make(45, 24);
+    uint64_t needs = taken_by(&shape);
+    pleat_plan *plan = plan_of(&other, NULL);
+    job_start(&j, "pleat", plan, 0);
+    for (uint32_t i = 0; i < 60; i++)
+        job_iterate(&j, &shape, JOB_PLAIN, 0);
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_true(stats.physical_bytes <= needs + needs / 4 + PINNED);
+    assert_true(stats.planned > stats.requests / 4);
+    finish(&j);
+    pleat_plan_free(plan);
+}
+
+/* Something else comes first; then the plan's own job. */
+static void misfit_in_the_beginning_only_is_kept(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(6, 1), other = job_shape_make(46, 1);
+    pleat_plan *plan = plan_of(&shape, NULL);
+    job_start(&j, "pleat", plan, 0);
+    run(&j, &other, NULL, 1);
+    run(&j, &shape, NULL, 3);
+    assert_int_equal(percent_placed(&j, &shape, 6), 100);
+    assert_int_equal(pleat_stats_of(j.runtime).switches, 0);
+    finish(&j);
+    pleat_plan_free(plan);
+}
+
+/* A plan that served waits for its shape for as long as others come. */
+static void misfit_later_is_kept(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(7, 2), other = job_shape_make(47, 1);
+    pleat_plan *plan = plan_of(&shape, NULL);
+    job_start(&j, "pleat", plan, 0);
+    uint64_t begun = pleat_stats_of(j.runtime).physical_bytes;
+    run(&j, &shape, NULL, 2);
+    run(&j, &other, NULL, 20);
+    assert_true(pleat_stats_of(j.runtime).physical_bytes >= begun);
+    run(&j, &shape, NULL, 2);
+    assert_true(percent_placed(&j, &shape, 4) >= 99);
+    finish(&j);
+    pleat_plan_free(plan);
+}
+
+/* What lives in a lane or in a view of the plan when it is left stays whole, and is freed there. */
+static void misfit_keeps_what_lies_in_it(void **state)
+{
+    (void)state;
+    job j;
+    test_random random = {8};
+    job_shape other = job_shape_make(48, 4), shape = job_shape_make(8, 1);
+    pleat_plan *plan = plan_of(&other, &random);
+    assert_true(plan->lane_count != 0);
+    job_start(&j, "pleat", plan, 0);
+    job_tensor kept[64];
+    uint32_t count = 0;
+    /* Some of the plan's own requests first, and none of them is freed. */
+    for (uint32_t i = 0; i < 64; i++)
+        kept[count++] = job_alloc(&j, other.bytes[i], 0);
+    assert_true(pleat_stats_of(j.runtime).planned != 0 && pleat_stats_of(j.runtime).lane != 0);
+    run(&j, &shape, NULL, 8);
+    assert_true(percent_placed(&j, &shape, 4) >= 95);
+    for (uint32_t i = 0; i < count; i++)
+        job_free(&j, &kept[i]);
+    run(&j, &shape, NULL, 4);
+    finish(&j);
+    pleat_plan_free(plan);
+}
+
+static void misfit_counts_strikes(void **state)
+{
+    (void)state;
+    const pleat_plan plan = {.steady = {.slot_count = 5000}};
+    pleat_stats stats = {0};
+    pleat__misfit misfit;
+    pleat__misfit_begin(&misfit, &plan, &stats);
+    pleat__misfit_followed(&misfit, true);
+    assert_false(pleat__misfit_judge(&misfit, 1000, true)); /* no iteration was before it */
+    assert_false(pleat__misfit_judge(&misfit, 2000, true));
+    assert_false(pleat__misfit_judge(&misfit, 2010, true)); /* too few */
+    stats.planned = 400;
+    assert_true(pleat__misfit_judge(&misfit, 3010, true));
+    assert_false(pleat__misfit_judge(&misfit, 4010, true)); /* once */
+
+    stats.planned = 0;
+    pleat__misfit_begin(&misfit, &plan, &stats);
+    assert_false(pleat__misfit_is_due(&misfit, 4999));
+    for (uint64_t n = 1; n < 4; n++) {
+        assert_true(pleat__misfit_is_due(&misfit, 5000 * n));
+        assert_false(pleat__misfit_judge(&misfit, 5000 * n, false));
+    }
+    assert_true(pleat__misfit_judge(&misfit, 20000, false));
+
+    /* Only what is served while the plan is followed counts. */
+    pleat__misfit_begin(&misfit, &plan, &stats);
+    pleat__misfit_followed(&misfit, true);
+    stats.lane = 300;
+    pleat__misfit_followed(&misfit, false);
+    stats.planned = 5000;
+    assert_false(pleat__misfit_judge(&misfit, 10, true));
+    assert_false(pleat__misfit_judge(&misfit, 1010, true));
+    assert_int_equal(misfit.strikes, 2);
+    pleat__misfit_followed(&misfit, true);
+    stats.planned = 5500;
+    assert_false(pleat__misfit_judge(&misfit, 2010, true)); /* half: it is the job's */
+    for (uint64_t n = 1; n < 9; n++)
+        assert_false(pleat__misfit_judge(&misfit, 2010 + n * 1000, true));
+    assert_false(pleat__misfit_is_due(&misfit, 100000));
+}
+
+/* ---- failures ---- */
+
+/* Iterations with whatever fails; NULL: there is no runtime. */
+static pleat_runtime *run_failing(pleat_vmm vmm, const pleat_plan *plan)
+{
+    job j = {.vmm = vmm};
+    job_shape shape = job_shape_make(9, 1);
+    const pleat_runtime_options options = {
+        .size = sizeof options, .policy = "pleat", .plan = plan, .waits = 1};
+    if (pleat_runtime_create(vmm, &options, &j.runtime) != PLEAT_OK)
+        return NULL;
+    for (uint32_t n = 0; n < 5; n++) {
+        assert_ok(pleat_mark(j.runtime));
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+            pleat_va address;
+            if (pleat_alloc(j.runtime, shape.bytes[i], 0, &address) == PLEAT_OK) {
+                j.now[i] = (job_tensor){address, shape.bytes[i], ++j.next_pattern};
+                for (uint64_t g = 0; g * 512 + 8 <= shape.bytes[i]; g++)
+                    *job_word(&j.now[i], g) = j.now[i].pattern + g;
+            }
+            job_end_at(&j, &shape, i);
+        }
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+            job_free(&j, &j.before[i]);
+            j.before[i] = j.now[i];
+            j.now[i] = (job_tensor){0};
+        }
+    }
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    return j.runtime;
+}
+
+static void assert_nothing_held(const pleat_vmm *host)
+{
+    pleat__host_holdings held;
+    assert_ok(pleat__host_holdings_of(host, &held));
+    assert_int_equal(held.handles, 0);
+    assert_int_equal(held.reservations, 0);
+    assert_int_equal(held.mapped_pages, 0);
+    assert_int_equal(held.events, 0);
+}
+
+static void misfit_survives_every_failing_verb(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_create,       PLEAT__FAULT_map,
+                                              PLEAT__FAULT_unmap,        PLEAT__FAULT_set_access,
+                                              PLEAT__FAULT_event_create, PLEAT__FAULT_event_record};
+    test_random random = {9};
+    job_shape other = job_shape_make(49, 2);
+    pleat_plan *plan = plan_of(&other, &random);
+    for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++) {
+        uint64_t hits = 1;
+        for (uint64_t nth = 1; hits > 0; nth += 1 + nth / 3) {
+            pleat_host_options options = {
+                .size = sizeof options, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
+            pleat_vmm host, vmm;
+            assert_ok(pleat_vmm_host(&options, &host));
+            assert_ok(pleat__fault_create(host, &vmm));
+            pleat__fault_arm(&vmm, (pleat__fault_plan){
+                                       .verb = verbs[v], .nth = nth, .carried_out = nth % 2 == 1});
+            pleat_runtime *runtime = run_failing(vmm, plan);
+            hits = pleat__fault_hits(&vmm);
+            pleat__fault_arm(&vmm, (pleat__fault_plan){0});
+            pleat_runtime_destroy(runtime);
+            pleat_vmm_destroy(&vmm);
+            assert_nothing_held(&host);
+            pleat_vmm_destroy(&host);
+        }
+    }
+    pleat_plan_free(plan);
+}
+
+static void misfit_survives_every_want_of_host_memory(void **state)
+{
+    (void)state;
+    test_random random = {10};
+    job_shape other = job_shape_make(50, 2);
+    pleat_plan *plan = plan_of(&other, &random);
+    uint64_t failed = 1;
+    for (uint64_t nth = 1; failed > 0; nth += 1 + nth / 8) {
+        pleat_host_options options = {
+            .size = sizeof options, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
+        pleat_vmm host;
+        assert_ok(pleat_vmm_host(&options, &host));
+        pleat__arena_fail(nth, false);
+        pleat_runtime *runtime = run_failing(host, plan);
+        failed = pleat__arena_failed();
+        pleat__arena_fail(0, false);
+        pleat_runtime_destroy(runtime);
+        assert_nothing_held(&host);
+        pleat_vmm_destroy(&host);
+    }
+    pleat_plan_free(plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(misfit_plan_of_another_job_is_left),
+        cmocka_unit_test(misfit_is_left_without_marks_too),
+        cmocka_unit_test(misfit_in_the_beginning_only_is_kept),
+        cmocka_unit_test(misfit_later_is_kept),
+        cmocka_unit_test(misfit_keeps_what_lies_in_it),
+        cmocka_unit_test(misfit_counts_strikes),
+        cmocka_unit_test(misfit_survives_every_failing_verb),
+        cmocka_unit_test(misfit_survives_every_want_of_host_memory),
+    };
+    return cmocka_run_group_tests_name("misfit", tests, NULL, NULL);
+}
