@@ -49,6 +49,22 @@ class Package(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("torch", done.stdout.splitlines()[-1])
 
+    @unittest.skipUnless(os.environ.get("PLEAT_COMMAND"), "$PLEAT_COMMAND names no command")
+    def test_enable_refuses_at_once_and_may_be_tried_again(self):
+        code = ("import sys, types; sys.modules['torch'] = types.ModuleType('torch'); import pleat\n"
+                "for wrong in ({'budget': 'much'}, {'policy': 'none'}, {'conf': 'nosuch:1'},\n"
+                "              {'plan': '/no/such'}, {'save_plan': '/no/such/x'}):\n"
+                "    try: pleat.enable(**wrong)\n"
+                "    except (OSError, ValueError) as problem: print(problem, pleat.enabled())")
+        done = python(code, PYTHONPATH=str(ADAPTER))
+        self.assertEqual([line.split(": ")[0] for line in done.stdout.splitlines()], ["pleat"] * 5,
+                         done.stdout)
+        for line, part in zip(done.stdout.splitlines(),
+                              ("'much' is no size", "no policy 'none'; there are: pleat native",
+                               "no setting 'nosuch'", "no plan '/no/such'", "no folder")):
+            self.assertIn(part, line)
+            self.assertTrue(line.endswith(" False"), line)
+
     def test_sizes(self):
         for text, bytes in [("0", 0), ("512", 512), ("64k", 65536), ("2MiB", 2 << 20),
                             ("1.5GiB", 3 << 29), ("3gb", 3 << 30), (7, 7)]:

@@ -31,6 +31,8 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
+POLICIES = ("pleat", "native", "expandable", "gmlake", "stweaver")
+
 _library = None
 _saver = None
 _canary = False
@@ -53,9 +55,12 @@ def parse_size(text):
     if number[-1:] in ("k", "m", "g", "t"):
         scale = 1024 ** ("kmgt".index(number[-1]) + 1)
         number = number[:-1]
-    bytes = float(number) * scale
+    try:
+        bytes = float(number) * scale
+    except ValueError:
+        bytes = -1.0
     if not 0 <= bytes < 1 << 63:
-        raise ValueError("this is no size: %r" % text)
+        raise ValueError("pleat: %r is no size; write 20GiB, 512MiB or bytes" % text)
     return int(bytes)
 
 
@@ -87,16 +92,22 @@ def enable(
     global _canary, _library, _saver, _windows
     import torch
 
-    from . import _plans, _shim
+    from . import _job, _plans, _shim
 
     if _library is not None:
         raise RuntimeError("pleat is enabled already")
+    if policy not in POLICIES:
+        raise ValueError("pleat: there is no policy %r; there are: %s" % (policy, " ".join(POLICIES)))
+    budget = parse_size(budget)
     plan = "" if plan in (None, "", "auto") else _plans.read(os.fspath(plan))
     if plan and "%d" not in plan and not os.path.isfile(plan):
         raise FileNotFoundError("pleat: there is no plan %r" % plan)
     if save_plan and not os.path.isdir(os.path.dirname(os.path.abspath(save_plan))):
         raise FileNotFoundError("pleat: there is no folder for the plan %r" % save_plan)
     conf = conf or os.environ.get("PLEAT_CONF") or ""
+    wrong = _job.check(dict(os.environ, PLEAT_CONF=conf), "conf") if conf else None
+    if wrong:
+        raise ValueError("pleat: " + wrong)
     if "share:" not in conf:
         conf += ",share:on" if conf else "share:on"
     if canary:
@@ -110,7 +121,7 @@ def enable(
             policy.encode(),
             conf.encode(),
             os.fsencode(plan),
-            parse_size(budget),
+            budget,
             max(record, _plans.ITERATIONS if save_plan else 0),
             0 if save_plan or record > _plans.FEW else _plans.FEW_EVENTS,
         )

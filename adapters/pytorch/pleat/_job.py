@@ -57,6 +57,19 @@ def run(*arguments):
     return done.stdout
 
 
+def check(environment, *arguments):
+    """What the command says against settings or a file; None: nothing, or there is no command."""
+    program = command()
+    if program is None:
+        return None
+    done = subprocess.run([program, *arguments], env=environment, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, text=True)
+    if done.returncode == 0:
+        return None
+    said = (done.stderr.splitlines() or ["exit %d" % done.returncode])[0]
+    return said.replace("pleat %s: " % arguments[0], "", 1)
+
+
 def compare(trace, counters):
     """One line: what torch's native allocator would have taken for what was recorded."""
     native = json.loads(run("replay", trace, "--policy", "native", "--json"))
@@ -153,7 +166,7 @@ def begin(environment):
             windows=environment.get("PLEAT_RUN_WINDOWS", "on") == "on",
             canary=bool(environment.get("PLEAT_RUN_CANARY")),
         )
-    except (OSError, RuntimeError) as problem:
+    except (OSError, RuntimeError, ValueError) as problem:
         # Without Pleat the job would be another one than was asked for.
         sys.exit("pleat run: %s" % problem)
     atexit.register(finish, environment)

@@ -10,14 +10,12 @@ import glob
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 
-from . import _job, parse_size
+from . import POLICIES, _job, parse_size
 
 SITE = str(pathlib.Path(__file__).resolve().parent / "_site")
 BAD_USE, BAD_FILE, CANNOT_RUN, NOT_FOUND = 2, 3, 126, 127
-POLICIES = ("pleat", "native", "expandable", "gmlake", "stweaver")
 
 
 def parse(arguments):
@@ -77,8 +75,8 @@ def parse(arguments):
         parser.error("no program to run")
     try:
         parse_size(options.budget)
-    except ValueError:
-        parser.error("--budget: %r is no size; write 20GiB, 512MiB or bytes" % options.budget)
+    except ValueError as problem:
+        parser.error("--budget: " + str(problem).replace("pleat: ", "", 1))
     if options.plan != "auto" and "%" not in options.plan and not os.path.isfile(options.plan):
         # Of a job with several ranks each may have its own.
         if not glob.glob(glob.escape(options.plan) + ".[0-9]*"):
@@ -120,19 +118,6 @@ def fail(code, text):
     sys.exit(code)
 
 
-def check(made, *arguments):
-    """What the command says against settings or a file; None: nothing, or there is no command."""
-    program = _job.command()
-    if program is None:
-        return None
-    done = subprocess.run([program, *arguments], env=made, stdout=subprocess.DEVNULL,
-                          stderr=subprocess.PIPE, text=True)
-    if done.returncode == 0:
-        return None
-    said = (done.stderr.splitlines() or ["exit %d" % done.returncode])[0]
-    return said.replace("pleat %s: " % arguments[0], "", 1)
-
-
 def program_of(name):
     """The program's path, as a shell finds it."""
     path = shutil.which(name)
@@ -148,11 +133,11 @@ def main(arguments=None):
     options = parse(sys.argv[1:] if arguments is None else arguments)
     made = environment(options, os.environ)
     program = program_of(options.program[0])
-    wrong = check(made, "conf") if "PLEAT_CONF" in made else None
+    wrong = _job.check(made, "conf") if "PLEAT_CONF" in made else None
     if wrong:
         fail(BAD_USE, "--conf: " + wrong)
     # One that stands for several files is read by each process, which says what is wrong with it.
-    wrong = check(made, "verify", options.plan) if os.path.isfile(options.plan) else None
+    wrong = _job.check(made, "verify", options.plan) if os.path.isfile(options.plan) else None
     if wrong:
         fail(BAD_FILE, "--plan: " + wrong)
     made["PLEAT_RUN_PID"] = str(os.getpid())
