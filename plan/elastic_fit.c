@@ -445,10 +445,11 @@ static pleat_result name_profiles(fitting *f, uint32_t parameters, const uint64_
         den[p] = f->u[named] / common;
         if (!pleat__mul(num[p], f->u[p], &num[p]) || num[p] % den[p] != 0 ||
             num[p] / den[p] >= NUMBER_MOST || (names[p] != 0 && names[p] != num[p] / den[p]))
-            return pleat__fail(PLEAT_E_INPUT,
-                               "x is said to be %llu where it is %llu/%llu times %llu",
-                               (unsigned long long)names[p], (unsigned long long)f->u[p],
-                               (unsigned long long)f->u[named], (unsigned long long)names[named]);
+            return pleat__fail(
+                PLEAT_E_INPUT,
+                "x is given as %llu, and the sizes make it %llu/%llu of the %llu given first",
+                (unsigned long long)names[p], (unsigned long long)f->u[p],
+                (unsigned long long)f->u[named], (unsigned long long)names[named]);
     }
     for (uint32_t p = 0; p < f->profiles; p++)
         f->u[p] = num[p] / den[p];
