@@ -37,6 +37,11 @@ typedef struct pleat__cuda_kernel {
 PLEAT_NODISCARD pleat_result pleat__cuda_kernel_load(const pleat_vmm *vmm, int device,
                                                      const char *ptx, const char *name,
                                                      pleat__cuda_kernel *kernel);
+/* Another kernel of the same text, which goes with the one that was loaded. */
+PLEAT_NODISCARD pleat_result pleat__cuda_kernel_beside(const pleat_vmm *vmm,
+                                                       const pleat__cuda_kernel *loaded,
+                                                       const char *name,
+                                                       pleat__cuda_kernel *kernel);
 PLEAT_NODISCARD pleat_result pleat__cuda_kernel_unload(const pleat_vmm *vmm,
                                                        pleat__cuda_kernel *kernel);
 /* `arguments` point to the kernel's parameters, in order. Does not wait. */

@@ -12,11 +12,8 @@ static pleat_result load(pleat__cuda_pattern *pattern, const char *ptx, const ch
                          const char *verify)
 {
     PLEAT_TRY(pleat__cuda_kernel_load(&pattern->vmm, pattern->device, ptx, write, &pattern->write));
-    pattern->has_write = true;
-    PLEAT_TRY(
-        pleat__cuda_kernel_load(&pattern->vmm, pattern->device, ptx, verify, &pattern->verify));
-    pattern->has_verify = true;
-    return PLEAT_OK;
+    pattern->loaded = true;
+    return pleat__cuda_kernel_beside(&pattern->vmm, &pattern->write, verify, &pattern->verify);
 }
 
 static pleat_result make_counters(pleat__cuda_pattern *pattern)
@@ -62,9 +59,7 @@ void pleat__cuda_pattern_close(pleat__cuda_pattern *pattern)
         (void)ops->release(self, pattern->memory);
     if (pattern->reserved)
         (void)ops->free_range(self, pattern->counters, pattern->granule);
-    if (pattern->has_verify)
-        (void)!pleat__cuda_kernel_unload(&pattern->vmm, &pattern->verify);
-    if (pattern->has_write)
+    if (pattern->loaded)
         (void)!pleat__cuda_kernel_unload(&pattern->vmm, &pattern->write);
 }
 

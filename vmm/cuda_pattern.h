@@ -19,7 +19,7 @@ typedef struct pleat__cuda_pattern {
     pleat_va counters; /* words of 8 bytes, 0 in the beginning; for verify's arguments */
     uint64_t granule;  /* what backs them: a chunk of their own, outside any budget */
     pleat_handle memory;
-    bool has_write, has_verify, reserved, created, mapped;
+    bool loaded, reserved, created, mapped;
 } pleat__cuda_pattern;
 
 /* Loads both kernels of the PTX text, which lives as long as the pattern, and makes the counters.

@@ -77,17 +77,29 @@ pleat_result pleat__cuda_kernel_load(const pleat_vmm *vmm, int device, const cha
     if (cuda == NULL)
         return PLEAT_E_INVALID;
     CUmodule module = NULL;
-    CUfunction function = NULL;
     IN_CONTEXT(cuda, device, cuda->driver.cuModuleLoadData(&module, ptx), "kernel '%s'", name);
-    *kernel = (pleat__cuda_kernel){device, module, NULL};
+    const pleat__cuda_kernel loaded = {device, module, NULL};
+    pleat_result result = pleat__cuda_kernel_beside(vmm, &loaded, name, kernel);
     bool pushed;
-    PLEAT_TRY(pleat__cuda_enter(cuda, device, &pushed));
-    CUresult code = cuda->driver.cuModuleGetFunction(&function, module, name);
-    if (code != CU_OK)
+    if (result != PLEAT_OK && pleat__cuda_enter(cuda, device, &pushed) == PLEAT_OK) {
         cuda->driver.cuModuleUnload(module);
-    pleat__cuda_leave(cuda, pushed);
-    kernel->function = function;
-    return pleat__cuda_result(&cuda->driver, code, "kernel '%s'", name);
+        pleat__cuda_leave(cuda, pushed);
+    }
+    return result;
+}
+
+pleat_result pleat__cuda_kernel_beside(const pleat_vmm *vmm, const pleat__cuda_kernel *loaded,
+                                       const char *name, pleat__cuda_kernel *kernel)
+{
+    pleat__cuda *cuda = pleat__cuda_of(vmm);
+    if (cuda == NULL)
+        return PLEAT_E_INVALID;
+    CUfunction function = NULL;
+    IN_CONTEXT(cuda, loaded->device,
+               cuda->driver.cuModuleGetFunction(&function, loaded->module, name), "kernel '%s'",
+               name);
+    *kernel = (pleat__cuda_kernel){loaded->device, loaded->module, function};
+    return PLEAT_OK;
 }
 
 pleat_result pleat__cuda_kernel_unload(const pleat_vmm *vmm, pleat__cuda_kernel *kernel)
