@@ -21,6 +21,7 @@ SOURCES = (
     "allocator.h",
     "budget.h",
     "device.h",
+    "devices.h",
     "figures.h",
     "forward.h",
     "history.h",

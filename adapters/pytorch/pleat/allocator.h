@@ -15,9 +15,7 @@
 #ifndef PLEAT_TORCH_ALLOCATOR_H
 #define PLEAT_TORCH_ALLOCATOR_H
 
-#include "budget.h"
-#include "device.h"
-#include "figures.h"
+#include "devices.h"
 #include "forward.h"
 #include "ipc.h"
 #include "routes.h"
@@ -26,7 +24,6 @@
 #include <c10/core/Allocator.h>
 
 #include <optional>
-#include <unistd.h>
 
 namespace pleat_torch
 {
@@ -35,7 +32,10 @@ class Allocator final : public Forward
 {
   public:
     Allocator(Settings settings, CUDAAllocator *native)
-        : Forward(native), settings_(std::move(settings)), budget_(native)
+        : Forward(native), devices_(std::move(settings), native, [this](pleat_runtime *made) {
+              if (history_.on())
+                  pleat_on_freed(made, freed, nullptr);
+          })
     {
     }
 
@@ -82,10 +82,7 @@ class Allocator final : public Forward
         if (initialized_)
             return;
         native_->init(device_count);
-        std::vector<Device> devices(static_cast<size_t>(device_count));
-        for (Device &device : devices)
-            device.limit_bytes = settings_.budget_bytes;
-        devices_.swap(devices);
+        devices_.init(device_count);
         initialized_ = true;
     }
 
@@ -106,22 +103,22 @@ class Allocator final : public Forward
         TORCH_CHECK(fraction >= 0 && fraction <= 1, "the fraction must lie in [0, 1], not ",
                     fraction);
         double total = static_cast<double>(total_bytes(device));
-        uint64_t limit = settings_.budget_bytes;
+        uint64_t limit = devices_.settings().budget_bytes;
         if (fraction < 1) {
             auto bytes = static_cast<uint64_t>(fraction * total);
             limit = limit == 0 ? bytes : std::min(limit, bytes);
         }
-        runtime(device);
+        pleat_runtime *made = devices_.runtime(device);
         {
             std::lock_guard<std::mutex> guard(at(device).split_lock);
             at(device).limit_bytes = limit;
         }
         if (limit == 0) {
             native_->setMemoryFraction(1.0, device);
-            if (pleat_set_budget(runtime(device), 0) != PLEAT_OK)
+            if (pleat_set_budget(made, 0) != PLEAT_OK)
                 throw_last("lift the budget");
         } else {
-            budget_.give_rest_to_pleat(at(device), device);
+            devices_.budget().give_rest_to_pleat(at(device), device);
         }
     }
 
@@ -137,16 +134,16 @@ class Allocator final : public Forward
     void emptyCache(MempoolId pool) override
     {
         if (pool.first == 0 && pool.second == 0)
-            empty_runtimes();
+            devices_.empty_caches();
         native_->emptyCache(pool);
-        fold_all();
+        devices_.fold_all();
     }
 #else
     void emptyCache() override
     {
-        empty_runtimes();
+        devices_.empty_caches();
         native_->emptyCache();
-        fold_all();
+        devices_.fold_all();
     }
 #endif
 
@@ -156,17 +153,17 @@ class Allocator final : public Forward
         size_t free_bytes = 0, total = 0;
         c10::cuda::CUDAGuard guard(device);
         C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total));
-        pleat_stats stats = pleat_stats_of(runtime(device));
+        pleat_stats stats = pleat_stats_of(devices_.runtime(device));
         uint64_t idle = stats.physical_bytes - std::min(stats.live_bytes, stats.physical_bytes);
         uint64_t limit = Budget::limit_of(at(device)),
-                 used = stats.live_bytes + budget_.pool_bytes(device);
+                 used = stats.live_bytes + devices_.budget().pool_bytes(device);
         uint64_t room = limit == 0 ? UINT64_MAX : limit - std::min(limit, used);
         *largest = std::max<size_t>(*largest, std::min<uint64_t>(free_bytes + idle, room));
     }
 
     void *getBaseAllocation(void *address, size_t *size) override
     {
-        Device *device = owner(address);
+        Device *device = devices_.owner(address);
         if (device == nullptr)
             return native_->getBaseAllocation(address, size);
         pleat_block block;
@@ -186,7 +183,7 @@ class Allocator final : public Forward
         /* Memory that is not this allocator's, from another process for instance, is left alone. */
         if (address == nullptr || data.get_deleter() != raw_deleter())
             return;
-        Device *device = owner(address);
+        Device *device = devices_.owner(address);
         if (device == nullptr) {
             /* In a private pool. torch's allocator takes note of what carries its own deleter. */
             c10::DataPtr same(address, address, native_->raw_deleter(), data.device());
@@ -205,7 +202,7 @@ class Allocator final : public Forward
                              std::function<bool(cudaStream_t)> filter) override
     {
         routes_.begin(at(device), device, pool, filter);
-        budget_.give_rest_to_pools(at(device), device);
+        devices_.budget().give_rest_to_pools(at(device), device);
         native_->beginAllocateToPool(device, pool, std::move(filter));
     }
 
@@ -225,7 +222,7 @@ class Allocator final : public Forward
             void *address = data.release_context();
             data = c10::DataPtr(address, address, raw_deleter(), data.device());
         }
-        fold(at(device), device);
+        devices_.fold(at(device));
         return delta;
     }
 
@@ -236,7 +233,7 @@ class Allocator final : public Forward
         DeviceStats stats = native_->getDeviceStats(index);
         Device &device = at(index);
         if (device.runtime.load() != nullptr)
-            add_pleat(stats, device, fold(device, index));
+            add_pleat(stats, device, devices_.fold(device));
         return stats;
     }
 
@@ -245,7 +242,7 @@ class Allocator final : public Forward
         native_->resetAccumulatedStats(device);
         Device &d = at(device);
         if (d.runtime.load() != nullptr)
-            begin_counting(d, fold(d, device));
+            begin_counting(d, devices_.fold(d));
     }
 
     void resetPeakStats(DeviceIndex index) override
@@ -253,7 +250,7 @@ class Allocator final : public Forward
         native_->resetPeakStats(index);
         Device &device = at(index);
         if (device.runtime.load() != nullptr)
-            begin_peaks(device, fold(device, index));
+            begin_peaks(device, devices_.fold(device));
     }
 
     /* ---- history ---- */
@@ -313,8 +310,9 @@ class Allocator final : public Forward
 #ifdef PLEAT_HAS_CONTEXT_FOR_POINTER
     Context getContextForPointer(const void *address) override
     {
-        return owner(address) == nullptr ? native_->getContextForPointer(address)
-                                         : history_.context_of(reinterpret_cast<size_t>(address));
+        return devices_.owner(address) == nullptr
+                   ? native_->getContextForPointer(address)
+                   : history_.context_of(reinterpret_cast<size_t>(address));
     }
 #endif
 
@@ -333,12 +331,7 @@ class Allocator final : public Forward
     void enablePeerAccess(DeviceIndex device, DeviceIndex owner) override
     {
         native_->enablePeerAccess(device, owner);
-        std::lock_guard<std::mutex> guard(making_);
-        pleat_runtime *made = at(owner).runtime.load();
-        if (made == nullptr)
-            at(owner).peers.push_back(device);
-        else if (pleat_add_peer(made, device) != PLEAT_OK)
-            throw_last("give another device access");
+        devices_.add_peer(owner, device);
     }
 
     cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device,
@@ -353,7 +346,7 @@ class Allocator final : public Forward
 #ifdef PLEAT_HAS_SHARE_HANDLE
     caching::ShareableHandle shareIpcHandle(void *address) override
     {
-        Device *device = owner(address);
+        Device *device = devices_.owner(address);
         if (device == nullptr)
             return native_->shareIpcHandle(address);
         auto [offset, handle] = sender_.share(device->runtime, reinterpret_cast<pleat_va>(address));
@@ -366,70 +359,20 @@ class Allocator final : public Forward
         std::optional<SharedMemory> shared = SharedMemory::parse(handle);
         if (!shared)
             return native_->getIpcDevPtr(std::move(handle));
-        return receiver_.open(runtime(c10::cuda::current_device()), handle, *shared);
+        return receiver_.open(devices_.runtime(c10::cuda::current_device()), handle, *shared);
     }
 
     /* ---- Pleat's own, for the functions below ---- */
 
-    pleat_runtime *runtime(DeviceIndex index)
+    Devices &devices()
     {
-        Device &device = at(index);
-        pleat_runtime *made = device.runtime.load(std::memory_order_acquire);
-        return __builtin_expect(made != nullptr, 1) ? made : make(index, device);
-    }
-
-    /* The device that was used first; -1 before. */
-    int first_device() const
-    {
-        return first_device_;
-    }
-
-    uint64_t taken_bytes() const
-    {
-        uint64_t bytes = 0;
-        for (const Device &device : devices_)
-            bytes += device.allocated_bytes.load(std::memory_order_relaxed);
-        return bytes;
-    }
-
-    size_t device_count() const
-    {
-        return devices_.size();
-    }
-
-    pleat_stats whole_stats(size_t index)
-    {
-        Device &device = devices_[index];
-        pleat_stats stats = fold(device, static_cast<DeviceIndex>(index));
-        std::lock_guard<std::mutex> guard(device.stats_lock);
-        stats.peak_live_bytes = device.whole.live;
-        stats.peak_physical_bytes = device.whole.physical;
-        return stats;
-    }
-
-    /* NULL before the device was first used. */
-    pleat_runtime *runtime_or_null(size_t index)
-    {
-        return index < devices_.size() ? devices_[index].runtime.load() : nullptr;
+        return devices_;
     }
 
   private:
     static bool is_default(MempoolId pool)
     {
         return pool.first == 0 && pool.second == 0;
-    }
-
-    pleat_stats fold(Device &device, DeviceIndex index)
-    {
-        return pleat_torch::fold(device, index, native_);
-    }
-
-    void fold_all()
-    {
-        for (size_t i = 0; i < devices_.size(); i++) {
-            if (devices_[i].runtime.load() != nullptr)
-                fold(devices_[i], static_cast<DeviceIndex>(i));
-        }
     }
 
     std::string metadata()
@@ -443,98 +386,7 @@ class Allocator final : public Forward
 
     Device &at(DeviceIndex index)
     {
-        TORCH_CHECK(index >= 0 && static_cast<size_t>(index) < devices_.size(),
-                    "pleat: there is no device ", static_cast<int>(index));
-        return devices_[static_cast<size_t>(index)];
-    }
-
-    /* Asked before a request is refused: torch's caches of pools, and what registered itself with
-     * torch (memory received from other processes). */
-    static int give_back(void *asking, uint64_t, pleat_stream)
-    {
-        Allocator *self = current;
-        auto index =
-            static_cast<DeviceIndex>(static_cast<Device *>(asking) - self->devices_.data());
-        Device &device = *static_cast<Device *>(asking);
-        bool given = self->budget_.give_rest_to_pleat(device, index);
-        for (const std::string &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
-            given |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
-        bool capturing = false;
-        uint64_t before = 0, after = 0;
-        for (size_t i = 0; i < self->devices_.size(); i++)
-            capturing |= self->devices_[i].pools.load() != 0;
-        if (capturing)
-            return given;
-        for (size_t i = 0; i < self->devices_.size(); i++)
-            before += self->budget_.pool_bytes(static_cast<DeviceIndex>(i));
-        if (before != 0)
-            self->native_->emptyCache();
-        for (size_t i = 0; i < self->devices_.size(); i++)
-            after += self->budget_.pool_bytes(static_cast<DeviceIndex>(i));
-        return self->budget_.give_rest_to_pleat(device, index) || given || after < before;
-    }
-
-    pleat_runtime *make(DeviceIndex index, Device &device)
-    {
-        std::lock_guard<std::mutex> guard(making_);
-        if (device.runtime.load() != nullptr)
-            return device.runtime.load();
-        if (vmm_.ops == nullptr && pleat_vmm_cuda(&vmm_) != PLEAT_OK)
-            throw_last("reach the driver");
-        read_plan(index, device);
-        pleat_runtime_options options = {};
-        options.size = sizeof options;
-        options.device = index;
-        options.policy = settings_.policy.c_str();
-        options.plan = device.plan;
-        options.budget_bytes = settings_.budget_bytes;
-        options.conf = settings_.conf.empty() ? nullptr : settings_.conf.c_str();
-        options.memory_callback = give_back;
-        options.memory_context = &device;
-        pleat_runtime *made = nullptr;
-        if (pleat_runtime_create(vmm_, &options, &made) != PLEAT_OK)
-            throw_last("make a runtime");
-        if (history_.on())
-            pleat_on_freed(made, freed, nullptr);
-        for (int peer : device.peers)
-            if (pleat_add_peer(made, peer) != PLEAT_OK)
-                throw_last("give another device access");
-        begin_record(made);
-        if (first_device_ < 0)
-            first_device_ = index;
-        device.runtime.store(made, std::memory_order_release);
-        /* Pools may have taken some of the budget before. */
-        budget_.give_rest_to_pleat(device, index);
-        return made;
-    }
-
-    void begin_record(pleat_runtime *made)
-    {
-        pleat_record_options options = {};
-        options.size = sizeof options;
-        options.iterations = settings_.record;
-        options.events = settings_.record_events;
-        if (settings_.record != 0 && pleat_record_begin(made, &options) != PLEAT_OK)
-            throw_last("record");
-    }
-
-    /* The first device that is used has the plan's file, further ones FILE.dN, unless %d in its
-     * name stands for the device. */
-    void read_plan(DeviceIndex index, Device &device)
-    {
-        std::string path = settings_.plan, number = std::to_string(static_cast<int>(index));
-        if (path.empty() || device.plan != nullptr)
-            return;
-        size_t at = path.find("%d");
-        if (at != std::string::npos)
-            path.replace(at, 2, number);
-        else if (first_device_ >= 0)
-            path += ".d" + number;
-        bool must = at == std::string::npos && first_device_ < 0;
-        if (!must && access(path.c_str(), F_OK) != 0)
-            return;
-        if (pleat_plan_read(path.c_str(), &device.plan) != PLEAT_OK)
-            throw_last("read the plan");
+        return devices_.at(index);
     }
 
     static void freed(void *, pleat_va address)
@@ -544,8 +396,8 @@ class Allocator final : public Forward
 
     void watch_frees()
     {
-        for (Device &device : devices_) {
-            pleat_runtime *made = device.runtime.load();
+        for (size_t i = 0; i < devices_.count(); i++) {
+            pleat_runtime *made = devices_.runtime_or_null(i);
             if (made != nullptr)
                 pleat_on_freed(made, history_.on() ? freed : nullptr, nullptr);
         }
@@ -576,8 +428,8 @@ class Allocator final : public Forward
             relaxed.emplace();
         }
         pleat_va address;
-        pleat_result result =
-            pleat_alloc(runtime(index), bytes, reinterpret_cast<pleat_stream>(stream), &address);
+        pleat_result result = pleat_alloc(devices_.runtime(index), bytes,
+                                          reinterpret_cast<pleat_stream>(stream), &address);
         if (__builtin_expect(result != PLEAT_OK, 0))
             refuse(index, bytes, stream, result);
         device.allocated_bytes.fetch_add((bytes + 511) / 512 * 512, std::memory_order_relaxed);
@@ -598,11 +450,11 @@ class Allocator final : public Forward
             Relaxed relaxed;
             if (device.runtime.load() == nullptr || pleat_empty_cache(device.runtime) != PLEAT_OK)
                 throw;
-            budget_.give_rest_to_pools(device, index);
+            devices_.budget().give_rest_to_pools(device, index);
         }
         if (address == nullptr)
             address = native_->raw_alloc_with_stream(bytes, stream);
-        fold(device, index);
+        devices_.fold(device);
         return address;
     }
 
@@ -634,24 +486,14 @@ class Allocator final : public Forward
         TORCH_CHECK_WITH(OutOfMemoryError, false, message);
     }
 
-    Device *owner(const void *address)
-    {
-        for (Device &device : devices_) {
-            pleat_runtime *made = device.runtime.load(std::memory_order_acquire);
-            if (made != nullptr && pleat_owns(made, reinterpret_cast<pleat_va>(address)))
-                return &device;
-        }
-        return nullptr;
-    }
-
     void give(void *address)
     {
         if (address == nullptr)
             return;
-        Device *device = owner(address);
+        Device *device = devices_.owner(address);
         if (__builtin_expect(device == nullptr, 0)) {
             native_->raw_delete(address);
-            fold_all();
+            devices_.fold_all();
             return;
         }
         std::optional<Relaxed> relaxed;
@@ -668,7 +510,7 @@ class Allocator final : public Forward
         pleat_block block;
         if (pleat_block_of(device.runtime, address, &block) != PLEAT_OK)
             return; /* the free itself says what is wrong */
-        auto index = static_cast<DeviceIndex>(&device - devices_.data());
+        DeviceIndex index = devices_.index_of(device);
         if (history_.on())
             history_.give_up(index, address, block.requested,
                              reinterpret_cast<void *>(block.stream),
@@ -677,25 +519,12 @@ class Allocator final : public Forward
                       -static_cast<int64_t>(block.requested));
     }
 
-    void empty_runtimes()
-    {
-        for (Device &device : devices_) {
-            if (device.runtime.load() == nullptr)
-                continue;
-            std::optional<Relaxed> relaxed;
-            if (device.pools.load() != 0)
-                relaxed.emplace();
-            if (pleat_empty_cache(device.runtime) != PLEAT_OK)
-                throw_last("empty the cache");
-        }
-    }
-
     /* ---- snapshots ---- */
 
     caching::SnapshotInfo with_pleat(caching::SnapshotInfo info, bool segments, bool traces)
     {
-        for (size_t i = 0; i < devices_.size(); i++) {
-            pleat_runtime *made = devices_[i].runtime.load();
+        for (size_t i = 0; i < devices_.count(); i++) {
+            pleat_runtime *made = devices_.runtime_or_null(i);
             auto index = static_cast<DeviceIndex>(i);
             if (made != nullptr && segments)
                 add_segments(info, made, index, history_);
@@ -708,12 +537,7 @@ class Allocator final : public Forward
         return info;
     }
 
-    Settings settings_;
-    Budget budget_;
-    std::vector<Device> devices_;
-    std::mutex making_;
-    int first_device_ = -1;
-    pleat_vmm vmm_ = {};
+    Devices devices_;
     Sender sender_;
     Receiver receiver_;
     History history_;

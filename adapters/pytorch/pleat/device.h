@@ -66,8 +66,11 @@ struct Peaks {
     }
 };
 
+class Devices;
+
 /* One device's runtime, made when it is first asked for memory. */
 struct Device {
+    Devices *all = nullptr; /* it is one of these */
     std::atomic<pleat_runtime *> runtime{nullptr};
     pleat_plan *plan = nullptr;
     std::atomic<uint64_t> allocated_bytes{0}; /* since the start, rounded to 512 */

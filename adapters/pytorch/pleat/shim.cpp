@@ -38,7 +38,7 @@ pleat_runtime *runtime_of(int device)
 {
     return Allocator::current == nullptr || device < 0
                ? nullptr
-               : Allocator::current->runtime_or_null(static_cast<size_t>(device));
+               : Allocator::current->devices().runtime_or_null(static_cast<size_t>(device));
 }
 
 } // namespace
@@ -75,8 +75,8 @@ __attribute__((visibility("default"))) int pleat_torch_mark(int device)
     return guarded([&] {
         if (Allocator::current == nullptr)
             return;
-        for (size_t i = 0; i < Allocator::current->device_count(); i++) {
-            pleat_runtime *runtime = Allocator::current->runtime_or_null(i);
+        for (size_t i = 0; i < Allocator::current->devices().count(); i++) {
+            pleat_runtime *runtime = Allocator::current->devices().runtime_or_null(i);
             if (runtime != nullptr && (device < 0 || static_cast<size_t>(device) == i) &&
                 pleat_mark(runtime) != PLEAT_OK)
                 throw_last("mark");
@@ -89,8 +89,8 @@ __attribute__((visibility("default"))) int pleat_torch_phase(const char *name)
     return guarded([&] {
         if (Allocator::current == nullptr)
             return;
-        for (size_t i = 0; i < Allocator::current->device_count(); i++) {
-            pleat_runtime *runtime = Allocator::current->runtime_or_null(i);
+        for (size_t i = 0; i < Allocator::current->devices().count(); i++) {
+            pleat_runtime *runtime = Allocator::current->devices().runtime_or_null(i);
             if (runtime != nullptr && pleat_phase(runtime, name) != PLEAT_OK)
                 throw_last("enter a phase");
         }
@@ -115,7 +115,7 @@ __attribute__((visibility("default"))) int pleat_torch_max_microbatch(int device
 /* The device that was used first; -1: none was. */
 __attribute__((visibility("default"))) int pleat_torch_first_device()
 {
-    return Allocator::current == nullptr ? -1 : Allocator::current->first_device();
+    return Allocator::current == nullptr ? -1 : Allocator::current->devices().first();
 }
 
 /* Whether a device's recording is complete; 0 also where nothing is recorded. */
@@ -158,7 +158,7 @@ __attribute__((visibility("default"))) int pleat_torch_save(int device, const ch
 /* Bytes that were asked for since the start, on all devices. */
 __attribute__((visibility("default"))) uint64_t pleat_torch_taken()
 {
-    return Allocator::current == nullptr ? 0 : Allocator::current->taken_bytes();
+    return Allocator::current == nullptr ? 0 : Allocator::current->devices().taken_bytes();
 }
 
 /* What the canary found on a device: allocations checked, words that were wrong, where one was. */
@@ -187,7 +187,7 @@ __attribute__((visibility("default"))) int pleat_torch_stats(int device, uint64_
         pleat_runtime *runtime = runtime_of(device);
         if (runtime == nullptr)
             return;
-        pleat_stats stats = Allocator::current->whole_stats(static_cast<size_t>(device));
+        pleat_stats stats = Allocator::current->devices().whole_stats(static_cast<size_t>(device));
         size_t i = 0;
 #define COPY(name, text) values[i++] = stats.name;
         PLEAT_COUNTERS(COPY)

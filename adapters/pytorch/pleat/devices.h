@@ -1,0 +1,255 @@
+/*
+ * devices.h: all devices, each with its runtime, which is made when it is first asked for memory.
+ *
+ * THREADS  Any. The list is fixed by init; a runtime that is there is read without a lock.
+ */
+#ifndef PLEAT_TORCH_DEVICES_H
+#define PLEAT_TORCH_DEVICES_H
+
+#include "budget.h"
+#include "device.h"
+#include "figures.h"
+
+#include <functional>
+#include <optional>
+#include <unistd.h>
+
+namespace pleat_torch
+{
+
+class Devices
+{
+  public:
+    /* `made` is told of each runtime before it is used. */
+    Devices(Settings settings, CUDAAllocator *native, std::function<void(pleat_runtime *)> made)
+        : settings_(std::move(settings)), native_(native), budget_(native), told_(std::move(made))
+    {
+    }
+
+    void init(int count)
+    {
+        std::vector<Device> devices(static_cast<size_t>(count));
+        for (Device &device : devices) {
+            device.limit_bytes = settings_.budget_bytes;
+            device.all = this;
+        }
+        list_.swap(devices);
+    }
+
+    const Settings &settings() const
+    {
+        return settings_;
+    }
+
+    const Budget &budget() const
+    {
+        return budget_;
+    }
+
+    size_t count() const
+    {
+        return list_.size();
+    }
+
+    Device &at(DeviceIndex index)
+    {
+        TORCH_CHECK(index >= 0 && static_cast<size_t>(index) < list_.size(),
+                    "pleat: there is no device ", static_cast<int>(index));
+        return list_[static_cast<size_t>(index)];
+    }
+
+    DeviceIndex index_of(const Device &device) const
+    {
+        return static_cast<DeviceIndex>(&device - list_.data());
+    }
+
+    /* The device that was used first; -1 before. */
+    int first() const
+    {
+        return first_;
+    }
+
+    pleat_runtime *runtime(DeviceIndex index)
+    {
+        Device &device = at(index);
+        pleat_runtime *made = device.runtime.load(std::memory_order_acquire);
+        return __builtin_expect(made != nullptr, 1) ? made : make(index, device);
+    }
+
+    /* NULL before the device was first used. */
+    pleat_runtime *runtime_or_null(size_t index)
+    {
+        return index < list_.size() ? list_[index].runtime.load() : nullptr;
+    }
+
+    /* Whose memory an address is; NULL: none of Pleat's. */
+    Device *owner(const void *address)
+    {
+        for (Device &device : list_) {
+            pleat_runtime *made = device.runtime.load(std::memory_order_acquire);
+            if (made != nullptr && pleat_owns(made, reinterpret_cast<pleat_va>(address)))
+                return &device;
+        }
+        return nullptr;
+    }
+
+    void add_peer(DeviceIndex owner, DeviceIndex peer)
+    {
+        std::lock_guard<std::mutex> guard(making_);
+        pleat_runtime *made = at(owner).runtime.load();
+        if (made == nullptr)
+            at(owner).peers.push_back(peer);
+        else if (pleat_add_peer(made, peer) != PLEAT_OK)
+            throw_last("give another device access");
+    }
+
+    void empty_caches()
+    {
+        for (Device &device : list_) {
+            if (device.runtime.load() == nullptr)
+                continue;
+            std::optional<Relaxed> relaxed;
+            if (device.pools.load() != 0)
+                relaxed.emplace();
+            if (pleat_empty_cache(device.runtime) != PLEAT_OK)
+                throw_last("empty the cache");
+        }
+    }
+
+    /* ---- figures ---- */
+
+    pleat_stats fold(Device &device)
+    {
+        return pleat_torch::fold(device, index_of(device), native_);
+    }
+
+    void fold_all()
+    {
+        for (Device &device : list_)
+            if (device.runtime.load() != nullptr)
+                fold(device);
+    }
+
+    /* Peaks since the start. pre: the device was used. */
+    pleat_stats whole_stats(size_t index)
+    {
+        Device &device = list_[index];
+        pleat_stats stats = fold(device);
+        std::lock_guard<std::mutex> guard(device.stats_lock);
+        stats.peak_live_bytes = device.whole.live;
+        stats.peak_physical_bytes = device.whole.physical;
+        return stats;
+    }
+
+    uint64_t taken_bytes() const
+    {
+        uint64_t bytes = 0;
+        for (const Device &device : list_)
+            bytes += device.allocated_bytes.load(std::memory_order_relaxed);
+        return bytes;
+    }
+
+  private:
+    uint64_t pool_bytes() const
+    {
+        uint64_t bytes = 0;
+        for (size_t i = 0; i < list_.size(); i++)
+            bytes += budget_.pool_bytes(static_cast<DeviceIndex>(i));
+        return bytes;
+    }
+
+    /* Asked before a request is refused: torch's caches of pools, and what registered itself with
+     * torch (memory received from other processes). */
+    static int give_back(void *asking, uint64_t, pleat_stream)
+    {
+        Device &device = *static_cast<Device *>(asking);
+        Devices &all = *device.all;
+        DeviceIndex index = all.index_of(device);
+        bool given = all.budget_.give_rest_to_pleat(device, index);
+        for (const std::string &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
+            given |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+        for (Device &other : all.list_)
+            if (other.pools.load() != 0)
+                return given; /* a capture may be going on */
+        uint64_t before = all.pool_bytes();
+        if (before != 0)
+            all.native_->emptyCache();
+        uint64_t after = all.pool_bytes();
+        return all.budget_.give_rest_to_pleat(device, index) || given || after < before;
+    }
+
+    pleat_runtime *make(DeviceIndex index, Device &device)
+    {
+        std::lock_guard<std::mutex> guard(making_);
+        if (device.runtime.load() != nullptr)
+            return device.runtime.load();
+        if (vmm_.ops == nullptr && pleat_vmm_cuda(&vmm_) != PLEAT_OK)
+            throw_last("reach the driver");
+        read_plan(index, device);
+        pleat_runtime_options options = {};
+        options.size = sizeof options;
+        options.device = index;
+        options.policy = settings_.policy.c_str();
+        options.plan = device.plan;
+        options.budget_bytes = settings_.budget_bytes;
+        options.conf = settings_.conf.empty() ? nullptr : settings_.conf.c_str();
+        options.memory_callback = give_back;
+        options.memory_context = &device;
+        pleat_runtime *made = nullptr;
+        if (pleat_runtime_create(vmm_, &options, &made) != PLEAT_OK)
+            throw_last("make a runtime");
+        told_(made);
+        for (int peer : device.peers)
+            if (pleat_add_peer(made, peer) != PLEAT_OK)
+                throw_last("give another device access");
+        begin_record(made);
+        if (first_ < 0)
+            first_ = index;
+        device.runtime.store(made, std::memory_order_release);
+        /* Pools may have taken some of the budget before. */
+        budget_.give_rest_to_pleat(device, index);
+        return made;
+    }
+
+    void begin_record(pleat_runtime *made)
+    {
+        pleat_record_options options = {};
+        options.size = sizeof options;
+        options.iterations = settings_.record;
+        options.events = settings_.record_events;
+        if (settings_.record != 0 && pleat_record_begin(made, &options) != PLEAT_OK)
+            throw_last("record");
+    }
+
+    /* The first device that is used has the plan's file, further ones FILE.dN, unless %d in its
+     * name stands for the device. */
+    void read_plan(DeviceIndex index, Device &device)
+    {
+        std::string path = settings_.plan, number = std::to_string(static_cast<int>(index));
+        if (path.empty() || device.plan != nullptr)
+            return;
+        size_t at = path.find("%d");
+        if (at != std::string::npos)
+            path.replace(at, 2, number);
+        else if (first_ >= 0)
+            path += ".d" + number;
+        bool must = at == std::string::npos && first_ < 0;
+        if (!must && access(path.c_str(), F_OK) != 0)
+            return;
+        if (pleat_plan_read(path.c_str(), &device.plan) != PLEAT_OK)
+            throw_last("read the plan");
+    }
+
+    Settings settings_;
+    CUDAAllocator *native_;
+    Budget budget_;
+    std::function<void(pleat_runtime *)> told_;
+    std::vector<Device> list_;
+    std::mutex making_;
+    int first_ = -1;
+    pleat_vmm vmm_ = {};
+};
+
+} // namespace pleat_torch
+
+#endif
