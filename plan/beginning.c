@@ -30,7 +30,7 @@ static pleat_result find_end(const pleat_trace *trace, uint32_t device, uint32_t
     return PLEAT_OK;
 }
 
-static pleat_result copy(const pleat_trace *from, size_t end, pleat_trace *to)
+static pleat_result add_names(const pleat_trace *from, pleat_trace *to)
 {
     uint32_t label, site;
     uint16_t stream;
@@ -44,11 +44,28 @@ static pleat_result copy(const pleat_trace *from, size_t end, pleat_trace *to)
     }
     for (uint32_t i = 0; i < pleat_trace_stream_count(from); i++)
         PLEAT_TRY(pleat_trace_add_stream(to, pleat_trace_stream(from, (uint16_t)i), &stream));
+    pleat_trace_set_device_bytes(to, pleat_trace_device_bytes(from));
+    return PLEAT_OK;
+}
+
+static pleat_result add_events(const pleat_trace *from, size_t end, pleat_trace *to)
+{
     const pleat_trace_event *events = pleat_trace_events(from);
     for (size_t i = 0; i < end; i++)
         PLEAT_TRY(pleat_trace_add(to, &events[i]));
-    pleat_trace_set_device_bytes(to, pleat_trace_device_bytes(from));
     return PLEAT_OK;
+}
+
+pleat_result pleat__trace_copy_names(const pleat_trace *trace, pleat_trace **out)
+{
+    pleat_trace *made;
+    PLEAT_TRY(pleat_trace_new(&made));
+    pleat_result result = add_names(trace, made);
+    if (result == PLEAT_OK)
+        *out = made;
+    else
+        pleat_trace_free(made);
+    return result;
 }
 
 pleat_result pleat__trace_beginning(const pleat_trace *trace, uint32_t device, uint32_t count,
@@ -66,8 +83,8 @@ pleat_result pleat__trace_beginning(const pleat_trace *trace, uint32_t device, u
 pleat_result pleat__trace_copy(const pleat_trace *trace, size_t events, pleat_trace **out)
 {
     pleat_trace *made;
-    PLEAT_TRY(pleat_trace_new(&made));
-    pleat_result result = copy(trace, events, made);
+    PLEAT_TRY(pleat__trace_copy_names(trace, &made));
+    pleat_result result = add_events(trace, events, made);
     if (result == PLEAT_OK)
         *out = made;
     else

@@ -32,6 +32,8 @@ PLEAT_NODISCARD pleat_result pleat__trace_beginning(const pleat_trace *trace, ui
 /* The first `events` events of a trace, as a trace of their own. */
 PLEAT_NODISCARD pleat_result pleat__trace_copy(const pleat_trace *trace, size_t events,
                                                pleat_trace **out);
+/* One without events: its labels, sites and streams have the same numbers. */
+PLEAT_NODISCARD pleat_result pleat__trace_copy_names(const pleat_trace *trace, pleat_trace **out);
 
 /* The forms themselves, from bytes; `path` is for messages. */
 PLEAT_NODISCARD pleat_result pleat__trace_decode(const char *path, const uint8_t *bytes,

@@ -29,7 +29,7 @@ static uint32_t item_at(const pleat__requests *requests, uint32_t position)
     return low;
 }
 
-static pleat__stretch stretch_of(const pleat__requests *requests, uint32_t begin_at,
+pleat__stretch pleat__stretch_of(const pleat__requests *requests, uint32_t begin_at,
                                  uint32_t end_at)
 {
     pleat__stretch stretch = {.begin_at = begin_at, .end_at = end_at};
@@ -124,30 +124,39 @@ static uint32_t find_beginnings(const pleat__requests *requests, const pleat__st
     return count;
 }
 
-/* A program that marks where iterations end, at its optimizer's step, marks nothing before the
- * first one: that one lies in what comes before the first mark, behind the model's load, and layers
- * repeat in it, so of the places where it may begin the one is taken from which on most agrees. */
+/* Layers repeat in it, so of the places where it may begin the one is taken from which on most
+ * agrees. */
+pleat_result pleat__prologue_find(const pleat__requests *requests, pleat__stretch steady,
+                                  uint32_t end_at, pleat__stretch *found, uint32_t *paired)
+{
+    uint32_t begins[BEGINNINGS], end = item_at(requests, end_at);
+    *paired = 0;
+    uint32_t count = find_beginnings(requests, &steady, end, begins);
+    uint32_t *pairs = pleat__arena_alloc(requests->arena, steady.items * sizeof *pairs);
+    if (pairs == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",
+                           steady.items);
+    for (uint32_t i = 0; i < count; i++) {
+        pleat__stretch stretch =
+            pleat__stretch_of(requests, requests->items[begins[i]].alloc_at, end_at);
+        uint32_t agreed = pleat__align(requests, steady, stretch, pairs);
+        if (agreed > *paired)
+            *found = stretch;
+        *paired = agreed > *paired ? agreed : *paired;
+    }
+    pleat__arena_free(requests->arena, pairs);
+    return PLEAT_OK;
+}
+
 static pleat_result take_prologue(const pleat__requests *requests, uint32_t first_mark,
                                   pleat__iteration *out)
 {
-    uint32_t begins[BEGINNINGS], most = 0, end = item_at(requests, first_mark);
+    uint32_t paired;
     if (out->early_count == PLEAT__PROFILES)
         return PLEAT_OK;
-    uint32_t count = find_beginnings(requests, &out->steady, end, begins);
-    uint32_t *pairs = pleat__arena_alloc(requests->arena, out->steady.items * sizeof *pairs);
-    if (pairs == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",
-                           out->steady.items);
-    for (uint32_t i = 0; i < count; i++) {
-        pleat__stretch stretch =
-            stretch_of(requests, requests->items[begins[i]].alloc_at, first_mark);
-        uint32_t paired = pleat__align(requests, out->steady, stretch, pairs);
-        if (paired > most)
-            out->early[out->early_count] = stretch;
-        most = paired > most ? paired : most;
-    }
-    out->early_count += most > 0;
-    pleat__arena_free(requests->arena, pairs);
+    PLEAT_TRY(pleat__prologue_find(requests, out->steady, first_mark, &out->early[out->early_count],
+                                   &paired));
+    out->early_count += paired != 0;
     return PLEAT_OK;
 }
 
@@ -200,7 +209,7 @@ static bool all_freed(const pleat__requests *requests)
 /* Nothing is left behind: the whole trace is what may run again. */
 static pleat_result take_whole(const pleat__requests *requests, pleat__iteration *out)
 {
-    out->steady = stretch_of(requests, 0, requests->event_count);
+    out->steady = pleat__stretch_of(requests, 0, requests->event_count);
     return PLEAT_OK;
 }
 
@@ -258,9 +267,9 @@ pleat_result pleat__iteration_find(const pleat__requests *requests, pleat__itera
         result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u iterations", count);
     if (result == PLEAT_OK) {
         for (uint32_t i = 0; i + 1 < count; i++)
-            pieces.all[i] = stretch_of(requests, marks[i], marks[i + 1]);
+            pieces.all[i] = pleat__stretch_of(requests, marks[i], marks[i + 1]);
         pieces.all[count - 1] =
-            stretch_of(requests, marks[count - 1], open_end(requests, marks[count - 1]));
+            pleat__stretch_of(requests, marks[count - 1], open_end(requests, marks[count - 1]));
         pieces.count = count;
         result = find_among(requests, &pieces, out);
     }

@@ -39,6 +39,10 @@ PLEAT_NODISCARD pleat_result pleat__iteration_find(const pleat__requests *reques
                                                    pleat__iteration *out);
 void pleat__iteration_free(const pleat__requests *requests, pleat__iteration *iteration);
 
+/* What is allocated at positions [begin_at, end_at). */
+pleat__stretch pleat__stretch_of(const pleat__requests *requests, uint32_t begin_at,
+                                 uint32_t end_at);
+
 /* Lays stretch `b` against stretch `a`: pairs[i] is the item of b (numbered in the trace) that
  * plays the part of a's item i, or PLEAT__NEVER. Returns how many have a pair. */
 uint32_t pleat__align(const pleat__requests *requests, pleat__stretch a, pleat__stretch b,
@@ -48,6 +52,13 @@ uint32_t pleat__align(const pleat__requests *requests, pleat__stretch a, pleat__
  * microbatches. Both are below 2^16. */
 uint32_t pleat__align_scaled(const pleat__requests *requests, pleat__stretch a, pleat__stretch b,
                              uint32_t a_part, uint32_t b_part, uint32_t *pairs);
+
+/* A program that marks where iterations end, at its optimizer's step, marks nothing before the
+ * first one: that one lies in what comes before position `end_at`, behind the model's load. *found
+ * is where it agrees most with the steady one, with `paired` requests of that one; 0: nowhere. */
+PLEAT_NODISCARD pleat_result pleat__prologue_find(const pleat__requests *requests,
+                                                  pleat__stretch steady, uint32_t end_at,
+                                                  pleat__stretch *found, uint32_t *paired);
 
 /* Positions at which the sequence of sizes repeats itself, for a trace without marks: fills
  * marks[count]. No error when there are none. From the requests' arena. */

@@ -15,9 +15,10 @@
 #include <internal/check.h>
 #include <internal/error.h>
 #include <runtime/draft_make.h>
+#include <string.h>
 
 #define ENOUGH 2u
-#define MOST   8u
+#define MOST   PLEAT__DRAFT_ITERATIONS
 /* Iterations in a row that end recording, served so; or begin it again. */
 #define WELL 2u
 #define POOR 2u
@@ -26,8 +27,9 @@
 /* A try that did not help is followed by a rest, each twice as long as the one before. */
 #define REST       16u
 #define MOST_TRIES 8u
-/* Events that are recorded: 32 bytes each. */
-#define EVENTS (UINT64_C(3) << 20)
+/* Events that are recorded, of 32 bytes each; and before the first mark. */
+#define EVENTS       (UINT64_C(3) << 20)
+#define EARLY_EVENTS (UINT64_C(1) << 18)
 /* Lanes are cut down to so many eighths of their size, at least, and never to less than those that
  * are followed and serve badly. */
 #define LEAST_EIGHTHS 4u
@@ -39,14 +41,6 @@ void pleat__draft_init(pleat__draft *draft, pleat__arena *arena, pleat__heap *he
                        const pleat__placed *placed, pleat_stats *stats)
 {
     *draft = (pleat__draft){.arena = arena, .heap = heap, .placed = placed, .stats = stats};
-}
-
-void pleat__draft_start(pleat__draft *draft, bool waits)
-{
-    draft->on = true;
-    draft->waits = waits;
-    draft->wanted = true;
-    pleat__account_grant(&draft->heap->account, true);
 }
 
 /* The views stay mapped: the space unmaps what is left. */
@@ -63,6 +57,7 @@ static void job_free(pleat__draft *draft)
     pleat__draft_job *job = draft->job;
     draft->job = NULL;
     pleat_trace_free(job->trace);
+    pleat__arena_free(draft->arena, job->events);
     pleat__arena_free(draft->arena, job->owner);
     pleat__arena_free(draft->arena, job);
 }
@@ -123,11 +118,17 @@ static pleat_result record_live(pleat__draft *draft)
     return draft->record.failed;
 }
 
-static void begin(pleat__draft *draft)
+static void note_begin(pleat__draft *draft);
+
+/* `early`: before the job's first request. */
+static void begin(pleat__draft *draft, bool early)
 {
-    const pleat_record_options options = {.size = sizeof options, .events = EVENTS};
+    const pleat_record_options options = {.size = sizeof options,
+                                          .events = early ? EARLY_EVENTS : EVENTS};
     draft->wanted = false;
     draft->whole = 0;
+    draft->begin_count = 0;
+    draft->early = early;
     draft->due = ENOUGH;
     if (draft->heap->stream_count > PLEAT__BEYOND)
         return;
@@ -135,8 +136,59 @@ static void begin(pleat__draft *draft)
             PLEAT_OK ||
         record_live(draft) != PLEAT_OK)
         pleat__draft_end(draft);
-    else
-        pleat__record_mark(&draft->record);
+    else if (!early)
+        note_begin(draft);
+}
+
+void pleat__draft_start(pleat__draft *draft, bool waits, bool early)
+{
+    draft->on = true;
+    draft->waits = waits;
+    draft->wanted = !early;
+    pleat__account_grant(&draft->heap->account, true);
+    if (early)
+        begin(draft, true);
+}
+
+/* The next iteration begins here. */
+static void note_begin(pleat__draft *draft)
+{
+    /* Without an event there is none to begin before it. */
+    size_t events = pleat_trace_event_count(draft->record.trace);
+    if (draft->begin_count <= MOST && events != 0)
+        draft->begins[draft->begin_count++] = events;
+    draft->record.most_events = EVENTS;
+    draft->whole = draft->begin_count == 0 ? 0 : draft->begin_count - 1 + draft->early;
+}
+
+void pleat__draft_found(pleat__draft *draft, uint32_t length, uint32_t ahead, uint32_t repeats)
+{
+    if (!pleat__records(&draft->record) || draft->begin_count != 0)
+        return;
+    const pleat_trace_event *events = pleat_trace_events(draft->record.trace);
+    size_t at = pleat_trace_event_count(draft->record.trace);
+    uint64_t left = ahead, count = repeats < MOST - 1 ? repeats : MOST - 1;
+    size_t begins[MOST];
+    uint32_t found = 0;
+    if (ahead == 0) {
+        begins[found++] = at;
+        left = length;
+    }
+    /* From the last one back; the one whose beginning is not there any more is none. */
+    while (at > 0 && found <= count) {
+        at--;
+        left -= events[at].kind == PLEAT_EVENT_ALLOC;
+        if (left == 0) {
+            begins[found++] = at;
+            left = length;
+        }
+    }
+    for (uint32_t i = 0; i < found; i++)
+        draft->begins[i] = begins[found - 1 - i];
+    draft->begin_count = found;
+    draft->early = false;
+    draft->record.most_events = EVENTS;
+    draft->whole = found == 0 ? 0 : found - 1;
 }
 
 /* ---- how it goes ---- */
@@ -184,16 +236,16 @@ void pleat__draft_mark(pleat__draft *draft, bool ours)
     if (!draft->on)
         return;
     bool well = was_well(draft);
-    if (draft->record.trace != NULL && !draft->record.complete) {
-        pleat__record_mark(&draft->record);
-        draft->whole++;
-    }
+    if (draft->record.complete && draft->begin_count == 0)
+        pleat__draft_want(draft);
+    else if (pleat__records(&draft->record))
+        note_begin(draft);
     if (ours)
         judge(draft, well);
     else if (draft->whole >= MOST || draft->record.complete)
         give_up(draft);
     if (draft->wanted)
-        begin(draft);
+        begin(draft, false);
 }
 
 bool pleat__draft_is_due(const pleat__draft *draft, bool ours)
@@ -251,7 +303,8 @@ static pleat_result prepare(pleat__draft *draft, pleat__draft_job *job)
     job->maker.pool = &job->seen;
     PLEAT_TRY(name_owners(draft, job));
     job->view_room = job->maker.pages / VIEW_SHARE + FEW_VIEWS;
-    PLEAT_TRY(pleat__record_copy(&draft->record, &job->trace));
+    PLEAT_TRY(pleat__record_snapshot(&draft->record, draft->arena, &job->trace, &job->events,
+                                     &job->event_count));
     if (draft->worker == NULL)
         PLEAT_TRY(pleat__mapper_create(pool->space, draft->arena, 1, &draft->worker));
     return pleat__space_take(pool->space, job->view_room, &job->view_page);
@@ -274,9 +327,12 @@ bool pleat__draft_submit(pleat__draft *draft, const pleat__follow *followed)
         .pool = pool,
         .heap = draft->heap,
         .again = again,
+        .begin_count = draft->begin_count,
+        .early = draft->early,
         .least = again ? draft->made[at].eighths : LEAST_EIGHTHS,
         .seen = *pool,
         .maker = {.arena = draft->arena, .as_it_is = true, .thorough = true}};
+    memcpy(job->begins, draft->begins, sizeof job->begins);
     draft->job = job;
     pleat_result result = prepare(draft, job);
     if (result == PLEAT_OK) {
@@ -331,6 +387,11 @@ pleat__follow *pleat__draft_take(pleat__draft *draft)
     draft->waiting = false;
     draft->chunks = draft->heap->pool->count - draft->heap->pool->absent;
     pleat__drafted made = job->made;
+    if (job->none_early && draft->early) {
+        draft->early = false;
+        draft->whole--;
+        draft->due = ENOUGH;
+    }
     bool in_vain = job->in_vain, stale = job->stale, has_views = job->mapped != 0;
     job_free(draft);
     if (in_vain)

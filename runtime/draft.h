@@ -12,6 +12,9 @@
  *
  *   record (draft.c)  --2 iterations-->  plan (draft_make.c, own thread)  --mark-->  followed
  *
+ * FIRST    A program that marks where iterations end marks the first one's end first: that one is
+ *          found in what came before it (draft_trace.c), so recording begins with the job.
+ *
  * MEMORY   A draft lies in the chunks that there are; what has no room in them is not followed.
  *          Where one serves badly, as many more are made as setting `spare` says.
  * REFUSED  Jobs whose requests do not vary keep the places that the heap gave (learn.h); those
@@ -26,6 +29,8 @@
 #include <runtime/record.h>
 
 #define PLEAT__DRAFTS 40u /* at once: followed, kept, and those in which something lies still */
+/* Iterations that are recorded for one, at most. */
+#define PLEAT__DRAFT_ITERATIONS 8u
 
 /* A plan that was made, as what is followed: its names are the plan's. */
 typedef struct pleat__drafted {
@@ -44,9 +49,14 @@ typedef struct pleat__draft {
     const pleat__placed *placed;
     pleat_stats *stats;
     pleat__record record;
-    bool wanted;           /* recording begins at the next mark */
-    bool waits;            /* a mark waits for what is being made */
-    bool waiting;          /* a thread does for the job, the lock left */
+    bool wanted;  /* recording begins at the next mark */
+    bool waits;   /* a mark waits for what is being made */
+    bool waiting; /* a thread does for the job, the lock left */
+    /* Events recorded before each iteration. `early`: what comes before the first may have one too.
+     */
+    size_t begins[PLEAT__DRAFT_ITERATIONS + 1];
+    uint32_t begin_count;
+    bool early;
     uint32_t whole;        /* iterations recorded */
     uint32_t due;          /* that is worth a draft when there are so many */
     pleat__mapper *worker; /* NULL until it is first wanted */
@@ -64,14 +74,18 @@ typedef struct pleat__draft {
 /* It is off: nothing is recorded or made. */
 void pleat__draft_init(pleat__draft *draft, pleat__arena *arena, pleat__heap *heap,
                        const pleat__placed *placed, pleat_stats *stats);
-/* On; `waits`: a mark waits for what is being made. */
-void pleat__draft_start(pleat__draft *draft, bool waits);
+/* On; `waits`: a mark waits for what is being made. `early`: nothing was allocated yet, and
+ * recording begins at once. */
+void pleat__draft_start(pleat__draft *draft, bool waits, bool early);
 /* Waits for what is being made. pre: the lock is not held */
 void pleat__draft_release(pleat__draft *draft);
 
 /* Iterations are recorded from the next mark on; or not any more. */
 void pleat__draft_want(pleat__draft *draft);
 void pleat__draft_end(pleat__draft *draft);
+/* Iterations were found that nobody marks: the last one began `ahead` requests ago, and `repeats`
+ * before it have `length` requests each. Their ends are told from now on. */
+void pleat__draft_found(pleat__draft *draft, uint32_t length, uint32_t ahead, uint32_t repeats);
 /* An iteration ended. `ours`: what was followed is a draft. */
 void pleat__draft_mark(pleat__draft *draft, bool ours);
 /* Whether enough was recorded to make one, and what is followed is not good enough. */

@@ -17,8 +17,10 @@
 #include <plan/model.h>
 #include <plan/sort.h>
 
-/* Less than one request in so many that varies is not worth lanes. */
+/* Less than one request in so many that varies is not worth lanes. A job's first iteration is odd
+ * by itself: held against that, more must vary before the next one has been seen. */
 #define VARYING_SHARE 64u
+#define EARLY_SHARE   8u
 #define MARGIN        1.15
 #define MOST_LANES    8192u
 /* One byte in so many is not promised to lanes: what is lost between chunks. */
@@ -96,10 +98,13 @@ static pleat_result make_model(making *m)
 {
     pleat__draft_job *job = m->job;
     bool one_number;
+    PLEAT_TRY(pleat__draft_trace(job));
     PLEAT_TRY(pleat__model_make(job->trace, pleat_trace_events(job->trace)[0].device, m->scratch,
                                 m->plan, &m->model));
-    job->in_vain = count_dynamic(m->plan) * (uint64_t)VARYING_SHARE <= m->plan->steady.slot_count;
-    if (job->in_vain || m->model.iteration.profile_count == 0)
+    uint64_t dynamic = count_dynamic(m->plan), slots = m->plan->steady.slot_count;
+    job->in_vain = dynamic * VARYING_SHARE <= slots;
+    if (job->in_vain || m->model.iteration.profile_count == 0 ||
+        (job->early && dynamic * EARLY_SHARE <= slots))
         return pleat__fail(PLEAT_E_NOT_FOUND, "too few requests vary");
     PLEAT_TRY(follows_number(m, &one_number));
     job->in_vain = one_number;

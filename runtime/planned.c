@@ -140,15 +140,15 @@ static pleat_result load_plan(policy *self, const pleat_plan *plan, const pleat_
     return PLEAT_OK;
 }
 
-/* From nothing known: what is of use to a job that is learned. */
-static pleat_result begin_learning(policy *self)
+/* From nothing known: what is of use to a job that is learned. `early`: it has not begun. */
+static pleat_result begin_learning(policy *self, bool early)
 {
     if (!self->conf.learn)
         return PLEAT_OK;
     if (self->conf.elastic && self->shapes.elastic.arena == NULL)
         PLEAT_TRY(pleat__shapes_elastic(&self->shapes, &self->placed));
     if (self->conf.draft)
-        pleat__draft_start(&self->shapes.draft, self->waits);
+        pleat__draft_start(&self->shapes.draft, self->waits, early);
     return PLEAT_OK;
 }
 
@@ -182,7 +182,7 @@ static pleat_result create(const pleat__policy_context *context, void **out)
                                     &self->placed, &context->conf);
     if (result == PLEAT_OK)
         result = context->plan != NULL ? load_plan(self, context->plan, &context->conf)
-                                       : begin_learning(self);
+                                       : begin_learning(self, true);
     if (result != PLEAT_OK) {
         destroy(self);
         return result;
@@ -211,7 +211,7 @@ static void leave_plan(policy *self)
     (void)pleat__space_trim(self->pool.space, 0);
     pleat__gate_enter(gate);
     /* Without host memory the job is learned as far as it can be. */
-    (void)!begin_learning(self);
+    (void)!begin_learning(self, false);
 }
 
 static void judge_plan(policy *self, bool marked)

@@ -60,6 +60,21 @@ pleat_result pleat__record_copy(const pleat__record *record, pleat_trace **out)
     return pleat__trace_copy(record->trace, pleat_trace_event_count(record->trace), out);
 }
 
+pleat_result pleat__record_snapshot(const pleat__record *record, pleat__arena *arena,
+                                    pleat_trace **names, pleat_trace_event **events, size_t *count)
+{
+    PLEAT_TRY(record->failed);
+    *count = pleat_trace_event_count(record->trace);
+    *events = pleat__arena_alloc(arena, (*count + 1) * sizeof **events);
+    if (*events == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %zu events", *count);
+    memcpy(*events, pleat_trace_events(record->trace), *count * sizeof **events);
+    pleat_result result = pleat__trace_copy_names(record->trace, names);
+    if (result != PLEAT_OK)
+        pleat__arena_free(arena, *events);
+    return result;
+}
+
 static void end_with(pleat__record *record, pleat_result result)
 {
     if (result == PLEAT_OK)

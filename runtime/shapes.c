@@ -321,7 +321,9 @@ static void take_beat(pleat__shapes *shapes)
     uint32_t length = beat->found.length, ahead = (uint32_t)(beat->end - beat->begin);
     shapes->paced = length;
     pleat__learn_found(&shapes->learn, length, ahead);
-    pleat__elastic_found(&shapes->elastic, length, ahead, (beat->found.compared - ahead) / length);
+    uint32_t repeats = (beat->found.compared - ahead) / length;
+    pleat__elastic_found(&shapes->elastic, length, ahead, repeats);
+    pleat__draft_found(&shapes->draft, length, ahead, repeats);
 }
 
 static void listen(pleat__shapes *shapes, uint64_t bytes, uint16_t stream)

@@ -103,6 +103,38 @@ static void draft_gives_lanes_to_what_varies(void **state)
     }
 }
 
+/* A mark at the end of each iteration, as an optimizer's step gives them: the first one is found
+ * behind the model's load, and with the second there are enough. */
+static void draft_finds_the_iteration_before_the_first_mark(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        job j;
+        job_shape shape = layers_make(seed);
+        test_random random = {seed};
+        job_tensor weights[40];
+        job_start(&j, "pleat", NULL, 0);
+        for (uint32_t i = 0; i < 40; i++)
+            weights[i] = job_alloc(&j, 1000 + 3000 * (i % 7), 0);
+        for (uint32_t n = 0; n < 2; n++) {
+            route(&shape, &random);
+            job_iterate(&j, &shape, JOB_PLAIN, 0);
+            assert_int_equal(pleat_stats_of(j.runtime).drafts, 0);
+            assert_ok(pleat_mark(j.runtime));
+        }
+        assert_int_equal(pleat_stats_of(j.runtime).drafts, 1);
+        pleat_stats before = pleat_stats_of(j.runtime);
+        route(&shape, &random);
+        job_iterate(&j, &shape, JOB_PLAIN, 0);
+        pleat_stats after = pleat_stats_of(j.runtime);
+        assert_true(after.planned + after.lane - before.planned - before.lane >
+                    JOB_REQUESTS * 3 / 4);
+        for (uint32_t i = 0; i < 40; i++)
+            job_free(&j, &weights[i]);
+        finish(&j);
+    }
+}
+
 /* However long it takes to make: the job goes on, and follows it from the first mark behind. */
 static void draft_keeps_no_mark_waiting(void **state)
 {
@@ -338,6 +370,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draft_gives_lanes_to_what_varies),
+        cmocka_unit_test(draft_finds_the_iteration_before_the_first_mark),
         cmocka_unit_test(draft_keeps_no_mark_waiting),
         cmocka_unit_test(draft_is_not_made_where_nothing_varies),
         cmocka_unit_test(draft_is_not_made_where_sizes_follow_one_number),
