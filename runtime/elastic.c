@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* A new largest x is laid out for this part more, where x keeps changing. */
-#define HEADROOM 50u
+#define HEADROOM 100u
 /* Of the last 16 iterations, those that had another x than the one before. */
 #define CHANGING 6
 /* A recorded iteration is as the scale says when one request in so many at most is not. */
