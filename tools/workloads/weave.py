@@ -4,7 +4,7 @@
     weave.py switch A.pickle.gz B.pickle.gz ... --every 20 --iterations 120 -o OUT.pickle.gz
     weave.py vary A.pickle.gz --iterations 200 --seed 1 -o OUT.pickle.gz
 
-`switch` begins as A does, and then repeats the last iteration of each recording in turn; the
+`switch` begins as A does, and then repeats the last iteration but one of each recording in turn; the
 recordings are of the same job with different microbatches. `vary` takes one recording whose
 iterations differ only in their sizes, writes each size as a + b * x (x: the length), and draws a
 new x every iteration, between the least and the largest recorded. What one iteration leaves live
@@ -188,7 +188,10 @@ def switch(options):
     bodies = []
     for path in options.recordings:
         start, iterations = load(path)
-        bodies.append(Body(iterations[-2], iterations[-1]))
+        # What the last iteration leaves is freed when the job has ended: not in it, where a job that
+        # goes on would.
+        last = len(iterations) - (2 if len(iterations) > 2 else 1)
+        bodies.append(Body(iterations[last - 1], iterations[last]))
     start, iterations = load(options.recordings[0])
     writer = Writer()
     writer.beginning([start] + iterations[:-1])
