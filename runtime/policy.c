@@ -21,7 +21,7 @@ const pleat__policy_ops *pleat__policy_find(const char *name)
 
 const char *pleat__policy_names(void)
 {
-#define POLICY_NAME(name) #name " "
+#define POLICY_NAME(name) " " #name
     return PLEAT__POLICIES(POLICY_NAME);
 #undef POLICY_NAME
 }

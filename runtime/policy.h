@@ -79,7 +79,7 @@ typedef struct pleat__policy_ops {
 
 /* The policy of that name, or NULL. */
 const pleat__policy_ops *pleat__policy_find(const char *name);
-/* The names, for messages: "native expandable ... ". A static string. */
+/* The names, for messages, each behind a blank: " native expandable ...". A static string. */
 const char *pleat__policy_names(void);
 
 /* X(name): every policy, each in its own file as pleat__policy_<name>. */

@@ -60,7 +60,7 @@ static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_op
     const char *name = options->policy != NULL ? options->policy : "pleat";
     const pleat__policy_ops *ops = pleat__policy_find(name);
     if (ops == NULL)
-        return pleat__fail(PLEAT_E_INVALID, "there is no policy '%s'; there are: %s", name,
+        return pleat__fail(PLEAT_E_INVALID, "there is no policy '%s'; there are:%s", name,
                            pleat__policy_names());
     pleat__policy_context context = {.conf = *conf,
                                      .vmm = runtime->vmm,

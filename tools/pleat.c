@@ -5,6 +5,7 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -46,6 +47,8 @@ static int printed(const char *name, int code)
 
 int main(int argc, char **argv)
 {
+    /* A file that may not grow is said like a full disk, and its beginning removed. */
+    signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {
         print_help(stderr);
         return CLI_BAD_USE;
@@ -62,6 +65,7 @@ int main(int argc, char **argv)
         return printed(#command, cli_##command(argc - 1, argv + 1));
     CLI_COMMANDS(DISPATCH)
 #undef DISPATCH
+    signal(SIGXFSZ, SIG_DFL); /* as the program is used to */
     exec_beside(name, argv + 1);
     fprintf(stderr, "pleat: '%s' is not a command. See 'pleat --help'.\n", name);
     return CLI_BAD_USE;

@@ -20,7 +20,7 @@ int replay_parse_policies(const char *command, const char *text, const char **na
                  text);
         const pleat__policy_ops *policy = pleat__policy_find(name);
         if (policy == NULL || length >= sizeof name) {
-            cli_bad_use(command, "there is no policy '%.*s'; there are: %s", (int)length, text,
+            cli_bad_use(command, "there is no policy '%.*s'; there are:%s", (int)length, text,
                         pleat__policy_names());
             return 0;
         }

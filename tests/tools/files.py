@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import pickle
+import resource
 import subprocess
 import sys
 import tempfile
@@ -220,6 +221,17 @@ class Files(unittest.TestCase):
         self.run_pleat("replay", path, "--dump", "/dev/full", code=3)
         self.run_pleat("replay", path, "--dump", dump)
         self.assertIn(b"memory verbs issued", dump.read_bytes())
+
+    def test_a_file_that_may_not_grow_leaves_nothing(self):
+        path = self.path("s.pickle", pickle.dumps(job()))
+        for arguments in (["plan", path, "--seconds", 0, "-o"], ["import", path, "-o"],
+                          ["export", path, "--format", "perfetto", "-o"]):
+            done = subprocess.run(
+                [PLEAT, *map(str, arguments), str(self.root / "out")], capture_output=True, text=True,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)))
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn("out': cannot be written: File too large", done.stderr)
+        self.assertEqual([entry.name for entry in self.root.iterdir()], ["s.pickle"])
 
     def test_pipes_and_links_stay(self):
         """What is written takes a file's place as a whole; of anything else it takes nothing away."""
