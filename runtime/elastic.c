@@ -143,6 +143,12 @@ static bool is_bad(const pleat__elastic *elastic, const pleat__x *x)
     return false;
 }
 
+void pleat__elastic_leave_x(pleat__elastic *elastic, const pleat__x *x)
+{
+    if (!is_bad(elastic, x))
+        elastic->bad[elastic->bad_count++ % PLEAT__BAD] = *x;
+}
+
 /* An iteration was followed. At some x a job does other things than at the others: requests that it
  * leaves out make others live longer, and those find their slots taken. Where that is often so,
  * that x is left to be learned. */
@@ -152,9 +158,9 @@ static void judge_followed(pleat__elastic *elastic)
     bool badly = served + elastic->scale->count / POOR < elastic->scale->count &&
                  elastic->stats->slot_busy - elastic->busy > elastic->scale->count / POOR;
     elastic->strikes = badly ? elastic->strikes + 1 : 0;
-    if (elastic->strikes < STRIKES || is_bad(elastic, &elastic->now->fitted))
+    if (elastic->strikes < STRIKES)
         return;
-    elastic->bad[elastic->bad_count++ % PLEAT__BAD] = elastic->now->fitted;
+    pleat__elastic_leave_x(elastic, &elastic->now->fitted);
     elastic->strikes = 0;
 }
 
@@ -162,8 +168,9 @@ static void judge_followed(pleat__elastic *elastic)
  * and then: its sizes follow other functions. */
 static void check_followed(pleat__elastic *elastic)
 {
-    if (elastic->recording || elastic->clock < elastic->check_at ||
-        oddities(elastic) - elastic->odd <= elastic->scale->count / BROKEN)
+    bool odd = oddities(elastic) - elastic->odd > elastic->scale->count / BROKEN;
+    elastic->proven += !odd;
+    if (elastic->recording || elastic->clock < elastic->check_at || !odd)
         return;
     elastic->check_at = elastic->clock + (4u << elastic->checks);
     elastic->checks += elastic->checks < MOST_CHECKS;

@@ -79,6 +79,7 @@ typedef struct pleat__elastic {
     pleat__x bad[PLEAT__BAD]; /* xs at which instances serve badly */
     uint32_t bad_count;
     uint32_t strikes;
+    uint64_t proven;       /* iterations that were as the scale says */
     uint64_t served, busy; /* counters at the last mark */
     uint32_t failures;     /* instances in a row that were put aside within their iteration */
     uint64_t quiet_until;  /* none is taken before: the job is learned anew */
@@ -204,6 +205,8 @@ PLEAT_NODISCARD pleat_result pleat__elastic_list_crossing(pleat__elastic *elasti
 bool pleat__elastic_retire_all(pleat__elastic *elastic);
 /* A tight layout was made. */
 void pleat__elastic_tightened(pleat__elastic *elastic);
+/* At this x iterations are left to be learned. */
+void pleat__elastic_leave_x(pleat__elastic *elastic, const pleat__x *x);
 /* What was recorded. */
 void pleat__elastic_forget(pleat__elastic *elastic);
 

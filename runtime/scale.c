@@ -84,6 +84,28 @@ static bool lay_all(fitting *f)
     return true;
 }
 
+uint32_t pleat__scale_agrees(const pleat__scale *scale, const pleat__profile *profile,
+                             const pleat__x *x)
+{
+    uint32_t count = scale->count - scale->first, agreed = 0;
+    const pleat__term *terms = scale->terms + scale->first;
+    pleat__profile at = {.count = count, .horizon = scale->horizon};
+    at.parts = pleat__arena_alloc(profile->arena, count * sizeof *at.parts);
+    uint32_t *pairs = pleat__arena_alloc(profile->arena, count * sizeof *pairs);
+    for (uint32_t i = 0; i < count && at.parts != NULL; i++)
+        at.parts[i] = (pleat__part){.bytes = pleat__scale_bytes(scale, &terms[i], x),
+                                    .begin = terms[i].begin,
+                                    .end = terms[i].end,
+                                    .stream = terms[i].stream};
+    bool alike = at.parts != NULL && pairs != NULL && lay(profile->arena, &at, profile, pairs);
+    for (uint32_t i = 0; i < count && alike; i++)
+        agreed += pairs[i] != PLEAT__NEVER &&
+                  (terms[i].loose || profile->parts[pairs[i]].bytes == at.parts[i].bytes);
+    pleat__arena_free(profile->arena, at.parts);
+    pleat__arena_free(profile->arena, pairs);
+    return agreed;
+}
+
 /* A part's size in a profile; 0 when the profile does not have it. */
 static uint64_t size_in(const fitting *f, uint32_t profile, uint32_t part)
 {

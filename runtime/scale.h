@@ -66,6 +66,11 @@ void pleat__scale_free(pleat__scale *scale);
 PLEAT_NODISCARD pleat_result pleat__scale_of_plan(pleat__arena *arena, const pleat_plan *plan,
                                                   pleat__scale **out);
 
+/* How many of a profile's requests are the scale's at x, the two laid against each other; 0 also
+ * where host memory is short. */
+uint32_t pleat__scale_agrees(const pleat__scale *scale, const pleat__profile *profile,
+                             const pleat__x *x);
+
 /* An x of 0 is none. */
 static inline bool pleat__x_is_known(const pleat__x *x)
 {
