@@ -27,9 +27,10 @@
 /* A try that did not help is followed by a rest, each twice as long as the one before. */
 #define REST       16u
 #define MOST_TRIES 8u
-/* Events that are recorded, of 32 bytes each; and before the first mark. */
+/* Events that are recorded, of 32 bytes each; and before the first mark, or before iterations are
+ * found without: three or four of them. */
 #define EVENTS       (UINT64_C(3) << 20)
-#define EARLY_EVENTS (UINT64_C(1) << 18)
+#define EARLY_EVENTS (UINT64_C(1) << 20)
 /* Lanes are cut down to so many eighths of their size, at least, and never to less than those that
  * are followed and serve badly. */
 #define LEAST_EIGHTHS 4u
@@ -91,6 +92,12 @@ static void give_up(pleat__draft *draft)
 {
     pleat__draft_end(draft);
     pleat__account_grant(&draft->heap->account, false);
+}
+
+void pleat__draft_tire(pleat__draft *draft)
+{
+    if (draft->record.complete && draft->begin_count == 0)
+        pleat__draft_want(draft);
 }
 
 void pleat__draft_want(pleat__draft *draft)
@@ -236,9 +243,8 @@ void pleat__draft_mark(pleat__draft *draft, bool ours)
     if (!draft->on)
         return;
     bool well = was_well(draft);
-    if (draft->record.complete && draft->begin_count == 0)
-        pleat__draft_want(draft);
-    else if (pleat__records(&draft->record))
+    pleat__draft_tire(draft);
+    if (pleat__records(&draft->record))
         note_begin(draft);
     if (ours)
         judge(draft, well);

@@ -83,6 +83,9 @@ void pleat__draft_release(pleat__draft *draft);
 /* Iterations are recorded from the next mark on; or not any more. */
 void pleat__draft_want(pleat__draft *draft);
 void pleat__draft_end(pleat__draft *draft);
+/* What was recorded from the beginning on goes where it has become too much without an iteration
+ * known. */
+void pleat__draft_tire(pleat__draft *draft);
 /* Iterations were found that nobody marks: the last one began `ahead` requests ago, and `repeats`
  * before it have `length` requests each. Their ends are told from now on. */
 void pleat__draft_found(pleat__draft *draft, uint32_t length, uint32_t ahead, uint32_t repeats);

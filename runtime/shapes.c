@@ -458,6 +458,8 @@ void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream
 {
     if (shapes->current == NULL)
         listen(shapes, bytes, stream);
+    if (__builtin_expect(shapes->draft.record.complete, 0))
+        pleat__draft_tire(&shapes->draft);
     if (pleat__misfit_is_due(&shapes->misfit, shapes->requests))
         shapes->due |= PLEAT__DUE_JUDGE;
     if (pleat__learn_request(&shapes->learn, bytes, stream, place, unplanned) ==
