@@ -34,17 +34,26 @@ void pleat__account_init(pleat__account *account, pleat_vmm vmm, uint64_t permil
     account->begun_ns = pleat__account_now(account);
 }
 
+static uint64_t granted(const pleat__account *account)
+{
+    return account->granted ? GRANT_PAGES * account->page_ns : account->kept_ns;
+}
+
 /* A recording's clock may stand still, or start again: no time has passed then. */
 static uint64_t earned(const pleat__account *account)
 {
     uint64_t now = pleat__account_now(account);
     uint64_t passed = now > account->begun_ns ? now - account->begun_ns : 0;
-    uint64_t granted = account->granted ? GRANT_PAGES * account->page_ns : 0;
-    return BEGINNING_NS + granted + passed / SHARE;
+    return BEGINNING_NS + granted(account) + passed / SHARE;
 }
 
 void pleat__account_grant(pleat__account *account, bool on)
 {
+    if (account->granted && !on) {
+        uint64_t had = granted(account), without = earned(account) - had;
+        uint64_t spent = account->spent_ns > without ? account->spent_ns - without : 0;
+        account->kept_ns = spent < had ? spent : had;
+    }
     account->granted = on;
 }
 

@@ -35,12 +35,14 @@ typedef struct pleat__account {
     uint64_t begun_ns;
     uint64_t spent_ns;
     bool granted;
+    uint64_t kept_ns; /* of a grant that was withdrawn: what had been spent of it */
     uint64_t page_ns; /* that a page of a view takes to map */
 } pleat__account;
 
 /* `permille` of 0: no memory is taken for this, every request that needs it is stitched. */
 void pleat__account_init(pleat__account *account, pleat_vmm vmm, uint64_t permille);
-/* More may be spent for now; or, when `on` is false, not any more. */
+/* More may be spent for now; or, when `on` is false, not any more: what was spent of it is no debt.
+ */
 void pleat__account_grant(pleat__account *account, bool on);
 /* Whether a view of so many pages may be mapped. */
 bool pleat__account_affords(const pleat__account *account, uint64_t pages);

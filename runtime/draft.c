@@ -88,7 +88,7 @@ void pleat__draft_end(pleat__draft *draft)
 }
 
 /* No plan will end the stitching. */
-static void give_up(pleat__draft *draft)
+void pleat__draft_settle(pleat__draft *draft)
 {
     pleat__draft_end(draft);
     pleat__account_grant(&draft->heap->account, false);
@@ -102,9 +102,10 @@ void pleat__draft_tire(pleat__draft *draft)
 
 void pleat__draft_want(pleat__draft *draft)
 {
-    if (!draft->on)
+    if (!draft->on || draft->vain != 0)
         return;
     pleat__draft_end(draft);
+    pleat__account_grant(&draft->heap->account, true);
     draft->wanted = true;
 }
 
@@ -243,13 +244,14 @@ void pleat__draft_mark(pleat__draft *draft, bool ours)
     if (!draft->on)
         return;
     bool well = was_well(draft);
+    draft->vain -= draft->vain != 0;
     pleat__draft_tire(draft);
     if (pleat__records(&draft->record))
         note_begin(draft);
     if (ours)
         judge(draft, well);
     else if (draft->whole >= MOST || draft->record.complete)
-        give_up(draft);
+        pleat__draft_settle(draft);
     if (draft->wanted)
         begin(draft, false);
 }
@@ -393,17 +395,21 @@ pleat__follow *pleat__draft_take(pleat__draft *draft)
     draft->waiting = false;
     draft->chunks = draft->heap->pool->count - draft->heap->pool->absent;
     pleat__drafted made = job->made;
-    if (job->none_early && draft->early) {
+    bool none_early = job->none_early;
+    if (none_early && draft->early) {
         draft->early = false;
         draft->whole--;
         draft->due = ENOUGH;
     }
     bool in_vain = job->in_vain, stale = job->stale, has_views = job->mapped != 0;
     job_free(draft);
-    if (in_vain)
-        give_up(draft);
+    if (in_vain) {
+        pleat__draft_settle(draft);
+        draft->vain = REST << draft->vains;
+        draft->vains += draft->vains < MOST_TRIES;
+    }
     if (result != PLEAT_OK) {
-        draft->stats->drafts_refused++;
+        draft->stats->drafts_refused += !none_early;
         return NULL;
     }
     if (stale && !has_views && made.instance->view_pages != 0) {

@@ -69,6 +69,8 @@ typedef struct pleat__draft {
     uint32_t poor, well; /* iterations in a row */
     uint32_t rest;       /* iterations to pass before recording begins again */
     uint32_t tries;
+    /* The same after one that would come to nothing again, where something diverged. */
+    uint32_t vain, vains;
 } pleat__draft;
 
 /* It is off: nothing is recorded or made. */
@@ -83,6 +85,8 @@ void pleat__draft_release(pleat__draft *draft);
 /* Iterations are recorded from the next mark on; or not any more. */
 void pleat__draft_want(pleat__draft *draft);
 void pleat__draft_end(pleat__draft *draft);
+/* The same, and what may be stitched in expectation of a plan (account.h) is not any more. */
+void pleat__draft_settle(pleat__draft *draft);
 /* What was recorded from the beginning on goes where it has become too much without an iteration
  * known. */
 void pleat__draft_tire(pleat__draft *draft);

@@ -7,7 +7,8 @@
  *          microbatches that is one request in a hundred), and a shorter one does only where all of
  *          the longer one was its turns.
  * PACED    Where the beat of a job that marks nothing is known (beat.h) its iterations are taken as
- *          marked; while one is followed, whenever that begins again.
+ *          marked; while one is followed, whenever that begins again. So is one that was found by
+ *          its period and is trusted, where its requests vary: a plan is made of it (draft.h).
  * CHRONIC  A followed shape may serve a little less than all, all the time, without diverging: the
  *          job changed, or the iteration that was learned was an odd one. From one request in PAYS
  *          on recording begins again, for as long as it takes to find the iteration anew, and what
@@ -297,7 +298,7 @@ static void plan_and_switch(pleat__shapes *shapes)
     take_up(shapes, next, looped);
     /* Where sizes still change the iterations say more than this one shape does. */
     if (!has_dynamic(next)) {
-        pleat__draft_end(&shapes->draft);
+        pleat__draft_settle(&shapes->draft);
         pleat__elastic_settle(&shapes->elastic, !shapes->learn.marks);
     } else if (!shapes->learn.marks) {
         pleat__elastic_record(&shapes->elastic, false);
@@ -387,7 +388,7 @@ static void take_instance(pleat__shapes *shapes, pleat__follow *next)
     if (next == shapes->current)
         return;
     follow(shapes, next, PLEAT__CAUSE_scaled);
-    pleat__draft_end(&shapes->draft);
+    pleat__draft_settle(&shapes->draft);
     /* What is looked at because too much of it is odd still is. */
     if (!shapes->elastic.settled)
         pleat__elastic_record(&shapes->elastic, false);
@@ -412,6 +413,18 @@ pleat_result pleat__shapes_ask(pleat__shapes *shapes, uint64_t bytes, uint16_t s
     return PLEAT_OK;
 }
 
+/* What was found by its period came again and again. Where its requests vary it is to be planned:
+ * from now on it is taken as marked. */
+static void trust(pleat__shapes *shapes)
+{
+    const pleat__follow *current = shapes->current;
+    if (!shapes->draft.on || shapes->learn.marks || !current->learned || !has_dynamic(current))
+        return;
+    shapes->learn.marks = true;
+    shapes->paced = current->count;
+    shapes->paced_at = shapes->requests;
+}
+
 void pleat__shapes_judge(pleat__shapes *shapes)
 {
     const pleat__match *match = &shapes->current->match;
@@ -424,8 +437,10 @@ void pleat__shapes_judge(pleat__shapes *shapes)
     shapes->missed = 0;
     shapes->unplanned = 0;
     if (shapes->recording && shapes->requests >= shapes->record_until &&
-        !pleat__learn_is_near(&shapes->learn, shapes->current->count))
+        !pleat__learn_is_near(&shapes->learn, shapes->current->count)) {
         record_end(shapes);
+        trust(shapes);
+    }
     if (diverged)
         diverge(shapes);
     else

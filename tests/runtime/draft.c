@@ -4,71 +4,13 @@
  * with as much memory as before; jobs that need none, and those for which none can be made, go on
  * as they were.
  */
-#include "job.h"
+#include "draft_job.h"
 
 #include <internal/arena.h>
 #include <runtime/instance.h>
 #include <sched.h>
 #include <vmm/fault.h>
 #include <vmm/host.h>
-
-#define LAYER   30u
-#define EXPERTS 15u /* of a layer's requests */
-
-/* Requests that vary: some of each layer, which are freed a few requests later. */
-static bool is_expert(uint32_t i)
-{
-    return i % LAYER < EXPERTS;
-}
-
-static job_shape layers_make(uint64_t seed)
-{
-    job_shape shape = job_shape_make(seed, 1);
-    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
-        if (is_expert(i))
-            shape.last[i] = i - i % LAYER + EXPERTS + i % 4;
-    return shape;
-}
-
-/* A layer's tokens among its experts: their sum stays. */
-static void route(job_shape *shape, test_random *random)
-{
-    for (uint32_t layer = 0; layer < JOB_REQUESTS; layer += LAYER)
-        for (uint32_t i = layer, left = EXPERTS * 300; i < layer + EXPERTS; i++) {
-            uint32_t others = layer + EXPERTS - 1 - i;
-            uint32_t tokens = others == 0 ? left : 200 + (uint32_t)test_random_below(random, 200);
-            tokens = tokens > left - others * 100 ? left - others * 100 : tokens;
-            shape->bytes[i] = tokens * UINT64_C(256);
-            left -= tokens;
-        }
-}
-
-typedef struct gained {
-    uint64_t requests, placed, calls;
-} gained;
-
-static gained run(job *j, job_shape *shape, test_random *random, uint32_t iterations)
-{
-    pleat_stats before = pleat_stats_of(j->runtime);
-    for (uint32_t i = 0; i < iterations; i++) {
-        assert_ok(pleat_mark(j->runtime));
-        if (random != NULL)
-            route(shape, random);
-        job_iterate(j, shape, JOB_PLAIN, 0);
-    }
-    pleat_stats after = pleat_stats_of(j->runtime);
-    return (gained){after.requests - before.requests,
-                    after.planned + after.lane - before.planned - before.lane,
-                    after.driver_calls - before.driver_calls};
-}
-
-static void finish(job *j)
-{
-    job_drain(j);
-    assert_int_equal(j->errors, 0);
-    assert_int_equal(pleat_stats_of(j->runtime).live_bytes, 0);
-    job_stop(j);
-}
 
 /* The 20 iterations behind the first 14; *stats are those at the end. */
 static gained run_long(uint64_t seed, const char *conf, pleat_stats *stats)

@@ -4,6 +4,7 @@
  * no byte of anybody's.
  */
 #include "elastic_job.h"
+#include "neighbour.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -386,35 +387,6 @@ static void elastic_request_that_comes_again_is_one_witness(void **state)
     assert_int_equal(after.instances, before.instances);
     job_free(&j, &odd);
     finish(&j);
-}
-
-typedef struct neighbour {
-    pleat_runtime *runtime;
-    atomic_bool stop;
-    uint64_t errors, rounds;
-} neighbour;
-
-/* Another thread's tensors, on a stream of its own. */
-static void *live_beside(void *opaque)
-{
-    neighbour *n = opaque;
-    test_random random = {101};
-    while (!atomic_load(&n->stop)) {
-        uint64_t bytes = 4096 + test_random_below(&random, 300000), words = bytes / 8;
-        pleat_va address;
-        if (pleat_alloc(n->runtime, bytes, 7, &address) != PLEAT_OK) {
-            n->errors++;
-            break;
-        }
-        uint64_t *tensor = (uint64_t *)(uintptr_t)address;
-        for (uint64_t w = 0; w < words; w += 64)
-            tensor[w] = n->rounds + w;
-        for (uint64_t w = 0; w < words; w += 64)
-            n->errors += tensor[w] != n->rounds + w;
-        n->errors += pleat_free(n->runtime, address) != PLEAT_OK;
-        n->rounds++;
-    }
-    return NULL;
 }
 
 static void elastic_other_threads_allocate_meanwhile(void **state)

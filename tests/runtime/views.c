@@ -155,6 +155,32 @@ static void account_weighs_time_against_memory(void **state)
     pleat_vmm_destroy(&vmm);
 }
 
+/* What was spent in expectation of a plan is no debt when none comes. */
+static void account_grant_that_ends_leaves_no_debt(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat__account account;
+    const uint64_t ms = 1000000, beginning = 300 * ms;
+    assert_ok(pleat_vmm_host(NULL, &vmm));
+    assert_ok(pleat__host_clock_set(&vmm, 0));
+    pleat__account_init(&account, vmm, 10);
+    pleat__account_grant(&account, true);
+    pleat__account_spend(&account, 4000, beginning + 100 * ms);
+    assert_true(pleat__account_affords(&account, 1000));
+    pleat__account_grant(&account, false);
+    assert_false(pleat__account_affords(&account, 1));
+    assert_int_equal(pleat__account_limit(&account, 1000000), 1010000);
+    pleat__account_spend(&account, 100, 2 * ms);
+    assert_int_equal(pleat__account_limit(&account, 1000000), 1020000);
+    /* Twice is as once; and again there is as much. */
+    pleat__account_grant(&account, false);
+    assert_int_equal(pleat__account_limit(&account, 1000000), 1020000);
+    pleat__account_grant(&account, true);
+    assert_true(pleat__account_affords(&account, 1000));
+    pleat_vmm_destroy(&vmm);
+}
+
 /* Requests for which no view is there: the holes are never the same. Returns the memory verbs of
  * the last rounds. */
 static uint64_t stitch_all_the_time(fixture *f, test_random *random)
@@ -207,6 +233,7 @@ int main(void)
         cmocka_unit_test(views_serve_requests_of_other_sizes),
         cmocka_unit_test(views_in_use_stay),
         cmocka_unit_test(account_weighs_time_against_memory),
+        cmocka_unit_test(account_grant_that_ends_leaves_no_debt),
         cmocka_unit_test(stitching_ends_where_it_takes_too_much_time),
     };
     return cmocka_run_group_tests_name("views", tests, NULL, NULL);

@@ -1,0 +1,41 @@
+/*
+ * neighbour.h: another thread on a job's runtime, with tensors of its own on a stream of its own.
+ */
+#ifndef PLEAT_TESTS_RUNTIME_NEIGHBOUR_H
+#define PLEAT_TESTS_RUNTIME_NEIGHBOUR_H
+
+#include "job.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct neighbour {
+    pleat_runtime *runtime;
+    atomic_bool stop;
+    uint64_t errors, rounds;
+} neighbour;
+
+/* Another thread's tensors, on a stream of its own. */
+static inline void *live_beside(void *opaque)
+{
+    neighbour *n = opaque;
+    test_random random = {101};
+    while (!atomic_load(&n->stop)) {
+        uint64_t bytes = 4096 + test_random_below(&random, 300000), words = bytes / 8;
+        pleat_va address;
+        if (pleat_alloc(n->runtime, bytes, 7, &address) != PLEAT_OK) {
+            n->errors++;
+            break;
+        }
+        uint64_t *tensor = (uint64_t *)(uintptr_t)address;
+        for (uint64_t w = 0; w < words; w += 64)
+            tensor[w] = n->rounds + w;
+        for (uint64_t w = 0; w < words; w += 64)
+            n->errors += tensor[w] != n->rounds + w;
+        n->errors += pleat_free(n->runtime, address) != PLEAT_OK;
+        n->rounds++;
+    }
+    return NULL;
+}
+
+#endif
