@@ -6,6 +6,7 @@
  * whoever uses them. So nothing moves at a switch, an unexpected request may lie in memory that the
  * plan needs only later, and a plan that does not fit costs time, not memory.
  */
+#include <runtime/chunk_set.h>
 #include <runtime/freed.h>
 #include <runtime/placed.h>
 #include <runtime/policy.h>
@@ -31,6 +32,7 @@ typedef struct policy {
     const pleat_plan *plan; /* a file's; NULL: none */
     pleat__conf conf;
     bool waits;                     /* a mark waits for a plan that is being made */
+    pleat__chunk_set wanted;        /* of the place that frees are ordered for */
     uint64_t asked[PLEAT__STREAMS]; /* requests of each stream */
     /* A request that was refused comes again when memory has been given back: it is not matched
      * twice, unless something else was taken up meanwhile. */
@@ -44,31 +46,15 @@ typedef struct policy {
 
 /* ---- what waits for other streams ---- */
 
-/* The frees that a request wants back: those of a place, or about so many granules of a stream. */
+/* The frees that a request wants back: those of a place, or about so many granules of a stream.
+ * Memory goes from stream to stream by the chunk, so one beside the place that waits is in the way
+ * too. */
 typedef struct wishes {
     const policy *self;
-    const pleat__place *place; /* NULL: any */
+    const pleat__chunk_set *chunks; /* the place's; NULL: any */
     uint16_t stream;
     uint32_t granules;
 } wishes;
-
-/* Whether two places have a chunk in common. Memory goes from stream to stream by the chunk, so one
- * beside it that waits is in the way too. */
-static bool share_chunks(const pleat__pool *pool, const pleat__place *a, const pleat__place *b)
-{
-    const pleat__extent *as = a->several != NULL ? a->several->runs : &a->run;
-    const pleat__extent *bs = b->several != NULL ? b->several->runs : &b->run;
-    uint32_t a_count = a->several != NULL ? a->several->count : 1;
-    uint32_t b_count = b->several != NULL ? b->several->count : 1;
-    for (uint32_t i = 0; i < a_count; i++)
-        for (uint32_t j = 0; j < b_count; j++) {
-            uint32_t a_last = as[i].begin + as[i].count - 1, b_last = bs[j].begin + bs[j].count - 1;
-            if (pleat__pool_chunk_of(pool, as[i].begin) <= pleat__pool_chunk_of(pool, b_last) &&
-                pleat__pool_chunk_of(pool, bs[j].begin) <= pleat__pool_chunk_of(pool, a_last))
-                return true;
-        }
-    return false;
-}
 
 /* The stream that is asked for most does the job's own work: made to wait for a copy of what it
  * just made it would lose what the copy was to overlap with. The others fetch ahead for it. */
@@ -89,8 +75,8 @@ static bool is_wanted(void *opaque, pleat_va address, pleat_stream *owner)
     if (entry == NULL || entry->stream == PLEAT__BEYOND || !may_wait(self, entry->stream))
         return false;
     *owner = self->heap.streams[entry->stream];
-    if (wish->place != NULL)
-        return share_chunks(&self->pool, wish->place, entry);
+    if (wish->chunks != NULL)
+        return pleat__chunk_set_meets(wish->chunks, entry);
     if (entry->stream != wish->stream || wish->granules == 0)
         return false;
     wish->granules -= entry->granules < wish->granules ? entry->granules : wish->granules;
@@ -107,8 +93,12 @@ static bool order_frees(void *opaque, uint16_t stream, uint32_t granules)
 /* The same for a place that is in use. */
 static bool order_place(policy *self, const pleat__place *place)
 {
-    wishes wish = {.self = self, .place = place};
-    return self->order_frees(self->runtime, is_wanted, &wish);
+    wishes wish = {.self = self, .chunks = &self->wanted};
+    if (pleat__chunk_set_add(&self->wanted, place) != PLEAT_OK)
+        return false;
+    bool any = self->order_frees(self->runtime, is_wanted, &wish);
+    pleat__chunk_set_remove(&self->wanted, place);
+    return any;
 }
 
 /* ---- creation ---- */
@@ -119,6 +109,7 @@ static void destroy(void *opaque)
     pleat__shapes_release(&self->shapes);
     pleat__placed_release(&self->placed);
     pleat__freed_release(&self->freed);
+    pleat__chunk_set_release(&self->wanted);
     pleat__heap_release(&self->heap);
     pleat__pool_release(&self->pool);
     pleat__arena_free(self->arena, self);
@@ -171,6 +162,7 @@ static pleat_result create(const pleat__policy_context *context, void **out)
     if (result == PLEAT_OK)
         result = pleat__heap_init(&self->heap, context->vmm, context->device, context->arena,
                                   &self->pool, &context->conf);
+    pleat__chunk_set_init(&self->wanted, context->arena, self->pool.occupancy.shift);
     self->heap.streams_ordered = &self->stats->streams_ordered;
     self->heap.order = order_frees;
     self->heap.order_context = self;
