@@ -28,7 +28,7 @@
  *   V7  slots of different streams share physical bytes only on the chunks that the plan says are
  *       handed over, and are on no such chunk at the same time
  *
- *   V10 handed chunks exist and are in ascending order
+ *   V10 handed chunks exist and are in ascending order, no two runs of them side by side
  *
  * V1 to V4, V8 and V10 broken is PLEAT_E_INPUT: it is no plan. V5 to V7 and V9 broken is
  * PLEAT_E_VERIFY.
@@ -76,7 +76,7 @@ static pleat_result check_handles(const pleat_plan *plan)
     for (uint32_t i = 0; i < plan->handed_count; i++) {
         const pleat__handed *handed = &plan->handed[i];
         if (handed->chunks == 0 || handed->first_chunk < next || handed->first_chunk >= chunks ||
-            handed->chunks > chunks - handed->first_chunk)
+            (i > 0 && handed->first_chunk == next) || handed->chunks > chunks - handed->first_chunk)
             return SHAPE("%u handed chunks from %u on, of %llu", handed->chunks,
                          handed->first_chunk, (ull)chunks);
         next = (uint64_t)handed->first_chunk + handed->chunks;

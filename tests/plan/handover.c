@@ -198,6 +198,15 @@ static void handover_that_does_not_hold_is_refused(void **state)
     plan->handed[0] = (pleat__handed){(uint32_t)(plan->physical_bytes / CHUNK), 1};
     assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_INPUT);
     plan->handed[0] = first;
+    /* One run as two, side by side. */
+    pleat__handed halves[] = {{first.first_chunk, 1}, {first.first_chunk + 1, first.chunks - 1}};
+    pleat__handed *kept = plan->handed;
+    assert_true(first.chunks > 1);
+    plan->handed = halves;
+    plan->handed_count = 2;
+    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_INPUT);
+    plan->handed = kept;
+    plan->handed_count = count;
     /* Two of a chunk's requests at once, of which one is another stream's. */
     uint32_t refused = 0;
     for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
