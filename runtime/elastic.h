@@ -180,8 +180,6 @@ static inline bool pleat__elastic_follows(const pleat__elastic *elastic,
 
 /* ---- between elastic.c and elastic_*.c ---- */
 
-#define PLEAT__NO_X ((pleat__x){{0, 1}, {1, 1}})
-
 /* The x that an iteration's requests so far say. */
 typedef struct pleat__told {
     pleat__x x;
@@ -203,6 +201,9 @@ PLEAT_NODISCARD pleat_result pleat__elastic_list_crossing(pleat__elastic *elasti
                                                           const pleat__follow *current);
 /* false: too many instances wait for what lies in them. */
 bool pleat__elastic_retire_all(pleat__elastic *elastic);
+/* Another scale takes the place of elastic->scale: the layouts that hold for it as well are fitted
+ * to its sizes, the others go. false: likewise. */
+bool pleat__elastic_carry_over(pleat__elastic *elastic, const pleat__scale *scale);
 /* A tight layout was made. */
 void pleat__elastic_tightened(pleat__elastic *elastic);
 /* At this x iterations are left to be learned. */

@@ -82,7 +82,7 @@ static void trust(pleat__elastic *elastic)
 
 static void take_scale(pleat__elastic *elastic, pleat__scale *scale)
 {
-    if (!pleat__elastic_retire_all(elastic)) {
+    if (!pleat__elastic_carry_over(elastic, scale)) {
         pleat__scale_free(scale);
         return;
     }

@@ -457,3 +457,35 @@ void pleat__instance_fit(pleat__instance *instance, const pleat__scale *scale, c
     }
     instance->fitted = *x;
 }
+
+/* What the request takes at the x laid out for, where that is more than its place has; else 0. */
+static uint32_t outgrown(const pleat__instance *instance, const pleat__scale *before,
+                         const pleat__scale *after, uint32_t i)
+{
+    uint64_t was = pleat__scale_bytes(before, &before->terms[i], &instance->x);
+    uint64_t is = pleat__scale_bytes(after, &after->terms[i], &instance->x);
+    bool has_place = instance->follow->items[i].place.address != 0;
+    return has_place && (after->terms[i].loose || is > was) ? pleat__granules_of(is) : 0;
+}
+
+bool pleat__instance_refit(pleat__instance *instance, const pleat__scale *before,
+                           const pleat__scale *after, uint64_t most)
+{
+    pleat__expected *items = instance->follow->items;
+    pleat__x x = instance->fitted;
+    uint64_t more = 0;
+    for (uint32_t i = 0; i < after->count; i++)
+        more += outgrown(instance, before, after, i);
+    if (more > most)
+        return false;
+    for (uint32_t i = 0; i < after->count; i++) {
+        if (outgrown(instance, before, after, i) == 0)
+            continue;
+        items[i].kind = PLEAT__ITEM_LOOSE;
+        items[i].place = (pleat__place){.address = 0};
+    }
+    instance->fitted = PLEAT__NO_X;
+    pleat__instance_fit(instance, after, &x);
+    pleat__match_resized(&instance->follow->match, instance->follow->match.cursor);
+    return true;
+}

@@ -85,6 +85,12 @@ PLEAT_NODISCARD pleat_result pleat__instance_takes(const pleat__ground *ground,
 /* From now on the sizes at x, which instance->x holds, are expected. */
 void pleat__instance_fit(pleat__instance *instance, const pleat__scale *scale, const pleat__x *x);
 
+/* The scale `after` has the requests of `before`, which it was made for (pleat__scale_is_same): its
+ * sizes are expected from now on, at the x that was; what has become too large for its place has
+ * none. false, and nothing is changed: that is more than `most` granules. */
+bool pleat__instance_refit(pleat__instance *instance, const pleat__scale *before,
+                           const pleat__scale *after, uint64_t most);
+
 /* ---- instance_end.c ---- */
 
 /* Whether anything allocated lies in a view of it, or in a place of several runs, whose list is its

@@ -12,6 +12,8 @@
 
 /* Iterations are one job's when this share of their requests have a partner: sixteenths. */
 #define ALIKE 14u
+/* Two scales of one job may differ in the sizes of one request in so many. */
+#define OTHER_SIZES 16u
 /* A job may have come so far beyond the range. */
 #define PLAUSIBLE 64u
 
@@ -82,6 +84,22 @@ static bool lay_all(fitting *f)
             f->pairs[s][i] = i;
     }
     return true;
+}
+
+bool pleat__scale_is_same(const pleat__scale *before, const pleat__scale *after, const pleat__x *x)
+{
+    uint32_t other = 0;
+    if (before->plan != NULL || after->plan != NULL || before->count != after->count ||
+        before->horizon != after->horizon)
+        return false;
+    for (uint32_t i = 0; i < after->count; i++) {
+        const pleat__term *was = &before->terms[i], *is = &after->terms[i];
+        if (is->stream != was->stream || is->begin != was->begin || is->end != was->end)
+            return false;
+        other += is->loose != was->loose ||
+                 pleat__scale_bytes(before, was, x) != pleat__scale_bytes(after, is, x);
+    }
+    return other <= after->count / OTHER_SIZES;
 }
 
 uint32_t pleat__scale_agrees(const pleat__scale *scale, const pleat__profile *profile,

@@ -66,12 +66,18 @@ void pleat__scale_free(pleat__scale *scale);
 PLEAT_NODISCARD pleat_result pleat__scale_of_plan(pleat__arena *arena, const pleat_plan *plan,
                                                   pleat__scale **out);
 
+/* Whether two learned scales have the same requests, each for as long, and at x nearly all as
+ * large.
+ */
+bool pleat__scale_is_same(const pleat__scale *before, const pleat__scale *after, const pleat__x *x);
+
 /* How many of a profile's requests are the scale's at x, the two laid against each other; 0 also
  * where host memory is short. */
 uint32_t pleat__scale_agrees(const pleat__scale *scale, const pleat__profile *profile,
                              const pleat__x *x);
 
 /* An x of 0 is none. */
+#define PLEAT__NO_X ((pleat__x){{0, 1}, {1, 1}})
 static inline bool pleat__x_is_known(const pleat__x *x)
 {
     return x->u.num != 0;

@@ -198,6 +198,35 @@ static void elastic_broken_functions_are_fitted_anew(void **state)
     finish(&j);
 }
 
+/* Where sizes are known better what was laid out goes on serving: it was made anew, in the same
+ * memory, with all its views mapped again. */
+static void elastic_layout_outlives_what_it_was_made_from(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 201; seed < 204; seed++) {
+        job j;
+        elastic_job e = elastic_make(seed);
+        job_start(&j, "pleat", NULL, 0);
+        run_x(&j, &e, 2, 6);
+        run_x(&j, &e, 3, 6);
+        /* Some workspaces have stopped growing. */
+        job_shape odd = at_x(&e, 6);
+        for (uint32_t i = 5; i < JOB_REQUESTS; i += 40)
+            odd.bytes[i] -= odd.bytes[i] / 3;
+        run_shape(&j, &odd, 2, JOB_PLAIN, 0);
+        pleat_stats before = pleat_stats_of(j.runtime);
+        assert_true(before.instances >= 1);
+        run_shape(&j, &odd, 30, JOB_PLAIN, 0);
+        pleat_stats after = pleat_stats_of(j.runtime);
+        assert_true(after.refits > before.refits);
+        assert_int_equal(after.instances, before.instances);
+        assert_int_equal(after.driver_calls, before.driver_calls);
+        assert_mostly_planned(run_shape(&j, &odd, 10, JOB_PLAIN, 0), 98);
+        assert_mostly_planned(run_x(&j, &e, 3, 4), 98);
+        finish(&j);
+    }
+}
+
 /* At one x the job leaves out a tenth of its requests, and a twentieth has other sizes. */
 static gained run_less(job *j, const elastic_job *e, uint64_t x, uint32_t count)
 {
@@ -465,6 +494,7 @@ int main(void)
         cmocka_unit_test(elastic_layouts_use_whole_handles),
         cmocka_unit_test(elastic_x_out_of_range_is_served_and_learned),
         cmocka_unit_test(elastic_broken_functions_are_fitted_anew),
+        cmocka_unit_test(elastic_layout_outlives_what_it_was_made_from),
         cmocka_unit_test(elastic_odd_size_is_learned_by_itself),
         cmocka_unit_test(elastic_parameter_that_vanishes_is_no_harm),
         cmocka_unit_test(elastic_disturbed_jobs_share_no_byte),
