@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -108,6 +109,15 @@ class Run(unittest.TestCase):
         self.assertEqual(made["HOME"], "/h")
         # Within a program that runs under it already.
         self.assertEqual(run.environment(options, made)["PYTHONPATH"], made["PYTHONPATH"])
+
+    def test_the_readme_has_every_option(self):
+        with contextlib.redirect_stdout(io.StringIO()) as said, self.assertRaises(SystemExit):
+            run.parse(["--help"])
+        readme = (ROOT / "README.md").read_text()
+        readme = readme[readme.index("## PyTorch"):readme.index("## Another microbatch")]
+        options = set(re.findall(r"^ +(--[a-z-]+)", said.getvalue(), re.M))
+        self.assertGreater(len(options), 10)
+        self.assertEqual(options, set(re.findall(r"`(--[a-z-]+)", readme)))
 
     def test_bad_use_is_refused(self):
         for wrong in (["--budget", "much", "--", "true"], ["--policy", "none", "--", "true"],
