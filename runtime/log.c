@@ -404,12 +404,14 @@ void pleat__log_put(pleat__log *log, uint32_t series, const pleat__log_record *g
     }
 }
 
-void pleat__log_close(pleat__log *log, bool ended, pleat__arena *arena)
+void pleat__log_end(pleat__log *log, pleat__arena *arena)
 {
-    if (ended) {
-        log->numbers.ended_unix_ns = unix_ns();
-        /* If the end cannot be noted the log reads as that of a process that was killed. */
-        (void)!write_header(log, arena);
-    }
+    log->numbers.ended_unix_ns = unix_ns();
+    /* If the end cannot be noted the log reads as that of a process that was killed. */
+    (void)!write_header(log, arena);
+}
+
+void pleat__log_close(pleat__log *log)
+{
     close(log->fd);
 }

@@ -125,7 +125,8 @@ PLEAT_NODISCARD pleat_result pleat__log_create(pleat__log *log, const char *path
 void pleat__log_put(pleat__log *log, uint32_t series, const pleat__log_record *record);
 /* `into` stands for both from now on; `record` is the later one. */
 void pleat__log_merge(pleat__log_record *into, const pleat__log_record *record);
-/* `ended`: the job ended well; else the file stays as after a crash. */
-void pleat__log_close(pleat__log *log, bool ended, pleat__arena *arena);
+/* Says that the job ended well; without it the file stays as after a crash. */
+void pleat__log_end(pleat__log *log, pleat__arena *arena);
+void pleat__log_close(pleat__log *log);
 
 #endif

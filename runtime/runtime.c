@@ -499,6 +499,12 @@ pleat_stats pleat_stats_of(pleat_runtime *runtime)
     return stats;
 }
 
+void pleat_end_log(pleat_runtime *runtime)
+{
+    if (runtime != NULL)
+        pleat__watch_stop(runtime->watch);
+}
+
 void pleat_reset_peaks(pleat_runtime *runtime)
 {
     pleat__gate_lock(&runtime->gate);

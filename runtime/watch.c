@@ -33,6 +33,7 @@ struct pleat__watch {
     pthread_mutex_t lock;
     pthread_cond_t end;
     bool ending;
+    bool stopped;                           /* the thread is joined, the log ended */
     peaks whole, user, interval, iteration; /* whole: since the log began */
     uint64_t low_live;                      /* of the iteration */
     uint64_t interval_ns, iteration_ns;
@@ -241,26 +242,33 @@ pleat_result pleat__watch_begin(pleat_runtime *runtime, const pleat__conf *conf,
     result = pleat__fail_native(PLEAT_E_LIMIT, code, "errno",
                                 "the log's thread could not be started (error %d)", code);
     free_waiting(watch);
-    pleat__log_close(&watch->log, false, runtime->arena);
+    pleat__log_close(&watch->log);
 no_log:
     pleat__arena_free(runtime->arena, watch);
     return result;
+}
+
+void pleat__watch_stop(pleat__watch *watch)
+{
+    if (watch == NULL || watch->stopped || getpid() != watch->pid)
+        return;
+    pthread_mutex_lock(&watch->lock);
+    watch->ending = true;
+    pthread_cond_signal(&watch->end);
+    pthread_mutex_unlock(&watch->lock);
+    pthread_join(watch->thread, NULL);
+    write_all(watch);
+    pleat__log_end(&watch->log, watch->runtime->arena);
+    watch->stopped = true;
 }
 
 void pleat__watch_end(pleat__watch *watch)
 {
     if (watch == NULL)
         return;
-    bool own = getpid() == watch->pid;
-    if (own) {
-        pthread_mutex_lock(&watch->lock);
-        watch->ending = true;
-        pthread_cond_signal(&watch->end);
-        pthread_mutex_unlock(&watch->lock);
-        pthread_join(watch->thread, NULL);
-        write_all(watch);
+    pleat__watch_stop(watch);
+    if (watch->stopped)
         free_waiting(watch);
-    }
-    pleat__log_close(&watch->log, own, watch->runtime->arena);
+    pleat__log_close(&watch->log);
     pleat__arena_free(watch->runtime->arena, watch);
 }

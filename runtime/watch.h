@@ -22,6 +22,9 @@ PLEAT_NODISCARD pleat_result pleat__watch_begin(pleat_runtime *runtime, const pl
                                                 pleat__watch **out);
 /* NULL is allowed. Writes what was not yet written. Without the runtime's lock. */
 void pleat__watch_end(pleat__watch *watch);
+/* Ends the log, of which nothing is written any more; the rest stays until the end. NULL: nothing.
+ * Without the runtime's lock; one thread at a time. */
+void pleat__watch_stop(pleat__watch *watch);
 /* The calls below are made with the lock held. An iteration began. */
 void pleat__watch_mark(pleat__watch *watch);
 /* Peaks as the user has them, where the runtime's own were restarted by the watcher. */

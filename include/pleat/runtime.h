@@ -199,6 +199,11 @@ typedef enum pleat_dump_format {
  * take it all. */
 PLEAT_API pleat_result pleat_dump(pleat_runtime *runtime, pleat_dump_format format, FILE *out);
 
+/* Ends the log that the setting `log` asks for, if there is one: for a program that ends without
+ * destroying the runtime, whose log would read as that of one that was killed. What comes later is
+ * not in it. One thread at a time; a forked child's call does nothing. NULL does nothing. */
+PLEAT_API void pleat_end_log(pleat_runtime *runtime);
+
 /* Peaks restart from what is now. */
 PLEAT_API void pleat_reset_peaks(pleat_runtime *runtime);
 

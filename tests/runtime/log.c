@@ -83,7 +83,9 @@ static void write_log(fixture *f, uint64_t count, bool ended)
 {
     pleat__log log = open_log(f);
     put_intervals(&log, count);
-    pleat__log_close(&log, ended, f->arena);
+    if (ended)
+        pleat__log_end(&log, f->arena);
+    pleat__log_close(&log);
 }
 
 static void log_keeps_few_records_as_they_are(void **state)
@@ -125,7 +127,7 @@ static void log_never_grows_and_forgets_no_peak(void **state)
         uint64_t bytes = size_of(f.path), peak = 0, at = 0, low = UINT64_MAX;
         assert_true(bytes <= BYTES);
         put_intervals(&log, counts[c]);
-        pleat__log_close(&log, false, f.arena);
+        pleat__log_close(&log);
         assert_int_equal(size_of(f.path), bytes);
         assert_ok(runlog_open(f.path, &read));
         const runlog_series *series = &read.series[PLEAT__LOG_INTERVALS];
@@ -194,7 +196,7 @@ static void log_name_has_process_and_device(void **state)
         else
             snprintf(made, sizeof made, "%s/%s", f.folder, cases[i].made);
         assert_ok(pleat__log_create(&log, given, BYTES, "native", &numbers, f.arena));
-        pleat__log_close(&log, true, f.arena);
+        pleat__log_close(&log);
         assert_true(size_of(made) > 0);
         assert_int_equal(unlink(made), 0);
     }
@@ -216,7 +218,7 @@ static void log_takes_the_place_of_logs_only(void **state)
     begin(&f);
     write_log(&f, 5, true);
     assert_ok(pleat__log_create(&log, f.path, BYTES, "native", &numbers, f.arena));
-    pleat__log_close(&log, true, f.arena);
+    pleat__log_close(&log);
     static const struct {
         const char *text;
         pleat_result result;
@@ -229,7 +231,7 @@ static void log_takes_the_place_of_logs_only(void **state)
         pleat_result result = pleat__log_create(&log, f.path, BYTES, "native", &numbers, f.arena);
         assert_int_equal(result, there[i].result);
         if (result == PLEAT_OK)
-            pleat__log_close(&log, true, f.arena);
+            pleat__log_close(&log);
         else
             assert_int_equal(size_of(f.path), strlen(there[i].text));
     }
@@ -404,6 +406,45 @@ static void log_of_a_runtime_has_its_iterations(void **state)
     end(&f);
 }
 
+static void log_that_is_ended_early_reads_as_ended(void **state)
+{
+    (void)state;
+    fixture f;
+    runlog read;
+    pleat_vmm vmm;
+    char settings[200];
+    begin(&f);
+    snprintf(settings, sizeof settings, "log:%s,log_bytes:128k,log_ms:1", f.path);
+    pleat_runtime *runtime = open_runtime(&vmm, settings);
+    iterate(runtime, 8 * MIB);
+    assert_ok(runlog_open(f.path, &read));
+    assert_int_equal(read.status, RUNLOG_GONE); /* no process sees its own lock */
+    runlog_close(&read);
+    pleat_end_log(runtime);
+    assert_ok(runlog_open(f.path, &read));
+    assert_int_equal(read.status, RUNLOG_ENDED);
+    assert_int_equal(read.series[PLEAT__LOG_ITERATIONS].count, 1);
+    runlog_close(&read);
+    /* The runtime goes on, without its log. */
+    for (int i = 0; i < 100; i++)
+        iterate(runtime, 16 * MIB);
+    assert_int_equal(pleat_stats_of(runtime).peak_live_bytes, 16 * MIB);
+    pleat_end_log(runtime);
+    pleat_runtime_destroy(runtime);
+    pleat_vmm_destroy(&vmm);
+    assert_ok(runlog_open(f.path, &read));
+    assert_int_equal(read.status, RUNLOG_ENDED);
+    assert_int_equal(read.series[PLEAT__LOG_ITERATIONS].count, 1);
+    runlog_close(&read);
+    /* One without a log has none to end. */
+    runtime = open_runtime(&vmm, "");
+    pleat_end_log(runtime);
+    pleat_end_log(NULL);
+    pleat_runtime_destroy(runtime);
+    pleat_vmm_destroy(&vmm);
+    end(&f);
+}
+
 static void log_marks_beyond_what_waits_are_merged(void **state)
 {
     (void)state;
@@ -539,6 +580,7 @@ int main(void)
         cmocka_unit_test(log_passes_over_a_torn_record),
         cmocka_unit_test(log_reading_survives_damage),
         cmocka_unit_test(log_of_a_runtime_has_its_iterations),
+        cmocka_unit_test(log_that_is_ended_early_reads_as_ended),
         cmocka_unit_test(log_marks_beyond_what_waits_are_merged),
         cmocka_unit_test(log_settings_are_checked),
         cmocka_unit_test(log_of_a_killed_process_is_read),

@@ -10,6 +10,7 @@ train.py` does the same without a change to the program.
 Importing this package needs no torch, and costs nothing.
 """
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -128,6 +129,7 @@ def enable(
     except RuntimeError:
         _library = None
         raise
+    atexit.register(library.pleat_torch_end_logs)
     if save_plan:
         _saver = _plans.Saver(library, _save_plan, _plans.written(os.path.abspath(save_plan)))
     if windows:

@@ -257,6 +257,7 @@ def load(torch):
     except OSError as problem:
         raise ShimError("pleat: the shim %s cannot be loaded: %s" % (path, problem)) from None
     shim.pleat_torch_failure.restype = ctypes.c_char_p
+    shim.pleat_torch_end_logs.restype = None
     shim.pleat_torch_counters.restype = ctypes.c_char_p
     shim.pleat_torch_taken.restype = ctypes.c_uint64
     text = ctypes.c_char_p

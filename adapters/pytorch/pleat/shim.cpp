@@ -155,6 +155,14 @@ __attribute__((visibility("default"))) int pleat_torch_save(int device, const ch
     });
 }
 
+/* The program ends: so do its logs. The runtimes stay, because tensors may be freed later. */
+__attribute__((visibility("default"))) void pleat_torch_end_logs()
+{
+    for (size_t i = 0; Allocator::current != nullptr && i < Allocator::current->devices().count();
+         i++)
+        pleat_end_log(Allocator::current->devices().runtime_or_null(i));
+}
+
 /* Bytes that were asked for since the start, on all devices. */
 __attribute__((visibility("default"))) uint64_t pleat_torch_taken()
 {
