@@ -300,7 +300,9 @@ static pleat_result sweep_job(pleat__maker *m, uint32_t j, uint32_t cap, uint32_
 {
     static const pleat__fold_options options = {.chunk_bytes = 0};
     pleat__fold_job *job = &m->jobs.jobs[j];
-    const pleat__sweep_limits limits = {.cap = cap, .chunks = UINT32_MAX, .cost = UINT64_MAX};
+    /* What needs more than there is has failed, and is left at once. */
+    const pleat__sweep_limits limits = {
+        .cap = cap, .chunks = m->as_it_is && j == 0 ? cap : UINT32_MAX, .cost = UINT64_MAX};
     pleat__sweep *sweep;
     bool done;
     uint32_t stuck, reserved[PLEAT__LARGEST];
@@ -356,7 +358,9 @@ static pleat_result try_choices(pleat__maker *m, uint32_t cap, const uint64_t *l
     pleat__layout_cost best = {UINT32_MAX, UINT32_MAX};
     uint32_t left = m->thorough ? UINT32_MAX : count < TRIED / FEWEST ? TRIED / count : FEWEST;
     for (uint32_t l = 0; l < sizeof largest / sizeof *largest; l++)
-        for (uint32_t k = 0; k < LIFES && best.maps != 0 && left != 0; k++, left--) {
+        for (uint32_t k = 0;
+             k < LIFES && (best.maps != 0 || (m->as_it_is && best.chunks > cap)) && left != 0;
+             k++, left--) {
             /* From the middle out in big steps. */
             uint64_t q = (k * 5 + LIFES / 2) % LIFES;
             pleat__sweep_choice tried = {(uint32_t)lives[count * q / LIFES], largest[l]};
