@@ -218,8 +218,11 @@ void pleat__elastic_begin(pleat__elastic *elastic)
         bury(elastic);
     elastic->asking = elastic->scale != NULL && elastic->clock >= elastic->quiet_until;
     elastic->from = elastic->scale == NULL ? 0 : elastic->scale->first;
+    elastic->left = 0;
     if (elastic->now != NULL && elastic->now->follow->match.cursor < elastic->from)
         elastic->from = elastic->now->follow->match.cursor;
+    else if (elastic->now != NULL)
+        elastic->left = pleat__match_left(&elastic->now->follow->match);
     elastic->asked = 0;
     elastic->tried = 0;
     elastic->here_count = 0;
@@ -477,6 +480,16 @@ static pleat_result settle(pleat__elastic *elastic, const pleat__x *x, uint32_t 
     return PLEAT_OK;
 }
 
+/* A request of the iteration before says nothing of this one's x. */
+static bool is_left_over(pleat__elastic *elastic, uint64_t bytes, const pleat__follow *current)
+{
+    bool is = elastic->left != 0 && current != NULL && pleat__elastic_follows(elastic, current) &&
+              current->items[current->match.cursor].bytes == bytes;
+    elastic->left -= is;
+    elastic->left = is ? elastic->left : 0;
+    return is;
+}
+
 /* One odd request is not to make an instance, or to say that there is none. */
 pleat_result pleat__elastic_ask(pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
                                 const pleat__follow *current, pleat__asked *asked,
@@ -484,6 +497,9 @@ pleat_result pleat__elastic_ask(pleat__elastic *elastic, uint64_t bytes, uint16_
 {
     pleat__told told;
     *asked = PLEAT__ASKED_WAIT;
+    elastic->passed = is_left_over(elastic, bytes, current);
+    if (elastic->passed)
+        return PLEAT_OK;
     if (++elastic->asked > PLEAT__LOOKED_AT)
         elastic->asking = false;
     if (!pleat__elastic_tell(elastic, bytes, stream, current, &told))

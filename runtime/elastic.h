@@ -65,6 +65,8 @@ typedef struct pleat__elastic {
     /* While the first requests of an iteration are looked at. */
     bool asking;
     uint32_t from;  /* the term that the first of them is expected to be */
+    uint32_t left;  /* of the iteration before, which come first */
+    bool passed;    /* the request that is being served is one of those */
     uint32_t asked; /* requests */
     uint32_t tried; /* of them, those that may have said something of x */
     /* What the iteration allocated before its x was known, and the request that is being served. */
@@ -146,7 +148,8 @@ bool pleat__elastic_drop(pleat__elastic *elastic);
 static inline void pleat__elastic_allocated(pleat__elastic *elastic, uint64_t bytes,
                                             uint16_t stream, pleat_va address)
 {
-    if (__builtin_expect(elastic->asking, 0) && elastic->here_count < PLEAT__LOOKED_AT)
+    if (__builtin_expect(elastic->asking, 0) && !elastic->passed &&
+        elastic->here_count < PLEAT__LOOKED_AT)
         elastic->here[elastic->here_count++] =
             (pleat__held){.address = address, .bytes = bytes, .stream = stream};
     if (__builtin_expect(elastic->recording, 0))

@@ -65,8 +65,10 @@ PLEAT_NODISCARD pleat_result pleat__match_init(pleat__match *match, pleat__arena
                                                pleat__expected *items, uint32_t begin,
                                                uint32_t count);
 void pleat__match_release(pleat__match *match);
-/* An iteration begins. */
+/* An iteration begins; what is left of the one before may still come. */
 void pleat__match_mark(pleat__match *match);
+/* How many items that is, where it is a few; else 0. */
+uint32_t pleat__match_left(const pleat__match *match);
 /* A phase begins, and in the sequence it does so at `item`: that is where a matcher is that did not
  * know; one that knows its place keeps it. */
 void pleat__match_phase(pleat__match *match, uint32_t item);

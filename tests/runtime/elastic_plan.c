@@ -126,6 +126,48 @@ static void elastic_plan_reaches_beyond_what_it_was_laid_out_for(void **state)
     }
 }
 
+/* The recording's iterations began two requests later than the job's marks say. */
+static gained run_marked_early(job *j, const elastic_job *e, uint64_t x, uint32_t count)
+{
+    pleat_stats before = pleat_stats_of(j->runtime);
+    job_shape shape = at_x(e, x);
+    for (uint32_t n = 0; n < count; n++)
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+            if (i == JOB_REQUESTS - 2)
+                assert_ok(pleat_mark(j->runtime));
+            job_request(j, &shape, i, 0);
+            job_end_at(j, &shape, i);
+        }
+    pleat_stats after = pleat_stats_of(j->runtime);
+    return (gained){after.requests - before.requests, after.planned - before.planned,
+                    after.driver_calls - before.driver_calls};
+}
+
+static void elastic_plan_is_followed_by_marks_at_another_place(void **state)
+{
+    (void)state;
+    static const uint64_t xs[] = {4, 3, 2, 1, 4, 2};
+    for (uint64_t seed = 211; seed < 214; seed++) {
+        job j;
+        stays s;
+        pleat_plan *plan;
+        elastic_job e = elastic_make(seed);
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+            e.lives.last[i] = e.lives.last[i] < i ? JOB_REQUESTS - 1 : e.lives.last[i];
+        begin_planned(&j, &s, &plan, &e, 4, 0);
+        run_marked_early(&j, &e, 4, 1);
+        for (uint32_t k = 0; k < 6; k++) {
+            run_marked_early(&j, &e, xs[k], 1);
+            gained g = run_marked_early(&j, &e, xs[k], 4);
+            assert_mostly_planned(g, 99);
+            assert_int_equal(g.calls, 0);
+        }
+        pleat_stats stats = pleat_stats_of(j.runtime);
+        assert_int_equal(stats.refits + stats.divergences + stats.instances, 0);
+        end_planned(&j, &s, plan);
+    }
+}
+
 /* What stays is not there yet when the first size is known. */
 static void elastic_plan_begins_beyond_what_it_was_laid_out_for(void **state)
 {
@@ -302,6 +344,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elastic_plan_reaches_beyond_what_it_was_laid_out_for),
+        cmocka_unit_test(elastic_plan_is_followed_by_marks_at_another_place),
         cmocka_unit_test(elastic_plan_begins_beyond_what_it_was_laid_out_for),
         cmocka_unit_test(elastic_plan_is_taken_up_again_from_beyond_its_range),
         cmocka_unit_test(elastic_plan_of_another_job_is_left),

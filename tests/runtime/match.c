@@ -86,6 +86,34 @@ static void match_mark_leaves_a_beginning_that_went_otherwise(void **state)
         assert_int_equal(next(f, i), i);
 }
 
+/* The job's mark and the recording's are not quite at the same place. */
+static void match_mark_before_the_last_requests_loses_none(void **state)
+{
+    fixture *f = *state;
+    make(f, 50);
+    for (uint32_t i = 0; i < 50; i++)
+        assert_int_equal(next(f, i), i);
+    for (uint32_t early = 0; early <= 4; early++) {
+        for (uint32_t i = 50; i < ITEMS; i++) {
+            if (i == ITEMS - early)
+                pleat__match_mark(&f->match);
+            assert_int_equal(next(f, i), i);
+        }
+        assert_int_equal(pleat__match_left(&f->match), 0);
+    }
+    /* Some never come: the iteration was over. */
+    for (uint32_t i = 50; i < ITEMS - 3; i++)
+        assert_int_equal(next(f, i), i);
+    assert_int_equal(pleat__match_left(&f->match), 3);
+    pleat__match_mark(&f->match);
+    for (uint32_t i = 50; i < 100; i++)
+        assert_int_equal(next(f, i), i);
+    /* Many: it was another. */
+    assert_int_equal(pleat__match_left(&f->match), 0);
+    pleat__match_mark(&f->match);
+    assert_int_equal(next(f, 50), 50);
+}
+
 static void match_extra_request_costs_itself_only(void **state)
 {
     fixture *f = *state;
@@ -377,6 +405,7 @@ int main(void)
         TEST(match_follows_beginning_then_iteration_after_iteration),
         TEST(match_mark_early_in_the_beginning_does_not_skip_it),
         TEST(match_mark_leaves_a_beginning_that_went_otherwise),
+        TEST(match_mark_before_the_last_requests_loses_none),
         TEST(match_extra_request_costs_itself_only),
         TEST(match_missing_request_costs_nothing_else),
         TEST(match_swapped_requests_both_keep_their_slots),
