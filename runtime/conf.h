@@ -32,6 +32,8 @@ typedef char pleat__conf_text[PLEAT__CONF_TEXT_BYTES];
       "follow a job to another microbatch or length, once it was seen at two")                     \
     X(draft, switch, bool, true,                                                                   \
       "plan an iteration that varies in the background, with memory set aside for what varies")    \
+    X(ahead, switch, bool, true,                                                                   \
+      "make memory that the second iteration will need before it asks, on a thread of its own")    \
     X(check, switch, bool, true,                                                                   \
       "check that a slot is free before it is given out; off only to test that overlaps are seen") \
     X(canary, switch, bool, false,                                                                 \

@@ -5,8 +5,10 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <time.h>
 
-#define QUEUE 4096u /* jobs that the mapper can be given ahead */
+#define QUEUE    4096u /* jobs that the mapper can be given ahead */
+#define PAUSE_NS 10000
 
 pleat_result pleat__gate_init(pleat__gate *gate, pleat_vmm vmm, int device, pleat__arena *arena,
                               pleat__space *space)
@@ -85,8 +87,30 @@ void pleat__gate_await_turn(pleat__gate *gate)
 {
     if (mine(gate))
         return;
+    atomic_fetch_add(&gate->awaited, 1);
     pleat__gate_unlock(gate);
     pleat__gate_lock_turn(gate);
+    atomic_fetch_sub(&gate->awaited, 1);
+}
+
+void pleat__gate_let_pass(pleat__gate *gate)
+{
+    while (atomic_load(&gate->awaited) != 0)
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+}
+
+void pleat__gate_wait(pleat__gate *gate, pthread_cond_t *more)
+{
+    bool turn = mine(gate);
+    if (turn) {
+        gate->has_turn = false;
+        pthread_mutex_unlock(&gate->turn);
+    }
+    PLEAT__HOT_LEAVE();
+    pthread_cond_wait(more, &gate->lock);
+    PLEAT__HOT_ENTER();
+    if (turn)
+        pleat__gate_await_turn(gate);
 }
 
 void pleat__gate_leave(pleat__gate *gate)

@@ -60,7 +60,8 @@ typedef struct pleat__gate {
     int device;
     pleat__arena *arena;
     pleat__space *space;
-    pleat__mapper *mapper; /* NULL until it is first wanted; guarded by the lock */
+    pleat__mapper *mapper;    /* NULL until it is first wanted; guarded by the lock */
+    _Atomic uint32_t awaited; /* threads that wait for the turn because a request needs it */
 } pleat__gate;
 
 PLEAT_NODISCARD pleat_result pleat__gate_init(pleat__gate *gate, pleat_vmm vmm, int device,
@@ -74,6 +75,10 @@ void pleat__gate_unlock(pleat__gate *gate);
 /* The lock with the turn: for calls that are known to need verbs. */
 void pleat__gate_lock_turn(pleat__gate *gate);
 
+/* For work that can wait, before it takes the turn again: lets requests that wait for it go first.
+ */
+void pleat__gate_let_pass(pleat__gate *gate);
+
 /* ---- with the lock held ---- */
 
 /* Before anything is reserved for verbs. PLEAT_E_NOT_READY, without a text: another thread has the
@@ -81,6 +86,8 @@ void pleat__gate_lock_turn(pleat__gate *gate);
 PLEAT_NODISCARD pleat_result pleat__gate_turn(pleat__gate *gate);
 /* After that: waits for the turn, the lock left meanwhile. */
 void pleat__gate_await_turn(pleat__gate *gate);
+/* Waits for `more` to be signalled under the lock; lock and turn are left meanwhile. */
+void pleat__gate_wait(pleat__gate *gate, pthread_cond_t *more);
 /* pre: the thread has the turn. */
 void pleat__gate_leave(pleat__gate *gate);
 void pleat__gate_enter(pleat__gate *gate);

@@ -92,7 +92,8 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
     PLEAT_TRY(steal_from(heap, PLEAT__KEPT, zone, chunks, &got));
     if (got == chunks)
         return PLEAT_OK;
-    PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
+    if (heap->pool->stocked < chunks - got)
+        PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
     pleat_result result = pleat__heap_grow(heap, zone, chunks - got, NULL);
     if (result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY)
         return result;

@@ -69,6 +69,7 @@ void pleat__lives_alloc(pleat__lives *lives, uint64_t bytes, uint16_t stream, pl
         .address = address,
         .begin = lives->now++,
         .end = PLEAT__NEVER,
+        .asked = PLEAT__NEVER,
         .stream = stream,
     };
 }
@@ -81,6 +82,19 @@ void pleat__lives_free(pleat__lives *lives, pleat_va address)
     pleat__life *life = &lives->items[number - 1 - lives->dropped];
     life->address = 0;
     life->end = lives->now++;
+}
+
+void pleat__lives_wait(pleat__lives *lives, pleat_va address)
+{
+    uintptr_t number = (uintptr_t)pleat__live_find(&lives->live, address);
+    if (number != 0)
+        lives->items[number - 1 - lives->dropped].asked = lives->now++;
+}
+
+bool pleat__lives_is_new(const pleat__lives *lives, pleat_va address)
+{
+    uintptr_t number = (uintptr_t)pleat__live_find(&lives->live, address);
+    return number != 0 && number - 1 - lives->dropped >= lives->previous;
 }
 
 bool pleat__lives_crosses(const pleat__lives *lives, pleat_va address)

@@ -2,9 +2,9 @@
  * lives.h: when the requests of an iteration are allocated and freed, recorded while it is not
  * followed: from two iterations at different sizes the recipe for others is made (scale.h).
  *
- * TIME  Positions count allocations and frees. A profile is one iteration; its positions begin at 0
- *       and its horizon is where the next one begins. A part that the next iteration frees has
- *       end <= begin, as the one before it in the iteration before was freed.
+ * TIME  Positions count allocations, frees and what is said of frees that wait. A profile is one
+ * iteration; its positions begin at 0 and its horizon is where the next one begins. A part that the
+ * next iteration frees has end <= begin, as the one before it in the iteration before was freed.
  */
 #ifndef PLEAT_RUNTIME_LIVES_H
 #define PLEAT_RUNTIME_LIVES_H
@@ -16,7 +16,8 @@ typedef struct pleat__life {
     uint64_t bytes;
     pleat_va address; /* 0 when it is freed */
     uint32_t begin;
-    uint32_t end; /* PLEAT__NEVER: it lives */
+    uint32_t end;   /* PLEAT__NEVER: it lives */
+    uint32_t asked; /* when the program freed it, where that waited for other streams */
     uint16_t stream;
     bool crosses; /* its like in the iteration before was freed in this one */
 } pleat__life;
@@ -56,6 +57,10 @@ void pleat__lives_restart(pleat__lives *lives);
 void pleat__lives_alloc(pleat__lives *lives, uint64_t bytes, uint16_t stream, pleat_va address);
 /* An address that was not recorded is passed over. */
 void pleat__lives_free(pleat__lives *lives, pleat_va address);
+/* The program freed it, and it lives on until other streams have done with it. */
+void pleat__lives_wait(pleat__lives *lives, pleat_va address);
+/* Whether what is allocated there is of the iteration that is being recorded. */
+bool pleat__lives_is_new(const pleat__lives *lives, pleat_va address);
 /* Whether what is allocated there is of the iteration that ended at the last mark, and will be
  * freed in the next. */
 bool pleat__lives_crosses(const pleat__lives *lives, pleat_va address);

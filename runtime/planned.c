@@ -10,6 +10,7 @@
 #include <runtime/freed.h>
 #include <runtime/placed.h>
 #include <runtime/policy.h>
+#include <runtime/rehearsal.h>
 #include <runtime/shapes.h>
 
 #include <internal/check.h>
@@ -27,6 +28,7 @@ typedef struct policy {
     pleat__pool pool;
     pleat__heap heap;
     pleat__shapes shapes;
+    pleat__rehearsal rehearsal;
     bool (*order_frees)(void *runtime, pleat__pending_wanted wanted, void *wishes);
     void *runtime;
     const pleat_plan *plan; /* a file's; NULL: none */
@@ -106,6 +108,7 @@ static bool order_place(policy *self, const pleat__place *place)
 static void destroy(void *opaque)
 {
     policy *self = opaque;
+    pleat__rehearsal_release(&self->rehearsal);
     pleat__shapes_release(&self->shapes);
     pleat__placed_release(&self->placed);
     pleat__freed_release(&self->freed);
@@ -179,6 +182,10 @@ static pleat_result create(const pleat__policy_context *context, void **out)
         destroy(self);
         return result;
     }
+    if (context->conf.ahead && context->plan == NULL && self->shapes.elastic.arena != NULL)
+        pleat__rehearsal_init(&self->rehearsal, context->arena, &self->heap, &self->placed,
+                              &self->shapes.elastic.lives, &self->stats->live_bytes,
+                              context->waits);
     *out = self;
     return PLEAT_OK;
 }
@@ -224,7 +231,12 @@ static pleat_result mark(void *opaque)
     pleat__freed_mark(&self->freed);
     self->asked_bytes = 0;
     judge_plan(self, true);
+    pleat__rehearsal_mark(&self->rehearsal, self->asked,
+                          self->shapes.current == NULL && self->shapes.elastic.recording);
     pleat__shapes_mark(&self->shapes);
+    /* What is followed has places. */
+    if (self->shapes.current != NULL)
+        pleat__rehearsal_end(&self->rehearsal);
     pleat__elastic_tidy(&self->shapes.elastic, self->shapes.current);
     return PLEAT_OK;
 }
@@ -519,6 +531,7 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
                             stats->planned + stats->lane == placed, stats->diverged != diverged);
     pleat__elastic_allocated(&self->shapes.elastic, bytes, index, place.address);
     pleat__draft_allocated(&self->shapes.draft, bytes, stream, place.address);
+    pleat__rehearsal_request(&self->rehearsal);
     *address = place.address;
     return PLEAT_OK;
 }
@@ -551,11 +564,12 @@ static pleat_result free_place(void *opaque, pleat_va address)
         self->shapes.current->match.frees++;
     else
         self->shapes.beat.frees++;
-    pleat__elastic_freed(&self->shapes.elastic, address);
-    pleat__draft_freed(&self->shapes.draft, address);
     pleat__place *entry = pleat__placed_find(&self->placed, address);
     if (entry == NULL)
         return PLEAT_E_NOT_FOUND;
+    pleat__rehearsal_freed(&self->rehearsal, entry);
+    pleat__elastic_freed(&self->shapes.elastic, address);
+    pleat__draft_freed(&self->shapes.draft, address);
     if (entry->lane == PLEAT__UNCHECKED)
         ;
     else if (entry->lane != 0)
@@ -565,6 +579,13 @@ static pleat_result free_place(void *opaque, pleat_va address)
     pleat__count_free(self->stats, (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT);
     pleat__placed_remove(&self->placed, entry);
     return PLEAT_OK;
+}
+
+static void freed_early(void *opaque, pleat_va address)
+{
+    policy *self = opaque;
+    if (self->shapes.elastic.recording)
+        pleat__lives_wait(&self->shapes.elastic.lives, address);
 }
 
 /* ---- questions and memory ---- */
@@ -623,7 +644,8 @@ static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_str
     (void)stream;
     switch (what) {
     case PLEAT__RECLAIM_VIEWS: {
-        bool dropped = pleat__shapes_drop(&self->shapes);
+        bool dropped = pleat__ahead_drop(&self->rehearsal.ahead);
+        dropped = pleat__shapes_drop(&self->shapes) || dropped;
         return pleat__heap_drop_views(&self->heap, 0) || dropped;
     }
     case PLEAT__RECLAIM_LARGE:
@@ -668,6 +690,7 @@ const pleat__policy_ops pleat__policy_pleat = {
     .destroy = destroy,
     .alloc = alloc,
     .free = free_place,
+    .freed_early = freed_early,
     .block_of = block_of,
     .adjacent_free = adjacent_free,
     .reclaim = reclaim,

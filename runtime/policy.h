@@ -65,6 +65,8 @@ typedef struct pleat__policy_ops {
     /* The largest request of the stream that idle memory would serve, and all idle bytes. */
     void (*idle)(void *self, pleat_stream stream, uint64_t *largest, uint64_t *total);
     /* Those below may be NULL: nothing is to be done. */
+    /* The program freed it, but other streams use it still: `free` will be called later. */
+    void (*freed_early)(void *self, pleat_va address);
     pleat_result (*mark)(void *self);
     pleat_result (*phase)(void *self, const char *name);
     bool (*audit)(void *self);

@@ -2,13 +2,13 @@
  * pool.c: chunks and their homes. Verbs are issued with the lock left (gate.h): numbers, homes and
  * occupancy are settled before, and what came of it is published after.
  */
-#include <runtime/pool.h>
+#include <runtime/ahead.h>
 
 #include <internal/check.h>
 #include <internal/error.h>
 #include <string.h>
 
-static pleat_result pool_reserve(pleat__pool *pool, uint32_t chunks)
+pleat_result pleat__pool_reserve(pleat__pool *pool, uint32_t chunks)
 {
     if (chunks <= pool->capacity)
         return PLEAT_OK;
@@ -41,7 +41,7 @@ no_memory:
 /* The most chunks of a handle when there are so many more. */
 static uint32_t block_for(const pleat__pool *pool, uint32_t chunks, uint32_t share)
 {
-    uint32_t block = 1, exist = pool->count - pool->absent + chunks;
+    uint32_t block = 1, exist = pool->count + pool->stocked - pool->absent + chunks;
     while (block < PLEAT__BLOCK && 2 * block <= exist / share)
         block *= 2;
     return block;
@@ -146,7 +146,7 @@ static pleat_result pool_load(pleat__pool *pool, const pleat_plan *plan)
         return pleat__fail(
             PLEAT_E_INPUT, "the plan is for chunks of %llu bytes, the device has %llu: plan again",
             (unsigned long long)plan->chunk_bytes, (unsigned long long)pool->page_bytes);
-    PLEAT_TRY(pool_reserve(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes)));
+    PLEAT_TRY(pleat__pool_reserve(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes)));
     PLEAT_TRY(plan_handles(pool, plan));
     plan_homes(pool, plan);
     return plan_map(pool, plan);
@@ -223,9 +223,10 @@ static void choose_absent(const pleat__pool *pool, growth *g, uint32_t wanted)
  * them before they are counted. */
 static pleat_result choose_new(pleat__pool *pool, growth *g, uint32_t wanted)
 {
-    uint32_t number = pool->count;
-    PLEAT_TRY(pool_reserve(pool, pool->count + (wanted - g->count)));
-    for (uint64_t page = pool->next_home; page < pool->region_pages && g->count < wanted; page++) {
+    uint32_t number = pool->count + pool->stocked;
+    uint64_t page = pool->stocked != 0 ? pool->home[number - 1] + 1ull : pool->next_home;
+    PLEAT_TRY(pleat__pool_reserve(pool, number + (wanted - g->count)));
+    for (; page < pool->region_pages && g->count < wanted; page++) {
         if (!is_clean(pool, page))
             continue;
         pool->home[number] = (uint32_t)page;
@@ -353,21 +354,34 @@ static pleat_result make_all(pleat__pool *pool, growth *g)
     return result;
 }
 
-pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks, const pleat__cuts *cuts,
-                              pleat__occupancy_visit visit, void *context)
+static pleat_result growth_new(const pleat__pool *pool, uint32_t chunks, growth *g)
+{
+    g->numbers = pleat__arena_alloc(pool->arena, chunks * sizeof *g->numbers);
+    g->chunks = pleat__arena_alloc(pool->arena, chunks * sizeof *g->chunks);
+    g->first = pleat__arena_alloc(pool->arena, chunks * sizeof *g->first);
+    g->handles = pleat__arena_alloc(pool->arena, chunks * sizeof *g->handles);
+    return g->numbers != NULL && g->chunks != NULL && g->first != NULL && g->handles != NULL
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks", chunks);
+}
+
+static void growth_free(const pleat__pool *pool, growth *g)
+{
+    pleat__arena_free(pool->arena, g->handles);
+    pleat__arena_free(pool->arena, g->first);
+    pleat__arena_free(pool->arena, g->chunks);
+    pleat__arena_free(pool->arena, g->numbers);
+}
+
+static pleat_result grow(pleat__pool *pool, uint32_t chunks, const pleat__cuts *cuts,
+                         pleat__occupancy_visit visit, void *context)
 {
     growth g = {
-        .numbers = pleat__arena_alloc(pool->arena, chunks * sizeof *g.numbers),
-        .chunks = pleat__arena_alloc(pool->arena, chunks * sizeof *g.chunks),
-        .first = pleat__arena_alloc(pool->arena, chunks * sizeof *g.first),
-        .handles = pleat__arena_alloc(pool->arena, chunks * sizeof *g.handles),
         .block = block_for(pool, chunks, cuts != NULL ? PLEAT__LAID_OUT_SHARE : PLEAT__BLOCK_SHARE),
         .cuts = cuts};
-    pleat_result result = PLEAT_OK;
-    if (g.numbers == NULL || g.chunks == NULL || g.first == NULL || g.handles == NULL) {
-        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks", chunks);
+    pleat_result result = growth_new(pool, chunks, &g);
+    if (result != PLEAT_OK)
         goto end;
-    }
     choose_absent(pool, &g, chunks);
     if (g.count < chunks)
         result = choose_new(pool, &g, chunks);
@@ -377,11 +391,88 @@ pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks, const pleat__c
     pleat_result published = publish(pool, &g, visit, context);
     result = result != PLEAT_OK ? result : published;
 end:
-    pleat__arena_free(pool->arena, g.handles);
-    pleat__arena_free(pool->arena, g.first);
-    pleat__arena_free(pool->arena, g.chunks);
-    pleat__arena_free(pool->arena, g.numbers);
+    growth_free(pool, &g);
     return result;
+}
+
+/* ---- the stock ---- */
+
+uint32_t pleat__pool_handle(const pleat__pool *pool, uint32_t chunks)
+{
+    return block_for(pool, chunks, PLEAT__BLOCK_SHARE);
+}
+
+pleat_result pleat__pool_stock(pleat__pool *pool, uint32_t chunks, uint32_t block)
+{
+    growth g = {.block = block};
+    PLEAT_ASSERT(pool->absent == 0);
+    pleat_result result = growth_new(pool, chunks, &g);
+    if (result == PLEAT_OK)
+        result = choose_new(pool, &g, chunks);
+    if (result == PLEAT_OK)
+        result = make_all(pool, &g);
+    for (uint32_t i = 0; i < g.made; i++) {
+        pool->chunks[g.numbers[i]] = g.chunks[i];
+        pool->first[g.numbers[i]] = g.first[i];
+    }
+    pool->stocked += g.made;
+    growth_free(pool, &g);
+    return result;
+}
+
+/* The first handles of the stock are there for everybody: at least so many chunks, or all. How many
+ * in *taken. */
+static pleat_result take_stock(pleat__pool *pool, uint32_t wanted, pleat__occupancy_visit visit,
+                               void *context, uint32_t *taken)
+{
+    uint32_t shift = pool->occupancy.shift, first = pool->count, end = first;
+    pleat_result result = PLEAT_OK;
+    while (end - first < wanted && end - first < pool->stocked)
+        end += pool->chunks[end]->pages;
+    *taken = end - first;
+    if (*taken == 0)
+        return PLEAT_OK;
+    pool->stocked -= *taken;
+    pool->count = end;
+    pool->next_home = pool->home[end - 1] + 1ull;
+    for (uint32_t i = first, next; i < end; i = next) {
+        for (next = i + 1; next < end && !pool->breaks[next];)
+            next++;
+        pleat_result visited = visit(context, (pleat__extent){i << shift, (next - i) << shift});
+        result = visited != PLEAT_OK ? visited : result;
+    }
+    return result;
+}
+
+void pleat__pool_unstock(pleat__pool *pool)
+{
+    uint32_t first = pool->count, end = first + pool->stocked;
+    pool->stocked = 0;
+    if (end == first)
+        return;
+    pleat__gate_leave(pool->gate);
+    for (uint32_t i = first, next; i < end; i = next) {
+        for (next = i + 1; next < end && !pool->breaks[next];)
+            next++;
+        (void)!pleat__space_unmap(pool->space, pool->home[i], next - i);
+        for (uint32_t k = i; k < next; k++)
+            if (pool->first[k] == k)
+                pleat__space_chunk_put(pool->space, pool->chunks[k]);
+    }
+    pleat__gate_enter(pool->gate);
+}
+
+pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks, const pleat__cuts *cuts,
+                              pleat__occupancy_visit visit, void *context)
+{
+    uint32_t taken = 0;
+    if (pool->stocked != 0 && cuts != NULL)
+        pleat__pool_unstock(pool); /* its handles begin where they like */
+    if (pool->ahead != NULL && cuts == NULL) {
+        pleat__ahead_await(pool->ahead, chunks);
+        PLEAT_TRY(take_stock(pool, chunks, visit, context, &taken));
+    }
+    return taken < chunks ? grow(pool, chunks - taken, cuts, visit, context) : PLEAT_OK;
 }
 
 /* ---- giving back, views ---- */

@@ -35,6 +35,8 @@ typedef struct pleat__cuts {
     uint64_t count;
 } pleat__cuts;
 
+typedef struct pleat__ahead pleat__ahead; /* ahead.h */
+
 typedef struct pleat__pool {
     pleat__arena *arena;
     pleat__gate *gate;
@@ -48,17 +50,23 @@ typedef struct pleat__pool {
     uint8_t *breaks;       /* 1: does not follow on the chunk before */
     uint32_t count;        /* numbers in use */
     uint32_t capacity;
-    uint32_t absent;       /* numbers without a chunk */
-    bool large_go;         /* a plan's handles are given back too, however large they are */
+    uint32_t absent; /* numbers without a chunk */
+    bool large_go;   /* a plan's handles are given back too, however large they are */
+    /* Chunks made ahead, mapped at their homes and there for nobody yet: the numbers from `count`
+     * on. pleat__pool_grow gives them out first. */
+    uint32_t stocked;
     uint64_t region_pages; /* taken at the bottom of the window for homes */
     uint64_t next_home;
     uint64_t view_pages; /* alias pages mapped now, without those that are being unmapped */
+    pleat__ahead *ahead; /* who makes some of it ahead; NULL: nobody */
 } pleat__pool;
 
 /* With a plan its chunks come mapped as it says, the folds too; nothing is occupied. */
 PLEAT_NODISCARD pleat_result pleat__pool_init(pleat__pool *pool, pleat__arena *arena,
                                               pleat__space *space, pleat__gate *gate,
                                               const pleat_plan *plan);
+/* Room for so many numbers in its tables. */
+PLEAT_NODISCARD pleat_result pleat__pool_reserve(pleat__pool *pool, uint32_t chunks);
 /* Metadata only: the space unmaps. */
 void pleat__pool_release(pleat__pool *pool);
 
@@ -66,10 +74,18 @@ void pleat__pool_release(pleat__pool *pool);
 
 /* `chunks` more, mapped and free, in handles that begin at all `cuts` (may be NULL: none are
  * known); `visit` is told of each run of new granules. Some may have been made when it fails for
- * memory; they stay. */
+ * memory; they stay. With the stock a few more may come: whole handles. pre: none where it is in
+ * the stock already (pool->stocked), and no cuts; then the lock is not left. */
 PLEAT_NODISCARD pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks,
                                               const pleat__cuts *cuts, pleat__occupancy_visit visit,
                                               void *context);
+/* `chunks` more for the stock, in handles of at most `block`. pre: none is absent, and the turn;
+ * the lock is left meanwhile. Fewer may have been made when it fails. */
+PLEAT_NODISCARD pleat_result pleat__pool_stock(pleat__pool *pool, uint32_t chunks, uint32_t block);
+/* Gives the stock back. pre: the turn; the lock is left meanwhile. */
+void pleat__pool_unstock(pleat__pool *pool);
+/* The most chunks of a handle where the pool grows by so many, behind the stock. */
+uint32_t pleat__pool_handle(const pleat__pool *pool, uint32_t chunks);
 /* Gives wholly free chunks back to the space, when the GPU is done with them; how many went: all
  * or, where nobody says that it is, none. `numbers` is in descending order. pre: whole handles, and
  * no alias of them is mapped. */

@@ -315,6 +315,8 @@ pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
         PLEAT_TRY(pleat__pending_free(&runtime->pending, address, &waits));
     if (__builtin_expect(is_watched(runtime), 0))
         PLEAT_TRY(note_free(runtime, address, waits != 0));
+    if (waits != 0 && runtime->ops->freed_early != NULL)
+        runtime->ops->freed_early(runtime->policy, address);
     if (waits != 0)
         runtime->stats.live_bytes -= waits;
     else if (runtime->ops->free(runtime->policy, address) != PLEAT_OK)
@@ -483,6 +485,7 @@ pleat_stats pleat__stats_locked(pleat_runtime *runtime)
     stats.virtual_bytes = space.mapped_pages * pleat__space_page_bytes(runtime->space);
     stats.quarantined_bytes = space.quarantined_pages * pleat__space_page_bytes(runtime->space);
     stats.driver_calls = space.driver_calls;
+    stats.mapper_calls = space.mapper_calls;
     stats.creates = space.creates;
     stats.releases = space.releases;
     stats.metadata_bytes = pleat__arena_bytes_of(runtime->arena).allocated;

@@ -18,6 +18,7 @@
  *       aliases, and occupancy keeps the two apart.
  * LOCK  What is gathered is occupied before the lock is left for the map (gate.h).
  */
+#include <runtime/ahead.h>
 #include <runtime/views.h>
 
 #include <internal/check.h>
@@ -140,6 +141,12 @@ static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granu
 
 static pleat_result view_map(pleat__heap *heap, pleat__view *view)
 {
+    if (heap->pool->ahead != NULL &&
+        pleat__ahead_view(heap->pool->ahead, view->chunks, view->pages, &view->page)) {
+        /* Spent all the same: what is stitched must not depend on who maps it. */
+        pleat__account_spend(&heap->account, view->pages, view->pages * heap->account.page_ns);
+        return PLEAT_OK;
+    }
     uint64_t begun = pleat__account_now(&heap->account);
     pleat_result result = pleat__pool_view(heap->pool, view->chunks, view->pages, &view->page);
     pleat__account_spend(&heap->account, view->pages, pleat__account_now(&heap->account) - begun);

@@ -52,7 +52,7 @@ typedef struct pass {
     uint64_t steady_calls, steady_ns; /* at the start of the steady part */
     uint64_t steady_ordered;
     uint64_t steady_requests, steady_planned;
-    uint64_t second_calls, second_ns; /* at the start of the second iteration */
+    replay_verbs begun; /* what there was when the iteration began */
     uint64_t late_calls, late_requests, late_planned;
     uint64_t bytes; /* asked for in the steady part */
     uint64_t steady_slot_bytes, steady_lane_bytes;
@@ -64,9 +64,39 @@ typedef struct pass {
 static uint64_t modelled_ns(const pass *p)
 {
     uint64_t ns = 0;
-    if (p->on_host && pleat__host_modelled_ns(&p->vmm, &ns) != PLEAT_OK)
+    if (p->on_host && pleat__host_modelled_ns(&p->vmm, &ns, NULL) != PLEAT_OK)
         ns = 0;
     return ns;
+}
+
+/* The same of Pleat's own threads. */
+static uint64_t modelled_aside_ns(const pass *p)
+{
+    uint64_t ns, aside_ns = 0;
+    if (p->on_host && pleat__host_modelled_ns(&p->vmm, &ns, &aside_ns) != PLEAT_OK)
+        aside_ns = 0;
+    return aside_ns;
+}
+
+/* An iteration has ended, or the first one begins. */
+static void note_verbs(pass *p, const pleat_stats *stats)
+{
+    replay_result *r = p->result;
+    const replay_verbs now = {.driver_calls = stats->driver_calls - stats->mapper_calls,
+                              .mapper_calls = stats->mapper_calls,
+                              .creates = stats->creates,
+                              .stitched = stats->stitched,
+                              .driver_ns = (double)modelled_ns(p),
+                              .mapper_ns = (double)modelled_aside_ns(p)};
+    if (p->next_mark != 0)
+        r->first_iterations[r->first_count++] =
+            (replay_verbs){.driver_calls = now.driver_calls - p->begun.driver_calls,
+                           .mapper_calls = now.mapper_calls - p->begun.mapper_calls,
+                           .creates = now.creates - p->begun.creates,
+                           .stitched = now.stitched - p->begun.stitched,
+                           .driver_ns = now.driver_ns - p->begun.driver_ns,
+                           .mapper_ns = now.mapper_ns - p->begun.mapper_ns};
+    p->begun = now;
 }
 
 static pleat_result begin_iteration(pass *p)
@@ -89,12 +119,8 @@ static pleat_result begin_iteration(pass *p)
         p->result->peak_physical_bytes = stats.peak_physical_bytes;
         pleat_reset_peaks(p->runtime);
     }
-    if (p->next_mark == 1 || p->next_mark == 2) {
-        p->result->second_driver_calls = stats.driver_calls - p->second_calls;
-        p->result->second_driver_ns = (double)(modelled_ns(p) - p->second_ns);
-        p->second_calls = stats.driver_calls;
-        p->second_ns = modelled_ns(p);
-    }
+    if (p->next_mark <= REPLAY_FIRST)
+        note_verbs(p, &stats);
     if (p->next_mark == LATE) {
         p->late_calls = stats.driver_calls;
         p->late_requests = stats.requests;
@@ -549,9 +575,21 @@ void replay_json(json_writer *json, const replay_result *r)
     json_uint(json, "returns", r->stats.returns);
     json_uint(json, "driver_calls", r->stats.driver_calls);
     if (r->steady_iterations > 0 && r->iterations > 2) {
-        json_uint(json, "second_driver_calls", r->second_driver_calls);
-        json_double(json, "second_driver_seconds", r->second_driver_ns * 1e-9);
+        json_uint(json, "second_driver_calls", r->first_iterations[1].driver_calls);
+        json_double(json, "second_driver_seconds", r->first_iterations[1].driver_ns * 1e-9);
     }
+    json_array(json, "first_iterations");
+    for (uint32_t i = 0; i < r->first_count; i++) {
+        json_object(json, NULL);
+        json_uint(json, "driver_calls", r->first_iterations[i].driver_calls);
+        json_double(json, "driver_seconds", r->first_iterations[i].driver_ns * 1e-9);
+        json_uint(json, "mapper_driver_calls", r->first_iterations[i].mapper_calls);
+        json_double(json, "mapper_driver_seconds", r->first_iterations[i].mapper_ns * 1e-9);
+        json_uint(json, "creates", r->first_iterations[i].creates);
+        json_uint(json, "stitched", r->first_iterations[i].stitched);
+        json_end_object(json);
+    }
+    json_end_array(json);
     json_uint(json, "steady_driver_calls", r->steady_driver_calls);
     json_uint(json, "steady_streams_ordered", r->steady_streams_ordered);
     json_double(json, "steady_driver_seconds", r->steady_driver_ns * 1e-9);

@@ -32,6 +32,14 @@ typedef struct replay_options {
     pleat_dump_format dump_format;
 } replay_options;
 
+/* What an iteration took of the driver: the threads that allocate, and beside them Pleat's own. */
+typedef struct replay_verbs {
+    uint64_t driver_calls, mapper_calls, creates, stitched;
+    double driver_ns, mapper_ns; /* what they would cost on an H200; host backend */
+} replay_verbs;
+
+#define REPLAY_FIRST 16u /* iterations of which that is told one by one */
+
 typedef struct replay_result {
     char policy[32];
     const char *backend;
@@ -47,8 +55,9 @@ typedef struct replay_result {
     double steady_planned_share; /* of the requests of the steady part: in slots or lanes */
     uint64_t steady_bytes;       /* asked for in the steady part; of them in slots, in lanes */
     uint64_t steady_slot_bytes, steady_lane_bytes;
-    uint64_t second_driver_calls; /* of the iteration that finds what the first one left */
-    double second_driver_ns;
+    /* The second is the one that finds what the first one left. */
+    replay_verbs first_iterations[REPLAY_FIRST];
+    uint32_t first_count;
     uint64_t steady_driver_calls;
     uint64_t steady_streams_ordered; /* waits put between streams */
     uint32_t late_iterations;        /* from the 31st on, when everything should have been seen */

@@ -8,6 +8,7 @@
  *          long, holes cost nothing): no allocator is needed, and an offset identifies a piece.
  */
 #include "host_internal.h"
+#include "mapper.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -41,10 +42,15 @@ const pleat__host_costs pleat__host_costs_h200 = {
 
 /* ---- looking things up, all under the lock ---- */
 
-void pleat__host_cost(pleat__host *host, uint64_t bytes, double handle, double granule)
+void pleat__host_spend(pleat__host *host, double ns)
 {
     if (host->modelled)
-        host->modelled_ns += handle + granule * (double)(bytes / host->ledger.granularity);
+        *(pleat__on_mapper() ? &host->aside_ns : &host->modelled_ns) += ns;
+}
+
+void pleat__host_cost(pleat__host *host, uint64_t bytes, double handle, double granule)
+{
+    pleat__host_spend(host, handle + granule * (double)(bytes / host->ledger.granularity));
 }
 
 bool pleat__host_is_device(const pleat__host *host, int device)
@@ -428,19 +434,22 @@ pleat_result pleat__host_set_costs(const pleat_vmm *vmm, const pleat__host_costs
     pthread_mutex_lock(&host->lock);
     host->modelled = costs != NULL;
     host->modelled_ns = 0;
+    host->aside_ns = 0;
     if (costs != NULL)
         host->costs = *costs;
     pthread_mutex_unlock(&host->lock);
     return PLEAT_OK;
 }
 
-pleat_result pleat__host_modelled_ns(const pleat_vmm *vmm, uint64_t *ns)
+pleat_result pleat__host_modelled_ns(const pleat_vmm *vmm, uint64_t *ns, uint64_t *aside_ns)
 {
     pleat__host *host = pleat__host_of(vmm);
     if (host == NULL)
         return PLEAT_E_INVALID;
     pthread_mutex_lock(&host->lock);
     *ns = (uint64_t)host->modelled_ns;
+    if (aside_ns != NULL)
+        *aside_ns = (uint64_t)host->aside_ns;
     pthread_mutex_unlock(&host->lock);
     return PLEAT_OK;
 }

@@ -59,6 +59,9 @@ extern const pleat__host_costs pleat__host_costs_h200;
 /* Sums up from now on what the calls would cost; NULL ends it. Restarts the sum. */
 PLEAT_NODISCARD pleat_result pleat__host_set_costs(const pleat_vmm *vmm,
                                                    const pleat__host_costs *costs);
-PLEAT_NODISCARD pleat_result pleat__host_modelled_ns(const pleat_vmm *vmm, uint64_t *ns);
+/* aside_ns (may be NULL): what mappers' calls would cost, which are not among the others, nor on
+ * the clock. */
+PLEAT_NODISCARD pleat_result pleat__host_modelled_ns(const pleat_vmm *vmm, uint64_t *ns,
+                                                     uint64_t *aside_ns);
 
 #endif

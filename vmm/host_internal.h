@@ -75,7 +75,8 @@ typedef struct pleat__host {
     uint64_t clock;
     bool modelled;
     pleat__host_costs costs;
-    double modelled_ns;
+    double modelled_ns; /* not a mapper's, whose calls take the others no time */
+    double aside_ns;    /* those */
 } pleat__host;
 
 /* The backend behind a pleat_vmm, or NULL when it is another. */
@@ -83,7 +84,9 @@ pleat__host *pleat__host_of(const pleat_vmm *vmm);
 
 /* ---- what the parts ask each other, under the lock ---- */
 
-/* Adds a call to the modelled cost, when that is asked for: on a handle of `bytes`. */
+/* Adds to the modelled cost, when that is asked for. */
+void pleat__host_spend(pleat__host *host, double ns);
+/* The same of a call, on a handle of `bytes`. */
 void pleat__host_cost(pleat__host *host, uint64_t bytes, double handle, double granule);
 bool pleat__host_is_device(const pleat__host *host, int device);
 pleat_result pleat__host_no_device(const pleat__host *host, int device);

@@ -207,7 +207,7 @@ static void cost_of_maps(pleat__host *host, const pleat__place *place, double ha
     if (!host->modelled)
         return;
     for (uint64_t p = place->first; p < place->first + place->count; p++)
-        host->modelled_ns += (place->reservation->page[p].index == 0 ? handle : 0) + granule;
+        pleat__host_spend(host, (place->reservation->page[p].index == 0 ? handle : 0) + granule);
 }
 
 static pleat_result grant(pleat__host *host, const pleat__reservation *reservation, uint64_t first,

@@ -20,6 +20,13 @@
 
 #define PATIENCE_NS 200000
 
+static _Thread_local bool on_mapper;
+
+bool pleat__on_mapper(void)
+{
+    return on_mapper;
+}
+
 struct pleat__mapper {
     pleat__space *space;
     pleat__arena *arena;
@@ -150,6 +157,7 @@ static void look_at_parked(pleat__mapper *mapper, bool wait)
 static void *run(void *context)
 {
     pleat__mapper *mapper = context;
+    on_mapper = true;
     for (bool ended = false; !ended;) {
         pleat__job *job = next_job(mapper, &ended);
         if (job != NULL) {

@@ -73,5 +73,7 @@ pleat_result pleat__mapper_wait(pleat__mapper *mapper, pleat__job *job);
 /* Waits until all that was submitted is done, also what is submitted meanwhile. */
 void pleat__mapper_drain(pleat__mapper *mapper);
 pleat__mapper_stats pleat__mapper_stats_of(pleat__mapper *mapper);
+/* Whether the calling thread is a mapper's. */
+bool pleat__on_mapper(void);
 
 #endif

@@ -122,6 +122,12 @@ bool pleat__space_over_budget(const pleat__space *space)
     return atomic_load(&space->claimed) > cap_of(space);
 }
 
+bool pleat__space_has_room(const pleat__space *space, uint64_t bytes)
+{
+    uint64_t then, cap = cap_of(space);
+    return pleat__add(atomic_load(&space->claimed), bytes, &then) && then <= cap;
+}
+
 static bool claim(pleat__space *space, uint64_t bytes)
 {
     uint64_t now = atomic_load(&space->claimed), cap, then;

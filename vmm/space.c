@@ -11,6 +11,7 @@
  *             alias = mapped - the pages of all chunks that are mapped at least once
  *             reserved = taken - given back while quarantined
  */
+#include "mapper.h"
 #include "space_internal.h"
 
 #include <internal/check.h>
@@ -26,6 +27,8 @@ pleat_result pleat__space_counted(pleat__space *space, _Atomic uint64_t *count, 
 {
     PLEAT__HOT_ASSERT();
     atomic_fetch_add_explicit(&space->calls, 1, memory_order_relaxed);
+    if (pleat__on_mapper())
+        atomic_fetch_add_explicit(&space->aside, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(result == PLEAT_OK ? count : &space->failed, 1, memory_order_relaxed);
     return result;
 }
@@ -202,6 +205,7 @@ pleat__space_stats pleat__space_stats_of(pleat__space *space)
     stats.releases = atomic_load(&space->release_count);
     stats.failed_verbs = atomic_load(&space->failed);
     stats.driver_calls = atomic_load(&space->calls);
+    stats.mapper_calls = atomic_load(&space->aside);
     return stats;
 }
 

@@ -66,6 +66,7 @@ typedef struct pleat__space_stats {
     uint64_t creates, maps, set_accesses, unmaps, releases; /* driver calls that succeeded */
     uint64_t failed_verbs;
     uint64_t driver_calls; /* all memory verbs issued */
+    uint64_t mapper_calls; /* of them, those of mappers' threads */
 } pleat__space_stats;
 
 PLEAT_NODISCARD pleat_result pleat__space_create(pleat_vmm vmm, pleat__arena *arena,
@@ -86,6 +87,8 @@ void pleat__space_reset_peak(pleat__space *space);
 void pleat__space_set_budget(pleat__space *space, uint64_t bytes);
 /* Whether more exists than the cap allows, which was lowered then. */
 bool pleat__space_over_budget(const pleat__space *space);
+/* Whether so many bytes more are within the cap now. */
+bool pleat__space_has_room(const pleat__space *space, uint64_t bytes);
 /* A further device gets access to all that is mapped, now and later. PLEAT_E_LIMIT. No other thread
  * maps meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__space_add_peer(pleat__space *space, int device);

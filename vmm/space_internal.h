@@ -44,7 +44,7 @@ struct pleat__space {
 
     _Atomic uint64_t budget;  /* 0: none */
     _Atomic uint64_t claimed; /* bytes of chunks that exist or are being created */
-    _Atomic uint64_t calls, failed;
+    _Atomic uint64_t calls, aside, failed;
 #define PLEAT__VERB_COUNT(name) _Atomic uint64_t name##_count;
     PLEAT__VERBS(PLEAT__VERB_COUNT)
 #undef PLEAT__VERB_COUNT

@@ -172,6 +172,7 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(views_reused, "stitched requests whose view was there already")                              \
     X(streams_ordered, "waits put between streams because memory went from one to another")        \
     X(driver_calls, "memory verbs issued")                                                         \
+    X(mapper_calls, "of them, those issued by threads of Pleat's own")                             \
     X(out_of_memory, "requests refused")                                                           \
     X(metadata_bytes, "host bytes of Pleat's own metadata")                                        \
     X(map_waits, "requests that waited for memory verbs")                                          \

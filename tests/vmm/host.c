@@ -303,16 +303,16 @@ static void host_models_what_calls_would_cost(void **state)
     assert_ok(vmm.ops->map(vmm.self, va, 2 * MIB, one));
     assert_ok(vmm.ops->map(vmm.self, va + 2 * MIB, 8 * MIB, four));
     assert_ok(vmm.ops->set_access(vmm.self, va, 10 * MIB, device, 1));
-    assert_ok(pleat__host_modelled_ns(&vmm, &ns));
+    assert_ok(pleat__host_modelled_ns(&vmm, &ns, NULL));
     uint64_t expected = 2 * 8000 + 5 * 3 + 2 * 600 + 2 * 25000 + 5 * 50;
     assert_int_equal(ns, expected);
     assert_ok(vmm.ops->unmap(vmm.self, va, 10 * MIB));
     assert_ok(vmm.ops->release(vmm.self, four));
-    assert_ok(pleat__host_modelled_ns(&vmm, &ns));
+    assert_ok(pleat__host_modelled_ns(&vmm, &ns, NULL));
     assert_int_equal(ns, expected + 2 * 14000 + 5 * 10 + 10000 + 4 * 200);
     assert_ok(pleat__host_set_costs(&vmm, NULL));
     assert_ok(vmm.ops->release(vmm.self, one));
-    assert_ok(pleat__host_modelled_ns(&vmm, &ns));
+    assert_ok(pleat__host_modelled_ns(&vmm, &ns, NULL));
     assert_int_equal(ns, 0);
     pleat_vmm_destroy(&vmm);
 }
@@ -331,7 +331,7 @@ static void host_refuses_odd_options(void **state)
     assert_result(pleat_vmm_host(&options, &vmm), PLEAT_E_INVALID);
     uint64_t ns;
     pleat_vmm other = {0};
-    assert_result(pleat__host_modelled_ns(&other, &ns), PLEAT_E_INVALID);
+    assert_result(pleat__host_modelled_ns(&other, &ns, NULL), PLEAT_E_INVALID);
 }
 
 int main(void)

@@ -317,6 +317,37 @@ static void mapper_hands_the_error_to_the_waiter(void **state)
     end(&f);
 }
 
+/* What a mapper does takes the others no time: it is counted, and summed up, by itself. */
+static void mapper_calls_are_told_from_others(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat__mapper *mapper;
+    uint64_t ns, aside_ns;
+    begin(&f, 64);
+    assert_ok(pleat__space_take_at(f.space, 0, 8));
+    assert_ok(pleat__host_set_costs(&f.host, &pleat__host_costs_h200));
+    assert_ok(pleat__mapper_create(f.space, f.arena, 4, &mapper));
+    assert_false(pleat__on_mapper());
+    uint64_t calls = pleat__space_stats_of(f.space).driver_calls;
+    pleat__job job = map_job(&f, 0, 0, 4);
+    assert_ok(pleat__mapper_submit(mapper, &job));
+    assert_ok(pleat__mapper_wait(mapper, &job));
+    assert_ok(pleat__host_modelled_ns(&f.host, &ns, &aside_ns));
+    assert_int_equal(ns, 0);
+    assert_true(aside_ns >= 4 * 17500);
+    assert_int_equal(pleat__space_stats_of(f.space).mapper_calls, 5);
+    uint64_t before_ns = aside_ns;
+    assert_ok(pleat__space_map(f.space, 4, f.chunks + 4, 2));
+    assert_ok(pleat__host_modelled_ns(&f.host, &ns, &aside_ns));
+    assert_true(ns >= 2 * 17500);
+    assert_int_equal(aside_ns, before_ns);
+    assert_int_equal(pleat__space_stats_of(f.space).mapper_calls, 5);
+    assert_int_equal(pleat__space_stats_of(f.space).driver_calls, calls + 5 + 3);
+    pleat__mapper_destroy(mapper);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +357,7 @@ int main(void)
         cmocka_unit_test(mapper_calls_and_forgets),
         cmocka_unit_test(mapper_queue_is_bounded),
         cmocka_unit_test(mapper_hands_the_error_to_the_waiter),
+        cmocka_unit_test(mapper_calls_are_told_from_others),
     };
     return cmocka_run_group_tests_name("mapper", tests, NULL, NULL);
 }

@@ -1,0 +1,313 @@
+/*
+ * ahead.c: see ahead.h.
+ */
+#include <runtime/ahead.h>
+
+#include <internal/check.h>
+#include <internal/error.h>
+#include <string.h>
+
+/* Chunks or handles that are made with the turn taken once: a request that waits for it waits no
+ * longer than that takes, some 0.4 ms on an H200. A multiple of all handles' sizes. */
+#define BATCH PLEAT__BLOCK
+
+/* ---- lists ---- */
+
+static pleat_result add_step(pleat__steps *steps, pleat__step step)
+{
+    PLEAT_TRY(pleat__arena_grow(steps->arena, &steps->steps, &steps->step_capacity, steps->count,
+                                sizeof *steps->steps));
+    steps->steps[steps->count++] = step;
+    return PLEAT_OK;
+}
+
+pleat_result pleat__steps_grow(pleat__steps *steps, uint32_t due, uint32_t exist, uint32_t chunks)
+{
+    return add_step(steps, (pleat__step){.due = due, .exist = exist, .grow = chunks});
+}
+
+pleat_result pleat__steps_view(pleat__steps *steps, uint32_t due, uint32_t exist,
+                               const uint32_t *chunks, uint32_t count)
+{
+    uint32_t first = steps->chunk_count;
+    for (uint32_t i = 0; i < count; i++) {
+        PLEAT_TRY(pleat__arena_grow(steps->arena, &steps->chunks, &steps->chunk_capacity,
+                                    steps->chunk_count, sizeof *steps->chunks));
+        steps->chunks[steps->chunk_count++] = chunks[i];
+    }
+    return add_step(steps,
+                    (pleat__step){.due = due, .exist = exist, .first = first, .count = count});
+}
+
+static void forget_steps(pleat__ahead *ahead)
+{
+    pleat__arena_free(ahead->arena, ahead->steps.steps);
+    pleat__arena_free(ahead->arena, ahead->steps.chunks);
+    ahead->steps = (pleat__steps){.arena = ahead->arena};
+    ahead->next = 0;
+}
+
+/* ---- making ---- */
+
+static bool is_due(const pleat__ahead *ahead)
+{
+    return !ahead->over && ahead->next < ahead->steps.count &&
+           ahead->steps.steps[ahead->next].due <= ahead->due;
+}
+
+/* Some of the chunks of a step, with the turn. */
+static pleat_result make_chunks(pleat__ahead *ahead, pleat__step *step)
+{
+    pleat__pool *pool = ahead->pool;
+    uint32_t exist = pool->count + pool->stocked, all = step->exist + step->grow;
+    if (pool->absent != 0)
+        return pleat__fail(PLEAT_E_STATE, "chunks were given back");
+    ahead->loose = ahead->loose || exist != step->exist + step->made;
+    if (exist >= all) {
+        step->made = step->grow;
+        return PLEAT_OK;
+    }
+    uint32_t left = all - exist, some = left < BATCH ? left : BATCH;
+    if (!pleat__space_has_room(pool->space, some * pool->page_bytes))
+        return pleat__fail(PLEAT_E_BUDGET, "no room for %u chunks", some);
+    if (step->made == 0)
+        ahead->block = pleat__pool_handle(pool, left);
+    PLEAT_TRY(pleat__pool_stock(pool, some, ahead->block));
+    step->made = step->grow - (left - some);
+    return PLEAT_OK;
+}
+
+/* Some of the pages of a view, with the turn. */
+static pleat_result make_pages(pleat__ahead *ahead, pleat__step *step)
+{
+    pleat__pool *pool = ahead->pool;
+    const uint32_t *chunks = ahead->steps.chunks + step->first;
+    pleat__chunk *run[BATCH];
+    uint32_t handles = 0, pages = step->made;
+    ahead->loose = ahead->loose || pool->count + pool->stocked != step->exist ||
+                   pool->view_pages + step->count - pages > ahead->view_limit;
+    if (ahead->loose && pages == 0) {
+        ahead->next++;
+        return PLEAT_OK;
+    }
+    if (pages == 0)
+        PLEAT_TRY(pleat__space_take(pool->space, step->count, &step->page));
+    while (pages < step->count && handles < BATCH) {
+        uint32_t more = pleat__pool_whole(pool, chunks + pages, step->count - pages, 1);
+        if (more == 0)
+            break;
+        run[handles++] = pool->chunks[chunks[pages]];
+        pages += more;
+    }
+    pleat_result result = PLEAT_E_STATE;
+    if (handles != 0) {
+        pleat__gate_leave(pool->gate);
+        result = pleat__space_map(pool->space, step->page + step->made, run, handles);
+        pleat__gate_enter(pool->gate);
+    }
+    if (result == PLEAT_OK) {
+        pool->view_pages += pages - step->made;
+        step->made = pages;
+    } else if (step->made == 0) {
+        pleat__space_give(pool->space, step->page, step->count);
+    }
+    return result;
+}
+
+/* What was made of a view and nobody took. The GPU has never used it. pre: the turn. */
+static void unmake_pages(pleat__ahead *ahead, pleat__step *step)
+{
+    pleat__pool *pool = ahead->pool;
+    uint32_t pages = step->made;
+    if (step->grow != 0 || pages == 0 || step->taken)
+        return;
+    step->made = 0;
+    pool->view_pages -= pages;
+    pleat__gate_leave(pool->gate);
+    (void)!pleat__space_unmap(pool->space, step->page, pages);
+    pleat__space_give(pool->space, step->page, step->count);
+    pleat__gate_enter(pool->gate);
+}
+
+/* All that nobody took. pre: the turn. */
+static void drop_leftovers(pleat__ahead *ahead)
+{
+    pleat__pool *pool = ahead->pool;
+    bool stock = pool->stocked != 0;
+    ahead->leftovers = false;
+    for (uint32_t i = 0; i < ahead->steps.count; i++)
+        unmake_pages(ahead, &ahead->steps.steps[i]);
+    pleat__pool_unstock(pool);
+    if (stock) {
+        pleat__gate_leave(pool->gate);
+        (void)pleat__space_trim(pool->space, 0);
+        pleat__gate_enter(pool->gate);
+    }
+}
+
+/* With the turn: the next piece of work. false: there is none. */
+static bool work_on(pleat__ahead *ahead)
+{
+    if (ahead->over && ahead->leftovers) {
+        drop_leftovers(ahead);
+        return true;
+    }
+    if (!is_due(ahead))
+        return false;
+    pleat__step *step = &ahead->steps.steps[ahead->next];
+    ahead->leftovers = true;
+    pleat_result result = step->grow != 0 ? make_chunks(ahead, step) : make_pages(ahead, step);
+    /* It may have been ended meanwhile. */
+    if (result != PLEAT_OK)
+        ahead->over = true;
+    else if (step->made == (step->grow != 0 ? step->grow : step->count))
+        ahead->next++;
+    return true;
+}
+
+/* The thread's. What fails costs what would have been saved. */
+static pleat_result work(void *context, pleat_result ready)
+{
+    pleat__ahead *ahead = context;
+    pleat__gate *gate = ahead->pool->gate;
+    pleat__steps steps = {.arena = ahead->arena};
+    if (ahead->listing && ready == PLEAT_OK)
+        ready = ahead->list(ahead->context, &steps);
+    for (bool more = true; more;) {
+        pleat__gate_let_pass(gate);
+        pleat__gate_lock_turn(gate);
+        if (ahead->listing)
+            ahead->steps = steps;
+        ahead->listing = false;
+        ahead->over = ahead->over || ready != PLEAT_OK;
+        more = work_on(ahead);
+        ahead->busy = more;
+        pthread_cond_broadcast(&ahead->more);
+        pleat__gate_unlock(gate);
+    }
+    return ready;
+}
+
+/* ---- life ---- */
+
+void pleat__ahead_init(pleat__ahead *ahead, pleat__arena *arena, pleat__pool *pool,
+                       uint64_t view_limit, bool waits)
+{
+    *ahead = (pleat__ahead){.arena = arena,
+                            .pool = pool,
+                            .view_limit = view_limit,
+                            .waits = waits,
+                            .steps = {.arena = arena}};
+    pthread_cond_init(&ahead->more, NULL);
+    pool->ahead = ahead;
+}
+
+void pleat__ahead_release(pleat__ahead *ahead)
+{
+    if (ahead->arena == NULL)
+        return;
+    pleat__mapper_destroy(ahead->worker);
+    pthread_cond_destroy(&ahead->more);
+    forget_steps(ahead);
+    ahead->pool->ahead = NULL;
+    *ahead = (pleat__ahead){0};
+}
+
+/* Has the thread look what there is to do. */
+static bool submit(pleat__ahead *ahead)
+{
+    if (ahead->busy)
+        return true;
+    if (ahead->worker == NULL &&
+        pleat__mapper_create(ahead->pool->space, ahead->arena, 1, &ahead->worker) != PLEAT_OK)
+        return false;
+    ahead->job =
+        (pleat__job){.kind = PLEAT__JOB_CALL, .call = work, .context = ahead, .forgotten = true};
+    ahead->busy = pleat__mapper_submit(ahead->worker, &ahead->job) == PLEAT_OK;
+    while (ahead->waits && ahead->busy)
+        pleat__gate_wait(ahead->pool->gate, &ahead->more);
+    return true;
+}
+
+bool pleat__ahead_begin(pleat__ahead *ahead, pleat__ahead_list list, void *context, uint32_t due)
+{
+    if (ahead->busy || ahead->leftovers)
+        return false;
+    forget_steps(ahead);
+    ahead->list = list;
+    ahead->context = context;
+    ahead->due = due;
+    ahead->over = false;
+    ahead->loose = false;
+    ahead->listing = true;
+    if (submit(ahead))
+        return true;
+    ahead->listing = false;
+    return false;
+}
+
+void pleat__ahead_allow(pleat__ahead *ahead, uint32_t due)
+{
+    ahead->due = due > ahead->due ? due : ahead->due;
+    if (!ahead->listing && is_due(ahead))
+        submit(ahead);
+}
+
+void pleat__ahead_end(pleat__ahead *ahead)
+{
+    ahead->over = true;
+    if (ahead->leftovers)
+        submit(ahead);
+}
+
+bool pleat__ahead_drop(pleat__ahead *ahead)
+{
+    bool any = ahead->leftovers;
+    ahead->over = true;
+    if (any)
+        drop_leftovers(ahead);
+    return any;
+}
+
+/* ---- taking ---- */
+
+static bool is_coming(const pleat__ahead *ahead)
+{
+    return ahead->busy && !ahead->over && (ahead->listing || is_due(ahead));
+}
+
+void pleat__ahead_await(pleat__ahead *ahead, uint32_t chunks)
+{
+    while (ahead->pool->stocked < chunks && is_coming(ahead))
+        pleat__gate_wait(ahead->pool->gate, &ahead->more);
+}
+
+/* The step of a view of these chunks that is nobody's yet, or NULL. */
+static pleat__step *find_view(pleat__ahead *ahead, const uint32_t *chunks, uint32_t count)
+{
+    for (uint32_t i = 0; i < ahead->steps.count; i++) {
+        pleat__step *step = &ahead->steps.steps[i];
+        if (step->grow == 0 && step->count == count && !step->taken &&
+            memcmp(ahead->steps.chunks + step->first, chunks, count * sizeof *chunks) == 0)
+            return step;
+    }
+    return NULL;
+}
+
+bool pleat__ahead_view(pleat__ahead *ahead, const uint32_t *chunks, uint32_t count, uint64_t *page)
+{
+    for (;;) {
+        pleat__step *step = find_view(ahead, chunks, count);
+        bool whole = step != NULL && step->made == count;
+        if (whole) {
+            step->taken = true;
+            *page = step->page;
+            return true;
+        }
+        if (!is_coming(ahead) || (!ahead->listing && (step == NULL || step->due > ahead->due))) {
+            ahead->loose = true;
+            return false;
+        }
+        pleat__gate_wait(ahead->pool->gate, &ahead->more);
+    }
+}

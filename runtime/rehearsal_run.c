@@ -1,0 +1,426 @@
+/*
+ * rehearsal_run.c: copying a heap, and running an iteration's requests against the copy (see
+ * rehearsal.h).
+ */
+#include <runtime/rehearsal_run.h>
+
+#include <internal/error.h>
+#include <runtime/views.h>
+#include <string.h>
+#include <vmm/dry.h>
+
+#define NONE UINT32_MAX
+
+/* Of a request. */
+enum { EVENT_ALLOC, EVENT_WAIT, EVENT_FREE, EVENTS };
+
+/* ---- the copy ---- */
+
+static void *copy(pleat__arena *arena, const void *from, size_t bytes)
+{
+    void *to = pleat__arena_alloc(arena, bytes + 1);
+    if (to != NULL && bytes != 0)
+        memcpy(to, from, bytes);
+    return to;
+}
+
+static bool copy_chunks(pleat__score *score, const pleat__heap *heap)
+{
+    const pleat__pool *pool = heap->pool;
+    pleat__arena *arena = score->arena;
+    uint32_t count = pool->count;
+    if (pool->absent != 0 || heap->zone_capacity < count)
+        return false;
+    score->chunk_count = count;
+    score->next_home = pool->next_home;
+    score->home = copy(arena, pool->home, count * sizeof *pool->home);
+    score->first = copy(arena, pool->first, count * sizeof *pool->first);
+    score->breaks = copy(arena, pool->breaks, count);
+    score->zone_of = copy(arena, heap->zone_of, count);
+    score->pages = pleat__arena_alloc(arena, count * sizeof *score->pages + 1);
+    if (score->home == NULL || score->first == NULL || score->breaks == NULL ||
+        score->zone_of == NULL || score->pages == NULL)
+        return false;
+    for (uint32_t c = 0; c < count; c++)
+        score->pages[c] = pool->chunks[c]->pages;
+    return true;
+}
+
+static bool copy_views(pleat__score *score, const pleat__heap *heap)
+{
+    score->views = pleat__arena_alloc(score->arena, heap->view_count * sizeof *score->views + 1);
+    score->view_count = heap->view_count;
+    for (uint32_t i = 0; score->views != NULL && i < heap->view_count; i++) {
+        const pleat__view *view = heap->views[i];
+        uint32_t *chunks = copy(score->arena, view->chunks, view->pages * sizeof *chunks);
+        if (chunks == NULL)
+            return false;
+        score->views[i] = (pleat__view_copy){chunks, view->pages, view->stream};
+    }
+    return score->views != NULL;
+}
+
+static bool copy_several(pleat__score *score, pleat__place *place)
+{
+    const pleat__runs *from = place->several;
+    pleat__runs *to = pleat__arena_alloc(score->arena, sizeof *to);
+    if (to == NULL)
+        return false;
+    *to = (pleat__runs){.runs = copy(score->arena, from->runs, from->count * sizeof *from->runs),
+                        .count = from->count,
+                        .granules = from->granules};
+    place->several = to;
+    return to->runs != NULL;
+}
+
+static bool copy_live(pleat__score *score, const pleat__placed *placed)
+{
+    score->live = pleat__arena_alloc(score->arena, (placed->count + 1u) * sizeof *score->live);
+    for (uint32_t i = 0; score->live != NULL && i <= placed->mask; i++) {
+        pleat__place *place = &score->live[score->live_count];
+        if (placed->entries[i].address == 0)
+            continue;
+        *place = placed->entries[i];
+        if (place->lane != 0 || (place->several != NULL && !copy_several(score, place)))
+            return false;
+        score->live_count++;
+    }
+    return score->live != NULL;
+}
+
+pleat__score *pleat__score_new(pleat__heap *heap, const pleat__placed *placed)
+{
+    pleat__arena *arena;
+    /* What was given back lately is found in another way than the rest: the copy has no such notes.
+     */
+    if (heap->stream_count > PLEAT__BEYOND || pleat__heap_sync(heap) != PLEAT_OK ||
+        pleat__arena_create(&arena) != PLEAT_OK)
+        return NULL;
+    pleat__score *score = pleat__arena_calloc(arena, 1, sizeof *score);
+    if (score == NULL) {
+        pleat__arena_destroy(arena);
+        return NULL;
+    }
+    *score = (pleat__score){.arena = arena,
+                            .page_bytes = heap->pool->page_bytes,
+                            .device_bytes = pleat__space_device_bytes(heap->pool->space),
+                            .view_limit = heap->view_limit,
+                            .stream_count = heap->stream_count,
+                            .small_granules = heap->small_granules,
+                            .account = heap->account,
+                            .now_ns = pleat__account_now(&heap->account),
+                            .most_used = heap->most_used};
+    memcpy(score->streams, heap->streams, sizeof score->streams);
+    if (copy_chunks(score, heap) && copy_views(score, heap) && copy_live(score, placed))
+        return score;
+    pleat__score_free(score);
+    return NULL;
+}
+
+void pleat__score_free(pleat__score *score)
+{
+    if (score != NULL)
+        pleat__arena_destroy(score->arena);
+}
+
+/* ---- a heap like it ---- */
+
+/* What is played on. */
+typedef struct stage {
+    pleat__score *score;
+    pleat__arena *arena;
+    pleat__steps *steps;
+    pleat__dry dry;
+    pleat__space *space;
+    pleat__gate gate;
+    pleat__pool pool;
+    pleat__heap heap;
+    uint64_t ordered;
+    /* By request of the iteration before: where it is. granules 0: it is not. */
+    pleat__place *places;
+    pleat__live live;  /* by address: the places of what is there */
+    uint32_t *waiting; /* requests whose frees wait */
+    uint32_t waiting_count;
+    uint64_t live_bytes;
+} stage;
+
+static pleat_result set_chunks(stage *s)
+{
+    const pleat__score *score = s->score;
+    pleat__pool *pool = &s->pool;
+    PLEAT_TRY(pleat__pool_reserve(pool, score->chunk_count + 1));
+    for (uint32_t c = 0; c < score->chunk_count; c++) {
+        pool->home[c] = score->home[c];
+        pool->first[c] = score->first[c];
+        pool->breaks[c] = score->breaks[c];
+        if (score->first[c] != c) {
+            pool->chunks[c] = pool->chunks[c - 1];
+            continue;
+        }
+        PLEAT_TRY(pleat__space_chunk_get(s->space, score->pages[c], &pool->chunks[c]));
+        PLEAT_TRY(pleat__space_map(s->space, score->home[c], &pool->chunks[c], 1));
+    }
+    pool->count = score->chunk_count;
+    pool->next_home = score->next_home;
+    return PLEAT_OK;
+}
+
+static pleat_result set_views(stage *s)
+{
+    const pleat__score *score = s->score;
+    for (uint32_t i = 0; i < score->view_count; i++) {
+        const pleat__view_copy *from = &score->views[i];
+        PLEAT_TRY(pleat__views_reserve(&s->heap));
+        pleat__view *view = pleat__view_new(&s->heap, from->pages, from->stream);
+        if (view == NULL)
+            return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
+        memcpy(view->chunks, from->chunks, from->pages * sizeof *view->chunks);
+        pleat__views_add(&s->heap, view);
+    }
+    return PLEAT_OK;
+}
+
+static bool take_run(stage *s, pleat__extent run)
+{
+    return pleat__occupancy_take(&s->pool.occupancy, run);
+}
+
+static bool take_place(stage *s, const pleat__place *place)
+{
+    if (place->several == NULL)
+        return take_run(s, (pleat__extent){place->run.begin, place->granules});
+    uint32_t left = place->granules;
+    for (uint32_t k = 0; left != 0; k++) {
+        pleat__extent run = place->several->runs[k];
+        run.count = run.count < left ? run.count : left;
+        if (!take_run(s, run))
+            return false;
+        left -= run.count;
+    }
+    return true;
+}
+
+static pleat_result set_live(stage *s)
+{
+    PLEAT_TRY(pleat__live_create(s->arena, &s->live));
+    for (uint32_t i = 0; i < s->score->live_count; i++) {
+        pleat__place *place = &s->score->live[i];
+        if (!take_place(s, place))
+            return pleat__fail(PLEAT_E_STATE, "two allocations in one place");
+        PLEAT_TRY(pleat__live_reserve(&s->live));
+        pleat__live_insert(&s->live, place->address, place);
+    }
+    return PLEAT_OK;
+}
+
+/* Arrays and records go with the arena; the space and the gate hold more. */
+static pleat_result set_up(stage *s)
+{
+    const pleat__score *score = s->score;
+    pleat__conf conf;
+    s->dry = (pleat__dry){.page_bytes = score->page_bytes,
+                          .device_bytes = score->device_bytes,
+                          .clock_ns = score->now_ns,
+                          .page_ns = score->account.page_ns};
+    pleat_vmm vmm = pleat__vmm_dry(&s->dry);
+    const pleat__space_options options = {.device = 0};
+    PLEAT_TRY(pleat__conf_read("", &conf));
+    PLEAT_TRY(pleat__space_create(vmm, s->arena, &options, &s->space));
+    pleat_result result = pleat__gate_init(&s->gate, vmm, 0, s->arena, s->space);
+    if (result != PLEAT_OK) {
+        pleat__space_destroy(s->space);
+        s->space = NULL;
+        return result;
+    }
+    pleat__gate_lock_turn(&s->gate);
+    PLEAT_TRY(pleat__pool_init(&s->pool, s->arena, s->space, &s->gate, NULL));
+    PLEAT_TRY(pleat__heap_init(&s->heap, vmm, 0, s->arena, &s->pool, &conf));
+    s->heap.streams_ordered = &s->ordered;
+    s->heap.small_granules = score->small_granules;
+    s->heap.view_limit = score->view_limit;
+    s->heap.most_used = score->most_used;
+    s->heap.stream_count = score->stream_count;
+    memcpy(s->heap.streams, score->streams, sizeof s->heap.streams);
+    s->heap.account = score->account;
+    s->heap.account.vmm = vmm;
+    pleat__gate_leave(&s->gate);
+    result = set_chunks(s);
+    pleat__gate_enter(&s->gate);
+    PLEAT_TRY(result);
+    PLEAT_TRY(set_views(s));
+    PLEAT_TRY(set_live(s));
+    PLEAT_TRY(pleat__heap_sync(&s->heap));
+    memcpy(s->heap.zone_of, score->zone_of, score->chunk_count);
+    s->heap.stale = true;
+    return PLEAT_OK;
+}
+
+static void tear_down(stage *s)
+{
+    if (s->space == NULL)
+        return;
+    pleat__gate_unlock(&s->gate);
+    pleat__gate_release(&s->gate);
+    pleat__space_destroy(s->space);
+}
+
+/* ---- playing ---- */
+
+/* What the opening of this iteration allocated is there under its names of the one before, and is
+ * not what lay there then. */
+static void set_opening(stage *s)
+{
+    const pleat__score *score = s->score;
+    for (uint32_t i = 0; i < 2 * PLEAT__OPENING && score->begin + i < score->before_count; i++) {
+        const pleat__place *place =
+            score->opening[i] != 0 ? pleat__live_remove(&s->live, score->opening[i]) : NULL;
+        if (place != NULL)
+            s->places[score->begin + i] = *place;
+    }
+}
+
+/* Whether a request of the iteration before is not made again: it is there. */
+static bool stays(const stage *s, const pleat__life *life)
+{
+    return life->end == PLEAT__NEVER && life->address != 0 &&
+           pleat__live_find(&s->live, life->address) != NULL;
+}
+
+static uint64_t bytes_of(uint32_t granules)
+{
+    return (uint64_t)granules << PLEAT__GRANULE_SHIFT;
+}
+
+static pleat_result play_alloc(stage *s, uint32_t request)
+{
+    const pleat__life *life = &s->score->before[request];
+    uint32_t due = request - s->score->begin, exist = s->pool.count;
+    uint64_t reused = s->heap.views_reused;
+    bool stitched;
+    pleat__place *place = &s->places[request];
+    uint32_t granules = (uint32_t)pleat__ceil_div(life->bytes, PLEAT__GRANULE_BYTES);
+    PLEAT_TRY(pleat__heap_alloc(&s->heap, granules, life->stream, place, &stitched));
+    s->live_bytes += bytes_of(granules);
+    if (s->pool.count != exist)
+        PLEAT_TRY(pleat__steps_grow(s->steps, due, exist, s->pool.count - exist));
+    if (stitched && s->heap.views_reused == reused)
+        PLEAT_TRY(pleat__steps_view(s->steps, due, s->pool.count, place->several->view->chunks,
+                                    place->several->view->pages));
+    return PLEAT_OK;
+}
+
+static void play_free(stage *s, uint32_t request)
+{
+    pleat__place *place = &s->places[request];
+    if (place->granules == 0)
+        return;
+    s->live_bytes -= bytes_of(place->granules);
+    pleat__heap_give(&s->heap, place);
+    *place = (pleat__place){0};
+}
+
+static pleat_result play_event(stage *s, uint32_t event, uint32_t request)
+{
+    if (event == EVENT_FREE)
+        play_free(s, request);
+    else if (event == EVENT_WAIT && s->places[request].granules != 0)
+        s->waiting[s->waiting_count++] = request;
+    else if (event == EVENT_ALLOC && !stays(s, &s->score->before[request]))
+        return play_alloc(s, request);
+    return PLEAT_OK;
+}
+
+/* The heap wants back what waits: the oldest first. */
+static bool order(void *opaque, uint16_t stream, uint32_t granules)
+{
+    stage *s = opaque;
+    uint32_t given = 0;
+    for (uint32_t i = 0; i < s->waiting_count && given < granules; i++) {
+        uint32_t request = s->waiting[i], has = s->places[request].granules;
+        if (has == 0 || s->score->before[request].stream != stream ||
+            (s->score->waiting >> stream & 1) == 0)
+            continue;
+        play_free(s, request);
+        given += has;
+    }
+    return given != 0;
+}
+
+static void note_live(stage *s, uint32_t request)
+{
+    pleat__score *score = s->score;
+    uint32_t bar = (request - score->begin) / PLEAT__BAR;
+    for (; score->bars <= bar; score->bars++)
+        score->least_live[score->bars] = s->live_bytes;
+    if (s->live_bytes < score->least_live[bar])
+        score->least_live[bar] = s->live_bytes;
+}
+
+/* By position what becomes of which request: EVENTS times its number, and which of them; NONE:
+ * nothing of this iteration. */
+static uint32_t *list_events(const stage *s, uint32_t origin, uint32_t count)
+{
+    const pleat__score *score = s->score;
+    uint32_t *events = pleat__arena_alloc(s->arena, (count + 1u) * sizeof *events);
+    for (uint32_t i = 0; events != NULL && i < count; i++)
+        events[i] = NONE;
+    for (uint32_t i = score->begin; events != NULL && i < score->before_count; i++) {
+        const pleat__life *life = &score->before[i];
+        events[life->begin - origin] = EVENTS * i + EVENT_ALLOC;
+        if (life->asked != PLEAT__NEVER)
+            events[life->asked - origin] = EVENTS * i + EVENT_WAIT;
+        if (life->end != PLEAT__NEVER)
+            events[life->end - origin] = EVENTS * i + EVENT_FREE;
+    }
+    return events;
+}
+
+static pleat_result play(stage *s)
+{
+    pleat__score *score = s->score;
+    uint32_t requests = score->before_count - score->begin;
+    uint32_t origin = score->before[score->begin].begin, count = score->before_end - origin;
+    uint32_t *events = list_events(s, origin, count);
+    s->places = pleat__arena_calloc(s->arena, score->before_count, sizeof *s->places);
+    score->least_live =
+        pleat__arena_calloc(score->arena, requests / PLEAT__BAR + 1u, sizeof *score->least_live);
+    s->waiting = pleat__arena_alloc(s->arena, requests * sizeof *s->waiting);
+    if (events == NULL || s->places == NULL || s->waiting == NULL || score->least_live == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to rehearse %u requests", requests);
+    uint32_t at_request = score->last;
+    set_opening(s);
+    s->live_bytes = score->live_bytes;
+    s->heap.order = order;
+    s->heap.order_context = s;
+    for (uint32_t at = score->before[score->last].begin - origin + 1; at < count; at++) {
+        if (events[at] == NONE)
+            continue;
+        uint32_t request = events[at] / EVENTS;
+        at_request = events[at] % EVENTS == EVENT_ALLOC ? request : at_request;
+        PLEAT_TRY(play_event(s, events[at] % EVENTS, request));
+        note_live(s, at_request);
+    }
+    return PLEAT_OK;
+}
+
+pleat_result pleat__score_play(void *opaque, pleat__steps *steps)
+{
+    stage *s;
+    pleat__score *score = opaque;
+    pleat__arena *arena;
+    PLEAT_TRY(pleat__arena_create(&arena));
+    s = pleat__arena_calloc(arena, 1, sizeof *s);
+    pleat_result result =
+        s != NULL ? PLEAT_OK : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to rehearse");
+    if (s != NULL) {
+        s->score = score;
+        s->arena = arena;
+        s->steps = steps;
+        result = set_up(s);
+        if (result == PLEAT_OK)
+            result = play(s);
+        tear_down(s);
+    }
+    pleat__arena_destroy(arena);
+    return result;
+}
