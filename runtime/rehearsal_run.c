@@ -157,8 +157,8 @@ static pleat_result set_chunks(stage *s)
             pool->chunks[c] = pool->chunks[c - 1];
             continue;
         }
+        /* Not mapped: nobody asks for what lies at a home that is in use. */
         PLEAT_TRY(pleat__space_chunk_get(s->space, score->pages[c], &pool->chunks[c]));
-        PLEAT_TRY(pleat__space_map(s->space, score->home[c], &pool->chunks[c], 1));
     }
     pool->count = score->chunk_count;
     pool->next_home = score->next_home;
