@@ -10,10 +10,10 @@
 #include <vmm/fault.h>
 #include <vmm/host.h>
 
-#define LAYERS  40u
+#define LAYERS  24u
 #define STATE   30u
 #define WEIGHTS 20u
-#define JOBS    6
+#define JOBS    4
 #define OPENING 16u /* small requests by which an iteration is known */
 
 typedef struct net {
