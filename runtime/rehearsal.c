@@ -7,7 +7,10 @@
 #include <string.h>
 
 /* Of the opening's requests those that must be found in the iteration before, in order. */
-#define ALIKE 12u
+#define ALIKE 16u
+/* Requests that may still be of the iteration before: behind the optimizer's step the losses are
+ * summed up, say. */
+#define TRAILING 8u
 /* Requests that may be missing in one of the two. */
 #define SKIPPED 8u
 /* Requests of an iteration that is worth it. */
@@ -109,13 +112,14 @@ static bool stays(const pleat__rehearsal *rehearsal, const pleat__life *life)
     return true;
 }
 
-/* Lays the opening against the iteration before, from request `at` on; how many are alike. What
- * each is now goes to the score, which may be NULL. */
-static uint32_t compare(const pleat__rehearsal *rehearsal, uint32_t at, pleat__score *score)
+/* Lays the opening from request `from` on against the iteration before, from `at` on; how many are
+ * alike. What each is now goes to the score, which may be NULL. */
+static uint32_t compare(const pleat__rehearsal *rehearsal, uint32_t from, uint32_t at,
+                        pleat__score *score)
 {
     const pleat__life *now = rehearsal->lives->items + rehearsal->lives->previous;
     uint32_t alike = 0, expected = at;
-    for (uint32_t i = 0; i < PLEAT__OPENING; i++)
+    for (uint32_t i = from; i < PLEAT__OPENING; i++)
         for (uint32_t k = expected; k < rehearsal->before_count && k <= expected + SKIPPED; k++) {
             if (!same(&now[i], &rehearsal->before[k]) || stays(rehearsal, &rehearsal->before[k]))
                 continue;
@@ -130,22 +134,31 @@ static uint32_t compare(const pleat__rehearsal *rehearsal, uint32_t at, pleat__s
     return alike;
 }
 
-/* The first place at which the opening is found. What came before it came once: before the first
- * mark the model was made. */
-static bool find_opening(const pleat__rehearsal *rehearsal, uint32_t *at)
+/* The first place at which the opening is found, the best of those close by. What came before it
+ * came once: before the first mark the model was made. */
+static bool find_opening(const pleat__rehearsal *rehearsal, uint32_t *from, uint32_t *at)
 {
     const pleat__life *now = rehearsal->lives->items + rehearsal->lives->previous;
-    for (*at = 0; *at + LEAST <= rehearsal->before_count; ++*at)
-        if (same(&now[0], &rehearsal->before[*at]) && compare(rehearsal, *at, NULL) >= ALIKE)
-            return true;
-    return false;
+    uint32_t best = ALIKE - 1, end = rehearsal->before_count - LEAST;
+    for (uint32_t k = 0; k < end; k++)
+        for (uint32_t i = 0; i < TRAILING; i++) {
+            uint32_t alike =
+                same(&now[i], &rehearsal->before[k]) ? compare(rehearsal, i, k, NULL) : 0;
+            if (alike <= best)
+                continue;
+            end = best < ALIKE && k + PLEAT__OPENING < end ? k + PLEAT__OPENING : end;
+            best = alike;
+            *from = i;
+            *at = k;
+        }
+    return best >= ALIKE;
 }
 
 static void begin(pleat__rehearsal *rehearsal)
 {
-    uint32_t at;
+    uint32_t from, at;
     rehearsal->next = UINT32_MAX;
-    if (!find_opening(rehearsal, &at))
+    if (!find_opening(rehearsal, &from, &at))
         return;
     pleat__score *score = pleat__score_new(rehearsal->heap, rehearsal->placed);
     if (score == NULL)
@@ -156,7 +169,7 @@ static void begin(pleat__rehearsal *rehearsal)
     score->begin = at;
     score->waiting = rehearsal->waiting;
     score->live_bytes = *rehearsal->live_bytes;
-    (void)compare(rehearsal, at, score);
+    (void)compare(rehearsal, from, at, score);
     rehearsal->score = score;
     rehearsal->length = rehearsal->before_count - at;
     rehearsal->reach = rehearsal->length / FIRST;

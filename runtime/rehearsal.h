@@ -28,7 +28,7 @@
 #include <runtime/placed.h>
 
 /* Requests of an iteration that are compared with the last one's. */
-#define PLEAT__OPENING 16u
+#define PLEAT__OPENING 24u
 
 typedef struct pleat__score pleat__score; /* rehearsal_run.h */
 
