@@ -336,6 +336,7 @@ bool pleat__draft_submit(pleat__draft *draft, const pleat__follow *followed)
         .heap = draft->heap,
         .again = again,
         .begin_count = draft->begin_count,
+        .begun_ns = pleat__account_now(&draft->heap->account),
         .early = draft->early,
         .least = again ? draft->made[at].eighths : LEAST_EIGHTHS,
         .seen = *pool,
@@ -395,6 +396,7 @@ pleat__follow *pleat__draft_take(pleat__draft *draft)
     draft->waiting = false;
     draft->chunks = draft->heap->pool->count - draft->heap->pool->absent;
     pleat__drafted made = job->made;
+    draft->stats->draft_ns += job->took_ns;
     bool none_early = job->none_early;
     if (none_early && draft->early) {
         draft->early = false;

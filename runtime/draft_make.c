@@ -433,5 +433,8 @@ pleat_result pleat__draft_make(void *context, pleat_result ready)
     pleat__arena_destroy(m.scratch);
     if (m.plan != NULL)
         pleat_plan_free(m.plan);
+    /* A recording's clock may start again. */
+    uint64_t now = pleat__account_now(&job->heap->account);
+    job->took_ns = now > job->begun_ns ? now - job->begun_ns : 0;
     return result;
 }

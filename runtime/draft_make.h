@@ -26,6 +26,7 @@ struct pleat__draft_job {
     uint32_t *owner;    /* of each obstacle: the request in the trace plus one; 0: none */
     uint64_t view_page; /* address space taken for views */
     uint64_t view_room;
+    uint64_t begun_ns;
     /* ---- guarded by the lock ---- */
     bool stale;      /* chunks were given back, or are to be: nothing will come of it */
     uint32_t mapped; /* pages of views */
@@ -34,6 +35,7 @@ struct pleat__draft_job {
     pleat__drafted made;
     bool in_vain; /* not because of what is in memory now: it would come to the same again */
     bool none_early;
+    uint64_t took_ns;
 };
 
 /* draft_trace.c: job->trace from the events, with a mark where each iteration begins. Sets

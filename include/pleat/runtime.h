@@ -164,6 +164,7 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(drafts, "plans made in the background, of iterations that vary, and taken up")               \
     X(drafts_refused, "of such plans, those of which nothing came")                                \
     X(drafts_awaited, "marks that waited for such a plan")                                         \
+    X(draft_ns, "nanoseconds that such plans took to be made")                                     \
     X(draft_maps, "alias pages mapped for them")                                                   \
     X(inferred_x, "parameter of the last iteration, in bytes of the request that stands for it")   \
     X(out_of_range, "iterations whose parameter was too far from those seen")                      \
