@@ -228,12 +228,14 @@ static void mark_cuts(const pleat__try *try, uint8_t *pages)
 /* Chunks that the layout needs, in pages before `end`. */
 static pleat_result grow_for_views(pleat__maker *m, uint32_t end, uint32_t chunks)
 {
-    uint8_t *pages = pleat__arena_calloc(m->arena, end + 1u, 1);
+    /* Views may show pages behind the layout's own. */
+    uint32_t count = (end > m->pages ? end : m->pages) + 2;
+    uint8_t *pages = pleat__arena_calloc(m->arena, count, 1);
     if (pages == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u pages", end);
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u pages", count);
     for (uint32_t j = 0; j < m->jobs.count; j++)
         mark_cuts(&m->tries[j], pages);
-    const pleat__cuts cuts = {.pages = pages, .first = m->home0, .count = end + 1u};
+    const pleat__cuts cuts = {.pages = pages, .first = m->home0, .count = count};
     pleat_result result = grow_by(m->ground, chunks, &cuts);
     pleat__arena_free(m->arena, pages);
     return result;
