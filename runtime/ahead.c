@@ -148,6 +148,10 @@ static void drop_leftovers(pleat__ahead *ahead)
 /* With the turn: the next piece of work. false: there is none. */
 static bool work_on(pleat__ahead *ahead)
 {
+    /* A verb would fail a capture in the driver's global mode; what is due then is looked at again
+     * when more is, or at the next mark. */
+    if (ahead->pool->gate->captured_count != 0)
+        return false;
     if (ahead->over && ahead->leftovers) {
         drop_leftovers(ahead);
         return true;

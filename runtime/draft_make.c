@@ -371,6 +371,8 @@ static void grow_spare(const making *m)
     uint32_t missing = pleat__maker_missing(&job->maker), needed = 0;
     for (uint32_t j = 0; j < job->maker.jobs.count; j++)
         needed += job->maker.jobs.jobs[j].floor;
+    if (needed < missing)
+        return;
     needed -= missing;
     uint64_t wanted = (uint64_t)needed * job->heap->account.permille / 1000;
     uint32_t there = job->maker.pages - missing;

@@ -15,8 +15,10 @@
  *                             more
  *
  * and serves its request from what it published before it lets go of the lock, so that nobody else
- * gets it. Another thread that needs verbs meanwhile finds the turn taken: it gives up with
- * PLEAT_E_NOT_READY, changing nothing, waits for the turn without the lock, and begins again.
+ * gets it. A request that waits for what is made ahead (ahead.h) leaves the turn, too: what it
+ * reserved is in no field that another request's would be in. Another thread that needs verbs
+ * meanwhile finds the turn taken: it gives up with PLEAT_E_NOT_READY, changing nothing, waits for
+ * the turn without the lock, and begins again.
  *
  * What the lock orders stays under it: marking a point of a stream, asking whether one was passed,
  * making a stream wait. These take a microsecond at most and wait for nothing.

@@ -95,8 +95,7 @@ typedef struct pleat__heap {
     pleat__note *notes;
     uint32_t note_count;
     bool stale;
-    bool keeping;    /* some chunks are in the zone PLEAT__KEPT */
-    uint8_t growing; /* zone that new chunks come into */
+    bool keeping; /* some chunks are in the zone PLEAT__KEPT */
     uint64_t requests;
     uint64_t views_reused;
     uint64_t *streams_ordered; /* the runtime's counter */
@@ -112,7 +111,8 @@ typedef struct pleat__heap {
     const void *wanted_context;
     const pleat__extent *never; /* then: runs that are never wanted */
     uint32_t never_count;
-    uint32_t *gathered; /* chunks of a view that is being made */
+    uint32_t views_coming; /* views being mapped, that have room in `views` already */
+    uint32_t *gathered;    /* chunks of a view that is being made */
     size_t gathered_capacity;
     uint32_t gathered_count;
     pleat__dropped *refused; /* dropped views that could not be unmapped yet */

@@ -7,14 +7,21 @@
 #include <internal/check.h>
 #include <string.h>
 
+/* For whom the pool grows: the lock and the turn may be left meanwhile, and others grow too. */
+typedef struct growing {
+    pleat__heap *heap;
+    uint8_t zone;
+} growing;
+
 static pleat_result grown(void *context, pleat__extent run)
 {
-    pleat__heap *heap = context;
+    const growing *to = context;
+    pleat__heap *heap = to->heap;
     pleat_result result = pleat__zones_reserve(heap);
     if (result == PLEAT_OK) {
         uint32_t first = pleat__pool_chunk_of(heap->pool, run.begin);
-        memset(heap->zone_of + first, heap->growing, run.count >> heap->pool->occupancy.shift);
-        result = pleat__zone_add(heap, heap->growing, run);
+        memset(heap->zone_of + first, to->zone, run.count >> heap->pool->occupancy.shift);
+        result = pleat__zone_add(heap, to->zone, run);
     }
     if (result != PLEAT_OK)
         pleat__heap_forget(heap);
@@ -24,8 +31,8 @@ static pleat_result grown(void *context, pleat__extent run)
 pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks,
                               const pleat__cuts *cuts)
 {
-    heap->growing = zone;
-    PLEAT_TRY(pleat__pool_grow(heap->pool, chunks, cuts, grown, heap));
+    growing to = {heap, zone};
+    PLEAT_TRY(pleat__pool_grow(heap->pool, chunks, cuts, grown, &to));
     /* Others allocated and freed meanwhile. */
     return pleat__heap_sync(heap);
 }

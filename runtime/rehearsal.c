@@ -15,6 +15,8 @@
 #define SKIPPED 8u
 /* Requests of an iteration that is worth it. */
 #define LEAST 64u
+/* Comparisons of an opening, under the lock: 2 us each where much stays. */
+#define MOST_COMPARED 512u
 /* What is due within one part in so many of an iteration is made: in the beginning, and, twice as
  * much each time that all was as rehearsed, at most. It is looked so often in an iteration. */
 #define FIRST 32u
@@ -139,11 +141,13 @@ static uint32_t compare(const pleat__rehearsal *rehearsal, uint32_t from, uint32
 static bool find_opening(const pleat__rehearsal *rehearsal, uint32_t *from, uint32_t *at)
 {
     const pleat__life *now = rehearsal->lives->items + rehearsal->lives->previous;
-    uint32_t best = ALIKE - 1, end = rehearsal->before_count - LEAST;
+    uint32_t best = ALIKE - 1, end = rehearsal->before_count - LEAST, compared = 0;
     for (uint32_t k = 0; k < end; k++)
         for (uint32_t i = 0; i < TRAILING; i++) {
-            uint32_t alike =
-                same(&now[i], &rehearsal->before[k]) ? compare(rehearsal, i, k, NULL) : 0;
+            bool like = same(&now[i], &rehearsal->before[k]);
+            if (like && ++compared > MOST_COMPARED)
+                return best >= ALIKE;
+            uint32_t alike = like ? compare(rehearsal, i, k, NULL) : 0;
             if (alike <= best)
                 continue;
             end = best < ALIKE && k + PLEAT__OPENING < end ? k + PLEAT__OPENING : end;

@@ -187,9 +187,12 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t off
     if (result != PLEAT_OK)
         goto no_window;
     PLEAT_CHECK(pleat__heap_occupy(heap, place));
+    /* The lock and the turn may be left meanwhile: others make views too. */
+    heap->views_coming++;
     result = view_map(heap, view);
     if (result == PLEAT_E_LIMIT && make_room(heap))
         result = view_map(heap, view);
+    heap->views_coming--;
     if (result != PLEAT_OK)
         goto no_map;
     pleat__views_add(heap, view);
