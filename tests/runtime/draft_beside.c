@@ -8,23 +8,33 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+static void begin_beside(job *j, neighbour *n, int waits, void *(*live)(void *))
+{
+    const pleat_runtime_options options = {
+        .size = sizeof options, .policy = "pleat", .conf = "", .waits = waits};
+    job_open(j, &options);
+    *n = (neighbour){.runtime = j->runtime};
+    assert_int_equal(pthread_create(&n->thread, NULL, live, n), 0);
+}
+
+static void end_beside(neighbour *n)
+{
+    atomic_store(&n->stop, true);
+    pthread_join(n->thread, NULL);
+}
+
 static void draft_other_threads_allocate_meanwhile(void **state)
 {
     (void)state;
     for (int waits = 0; waits < 2; waits++) {
-        const pleat_runtime_options options = {
-            .size = sizeof options, .policy = "pleat", .conf = "", .waits = waits};
         job j;
-        pthread_t thread;
+        neighbour n;
         job_shape shape = layers_make(21);
         test_random random = {21};
-        job_open(&j, &options);
-        neighbour n = {.runtime = j.runtime};
-        assert_int_equal(pthread_create(&thread, NULL, live_beside, &n), 0);
+        begin_beside(&j, &n, waits, live_beside);
         for (uint32_t i = 0; i < 2000 && (i < 30 || pleat_stats_of(j.runtime).drafts == 0); i++)
             run(&j, &shape, &random, 1);
-        atomic_store(&n.stop, true);
-        pthread_join(thread, NULL);
+        end_beside(&n);
         assert_true(pleat_stats_of(j.runtime).drafts >= 1);
         assert_true(n.rounds > 0);
         assert_int_equal(n.errors, 0);
@@ -50,18 +60,13 @@ static void draft_is_given_up_while_it_is_waited_for(void **state)
 {
     (void)state;
     for (int waits = 0; waits < 2; waits++) {
-        const pleat_runtime_options options = {
-            .size = sizeof options, .policy = "pleat", .conf = "", .waits = waits};
         job j;
-        pthread_t thread;
+        neighbour n;
         job_shape shape = layers_make(22);
         test_random random = {22};
-        job_open(&j, &options);
-        neighbour n = {.runtime = j.runtime};
-        assert_int_equal(pthread_create(&thread, NULL, empty_all_the_time, &n), 0);
+        begin_beside(&j, &n, waits, empty_all_the_time);
         run(&j, &shape, &random, 40);
-        atomic_store(&n.stop, true);
-        pthread_join(thread, NULL);
+        end_beside(&n);
         assert_true(n.rounds > 0);
         assert_int_equal(n.errors, 0);
         /* Left alone it is planned. */

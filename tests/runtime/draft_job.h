@@ -57,12 +57,4 @@ static inline gained run(job *j, job_shape *shape, test_random *random, uint32_t
                     after.driver_calls - before.driver_calls};
 }
 
-static inline void finish(job *j)
-{
-    job_drain(j);
-    assert_int_equal(j->errors, 0);
-    assert_int_equal(pleat_stats_of(j->runtime).live_bytes, 0);
-    job_stop(j);
-}
-
 #endif

@@ -65,12 +65,4 @@ static inline void assert_mostly_planned(gained g, uint32_t percent)
                  (unsigned long long)g.requests);
 }
 
-static inline void finish(job *j)
-{
-    job_drain(j);
-    assert_int_equal(j->errors, 0);
-    assert_int_equal(pleat_stats_of(j->runtime).live_bytes, 0);
-    job_stop(j);
-}
-
 #endif

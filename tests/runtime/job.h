@@ -163,4 +163,33 @@ static inline void job_drain(job *j)
         job_free(j, &j->before[i]);
 }
 
+/* All is freed, as it was filled, and the runtime goes. */
+static inline void finish(job *j)
+{
+    job_drain(j);
+    assert_int_equal(j->errors, 0);
+    assert_int_equal(pleat_stats_of(j->runtime).live_bytes, 0);
+    job_stop(j);
+}
+
+/* An iteration of which any request may be refused. */
+static inline void job_try_iterate(job *j, const job_shape *shape)
+{
+    assert_ok(pleat_mark(j->runtime));
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        pleat_va address;
+        if (pleat_alloc(j->runtime, shape->bytes[i], 0, &address) == PLEAT_OK) {
+            j->now[i] = (job_tensor){address, shape->bytes[i], ++j->next_pattern};
+            for (uint64_t g = 0; g * 512 + 8 <= shape->bytes[i]; g++)
+                *job_word(&j->now[i], g) = j->now[i].pattern + g;
+        }
+        job_end_at(j, shape, i);
+    }
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        job_free(j, &j->before[i]);
+        j->before[i] = j->now[i];
+        j->now[i] = (job_tensor){0};
+    }
+}
+
 #endif

@@ -52,14 +52,6 @@ static pleat_plan *plan_of(const job_shape *of, test_random *random)
     return plan;
 }
 
-static void finish(job *j)
-{
-    job_drain(j);
-    assert_int_equal(j->errors, 0);
-    assert_int_equal(pleat_stats_of(j->runtime).live_bytes, 0);
-    job_stop(j);
-}
-
 /* The share of requests that the last iterations had in slots and lanes, in percent. */
 static uint64_t percent_placed(job *j, job_shape *shape, uint32_t iterations)
 {
@@ -234,23 +226,8 @@ static pleat_runtime *run_failing(pleat_vmm vmm, const pleat_plan *plan)
         .size = sizeof options, .policy = "pleat", .plan = plan, .waits = 1};
     if (pleat_runtime_create(vmm, &options, &j.runtime) != PLEAT_OK)
         return NULL;
-    for (uint32_t n = 0; n < 5; n++) {
-        assert_ok(pleat_mark(j.runtime));
-        for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
-            pleat_va address;
-            if (pleat_alloc(j.runtime, shape.bytes[i], 0, &address) == PLEAT_OK) {
-                j.now[i] = (job_tensor){address, shape.bytes[i], ++j.next_pattern};
-                for (uint64_t g = 0; g * 512 + 8 <= shape.bytes[i]; g++)
-                    *job_word(&j.now[i], g) = j.now[i].pattern + g;
-            }
-            job_end_at(&j, &shape, i);
-        }
-        for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
-            job_free(&j, &j.before[i]);
-            j.before[i] = j.now[i];
-            j.now[i] = (job_tensor){0};
-        }
-    }
+    for (uint32_t n = 0; n < 5; n++)
+        job_try_iterate(&j, &shape);
     job_drain(&j);
     assert_int_equal(j.errors, 0);
     return j.runtime;

@@ -12,6 +12,7 @@
 
 typedef struct neighbour {
     pleat_runtime *runtime;
+    pthread_t thread;
     atomic_bool stop;
     uint64_t errors, rounds;
 } neighbour;
