@@ -7,10 +7,12 @@
  *        of dynamic items costs little for its length: a layer may have half its experts.
  * SIZES  of dynamic requests say which of several roles one has, where they vary little; how much
  *        they do is learned (note_spread).
- * LAZY   A request that costs nothing as the item expected leaves the best cell the best. It waits,
- *        and the other cells are brought up to date when one comes that does cost: most never are.
- *        (With a plan of a mixture-of-experts iteration, all of it as planned: 1,050 ns a request
- *        without, 70 with.)
+ * LAZY   Requests that are the items expected leave the best cell the best for as long as they cost
+ *        less together than any other way would. They wait, and the other cells are brought up to
+ *        date when it is not certain any more: most never are. (With a plan of a mixture of experts
+ *        an iteration's 68,000 allocations and frees took 31 ms when a single expert of another
+ *        size had the others brought up to date, up to 32 requests at once, and 12.5 ms so; of
+ *        allocations the 99th percentile went from 13 us to 0.5; all were served as before.)
  * STEPS  Where the sizes do change nine requests of ten cost something. So a step goes through the
  *        cells in loops that compilers make vector instructions of (0.9 us instead of 2.5).
  * WRAP   Behind the last item comes the iteration's first again.
@@ -200,6 +202,14 @@ static void make_band(pleat__track *track, uint32_t item, int16_t shift)
     pass_over(track);
 }
 
+/* Nothing waits; another way costs `others` at least. */
+static void wait_anew(pleat__track *track, uint32_t others)
+{
+    track->waiting_count = 0;
+    track->debt = 0;
+    track->others = (uint16_t)others;
+}
+
 void pleat__track_start(pleat__track *track, uint32_t item)
 {
     track->on = true;
@@ -207,9 +217,9 @@ void pleat__track_start(pleat__track *track, uint32_t item)
     track->start = item;
     track->next = item;
     track->shift_start = track->shift_next;
-    track->waiting_count = 0;
     track->sure = 0;
     track->lost = 0;
+    wait_anew(track, ABSENT + 1);
 }
 
 /* ---- a request ---- */
@@ -405,27 +415,46 @@ static void forget_oldest(pleat__track *track)
     for (uint32_t i = 0; i < half; i++)
         shift =
             shift_behind(&track->items[item_behind(track, start, i)], &track->waiting[i], shift);
+    for (uint32_t i = 0; i < half; i++)
+        track->debt -= track->prices[i];
     track->made = false;
+    track->others = ABSENT + 1;
     track->start = item_behind(track, start, half);
     track->shift_start = shift;
     track->waiting_count -= half;
     memmove(track->waiting, track->waiting + half, track->waiting_count * sizeof *track->waiting);
+    memmove(track->prices, track->prices + half, track->waiting_count * sizeof *track->prices);
 }
 
-/* As expected, for nothing. */
-static uint32_t go_on(pleat__track *track, const pleat__track_item *asked)
+/* The item expected, at a price that makes no other way cheaper. */
+static uint32_t go_on(pleat__track *track, const pleat__track_item *asked, uint32_t paid)
 {
     uint32_t item = track->next;
     if (track->waiting_count == PLEAT__TRACK_WAITING)
         forget_oldest(track);
+    track->prices[track->waiting_count] = (uint8_t)paid;
     track->waiting[track->waiting_count++] = *asked;
+    track->debt += paid;
     track->next = item_behind(track, item, 1);
     track->shift_next = shift_behind(&track->items[item], asked, track->shift_next);
     track->lost = 0;
-    track->sure = kind_of(&track->items[item]) == PLEAT__TRACK_FIXED ? track->sure + 1 : 0;
+    track->sure =
+        paid == 0 && kind_of(&track->items[item]) == PLEAT__TRACK_FIXED ? track->sure + 1 : 0;
     track->on = track->sure < SURE;
     note_spread(track, item, asked);
     return item;
+}
+
+/* What every way costs at least that is not to go on from the best cell: one that has come to
+ * another cell already, or that leaves this one: by an item that does not come, which costs less
+ * than an extra request unless there was one just now. */
+static uint32_t price_of_others(const pleat__track *track)
+{
+    uint32_t least = track->band.extra[track->best] != 0 ? ANOTHER : ABSENT + 1;
+    for (uint32_t k = 0; k <= track->cells; k++)
+        if (k != track->best && track->band.cost[k] < least)
+            least = track->band.cost[k];
+    return least;
 }
 
 uint32_t pleat__track_step(pleat__track *track, uint64_t bytes, uint16_t stream, uint8_t gap)
@@ -434,15 +463,15 @@ uint32_t pleat__track_step(pleat__track *track, uint64_t bytes, uint16_t stream,
                                      .scale = scale_of(bytes),
                                      .gap = gap,
                                      .kind = (uint8_t)(stream << KIND_BITS)};
-    if (price(track, &track->items[track->next], &asked, track->shift_next) == 0)
-        return go_on(track, &asked);
-    uint32_t paid;
+    uint32_t paid = price(track, &track->items[track->next], &asked, track->shift_next);
+    if (track->debt + paid <= track->others)
+        return go_on(track, &asked, paid);
     if (!track->made)
         make_band(track, track->start, track->shift_start);
     for (uint32_t i = 0; i < track->waiting_count; i++)
         step(track, &track->waiting[i], &paid);
-    track->waiting_count = 0;
     uint32_t found = step(track, &asked, &paid);
+    wait_anew(track, price_of_others(track));
     track->next = item_at(track, track->best);
     track->shift_next = track->band.shift[track->best];
     track->lost = paid >= STRANGER ? track->lost + 1 : 0;

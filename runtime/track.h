@@ -32,7 +32,7 @@ typedef enum pleat__track_kind {
 } pleat__track_kind;
 #define PLEAT__TRACK_KINDS 3u /* its bits in `kind` */
 
-/* Requests that came as expected wait here; only one that did not asks for the other places. */
+/* Requests that probably were the items expected wait here until the other places are asked for. */
 #define PLEAT__TRACK_WAITING 32u
 
 /*
@@ -74,6 +74,9 @@ typedef struct pleat__track {
     uint16_t spread;     /* what dynamic requests differ from their items, in 1/32 of an eighth */
     int16_t shift_start; /* to `start` */
     uint32_t waiting_count;
+    uint32_t debt;   /* what the waiting ones cost as the items expected */
+    uint16_t others; /* what all other ways cost at least */
+    uint8_t prices[PLEAT__TRACK_WAITING];
     pleat__track_item waiting[PLEAT__TRACK_WAITING];
 } pleat__track;
 

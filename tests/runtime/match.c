@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include <runtime/match.h>
+#include <string.h>
 
 #define ITEMS 400u
 
@@ -378,6 +379,44 @@ static void match_tracks_sizes_without_a_loss(void **state)
     }
 }
 
+/* As `ask`, of a matcher that looks at all places as soon as a request costs anything. */
+static uint32_t ask_eagerly(fixture *f, uint32_t item, uint64_t tokens)
+{
+    f->match.track.others = 0;
+    return ask(f, item, tokens);
+}
+
+/* To wait with the other places until one of them may be better changes no answer where experts
+ * come or do not, as long as what is forgotten meanwhile says nothing. */
+static void match_waits_only_while_the_answer_is_certain(void **state)
+{
+    fixture *f = *state, *eager = test_calloc(1, sizeof *eager);
+    test_random random = test_random_begin("match waits", 0xe6);
+    make_experts(f, &random);
+    memcpy(eager->items, f->items, sizeof f->items);
+    assert_ok(pleat__match_init(&eager->match, f->arena, eager->items, 0, ITEMS));
+    uint32_t asked = 0, same = 0;
+    for (int iteration = 0; iteration < 60; iteration++) {
+        pleat__match_mark(&f->match);
+        pleat__match_mark(&eager->match);
+        for (uint32_t i = 0; i < ITEMS; i++) {
+            bool fixed = i % LAYER < FIXED;
+            uint64_t tokens = 20 + test_random_below(&random, 400);
+            uint32_t requests = fixed ? 1 : PER_EXPERT;
+            bool comes = fixed || test_random_below(&random, EXPERTS) != 0;
+            for (uint32_t k = 0; comes && k < requests; k++) {
+                asked++;
+                same += ask(f, i + k, tokens) == ask_eagerly(eager, i + k, tokens);
+            }
+            i += requests - 1;
+        }
+    }
+    print_message("%u of %u answers are the same\n", same, asked);
+    assert_true(same * 1000.0 >= asked * 999.0);
+    pleat__match_release(&eager->match);
+    test_free(eager);
+}
+
 static void match_phase_gives_a_lost_matcher_its_place(void **state)
 {
     fixture *f = *state;
@@ -415,6 +454,7 @@ int main(void)
         TEST(match_dynamic_request_of_its_old_size_is_itself),
         TEST(match_tracks_layers_whose_experts_change),
         TEST(match_tracks_sizes_without_a_loss),
+        TEST(match_waits_only_while_the_answer_is_certain),
         TEST(match_leaves_dynamic_requests_when_all_are_extra),
         TEST(match_tracks_iterations_of_few_requests),
         TEST(match_phase_gives_a_lost_matcher_its_place),
