@@ -15,6 +15,7 @@
 #include "cmd/bench.h"
 #include "progress.h"
 #include "replay_script.h"
+#include "timed_vmm.h"
 
 #include <internal/error.h>
 #include <stdio.h>
@@ -33,6 +34,7 @@ typedef struct samples {
 typedef struct pass {
     const replay_script *script;
     pleat_vmm vmm;
+    timed_vmm timed; /* the runtime's way to it; host backend */
     pleat_runtime *runtime;
     canary *canary;
     const replay_watch *watch; /* NULL: none */
@@ -46,6 +48,8 @@ typedef struct pass {
     uint32_t idle_count, user_count;
     bool on_host;
     samples allocs, frees;
+    samples calls; /* both, of this iteration */
+    uint64_t verbs_begun_ns, mark_ns;
     uint64_t clock_ns; /* what reading the clock costs */
     char phase[256];
     uint32_t next_mark;
@@ -60,6 +64,11 @@ typedef struct pass {
 } pass;
 
 /* ---- one pass ---- */
+
+static double quantile(const samples *of, double share)
+{
+    return (double)bench_quantile(of->ns + of->steady, of->count - of->steady, share);
+}
 
 static uint64_t modelled_ns(const pass *p)
 {
@@ -99,6 +108,35 @@ static void note_verbs(pass *p, const pleat_stats *stats)
     p->begun = now;
 }
 
+/* The same for what its requests took. */
+static void note_times(pass *p)
+{
+    samples *calls = &p->calls;
+    if (p->next_mark != 0) {
+        replay_times *times = &p->result->first_times[p->next_mark - 1];
+        *times = (replay_times){.calls = calls->count,
+                                .verb_ns = (double)(p->timed.verb_ns - p->verbs_begun_ns),
+                                .mark_ns = (double)p->mark_ns};
+        for (size_t i = 0; i < calls->count; i++)
+            times->ns += (double)calls->ns[i];
+        times->median_ns = quantile(calls, 0.5);
+        times->p99_ns = quantile(calls, 0.99);
+        times->most_ns = quantile(calls, 1);
+    }
+    calls->count = 0;
+    p->verbs_begun_ns = p->timed.verb_ns;
+}
+
+static pleat_result tell_mark(pass *p)
+{
+    uint64_t begun = bench_now(), verb_ns = p->timed.verb_ns;
+    pleat_result result = pleat_mark(p->runtime);
+    p->mark_ns = bench_now() - begun;
+    /* What the mark asks of the driver is no request's. */
+    p->verbs_begun_ns += p->timed.verb_ns - verb_ns;
+    return result;
+}
+
 static pleat_result begin_iteration(pass *p)
 {
     pleat_stats stats = pleat_stats_of(p->runtime);
@@ -119,15 +157,17 @@ static pleat_result begin_iteration(pass *p)
         p->result->peak_physical_bytes = stats.peak_physical_bytes;
         pleat_reset_peaks(p->runtime);
     }
-    if (p->next_mark <= REPLAY_FIRST)
+    if (p->next_mark <= REPLAY_FIRST) {
+        note_times(p);
         note_verbs(p, &stats);
+    }
     if (p->next_mark == LATE) {
         p->late_calls = stats.driver_calls;
         p->late_requests = stats.requests;
         p->late_planned = stats.planned + stats.lane;
     }
     p->next_mark++;
-    return p->tells ? pleat_mark(p->runtime) : PLEAT_OK;
+    return p->tells ? tell_mark(p) : PLEAT_OK;
 }
 
 static pleat_result enter_phase(pass *p, uint32_t label)
@@ -145,7 +185,9 @@ static pleat_result enter_phase(pass *p, uint32_t label)
 static void sample(pass *p, samples *to, uint64_t begun)
 {
     uint64_t took = bench_now() - begun;
-    to->ns[to->count++] = took > p->clock_ns ? took - p->clock_ns : 0;
+    uint64_t ns = took > p->clock_ns ? took - p->clock_ns : 0;
+    to->ns[to->count++] = ns;
+    p->calls.ns[p->calls.count++] = ns;
 }
 
 static pleat_result replay_alloc(pass *p, const pleat_trace_event *event)
@@ -283,11 +325,6 @@ static pleat_result replay_events(pass *p)
     return result;
 }
 
-static double quantile(const samples *of, double share)
-{
-    return (double)bench_quantile(of->ns + of->steady, of->count - of->steady, share);
-}
-
 static uint64_t clock_cost(void)
 {
     uint64_t ns[255];
@@ -374,9 +411,10 @@ static pleat_result make_tables(pass *p)
     p->sizes = pleat__arena_calloc(arena, requests, sizeof *p->sizes);
     p->allocs.ns = pleat__arena_calloc(arena, requests, sizeof(uint64_t));
     p->frees.ns = pleat__arena_calloc(arena, requests, sizeof(uint64_t));
+    p->calls.ns = pleat__arena_calloc(arena, 2 * (size_t)requests, sizeof(uint64_t));
     p->users = pleat__arena_calloc(arena, requests, sizeof *p->users);
     if (p->addresses == NULL || p->sizes == NULL || p->users == NULL || p->allocs.ns == NULL ||
-        p->frees.ns == NULL)
+        p->frees.ns == NULL || p->calls.ns == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", requests);
     return PLEAT_OK;
 }
@@ -472,9 +510,12 @@ static pleat_result run_pass(const replay_script *s, const replay_options *optio
     PLEAT_TRY(open_backend(s, options, &p.vmm));
     result->backend = p.vmm.ops->name;
     p.on_host = strcmp(p.vmm.ops->name, "host") == 0;
+    pleat_vmm vmm = p.vmm;
     pleat_result outcome = set_clock(&p, first_time(s));
+    if (outcome == PLEAT_OK && p.on_host)
+        outcome = timed_vmm_begin(p.vmm, s->arena, &p.timed, &vmm);
     if (outcome == PLEAT_OK)
-        outcome = pleat_runtime_create(p.vmm, &runtime, &p.runtime);
+        outcome = pleat_runtime_create(vmm, &runtime, &p.runtime);
     if (is_refusal(outcome)) { /* a plan larger than the device, say */
         note_refusal(result);
         outcome = PLEAT_OK;
@@ -510,6 +551,7 @@ no_runtime:
     pleat__arena_free(s->arena, p.idle);
     pleat__arena_free(s->arena, p.allocs.ns);
     pleat__arena_free(s->arena, p.frees.ns);
+    pleat__arena_free(s->arena, p.calls.ns);
     return outcome;
 }
 
@@ -530,114 +572,10 @@ pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
         result->free_ns = timed.free_ns;
         result->alloc_p99_ns = timed.alloc_p99_ns;
         result->free_p99_ns = timed.free_p99_ns;
+        memcpy(result->first_times, timed.first_times, sizeof timed.first_times);
         result->repeats = timed.repeats;
         result->visits = timed.visits;
     }
     pleat__arena_destroy(s.arena);
     return outcome;
-}
-
-static void json_stats(json_writer *json, const char *key, const pleat_stats *stats)
-{
-    json_object(json, key);
-#define REPLAY_COUNTER(name, text) json_uint(json, #name, stats->name);
-    PLEAT_COUNTERS(REPLAY_COUNTER)
-#undef REPLAY_COUNTER
-    json_end_object(json);
-}
-
-void replay_json(json_writer *json, const replay_result *r)
-{
-    json_string(json, "policy", r->policy);
-    json_string(json, "backend", r->backend);
-    json_uint(json, "iterations", r->iterations);
-    json_uint(json, "peak_live_bytes", r->peak_live_bytes);
-    json_uint(json, "peak_physical_bytes", r->peak_physical_bytes);
-    json_uint(json, "virtual_bytes", r->peak_virtual_bytes);
-    json_double(json, "efficiency", r->efficiency);
-    json_uint(json, "steady_peak_live_bytes", r->steady_peak_live_bytes);
-    json_uint(json, "steady_peak_physical_bytes", r->steady_peak_physical_bytes);
-    json_double(json, "steady_efficiency", r->steady_efficiency);
-    json_uint(json, "steady_iterations", r->steady_iterations);
-    json_double(json, "steady_planned_share", r->steady_planned_share);
-    json_uint(json, "steady_bytes", r->steady_bytes);
-    json_uint(json, "steady_slot_bytes", r->steady_slot_bytes);
-    json_uint(json, "steady_lane_bytes", r->steady_lane_bytes);
-    json_uint(json, "requests", r->stats.requests);
-    json_uint(json, "planned", r->stats.planned);
-    json_uint(json, "lane", r->stats.lane);
-    json_uint(json, "stitched", r->stats.stitched);
-    json_uint(json, "cached", r->stats.cached);
-    json_uint(json, "diverged", r->stats.diverged);
-    json_uint(json, "slot_busy", r->stats.slot_busy);
-    json_uint(json, "switches", r->stats.switches);
-    json_uint(json, "divergences", r->stats.divergences);
-    json_uint(json, "returns", r->stats.returns);
-    json_uint(json, "driver_calls", r->stats.driver_calls);
-    if (r->steady_iterations > 0 && r->iterations > 2) {
-        json_uint(json, "second_driver_calls", r->first_iterations[1].driver_calls);
-        json_double(json, "second_driver_seconds", r->first_iterations[1].driver_ns * 1e-9);
-    }
-    json_array(json, "first_iterations");
-    for (uint32_t i = 0; i < r->first_count; i++) {
-        json_object(json, NULL);
-        json_uint(json, "driver_calls", r->first_iterations[i].driver_calls);
-        json_double(json, "driver_seconds", r->first_iterations[i].driver_ns * 1e-9);
-        json_uint(json, "mapper_driver_calls", r->first_iterations[i].mapper_calls);
-        json_double(json, "mapper_driver_seconds", r->first_iterations[i].mapper_ns * 1e-9);
-        json_uint(json, "creates", r->first_iterations[i].creates);
-        json_uint(json, "stitched", r->first_iterations[i].stitched);
-        json_end_object(json);
-    }
-    json_end_array(json);
-    json_uint(json, "steady_driver_calls", r->steady_driver_calls);
-    json_uint(json, "steady_streams_ordered", r->steady_streams_ordered);
-    json_double(json, "steady_driver_seconds", r->steady_driver_ns * 1e-9);
-    if (r->late_iterations > 0) {
-        json_uint(json, "late_iterations", r->late_iterations);
-        json_uint(json, "late_driver_calls", r->late_driver_calls);
-        json_double(json, "late_planned_share", r->late_planned_share);
-    }
-    json_uint(json, "instances", r->stats.instances);
-    json_uint(json, "instance_switches", r->stats.instance_switches);
-    json_uint(json, "instance_maps", r->stats.instance_maps);
-    json_uint(json, "drafts", r->stats.drafts);
-    json_uint(json, "drafts_refused", r->stats.drafts_refused);
-    json_uint(json, "drafts_awaited", r->stats.drafts_awaited);
-    json_uint(json, "draft_maps", r->stats.draft_maps);
-    json_uint(json, "inferred_x", r->stats.inferred_x);
-    json_uint(json, "out_of_range", r->stats.out_of_range);
-    json_uint(json, "broken", r->stats.broken);
-    json_uint(json, "refits", r->stats.refits);
-    json_bool(json, "canary", r->canary);
-    json_uint(json, "canary_errors", r->canary_errors);
-    json_uint(json, "canary_stride_bytes", r->canary_stride_bytes);
-    json_double(json, "alloc_ns", r->alloc_ns);
-    json_double(json, "free_ns", r->free_ns);
-    json_double(json, "alloc_p99_ns", r->alloc_p99_ns);
-    json_double(json, "free_p99_ns", r->free_p99_ns);
-    json_uint(json, "metadata_bytes", r->stats.metadata_bytes);
-    json_uint(json, "map_waits", r->stats.map_waits);
-    if (r->repeats.count > 0) {
-        json_uint(json, "repeats", r->repeats.count);
-        json_bool(json, "repeats_unchanged", r->repeats.unchanged);
-        json_stats(json, "repeats_early", &r->repeats.early);
-        json_stats(json, "repeats_late", &r->repeats.late);
-    }
-    for (uint32_t i = 0; i < r->visits.count; i++) {
-        if (i == 0)
-            json_array(json, "visits");
-        json_object(json, NULL);
-        json_uint(json, "iterations", REPLAY_VISIT);
-        json_double(json, "planned_share", r->visits.planned_share[i]);
-        json_uint(json, "driver_calls", r->visits.driver_calls[i]);
-        json_uint(json, "peak_physical_bytes", r->visits.peak_physical_bytes[i]);
-        json_end_object(json);
-        if (i + 1 == r->visits.count)
-            json_end_array(json);
-    }
-    json_bool(json, "oom", r->oom);
-    if (r->oom)
-        json_string(json, "oom_text", r->oom_text);
-    json_double(json, "seconds", r->seconds);
 }

@@ -38,7 +38,16 @@ typedef struct replay_verbs {
     double driver_ns, mapper_ns; /* what they would cost on an H200; host backend */
 } replay_verbs;
 
-#define REPLAY_FIRST 16u /* iterations of which that is told one by one */
+/* What an iteration's allocations and frees took on the thread that asked, by the clock. */
+typedef struct replay_times {
+    uint64_t calls;
+    double ns;      /* all of them together, without the clock's own cost */
+    double verb_ns; /* of that in memory verbs, as the backend at hand carries them out */
+    double mark_ns; /* of the mark that begins the iteration; not in `ns` */
+    double median_ns, p99_ns, most_ns;
+} replay_times;
+
+#define REPLAY_FIRST 32u /* iterations of which that is told one by one */
 
 typedef struct replay_result {
     char policy[32];
@@ -57,6 +66,7 @@ typedef struct replay_result {
     uint64_t steady_slot_bytes, steady_lane_bytes;
     /* The second is the one that finds what the first one left. */
     replay_verbs first_iterations[REPLAY_FIRST];
+    replay_times first_times[REPLAY_FIRST]; /* in a pass without the canary */
     uint32_t first_count;
     uint64_t steady_driver_calls;
     uint64_t steady_streams_ordered; /* waits put between streams */

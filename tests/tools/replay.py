@@ -37,6 +37,18 @@ class Replay(unittest.TestCase):
         self.assertEqual(result["canary_errors"], 0)
         self.assertGreaterEqual(result["iterations"], 3)
 
+    def test_times_of_requests_are_told_iteration_by_iteration(self):
+        told = self.replay("--policy", "native")
+        for iteration in told["first_iterations"]:
+            self.assertGreater(iteration["calls"], 0)
+            self.assertGreater(iteration["call_seconds"], iteration["call_verb_seconds"])
+            self.assertLessEqual(iteration["call_median_ns"], iteration["call_p99_ns"])
+            self.assertLessEqual(iteration["call_p99_ns"], iteration["call_most_ns"])
+            self.assertLessEqual(iteration["call_most_ns"], 1e9 * iteration["call_seconds"])
+        first, *_, last = told["first_iterations"]
+        self.assertGreater(first["call_verb_seconds"], 0)
+        self.assertEqual(last["call_verb_seconds"], 0)
+
     def test_every_policy_keeps_tensors_apart(self):
         for policy in ["expandable", "gmlake", "stweaver", "pleat"]:
             # Builds that audit take minutes for `pleat` with the canary; one pass is enough there.

@@ -1,0 +1,23 @@
+/*
+ * timed_vmm.h: a backend that notes how long the verbs of another one took on the thread that asks
+ * for memory, so that what a request took can be told apart from what its verbs took.
+ */
+#ifndef PLEAT_TOOLS_TIMED_VMM_H
+#define PLEAT_TOOLS_TIMED_VMM_H
+
+#include <internal/arena.h>
+#include <pleat/vmm.h>
+#include <pthread.h>
+
+typedef struct timed_vmm {
+    pleat_vmm inner; /* complete */
+    pthread_t thread;
+    uint64_t verb_ns; /* in verbs on that thread */
+} timed_vmm;
+
+/* `timed` is the caller's, as `inner` is; both outlive *out, of which nothing is to be destroyed.
+ * The thread is the one that calls. */
+PLEAT_NODISCARD pleat_result timed_vmm_begin(pleat_vmm inner, pleat__arena *arena, timed_vmm *timed,
+                                             pleat_vmm *out);
+
+#endif
