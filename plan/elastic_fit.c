@@ -426,6 +426,27 @@ static uint32_t find_x(fitting *f)
     return parameters;
 }
 
+/* Names are given to the first profiles, which are the traces. */
+static pleat_result wrong_name(const fitting *f, uint32_t trace, uint64_t name, uint32_t first,
+                               uint64_t first_name)
+{
+    char times[48];
+    pleat__fraction ratio;
+    if (!pleat__fraction_make(f->u[trace], f->u[first], &ratio))
+        return pleat__fail(PLEAT_E_INPUT, "trace %u: x is too large a number", trace + 1);
+    pleat__x_text(&(pleat__x){ratio, {1, 1}}, times, sizeof times);
+    if (name == 0)
+        return pleat__fail(PLEAT_E_INPUT,
+                           "x is given as %llu in trace %u, and there are sizes of %s times its "
+                           "own: no whole number is their x",
+                           (unsigned long long)first_name, first + 1, times);
+    return pleat__fail(PLEAT_E_INPUT,
+                       "x is given as %llu in trace %u and as %llu in trace %u, whose sizes are %s "
+                       "times the former's: are they in that order?",
+                       (unsigned long long)first_name, first + 1, (unsigned long long)name,
+                       trace + 1, times);
+}
+
 /* Gives u the unit in which the profiles are named. */
 static pleat_result name_profiles(fitting *f, uint32_t parameters, const uint64_t *names)
 {
@@ -445,11 +466,7 @@ static pleat_result name_profiles(fitting *f, uint32_t parameters, const uint64_
         den[p] = f->u[named] / common;
         if (!pleat__mul(num[p], f->u[p], &num[p]) || num[p] % den[p] != 0 ||
             num[p] / den[p] >= NUMBER_MOST || (names[p] != 0 && names[p] != num[p] / den[p]))
-            return pleat__fail(
-                PLEAT_E_INPUT,
-                "x is given as %llu, and the sizes make it %llu/%llu of the %llu given first",
-                (unsigned long long)names[p], (unsigned long long)f->u[p],
-                (unsigned long long)f->u[named], (unsigned long long)names[named]);
+            return wrong_name(f, p, names[p], named, names[named]);
     }
     for (uint32_t p = 0; p < f->profiles; p++)
         f->u[p] = num[p] / den[p];

@@ -424,11 +424,23 @@ static bool multiples(const pleat__recipe *recipe, pleat__fraction step, uint64_
     return *low <= *high;
 }
 
+static pleat_result nothing_fits(uint64_t bytes, const pleat__x *least, uint64_t need)
+{
+    char text[64];
+    const double mib = 1 << 20;
+    return pleat__fail(PLEAT_E_NOT_FOUND,
+                       "not even x = %s fits in %.2f MiB: it takes %.2f MiB, and is the least of "
+                       "the plan's range at this step",
+                       pleat__x_text(least, text, sizeof text), (double)bytes / mib,
+                       (double)need / mib);
+}
+
 /* Memory grows with x, so the largest that fits is found by halving. */
 pleat_result pleat__elastic_fit(const pleat_plan *plan, uint64_t bytes, const pleat__x *at,
                                 pleat__fraction step, pleat__x *out, uint64_t *physical)
 {
-    uint64_t low, high, need, best = 0, best_need = 0;
+    uint64_t low, high, need = 0, best = 0, best_need = 0;
+    pleat__x least = *at;
     if (plan->recipe == NULL)
         return pleat__fail(PLEAT_E_INVALID, "the plan has no recipe: it is for one size only");
     if (!multiples(plan->recipe, step, &low, &high))
@@ -445,12 +457,12 @@ pleat_result pleat__elastic_fit(const pleat_plan *plan, uint64_t bytes, const pl
             *out = x;
             low = middle + 1;
         } else {
+            least = x; /* in the end the lowest, where nothing fits */
             high = middle - 1;
         }
     }
     if (best == 0)
-        return pleat__fail(PLEAT_E_NOT_FOUND, "nothing in the recipe's range fits in %llu bytes",
-                           (unsigned long long)bytes);
+        return nothing_fits(bytes, &least, need);
     if (physical != NULL)
         *physical = best_need;
     return PLEAT_OK;

@@ -42,6 +42,14 @@ static bool unback(void *opaque, pleat_va address, uint64_t bytes)
     return known;
 }
 
+/* A segment's addresses: the device's memory and an eighth. A device with less than one handle has
+ * room for that all the same: what does not fit is refused when it is asked for. */
+static uint64_t range_of(const pleat__policy_context *context)
+{
+    uint64_t range = pleat__space_device_bytes(context->space) / 8 * 9;
+    return range > PLEAT__LARGE_SEGMENT_BYTES ? range : PLEAT__LARGE_SEGMENT_BYTES;
+}
+
 static pleat_result create(const pleat__policy_context *context, bool expandable, void **out)
 {
     policy *self = pleat__arena_calloc(context->arena, 1, sizeof *self);
@@ -57,8 +65,7 @@ static pleat_result create(const pleat__policy_context *context, bool expandable
                                 .unback = unback,
                                 .gate = context->gate};
     pleat__caching_options options = {.expandable = expandable,
-                                      .range_bytes =
-                                          pleat__space_device_bytes(context->space) / 8 * 9,
+                                      .range_bytes = range_of(context),
                                       .max_split_bytes = context->conf.max_split,
                                       .gc_threshold = (double)context->conf.collect / 100,
                                       .limit_bytes = context->limit_bytes};

@@ -54,6 +54,20 @@ static bool order_frees(void *opaque, pleat__pending_wanted wanted, void *wishes
     return freed > 0;
 }
 
+/* A plan's memory is made at the start: one that is too large is refused before anything is. */
+static pleat_result check_plan(const pleat_runtime *runtime)
+{
+    uint64_t bytes =
+        runtime->plan != NULL ? pleat_plan_summary_of(runtime->plan).physical_bytes : 0;
+    if (bytes <= runtime->limit_bytes)
+        return PLEAT_OK;
+    return pleat__fail(runtime->has_budget ? PLEAT_E_BUDGET : PLEAT_E_OUT_OF_MEMORY,
+                       "out of memory: the plan takes %.2f MiB, %s %.2f MiB",
+                       (double)bytes / (1 << 20),
+                       runtime->has_budget ? "the budget is" : "the device has",
+                       (double)runtime->limit_bytes / (1 << 20));
+}
+
 static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_options *options,
                                   const pleat__conf *conf)
 {
@@ -105,6 +119,9 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     result = create_space(runtime, &options, &conf);
     if (result != PLEAT_OK)
         goto no_runtime;
+    result = check_plan(runtime);
+    if (result != PLEAT_OK)
+        goto no_gate;
     result = pleat__gate_init(&runtime->gate, runtime->vmm, options.device, arena, runtime->space);
     if (result != PLEAT_OK)
         goto no_gate;

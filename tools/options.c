@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define OPTION_MOST 32
 #define HELP_COLUMN 26 /* longer options have their help on the next line */
@@ -29,7 +30,7 @@
 static bool find_gpu(const char *name, uint64_t *bytes)
 {
 #define GPU_MATCH(gpu, mib)                                                                        \
-    if (strcmp(name, gpu) == 0) {                                                                  \
+    if (strcasecmp(name, gpu) == 0) {                                                                  \
         *bytes = (uint64_t)(mib) << 20;                                                            \
         return true;                                                                               \
     }
@@ -95,15 +96,12 @@ static bool read_number(const char *text, const cli_option *option, double *numb
 static int bad_value(const cli_usage *usage, const cli_option *option, const char *text)
 {
     const char *name = option->name;
+    char least[48];
     switch (option->kind) {
     case CLI_BYTES:
-        if (option->least > 0) {
-            char least[48];
-            cli_format_size((uint64_t)option->least, least, sizeof least);
-            return cli_bad_use(usage->command, "--%s is a size of at least %s, not '%s'", name,
-                               least, text);
-        }
-        return cli_bad_use(usage->command, "--%s is a size, not '%s'", name, text);
+        return cli_bad_use(usage->command,
+                           "--%s is a size of at least %s, such as 512MiB or 80GiB, not '%s'", name,
+                           cli_format_size((uint64_t)option->least, least, sizeof least), text);
     case CLI_MEMORY: {
         char gpus[256];
         size_t length = 0;
@@ -111,9 +109,15 @@ static int bad_value(const cli_usage *usage, const cli_option *option, const cha
     length += (size_t)snprintf(gpus + length, sizeof gpus - length, " %s", gpu);
         GPUS(GPU_NAME)
 #undef GPU_NAME
-        return cli_bad_use(usage->command, "--%s is a size or one of%s, not '%s'", name, gpus,
-                           text);
+        return cli_bad_use(usage->command,
+                           "--%s is a size of at least %s, such as 80GiB, or one of%s, not '%s'",
+                           name, cli_format_size((uint64_t)option->least, least, sizeof least),
+                           gpus, text);
     }
+    case CLI_FILE:
+        return cli_bad_use(usage->command,
+                           "--%s is a file, not '%s': standard output is for what is said", name,
+                           text);
     case CLI_CHOICE:
         return cli_bad_use(usage->command, "--%s is one of %s, not '%s'", name, option->choices,
                            text);
@@ -148,6 +152,11 @@ static bool read_value(const cli_option *option, const char *text)
         return read_number(text, option, option->value.number);
     case CLI_CHOICE:
         if (!is_choice(option->choices, text))
+            return false;
+        *option->value.text = text;
+        return true;
+    case CLI_FILE:
+        if (text[0] == '\0' || strcmp(text, "-") == 0)
             return false;
         *option->value.text = text;
         return true;

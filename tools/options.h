@@ -15,6 +15,7 @@ typedef enum cli_kind {
     CLI_NUMBER,
     CLI_CHOICE,
     CLI_TEXT,
+    CLI_FILE,
 } cli_kind;
 
 /* Made by the macros below. */
@@ -35,6 +36,10 @@ typedef struct cli_option {
     const char *choices;
 } cli_option;
 
+/* Of a device or a budget: a chunk. With less there is nothing to say about a job, and who gives
+ * less has left out the unit. */
+#define CLI_LEAST_MEMORY (2u << 20)
+
 /* Takes nothing; bool. */
 #define OPTION_FLAG(LETTER, NAME, VALUE, HELP)                                                     \
     {                                                                                              \
@@ -46,11 +51,11 @@ typedef struct cli_option {
         .kind = CLI_BYTES, .letter = LETTER, .name = NAME, .value.bytes = VALUE,                   \
         .argument = ARGUMENT, .help = HELP, .least = LEAST                                         \
     }
-/* A size, or the name of a GPU, which stands for what that has; uint64_t. */
+/* A size of at least a chunk, or the name of a GPU, which stands for what that has; uint64_t. */
 #define OPTION_MEMORY_OF(LETTER, NAME, VALUE, HELP)                                                \
     {                                                                                              \
         .kind = CLI_MEMORY, .letter = LETTER, .name = NAME, .value.bytes = VALUE,                  \
-        .argument = "SIZE|GPU", .help = HELP, .least = 1                                           \
+        .argument = "SIZE|GPU", .help = HELP, .least = CLI_LEAST_MEMORY                            \
     }
 /* A whole number from LEAST to MOST; uint32_t. */
 #define OPTION_COUNT(LETTER, NAME, VALUE, ARGUMENT, LEAST, MOST, HELP)                             \
@@ -70,6 +75,12 @@ typedef struct cli_option {
         .kind = CLI_CHOICE, .letter = LETTER, .name = NAME, .value.text = VALUE,                   \
         .argument = ARGUMENT, .help = HELP, .choices = CHOICES                                     \
     }
+/* A file to write; const char *. */
+#define OPTION_FILE(LETTER, NAME, VALUE, ARGUMENT, HELP)                                           \
+    {                                                                                              \
+        .kind = CLI_FILE, .letter = LETTER, .name = NAME, .value.text = VALUE,                     \
+        .argument = ARGUMENT, .help = HELP                                                         \
+    }
 /* A file's name or a list; const char *. */
 #define OPTION_TEXT(LETTER, NAME, VALUE, ARGUMENT, HELP)                                           \
     {                                                                                              \
@@ -84,7 +95,7 @@ typedef struct cli_option {
 /* Those that several subcommands have. */
 #define OPTION_JSON(VALUE) OPTION_FLAG('j', "json", VALUE, "one JSON object on standard output")
 #define OPTION_BUDGET(VALUE)                                                                       \
-    OPTION_BYTES('B', "budget", VALUE, "SIZE", 0, "never more memory than this")
+    OPTION_BYTES('B', "budget", VALUE, "SIZE", CLI_LEAST_MEMORY, "never more memory than this")
 #define OPTION_POLICIES(VALUE)                                                                     \
     OPTION_TEXT('p', "policies", VALUE, "A,B,…", "which (native,expandable,gmlake,stweaver,pleat)")
 #define OPTION_MEMORY(VALUE)                                                                       \

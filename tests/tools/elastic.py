@@ -241,8 +241,13 @@ class Elastic(unittest.TestCase):
         self.assertIn("--plan is for the policy pleat",
                       self.refused("compare", four, "-p", "native,gmlake", "--plan", plan))
         self.assertIn("--step is of x in --fit", self.refused("plan", plan, "--at", "3", "--step", "1"))
-        self.assertIn("is a plan: --max is for making one",
-                      self.refused("plan", plan, "--at", "3", "--max", "8"))
+        out = self.path("refused")
+        for option in (["--max", "8"], ["--x", "2"], ["-o", out], ["--dump", out], ["--seconds", "0"],
+                       ["--algorithm", "size"], ["--chunk", "4MiB"], ["--max-maps", "9"], ["--no-fold"],
+                       ["--no-recipe"], ["--lane-margin", "2"], ["--device", "1"]):
+            self.assertIn("is a plan: %s is for making one" % option[0],
+                          self.refused("plan", plan, "--at", "3", *option))
+        self.assertFalse(os.path.exists(out))
 
     def test_a_plan_is_proved_at_the_size_of_any_recording(self):
         plan, two = self.path("plan"), self.path("2.pickle")
@@ -267,6 +272,17 @@ class Elastic(unittest.TestCase):
             self.assertIn("'%s'" % other, run.stderr)
         self.assertFalse(json.loads(run.stdout)["holds"])
 
+    def test_an_error_says_which_recording_it_is_about(self):
+        two, four, other = self.path("2.pickle"), self.path("4.pickle"), self.path("once.pickle")
+        swapped = pleat("plan", two, four, "--x", "4,2")
+        self.assertEqual(swapped.returncode, 3)
+        self.assertIn("'%s', '%s': x is given as 4 in trace 1 and as 2 in trace 2, whose sizes are 2 times the "
+                      "former's: are they in that order?" % (two, four), swapped.stderr)
+        record(other, [4])
+        once = pleat("plan", two, other)
+        self.assertEqual(once.returncode, 3)
+        self.assertIn("'%s', '%s': trace 2: no iteration repeats" % (two, other), once.stderr)
+
     def test_exit_codes(self):
         plan, two, four = self.path("plan"), self.path("2.pickle"), self.path("4.pickle")
         self.assertEqual(pleat("plan", plan).returncode, 2)
@@ -278,7 +294,10 @@ class Elastic(unittest.TestCase):
         self.assertEqual(pleat("plan", two, four, "--max", "-1").returncode, 2)
         self.assertEqual(pleat("plan", two, four, "--x", "2,5").returncode, 3)
         self.assertEqual(pleat("plan", plan, "--at", "900").returncode, 1)
-        self.assertEqual(pleat("plan", plan, "--fit", "2MiB").returncode, 1)
+        none = pleat("plan", plan, "--fit", "2MiB")
+        self.assertEqual(none.returncode, 1)
+        self.assertRegex(none.stderr, r"not even x = 1 fits in 2.00 MiB: it takes \d+\.\d\d MiB, and is the "
+                                      r"least of the plan's range at this step\n$")
         same = pleat("plan", two, two)
         self.assertEqual(same.returncode, 3)
         self.assertIn("record the job at another one", same.stderr)

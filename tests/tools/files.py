@@ -216,7 +216,7 @@ class Files(unittest.TestCase):
 
     def test_a_dump_is_written_whole_or_not_at_all(self):
         path, dump = self.path("s.pickle", pickle.dumps(job())), self.path("d.txt", b"before")
-        self.run_pleat("replay", path, "--budget", "1MiB", "--plan", self.root / "none", "--dump", dump, code=3)
+        self.run_pleat("replay", path, "--budget", "2MiB", "--plan", self.root / "none", "--dump", dump, code=3)
         self.assertEqual(dump.read_bytes(), b"before")
         self.run_pleat("replay", path, "--dump", "/dev/full", code=3)
         self.run_pleat("replay", path, "--dump", dump)

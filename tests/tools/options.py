@@ -61,10 +61,19 @@ class Options(unittest.TestCase):
 
     def test_values(self):
         for command, option, value, text in [
-            ("compare", "--budget", "many", "--budget is a size, not 'many'"),
+            ("compare", "--budget", "many", "--budget is a size of at least 2.000 MiB, such as 512MiB or 80GiB, not 'many'"),
             ("compare", "--device-memory", "h2000", "a100-80"),
-            ("plan", "--chunk", "0", "--chunk is a size of at least 1 B, not '0'"),
-            ("plan", "--fit", "0", "--fit is a size or one of"),
+            ("plan", "--chunk", "0", "--chunk is a size of at least 1 B, such as"),
+            ("plan", "--fit", "0", "--fit is a size of at least 2.000 MiB, such as 80GiB, or one of"),
+            # A number without its unit: 80 bytes.
+            ("compare", "--device-memory", "80", "at least 2.000 MiB, such as 80GiB"),
+            ("replay", "--budget", "80", "at least 2.000 MiB, such as 512MiB"),
+            ("plan", "--chunk", "3MiB", "--chunk is a power of two from 512 B to 1 TiB"),
+            ("plan", "--chunk", "3", "--chunk is a power of two from 512 B to 1 TiB"),
+            ("plan", "--chunk", "2TiB", "--chunk is a power of two from 512 B to 1 TiB"),
+            ("plan", "--output", "-", "--output is a file, not '-': standard output is for what is said"),
+            ("plan", "--dump", "", "--dump is a file, not ''"),
+            ("import", "-o", "-", "--output is a file, not '-'"),
             ("plan", "--seconds", "-1", "--seconds is a number from 0 to 86400, not '-1'"),
             ("plan", "--seconds", "nan", "--seconds is a number from"),
             ("plan", "--max-maps", "1.5", "--max-maps is a whole number from 1 to 4294967295"),
@@ -82,11 +91,16 @@ class Options(unittest.TestCase):
         self.assertIn("wants a value", self.refused("compare", "a", "--budget"))
         self.assertIn("wants a value", self.refused("compare", "a", "-B"))
 
-    def test_values_that_the_library_judges(self):
-        done = subprocess.run([PLEAT, "plan", "/dev/stdin", "--chunk", "3"], capture_output=True, text=True,
-                              input="id,lower,upper,size\n1,0,5,512\n2,1,7,1024\n")
-        self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("a multiple of 512 up to 1 TiB", done.stderr)
+    def test_a_device_too_small_for_anything_runs_out_of_memory(self):
+        """It once was as large as any other, or broke expandable segments."""
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as table:
+            table.write("id,lower,upper,size\n1,0,5,52428800\n2,1,7,104857600\n")
+            table.flush()
+            for size in ("2MiB", "3MiB", "64MiB"):
+                done = run("compare", table.name, "--device-memory", size)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(len([l for l in done.stdout.splitlines() if l.endswith("  out of memory")]), 5)
+                self.assertIn("does not fit under Pleat", done.stdout)
 
     def test_the_command_itself(self):
         done = subprocess.run([PLEAT, "--help"], capture_output=True, text=True)
@@ -116,7 +130,7 @@ class Options(unittest.TestCase):
 
     def test_names_of_gpus(self):
         """A known name passes the reader: what is refused is the file."""
-        for value in ("h200", "a100-80", "80GiB"):
+        for value in ("h200", "H200", "a100-80", "80GiB"):
             done = run("compare", "/nowhere/job.trace", "--device-memory", value)
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn("/nowhere/job.trace", done.stderr)

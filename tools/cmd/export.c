@@ -261,7 +261,7 @@ int cli_export(int argc, char **argv)
                       "           python -m torch.cuda._memory_viz trace_plot FILE)\n"
                       "perfetto   for ui.perfetto.dev and chrome://tracing\n"
                       "csv        a table of lifetimes: id,lower,upper,size"),
-        OPTION_TEXT('o', "output", &o.output, "FILE", "the file to write"),
+        OPTION_FILE('o', "output", &o.output, "FILE", "the file to write"),
         OPTION_JSON(&o.json),
         OPTION_END,
     };

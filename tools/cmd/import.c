@@ -162,7 +162,7 @@ int cli_import(int argc, char **argv)
 {
     options o = {.device = UINT32_MAX};
     const cli_option table[] = {
-        OPTION_TEXT('o', "output", &o.output, "TRACE", "the file to write"),
+        OPTION_FILE('o', "output", &o.output, "TRACE", "the file to write"),
         OPTION_COUNT('d', "device", &o.device, "N", 0, UINT8_MAX,
                      "which device of a snapshot of several"),
         OPTION_COUNT('n', "iterations", &o.iterations, "N", 1, 1000000,

@@ -341,6 +341,17 @@ static void note_recipe(struct outcome *made)
     report->varying = report->explained + pleat_plan_summary_of(made->plan).dynamic_requests;
 }
 
+/* All files that the error may be about: it says which one is trace 2. */
+static pleat_result name_inputs(pleat_result result, const struct arguments *arguments)
+{
+    char names[512];
+    size_t used = 0;
+    for (uint32_t i = 0; i < arguments->input_count && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s'%s'", i > 0 ? ", " : "",
+                                 arguments->inputs[i]);
+    return pleat__context(result, "%s", names);
+}
+
 static pleat_result make(const struct arguments *arguments, const pleat__plan_watch *watch,
                          struct outcome *made)
 {
@@ -353,7 +364,7 @@ static pleat_result make(const struct arguments *arguments, const pleat__plan_wa
         if (result == PLEAT_OK && made->plan->recipe != NULL)
             note_recipe(made);
     }
-    return result == PLEAT_E_INPUT ? pleat__context(result, "'%s'", arguments->inputs[0]) : result;
+    return result == PLEAT_E_INPUT ? name_inputs(result, arguments) : result;
 }
 
 static int plan(const struct arguments *arguments)
@@ -384,6 +395,33 @@ static int plan(const struct arguments *arguments)
     return code;
 }
 
+/* The first option that says how a plan is made, or where it goes; NULL: none is given. */
+static const char *made_with(const struct arguments *arguments)
+{
+    const pleat_plan_options *wanted = &arguments->plan;
+    const struct {
+        const char *name;
+        bool given;
+    } all[] = {
+        {"--x", arguments->names != NULL},
+        {"--max", arguments->largest != NULL},
+        {"-o", arguments->output != NULL},
+        {"--dump", arguments->dump != NULL},
+        {"--algorithm", wanted->algorithm != NULL},
+        {"--seconds", !isnan(wanted->seconds)},
+        {"--chunk", wanted->chunk_bytes != 0},
+        {"--max-maps", wanted->max_maps != 0},
+        {"--no-fold", wanted->no_fold},
+        {"--no-recipe", wanted->no_recipe},
+        {"--lane-margin", wanted->lane_margin > 0},
+        {"--device", wanted->device != 0},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].given)
+            return all[i].name;
+    return NULL;
+}
+
 /* A question about a plan that was made before. */
 static int ask(const struct arguments *arguments)
 {
@@ -392,9 +430,9 @@ static int ask(const struct arguments *arguments)
     if (!asks(arguments))
         return cli_bad_use("plan", "'%s' is a plan: ask about it with --at or --fit",
                            arguments->inputs[0]);
-    if (arguments->names != NULL || arguments->largest != NULL)
+    if (made_with(arguments) != NULL)
         return cli_bad_use("plan", "'%s' is a plan: %s is for making one", arguments->inputs[0],
-                           arguments->names != NULL ? "--x" : "--max");
+                           made_with(arguments));
     pleat_result result = pleat_plan_read(arguments->inputs[0], &made);
     if (result != PLEAT_OK)
         return cli_failed("plan", result);
@@ -412,6 +450,13 @@ static int ask(const struct arguments *arguments)
     return code;
 }
 
+/* What a device may map at once; 0: what GPUs do. */
+static bool is_granularity(uint64_t bytes)
+{
+    const uint64_t least = 512, most = 1ull << 40;
+    return bytes == 0 || (bytes >= least && bytes <= most && (bytes & (bytes - 1)) == 0);
+}
+
 static int check(struct arguments *arguments)
 {
     const pleat_plan_options *wanted = &arguments->plan;
@@ -427,6 +472,11 @@ static int check(struct arguments *arguments)
         !elastic_parse_names(arguments->names, names, arguments->input_count))
         return cli_bad_use("plan", "--x has a whole number for each trace, like 2,4; not '%s'",
                            arguments->names);
+    if (!is_granularity(wanted->chunk_bytes))
+        return cli_bad_use("plan",
+                           "--chunk is a power of two from 512 B to 1 TiB, as what devices map is "
+                           "(GPUs 2MiB), not %llu bytes",
+                           (unsigned long long)wanted->chunk_bytes);
     if (arguments->question.step != NULL && arguments->question.fit == 0)
         return cli_bad_use("plan", "--step is of x in --fit, which is not asked");
     if (arguments->largest != NULL && !pleat__x_parse(arguments->largest, &x))
@@ -441,7 +491,7 @@ int cli_plan(int argc, char **argv)
     pleat_plan_options *wanted = &arguments.plan;
     bool no_fold = false, no_recipe = false, is_plan;
     const cli_option table[] = {
-        OPTION_TEXT('o', "output", &arguments.output, "PLAN", "the file to write"),
+        OPTION_FILE('o', "output", &arguments.output, "PLAN", "the file to write"),
         OPTION_TEXT('a', "algorithm", &wanted->algorithm, "NAME",
                     "contiguous placement: auto (the best of all), or one of\n"
                     "size, area, lifetime, sweep, stweaver, search"),
@@ -465,7 +515,7 @@ int cli_plan(int argc, char **argv)
                          "say which x is the largest that fits"),
         OPTION_TEXT('\0', "step", &arguments.question.step, "N",
                     "of x in --fit (1 with --x, else 1/16)"),
-        OPTION_TEXT('\0', "dump", &arguments.dump, "FILE",
+        OPTION_FILE('\0', "dump", &arguments.dump, "FILE",
                     "the layout as a table: one row a request"),
         OPTION_JSON(&arguments.json),
         OPTION_END,

@@ -222,7 +222,7 @@ int cli_replay(int argc, char **argv)
         OPTION_FLAG('n', "no-marks", &o.replay.no_marks,
                     "do not tell the allocator where iterations and phases begin: it has to\nfind "
                     "out; figures count the recording's iterations all the same"),
-        OPTION_TEXT(
+        OPTION_FILE(
             '\0', "dump", &o.dump, "FILE",
             "the runtime at the end, block by block: JSON where FILE ends in\n.json, else text"),
         OPTION_JSON(&o.json),

@@ -120,7 +120,7 @@ int cli_report(int argc, char **argv)
     options o = {.footprint.policies = names};
     const char *policies = "native,expandable,gmlake,stweaver,pleat";
     const cli_option table[] = {
-        OPTION_TEXT('o', "output", &o.output, "PAGE", "the file to write"),
+        OPTION_FILE('o', "output", &o.output, "PAGE", "the file to write"),
         OPTION_TEXT('P', "plan", &o.footprint.plan, "PLAN",
                     "draw this plan, and run the policy pleat with it"),
         OPTION_TEXT('l', "log", &o.log, "LOG",
