@@ -124,13 +124,23 @@ static const char *mib(uint64_t bytes, char *buffer, size_t size)
     return buffer;
 }
 
-/* The text of the refusal. `reason` is what the last attempt said. */
+/* Why the last attempt ended, where that is not what the figures say: the budget's bytes in use by
+ * then include what the attempt itself had got, and has given back. */
+static const char *cause_of(pleat_result result, char *text, size_t size)
+{
+    if (result == PLEAT_E_BUDGET)
+        return "";
+    snprintf(text, size, " (%s)", pleat_last_error()->text);
+    return text;
+}
+
+/* The text of the refusal. */
 static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t bytes,
                            pleat_stream stream)
 {
     char asked[32], live[32], physical[32], limit[32], reusable[32], fits[32], plan[96] = "";
     char reason[160];
-    snprintf(reason, sizeof reason, "%s", pleat_last_error()->text);
+    const char *cause = cause_of(result, reason, sizeof reason);
     uint64_t largest = 0, total = 0;
     /* What the last attempt had got before it failed. */
     pleat__gate_leave(&runtime->gate);
@@ -148,12 +158,12 @@ static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t
     return pleat__fail(
         result,
         "out of memory: %s asked for on stream %" PRIu64 "; live %s, physical %s of %s %s, "
-        "reusable %s, the largest request that would fit now %s%s (%s)",
+        "reusable %s, the largest request that would fit now %s%s%s",
         mib(bytes, asked, sizeof asked), stream, mib(runtime->stats.live_bytes, live, sizeof live),
         mib(exists, physical, sizeof physical),
         runtime->has_budget ? "a budget of" : "the device's",
         mib(runtime->limit_bytes, limit, sizeof limit), mib(total, reusable, sizeof reusable),
-        mib(room > largest ? room : largest, fits, sizeof fits), plan, reason);
+        mib(room > largest ? room : largest, fits, sizeof fits), plan, cause);
 }
 
 pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,

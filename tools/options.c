@@ -30,7 +30,7 @@
 static bool find_gpu(const char *name, uint64_t *bytes)
 {
 #define GPU_MATCH(gpu, mib)                                                                        \
-    if (strcasecmp(name, gpu) == 0) {                                                                  \
+    if (strcasecmp(name, gpu) == 0) {                                                              \
         *bytes = (uint64_t)(mib) << 20;                                                            \
         return true;                                                                               \
     }
@@ -109,10 +109,9 @@ static int bad_value(const cli_usage *usage, const cli_option *option, const cha
     length += (size_t)snprintf(gpus + length, sizeof gpus - length, " %s", gpu);
         GPUS(GPU_NAME)
 #undef GPU_NAME
-        return cli_bad_use(usage->command,
-                           "--%s is a size of at least %s, such as 80GiB, or one of%s, not '%s'",
-                           name, cli_format_size((uint64_t)option->least, least, sizeof least),
-                           gpus, text);
+        return cli_bad_use(
+            usage->command, "--%s is a size of at least %s, such as 80GiB, or one of%s, not '%s'",
+            name, cli_format_size((uint64_t)option->least, least, sizeof least), gpus, text);
     }
     case CLI_FILE:
         return cli_bad_use(usage->command,

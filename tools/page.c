@@ -325,8 +325,10 @@ static void put_cell(FILE *out, const char *policy, const char *key, figure_unit
       "Calls into the driver over the whole recording.")                                           \
     X(steady_driver_calls, COUNT, s->result.steady_driver_calls, "steady driver calls",            \
       "Of those, from the third iteration on.")                                                    \
+    X(steady_mapper_driver_calls, COUNT, s->result.steady_mapper_calls, "  by own threads",        \
+      "Of those, calls of the allocator's own threads, which the job does not wait for.")          \
     X(steady_driver_seconds, SECONDS, s->result.steady_driver_ns * 1e-9, "their time",             \
-      "What these calls take on an NVIDIA H200, by measured costs.")                               \
+      "What the others take on an NVIDIA H200, by measured costs.")                                \
     X(growths, COUNT, s->growths, "growths",                                                       \
       "How often a request made physical exceed all it had been.")                                 \
     X(split_growths, COUNT, s->split_growths, "  though enough was idle",                          \

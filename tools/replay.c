@@ -54,6 +54,7 @@ typedef struct pass {
     char phase[256];
     uint32_t next_mark;
     uint64_t steady_calls, steady_ns; /* at the start of the steady part */
+    uint64_t steady_aside, steady_aside_ns;
     uint64_t steady_ordered;
     uint64_t steady_requests, steady_planned;
     replay_verbs begun; /* what there was when the iteration began */
@@ -152,7 +153,9 @@ static pleat_result begin_iteration(pass *p)
         p->steady_lane_bytes = stats.lane_bytes;
         p->steady_calls = stats.driver_calls;
         p->steady_ordered = stats.streams_ordered;
+        p->steady_aside = stats.mapper_calls;
         p->steady_ns = modelled_ns(p);
+        p->steady_aside_ns = modelled_aside_ns(p);
         p->result->peak_live_bytes = stats.peak_live_bytes;
         p->result->peak_physical_bytes = stats.peak_physical_bytes;
         pleat_reset_peaks(p->runtime);
@@ -351,41 +354,49 @@ static double share(uint64_t part, uint64_t whole)
     return whole != 0 ? (double)part / (double)whole : 0;
 }
 
-static void take_figures(pass *p)
+static void take_steady_figures(pass *p, const pleat_stats *stats)
+{
+    replay_result *r = p->result;
+    r->steady_iterations = r->iterations - replay_steady_mark(p->script);
+    r->steady_peak_live_bytes = stats->peak_live_bytes;
+    r->steady_peak_physical_bytes = stats->peak_physical_bytes;
+    r->steady_efficiency = share(r->steady_peak_live_bytes, r->steady_peak_physical_bytes);
+    r->steady_planned_share = share(stats->planned + stats->lane - p->steady_planned,
+                                    stats->requests - p->steady_requests);
+    r->steady_bytes = p->bytes;
+    r->steady_slot_bytes = stats->planned_bytes - p->steady_slot_bytes;
+    r->steady_lane_bytes = stats->lane_bytes - p->steady_lane_bytes;
+    r->steady_driver_calls = stats->driver_calls - p->steady_calls;
+    r->steady_mapper_calls = stats->mapper_calls - p->steady_aside;
+    r->steady_streams_ordered = stats->streams_ordered - p->steady_ordered;
+    r->steady_driver_ns = (double)(modelled_ns(p) - p->steady_ns);
+    r->steady_mapper_ns = (double)(modelled_aside_ns(p) - p->steady_aside_ns);
+    if (r->iterations <= LATE)
+        return;
+    r->late_iterations = r->iterations - LATE;
+    r->late_driver_calls = stats->driver_calls - p->late_calls;
+    r->late_planned_share =
+        share(stats->planned + stats->lane - p->late_planned, stats->requests - p->late_requests);
+}
+
+/* ended: the trace did. A job that was refused something before has no steady part; peaks and times
+ * are then of what there was. */
+static void take_figures(pass *p, bool ended)
 {
     replay_result *r = p->result;
     pleat_stats stats = pleat_stats_of(p->runtime);
     r->stats = stats;
-    r->iterations = replay_whole_iterations(p->script);
-    r->steady_peak_live_bytes = stats.peak_live_bytes;
-    /* A job refused before it has no steady part; peaks and times are then of what there was. */
-    p->steady = p->steady || p->script->mark_count == 0;
-    r->steady_peak_physical_bytes = stats.peak_physical_bytes;
+    r->iterations =
+        ended ? replay_whole_iterations(p->script) : (p->next_mark > 0 ? p->next_mark - 1 : 0);
     if (stats.peak_live_bytes > r->peak_live_bytes)
         r->peak_live_bytes = stats.peak_live_bytes;
     if (stats.peak_physical_bytes > r->peak_physical_bytes)
         r->peak_physical_bytes = stats.peak_physical_bytes;
     if (stats.virtual_bytes > r->peak_virtual_bytes)
         r->peak_virtual_bytes = stats.virtual_bytes;
-    r->steady_planned_share =
-        share(stats.planned + stats.lane - p->steady_planned, stats.requests - p->steady_requests);
     r->efficiency = share(r->peak_live_bytes, r->peak_physical_bytes);
-    r->steady_efficiency = share(r->steady_peak_live_bytes, r->steady_peak_physical_bytes);
-    if (p->steady) {
-        r->steady_iterations = r->iterations - replay_steady_mark(p->script);
-        r->steady_bytes = p->bytes;
-        r->steady_slot_bytes = stats.planned_bytes - p->steady_slot_bytes;
-        r->steady_lane_bytes = stats.lane_bytes - p->steady_lane_bytes;
-        r->steady_driver_calls = stats.driver_calls - p->steady_calls;
-        r->steady_streams_ordered = stats.streams_ordered - p->steady_ordered;
-        r->steady_driver_ns = (double)(modelled_ns(p) - p->steady_ns);
-    }
-    if (r->iterations > LATE) {
-        r->late_iterations = r->iterations - LATE;
-        r->late_driver_calls = stats.driver_calls - p->late_calls;
-        r->late_planned_share =
-            share(stats.planned + stats.lane - p->late_planned, stats.requests - p->late_requests);
-    }
+    if (ended)
+        take_steady_figures(p, &stats);
     r->alloc_ns = quantile(&p->allocs, 0.5);
     r->free_ns = quantile(&p->frees, 0.5);
     r->alloc_p99_ns = quantile(&p->allocs, 0.99);
@@ -527,7 +538,7 @@ static pleat_result run_pass(const replay_script *s, const replay_options *optio
         outcome = canary_create(&p.vmm, 0, options->cuda, &s->job, &p.canary);
     if (outcome == PLEAT_OK)
         outcome = replay_events(&p);
-    take_figures(&p);
+    take_figures(&p, outcome == PLEAT_OK);
     if (outcome == PLEAT_OK && options->repeat > 0 && !with_canary)
         outcome = run_repeats(&p, options->repeat);
     if (outcome == PLEAT_OK && options->other != NULL && !with_canary)

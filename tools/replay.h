@@ -52,12 +52,13 @@ typedef struct replay_times {
 typedef struct replay_result {
     char policy[32];
     const char *backend;
-    uint32_t iterations; /* whole ones; 1 when the trace has no marks */
+    uint32_t iterations; /* whole ones, until a refusal; 1 when the trace has no marks */
     uint64_t peak_live_bytes;
     uint64_t peak_physical_bytes;
     uint64_t peak_virtual_bytes; /* mapped, looked at when iterations begin and end */
     double efficiency;
-    uint64_t steady_peak_live_bytes; /* from the third iteration on, or the last that there is */
+    /* From the third iteration on, or the last that there is; all 0 after a refusal. */
+    uint64_t steady_peak_live_bytes;
     uint64_t steady_peak_physical_bytes;
     double steady_efficiency;
     uint32_t steady_iterations;
@@ -68,13 +69,16 @@ typedef struct replay_result {
     replay_verbs first_iterations[REPLAY_FIRST];
     replay_times first_times[REPLAY_FIRST]; /* in a pass without the canary */
     uint32_t first_count;
-    uint64_t steady_driver_calls;
+    uint64_t steady_driver_calls;    /* of all threads */
+    uint64_t steady_mapper_calls;    /* of them, those of Pleat's own threads */
     uint64_t steady_streams_ordered; /* waits put between streams */
     uint32_t late_iterations;        /* from the 31st on, when everything should have been seen */
     uint64_t late_driver_calls;
     double late_planned_share;
-    double steady_driver_ns; /* what they would cost on an H200; host backend */
-    pleat_stats stats;       /* at the end */
+    /* What they would cost on an H200, of the threads that allocate and of Pleat's own; host
+     * backend. */
+    double steady_driver_ns, steady_mapper_ns;
+    pleat_stats stats; /* at the end */
     bool canary;
     uint64_t canary_errors;
     uint64_t canary_stride_bytes;

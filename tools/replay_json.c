@@ -71,6 +71,8 @@ void replay_json(json_writer *json, const replay_result *r)
     json_uint(json, "steady_driver_calls", r->steady_driver_calls);
     json_uint(json, "steady_streams_ordered", r->steady_streams_ordered);
     json_double(json, "steady_driver_seconds", r->steady_driver_ns * 1e-9);
+    json_uint(json, "steady_mapper_driver_calls", r->steady_mapper_calls);
+    json_double(json, "steady_mapper_driver_seconds", r->steady_mapper_ns * 1e-9);
     if (r->late_iterations > 0) {
         json_uint(json, "late_iterations", r->late_iterations);
         json_uint(json, "late_driver_calls", r->late_driver_calls);

@@ -132,6 +132,7 @@ static void out_of_memory_says_what_there_is(void **state)
         assert_true(has("live 60.00 MiB"));
         assert_true(has("a budget of 100.00 MiB"));
         assert_true(has("the largest request that would fit now 40.00 MiB"));
+        assert_false(has("are in use")); /* the attempt's own, which has gone back */
         /* And it does fit. */
         pleat_va fits = take(&f, 40 * MIB, 0);
         assert_ok(pleat_free(f.runtime, fits));

@@ -105,6 +105,7 @@ class Compare(unittest.TestCase):
         self.assertRegex(last("-d", "12GiB"), r"The microbatch can be .* x instead of .* x\.$")
         text = run("compare", SNAPSHOT, "-p", "native,pleat", "-B", "9700MiB").stdout
         self.assertIn("native ran out of memory at request", text)
+        self.assertRegex(text, r"\nnative( +\d+\.\d+ GiB){3} +\d+\.\d+ %( +-){4} .*out of memory")
         self.assertIn("runs out of memory under PyTorch's native allocator; under Pleat it takes",
                       text.splitlines()[-1])
         self.assertIn("does not fit under Pleat", last("-B", "5GiB"))

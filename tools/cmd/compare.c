@@ -38,16 +38,44 @@ typedef struct findings {
     bool fitted;
 } findings;
 
-static double calls_of(const replay_result *r)
+static double per_iteration(const replay_result *r, double all)
 {
-    uint32_t iterations = r->steady_iterations ? r->steady_iterations : 1;
-    return (double)r->steady_driver_calls / iterations;
+    return all / (r->steady_iterations ? r->steady_iterations : 1);
 }
 
-static double call_ms_of(const replay_result *r)
+/* A share, or nothing where the job was refused something before it had a steady part. */
+static void share_cell(cli_table *table, int column, const replay_result *r, double share,
+                       int digits)
 {
-    uint32_t iterations = r->steady_iterations ? r->steady_iterations : 1;
-    return r->steady_driver_ns * 1e-6 / iterations;
+    if (r->oom)
+        cli_table_cell(table, column, "-");
+    else
+        cli_table_cell(table, column, "%.*f %%", digits, share * 100);
+}
+
+/* Calls of an iteration, and the milliseconds that they would take. */
+static void call_cells(cli_table *table, int column, const replay_result *r, uint64_t calls,
+                       double ns)
+{
+    char number[48];
+    if (r->oom) {
+        cli_table_cell(table, column, "-");
+        cli_table_cell(table, column + 1, "-");
+        return;
+    }
+    cli_table_cell(table, column, "%s",
+                   cli_format_number(per_iteration(r, (double)calls), number, sizeof number));
+    cli_table_cell(table, column + 1, "%s ms",
+                   cli_format_number(per_iteration(r, ns) * 1e-6, number, sizeof number));
+}
+
+/* Whether some policy's own threads call the driver in the steady part. */
+static bool any_aside(const options *o, const findings *f)
+{
+    for (int i = 0; i < o->count; i++)
+        if (f->results[i].steady_mapper_calls > 0)
+            return true;
+    return false;
 }
 
 /* The nanoseconds of a memory verb on the GPU whose costs are used, a call or 2 MiB of it. */
@@ -141,10 +169,15 @@ static void print_row(cli_table *table, const options *o, const findings *f, int
     cli_table_cell(table, column++, "%s",
                    cli_format_size(r->peak_virtual_bytes, size, sizeof size));
     cli_table_cell(table, column++, "%.2f %%", r->efficiency * 100);
-    cli_table_cell(table, column++, "%.2f %%", r->steady_efficiency * 100);
-    cli_table_cell(table, column++, "%.1f %%", r->steady_planned_share * 100);
-    cli_table_cell(table, column++, "%s", cli_format_number(calls_of(r), size, sizeof size));
-    cli_table_cell(table, column++, "%s ms", cli_format_number(call_ms_of(r), size, sizeof size));
+    share_cell(table, column++, r, r->steady_efficiency, 2);
+    share_cell(table, column++, r, r->steady_planned_share, 1);
+    call_cells(table, column, r, r->steady_driver_calls - r->steady_mapper_calls,
+               r->steady_driver_ns);
+    column += 2;
+    if (any_aside(o, f)) {
+        call_cells(table, column, r, r->steady_mapper_calls, r->steady_mapper_ns);
+        column += 2;
+    }
     if (f->fitted)
         cli_table_cell(table, column++, "%s", fit_text(o, &f->fits[i], size, sizeof size));
     if (r->canary)
@@ -154,9 +187,13 @@ static void print_row(cli_table *table, const options *o, const findings *f, int
 
 static void print_table(const options *o, const findings *f)
 {
-    const char *headings[12] = {"policy", "live",    "physical", "virtual", "efficiency",
+    const char *headings[14] = {"policy", "live",    "physical", "virtual", "efficiency",
                                 "steady", "planned", "calls",    "time"};
     int columns = 9;
+    if (any_aside(o, f)) {
+        headings[columns++] = "aside";
+        headings[columns++] = "time";
+    }
     if (f->fitted)
         headings[columns++] = "fits";
     if (o->replay.canary)
@@ -374,13 +411,16 @@ int cli_compare(int argc, char **argv)
                 "says what each\n"
                 "would need. TRACE is a trace or whatever 'pleat import' reads: nothing in the job "
                 "is changed.\n",
-        .tail = "live       the most that the job's tensors take at once: no allocator needs less\n"
-                "physical   the most memory that the allocator takes from the device\n"
-                "virtual    the most address space that is mapped\n"
-                "efficiency live / physical; steady: from the third iteration on\n"
-                "planned    share of the steady iterations' requests that had a planned place\n"
-                "calls      driver calls in a steady iteration, and the time they would take on an "
-                "H200\n",
+        .tail =
+            "live       the most that the job's tensors take at once: no allocator needs less\n"
+            "physical   the most memory that the allocator takes from the device\n"
+            "virtual    the most address space that is mapped\n"
+            "efficiency live / physical; steady: from the third iteration on\n"
+            "planned    share of the steady iterations' requests that had a planned place\n"
+            "calls      driver calls that a steady iteration waits for, and the time they would "
+            "take on an\n"
+            "           H200; aside: those of Pleat's own threads meanwhile, where there are "
+            "any\n",
         .options = table,
         .operand = "one trace or more",
     };

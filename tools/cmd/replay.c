@@ -51,6 +51,12 @@ static void row_number(cli_table *table, const char *name, double value, const c
     row(table, name, text);
 }
 
+static void row_per_iteration(cli_table *table, const char *name, uint64_t count,
+                              uint32_t iterations)
+{
+    row_number(table, name, (double)count / (iterations != 0 ? iterations : 1), "");
+}
+
 /* Nothing where there is nothing to have a share of. */
 static void row_share(cli_table *table, const char *name, uint64_t part, uint64_t whole)
 {
@@ -81,20 +87,25 @@ static void print_table(const replay_result *r)
     row_size(&table, "peak live", r->peak_live_bytes);
     row_size(&table, "peak physical", r->peak_physical_bytes);
     row_number(&table, "efficiency", r->efficiency * 100, " %");
-    row_size(&table, "steady peak physical", r->steady_peak_physical_bytes);
-    row_number(&table, "steady efficiency", r->steady_efficiency * 100, " %");
+    if (!r->oom) {
+        row_size(&table, "steady peak physical", r->steady_peak_physical_bytes);
+        row_number(&table, "steady efficiency", r->steady_efficiency * 100, " %");
+    }
     row_size(&table, "peak virtual", r->peak_virtual_bytes);
     row_routes(&table, &r->stats);
     row_share(&table, "steady bytes in slots", r->steady_slot_bytes, r->steady_bytes);
     row_share(&table, "  of the others in lanes", r->steady_lane_bytes,
               r->steady_bytes - r->steady_slot_bytes);
     row_count(&table, "driver calls", r->stats.driver_calls);
-    row_number(&table, "driver calls a steady iteration",
-               (double)r->steady_driver_calls / (r->steady_iterations ? r->steady_iterations : 1),
-               "");
+    if (!r->oom)
+        row_per_iteration(&table, "driver calls a steady iteration", r->steady_driver_calls,
+                          r->steady_iterations);
+    if (r->steady_mapper_calls > 0)
+        row_per_iteration(&table, "  of them by Pleat's own threads", r->steady_mapper_calls,
+                          r->steady_iterations);
     if (r->late_iterations > 0)
-        row_number(&table, "  from the 31st iteration on",
-                   (double)r->late_driver_calls / r->late_iterations, "");
+        row_per_iteration(&table, "  from the 31st iteration on", r->late_driver_calls,
+                          r->late_iterations);
     row_number(&table, "median allocation", r->alloc_ns, " ns");
     row_number(&table, "median free", r->free_ns, " ns");
     if (r->canary) {
