@@ -10,10 +10,11 @@
  *
  * ZONES   A chunk's free memory belongs to one zone: a stream, and whether it is for small requests
  *         (under the small limit; kept apart so that they do not pin large free runs). Memory goes
- *         from one stream to another only as whole free chunks, behind an event, and only when
- *         there is no new memory (supply), or where a plan's slot lies on it: the stream that takes
- *         it waits for all that the other was given so far. Unplanned it would be scattered: a job
- *         that gathers weights on a second stream made 6,094 driver calls an iteration so.
+ *         from one stream to another only as whole free chunks, behind an event: where a plan's
+ * slot lies on it, where there is no new memory, and instead of much new memory where one of the
+ *         two works for the other, which uses what it allocates, and has to wait for it anyway
+ *         (supply). The stream that takes it waits for all that the other was given so far. Streams
+ *         that have nothing to do with each other would lose what they do at the same time.
  * KEPT    A plan's persistent slots are allocated one by one in its beginning. Their chunks are a
  *         zone of their own until then, which the heap takes from last: one that is displaced lies
  *         in others' way for as long as the job runs.
@@ -91,6 +92,7 @@ typedef struct pleat__heap {
         *beyond; /* those of the index PLEAT__BEYOND; streams[] has the one that asked last */
     size_t beyond_capacity;
     uint32_t beyond_count;
+    uint64_t lends;          /* a bit for each stream: others use what it allocates */
     uint32_t small_granules; /* requests below are small */
     pleat__note *notes;
     uint32_t note_count;

@@ -7,6 +7,12 @@
 #include <internal/check.h>
 #include <string.h>
 
+/* Chunks for which a stream may wait for another one rather than have new ones. (A job that gathers
+ * the next layer's weights on a second stream had 0.9433 of its memory in use where none were, and
+ * has with 64 0.9837, with 16 0.9990, with 1 0.9987; it orders streams 67, 87, 109 and 117 times an
+ * iteration.) */
+#define WORTH_A_WAIT 16u
+
 /* For whom the pool grows: the lock and the turn may be left meanwhile, and others grow too. */
 typedef struct growing {
     pleat__heap *heap;
@@ -49,6 +55,17 @@ bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, u
                pleat__account_limit(&heap->account, heap->most_used);
 }
 
+/* How many of the free chunks `first` to `last` go over where `wanted` are: whole handles as far as
+ * they are among them, since a view shows nothing less. */
+static uint32_t part_of(const pleat__pool *pool, uint32_t first, uint32_t last, uint32_t wanted)
+{
+    if (last - first <= wanted)
+        return last - first;
+    uint32_t end = first + wanted, handle = pool->first[end - 1];
+    uint32_t behind = handle + pleat__pool_block(pool, handle);
+    return (behind > end && behind <= last ? behind : end) - first;
+}
+
 static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, uint32_t chunks,
                                uint32_t *got)
 {
@@ -59,9 +76,7 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
          run.count != 0 && *got < chunks;) {
         uint32_t first = pleat__ceil_div(run.begin, occupancy->full);
         uint32_t last = (run.begin + run.count) >> occupancy->shift;
-        uint32_t count = last > first ? last - first : 0;
-        if (count > chunks - *got)
-            count = chunks - *got;
+        uint32_t count = last > first ? part_of(heap->pool, first, last, chunks - *got) : 0;
         if (count == 0) {
             run = pleat__extents_after(source, run);
             continue;
@@ -93,11 +108,37 @@ static pleat_result steal_from_others(pleat__heap *heap, uint8_t zone, uint32_t 
     return PLEAT_OK;
 }
 
+/* Whether one of two streams works for the other: others use what it allocates. */
+static bool works_for(const pleat__heap *heap, uint32_t stream, uint32_t other)
+{
+    return stream != other && ((heap->lends >> stream | heap->lends >> other) & 1) != 0;
+}
+
+/* Instead of new memory where it is worth the wait, and time is left for it: what such streams
+ * have, with what they freed and waits for others. Whatever fails: new memory does as well. */
+static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t *got)
+{
+    uint32_t wanted = chunks - *got;
+    uint16_t stream = zone / 2, count = (uint16_t)heap->stream_count;
+    if (count > PLEAT__BEYOND || wanted < WORTH_A_WAIT ||
+        !pleat__account_affords(&heap->account, wanted))
+        return;
+    for (uint16_t s = 0; s < count && heap->order != NULL; s++)
+        if (works_for(heap, stream, s))
+            heap->order(heap->order_context, s, wanted << heap->pool->occupancy.shift);
+    bool goes_on = pleat__heap_sync(heap) == PLEAT_OK;
+    for (uint16_t s = 0; s < count && goes_on && *got < chunks; s++)
+        if (works_for(heap, stream, s))
+            goes_on = steal_from(heap, (uint8_t)(2 * s), zone, chunks, got) == PLEAT_OK;
+}
+
 pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks)
 {
     uint32_t got = 0;
     PLEAT_TRY(steal_from(heap, PLEAT__KEPT, zone, chunks, &got));
-    if (got == chunks)
+    if (got < chunks)
+        take_over(heap, zone, chunks, &got);
+    if (got >= chunks)
         return PLEAT_OK;
     if (heap->pool->stocked < chunks - got)
         PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
@@ -108,8 +149,8 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
     /* The attempt may have left the lock. */
     PLEAT_TRY(pleat__heap_sync(heap));
     PLEAT_TRY(steal_from_others(heap, zone, chunks, &got));
-    if (got == chunks || got == had)
-        return got == chunks ? PLEAT_OK : result;
+    if (got >= chunks || got == had)
+        return got >= chunks ? PLEAT_OK : result;
     return pleat__heap_grow(heap, zone, chunks - got, NULL);
 }
 

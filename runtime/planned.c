@@ -584,6 +584,9 @@ static pleat_result free_place(void *opaque, pleat_va address)
 static void freed_early(void *opaque, pleat_va address)
 {
     policy *self = opaque;
+    const pleat__place *entry = pleat__placed_find(&self->placed, address);
+    if (entry != NULL)
+        self->heap.lends |= UINT64_C(1) << entry->stream;
     if (self->shapes.elastic.recording)
         pleat__lives_wait(&self->shapes.elastic.lives, address);
 }

@@ -106,6 +106,7 @@ pleat__score *pleat__score_new(pleat__heap *heap, const pleat__placed *placed)
                             .device_bytes = pleat__space_device_bytes(heap->pool->space),
                             .view_limit = heap->view_limit,
                             .stream_count = heap->stream_count,
+                            .lends = heap->lends,
                             .small_granules = heap->small_granules,
                             .account = heap->account,
                             .now_ns = pleat__account_now(&heap->account),
@@ -240,6 +241,7 @@ static pleat_result set_up(stage *s)
     s->heap.view_limit = score->view_limit;
     s->heap.most_used = score->most_used;
     s->heap.stream_count = score->stream_count;
+    s->heap.lends = score->lends;
     memcpy(s->heap.streams, score->streams, sizeof s->heap.streams);
     s->heap.account = score->account;
     s->heap.account.vmm = vmm;

@@ -30,6 +30,7 @@ struct pleat__score {
     uint32_t live_count;
     pleat_stream streams[PLEAT__STREAMS];
     uint32_t stream_count, small_granules;
+    uint64_t lends;
     pleat__account account;
     uint64_t now_ns, most_used;
     /* The iteration before, of the rehearsal's; where in it the first request of this one is, and

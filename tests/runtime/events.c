@@ -135,6 +135,71 @@ static void streams_that_work_are_not_made_to_wait(void **state)
     end(&f);
 }
 
+/* A tensor of a stream that gathers for the stream 0 and is 64 MiB ahead of it; freed, and waited
+ * for. */
+static pleat_va gather(fixture *f)
+{
+    work_on(f, 0);
+    take(f, 512, 0); /* so that its chunk stays in use */
+    assert_ok(pleat__host_stream_hold(&f->host, 0));
+    pleat_va a = take(f, 64 * MIB, 1);
+    assert_ok(pleat_record_stream(f->runtime, a, 0));
+    assert_ok(pleat_free(f->runtime, a));
+    return a;
+}
+
+/* Once each kept its own: what waited for the working stream was of no use to that one. */
+static void streams_share_with_those_that_work_for_them(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "pleat", 1024 * MIB, 0);
+    pleat_va a = gather(&f);
+    uint64_t physical = pleat_stats_of(f.runtime).physical_bytes;
+    /* Few chunks are not worth a wait. */
+    pleat_va small = take(&f, 20 * MIB, 0);
+    assert_true(small + 20 * MIB <= a || a + 64 * MIB <= small);
+    physical += 20 * MIB;
+    assert_int_equal(pleat_stats_of(f.runtime).streams_ordered, 0);
+    assert_int_equal(take(&f, 64 * MIB, 0), a);
+    pleat_event behind = point(&f, 0), gathered = point(&f, 1);
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, physical);
+    assert_int_equal(pleat_stats_of(f.runtime).streams_ordered, 2);
+    /* The gathering stream waits for what used the tensor, and the working one for that. */
+    assert_true(!is_past(&f, gathered));
+    assert_ok(pleat__host_stream_release(&f.vmm, 0));
+    assert_true(is_past(&f, gathered) && is_past(&f, behind));
+    /* And back again. */
+    assert_ok(pleat_free(f.runtime, a));
+    assert_int_equal(take(&f, 64 * MIB, 1), a);
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, physical);
+    assert_ok(f.vmm.ops->event_destroy(f.vmm.self, behind));
+    assert_ok(f.vmm.ops->event_destroy(f.vmm.self, gathered));
+    end(&f);
+}
+
+static void streams_take_new_memory_where_they_cannot_be_ordered(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_event_create, PLEAT__FAULT_event_record,
+                                              PLEAT__FAULT_stream_wait};
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        fixture f;
+        open_host(&f, 1024 * MIB, true);
+        pleat_runtime_options options = {.size = sizeof options, .policy = "pleat"};
+        assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+        pleat_va a = gather(&f);
+        uint64_t physical = pleat_stats_of(f.runtime).physical_bytes;
+        pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = verbs[i], .nth = 1, .forever = true});
+        pleat_va b = take(&f, 64 * MIB, 0);
+        pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
+        assert_true(b + 64 * MIB <= a || a + 64 * MIB <= b);
+        assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, physical + 64 * MIB);
+        assert_ok(pleat__host_stream_release(&f.host, 0));
+        end(&f);
+    }
+}
+
 /* Where the driver refuses what would put them in order, what waits goes on waiting. */
 static void streams_that_cannot_be_ordered_are_waited_for(void **state)
 {
@@ -408,6 +473,8 @@ int main(void)
         cmocka_unit_test(streams_delay_a_free_until_their_events),
         cmocka_unit_test(streams_take_over_what_waits_behind_its_events),
         cmocka_unit_test(streams_that_work_are_not_made_to_wait),
+        cmocka_unit_test(streams_share_with_those_that_work_for_them),
+        cmocka_unit_test(streams_take_new_memory_where_they_cannot_be_ordered),
         cmocka_unit_test(streams_that_cannot_be_ordered_are_waited_for),
         cmocka_unit_test(streams_are_asked_once_whatever_waits),
         cmocka_unit_test(streams_know_their_blocks),

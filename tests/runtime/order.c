@@ -76,7 +76,9 @@ static void take(shared *s, test_random *random)
     uint32_t number = atomic_fetch_add(&s->next, 1);
     use *mine = &s->uses[number];
     mine->stream = 1 + (uint32_t)test_random_below(random, STREAMS);
-    mine->bytes = 512 * (1 + test_random_below(random, 6 * JOB_PAGE / 512));
+    /* Some are worth a wait for what a stream has that works for this one. */
+    uint64_t most = test_random_below(random, 32) == 0 ? 24 * JOB_PAGE : 6 * JOB_PAGE;
+    mine->bytes = 512 * (1 + test_random_below(random, most / 512));
     if (pleat_alloc(s->job.runtime, mine->bytes, mine->stream, &mine->address) != PLEAT_OK) {
         atomic_fetch_add(&s->failed, 1);
         return;
@@ -172,7 +174,7 @@ static void streams_reuse_no_byte_before_its_event(void **state)
     assert_int_equal(atomic_load(&s.unordered), 0);
     assert_true(atomic_load(&s.reused) > 10000);
     /* Held streams fall behind: what waits for them is taken over behind them. */
-    assert_true(pleat_stats_of(s.job.runtime).streams_ordered > 1000);
+    assert_true(pleat_stats_of(s.job.runtime).streams_ordered > 100);
     for (uint32_t i = 1; i < atomic_load(&s.next); i++) {
         assert_ok(VMM(&s, event_destroy, s.uses[i].done));
         if (s.uses[i].other_done != 0)
