@@ -109,6 +109,33 @@ static pleat__extent free_part(const pleat__lane_space *lane, const pleat__occup
     return (pleat__extent){0, 0};
 }
 
+/* Takes granules of the lane where no other part of it was given out. */
+static bool take_at(pleat__lane_space *lane, pleat__heap *heap, pleat__extent taken,
+                    uint16_t stream, pleat__place *place)
+{
+    if (!place_at(lane, heap->arena, taken, place))
+        return false;
+    if (pleat__heap_take(heap, place, stream)) {
+        pleat__extents_carve(&lane->free, taken);
+        lane->live++;
+        return true;
+    }
+    pleat__arena_free(heap->arena, place->several);
+    return false;
+}
+
+/* Strays are looked for only where the hole's beginning is found in use: to look first, a mask
+ * after the other, was a quarter of what a mixture of experts' allocations took. */
+static bool take_in(pleat__lane_space *lane, pleat__heap *heap, pleat__extent hole,
+                    uint32_t granules, uint16_t stream, pleat__place *place)
+{
+    if (take_at(lane, heap, (pleat__extent){hole.begin, granules}, stream, place))
+        return true;
+    pleat__extent taken = free_part(lane, &heap->pool->occupancy, hole, granules);
+    return taken.count != 0 && taken.begin != hole.begin &&
+           take_at(lane, heap, taken, stream, place);
+}
+
 bool pleat__lane_alloc(pleat__lane_space *lane, pleat__heap *heap, uint32_t granules,
                        uint16_t stream, pleat__place *place)
 {
@@ -117,15 +144,8 @@ bool pleat__lane_alloc(pleat__lane_space *lane, pleat__heap *heap, uint32_t gran
         return false;
     pleat__extent hole = pleat__extents_best(&lane->free, granules);
     for (int i = 0; i < TRIES && hole.count != 0; i++) {
-        pleat__extent taken = free_part(lane, &heap->pool->occupancy, hole, granules);
-        if (taken.count != 0 && place_at(lane, heap->arena, taken, place)) {
-            if (pleat__heap_take(heap, place, stream)) {
-                pleat__extents_carve(&lane->free, taken);
-                lane->live++;
-                return true;
-            }
-            pleat__arena_free(heap->arena, place->several);
-        }
+        if (take_in(lane, heap, hole, granules, stream, place))
+            return true;
         hole = pleat__extents_after(&lane->free, hole);
     }
     return false;
