@@ -20,7 +20,7 @@ except ImportError:
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "adapters" / "pytorch"))
 sys.dont_write_bytecode = True
-from pleat._windows import Windows  # noqa: E402
+from pleat._windows import Served, Windows  # noqa: E402
 
 
 class Leaf:
@@ -52,7 +52,9 @@ class Found(unittest.TestCase):
     def setUp(self):
         self.bytes = 0
         self.names = []
+        self.places = 0  # of an iteration's 100 requests
         self.windows = Windows(torch, lambda: self.bytes, self.names.append)
+        self.requests, self.placed = 0, 0
         self.step = 0
         test = self
 
@@ -101,6 +103,8 @@ class Found(unittest.TestCase):
             x = torch.ones(2, 4)
             model(x).sum().backward()
             self.step += 1
+            self.requests += 100
+            self.placed += self.places
             self.windows.mark()
 
     def test_a_steady_job_has_none_and_no_hooks(self):
@@ -142,6 +146,28 @@ class Found(unittest.TestCase):
         self.run_steps(model)
         self.assertEqual((self.names, self.windows.names), ([], {}))
         self.assertEqual(self.windows.looked, 3)
+
+    def served_by_runtime(self):
+        served = Served(lambda: (self.requests, self.placed))
+        self.windows = Windows(torch, lambda: self.bytes, self.names.append, served)
+        return nn.Sequential(self.Block(True), self.Block(False))
+
+    def test_a_job_that_is_served_as_planned_has_none_and_no_hooks(self):
+        model = self.served_by_runtime()
+        self.run_steps(model, 4)  # learned, at first
+        self.places = 96
+        self.run_steps(model, 20)
+        self.assertEqual((self.names, self.windows.looked), ([], 0))
+        self.assertFalse(nn.modules.module._global_forward_hooks)
+
+    def test_a_job_that_goes_on_being_served_badly_gets_windows(self):
+        model = self.served_by_runtime()
+        self.run_steps(model, 8)
+        self.assertFalse(nn.modules.module._global_forward_hooks)
+        self.places = 90
+        self.run_steps(model, 8)
+        self.assertEqual(list(self.windows.names.values()), ["0.experts"])
+        self.assertFalse(nn.modules.module._global_forward_hooks)
 
     def test_recomputation_has_a_name_of_its_own(self):
         for again in (True, False):

@@ -85,10 +85,11 @@ def enable(
     steps says where an iteration ends. `save_plan`: a file for the plan of what this run does, with
     which the next run's `plan` starts planned; it is written when some iterations were recorded, or
     at the end. `record` iterations are recorded in any case (see save_plan() and save_trace()). In
-    names of plans %r stands for the rank and %d for the device. `windows`: modules whose requests
-    vary from iteration to iteration are found, and the runtime is told when they run. `canary` proves that no two tensors
-    share memory: all of it is filled and verified on the GPU (see canary_errors()); slow, and not for
-    programs that capture CUDA graphs.
+    names of plans %r stands for the rank and %d for the device. `windows`: where a plan is to be saved,
+    or too little is served as planned, modules whose requests vary from iteration to iteration are
+    found, and the runtime is told when they run. `canary` proves that no two tensors share memory: all
+    of it is filled and verified on the GPU (see canary_errors()); slow, and not for programs that
+    capture CUDA graphs.
     """
     global _canary, _library, _saver, _windows
     import torch
@@ -133,9 +134,11 @@ def enable(
     if save_plan:
         _saver = _plans.Saver(library, _save_plan, _plans.written(os.path.abspath(save_plan)))
     if windows:
-        from ._windows import Windows
+        from ._windows import Served, Windows
 
-        _windows = Windows(torch, library.pleat_torch_taken, _enter_phase)
+        recorded = save_plan or record > _plans.FEW
+        served = None if recorded else Served(_placed)
+        _windows = Windows(torch, library.pleat_torch_taken, _enter_phase, served)
     if marks:
         _mark_with_optimizer()
 
@@ -217,6 +220,15 @@ def stats(device=0):
     known = ctypes.c_int()
     _call(_library.pleat_torch_stats, device, values, ctypes.byref(known))
     return dict(zip(names, values)) if known.value else {}
+
+
+def _placed():
+    """Requests of all devices, and those of them that lay where it was planned."""
+    counted = [stats(device) for device in _used_devices()]
+    return (
+        sum(one["requests"] for one in counted),
+        sum(one["planned"] + one["lane"] for one in counted),
+    )
 
 
 def _save_plan(path):
