@@ -45,6 +45,7 @@ static void forget_steps(pleat__ahead *ahead)
     pleat__arena_free(ahead->arena, ahead->steps.chunks);
     ahead->steps = (pleat__steps){.arena = ahead->arena};
     ahead->next = 0;
+    ahead->first = 0;
 }
 
 /* ---- making ---- */
@@ -129,20 +130,52 @@ static void unmake_pages(pleat__ahead *ahead, pleat__step *step)
     pleat__gate_enter(pool->gate);
 }
 
+/* Chunks that nobody took. pre: the turn. */
+static void unmake_stock(pleat__pool *pool)
+{
+    if (pool->stocked == 0)
+        return;
+    pleat__pool_unstock(pool);
+    pleat__gate_leave(pool->gate);
+    (void)pleat__space_trim(pool->space, 0);
+    pleat__gate_enter(pool->gate);
+}
+
 /* All that nobody took. pre: the turn. */
 static void drop_leftovers(pleat__ahead *ahead)
 {
-    pleat__pool *pool = ahead->pool;
-    bool stock = pool->stocked != 0;
     ahead->leftovers = false;
     for (uint32_t i = 0; i < ahead->steps.count; i++)
         unmake_pages(ahead, &ahead->steps.steps[i]);
-    pleat__pool_unstock(pool);
-    if (stock) {
-        pleat__gate_leave(pool->gate);
-        (void)pleat__space_trim(pool->space, 0);
-        pleat__gate_enter(pool->gate);
-    }
+    unmake_stock(ahead->pool);
+}
+
+/* ---- what is overdue ---- */
+
+static bool is_late(const pleat__ahead *ahead)
+{
+    return ahead->first < ahead->next && ahead->steps.steps[ahead->first].due < ahead->late;
+}
+
+/* The first step behind `from` that makes chunks, or the number of steps. */
+static uint32_t next_growth(const pleat__steps *steps, uint32_t from)
+{
+    uint32_t i = from + 1;
+    while (i < steps->count && steps->steps[i].grow == 0)
+        i++;
+    return i;
+}
+
+/* What is left of the first step, with the turn. Chunks of one that was late may be the next one's.
+ */
+static void unmake_late(pleat__ahead *ahead)
+{
+    uint32_t at = ahead->first++;
+    pleat__step *step = &ahead->steps.steps[at];
+    if (step->grow == 0)
+        unmake_pages(ahead, step);
+    else if (next_growth(&ahead->steps, at) == ahead->steps.count)
+        unmake_stock(ahead->pool);
 }
 
 /* With the turn: the next piece of work. false: there is none. */
@@ -154,6 +187,10 @@ static bool work_on(pleat__ahead *ahead)
         return false;
     if (ahead->over && ahead->leftovers) {
         drop_leftovers(ahead);
+        return true;
+    }
+    if (is_late(ahead)) {
+        unmake_late(ahead);
         return true;
     }
     if (!is_due(ahead))
@@ -241,6 +278,7 @@ bool pleat__ahead_begin(pleat__ahead *ahead, pleat__ahead_list list, void *conte
     ahead->list = list;
     ahead->context = context;
     ahead->due = due;
+    ahead->late = 0;
     ahead->over = false;
     ahead->loose = false;
     ahead->listing = true;
@@ -250,10 +288,11 @@ bool pleat__ahead_begin(pleat__ahead *ahead, pleat__ahead_list list, void *conte
     return false;
 }
 
-void pleat__ahead_allow(pleat__ahead *ahead, uint32_t due)
+void pleat__ahead_allow(pleat__ahead *ahead, uint32_t due, uint32_t late)
 {
     ahead->due = due > ahead->due ? due : ahead->due;
-    if (!ahead->listing && is_due(ahead))
+    ahead->late = late;
+    if (!ahead->listing && (is_due(ahead) || is_late(ahead)))
         submit(ahead);
 }
 
@@ -308,7 +347,9 @@ bool pleat__ahead_view(pleat__ahead *ahead, const uint32_t *chunks, uint32_t cou
             *page = step->page;
             return true;
         }
-        if (!is_coming(ahead) || (!ahead->listing && (step == NULL || step->due > ahead->due))) {
+        bool gone = !ahead->listing && (step == NULL || step->due > ahead->due ||
+                                        step < ahead->steps.steps + ahead->next);
+        if (!is_coming(ahead) || gone) {
             ahead->loose = true;
             return false;
         }

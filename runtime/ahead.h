@@ -9,10 +9,10 @@
  *          is there. So where requests lie does not depend on how far the thread has come, nor on
  *          whether there is one.
  * WAITING  What is on its way is waited for: the driver would serialise the two anyhow.
- * WRONG    Where the job takes something else, what was made stays unseen until it goes back: at
- *          the end, or when memory is short. Where it made a view by itself, or the pool grew, no
- *          more views are made, whose chunks would be others, and only as many chunks as are then
- *          still missing.
+ * WRONG    Where the job takes something else, what was made stays unseen until it goes back: when
+ *          it is long overdue, at the end, or when memory is short. Where it made a view by itself,
+ *          or the pool grew, no more views are made, whose chunks would be others, and only as many
+ *          chunks as are then still missing.
  * MEMORY   Within the budget, without asking anybody to give back.
  * THREADS  The runtime's lock guards it. The thread takes the turn for some chunks or pages at a
  *          time, and lets requests that wait for it go first.
@@ -62,8 +62,10 @@ struct pleat__ahead {
     pleat__ahead_list list;
     void *context;
     pleat__steps steps;
-    uint32_t next; /* the step to be carried out */
-    uint32_t due;  /* those due until then may be */
+    uint32_t next;  /* the step to be carried out */
+    uint32_t due;   /* those due until then may be */
+    uint32_t late;  /* what was due before that and is nobody's goes back */
+    uint32_t first; /* the first step of which that has not been done */
     uint32_t block;
     bool listing, busy; /* the thread lists; it lists or makes */
     bool loose;         /* the job took something else: no more views are made */
@@ -82,8 +84,8 @@ void pleat__ahead_release(pleat__ahead *ahead);
 /* From now on what `list` says is made, as far as it is due. false: it cannot be now. The context
  * must stay until the list has been made or pleat__ahead_is_listing says that it is. */
 bool pleat__ahead_begin(pleat__ahead *ahead, pleat__ahead_list list, void *context, uint32_t due);
-/* So much may be made. */
-void pleat__ahead_allow(pleat__ahead *ahead, uint32_t due);
+/* So much may be made; what was due before `late` and nobody took goes back. */
+void pleat__ahead_allow(pleat__ahead *ahead, uint32_t due, uint32_t late);
 /* Nothing more is made, and what nobody took goes back, on the thread. */
 void pleat__ahead_end(pleat__ahead *ahead);
 /* The same at once; whether anything went. pre: the turn; the lock is left meanwhile. */

@@ -11,7 +11,8 @@
  * that is then made ahead (ahead.h), some way before the requests that will ask for it.
  *
  *   mark: the iteration that ended is kept  -->  some requests alike: the heap is copied  -->
- *   thread: run, listed, made as far as it is due  -->  next mark: what nobody took goes back
+ *   thread: run, listed, made as far as it is due  -->  long overdue, or at the next mark: what
+ *   nobody took goes back
  *
  * WHAT STAYS  Of what the last iteration allocated, that which is live still is not allocated
  *         again. Where such a thing is freed later in this iteration, or less is live than was

@@ -238,6 +238,34 @@ static void rehearsal_gives_back_what_nobody_took(void **state)
     free(n);
 }
 
+/* Layers in another order: of what was made for the old one nothing is left when the iteration
+ * ends, so the next one makes no driver call for it. */
+static void rehearsal_gives_back_what_is_overdue(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eed0a08);
+    for (int i = 0; i < JOBS; i++) {
+        net *n = calloc(1, sizeof *n);
+        assert_non_null(n);
+        net_open(n, &random, "draft:off", 1, 0);
+        iterate(n);
+        for (uint32_t l = 1; l < LAYERS / 2; l++) {
+            uint64_t bytes = n->sizes[l][1];
+            n->sizes[l][1] = n->sizes[LAYERS - 1 - l][1];
+            n->sizes[LAYERS - 1 - l][1] = bytes;
+        }
+        free_gradients(n);
+        forward(n);
+        backward(n);
+        uint64_t before = pleat_stats_of(n->j.runtime).mapper_calls;
+        assert_true(before > 0);
+        step(n);
+        assert_int_equal(pleat_stats_of(n->j.runtime).mapper_calls, before);
+        net_close(n);
+        free(n);
+    }
+}
+
 /* In the middle of the iteration all that is idle goes, what was made ahead too. */
 static void rehearsal_lets_go_where_memory_is_wanted(void **state)
 {
@@ -379,6 +407,7 @@ int main(void)
         cmocka_unit_test(rehearsal_beside_a_job_that_does_not_wait_changes_no_place),
         cmocka_unit_test(rehearsal_ends_where_what_was_to_stay_is_freed),
         cmocka_unit_test(rehearsal_gives_back_what_nobody_took),
+        cmocka_unit_test(rehearsal_gives_back_what_is_overdue),
         cmocka_unit_test(rehearsal_lets_go_where_memory_is_wanted),
         cmocka_unit_test(rehearsal_stays_within_the_budget),
         cmocka_unit_test(rehearsal_that_fails_costs_only_what_it_would_have_saved),
