@@ -247,6 +247,11 @@ void pleat__ahead_release(pleat__ahead *ahead)
 {
     if (ahead->arena == NULL)
         return;
+    pleat__gate *gate = ahead->pool->gate;
+    pleat__gate_lock(gate);
+    ahead->over = true;
+    ahead->leftovers = false;
+    pleat__gate_unlock(gate);
     pleat__mapper_destroy(ahead->worker);
     pthread_cond_destroy(&ahead->more);
     forget_steps(ahead);

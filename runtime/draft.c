@@ -67,6 +67,13 @@ void pleat__draft_release(pleat__draft *draft)
 {
     if (draft->arena == NULL)
         return;
+    pleat__gate *gate = draft->heap->pool->gate;
+    pleat__gate_lock(gate);
+    if (draft->job != NULL) {
+        draft->job->stale = true;
+        draft->job->ending = true;
+    }
+    pleat__gate_unlock(gate);
     pleat__mapper_destroy(draft->worker);
     if (draft->job != NULL && draft->job->made.instance != NULL)
         draft->made[draft->made_count++] = draft->job->made;
@@ -84,6 +91,9 @@ void pleat__draft_end(pleat__draft *draft)
 {
     draft->wanted = false;
     draft->whole = 0;
+    /* One that is being made may say that the first iteration was none: there is no such any more.
+     */
+    draft->early = false;
     pleat__record_release(&draft->record);
 }
 
@@ -379,8 +389,9 @@ static bool number_lanes(const pleat__draft *draft, pleat__follow *follow)
 
 bool pleat__draft_is_over(const pleat__draft *draft)
 {
-    return draft->job != NULL && !draft->waiting &&
-           (draft->waits || pleat__job_done(&draft->job->job));
+    /* One that waits for the end of a capture is not waited for: who captures may be who asks. */
+    bool awaited = draft->waits && draft->heap->pool->gate->captured_count == 0;
+    return draft->job != NULL && !draft->waiting && (awaited || pleat__job_done(&draft->job->job));
 }
 
 pleat__follow *pleat__draft_take(pleat__draft *draft)

@@ -9,13 +9,14 @@
  *
  * VIEWS  are mapped here, some pages at a time: each time the turn is taken, so a request of the
  *        job that needs verbs waits for a millisecond at most. With the turn nobody else gives
- *        chunks back, and a chunk with an alias stays.
+ *        chunks back, and a chunk with an alias stays. While a stream captures the thread waits.
  */
 #include <runtime/draft_make.h>
 
 #include <internal/error.h>
 #include <plan/model.h>
 #include <plan/sort.h>
+#include <time.h>
 
 /* Less than one request in so many that varies is not worth lanes. A job's first iteration is odd
  * by itself: held against that, more must vary before the next one has been seen. */
@@ -28,6 +29,8 @@
 #define LOST 96u
 /* Handles that are mapped with the turn in one piece: about 0.7 ms. */
 #define BATCH 32u
+/* How often is looked whether a capture has ended: once a millisecond. */
+#define PAUSE_NS 1000000
 /* Sizes that differ in the same proportion, to one part in so many, follow one number; where half
  * of those that differ do, and at least FEW, they are not dynamic. */
 #define ALIKE 500u
@@ -345,12 +348,24 @@ void pleat__draft_unmap(pleat__draft_job *job)
     pleat__gate_enter(job->gate);
 }
 
+/* The turn, while no stream captures: a verb would fail a capture in the driver's global mode. */
+static void take_turn(const pleat__draft_job *job)
+{
+    for (;;) {
+        pleat__gate_lock_turn(job->gate);
+        if (job->gate->captured_count == 0 || job->ending)
+            return;
+        pleat__gate_unlock(job->gate);
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+}
+
 static pleat_result map_views(making *m)
 {
     pleat__gate *gate = m->job->gate;
     pleat_result result = PLEAT_OK;
     for (uint32_t mapped = 0; mapped < m->view_pages && result == PLEAT_OK;) {
-        pleat__gate_lock_turn(gate);
+        take_turn(m->job);
         result = map_some(m, &mapped);
         if (result != PLEAT_OK)
             pleat__draft_unmap(m->job);
@@ -376,7 +391,7 @@ static void grow_spare(const making *m)
     needed -= missing;
     uint64_t wanted = (uint64_t)needed * job->heap->account.permille / 1000;
     uint32_t there = job->maker.pages - missing;
-    pleat__gate_lock_turn(job->gate);
+    take_turn(job);
     /* Where there is no memory for it, or it is wanted back, there is none. */
     if (!job->stale && there < needed + wanted)
         (void)!pleat__heap_grow(job->heap, 0, (uint32_t)(needed + wanted - there), NULL);

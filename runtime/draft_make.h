@@ -29,6 +29,7 @@ struct pleat__draft_job {
     uint64_t begun_ns;
     /* ---- guarded by the lock ---- */
     bool stale;      /* chunks were given back, or are to be: nothing will come of it */
+    bool ending;     /* the runtime is: nothing is waited for, and nothing will come of it */
     uint32_t mapped; /* pages of views */
     /* ---- */
     /* The outcome. */

@@ -108,8 +108,9 @@ static bool order_place(policy *self, const pleat__place *place)
 static void destroy(void *opaque)
 {
     policy *self = opaque;
-    pleat__rehearsal_release(&self->rehearsal);
+    /* Its thread may still grow the pool, which asks for what was made ahead. */
     pleat__shapes_release(&self->shapes);
+    pleat__rehearsal_release(&self->rehearsal);
     pleat__placed_release(&self->placed);
     pleat__freed_release(&self->freed);
     pleat__chunk_set_release(&self->wanted);
