@@ -39,21 +39,40 @@ pleat_result pleat__steps_view(pleat__steps *steps, uint32_t due, uint32_t exist
                     (pleat__step){.due = due, .exist = exist, .first = first, .count = count});
 }
 
+/* What was listed goes behind the rest. */
+static pleat_result add_steps(pleat__steps *to, const pleat__steps *from)
+{
+    for (uint32_t i = 0; i < from->count; i++) {
+        const pleat__step *step = &from->steps[i];
+        PLEAT_TRY(step->grow != 0 ? pleat__steps_grow(to, step->due, step->exist, step->grow)
+                                  : pleat__steps_view(to, step->due, step->exist,
+                                                      from->chunks + step->first, step->count));
+    }
+    return PLEAT_OK;
+}
+
+static void free_steps(pleat__steps *steps)
+{
+    pleat__arena_free(steps->arena, steps->steps);
+    pleat__arena_free(steps->arena, steps->chunks);
+    *steps = (pleat__steps){.arena = steps->arena};
+}
+
 static void forget_steps(pleat__ahead *ahead)
 {
-    pleat__arena_free(ahead->arena, ahead->steps.steps);
-    pleat__arena_free(ahead->arena, ahead->steps.chunks);
-    ahead->steps = (pleat__steps){.arena = ahead->arena};
+    free_steps(&ahead->steps);
     ahead->next = 0;
     ahead->first = 0;
+    ahead->listed = 0;
 }
 
 /* ---- making ---- */
 
-static bool is_due(const pleat__ahead *ahead)
+/* Whether there is a step to be carried out that is due by then. */
+static bool is_due(const pleat__ahead *ahead, uint32_t by)
 {
     return !ahead->over && ahead->next < ahead->steps.count &&
-           ahead->steps.steps[ahead->next].due <= ahead->due;
+           ahead->steps.steps[ahead->next].due <= by;
 }
 
 /* Some of the chunks of a step, with the turn. */
@@ -154,7 +173,8 @@ static void drop_leftovers(pleat__ahead *ahead)
 
 static bool is_late(const pleat__ahead *ahead)
 {
-    return ahead->first < ahead->next && ahead->steps.steps[ahead->first].due < ahead->late;
+    return !ahead->listing && ahead->first < ahead->next &&
+           ahead->steps.steps[ahead->first].due < ahead->when.late;
 }
 
 /* The first step behind `from` that makes chunks, or the number of steps. */
@@ -193,7 +213,7 @@ static bool work_on(pleat__ahead *ahead)
         unmake_late(ahead);
         return true;
     }
-    if (!is_due(ahead))
+    if (!is_due(ahead, ahead->when.soon))
         return false;
     pleat__step *step = &ahead->steps.steps[ahead->next];
     ahead->leftovers = true;
@@ -206,22 +226,36 @@ static bool work_on(pleat__ahead *ahead)
     return true;
 }
 
+/* With the lock, which is left meanwhile: some more steps. */
+static void list_some(pleat__ahead *ahead)
+{
+    pleat__steps steps = {.arena = ahead->arena};
+    uint32_t until = UINT32_MAX;
+    pleat__gate_unlock(ahead->pool->gate);
+    pleat_result result = ahead->list(ahead->context, &steps, &until);
+    pleat__gate_lock(ahead->pool->gate);
+    if (result == PLEAT_OK)
+        result = add_steps(&ahead->steps, &steps);
+    free_steps(&steps);
+    ahead->listed = until;
+    ahead->over = ahead->over || result != PLEAT_OK;
+}
+
 /* The thread's. What fails costs what would have been saved. */
 static pleat_result work(void *context, pleat_result ready)
 {
     pleat__ahead *ahead = context;
     pleat__gate *gate = ahead->pool->gate;
-    pleat__steps steps = {.arena = ahead->arena};
-    if (ahead->listing && ready == PLEAT_OK)
-        ready = ahead->list(ahead->context, &steps);
     for (bool more = true; more;) {
         pleat__gate_let_pass(gate);
         pleat__gate_lock_turn(gate);
-        if (ahead->listing)
-            ahead->steps = steps;
-        ahead->listing = false;
         ahead->over = ahead->over || ready != PLEAT_OK;
         more = work_on(ahead);
+        ahead->listing = ahead->listing && !ahead->over && ahead->listed != UINT32_MAX;
+        if (!more && ahead->listing) {
+            list_some(ahead);
+            more = true;
+        }
         ahead->busy = more;
         pthread_cond_broadcast(&ahead->more);
         pleat__gate_unlock(gate);
@@ -269,21 +303,23 @@ static bool submit(pleat__ahead *ahead)
         return false;
     ahead->job =
         (pleat__job){.kind = PLEAT__JOB_CALL, .call = work, .context = ahead, .forgotten = true};
-    ahead->busy = pleat__mapper_submit(ahead->worker, &ahead->job) == PLEAT_OK;
+    if (pleat__mapper_submit(ahead->worker, &ahead->job) != PLEAT_OK)
+        return false;
+    ahead->busy = true;
     while (ahead->waits && ahead->busy)
         pleat__gate_wait(ahead->pool->gate, &ahead->more);
     return true;
 }
 
-bool pleat__ahead_begin(pleat__ahead *ahead, pleat__ahead_list list, void *context, uint32_t due)
+bool pleat__ahead_begin(pleat__ahead *ahead, pleat__ahead_list list, void *context,
+                        pleat__when when)
 {
     if (ahead->busy || ahead->leftovers)
         return false;
     forget_steps(ahead);
     ahead->list = list;
     ahead->context = context;
-    ahead->due = due;
-    ahead->late = 0;
+    ahead->when = when;
     ahead->over = false;
     ahead->loose = false;
     ahead->listing = true;
@@ -293,11 +329,10 @@ bool pleat__ahead_begin(pleat__ahead *ahead, pleat__ahead_list list, void *conte
     return false;
 }
 
-void pleat__ahead_allow(pleat__ahead *ahead, uint32_t due, uint32_t late)
+void pleat__ahead_allow(pleat__ahead *ahead, pleat__when when)
 {
-    ahead->due = due > ahead->due ? due : ahead->due;
-    ahead->late = late;
-    if (!ahead->listing && (is_due(ahead) || is_late(ahead)))
+    ahead->when = when;
+    if (is_due(ahead, when.soon) || is_late(ahead))
         submit(ahead);
 }
 
@@ -319,9 +354,11 @@ bool pleat__ahead_drop(pleat__ahead *ahead)
 
 /* ---- taking ---- */
 
+/* Whether something is on its way that is asked for now. */
 static bool is_coming(const pleat__ahead *ahead)
 {
-    return ahead->busy && !ahead->over && (ahead->listing || is_due(ahead));
+    return ahead->busy && !ahead->over &&
+           ((ahead->listing && ahead->listed <= ahead->when.now) || is_due(ahead, ahead->when.now));
 }
 
 void pleat__ahead_await(pleat__ahead *ahead, uint32_t chunks)
@@ -352,9 +389,9 @@ bool pleat__ahead_view(pleat__ahead *ahead, const uint32_t *chunks, uint32_t cou
             *page = step->page;
             return true;
         }
-        bool gone = !ahead->listing && (step == NULL || step->due > ahead->due ||
-                                        step < ahead->steps.steps + ahead->next);
-        if (!is_coming(ahead) || gone) {
+        bool gone = step != NULL &&
+                    (step->due > ahead->when.now || step < ahead->steps.steps + ahead->next);
+        if (gone || !is_coming(ahead)) {
             ahead->loose = true;
             return false;
         }

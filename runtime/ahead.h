@@ -1,17 +1,18 @@
 /*
  * ahead.h: chunks and views made before they are needed, by a thread of its own.
  *
- * Who knows what requests will take of the driver (rehearsal.h) lists it, in order: so many chunks,
- * a view of these chunks, and when they are due. The thread makes them while the job goes on.
+ * Who knows what requests will take of the driver (rehearsal.h) lists it, in order and some at a
+ * time: so many chunks, a view of these chunks, and when they are due. The thread makes them while
+ * the job goes on, and lists on when all that is due is made.
  *
  * UNSEEN   What was made ahead is there for nobody until a request would make it: then the pool
  *          grows by chunks that are mapped already (pool->stocked), or a view of exactly its chunks
  *          is there. So where requests lie does not depend on how far the thread has come, nor on
  *          whether there is one.
- * WAITING  What is on its way is waited for: the driver would serialise the two anyhow.
- * WRONG    Where the job takes something else, what was made stays unseen until it goes back: when
- *          it is long overdue, at the end, or when memory is short. Where it made a view by itself,
- *          or the pool grew, no more views are made, whose chunks would be others, and only as many
+ * WAITING  What is asked for now and is on its way is waited for: the driver would serialise the
+ * two anyhow. WRONG    Where the job takes something else, what was made stays unseen until it goes
+ * back: when it is long overdue, at the end, or when memory is short. Where it made a view by
+ * itself, or the pool grew, no more views are made, whose chunks would be others, and only as many
  *          chunks as are then still missing.
  * MEMORY   Within the budget, without asking anybody to give back.
  * THREADS  The runtime's lock guards it. The thread takes the turn for some chunks or pages at a
@@ -48,8 +49,15 @@ PLEAT_NODISCARD pleat_result pleat__steps_grow(pleat__steps *steps, uint32_t due
 PLEAT_NODISCARD pleat_result pleat__steps_view(pleat__steps *steps, uint32_t due, uint32_t exist,
                                                const uint32_t *chunks, uint32_t count);
 
-/* Lists the steps, without the lock. */
-typedef pleat_result (*pleat__ahead_list)(void *context, pleat__steps *steps);
+/* Lists the next steps, without the lock: all that are due until *until. UINT32_MAX: those were the
+ * last. */
+typedef pleat_result (*pleat__ahead_list)(void *context, pleat__steps *steps, uint32_t *until);
+
+/* By when a step is due: it goes back where it was made for nobody before `late`; a request waits
+ * for it until `now`; it may be made until `soon`. */
+typedef struct pleat__when {
+    uint32_t late, now, soon;
+} pleat__when;
 
 struct pleat__ahead {
     pleat__arena *arena; /* NULL: off */
@@ -62,12 +70,12 @@ struct pleat__ahead {
     pleat__ahead_list list;
     void *context;
     pleat__steps steps;
-    uint32_t next;  /* the step to be carried out */
-    uint32_t due;   /* those due until then may be */
-    uint32_t late;  /* what was due before that and is nobody's goes back */
-    uint32_t first; /* the first step of which that has not been done */
+    pleat__when when;
+    uint32_t next;   /* the step to be carried out */
+    uint32_t first;  /* the first step that was not looked at when it was late */
+    uint32_t listed; /* steps due until then are */
     uint32_t block;
-    bool listing, busy; /* the thread lists; it lists or makes */
+    bool listing, busy; /* not all is listed, and the thread may do so; it lists or makes */
     bool loose;         /* the job took something else: no more views are made */
     bool over;          /* nothing more is made */
     bool leftovers;     /* something may have been made that is not taken */
@@ -82,10 +90,11 @@ void pleat__ahead_release(pleat__ahead *ahead);
 /* ---- with the lock held; it may be left where `waits` is set ---- */
 
 /* From now on what `list` says is made, as far as it is due. false: it cannot be now. The context
- * must stay until the list has been made or pleat__ahead_is_listing says that it is. */
-bool pleat__ahead_begin(pleat__ahead *ahead, pleat__ahead_list list, void *context, uint32_t due);
-/* So much may be made; what was due before `late` and nobody took goes back. */
-void pleat__ahead_allow(pleat__ahead *ahead, uint32_t due, uint32_t late);
+ * must stay until pleat__ahead_is_listing says that it is not needed any more. */
+bool pleat__ahead_begin(pleat__ahead *ahead, pleat__ahead_list list, void *context,
+                        pleat__when when);
+/* Time passes. */
+void pleat__ahead_allow(pleat__ahead *ahead, pleat__when when);
 /* Nothing more is made, and what nobody took goes back, on the thread. */
 void pleat__ahead_end(pleat__ahead *ahead);
 /* The same at once; whether anything went. pre: the turn; the lock is left meanwhile. */
@@ -95,8 +104,8 @@ static inline bool pleat__ahead_is_listing(const pleat__ahead *ahead)
     return ahead->listing;
 }
 
-/* Waits until the stock has so many chunks, or no more are on their way; lock and turn may be left
- * meanwhile. */
+/* Waits until the stock has so many chunks, or no more are on their way for now; lock and turn may
+ * be left meanwhile. */
 void pleat__ahead_await(pleat__ahead *ahead, uint32_t chunks);
 /* A view of exactly these chunks that was made, or is on its way; false: there is none. Likewise.
  */

@@ -162,6 +162,16 @@ static bool find_opening(const pleat__rehearsal *rehearsal, uint32_t *from, uint
     return best >= ALIKE;
 }
 
+/* What is due when, at that request. Until it is looked again, and for those that were not where
+ * they were before, all that is near is asked for now. */
+static pleat__when when(const pleat__rehearsal *rehearsal, uint32_t request)
+{
+    uint32_t length = rehearsal->length, slack = length / OVERDUE;
+    uint32_t now = request + 2 * (length / LOOKS) + PLEAT__OPENING;
+    return (pleat__when){
+        .late = request > slack ? request - slack : 0, .now = now, .soon = now + rehearsal->reach};
+}
+
 static void begin(pleat__rehearsal *rehearsal)
 {
     uint32_t from, at;
@@ -184,7 +194,7 @@ static void begin(pleat__rehearsal *rehearsal)
     rehearsal->astray = 0;
     rehearsal->next = PLEAT__OPENING + 1;
     if (!pleat__ahead_begin(&rehearsal->ahead, pleat__score_play, score,
-                            PLEAT__OPENING + rehearsal->reach))
+                            when(rehearsal, PLEAT__OPENING)))
         pleat__rehearsal_end(rehearsal);
 }
 
@@ -228,9 +238,7 @@ void pleat__rehearsal_look(pleat__rehearsal *rehearsal)
         pleat__rehearsal_end(rehearsal);
         return;
     }
-    uint32_t slack = rehearsal->length / OVERDUE;
-    pleat__ahead_allow(&rehearsal->ahead, request + rehearsal->reach,
-                       request > slack ? request - slack : 0);
+    pleat__ahead_allow(&rehearsal->ahead, when(rehearsal, request));
     rehearsal->reach = rehearsal->reach < rehearsal->length / MOST / 2 ? 2 * rehearsal->reach
                                                                        : rehearsal->length / MOST;
 }

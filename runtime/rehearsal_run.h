@@ -16,8 +16,11 @@ typedef struct pleat__view_copy {
     uint16_t stream;
 } pleat__view_copy;
 
+typedef struct pleat__stage pleat__stage; /* rehearsal_run.c */
+
 struct pleat__score {
     pleat__arena *arena; /* its own */
+    pleat__stage *stage; /* while it is being played; else NULL */
     /* The heap as it was. */
     uint32_t chunk_count;
     uint32_t *home, *first;
@@ -50,7 +53,8 @@ struct pleat__score {
 pleat__score *pleat__score_new(pleat__heap *heap, const pleat__placed *placed);
 /* NULL is allowed. */
 void pleat__score_free(pleat__score *score);
-/* A pleat__ahead_list: plays it. A step is due at the request that asks for it, from `begin` on. */
-pleat_result pleat__score_play(void *score, pleat__steps *steps);
+/* A pleat__ahead_list: plays some more of it. A step is due at the request that asks for it, from
+ * `begin` on. */
+pleat_result pleat__score_play(void *score, pleat__steps *steps, uint32_t *until);
 
 #endif

@@ -1,0 +1,188 @@
+/*
+ * ahead.c: lists of what is to be made ahead, carried out by the thread while the test holds what
+ * lists them: what waits for it, what goes back, and what its end leaves undone. On host memory.
+ */
+#include "test.h"
+
+#include <internal/arena.h>
+#include <internal/error.h>
+#include <runtime/ahead.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+#include <vmm/host.h>
+
+#define PAGE  (64u << 10)
+#define CHUNK 8u /* chunks of a step */
+
+typedef struct fixture {
+    pleat_vmm vmm;
+    pleat__arena *arena;
+    pleat__space *space;
+    pleat__gate gate;
+    pleat__pool pool;
+    pleat__ahead ahead;
+    /* Of the list: calls so far; a call from `held` on waits until it may go on. */
+    _Atomic uint32_t calls;
+    uint32_t held;
+    atomic_bool goes_on, late;
+} fixture;
+
+static void begin(fixture *f, bool waits)
+{
+    const pleat_host_options host = {
+        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = PAGE};
+    const pleat__space_options space = {.device = 0};
+    memset(f, 0, sizeof *f);
+    f->held = UINT32_MAX;
+    assert_ok(pleat_vmm_host(&host, &f->vmm));
+    assert_ok(pleat__arena_create(&f->arena));
+    assert_ok(pleat__space_create(f->vmm, f->arena, &space, &f->space));
+    assert_ok(pleat__gate_init(&f->gate, f->vmm, 0, f->arena, f->space));
+    assert_ok(pleat__pool_init(&f->pool, f->arena, f->space, &f->gate, NULL));
+    pleat__ahead_init(&f->ahead, f->arena, &f->pool, 1000, waits);
+}
+
+static void end(fixture *f)
+{
+    pleat__host_holdings held;
+    pleat__ahead_release(&f->ahead);
+    pleat__pool_release(&f->pool);
+    pleat__gate_release(&f->gate);
+    pleat__space_destroy(f->space);
+    pleat__arena_destroy(f->arena);
+    assert_ok(pleat__host_holdings_of(&f->vmm, &held));
+    assert_int_equal(held.handles + held.mapped_pages, 0);
+    pleat_vmm_destroy(&f->vmm);
+}
+
+static uint64_t mapped_pages(const fixture *f)
+{
+    pleat__host_holdings held;
+    assert_ok(pleat__host_holdings_of(&f->vmm, &held));
+    return held.mapped_pages;
+}
+
+/* For two seconds at most. */
+static bool wait_for(const atomic_bool *what)
+{
+    for (int i = 0; i < 2000 && !atomic_load(what); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return atomic_load(what);
+}
+
+/* Call n lists some chunks that are due at 10 * n, and a view of the first two. */
+static pleat_result list(void *context, pleat__steps *steps, uint32_t *until)
+{
+    fixture *f = context;
+    static const uint32_t chunks[] = {0, 1};
+    uint32_t n = atomic_fetch_add(&f->calls, 1);
+    if (n >= f->held && !wait_for(&f->goes_on))
+        atomic_store(&f->late, true);
+    *until = n == 3 ? UINT32_MAX : 10 * n + 9;
+    PLEAT_TRY(pleat__steps_grow(steps, 10 * n, CHUNK * n, CHUNK));
+    return n != 0 ? PLEAT_OK : pleat__steps_view(steps, 5, CHUNK, chunks, 2);
+}
+
+static void start(fixture *f, pleat__when when)
+{
+    pleat__gate_lock(&f->gate);
+    assert_true(pleat__ahead_begin(&f->ahead, list, f, when));
+    pleat__gate_unlock(&f->gate);
+}
+
+/* The second piece of the list is on its way for as long as the test likes. */
+static void ahead_waits_for_what_is_asked_for_now_only(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, false);
+    f.held = 1;
+    start(&f, (pleat__when){.now = 6, .soon = 100});
+    pleat__gate_lock(&f.gate);
+    pleat__ahead_await(&f.ahead, CHUNK);
+    assert_int_equal(f.pool.stocked, CHUNK);
+    /* More is not on its way yet. */
+    pleat__ahead_await(&f.ahead, CHUNK + 1);
+    assert_int_equal(f.pool.stocked, CHUNK);
+    assert_true(pleat__ahead_is_listing(&f.ahead));
+    pleat__gate_unlock(&f.gate);
+    assert_false(f.late);
+    atomic_store(&f.goes_on, true);
+    pleat__gate_lock(&f.gate);
+    pleat__ahead_allow(&f.ahead, (pleat__when){.now = 30, .soon = 100});
+    pleat__ahead_await(&f.ahead, 4 * CHUNK);
+    assert_int_equal(f.pool.stocked, 4 * CHUNK);
+    pleat__gate_unlock(&f.gate);
+    end(&f);
+}
+
+static void ahead_gives_back_what_is_late(void **state)
+{
+    (void)state;
+    fixture f;
+    uint64_t page;
+    static const uint32_t chunks[] = {0, 1};
+    begin(&f, true);
+    start(&f, (pleat__when){.now = 100, .soon = 100});
+    assert_int_equal(mapped_pages(&f), 4 * CHUNK + 2);
+    pleat__gate_lock(&f.gate);
+    pleat__ahead_allow(&f.ahead, (pleat__when){.late = 5, .now = 100, .soon = 100});
+    assert_int_equal(f.pool.view_pages, 2);
+    pleat__ahead_allow(&f.ahead, (pleat__when){.late = 6, .now = 100, .soon = 100});
+    assert_int_equal(f.pool.view_pages, 0);
+    assert_int_equal(mapped_pages(&f), 4 * CHUNK);
+    assert_false(pleat__ahead_view(&f.ahead, chunks, 2, &page));
+    /* Chunks may be a later request's until the last are late. */
+    pleat__ahead_allow(&f.ahead, (pleat__when){.late = 30, .now = 100, .soon = 100});
+    assert_int_equal(f.pool.stocked, 4 * CHUNK);
+    pleat__ahead_allow(&f.ahead, (pleat__when){.late = 31, .now = 100, .soon = 100});
+    assert_int_equal(f.pool.stocked, 0);
+    assert_int_equal(mapped_pages(&f), 0);
+    pleat__gate_unlock(&f.gate);
+    end(&f);
+}
+
+static void *release(void *context)
+{
+    fixture *f = context;
+    pleat__ahead_release(&f->ahead);
+    return NULL;
+}
+
+/* What was due when the runtime's end came is not carried out. */
+static void ahead_makes_nothing_more_at_the_end(void **state)
+{
+    (void)state;
+    fixture f;
+    pthread_t thread;
+    bool over = false;
+    begin(&f, false);
+    f.held = 0;
+    start(&f, (pleat__when){.now = 100, .soon = 100});
+    while (atomic_load(&f.calls) == 0)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(pthread_create(&thread, NULL, release, &f), 0);
+    for (int i = 0; i < 2000 && !over; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        pleat__gate_lock(&f.gate);
+        over = f.ahead.over;
+        pleat__gate_unlock(&f.gate);
+    }
+    atomic_store(&f.goes_on, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(over);
+    assert_int_equal(mapped_pages(&f), 0);
+    assert_int_equal(f.calls, 1);
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ahead_waits_for_what_is_asked_for_now_only),
+        cmocka_unit_test(ahead_gives_back_what_is_late),
+        cmocka_unit_test(ahead_makes_nothing_more_at_the_end),
+    };
+    return cmocka_run_group_tests_name("ahead", tests, NULL, NULL);
+}
