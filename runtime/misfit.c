@@ -11,6 +11,9 @@
  * known to be one, four stretches. */
 #define MOST      4u
 #define ITERATION 2u
+/* Requests after which it is tried again to leave it, doubled each time, up to so often. */
+#define RETRY      256u
+#define MOST_RETRY 12u
 
 void pleat__misfit_begin(pleat__misfit *misfit, const pleat_plan *plan, const pleat_stats *stats)
 {
@@ -36,7 +39,7 @@ void pleat__misfit_followed(pleat__misfit *misfit, bool followed)
 bool pleat__misfit_judge(pleat__misfit *misfit, uint64_t requests, bool marked)
 {
     if (misfit->stretch == 0)
-        return false;
+        return misfit->leaves && (marked || requests >= misfit->retry_at);
     pleat__misfit_followed(misfit, misfit->followed);
     uint64_t asked = requests - misfit->begun, served = misfit->served;
     bool first = marked && !misfit->marks;
@@ -56,5 +59,17 @@ bool pleat__misfit_judge(pleat__misfit *misfit, uint64_t requests, bool marked)
     if (misfit->strikes < MOST)
         return false;
     misfit->stretch = 0;
+    misfit->leaves = true;
     return true;
+}
+
+void pleat__misfit_left(pleat__misfit *misfit)
+{
+    misfit->leaves = false;
+}
+
+void pleat__misfit_stays(pleat__misfit *misfit, uint64_t requests)
+{
+    misfit->retry_at = requests + ((uint64_t)RETRY << misfit->tries);
+    misfit->tries += misfit->tries < MOST_RETRY;
 }

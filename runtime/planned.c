@@ -194,12 +194,12 @@ static pleat_result create(const pleat__policy_context *context, void **out)
 static bool shrink(policy *self, uint32_t chunks);
 
 /* The plan file is another job's: all of its memory in which nothing lies goes back, and the job is
- * learned as one without a plan. Where it cannot be done now the next mark tries again. */
-static void leave_plan(policy *self)
+ * learned as one without a plan. false: it cannot be done now. */
+static bool leave_plan(policy *self)
 {
     pleat__gate *gate = self->pool.gate;
     if (pleat__gate_turn(gate) != PLEAT_OK || !pleat__shapes_leave(&self->shapes, self->plan))
-        return;
+        return false;
     (void)pleat__heap_drop_views(&self->heap, 0);
     /* Its views are unmapped by the mapper: before, their chunks cannot go. */
     pleat__gate_leave(gate);
@@ -212,16 +212,15 @@ static void leave_plan(policy *self)
     pleat__gate_enter(gate);
     /* Without host memory the job is learned as far as it can be. */
     (void)!begin_learning(self, false);
+    return true;
 }
 
 static void judge_plan(policy *self, bool marked)
 {
     pleat__shapes *shapes = &self->shapes;
     shapes->due &= (uint8_t)~PLEAT__DUE_JUDGE;
-    if (pleat__misfit_judge(&shapes->misfit, shapes->requests, marked))
-        shapes->leaves = true;
-    if (shapes->leaves)
-        leave_plan(self);
+    if (pleat__misfit_judge(&shapes->misfit, shapes->requests, marked) && !leave_plan(self))
+        pleat__misfit_stays(&shapes->misfit, shapes->requests);
 }
 
 /* An iteration begins. */

@@ -556,7 +556,7 @@ bool pleat__shapes_leave(pleat__shapes *shapes, const pleat_plan *plan)
     pleat__heap_keep_end(shapes->heap);
     shapes->kept[0] = shapes->kept[--shapes->kept_count];
     shapes->candidate = NULL;
-    shapes->leaves = false;
+    pleat__misfit_left(&shapes->misfit);
     pleat__draft_adopt(&shapes->draft, instance);
     return true;
 }

@@ -44,11 +44,9 @@ typedef struct pleat__shapes {
      * many requests, and are taken as marked; `due`: so is the next request. */
     pleat__beat beat;
     uint32_t paced;
-    uint64_t paced_at; /* requests before the last */
-    uint8_t due;       /* bits of PLEAT__DUE_ */
-    /* A plan file's, until it has shown that it is the job's; `leaves`: it is not. */
-    pleat__misfit misfit;
-    bool leaves;
+    uint64_t paced_at;    /* requests before the last */
+    uint8_t due;          /* bits of PLEAT__DUE_ */
+    pleat__misfit misfit; /* a plan file's */
     pleat__follow *kept[PLEAT__SHAPES];
     uint32_t kept_count;
     /* A kept one that may have returned, and how many requests in a row it has matched. */

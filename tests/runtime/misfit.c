@@ -7,7 +7,10 @@
 
 #include <internal/arena.h>
 #include <plan/plan.h>
+#include <pthread.h>
 #include <runtime/misfit.h>
+#include <stdatomic.h>
+#include <time.h>
 #include <vmm/fault.h>
 #include <vmm/host.h>
 
@@ -115,6 +118,72 @@ static void misfit_is_left_without_marks_too(void **state)
     pleat_plan_free(plan);
 }
 
+/* Whoever creates memory from now on stands still meanwhile, with the turn. */
+static struct {
+    const pleat_vmm_ops *host;
+    atomic_bool holds, held, late;
+} gateway;
+
+static pleat_result create_held(void *self, int device, uint64_t bytes, uint32_t flags,
+                                pleat_handle *handle)
+{
+    for (int i = 0; i < 20000 && atomic_load(&gateway.holds); i++) {
+        atomic_store(&gateway.held, true);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        atomic_store(&gateway.late, i == 19999);
+    }
+    return gateway.host->create(self, device, bytes, flags, handle);
+}
+
+static void *take_much(void *runtime)
+{
+    pleat_va address;
+    if (pleat_alloc(runtime, 500ull << 20, 7, &address) != PLEAT_OK)
+        return runtime;
+    return pleat_free(runtime, address) == PLEAT_OK ? NULL : runtime;
+}
+
+/* Another thread is at the driver when that is found out: it is tried again, although nothing is
+ * marked. */
+static void misfit_that_cannot_be_left_is_left_later(void **state)
+{
+    (void)state;
+    job j = {0};
+    pthread_t other;
+    void *failed;
+    job_shape shape = job_shape_make(5, 1), large = job_shape_make(45, 24);
+    uint64_t needs = taken_by(&shape);
+    pleat_plan *plan = plan_of(&large, NULL);
+    const pleat_host_options device = {
+        .size = sizeof device, .device_bytes = 2ull << 30, .granularity = JOB_PAGE};
+    const pleat_runtime_options options = {.size = sizeof options, .plan = plan, .waits = 1};
+    assert_ok(pleat_vmm_host(&device, &j.vmm));
+    pleat_vmm_ops held = *j.vmm.ops;
+    held.create = create_held;
+    gateway.host = j.vmm.ops;
+    assert_ok(pleat_runtime_create((pleat_vmm){&held, j.vmm.self}, &options, &j.runtime));
+    uint64_t begun = pleat_stats_of(j.runtime).physical_bytes;
+    job_iterate(&j, &shape, JOB_PLAIN, 0);
+    atomic_store(&gateway.holds, true);
+    assert_int_equal(pthread_create(&other, NULL, take_much, j.runtime), 0);
+    while (!atomic_load(&gateway.held))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (uint32_t i = 0; i < 40; i++)
+        job_iterate(&j, &shape, JOB_PLAIN, 0);
+    assert_true(pleat_stats_of(j.runtime).physical_bytes >= begun);
+    atomic_store(&gateway.holds, false);
+    assert_int_equal(pthread_join(other, &failed), 0);
+    assert_null(failed);
+    assert_false(gateway.late);
+    for (uint32_t i = 0; i < 60; i++)
+        job_iterate(&j, &shape, JOB_PLAIN, 0);
+    assert_ok(pleat_empty_cache(j.runtime));
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_true(stats.physical_bytes <= needs + needs / 4 + PINNED);
+    finish(&j);
+    pleat_plan_free(plan);
+}
+
 /* Something else comes first; then the plan's own job. */
 static void misfit_in_the_beginning_only_is_kept(void **state)
 {
@@ -187,7 +256,18 @@ static void misfit_counts_strikes(void **state)
     assert_false(pleat__misfit_judge(&misfit, 2010, true)); /* too few */
     stats.planned = 400;
     assert_true(pleat__misfit_judge(&misfit, 3010, true));
-    assert_false(pleat__misfit_judge(&misfit, 4010, true)); /* once */
+    assert_true(pleat__misfit_judge(&misfit, 4010, true)); /* until it was left */
+    uint64_t at = 4010;
+    for (uint64_t wait = 256; wait < 2000; wait *= 2, at += wait / 2) {
+        pleat__misfit_stays(&misfit, at);
+        assert_false(pleat__misfit_is_due(&misfit, at + wait - 1));
+        assert_false(pleat__misfit_judge(&misfit, at + wait - 1, false));
+        assert_true(pleat__misfit_is_due(&misfit, at + wait));
+        assert_true(pleat__misfit_judge(&misfit, at + wait, false));
+    }
+    pleat__misfit_left(&misfit);
+    assert_false(pleat__misfit_is_due(&misfit, 2 * at));
+    assert_false(pleat__misfit_judge(&misfit, 2 * at, true)); /* once */
 
     stats.planned = 0;
     pleat__misfit_begin(&misfit, &plan, &stats);
@@ -302,6 +382,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(misfit_plan_of_another_job_is_left),
         cmocka_unit_test(misfit_is_left_without_marks_too),
+        cmocka_unit_test(misfit_that_cannot_be_left_is_left_later),
         cmocka_unit_test(misfit_in_the_beginning_only_is_kept),
         cmocka_unit_test(misfit_later_is_kept),
         cmocka_unit_test(misfit_keeps_what_lies_in_it),
