@@ -226,19 +226,21 @@ static bool work_on(pleat__ahead *ahead)
     return true;
 }
 
-/* With the lock, which is left meanwhile: some more steps. */
+/* With the lock, which is left meanwhile: some more steps, where they are still wanted. */
 static void list_some(pleat__ahead *ahead)
 {
     pleat__steps steps = {.arena = ahead->arena};
     uint32_t until = UINT32_MAX;
+    bool wanted = !ahead->over;
     pleat__gate_unlock(ahead->pool->gate);
-    pleat_result result = ahead->list(ahead->context, &steps, &until);
+    pleat_result result = ahead->list(ahead->context, wanted ? &steps : NULL, &until);
     pleat__gate_lock(ahead->pool->gate);
     if (result == PLEAT_OK)
         result = add_steps(&ahead->steps, &steps);
     free_steps(&steps);
-    ahead->listed = until;
     ahead->over = ahead->over || result != PLEAT_OK;
+    ahead->listed = until;
+    ahead->listing = wanted && until != UINT32_MAX;
 }
 
 /* The thread's. What fails costs what would have been saved. */
@@ -251,7 +253,6 @@ static pleat_result work(void *context, pleat_result ready)
         pleat__gate_lock_turn(gate);
         ahead->over = ahead->over || ready != PLEAT_OK;
         more = work_on(ahead);
-        ahead->listing = ahead->listing && !ahead->over && ahead->listed != UINT32_MAX;
         if (!more && ahead->listing) {
             list_some(ahead);
             more = true;

@@ -50,7 +50,7 @@ PLEAT_NODISCARD pleat_result pleat__steps_view(pleat__steps *steps, uint32_t due
                                                const uint32_t *chunks, uint32_t count);
 
 /* Lists the next steps, without the lock: all that are due until *until. UINT32_MAX: those were the
- * last. */
+ * last, and it is not called again; nor is it where `steps` is NULL: no more are wanted. */
 typedef pleat_result (*pleat__ahead_list)(void *context, pleat__steps *steps, uint32_t *until);
 
 /* By when a step is due: it goes back where it was made for nobody before `late`; a request waits

@@ -123,6 +123,12 @@ pleat__score *pleat__score_new(pleat__heap *heap, const pleat__placed *placed)
     return NULL;
 }
 
+void pleat__score_free(pleat__score *score)
+{
+    if (score != NULL)
+        pleat__arena_destroy(score->arena);
+}
+
 /* ---- a heap like it ---- */
 
 /* What is played on. */
@@ -331,14 +337,6 @@ static void tear_down(pleat__score *score)
     pleat__arena_destroy(s->arena);
 }
 
-void pleat__score_free(pleat__score *score)
-{
-    if (score == NULL)
-        return;
-    tear_down(score);
-    pleat__arena_destroy(score->arena);
-}
-
 /* ---- playing ---- */
 
 /* What the opening of this iteration allocated is there under its names of the one before, and is
@@ -446,27 +444,30 @@ static pleat_result play(pleat__stage *s)
     return PLEAT_OK;
 }
 
+static pleat_result play_piece(pleat__score *score, pleat__steps *steps, uint32_t *until)
+{
+    bool begins = score->stage == NULL;
+    if (begins)
+        PLEAT_TRY(set_up(score));
+    pleat__stage *s = score->stage;
+    pleat__gate_lock_turn(&s->gate);
+    s->steps = steps;
+    s->heap.order = order;
+    s->heap.order_context = s;
+    if (begins)
+        set_opening(s);
+    pleat_result result = play(s);
+    pleat__gate_unlock(&s->gate);
+    if (result == PLEAT_OK && s->at < s->event_count)
+        *until = s->request - score->begin;
+    return result;
+}
+
 pleat_result pleat__score_play(void *opaque, pleat__steps *steps, uint32_t *until)
 {
     pleat__score *score = opaque;
-    pleat_result result = PLEAT_OK;
-    bool begins = score->stage == NULL;
     *until = UINT32_MAX;
-    if (begins)
-        result = set_up(score);
-    if (result == PLEAT_OK) {
-        pleat__stage *s = score->stage;
-        pleat__gate_lock_turn(&s->gate);
-        s->steps = steps;
-        if (begins)
-            set_opening(s);
-        s->heap.order = order;
-        s->heap.order_context = s;
-        result = play(s);
-        pleat__gate_unlock(&s->gate);
-        if (result == PLEAT_OK && s->at < s->event_count)
-            *until = s->request - score->begin;
-    }
+    pleat_result result = steps != NULL ? play_piece(score, steps, until) : PLEAT_OK;
     if (*until == UINT32_MAX)
         tear_down(score);
     return result;

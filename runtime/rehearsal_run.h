@@ -51,10 +51,10 @@ struct pleat__score {
 
 /* Copies the heap. NULL: no host memory, or not one that can be copied. pre: the lock. */
 pleat__score *pleat__score_new(pleat__heap *heap, const pleat__placed *placed);
-/* NULL is allowed. */
+/* NULL is allowed. pre: it is not being played */
 void pleat__score_free(pleat__score *score);
-/* A pleat__ahead_list: plays some more of it. A step is due at the request that asks for it, from
- * `begin` on. */
+/* A pleat__ahead_list: plays some more of it, or ends that. A step is due at the request that asks
+ * for it, from `begin` on. */
 pleat_result pleat__score_play(void *score, pleat__steps *steps, uint32_t *until);
 
 #endif
