@@ -177,24 +177,11 @@ static bool is_late(const pleat__ahead *ahead)
            ahead->steps.steps[ahead->first].due < ahead->when.late;
 }
 
-/* The first step behind `from` that makes chunks, or the number of steps. */
-static uint32_t next_growth(const pleat__steps *steps, uint32_t from)
-{
-    uint32_t i = from + 1;
-    while (i < steps->count && steps->steps[i].grow == 0)
-        i++;
-    return i;
-}
-
-/* What is left of the first step, with the turn. Chunks of one that was late may be the next one's.
- */
+/* What is left of the first step, with the turn. Chunks may be a later step's, or in its view. */
 static void unmake_late(pleat__ahead *ahead)
 {
-    uint32_t at = ahead->first++;
-    pleat__step *step = &ahead->steps.steps[at];
-    if (step->grow == 0)
-        unmake_pages(ahead, step);
-    else if (next_growth(&ahead->steps, at) == ahead->steps.count)
+    unmake_pages(ahead, &ahead->steps.steps[ahead->first++]);
+    if (ahead->first == ahead->steps.count)
         unmake_stock(ahead->pool);
 }
 

@@ -466,8 +466,9 @@ pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks, const pleat__c
                               pleat__occupancy_visit visit, void *context)
 {
     uint32_t taken = 0;
+    /* The stock's handles begin where they like, and views that were made ahead may show them. */
     if (pool->stocked != 0 && cuts != NULL)
-        pleat__pool_unstock(pool); /* its handles begin where they like */
+        (void)pleat__ahead_drop(pool->ahead);
     if (pool->ahead != NULL && cuts == NULL) {
         pleat__ahead_await(pool->ahead, chunks);
         PLEAT_TRY(take_stock(pool, chunks, visit, context, &taken));

@@ -71,11 +71,11 @@ static bool wait_for(const atomic_bool *what)
     return atomic_load(what);
 }
 
-/* Call n lists some chunks that are due at 10 * n, and a view of the first two. */
+/* Call n lists some chunks that are due at 10 * n, and a view of two of them, due a little later.
+ */
 static pleat_result list(void *context, pleat__steps *steps, uint32_t *until)
 {
     fixture *f = context;
-    static const uint32_t chunks[] = {0, 1};
     if (steps == NULL) {
         *until = UINT32_MAX;
         return PLEAT_OK;
@@ -84,8 +84,9 @@ static pleat_result list(void *context, pleat__steps *steps, uint32_t *until)
     if (n >= f->held && !wait_for(&f->goes_on))
         atomic_store(&f->late, true);
     *until = n == 3 ? UINT32_MAX : 10 * n + 9;
+    const uint32_t chunks[] = {CHUNK * n, CHUNK * n + 1};
     PLEAT_TRY(pleat__steps_grow(steps, 10 * n, CHUNK * n, CHUNK));
-    return n != 0 ? PLEAT_OK : pleat__steps_view(steps, 5, CHUNK, chunks, 2);
+    return pleat__steps_view(steps, 10 * n + 5, CHUNK * (n + 1), chunks, 2);
 }
 
 static void start(fixture *f, pleat__when when)
@@ -129,21 +130,50 @@ static void ahead_gives_back_what_is_late(void **state)
     static const uint32_t chunks[] = {0, 1};
     begin(&f, true);
     start(&f, (pleat__when){.now = 100, .soon = 100});
-    assert_int_equal(mapped_pages(&f), 4 * CHUNK + 2);
+    assert_int_equal(mapped_pages(&f), 4 * (CHUNK + 2));
     pleat__gate_lock(&f.gate);
     pleat__ahead_allow(&f.ahead, (pleat__when){.late = 5, .now = 100, .soon = 100});
-    assert_int_equal(f.pool.view_pages, 2);
+    assert_int_equal(f.pool.view_pages, 8);
     pleat__ahead_allow(&f.ahead, (pleat__when){.late = 6, .now = 100, .soon = 100});
-    assert_int_equal(f.pool.view_pages, 0);
-    assert_int_equal(mapped_pages(&f), 4 * CHUNK);
+    assert_int_equal(f.pool.view_pages, 6);
+    assert_int_equal(mapped_pages(&f), 4 * CHUNK + 6);
     assert_false(pleat__ahead_view(&f.ahead, chunks, 2, &page));
-    /* Chunks may be a later request's until the last are late. */
-    pleat__ahead_allow(&f.ahead, (pleat__when){.late = 30, .now = 100, .soon = 100});
-    assert_int_equal(f.pool.stocked, 4 * CHUNK);
+    /* Chunks may be a later request's, or in its view, until that is late too. */
     pleat__ahead_allow(&f.ahead, (pleat__when){.late = 31, .now = 100, .soon = 100});
+    assert_int_equal(mapped_pages(&f), 4 * CHUNK + 2);
+    pleat__ahead_allow(&f.ahead, (pleat__when){.late = 36, .now = 100, .soon = 100});
     assert_int_equal(f.pool.stocked, 0);
     assert_int_equal(mapped_pages(&f), 0);
     pleat__gate_unlock(&f.gate);
+    end(&f);
+}
+
+static pleat_result note_run(void *context, pleat__extent run)
+{
+    *(uint32_t *)context += run.count;
+    return PLEAT_OK;
+}
+
+/* Who wants handles that begin at certain pages gets none of the stock, which goes with all that
+ * shows it. */
+static void ahead_makes_way_for_handles_of_another_cut(void **state)
+{
+    (void)state;
+    fixture f;
+    uint32_t granules = 0;
+    static const uint8_t pages[CHUNK] = {0, 0, 1};
+    const pleat__cuts cuts = {.pages = pages, .count = CHUNK};
+    begin(&f, true);
+    start(&f, (pleat__when){.now = 100, .soon = 100});
+    assert_int_equal(mapped_pages(&f), 4 * (CHUNK + 2));
+    pleat__gate_lock_turn(&f.gate);
+    assert_ok(pleat__pool_grow(&f.pool, CHUNK, &cuts, note_run, &granules));
+    assert_int_equal(f.pool.stocked, 0);
+    assert_int_equal(f.pool.view_pages, 0);
+    assert_int_equal(f.pool.count, CHUNK);
+    assert_int_equal(granules, CHUNK * PAGE / 512);
+    pleat__gate_unlock(&f.gate);
+    assert_int_equal(mapped_pages(&f), CHUNK);
     end(&f);
 }
 
@@ -186,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ahead_waits_for_what_is_asked_for_now_only),
         cmocka_unit_test(ahead_gives_back_what_is_late),
+        cmocka_unit_test(ahead_makes_way_for_handles_of_another_cut),
         cmocka_unit_test(ahead_makes_nothing_more_at_the_end),
     };
     return cmocka_run_group_tests_name("ahead", tests, NULL, NULL);
