@@ -142,7 +142,17 @@ static void fill_in(const char *given, uint64_t device, char *path)
     }
 }
 
-/* "auto", or a name with "%p" and "%d" filled in. */
+/* Whether another process writes a log there and goes on: several that were given one name do not
+ * take it from each other. Two that begin at the same moment may; "%p" in the name keeps them
+ * apart. */
+static bool is_written(const char *path)
+{
+    struct stat status;
+    return lstat(path, &status) == 0 && S_ISREG(status.st_mode) && is_locked(path);
+}
+
+/* "auto", or a name with "%p" and "%d" filled in, and the process behind it where another one
+ * writes that log. */
 static pleat_result make_path(const char *given, uint64_t device, char *path)
 {
     char folder[PATH_BYTES / 2];
@@ -156,6 +166,12 @@ static pleat_result make_path(const char *given, uint64_t device, char *path)
         return length < PATH_BYTES ? PLEAT_OK : pleat__fail(PLEAT_E_IO, "'%s' is too long", folder);
     }
     fill_in(given, device, path);
+    if (is_written(path)) {
+        size_t length = strlen(path);
+        char process[24];
+        snprintf(process, sizeof process, ".%d", (int)getpid());
+        append(path, &length, process, strlen(process));
+    }
     return strlen(path) < PATH_BYTES - 1 ? PLEAT_OK
                                          : pleat__fail(PLEAT_E_IO, "'%s' is too long", given);
 }

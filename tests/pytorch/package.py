@@ -81,12 +81,13 @@ class Run(unittest.TestCase):
             made = run.environment(run.parse([*arguments, "--", "true"]), base)
             # What the program starts has no log of the program's.
             self.assertNotIn("log:", made.get("PLEAT_CONF", ""))
-            return _job.settings(dict(made, **dict(rank)))
+            made.update(rank)
+            return _plans.settings(_job.settings(made), made)
 
         self.assertEqual(settings(), "")
         self.assertEqual(settings("--log", "auto"), "log:auto")
-        self.assertEqual(settings("--log", "/x/%p.log", "--conf", "small:2m"),
-                         "small:2m,log:/x/%p.log")
+        self.assertEqual(settings("--log", "/%p.log", "--conf", "small:2m"),
+                         "small:2m,log:/%p.log")
         self.assertEqual(settings("--log", "auto", PLEAT_CONF="views:1g"), "views:1g,log:auto")
         self.assertEqual(settings(PLEAT_CONF="views:1g"), "views:1g")
         self.assertTrue(os.path.isabs(settings("--log", "run.log")[len("log:"):]))
@@ -94,6 +95,11 @@ class Run(unittest.TestCase):
         for name, own in (("/x.log", "/x.log.3"), ("/x%r.log", "/x3.log"), ("/x%p.log", "/x%p.log"),
                           ("/x%r-%p-%d.log", "/x3-%p-%d.log"), ("auto", "auto")):
             self.assertEqual(settings("--log", name, rank=ranked), "log:" + own)
+            # However they were told: ranks do not write into each other's.
+            self.assertEqual(_plans.settings("small:2m,log:%s,views:1g" % name, ranked),
+                             "small:2m,log:%s,views:1g" % own)
+        self.assertEqual(_plans.settings("log", ranked), "log")
+        self.assertEqual(_plans.settings("log:a:b.log", ranked), "log:a:b.log.3")
         with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
             run.parse(["--log", "a,b", "--", "true"])
 
@@ -123,7 +129,8 @@ class Run(unittest.TestCase):
         for wrong in (["--budget", "much", "--", "true"], ["--policy", "none", "--", "true"],
                       ["--plan", "/no/such.plan", "--", "true"], [], ["--"],
                       ["--save-plan", "/no/such/folder/p.plan", "--", "true"],
-                      ["--report", "/no/such/folder/r.html", "--", "true"]):
+                      ["--report", "/no/such/folder/r.html", "--", "true"],
+                      ["--log", "/no/such/folder/run.log", "--", "true"]):
             done = subprocess.run([sys.executable, "-m", "pleat.run", *wrong], cwd=str(ADAPTER),
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             self.assertEqual(done.returncode, 2, wrong)
@@ -169,9 +176,12 @@ class Run(unittest.TestCase):
         self.assertEqual(self.run_it("--quiet", *program), (0, ""))
         with tempfile.TemporaryDirectory() as folder:
             plan, page = os.path.join(folder, "a.plan"), os.path.join(folder, "r.html")
-            said = self.run_it("--quiet", "--save-plan", plan, "--report", page, *program)
-            self.assertEqual(said, (0, "%s; so not written: the plan %s, the report %s\n"
-                                    % (none, plan, page)))
+            log = os.path.join(folder, "run.log")
+            said = self.run_it("--quiet", "--save-plan", plan, "--report", page, "--log", log, *program)
+            self.assertEqual(said, (0, "%s; so not written: the plan %s, the report %s, the log %s\n"
+                                    % (none, plan, page, log)))
+            self.assertEqual(self.run_it("--quiet", "--log", "auto", *program),
+                             (0, none + "; so not written: the log\n"))
         # Neither a fork nor another process says it, and not the first one where one was served.
         inner = "import os; from pleat import _first; %s"
         for program, expected in (("os.fork() or os._exit(0)", none + "\n"),

@@ -540,6 +540,44 @@ static void log_of_a_killed_process_is_read(void **state)
     end(&f);
 }
 
+/* A second process with the same settings writes beside the first one's log, as long as that runs.
+ */
+static void log_of_a_running_process_keeps_its_name(void **state)
+{
+    (void)state;
+    fixture f;
+    runlog read = {0};
+    pleat_vmm vmm;
+    char settings[200], own[200];
+    begin(&f);
+    snprintf(settings, sizeof settings, "log:%s,log_ms:1", f.path);
+    snprintf(own, sizeof own, "%s.%d", f.path, (int)getpid());
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        run_until_killed(settings);
+    for (int i = 0; i < 20000 && runlog_open(f.path, &read) != PLEAT_OK; i++)
+        usleep(1000);
+    assert_int_equal(read.numbers.pid, child);
+    runlog_close(&read);
+    for (int i = 0; i < 2; i++) {
+        pleat_runtime *runtime = open_runtime(&vmm, settings);
+        pleat_runtime_destroy(runtime);
+        pleat_vmm_destroy(&vmm);
+        assert_ok(runlog_open(i == 0 ? own : f.path, &read));
+        assert_int_equal(read.numbers.pid, getpid());
+        runlog_close(&read);
+        if (i == 1)
+            break;
+        assert_ok(runlog_open(f.path, &read));
+        assert_int_equal(read.numbers.pid, child);
+        runlog_close(&read);
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+    }
+    end(&f);
+}
+
 /* Each of many processes leaves one in the common place, which does not fill up. */
 static void log_folder_keeps_few_dead_ones(void **state)
 {
@@ -584,6 +622,7 @@ int main(void)
         cmocka_unit_test(log_marks_beyond_what_waits_are_merged),
         cmocka_unit_test(log_settings_are_checked),
         cmocka_unit_test(log_of_a_killed_process_is_read),
+        cmocka_unit_test(log_of_a_running_process_keeps_its_name),
         cmocka_unit_test(log_folder_keeps_few_dead_ones),
     };
     return cmocka_run_group_tests_name("runtime_log", tests, NULL, NULL);

@@ -2,6 +2,7 @@
 
 usage: options.py PLEAT
 """
+import json
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ COMMANDS = {  # what each takes besides options
     "import": "one recording", "plan": "a trace or a plan", "replay": "one trace",
     "report": "one trace", "verify": "one plan", "bench alloc": None,
     "bench plan": "one FILE or more", "bench vmm": None,
-    "top": "?",
+    "top": "?", "version": None,
 }
 
 
@@ -104,9 +105,12 @@ class Options(unittest.TestCase):
 
     def test_the_command_itself(self):
         done = subprocess.run([PLEAT, "--help"], capture_output=True, text=True)
-        for command in [c for c in COMMANDS if " " not in c] + ["bench", "run", "version"]:
+        for command in [c for c in COMMANDS if " " not in c] + ["bench", "run"]:
             self.assertRegex(done.stdout, f"(?m)^  {command} ")
-        self.assertIn("usage: pleat version", run("version", "--help").stdout)
+        said = run("version").stdout
+        self.assertRegex(said, r"^pleat \d+\.\d+\.\d+\n$")
+        self.assertEqual(json.loads(run("version", "--json").stdout), {"version": said.split()[1]})
+        self.assertEqual(subprocess.run([PLEAT, "--version"], capture_output=True, text=True).stdout, said)
 
     def test_a_full_disk_is_no_answer(self):
         with open("/dev/full", "w") as full:

@@ -1,18 +1,29 @@
 /*
  * version.c: `pleat version`.
  */
-#include "../cli.h"
-
-#include <string.h>
+#include "../json.h"
+#include "../options.h"
 
 int cli_version(int argc, char **argv)
 {
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        printf("usage: pleat version\n\nPrints the version.\n");
+    bool as_json = false;
+    json_writer json;
+    const cli_option table[] = {OPTION_JSON(&as_json), OPTION_END};
+    const cli_usage usage = {.command = "version",
+                             .synopsis = "[--json]",
+                             .text = "Prints the version.\n",
+                             .options = table};
+    int code = cli_read(argc, argv, &usage, NULL);
+    if (code != CLI_GO_ON)
+        return code;
+    if (!as_json) {
+        printf("pleat %s\n", pleat_version());
         return CLI_DONE;
     }
-    if (argc > 1)
-        return cli_bad_use("version", "takes no arguments, got '%s'", argv[1]);
-    printf("pleat %s\n", pleat_version());
+    json_begin(&json, stdout);
+    json_object(&json, NULL);
+    json_string(&json, "version", pleat_version());
+    json_end_object(&json);
+    json_finish(&json);
     return CLI_DONE;
 }

@@ -106,7 +106,7 @@ def enable(
         raise FileNotFoundError("pleat: there is no plan %r" % plan)
     if save_plan and not os.path.isdir(os.path.dirname(os.path.abspath(save_plan))):
         raise FileNotFoundError("pleat: there is no folder for the plan %r" % save_plan)
-    conf = conf or os.environ.get("PLEAT_CONF") or ""
+    conf = _plans.settings(conf or os.environ.get("PLEAT_CONF") or "")
     wrong = _job.check(dict(os.environ, PLEAT_CONF=conf), "conf") if conf else None
     if wrong:
         raise ValueError("pleat: " + wrong)

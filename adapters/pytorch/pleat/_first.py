@@ -14,6 +14,7 @@ WRITTEN = (
     ("plan", "PLEAT_RUN_SAVE_PLAN"),
     ("report", "PLEAT_RUN_REPORT"),
     ("counters", "PLEAT_RUN_COUNTERS"),
+    ("log", "PLEAT_RUN_LOG"),
 )
 
 
@@ -61,8 +62,8 @@ def tell(ear, process, environment):
         return
     except OSError:
         pass
-    missing = ["the %s %s" % (what, environment[name]) for what, name in WRITTEN
-               if environment.get(name)]
+    missing = ["the %s %s" % (what, environment[name]) if environment[name] != "auto" else "the " + what
+               for what, name in WRITTEN if environment.get(name)]
     if environment["PLEAT_RUN"] == "quiet" and not missing:
         return
     text = "pleat run: nothing was allocated on a GPU: %s" % reason()

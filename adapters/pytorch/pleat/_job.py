@@ -135,10 +135,10 @@ def finish(environment):
 
 
 def settings(environment):
-    """PLEAT_CONF with this process's log in it."""
+    """PLEAT_CONF with the log in it that `pleat run` was asked for."""
     given = environment.get("PLEAT_CONF", "")
     name = environment.get("PLEAT_RUN_LOG")
-    return ",".join(filter(None, [given, name and "log:" + _plans.log(name, environment)]))
+    return ",".join(filter(None, [given, name and "log:" + name]))
 
 
 def begin(environment):

@@ -44,6 +44,13 @@ def log(name, environment=os.environ):
     return written(name, environment)
 
 
+def settings(conf, environment=os.environ):
+    """Pleat's settings as this process has them: with a log of its own."""
+    own = (setting.split(":", 1) for setting in conf.split(","))
+    return ",".join("log:" + log(rest[0], environment) if key == "log" and rest else ":".join([key, *rest])
+                    for key, *rest in own)
+
+
 def read(name, environment=os.environ):
     """The file that this process reads for `name`."""
     own = written(name, environment)

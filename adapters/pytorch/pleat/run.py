@@ -83,9 +83,9 @@ def parse(arguments):
             parser.error("--plan: there is no file %r" % options.plan)
     if "," in options.log:
         parser.error("--log: settings are separated by commas, so its name has none")
-    for name in ("save_plan", "report", "counters"):
+    for name in ("save_plan", "report", "counters", "log"):
         folder = os.path.dirname(os.path.abspath(getattr(options, name)))
-        if getattr(options, name) and not os.path.isdir(folder):
+        if getattr(options, name) and "%" not in folder and not os.path.isdir(folder):
             parser.error("--%s: there is no folder %r" % (name.replace("_", "-"), folder))
     return options
 
