@@ -91,6 +91,14 @@ static pleat_result unzip(const char *path, pleat__arena *arena, const bytes *fr
     return result;
 }
 
+static bool looks_like_json(const bytes *all)
+{
+    size_t i = 0;
+    while (i < all->size && (all->data[i] == ' ' || all->data[i] == '\n' || all->data[i] == '\t'))
+        i++;
+    return i < all->size && (all->data[i] == '{' || all->data[i] == '[');
+}
+
 /* Whether the first line can be a table's header: text with a comma. */
 static bool looks_like_csv(const bytes *all)
 {
@@ -115,6 +123,12 @@ static pleat_result decode(const char *path, const bytes *all, int device, pleat
         *form = PLEAT__FORM_TRACE;
         return pleat__trace_decode(path, all->data, all->size, out);
     }
+    if (looks_like_json(all))
+        return pleat__fail(PLEAT_E_INPUT,
+                           "'%s': this is JSON: what 'pleat export --format perfetto' writes, and "
+                           "torch's profiler, is for viewers, and does not say all that a trace "
+                           "does; a torch memory snapshot (a pickle) is wanted",
+                           path);
     if (looks_like_csv(all)) {
         *form = PLEAT__FORM_CSV;
         return pleat__csv_decode(path, all->data, all->size, out);

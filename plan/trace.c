@@ -374,16 +374,19 @@ void pleat_trace_set_device_bytes(pleat_trace *trace, uint64_t bytes)
     trace->device_bytes = bytes;
 }
 
-/* Recorded times and sites are left out: they show, they do not plan. */
+/* Recorded times and sites are left out, and what the recorded allocator took of the device: they
+ * show, they do not plan. */
 uint64_t pleat_trace_fingerprint(const pleat_trace *trace)
 {
-    uint64_t hash = mix(mix(mix(0, trace->event_count), trace->labels.count), trace->stream_count);
+    uint64_t hash = mix(mix(0, trace->labels.count), trace->stream_count);
     for (size_t i = 0; i < trace->labels.count; i++)
         hash = mix(hash, text_hash(&trace->labels, i));
     for (size_t i = 0; i < trace->stream_count; i++)
         hash = mix(hash, trace->streams[i]);
     for (size_t i = 0; i < trace->event_count; i++) {
         const pleat_trace_event *event = &trace->events[i];
+        if (event->kind > PLEAT_EVENT_MARK)
+            continue;
         hash = mix(hash, (uint64_t)event->kind << 56 | (uint64_t)event->device << 48 |
                              (uint64_t)event->stream << 32 | event->request);
         hash = mix(hash, event->size);

@@ -20,31 +20,45 @@
 
 #define SCALE_UNIT 10u /* tenths */
 #define SCALE_MOST 64u
+#define FINE_MOST  64u /* steps up to the recorded microbatch */
 #define TRIES_MOST 24
 
 const char fit_assumption[] =
     "assuming that all that is freed grows with it and all that stays does not (gradients are "
-    "freed too, so more may fit); a second recording at another microbatch would tell";
+    "freed too, so more may fit): a second recording at another microbatch tells";
 
 /* ---- the units ---- */
 
-static pleat_result begin_scale(fit *f)
+/* One microbatch more, or a few of many; `otherwise` where it is not said how many there are. */
+static pleat__fraction step_of(pleat__fraction x, uint32_t microbatch, pleat__fraction otherwise)
 {
-    f->x = (pleat__x){{1, 1}, {1, 1}};
-    f->unit = SCALE_UNIT;
-    f->lowest = 1;
-    f->own = SCALE_UNIT;
-    f->highest = SCALE_MOST * SCALE_UNIT;
-    return PLEAT_OK;
+    uint32_t at_once = (microbatch + FINE_MOST - 1) / FINE_MOST;
+    pleat__fraction step;
+    if (microbatch == 0 ||
+        !pleat__fraction_multiply(x, (pleat__fraction){at_once, microbatch}, &step))
+        return otherwise;
+    return step;
 }
 
-static uint32_t steps_of(pleat__fraction x, uint64_t unit)
+static uint32_t steps_of(pleat__fraction x, pleat__fraction step)
 {
-    double steps = floor((double)x.num * (double)unit / (double)x.den + 1e-9);
+    double steps =
+        floor((double)x.num * (double)step.den / ((double)x.den * (double)step.num) + 1e-9);
     return steps < 1e6 ? (uint32_t)steps : 1000000;
 }
 
-static pleat_result begin_recipe(const pleat_trace *const *traces, uint32_t count, fit *f)
+static pleat_result begin_scale(uint32_t microbatch, fit *f)
+{
+    f->x = (pleat__x){{1, 1}, {1, 1}};
+    f->step = step_of(f->x.u, microbatch, (pleat__fraction){1, SCALE_UNIT});
+    f->lowest = 1;
+    f->own = steps_of(f->x.u, f->step);
+    f->highest = SCALE_MOST * f->own;
+    return PLEAT_OK;
+}
+
+static pleat_result begin_recipe(const pleat_trace *const *traces, uint32_t count,
+                                 uint32_t microbatch, fit *f)
 {
     pleat__elastic_report report;
     const pleat_plan_options plan = {.size = sizeof plan, .seconds = 0, .device = f->device};
@@ -53,22 +67,23 @@ static pleat_result begin_recipe(const pleat_trace *const *traces, uint32_t coun
     const pleat__recipe *recipe = f->plan->recipe;
     f->trace = traces[report.reference];
     f->x = report.x[0];
-    f->unit = f->x.u.den;
-    f->lowest = steps_of(recipe->lowest.u, f->unit);
+    f->step = step_of(f->x.u, microbatch, (pleat__fraction){1, f->x.u.den});
+    f->lowest = steps_of(recipe->lowest.u, f->step);
     f->lowest = f->lowest > 0 ? f->lowest : 1;
-    f->highest = steps_of(recipe->highest.u, f->unit);
-    f->own = steps_of(f->x.u, f->unit);
+    f->highest = steps_of(recipe->highest.u, f->step);
+    f->own = steps_of(f->x.u, f->step);
     return PLEAT_OK;
 }
 
-pleat_result fit_begin(const pleat_trace *const *traces, uint32_t count, uint64_t device_bytes,
-                       fit *f)
+pleat_result fit_begin(const pleat_trace *const *traces, uint32_t count, uint32_t microbatch,
+                       uint64_t device_bytes, fit *f)
 {
     *f = (fit){.trace = traces[0], .device_bytes = device_bytes};
     PLEAT_TRY(pleat__arena_create(&f->arena));
     pleat_result result = replay_requests(traces[0], f->arena, &f->device, &f->requests);
     if (result == PLEAT_OK)
-        result = count > 1 ? begin_recipe(traces, count, f) : begin_scale(f);
+        result =
+            count > 1 ? begin_recipe(traces, count, microbatch, f) : begin_scale(microbatch, f);
     if (result == PLEAT_OK && f->trace != traces[0])
         result = replay_requests(f->trace, f->arena, &f->device, &f->requests);
     if (result != PLEAT_OK)
@@ -85,10 +100,17 @@ void fit_end(fit *f)
 
 /* ---- sizes ---- */
 
+/* The recorded microbatch. */
+static double times_of(const fit *f, uint32_t step)
+{
+    return (double)step * (double)f->step.num * (double)f->x.u.den /
+           ((double)f->step.den * (double)f->x.u.num);
+}
+
 static pleat__x x_at(const fit *f, uint32_t step)
 {
     pleat__x x = f->x;
-    if (!pleat__fraction_make(step, f->unit, &x.u))
+    if (!pleat__fraction_multiply(f->step, (pleat__fraction){step, 1}, &x.u))
         x.u = f->x.u;
     return x;
 }
@@ -98,7 +120,7 @@ static void scale_sizes(const fit *f, uint32_t step, uint64_t *sizes)
     for (uint32_t i = 0; i < f->requests.count; i++) {
         const pleat__request *r = &f->requests.items[i];
         bool stays = r->free_at == PLEAT__NEVER;
-        double grown = ceil((double)r->size * step / SCALE_UNIT);
+        double grown = ceil((double)r->size * times_of(f, step) - 1e-6);
         sizes[i] = stays ? r->size : (uint64_t)grown;
     }
 }
@@ -288,8 +310,7 @@ pleat_result fit_half(const fit *f, const char *policy, fit_result *result)
     uint32_t step = f->own / 2 > f->lowest ? f->own / 2 : f->lowest;
     PLEAT_TRY(try_step(f, policy, step, &tried));
     *result = (fit_result){.step = tried.fits ? step : 0,
-                           .x = (double)step / (double)f->unit,
-                           .times = (double)step / f->own,
+                           .times = times_of(f, step),
                            .live_bytes = tried.live,
                            .physical_bytes = tried.physical};
     return PLEAT_OK;
@@ -314,12 +335,10 @@ pleat_result fit_policy(const fit *f, const char *policy, fit_result *result)
         step = step <= good ? good + 1 : step >= bad ? bad - 1 : step;
     }
     bool any = good >= f->lowest;
-    double own = (double)f->x.u.num / (double)f->x.u.den;
     *result = (fit_result){.step = any ? good : 0,
-                           .x = any ? (double)good / (double)f->unit : 0,
+                           .times = any ? times_of(f, good) : 0,
                            .live_bytes = best.live,
                            .physical_bytes = best.physical,
                            .bounded = good == f->highest};
-    result->times = result->x / own;
     return PLEAT_OK;
 }

@@ -9,7 +9,8 @@
  *   SCALE   one recording: it cannot show what grows, so everything that is freed is assumed to
  * grow in proportion, and what stays not to. x is how many times the recorded one.
  *
- * Steps: multiples of the recipe's unit, or tenths of the recorded one.
+ * Steps: whole microbatches, where the recorded one is said (of more than a length of 64, one in 64
+ * of it); else multiples of the recipe's unit, or tenths of the recorded one.
  */
 #ifndef PLEAT_TOOLS_FIT_H
 #define PLEAT_TOOLS_FIT_H
@@ -28,7 +29,7 @@ typedef struct fit {
     uint32_t device;
     pleat_plan *plan;         /* with a recipe; NULL: SCALE */
     pleat__x x;               /* of the trace itself; with SCALE 1 */
-    uint64_t unit;            /* RECIPE: steps are multiples of 1 / unit */
+    pleat__fraction step;     /* of x */
     uint32_t lowest, highest; /* steps */
     uint32_t own;             /* the step of the trace itself, rounded down */
     uint64_t device_bytes;
@@ -36,16 +37,16 @@ typedef struct fit {
 
 typedef struct fit_result {
     uint32_t step; /* 0: not even the smallest */
-    double x;      /* in the units of the fit */
     double times;  /* the recorded one */
     uint64_t live_bytes, physical_bytes;
     bool bounded; /* larger ones may fit too, beyond what the recordings can speak of */
 } fit_result;
 
-/* `traces` outlive the fit. The first is the job that is spoken of. PLEAT_E_INPUT when the others
- * are not of the same job at other sizes. */
+/* `traces` outlive the fit. The first is the job that is spoken of; `microbatch`: how many it has,
+ * 0 where that is not said. PLEAT_E_INPUT when the others are not of the same job at other sizes.
+ */
 PLEAT_NODISCARD pleat_result fit_begin(const pleat_trace *const *traces, uint32_t count,
-                                       uint64_t device_bytes, fit *out);
+                                       uint32_t microbatch, uint64_t device_bytes, fit *out);
 void fit_end(fit *fit);
 /* What a policy takes at half of the recorded microbatch; step 0: it does not fit. */
 PLEAT_NODISCARD pleat_result fit_half(const fit *fit, const char *policy, fit_result *result);

@@ -91,8 +91,8 @@ PLEAT_API uint64_t pleat_trace_stream(const pleat_trace *trace, uint16_t index);
 /* Device memory the recording ran on, when known; else 0. */
 PLEAT_API uint64_t pleat_trace_device_bytes(const pleat_trace *trace);
 PLEAT_API void pleat_trace_set_device_bytes(pleat_trace *trace, uint64_t bytes);
-/* A hash of all events, labels and streams, without recorded times and sites: two traces with the
- * same one plan alike. */
+/* A hash of all events, labels and streams, without recorded times, sites and segments: two traces
+ * with the same one plan alike. */
 PLEAT_API uint64_t pleat_trace_fingerprint(const pleat_trace *trace);
 
 #ifdef __cplusplus

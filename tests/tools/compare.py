@@ -94,6 +94,12 @@ class Compare(unittest.TestCase):
         text = run("compare", SNAPSHOT, self.double, "-p", "native,pleat", "-d", device,
                    "-m", "4").stdout
         self.assertIn("by the sizes of 2 recordings", text)
+        # Of one recording too: nobody trains with 6.6 samples.
+        _, alone = compare(SNAPSHOT, "-p", "native,pleat", "-d", "20GiB", "-m", "3")
+        for policy in alone.values():
+            self.assertIsInstance(policy["fit"]["microbatch"], int)
+            self.assertAlmostEqual(policy["fit"]["times"], policy["fit"]["microbatch"] / 3, places=6)
+        self.assertIn("--microbatch is a whole number", run("compare", SNAPSHOT, "-m", "2.5", status=2).stderr)
         # What is the same job at the same microbatch, or another job, shows no growth.
         self.assertIn("pleat compare:",
                       run("compare", SNAPSHOT, SNAPSHOT, "-p", "native", status=3).stderr)

@@ -224,7 +224,7 @@ class Elastic(unittest.TestCase):
         small, large = (pleat("explain", self.path("2.pickle"), self.path("4.pickle"),
                               "--device-memory", size) for size in ("1200MiB", "h200"))
         self.assertEqual((small.returncode, large.returncode), (0, 0), small.stderr + large.stderr)
-        self.assertIn("at least 8 times the recorded one under Pleat", large.stdout)
+        self.assertIn("Under Pleat the microbatch can be at least 8 times the recorded one.", large.stdout)
         self.assertIn("recordings cannot tell", large.stdout)
         self.assertNotIn("at least", small.stdout)
 

@@ -32,7 +32,8 @@ class Explain(unittest.TestCase):
         self.assertIn(f"{blamed[0]['count']} of {blamed[0]['size'] / 2**20:.3f} MiB", text.stdout)
         growth = told["growth"]
         self.assertGreaterEqual(growth["pleat_times"], growth["native_times"])
-        self.assertIn(f"can be {growth['pleat_times']:.3g} times", text.stdout)
+        self.assertIn(f"Under Pleat the microbatch can be {growth['pleat_times']:.3g} times", text.stdout)
+        self.assertIn("the recording does not say what its device has", text.stdout)
         for advice in told["advice"]:
             self.assertIn(advice["text"], text.stdout)
 
@@ -47,9 +48,25 @@ class Explain(unittest.TestCase):
         self.assertGreater(told["growth"]["half_physical_bytes"], held["native"] // 2)
         hows = {a["what"]: a["how"] for a in told["advice"]}
         self.assertEqual(hows["recompute"], "at most")
-        self.assertEqual(hows["split"], "measured")
+        # Of one recording sizes at another microbatch are assumed.
+        self.assertEqual(hows["split"], "estimated")
         savings = [a["saved_bytes"] for a in told["advice"]]
         self.assertEqual(savings, sorted(savings, reverse=True))
+
+    def test_a_job_that_does_not_fit(self):
+        """What the native allocator had when it ran out is no measure of what others save."""
+        for device, fits in (("9660MiB", "It fits under Pleat with a plan made beforehand (pleat plan): in 9.422 GiB."),
+                             ("9GiB", "Under none of the allocators here does all of it fit: it needs 9.420 GiB")):
+            text = run("explain", SNAPSHOT, "-d", device).stdout
+            self.assertRegex(text, r"Does not fit in 9\.\d+ GiB\. At request \d+ of 46356:\n  out of memory: 786")
+            self.assertIn(fits, text)
+            self.assertIn("It fits at half the microbatch: in ", text)
+            self.assertNotIn("It takes", text)
+            self.assertNotIn("the recording does not say", text)
+        advice = json.loads(run("explain", SNAPSHOT, "-d", "9GiB", "--json").stdout)["advice"]
+        self.assertEqual({a["what"] for a in advice}, {"recompute", "offload"})
+        self.assertIn("Under Pleat no microbatch fits, not even a tenth",
+                      run("explain", SNAPSHOT, "-d", "2MiB").stdout)
 
     def test_bad_use(self):
         for arguments in [[], [SNAPSHOT, "-d", "much"], [SNAPSHOT, "--none"]]:

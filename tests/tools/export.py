@@ -46,8 +46,7 @@ class Export(unittest.TestCase):
         """What is in a recording, the recorded allocator's own doings aside."""
         facts = self.facts(path)
         facts["events"] -= facts.pop("segments")
-        for key in ("fingerprint", "peak_segment_bytes"):
-            facts.pop(key)
+        facts.pop("peak_segment_bytes")
         return facts
 
     def test_snapshot_reads_back_as_the_same_requests(self):
@@ -57,6 +56,10 @@ class Export(unittest.TestCase):
         before, after = self.facts(SNAPSHOT), self.facts(path)
         self.assertEqual(after["peak_segment_bytes"], before["peak_segment_bytes"])
         self.assertEqual(after["segments"], before["segments"])
+        # So a plan of the one is a plan of the other.
+        plan = self.path("p.plan")
+        self.assertEqual(run("plan", SNAPSHOT, "-s", "0", "-o", plan).returncode, 0)
+        self.assertEqual(run("verify", plan, "--trace", path).returncode, 0)
 
     def test_snapshot_has_segments_that_hold_its_blocks(self):
         with open(self.export("snapshot"), "rb") as file:
@@ -182,6 +185,28 @@ class Export(unittest.TestCase):
         facts, back = self.facts(SNAPSHOT), self.facts(self.export("csv"))
         self.assertEqual(back["requests"], facts["requests"])
         self.assertEqual(back["peak_live_bytes"], facts["peak_live_bytes"])
+
+    def test_iterations_that_a_form_has_no_place_for_are_told(self):
+        table = self.path("t.csv")
+        with open(table, "w", encoding="utf-8") as file:
+            file.write("id,lower,upper,size\n1,0,5,512\n2,1,7,1024\n")
+        for source, form, left, text in (
+                (SNAPSHOT, "csv", (0, 12), "read back it is one iteration"),
+                (SNAPSHOT, "snapshot", (0, 0), None), (SNAPSHOT, "perfetto", (0, 0), None),
+                (table, "csv", (1, 0), "read back it is one iteration"),
+                (table, "snapshot", (1, 0), "a snapshot has no marks: read back, its iterations are found")):
+            arguments = ["export", source, "-f", form, "-o", self.path("out")]
+            told = json.loads(run(*arguments, "--json").stdout)
+            self.assertEqual((told["marks_left_out"], told["labels_left_out"]), left)
+            lines = run(*arguments).stdout.splitlines()
+            self.assertEqual(len(lines), 1 + (text is not None), lines)
+            self.assertIn(text or "", lines[-1])
+
+    def test_what_is_for_viewers_is_not_read_back(self):
+        ran = run("import", self.export("perfetto"))
+        self.assertEqual(ran.returncode, 3)
+        self.assertIn("this is JSON", ran.stderr)
+        self.assertIn("a torch memory snapshot (a pickle) is wanted", ran.stderr)
 
     def test_bad_use(self):
         path = self.path("x")

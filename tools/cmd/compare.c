@@ -12,6 +12,7 @@
 #include <internal/error.h>
 #include <plan/import.h>
 
+#include <math.h>
 #include <string.h>
 #include <vmm/host.h>
 
@@ -25,8 +26,8 @@ typedef struct options {
     const char *plan;
     const char *policies[POLICY_MOST];
     int count;
-    double microbatch; /* of the first recording; 0: not said */
-    uint64_t requests; /* of the trace */
+    uint32_t microbatch; /* of the first recording; 0: not said */
+    uint64_t requests;   /* of the trace */
     bool no_fit, json;
 } options;
 
@@ -36,6 +37,7 @@ typedef struct findings {
     fit_result fits[POLICY_MOST];
     fit fit; /* of which only the units are still true */
     bool fitted;
+    bool device_assumed; /* nobody says what memory the device has */
 } findings;
 
 static double per_iteration(const replay_result *r, double all)
@@ -100,13 +102,19 @@ static void costs_json(json_writer *json)
     json_end_object(json);
 }
 
+/* Whole, since steps are. */
+static uint64_t microbatch_of(const options *o, const fit_result *found)
+{
+    return (uint64_t)llround(found->times * o->microbatch);
+}
+
 static void fit_json(json_writer *json, const options *o, const findings *f, int i)
 {
     const fit_result *found = &f->fits[i];
     json_object(json, "fit");
     json_double(json, "times", found->times);
     if (o->microbatch > 0)
-        json_double(json, "microbatch", found->times * o->microbatch);
+        json_uint(json, "microbatch", microbatch_of(o, found));
     json_uint(json, "live_bytes", found->live_bytes);
     json_uint(json, "physical_bytes", found->physical_bytes);
     json_bool(json, "bounded", found->bounded);
@@ -145,13 +153,14 @@ static void print_json(const options *o, const findings *f)
 static const char *fit_text(const options *o, const fit_result *found, char *text, size_t size)
 {
     const char *more = found->bounded ? "at least " : "";
-    bool named = o->microbatch > 0;
     char number[32];
-    cli_format_number(named ? found->times * o->microbatch : found->times, number, sizeof number);
+    cli_format_number(found->times, number, sizeof number);
     if (found->step == 0)
         snprintf(text, size, "none");
+    else if (o->microbatch > 0)
+        snprintf(text, size, "%s%llu", more, (unsigned long long)microbatch_of(o, found));
     else
-        snprintf(text, size, "%s%s%s", more, number, named ? "" : " x");
+        snprintf(text, size, "%s%s x", more, number);
     return text;
 }
 
@@ -231,8 +240,10 @@ static void print_fits(const options *o, const findings *f)
     char device[48];
     if (!f->fitted)
         return;
-    printf("\nfits: the largest microbatch in %s, %s\n",
+    printf("\nfits: the largest microbatch in %s%s, %s\n",
            cli_format_size(f->fit.device_bytes, device, sizeof device),
+           f->device_assumed ? " (the recording does not say what its device has: -d SIZE|GPU does)"
+                             : "",
            o->microbatch > 0 ? "by its number" : "as a multiple of the recorded one");
     if (o->path_count == 1)
         printf("(%s)\n", fit_assumption);
@@ -320,9 +331,11 @@ static pleat_result run_fits(const options *o, const pleat_trace *const *traces,
     uint64_t budget = o->replay.budget_bytes;
     if (o->no_fit)
         return PLEAT_OK;
+    f->device_assumed =
+        o->replay.device_bytes == 0 && budget == 0 && pleat_trace_device_bytes(traces[0]) == 0;
     if (budget != 0 && budget < device)
         device = budget;
-    PLEAT_TRY(fit_begin(traces, o->path_count, device, &f->fit));
+    PLEAT_TRY(fit_begin(traces, o->path_count, o->microbatch, device, &f->fit));
     pleat_result result = PLEAT_OK;
     for (int i = 0; i < o->count && result == PLEAT_OK; i++) {
         progress_stage();
@@ -398,8 +411,8 @@ int cli_compare(int argc, char **argv)
         OPTION_BUDGET(&o.replay.budget_bytes),
         OPTION_MEMORY(&o.replay.device_bytes),
         OPTION_FLAG('c', "canary", &o.replay.canary, "prove that no two live tensors share memory"),
-        OPTION_NUMBER('m', "microbatch", &o.microbatch, "N", 1e-3, 1e9,
-                      "what TRACE's microbatch (or length) is, to speak of in its own numbers"),
+        OPTION_COUNT('m', "microbatch", &o.microbatch, "N", 1, 1000000,
+                     "what TRACE's microbatch (or length) is, to speak of in its own numbers"),
         OPTION_FLAG('\0', "no-fit", &o.no_fit, "do not look for the largest microbatch"),
         OPTION_JSON(&o.json),
         OPTION_END,

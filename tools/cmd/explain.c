@@ -27,6 +27,8 @@ typedef struct options {
 /* What is found besides the footprint: half a microbatch, and the largest. */
 typedef struct growth {
     uint64_t device_bytes;
+    bool device_assumed; /* nobody says what the device has */
+    bool scaled;         /* sizes are assumed, not recorded */
     fit_result half, native, pleat;
 } growth;
 
@@ -50,13 +52,22 @@ static double share(uint64_t part, uint64_t whole)
     return whole != 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
-static uint64_t saved_by(const footprint *f, const char *policy)
+static uint64_t less(uint64_t before, uint64_t after)
 {
-    const footprint_policy *native = footprint_find(f, "native"),
-                           *other = footprint_find(f, policy);
-    uint64_t before = native->result.peak_physical_bytes;
-    uint64_t after = other->result.peak_physical_bytes;
-    return other->result.oom || after >= before ? 0 : before - after;
+    return before > after ? before - after : 0;
+}
+
+static uint64_t saved_by(const footprint *f, uint64_t native, const char *policy)
+{
+    const replay_result *other = &footprint_find(f, policy)->result;
+    return other->oom ? 0 : less(native, other->peak_physical_bytes);
+}
+
+/* Where nobody says what memory the device has. */
+static const char *device_note(const growth *g)
+{
+    return g->device_assumed ? " (the recording does not say what its device has: -d SIZE|GPU does)"
+                             : "";
 }
 
 static void sort_advice(advice *all, int count)
@@ -69,26 +80,25 @@ static void sort_advice(advice *all, int count)
         }
 }
 
-static uint64_t less(uint64_t before, uint64_t after)
-{
-    return before > after ? before - after : 0;
-}
-
 /* What saves a hundredth or more, most first. */
 static int advise(const footprint *f, const growth *g, advice *all)
 {
     const uint64_t *live = f->class_bytes;
-    const uint64_t native = footprint_find(f, "native")->result.peak_physical_bytes;
+    const replay_result *runs = &footprint_find(f, "native")->result;
+    /* What it had when it ran out is nothing to save from. */
+    const uint64_t native = runs->oom ? 0 : runs->peak_physical_bytes;
     const advice possible[ADVICE_MOST] = {
-        {"pleat", "run it under Pleat, which learns the iteration", saved_by(f, "pleat"),
+        {"pleat", "run it under Pleat, which learns the iteration", saved_by(f, native, "pleat"),
          "measured"},
         {"plan", "plan it beforehand (pleat plan), and run it under Pleat with --plan",
          f->has_gap ? less(native, f->gap.physical) : 0, "by the plan"},
-        {"expandable", "use PyTorch's expandable segments", saved_by(f, "expandable"), "measured"},
+        {"expandable", "use PyTorch's expandable segments", saved_by(f, native, "expandable"),
+         "measured"},
         {"recompute", "recompute in backward what is kept for it now",
          f->has_gap ? live[PLEAT__CLASS_SCOPED] : 0, "at most"},
         {"split", "halve the microbatch (another split of the batch)",
-         g->half.step != 0 ? less(native, g->half.physical_bytes) : 0, "measured"},
+         g->half.step != 0 ? less(native, g->half.physical_bytes) : 0,
+         g->scaled ? "estimated" : "measured"},
         {"offload", "keep half of what is persistent elsewhere (sharding, offloading)",
          f->has_gap ? live[PLEAT__CLASS_PERSISTENT] / 2 : 0, "at most"},
     };
@@ -155,21 +165,9 @@ static void say_culprits(const footprint *f, const footprint_policy *p)
     }
 }
 
-static void say_native(const footprint *f)
+static void say_most(const footprint *f, const footprint_policy *p)
 {
-    const footprint_policy *p = footprint_find(f, "native");
-    char sizes[3][48], phase[256];
-    uint64_t waste = footprint_waste(f, p);
-    printf("\nPyTorch's native allocator\n");
-    if (p->result.oom)
-        printf("  Runs out of memory: %s\n", p->result.oom_text);
-    printf("  It takes %s: %s (%.1f %%) beyond what is live.\n",
-           text_of(p->result.peak_physical_bytes, sizes, 0), text_of(waste, sizes, 1),
-           share(waste, p->result.peak_physical_bytes));
-    printf("  It had to grow %u times; %u times although as many bytes as were asked for lay idle, "
-           "but\n  in pieces or in blocks kept for other sizes: by %s together.\n",
-           p->growths, p->split_growths, text_of(p->split_bytes, sizes, 0));
-    say_culprits(f, p);
+    char sizes[2][48], phase[256];
     footprint_phase(f, footprint_phase_at(f, p->peak_at), phase, sizeof phase);
     printf("  It reached its most at event %u, iteration %u%s%s: for a tensor of %s,\n  %s %s lay "
            "idle.\n",
@@ -179,19 +177,51 @@ static void say_native(const footprint *f)
            text_of(p->peak_idle_bytes, sizes, 1));
 }
 
+static void say_native(const footprint *f, const growth *g)
+{
+    const footprint_policy *p = footprint_find(f, "native");
+    char sizes[2][48];
+    uint64_t waste = footprint_waste(f, p);
+    printf("\nPyTorch's native allocator\n");
+    if (p->result.oom)
+        printf("  Does not fit in %s%s. At request %llu of %u:\n  %s\n",
+               text_of(g->device_bytes, sizes, 0), device_note(g),
+               (unsigned long long)p->result.stats.requests, f->requests.count, p->result.oom_text);
+    else
+        printf("  It takes %s: %s (%.1f %%) beyond what is live.\n",
+               text_of(p->result.peak_physical_bytes, sizes, 0), text_of(waste, sizes, 1),
+               share(waste, p->result.peak_physical_bytes));
+    printf("  It had to grow %u times; %u times although as many bytes as were asked for lay idle, "
+           "but\n  in pieces or in blocks kept for other sizes: by %s together.\n",
+           p->growths, p->split_growths, text_of(p->split_bytes, sizes, 0));
+    say_culprits(f, p);
+    if (!p->result.oom)
+        say_most(f, p);
+}
+
 static const char *at_least(const fit_result *found)
 {
     return found->bounded ? "at least " : "";
+}
+
+/* "at least 2.4 times the recorded one"; "not even a tenth of the recorded one". */
+static void say_times(const fit_result *found, const char *allocator)
+{
+    if (found->step == 0)
+        printf("  Under %s no microbatch fits, not even a tenth of the recorded one.\n", allocator);
+    else
+        printf("  Under %s the microbatch can be %s%.3g times the recorded one.\n", allocator,
+               at_least(found), found->times);
 }
 
 static void say_growth(const options *o, const growth *g)
 {
     char device[48];
     printf("\nRoom to grow\n");
-    printf("  In %s the microbatch can be %s%.3g times the recorded one under Pleat, %s%.3g times "
-           "under the\n  native allocator: %s.\n",
-           cli_format_size(g->device_bytes, device, sizeof device), at_least(&g->pleat),
-           g->pleat.times, at_least(&g->native), g->native.times,
+    printf("  In %s%s:\n", cli_format_size(g->device_bytes, device, sizeof device), device_note(g));
+    say_times(&g->pleat, "Pleat");
+    say_times(&g->native, "PyTorch's native allocator");
+    printf("  That is %s.\n",
            o->path_count > 1 ? "by the sizes of the recordings" : fit_assumption);
     if (g->pleat.bounded || g->native.bounded)
         printf("  Further than that the recordings cannot tell.\n");
@@ -203,12 +233,44 @@ static void say_growth(const options *o, const growth *g)
                "which needs no\n  new one when the microbatch changes.\n");
 }
 
+/* Where the native allocator runs out: which of the others do not. */
+static void say_what_fits(const footprint *f, const growth *g)
+{
+    static const struct {
+        const char *policy, *text;
+    } others[] = {{"pleat", "under Pleat, which learns the iteration"},
+                  {"expandable", "with PyTorch's expandable segments"}};
+    char sizes[2][48];
+    bool any = false;
+    if (!footprint_find(f, "native")->result.oom)
+        return;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const replay_result *r = &footprint_find(f, others[i].policy)->result;
+        if (!r->oom)
+            printf("  It fits %s: in %s.\n", others[i].text,
+                   text_of(r->peak_physical_bytes, sizes, 0));
+        any |= !r->oom;
+    }
+    if (f->plan != NULL && f->has_gap && f->gap.physical <= g->device_bytes) {
+        printf("  It fits under Pleat with a plan made beforehand (pleat plan): in %s.\n",
+               text_of(f->gap.physical, sizes, 0));
+        any = true;
+    }
+    if (g->half.step != 0)
+        printf("  It fits at half the microbatch: in %s, %s.\n",
+               text_of(g->half.physical_bytes, sizes, 0), g->scaled ? "estimated" : "measured");
+    if (!any)
+        printf("  Under none of the allocators here does all of it fit: it needs %s at least.\n",
+               text_of(f->max_live_bytes, sizes, 0));
+}
+
 static void say_advice(const footprint *f, const growth *g)
 {
     advice all[ADVICE_MOST];
     int count = advise(f, g, all);
     char sizes[3][48];
     printf("\nWhat would help\n");
+    say_what_fits(f, g);
     for (int i = 0; i < count; i++)
         printf("  %-11s %11s less: %s\n", all[i].how, text_of(all[i].saved, sizes, 0), all[i].text);
     if (count == 0)
@@ -262,7 +324,9 @@ static pleat_result look_at_growth(const options *o, const pleat_trace *const *t
 {
     fit f;
     g->device_bytes = replay_device_bytes(traces[0], o->device_bytes);
-    PLEAT_TRY(fit_begin(traces, o->path_count, g->device_bytes, &f));
+    g->device_assumed = o->device_bytes == 0 && pleat_trace_device_bytes(traces[0]) == 0;
+    g->scaled = o->path_count == 1;
+    PLEAT_TRY(fit_begin(traces, o->path_count, 0, g->device_bytes, &f));
     progress_stage();
     pleat_result result = fit_half(&f, "native", &g->half);
     if (result == PLEAT_OK)
@@ -291,7 +355,7 @@ static int explain_traces(const options *o, const pleat_trace *const *traces)
             print_json(o, &f, &g);
         } else if (result == PLEAT_OK) {
             say_peak(&f);
-            say_native(&f);
+            say_native(&f, &g);
             say_advice(&f, &g);
             say_growth(o, &g);
         }

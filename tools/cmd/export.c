@@ -5,7 +5,8 @@
  * PERFETTO  Chrome's trace event format, as ui.perfetto.dev opens it: live and reserved bytes as
  *           counters, phases as slices, iterations as instants, each tensor of 1 MiB or more as an
  *           asynchronous slice.
- * CSV       A table of lifetimes, `id,lower,upper,size`, in events of one device: MiniMalloc's.
+ * CSV       A table of lifetimes, `id,lower,upper,size`, in events of one device: MiniMalloc's. It
+ *           knows no iterations.
  */
 #include "../cli.h"
 #include "../export_snapshot.h"
@@ -21,6 +22,11 @@
 #include <string.h>
 
 typedef pleat_result (*exporter)(const pleat_trace *trace, FILE *out);
+
+/* Marks and labels that a form has no place for. */
+typedef struct lost {
+    uint32_t marks, labels;
+} lost;
 
 typedef struct options {
     const char *trace;
@@ -219,11 +225,32 @@ static pleat_result write_file(const options *o, const pleat_trace *trace, size_
     return result;
 }
 
+/* What a form has no place for, and import would look for: the iterations. */
+static lost lost_by(const options *o, const pleat_trace *trace)
+{
+    lost l = {0};
+    const pleat_trace_event *events = pleat_trace_events(trace);
+    if (o->write == write_perfetto)
+        return l;
+    for (size_t i = 0; i < pleat_trace_event_count(trace); i++)
+        l.marks += events[i].kind == PLEAT_EVENT_MARK;
+    if (o->write == write_csv)
+        l.labels = pleat_trace_label_count(trace) - 1;
+    return l;
+}
+
 static void print_done(const options *o, const pleat_trace *trace, size_t size)
 {
     json_writer json;
+    lost l = lost_by(o, trace);
     if (!o->json) {
         printf("%s: %zu events, %zu bytes\n", o->output, pleat_trace_event_count(trace), size);
+        if (o->write == write_csv && l.marks + l.labels > 0)
+            printf("a table of lifetimes says nothing of iterations and phases: read back it is "
+                   "one iteration\n");
+        else if (l.marks > 0)
+            printf("a snapshot has no marks: read back, its iterations are found by labels or by "
+                   "the period of requests\n");
         return;
     }
     json_begin(&json, stdout);
@@ -233,6 +260,8 @@ static void print_done(const options *o, const pleat_trace *trace, size_t size)
     json_uint(&json, "events", pleat_trace_event_count(trace));
     json_uint(&json, "requests", pleat_trace_request_count(trace));
     json_uint(&json, "bytes", size);
+    json_uint(&json, "marks_left_out", l.marks);
+    json_uint(&json, "labels_left_out", l.labels);
     json_end_object(&json);
     json_finish(&json);
 }

@@ -105,6 +105,7 @@ static void print_table(const pleat_trace *trace, const summary *s, const option
     bool made = cli_table_begin(&table, 2, headings) &&
                 print_count(&table, "events", pleat_trace_event_count(trace)) &&
                 print_count(&table, "requests", pleat_trace_request_count(trace)) &&
+                print_count(&table, "marks of iterations", s->kinds[PLEAT_EVENT_MARK]) &&
                 print_count(&table, "streams", pleat_trace_stream_count(trace)) &&
                 print_count(&table, "labels", pleat_trace_label_count(trace) - 1) &&
                 print_row(&table, "peak live", live) &&
