@@ -3,6 +3,7 @@ are there, the shim is compiled against it, too ($PLEAT_TORCH_PYTHON: a Python t
 
 import atexit
 import contextlib
+import inspect
 import io
 import json
 import os
@@ -65,6 +66,35 @@ class Package(unittest.TestCase):
                                "no setting 'nosuch'", "no plan '/no/such'", "no folder")):
             self.assertIn(part, line)
             self.assertTrue(line.endswith(" False"), line)
+
+    def test_a_torch_that_cannot_be_served_is_one_public_error(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "torch.py").write_text(TORCH)
+            done = python("import pleat\n"
+                          "try: pleat.enable()\n"
+                          "except pleat.UnavailableError as problem: print(problem, pleat.enabled())",
+                          PYTHONPATH=os.pathsep.join([str(ADAPTER), folder]))
+        self.assertEqual(done.stdout, "torch imported\npleat: this torch (9.9+cpu) is built without CUDA, and "
+                                      "Pleat serves CUDA tensors: install a torch with CUDA, or run without "
+                                      "pleat.enable() False\n")
+        self.assertTrue(issubclass(pleat.UnavailableError, RuntimeError))
+
+    def test_the_readme_has_every_name(self):
+        readme = (ROOT / "README.md").read_text()
+        table = readme[readme.index("| in Python |"):]
+        table = table[:table.index("\n\n")]
+        names = re.findall(r"^\| `pleat\.(\w+)", table, re.M)
+        self.assertEqual(sorted(names), sorted(pleat.__all__))
+        for name in names:
+            thing = getattr(pleat, name)
+            self.assertTrue(thing.__doc__, name)
+            shown = re.search(r"`pleat\.%s\(([^`]*)\)`" % name, table)
+            if shown is None:
+                self.assertTrue(isinstance(thing, type), name)
+                continue
+            known = inspect.signature(thing).parameters
+            for argument in filter(None, re.split(r", *", shown.group(1))):
+                self.assertIn(argument.split("=")[0], known, name)
 
     def test_sizes(self):
         for text, bytes in [("0", 0), ("512", 512), ("64k", 65536), ("2MiB", 2 << 20),
@@ -374,12 +404,12 @@ class Told(unittest.TestCase):
 class Shim(unittest.TestCase):
     def test_what_is_missing_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
-            with self.assertRaisesRegex(_shim.ShimError, "header .* is missing"):
+            with self.assertRaisesRegex(pleat.UnavailableError, "header .* is missing"):
                 _shim.features(folder)
         before = os.environ.get("CXX")
         os.environ["CXX"] = "no-such-compiler"
         try:
-            with self.assertRaisesRegex(_shim.ShimError, "no-such-compiler"):
+            with self.assertRaisesRegex(pleat.UnavailableError, "no-such-compiler"):
                 _shim.compiler()
         finally:
             os.environ.pop("CXX")
@@ -388,11 +418,11 @@ class Shim(unittest.TestCase):
 
     def test_a_missing_toolkit_or_library_is_named(self):
         with mock.patch.object(_shim, "cuda_folders", lambda: [pathlib.Path("/nowhere/cuda")]):
-            with self.assertRaisesRegex(_shim.ShimError, "cuda_runtime_api.h is missing.*CUDA_HOME.*"
+            with self.assertRaisesRegex(pleat.UnavailableError, "cuda_runtime_api.h is missing.*CUDA_HOME.*"
                                                          "/nowhere/cuda"):
                 _shim.cuda_include()
         with mock.patch.dict(os.environ, PLEAT_LIBRARY="/nowhere/libpleat.so.0"):
-            with self.assertRaisesRegex(_shim.ShimError, "libpleat is missing: looked for /nowhere/"):
+            with self.assertRaisesRegex(pleat.UnavailableError, "libpleat is missing: looked for /nowhere/"):
                 _shim.library()
 
     def test_a_torch_that_does_not_serve_is_named(self):
@@ -402,17 +432,17 @@ class Shim(unittest.TestCase):
             class version:
                 cuda = None
 
-        with self.assertRaisesRegex(_shim.ShimError, r"2.13.0\+cpu\) is built without CUDA"):
+        with self.assertRaisesRegex(pleat.UnavailableError, r"2.13.0\+cpu\) is built without CUDA, and"):
             _shim.build(Torch)
         Torch.__version__, Torch.version.cuda = "2.3.1", "12.1"
-        with self.assertRaisesRegex(_shim.ShimError, "2.3.1 is too old"):
+        with self.assertRaisesRegex(pleat.UnavailableError, "2.3.1 is too old"):
             _shim.build(Torch)
 
     def test_compile_errors_are_shown(self):
         with tempfile.TemporaryDirectory() as folder:
             source = pathlib.Path(folder, "x.cpp")
             source.write_text("int main() { return undeclared_name; }\n")
-            with self.assertRaisesRegex(_shim.ShimError, "undeclared_name"):
+            with self.assertRaisesRegex(pleat.UnavailableError, "undeclared_name"):
                 _shim.compile_with([_shim.compiler(), str(source), "-o", str(source) + ".out"])
 
     def test_compiles_against_torch(self):
@@ -427,7 +457,7 @@ class Shim(unittest.TestCase):
         version = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
         try:
             _shim.cuda_include()
-        except _shim.ShimError as missing:
+        except pleat.UnavailableError as missing:
             self.skipTest(str(missing))
         with tempfile.TemporaryDirectory() as folder:
             line = _shim.command(os.path.dirname(file), int(abi), version,

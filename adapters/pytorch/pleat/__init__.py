@@ -17,6 +17,7 @@ import os
 import weakref
 
 __all__ = [
+    "UnavailableError",
     "canary_errors",
     "enable",
     "enabled",
@@ -33,6 +34,12 @@ __all__ = [
 __version__ = "0.1.0"
 
 POLICIES = ("pleat", "native", "expandable", "gmlake", "stweaver")
+
+
+class UnavailableError(RuntimeError):
+    """Pleat cannot serve this torch, or what its shim is built with is missing; the text says what
+    to do. Raised by enable(), which has changed nothing then."""
+
 
 _library = None
 _saver = None
@@ -90,6 +97,9 @@ def enable(
     found, and the runtime is told when they run. `canary` proves that no two tensors share memory: all
     of it is filled and verified on the GPU (see canary_errors()); slow, and not for programs that
     capture CUDA graphs.
+
+    ValueError or FileNotFoundError: an argument is wrong. UnavailableError: this torch cannot be
+    served. RuntimeError: torch has an allocator already, or Pleat is enabled.
     """
     global _canary, _library, _saver, _windows
     import torch

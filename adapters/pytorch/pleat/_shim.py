@@ -15,6 +15,8 @@ import shutil
 import subprocess
 import sys
 
+from . import UnavailableError
+
 PACKAGE = pathlib.Path(__file__).resolve().parent
 SOURCES = (
     "shim.cpp",
@@ -65,10 +67,6 @@ FEATURES = {
 }
 
 
-class ShimError(RuntimeError):
-    """The shim cannot be built or loaded; the text says what is missing and what to do."""
-
-
 def features(include):
     """Names of FEATURES that the headers under a folder declare."""
     texts = {}
@@ -77,7 +75,7 @@ def features(include):
         if header not in texts:
             path = pathlib.Path(include, header)
             if not path.is_file():
-                raise ShimError(
+                raise UnavailableError(
                     "pleat: torch's header %s is missing: Pleat needs a torch built with CUDA, "
                     "2.4 or later, with its headers (the wheels have them)" % path
                 )
@@ -94,7 +92,7 @@ def compiler():
         path = shutil.which(name)
         if path:
             return path
-    raise ShimError(
+    raise UnavailableError(
         "pleat: no C++ compiler: %s; install one (g++ or clang++) or name it in $CXX"
         % ("$CXX is %r, which is no program" % asked if asked else "c++, g++ and clang++ are not there")
     )
@@ -122,7 +120,7 @@ def cuda_include():
             if (include / "cuda_runtime_api.h").is_file():
                 return include
         tried.append(str(folder))
-    raise ShimError(
+    raise UnavailableError(
         "pleat: CUDA's header cuda_runtime_api.h is missing: install CUDA's development files "
         "(the wheel nvidia-cuda-runtime has them) or set CUDA_HOME; looked in " + ", ".join(tried)
     )
@@ -137,7 +135,7 @@ def library():
     for place in places:
         if place.is_file():
             return place.resolve()
-    raise ShimError(
+    raise UnavailableError(
         "pleat: libpleat is missing: looked for %s; install the package with pip, or build Pleat "
         "(cmake --preset release && cmake --build --preset release), or set PLEAT_LIBRARY"
         % ", ".join(map(str, places))
@@ -151,7 +149,7 @@ def headers():
     for place in (PACKAGE / "include", PACKAGE.parents[2] / "include"):
         if (place / "pleat" / "runtime.h").is_file():
             return place
-    raise ShimError("pleat: Pleat's header pleat/runtime.h is missing: the package is incomplete")
+    raise UnavailableError("pleat: Pleat's header pleat/runtime.h is missing: the package is incomplete")
 
 
 def command(torch_folder, abi, version, output, object_only=False):
@@ -196,12 +194,12 @@ def command(torch_folder, abi, version, output, object_only=False):
 
 
 def compile_with(line):
-    """Runs the compiler; ShimError with its first errors."""
+    """Runs the compiler; UnavailableError with its first errors."""
     done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode == 0:
         return
     errors = [text for text in done.stdout.splitlines() if "error" in text or "cannot find" in text]
-    raise ShimError(
+    raise UnavailableError(
         "pleat: the shim does not compile against the installed torch:\n  %s\nThe command was:\n  %s"
         % ("\n  ".join(errors[:8] or done.stdout.splitlines()[-8:]), " ".join(line))
     )
@@ -226,10 +224,13 @@ def fingerprint(torch, line):
 def build(torch):
     """The shared object's path, built where it is not in the cache yet."""
     if torch.version.cuda is None:
-        raise ShimError("pleat: this torch (%s) is built without CUDA" % torch.__version__)
+        raise UnavailableError(
+            "pleat: this torch (%s) is built without CUDA, and Pleat serves CUDA tensors: install a "
+            "torch with CUDA, or run without pleat.enable()" % torch.__version__
+        )
     version = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
     if version < (2, 4):
-        raise ShimError("pleat: torch %s is too old: 2.4 or later is needed" % torch.__version__)
+        raise UnavailableError("pleat: torch %s is too old: 2.4 or later is needed" % torch.__version__)
     folder = cache_folder()
     abi = torch._C._GLIBCXX_USE_CXX11_ABI
     line = command(pathlib.Path(torch.__file__).parent, abi, version, "OUTPUT")
@@ -255,7 +256,7 @@ def load(torch):
     try:
         shim = ctypes.CDLL(str(path))
     except OSError as problem:
-        raise ShimError("pleat: the shim %s cannot be loaded: %s" % (path, problem)) from None
+        raise UnavailableError("pleat: the shim %s cannot be loaded: %s" % (path, problem)) from None
     shim.pleat_torch_failure.restype = ctypes.c_char_p
     shim.pleat_torch_end_logs.restype = None
     shim.pleat_torch_counters.restype = ctypes.c_char_p
