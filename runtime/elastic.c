@@ -39,6 +39,7 @@ void pleat__elastic_release(pleat__elastic *elastic)
 {
     if (elastic->arena == NULL)
         return;
+    pleat__coming_release(&elastic->coming);
     /* Mapped they stay: the space unmaps what is left. */
     for (uint32_t i = 0; i < elastic->instance_count; i++)
         pleat__instance_release(elastic->instances[i], elastic->arena);
@@ -58,17 +59,20 @@ static bool retire(pleat__elastic *elastic, uint32_t at)
     if (elastic->retired_count == PLEAT__RETIRED)
         return false;
     pleat__instance *instance = elastic->instances[at];
+    if (pleat__coming_is_for(&elastic->coming, instance))
+        pleat__coming_stop(&elastic->coming);
     elastic->now = elastic->now == instance ? NULL : elastic->now;
     elastic->retired[elastic->retired_count++] = instance;
     elastic->instances[at] = elastic->instances[--elastic->instance_count];
     return true;
 }
 
-/* Frees what nothing lies in any more. */
+/* Frees what nothing lies in any more, and nothing is made for. */
 static void bury(pleat__elastic *elastic)
 {
     for (uint32_t i = elastic->retired_count; i-- > 0;)
-        if (!pleat__instance_in_use(elastic->retired[i], elastic->heap, elastic->placed) &&
+        if (!pleat__coming_is_for(&elastic->coming, elastic->retired[i]) &&
+            !pleat__instance_in_use(elastic->retired[i], elastic->heap, elastic->placed) &&
             pleat__instance_free(elastic->retired[i], elastic->heap))
             elastic->retired[i] = elastic->retired[--elastic->retired_count];
 }
@@ -197,6 +201,20 @@ static void check_followed(pleat__elastic *elastic)
     elastic->settled = true;
 }
 
+static void refuse(pleat__elastic *elastic, const pleat__x *x)
+{
+    elastic->refused = *x;
+    elastic->refused_until = elastic->clock + REFUSED;
+}
+
+/* What was promised to an instance did not come. */
+static void note_refused(pleat__elastic *elastic)
+{
+    if (pleat__x_is_known(&elastic->coming.refused))
+        refuse(elastic, &elastic->coming.refused);
+    elastic->coming.refused = PLEAT__NO_X;
+}
+
 void pleat__elastic_begin(pleat__elastic *elastic)
 {
     if (elastic->arena == NULL || elastic->making)
@@ -213,6 +231,8 @@ void pleat__elastic_begin(pleat__elastic *elastic)
     /* Others may have given memory back, or the limit was raised. */
     if (elastic->clock >= elastic->refused_until)
         elastic->refused = PLEAT__NO_X;
+    pleat__coming_go_on(&elastic->coming);
+    note_refused(elastic);
     retire_stale(elastic);
     if (elastic->retired_count != 0)
         bury(elastic);
@@ -370,6 +390,7 @@ static pleat_result make_instance(pleat__elastic *elastic, const pleat__x *x,
     pleat__held stay[PLEAT__LOOKED_AT];
     pleat__ground ground = pleat__elastic_ground(elastic);
     ground.held = stay;
+    ground.coming = &elastic->coming;
     *out = NULL;
     PLEAT_TRY(pleat__live_create(elastic->arena, &elastic->crossing));
     pleat_result result = pleat__elastic_list_crossing(elastic, current);
@@ -380,7 +401,12 @@ static pleat_result make_instance(pleat__elastic *elastic, const pleat__x *x,
         result = pleat__instance_make(&ground, elastic->scale, x, &elastic->choice, out);
     elastic->making = false;
     pleat__live_destroy(&elastic->crossing);
-    return result;
+    if (result != PLEAT_OK || !(*out)->stale)
+        return result;
+    /* What was promised to it did not come, before anybody followed it. */
+    elastic->instances[elastic->instance_count++] = *out;
+    (void)retire(elastic, elastic->instance_count - 1);
+    return pleat__fail(PLEAT_E_OUT_OF_MEMORY, "no memory for another size");
 }
 
 /* The one followed when it holds x, else the smallest that does; NULL: there is none. */
@@ -436,8 +462,7 @@ static pleat__instance *lay_out(pleat__elastic *elastic, const pleat__x *x,
     restless = restless && pleat__scale_times(elastic->scale, x, HEADROOM + 1, HEADROOM, &more);
     if ((!restless || make_instance(elastic, &more, current, &made) != PLEAT_OK) &&
         make_instance(elastic, x, current, &made) != PLEAT_OK) {
-        elastic->refused = *x;
-        elastic->refused_until = elastic->clock + REFUSED;
+        refuse(elastic, x);
         return NULL;
     }
     return add_instance(elastic, made);
@@ -464,6 +489,14 @@ static pleat__asked take(pleat__elastic *elastic, pleat__instance *instance, con
     return PLEAT__ASKED_TAKE;
 }
 
+/* Memory for an instance is not made any more; false: meanwhile the job went on. */
+static bool clear_coming(pleat__elastic *elastic)
+{
+    uint64_t clock = elastic->clock, left = elastic->heap->pool->gate->left;
+    pleat__coming_clear(&elastic->coming);
+    return elastic->clock == clock && elastic->heap->pool->gate->left == left;
+}
+
 /* The iteration's x is known, and no instance is there for it. */
 static pleat_result settle(pleat__elastic *elastic, const pleat__x *x, uint32_t term,
                            const pleat__follow *current, pleat__asked *asked,
@@ -472,6 +505,8 @@ static pleat_result settle(pleat__elastic *elastic, const pleat__x *x, uint32_t 
     bool in_range = pleat__scale_in_range(elastic->scale, x), bad = is_bad(elastic, x);
     if (in_range && !bad)
         PLEAT_TRY(pleat__gate_turn(elastic->heap->pool->gate));
+    if (in_range && !bad && !clear_coming(elastic))
+        return PLEAT_E_NOT_READY;
     elastic->asking = false;
     note_x(elastic, x);
     elastic->stats->out_of_range += !in_range;
@@ -562,7 +597,8 @@ bool pleat__elastic_unload(pleat__elastic *elastic, pleat__instance **planned)
     *planned = NULL;
     if (elastic->plan == NULL)
         return true;
-    if (elastic->making || elastic->measuring ||
+    pleat__coming_stop(&elastic->coming);
+    if (elastic->making || elastic->measuring || elastic->coming.instance != NULL ||
         elastic->retired_count + elastic->instance_count > PLEAT__RETIRED)
         return false;
     *planned = take_planned(elastic->instances, &elastic->instance_count);
@@ -588,5 +624,7 @@ void pleat__elastic_shrunk(pleat__elastic *elastic, uint64_t page)
     for (uint32_t i = 0; i < elastic->instance_count; i++)
         if (elastic->instances[i]->end_page > page)
             elastic->instances[i]->stale = true;
+    if (elastic->coming.instance != NULL && elastic->coming.instance->stale)
+        pleat__coming_stop(&elastic->coming);
     elastic->refused = PLEAT__NO_X;
 }

@@ -15,6 +15,8 @@
  *      own places are the first instance, at the x that it was laid out for.
  * HEADROOM  Where iterations differ from one to the next a new largest x is likely to be exceeded
  *      soon: it is laid out for a little more.
+ * COMING  What a new largest x takes that is not there is made by a thread, while the instance is
+ *      followed already (coming.h).
  * BROKEN  An x beyond the range, sizes that are not as the scale says: the iteration is served by
  *      the heap and recorded; from what it was the scale is made anew.
  */
@@ -22,7 +24,7 @@
 #define PLEAT_RUNTIME_ELASTIC_H
 
 #include <pleat/runtime.h>
-#include <runtime/instance.h>
+#include <runtime/coming.h>
 
 #define PLEAT__PROFILES_KEPT 4u
 #define PLEAT__INSTANCES     8u
@@ -59,6 +61,7 @@ typedef struct pleat__elastic {
     pleat__instance *retired[PLEAT__RETIRED]; /* as soon as nothing lies in them any more */
     uint32_t retired_count;
     pleat__instance *now; /* followed, or NULL */
+    pleat__coming coming; /* memory of one of them that is being made */
     uint64_t clock;       /* iterations */
     bool making;          /* an instance is, and the lock may be left */
     bool measuring;       /* the same for the largest microbatch */

@@ -100,7 +100,7 @@ void pleat__elastic_tidy(pleat__elastic *elastic, const pleat__follow *current)
 {
     const pleat__instance *now = elastic->now;
     if (now == NULL || now->stale || elastic->making || elastic->measuring || elastic->tight ||
-        !pleat__x_is_known(&elastic->x))
+        elastic->coming.instance != NULL || !pleat__x_is_known(&elastic->x))
         return;
     uint64_t time = pleat__account_now(&elastic->heap->account);
     bool over = pleat__space_over_budget(elastic->heap->pool->space);

@@ -251,7 +251,8 @@ bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t str
         pleat__heap_note(heap, place->run, false);
         return true;
     }
-    return !pleat__view_is_dead(place) && pleat__heap_occupy(heap, place);
+    return !place->several->unmapped && !pleat__view_is_dead(place) &&
+           pleat__heap_occupy(heap, place);
 }
 
 /* Whether the granules behind a run are at the addresses behind it. */

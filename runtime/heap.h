@@ -48,6 +48,7 @@ typedef struct pleat__runs {
     uint32_t count;
     uint32_t granules; /* all of them */
     pleat__view *view; /* that it is a window of; NULL: a slot's or a lane's */
+    bool unmapped;     /* it will be (coming.h): it cannot be taken yet */
 } pleat__runs;
 
 /* Where a request lies. */
@@ -188,6 +189,10 @@ PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
  * and the trees are up to date after. */
 PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks,
                                               const pleat__cuts *cuts);
+/* Chunks for the numbers, `count` from `first` on, that have none, in handles of at most `block`,
+ * into the zone of stream 0. pre: the turn; the lock is left meanwhile. */
+PLEAT_NODISCARD pleat_result pleat__heap_make(pleat__heap *heap, uint32_t first, uint32_t count,
+                                              uint32_t block);
 /* Whether a request may get new chunks although there is free memory for it, because to use that
  * would take too much time: so many pages to map. */
 bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, uint32_t chunks);

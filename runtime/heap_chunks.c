@@ -43,6 +43,12 @@ pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks,
     return pleat__heap_sync(heap);
 }
 
+pleat_result pleat__heap_make(pleat__heap *heap, uint32_t first, uint32_t count, uint32_t block)
+{
+    growing to = {heap, 0};
+    return pleat__pool_make(heap->pool, first, count, block, grown, &to);
+}
+
 bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, uint32_t chunks)
 {
     const pleat__pool *pool = heap->pool;

@@ -66,8 +66,7 @@ static uint32_t runs_of(placer *p, const pleat__try *try, uint64_t at, uint32_t 
     return count;
 }
 
-/* The job of a stream. */
-static uint32_t job_of(const pleat__maker *m, uint16_t stream)
+uint32_t pleat__maker_job_of(const pleat__maker *m, uint16_t stream)
 {
     for (uint32_t j = 0; j < m->jobs.count; j++)
         if (m->jobs.jobs[j].birth_count != 0 &&
@@ -84,11 +83,18 @@ static pleat_va address_of(const placer *p, uint32_t job, uint64_t at)
     return p->views + p->first_view[job] * page + (at - PLEAT__IN_VIEWS);
 }
 
+/* Whether a place is in a view that is mapped later: it needs a list for that to be said. */
+static bool comes_in_view(const pleat__maker *m, uint64_t at)
+{
+    return m->promised && at >= PLEAT__IN_VIEWS;
+}
+
 static void place_item(placer *p, uint32_t i, pleat__expected *expected)
 {
     pleat__maker *m = p->m;
     const pleat__term *term = &m->scale->terms[i];
-    uint32_t granules = pleat__granules_of(m->items[i].size), job = job_of(m, term->stream);
+    uint32_t granules = pleat__granules_of(m->items[i].size),
+             job = pleat__maker_job_of(m, term->stream);
     *expected = (pleat__expected){.bytes = term->bytes,
                                   .lane = PLEAT__NO_LANE,
                                   .stream = term->stream,
@@ -102,10 +108,12 @@ static void place_item(placer *p, uint32_t i, pleat__expected *expected)
     expected->kind = term->dynamic ? PLEAT__ITEM_DYNAMIC : PLEAT__ITEM_SLOT;
     expected->place =
         (pleat__place){.address = address_of(p, job, at), .run = runs[0], .granules = granules};
-    if (count == 1)
+    bool unmapped = comes_in_view(m, at);
+    if (count == 1 && !unmapped)
         return;
     pleat__runs *several = &p->several[p->several_count++];
-    *several = (pleat__runs){.runs = runs, .count = count, .granules = granules};
+    *several =
+        (pleat__runs){.runs = runs, .count = count, .granules = granules, .unmapped = unmapped};
     expected->place.several = several;
     p->run_count += count;
 }
@@ -117,10 +125,11 @@ static void count_runs(placer *p)
         uint32_t granules = pleat__granules_of(m->items[i].size);
         if (granules == 0 || pleat__term_is_loose(&m->scale->terms[i]))
             continue;
-        uint32_t count =
-            runs_of(p, &m->tries[job_of(m, m->items[i].stream)], m->places[i], granules);
-        p->several_count += count > 1;
-        p->run_count += count > 1 ? count : 0;
+        uint32_t count = runs_of(p, &m->tries[pleat__maker_job_of(m, m->items[i].stream)],
+                                 m->places[i], granules);
+        bool list = count > 1 || comes_in_view(m, m->places[i]);
+        p->several_count += list;
+        p->run_count += list ? count : 0;
     }
 }
 
@@ -210,8 +219,7 @@ static pleat_result grow_by(const pleat__ground *ground, uint32_t chunks, const 
     return pleat__heap_grow(ground->heap, 0, chunks, cuts);
 }
 
-/* Marks where the runs of pages that views show begin and end. */
-static void mark_cuts(const pleat__try *try, uint8_t *pages)
+void pleat__maker_mark_cuts(const pleat__try *try, uint8_t *pages)
 {
     for (uint32_t v = 0, run = 0; v < try->view_pages; v++) {
         bool starts = run < try->runs && try->starts[run] == v;
@@ -234,7 +242,7 @@ static pleat_result grow_for_views(pleat__maker *m, uint32_t end, uint32_t chunk
     if (pages == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u pages", count);
     for (uint32_t j = 0; j < m->jobs.count; j++)
-        mark_cuts(&m->tries[j], pages);
+        pleat__maker_mark_cuts(&m->tries[j], pages);
     const pleat__cuts cuts = {.pages = pages, .first = m->home0, .count = count};
     pleat_result result = grow_by(m->ground, chunks, &cuts);
     pleat__arena_free(m->arena, pages);
@@ -250,6 +258,19 @@ static uint32_t end_of(const pleat__maker *m)
     return end;
 }
 
+/* The pool's homes once more, after it grew to `end` pages. */
+static pleat_result list_pages_anew(pleat__maker *m, uint32_t end)
+{
+    pleat__arena_free(m->arena, m->chunk_at);
+    pleat__arena_free(m->arena, m->handles);
+    m->chunk_at = NULL;
+    m->handles = NULL;
+    PLEAT_TRY(pleat__maker_list_pages(m));
+    return end <= m->pages
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_LIMIT, "no homes for %u more chunks", end - m->pages);
+}
+
 /* Chunks for the pages before `end` that have none: those given back come first, the lowest of them
  * first, and then the pool's next. */
 static pleat_result add_pages(pleat__maker *m, uint32_t end)
@@ -262,14 +283,21 @@ static pleat_result add_pages(pleat__maker *m, uint32_t end)
     if (absent == 0)
         return PLEAT_OK;
     PLEAT_TRY(grow_for_views(m, end, absent));
-    pleat__arena_free(m->arena, m->chunk_at);
-    pleat__arena_free(m->arena, m->handles);
-    m->chunk_at = NULL;
-    m->handles = NULL;
-    PLEAT_TRY(pleat__maker_list_pages(m));
-    return end <= m->pages
-               ? PLEAT_OK
-               : pleat__fail(PLEAT_E_LIMIT, "no homes for %u more chunks", end - m->pages);
+    return list_pages_anew(m, end);
+}
+
+/* Numbers for those pages, whose chunks come later, or chunks at once. */
+static pleat_result have_pages(pleat__maker *m, uint32_t end)
+{
+    m->promised = pleat__maker_may_promise(m, end);
+    m->end = end;
+    if (!m->promised)
+        return add_pages(m, end);
+    /* What the stock had was given out while the lock was left. */
+    PLEAT_TRY(list_pages_anew(m, 0));
+    if (end > m->pages)
+        PLEAT_TRY(pleat__pool_promise(m->pool, end - m->pages));
+    return list_pages_anew(m, end);
 }
 
 /* Lays out with what max-live needs and a little, or all that there is, unless that is to be less.
@@ -290,7 +318,7 @@ static pleat_result lay_out(pleat__maker *m, pleat__sweep_choice *choice, pleat_
     pleat_result result = pleat__maker_sweep_well(m, wanted, choice, taken);
     pleat__gate_enter(m->pool->gate);
     if (result == PLEAT_OK)
-        result = add_pages(m, end_of(m) + spare);
+        result = have_pages(m, end_of(m) + spare);
     return result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY ? add_pages(m, end_of(m))
                                                                        : result;
 }
@@ -310,6 +338,58 @@ pleat_result pleat__instance_new(pleat__arena *arena, uint32_t runs, const pleat
     return PLEAT_OK;
 }
 
+/* Views where they will be mapped, with a list of what is missing; room for as many runs of them as
+ * may be left when not all comes. */
+static pleat_result announce(pleat__maker *m, const uint32_t *first_view, pleat__instance *instance,
+                             pleat__pieces *pieces)
+{
+    uint32_t pages = instance->view_pages;
+    PLEAT_TRY(pleat__maker_list_pieces(m, first_view, pages, pieces));
+    pleat__page_run *views =
+        pleat__arena_realloc(m->arena, instance->views, (pieces->count + 1u) * sizeof *views);
+    pleat_result result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for views");
+    if (views != NULL) {
+        instance->views = views;
+        result = pages != 0 ? pleat__space_take(m->pool->space, pages, &views[0].page) : PLEAT_OK;
+    }
+    if (result != PLEAT_OK)
+        pleat__pieces_free(m->arena, pieces);
+    return result;
+}
+
+/* What announce or map_views did. */
+static void take_back(pleat__maker *m, const pleat__instance *instance, pleat__pieces *pieces)
+{
+    if (!m->promised) {
+        (void)pleat__instance_end_views(instance, m->ground->heap);
+        return;
+    }
+    pleat__pieces_free(m->arena, pieces);
+    if (instance->view_pages != 0)
+        pleat__space_give(m->pool->space, instance->views[0].page, instance->view_pages);
+}
+
+static pleat_result place_all(pleat__maker *m, const uint32_t *first_view,
+                              pleat__instance *instance)
+{
+    pleat__pieces pieces = {.count = 0};
+    PLEAT_TRY(m->promised ? announce(m, first_view, instance, &pieces) : map_views(m, instance));
+    placer p = {.m = m,
+                .first_view = first_view,
+                .views = m->pool->base + instance->views[0].page * m->pool->page_bytes};
+    pleat_result result = make_follow(&p, &instance->follow);
+    if (result != PLEAT_OK) {
+        take_back(m, instance, &pieces);
+        return result;
+    }
+    instance->list_count = p.several_count;
+    if (pieces.count != 0)
+        pleat__coming_begin(m->ground->coming, instance, &pieces);
+    else
+        pleat__pieces_free(m->arena, &pieces);
+    return PLEAT_OK;
+}
+
 static pleat_result make(pleat__maker *m, pleat__sweep_choice *choice, pleat__instance *instance)
 {
     pleat__layout_cost taken;
@@ -326,15 +406,7 @@ static pleat_result make(pleat__maker *m, pleat__sweep_choice *choice, pleat__in
         instance->end_page = m->home0 + m->tries[j].end_page > instance->end_page
                                  ? m->home0 + m->tries[j].end_page
                                  : instance->end_page;
-    pleat_result result = map_views(m, instance);
-    if (result == PLEAT_OK) {
-        placer p = {.m = m,
-                    .first_view = first_view,
-                    .views = m->pool->base + instance->views[0].page * m->pool->page_bytes};
-        result = make_follow(&p, &instance->follow);
-        if (result != PLEAT_OK)
-            (void)pleat__instance_end_views(instance, m->ground->heap);
-    }
+    pleat_result result = place_all(m, first_view, instance);
     pleat__arena_free(m->arena, first_view);
     return result;
 }

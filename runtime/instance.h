@@ -13,6 +13,8 @@
 #include <runtime/placed.h>
 #include <runtime/scale.h>
 
+typedef struct pleat__coming pleat__coming; /* coming.h */
+
 /* Neighbouring pages of the window. */
 typedef struct pleat__page_run {
     uint64_t page;
@@ -26,6 +28,7 @@ typedef struct pleat__instance {
     pleat__page_run *views;
     uint32_t view_runs;
     uint32_t view_pages; /* in all */
+    uint32_t list_count; /* its places of several runs, in what is followed */
     uint64_t end_page;   /* behind the last home that it uses */
     uint64_t used;       /* the caller's clock */
     bool planned;        /* a plan file's: what is followed and the views' pages are not its own */
@@ -60,6 +63,8 @@ typedef struct pleat__ground {
     const pleat__held *held; /* in runs at home, no smaller than they are to be */
     uint32_t held_count;
     bool tight; /* no more chunks than it needs are used, although there are more */
+    /* Who makes what is missing while the instance is followed; NULL: it is made at once. */
+    pleat__coming *coming;
 } pleat__ground;
 
 /* An empty one, with room for so many runs of views. */

@@ -1,12 +1,12 @@
 /*
- * instance_internal.h: what laying an instance out (instance_layout.c) and making it
- * (instance.c) share.
+ * instance_internal.h: what laying an instance out (instance_layout.c), making it (instance.c) and
+ * listing what is made later (instance_coming.c) share.
  */
 #ifndef PLEAT_RUNTIME_INSTANCE_INTERNAL_H
 #define PLEAT_RUNTIME_INSTANCE_INTERNAL_H
 
 #include <plan/fold_internal.h>
-#include <runtime/instance.h>
+#include <runtime/coming.h>
 
 #define PLEAT__LARGEST 32u /* of the largest items, at most so many are placed first */
 #define PLEAT__NO_HOME UINT32_MAX
@@ -27,6 +27,8 @@ typedef struct pleat__maker {
     const pleat__x *x;
     bool as_it_is;      /* chunks that were given back do not come again */
     bool thorough;      /* nobody waits for it: every choice is tried */
+    bool promised;      /* what is missing comes later */
+    uint32_t end;       /* then: of the pages that are to have chunks */
     uint32_t pages;     /* homes, with or without a chunk */
     uint64_t home0;     /* the lowest */
     uint32_t *chunk_at; /* page -> chunk, which may have been given back, or PLEAT__NO_HOME */
@@ -88,6 +90,20 @@ PLEAT_NODISCARD pleat_result pleat__maker_sweep(pleat__maker *m, uint32_t cap,
 PLEAT_NODISCARD pleat_result pleat__maker_sweep_well(pleat__maker *m, uint32_t cap,
                                                      pleat__sweep_choice *choice,
                                                      pleat__layout_cost *taken);
+
+/* The job of a stream. */
+uint32_t pleat__maker_job_of(const pleat__maker *m, uint16_t stream);
+/* Marks where the runs of pages that views show begin and end. */
+void pleat__maker_mark_cuts(const pleat__try *try, uint8_t *pages);
+
+/* ---- instance_coming.c ---- */
+
+/* Whether chunks for the pages before `end` that have none can come later. */
+bool pleat__maker_may_promise(const pleat__maker *m, uint32_t end);
+/* What is missing of the layout: chunks before m->end, and the views, all one behind the other,
+ * those of a job from first_view[job] on. */
+PLEAT_NODISCARD pleat_result pleat__maker_list_pieces(pleat__maker *m, const uint32_t *first_view,
+                                                      uint32_t view_pages, pleat__pieces *pieces);
 
 /* instance_end.c: the mapper unmaps the views; false: it could not be told. */
 bool pleat__instance_end_views(const pleat__instance *instance, pleat__heap *heap);

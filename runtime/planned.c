@@ -119,13 +119,22 @@ static void destroy(void *opaque)
     pleat__arena_free(self->arena, self);
 }
 
+static pleat_result start_elastic(policy *self)
+{
+    PLEAT_TRY(pleat__shapes_elastic(&self->shapes, &self->placed));
+    if (self->conf.ahead)
+        pleat__coming_init(&self->shapes.elastic.coming, self->arena, &self->heap, self->waits,
+                           &self->stats->instance_waits);
+    return PLEAT_OK;
+}
+
 static pleat_result load_plan(policy *self, const pleat_plan *plan, const pleat__conf *conf)
 {
     pleat__follow *follow;
     PLEAT_TRY(pleat__follow_plan(self->arena, &self->pool, plan, &follow));
     pleat__shapes_begin(&self->shapes, plan, follow);
     if (plan->recipe != NULL && conf->elastic) {
-        PLEAT_TRY(pleat__shapes_elastic(&self->shapes, &self->placed));
+        PLEAT_TRY(start_elastic(self));
         PLEAT_TRY(pleat__elastic_load(&self->shapes.elastic, plan, follow));
     }
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
@@ -141,7 +150,7 @@ static pleat_result begin_learning(policy *self, bool early)
     if (!self->conf.learn)
         return PLEAT_OK;
     if (self->conf.elastic && self->shapes.elastic.arena == NULL)
-        PLEAT_TRY(pleat__shapes_elastic(&self->shapes, &self->placed));
+        PLEAT_TRY(start_elastic(self));
     if (self->conf.draft)
         pleat__draft_start(&self->shapes.draft, self->waits, early);
     return PLEAT_OK;
@@ -450,10 +459,27 @@ static bool take_ordered(policy *self, const pleat__place *place, uint16_t strea
            pleat__heap_take(&self->heap, place, stream);
 }
 
+/* What its slot lies on may be on its way (coming.h): then it is waited for. *taken: it is there
+ * and taken now. PLEAT_E_NOT_READY: something else is followed meanwhile, the request begins again.
+ */
+static pleat_result take_coming(policy *self, const pleat__place *place, uint16_t stream,
+                                bool *taken)
+{
+    uint64_t epoch = self->shapes.epoch;
+    *taken = false;
+    if (!pleat__coming_await(&self->shapes.elastic.coming, place))
+        return self->shapes.epoch == epoch ? PLEAT_OK : PLEAT_E_NOT_READY;
+    if (self->shapes.epoch != epoch)
+        return PLEAT_E_NOT_READY;
+    *taken = pleat__heap_take(&self->heap, place, stream);
+    return PLEAT_OK;
+}
+
 static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
                                   pleat__place *place)
 {
     uint32_t item;
+    bool taken;
     if (__builtin_expect(self->refused_bytes == bytes, 0) && is_still_matched(self, bytes)) {
         item = self->refused_item;
     } else {
@@ -466,8 +492,10 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
         const pleat__expected *expected = &self->shapes.current->items[item];
         *place = expected->place;
         bool slot = expected->kind == PLEAT__ITEM_SLOT;
-        if (slot &&
-            (pleat__heap_take(&self->heap, place, stream) || take_ordered(self, place, stream))) {
+        taken = slot && pleat__heap_take(&self->heap, place, stream);
+        if (__builtin_expect(slot && !taken && self->shapes.elastic.coming.instance != NULL, 0))
+            PLEAT_TRY(take_coming(self, place, stream, &taken));
+        if (taken || (slot && take_ordered(self, place, stream))) {
             prefetch_next(self);
             self->stats->planned++;
             self->stats->planned_bytes += bytes;

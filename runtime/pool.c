@@ -378,7 +378,7 @@ static pleat_result grow(pleat__pool *pool, uint32_t chunks, const pleat__cuts *
 {
     growth g = {
         .block = block_for(pool, chunks, cuts != NULL ? PLEAT__LAID_OUT_SHARE : PLEAT__BLOCK_SHARE),
-        .cuts = cuts};
+        .cuts = cuts != NULL ? cuts : pool->cuts};
     pleat_result result = growth_new(pool, chunks, &g);
     if (result != PLEAT_OK)
         goto end;
@@ -395,11 +395,50 @@ end:
     return result;
 }
 
+pleat_result pleat__pool_promise(pleat__pool *pool, uint32_t chunks)
+{
+    growth g = {.block = 1};
+    PLEAT_ASSERT(pool->stocked == 0);
+    pleat_result result = growth_new(pool, chunks, &g);
+    if (result == PLEAT_OK)
+        result = choose_new(pool, &g, chunks);
+    for (uint32_t i = 0; result == PLEAT_OK && i < g.count; i++) {
+        uint32_t number = g.numbers[i];
+        pleat__extent all = {number << pool->occupancy.shift, pool->occupancy.full};
+        PLEAT_CHECK(pleat__occupancy_take(&pool->occupancy, all));
+        pool->count = number + 1;
+        pool->next_home = (uint64_t)pool->home[number] + 1;
+        pool->absent++;
+    }
+    growth_free(pool, &g);
+    return result;
+}
+
+pleat_result pleat__pool_make(pleat__pool *pool, uint32_t first, uint32_t count, uint32_t block,
+                              pleat__occupancy_visit visit, void *context)
+{
+    growth g = {.block = block, .cuts = pool->cuts};
+    pleat_result result = growth_new(pool, count, &g);
+    for (uint32_t c = first; result == PLEAT_OK && c < first + count; c++)
+        if (pool->chunks[c] == NULL)
+            g.numbers[g.count++] = c;
+    if (result == PLEAT_OK)
+        result = make_all(pool, &g);
+    pleat_result published = publish(pool, &g, visit, context);
+    growth_free(pool, &g);
+    return result != PLEAT_OK ? result : published;
+}
+
 /* ---- the stock ---- */
 
 uint32_t pleat__pool_handle(const pleat__pool *pool, uint32_t chunks)
 {
     return block_for(pool, chunks, PLEAT__BLOCK_SHARE);
+}
+
+uint32_t pleat__pool_cut_handle(const pleat__pool *pool, uint32_t chunks)
+{
+    return block_for(pool, chunks, PLEAT__LAID_OUT_SHARE);
 }
 
 pleat_result pleat__pool_stock(pleat__pool *pool, uint32_t chunks, uint32_t block)

@@ -51,7 +51,9 @@ typedef struct pleat__pool {
     uint32_t count;        /* numbers in use */
     uint32_t capacity;
     uint32_t absent; /* numbers without a chunk */
-    bool large_go;   /* a plan's handles are given back too, however large they are */
+    /* Where handles for absent numbers have to begin; NULL: anywhere. Who sets it keeps it. */
+    const pleat__cuts *cuts;
+    bool large_go; /* a plan's handles are given back too, however large they are */
     /* Chunks made ahead, mapped at their homes and there for nobody yet: the numbers from `count`
      * on. pleat__pool_grow gives them out first. */
     uint32_t stocked;
@@ -79,6 +81,14 @@ void pleat__pool_release(pleat__pool *pool);
 PLEAT_NODISCARD pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks,
                                               const pleat__cuts *cuts, pleat__occupancy_visit visit,
                                               void *context);
+/* `chunks` numbers more without a chunk, as if it had been given back, with homes in the region.
+ * pre: no stock. It issues no verb. On failure nothing is changed. */
+PLEAT_NODISCARD pleat_result pleat__pool_promise(pleat__pool *pool, uint32_t chunks);
+/* Chunks for those of the numbers, `count` from `first` on, that have none, in handles of at most
+ * `block`; else as pleat__pool_grow. */
+PLEAT_NODISCARD pleat_result pleat__pool_make(pleat__pool *pool, uint32_t first, uint32_t count,
+                                              uint32_t block, pleat__occupancy_visit visit,
+                                              void *context);
 /* `chunks` more for the stock, in handles of at most `block`. pre: none is absent, and the turn;
  * the lock is left meanwhile. Fewer may have been made when it fails. */
 PLEAT_NODISCARD pleat_result pleat__pool_stock(pleat__pool *pool, uint32_t chunks, uint32_t block);
@@ -86,6 +96,8 @@ PLEAT_NODISCARD pleat_result pleat__pool_stock(pleat__pool *pool, uint32_t chunk
 void pleat__pool_unstock(pleat__pool *pool);
 /* The most chunks of a handle where the pool grows by so many, behind the stock. */
 uint32_t pleat__pool_handle(const pleat__pool *pool, uint32_t chunks);
+/* The same where handles begin at cuts. */
+uint32_t pleat__pool_cut_handle(const pleat__pool *pool, uint32_t chunks);
 /* Gives wholly free chunks back to the space, when the GPU is done with them; how many went: all
  * or, where nobody says that it is, none. `numbers` is in descending order. pre: whole handles, and
  * no alias of them is mapped. */

@@ -81,6 +81,7 @@ void replay_json(json_writer *json, const replay_result *r)
     json_uint(json, "instances", r->stats.instances);
     json_uint(json, "instance_switches", r->stats.instance_switches);
     json_uint(json, "instance_maps", r->stats.instance_maps);
+    json_uint(json, "instance_waits", r->stats.instance_waits);
     json_uint(json, "drafts", r->stats.drafts);
     json_uint(json, "drafts_refused", r->stats.drafts_refused);
     json_uint(json, "drafts_awaited", r->stats.drafts_awaited);

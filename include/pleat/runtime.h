@@ -161,6 +161,7 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(instances, "layouts made for another microbatch or length")                                  \
     X(instance_switches, "changes from one such layout to another")                                \
     X(instance_maps, "alias pages mapped for such layouts")                                        \
+    X(instance_waits, "requests that waited for memory of such a layout, which was on its way")    \
     X(drafts, "plans made in the background, of iterations that vary, and taken up")               \
     X(drafts_refused, "of such plans, those of which nothing came")                                \
     X(drafts_awaited, "marks that waited for such a plan")                                         \

@@ -1,0 +1,294 @@
+/*
+ * coming.c: see coming.h.
+ */
+#include <runtime/coming.h>
+
+#include <internal/error.h>
+
+void pleat__coming_init(pleat__coming *coming, pleat__arena *arena, pleat__heap *heap, bool waits,
+                        uint64_t *waited)
+{
+    *coming = (pleat__coming){
+        .arena = arena, .heap = heap, .waits = waits, .waited = waited, .refused = PLEAT__NO_X};
+    pthread_cond_init(&coming->more, NULL);
+}
+
+void pleat__pieces_free(pleat__arena *arena, pleat__pieces *pieces)
+{
+    pleat__arena_free(arena, pieces->pieces);
+    pleat__arena_free(arena, pieces->shown);
+    pleat__arena_free(arena, pieces->cut_pages);
+    *pieces = (pleat__pieces){.count = 0};
+}
+
+void pleat__coming_release(pleat__coming *coming)
+{
+    if (coming->arena == NULL)
+        return;
+    pleat__gate *gate = coming->heap->pool->gate;
+    pleat__gate_lock(gate);
+    coming->over = true;
+    pleat__gate_unlock(gate);
+    pleat__mapper_destroy(coming->worker);
+    pthread_cond_destroy(&coming->more);
+    pleat__pieces_free(coming->arena, &coming->pieces);
+    coming->heap->pool->cuts = NULL;
+    *coming = (pleat__coming){0};
+}
+
+/* ---- the end ---- */
+
+/* Only what was mapped of the views is the instance's; the other pages go back. */
+static void keep_mapped(pleat__coming *coming)
+{
+    pleat__instance *instance = coming->instance;
+    pleat__space *space = coming->heap->pool->space;
+    uint64_t page = instance->views[0].page;
+    instance->view_runs = 0;
+    instance->view_pages = 0;
+    for (uint32_t i = 0; i < coming->pieces.count; i++) {
+        const pleat__piece *piece = &coming->pieces.pieces[i];
+        if (!piece->view)
+            continue;
+        if (!piece->made) {
+            pleat__space_give(space, page + piece->first, piece->count);
+            continue;
+        }
+        instance->views[instance->view_runs++] =
+            (pleat__page_run){page + piece->first, piece->count};
+        instance->view_pages += piece->count;
+    }
+}
+
+/* All is there, or no more comes. */
+static void finish(pleat__coming *coming)
+{
+    pleat__instance *instance = coming->instance;
+    const pleat__follow *follow = instance->follow;
+    if (coming->next < coming->pieces.count) {
+        instance->stale = true;
+        coming->refused = instance->x;
+        keep_mapped(coming);
+    } else {
+        for (uint32_t i = 0; i < instance->list_count; i++)
+            follow->several[i].unmapped = false;
+    }
+    pleat__pieces_free(coming->arena, &coming->pieces);
+    coming->heap->pool->cuts = NULL;
+    coming->instance = NULL;
+}
+
+/* ---- making ---- */
+
+/* The chunks of a view that are missing: pieces of their own that are later in the list. */
+static pleat_result make_shown(const pleat__coming *coming, const pleat__piece *piece)
+{
+    const uint32_t *shown = coming->pieces.shown + piece->first;
+    pleat__chunk *const *chunks = coming->heap->pool->chunks;
+    for (uint32_t i = 0, next; i < piece->count; i = next) {
+        next = i + 1;
+        if (chunks[shown[i]] != NULL)
+            continue;
+        while (next < piece->count && shown[next] == shown[next - 1] + 1 &&
+               chunks[shown[next]] == NULL)
+            next++;
+        PLEAT_TRY(pleat__heap_make(coming->heap, shown[i], next - i, coming->pieces.block));
+        chunks = coming->heap->pool->chunks;
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result map_piece(const pleat__coming *coming, const pleat__piece *piece)
+{
+    pleat__pool *pool = coming->heap->pool;
+    const uint32_t *shown = coming->pieces.shown + piece->first;
+    PLEAT_TRY(make_shown(coming, piece));
+    uint32_t handles = 0;
+    pleat__chunk **run = pleat__arena_alloc(coming->arena, piece->count * sizeof *run);
+    if (run == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
+    /* A handle that memory was short for may be smaller, none is larger than its piece. */
+    if (pleat__pool_whole(pool, shown, piece->count, piece->count) != piece->count) {
+        pleat__arena_free(coming->arena, run);
+        return pleat__fail(PLEAT_E_STATE, "a chunk of a view is not there");
+    }
+    for (uint32_t i = 0; i < piece->count; i += run[handles++]->pages)
+        run[handles] = pool->chunks[shown[i]];
+    uint64_t page = coming->instance->views[0].page + piece->first;
+    pleat__gate_leave(pool->gate);
+    pleat_result result = pleat__space_map(pool->space, page, run, handles);
+    pleat__gate_enter(pool->gate);
+    if (result == PLEAT_OK)
+        pool->view_pages += piece->count;
+    pleat__arena_free(coming->arena, run);
+    return result;
+}
+
+/* The one that a request waits for, or the next. */
+static pleat__piece *next_piece(const pleat__coming *coming)
+{
+    pleat__piece *pieces = coming->pieces.pieces;
+    for (uint32_t i = coming->next; i < coming->pieces.count; i++)
+        if (pieces[i].urgent && !pieces[i].made)
+            return &pieces[i];
+    return &pieces[coming->next];
+}
+
+/* With the turn: the next piece. false: there is none for now. */
+static bool work_on(pleat__coming *coming)
+{
+    pleat__pieces *pieces = &coming->pieces;
+    if (coming->instance == NULL)
+        return false;
+    /* A verb would fail a capture in the driver's global mode. */
+    if (!coming->over && coming->heap->pool->gate->captured_count != 0)
+        return false;
+    if (!coming->over) {
+        pleat__piece *piece = next_piece(coming);
+        pleat_result result =
+            piece->view ? map_piece(coming, piece)
+                        : pleat__heap_make(coming->heap, piece->first, piece->count, pieces->block);
+        piece->made = result == PLEAT_OK;
+        coming->over = coming->over || result != PLEAT_OK;
+        while (coming->next < pieces->count && pieces->pieces[coming->next].made)
+            coming->next++;
+    }
+    bool more = !coming->over && coming->next < pieces->count;
+    if (!more)
+        finish(coming);
+    return more;
+}
+
+/* The thread's. */
+static pleat_result work(void *context, pleat_result ready)
+{
+    pleat__coming *coming = context;
+    pleat__gate *gate = coming->heap->pool->gate;
+    for (bool more = true; more;) {
+        pleat__gate_let_pass(gate);
+        pleat__gate_lock_turn(gate);
+        more = work_on(coming);
+        coming->busy = more;
+        pthread_cond_broadcast(&coming->more);
+        pleat__gate_unlock(gate);
+    }
+    return ready;
+}
+
+/* ---- life ---- */
+
+static pleat_result submit(pleat__coming *coming)
+{
+    if (coming->busy)
+        return PLEAT_OK;
+    if (coming->worker == NULL)
+        PLEAT_TRY(
+            pleat__mapper_create(coming->heap->pool->space, coming->arena, 1, &coming->worker));
+    coming->job =
+        (pleat__job){.kind = PLEAT__JOB_CALL, .call = work, .context = coming, .forgotten = true};
+    PLEAT_TRY(pleat__mapper_submit(coming->worker, &coming->job));
+    coming->busy = true;
+    return PLEAT_OK;
+}
+
+void pleat__coming_begin(pleat__coming *coming, pleat__instance *instance,
+                         const pleat__pieces *pieces)
+{
+    pleat__pool *pool = coming->heap->pool;
+    coming->instance = instance;
+    coming->round++;
+    coming->pieces = *pieces;
+    pool->cuts = &coming->pieces.cuts;
+    coming->next = 0;
+    coming->over = false;
+    coming->refused = PLEAT__NO_X;
+    pleat__coming_go_on(coming);
+    while (coming->waits && coming->busy)
+        pleat__gate_wait(pool->gate, &coming->more);
+}
+
+void pleat__coming_go_on(pleat__coming *coming)
+{
+    if (coming->instance != NULL && coming->heap->pool->gate->captured_count == 0 &&
+        submit(coming) != PLEAT_OK)
+        pleat__coming_stop(coming);
+}
+
+void pleat__coming_stop(pleat__coming *coming)
+{
+    if (coming->instance == NULL)
+        return;
+    coming->over = true;
+    if (!coming->busy)
+        finish(coming);
+}
+
+void pleat__coming_clear(pleat__coming *coming)
+{
+    pleat__coming_stop(coming);
+    while (coming->busy)
+        pleat__gate_wait(coming->heap->pool->gate, &coming->more);
+}
+
+/* ---- waiting ---- */
+
+static bool meets(const pleat__coming *coming, pleat__extent run, const pleat__piece *piece)
+{
+    uint32_t shift = coming->heap->pool->occupancy.shift;
+    return run.begin >> shift < piece->first + piece->count &&
+           piece->first <= (run.begin + run.count - 1) >> shift;
+}
+
+/* Whether the place lies on the piece. */
+static bool lies_on(const pleat__coming *coming, const pleat__place *place,
+                    const pleat__piece *piece)
+{
+    const pleat__pool *pool = coming->heap->pool;
+    if (piece->view) {
+        pleat_va begin =
+            pool->base + (coming->instance->views[0].page + piece->first) * pool->page_bytes;
+        pleat_va end = begin + piece->count * pool->page_bytes;
+        return place->address < end &&
+               begin < place->address + ((uint64_t)place->granules << PLEAT__GRANULE_SHIFT);
+    }
+    if (place->several == NULL)
+        return meets(coming, place->run, piece);
+    for (uint32_t i = 0; i < place->several->count; i++)
+        if (meets(coming, place->several->runs[i], piece))
+            return true;
+    return false;
+}
+
+/* Marks what the place waits for; how many pieces. */
+static uint32_t press(pleat__coming *coming, const pleat__place *place)
+{
+    uint32_t count = 0;
+    for (uint32_t i = coming->next; i < coming->pieces.count; i++) {
+        pleat__piece *piece = &coming->pieces.pieces[i];
+        if (piece->made || !lies_on(coming, place, piece))
+            continue;
+        piece->urgent = true;
+        count++;
+    }
+    return count;
+}
+
+bool pleat__coming_await(pleat__coming *coming, const pleat__place *place)
+{
+    if (coming->instance == NULL || coming->over || place->granules == 0)
+        return false;
+    uint64_t round = coming->round;
+    uint32_t missing = press(coming, place);
+    pleat__coming_go_on(coming);
+    *coming->waited += missing != 0 && coming->busy;
+    while (missing != 0 && coming->busy) {
+        pleat__gate_wait(coming->heap->pool->gate, &coming->more);
+        if (coming->round != round)
+            return false;
+        missing = coming->instance != NULL ? press(coming, place) : 0;
+    }
+    /* Its views are mapped. */
+    if (missing == 0 && coming->instance != NULL && place->several != NULL)
+        place->several->unmapped = false;
+    return missing == 0;
+}
