@@ -45,10 +45,13 @@ typedef struct pleat__captured {
 typedef struct pleat__gate {
     pthread_mutex_t lock;
     pthread_mutex_t turn;
+    _Atomic bool held; /* the lock is; told without it, to whoever may have to wait */
     /* ---- guarded by the lock ---- */
     bool has_turn; /* a thread has the turn: this one */
     pthread_t turner;
-    uint64_t left; /* times that the lock was left for verbs */
+    uint64_t left;      /* times that the lock was left for verbs */
+    uint64_t left_ns;   /* when it was; 0: by a thread of Pleat's own */
+    uint64_t waited_ns; /* that the program's threads waited for verbs, the turn and the lock */
     /* Streams that have allocated. */
     pleat_stream *streams;
     size_t stream_count;

@@ -496,6 +496,7 @@ pleat_result pleat_adjacent_free(pleat_runtime *runtime, pleat_va address, uint6
 pleat_stats pleat__stats_locked(pleat_runtime *runtime)
 {
     pleat_stats stats = runtime->stats;
+    stats.waited_ns = runtime->gate.waited_ns;
     pleat__space_stats space = pleat__space_stats_of(runtime->space);
     stats.physical_bytes = space.physical_bytes;
     stats.peak_physical_bytes = space.peak_physical_bytes;

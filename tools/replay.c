@@ -97,7 +97,8 @@ static void note_verbs(pass *p, const pleat_stats *stats)
                               .creates = stats->creates,
                               .stitched = stats->stitched,
                               .driver_ns = (double)modelled_ns(p),
-                              .mapper_ns = (double)modelled_aside_ns(p)};
+                              .mapper_ns = (double)modelled_aside_ns(p),
+                              .waited_ns = stats->waited_ns};
     if (p->next_mark != 0)
         r->first_iterations[r->first_count++] =
             (replay_verbs){.driver_calls = now.driver_calls - p->begun.driver_calls,
@@ -105,7 +106,8 @@ static void note_verbs(pass *p, const pleat_stats *stats)
                            .creates = now.creates - p->begun.creates,
                            .stitched = now.stitched - p->begun.stitched,
                            .driver_ns = now.driver_ns - p->begun.driver_ns,
-                           .mapper_ns = now.mapper_ns - p->begun.mapper_ns};
+                           .mapper_ns = now.mapper_ns - p->begun.mapper_ns,
+                           .waited_ns = now.waited_ns - p->begun.waited_ns};
     p->begun = now;
 }
 

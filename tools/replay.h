@@ -36,6 +36,7 @@ typedef struct replay_options {
 typedef struct replay_verbs {
     uint64_t driver_calls, mapper_calls, creates, stitched;
     double driver_ns, mapper_ns; /* what they would cost on an H200; host backend */
+    uint64_t waited_ns;          /* that calls waited, by the runtime's clock */
 } replay_verbs;
 
 /* What an iteration's allocations and frees took on the thread that asked, by the clock. */

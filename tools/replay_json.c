@@ -64,6 +64,7 @@ void replay_json(json_writer *json, const replay_result *r)
         json_double(json, "mapper_driver_seconds", r->first_iterations[i].mapper_ns * 1e-9);
         json_uint(json, "creates", r->first_iterations[i].creates);
         json_uint(json, "stitched", r->first_iterations[i].stitched);
+        json_double(json, "waited_seconds", (double)r->first_iterations[i].waited_ns * 1e-9);
         json_times(json, &r->first_times[i]);
         json_end_object(json);
     }
@@ -99,6 +100,7 @@ void replay_json(json_writer *json, const replay_result *r)
     json_double(json, "free_p99_ns", r->free_p99_ns);
     json_uint(json, "metadata_bytes", r->stats.metadata_bytes);
     json_uint(json, "map_waits", r->stats.map_waits);
+    json_uint(json, "waited_ns", r->stats.waited_ns);
     if (r->repeats.count > 0) {
         json_uint(json, "repeats", r->repeats.count);
         json_bool(json, "repeats_unchanged", r->repeats.unchanged);

@@ -178,6 +178,7 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(out_of_memory, "requests refused")                                                           \
     X(metadata_bytes, "host bytes of Pleat's own metadata")                                        \
     X(map_waits, "requests that waited for memory verbs")                                          \
+    X(waited_ns, "nanoseconds that calls waited: for memory verbs, other calls, other threads")    \
     X(quarantined_bytes, "bytes of the window that a failed verb left unusable")                   \
     X(creates, "pieces of memory taken from the device")                                           \
     X(releases, "pieces of memory given back to it")

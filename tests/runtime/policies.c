@@ -246,6 +246,30 @@ static void policies_survive_every_want_of_host_memory(void **state)
     }
 }
 
+/* On a clock that passes by what verbs cost, and stands still else. */
+static void what_calls_wait_for_is_counted(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        uint64_t cost_ns, later_ns;
+        open_host(&f, 1024 * MIB, false);
+        assert_ok(pleat__host_set_costs(&f.host, &pleat__host_costs_h200));
+        assert_ok(pleat__host_clock_set(&f.host, 1000000));
+        pleat_runtime_options options = {.size = sizeof options, .policy = policies[i]};
+        assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+        assert_int_equal(pleat_stats_of(f.runtime).waited_ns, 0);
+        assert_ok(pleat__host_modelled_ns(&f.host, &cost_ns, NULL));
+        assert_ok(pleat_free(f.runtime, take(&f, 100 * MIB, 0)));
+        assert_ok(pleat__host_modelled_ns(&f.host, &later_ns, NULL));
+        uint64_t waited = pleat_stats_of(f.runtime).waited_ns;
+        assert_in_range(waited, 1, later_ns - cost_ns);
+        assert_ok(pleat_free(f.runtime, take(&f, 100 * MIB, 0)));
+        assert_int_equal(pleat_stats_of(f.runtime).waited_ns, waited);
+        end(&f);
+    }
+}
+
 /* A view whose unmap fails costs nothing for good: not its pages, not its record. */
 static void views_that_were_quarantined_leave_nothing_behind(void **state)
 {
@@ -371,6 +395,7 @@ int main(void)
         cmocka_unit_test(ten_thousand_iterations_leave_everything_as_it_was),
         cmocka_unit_test(policies_survive_every_failing_verb),
         cmocka_unit_test(policies_survive_every_want_of_host_memory),
+        cmocka_unit_test(what_calls_wait_for_is_counted),
         cmocka_unit_test(views_that_were_quarantined_leave_nothing_behind),
         cmocka_unit_test(threads_share_a_runtime),
     };
