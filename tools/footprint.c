@@ -2,6 +2,7 @@
  * footprint.c: see footprint.h.
  */
 #include "footprint.h"
+#include "plan_json.h"
 
 #include <internal/error.h>
 #include <internal/utf8.h>
@@ -377,18 +378,10 @@ static void policy_json(json_writer *json, const footprint *f, const footprint_p
     json_end_object(json);
 }
 
-static void plan_json(json_writer *json, const footprint *f)
+static void own_plan_json(json_writer *json, const footprint *f)
 {
-    pleat_plan_summary summary = pleat_plan_summary_of(f->plan);
     json_object(json, "plan");
-    json_uint(json, "iteration_requests", summary.iteration_requests);
-    json_uint(json, "dynamic_requests", summary.dynamic_requests);
-    json_uint(json, "max_live_bytes", summary.max_live_bytes);
-    json_uint(json, "virtual_bytes", summary.virtual_bytes);
-    json_uint(json, "physical_bytes", summary.physical_bytes);
-    json_uint(json, "maps", summary.maps);
-    json_uint(json, "alias_maps", summary.alias_maps);
-    json_uint(json, "lanes", summary.lanes);
+    plan_json(json, f->plan);
     if (f->has_gap) {
         json_object(json, "gap");
 #define GAP_JSON(name, text) json_uint(json, #name "_bytes", f->gap.name);
@@ -419,6 +412,6 @@ void footprint_json(json_writer *json, const footprint *f)
         policy_json(json, f, &f->policies[i]);
     json_end_array(json);
     if (f->plan != NULL)
-        plan_json(json, f);
+        own_plan_json(json, f);
     groups_json(json, "peak", f, f->groups, f->group_count);
 }

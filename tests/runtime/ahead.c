@@ -2,7 +2,7 @@
  * ahead.c: lists of what is to be made ahead, carried out by the thread while the test holds what
  * lists them: what waits for it, what goes back, and what its end leaves undone. On host memory.
  */
-#include "test.h"
+#include "held.h"
 
 #include <internal/arena.h>
 #include <internal/error.h>
@@ -45,14 +45,12 @@ static void begin(fixture *f, bool waits)
 
 static void end(fixture *f)
 {
-    pleat__host_holdings held;
     pleat__ahead_release(&f->ahead);
     pleat__pool_release(&f->pool);
     pleat__gate_release(&f->gate);
     pleat__space_destroy(f->space);
     pleat__arena_destroy(f->arena);
-    assert_ok(pleat__host_holdings_of(&f->vmm, &held));
-    assert_int_equal(held.handles + held.mapped_pages, 0);
+    assert_nothing_held(&f->vmm);
     pleat_vmm_destroy(&f->vmm);
 }
 

@@ -2,7 +2,7 @@
  * capture.c: memory of captured graphs: nothing else ever lies in it, nothing is asked of the
  * driver for it, and nothing is recorded on a stream that captures.
  */
-#include "test.h"
+#include "held.h"
 
 #include <pleat/runtime.h>
 #include <string.h>
@@ -58,9 +58,7 @@ static void end(void)
 {
     assert_int_equal(b.recorded, 0);
     pleat_runtime_destroy(b.runtime);
-    pleat__host_holdings held;
-    assert_ok(pleat__host_holdings_of(&b.host, &held));
-    assert_int_equal(held.handles + held.mapped_pages + held.events, 0);
+    assert_nothing_held(&b.host);
     pleat_vmm_destroy(&b.host);
 }
 

@@ -5,12 +5,10 @@
  * as they were.
  */
 #include "draft_job.h"
+#include "failing.h"
 
-#include <internal/arena.h>
 #include <runtime/instance.h>
 #include <sched.h>
-#include <vmm/fault.h>
-#include <vmm/host.h>
 
 /* The 20 iterations behind the first 14; *stats are those at the end. */
 static gained run_long(uint64_t seed, const char *conf, pleat_stats *stats)
@@ -219,8 +217,9 @@ static void draft_keeps_views_in_which_something_lies(void **state)
 /* ---- failures ---- */
 
 /* A few iterations with whatever fails: what lives stays whole. NULL: there is no runtime. */
-static pleat_runtime *run_failing(pleat_vmm vmm)
+static pleat_runtime *run_failing(pleat_vmm vmm, const void *nothing)
 {
+    (void)nothing;
     job j = {.vmm = vmm};
     job_shape shape = layers_make(11);
     test_random random = {11};
@@ -238,60 +237,19 @@ static pleat_runtime *run_failing(pleat_vmm vmm)
     return runtime;
 }
 
-static void assert_nothing_held(const pleat_vmm *host)
-{
-    pleat__host_holdings held;
-    assert_ok(pleat__host_holdings_of(host, &held));
-    assert_int_equal(held.handles, 0);
-    assert_int_equal(held.reservations, 0);
-    assert_int_equal(held.mapped_pages, 0);
-    assert_int_equal(held.events, 0);
-}
-
 static void draft_survives_every_failing_verb(void **state)
 {
     (void)state;
     static const pleat__fault_verb verbs[] = {PLEAT__FAULT_map, PLEAT__FAULT_set_access,
                                               PLEAT__FAULT_unmap, PLEAT__FAULT_event_record};
-    for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++) {
-        uint64_t hits = 1;
-        for (uint64_t nth = 1; hits > 0; nth += 1 + nth / 2) {
-            pleat_host_options options = {
-                .size = sizeof options, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
-            pleat_vmm host, vmm;
-            assert_ok(pleat_vmm_host(&options, &host));
-            assert_ok(pleat__fault_create(host, &vmm));
-            pleat__fault_arm(&vmm, (pleat__fault_plan){
-                                       .verb = verbs[v], .nth = nth, .carried_out = nth % 2 == 1});
-            pleat_runtime *runtime = run_failing(vmm);
-            hits = pleat__fault_hits(&vmm);
-            pleat__fault_arm(&vmm, (pleat__fault_plan){0});
-            pleat_runtime_destroy(runtime);
-            pleat_vmm_destroy(&vmm);
-            assert_nothing_held(&host);
-            pleat_vmm_destroy(&host);
-        }
-    }
+    fail_verbs(verbs, sizeof verbs / sizeof *verbs, 2, run_failing, NULL);
 }
 
 /* On the job's thread; on the one that makes plans nothing fails by itself. */
 static void draft_survives_every_want_of_host_memory(void **state)
 {
     (void)state;
-    uint64_t failed = 1;
-    for (uint64_t nth = 1; failed > 0; nth += 1 + nth / 8) {
-        pleat_host_options options = {
-            .size = sizeof options, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
-        pleat_vmm host;
-        assert_ok(pleat_vmm_host(&options, &host));
-        pleat__arena_fail(nth, false);
-        pleat_runtime *runtime = run_failing(host);
-        failed = pleat__arena_failed();
-        pleat__arena_fail(0, false);
-        pleat_runtime_destroy(runtime);
-        assert_nothing_held(&host);
-        pleat_vmm_destroy(&host);
-    }
+    fail_host_memory(8, run_failing, NULL);
 }
 
 int main(void)

@@ -65,4 +65,11 @@ static inline void assert_mostly_planned(gained g, uint32_t percent)
                  (unsigned long long)g.requests);
 }
 
+/* As planned, with nothing asked of the driver. */
+static inline void assert_settled(gained g)
+{
+    assert_mostly_planned(g, 99);
+    assert_int_equal(g.calls, 0);
+}
+
 #endif

@@ -5,7 +5,7 @@
 #ifndef PLEAT_TESTS_RUNTIME_FIXTURE_H
 #define PLEAT_TESTS_RUNTIME_FIXTURE_H
 
-#include "test.h"
+#include "held.h"
 
 #include <internal/arena.h>
 #include <internal/range.h>
@@ -13,7 +13,6 @@
 #include <pthread.h>
 #include <string.h>
 #include <vmm/fault.h>
-#include <vmm/host.h>
 
 #define MIB (1ull << 20)
 
@@ -47,23 +46,12 @@ static inline void begin(fixture *f, const char *policy, uint64_t device_bytes,
     assert_ok(pleat_runtime_create(f->vmm, &options, &f->runtime));
 }
 
-static inline void assert_nothing_held(const fixture *f)
-{
-    pleat__host_holdings held;
-    assert_ok(pleat__host_holdings_of(&f->host, &held));
-    assert_int_equal(held.handles, 0);
-    assert_int_equal(held.memory_bytes, 0);
-    assert_int_equal(held.reservations, 0);
-    assert_int_equal(held.mapped_pages, 0);
-    assert_int_equal(held.events, 0);
-}
-
 static inline void end(fixture *f)
 {
     pleat_runtime_destroy(f->runtime);
     if (f->faulty)
         pleat_vmm_destroy(&f->vmm);
-    assert_nothing_held(f);
+    assert_nothing_held(&f->host);
     pleat_vmm_destroy(&f->host);
 }
 

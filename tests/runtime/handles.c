@@ -3,6 +3,7 @@
  * giving them back, and what happens when a verb for them fails. A tensor that is never written
  * makes the memory large enough for them; it takes none of this machine's.
  */
+#include "held.h"
 #include "job.h"
 
 #include <vmm/fault.h>
@@ -37,12 +38,9 @@ static void begin(fixture *f, uint64_t budget)
 
 static void end(fixture *f)
 {
-    pleat__host_holdings held;
     pleat_runtime_destroy(f->j.runtime);
     pleat_vmm_destroy(&f->j.vmm);
-    assert_ok(pleat__host_holdings_of(&f->host, &held));
-    assert_int_equal(held.handles, 0);
-    assert_int_equal(held.mapped_pages, 0);
+    assert_nothing_held(&f->host);
     pleat_vmm_destroy(&f->host);
 }
 

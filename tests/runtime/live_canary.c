@@ -3,6 +3,7 @@
  * wrong, whatever the policy, and finds planted overlaps, writes past the end, writes after the
  * free.
  */
+#include "held.h"
 #include "job.h"
 
 #include <internal/arena.h>
@@ -147,15 +148,13 @@ static void canary_that_cannot_be_made_leaves_nothing(void **state)
     (void)state;
     pleat_vmm host, vmm;
     pleat_runtime *runtime;
-    pleat__host_holdings held;
     pleat_runtime_options options = {.size = sizeof options, .conf = "canary:on"};
     pleat_host_options small = {.size = sizeof small, .device_bytes = 1ull << 30};
     assert_ok(pleat_vmm_host(&small, &host));
     assert_ok(pleat__fault_create(host, &vmm));
     pleat__fault_arm(&vmm, (pleat__fault_plan){PLEAT__FAULT_event_create, 1, true, false});
     assert_int_not_equal(pleat_runtime_create(vmm, &options, &runtime), PLEAT_OK);
-    assert_ok(pleat__host_holdings_of(&host, &held));
-    assert_int_equal(held.handles + held.reservations + held.events, 0);
+    assert_nothing_held(&host);
     pleat_vmm_destroy(&vmm);
     pleat_vmm_destroy(&host);
 }

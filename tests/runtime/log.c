@@ -339,6 +339,15 @@ static pleat_runtime *open_runtime(pleat_vmm *vmm, const char *settings)
     return runtime;
 }
 
+/* The fixture, and a runtime whose log is f->path. */
+static pleat_runtime *begin_logged(fixture *f, pleat_vmm *vmm, const char *more)
+{
+    char settings[200];
+    begin(f);
+    snprintf(settings, sizeof settings, "log:%s,%s", f->path, more);
+    return open_runtime(vmm, settings);
+}
+
 static pleat_va take(pleat_runtime *runtime, uint64_t bytes)
 {
     pleat_va address;
@@ -359,10 +368,7 @@ static void log_of_a_runtime_has_its_iterations(void **state)
     fixture f;
     runlog read;
     pleat_vmm vmm;
-    char settings[200];
-    begin(&f);
-    snprintf(settings, sizeof settings, "log:%s,log_bytes:128k,log_ms:1", f.path);
-    pleat_runtime *runtime = open_runtime(&vmm, settings);
+    pleat_runtime *runtime = begin_logged(&f, &vmm, "log_bytes:128k,log_ms:1");
     (void)take(runtime, 4 * MIB);
     assert_ok(pleat_mark(runtime));
     for (uint64_t i = 1; i <= 5; i++)
@@ -412,10 +418,7 @@ static void log_that_is_ended_early_reads_as_ended(void **state)
     fixture f;
     runlog read;
     pleat_vmm vmm;
-    char settings[200];
-    begin(&f);
-    snprintf(settings, sizeof settings, "log:%s,log_bytes:128k,log_ms:1", f.path);
-    pleat_runtime *runtime = open_runtime(&vmm, settings);
+    pleat_runtime *runtime = begin_logged(&f, &vmm, "log_bytes:128k,log_ms:1");
     iterate(runtime, 8 * MIB);
     assert_ok(runlog_open(f.path, &read));
     assert_int_equal(read.status, RUNLOG_GONE); /* no process sees its own lock */
@@ -451,10 +454,7 @@ static void log_marks_beyond_what_waits_are_merged(void **state)
     fixture f;
     runlog read;
     pleat_vmm vmm;
-    char settings[200];
-    begin(&f);
-    snprintf(settings, sizeof settings, "log:%s,log_ms:3600000", f.path);
-    pleat_runtime *runtime = open_runtime(&vmm, settings);
+    pleat_runtime *runtime = begin_logged(&f, &vmm, "log_ms:3600000");
     for (uint64_t i = 0; i < 200; i++)
         iterate(runtime, (i == 150 ? 9 : 1) * MIB);
     pleat_runtime_destroy(runtime);

@@ -3,16 +3,13 @@
  * serves next to nothing is left, its memory goes back and the job is learned; one that served
  * before, or misses its beginning only, stays.
  */
-#include "job.h"
+#include "failing.h"
 
-#include <internal/arena.h>
 #include <plan/plan.h>
 #include <pthread.h>
 #include <runtime/misfit.h>
 #include <stdatomic.h>
 #include <time.h>
-#include <vmm/fault.h>
-#include <vmm/host.h>
 
 /* Two of a plan's handles: what crosses the boundary at which it is left keeps those it lies in. */
 #define PINNED (2ull * 128 * JOB_PAGE)
@@ -298,7 +295,7 @@ static void misfit_counts_strikes(void **state)
 /* ---- failures ---- */
 
 /* Iterations with whatever fails; NULL: there is no runtime. */
-static pleat_runtime *run_failing(pleat_vmm vmm, const pleat_plan *plan)
+static pleat_runtime *run_failing(pleat_vmm vmm, const void *plan)
 {
     job j = {.vmm = vmm};
     job_shape shape = job_shape_make(9, 1);
@@ -313,16 +310,6 @@ static pleat_runtime *run_failing(pleat_vmm vmm, const pleat_plan *plan)
     return j.runtime;
 }
 
-static void assert_nothing_held(const pleat_vmm *host)
-{
-    pleat__host_holdings held;
-    assert_ok(pleat__host_holdings_of(host, &held));
-    assert_int_equal(held.handles, 0);
-    assert_int_equal(held.reservations, 0);
-    assert_int_equal(held.mapped_pages, 0);
-    assert_int_equal(held.events, 0);
-}
-
 static void misfit_survives_every_failing_verb(void **state)
 {
     (void)state;
@@ -332,25 +319,7 @@ static void misfit_survives_every_failing_verb(void **state)
     test_random random = {9};
     job_shape other = job_shape_make(49, 2);
     pleat_plan *plan = plan_of(&other, &random);
-    for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++) {
-        uint64_t hits = 1;
-        for (uint64_t nth = 1; hits > 0; nth += 1 + nth / 3) {
-            pleat_host_options options = {
-                .size = sizeof options, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
-            pleat_vmm host, vmm;
-            assert_ok(pleat_vmm_host(&options, &host));
-            assert_ok(pleat__fault_create(host, &vmm));
-            pleat__fault_arm(&vmm, (pleat__fault_plan){
-                                       .verb = verbs[v], .nth = nth, .carried_out = nth % 2 == 1});
-            pleat_runtime *runtime = run_failing(vmm, plan);
-            hits = pleat__fault_hits(&vmm);
-            pleat__fault_arm(&vmm, (pleat__fault_plan){0});
-            pleat_runtime_destroy(runtime);
-            pleat_vmm_destroy(&vmm);
-            assert_nothing_held(&host);
-            pleat_vmm_destroy(&host);
-        }
-    }
+    fail_verbs(verbs, sizeof verbs / sizeof *verbs, 3, run_failing, plan);
     pleat_plan_free(plan);
 }
 
@@ -360,20 +329,7 @@ static void misfit_survives_every_want_of_host_memory(void **state)
     test_random random = {10};
     job_shape other = job_shape_make(50, 2);
     pleat_plan *plan = plan_of(&other, &random);
-    uint64_t failed = 1;
-    for (uint64_t nth = 1; failed > 0; nth += 1 + nth / 8) {
-        pleat_host_options options = {
-            .size = sizeof options, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
-        pleat_vmm host;
-        assert_ok(pleat_vmm_host(&options, &host));
-        pleat__arena_fail(nth, false);
-        pleat_runtime *runtime = run_failing(host, plan);
-        failed = pleat__arena_failed();
-        pleat__arena_fail(0, false);
-        pleat_runtime_destroy(runtime);
-        assert_nothing_held(&host);
-        pleat_vmm_destroy(&host);
-    }
+    fail_host_memory(8, run_failing, plan);
     pleat_plan_free(plan);
 }
 

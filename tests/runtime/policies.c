@@ -240,7 +240,7 @@ static void policies_survive_every_want_of_host_memory(void **state)
             assert_int_equal(result, PLEAT_E_NO_MEMORY);
             assert_true(pleat__arena_failed() > 0);
             pleat__arena_fail(0, false);
-            assert_nothing_held(&f);
+            assert_nothing_held(&f.host);
             pleat_vmm_destroy(&f.host);
         }
     }

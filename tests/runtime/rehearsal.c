@@ -4,6 +4,7 @@
  * asks of the driver made already, in the same places and with no more memory than without; jobs
  * that do something else than was rehearsed go on as they were, and nothing is left over.
  */
+#include "held.h"
 #include "job.h"
 
 #include <sched.h>
@@ -345,10 +346,7 @@ static void rehearsal_that_fails_costs_only_what_it_would_have_saved(void **stat
             hits += pleat__fault_hits(&n->j.vmm);
             iterate(n);
             net_close(n);
-            pleat__host_holdings held;
-            assert_ok(pleat__host_holdings_of(&host, &held));
-            assert_int_equal(held.handles, 0);
-            assert_int_equal(held.mapped_pages, 0);
+            assert_nothing_held(&host);
             pleat_vmm_destroy(&host);
             free(n);
         }

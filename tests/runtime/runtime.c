@@ -49,7 +49,7 @@ static void runtime_checks_its_arguments(void **state)
     assert_result(pleat_runtime_create(f.vmm, &options, &f.runtime), PLEAT_E_NO_DEVICE);
     assert_result(pleat_runtime_create((pleat_vmm){0}, &options, &f.runtime), PLEAT_E_INVALID);
     pleat_runtime_destroy(NULL);
-    assert_nothing_held(&f);
+    assert_nothing_held(&f.host);
     pleat_vmm_destroy(&f.host);
 }
 

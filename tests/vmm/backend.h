@@ -5,7 +5,7 @@
 #ifndef PLEAT_TESTS_VMM_BACKEND_H
 #define PLEAT_TESTS_VMM_BACKEND_H
 
-#include "test.h"
+#include "held.h"
 
 #include <string.h>
 #include <vmm/cuda.h>
@@ -145,11 +145,7 @@ static inline int close_backend(void **state)
         drop(b.gate_va, b.granule, &b.gate_memory, 1);
         assert_ok(VERB(free_range, b.gate_va, b.granule));
     } else {
-        pleat__host_holdings held;
-        assert_ok(pleat__host_holdings_of(&b.below, &held));
-        assert_int_equal(held.handles + held.memories + held.memory_bytes + held.reservations +
-                             held.mapped_pages + held.areas + held.events,
-                         0);
+        assert_nothing_held(&b.below);
     }
     if (strcmp(b.name, "fault") == 0)
         pleat_vmm_destroy(&b.below);

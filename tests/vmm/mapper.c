@@ -2,7 +2,7 @@
  * mapper.c: the mapping thread: order, events, calls, a full queue, errors that reach the
  * waiter.
  */
-#include "../test.h"
+#include "../held.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -38,10 +38,7 @@ static void begin(fixture *f, uint64_t window_pages)
 static void end(fixture *f)
 {
     pleat__space_destroy(f->space);
-    pleat__host_holdings held;
-    assert_ok(pleat__host_holdings_of(&f->host, &held));
-    assert_int_equal(
-        held.handles + held.memories + held.reservations + held.mapped_pages + held.events, 0);
+    assert_nothing_held(&f->host);
     assert_int_equal(pleat__arena_bytes_of(f->arena).allocated, 0);
     pleat__arena_destroy(f->arena);
     pleat_vmm_destroy(&f->vmm);

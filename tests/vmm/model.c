@@ -2,7 +2,7 @@
  * model.c: a space against a plain model of it, over random operations with random faults. Every
  * chunk carries its own mark, so each mapped page can be asked which chunk it shows.
  */
-#include "../test.h"
+#include "../held.h"
 
 #include <string.h>
 #include <vmm/fault.h>
@@ -211,9 +211,7 @@ static void space_agrees_with_a_model(void **state)
         check_range(&m, &m.ranges[r]);
     assert_int_equal(pleat__space_heal(m.space), 0);
     pleat__space_destroy(m.space);
-    pleat__host_holdings left;
-    assert_ok(pleat__host_holdings_of(&m.host, &left));
-    assert_int_equal(left.handles + left.memories + left.reservations + left.mapped_pages, 0);
+    assert_nothing_held(&m.host);
     pleat__arena_destroy(m.arena);
     pleat_vmm_destroy(&m.vmm);
     pleat_vmm_destroy(&m.host);

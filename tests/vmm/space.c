@@ -1,7 +1,7 @@
 /*
  * space.c: the window, chunks, maps and the budget over the host backend, data included.
  */
-#include "../test.h"
+#include "../held.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -35,14 +35,7 @@ static void end(fixture *f)
     assert_true(pleat__space_audit(f->space));
     pleat__space_destroy(f->space);
     assert_int_equal(pleat__arena_bytes_of(f->arena).allocated, 0);
-    pleat__host_holdings held;
-    assert_ok(pleat__host_holdings_of(&f->vmm, &held));
-    assert_int_equal(held.handles, 0);
-    assert_int_equal(held.memories, 0);
-    assert_int_equal(held.memory_bytes, 0);
-    assert_int_equal(held.reservations, 0);
-    assert_int_equal(held.mapped_pages, 0);
-    assert_int_equal(held.areas, 0);
+    assert_nothing_held(&f->vmm);
     pleat__arena_destroy(f->arena);
     pleat_vmm_destroy(&f->vmm);
 }

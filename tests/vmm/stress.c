@@ -3,7 +3,7 @@
  * The device has exactly the budget's bytes, so a byte over it would be refused by the device
  * itself (PLEAT_E_OUT_OF_MEMORY), and that must never be seen.
  */
-#include "../test.h"
+#include "../held.h"
 
 #include <pthread.h>
 #include <vmm/host.h>
@@ -170,9 +170,7 @@ static void stress_budget_is_met_and_never_passed(void **state)
     assert_int_equal(stats.failed_verbs, 0);
     pleat__mapper_destroy(all.mapper);
     pleat__space_destroy(all.space);
-    pleat__host_holdings held;
-    assert_ok(pleat__host_holdings_of(&all.vmm, &held));
-    assert_int_equal(held.handles + held.memories + held.reservations + held.mapped_pages, 0);
+    assert_nothing_held(&all.vmm);
     pleat__arena_destroy(arena);
     pleat_vmm_destroy(&all.vmm);
 }

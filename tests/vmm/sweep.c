@@ -4,7 +4,7 @@
  * done. Afterwards the audits hold, and when the fault is over all that the sequence had taken
  * comes back: no handle, map or reservation is left.
  */
-#include "../test.h"
+#include "../held.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -53,11 +53,7 @@ static void end(world *w)
     pleat__space_destroy(w->space);
     close(w->fd);
     assert_ok(w->host.ops->release(w->host.self, w->exported));
-    pleat__host_holdings held;
-    assert_ok(pleat__host_holdings_of(&w->host, &held));
-    assert_int_equal(held.handles + held.memories + held.memory_bytes + held.reservations +
-                         held.mapped_pages + held.areas + held.events,
-                     0);
+    assert_nothing_held(&w->host);
     assert_int_equal(pleat__arena_bytes_of(w->arena).allocated, 0);
     pleat__arena_destroy(w->arena);
     pleat_vmm_destroy(&w->vmm);

@@ -7,6 +7,7 @@
 #include "../footprint.h"
 #include "../json.h"
 #include "../options.h"
+#include "../plan_json.h"
 #include "plan_elastic.h"
 
 #include <internal/error.h>
@@ -90,17 +91,8 @@ static int print_json(const struct arguments *arguments, const struct outcome *m
     json_writer json;
     json_begin(&json, stdout);
     json_object(&json, NULL);
-    json_uint(&json, "requests", summary.requests);
-    json_uint(&json, "iteration_requests", summary.iteration_requests);
-    json_uint(&json, "dynamic_requests", summary.dynamic_requests);
-    json_uint(&json, "max_live_bytes", summary.max_live_bytes);
-    json_uint(&json, "virtual_bytes", summary.virtual_bytes);
-    json_uint(&json, "physical_bytes", summary.physical_bytes);
+    plan_json(&json, plan);
     json_double(&json, "ratio", ratio(summary.physical_bytes, summary.max_live_bytes));
-    json_uint(&json, "maps", summary.maps);
-    json_uint(&json, "alias_maps", summary.alias_maps);
-    json_uint(&json, "handles", summary.handles);
-    json_uint(&json, "lanes", summary.lanes);
     json_uint(&json, "handed_bytes", pleat__handed_bytes(plan));
     json_uint(&json, "handed_waits", report->handed_waits);
     json_double(&json, "seconds", seconds);

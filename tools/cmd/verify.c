@@ -4,6 +4,7 @@
 #include "../cli.h"
 #include "../json.h"
 #include "../options.h"
+#include "../plan_json.h"
 
 #include <internal/error.h>
 #include <plan/elastic_plan.h>
@@ -37,19 +38,8 @@ static void print_json(const pleat_plan *plan, const pleat__cover *cover, pleat_
     json_bool(&json, "holds", result == PLEAT_OK);
     if (result != PLEAT_OK)
         json_string(&json, "error", pleat_last_error()->text);
-    if (plan != NULL) {
-        pleat_plan_summary summary = pleat_plan_summary_of(plan);
-        json_uint(&json, "requests", summary.requests);
-        json_uint(&json, "iteration_requests", summary.iteration_requests);
-        json_uint(&json, "dynamic_requests", summary.dynamic_requests);
-        json_uint(&json, "max_live_bytes", summary.max_live_bytes);
-        json_uint(&json, "virtual_bytes", summary.virtual_bytes);
-        json_uint(&json, "physical_bytes", summary.physical_bytes);
-        json_uint(&json, "maps", summary.maps);
-        json_uint(&json, "alias_maps", summary.alias_maps);
-        json_uint(&json, "handles", summary.handles);
-        json_uint(&json, "lanes", summary.lanes);
-    }
+    if (plan != NULL)
+        plan_json(&json, plan);
     if (cover != NULL)
         print_cover(&json, cover);
     json_end_object(&json);
