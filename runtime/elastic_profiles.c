@@ -89,7 +89,7 @@ static void take_scale(pleat__elastic *elastic, pleat__scale *scale)
     elastic->stats->refits += elastic->scale != NULL;
     pleat__scale_free(elastic->scale);
     elastic->scale = scale;
-    elastic->choice = (pleat__sweep_choice){0, 0};
+    elastic->choice = (pleat__sweep_choice){.life = 0};
     elastic->refused = PLEAT__NO_X;
     elastic->seen_count = 0;
     elastic->bad_count = 0;

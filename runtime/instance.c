@@ -482,7 +482,7 @@ pleat_result pleat__instance_takes(const pleat__ground *ground, const pleat__sca
         result = pleat__maker_pose(&m);
     uint32_t missing = result == PLEAT_OK ? pleat__maker_missing(&m) : 0;
     if (result == PLEAT_OK && choice.life == 0)
-        choice = (pleat__sweep_choice){1, PLEAT__LARGEST};
+        choice = (pleat__sweep_choice){.life = 1, .largest = PLEAT__LARGEST};
     if (result == PLEAT_OK) {
         pleat__gate_leave(m.pool->gate);
         result = pleat__maker_sweep(&m, cap + missing, choice, &taken);

@@ -40,6 +40,8 @@ typedef struct pleat__instance {
 typedef struct pleat__sweep_choice {
     uint32_t life;    /* items that live so long lie low, the others high; 0: not chosen yet */
     uint32_t largest; /* so many of the largest items are placed before all others */
+    uint32_t maps;    /* alias pages that it took where it was tried out ... */
+    uint32_t pages;   /* ... in so many pages */
 } pleat__sweep_choice;
 
 /* A request of the iteration that is under way: it stays where it is. */

@@ -20,8 +20,14 @@
 /* Requests swept for a choice, at most, and sweeps, at least: 40 ms of 20,000 requests. */
 #define TRIED  100000u
 #define FEWEST 5u
-/* With more alias pages than one in so many of all pages the choice is tried out anew. */
-#define MANY 64u
+/* A choice is tried out anew with more alias pages than one in MANY of all pages, unless it is
+ * about as good as when it was the best: up to one alias page in MUCH, half more of them than then,
+ * and chunks up to one in NEARLY beyond those wanted. (A job whose batch grew in each of seven
+ * iterations tried eleven choices each time, 8 ms of 11; it is now laid out with 2,653 alias pages
+ * instead of 3,234, and no more memory.) */
+#define MANY   64u
+#define MUCH   4u
+#define NEARLY 512u
 
 /* ---- the problem ---- */
 
@@ -363,7 +369,8 @@ static pleat_result try_choices(pleat__maker *m, uint32_t cap, const uint64_t *l
              k++, left--) {
             /* From the middle out in big steps. */
             uint64_t q = (k * 5 + LIFES / 2) % LIFES;
-            pleat__sweep_choice tried = {(uint32_t)lives[count * q / LIFES], largest[l]};
+            pleat__sweep_choice tried = {.life = (uint32_t)lives[count * q / LIFES],
+                                         .largest = largest[l]};
             pleat__layout_cost taken;
             tried.life += tried.life == 0;
             PLEAT_TRY(pleat__maker_sweep(m, cap, tried, &taken));
@@ -385,10 +392,21 @@ static pleat_result choose(pleat__maker *m, uint32_t cap, pleat__sweep_choice *c
         if (m->items[i].size != 0)
             lives[count++] = life_of(m, i);
     pleat__sort_keys(lives, lives + m->scale->count + 1, count);
-    *choice = (pleat__sweep_choice){1, 0};
+    *choice = (pleat__sweep_choice){.life = 1};
     pleat_result result = count != 0 ? try_choices(m, cap, lives, count, choice) : PLEAT_OK;
     pleat__arena_free(m->arena, lives);
     return result;
+}
+
+/* Whether the choice takes little, or about what the best of all took when it was chosen: all
+ * others would be tried in vain. */
+static bool holds(const pleat__maker *m, const pleat__sweep_choice *choice, uint32_t cap,
+                  const pleat__layout_cost *taken)
+{
+    if (taken->maps <= m->pages / MANY && taken->chunks <= cap)
+        return true;
+    return taken->maps <= m->pages / MUCH && taken->chunks <= cap + cap / NEARLY &&
+           2 * (uint64_t)taken->maps * choice->pages <= 3 * (uint64_t)choice->maps * m->pages;
 }
 
 /* By the choice that there is, or, where that is none or takes much, the best there is. */
@@ -397,11 +415,14 @@ pleat_result pleat__maker_sweep_well(pleat__maker *m, uint32_t cap, pleat__sweep
 {
     if (choice->life != 0) {
         PLEAT_TRY(pleat__maker_sweep(m, cap, *choice, taken));
-        if (taken->maps <= m->pages / MANY && taken->chunks <= cap)
+        if (holds(m, choice, cap, taken))
             return PLEAT_OK;
     }
     PLEAT_TRY(choose(m, cap, choice));
-    return pleat__maker_sweep(m, cap, *choice, taken);
+    PLEAT_TRY(pleat__maker_sweep(m, cap, *choice, taken));
+    choice->maps = taken->maps;
+    choice->pages = m->pages;
+    return PLEAT_OK;
 }
 
 /* Pages that no chunk can come to. */
