@@ -12,7 +12,7 @@ static void json_stats(json_writer *json, const char *key, const pleat_stats *st
     json_end_object(json);
 }
 
-static void json_times(json_writer *json, const replay_times *times)
+void replay_times_json(json_writer *json, const replay_times *times)
 {
     json_uint(json, "calls", times->calls);
     json_double(json, "call_seconds", times->ns * 1e-9);
@@ -65,7 +65,7 @@ void replay_json(json_writer *json, const replay_result *r)
         json_uint(json, "creates", r->first_iterations[i].creates);
         json_uint(json, "stitched", r->first_iterations[i].stitched);
         json_double(json, "waited_seconds", (double)r->first_iterations[i].waited_ns * 1e-9);
-        json_times(json, &r->first_times[i]);
+        replay_times_json(json, &r->first_times[i]);
         json_end_object(json);
     }
     json_end_array(json);

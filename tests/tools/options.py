@@ -13,7 +13,7 @@ COMMANDS = {  # what each takes besides options
     "compare": "one trace or more", "conf": None, "explain": "one trace or more", "export": "one trace",
     "import": "one recording", "plan": "a trace or a plan", "replay": "one trace",
     "report": "one trace", "verify": "one plan", "bench alloc": None,
-    "bench plan": "one FILE or more", "bench vmm": None,
+    "bench plan": "one FILE or more", "bench requests": "one trace", "bench vmm": None,
     "top": "?", "version": None,
 }
 

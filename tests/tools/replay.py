@@ -37,17 +37,35 @@ class Replay(unittest.TestCase):
         self.assertEqual(result["canary_errors"], 0)
         self.assertGreaterEqual(result["iterations"], 3)
 
+    def assert_times(self, iteration):
+        self.assertGreater(iteration["calls"], 0)
+        self.assertGreater(iteration["call_seconds"], iteration["call_verb_seconds"])
+        self.assertLessEqual(iteration["call_median_ns"], iteration["call_p99_ns"])
+        self.assertLessEqual(iteration["call_p99_ns"], iteration["call_most_ns"])
+        self.assertLessEqual(iteration["call_most_ns"], 1e9 * iteration["call_seconds"])
+
     def test_times_of_requests_are_told_iteration_by_iteration(self):
         told = self.replay("--policy", "native")
         for iteration in told["first_iterations"]:
-            self.assertGreater(iteration["calls"], 0)
-            self.assertGreater(iteration["call_seconds"], iteration["call_verb_seconds"])
-            self.assertLessEqual(iteration["call_median_ns"], iteration["call_p99_ns"])
-            self.assertLessEqual(iteration["call_p99_ns"], iteration["call_most_ns"])
-            self.assertLessEqual(iteration["call_most_ns"], 1e9 * iteration["call_seconds"])
+            self.assert_times(iteration)
         first, *_, last = told["first_iterations"]
         self.assertGreater(first["call_verb_seconds"], 0)
         self.assertEqual(last["call_verb_seconds"], 0)
+
+    def test_times_are_told_side_by_side(self):
+        ran = run("bench", "requests", SNAPSHOT, "--json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        told = json.loads(ran.stdout)
+        calls = [one["calls"] for one in told["native"]]
+        self.assertGreaterEqual(len(calls), 3)
+        for way in ("learning", "planned", "native"):
+            self.assertEqual([one["calls"] for one in told[way]], calls)
+            for iteration in told[way]:
+                self.assert_times(iteration)
+        shown = run("bench", "requests", SNAPSHOT)
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertEqual(len(shown.stdout.splitlines()), 1 + len(calls))
+        self.assertEqual(run("bench", "requests", SNAPSHOT + ".not").returncode, 3)
 
     def test_every_policy_keeps_tensors_apart(self):
         for policy in ["expandable", "gmlake", "stweaver", "pleat"]:

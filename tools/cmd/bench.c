@@ -32,7 +32,7 @@ uint64_t bench_quantile(uint64_t *samples, size_t count, double share)
 static void print_help(FILE *out)
 {
     fputs("usage: pleat bench WHAT [OPTION ...]\n\nMeasures this machine.\n\n", out);
-#define HELP_LINE(name, help) fprintf(out, "  %-6s %s\n", #name, help);
+#define HELP_LINE(name, help) fprintf(out, "  %-8s %s\n", #name, help);
     BENCHES(HELP_LINE)
 #undef HELP_LINE
     fputs("\n'pleat bench WHAT --help' says more.\n", out);

@@ -10,6 +10,7 @@
 #define BENCHES(X)                                                                                 \
     X(alloc, "allocations and frees, policy beside policy")                                        \
     X(plan, "the planner: what it reaches, and how fast")                                          \
+    X(requests, "a recorded job's allocations and frees, iteration by iteration")                  \
     X(vmm, "memory verbs, aliases, a plan's start-up, launches beside a mapper")
 
 #define BENCH_DECLARE(name, help) int bench_##name(int argc, char **argv);
