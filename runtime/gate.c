@@ -166,13 +166,29 @@ void pleat__gate_enter(pleat__gate *gate)
 
 pleat_result pleat__gate_note_stream(pleat__gate *gate, pleat_stream stream)
 {
-    for (size_t i = 0; i < gate->stream_count; i++)
-        if (gate->streams[i] == stream)
-            return PLEAT_OK;
-    PLEAT_TRY(pleat__arena_grow(gate->arena, &gate->streams, &gate->stream_capacity,
-                                gate->stream_count, sizeof *gate->streams));
-    gate->streams[gate->stream_count++] = stream;
+    size_t at = 0;
+    if (gate->has_last && gate->last == stream)
+        return PLEAT_OK;
+    while (at < gate->stream_count && gate->streams[at] != stream)
+        at++;
+    if (at == gate->stream_count) {
+        PLEAT_TRY(pleat__arena_grow(gate->arena, &gate->streams, &gate->stream_capacity, at,
+                                    sizeof *gate->streams));
+        gate->streams[gate->stream_count++] = stream;
+    }
+    gate->last = stream;
+    gate->has_last = true;
     return PLEAT_OK;
+}
+
+void pleat__gate_forget_stream(pleat__gate *gate, pleat_stream stream)
+{
+    gate->has_last = gate->has_last && gate->last != stream;
+    for (size_t i = 0; i < gate->stream_count; i++)
+        if (gate->streams[i] == stream) {
+            gate->streams[i] = gate->streams[--gate->stream_count];
+            return;
+        }
 }
 
 pleat_event pleat__gate_before(const pleat__gate *gate, pleat_stream stream)
@@ -249,6 +265,8 @@ bool pleat__gate_leave_settled(pleat__gate *gate)
 {
     const pleat_vmm_ops *ops = gate->vmm.ops;
     pleat_event some[16];
+    if (gate->gather != NULL && gate->gather(gate->gather_context) != PLEAT_OK)
+        return false;
     size_t streams = gate->stream_count, count;
     pleat_event *events = streams <= sizeof some / sizeof *some
                               ? some

@@ -56,6 +56,11 @@ typedef struct pleat__gate {
     pleat_stream *streams;
     size_t stream_count;
     size_t stream_capacity;
+    pleat_stream last; /* that was noted */
+    bool has_last;
+    /* Before they are marked: what others did comes behind one of them. NULL: there are none. */
+    pleat_result (*gather)(void *context);
+    void *gather_context;
     /* Streams that capture a graph: nothing may be recorded on them. */
     pleat__captured *captured;
     size_t captured_count;
@@ -101,6 +106,8 @@ void pleat__gate_enter(pleat__gate *gate);
 PLEAT_NODISCARD bool pleat__gate_leave_settled(pleat__gate *gate);
 /* A stream that allocates. */
 PLEAT_NODISCARD pleat_result pleat__gate_note_stream(pleat__gate *gate, pleat_stream stream);
+/* What it did comes behind another one that allocates. */
+void pleat__gate_forget_stream(pleat__gate *gate, pleat_stream stream);
 /* Marks the point that a stream has reached. PLEAT_E_NOT_READY, without a text: it captures. */
 PLEAT_NODISCARD pleat_result pleat__gate_record(const pleat__gate *gate, pleat_event event,
                                                 pleat_stream stream);

@@ -25,6 +25,7 @@ pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, plea
         .view_limit = conf->views / pool->page_bytes,
     };
     pleat__account_init(&heap->account, vmm, conf->spare);
+    pleat__beyond_init(&heap->beyond, arena);
     /* A small zone grows by a chunk, which must hold any small request with room to share. */
     uint64_t small = conf->small >> PLEAT__GRANULE_SHIFT;
     heap->small_granules =
@@ -51,7 +52,9 @@ void pleat__heap_release(pleat__heap *heap)
     pleat__arena_free(heap->arena, heap->notes);
     pleat__arena_free(heap->arena, heap->views);
     pleat__arena_free(heap->arena, heap->gathered);
-    pleat__arena_free(heap->arena, heap->beyond);
+    pleat__beyond_release(&heap->beyond);
+    if (heap->pool->gate->gather_context == heap)
+        heap->pool->gate->gather = NULL;
     *heap = (pleat__heap){0};
 }
 

@@ -30,6 +30,7 @@
 #define PLEAT_RUNTIME_HEAP_H
 
 #include <runtime/account.h>
+#include <runtime/beyond.h>
 #include <runtime/conf.h>
 #include <runtime/extents.h>
 #include <runtime/pool.h>
@@ -89,10 +90,7 @@ typedef struct pleat__heap {
     uint32_t zone_capacity;
     pleat_stream streams[PLEAT__STREAMS];
     uint32_t stream_count;
-    pleat_stream
-        *beyond; /* those of the index PLEAT__BEYOND; streams[] has the one that asked last */
-    size_t beyond_capacity;
-    uint32_t beyond_count;
+    pleat__beyond beyond;    /* those of the index PLEAT__BEYOND; streams[] has who asked last */
     uint64_t lends;          /* a bit for each stream: others use what it allocates */
     uint32_t small_granules; /* requests below are small */
     pleat__note *notes;
@@ -131,10 +129,16 @@ PLEAT_NODISCARD pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, 
 void pleat__heap_release(pleat__heap *heap);
 
 /* A stream's index; new ones are added. The first 62 have memory of their own; those after them
- * share theirs, and each waits for the others whenever it asks: call this before every request of
- * such a one. */
-PLEAT_NODISCARD pleat_result pleat__heap_stream(pleat__heap *heap, pleat_stream stream,
-                                                uint16_t *index);
+ * share theirs: call this before every request of such a one, and the next one too. */
+uint16_t pleat__heap_stream(pleat__heap *heap, pleat_stream stream);
+/* A request of one that shares comes; either of the next two follows. */
+PLEAT_NODISCARD pleat_result pleat__heap_share(pleat__heap *heap, pleat_stream stream);
+/* It has its place: its stream waits for whoever may have used that. On failure that is as if it
+ * had not been served, and its place is to be given back. */
+PLEAT_NODISCARD pleat_result pleat__heap_shared(pleat__heap *heap, pleat_stream stream,
+                                                pleat_va address);
+/* It was not served. */
+void pleat__heap_unshare(pleat__heap *heap, pleat_stream stream);
 
 /* Places a request and marks it occupied. *stitched: it lies in a view. On failure nothing is
  * changed, except that some new memory may be free. PLEAT_E_NOT_READY, without a text: verbs are

@@ -19,35 +19,92 @@ static pleat_result order(pleat__heap *heap, pleat_stream from, pleat_stream to)
     return result != PLEAT_OK ? result : destroyed;
 }
 
-/* The same for all that share the last index. */
-static pleat_result order_beyond(pleat__heap *heap, pleat_stream to)
+/* ---- those that share ---- */
+
+/* Whether a stream has memory of its own. */
+static bool is_own(const pleat__heap *heap, pleat_stream stream)
 {
-    for (uint32_t i = 0; i < heap->beyond_count; i++) {
-        if (heap->beyond[i] == to)
+    for (uint32_t i = 0; i < heap->stream_count && i < PLEAT__BEYOND; i++)
+        if (heap->streams[i] == stream)
+            return true;
+    return false;
+}
+
+/* `to` comes behind all that was freed by those who share, and is whom to wait for from now on. */
+static pleat_result await_sharers(pleat__heap *heap, pleat_stream to)
+{
+    pleat__beyond *beyond = &heap->beyond;
+    pleat_stream head = beyond->head;
+    bool moves = beyond->has_head && head != to;
+    PLEAT_TRY(pleat__gate_note_stream(heap->pool->gate, to));
+    if (moves) {
+        pleat__account_wait(&heap->account);
+        PLEAT_TRY(order(heap, head, to));
+    }
+    for (const pleat__sharer *sharer = beyond->freed; sharer != NULL; sharer = sharer->next) {
+        if (sharer->stream == to)
             continue;
         pleat__account_wait(&heap->account);
-        PLEAT_TRY(order(heap, heap->beyond[i], to));
+        PLEAT_TRY(order(heap, sharer->stream, to));
     }
+    pleat__beyond_advance(beyond, to);
+    /* Whoever waits for all streams that allocate waits for the new head. */
+    if (moves && !is_own(heap, head))
+        pleat__gate_forget_stream(heap->pool->gate, head);
     return PLEAT_OK;
 }
 
-/* Whatever one of them may be given was another's, so each waits for the others every time. */
-static pleat_result stream_beyond(pleat__heap *heap, pleat_stream stream, uint16_t *index)
+/* Who can be waited for in the place of all that share: the head, or another one where that
+ * captures. false: there is none, and nothing was freed by others than the head. */
+static bool find_head(const pleat__heap *heap, pleat_stream *head)
 {
-    uint32_t i = 0;
-    while (i < heap->beyond_count && heap->beyond[i] != stream)
-        i++;
-    if (i == heap->beyond_count) {
-        PLEAT_TRY(pleat__arena_grow(heap->arena, &heap->beyond, &heap->beyond_capacity, i,
-                                    sizeof *heap->beyond));
-        heap->beyond[heap->beyond_count++] = stream;
-    }
-    PLEAT_TRY(order_beyond(heap, stream));
-    heap->streams[PLEAT__BEYOND] = stream;
-    heap->stream_count = PLEAT__STREAMS;
-    *index = PLEAT__BEYOND;
-    return PLEAT_OK;
+    const pleat__gate *gate = heap->pool->gate;
+    const pleat__beyond *beyond = &heap->beyond;
+    const pleat__sharer *sharer = beyond->freed;
+    *head = beyond->head;
+    if (beyond->has_head && pleat__gate_before(gate, beyond->head) == 0)
+        return true;
+    while (sharer != NULL && pleat__gate_before(gate, sharer->stream) != 0)
+        sharer = sharer->next;
+    if (sharer != NULL)
+        *head = sharer->stream;
+    return sharer != NULL;
 }
+
+/* The gate's: before all streams are marked that it knows. */
+static pleat_result gather(void *context)
+{
+    pleat__heap *heap = context;
+    pleat_stream head;
+    return find_head(heap, &head) ? await_sharers(heap, head) : PLEAT_OK;
+}
+
+pleat_result pleat__heap_share(pleat__heap *heap, pleat_stream stream)
+{
+    heap->pool->gate->gather = gather;
+    heap->pool->gate->gather_context = heap;
+    return pleat__beyond_join(&heap->beyond, stream);
+}
+
+pleat_result pleat__heap_shared(pleat__heap *heap, pleat_stream stream, pleat_va address)
+{
+    pleat_result result = await_sharers(heap, stream);
+    if (result != PLEAT_OK)
+        pleat__heap_unshare(heap, stream);
+    else
+        pleat__beyond_placed(&heap->beyond, stream, address);
+    return result;
+}
+
+void pleat__heap_unshare(pleat__heap *heap, pleat_stream stream)
+{
+    const pleat__beyond *beyond = &heap->beyond;
+    pleat__beyond_leave(&heap->beyond, stream);
+    if (!beyond->has_head || beyond->head != stream)
+        pleat__gate_forget_stream(heap->pool->gate, stream);
+}
+
+/* ---- indices ---- */
 
 /* With one stream nobody asks whose a chunk is, and kept ones are used as they are: they are the
  * first stream's when there is a second. */
@@ -59,38 +116,43 @@ static void end_alone(pleat__heap *heap)
     pleat__heap_forget(heap);
 }
 
-pleat_result pleat__heap_stream(pleat__heap *heap, pleat_stream stream, uint16_t *index)
+uint16_t pleat__heap_stream(pleat__heap *heap, pleat_stream stream)
 {
     uint32_t count = heap->stream_count < PLEAT__BEYOND ? heap->stream_count : PLEAT__BEYOND;
     for (uint32_t i = 0; i < count; i++)
-        if (heap->streams[i] == stream) {
-            *index = (uint16_t)i;
-            return PLEAT_OK;
-        }
-    if (count == PLEAT__BEYOND)
-        return stream_beyond(heap, stream, index);
+        if (heap->streams[i] == stream)
+            return (uint16_t)i;
+    if (count == PLEAT__BEYOND) {
+        heap->streams[PLEAT__BEYOND] = stream;
+        heap->stream_count = PLEAT__STREAMS;
+        return PLEAT__BEYOND;
+    }
     if (count == 1)
         end_alone(heap);
     heap->streams[heap->stream_count] = stream;
-    *index = (uint16_t)heap->stream_count++;
-    return PLEAT_OK;
+    return (uint16_t)heap->stream_count++;
 }
 
 pleat_result pleat__heap_mark(pleat__heap *heap, uint16_t stream, pleat_event event)
 {
     pleat_stream last = heap->streams[stream];
-    /* One that captures cannot be made to wait for the others either. */
-    if (stream == PLEAT__BEYOND && pleat__gate_before(heap->pool->gate, last) != 0)
-        return PLEAT_E_NOT_READY;
-    if (stream == PLEAT__BEYOND)
-        PLEAT_TRY(order_beyond(heap, last));
+    if (stream == PLEAT__BEYOND) {
+        if (!find_head(heap, &last))
+            return PLEAT_E_NOT_READY;
+        PLEAT_TRY(await_sharers(heap, last));
+    }
     return pleat__gate_record(heap->pool->gate, event, last);
 }
 
+/* Whoever shares and takes something over has to be waited for by the others, too. */
 static pleat_result streams_order(pleat__heap *heap, uint16_t from, uint16_t to)
 {
-    return from == PLEAT__BEYOND ? order_beyond(heap, heap->streams[to])
-                                 : order(heap, heap->streams[from], heap->streams[to]);
+    if (from == PLEAT__BEYOND)
+        return await_sharers(heap, heap->streams[to]);
+    PLEAT_TRY(order(heap, heap->streams[from], heap->streams[to]));
+    if (to == PLEAT__BEYOND)
+        pleat__beyond_touch(&heap->beyond, heap->streams[to]);
+    return PLEAT_OK;
 }
 
 pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to)

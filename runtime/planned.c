@@ -274,17 +274,15 @@ static pleat_result phase(void *opaque, const char *name)
 
 /* ---- requests ---- */
 
-static pleat_result stream_index(policy *self, pleat_stream stream, uint16_t *index)
+static uint16_t stream_index(policy *self, pleat_stream stream)
 {
-    if (self->has_stream && self->last_stream == stream) {
-        *index = self->last_index;
-        return PLEAT_OK;
-    }
-    PLEAT_TRY(pleat__heap_stream(&self->heap, stream, index));
+    if (self->has_stream && self->last_stream == stream)
+        return self->last_index;
+    uint16_t index = pleat__heap_stream(&self->heap, stream);
     self->last_stream = stream;
-    self->last_index = *index;
-    self->has_stream = *index != PLEAT__BEYOND;
-    return PLEAT_OK;
+    self->last_index = index;
+    self->has_stream = index != PLEAT__BEYOND;
+    return index;
 }
 
 static void put_down(policy *self, pleat__place *place, uint64_t bytes, uint16_t stream)
@@ -524,6 +522,28 @@ static inline pleat_result place_request(policy *self, uint64_t bytes, uint16_t 
                                         : from_heap(self, bytes, stream, place);
 }
 
+static inline void give_back(policy *self, const pleat__place *place)
+{
+    if (__builtin_expect(place->lane == 0, 1))
+        pleat__heap_give(&self->heap, place);
+    else if (place->lane != PLEAT__UNCHECKED)
+        pleat__lane_give(pleat__shapes_lane(&self->shapes, place->lane - 1), &self->heap, place);
+}
+
+/* What became of a request of a stream that shares memory with others. */
+static pleat_result end_shared(policy *self, pleat_stream stream, const pleat__place *place,
+                               pleat_result result)
+{
+    if (result != PLEAT_OK) {
+        pleat__heap_unshare(&self->heap, stream);
+        return result;
+    }
+    result = pleat__heap_shared(&self->heap, stream, place->address);
+    if (result != PLEAT_OK)
+        give_back(self, place);
+    return result;
+}
+
 /* What it says of the iteration's x. */
 static pleat_result ask(policy *self, uint64_t bytes, uint16_t stream)
 {
@@ -535,19 +555,22 @@ static pleat_result ask(policy *self, uint64_t bytes, uint16_t stream)
 static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, pleat_va *address)
 {
     policy *self = opaque;
-    uint16_t index;
     pleat__place place;
-    /* It may leave the lock: before the stream waits for others (heap_streams.c). */
     if (__builtin_expect(self->shapes.due, 0))
         pace(self);
-    PLEAT_TRY(stream_index(self, stream, &index));
+    uint16_t index = stream_index(self, stream);
     if (__builtin_expect(self->shapes.elastic.scale != NULL, 0))
         PLEAT_TRY(ask(self, bytes, index));
     const pleat_stats *stats = self->stats;
     uint64_t diverged = stats->diverged;
     uint64_t placed = stats->planned + stats->lane;
     uint64_t epoch = self->shapes.epoch;
+    bool shares = __builtin_expect(index == PLEAT__BEYOND, 0);
+    if (shares)
+        PLEAT_TRY(pleat__heap_share(&self->heap, stream));
     pleat_result result = place_request(self, bytes, index, &place);
+    if (shares)
+        result = end_shared(self, stream, &place, result);
     if (__builtin_expect(result != PLEAT_OK, 0)) {
         self->asked_bytes = bytes;
         self->asked_stream = index;
@@ -598,12 +621,9 @@ static pleat_result free_place(void *opaque, pleat_va address)
     pleat__rehearsal_freed(&self->rehearsal, entry);
     pleat__elastic_freed(&self->shapes.elastic, address);
     pleat__draft_freed(&self->shapes.draft, address);
-    if (entry->lane == PLEAT__UNCHECKED)
-        ;
-    else if (entry->lane != 0)
-        pleat__lane_give(pleat__shapes_lane(&self->shapes, entry->lane - 1), &self->heap, entry);
-    else
-        pleat__heap_give(&self->heap, entry);
+    give_back(self, entry);
+    if (__builtin_expect(entry->stream == PLEAT__BEYOND, 0))
+        pleat__beyond_give(&self->heap.beyond, address);
     pleat__count_free(self->stats, (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT);
     pleat__placed_remove(&self->placed, entry);
     return PLEAT_OK;
@@ -628,13 +648,13 @@ static pleat_result block_of(void *opaque, pleat_va address, pleat_block *block)
     if (entry == NULL)
         return PLEAT_E_NOT_FOUND;
     uint64_t bytes = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
-    *block =
-        (pleat_block){.address = entry->address,
-                      .bytes = bytes,
-                      .requested = bytes - entry->slack,
-                      .stream = entry->stream == PLEAT__BEYOND ? PLEAT_STREAM_UNKNOWN
-                                                               : self->heap.streams[entry->stream],
-                      .allocated = 1};
+    *block = (pleat_block){.address = entry->address,
+                           .bytes = bytes,
+                           .requested = bytes - entry->slack,
+                           .stream = entry->stream == PLEAT__BEYOND
+                                         ? pleat__beyond_owner(&self->heap.beyond, entry->address)
+                                         : self->heap.streams[entry->stream],
+                           .allocated = 1};
     return PLEAT_OK;
 }
 
@@ -690,11 +710,9 @@ static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_str
 static void idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t *total)
 {
     policy *self = opaque;
-    uint16_t index;
     *largest = 0;
     *total = 0;
-    if (stream_index(self, stream, &index) == PLEAT_OK)
-        pleat__heap_idle(&self->heap, index, largest, total);
+    pleat__heap_idle(&self->heap, stream_index(self, stream), largest, total);
 }
 
 static pleat_result most_that_fits(void *opaque, uint64_t bytes, uint64_t running, uint64_t *most)

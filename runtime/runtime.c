@@ -260,11 +260,9 @@ static pleat_result note_alloc(pleat_runtime *runtime, pleat_va *address, uint64
 pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
                                  pleat_va *address)
 {
-    if (stream != runtime->last_stream || !runtime->has_stream) {
+    const pleat__gate *gate = &runtime->gate;
+    if (stream != gate->last || !gate->has_last)
         PLEAT_TRY(pleat__gate_note_stream(&runtime->gate, stream));
-        runtime->last_stream = stream;
-        runtime->has_stream = true;
-    }
     uint64_t left = runtime->gate.left;
     uint64_t guard = runtime->canary.guard;
     pleat_result result = alloc_once(runtime, bytes + guard, stream, address);

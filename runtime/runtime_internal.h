@@ -27,8 +27,6 @@ struct pleat_runtime {
     int device;
     bool has_budget;
     uint64_t limit_bytes; /* the budget, or the device's memory */
-    bool has_stream;
-    pleat_stream last_stream; /* that allocated */
     pleat_memory_callback memory_callback;
     void *memory_context;
     pleat__record record;

@@ -110,8 +110,7 @@ PLEAT_API pleat_result pleat_capture_end(pleat_runtime *runtime, pleat_capture *
  * open. */
 PLEAT_API pleat_result pleat_capture_free(pleat_runtime *runtime, pleat_capture *capture);
 
-/* The stream of a block of one of the streams past the first 62 that allocate: they share memory,
- * and each waits for the others' work whenever it allocates. */
+/* No stream has this number. */
 #define PLEAT_STREAM_UNKNOWN (~(pleat_stream)0)
 
 typedef struct pleat_block {

@@ -1,0 +1,56 @@
+/*
+ * beyond.h: the streams after those that have memory of their own (heap.h): they share what they
+ * are given, and this knows whom each has to wait for.
+ *
+ * What one of them is given may have been another's. It comes behind the others' work if it waits
+ * for each of them, which costs ever more the more there are. But only those matter that freed
+ * something, and only once:
+ *
+ * HEAD   Who was given memory last waited for all that had been freed until then, so who waits for
+ *        it comes behind all of that.
+ * FREED  Those of whom something was freed since: they are waited for beside the head, by who is
+ *        the next head.
+ *
+ * A stream of which nothing is allocated is forgotten when it was waited for. Nothing here calls
+ * the driver (heap_streams.c does); room is made before a request, so that a free cannot fail.
+ */
+#ifndef PLEAT_RUNTIME_BEYOND_H
+#define PLEAT_RUNTIME_BEYOND_H
+
+#include <runtime/live.h>
+
+typedef struct pleat__sharer {
+    pleat_stream stream;
+    uint32_t live; /* allocations, and requests on their way */
+    bool freed;    /* it is in the list of those */
+    struct pleat__sharer *next;
+} pleat__sharer;
+
+typedef struct pleat__beyond {
+    pleat__arena *arena;
+    pleat__live sharers; /* by stream; made when the first one comes */
+    pleat__live owners;  /* by address */
+    pleat__sharer *freed;
+    pleat_stream head; /* one of them, or another stream that took memory over from them */
+    bool has_head;
+} pleat__beyond;
+
+void pleat__beyond_init(pleat__beyond *beyond, pleat__arena *arena);
+void pleat__beyond_release(pleat__beyond *beyond);
+
+/* A request of a stream comes: either of the next two follows. PLEAT_E_INVALID:
+ * PLEAT_STREAM_UNKNOWN. */
+PLEAT_NODISCARD pleat_result pleat__beyond_join(pleat__beyond *beyond, pleat_stream stream);
+/* It was served there; or it was not. */
+void pleat__beyond_placed(pleat__beyond *beyond, pleat_stream stream, pleat_va address);
+void pleat__beyond_leave(pleat__beyond *beyond, pleat_stream stream);
+/* pre: it was placed */
+void pleat__beyond_give(pleat__beyond *beyond, pleat_va address);
+/* pre: it was placed */
+pleat_stream pleat__beyond_owner(const pleat__beyond *beyond, pleat_va address);
+/* Memory came to a stream that has joined, behind work that others have to wait for too. */
+void pleat__beyond_touch(pleat__beyond *beyond, pleat_stream stream);
+/* A stream, any, waits for the head and for all that freed: it is the head. */
+void pleat__beyond_advance(pleat__beyond *beyond, pleat_stream stream);
+
+#endif

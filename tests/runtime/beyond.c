@@ -1,0 +1,255 @@
+/*
+ * beyond.c: more streams than have memory of their own. Those that share are ordered so that none
+ * gets memory before what others did with it is over, whatever the GPU is behind with; what that
+ * costs does not grow with how many there are, and those that nobody uses any more are forgotten.
+ */
+#include "fixture.h"
+
+#include <runtime/runtime_internal.h>
+
+#define OWN     62u /* streams that have memory of their own */
+#define SHARERS 12u
+#define STEPS   6000u
+#define LIVE    120u
+#define USES    400u
+#define PAIRS   4000u
+
+/* ---- the order ---- */
+
+/* Memory that was freed, and the point until which its stream may have used it. */
+typedef struct use {
+    pleat_va address;
+    uint64_t bytes;
+    pleat_event done;
+} use;
+
+/* The second may be over only when the first is. */
+typedef struct pair {
+    pleat_event before, after;
+} pair;
+
+typedef struct world {
+    fixture f;
+    pleat_va at[LIVE];
+    uint64_t bytes[LIVE];
+    pleat_stream stream[LIVE];
+    pleat_stream held; /* on which the GPU stands still; 0: none */
+    use uses[USES];
+    uint32_t use_count;
+    pair pairs[PAIRS];
+    uint32_t pair_count;
+    uint64_t waited; /* allocations that had to wait for somebody */
+} world;
+
+static pleat_event mark_on(const world *w, pleat_stream stream)
+{
+    pleat_event event;
+    assert_ok(w->f.vmm.ops->event_create(w->f.vmm.self, 0, &event));
+    assert_ok(w->f.vmm.ops->event_record(w->f.vmm.self, event, stream));
+    return event;
+}
+
+static bool is_over(const world *w, pleat_event event)
+{
+    return w->f.vmm.ops->event_query(w->f.vmm.self, event) == PLEAT_OK;
+}
+
+static void forget(const world *w, pleat_event event)
+{
+    assert_ok(w->f.vmm.ops->event_destroy(w->f.vmm.self, event));
+}
+
+static void check_pairs(world *w)
+{
+    for (uint32_t i = w->pair_count; i-- > 0;) {
+        assert_true(is_over(w, w->pairs[i].before) || !is_over(w, w->pairs[i].after));
+        if (!is_over(w, w->pairs[i].before))
+            continue;
+        forget(w, w->pairs[i].before);
+        forget(w, w->pairs[i].after);
+        w->pairs[i] = w->pairs[--w->pair_count];
+    }
+}
+
+/* What may still be used where a tensor now lies must be over before its stream goes on. */
+static void pair_up(world *w, uint32_t i)
+{
+    for (uint32_t u = w->use_count; u-- > 0;) {
+        use *old = &w->uses[u];
+        if (old->address >= w->at[i] + w->bytes[i] || w->at[i] >= old->address + old->bytes)
+            continue;
+        if (is_over(w, old->done)) {
+            forget(w, old->done);
+        } else {
+            assert_true(w->pair_count < PAIRS);
+            w->pairs[w->pair_count++] = (pair){old->done, mark_on(w, w->stream[i])};
+            w->waited++;
+        }
+        *old = w->uses[--w->use_count];
+    }
+}
+
+/* Mostly one of those that share. */
+static pleat_stream draw_stream(test_random *random)
+{
+    return test_random_below(random, 4) == 0 ? 1 + test_random_below(random, OWN)
+                                             : 1 + OWN + test_random_below(random, SHARERS);
+}
+
+static void take_one(world *w, uint32_t i, test_random *random)
+{
+    uint64_t kind = test_random_below(random, 4);
+    w->stream[i] = draw_stream(random);
+    w->bytes[i] = 512 * (1 + test_random_below(random, kind == 0 ? 20000 : 300));
+    w->at[i] = take(&w->f, w->bytes[i], w->stream[i]);
+    pair_up(w, i);
+}
+
+static void free_one(world *w, uint32_t i)
+{
+    if (w->use_count == USES) {
+        forget(w, w->uses[0].done);
+        w->uses[0] = w->uses[--w->use_count];
+    }
+    w->uses[w->use_count++] = (use){w->at[i], w->bytes[i], mark_on(w, w->stream[i])};
+    assert_ok(pleat_free(w->f.runtime, w->at[i]));
+    w->at[i] = 0;
+}
+
+/* The GPU goes on, and stands still on another stream. (On several at a time, nearly all would wait
+ * for one of them, whether they have to or not.) */
+static void hold(world *w, pleat_stream stream)
+{
+    if (w->held != 0)
+        assert_ok(pleat__host_stream_release(&w->f.vmm, w->held));
+    check_pairs(w);
+    assert_int_equal(w->pair_count, 0);
+    w->held = stream;
+    if (stream != 0)
+        assert_ok(pleat__host_stream_hold(&w->f.vmm, stream));
+}
+
+static void world_end(world *w)
+{
+    hold(w, 0);
+    for (uint32_t i = 0; i < LIVE; i++)
+        if (w->at[i] != 0)
+            assert_ok(pleat_free(w->f.runtime, w->at[i]));
+    while (w->use_count != 0)
+        forget(w, w->uses[--w->use_count].done);
+    end(&w->f);
+}
+
+static void beyond_streams_get_memory_behind_those_who_had_it(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eed0be1);
+    world *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    begin(&w->f, "pleat", 4096 * MIB, 300 * MIB);
+    for (pleat_stream s = 1; s <= OWN; s++)
+        assert_ok(pleat_free(w->f.runtime, take(&w->f, 512, s)));
+    for (uint32_t step = 0; step < STEPS; step++) {
+        uint32_t i = (uint32_t)test_random_below(&random, LIVE);
+        if (w->at[i] == 0)
+            take_one(w, i, &random);
+        else
+            free_one(w, i);
+        check_pairs(w);
+        if (step % 40 == 0)
+            hold(w, draw_stream(&random));
+    }
+    assert_true(w->waited > 100);
+    world_end(w);
+    free(w);
+}
+
+/* ---- what it costs ---- */
+
+static void beyond_streams_wait_for_two_however_many_there_are(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "pleat", 4096 * MIB, 0);
+    pleat_va kept = take(&f, MIB, 1);
+    for (pleat_stream s = 2; s < 2000; s++) {
+        uint64_t before = pleat_stats_of(f.runtime).streams_ordered;
+        assert_ok(pleat_free(f.runtime, take(&f, MIB, s)));
+        assert_true(pleat_stats_of(f.runtime).streams_ordered - before <= 2);
+        assert_true(f.runtime->gate.stream_count <= 64);
+    }
+    /* All at once live: each free is waited for once. */
+    pleat_va at[500];
+    uint64_t before = pleat_stats_of(f.runtime).streams_ordered;
+    for (pleat_stream s = 0; s < 500; s++)
+        at[s] = take(&f, MIB, 2000 + s);
+    for (pleat_stream s = 0; s < 500; s++)
+        assert_ok(pleat_free(f.runtime, at[s]));
+    assert_ok(pleat_free(f.runtime, take(&f, MIB, 3000)));
+    assert_ok(pleat_free(f.runtime, take(&f, MIB, 3001)));
+    assert_true(pleat_stats_of(f.runtime).streams_ordered - before <= 1010);
+    assert_ok(pleat_free(f.runtime, kept));
+    assert_ok(pleat_empty_cache(f.runtime));
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 0);
+    end(&f);
+}
+
+static void beyond_streams_that_nobody_uses_are_forgotten(void **state)
+{
+    (void)state;
+    fixture f;
+    uint64_t after = 0;
+    const pleat_runtime_options options = {.size = sizeof options, .conf = "learn:off"};
+    open_host(&f, 4096 * MIB, false);
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    for (pleat_stream s = 1; s < 20000; s++) {
+        assert_ok(pleat_free(f.runtime, take(&f, MIB, s)));
+        if (s == 1000)
+            after = pleat__arena_bytes_of(f.runtime->arena).allocated;
+    }
+    assert_true(pleat__arena_bytes_of(f.runtime->arena).allocated <= after + 4096);
+    end(&f);
+}
+
+/* Every event that fails in turn: the request is refused, and its memory is there for the next. */
+static void beyond_streams_survive_failing_events(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_event_create, PLEAT__FAULT_event_record,
+                                              PLEAT__FAULT_stream_wait};
+    uint64_t refused = 0;
+    for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++)
+        for (uint64_t nth = 1; nth < 60; nth += 1 + nth / 4) {
+            fixture f;
+            open_host(&f, 1024 * MIB, true);
+            pleat_runtime_options options = {.size = sizeof options};
+            assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+            for (pleat_stream s = 1; s < 70; s++)
+                assert_ok(pleat_free(f.runtime, take(&f, MIB, s)));
+            pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = verbs[v], .nth = nth});
+            for (pleat_stream s = 60; s < 90; s++) {
+                pleat_va at;
+                if (pleat_alloc(f.runtime, MIB, s, &at) == PLEAT_OK)
+                    assert_ok(pleat_free(f.runtime, at));
+                else
+                    refused++;
+            }
+            pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
+            assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 0);
+            for (pleat_stream s = 60; s < 90; s++)
+                assert_ok(pleat_free(f.runtime, take(&f, MIB, s)));
+            end(&f);
+        }
+    assert_true(refused > 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(beyond_streams_get_memory_behind_those_who_had_it),
+        cmocka_unit_test(beyond_streams_wait_for_two_however_many_there_are),
+        cmocka_unit_test(beyond_streams_that_nobody_uses_are_forgotten),
+        cmocka_unit_test(beyond_streams_survive_failing_events),
+    };
+    return cmocka_run_group_tests_name("beyond", tests, NULL, NULL);
+}
