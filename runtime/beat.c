@@ -11,6 +11,10 @@
  * LAGS    A table says how far back the last GRAM words were last. Rows that occur once an
  *         iteration have its length as their distance, those of inner loops shorter ones; some of
  *         them are tried at the same time (learn.c does so with sizes).
+ * FIRST   A job's first iteration makes the optimizer's state, and is longer than those behind it.
+ *         Where a lag's first repeat ends with some that do not agree, and the next row was last
+ *         about as long ago, that is the length from there on: so a job is known when its third
+ *         iteration begins.
  * BELIEF  A lag is believed when enough requests in a row agreed, no longer one goes as well, and
  *         as much is live one length before as now: layers add to what is live or take from it, and
  *         so does each token that is generated.
@@ -39,6 +43,7 @@
 #define LOST      3u         /* misses in a row, before the table is asked */
 #define ASTRAY    64u        /* and how many more may be, before a lag has lost its way */
 #define SHIFT     16u        /* one in so many by which an iteration may be longer or shorter */
+#define FIRST     4u         /* the same of the first one */
 #define ODD       16u        /* one in so many requests may be another one */
 #define STAYS     64u        /* one in so many bytes may be live at the beginning that was not */
 #define LOOKS     8u         /* at an iteration, while it passes */
@@ -171,6 +176,7 @@ static bool longer_goes(const pleat__beat *beat, uint32_t length)
 
 /* The last iteration, however it is cut. */
 typedef struct beat_cycle {
+    const pleat__beat_lag *lag;
     uint64_t first; /* position */
     uint32_t length;
     uint32_t equal;       /* requests of the size that they had one iteration before */
@@ -178,18 +184,21 @@ typedef struct beat_cycle {
     uint64_t least_at;    /* position */
 } beat_cycle;
 
-static bool is_equal(const pleat__beat *beat, uint64_t position, uint32_t length)
+/* Whether a request had the size of the one that it is held against. */
+static bool is_equal(const pleat__beat *beat, uint64_t position, const pleat__beat_lag *lag)
 {
-    return is_held(beat, position - length) &&
-           step_at(beat, position)->bytes == step_at(beat, position - length)->bytes;
+    uint64_t like = position - (position < lag->shifted ? lag->before : lag->length);
+    return is_held(beat, like) && step_at(beat, position)->bytes == step_at(beat, like)->bytes;
 }
 
-static beat_cycle cycle_of(const pleat__beat *beat, uint32_t length)
+static beat_cycle cycle_of(const pleat__beat *beat, const pleat__beat_lag *lag)
 {
-    beat_cycle cycle = {.first = beat->end - length, .length = length, .least = UINT64_MAX};
+    uint32_t length = lag->length;
+    beat_cycle cycle = {
+        .lag = lag, .first = beat->end - length, .length = length, .least = UINT64_MAX};
     for (uint64_t p = cycle.first; p < beat->end; p++) {
         uint64_t live = step_at(beat, p)->live;
-        cycle.equal += is_equal(beat, p, length);
+        cycle.equal += is_equal(beat, p, lag);
         cycle.most = live > cycle.most ? live : cycle.most;
         if (live < cycle.least) {
             cycle.least = live;
@@ -217,10 +226,10 @@ static bool find_begin(const pleat__beat *beat, const beat_cycle *cycle, uint64_
     uint64_t best = cycle->least_at;
     uint64_t from = cycle->first - BATCH;
     uint32_t row = 0, longest = 0;
-    while (row < cycle->length && is_equal(beat, from - 1 - row, cycle->length))
+    while (row < cycle->length && is_equal(beat, from - 1 - row, cycle->lag))
         row++;
     for (uint64_t p = from; p < beat->end; p++) {
-        bool equal = is_equal(beat, p, cycle->length);
+        bool equal = is_equal(beat, p, cycle->lag);
         if (!equal && row > longest && is_low(beat, cycle, p)) {
             longest = row;
             best = p;
@@ -265,7 +274,7 @@ static bool believed(pleat__beat *beat, pleat__beat_lag *lag)
         lag->equal >= lag->compared - lag->compared / ODD || longer_goes(beat, lag->length))
         return false;
     lag->rest = lag->compared + lag->length / LOOKS;
-    beat_cycle cycle = cycle_of(beat, lag->length);
+    beat_cycle cycle = cycle_of(beat, lag);
     /* Two iterations with the same x do not say where x changes. */
     return cycle.equal <= cycle.length - cycle.length / ODD &&
            comes_back(beat, &cycle, lag->compared) && find_begin(beat, &cycle, &beat->begin);
@@ -286,10 +295,35 @@ static bool is_worth_less(const pleat__beat_lag *a, const pleat__beat_lag *b)
     return a_proven != b_proven ? b_proven : a->length < b->length;
 }
 
+/* Whether a row that was last so long ago is what comes behind a lag's first iteration. */
+static bool ends_first(const pleat__beat_lag *lag, uint32_t distance)
+{
+    uint32_t most = lag->length / FIRST;
+    return lag->open && lag->shifted == 0 && lag->odd != 0 &&
+           differ(lag->length, distance) <= most && lag->compared >= lag->length / 2 &&
+           lag->compared <= lag->length + most;
+}
+
+static bool shift_first(pleat__beat *beat, uint32_t distance)
+{
+    for (uint32_t i = 0; i < PLEAT__BEAT_LAGS; i++) {
+        pleat__beat_lag *lag = &beat->lags[i];
+        if (!ends_first(lag, distance))
+            continue;
+        lag->shifted = beat->end - GRAM;
+        lag->before = lag->length;
+        lag->length = distance;
+        lag->misses = 0;
+        return true;
+    }
+    return false;
+}
+
 static void lag_open(pleat__beat *beat, uint32_t distance)
 {
     pleat__beat_lag *room = &beat->lags[0];
-    if (distance < LEAST || distance > MOST / 2 || is_tried(beat, distance))
+    if (distance < LEAST || distance > MOST / 2 || is_tried(beat, distance) ||
+        shift_first(beat, distance))
         return;
     for (uint32_t i = 0; i < PLEAT__BEAT_LAGS && room->open; i++)
         if (!beat->lags[i].open || is_worth_less(&beat->lags[i], room))

@@ -32,6 +32,10 @@ typedef struct pleat__beat_lag {
     uint32_t compared; /* since it was opened */
     uint32_t equal;    /* of them, those that had the same word and size */
     uint32_t rest;     /* it is not believed before it compared so many */
+    /* A job's first iteration may be longer or shorter than those after it: before this position
+     * requests were held against those that came `before` ago. 0, 0: it is not known to be. */
+    uint64_t shifted;
+    uint32_t before;
 } pleat__beat_lag;
 
 /* Positions count requests since the last restart. */

@@ -179,13 +179,15 @@ static void note_begin(pleat__draft *draft)
     draft->whole = draft->begin_count == 0 ? 0 : draft->begin_count - 1 + draft->early;
 }
 
-void pleat__draft_found(pleat__draft *draft, uint32_t length, uint32_t ahead, uint32_t repeats)
+void pleat__draft_found(pleat__draft *draft, uint32_t length, uint32_t ahead, uint32_t repeats,
+                        uint32_t first)
 {
     if (!pleat__records(&draft->record) || draft->begin_count != 0)
         return;
     const pleat_trace_event *events = pleat_trace_events(draft->record.trace);
     size_t at = pleat_trace_event_count(draft->record.trace);
-    uint64_t left = ahead, count = repeats < MOST - 1 ? repeats : MOST - 1;
+    uint64_t left = ahead, count = repeats < MOST - 2 ? repeats : MOST - 2;
+    bool has_first = first != 0 && count == repeats;
     size_t begins[MOST];
     uint32_t found = 0;
     if (ahead == 0) {
@@ -193,12 +195,12 @@ void pleat__draft_found(pleat__draft *draft, uint32_t length, uint32_t ahead, ui
         left = length;
     }
     /* From the last one back; the one whose beginning is not there any more is none. */
-    while (at > 0 && found <= count) {
+    while (at > 0 && found <= count + has_first) {
         at--;
         left -= events[at].kind == PLEAT_EVENT_ALLOC;
         if (left == 0) {
             begins[found++] = at;
-            left = length;
+            left = found <= count ? length : first;
         }
     }
     for (uint32_t i = 0; i < found; i++)

@@ -91,8 +91,10 @@ void pleat__draft_settle(pleat__draft *draft);
  * known. */
 void pleat__draft_tire(pleat__draft *draft);
 /* Iterations were found that nobody marks: the last one began `ahead` requests ago, and `repeats`
- * before it have `length` requests each. Their ends are told from now on. */
-void pleat__draft_found(pleat__draft *draft, uint32_t length, uint32_t ahead, uint32_t repeats);
+ * before it have `length` requests each; the one before those has `first`, or is not known (0).
+ * Their ends are told from now on. */
+void pleat__draft_found(pleat__draft *draft, uint32_t length, uint32_t ahead, uint32_t repeats,
+                        uint32_t first);
 /* An iteration ended. `ours`: what was followed is a draft. */
 void pleat__draft_mark(pleat__draft *draft, bool ours);
 /* Whether enough was recorded to make one, and what is followed is not good enough. */

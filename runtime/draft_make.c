@@ -157,21 +157,50 @@ static pleat_result make_terms(making *m)
     return PLEAT_OK;
 }
 
-/* Whether a request that lives now will be freed in the coming iteration. */
-static bool crosses(const making *m, uint32_t request)
+/* Whether a request of the iteration under way lives now: it will be gone, or crosses as its like
+ * of the iteration before does. */
+static bool is_under_way(const making *m, uint32_t request)
 {
     pleat__stretch steady = m->model.iteration.steady;
-    return request >= steady.item && request - steady.item < steady.items &&
-           m->plan->steady.slots[request - steady.item].free_at != PLEAT__NEVER;
+    return request >= steady.item + steady.items;
 }
 
-/* Of what lives now only that is in the way which outlives iterations. */
+/* When a request that lives now will be freed in the coming iteration; 0: not in that one. */
+static uint32_t crosses_until(const making *m, uint32_t request)
+{
+    pleat__stretch steady = m->model.iteration.steady;
+    if (request < steady.item)
+        return 0;
+    uint32_t end = m->plan->steady.slots[request - steady.item].free_at;
+    return end != PLEAT__NEVER ? end : 0;
+}
+
+/* Of what lives now that is in the way always which outlives iterations, and what crosses until it
+ * is freed: in later ones it has its slot. Whether anything crosses. */
+static bool sort_obstacles(const making *m)
+{
+    pleat__maker *maker = &m->job->maker;
+    uint32_t kept = 0;
+    bool crosses = false;
+    for (uint32_t i = 0; i < maker->obstacle_count; i++) {
+        pleat__obstacle obstacle = maker->obstacles[i];
+        uint32_t owner = m->job->owner[i];
+        if (owner != 0 && is_under_way(m, owner - 1))
+            continue;
+        obstacle.end = owner != 0 ? crosses_until(m, owner - 1) : 0;
+        crosses = crosses || obstacle.end != 0;
+        maker->obstacles[kept++] = obstacle;
+    }
+    maker->obstacle_count = kept;
+    return crosses;
+}
+
 static void drop_crossing(const making *m)
 {
     pleat__maker *maker = &m->job->maker;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < maker->obstacle_count; i++)
-        if (m->job->owner[i] == 0 || !crosses(m, m->job->owner[i] - 1))
+        if (maker->obstacles[i].end == 0)
             maker->obstacles[kept++] = maker->obstacles[i];
     maker->obstacle_count = kept;
 }
@@ -203,7 +232,7 @@ static uint64_t room_of(const making *m)
     uint64_t room = maker->pages * m->job->seen.page_bytes, lost = 0;
     room -= room / LOST;
     for (uint32_t i = 0; i < maker->obstacle_count; i++)
-        lost += maker->obstacles[i].bytes;
+        lost += maker->obstacles[i].end == 0 ? maker->obstacles[i].bytes : 0;
     return room > lost ? room - lost : 0;
 }
 
@@ -226,27 +255,38 @@ static void cut_lanes(making *m, uint32_t eighths)
 /* In the pages that there are: with all that the slots leave as the lanes' margin, then with what
  * the slots' peak leaves. Lanes are as large as their requests ever were together, and all are so
  * at the same time: where that is more than there is, some requests go without. */
-static pleat_result lay_out(making *m)
+static pleat_result lay_out_around(making *m, uint32_t least)
 {
     pleat__maker *maker = &m->job->maker;
     uint32_t eighths = 8;
     bool done;
-    drop_crossing(m);
-    maker->scale = &m->scale;
-    maker->x = &only;
     PLEAT_TRY(make_lanes(m, room_of(m)));
     PLEAT_TRY(sweep(m, &done));
     if (!done) {
         PLEAT_TRY(make_lanes(m, 0));
         PLEAT_TRY(sweep(m, &done));
     }
-    while (!done && eighths > m->job->least) {
+    while (!done && eighths > least) {
         cut_lanes(m, --eighths);
         PLEAT_TRY(sweep(m, &done));
     }
     m->job->made.eighths = eighths;
     return done ? PLEAT_OK
                 : pleat__fail(PLEAT_E_LIMIT, "%u pages do not hold the iteration", maker->pages);
+}
+
+/* Around what crosses too where that costs no lane anything: the first iteration is then served as
+ * those behind it. */
+static pleat_result lay_out(making *m)
+{
+    bool crosses = sort_obstacles(m);
+    m->job->maker.scale = &m->scale;
+    m->job->maker.x = &only;
+    pleat_result result = lay_out_around(m, crosses ? 8 : m->job->least);
+    if (!crosses || result != PLEAT_E_LIMIT)
+        return result;
+    drop_crossing(m);
+    return lay_out_around(m, m->job->least);
 }
 
 /* Where each stream's views begin among all, in pages of the window; the job of a stream. */

@@ -16,6 +16,7 @@ typedef struct pleat__obstacle {
     uint64_t at;
     uint64_t bytes;
     pleat_va address; /* of the allocation that lies there; 0: no chunk can come there */
+    uint32_t end;     /* of its life, from the beginning on; 0: it outlives iterations */
 } pleat__obstacle;
 
 /* An instance being laid out. Pages are the pool's homes, from the lowest on. */

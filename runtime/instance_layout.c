@@ -81,7 +81,7 @@ static pleat_result add_obstacle(pleat__maker *m, uint64_t at, uint64_t bytes, p
     }
     PLEAT_TRY(pleat__arena_grow(m->arena, &m->obstacles, &m->obstacle_capacity, m->obstacle_count,
                                 sizeof *m->obstacles));
-    m->obstacles[m->obstacle_count++] = (pleat__obstacle){at, bytes, address};
+    m->obstacles[m->obstacle_count++] = (pleat__obstacle){at, bytes, address, 0};
     return PLEAT_OK;
 }
 
@@ -162,14 +162,17 @@ static pleat_result add_obstacles(pleat__maker *m)
     return PLEAT_OK;
 }
 
-/* As items that are live always. */
+/* As items that are live always, or from the beginning on. */
 static pleat_result add_fixed(pleat__maker *m)
 {
-    for (uint32_t i = 0; i < m->obstacle_count; i++)
-        PLEAT_TRY(add_item(m, (pleat__item){.size = m->obstacles[i].bytes,
-                                            .fixed = m->obstacles[i].at,
-                                            .begin = 0,
-                                            .end = m->scale->horizon}));
+    for (uint32_t i = 0; i < m->obstacle_count; i++) {
+        const pleat__obstacle *obstacle = &m->obstacles[i];
+        PLEAT_TRY(add_item(
+            m, (pleat__item){.size = obstacle->bytes,
+                             .fixed = obstacle->at,
+                             .begin = 0,
+                             .end = obstacle->end != 0 ? obstacle->end : m->scale->horizon}));
+    }
     return PLEAT_OK;
 }
 

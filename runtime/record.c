@@ -70,8 +70,10 @@ pleat_result pleat__record_snapshot(const pleat__record *record, pleat__arena *a
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %zu events", *count);
     memcpy(*events, pleat_trace_events(record->trace), *count * sizeof **events);
     pleat_result result = pleat__trace_copy_names(record->trace, names);
-    if (result != PLEAT_OK)
+    if (result != PLEAT_OK) {
         pleat__arena_free(arena, *events);
+        *events = NULL;
+    }
     return result;
 }
 

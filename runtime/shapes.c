@@ -322,9 +322,10 @@ static void take_beat(pleat__shapes *shapes)
     uint32_t length = beat->found.length, ahead = (uint32_t)(beat->end - beat->begin);
     shapes->paced = length;
     pleat__learn_found(&shapes->learn, length, ahead);
-    uint32_t repeats = (beat->found.compared - ahead) / length;
+    /* What the first of them was held against is part of iterations too. */
+    uint32_t repeats = (beat->found.compared + length - ahead) / length;
     pleat__elastic_found(&shapes->elastic, length, ahead, repeats);
-    pleat__draft_found(&shapes->draft, length, ahead, repeats);
+    pleat__draft_found(&shapes->draft, length, ahead, repeats, beat->found.before);
 }
 
 static void listen(pleat__shapes *shapes, uint64_t bytes, uint16_t stream)
@@ -649,6 +650,9 @@ void pleat__shapes_pace(pleat__shapes *shapes)
     shapes->due &= (uint8_t)~PLEAT__DUE_BEGIN;
     if (shapes->paced == 0) {
         take_beat(shapes);
+        /* Where it is waited for it is better made where the iteration ends. */
+        if (!shapes->draft.waits)
+            begin_draft(shapes);
         return;
     }
     shapes->paced_at = shapes->requests;

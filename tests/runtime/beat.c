@@ -268,6 +268,37 @@ static void beat_keeps_time_when_requests_come_and_go(void **state)
     pleat__arena_destroy(arena);
 }
 
+/* The first iteration is longer by what it makes for all others. */
+static void beat_is_known_when_the_third_iteration_begins(void **state)
+{
+    (void)state;
+    enum { LONG = 6000, STAYS = 100 };
+    static uint32_t frees[LONG];
+    pleat__arena *arena;
+    pleat__beat beat;
+    test_random random = test_random_begin("third", 0x3d);
+    assert_ok(pleat__arena_create(&arena));
+    for (uint32_t round = 0; round < 20; round++) {
+        uint32_t more = 200 + (uint32_t)test_random_below(&random, 1200), at = 0, found = 0;
+        for (uint32_t i = 0; i < LONG; i++)
+            frees[i] = (uint32_t)test_random_below(&random, 5);
+        pleat__beat_init(&beat, arena, false);
+        for (; at < 3 * LONG + more && found == 0; at++) {
+            uint32_t i = at < LONG ? at : at < LONG + more ? LONG : (at - LONG - more) % LONG;
+            uint64_t high = i < LONG / 2 ? i : LONG - i;
+            beat.frees = i < LONG ? frees[i] : 0;
+            found = pleat__beat_request(&beat, i < LONG - STAYS ? 512 * (at + 1ull) : 512, 0,
+                                        1000000 + 1000 * high) == PLEAT__BEAT_FOUND;
+        }
+        assert_int_equal(found, 1);
+        assert_int_equal(beat.found.length, LONG);
+        assert_int_equal(beat.found.before, LONG + more);
+        assert_int_equal(beat.begin, 2 * LONG + more);
+        pleat__beat_restart(&beat);
+    }
+    pleat__arena_destroy(arena);
+}
+
 /* What grows with each repeat is an iteration's part: layers, tokens that are generated. */
 static void beat_loops_that_leave_something_are_none(void **state)
 {
@@ -309,6 +340,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beat_begins_where_the_least_is_live),
         cmocka_unit_test(beat_keeps_time_when_requests_come_and_go),
+        cmocka_unit_test(beat_is_known_when_the_third_iteration_begins),
         cmocka_unit_test(beat_loops_that_leave_something_are_none),
         cmocka_unit_test(beat_says_nothing_where_sizes_are_equal),
         cmocka_unit_test(beat_varying_job_is_followed_without_marks),
