@@ -197,6 +197,7 @@ static pleat_result load_all(pleat__follow *follow, loader *load)
     PLEAT_TRY(load_phases(follow, plan));
     PLEAT_TRY(pleat__match_init(&follow->match, follow->arena, follow->items,
                                 plan->first.slot_count, follow->count));
+    pleat__match_index(&follow->match);
     return dynamic_of(follow) ? pleat__foresee_init(&follow->foresee, follow->arena, &follow->match,
                                                     follow->lanes, follow->lane_count, load->pool)
                               : PLEAT_OK;

@@ -49,7 +49,7 @@ static uint32_t runs_of(placer *p, const pleat__try *try, uint64_t at, uint32_t 
     const pleat__occupancy *occupancy = &p->m->pool->occupancy;
     uint32_t count = 0, next = 0;
     while (granules != 0) {
-        uint32_t offset = (uint32_t)(at % p->m->pool->page_bytes >> PLEAT__GRANULE_SHIFT);
+        uint32_t offset = (uint32_t)(at >> PLEAT__GRANULE_SHIFT) & (occupancy->full - 1);
         uint32_t part = occupancy->full - offset;
         part = part < granules ? part : granules;
         uint32_t begin = (chunk_of(p, try, at) << occupancy->shift) + offset;

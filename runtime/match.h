@@ -57,13 +57,16 @@ typedef struct pleat__match {
     bool learned;   /* ... and what varies is still being found out */
     pleat__track track;
     uint32_t held_for; /* tracked: the item that the last request probably was, or PLEAT__NO_ITEM */
-    bool resized;      /* the grams are of other sizes than the items */
+    bool resized;      /* the grams are of other sizes than the items, or not there yet */
 } pleat__match;
 
 /* `items` is the caller's and stays. */
 PLEAT_NODISCARD pleat_result pleat__match_init(pleat__match *match, pleat__arena *arena,
                                                pleat__expected *items, uint32_t begin,
                                                uint32_t count);
+/* Indexes the sequence for resync, which else does so at its first use: milliseconds for a large
+ * one, for callers that nobody waits for. */
+void pleat__match_index(pleat__match *match);
 void pleat__match_release(pleat__match *match);
 /* An iteration begins; what is left of the one before may still come. */
 void pleat__match_mark(pleat__match *match);
