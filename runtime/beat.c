@@ -34,7 +34,7 @@
 
 #define GRAM      16u
 #define SEEN_BITS 14u
-#define MOST      (1u << 20) /* requests that are held */
+#define MOST      (1u << 18) /* requests that are held */
 #define LEAST     64u        /* requests of an iteration */
 #define LONG      4096u      /* requests of an iteration that is believed when it came twice */
 #define PATIENCE  8192u      /* requests that must have agreed for a shorter one */

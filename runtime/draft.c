@@ -30,7 +30,7 @@
 /* Events that are recorded, of 32 bytes each; and before the first mark, or before iterations are
  * found without: three or four of them. */
 #define EVENTS       (UINT64_C(3) << 20)
-#define EARLY_EVENTS (UINT64_C(1) << 20)
+#define EARLY_EVENTS (UINT64_C(1) << 19)
 /* Lanes are cut down to so many eighths of their size, at least, and never to less than those that
  * are followed and serve badly. */
 #define LEAST_EIGHTHS 4u

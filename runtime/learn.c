@@ -42,6 +42,7 @@
 #define GRAM      8u
 #define SEEN_BITS 16u
 #define MOST      (1u << 20) /* requests that are held */
+#define UNMARKED  (1u << 18) /* and while the job marks nothing, which may have no iterations */
 #define LEAST     64u        /* requests of an iteration that is worth following */
 #define LONG      4096u      /* requests of an iteration that is believed when it came twice */
 #define PATIENCE  8192u      /* requests that must have been compared for a shorter one */
@@ -116,7 +117,7 @@ static pleat_result make_room(pleat__learn *learn)
 {
     if (learn->end - learn->begin < learn->capacity)
         return PLEAT_OK;
-    if (learn->capacity == MOST) {
+    if (learn->capacity >= (learn->marks ? MOST : UNMARKED)) {
         forget_before(learn, learn->begin + 1);
         return PLEAT_OK;
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define MOST       (1u << 20) /* requests of two iterations */
+#define UNMARKED   (1u << 18) /* and while none has begun at a mark */
 #define MOST_TICKS (1u << 30)
 
 pleat_result pleat__lives_init(pleat__lives *lives, pleat__arena *arena)
@@ -54,7 +55,7 @@ void pleat__lives_alloc(pleat__lives *lives, uint64_t bytes, uint16_t stream, pl
 {
     if (lives->full)
         return;
-    if (lives->count == MOST || lives->now >= MOST_TICKS ||
+    if (lives->count == (lives->whole ? MOST : UNMARKED) || lives->now >= MOST_TICKS ||
         pleat__live_reserve(&lives->live) != PLEAT_OK ||
         pleat__arena_grow(lives->arena, &lives->items, &lives->capacity, lives->count,
                           sizeof *lives->items) != PLEAT_OK) {

@@ -5,6 +5,7 @@
 #include "nested.h"
 
 #include <runtime/learn.h>
+#include <runtime/lives.h>
 
 static pleat_stats since(const job *j, pleat_stats before)
 {
@@ -290,6 +291,39 @@ static void learn_two_shapes_are_both_kept(void **state)
         alternate(&random, i % 2 == 1);
 }
 
+/* Sizes at random for ever, and no mark: what is held of them ends somewhere. */
+static void learn_holds_so_much_of_what_has_no_iterations(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eed1ea5);
+    pleat__arena *arena;
+    pleat__conf conf;
+    pleat__learn learn;
+    pleat__lives lives;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__conf_read("", &conf));
+    assert_ok(pleat__learn_init(&learn, arena, &conf));
+    assert_ok(pleat__lives_init(&lives, arena));
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < 700000; i++) {
+        uint64_t bytes = 512 * (1 + test_random_below(&random, 100000));
+        pleat__place place = {.address = (i + 1) * UINT64_C(4096), .granules = 1};
+        assert_int_equal(pleat__learn_request(&learn, bytes, 0, &place, true),
+                         PLEAT__BOUNDARY_NONE);
+        pleat__lives_alloc(&lives, bytes, 0, place.address);
+        pleat__lives_free(&lives, place.address);
+        uint64_t held = i % 4096 == 0 ? pleat__arena_bytes_of(arena).allocated : 0;
+        most = held > most ? held : most;
+    }
+    assert_true(learn.end - learn.begin >= 200000);
+    /* A ring grows by being copied into one of twice its size. */
+    assert_true(most < 40u << 20);
+    assert_true(pleat__arena_bytes_of(arena).allocated < 20u << 20);
+    pleat__learn_release(&learn);
+    pleat__lives_release(&lives);
+    pleat__arena_destroy(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +334,7 @@ int main(void)
         cmocka_unit_test(learn_iteration_with_dynamic_sizes_is_found),
         cmocka_unit_test(learn_two_shapes_are_both_kept),
         cmocka_unit_test(learn_sizes_that_change_find_the_places_of_their_like),
+        cmocka_unit_test(learn_holds_so_much_of_what_has_no_iterations),
     };
     return cmocka_run_group_tests_name("learn", tests, NULL, NULL);
 }
