@@ -242,6 +242,10 @@ class Run(unittest.TestCase):
             # The package is found though it is not on the path.
             self.assertEqual(python("import pleat; print(pleat.enabled())", **made).stdout,
                              "theirs\nFalse\n")
+            # Also beside a clone of the sources.
+            os.mkdir(os.path.join(folder, "pleat"))
+            self.assertEqual(python("import torch, pleat; print(pleat.enabled())", **made).stdout,
+                             "theirs\ntorch imported\n%s\nFalse\n" % WITHOUT_CUDA)
             # The same without `pleat run`.
             self.assertEqual(python("import torch", PYTHONPATH=folder).stdout,
                              "theirs\ntorch imported\n")

@@ -53,6 +53,9 @@ class Top(unittest.TestCase):
 
     def test_a_job_from_its_start_to_its_end(self):
         self.assertIn("Nothing runs", self.top("--once"))
+        # Not on a terminal: one frame, or as many as are asked for.
+        self.assertEqual(self.top(), self.top("--once"))
+        self.assertEqual(self.top("--count", "3", "--interval", "0.1").count("Nothing runs"), 3)
         self.assertEqual(json.loads(self.top("--once", "--json")), {"runtimes": []})
         seen = self.start("--policy", "native")
         self.assertEqual((seen["pid"], seen["status"], seen["policy"]),

@@ -306,7 +306,7 @@ static pleat_result show(const options *o)
 
 int cli_top(int argc, char **argv)
 {
-    options o = {.interval = 1};
+    options o = {.interval = NAN};
     const cli_option table[] = {
         OPTION_NUMBER('i', "interval", &o.interval, "SECONDS", 0.1, 3600, "between frames (1)"),
         OPTION_COUNT('n', "count", &o.count, "N", 1, UINT32_MAX, "so many frames, then end"),
@@ -322,7 +322,8 @@ int cli_top(int argc, char **argv)
             "PLEAT_CONF=log:auto where this command looks ($XDG_RUNTIME_DIR/pleat, else pleat-UID\n"
             "in $TMPDIR or /tmp), with PLEAT_CONF=log:FILE anywhere. Without an argument: a line\n"
             "for each that runs. With a process's number or a log's file: all of that one.\n"
-            "On a terminal q ends it; a pipe gets frame after frame.\n",
+            "On a terminal q ends it; a pipe or a file gets one frame, or as many as --count or\n"
+            "--interval ask for.\n",
         .options = table,
         .operand = "one process or file",
         .value = &o.operand,
@@ -331,6 +332,10 @@ int cli_top(int argc, char **argv)
     int code = cli_read(argc, argv, &usage, NULL);
     if (code != CLI_GO_ON)
         return code;
+    if (isnan(o.interval)) {
+        o.once |= o.count == 0 && !isatty(STDOUT_FILENO);
+        o.interval = 1;
+    }
     pleat_result result = show(&o);
     return result == PLEAT_OK ? CLI_DONE : cli_failed("top", result);
 }

@@ -66,7 +66,7 @@ def parse(arguments):
         action="store_true",
         help="prove that no two tensors share memory: fills and verifies it; slow",
     )
-    parser.add_argument("--quiet", action="store_true", help="say nothing at the end")
+    parser.add_argument("--quiet", action="store_true", help="say nothing at the end but what could not be written")
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.program[:1] == ["--"]:

@@ -29,7 +29,8 @@ def _run_hidden():
 
 
 class _Package(importlib.abc.MetaPathFinder):
-    """Finds the package beside this folder, where it is not on the path."""
+    """Finds the package beside this folder, whatever else on the path has its name: a clone of the
+    sources beside the script, say, which Python takes for a package without contents."""
 
     def find_spec(self, name, path, target=None):
         if name != "pleat":
@@ -80,8 +81,7 @@ try:
     _run_hidden()
 finally:
     if os.environ.get("PLEAT_RUN"):
-        sys.meta_path.insert(0, _Finder())
-        sys.meta_path.append(_Package())
+        sys.meta_path[:0] = [_Finder(), _Package()]
         if os.environ.get("PLEAT_RUN_PID") == str(os.getpid()):
             from pleat import _first
 
