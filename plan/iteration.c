@@ -217,9 +217,9 @@ static pleat_result nothing_repeats(const pleat__requests *requests)
 {
     return pleat__fail(
         PLEAT_E_INPUT,
-        "no iteration repeats in the %u requests of the trace (%u marks): record at least "
+        "no iteration repeats in the %u requests of the trace (%u mark%s): record at least "
         "two iterations, or mark where they begin",
-        requests->count, requests->mark_count);
+        requests->count, requests->mark_count, requests->mark_count == 1 ? "" : "s");
 }
 
 static pleat_result find_among(const pleat__requests *requests, struct pieces *pieces,

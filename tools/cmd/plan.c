@@ -226,9 +226,11 @@ static int print_text(const struct arguments *arguments, const struct outcome *m
     const pleat_plan *plan = made->plan;
     const pleat__plan_report *report = &made->report.plan;
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
-    printf("%llu requests; %llu an iteration, %llu of them dynamic (compared with %u iterations)\n",
-           (unsigned long long)summary.requests, (unsigned long long)summary.iteration_requests,
-           (unsigned long long)summary.dynamic_requests, report->profiles);
+    printf(
+        "%llu requests; %llu an iteration, %llu of them dynamic (compared with %u iteration%s)\n",
+        (unsigned long long)summary.requests, (unsigned long long)summary.iteration_requests,
+        (unsigned long long)summary.dynamic_requests, report->profiles,
+        report->profiles == 1 ? "" : "s");
     if (report->period > 0)
         printf("no marks or labels: found a period of %u requests\n", report->period);
     putchar('\n');
