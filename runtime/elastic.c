@@ -145,8 +145,21 @@ void pleat__elastic_record(pleat__elastic *elastic, bool on)
     if (elastic->arena == NULL || elastic->recording == on)
         return;
     elastic->recording = on;
+    elastic->opening = false;
     elastic->settled = elastic->settled && !on;
     pleat__lives_restart(&elastic->lives);
+}
+
+void pleat__elastic_open(pleat__elastic *elastic)
+{
+    pleat__profile *none;
+    if (elastic->arena == NULL || elastic->recording || elastic->scale != NULL ||
+        elastic->profile_count == 0)
+        return;
+    pleat__elastic_record(elastic, true);
+    pleat__lives_mark(&elastic->lives, &none); /* nothing was recorded yet */
+    elastic->opening = true;
+    elastic->opening_missed = 0;
 }
 
 /* ---- which x is this? ---- */
@@ -277,6 +290,7 @@ void pleat__elastic_diverged(pleat__elastic *elastic)
         elastic->quiet_until =
             elastic->clock + (2u << (elastic->failures < REST ? elastic->failures : REST));
     elastic->now = NULL;
+    elastic->opening = false;
     pleat__elastic_record(elastic, true);
 }
 

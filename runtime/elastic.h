@@ -52,9 +52,12 @@ typedef struct pleat__elastic {
     pleat__profile *profiles[PLEAT__PROFILES_KEPT]; /* at different x */
     uint32_t profile_count;
     const pleat__profile *latest; /* of them, the last recorded */
-    uint32_t strangers;           /* recorded in a row that none of them is like */
-    uint32_t patience;            /* iterations to go by before a stranger is looked at again */
-    pleat__scale *scale;          /* NULL: not known */
+    pleat__profile *incomplete;   /* the last that was open; NULL: none is kept */
+    bool opening; /* recorded is how an iteration begins that is followed, until it goes well */
+    uint32_t opening_missed; /* requests of it that did not match */
+    uint32_t strangers;      /* recorded in a row that none of them is like */
+    uint32_t patience;       /* iterations to go by before a stranger is looked at again */
+    pleat__scale *scale;     /* NULL: not known */
     pleat__sweep_choice choice;
     pleat__instance *instances[PLEAT__INSTANCES];
     uint32_t instance_count;
@@ -129,6 +132,9 @@ void pleat__elastic_found(pleat__elastic *elastic, uint32_t count, uint32_t ahea
 void pleat__elastic_settle(pleat__elastic *elastic, bool has_profile);
 /* Recording begins, or ends; what was recorded goes. */
 void pleat__elastic_record(pleat__elastic *elastic, bool on);
+/* A learned iteration begins once more, at a mark: where it is another size its requests will be
+ * missed by the time that is seen. */
+void pleat__elastic_open(pleat__elastic *elastic);
 
 /* An iteration begins: from the next request on its x is looked for. */
 void pleat__elastic_begin(pleat__elastic *elastic);

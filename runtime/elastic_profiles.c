@@ -21,6 +21,8 @@ void pleat__elastic_forget(pleat__elastic *elastic)
         pleat__profile_free(elastic->profiles[s]);
     elastic->profile_count = 0;
     elastic->latest = NULL;
+    pleat__profile_free(elastic->incomplete);
+    elastic->incomplete = NULL;
 }
 
 static bool is_as_long(const pleat__elastic *elastic, const pleat__profile *profile)
@@ -136,8 +138,11 @@ static void add_profile(pleat__elastic *elastic, pleat__profile *profile)
         pleat__scale_free(scale);
         akin = akin || result == PLEAT__SCALE_FITTED;
         if (result == PLEAT__SCALE_SAME) {
+            bool better = elastic->profiles[s]->guessed && !profile->guessed;
             put_profile(elastic, s, profile);
             elastic->strangers = 0;
+            if (better && elastic->profile_count > 1)
+                fit(elastic);
             return;
         }
     }
@@ -158,9 +163,49 @@ static void add_profile(pleat__elastic *elastic, pleat__profile *profile)
         fit(elastic);
 }
 
+static bool fits(const pleat__elastic *elastic, pleat__profile *a, pleat__profile *b)
+{
+    pleat__profile *two[2] = {a, b};
+    pleat__scale *scale;
+    pleat__scale_fit result = pleat__scale_make(elastic->arena, two, 2, &scale);
+    pleat__scale_free(scale);
+    return result == PLEAT__SCALE_FITTED;
+}
+
+/* One iteration at a size is enough where another size is known: there what crosses is freed as
+ * here. Where something was odd it is not. */
+static bool complete(pleat__elastic *elastic, pleat__profile *profile)
+{
+    if (elastic->settled && elastic->scale != NULL)
+        return false;
+    for (uint32_t s = 0; s < elastic->profile_count; s++)
+        if (pleat__scale_complete(profile, elastic->profiles[s]) &&
+            fits(elastic, elastic->profiles[s], profile)) {
+            pleat__lives_completed(&elastic->lives, profile);
+            return true;
+        }
+    return false;
+}
+
+/* The iteration before was open and is, with what this one tells, one at another x. */
+static void use_incomplete(pleat__elastic *elastic, pleat__profile *profile)
+{
+    pleat__profile *before = elastic->incomplete;
+    elastic->incomplete = NULL;
+    if (before == NULL)
+        return;
+    if (before->count == profile->count && pleat__scale_complete(before, profile) &&
+        fits(elastic, before, profile))
+        add_profile(elastic, before);
+    else
+        pleat__profile_free(before);
+}
+
 void pleat__elastic_recorded(pleat__elastic *elastic, uint32_t count, uint32_t ahead)
 {
     pleat__profile *profile = NULL;
+    if (elastic->opening)
+        pleat__elastic_record(elastic, false);
     if (!elastic->recording || elastic->making)
         return;
     if (count == 0)
@@ -174,6 +219,12 @@ void pleat__elastic_recorded(pleat__elastic *elastic, uint32_t count, uint32_t a
         pleat__profile_free(profile);
         return;
     }
+    if (profile->open && !conforms(elastic, profile) && !complete(elastic, profile)) {
+        pleat__profile_free(elastic->incomplete);
+        elastic->incomplete = profile;
+        return;
+    }
+    use_incomplete(elastic, profile);
     if (conforms(elastic, profile)) {
         trust(elastic);
         pleat__profile_free(profile);

@@ -112,12 +112,14 @@ void pleat__profile_free(pleat__profile *profile)
     pleat__arena_free(profile->arena, profile);
 }
 
-/* An iteration of `count` requests, from `first` on; as many before it are the one before. */
+/* An iteration of `count` requests, from `first` on; as many before it are the one before, unless
+ * it is open. */
 typedef struct stretch {
     uint32_t first;
     uint32_t count;
     uint32_t begin; /* positions */
     uint32_t end;
+    bool open;
 } stretch;
 
 static stretch stretch_of(const pleat__lives *lives, uint32_t first, uint32_t count)
@@ -133,9 +135,12 @@ static stretch stretch_of(const pleat__lives *lives, uint32_t first, uint32_t co
  * in the iteration before had. */
 static uint32_t end_of(const pleat__lives *lives, stretch s, uint32_t i)
 {
-    const pleat__life *life = &lives->items[i], *before = &lives->items[i - s.count];
+    const pleat__life *life = &lives->items[i];
     if (life->end != PLEAT__NEVER && life->end < s.end)
         return life->end - s.begin;
+    if (s.open)
+        return PLEAT__NEVER;
+    const pleat__life *before = &lives->items[i - s.count];
     /* Freed when the next one was there already, it is not to lie in one place with itself. */
     bool known = before->end != PLEAT__NEVER && before->end >= s.begin &&
                  before->end < life->begin && before->stream == life->stream;
@@ -151,8 +156,11 @@ static pleat__profile *profile_of(const pleat__lives *lives, stretch s)
         pleat__arena_free(lives->arena, parts);
         return NULL;
     }
-    *profile = (pleat__profile){
-        .arena = lives->arena, .parts = parts, .count = s.count, .horizon = s.end - s.begin};
+    *profile = (pleat__profile){.arena = lives->arena,
+                                .parts = parts,
+                                .count = s.count,
+                                .horizon = s.end - s.begin,
+                                .open = s.open};
     for (uint32_t i = 0; i < s.count; i++) {
         const pleat__life *life = &lives->items[s.first + i];
         parts[i] = (pleat__part){.bytes = life->bytes,
@@ -173,9 +181,9 @@ void pleat__lives_mark(pleat__lives *lives, pleat__profile **profile)
         return;
     }
     stretch ended = stretch_of(lives, first, length);
-    if (first == length)
-        *profile = profile_of(lives, ended);
-    for (uint32_t i = first; i < lives->count && first == length; i++)
+    ended.open = first != length;
+    *profile = profile_of(lives, ended);
+    for (uint32_t i = first; i < lives->count; i++)
         lives->items[i].crosses =
             lives->items[i].address != 0 && end_of(lives, ended, i) != PLEAT__NEVER;
     drop(lives, first);
@@ -184,6 +192,13 @@ void pleat__lives_mark(pleat__lives *lives, pleat__profile **profile)
         pleat__lives_restart(lives);
         lives->whole = true;
     }
+}
+
+void pleat__lives_completed(pleat__lives *lives, const pleat__profile *profile)
+{
+    for (uint32_t i = 0; i < profile->count && i < lives->previous; i++)
+        lives->items[i].crosses =
+            lives->items[i].address != 0 && profile->parts[i].end != PLEAT__NEVER;
 }
 
 pleat__profile *pleat__lives_last(const pleat__lives *lives, uint32_t count, uint32_t ahead)

@@ -35,6 +35,8 @@ typedef struct pleat__profile {
     pleat__part *parts;
     uint32_t count;
     uint32_t horizon;
+    bool open;    /* what crosses its end has no end: the one before was not like it */
+    bool guessed; /* that has ends now, by one with more or fewer requests */
 } pleat__profile;
 
 typedef struct pleat__lives {
@@ -64,8 +66,9 @@ bool pleat__lives_is_new(const pleat__lives *lives, pleat_va address);
 /* Whether what is allocated there is of the iteration that ended at the last mark, and will be
  * freed in the next. */
 bool pleat__lives_crosses(const pleat__lives *lives, pleat_va address);
-/* An iteration ends and the next begins. *profile is what ended; NULL when it and the one before
- * were not recorded whole or differ in their number of requests, or host memory is short. */
+/* An iteration ends and the next begins. *profile is what ended; NULL when it was not recorded
+ * whole, or host memory is short. It is open when the one before was not, or had another number of
+ * requests. */
 void pleat__lives_mark(pleat__lives *lives, pleat__profile **profile);
 /* The `count` requests before the last `ahead` as an iteration, after another of as many; NULL
  * likewise. */
@@ -73,6 +76,8 @@ pleat__profile *pleat__lives_last(const pleat__lives *lives, uint32_t count, uin
 /* Iterations are marked from now on: the last one began `ahead` requests ago, and the one before it
  * has `count`. */
 void pleat__lives_begun(pleat__lives *lives, uint32_t count, uint32_t ahead);
+/* The iteration that ended at the last mark is as the profile, open then, is now. */
+void pleat__lives_completed(pleat__lives *lives, const pleat__profile *profile);
 /* NULL is allowed. */
 void pleat__profile_free(pleat__profile *profile);
 

@@ -86,6 +86,109 @@ static bool lay_all(fitting *f)
     return true;
 }
 
+/* The first part of a profile behind the position. */
+static uint32_t part_behind(const pleat__profile *profile, uint32_t position)
+{
+    uint32_t low = 0, high = profile->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (profile->parts[middle].begin < position)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Before which part of `open` what `from` frees there is freed. */
+static uint32_t carry_end(const pleat__profile *open, const pleat__profile *from,
+                          const uint32_t *pairs, uint32_t position)
+{
+    uint32_t i = part_behind(from, position);
+    while (i < from->count && pairs[i] == PLEAT__NEVER)
+        i++;
+    return i < from->count ? pairs[i] : open->count;
+}
+
+/* Frees that are known now take positions of their own: part i is freed directly before the part
+ * freed[i], where that is not PLEAT__NEVER. */
+static bool insert_frees(pleat__profile *open, const uint32_t *freed)
+{
+    uint32_t count = open->count;
+    uint32_t *moved = pleat__arena_calloc(open->arena, 2 * (count + 1ull), sizeof *moved);
+    if (moved == NULL)
+        return false;
+    uint32_t *next = moved + count + 1; /* position of the next free before a part */
+    for (uint32_t i = 0; i < count; i++)
+        if (freed[i] != PLEAT__NEVER)
+            moved[freed[i]]++;
+    for (uint32_t k = 0, before = 0; k <= count; k++) {
+        next[k] = (k < count ? open->parts[k].begin : open->horizon) + before;
+        before += moved[k];
+        moved[k] = before;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        pleat__part *part = &open->parts[i];
+        if (freed[i] != PLEAT__NEVER)
+            part->end = next[freed[i]]++;
+        else if (part->end != PLEAT__NEVER)
+            part->end += moved[part_behind(open, part->end) - 1];
+    }
+    for (uint32_t i = 0; i < count; i++)
+        open->parts[i].begin += moved[i];
+    open->horizon += moved[count];
+    pleat__arena_free(open->arena, moved);
+    return true;
+}
+
+/* By their order, where they are as many: what is freed when, which laying them against each other
+ * looks at as well, is not known of both. */
+static bool pair(const pleat__profile *open, const pleat__profile *from, uint32_t *pairs)
+{
+    if (open->count != from->count)
+        return lay(open->arena, from, open, pairs);
+    for (uint32_t i = 0; i < from->count; i++) {
+        if (open->parts[i].stream != from->parts[i].stream)
+            return lay(open->arena, from, open, pairs);
+        pairs[i] = i;
+    }
+    return true;
+}
+
+/* freed[i]: before which part of its iteration part i of the one before is freed. */
+static void carry_ends(const pleat__profile *open, const pleat__profile *from,
+                       const uint32_t *pairs, uint32_t *freed)
+{
+    for (uint32_t i = 0; i < open->count; i++)
+        freed[i] = PLEAT__NEVER;
+    for (uint32_t i = 0; i < from->count; i++) {
+        const pleat__part *part = &from->parts[i];
+        bool crosses = part->end != PLEAT__NEVER && part->end <= part->begin;
+        if (pairs[i] == PLEAT__NEVER || !crosses || open->parts[pairs[i]].end != PLEAT__NEVER)
+            continue;
+        uint32_t end = carry_end(open, from, pairs, part->end);
+        freed[pairs[i]] = end <= pairs[i] ? end : PLEAT__NEVER;
+    }
+}
+
+bool pleat__scale_complete(pleat__profile *open, const pleat__profile *from)
+{
+    uint32_t *pairs = pleat__arena_alloc(open->arena, from->count * sizeof *pairs);
+    uint32_t *freed = pleat__arena_alloc(open->arena, open->count * sizeof *freed);
+    bool same = pairs != NULL && freed != NULL && pair(open, from, pairs);
+    if (same) {
+        carry_ends(open, from, pairs, freed);
+        same = insert_frees(open, freed);
+    }
+    if (same) {
+        open->open = false;
+        open->guessed = open->count != from->count;
+    }
+    pleat__arena_free(open->arena, pairs);
+    pleat__arena_free(open->arena, freed);
+    return same;
+}
+
 bool pleat__scale_is_same(const pleat__scale *before, const pleat__scale *after, const pleat__x *x)
 {
     uint32_t other = 0;

@@ -36,6 +36,28 @@ static void elastic_third_size_needs_no_learning(void **state)
     }
 }
 
+/* It was three: what was recorded did not begin where the iteration did, and two whole ones had to
+ * say what crosses their end. */
+static void elastic_one_iteration_at_a_second_size_is_enough(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 211; seed < 214; seed++) {
+        job j;
+        elastic_job e = elastic_make(seed);
+        job_start(&j, "pleat", NULL, 0);
+        run_x(&j, &e, 3, 6);
+        run_x(&j, &e, 4, 1);
+        assert_int_equal(pleat_stats_of(j.runtime).instances, 0);
+        assert_mostly_planned(run_x(&j, &e, 4, 1), 70);
+        assert_int_equal(pleat_stats_of(j.runtime).instances, 1);
+        run_x(&j, &e, 4, 1);
+        assert_mostly_planned(run_x(&j, &e, 4, 4), 99);
+        run_x(&j, &e, 3, 1);
+        assert_mostly_planned(run_x(&j, &e, 3, 4), 99);
+        finish(&j);
+    }
+}
+
 static void elastic_sizes_that_return_cost_nothing(void **state)
 {
     (void)state;
@@ -485,6 +507,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elastic_third_size_needs_no_learning),
+        cmocka_unit_test(elastic_one_iteration_at_a_second_size_is_enough),
         cmocka_unit_test(elastic_sizes_that_return_cost_nothing),
         cmocka_unit_test(elastic_more_requests_at_larger_sizes_are_no_other_layer),
         cmocka_unit_test(elastic_small_strays_take_no_slot),
