@@ -268,29 +268,40 @@ static bool gram_is(const pleat__match *match, uint32_t last, const uint64_t siz
     return true;
 }
 
-/* Whether the entry is a run of these sizes in the iteration. */
-static bool entry_is(const pleat__match *match, uint32_t entry, uint32_t hash,
-                     const uint64_t sizes[PLEAT__GRAM])
+/* Items from the cursor to another one, ahead or behind. Behind the last one the iteration begins
+ * again: a job that did something else between two iterations is there. */
+static uint32_t distance_to(const pleat__match *match, uint32_t item)
 {
-    const pleat__gram *gram = &match->grams[entry];
-    return gram->hash == hash && gram->last >= match->begin && gram_is(match, gram->last, sizes);
+    if (item < match->cursor) {
+        uint32_t behind = match->cursor - item;
+        uint32_t round =
+            item < match->begin ? UINT32_MAX : match->count - match->cursor + (item - match->begin);
+        return behind < round ? behind : round;
+    }
+    return item - match->cursor;
 }
 
 bool pleat__match_resync(pleat__match *match, const uint64_t recent[PLEAT__GRAM], uint32_t *item)
 {
     pleat__match_index(match);
-    uint32_t hash = gram_hash(recent), best = UINT32_MAX, cursor = match->cursor;
+    uint32_t hash = gram_hash(recent), best = UINT32_MAX, least = UINT32_MAX;
+    uint32_t cursor = match->cursor;
     uint32_t ahead = gram_floor(match, (pleat__gram){hash, cursor});
-    uint32_t first = gram_floor(match, (pleat__gram){hash, match->begin});
-    if (ahead < match->gram_count && match->grams[ahead].hash == hash &&
-        gram_is(match, match->grams[ahead].last, recent))
-        best = ahead;
-    if (ahead > 0 && entry_is(match, ahead - 1, hash, recent) &&
-        (best == UINT32_MAX ||
-         cursor - match->grams[ahead - 1].last < match->grams[best].last - cursor))
-        best = ahead - 1;
-    if (best == UINT32_MAX && first < match->gram_count && entry_is(match, first, hash, recent))
-        best = first;
+    const uint32_t entries[] = {ahead, ahead - 1,
+                                gram_floor(match, (pleat__gram){hash, match->begin})};
+    for (uint32_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+        uint32_t entry = entries[i];
+        uint32_t last = entry < match->gram_count ? match->grams[entry].last : 0;
+        /* Of what comes once only what is still to come is meant. */
+        if (entry >= match->gram_count || match->grams[entry].hash != hash ||
+            (last < match->begin && last < cursor) || !gram_is(match, last, recent))
+            continue;
+        uint32_t away = distance_to(match, last);
+        if (away < least) {
+            least = away;
+            best = entry;
+        }
+    }
     if (best == UINT32_MAX)
         return false;
     *item = match->grams[best].last;

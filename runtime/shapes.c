@@ -634,8 +634,19 @@ bool pleat__shapes_drop(pleat__shapes *shapes)
     return pleat__draft_drop(&shapes->draft) || elastic;
 }
 
+/* An iteration begins. If it is one of those put aside, during an evaluation say, it is at its
+ * beginning now. */
+static void mark_kept(pleat__shapes *shapes)
+{
+    for (uint32_t i = 0; i < shapes->kept_count; i++)
+        if (shapes->kept[i] != shapes->current)
+            pleat__match_mark(&shapes->kept[i]->match);
+    shapes->candidate = NULL;
+}
+
 static void begin_iteration(pleat__shapes *shapes)
 {
+    mark_kept(shapes);
     recorded(shapes, 0, 0);
     pleat__draft_mark(&shapes->draft, follows_draft(shapes));
     if (take_draft(shapes))

@@ -252,6 +252,26 @@ static void match_resyncs_in_the_middle(void **state)
 }
 
 /* Each disturbed iteration loses the disturbed request and little else. */
+/* Layers are alike: an iteration that begins where the end of the one before was skipped is not
+ * taken for the layer before that. */
+static void match_resyncs_to_the_beginning_behind_the_end(void **state)
+{
+    fixture *f = *state;
+    const uint32_t layer = 100, left = 370;
+    fill(f, 0);
+    for (uint32_t i = 0; i < ITEMS; i++)
+        f->items[i].bytes = 512 * (1 + i % layer);
+    assert_ok(pleat__match_init(&f->match, f->arena, f->items, 0, ITEMS));
+    for (uint32_t i = 0; i < left; i++)
+        assert_int_equal(next(f, i), i);
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(pleat__match_next(&f->match, 1000000 + 512 * i, 0), PLEAT__NO_ITEM);
+    for (uint32_t i = 0; i + 1 < PLEAT__GRAM; i++)
+        assert_int_equal(next(f, i), PLEAT__NO_ITEM);
+    for (uint32_t i = PLEAT__GRAM - 1; i < layer; i++)
+        assert_int_equal(next(f, i), i);
+}
+
 static void match_seeded_disturbances_keep_98_percent(void **state)
 {
     fixture *f = *state;
@@ -460,6 +480,7 @@ int main(void)
         TEST(match_phase_gives_a_lost_matcher_its_place),
         TEST(match_resyncs_after_an_evaluation_loop_without_a_mark),
         TEST(match_resyncs_in_the_middle),
+        TEST(match_resyncs_to_the_beginning_behind_the_end),
         TEST(match_seeded_disturbances_keep_98_percent),
     };
     return cmocka_run_group_tests_name("match", tests, NULL, NULL);
