@@ -199,17 +199,33 @@ class Run(unittest.TestCase):
         self.assertEqual(code, 3)
         self.assertIn("not a pleat plan file", said)
 
+    def test_a_report_that_could_not_be_drawn_is_refused_at_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            command, page = pathlib.Path(folder, "pleat"), os.path.join(folder, "r.html")
+            command.write_text("#!/bin/sh\necho '{\"version\": \"9\", \"draws_pages\": '$DRAWS'}'\n")
+            command.chmod(0o755)
+            for draws, code, text in (("false", 5, "--report: this pleat was built without the library that draws"),
+                                      ("true", 0, "so not written: the report " + page),
+                                      ("", 5, "--report: ")):
+                done = self.run_it("--report", page, "--", sys.executable, "-c", "pass",
+                                   PLEAT_COMMAND=str(command), DRAWS=draws)
+                self.assertEqual(done[0], code, done[1])
+                self.assertIn(text, done[1])
+            code, said = self.run_it("--report", page, "--", "true", PLEAT_COMMAND="/no/such/pleat")
+            self.assertEqual(code, 5)
+            self.assertIn("$PLEAT_COMMAND may name it", said)
+
     def test_it_is_said_when_nothing_was_allocated(self):
         none = "pleat run: nothing was allocated on a GPU: torch was not imported"
         program = ["--", sys.executable, "-c", "pass"]
         self.assertEqual(self.run_it(*program), (0, none + "\n"))
         self.assertEqual(self.run_it("--quiet", *program), (0, ""))
         with tempfile.TemporaryDirectory() as folder:
-            plan, page = os.path.join(folder, "a.plan"), os.path.join(folder, "r.html")
+            plan, counters = os.path.join(folder, "a.plan"), os.path.join(folder, "c.json")
             log = os.path.join(folder, "run.log")
-            said = self.run_it("--quiet", "--save-plan", plan, "--report", page, "--log", log, *program)
-            self.assertEqual(said, (0, "%s; so not written: the plan %s, the report %s, the log %s\n"
-                                    % (none, plan, page, log)))
+            said = self.run_it("--quiet", "--save-plan", plan, "--counters", counters, "--log", log, *program)
+            self.assertEqual(said, (0, "%s; so not written: the plan %s, the counters %s, the log %s\n"
+                                    % (none, plan, counters, log)))
             self.assertEqual(self.run_it("--quiet", "--log", "auto", *program),
                              (0, none + "; so not written: the log\n"))
         # Neither a fork nor another process says it, and not the first one where one was served.

@@ -109,7 +109,9 @@ class Options(unittest.TestCase):
             self.assertRegex(done.stdout, f"(?m)^  {command} ")
         said = run("version").stdout
         self.assertRegex(said, r"^pleat \d+\.\d+\.\d+\n$")
-        self.assertEqual(json.loads(run("version", "--json").stdout), {"version": said.split()[1]})
+        told = json.loads(run("version", "--json").stdout)
+        self.assertEqual(told["version"], said.split()[1])
+        self.assertIn(told["draws_pages"], (True, False))
         self.assertEqual(subprocess.run([PLEAT, "--version"], capture_output=True, text=True).stdout, said)
 
     def test_a_full_disk_is_no_answer(self):

@@ -3,6 +3,7 @@
  */
 #include "../json.h"
 #include "../options.h"
+#include "../page.h"
 
 int cli_version(int argc, char **argv)
 {
@@ -23,6 +24,7 @@ int cli_version(int argc, char **argv)
     json_begin(&json, stdout);
     json_object(&json, NULL);
     json_string(&json, "version", pleat_version());
+    json_bool(&json, "draws_pages", page_can_draw()); /* asked by what wants a page at its end */
     json_end_object(&json);
     json_finish(&json);
     return CLI_DONE;

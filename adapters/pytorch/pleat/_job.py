@@ -57,6 +57,16 @@ def run(*arguments):
     return done.stdout
 
 
+def cannot_draw():
+    """Why no report could be drawn at the end; None: one can."""
+    try:
+        draws = json.loads(run("version", "--json"))["draws_pages"]
+    except (OSError, RuntimeError, ValueError, KeyError) as problem:
+        return str(problem)
+    return None if draws else ("this pleat was built without the library that draws curves: install it "
+                               "(tools/setup, or the package libjs-dygraphs) and build again")
+
+
 def check(environment, *arguments):
     """What the command says against settings or a file; None: nothing, or there is no command."""
     program = command()

@@ -15,7 +15,7 @@ import sys
 from . import POLICIES, _job, parse_size
 
 SITE = str(pathlib.Path(__file__).resolve().parent / "_site")
-BAD_USE, BAD_FILE, CANNOT_RUN, NOT_FOUND = 2, 3, 126, 127
+BAD_USE, BAD_FILE, CANNOT_DRAW, CANNOT_RUN, NOT_FOUND = 2, 3, 5, 126, 127
 
 
 def parse(arguments):
@@ -113,7 +113,8 @@ def environment(options, base):
 
 
 def fail(code, text):
-    """Ends this process: 2 for what was asked, 3 for a file, 126 and 127 as a shell for a program."""
+    """Ends this process: 2 for what was asked, 3 for a file, 5 for what is missing here, 126 and 127 as a
+    shell for a program."""
     print("pleat run: error: " + text, file=sys.stderr)
     sys.exit(code)
 
@@ -140,6 +141,9 @@ def main(arguments=None):
     wrong = _job.check(made, "verify", options.plan) if os.path.isfile(options.plan) else None
     if wrong:
         fail(BAD_FILE, "--plan: " + wrong)
+    wrong = _job.cannot_draw() if options.report else None
+    if wrong:
+        fail(CANNOT_DRAW, "--report: " + wrong)
     made["PLEAT_RUN_PID"] = str(os.getpid())
     sys.stdout.flush()
     sys.stderr.flush()
