@@ -103,6 +103,10 @@ class Package(unittest.TestCase):
         for text in ("", "x", "-1", "12q", "1 2", "inf", "nan", "1e400", "9000000t"):
             with self.assertRaises(ValueError):
                 pleat.parse_size(text)
+        for text in (0, "0", "2MiB", 20 << 30):
+            self.assertEqual(pleat.parse_budget(text), pleat.parse_size(text))
+        with self.assertRaisesRegex(ValueError, "'20' is a budget of 20 bytes: write 20GiB"):
+            pleat.parse_budget("20")
 
 
 class Run(unittest.TestCase):
@@ -156,7 +160,7 @@ class Run(unittest.TestCase):
         self.assertEqual(options, set(re.findall(r"`(--[a-z-]+)", readme)))
 
     def test_bad_use_is_refused(self):
-        for wrong in (["--budget", "much", "--", "true"], ["--policy", "none", "--", "true"],
+        for wrong in (["--budget", "much", "--", "true"], ["--budget", "20", "--", "true"], ["--policy", "none", "--", "true"],
                       ["--plan", "/no/such.plan", "--", "true"], [], ["--"],
                       ["--save-plan", "/no/such/folder/p.plan", "--", "true"],
                       ["--report", "/no/such/folder/r.html", "--", "true"],

@@ -33,6 +33,7 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
+CHUNK_BYTES = 2 << 20
 POLICIES = ("pleat", "native", "expandable", "gmlake", "stweaver")
 
 
@@ -70,6 +71,14 @@ def parse_size(text):
     if not 0 <= bytes < 1 << 63:
         raise ValueError("pleat: %r is no size; write 20GiB, 512MiB or bytes" % text)
     return int(bytes)
+
+
+def parse_budget(text):
+    """Bytes of a budget: 0, which is all there is, or at least a chunk. ValueError."""
+    bytes = parse_size(text)
+    if 0 < bytes < CHUNK_BYTES:
+        raise ValueError("pleat: %r is a budget of %d bytes: write 20GiB or 512MiB" % (text, bytes))
+    return bytes
 
 
 def enable(
@@ -110,7 +119,7 @@ def enable(
         raise RuntimeError("pleat is enabled already")
     if policy not in POLICIES:
         raise ValueError("pleat: there is no policy %r; there are: %s" % (policy, " ".join(POLICIES)))
-    budget = parse_size(budget)
+    budget = parse_budget(budget)
     plan = "" if plan in (None, "", "auto") else _plans.read(os.fspath(plan))
     if plan and "%d" not in plan and not os.path.isfile(plan):
         raise FileNotFoundError("pleat: there is no plan %r" % plan)

@@ -12,7 +12,7 @@ import pathlib
 import shutil
 import sys
 
-from . import POLICIES, _job, parse_size
+from . import POLICIES, _job, parse_budget
 
 SITE = str(pathlib.Path(__file__).resolve().parent / "_site")
 BAD_USE, BAD_FILE, CANNOT_DRAW, CANNOT_RUN, NOT_FOUND = 2, 3, 5, 126, 127
@@ -74,7 +74,7 @@ def parse(arguments):
     if not options.program:
         parser.error("no program to run")
     try:
-        parse_size(options.budget)
+        parse_budget(options.budget)
     except ValueError as problem:
         parser.error("--budget: " + str(problem).replace("pleat: ", "", 1))
     if options.plan != "auto" and "%" not in options.plan and not os.path.isfile(options.plan):
@@ -98,7 +98,7 @@ def environment(options, base):
     made["PLEAT_RUN"] = "quiet" if options.quiet else "on"
     made["PLEAT_RUN_POLICY"] = options.policy
     made["PLEAT_RUN_PLAN"] = options.plan if options.plan == "auto" else os.path.abspath(options.plan)
-    made["PLEAT_RUN_BUDGET"] = str(parse_size(options.budget))
+    made["PLEAT_RUN_BUDGET"] = str(parse_budget(options.budget))
     made["PLEAT_RUN_MARKS"] = "off" if options.no_marks else "on"
     for name in ("save_plan", "report", "counters"):
         path = getattr(options, name)
