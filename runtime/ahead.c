@@ -186,7 +186,7 @@ static void unmake_late(pleat__ahead *ahead)
 }
 
 /* With the turn: the next piece of work. false: there is none. */
-static bool work_on(pleat__ahead *ahead)
+static bool make_some(pleat__ahead *ahead)
 {
     /* A verb would fail a capture in the driver's global mode; what is due then is looked at again
      * when more is, or at the next mark. */
@@ -231,24 +231,15 @@ static void list_some(pleat__ahead *ahead)
 }
 
 /* The thread's. What fails costs what would have been saved. */
-static pleat_result work(void *context, pleat_result ready)
+static bool work(void *context)
 {
     pleat__ahead *ahead = context;
-    pleat__gate *gate = ahead->pool->gate;
-    for (bool more = true; more;) {
-        pleat__gate_let_pass(gate);
-        pleat__gate_lock_turn(gate);
-        ahead->over = ahead->over || ready != PLEAT_OK;
-        more = work_on(ahead);
-        if (!more && ahead->listing) {
-            list_some(ahead);
-            more = true;
-        }
-        ahead->busy = more;
-        pthread_cond_broadcast(&ahead->more);
-        pleat__gate_unlock(gate);
+    bool more = make_some(ahead);
+    if (!more && ahead->listing) {
+        list_some(ahead);
+        more = true;
     }
-    return ready;
+    return more;
 }
 
 /* ---- life ---- */
@@ -261,7 +252,7 @@ void pleat__ahead_init(pleat__ahead *ahead, pleat__arena *arena, pleat__pool *po
                             .view_limit = view_limit,
                             .waits = waits,
                             .steps = {.arena = arena}};
-    pthread_cond_init(&ahead->more, NULL);
+    pleat__worker_init(&ahead->worker, arena, pool->gate, work, ahead);
     pool->ahead = ahead;
 }
 
@@ -274,35 +265,26 @@ void pleat__ahead_release(pleat__ahead *ahead)
     ahead->over = true;
     ahead->leftovers = false;
     pleat__gate_unlock(gate);
-    pleat__mapper_destroy(ahead->worker);
-    pthread_cond_destroy(&ahead->more);
+    pleat__worker_release(&ahead->worker);
     forget_steps(ahead);
     ahead->pool->ahead = NULL;
     *ahead = (pleat__ahead){0};
 }
 
 /* Has the thread look what there is to do. */
-static bool submit(pleat__ahead *ahead)
+static bool wake(pleat__ahead *ahead)
 {
-    if (ahead->busy)
-        return true;
-    if (ahead->worker == NULL &&
-        pleat__mapper_create(ahead->pool->space, ahead->arena, 1, &ahead->worker) != PLEAT_OK)
+    if (pleat__worker_wake(&ahead->worker) != PLEAT_OK)
         return false;
-    ahead->job =
-        (pleat__job){.kind = PLEAT__JOB_CALL, .call = work, .context = ahead, .forgotten = true};
-    if (pleat__mapper_submit(ahead->worker, &ahead->job) != PLEAT_OK)
-        return false;
-    ahead->busy = true;
-    while (ahead->waits && ahead->busy)
-        pleat__gate_wait(ahead->pool->gate, &ahead->more);
+    while (ahead->waits && ahead->worker.busy)
+        pleat__worker_wait(&ahead->worker);
     return true;
 }
 
 bool pleat__ahead_begin(pleat__ahead *ahead, pleat__ahead_list list, void *context,
                         pleat__when when)
 {
-    if (ahead->busy || ahead->leftovers)
+    if (ahead->worker.busy || ahead->leftovers)
         return false;
     forget_steps(ahead);
     ahead->list = list;
@@ -311,7 +293,7 @@ bool pleat__ahead_begin(pleat__ahead *ahead, pleat__ahead_list list, void *conte
     ahead->over = false;
     ahead->loose = false;
     ahead->listing = true;
-    if (submit(ahead))
+    if (wake(ahead))
         return true;
     ahead->listing = false;
     return false;
@@ -321,14 +303,14 @@ void pleat__ahead_allow(pleat__ahead *ahead, pleat__when when)
 {
     ahead->when = when;
     if (is_due(ahead, when.soon) || is_late(ahead))
-        submit(ahead);
+        wake(ahead);
 }
 
 void pleat__ahead_end(pleat__ahead *ahead)
 {
     ahead->over = true;
     if (ahead->leftovers)
-        submit(ahead);
+        wake(ahead);
 }
 
 bool pleat__ahead_drop(pleat__ahead *ahead)
@@ -345,14 +327,14 @@ bool pleat__ahead_drop(pleat__ahead *ahead)
 /* Whether something is on its way that is asked for now. */
 static bool is_coming(const pleat__ahead *ahead)
 {
-    return ahead->busy && !ahead->over &&
+    return ahead->worker.busy && !ahead->over &&
            ((ahead->listing && ahead->listed <= ahead->when.now) || is_due(ahead, ahead->when.now));
 }
 
 void pleat__ahead_await(pleat__ahead *ahead, uint32_t chunks)
 {
     while (ahead->pool->stocked < chunks && is_coming(ahead))
-        pleat__gate_wait(ahead->pool->gate, &ahead->more);
+        pleat__worker_wait(&ahead->worker);
 }
 
 /* The step of a view of these chunks that is nobody's yet, or NULL. */
@@ -383,6 +365,6 @@ bool pleat__ahead_view(pleat__ahead *ahead, const uint32_t *chunks, uint32_t cou
             ahead->loose = true;
             return false;
         }
-        pleat__gate_wait(ahead->pool->gate, &ahead->more);
+        pleat__worker_wait(&ahead->worker);
     }
 }

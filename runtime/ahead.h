@@ -22,6 +22,7 @@
 #define PLEAT_RUNTIME_AHEAD_H
 
 #include <runtime/pool.h>
+#include <runtime/worker.h>
 
 typedef struct pleat__step {
     uint32_t due;   /* in what the caller counts; none is due before the one it follows */
@@ -62,9 +63,7 @@ typedef struct pleat__when {
 struct pleat__ahead {
     pleat__arena *arena; /* NULL: off */
     pleat__pool *pool;
-    pleat__mapper *worker; /* NULL until it is first wanted */
-    pleat__job job;
-    pthread_cond_t more; /* something was made, or nothing more will be */
+    pleat__worker worker;
     bool waits;          /* who begins it or allows more waits until that is made */
     uint64_t view_limit; /* alias pages in all */
     pleat__ahead_list list;
@@ -75,10 +74,10 @@ struct pleat__ahead {
     uint32_t first;  /* the first step that was not looked at when it was late */
     uint32_t listed; /* steps due until then are */
     uint32_t block;
-    bool listing, busy; /* not all is listed, and the thread may do so; it lists or makes */
-    bool loose;         /* the job took something else: no more views are made */
-    bool over;          /* nothing more is made */
-    bool leftovers;     /* something may have been made that is not taken */
+    bool listing;   /* not all is listed, and the thread may do so */
+    bool loose;     /* the job took something else: no more views are made */
+    bool over;      /* nothing more is made */
+    bool leftovers; /* something may have been made that is not taken */
 };
 
 void pleat__ahead_init(pleat__ahead *ahead, pleat__arena *arena, pleat__pool *pool,

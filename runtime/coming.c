@@ -5,14 +5,6 @@
 
 #include <internal/error.h>
 
-void pleat__coming_init(pleat__coming *coming, pleat__arena *arena, pleat__heap *heap, bool waits,
-                        uint64_t *waited)
-{
-    *coming = (pleat__coming){
-        .arena = arena, .heap = heap, .waits = waits, .waited = waited, .refused = PLEAT__NO_X};
-    pthread_cond_init(&coming->more, NULL);
-}
-
 void pleat__pieces_free(pleat__arena *arena, pleat__pieces *pieces)
 {
     pleat__arena_free(arena, pieces->pieces);
@@ -29,8 +21,7 @@ void pleat__coming_release(pleat__coming *coming)
     pleat__gate_lock(gate);
     coming->over = true;
     pleat__gate_unlock(gate);
-    pleat__mapper_destroy(coming->worker);
-    pthread_cond_destroy(&coming->more);
+    pleat__worker_release(&coming->worker);
     pleat__pieces_free(coming->arena, &coming->pieces);
     coming->heap->pool->cuts = NULL;
     *coming = (pleat__coming){0};
@@ -135,8 +126,9 @@ static pleat__piece *next_piece(const pleat__coming *coming)
 }
 
 /* With the turn: the next piece. false: there is none for now. */
-static bool work_on(pleat__coming *coming)
+static bool work_on(void *context)
 {
+    pleat__coming *coming = context;
     pleat__pieces *pieces = &coming->pieces;
     if (coming->instance == NULL)
         return false;
@@ -159,36 +151,14 @@ static bool work_on(pleat__coming *coming)
     return more;
 }
 
-/* The thread's. */
-static pleat_result work(void *context, pleat_result ready)
-{
-    pleat__coming *coming = context;
-    pleat__gate *gate = coming->heap->pool->gate;
-    for (bool more = true; more;) {
-        pleat__gate_let_pass(gate);
-        pleat__gate_lock_turn(gate);
-        more = work_on(coming);
-        coming->busy = more;
-        pthread_cond_broadcast(&coming->more);
-        pleat__gate_unlock(gate);
-    }
-    return ready;
-}
-
 /* ---- life ---- */
 
-static pleat_result submit(pleat__coming *coming)
+void pleat__coming_init(pleat__coming *coming, pleat__arena *arena, pleat__heap *heap, bool waits,
+                        uint64_t *waited)
 {
-    if (coming->busy)
-        return PLEAT_OK;
-    if (coming->worker == NULL)
-        PLEAT_TRY(
-            pleat__mapper_create(coming->heap->pool->space, coming->arena, 1, &coming->worker));
-    coming->job =
-        (pleat__job){.kind = PLEAT__JOB_CALL, .call = work, .context = coming, .forgotten = true};
-    PLEAT_TRY(pleat__mapper_submit(coming->worker, &coming->job));
-    coming->busy = true;
-    return PLEAT_OK;
+    *coming = (pleat__coming){
+        .arena = arena, .heap = heap, .waits = waits, .waited = waited, .refused = PLEAT__NO_X};
+    pleat__worker_init(&coming->worker, arena, heap->pool->gate, work_on, coming);
 }
 
 void pleat__coming_begin(pleat__coming *coming, pleat__instance *instance,
@@ -203,14 +173,14 @@ void pleat__coming_begin(pleat__coming *coming, pleat__instance *instance,
     coming->over = false;
     coming->refused = PLEAT__NO_X;
     pleat__coming_go_on(coming);
-    while (coming->waits && coming->busy)
-        pleat__gate_wait(pool->gate, &coming->more);
+    while (coming->waits && coming->worker.busy)
+        pleat__worker_wait(&coming->worker);
 }
 
 void pleat__coming_go_on(pleat__coming *coming)
 {
     if (coming->instance != NULL && coming->heap->pool->gate->captured_count == 0 &&
-        submit(coming) != PLEAT_OK)
+        pleat__worker_wake(&coming->worker) != PLEAT_OK)
         pleat__coming_stop(coming);
 }
 
@@ -219,15 +189,15 @@ void pleat__coming_stop(pleat__coming *coming)
     if (coming->instance == NULL)
         return;
     coming->over = true;
-    if (!coming->busy)
+    if (!coming->worker.busy)
         finish(coming);
 }
 
 void pleat__coming_clear(pleat__coming *coming)
 {
     pleat__coming_stop(coming);
-    while (coming->busy)
-        pleat__gate_wait(coming->heap->pool->gate, &coming->more);
+    while (coming->worker.busy)
+        pleat__worker_wait(&coming->worker);
 }
 
 /* ---- waiting ---- */
@@ -280,9 +250,9 @@ bool pleat__coming_await(pleat__coming *coming, const pleat__place *place)
     uint64_t round = coming->round;
     uint32_t missing = press(coming, place);
     pleat__coming_go_on(coming);
-    *coming->waited += missing != 0 && coming->busy;
-    while (missing != 0 && coming->busy) {
-        pleat__gate_wait(coming->heap->pool->gate, &coming->more);
+    *coming->waited += missing != 0 && coming->worker.busy;
+    while (missing != 0 && coming->worker.busy) {
+        pleat__worker_wait(&coming->worker);
         if (coming->round != round)
             return false;
         missing = coming->instance != NULL ? press(coming, place) : 0;

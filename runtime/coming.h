@@ -23,6 +23,7 @@
 #define PLEAT_RUNTIME_COMING_H
 
 #include <runtime/instance.h>
+#include <runtime/worker.h>
 
 /* Chunks of neighbouring numbers and homes, or pages of the views: no more than are made with the
  * turn taken once. */
@@ -47,16 +48,14 @@ typedef struct pleat__pieces {
 struct pleat__coming {
     pleat__arena *arena; /* NULL: off */
     pleat__heap *heap;
-    uint64_t *waited;      /* counter of requests that did */
-    pleat__mapper *worker; /* NULL until it is first wanted */
-    pleat__job job;
-    pthread_cond_t more;       /* a piece was made, or no more are for now */
+    uint64_t *waited; /* counter of requests that did */
+    pleat__worker worker;
     bool waits;                /* who begins it waits until all is made */
     pleat__instance *instance; /* whose memory it is; NULL: nothing is coming */
     uint64_t round;            /* changes with it */
     pleat__pieces pieces;
     uint32_t next; /* those before are made */
-    bool busy, over;
+    bool over;
     pleat__x refused; /* of a layout that was left without its memory, or PLEAT__NO_X */
 };
 
