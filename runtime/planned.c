@@ -6,102 +6,13 @@
  * whoever uses them. So nothing moves at a switch, an unexpected request may lie in memory that the
  * plan needs only later, and a plan that does not fit costs time, not memory.
  */
-#include <runtime/chunk_set.h>
-#include <runtime/freed.h>
-#include <runtime/placed.h>
-#include <runtime/policy.h>
-#include <runtime/rehearsal.h>
-#include <runtime/shapes.h>
+#include <runtime/planned_internal.h>
 
 #include <internal/check.h>
 #include <internal/error.h>
 #include <string.h>
 
-typedef struct policy {
-    pleat__arena *arena;
-    pleat_stats *stats;
-    pleat_stream last_stream;
-    uint16_t last_index;
-    bool has_stream;
-    pleat__placed placed;
-    pleat__freed freed;
-    pleat__pool pool;
-    pleat__heap heap;
-    pleat__shapes shapes;
-    pleat__rehearsal rehearsal;
-    bool (*order_frees)(void *runtime, pleat__pending_wanted wanted, void *wishes);
-    void *runtime;
-    const pleat_plan *plan; /* a file's; NULL: none */
-    pleat__conf conf;
-    bool waits;                     /* a mark waits for a plan that is being made */
-    pleat__chunk_set wanted;        /* of the place that frees are ordered for */
-    uint64_t asked[PLEAT__STREAMS]; /* requests of each stream */
-    /* A request that was refused comes again when memory has been given back: it is not matched
-     * twice, unless something else was taken up meanwhile. */
-    uint64_t refused_bytes;
-    uint64_t refused_epoch;
-    uint32_t refused_item;
-    /* The same of what it said of x: it is not to be its own witness. */
-    uint64_t asked_bytes;
-    uint16_t asked_stream;
-} policy;
-
-/* ---- what waits for other streams ---- */
-
-/* The frees that a request wants back: those of a place, or about so many granules of a stream.
- * Memory goes from stream to stream by the chunk, so one beside the place that waits is in the way
- * too. */
-typedef struct wishes {
-    const policy *self;
-    const pleat__chunk_set *chunks; /* the place's; NULL: any */
-    uint16_t stream;
-    uint32_t granules;
-} wishes;
-
-/* The stream that is asked for most does the job's own work: made to wait for a copy of what it
- * just made it would lose what the copy was to overlap with. The others fetch ahead for it. */
-static bool may_wait(const policy *self, uint16_t stream)
-{
-    for (uint32_t s = 0; s < self->heap.stream_count; s++)
-        if (self->asked[s] > self->asked[stream])
-            return true;
-    return false;
-}
-
-/* Streams that share an index are not told apart: what they free is waited for. */
-static bool is_wanted(void *opaque, pleat_va address, pleat_stream *owner)
-{
-    wishes *wish = opaque;
-    const policy *self = wish->self;
-    const pleat__place *entry = pleat__placed_find(&self->placed, address);
-    if (entry == NULL || entry->stream == PLEAT__BEYOND || !may_wait(self, entry->stream))
-        return false;
-    *owner = self->heap.streams[entry->stream];
-    if (wish->chunks != NULL)
-        return pleat__chunk_set_meets(wish->chunks, entry);
-    if (entry->stream != wish->stream || wish->granules == 0)
-        return false;
-    wish->granules -= entry->granules < wish->granules ? entry->granules : wish->granules;
-    return true;
-}
-
-static bool order_frees(void *opaque, uint16_t stream, uint32_t granules)
-{
-    policy *self = opaque;
-    wishes wish = {.self = self, .stream = stream, .granules = granules};
-    return self->order_frees(self->runtime, is_wanted, &wish);
-}
-
-/* The same for a place that is in use. */
-static bool order_place(policy *self, const pleat__place *place)
-{
-    wishes wish = {.self = self, .chunks = &self->wanted};
-    if (pleat__chunk_set_add(&self->wanted, place) != PLEAT_OK)
-        return false;
-    bool any = self->order_frees(self->runtime, is_wanted, &wish);
-    pleat__chunk_set_remove(&self->wanted, place);
-    return any;
-}
+typedef pleat__planned policy;
 
 /* ---- creation ---- */
 
@@ -177,7 +88,7 @@ static pleat_result create(const pleat__policy_context *context, void **out)
                                   &self->pool, &context->conf);
     pleat__chunk_set_init(&self->wanted, context->arena, self->pool.occupancy.shift);
     self->heap.streams_ordered = &self->stats->streams_ordered;
-    self->heap.order = order_frees;
+    self->heap.order = pleat__planned_order;
     self->heap.order_context = self;
     if (result == PLEAT_OK)
         result = pleat__placed_init(&self->placed, context->arena, self->pool.base,
@@ -200,8 +111,6 @@ static pleat_result create(const pleat__policy_context *context, void **out)
     return PLEAT_OK;
 }
 
-static bool shrink(policy *self, uint32_t chunks);
-
 /* The plan file is another job's: all of its memory in which nothing lies goes back, and the job is
  * learned as one without a plan. false: it cannot be done now. */
 static bool leave_plan(policy *self)
@@ -215,7 +124,7 @@ static bool leave_plan(policy *self)
     pleat__gate_drain(gate);
     pleat__gate_enter(gate);
     self->pool.large_go = true;
-    (void)shrink(self, UINT32_MAX);
+    (void)pleat__planned_shrink(self, UINT32_MAX);
     pleat__gate_leave(gate);
     (void)pleat__space_trim(self->pool.space, 0);
     pleat__gate_enter(gate);
@@ -453,7 +362,7 @@ static bool is_still_matched(policy *self, uint64_t bytes)
 /* Its slot was not free: perhaps what lies there was freed and only waits for other streams. */
 static bool take_ordered(policy *self, const pleat__place *place, uint16_t stream)
 {
-    return place->granules != 0 && order_place(self, place) &&
+    return place->granules != 0 && pleat__planned_order_place(self, place) &&
            pleat__heap_take(&self->heap, place, stream);
 }
 
@@ -639,82 +548,6 @@ static void freed_early(void *opaque, pleat_va address)
         pleat__lives_wait(&self->shapes.elastic.lives, address);
 }
 
-/* ---- questions and memory ---- */
-
-static pleat_result block_of(void *opaque, pleat_va address, pleat_block *block)
-{
-    policy *self = opaque;
-    const pleat__place *entry = pleat__placed_holding(&self->placed, address);
-    if (entry == NULL)
-        return PLEAT_E_NOT_FOUND;
-    uint64_t bytes = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
-    *block = (pleat_block){.address = entry->address,
-                           .bytes = bytes,
-                           .requested = bytes - entry->slack,
-                           .stream = entry->stream == PLEAT__BEYOND
-                                         ? pleat__beyond_owner(&self->heap.beyond, entry->address)
-                                         : self->heap.streams[entry->stream],
-                           .allocated = 1};
-    return PLEAT_OK;
-}
-
-static pleat_result adjacent_free(void *opaque, pleat_va address, uint64_t *before, uint64_t *after)
-{
-    policy *self = opaque;
-    const pleat__place *entry = pleat__placed_holding(&self->placed, address);
-    if (entry == NULL)
-        return PLEAT_E_NOT_FOUND;
-    *before = 0;
-    *after = 0;
-    if (entry->several == NULL)
-        pleat__heap_adjacent(&self->heap, entry->run, before, after);
-    return PLEAT_OK;
-}
-
-static pleat_va next(void *opaque, pleat_va address)
-{
-    policy *self = opaque;
-    const pleat__place *entry = pleat__placed_next(&self->placed, address);
-    return entry == NULL ? 0 : entry->address;
-}
-
-static bool shrink(policy *self, uint32_t chunks)
-{
-    uint64_t page = 0;
-    bool any = pleat__heap_shrink(&self->heap, chunks, &page) > 0;
-    if (any)
-        pleat__elastic_shrunk(&self->shapes.elastic, page);
-    if (any)
-        pleat__draft_shrunk(&self->shapes.draft);
-    return any;
-}
-
-static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_stream stream)
-{
-    policy *self = opaque;
-    (void)stream;
-    switch (what) {
-    case PLEAT__RECLAIM_VIEWS: {
-        bool dropped = pleat__ahead_drop(&self->rehearsal.ahead);
-        dropped = pleat__shapes_drop(&self->shapes) || dropped;
-        return pleat__heap_drop_views(&self->heap, 0) || dropped;
-    }
-    case PLEAT__RECLAIM_LARGE:
-        return shrink(self, (uint32_t)pleat__ceil_div(bytes, self->pool.page_bytes));
-    case PLEAT__RECLAIM_CACHES:
-        return shrink(self, UINT32_MAX);
-    }
-    return false;
-}
-
-static void idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t *total)
-{
-    policy *self = opaque;
-    *largest = 0;
-    *total = 0;
-    pleat__heap_idle(&self->heap, stream_index(self, stream), largest, total);
-}
-
 static pleat_result most_that_fits(void *opaque, uint64_t bytes, uint64_t running, uint64_t *most)
 {
     policy *self = opaque;
@@ -740,14 +573,14 @@ const pleat__policy_ops pleat__policy_pleat = {
     .alloc = alloc,
     .free = free_place,
     .freed_early = freed_early,
-    .block_of = block_of,
-    .adjacent_free = adjacent_free,
-    .reclaim = reclaim,
-    .idle = idle,
+    .block_of = pleat__planned_block_of,
+    .adjacent_free = pleat__planned_adjacent_free,
+    .reclaim = pleat__planned_reclaim,
+    .idle = pleat__planned_idle,
     .mark = mark,
     .phase = phase,
     .audit = audit,
-    .next = next,
+    .next = pleat__planned_next,
     .most = most_that_fits,
     .states = states_of,
 };
