@@ -339,14 +339,24 @@ static void put_head(const page *p, const char *first)
 {
     fprintf(p->out, "<thead><tr><th scope=col>%s</th>", first);
     for (int i = 0; i < p->f->policy_count; i++)
-        fprintf(p->out, "<th scope=col>%s</th>", p->f->policies[i].result.policy);
+        fprintf(p->out, "<th scope=col>%s%s</th>", p->f->policies[i].result.policy,
+                p->f->policies[i].result.oom ? "<br>(out of memory)" : "");
+}
+
+/* A job that was refused memory came to no steady part, and to no more than was live so far. */
+static bool has_figure(const footprint_policy *s, const char *key)
+{
+    return !s->result.oom || (strncmp(key, "steady_", 7) != 0 && strcmp(key, "waste_bytes") != 0);
 }
 
 #define PUT_FIGURE(key, unit, value, name, definition)                                             \
     fputs("<tr><th scope=row>" name "</th>", p->out);                                              \
     for (int i = 0; i < f->policy_count; i++) {                                                    \
         const footprint_policy *s = &f->policies[i];                                               \
-        put_cell(p->out, s->result.policy, #key, unit, (double)(value));                           \
+        if (has_figure(s, #key))                                                                   \
+            put_cell(p->out, s->result.policy, #key, unit, (double)(value));                       \
+        else                                                                                       \
+            fputs("<td>–</td>", p->out);                                                           \
     }                                                                                              \
     fputs("<td class=text>" definition "</td></tr>\n", p->out);
 

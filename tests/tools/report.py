@@ -123,6 +123,30 @@ class Report(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
+    def test_a_policy_that_ran_out_of_memory_is_said_to_have(self):
+        path = os.path.join(self.folder.name, "small.html")
+        ran = run("report", SNAPSHOT, "-o", path, "--json", "-p", "native,pleat", "-d", "9660MiB", "-P", self.plan())
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        native, pleat = json.loads(ran.stdout)["policies"]
+        self.assertEqual((native["oom"], pleat["oom"]), (True, False))
+        reader = Reader()
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        reader.feed(text)
+        self.assertIn("<th scope=col>native<br>(out of memory)</th>", text)
+        self.assertIn("<th scope=col>pleat</th>", text)
+        for key in ("steady_efficiency", "steady_driver_calls", "waste_bytes"):
+            self.assertNotIn(("native", key), reader.cells)
+            self.assertIn(("pleat", key), reader.cells)
+        self.assertEqual(reader.cells["native", "peak_physical_bytes"], native["peak_physical_bytes"])
+
+    def plan(self):
+        """A plan of the job."""
+        path = os.path.join(self.folder.name, "job.plan")
+        if not os.path.exists(path):
+            self.assertEqual(run("plan", SNAPSHOT, "-s", "0", "-o", path).returncode, 0)
+        return path
+
     def test_figures_in_the_page_are_those_of_json(self):
         policies = {p["policy"]: p for p in self.figures["policies"]}
         self.assertEqual(list(policies), ["native", "expandable", "gmlake", "stweaver", "pleat"])
