@@ -18,6 +18,7 @@
 
 #include <internal/error.h>
 #include <time.h>
+#include <vmm/mapper.h>
 
 typedef struct event {
     CUevent event;
@@ -58,10 +59,22 @@ static pleat_result retain(pleat__cuda *cuda, int device, CUcontext *out)
     return result;
 }
 
+/* Memory verbs of any thread break a capture that a program began in the driver's global mode,
+ * which is PyTorch's, and nobody tells Pleat's own threads of it. They capture nothing themselves,
+ * and never touch a stream that does. */
+static void relax_own_thread(const pleat__cuda *cuda)
+{
+    static _Thread_local bool relaxed;
+    int mode = CU_CAPTURE_RELAXED;
+    if (!relaxed && pleat__on_mapper())
+        relaxed = cuda->driver.cuThreadExchangeStreamCaptureMode(&mode) == CU_OK;
+}
+
 pleat_result pleat__cuda_enter(pleat__cuda *cuda, int device, bool *pushed)
 {
     CUcontext current = NULL, wanted;
     *pushed = false;
+    relax_own_thread(cuda);
     if (device >= 0 && !is_device(cuda, device))
         return no_device(cuda, device);
     if (device >= 0) {

@@ -68,6 +68,7 @@ enum {
     CU_EVENT_BLOCKING = 1, /* a wait sleeps instead of spinning */
     CU_EVENT_NO_TIMING = 2,
     CU_STREAM_NON_BLOCKING = 1,
+    CU_CAPTURE_RELAXED = 2, /* calls of the thread break no capture of others */
 
     CU_HAS_VIRTUAL_MEMORY = 102, /* attributes of a device */
     CU_HAS_FILE_DESCRIPTORS = 103,
@@ -87,6 +88,7 @@ enum {
     X(cuCtxGetCurrent, 4000, (CUcontext *))                                                        \
     X(cuCtxPushCurrent, 4000, (CUcontext))                                                         \
     X(cuCtxPopCurrent, 4000, (CUcontext *))                                                        \
+    X(cuThreadExchangeStreamCaptureMode, 10010, (int *))                                           \
     X(cuMemGetInfo, 3020, (size_t *, size_t *))                                                    \
     X(cuMemGetAllocationGranularity, 10020, (size_t *, const CUproperties *, int))                 \
     X(cuMemAddressReserve, 10020,                                                                  \

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <vmm/cuda_driver.h>
 #include <vmm/cuda_pattern.h>
+#include <vmm/mapper.h>
 #include <vmm/space.h>
 
 static const char *library;
@@ -134,6 +135,66 @@ static void cuda_works_on_a_thread_without_context(void **state)
     assert_int_equal(pthread_join(thread, &good), 0);
     assert_non_null(good);
     pleat_vmm_destroy(&vmm);
+}
+
+/* A piece of memory, mapped and unmapped, behind an event. */
+static pleat_result use_memory(void *context, pleat_result ready)
+{
+    const pleat_vmm *vmm = context;
+    uint64_t bytes, advised;
+    pleat_va at;
+    pleat_handle handle;
+    PLEAT_TRY(ready);
+    PLEAT_TRY(vmm->ops->granularity(vmm->self, 0, &bytes, &advised));
+    PLEAT_TRY(vmm->ops->reserve(vmm->self, 0, bytes, 0, &at));
+    PLEAT_TRY(vmm->ops->create(vmm->self, 0, bytes, 0, &handle));
+    PLEAT_TRY(vmm->ops->map(vmm->self, at, bytes, handle));
+    PLEAT_TRY(vmm->ops->set_access(vmm->self, at, bytes, &(int){0}, 1));
+    PLEAT_TRY(vmm->ops->unmap(vmm->self, at, bytes));
+    PLEAT_TRY(vmm->ops->release(vmm->self, handle));
+    return vmm->ops->free_range(vmm->self, at, bytes);
+}
+
+/* While a program captures, in the driver's global mode, what Pleat's own thread does breaks
+ * nothing; the program's threads are the program's. */
+static void cuda_own_threads_break_no_capture(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat__arena *arena;
+    pleat__space *space;
+    pleat__mapper *mapper;
+    pleat_event event;
+    void (*capture)(bool);
+    void *fake = dlopen(library, RTLD_NOW);
+    const pleat__space_options options = {.device = 0};
+    assert_non_null(fake);
+    *(void **)&capture = dlsym(fake, "fake_cuda_capture");
+    assert_non_null(capture);
+    assert_ok(pleat_vmm_cuda(&vmm));
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__space_create(vmm, arena, &options, &space));
+    assert_ok(pleat__mapper_create(space, arena, 4, &mapper));
+    assert_ok(vmm.ops->event_create(vmm.self, 0, &event));
+    assert_ok(vmm.ops->event_record(vmm.self, event, 0));
+    pleat__job job = {.kind = PLEAT__JOB_CALL,
+                      .call = use_memory,
+                      .context = &vmm,
+                      .events = &event,
+                      .event_count = 1};
+    capture(true);
+    assert_ok(pleat__mapper_submit(mapper, &job));
+    pleat_result result = pleat__mapper_wait(mapper, &job);
+    pleat_handle handle;
+    assert_result(vmm.ops->create(vmm.self, 0, 2u << 20, 0, &handle), PLEAT_E_DRIVER);
+    capture(false);
+    assert_ok(result);
+    pleat__mapper_destroy(mapper);
+    assert_ok(vmm.ops->event_destroy(vmm.self, event));
+    pleat__space_destroy(space);
+    pleat__arena_destroy(arena);
+    pleat_vmm_destroy(&vmm);
+    dlclose(fake);
 }
 
 static void cuda_two_devices_with_access_for_each_other(void **state)
@@ -259,6 +320,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cuda_driver_errors_keep_number_and_name),
         cmocka_unit_test(cuda_leaves_the_current_context_alone),
         cmocka_unit_test(cuda_works_on_a_thread_without_context),
+        cmocka_unit_test(cuda_own_threads_break_no_capture),
         cmocka_unit_test(cuda_two_devices_with_access_for_each_other),
         cmocka_unit_test(cuda_extras_refuse_other_backends),
         cmocka_unit_test(cuda_pattern_gives_back_whatever_fails),

@@ -24,7 +24,7 @@
 #define MOST_STREAMS 256
 #define MOST_NESTED  16
 
-enum { FAKE_INVALID_CONTEXT = 201, FAKE_UNKNOWN = 999 };
+enum { FAKE_INVALID_CONTEXT = 201, FAKE_CAPTURES = 900, FAKE_UNKNOWN = 999 };
 
 struct CUctx_st {
     int device;
@@ -51,6 +51,8 @@ static int stream_count;
 static _Atomic uint64_t modules, fails_in;
 static _Thread_local struct CUctx_st *nested[MOST_NESTED];
 static _Thread_local int depth;
+static atomic_bool capturing;
+static _Thread_local int capture_mode; /* 0: global */
 
 static CUresult code_of(pleat_result result)
 {
@@ -95,6 +97,27 @@ __attribute__((visibility("default"))) uint64_t fake_cuda_held(void)
     pleat__host_holdings held = {0};
     (void)!pleat__host_holdings_of(&host, &held);
     return held.handles + held.reservations + held.mapped_pages + atomic_load(&modules);
+}
+
+__attribute__((visibility("default"))) void fake_cuda_capture(bool captures)
+{
+    atomic_store(&capturing, captures);
+}
+
+/* Whether the call would break a capture. */
+static bool breaks(void)
+{
+    return atomic_load(&capturing) && capture_mode != CU_CAPTURE_RELAXED;
+}
+
+static CUresult fake_cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    int before = capture_mode;
+    if (*mode < 0 || *mode > CU_CAPTURE_RELAXED)
+        return CU_INVALID_VALUE;
+    capture_mode = *mode;
+    *mode = before;
+    return CU_OK;
 }
 
 static CUresult fake_cuInit(unsigned flags)
@@ -261,6 +284,8 @@ static CUresult fake_cuMemAddressFree(CUdeviceptr start, size_t bytes)
 static CUresult fake_cuMemCreate(CUhandle *handle, size_t bytes, const CUproperties *wanted,
                                  unsigned long long flags)
 {
+    if (breaks())
+        return FAKE_CAPTURES;
     if (fails())
         return FAKE_UNKNOWN;
     if (flags != 0 || wanted->kind != CU_KIND_PINNED ||
@@ -276,12 +301,16 @@ static CUresult fake_cuMemCreate(CUhandle *handle, size_t bytes, const CUpropert
 
 static CUresult fake_cuMemRelease(CUhandle handle)
 {
+    if (breaks())
+        return FAKE_CAPTURES;
     return code_of(host.ops->release(host.self, handle));
 }
 
 static CUresult fake_cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUhandle handle,
                               unsigned long long flags)
 {
+    if (breaks())
+        return FAKE_CAPTURES;
     if (fails())
         return FAKE_UNKNOWN;
     if (offset != 0 || flags != 0)
@@ -292,6 +321,8 @@ static CUresult fake_cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUhan
 static CUresult fake_cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUaccess *access,
                                     size_t count)
 {
+    if (breaks())
+        return FAKE_CAPTURES;
     if (fails())
         return FAKE_UNKNOWN;
     int devices[MOST_DEVICES];
@@ -308,6 +339,8 @@ static CUresult fake_cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUaccess
 
 static CUresult fake_cuMemUnmap(CUdeviceptr at, size_t bytes)
 {
+    if (breaks())
+        return FAKE_CAPTURES;
     return code_of(host.ops->unmap(host.self, at, bytes));
 }
 
@@ -398,6 +431,8 @@ static CUresult fake_cuEventRecord(CUevent event, CUstream stream)
 
 static CUresult fake_cuEventQuery(CUevent event)
 {
+    if (breaks())
+        return FAKE_CAPTURES;
     run();
     return code_of(host.ops->event_query(host.self, event->event));
 }
