@@ -158,7 +158,10 @@ class Compare(unittest.TestCase):
         run("import", SNAPSHOT, "-o", trace)
         for recording in (trace, other):
             run("replay", recording, "-p", "native")
-            run("compare", recording, "-p", "native", "--no-fit")
+            said = run("compare", recording, "-p", "native", "--no-fit").stdout
+            # A table is one iteration, the recording has three.
+            self.assertEqual("The recording has 1 whole iteration: " in said, recording == other)
+            self.assertEqual("Record five" in said, recording == other)
             run("explain", recording)
 
 

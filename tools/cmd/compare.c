@@ -18,6 +18,8 @@
 
 #define POLICY_MOST 8
 #define TRACE_MOST  PLEAT__TRACES_MOST
+/* Whole iterations of a recording with a steady one: two are learned from. */
+#define STEADY_LEAST 3u
 
 typedef struct options {
     replay_options replay;
@@ -216,6 +218,20 @@ static void print_table(const options *o, const findings *f)
     cli_table_end(&table, stdout);
 }
 
+/* Where the steady part is one in which allocators still learn. */
+static void print_few(const options *o, const replay_result *results)
+{
+    uint32_t most = 0;
+    for (int i = 0; i < o->count; i++)
+        if (!results[i].oom && results[i].iterations > most)
+            most = results[i].iterations;
+    if (most > 0 && most < STEADY_LEAST)
+        printf(
+            "\nThe recording has %u whole iteration%s: what is called steady is the last one, in "
+            "which allocators\nstill learn. Record five.\n",
+            most, most == 1 ? "" : "s");
+}
+
 /* Where policies ran out of memory. */
 static void print_refusals(const options *o, const replay_result *results)
 {
@@ -384,6 +400,7 @@ static int compare(options *o)
         print_json(o, &f);
     } else {
         print_table(o, &f);
+        print_few(o, f.results);
         print_refusals(o, f.results);
         print_fits(o, &f);
         print_verdict(o, &f);
