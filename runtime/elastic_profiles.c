@@ -107,7 +107,7 @@ static void take_scale(pleat__elastic *elastic, pleat__scale *scale)
 static void add_stranger(pleat__elastic *elastic, pleat__profile *profile)
 {
     elastic->strangers++;
-    elastic->patience = 1u << (elastic->strangers < 6 ? elastic->strangers : 6);
+    elastic->patience = 1u << (elastic->strangers < 7 ? elastic->strangers - 1 : 6);
     if (elastic->profile_count != 0 && elastic->strangers < STRANGERS) {
         pleat__profile_free(profile);
         return;
