@@ -120,6 +120,21 @@ static uint32_t name_terms(pleat__elastic *elastic, const alignment *a)
     return witnesses;
 }
 
+/* Whether the last request is the term at an x that was seen, where its size alone does not say x:
+ * a recipe's function may hold only once sizes are rounded. */
+static bool is_at(const pleat__elastic *elastic, uint32_t t, const pleat__x *x)
+{
+    const pleat__scale *scale = elastic->scale;
+    const pleat__held *request = &elastic->here[elastic->here_count];
+    if (t >= scale->count - elastic->from)
+        return false;
+    const pleat__term *term = &scale->terms[elastic->from + t];
+    return scale->plan != NULL && term->rise != 0 && !term->loose &&
+           term->stream == request->stream &&
+           !scale->plan->recipe->functions[term->function].exact &&
+           pleat__scale_bytes(scale, term, x) == request->bytes;
+}
+
 /* The x that the last request has as the term; false: none, or one that was tried already. */
 static bool is_candidate(const pleat__elastic *elastic, uint32_t t, const pleat__x *tried,
                          pleat__x *x)
@@ -146,6 +161,14 @@ static bool find_one(pleat__elastic *elastic, uint64_t bytes, uint16_t stream, p
             continue;
         uint32_t cost = lay(elastic, &x, &a);
         best = cost < least_cost ? x : best;
+        least_cost = cost < least_cost ? cost : least_cost;
+    }
+    uint32_t seen = elastic->seen_count < PLEAT__SEEN ? elastic->seen_count : PLEAT__SEEN;
+    for (uint32_t s = 0; s < seen && least_cost != 0; s++) {
+        if (!is_at(elastic, expected, &elastic->seen[s]))
+            continue;
+        uint32_t cost = lay(elastic, &elastic->seen[s], &a);
+        best = cost < least_cost ? elastic->seen[s] : best;
         least_cost = cost < least_cost ? cost : least_cost;
     }
     if (least_cost == BEYOND)
