@@ -163,10 +163,11 @@ static void unmake_stock(pleat__pool *pool)
 /* All that nobody took. pre: the turn. */
 static void drop_leftovers(pleat__ahead *ahead)
 {
-    ahead->leftovers = false;
     for (uint32_t i = 0; i < ahead->steps.count; i++)
         unmake_pages(ahead, &ahead->steps.steps[i]);
     unmake_stock(ahead->pool);
+    /* Not before: until then the list stays. */
+    ahead->leftovers = false;
 }
 
 /* ---- what is overdue ---- */
@@ -213,7 +214,8 @@ static bool make_some(pleat__ahead *ahead)
     return true;
 }
 
-/* With the lock, which is left meanwhile: some more steps, where they are still wanted. */
+/* With the turn and the lock, which are left meanwhile: some more steps, where they are still
+ * wanted. They are added with the turn: who has it may be at the list without the lock. */
 static void list_some(pleat__ahead *ahead)
 {
     pleat__steps steps = {.arena = ahead->arena};
@@ -221,7 +223,7 @@ static void list_some(pleat__ahead *ahead)
     bool wanted = !ahead->over;
     pleat__gate_unlock(ahead->pool->gate);
     pleat_result result = ahead->list(ahead->context, wanted ? &steps : NULL, &until);
-    pleat__gate_lock(ahead->pool->gate);
+    pleat__gate_lock_turn(ahead->pool->gate);
     if (result == PLEAT_OK)
         result = add_steps(&ahead->steps, &steps);
     free_steps(&steps);

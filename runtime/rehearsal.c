@@ -57,7 +57,7 @@ void pleat__rehearsal_release(pleat__rehearsal *rehearsal)
 
 void pleat__rehearsal_end(pleat__rehearsal *rehearsal)
 {
-    if (rehearsal->before == NULL)
+    if (rehearsal->before == NULL && !rehearsal->ahead.leftovers)
         return;
     pleat__ahead_end(&rehearsal->ahead);
     /* What the thread reads stays until the next mark. */

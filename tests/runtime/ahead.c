@@ -175,6 +175,28 @@ static void ahead_makes_way_for_handles_of_another_cut(void **state)
     end(&f);
 }
 
+/* Nothing is given back while a stream captures; when it is over, that is. */
+static void ahead_keeps_what_it_made_through_a_capture(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, true);
+    start(&f, (pleat__when){.now = 100, .soon = 100});
+    pleat__gate_lock_turn(&f.gate);
+    assert_ok(pleat__gate_capture(&f.gate, 7));
+    pleat__gate_unlock(&f.gate);
+    pleat__gate_lock(&f.gate);
+    pleat__ahead_end(&f.ahead);
+    assert_int_equal(f.pool.stocked, 4 * CHUNK);
+    assert_false(pleat__ahead_begin(&f.ahead, list, &f, (pleat__when){.soon = 100}));
+    pleat__gate_capture_end(&f.gate, 7);
+    pleat__ahead_end(&f.ahead);
+    assert_int_equal(f.pool.stocked, 0);
+    pleat__gate_unlock(&f.gate);
+    assert_int_equal(mapped_pages(&f), 0);
+    end(&f);
+}
+
 static void *release(void *context)
 {
     fixture *f = context;
@@ -215,6 +237,7 @@ int main(void)
         cmocka_unit_test(ahead_waits_for_what_is_asked_for_now_only),
         cmocka_unit_test(ahead_gives_back_what_is_late),
         cmocka_unit_test(ahead_makes_way_for_handles_of_another_cut),
+        cmocka_unit_test(ahead_keeps_what_it_made_through_a_capture),
         cmocka_unit_test(ahead_makes_nothing_more_at_the_end),
     };
     return cmocka_run_group_tests_name("ahead", tests, NULL, NULL);
