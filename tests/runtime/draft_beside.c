@@ -66,12 +66,12 @@ static void draft_is_given_up_while_it_is_waited_for(void **state)
         job_shape shape = layers_make(22);
         test_random random = {22};
         begin_beside(&j, &n, waits, empty_all_the_time);
-        run(&j, &shape, &random, 40);
+        run(&j, &shape, &random, 16);
         end_beside(&n);
         assert_true(n.rounds > 0);
         assert_int_equal(n.errors, 0);
         /* Left alone it is planned. */
-        run(&j, &shape, &random, 40);
+        run(&j, &shape, &random, 16);
         finish(&j);
     }
 }
