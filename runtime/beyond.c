@@ -121,6 +121,14 @@ void pleat__beyond_touch(pleat__beyond *beyond, pleat_stream stream)
     note_freed(beyond, find(beyond, stream));
 }
 
+void pleat__beyond_touch_all(pleat__beyond *beyond)
+{
+    const pleat__live *sharers = &beyond->sharers;
+    for (uint64_t i = 0; sharers->entries != NULL && i <= sharers->mask; i++)
+        if (sharers->entries[i].value != NULL)
+            note_freed(beyond, sharers->entries[i].value);
+}
+
 void pleat__beyond_advance(pleat__beyond *beyond, pleat_stream stream)
 {
     beyond->head = stream;

@@ -50,6 +50,8 @@ void pleat__beyond_give(pleat__beyond *beyond, pleat_va address);
 pleat_stream pleat__beyond_owner(const pleat__beyond *beyond, pleat_va address);
 /* Memory came to a stream that has joined, behind work that others have to wait for too. */
 void pleat__beyond_touch(pleat__beyond *beyond, pleat_stream stream);
+/* All that have something allocated. */
+void pleat__beyond_touch_all(pleat__beyond *beyond);
 /* A stream, any, waits for the head and for all that freed: it is the head. */
 void pleat__beyond_advance(pleat__beyond *beyond, pleat_stream stream);
 

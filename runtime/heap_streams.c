@@ -76,6 +76,8 @@ static pleat_result gather(void *context)
 {
     pleat__heap *heap = context;
     pleat_stream head;
+    if (heap->pool->gate->ending)
+        pleat__beyond_touch_all(&heap->beyond);
     return find_head(heap, &head) ? await_sharers(heap, head) : PLEAT_OK;
 }
 

@@ -163,6 +163,7 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
         return;
     pleat__watch_end(runtime->watch);
     pleat__gate_lock_turn(&runtime->gate);
+    runtime->gate.ending = true;
     /* All goes, whatever the driver says. */
     if (pleat__gate_leave_settled(&runtime->gate))
         pleat__gate_enter(&runtime->gate);

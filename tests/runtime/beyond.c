@@ -243,12 +243,32 @@ static void beyond_streams_survive_failing_events(void **state)
     assert_true(refused > 10);
 }
 
+/* What is allocated when all goes may be in use: each such stream is waited for. */
+static void beyond_streams_are_waited_for_at_the_end(void **state)
+{
+    (void)state;
+    fixture f;
+    open_host(&f, 1024 * MIB, true);
+    pleat_runtime_options options = {.size = sizeof options};
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    for (pleat_stream s = 1; s <= 80; s++)
+        (void)take(&f, MIB, s);
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_stream_wait});
+    pleat_runtime_destroy(f.runtime);
+    /* For all of those that share but the last. */
+    assert_int_equal(pleat__fault_calls(&f.vmm), 80 - 62 - 1);
+    pleat_vmm_destroy(&f.vmm);
+    assert_nothing_held(&f.host);
+    pleat_vmm_destroy(&f.host);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beyond_streams_get_memory_behind_those_who_had_it),
         cmocka_unit_test(beyond_streams_wait_for_two_however_many_there_are),
         cmocka_unit_test(beyond_streams_that_nobody_uses_are_forgotten),
+        cmocka_unit_test(beyond_streams_are_waited_for_at_the_end),
         cmocka_unit_test(beyond_streams_survive_failing_events),
     };
     return cmocka_run_group_tests_name("beyond", tests, NULL, NULL);
