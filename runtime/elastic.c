@@ -539,17 +539,6 @@ static bool is_left_over(pleat__elastic *elastic, uint64_t bytes, const pleat__f
     return is;
 }
 
-/* A weight of the job's beginning says nothing of x, and there may be hundreds. */
-static bool is_constant(pleat__elastic *elastic, uint64_t bytes, uint16_t stream)
-{
-    const pleat__scale *scale = elastic->scale;
-    const pleat__term *term = &scale->terms[elastic->from];
-    bool is = elastic->here_count == 0 && elastic->from < scale->first && term->rise == 0 &&
-              !term->dynamic && term->stream == stream && term->bytes == bytes;
-    elastic->from += is;
-    return is;
-}
-
 /* One odd request is not to make an instance, or to say that there is none. */
 pleat_result pleat__elastic_ask(pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
                                 const pleat__follow *current, pleat__asked *asked,
@@ -557,7 +546,8 @@ pleat_result pleat__elastic_ask(pleat__elastic *elastic, uint64_t bytes, uint16_
 {
     pleat__told told;
     *asked = PLEAT__ASKED_WAIT;
-    elastic->passed = is_left_over(elastic, bytes, current) || is_constant(elastic, bytes, stream);
+    elastic->passed =
+        is_left_over(elastic, bytes, current) || pleat__elastic_is_constant(elastic, bytes, stream);
     if (elastic->passed)
         return PLEAT_OK;
     if (++elastic->asked > PLEAT__LOOKED_AT)

@@ -204,6 +204,8 @@ typedef struct pleat__told {
 /* Whether one size does not say x. */
 bool pleat__elastic_has_two(const pleat__elastic *elastic);
 bool pleat__elastic_has_seen(const pleat__elastic *elastic, const pleat__x *x);
+/* The request is one of those that come before the iteration and are the same at every x. */
+bool pleat__elastic_is_constant(pleat__elastic *elastic, uint64_t bytes, uint16_t stream);
 /* What this request and those before it say; false: nothing. */
 bool pleat__elastic_tell(pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
                          const pleat__follow *current, pleat__told *told);

@@ -205,6 +205,82 @@ static void elastic_plan_finds_the_size_of_an_iteration_without_a_mark(void **st
     }
 }
 
+/* A batch and a length that change apart. Of what grows most does so with both. */
+static job_shape at_two(const elastic_job *e, uint64_t length, uint64_t batch)
+{
+    job_shape shape = e->lives;
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        uint64_t slope = e->slope[i] / 8;
+        shape.bytes[i] = slope == 0     ? 512 + e->base[i]
+                         : i % 12 == 10 ? slope * length
+                         : i % 12 == 11 ? 512 * length * length * batch
+                                        : slope * length * batch;
+    }
+    return shape;
+}
+
+static pleat_plan *plan_of_two(const elastic_job *e)
+{
+    static const uint64_t lengths[] = {7, 12, 9, 16, 5, 11}, batches[] = {4, 2, 8, 3, 6, 5};
+    static const pleat_plan_options options = {
+        .size = sizeof options, .chunk_bytes = JOB_PAGE, .seconds = 0.02};
+    job j;
+    stays s = {0};
+    pleat_trace *trace;
+    pleat_plan *plan;
+    job_start(&j, "pleat", NULL, 0);
+    assert_ok(pleat_record_begin(j.runtime, NULL));
+    load_weights(&j, &s);
+    for (uint32_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+        job_shape shape = at_two(e, lengths[k], batches[k]);
+        run_shape(&j, &shape, 1, JOB_PLAIN, 0);
+        if (k == 0)
+            make_state(&j, &s);
+    }
+    assert_ok(pleat_mark(j.runtime));
+    assert_ok(pleat_record_copy(j.runtime, &trace));
+    stays_free(&j, &s);
+    finish(&j);
+    const pleat_trace *const one = trace;
+    assert_ok(pleat__elastic_plan_make(&one, 1, &(pleat__elastic_options){.plan = &options}, NULL,
+                                       NULL, &plan));
+    assert_non_null(plan->recipe);
+    assert_int_equal(plan->recipe->parameters, 2);
+    pleat_trace_free(trace);
+    return plan;
+}
+
+/* Two numbers are known after several requests, which then stay where they are: laid out as if they
+ * were not there, the iteration found their memory taken. */
+static void elastic_plan_keeps_what_was_asked_for_before_two_numbers_were_known(void **state)
+{
+    (void)state;
+    static const uint64_t pairs[][2] = {{12, 3}, {16, 8}, {9, 9}, {20, 10}, {5, 2}, {20, 10}};
+    for (uint64_t seed = 231; seed < 234; seed++) {
+        job j;
+        stays s = {0};
+        elastic_job e = elastic_make(seed);
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+            e.lives.last[i] = e.lives.last[i] < i ? JOB_REQUESTS - 1 : e.lives.last[i];
+        pleat_plan *plan = plan_of_two(&e);
+        job_shape shape = at_two(&e, 7, 4);
+        job_start(&j, "pleat", plan, 0);
+        load_weights(&j, &s);
+        run_shape(&j, &shape, 1, JOB_PLAIN, 0);
+        make_state(&j, &s);
+        for (uint32_t k = 0; k < sizeof pairs / sizeof *pairs; k++) {
+            shape = at_two(&e, pairs[k][0], pairs[k][1]);
+            assert_mostly_planned(run_shape(&j, &shape, 1, JOB_PLAIN, 0), 85);
+            run_shape(&j, &shape, 1, JOB_PLAIN, 0);
+            assert_settled(run_shape(&j, &shape, 2, JOB_PLAIN, 0));
+        }
+        pleat_stats stats = pleat_stats_of(j.runtime);
+        assert_int_equal(stats.divergences + stats.refits, 0);
+        assert_true(stats.peak_live_bytes >= stats.peak_physical_bytes * 0.98);
+        end_planned(&j, &s, plan);
+    }
+}
+
 /* What stays is not there yet when the first size is known. */
 static void elastic_plan_begins_beyond_what_it_was_laid_out_for(void **state)
 {
@@ -377,6 +453,7 @@ int main(void)
         cmocka_unit_test(elastic_plan_reaches_beyond_what_it_was_laid_out_for),
         cmocka_unit_test(elastic_plan_is_followed_by_marks_at_another_place),
         cmocka_unit_test(elastic_plan_finds_the_size_of_an_iteration_without_a_mark),
+        cmocka_unit_test(elastic_plan_keeps_what_was_asked_for_before_two_numbers_were_known),
         cmocka_unit_test(elastic_plan_begins_beyond_what_it_was_laid_out_for),
         cmocka_unit_test(elastic_plan_is_taken_up_again_from_beyond_its_range),
         cmocka_unit_test(elastic_plan_of_another_job_is_left),
