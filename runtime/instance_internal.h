@@ -19,6 +19,12 @@ typedef struct pleat__obstacle {
     uint32_t end;     /* of its life, from the beginning on; 0: it outlives iterations */
 } pleat__obstacle;
 
+/* What a layout takes. */
+typedef struct pleat__layout_cost {
+    uint32_t chunks;
+    uint32_t maps;
+} pleat__layout_cost;
+
 /* An instance being laid out. Pages are the pool's homes, from the lowest on. */
 typedef struct pleat__maker {
     const pleat__ground *ground;
@@ -45,15 +51,10 @@ typedef struct pleat__maker {
     pleat__try *tries; /* by job; all have the same places */
     uint64_t *places;
     uint8_t *policy;
+    const pleat__layout_cost *beaten; /* a sweep that takes as much is given up; NULL: none is */
     uint32_t largest[PLEAT__LARGEST]; /* items, the largest first */
     uint32_t largest_count;
 } pleat__maker;
-
-/* What a layout takes. */
-typedef struct pleat__layout_cost {
-    uint32_t chunks;
-    uint32_t maps;
-} pleat__layout_cost;
 
 static inline uint32_t pleat__granules_of(uint64_t bytes)
 {

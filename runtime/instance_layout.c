@@ -28,6 +28,8 @@
 #define MANY   64u
 #define MUCH   4u
 #define NEARLY 512u
+/* More alias pages than any layout has. */
+#define MOST_MAPS (1u << 30)
 
 /* ---- the problem ---- */
 
@@ -310,8 +312,14 @@ static pleat_result sweep_job(pleat__maker *m, uint32_t j, uint32_t cap, uint32_
     static const pleat__fold_options options = {.chunk_bytes = 0};
     pleat__fold_job *job = &m->jobs.jobs[j];
     /* What needs more than there is has failed, and is left at once. */
-    const pleat__sweep_limits limits = {
+    pleat__sweep_limits limits = {
         .cap = cap, .chunks = m->as_it_is && j == 0 ? cap : UINT32_MAX, .cost = UINT64_MAX};
+    /* So is what takes no less than another choice. (GPT-2 at 8,489 requests: 15 ms for eleven
+     * sweeps, 22 without.) */
+    if (m->beaten != NULL && m->jobs.count == 1 && m->beaten->chunks != UINT32_MAX) {
+        limits.maps_for_chunk = MOST_MAPS;
+        limits.cost = (uint64_t)m->beaten->chunks * MOST_MAPS + m->beaten->maps;
+    }
     pleat__sweep *sweep;
     bool done;
     uint32_t stuck, reserved[PLEAT__LARGEST];
@@ -365,10 +373,12 @@ static pleat_result try_choices(pleat__maker *m, uint32_t cap, const uint64_t *l
 {
     static const uint32_t largest[] = {8, 0, PLEAT__LARGEST};
     pleat__layout_cost best = {UINT32_MAX, UINT32_MAX};
+    pleat_result result = PLEAT_OK;
+    m->beaten = &best;
     uint32_t left = m->thorough ? UINT32_MAX : count < TRIED / FEWEST ? TRIED / count : FEWEST;
     for (uint32_t l = 0; l < sizeof largest / sizeof *largest; l++)
-        for (uint32_t k = 0;
-             k < LIFES && (best.maps != 0 || (m->as_it_is && best.chunks > cap)) && left != 0;
+        for (uint32_t k = 0; k < LIFES && (best.maps != 0 || (m->as_it_is && best.chunks > cap)) &&
+                             left != 0 && result == PLEAT_OK;
              k++, left--) {
             /* From the middle out in big steps. */
             uint64_t q = (k * 5 + LIFES / 2) % LIFES;
@@ -376,13 +386,14 @@ static pleat_result try_choices(pleat__maker *m, uint32_t cap, const uint64_t *l
                                          .largest = largest[l]};
             pleat__layout_cost taken;
             tried.life += tried.life == 0;
-            PLEAT_TRY(pleat__maker_sweep(m, cap, tried, &taken));
-            if (is_less(taken, best)) {
+            result = pleat__maker_sweep(m, cap, tried, &taken);
+            if (result == PLEAT_OK && is_less(taken, best)) {
                 best = taken;
                 *choice = tried;
             }
         }
-    return PLEAT_OK;
+    m->beaten = NULL;
+    return result;
 }
 
 static pleat_result choose(pleat__maker *m, uint32_t cap, pleat__sweep_choice *choice)
