@@ -153,6 +153,14 @@ uint32_t pleat__match_left(const pleat__match *match)
     return few && match->cursor != match->begin ? end - match->cursor : 0;
 }
 
+void pleat__match_restart(pleat__match *match)
+{
+    match->cursor = match->begin;
+    match->open_count = 0;
+    match->misses = 0;
+    match->track.on = false;
+}
+
 void pleat__match_mark(pleat__match *match)
 {
     /* They come first, then what begins. (A plan of a recording whose iterations begin two requests
@@ -166,10 +174,7 @@ void pleat__match_mark(pleat__match *match)
         match->marked = MARK_OPEN;
         return;
     }
-    match->cursor = match->begin;
-    match->open_count = 0;
-    match->misses = 0;
-    match->track.on = false;
+    pleat__match_restart(match);
 }
 
 void pleat__match_phase(pleat__match *match, uint32_t item)

@@ -68,6 +68,8 @@ PLEAT_NODISCARD pleat_result pleat__match_init(pleat__match *match, pleat__arena
  * one, for callers that nobody waits for. */
 void pleat__match_index(pleat__match *match);
 void pleat__match_release(pleat__match *match);
+/* The next request is the iteration's first. */
+void pleat__match_restart(pleat__match *match);
 /* An iteration begins; what is left of the one before may still come. */
 void pleat__match_mark(pleat__match *match);
 /* How many items that is, where it is a few; else 0. */

@@ -41,6 +41,12 @@ bool pleat__misfit_judge(pleat__misfit *misfit, uint64_t requests, bool marked);
 void pleat__misfit_left(pleat__misfit *misfit);
 void pleat__misfit_stays(pleat__misfit *misfit, uint64_t requests);
 
+/* The plan has shown that it is the job's. */
+static inline bool pleat__misfit_fits(const pleat__misfit *misfit)
+{
+    return misfit->stretch == 0 && !misfit->leaves;
+}
+
 /* Whether there is something to be judged before an iteration ends. */
 static inline bool pleat__misfit_is_due(const pleat__misfit *misfit, uint64_t requests)
 {

@@ -421,14 +421,30 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
     return alloc_unplanned(self, item, bytes, stream, place);
 }
 
+/* What was followed may be back: in its slot the request is in nobody's way then. */
+static bool alloc_likely(policy *self, uint64_t bytes, uint16_t stream, pleat__place *place)
+{
+    const pleat__expected *item = pleat__returned_slot(&self->shapes.returned, bytes, stream);
+    if (item == NULL)
+        return false;
+    *place = item->place;
+    if (!pleat__heap_take(&self->heap, place, stream))
+        return false;
+    self->stats->planned++;
+    self->stats->planned_bytes += bytes;
+    return true;
+}
+
 static inline pleat_result place_request(policy *self, uint64_t bytes, uint16_t stream,
                                          pleat__place *place)
 {
     PLEAT_TRY(pleat__placed_reserve(&self->placed));
     self->shapes.requests++;
     self->asked[stream]++;
-    return self->shapes.current != NULL ? alloc_planned(self, bytes, stream, place)
-                                        : from_heap(self, bytes, stream, place);
+    if (self->shapes.current != NULL)
+        return alloc_planned(self, bytes, stream, place);
+    return alloc_likely(self, bytes, stream, place) ? PLEAT_OK
+                                                    : from_heap(self, bytes, stream, place);
 }
 
 static inline void give_back(policy *self, const pleat__place *place)

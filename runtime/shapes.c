@@ -18,11 +18,8 @@
 #include <runtime/shapes.h>
 
 #include <internal/error.h>
-
 #include <string.h>
 
-/* An old shape is back when this many of its requests came in a row. */
-#define RETURNED 12u
 /* Times that what was found by its period must have come before it is trusted. */
 #define TRUST 3u
 /* One request in so many that misses all the time is worth learning anew. */
@@ -67,8 +64,7 @@ pleat_result pleat__shapes_elastic(pleat__shapes *shapes, const pleat__placed *p
 /* One that is not kept any more. */
 static void let_go(pleat__shapes *shapes, pleat__follow *follow)
 {
-    if (shapes->candidate == follow)
-        shapes->candidate = NULL;
+    pleat__returned_forget(&shapes->returned, follow);
     if (!pleat__draft_retire(&shapes->draft, follow))
         pleat__follow_free(follow);
 }
@@ -100,6 +96,7 @@ static void set_current(pleat__shapes *shapes, pleat__follow *next)
     pleat__elastic_followed(&shapes->elastic, next);
     pleat__misfit_followed(&shapes->misfit, is_of_file(shapes, next));
     shapes->current = next;
+    shapes->returned = (pleat__returned){0};
     shapes->due = 0;
     if (next != NULL)
         pleat__beat_restart(&shapes->beat);
@@ -188,7 +185,6 @@ static void judge_chronic(pleat__shapes *shapes)
 static void follow(pleat__shapes *shapes, pleat__follow *next, pleat__cause cause)
 {
     set_current(shapes, next);
-    shapes->candidate = NULL;
     next->adopted = shapes->requests;
     shapes->watched = 0;
     shapes->missed = 0;
@@ -371,9 +367,14 @@ static void diverge(pleat__shapes *shapes)
     memcpy(recent, old->match.recent, sizeof recent);
     pleat__states_set(&shapes->states, PLEAT__STATE_diverged, PLEAT__CAUSE_diverged);
     shapes->stats->divergences++;
+    /* A size says itself when it is back, a plan file may be another job's, and what was found by
+     * its period may be a loop of an iteration. */
+    bool may_go_on = !pleat__elastic_follows(&shapes->elastic, old) && shapes->learn.marks &&
+                     (!old->file || pleat__misfit_fits(&shapes->misfit));
     pleat__elastic_diverged(&shapes->elastic);
     pleat__draft_want(&shapes->draft);
     set_current(shapes, NULL);
+    shapes->returned.aside = may_go_on ? old : NULL;
     shapes->doubts += shapes->doubts < MOST_DOUBTS;
     /* What has been recorded all along knows more than what comes now. */
     if (!shapes->recording)
@@ -383,8 +384,7 @@ static void diverge(pleat__shapes *shapes)
         pleat__beat_judge(&shapes->beat, shapes->paced, shapes->requests - old->adopted);
     unpace(shapes);
     pleat__states_set(&shapes->states, PLEAT__STATE_relearning, PLEAT__CAUSE_unknown);
-    shapes->candidate = find_returned(shapes, recent);
-    shapes->candidate_hits = 0;
+    pleat__returned_believe(&shapes->returned, find_returned(shapes, recent));
 }
 
 static void take_instance(pleat__shapes *shapes, pleat__follow *next)
@@ -469,20 +469,16 @@ void pleat__shapes_judge(pleat__shapes *shapes)
 /* Nothing is followed: is an old shape back? */
 static void look_for_returned(pleat__shapes *shapes, uint64_t bytes, uint16_t stream)
 {
-    pleat__follow *candidate = shapes->candidate;
-    if (candidate != NULL) {
-        if (pleat__match_next(&candidate->match, bytes, stream) == PLEAT__NO_ITEM)
-            shapes->candidate = NULL;
-        else if (++shapes->candidate_hits >= RETURNED) {
-            follow(shapes, candidate, PLEAT__CAUSE_returned);
-        }
-        return;
-    }
+    pleat__returned *returned = &shapes->returned;
     uint64_t recent[PLEAT__GRAM];
-    if (shapes->requests % PLEAT__GRAM != 0 || !pleat__learn_recent(&shapes->learn, recent))
-        return;
-    shapes->candidate = find_returned(shapes, recent);
-    shapes->candidate_hits = 0;
+    bool had = returned->candidate != NULL;
+    if (pleat__returned_goes_on(returned, bytes, stream)) {
+        if (pleat__returned_is_sure(returned))
+            follow(shapes, returned->candidate, PLEAT__CAUSE_returned);
+    } else if (!had && shapes->requests % PLEAT__GRAM == 0 &&
+               pleat__learn_recent(&shapes->learn, recent)) {
+        pleat__returned_believe(returned, find_returned(shapes, recent));
+    }
 }
 
 void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream,
@@ -526,7 +522,7 @@ static void forget_found(pleat__shapes *shapes)
     for (uint32_t i = shapes->kept_count; i-- > 0;)
         if (shapes->kept[i]->learned && shapes->kept[i] != shapes->current)
             kept_remove(shapes, shapes->kept[i]);
-    shapes->candidate = NULL;
+    shapes->returned.candidate = NULL;
 }
 
 pleat__lane_space *pleat__shapes_lane(const pleat__shapes *shapes, uint32_t lane)
@@ -572,7 +568,7 @@ bool pleat__shapes_leave(pleat__shapes *shapes, const pleat_plan *plan)
     }
     pleat__heap_keep_end(shapes->heap);
     shapes->kept[0] = shapes->kept[--shapes->kept_count];
-    shapes->candidate = NULL;
+    pleat__returned_forget(&shapes->returned, follow);
     pleat__misfit_left(&shapes->misfit);
     pleat__draft_adopt(&shapes->draft, instance);
     return true;
@@ -641,7 +637,7 @@ static void mark_kept(pleat__shapes *shapes)
     for (uint32_t i = 0; i < shapes->kept_count; i++)
         if (shapes->kept[i] != shapes->current)
             pleat__match_mark(&shapes->kept[i]->match);
-    shapes->candidate = NULL;
+    shapes->returned.candidate = NULL;
 }
 
 static void begin_iteration(pleat__shapes *shapes)

@@ -15,6 +15,7 @@
 #include <runtime/elastic.h>
 #include <runtime/learn.h>
 #include <runtime/misfit.h>
+#include <runtime/returned.h>
 #include <runtime/states.h>
 
 /* Shapes that are kept. */
@@ -49,9 +50,7 @@ typedef struct pleat__shapes {
     pleat__misfit misfit; /* a plan file's */
     pleat__follow *kept[PLEAT__SHAPES];
     uint32_t kept_count;
-    /* A kept one that may have returned, and how many requests in a row it has matched. */
-    pleat__follow *candidate;
-    uint32_t candidate_hits;
+    pleat__returned returned; /* nothing is followed: what may be again */
     /* PLANNED: requests are recorded all the same, until so many have come. */
     bool recording;
     uint64_t record_until;
