@@ -451,6 +451,35 @@ static void cut_shares_a_handle_where_neighbours_stay_together(void **state)
     pleat__arena_free(arena, plan.maps);
 }
 
+/* As many that cross the horizon as there are in the way that go one by one. */
+static uint64_t work_of_crossing(uint32_t count)
+{
+    enum { MOST = 1600 };
+    static pleat__item items[2 * MOST];
+    assert_true(count <= MOST);
+    for (uint32_t i = 0; i < count; i++) {
+        items[i] = (pleat__item){.size = 1000, .fixed = 2000 * i, .end = 2 * i + 2};
+        items[count + i] = (pleat__item){
+            .size = 1000, .fixed = UINT64_MAX, .begin = 2 * count + 2 * i, .end = 2 * i + 1};
+    }
+    const pleat__problem p = {items, 2 * count, 4 * count, true};
+    static const uint8_t high[2 * MOST];
+    const pleat__fold_choice choice = {.chunk_bytes = 4096, .high = high};
+    pleat__layout layout;
+    uint32_t stuck;
+    assert_ok(pleat__fold_once(&p, &choice, arena, &layout, &stuck));
+    uint64_t work = layout.work;
+    pleat__layout_free(&layout, arena);
+    return work;
+}
+
+static void fold_of_many_that_cross_takes_work_in_proportion(void **state)
+{
+    (void)state;
+    uint64_t few = work_of_crossing(400), many = work_of_crossing(1600);
+    assert_true(many < 8 * few);
+}
+
 static void layout_too_large_is_an_error(void **state)
 {
     (void)state;
@@ -469,6 +498,7 @@ int main(void)
         cmocka_unit_test(gaps_keep_what_a_bitmap_keeps),
         cmocka_unit_test(fold_stitches_what_no_hole_holds),
         cmocka_unit_test(cut_shares_a_handle_where_neighbours_stay_together),
+        cmocka_unit_test(fold_of_many_that_cross_takes_work_in_proportion),
         cmocka_unit_test(layout_too_large_is_an_error),
         cmocka_unit_test(fold_holds_on_random_instances),
     };

@@ -95,6 +95,33 @@ static void draft_keeps_no_mark_waiting(void **state)
     finish(&j);
 }
 
+#define GRADIENTS 800u
+
+/* A mark ahead of zero_grad: the gradients of the iteration before go behind it, one by one as the
+ * next ones come. */
+static void draft_is_made_while_much_crosses_the_mark(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = layers_make(13);
+    test_random random = {13};
+    job_tensor gradients[GRADIENTS] = {0};
+    gained last = {0};
+    job_start(&j, "pleat", NULL, 0);
+    for (uint32_t n = 0; n < 8; n++) {
+        last = run(&j, &shape, &random, 1);
+        for (uint32_t i = 0; i < GRADIENTS; i++) {
+            job_free(&j, &gradients[i]);
+            gradients[i] = job_alloc(&j, 2000 + 1500 * (i % 11), 0);
+        }
+    }
+    assert_true(pleat_stats_of(j.runtime).drafts >= 1);
+    assert_true(last.placed * 100 >= last.requests * 95);
+    for (uint32_t i = 0; i < GRADIENTS; i++)
+        job_free(&j, &gradients[i]);
+    finish(&j);
+}
+
 static void draft_is_not_made_where_nothing_varies(void **state)
 {
     (void)state;
@@ -258,6 +285,7 @@ int main(void)
         cmocka_unit_test(draft_gives_lanes_to_what_varies),
         cmocka_unit_test(draft_finds_the_iteration_before_the_first_mark),
         cmocka_unit_test(draft_keeps_no_mark_waiting),
+        cmocka_unit_test(draft_is_made_while_much_crosses_the_mark),
         cmocka_unit_test(draft_is_not_made_where_nothing_varies),
         cmocka_unit_test(draft_is_not_made_where_sizes_follow_one_number),
         cmocka_unit_test(draft_setting_is_obeyed),
