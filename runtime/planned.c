@@ -387,12 +387,13 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
 {
     uint32_t item;
     bool taken;
-    if (__builtin_expect(self->refused_bytes == bytes, 0) && is_still_matched(self, bytes)) {
+    bool again = __builtin_expect(self->refused_bytes == bytes, 0) && is_still_matched(self, bytes);
+    if (again)
         item = self->refused_item;
-    } else {
+    else
         item = pleat__match_next(&self->shapes.current->match, bytes, stream);
-    }
-    if (__builtin_expect(item == PLEAT__NO_ITEM, 0) && serves_smaller(self) &&
+    /* The cursor has passed the slot that it was tried in. */
+    if (__builtin_expect(item == PLEAT__NO_ITEM, 0) && !again && serves_smaller(self) &&
         alloc_smaller(self, bytes, stream, place))
         return PLEAT_OK;
     if (__builtin_expect(item != PLEAT__NO_ITEM, 1)) {
@@ -439,8 +440,6 @@ static inline pleat_result place_request(policy *self, uint64_t bytes, uint16_t 
                                          pleat__place *place)
 {
     PLEAT_TRY(pleat__placed_reserve(&self->placed));
-    self->shapes.requests++;
-    self->asked[stream]++;
     if (self->shapes.current != NULL)
         return alloc_planned(self, bytes, stream, place);
     return alloc_likely(self, bytes, stream, place) ? PLEAT_OK
@@ -493,14 +492,18 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     bool shares = __builtin_expect(index == PLEAT__BEYOND, 0);
     if (shares)
         PLEAT_TRY(pleat__heap_share(&self->heap, stream));
+    self->asked[index]++;
     pleat_result result = place_request(self, bytes, index, &place);
     if (shares)
         result = end_shared(self, stream, &place, result);
     if (__builtin_expect(result != PLEAT_OK, 0)) {
+        self->asked[index]--;
         self->asked_bytes = bytes;
         self->asked_stream = index;
         return result;
     }
+    /* Not before: one that is refused begins again, and is the same request. */
+    self->shapes.requests++;
     put_down(self, &place, bytes, index);
     if (self->shapes.epoch == epoch)
         pleat__shapes_watch(&self->shapes, bytes, index, &place,

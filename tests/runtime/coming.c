@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <time.h>
 #include <vmm/fault.h>
-#include <vmm/host.h>
 
 #define SEEDS 3
 
@@ -39,16 +38,6 @@ static pleat_result slow_map(void *self, pleat_va va, uint64_t bytes, pleat_hand
     return slow.host.ops->map(self, va, bytes, handle);
 }
 
-static void host_open(pleat_vmm *host)
-{
-    pleat_host_options options = {
-        .size = sizeof options, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
-    assert_ok(pleat_vmm_host(&options, host));
-    /* What is stitched and what is bought depends on the time that maps take: here they take none.
-     */
-    assert_ok(pleat__host_clock_set(host, 1000000000));
-}
-
 static void runtime_open(job *j, const char *conf, int waits)
 {
     pleat_runtime_options options = {.size = sizeof options, .conf = conf, .waits = waits};
@@ -58,7 +47,7 @@ static void runtime_open(job *j, const char *conf, int waits)
 static void open_slow(job *j, const char *conf, int waits)
 {
     memset(j, 0, sizeof *j);
-    host_open(&slow.host);
+    job_host_timeless(&slow.host);
     slow.ops = *slow.host.ops;
     slow.ops.create = slow_create;
     slow.ops.map = slow_map;
@@ -161,7 +150,7 @@ static void coming_that_fails_is_no_harm(void **state)
                 job j = {0};
                 pleat_vmm host;
                 pleat__host_holdings held;
-                host_open(&host);
+                job_host_timeless(&host);
                 assert_ok(pleat__fault_create(host, &j.vmm));
                 runtime_open(&j, "", waits);
                 learn_two(&j, &e);

@@ -10,6 +10,7 @@
 #include <pleat/runtime.h>
 #include <stdbool.h>
 #include <string.h>
+#include <vmm/host.h>
 
 #define JOB_PAGE     (64u << 10) /* the backend's granularity: memory of this machine is real */
 #define JOB_REQUESTS 600u
@@ -36,12 +37,24 @@ typedef struct job {
     uint64_t errors; /* the canary's */
 } job;
 
+static inline void job_host(pleat_vmm *host)
+{
+    pleat_host_options options = {
+        .size = sizeof options, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
+    assert_ok(pleat_vmm_host(&options, host));
+}
+
+/* What is stitched and what is bought depends on the time that maps take: here they take none. */
+static inline void job_host_timeless(pleat_vmm *host)
+{
+    job_host(host);
+    assert_ok(pleat__host_clock_set(host, 1000000000));
+}
+
 static inline void job_open(job *j, const pleat_runtime_options *options)
 {
-    pleat_host_options host = {
-        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
     memset(j, 0, sizeof *j);
-    assert_ok(pleat_vmm_host(&host, &j->vmm));
+    job_host(&j->vmm);
     assert_ok(pleat_runtime_create(j->vmm, options, &j->runtime));
 }
 

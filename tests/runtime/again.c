@@ -1,0 +1,152 @@
+/*
+ * again.c: a request that is refused because another thread has the turn begins again when it has
+ * it. It is still one request: it lies where it would have lain, and so do those behind it.
+ */
+#include "elastic_job.h"
+
+#include <pthread.h>
+#include <runtime/runtime_internal.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#define SEEDS        3
+#define ITERATIONS   10u
+#define MOST_REFUSED 5u
+
+/* A thread that has the turn until a request waits for it. */
+static struct {
+    pleat__gate *gate;
+    pthread_t thread;
+    atomic_bool wanted; /* the turn is to be taken */
+    atomic_bool taken;
+    atomic_bool ending;
+    uint64_t refused;
+} thief;
+
+static void pause_shortly(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 5000}, NULL);
+}
+
+static void hold_turn(void)
+{
+    pthread_mutex_lock(&thief.gate->turn);
+    atomic_store(&thief.taken, true);
+    while (atomic_load(&thief.wanted) && atomic_load(&thief.gate->awaited) == 0)
+        pause_shortly();
+    thief.refused += atomic_load(&thief.gate->awaited) != 0;
+    atomic_store(&thief.wanted, false);
+    pthread_mutex_unlock(&thief.gate->turn);
+    atomic_store(&thief.taken, false);
+}
+
+static void *steal(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&thief.ending)) {
+        if (atomic_load(&thief.wanted))
+            hold_turn();
+        else
+            pause_shortly();
+    }
+    return NULL;
+}
+
+static void begin_stealing(job *j)
+{
+    thief.gate = &j->runtime->gate;
+    thief.refused = 0;
+    atomic_store(&thief.wanted, false);
+    atomic_store(&thief.ending, false);
+    assert_int_equal(pthread_create(&thief.thread, NULL, steal, NULL), 0);
+}
+
+static void end_stealing(void)
+{
+    atomic_store(&thief.ending, true);
+    pthread_join(thief.thread, NULL);
+}
+
+static void set_stolen(bool stolen)
+{
+    atomic_store(&thief.wanted, stolen);
+    while (atomic_load(&thief.taken) != stolen)
+        pause_shortly();
+}
+
+/* Where the requests of a job's iterations lay, counted from its first one. */
+typedef struct served {
+    int64_t offset[ITERATIONS][JOB_REQUESTS];
+    uint64_t planned, diverged, refused;
+} served;
+
+/* An iteration of which requests find the turn taken, until `most` of those needed it. */
+static void run_refused(job *j, const job_shape *shape, uint64_t most, int64_t *offset)
+{
+    assert_ok(pleat_mark(j->runtime));
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        bool steals = thief.refused < most;
+        if (steals)
+            set_stolen(true);
+        job_request(j, shape, i, 0);
+        if (steals)
+            set_stolen(false);
+        offset[i] = (int64_t)j->now[i].address;
+        job_end_at(j, shape, i);
+    }
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        job_free(j, &j->before[i]);
+        j->before[i] = j->now[i];
+        j->now[i] = (job_tensor){0};
+    }
+}
+
+static void serve(uint64_t seed, uint64_t most, served *s)
+{
+    static const uint64_t xs[ITERATIONS] = {3, 3, 3, 3, 4, 4, 4, 4, 3, 3};
+    const pleat_runtime_options options = {
+        .size = sizeof options, .conf = "ahead:off,elastic:off,draft:off", .waits = 1};
+    job j = {0};
+    elastic_job e = elastic_make(seed);
+    job_host_timeless(&j.vmm);
+    assert_ok(pleat_runtime_create(j.vmm, &options, &j.runtime));
+    begin_stealing(&j);
+    for (uint32_t n = 0; n < ITERATIONS; n++) {
+        job_shape shape = at_x(&e, xs[n]);
+        run_refused(&j, &shape, most, s->offset[n]);
+    }
+    end_stealing();
+    int64_t first = s->offset[0][0];
+    for (uint32_t n = 0; n < ITERATIONS; n++)
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+            s->offset[n][i] -= first;
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    s->planned = stats.planned;
+    s->diverged = stats.diverged;
+    s->refused = thief.refused;
+    finish(&j);
+}
+
+static void again_is_the_same_request(void **state)
+{
+    (void)state;
+    static served one, other;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        serve(seed, 0, &one);
+        for (uint64_t most = 1; most <= MOST_REFUSED; most++) {
+            serve(seed, most, &other);
+            assert_int_equal(other.refused, most);
+            assert_int_equal(other.planned, one.planned);
+            assert_int_equal(other.diverged, one.diverged);
+            assert_memory_equal(other.offset, one.offset, sizeof one.offset);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(again_is_the_same_request),
+    };
+    return cmocka_run_group_tests_name("again", tests, NULL, NULL);
+}
