@@ -5,6 +5,8 @@
  * WHEN  Recording begins with the job, and again where a draft served badly for some iterations.
  *       Two whole iterations are enough for a first draft; where it serves badly, half as many
  *       again give a better one. It ends when an iteration or two were served well, or after MOST.
+ *       Where none came of it, and not because none is worth it, it begins again like behind one
+ *       that serves badly.
  * WELL  An iteration in which next to all requests lay in slots and lanes, and that made no map and
  *       no chunk.
  * STAY  A draft that is not followed any more stays while something lies in one of its lanes or in
@@ -101,6 +103,7 @@ void pleat__draft_end(pleat__draft *draft)
 void pleat__draft_settle(pleat__draft *draft)
 {
     pleat__draft_end(draft);
+    draft->missed = false;
     pleat__account_grant(&draft->heap->account, false);
 }
 
@@ -244,8 +247,18 @@ static void judge(pleat__draft *draft, bool well)
     if (draft->wanted || draft->poor < POOR || draft->rest != 0)
         return;
     pleat__draft_want(draft);
+    draft->poor = 0;
     draft->rest = REST << draft->tries;
     draft->tries += draft->tries < MOST_TRIES;
+}
+
+/* Enough was recorded, and no draft is followed. What was in the way of those that were tried may
+ * be gone later: the odd iterations of a beginning, other threads' tensors. */
+static void give_up(pleat__draft *draft)
+{
+    bool missed = draft->missed;
+    pleat__draft_settle(draft);
+    draft->missed = missed;
 }
 
 static void bury(pleat__draft *draft);
@@ -263,7 +276,9 @@ void pleat__draft_mark(pleat__draft *draft, bool ours)
     if (ours)
         judge(draft, well);
     else if (draft->whole >= MOST || draft->record.complete)
-        pleat__draft_settle(draft);
+        give_up(draft);
+    else if (draft->missed && draft->record.trace == NULL)
+        judge(draft, well);
     if (draft->wanted)
         begin(draft, false);
 }
@@ -423,6 +438,7 @@ pleat__follow *pleat__draft_take(pleat__draft *draft)
         draft->vain = REST << draft->vains;
         draft->vains += draft->vains < MOST_TRIES;
     }
+    draft->missed = (result != PLEAT_OK || stale) && !in_vain && !none_early;
     if (result != PLEAT_OK) {
         draft->stats->drafts_refused += !none_early;
         return NULL;

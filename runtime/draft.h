@@ -58,6 +58,7 @@ typedef struct pleat__draft {
     uint32_t begin_count;
     bool early;
     uint32_t whole;        /* iterations recorded */
+    bool missed;           /* the last try was refused for what may pass */
     uint32_t due;          /* that is worth a draft when there are so many */
     pleat__mapper *worker; /* NULL until it is first wanted */
     pleat__draft_job *job; /* being made, or NULL */

@@ -14,7 +14,7 @@ static void begin_beside(job *j, neighbour *n, int waits, void *(*live)(void *))
     const pleat_runtime_options options = {
         .size = sizeof options, .policy = "pleat", .conf = "", .waits = waits};
     job_open(j, &options);
-    *n = (neighbour){.runtime = j->runtime};
+    *n = (neighbour){.runtime = j->runtime, .most = JOB_REQUESTS / 10};
     assert_int_equal(pthread_create(&n->thread, NULL, live, n), 0);
 }
 
@@ -33,8 +33,10 @@ static void draft_other_threads_allocate_meanwhile(void **state)
         job_shape shape = layers_make(21);
         test_random random = {21};
         begin_beside(&j, &n, waits, live_beside);
-        for (uint32_t i = 0; i < 2000 && (i < 30 || pleat_stats_of(j.runtime).drafts == 0); i++)
+        for (uint32_t i = 0; i < 2000 && (i < 30 || pleat_stats_of(j.runtime).drafts == 0); i++) {
             run(&j, &shape, &random, 1);
+            atomic_fetch_add(&n.iteration, 1);
+        }
         end_beside(&n);
         assert_true(pleat_stats_of(j.runtime).drafts >= 1);
         assert_true(n.rounds > 0);
@@ -236,6 +238,28 @@ static void draft_is_made_without_marks(void **state)
     finish(&j);
 }
 
+/* All that a recording holds is odd: none of its iterations is like another. Those that come later
+ * are planned all the same. */
+static void draft_is_tried_again_when_none_came_of_a_recording(void **state)
+{
+    (void)state;
+    job j;
+    test_random random = {26};
+    job_start(&j, "pleat", NULL, 0);
+    for (uint32_t n = 0; n < 9; n++) {
+        job_shape odd = layers_make(200 + n);
+        run(&j, &odd, &random, 1);
+    }
+    assert_int_equal(pleat_stats_of(j.runtime).drafts, 0);
+    assert_true(pleat_stats_of(j.runtime).drafts_refused >= 1);
+    job_shape shape = layers_make(26);
+    run(&j, &shape, &random, 12);
+    assert_true(pleat_stats_of(j.runtime).drafts >= 1);
+    gained later = run(&j, &shape, &random, 4);
+    assert_true(later.placed * 100 >= later.requests * 90);
+    finish(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +270,7 @@ int main(void)
         cmocka_unit_test(draft_stays_within_a_budget),
         cmocka_unit_test(draft_that_is_refused_is_not_tried_all_the_time),
         cmocka_unit_test(draft_is_made_without_marks),
+        cmocka_unit_test(draft_is_tried_again_when_none_came_of_a_recording),
     };
     return cmocka_run_group_tests_name("draft_beside", tests, NULL, NULL);
 }
