@@ -16,10 +16,12 @@
 #define PLEAT__FIT_PROFILES_MOST 64u
 
 /* Lays `other` against `reference`: pairs[i] is the index in `other` of what plays the part of the
- * reference's request i, or PLEAT__NEVER. Positions count from each shape's own beginning. */
+ * reference's request i, or PLEAT__NEVER; *paired is how many have a partner. Positions count from
+ * each shape's own beginning. */
 PLEAT_NODISCARD pleat_result pleat__shapes_align(const pleat__request *reference, uint32_t count,
                                                  const pleat__request *other, uint32_t other_count,
-                                                 pleat__arena *scratch, uint32_t *pairs);
+                                                 pleat__arena *scratch, uint32_t *pairs,
+                                                 uint32_t *paired);
 
 typedef struct pleat__fit {
     uint32_t parameters; /* 0: the sizes show no x: nothing below is set */

@@ -62,8 +62,9 @@ typedef struct inference {
 static pleat_result infer_stretch(inference *f, pleat__stretch stretch, pleat__x *x, bool *found)
 {
     const pleat__request *items = f->requests.items + stretch.item;
+    uint32_t paired;
     PLEAT_TRY(pleat__shapes_align(f->shape, f->plan->steady.slot_count, items, stretch.items,
-                                  f->scratch, f->pairs));
+                                  f->scratch, f->pairs, &paired));
     *found = infer_from(f->plan, items, f->pairs, x);
     return PLEAT_OK;
 }
@@ -165,6 +166,7 @@ static pleat_result cover(inference *f, const pleat_trace *trace, pleat__cover *
                           pleat_plan **instance)
 {
     pleat__iteration iteration;
+    uint32_t paired;
     PLEAT_TRY(infer(f, trace, &iteration, &out->x));
     PLEAT_TRY(pleat__elastic_instance(f->plan, &out->x, NULL, NULL, instance));
     const pleat__request *items = f->requests.items + iteration.steady.item;
@@ -172,7 +174,7 @@ static pleat_result cover(inference *f, const pleat_trace *trace, pleat__cover *
     pleat_result result = shape_of(f->plan, f->scratch, &f->shape);
     if (result == PLEAT_OK)
         result = pleat__shapes_align(f->shape, f->plan->steady.slot_count, items,
-                                     iteration.steady.items, f->scratch, f->pairs);
+                                     iteration.steady.items, f->scratch, f->pairs, &paired);
     if (result != PLEAT_OK) {
         pleat_plan_free(*instance);
         return result;

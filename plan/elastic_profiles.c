@@ -84,7 +84,7 @@ static pleat_result fill_profile(pleat__planning *p, const pleat__recorded *from
                                    bytes_in(reference->requests.items + steady.item, steady.items);
     if (!same && !known)
         PLEAT_TRY(pleat__shapes_align(reference->requests.items + steady.item, steady.items, items,
-                                      from->stretch.items, p->scratch, pairs));
+                                      from->stretch.items, p->scratch, pairs, paired));
     *paired = 0;
     for (uint32_t i = 0; i < steady.items; i++) {
         uint32_t at = same ? i : pairs[i];

@@ -131,11 +131,11 @@ static void fit(pleat__elastic *elastic)
 static void add_profile(pleat__elastic *elastic, pleat__profile *profile)
 {
     bool akin = elastic->profile_count == 0;
+    pleat__scale *scale = NULL; /* with the last of the others */
     for (uint32_t s = 0; s < elastic->profile_count; s++) {
         pleat__profile *two[2] = {elastic->profiles[s], profile};
-        pleat__scale *scale;
-        pleat__scale_fit result = pleat__scale_make(elastic->arena, two, 2, &scale);
         pleat__scale_free(scale);
+        pleat__scale_fit result = pleat__scale_make(elastic->arena, two, 2, &scale);
         akin = akin || result == PLEAT__SCALE_FITTED;
         if (result == PLEAT__SCALE_SAME) {
             bool better = elastic->profiles[s]->guessed && !profile->guessed;
@@ -159,7 +159,12 @@ static void add_profile(pleat__elastic *elastic, pleat__profile *profile)
         elastic->profile_count--;
     }
     put_profile(elastic, elastic->profile_count, profile);
-    if (elastic->profile_count > 1)
+    if (elastic->profile_count == 2) {
+        take_scale(elastic, scale);
+        return;
+    }
+    pleat__scale_free(scale);
+    if (elastic->profile_count > 2)
         fit(elastic);
 }
 

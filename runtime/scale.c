@@ -2,12 +2,12 @@
  * scale.c: sizes at x, x from sizes, and lines fitted to them (see scale.h).
  *
  * Profiles are laid against the one with the most requests by the planner's own alignment
- * (plan/iteration.h), which takes two requests for the same when sizes and rhythm say so. The
+ * (plan/elastic_fit.h), which takes two requests for the same when sizes and rhythm say so. The
  * proportion of the parameter is the one that most bytes grow by.
  */
 #include <runtime/scale.h>
 
-#include <plan/iteration.h>
+#include <plan/elastic_fit.h>
 #include <stdlib.h>
 
 /* Iterations are one job's when this share of their requests have a partner: sixteenths. */
@@ -32,18 +32,18 @@ typedef struct fitting {
 
 /* ---- laying profiles against each other ---- */
 
-static void put_requests(const pleat__profile *profile, uint32_t at, pleat__request *out)
+static pleat__request *requests_of(pleat__arena *arena, const pleat__profile *profile)
 {
-    for (uint32_t i = 0; i < profile->count; i++) {
+    pleat__request *items = pleat__arena_alloc(arena, (profile->count + 1ull) * sizeof *items);
+    for (uint32_t i = 0; i < profile->count && items != NULL; i++) {
         const pleat__part *part = &profile->parts[i];
-        uint32_t end = part->end == PLEAT__NEVER  ? PLEAT__NEVER
-                       : part->end <= part->begin ? part->end + profile->horizon + at
-                                                  : part->end + at;
-        out[i] = (pleat__request){.size = part->bytes,
-                                  .alloc_at = part->begin + at,
-                                  .free_at = end,
-                                  .stream = part->stream};
+        bool crosses = part->end != PLEAT__NEVER && part->end <= part->begin;
+        items[i] = (pleat__request){.size = part->bytes,
+                                    .alloc_at = part->begin,
+                                    .free_at = part->end + (crosses ? profile->horizon : 0),
+                                    .stream = part->stream};
     }
+    return items;
 }
 
 /* pairs[i]: the part of `other` that is the base's part i, or PLEAT__NEVER. false: they are not
@@ -51,22 +51,14 @@ static void put_requests(const pleat__profile *profile, uint32_t at, pleat__requ
 static bool lay(pleat__arena *arena, const pleat__profile *base, const pleat__profile *other,
                 uint32_t *pairs)
 {
-    pleat__request *items =
-        pleat__arena_alloc(arena, ((size_t)base->count + other->count) * sizeof *items);
-    if (items == NULL)
-        return false;
-    put_requests(base, 0, items);
-    put_requests(other, base->horizon, items + base->count);
-    pleat__requests requests = {
-        .arena = arena, .items = items, .count = base->count + other->count};
-    pleat__stretch a = {0, base->horizon, 0, base->count};
-    pleat__stretch b = {base->horizon, base->horizon + other->horizon, base->count, other->count};
-    uint32_t paired = pleat__align(&requests, a, b, pairs);
-    for (uint32_t i = 0; i < base->count; i++)
-        pairs[i] -= pairs[i] != PLEAT__NEVER ? base->count : 0;
-    pleat__arena_free(arena, items);
-    uint32_t most = base->count > other->count ? base->count : other->count;
-    return paired >= most / 16 * ALIKE;
+    pleat__request *a = requests_of(arena, base), *b = requests_of(arena, other);
+    uint32_t paired = 0, most = base->count > other->count ? base->count : other->count;
+    bool laid =
+        a != NULL && b != NULL &&
+        pleat__shapes_align(a, base->count, b, other->count, arena, pairs, &paired) == PLEAT_OK;
+    pleat__arena_free(arena, a);
+    pleat__arena_free(arena, b);
+    return laid && paired >= most / 16 * ALIKE;
 }
 
 static bool lay_all(fitting *f)
