@@ -221,25 +221,25 @@ static void names_out_of_proportion_are_refused(void **state)
 
 #define SHAPE 3000u
 
-/* Most sizes are a power of two for each sample, as a model's are, and so are some that no sample
- * changes: at four times x many a request has the size that another had. Each such request (0:
+/* Sizes are a power of two for each sample, as a model's are, or, `fixed` eighths of them, without
+ * samples: at four times x many a request has the size that another had. Each such request (0:
  * none) is left out that is one of `skipped`, and has a size of its own that is one of `odd`.
  * which[i] is the number of what is left. */
-static uint32_t shape_at(uint64_t seed, uint64_t x, uint32_t skipped, uint32_t odd,
+static uint32_t shape_at(uint64_t seed, uint64_t x, uint32_t fixed, uint32_t skipped, uint32_t odd,
                          pleat__request *items, uint32_t *which)
 {
     test_random random = {seed};
     static uint32_t at[SHAPE], last[SHAPE];
     uint32_t count = 0;
     for (uint32_t i = 0, now = 0; i < SHAPE; i++) {
-        uint64_t power = test_random_below(&random, 10), dice = test_random_below(&random, 4);
+        uint64_t power = test_random_below(&random, 10), dice = test_random_below(&random, 8);
         at[i] = now;
         last[i] = i + 1 + (uint32_t)test_random_below(&random, 4) * 200;
         if (skipped != 0 && i % skipped == skipped / 2)
             continue;
         bool is_odd = odd != 0 && i % odd == 1;
         uint64_t size =
-            is_odd ? 100 * (i + x * (i % 11)) : (512ull << power) * (dice == 0 ? 1 : x);
+            is_odd ? 100 * (i + x * (i % 11)) : (512ull << power) * (dice < fixed ? 1 : x);
         items[count] = (pleat__request){.size = size, .alloc_at = now};
         which[count++] = i;
         now++;
@@ -258,17 +258,18 @@ static void shapes_at_many_times_x_are_laid_rightly(void **state)
     (void)state;
     static const struct {
         uint64_t a, b;
-        uint32_t odd;
-    } xs[] = {{4, 1, 0},  {1, 4, 0}, {8, 1, 0}, {2, 1, 0}, {3, 2, 0},
-              {16, 1, 0}, {5, 5, 0}, {4, 1, 6}, {2, 6, 6}, {3, 3, 6}};
+        uint32_t fixed, odd;
+    } xs[] = {{4, 1, 2, 0},  {1, 4, 2, 0}, {8, 1, 2, 0}, {2, 1, 2, 0}, {3, 2, 2, 0},
+              {16, 1, 2, 0}, {5, 5, 2, 0}, {4, 1, 2, 6}, {2, 6, 2, 6}, {3, 3, 2, 6},
+              {2, 1, 5, 0},  {2, 1, 4, 6}, {4, 1, 2, 4}};
     static pleat__request items[2][SHAPE];
     static uint32_t which[2][SHAPE], pairs[SHAPE];
     pleat__arena *arena;
     assert_ok(pleat__arena_create(&arena));
     for (uint64_t seed = 1; seed <= 3; seed++)
         for (size_t k = 0; k < sizeof xs / sizeof *xs; k++) {
-            uint32_t a = shape_at(seed, xs[k].a, 0, xs[k].odd, items[0], which[0]);
-            uint32_t b = shape_at(seed, xs[k].b, 9, xs[k].odd, items[1], which[1]);
+            uint32_t a = shape_at(seed, xs[k].a, xs[k].fixed, 0, xs[k].odd, items[0], which[0]);
+            uint32_t b = shape_at(seed, xs[k].b, xs[k].fixed, 9, xs[k].odd, items[1], which[1]);
             uint32_t paired, right = 0;
             assert_ok(pleat__shapes_align(items[0], a, items[1], b, arena, pairs, &paired));
             for (uint32_t i = 0; i < a; i++)

@@ -263,8 +263,7 @@ static gained run_less(job *j, const elastic_job *e, uint64_t x, uint32_t count)
         }
     }
     pleat_stats after = pleat_stats_of(j->runtime);
-    return (gained){after.requests - before.requests, after.planned - before.planned,
-                    after.driver_calls - before.driver_calls};
+    return gained_between(&before, &after);
 }
 
 /* What is known of all other sizes was made anew for it. */

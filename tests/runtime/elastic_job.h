@@ -35,9 +35,18 @@ static inline job_shape at_x(const elastic_job *e, uint64_t x)
     return shape;
 }
 
+/* Calls are the driver calls of the job's own thread: what went out of use is unmapped by another
+ * one, some time. */
 typedef struct gained {
     uint64_t requests, planned, calls;
 } gained;
+
+static inline gained gained_between(const pleat_stats *before, const pleat_stats *after)
+{
+    return (gained){after->requests - before->requests, after->planned - before->planned,
+                    after->driver_calls - after->mapper_calls -
+                        (before->driver_calls - before->mapper_calls)};
+}
 
 static inline gained run_shape(job *j, const job_shape *shape, uint32_t count, job_disturbance what,
                                uint32_t at)
@@ -48,8 +57,7 @@ static inline gained run_shape(job *j, const job_shape *shape, uint32_t count, j
         job_iterate(j, shape, what, at);
     }
     pleat_stats after = pleat_stats_of(j->runtime);
-    return (gained){after.requests - before.requests, after.planned - before.planned,
-                    after.driver_calls - before.driver_calls};
+    return gained_between(&before, &after);
 }
 
 static inline gained run_x(job *j, const elastic_job *e, uint64_t x, uint32_t count)
