@@ -23,6 +23,13 @@ typedef struct pleat__fold_handle {
     uint32_t index; /* the page's in it */
 } pleat__fold_handle;
 
+/* In the way the first time only (fold_passing.h). */
+typedef struct pleat__passing {
+    pleat__range bytes;
+    uint32_t begin;
+    uint32_t end; /* above begin */
+} pleat__passing;
+
 typedef struct pleat__fold_job {
     const pleat__problem *problem;
     const pleat__fold_options *options;
@@ -39,6 +46,8 @@ typedef struct pleat__fold_job {
     uint32_t first_page; /* the job's base pages are from here on, besides the fixed ones */
     const pleat__fold_handle *handles; /* by base page, of the first so many; others are single */
     uint32_t handle_count;
+    const pleat__passing *passing; /* by begin, then by end */
+    uint32_t passing_count;
     uint32_t floor;    /* chunks that its max-live needs, fixed pages counted */
     uint32_t max_maps; /* most pages of views */
     uint64_t work;     /* spent */

@@ -20,6 +20,7 @@
  *
  * Two-ended order (long-lived low, short-lived high) is the caller's choice of bits.
  */
+#include <plan/fold_passing.h>
 #include <plan/fold_stitch.h>
 
 #include <internal/check.h>
@@ -45,6 +46,7 @@ struct pleat__sweep {
     size_t masked_capacity;
     uint32_t masked_count;
     pleat__stitcher stitcher;
+    pleat__passer passer;
     pleat__sweep_limits limits;
     bool over; /* a limit is passed */
 };
@@ -62,6 +64,7 @@ pleat_result pleat__sweep_create(pleat__fold_job *job, pleat__sweep **out)
     sweep->job = job;
     sweep->is_reserved = is_reserved;
     sweep->stitcher = (pleat__stitcher){.job = job, .gaps = &sweep->gaps};
+    sweep->passer = (pleat__passer){.job = job, .gaps = &sweep->gaps};
     pleat__gaps_init(&sweep->gaps, job->arena);
     *out = sweep;
     return PLEAT_OK;
@@ -77,6 +80,7 @@ void pleat__sweep_destroy(pleat__sweep *sweep)
     pleat__arena_free(arena, sweep->reserved);
     pleat__arena_free(arena, sweep->masked);
     pleat__arena_free(arena, sweep->stitcher.sources);
+    pleat__arena_free(arena, sweep->passer.parts);
     pleat__arena_free(arena, sweep);
 }
 
@@ -135,13 +139,8 @@ static pleat_result take_free(pleat__sweep *sweep, uint32_t item, bool keep)
         pleat__range run = run_at(sweep->out, sweep->job->chunk, at, left);
         at += pleat__range_size(run);
         left -= pleat__range_size(run);
-        pleat__gap_at gap;
-        while (pleat__gaps_from(&sweep->gaps, run.begin, &gap)) {
-            pleat__range part = pleat__gaps_get(&sweep->gaps, gap);
-            part.begin = part.begin > run.begin ? part.begin : run.begin;
-            part.end = part.end < run.end ? part.end : run.end;
-            if (pleat__range_empty(part))
-                break;
+        pleat__range part;
+        while (pleat__gaps_part(&sweep->gaps, run, &part)) {
             PLEAT_TRY(pleat__arena_grow(sweep->job->arena, &sweep->masked, &sweep->masked_capacity,
                                         sweep->masked_count, sizeof *sweep->masked));
             PLEAT_TRY(pleat__gaps_take(&sweep->gaps, part));
@@ -446,6 +445,19 @@ static pleat_result bury(pleat__sweep *sweep, uint32_t now, uint32_t *next)
     return PLEAT_OK;
 }
 
+/* One that was placed ahead is born. */
+static pleat_result take_reserved(pleat__sweep *sweep, uint32_t item)
+{
+    uint64_t at = sweep->out->places[item], left = size_of(sweep, item);
+    while (left != 0) {
+        pleat__range run = run_at(sweep->out, sweep->job->chunk, at, left);
+        PLEAT_TRY(pleat__passer_yield(&sweep->passer, run));
+        at += pleat__range_size(run);
+        left -= pleat__range_size(run);
+    }
+    return set_free(sweep, item, false);
+}
+
 static pleat_result sweep_all(pleat__sweep *sweep, const uint8_t *policy, uint32_t *stuck)
 {
     const pleat__fold_job *job = sweep->job;
@@ -458,10 +470,11 @@ static pleat_result sweep_all(pleat__sweep *sweep, const uint8_t *policy, uint32
     for (uint32_t b = 0; b < job->birth_count && !sweep->over; b++) {
         uint32_t now = item_of(sweep, job->births[b])->begin;
         PLEAT_TRY(bury(sweep, now, &next_death));
+        PLEAT_TRY(pleat__passer_move(&sweep->passer, now));
         for (; sweep->next_reserved < sweep->reserved_count &&
                sweep->reserved[sweep->next_reserved].begin == now;
              sweep->next_reserved++)
-            PLEAT_TRY(set_free(sweep, sweep->reserved[sweep->next_reserved].item, false));
+            PLEAT_TRY(take_reserved(sweep, sweep->reserved[sweep->next_reserved].item));
         if (sweep->is_reserved[b])
             continue;
         bool grew = false;
@@ -503,6 +516,7 @@ pleat_result pleat__sweep_run(pleat__sweep *sweep, const uint8_t *policy, const 
     sweep->reserved_count = sweep->next_reserved = sweep->masked_count = 0;
     sweep->limits = *limits;
     sweep->gaps.work = 0;
+    pleat__passer_restart(&sweep->passer);
     *stuck = UINT32_MAX;
     memset(sweep->is_reserved, 0, job->birth_count);
     PLEAT_TRY(begin_base(sweep, limits->cap));

@@ -307,6 +307,17 @@ bool pleat__gaps_tightest_below(pleat__gaps *gaps, uint64_t size, uint64_t cap, 
     return best != UINT64_MAX;
 }
 
+bool pleat__gaps_part(pleat__gaps *gaps, pleat__range range, pleat__range *part)
+{
+    pleat__gap_at at;
+    if (pleat__range_empty(range) || !pleat__gaps_from(gaps, range.begin, &at))
+        return false;
+    *part = pleat__gaps_get(gaps, at);
+    part->begin = part->begin > range.begin ? part->begin : range.begin;
+    part->end = part->end < range.end ? part->end : range.end;
+    return !pleat__range_empty(*part);
+}
+
 bool pleat__gaps_holds(pleat__gaps *gaps, pleat__range range)
 {
     pleat__gap_at at;

@@ -157,12 +157,14 @@ static pleat_result make_terms(making *m)
     return PLEAT_OK;
 }
 
-/* Whether a request of the iteration under way lives now: it will be gone, or crosses as its like
- * of the iteration before does. */
-static bool is_under_way(const making *m, uint32_t request)
+/* Whether a request that lives now is not in the way: one of the iteration under way will be gone,
+ * or crosses as its like of the iteration before does; and one that is freed first of all is gone
+ * before anything comes. */
+static bool is_out_of_the_way(const making *m, uint32_t request)
 {
     pleat__stretch steady = m->model.iteration.steady;
-    return request >= steady.item + steady.items;
+    return request >= steady.item + steady.items ||
+           (request >= steady.item && m->plan->steady.slots[request - steady.item].free_at == 0);
 }
 
 /* When a request that lives now will be freed in the coming iteration; 0: not in that one. */
@@ -185,7 +187,7 @@ static bool sort_obstacles(const making *m)
     for (uint32_t i = 0; i < maker->obstacle_count; i++) {
         pleat__obstacle obstacle = maker->obstacles[i];
         uint32_t owner = m->job->owner[i];
-        if (owner != 0 && is_under_way(m, owner - 1))
+        if (owner != 0 && is_out_of_the_way(m, owner - 1))
             continue;
         obstacle.end = owner != 0 ? crosses_until(m, owner - 1) : 0;
         crosses = crosses || obstacle.end != 0;

@@ -48,7 +48,7 @@ static uint32_t position_now(const pleat__maker *m)
 /* Positions from now on to the next request of an item. */
 static uint32_t wait_for(const lister *l, uint32_t i)
 {
-    uint32_t begin = l->m->items[i].begin;
+    uint32_t begin = l->m->scale->terms[i].begin;
     return begin >= l->now ? begin - l->now : begin + l->m->scale->horizon - l->now;
 }
 

@@ -43,9 +43,13 @@ typedef struct pleat__maker {
     pleat__obstacle *obstacles;
     size_t obstacle_capacity;
     uint32_t obstacle_count;
-    pleat__item *items; /* the scale's terms, then what is fixed */
+    pleat__item *items; /* the scale's terms, then what is fixed; times are from `cut` on */
     size_t item_capacity;
     uint32_t item_count;
+    uint32_t cut;            /* of the iteration: where the fewest bytes live */
+    pleat__passing *passing; /* obstacles that end */
+    size_t passing_capacity;
+    uint32_t passing_count;
     pleat__problem problem;
     pleat__fold_jobs jobs;
     pleat__try *tries; /* by job; all have the same places */

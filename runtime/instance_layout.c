@@ -14,6 +14,7 @@
 
 #include <internal/error.h>
 #include <plan/sort.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LIFES 6u /* limits between short and long lives that are tried */
@@ -30,6 +31,69 @@
 #define NEARLY 512u
 /* More alias pages than any layout has. */
 #define MOST_MAPS (1u << 30)
+
+/* ---- where it is cut ---- */
+
+static uint32_t behind_cut(const pleat__maker *m, uint32_t time)
+{
+    uint32_t horizon = m->scale->horizon;
+    return time < m->cut ? time + horizon - m->cut : (time - m->cut) % horizon;
+}
+
+/* What lives on at each time, but for what lives always, as differences. */
+static void add_lives(const pleat__maker *m, int64_t *lives)
+{
+    for (uint32_t i = 0; i < m->item_count; i++) {
+        const pleat__item *item = &m->items[i];
+        int64_t size = (int64_t)item->size;
+        if (size == 0)
+            continue;
+        bool wraps = item->end <= item->begin;
+        if (item->end != 0) {
+            lives[wraps ? 0 : item->begin + 1] += size;
+            lives[item->end] -= size;
+        }
+        if (wraps)
+            lives[item->begin + 1] += size;
+    }
+}
+
+/* What crosses the cut is placed ahead of all others, and these around it. A program that marks its
+ * step has every gradient cross the mark, and a few requests later none: a mixture of experts was
+ * laid out in 25,929 pages where it is cut there, and in 26,040 where it is marked. */
+static pleat_result choose_cut(pleat__maker *m)
+{
+    uint32_t horizon = m->scale->horizon;
+    int64_t *lives = pleat__arena_calloc(m->arena, horizon + 2ull, sizeof *lives);
+    if (lives == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u events", horizon);
+    add_lives(m, lives);
+    int64_t live = lives[0], least = live;
+    m->cut = 0;
+    for (uint32_t t = 1; t < horizon; t++) {
+        live += lives[t];
+        if (live < least) {
+            least = live;
+            m->cut = t;
+        }
+    }
+    pleat__arena_free(m->arena, lives);
+    return PLEAT_OK;
+}
+
+/* Items live always stay so. */
+static void cut_items(pleat__maker *m)
+{
+    uint32_t horizon = m->scale->horizon;
+    for (uint32_t i = 0; i < m->item_count && m->cut != 0; i++) {
+        pleat__item *item = &m->items[i];
+        if (item->size == 0 || (item->begin == 0 && item->end == horizon))
+            continue;
+        item->begin = behind_cut(m, item->begin);
+        item->end = behind_cut(m, item->end);
+        item->end = item->end == 0 ? horizon : item->end;
+    }
+}
 
 /* ---- the problem ---- */
 
@@ -164,17 +228,43 @@ static pleat_result add_obstacles(pleat__maker *m)
     return PLEAT_OK;
 }
 
-/* As items that are live always, or from the beginning on. */
+static pleat_result add_passing(pleat__maker *m, const pleat__obstacle *obstacle, uint32_t begin,
+                                uint32_t end)
+{
+    PLEAT_TRY(pleat__arena_grow(m->arena, &m->passing, &m->passing_capacity, m->passing_count,
+                                sizeof *m->passing));
+    m->passing[m->passing_count++] = (pleat__passing){
+        .bytes = {obstacle->at, obstacle->at + obstacle->bytes}, .begin = begin, .end = end};
+    return PLEAT_OK;
+}
+
+static int compare_passing(const void *a, const void *b)
+{
+    const pleat__passing *x = a, *y = b;
+    return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin)
+                                : (x->end > y->end) - (x->end < y->end);
+}
+
+/* Obstacles as items that are live always, or as what passes behind the iteration's beginning. */
 static pleat_result add_fixed(pleat__maker *m)
 {
+    uint32_t horizon = m->scale->horizon, begin = behind_cut(m, 0);
+    m->passing_count = 0;
     for (uint32_t i = 0; i < m->obstacle_count; i++) {
         const pleat__obstacle *obstacle = &m->obstacles[i];
-        PLEAT_TRY(add_item(
-            m, (pleat__item){.size = obstacle->bytes,
-                             .fixed = obstacle->at,
-                             .begin = 0,
-                             .end = obstacle->end != 0 ? obstacle->end : m->scale->horizon}));
+        uint32_t left = horizon - begin;
+        if (obstacle->end == 0) {
+            PLEAT_TRY(add_item(
+                m, (pleat__item){.size = obstacle->bytes, .fixed = obstacle->at, .end = horizon}));
+            continue;
+        }
+        PLEAT_TRY(
+            add_passing(m, obstacle, begin, begin + (obstacle->end < left ? obstacle->end : left)));
+        if (obstacle->end > left)
+            PLEAT_TRY(add_passing(m, obstacle, 0, obstacle->end - left));
     }
+    if (m->passing_count != 0)
+        qsort(m->passing, m->passing_count, sizeof *m->passing, compare_passing);
     return PLEAT_OK;
 }
 
@@ -249,11 +339,15 @@ pleat_result pleat__maker_pose(pleat__maker *m)
     m->item_count = 0;
     PLEAT_TRY(add_terms(m));
     hold(m);
+    PLEAT_TRY(choose_cut(m));
+    cut_items(m);
     PLEAT_TRY(add_fixed(m));
     m->problem = (pleat__problem){
         .items = m->items, .count = m->item_count, .horizon = m->scale->horizon, .circular = true};
     list_largest(m);
     PLEAT_TRY(pleat__fold_jobs_make(&m->problem, m->pool->page_bytes, m->arena, &m->jobs));
+    m->jobs.jobs[0].passing = m->passing;
+    m->jobs.jobs[0].passing_count = m->passing_count;
     m->places = pleat__arena_calloc(m->arena, m->item_count + 1u, sizeof *m->places);
     m->policy = pleat__arena_alloc(m->arena, m->item_count + 1u);
     m->tries = pleat__arena_calloc(m->arena, m->jobs.count, sizeof *m->tries);
@@ -270,6 +364,7 @@ void pleat__maker_unpose(pleat__maker *m)
     pleat__arena_free(m->arena, m->obstacles);
     pleat__arena_free(m->arena, m->handles);
     pleat__arena_free(m->arena, m->items);
+    pleat__arena_free(m->arena, m->passing);
     *m = (pleat__maker){
         .ground = m->ground, .scale = m->scale, .pool = m->pool, .arena = m->arena, .x = m->x};
 }

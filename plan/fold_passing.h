@@ -1,0 +1,36 @@
+/*
+ * fold_passing.h: what is in the way of a sweep the first time only (fold_sweep.c).
+ *
+ * Places are made for every iteration to come, but the first of them begins with what the one
+ * before left where it happened to lie. Its like of later iterations has a place of its own, which
+ * it is not in the way of; only what is born while it is still there goes around it.
+ */
+#ifndef PLEAT_PLAN_FOLD_PASSING_H
+#define PLEAT_PLAN_FOLD_PASSING_H
+
+#include <plan/fold_internal.h>
+
+/* Free bytes that were taken for one that passes, until `end`. */
+typedef struct pleat__passing_part {
+    pleat__range range;
+    uint32_t end;
+} pleat__passing_part;
+
+typedef struct pleat__passer {
+    const pleat__fold_job *job;
+    pleat__gaps *gaps; /* what is free */
+    pleat__passing_part *parts;
+    size_t capacity;
+    uint32_t count;
+    uint32_t first; /* of the parts: those before it are over */
+    uint32_t next;  /* of the job's passing: the first that has not come */
+} pleat__passer;
+
+/* Nothing has come yet. */
+void pleat__passer_restart(pleat__passer *passer);
+/* What has ended by `now` is free again, and what has begun is not. */
+PLEAT_NODISCARD pleat_result pleat__passer_move(pleat__passer *passer, uint32_t now);
+/* For bytes that something placed ahead takes now: what passes there is forgotten. */
+PLEAT_NODISCARD pleat_result pleat__passer_yield(pleat__passer *passer, pleat__range range);
+
+#endif
