@@ -552,7 +552,6 @@ pleat_result pleat__elastic_ask(pleat__elastic *elastic, uint64_t bytes, uint16_
         return PLEAT_OK;
     if (++elastic->asked > PLEAT__LOOKED_AT)
         elastic->asking = false;
-    elastic->here_term = PLEAT__NEVER;
     if (!pleat__elastic_tell(elastic, bytes, stream, current, &told))
         return PLEAT_OK;
     bool usable = told.likely && !elastic->tight && !is_bad(elastic, &told.x);

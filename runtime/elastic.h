@@ -79,7 +79,6 @@ typedef struct pleat__elastic {
     pleat__held here[PLEAT__LOOKED_AT + 1];
     uint32_t here_count;
     pleat__x_finder finder; /* for a recipe with two parameters */
-    uint32_t here_term;     /* then: which one the request is that is being served */
     pleat__x guess;         /* that it had at the last request */
     pleat__x x;             /* of the last iteration */
     uint32_t changes;       /* a bit for each of the last iterations: x was another than before */
@@ -161,7 +160,7 @@ static inline void pleat__elastic_allocated(pleat__elastic *elastic, uint64_t by
     if (__builtin_expect(elastic->asking, 0) && !elastic->passed &&
         elastic->here_count < PLEAT__LOOKED_AT)
         elastic->here[elastic->here_count++] = (pleat__held){
-            .address = address, .bytes = bytes, .stream = stream, .term = elastic->here_term};
+            .address = address, .bytes = bytes, .stream = stream, .term = PLEAT__NEVER};
     if (__builtin_expect(elastic->recording, 0))
         pleat__lives_alloc(&elastic->lives, bytes, stream, address);
 }

@@ -223,7 +223,6 @@ static bool find_two(pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
     if (said != PLEAT__X_KNOWN)
         return false;
     name_in_order(elastic, &finder->x);
-    elastic->here_term = at;
     bool again = pleat__x_equal(&finder->x, &elastic->guess);
     elastic->guess = finder->x;
     *told = (pleat__told){.x = finder->x,
