@@ -258,6 +258,35 @@ class Jobs(unittest.TestCase):
         self.assertGreater(len(set(told["lengths"])), 3)
         self.assertLessEqual(max(told["lengths"]), 256)
 
+    def test_a_job_is_recorded_without_a_gpu(self):
+        """At twice the microbatch the same tensors come, and most are twice as large."""
+        with tempfile.TemporaryDirectory() as folder:
+            sizes = []
+            for samples in (2, 4):
+                path = os.path.join(folder, "job.pickle.gz")
+                subprocess.run(
+                    [sys.executable, os.path.join(WORKLOADS, "fake.py"), "llama", "--record", path,
+                     *(TRAINED + " --inner 48 --virtual-stages 2 --iterations 3").split(),
+                     "--microbatch-size", str(samples)],
+                    check=True, stdout=subprocess.DEVNULL)
+                with gzip.open(path) as packed:
+                    events = pickle.load(packed)["device_traces"][0]
+                live = {}
+                for event in events:
+                    if event["action"] == "alloc":
+                        live[event["addr"]] = event["size"]
+                    else:
+                        self.assertEqual(live[event["addr"]], event["size"])
+                    if event["action"] == "free_completed":
+                        del live[event["addr"]]
+                self.assertGreater(len(live), 10)  # weights and what the optimizer keeps
+                sizes.append([event["size"] for event in events if event["action"] == "alloc"
+                              and event["user_metadata"].startswith("iter=2;")])
+        self.assertLess(len(set(sizes[1])), len(sizes[1]) / 4)
+        doubled = sum(2 * a == b for a, b in zip(*sizes))
+        self.assertEqual(len(sizes[0]), len(sizes[1]))
+        self.assertGreater(doubled, len(sizes[0]) / 3)
+
     def test_lora_trains_its_matrices_only(self):
         import harness
         import lora

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Records a workload without a GPU and without its memory: on torch's fake tensors.
+
+    fake.py gpt2 --microbatch-size 2 --iterations 5 --record OUT.pickle.gz
+
+The first argument names the workload, the others are its own. Tensors have shapes and lives but no
+contents, so a job of a hundred gigabytes is recorded anywhere, some thousand requests a second. What
+is recorded are the tensors that the operators for the processor return: kernels' workspaces are not
+among them, attention takes what it takes there, and losses mean nothing.
+"""
+
+import importlib
+import math
+import random
+import sys
+import weakref
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import harness
+import recording
+
+
+class Recorder:
+    """Events of storages that come and go, as torch's own recorder has them."""
+
+    def __init__(self, path):
+        self.path = path
+        self.events = []
+        self.live = {}  # storage -> what tells its end, address, bytes
+        self.address = 1 << 40
+        self.text = ""
+
+    def label(self, iteration, phase):
+        self.text = "iter=%d;phase=%s" % (iteration, phase)
+
+    def add(self, action, address, size):
+        self.events.append(
+            {
+                "action": action,
+                "addr": address,
+                "size": size,
+                "stream": 0,
+                "time_us": 5 * len(self.events),
+                "user_metadata": self.text,
+            }
+        )
+
+    def seen(self, storage):
+        key, size = storage._cdata, storage.nbytes()
+        if key in self.live or size == 0:
+            return
+        address = self.address
+        self.address += (size + 511) // 512 * 512 + 512
+        self.live[key] = (weakref.finalize(storage, self.gone, key), address, size)
+        self.add("alloc", address, size)
+
+    def gone(self, key):
+        _, address, size = self.live.pop(key)
+        self.add("free_requested", address, size)
+        self.add("free_completed", address, size)
+
+    def finish(self):
+        """What is live at the end stays so in the recording."""
+        for end, _, _ in self.live.values():
+            end.detach()
+        return recording.write({"segments": [], "device_traces": [self.events]}, self.path)
+
+
+class Watch(TorchDispatchMode):
+    """Shows the recorder what each operator returns."""
+
+    def __init__(self, recorder):
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, FakeTensor):
+                self.recorder.seen(leaf.untyped_storage())
+        return result
+
+
+def without_contents(module):
+    """Puts something in the place of what a workload reads from its tensors."""
+    read = torch.Tensor.item
+    draws = random.Random(1)
+
+    def item(tensor):
+        return 1.0 if isinstance(tensor, FakeTensor) else read(tensor)
+
+    def to(model, dtype):
+        # Module.to() swaps parameters, which fake ones refuse.
+        for part in model.modules():
+            for name, weight in part._parameters.items():
+                if weight is not None and weight.dtype != dtype:
+                    part._parameters[name] = torch.nn.Parameter(weight.detach().to(dtype))
+        return model
+
+    def draw(lengths, number):
+        samples = harness.at(lengths.samples, number, lengths.every)
+        most = max(math.exp(draws.gauss(0, 0.6)) for _ in range(samples))
+        longest = int(lengths.most / 4 * most)
+        return samples, max(8, min(lengths.most, (longest + 7) // 8 * 8))
+
+    torch.Tensor.item = item
+    torch.nn.Module.to = to
+    if hasattr(module, "Lengths"):
+        module.Lengths.draw = draw
+
+
+def main():
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__.strip())
+    name = sys.argv[1]
+    try:
+        module = importlib.import_module(name)
+        check = getattr(module, "check", None)
+        # "--record" is only for a GPU's history there.
+        arguments = sys.argv[2:]
+        at = arguments.index("--record")
+        path = arguments[at + 1]
+        del arguments[at : at + 2]
+    except (ImportError, ValueError, IndexError):
+        sys.exit("fake.py: it takes a workload of this folder, and --record FILE")
+    options = harness.read(
+        module.__doc__, module.add_options, 4, check, arguments + ["--device", "cpu"]
+    )
+    without_contents(module)
+    torch.manual_seed(options.seed)
+    recorder = Recorder(path)
+    with FakeTensorMode(allow_non_fake_inputs=True), Watch(recorder):
+        job = module.make(options, recorder)
+        for number in range(options.iterations):
+            job.iteration(number)
+            if not options.quiet:
+                print("iteration %d: %d events" % (number, len(recorder.events)), file=sys.stderr)
+    print("%s: %d events, %d bytes" % (path, len(recorder.events), recorder.finish()))
+
+
+if __name__ == "__main__":
+    main()
