@@ -178,17 +178,22 @@ static bool fits(const pleat__elastic *elastic, pleat__profile *a, pleat__profil
 }
 
 /* One iteration at a size is enough where another size is known: there what crosses is freed as
- * here. Where something was odd it is not. */
-static bool complete(pleat__elastic *elastic, pleat__profile *profile)
+ * here. Where something was odd it is not. *profile stays open unless it fits. */
+static bool complete(pleat__elastic *elastic, pleat__profile **profile)
 {
     if (elastic->settled && elastic->scale != NULL)
         return false;
-    for (uint32_t s = 0; s < elastic->profile_count; s++)
-        if (pleat__scale_complete(profile, elastic->profiles[s]) &&
-            fits(elastic, elastic->profiles[s], profile)) {
-            pleat__lives_completed(&elastic->lives, profile);
+    for (uint32_t s = 0; s < elastic->profile_count; s++) {
+        pleat__profile *whole = pleat__profile_copy(*profile);
+        if (whole != NULL && pleat__scale_complete(whole, elastic->profiles[s]) &&
+            fits(elastic, elastic->profiles[s], whole)) {
+            pleat__profile_free(*profile);
+            *profile = whole;
+            pleat__lives_completed(&elastic->lives, whole);
             return true;
         }
+        pleat__profile_free(whole);
+    }
     return false;
 }
 
@@ -224,7 +229,7 @@ void pleat__elastic_recorded(pleat__elastic *elastic, uint32_t count, uint32_t a
         pleat__profile_free(profile);
         return;
     }
-    if (profile->open && !conforms(elastic, profile) && !complete(elastic, profile)) {
+    if (profile->open && !conforms(elastic, profile) && !complete(elastic, &profile)) {
         pleat__profile_free(elastic->incomplete);
         elastic->incomplete = profile;
         return;

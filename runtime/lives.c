@@ -112,6 +112,21 @@ void pleat__profile_free(pleat__profile *profile)
     pleat__arena_free(profile->arena, profile);
 }
 
+pleat__profile *pleat__profile_copy(const pleat__profile *profile)
+{
+    pleat__profile *copy = pleat__arena_alloc(profile->arena, sizeof *copy);
+    pleat__part *parts = pleat__arena_alloc(profile->arena, profile->count * sizeof *parts);
+    if (copy == NULL || parts == NULL) {
+        pleat__arena_free(profile->arena, copy);
+        pleat__arena_free(profile->arena, parts);
+        return NULL;
+    }
+    *copy = *profile;
+    copy->parts = parts;
+    memcpy(parts, profile->parts, profile->count * sizeof *parts);
+    return copy;
+}
+
 /* An iteration of `count` requests, from `first` on; as many before it are the one before, unless
  * it is open. */
 typedef struct stretch {

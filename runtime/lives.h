@@ -78,6 +78,8 @@ pleat__profile *pleat__lives_last(const pleat__lives *lives, uint32_t count, uin
 void pleat__lives_begun(pleat__lives *lives, uint32_t count, uint32_t ahead);
 /* The iteration that ended at the last mark is as the profile, open then, is now. */
 void pleat__lives_completed(pleat__lives *lives, const pleat__profile *profile);
+/* NULL: no host memory. */
+pleat__profile *pleat__profile_copy(const pleat__profile *profile);
 /* NULL is allowed. */
 void pleat__profile_free(pleat__profile *profile);
 

@@ -7,6 +7,7 @@
  */
 #include <runtime/scale.h>
 
+#include <internal/check.h>
 #include <plan/elastic_fit.h>
 #include <stdlib.h>
 
@@ -165,6 +166,7 @@ static void carry_ends(const pleat__profile *open, const pleat__profile *from,
 
 bool pleat__scale_complete(pleat__profile *open, const pleat__profile *from)
 {
+    PLEAT_ASSERT(open->open);
     uint32_t *pairs = pleat__arena_alloc(open->arena, from->count * sizeof *pairs);
     uint32_t *freed = pleat__arena_alloc(open->arena, open->count * sizeof *freed);
     bool same = pairs != NULL && freed != NULL && pair(open, from, pairs);

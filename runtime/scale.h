@@ -60,7 +60,8 @@ typedef enum pleat__scale_fit {
 pleat__scale_fit pleat__scale_make(pleat__arena *arena, pleat__profile *const *profiles,
                                    uint32_t count, pleat__scale **out);
 /* The ends that an open profile does not know, from one that may be of another x: where its partner
- * ends among the requests of its iteration. false: they are not the same iteration. */
+ * ends among the requests of its iteration. false: they are not the same iteration, and it is as it
+ * was. */
 bool pleat__scale_complete(pleat__profile *open, const pleat__profile *from);
 /* NULL is allowed. */
 void pleat__scale_free(pleat__scale *scale);

@@ -502,6 +502,40 @@ static void elastic_layouts_end_without_a_word_to_a_stream_that_captures(void **
     finish(&j);
 }
 
+#define KEPT 40u /* tensors that the next iteration frees, behind its first request */
+
+/* An iteration of which nearly half varies; its first request may be left out. */
+static void run_varying(job *j, job_tensor *kept, bool first, test_random *random)
+{
+    assert_ok(pleat_mark(j->runtime));
+    for (uint32_t i = first ? 0 : 1; i < 360; i++) {
+        uint64_t bytes =
+            1000 + (i < 9 || i % 2 == 0 ? 1024 * (i % 7) : test_random_below(random, 90000));
+        job_tensor t = job_alloc(j, bytes, 0);
+        for (uint32_t k = 0; k < KEPT; k++)
+            job_free(j, &kept[k]);
+        job_free(j, &t);
+    }
+    for (uint32_t k = 0; k < KEPT; k++)
+        kept[k] = job_alloc(j, 2000 + 1500 * (k % 11), 0);
+}
+
+/* An iteration was given ends by one that it then did not fit, kept them, and was given them once
+ * more by the next: that read far outside a table. */
+static void elastic_iterations_are_given_ends_by_those_they_fit(void **state)
+{
+    (void)state;
+    test_random random = {75};
+    job_tensor kept[KEPT] = {0};
+    job j;
+    job_start_with(&j, "pleat", NULL, 0, "draft:off");
+    for (uint32_t n = 0; n < 10; n++)
+        run_varying(&j, kept, n < 2, &random);
+    for (uint32_t k = 0; k < KEPT; k++)
+        job_free(&j, &kept[k]);
+    finish(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -522,6 +556,7 @@ int main(void)
         cmocka_unit_test(elastic_largest_microbatch_follows_the_budget),
         cmocka_unit_test(elastic_request_that_comes_again_is_one_witness),
         cmocka_unit_test(elastic_other_threads_allocate_meanwhile),
+        cmocka_unit_test(elastic_iterations_are_given_ends_by_those_they_fit),
         cmocka_unit_test(elastic_layouts_end_without_a_word_to_a_stream_that_captures),
     };
     return cmocka_run_group_tests_name("elastic", tests, NULL, NULL);
