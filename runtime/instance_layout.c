@@ -40,13 +40,19 @@ static uint32_t behind_cut(const pleat__maker *m, uint32_t time)
     return time < m->cut ? time + horizon - m->cut : (time - m->cut) % horizon;
 }
 
+/* It crosses every cut, and stays as it is. */
+static bool lives_always(const pleat__maker *m, const pleat__item *item)
+{
+    return item->begin == 0 && item->end == m->scale->horizon;
+}
+
 /* What lives on at each time, but for what lives always, as differences. */
 static void add_lives(const pleat__maker *m, int64_t *lives)
 {
     for (uint32_t i = 0; i < m->item_count; i++) {
         const pleat__item *item = &m->items[i];
         int64_t size = (int64_t)item->size;
-        if (size == 0)
+        if (size == 0 || lives_always(m, item))
             continue;
         bool wraps = item->end <= item->begin;
         if (item->end != 0) {
@@ -81,13 +87,12 @@ static pleat_result choose_cut(pleat__maker *m)
     return PLEAT_OK;
 }
 
-/* Items live always stay so. */
 static void cut_items(pleat__maker *m)
 {
     uint32_t horizon = m->scale->horizon;
     for (uint32_t i = 0; i < m->item_count && m->cut != 0; i++) {
         pleat__item *item = &m->items[i];
-        if (item->size == 0 || (item->begin == 0 && item->end == horizon))
+        if (item->size == 0 || lives_always(m, item))
             continue;
         item->begin = behind_cut(m, item->begin);
         item->end = behind_cut(m, item->end);

@@ -7,7 +7,7 @@
 #include "draft_job.h"
 #include "failing.h"
 
-#include <runtime/instance.h>
+#include <runtime/instance_internal.h>
 #include <sched.h>
 
 /* The 20 iterations behind the first 14; *stats are those at the end. */
@@ -130,6 +130,34 @@ static void draft_is_made_while_much_crosses_the_mark(void **state)
     for (uint32_t i = 0; i < GRADIENTS; i++)
         job_free(&j, &gradients[i]);
     finish(&j);
+}
+
+/* What lives always, as a lane may, crosses every cut but counted as if not the mark: that was then
+ * taken for the best. */
+static void draft_is_cut_where_least_crosses_beside_what_lives_always(void **state)
+{
+    (void)state;
+    const uint64_t page = 2u << 20;
+    pleat__pool pool = {.page_bytes = page};
+    pleat__term terms[] = {
+        {.bytes = 20 * page, .most = UINT64_MAX, .begin = 0, .end = 10},
+        {.bytes = 9 * page, .most = UINT64_MAX, .begin = 8, .end = 1},
+        {.bytes = page, .most = UINT64_MAX, .begin = 2, .end = 5},
+    };
+    pleat__x only = {{1, 1}, {1, 1}};
+    pleat__scale scale = {.terms = terms, .count = 3, .horizon = 10, .from = only, .to = only};
+    scale.lowest = scale.highest = 1;
+    pleat__maker maker = {.pool = &pool, .scale = &scale, .x = &only};
+    assert_ok(pleat__arena_create(&maker.arena));
+    assert_ok(pleat__maker_pose(&maker));
+    assert_int_equal(maker.cut, 1);
+    assert_int_equal(maker.items[0].begin, 0);
+    assert_int_equal(maker.items[0].end, 10);
+    assert_int_equal(maker.items[1].begin, 7);
+    assert_int_equal(maker.items[1].end, 10);
+    assert_int_equal(maker.items[2].begin, 1);
+    assert_int_equal(maker.items[2].end, 4);
+    pleat__arena_destroy(maker.arena);
 }
 
 static void draft_is_not_made_where_nothing_varies(void **state)
@@ -296,6 +324,7 @@ int main(void)
         cmocka_unit_test(draft_finds_the_iteration_before_the_first_mark),
         cmocka_unit_test(draft_keeps_no_mark_waiting),
         cmocka_unit_test(draft_is_made_while_much_crosses_the_mark),
+        cmocka_unit_test(draft_is_cut_where_least_crosses_beside_what_lives_always),
         cmocka_unit_test(draft_is_not_made_where_nothing_varies),
         cmocka_unit_test(draft_is_not_made_where_sizes_follow_one_number),
         cmocka_unit_test(draft_setting_is_obeyed),
