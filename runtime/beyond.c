@@ -116,6 +116,18 @@ pleat_stream pleat__beyond_owner(const pleat__beyond *beyond, pleat_va address)
     return sharer->stream;
 }
 
+pleat_stream pleat__beyond_joined(const pleat__beyond *beyond, pleat_stream stream)
+{
+    const pleat__live *sharers = &beyond->sharers;
+    if (pleat__live_find(sharers, key_of(stream)) != NULL)
+        return stream;
+    uint64_t i = 0;
+    while (i < sharers->mask && sharers->entries[i].value == NULL)
+        i++;
+    PLEAT_ASSERT(sharers->entries[i].value != NULL);
+    return ((const pleat__sharer *)sharers->entries[i].value)->stream;
+}
+
 void pleat__beyond_touch(pleat__beyond *beyond, pleat_stream stream)
 {
     note_freed(beyond, find(beyond, stream));

@@ -48,6 +48,8 @@ void pleat__beyond_leave(pleat__beyond *beyond, pleat_stream stream);
 void pleat__beyond_give(pleat__beyond *beyond, pleat_va address);
 /* pre: it was placed */
 pleat_stream pleat__beyond_owner(const pleat__beyond *beyond, pleat_va address);
+/* The stream where it has joined, else one that has. pre: there is one */
+pleat_stream pleat__beyond_joined(const pleat__beyond *beyond, pleat_stream stream);
 /* Memory came to a stream that has joined, behind work that others have to wait for too. */
 void pleat__beyond_touch(pleat__beyond *beyond, pleat_stream stream);
 /* All that have something allocated. */

@@ -146,15 +146,23 @@ pleat_result pleat__heap_mark(pleat__heap *heap, uint16_t stream, pleat_event ev
     return pleat__gate_record(heap->pool->gate, event, last);
 }
 
-/* Whoever shares and takes something over has to be waited for by the others, too. */
+/* Of those that share any may come behind `from`: who is given the memory waits for that one. (Who
+ * asked last may have been refused while the lock was left, and be forgotten.) */
+static pleat_result order_sharers(pleat__heap *heap, pleat_stream from)
+{
+    pleat_stream to = pleat__beyond_joined(&heap->beyond, heap->streams[PLEAT__BEYOND]);
+    PLEAT_TRY(order(heap, from, to));
+    pleat__beyond_touch(&heap->beyond, to);
+    return PLEAT_OK;
+}
+
 static pleat_result streams_order(pleat__heap *heap, uint16_t from, uint16_t to)
 {
     if (from == PLEAT__BEYOND)
         return await_sharers(heap, heap->streams[to]);
-    PLEAT_TRY(order(heap, heap->streams[from], heap->streams[to]));
     if (to == PLEAT__BEYOND)
-        pleat__beyond_touch(&heap->beyond, heap->streams[to]);
-    return PLEAT_OK;
+        return order_sharers(heap, heap->streams[from]);
+    return order(heap, heap->streams[from], heap->streams[to]);
 }
 
 pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to)

@@ -6,6 +6,8 @@
 #include "fixture.h"
 
 #include <runtime/runtime_internal.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 #define OWN     62u /* streams that have memory of their own */
 #define SHARERS 12u
@@ -262,6 +264,69 @@ static void beyond_streams_are_waited_for_at_the_end(void **state)
     pleat_vmm_destroy(&f.host);
 }
 
+/* ---- two threads ---- */
+
+/* A backend whose next chunk is refused, after another thread has asked for memory in vain. */
+static struct {
+    pleat_vmm host;
+    pleat_vmm_ops ops;
+    pleat_runtime *runtime;
+    pthread_t other;
+    pleat_result asked; /* what the other thread was told */
+    bool refuses;
+} two;
+
+static void *ask_beside(void *nothing)
+{
+    pleat_va at;
+    two.asked = pleat_alloc(two.runtime, 8 * MIB, 71, &at);
+    if (two.asked == PLEAT_OK)
+        two.asked = pleat_free(two.runtime, at);
+    return nothing;
+}
+
+static pleat_result refuse_create(void *self, int device, uint64_t bytes, uint32_t flags,
+                                  pleat_handle *handle)
+{
+    if (!two.refuses)
+        return two.host.ops->create(self, device, bytes, flags, handle);
+    two.refuses = false;
+    if (pthread_create(&two.other, NULL, ask_beside, NULL) != 0)
+        abort();
+    while (atomic_load(&two.runtime->gate.awaited) == 0)
+        sched_yield();
+    return PLEAT_E_OUT_OF_MEMORY;
+}
+
+/* Who asked last was refused and forgotten when the one before takes over what a stream had. */
+static void beyond_streams_take_over_while_another_one_is_refused(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_runtime_options options = {.size = sizeof options};
+    open_host(&f, 1024 * MIB, false);
+    two.host = f.host;
+    two.ops = *f.host.ops;
+    two.ops.create = refuse_create;
+    assert_ok(pleat_runtime_create((pleat_vmm){&two.ops, f.host.self}, &options, &f.runtime));
+    two.runtime = f.runtime;
+    for (pleat_stream s = 1; s <= OWN; s++)
+        assert_ok(pleat_free(f.runtime, take(&f, (s == 1 ? 64 : 1) * MIB, s)));
+    assert_ok(pleat__host_stream_hold(&f.host, 1));
+    two.refuses = true;
+    pleat_va at = take(&f, 32 * MIB, 70);
+    world w = {.f = f};
+    pleat_event done = mark_on(&w, 70);
+    assert_false(is_over(&w, done));
+    assert_ok(pleat__host_stream_release(&f.host, 1));
+    assert_true(is_over(&w, done));
+    forget(&w, done);
+    assert_int_equal(pthread_join(two.other, NULL), 0);
+    assert_ok(two.asked);
+    assert_ok(pleat_free(f.runtime, at));
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +335,7 @@ int main(void)
         cmocka_unit_test(beyond_streams_that_nobody_uses_are_forgotten),
         cmocka_unit_test(beyond_streams_are_waited_for_at_the_end),
         cmocka_unit_test(beyond_streams_survive_failing_events),
+        cmocka_unit_test(beyond_streams_take_over_while_another_one_is_refused),
     };
     return cmocka_run_group_tests_name("beyond", tests, NULL, NULL);
 }
