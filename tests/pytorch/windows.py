@@ -169,6 +169,16 @@ class Found(unittest.TestCase):
         self.assertEqual(list(self.windows.names.values()), ["0.experts"])
         self.assertFalse(nn.modules.module._global_forward_hooks)
 
+    def test_one_odd_iteration_is_not_judged_by_those_before(self):
+        self.served_by_runtime()
+        steady, odd = (nn.Sequential(self.Block(varies), self.Block(False)) for varies in (False, True))
+        self.run_steps(steady, 4)  # learned
+        self.places = 100
+        self.run_steps(steady, 8)
+        self.run_steps(odd, 1)
+        self.run_steps(steady, 8)
+        self.assertEqual((self.names, self.windows.looked), ([], 0))
+
     def test_recomputation_has_a_name_of_its_own(self):
         for again in (True, False):
             with self.subTest(reentrant=again):

@@ -7,9 +7,9 @@ requests that come and go. (A hook on every module costs some 5 to 10 us a call,
 one's before and too few requests found the place that was meant for them, every module's forward is
 looked at for some iterations: what it asked for, its children's share included. Where a plan is to be
 saved they are looked at at once, so that most of what is recorded has windows. A module varies when
-what it asks for differs. Going down from the model, a window is the first varying module of which little is steady (a layer's experts
-together, but not the block around them). Where nothing below the model is steady, the job as a whole
-varies, and there are no windows.
+what it asks for differs. Going down from the model, a window is the first varying module of which
+little is steady (a layer's experts together, but not the block around them). Where nothing below the
+model is steady, the job as a whole varies, and there are no windows.
 
 A window is entered and left by hooks on that module alone: around its forward, in a forward that runs
 again within backward (recomputation) under a name of its own, and around its backward, from the
@@ -92,8 +92,8 @@ class Served:
 
 class Windows:
     """`taken` returns the bytes that were ever asked for, `enter` tells the runtime a phase's name,
-    `served` the share of the last iteration's requests that the runtime had a place for; None: modules
-    are looked at however large it is."""
+    `served` the share of the requests since it was asked last that the runtime had a place for; None:
+    modules are looked at however large it is."""
 
     def __init__(self, torch, taken, enter, served=None):
         self.torch = torch
@@ -107,6 +107,7 @@ class Windows:
         self.roots = []
         self.stack = []  # while looking: (Calls, bytes at its call)
         self.global_hooks = []
+        self.asked_at = None  # the iteration at whose end `served` was asked last
         self.looked = 0  # iterations; LOOKED_AT: done
         self.names = {}  # the windows' modules -> names
         self.hooks = []
@@ -140,8 +141,10 @@ class Windows:
             return True
         if self.iterations < PATIENCE:
             return False
-        share = self.served()  # the first time of all that was before, too
-        return self.iterations > PATIENCE and share < WELL_SERVED
+        share = self.served()
+        # Of more than one iteration it says what was long ago: the next that differs is asked about.
+        one, self.asked_at = self.asked_at == self.iterations - 1, self.iterations
+        return one and share < WELL_SERVED
 
     # ---- looking at every module ----
 
