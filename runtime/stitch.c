@@ -68,7 +68,8 @@ static pleat__extent find_head(const pleat__heap *heap, const pleat__extents *zo
 }
 
 /* The shortest free beginning of a handle whose end is in use that holds the rest beyond whole
- * chunks: where the view ends. As much of it as is missing. */
+ * chunks: where the view ends. As much of it as is missing. Not of the handle that the view begins
+ * with: free as a whole later on, it would be given out twice where the view is used again. */
 static pleat__extent find_tail(const pleat__heap *heap, const pleat__extents *zone,
                                uint32_t missing, pleat__extent head)
 {
@@ -79,8 +80,9 @@ static pleat__extent find_tail(const pleat__heap *heap, const pleat__extents *zo
         pleat__extent handle = handle_of(heap, end_of(run) - 1);
         uint32_t part = end_of(run) - handle.begin;
         bool has_head = head.count != 0 && head.begin >= run.begin && head.begin < end_of(run);
+        bool is_head = head.count != 0 && head.begin >= handle.begin && head.begin < end_of(handle);
         if (handle.count == 0 || part == handle.count || part < rest || part > run.count ||
-            has_head)
+            has_head || is_head)
             continue;
         uint32_t most = rest + (part - rest) / full * full;
         most = most < missing ? most : missing;

@@ -98,6 +98,35 @@ static void views_serve_requests_of_other_sizes(void **state)
     end(&f);
 }
 
+/* A chunk that is in use in its middle only could begin and end a view; free again as a whole, it
+ * would then be given out twice. */
+static void views_show_no_chunk_twice(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va filled[PIECES - 2];
+    begin(&f, "learn:off");
+    for (int p = 0; p < PIECES - 2; p++)
+        filled[p] = take(&f, 20 * MIB);
+    pleat_va before = take(&f, 13 * MIB / 2), middle = take(&f, MIB);
+    pleat_va behind = take(&f, 25 * MIB / 2);
+    drop(&f, before);
+    drop(&f, behind);
+    drop(&f, take(&f, 23 * MIB));
+    assert_int_equal(stats_of(&f).stitched, 1);
+    drop(&f, middle);
+    pleat_va whole = take(&f, 25 * MIB);
+    uint64_t *words = (void *)(uintptr_t)whole;
+    for (uint64_t i = 0; i < 25 * MIB / sizeof *words; i += 64)
+        words[i] = i;
+    for (uint64_t i = 0; i < 25 * MIB / sizeof *words; i += 64)
+        assert_int_equal(words[i], i);
+    drop(&f, whole);
+    for (int p = 0; p < PIECES - 2; p++)
+        drop(&f, filled[p]);
+    end(&f);
+}
+
 /* A view in which something lives is not unmapped, whatever is asked to be given back. */
 static void views_in_use_stay(void **state)
 {
@@ -231,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(views_serve_requests_of_other_sizes),
+        cmocka_unit_test(views_show_no_chunk_twice),
         cmocka_unit_test(views_in_use_stay),
         cmocka_unit_test(account_weighs_time_against_memory),
         cmocka_unit_test(account_grant_that_ends_leaves_no_debt),
