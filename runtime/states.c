@@ -29,6 +29,7 @@ static const transition transitions[] = {
     T(planning, planning, agreed),    T(planning, learning, refused),
     T(planned, switching, made),      T(planning, planned, returned),
     T(planning, planned, scaled),     T(planned, learning, misfit),
+    T(learning, planned, returned),
 };
 #undef T
 

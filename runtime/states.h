@@ -17,7 +17,7 @@
  *      varies: iterations were recorded, and their requests vary: a plan is made in the background
  *      made: from PLANNED to SWITCHING as well: such a plan takes the place of what is followed
  *      refused: nothing came of it
- *      returned: from PLANNING too
+ *      returned: from PLANNING too, and from LEARNING, where what was followed was given up
  *      scaled: to PLANNED from LEARNING, PLANNING, RELEARNING and PLANNED: an iteration's first
  *      requests say which x it has, and the instance of that x is taken up (elastic.h)
  *      refitted: from PLANNED to LEARNING: sizes follow x in another way than was known

@@ -499,9 +499,22 @@ static void states_setter_counts_causes(void **state)
     assert_string_equal(pleat__cause_name(PLEAT__CAUSE_no_memory), "no_memory");
 }
 
+/* What is followed may be given up at a mark (sizes are fitted anew), and what comes next be an
+ * older shape. Another thread's requests brought it about, in one of a hundred runs. */
+static void planned_older_shape_returns_where_one_was_given_up(void **state)
+{
+    (void)state;
+    pleat__states states = {.now = PLEAT__STATE_planned};
+    pleat__states_set(&states, PLEAT__STATE_learning, PLEAT__CAUSE_refitted);
+    pleat__states_set(&states, PLEAT__STATE_planned, PLEAT__CAUSE_returned);
+    assert_int_equal(states.now, PLEAT__STATE_planned);
+    assert_int_equal(states.caused[PLEAT__CAUSE_returned], 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(planned_older_shape_returns_where_one_was_given_up),
         cmocka_unit_test(planned_job_is_learned_in_two_iterations),
         cmocka_unit_test(planned_physical_stays_at_what_is_live),
         cmocka_unit_test(planned_period_is_found_without_marks),
