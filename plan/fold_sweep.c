@@ -123,6 +123,9 @@ static pleat_result set_free(pleat__sweep *sweep, uint32_t item, bool is_free)
     uint64_t at = sweep->out->places[item], left = size_of(sweep, item);
     while (left != 0) {
         pleat__range run = run_at(sweep->out, sweep->job->chunk, at, left);
+        /* What was placed ahead did not go around what passes. */
+        if (!is_free)
+            PLEAT_TRY(pleat__passer_yield(&sweep->passer, run));
         PLEAT_TRY(is_free ? pleat__gaps_give(&sweep->gaps, run)
                           : pleat__gaps_take(&sweep->gaps, run));
         at += pleat__range_size(run);
@@ -445,19 +448,6 @@ static pleat_result bury(pleat__sweep *sweep, uint32_t now, uint32_t *next)
     return PLEAT_OK;
 }
 
-/* One that was placed ahead is born. */
-static pleat_result take_reserved(pleat__sweep *sweep, uint32_t item)
-{
-    uint64_t at = sweep->out->places[item], left = size_of(sweep, item);
-    while (left != 0) {
-        pleat__range run = run_at(sweep->out, sweep->job->chunk, at, left);
-        PLEAT_TRY(pleat__passer_yield(&sweep->passer, run));
-        at += pleat__range_size(run);
-        left -= pleat__range_size(run);
-    }
-    return set_free(sweep, item, false);
-}
-
 static pleat_result sweep_all(pleat__sweep *sweep, const uint8_t *policy, uint32_t *stuck)
 {
     const pleat__fold_job *job = sweep->job;
@@ -474,7 +464,7 @@ static pleat_result sweep_all(pleat__sweep *sweep, const uint8_t *policy, uint32
         for (; sweep->next_reserved < sweep->reserved_count &&
                sweep->reserved[sweep->next_reserved].begin == now;
              sweep->next_reserved++)
-            PLEAT_TRY(take_reserved(sweep, sweep->reserved[sweep->next_reserved].item));
+            PLEAT_TRY(set_free(sweep, sweep->reserved[sweep->next_reserved].item, false));
         if (sweep->is_reserved[b])
             continue;
         bool grew = false;
