@@ -7,6 +7,8 @@
 #include <internal/arena.h>
 #include <internal/error.h>
 #include <internal/range.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <string.h>
 
 static void result_every_one_has_name_and_text(void **state)
@@ -168,6 +170,35 @@ static void arena_destroyed_leaves_no_maps(void **state)
 #endif
 }
 
+static void *make_and_destroy(void *unused)
+{
+    for (int i = 0; i < 20; i++) {
+        pleat__arena *arena;
+        if (pleat__arena_create(&arena) != PLEAT_OK)
+            return unused;
+        bool held = pleat__arena_alloc(arena, 1000) != NULL;
+        pleat__arena_destroy(arena);
+        if (!held)
+            return unused;
+    }
+    return NULL;
+}
+
+/* jemalloc makes an arena for each thread that first comes to it, while others are destroyed: the
+ * thread sanitizer has something to say about it (arena.c). */
+static void arena_threads_make_and_destroy_at_once(void **state)
+{
+    enum { THREADS = 16 };
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, make_and_destroy, state), 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *failed;
+        assert_int_equal(pthread_join(threads[i], &failed), 0);
+        assert_null(failed);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +211,7 @@ int main(void)
         cmocka_unit_test(arena_counts_and_is_destroyed_whole),
         cmocka_unit_test(arena_grow_doubles_and_keeps),
         cmocka_unit_test(arena_destroyed_leaves_no_maps),
+        cmocka_unit_test(arena_threads_make_and_destroy_at_once),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

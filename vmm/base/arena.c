@@ -35,6 +35,26 @@ extern const char *const arena_jemalloc_settings __asm__("pleat_je_malloc_conf")
 const char *const arena_jemalloc_settings = "retain:false";
 #endif
 
+#ifdef __SANITIZE_THREAD__
+#define UNDER_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define UNDER_THREAD_SANITIZER 1
+#endif
+#endif
+
+#ifdef UNDER_THREAD_SANITIZER
+/* Asked for by the sanitizer when it starts. jemalloc makes an arena for a thread that first comes
+ * to it and publishes it by an atomic store; who destroys an arena at that moment takes the mutexes
+ * of all. Of a jemalloc that was built without the sanitizer, that sees the mutexes and not the
+ * store. */
+__attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+    return "race:arena_prepare_base_deletion_sync\n";
+}
+#endif
+
 #define LARGE_PAGE_SHIFT 21
 #define LARGE_PAGE_BYTES ((size_t)1 << LARGE_PAGE_SHIFT)
 
