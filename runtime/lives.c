@@ -45,6 +45,7 @@ void pleat__lives_restart(pleat__lives *lives)
     lives->items = NULL;
     lives->capacity = 0;
     lives->now = 0;
+    lives->begun = 0;
     lives->dropped = 0;
     lives->previous = 0;
     lives->whole = false;
@@ -137,6 +138,7 @@ typedef struct stretch {
     bool open;
 } stretch;
 
+/* One that no mark begins or ends: from its first request to the next one's. */
 static stretch stretch_of(const pleat__lives *lives, uint32_t first, uint32_t count)
 {
     uint32_t next = first + count;
@@ -195,14 +197,21 @@ void pleat__lives_mark(pleat__lives *lives, pleat__profile **profile)
         lives->whole = true;
         return;
     }
-    stretch ended = stretch_of(lives, first, length);
-    ended.open = first != length;
+    /* From the mark on: an optimizer's step is marked, and then every gradient is freed ahead of
+     * the iteration's first request. (Counted from there they had no end, and no place at other
+     * sizes: of a GPT-2 3 % of the requests.) */
+    stretch ended = {.first = first,
+                     .count = length,
+                     .begin = lives->begun,
+                     .end = lives->now,
+                     .open = first != length};
     *profile = profile_of(lives, ended);
     for (uint32_t i = first; i < lives->count; i++)
         lives->items[i].crosses =
             lives->items[i].address != 0 && end_of(lives, ended, i) != PLEAT__NEVER;
     drop(lives, first);
     lives->previous = lives->count;
+    lives->begun = lives->now;
     if (lives->now >= MOST_TICKS / 2) {
         pleat__lives_restart(lives);
         lives->whole = true;
@@ -231,5 +240,6 @@ void pleat__lives_begun(pleat__lives *lives, uint32_t count, uint32_t ahead)
         return;
     drop(lives, lives->count - (uint32_t)wanted);
     lives->previous = count;
+    lives->begun = ahead != 0 ? lives->items[count].begin : lives->now;
     lives->whole = true;
 }

@@ -3,8 +3,9 @@
  * followed: from two iterations at different sizes the recipe for others is made (scale.h).
  *
  * TIME  Positions count allocations, frees and what is said of frees that wait. A profile is one
- * iteration; its positions begin at 0 and its horizon is where the next one begins. A part that the
- * next iteration frees has end <= begin, as the one before it in the iteration before was freed.
+ * iteration, from its mark on, or its first request where no mark begins it; its positions begin at
+ * 0 and its horizon is where the next one begins. A part that the next iteration frees has end <=
+ * begin, as the one before it in the iteration before was freed: 0 where that is the first of all.
  */
 #ifndef PLEAT_RUNTIME_LIVES_H
 #define PLEAT_RUNTIME_LIVES_H
@@ -45,6 +46,7 @@ typedef struct pleat__lives {
     size_t capacity;
     uint32_t count;
     uint32_t now;      /* position of the next event */
+    uint32_t begun;    /* of the mark where the iteration that is being recorded began */
     uint32_t dropped;  /* requests forgotten, so that `live` keeps numbers that stay */
     uint32_t previous; /* items before this one are of the iteration before */
     bool whole;        /* what is being recorded began at a mark */

@@ -58,6 +58,36 @@ static void elastic_one_iteration_at_a_second_size_is_enough(void **state)
     }
 }
 
+/* Gradients are freed behind the optimizer's mark, ahead of the iteration's first request. Their
+ * ends were not known then, and they had no place at other sizes. */
+static void elastic_gradients_are_freed_behind_the_mark(void **state)
+{
+    (void)state;
+    static const uint64_t xs[] = {3, 4, 8, 2};
+    for (uint64_t seed = 31; seed < 34; seed++) {
+        job j;
+        elastic_job e = elastic_make(seed);
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+            if (e.lives.last[i] < i || i % 8 == 0)
+                e.lives.last[i] = JOB_REQUESTS; /* not by any request */
+        job_start(&j, "pleat", NULL, 0);
+        for (uint32_t k = 0; k < 4; k++) {
+            job_shape shape = at_x(&e, xs[k]);
+            pleat_stats before = {0}, after;
+            for (uint32_t n = 0; n < 8; n++) {
+                before = n == 4 ? pleat_stats_of(j.runtime) : before;
+                assert_ok(pleat_mark(j.runtime));
+                job_drain(&j);
+                job_iterate(&j, &shape, JOB_PLAIN, 0);
+            }
+            after = pleat_stats_of(j.runtime);
+            assert_settled(gained_between(&before, &after));
+        }
+        assert_true(pleat_stats_of(j.runtime).instances >= 1);
+        finish(&j);
+    }
+}
+
 static void elastic_sizes_that_return_cost_nothing(void **state)
 {
     (void)state;
@@ -541,6 +571,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elastic_third_size_needs_no_learning),
         cmocka_unit_test(elastic_one_iteration_at_a_second_size_is_enough),
+        cmocka_unit_test(elastic_gradients_are_freed_behind_the_mark),
         cmocka_unit_test(elastic_sizes_that_return_cost_nothing),
         cmocka_unit_test(elastic_more_requests_at_larger_sizes_are_no_other_layer),
         cmocka_unit_test(elastic_small_strays_take_no_slot),

@@ -169,6 +169,49 @@ static void elastic_lives_cross_iterations(void **state)
     pleat__arena_destroy(arena);
 }
 
+/* What the iteration before left is freed at once behind the mark, then the iteration's own. */
+static void elastic_lives_end_behind_the_mark(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    pleat__lives lives;
+    pleat__profile *profile;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__lives_init(&lives, arena));
+    pleat__lives_mark(&lives, &profile);
+    for (uint32_t n = 0; n < 3; n++) {
+        pleat__profile_free(profile);
+        for (uint32_t i = 0; i < 2 && n > 0; i++)
+            pleat__lives_free(&lives, 512 * (2 * n - 1 + i));
+        for (uint32_t i = 0; i < 2; i++)
+            pleat__lives_alloc(&lives, 100 + i, 0, 512 * (2 * n + 1 + i));
+        pleat__lives_mark(&lives, &profile);
+        assert_non_null(profile);
+    }
+    assert_int_equal(profile->horizon, 4);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(profile->parts[i].begin, 2 + i);
+        assert_int_equal(profile->parts[i].end, i);
+        assert_true(pleat__lives_crosses(&lives, 512 * (5 + i)));
+    }
+    /* Another size's first iteration, which does not know its own ends, is told them by it. */
+    pleat__profile open = {.arena = arena, .count = 2, .horizon = 2, .open = true};
+    open.parts = pleat__arena_calloc(arena, 2, sizeof *open.parts);
+    assert_non_null(open.parts);
+    for (uint32_t i = 0; i < 2; i++)
+        open.parts[i] = (pleat__part){.bytes = 200 + 2 * i, .begin = i, .end = PLEAT__NEVER};
+    assert_true(pleat__scale_complete(&open, profile));
+    assert_int_equal(open.horizon, 4);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(open.parts[i].begin, 2 + i);
+        assert_int_equal(open.parts[i].end, i);
+    }
+    pleat__arena_free(arena, open.parts);
+    pleat__profile_free(profile);
+    pleat__lives_release(&lives);
+    pleat__arena_destroy(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +219,7 @@ int main(void)
         cmocka_unit_test(elastic_sizes_that_go_their_own_ways_are_no_scale),
         cmocka_unit_test(elastic_open_profile_is_completed_by_another_size),
         cmocka_unit_test(elastic_lives_cross_iterations),
+        cmocka_unit_test(elastic_lives_end_behind_the_mark),
     };
     return cmocka_run_group_tests_name("elastic_scale", tests, NULL, NULL);
 }
