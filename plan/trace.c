@@ -8,7 +8,7 @@
  *   T3  label, site and stream indices are in range; label 0 and site 0 are the empty text; no two
  *       are equal; texts are UTF-8
  *   T4  a size is at most 2^48, and what is live at once, rounded to 512, at most 2^56: sums of
- * live bytes cannot overflow
+ *       live bytes cannot overflow
  */
 #include <internal/error.h>
 #include <internal/range.h>

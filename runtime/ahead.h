@@ -10,9 +10,10 @@
  *          is there. So where requests lie does not depend on how far the thread has come, nor on
  *          whether there is one.
  * WAITING  What is asked for now and is on its way is waited for: the driver would serialise the
- * two anyhow. WRONG    Where the job takes something else, what was made stays unseen until it goes
- * back: when it is long overdue, at the end, or when memory is short. Where it made a view by
- * itself, or the pool grew, no more views are made, whose chunks would be others, and only as many
+ *          two anyhow.
+ * WRONG    Where the job takes something else, what was made stays unseen until it goes back: when
+ *          it is long overdue, at the end, or when memory is short. Where it made a view by itself,
+ *          or the pool grew, no more views are made, whose chunks would be others, and only as many
  *          chunks as are then still missing.
  * MEMORY   Within the budget, without asking anybody to give back.
  * THREADS  The runtime's lock guards it. The thread takes the turn for some chunks or pages at a

@@ -3,12 +3,13 @@
  *
  * RULE     Every byte that is free holds one known word. A block that is given out must hold it all
  *          over: if not, somebody lives there, or somebody's work has not passed the place yet.
- * Then the block is filled with a word of its own, and what lies behind the request (the guard)
- *          must still hold that word when it is freed. Then the block holds the free word again.
+ *          Then the block is filled with a word of its own, and what lies behind the request (the
+ *          guard) must still hold that word when it is freed. Then the block holds the free word
+ *          again.
  * WHY      A tensor that is never written holds its own word, one that is holds data: either way it
  *          is not the free word, so any overlap is seen when the second of two is given out,
- * however the first is used. A write through a stale pointer and a reuse that comes too early are
- *          seen when the memory is given out next.
+ *          however the first is used. A write through a stale pointer and a reuse that comes too
+ *          early are seen when the memory is given out next.
  * ORDER    All of it goes in the order of the block's stream, where its next use is as well, or is
  *          put behind it by the runtime. New chunks are filled whole before they are first used,
  *          and waited for, since any stream may be the next.

@@ -11,10 +11,10 @@
  * ZONES   A chunk's free memory belongs to one zone: a stream, and whether it is for small requests
  *         (under the small limit; kept apart so that they do not pin large free runs). Memory goes
  *         from one stream to another only as whole free chunks, behind an event: where a plan's
- * slot lies on it, where there is no new memory, and instead of much new memory where one of the
- *         two works for the other, which uses what it allocates, and has to wait for it anyway
- *         (supply). The stream that takes it waits for all that the other was given so far. Streams
- *         that have nothing to do with each other would lose what they do at the same time.
+ *         slot lies on it, where there is no new memory, and instead of much new memory where one
+ *         of the two works for the other, which uses what it allocates, and has to wait for it
+ *         anyway (supply). The stream that takes it waits for all that the other was given so far.
+ *         Streams that have nothing to do with each other would lose what they do at the same time.
  * KEPT    A plan's persistent slots are allocated one by one in its beginning. Their chunks are a
  *         zone of their own until then, which the heap takes from last: one that is displaced lies
  *         in others' way for as long as the job runs.

@@ -9,13 +9,14 @@
  *           [value of each column ..., CRC-32 of the bytes before it]  or nil...
  *
  *         NUMBERS are PLEAT__LOG_NUMBERS. All values of records are 64-bit integers written in
- * full, so a record's place is known and it is overwritten as it stands. The file never grows, and
- * what was written is there however the process ends; a record that was being written then has a
- * wrong checksum, and is passed over. SERIES  Two: equal intervals of time, and iterations. Each is
- * kept in levels: a ring of the last records as they come, above it a ring of records that each
- * stand for FAN of those below, and so on. What is long ago is known coarsely, the last moments
- * exactly, a peak always. READING Records of any order; a level's ring is in order of `number`.
- * Where levels overlap, the lower one is finer. tools/runlog.c does it.
+ *         full, so a record's place is known and it is overwritten as it stands. The file never
+ *         grows, and what was written is there however the process ends; a record that was being
+ *         written then has a wrong checksum, and is passed over.
+ * SERIES  Two: equal intervals of time, and iterations. Each is kept in levels: a ring of the last
+ *         records as they come, above it a ring of records that each stand for FAN of those below,
+ *         and so on. What is long ago is known coarsely, the last moments exactly, a peak always.
+ * READING Records of any order; a level's ring is in order of `number`. Where levels overlap, the
+ *         lower one is finer. tools/runlog.c does it.
  */
 #ifndef PLEAT_RUNTIME_LOG_H
 #define PLEAT_RUNTIME_LOG_H

@@ -7,7 +7,7 @@
  *   RECIPE  two recordings or more, at different microbatches: each request's size is the function
  *           of the microbatch that plan/elastic.h fits to them. x is in its units.
  *   SCALE   one recording: it cannot show what grows, so everything that is freed is assumed to
- * grow in proportion, and what stays not to. x is how many times the recorded one.
+ *           grow in proportion, and what stays not to. x is how many times the recorded one.
  *
  * Steps: whole microbatches, where the recorded one is said (of more than a length of 64, one in 64
  * of it); else multiples of the recipe's unit, or tenths of the recorded one.

@@ -5,8 +5,8 @@
  *                            place and traps. Never for bad input, which is an error return.
  *   PLEAT_ASSERT(condition)  on unless NDEBUG: cheap internal truths.
  *   PLEAT_AUDIT(call)        on when PLEAT_AUDITS is defined (presets check, asan, tsan): an
- * auditor that re-derives a structure's state. It returns true when all holds, and prints both
- * values that disagree when not.
+ *                            auditor that re-derives a structure's state. It returns true when all
+ *                            holds, and prints both values that disagree when not.
  *
  * PLEAT__HOT_ENTER and _LEAVE bracket what a thread does under a lock that allocations take, as far
  * as assertions are on; PLEAT__HOT_ASSERT, where a verb is issued or the GPU waited for, traps
