@@ -230,15 +230,16 @@ void pleat__rehearsal_look(pleat__rehearsal *rehearsal)
         begin(rehearsal);
         return;
     }
-    const pleat__score *score = rehearsal->score;
     rehearsal->next = request + rehearsal->length / LOOKS + 1;
-    if (pleat__ahead_is_listing(&rehearsal->ahead))
-        return;
-    if (is_less(score, request, *rehearsal->live_bytes)) {
+    /* The thread is still noting what is live. */
+    bool unknown = pleat__ahead_is_listing(&rehearsal->ahead);
+    if (!unknown && is_less(rehearsal->score, request, *rehearsal->live_bytes)) {
         pleat__rehearsal_end(rehearsal);
         return;
     }
     pleat__ahead_allow(&rehearsal->ahead, when(rehearsal, request));
+    if (unknown)
+        return;
     rehearsal->reach = rehearsal->reach < rehearsal->length / MOST / 2 ? 2 * rehearsal->reach
                                                                        : rehearsal->length / MOST;
 }

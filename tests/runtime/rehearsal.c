@@ -7,6 +7,8 @@
 #include "held.h"
 #include "job.h"
 
+#include <runtime/planned_internal.h>
+#include <runtime/runtime_internal.h>
 #include <sched.h>
 #include <vmm/fault.h>
 #include <vmm/host.h>
@@ -213,6 +215,42 @@ static void rehearsal_ends_where_what_was_to_stay_is_freed(void **state)
     }
 }
 
+/* The rest of a long list is not known yet, and the job goes on meanwhile: what is due moves on
+ * with it, so that a request waits for what is on its way. Only whether all is as rehearsed is not.
+ */
+static void rehearsal_lets_the_list_on_while_it_is_made(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eed0a0a);
+    net *n = calloc(1, sizeof *n);
+    assert_non_null(n);
+    net_open(n, &random, "", 0, 0);
+    iterate(n);
+    free_gradients(n);
+    forward(n);
+    pleat__rehearsal *rehearsal = &((pleat__planned *)n->j.runtime->policy)->rehearsal;
+    pleat__ahead *ahead = &rehearsal->ahead;
+    pleat__gate_lock(ahead->pool->gate);
+    while (ahead->worker.busy)
+        pleat__worker_wait(&ahead->worker);
+    assert_non_null(rehearsal->score);
+    uint32_t reach = rehearsal->reach;
+    ahead->when = (pleat__when){0};
+    ahead->listing = true;
+    pleat__rehearsal_look(rehearsal);
+    uint32_t request = rehearsal->lives->count - rehearsal->lives->previous;
+    assert_true(ahead->when.now > request);
+    assert_int_equal(ahead->when.soon, ahead->when.now + reach);
+    assert_int_equal(rehearsal->reach, reach);
+    ahead->listing = false;
+    pleat__gate_unlock(ahead->pool->gate);
+    backward(n);
+    step(n);
+    iterate(n);
+    net_close(n);
+    free(n);
+}
+
 /* Half of a network, as an evaluation: what was made for the rest goes back. */
 static void rehearsal_gives_back_what_nobody_took(void **state)
 {
@@ -404,6 +442,7 @@ int main(void)
         cmocka_unit_test(rehearsal_leaves_the_second_iteration_no_driver_call),
         cmocka_unit_test(rehearsal_beside_a_job_that_does_not_wait_changes_no_place),
         cmocka_unit_test(rehearsal_ends_where_what_was_to_stay_is_freed),
+        cmocka_unit_test(rehearsal_lets_the_list_on_while_it_is_made),
         cmocka_unit_test(rehearsal_gives_back_what_nobody_took),
         cmocka_unit_test(rehearsal_gives_back_what_is_overdue),
         cmocka_unit_test(rehearsal_lets_go_where_memory_is_wanted),
