@@ -144,9 +144,10 @@ struct pleat__stage {
     uint64_t ordered;
     /* By request of the iteration before: where it is. granules 0: it is not. */
     pleat__place *places;
-    pleat__live live;  /* by address: the places of what is there */
-    uint32_t *waiting; /* requests whose frees wait */
-    uint32_t waiting_count;
+    pleat__live live; /* by address: the places of what is there */
+    /* Requests whose frees wait, the oldest of each stream first; by request the one behind it. */
+    uint32_t *behind;
+    uint32_t oldest[PLEAT__STREAMS], newest[PLEAT__STREAMS];
     uint64_t live_bytes;
     /* By position what becomes of which request: EVENTS times its number, and which of them; NONE:
      * nothing of this iteration. The next one, and the request that came last. */
@@ -282,9 +283,11 @@ static pleat_result set_requests(pleat__stage *s)
     s->places = pleat__arena_calloc(s->arena, score->before_count, sizeof *s->places);
     score->least_live =
         pleat__arena_calloc(score->arena, requests / PLEAT__BAR + 1u, sizeof *score->least_live);
-    s->waiting = pleat__arena_alloc(s->arena, requests * sizeof *s->waiting);
-    if (s->places == NULL || s->waiting == NULL || score->least_live == NULL)
+    s->behind = pleat__arena_alloc(s->arena, score->before_count * sizeof *s->behind);
+    if (s->places == NULL || s->behind == NULL || score->least_live == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to rehearse %u requests", requests);
+    for (uint32_t i = 0; i < PLEAT__STREAMS; i++)
+        s->oldest[i] = NONE;
     PLEAT_TRY(list_events(s));
     s->live_bytes = score->live_bytes;
     return PLEAT_OK;
@@ -392,29 +395,40 @@ static void play_free(pleat__stage *s, uint32_t request)
     *place = (pleat__place){0};
 }
 
+/* Its free waits for other streams. */
+static void play_wait(pleat__stage *s, uint32_t request)
+{
+    uint16_t stream = s->score->before[request].stream;
+    if (s->oldest[stream] == NONE)
+        s->oldest[stream] = request;
+    else
+        s->behind[s->newest[stream]] = request;
+    s->newest[stream] = request;
+    s->behind[request] = NONE;
+}
+
 static pleat_result play_event(pleat__stage *s, uint32_t event, uint32_t request)
 {
     if (event == EVENT_FREE)
         play_free(s, request);
     else if (event == EVENT_WAIT && s->places[request].granules != 0)
-        s->waiting[s->waiting_count++] = request;
+        play_wait(s, request);
     else if (event == EVENT_ALLOC && !stays(s, &s->score->before[request]))
         return play_alloc(s, request);
     return PLEAT_OK;
 }
 
-/* The heap wants back what waits: the oldest first. */
+/* The heap wants back what waits: the oldest first. What has come back by itself is passed over. */
 static bool order(void *opaque, uint16_t stream, uint32_t granules)
 {
     pleat__stage *s = opaque;
     uint32_t given = 0;
-    for (uint32_t i = 0; i < s->waiting_count && given < granules; i++) {
-        uint32_t request = s->waiting[i], has = s->places[request].granules;
-        if (has == 0 || s->score->before[request].stream != stream ||
-            (s->score->waiting >> stream & 1) == 0)
-            continue;
+    while ((s->score->waiting >> stream & 1) != 0 && s->oldest[stream] != NONE &&
+           given < granules) {
+        uint32_t request = s->oldest[stream];
+        s->oldest[stream] = s->behind[request];
+        given += s->places[request].granules;
         play_free(s, request);
-        given += has;
     }
     return given != 0;
 }
