@@ -142,11 +142,8 @@ static void unmake_pages(pleat__ahead *ahead, pleat__step *step)
     if (step->grow != 0 || pages == 0 || step->taken)
         return;
     step->made = 0;
-    pool->view_pages -= pages;
-    pleat__gate_leave(pool->gate);
-    (void)!pleat__space_unmap(pool->space, step->page, pages);
+    pleat__pool_unview(pool, step->page, pages);
     pleat__space_give(pool->space, step->page, step->count);
-    pleat__gate_enter(pool->gate);
 }
 
 /* Chunks that nobody took. pre: the turn. */

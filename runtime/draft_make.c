@@ -382,12 +382,8 @@ void pleat__draft_unmap(pleat__draft_job *job)
 {
     uint32_t pages = job->mapped;
     job->mapped = 0;
-    if (pages == 0)
-        return;
-    job->pool->view_pages -= pages;
-    pleat__gate_leave(job->gate);
-    (void)!pleat__space_unmap(job->pool->space, job->view_page, pages);
-    pleat__gate_enter(job->gate);
+    if (pages != 0)
+        pleat__pool_unview(job->pool, job->view_page, pages);
 }
 
 /* The turn, while no stream captures: a verb would fail a capture in the driver's global mode. */

@@ -360,13 +360,13 @@ static pleat_result announce(pleat__maker *m, const uint32_t *first_view, pleat_
 /* What announce or map_views did. */
 static void take_back(pleat__maker *m, const pleat__instance *instance, pleat__pieces *pieces)
 {
-    if (!m->promised) {
-        (void)pleat__instance_end_views(instance, m->ground->heap);
-        return;
-    }
+    uint64_t page = instance->views[0].page;
     pleat__pieces_free(m->arena, pieces);
-    if (instance->view_pages != 0)
-        pleat__space_give(m->pool->space, instance->views[0].page, instance->view_pages);
+    if (instance->view_pages == 0)
+        return;
+    if (!m->promised)
+        pleat__pool_unview(m->pool, page, instance->view_pages);
+    pleat__space_give(m->pool->space, page, instance->view_pages);
 }
 
 static pleat_result place_all(pleat__maker *m, const uint32_t *first_view,

@@ -63,7 +63,8 @@ static pleat_result submit(ended_views *ended)
     return pleat__mapper_submit(mapper, &ended->job);
 }
 
-bool pleat__instance_end_views(const pleat__instance *instance, pleat__heap *heap)
+/* The mapper unmaps the views; false: it could not be told. */
+static bool end_views(const pleat__instance *instance, pleat__heap *heap)
 {
     if (instance->view_runs == 0)
         return true;
@@ -151,7 +152,7 @@ void pleat__instance_release(pleat__instance *instance, pleat__arena *arena)
 
 bool pleat__instance_free(pleat__instance *instance, pleat__heap *heap)
 {
-    if (!pleat__instance_end_views(instance, heap))
+    if (!end_views(instance, heap))
         return false;
     heap->pool->view_pages -= instance->view_pages;
     if (instance->planned)

@@ -111,7 +111,4 @@ bool pleat__maker_may_promise(const pleat__maker *m, uint32_t end);
 PLEAT_NODISCARD pleat_result pleat__maker_list_pieces(pleat__maker *m, const uint32_t *first_view,
                                                       uint32_t view_pages, pleat__pieces *pieces);
 
-/* instance_end.c: the mapper unmaps the views; false: it could not be told. */
-bool pleat__instance_end_views(const pleat__instance *instance, pleat__heap *heap);
-
 #endif

@@ -603,3 +603,11 @@ pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks, uint32_
     pleat__arena_free(pool->arena, run);
     return result;
 }
+
+void pleat__pool_unview(pleat__pool *pool, uint64_t page, uint32_t pages)
+{
+    pool->view_pages -= pages;
+    pleat__gate_leave(pool->gate);
+    (void)!pleat__space_unmap(pool->space, page, pages);
+    pleat__gate_enter(pool->gate);
+}

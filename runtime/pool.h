@@ -108,6 +108,9 @@ uint32_t pleat__pool_whole(const pleat__pool *pool, const uint32_t *chunks, uint
 /* A view: the chunks' aliases side by side. pre: whole handles, something of each is occupied. */
 PLEAT_NODISCARD pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks,
                                               uint32_t count, uint64_t *page);
+/* Unmaps pages of a view that the GPU has never used; they stay taken. pre: the turn; the lock is
+ * left meanwhile. */
+void pleat__pool_unview(pleat__pool *pool, uint64_t page, uint32_t pages);
 
 static inline uint32_t pleat__pool_chunk_of(const pleat__pool *pool, uint32_t granule)
 {

@@ -5,8 +5,10 @@
  */
 #include "elastic_job.h"
 
+#include <internal/arena.h>
 #include <runtime/planned_internal.h>
 #include <runtime/runtime_internal.h>
+#include <runtime/views.h>
 #include <stdatomic.h>
 #include <time.h>
 #include <vmm/fault.h>
@@ -285,6 +287,65 @@ static void coming_of_two_sizes_is_the_later_ones(void **state)
     }
 }
 
+/* The alias pages that anything knows of. */
+static uint64_t known_view_pages(const pleat__planned *policy)
+{
+    const pleat__elastic *elastic = &policy->shapes.elastic;
+    uint64_t pages = 0;
+    for (uint32_t i = 0; i < elastic->instance_count; i++)
+        pages += elastic->instances[i]->view_pages;
+    for (uint32_t i = 0; i < elastic->retired_count; i++)
+        pages += elastic->retired[i]->view_pages;
+    for (uint32_t i = 0; i < policy->heap.view_count; i++)
+        pages += policy->heap.views[i]->pages;
+    return pages;
+}
+
+/* The begin of an iteration at a size that nobody has seen, each request of which fails once for
+ * want of host memory, where it asks for that so often. How many did. */
+static uint64_t run_short_of_host_memory(job *j, const job_shape *shape, uint64_t nth)
+{
+    const pleat__planned *policy = j->runtime->policy;
+    uint64_t failed = 0;
+    assert_ok(pleat_mark(j->runtime));
+    for (uint32_t i = 0; i < JOB_REQUESTS / 4; i++) {
+        job_tensor *t = &j->now[i];
+        *t = (job_tensor){.bytes = shape->bytes[i], .pattern = ++j->next_pattern};
+        pleat__arena_fail(nth, false);
+        pleat_result result = pleat_alloc(j->runtime, t->bytes, 0, &t->address);
+        failed += pleat__arena_failed();
+        pleat__arena_fail(0, false);
+        assert_int_equal(policy->pool.view_pages, known_view_pages(policy));
+        if (result == PLEAT_OK)
+            job_fill(t);
+        else
+            job_request(j, shape, i, 0);
+        job_end_at(j, shape, i);
+    }
+    end_larger(j, shape);
+    return failed;
+}
+
+/* A layout whose memory is made at once and cannot be followed: its views go. */
+static void coming_without_host_memory_leaves_no_view_behind(void **state)
+{
+    (void)state;
+    elastic_job e = make_job(3);
+    job_shape shape = at_x(&e, 12);
+    uint64_t failed = 1, unmade = 0;
+    for (uint64_t nth = 1; failed != 0; nth += 3) {
+        job j = {0};
+        job_host_timeless(&j.vmm);
+        runtime_open(&j, "ahead:off", 1);
+        learn_two(&j, &e);
+        uint64_t instances = pleat_stats_of(j.runtime).instances;
+        failed = run_short_of_host_memory(&j, &shape, nth);
+        unmade += pleat_stats_of(j.runtime).instances == instances;
+        finish(&j);
+    }
+    assert_true(unmade > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +356,7 @@ int main(void)
         cmocka_unit_test(coming_ends_where_memory_is_wanted),
         cmocka_unit_test(coming_goes_with_the_runtime),
         cmocka_unit_test(coming_of_two_sizes_is_the_later_ones),
+        cmocka_unit_test(coming_without_host_memory_leaves_no_view_behind),
     };
     return cmocka_run_group_tests_name("coming", tests, NULL, NULL);
 }

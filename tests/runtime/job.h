@@ -89,12 +89,17 @@ static inline uint64_t *job_word(const job_tensor *t, uint64_t granule)
     return (uint64_t *)(uintptr_t)(t->address + granule * 512);
 }
 
+static inline void job_fill(const job_tensor *t)
+{
+    for (uint64_t g = 0; g * 512 + 8 <= t->bytes; g++)
+        *job_word(t, g) = t->pattern + g;
+}
+
 static inline job_tensor job_alloc(job *j, uint64_t bytes, pleat_stream stream)
 {
     job_tensor t = {.bytes = bytes, .pattern = ++j->next_pattern * 0x9e3779b97f4a7c15u};
     assert_ok(pleat_alloc(j->runtime, bytes, stream, &t.address));
-    for (uint64_t g = 0; g * 512 + 8 <= bytes; g++)
-        *job_word(&t, g) = t.pattern + g;
+    job_fill(&t);
     return t;
 }
 
