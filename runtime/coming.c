@@ -8,6 +8,8 @@
 void pleat__pieces_free(pleat__arena *arena, pleat__pieces *pieces)
 {
     pleat__arena_free(arena, pieces->pieces);
+    pleat__arena_free(arena, pieces->sorted);
+    pleat__arena_free(arena, pieces->urgent);
     pleat__arena_free(arena, pieces->shown);
     pleat__arena_free(arena, pieces->cut_pages);
     *pieces = (pleat__pieces){.count = 0};
@@ -116,12 +118,14 @@ static pleat_result map_piece(const pleat__coming *coming, const pleat__piece *p
 }
 
 /* The one that a request waits for, or the next. */
-static pleat__piece *next_piece(const pleat__coming *coming)
+static pleat__piece *next_piece(pleat__coming *coming)
 {
     pleat__piece *pieces = coming->pieces.pieces;
-    for (uint32_t i = coming->next; i < coming->pieces.count; i++)
-        if (pieces[i].urgent && !pieces[i].made)
-            return &pieces[i];
+    for (; coming->urgent_next < coming->urgent_count; coming->urgent_next++) {
+        pleat__piece *piece = &pieces[coming->pieces.urgent[coming->urgent_next]];
+        if (!piece->made)
+            return piece;
+    }
     return &pieces[coming->next];
 }
 
@@ -170,6 +174,7 @@ void pleat__coming_begin(pleat__coming *coming, pleat__instance *instance,
     coming->pieces = *pieces;
     pool->cuts = &coming->pieces.cuts;
     coming->next = 0;
+    coming->urgent_next = coming->urgent_count = 0;
     coming->over = false;
     coming->refused = PLEAT__NO_X;
     pleat__coming_go_on(coming);
@@ -202,45 +207,64 @@ void pleat__coming_clear(pleat__coming *coming)
 
 /* ---- waiting ---- */
 
-static bool meets(const pleat__coming *coming, pleat__extent run, const pleat__piece *piece)
+/* Marks the pieces from sorted[low] to sorted[high - 1] that have something of first .. last; how
+ * many are not made. */
+static uint32_t press_range(pleat__coming *coming, uint32_t low, uint32_t high, uint64_t first,
+                            uint64_t last)
+{
+    const uint32_t *sorted = coming->pieces.sorted;
+    pleat__piece *pieces = coming->pieces.pieces;
+    uint32_t end = high, count = 0;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const pleat__piece *piece = &pieces[sorted[middle]];
+        if (piece->first + piece->count <= first)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < end && pieces[sorted[low]].first <= last; low++) {
+        pleat__piece *piece = &pieces[sorted[low]];
+        if (!piece->made && !piece->urgent)
+            coming->pieces.urgent[coming->urgent_count++] = sorted[low];
+        count += !piece->made;
+        piece->urgent = true;
+    }
+    return count;
+}
+
+static uint32_t press_run(pleat__coming *coming, pleat__extent run)
 {
     uint32_t shift = coming->heap->pool->occupancy.shift;
-    return run.begin >> shift < piece->first + piece->count &&
-           piece->first <= (run.begin + run.count - 1) >> shift;
+    return press_range(coming, 0, coming->pieces.chunk_count, run.begin >> shift,
+                       (run.begin + run.count - 1) >> shift);
 }
 
-/* Whether the place lies on the piece. */
-static bool lies_on(const pleat__coming *coming, const pleat__place *place,
-                    const pleat__piece *piece)
+/* Where the place is in the views. */
+static uint32_t press_views(pleat__coming *coming, const pleat__place *place)
 {
     const pleat__pool *pool = coming->heap->pool;
-    if (piece->view) {
-        pleat_va begin =
-            pool->base + (coming->instance->views[0].page + piece->first) * pool->page_bytes;
-        pleat_va end = begin + piece->count * pool->page_bytes;
-        return place->address < end &&
-               begin < place->address + ((uint64_t)place->granules << PLEAT__GRANULE_SHIFT);
-    }
-    if (place->several == NULL)
-        return meets(coming, place->run, piece);
-    for (uint32_t i = 0; i < place->several->count; i++)
-        if (meets(coming, place->several->runs[i], piece))
-            return true;
-    return false;
+    const pleat__page_run *views = &coming->instance->views[0];
+    pleat_va begin = pool->base + views->page * pool->page_bytes;
+    pleat_va end = begin + views->pages * pool->page_bytes;
+    if (place->address < begin || place->address >= end)
+        return 0;
+    uint64_t at = place->address - begin;
+    uint64_t last = at + ((uint64_t)place->granules << PLEAT__GRANULE_SHIFT) - 1;
+    return press_range(coming, coming->pieces.chunk_count, coming->pieces.count,
+                       at / pool->page_bytes, last / pool->page_bytes);
 }
 
-/* Marks what the place waits for; how many pieces. */
+/* Marks what the place waits for; how many pieces, some of them twice. */
 static uint32_t press(pleat__coming *coming, const pleat__place *place)
 {
     uint32_t count = 0;
-    for (uint32_t i = coming->next; i < coming->pieces.count; i++) {
-        pleat__piece *piece = &coming->pieces.pieces[i];
-        if (piece->made || !lies_on(coming, place, piece))
-            continue;
-        piece->urgent = true;
-        count++;
-    }
-    return count;
+    if (place->several == NULL)
+        count += press_run(coming, place->run);
+    else
+        for (uint32_t i = 0; i < place->several->count; i++)
+            count += press_run(coming, place->several->runs[i]);
+    return count + press_views(coming, place);
 }
 
 bool pleat__coming_await(pleat__coming *coming, const pleat__place *place)

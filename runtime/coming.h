@@ -32,16 +32,19 @@ typedef struct pleat__piece {
     uint32_t count;
     bool view;
     bool made;
-    bool urgent; /* a request waits for it */
+    bool urgent; /* a request waits for it, or did */
 } pleat__piece;
 
 /* What is to come: the lists and the marked pages are the coming's from begin on. */
 typedef struct pleat__pieces {
     pleat__piece *pieces; /* in the order in which they are made */
     uint32_t count;
-    uint32_t block;   /* chunks of a handle at most */
-    uint32_t *shown;  /* the chunk behind each page of the views */
-    pleat__cuts cuts; /* handles begin where pieces do */
+    uint32_t *sorted;     /* pieces by where they are: chunks by number, then pages of the views */
+    uint32_t chunk_count; /* pieces of chunks */
+    uint32_t *urgent;     /* room for those that requests wait for */
+    uint32_t block;       /* chunks of a handle at most */
+    uint32_t *shown;      /* the chunk behind each page of the views */
+    pleat__cuts cuts;     /* handles begin where pieces do */
     uint8_t *cut_pages;
 } pleat__pieces;
 
@@ -55,6 +58,8 @@ struct pleat__coming {
     uint64_t round;            /* changes with it */
     pleat__pieces pieces;
     uint32_t next; /* those before are made */
+    /* Of pieces.urgent, in the order in which they were wanted: the next, and how many. */
+    uint32_t urgent_next, urgent_count;
     bool over;
     pleat__x refused; /* of a layout that was left without its memory, or PLEAT__NO_X */
 };

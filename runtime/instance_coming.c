@@ -183,6 +183,19 @@ static pleat_result list_shown(lister *l)
     return PLEAT_OK;
 }
 
+/* The pieces by where they are: chunks by number, then pages of the views. */
+static void sort_pieces(lister *l, uint32_t *spare)
+{
+    pleat__pieces *pieces = &l->pieces;
+    for (uint32_t i = 0; i < pieces->count; i++) {
+        const pleat__piece *piece = &pieces->pieces[i];
+        l->keys[i] = (uint64_t)piece->view << 32 | piece->first;
+        pieces->sorted[i] = i;
+        pieces->chunk_count += !piece->view;
+    }
+    pleat__sort_by_key(pieces->sorted, spare, pieces->count, l->keys);
+}
+
 /* The pieces as they are needed; of two at once chunks come before views. */
 static pleat_result order_pieces(lister *l)
 {
@@ -191,7 +204,9 @@ static pleat_result order_pieces(lister *l)
         return PLEAT_OK;
     uint64_t *other = pleat__arena_alloc(l->m->arena, count * sizeof *other);
     pleat__piece *pieces = pleat__arena_alloc(l->m->arena, count * sizeof *pieces);
-    if (other == NULL || pieces == NULL) {
+    l->pieces.sorted = pleat__arena_alloc(l->m->arena, count * sizeof *l->pieces.sorted);
+    l->pieces.urgent = pleat__arena_alloc(l->m->arena, count * sizeof *l->pieces.urgent);
+    if (other == NULL || pieces == NULL || l->pieces.sorted == NULL || l->pieces.urgent == NULL) {
         pleat__arena_free(l->m->arena, other);
         pleat__arena_free(l->m->arena, pieces);
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order %u pieces", count);
@@ -199,9 +214,11 @@ static pleat_result order_pieces(lister *l)
     pleat__sort_keys(l->keys, other, count);
     for (uint32_t i = 0; i < count; i++)
         pieces[i] = l->pieces.pieces[l->keys[i] & UINT32_MAX];
-    pleat__arena_free(l->m->arena, other);
     pleat__arena_free(l->m->arena, l->pieces.pieces);
     l->pieces.pieces = pieces;
+    pleat__arena_free(l->m->arena, other);
+    /* Nothing is urgent yet. */
+    sort_pieces(l, l->pieces.urgent);
     return PLEAT_OK;
 }
 
