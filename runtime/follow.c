@@ -159,14 +159,6 @@ static pleat_result load_phases(pleat__follow *follow, const pleat_plan *plan)
     return PLEAT_OK;
 }
 
-static bool dynamic_of(const pleat__follow *follow)
-{
-    for (uint32_t i = 0; i < follow->count; i++)
-        if (follow->items[i].kind == PLEAT__ITEM_DYNAMIC)
-            return true;
-    return false;
-}
-
 static pleat_result load_all(pleat__follow *follow, loader *load)
 {
     const pleat_plan *plan = load->plan;
@@ -198,9 +190,8 @@ static pleat_result load_all(pleat__follow *follow, loader *load)
     PLEAT_TRY(pleat__match_init(&follow->match, follow->arena, follow->items,
                                 plan->first.slot_count, follow->count));
     pleat__match_index(&follow->match);
-    return dynamic_of(follow) ? pleat__foresee_init(&follow->foresee, follow->arena, &follow->match,
-                                                    follow->lanes, follow->lane_count, load->pool)
-                              : PLEAT_OK;
+    return pleat__foresee_init(&follow->foresee, follow->arena, &follow->match, follow->lanes,
+                               follow->lane_count, load->pool);
 }
 
 pleat_result pleat__follow_draft(pleat__arena *arena, const pleat__pool *pool,

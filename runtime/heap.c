@@ -149,35 +149,48 @@ static bool take_back(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat_
     return false;
 }
 
+static pleat_result place_small(pleat__heap *heap, uint32_t granules, uint8_t zone,
+                                pleat__place *place)
+{
+    if (best_fit(heap, zone, granules, place))
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__heap_refill(heap, zone));
+    PLEAT_CHECK(best_fit(heap, zone, granules, place));
+    return PLEAT_OK;
+}
+
+/* *occupied: by a view already. */
+static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zone,
+                                pleat__place *place, bool *occupied)
+{
+    PLEAT_TRY(pleat__heap_spare_slots(heap, zone, granules));
+    if (best_fit(heap, zone, granules, place) ||
+        (pleat__heap_order(heap, zone, granules) && best_fit(heap, zone, granules, place)))
+        return PLEAT_OK;
+    if (granules >= heap->pool->occupancy.full) {
+        *occupied = true;
+        return pleat__stitch(heap, granules, zone, place);
+    }
+    PLEAT_TRY(pleat__heap_supply(heap, zone, 1));
+    PLEAT_CHECK(best_fit(heap, zone, granules, place));
+    return PLEAT_OK;
+}
+
 pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t stream,
                                pleat__place *place, bool *stitched)
 {
-    uint32_t full = heap->pool->occupancy.full;
-    uint8_t large = (uint8_t)(2 * stream), zone = large;
+    bool small = granules < heap->small_granules, occupied = false;
+    uint8_t zone = (uint8_t)(2 * stream) | small;
     *stitched = false;
     heap->requests++;
-    if (heap->wanted == NULL &&
-        take_back(heap, granules < heap->small_granules ? large | 1 : large, granules, place))
+    if (heap->wanted == NULL && take_back(heap, zone, granules, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__heap_sync(heap));
-    if (granules < heap->small_granules) {
-        zone |= 1;
-        if (!best_fit(heap, zone, granules, place)) {
-            PLEAT_TRY(pleat__heap_refill(heap, zone));
-            PLEAT_CHECK(best_fit(heap, zone, granules, place));
-        }
-    } else if (!best_fit(heap, large, granules, place) &&
-               !(pleat__heap_order(heap, large, granules) &&
-                 best_fit(heap, large, granules, place))) {
-        if (granules >= full) {
-            PLEAT_TRY(pleat__stitch(heap, granules, large, place));
-            *stitched = place->several != NULL;
-            return PLEAT_OK;
-        }
-        PLEAT_TRY(pleat__heap_supply(heap, large, 1));
-        PLEAT_CHECK(best_fit(heap, large, granules, place));
-    }
-    PLEAT_CHECK(pleat__heap_occupy(heap, place));
+    PLEAT_TRY(small ? place_small(heap, granules, zone, place)
+                    : place_large(heap, granules, zone, place, &occupied));
+    *stitched = occupied && place->several != NULL;
+    if (!occupied)
+        PLEAT_CHECK(pleat__heap_occupy(heap, place));
     return PLEAT_OK;
 }
 

@@ -191,10 +191,36 @@ bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)
            pleat__heap_sync(heap) == PLEAT_OK;
 }
 
+/* What a plan's beginning does not know of mostly stays as long as the job runs. In a slot it would
+ * send what has that elsewhere, all its bytes, and others after it. (512 bytes more at the start of
+ * a GPT-2 of 4.8 GiB: 0.992 of the memory in use, and 1,683 requests of 43,938 without their slot;
+ * with new memory 0.999 and none.) What is freed soon costs the setting `spare`, no more. */
+pleat_result pleat__heap_spare_slots(pleat__heap *heap, uint8_t large, uint32_t granules)
+{
+    pleat__pool *pool = heap->pool;
+    uint32_t chunks = (uint32_t)pleat__ceil_div(granules, pool->occupancy.full);
+    if (!heap->keeping || heap->wanted == NULL ||
+        pleat__hole_never_wanted(heap, &heap->zones[large], granules, false).count != 0)
+        return PLEAT_OK;
+    /* Behind what the plan has nothing is wanted. */
+    uint64_t planned = heap->never[heap->never_count - 1].begin;
+    uint64_t most =
+        pleat__ceil_div(pleat__account_limit(&heap->account, planned), pool->occupancy.full);
+    if (pool->count - pool->absent + chunks > most)
+        return PLEAT_OK;
+    if (pool->stocked < chunks)
+        PLEAT_TRY(pleat__gate_turn(pool->gate));
+    pleat_result result = pleat__heap_grow(heap, large, chunks, NULL);
+    bool none = result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY;
+    /* The attempt may have left the lock. */
+    return none ? pleat__heap_sync(heap) : result;
+}
+
 pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
 {
     uint8_t large = small & ~1u;
     pleat__extents *zone = &heap->zones[large];
+    PLEAT_TRY(pleat__heap_spare_slots(heap, large, heap->pool->occupancy.full));
     pleat__extent whole = pleat__hole_chunk(heap, zone);
     if (whole.count == 0 && pleat__heap_order(heap, large, heap->pool->occupancy.full))
         whole = pleat__hole_chunk(heap, zone);

@@ -40,8 +40,8 @@ static pleat__extent free_within(const pleat__heap *heap, const pleat__extents *
 
 /* What no slot uses is the first place for what has no slot: in a slot of thousands of chunks it
  * would have all of that stitched. */
-static pleat__extent never_wanted(const pleat__heap *heap, const pleat__extents *zone,
-                                  uint32_t granules, bool whole)
+pleat__extent pleat__hole_never_wanted(const pleat__heap *heap, const pleat__extents *zone,
+                                       uint32_t granules, bool whole)
 {
     pleat__extent found = {0, 0};
     uint32_t steps = STEPS;
@@ -56,7 +56,7 @@ pleat__extent pleat__hole_chunk(const pleat__heap *heap, const pleat__extents *z
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     pleat__extent best = {0, 0};
     uint32_t best_wanted = 0, seen = 0;
-    pleat__extent never = never_wanted(heap, zone, occupancy->full, true);
+    pleat__extent never = pleat__hole_never_wanted(heap, zone, occupancy->full, true);
     if (never.count != 0)
         return never;
     for (pleat__extent run = pleat__extents_best(zone, occupancy->full);
@@ -81,7 +81,7 @@ pleat__extent pleat__hole_least_wanted(const pleat__heap *heap, const pleat__ext
                                        uint32_t granules)
 {
     pleat__extent run = pleat__extents_best(zone, granules);
-    pleat__extent best = never_wanted(heap, zone, granules, false);
+    pleat__extent best = pleat__hole_never_wanted(heap, zone, granules, false);
     uint32_t best_wanted = 0;
     if (best.count != 0)
         return best;

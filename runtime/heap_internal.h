@@ -29,6 +29,15 @@ pleat__extent pleat__zone_run(const pleat__heap *heap, pleat__extent run);
 PLEAT_NODISCARD pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to);
 /* A chunk of the large zone for small requests. */
 PLEAT_NODISCARD pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small);
+/* In a plan's beginning, before the heap looks for a place: new memory for a request without a slot
+ * for which there is none beside the plan's, as far as that is worth it. PLEAT_E_NOT_READY; the
+ * lock may be left meanwhile. */
+PLEAT_NODISCARD pleat_result pleat__heap_spare_slots(pleat__heap *heap, uint8_t large,
+                                                     uint32_t granules);
+/* Free granules that nothing is to lie in, at a chunk's beginning where `whole`; a run of count 0
+ * when there are none. pre: heap->wanted. */
+pleat__extent pleat__hole_never_wanted(const pleat__heap *heap, const pleat__extents *zone,
+                                       uint32_t granules, bool whole);
 /* A whole free chunk from one of the smallest runs that have one; the one that is wanted last where
  * that is known. A run of count 0 when there is none. */
 pleat__extent pleat__hole_chunk(const pleat__heap *heap, const pleat__extents *zone);

@@ -245,7 +245,7 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
     self->stats->slot_busy += slot;
     if (self->shapes.current->learned)
         pleat__follow_replace(self->shapes.current, item, place);
-    else if (slot && self->shapes.elastic.now != NULL)
+    else if (slot && (self->shapes.current->file || self->shapes.elastic.now != NULL))
         pleat__follow_keep(self->shapes.current, item, place);
     return PLEAT_OK;
 }

@@ -252,6 +252,107 @@ static void follow_dynamic_requests_lie_in_their_lane(void **state)
     job_stop(&j);
 }
 
+/* The plan of make_plan() behind a tensor of three chunks that stays. */
+static void make_plan_behind(plan_of_job *p, const job_shape *shape, pleat__slot *weights)
+{
+    make_plan(p, shape);
+    *weights = (pleat__slot){.size = 3 * JOB_PAGE,
+                             .place = p->plan.virtual_bytes,
+                             .lane = PLEAT__NO_LANE,
+                             .class = PLEAT__CLASS_PERSISTENT};
+    p->plan.first = (pleat__sequence){.slots = weights, .slot_count = 1};
+    p->handles[0].chunks += 3;
+    p->plan.virtual_bytes += 3 * JOB_PAGE;
+    p->plan.physical_bytes += 3 * JOB_PAGE;
+}
+
+static void follow_stray_at_the_start_lies_in_no_slot(void **state)
+{
+    (void)state;
+    job j;
+    static plan_of_job p;
+    pleat__slot weights;
+    job_shape shape = job_shape_make(27, 1);
+    make_plan_behind(&p, &shape, &weights);
+    const uint64_t sizes[] = {512, JOB_PAGE};
+    for (int i = 0; i < 2; i++) {
+        job_start(&j, "pleat", &p.plan, 0);
+        job_tensor stray = job_alloc(&j, sizes[i], 0), held = job_alloc(&j, 3 * JOB_PAGE, 0);
+        run_marked(&j, &shape, 5);
+        pleat_stats stats = pleat_stats_of(j.runtime);
+        assert_int_equal(stats.planned, stats.requests - 1);
+        assert_int_equal(stats.slot_busy, 0);
+        assert_int_equal(stats.peak_physical_bytes, p.plan.physical_bytes + JOB_PAGE);
+        job_free(&j, &stray);
+        job_free(&j, &held);
+        job_drain(&j);
+        assert_int_equal(j.errors, 0);
+        job_stop(&j);
+    }
+}
+
+static void follow_stray_that_stays_costs_what_it_has(void **state)
+{
+    (void)state;
+    job j;
+    static plan_of_job p;
+    job_shape shape = job_shape_make(28, 1);
+    make_plan(&p, &shape);
+    job_start(&j, "pleat", &p.plan, 0);
+    run_marked(&j, &shape, 3);
+    job_tensor stray = job_alloc(&j, JOB_PAGE, 0);
+    run_marked(&j, &shape, 3);
+    pleat_stats before = pleat_stats_of(j.runtime);
+    assert_true(before.slot_busy > 0);
+    run_marked(&j, &shape, 10);
+    pleat_stats after = pleat_stats_of(j.runtime);
+    assert_int_equal(after.planned - before.planned, after.requests - before.requests);
+    assert_int_equal(after.driver_calls, before.driver_calls);
+    job_free(&j, &stray);
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
+/* A slot of many chunks of which one is in use is not made of new memory. */
+static void follow_slot_in_use_is_stitched_from_its_rest(void **state)
+{
+    (void)state;
+    enum { LARGE = 64, OTHER = 32 };
+    job j;
+    pleat__slot slots[] = {
+        {.size = LARGE * JOB_PAGE, .lane = PLEAT__NO_LANE, .class = PLEAT__CLASS_TRANSIENT},
+        {.size = OTHER * JOB_PAGE,
+         .place = LARGE * JOB_PAGE,
+         .lane = PLEAT__NO_LANE,
+         .class = PLEAT__CLASS_TRANSIENT}};
+    pleat__plan_handle handle = {.chunks = LARGE + OTHER};
+    pleat__plan_map map = {0};
+    pleat_plan plan = {.chunk_bytes = JOB_PAGE,
+                       .virtual_bytes = (LARGE + OTHER) * JOB_PAGE,
+                       .physical_bytes = (LARGE + OTHER) * JOB_PAGE,
+                       .steady = {.slots = slots, .slot_count = 2},
+                       .handles = &handle,
+                       .handle_count = 1,
+                       .maps = &map,
+                       .map_count = 1};
+    job_tensor stray = {0};
+    job_start(&j, "pleat", &plan, 0);
+    for (int i = 0; i < 6; i++) {
+        assert_ok(pleat_mark(j.runtime));
+        if (i == 2)
+            stray = job_alloc(&j, 512, 0);
+        job_tensor a = job_alloc(&j, LARGE * JOB_PAGE, 0), b = job_alloc(&j, OTHER * JOB_PAGE, 0);
+        job_free(&j, &a);
+        job_free(&j, &b);
+    }
+    assert_true(pleat_stats_of(j.runtime).peak_physical_bytes <=
+                plan.physical_bytes + 2 * JOB_PAGE);
+    job_free(&j, &stray);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
 static void follow_plan_for_other_chunks_is_refused(void **state)
 {
     (void)state;
@@ -364,6 +465,9 @@ int main(void)
         cmocka_unit_test(follow_moved_slots_are_found_by_the_check_or_else_by_the_canary),
         cmocka_unit_test(follow_folded_slots_share_chunks),
         cmocka_unit_test(follow_dynamic_requests_lie_in_their_lane),
+        cmocka_unit_test(follow_stray_at_the_start_lies_in_no_slot),
+        cmocka_unit_test(follow_stray_that_stays_costs_what_it_has),
+        cmocka_unit_test(follow_slot_in_use_is_stitched_from_its_rest),
         cmocka_unit_test(follow_plan_for_other_chunks_is_refused),
         cmocka_unit_test(follow_plan_over_the_budget_is_refused_and_leaves_nothing),
         cmocka_unit_test(foresee_counts_requests_to_the_next_slot),

@@ -8,11 +8,12 @@
 #include <plan/plan.h>
 #include <pthread.h>
 #include <runtime/misfit.h>
+#include <runtime/pool.h>
 #include <stdatomic.h>
 #include <time.h>
 
 /* Two of a plan's handles: what crosses the boundary at which it is left keeps those it lies in. */
-#define PINNED (2ull * 128 * JOB_PAGE)
+#define PINNED (2ull * PLEAT__BLOCK * JOB_PAGE)
 
 /* Every third request has another size each time: a plan gives those lanes. */
 static void draw(job_shape *shape, test_random *random)
