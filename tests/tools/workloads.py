@@ -166,7 +166,8 @@ class Weave(unittest.TestCase):
                     not iterations or event["user_metadata"] != iterations[-1][0]
                 ):
                     iterations.append((event["user_metadata"], []))
-                iterations[-1][1].append(event["size"])
+                if iterations:
+                    iterations[-1][1].append(event["size"])
         return [sizes for _, sizes in iterations]
 
     def test_switch_repeats_each_in_turn(self):
@@ -188,6 +189,23 @@ class Weave(unittest.TestCase):
         for fixed, length, line in sizes:
             self.assertEqual((fixed, line), (512, 3 * length + 7))
             self.assertTrue(1000 <= length <= 4000)
+
+    def test_add_keeps_a_tensor_more(self):
+        one = self.recorded("a", lambda n: [1024, 2048])
+        for where, expected in (((), [[1024, 2048]] * 4),
+                                (("--iteration", "2"), [[1024, 2048]] * 2 + [[1024, 700, 2048]]
+                                 + [[1024, 2048]])):
+            done = self.weave("add", one, "--bytes", "700", *where, "-o", self.path("out"))
+            self.assertEqual(done.returncode, 0, done.stdout)
+            with gzip.open(self.path("out"), "rb") as file:
+                (events,) = pickle.load(file)["device_traces"]
+            self.assertEqual([e["action"] for e in events if e["size"] == 700], ["alloc"])
+            self.assertEqual(events[0]["size"], 512 if where else 700)
+            self.assertEqual([[size for size in sizes if size != 512]
+                              for sizes in self.allocated()], expected)
+        done = self.weave("add", one, "--iteration", "4", "-o", self.path("out"))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no iteration 4 in 4", done.stdout)
 
     def test_what_is_no_recording_is_refused(self):
         whole = self.recorded("a", lambda n: [1024])

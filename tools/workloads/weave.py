@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Makes one long recording from short ones: of a job that changes its microbatch or its length.
+"""Makes one long recording from short ones: of a job that changes its microbatch or its length. Or
+the recording of a job that keeps a tensor more.
 
     weave.py switch A.pickle.gz B.pickle.gz ... --every 20 --iterations 120 -o OUT.pickle.gz
     weave.py vary A.pickle.gz --iterations 200 --seed 1 -o OUT.pickle.gz
+    weave.py add A.pickle.gz --bytes 8500000 --iteration 1 -o OUT.pickle.gz
 
 `switch` begins as A does, and then repeats the last iteration but one of each recording in turn; the
 recordings are of the same job with different microbatches. `vary` takes one recording whose
 iterations differ only in their sizes, writes each size as a + b * x (x: the length), and draws a
 new x every iteration, between the least and the largest recorded. What one iteration leaves live
-and the next frees is freed in the order in which it was allocated, whichever recording both are of.
+and the next frees is freed in the order in which it was allocated, whichever recording both are of. `add` is A with a tensor more that is never freed: the job's first
+one, or allocated where iteration N begins.
 """
 
 import argparse
@@ -239,6 +242,18 @@ def vary(options):
     return writer
 
 
+def add(options):
+    start, iterations = load(options.recordings[0])
+    if options.iteration is not None and not 0 <= options.iteration < len(iterations):
+        raise SystemExit("weave.py: no iteration %d in %d" % (options.iteration, len(iterations)))
+    # Behind the event that says that the iteration begins.
+    stretch, at = (start, 0) if options.iteration is None else (iterations[options.iteration], 1)
+    stretch.insert(at, {"action": ALLOC, "addr": None, "size": options.bytes, "stream": 0})
+    writer = Writer()
+    writer.beginning([start] + iterations)
+    return writer
+
+
 def positive(text):
     if int(text) < 1:
         raise argparse.ArgumentTypeError("%r is not 1 or more" % text)
@@ -249,19 +264,22 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("how", choices=["switch", "vary"])
+    ways = {"switch": switch, "vary": vary, "add": add}
+    parser.add_argument("how", choices=list(ways))
     parser.add_argument(
-        "recordings", nargs="+", metavar="RECORDING", help="snapshots of torch; vary takes one"
+        "recordings", nargs="+", metavar="RECORDING", help="snapshots of torch; only switch takes several"
     )
     whole = {"type": positive, "metavar": "N"}
     parser.add_argument("--every", default=20, help="iterations before a switch [20]", **whole)
     parser.add_argument("--iterations", default=200, help="in all [200]", **whole)
     parser.add_argument("--seed", type=int, default=1, help="of the lengths drawn [1]")
+    parser.add_argument("--bytes", default=512, help="of the tensor that is added [512]", **whole)
+    parser.add_argument("--iteration", type=int, metavar="N", help="the iteration that it comes in, from 0 on")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="a .pickle.gz")
     options = parser.parse_args()
-    if options.how == "vary" and len(options.recordings) != 1:
-        parser.error("vary takes one recording")
-    writer = switch(options) if options.how == "switch" else vary(options)
+    if options.how != "switch" and len(options.recordings) != 1:
+        parser.error("%s takes one recording" % options.how)
+    writer = ways[options.how](options)
     try:
         size = writer.write(options.output)
     except OSError as problem:
