@@ -265,10 +265,12 @@ pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_s
     if (stream != gate->last || !gate->has_last)
         PLEAT_TRY(pleat__gate_note_stream(&runtime->gate, stream));
     uint64_t left = runtime->gate.left;
-    uint64_t guard = runtime->canary.guard;
-    pleat_result result = alloc_once(runtime, bytes + guard, stream, address);
+    uint64_t guarded = bytes + runtime->canary.guard;
+    /* One of nearly 2^64 bytes stays one. */
+    guarded = guarded < bytes ? UINT64_MAX : guarded;
+    pleat_result result = alloc_once(runtime, guarded, stream, address);
     if (__builtin_expect(result != PLEAT_OK, 0))
-        result = alloc_again(runtime, bytes + guard, stream, result, address);
+        result = alloc_again(runtime, guarded, stream, result, address);
     if (__builtin_expect(result == PLEAT_OK && is_watched(runtime), 0))
         result = note_alloc(runtime, address, bytes, stream);
     if (result == PLEAT_OK)

@@ -104,6 +104,22 @@ static void canary_sees_a_planted_overlap(void **state)
     }
 }
 
+/* With the guard behind it the size would be a small one. */
+static void canary_makes_no_request_small(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
+        for (uint64_t less = 0; less < 2048; less += 511) {
+            job j;
+            pleat_va refused;
+            job_start_with(&j, policies[i], NULL, 0, "canary:on");
+            assert_result(pleat_alloc(j.runtime, UINT64_MAX - less, 0, &refused),
+                          PLEAT_E_OUT_OF_MEMORY);
+            assert_int_equal(refused, 0);
+            job_stop(&j);
+        }
+}
+
 static void canary_must_be_asked_for(void **state)
 {
     (void)state;
@@ -191,6 +207,7 @@ int main(void)
         cmocka_unit_test(canary_sees_writes_past_the_end),
         cmocka_unit_test(canary_sees_writes_after_the_free),
         cmocka_unit_test(canary_sees_a_planted_overlap),
+        cmocka_unit_test(canary_makes_no_request_small),
         cmocka_unit_test(canary_must_be_asked_for),
         cmocka_unit_test(canary_runs_on_the_driver),
         cmocka_unit_test(canary_that_cannot_be_made_leaves_nothing),
