@@ -488,8 +488,15 @@ pleat_result pleat_block_of(pleat_runtime *runtime, pleat_va address, pleat_bloc
 pleat_result pleat_adjacent_free(pleat_runtime *runtime, pleat_va address, uint64_t *before,
                                  uint64_t *after)
 {
+    pleat_block block;
     pleat__gate_lock(&runtime->gate);
-    pleat_result result = runtime->ops->adjacent_free(runtime->policy, address, before, after);
+    const pleat_capture *capture = pleat__capture_of(runtime->captures, address);
+    pleat_result result =
+        capture != NULL ? pleat__capture_block_of(capture, address, &block)
+                        : runtime->ops->adjacent_free(runtime->policy, address, before, after);
+    /* What lies beside it is the graph's: nobody else ever gets it. */
+    if (capture != NULL)
+        *before = *after = 0;
     pleat__gate_unlock(&runtime->gate);
     return result == PLEAT_E_NOT_FOUND ? not_found(address) : result;
 }

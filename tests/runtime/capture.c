@@ -102,6 +102,12 @@ static void capture_keeps_its_memory_to_itself(void **state)
         assert_int_equal(block.address, a);
         assert_int_equal(block.requested, 30 * MIB + 100);
         assert_int_equal(block.stream, 5);
+        /* Freed or not, no other request can lie beside it. */
+        uint64_t free_before = 1, free_after = 1;
+        assert_ok(pleat_adjacent_free(b.runtime, c, &free_before, &free_after));
+        assert_int_equal(free_before + free_after, 0);
+        assert_result(pleat_adjacent_free(b.runtime, a + 40 * MIB, &free_before, &free_after),
+                      PLEAT_E_NOT_FOUND);
         assert_ok(pleat_free(b.runtime, a));
         assert_result(pleat_free(b.runtime, a), PLEAT_E_NOT_FOUND);
         /* In the stream's order, as a replay would have it. */
