@@ -149,6 +149,9 @@ static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t
     uint64_t exists = pleat__space_stats_of(runtime->space).physical_bytes;
     runtime->ops->idle(runtime->policy, stream, &largest, &total);
     uint64_t room = room_for_new(runtime, exists);
+    largest = room > largest ? room : largest;
+    /* One above the limit is refused whatever is idle. */
+    largest = largest < runtime->limit_bytes ? largest : runtime->limit_bytes;
     if (runtime->plan != NULL) {
         char expected[32];
         snprintf(plan, sizeof plan, "; the plan expects a peak of %s",
@@ -163,7 +166,7 @@ static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t
         mib(exists, physical, sizeof physical),
         runtime->has_budget ? "a budget of" : "the device's",
         mib(runtime->limit_bytes, limit, sizeof limit), mib(total, reusable, sizeof reusable),
-        mib(room > largest ? room : largest, fits, sizeof fits), plan, cause);
+        mib(largest, fits, sizeof fits), plan, cause);
 }
 
 pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,

@@ -142,6 +142,16 @@ static void out_of_memory_says_what_there_is(void **state)
         assert_int_equal(stats.out_of_memory, 3);
         assert_int_equal(stats.live_bytes, 60 * MIB);
         assert_int_equal(stats.requests, 2);
+        /* Beside what lives there may be idle memory that cannot go: it serves no larger request
+         * than the budget either. */
+        pleat_va split = take(&f, 12 * MIB, 0);
+        assert_ok(pleat_free(f.runtime, take(&f, 16 * MIB, 0)));
+        assert_ok(pleat_set_budget(f.runtime, 3 * MIB));
+        assert_result(pleat_alloc(f.runtime, 4 * MIB, 0, &refused), PLEAT_E_OUT_OF_MEMORY);
+        const char *fit = strstr(pleat_last_error()->text, "would fit now ");
+        assert_non_null(fit);
+        assert_true(atof(fit + strlen("would fit now ")) <= 3);
+        assert_ok(pleat_free(f.runtime, split));
         assert_ok(pleat_free(f.runtime, kept));
         end(&f);
     }
