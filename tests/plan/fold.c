@@ -4,7 +4,7 @@
  *
  * The property test draws FOLD_INSTANCES small problems (ties, zero sizes, zero lives, lives that
  * wrap around, several streams, fixed places) and some of thousands of requests. In builds without
- * assertions it draws 100,000, with them 10,000; PLEAT_TEST_INSTANCES sets another number.
+ * assertions it draws 40,000, with them 10,000; PLEAT_TEST_INSTANCES sets another number.
  */
 #include "arena.h"
 
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #ifdef NDEBUG
-#define FOLD_INSTANCES 100000u
+#define FOLD_INSTANCES 40000u
 #else
 #define FOLD_INSTANCES 10000u
 #endif

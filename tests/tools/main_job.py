@@ -1,7 +1,8 @@
 """The main job, by the command alone: main_job.py PLEAT SNAPSHOT [SHARED].
 
 A snapshot is imported, planned twice, verified, and replayed under both policies with the canary.
-SHARED is a folder with further recordings in traces/; without it the snapshot alone is run.
+SHARED is a folder with further recordings in traces/, replayed with it under Pleat's policy only;
+without it the snapshot alone is run.
 """
 
 import gzip
@@ -54,11 +55,14 @@ class MainJob(unittest.TestCase):
         pleat("verify", plan, "--trace", trace)
         self.assertGreaterEqual(planned["physical_bytes"], planned["max_live_bytes"])
 
-        native = answer("replay", trace, "--policy", "native", "--canary")
+        # A canary touches all of the job's memory: native's is looked at once.
+        canary = ["--canary"] if snapshot == BUNDLED else []
+        native = answer("replay", trace, "--policy", "native", *canary)
         folded = answer("replay", trace, "--policy", "pleat", "--plan", plan, "--canary")
         for result in (native, folded):
-            self.assertEqual(result["canary_errors"], 0, result["policy"])
+            self.assertEqual(result.get("canary_errors", 0), 0, result["policy"])
             self.assertFalse(result["oom"], result["policy"])
+        self.assertIn("canary_errors", folded)
         reserved = reserved_bytes(snapshot)
         self.assertAlmostEqual(native["peak_physical_bytes"] / reserved, 1, delta=0.001)
         self.assertLess(folded["peak_physical_bytes"], native["peak_physical_bytes"])
