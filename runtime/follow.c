@@ -159,6 +159,19 @@ static pleat_result load_phases(pleat__follow *follow, const pleat_plan *plan)
     return PLEAT_OK;
 }
 
+static pleat_result load_lasting(pleat__follow *follow, const pleat_plan *plan)
+{
+    follow->lasting =
+        pleat__arena_alloc(follow->arena, (plan->first.slot_count + 1) * sizeof *follow->lasting);
+    if (follow->lasting == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for what a plan keeps");
+    for (uint32_t i = 0; i < plan->first.slot_count; i++)
+        if (plan->first.slots[i].class == PLEAT__CLASS_PERSISTENT &&
+            follow->items[i].kind == PLEAT__ITEM_SLOT)
+            follow->lasting[follow->lasting_count++] = i;
+    return PLEAT_OK;
+}
+
 static pleat_result load_all(pleat__follow *follow, loader *load)
 {
     const pleat_plan *plan = load->plan;
@@ -187,6 +200,7 @@ static pleat_result load_all(pleat__follow *follow, loader *load)
     load_sequence(load, &plan->steady, follow->items + plan->first.slot_count);
     PLEAT_TRY(load_lanes(follow, load));
     PLEAT_TRY(load_phases(follow, plan));
+    PLEAT_TRY(load_lasting(follow, plan));
     PLEAT_TRY(pleat__match_init(&follow->match, follow->arena, follow->items,
                                 plan->first.slot_count, follow->count));
     pleat__match_index(&follow->match);
@@ -259,10 +273,25 @@ void pleat__follow_free(pleat__follow *follow)
     pleat__arena_free(arena, follow->second);
     pleat__arena_free(arena, follow->lanes);
     pleat__arena_free(arena, follow->phases);
+    pleat__arena_free(arena, follow->lasting);
     pleat__arena_free(arena, follow->items);
     pleat__arena_free(arena, follow->runs);
     pleat__arena_free(arena, follow->several);
     pleat__arena_free(arena, follow);
+}
+
+bool pleat__follow_in_lasting(const pleat__follow *follow, pleat__heap *heap, uint64_t bytes,
+                              uint16_t stream, pleat__place *place)
+{
+    for (uint32_t i = 0; i < follow->lasting_count; i++) {
+        const pleat__expected *item = &follow->items[follow->lasting[i]];
+        if (item->bytes != bytes || item->stream != stream ||
+            !pleat__heap_take(heap, &item->place, stream))
+            continue;
+        *place = item->place;
+        return true;
+    }
+    return false;
 }
 
 void pleat__follow_replace(pleat__follow *follow, uint32_t item, const pleat__place *place)

@@ -30,6 +30,8 @@ typedef struct pleat__follow {
     uint32_t lane_base;          /* number of the first among all that are kept */
     pleat__follow_phase *phases; /* a plan's */
     uint32_t phase_count;
+    uint32_t *lasting; /* a plan's: the items of its beginning that stay as long as the job runs */
+    uint32_t lasting_count;
     uint64_t adopted; /* the policy's count of requests when it was taken up last */
     uint64_t made;    /* the same when it was taken up first */
     uint32_t agreed;  /* learned: of its items, how many the iteration before had too */
@@ -60,6 +62,11 @@ void pleat__follow_free(pleat__follow *follow);
 void pleat__follow_replace(pleat__follow *follow, uint32_t item, const pleat__place *place);
 /* The same for an instance, whose slots stay: the new place is the second. */
 void pleat__follow_keep(pleat__follow *follow, uint32_t item, const pleat__place *place);
+
+/* The slot, if one is free, of a tensor that stays, for a request of its size: what a job made in
+ * its first step is there from its start where it was saved and is loaded again. Occupied. */
+bool pleat__follow_in_lasting(const pleat__follow *follow, pleat__heap *heap, uint64_t bytes,
+                              uint16_t stream, pleat__place *place);
 
 /* follow_lanes.c: places a request that has no slot, or whose slot is taken, in a lane, and marks
  * it occupied: the lane of the item that it is (PLEAT__NO_ITEM: none), or of its neighbours, or any

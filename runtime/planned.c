@@ -48,10 +48,8 @@ static pleat_result load_plan(policy *self, const pleat_plan *plan, const pleat_
         PLEAT_TRY(start_elastic(self));
         PLEAT_TRY(pleat__elastic_load(&self->shapes.elastic, plan, follow));
     }
-    for (uint32_t i = 0; i < plan->first.slot_count; i++)
-        if (plan->first.slots[i].class == PLEAT__CLASS_PERSISTENT &&
-            follow->items[i].kind == PLEAT__ITEM_SLOT)
-            PLEAT_TRY(pleat__heap_keep(&self->heap, &follow->items[i].place));
+    for (uint32_t i = 0; i < follow->lasting_count; i++)
+        PLEAT_TRY(pleat__heap_keep(&self->heap, &follow->items[follow->lasting[i]].place));
     return PLEAT_OK;
 }
 
@@ -344,6 +342,17 @@ static bool alloc_resized(policy *self, uint32_t item, uint64_t bytes, uint16_t 
     return true;
 }
 
+/* In a plan's beginning, one that nothing there is to be now. */
+static bool alloc_lasting(policy *self, uint64_t bytes, uint16_t stream, pleat__place *place)
+{
+    if (!self->heap.keeping ||
+        !pleat__follow_in_lasting(self->shapes.current, &self->heap, bytes, stream, place))
+        return false;
+    self->stats->planned++;
+    self->stats->planned_bytes += bytes;
+    return true;
+}
+
 /* Whether what a refused request of this size was matched with still stands. It may come much
  * later or never, and others run while the lock is left: by then something else may be followed, or
  * the same at another x. */
@@ -417,6 +426,8 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
                  : alloc_resized(self, item, bytes, stream, place))
             return PLEAT_OK;
     }
+    if (item == PLEAT__NO_ITEM && alloc_lasting(self, bytes, stream, place))
+        return PLEAT_OK;
     if (alloc_in_lane(self, item, bytes, stream, place))
         return PLEAT_OK;
     return alloc_unplanned(self, item, bytes, stream, place);

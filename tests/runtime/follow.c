@@ -291,6 +291,51 @@ static void follow_stray_at_the_start_lies_in_no_slot(void **state)
     }
 }
 
+/* Of a job that is continued the optimizer's states are there from the start, and not made in the
+ * first step. */
+static void follow_tensor_that_stays_may_come_early(void **state)
+{
+    (void)state;
+    enum { STEPS = 40, STATES = 2 };
+    job j;
+    static plan_of_job p;
+    pleat__slot first[1 + STEPS + STATES], weights;
+    job_tensor states[STATES];
+    job_shape shape = job_shape_make(29, 1);
+    make_plan_behind(&p, &shape, &weights);
+    first[0] = weights;
+    for (uint32_t i = 0; i < STEPS; i++)
+        first[1 + i] = (pleat__slot){
+            .size = 512 * (i + 1), .lane = PLEAT__NO_LANE, .class = PLEAT__CLASS_TRANSIENT};
+    for (uint32_t i = 0; i < STATES; i++)
+        first[1 + STEPS + i] = (pleat__slot){.size = 5 * JOB_PAGE,
+                                             .place = p.plan.virtual_bytes + i * 5ull * JOB_PAGE,
+                                             .lane = PLEAT__NO_LANE,
+                                             .class = PLEAT__CLASS_PERSISTENT};
+    p.plan.first = (pleat__sequence){.slots = first, .slot_count = 1 + STEPS + STATES};
+    p.handles[0].chunks += 5 * STATES;
+    p.plan.virtual_bytes += 5ull * STATES * JOB_PAGE;
+    p.plan.physical_bytes += 5ull * STATES * JOB_PAGE;
+    job_start(&j, "pleat", &p.plan, 0);
+    job_tensor held = job_alloc(&j, 3 * JOB_PAGE, 0);
+    for (uint32_t i = 0; i < STATES; i++)
+        states[i] = job_alloc(&j, 5 * JOB_PAGE, 0);
+    for (uint32_t i = 0; i < STEPS; i++) {
+        job_tensor step = job_alloc(&j, first[1 + i].size, 0);
+        job_free(&j, &step);
+    }
+    run_marked(&j, &shape, 5);
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.planned, stats.requests);
+    assert_int_equal(stats.peak_physical_bytes, p.plan.physical_bytes);
+    job_free(&j, &held);
+    for (uint32_t i = 0; i < STATES; i++)
+        job_free(&j, &states[i]);
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
 static void follow_stray_that_stays_costs_what_it_has(void **state)
 {
     (void)state;
@@ -466,6 +511,7 @@ int main(void)
         cmocka_unit_test(follow_folded_slots_share_chunks),
         cmocka_unit_test(follow_dynamic_requests_lie_in_their_lane),
         cmocka_unit_test(follow_stray_at_the_start_lies_in_no_slot),
+        cmocka_unit_test(follow_tensor_that_stays_may_come_early),
         cmocka_unit_test(follow_stray_that_stays_costs_what_it_has),
         cmocka_unit_test(follow_slot_in_use_is_stitched_from_its_rest),
         cmocka_unit_test(follow_plan_for_other_chunks_is_refused),

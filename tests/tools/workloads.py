@@ -207,6 +207,30 @@ class Weave(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("no iteration 4 in 4", done.stdout)
 
+    def test_resume_has_from_the_start_what_the_first_step_made(self):
+        events = []
+        for n in range(4):
+            label = "iter=%d;phase=F" % n
+            def add(action, address, size):
+                events.append(dict(action=action, addr=address, size=size, stream=0,
+                                   user_metadata=label))
+            add("alloc", 100 + n, 1024)
+            if n == 0:
+                add("alloc", 1, 7000)  # a state
+                add("alloc", 2, 9000)  # freed later
+            for kind in ("free_requested", "free_completed"):
+                add(kind, 100 + n, 1024)
+                if n == 2:
+                    add(kind, 2, 9000)
+        events.insert(0, dict(action="alloc", addr=9, size=512, stream=0, user_metadata=""))
+        recording.write({"segments": [], "device_traces": [events]}, self.path("a"))
+        done = self.weave("resume", self.path("a"), "-o", self.path("out"))
+        self.assertEqual(done.returncode, 0, done.stdout)
+        with gzip.open(self.path("out"), "rb") as file:
+            (events,) = pickle.load(file)["device_traces"]
+        self.assertEqual([e["size"] for e in events[:2]], [512, 7000])
+        self.assertEqual(self.allocated(), [[1024, 9000], [1024], [1024], [1024]])
+
     def test_what_is_no_recording_is_refused(self):
         whole = self.recorded("a", lambda n: [1024])
         with open(whole, "rb") as file:

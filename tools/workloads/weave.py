@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Makes one long recording from short ones: of a job that changes its microbatch or its length. Or
-the recording of a job that keeps a tensor more.
+the recording of a job that keeps a tensor more, or is continued.
 
     weave.py switch A.pickle.gz B.pickle.gz ... --every 20 --iterations 120 -o OUT.pickle.gz
     weave.py vary A.pickle.gz --iterations 200 --seed 1 -o OUT.pickle.gz
     weave.py add A.pickle.gz --bytes 8500000 --iteration 1 -o OUT.pickle.gz
+    weave.py resume A.pickle.gz -o OUT.pickle.gz
 
 `switch` begins as A does, and then repeats the last iteration but one of each recording in turn; the
 recordings are of the same job with different microbatches. `vary` takes one recording whose
 iterations differ only in their sizes, writes each size as a + b * x (x: the length), and draws a
 new x every iteration, between the least and the largest recorded. What one iteration leaves live
 and the next frees is freed in the order in which it was allocated, whichever recording both are of. `add` is A with a tensor more that is never freed: the job's first
-one, or allocated where iteration N begins.
+one, or allocated where iteration N begins. `resume` is A continued from a checkpoint: what the first two
+iterations allocate and nothing frees, the optimizer's states, is there before them.
 """
 
 import argparse
@@ -254,6 +256,33 @@ def add(options):
     return writer
 
 
+def lasting(iterations):
+    """Allocations of the first two iterations that nothing frees, and takes them out of there."""
+    freed = [[e["addr"] for e in events if e["action"] == COMPLETED] for events in iterations]
+    taken = []
+    for number, events in enumerate(iterations[:2]):
+        later = {address for part in freed[number + 1:] for address in part}
+        for at in range(len(events) - 1, -1, -1):
+            event = events[at]
+            if event["action"] == COMPLETED:
+                later.add(event["addr"])
+            elif event["action"] == ALLOC and event["addr"] not in later:
+                taken.append((number, at, event))
+            elif event["action"] == ALLOC:
+                later.discard(event["addr"])
+    for number, at, _ in taken:
+        del iterations[number][at]
+    return [event for _, _, event in sorted(taken, key=lambda one: one[:2])]
+
+
+def resume(options):
+    start, iterations = load(options.recordings[0])
+    early = [dict(event, user_metadata="") for event in lasting(iterations)]
+    writer = Writer()
+    writer.beginning([start + early] + iterations)
+    return writer
+
+
 def positive(text):
     if int(text) < 1:
         raise argparse.ArgumentTypeError("%r is not 1 or more" % text)
@@ -264,7 +293,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    ways = {"switch": switch, "vary": vary, "add": add}
+    ways = {"switch": switch, "vary": vary, "add": add, "resume": resume}
     parser.add_argument("how", choices=list(ways))
     parser.add_argument(
         "recordings", nargs="+", metavar="RECORDING", help="snapshots of torch; only switch takes several"
