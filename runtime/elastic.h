@@ -150,6 +150,17 @@ bool pleat__elastic_left(const pleat__elastic *elastic, const pleat__follow *fol
 /* What is followed was put aside because too much did not match. */
 void pleat__elastic_diverged(pleat__elastic *elastic);
 
+/* The item of the iteration whose part one of a plan's beginning plays, where what is followed is
+ * the plan's, at its own sizes or at others; else PLEAT__NO_ITEM. */
+static inline uint32_t pleat__elastic_host(const pleat__elastic *elastic, uint32_t item)
+{
+    const pleat__scale *scale = elastic->scale;
+    if (elastic->now == NULL || scale == NULL || scale->plan == NULL || item >= scale->first ||
+        scale->plan->recipe->hosts[item] == PLEAT__NO_HOST)
+        return PLEAT__NO_ITEM;
+    return scale->first + scale->plan->recipe->hosts[item];
+}
+
 /* The limit on memory changed, or memory is short: gives views back that are not followed. */
 bool pleat__elastic_drop(pleat__elastic *elastic);
 

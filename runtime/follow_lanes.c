@@ -73,6 +73,12 @@ bool pleat__follow_in_lane(pleat__follow *follow, pleat__heap *heap, uint32_t it
            take_any(follow, heap, granules, stream, place);
 }
 
+/* Both are of what comes once, or both of the iteration. */
+static bool is_of_the_same(const pleat__match *match, uint32_t item, uint32_t other)
+{
+    return other < match->count && (other < match->begin) == (item < match->begin);
+}
+
 bool pleat__follow_in_like(const pleat__follow *follow, pleat__heap *heap, uint32_t item,
                            uint16_t stream, pleat__place *place)
 {
@@ -80,7 +86,7 @@ bool pleat__follow_in_like(const pleat__follow *follow, pleat__heap *heap, uint3
     for (uint32_t i = 1; i < ALIKE; i++) {
         uint32_t both[2] = {item - i, item + i};
         for (int k = 0; k < 2; k++) {
-            if (both[k] < match->begin || both[k] >= match->count)
+            if (!is_of_the_same(match, item, both[k]))
                 continue;
             const pleat__expected *like = &match->items[both[k]];
             if (like->bytes != match->items[item].bytes || like->stream != stream ||

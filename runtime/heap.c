@@ -150,34 +150,35 @@ static bool take_back(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat_
 }
 
 static pleat_result place_small(pleat__heap *heap, uint32_t granules, uint8_t zone,
-                                pleat__place *place)
+                                pleat__known known, pleat__place *place)
 {
     if (best_fit(heap, zone, granules, place))
         return PLEAT_OK;
-    PLEAT_TRY(pleat__heap_refill(heap, zone));
+    PLEAT_TRY(pleat__heap_refill(heap, zone, known));
     PLEAT_CHECK(best_fit(heap, zone, granules, place));
     return PLEAT_OK;
 }
 
 /* *occupied: by a view already. */
 static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zone,
-                                pleat__place *place, bool *occupied)
+                                pleat__known known, pleat__place *place, bool *occupied)
 {
-    PLEAT_TRY(pleat__heap_spare_slots(heap, zone, granules));
+    if (known == PLEAT__KNOWN_NOT)
+        PLEAT_TRY(pleat__heap_spare_slots(heap, zone, granules));
     if (best_fit(heap, zone, granules, place) ||
         (pleat__heap_order(heap, zone, granules) && best_fit(heap, zone, granules, place)))
         return PLEAT_OK;
     if (granules >= heap->pool->occupancy.full) {
         *occupied = true;
-        return pleat__stitch(heap, granules, zone, place);
+        return pleat__stitch(heap, granules, zone, known, place);
     }
-    PLEAT_TRY(pleat__heap_supply(heap, zone, 1));
+    PLEAT_TRY(pleat__heap_supply(heap, zone, 1, known));
     PLEAT_CHECK(best_fit(heap, zone, granules, place));
     return PLEAT_OK;
 }
 
 pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t stream,
-                               pleat__place *place, bool *stitched)
+                               pleat__known known, pleat__place *place, bool *stitched)
 {
     bool small = granules < heap->small_granules, occupied = false;
     uint8_t zone = (uint8_t)(2 * stream) | small;
@@ -186,8 +187,8 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
     if (heap->wanted == NULL && take_back(heap, zone, granules, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__heap_sync(heap));
-    PLEAT_TRY(small ? place_small(heap, granules, zone, place)
-                    : place_large(heap, granules, zone, place, &occupied));
+    PLEAT_TRY(small ? place_small(heap, granules, zone, known, place)
+                    : place_large(heap, granules, zone, known, place, &occupied));
     *stitched = occupied && place->several != NULL;
     if (!occupied)
         PLEAT_CHECK(pleat__heap_occupy(heap, place));

@@ -140,12 +140,19 @@ PLEAT_NODISCARD pleat_result pleat__heap_shared(pleat__heap *heap, pleat_stream 
 /* It was not served. */
 void pleat__heap_unshare(pleat__heap *heap, pleat_stream stream);
 
+/* What a plan's beginning knows of a request that has no slot, or finds it taken. */
+typedef enum pleat__known {
+    PLEAT__KNOWN_NOT = 0,   /* it may stay: slots are spared, as far as the setting `spare` goes */
+    PLEAT__KNOWN_ONCE = 1,  /* what is kept for slots serves as well */
+    PLEAT__KNOWN_AGAIN = 2, /* it comes in every iteration: there what is kept will be taken */
+} pleat__known;
+
 /* Places a request and marks it occupied. *stitched: it lies in a view. On failure nothing is
  * changed, except that some new memory may be free. PLEAT_E_NOT_READY, without a text: verbs are
  * needed, and another thread has the turn. The lock may have been left when it returns. */
 PLEAT_NODISCARD pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules,
-                                               uint16_t stream, pleat__place *place,
-                                               bool *stitched);
+                                               uint16_t stream, pleat__known known,
+                                               pleat__place *place, bool *stitched);
 /* Takes a known place when all of it is free and its memory is this stream's or can become so. */
 bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t stream);
 /* The same for its first `granules`, or for more where what follows on it is free too. */
@@ -200,15 +207,17 @@ PLEAT_NODISCARD pleat_result pleat__heap_make(pleat__heap *heap, uint32_t first,
 /* Whether a request may get new chunks although there is free memory for it, because to use that
  * would take too much time: so many pages to map. */
 bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, uint32_t chunks);
-/* That many whole free chunks more for a zone: kept ones, then new ones, then other streams'.
- * PLEAT_E_NOT_READY; the lock may be left meanwhile, and the trees are up to date after. */
-PLEAT_NODISCARD pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks);
+/* That many whole free chunks more for a zone: kept ones, then new ones, then other streams'; for
+ * what comes again kept ones only where there are no new ones. PLEAT_E_NOT_READY; the lock may be
+ * left meanwhile, and the trees are up to date after. */
+PLEAT_NODISCARD pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks,
+                                                pleat__known known);
 /* Frees of a zone's stream that wait for other streams: about so many granules come back. The trees
  * are then up to date. */
 bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules);
 /* A view for a request of at least one chunk; occupied. */
 PLEAT_NODISCARD pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone,
-                                           pleat__place *place);
+                                           pleat__known known, pleat__place *place);
 
 /* The occupancy of a place, and its notes. */
 bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place);

@@ -163,10 +163,12 @@ static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t
             goes_on = steal_from(heap, (uint8_t)(2 * s), zone, chunks, got) == PLEAT_OK;
 }
 
-pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks)
+pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks,
+                                pleat__known known)
 {
     uint32_t got = 0;
-    PLEAT_TRY(steal_from(heap, PLEAT__KEPT, zone, chunks, &got));
+    if (known != PLEAT__KNOWN_AGAIN)
+        PLEAT_TRY(steal_from(heap, PLEAT__KEPT, zone, chunks, &got));
     if (got < chunks)
         take_over(heap, zone, chunks, &got);
     if (got >= chunks)
@@ -179,6 +181,7 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
     uint32_t had = got;
     /* The attempt may have left the lock. */
     PLEAT_TRY(pleat__heap_sync(heap));
+    PLEAT_TRY(steal_from(heap, PLEAT__KEPT, zone, chunks, &got));
     PLEAT_TRY(steal_from_others(heap, zone, chunks, &got));
     if (got >= chunks || got == had)
         return got >= chunks ? PLEAT_OK : result;
@@ -216,16 +219,17 @@ pleat_result pleat__heap_spare_slots(pleat__heap *heap, uint8_t large, uint32_t 
     return none ? pleat__heap_sync(heap) : result;
 }
 
-pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
+pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small, pleat__known known)
 {
     uint8_t large = small & ~1u;
     pleat__extents *zone = &heap->zones[large];
-    PLEAT_TRY(pleat__heap_spare_slots(heap, large, heap->pool->occupancy.full));
+    if (known == PLEAT__KNOWN_NOT)
+        PLEAT_TRY(pleat__heap_spare_slots(heap, large, heap->pool->occupancy.full));
     pleat__extent whole = pleat__hole_chunk(heap, zone);
     if (whole.count == 0 && pleat__heap_order(heap, large, heap->pool->occupancy.full))
         whole = pleat__hole_chunk(heap, zone);
     if (whole.count == 0) {
-        PLEAT_TRY(pleat__heap_supply(heap, large, 1));
+        PLEAT_TRY(pleat__heap_supply(heap, large, 1, known));
         whole = pleat__hole_chunk(heap, zone);
         PLEAT_CHECK(whole.count != 0);
     }

@@ -28,7 +28,8 @@ pleat__extent pleat__zone_run(const pleat__heap *heap, pleat__extent run);
  * memory may have been any stream's. */
 PLEAT_NODISCARD pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to);
 /* A chunk of the large zone for small requests. */
-PLEAT_NODISCARD pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small);
+PLEAT_NODISCARD pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small,
+                                                pleat__known known);
 /* In a plan's beginning, before the heap looks for a place: new memory for a request without a slot
  * for which there is none beside the plan's, as far as that is worth it. PLEAT_E_NOT_READY; the
  * lock may be left meanwhile. */

@@ -205,10 +205,11 @@ static inline uint32_t granules_of(uint64_t bytes)
     return (uint32_t)((bytes + PLEAT__GRANULE_BYTES - 1) >> PLEAT__GRANULE_SHIFT);
 }
 
-static pleat_result from_heap(policy *self, uint64_t bytes, uint16_t stream, pleat__place *place)
+static pleat_result from_heap(policy *self, uint64_t bytes, uint16_t stream, pleat__known known,
+                              pleat__place *place)
 {
     bool stitched;
-    PLEAT_TRY(pleat__heap_alloc(&self->heap, granules_of(bytes), stream, place, &stitched));
+    PLEAT_TRY(pleat__heap_alloc(&self->heap, granules_of(bytes), stream, known, place, &stitched));
     /* The lock may have been left: others used the room there was. */
     pleat_result result = pleat__placed_reserve(&self->placed);
     if (result != PLEAT_OK) {
@@ -220,12 +221,24 @@ static pleat_result from_heap(policy *self, uint64_t bytes, uint16_t stream, ple
     return PLEAT_OK;
 }
 
+/* `host`: pleat__elastic_host of the item. */
+static pleat__known what_is_known(const policy *self, uint32_t item, uint32_t host)
+{
+    const pleat__follow *current = self->shapes.current;
+    if (host != PLEAT__NO_ITEM)
+        return PLEAT__KNOWN_AGAIN;
+    return item < current->match.begin && current->items[item].kind == PLEAT__ITEM_DYNAMIC
+               ? PLEAT__KNOWN_ONCE
+               : PLEAT__KNOWN_NOT;
+}
+
 /* A matched request whose slot cannot be taken, or one that did not match. */
 static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
                                     pleat__place *place)
 {
     uint64_t epoch = self->shapes.epoch;
-    pleat_result result = from_heap(self, bytes, stream, place);
+    uint32_t host = pleat__elastic_host(&self->shapes.elastic, item);
+    pleat_result result = from_heap(self, bytes, stream, what_is_known(self, item, host), place);
     if (result != PLEAT_OK) {
         self->refused_bytes = bytes;
         self->refused_epoch = epoch;
@@ -245,6 +258,9 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
         pleat__follow_replace(self->shapes.current, item, place);
     else if (slot && (self->shapes.current->file || self->shapes.elastic.now != NULL))
         pleat__follow_keep(self->shapes.current, item, place);
+    /* Its like of the iterations to come would find its slot taken too. */
+    if (slot && host != PLEAT__NO_ITEM)
+        pleat__follow_keep(self->shapes.current, host, place);
     return PLEAT_OK;
 }
 
@@ -288,7 +304,7 @@ static bool alloc_in_other(policy *self, uint32_t item, uint64_t bytes, uint16_t
     if (second != NULL && second->granules == granules_of(bytes) &&
         pleat__heap_take(&self->heap, second, stream))
         *place = *second;
-    else if (current->lane_count == 0 ||
+    else if (current->learned || !current->match.tracked ||
              !pleat__follow_in_like(current, &self->heap, item, stream, place))
         return false;
     self->stats->planned++;
@@ -453,8 +469,9 @@ static inline pleat_result place_request(policy *self, uint64_t bytes, uint16_t 
     PLEAT_TRY(pleat__placed_reserve(&self->placed));
     if (self->shapes.current != NULL)
         return alloc_planned(self, bytes, stream, place);
-    return alloc_likely(self, bytes, stream, place) ? PLEAT_OK
-                                                    : from_heap(self, bytes, stream, place);
+    return alloc_likely(self, bytes, stream, place)
+               ? PLEAT_OK
+               : from_heap(self, bytes, stream, PLEAT__KNOWN_NOT, place);
 }
 
 static inline void give_back(policy *self, const pleat__place *place)

@@ -375,7 +375,8 @@ static pleat_result play_alloc(pleat__stage *s, uint32_t request)
     bool stitched;
     pleat__place *place = &s->places[request];
     uint32_t granules = (uint32_t)pleat__ceil_div(life->bytes, PLEAT__GRANULE_BYTES);
-    PLEAT_TRY(pleat__heap_alloc(&s->heap, granules, life->stream, place, &stitched));
+    PLEAT_TRY(
+        pleat__heap_alloc(&s->heap, granules, life->stream, PLEAT__KNOWN_NOT, place, &stitched));
     s->live_bytes += bytes_of(granules);
     if (s->pool.count != exist)
         PLEAT_TRY(pleat__steps_grow(s->steps, due, exist, s->pool.count - exist));

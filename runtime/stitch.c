@@ -242,7 +242,8 @@ static bool buy(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place
            in_one_run(heap, granules, zone, place);
 }
 
-pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
+pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__known known,
+                           pleat__place *place)
 {
     uint32_t full = heap->pool->occupancy.full, offset, missing;
     if (pleat__views_reuse(heap, granules, zone, place))
@@ -257,7 +258,8 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
     PLEAT_TRY(gather(heap, zone, granules, &offset, &missing));
     while (missing != 0) {
         if (!pleat__heap_order(heap, zone, missing))
-            PLEAT_TRY(pleat__heap_supply(heap, zone, (uint32_t)pleat__ceil_div(missing, full)));
+            PLEAT_TRY(
+                pleat__heap_supply(heap, zone, (uint32_t)pleat__ceil_div(missing, full), known));
         if (in_one_run(heap, granules, zone, place)) {
             PLEAT_CHECK(pleat__heap_occupy(heap, place));
             return PLEAT_OK;

@@ -7,7 +7,7 @@
 #include <internal/arena.h>
 #include <plan/plan.h>
 #include <runtime/conf.h>
-#include <runtime/foresee.h>
+#include <runtime/follow.h>
 
 typedef struct plan_of_job {
     pleat_plan plan;
@@ -503,6 +503,40 @@ static void conf_reads_sizes_and_switches_and_names_what_is_wrong(void **state)
     }
 }
 
+/* Of the beginning only what repeats was looked at, so a request that was taken for the one before
+ * it went to the heap. */
+static void follow_finds_the_like_of_what_comes_once(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    pleat__pool pool = {.count = 1};
+    pleat__expected items[] = {
+        {.bytes = 700, .place = {.address = 1, .run = {0, 2}, .granules = 2}}, /* once */
+        {.bytes = 700, .place = {.address = 2, .run = {2, 2}, .granules = 2}},
+        {.bytes = 700, .place = {.address = 3, .run = {4, 2}, .granules = 2}}, /* repeats */
+        {.bytes = 700, .place = {.address = 4, .run = {6, 2}, .granules = 2}},
+    };
+    pleat__follow follow = {.items = items, .count = 4};
+    pleat__heap heap = {.pool = &pool, .stale = true};
+    pleat__place place;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__occupancy_init(&pool.occupancy, arena, 128 * 512, 1));
+    assert_ok(pleat__occupancy_grow(&pool.occupancy, 1));
+    assert_ok(pleat__match_init(&follow.match, arena, items, 2, 4));
+    static const uint32_t likes[] = {1, 0, 3, 2};
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_true(pleat__heap_take(&heap, &items[i].place, 0));
+        assert_true(pleat__follow_in_like(&follow, &heap, i, 0, &place));
+        assert_int_equal(place.address, items[likes[i]].place.address);
+        assert_false(pleat__follow_in_like(&follow, &heap, i, 0, &place));
+        pleat__heap_give(&heap, &items[i].place);
+        pleat__heap_give(&heap, &place);
+    }
+    pleat__match_release(&follow.match);
+    pleat__occupancy_release(&pool.occupancy);
+    pleat__arena_destroy(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -516,6 +550,7 @@ int main(void)
         cmocka_unit_test(follow_slot_in_use_is_stitched_from_its_rest),
         cmocka_unit_test(follow_plan_for_other_chunks_is_refused),
         cmocka_unit_test(follow_plan_over_the_budget_is_refused_and_leaves_nothing),
+        cmocka_unit_test(follow_finds_the_like_of_what_comes_once),
         cmocka_unit_test(foresee_counts_requests_to_the_next_slot),
         cmocka_unit_test(conf_reads_sizes_and_switches_and_names_what_is_wrong),
     };
