@@ -207,9 +207,9 @@ pleat_result pleat__heap_spare_slots(pleat__heap *heap, uint8_t large, uint32_t 
         return PLEAT_OK;
     /* Behind what the plan has nothing is wanted. */
     uint64_t planned = heap->never[heap->never_count - 1].begin;
-    uint64_t most =
-        pleat__ceil_div(pleat__account_limit(&heap->account, planned), pool->occupancy.full);
-    if (pool->count - pool->absent + chunks > most)
+    uint64_t beside = pleat__account_limit(&heap->account, planned) - planned;
+    if (pool->count + chunks - pleat__pool_chunk_of(pool, (uint32_t)planned) >
+        pleat__ceil_div(beside, pool->occupancy.full))
         return PLEAT_OK;
     if (pool->stocked < chunks)
         PLEAT_TRY(pleat__gate_turn(pool->gate));
