@@ -64,8 +64,12 @@ pleat_result pleat__sweep_create(pleat__fold_job *job, pleat__sweep **out)
     sweep->job = job;
     sweep->is_reserved = is_reserved;
     sweep->stitcher = (pleat__stitcher){.job = job, .gaps = &sweep->gaps};
-    sweep->passer = (pleat__passer){.job = job, .gaps = &sweep->gaps};
     pleat__gaps_init(&sweep->gaps, job->arena);
+    pleat_result result = pleat__passer_init(&sweep->passer, job, &sweep->gaps);
+    if (result != PLEAT_OK) {
+        pleat__sweep_destroy(sweep);
+        return result;
+    }
     *out = sweep;
     return PLEAT_OK;
 }
@@ -80,7 +84,7 @@ void pleat__sweep_destroy(pleat__sweep *sweep)
     pleat__arena_free(arena, sweep->reserved);
     pleat__arena_free(arena, sweep->masked);
     pleat__arena_free(arena, sweep->stitcher.sources);
-    pleat__arena_free(arena, sweep->passer.parts);
+    pleat__passer_done(&sweep->passer);
     pleat__arena_free(arena, sweep);
 }
 
@@ -118,23 +122,47 @@ static pleat__range run_at(const pleat__try *out, uint64_t chunk, uint64_t at, u
     return (pleat__range){begin, begin + (bytes < left ? bytes : left)};
 }
 
+static pleat_result take_run(pleat__sweep *sweep, pleat__range run)
+{
+    /* What was placed ahead did not go around what passes. */
+    PLEAT_TRY(pleat__passer_yield(&sweep->passer, run));
+    return pleat__gaps_take(&sweep->gaps, run);
+}
+
+static pleat_result give_run(pleat__sweep *sweep, pleat__range run)
+{
+    PLEAT_TRY(pleat__gaps_give(&sweep->gaps, run));
+    return pleat__passer_inherit(&sweep->passer, run);
+}
+
 static pleat_result set_free(pleat__sweep *sweep, uint32_t item, bool is_free)
 {
     uint64_t at = sweep->out->places[item], left = size_of(sweep, item);
     while (left != 0) {
         pleat__range run = run_at(sweep->out, sweep->job->chunk, at, left);
-        /* What was placed ahead did not go around what passes. */
-        if (!is_free)
-            PLEAT_TRY(pleat__passer_yield(&sweep->passer, run));
-        PLEAT_TRY(is_free ? pleat__gaps_give(&sweep->gaps, run)
-                          : pleat__gaps_take(&sweep->gaps, run));
+        PLEAT_TRY(is_free ? give_run(sweep, run) : take_run(sweep, run));
         at += pleat__range_size(run);
         left -= pleat__range_size(run);
     }
     return PLEAT_OK;
 }
 
-/* Takes what is free of a placed item's bytes out of the set, until unmask() if it is kept. */
+/* Takes what is free of the run out of the set, until unmask() if it is kept. */
+static pleat_result mask(pleat__sweep *sweep, pleat__range run, bool keep)
+{
+    pleat__range part;
+    while (pleat__gaps_part(&sweep->gaps, run, &part)) {
+        PLEAT_TRY(pleat__arena_grow(sweep->job->arena, &sweep->masked, &sweep->masked_capacity,
+                                    sweep->masked_count, sizeof *sweep->masked));
+        PLEAT_TRY(pleat__gaps_take(&sweep->gaps, part));
+        if (keep)
+            sweep->masked[sweep->masked_count++] = part;
+        run.begin = part.end;
+    }
+    return PLEAT_OK;
+}
+
+/* The same of a placed item's bytes. */
 static pleat_result take_free(pleat__sweep *sweep, uint32_t item, bool keep)
 {
     uint64_t at = sweep->out->places[item], left = size_of(sweep, item);
@@ -142,16 +170,18 @@ static pleat_result take_free(pleat__sweep *sweep, uint32_t item, bool keep)
         pleat__range run = run_at(sweep->out, sweep->job->chunk, at, left);
         at += pleat__range_size(run);
         left -= pleat__range_size(run);
-        pleat__range part;
-        while (pleat__gaps_part(&sweep->gaps, run, &part)) {
-            PLEAT_TRY(pleat__arena_grow(sweep->job->arena, &sweep->masked, &sweep->masked_capacity,
-                                        sweep->masked_count, sizeof *sweep->masked));
-            PLEAT_TRY(pleat__gaps_take(&sweep->gaps, part));
-            if (keep)
-                sweep->masked[sweep->masked_count++] = part;
-            run.begin = part.end;
-        }
+        PLEAT_TRY(mask(sweep, run, keep));
     }
+    return PLEAT_OK;
+}
+
+/* The same of what passes then. */
+static pleat_result mask_passing(pleat__sweep *sweep, uint32_t now)
+{
+    const pleat__fold_job *job = sweep->job;
+    for (uint32_t i = 0; i < job->passing_count && job->passing[i].begin <= now; i++)
+        if (job->passing[i].end > now)
+            PLEAT_TRY(mask(sweep, job->passing[i].bytes, true));
     return PLEAT_OK;
 }
 
@@ -341,6 +371,20 @@ static pleat_result reserve(pleat__sweep *sweep, uint32_t position)
     return PLEAT_OK;
 }
 
+/* A hole around what passes when the item is born, if there is one: nothing is made for that. One
+ * that wraps around is not born the first time. */
+static pleat_result find_around_passing(pleat__sweep *sweep, uint32_t item, uint8_t policy,
+                                        uint64_t *place, bool *found)
+{
+    uint32_t kept = sweep->masked_count;
+    *found = false;
+    if (sweep->job->passing_count == 0 || pleat__item_wraps(sweep->job->problem, item))
+        return PLEAT_OK;
+    PLEAT_TRY(mask_passing(sweep, item_of(sweep, item)->begin));
+    *found = find_hole(sweep, size_of(sweep, item), policy, place);
+    return unmask(sweep, kept);
+}
+
 /* Places an item ahead of the sweep, around those placed before it that it meets. Whether those
  * that live at the begin are masked already. */
 static pleat_result place_reserved(pleat__sweep *sweep, uint32_t position, uint8_t policy,
@@ -356,10 +400,12 @@ static pleat_result place_reserved(pleat__sweep *sweep, uint32_t position, uint8
     }
     uint64_t size = size_of(sweep, item), *place = &sweep->out->places[item];
     pleat__range hint = {job->hints[item], job->hints[item] + size};
-    bool grew = false;
-    if ((policy & PLEAT__FOLD_HINT) && pleat__gaps_holds(&sweep->gaps, hint))
+    bool grew = false, found = (policy & PLEAT__FOLD_HINT) && pleat__gaps_holds(&sweep->gaps, hint);
+    if (found)
         *place = hint.begin;
     else
+        PLEAT_TRY(find_around_passing(sweep, item, policy, place, &found));
+    if (!found)
         PLEAT_TRY(find_place(sweep, size, policy, place, &grew));
     PLEAT_TRY(unmask(sweep, kept));
     return sweep->over ? PLEAT_OK : reserve(sweep, position);

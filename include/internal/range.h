@@ -35,6 +35,12 @@ static inline bool pleat__range_contains(pleat__range outer, pleat__range inner)
     return outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
+/* What they have in common; begin is not below end where that is nothing. */
+static inline pleat__range pleat__range_meet(pleat__range a, pleat__range b)
+{
+    return (pleat__range){a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end};
+}
+
 /* false: the result would not fit in 64 bits, and *out is untouched. */
 static inline bool pleat__add(uint64_t a, uint64_t b, uint64_t *out)
 {
