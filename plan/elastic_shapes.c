@@ -51,7 +51,7 @@ typedef struct kind {
 static size_t room_for(uint32_t count)
 {
     size_t most = count > KINDS * KINDS ? count : KINDS * KINDS;
-    return 2 * most;
+    return 3 * most;
 }
 
 /* The sizes of a stretch that come most often, at most KINDS. */
@@ -69,14 +69,11 @@ static uint32_t list_kinds(const pairing *p, pleat__stretch stretch, kind *kinds
         if (i + 1 == count || sizes[i + 1] != sizes[i])
             often[listed++] = (uint64_t)(i + 1 - first) << 32 | i;
     }
-    uint32_t most = 0;
-    for (; most < KINDS && most < listed; most++) {
-        uint32_t best = most;
-        for (uint32_t i = most + 1; i < listed; i++)
-            best = often[i] > often[best] ? i : best;
-        uint64_t key = often[best];
-        often[best] = often[most];
-        kinds[most] = (kind){sizes[(uint32_t)key], (uint32_t)(key >> 32)};
+    pleat__sort_keys(often, often + count, listed);
+    uint32_t most = listed < KINDS ? listed : KINDS;
+    for (uint32_t i = 0; i < most; i++) {
+        uint64_t key = often[listed - 1 - i];
+        kinds[i] = (kind){sizes[(uint32_t)key], (uint32_t)(key >> 32)};
     }
     return most;
 }

@@ -17,6 +17,8 @@
 #define NEAR 16u
 /* Requests of an iteration that are looked at so, at most. */
 #define TRIED 32u
+/* Tensors in a row that a plan's beginning does not know, at most. */
+#define STRAYS 16u
 /* Requests that agree on two parameters; one that does not is then another. */
 #define AGREED 3u
 
@@ -232,14 +234,29 @@ static bool find_two(pleat__elastic *elastic, uint64_t bytes, uint16_t stream,
     return true;
 }
 
-/* A weight of the job's beginning says nothing of x, and there may be hundreds. */
+/* What came so far are strays of the job's beginning, and no requests of the iteration. */
+static void forget_here(pleat__elastic *elastic)
+{
+    elastic->here_count = 0;
+    elastic->asked = 0;
+    elastic->tried = 0;
+    elastic->guess = PLEAT__NO_X;
+    if (pleat__elastic_has_two(elastic))
+        pleat__x_begin(&elastic->finder, elastic->scale->plan);
+}
+
+/* A weight of the job's beginning says nothing of x, and there may be hundreds. Nor does what came
+ * before one, a few tensors that the plan does not know. (One ahead of GPT-2's 294 weights had
+ * these taken for requests of the iteration, so that its x was not found.) */
 bool pleat__elastic_is_constant(pleat__elastic *elastic, uint64_t bytes, uint16_t stream)
 {
     const pleat__scale *scale = elastic->scale;
     const pleat__term *term = &scale->terms[elastic->from];
-    bool is = elastic->here_count == 0 && elastic->from < scale->first && term->rise == 0 &&
+    bool is = elastic->here_count <= STRAYS && elastic->from < scale->first && term->rise == 0 &&
               !term->dynamic && term->stream == stream && term->bytes == bytes;
     elastic->from += is;
+    if (is && elastic->here_count != 0)
+        forget_here(elastic);
     return is;
 }
 

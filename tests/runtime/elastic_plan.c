@@ -247,6 +247,37 @@ static void elastic_plan_finds_the_size_of_an_iteration_without_a_mark(void **st
     }
 }
 
+/* A tensor that the plan does not know, ahead of the weights or among them, had all of those that
+ * come behind it taken for requests of the iteration. */
+static void elastic_plan_finds_the_size_behind_strays_of_its_beginning(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 221; seed < 227; seed++) {
+        job j;
+        stays s = {.bias_count = BIASES / 2}, more = {.bias_count = BIASES / 2};
+        elastic_job e = elastic_make(seed);
+        job_shape small = at_x(&e, 2);
+        pleat_plan *plan = plan_with(&e, 3, 4, BIASES);
+        job_start(&j, "pleat", plan, 0);
+        job_tensor strays[2] = {job_alloc(&j, 70000, 0)};
+        load_weights(&j, &s);
+        strays[1] = job_alloc(&j, 130, 0);
+        for (uint32_t i = 0; i < more.bias_count; i++)
+            more.biases[i] = job_alloc(&j, 256 + 256 * (i % 2), 0);
+        pleat_stats before = pleat_stats_of(j.runtime);
+        job_iterate(&j, &small, JOB_PLAIN, 0);
+        pleat_stats after = pleat_stats_of(j.runtime);
+        assert_int_equal(after.inferred_x, 2);
+        /* They lie in what some slots are to have. */
+        assert_mostly_planned(
+            (gained){after.requests - before.requests, after.planned - before.planned, 0}, 80);
+        job_free(&j, &strays[0]);
+        job_free(&j, &strays[1]);
+        stays_free(&j, &more);
+        end_planned(&j, &s, plan);
+    }
+}
+
 /* A batch and a length that change apart. Of what grows most does so with both. */
 static job_shape at_two(const elastic_job *e, uint64_t length, uint64_t batch)
 {
@@ -497,6 +528,7 @@ int main(void)
         cmocka_unit_test(elastic_plan_places_what_its_beginning_displaced_once),
         cmocka_unit_test(elastic_plan_is_followed_by_marks_at_another_place),
         cmocka_unit_test(elastic_plan_finds_the_size_of_an_iteration_without_a_mark),
+        cmocka_unit_test(elastic_plan_finds_the_size_behind_strays_of_its_beginning),
         cmocka_unit_test(elastic_plan_keeps_what_was_asked_for_before_two_numbers_were_known),
         cmocka_unit_test(elastic_plan_begins_beyond_what_it_was_laid_out_for),
         cmocka_unit_test(elastic_plan_is_taken_up_again_from_beyond_its_range),
