@@ -259,9 +259,9 @@ static void shapes_at_many_times_x_are_laid_rightly(void **state)
     static const struct {
         uint64_t a, b;
         uint32_t fixed, odd;
-    } xs[] = {{4, 1, 2, 0},  {1, 4, 2, 0}, {8, 1, 2, 0}, {2, 1, 2, 0}, {3, 2, 2, 0},
-              {16, 1, 2, 0}, {5, 5, 2, 0}, {4, 1, 2, 6}, {2, 6, 2, 6}, {3, 3, 2, 6},
-              {2, 1, 5, 0},  {2, 1, 4, 6}, {4, 1, 2, 4}};
+    } xs[] = {{4, 1, 2, 0}, {1, 4, 2, 0}, {8, 1, 2, 0}, {2, 1, 2, 0}, {3, 2, 2, 0}, {16, 1, 2, 0},
+              {5, 5, 2, 0}, {4, 1, 2, 6}, {2, 6, 2, 6}, {3, 3, 2, 6}, {2, 1, 5, 0}, {2, 1, 4, 6},
+              {4, 1, 2, 4}, {4, 1, 0, 3}, {8, 1, 1, 2}, {4, 1, 0, 2}};
     static pleat__request items[2][SHAPE];
     static uint32_t which[2][SHAPE], pairs[SHAPE];
     pleat__arena *arena;
