@@ -169,6 +169,18 @@ static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t
         mib(largest, fits, sizeof fits), plan, cause);
 }
 
+/* With the turn, which a request may leave all the same: then it begins again. */
+static pleat_result ask_again(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                              pleat_va *address)
+{
+    pleat_result result = PLEAT_E_NOT_READY;
+    while (result == PLEAT_E_NOT_READY) {
+        pleat__gate_await_turn(&runtime->gate);
+        result = runtime->ops->alloc(runtime->policy, bytes, stream, address);
+    }
+    return result;
+}
+
 pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
                                      pleat_result first, pleat_va *address)
 {
@@ -181,6 +193,6 @@ pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes, ple
         begin = STEP_COUNT;
     for (step which = begin; which < STEP_COUNT && is_shortage(result); which++)
         if (run_step(runtime, which, bytes, stream) && bytes <= runtime->limit_bytes)
-            result = runtime->ops->alloc(runtime->policy, bytes, stream, address);
+            result = ask_again(runtime, bytes, stream, address);
     return is_shortage(result) ? refuse(runtime, result, bytes, stream) : result;
 }

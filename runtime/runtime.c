@@ -226,7 +226,9 @@ static pleat_result alloc_once(pleat_runtime *runtime, uint64_t bytes, pleat_str
 static pleat_result alloc_again(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
                                 pleat_result result, pleat_va *address)
 {
-    if (result == PLEAT_E_NOT_READY) {
+    /* Who waits for what is on its way leaves the turn meanwhile, and may find all changed again.
+     */
+    while (result == PLEAT_E_NOT_READY) {
         pleat__gate_await_turn(&runtime->gate);
         result = alloc_once(runtime, bytes, stream, address);
     }

@@ -143,10 +143,59 @@ static void again_is_the_same_request(void **state)
     }
 }
 
+/* A policy whose requests give up so often before they are served, or are refused in between. */
+static struct {
+    const pleat__policy_ops *ops;
+    uint32_t not_ready, refused;
+} balky;
+
+static pleat_result alloc_at_last(void *policy, uint64_t bytes, pleat_stream stream,
+                                  pleat_va *address)
+{
+    if (balky.not_ready != 0) {
+        balky.not_ready--;
+        return PLEAT_E_NOT_READY;
+    }
+    if (balky.refused != 0) {
+        balky.refused--;
+        balky.not_ready = 2;
+        return PLEAT_E_OUT_OF_MEMORY;
+    }
+    return balky.ops->alloc(policy, bytes, stream, address);
+}
+
+/* Where the turn is left while something on its way is waited for, all may be another again, and so
+ * once more: the program must not hear of it. */
+static void again_is_as_often_as_it_takes(void **state)
+{
+    (void)state;
+    for (uint32_t refused = 0; refused < 2; refused++) {
+        job j;
+        job_start(&j, "pleat", NULL, 0);
+        balky.ops = j.runtime->ops;
+        pleat__policy_ops ops = *balky.ops;
+        ops.alloc = alloc_at_last;
+        j.runtime->ops = &ops;
+        /* Idle, so that giving it back helps. */
+        job_tensor cached = job_alloc(&j, 100000, 0);
+        job_free(&j, &cached);
+        balky.not_ready = 3;
+        balky.refused = refused;
+        job_tensor t = job_alloc(&j, 100000, 0);
+        assert_int_equal(balky.not_ready, 0);
+        assert_int_equal(balky.refused, 0);
+        assert_int_equal(pleat_stats_of(j.runtime).requests, 2);
+        job_free(&j, &t);
+        j.runtime->ops = balky.ops;
+        job_stop(&j);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(again_is_the_same_request),
+        cmocka_unit_test(again_is_as_often_as_it_takes),
     };
     return cmocka_run_group_tests_name("again", tests, NULL, NULL);
 }
