@@ -567,13 +567,13 @@ static pleat_result free_place(void *opaque, pleat_va address)
     policy *self = opaque;
     prefetch_free(self, address);
     prefetch_freed(self, address);
+    pleat__place *entry = pleat__placed_find(&self->placed, address);
+    if (entry == NULL)
+        return PLEAT_E_NOT_FOUND;
     if (self->shapes.current != NULL)
         self->shapes.current->match.frees++;
     else
         self->shapes.beat.frees++;
-    pleat__place *entry = pleat__placed_find(&self->placed, address);
-    if (entry == NULL)
-        return PLEAT_E_NOT_FOUND;
     pleat__rehearsal_freed(&self->rehearsal, entry);
     pleat__elastic_freed(&self->shapes.elastic, address);
     pleat__draft_freed(&self->shapes.draft, address);
