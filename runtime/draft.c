@@ -151,8 +151,11 @@ static void begin(pleat__draft *draft, bool early)
     draft->begin_count = 0;
     draft->early = early;
     draft->due = ENOUGH;
-    if (draft->heap->stream_count > PLEAT__BEYOND)
+    /* Those that share memory are not told apart: no plan will end the stitching. */
+    if (draft->heap->stream_count > PLEAT__BEYOND) {
+        pleat__draft_settle(draft);
         return;
+    }
     if (pleat__record_begin(&draft->record, draft->arena, draft->heap->device, 0, &options) !=
             PLEAT_OK ||
         record_live(draft) != PLEAT_OK)

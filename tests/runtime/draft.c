@@ -8,6 +8,8 @@
 #include "failing.h"
 
 #include <runtime/instance_internal.h>
+#include <runtime/planned_internal.h>
+#include <runtime/runtime_internal.h>
 #include <sched.h>
 
 /* The 20 iterations behind the first 14; *stats are those at the end. */
@@ -253,6 +255,46 @@ static void draft_setting_is_obeyed(void **state)
     finish(&j);
 }
 
+/* The number of frees before a request says which it is: one that fails is none. */
+static void draft_counts_no_free_of_what_is_not_allocated(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = layers_make(3);
+    test_random random = {3};
+    job_start(&j, "pleat", NULL, 0);
+    const pleat__planned *policy = j.runtime->policy;
+    for (uint32_t n = 0; n < 5; n++) {
+        const pleat__follow *current = policy->shapes.current;
+        const uint32_t *frees =
+            current != NULL ? &current->match.frees : &policy->shapes.beat.frees;
+        uint32_t before = *frees;
+        assert_result(pleat_free(j.runtime, policy->pool.base + 256), PLEAT_E_NOT_FOUND);
+        assert_int_equal(*frees, before);
+        run(&j, &shape, &random, 1);
+    }
+    assert_true(pleat_stats_of(j.runtime).drafts >= 1);
+    finish(&j);
+}
+
+/* Streams that share memory are not planned: nor is more stitched because a plan might come. */
+static void draft_is_not_waited_for_where_streams_share(void **state)
+{
+    (void)state;
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    pleat__planned *policy = j.runtime->policy;
+    for (pleat_stream stream = 0; stream < 70; stream++) {
+        job_tensor t = job_alloc(&j, 1000, stream);
+        job_free(&j, &t);
+    }
+    assert_true(policy->heap.account.granted);
+    pleat__draft_want(&policy->shapes.draft);
+    assert_ok(pleat_mark(j.runtime));
+    assert_false(policy->heap.account.granted);
+    finish(&j);
+}
+
 /* What is followed, what is being made and what was put aside hold no memory that the program
  * wants back. */
 static void draft_gives_memory_back(void **state)
@@ -375,6 +417,8 @@ int main(void)
         cmocka_unit_test(draft_keeps_no_mark_waiting),
         cmocka_unit_test(draft_is_made_while_much_crosses_the_mark),
         cmocka_unit_test(draft_goes_around_what_is_left_behind),
+        cmocka_unit_test(draft_counts_no_free_of_what_is_not_allocated),
+        cmocka_unit_test(draft_is_not_waited_for_where_streams_share),
         cmocka_unit_test(draft_is_cut_where_least_crosses_beside_what_lives_always),
         cmocka_unit_test(draft_is_not_made_where_nothing_varies),
         cmocka_unit_test(draft_is_not_made_where_sizes_follow_one_number),
