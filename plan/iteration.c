@@ -202,22 +202,22 @@ static pleat_result take_prologue(const pleat__requests *requests, uint32_t firs
 }
 
 /* Lays the pieces before `steady` against it, latest first, as long as they agree and leave
- * nothing; they become profiles. */
+ * nothing. The first of them become profiles; those before are no beginning either. (Of 200
+ * iterations of drawn lengths 182 were one, request by request.) */
 static void take_profiles(const pleat__requests *requests, struct pieces *pieces, uint32_t steady,
                           pleat__iteration *out)
 {
     uint32_t items = out->steady.items;
     out->first_at = out->steady.begin_at;
     for (uint32_t i = steady; i-- > 0;) {
-        if (out->profile_count == PLEAT__PROFILES)
-            break;
         uint32_t *pairs = out->pairs + (uint64_t)out->profile_count * items;
         pieces->paired[i] = pleat__align(requests, out->steady, pieces->all[i], pairs);
         if (!agrees(pieces, steady, i, AGREE_PERCENT) ||
             leaves_something(requests, out->steady, pieces->all[i], pairs))
             break;
         out->first_at = pieces->all[i].begin_at;
-        out->profiles[out->profile_count++] = pieces->all[i];
+        if (out->profile_count < PLEAT__PROFILES)
+            out->profiles[out->profile_count++] = pieces->all[i];
     }
     for (uint32_t i = steady; i-- > 0 && out->early_count < PLEAT__PROFILES;)
         if (pieces->all[i].end_at <= out->first_at)
@@ -278,7 +278,8 @@ static pleat_result find_among(const pleat__requests *requests, struct pieces *p
     if (!found)
         return nothing_repeats(requests);
     out->steady = pieces->all[steady];
-    uint64_t most = steady < PLEAT__PROFILES ? steady + 1 : PLEAT__PROFILES;
+    /* One more than profiles, for what is compared and is none. */
+    uint64_t most = steady < PLEAT__PROFILES ? steady + 1 : PLEAT__PROFILES + 1;
     out->pairs = pleat__arena_alloc(requests->arena, most * out->steady.items * sizeof *out->pairs);
     if (out->pairs == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",

@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include <math.h>
+#include <plan/iteration.h>
 #include <plan/planner.h>
 #include <string.h>
 
@@ -195,6 +196,26 @@ static void planner_plans_a_labelled_job(void **state)
     pleat_trace_free(trace);
 }
 
+/* Of more iterations than are compared all that came before them were the beginning. */
+static void planner_ends_the_beginning_where_iterations_agree(void **state)
+{
+    (void)state;
+    enum { ITERATIONS = PLEAT__PROFILES + 24, FIRST = 6 * LAYERS + 1 };
+    uint64_t odd_sizes[ITERATIONS];
+    for (int i = 0; i < ITERATIONS; i++)
+        odd_sizes[i] = 7000;
+    pleat_trace *trace = job_make(true, odd_sizes, ITERATIONS);
+    pleat__plan_report report;
+    pleat_plan *plan;
+    assert_ok(pleat__plan_make(trace, NULL, NULL, &report, &plan));
+    assert_int_equal(plan->first.slot_count, FIRST);
+    assert_int_equal(report.profiles, PLEAT__PROFILES);
+    assert_holds(plan);
+    assert_ok(pleat_plan_verify(plan, trace));
+    pleat_plan_free(plan);
+    pleat_trace_free(trace);
+}
+
 static void planner_finds_the_period_without_labels(void **state)
 {
     (void)state;
@@ -291,6 +312,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planner_plans_a_labelled_job),
+        cmocka_unit_test(planner_ends_the_beginning_where_iterations_agree),
         cmocka_unit_test(planner_finds_the_period_without_labels),
         cmocka_unit_test(planner_tells_dynamic_requests),
         cmocka_unit_test(planner_refuses_what_does_not_repeat),
