@@ -363,7 +363,7 @@ static void rehearsal_that_fails_costs_only_what_it_would_have_saved(void **stat
     test_random random = test_random_begin(__func__, 0x5eed0a07);
     uint64_t hits = 0;
     for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++)
-        for (uint64_t nth = 1; nth < 400; nth += 1 + nth / 2) {
+        for (uint64_t nth = 1; nth < 400; nth += 1 + nth) {
             net *n = calloc(1, sizeof *n);
             pleat_vmm host;
             pleat_host_options options = {
