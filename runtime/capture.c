@@ -17,6 +17,7 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <runtime/bits.h>
 #include <runtime/extents.h>
 #include <runtime/runtime_internal.h>
 
@@ -42,6 +43,7 @@ struct pleat_capture {
     bool open;
     bool released; /* the program has no handle of it any more */
     pleat__live pieces;
+    pleat__bits begins; /* their first granules */
     stream_part *streams;
     size_t stream_count, stream_capacity;
 };
@@ -116,6 +118,7 @@ pleat_result pleat__capture_alloc(pleat_capture *capture, uint64_t bytes, pleat_
     part->live++;
     *address = capture->base + ((uint64_t)made->run.begin << PLEAT__GRANULE_SHIFT);
     pleat__live_insert(&capture->pieces, *address, made);
+    pleat__bits_set(&capture->begins, made->run.begin);
     return PLEAT_OK;
 }
 
@@ -126,22 +129,23 @@ pleat_result pleat__capture_free(pleat_capture *capture, pleat_va address)
         return PLEAT_E_NOT_FOUND;
     stream_part *part = &capture->streams[gone->stream];
     part->live--;
+    pleat__bits_clear(&capture->begins, gone->run.begin);
     if (!gone->shared)
         pleat__extents_add(&part->free, gone->run, true, true);
     pleat__arena_free(capture->arena, gone);
     return PLEAT_OK;
 }
 
-/* The piece that holds an address; they are few. */
+/* The piece that holds an address. */
 static piece *piece_of(const pleat_capture *capture, pleat_va address)
 {
     uint64_t granule = (address - capture->base) >> PLEAT__GRANULE_SHIFT;
-    for (uint64_t i = 0; i <= capture->pieces.mask; i++) {
-        piece *at = capture->pieces.entries[i].value;
-        if (at != NULL && granule - at->run.begin < at->run.count)
-            return at;
-    }
-    return NULL;
+    uint64_t begin = pleat__bits_at_most(&capture->begins, granule);
+    if (begin == PLEAT__BITS_NONE)
+        return NULL;
+    piece *before =
+        pleat__live_find(&capture->pieces, capture->base + (begin << PLEAT__GRANULE_SHIFT));
+    return granule - begin < before->run.count ? before : NULL;
 }
 
 pleat_result pleat__capture_share(pleat_capture *capture, pleat_va address)
@@ -178,6 +182,7 @@ static void free_record(pleat_capture *capture)
     for (size_t s = 0; s < capture->stream_count; s++)
         pleat__extents_release(&capture->streams[s].free);
     pleat__live_destroy(&capture->pieces);
+    pleat__bits_destroy(arena, &capture->begins);
     pleat__arena_free(arena, capture->streams);
     pleat__arena_free(arena, capture);
 }
@@ -222,6 +227,8 @@ static pleat_result make(pleat_runtime *runtime, pleat_stream stream, uint64_t b
                             .granules = (uint32_t)(bytes >> PLEAT__GRANULE_SHIFT),
                             .open = true};
     pleat_result result = pleat__live_create(runtime->arena, &made->pieces);
+    if (result == PLEAT_OK)
+        result = pleat__bits_create(runtime->arena, made->granules, &made->begins);
     if (result != PLEAT_OK)
         goto no_record;
     result = pleat__alloc_locked(runtime, bytes, stream, &made->base);

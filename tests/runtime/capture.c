@@ -138,6 +138,36 @@ static void capture_keeps_its_memory_to_itself(void **state)
     }
 }
 
+static void capture_finds_the_piece_that_holds_an_address(void **state)
+{
+    (void)state;
+    enum { PIECES = 200 };
+    pleat_va pieces[PIECES];
+    pleat_block block;
+    begin("pleat", 0);
+    pleat_capture *graph = capture(5, 64 * MIB);
+    for (uint64_t i = 0; i < PIECES; i++)
+        pieces[i] = take(700 + i * 1024, 5);
+    for (uint64_t i = 0; i < PIECES; i += 2)
+        assert_ok(pleat_free(b.runtime, pieces[i]));
+    for (uint64_t i = 0; i < PIECES; i++) {
+        pleat_va last = pieces[i] + 700 + i * 1024 - 1;
+        if (i % 2 == 0) {
+            assert_result(pleat_block_of(b.runtime, last, &block), PLEAT_E_NOT_FOUND);
+            continue;
+        }
+        assert_ok(pleat_block_of(b.runtime, last, &block));
+        assert_int_equal(block.address, pieces[i]);
+        assert_int_equal(block.requested, 700 + i * 1024);
+    }
+    finish(graph, NULL);
+    for (uint64_t i = 1; i < PIECES; i += 2)
+        assert_ok(pleat_free(b.runtime, pieces[i]));
+    assert_result(pleat_block_of(b.runtime, pieces[1], &block), PLEAT_E_NOT_FOUND);
+    assert_ok(pleat_capture_free(b.runtime, graph));
+    end();
+}
+
 static void capture_has_an_end_and_a_budget(void **state)
 {
     (void)state;
@@ -262,6 +292,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(capture_keeps_its_memory_to_itself),
+        cmocka_unit_test(capture_finds_the_piece_that_holds_an_address),
         cmocka_unit_test(capture_has_an_end_and_a_budget),
         cmocka_unit_test(capture_streams_do_not_share),
         cmocka_unit_test(capture_leaves_its_streams_alone),
