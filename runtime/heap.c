@@ -163,7 +163,7 @@ static pleat_result place_small(pleat__heap *heap, uint32_t granules, uint8_t zo
 static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                 pleat__known known, pleat__place *place, bool *occupied)
 {
-    if (known == PLEAT__KNOWN_NOT)
+    if (known == PLEAT__KNOWN_NOT && heap->keeping)
         PLEAT_TRY(pleat__heap_spare_slots(heap, zone, granules));
     if (best_fit(heap, zone, granules, place) ||
         (pleat__heap_order(heap, zone, granules) && best_fit(heap, zone, granules, place)))

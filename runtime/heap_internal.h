@@ -30,9 +30,9 @@ PLEAT_NODISCARD pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from,
 /* A chunk of the large zone for small requests. */
 PLEAT_NODISCARD pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small,
                                                 pleat__known known);
-/* In a plan's beginning, before the heap looks for a place: new memory for a request without a slot
- * for which there is none beside the plan's, as far as that is worth it. PLEAT_E_NOT_READY; the
- * lock may be left meanwhile. */
+/* Before the heap looks for a place where a plan is followed: new memory for a request without a
+ * slot for which there is none beside the plan's, as far as that is worth it. PLEAT_E_NOT_READY;
+ * the lock may be left meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__heap_spare_slots(pleat__heap *heap, uint8_t large,
                                                      uint32_t granules);
 /* Free granules that nothing is to lie in, at a chunk's beginning where `whole`; a run of count 0

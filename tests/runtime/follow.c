@@ -291,6 +291,31 @@ static void follow_stray_at_the_start_lies_in_no_slot(void **state)
     }
 }
 
+static void follow_small_stray_lies_in_no_slot_at_any_time(void **state)
+{
+    (void)state;
+    job j;
+    static plan_of_job p;
+    pleat__slot weights;
+    job_shape shape = job_shape_make(27, 1);
+    make_plan_behind(&p, &shape, &weights);
+    job_start(&j, "pleat", &p.plan, 0);
+    job_tensor held = job_alloc(&j, 3 * JOB_PAGE, 0);
+    run_marked(&j, &shape, 3);
+    job_tensor strays[] = {job_alloc(&j, 512, 0), job_alloc(&j, 3000, 0)};
+    run_marked(&j, &shape, 5);
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.planned, stats.requests - 2);
+    assert_int_equal(stats.slot_busy, 0);
+    assert_int_equal(stats.peak_physical_bytes, p.plan.physical_bytes + JOB_PAGE);
+    job_free(&j, &strays[0]);
+    job_free(&j, &strays[1]);
+    job_free(&j, &held);
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
 /* Of a job that is continued the optimizer's states are there from the start, and not made in the
  * first step. */
 static void follow_tensor_that_stays_may_come_early(void **state)
@@ -545,6 +570,7 @@ int main(void)
         cmocka_unit_test(follow_folded_slots_share_chunks),
         cmocka_unit_test(follow_dynamic_requests_lie_in_their_lane),
         cmocka_unit_test(follow_stray_at_the_start_lies_in_no_slot),
+        cmocka_unit_test(follow_small_stray_lies_in_no_slot_at_any_time),
         cmocka_unit_test(follow_tensor_that_stays_may_come_early),
         cmocka_unit_test(follow_stray_that_stays_costs_what_it_has),
         cmocka_unit_test(follow_slot_in_use_is_stitched_from_its_rest),
