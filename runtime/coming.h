@@ -17,7 +17,7 @@
  *          its x comes again. The heap makes absent chunks too when it grows, for itself.
  * CAPTURE  While a stream captures a graph nothing is made, nor waited for.
  * THREADS  The runtime's lock guards it. The thread takes the turn for one piece at a time, and
- * lets requests that wait for it go first.
+ *          lets requests that wait for it go first.
  */
 #ifndef PLEAT_RUNTIME_COMING_H
 #define PLEAT_RUNTIME_COMING_H

@@ -164,7 +164,7 @@ static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zo
                                 pleat__known known, pleat__place *place, bool *occupied)
 {
     if (known == PLEAT__KNOWN_NOT && heap->keeping)
-        PLEAT_TRY(pleat__heap_spare_slots(heap, zone, granules));
+        PLEAT_TRY(pleat__heap_spare_slots(heap, zone, granules, false));
     if (best_fit(heap, zone, granules, place) ||
         (pleat__heap_order(heap, zone, granules) && best_fit(heap, zone, granules, place)))
         return PLEAT_OK;

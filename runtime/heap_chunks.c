@@ -200,12 +200,13 @@ bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)
  * with new memory 0.999 and none.) What is freed soon costs the setting `spare`, no more. Small
  * ones share a chunk, which is worth it at any time: with it in a slot the 512 bytes in the fourth
  * iteration left 0.990. */
-pleat_result pleat__heap_spare_slots(pleat__heap *heap, uint8_t large, uint32_t granules)
+pleat_result pleat__heap_spare_slots(pleat__heap *heap, uint8_t large, uint32_t granules,
+                                     bool whole)
 {
     pleat__pool *pool = heap->pool;
     uint32_t chunks = (uint32_t)pleat__ceil_div(granules, pool->occupancy.full);
     if (heap->wanted == NULL ||
-        pleat__hole_never_wanted(heap, &heap->zones[large], granules, false).count != 0)
+        pleat__hole_never_wanted(heap, &heap->zones[large], granules, whole).count != 0)
         return PLEAT_OK;
     /* Behind what the plan has nothing is wanted. */
     uint64_t planned = heap->never[heap->never_count - 1].begin;
@@ -226,7 +227,7 @@ pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small, pleat__known k
     uint8_t large = small & ~1u;
     pleat__extents *zone = &heap->zones[large];
     if (known == PLEAT__KNOWN_NOT)
-        PLEAT_TRY(pleat__heap_spare_slots(heap, large, heap->pool->occupancy.full));
+        PLEAT_TRY(pleat__heap_spare_slots(heap, large, heap->pool->occupancy.full, true));
     pleat__extent whole = pleat__hole_chunk(heap, zone);
     if (whole.count == 0 && pleat__heap_order(heap, large, heap->pool->occupancy.full))
         whole = pleat__hole_chunk(heap, zone);

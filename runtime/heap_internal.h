@@ -31,10 +31,10 @@ PLEAT_NODISCARD pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from,
 PLEAT_NODISCARD pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small,
                                                 pleat__known known);
 /* Before the heap looks for a place where a plan is followed: new memory for a request without a
- * slot for which there is none beside the plan's, as far as that is worth it. PLEAT_E_NOT_READY;
- * the lock may be left meanwhile. */
+ * slot for which there is none beside the plan's, as far as that is worth it; at a chunk's
+ * beginning where `whole`. PLEAT_E_NOT_READY; the lock may be left meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__heap_spare_slots(pleat__heap *heap, uint8_t large,
-                                                     uint32_t granules);
+                                                     uint32_t granules, bool whole);
 /* Free granules that nothing is to lie in, at a chunk's beginning where `whole`; a run of count 0
  * when there are none. pre: heap->wanted. */
 pleat__extent pleat__hole_never_wanted(const pleat__heap *heap, const pleat__extents *zone,

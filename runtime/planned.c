@@ -200,6 +200,13 @@ static void put_down(policy *self, pleat__place *place, uint64_t bytes, uint16_t
     pleat__count_alloc(self->stats, bytes);
 }
 
+/* A request that lies where a plan has it, or where another one of the plan's would. */
+static inline void count_planned(policy *self, uint64_t bytes)
+{
+    self->stats->planned++;
+    self->stats->planned_bytes += bytes;
+}
+
 static inline uint32_t granules_of(uint64_t bytes)
 {
     return (uint32_t)((bytes + PLEAT__GRANULE_BYTES - 1) >> PLEAT__GRANULE_SHIFT);
@@ -307,8 +314,7 @@ static bool alloc_in_other(policy *self, uint32_t item, uint64_t bytes, uint16_t
     else if (current->learned || !current->match.tracked ||
              !pleat__follow_in_like(current, &self->heap, item, stream, place))
         return false;
-    self->stats->planned++;
-    self->stats->planned_bytes += bytes;
+    count_planned(self, bytes);
     return true;
 }
 
@@ -326,8 +332,7 @@ static bool alloc_smaller(policy *self, uint64_t bytes, uint16_t stream, pleat__
     self->stats->broken++;
     if (!pleat__heap_take(&self->heap, place, stream))
         return false;
-    self->stats->planned++;
-    self->stats->planned_bytes += bytes;
+    count_planned(self, bytes);
     return true;
 }
 
@@ -353,8 +358,7 @@ static bool alloc_resized(policy *self, uint32_t item, uint64_t bytes, uint16_t 
         if (!pleat__heap_take_resized(&self->heap, place, granules, stream))
             return false;
     }
-    self->stats->planned++;
-    self->stats->planned_bytes += bytes;
+    count_planned(self, bytes);
     return true;
 }
 
@@ -364,8 +368,7 @@ static bool alloc_lasting(policy *self, uint64_t bytes, uint16_t stream, pleat__
     if (!self->heap.keeping ||
         !pleat__follow_in_lasting(self->shapes.current, &self->heap, bytes, stream, place))
         return false;
-    self->stats->planned++;
-    self->stats->planned_bytes += bytes;
+    count_planned(self, bytes);
     return true;
 }
 
@@ -430,8 +433,7 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
             PLEAT_TRY(take_coming(self, place, stream, &taken));
         if (taken || (slot && take_ordered(self, place, stream))) {
             prefetch_next(self);
-            self->stats->planned++;
-            self->stats->planned_bytes += bytes;
+            count_planned(self, bytes);
             return PLEAT_OK;
         }
         if (slot && self->heap.unchecked) {
@@ -458,8 +460,7 @@ static bool alloc_likely(policy *self, uint64_t bytes, uint16_t stream, pleat__p
     *place = item->place;
     if (!pleat__heap_take(&self->heap, place, stream))
         return false;
-    self->stats->planned++;
-    self->stats->planned_bytes += bytes;
+    count_planned(self, bytes);
     return true;
 }
 

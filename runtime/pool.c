@@ -70,11 +70,11 @@ static pleat_result plan_handle(pleat__pool *pool, uint32_t pages)
     return PLEAT_OK;
 }
 
-/* The chunks of a plan's handles. Where none has to be stitched a slot that is in use when its
- * request comes is, from what is free of it. (A GPT-2 of 4.8 GiB with a tensor of 8.5 MB more that
- * stays, from its second iteration on: from handles of 128 chunks nothing of a slot of 411 MB could
- * be used again, and 0.864 of the memory was in use; so 0.995, and it starts with 1,350 calls, not
- * 60: some 30 ms on an H200.) What was got goes back when one fails. */
+/* The chunks of a plan's handles; what was got goes back when one fails. Handles are small enough
+ * that a request whose slot is in use in part is stitched from the rest of it. (A GPT-2 of 4.8 GiB
+ * with a tensor of 8.5 MB more that stays, from its second iteration on: from handles of 128 chunks
+ * nothing of a slot of 411 MB could be used again, and 0.864 of the memory was in use; so 0.995,
+ * and it starts with 1,350 calls, not 60: some 30 ms on an H200.) */
 static pleat_result plan_handles(pleat__pool *pool, const pleat_plan *plan)
 {
     uint32_t most = block_for(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes),

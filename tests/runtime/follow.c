@@ -103,9 +103,7 @@ static void follow_every_request_of_a_plan_has_its_slot(void **state)
     assert_int_equal(stats.planned, stats.requests);
     assert_int_equal(stats.driver_calls, calls);
     assert_int_equal(stats.peak_physical_bytes, p.plan.physical_bytes);
-    job_drain(&j);
-    assert_int_equal(j.errors, 0);
-    job_stop(&j);
+    finish(&j);
 }
 
 /* Moves a slot onto another that is live at the same time. */
@@ -143,9 +141,7 @@ static void follow_moved_slots_are_found_by_the_check_or_else_by_the_canary(void
         job_start(&j, "pleat", &p.plan, 0);
         run_marked(&j, &shape, 2);
         assert_true(pleat_stats_of(j.runtime).slot_busy > 0);
-        job_drain(&j);
-        assert_int_equal(j.errors, 0);
-        job_stop(&j);
+        finish(&j);
     }
 }
 
@@ -285,9 +281,7 @@ static void follow_stray_at_the_start_lies_in_no_slot(void **state)
         assert_int_equal(stats.peak_physical_bytes, p.plan.physical_bytes + JOB_PAGE);
         job_free(&j, &stray);
         job_free(&j, &held);
-        job_drain(&j);
-        assert_int_equal(j.errors, 0);
-        job_stop(&j);
+        finish(&j);
     }
 }
 
@@ -311,9 +305,7 @@ static void follow_small_stray_lies_in_no_slot_at_any_time(void **state)
     job_free(&j, &strays[0]);
     job_free(&j, &strays[1]);
     job_free(&j, &held);
-    job_drain(&j);
-    assert_int_equal(j.errors, 0);
-    job_stop(&j);
+    finish(&j);
 }
 
 /* Of a job that is continued the optimizer's states are there from the start, and not made in the
@@ -356,9 +348,7 @@ static void follow_tensor_that_stays_may_come_early(void **state)
     job_free(&j, &held);
     for (uint32_t i = 0; i < STATES; i++)
         job_free(&j, &states[i]);
-    job_drain(&j);
-    assert_int_equal(j.errors, 0);
-    job_stop(&j);
+    finish(&j);
 }
 
 static void follow_stray_that_stays_costs_what_it_has(void **state)
@@ -379,9 +369,7 @@ static void follow_stray_that_stays_costs_what_it_has(void **state)
     assert_int_equal(after.planned - before.planned, after.requests - before.requests);
     assert_int_equal(after.driver_calls, before.driver_calls);
     job_free(&j, &stray);
-    job_drain(&j);
-    assert_int_equal(j.errors, 0);
-    job_stop(&j);
+    finish(&j);
 }
 
 /* A slot of many chunks of which one is in use is not made of new memory. */
