@@ -216,6 +216,61 @@ static void planner_ends_the_beginning_where_iterations_agree(void **state)
     pleat_trace_free(trace);
 }
 
+/* Layers that are all alike. In the first iteration, which no mark begins, two workspaces are made
+ * in the first layer and one in the last, and stay. */
+static void layered_iteration(struct job *job, int number)
+{
+    enum { DEPTH = 30, OPERATIONS = 12 };
+    uint32_t kept[DEPTH];
+    char text[32];
+    snprintf(text, sizeof text, "iter=%d;phase=F", number);
+    if (number > 0)
+        job_label(job, text);
+    for (int i = 0; i < DEPTH; i++) {
+        kept[i] = job_alloc(job, 3 * MIB);
+        for (int k = 0; k < OPERATIONS; k++) {
+            uint32_t temporary = job_alloc(job, (uint64_t)(4 + k) * MIB);
+            bool workspace = i == 0 ? k >= OPERATIONS - 2 : i == DEPTH - 1 && k == 0;
+            if (number == 0 && workspace)
+                job_alloc(job, (uint64_t)(1 + 31 * (k % 2)) * MIB);
+            job_free(job, temporary);
+        }
+    }
+    for (int i = DEPTH; i-- > 0;) {
+        uint32_t gradient = job_alloc(job, 6 * MIB);
+        job_free(job, kept[i]);
+        job_free(job, gradient);
+    }
+}
+
+/* Not a layer later: what is laid out from there has no places for the layers of the first one. */
+static void planner_finds_a_first_iteration_that_makes_workspaces(void **state)
+{
+    (void)state;
+    enum { WEIGHTS = 20 };
+    struct job job = job_begin();
+    for (int i = 0; i < WEIGHTS; i++)
+        job_alloc(&job, (uint64_t)(10 + i) * MIB);
+    for (int i = 0; i < 4; i++)
+        layered_iteration(&job, i);
+    pleat__arena *arena;
+    pleat__requests requests;
+    pleat__iteration found;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__requests_make(job.trace, 0, arena, &requests));
+    assert_ok(pleat__iteration_find(&requests, &found));
+    assert_int_equal(found.early_count, 1);
+    assert_int_equal(found.early[0].item, WEIGHTS);
+    pleat__arena_destroy(arena);
+    pleat_plan *plan;
+    assert_ok(pleat_plan_make(job.trace, NULL, &plan));
+    for (uint32_t i = 0; i < plan->first.slot_count; i++)
+        assert_true(plan->first.slots[i].place != PLEAT__NOWHERE);
+    assert_holds(plan);
+    pleat_plan_free(plan);
+    pleat_trace_free(job.trace);
+}
+
 static void planner_finds_the_period_without_labels(void **state)
 {
     (void)state;
@@ -313,6 +368,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planner_plans_a_labelled_job),
         cmocka_unit_test(planner_ends_the_beginning_where_iterations_agree),
+        cmocka_unit_test(planner_finds_a_first_iteration_that_makes_workspaces),
         cmocka_unit_test(planner_finds_the_period_without_labels),
         cmocka_unit_test(planner_tells_dynamic_requests),
         cmocka_unit_test(planner_refuses_what_does_not_repeat),
