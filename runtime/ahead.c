@@ -10,6 +10,8 @@
 /* Chunks or handles that are made with the turn taken once: a request that waits for it waits no
  * longer than that takes, some 0.4 ms on an H200. A multiple of all handles' sizes. */
 #define BATCH PLEAT__BLOCK
+/* A view serves a request for others where no more than one chunk in so many differs. */
+#define MOSTLY 4u
 
 /* ---- lists ---- */
 
@@ -82,7 +84,6 @@ static pleat_result make_chunks(pleat__ahead *ahead, pleat__step *step)
     uint32_t exist = pool->count + pool->stocked, all = step->exist + step->grow;
     if (pool->absent != 0)
         return pleat__fail(PLEAT_E_STATE, "chunks were given back");
-    ahead->loose = ahead->loose || exist != step->exist + step->made;
     if (exist >= all) {
         step->made = step->grow;
         return PLEAT_OK;
@@ -97,6 +98,25 @@ static pleat_result make_chunks(pleat__ahead *ahead, pleat__step *step)
     return PLEAT_OK;
 }
 
+/* Pages of a view's place: the one that takes it may have some more chunks. */
+static uint32_t room_of(const pleat__step *step)
+{
+    return step->count + step->count / 64 + PLEAT__BLOCK;
+}
+
+/* Whether there may be a step's view. Views that nobody uses make room for it, as they would for
+ * the request's. */
+static bool may_view(pleat__ahead *ahead, const pleat__step *step)
+{
+    const pleat__pool *pool = ahead->pool;
+    uint64_t limit = ahead->room.limit;
+    if (ahead->loose || pool->count + pool->stocked < step->exist || step->count > limit)
+        return false;
+    if (pool->view_pages + step->count > limit)
+        (void)ahead->room.drop(ahead->room.context, limit - step->count);
+    return pool->view_pages + step->count <= limit;
+}
+
 /* Some of the pages of a view, with the turn. */
 static pleat_result make_pages(pleat__ahead *ahead, pleat__step *step)
 {
@@ -104,14 +124,12 @@ static pleat_result make_pages(pleat__ahead *ahead, pleat__step *step)
     const uint32_t *chunks = ahead->steps.chunks + step->first;
     pleat__chunk *run[BATCH];
     uint32_t handles = 0, pages = step->made;
-    ahead->loose = ahead->loose || pool->count + pool->stocked != step->exist ||
-                   pool->view_pages + step->count - pages > ahead->view_limit;
-    if (ahead->loose && pages == 0) {
+    if (pages == 0 && !may_view(ahead, step)) {
         ahead->next++;
         return PLEAT_OK;
     }
     if (pages == 0)
-        PLEAT_TRY(pleat__space_take(pool->space, step->count, &step->page));
+        PLEAT_TRY(pleat__space_take(pool->space, room_of(step), &step->page));
     while (pages < step->count && handles < BATCH) {
         uint32_t more = pleat__pool_whole(pool, chunks + pages, step->count - pages, 1);
         if (more == 0)
@@ -129,7 +147,7 @@ static pleat_result make_pages(pleat__ahead *ahead, pleat__step *step)
         pool->view_pages += pages - step->made;
         step->made = pages;
     } else if (step->made == 0) {
-        pleat__space_give(pool->space, step->page, step->count);
+        pleat__space_give(pool->space, step->page, room_of(step));
     }
     return result;
 }
@@ -143,7 +161,7 @@ static void unmake_pages(pleat__ahead *ahead, pleat__step *step)
         return;
     step->made = 0;
     pleat__pool_unview(pool, step->page, pages);
-    pleat__space_give(pool->space, step->page, step->count);
+    pleat__space_give(pool->space, step->page, room_of(step));
 }
 
 /* Chunks that nobody took. pre: the turn. */
@@ -244,13 +262,10 @@ static bool work(void *context)
 /* ---- life ---- */
 
 void pleat__ahead_init(pleat__ahead *ahead, pleat__arena *arena, pleat__pool *pool,
-                       uint64_t view_limit, bool waits)
+                       pleat__view_room room, bool waits)
 {
-    *ahead = (pleat__ahead){.arena = arena,
-                            .pool = pool,
-                            .view_limit = view_limit,
-                            .waits = waits,
-                            .steps = {.arena = arena}};
+    *ahead = (pleat__ahead){
+        .arena = arena, .pool = pool, .room = room, .waits = waits, .steps = {.arena = arena}};
     pleat__worker_init(&ahead->worker, arena, pool->gate, work, ahead);
     pool->ahead = ahead;
 }
@@ -336,34 +351,62 @@ void pleat__ahead_await(pleat__ahead *ahead, uint32_t chunks)
         pleat__worker_wait(&ahead->worker);
 }
 
-/* The step of a view of these chunks that is nobody's yet, or NULL. */
-static pleat__step *find_view(pleat__ahead *ahead, const uint32_t *chunks, uint32_t count)
+void pleat__ahead_await_views(pleat__ahead *ahead)
 {
-    for (uint32_t i = 0; i < ahead->steps.count; i++) {
-        pleat__step *step = &ahead->steps.steps[i];
-        if (step->grow == 0 && step->count == count && !step->taken &&
-            memcmp(ahead->steps.chunks + step->first, chunks, count * sizeof *chunks) == 0)
-            return step;
-    }
-    return NULL;
+    while (is_coming(ahead))
+        pleat__worker_wait(&ahead->worker);
 }
 
-bool pleat__ahead_view(pleat__ahead *ahead, const uint32_t *chunks, uint32_t count, uint64_t *page)
+/* Whether it is a view, in part at least, that so many chunks have room in. */
+static bool has_room(const pleat__step *step, uint32_t count)
 {
-    for (;;) {
-        pleat__step *step = find_view(ahead, chunks, count);
-        bool whole = step != NULL && step->made == count;
-        if (whole) {
-            step->taken = true;
-            *page = step->page;
-            return true;
-        }
-        bool gone = step != NULL &&
-                    (step->due > ahead->when.now || step < ahead->steps.steps + ahead->next);
-        if (gone || !is_coming(ahead)) {
-            ahead->loose = true;
-            return false;
-        }
-        pleat__worker_wait(&ahead->worker);
+    return step->grow == 0 && step->made != 0 && !step->taken && count <= room_of(step);
+}
+
+/* Views that were due and serve nobody: those to come would not either. */
+static void judge(pleat__ahead *ahead)
+{
+    for (uint32_t i = 0; i < ahead->next; i++) {
+        const pleat__step *step = &ahead->steps.steps[i];
+        ahead->loose |= step->grow == 0 && !step->taken && step->due <= ahead->when.now;
     }
+}
+
+const pleat__step *pleat__ahead_find(pleat__ahead *ahead, pleat__patch_ends ends, uint32_t *chunks,
+                                     uint32_t count)
+{
+    const pleat__step *best = NULL;
+    uint32_t most = count - count / MOSTLY - 1, common;
+    for (uint32_t i = 0; i < ahead->steps.count; i++) {
+        const pleat__step *step = &ahead->steps.steps[i];
+        const uint32_t *there = ahead->steps.chunks + step->first;
+        if (!has_room(step, count) ||
+            !pleat__patch_common(ahead->pool, there, step->made, chunks, count, &common) ||
+            common <= most)
+            continue;
+        best = step;
+        most = common;
+    }
+    if (best == NULL)
+        judge(ahead);
+    else
+        pleat__patch_order(ahead->pool, ahead->steps.chunks + best->first, best->made, ends, chunks,
+                           count);
+    return best;
+}
+
+pleat_result pleat__ahead_take(pleat__ahead *ahead, const pleat__step *found,
+                               const uint32_t *chunks, uint32_t count, uint64_t *page)
+{
+    uint32_t index = (uint32_t)(found - ahead->steps.steps), room = room_of(found);
+    pleat__step *step = &ahead->steps.steps[index];
+    step->taken = true;
+    /* What is left of it is mapped here. */
+    ahead->next += ahead->next == index;
+    *page = step->page;
+    pleat_result result = pleat__patch_map(ahead->pool, *page, ahead->steps.chunks + step->first,
+                                           step->made, chunks, count);
+    uint32_t used = result == PLEAT_OK ? count : 0;
+    pleat__space_give(ahead->pool->space, *page + used, room - used);
+    return result;
 }

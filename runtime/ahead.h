@@ -6,15 +6,16 @@
  * the job goes on, and lists on when all that is due is made.
  *
  * UNSEEN   What was made ahead is there for nobody until a request would make it: then the pool
- *          grows by chunks that are mapped already (pool->stocked), or a view of exactly its chunks
- *          is there. So where requests lie does not depend on how far the thread has come, nor on
- *          whether there is one.
+ *          grows by chunks that are mapped already (pool->stocked), or a view of most of its chunks
+ *          is there, and the others are mapped into that (patch.h). So on which chunks requests lie
+ *          does not depend on how far the thread has come, nor on whether there is one; in which
+ *          order a view shows them does.
  * WAITING  What is asked for now and is on its way is waited for: the driver would serialise the
  *          two anyhow.
  * WRONG    Where the job takes something else, what was made stays unseen until it goes back: when
- *          it is long overdue, at the end, or when memory is short. Where it made a view by itself,
- *          or the pool grew, no more views are made, whose chunks would be others, and only as many
- *          chunks as are then still missing.
+ *          it is long overdue, at the end, or when memory is short. Where a view that was due
+ * served nobody, no more of them are made, whose chunks would be others; where the pool grew, only
+ *          as many chunks as are then still missing.
  * MEMORY   Within the budget, without asking anybody to give back.
  * THREADS  The runtime's lock guards it. The thread takes the turn for some chunks or pages at a
  *          time, and lets requests that wait for it go first.
@@ -22,7 +23,7 @@
 #ifndef PLEAT_RUNTIME_AHEAD_H
 #define PLEAT_RUNTIME_AHEAD_H
 
-#include <runtime/pool.h>
+#include <runtime/patch.h>
 #include <runtime/worker.h>
 
 typedef struct pleat__step {
@@ -31,7 +32,7 @@ typedef struct pleat__step {
     uint32_t exist; /* numbers that the pool has then */
     uint32_t first; /* a view's chunks are chunks[first], ..., in the list */
     uint32_t count;
-    uint64_t page; /* of the view */
+    uint64_t page; /* of the view, with room for more pages behind it */
     uint32_t made; /* chunks or pages */
     bool taken;    /* a view: it is a request's */
 } pleat__step;
@@ -61,12 +62,20 @@ typedef struct pleat__when {
     uint32_t late, now, soon;
 } pleat__when;
 
+/* Where views have their room: alias pages in all, and who drops idle views, the oldest first,
+ * until so many are left (the heap). */
+typedef struct pleat__view_room {
+    uint64_t limit;
+    bool (*drop)(void *context, uint64_t keep_pages);
+    void *context;
+} pleat__view_room;
+
 struct pleat__ahead {
     pleat__arena *arena; /* NULL: off */
     pleat__pool *pool;
     pleat__worker worker;
-    bool waits;          /* who begins it or allows more waits until that is made */
-    uint64_t view_limit; /* alias pages in all */
+    bool waits; /* who begins it or allows more waits until that is made */
+    pleat__view_room room;
     pleat__ahead_list list;
     void *context;
     pleat__steps steps;
@@ -76,13 +85,13 @@ struct pleat__ahead {
     uint32_t listed; /* steps due until then are */
     uint32_t block;
     bool listing;   /* not all is listed, and the thread may do so */
-    bool loose;     /* the job took something else: no more views are made */
+    bool loose;     /* views that were due served nobody: no more are made */
     bool over;      /* nothing more is made */
     bool leftovers; /* something may have been made that is not taken */
 };
 
 void pleat__ahead_init(pleat__ahead *ahead, pleat__arena *arena, pleat__pool *pool,
-                       uint64_t view_limit, bool waits);
+                       pleat__view_room room, bool waits);
 /* Waits for the thread. Mapped it stays: the space unmaps what is left. pre: the lock is not held
  */
 void pleat__ahead_release(pleat__ahead *ahead);
@@ -107,8 +116,17 @@ static inline bool pleat__ahead_is_listing(const pleat__ahead *ahead)
 /* Waits until the stock has so many chunks, or no more are on their way for now; lock and turn may
  * be left meanwhile. */
 void pleat__ahead_await(pleat__ahead *ahead, uint32_t chunks);
-/* A view of exactly these chunks that was made, or is on its way; false: there is none. Likewise.
- */
-bool pleat__ahead_view(pleat__ahead *ahead, const uint32_t *chunks, uint32_t count, uint64_t *page);
+/* Waits until no views are on their way that are asked for now. Likewise. */
+void pleat__ahead_await_views(pleat__ahead *ahead);
+/* The view that shows most of these chunks, which are put into its order but for their ends; NULL:
+ * none shows three quarters of them. It is nobody's until it is taken; the turn must be held till
+ * then. */
+const pleat__step *pleat__ahead_find(pleat__ahead *ahead, pleat__patch_ends ends, uint32_t *chunks,
+                                     uint32_t count);
+/* Takes what was found: the chunks are mapped from *page on. On failure nothing is. pre: the turn;
+ * the lock is left meanwhile. */
+PLEAT_NODISCARD pleat_result pleat__ahead_take(pleat__ahead *ahead, const pleat__step *step,
+                                               const uint32_t *chunks, uint32_t count,
+                                               uint64_t *page);
 
 #endif

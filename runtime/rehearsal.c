@@ -29,13 +29,19 @@
 /* When so much less is live than in the rehearsal, one part in so many, that was of another job. */
 #define LESS 256u
 
+static bool drop_views(void *heap, uint64_t keep_pages)
+{
+    return pleat__heap_drop_views(heap, keep_pages);
+}
+
 void pleat__rehearsal_init(pleat__rehearsal *rehearsal, pleat__arena *arena, pleat__heap *heap,
                            const pleat__placed *placed, const pleat__lives *lives,
                            const uint64_t *live_bytes, bool waits)
 {
     *rehearsal = (pleat__rehearsal){
         .arena = arena, .heap = heap, .placed = placed, .lives = lives, .live_bytes = live_bytes};
-    pleat__ahead_init(&rehearsal->ahead, arena, heap->pool, heap->view_limit, waits);
+    pleat__view_room room = {.limit = heap->view_limit, .drop = drop_views, .context = heap};
+    pleat__ahead_init(&rehearsal->ahead, arena, heap->pool, room, waits);
 }
 
 static void forget(pleat__rehearsal *rehearsal)

@@ -141,10 +141,11 @@ static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granu
 
 /* ---- making a view ---- */
 
-static pleat_result view_map(pleat__heap *heap, pleat__view *view)
+/* `made`: what was made ahead, or NULL. */
+static pleat_result view_map(pleat__heap *heap, pleat__view *view, const pleat__step *made)
 {
-    if (heap->pool->ahead != NULL &&
-        pleat__ahead_view(heap->pool->ahead, view->chunks, view->pages, &view->page)) {
+    if (made != NULL && pleat__ahead_take(heap->pool->ahead, made, view->chunks, view->pages,
+                                          &view->page) == PLEAT_OK) {
         /* Spent all the same: what is stitched must not depend on who maps it. */
         pleat__account_spend(&heap->account, view->pages, view->pages * heap->account.page_ns);
         return PLEAT_OK;
@@ -166,6 +167,24 @@ static bool make_room(pleat__heap *heap)
     return true;
 }
 
+/* What was made ahead of the view that begins at granule `offset`, whose chunks it orders. What it
+ * shows a part of has to stay at its ends. */
+static const pleat__step *find_made(pleat__heap *heap, uint32_t offset, uint32_t granules)
+{
+    const uint32_t *chunks = heap->gathered;
+    uint32_t count = heap->gathered_count, end = count << heap->pool->occupancy.shift;
+    pleat__patch_ends ends = {0, 0};
+    if (heap->pool->ahead == NULL)
+        return NULL;
+    if (offset != 0)
+        ends.head = pleat__pool_block(heap->pool, chunks[0]);
+    if (offset + granules != end)
+        ends.tail = pleat__pool_block(heap->pool, chunks[count - 1]);
+    if (ends.head + ends.tail > count)
+        return NULL;
+    return pleat__ahead_find(heap->pool->ahead, ends, heap->gathered, count);
+}
+
 /* What was gathered as a view and the request's window in it, which is occupied and so out of
  * others' reach while the view is mapped. */
 static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t offset, uint8_t zone,
@@ -181,6 +200,7 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t off
     pleat__view *view = pleat__view_new(heap, heap->gathered_count, zone / 2);
     if (view == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
+    const pleat__step *made = find_made(heap, offset, granules);
     for (uint32_t i = 0; i < view->pages; i++)
         view->chunks[i] = heap->gathered[i];
     pleat_result result = pleat__window_in(heap, view, first, begin, granules, place)
@@ -191,9 +211,9 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t off
     PLEAT_CHECK(pleat__heap_occupy(heap, place));
     /* The lock and the turn may be left meanwhile: others make views too. */
     heap->views_coming++;
-    result = view_map(heap, view);
+    result = view_map(heap, view, made);
     if (result == PLEAT_E_LIMIT && make_room(heap))
-        result = view_map(heap, view);
+        result = view_map(heap, view, NULL);
     heap->views_coming--;
     if (result != PLEAT_OK)
         goto no_map;
@@ -249,6 +269,8 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
     if (pleat__views_reuse(heap, granules, zone, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
+    if (heap->pool->ahead != NULL)
+        pleat__ahead_await_views(heap->pool->ahead);
     if (buy(heap, granules, zone, place)) {
         PLEAT_CHECK(pleat__heap_occupy(heap, place));
         return PLEAT_OK;

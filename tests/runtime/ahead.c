@@ -26,13 +26,22 @@ typedef struct fixture {
     _Atomic uint32_t calls;
     uint32_t held;
     atomic_bool goes_on, late;
+    bool long_views; /* all of a step's chunks */
 } fixture;
+
+static bool drop_none(void *context, uint64_t keep_pages)
+{
+    (void)context;
+    (void)keep_pages;
+    return false;
+}
 
 static void begin(fixture *f, bool waits)
 {
     const pleat_host_options host = {
         .size = sizeof host, .device_bytes = 1ull << 30, .granularity = PAGE};
     const pleat__space_options space = {.device = 0};
+    const pleat__view_room room = {.limit = 1000, .drop = drop_none};
     memset(f, 0, sizeof *f);
     f->held = UINT32_MAX;
     assert_ok(pleat_vmm_host(&host, &f->vmm));
@@ -40,7 +49,7 @@ static void begin(fixture *f, bool waits)
     assert_ok(pleat__space_create(f->vmm, f->arena, &space, &f->space));
     assert_ok(pleat__gate_init(&f->gate, f->vmm, 0, f->arena, f->space));
     assert_ok(pleat__pool_init(&f->pool, f->arena, f->space, &f->gate, NULL));
-    pleat__ahead_init(&f->ahead, f->arena, &f->pool, 1000, waits);
+    pleat__ahead_init(&f->ahead, f->arena, &f->pool, room, waits);
 }
 
 static void end(fixture *f)
@@ -69,8 +78,8 @@ static bool wait_for(const atomic_bool *what)
     return atomic_load(what);
 }
 
-/* Call n lists some chunks that are due at 10 * n, and a view of two of them, due a little later.
- */
+/* Call n lists some chunks that are due at 10 * n, and a view of two of them or all, due a little
+ * later. */
 static pleat_result list(void *context, pleat__steps *steps, uint32_t *until)
 {
     fixture *f = context;
@@ -82,9 +91,11 @@ static pleat_result list(void *context, pleat__steps *steps, uint32_t *until)
     if (n >= f->held && !wait_for(&f->goes_on))
         atomic_store(&f->late, true);
     *until = n == 3 ? UINT32_MAX : 10 * n + 9;
-    const uint32_t chunks[] = {CHUNK * n, CHUNK * n + 1};
+    uint32_t chunks[CHUNK];
+    for (uint32_t i = 0; i < CHUNK; i++)
+        chunks[i] = CHUNK * n + i;
     PLEAT_TRY(pleat__steps_grow(steps, 10 * n, CHUNK * n, CHUNK));
-    return pleat__steps_view(steps, 10 * n + 5, CHUNK * (n + 1), chunks, 2);
+    return pleat__steps_view(steps, 10 * n + 5, CHUNK * (n + 1), chunks, f->long_views ? CHUNK : 2);
 }
 
 static void start(fixture *f, pleat__when when)
@@ -124,8 +135,7 @@ static void ahead_gives_back_what_is_late(void **state)
 {
     (void)state;
     fixture f;
-    uint64_t page;
-    static const uint32_t chunks[] = {0, 1};
+    uint32_t chunks[] = {0, 1};
     begin(&f, true);
     start(&f, (pleat__when){.now = 100, .soon = 100});
     assert_int_equal(mapped_pages(&f), 4 * (CHUNK + 2));
@@ -135,7 +145,7 @@ static void ahead_gives_back_what_is_late(void **state)
     pleat__ahead_allow(&f.ahead, (pleat__when){.late = 6, .now = 100, .soon = 100});
     assert_int_equal(f.pool.view_pages, 6);
     assert_int_equal(mapped_pages(&f), 4 * CHUNK + 6);
-    assert_false(pleat__ahead_view(&f.ahead, chunks, 2, &page));
+    assert_null(pleat__ahead_find(&f.ahead, (pleat__patch_ends){0, 0}, chunks, 2));
     /* Chunks may be a later request's, or in its view, until that is late too. */
     pleat__ahead_allow(&f.ahead, (pleat__when){.late = 31, .now = 100, .soon = 100});
     assert_int_equal(mapped_pages(&f), 4 * CHUNK + 2);
@@ -150,6 +160,52 @@ static pleat_result note_run(void *context, pleat__extent run)
 {
     *(uint32_t *)context += run.count;
     return PLEAT_OK;
+}
+
+/* What was made for other chunks serves where most are the same; where it served nobody no more of
+ * them are made. */
+static void ahead_serves_a_view_of_nearly_the_same_chunks(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, true);
+    f.long_views = true;
+    start(&f, (pleat__when){.now = 5, .soon = 15});
+    assert_int_equal(f.pool.view_pages, 2 * CHUNK);
+    pleat__gate_lock_turn(&f.gate);
+    uint32_t chunks[] = {7, 6, 5, 4, 3, 2, 1, 8, 9}; /* 0 is missing */
+    uint32_t granules = 0;
+    assert_ok(pleat__pool_grow(&f.pool, 2 * CHUNK, NULL, note_run, &granules));
+    pleat__ahead_await_views(&f.ahead);
+    const pleat__step *step = pleat__ahead_find(&f.ahead, (pleat__patch_ends){0, 1}, chunks, 9);
+    assert_non_null(step);
+    static const uint32_t ordered[] = {8, 1, 2, 3, 4, 5, 6, 7, 9};
+    assert_memory_equal(chunks, ordered, sizeof chunks);
+    uint64_t page, maps = pleat__space_stats_of(f.space).maps;
+    assert_ok(pleat__ahead_take(&f.ahead, step, chunks, 9, &page));
+    assert_int_equal(pleat__space_stats_of(f.space).maps - maps, 2);
+    for (uint32_t i = 0; i < 9; i++)
+        assert_ptr_equal(pleat__space_chunk_at(f.space, page + i, &(uint32_t){0}),
+                         f.pool.chunks[ordered[i]]);
+    assert_int_equal(f.pool.view_pages, 9 + CHUNK);
+    /* It is taken; the next one has none of these. */
+    assert_null(pleat__ahead_find(&f.ahead, (pleat__patch_ends){0, 0}, chunks, 9));
+    pleat__gate_unlock(&f.gate);
+    pleat__gate_lock(&f.gate);
+    pleat__ahead_allow(&f.ahead, (pleat__when){.now = 15, .soon = 25});
+    assert_int_equal(f.pool.view_pages, 9 + 2 * CHUNK);
+    assert_null(pleat__ahead_find(&f.ahead, (pleat__patch_ends){0, 0}, chunks, 9));
+    pleat__ahead_allow(&f.ahead, (pleat__when){.now = 15, .soon = 100});
+    assert_int_equal(f.pool.stocked, 2 * CHUNK);
+    assert_int_equal(f.pool.view_pages, 9 + 2 * CHUNK);
+    pleat__ahead_end(&f.ahead);
+    assert_int_equal(f.pool.view_pages, 9);
+    pleat__gate_unlock(&f.gate);
+    pleat__gate_lock_turn(&f.gate);
+    pleat__pool_unview(&f.pool, page, 9);
+    pleat__space_give(f.space, page, 9);
+    pleat__gate_unlock(&f.gate);
+    end(&f);
 }
 
 /* Who wants handles that begin at certain pages gets none of the stock, which goes with all that
@@ -236,6 +292,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ahead_waits_for_what_is_asked_for_now_only),
         cmocka_unit_test(ahead_gives_back_what_is_late),
+        cmocka_unit_test(ahead_serves_a_view_of_nearly_the_same_chunks),
         cmocka_unit_test(ahead_makes_way_for_handles_of_another_cut),
         cmocka_unit_test(ahead_keeps_what_it_made_through_a_capture),
         cmocka_unit_test(ahead_makes_nothing_more_at_the_end),
