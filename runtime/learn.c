@@ -84,6 +84,8 @@ static void forget_before(pleat__learn *learn, uint64_t position)
 {
     for (; learn->begin < position; learn->begin++)
         pleat__view_unpin(learn->arena, &item_at(learn, learn->begin)->place);
+    if (learn->begin == learn->end)
+        learn->hash = 0;
     for (uint32_t i = 0; i < PLEAT__LAGS; i++)
         if (learn->lags[i].cursor < learn->begin)
             learn->lags[i].open = false;
@@ -98,7 +100,6 @@ void pleat__learn_restart(pleat__learn *learn)
     learn->items = NULL;
     learn->capacity = 0;
     learn->mark_at = PLEAT__NO_MARK;
-    learn->hash = 0;
     learn->full = false;
 }
 
@@ -498,8 +499,9 @@ pleat__boundary pleat__learn_request(pleat__learn *learn, uint64_t bytes, uint16
                                                       .gap = PLEAT__GAP_UNKNOWN};
     if (!learn->marks)
         return learn->no_period ? PLEAT__BOUNDARY_NONE : period_step(learn);
+    uint32_t distance = distance_step(learn);
     if (learn->lags[0].open)
-        lag_step(learn, 0, distance_step(learn));
+        lag_step(learn, 0, distance);
     return PLEAT__BOUNDARY_NONE;
 }
 

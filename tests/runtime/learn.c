@@ -327,6 +327,40 @@ static void learn_holds_so_much_of_what_has_no_iterations(void **state)
     pleat__arena_destroy(arena);
 }
 
+#define MARKED_REQUESTS 512u
+
+/* An iteration of sizes that are all another's, without those from `from` to `to`, and its mark. */
+static pleat__boundary run_marked(pleat__learn *learn, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = 0; i < MARKED_REQUESTS; i++) {
+        const pleat__place place = {.address = (i + 1) * UINT64_C(4096), .granules = 1};
+        if (i < from || i >= to)
+            (void)pleat__learn_request(learn, 512 * (i + 1), 0, &place, true);
+    }
+    return pleat__learn_mark(learn);
+}
+
+/* Between marks too many requests may be missing in a row to be passed over one by one. */
+static void learn_finds_its_way_behind_a_long_gap_between_marks(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    pleat__conf conf;
+    pleat__learn learn;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__conf_read("", &conf));
+    assert_ok(pleat__learn_init(&learn, arena, &conf));
+    (void)pleat__learn_mark(&learn);
+    for (uint32_t i = 0; i < 3; i++)
+        (void)run_marked(&learn, 0, 0);
+    assert_int_equal(run_marked(&learn, 200, 300), PLEAT__BOUNDARY_AGREED);
+    assert_int_equal(learn.found.count, MARKED_REQUESTS - 100);
+    /* All but a few, the first ones behind the gap. */
+    assert_true(learn.found.agreed >= MARKED_REQUESTS - 100 - 32);
+    pleat__learn_release(&learn);
+    pleat__arena_destroy(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +372,7 @@ int main(void)
         cmocka_unit_test(learn_two_shapes_are_both_kept),
         cmocka_unit_test(learn_sizes_that_change_find_the_places_of_their_like),
         cmocka_unit_test(learn_holds_so_much_of_what_has_no_iterations),
+        cmocka_unit_test(learn_finds_its_way_behind_a_long_gap_between_marks),
     };
     return cmocka_run_group_tests_name("learn", tests, NULL, NULL);
 }
