@@ -179,10 +179,12 @@ static bool find_one(pleat__elastic *elastic, uint64_t bytes, uint16_t stream, p
         elastic->asking = false;
     (void)lay(elastic, &best, &a);
     uint32_t witnesses = name_terms(elastic, &a);
-    bool named = elastic->here[elastic->here_count].term != PLEAT__NEVER;
+    uint32_t term = elastic->here[elastic->here_count].term, behind = elastic->from + a.end;
+    if (term == PLEAT__NEVER) /* the iteration's first comes behind its last */
+        term = behind < elastic->scale->count ? behind : elastic->scale->first;
     bool enough = witnesses > 1 || pleat__elastic_has_seen(elastic, &best);
     *told = (pleat__told){.x = best,
-                          .term = elastic->from + a.end - named,
+                          .term = term,
                           .likely = a.rows >= 2 * least_cost,
                           .certain = enough && witnesses > 2 * least_cost};
     return true;

@@ -17,6 +17,7 @@
  */
 #include <runtime/match.h>
 
+#include <internal/check.h>
 #include <internal/error.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,6 +116,7 @@ static pleat_result track_make(pleat__match *match)
 
 void pleat__match_resized(pleat__match *match, uint32_t cursor)
 {
+    PLEAT_ASSERT(cursor < match->count);
     match->cursor = cursor;
     match->open_count = 0;
     match->misses = 0;

@@ -77,7 +77,7 @@ uint32_t pleat__match_left(const pleat__match *match);
 /* A phase begins, and in the sequence it does so at `item`: that is where a matcher is that did not
  * know; one that knows its place keeps it. */
 void pleat__match_phase(pleat__match *match, uint32_t item);
-/* The items' sizes were changed, and the next request is the one at `cursor`. */
+/* The items' sizes were changed, and the next request is the one at `cursor`, which is an item. */
 void pleat__match_resized(pleat__match *match, uint32_t cursor);
 /* The item at the cursor, or the one that the track holds it for, when a request that nothing else
  * matches is somewhat smaller: its size has a bound that was not met where it was fitted. Else

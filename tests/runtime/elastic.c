@@ -566,6 +566,44 @@ static void elastic_iterations_are_given_ends_by_those_they_fit(void **state)
     finish(&j);
 }
 
+#define FEW_REQUESTS 70u
+
+/* One request in three grows with x, but for the last few; the others are too small to say one. */
+static uint64_t few_bytes(uint32_t i, uint64_t x)
+{
+    return i % 3 == 0 && i < 61 ? (1 + i) * 65536 * x : 16 * (i + 1);
+}
+
+/* `odd`: what grows is not there, but one such behind the last request. */
+static void run_few(job *j, uint64_t x, bool odd)
+{
+    job_tensor tensors[FEW_REQUESTS + 1] = {{0}};
+    assert_ok(pleat_mark(j->runtime));
+    for (uint32_t i = 0; i < FEW_REQUESTS; i++) {
+        bool grows = few_bytes(i, 1) != few_bytes(i, 2);
+        tensors[i] = job_alloc(j, odd && grows ? 8 : few_bytes(i, x), 0);
+    }
+    if (odd)
+        tensors[FEW_REQUESTS] = job_alloc(j, few_bytes(60, x), 0);
+    for (uint32_t i = 0; i <= FEW_REQUESTS; i++)
+        job_free(j, &tensors[i]);
+}
+
+/* One that says an x behind the iteration's last request: what was expected next then was an item
+ * that there is none of. */
+static void elastic_iteration_may_end_with_a_witness(void **state)
+{
+    (void)state;
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    for (uint32_t i = 0; i < 12; i++)
+        run_few(&j, i < 4 ? 4 : i < 8 ? 8 : 9, false);
+    assert_true(pleat_stats_of(j.runtime).instances >= 1);
+    run_few(&j, 3, true);
+    run_few(&j, 9, false);
+    finish(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -586,6 +624,7 @@ int main(void)
         cmocka_unit_test(elastic_short_memory_is_an_answer),
         cmocka_unit_test(elastic_largest_microbatch_follows_the_budget),
         cmocka_unit_test(elastic_request_that_comes_again_is_one_witness),
+        cmocka_unit_test(elastic_iteration_may_end_with_a_witness),
         cmocka_unit_test(elastic_other_threads_allocate_meanwhile),
         cmocka_unit_test(elastic_iterations_are_given_ends_by_those_they_fit),
         cmocka_unit_test(elastic_layouts_end_without_a_word_to_a_stream_that_captures),
