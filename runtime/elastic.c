@@ -474,12 +474,15 @@ static pleat__instance *lay_out(pleat__elastic *elastic, const pleat__x *x,
         !make_room(elastic))
         return NULL;
     restless = restless && pleat__scale_times(elastic->scale, x, HEADROOM + 1, HEADROOM, &more);
-    if ((!restless || make_instance(elastic, &more, current, &made) != PLEAT_OK) &&
-        make_instance(elastic, x, current, &made) != PLEAT_OK) {
-        refuse(elastic, x);
-        return NULL;
-    }
-    return add_instance(elastic, made);
+    if (restless && make_instance(elastic, &more, current, &made) == PLEAT_OK)
+        return add_instance(elastic, made);
+    /* The lock was left: something else may be followed, and what was may be no more. */
+    if (restless)
+        current = elastic->now != NULL ? elastic->now->follow : NULL;
+    if (make_room(elastic) && make_instance(elastic, x, current, &made) == PLEAT_OK)
+        return add_instance(elastic, made);
+    refuse(elastic, x);
+    return NULL;
 }
 
 static pleat__instance *new_instance(pleat__elastic *elastic, const pleat__x *x,

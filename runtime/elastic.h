@@ -187,7 +187,7 @@ static inline void pleat__elastic_freed(pleat__elastic *elastic, pleat_va addres
 void pleat__elastic_shrunk(pleat__elastic *elastic, uint64_t page);
 /* At a mark: gives back what the sizes of a long time, or a limit that was lowered, leave over. The
  * lock may be left. */
-void pleat__elastic_tidy(pleat__elastic *elastic, const pleat__follow *current);
+void pleat__elastic_tidy(pleat__elastic *elastic);
 /* The largest microbatch that would fit in `bytes`, where the iterations now have `running`, by the
  * caller's count. `current` is followed, or NULL. PLEAT_E_NOT_FOUND: sizes are not known yet, or
  * not even one fits. pre: the turn; the lock is left meanwhile. */

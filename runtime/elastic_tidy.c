@@ -36,13 +36,12 @@ static void window_begin(pleat__elastic *elastic, uint64_t now, uint64_t wait)
 }
 
 /* The chunks that there would be with the window's largest x laid out as tightly as can be. */
-static pleat_result chunks_for(pleat__elastic *elastic, const pleat__follow *current,
-                               uint32_t *chunks)
+static pleat_result chunks_for(pleat__elastic *elastic, uint32_t *chunks)
 {
     pleat__ground ground = pleat__elastic_ground(elastic);
     pleat__x x = elastic->window_most;
     PLEAT_TRY(pleat__live_create(elastic->arena, &elastic->crossing));
-    pleat_result result = pleat__elastic_list_crossing(elastic, current);
+    pleat_result result = pleat__elastic_list_crossing(elastic, elastic->now->follow);
     elastic->measuring = true;
     if (result == PLEAT_OK)
         result = pleat__instance_takes(&ground, elastic->scale, &x, elastic->choice, 0, chunks);
@@ -57,12 +56,13 @@ static void tighten(pleat__elastic *elastic, const pleat__x *x)
     elastic->tight_x = *x;
 }
 
-/* Whether the time since the window began is long enough for what would go. pre: the turn. */
-static void judge_window(pleat__elastic *elastic, const pleat__follow *current, uint64_t now)
+/* Whether the time since the window began is long enough for what would go. pre: the turn, and an
+ * instance is followed. */
+static void judge_window(pleat__elastic *elastic, uint64_t now)
 {
     const pleat__pool *pool = elastic->heap->pool;
     uint32_t exist = pool->count - pool->absent, needed;
-    if (chunks_for(elastic, current, &needed) != PLEAT_OK || needed >= exist - exist / WORTH) {
+    if (chunks_for(elastic, &needed) != PLEAT_OK || needed >= exist - exist / WORTH) {
         window_begin(elastic, now, 2 * elastic->window_wait);
         return;
     }
@@ -96,7 +96,7 @@ void pleat__elastic_tightened(pleat__elastic *elastic)
     elastic->tidying = MARKS;
 }
 
-void pleat__elastic_tidy(pleat__elastic *elastic, const pleat__follow *current)
+void pleat__elastic_tidy(pleat__elastic *elastic)
 {
     const pleat__instance *now = elastic->now;
     if (now == NULL || now->stale || elastic->making || elastic->measuring || elastic->tight ||
@@ -124,5 +124,5 @@ void pleat__elastic_tidy(pleat__elastic *elastic, const pleat__follow *current)
     if (over && !pleat__x_holds(&elastic->x, &now->x))
         tighten(elastic, &elastic->x);
     else if (passed)
-        judge_window(elastic, current, time);
+        judge_window(elastic, time);
 }

@@ -153,7 +153,7 @@ static pleat_result mark(void *opaque)
     /* What is followed has places. */
     if (self->shapes.current != NULL)
         pleat__rehearsal_end(&self->rehearsal);
-    pleat__elastic_tidy(&self->shapes.elastic, self->shapes.current);
+    pleat__elastic_tidy(&self->shapes.elastic);
     return PLEAT_OK;
 }
 
