@@ -251,11 +251,11 @@ void pleat__elastic_begin(pleat__elastic *elastic)
         bury(elastic);
     elastic->asking = elastic->scale != NULL && elastic->clock >= elastic->quiet_until;
     elastic->from = elastic->scale == NULL ? 0 : elastic->scale->first;
-    elastic->left = 0;
-    if (elastic->now != NULL && elastic->now->follow->match.cursor < elastic->from)
+    elastic->left = elastic->now != NULL ? pleat__match_left(&elastic->now->follow->match) : 0;
+    /* A plan's beginning may have marks of its own. */
+    if (elastic->now != NULL && elastic->left == 0 &&
+        elastic->now->follow->match.cursor < elastic->from)
         elastic->from = elastic->now->follow->match.cursor;
-    else if (elastic->now != NULL)
-        elastic->left = pleat__match_left(&elastic->now->follow->match);
     elastic->asked = 0;
     elastic->tried = 0;
     elastic->here_count = 0;

@@ -43,8 +43,26 @@ static void stays_free(job *j, stays *s)
         job_free(j, &s->biases[i]);
 }
 
-/* What a run at x is. */
-static pleat_trace *record_at(const elastic_job *e, uint64_t x, uint32_t biases)
+/* The first iteration: what stays is made in the middle of it. `early`: its end is marked before
+ * the last two requests. */
+static gained run_first(job *j, stays *s, const elastic_job *e, uint64_t x, bool early)
+{
+    pleat_stats before = pleat_stats_of(j->runtime);
+    job_shape shape = at_x(e, x);
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        if (i == JOB_REQUESTS / 2)
+            make_state(j, s);
+        if (early && i == JOB_REQUESTS - 2)
+            assert_ok(pleat_mark(j->runtime));
+        job_request(j, &shape, i, 0);
+        job_end_at(j, &shape, i);
+    }
+    pleat_stats after = pleat_stats_of(j->runtime);
+    return gained_between(&before, &after);
+}
+
+/* What a run at x is; `within`: what stays is made within its first iteration, not behind it. */
+static pleat_trace *record_at(const elastic_job *e, uint64_t x, uint32_t biases, bool within)
 {
     job j;
     stays s = {.bias_count = biases};
@@ -52,8 +70,12 @@ static pleat_trace *record_at(const elastic_job *e, uint64_t x, uint32_t biases)
     job_start(&j, "pleat", NULL, 0);
     assert_ok(pleat_record_begin(j.runtime, NULL));
     load_weights(&j, &s);
-    run_x(&j, e, x, 1);
-    make_state(&j, &s);
+    if (within) {
+        run_first(&j, &s, e, x, false);
+    } else {
+        run_x(&j, e, x, 1);
+        make_state(&j, &s);
+    }
     run_x(&j, e, x, 4);
     assert_ok(pleat_record_copy(j.runtime, &trace));
     stays_free(&j, &s);
@@ -61,13 +83,12 @@ static pleat_trace *record_at(const elastic_job *e, uint64_t x, uint32_t biases)
     return trace;
 }
 
-/* Laid out for the larger. */
-static pleat_plan *plan_with(const elastic_job *e, uint64_t small, uint64_t large, uint32_t biases)
+/* Of two runs; laid out for the larger. */
+static pleat_plan *plan_from(pleat_trace *traces[2], uint64_t small, uint64_t large)
 {
     static const pleat_plan_options options = {
         .size = sizeof options, .chunk_bytes = JOB_PAGE, .seconds = 0.02};
     uint64_t names[2] = {small, large};
-    pleat_trace *traces[2] = {record_at(e, small, biases), record_at(e, large, biases)};
     pleat_plan *plan;
     assert_ok(pleat__elastic_plan_make((const pleat_trace *const *)traces, 2,
                                        &(pleat__elastic_options){.plan = &options, .names = names},
@@ -76,6 +97,13 @@ static pleat_plan *plan_with(const elastic_job *e, uint64_t small, uint64_t larg
     pleat_trace_free(traces[0]);
     pleat_trace_free(traces[1]);
     return plan;
+}
+
+static pleat_plan *plan_with(const elastic_job *e, uint64_t small, uint64_t large, uint32_t biases)
+{
+    pleat_trace *traces[2] = {record_at(e, small, biases, false),
+                              record_at(e, large, biases, false)};
+    return plan_from(traces, small, large);
 }
 
 static pleat_plan *plan_of(const elastic_job *e, uint64_t small, uint64_t large)
@@ -216,6 +244,30 @@ static void elastic_plan_is_followed_by_marks_at_another_place(void **state)
         }
         pleat_stats stats = pleat_stats_of(j.runtime);
         assert_int_equal(stats.refits + stats.divergences + stats.instances, 0);
+        end_planned(&j, &s, plan);
+    }
+}
+
+/* The first mark is early too, and behind it comes another size: what is left of the first
+ * iteration speaks of that one's. */
+static void elastic_plan_follows_another_size_behind_an_early_first_mark(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 241; seed < 247; seed++) {
+        job j;
+        stays s = {0};
+        elastic_job e = elastic_make(seed);
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+            e.lives.last[i] = e.lives.last[i] < i ? JOB_REQUESTS - 1 : e.lives.last[i];
+        pleat_trace *traces[2] = {record_at(&e, 3, 0, true), record_at(&e, 4, 0, true)};
+        pleat_plan *plan = plan_from(traces, 3, 4);
+        job_start(&j, "pleat", plan, 0);
+        load_weights(&j, &s);
+        assert_mostly_planned(run_first(&j, &s, &e, 2, true), 97);
+        for (uint64_t x = 3; x < 5; x++)
+            assert_mostly_planned(run_marked_early(&j, &e, x, 1), 97);
+        pleat_stats stats = pleat_stats_of(j.runtime);
+        assert_int_equal(stats.divergences + stats.broken + stats.instances, 0);
         end_planned(&j, &s, plan);
     }
 }
@@ -527,6 +579,7 @@ int main(void)
         cmocka_unit_test(elastic_plan_reaches_beyond_what_it_was_laid_out_for),
         cmocka_unit_test(elastic_plan_places_what_its_beginning_displaced_once),
         cmocka_unit_test(elastic_plan_is_followed_by_marks_at_another_place),
+        cmocka_unit_test(elastic_plan_follows_another_size_behind_an_early_first_mark),
         cmocka_unit_test(elastic_plan_finds_the_size_of_an_iteration_without_a_mark),
         cmocka_unit_test(elastic_plan_finds_the_size_behind_strays_of_its_beginning),
         cmocka_unit_test(elastic_plan_keeps_what_was_asked_for_before_two_numbers_were_known),
