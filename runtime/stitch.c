@@ -269,8 +269,11 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
     if (pleat__views_reuse(heap, granules, zone, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
-    if (heap->pool->ahead != NULL)
+    if (heap->pool->ahead != NULL) {
         pleat__ahead_await_views(heap->pool->ahead);
+        /* Others may have used the heap meanwhile. */
+        PLEAT_TRY(pleat__heap_sync(heap));
+    }
     if (buy(heap, granules, zone, place)) {
         PLEAT_CHECK(pleat__heap_occupy(heap, place));
         return PLEAT_OK;
