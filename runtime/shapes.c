@@ -534,21 +534,25 @@ pleat__lane_space *pleat__shapes_lane(const pleat__shapes *shapes, uint32_t lane
 
 /* ---- a plan file of another job ---- */
 
-/* What the plan laid out, with what is followed as its own; NULL: no host memory. */
+/* What the plan laid out, with what is followed as its own; NULL, and what was followed still is:
+ * no host memory, or it cannot be done now. */
 static pleat__instance *unload(pleat__shapes *shapes, const pleat_plan *plan, pleat__follow *follow)
 {
     static const pleat__x only = {{1, 1}, {1, 1}};
     const pleat__ground ground = {.arena = shapes->arena};
     bool has_recipe = shapes->elastic.arena != NULL;
-    pleat__instance *instance;
-    if (!pleat__elastic_unload(&shapes->elastic, &instance))
-        return NULL;
-    if (instance == NULL &&
-        (has_recipe ? pleat__instance_new(shapes->arena, 1, &only, &instance)
+    pleat__instance *instance, *planned;
+    if ((has_recipe ? pleat__instance_new(shapes->arena, 1, &only, &instance)
                     : pleat__instance_of_plan(&ground, plan, follow, &instance)) != PLEAT_OK)
         return NULL;
-    instance->follow = follow;
     instance->planned = true;
+    bool unloaded = pleat__elastic_unload(&shapes->elastic, &planned);
+    if (!unloaded || planned != NULL)
+        pleat__instance_release(instance, shapes->arena);
+    if (!unloaded)
+        return NULL;
+    instance = planned != NULL ? planned : instance;
+    instance->follow = follow;
     instance->left = true;
     return instance;
 }
