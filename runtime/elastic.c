@@ -84,25 +84,25 @@ static void retire_stale(pleat__elastic *elastic)
             retire(elastic, i);
 }
 
-bool pleat__elastic_retire_all(pleat__elastic *elastic)
+/* Whether all of them could be retired now. */
+static bool can_retire_all(const pleat__elastic *elastic)
 {
-    while (elastic->instance_count != 0)
-        if (!retire(elastic, elastic->instance_count - 1))
-            return false;
-    return true;
+    return elastic->retired_count + elastic->instance_count <= PLEAT__RETIRED;
 }
 
 bool pleat__elastic_carry_over(pleat__elastic *elastic, const pleat__scale *scale)
 {
     const pleat__pool *pool = elastic->heap->pool;
     uint64_t most = ((uint64_t)(pool->count - pool->absent) << pool->occupancy.shift) / HOMELESS;
+    if (!can_retire_all(elastic))
+        return false;
     for (uint32_t i = elastic->instance_count; i-- > 0;) {
         pleat__instance *instance = elastic->instances[i];
         bool holds = !instance->stale && elastic->scale != NULL &&
                      pleat__scale_is_same(elastic->scale, scale, &instance->x) &&
                      pleat__instance_refit(instance, elastic->scale, scale, most);
-        if (!holds && !retire(elastic, i))
-            return false;
+        if (!holds)
+            retire(elastic, i);
     }
     return true;
 }
@@ -605,7 +605,7 @@ bool pleat__elastic_unload(pleat__elastic *elastic, pleat__instance **planned)
         return true;
     pleat__coming_stop(&elastic->coming);
     if (elastic->making || elastic->measuring || elastic->coming.instance != NULL ||
-        elastic->retired_count + elastic->instance_count > PLEAT__RETIRED)
+        !can_retire_all(elastic))
         return false;
     *planned = take_planned(elastic->instances, &elastic->instance_count);
     if (*planned == NULL)
@@ -613,7 +613,8 @@ bool pleat__elastic_unload(pleat__elastic *elastic, pleat__instance **planned)
     elastic->plan = NULL;
     if (elastic->scale == NULL || elastic->scale->plan == NULL)
         return true;
-    (void)pleat__elastic_retire_all(elastic);
+    while (elastic->instance_count != 0)
+        retire(elastic, elastic->instance_count - 1);
     pleat__scale_free(elastic->scale);
     elastic->scale = NULL;
     elastic->now = NULL;

@@ -224,10 +224,9 @@ bool pleat__elastic_tell(pleat__elastic *elastic, uint64_t bytes, uint16_t strea
 pleat__ground pleat__elastic_ground(const pleat__elastic *elastic);
 PLEAT_NODISCARD pleat_result pleat__elastic_list_crossing(pleat__elastic *elastic,
                                                           const pleat__follow *current);
-/* false: too many instances wait for what lies in them. */
-bool pleat__elastic_retire_all(pleat__elastic *elastic);
 /* Another scale takes the place of elastic->scale: the layouts that hold for it as well are fitted
- * to its sizes, the others go. false: likewise. */
+ * to its sizes, the others go. false, and nothing is changed: too many instances wait already for
+ * what lies in them. */
 bool pleat__elastic_carry_over(pleat__elastic *elastic, const pleat__scale *scale);
 /* A tight layout was made. */
 void pleat__elastic_tightened(pleat__elastic *elastic);

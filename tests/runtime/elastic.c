@@ -569,6 +569,42 @@ static void elastic_iterations_are_given_ends_by_those_they_fit(void **state)
     finish(&j);
 }
 
+/* Where another scale cannot take the place of the one that there is, nothing is of its sizes. */
+static void elastic_scale_that_is_not_taken_changes_no_layout(void **state)
+{
+    (void)state;
+    job j;
+    elastic_job e = elastic_make(37);
+    job_start(&j, "pleat", NULL, 0);
+    run_x(&j, &e, 4, 6);
+    run_x(&j, &e, 6, 8);
+    run_x(&j, &e, 12, 2);
+    pleat__elastic *elastic = &((pleat__planned *)j.runtime->policy)->shapes.elastic;
+    pleat__gate_lock_turn(&j.runtime->gate);
+    assert_true(elastic->instance_count >= 2);
+    pleat__instance *last = elastic->instances[elastic->instance_count - 1];
+    const pleat__term *terms = elastic->scale->terms;
+    pleat__term others[JOB_REQUESTS];
+    pleat__scale other = *elastic->scale;
+    uint32_t odd = 0;
+    while (terms[odd].loose || terms[odd].rise == 0)
+        odd++;
+    memcpy(others, terms, sizeof others);
+    others[odd].bytes -= 512;
+    other.terms = others;
+    uint64_t bytes = last->follow->items[odd].bytes;
+    uint32_t retired = elastic->retired_count, count = elastic->instance_count;
+    elastic->retired_count = PLEAT__RETIRED;
+    elastic->instances[0]->stale = true; /* would have to go */
+    assert_false(pleat__elastic_carry_over(elastic, &other));
+    assert_int_equal(last->follow->items[odd].bytes, bytes);
+    assert_int_equal(elastic->instance_count, count);
+    elastic->retired_count = retired;
+    elastic->instances[0]->stale = false;
+    pleat__gate_unlock(&j.runtime->gate);
+    finish(&j);
+}
+
 /* The host backend; when the first chunk is asked for, and refused, what is followed is gone. */
 static struct {
     pleat_vmm host;
@@ -688,6 +724,7 @@ int main(void)
         cmocka_unit_test(elastic_request_that_comes_again_is_one_witness),
         cmocka_unit_test(elastic_iteration_may_end_with_a_witness),
         cmocka_unit_test(elastic_second_try_asks_nothing_of_what_was_followed),
+        cmocka_unit_test(elastic_scale_that_is_not_taken_changes_no_layout),
         cmocka_unit_test(elastic_other_threads_allocate_meanwhile),
         cmocka_unit_test(elastic_iterations_are_given_ends_by_those_they_fit),
         cmocka_unit_test(elastic_layouts_end_without_a_word_to_a_stream_that_captures),
