@@ -520,8 +520,13 @@ static pleat_result settle(pleat__elastic *elastic, const pleat__x *x, uint32_t 
                            pleat__follow **follow)
 {
     bool in_range = pleat__scale_in_range(elastic->scale, x), bad = is_bad(elastic, x);
-    if (in_range && !bad)
-        PLEAT_TRY(pleat__gate_turn(elastic->heap->pool->gate));
+    if (in_range && !bad && pleat__gate_turn(elastic->heap->pool->gate) != PLEAT_OK) {
+        /* It comes again, and counts then. */
+        elastic->asking = true;
+        elastic->asked--;
+        elastic->tried -= elastic->tried != 0;
+        return PLEAT_E_NOT_READY;
+    }
     if (in_range && !bad && !clear_coming(elastic))
         return PLEAT_E_NOT_READY;
     elastic->asking = false;

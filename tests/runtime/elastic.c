@@ -569,6 +569,43 @@ static void elastic_iterations_are_given_ends_by_those_they_fit(void **state)
     finish(&j);
 }
 
+/* Another thread has the turn when a request says an x for certain: it comes again, and is one. */
+static void elastic_request_that_begins_again_is_counted_once(void **state)
+{
+    (void)state;
+    job j;
+    elastic_job e = elastic_make(41);
+    job_start(&j, "pleat", NULL, 0);
+    run_x(&j, &e, 4, 6);
+    run_x(&j, &e, 6, 8);
+    job_shape larger = at_x(&e, 20);
+    pleat__gate *gate = &j.runtime->gate;
+    pleat__shapes *shapes = &((pleat__planned *)j.runtime->policy)->shapes;
+    pleat__elastic *elastic = &shapes->elastic;
+    pleat__asked asked;
+    pleat__follow *follow;
+    pleat_result result = PLEAT_OK;
+    uint32_t before = 0, tried = 0;
+    pthread_mutex_lock(&gate->turn);
+    pleat__gate_lock(gate);
+    pleat__elastic_begin(elastic);
+    for (uint32_t i = 0; result == PLEAT_OK; i++) {
+        assert_true(elastic->asking);
+        before = elastic->asked;
+        tried = elastic->tried;
+        result = pleat__elastic_ask(elastic, larger.bytes[i], 0, shapes->current, &asked, &follow);
+        if (result == PLEAT_OK)
+            pleat__elastic_allocated(elastic, larger.bytes[i], 0, (i + 1) * UINT64_C(4096));
+    }
+    assert_int_equal(result, PLEAT_E_NOT_READY);
+    assert_true(elastic->asking);
+    assert_int_equal(elastic->asked, before);
+    assert_int_equal(elastic->tried, tried);
+    pleat__gate_unlock(gate);
+    pthread_mutex_unlock(&gate->turn);
+    finish(&j);
+}
+
 /* Where another scale cannot take the place of the one that there is, nothing is of its sizes. */
 static void elastic_scale_that_is_not_taken_changes_no_layout(void **state)
 {
@@ -725,6 +762,7 @@ int main(void)
         cmocka_unit_test(elastic_iteration_may_end_with_a_witness),
         cmocka_unit_test(elastic_second_try_asks_nothing_of_what_was_followed),
         cmocka_unit_test(elastic_scale_that_is_not_taken_changes_no_layout),
+        cmocka_unit_test(elastic_request_that_begins_again_is_counted_once),
         cmocka_unit_test(elastic_other_threads_allocate_meanwhile),
         cmocka_unit_test(elastic_iterations_are_given_ends_by_those_they_fit),
         cmocka_unit_test(elastic_layouts_end_without_a_word_to_a_stream_that_captures),
