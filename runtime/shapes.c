@@ -405,8 +405,11 @@ pleat_result pleat__shapes_ask(pleat__shapes *shapes, uint64_t bytes, uint16_t s
     const pleat__follow *current = shapes->current;
     bool ours = current != NULL && pleat__elastic_follows(elastic, current);
     pleat__asked asked;
-    if (current != NULL && !shapes->learn.marks && current->match.cursor == current->match.begin)
+    if (current != NULL && !shapes->learn.marks && current->match.cursor == current->match.begin &&
+        shapes->begun != shapes->requests) {
+        shapes->begun = shapes->requests;
         pleat__elastic_begin(elastic);
+    }
     if (!elastic->asking)
         return PLEAT_OK;
     PLEAT_TRY(pleat__elastic_ask(elastic, bytes, stream, current, &asked, &next));

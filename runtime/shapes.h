@@ -37,6 +37,8 @@ typedef struct pleat__shapes {
     uint32_t missed;        /* of them, those that did not match */
     uint32_t unplanned;     /* of them, those that lie in no slot or lane */
     uint64_t requests;
+    uint64_t begun; /* of them, when an iteration began that nothing marked: once, however often its
+                       first request begins again */
     pleat__states states;
     pleat__learn learn;
     pleat__elastic elastic;

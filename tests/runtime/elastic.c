@@ -606,6 +606,38 @@ static void elastic_request_that_begins_again_is_counted_once(void **state)
     finish(&j);
 }
 
+/* The same of the first request of an iteration that nothing marks: it begins once. */
+static void elastic_iteration_that_begins_again_is_counted_once(void **state)
+{
+    (void)state;
+    job j;
+    uint64_t seed = 43;
+    elastic_job e = elastic_make(seed);
+    while (e.slope[0] == 0)
+        e = elastic_make(++seed);
+    job_start(&j, "pleat", NULL, 0);
+    run_x(&j, &e, 4, 6);
+    run_x(&j, &e, 6, 8);
+    pleat__gate *gate = &j.runtime->gate;
+    pleat__shapes *shapes = &((pleat__planned *)j.runtime->policy)->shapes;
+    pleat__elastic *elastic = &shapes->elastic;
+    pthread_mutex_lock(&gate->turn);
+    pleat__gate_lock(gate);
+    shapes->learn.marks = false;
+    elastic->tight = true; /* an instance is to be made in any case */
+    elastic->tight_x = elastic->x;
+    uint64_t clock = elastic->clock;
+    for (uint32_t again = 0; again < 3; again++)
+        assert_int_equal(pleat__shapes_ask(shapes, e.base[0] + 6 * e.slope[0], 0),
+                         PLEAT_E_NOT_READY);
+    assert_int_equal(elastic->clock, clock + 1);
+    shapes->learn.marks = true;
+    elastic->tight = false;
+    pleat__gate_unlock(gate);
+    pthread_mutex_unlock(&gate->turn);
+    finish(&j);
+}
+
 /* Where another scale cannot take the place of the one that there is, nothing is of its sizes. */
 static void elastic_scale_that_is_not_taken_changes_no_layout(void **state)
 {
@@ -763,6 +795,7 @@ int main(void)
         cmocka_unit_test(elastic_second_try_asks_nothing_of_what_was_followed),
         cmocka_unit_test(elastic_scale_that_is_not_taken_changes_no_layout),
         cmocka_unit_test(elastic_request_that_begins_again_is_counted_once),
+        cmocka_unit_test(elastic_iteration_that_begins_again_is_counted_once),
         cmocka_unit_test(elastic_other_threads_allocate_meanwhile),
         cmocka_unit_test(elastic_iterations_are_given_ends_by_those_they_fit),
         cmocka_unit_test(elastic_layouts_end_without_a_word_to_a_stream_that_captures),
