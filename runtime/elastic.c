@@ -11,8 +11,8 @@
 #define HEADROOM 100u
 /* Of the last 16 iterations, those that had another x than the one before. */
 #define CHANGING 6
-/* A recorded iteration is as the scale says when one request in so many at most is not. */
-#define BROKEN 100u
+/* A followed iteration is odd when more than one request in so many is not as the scale says. */
+#define ODD 100u
 /* An x is left to be learned after so many iterations in a row in which more than one request in so
  * many found its slot taken. */
 #define STRIKES 3u
@@ -204,7 +204,7 @@ static void judge_followed(pleat__elastic *elastic)
  * and then: its sizes follow other functions. */
 static void check_followed(pleat__elastic *elastic)
 {
-    bool odd = oddities(elastic) - elastic->odd > elastic->scale->count / BROKEN;
+    bool odd = oddities(elastic) - elastic->odd > elastic->scale->count / ODD;
     elastic->proven += !odd;
     if (elastic->recording || elastic->clock < elastic->check_at || !odd)
         return;

@@ -28,10 +28,10 @@
  * measurement: the heap's own places, with views that waste nothing, are 0.02 to 0.6 % above
  * max-live on seven recorded jobs, which is where a planner started from a blank sheet gets, and
  * here persistent tensors already stand, nothing has to move, and physical memory cannot grow at
- * the switch. It takes no time either: making what is followed is a sort of its size index (4 ms
- * for 12,000 requests), done at the boundary and not in a thread of its own. A request that finds
- * its place taken (by one that crosses the boundary, which the iteration before had elsewhere) gets
- * another from the heap and keeps that.
+ * the switch. It takes no time either: what is followed is a copy of what was recorded, made at the
+ * boundary and not in a thread of its own. A request that finds its place taken (by one that
+ * crosses the boundary, which the iteration before had elsewhere) gets another from the heap and
+ * keeps that.
  */
 #include <runtime/learn.h>
 

@@ -53,7 +53,7 @@ typedef struct pleat__learn {
     bool off;            /* setting learn:off */
     bool no_period;      /* setting period:off */
     bool marks;          /* the job marks its iterations */
-    bool full;           /* no host memory: recording is off until the next restart */
+    bool full;           /* no host memory: recording is off until the next mark or restart */
     uint64_t mark_at;    /* position of the last mark; PLEAT__NO_MARK: none since recording began */
     pleat__lag lags[PLEAT__LAGS];
     pleat__found found;
