@@ -97,6 +97,9 @@ static void take_scale(pleat__elastic *elastic, pleat__scale *scale)
     elastic->bad_count = 0;
     elastic->strikes = 0;
     elastic->x = PLEAT__NO_X;
+    /* What sizes were, and which is to be laid out anew, was said in the other one's x. */
+    elastic->window_ns = 0;
+    elastic->tight = false;
     elastic->checks = 0;
     elastic->proven = 0;
     trust(elastic);

@@ -253,6 +253,37 @@ static void elastic_broken_functions_are_fitted_anew(void **state)
     finish(&j);
 }
 
+/* Memory was to be given back just then: for which size said the old functions, whose x may be
+ * another request's bytes. */
+static void elastic_what_is_fitted_anew_tidies_up_by_itself(void **state)
+{
+    (void)state;
+    job j;
+    elastic_job e = elastic_make(41);
+    job_start(&j, "pleat", NULL, 0);
+    run_x(&j, &e, 2, 6);
+    run_x(&j, &e, 3, 6);
+    job_shape odd = at_x(&e, 6);
+    for (uint32_t i = 5; i < JOB_REQUESTS; i += 20)
+        odd.bytes[i] += 70000 + 512 * i;
+    pleat__elastic *elastic = &((pleat__planned *)j.runtime->policy)->shapes.elastic;
+    uint64_t refits = pleat_stats_of(j.runtime).refits;
+    for (uint32_t i = 0; i < 30 && pleat_stats_of(j.runtime).refits == refits; i++) {
+        elastic->tight = false;
+        job_iterate(&j, &odd, JOB_PLAIN, 0);
+        elastic->tight = true;
+        elastic->tight_x = elastic->scale->to;
+        elastic->tight_x.u.num *= 8;
+        assert_ok(pleat_mark(j.runtime));
+    }
+    assert_true(pleat_stats_of(j.runtime).refits > refits);
+    job_iterate(&j, &odd, JOB_PLAIN, 0);
+    run_shape(&j, &odd, 3, JOB_PLAIN, 0);
+    assert_non_null(elastic->now);
+    assert_true(pleat__scale_in_range(elastic->scale, &elastic->now->x));
+    finish(&j);
+}
+
 /* Where sizes are known better what was laid out goes on serving: it was made anew, in the same
  * memory, with all its views mapped again. */
 static void elastic_layout_outlives_what_it_was_made_from(void **state)
@@ -784,6 +815,7 @@ int main(void)
         cmocka_unit_test(elastic_layouts_use_whole_handles),
         cmocka_unit_test(elastic_x_out_of_range_is_served_and_learned),
         cmocka_unit_test(elastic_broken_functions_are_fitted_anew),
+        cmocka_unit_test(elastic_what_is_fitted_anew_tidies_up_by_itself),
         cmocka_unit_test(elastic_layout_outlives_what_it_was_made_from),
         cmocka_unit_test(elastic_odd_size_is_learned_by_itself),
         cmocka_unit_test(elastic_parameter_that_vanishes_is_no_harm),
