@@ -351,16 +351,51 @@ void pleat__ahead_await(pleat__ahead *ahead, uint32_t chunks)
         pleat__worker_wait(&ahead->worker);
 }
 
-void pleat__ahead_await_views(pleat__ahead *ahead)
-{
-    while (is_coming(ahead))
-        pleat__worker_wait(&ahead->worker);
-}
-
-/* Whether it is a view, in part at least, that so many chunks have room in. */
+/* Whether it is a view, as yet nobody's, that so many chunks have room in. */
 static bool has_room(const pleat__step *step, uint32_t count)
 {
-    return step->grow == 0 && step->made != 0 && !step->taken && count <= room_of(step);
+    return step->grow == 0 && !step->taken && count <= room_of(step);
+}
+
+/* How much of a view there is, or will be soon: pages. */
+static uint32_t comes(const pleat__ahead *ahead, const pleat__step *step)
+{
+    bool coming = !ahead->over && step >= ahead->steps.steps + ahead->next &&
+                  step->due <= ahead->when.now && (step->made != 0 || !ahead->loose);
+    return coming ? step->count : step->made;
+}
+
+/* The step whose view shows most of the chunks, as far as it is made or (`coming`) comes; NULL:
+ * too many differ in all of them. */
+static pleat__step *find_step(pleat__ahead *ahead, const uint32_t *chunks, uint32_t count,
+                              bool coming)
+{
+    pleat__step *best = NULL;
+    uint32_t most = count - count / MOSTLY - 1, common;
+    for (uint32_t i = 0; i < ahead->steps.count; i++) {
+        pleat__step *step = &ahead->steps.steps[i];
+        uint32_t pages = coming ? comes(ahead, step) : step->made;
+        if (!has_room(step, count) || pages <= most ||
+            !pleat__patch_common(ahead->pool, ahead->steps.chunks + step->first, pages, chunks,
+                                 count, &common) ||
+            common <= most)
+            continue;
+        best = step;
+        most = common;
+    }
+    return best;
+}
+
+bool pleat__ahead_await_view(pleat__ahead *ahead, const uint32_t *chunks, uint32_t count)
+{
+    if (ahead == NULL || !is_coming(ahead))
+        return false;
+    const pleat__step *step = find_step(ahead, chunks, count, true);
+    bool unknown = ahead->listing && ahead->listed <= ahead->when.now;
+    if (step != NULL ? step->made == comes(ahead, step) : !unknown)
+        return false;
+    pleat__worker_wait(&ahead->worker);
+    return true;
 }
 
 /* Views that were due and serve nobody: those to come would not either. */
@@ -375,18 +410,7 @@ static void judge(pleat__ahead *ahead)
 const pleat__step *pleat__ahead_find(pleat__ahead *ahead, pleat__patch_ends ends, uint32_t *chunks,
                                      uint32_t count)
 {
-    const pleat__step *best = NULL;
-    uint32_t most = count - count / MOSTLY - 1, common;
-    for (uint32_t i = 0; i < ahead->steps.count; i++) {
-        const pleat__step *step = &ahead->steps.steps[i];
-        const uint32_t *there = ahead->steps.chunks + step->first;
-        if (!has_room(step, count) ||
-            !pleat__patch_common(ahead->pool, there, step->made, chunks, count, &common) ||
-            common <= most)
-            continue;
-        best = step;
-        most = common;
-    }
+    const pleat__step *best = find_step(ahead, chunks, count, false);
     if (best == NULL)
         judge(ahead);
     else

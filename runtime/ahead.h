@@ -116,8 +116,9 @@ static inline bool pleat__ahead_is_listing(const pleat__ahead *ahead)
 /* Waits until the stock has so many chunks, or no more are on their way for now; lock and turn may
  * be left meanwhile. */
 void pleat__ahead_await(pleat__ahead *ahead, uint32_t chunks);
-/* Waits until no views are on their way that are asked for now. Likewise. */
-void pleat__ahead_await_views(pleat__ahead *ahead);
+/* Waits for a piece of work where the view that shows most of these chunks is on its way, or may be
+ * listed yet. false: it did not. `ahead` may be NULL. Likewise. */
+bool pleat__ahead_await_view(pleat__ahead *ahead, const uint32_t *chunks, uint32_t count);
 /* The view that shows most of these chunks, which are put into its order but for their ends; NULL:
  * none shows three quarters of them. It is nobody's until it is taken; the turn must be held till
  * then. */

@@ -41,13 +41,14 @@ bool pleat__patch_common(const pleat__pool *pool, const uint32_t *there, uint32_
                          const uint32_t *chunks, uint32_t count, uint32_t *common)
 {
     uint8_t *states = new_states(pool);
+    uint32_t exist = pool->count + pool->stocked;
     *common = 0;
     if (states == NULL)
         return false;
     for (uint32_t i = 0; i < count; i++)
         states[chunks[i]] = WANTED;
     for (uint32_t i = 0; i < there_count; i++)
-        *common += states[there[i]] == WANTED;
+        *common += there[i] < exist && states[there[i]] == WANTED;
     pleat__arena_free(pool->arena, states);
     return true;
 }

@@ -19,8 +19,8 @@ typedef struct pleat__patch_ends {
     uint32_t head, tail;
 } pleat__patch_ends;
 
-/* How many of the first `there_count` chunks are among `chunks`. Both are whole handles, each of
- * them once. false: no host memory. */
+/* How many of the first `there_count` chunks, some of which may not exist yet, are among `chunks`.
+ * Both are whole handles, each of them once. false: no host memory. */
 bool pleat__patch_common(const pleat__pool *pool, const uint32_t *there, uint32_t there_count,
                          const uint32_t *chunks, uint32_t count, uint32_t *common);
 /* Orders `chunks` so that many of them are where `there` has them. Nothing happens without host

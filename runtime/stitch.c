@@ -262,34 +262,45 @@ static bool buy(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place
            in_one_run(heap, granules, zone, place);
 }
 
+/* Gathers until nothing is missing. *whole: it fits in one run meanwhile, `place`. */
+static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zone,
+                               pleat__known known, uint32_t *offset, pleat__place *place,
+                               bool *whole)
+{
+    uint32_t full = heap->pool->occupancy.full, missing;
+    *whole = false;
+    /* The lock may have been left. */
+    PLEAT_TRY(pleat__heap_sync(heap));
+    PLEAT_TRY(gather(heap, zone, granules, offset, &missing));
+    while (missing != 0 && !*whole) {
+        if (!pleat__heap_order(heap, zone, missing))
+            PLEAT_TRY(
+                pleat__heap_supply(heap, zone, (uint32_t)pleat__ceil_div(missing, full), known));
+        *whole = in_one_run(heap, granules, zone, place);
+        if (!*whole)
+            PLEAT_TRY(gather(heap, zone, granules, offset, &missing));
+    }
+    return PLEAT_OK;
+}
+
 pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__known known,
                            pleat__place *place)
 {
-    uint32_t full = heap->pool->occupancy.full, offset, missing;
+    uint32_t offset;
     if (pleat__views_reuse(heap, granules, zone, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
-    if (heap->pool->ahead != NULL) {
-        pleat__ahead_await_views(heap->pool->ahead);
-        /* Others may have used the heap meanwhile. */
-        PLEAT_TRY(pleat__heap_sync(heap));
-    }
     if (buy(heap, granules, zone, place)) {
         PLEAT_CHECK(pleat__heap_occupy(heap, place));
         return PLEAT_OK;
     }
-    /* The attempt may have left the lock. */
-    PLEAT_TRY(pleat__heap_sync(heap));
-    PLEAT_TRY(gather(heap, zone, granules, &offset, &missing));
-    while (missing != 0) {
-        if (!pleat__heap_order(heap, zone, missing))
-            PLEAT_TRY(
-                pleat__heap_supply(heap, zone, (uint32_t)pleat__ceil_div(missing, full), known));
-        if (in_one_run(heap, granules, zone, place)) {
+    do {
+        bool whole;
+        PLEAT_TRY(gather_all(heap, granules, zone, known, &offset, place, &whole));
+        if (whole) {
             PLEAT_CHECK(pleat__heap_occupy(heap, place));
             return PLEAT_OK;
         }
-        PLEAT_TRY(gather(heap, zone, granules, &offset, &missing));
-    }
+    } while (pleat__ahead_await_view(heap->pool->ahead, heap->gathered, heap->gathered_count));
     return view_make(heap, granules, offset, zone, place);
 }

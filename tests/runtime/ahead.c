@@ -176,7 +176,7 @@ static void ahead_serves_a_view_of_nearly_the_same_chunks(void **state)
     uint32_t chunks[] = {7, 6, 5, 4, 3, 2, 1, 8, 9}; /* 0 is missing */
     uint32_t granules = 0;
     assert_ok(pleat__pool_grow(&f.pool, 2 * CHUNK, NULL, note_run, &granules));
-    pleat__ahead_await_views(&f.ahead);
+    assert_false(pleat__ahead_await_view(&f.ahead, chunks, 9));
     const pleat__step *step = pleat__ahead_find(&f.ahead, (pleat__patch_ends){0, 1}, chunks, 9);
     assert_non_null(step);
     static const uint32_t ordered[] = {8, 1, 2, 3, 4, 5, 6, 7, 9};
