@@ -102,6 +102,8 @@ static void take_scale(pleat__elastic *elastic, pleat__scale *scale)
     elastic->tight = false;
     elastic->checks = 0;
     elastic->proven = 0;
+    /* Nothing of this iteration was laid against its terms. */
+    elastic->asking = false;
     trust(elastic);
 }
 
