@@ -14,8 +14,8 @@
  *          two anyhow.
  * WRONG    Where the job takes something else, what was made stays unseen until it goes back: when
  *          it is long overdue, at the end, or when memory is short. Where a view that was due
- * served nobody, no more of them are made, whose chunks would be others; where the pool grew, only
- *          as many chunks as are then still missing.
+ *          served nobody, no more of them are made, whose chunks would be others; where the pool
+ *          grew, only as many chunks as are then still missing.
  * MEMORY   Within the budget, without asking anybody to give back.
  * THREADS  The runtime's lock guards it. The thread takes the turn for some chunks or pages at a
  *          time, and lets requests that wait for it go first.
