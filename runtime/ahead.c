@@ -431,6 +431,7 @@ pleat_result pleat__ahead_take(pleat__ahead *ahead, const pleat__step *found,
     pleat_result result = pleat__patch_map(ahead->pool, *page, ahead->steps.chunks + step->first,
                                            step->made, chunks, count);
     uint32_t used = result == PLEAT_OK ? count : 0;
-    pleat__space_give(ahead->pool->space, *page + used, room - used);
+    if (used != room)
+        pleat__space_give(ahead->pool->space, *page + used, room - used);
     return result;
 }

@@ -208,6 +208,50 @@ static void ahead_serves_a_view_of_nearly_the_same_chunks(void **state)
     end(&f);
 }
 
+#define LONG 64u
+
+static pleat_result list_long(void *context, pleat__steps *steps, uint32_t *until)
+{
+    (void)context;
+    uint32_t chunks[LONG];
+    for (uint32_t i = 0; i < LONG; i++)
+        chunks[i] = i;
+    *until = UINT32_MAX;
+    if (steps == NULL)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__steps_grow(steps, 0, 0, 2 * LONG));
+    return pleat__steps_view(steps, 0, 2 * LONG, chunks, LONG);
+}
+
+/* A view's place has room for some chunks more, and no further. */
+static void ahead_serves_as_many_chunks_as_there_is_room_for(void **state)
+{
+    (void)state;
+    enum { ROOM = LONG + 1 + PLEAT__BLOCK };
+    fixture f;
+    uint32_t granules = 0, chunks[ROOM + 1];
+    begin(&f, true);
+    pleat__gate_lock(&f.gate);
+    assert_true(pleat__ahead_begin(&f.ahead, list_long, &f, (pleat__when){.now = 9, .soon = 9}));
+    pleat__gate_unlock(&f.gate);
+    pleat__gate_lock_turn(&f.gate);
+    assert_ok(pleat__pool_grow(&f.pool, 2 * LONG, NULL, note_run, &granules));
+    for (uint32_t i = 0; i <= ROOM; i++)
+        chunks[i] = i;
+    assert_null(pleat__ahead_find(&f.ahead, (pleat__patch_ends){0, 0}, chunks, ROOM + 1));
+    const pleat__step *step = pleat__ahead_find(&f.ahead, (pleat__patch_ends){0, 0}, chunks, ROOM);
+    assert_non_null(step);
+    uint64_t page;
+    assert_ok(pleat__ahead_take(&f.ahead, step, chunks, ROOM, &page));
+    for (uint32_t i = 0; i < ROOM; i++)
+        assert_ptr_equal(pleat__space_chunk_at(f.space, page + i, &(uint32_t){0}),
+                         f.pool.chunks[i]);
+    pleat__pool_unview(&f.pool, page, ROOM);
+    pleat__space_give(f.space, page, ROOM);
+    pleat__gate_unlock(&f.gate);
+    end(&f);
+}
+
 /* Who wants handles that begin at certain pages gets none of the stock, which goes with all that
  * shows it. */
 static void ahead_makes_way_for_handles_of_another_cut(void **state)
@@ -293,6 +337,7 @@ int main(void)
         cmocka_unit_test(ahead_waits_for_what_is_asked_for_now_only),
         cmocka_unit_test(ahead_gives_back_what_is_late),
         cmocka_unit_test(ahead_serves_a_view_of_nearly_the_same_chunks),
+        cmocka_unit_test(ahead_serves_as_many_chunks_as_there_is_room_for),
         cmocka_unit_test(ahead_makes_way_for_handles_of_another_cut),
         cmocka_unit_test(ahead_keeps_what_it_made_through_a_capture),
         cmocka_unit_test(ahead_makes_nothing_more_at_the_end),

@@ -158,16 +158,16 @@ static outcome run_net(uint64_t seed, const char *conf, int waits, bool trails)
     return o;
 }
 
-static void rehearsal_leaves_the_second_iteration_no_driver_call(void **state)
+static void rehearsal_leaves_the_second_iteration_hardly_a_driver_call(void **state)
 {
     (void)state;
     test_random random = test_random_begin(__func__, 0x5eed0a01);
-    uint64_t without_calls = 0;
+    uint64_t with_calls = 0, without_calls = 0;
     for (int i = 0; i < JOBS; i++) {
         uint64_t seed = test_random_next(&random);
         outcome with = run_net(seed, "", 1, i % 2), without = run_net(seed, "ahead:off", 1, i % 2);
         assert_int_equal(with.first, without.first);
-        assert_int_equal(with.second, 0);
+        with_calls += with.second;
         without_calls += without.second;
         assert_int_equal(without.stats.mapper_calls, 0);
         /* In the same places. */
@@ -177,6 +177,7 @@ static void rehearsal_leaves_the_second_iteration_no_driver_call(void **state)
         assert_int_equal(with.stats.peak_physical_bytes, without.stats.peak_physical_bytes);
     }
     assert_true(without_calls > JOBS * 100);
+    assert_true(with_calls * 20 <= without_calls);
 }
 
 /* The thread comes as far as it comes. */
@@ -190,6 +191,50 @@ static void rehearsal_beside_a_job_that_does_not_wait_changes_no_place(void **st
         assert_int_equal(with.stats.stitched, without.stats.stitched);
         assert_int_equal(with.stats.peak_physical_bytes, without.stats.peak_physical_bytes);
     }
+}
+
+/* An expert or two have a few pages more or fewer than before. */
+static void vary(net *n, test_random *random)
+{
+    for (uint32_t i = 2; i < LAYERS; i += 8) {
+        uint64_t more = test_random_below(random, 3) * JOB_PAGE;
+        n->sizes[i][1] =
+            n->sizes[i][1] + more > 2 * JOB_PAGE ? n->sizes[i][1] + more - JOB_PAGE : JOB_PAGE;
+    }
+}
+
+/* The second iteration's calls on the thread that allocates, where sizes vary. */
+static uint64_t second_that_varies(uint64_t seed, const char *conf, uint64_t *stitched)
+{
+    net *n = calloc(1, sizeof *n);
+    test_random random = {seed};
+    assert_non_null(n);
+    net_open(n, &random, conf, 1, 0);
+    for (uint32_t i = 0; i < LAYERS; i++)
+        n->sizes[i][2] = 30 * JOB_PAGE + some_bytes(&random, 60 * JOB_PAGE);
+    iterate(n);
+    uint64_t first = own_calls(n), before = pleat_stats_of(n->j.runtime).stitched;
+    vary(n, &random);
+    iterate(n);
+    uint64_t calls = own_calls(n) - first;
+    *stitched += pleat_stats_of(n->j.runtime).stitched - before;
+    net_close(n);
+    free(n);
+    return calls;
+}
+
+/* Views are made of nearly the chunks that are wanted, and the others are mapped into them. */
+static void rehearsal_serves_sizes_that_vary_a_little(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eed0a0c);
+    uint64_t with = 0, without = 0, stitched[2] = {0, 0};
+    for (int i = 0; i < 3 * JOBS; i++) {
+        uint64_t seed = test_random_next(&random);
+        with += second_that_varies(seed, "", &stitched[0]);
+        without += second_that_varies(seed, "ahead:off", &stitched[1]);
+    }
+    assert_true(with * 5 < without * 2);
 }
 
 /* What was thought to stay goes: no more memory than one part in a hundred for that. */
@@ -439,8 +484,9 @@ static void rehearsal_knows_frees_that_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rehearsal_leaves_the_second_iteration_no_driver_call),
+        cmocka_unit_test(rehearsal_leaves_the_second_iteration_hardly_a_driver_call),
         cmocka_unit_test(rehearsal_beside_a_job_that_does_not_wait_changes_no_place),
+        cmocka_unit_test(rehearsal_serves_sizes_that_vary_a_little),
         cmocka_unit_test(rehearsal_ends_where_what_was_to_stay_is_freed),
         cmocka_unit_test(rehearsal_lets_the_list_on_while_it_is_made),
         cmocka_unit_test(rehearsal_gives_back_what_nobody_took),
