@@ -371,18 +371,22 @@ static pleat__step *find_step(pleat__ahead *ahead, const uint32_t *chunks, uint3
                               bool coming)
 {
     pleat__step *best = NULL;
-    uint32_t most = count - count / MOSTLY - 1, common;
-    for (uint32_t i = 0; i < ahead->steps.count; i++) {
+    uint32_t most = count - count / MOSTLY - 1;
+    uint8_t *marks =
+        ahead->steps.count != 0 ? pleat__patch_marks(ahead->pool, chunks, count) : NULL;
+    for (uint32_t i = 0; i < ahead->steps.count && marks != NULL; i++) {
         pleat__step *step = &ahead->steps.steps[i];
+        const uint32_t *there = ahead->steps.chunks + step->first;
         uint32_t pages = coming ? comes(ahead, step) : step->made;
-        if (!has_room(step, count) || pages <= most ||
-            !pleat__patch_common(ahead->pool, ahead->steps.chunks + step->first, pages, chunks,
-                                 count, &common) ||
-            common <= most)
+        if (!has_room(step, count) || pages <= most)
+            continue;
+        uint32_t common = pleat__patch_common(ahead->pool, marks, there, pages);
+        if (common <= most)
             continue;
         best = step;
         most = common;
     }
+    pleat__arena_free(ahead->pool->arena, marks);
     return best;
 }
 

@@ -37,20 +37,21 @@ static uint8_t *new_states(const pleat__pool *pool)
     return pleat__arena_calloc(pool->arena, pool->count + pool->stocked + 1ull, 1);
 }
 
-bool pleat__patch_common(const pleat__pool *pool, const uint32_t *there, uint32_t there_count,
-                         const uint32_t *chunks, uint32_t count, uint32_t *common)
+uint8_t *pleat__patch_marks(const pleat__pool *pool, const uint32_t *chunks, uint32_t count)
 {
-    uint8_t *states = new_states(pool);
-    uint32_t exist = pool->count + pool->stocked;
-    *common = 0;
-    if (states == NULL)
-        return false;
-    for (uint32_t i = 0; i < count; i++)
-        states[chunks[i]] = WANTED;
+    uint8_t *marks = new_states(pool);
+    for (uint32_t i = 0; i < count && marks != NULL; i++)
+        marks[chunks[i]] = WANTED;
+    return marks;
+}
+
+uint32_t pleat__patch_common(const pleat__pool *pool, const uint8_t *marks, const uint32_t *there,
+                             uint32_t there_count)
+{
+    uint32_t exist = pool->count + pool->stocked, common = 0;
     for (uint32_t i = 0; i < there_count; i++)
-        *common += there[i] < exist && states[there[i]] == WANTED;
-    pleat__arena_free(pool->arena, states);
-    return true;
+        common += there[i] < exist && marks[there[i]] == WANTED;
+    return common;
 }
 
 static void put(ordering *o, uint32_t first)
@@ -99,21 +100,17 @@ static uint32_t find_smallest(const ordering *o)
  * `pages` pages; `end`: nowhere. */
 static uint32_t find_group(const ordering *o, uint32_t at, uint32_t room, uint32_t pages)
 {
-    uint32_t begin = at, sum = 0;
-    while (at < o->end && sum != pages) {
+    uint32_t begin = at;
+    while (at < o->end && at - begin != pages) {
         uint32_t size = size_of(o->pool, o->there[at]);
         bool fits = o->states[o->there[at]] == STAYS && size <= room;
         at += size;
-        sum += size;
         if (!fits)
             begin = at;
-        sum = at - begin;
-        while (sum > pages) {
+        while (at - begin > pages)
             begin += size_of(o->pool, o->there[begin]);
-            sum = at - begin;
-        }
     }
-    return sum == pages ? begin : o->end;
+    return at - begin == pages ? begin : o->end;
 }
 
 /* Where all that is loose is too large: the smallest of it takes the place of smaller ones further
@@ -162,16 +159,22 @@ static bool take_from_end(ordering *o, uint32_t at)
     return true;
 }
 
+/* Makes something loose, from behind `at`, for a gap that nothing loose fits into. */
+static bool find_more(ordering *o, uint32_t at, uint32_t room)
+{
+    bool from_end = o->loose_count == 0 || ends_small(o, at, room);
+    return (from_end && take_from_end(o, at)) || change(o, at, room);
+}
+
 /* What fits up to `at`, where a handle stays. */
 static void fill_gap(ordering *o, uint32_t at)
 {
     uint32_t behind = at + size_of(o->pool, o->there[at]);
     while (o->filled < at) {
         uint32_t room = at - o->filled, i = find_loose(o, room);
-        bool more = o->loose_count == 0 || ends_small(o, behind, room);
         if (i < o->loose_count)
             put(o, take_loose(o, i));
-        else if (!(more && take_from_end(o, behind)) && !change(o, behind, room))
+        else if (!find_more(o, behind, room))
             return;
     }
 }

@@ -19,10 +19,12 @@ typedef struct pleat__patch_ends {
     uint32_t head, tail;
 } pleat__patch_ends;
 
-/* How many of the first `there_count` chunks, some of which may not exist yet, are among `chunks`.
- * Both are whole handles, each of them once. false: no host memory. */
-bool pleat__patch_common(const pleat__pool *pool, const uint32_t *there, uint32_t there_count,
-                         const uint32_t *chunks, uint32_t count, uint32_t *common);
+/* A table of what exists in which `chunks`, whole handles, are marked; the caller frees it. NULL:
+ * no host memory. */
+uint8_t *pleat__patch_marks(const pleat__pool *pool, const uint32_t *chunks, uint32_t count);
+/* How many of the chunks, some of which may not exist yet, are marked. */
+uint32_t pleat__patch_common(const pleat__pool *pool, const uint8_t *marks, const uint32_t *there,
+                             uint32_t there_count);
 /* Orders `chunks` so that many of them are where `there` has them. Nothing happens without host
  * memory. */
 void pleat__patch_order(const pleat__pool *pool, const uint32_t *there, uint32_t there_count,
