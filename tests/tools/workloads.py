@@ -8,7 +8,9 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
+import unittest.mock
 
 WORKLOADS = os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads")
 sys.path.insert(0, WORKLOADS)
@@ -385,6 +387,26 @@ class Compare(unittest.TestCase):
         self.assertAlmostEqual(told["runs"]["pleat"]["seconds_to_native"], 1.1)
         self.assertTrue(told["runs"]["pleat"]["losses_equal"])
         self.assertEqual(lines, [])
+
+    def test_allocators_abreast_change_gpus_from_round_to_round(self):
+        import compare
+
+        side, _, _ = self.side({})
+        side.goal, given = 0.97, []
+        begun = threading.Barrier(2)
+
+        def run(arguments, log, allocator, gpu):
+            begun.wait(60)  # both run at the same time, or neither
+            given.append((allocator, gpu))
+            return self.line(0.9 if allocator == "native" else 0.99, [1.0], [3.0])
+
+        with unittest.mock.patch.object(compare, "run", run):
+            for _ in range(2):
+                side.round(["native", "pleat"], None, ["4", "7"])
+        self.assertEqual(sorted(given), [("native", "4"), ("native", "7"), ("pleat", "4"),
+                                         ("pleat", "7")])
+        self.assertEqual(sorted(given[:2]), [("native", "4"), ("pleat", "7")])
+        self.assertEqual(len(side.runs["pleat"]), 2)
 
     def test_what_does_not_hold_is_named(self):
         runs = {

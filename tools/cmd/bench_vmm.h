@@ -45,6 +45,7 @@ typedef struct bench {
     uint64_t aliases_refused; /* so many were too many; 0: none was */
     plan_times folded, single;
     uint64_t launch_alone, launch_busy, launch_alone_p99, launch_busy_p99; /* ns */
+    double launch_change; /* beside the mapper, a share of the time alone; of turns in a row */
     uint64_t remaps;
     double remap_us;
     double whole_rate, shuffled_rate; /* bytes a second */

@@ -11,7 +11,8 @@
 
 /* ---- launches beside a mapper ---- */
 
-enum { LAUNCHES = 4000, PHASES = 20, REMAPS = 400, SETTLE = 200 };
+enum { LAUNCHES = 4000, PHASES = 40, REMAPS = 400, SETTLE = 200 };
+#define PARTS 1000000ull /* ratios are counted in these */
 
 static const char nothing_ptx[] = ".version 6.0\n"
                                   ".target sm_50\n"
@@ -83,34 +84,70 @@ static pleat_result launch_many(bench *b, const pleat__cuda_kernel *kernel, plea
     return pleat__cuda_stream_finish(&b->vmm, b->device, stream);
 }
 
-/* Turns of both kinds, so that a drift of the machine meets both alike. */
+/* Samples of a turn, behind those of the turns before it. */
+typedef struct turns {
+    uint64_t *samples;
+    size_t count;
+    uint64_t median; /* of the last turn */
+} turns;
+
+static pleat_result take_turn(bench *b, const pleat__cuda_kernel *kernel, pleat_stream stream,
+                              const remapping *busy, turns *t)
+{
+    uint64_t *samples = t->samples + t->count;
+    size_t count = 0;
+    pleat_result result = launch_many(b, kernel, stream, busy, samples, &count);
+    t->median = bench_quantile(samples, count, 0.5);
+    t->count += count;
+    return result;
+}
+
+static pleat_result take_busy_turn(bench *b, const pleat__cuda_kernel *kernel, pleat_stream stream,
+                                   remapping *r, turns *busy, uint64_t *mapping_ns)
+{
+    uint64_t before = bench_now();
+    pleat_result result = remap_many(r);
+    if (result == PLEAT_OK)
+        result = take_turn(b, kernel, stream, r, busy);
+    pleat__mapper_drain(r->mapper);
+    *mapping_ns += bench_now() - before;
+    for (int j = 0; result == PLEAT_OK && j < 2 * REMAPS; j++)
+        result = pleat__mapper_wait(r->mapper, &r->jobs[j]);
+    return result;
+}
+
+/* Each turn beside the mapper is compared with the turns alone before and after it, so that a drift
+ * of the machine, which is larger than what is measured, is in neither. */
 static pleat_result compare_launches(bench *b, const pleat__cuda_kernel *kernel,
                                      pleat_stream stream, remapping *r, uint64_t *samples)
 {
-    uint64_t *alone = samples, *busy = samples + (size_t)LAUNCHES * PHASES, mapping_ns = 0;
-    size_t alone_count = 0, busy_count = 0;
-    pleat_result result = launch_many(b, kernel, stream, NULL, alone, &alone_count);
-    alone_count = 0; /* that was to warm up */
+    turns alone = {.samples = samples};
+    turns busy = {.samples = samples + (size_t)LAUNCHES * (PHASES + 1)};
+    uint64_t mapping_ns = 0, ratios[PHASES];
+    size_t compared = 0;
+    pleat_result result = take_turn(b, kernel, stream, NULL, &alone);
+    alone.count = 0; /* that was to warm up */
+    if (result == PLEAT_OK)
+        result = take_turn(b, kernel, stream, NULL, &alone);
     for (int phase = 0; result == PLEAT_OK && phase < PHASES; phase++) {
-        result = launch_many(b, kernel, stream, NULL, alone, &alone_count);
-        uint64_t before = bench_now();
+        uint64_t around = alone.median;
+        result = take_busy_turn(b, kernel, stream, r, &busy, &mapping_ns);
         if (result == PLEAT_OK)
-            result = remap_many(r);
-        if (result == PLEAT_OK)
-            result = launch_many(b, kernel, stream, r, busy, &busy_count);
-        pleat__mapper_drain(r->mapper);
-        mapping_ns += bench_now() - before;
-        for (int j = 0; result == PLEAT_OK && j < 2 * REMAPS; j++)
-            result = pleat__mapper_wait(r->mapper, &r->jobs[j]);
+            result = take_turn(b, kernel, stream, NULL, &alone);
+        around += alone.median;
+        if (busy.median != 0) /* the mapper was not done before the first launch */
+            ratios[compared++] = 2 * PARTS * busy.median / around;
     }
     if (result != PLEAT_OK)
         return result;
     b->remaps = (uint64_t)PHASES * REMAPS;
     b->remap_us = (double)mapping_ns * 1e-3 / (double)b->remaps;
-    b->launch_alone = bench_quantile(alone, alone_count, 0.5);
-    b->launch_alone_p99 = bench_quantile(alone, alone_count, 0.99);
-    b->launch_busy = bench_quantile(busy, busy_count, 0.5);
-    b->launch_busy_p99 = bench_quantile(busy, busy_count, 0.99);
+    b->launch_alone = bench_quantile(alone.samples, alone.count, 0.5);
+    b->launch_alone_p99 = bench_quantile(alone.samples, alone.count, 0.99);
+    b->launch_busy = bench_quantile(busy.samples, busy.count, 0.5);
+    b->launch_busy_p99 = bench_quantile(busy.samples, busy.count, 0.99);
+    if (compared > 0)
+        b->launch_change = (double)bench_quantile(ratios, compared, 0.5) / PARTS - 1;
     return PLEAT_OK;
 }
 
@@ -119,7 +156,8 @@ pleat_result bench_vmm_launches(bench *b)
     pleat__cuda_kernel kernel = {0};
     pleat_stream stream = 0;
     pleat_result result;
-    uint64_t *samples = bench_vmm_memory(b, 2ull * LAUNCHES * PHASES, sizeof *samples, &result);
+    uint64_t *samples =
+        bench_vmm_memory(b, LAUNCHES * (2ull * PHASES + 1), sizeof *samples, &result);
     remapping *r = NULL;
     if (result == PLEAT_OK)
         r = bench_vmm_memory(b, 1, sizeof *r, &result);

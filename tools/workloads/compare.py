@@ -7,6 +7,7 @@ job under torch's own allocator. Needs a GPU; exit 1 if --check finds what does 
 """
 
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -14,6 +15,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+
+import torch
 
 import harness
 
@@ -66,7 +69,19 @@ def say(*text):
     print("compare.py:", *text, file=sys.stderr, flush=True)
 
 
-def run(arguments, log, allocator):
+def visible_gpus():
+    """Names of the GPUs that a run may be given."""
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count()
+    return seen.split(",")[:count] if seen else [str(number) for number in range(count)]
+
+
+def only_gpu(gpu):
+    """The environment of a run that has one of several GPUs."""
+    return {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
+
+
+def run(arguments, log, allocator, gpu=None):
     """What the workload printed, after its end; it may have run out of memory."""
     arguments = [*arguments, "--allocator", allocator]
     line = [sys.executable, str(HERE / arguments[0]), *arguments[1:], "--quiet"]
@@ -77,7 +92,7 @@ def run(arguments, log, allocator):
             line,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=dict(os.environ, **harness.settings(allocator)),
+            env=dict(os.environ, **harness.settings(allocator), **only_gpu(gpu)),
             text=True,
         )
     if done.returncode not in (0, harness.OUT_OF_MEMORY):
@@ -104,6 +119,11 @@ def save_plan(command, side, folder):
     return plan
 
 
+def steady(told):
+    """Seconds of a run's steady iterations."""
+    return told["seconds"][harness.STEADY_FROM :]
+
+
 class Side:
     """One workload's runs, side by side."""
 
@@ -118,23 +138,33 @@ class Side:
         self.log = log
         self.runs = {}  # contender -> the JSON lines of its rounds
 
-    def round(self, contenders, plan):
-        for contender in contenders:
+    def round(self, contenders, plan, gpus=None):
+        """All contenders one after the other; at a time where there are GPUs, one for each, which
+        change hands from round to round."""
+        turn = len(self.runs.get(contenders[0], ()))
+
+        def go(number):
+            contender, gpu = contenders[number], None
+            if gpus:
+                gpu = gpus[(number + turn) % len(contenders)]
             saved = contender == "pleat-saved"
             more = ["--plan", str(plan)] if saved else []
-            told = run([*self.workload, *more], self.log, "pleat" if saved else contender)
-            self.runs.setdefault(contender, []).append(told)
-            say(*(part for part in row(self.name, contender, self.figures(contender)) if part))
+            return run([*self.workload, *more], self.log, "pleat" if saved else contender, gpu)
 
-    def seconds(self, contender):
-        """Seconds of each steady iteration, the median of the rounds."""
-        rounds = [told["seconds"][harness.STEADY_FROM :] for told in self.runs[contender]]
-        return [statistics.median(turn) for turn in zip(*rounds)]
+        with concurrent.futures.ThreadPoolExecutor(len(contenders) if gpus else 1) as pool:
+            for contender, told in zip(contenders, pool.map(go, range(len(contenders)))):
+                self.runs.setdefault(contender, []).append(told)
+                say(*(part for part in row(self.name, contender, self.figures(contender)) if part))
 
     def times_native(self, contender):
-        """Time taken, native's being 1: the median over iterations, which do the same work."""
-        pairs = list(zip(self.seconds(contender), self.seconds("native")))
-        return statistics.median(mine / native for mine, native in pairs) if pairs else None
+        """Time taken, native's being 1: the median over the iterations of all rounds, which do the
+        same work as native's of that round."""
+        ratios = [
+            mine / native
+            for ours, theirs in zip(self.runs[contender], self.runs["native"])
+            for mine, native in zip(steady(ours), steady(theirs))
+        ]
+        return statistics.median(ratios) if ratios else None
 
     def figures(self, contender):
         rounds = self.runs[contender]
@@ -152,7 +182,9 @@ class Side:
         )
         told = {name: worst.get(name) for name in names}
         told["peak_physical_bytes"] = told.pop("peak_reserved_bytes")
-        told["seconds_per_iteration"] = statistics.median(self.seconds(contender) or [0])
+        told["seconds_per_iteration"] = statistics.median(
+            [seconds for one in rounds for seconds in steady(one)] or [0]
+        )
         if "native" in self.runs:
             told["seconds_to_native"] = self.times_native(contender)
             told["losses_equal"] = all(
@@ -237,7 +269,7 @@ def compare(name, options, folder):
     if "pleat-saved" in options.allocators:
         plan = save_plan(options.command, side, folder)
     for _ in range(options.rounds):
-        side.round(options.allocators, plan)
+        side.round(options.allocators, plan, visible_gpus() if options.abreast else None)
     told = {"runs": {one: side.figures(one) for one in side.runs}}
     if options.caps and "pleat" in side.runs:
         told["cap"] = side.capped()
@@ -278,6 +310,12 @@ def parse():
         help="some of: %s [without async and pleat-saved]" % ", ".join(CONTENDERS),
     )
     parser.add_argument("--rounds", type=int, default=1, help="turns that each one takes [1]")
+    parser.add_argument(
+        "--abreast",
+        action="store_true",
+        help="the allocators at the same time, each on a GPU of its own: what a busy machine does to "
+        "one it does to all. GPUs change hands from round to round",
+    )
     parser.add_argument(
         "--short",
         action="store_true",
@@ -321,6 +359,9 @@ def parse():
         for name in asked:
             if name not in known:
                 parser.error("%r is none of: %s" % (name, ", ".join(known)))
+    wanted, there = len(options.allocators), len(visible_gpus())
+    if options.abreast and there < wanted:
+        parser.error("--abreast: %d allocators want as many GPUs, here are %d" % (wanted, there))
     return options
 
 
