@@ -383,8 +383,10 @@ class Compare(unittest.TestCase):
     def test_iterations_are_compared_with_the_same_of_native(self):
         native = [self.line(0.9, [1.0, 2.0, 4.0], [3.0]), self.line(0.9, [1.0, 2.0, 9.0], [3.0])]
         pleat = [self.line(0.99, [1.1, 2.2, 6.5], [3.0]), self.line(0.99, [1.1, 2.2, 6.5], [3.0])]
+        pleat[0]["seconds"][1:3], pleat[1]["seconds"][1:3] = [9.0, 13.5], [18.0, 9.0]
         side, told, lines = self.side({"native": native, "pleat": pleat})
         self.assertAlmostEqual(told["runs"]["pleat"]["seconds_to_native"], 1.1)
+        self.assertEqual(told["runs"]["pleat"]["learning_to_native"], [1.5, 1.25])
         self.assertTrue(told["runs"]["pleat"]["losses_equal"])
         self.assertEqual(lines, [])
 

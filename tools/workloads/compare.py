@@ -119,9 +119,12 @@ def save_plan(command, side, folder):
     return plan
 
 
-def steady(told):
-    """Seconds of a run's steady iterations."""
-    return told["seconds"][harness.STEADY_FROM :]
+def ratios(ours, theirs, first, end=None):
+    """Time taken by each iteration from the first on, the other's being 1, run by run."""
+    return [
+        [mine / other for mine, other in zip(one["seconds"][first:end], two["seconds"][first:end])]
+        for one, two in zip(ours, theirs)
+    ]
 
 
 class Side:
@@ -157,14 +160,16 @@ class Side:
                 say(*(part for part in row(self.name, contender, self.figures(contender)) if part))
 
     def times_native(self, contender):
-        """Time taken, native's being 1: the median over the iterations of all rounds, which do the
-        same work as native's of that round."""
-        ratios = [
-            mine / native
-            for ours, theirs in zip(self.runs[contender], self.runs["native"])
-            for mine, native in zip(steady(ours), steady(theirs))
-        ]
-        return statistics.median(ratios) if ratios else None
+        """Time taken, native's being 1: the median over the steady iterations of all rounds, which
+        do the same work as native's of that round."""
+        rounds = ratios(self.runs[contender], self.runs["native"], harness.STEADY_FROM)
+        every = [ratio for one in rounds for ratio in one]
+        return statistics.median(every) if every else None
+
+    def learning_to_native(self, contender):
+        """The same of the second and the third iteration, medians of the rounds."""
+        rounds = ratios(self.runs[contender], self.runs["native"], 1, 3)
+        return [statistics.median(turn) for turn in zip(*rounds)]
 
     def figures(self, contender):
         rounds = self.runs[contender]
@@ -183,10 +188,11 @@ class Side:
         told = {name: worst.get(name) for name in names}
         told["peak_physical_bytes"] = told.pop("peak_reserved_bytes")
         told["seconds_per_iteration"] = statistics.median(
-            [seconds for one in rounds for seconds in steady(one)] or [0]
+            [s for one in rounds for s in one["seconds"][harness.STEADY_FROM :]] or [0]
         )
         if "native" in self.runs:
             told["seconds_to_native"] = self.times_native(contender)
+            told["learning_to_native"] = self.learning_to_native(contender)
             told["losses_equal"] = all(
                 one["losses"] == self.runs["native"][0]["losses"] for one in rounds
             )
@@ -234,11 +240,12 @@ def cell(value, form="%s", scale=1):
 
 
 HEADER = ("workload", "allocator", "live GiB", "physical", "%", "device", "s/iteration", "x native",
-          "first s", "calls", "steady", "losses")  # fmt: skip
+          "2nd", "3rd", "first s", "calls", "steady", "losses")  # fmt: skip
 
 
 def row(name, contender, told):
     pleat = told["pleat"] or {}
+    second, third = ((told.get("learning_to_native") or []) + [None] * 2)[:2]
     return (
         name,
         contender + (" OOM" if told["out_of_memory"] else ""),
@@ -248,6 +255,8 @@ def row(name, contender, told):
         cell(told["device_peak_bytes"], "%.3f", GIB),
         cell(told["seconds_per_iteration"], "%.4f"),
         cell(told.get("seconds_to_native"), "%.3f"),
+        cell(second, "%.2f"),
+        cell(third, "%.2f"),
         cell(told["first_seconds"], "%.2f"),
         cell(told["driver_calls"] if contender != "async" else None),
         cell(told["steady_driver_calls"] if pleat else None),

@@ -253,7 +253,7 @@ def run(name, make, options, recorder):
     """Runs the job; returns what it reports."""
     reproducible(options)
     watching = DevicePeak() if options.cuda else None
-    seconds, losses, calls = [], [], []
+    seconds, losses, calls, waited = [], [], [], [0]
     out_of_memory = None
     job = None
     try:
@@ -264,6 +264,7 @@ def run(name, make, options, recorder):
             seconds.append(time.perf_counter() - begin)
             if options.cuda:
                 calls.append(driver_calls(options))
+                waited.append((pleat_figures(options) or {}).get("waited_ns", 0))
             if not options.quiet:
                 print(
                     "iteration %d: loss %.4f, %.3f s" % (turn, losses[-1], seconds[-1]),
@@ -292,6 +293,10 @@ def run(name, make, options, recorder):
         told["first_seconds"] = seconds[0]
         told["steady_driver_calls"] = calls[-1] - calls[len(calls) // 2 - 1] if calls else None
     told["seconds"] = [round(value, 6) for value in seconds]
+    if options.allocator == "pleat" and options.cuda:
+        told["waited_seconds"] = [
+            round((now - before) * 1e-9, 6) for before, now in zip(waited, waited[1:])
+        ]
     told["loss"] = losses[-1] if losses else None
     told["losses"] = losses
     return told
