@@ -331,6 +331,24 @@ class Jobs(unittest.TestCase):
         self.assertEqual(len(sizes[0]), len(sizes[1]))
         self.assertGreater(doubled, len(sizes[0]) / 3)
 
+    def test_experts_are_recorded_without_a_gpu(self):
+        """Their sizes change from iteration to iteration; what is recomputed is what was computed."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "job.pickle.gz")
+            subprocess.run(
+                [sys.executable, os.path.join(WORKLOADS, "fake.py"), "moe", "--record", path,
+                 *(TRAINED + " --inner 48 --shared-inner 64 --experts 6 --chosen 2 --recompute"
+                   " --virtual-stages 1 --iterations 4").split()],
+                check=True, stdout=subprocess.DEVNULL)
+            with gzip.open(path) as packed:
+                events = pickle.load(packed)["device_traces"][0]
+        sizes = [[event["size"] for event in events if event["action"] == "alloc"
+                  and event["user_metadata"].startswith("iter=%d;" % number)] for number in (2, 3)]
+        self.assertEqual(len(sizes[0]), len(sizes[1]))
+        changed = sum(a != b for a, b in zip(*sizes))
+        self.assertGreater(changed, len(sizes[0]) / 20)
+        self.assertLess(changed, len(sizes[0]) / 2)
+
     def test_lora_trains_its_matrices_only(self):
         import harness
         import lora

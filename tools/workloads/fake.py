@@ -6,9 +6,11 @@
 The first argument names the workload, the others are its own. Tensors have shapes and lives but no
 contents, so a job of a hundred gigabytes is recorded anywhere, some thousand requests a second. What
 is recorded are the tensors that the operators for the processor return: kernels' workspaces are not
-among them, attention takes what it takes there, and losses mean nothing.
+among them, attention takes what it takes there, and losses mean nothing. How many tokens each expert
+of a mixture gets is drawn, as are the lengths of samples.
 """
 
+import collections
 import importlib
 import math
 import random
@@ -85,10 +87,11 @@ class Watch(TorchDispatchMode):
         return result
 
 
-def without_contents(module):
+def without_contents(module, seed):
     """Puts something in the place of what a workload reads from its tensors."""
     read = torch.Tensor.item
-    draws = random.Random(1)
+    draws = random.Random(seed)
+    routed = {}  # layer of experts -> what its forwards drew, and how much each expert is liked
 
     def item(tensor):
         return 1.0 if isinstance(tensor, FakeTensor) else read(tensor)
@@ -107,8 +110,23 @@ def without_contents(module):
         longest = int(lengths.most / 4 * most)
         return samples, max(8, min(lengths.most, (longest + 7) // 8 * 8))
 
+    def count(layer, experts):
+        # Some experts are liked more than others, not always the same much. What is recomputed, in
+        # backward, is what the oldest forward drew.
+        kept, liked = routed.setdefault(layer, (collections.deque(), []))
+        if torch._C._current_graph_task_id() != -1:
+            return kept.popleft()
+        number = len(layer.experts)
+        liked.extend(draws.gauss(0, 0.5) for _ in range(number - len(liked)))
+        weights = [math.exp(like + draws.gauss(0, 0.2)) for like in liked]
+        drawn = collections.Counter(draws.choices(range(number), weights, k=experts.numel()))
+        kept.append([drawn[expert] for expert in range(number)])
+        return kept[-1]
+
     torch.Tensor.item = item
     torch.nn.Module.to = to
+    if hasattr(module, "Experts"):
+        module.Experts.count = count
     if hasattr(module, "Lengths"):
         module.Lengths.draw = draw
 
@@ -130,7 +148,7 @@ def main():
     options = harness.read(
         module.__doc__, module.add_options, 4, check, arguments + ["--device", "cpu"]
     )
-    without_contents(module)
+    without_contents(module, options.seed)
     torch.manual_seed(options.seed)
     recorder = Recorder(path)
     with FakeTensorMode(allow_non_fake_inputs=True), Watch(recorder):

@@ -28,14 +28,17 @@ class Experts(nn.Module):
         self.shared = layers.SwiGLU(hidden, options.shared_inner)
         self.shared_gate = nn.Linear(hidden, 1, bias=False)
 
+    def count(self, experts):
+        """How many of the tokens' choices each expert is."""
+        return torch.bincount(experts.flatten(), minlength=len(self.experts)).tolist()
+
     def forward(self, x):
         tokens = x.flatten(0, 1)
         scores = functional.softmax(self.router(tokens).float(), -1)
         weights, experts = scores.topk(self.chosen, -1)
         # Rows are brought into the experts' order, each expert takes its own, and they go back.
         order = experts.flatten().argsort(stable=True)
-        counts = torch.bincount(experts.flatten(), minlength=len(self.experts)).tolist()
-        rows = tokens[order // self.chosen].split(counts)
+        rows = tokens[order // self.chosen].split(self.count(experts))
         done = torch.cat([expert(part) for expert, part in zip(self.experts, rows)])
         places = torch.empty_like(order)
         places[order] = torch.arange(order.numel(), device=order.device)
