@@ -349,6 +349,28 @@ class Jobs(unittest.TestCase):
         self.assertGreater(changed, len(sizes[0]) / 20)
         self.assertLess(changed, len(sizes[0]) / 2)
 
+    def test_gathered_layers_are_recorded_without_a_gpu(self):
+        """A layer is gathered in forward and again in backward, and not kept from one to the other."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "job.pickle.gz")
+            subprocess.run(
+                [sys.executable, os.path.join(WORKLOADS, "fake.py"), "zero3", "--record", path,
+                 *(TRAINED + " --inner 48 --layers 4 --virtual-stages 1 --microbatches 1").split()],
+                check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            with gzip.open(path) as packed:
+                events = pickle.load(packed)["device_traces"][0]
+        last = [event for event in events if event["user_metadata"].startswith("iter=3;")]
+        begun, gathered = {}, []
+        for at, event in enumerate(last):
+            if event["action"] == "alloc":
+                begun[event["addr"]] = at
+            elif event["action"] == "free_completed" and event["addr"] in begun:
+                gathered.append((event["size"], at - begun.pop(event["addr"])))
+        layer = 2 * (4 * 32 * 32 + 3 * 32 * 48)  # attention and SwiGLU in bfloat16
+        times = [length for size, length in gathered if size == layer]
+        self.assertGreaterEqual(len(times), 8)
+        self.assertLess(max(times), len(last) / 4)
+
     def test_lora_trains_its_matrices_only(self):
         import harness
         import lora

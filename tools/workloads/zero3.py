@@ -122,10 +122,11 @@ class Sharded(nn.Module):
         full = Gather.apply(self.share, self)
         if self.recompute:
             return self.call(full, arguments)
-        storage = full.untyped_storage().data_ptr()
+        # Not by addresses, which fake tensors have none of.
+        storage = full.untyped_storage()._cdata
 
         def pack(tensor):
-            return Place(tensor) if tensor.untyped_storage().data_ptr() == storage else tensor
+            return Place(tensor) if tensor.untyped_storage()._cdata == storage else tensor
 
         with torch.autograd.graph.saved_tensors_hooks(pack, self.unpack):
             return self.call(full, arguments)
