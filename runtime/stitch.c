@@ -268,9 +268,11 @@ static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zon
                                bool *whole)
 {
     uint32_t full = heap->pool->occupancy.full, missing;
-    *whole = false;
-    /* The lock may have been left. */
+    /* The lock may have been left, and what others freed meanwhile may hold it all. */
     PLEAT_TRY(pleat__heap_sync(heap));
+    *whole = in_one_run(heap, granules, zone, place);
+    if (*whole)
+        return PLEAT_OK;
     PLEAT_TRY(gather(heap, zone, granules, offset, &missing));
     while (missing != 0 && !*whole) {
         if (!pleat__heap_order(heap, zone, missing))

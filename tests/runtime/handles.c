@@ -6,6 +6,9 @@
 #include "held.h"
 #include "job.h"
 
+#include <pthread.h>
+#include <runtime/planned_internal.h>
+#include <runtime/runtime_internal.h>
 #include <vmm/fault.h>
 #include <vmm/host.h>
 
@@ -182,6 +185,70 @@ static void handles_survive_every_failing_verb(void **state)
     assert_true(refused > 0);
 }
 
+/* A backend whose device has no memory, and which has a tensor freed, by another thread, when it
+ * is asked for some. */
+static struct {
+    pleat_vmm host;
+    pleat_runtime *runtime;
+    pleat_va freed;
+    bool armed;
+} beside;
+
+static void *free_beside(void *context)
+{
+    (void)context;
+    assert_ok(pleat_free(beside.runtime, beside.freed));
+    return NULL;
+}
+
+static pleat_result create_beside(void *self, int device, uint64_t bytes, uint32_t flags,
+                                  pleat_handle *handle)
+{
+    pthread_t other;
+    if (!beside.armed)
+        return beside.host.ops->create(self, device, bytes, flags, handle);
+    if (beside.freed != 0) {
+        assert_int_equal(pthread_create(&other, NULL, free_beside, NULL), 0);
+        assert_int_equal(pthread_join(other, NULL), 0);
+        beside.freed = 0;
+    }
+    return PLEAT_E_OUT_OF_MEMORY;
+}
+
+/* The request would be stitched or get new memory; meanwhile the end of a handle that holds it all,
+ * and more, is free. */
+static void handles_freed_meanwhile_hold_it_all(void **state)
+{
+    (void)state;
+    pleat_host_options host = {
+        .size = sizeof host, .device_bytes = 2ull << 30, .granularity = CHUNK};
+    pleat_runtime_options options = {.size = sizeof options, .conf = "learn:off"};
+    pleat_va filler, head, tail, got;
+    assert_ok(pleat_vmm_host(&host, &beside.host));
+    pleat_vmm_ops ops = *beside.host.ops;
+    ops.create = create_beside;
+    assert_ok(pleat_runtime_create((pleat_vmm){&ops, beside.host.self}, &options, &beside.runtime));
+    assert_ok(pleat_alloc(beside.runtime, (uint64_t)FILLER * CHUNK, 0, &filler));
+    assert_ok(pleat_alloc(beside.runtime, BLOCK * CHUNK, 0, &head));
+    assert_ok(pleat_free(beside.runtime, head));
+    assert_ok(pleat_alloc(beside.runtime, CHUNK * 5 / 8, 0, &head));
+    assert_ok(pleat_alloc(beside.runtime, BLOCK * CHUNK - CHUNK * 5 / 8, 0, &tail));
+    assert_int_equal(tail, head + CHUNK * 5 / 8);
+    /* New memory rather than a view. */
+    pleat__planned *policy = beside.runtime->policy;
+    policy->heap.account.spent_ns = UINT64_C(1) << 50;
+    beside.freed = tail;
+    beside.armed = true;
+    assert_ok(pleat_alloc(beside.runtime, CHUNK * 3 / 2, 0, &got));
+    beside.armed = false;
+    assert_int_equal(got, tail);
+    /* It did not take a chunk to be missing. */
+    assert_null(strstr(pleat_last_error()->text, "more chunks"));
+    pleat_runtime_destroy(beside.runtime);
+    assert_nothing_held(&beside.host);
+    pleat_vmm_destroy(&beside.host);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +257,7 @@ int main(void)
         cmocka_unit_test(handles_serve_views_and_go_back_whole),
         cmocka_unit_test(handles_in_use_stay),
         cmocka_unit_test(handles_survive_every_failing_verb),
+        cmocka_unit_test(handles_freed_meanwhile_hold_it_all),
     };
     return cmocka_run_group_tests_name("handles", tests, NULL, NULL);
 }
