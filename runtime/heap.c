@@ -307,6 +307,19 @@ void pleat__heap_give(pleat__heap *heap, const pleat__place *place)
 
 /* ---- what is idle ---- */
 
+/* Chunks of a free run's whole handles: a view shows nothing less. */
+static uint64_t whole_handles(const pleat__pool *pool, pleat__extent run)
+{
+    uint32_t shift = pool->occupancy.shift, end = (run.begin + run.count) >> shift;
+    uint64_t whole = 0;
+    for (uint32_t c = pleat__ceil_div(run.begin, pool->occupancy.full), next; c < end; c = next) {
+        uint32_t chunks = pleat__pool_block(pool, c);
+        next = chunks != 0 ? pool->first[c] + chunks : c + 1;
+        whole += pool->first[c] == c && next <= end ? chunks : 0;
+    }
+    return whole;
+}
+
 void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uint64_t *total)
 {
     *largest = 0;
@@ -321,9 +334,7 @@ void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uin
             continue;
         for (pleat__extent run = pleat__extents_best(zone, 1); run.count != 0;
              run = pleat__extents_after(zone, run)) {
-            uint64_t first = pleat__ceil_div(run.begin, heap->pool->occupancy.full);
-            uint64_t end = (run.begin + run.count) >> heap->pool->occupancy.shift;
-            whole += end > first ? end - first : 0;
+            whole += whole_handles(heap->pool, run);
             best = run.count;
         }
     }

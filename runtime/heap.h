@@ -181,8 +181,8 @@ bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages);
  * few more, of those at home from `page` on, the highest first, when the GPU is done with them; how
  * many, and the lowest page in *page. pre: the turn; the lock is left meanwhile. */
 uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page);
-/* The largest free run of a stream, and all free bytes; whole chunks count as one run, because they
- * can be stitched. */
+/* The largest free run of a stream, and all free bytes; whole handles count as one run, because
+ * they can be stitched. */
 void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uint64_t *total);
 /* Free granules directly before and behind a run. */
 void pleat__heap_adjacent(pleat__heap *heap, pleat__extent run, uint64_t *before, uint64_t *after);

@@ -185,6 +185,39 @@ static void handles_survive_every_failing_verb(void **state)
     assert_true(refused > 0);
 }
 
+/* What is free beside a live tensor in its handle serves no larger request. */
+static void handles_that_cannot_be_stitched_do_not_fit(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eed0b12);
+    fixture f;
+    uint64_t named = 0;
+    begin(&f, (uint64_t)(FILLER + 200) * CHUNK);
+    for (int round = 0; round < 4 * ROUNDS; round++) {
+        job_tensor *t = &f.tensors[test_random_below(&random, TENSORS)];
+        uint64_t bytes = 1 + test_random_below(&random, 40ull * CHUNK);
+        pleat_va address;
+        job_free(&f.j, t);
+        if (pleat_alloc(f.j.runtime, bytes, 0, &address) == PLEAT_OK) {
+            assert_ok(pleat_free(f.j.runtime, address));
+            *t = job_alloc(&f.j, bytes, 0);
+            continue;
+        }
+        const char *fit = strstr(pleat_last_error()->text, "would fit now ");
+        assert_non_null(fit);
+        /* Two digits are given. */
+        uint64_t fits = (uint64_t)(atof(fit + strlen("would fit now ")) * (1 << 20));
+        if (fits <= 2 * CHUNK)
+            continue;
+        named++;
+        assert_ok(pleat_alloc(f.j.runtime, fits - (1 << 20) / 100, 0, &address));
+        assert_ok(pleat_free(f.j.runtime, address));
+    }
+    assert_true(named > 10);
+    drain(&f);
+    end(&f);
+}
+
 /* A backend whose device has no memory, and which has a tensor freed, by another thread, when it
  * is asked for some. */
 static struct {
@@ -257,6 +290,7 @@ int main(void)
         cmocka_unit_test(handles_serve_views_and_go_back_whole),
         cmocka_unit_test(handles_in_use_stay),
         cmocka_unit_test(handles_survive_every_failing_verb),
+        cmocka_unit_test(handles_that_cannot_be_stitched_do_not_fit),
         cmocka_unit_test(handles_freed_meanwhile_hold_it_all),
     };
     return cmocka_run_group_tests_name("handles", tests, NULL, NULL);
