@@ -17,13 +17,15 @@
 typedef struct growing {
     pleat__heap *heap;
     uint8_t zone;
+    uint32_t made; /* chunks */
 } growing;
 
 static pleat_result grown(void *context, pleat__extent run)
 {
-    const growing *to = context;
+    growing *to = context;
     pleat__heap *heap = to->heap;
     pleat_result result = pleat__zones_reserve(heap);
+    to->made += run.count >> heap->pool->occupancy.shift;
     if (result == PLEAT_OK) {
         uint32_t first = pleat__pool_chunk_of(heap->pool, run.begin);
         memset(heap->zone_of + first, to->zone, run.count >> heap->pool->occupancy.shift);
@@ -34,18 +36,27 @@ static pleat_result grown(void *context, pleat__extent run)
     return result;
 }
 
+/* *made: chunks, fewer when memory runs out. */
+static pleat_result grow(pleat__heap *heap, uint8_t zone, uint32_t chunks, const pleat__cuts *cuts,
+                         uint32_t *made)
+{
+    growing to = {.heap = heap, .zone = zone};
+    pleat_result result = pleat__pool_grow(heap->pool, chunks, cuts, grown, &to);
+    *made = to.made;
+    /* Others allocated and freed meanwhile. */
+    return result == PLEAT_OK ? pleat__heap_sync(heap) : result;
+}
+
 pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks,
                               const pleat__cuts *cuts)
 {
-    growing to = {heap, zone};
-    PLEAT_TRY(pleat__pool_grow(heap->pool, chunks, cuts, grown, &to));
-    /* Others allocated and freed meanwhile. */
-    return pleat__heap_sync(heap);
+    uint32_t made;
+    return grow(heap, zone, chunks, cuts, &made);
 }
 
 pleat_result pleat__heap_make(pleat__heap *heap, uint32_t first, uint32_t count, uint32_t block)
 {
-    growing to = {heap, 0};
+    growing to = {.heap = heap};
     return pleat__pool_make(heap->pool, first, count, block, grown, &to);
 }
 
@@ -166,7 +177,7 @@ static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t
 pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks,
                                 pleat__known known)
 {
-    uint32_t got = 0;
+    uint32_t got = 0, made;
     if (known != PLEAT__KNOWN_AGAIN)
         PLEAT_TRY(steal_from(heap, PLEAT__KEPT, zone, chunks, &got));
     if (got < chunks)
@@ -175,10 +186,10 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
         return PLEAT_OK;
     if (heap->pool->stocked < chunks - got)
         PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
-    pleat_result result = pleat__heap_grow(heap, zone, chunks - got, NULL);
+    pleat_result result = grow(heap, zone, chunks - got, NULL, &made);
     if (result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY)
         return result;
-    uint32_t had = got;
+    uint32_t had = got += made;
     /* The attempt may have left the lock. */
     PLEAT_TRY(pleat__heap_sync(heap));
     PLEAT_TRY(steal_from(heap, PLEAT__KEPT, zone, chunks, &got));

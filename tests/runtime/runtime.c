@@ -254,6 +254,22 @@ static void budget_can_be_set_while_it_runs(void **state)
     }
 }
 
+/* A part of it is new, the rest another stream's: neither goes back to the device for that. */
+static void budget_is_met_with_what_another_stream_left(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "pleat", 1024 * MIB, 20 * MIB);
+    assert_ok(pleat_free(f.runtime, take(&f, 8 * MIB, 1)));
+    pleat_va all = take(&f, 20 * MIB, 0);
+    pleat_stats stats = pleat_stats_of(f.runtime);
+    assert_int_equal(stats.creates, 10);
+    assert_int_equal(stats.releases, 0);
+    assert_int_equal(stats.physical_bytes, 20 * MIB);
+    assert_ok(pleat_free(f.runtime, all));
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +281,7 @@ int main(void)
         cmocka_unit_test(out_of_memory_asks_the_program_last),
         cmocka_unit_test(settings_reach_the_policies),
         cmocka_unit_test(budget_can_be_set_while_it_runs),
+        cmocka_unit_test(budget_is_met_with_what_another_stream_left),
     };
     return cmocka_run_group_tests_name("runtime", tests, NULL, NULL);
 }
