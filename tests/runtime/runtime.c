@@ -270,6 +270,20 @@ static void budget_is_met_with_what_another_stream_left(void **state)
     end(&f);
 }
 
+/* Granules are counted in 32 bits: no request is taken for what it is beyond them. */
+static void requests_beyond_what_is_counted_are_refused(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va address = 77;
+    begin(&f, "pleat", 4 * 1024 * 1024 * MIB, 0);
+    assert_result(pleat_alloc(f.runtime, 2 * 1024 * 1024 * MIB + 512, 0, &address), PLEAT_E_LIMIT);
+    assert_int_equal(address, 0);
+    assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 0);
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 0);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +296,7 @@ int main(void)
         cmocka_unit_test(settings_reach_the_policies),
         cmocka_unit_test(budget_can_be_set_while_it_runs),
         cmocka_unit_test(budget_is_met_with_what_another_stream_left),
+        cmocka_unit_test(requests_beyond_what_is_counted_are_refused),
     };
     return cmocka_run_group_tests_name("runtime", tests, NULL, NULL);
 }
