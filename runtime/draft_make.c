@@ -390,6 +390,7 @@ void pleat__draft_unmap(pleat__draft_job *job)
 static void take_turn(const pleat__draft_job *job)
 {
     for (;;) {
+        pleat__gate_let_pass(job->gate);
         pleat__gate_lock_turn(job->gate);
         if (job->gate->captured_count == 0 || job->ending)
             return;

@@ -72,7 +72,7 @@ typedef struct pleat__gate {
     pleat__arena *arena;
     pleat__space *space;
     pleat__mapper *mapper;    /* NULL until it is first wanted; guarded by the lock */
-    _Atomic uint32_t awaited; /* threads that wait for the turn because a request needs it */
+    _Atomic uint32_t awaited; /* threads of the program's that wait for the turn */
 } pleat__gate;
 
 PLEAT_NODISCARD pleat_result pleat__gate_init(pleat__gate *gate, pleat_vmm vmm, int device,
@@ -86,8 +86,8 @@ void pleat__gate_unlock(pleat__gate *gate);
 /* The lock with the turn: for calls that are known to need verbs. */
 void pleat__gate_lock_turn(pleat__gate *gate);
 
-/* For work that can wait, before it takes the turn again: lets requests that wait for it go first.
- */
+/* For work that can wait, before it takes the turn again: lets the program's threads that wait for
+ * it go first. */
 void pleat__gate_let_pass(pleat__gate *gate);
 
 /* ---- with the lock held ---- */

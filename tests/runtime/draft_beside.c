@@ -6,6 +6,7 @@
 #include "neighbour.h"
 
 #include <pthread.h>
+#include <runtime/runtime_internal.h>
 #include <stdatomic.h>
 #include <vmm/host.h>
 
@@ -91,47 +92,81 @@ static pleat_result count_access(void *self, pleat_va va, uint64_t bytes, const 
     return maps.host->set_access(self, va, bytes, devices, n);
 }
 
+/* On a backend that counts the maps of other threads. */
+static void begin_counting(job *j, pleat_vmm_ops *counting)
+{
+    const pleat_runtime_options options = {
+        .size = sizeof options, .policy = "pleat", .conf = "ahead:off"};
+    const pleat_host_options device = {
+        .size = sizeof device, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
+    memset(j, 0, sizeof *j);
+    assert_ok(pleat_vmm_host(&device, &j->vmm));
+    *counting = *j->vmm.ops;
+    counting->set_access = count_access;
+    maps.host = j->vmm.ops;
+    maps.own = pthread_self();
+    maps.others = 0;
+    assert_ok(pleat_runtime_create((pleat_vmm){counting, j->vmm.self}, &options, &j->runtime));
+}
+
+/* As long as plans of such jobs take many times over. */
+static void assert_nothing_comes(job *j, job_shape *shape, test_random *random)
+{
+    for (uint32_t n = 0; n < 20; n++) {
+        run(j, shape, random, 1);
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    assert_int_equal(maps.others, 0);
+    assert_int_equal(pleat_stats_of(j->runtime).drafts, 0);
+}
+
+static void assert_it_comes(job *j, job_shape *shape, test_random *random)
+{
+    for (uint32_t n = 0; n < 2000 && pleat_stats_of(j->runtime).drafts == 0; n++)
+        run(j, shape, random, 1);
+    assert_true(pleat_stats_of(j->runtime).drafts != 0 && maps.others != 0);
+}
+
 /* A plan that is ready to be mapped while a graph is captured waits for the capture's end, and for
  * nothing when the job ends first. */
 static void draft_maps_nothing_while_a_stream_captures(void **state)
 {
     (void)state;
     for (int ends = 0; ends < 2; ends++) {
-        const pleat_runtime_options options = {
-            .size = sizeof options, .policy = "pleat", .conf = "ahead:off"};
-        const pleat_host_options device = {
-            .size = sizeof device, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
-        job j = {0};
+        job j;
+        pleat_vmm_ops counting;
         pleat_capture *graph;
         job_shape shape = layers_make(25);
         test_random random = {25};
-        assert_ok(pleat_vmm_host(&device, &j.vmm));
-        pleat_vmm_ops counting = *j.vmm.ops;
-        counting.set_access = count_access;
-        maps.host = j.vmm.ops;
-        maps.own = pthread_self();
-        maps.others = 0;
-        assert_ok(pleat_runtime_create((pleat_vmm){&counting, j.vmm.self}, &options, &j.runtime));
+        begin_counting(&j, &counting);
         run(&j, &shape, &random, 1);
         assert_ok(pleat_capture_begin(j.runtime, 9, JOB_PAGE, &graph));
-        /* As long as plans of such jobs take many times over. */
-        for (uint32_t n = 0; n < 20; n++) {
-            run(&j, &shape, &random, 1);
-            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-        }
-        assert_int_equal(maps.others, 0);
-        assert_int_equal(pleat_stats_of(j.runtime).drafts, 0);
+        assert_nothing_comes(&j, &shape, &random);
         if (ends) {
             job_stop(&j);
             continue;
         }
         assert_ok(pleat_capture_end(j.runtime, graph, NULL));
         assert_ok(pleat_capture_free(j.runtime, graph));
-        for (uint32_t n = 0; n < 2000 && pleat_stats_of(j.runtime).drafts == 0; n++)
-            run(&j, &shape, &random, 1);
-        assert_true(pleat_stats_of(j.runtime).drafts != 0 && maps.others != 0);
+        assert_it_comes(&j, &shape, &random);
         finish(&j);
     }
+}
+
+/* Mapping can wait: whoever of the program waits for the turn has it first. */
+static void draft_maps_nothing_while_a_request_waits_for_the_turn(void **state)
+{
+    (void)state;
+    job j;
+    pleat_vmm_ops counting;
+    job_shape shape = layers_make(25);
+    test_random random = {25};
+    begin_counting(&j, &counting);
+    atomic_fetch_add(&j.runtime->gate.awaited, 1);
+    assert_nothing_comes(&j, &shape, &random);
+    atomic_fetch_sub(&j.runtime->gate.awaited, 1);
+    assert_it_comes(&j, &shape, &random);
+    finish(&j);
 }
 
 /* Every second layer is another stream's. */
@@ -266,6 +301,7 @@ int main(void)
         cmocka_unit_test(draft_other_threads_allocate_meanwhile),
         cmocka_unit_test(draft_is_given_up_while_it_is_waited_for),
         cmocka_unit_test(draft_maps_nothing_while_a_stream_captures),
+        cmocka_unit_test(draft_maps_nothing_while_a_request_waits_for_the_turn),
         cmocka_unit_test(draft_serves_two_streams),
         cmocka_unit_test(draft_stays_within_a_budget),
         cmocka_unit_test(draft_that_is_refused_is_not_tried_all_the_time),
