@@ -27,7 +27,7 @@ pleat_result pleat__gate_init(pleat__gate *gate, pleat_vmm vmm, int device, plea
 
 void pleat__gate_release(pleat__gate *gate)
 {
-    pleat__mapper_destroy(gate->mapper);
+    pleat__gate_end_mapper(gate);
     while (gate->captured_count != 0)
         pleat__gate_capture_end(gate, gate->captured[0].stream);
     pleat__arena_free(gate->arena, gate->captured);
@@ -314,6 +314,15 @@ pleat_result pleat__gate_mapper(pleat__gate *gate, pleat__mapper **out)
         PLEAT_TRY(pleat__mapper_create(gate->space, gate->arena, QUEUE, &gate->mapper));
     *out = gate->mapper;
     return PLEAT_OK;
+}
+
+void pleat__gate_end_mapper(pleat__gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    pleat__mapper *mapper = gate->mapper;
+    gate->mapper = NULL;
+    pthread_mutex_unlock(&gate->lock);
+    pleat__mapper_destroy(mapper);
 }
 
 void pleat__gate_drain(pleat__gate *gate)

@@ -125,5 +125,8 @@ void pleat__gate_drain(pleat__gate *gate);
 pleat_result pleat__gate_await_job(pleat__gate *gate, pleat__mapper *mapper, pleat__job *job);
 /* The mapper, made when it is first wanted. */
 PLEAT_NODISCARD pleat_result pleat__gate_mapper(pleat__gate *gate, pleat__mapper **out);
+/* Ends it when all that it was given is done; it is waited for what that waits for. pre: the lock
+ * is not held, and nobody wants it any more. */
+void pleat__gate_end_mapper(pleat__gate *gate);
 
 #endif

@@ -26,6 +26,9 @@ static void destroy(void *opaque)
     /* Its thread may still grow the pool, which asks for what was made ahead. */
     pleat__shapes_release(&self->shapes);
     pleat__rehearsal_release(&self->rehearsal);
+    /* Their threads may have left views to the mapper, which looks at the heap. */
+    if (self->pool.gate != NULL)
+        pleat__gate_end_mapper(self->pool.gate);
     pleat__placed_release(&self->placed);
     pleat__freed_release(&self->freed);
     pleat__chunk_set_release(&self->wanted);

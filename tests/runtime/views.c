@@ -3,12 +3,15 @@
  * much time. The host backend's clock is set by hand; what its calls would cost on a GPU passes on
  * it.
  */
-#include "test.h"
+#include "held.h"
 
 #include <pleat/runtime.h>
+#include <pthread.h>
 #include <runtime/account.h>
+#include <runtime/planned_internal.h>
+#include <runtime/runtime_internal.h>
 #include <string.h>
-#include <vmm/host.h>
+#include <time.h>
 
 #define MIB    (1ull << 20)
 #define PIECES 12
@@ -256,6 +259,43 @@ static void stitching_ends_where_it_takes_too_much_time(void **state)
     assert_true(physical[1] < physical[0] + physical[0] / 3);
 }
 
+static void *release_later(void *context)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    assert_ok(pleat__host_stream_release(context, 0));
+    return NULL;
+}
+
+static void is_gone(void *self)
+{
+    (void)self;
+}
+
+/* A view that a thread of the runtime's own left to the mapper when the rest was waited for
+ * already, and that the GPU uses still. */
+static void views_left_to_the_mapper_outlive_no_heap(void **state)
+{
+    (void)state;
+    static const pleat__policy_ops gone = {.name = "gone", .destroy = is_gone};
+    fixture f;
+    pthread_t other;
+    begin(&f, "learn:off");
+    drop(&f, take(&f, 30 * MIB));
+    assert_int_equal(stats_of(&f).stitched, 1);
+    assert_ok(pleat__host_stream_hold(&f.vmm, 0));
+    pleat__planned *policy = f.runtime->policy;
+    pleat__gate_lock(&f.runtime->gate);
+    assert_true(pleat__heap_drop_views(&policy->heap, 0));
+    pleat__gate_unlock(&f.runtime->gate);
+    assert_int_equal(pthread_create(&other, NULL, release_later, &f.vmm), 0);
+    f.runtime->ops->destroy(policy);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    f.runtime->ops = &gone;
+    pleat_runtime_destroy(f.runtime);
+    assert_nothing_held(&f.vmm);
+    pleat_vmm_destroy(&f.vmm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +305,7 @@ int main(void)
         cmocka_unit_test(account_weighs_time_against_memory),
         cmocka_unit_test(account_grant_that_ends_leaves_no_debt),
         cmocka_unit_test(stitching_ends_where_it_takes_too_much_time),
+        cmocka_unit_test(views_left_to_the_mapper_outlive_no_heap),
     };
     return cmocka_run_group_tests_name("views", tests, NULL, NULL);
 }
