@@ -194,8 +194,13 @@ void pleat__coming_stop(pleat__coming *coming)
     if (coming->instance == NULL)
         return;
     coming->over = true;
-    if (!coming->worker.busy)
+    if (coming->worker.busy)
+        return;
+    /* Who has the turn may be growing the pool, and reads the cuts without the lock. */
+    if (pleat__gate_turn(coming->heap->pool->gate) == PLEAT_OK)
         finish(coming);
+    else
+        (void)!pleat__worker_wake(&coming->worker);
 }
 
 void pleat__coming_clear(pleat__coming *coming)

@@ -20,6 +20,7 @@ static struct {
     pleat_vmm host;
     pleat_vmm_ops ops;
     _Atomic long delay_ns;
+    _Atomic int stopped; /* 1: the next to be made is to stand still; 2: it does */
 } slow;
 
 static void take_time(void)
@@ -32,7 +33,11 @@ static void take_time(void)
 static pleat_result slow_create(void *self, int device, uint64_t bytes, uint32_t flags,
                                 pleat_handle *handle)
 {
+    int wanted = 1;
     take_time();
+    if (atomic_compare_exchange_strong(&slow.stopped, &wanted, 2))
+        while (atomic_load(&slow.stopped) == 2)
+            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     return slow.host.ops->create(self, device, bytes, flags, handle);
 }
 
@@ -228,6 +233,75 @@ static void coming_stands_still_while_a_stream_captures(void **state)
     finish(&j);
 }
 
+static void *grow_beside(void *context)
+{
+    const job *j = context;
+    pleat_va address;
+    assert_ok(pleat_alloc(j->runtime, 64ull << 20, 3, &address));
+    assert_ok(pleat_free(j->runtime, address));
+    return NULL;
+}
+
+/* Whether the thread has something to do, and is done with it for now. */
+static bool has_paused(const job *j, const pleat__coming *coming)
+{
+    pleat__gate_lock(&j->runtime->gate);
+    bool paused = coming->instance != NULL && !coming->worker.busy;
+    pleat__gate_unlock(&j->runtime->gate);
+    return paused;
+}
+
+static bool has_ended(const job *j, const pleat__coming *coming)
+{
+    pleat__gate_lock(&j->runtime->gate);
+    bool ended = coming->instance == NULL;
+    pleat__gate_unlock(&j->runtime->gate);
+    return ended;
+}
+
+static void await(bool (*is_so)(const job *, const pleat__coming *), const job *j,
+                  const pleat__coming *coming)
+{
+    for (int i = 0; i < 50000 && !is_so(j, coming); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    assert_true(is_so(j, coming));
+}
+
+/* Where handles have to begin is read without the lock by who grows the pool. */
+static void coming_that_is_given_up_leaves_its_cuts_to_who_reads_them(void **state)
+{
+    (void)state;
+    job j;
+    pthread_t other;
+    pleat_capture *graph;
+    elastic_job e = make_job(3);
+    open_slow(&j, "", 0);
+    learn_two(&j, &e);
+    job_shape shape = at_x(&e, 12);
+    begin_larger(&j, &shape);
+    assert_ok(pleat_capture_begin(j.runtime, 5, JOB_PAGE, &graph));
+    pleat__planned *policy = j.runtime->policy;
+    pleat__coming *coming = &policy->shapes.elastic.coming;
+    await(has_paused, &j, coming);
+    atomic_store(&slow.stopped, 1);
+    assert_int_equal(pthread_create(&other, NULL, grow_beside, &j), 0);
+    while (atomic_load(&slow.stopped) != 2)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    pleat__gate_lock(&j.runtime->gate);
+    pleat__coming_stop(coming);
+    assert_non_null(policy->pool.cuts);
+    pleat__gate_unlock(&j.runtime->gate);
+    atomic_store(&slow.stopped, 0);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    await(has_ended, &j, coming);
+    assert_null(policy->pool.cuts);
+    assert_ok(pleat_capture_end(j.runtime, graph, NULL));
+    assert_ok(pleat_capture_free(j.runtime, graph));
+    end_larger(&j, &shape);
+    run_x(&j, &e, 12, 3);
+    finish(&j);
+}
+
 /* All that is idle goes, and nothing more comes. */
 static void coming_ends_where_memory_is_wanted(void **state)
 {
@@ -352,6 +426,7 @@ int main(void)
         cmocka_unit_test(coming_memory_is_waited_for),
         cmocka_unit_test(coming_that_fails_is_no_harm),
         cmocka_unit_test(coming_stands_still_while_a_stream_captures),
+        cmocka_unit_test(coming_that_is_given_up_leaves_its_cuts_to_who_reads_them),
         cmocka_unit_test(coming_ends_where_memory_is_wanted),
         cmocka_unit_test(coming_goes_with_the_runtime),
         cmocka_unit_test(coming_of_two_sizes_is_the_later_ones),
