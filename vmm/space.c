@@ -501,7 +501,17 @@ static pleat__chunk *next_stuck(pleat__space *space, uint64_t *page)
     return found;
 }
 
-uint64_t pleat__space_heal(pleat__space *space)
+/* One thread at a time: what another one has just healed may be a caller's again. */
+static bool begin_healing(pleat__space *space)
+{
+    pthread_mutex_lock(&space->lock);
+    bool begins = !space->healing;
+    space->healing = true;
+    pthread_mutex_unlock(&space->lock);
+    return begins;
+}
+
+static void heal(pleat__space *space)
 {
     pleat__chunk *chunk;
     uint64_t pages;
@@ -518,7 +528,15 @@ uint64_t pleat__space_heal(pleat__space *space)
         set_stuck(space, page, chunk, false);
         pthread_mutex_unlock(&space->lock);
     }
+}
+
+uint64_t pleat__space_heal(pleat__space *space)
+{
+    bool healing = begin_healing(space);
+    if (healing)
+        heal(space);
     pthread_mutex_lock(&space->lock);
+    space->healing = space->healing && !healing;
     uint64_t left = space->quarantined;
     pthread_mutex_unlock(&space->lock);
     PLEAT_AUDIT(pleat__space_audit(space));

@@ -130,7 +130,8 @@ PLEAT_NODISCARD pleat_result pleat__space_map(pleat__space *space, uint64_t page
 /* Unmaps `pages` pages from `page` on: whole chunks, no hole, one verb. pre: the GPU uses none of
  * it. */
 PLEAT_NODISCARD pleat_result pleat__space_unmap(pleat__space *space, uint64_t page, uint64_t pages);
-/* Tries again to unmap what is quarantined, as trim does; returns the pages that stay so. */
+/* Tries again to unmap what is quarantined, as trim does, where no other thread does; returns the
+ * pages that stay so. */
 uint64_t pleat__space_heal(pleat__space *space);
 /* The chunk mapped at a page, and which of its pages that is; NULL when none is. */
 pleat__chunk *pleat__space_chunk_at(const pleat__space *space, uint64_t page,

@@ -53,6 +53,7 @@ struct pleat__space {
     pleat__window window;
     uint64_t *stuck;   /* bits: quarantined */
     uint64_t *orphans; /* bits: quarantined, and given back by the caller */
+    bool healing;      /* a thread does */
     pleat__page *page;
     pleat__chunk **chunks; /* by id */
     size_t chunk_count, chunk_capacity;

@@ -353,6 +353,58 @@ static void heal_gives_orphaned_pages_back(void **state)
     end(&w);
 }
 
+/* Between a space and its backend: while a thread heals, another one does. */
+static struct {
+    pleat_vmm inner;
+    pleat__space *space;
+    bool fails, heals;
+} beside;
+
+static pleat_result unmap_beside(void *self, pleat_va va, uint64_t bytes)
+{
+    if (beside.fails)
+        return PLEAT_E_DRIVER;
+    if (beside.heals) {
+        beside.heals = false;
+        (void)pleat__space_heal(beside.space);
+    }
+    return beside.inner.ops->unmap(self, va, bytes);
+}
+
+static void heal_by_two_threads_counts_once(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    pleat__chunk *chunk;
+    uint64_t page;
+    assert_ok(pleat_vmm_host(NULL, &beside.inner));
+    pleat_vmm_ops ops = *beside.inner.ops;
+    ops.unmap = unmap_beside;
+    const pleat_vmm vmm = {&ops, beside.inner.self};
+    const pleat__space_options options = {.window_bytes = 16 << 20};
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__space_create(vmm, arena, &options, &beside.space));
+    assert_ok(pleat__space_take(beside.space, 1, &page));
+    assert_ok(pleat__space_chunk_get(beside.space, 1, &chunk));
+    assert_ok(pleat__space_map(beside.space, page, &chunk, 1));
+    beside.fails = true;
+    assert_result(pleat__space_unmap(beside.space, page, 1), PLEAT_E_DRIVER);
+    pleat__space_give(beside.space, page, 1);
+    beside.fails = false;
+    beside.heals = true;
+    assert_int_equal(pleat__space_heal(beside.space), 0);
+    assert_int_equal(chunk->stuck, 0);
+    assert_true(pleat__space_audit(beside.space));
+    /* And once more: nobody is at it any more. */
+    assert_int_equal(pleat__space_heal(beside.space), 0);
+    pleat__space_chunk_put(beside.space, chunk);
+    assert_int_equal(pleat__space_trim(beside.space, 0), pleat__space_page_bytes(beside.space));
+    pleat__space_destroy(beside.space);
+    assert_nothing_held(&beside.inner);
+    pleat__arena_destroy(arena);
+    pleat_vmm_destroy(&beside.inner);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +417,7 @@ int main(void)
         cmocka_unit_test(sweep_map_ahead),
         cmocka_unit_test(sweep_space_create),
         cmocka_unit_test(heal_gives_orphaned_pages_back),
+        cmocka_unit_test(heal_by_two_threads_counts_once),
     };
     return cmocka_run_group_tests_name("sweep", tests, NULL, NULL);
 }
