@@ -60,7 +60,8 @@ static bool copy_views(pleat__score *score, const pleat__heap *heap)
         uint32_t *chunks = copy(score->arena, view->chunks, view->pages * sizeof *chunks);
         if (chunks == NULL)
             return false;
-        score->views[i] = (pleat__view_copy){chunks, view->pages, view->stream};
+        score->views[i] =
+            (pleat__view_copy){chunks, view->pages, view->live, view->used, view->stream};
     }
     return score->views != NULL;
 }
@@ -110,6 +111,8 @@ pleat__score *pleat__score_new(pleat__heap *heap, const pleat__placed *placed)
                             .page_bytes = heap->pool->page_bytes,
                             .device_bytes = pleat__space_device_bytes(heap->pool->space),
                             .view_limit = heap->view_limit,
+                            .view_pages = heap->pool->view_pages,
+                            .requests = heap->requests,
                             .stream_count = heap->stream_count,
                             .lends = heap->lends,
                             .small_granules = heap->small_granules,
@@ -186,7 +189,11 @@ static pleat_result set_views(pleat__stage *s)
         if (view == NULL)
             return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
         memcpy(view->chunks, from->chunks, from->pages * sizeof *view->chunks);
+        view->live = from->live;
+        view->used = from->used;
         pleat__views_add(&s->heap, view);
+        /* Not mapped either, but it may be dropped, and its pages are given then. */
+        PLEAT_TRY(pleat__space_take(s->space, view->pages, &view->page));
     }
     return PLEAT_OK;
 }
@@ -235,6 +242,8 @@ static pleat_result set_heap(pleat__stage *s, pleat_vmm vmm)
     s->heap.streams_ordered = &s->ordered;
     s->heap.small_granules = score->small_granules;
     s->heap.view_limit = score->view_limit;
+    s->heap.requests = score->requests;
+    s->pool.view_pages = score->view_pages;
     s->heap.most_used = score->most_used;
     s->heap.stream_count = score->stream_count;
     s->heap.lends = score->lends;

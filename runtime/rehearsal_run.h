@@ -13,6 +13,8 @@
 typedef struct pleat__view_copy {
     uint32_t *chunks;
     uint32_t pages;
+    uint32_t live;
+    uint64_t used;
     uint16_t stream;
 } pleat__view_copy;
 
@@ -26,7 +28,7 @@ struct pleat__score {
     uint32_t *home, *first;
     uint32_t *pages; /* of the handle */
     uint8_t *breaks, *zone_of;
-    uint64_t next_home, page_bytes, device_bytes, view_limit;
+    uint64_t next_home, page_bytes, device_bytes, view_limit, view_pages, requests;
     pleat__view_copy *views;
     uint32_t view_count;
     pleat__place *live; /* with runs of their own, of no view */

@@ -193,6 +193,22 @@ static void rehearsal_beside_a_job_that_does_not_wait_changes_no_place(void **st
     }
 }
 
+/* Views make room for others, in the rehearsal as in the job. */
+static void rehearsal_drops_views_that_have_no_room(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eed0a09);
+    uint64_t with_calls = 0, without_calls = 0;
+    for (int i = 0; i < JOBS; i++) {
+        uint64_t seed = test_random_next(&random);
+        outcome with = run_net(seed, "views:8388608", 1, i % 2);
+        outcome without = run_net(seed, "views:8388608,ahead:off", 1, i % 2);
+        with_calls += with.second;
+        without_calls += without.second;
+    }
+    assert_true(with_calls * 3 <= without_calls * 2);
+}
+
 /* An expert or two have a few pages more or fewer than before. */
 static void vary(net *n, test_random *random)
 {
@@ -486,6 +502,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rehearsal_leaves_the_second_iteration_hardly_a_driver_call),
         cmocka_unit_test(rehearsal_beside_a_job_that_does_not_wait_changes_no_place),
+        cmocka_unit_test(rehearsal_drops_views_that_have_no_room),
         cmocka_unit_test(rehearsal_serves_sizes_that_vary_a_little),
         cmocka_unit_test(rehearsal_ends_where_what_was_to_stay_is_freed),
         cmocka_unit_test(rehearsal_lets_the_list_on_while_it_is_made),
