@@ -3,6 +3,7 @@
 Needs what Pleat's own build needs: `tools/setup --minimal` in the source tree installs it.
 """
 
+import os
 import pathlib
 import shutil
 import subprocess
@@ -27,6 +28,11 @@ def run(*command):
                  "missing" % (done.stdout, ROOT))
 
 
+def generator():
+    """Ninja, which tools/setup installs: CMake would take make, which need not be there."""
+    return ["-G", "Ninja"] if "CMAKE_GENERATOR" not in os.environ and shutil.which("ninja") else []
+
+
 class Build(build_py):
     def run(self):
         super().run()
@@ -42,7 +48,7 @@ class Build(build_py):
 
     def take(self, build):
         """Builds libpleat and the command in a folder, and puts them into the package."""
-        run("cmake", "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_TESTING=OFF")
+        run("cmake", *generator(), "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_TESTING=OFF")
         run("cmake", "--build", build, "--parallel", "--target", "pleat", "pleat_command")
         package = pathlib.Path(self.build_lib, "pleat")
         (package / "lib").mkdir(parents=True, exist_ok=True)
@@ -61,6 +67,8 @@ class Native(Distribution):
 
 
 setup(
+    # As a field of pyproject.toml its form depends on setuptools' version: none takes both.
+    license="Apache-2.0",
     packages=["pleat", "pleat._site"],
     package_data={"pleat": ["*.cpp", "*.h"]},
     cmdclass={"build_py": Build},

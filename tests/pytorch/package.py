@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -100,13 +101,48 @@ class Package(unittest.TestCase):
         for text, bytes in [("0", 0), ("512", 512), ("64k", 65536), ("2MiB", 2 << 20),
                             ("1.5GiB", 3 << 29), ("3gb", 3 << 30), (7, 7)]:
             self.assertEqual(pleat.parse_size(text), bytes)
-        for text in ("", "x", "-1", "12q", "1 2", "inf", "nan", "1e400", "9000000t"):
+        for text in ("", "x", "-1", "12q", "1 2", "inf", "nan", "1e400", "9000000t", "0.5", 0.5):
             with self.assertRaises(ValueError):
                 pleat.parse_size(text)
         for text in (0, "0", "2MiB", 20 << 30):
             self.assertEqual(pleat.parse_budget(text), pleat.parse_size(text))
         with self.assertRaisesRegex(ValueError, "'20' is a budget of 20 bytes: write 20GiB"):
             pleat.parse_budget("20")
+
+
+class Install(unittest.TestCase):
+    """setup.py in a copy of the tree, with a CMake that only says how it was called."""
+
+    def built(self, *programs):
+        """The lines of CMake's calls when these programs are on the path, and what was said."""
+        with tempfile.TemporaryDirectory() as folder:
+            tree, bin = pathlib.Path(folder, "adapters", "pytorch"), pathlib.Path(folder, "bin")
+            shutil.copytree(ADAPTER, tree, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+            pathlib.Path(folder, "CMakePresets.json").touch()
+            bin.mkdir()
+            for name in programs:
+                pathlib.Path(bin, name).write_text("#!/bin/sh\necho \"$@\" >> %s/calls\nexit 1\n" % folder)
+                pathlib.Path(bin, name).chmod(0o755)
+            environment = {name: value for name, value in os.environ.items() if name != "CMAKE_GENERATOR"}
+            done = subprocess.run([sys.executable, "-W", "default", "setup.py", "egg_info", "build_py",
+                                   "--build-lib", os.path.join(folder, "lib")], cwd=tree, text=True,
+                                  env=dict(environment, PATH=str(bin)), stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT)
+            if "No module named 'setuptools'" in done.stdout:
+                self.skipTest("no setuptools")
+            self.assertNotEqual(done.returncode, 0)
+            calls = pathlib.Path(folder, "calls")
+            about = pathlib.Path(tree, "pleat.egg-info", "PKG-INFO").read_text()
+            self.assertRegex(about, r"(?m)^License(-Expression)?: Apache-2.0$")
+            return calls.read_text().splitlines() if calls.exists() else [], done.stdout
+
+    def test_what_setup_installs_is_enough(self):
+        calls, said = self.built("cmake", "ninja")
+        self.assertTrue(calls[0].startswith("-G Ninja -S "), calls)
+        self.assertIn("libpleat was not built; tools/setup --minimal in ", said)
+        self.assertNotIn("Deprecat", said)
+        self.assertTrue(self.built("cmake")[0][0].startswith("-S "))
+        self.assertIn("'cmake'; tools/setup --minimal in ", self.built()[1])
 
 
 class Run(unittest.TestCase):
