@@ -140,7 +140,7 @@ class Install(unittest.TestCase):
         calls, said = self.built("cmake", "ninja")
         self.assertTrue(calls[0].startswith("-G Ninja -S "), calls)
         self.assertIn("libpleat was not built; tools/setup --minimal in ", said)
-        self.assertNotIn("Deprecat", said)
+        self.assertNotIn("project.license", said)
         self.assertTrue(self.built("cmake")[0][0].startswith("-S "))
         self.assertIn("'cmake'; tools/setup --minimal in ", self.built()[1])
 
@@ -200,7 +200,12 @@ class Run(unittest.TestCase):
                       ["--plan", "/no/such.plan", "--", "true"], [], ["--"],
                       ["--save-plan", "/no/such/folder/p.plan", "--", "true"],
                       ["--report", "/no/such/folder/r.html", "--", "true"],
-                      ["--log", "/no/such/folder/run.log", "--", "true"]):
+                      ["--log", "/no/such/folder/run.log", "--", "true"],
+                      # What is found at the end only would cost the run.
+                      ["--save-plan", ".", "--", "true"], ["--report", "/", "--", "true"],
+                      ["--counters", "pleat", "--", "true"], ["--log", "pleat/", "--", "true"],
+                      # Not half a byte, which is none, which is all there is.
+                      ["--budget", "0.5", "--", "true"]):
             done = subprocess.run([sys.executable, "-m", "pleat.run", *wrong], cwd=str(ADAPTER),
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             self.assertEqual(done.returncode, 2, wrong)
@@ -227,6 +232,34 @@ class Run(unittest.TestCase):
             self.assertEqual(self.run_it("--", "script", PATH=folder)[0], 126)
             file.write_text("#!/no/such/interpreter\n")
             self.assertEqual(self.run_it("--", str(file))[0], 127)
+
+    def test_a_script_is_told_how_it_is_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = os.path.join(folder, "train.py")
+            pathlib.Path(script).touch()
+            code, said = self.run_it("--", script)
+            self.assertEqual(code, 126)
+            self.assertIn("'pleat run -- python3 %s'" % script, said)
+        code, said = self.run_it("--", "setup.py")  # of the folder that it runs in
+        self.assertEqual(code, 127)
+        self.assertIn("'pleat run -- python3 setup.py'", said)
+
+    def test_devices_and_pipes_are_written_into(self):
+        for place in ("/dev/null", "/dev/stdout", "no-such-file", "x/%r/counters", ""):
+            self.assertIsNone(run.cannot_write(place), place)
+        with mock.patch("os.access", lambda path, mode: path == "/dev/null"):
+            self.assertIsNone(run.cannot_write("/dev/null"))
+            self.assertEqual(run.cannot_write("/tmp/job.plan"), "nothing can be written in '/tmp'")
+
+    def test_a_python_that_does_not_load_it_is_told_of(self):
+        code, said = self.run_it("--", sys.executable, "-I", "-c", "pass")
+        self.assertEqual(code, 0)
+        self.assertIn("Pleat does not serve this program: under -I its Python does not load it", said)
+        for arguments, flag in ((["-BE", "x.py"], "-E"), (["-W", "-I", "-S"], "-S"), (["-Wd", "-uS"], "-S"),
+                                (["-X", "dev", "-c", "-I"], None), (["-mtorch.distributed.run", "-S"], None),
+                                (["--version", "-"], None), (["x.py", "-I"], None), ([], None)):
+            self.assertEqual(run.deaf_flag(["/usr/bin/python3", *arguments]), flag, arguments)
+        self.assertIsNone(run.deaf_flag(["bash", "-I"]))
 
     @unittest.skipUnless(os.environ.get("PLEAT_COMMAND"), "$PLEAT_COMMAND names no command")
     def test_settings_and_plans_are_refused_at_once(self):
@@ -497,6 +530,21 @@ class Shim(unittest.TestCase):
         Torch.__version__, Torch.version.cuda = "2.3.1", "12.1"
         with self.assertRaisesRegex(pleat.UnavailableError, "2.3.1 is too old"):
             _shim.build(Torch)
+
+    def test_a_folder_that_cannot_be_written_is_named(self):
+        with self.assertRaisesRegex(pleat.UnavailableError, "kept in /proc/pleat/torch, which cannot be "
+                                                            "written: .*XDG_CACHE_HOME"):
+            with _shim.locked(pathlib.Path("/proc/pleat/torch")):
+                self.fail("it was held")
+        with tempfile.TemporaryDirectory() as folder, _shim.locked(pathlib.Path(folder, "a", "b")):
+            self.assertTrue(os.path.isdir(os.path.join(folder, "a", "b")))
+
+    def test_what_the_linker_misses_is_shown(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder, "x.cpp")
+            source.write_text("void elsewhere(); int main() { elsewhere(); }\n")
+            with self.assertRaisesRegex(pleat.UnavailableError, "undefined reference to .elsewhere"):
+                _shim.compile_with([_shim.compiler(), str(source), "-o", str(source) + ".out"])
 
     def test_compile_errors_are_shown(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -68,7 +68,8 @@ def parse_size(text):
         bytes = float(number) * scale
     except ValueError:
         bytes = -1.0
-    if not 0 <= bytes < 1 << 63:
+    # Half a byte is none, and none is all there is.
+    if not (bytes == 0 or 1 <= bytes < 1 << 63):
         raise ValueError("pleat: %r is no size; write 20GiB, 512MiB or bytes" % text)
     return int(bytes)
 

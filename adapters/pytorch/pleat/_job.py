@@ -178,5 +178,5 @@ def begin(environment):
         )
     except (OSError, RuntimeError, ValueError) as problem:
         # Without Pleat the job would be another one than was asked for.
-        sys.exit("pleat run: %s" % problem)
+        sys.exit("pleat run: %s" % str(problem).replace("pleat: ", "", 1))
     atexit.register(finish, environment)

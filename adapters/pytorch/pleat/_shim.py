@@ -4,6 +4,7 @@ torch's C++ interface is another one in every version, so a binary made elsewher
 shared object lies in a cache folder under a name made of everything that goes into it.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import hashlib
@@ -198,7 +199,9 @@ def compile_with(line):
     done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode == 0:
         return
-    errors = [text for text in done.stdout.splitlines() if "error" in text or "cannot find" in text]
+    # The linker's last line has "error" in it, what is wrong is said before that.
+    told = ("error", "cannot", "failed", "undefined reference")
+    errors = [text for text in done.stdout.splitlines() if any(part in text for part in told)]
     raise UnavailableError(
         "pleat: the shim does not compile against the installed torch:\n  %s\nThe command was:\n  %s"
         % ("\n  ".join(errors[:8] or done.stdout.splitlines()[-8:]), " ".join(line))
@@ -238,16 +241,30 @@ def build(torch):
     target = folder / ("shim-%s.so" % tag)
     if target.is_file():
         return target
-    folder.mkdir(parents=True, exist_ok=True)
     # One process builds, the others of a job wait for it.
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder):
         if not target.is_file():
             partial = target.with_suffix(".part")
             line[line.index("OUTPUT")] = str(partial)
             compile_with(line)
             os.replace(partial, target)
     return target
+
+
+@contextlib.contextmanager
+def locked(folder):
+    """Holds the folder, which is made, for one process; UnavailableError where that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / "lock", "w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError as problem:
+        raise UnavailableError(
+            "pleat: the shim is kept in %s, which cannot be written: %s; name another folder in "
+            "XDG_CACHE_HOME" % (folder, problem.strerror)
+        ) from None
+    with lock:
+        yield
 
 
 def load(torch):

@@ -46,7 +46,7 @@ def parse(arguments):
         "--no-marks", action="store_true", help="do not take optimizer steps as iterations' ends"
     )
     parser.add_argument(
-        "--report", default="", metavar="PAGE.html", help="draw what was saved, as one HTML page"
+        "--report", default="", metavar="PAGE.html", help="draw the iterations recorded, as one HTML page"
     )
     parser.add_argument(
         "--log",
@@ -84,10 +84,47 @@ def parse(arguments):
     if "," in options.log:
         parser.error("--log: settings are separated by commas, so its name has none")
     for name in ("save_plan", "report", "counters", "log"):
-        folder = os.path.dirname(os.path.abspath(getattr(options, name)))
-        if getattr(options, name) and "%" not in folder and not os.path.isdir(folder):
-            parser.error("--%s: there is no folder %r" % (name.replace("_", "-"), folder))
+        wrong = cannot_write(getattr(options, name)) if getattr(options, name) != "auto" else None
+        if wrong:
+            parser.error("--%s: %s" % (name.replace("_", "-"), wrong))
     return options
+
+
+def cannot_write(path):
+    """Why a file could not be written at the end; None: it can, or there is none to write."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not path or "%" in folder:
+        return None
+    if not os.path.isdir(folder):
+        return "there is no folder %r" % folder
+    if os.path.isdir(path):
+        return "%r is a folder, not a file" % path
+    # A file is replaced, which takes its folder; what is none (/dev/stdout) is written into.
+    if not os.access(folder, os.W_OK) and not os.access(path, os.W_OK):
+        return "nothing can be written in %r" % folder
+    return None
+
+
+def deaf_flag(program):
+    """The flag by which a Python leaves _site/sitecustomize.py out, or the variable that leads to it."""
+    if not os.path.basename(program[0]).startswith(("python", "pypy")):
+        return None
+    arguments = iter(program[1:])
+    for argument in arguments:
+        if argument.startswith("--"):
+            continue
+        if not argument.startswith("-") or argument == "-":
+            return None
+        for at, flag in enumerate(argument[1:], 2):
+            if flag in "IES":
+                return "-" + flag
+            if flag in "cm":
+                return None  # what follows is the program's
+            if flag in "WX":
+                if at == len(argument):
+                    next(arguments, None)  # its value
+                break
+    return None
 
 
 def environment(options, base):
@@ -126,8 +163,10 @@ def program_of(name):
         return path
     folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
     if any(os.path.exists(os.path.join(folder, name)) for folder in folders):
-        fail(CANNOT_RUN, "%r cannot be executed" % name)
-    fail(NOT_FOUND, "there is no program %r" % name)
+        script = ": a script is run by 'pleat run -- python3 %s'" % name if name.endswith(".py") else ""
+        fail(CANNOT_RUN, "%r cannot be executed%s" % (name, script))
+    script = ": a script is run by 'pleat run -- python3 %s'" % name if os.path.isfile(name) else ""
+    fail(NOT_FOUND, "there is no program %r%s" % (name, script))
 
 
 def main(arguments=None):
@@ -144,6 +183,10 @@ def main(arguments=None):
     wrong = _job.cannot_draw() if options.report else None
     if wrong:
         fail(CANNOT_DRAW, "--report: " + wrong)
+    flag = deaf_flag(options.program)
+    if flag:
+        print("pleat run: Pleat does not serve this program: under %s its Python does not load it; leave "
+              "%s out, or call pleat.enable() in the program" % (flag, flag), file=sys.stderr)
     made["PLEAT_RUN_PID"] = str(os.getpid())
     sys.stdout.flush()
     sys.stderr.flush()
