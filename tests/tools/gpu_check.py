@@ -1,0 +1,67 @@
+"""What tools/gpu-check says where there is no GPU, no torch or no build with tests.
+
+usage: gpu_check.py GPU-CHECK
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+CHECK = sys.argv[1]
+
+
+def script(folder, name, text):
+    path = pathlib.Path(folder, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n" + text + "\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+class GpuCheck(unittest.TestCase):
+    def setUp(self):
+        kept = tempfile.TemporaryDirectory()
+        self.addCleanup(kept.cleanup)
+        self.folder = kept.name
+
+    def check(self, *arguments, **environment):
+        environment.setdefault("PLEAT_TORCH_PYTHON", script(self.folder, "python", "exit 1"))
+        done = subprocess.run([sys.executable, "-B", CHECK, *arguments], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True,
+                              env=dict(os.environ, OUT=os.path.join(self.folder, "out"), **environment))
+        self.assertNotIn("Traceback", done.stdout)
+        return done.returncode, done.stdout.splitlines()[-1]
+
+    def test_what_was_asked_for_and_not_tested_did_not_pass(self):
+        for name in ("torch_tests", "workloads"):
+            code, said = self.check(self.folder, "--only", name)
+            self.assertEqual(code, 1)
+            self.assertIn("has no torch that sees a GPU", said)
+        code, said = self.check(self.folder, "--only", "workloads", PLEAT_TORCH_PYTHON="/no/such/python")
+        self.assertEqual(code, 1)
+        self.assertIn("$PLEAT_TORCH_PYTHON: ", said)
+        self.assertIn("/no/such/python", said)
+
+    def test_without_torch_the_others_pass(self):
+        for name in ("test_vmm_conformance", "test_tools_canary_cuda", "test_runtime_streams"):
+            script(self.folder, "tests/" + name, "exit 0")
+        code, said = self.check(self.folder, "--only", "conformance,streams")
+        self.assertEqual((code, said), (0, "all checks passed"))
+
+    def test_a_build_without_tests_is_named(self):
+        code, said = self.check(self.folder, "--only", "conformance")
+        self.assertEqual(code, 1)
+        self.assertIn("tests/test_vmm_conformance'; tests are built with -DBUILD_TESTING=ON", said)
+
+    def test_what_it_builds_has_tests(self):
+        calls = os.path.join(self.folder, "calls")
+        script(self.folder, "bin/cmake", "echo \"$@\" >> '%s'\nexit 1" % calls)
+        path = os.path.join(self.folder, "bin") + os.pathsep + os.environ["PATH"]
+        self.assertEqual(self.check(PATH=path), (1, "tools/gpu-check: failed: the build failed"))
+        self.assertEqual(pathlib.Path(calls).read_text(), "--preset release -DBUILD_TESTING=ON\n")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
