@@ -1,7 +1,9 @@
 """Tests of tools/workloads: the schedule, what a recording may hold, and, where torch is, the jobs on
 the processor."""
 
+import contextlib
 import gzip
+import io
 import json
 import os
 import pickle
@@ -474,9 +476,20 @@ class Compare(unittest.TestCase):
         return path
 
     def merge(self, *arguments):
-        return subprocess.run(
-            [sys.executable, os.path.join(WORKLOADS, "compare.py"), *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        """As a program of its own would end; here, since torch takes seconds to import."""
+        import compare
+
+        said, code = io.StringIO(), 0
+        with unittest.mock.patch.object(sys, "argv", ["compare.py", *arguments]), \
+                contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            try:
+                compare.main()
+            except SystemExit as end:
+                code = end.code
+        if isinstance(code, str):
+            said.write(code + "\n")
+            code = 1
+        return subprocess.CompletedProcess(arguments, code or 0, said.getvalue())
 
     def test_runs_in_parts_make_one_table(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -503,7 +516,50 @@ class Compare(unittest.TestCase):
             self.assertIn("does not hold: zero3: no JSON line", done.stdout)
             done = self.merge("--merge", os.path.join(folder, "nothing"))
             self.assertEqual(done.returncode, 1)
-            self.assertIn("is no answer that --out wrote", done.stdout)
+            self.assertIn("nothing cannot be read: No such file", done.stdout)
+
+    def test_what_is_no_answer_is_named(self):
+        row = '{"workload": "lora", "allocator": "native"}'
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "answer.json")
+            for text, part in (("import torch", "Expecting value"), ("[]", "list"), ("null", "NoneType"),
+                               ("{}", "it has no 'rows'"),
+                               ('{"rows": [%s], "caps": {}, "missed": []}' % row, "it has no 'pleat'"),
+                               ('{"rows": [], "caps": [], "missed": []}', "items"),
+                               ('{"rows": [], "caps": {}, "missed": [7]}', "split"),
+                               ('{"rows": [], "caps": {"lora": {}}, "missed": []}', "it has no 'lora'")):
+                with open(path, "w") as out:
+                    out.write(text)
+                done = self.merge("--merge", path)
+                self.assertEqual(done.returncode, 1, text)
+                self.assertEqual(len(done.stdout.splitlines()), 1, done.stdout)
+                self.assertIn("%s is no answer that --out wrote: " % path, done.stdout)
+                self.assertIn(part, done.stdout)
+
+    def test_a_bad_line_runs_nothing(self):
+        self.assertIn("also run each under 2 % above what", " ".join(self.merge("--help").stdout.split()))
+        there = torch.cuda.is_available()
+        for line, part in (
+            ("--only nothing", "'nothing' is none of: gpt2-vpp"),
+            ("--only lora,lora", "'lora' is asked for twice"),
+            ("--only=", "'' is none of"),
+            ("--allocators=", "'' is none of"),
+            ("--allocators native,native", "'native' is asked for twice"),
+            ("--rounds 0", "--rounds must be at least 1"),
+            ("--short --only lora", "--short takes no --only"),
+            ("--short --rounds 2", "--short takes no --rounds"),
+            ("--merge a --only lora", "--merge takes no --only"),
+            ("--merge a --caps", "--merge takes no --caps"),
+            ("--merge a --out /no/such/b", "no folder for /no/such/b"),
+            ("--caps --allocators native", "--caps: the budget is of what is live under pleat"),
+            ("--allocators pleat-saved --command /no/such/pleat", "no program /no/such/pleat"),
+            ("--only lora", "" if there else "sees no GPU here"),
+        ):
+            if not part:
+                continue
+            done = self.merge(*line.split())
+            self.assertEqual(done.returncode, 2, line)
+            self.assertIn(part, done.stdout.splitlines()[-1], line)
 
 
 def open_read(path):

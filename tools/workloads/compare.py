@@ -11,6 +11,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -300,11 +301,16 @@ def merged(paths):
             answer = {name: told for name, told in answer.items() if name not in again}
             lines = [line for line in lines if line.split(":")[0] not in again] + read["missed"]
             for one in read["rows"]:
-                told = answer.setdefault(one.pop("workload"), {"runs": {}})
-                told["runs"][one.pop("allocator")] = one
+                name, contender = one.pop("workload"), one.pop("allocator")
+                row(name, contender, one)  # has all that the table shows, or fails
+                answer.setdefault(name, {"runs": {}})["runs"][contender] = one
             for name, told in read["caps"].items():
                 answer[name]["cap"] = told
-        except (OSError, ValueError, KeyError, TypeError) as problem:
+        except OSError as problem:
+            raise Failed("%s cannot be read: %s" % (path, problem.strerror)) from None
+        except KeyError as problem:
+            raise Failed("%s is no answer that --out wrote: it has no %s" % (path, problem)) from None
+        except (ValueError, TypeError, AttributeError) as problem:
             raise Failed("%s is no answer that --out wrote: %s" % (path, problem)) from None
     return {name: answer[name] for name in sorted(answer, key=list(WORKLOADS).index)}, lines
 
@@ -318,7 +324,7 @@ def parse():
         metavar="NAME,...",
         help="some of: %s [without async and pleat-saved]" % ", ".join(CONTENDERS),
     )
-    parser.add_argument("--rounds", type=int, default=1, help="turns that each one takes [1]")
+    parser.add_argument("--rounds", type=int, metavar="N", help="turns that each one takes [1]")
     parser.add_argument(
         "--abreast",
         action="store_true",
@@ -333,7 +339,7 @@ def parse():
     parser.add_argument(
         "--caps",
         action="store_true",
-        help="also run each under %d %% above what is live, where that is less than the others take"
+        help="also run each under %d %%%% above what is live, where that is less than the others take"
         % round(100 * (CAP_OVER_LIVE - 1)),
     )
     parser.add_argument(
@@ -344,6 +350,7 @@ def parse():
     )
     parser.add_argument(
         "--command",
+        metavar="FILE",
         default=os.environ.get("PLEAT_COMMAND", HERE / "../../build/release/bin/pleat"),
         help="the command pleat, for saved plans [$PLEAT_COMMAND or build/release/bin/pleat]",
     )
@@ -359,25 +366,48 @@ def parse():
     parser.add_argument("--json", action="store_true", help="print the answer as JSON instead")
     parser.add_argument("--logs", metavar="FOLDER", help="for logs and all lines [a temporary one]")
     options = parser.parse_args()
-    options.only = options.only.split(",") if options.only else list(WORKLOADS)
-    if options.short:
-        options.only, options.rounds = list(SHORT), 1
-    chosen = options.allocators or "native,expandable,pleat"
+    alone = [("--merge", options.merge, ("only", "allocators", "rounds", "abreast", "short", "caps", "logs")),
+             ("--short", options.short, ("only", "rounds"))]  # fmt: skip
+    for option, given, others in alone:
+        for name in others:
+            if given and getattr(options, name) not in (None, False):
+                parser.error("%s takes no --%s" % (option, name))
+    if options.out and not os.path.isdir(os.path.dirname(os.path.abspath(options.out))):
+        parser.error("--out: there is no folder for %s" % options.out)
+    if options.merge:
+        return options
+    default = list(SHORT if options.short else WORKLOADS)
+    options.only = default if options.only is None else options.only.split(",")
+    chosen = "native,expandable,pleat" if options.allocators is None else options.allocators
     options.allocators = chosen.split(",")
     for asked, known in ((options.only, WORKLOADS), (options.allocators, CONTENDERS)):
         for name in asked:
             if name not in known:
                 parser.error("%r is none of: %s" % (name, ", ".join(known)))
+            if asked.count(name) > 1:
+                parser.error("%r is asked for twice" % name)
+    options.rounds = 1 if options.rounds is None else options.rounds
+    if options.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    if options.caps and "pleat" not in options.allocators:
+        parser.error("--caps: the budget is of what is live under pleat, which is not among --allocators")
+    if "pleat-saved" in options.allocators and shutil.which(options.command) is None:
+        parser.error("--command: there is no program %s, which makes plans for pleat-saved" % options.command)
     wanted, there = len(options.allocators), len(visible_gpus())
     if options.abreast and there < wanted:
         parser.error("--abreast: %d allocators want as many GPUs, here are %d" % (wanted, there))
+    if there == 0:
+        parser.error("torch %s sees no GPU here; --merge needs none" % torch.__version__)
     return options
 
 
 def run_all(options):
     """Runs what was chosen; workload -> its part of the answer, and what does not hold."""
     folder = pathlib.Path(options.logs or tempfile.mkdtemp(prefix="pleat-compare-"))
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise Failed("--logs: %s: %s" % (folder, problem.strerror)) from None
     answer, lines = {}, []
     for name in options.only:
         try:
