@@ -373,6 +373,52 @@ class Jobs(unittest.TestCase):
         self.assertGreaterEqual(len(times), 8)
         self.assertLess(max(times), len(last) / 4)
 
+    def test_a_bad_line_records_nothing(self):
+        import fake
+
+        self.assertEqual(fake.workloads(), ["generate", "gpt2", "llama", "lora", "moe", "zero3"])
+        for line, code, part in (
+            ("--help", 0, "{generate,gpt2,llama,lora,moe,zero3}"),
+            ("gpt2 --help", 0, "--dropout"),
+            ("", 2, "workload"),
+            ("harness --record a", 2, "invalid choice: 'harness'"),
+            ("gpt2", 2, "--record FILE is missing"),
+            ("gpt2 --record", 2, "expected one argument"),
+            ("gpt2 --record /no/such/a", 2, "no folder for /no/such/a"),
+            ("gpt2 --record a --allocator pleat", 2, "only its own allocator"),
+            ("gpt2 --record a --device cuda", 2, "recorded on no device"),
+            ("gpt2 --record a --out b", 2, "nothing is measured"),
+            ("gpt2 --record a --nonsense", 2, "unrecognized arguments: --nonsense"),
+        ):
+            said = io.StringIO()
+            with unittest.mock.patch.object(sys, "argv", ["fake.py", *line.split()]), \
+                    contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), \
+                    self.assertRaises(SystemExit) as end:
+                fake.main()
+            self.assertEqual(end.exception.code, code, line)
+            self.assertIn(part, said.getvalue(), line)
+
+    def test_a_bad_line_begins_no_job(self):
+        for name, line, part in (
+            ("gpt2", "--device nothing", "'nothing' is none of: cuda, cuda:N, cpu"),
+            ("gpt2", "--device meta", "'meta' is none of"),
+            ("gpt2", "--device cpu --allocator pleat", "only its own allocator"),
+            ("gpt2", "--device cpu --budget 5", "only its own allocator"),
+            ("gpt2", "--device cpu --budget -5", "--budget must be at least 0"),
+            ("gpt2", "--device cpu --plan a.plan", "only --allocator pleat takes one"),
+            ("gpt2", "--allocator pleat --plan /no/such/a.plan", "no file /no/such/a.plan"),
+            ("gpt2", "--device cpu --out /no/such/a", "--out: /no/such/a is a folder, or in one"),
+            ("gpt2", "--device cpu --out /", "--out: / is a folder"),
+            ("gpt2", "--record /no/such/a", "--record: /no/such/a is a folder, or in one"),
+            ("gpt2", "--device cpu --record a", "fake.py records without a GPU"),
+            ("gpt2", "--device cpu --dropout 2", "--dropout must be from 0"),
+            ("generate", "--device cpu --hidden 31", "--hidden must be a multiple of --heads"),
+        ):
+            with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit) as end:
+                self.run_job(name, line)
+            self.assertEqual(end.exception.code, 2, line)
+            self.assertIn(part, said.getvalue(), line)
+
     def test_lora_trains_its_matrices_only(self):
         import harness
         import lora

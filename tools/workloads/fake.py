@@ -10,10 +10,13 @@ among them, attention takes what it takes there, and losses mean nothing. How ma
 of a mixture gets is drawn, as are the lengths of samples.
 """
 
+import argparse
 import collections
 import importlib
 import math
+import pathlib
 import random
+import re
 import sys
 import weakref
 
@@ -131,23 +134,43 @@ def without_contents(module, seed):
         module.Lengths.draw = draw
 
 
-def main():
-    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
-        sys.exit(__doc__.strip())
-    name = sys.argv[1]
-    try:
-        module = importlib.import_module(name)
-        check = getattr(module, "check", None)
-        # "--record" is only for a GPU's history there.
-        arguments = sys.argv[2:]
-        at = arguments.index("--record")
-        path = arguments[at + 1]
-        del arguments[at : at + 2]
-    except (ImportError, ValueError, IndexError):
-        sys.exit("fake.py: it takes a workload of this folder, and --record FILE")
-    options = harness.read(
-        module.__doc__, module.add_options, 4, check, arguments + ["--device", "cpu"]
+def workloads():
+    """Names of the workloads: what lies here and can be made."""
+    files = pathlib.Path(__file__).resolve().parent.glob("*.py")
+    runs = re.compile(r"^ +harness\.main\(", re.M)
+    return sorted(file.stem for file in files if runs.search(file.read_text()))
+
+
+def parse():
+    """The workload, its own options, and the recording's path."""
+    parser = argparse.ArgumentParser(
+        description="Records a workload without a GPU and without its memory: on torch's fake tensors.",
+        epilog="The other options are the workload's own: fake.py WORKLOAD --help.",
+        allow_abbrev=False,
     )
+    parser.add_argument("workload", choices=workloads())
+    parser.add_argument("--record", metavar="FILE", help="write the snapshot here (.pickle.gz)")
+    if sys.argv[1:2] in (["-h"], ["--help"]):
+        parser.parse_args()
+    # "--record" is only for a GPU's history in the workload's own options.
+    asked, left = parser.parse_known_args([one for one in sys.argv[1:] if one not in ("-h", "--help")])
+    module = importlib.import_module(asked.workload)
+    wanted = ["--help"] if {"-h", "--help"} & set(sys.argv[1:]) else []
+    check = getattr(module, "check", None)
+    options = harness.read(
+        module.__doc__, module.add_options, 4, check, ["--device", "cpu", *left, *wanted]
+    )
+    if options.out or options.cuda:
+        parser.error("--device, --out: it is recorded on no device, and nothing is measured")
+    if not asked.record:
+        parser.error("--record FILE is missing")
+    if not pathlib.Path(asked.record).absolute().parent.is_dir():
+        parser.error("--record: there is no folder for %s" % asked.record)
+    return module, options, asked.record
+
+
+def main():
+    module, options, path = parse()
     without_contents(module, options.seed)
     torch.manual_seed(options.seed)
     recorder = Recorder(path)

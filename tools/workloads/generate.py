@@ -89,7 +89,12 @@ def add_options(parser):
         harness.number(parser, "--" + name, default, help)
 
 
+def check(parser, options):
+    if options.hidden % options.heads:
+        parser.error("--hidden must be a multiple of --heads")
+
+
 make = Generator
 
 if __name__ == "__main__":
-    harness.main("generate", __doc__, add_options, make, 20)
+    harness.main("generate", __doc__, add_options, make, 20, check)

@@ -98,14 +98,20 @@ def add_options(parser):
         microbatch_size=4,
         weights="float32",
     )
-    parser.add_argument("--dropout", type=float, default=0.1, metavar="P", help="[0.1]")
+    parser.add_argument(
+        "--dropout", type=float, default=0.1, metavar="P", help="share that is left out [0.1]"
+    )
 
 
 def make(options, recorder):
     return training.Trainer(options, recorder, build(options))
 
 
-check = training.check
+def check(parser, options):
+    training.check(parser, options)
+    if not 0 <= options.dropout < 1:
+        parser.error("--dropout must be from 0 to below 1")
+
 
 if __name__ == "__main__":
     harness.main("gpt2", __doc__, add_options, make, 4, check)

@@ -86,9 +86,28 @@ def read(description, add_options, iterations, check=None, arguments=None):
         parser.error("--%s must be at least 1" % small[0].replace("_", "-"))
     if options.iterations < 3:
         parser.error("--iterations: a steady iteration shows from the third on")
-    options.cuda = torch.device(options.device).type == "cuda"
+    if options.budget < 0:
+        parser.error("--budget must be at least 0, which is all")
+    try:
+        kind = torch.device(options.device).type
+    except RuntimeError:
+        kind = None
+    if kind not in ("cuda", "cpu"):
+        parser.error("--device: %r is none of: cuda, cuda:N, cpu" % options.device)
+    options.cuda = kind == "cuda"
     if options.record and not options.cuda:
-        parser.error("--record: only the CUDA allocator keeps a history")
+        parser.error("--record: only the CUDA allocator keeps a history; fake.py records without a GPU")
+    if not options.cuda and (options.allocator != "native" or options.budget):
+        parser.error("--allocator and --budget: on the processor there is only its own allocator")
+    if options.plan != "auto" and options.allocator != "pleat":
+        parser.error("--plan: only --allocator pleat takes one")
+    if options.plan != "auto" and not os.path.isfile(options.plan):
+        parser.error("--plan: there is no file %s" % options.plan)
+    # Written at the end: a bad one would cost the run.
+    for name in ("record", "out"):
+        path = getattr(options, name)
+        if path and (os.path.isdir(path) or not os.path.isdir(os.path.dirname(os.path.abspath(path)))):
+            parser.error("--%s: %s is a folder, or in one that is not there" % (name, path))
     if check is not None:
         check(parser, options)
     return options
@@ -124,7 +143,10 @@ def choose(options):
         except ImportError:
             sys.path.insert(0, ADAPTER)
             import pleat
-        pleat.enable(budget=options.budget, plan=options.plan, marks=not options.no_marks)
+        try:
+            pleat.enable(budget=options.budget, plan=options.plan, marks=not options.no_marks)
+        except (pleat.UnavailableError, ValueError) as problem:
+            sys.exit("--allocator pleat: %s" % problem)
     elif options.budget:
         total = torch.cuda.mem_get_info()[1]
         torch.cuda.set_per_process_memory_fraction(min(1.0, options.budget / total))

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 
+import torch
+
 import jobs
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -55,10 +57,15 @@ def compare(name):
 
 
 def main():
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        print(__doc__.strip())
+        sys.exit(0)
     names = sys.argv[1:] or list(jobs.JOBS)
     for name in names:
         if name not in jobs.JOBS:
             sys.exit("side_by_side.py: %r is none of: %s" % (name, ", ".join(jobs.JOBS)))
+    if not torch.cuda.is_available():
+        sys.exit("side_by_side.py: torch %s sees no GPU here: nothing would run under Pleat" % torch.__version__)
     good = True
     for name in names:
         holds, text = compare(name)
