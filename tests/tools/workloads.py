@@ -211,6 +211,24 @@ class Weave(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("no iteration 4 in 4", done.stdout)
 
+    def test_what_would_be_ignored_or_lost_is_refused(self):
+        one = self.recorded("a", lambda n: [1024])
+        before = open_read(one)
+        os.mkdir(self.path("folder"))
+        for line, code, part in (
+            (["resume", one, "-o", one], 2, "a is read, and would be overwritten"),
+            (["resume", one, "--seed", "2"], 2, "resume takes no --seed"),
+            (["add", one, "--every", "2"], 2, "add takes no --every"),
+            (["vary", one, "--bytes", "2"], 2, "vary takes no --bytes"),
+            (["switch", one, "--iterations", "2"], 1, "it begins with 3 that were recorded"),
+            (["resume", one, "-o", self.path("folder")], 1, "folder"),
+        ):
+            done = self.weave(*line, *([] if "-o" in line else ["-o", self.path("out")]))
+            self.assertEqual(done.returncode, code, line)
+            self.assertIn(part, done.stdout.splitlines()[-1])
+        self.assertEqual(open_read(one), before)
+        self.assertEqual(sorted(os.listdir(self.path("."))), ["a", "folder"])
+
     def test_resume_has_from_the_start_what_the_first_step_made(self):
         events = []
         for n in range(4):

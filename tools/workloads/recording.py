@@ -36,10 +36,10 @@ def write(snapshot, path):
             with gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
                 pickle.dump(plain(snapshot), packed, protocol=4)
             raw.flush()
+            os.replace(partial, path)
         except BaseException:
             os.unlink(partial)
             raise
-    os.replace(partial, path)
     return os.path.getsize(path)
 
 

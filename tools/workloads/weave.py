@@ -19,6 +19,7 @@ iterations allocate and nothing frees, the optimizer's states, is there before t
 import argparse
 import gzip
 import math
+import os
 import pickle
 import random
 import re
@@ -189,6 +190,12 @@ class Writer:
         return recording.write({"segments": [], "device_traces": [self.events]}, path)
 
 
+def begins_with(options, recorded):
+    if options.iterations < recorded:
+        raise SystemExit("weave.py: --iterations %d: it begins with %d that were recorded"
+                         % (options.iterations, recorded))
+
+
 def switch(options):
     bodies = []
     for path in options.recordings:
@@ -201,6 +208,7 @@ def switch(options):
     writer = Writer()
     writer.beginning([start] + iterations[:-1])
     done = len(iterations) - 1
+    begins_with(options, done)
     for n in range(done, options.iterations):
         body = bodies[n // options.every % len(bodies)]
         writer.body(body, body.sizes())
@@ -236,6 +244,7 @@ def vary(options):
     bodies = [Body(before, events) for before, events in pairs]
     lines, low, span, step = fit(bodies)
     writer = Writer()
+    begins_with(options, 2)
     writer.beginning([start] + iterations[:2])
     draw = random.Random(options.seed)
     for _ in range(options.iterations - 2):
@@ -283,6 +292,16 @@ def resume(options):
     return writer
 
 
+# Options that only some ways take -> those, and the value without them.
+OWN = {
+    "every": (("switch",), 20),
+    "iterations": (("switch", "vary"), 200),
+    "seed": (("vary",), 1),
+    "bytes": (("add",), 512),
+    "iteration": (("add",), None),
+}
+
+
 def positive(text):
     if int(text) < 1:
         raise argparse.ArgumentTypeError("%r is not 1 or more" % text)
@@ -299,15 +318,24 @@ def main():
         "recordings", nargs="+", metavar="RECORDING", help="snapshots of torch; only switch takes several"
     )
     whole = {"type": positive, "metavar": "N"}
-    parser.add_argument("--every", default=20, help="iterations before a switch [20]", **whole)
-    parser.add_argument("--iterations", default=200, help="in all [200]", **whole)
-    parser.add_argument("--seed", type=int, default=1, help="of the lengths drawn [1]")
-    parser.add_argument("--bytes", default=512, help="of the tensor that is added [512]", **whole)
-    parser.add_argument("--iteration", type=int, metavar="N", help="the iteration that it comes in, from 0 on")
+    parser.add_argument("--every", help="switch: iterations before one [20]", **whole)
+    parser.add_argument("--iterations", help="switch, vary: in all [200]", **whole)
+    parser.add_argument("--seed", type=int, metavar="N", help="vary: of the lengths drawn [1]")
+    parser.add_argument("--bytes", help="add: of the tensor that is added [512]", **whole)
+    parser.add_argument("--iteration", type=int, metavar="N", help="add: the iteration that it comes in, from 0 on")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="a .pickle.gz")
     options = parser.parse_args()
     if options.how != "switch" and len(options.recordings) != 1:
         parser.error("%s takes one recording" % options.how)
+    for name, (takers, default) in OWN.items():
+        if getattr(options, name) is None:
+            setattr(options, name, default)
+        elif options.how not in takers:
+            parser.error("%s takes no --%s" % (options.how, name))
+    # The recording would be lost; what is written has its name.
+    for path in options.recordings:
+        if os.path.exists(options.output) and os.path.exists(path) and os.path.samefile(path, options.output):
+            parser.error("%s is read, and would be overwritten" % path)
     writer = ways[options.how](options)
     try:
         size = writer.write(options.output)
