@@ -46,6 +46,12 @@ class Package(unittest.TestCase):
                       PYTHONPATH=str(ADAPTER))
         self.assertEqual((done.returncode, done.stdout), (0, "False {} None\n"))
 
+    def test_what_needs_it_says_how_it_is_enabled(self):
+        for call in (lambda: pleat.save_plan("x"), lambda: pleat.save_trace("x"), pleat.canary_errors,
+                     lambda: pleat.pair_nanoseconds(512)):
+            with self.assertRaisesRegex(RuntimeError, r"not enabled: call pleat.enable\(\) before"):
+                call()
+
     def test_enable_without_torch_says_so(self):
         done = python("import sys; sys.modules['torch'] = None; import pleat; pleat.enable()",
                       PYTHONPATH=str(ADAPTER))
@@ -56,15 +62,16 @@ class Package(unittest.TestCase):
     def test_enable_refuses_at_once_and_may_be_tried_again(self):
         code = ("import sys, types; sys.modules['torch'] = types.ModuleType('torch'); import pleat\n"
                 "for wrong in ({'budget': 'much'}, {'policy': 'none'}, {'conf': 'nosuch:1'},\n"
-                "              {'plan': '/no/such'}, {'save_plan': '/no/such/x'}):\n"
+                "              {'plan': '/no/such'}, {'save_plan': '/no/such/x'}, {'save_plan': '/'}):\n"
                 "    try: pleat.enable(**wrong)\n"
                 "    except (OSError, ValueError) as problem: print(problem, pleat.enabled())")
         done = python(code, PYTHONPATH=str(ADAPTER))
-        self.assertEqual([line.split(": ")[0] for line in done.stdout.splitlines()], ["pleat"] * 5,
+        self.assertEqual([line.split(": ")[0] for line in done.stdout.splitlines()], ["pleat"] * 6,
                          done.stdout)
         for line, part in zip(done.stdout.splitlines(),
                               ("'much' is no size", "no policy 'none'; there are: pleat native",
-                               "no setting 'nosuch'", "no plan '/no/such'", "no folder")):
+                               "no setting 'nosuch'", "no plan '/no/such'", "no folder",
+                               "'/' is a folder, not a plan to save")):
             self.assertIn(part, line)
             self.assertTrue(line.endswith(" False"), line)
 

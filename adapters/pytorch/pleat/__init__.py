@@ -126,6 +126,8 @@ def enable(
         raise FileNotFoundError("pleat: there is no plan %r" % plan)
     if save_plan and not os.path.isdir(os.path.dirname(os.path.abspath(save_plan))):
         raise FileNotFoundError("pleat: there is no folder for the plan %r" % save_plan)
+    if save_plan and os.path.isdir(save_plan):
+        raise ValueError("pleat: %r is a folder, not a plan to save" % save_plan)
     conf = _plans.settings(conf or os.environ.get("PLEAT_CONF") or "")
     wrong = _job.check(dict(os.environ, PLEAT_CONF=conf), "conf") if conf else None
     if wrong:
@@ -262,6 +264,11 @@ def _save_plan(path):
         _call(_library.pleat_torch_save, device, b"", name)
 
 
+def _want_enabled():
+    if _library is None:
+        raise RuntimeError("pleat is not enabled: call pleat.enable() before the first CUDA tensor")
+
+
 def _used_devices():
     import torch
 
@@ -278,23 +285,20 @@ def save_plan(path):
     """
     from . import _plans
 
-    if _library is None:
-        raise RuntimeError("pleat is not enabled")
+    _want_enabled()
     _save_plan(_plans.written(os.path.abspath(path)))
 
 
 def save_trace(path, device=0):
     """Writes what was recorded on a device, for `pleat report`, `pleat plan` and the others."""
-    if _library is None:
-        raise RuntimeError("pleat is not enabled")
+    _want_enabled()
     _call(_library.pleat_torch_save, device, os.fsencode(path), b"")
 
 
 def canary_errors(device=0):
     """What the canary of enable(canary=True) found on a device: (allocations checked, words of 4 bytes
     that were not as they must be, the address of one of them). Waits for the device."""
-    if _library is None:
-        raise RuntimeError("pleat is not enabled")
+    _want_enabled()
     values = (ctypes.c_uint64 * 3)()
     _call(_library.pleat_torch_canary, device, values)
     return tuple(values)
@@ -305,8 +309,7 @@ def pair_nanoseconds(bytes, rounds=100000, native=False):
 
     `native`: through torch's own, whose place Pleat took.
     """
-    if _library is None:
-        raise RuntimeError("pleat is not enabled")
+    _want_enabled()
     result = ctypes.c_double()
     _call(_library.pleat_torch_pair_ns, bytes, rounds, int(native), ctypes.byref(result))
     return result.value
