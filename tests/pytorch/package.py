@@ -251,6 +251,20 @@ class Run(unittest.TestCase):
         self.assertEqual(code, 127)
         self.assertIn("'pleat run -- python3 setup.py'", said)
 
+    def test_plans_of_ranks_and_devices_are_looked_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("a1-0.plan", "b.plan.3"):
+                pathlib.Path(folder, name).touch()
+            for name, there in (("a%r-%d.plan", True), ("a1-%d.plan", True), ("a2-%d.plan", False),
+                                ("%d.plan", False), ("b.plan", True), ("b", False), ("", False)):
+                line = ["--plan", os.path.join(folder, name), "--", "true"]
+                if there:
+                    run.parse(line)
+                    continue
+                with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as said:
+                    run.parse(line)
+                self.assertIn("--plan: there is no file", said.getvalue())
+
     def test_devices_and_pipes_are_written_into(self):
         for place in ("/dev/null", "/dev/stdout", "no-such-file", "x/%r/counters", ""):
             self.assertIsNone(run.cannot_write(place), place)
@@ -346,6 +360,18 @@ class Run(unittest.TestCase):
             self.assertEqual(python("import torch", PYTHONPATH=folder).stdout,
                              "theirs\ntorch imported\n")
 
+
+    def test_why_it_was_not_enabled_is_told_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "torch.py").write_text(TORCH.replace("None", "'13.0'; git_version = ''")
+                                                        + "class _C: _GLIBCXX_USE_CXX11_ABI = True\n")
+            code, said = self.run_it("--counters", "/tmp/c", "--", sys.executable, "-c", "import torch; print(1)",
+                                     PYTHONPATH=folder)
+        lines = said.splitlines()
+        self.assertEqual((code, len(lines)), (1, 2), said)
+        self.assertRegex(lines[0], "^pleat run: [^:]* is missing: |^pleat run: no C")
+        self.assertEqual(lines[1], "pleat run: nothing was allocated on a GPU: Pleat was not enabled; "
+                                   "so not written: the counters /tmp/c")
 
     def test_a_torch_without_cuda_is_told_once(self):
         with tempfile.TemporaryDirectory() as folder:

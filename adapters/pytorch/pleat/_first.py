@@ -18,6 +18,9 @@ WRITTEN = (
 )
 
 
+refused = False  # whether this process's torch could not be served, which was said
+
+
 def address(process):
     return "\0pleat-run-%s" % process
 
@@ -47,6 +50,8 @@ def served(environment):
 
 def reason():
     torch = sys.modules.get("torch")
+    if refused:
+        return "Pleat was not enabled"
     if torch is None:
         return "torch was not imported"
     if getattr(getattr(torch, "version", None), "cuda", None) is None:

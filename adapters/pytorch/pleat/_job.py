@@ -178,5 +178,6 @@ def begin(environment):
         )
     except (OSError, RuntimeError, ValueError) as problem:
         # Without Pleat the job would be another one than was asked for.
+        _first.refused = True
         sys.exit("pleat run: %s" % str(problem).replace("pleat: ", "", 1))
     atexit.register(finish, environment)

@@ -77,9 +77,10 @@ def parse(arguments):
         parse_budget(options.budget)
     except ValueError as problem:
         parser.error("--budget: " + str(problem).replace("pleat: ", "", 1))
-    if options.plan != "auto" and "%" not in options.plan and not os.path.isfile(options.plan):
+    if options.plan != "auto" and not os.path.isfile(options.plan):
         # Of a job with several ranks each may have its own.
-        if not glob.glob(glob.escape(options.plan) + ".[0-9]*"):
+        name = glob.escape(options.plan).replace("%r", "[0-9]*").replace("%d", "[0-9]*")
+        if not any(map(os.path.isfile, glob.glob(name) + glob.glob(name + ".[0-9]*"))):
             parser.error("--plan: there is no file %r" % options.plan)
     if "," in options.log:
         parser.error("--log: settings are separated by commas, so its name has none")
