@@ -373,6 +373,29 @@ class Run(unittest.TestCase):
         self.assertEqual(lines[1], "pleat run: nothing was allocated on a GPU: Pleat was not enabled; "
                                    "so not written: the counters /tmp/c")
 
+    def test_torch_may_be_asked_for_before_it_is_imported(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "torch.py").write_text(TORCH)
+            made = run.environment(run.parse(["--", "true"]), {"PYTHONPATH": folder})
+            done = python("import importlib.util, sys\n"
+                          "for _ in range(2): print(importlib.util.find_spec('torch').name)\n"
+                          "import torch, pleat; print(type(torch.__spec__.loader).__name__)\n"
+                          "print(importlib.util.find_spec('torch').name, importlib.util.find_spec('torchx'))\n"
+                          "print([finder for finder in sys.meta_path if type(finder).__name__ == '_Finder'])",
+                          **made)
+            self.assertEqual(done.stdout.splitlines(),
+                             ["torch", "torch", "torch imported", WITHOUT_CUDA, "SourceFileLoader",
+                              "torch None", "[]"])
+
+    def test_an_import_of_torch_that_failed_may_be_tried_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "torch.py").write_text("import os\nif 'AGAIN' not in os.environ: raise "
+                                                        "ImportError('not yet')\n" + TORCH)
+            made = run.environment(run.parse(["--", "true"]), {"PYTHONPATH": folder})
+            done = python("import os\ntry: import torch\nexcept ImportError as problem: print(problem)\n"
+                          "os.environ['AGAIN'] = '1'\nimport torch", **made)
+            self.assertEqual(done.stdout.splitlines(), ["not yet", "torch imported", WITHOUT_CUDA])
+
     def test_a_torch_without_cuda_is_told_once(self):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "torch.py").write_text(TORCH)

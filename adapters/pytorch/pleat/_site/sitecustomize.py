@@ -48,8 +48,9 @@ def _torch_is_there():
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, loader):
+    def __init__(self, loader, finder):
         self.loader = loader
+        self.finder = finder
 
     def __getattr__(self, name):
         return getattr(self.loader, name)
@@ -61,20 +62,27 @@ class _Loader(importlib.abc.Loader):
         # What torch itself looks up in its spec is to be its own loader.
         module.__spec__.loader = module.__loader__ = self.loader
         self.loader.exec_module(module)
+        if self.finder in sys.meta_path:
+            sys.meta_path.remove(self.finder)
         _torch_is_there()
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds torch once, as the finders behind it do, and lets Pleat know when it is imported."""
+    """Finds torch as the finders behind it do, and lets Pleat know when it was imported. It stays until
+    then: many libraries only ask whether torch is there before somebody imports it."""
 
     def find_spec(self, name, path, target=None):
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
-        return spec
+        finders = list(sys.meta_path)
+        for finder in finders[finders.index(self) + 1 :] if self in finders else []:
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find is not None else None
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader, self)
+                return spec
+        return None
 
 
 try:
