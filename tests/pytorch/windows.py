@@ -5,11 +5,17 @@ Modules say themselves what they "asked for"; the windows' names are collected i
 runtime.
 """
 
+import copy
+import gc
+import io
 import os
 import pathlib
 import sys
+import threading
 import types
 import unittest
+import weakref
+from unittest import mock
 
 try:
     import torch
@@ -207,6 +213,81 @@ class Found(unittest.TestCase):
             model(torch.ones(2, 4))
         self.assertEqual(self.windows.inside, [])
         self.assertEqual(self.names, ["0.experts", "", "1.experts", ""])
+
+    def window(self):
+        """A model one of whose modules is a window."""
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False))
+        self.windows.add(model[1], "1")
+        return model
+
+    def test_a_copy_of_a_model_has_its_windows(self):
+        copied = copy.deepcopy(self.window())
+        with torch.no_grad():
+            copied(torch.ones(2, 4))
+        self.assertEqual(self.names, ["1", ""])
+
+    def test_a_model_that_is_saved_whole_takes_nothing_along(self):
+        saved = io.BytesIO()
+        torch.save(self.window(), saved)
+        self.assertNotIn(b"pleat", saved.getvalue())
+        saved.seek(0)
+        loaded = torch.load(saved, weights_only=False)
+        self.assertEqual(loaded(torch.ones(2, 4)).shape, (2, 4))
+        self.assertEqual((self.names, len(loaded[1]._forward_hooks)), ([], 1))
+
+    def test_a_replica_that_data_parallel_makes_is_its_window(self):
+        replica = self.window()[1]._replicate_for_data_parallel()
+        replica.weight, replica.bias = torch.ones(4, 4), None
+        with torch.no_grad():
+            replica(torch.ones(2, 4))
+        self.assertEqual(self.names, ["1", ""])
+
+    def test_a_model_goes_with_its_windows_and_the_next_gets_its_own(self):
+        for _ in range(2):
+            model = nn.Sequential(self.Block(True), self.Block(False))
+            self.run_steps(model)
+            self.assertEqual(list(self.windows.names.values()), ["0.experts"])
+            gone = weakref.ref(model)
+            del model
+            gc.collect()
+            self.assertIsNone(gone())
+            self.assertEqual(list(self.windows.names.values()), [])
+
+    def test_an_iteration_without_an_end_is_not_looked_at_for_ever(self):
+        part = self.Part(512)
+        self.windows.look()
+        with mock.patch("pleat._windows.MOST_CALLS", 20):
+            for _ in range(30):
+                part(torch.ones(2, 4))
+        self.assertFalse(nn.modules.module._global_forward_hooks)
+        self.assertEqual((self.windows.calls, self.windows.roots, self.windows.stacks), ({}, [], {}))
+        model = nn.Sequential(self.Block(True), self.Block(False))
+        self.run_steps(model)
+        self.assertEqual(list(self.windows.names.values()), ["0.experts"])
+
+    def test_modules_of_other_threads_are_not_mixed_up(self):
+        inner, outer = self.Part(512), nn.Sequential(self.Part(512))
+        inside, done = threading.Event(), threading.Event()
+
+        def forward(x):
+            inside.set()
+            done.wait(10)
+            return x
+
+        outer[0].forward = forward
+        self.windows.look()
+        thread = threading.Thread(target=outer, args=(torch.ones(2, 4),))
+        thread.start()
+        inside.wait(10)
+        inner(torch.ones(2, 4))
+        done.set()
+        thread.join()
+        calls = self.windows.calls
+        self.assertEqual(self.windows.roots, [outer, inner])
+        self.assertEqual([calls[module].now for module in (inner, outer)], [[512], [512]])
+        self.assertEqual(calls[outer[0]].children, [])
+        self.windows.looked = 2
+        self.windows.look_again()
 
     def test_without_gradients_only_the_forward_is_one(self):
         model = nn.Sequential(self.Block(True), self.Block(True))

@@ -18,9 +18,12 @@ is the process's, so it does not matter which thread says so. What a compiler tr
 """
 
 import contextlib
+import threading
+import weakref
 
 SETTLING = 2  # iterations at the start that make states and workspaces
 LOOKED_AT = 3  # iterations in which every module is
+MOST_CALLS = 1 << 20  # of modules, in one iteration that is looked at; with more it has no end
 PATIENCE = 8  # iterations in which the runtime finds out by itself
 WELL_SERVED = 0.95  # of an iteration's requests found the place that was meant for them
 STEADY_SHARE = 0.25  # of a module's bytes: with more of them its parts are looked at
@@ -90,6 +93,25 @@ class Served:
         return placed / requests if requests else 1.0
 
 
+class Hook:
+    """What a window's module calls. Copies of the module call it, too; one that is saved whole takes along
+    what does nothing and is there wherever torch is."""
+
+    def __init__(self, torch, told, name):
+        self.torch = torch
+        self.told = told
+        self.name = name
+
+    def __call__(self, module, *called):
+        self.told(self.name, *called)
+
+    def __deepcopy__(self, known):
+        return self
+
+    def __reduce__(self):
+        return getattr, (self.torch.nn.Identity(), "__init__")
+
+
 class Windows:
     """`taken` returns the bytes that were ever asked for, `enter` tells the runtime a phase's name,
     `served` the share of the requests since it was asked last that the runtime had a place for; None:
@@ -105,12 +127,13 @@ class Windows:
         self.last = None  # bytes of the iteration before
         self.calls = {}  # while looking: module -> Calls
         self.roots = []
-        self.stack = []  # while looking: (Calls, bytes at its call)
+        self.counted = 0  # calls in this iteration
+        self.stacks = {}  # while looking: thread -> its open calls, (Calls, bytes at its call)
         self.global_hooks = []
         self.asked_at = None  # the iteration at whose end `served` was asked last
         self.looked = 0  # iterations; LOOKED_AT: done
-        self.names = {}  # the windows' modules -> names
-        self.hooks = []
+        self.found = False  # there have been windows
+        self.names = weakref.WeakKeyDictionary()  # the windows' modules -> names
         self.inside = []  # names of the windows entered
         self.leaf_hooks = []  # of this iteration, on tensors that outlive it
 
@@ -135,6 +158,9 @@ class Windows:
 
     def is_wanted(self):
         """Whether modules are looked at, now that an iteration differs."""
+        if self.found and not self.names:
+            # They went with their model, and this is another one.
+            self.looked, self.found = 0, False
         if self.looked or self.iterations <= SETTLING:
             return False
         if self.served is None:
@@ -158,38 +184,45 @@ class Windows:
     def called(self, module, arguments):
         if self.torch.compiler.is_compiling():
             return
+        self.counted += 1
+        if self.counted > MOST_CALLS:
+            # Training is over, say, and an evaluation goes on for hours.
+            self.look_away()
+            self.looked = 0
+            return
+        stack = self.stacks.setdefault(threading.get_ident(), [])
         calls = self.calls.get(module)
         if calls is None:
             calls = self.calls[module] = Calls()
-            if self.stack:
-                self.stack[-1][0].children.append(calls)
+            if stack:
+                stack[-1][0].children.append(calls)
             elif not self.in_backward():
                 self.roots.append(module)
-        self.stack.append((calls, self.taken()))
+        stack.append((calls, self.taken()))
 
     def returned(self, module, arguments, output):
-        if self.torch.compiler.is_compiling() or module not in self.calls:
+        own = self.calls.get(module)
+        if self.torch.compiler.is_compiling() or own is None:
             return
         # A module that raised has not taken its place away.
-        while self.stack:
-            calls, before = self.stack.pop()
+        stack = self.stacks.get(threading.get_ident())
+        while stack:
+            calls, before = stack.pop()
             calls.now.append(self.taken() - before)
-            if calls is self.calls[module]:
+            if calls is own:
                 break
 
     def in_backward(self):
         return self.torch._C._current_graph_task_id() != -1
 
     def look_again(self):
-        self.stack.clear()
+        self.stacks.clear()
+        self.counted = 0
         for calls in self.calls.values():
             calls.end()
         self.looked += 1
         if self.looked < LOOKED_AT:
             return
-        for hook in self.global_hooks:
-            hook.remove()
-        self.global_hooks = []
         chosen = {id(calls) for root in self.roots for calls in choose(self.calls[root])}
         for number, root in enumerate(self.roots):
             # Of a pipeline's stages each is a root.
@@ -197,16 +230,22 @@ class Windows:
             for name, module in root.named_modules():
                 if module in self.calls and id(self.calls[module]) in chosen:
                     self.add(module, stage + name)
-        self.calls, self.roots = {}, []
+        self.look_away()
+
+    def look_away(self):
+        for hook in self.global_hooks:
+            hook.remove()
+        self.global_hooks = []
+        self.calls, self.roots, self.stacks, self.counted = {}, [], {}, 0
 
     # ---- windows ----
 
     def add(self, module, name):
         self.names[module] = name
-        self.hooks += [
-            module.register_forward_pre_hook(self.before_forward, with_kwargs=True),
-            module.register_forward_hook(self.after_forward, always_call=True, with_kwargs=True),
-        ]
+        self.found = True
+        before, after = (Hook(self.torch, told, name) for told in (self.before_forward, self.after_forward))
+        module.register_forward_pre_hook(before, with_kwargs=True)
+        module.register_forward_hook(after, always_call=True, with_kwargs=True)
 
     def push(self, name):
         self.inside.append(name)
@@ -216,26 +255,27 @@ class Windows:
         """Leaves a window and what was entered in it; one that was left already is left alone."""
         if name not in self.inside:
             return
-        while self.inside.pop() != name:
-            pass
-        self.enter(self.inside[-1] if self.inside else "")
+        with contextlib.suppress(IndexError):  # Another thread left it in between.
+            while self.inside.pop() != name:
+                pass
+        self.enter("".join(self.inside[-1:]))
 
-    def forward_name(self, module):
-        return self.names[module] + (".again" if self.in_backward() else "")
+    def forward_name(self, name):
+        return name + (".again" if self.in_backward() else "")
 
-    def before_forward(self, module, arguments, keywords):
+    def before_forward(self, name, arguments, keywords):
         if not self.torch.compiler.is_compiling():
-            self.push(self.forward_name(module))
+            self.push(self.forward_name(name))
 
-    def after_forward(self, module, arguments, keywords, output):
+    def after_forward(self, name, arguments, keywords, output):
         if self.torch.compiler.is_compiling():
             return
-        self.pop(self.forward_name(module))
+        self.pop(self.forward_name(name))
         if not self.torch.is_grad_enabled():
             return
-        name = self.names[module] + ".backward"
-        self.hook_gradients(output, lambda gradient: self.push(name))
-        self.hook_gradients((arguments, keywords), lambda gradient: self.pop(name))
+        behind = name + ".backward"
+        self.hook_gradients(output, lambda gradient: self.push(behind))
+        self.hook_gradients((arguments, keywords), lambda gradient: self.pop(behind))
 
     def hook_gradients(self, value, told):
         """Calls `told` when the gradient of the first tensor in `value` that has one is known."""
