@@ -105,7 +105,8 @@ class Allocator final : public Forward
         double total = static_cast<double>(total_bytes(device));
         uint64_t limit = devices_.settings().budget_bytes;
         if (fraction < 1) {
-            auto bytes = static_cast<uint64_t>(fraction * total);
+            /* A limit of 0 would be none. */
+            auto bytes = std::max<uint64_t>(static_cast<uint64_t>(fraction * total), 1);
             limit = limit == 0 ? bytes : std::min(limit, bytes);
         }
         pleat_runtime *made = devices_.runtime(device);
@@ -187,7 +188,12 @@ class Allocator final : public Forward
         if (device == nullptr) {
             /* In a private pool. torch's allocator takes note of what carries its own deleter. */
             c10::DataPtr same(address, address, native_->raw_deleter(), data.device());
-            native_->recordStream(same, stream);
+            try {
+                native_->recordStream(same, stream);
+            } catch (...) {
+                same.release_context();
+                throw;
+            }
             same.release_context();
             return;
         }
@@ -408,14 +414,18 @@ class Allocator final : public Forward
     {
         if (__builtin_expect(!c10::memoryProfilingEnabled(), 1))
             return;
-        Device &device = at(index);
-        pleat_stats now = pleat_stats_of(device.runtime);
-        std::unique_lock<std::mutex> guard(device.stats_lock);
-        size_t live = now.live_bytes + device.pool_live;
-        size_t physical = now.physical_bytes + device.pool_physical;
-        guard.unlock();
+        auto [live, physical] = held(index);
         c10::reportMemoryUsageToProfiler(address, bytes, live, physical,
                                          c10::Device(c10::DeviceType::CUDA, index));
+    }
+
+    /* Bytes allocated, and taken of the device, by both allocators. */
+    std::pair<size_t, size_t> held(DeviceIndex index)
+    {
+        Device &device = at(index);
+        pleat_stats now = pleat_stats_of(device.runtime);
+        std::lock_guard<std::mutex> guard(device.stats_lock);
+        return {now.live_bytes + device.pool_live, now.physical_bytes + device.pool_physical};
     }
 
     void *take(DeviceIndex index, size_t bytes, cudaStream_t stream)
@@ -472,6 +482,9 @@ class Allocator final : public Forward
         if (history_.on())
             history_.add(TraceEntry::OOM, "oom", device, free_bytes, bytes, stream,
                          history_.context(caching::RecordContext::STATE), metadata());
+        auto [live, physical] = held(device);
+        c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), live, physical,
+                                         c10::Device(c10::DeviceType::CUDA, device));
         std::vector<caching::OutOfMemoryObserver> observers;
         {
             std::lock_guard<std::mutex> guard(observers_lock_);

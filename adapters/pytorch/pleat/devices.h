@@ -158,9 +158,20 @@ class Devices
         return bytes;
     }
 
-    /* Asked before a request is refused: torch's caches of pools, and what registered itself with
-     * torch (memory received from other processes). */
-    static int give_back(void *asking, uint64_t, pleat_stream)
+    /* Asked before a request is refused. No exception passes through Pleat, which is C: what fails
+     * gives nothing back. */
+    static int ask_torch(void *asking, uint64_t, pleat_stream)
+    {
+        try {
+            return give_back(asking);
+        } catch (const std::exception &) {
+            return 0;
+        }
+    }
+
+    /* torch's caches of pools, and what registered itself with torch (memory received from other
+     * processes). */
+    static bool give_back(void *asking)
     {
         Device &device = *static_cast<Device *>(asking);
         Devices &all = *device.all;
@@ -193,7 +204,7 @@ class Devices
         options.plan = device.plan;
         options.budget_bytes = settings_.budget_bytes;
         options.conf = settings_.conf.empty() ? nullptr : settings_.conf.c_str();
-        options.memory_callback = give_back;
+        options.memory_callback = ask_torch;
         options.memory_context = &device;
         pleat_runtime *made = nullptr;
         if (pleat_runtime_create(vmm_, &options, &made) != PLEAT_OK)

@@ -64,7 +64,13 @@ class History
              size_t bytes, void *stream, const Context &context, const std::string &metadata)
     {
         std::lock_guard<std::mutex> guard(lock_);
-        if (!on() || std::find(skipped_.begin(), skipped_.end(), name) != skipped_.end())
+        if (!on())
+            return;
+        if (action == TraceEntry::ALLOC && context != nullptr)
+            contexts_[address] = context;
+        else if (action == TraceEntry::FREE_COMPLETED)
+            contexts_.erase(address);
+        if (std::find(skipped_.begin(), skipped_.end(), name) != skipped_.end())
             return;
         Ring &ring = rings_[device];
         TraceEntry entry = make(action, device, address, bytes, stream, context, metadata);
@@ -72,10 +78,6 @@ class History
             ring.entries.push_back(std::move(entry));
         else
             ring.entries[ring.next++ % most_] = std::move(entry);
-        if (action == TraceEntry::ALLOC && context != nullptr)
-            contexts_[address] = context;
-        else if (action == TraceEntry::FREE_COMPLETED)
-            contexts_.erase(address);
     }
 
     /* The program gives memory up: freed() comes when it may be used again. */

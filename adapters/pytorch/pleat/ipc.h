@@ -293,9 +293,10 @@ class Receiver
         if (known != nullptr)
             return known;
         pleat_va base = receive(runtime, shared);
-        /* torch waits for its stream before it lets go. */
+        DeviceIndex device = c10::cuda::current_device();
         std::shared_ptr<void> memory(
-            reinterpret_cast<void *>(base), [this, runtime, handle](void *address) {
+            reinterpret_cast<void *>(base), [this, runtime, device, handle](void *address) {
+                finish(device);
                 (void)pleat_import_end(runtime, reinterpret_cast<pleat_va>(address));
                 std::lock_guard<std::mutex> again(lock_);
                 auto found = open_.find(handle);
@@ -307,6 +308,19 @@ class Receiver
     }
 
   private:
+    /* Work that uses the memory may be left: torch lets go of it first, and waits then. Where the
+     * device answers no more, none is. */
+    static void finish(DeviceIndex device)
+    {
+        try {
+            c10::cuda::CUDAGuard guard(device);
+            Relaxed relaxed;
+            if (cudaDeviceSynchronize() != cudaSuccess)
+                (void)cudaGetLastError();
+        } catch (const std::exception &) {
+        }
+    }
+
     [[noreturn]] static void refuse(const std::string &why)
     {
         TORCH_CHECK(false, "pleat: a CUDA tensor from another process cannot be had: ", why);

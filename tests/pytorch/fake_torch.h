@@ -1,0 +1,402 @@
+/*
+ * fake_torch.h: what the shim needs of torch's CUDA libraries, for tests without them: devices and
+ * streams that are numbers, and an allocator in the place of torch's own, whose memory is the
+ * host's. Everything else of torch is its own.
+ */
+#ifndef PLEAT_TESTS_PYTORCH_FAKE_TORCH_H
+#define PLEAT_TESTS_PYTORCH_FAKE_TORCH_H
+
+#include "allocator.h"
+
+#include <cstdlib>
+#include <map>
+
+namespace fake
+{
+
+namespace caching = c10::cuda::CUDACachingAllocator;
+using pleat_torch::DeviceIndex;
+using pleat_torch::MempoolId;
+
+inline thread_local DeviceIndex device = 0;
+inline thread_local c10::StreamId stream = 0;
+inline size_t free_bytes = size_t(60) << 30, total_bytes = size_t(80) << 30;
+inline int synchronized = 0; /* times that a device was waited for */
+
+/* As much of torch's own allocator as the shim asks. */
+class Native final : public pleat_torch::Pluggable
+{
+  public:
+    Native() : CUDAPluggableAllocator({}, {})
+    {
+    }
+
+    std::map<void *, size_t> live;
+    int failing = 0; /* requests from now on that find no memory */
+    int ooms = 0;
+    int broken = 0; /* questions about limits from now on that fail */
+    bool loses_streams = false;
+    double fraction = 1;
+    std::vector<caching::OutOfMemoryObserver> observers;
+
+    void *raw_alloc(size_t bytes) override
+    {
+        return raw_alloc_with_stream(bytes, nullptr);
+    }
+
+    void *raw_alloc_with_stream(size_t bytes, cudaStream_t) override
+    {
+        if (failing > 0) {
+            failing--;
+            ooms++;
+            TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: the fake's");
+        }
+        void *address = std::malloc(bytes);
+        live[address] = bytes;
+        return address;
+    }
+
+    c10::DataPtr allocate(size_t bytes) override
+    {
+        void *address = raw_alloc(bytes);
+        return {address, address, raw_deleter(), c10::Device(c10::DeviceType::CUDA, device)};
+    }
+
+    void raw_delete(void *address) override
+    {
+        TORCH_CHECK(live.erase(address) == 1, "the fake has no ", address);
+        std::free(address);
+    }
+
+    static void freed(void *address);
+
+    c10::DeleterFnPtr raw_deleter() const override
+    {
+        return freed;
+    }
+
+    void init(int) override
+    {
+    }
+
+    bool initialized() override
+    {
+        return true;
+    }
+
+    double getMemoryFraction(DeviceIndex) override
+    {
+        return fraction;
+    }
+
+    void setMemoryFraction(double value, DeviceIndex) override
+    {
+        if (broken > 0) {
+            broken--;
+            TORCH_CHECK(false, "the fake is broken");
+        }
+        fraction = value;
+    }
+
+    std::vector<caching::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex) override
+    {
+        return {};
+    }
+
+    void emptyCache(MempoolId) override
+    {
+    }
+
+    void cacheInfo(DeviceIndex, size_t *) override
+    {
+    }
+
+    void *getBaseAllocation(void *address, size_t *) override
+    {
+        return address;
+    }
+
+    void recordStream(const c10::DataPtr &, c10::cuda::CUDAStream) override
+    {
+        TORCH_CHECK(!loses_streams, "the fake takes no stream");
+    }
+
+    caching::DeviceStats getDeviceStats(DeviceIndex) override
+    {
+        caching::DeviceStats stats;
+        size_t bytes = 0;
+        for (auto [address, one] : live)
+            bytes += one;
+        stats.allocated_bytes[0].current = stats.reserved_bytes[0].current =
+            static_cast<int64_t>(bytes);
+        return stats;
+    }
+
+    void resetAccumulatedStats(DeviceIndex) override
+    {
+    }
+
+    void resetPeakStats(DeviceIndex) override
+    {
+    }
+
+    caching::SnapshotInfo snapshot(MempoolId, bool) override
+    {
+        return {};
+    }
+
+    void beginAllocateToPool(DeviceIndex, MempoolId, std::function<bool(cudaStream_t)>) override
+    {
+    }
+
+    void endAllocateToPool(DeviceIndex, MempoolId) override
+    {
+    }
+
+    void releasePool(DeviceIndex, MempoolId) override
+    {
+    }
+
+    std::shared_ptr<void> getIpcDevPtr(std::string) override
+    {
+        return nullptr;
+    }
+
+    caching::ShareableHandle shareIpcHandle(void *) override
+    {
+        return {};
+    }
+
+    void recordHistory(bool, caching::CreateContextFn, size_t, caching::RecordContext, bool,
+                       const std::vector<std::string> &) override
+    {
+    }
+
+    void attachOutOfMemoryObserver(caching::OutOfMemoryObserver observer) override
+    {
+        observers.push_back(std::move(observer));
+    }
+
+    void attachOomRejectionObserver(caching::OomRejectionObserver) override
+    {
+    }
+
+    void attachAllocatorTraceTracker(caching::AllocatorTraceTracker) override
+    {
+    }
+
+    std::shared_ptr<caching::AllocatorState> getCheckpointState(DeviceIndex, MempoolId) override
+    {
+        return nullptr;
+    }
+
+    caching::CheckpointDelta
+    setCheckpointPoolState(DeviceIndex, std::shared_ptr<caching::AllocatorState>) override
+    {
+        return {};
+    }
+
+    void enablePeerAccess(DeviceIndex, DeviceIndex) override
+    {
+    }
+
+    cudaError_t memcpyAsync(void *, int, const void *, int, size_t, cudaStream_t, bool) override
+    {
+        return cudaSuccess;
+    }
+
+    std::string name() override
+    {
+        return "fake";
+    }
+};
+
+inline Native native;
+
+inline void Native::freed(void *address)
+{
+    native.raw_delete(address);
+}
+
+inline c10::cuda::CUDAStream stream_of(c10::StreamId id)
+{
+    return c10::cuda::CUDAStream(
+        c10::Stream(c10::Stream::UNSAFE, c10::Device(c10::DeviceType::CUDA, device), id));
+}
+
+} // namespace fake
+
+/* ---- torch's CUDA libraries ---- */
+
+namespace c10
+{
+C10_DEFINE_REGISTRY(FreeCudaMemoryCallbacksRegistry, FreeMemoryCallback)
+} // namespace c10
+
+namespace c10::cuda
+{
+namespace CUDACachingAllocator
+{
+std::atomic<CUDAAllocator *> allocator{&fake::native};
+} // namespace CUDACachingAllocator
+
+DeviceIndex device_count() noexcept
+{
+    return 1;
+}
+
+DeviceIndex current_device()
+{
+    return fake::device;
+}
+
+cudaError_t GetDevice(DeviceIndex *device)
+{
+    *device = fake::device;
+    return cudaSuccess;
+}
+
+cudaError_t SetDevice(DeviceIndex device, bool)
+{
+    fake::device = device;
+    return cudaSuccess;
+}
+
+cudaError_t MaybeSetDevice(DeviceIndex device)
+{
+    return SetDevice(device, false);
+}
+
+DeviceIndex ExchangeDevice(DeviceIndex device)
+{
+    return std::exchange(fake::device, device);
+}
+
+CUDAStream getStreamFromPool(bool, DeviceIndex)
+{
+    return fake::stream_of(0);
+}
+
+CUDAStream getStreamFromPool(int, DeviceIndex)
+{
+    return fake::stream_of(0);
+}
+
+CUDAStream getDefaultCUDAStream(DeviceIndex)
+{
+    return fake::stream_of(0);
+}
+
+CUDAStream getCurrentCUDAStream(DeviceIndex)
+{
+    return fake::stream_of(fake::stream);
+}
+
+void setCurrentCUDAStream(CUDAStream stream)
+{
+    fake::stream = stream.id();
+}
+
+cudaStream_t CUDAStream::stream() const
+{
+    return reinterpret_cast<cudaStream_t>(id());
+}
+
+bool CUDAStream::query() const
+{
+    return true;
+}
+
+void CUDAStream::synchronize() const
+{
+}
+
+void c10_cuda_check_implementation(const int32_t error, const char *, const char *, const uint32_t,
+                                   const bool)
+{
+    TORCH_CHECK(error == 0, "CUDA error ", error);
+}
+} // namespace c10::cuda
+
+extern "C" {
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    *free_bytes = fake::free_bytes;
+    *total = fake::total_bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize()
+{
+    fake::synchronized++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError()
+{
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t)
+{
+    return "the fake's";
+}
+
+/* Not asked for by any test. */
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *, unsigned)
+{
+    return cudaErrorNotSupported;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t)
+{
+    return cudaErrorNotSupported;
+}
+
+cudaError_t cudaEventElapsedTime(float *, cudaEvent_t, cudaEvent_t)
+{
+    return cudaErrorNotSupported;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t)
+{
+    return cudaErrorNotSupported;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t)
+{
+    return cudaErrorNotSupported;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t)
+{
+    return cudaErrorNotSupported;
+}
+
+cudaError_t cudaMemcpyAsync(void *, const void *, size_t, cudaMemcpyKind, cudaStream_t)
+{
+    return cudaErrorNotSupported;
+}
+
+cudaError_t cudaMemcpyPeerAsync(void *, int, const void *, int, size_t, cudaStream_t)
+{
+    return cudaErrorNotSupported;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus *)
+{
+    return cudaErrorNotSupported;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
+{
+    return cudaErrorNotSupported;
+}
+} // extern "C"
+
+#endif

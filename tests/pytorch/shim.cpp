@@ -1,0 +1,223 @@
+/*
+ * shim.cpp: the shim's allocator over the tests' libcuda and a fake of torch's CUDA libraries;
+ * shim.py builds and runs it. Each test is a function, and prints its name.
+ */
+#include "fake_torch.h"
+
+#include <cstdio>
+
+using namespace pleat_torch;
+
+namespace
+{
+
+int failed = 0;
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            std::printf("    %s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
+            failed++;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+constexpr size_t MIB = 1 << 20;
+
+std::unique_ptr<Allocator> make(uint64_t budget = 0)
+{
+    Settings settings;
+    settings.conf = "share:on";
+    settings.budget_bytes = budget;
+    auto made = std::make_unique<Allocator>(settings, &fake::native);
+    Allocator::current = made.get();
+    made->init(1);
+    return made;
+}
+
+/* The text of what `body` throws as an Error; "" where it throws none. */
+template <typename Error, typename Body> std::string thrown(Body &&body)
+{
+    try {
+        body();
+    } catch (const Error &error) {
+        return error.what_without_backtrace();
+    }
+    return "";
+}
+
+void memory_is_given_and_taken_back()
+{
+    auto allocator = make();
+    void *address = allocator->raw_alloc(10 * MIB);
+    CHECK(address != nullptr && fake::native.live.empty());
+    CHECK(allocator->getDeviceStats(0).allocated_bytes[0].current == 10 * MIB);
+    allocator->raw_delete(address);
+    DeviceStats stats = allocator->getDeviceStats(0);
+    CHECK(stats.allocated_bytes[0].current == 0 && stats.allocated_bytes[0].peak == 10 * MIB);
+}
+
+void a_fraction_of_nothing_is_nothing()
+{
+    auto allocator = make();
+    allocator->setMemoryFraction(0, 0);
+    CHECK(allocator->getMemoryFraction(0) < 1e-6);
+    CHECK(thrown<c10::OutOfMemoryError>([&] { allocator->raw_alloc(MIB); }) != "");
+    allocator->setMemoryFraction(1, 0);
+    allocator->raw_delete(allocator->raw_alloc(MIB));
+}
+
+/* Told of memory, and of its lack, as torch's profiler is. */
+struct Profiler : c10::MemoryReportingInfoBase {
+    int64_t refused = 0;
+    size_t allocated = 0;
+
+    void reportMemoryUsage(void *, int64_t, size_t, size_t, c10::Device) override
+    {
+    }
+
+    void reportOutOfMemory(int64_t bytes, size_t allocated_now, size_t, c10::Device) override
+    {
+        refused += bytes;
+        allocated = allocated_now;
+    }
+
+    bool memoryProfilingEnabled() const override
+    {
+        return true;
+    }
+};
+
+void out_of_memory_reaches_all_who_want_to_know()
+{
+    auto allocator = make(64 * MIB);
+    auto profiler = std::make_shared<Profiler>();
+    c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, profiler);
+    size_t told = 0;
+    allocator->attachOutOfMemoryObserver(
+        [&](int64_t, size_t bytes, size_t, size_t) { told += bytes; });
+    void *kept = allocator->raw_alloc(10 * MIB);
+    std::string text = thrown<c10::OutOfMemoryError>([&] { allocator->raw_alloc(100 * MIB); });
+    CHECK(text.find("CUDA out of memory. Tried to allocate 100.00 MiB. GPU 0") == 0);
+    CHECK(told == 100 * MIB && profiler->refused == 100 * MIB && profiler->allocated == 10 * MIB);
+    CHECK(allocator->getDeviceStats(0).num_ooms == 1);
+    allocator->raw_delete(kept);
+}
+
+/* What registered itself with torch is asked for memory; here it fails. */
+struct Careless : c10::FreeMemoryCallback {
+    static int asked;
+    static bool fails;
+
+    bool Execute() override
+    {
+        asked++;
+        TORCH_CHECK(!fails, "a callback that fails");
+        return false;
+    }
+};
+
+int Careless::asked = 0;
+bool Careless::fails = false;
+
+void what_fails_while_memory_is_looked_for_is_a_refusal()
+{
+    auto allocator = make(64 * MIB);
+    allocator->raw_delete(allocator->raw_alloc(MIB));
+    auto refused = [&] {
+        return thrown<c10::OutOfMemoryError>([&] { allocator->raw_alloc(100 * MIB); }) != "";
+    };
+    Careless::asked = 0;
+    Careless::fails = true;
+    CHECK(refused() && Careless::asked == 1);
+    Careless::fails = false;
+    fake::native.broken = 1;
+    CHECK(refused() && fake::native.broken == 0);
+    void *address = allocator->raw_alloc(60 * MIB);
+    CHECK(allocator->getDeviceStats(0).allocated_bytes[0].current == 60 * MIB);
+    allocator->raw_delete(address);
+}
+
+struct Stack : c10::GatheredContext {
+};
+
+void stacks_of_live_memory_are_kept_whatever_events_are_left_out()
+{
+    auto allocator = make();
+    auto record = [&](const std::vector<std::string> &skipped) {
+        allocator->recordHistory(
+            true, [] { return std::shared_ptr<c10::GatheredContext>(new Stack); }, 100,
+            caching::RecordContext::ALL, true, skipped);
+    };
+    for (const char *skipped : {"alloc", "free_completed", "none"}) {
+        record({skipped});
+        void *address = allocator->raw_alloc(MIB);
+        CHECK(allocator->getContextForPointer(address) != nullptr);
+        allocator->raw_delete(address);
+        CHECK(allocator->getContextForPointer(address) == nullptr);
+    }
+    allocator->recordHistory(false, nullptr, 0, caching::RecordContext::NEVER, true, {});
+}
+
+void a_stream_that_torchs_own_allocator_does_not_take_frees_nothing()
+{
+    auto allocator = make();
+    void *address = fake::native.raw_alloc(MIB);
+    {
+        c10::DataPtr data(address, address, allocator->raw_deleter(),
+                          c10::Device(c10::DeviceType::CUDA, 0));
+        fake::native.loses_streams = true;
+        CHECK(thrown<c10::Error>([&] { allocator->recordStream(data, fake::stream_of(3)); }) != "");
+        fake::native.loses_streams = false;
+        CHECK(fake::native.live.count(address) == 1);
+    }
+    CHECK(fake::native.live.empty());
+}
+
+void memory_of_another_process_is_unmapped_when_the_device_is_done_with_it()
+{
+    auto allocator = make();
+    void *address = allocator->raw_alloc(10 * MIB);
+    caching::ShareableHandle handle = allocator->shareIpcHandle(address);
+    std::shared_ptr<void> memory = allocator->getIpcDevPtr(handle.handle);
+    CHECK(memory != nullptr && allocator->getIpcDevPtr(handle.handle) == memory);
+    fake::synchronized = 0;
+    memory.reset();
+    CHECK(fake::synchronized == 1);
+    allocator->raw_delete(address);
+}
+
+const struct {
+    const char *name;
+    void (*run)();
+} tests[] = {
+#define TEST(name)                                                                                 \
+    {                                                                                              \
+#name, name                                                                                \
+    }
+    TEST(memory_is_given_and_taken_back),
+    TEST(a_fraction_of_nothing_is_nothing),
+    TEST(out_of_memory_reaches_all_who_want_to_know),
+    TEST(what_fails_while_memory_is_looked_for_is_a_refusal),
+    TEST(stacks_of_live_memory_are_kept_whatever_events_are_left_out),
+    TEST(a_stream_that_torchs_own_allocator_does_not_take_frees_nothing),
+    TEST(memory_of_another_process_is_unmapped_when_the_device_is_done_with_it),
+#undef TEST
+};
+
+} // namespace
+
+namespace c10
+{
+REGISTER_FREE_MEMORY_CALLBACK("careless", ::Careless)
+} // namespace c10
+
+int main()
+{
+    setvbuf(stdout, nullptr, _IOLBF, 0);
+    for (const auto &test : tests) {
+        int before = failed;
+        test.run();
+        std::printf("%s %s\n", failed == before ? "ok  " : "FAIL", test.name);
+    }
+    return failed != 0;
+}

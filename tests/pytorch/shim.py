@@ -1,0 +1,67 @@
+"""The shim's allocator without a GPU: shim.py. Builds shim.cpp against the installed torch's headers,
+with the tests' libcuda ($PLEAT_CUDA_LIBRARY) behind libpleat, and runs it. Skips where there is no
+torch with all that the fake of its allocator overrides ($PLEAT_TORCH_PYTHON: a Python that has it).
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "adapters" / "pytorch"))
+sys.dont_write_bytecode = True
+import pleat  # noqa: E402
+from pleat import _shim  # noqa: E402
+
+NEEDED = {"EMPTY_POOL", "EXPANDABLE_SIZES", "MEMORY_FRACTION", "REJECTION_OBSERVER", "SHARE_HANDLE",
+          "SKIP_ACTIONS", "SNAPSHOT_TRACES"}
+
+
+def command(folder):
+    """The compiler's command line for the program FOLDER/shim."""
+    root = pathlib.Path(torch.__file__).parent
+    if not NEEDED <= set(_shim.features(root / "include")):
+        raise pleat.UnavailableError("torch %s is too old for the fake" % torch.__version__)
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    line = _shim.command(root, torch._C._GLIBCXX_USE_CXX11_ABI, version, folder / "shim", object_only=True)
+    line.remove("-c")
+    line[line.index(str(_shim.PACKAGE / "shim.cpp"))] = str(HERE / "shim.cpp")
+    # Before torch's headers, its pluggable allocator's; behind them, one that a build without CUDA lacks.
+    line[1:1] = ["-I%s" % (HERE / "fake"), "-I%s" % _shim.PACKAGE]
+    header = folder / "c10" / "cuda" / "impl" / "cuda_cmake_macros.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("#pragma once\n")
+    library = _shim.library()
+    return line + ["-idirafter", str(folder), "-L%s" % (root / "lib"), "-lc10", str(library),
+                   "-Wl,-rpath,%s" % (root / "lib"), "-Wl,-rpath,%s" % library.parent]
+
+
+@unittest.skipIf(torch is None, "no torch")
+@unittest.skipUnless(os.environ.get("PLEAT_CUDA_LIBRARY"), "$PLEAT_CUDA_LIBRARY names no libcuda")
+class Shim(unittest.TestCase):
+    def test_the_allocator(self):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                line = command(pathlib.Path(folder))
+            except pleat.UnavailableError as missing:
+                self.skipTest(str(missing))
+            _shim.compile_with(line)
+            done = subprocess.run([os.path.join(folder, "shim")], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, "\n" + done.stdout)
+        self.assertIn("ok   ", done.stdout)
+
+
+if __name__ == "__main__":
+    other = os.environ.pop("PLEAT_TORCH_PYTHON", None)
+    if torch is None and other:
+        os.execv(other, [other, "-B", *sys.argv])
+    unittest.main()
