@@ -104,6 +104,23 @@ class Package(unittest.TestCase):
             for argument in filter(None, re.split(r", *", shown.group(1))):
                 self.assertIn(argument.split("=")[0], known, name)
 
+    def test_a_phase_within_another_leaves_to_it(self):
+        entered = []
+        library = mock.Mock(pleat_torch_phase=lambda name: entered.append(name.decode()))
+        windows = mock.Mock(inside=[])
+        with mock.patch.multiple(pleat, _library=library, _windows=windows):
+            with pleat.phase("a"):
+                with contextlib.suppress(ZeroDivisionError), pleat.phase("b"):
+                    1 / 0
+                # As a window tells it.
+                pleat._enter_phase("module")
+                pleat._enter_phase("")
+            windows.inside.append("outer")
+            with pleat.phase("c"):
+                pass
+        self.assertEqual(entered, ["a", "b", "a", "module", "a", "", "c", "outer"])
+        self.assertEqual(pleat._phases, [])
+
     def test_sizes(self):
         for text, bytes in [("0", 0), ("512", 512), ("64k", 65536), ("2MiB", 2 << 20),
                             ("1.5GiB", 3 << 29), ("3gb", 3 << 30), (7, 7)]:
@@ -190,6 +207,9 @@ class Run(unittest.TestCase):
         self.assertEqual(made["PLEAT_RUN_POLICY"], "native")
         self.assertEqual(made["PLEAT_RUN_MARKS"], "off")
         self.assertEqual(made["HOME"], "/h")
+        # Python takes an entry without a name for the folder it runs in, as `:/a` has one.
+        for given, expected in (("", ""), (":/a", "::/a"), ("/a::/b", ":/a::/b"), ("/a:", ":/a:")):
+            self.assertEqual(run.environment(options, {"PYTHONPATH": given})["PYTHONPATH"], run.SITE + expected)
         # Within a program that runs under it already.
         self.assertEqual(run.environment(options, made)["PYTHONPATH"], made["PYTHONPATH"])
 

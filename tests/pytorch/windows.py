@@ -26,6 +26,7 @@ except ImportError:
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "adapters" / "pytorch"))
 sys.dont_write_bytecode = True
+import pleat  # noqa: E402
 from pleat._windows import Served, Windows  # noqa: E402
 
 
@@ -51,6 +52,64 @@ class Hooks(unittest.TestCase):
             self.assertEqual(len(leaf.hooks), 1)
             windows.mark()
             self.assertEqual(leaf.hooks, [])
+
+
+@unittest.skipIf(torch is None, "no torch")
+class Marks(unittest.TestCase):
+    def setUp(self):
+        self.marks = 0
+        handle = pleat._mark_with_optimizer()
+        self.addCleanup(handle.remove)
+        marked = mock.patch.object(pleat, "mark_step", self.mark)
+        marked.start()
+        self.addCleanup(marked.stop)
+
+    def mark(self):
+        self.marks += 1
+
+    def optimizer(self):
+        value = nn.Parameter(torch.ones(2))
+        value.grad = torch.ones(2)
+        return torch.optim.SGD([value], lr=0.1)
+
+    def steps(self, optimizer, count=1):
+        for _ in range(count):
+            optimizer.step()
+        marks, self.marks = self.marks, 0
+        return marks
+
+    def test_the_first_optimizers_steps_are_marks(self):
+        first, second = self.optimizer(), self.optimizer()
+        for _ in range(100):
+            self.assertEqual((self.steps(first), self.steps(second, 5)), (1, 0))
+
+    def test_one_for_each_parameter_is_one_mark(self):
+        many = [self.optimizer() for _ in range(200)]
+        for _ in range(5):
+            self.assertEqual(sum(self.steps(one) for one in many), 1)
+
+    def test_another_takes_over_from_one_that_is_done(self):
+        first, second = self.optimizer(), self.optimizer()
+        self.assertEqual(self.steps(first, 3), 3)
+        self.assertEqual(self.steps(second, pleat.MOST_STEPS), 0)
+        self.assertEqual(self.steps(second, 10), 10)
+        del second
+        gc.collect()
+        third = self.optimizer()
+        self.assertEqual((self.steps(third), self.steps(third, 3)), (0, 3))
+
+    def test_a_step_with_a_closure_is_one_mark(self):
+        value = nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.LBFGS([value], max_iter=3)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = (value * value).sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        self.assertEqual(self.marks, 1)
 
 
 @unittest.skipIf(torch is None, "no torch")

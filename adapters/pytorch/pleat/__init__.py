@@ -34,6 +34,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 CHUNK_BYTES = 2 << 20
+MOST_STEPS = 64
 POLICIES = ("pleat", "native", "expandable", "gmlake", "stweaver")
 
 
@@ -46,6 +47,7 @@ _library = None
 _saver = None
 _canary = False
 _windows = None
+_phases = []  # names that the program is in, the innermost last
 
 
 def _call(function, *arguments):
@@ -171,19 +173,26 @@ def enabled():
 
 
 def _mark_with_optimizer():
+    """The first optimizer's steps are marks, until it is gone, or another one has stepped MOST_STEPS
+    times since its last: then it is done, and that one's are."""
     from torch.optim import optimizer
 
     first = []
+    others = weakref.WeakKeyDictionary()  # optimizers -> steps since the first one's last
 
     def stepped(stepping, *_):
         if not first:
             first.append(weakref.ref(stepping))
         if first[0]() is stepping:
+            others.clear()
             mark_step()
-        elif first[0]() is None:
+            return
+        others[stepping] = others.get(stepping, 0) + 1
+        if first[0]() is None or others[stepping] >= MOST_STEPS:
             first[0] = weakref.ref(stepping)
+            others.clear()
 
-    optimizer.register_optimizer_step_post_hook(stepped)
+    return optimizer.register_optimizer_step_post_hook(stepped)
 
 
 def mark_step(device=-1):
@@ -197,19 +206,22 @@ def mark_step(device=-1):
 
 
 def _enter_phase(name):
-    _call(_library.pleat_torch_phase, name.encode())
+    """Tells the runtime where the program is; "": in what is around, a window or one of its own phases."""
+    if _library is not None:
+        around = (_windows.inside[-1:] if _windows is not None else []) or _phases[-1:]
+        _call(_library.pleat_torch_phase, (name or "".join(around)).encode())
 
 
 @contextlib.contextmanager
 def phase(name):
     """What is allocated inside belongs to a phase of the iteration, by name. Optional."""
-    if _library is not None:
-        _enter_phase(name)
+    _phases.append(name)
     try:
+        _enter_phase(name)
         yield
     finally:
-        if _library is not None:
-            _enter_phase("")
+        _phases.pop()
+        _enter_phase("")
 
 
 def windows():

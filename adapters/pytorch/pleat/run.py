@@ -131,8 +131,10 @@ def deaf_flag(program):
 def environment(options, base):
     """The program's environment: `base` and what _site/sitecustomize.py reads."""
     made = dict(base)
-    path = [SITE] + [p for p in base.get("PYTHONPATH", "").split(os.pathsep) if p and p != SITE]
-    made["PYTHONPATH"] = os.pathsep.join(path)
+    # An entry without a name is the folder that the program runs in, unless it is all there is.
+    given = base.get("PYTHONPATH", "")
+    path = [p for p in given.split(os.pathsep) if p != SITE] if given else []
+    made["PYTHONPATH"] = os.pathsep.join([SITE, *path])
     made["PLEAT_RUN"] = "quiet" if options.quiet else "on"
     made["PLEAT_RUN_POLICY"] = options.policy
     made["PLEAT_RUN_PLAN"] = options.plan if options.plan == "auto" else os.path.abspath(options.plan)
