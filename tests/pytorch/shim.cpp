@@ -5,6 +5,9 @@
 #include "fake_torch.h"
 
 #include <cstdio>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
 
 using namespace pleat_torch;
 
@@ -186,6 +189,48 @@ void memory_of_another_process_is_unmapped_when_the_device_is_done_with_it()
     allocator->raw_delete(address);
 }
 
+/* Whether a fork of this process, in which `body` runs, ends by itself and well. */
+template <typename Body> bool forked(Body &&body)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        _exit(body() ? 0 : 1);
+    }
+    int status = 0;
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+void a_forked_child_leaves_the_runtime_alone()
+{
+    auto allocator = make();
+    void *address = allocator->raw_alloc(MIB);
+    void *pooled = fake::native.raw_alloc(MIB);
+    void *received_from = allocator->raw_alloc(MIB);
+    std::shared_ptr<void> received =
+        allocator->getIpcDevPtr(allocator->shareIpcHandle(received_from).handle);
+    std::atomic<bool> done{false};
+    std::thread busy([&] {
+        while (!done)
+            allocator->raw_delete(allocator->raw_alloc(MIB));
+    });
+    for (int i = 0; i < 60; i++)
+        CHECK(forked([&] {
+            allocator->raw_delete(address);
+            allocator->raw_delete(pooled);
+            received.reset();
+            allocator->emptyCache({0, 0});
+            return allocator->devices().runtime_or_null(0) == nullptr &&
+                   allocator->devices().first() < 0;
+        }));
+    done = true;
+    busy.join();
+    CHECK(allocator->devices().runtime_or_null(0) != nullptr && allocator->devices().first() == 0);
+    allocator->raw_delete(address);
+    allocator->raw_delete(received_from);
+    allocator->raw_delete(pooled);
+}
+
 const struct {
     const char *name;
     void (*run)();
@@ -200,6 +245,7 @@ const struct {
     TEST(what_fails_while_memory_is_looked_for_is_a_refusal),
     TEST(stacks_of_live_memory_are_kept_whatever_events_are_left_out),
     TEST(a_stream_that_torchs_own_allocator_does_not_take_frees_nothing),
+    TEST(a_forked_child_leaves_the_runtime_alone),
     TEST(memory_of_another_process_is_unmapped_when_the_device_is_done_with_it),
 #undef TEST
 };

@@ -24,6 +24,7 @@
 #include <c10/core/Allocator.h>
 
 #include <optional>
+#include <pthread.h>
 
 namespace pleat_torch
 {
@@ -83,6 +84,8 @@ class Allocator final : public Forward
             return;
         native_->init(device_count);
         devices_.init(device_count);
+        static const int told = pthread_atfork(nullptr, nullptr, [] { current->devices_.leave(); });
+        TORCH_CHECK(told == 0, "pleat: no host memory");
         initialized_ = true;
     }
 
@@ -505,6 +508,8 @@ class Allocator final : public Forward
             return;
         Device *device = devices_.owner(address);
         if (__builtin_expect(device == nullptr, 0)) {
+            if (devices_.left())
+                return;
             native_->raw_delete(address);
             devices_.fold_all();
             return;

@@ -93,6 +93,21 @@ class Devices
         return nullptr;
     }
 
+    /* In a forked child: the memory is the parent's, and so are the threads that a runtime waits
+     * for. Whatever was held there, a lock for instance, is never let go of here. */
+    void leave()
+    {
+        for (Device &device : list_)
+            left_ |= device.runtime.exchange(nullptr) != nullptr;
+        first_ = -1;
+    }
+
+    /* Whether memory that nobody owns may be a parent's. */
+    bool left() const
+    {
+        return left_;
+    }
+
     void add_peer(DeviceIndex owner, DeviceIndex peer)
     {
         std::lock_guard<std::mutex> guard(making_);
@@ -258,6 +273,7 @@ class Devices
     std::vector<Device> list_;
     std::mutex making_;
     int first_ = -1;
+    bool left_ = false;
     pleat_vmm vmm_ = {};
 };
 

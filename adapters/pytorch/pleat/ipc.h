@@ -295,7 +295,10 @@ class Receiver
         pleat_va base = receive(runtime, shared);
         DeviceIndex device = c10::cuda::current_device();
         std::shared_ptr<void> memory(
-            reinterpret_cast<void *>(base), [this, runtime, device, handle](void *address) {
+            reinterpret_cast<void *>(base),
+            [this, runtime, device, handle, opened = getpid()](void *address) {
+                if (getpid() != opened)
+                    return; /* a forked child's, which has not mapped it */
                 finish(device);
                 (void)pleat_import_end(runtime, reinterpret_cast<pleat_va>(address));
                 std::lock_guard<std::mutex> again(lock_);
