@@ -501,16 +501,70 @@ class Plans(unittest.TestCase):
         saver.finish()
         self.assertEqual(saved, ["a.plan"])
 
+    def test_a_fork_saves_as_the_rank_that_it_was_told(self):
+        saved = []
+        saver = self.saver(lambda: False, saved.append)
+        with mock.patch.dict(os.environ, RANK="2", WORLD_SIZE="4"):
+            saver.finish()
+        self.assertEqual(saved, ["a.plan.2"])
+
     def test_it_is_said_when_there_is_nothing_to_save(self):
         saved = []
         saver = self.saver(lambda: False, saved.append)
         saver.library.pleat_torch_first_device = lambda: -1
-        self.addCleanup(atexit.unregister, saver.finish)
+        self.addCleanup(atexit.unregister, saver.end)
         with contextlib.redirect_stderr(io.StringIO()) as said:
             saver.finish()
         self.assertEqual(saved, [])
         self.assertEqual(said.getvalue(),
                          "pleat: no plan was saved: nothing was allocated on a GPU\n")
+        # A data loader's worker is forked before the GPU is used, and has nothing to save ever.
+        with contextlib.redirect_stderr(io.StringIO()) as said, mock.patch("os.getpid", lambda: -1):
+            saver.finish()
+        self.assertEqual(said.getvalue(), "")
+
+
+class Ends(unittest.TestCase):
+    SCRIPT = """
+import multiprocessing, os, sys
+from pleat import _ends
+name = "first"
+def begin():
+    _ends.at_end(lambda: print(name, "earlier", flush=True))
+    _ends.at_end(lambda: print(name, "later", flush=True))
+def work(other):
+    global name
+    name = other
+    if other == "forkserver":
+        begin()
+if __name__ == "__main__":
+    method = sys.argv[1]
+    begin()
+    worker = multiprocessing.get_context(method).Process(target=work, args=(method,))
+    worker.start()
+    worker.join()
+"""
+
+    def test_each_process_ends_once_however_it_was_started(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder, "script.py")
+            script.write_text(self.SCRIPT)
+            for method in ("fork", "forkserver"):
+                done = subprocess.run([sys.executable, "-B", str(script), method], text=True,
+                                      env=dict(os.environ, PYTHONPATH=str(ADAPTER)),
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                self.assertEqual(done.stdout.splitlines(), [method + " later", method + " earlier",
+                                                            "first later", "first earlier"])
+
+    def test_a_fork_that_has_its_parents_gpu_says_nothing(self):
+        done = python("import os, sys, types\nfrom pleat import _ends\n"
+                      "parent = os.getpid()\n"
+                      "sys.modules['torch'] = types.SimpleNamespace(_C=types.SimpleNamespace(\n"
+                      "    _cuda_isInBadFork=lambda: os.getpid() != parent))\n"
+                      "_ends.at_end(lambda: print('end'))\n"
+                      "child = os.fork()\n"
+                      "if child: os.waitpid(child, 0)", PYTHONPATH=str(ADAPTER))
+        self.assertEqual(done.stdout, "end\n")
 
 
 class Told(unittest.TestCase):

@@ -10,7 +10,6 @@ train.py` does the same without a change to the program.
 Importing this package needs no torch, and costs nothing.
 """
 
-import atexit
 import contextlib
 import ctypes
 import os
@@ -116,7 +115,7 @@ def enable(
     global _canary, _library, _saver, _windows
     import torch
 
-    from . import _job, _plans, _shim
+    from . import _ends, _job, _plans, _shim
 
     if _library is not None:
         raise RuntimeError("pleat is enabled already")
@@ -154,9 +153,9 @@ def enable(
     except RuntimeError:
         _library = None
         raise
-    atexit.register(library.pleat_torch_end_logs)
+    _ends.at_end(library.pleat_torch_end_logs)
     if save_plan:
-        _saver = _plans.Saver(library, _save_plan, _plans.written(os.path.abspath(save_plan)))
+        _saver = _plans.Saver(library, _save_plan, os.path.abspath(save_plan))
     if windows:
         from ._windows import Served, Windows
 

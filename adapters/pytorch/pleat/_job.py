@@ -1,6 +1,5 @@
 """A process under `pleat run`: enables Pleat as the environment says, and reports at the end."""
 
-import atexit
 import json
 import os
 import pathlib
@@ -11,7 +10,7 @@ import tempfile
 
 import pleat
 
-from . import _first, _plans
+from . import _ends, _first, _plans
 
 PROGRAMS_OWN = ("log", "log_bytes", "log_ms", "canary")
 
@@ -180,4 +179,4 @@ def begin(environment):
         # Without Pleat the job would be another one than was asked for.
         _first.refused = True
         sys.exit("pleat run: %s" % str(problem).replace("pleat: ", "", 1))
-    atexit.register(finish, environment)
+    _ends.at_end(lambda: finish(environment))

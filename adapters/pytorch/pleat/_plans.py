@@ -6,10 +6,11 @@ end, and what is read is FILE.RANK where that is there, else FILE. A process's f
 name itself, further ones ".dN" behind it, where the name has no %d.
 """
 
-import atexit
 import os
 import sys
 import threading
+
+from . import _ends
 
 # Iterations that are recorded for a plan. Of a job whose requests differ from one to the next each
 # shows the planner something new; of one whose last SAME iterations were alike these are enough.
@@ -76,7 +77,8 @@ class Saver:
         self.alike = 0  # iterations in a row that asked for as many bytes as the one before
         self.begun_at = self.bytes = 0
         self.saved = False
-        atexit.register(self.finish)
+        self.process = os.getpid()
+        self.end = _ends.at_end(self.finish)
 
     def is_enough(self):
         """At a mark: whether what was recorded shows all there is."""
@@ -101,7 +103,8 @@ class Saver:
             if self.saved:
                 return
             try:
-                self.save(self.name)
+                # A process that was forked may have been told its rank since.
+                self.save(written(self.name))
                 self.saved = True
             except (OSError, RuntimeError) as problem:
                 print("pleat: no plan was saved: %s" % problem, file=sys.stderr)
@@ -112,5 +115,6 @@ class Saver:
             self.thread.join()
         if self.library.pleat_torch_first_device() >= 0:
             self.write()
-        elif "PLEAT_RUN" not in os.environ:  # Under it the first process says so.
+        elif "PLEAT_RUN" not in os.environ and os.getpid() == self.process:
+            # Under it the first process says so, and a fork may have another purpose.
             print("pleat: no plan was saved: nothing was allocated on a GPU", file=sys.stderr)
