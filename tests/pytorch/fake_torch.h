@@ -36,6 +36,7 @@ class Native final : public pleat_torch::Pluggable
     int ooms = 0;
     int broken = 0; /* questions about limits from now on that fail */
     bool loses_streams = false;
+    bool refuses_pools = false;
     double fraction = 1;
     std::vector<caching::OutOfMemoryObserver> observers;
 
@@ -147,6 +148,7 @@ class Native final : public pleat_torch::Pluggable
 
     void beginAllocateToPool(DeviceIndex, MempoolId, std::function<bool(cudaStream_t)>) override
     {
+        TORCH_CHECK(!refuses_pools, "the fake has that pool open");
     }
 
     void endAllocateToPool(DeviceIndex, MempoolId) override

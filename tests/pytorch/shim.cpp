@@ -140,6 +140,24 @@ void what_fails_while_memory_is_looked_for_is_a_refusal()
     allocator->raw_delete(address);
 }
 
+void a_pool_that_torch_does_not_open_takes_nothing()
+{
+    auto allocator = make();
+    auto all = [](cudaStream_t) { return true; };
+    allocator->beginAllocateToPool(0, {1, 0}, all);
+    fake::native.refuses_pools = true;
+    CHECK(thrown<c10::Error>([&] { allocator->beginAllocateToPool(0, {1, 0}, all); }) != "");
+    fake::native.refuses_pools = false;
+    void *pooled = allocator->raw_alloc(MIB);
+    CHECK(fake::native.live.count(pooled) == 1);
+    allocator->endAllocateToPool(0, {1, 0});
+    void *address = allocator->raw_alloc(MIB);
+    CHECK(fake::native.live.size() == 1);
+    allocator->raw_delete(pooled);
+    allocator->raw_delete(address);
+    CHECK(fake::native.live.empty());
+}
+
 struct Stack : c10::GatheredContext {
 };
 
@@ -243,6 +261,7 @@ const struct {
     TEST(a_fraction_of_nothing_is_nothing),
     TEST(out_of_memory_reaches_all_who_want_to_know),
     TEST(what_fails_while_memory_is_looked_for_is_a_refusal),
+    TEST(a_pool_that_torch_does_not_open_takes_nothing),
     TEST(stacks_of_live_memory_are_kept_whatever_events_are_left_out),
     TEST(a_stream_that_torchs_own_allocator_does_not_take_frees_nothing),
     TEST(a_forked_child_leaves_the_runtime_alone),

@@ -210,9 +210,9 @@ class Allocator final : public Forward
     void beginAllocateToPool(DeviceIndex device, MempoolId pool,
                              std::function<bool(cudaStream_t)> filter) override
     {
-        routes_.begin(at(device), device, pool, filter);
         devices_.budget().give_rest_to_pools(at(device), device);
-        native_->beginAllocateToPool(device, pool, std::move(filter));
+        native_->beginAllocateToPool(device, pool, filter);
+        routes_.begin(at(device), device, pool, std::move(filter));
     }
 
     void endAllocateToPool(DeviceIndex device, MempoolId pool) override

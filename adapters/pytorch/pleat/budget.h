@@ -54,7 +54,6 @@ class Budget
             has = pleat_stats_of(made).physical_bytes;
         }
         set_pools_cap(index, device.limit_bytes - std::min(device.limit_bytes, has));
-        device.pools_have_rest = true;
     }
 
     /* The other way round; whether Pleat may take more now than before. */
@@ -69,7 +68,6 @@ class Budget
         uint64_t rest = device.limit_bytes - std::min(device.limit_bytes, pools);
         if (pleat_set_budget(made, std::max<uint64_t>(rest, 1)) != PLEAT_OK)
             throw_last("share the budget");
-        device.pools_have_rest = false;
         return rest > before;
     }
 

@@ -77,9 +77,8 @@ struct Device {
     std::atomic<int> pools{0};                /* private pools that take allocations now */
     std::vector<int> peers;                   /* that asked for access before there was a runtime */
 
-    std::mutex split_lock;        /* guards the budget's two parts */
-    uint64_t limit_bytes = 0;     /* of both allocators together; 0: none */
-    bool pools_have_rest = false; /* what neither has taken is torch's allocator's to take */
+    std::mutex split_lock;    /* guards the budget's two parts */
+    uint64_t limit_bytes = 0; /* of both allocators together; 0: none */
 
     std::mutex stats_lock; /* guards all below */
     Baseline baseline;
