@@ -10,6 +10,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <mutex>
 
 namespace fake
 {
@@ -32,6 +33,8 @@ class Native final : public pleat_torch::Pluggable
     }
 
     std::map<void *, size_t> live;
+    std::recursive_mutex lock; /* torch's holds one while it looks for memory, too */
+    std::atomic<int> asked{0};
     int failing = 0; /* requests from now on that find no memory */
     int ooms = 0;
     int broken = 0; /* questions about limits from now on that fail */
@@ -124,6 +127,8 @@ class Native final : public pleat_torch::Pluggable
 
     caching::DeviceStats getDeviceStats(DeviceIndex) override
     {
+        asked++;
+        std::lock_guard<std::recursive_mutex> guard(lock);
         caching::DeviceStats stats;
         size_t bytes = 0;
         for (auto [address, one] : live)

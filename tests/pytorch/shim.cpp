@@ -249,6 +249,26 @@ void a_forked_child_leaves_the_runtime_alone()
     allocator->raw_delete(pooled);
 }
 
+/* torch's allocator lets its callbacks free memory while it holds its lock. */
+void a_pools_memory_is_freed_while_statistics_are_asked_for()
+{
+    CHECK(forked([] {
+        auto allocator = make();
+        allocator->raw_delete(allocator->raw_alloc(MIB));
+        void *pooled = fake::native.raw_alloc(MIB);
+        fake::native.lock.lock();
+        int before = fake::native.asked;
+        std::thread asking([&] { allocator->resetPeakStats(0); });
+        while (fake::native.asked < before + 1)
+            std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        allocator->raw_delete(pooled);
+        fake::native.lock.unlock();
+        asking.join();
+        return allocator->getDeviceStats(0).allocated_bytes[0].current == 0;
+    }));
+}
+
 const struct {
     const char *name;
     void (*run)();
@@ -265,6 +285,7 @@ const struct {
     TEST(stacks_of_live_memory_are_kept_whatever_events_are_left_out),
     TEST(a_stream_that_torchs_own_allocator_does_not_take_frees_nothing),
     TEST(a_forked_child_leaves_the_runtime_alone),
+    TEST(a_pools_memory_is_freed_while_statistics_are_asked_for),
     TEST(memory_of_another_process_is_unmapped_when_the_device_is_done_with_it),
 #undef TEST
 };

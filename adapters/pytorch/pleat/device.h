@@ -80,10 +80,12 @@ struct Device {
     std::mutex split_lock;    /* guards the budget's two parts */
     uint64_t limit_bytes = 0; /* of both allocators together; 0: none */
 
+    std::atomic<uint64_t> pool_questions{0}; /* to torch's allocator: what it holds for pools */
+
     std::mutex stats_lock; /* guards all below */
     Baseline baseline;
     /* What torch's allocator holds for pools: it changes only in calls that end in fold(). */
-    uint64_t pool_live = 0, pool_physical = 0;
+    uint64_t pool_live = 0, pool_physical = 0, pool_answered = 0;
     uint64_t physical = 0; /* of Pleat, when it was last looked at */
     /* Of the device and to it, since the start, as far as looks at now and then show it. */
     uint64_t obtained_bytes = 0, returned_bytes = 0;

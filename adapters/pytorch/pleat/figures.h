@@ -49,11 +49,16 @@ template <typename Stats> void add_calls(Stats &, uint64_t, uint64_t, long)
 
 /* The peaks of two allocators need not come at the same time. But what torch's holds for pools
  * changes only in calls after which this runs, so between two of them it is a constant beside
- * Pleat's own peak. Returns Pleat's counters, whose peaks start anew. */
+ * Pleat's own peak. Returns Pleat's counters, whose peaks start anew.
+ *
+ * torch's allocator is asked under no lock: it frees memory, and so comes here, under its own. An
+ * answer counts where none to a later question came before it. */
 inline pleat_stats fold(Device &device, DeviceIndex index, CUDAAllocator *native)
 {
     pleat_runtime *runtime = device.runtime.load();
     pleat_stats now = {};
+    uint64_t question = ++device.pool_questions;
+    DeviceStats pools = native->getDeviceStats(index);
     std::lock_guard<std::mutex> guard(device.stats_lock);
     if (runtime != nullptr) {
         now = pleat_stats_of(runtime);
@@ -63,9 +68,11 @@ inline pleat_stats fold(Device &device, DeviceIndex index, CUDAAllocator *native
     device.follow_physical(now.physical_bytes, now.peak_physical_bytes);
     device.both.raise(now.peak_live_bytes + device.pool_live,
                       now.peak_physical_bytes + device.pool_physical);
-    DeviceStats pools = native->getDeviceStats(index);
-    device.pool_live = static_cast<uint64_t>(pools.allocated_bytes[0].current);
-    device.pool_physical = static_cast<uint64_t>(pools.reserved_bytes[0].current);
+    if (question > device.pool_answered) {
+        device.pool_answered = question;
+        device.pool_live = static_cast<uint64_t>(pools.allocated_bytes[0].current);
+        device.pool_physical = static_cast<uint64_t>(pools.reserved_bytes[0].current);
+    }
     device.both.raise(now.live_bytes + device.pool_live, now.physical_bytes + device.pool_physical);
     return now;
 }
