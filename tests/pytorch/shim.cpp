@@ -95,14 +95,16 @@ void out_of_memory_reaches_all_who_want_to_know()
     auto allocator = make(64 * MIB);
     auto profiler = std::make_shared<Profiler>();
     c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, profiler);
-    size_t told = 0;
-    allocator->attachOutOfMemoryObserver(
-        [&](int64_t, size_t bytes, size_t, size_t) { told += bytes; });
+    size_t told = 0, allowed = 0;
+    allocator->attachOutOfMemoryObserver([&](int64_t, size_t bytes, size_t most, size_t) {
+        told += bytes;
+        allowed = most;
+    });
     void *kept = allocator->raw_alloc(10 * MIB);
     std::string text = thrown<c10::OutOfMemoryError>([&] { allocator->raw_alloc(100 * MIB); });
     CHECK(text.find("CUDA out of memory. Tried to allocate 100.00 MiB. GPU 0") == 0);
     CHECK(told == 100 * MIB && profiler->refused == 100 * MIB && profiler->allocated == 10 * MIB);
-    CHECK(allocator->getDeviceStats(0).num_ooms == 1);
+    CHECK(allowed == 64 * MIB && allocator->getDeviceStats(0).num_ooms == 1);
     allocator->raw_delete(kept);
 }
 

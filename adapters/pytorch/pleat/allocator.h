@@ -493,8 +493,9 @@ class Allocator final : public Forward
             std::lock_guard<std::mutex> guard(observers_lock_);
             observers = observers_;
         }
+        uint64_t limit = Budget::limit_of(at(device));
         for (const caching::OutOfMemoryObserver &observer : observers)
-            observer(device, bytes, total, free_bytes);
+            observer(device, bytes, limit == 0 ? total : limit, free_bytes);
         std::string message = "CUDA out of memory. Tried to allocate " + size(bytes) + ". GPU " +
                               std::to_string(static_cast<int>(device)) +
                               " has a total capacity of " + size(total) + " of which " +
