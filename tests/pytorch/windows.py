@@ -1,4 +1,4 @@
-"""Windows of varying modules, on the CPU: windows.py. Skips where there is no torch
+"""Windows of varying modules, and marks of steps, on the CPU: windows.py. Skips where there is no torch
 ($PLEAT_TORCH_PYTHON: a Python that has it).
 
 Modules say themselves what they "asked for"; the windows' names are collected instead of told to a
@@ -20,6 +20,7 @@ from unittest import mock
 try:
     import torch
     from torch import nn
+    from torch.optim.optimizer import register_optimizer_step_post_hook
     from torch.utils.checkpoint import checkpoint
 except ImportError:
     torch = None
@@ -27,6 +28,7 @@ except ImportError:
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "adapters" / "pytorch"))
 sys.dont_write_bytecode = True
 import pleat  # noqa: E402
+from pleat._marks import MOST_STEPS, Steps  # noqa: E402
 from pleat._windows import Served, Windows  # noqa: E402
 
 
@@ -57,12 +59,10 @@ class Hooks(unittest.TestCase):
 @unittest.skipIf(torch is None, "no torch")
 class Marks(unittest.TestCase):
     def setUp(self):
-        self.marks = 0
-        handle = pleat._mark_with_optimizer()
+        self.marks = self.taken = 0
+        self.marking = Steps(self.mark, lambda: self.taken)
+        handle = register_optimizer_step_post_hook(self.marking)
         self.addCleanup(handle.remove)
-        marked = mock.patch.object(pleat, "mark_step", self.mark)
-        marked.start()
-        self.addCleanup(marked.stop)
 
     def mark(self):
         self.marks += 1
@@ -74,6 +74,7 @@ class Marks(unittest.TestCase):
 
     def steps(self, optimizer, count=1):
         for _ in range(count):
+            self.taken += 1000
             optimizer.step()
         marks, self.marks = self.marks, 0
         return marks
@@ -91,14 +92,48 @@ class Marks(unittest.TestCase):
     def test_another_takes_over_from_one_that_is_done(self):
         first, second = self.optimizer(), self.optimizer()
         self.assertEqual(self.steps(first, 3), 3)
-        self.assertEqual(self.steps(second, pleat.MOST_STEPS), 0)
+        self.assertEqual(self.steps(second, MOST_STEPS), 0)
         self.assertEqual(self.steps(second, 10), 10)
         del second
         gc.collect()
         third = self.optimizer()
         self.assertEqual((self.steps(third), self.steps(third, 3)), (0, 3))
 
+    def test_parameters_that_are_stepped_part_by_part_are_one_mark(self):
+        optimizer = self.optimizer()
+        group = optimizer.param_groups[0]
+        parts = [nn.Parameter(torch.ones(2)) for _ in range(5)]
+        for _ in range(4):
+            for part in parts:
+                part.grad = torch.ones(2)
+                group["params"] = [part]
+                self.taken += 1000
+                optimizer.step()
+                group["params"] = []
+        self.assertEqual(self.marks, 4)
+
+    def test_a_step_that_calls_that_of_its_class_is_one_mark(self):
+        class Derived(torch.optim.SGD):
+            def step(self, closure=None):
+                return super().step(closure)
+
+        self.optimizer()  # which is when SGD's step gets its hooks
+        value = nn.Parameter(torch.ones(2))
+        value.grad = torch.ones(2)
+        self.assertEqual(self.steps(Derived([value], lr=0.1), 5), 5)
+
+    def test_what_the_program_marks_itself_is_marked_once(self):
+        optimizer = self.optimizer()
+        with mock.patch.multiple(pleat, _steps=self.marking, _windows=None):
+            for _ in range(3):
+                self.steps(optimizer)
+                pleat.mark_step()
+            self.assertEqual(self.steps(optimizer), 0)
+        # Elsewhere in it, where it does not, as before.
+        self.assertEqual(self.steps(optimizer, 3), 3)
+
     def test_a_step_with_a_closure_is_one_mark(self):
+        self.taken += 1000
         value = nn.Parameter(torch.ones(2))
         optimizer = torch.optim.LBFGS([value], max_iter=3)
 

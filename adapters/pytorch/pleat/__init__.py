@@ -13,7 +13,6 @@ Importing this package needs no torch, and costs nothing.
 import contextlib
 import ctypes
 import os
-import weakref
 
 __all__ = [
     "UnavailableError",
@@ -33,7 +32,6 @@ __all__ = [
 __version__ = "0.1.0"
 
 CHUNK_BYTES = 2 << 20
-MOST_STEPS = 64
 POLICIES = ("pleat", "native", "expandable", "gmlake", "stweaver")
 
 
@@ -46,6 +44,7 @@ _library = None
 _saver = None
 _canary = False
 _windows = None
+_steps = None
 _phases = []  # names that the program is in, the innermost last
 
 
@@ -100,7 +99,7 @@ def enable(
     ("pleat", "native", "expandable" ...); `plan` a plan file, or "auto" to learn; `budget` the most
     bytes of each device that Pleat may take, as a number or as "20GiB", 0 for all; `conf` Pleat's
     settings ("key:value,...", else the environment's PLEAT_CONF). `marks`: the first optimizer that
-    steps says where an iteration ends. `save_plan`: a file for the plan of what this run does, with
+    steps says where an iteration ends, until another one goes on without it. `save_plan`: a file for the plan of what this run does, with
     which the next run's `plan` starts planned; it is written when some iterations were recorded, or
     at the end. `record` iterations are recorded in any case (see save_plan() and save_trace()). In
     names of plans %r stands for the rank and %d for the device. `windows`: where a plan is to be saved,
@@ -112,7 +111,7 @@ def enable(
     ValueError or FileNotFoundError: an argument is wrong. UnavailableError: this torch cannot be
     served. RuntimeError: torch has an allocator already, or Pleat is enabled.
     """
-    global _canary, _library, _saver, _windows
+    global _canary, _library, _saver, _steps, _windows
     import torch
 
     from . import _ends, _job, _plans, _shim
@@ -163,7 +162,12 @@ def enable(
         served = None if recorded else Served(_placed)
         _windows = Windows(torch, library.pleat_torch_taken, _enter_phase, served)
     if marks:
-        _mark_with_optimizer()
+        from torch.optim import optimizer
+
+        from ._marks import Steps
+
+        _steps = Steps(_mark, library.pleat_torch_taken)
+        optimizer.register_optimizer_step_post_hook(_steps)
 
 
 def enabled():
@@ -171,31 +175,15 @@ def enabled():
     return _library is not None
 
 
-def _mark_with_optimizer():
-    """The first optimizer's steps are marks, until it is gone, or another one has stepped MOST_STEPS
-    times since its last: then it is done, and that one's are."""
-    from torch.optim import optimizer
-
-    first = []
-    others = weakref.WeakKeyDictionary()  # optimizers -> steps since the first one's last
-
-    def stepped(stepping, *_):
-        if not first:
-            first.append(weakref.ref(stepping))
-        if first[0]() is stepping:
-            others.clear()
-            mark_step()
-            return
-        others[stepping] = others.get(stepping, 0) + 1
-        if first[0]() is None or others[stepping] >= MOST_STEPS:
-            first[0] = weakref.ref(stepping)
-            others.clear()
-
-    return optimizer.register_optimizer_step_post_hook(stepped)
-
-
 def mark_step(device=-1):
-    """An iteration begins here (on all devices). Optional: Pleat finds iterations by itself."""
+    """An iteration begins here (on all devices). Optional: Pleat finds iterations by itself. Where
+    a program says so in each, its optimizers' steps say nothing."""
+    if _steps is not None:
+        _steps.told = True
+    _mark(device)
+
+
+def _mark(device=-1):
     if _library is not None:
         _call(_library.pleat_torch_mark, device)
     if _windows is not None:
