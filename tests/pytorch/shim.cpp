@@ -26,12 +26,20 @@ int failed = 0;
 
 constexpr size_t MIB = 1 << 20;
 
-std::unique_ptr<Allocator> make(uint64_t budget = 0)
+struct Ended {
+    void operator()(Allocator *allocator)
+    {
+        Allocator::current = nullptr;
+        delete allocator;
+    }
+};
+
+std::unique_ptr<Allocator, Ended> make(uint64_t budget = 0)
 {
     Settings settings;
     settings.conf = "share:on";
     settings.budget_bytes = budget;
-    auto made = std::make_unique<Allocator>(settings, &fake::native);
+    std::unique_ptr<Allocator, Ended> made(new Allocator(settings, &fake::native));
     Allocator::current = made.get();
     made->init(1);
     return made;
@@ -57,6 +65,28 @@ void memory_is_given_and_taken_back()
     allocator->raw_delete(address);
     DeviceStats stats = allocator->getDeviceStats(0);
     CHECK(stats.allocated_bytes[0].current == 0 && stats.allocated_bytes[0].peak == 10 * MIB);
+}
+
+void counters_and_peaks_begin_again_when_they_are_reset()
+{
+    auto allocator = make();
+    allocator->raw_delete(allocator->raw_alloc(10 * MIB));
+    void *kept = allocator->raw_alloc(4 * MIB);
+    allocator->resetPeakStats(0);
+    allocator->resetAccumulatedStats(0);
+    for (size_t pool : {0, 2}) {
+        DeviceStats stats = allocator->getDeviceStats(0);
+        CHECK(stats.allocated_bytes[pool].current == 4 * MIB);
+        CHECK(stats.allocated_bytes[pool].peak == 4 * MIB);
+        CHECK(stats.allocated_bytes[pool].allocated == 0 && stats.allocation[pool].freed == 0);
+        CHECK(stats.reserved_bytes[pool].peak == stats.reserved_bytes[pool].current);
+        CHECK(stats.segment[pool].peak == stats.segment[pool].current);
+        CHECK(stats.num_device_alloc == 0 && stats.reserved_bytes[pool].allocated == 0);
+    }
+    allocator->raw_delete(kept);
+    DeviceStats stats = allocator->getDeviceStats(0);
+    CHECK(stats.allocated_bytes[0].freed == 4 * MIB && stats.allocation[0].freed == 1);
+    CHECK(stats.allocated_bytes[0].allocated == 0 && stats.allocation[0].current == 0);
 }
 
 void a_fraction_of_nothing_is_nothing()
@@ -280,6 +310,7 @@ const struct {
 #name, name                                                                                \
     }
     TEST(memory_is_given_and_taken_back),
+    TEST(counters_and_peaks_begin_again_when_they_are_reset),
     TEST(a_fraction_of_nothing_is_nothing),
     TEST(out_of_memory_reaches_all_who_want_to_know),
     TEST(what_fails_while_memory_is_looked_for_is_a_refusal),

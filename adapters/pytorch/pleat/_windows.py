@@ -218,7 +218,7 @@ class Windows:
     def look_again(self):
         self.stacks.clear()
         self.counted = 0
-        for calls in self.calls.values():
+        for calls in list(self.calls.values()):  # Other threads may call modules.
             calls.end()
         self.looked += 1
         if self.looked < LOOKED_AT:

@@ -84,7 +84,10 @@ class Allocator final : public Forward
             return;
         native_->init(device_count);
         devices_.init(device_count);
-        static const int told = pthread_atfork(nullptr, nullptr, [] { current->devices_.leave(); });
+        static const int told = pthread_atfork(nullptr, nullptr, [] {
+            if (current != nullptr)
+                current->devices_.leave();
+        });
         TORCH_CHECK(told == 0, "pleat: no host memory");
         initialized_ = true;
     }
