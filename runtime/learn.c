@@ -4,7 +4,8 @@
  * Every request is recorded with the place that the heap gave it, at O(1). Where an iteration ends
  * is said by a mark, or found.
  *
- * MARKS    What lies between two is compared with what lay between the two before.
+ * MARKS    What lies between two is compared with what lay between the two before. One that comes
+ *          right behind another, because a program marks twice, is none.
  * PERIODS  Sequences of requests repeat on many levels: a layer in the forward pass, a microbatch,
  *          the iteration. A table says where the last GRAM sizes were last, so each request has a
  *          distance to its like. Rows that occur once an iteration have the iteration's length as
@@ -52,6 +53,7 @@
 #define LOST      3u         /* misses in a row, before the table is asked */
 #define STEADY    4u         /* one in so many requests may be more or less in a repeat */
 #define STEADIER  16u        /* the same from the second repeat on */
+#define AGAIN     4u         /* requests behind a mark in which another one says the same */
 #define EXACT     64u        /* one in so many by which a multiple may be more or less */
 #define EARLY     256u       /* requests after which a lag can be waited for */
 
@@ -510,6 +512,9 @@ pleat__boundary pleat__learn_mark(pleat__learn *learn)
     pleat__boundary boundary = PLEAT__BOUNDARY_NONE;
     pleat__lag *lag = &learn->lags[0];
     uint64_t begin = learn->mark_at, count = learn->end - begin;
+    if (learn->marks && !learn->full && begin != PLEAT__NO_MARK && begin >= learn->begin &&
+        count <= AGAIN)
+        return boundary;
     if (!learn->marks)
         pleat__learn_restart(learn);
     learn->marks = true;

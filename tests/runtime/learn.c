@@ -361,6 +361,32 @@ static void learn_finds_its_way_behind_a_long_gap_between_marks(void **state)
     pleat__arena_destroy(arena);
 }
 
+/* A program may mark behind its optimizer's step, which is a mark. */
+static void learn_marks_right_behind_each_other_are_one(void **state)
+{
+    (void)state;
+    for (uint32_t between = 0; between <= 4; between++) {
+        pleat__arena *arena;
+        pleat__conf conf;
+        pleat__learn learn;
+        assert_ok(pleat__arena_create(&arena));
+        assert_ok(pleat__conf_read("", &conf));
+        assert_ok(pleat__learn_init(&learn, arena, &conf));
+        (void)pleat__learn_mark(&learn);
+        for (uint32_t i = 0; i < 4; i++) {
+            assert_int_equal(run_marked(&learn, 0, 0),
+                             i > 0 ? PLEAT__BOUNDARY_AGREED : PLEAT__BOUNDARY_NONE);
+            const pleat__place place = {.address = UINT64_C(1) << 32, .granules = 1};
+            for (uint32_t k = 0; k < between; k++)
+                (void)pleat__learn_request(&learn, 512, 0, &place, true);
+            assert_int_equal(pleat__learn_mark(&learn), PLEAT__BOUNDARY_NONE);
+        }
+        assert_int_equal(learn.found.count, MARKED_REQUESTS + between);
+        pleat__learn_release(&learn);
+        pleat__arena_destroy(arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -373,6 +399,7 @@ int main(void)
         cmocka_unit_test(learn_sizes_that_change_find_the_places_of_their_like),
         cmocka_unit_test(learn_holds_so_much_of_what_has_no_iterations),
         cmocka_unit_test(learn_finds_its_way_behind_a_long_gap_between_marks),
+        cmocka_unit_test(learn_marks_right_behind_each_other_are_one),
     };
     return cmocka_run_group_tests_name("learn", tests, NULL, NULL);
 }
