@@ -28,7 +28,7 @@ except ImportError:
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "adapters" / "pytorch"))
 sys.dont_write_bytecode = True
 import pleat  # noqa: E402
-from pleat._marks import MOST_STEPS, Steps  # noqa: E402
+from pleat._marks import MOST_PARTS, MOST_STEPS, Steps  # noqa: E402
 from pleat._windows import Served, Windows  # noqa: E402
 
 
@@ -111,6 +111,23 @@ class Marks(unittest.TestCase):
                 optimizer.step()
                 group["params"] = []
         self.assertEqual(self.marks, 4)
+
+    def test_parameters_that_are_others_in_each_step_are_marks_in_the_end(self):
+        optimizer = self.optimizer()
+        group = optimizer.param_groups[0]
+        held = []
+
+        def step(times):
+            marks = 0
+            for _ in range(times):
+                held.append(nn.Parameter(torch.ones(2)))
+                held[-1].grad = torch.ones(2)
+                group["params"] = [held[-1]]
+                marks += self.steps(optimizer)
+            return marks
+
+        self.assertEqual(step(MOST_PARTS + 1), 1)
+        self.assertEqual(step(10), 10)
 
     def test_a_step_that_calls_that_of_its_class_is_one_mark(self):
         class Derived(torch.optim.SGD):

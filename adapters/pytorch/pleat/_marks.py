@@ -10,7 +10,7 @@ is one where the program has said itself, since the step before, that an iterati
 import weakref
 
 MOST_STEPS = 64
-MOST_PARTS = 4096  # more of them never come again
+MOST_PARTS = 256  # an optimizer with more of them gets others in each step
 
 
 def part_of(optimizer):
@@ -30,6 +30,7 @@ class Steps:
         self.first = None
         self.others = weakref.WeakKeyDictionary()  # optimizers -> steps since the first one's last
         self.parts = set()  # stepped since the last mark
+        self.in_parts = True  # that another part steps says nothing
         self.marked_at = None  # bytes
         self.told = False  # by the program, since the last step that would be a mark
 
@@ -48,8 +49,9 @@ class Steps:
             self.parts.clear()
 
     def stepped(self, part):
-        if self.parts and part not in self.parts and len(self.parts) < MOST_PARTS:
+        if self.in_parts and self.parts and part not in self.parts:
             self.parts.add(part)
+            self.in_parts = len(self.parts) <= MOST_PARTS
             return
         now = self.taken()
         if now == self.marked_at:
