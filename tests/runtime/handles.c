@@ -193,7 +193,7 @@ static void handles_that_cannot_be_stitched_do_not_fit(void **state)
     fixture f;
     uint64_t named = 0;
     begin(&f, (uint64_t)(FILLER + 200) * CHUNK);
-    for (int round = 0; round < 4 * ROUNDS; round++) {
+    for (int round = 0; round < 2 * ROUNDS; round++) {
         job_tensor *t = &f.tensors[test_random_below(&random, TENSORS)];
         uint64_t bytes = 1 + test_random_below(&random, 40ull * CHUNK);
         pleat_va address;
