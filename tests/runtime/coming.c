@@ -259,12 +259,12 @@ static bool has_ended(const job *j, const pleat__coming *coming)
     return ended;
 }
 
-static void await(bool (*is_so)(const job *, const pleat__coming *), const job *j,
-                  const pleat__coming *coming)
+/* Until it stands still; false when it was done before that. */
+static bool await_pause(const job *j, const pleat__coming *coming)
 {
-    for (int i = 0; i < 50000 && !is_so(j, coming); i++)
+    while (!has_paused(j, coming) && !has_ended(j, coming))
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    assert_true(is_so(j, coming));
+    return has_paused(j, coming);
 }
 
 /* Where handles have to begin is read without the lock by who grows the pool. */
@@ -282,7 +282,13 @@ static void coming_that_is_given_up_leaves_its_cuts_to_who_reads_them(void **sta
     assert_ok(pleat_capture_begin(j.runtime, 5, JOB_PAGE, &graph));
     pleat__planned *policy = j.runtime->policy;
     pleat__coming *coming = &policy->shapes.elastic.coming;
-    await(has_paused, &j, coming);
+    if (!await_pause(&j, coming)) {
+        /* On a machine that let it go first there is nothing to be seen. */
+        assert_ok(pleat_capture_end(j.runtime, graph, NULL));
+        assert_ok(pleat_capture_free(j.runtime, graph));
+        finish(&j);
+        skip();
+    }
     atomic_store(&slow.stopped, 1);
     assert_int_equal(pthread_create(&other, NULL, grow_beside, &j), 0);
     while (atomic_load(&slow.stopped) != 2)
@@ -293,7 +299,7 @@ static void coming_that_is_given_up_leaves_its_cuts_to_who_reads_them(void **sta
     pleat__gate_unlock(&j.runtime->gate);
     atomic_store(&slow.stopped, 0);
     assert_int_equal(pthread_join(other, NULL), 0);
-    await(has_ended, &j, coming);
+    await_made(&j);
     assert_null(policy->pool.cuts);
     assert_ok(pleat_capture_end(j.runtime, graph, NULL));
     assert_ok(pleat_capture_free(j.runtime, graph));
