@@ -536,7 +536,8 @@ uint64_t pleat__space_heal(pleat__space *space)
     if (healing)
         heal(space);
     pthread_mutex_lock(&space->lock);
-    space->healing = space->healing && !healing;
+    if (healing)
+        space->healing = false;
     uint64_t left = space->quarantined;
     pthread_mutex_unlock(&space->lock);
     PLEAT_AUDIT(pleat__space_audit(space));

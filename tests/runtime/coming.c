@@ -212,17 +212,24 @@ static void end_larger(job *j, const job_shape *shape)
     atomic_store(&slow.delay_ns, 0);
 }
 
+/* A larger iteration, in which a stream captures from where memory for it comes. */
+static pleat_capture *begin_larger_captured(job *j, const elastic_job *e, const job_shape *shape)
+{
+    pleat_capture *graph;
+    open_slow(j, "", 0);
+    learn_two(j, e);
+    begin_larger(j, shape);
+    assert_ok(pleat_capture_begin(j->runtime, 5, JOB_PAGE, &graph));
+    return graph;
+}
+
 static void coming_stands_still_while_a_stream_captures(void **state)
 {
     (void)state;
     job j;
-    pleat_capture *graph;
     elastic_job e = make_job(3);
-    open_slow(&j, "", 0);
-    learn_two(&j, &e);
     job_shape shape = at_x(&e, 12);
-    begin_larger(&j, &shape);
-    assert_ok(pleat_capture_begin(j.runtime, 5, JOB_PAGE, &graph));
+    pleat_capture *graph = begin_larger_captured(&j, &e, &shape);
     uint64_t made = pleat_stats_of(j.runtime).mapper_calls;
     end_larger(&j, &shape);
     assert_int_equal(pleat_stats_of(j.runtime).mapper_calls, made);
@@ -290,13 +297,9 @@ static void coming_that_is_given_up_leaves_its_cuts_to_who_reads_them(void **sta
 {
     (void)state;
     job j;
-    pleat_capture *graph;
     elastic_job e = make_job(3);
-    open_slow(&j, "", 0);
-    learn_two(&j, &e);
     job_shape shape = at_x(&e, 12);
-    begin_larger(&j, &shape);
-    assert_ok(pleat_capture_begin(j.runtime, 5, JOB_PAGE, &graph));
+    pleat_capture *graph = begin_larger_captured(&j, &e, &shape);
     pleat__planned *policy = j.runtime->policy;
     bool paused = await_pause(&j, &policy->shapes.elastic.coming);
     if (paused)

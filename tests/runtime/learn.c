@@ -340,17 +340,23 @@ static pleat__boundary run_marked(pleat__learn *learn, uint32_t from, uint32_t t
     return pleat__learn_mark(learn);
 }
 
+static pleat__arena *begin_marked(pleat__learn *learn)
+{
+    pleat__arena *arena;
+    pleat__conf conf;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__conf_read("", &conf));
+    assert_ok(pleat__learn_init(learn, arena, &conf));
+    (void)pleat__learn_mark(learn);
+    return arena;
+}
+
 /* Between marks too many requests may be missing in a row to be passed over one by one. */
 static void learn_finds_its_way_behind_a_long_gap_between_marks(void **state)
 {
     (void)state;
-    pleat__arena *arena;
-    pleat__conf conf;
     pleat__learn learn;
-    assert_ok(pleat__arena_create(&arena));
-    assert_ok(pleat__conf_read("", &conf));
-    assert_ok(pleat__learn_init(&learn, arena, &conf));
-    (void)pleat__learn_mark(&learn);
+    pleat__arena *arena = begin_marked(&learn);
     for (uint32_t i = 0; i < 3; i++)
         (void)run_marked(&learn, 0, 0);
     assert_int_equal(run_marked(&learn, 200, 300), PLEAT__BOUNDARY_AGREED);
@@ -366,13 +372,8 @@ static void learn_marks_right_behind_each_other_are_one(void **state)
 {
     (void)state;
     for (uint32_t between = 0; between <= 4; between++) {
-        pleat__arena *arena;
-        pleat__conf conf;
         pleat__learn learn;
-        assert_ok(pleat__arena_create(&arena));
-        assert_ok(pleat__conf_read("", &conf));
-        assert_ok(pleat__learn_init(&learn, arena, &conf));
-        (void)pleat__learn_mark(&learn);
+        pleat__arena *arena = begin_marked(&learn);
         for (uint32_t i = 0; i < 4; i++) {
             assert_int_equal(run_marked(&learn, 0, 0),
                              i > 0 ? PLEAT__BOUNDARY_AGREED : PLEAT__BOUNDARY_NONE);

@@ -322,30 +322,34 @@ class Jobs(unittest.TestCase):
         self.assertGreater(len(set(told["lengths"])), 3)
         self.assertLessEqual(max(told["lengths"]), 256)
 
+    def recorded(self, name, line):
+        """Events of a job that fake.py recorded."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "job.pickle.gz")
+            subprocess.run(
+                [sys.executable, os.path.join(WORKLOADS, "fake.py"), name, "--record", path,
+                 *line.split()],
+                check=True, stdout=subprocess.DEVNULL)
+            with gzip.open(path) as packed:
+                return pickle.load(packed)["device_traces"][0]
+
     def test_a_job_is_recorded_without_a_gpu(self):
         """At twice the microbatch the same tensors come, and most are twice as large."""
-        with tempfile.TemporaryDirectory() as folder:
-            sizes = []
-            for samples in (2, 4):
-                path = os.path.join(folder, "job.pickle.gz")
-                subprocess.run(
-                    [sys.executable, os.path.join(WORKLOADS, "fake.py"), "llama", "--record", path,
-                     *(TRAINED + " --inner 48 --virtual-stages 2 --iterations 3").split(),
-                     "--microbatch-size", str(samples)],
-                    check=True, stdout=subprocess.DEVNULL)
-                with gzip.open(path) as packed:
-                    events = pickle.load(packed)["device_traces"][0]
-                live = {}
-                for event in events:
-                    if event["action"] == "alloc":
-                        live[event["addr"]] = event["size"]
-                    else:
-                        self.assertEqual(live[event["addr"]], event["size"])
-                    if event["action"] == "free_completed":
-                        del live[event["addr"]]
-                self.assertGreater(len(live), 10)  # weights and what the optimizer keeps
-                sizes.append([event["size"] for event in events if event["action"] == "alloc"
-                              and event["user_metadata"].startswith("iter=2;")])
+        sizes = []
+        for samples in (2, 4):
+            events = self.recorded("llama", TRAINED + " --inner 48 --virtual-stages 2 --iterations 3"
+                                   " --microbatch-size %d" % samples)
+            live = {}
+            for event in events:
+                if event["action"] == "alloc":
+                    live[event["addr"]] = event["size"]
+                else:
+                    self.assertEqual(live[event["addr"]], event["size"])
+                if event["action"] == "free_completed":
+                    del live[event["addr"]]
+            self.assertGreater(len(live), 10)  # weights and what the optimizer keeps
+            sizes.append([event["size"] for event in events if event["action"] == "alloc"
+                          and event["user_metadata"].startswith("iter=2;")])
         self.assertLess(len(set(sizes[1])), len(sizes[1]) / 4)
         doubled = sum(2 * a == b for a, b in zip(*sizes))
         self.assertEqual(len(sizes[0]), len(sizes[1]))
@@ -353,15 +357,8 @@ class Jobs(unittest.TestCase):
 
     def test_experts_are_recorded_without_a_gpu(self):
         """Their sizes change from iteration to iteration; what is recomputed is what was computed."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "job.pickle.gz")
-            subprocess.run(
-                [sys.executable, os.path.join(WORKLOADS, "fake.py"), "moe", "--record", path,
-                 *(TRAINED + " --inner 48 --shared-inner 64 --experts 6 --chosen 2 --recompute"
-                   " --virtual-stages 1 --iterations 4").split()],
-                check=True, stdout=subprocess.DEVNULL)
-            with gzip.open(path) as packed:
-                events = pickle.load(packed)["device_traces"][0]
+        events = self.recorded("moe", TRAINED + " --inner 48 --shared-inner 64 --experts 6 --chosen 2 --recompute"
+                                 " --virtual-stages 1 --iterations 4")
         sizes = [[event["size"] for event in events if event["action"] == "alloc"
                   and event["user_metadata"].startswith("iter=%d;" % number)] for number in (2, 3)]
         self.assertEqual(len(sizes[0]), len(sizes[1]))
@@ -371,14 +368,7 @@ class Jobs(unittest.TestCase):
 
     def test_gathered_layers_are_recorded_without_a_gpu(self):
         """A layer is gathered in forward and again in backward, and not kept from one to the other."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "job.pickle.gz")
-            subprocess.run(
-                [sys.executable, os.path.join(WORKLOADS, "fake.py"), "zero3", "--record", path,
-                 *(TRAINED + " --inner 48 --layers 4 --virtual-stages 1 --microbatches 1").split()],
-                check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            with gzip.open(path) as packed:
-                events = pickle.load(packed)["device_traces"][0]
+        events = self.recorded("zero3", TRAINED + " --inner 48 --layers 4 --virtual-stages 1 --microbatches 1")
         last = [event for event in events if event["user_metadata"].startswith("iter=3;")]
         begun, gathered = {}, []
         for at, event in enumerate(last):

@@ -99,9 +99,9 @@ def enable(
     ("pleat", "native", "expandable" ...); `plan` a plan file, or "auto" to learn; `budget` the most
     bytes of each device that Pleat may take, as a number or as "20GiB", 0 for all; `conf` Pleat's
     settings ("key:value,...", else the environment's PLEAT_CONF). `marks`: the first optimizer that
-    steps says where an iteration ends, until another one goes on without it. `save_plan`: a file for the plan of what this run does, with
-    which the next run's `plan` starts planned; it is written when some iterations were recorded, or
-    at the end. `record` iterations are recorded in any case (see save_plan() and save_trace()). In
+    steps says where an iteration ends, until another one goes on without it. `save_plan`: a file for
+    the plan of what this run does, with which the next run's `plan` starts planned; it is written when
+    some iterations were recorded, or at the end. `record` iterations are recorded in any case (see save_plan() and save_trace()). In
     names of plans %r stands for the rank and %d for the device. `windows`: where a plan is to be saved,
     or too little is served as planned, modules whose requests vary from iteration to iteration are
     found, and the runtime is told when they run. `canary` proves that no two tensors share memory: all
