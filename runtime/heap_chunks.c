@@ -115,6 +115,7 @@ static uint32_t part_of(const pleat__pool *pool, chunk_run run, uint32_t wanted)
     return (behind > end && behind <= run.last ? behind : end) - run.first;
 }
 
+/* What a stream has that captures a graph, which nobody told the runtime of, stays its own. */
 static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, uint32_t chunks,
                                uint32_t *got)
 {
@@ -127,7 +128,9 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
             break;
         if (!ordered) {
             pleat__account_wait(&heap->account);
-            PLEAT_TRY(pleat__zones_order(heap, from, zone));
+            pleat_result result = pleat__zones_order(heap, from, zone);
+            if (result != PLEAT_OK)
+                return result == PLEAT_E_STATE ? PLEAT_OK : result;
         }
         pleat__extent part = {run.first << shift, count << shift};
         PLEAT_TRY(pleat__extents_reserve(source, 2));

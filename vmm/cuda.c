@@ -438,15 +438,31 @@ static pleat_result event_destroy(void *self, pleat_event handle)
     return result;
 }
 
+/* Fails where a stream captures, without asking the driver for what would become part of the graph
+ * (an event that nobody can ask or wait for) or break the capture. */
+static pleat_result outside_graph(pleat__cuda *cuda, int device, pleat_stream stream,
+                                  const char *verb)
+{
+    pleat_result result;
+    int doing = CU_CAPTURES_NOT;
+    RUN(cuda, device, result, cuda->driver.cuStreamIsCapturing((CUstream)(uintptr_t)stream, &doing),
+        "%s", verb);
+    if (result != PLEAT_OK || doing == CU_CAPTURES_NOT)
+        return result;
+    return pleat__fail(PLEAT_E_STATE, "%s: stream %#llx captures a graph", verb,
+                       (unsigned long long)stream);
+}
+
 static pleat_result event_record(void *self, pleat_event handle, pleat_stream stream)
 {
     pleat__cuda *cuda = self;
     const event *found = of_event(handle);
     if (found == NULL)
         return no_event("event_record");
-    pleat_result result;
-    RUN(cuda, found->device, result,
-        cuda->driver.cuEventRecord(found->event, (CUstream)(uintptr_t)stream), "event_record");
+    pleat_result result = outside_graph(cuda, found->device, stream, "event_record");
+    if (result == PLEAT_OK)
+        RUN(cuda, found->device, result,
+            cuda->driver.cuEventRecord(found->event, (CUstream)(uintptr_t)stream), "event_record");
     return result;
 }
 
@@ -481,10 +497,11 @@ static pleat_result stream_wait(void *self, pleat_stream stream, pleat_event han
     const event *found = of_event(handle);
     if (found == NULL)
         return no_event("stream_wait");
-    pleat_result result;
-    RUN(cuda, found->device, result,
-        cuda->driver.cuStreamWaitEvent((CUstream)(uintptr_t)stream, found->event, 0),
-        "stream_wait");
+    pleat_result result = outside_graph(cuda, found->device, stream, "stream_wait");
+    if (result == PLEAT_OK)
+        RUN(cuda, found->device, result,
+            cuda->driver.cuStreamWaitEvent((CUstream)(uintptr_t)stream, found->event, 0),
+            "stream_wait");
     return result;
 }
 

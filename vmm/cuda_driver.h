@@ -69,6 +69,7 @@ enum {
     CU_EVENT_NO_TIMING = 2,
     CU_STREAM_NON_BLOCKING = 1,
     CU_CAPTURE_RELAXED = 2, /* calls of the thread break no capture of others */
+    CU_CAPTURES_NOT = 0,    /* what a stream is doing */
 
     CU_HAS_VIRTUAL_MEMORY = 102, /* attributes of a device */
     CU_HAS_FILE_DESCRIPTORS = 103,
@@ -108,6 +109,7 @@ enum {
     X(cuEventSynchronize, 2000, (CUevent))                                                         \
     X(cuStreamWaitEvent, 3020, (CUstream, CUevent, unsigned))                                      \
     X(cuStreamCreate, 2000, (CUstream *, unsigned))                                                \
+    X(cuStreamIsCapturing, 10000, (CUstream, int *))                                               \
     X(cuStreamDestroy, 4000, (CUstream))                                                           \
     X(cuStreamSynchronize, 2000, (CUstream))                                                       \
     X(cuMemcpyHtoD, 3020, (CUdeviceptr, const void *, size_t))                                     \

@@ -92,14 +92,15 @@ typedef struct pleat_vmm_ops {
 
     pleat_result (*event_create)(void *self, int device, pleat_event *event);
     pleat_result (*event_destroy)(void *self, pleat_event event);
-    /* Marks the point that `stream` has reached. An event may be recorded again. */
+    /* Marks the point that `stream` has reached. An event may be recorded again. PLEAT_E_STATE, and
+     * nothing was recorded: the stream captures a graph. */
     pleat_result (*event_record)(void *self, pleat_event event, pleat_stream stream);
     /* PLEAT_OK when the last recorded point has been passed (or none was recorded),
      * PLEAT_E_NOT_READY when not; that is no failure and sets no error text. */
     pleat_result (*event_query)(void *self, pleat_event event);
     /* Blocks the calling thread until the point has been passed. */
     pleat_result (*event_wait)(void *self, pleat_event event);
-    /* Makes `stream` wait for the point, without blocking the caller. */
+    /* Makes `stream` wait for the point, without blocking the caller. PLEAT_E_STATE as above. */
     pleat_result (*stream_wait)(void *self, pleat_stream stream, pleat_event event);
 
     /* Nanoseconds of a monotonic clock. */

@@ -315,6 +315,28 @@ class Gpu(unittest.TestCase):
         finally:
             torch.cuda.memory._record_memory_history(enabled=None)
 
+    def test_a_capture_uses_what_is_freed_meanwhile(self):
+        """Nothing of it is in the graph, and the memory comes back when the capture is over."""
+        settle()
+        given, into = take(24, 3), torch.zeros((), dtype=torch.int64, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.memory._record_memory_history(max_entries=1000)
+        try:
+            with torch.cuda.graph(graph):
+                into.add_(1)
+                given.record_stream(torch.cuda.current_stream())
+                del given
+                take(2)
+            graph.replay()
+            torch.cuda.synchronize()
+            other = take(4)
+            actions = [(e["action"], e["size"]) for e in torch.cuda.memory._snapshot()["device_traces"][0]]
+            self.assertIn(("free_completed", 24 * MIB), actions)
+            self.assertEqual(into.item(), 1)
+            del other
+        finally:
+            torch.cuda.memory._record_memory_history(enabled=None)
+
     def test_the_budget_holds_for_pools_and_the_rest_together(self):
         settle()
         total = torch.cuda.mem_get_info()[1]

@@ -4,6 +4,7 @@
  */
 #include "held.h"
 
+#include <internal/error.h>
 #include <pleat/runtime.h>
 #include <string.h>
 #include <vmm/host.h>
@@ -21,6 +22,7 @@ static struct {
     pleat_runtime *runtime;
     pleat_stream capturing[2]; /* 0: none */
     uint64_t recorded;         /* events on those */
+    pleat_stream unannounced;  /* captures, and the runtime was not told; 0: none */
 } b;
 
 static bool captures(pleat_stream stream)
@@ -28,15 +30,25 @@ static bool captures(pleat_stream stream)
     return stream != 0 && (stream == b.capturing[0] || stream == b.capturing[1]);
 }
 
+/* What backends say of a stream that captures. */
+static pleat_result refuse(const char *verb)
+{
+    return pleat__fail(PLEAT_E_STATE, "%s: the stream captures", verb);
+}
+
 static pleat_result event_record(void *self, pleat_event event, pleat_stream stream)
 {
     b.recorded += captures(stream);
+    if (stream != 0 && stream == b.unannounced)
+        return refuse("event_record");
     return b.host.ops->event_record(self, event, stream);
 }
 
 static pleat_result stream_wait(void *self, pleat_stream stream, pleat_event event)
 {
     b.recorded += captures(stream);
+    if (stream != 0 && stream == b.unannounced)
+        return refuse("stream_wait");
     return b.host.ops->stream_wait(self, stream, event);
 }
 
@@ -261,6 +273,34 @@ static void capture_leaves_its_streams_alone(void **state)
     }
 }
 
+/* The backend says that a stream captures, the runtime was not told, as under PyTorch. What waits
+ * for it is freed when the capture is over, and what it has left over is not taken: who needs it is
+ * refused for want of memory, and nothing else. */
+static void capture_that_was_not_announced(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        begin(policies[i], 120 * MIB);
+        pleat_va own = take(60 * MIB, 5), used = take(20 * MIB, 7), other, none;
+        assert_ok(pleat_free(b.runtime, own)); /* cached, of the stream that will capture */
+        assert_ok(pleat_record_stream(b.runtime, used, 5));
+        b.unannounced = 5;
+        assert_ok(pleat_free(b.runtime, used));
+        other = take(30 * MIB, 7);
+        assert_result(pleat_alloc(b.runtime, 50 * MIB, 7, &none), PLEAT_E_BUDGET);
+        pleat_block block;
+        assert_ok(pleat_block_of(b.runtime, used, &block));
+        assert_true(block.allocated);
+        b.unannounced = 0;
+        pleat_va taken = take(50 * MIB, 7);
+        assert_ok(pleat_empty_cache(b.runtime));
+        assert_result(pleat_block_of(b.runtime, used, &block), PLEAT_E_NOT_FOUND);
+        assert_ok(pleat_free(b.runtime, taken));
+        assert_ok(pleat_free(b.runtime, other));
+        end();
+    }
+}
+
 /* Streams beyond those that are told apart wait for each other; not for one that captures, nor it
  * for them. */
 static void capture_leaves_streams_that_share_alone(void **state)
@@ -296,6 +336,7 @@ int main(void)
         cmocka_unit_test(capture_has_an_end_and_a_budget),
         cmocka_unit_test(capture_streams_do_not_share),
         cmocka_unit_test(capture_leaves_its_streams_alone),
+        cmocka_unit_test(capture_that_was_not_announced),
         cmocka_unit_test(capture_leaves_streams_that_share_alone),
     };
     return cmocka_run_group_tests_name("capture", tests, NULL, NULL);

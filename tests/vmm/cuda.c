@@ -197,6 +197,38 @@ static void cuda_own_threads_break_no_capture(void **state)
     dlclose(fake);
 }
 
+/* Nothing is recorded on a stream that captures, and it is not made to wait: either would be part
+ * of the graph. Behind the capture all is as before. */
+static void cuda_leaves_a_stream_that_captures_alone(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_stream stream;
+    pleat_event event;
+    void (*stream_captures)(void *, bool);
+    void *fake = dlopen(library, RTLD_NOW);
+    assert_non_null(fake);
+    *(void **)&stream_captures = dlsym(fake, "fake_cuda_stream_captures");
+    assert_non_null(stream_captures);
+    assert_ok(pleat_vmm_cuda(&vmm));
+    assert_ok(pleat__cuda_stream_create(&vmm, 0, &stream));
+    assert_ok(vmm.ops->event_create(vmm.self, 0, &event));
+    stream_captures((void *)(uintptr_t)stream, true);
+    assert_result(vmm.ops->event_record(vmm.self, event, stream), PLEAT_E_STATE);
+    assert_non_null(strstr(pleat_last_error()->text, "captures"));
+    assert_ok(vmm.ops->event_query(vmm.self, event)); /* never recorded */
+    assert_ok(vmm.ops->event_record(vmm.self, event, 0));
+    assert_result(vmm.ops->stream_wait(vmm.self, stream, event), PLEAT_E_STATE);
+    stream_captures((void *)(uintptr_t)stream, false);
+    assert_ok(vmm.ops->stream_wait(vmm.self, stream, event));
+    assert_ok(vmm.ops->event_record(vmm.self, event, stream));
+    assert_ok(vmm.ops->event_wait(vmm.self, event));
+    assert_ok(vmm.ops->event_destroy(vmm.self, event));
+    assert_ok(pleat__cuda_stream_destroy(&vmm, 0, stream));
+    pleat_vmm_destroy(&vmm);
+    dlclose(fake);
+}
+
 static void cuda_two_devices_with_access_for_each_other(void **state)
 {
     (void)state;
@@ -321,6 +353,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cuda_leaves_the_current_context_alone),
         cmocka_unit_test(cuda_works_on_a_thread_without_context),
         cmocka_unit_test(cuda_own_threads_break_no_capture),
+        cmocka_unit_test(cuda_leaves_a_stream_that_captures_alone),
         cmocka_unit_test(cuda_two_devices_with_access_for_each_other),
         cmocka_unit_test(cuda_extras_refuse_other_backends),
         cmocka_unit_test(cuda_pattern_gives_back_whatever_fails),

@@ -24,7 +24,13 @@
 #define MOST_STREAMS 256
 #define MOST_NESTED  16
 
-enum { FAKE_INVALID_CONTEXT = 201, FAKE_CAPTURES = 900, FAKE_UNKNOWN = 999 };
+enum {
+    FAKE_INVALID_CONTEXT = 201,
+    FAKE_CAPTURES = 900,
+    FAKE_ISOLATION = 905,
+    FAKE_CAPTURED_EVENT = 907,
+    FAKE_UNKNOWN = 999
+};
 
 struct CUctx_st {
     int device;
@@ -34,12 +40,14 @@ struct CUctx_st {
 struct CUevent_st {
     pleat_event event;
     struct CUctx_st *context;
+    bool captured; /* recorded last on a stream that captured: part of the graph */
 };
 
 /* A stream, and the word that its kernel waits for. The default streams lie in front. */
 struct CUstream_st {
     struct CUctx_st *context;
     volatile uint32_t *gate;
+    atomic_bool captures;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -102,6 +110,11 @@ __attribute__((visibility("default"))) uint64_t fake_cuda_held(void)
 __attribute__((visibility("default"))) void fake_cuda_capture(bool captures)
 {
     atomic_store(&capturing, captures);
+}
+
+__attribute__((visibility("default"))) void fake_cuda_stream_captures(void *stream, bool captures)
+{
+    atomic_store(&((struct CUstream_st *)stream)->captures, captures);
 }
 
 /* Whether the call would break a capture. */
@@ -406,7 +419,7 @@ static CUresult fake_cuEventCreate(CUevent *event, unsigned flags)
         flags == (CU_EVENT_BLOCKING | CU_EVENT_NO_TIMING) ? malloc(sizeof *made) : NULL;
     if (made == NULL)
         return CU_INVALID_VALUE;
-    made->context = current();
+    *made = (struct CUevent_st){.context = current()};
     CUresult code = code_of(host.ops->event_create(host.self, current()->device, &made->event));
     *event = made;
     return code;
@@ -426,7 +439,10 @@ static CUresult fake_cuEventRecord(CUevent event, CUstream stream)
         return FAKE_INVALID_CONTEXT;
     if (found->context != event->context)
         return CU_INVALID_HANDLE;
-    return code_of(host.ops->event_record(host.self, event->event, number_of(found)));
+    event->captured = atomic_load(&found->captures);
+    return event->captured
+               ? CU_OK
+               : code_of(host.ops->event_record(host.self, event->event, number_of(found)));
 }
 
 static CUresult fake_cuEventQuery(CUevent event)
@@ -434,12 +450,13 @@ static CUresult fake_cuEventQuery(CUevent event)
     if (breaks())
         return FAKE_CAPTURES;
     run();
-    return code_of(host.ops->event_query(host.self, event->event));
+    return event->captured ? FAKE_CAPTURED_EVENT
+                           : code_of(host.ops->event_query(host.self, event->event));
 }
 
 static CUresult fake_cuEventSynchronize(CUevent event)
 {
-    return wait_for(event->event);
+    return event->captured ? FAKE_CAPTURED_EVENT : wait_for(event->event);
 }
 
 static CUresult fake_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
@@ -447,6 +464,8 @@ static CUresult fake_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned 
     const struct CUstream_st *found = stream_of(stream);
     if (found == NULL || flags != 0)
         return found == NULL ? FAKE_INVALID_CONTEXT : CU_INVALID_VALUE;
+    if (atomic_load(&found->captures) != event->captured)
+        return FAKE_ISOLATION;
     return code_of(host.ops->stream_wait(host.self, number_of(found), event->event));
 }
 
@@ -466,6 +485,15 @@ static CUresult fake_cuStreamCreate(CUstream *stream, unsigned flags)
     }
     pthread_mutex_unlock(&lock);
     return code;
+}
+
+static CUresult fake_cuStreamIsCapturing(CUstream stream, int *doing)
+{
+    const struct CUstream_st *found = stream_of(stream);
+    if (found == NULL)
+        return FAKE_INVALID_CONTEXT;
+    *doing = atomic_load(&found->captures);
+    return CU_OK;
 }
 
 static CUresult fake_cuStreamSynchronize(CUstream stream)
