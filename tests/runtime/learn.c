@@ -367,6 +367,29 @@ static void learn_finds_its_way_behind_a_long_gap_between_marks(void **state)
     pleat__arena_destroy(arena);
 }
 
+/* Or as many strangers come between two that not every one of what follows is looked for by itself.
+ */
+static void learn_finds_its_way_behind_strangers_between_marks(void **state)
+{
+    (void)state;
+    const uint32_t strangers = 400, before = 200;
+    pleat__learn learn;
+    pleat__arena *arena = begin_marked(&learn);
+    for (uint32_t i = 0; i < 3; i++)
+        (void)run_marked(&learn, 0, 0);
+    for (uint32_t i = 0; i < MARKED_REQUESTS + strangers; i++) {
+        bool odd = i >= before && i < before + strangers;
+        const pleat__place place = {.address = (i + 1) * UINT64_C(4096), .granules = 1};
+        uint32_t item = odd ? MARKED_REQUESTS + i : i < before ? i : i - strangers;
+        (void)pleat__learn_request(&learn, 512 * (item + 1), 0, &place, true);
+    }
+    assert_int_equal(pleat__learn_mark(&learn), PLEAT__BOUNDARY_AGREED);
+    assert_int_equal(learn.found.count, MARKED_REQUESTS + strangers);
+    assert_in_range(learn.found.agreed, MARKED_REQUESTS - 32, MARKED_REQUESTS);
+    pleat__learn_release(&learn);
+    pleat__arena_destroy(arena);
+}
+
 /* A program may mark behind its optimizer's step, which is a mark. */
 static void learn_marks_right_behind_each_other_are_one(void **state)
 {
@@ -400,6 +423,7 @@ int main(void)
         cmocka_unit_test(learn_sizes_that_change_find_the_places_of_their_like),
         cmocka_unit_test(learn_holds_so_much_of_what_has_no_iterations),
         cmocka_unit_test(learn_finds_its_way_behind_a_long_gap_between_marks),
+        cmocka_unit_test(learn_finds_its_way_behind_strangers_between_marks),
         cmocka_unit_test(learn_marks_right_behind_each_other_are_one),
     };
     return cmocka_run_group_tests_name("learn", tests, NULL, NULL);
