@@ -57,6 +57,8 @@ typedef struct pleat__elastic {
     uint32_t opening_missed; /* requests of it that did not match */
     uint32_t strangers;      /* recorded in a row that none of them is like */
     uint32_t patience;       /* iterations to go by before a stranger is looked at again */
+    uint32_t unlike;         /* since the last one at another x */
+    uint32_t reluctance;     /* of those, how many to go by before one is looked at */
     pleat__scale *scale;     /* NULL: not known */
     pleat__sweep_choice choice;
     pleat__instance *instances[PLEAT__INSTANCES];

@@ -14,6 +14,10 @@
 #define PROVEN 4u
 /* Iterations in a row that are like none before: another job. */
 #define STRANGERS 3u
+/* Iterations that are like none before, without one at another x among them, from which on they are
+ * passed over: one, two, four and so on up to two to the MOST_RELUCTANCE at a time. */
+#define UNLIKE          3u
+#define MOST_RELUCTANCE 6u
 
 void pleat__elastic_forget(pleat__elastic *elastic)
 {
@@ -65,6 +69,48 @@ static bool conforms(pleat__elastic *elastic, const pleat__profile *profile)
     return true;
 }
 
+/* Whether an iteration is, to the byte, one that is kept. */
+static bool is_known(const pleat__elastic *elastic, const pleat__profile *profile)
+{
+    for (uint32_t s = 0; s < elastic->profile_count; s++) {
+        const pleat__profile *kept = elastic->profiles[s];
+        uint32_t i = 0;
+        while (i < profile->count && kept->count == profile->count &&
+               kept->parts[i].bytes == profile->parts[i].bytes &&
+               kept->parts[i].stream == profile->parts[i].stream)
+            i++;
+        if (i == profile->count)
+            return true;
+    }
+    return false;
+}
+
+/* None was like any before for so long that this one is not looked at: each is laid against all
+ * that are kept, on the thread that marks. (Where two shapes of a GPT-2 alternate that was 90 ms at
+ * every other mark.) */
+static bool is_passed_over(pleat__elastic *elastic)
+{
+    if (elastic->reluctance == 0)
+        return false;
+    elastic->reluctance--;
+    return true;
+}
+
+static void note_unlike(pleat__elastic *elastic)
+{
+    elastic->unlike++;
+    uint32_t more = elastic->unlike > UNLIKE ? elastic->unlike - UNLIKE : 0;
+    if (elastic->unlike >= UNLIKE)
+        elastic->reluctance = 1u << (more < MOST_RELUCTANCE ? more : MOST_RELUCTANCE);
+}
+
+/* One at another x. */
+static void note_akin(pleat__elastic *elastic)
+{
+    elastic->unlike = 0;
+    elastic->reluctance = 0;
+}
+
 /* Keeps a profile instead of another one, or as one more. */
 static void put_profile(pleat__elastic *elastic, uint32_t at, pleat__profile *profile)
 {
@@ -111,6 +157,7 @@ static void take_scale(pleat__elastic *elastic, pleat__scale *scale)
  * over, a new job is not. */
 static void add_stranger(pleat__elastic *elastic, pleat__profile *profile)
 {
+    note_unlike(elastic);
     elastic->strangers++;
     elastic->patience = 1u << (elastic->strangers < 7 ? elastic->strangers - 1 : 6);
     if (elastic->profile_count != 0 && elastic->strangers < STRANGERS) {
@@ -156,6 +203,7 @@ static void add_profile(pleat__elastic *elastic, pleat__profile *profile)
         return;
     }
     elastic->strangers = 0;
+    note_akin(elastic);
     if (elastic->profile_count == PLEAT__PROFILES_KEPT) {
         /* The oldest in between: the range is the ends'. */
         pleat__profile_free(elastic->profiles[1]);
@@ -186,7 +234,7 @@ static bool fits(const pleat__elastic *elastic, pleat__profile *a, pleat__profil
  * here. Where something was odd it is not. *profile stays open unless it fits. */
 static bool complete(pleat__elastic *elastic, pleat__profile **profile)
 {
-    if (elastic->settled && elastic->scale != NULL)
+    if ((elastic->settled && elastic->scale != NULL) || elastic->profile_count == 0)
         return false;
     for (uint32_t s = 0; s < elastic->profile_count; s++) {
         pleat__profile *whole = pleat__profile_copy(*profile);
@@ -195,10 +243,12 @@ static bool complete(pleat__elastic *elastic, pleat__profile **profile)
             pleat__profile_free(*profile);
             *profile = whole;
             pleat__lives_completed(&elastic->lives, whole);
+            note_akin(elastic);
             return true;
         }
         pleat__profile_free(whole);
     }
+    note_unlike(elastic);
     return false;
 }
 
@@ -234,9 +284,13 @@ void pleat__elastic_recorded(pleat__elastic *elastic, uint32_t count, uint32_t a
         pleat__profile_free(profile);
         return;
     }
-    if (profile->open && !conforms(elastic, profile) && !complete(elastic, &profile)) {
+    bool strange = !conforms(elastic, profile), known = strange && is_known(elastic, profile);
+    bool passed_over = strange && !known && is_passed_over(elastic);
+    if (passed_over || (strange && profile->open && (known || !complete(elastic, &profile)))) {
         pleat__profile_free(elastic->incomplete);
-        elastic->incomplete = profile;
+        elastic->incomplete = passed_over ? NULL : profile;
+        if (passed_over)
+            pleat__profile_free(profile);
         return;
     }
     use_incomplete(elastic, profile);

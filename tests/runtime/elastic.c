@@ -354,6 +354,31 @@ static void elastic_odd_size_is_learned_by_itself(void **state)
     }
 }
 
+/* Each iteration of the other was laid against all that are known, at its mark. A size that comes
+ * then is learned all the same. */
+static void elastic_shapes_that_alternate_are_seldom_compared(void **state)
+{
+    (void)state;
+    job j;
+    elastic_job e = elastic_make(55);
+    job_start(&j, "pleat", NULL, 0);
+    const pleat__elastic *elastic = &((pleat__planned *)j.runtime->policy)->shapes.elastic;
+    run_x(&j, &e, 3, 6);
+    job_shape other = job_shape_make(56, 1);
+    uint32_t compared = 0;
+    for (uint32_t i = 0; i < 100; i++) {
+        uint32_t before = elastic->unlike;
+        run_shape(&j, &other, 1, JOB_PLAIN, 0);
+        run_x(&j, &e, 3, 1);
+        compared += elastic->unlike != before;
+    }
+    assert_in_range(compared, 1, 10);
+    run_x(&j, &e, 4, 2 + (1u << 6));
+    assert_true(pleat_stats_of(j.runtime).instances >= 1);
+    assert_mostly_planned(run_x(&j, &e, 5, 4), 90);
+    finish(&j);
+}
+
 static void elastic_parameter_that_vanishes_is_no_harm(void **state)
 {
     (void)state;
@@ -818,6 +843,7 @@ int main(void)
         cmocka_unit_test(elastic_what_is_fitted_anew_tidies_up_by_itself),
         cmocka_unit_test(elastic_layout_outlives_what_it_was_made_from),
         cmocka_unit_test(elastic_odd_size_is_learned_by_itself),
+        cmocka_unit_test(elastic_shapes_that_alternate_are_seldom_compared),
         cmocka_unit_test(elastic_parameter_that_vanishes_is_no_harm),
         cmocka_unit_test(elastic_disturbed_jobs_share_no_byte),
         cmocka_unit_test(elastic_short_memory_is_an_answer),
