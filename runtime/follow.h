@@ -35,8 +35,9 @@ typedef struct pleat__follow {
     uint64_t adopted; /* the policy's count of requests when it was taken up last */
     uint64_t made;    /* the same when it was taken up first */
     uint32_t agreed;  /* learned: of its items, how many the iteration before had too */
-    uint64_t looped;  /* and when the first of those was that it took the place of, and that were
-                         not much shorter */
+    bool loose; /* learned: less than half of them. It takes most of any iteration for its own */
+    uint64_t looped; /* and when the first of those was that it took the place of, and that were
+                        not much shorter */
     pleat__match match;
     pleat__foresee foresee; /* a plan's with dynamic requests */
     pleat__place *second;   /* learned: where items lay before they were replaced; NULL: none was */

@@ -41,6 +41,12 @@
 /* An iteration is recorded from its beginning on until at most one request in so many missed. (A
  * GPT-2 that went from microbatch 2 to 4 missed 166 of its first 2,107, and then diverged.) */
 #define OPENING_MISSED 32u
+/* A loose shape takes requests of any size for its own: where an iteration begins so many are
+ * looked at for those of another one that is kept. (A GPT-2's steps, of which every fifth is a
+ * rollout of about as many requests, were taken for rollouts: 13 ms an iteration where their own
+ * shape takes 2.)
+ */
+#define LOOK 64u
 /* A learned iteration is still to be recorded when more than one request in so many is dynamic. */
 #define DYNAMIC_SHARE 64u
 
@@ -97,6 +103,7 @@ static void set_current(pleat__shapes *shapes, pleat__follow *next)
     pleat__misfit_followed(&shapes->misfit, is_of_file(shapes, next));
     shapes->current = next;
     shapes->returned = (pleat__returned){0};
+    shapes->looking = 0;
     shapes->due = 0;
     if (next != NULL)
         pleat__beat_restart(&shapes->beat);
@@ -289,6 +296,7 @@ static void plan_and_switch(pleat__shapes *shapes)
     bool again = old != NULL && old->learned && !pleat__learn_is_longer(found.count, old->count);
     uint64_t looped = again ? old->looped : shapes->requests;
     next->agreed = found.agreed;
+    next->loose = found.agreed < found.count / 2;
     /* What served most of it is the same shape, known less well. */
     if (old != NULL && old->learned && 2 * (uint64_t)found.unplanned < found.count)
         kept_remove(shapes, old);
@@ -469,8 +477,16 @@ void pleat__shapes_judge(pleat__shapes *shapes)
         shapes->due |= PLEAT__DUE_JUDGE;
 }
 
-/* Nothing is followed: is an old shape back? */
-static void look_for_returned(pleat__shapes *shapes, uint64_t bytes, uint16_t stream)
+/* The sizes of the last requests; false when there are not so many. */
+static bool last_sizes(const pleat__shapes *shapes, uint64_t recent[PLEAT__GRAM])
+{
+    if (shapes->current == NULL)
+        return pleat__learn_recent(&shapes->learn, recent);
+    memcpy(recent, shapes->current->match.recent, sizeof shapes->current->match.recent);
+    return true;
+}
+
+void pleat__shapes_look(pleat__shapes *shapes, uint64_t bytes, uint16_t stream)
 {
     pleat__returned *returned = &shapes->returned;
     uint64_t recent[PLEAT__GRAM];
@@ -478,8 +494,7 @@ static void look_for_returned(pleat__shapes *shapes, uint64_t bytes, uint16_t st
     if (pleat__returned_goes_on(returned, bytes, stream)) {
         if (pleat__returned_is_sure(returned))
             follow(shapes, returned->candidate, PLEAT__CAUSE_returned);
-    } else if (!had && shapes->requests % PLEAT__GRAM == 0 &&
-               pleat__learn_recent(&shapes->learn, recent)) {
+    } else if (!had && shapes->requests % PLEAT__GRAM == 0 && last_sizes(shapes, recent)) {
         pleat__returned_believe(returned, find_returned(shapes, recent));
     }
 }
@@ -497,7 +512,7 @@ void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream
         PLEAT__BOUNDARY_AGREED)
         plan_and_switch(shapes);
     else if (shapes->current == NULL && shapes->kept_count != 0)
-        look_for_returned(shapes, bytes, stream);
+        pleat__shapes_look(shapes, bytes, stream);
 }
 
 static void mark_planned(pleat__shapes *shapes)
@@ -662,6 +677,8 @@ static void begin_iteration(pleat__shapes *shapes)
     /* Where it is waited for it is there for the iteration that begins. */
     if (shapes->draft.waits)
         (void)take_draft(shapes);
+    bool loose = shapes->current != NULL && shapes->current->loose;
+    shapes->looking = loose && shapes->kept_count > 1 ? LOOK : 0;
     pleat__elastic_begin(&shapes->elastic);
     if (shapes->learn.marks && shapes->current != NULL && shapes->current->learned)
         pleat__elastic_open(&shapes->elastic);

@@ -52,7 +52,8 @@ typedef struct pleat__shapes {
     pleat__misfit misfit; /* a plan file's */
     pleat__follow *kept[PLEAT__SHAPES];
     uint32_t kept_count;
-    pleat__returned returned; /* nothing is followed: what may be again */
+    pleat__returned returned; /* nothing, or a loose shape, is followed: what may be again */
+    uint32_t looking;         /* a loose one: requests for which that is looked for */
     /* PLANNED: requests are recorded all the same, until so many have come. */
     bool recording;
     uint64_t record_until;
@@ -93,6 +94,8 @@ PLEAT_NODISCARD pleat_result pleat__shapes_ask(pleat__shapes *shapes, uint64_t b
 bool pleat__shapes_drop(pleat__shapes *shapes);
 /* The lane of that number. */
 pleat__lane_space *pleat__shapes_lane(const pleat__shapes *shapes, uint32_t lane);
+/* A request came: is a shape back that is kept? */
+void pleat__shapes_look(pleat__shapes *shapes, uint64_t bytes, uint16_t stream);
 /* Judges the last PLEAT__WATCH_REQUESTS, or fewer where too many of them missed. */
 void pleat__shapes_judge(pleat__shapes *shapes);
 
@@ -104,8 +107,14 @@ static inline void pleat__shapes_watch(pleat__shapes *shapes, uint64_t bytes, ui
         pleat__shapes_record(shapes, bytes, stream, place, true);
         return;
     }
-    /* Slots that are taken when a shape is taken up settle within two iterations. */
     const pleat__follow *current = shapes->current;
+    if (__builtin_expect(shapes->looking != 0, 0)) {
+        shapes->looking--;
+        pleat__shapes_look(shapes, bytes, stream);
+        if (current != shapes->current)
+            return;
+    }
+    /* Slots that are taken when a shape is taken up settle within two iterations. */
     unplanned =
         missed || (unplanned && shapes->requests - current->adopted > 2 * (uint64_t)current->count);
     shapes->missed += missed;

@@ -29,7 +29,7 @@ static const transition transitions[] = {
     T(planning, planning, agreed),    T(planning, learning, refused),
     T(planned, switching, made),      T(planning, planned, returned),
     T(planning, planned, scaled),     T(planned, learning, misfit),
-    T(learning, planned, returned),
+    T(learning, planned, returned),   T(planned, planned, returned),
 };
 #undef T
 

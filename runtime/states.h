@@ -17,7 +17,8 @@
  *      varies: iterations were recorded, and their requests vary: a plan is made in the background
  *      made: from PLANNED to SWITCHING as well: such a plan takes the place of what is followed
  *      refused: nothing came of it
- *      returned: from PLANNING too, and from LEARNING, where what was followed was given up
+ *      returned: from PLANNING too, from LEARNING, where what was followed was given up, and from
+ *      PLANNED, where that takes nearly anything for its own
  *      scaled: to PLANNED from LEARNING, PLANNING, RELEARNING and PLANNED: an iteration's first
  *      requests say which x it has, and the instance of that x is taken up (elastic.h)
  *      refitted: from PLANNED to LEARNING: sizes follow x in another way than was known

@@ -294,6 +294,46 @@ static void learn_two_shapes_are_both_kept(void **state)
         alternate(&random, i % 2 == 1);
 }
 
+/* As many requests as an iteration has, of any size. */
+static void roll_out(job *j, uint32_t count, test_random *random)
+{
+    job_tensor last = {0};
+    assert_ok(pleat_mark(j->runtime));
+    for (uint32_t i = 0; i < count; i++) {
+        job_tensor next = job_alloc(j, 512 * (1 + test_random_below(random, 3000)), 0);
+        job_free(j, &last);
+        last = next;
+    }
+    job_free(j, &last);
+}
+
+/* What was learned of rollouts took the steps' requests for its own, whatever their size, and was
+ * never left. */
+static void learn_steps_are_followed_between_rollouts_as_long(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin("rollouts", 0x2011);
+    for (uint32_t run = 0; run < 4; run++) {
+        job j;
+        nested n = nested_make(&random, 2);
+        uint64_t requests = 0, planned = 0;
+        job_start_with(&j, "pleat", NULL, 0, "draft:off");
+        for (uint32_t i = 0; i < 24; i++) {
+            roll_out(&j, i == 0 ? 1 : n.count, &random);
+            mark_and_iterate(&j, &n, 1, true);
+            pleat_stats before = pleat_stats_of(j.runtime);
+            mark_and_iterate(&j, &n, 3, true);
+            pleat_stats steps = since(&j, before);
+            requests += i < 12 ? 0 : steps.requests;
+            planned += i < 12 ? 0 : steps.planned;
+        }
+        if (planned * 100 < requests * 97)
+            fail_msg("%llu of %llu planned", (unsigned long long)planned,
+                     (unsigned long long)requests);
+        stop(&j, &n);
+    }
+}
+
 /* Sizes at random for ever, and no mark: what is held of them ends somewhere. */
 static void learn_holds_so_much_of_what_has_no_iterations(void **state)
 {
@@ -421,6 +461,7 @@ int main(void)
         cmocka_unit_test(learn_iteration_with_dynamic_sizes_is_found),
         cmocka_unit_test(learn_two_shapes_are_both_kept),
         cmocka_unit_test(learn_sizes_that_change_find_the_places_of_their_like),
+        cmocka_unit_test(learn_steps_are_followed_between_rollouts_as_long),
         cmocka_unit_test(learn_holds_so_much_of_what_has_no_iterations),
         cmocka_unit_test(learn_finds_its_way_behind_a_long_gap_between_marks),
         cmocka_unit_test(learn_finds_its_way_behind_strangers_between_marks),
