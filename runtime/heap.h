@@ -78,7 +78,7 @@ typedef struct pleat__note {
     bool give;
 } pleat__note;
 
-typedef struct pleat__dropped pleat__dropped; /* a view that goes (views.c) */
+typedef struct pleat__dropped pleat__dropped; /* dropped.h */
 
 typedef struct pleat__heap {
     pleat_vmm vmm;
@@ -116,7 +116,7 @@ typedef struct pleat__heap {
     uint32_t *gathered;    /* chunks of a view that is being made */
     size_t gathered_capacity;
     uint32_t gathered_count;
-    pleat__dropped *refused; /* dropped views that could not be unmapped yet */
+    pleat__dropped *refused; /* pages of views that could not be unmapped yet */
     /* Gives back what waits, about so many granules of a stream, the oldest first; whether any
      * came. NULL: nothing waits. */
     bool (*order)(void *context, uint16_t stream, uint32_t granules);
@@ -175,7 +175,8 @@ void pleat__view_leave(pleat__heap *heap, const pleat__place *place);
 bool pleat__view_is_dead(const pleat__place *place);
 
 /* Drops idle views until `keep_pages` alias pages are mapped, the longest unused first; true when
- * any went. The mapper unmaps them, those that the GPU may still use later. pre: the turn. */
+ * any went, or goes again that could not be unmapped before. The mapper unmaps them, those that the
+ * GPU may still use later. pre: the turn. */
 bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages);
 /* Gives wholly free handles without aliases back to the space, `chunks` or, with the last handle, a
  * few more, of those at home from `page` on, the highest first, when the GPU is done with them; how

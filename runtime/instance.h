@@ -15,12 +15,6 @@
 
 typedef struct pleat__coming pleat__coming; /* coming.h */
 
-/* Neighbouring pages of the window. */
-typedef struct pleat__page_run {
-    uint64_t page;
-    uint64_t pages;
-} pleat__page_run;
-
 typedef struct pleat__instance {
     pleat__follow *follow; /* item i is the scale's term i */
     pleat__x x;            /* laid out for */

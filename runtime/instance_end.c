@@ -4,90 +4,27 @@
  * them. A plan file's instance is followed as a shape all the same (shapes.h): what it had in views
  * has no place any more.
  */
+#include <runtime/dropped.h>
 #include <runtime/instance_internal.h>
 
-#include <internal/error.h>
-
-typedef struct ended_views {
-    pleat__job job;
-    pleat__heap *heap;
-    pleat__page_run *runs;
-    uint32_t run_count;
-    bool gives;                         /* the pages, to the space */
-    pleat_event events[PLEAT__STREAMS]; /* the last work of each stream that may have used them */
-} ended_views;
-
-static void ended_free(ended_views *ended)
-{
-    for (uint64_t i = 0; i < ended->job.event_count; i++)
-        (void)ended->heap->vmm.ops->event_destroy(ended->heap->vmm.self, ended->events[i]);
-    pleat__arena_free(ended->heap->arena, ended->runs);
-    pleat__arena_free(ended->heap->arena, ended);
-}
-
-/* The mapper's. Where nobody says that the GPU is done they stay mapped: address space, no memory.
- */
-static pleat_result unmap_ended(void *context, pleat_result ready)
-{
-    ended_views *ended = context;
-    pleat__space *space = ended->heap->pool->space;
-    pleat_result result = ready;
-    for (uint32_t i = 0; i < ended->run_count && ready == PLEAT_OK; i++) {
-        pleat_result unmapped =
-            pleat__space_unmap(space, ended->runs[i].page, ended->runs[i].pages);
-        result = result == PLEAT_OK ? unmapped : result;
-        if (ended->gives)
-            pleat__space_give(space, ended->runs[i].page, ended->runs[i].pages);
-    }
-    ended_free(ended);
-    return result;
-}
-
-static pleat_result note_work(ended_views *ended)
-{
-    pleat__heap *heap = ended->heap;
-    for (uint16_t i = 0; i < heap->stream_count; i++) {
-        PLEAT_TRY(heap->vmm.ops->event_create(heap->vmm.self, heap->device, &ended->events[i]));
-        ended->job.event_count++;
-        PLEAT_TRY(pleat__heap_mark(heap, i, ended->events[i]));
-    }
-    return PLEAT_OK;
-}
-
-static pleat_result submit(ended_views *ended)
-{
-    pleat__gate *gate = ended->heap->pool->gate;
-    pleat__mapper *mapper;
-    PLEAT_TRY(note_work(ended));
-    PLEAT_TRY(pleat__gate_mapper(gate, &mapper));
-    return pleat__mapper_submit(mapper, &ended->job);
-}
-
-/* The mapper unmaps the views; false: it could not be told. */
+/* The views' pages go, behind the last work of each stream. false: that cannot be marked. */
 static bool end_views(const pleat__instance *instance, pleat__heap *heap)
 {
     if (instance->view_runs == 0)
         return true;
-    ended_views *ended = pleat__arena_alloc(heap->arena, sizeof *ended);
-    pleat__page_run *runs = pleat__arena_alloc(heap->arena, instance->view_runs * sizeof *runs);
-    if (ended == NULL || runs == NULL) {
-        pleat__arena_free(heap->arena, ended);
-        pleat__arena_free(heap->arena, runs);
+    pleat__dropped *dropped = pleat__dropped_new(heap, instance->view_runs, !instance->planned);
+    bool marked = dropped != NULL;
+    for (uint16_t stream = 0; stream < heap->stream_count && marked; stream++)
+        marked = pleat__dropped_mark(dropped, stream);
+    if (!marked) {
+        if (dropped != NULL)
+            pleat__dropped_free(dropped);
         return false;
     }
     for (uint32_t i = 0; i < instance->view_runs; i++)
-        runs[i] = instance->views[i];
-    *ended = (ended_views){
-        .heap = heap, .runs = runs, .run_count = instance->view_runs, .gives = !instance->planned};
-    ended->job = (pleat__job){.kind = PLEAT__JOB_CALL,
-                              .call = unmap_ended,
-                              .context = ended,
-                              .forgotten = true,
-                              .events = ended->events};
-    if (submit(ended) == PLEAT_OK)
-        return true;
-    ended_free(ended);
-    return false;
+        pleat__dropped_add(dropped, instance->views[i]);
+    pleat__dropped_hand_over(dropped);
+    return true;
 }
 
 /* Whether any of `bytes` from the address on lies in a view. */

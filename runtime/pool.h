@@ -35,6 +35,12 @@ typedef struct pleat__cuts {
     uint64_t count;
 } pleat__cuts;
 
+/* Neighbouring pages of the window. */
+typedef struct pleat__page_run {
+    uint64_t page;
+    uint64_t pages;
+} pleat__page_run;
+
 typedef struct pleat__ahead pleat__ahead; /* ahead.h */
 
 typedef struct pleat__pool {

@@ -9,14 +9,14 @@
  *        costs 25 us a chunk to map. A look at 20,000 pages takes 20 us.
  * DROP   Idle views beyond a limit of alias pages go, the longest unused first, also those that a
  *        followed slot lies in: it then finds its place dead, and gets another. Their requests were
- *        freed in their stream's order, so the GPU may still use them: the mapper unmaps them when
- *        an event recorded at the drop is over.
+ *        freed in their stream's order, so the GPU may still use them (dropped.h). All of a drop
+ *        are one job of the mapper's, with one event a stream: memory that runs short may find
+ *        thousands of them.
  */
+#include <runtime/dropped.h>
 #include <runtime/views.h>
 
 #include <internal/check.h>
-#include <internal/error.h>
-#include <string.h>
 
 /* `runs` comes first: places point to it. */
 typedef struct window {
@@ -224,133 +224,104 @@ bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, plea
 
 /* ---- dropping ---- */
 
-/* Pages of a view that is no more; the mapper's until they are unmapped. */
-struct pleat__dropped {
-    pleat__job job;
-    pleat__heap *heap;
-    pleat_event event; /* the last work that may have used it */
-    uint64_t page;
-    uint32_t pages;
-    pleat__dropped *next; /* in the heap's list of those refused */
-};
+/* An idle view: how long it is unused, and where it is in the list. */
+typedef struct idle_view {
+    uint64_t used;
+    uint32_t at;
+} idle_view;
 
-static void refuse(pleat__heap *heap, pleat__dropped *dropped)
+static bool is_older(idle_view a, idle_view b)
 {
-    dropped->next = heap->refused;
-    heap->refused = dropped;
+    return a.used != b.used ? a.used < b.used : a.at < b.at;
 }
 
-/* The mapper's: unmaps, and forgets. Where nobody says that the GPU is done, it comes again at the
- * next drop. */
-static pleat_result unmap_dropped(void *context, pleat_result ready)
+/* Puts the view at `at` of a heap whose oldest is first where it belongs below. */
+static void sink(idle_view *views, uint32_t count, uint32_t at)
 {
-    pleat__dropped *dropped = context;
-    pleat__pool *pool = dropped->heap->pool;
-    if (ready != PLEAT_OK) {
-        pleat__gate_lock(pool->gate);
-        refuse(dropped->heap, dropped);
-        pleat__gate_unlock(pool->gate);
-        return ready;
+    idle_view moved = views[at];
+    for (uint32_t child = 2 * at + 1; child < count; child = 2 * at + 1) {
+        if (child + 1 < count && is_older(views[child + 1], views[child]))
+            child++;
+        if (!is_older(views[child], moved))
+            break;
+        views[at] = views[child];
+        at = child;
     }
-    (void)dropped->heap->vmm.ops->event_destroy(dropped->heap->vmm.self, dropped->event);
-    /* What the driver refuses to unmap is the space's to keep apart. */
-    pleat_result result = pleat__space_unmap(pool->space, dropped->page, dropped->pages);
-    pleat__space_give(pool->space, dropped->page, dropped->pages);
-    pleat__arena_free(dropped->heap->arena, dropped);
-    return result;
+    views[at] = moved;
 }
 
-static void hand_over(pleat__heap *heap, pleat__dropped *dropped)
+/* All idle views as a heap, the one that was used the longest ago first; how many. */
+static uint32_t list_idle(const pleat__heap *heap, idle_view *idle)
 {
-    pleat__mapper *mapper;
-    if (pleat__gate_mapper(heap->pool->gate, &mapper) != PLEAT_OK ||
-        pleat__mapper_submit(mapper, &dropped->job) != PLEAT_OK)
-        refuse(heap, dropped);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < heap->view_count; i++)
+        if (heap->views[i]->live == 0)
+            idle[count++] = (idle_view){heap->views[i]->used, i};
+    for (uint32_t i = count / 2; i-- > 0;)
+        sink(idle, count, i);
+    return count;
 }
 
-static pleat__dropped *dropped_new(pleat__heap *heap, const pleat__view *view)
-{
-    const pleat_vmm_ops *ops = heap->vmm.ops;
-    pleat__dropped *dropped = pleat__arena_alloc(heap->arena, sizeof *dropped);
-    if (dropped == NULL)
-        return NULL;
-    *dropped = (pleat__dropped){.heap = heap, .page = view->page, .pages = view->pages};
-    dropped->job = (pleat__job){.kind = PLEAT__JOB_CALL,
-                                .call = unmap_dropped,
-                                .context = dropped,
-                                .forgotten = true,
-                                .events = &dropped->event,
-                                .event_count = 1};
-    if (ops->event_create(heap->vmm.self, heap->device, &dropped->event) != PLEAT_OK)
-        goto no_event;
-    if (pleat__heap_mark(heap, view->stream, dropped->event) != PLEAT_OK)
-        goto no_record;
-    return dropped;
-no_record:
-    (void)ops->event_destroy(heap->vmm.self, dropped->event);
-no_event:
-    pleat__arena_free(heap->arena, dropped);
-    return NULL;
-}
-
-/* Takes a view from the list and hands its pages to the mapper. false: it stays. */
-static bool view_drop(pleat__heap *heap, uint32_t at)
+/* Hands a view's pages over and leaves its place in the list empty. false: it stays. */
+static bool view_drop(pleat__heap *heap, uint32_t at, pleat__dropped *dropped)
 {
     pleat__view *view = heap->views[at];
-    pleat__dropped *dropped = dropped_new(heap, view);
-    if (dropped == NULL)
+    if (!pleat__dropped_mark(dropped, view->stream))
         return false;
-    heap->view_count--;
-    memmove(&heap->views[at], &heap->views[at + 1], (heap->view_count - at) * sizeof *heap->views);
+    pleat__dropped_add(dropped, (pleat__page_run){view->page, view->pages});
+    heap->views[at] = NULL;
     heap->pool->view_pages -= view->pages;
     view->dead = true;
     if (view->windows == 0)
         pleat__view_free(heap, view);
-    hand_over(heap, dropped);
     return true;
 }
 
-/* The idle view that was used the longest ago; view_count when there is none. */
-static uint32_t view_oldest(const pleat__heap *heap)
+static void close_gaps(pleat__heap *heap)
 {
-    uint32_t oldest = heap->view_count;
-    for (uint32_t i = 0; i < heap->view_count; i++) {
-        const pleat__view *view = heap->views[i];
-        if (view->live == 0 &&
-            (oldest == heap->view_count || view->used < heap->views[oldest]->used))
-            oldest = i;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < heap->view_count; i++)
+        if (heap->views[i] != NULL)
+            heap->views[kept++] = heap->views[i];
+    heap->view_count = kept;
+}
+
+/* What a stream that captures may use stays, and others' views go. */
+static bool drop_oldest(pleat__heap *heap, uint64_t keep_pages, idle_view *idle)
+{
+    uint32_t count = list_idle(heap, idle);
+    bool any = false;
+    pleat__dropped *dropped = count != 0 ? pleat__dropped_new(heap, count, true) : NULL;
+    if (dropped == NULL)
+        return false;
+    while (count != 0 && heap->pool->view_pages > keep_pages) {
+        any = view_drop(heap, idle[0].at, dropped) || any;
+        idle[0] = idle[--count];
+        sink(idle, count, 0);
     }
-    return oldest;
+    close_gaps(heap);
+    if (any)
+        pleat__dropped_hand_over(dropped);
+    else
+        pleat__dropped_free(dropped);
+    return any;
 }
 
 bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages)
 {
-    pleat__dropped *again = heap->refused;
-    bool any = again != NULL;
-    heap->refused = NULL;
-    while (again != NULL) {
-        pleat__dropped *next = again->next;
-        hand_over(heap, again);
-        again = next;
-    }
-    while (heap->pool->view_pages > keep_pages) {
-        uint32_t oldest = view_oldest(heap);
-        if (oldest == heap->view_count || !view_drop(heap, oldest))
-            break;
-        any = true;
-    }
+    bool any = pleat__dropped_again(heap);
+    if (heap->pool->view_pages <= keep_pages || heap->view_count == 0)
+        return any;
+    idle_view *idle = pleat__arena_alloc(heap->arena, heap->view_count * sizeof *idle);
+    any = (idle != NULL && drop_oldest(heap, keep_pages, idle)) || any;
+    pleat__arena_free(heap->arena, idle);
     return any;
 }
 
 void pleat__views_release(pleat__heap *heap)
 {
-    for (pleat__dropped *at = heap->refused, *next; at != NULL; at = next) {
-        next = at->next;
-        (void)heap->vmm.ops->event_destroy(heap->vmm.self, at->event);
-        pleat__arena_free(heap->arena, at);
-    }
+    pleat__dropped_release(heap);
     for (uint32_t i = 0; i < heap->view_count; i++)
         pleat__view_free(heap, heap->views[i]);
-    heap->refused = NULL;
     heap->view_count = 0;
 }

@@ -402,6 +402,31 @@ static void draft_survives_every_failing_verb(void **state)
     fail_verbs(verbs, sizeof verbs / sizeof *verbs, 2, run_failing, NULL);
 }
 
+/* Views of plans that are done with once stayed mapped for good where the mapper could not ask
+ * whether the GPU is done, and with them their chunks. */
+static void draft_views_go_later_where_no_event_can_be_asked(void **state)
+{
+    (void)state;
+    uint64_t hits = 1;
+    for (uint64_t nth = 1; hits > 0; nth += 1 + nth / 2) {
+        pleat_vmm host, vmm;
+        open_small_host(&host);
+        assert_ok(pleat__fault_create(host, &vmm));
+        pleat__fault_arm(&vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_query, .nth = nth});
+        pleat_runtime *runtime = run_failing(vmm, NULL);
+        assert_non_null(runtime);
+        assert_ok(pleat_empty_cache(runtime));
+        hits = pleat__fault_hits(&vmm);
+        pleat__fault_arm(&vmm, (pleat__fault_plan){0});
+        assert_ok(pleat_empty_cache(runtime));
+        assert_int_equal(pleat_stats_of(runtime).physical_bytes, 0);
+        pleat_runtime_destroy(runtime);
+        pleat_vmm_destroy(&vmm);
+        assert_nothing_held(&host);
+        pleat_vmm_destroy(&host);
+    }
+}
+
 /* On the job's thread; on the one that makes plans nothing fails by itself. */
 static void draft_survives_every_want_of_host_memory(void **state)
 {
@@ -427,6 +452,7 @@ int main(void)
         cmocka_unit_test(draft_lives_with_caches_that_are_emptied),
         cmocka_unit_test(draft_keeps_views_in_which_something_lies),
         cmocka_unit_test(draft_survives_every_failing_verb),
+        cmocka_unit_test(draft_views_go_later_where_no_event_can_be_asked),
         cmocka_unit_test(draft_survives_every_want_of_host_memory),
     };
     return cmocka_run_group_tests_name("draft", tests, NULL, NULL);

@@ -1,0 +1,222 @@
+/*
+ * dropped.c: idle views that go: which, behind what, and what becomes of those that cannot be
+ * unmapped now. A heap on host memory whose views are made by hand.
+ */
+#include "held.h"
+
+#include <internal/arena.h>
+#include <runtime/views.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+#include <vmm/fault.h>
+
+#define PAGE      (64u << 10)
+#define CHUNKS    16u
+#define THOUSANDS 5000u /* more than the mapper is given ahead */
+
+typedef struct fixture {
+    pleat_vmm host, vmm;
+    pleat__arena *arena;
+    pleat__space *space;
+    pleat__gate gate;
+    pleat__pool pool;
+    pleat__heap heap;
+    uint64_t ordered;
+} fixture;
+
+static void begin(fixture *f)
+{
+    const pleat_host_options host = {
+        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = PAGE};
+    const pleat__space_options space = {.device = 0};
+    pleat__conf conf;
+    memset(f, 0, sizeof *f);
+    assert_ok(pleat__conf_read("", &conf));
+    assert_ok(pleat_vmm_host(&host, &f->host));
+    assert_ok(pleat__fault_create(f->host, &f->vmm));
+    assert_ok(pleat__arena_create(&f->arena));
+    assert_ok(pleat__space_create(f->vmm, f->arena, &space, &f->space));
+    assert_ok(pleat__gate_init(&f->gate, f->vmm, 0, f->arena, f->space));
+    assert_ok(pleat__pool_init(&f->pool, f->arena, f->space, &f->gate, NULL));
+    assert_ok(pleat__heap_init(&f->heap, f->vmm, 0, f->arena, &f->pool, &conf));
+    f->heap.streams_ordered = &f->ordered;
+    pleat__gate_lock_turn(&f->gate);
+    assert_int_equal(pleat__heap_stream(&f->heap, 0), 0);
+    assert_int_equal(pleat__heap_stream(&f->heap, 7), 1);
+    assert_ok(pleat__heap_sync(&f->heap));
+    assert_ok(pleat__heap_grow(&f->heap, 0, CHUNKS, NULL));
+}
+
+static void end(fixture *f)
+{
+    pleat__gate_unlock(&f->gate);
+    pleat__gate_end_mapper(&f->gate);
+    pleat__heap_release(&f->heap);
+    pleat__pool_release(&f->pool);
+    pleat__gate_release(&f->gate);
+    pleat__space_destroy(f->space);
+    pleat__arena_destroy(f->arena);
+    pleat_vmm_destroy(&f->vmm);
+    assert_nothing_held(&f->host);
+    pleat_vmm_destroy(&f->host);
+}
+
+static void add_view(fixture *f, uint16_t stream, uint32_t pages, uint64_t used)
+{
+    pleat__view *view = pleat__view_new(&f->heap, pages, stream);
+    assert_non_null(view);
+    for (uint32_t i = 0; i < pages; i++)
+        view->chunks[i] = i;
+    view->used = used;
+    assert_ok(pleat__views_reserve(&f->heap));
+    assert_ok(pleat__pool_view(&f->pool, view->chunks, pages, &view->page));
+    pleat__views_add(&f->heap, view);
+}
+
+static pleat__host_holdings held_by(const fixture *f)
+{
+    pleat__host_holdings held;
+    assert_ok(pleat__host_holdings_of(&f->host, &held));
+    return held;
+}
+
+static void drain(fixture *f)
+{
+    pleat__gate_leave(&f->gate);
+    pleat__gate_drain(&f->gate);
+    pleat__gate_enter(&f->gate);
+}
+
+/* A job of the mapper's that lasts until the test goes on. */
+static pleat_result wait_here(void *goes_on, pleat_result ready)
+{
+    while (!atomic_load((atomic_bool *)goes_on))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    return ready;
+}
+
+/* An event and a job each were as much work under the lock as the mapper's, and those beyond what
+ * its queue holds stayed mapped, and kept their chunks, while memory was short. */
+static void dropped_thousands_are_one_job_behind_one_event(void **state)
+{
+    (void)state;
+    fixture f;
+    atomic_bool goes_on = false;
+    pleat__mapper *mapper;
+    pleat__job busy = {.kind = PLEAT__JOB_CALL, .call = wait_here, .context = &goes_on};
+    begin(&f);
+    for (uint32_t i = 0; i < THOUSANDS; i++)
+        add_view(&f, 0, 1, i * 7919 % THOUSANDS);
+    assert_int_equal(held_by(&f).mapped_pages, CHUNKS + THOUSANDS);
+    assert_ok(pleat__gate_mapper(&f.gate, &mapper));
+    assert_ok(pleat__mapper_submit(mapper, &busy));
+    assert_true(pleat__heap_drop_views(&f.heap, 0));
+    assert_int_equal(held_by(&f).events, 1);
+    assert_int_equal(pleat__mapper_stats_of(mapper).refused, 0);
+    assert_int_equal(f.pool.view_pages, 0);
+    atomic_store(&goes_on, true);
+    drain(&f);
+    assert_int_equal(held_by(&f).mapped_pages, CHUNKS);
+    assert_false(pleat__heap_drop_views(&f.heap, 0));
+    end(&f);
+}
+
+#define DRAWN 100u
+
+/* The longest unused view of those that are left; DRAWN: they are all in use. */
+static uint32_t oldest_of(const pleat__view *views, const bool *gone)
+{
+    uint32_t oldest = DRAWN;
+    for (uint32_t i = 0; i < DRAWN; i++)
+        if (!gone[i] && views[i].live == 0 &&
+            (oldest == DRAWN || views[i].used < views[oldest].used))
+            oldest = i;
+    return oldest;
+}
+
+/* Until the others have room; what is in use stays, and so does the order. */
+static void dropped_are_the_longest_unused(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eedd209);
+    for (int round = 0; round < 20; round++) {
+        fixture f;
+        pleat__view before[DRAWN];
+        bool gone[DRAWN] = {false};
+        begin(&f);
+        for (uint32_t i = 0; i < DRAWN; i++)
+            add_view(&f, 0, 1 + (uint32_t)test_random_below(&random, 5),
+                     test_random_below(&random, 40));
+        for (uint32_t i = 0; i < DRAWN; i++) {
+            f.heap.views[i]->live = test_random_below(&random, 8) == 0;
+            before[i] = *f.heap.views[i];
+        }
+        uint64_t left = f.pool.view_pages, keep = test_random_below(&random, left + 1);
+        uint32_t next = 0;
+        for (uint32_t at; left > keep && (at = oldest_of(before, gone)) != DRAWN;) {
+            gone[at] = true;
+            left -= before[at].pages;
+        }
+        pleat__heap_drop_views(&f.heap, keep);
+        drain(&f);
+        assert_int_equal(f.pool.view_pages, left);
+        assert_int_equal(held_by(&f).mapped_pages, CHUNKS + left);
+        for (uint32_t i = 0; i < DRAWN; i++)
+            if (!gone[i])
+                assert_int_equal(f.heap.views[next++]->page, before[i].page);
+        assert_int_equal(f.heap.view_count, next);
+        end(&f);
+    }
+}
+
+/* One that captures a graph cannot be marked: what it may use stays, were it the longest unused. */
+static void dropped_leave_what_a_capturing_stream_may_use(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    add_view(&f, 1, 2, 1);
+    add_view(&f, 0, 3, 2);
+    assert_ok(pleat__gate_capture(&f.gate, 7));
+    assert_true(pleat__heap_drop_views(&f.heap, 0));
+    drain(&f);
+    assert_int_equal(f.pool.view_pages, 2);
+    assert_int_equal(held_by(&f).mapped_pages, CHUNKS + 2);
+    assert_false(pleat__heap_drop_views(&f.heap, 0));
+    pleat__gate_capture_end(&f.gate, 7);
+    assert_true(pleat__heap_drop_views(&f.heap, 0));
+    drain(&f);
+    assert_int_equal(held_by(&f).mapped_pages, CHUNKS);
+    end(&f);
+}
+
+/* Where nobody says whether the GPU is done they stay mapped, until someone does. */
+static void dropped_that_cannot_be_unmapped_go_later(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    add_view(&f, 0, 2, 1);
+    add_view(&f, 1, 3, 2);
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_query, .nth = 2});
+    assert_true(pleat__heap_drop_views(&f.heap, 0));
+    drain(&f);
+    assert_int_equal(held_by(&f).mapped_pages, CHUNKS + 5);
+    assert_true(pleat__heap_drop_views(&f.heap, 0));
+    drain(&f);
+    assert_int_equal(held_by(&f).mapped_pages, CHUNKS);
+    assert_false(pleat__heap_drop_views(&f.heap, 0));
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dropped_thousands_are_one_job_behind_one_event),
+        cmocka_unit_test(dropped_are_the_longest_unused),
+        cmocka_unit_test(dropped_leave_what_a_capturing_stream_may_use),
+        cmocka_unit_test(dropped_that_cannot_be_unmapped_go_later),
+    };
+    return cmocka_run_group_tests_name("dropped", tests, NULL, NULL);
+}
