@@ -127,10 +127,10 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
         if (count == 0)
             break;
         if (!ordered) {
-            pleat__account_wait(&heap->account);
             pleat_result result = pleat__zones_order(heap, from, zone);
             if (result != PLEAT_OK)
                 return result == PLEAT_E_STATE ? PLEAT_OK : result;
+            pleat__account_wait(&heap->account);
         }
         pleat__extent part = {run.first << shift, count << shift};
         PLEAT_TRY(pleat__extents_reserve(source, 2));

@@ -3,12 +3,11 @@
  */
 #include <runtime/heap_internal.h>
 
-/* Later work of `to` comes behind all that `from` has been given so far. */
-static pleat_result order(pleat__heap *heap, pleat_stream from, pleat_stream to)
+/* `to` waits for what `from` has been given so far, or had been before it captured. */
+static pleat_result wait_for(pleat__heap *heap, pleat_stream from, pleat_stream to)
 {
     const pleat_vmm_ops *ops = heap->vmm.ops;
     pleat_event event, before = pleat__gate_before(heap->pool->gate, from);
-    *heap->streams_ordered += 1;
     if (before != 0)
         return ops->stream_wait(heap->vmm.self, to, before);
     PLEAT_TRY(ops->event_create(heap->vmm.self, heap->device, &event));
@@ -17,6 +16,14 @@ static pleat_result order(pleat__heap *heap, pleat_stream from, pleat_stream to)
         result = ops->stream_wait(heap->vmm.self, to, event);
     pleat_result destroyed = ops->event_destroy(heap->vmm.self, event);
     return result != PLEAT_OK ? result : destroyed;
+}
+
+/* Later work of `to` comes behind all that `from` has been given so far. */
+static pleat_result order(pleat__heap *heap, pleat_stream from, pleat_stream to)
+{
+    PLEAT_TRY(wait_for(heap, from, to));
+    *heap->streams_ordered += 1;
+    return PLEAT_OK;
 }
 
 /* ---- those that share ---- */
@@ -38,14 +45,14 @@ static pleat_result await_sharers(pleat__heap *heap, pleat_stream to)
     bool moves = beyond->has_head && head != to;
     PLEAT_TRY(pleat__gate_note_stream(heap->pool->gate, to));
     if (moves) {
-        pleat__account_wait(&heap->account);
         PLEAT_TRY(order(heap, head, to));
+        pleat__account_wait(&heap->account);
     }
     for (const pleat__sharer *sharer = beyond->freed; sharer != NULL; sharer = sharer->next) {
         if (sharer->stream == to)
             continue;
-        pleat__account_wait(&heap->account);
         PLEAT_TRY(order(heap, sharer->stream, to));
+        pleat__account_wait(&heap->account);
     }
     pleat__beyond_advance(beyond, to);
     /* Whoever waits for all streams that allocate waits for the new head. */

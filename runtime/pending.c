@@ -5,7 +5,7 @@
 
 #include <internal/error.h>
 
-#define BUSY 8u /* streams */
+#define ASKED 8u /* streams that are remembered in one call */
 
 pleat_result pleat__pending_create(pleat_vmm vmm, int device, pleat__arena *arena,
                                    const pleat__gate *gate, pleat__pending *pending)
@@ -125,13 +125,38 @@ pleat_result pleat__pending_record(pleat__pending *pending, pleat_va address, ui
     return PLEAT_OK;
 }
 
-/* Records what has not been recorded; false when the driver still refuses. */
-static bool record_events(pleat__pending *pending, pleat__pending_entry *entry)
+/* Streams of which there is nothing new to be heard in one call. Asking costs more than the
+ * allocation that does it. */
+typedef struct streams {
+    pleat_stream streams[ASKED];
+    uint32_t count;
+} streams;
+
+static bool has(const streams *set, pleat_stream stream)
+{
+    for (uint32_t i = 0; i < set->count; i++)
+        if (set->streams[i] == stream)
+            return true;
+    return false;
+}
+
+static void add(streams *set, pleat_stream stream)
+{
+    if (set->count < ASKED)
+        set->streams[set->count++] = stream;
+}
+
+/* Records what has not been recorded; false when the driver still refuses, as it does while a
+ * stream captures. `refused`: streams that it did so for. */
+static bool record_events(pleat__pending *pending, pleat__pending_entry *entry, streams *refused)
 {
     bool all = true;
     for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next) {
-        if (!use->recorded)
+        if (!use->recorded && !has(refused, use->stream)) {
             use->recorded = pleat__gate_record(pending->gate, use->event, use->stream) == PLEAT_OK;
+            if (!use->recorded)
+                add(refused, use->stream);
+        }
         all = all && use->recorded;
     }
     return all;
@@ -145,7 +170,8 @@ pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address, uint
         return PLEAT_OK;
     if (entry->waiting)
         return is_freed(address);
-    (void)record_events(pending, entry);
+    streams refused = {.count = 0};
+    (void)record_events(pending, entry, &refused);
     entry->waiting = true;
     *pending->last = entry;
     pending->last = &entry->next;
@@ -154,36 +180,21 @@ pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address, uint
     return PLEAT_OK;
 }
 
-/* Streams that an event of was found not to have passed: those that were recorded behind it have
- * not either, and are not asked for. Asking costs more than the allocation that does it. */
-typedef struct busy_streams {
-    pleat_stream streams[BUSY];
-    uint32_t count;
-} busy_streams;
-
-static bool is_busy(const busy_streams *busy, pleat_stream stream)
+/* Behind an event that was found not to have passed all others of its stream have not either. */
+static bool has_passed(const pleat__pending *pending, const pleat__pending_use *use, streams *busy)
 {
-    for (uint32_t i = 0; i < busy->count; i++)
-        if (busy->streams[i] == stream)
-            return true;
-    return false;
-}
-
-static bool has_passed(const pleat__pending *pending, const pleat__pending_use *use,
-                       busy_streams *busy)
-{
-    if (is_busy(busy, use->stream))
+    if (has(busy, use->stream))
         return false;
     if (pending->vmm.ops->event_query(pending->vmm.self, use->event) == PLEAT_OK)
         return true;
-    if (busy->count < BUSY)
-        busy->streams[busy->count++] = use->stream;
+    add(busy, use->stream);
     return false;
 }
 
-static bool is_due(pleat__pending *pending, pleat__pending_entry *entry, busy_streams *busy)
+static bool is_due(pleat__pending *pending, pleat__pending_entry *entry, streams *refused,
+                   streams *busy)
 {
-    if (!record_events(pending, entry))
+    if (!record_events(pending, entry, refused))
         return false;
     for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next)
         if (!has_passed(pending, use, busy))
@@ -210,9 +221,9 @@ uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most, pleat__pend
                              void *context)
 {
     uint64_t count = 0, passed = 0;
-    busy_streams busy = {.count = 0};
+    streams refused = {.count = 0}, busy = {.count = 0};
     for (pleat__pending_entry **at = &pending->first; *at != NULL && passed < most;) {
-        if (!is_due(pending, *at, &busy)) {
+        if (!is_due(pending, *at, &refused, &busy)) {
             at = &(*at)->next;
             passed++;
             continue;
@@ -225,10 +236,11 @@ uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most, pleat__pend
 
 /* Later work of `owner` comes behind all that the entry waits for. A stream that captures a graph
  * would capture the wait. */
-static bool is_ordered(pleat__pending *pending, pleat__pending_entry *entry, pleat_stream owner)
+static bool is_ordered(pleat__pending *pending, pleat__pending_entry *entry, pleat_stream owner,
+                       streams *refused)
 {
     const pleat_vmm_ops *ops = pending->vmm.ops;
-    if (pleat__gate_before(pending->gate, owner) != 0 || !record_events(pending, entry))
+    if (pleat__gate_before(pending->gate, owner) != 0 || !record_events(pending, entry, refused))
         return false;
     for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next) {
         if (ops->event_query(pending->vmm.self, use->event) == PLEAT_OK)
@@ -245,8 +257,9 @@ uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wan
 {
     uint64_t count = 0;
     pleat_stream owner;
+    streams refused = {.count = 0};
     for (pleat__pending_entry **at = &pending->first; *at != NULL;) {
-        if (!wanted(wishes, (*at)->address, &owner) || !is_ordered(pending, *at, owner)) {
+        if (!wanted(wishes, (*at)->address, &owner) || !is_ordered(pending, *at, owner, &refused)) {
             at = &(*at)->next;
             continue;
         }
@@ -260,8 +273,9 @@ size_t pleat__pending_events(pleat__pending *pending, pleat_event **out)
 {
     size_t count = 0, capacity = 0;
     pleat_event *events = NULL;
+    streams refused = {.count = 0};
     for (pleat__pending_entry *entry = pending->first; entry != NULL; entry = entry->next) {
-        (void)record_events(pending, entry);
+        (void)record_events(pending, entry, &refused);
         for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next) {
             if (use->recorded && pleat__arena_grow(pending->arena, &events, &capacity, count,
                                                    sizeof *events) == PLEAT_OK)

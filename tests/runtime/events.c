@@ -4,6 +4,9 @@
  */
 #include "fixture.h"
 
+#include <runtime/planned_internal.h>
+#include <runtime/runtime_internal.h>
+
 /* A point of a stream now. The caller's to destroy. */
 static pleat_event point(fixture *f, pleat_stream stream)
 {
@@ -191,10 +194,17 @@ static void streams_take_new_memory_where_they_cannot_be_ordered(void **state)
         pleat_va a = gather(&f);
         uint64_t physical = pleat_stats_of(f.runtime).physical_bytes;
         pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = verbs[i], .nth = 1, .forever = true});
+        const pleat__account *account = &((pleat__planned *)f.runtime->policy)->heap.account;
+        uint64_t spent = account->spent_ns;
         pleat_va b = take(&f, 64 * MIB, 0);
         pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
         assert_true(b + 64 * MIB <= a || a + 64 * MIB <= b);
-        assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, physical + 64 * MIB);
+        pleat_stats stats = pleat_stats_of(f.runtime);
+        assert_int_equal(stats.physical_bytes, physical + 64 * MIB);
+        /* What was not waited for costs nothing. The gathering stream may wait for the tensor's
+         * other user all the same, by the event that was there. */
+        assert_int_equal(account->spent_ns, spent);
+        assert_int_equal(stats.streams_ordered, verbs[i] != PLEAT__FAULT_stream_wait);
         assert_ok(pleat__host_stream_release(&f.host, 0));
         end(&f);
     }
@@ -252,6 +262,34 @@ static void streams_are_asked_once_whatever_waits(void **state)
     take(&f, 512, 1);
     assert_int_equal(pleat__fault_calls(&f.vmm), 128);
     assert_ok(pleat__host_stream_release(&f.host, 5));
+    end(&f);
+}
+
+/* One that captures a graph, which nobody told the runtime of, refuses to be marked; it is asked
+ * once for each allocation, however much waits for it. */
+static void streams_that_refuse_are_asked_once_whatever_waits(void **state)
+{
+    (void)state;
+    pleat_va at[64];
+    fixture f;
+    open_host(&f, 1024 * MIB, true);
+    pleat_runtime_options options = {.size = sizeof options};
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    for (unsigned i = 0; i < 64; i++) {
+        at[i] = take(&f, MIB, 1);
+        assert_ok(pleat_record_stream(f.runtime, at[i], 5));
+    }
+    pleat__fault_arm(
+        &f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_record, .nth = 1, .forever = true});
+    for (unsigned i = 0; i < 64; i++)
+        assert_ok(pleat_free(f.runtime, at[i]));
+    assert_int_equal(pleat__fault_calls(&f.vmm), 64);
+    for (unsigned i = 0; i < 64; i++)
+        take(&f, 512, 1);
+    assert_int_equal(pleat__fault_calls(&f.vmm), 128);
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
+    take(&f, 512, 1);
+    assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 65 * 512);
     end(&f);
 }
 
@@ -477,6 +515,7 @@ int main(void)
         cmocka_unit_test(streams_take_new_memory_where_they_cannot_be_ordered),
         cmocka_unit_test(streams_that_cannot_be_ordered_are_waited_for),
         cmocka_unit_test(streams_are_asked_once_whatever_waits),
+        cmocka_unit_test(streams_that_refuse_are_asked_once_whatever_waits),
         cmocka_unit_test(streams_know_their_blocks),
         cmocka_unit_test(streams_may_be_many),
         cmocka_unit_test(nothing_is_unmapped_without_an_event),
