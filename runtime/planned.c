@@ -207,11 +207,35 @@ static void put_down(policy *self, pleat__place *place, uint64_t bytes, uint16_t
     pleat__count_alloc(self->stats, bytes);
 }
 
-/* A request that lies where a plan has it, or where another one of the plan's would. */
-static inline void count_planned(policy *self, uint64_t bytes)
+/* How a request is served, noted when nothing leaves the lock any more; counted when nothing can
+ * fail any more. */
+enum {
+    IN_SLOT = 1, /* where a plan has it, or where another one of the plan's would lie */
+    IN_LANE = 2,
+    STITCHED = 4,
+    CACHED = 8,
+    DIVERGED = 16,
+    SLOT_BUSY = 32,
+    BROKEN = 64,
+};
+
+static inline void count_served(pleat_stats *stats, uint32_t how, uint64_t bytes)
 {
-    self->stats->planned++;
-    self->stats->planned_bytes += bytes;
+    if (how & IN_SLOT) {
+        stats->planned++;
+        stats->planned_bytes += bytes;
+    }
+    if (__builtin_expect(how == IN_SLOT, 1))
+        return;
+    if (how & IN_LANE) {
+        stats->lane++;
+        stats->lane_bytes += bytes;
+    }
+    stats->stitched += (how & STITCHED) != 0;
+    stats->cached += (how & CACHED) != 0;
+    stats->diverged += (how & DIVERGED) != 0;
+    stats->slot_busy += (how & SLOT_BUSY) != 0;
+    stats->broken += (how & BROKEN) != 0;
 }
 
 static inline uint32_t granules_of(uint64_t bytes)
@@ -230,7 +254,7 @@ static pleat_result from_heap(policy *self, uint64_t bytes, uint16_t stream, ple
         pleat__heap_give(&self->heap, place);
         return result;
     }
-    *(stitched ? &self->stats->stitched : &self->stats->cached) += 1;
+    self->served = stitched ? STITCHED : CACHED;
     self->stats->views_reused = self->heap.views_reused;
     return PLEAT_OK;
 }
@@ -260,14 +284,14 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
         return result;
     }
     if (item == PLEAT__NO_ITEM) {
-        self->stats->diverged++;
+        self->served |= DIVERGED;
         return PLEAT_OK;
     }
     /* While the lock was left something else may have been taken up. */
     if (self->shapes.epoch != epoch)
         return PLEAT_OK;
     bool slot = self->shapes.current->items[item].kind == PLEAT__ITEM_SLOT;
-    self->stats->slot_busy += slot;
+    self->served |= slot ? SLOT_BUSY : 0;
     if (self->shapes.current->learned)
         pleat__follow_replace(self->shapes.current, item, place);
     else if (slot && (self->shapes.current->file || self->shapes.elastic.now != NULL))
@@ -285,8 +309,7 @@ static bool alloc_in_lane(policy *self, uint32_t item, uint64_t bytes, uint16_t 
     if (current->lane_count == 0 ||
         !pleat__follow_in_lane(current, &self->heap, item, granules_of(bytes), stream, place))
         return false;
-    self->stats->lane++;
-    self->stats->lane_bytes += bytes;
+    self->served = IN_LANE;
     return true;
 }
 
@@ -321,7 +344,7 @@ static bool alloc_in_other(policy *self, uint32_t item, uint64_t bytes, uint16_t
     else if (current->learned || !current->match.tracked ||
              !pleat__follow_in_like(current, &self->heap, item, stream, place))
         return false;
-    count_planned(self, bytes);
+    self->served = IN_SLOT;
     return true;
 }
 
@@ -336,10 +359,9 @@ static bool alloc_smaller(policy *self, uint64_t bytes, uint16_t stream, pleat__
     place->granules = granules_of(bytes);
     if (place->several == NULL)
         place->run.count = place->granules;
-    self->stats->broken++;
     if (!pleat__heap_take(&self->heap, place, stream))
         return false;
-    count_planned(self, bytes);
+    self->served = IN_SLOT | BROKEN;
     return true;
 }
 
@@ -365,7 +387,7 @@ static bool alloc_resized(policy *self, uint32_t item, uint64_t bytes, uint16_t 
         if (!pleat__heap_take_resized(&self->heap, place, granules, stream))
             return false;
     }
-    count_planned(self, bytes);
+    self->served = IN_SLOT;
     return true;
 }
 
@@ -375,7 +397,7 @@ static bool alloc_lasting(policy *self, uint64_t bytes, uint16_t stream, pleat__
     if (!self->heap.keeping ||
         !pleat__follow_in_lasting(self->shapes.current, &self->heap, bytes, stream, place))
         return false;
-    count_planned(self, bytes);
+    self->served = IN_SLOT;
     return true;
 }
 
@@ -440,7 +462,7 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
             PLEAT_TRY(take_coming(self, place, stream, &taken));
         if (taken || (slot && take_ordered(self, place, stream))) {
             prefetch_next(self);
-            count_planned(self, bytes);
+            self->served = IN_SLOT;
             return PLEAT_OK;
         }
         if (slot && self->heap.unchecked) {
@@ -467,7 +489,7 @@ static bool alloc_likely(policy *self, uint64_t bytes, uint16_t stream, pleat__p
     *place = item->place;
     if (!pleat__heap_take(&self->heap, place, stream))
         return false;
-    count_planned(self, bytes);
+    self->served = IN_SLOT;
     return true;
 }
 
@@ -524,9 +546,6 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     uint16_t index = stream_index(self, stream);
     if (__builtin_expect(self->shapes.elastic.scale != NULL, 0))
         PLEAT_TRY(ask(self, bytes, index));
-    const pleat_stats *stats = self->stats;
-    uint64_t diverged = stats->diverged;
-    uint64_t placed = stats->planned + stats->lane;
     uint64_t epoch = self->shapes.epoch;
     bool shares = __builtin_expect(index == PLEAT__BEYOND, 0);
     if (shares)
@@ -535,6 +554,8 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     pleat_result result = place_request(self, bytes, index, &place);
     if (shares)
         result = end_shared(self, stream, &place, result);
+    uint32_t how = self->served;
+    self->served = 0;
     if (__builtin_expect(result != PLEAT_OK, 0)) {
         self->asked[index]--;
         self->asked_bytes = bytes;
@@ -542,11 +563,12 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
         return result;
     }
     /* Not before: one that is refused begins again, and is the same request. */
+    count_served(self->stats, how, bytes);
     self->shapes.requests++;
     put_down(self, &place, bytes, index);
     if (self->shapes.epoch == epoch)
-        pleat__shapes_watch(&self->shapes, bytes, index, &place,
-                            stats->planned + stats->lane == placed, stats->diverged != diverged);
+        pleat__shapes_watch(&self->shapes, bytes, index, &place, (how & (IN_SLOT | IN_LANE)) == 0,
+                            (how & DIVERGED) != 0);
     pleat__elastic_allocated(&self->shapes.elastic, bytes, index, place.address);
     pleat__draft_allocated(&self->shapes.draft, bytes, stream, place.address);
     pleat__rehearsal_request(&self->rehearsal);

@@ -32,6 +32,7 @@ typedef struct pleat__planned {
     bool waits;                     /* a mark waits for a plan that is being made */
     pleat__chunk_set wanted;        /* of the place that frees are ordered for */
     uint64_t asked[PLEAT__STREAMS]; /* requests of each stream */
+    uint32_t served;                /* how the request at hand is */
     /* A request that was refused comes again when memory has been given back: it is not matched
      * twice, unless something else was taken up meanwhile. */
     uint64_t refused_bytes;
