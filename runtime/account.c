@@ -66,7 +66,8 @@ bool pleat__account_affords(const pleat__account *account, uint64_t pages)
 void pleat__account_spend(pleat__account *account, uint64_t pages, uint64_t ns)
 {
     account->spent_ns += ns;
-    account->page_ns = (7 * account->page_ns + ns / pages) / 8;
+    if (pages != 0)
+        account->page_ns = (7 * account->page_ns + ns / pages) / 8;
 }
 
 void pleat__account_wait(pleat__account *account)

@@ -46,7 +46,7 @@ void pleat__account_init(pleat__account *account, pleat_vmm vmm, uint64_t permil
 void pleat__account_grant(pleat__account *account, bool on);
 /* Whether a view of so many pages may be mapped. */
 bool pleat__account_affords(const pleat__account *account, uint64_t pages);
-/* A view of so many pages was mapped in so many nanoseconds. */
+/* A view of so many pages was mapped in so many nanoseconds; 0: nothing came of it. */
 void pleat__account_spend(pleat__account *account, uint64_t pages, uint64_t ns);
 /* A stream was made to wait for another one's work, because memory goes over to it that no plan
  * gave it. */

@@ -152,7 +152,9 @@ static pleat_result view_map(pleat__heap *heap, pleat__view *view, const pleat__
     }
     uint64_t begun = pleat__account_now(&heap->account);
     pleat_result result = pleat__pool_view(heap->pool, view->chunks, view->pages, &view->page);
-    pleat__account_spend(&heap->account, view->pages, pleat__account_now(&heap->account) - begun);
+    /* A map that failed took its time all the same, and says nothing of the next one's. */
+    pleat__account_spend(&heap->account, result == PLEAT_OK ? view->pages : 0,
+                         pleat__account_now(&heap->account) - begun);
     return result;
 }
 

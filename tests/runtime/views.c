@@ -12,12 +12,14 @@
 #include <runtime/runtime_internal.h>
 #include <string.h>
 #include <time.h>
+#include <vmm/fault.h>
 
 #define MIB    (1ull << 20)
 #define PIECES 12
 
 typedef struct fixture {
-    pleat_vmm vmm;
+    pleat_vmm host;
+    pleat_vmm vmm; /* a fault decorator over it */
     pleat_runtime *runtime;
     pleat_va kept[PIECES];
 } fixture;
@@ -40,9 +42,10 @@ static void begin(fixture *f, const char *conf)
     pleat_host_options host = {.size = sizeof host, .device_bytes = 8192 * MIB};
     pleat_runtime_options options = {.size = sizeof options, .conf = conf};
     pleat_va holes[PIECES];
-    assert_ok(pleat_vmm_host(&host, &f->vmm));
-    assert_ok(pleat__host_set_costs(&f->vmm, &pleat__host_costs_h200));
-    assert_ok(pleat__host_clock_set(&f->vmm, 1000));
+    assert_ok(pleat_vmm_host(&host, &f->host));
+    assert_ok(pleat__host_set_costs(&f->host, &pleat__host_costs_h200));
+    assert_ok(pleat__host_clock_set(&f->host, 1000));
+    assert_ok(pleat__fault_create(f->host, &f->vmm));
     assert_ok(pleat_runtime_create(f->vmm, &options, &f->runtime));
     for (int p = 0; p < PIECES; p++) {
         holes[p] = take(f, 20 * MIB);
@@ -56,6 +59,7 @@ static void end(fixture *f)
 {
     pleat_runtime_destroy(f->runtime);
     pleat_vmm_destroy(&f->vmm);
+    pleat_vmm_destroy(&f->host);
 }
 
 static pleat_stats stats_of(fixture *f)
@@ -187,6 +191,26 @@ static void account_weighs_time_against_memory(void **state)
     pleat_vmm_destroy(&vmm);
 }
 
+/* It once was learned of as one of as many pages that took next to nothing. */
+static void account_learns_no_price_of_a_map_that_failed(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va address;
+    begin(&f, "learn:off");
+    const pleat__account *account = &((pleat__planned *)f.runtime->policy)->heap.account;
+    uint64_t page_ns = account->page_ns, spent_ns = account->spent_ns;
+    for (uint64_t nth = 1; nth < 4; nth++) {
+        pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_map, .nth = nth});
+        assert_int_equal(pleat_alloc(f.runtime, 150 * MIB, 0, &address), PLEAT_E_DRIVER);
+        assert_int_equal(account->page_ns, page_ns);
+    }
+    assert_true(account->spent_ns > spent_ns);
+    drop(&f, take(&f, 150 * MIB));
+    assert_true(account->page_ns < page_ns);
+    end(&f);
+}
+
 /* What was spent in expectation of a plan is no debt when none comes. */
 static void account_grant_that_ends_leaves_no_debt(void **state)
 {
@@ -282,18 +306,19 @@ static void views_left_to_the_mapper_outlive_no_heap(void **state)
     begin(&f, "learn:off");
     drop(&f, take(&f, 30 * MIB));
     assert_int_equal(stats_of(&f).stitched, 1);
-    assert_ok(pleat__host_stream_hold(&f.vmm, 0));
+    assert_ok(pleat__host_stream_hold(&f.host, 0));
     pleat__planned *policy = f.runtime->policy;
     pleat__gate_lock(&f.runtime->gate);
     assert_true(pleat__heap_drop_views(&policy->heap, 0));
     pleat__gate_unlock(&f.runtime->gate);
-    assert_int_equal(pthread_create(&other, NULL, release_later, &f.vmm), 0);
+    assert_int_equal(pthread_create(&other, NULL, release_later, &f.host), 0);
     f.runtime->ops->destroy(policy);
     assert_int_equal(pthread_join(other, NULL), 0);
     f.runtime->ops = &gone;
     pleat_runtime_destroy(f.runtime);
-    assert_nothing_held(&f.vmm);
     pleat_vmm_destroy(&f.vmm);
+    assert_nothing_held(&f.host);
+    pleat_vmm_destroy(&f.host);
 }
 
 int main(void)
@@ -303,6 +328,7 @@ int main(void)
         cmocka_unit_test(views_show_no_chunk_twice),
         cmocka_unit_test(views_in_use_stay),
         cmocka_unit_test(account_weighs_time_against_memory),
+        cmocka_unit_test(account_learns_no_price_of_a_map_that_failed),
         cmocka_unit_test(account_grant_that_ends_leaves_no_debt),
         cmocka_unit_test(stitching_ends_where_it_takes_too_much_time),
         cmocka_unit_test(views_left_to_the_mapper_outlive_no_heap),
