@@ -187,6 +187,15 @@ static const pleat__step *find_made(pleat__heap *heap, uint32_t offset, uint32_t
     return pleat__ahead_find(heap->pool->ahead, ends, heap->gathered, count);
 }
 
+/* Idle views go as far as those that stay leave no room for another one, of which the pages that
+ * were made ahead have theirs. */
+static void make_room_for(pleat__heap *heap, uint32_t pages, const pleat__step *made)
+{
+    uint32_t there = made != NULL ? made->made : 0, more = pages > there ? pages - there : 0;
+    if (heap->pool->view_pages + more > heap->view_limit)
+        pleat__heap_drop_views(heap, heap->view_limit > more ? heap->view_limit - more : 0);
+}
+
 /* What was gathered as a view and the request's window in it, which is occupied and so out of
  * others' reach while the view is mapped. */
 static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t offset, uint8_t zone,
@@ -195,14 +204,11 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t off
     uint32_t first = offset >> heap->pool->occupancy.shift;
     uint32_t begin = offset & (heap->pool->occupancy.full - 1);
     PLEAT_TRY(pleat__views_reserve(heap));
-    if (heap->pool->view_pages + heap->gathered_count > heap->view_limit)
-        pleat__heap_drop_views(heap, heap->view_limit > heap->gathered_count
-                                         ? heap->view_limit - heap->gathered_count
-                                         : 0);
+    const pleat__step *made = find_made(heap, offset, granules);
+    make_room_for(heap, heap->gathered_count, made);
     pleat__view *view = pleat__view_new(heap, heap->gathered_count, zone / 2);
     if (view == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
-    const pleat__step *made = find_made(heap, offset, granules);
     for (uint32_t i = 0; i < view->pages; i++)
         view->chunks[i] = heap->gathered[i];
     pleat_result result = pleat__window_in(heap, view, first, begin, granules, place)
