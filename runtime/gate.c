@@ -237,13 +237,34 @@ void pleat__gate_capture_end(pleat__gate *gate, pleat_stream stream)
     }
 }
 
+bool pleat__gate_captures(const pleat__gate *gate, pleat_stream stream)
+{
+    const pleat_vmm_ops *ops = gate->vmm.ops;
+    pleat_event event;
+    if (pleat__gate_before(gate, stream) != 0 ||
+        ops->event_create(gate->vmm.self, gate->device, &event) != PLEAT_OK)
+        return false;
+    bool captures = ops->event_record(gate->vmm.self, event, stream) == PLEAT_E_STATE;
+    (void)ops->event_destroy(gate->vmm.self, event);
+    return captures;
+}
+
+static bool is_spared(pleat__spared spared, pleat_stream stream)
+{
+    for (uint32_t i = 0; i < spared.count; i++)
+        if (spared.streams[i] == stream)
+            return true;
+    return false;
+}
+
 /* One event a stream, recorded, without those that capture; false: the driver refused. */
-static bool mark_streams(const pleat__gate *gate, pleat_event *events, size_t *count)
+static bool mark_streams(const pleat__gate *gate, pleat__spared spared, pleat_event *events,
+                         size_t *count)
 {
     const pleat_vmm_ops *ops = gate->vmm.ops;
     *count = 0;
     for (size_t i = 0; i < gate->stream_count; i++) {
-        if (pleat__gate_before(gate, gate->streams[i]) != 0)
+        if (pleat__gate_before(gate, gate->streams[i]) != 0 || is_spared(spared, gate->streams[i]))
             continue;
         if (ops->event_create(gate->vmm.self, gate->device, &events[*count]) != PLEAT_OK)
             return false;
@@ -267,6 +288,11 @@ static bool wait_for_captured(const pleat__gate *gate)
 
 bool pleat__gate_leave_settled(pleat__gate *gate)
 {
+    return pleat__gate_leave_settled_but(gate, (pleat__spared){.count = 0});
+}
+
+bool pleat__gate_leave_settled_but(pleat__gate *gate, pleat__spared spared)
+{
     const pleat_vmm_ops *ops = gate->vmm.ops;
     pleat_event some[16];
     if (gate->gather != NULL && gate->gather(gate->gather_context) != PLEAT_OK)
@@ -277,7 +303,7 @@ bool pleat__gate_leave_settled(pleat__gate *gate)
                               : pleat__arena_alloc(gate->arena, streams * sizeof *events);
     if (events == NULL)
         return false;
-    bool over = mark_streams(gate, events, &count);
+    bool over = mark_streams(gate, spared, events, &count);
     pleat__gate_leave(gate);
     over = over && wait_for_captured(gate);
     for (size_t i = 0; i < count; i++) {

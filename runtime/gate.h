@@ -42,6 +42,12 @@ typedef struct pleat__captured {
     pleat_event before;
 } pleat__captured;
 
+/* Streams that are not waited for. */
+typedef struct pleat__spared {
+    const pleat_stream *streams;
+    uint32_t count;
+} pleat__spared;
+
 typedef struct pleat__gate {
     pthread_mutex_t lock;
     pthread_mutex_t turn;
@@ -105,6 +111,10 @@ void pleat__gate_enter(pleat__gate *gate);
 /* Leaves the lock when the GPU is done with all that the streams had been given by now. false: the
  * driver does not say so, and the lock is held. */
 PLEAT_NODISCARD bool pleat__gate_leave_settled(pleat__gate *gate);
+/* The same without streams of which nothing goes. */
+PLEAT_NODISCARD bool pleat__gate_leave_settled_but(pleat__gate *gate, pleat__spared spared);
+/* Whether a stream captures a graph, which nobody told the runtime of. */
+bool pleat__gate_captures(const pleat__gate *gate, pleat_stream stream);
 /* A stream that allocates. */
 PLEAT_NODISCARD pleat_result pleat__gate_note_stream(pleat__gate *gate, pleat_stream stream);
 /* What it did comes behind another one that allocates. */

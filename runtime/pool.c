@@ -541,10 +541,11 @@ static void unmap_homes(const pleat__pool *pool, const uint32_t *numbers, uint32
     }
 }
 
-uint32_t pleat__pool_shrink(pleat__pool *pool, const uint32_t *numbers, uint32_t count)
+uint32_t pleat__pool_shrink(pleat__pool *pool, const uint32_t *numbers, uint32_t count,
+                            pleat__spared spared)
 {
     occupy_all(pool, numbers, count, true);
-    if (!pleat__gate_leave_settled(pool->gate)) {
+    if (!pleat__gate_leave_settled_but(pool->gate, spared)) {
         occupy_all(pool, numbers, count, false);
         return 0;
     }

@@ -301,6 +301,25 @@ static void capture_that_was_not_announced(void **state)
     }
 }
 
+/* What other streams have left over goes back meanwhile: what the graph allocates elsewhere may
+ * want it. */
+static void capture_that_was_not_announced_keeps_nothing_of_others(void **state)
+{
+    (void)state;
+    begin("pleat", 0);
+    pleat_va own = take(60 * MIB, 5), other = take(40 * MIB, 7), last = take(6 * MIB, 7);
+    assert_ok(pleat_free(b.runtime, own));
+    assert_ok(pleat_free(b.runtime, other));
+    b.unannounced = 5;
+    assert_ok(pleat_empty_cache(b.runtime));
+    assert_int_equal(pleat_stats_of(b.runtime).physical_bytes, 66 * MIB);
+    b.unannounced = 0;
+    assert_ok(pleat_empty_cache(b.runtime));
+    assert_int_equal(pleat_stats_of(b.runtime).physical_bytes, 6 * MIB);
+    assert_ok(pleat_free(b.runtime, last));
+    end();
+}
+
 /* Streams beyond those that are told apart wait for each other; not for one that captures, nor it
  * for them. */
 static void capture_leaves_streams_that_share_alone(void **state)
@@ -337,6 +356,7 @@ int main(void)
         cmocka_unit_test(capture_streams_do_not_share),
         cmocka_unit_test(capture_leaves_its_streams_alone),
         cmocka_unit_test(capture_that_was_not_announced),
+        cmocka_unit_test(capture_that_was_not_announced_keeps_nothing_of_others),
         cmocka_unit_test(capture_leaves_streams_that_share_alone),
     };
     return cmocka_run_group_tests_name("capture", tests, NULL, NULL);
