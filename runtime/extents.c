@@ -19,7 +19,7 @@ void pleat__extents_release(pleat__extents *extents)
     *extents = (pleat__extents){.arena = extents->arena, .made = 1};
 }
 
-pleat_result pleat__extents_reserve(pleat__extents *extents, uint32_t nodes)
+pleat_result pleat__extents_grow(pleat__extents *extents, uint32_t nodes)
 {
     while (extents->capacity < extents->made + nodes)
         PLEAT_TRY(pleat__arena_grow(extents->arena, &extents->nodes, &extents->capacity,
@@ -157,13 +157,16 @@ void pleat__extents_add(pleat__extents *extents, pleat__extent run, bool join_be
 {
     if (run.count == 0)
         return;
-    uint32_t lower = join_before && run.begin != 0 ? floor_of(extents, run.begin - 1) : 0;
-    uint32_t upper = join_after ? floor_of(extents, run.begin + run.count) : 0;
     const pleat__extent_node *nodes = extents->nodes;
-    if (lower != 0 && nodes[lower].run.begin + nodes[lower].run.count != run.begin)
+    /* What begins last at or before the end begins there, or else before the run. */
+    uint32_t end = run.begin + run.count, at = floor_of(extents, end);
+    bool meets = at != 0 && nodes[at].run.begin == end;
+    uint32_t upper = meets && join_after ? at : 0, lower = meets ? 0 : at;
+    if (meets && join_before && run.begin != 0)
+        lower = floor_of(extents, run.begin - 1);
+    if (lower != 0 &&
+        (!join_before || nodes[lower].run.begin + nodes[lower].run.count != run.begin))
         lower = 0;
-    if (upper != 0 && nodes[upper].run.begin != run.begin + run.count)
-        upper = 0;
     if (lower != 0)
         run = (pleat__extent){nodes[lower].run.begin, nodes[lower].run.count + run.count};
     if (upper != 0)

@@ -28,8 +28,14 @@ typedef struct pleat__extents {
 
 void pleat__extents_init(pleat__extents *extents, pleat__arena *arena);
 void pleat__extents_release(pleat__extents *extents);
+PLEAT_NODISCARD pleat_result pleat__extents_grow(pleat__extents *extents, uint32_t nodes);
 /* So many nodes more without allocation: what makes a later insertion unable to fail. */
-PLEAT_NODISCARD pleat_result pleat__extents_reserve(pleat__extents *extents, uint32_t nodes);
+PLEAT_NODISCARD static inline pleat_result pleat__extents_reserve(pleat__extents *extents,
+                                                                  uint32_t nodes)
+{
+    return extents->made + nodes <= extents->capacity ? PLEAT_OK
+                                                      : pleat__extents_grow(extents, nodes);
+}
 
 /* Adds a run; no granule of it is in yet. pre: one node reserved. Joins the neighbour before it
  * when `join_before`, the one behind when `join_after`. */

@@ -195,6 +195,15 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
     return PLEAT_OK;
 }
 
+/* Where it is free. */
+static bool take_one(pleat__heap *heap, pleat__extent run)
+{
+    if (!pleat__occupancy_take(&heap->pool->occupancy, run))
+        return false;
+    pleat__heap_note(heap, run, false);
+    return true;
+}
+
 static bool run_is_free(pleat__heap *heap, pleat__extent run)
 {
     return pleat__occupancy_is_free(&heap->pool->occupancy, run);
@@ -216,6 +225,8 @@ static bool run_give(pleat__heap *heap, pleat__extent run)
 
 bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place)
 {
+    if (place->several == NULL)
+        return take_one(heap, place->run);
     if (!place_each(place, run_is_free, heap))
         return false;
     place_each(place, run_take, heap);
@@ -262,12 +273,8 @@ bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t str
 {
     if (heap->stream_count > 1 && !place_claim(heap, place, stream))
         return false;
-    if (place->several == NULL) {
-        if (!pleat__occupancy_take(&heap->pool->occupancy, place->run))
-            return false;
-        pleat__heap_note(heap, place->run, false);
-        return true;
-    }
+    if (place->several == NULL)
+        return take_one(heap, place->run);
     return !place->several->unmapped && !pleat__view_is_dead(place) &&
            pleat__heap_occupy(heap, place);
 }

@@ -207,7 +207,7 @@ PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, u
 PLEAT_NODISCARD pleat_result pleat__heap_make(pleat__heap *heap, uint32_t first, uint32_t count,
                                               uint32_t block);
 /* Whether a request may get new chunks although there is free memory for it, because to use that
- * would take too much time: so many pages to map. */
+ * would take too much time: so many pages to map. pre: the trees are up to date. */
 bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, uint32_t chunks);
 /* That many whole free chunks more for a zone: kept ones, then new ones, then other streams'; for
  * what comes again kept ones only where there are no new ones. PLEAT_E_NOT_READY; the lock may be

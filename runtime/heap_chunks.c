@@ -63,9 +63,9 @@ pleat_result pleat__heap_make(pleat__heap *heap, uint32_t first, uint32_t count,
 bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, uint32_t chunks)
 {
     const pleat__pool *pool = heap->pool;
-    uint64_t used = 0, exist = (uint64_t)(pool->count - pool->absent) << pool->occupancy.shift;
-    for (uint32_t c = 0; c < pool->count; c++)
-        used += pool->chunks[c] != NULL ? pool->occupancy.used[c] : 0;
+    uint64_t exist = (uint64_t)(pool->count - pool->absent) << pool->occupancy.shift, used = exist;
+    for (uint32_t z = 0; z < PLEAT__ZONES; z++)
+        used -= heap->zones[z].granules;
     heap->most_used = used + granules > heap->most_used ? used + granules : heap->most_used;
     return !pleat__account_affords(&heap->account, pages) &&
            exist + ((uint64_t)chunks << pool->occupancy.shift) <=

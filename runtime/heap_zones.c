@@ -71,18 +71,32 @@ pleat__extent pleat__zone_run(const pleat__heap *heap, pleat__extent run)
     return (pleat__extent){run.begin, end - run.begin};
 }
 
-static pleat_result apply(pleat__heap *heap, pleat__extent run, bool give)
+static uint8_t zone_at(const pleat__heap *heap, uint32_t granule)
+{
+    return heap->zone_of[pleat__pool_chunk_of(heap->pool, granule)];
+}
+
+static pleat_result apply_give(pleat__heap *heap, pleat__extent run)
 {
     while (run.count != 0) {
         pleat__extent part = pleat__zone_run(heap, run);
-        uint8_t zone = heap->zone_of[pleat__pool_chunk_of(heap->pool, part.begin)];
-        if (give) {
-            PLEAT_TRY(zone & 1 ? zone_add_small(heap, zone, part)
-                               : pleat__zone_add(heap, zone, part));
-        } else {
-            PLEAT_TRY(pleat__extents_reserve(&heap->zones[zone], 2));
-            PLEAT_CHECK(pleat__extents_carve(&heap->zones[zone], part));
-        }
+        uint8_t zone = zone_at(heap, part.begin);
+        PLEAT_TRY(zone & 1 ? zone_add_small(heap, zone, part) : pleat__zone_add(heap, zone, part));
+        run = (pleat__extent){part.begin + part.count, run.count - part.count};
+    }
+    return PLEAT_OK;
+}
+
+/* Most lie in one run of one zone: its chunks need not be looked at then. */
+static pleat_result apply_take(pleat__heap *heap, pleat__extent run)
+{
+    while (run.count != 0) {
+        pleat__extents *zone = &heap->zones[zone_at(heap, run.begin)];
+        PLEAT_TRY(pleat__extents_reserve(zone, 2));
+        if (pleat__extents_carve(zone, run))
+            break;
+        pleat__extent part = pleat__zone_run(heap, run);
+        PLEAT_CHECK(pleat__extents_carve(zone, part));
         run = (pleat__extent){part.begin + part.count, run.count - part.count};
     }
     return PLEAT_OK;
@@ -90,7 +104,7 @@ static pleat_result apply(pleat__heap *heap, pleat__extent run, bool give)
 
 static pleat_result apply_free(void *context, pleat__extent run)
 {
-    return apply(context, run, true);
+    return apply_give(context, run);
 }
 
 static pleat_result rebuild(pleat__heap *heap)
@@ -110,7 +124,8 @@ pleat_result pleat__heap_sync(pleat__heap *heap)
     if (heap->stale)
         return rebuild(heap);
     for (uint32_t i = 0; i < heap->note_count; i++) {
-        pleat_result result = apply(heap, heap->notes[i].run, heap->notes[i].give);
+        pleat__extent run = heap->notes[i].run;
+        pleat_result result = heap->notes[i].give ? apply_give(heap, run) : apply_take(heap, run);
         if (result != PLEAT_OK) {
             heap->stale = true;
             return result;
