@@ -225,6 +225,48 @@ static void extents_best_fit_agrees_with_a_map_of_bytes(void **state)
     pleat__extents_release(&extents);
 }
 
+/* The free run of a map whose memory does not go on at multiples of `segment`. */
+static pleat__extent model_at(const uint8_t *free, uint32_t at, uint32_t segment)
+{
+    uint32_t first = at / segment * segment, begin = at, end = at;
+    while (begin > first && free[begin - 1])
+        begin--;
+    while (end < first + segment && free[end])
+        end++;
+    return free[at] ? (pleat__extent){begin, end - begin} : (pleat__extent){0, 0};
+}
+
+static void extents_join_where_memory_goes_on_only(void **state)
+{
+    enum { SEGMENT = 16, SIZE = 16 * SEGMENT };
+    fixture *f = *state;
+    test_random random = test_random_begin(__func__, 0x701);
+    pleat__extents extents;
+    uint8_t free[SIZE] = {0};
+    pleat__extents_init(&extents, f->arena);
+    for (int step = 0; step < 20000; step++) {
+        uint32_t at = (uint32_t)test_random_below(&random, SIZE);
+        uint32_t most = SEGMENT - at % SEGMENT, count = 0;
+        uint32_t wanted = 1 + (uint32_t)test_random_below(&random, most);
+        bool give = !free[at];
+        while (count < wanted && free[at + count] == !give)
+            count++;
+        assert_ok(pleat__extents_reserve(&extents, 2));
+        if (give)
+            pleat__extents_add(&extents, (pleat__extent){at, count}, at % SEGMENT != 0,
+                               (at + count) % SEGMENT != 0);
+        else
+            assert_true(pleat__extents_carve(&extents, (pleat__extent){at, count}));
+        memset(free + at, give, count);
+        for (uint32_t i = 0; i < SIZE; i++) {
+            pleat__extent run = pleat__extents_at(&extents, i);
+            pleat__extent expected = model_at(free, i, SEGMENT);
+            assert_memory_equal(&run, &expected, sizeof run);
+        }
+    }
+    pleat__extents_release(&extents);
+}
+
 static void extents_order_of_size_visits_every_run_once(void **state)
 {
     fixture *f = *state;
@@ -255,6 +297,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(occupancy_walk_joins_runs_up_to_breaks, begin, end),
         cmocka_unit_test_setup_teardown(occupancy_grows_and_keeps, begin, end),
         cmocka_unit_test_setup_teardown(extents_best_fit_agrees_with_a_map_of_bytes, begin, end),
+        cmocka_unit_test_setup_teardown(extents_join_where_memory_goes_on_only, begin, end),
         cmocka_unit_test_setup_teardown(extents_order_of_size_visits_every_run_once, begin, end),
     };
     return cmocka_run_group_tests_name("occupancy", tests, NULL, NULL);
