@@ -257,33 +257,36 @@ static bool is_spared(pleat__spared spared, pleat_stream stream)
     return false;
 }
 
-/* One event a stream, recorded, without those that capture; false: the driver refused. */
+/* One event a stream, recorded, without those that capture; false: the driver refused one, the last
+ * that was tried unless all goes. */
 static bool mark_streams(const pleat__gate *gate, pleat__spared spared, pleat_event *events,
                          size_t *count)
 {
     const pleat_vmm_ops *ops = gate->vmm.ops;
+    bool all = true;
     *count = 0;
-    for (size_t i = 0; i < gate->stream_count; i++) {
+    for (size_t i = 0; i < gate->stream_count && (all || gate->ending); i++) {
         if (pleat__gate_before(gate, gate->streams[i]) != 0 || is_spared(spared, gate->streams[i]))
             continue;
-        if (ops->event_create(gate->vmm.self, gate->device, &events[*count]) != PLEAT_OK)
-            return false;
-        if (ops->event_record(gate->vmm.self, events[*count], gate->streams[i]) != PLEAT_OK) {
+        bool made = ops->event_create(gate->vmm.self, gate->device, &events[*count]) == PLEAT_OK;
+        bool marked =
+            made && ops->event_record(gate->vmm.self, events[*count], gate->streams[i]) == PLEAT_OK;
+        if (made && !marked)
             (void)ops->event_destroy(gate->vmm.self, events[*count]);
-            return false;
-        }
-        ++*count;
+        *count += marked;
+        all = all && marked;
     }
-    return true;
+    return all;
 }
 
 /* Only a thread with the turn begins or ends a capture: the list stays as it is. */
 static bool wait_for_captured(const pleat__gate *gate)
 {
-    for (size_t i = 0; i < gate->captured_count; i++)
-        if (gate->vmm.ops->event_wait(gate->vmm.self, gate->captured[i].before) != PLEAT_OK)
-            return false;
-    return true;
+    bool all = true;
+    for (size_t i = 0; i < gate->captured_count && (all || gate->ending); i++)
+        all =
+            gate->vmm.ops->event_wait(gate->vmm.self, gate->captured[i].before) == PLEAT_OK && all;
+    return all;
 }
 
 bool pleat__gate_leave_settled(pleat__gate *gate)
@@ -295,7 +298,8 @@ bool pleat__gate_leave_settled_but(pleat__gate *gate, pleat__spared spared)
 {
     const pleat_vmm_ops *ops = gate->vmm.ops;
     pleat_event some[16];
-    if (gate->gather != NULL && gate->gather(gate->gather_context) != PLEAT_OK)
+    bool over = gate->gather == NULL || gate->gather(gate->gather_context) == PLEAT_OK;
+    if (!over && !gate->ending)
         return false;
     size_t streams = gate->stream_count, count;
     pleat_event *events = streams <= sizeof some / sizeof *some
@@ -303,11 +307,13 @@ bool pleat__gate_leave_settled_but(pleat__gate *gate, pleat__spared spared)
                               : pleat__arena_alloc(gate->arena, streams * sizeof *events);
     if (events == NULL)
         return false;
-    bool over = mark_streams(gate, spared, events, &count);
+    over = mark_streams(gate, spared, events, &count) && over;
     pleat__gate_leave(gate);
-    over = over && wait_for_captured(gate);
+    if (over || gate->ending)
+        over = wait_for_captured(gate) && over;
     for (size_t i = 0; i < count; i++) {
-        over = over && ops->event_wait(gate->vmm.self, events[i]) == PLEAT_OK;
+        if (over || gate->ending)
+            over = ops->event_wait(gate->vmm.self, events[i]) == PLEAT_OK && over;
         /* A refused destruction leaves an event of the driver's behind, nothing of ours. */
         (void)ops->event_destroy(gate->vmm.self, events[i]);
     }

@@ -67,7 +67,7 @@ typedef struct pleat__gate {
     /* Before they are marked: what others did comes behind one of them. NULL: there are none. */
     pleat_result (*gather)(void *context);
     void *gather_context;
-    bool ending; /* all goes: what is allocated still is waited for as well */
+    bool ending; /* all goes: what is allocated still is waited for as well, whatever is refused */
     /* Streams that capture a graph: nothing may be recorded on them. */
     pleat__captured *captured;
     size_t captured_count;

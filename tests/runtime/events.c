@@ -6,6 +6,8 @@
 
 #include <runtime/planned_internal.h>
 #include <runtime/runtime_internal.h>
+#include <stdatomic.h>
+#include <time.h>
 
 /* A point of a stream now. The caller's to destroy. */
 static pleat_event point(fixture *f, pleat_stream stream)
@@ -416,6 +418,46 @@ static void streams_are_waited_for_before_a_refusal(void **state)
     }
 }
 
+typedef struct held_stream {
+    const pleat_vmm *host;
+    atomic_bool released;
+} held_stream;
+
+static void *release_held(void *context)
+{
+    held_stream *held = context;
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    atomic_store(&held->released, true);
+    return release_later((void *)held->host);
+}
+
+/* One that cannot be marked or waited for when all goes keeps no other from being waited for. */
+static void streams_are_waited_for_at_the_end_whatever_is_refused(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_event_create, PLEAT__FAULT_event_record,
+                                              PLEAT__FAULT_event_wait};
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        fixture f;
+        pthread_t other;
+        open_host(&f, 1024 * MIB, true);
+        held_stream held = {.host = &f.host};
+        pleat_runtime_options options = {.size = sizeof options};
+        assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+        take(&f, MIB, 1);
+        take(&f, MIB, 9);
+        assert_ok(pleat__host_stream_hold(&f.host, 9));
+        pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = verbs[i], .nth = 1});
+        assert_int_equal(pthread_create(&other, NULL, release_held, &held), 0);
+        pleat_runtime_destroy(f.runtime);
+        assert_true(atomic_load(&held.released));
+        assert_int_equal(pthread_join(other, NULL), 0);
+        pleat_vmm_destroy(&f.vmm);
+        assert_nothing_held(&f.host);
+        pleat_vmm_destroy(&f.host);
+    }
+}
+
 /* ---- streams against a model ---- */
 
 #define PENDING_MOST 256
@@ -520,6 +562,7 @@ int main(void)
         cmocka_unit_test(streams_may_be_many),
         cmocka_unit_test(nothing_is_unmapped_without_an_event),
         cmocka_unit_test(streams_are_waited_for_before_a_refusal),
+        cmocka_unit_test(streams_are_waited_for_at_the_end_whatever_is_refused),
         cmocka_unit_test(streams_no_byte_is_reused_before_its_event),
     };
     return cmocka_run_group_tests_name("events", tests, NULL, NULL);
