@@ -219,21 +219,9 @@ void pleat__draft_found(pleat__draft *draft, uint32_t length, uint32_t ahead, ui
 
 /* ---- how it goes ---- */
 
-/* Whether the iteration that ends was served well; counts from here on anew. */
-static bool was_well(pleat__draft *draft)
+static bool was_well(const pleat__served *served)
 {
-    const pleat__heap *heap = draft->heap;
-    uint32_t chunks = heap->pool->count - heap->pool->absent;
-    uint64_t placed = draft->stats->planned + draft->stats->lane;
-    uint64_t requests = heap->requests + placed;
-    uint64_t asked = requests - draft->requests, elsewhere = asked - (placed - draft->placed_well);
-    bool well = heap->account.spent_ns == draft->spent_ns && chunks <= draft->chunks &&
-                elsewhere * ELSEWHERE <= asked;
-    draft->requests = requests;
-    draft->placed_well = placed;
-    draft->spent_ns = heap->account.spent_ns;
-    draft->chunks = chunks;
-    return well;
+    return !served->paid && !served->grew && served->elsewhere * ELSEWHERE <= served->asked;
 }
 
 /* One that served badly although a few were tried is left for a while. */
@@ -269,9 +257,10 @@ static void bury(pleat__draft *draft);
 void pleat__draft_mark(pleat__draft *draft, bool ours)
 {
     bury(draft);
+    pleat__served_mark(&draft->served, draft->heap, draft->stats);
     if (!draft->on)
         return;
-    bool well = was_well(draft);
+    bool well = was_well(&draft->served);
     draft->vain -= draft->vain != 0;
     pleat__draft_tire(draft);
     if (pleat__records(&draft->record))
@@ -425,7 +414,7 @@ pleat__follow *pleat__draft_take(pleat__draft *draft)
     if (job->stale)
         pleat__gate_await_turn(gate);
     draft->waiting = false;
-    draft->chunks = draft->heap->pool->count - draft->heap->pool->absent;
+    draft->served.chunks = pleat__served_chunks(draft->heap);
     pleat__drafted made = job->made;
     draft->stats->draft_ns += job->took_ns;
     bool none_early = job->none_early;

@@ -27,6 +27,7 @@
 
 #include <runtime/instance.h>
 #include <runtime/record.h>
+#include <runtime/served.h>
 
 #define PLEAT__DRAFTS 40u /* at once: followed, kept, and those in which something lies still */
 /* Iterations that are recorded for one, at most. */
@@ -64,11 +65,9 @@ typedef struct pleat__draft {
     pleat__draft_job *job; /* being made, or NULL */
     pleat__drafted made[PLEAT__DRAFTS];
     uint32_t made_count;
-    /* How the iteration that ends was served, from the counters at the mark before. */
-    uint64_t requests, placed_well, spent_ns;
-    uint32_t chunks;
-    uint32_t poor, well; /* iterations in a row */
-    uint32_t rest;       /* iterations to pass before recording begins again */
+    pleat__served served; /* the last iteration, also while this is off */
+    uint32_t poor, well;  /* iterations in a row */
+    uint32_t rest;        /* iterations to pass before recording begins again */
     uint32_t tries;
     /* The same after one that would come to nothing again, where something diverged. */
     uint32_t vain, vains;

@@ -9,11 +9,15 @@
  * PACED    Where the beat of a job that marks nothing is known (beat.h) its iterations are taken as
  *          marked; while one is followed, whenever that begins again. So is one that was found by
  *          its period and is trusted, where its requests vary: a plan is made of it (draft.h).
- * CHRONIC  A followed shape may serve a little less than all, all the time, without diverging: the
- *          job changed, or the iteration that was learned was an odd one. From one request in PAYS
- *          on recording begins again, for as long as it takes to find the iteration anew, and what
- *          is found is taken up when it has a slot for at least so many more. Recording costs
- *          about as much as a request, so there are rests between tries.
+ * UNFIT    Iterations that have more or less of the same find the places of those before in use,
+ * and what then lies elsewhere is in others' places: each stitches large tensors anew, until memory
+ * is bought instead. (A GPT-2 of 2 to 8 microbatches took 293 calls an iteration and 7 % more
+ * memory so.) The heap by itself serves them with none and by the byte: learned shapes are let go,
+ * and nothing is learned for a while. CHRONIC  A followed shape may serve a little less than all,
+ * all the time, without diverging: the job changed, or the iteration that was learned was an odd
+ * one. From one request in PAYS on recording begins again, for as long as it takes to find the
+ * iteration anew, and what is found is taken up when it has a slot for at least so many more.
+ * Recording costs about as much as a request, so there are rests between tries.
  */
 #include <runtime/shapes.h>
 
@@ -47,6 +51,13 @@
  * shape takes 2.)
  */
 #define LOOK 64u
+/* A learned shape serves an iteration badly where one request in so many lies elsewhere, and that
+ * took the driver's time. After UNFIT of them none is followed for UNFIT_REST iterations, and each
+ * time four times as many, up to so often. */
+#define UNFIT_SHARE     8u
+#define UNFIT           3u
+#define UNFIT_REST      32u
+#define MOST_UNFIT_REST 3u
 /* A learned iteration is still to be recorded when more than one request in so many is dynamic. */
 #define DYNAMIC_SHARE 64u
 
@@ -508,6 +519,8 @@ void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream
         pleat__draft_tire(&shapes->draft);
     if (pleat__misfit_is_due(&shapes->misfit, shapes->requests))
         shapes->due |= PLEAT__DUE_JUDGE;
+    if (shapes->resting != 0 && shapes->current == NULL)
+        return;
     if (pleat__learn_request(&shapes->learn, bytes, stream, place, unplanned) ==
         PLEAT__BOUNDARY_AGREED)
         plan_and_switch(shapes);
@@ -662,15 +675,48 @@ static void mark_kept(pleat__shapes *shapes)
     shapes->returned.candidate = NULL;
 }
 
+static void rest(pleat__shapes *shapes)
+{
+    pleat__states_set(&shapes->states, PLEAT__STATE_diverged, PLEAT__CAUSE_diverged);
+    shapes->stats->divergences++;
+    set_current(shapes, NULL);
+    for (uint32_t i = shapes->kept_count; i-- > 0;)
+        if (shapes->kept[i]->learned)
+            kept_remove(shapes, shapes->kept[i]);
+    record_end(shapes);
+    pleat__states_set(&shapes->states, PLEAT__STATE_relearning, PLEAT__CAUSE_unknown);
+    shapes->unfit = 0;
+    shapes->resting = UNFIT_REST << 2 * shapes->rests;
+    shapes->rests += shapes->rests < MOST_UNFIT_REST;
+}
+
+/* The iteration that ended was followed: did that serve it? */
+static void judge_fit(pleat__shapes *shapes)
+{
+    const pleat__served *served = &shapes->draft.served;
+    if (shapes->current == NULL || !shapes->current->learned)
+        return;
+    bool elsewhere = served->elsewhere * UNFIT_SHARE > served->asked;
+    if (elsewhere && served->paid)
+        shapes->unfit++;
+    else if (!elsewhere)
+        shapes->unfit -= shapes->unfit != 0;
+    if (shapes->unfit >= UNFIT)
+        rest(shapes);
+}
+
 static void begin_iteration(pleat__shapes *shapes)
 {
     mark_kept(shapes);
     recorded(shapes, 0, 0);
     pleat__draft_mark(&shapes->draft, follows_draft(shapes));
+    judge_fit(shapes);
     if (take_draft(shapes))
         shapes->learn.marks = true;
     else if (shapes->current != NULL)
         mark_planned(shapes);
+    else if (shapes->resting != 0)
+        shapes->resting--;
     else if (pleat__learn_mark(&shapes->learn) == PLEAT__BOUNDARY_AGREED)
         plan_and_switch(shapes);
     begin_draft(shapes);

@@ -57,6 +57,9 @@ typedef struct pleat__shapes {
     /* PLANNED: requests are recorded all the same, until so many have come. */
     bool recording;
     uint64_t record_until;
+    /* Learned shapes served badly in so many iterations; iterations to go by without any; times
+     * that came to that. */
+    uint32_t unfit, resting, rests;
     uint32_t doubts; /* divergences since it went well for long */
     /* Requests since the last long stretch was judged, and those of them without a slot; stretches
      * that went well; tries since, and when the next may begin. */

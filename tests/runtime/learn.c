@@ -6,6 +6,8 @@
 
 #include <runtime/learn.h>
 #include <runtime/lives.h>
+#include <runtime/planned_internal.h>
+#include <runtime/runtime_internal.h>
 
 static pleat_stats since(const job *j, pleat_stats before)
 {
@@ -334,6 +336,63 @@ static void learn_steps_are_followed_between_rollouts_as_long(void **state)
     }
 }
 
+#define PIPELINE_LAYERS 24u
+#define PIPELINE_MOST   8u
+
+/* All microbatches forward, what they keep, and then all backward. */
+static void run_pipeline(job *j, const uint64_t *sizes, uint32_t microbatches)
+{
+    job_tensor kept[PIPELINE_MOST][PIPELINE_LAYERS];
+    assert_ok(pleat_mark(j->runtime));
+    for (uint32_t m = 0; m < microbatches; m++)
+        for (uint32_t l = 0; l < PIPELINE_LAYERS; l++) {
+            job_tensor workspace = job_alloc(j, sizes[(l + 5) % PIPELINE_LAYERS] / 3, 0);
+            kept[m][l] = job_alloc(j, sizes[l], 0);
+            job_free(j, &workspace);
+        }
+    for (uint32_t m = 0; m < microbatches; m++)
+        for (uint32_t l = PIPELINE_LAYERS; l-- > 0;) {
+            job_tensor gradient = job_alloc(j, sizes[l] / 2, 0);
+            job_free(j, &kept[m][l]);
+            job_free(j, &gradient);
+        }
+}
+
+/* Large tensors found the places of those before them in use, and were stitched anew in each
+ * iteration, until memory was bought instead. Learned shapes are let go then, for a while. */
+static void learn_lets_go_of_what_serves_other_lengths_badly(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin("lengths", 0x1e4);
+    uint32_t rested = 0;
+    for (uint32_t run = 0; run < 8; run++) {
+        job j;
+        uint64_t sizes[PIPELINE_LAYERS];
+        for (uint32_t l = 0; l < PIPELINE_LAYERS; l++)
+            sizes[l] = 512 + test_random_below(&random, l % 4 == 0 ? 60 * JOB_PAGE : 3 * JOB_PAGE);
+        job_start_with(&j, "pleat", NULL, 0, "draft:off");
+        const pleat__shapes *shapes = &((pleat__planned *)j.runtime->policy)->shapes;
+        for (uint32_t i = 0; i < 3; i++)
+            run_pipeline(&j, sizes, 2);
+        for (uint32_t i = 0; i < 60 && shapes->resting == 0; i++)
+            run_pipeline(&j, sizes, 2 + 2 * (uint32_t)test_random_below(&random, 4));
+        if (shapes->resting > 1) {
+            rested++;
+            pleat_stats before = pleat_stats_of(j.runtime);
+            run_pipeline(&j, sizes, 4);
+            assert_int_equal(since(&j, before).planned, 0);
+            for (uint32_t i = shapes->resting + 4; i > 0; i--)
+                run_pipeline(&j, sizes, 4);
+            before = pleat_stats_of(j.runtime);
+            run_pipeline(&j, sizes, 4);
+            assert_planned(&j, since(&j, before), 99);
+        }
+        assert_int_equal(j.errors, 0);
+        job_stop(&j);
+    }
+    assert_true(rested > 0);
+}
+
 /* Sizes at random for ever, and no mark: what is held of them ends somewhere. */
 static void learn_holds_so_much_of_what_has_no_iterations(void **state)
 {
@@ -462,6 +521,7 @@ int main(void)
         cmocka_unit_test(learn_two_shapes_are_both_kept),
         cmocka_unit_test(learn_sizes_that_change_find_the_places_of_their_like),
         cmocka_unit_test(learn_steps_are_followed_between_rollouts_as_long),
+        cmocka_unit_test(learn_lets_go_of_what_serves_other_lengths_badly),
         cmocka_unit_test(learn_holds_so_much_of_what_has_no_iterations),
         cmocka_unit_test(learn_finds_its_way_behind_a_long_gap_between_marks),
         cmocka_unit_test(learn_finds_its_way_behind_strangers_between_marks),

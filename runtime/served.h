@@ -1,0 +1,40 @@
+/*
+ * served.h: how the iteration that ended was served, from the counters at the mark before.
+ */
+#ifndef PLEAT_RUNTIME_SERVED_H
+#define PLEAT_RUNTIME_SERVED_H
+
+#include <runtime/heap.h>
+
+typedef struct pleat__served {
+    uint64_t asked;     /* its requests */
+    uint64_t elsewhere; /* of them, those in no slot and no lane */
+    bool paid;          /* the driver's time was taken */
+    bool grew;          /* there are more chunks than before */
+    /* Counters at the mark. */
+    uint64_t requests, placed, spent_ns;
+    uint32_t chunks;
+} pleat__served;
+
+static inline uint32_t pleat__served_chunks(const pleat__heap *heap)
+{
+    return heap->pool->count - heap->pool->absent;
+}
+
+/* An iteration ended. */
+static inline void pleat__served_mark(pleat__served *served, const pleat__heap *heap,
+                                      const pleat_stats *stats)
+{
+    uint64_t placed = stats->planned + stats->lane, requests = heap->requests + placed;
+    uint32_t chunks = pleat__served_chunks(heap);
+    served->asked = requests - served->requests;
+    served->elsewhere = served->asked - (placed - served->placed);
+    served->paid = heap->account.spent_ns != served->spent_ns;
+    served->grew = chunks > served->chunks;
+    served->requests = requests;
+    served->placed = placed;
+    served->spent_ns = heap->account.spent_ns;
+    served->chunks = chunks;
+}
+
+#endif
