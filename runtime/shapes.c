@@ -52,8 +52,8 @@
  */
 #define LOOK 64u
 /* A learned shape serves an iteration badly where one request in so many lies elsewhere, and that
- * took the driver's time. After UNFIT of them none is followed for UNFIT_REST iterations, and each
- * time four times as many, up to so often. */
+ * took the driver's time although there was memory enough. After UNFIT of them none is followed for
+ * UNFIT_REST iterations, and each time four times as many, up to so often. */
 #define UNFIT_SHARE     8u
 #define UNFIT           3u
 #define UNFIT_REST      32u
@@ -694,10 +694,11 @@ static void rest(pleat__shapes *shapes)
 static void judge_fit(pleat__shapes *shapes)
 {
     const pleat__served *served = &shapes->draft.served;
-    if (shapes->current == NULL || !shapes->current->learned)
+    const pleat__follow *current = shapes->current;
+    if (current == NULL || !current->learned)
         return;
     bool elsewhere = served->elsewhere * UNFIT_SHARE > served->asked;
-    if (elsewhere && served->paid)
+    if (elsewhere && served->paid && !served->grew)
         shapes->unfit++;
     else if (!elsewhere)
         shapes->unfit -= shapes->unfit != 0;
