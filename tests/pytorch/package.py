@@ -39,6 +39,16 @@ def python(code, **environment):
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
+def make_plan(path):
+    """Writes a plan of a small job, with the command."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = pathlib.Path(folder, "t.csv")
+        rows = ["%d,%d,%d,%d" % (i, i, i + 3, 3 << 20) for i in range(40)]
+        table.write_text("\n".join(["id,lower,upper,size"] + rows) + "\n")
+        subprocess.run([os.environ["PLEAT_COMMAND"], "plan", str(table), "-o", path], check=True,
+                       stdout=subprocess.DEVNULL)
+
+
 class Package(unittest.TestCase):
     def test_imports_without_torch(self):
         done = python("import sys; sys.modules['torch'] = None; import pleat, pleat.run; "
@@ -71,9 +81,44 @@ class Package(unittest.TestCase):
         for line, part in zip(done.stdout.splitlines(),
                               ("'much' is no size", "no policy 'none'; there are: pleat native",
                                "no setting 'nosuch'", "no plan '/no/such'", "no folder",
-                               "'/' is a folder, not a plan to save")):
+                               "'/' is a folder, not a file")):
             self.assertIn(part, line)
             self.assertTrue(line.endswith(" False"), line)
+
+    @unittest.skipUnless(os.environ.get("PLEAT_COMMAND"), "$PLEAT_COMMAND names no command")
+    def test_enable_refuses_what_is_no_plan_or_too_large_a_one(self):
+        code = ("import sys, types; sys.modules['torch'] = types.ModuleType('torch'); import pleat\n"
+                "try: pleat.enable(plan=%r, budget=%r)\n"
+                "except (OSError, ValueError) as problem: print(problem)\n"
+                "except AttributeError: print('a shim is looked for')")
+        remedy = "; a plan is what save_plan or `pleat plan` writes"
+        with tempfile.TemporaryDirectory() as folder:
+            place = lambda name: os.path.join(folder, name)  # noqa: E731
+            make_plan(place("good"))
+            for name in ("good.d1", "r0", "r2-1", "x.plan.3"):
+                pathlib.Path(place(name)).write_text("no plan")
+            pathlib.Path(place("short")).write_bytes(pathlib.Path(place("good")).read_bytes()[:90])
+            shutil.copy(place("good"), place("lone"))
+            ranked = {"RANK": "3", "WORLD_SIZE": "8"}
+            for name, budget, more, text in (
+                    ("short", 0, {}, "pleat: '%s': record " % place("short")),
+                    ("good", 0, {}, "pleat: '%s': byte 0: this is not a pleat plan file" % place("good.d1")),
+                    ("r%r", 0, {}, "pleat: '%s': byte 0: " % place("r0")),
+                    ("r%r-%d", 0, dict(ranked, RANK="2"), "pleat: '%s': byte 0: " % place("r2-1")),
+                    ("x.plan", 0, ranked, "pleat: '%s': byte 0: " % place("x.plan.3")),
+                    ("r%r", 0, ranked, "pleat: there is no plan '%s'" % place("r3")),
+                    ("no%d", 0, {}, "pleat: there is no plan '%s'" % place("no%d")),
+                    ("lone", "4MiB", {}, "pleat: '%s' takes " % place("lone")),
+                    ("lone", "4GiB", {}, "a shim is looked for"), ("lone", 0, {}, "a shim is")):
+                said = python(code % (place(name), budget), PYTHONPATH=str(ADAPTER), **more).stdout
+                self.assertTrue(said.startswith(text), (name, said))
+                self.assertEqual(remedy in said, "': " in text, said)
+
+    def test_a_plan_may_be_saved_in_a_folder_of_each_rank(self):
+        code = ("import sys, types; sys.modules['torch'] = types.ModuleType('torch'); import pleat\n"
+                "try: pleat.enable(save_plan='/no/such/%r/x')\n"
+                "except AttributeError: print('a shim is looked for')")
+        self.assertEqual(python(code, PYTHONPATH=str(ADAPTER)).stdout, "a shim is looked for\n")
 
     def test_a_torch_that_cannot_be_served_is_one_public_error(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -287,10 +332,10 @@ class Run(unittest.TestCase):
 
     def test_devices_and_pipes_are_written_into(self):
         for place in ("/dev/null", "/dev/stdout", "no-such-file", "x/%r/counters", ""):
-            self.assertIsNone(run.cannot_write(place), place)
+            self.assertIsNone(_plans.cannot_write(place), place)
         with mock.patch("os.access", lambda path, mode: path == "/dev/null"):
-            self.assertIsNone(run.cannot_write("/dev/null"))
-            self.assertEqual(run.cannot_write("/tmp/job.plan"), "nothing can be written in '/tmp'")
+            self.assertIsNone(_plans.cannot_write("/dev/null"))
+            self.assertEqual(_plans.cannot_write("/tmp/job.plan"), "nothing can be written in '/tmp'")
 
     def test_a_python_that_does_not_load_it_is_told_of(self):
         code, said = self.run_it("--", sys.executable, "-I", "-c", "pass")
@@ -312,6 +357,21 @@ class Run(unittest.TestCase):
         code, said = self.run_it("--plan", __file__, "--", "true")
         self.assertEqual(code, 3)
         self.assertIn("not a pleat plan file", said)
+        with tempfile.TemporaryDirectory() as folder:
+            good = os.path.join(folder, "good")
+            make_plan(good)
+            self.assertEqual(self.run_it("--plan", good, "--", "true"), (0, ""))
+            code, said = self.run_it("--plan", good, "--budget", "4MiB", "--", "true")
+            self.assertEqual(code, 3)
+            self.assertIn("--plan: '%s' takes 10.00 MiB, and the budget is 4.00 MiB" % good, said)
+            # Of each process and device that may read one.
+            for name in ("good.3", "good.d1", "good.2.d1"):
+                pathlib.Path(folder, name).write_text("no plan")
+                for asked in ("good", "good.%r") if name == "good.3" else ("good",):
+                    code, said = self.run_it("--plan", os.path.join(folder, asked), "--", "true")
+                    self.assertEqual(code, 3)
+                    self.assertIn("--plan: '%s': byte 0" % os.path.join(folder, name), said)
+                os.unlink(os.path.join(folder, name))
 
     def test_a_report_that_could_not_be_drawn_is_refused_at_once(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -34,10 +34,11 @@ struct Ended {
     }
 };
 
-std::unique_ptr<Allocator, Ended> make(uint64_t budget = 0)
+std::unique_ptr<Allocator, Ended> make(uint64_t budget = 0, const std::string &plan = "")
 {
     Settings settings;
     settings.conf = "share:on";
+    settings.plan = plan;
     settings.budget_bytes = budget;
     std::unique_ptr<Allocator, Ended> made(new Allocator(settings, &fake::native));
     Allocator::current = made.get();
@@ -65,6 +66,19 @@ void memory_is_given_and_taken_back()
     allocator->raw_delete(address);
     DeviceStats stats = allocator->getDeviceStats(0);
     CHECK(stats.allocated_bytes[0].current == 0 && stats.allocated_bytes[0].peak == 10 * MIB);
+}
+
+void the_device_stands_wherever_its_plans_name_has_it()
+{
+    char folder[] = "/tmp/pleat-shim-XXXXXX";
+    CHECK(mkdtemp(folder) != nullptr);
+    std::string file = std::string(folder) + "/0-0";
+    std::fclose(std::fopen(file.c_str(), "w"));
+    auto allocator = make(0, std::string(folder) + "/%d-%d");
+    std::string text = thrown<c10::Error>([&] { allocator->raw_alloc(MIB); });
+    CHECK(text.find("'" + file + "': byte 0: the file is empty") != std::string::npos);
+    std::remove(file.c_str());
+    std::remove(folder);
 }
 
 void counters_and_peaks_begin_again_when_they_are_reset()
@@ -310,6 +324,7 @@ const struct {
 #name, name                                                                                \
     }
     TEST(memory_is_given_and_taken_back),
+    TEST(the_device_stands_wherever_its_plans_name_has_it),
     TEST(counters_and_peaks_begin_again_when_they_are_reset),
     TEST(a_fraction_of_nothing_is_nothing),
     TEST(out_of_memory_reaches_all_who_want_to_know),

@@ -108,7 +108,7 @@ def enable(
     of it is filled and verified on the GPU (see canary_errors()); slow, and not for programs that
     capture CUDA graphs.
 
-    ValueError or FileNotFoundError: an argument is wrong. UnavailableError: this torch cannot be
+    ValueError or FileNotFoundError: an argument, or the plan, is wrong. UnavailableError: this torch cannot be
     served. RuntimeError: torch has an allocator already, or Pleat is enabled.
     """
     global _canary, _library, _saver, _steps, _windows
@@ -122,14 +122,14 @@ def enable(
         raise ValueError("pleat: there is no policy %r; there are: %s" % (policy, " ".join(POLICIES)))
     budget = parse_budget(budget)
     plan = "" if plan in (None, "", "auto") else _plans.read(os.fspath(plan))
-    if plan and "%d" not in plan and not os.path.isfile(plan):
+    if plan and not _plans.numbered(plan):
         raise FileNotFoundError("pleat: there is no plan %r" % plan)
-    if save_plan and not os.path.isdir(os.path.dirname(os.path.abspath(save_plan))):
-        raise FileNotFoundError("pleat: there is no folder for the plan %r" % save_plan)
-    if save_plan and os.path.isdir(save_plan):
-        raise ValueError("pleat: %r is a folder, not a plan to save" % save_plan)
+    wrong = _plans.cannot_write(save_plan) if save_plan else None
+    if wrong:
+        raise ValueError("pleat: the plan cannot be saved: " + wrong)
     conf = _plans.settings(conf or os.environ.get("PLEAT_CONF") or "")
     wrong = _job.check(dict(os.environ, PLEAT_CONF=conf), "conf") if conf else None
+    wrong = wrong or _job.wrong_plan(_plans.of_devices(plan) if plan else [], budget, os.environ)
     if wrong:
         raise ValueError("pleat: " + wrong)
     if "share:" not in conf:

@@ -79,6 +79,19 @@ def check(environment, *arguments):
     return said.replace("pleat %s: " % arguments[0], "", 1)
 
 
+def wrong_plan(files, budget, environment):
+    """What is wrong with the first of the plans' files that cannot be started with; None: nothing, or
+    there is no command."""
+    for file in files:
+        wrong = check(environment, "verify", file)
+        if wrong:
+            return wrong + "; a plan is what save_plan or `pleat plan` writes"
+        takes = json.loads(run("verify", file, "--json"))["physical_bytes"] if budget and command() else 0
+        if takes > budget:
+            return "%r takes %.2f MiB, and the budget is %.2f MiB" % (file, takes / 2**20, budget / 2**20)
+    return None
+
+
 def compare(trace, counters):
     """One line: what torch's native allocator would have taken for what was recorded."""
     native = json.loads(run("replay", trace, "--policy", "native", "--json"))

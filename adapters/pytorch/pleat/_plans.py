@@ -6,7 +6,9 @@ end, and what is read is FILE.RANK where that is there, else FILE. A process's f
 name itself, further ones ".dN" behind it, where the name has no %d.
 """
 
+import glob
 import os
+import re
 import sys
 import threading
 
@@ -56,6 +58,39 @@ def read(name, environment=os.environ):
     """The file that this process reads for `name`."""
     own = written(name, environment)
     return own if "%r" in name or os.path.exists(own.replace("%d", "0")) else name
+
+
+def numbered(name):
+    """The files that there are of a name, with a number in the place of each %r and %d."""
+    parts = re.split("%[rd]", name)
+    exact = re.compile("[0-9]+".join(map(re.escape, parts)))
+    found = glob.glob("[0-9]*".join(map(glob.escape, parts)))
+    return sorted(path for path in found if exact.fullmatch(path) and os.path.isfile(path))
+
+
+def of_devices(name):
+    """The files of a name that read() returned, the first ones first."""
+    return numbered(name) + (numbered(name + ".d%d") if "%d" not in name else [])
+
+
+def of_ranks(name):
+    """The files that processes of a job read for `name`, whatever their ranks are."""
+    return of_devices(name) + (of_devices(name + ".%r") if "%r" not in name else [])
+
+
+def cannot_write(path):
+    """Why a file could not be written at the end; None: it can, or there is none to write."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not path or "%" in folder:
+        return None
+    if not os.path.isdir(folder):
+        return "there is no folder %r" % folder
+    if os.path.isdir(path):
+        return "%r is a folder, not a file" % path
+    # A file is replaced, which takes its folder; what is none (/dev/stdout) is written into.
+    if not os.access(folder, os.W_OK) and not os.access(path, os.W_OK):
+        return "nothing can be written in %r" % folder
+    return None
 
 
 def of_device(name, device, first):

@@ -254,12 +254,11 @@ class Devices
         std::string path = settings_.plan, number = std::to_string(static_cast<int>(index));
         if (path.empty() || device.plan != nullptr)
             return;
-        size_t at = path.find("%d");
-        if (at != std::string::npos)
+        bool named = path.find("%d") != std::string::npos, must = !named && first_ < 0;
+        for (size_t at; (at = path.find("%d")) != std::string::npos;)
             path.replace(at, 2, number);
-        else if (first_ >= 0)
+        if (!named && first_ >= 0)
             path += ".d" + number;
-        bool must = at == std::string::npos && first_ < 0;
         if (!must && access(path.c_str(), F_OK) != 0)
             return;
         if (pleat_plan_read(path.c_str(), &device.plan) != PLEAT_OK)

@@ -6,13 +6,12 @@ torch is imported, in the program and in every Python that it starts (torchrun's
 
 import argparse
 import errno
-import glob
 import os
 import pathlib
 import shutil
 import sys
 
-from . import POLICIES, _job, parse_budget
+from . import POLICIES, _job, _plans, parse_budget
 
 SITE = str(pathlib.Path(__file__).resolve().parent / "_site")
 BAD_USE, BAD_FILE, CANNOT_DRAW, CANNOT_RUN, NOT_FOUND = 2, 3, 5, 126, 127
@@ -77,33 +76,15 @@ def parse(arguments):
         parse_budget(options.budget)
     except ValueError as problem:
         parser.error("--budget: " + str(problem).replace("pleat: ", "", 1))
-    if options.plan != "auto" and not os.path.isfile(options.plan):
-        # Of a job with several ranks each may have its own.
-        name = glob.escape(options.plan).replace("%r", "[0-9]*").replace("%d", "[0-9]*")
-        if not any(map(os.path.isfile, glob.glob(name) + glob.glob(name + ".[0-9]*"))):
-            parser.error("--plan: there is no file %r" % options.plan)
+    if options.plan != "auto" and not _plans.of_ranks(options.plan):
+        parser.error("--plan: there is no file %r" % options.plan)
     if "," in options.log:
         parser.error("--log: settings are separated by commas, so its name has none")
     for name in ("save_plan", "report", "counters", "log"):
-        wrong = cannot_write(getattr(options, name)) if getattr(options, name) != "auto" else None
+        wrong = _plans.cannot_write(getattr(options, name)) if getattr(options, name) != "auto" else None
         if wrong:
             parser.error("--%s: %s" % (name.replace("_", "-"), wrong))
     return options
-
-
-def cannot_write(path):
-    """Why a file could not be written at the end; None: it can, or there is none to write."""
-    folder = os.path.dirname(os.path.abspath(path))
-    if not path or "%" in folder:
-        return None
-    if not os.path.isdir(folder):
-        return "there is no folder %r" % folder
-    if os.path.isdir(path):
-        return "%r is a folder, not a file" % path
-    # A file is replaced, which takes its folder; what is none (/dev/stdout) is written into.
-    if not os.access(folder, os.W_OK) and not os.access(path, os.W_OK):
-        return "nothing can be written in %r" % folder
-    return None
 
 
 def deaf_flag(program):
@@ -179,8 +160,8 @@ def main(arguments=None):
     wrong = _job.check(made, "conf") if "PLEAT_CONF" in made else None
     if wrong:
         fail(BAD_USE, "--conf: " + wrong)
-    # One that stands for several files is read by each process, which says what is wrong with it.
-    wrong = _job.check(made, "verify", options.plan) if os.path.isfile(options.plan) else None
+    plans = _plans.of_ranks(options.plan) if options.plan != "auto" else []
+    wrong = _job.wrong_plan(plans, parse_budget(options.budget), made)
     if wrong:
         fail(BAD_FILE, "--plan: " + wrong)
     wrong = _job.cannot_draw() if options.report else None
