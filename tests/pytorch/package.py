@@ -13,6 +13,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import types
 import unittest
 from unittest import mock
 
@@ -682,6 +684,110 @@ class Told(unittest.TestCase):
     def test_failures_of_the_command_have_its_words(self):
         with self.assertRaisesRegex(RuntimeError, "no-such.trace"):
             _job.run("replay", "no-such.trace", "--json")
+
+
+class Cache(unittest.TestCase):
+    """The cache of compiled shims, with a torch that is headers only and a compiler that is a function."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.torch = types.SimpleNamespace(
+            __file__=self.file("torch/__init__.py"), __version__="2.11.0+cu130",
+            version=types.SimpleNamespace(cuda="13.0", git_version="abc"),
+            _C=types.SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=True))
+        for name in (_shim.ALLOCATOR, _shim.PLUGGABLE, "c10/core/Allocator.h"):
+            self.file("torch/include/" + name)
+        environment = {"XDG_CACHE_HOME": str(self.folder / "cache"), "PLEAT_LIBRARY": self.file("libpleat.so.0"),
+                       "PLEAT_INCLUDE": self.file("include/pleat/runtime.h"), "CXX": "true"}
+        lines = [mock.patch.dict(os.environ, environment),
+                 mock.patch.object(_shim, "cuda_include", lambda: "/cuda"),
+                 mock.patch.object(_shim, "compile_with", self.compile)]
+        for line in lines:
+            line.start()
+            self.addCleanup(line.stop)
+        self.compiled = []
+
+    def file(self, name, text=""):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return str(path)
+
+    def compile(self, line):
+        output = line[line.index("-o") + 1]
+        self.compiled.append(output)
+        pathlib.Path(output).write_text("whole")
+
+    def test_one_that_is_there_takes_no_compiler(self):
+        made = _shim.build(self.torch)
+        os.chmod(made.parent, 0o555)  # in an image that is not written, say
+        with mock.patch.dict(os.environ, CXX="no-such-compiler"), \
+                mock.patch.object(_shim, "cuda_include", side_effect=pleat.UnavailableError("none")), \
+                mock.patch.object(_shim, "locked", side_effect=pleat.UnavailableError("not written")):
+            self.assertEqual(_shim.build(self.torch), made)
+        self.assertEqual((made.read_text(), len(self.compiled)), ("whole", 1))
+        os.chmod(made.parent, 0o755)
+        self.assertEqual(sorted(os.listdir(made.parent)), ["lock", made.name])
+
+    def test_one_of_something_else_is_not_taken(self):
+        made = {_shim.build(self.torch)}
+
+        def differs(what):
+            before = len(made)
+            made.add(_shim.build(self.torch))
+            self.assertEqual(len(made), before + 1, what)
+
+        self.torch.__version__ = "2.11.1+cu130"
+        differs("another torch")
+        self.torch.version.git_version = "abd"
+        differs("another build of it")
+        self.torch.version.cuda = "13.1"
+        differs("another CUDA")
+        self.torch._C._GLIBCXX_USE_CXX11_ABI = False
+        differs("another C++ interface")
+        for name in ("c10/core/Allocator.h", _shim.ALLOCATOR, _shim.PLUGGABLE):
+            self.file("torch/include/" + name, "other")
+            differs(name)
+        self.file("include/pleat/runtime.h", "other")
+        differs("another interface of libpleat")
+        os.environ["PLEAT_LIBRARY"] = self.file("other/libpleat.so.0")
+        differs("a libpleat elsewhere")
+        sources = self.folder / "sources"
+        shutil.copytree(_shim.PACKAGE, sources)
+        (sources / "routes.h").write_text("other")
+        with mock.patch.object(_shim, "PACKAGE", sources):
+            differs("other sources")
+        with mock.patch("platform.libc_ver", lambda: ("glibc", "1.0")):
+            differs("another system")
+        self.assertIn(_shim.build(self.torch), made)
+
+    def build_in_two_threads(self):
+        built = []
+        threads = [threading.Thread(target=lambda: built.append(_shim.build(self.torch))) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual((len(built), len(set(built)), built[0].read_text()), (2, 1, "whole"))
+
+    def test_of_two_at_once_one_compiles(self):
+        self.build_in_two_threads()
+        self.assertEqual(len(self.compiled), 1)
+
+    def test_two_at_once_do_not_meet_where_there_are_no_locks(self):
+        both, lines = threading.Barrier(2), []
+
+        def compile(line):
+            lines.append(line)
+            both.wait(60)  # none is there yet
+            self.compile(line)
+
+        with mock.patch("fcntl.flock", side_effect=OSError(38, "no locks here")), \
+                mock.patch.object(_shim, "compile_with", compile):
+            self.build_in_two_threads()
+        self.assertEqual(len(set(self.compiled)), 2)
 
 
 class Shim(unittest.TestCase):

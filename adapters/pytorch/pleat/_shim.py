@@ -1,7 +1,8 @@
 """Builds shim.cpp against the installed torch when it is first used, and loads it.
 
 torch's C++ interface is another one in every version, so a binary made elsewhere would not fit. The
-shared object lies in a cache folder under a name made of everything that goes into it.
+shared object lies in a cache folder under a name made of everything that decides what it must be; what
+only makes it, a compiler and CUDA's headers, is looked for when there is none of that name.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 from . import UnavailableError
 
@@ -36,6 +38,7 @@ SOURCES = (
 # What torch's headers declare differs between versions: name -> (header, pattern). shim.cpp gets
 # PLEAT_HAS_<name> for each pattern that is found. A header that is not there declares nothing.
 ALLOCATOR = "c10/cuda/CUDACachingAllocator.h"
+PLUGGABLE = "torch/csrc/cuda/CUDAPluggableAllocator.h"
 FEATURES = {
     "ALLOCATE_WITH_ADDRESS": (ALLOCATOR, r"virtual DataPtr allocateWithAddress\("),
     "ANNOTATION": (ALLOCATOR, r"virtual void recordAnnotation\(\s*const std::vector"),
@@ -46,10 +49,7 @@ FEATURES = {
         ALLOCATOR,
         r"virtual void createOrIncrefPool\([^;{]*std::shared_ptr<CUDAAllocator>",
     ),
-    "EMPTY_POOL": (
-        "torch/csrc/cuda/CUDAPluggableAllocator.h",
-        r"void emptyCache\([^;]*MempoolId_t",
-    ),
+    "EMPTY_POOL": (PLUGGABLE, r"void emptyCache\([^;]*MempoolId_t"),
     "ENSURE_POOL_FROM": (ALLOCATOR, r"virtual void ensureExistsAndIncrefPool\("),
     "EXPANDABLE_SIZES": (ALLOCATOR, r"virtual std::vector<StreamSegmentSize> getExpandable"),
     "HISTORY_ENABLED": (ALLOCATOR, r"virtual bool isHistoryEnabled\("),
@@ -153,30 +153,28 @@ def headers():
     raise UnavailableError("pleat: Pleat's header pleat/runtime.h is missing: the package is incomplete")
 
 
-def command(torch_folder, abi, version, output, object_only=False):
-    """The compiler's command line. `abi` is torch's _GLIBCXX_USE_CXX11_ABI, `version` (2, 11)."""
-    include = pathlib.Path(torch_folder, "include")
-    line = [
-        compiler(),
+def options(torch_folder, abi, version):
+    """The compiler's options that decide what the shim is. `abi` is torch's _GLIBCXX_USE_CXX11_ABI,
+    `version` (2, 11)."""
+    return [
         "-std=c++20" if version >= (2, 10) else "-std=c++17",
         "-O2",
         "-fPIC",
         "-fvisibility=hidden",
         "-D_GLIBCXX_USE_CXX11_ABI=%d" % abi,
-        *("-DPLEAT_HAS_" + name for name in features(include)),
+        *("-DPLEAT_HAS_" + name for name in features(pathlib.Path(torch_folder, "include"))),
         "-I%s" % headers(),
     ]
-    for folder in (include, include / "torch/csrc/api/include", cuda_include()):
-        line += ["-isystem", str(folder)]
-    line += [str(PACKAGE / "shim.cpp"), "-o", str(output)]
-    if object_only:
-        return line + ["-c"]
-    libraries = pathlib.Path(torch_folder, "lib")
+
+
+def libraries(torch_folder):
+    """The options that make it a shared object beside torch's and libpleat."""
+    folder = pathlib.Path(torch_folder, "lib")
     pleat = library()
-    return line + [
+    return [
         "-shared",
         "-Wl,--no-as-needed",
-        "-L%s" % libraries,
+        "-L%s" % folder,
         "-lc10",
         "-lc10_cuda",
         "-ltorch_cpu",
@@ -189,9 +187,19 @@ def command(torch_folder, abi, version, output, object_only=False):
         "-lgcc_s",
         "-lc",
         str(pleat),
-        "-Wl,-rpath,%s" % libraries,
+        "-Wl,-rpath,%s" % folder,
         "-Wl,-rpath,%s" % pleat.parent,
     ]
+
+
+def command(torch_folder, abi, version, output, object_only=False):
+    """The compiler's command line; arguments as above."""
+    include = pathlib.Path(torch_folder, "include")
+    line = [compiler(), *options(torch_folder, abi, version)]
+    for folder in (include, include / "torch/csrc/api/include", cuda_include()):
+        line += ["-isystem", str(folder)]
+    line += [str(PACKAGE / "shim.cpp"), "-o", str(output)]
+    return line + (["-c"] if object_only else libraries(torch_folder))
 
 
 def compile_with(line):
@@ -213,14 +221,19 @@ def cache_folder():
     return pathlib.Path(base, "pleat", "torch")
 
 
-def fingerprint(torch, line):
-    """Changes with anything that the shared object is made of."""
+def fingerprint(torch, given):
+    """Changes with anything that decides what the shared object must be: torch, its headers, Pleat's
+    library and its headers, the sources, the options `given` and the system's C library."""
     hashed = hashlib.sha256()
-    version = subprocess.run([line[0], "--version"], stdout=subprocess.PIPE, text=True).stdout
-    for text in (torch.__version__, torch.version.git_version, version, " ".join(line[1:])):
-        hashed.update(text.encode() + b"\0")
-    for source in [PACKAGE / name for name in SOURCES] + sorted(headers().glob("pleat/*.h")):
-        hashed.update(source.read_bytes())
+    about = (torch.__version__, torch.version.git_version, torch.version.cuda, *platform.libc_ver())
+    for text in (*about, *given):
+        hashed.update(str(text).encode() + b"\0")
+    include = pathlib.Path(torch.__file__).parent / "include"
+    theirs = [path for folder in ("c10/core", "c10/cuda") for path in include.glob(folder + "/*.h")]
+    theirs.append(include / PLUGGABLE)
+    ours = [PACKAGE / name for name in SOURCES] + sorted(headers().glob("pleat/*.h"))
+    for path in sorted(theirs) + ours:
+        hashed.update(path.read_bytes())
     return hashed.hexdigest()[:16]
 
 
@@ -235,29 +248,30 @@ def build(torch):
     if version < (2, 4):
         raise UnavailableError("pleat: torch %s is too old: 2.4 or later is needed" % torch.__version__)
     folder = cache_folder()
-    abi = torch._C._GLIBCXX_USE_CXX11_ABI
-    line = command(pathlib.Path(torch.__file__).parent, abi, version, "OUTPUT")
-    tag = "%s-%s-%s" % (torch.__version__, platform.machine(), fingerprint(torch, line))
-    target = folder / ("shim-%s.so" % tag)
+    made_of = pathlib.Path(torch.__file__).parent, torch._C._GLIBCXX_USE_CXX11_ABI, version
+    made = fingerprint(torch, options(*made_of) + libraries(made_of[0]))
+    target = folder / ("shim-%s-%s-%s.so" % (torch.__version__, platform.machine(), made))
     if target.is_file():
         return target
     # One process builds, the others of a job wait for it.
     with locked(folder):
         if not target.is_file():
-            partial = target.with_suffix(".part")
-            line[line.index("OUTPUT")] = str(partial)
-            compile_with(line)
-            os.replace(partial, target)
+            with tempfile.TemporaryDirectory(prefix="making-", dir=folder) as making:
+                partial = os.path.join(making, target.name)
+                compile_with(command(*made_of, partial))
+                os.replace(partial, target)
     return target
 
 
 @contextlib.contextmanager
 def locked(folder):
-    """Holds the folder, which is made, for one process; UnavailableError where that cannot be."""
+    """Holds the folder, which is made, for one process; UnavailableError where it cannot be written.
+    Where the file system has no locks several may build the same at once, each in a place of its own."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / "lock", "w")
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
     except OSError as problem:
         raise UnavailableError(
             "pleat: the shim is kept in %s, which cannot be written: %s; name another folder in "
@@ -273,7 +287,9 @@ def load(torch):
     try:
         shim = ctypes.CDLL(str(path))
     except OSError as problem:
-        raise UnavailableError("pleat: the shim %s cannot be loaded: %s" % (path, problem)) from None
+        raise UnavailableError(
+            "pleat: the shim %s cannot be loaded: %s; when it is removed it is compiled again" % (path, problem)
+        ) from None
     shim.pleat_torch_failure.restype = ctypes.c_char_p
     shim.pleat_torch_end_logs.restype = None
     shim.pleat_torch_counters.restype = ctypes.c_char_p
