@@ -536,14 +536,16 @@ void pleat_end_log(pleat_runtime *runtime)
         pleat__watch_stop(runtime->watch);
 }
 
-void pleat_reset_peaks(pleat_runtime *runtime)
+pleat_stats pleat_reset_peaks(pleat_runtime *runtime)
 {
     pleat__gate_lock(&runtime->gate);
+    pleat_stats stats = pleat__stats_locked(runtime);
     if (runtime->watch != NULL)
         pleat__watch_reset(runtime->watch);
     runtime->stats.peak_live_bytes = runtime->stats.live_bytes;
     pleat__space_reset_peak(runtime->space);
     pleat__gate_unlock(&runtime->gate);
+    return stats;
 }
 
 /* ---- recording and being told ---- */

@@ -207,8 +207,8 @@ PLEAT_API pleat_result pleat_dump(pleat_runtime *runtime, pleat_dump_format form
  * not in it. One thread at a time; a forked child's call does nothing. NULL does nothing. */
 PLEAT_API void pleat_end_log(pleat_runtime *runtime);
 
-/* Peaks restart from what is now. */
-PLEAT_API void pleat_reset_peaks(pleat_runtime *runtime);
+/* Peaks restart from what is now; the counters as they were, in one step: no peak is lost. */
+PLEAT_API pleat_stats pleat_reset_peaks(pleat_runtime *runtime);
 
 /* ---- recording: what a running job asks for, for pleat_plan_make ---- */
 

@@ -103,6 +103,27 @@ void counters_and_peaks_begin_again_when_they_are_reset()
     CHECK(stats.allocated_bytes[0].allocated == 0 && stats.allocation[0].current == 0);
 }
 
+/* Each figure that another thread asks for takes the peaks so far away. */
+void no_peak_is_lost_between_two_figures()
+{
+    auto allocator = make();
+    allocator->raw_delete(allocator->raw_alloc(64 * MIB));
+    allocator->resetPeakStats(0);
+    std::atomic<bool> done{false};
+    std::thread asking([&] {
+        while (!done)
+            allocator->getDeviceStats(0);
+    });
+    int64_t lost = 0;
+    for (size_t bytes = 512; bytes <= 20000 * 512; bytes += 512) {
+        allocator->raw_delete(allocator->raw_alloc(bytes));
+        lost += allocator->getDeviceStats(0).allocated_bytes[0].peak < static_cast<int64_t>(bytes);
+    }
+    done = true;
+    asking.join();
+    CHECK(lost == 0);
+}
+
 void a_fraction_of_nothing_is_nothing()
 {
     auto allocator = make();
@@ -326,6 +347,7 @@ const struct {
     TEST(memory_is_given_and_taken_back),
     TEST(the_device_stands_wherever_its_plans_name_has_it),
     TEST(counters_and_peaks_begin_again_when_they_are_reset),
+    TEST(no_peak_is_lost_between_two_figures),
     TEST(a_fraction_of_nothing_is_nothing),
     TEST(out_of_memory_reaches_all_who_want_to_know),
     TEST(what_fails_while_memory_is_looked_for_is_a_refusal),

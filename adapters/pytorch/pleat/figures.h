@@ -60,10 +60,8 @@ inline pleat_stats fold(Device &device, DeviceIndex index, CUDAAllocator *native
     uint64_t question = ++device.pool_questions;
     DeviceStats pools = native->getDeviceStats(index);
     std::lock_guard<std::mutex> guard(device.stats_lock);
-    if (runtime != nullptr) {
-        now = pleat_stats_of(runtime);
-        pleat_reset_peaks(runtime);
-    }
+    if (runtime != nullptr)
+        now = pleat_reset_peaks(runtime);
     device.whole.raise(now.peak_live_bytes, now.peak_physical_bytes);
     device.follow_physical(now.physical_bytes, now.peak_physical_bytes);
     device.both.raise(now.peak_live_bytes + device.pool_live,
