@@ -235,7 +235,7 @@ pleat_result pleat__caching_free(pleat__caching *caching, pleat_va address, uint
     segment *owner = block->segment;
     mark_start(owner, block, false);
     if (bytes != NULL)
-        *bytes = pleat__ceil_div(block->requested, PLEAT__ROUND_BYTES) * PLEAT__ROUND_BYTES;
+        *bytes = block->requested;
     caching->stats.allocated_bytes -= block->bytes;
     caching->stats.blocks--;
     block->requested = 0;

@@ -94,7 +94,7 @@ void pleat__caching_destroy(pleat__caching *caching);
 PLEAT_NODISCARD pleat_result pleat__caching_alloc(pleat__caching *caching, uint64_t bytes,
                                                   pleat_stream stream, pleat_va *address);
 /* PLEAT_E_NOT_FOUND (without an error text: the caller may have other places to look) when the
- * address is not one that alloc gave. *bytes, when not NULL, is the request rounded to 512. */
+ * address is not one that alloc gave. *bytes, when not NULL, are as asked for. */
 pleat_result pleat__caching_free(pleat__caching *caching, pleat_va address, uint64_t *bytes);
 /* Whether the address lies in one of its segments. */
 bool pleat__caching_owns(const pleat__caching *caching, pleat_va address);

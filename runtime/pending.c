@@ -121,7 +121,7 @@ pleat_result pleat__pending_record(pleat__pending *pending, pleat_va address, ui
     }
     use->next = entry->uses;
     entry->uses = use;
-    entry->bytes = (bytes + 511) & ~(uint64_t)511;
+    entry->bytes = bytes;
     return PLEAT_OK;
 }
 

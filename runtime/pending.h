@@ -38,7 +38,7 @@ typedef struct pleat__pending_use {
 typedef struct pleat__pending_entry {
     struct pleat__pending_entry *next; /* WAITING: the queue; unused: the spares */
     pleat_va address;
-    uint64_t bytes; /* of the block, rounded to 512 */
+    uint64_t bytes; /* as asked for */
     pleat__pending_use *uses;
     bool waiting;
 } pleat__pending_entry;

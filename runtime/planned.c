@@ -613,7 +613,8 @@ static pleat_result free_place(void *opaque, pleat_va address)
     give_back(self, entry);
     if (__builtin_expect(entry->stream == PLEAT__BEYOND, 0))
         pleat__beyond_give(&self->heap.beyond, address);
-    pleat__count_free(self->stats, (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT);
+    uint64_t rounded = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
+    pleat__count_free(self->stats, rounded - entry->slack);
     pleat__placed_remove(&self->placed, entry);
     return PLEAT_OK;
 }

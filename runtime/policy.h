@@ -90,17 +90,35 @@ const char *pleat__policy_names(void);
 PLEAT__POLICIES(PLEAT__DECLARE_POLICY)
 #undef PLEAT__DECLARE_POLICY
 
-/* Live bytes are counted as max-live counts them: requests rounded up to 512. */
+/* Live bytes are counted as max-live counts them, requests rounded up to 512, and as asked for. */
 static inline void pleat__count_alloc(pleat_stats *stats, uint64_t bytes)
 {
     stats->live_bytes += (bytes + 511) & ~(uint64_t)511;
     if (stats->live_bytes > stats->peak_live_bytes)
         stats->peak_live_bytes = stats->live_bytes;
+    stats->requested_bytes += bytes;
+    if (stats->requested_bytes > stats->peak_requested_bytes)
+        stats->peak_requested_bytes = stats->requested_bytes;
+    stats->asked_bytes += bytes;
 }
 
 static inline void pleat__count_free(pleat_stats *stats, uint64_t bytes)
 {
     stats->live_bytes -= (bytes + 511) & ~(uint64_t)511;
+    stats->requested_bytes -= bytes;
+}
+
+static inline void pleat__restart_peaks(pleat_stats *stats)
+{
+    stats->peak_live_bytes = stats->live_bytes;
+    stats->peak_requested_bytes = stats->requested_bytes;
+}
+
+/* Of a free that was counted when the program asked for it, and will be once more. */
+static inline void pleat__uncount_free(pleat_stats *stats, uint64_t bytes)
+{
+    stats->live_bytes += (bytes + 511) & ~(uint64_t)511;
+    stats->requested_bytes += bytes;
 }
 
 #endif

@@ -206,7 +206,7 @@ void pleat__runtime_freed(void *opaque, pleat_va address, uint64_t bytes)
     if (is_watched(runtime))
         note_freed(runtime, address);
     /* What waited has not been counted as live since its free; the policy counts it out. */
-    runtime->stats.live_bytes += bytes;
+    pleat__uncount_free(&runtime->stats, bytes);
     pleat_result result = runtime->ops->free(runtime->policy, address);
     PLEAT_CHECK(result == PLEAT_OK);
 }
@@ -338,7 +338,7 @@ pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
     if (waits != 0 && runtime->ops->freed_early != NULL)
         runtime->ops->freed_early(runtime->policy, address);
     if (waits != 0)
-        runtime->stats.live_bytes -= waits;
+        pleat__count_free(&runtime->stats, waits);
     else if (runtime->ops->free(runtime->policy, address) != PLEAT_OK)
         return not_found(address);
     runtime->stats.frees++;
@@ -542,7 +542,7 @@ pleat_stats pleat_reset_peaks(pleat_runtime *runtime)
     pleat_stats stats = pleat__stats_locked(runtime);
     if (runtime->watch != NULL)
         pleat__watch_reset(runtime->watch);
-    runtime->stats.peak_live_bytes = runtime->stats.live_bytes;
+    pleat__restart_peaks(&runtime->stats);
     pleat__space_reset_peak(runtime->space);
     pleat__gate_unlock(&runtime->gate);
     return stats;

@@ -20,7 +20,7 @@
 #define MILLISECOND  1000000u
 
 typedef struct peaks {
-    uint64_t live, physical;
+    uint64_t live, requested, physical;
 } peaks;
 
 struct pleat__watch {
@@ -46,6 +46,8 @@ static void raise_to(peaks *of, const peaks *to)
 {
     if (to->live > of->live)
         of->live = to->live;
+    if (to->requested > of->requested)
+        of->requested = to->requested;
     if (to->physical > of->physical)
         of->physical = to->physical;
 }
@@ -54,13 +56,13 @@ static void raise_to(peaks *of, const peaks *to)
 static pleat_stats take_peaks(pleat__watch *watch)
 {
     pleat_runtime *runtime = watch->runtime;
-    const peaks now = {runtime->stats.peak_live_bytes,
+    const peaks now = {runtime->stats.peak_live_bytes, runtime->stats.peak_requested_bytes,
                        pleat__space_stats_of(runtime->space).peak_physical_bytes};
     raise_to(&watch->whole, &now);
     raise_to(&watch->user, &now);
     raise_to(&watch->interval, &now);
     raise_to(&watch->iteration, &now);
-    runtime->stats.peak_live_bytes = runtime->stats.live_bytes;
+    pleat__restart_peaks(&runtime->stats);
     pleat__space_reset_peak(runtime->space);
     if (runtime->stats.live_bytes < watch->low_live)
         watch->low_live = runtime->stats.live_bytes;
@@ -85,6 +87,7 @@ static pleat__log_record look(const pleat__watch *watch, const pleat_stats *stat
                                 .stats = *stats};
     /* A program that restarts peaks (PyTorch's statistics do) restarts its own. */
     record.stats.peak_live_bytes = watch->whole.live;
+    record.stats.peak_requested_bytes = watch->whole.requested;
     record.stats.peak_physical_bytes = watch->whole.physical;
     return record;
 }
@@ -117,6 +120,8 @@ void pleat__watch_peaks(pleat__watch *watch, pleat_stats *stats)
 {
     if (watch->user.live > stats->peak_live_bytes)
         stats->peak_live_bytes = watch->user.live;
+    if (watch->user.requested > stats->peak_requested_bytes)
+        stats->peak_requested_bytes = watch->user.requested;
     if (watch->user.physical > stats->peak_physical_bytes)
         stats->peak_physical_bytes = watch->user.physical;
 }

@@ -133,8 +133,8 @@ class Native final : public pleat_torch::Pluggable
         size_t bytes = 0;
         for (auto [address, one] : live)
             bytes += one;
-        stats.allocated_bytes[0].current = stats.reserved_bytes[0].current =
-            static_cast<int64_t>(bytes);
+        stats.allocated_bytes[0].current = stats.requested_bytes[0].current =
+            stats.reserved_bytes[0].current = static_cast<int64_t>(bytes);
         return stats;
     }
 

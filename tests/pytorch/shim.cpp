@@ -103,6 +103,28 @@ void counters_and_peaks_begin_again_when_they_are_reset()
     CHECK(stats.allocated_bytes[0].allocated == 0 && stats.allocation[0].current == 0);
 }
 
+void requested_bytes_are_as_they_were_asked_for()
+{
+    auto allocator = make();
+    allocator->beginAllocateToPool(0, {1, 0}, [](cudaStream_t) { return true; });
+    void *pooled = allocator->raw_alloc(3 * MIB);
+    allocator->endAllocateToPool(0, {1, 0});
+    void *small = allocator->raw_alloc(100), *other = allocator->raw_alloc(MIB + 1);
+    auto requested = [&] { return allocator->getDeviceStats(0).requested_bytes[0]; };
+    CHECK(requested().current == 4 * MIB + 101 && requested().peak == 4 * MIB + 101);
+    CHECK(requested().allocated == MIB + 101 && requested().freed == 0);
+    allocator->raw_delete(other);
+    CHECK(requested().current == 3 * MIB + 100 && requested().freed == MIB + 1);
+    allocator->resetPeakStats(0);
+    allocator->resetAccumulatedStats(0);
+    CHECK(requested().peak == 3 * MIB + 100 && requested().allocated == 0);
+    allocator->emptyCache({0, 0});
+    allocator->raw_delete(small);
+    allocator->raw_delete(pooled);
+    CHECK(requested().current == 0 && requested().freed == 100);
+    CHECK(allocator->getDeviceStats(0).allocated_bytes[0].current == 0);
+}
+
 /* Each figure that another thread asks for takes the peaks so far away. */
 void no_peak_is_lost_between_two_figures()
 {
@@ -347,6 +369,7 @@ const struct {
     TEST(memory_is_given_and_taken_back),
     TEST(the_device_stands_wherever_its_plans_name_has_it),
     TEST(counters_and_peaks_begin_again_when_they_are_reset),
+    TEST(requested_bytes_are_as_they_were_asked_for),
     TEST(no_peak_is_lost_between_two_figures),
     TEST(a_fraction_of_nothing_is_nothing),
     TEST(out_of_memory_reaches_all_who_want_to_know),

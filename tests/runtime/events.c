@@ -82,13 +82,14 @@ static void streams_take_over_what_waits_behind_its_events(void **state)
     work_on(&f, 0);
     assert_ok(pleat__host_stream_hold(&f.vmm, 5));
     assert_ok(pleat__host_stream_hold(&f.vmm, 6));
-    pleat_va a = take(&f, 30 * MIB, 1), b = take(&f, 20 * MIB, 1);
+    pleat_va a = take(&f, 30 * MIB - 1, 1), b = take(&f, 20 * MIB, 1);
     assert_ok(pleat_record_stream(f.runtime, a, 5));
     assert_ok(pleat_record_stream(f.runtime, a, 6));
     assert_ok(pleat_record_stream(f.runtime, b, 6));
     assert_ok(pleat_free(f.runtime, a));
     assert_ok(pleat_free(f.runtime, b));
     assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 0);
+    assert_int_equal(pleat_stats_of(f.runtime).requested_bytes, 0);
     pleat_va other = take(&f, 30 * MIB, 2);
     assert_true(other + 30 * MIB <= a || a + 30 * MIB <= other);
     pleat_event before = point(&f, 1);
@@ -97,6 +98,7 @@ static void streams_take_over_what_waits_behind_its_events(void **state)
     pleat_stats stats = pleat_stats_of(f.runtime);
     assert_int_equal(stats.streams_ordered, 2); /* not for b, which nobody wants */
     assert_int_equal(stats.live_bytes, 60 * MIB);
+    assert_int_equal(stats.requested_bytes, 60 * MIB);
     assert_int_equal(stats.peak_live_bytes, 60 * MIB);
     assert_int_equal(stats.physical_bytes, 82 * MIB);
     assert_true(is_past(&f, before) && !is_past(&f, behind));

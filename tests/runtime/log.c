@@ -375,8 +375,10 @@ static void log_of_a_runtime_has_its_iterations(void **state)
         iterate(runtime, i * 8 * MIB);
     /* The watcher takes peaks away; the user must not see that. */
     assert_int_equal(pleat_stats_of(runtime).peak_live_bytes, 44 * MIB);
+    assert_int_equal(pleat_stats_of(runtime).peak_requested_bytes, 44 * MIB);
     assert_int_equal(pleat_reset_peaks(runtime).peak_live_bytes, 44 * MIB);
     assert_int_equal(pleat_stats_of(runtime).peak_live_bytes, 4 * MIB);
+    assert_int_equal(pleat_stats_of(runtime).peak_requested_bytes, 4 * MIB);
     iterate(runtime, 2 * MIB);
     assert_int_equal(pleat_stats_of(runtime).peak_live_bytes, 6 * MIB);
     assert_true(pleat_stats_of(runtime).peak_physical_bytes >=
@@ -400,6 +402,7 @@ static void log_of_a_runtime_has_its_iterations(void **state)
     assert_int_equal(last->stats.live_bytes, 4 * MIB);
     /* Peaks are since the log began, whatever the program restarts. */
     assert_int_equal(last->stats.peak_live_bytes, 44 * MIB);
+    assert_int_equal(last->stats.peak_requested_bytes, 44 * MIB);
     assert_true(last->stats.peak_physical_bytes >= 44 * MIB);
     uint64_t peak = 0;
     for (size_t i = 0; i < read.series[PLEAT__LOG_INTERVALS].count; i++) {

@@ -69,6 +69,7 @@ static void runtime_serves_and_counts(void **state)
         pleat_stats stats = pleat_stats_of(f.runtime);
         assert_int_equal(stats.requests, 3);
         assert_int_equal(stats.live_bytes, 1024 + 45 * MIB);
+        assert_int_equal(stats.requested_bytes, 1000 + 45 * MIB);
         assert_true(stats.physical_bytes >= stats.live_bytes);
         assert_true(stats.driver_calls > 0);
         assert_true(stats.metadata_bytes > 0);
@@ -85,8 +86,13 @@ static void runtime_serves_and_counts(void **state)
         assert_result(pleat_adjacent_free(f.runtime, 12, &before, &after), PLEAT_E_NOT_FOUND);
         assert_ok(pleat_free(f.runtime, a));
         assert_ok(pleat_free(f.runtime, c));
-        assert_int_equal(pleat_reset_peaks(f.runtime).peak_live_bytes, 1024 + 45 * MIB);
+        stats = pleat_reset_peaks(f.runtime);
+        assert_int_equal(stats.peak_live_bytes, 1024 + 45 * MIB);
+        assert_int_equal(stats.peak_requested_bytes, 1000 + 45 * MIB);
+        assert_int_equal(stats.asked_bytes, 1000 + 45 * MIB);
+        assert_int_equal(stats.requested_bytes, 0);
         assert_int_equal(pleat_stats_of(f.runtime).peak_live_bytes, 0);
+        assert_int_equal(pleat_stats_of(f.runtime).peak_requested_bytes, 0);
         assert_int_equal(pleat_stats_of(f.runtime).frees, 3);
         assert_ok(pleat_mark(f.runtime));
         assert_ok(pleat_phase(f.runtime, "F"));

@@ -431,7 +431,7 @@ class Allocator final : public Forward
         Device &device = at(index);
         pleat_stats now = pleat_stats_of(device.runtime);
         std::lock_guard<std::mutex> guard(device.stats_lock);
-        return {now.live_bytes + device.pool_live, now.physical_bytes + device.pool_physical};
+        return {now.live_bytes + device.pool.live, now.physical_bytes + device.pool.physical};
     }
 
     void *take(DeviceIndex index, size_t bytes, cudaStream_t stream)

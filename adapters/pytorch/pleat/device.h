@@ -54,15 +54,23 @@ struct Settings {
 struct Baseline {
     uint64_t requests = 0, frees = 0, allocated_bytes = 0, freed_bytes = 0, out_of_memory = 0;
     uint64_t creates = 0, releases = 0, obtained_bytes = 0, returned_bytes = 0;
+    uint64_t asked_bytes = 0, given_up_bytes = 0; /* sizes as asked for */
 };
 
-struct Peaks {
-    uint64_t live = 0, physical = 0;
+/* Bytes at one time, or the most that they were. */
+struct Held {
+    uint64_t live = 0, requested = 0, physical = 0;
 
-    void raise(uint64_t live_bytes, uint64_t physical_bytes)
+    void raise(const Held &by)
     {
-        live = std::max(live, live_bytes);
-        physical = std::max(physical, physical_bytes);
+        live = std::max(live, by.live);
+        requested = std::max(requested, by.requested);
+        physical = std::max(physical, by.physical);
+    }
+
+    Held operator+(const Held &other) const
+    {
+        return {live + other.live, requested + other.requested, physical + other.physical};
     }
 };
 
@@ -85,12 +93,13 @@ struct Device {
     std::mutex stats_lock; /* guards all below */
     Baseline baseline;
     /* What torch's allocator holds for pools: it changes only in calls that end in fold(). */
-    uint64_t pool_live = 0, pool_physical = 0, pool_answered = 0;
+    Held pool;
+    uint64_t pool_answered = 0;
     uint64_t physical = 0; /* of Pleat, when it was last looked at */
     /* Of the device and to it, since the start, as far as looks at now and then show it. */
     uint64_t obtained_bytes = 0, returned_bytes = 0;
-    Peaks both;  /* of the two together, since torch's last reset */
-    Peaks whole; /* of Pleat alone, since the start */
+    Held both;  /* of the two together, since torch's last reset */
+    Held whole; /* of Pleat alone, since the start */
     int64_t most_blocks = 0;
     int64_t most_pieces = 0;
     uint64_t most_idle = 0;

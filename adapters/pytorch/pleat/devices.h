@@ -152,6 +152,7 @@ class Devices
         pleat_stats stats = fold(device);
         std::lock_guard<std::mutex> guard(device.stats_lock);
         stats.peak_live_bytes = device.whole.live;
+        stats.peak_requested_bytes = device.whole.requested;
         stats.peak_physical_bytes = device.whole.physical;
         return stats;
     }

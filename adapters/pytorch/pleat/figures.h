@@ -47,6 +47,12 @@ template <typename Stats> void add_calls(Stats &, uint64_t, uint64_t, long)
 {
 }
 
+/* What Pleat holds now. */
+inline Held held_by(const pleat_stats &pleat)
+{
+    return {pleat.live_bytes, pleat.requested_bytes, pleat.physical_bytes};
+}
+
 /* The peaks of two allocators need not come at the same time. But what torch's holds for pools
  * changes only in calls after which this runs, so between two of them it is a constant beside
  * Pleat's own peak. Returns Pleat's counters, whose peaks start anew.
@@ -62,16 +68,17 @@ inline pleat_stats fold(Device &device, DeviceIndex index, CUDAAllocator *native
     std::lock_guard<std::mutex> guard(device.stats_lock);
     if (runtime != nullptr)
         now = pleat_reset_peaks(runtime);
-    device.whole.raise(now.peak_live_bytes, now.peak_physical_bytes);
+    Held most = {now.peak_live_bytes, now.peak_requested_bytes, now.peak_physical_bytes};
+    device.whole.raise(most);
     device.follow_physical(now.physical_bytes, now.peak_physical_bytes);
-    device.both.raise(now.peak_live_bytes + device.pool_live,
-                      now.peak_physical_bytes + device.pool_physical);
+    device.both.raise(most + device.pool);
     if (question > device.pool_answered) {
         device.pool_answered = question;
-        device.pool_live = static_cast<uint64_t>(pools.allocated_bytes[0].current);
-        device.pool_physical = static_cast<uint64_t>(pools.reserved_bytes[0].current);
+        device.pool = {static_cast<uint64_t>(pools.allocated_bytes[0].current),
+                       static_cast<uint64_t>(pools.requested_bytes[0].current),
+                       static_cast<uint64_t>(pools.reserved_bytes[0].current)};
     }
-    device.both.raise(now.live_bytes + device.pool_live, now.physical_bytes + device.pool_physical);
+    device.both.raise(held_by(now) + device.pool);
     return now;
 }
 
@@ -107,7 +114,9 @@ inline void add_pleat(DeviceStats &stats, Device &device, const pleat_stats &ple
     add(stats.active, count);
     add(stats.allocated_bytes, bytes);
     add(stats.active_bytes, bytes);
-    add(stats.requested_bytes, bytes);
+    add(stats.requested_bytes,
+        stat(pleat.requested_bytes, device.both.requested, pleat.asked_bytes - base.asked_bytes,
+             pleat.asked_bytes - pleat.requested_bytes - base.given_up_bytes));
     add(stats.reserved_bytes, physical);
     add(stats.segment, segments);
     add(stats.inactive_split_bytes, stat(unused, device.most_idle, 0, 0));
@@ -120,17 +129,24 @@ inline void begin_counting(Device &device, const pleat_stats &pleat)
 {
     std::lock_guard<std::mutex> guard(device.stats_lock);
     uint64_t allocated = allocated_of(device, pleat);
-    device.baseline = {
-        pleat.requests,       pleat.frees,   allocated,      allocated - pleat.live_bytes,
-        pleat.out_of_memory,  pleat.creates, pleat.releases, device.obtained_bytes,
-        device.returned_bytes};
+    device.baseline = {pleat.requests,
+                       pleat.frees,
+                       allocated,
+                       allocated - pleat.live_bytes,
+                       pleat.out_of_memory,
+                       pleat.creates,
+                       pleat.releases,
+                       device.obtained_bytes,
+                       device.returned_bytes,
+                       pleat.asked_bytes,
+                       pleat.asked_bytes - pleat.requested_bytes};
 }
 
 /* From here on torch's peaks are taken. */
 inline void begin_peaks(Device &device, const pleat_stats &now)
 {
     std::lock_guard<std::mutex> guard(device.stats_lock);
-    device.both = {now.live_bytes + device.pool_live, now.physical_bytes + device.pool_physical};
+    device.both = held_by(now) + device.pool;
     device.most_blocks = device.most_pieces = 0;
     device.most_idle = 0;
 }
