@@ -53,6 +53,8 @@ class Native final : public pleat_torch::Pluggable
         if (failing > 0) {
             failing--;
             ooms++;
+            for (const caching::OutOfMemoryObserver &observer : observers)
+                observer(device, bytes, total_bytes, free_bytes);
             TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: the fake's");
         }
         void *address = std::malloc(bytes);
@@ -135,6 +137,7 @@ class Native final : public pleat_torch::Pluggable
             bytes += one;
         stats.allocated_bytes[0].current = stats.requested_bytes[0].current =
             stats.reserved_bytes[0].current = static_cast<int64_t>(bytes);
+        stats.num_ooms = ooms;
         return stats;
     }
 
@@ -157,6 +160,10 @@ class Native final : public pleat_torch::Pluggable
     }
 
     void endAllocateToPool(DeviceIndex, MempoolId) override
+    {
+    }
+
+    void setUseOnOOM(DeviceIndex, MempoolId, bool) override
     {
     }
 

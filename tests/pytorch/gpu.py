@@ -4,6 +4,7 @@ One process: torch takes another allocator only once. What must equal native's r
 with results that do not depend on the allocator.
 """
 
+import inspect
 import os
 import pickle
 import sys
@@ -359,6 +360,27 @@ class Gpu(unittest.TestCase):
             self.assertEqual(inside[-1].item() + more[-1].item(), 5)
             del more, inside, pool
             self.assertEqual(take(350, 4)[-1].item(), 4)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+
+    @unittest.skipUnless(READY and "use_on_oom" in inspect.signature(torch.cuda.MemPool).parameters,
+                         "this torch's pools do not lend")
+    def test_a_pool_lends_its_memory_before_memory_is_refused(self):
+        settle()
+        total = torch.cuda.mem_get_info()[1]
+        held = torch.cuda.memory_reserved()
+        torch.cuda.set_per_process_memory_fraction((held + 400 * MIB) / total)
+        pool = torch.cuda.MemPool(use_on_oom=True)
+        try:
+            with torch.cuda.use_mem_pool(pool):
+                inside = take(200, 1)
+            del inside  # free, and the pool's
+            outside, lent = take(150, 2), take(150, 3)
+            self.assertEqual(outside[-1].item() + lent[-1].item(), 5)
+            self.assertLessEqual(torch.cuda.memory_reserved(), held + 400 * MIB)
+            with self.assertRaisesRegex(torch.cuda.OutOfMemoryError, "CUDA out of memory"):
+                take(150)
+            del outside, lent, pool
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
 

@@ -195,6 +195,50 @@ void out_of_memory_reaches_all_who_want_to_know()
     allocator->raw_delete(kept);
 }
 
+/* As torch's allocator does for its own requests, which is how it is asked. */
+void pools_that_may_serve_what_would_be_refused()
+{
+    auto allocator = make(64 * MIB);
+    int told = 0, ooms = fake::native.ooms;
+    allocator->attachOutOfMemoryObserver([&](int64_t, size_t, size_t, size_t) { told++; });
+    auto refused = [&] {
+        return thrown<c10::OutOfMemoryError>([&] { allocator->raw_alloc(100 * MIB); }) != "";
+    };
+    auto counted = [&] { return allocator->getDeviceStats(0).num_ooms - ooms; };
+    CHECK(refused() && told == 1 && counted() == 1);
+    allocator->setUseOnOOM(0, {1, 0}, false);
+    CHECK(refused() && told == 2 && counted() == 2);
+    allocator->setUseOnOOM(0, {1, 0}, true);
+    void *lent = allocator->raw_alloc(100 * MIB);
+    CHECK(fake::native.live.count(lent) == 1 && told == 2 && counted() == 2);
+    CHECK(allocator->getDeviceStats(0).allocated_bytes[0].peak == 100 * MIB);
+    fake::native.failing = 1;
+    CHECK(refused() && fake::native.failing == 0 && told == 3 && counted() == 3);
+    allocator->raw_delete(lent);
+    CHECK(fake::native.live.empty());
+    fake::native.observers.clear();
+}
+
+/* A pool finds no memory at first, and then what Pleat has given back. */
+void a_pools_refusal_is_told_when_it_is_one()
+{
+    auto allocator = make();
+    int told = 0, ooms = fake::native.ooms;
+    allocator->attachOutOfMemoryObserver([&](int64_t, size_t, size_t, size_t) { told++; });
+    allocator->raw_delete(allocator->raw_alloc(64 * MIB));
+    auto counted = [&] { return allocator->getDeviceStats(0).num_ooms - ooms; };
+    allocator->beginAllocateToPool(0, {1, 0}, [](cudaStream_t) { return true; });
+    fake::native.failing = 1;
+    allocator->raw_delete(allocator->raw_alloc(MIB));
+    CHECK(allocator->getDeviceStats(0).reserved_bytes[0].current == 0);
+    CHECK(told == 0 && counted() == 0);
+    fake::native.failing = 2;
+    CHECK(thrown<c10::OutOfMemoryError>([&] { allocator->raw_alloc(MIB); }) != "");
+    CHECK(told == 1 && counted() == 1);
+    allocator->endAllocateToPool(0, {1, 0});
+    fake::native.observers.clear();
+}
+
 /* What registered itself with torch is asked for memory; here it fails. */
 struct Careless : c10::FreeMemoryCallback {
     static int asked;
@@ -373,6 +417,8 @@ const struct {
     TEST(no_peak_is_lost_between_two_figures),
     TEST(a_fraction_of_nothing_is_nothing),
     TEST(out_of_memory_reaches_all_who_want_to_know),
+    TEST(pools_that_may_serve_what_would_be_refused),
+    TEST(a_pools_refusal_is_told_when_it_is_one),
     TEST(what_fails_while_memory_is_looked_for_is_a_refusal),
     TEST(a_pool_that_torch_does_not_open_takes_nothing),
     TEST(stacks_of_live_memory_are_kept_whatever_events_are_left_out),

@@ -22,7 +22,7 @@ import pleat  # noqa: E402
 from pleat import _shim  # noqa: E402
 
 NEEDED = {"EMPTY_POOL", "EXPANDABLE_SIZES", "MEMORY_FRACTION", "REJECTION_OBSERVER", "SHARE_HANDLE",
-          "SKIP_ACTIONS", "SNAPSHOT_TRACES"}
+          "SKIP_ACTIONS", "SNAPSHOT_TRACES", "USE_ON_OOM_FLAG"}
 
 
 def command(folder):

@@ -224,6 +224,21 @@ class Allocator final : public Forward
         native_->endAllocateToPool(device, pool);
     }
 
+#if defined(PLEAT_HAS_USE_ON_OOM_FLAG)
+    void setUseOnOOM(DeviceIndex device, MempoolId pool, bool use_on_oom) override
+    {
+        native_->setUseOnOOM(device, pool, use_on_oom);
+        if (use_on_oom)
+            at(device).pools_lend = true;
+    }
+#elif defined(PLEAT_HAS_USE_ON_OOM)
+    void setUseOnOOM(DeviceIndex device, MempoolId pool) override
+    {
+        native_->setUseOnOOM(device, pool);
+        at(device).pools_lend = true;
+    }
+#endif
+
     caching::CheckpointDelta
     setCheckpointPoolState(DeviceIndex device,
                            std::shared_ptr<caching::AllocatorState> state) override
@@ -330,7 +345,11 @@ class Allocator final : public Forward
 
     void attachOutOfMemoryObserver(caching::OutOfMemoryObserver observer) override
     {
-        native_->attachOutOfMemoryObserver(observer);
+        native_->attachOutOfMemoryObserver(
+            [observer](int64_t device, size_t bytes, size_t most, size_t free_bytes) {
+                if (!asking_)
+                    observer(device, bytes, most, free_bytes);
+            });
         std::lock_guard<std::mutex> guard(observers_lock_);
         observers_.push_back(std::move(observer));
     }
@@ -446,8 +465,12 @@ class Allocator final : public Forward
         pleat_va address;
         pleat_result result = pleat_alloc(devices_.runtime(index), bytes,
                                           reinterpret_cast<pleat_stream>(stream), &address);
-        if (__builtin_expect(result != PLEAT_OK, 0))
-            refuse(index, bytes, stream, result);
+        if (__builtin_expect(result != PLEAT_OK, 0)) {
+            void *borrowed = borrow(device, bytes, stream, result);
+            if (borrowed == nullptr)
+                refuse(index, bytes, stream, result);
+            return borrowed;
+        }
         device.allocated_bytes.fetch_add((bytes + 511) / 512 * 512, std::memory_order_relaxed);
         if (__builtin_expect(history_.on(), 0))
             history_.add(TraceEntry::ALLOC, "alloc", index, address, bytes, stream,
@@ -456,20 +479,52 @@ class Allocator final : public Forward
         return reinterpret_cast<void *>(address);
     }
 
+    /* Of torch's own allocator; NULL where it has no memory. Nobody is told: there is more to try.
+     */
+    void *ask_native(Device &device, size_t bytes, cudaStream_t stream)
+    {
+        asking_ = true;
+        try {
+            void *address = native_->raw_alloc_with_stream(bytes, stream);
+            asking_ = false;
+            return address;
+        } catch (const c10::OutOfMemoryError &) {
+            asking_ = false;
+            device.untold_ooms++;
+            return nullptr;
+        } catch (...) {
+            asking_ = false;
+            throw;
+        }
+    }
+
     void *take_in_pool(Device &device, DeviceIndex index, size_t bytes, cudaStream_t stream)
     {
-        void *address = nullptr;
-        try {
-            address = native_->raw_alloc_with_stream(bytes, stream);
-        } catch (const c10::OutOfMemoryError &) {
+        void *address = ask_native(device, bytes, stream);
+        if (address == nullptr) {
             /* What Pleat has cached or not taken of the budget may be what a pool needs. */
-            Relaxed relaxed;
-            if (device.runtime.load() == nullptr || pleat_empty_cache(device.runtime) != PLEAT_OK)
-                throw;
-            devices_.budget().give_rest_to_pools(device, index);
-        }
-        if (address == nullptr)
+            if (device.runtime.load() != nullptr) {
+                Relaxed relaxed;
+                if (pleat_empty_cache(device.runtime) == PLEAT_OK)
+                    devices_.budget().give_rest_to_pools(device, index);
+            }
             address = native_->raw_alloc_with_stream(bytes, stream);
+        }
+        devices_.fold(device);
+        return address;
+    }
+
+    /* Pools made to be used before memory is refused (torch.cuda.MemPool(use_on_oom=True)) serve
+     * requests of torch's allocator that it has no memory for, and so this one. NULL: they cannot.
+     */
+    void *borrow(Device &device, size_t bytes, cudaStream_t stream, pleat_result result)
+    {
+        if (!device.pools_lend || (result != PLEAT_E_OUT_OF_MEMORY && result != PLEAT_E_BUDGET))
+            return nullptr;
+        void *address = ask_native(device, bytes, stream);
+        if (address == nullptr)
+            return nullptr;
+        device.untold_ooms++; /* Pleat's */
         devices_.fold(device);
         return address;
     }
@@ -558,6 +613,8 @@ class Allocator final : public Forward
         }
         return info;
     }
+
+    static inline thread_local bool asking_ = false; /* ask_native() is */
 
     Devices devices_;
     Sender sender_;

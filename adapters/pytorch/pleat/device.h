@@ -83,6 +83,9 @@ struct Device {
     pleat_plan *plan = nullptr;
     std::atomic<uint64_t> allocated_bytes{0}; /* since the start, rounded to 512 */
     std::atomic<int> pools{0};                /* private pools that take allocations now */
+    std::atomic<bool> pools_lend{false};      /* one was made that serves what would be refused */
+    std::atomic<uint64_t> untold_ooms{0};     /* counted by one allocator, served by the other, */
+                                              /* or counted by both */
     std::vector<int> peers;                   /* that asked for access before there was a runtime */
 
     std::mutex split_lock;    /* guards the budget's two parts */

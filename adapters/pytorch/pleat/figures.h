@@ -88,6 +88,12 @@ inline uint64_t allocated_of(const Device &device, const pleat_stats &pleat)
     return std::max(device.allocated_bytes.load(), pleat.live_bytes);
 }
 
+/* What is to be added to the refusals that torch's allocator counts; modulo 2^64. */
+inline uint64_t refusals_of(const Device &device, const pleat_stats &pleat)
+{
+    return pleat.out_of_memory - device.untold_ooms;
+}
+
 /* Adds what Pleat's runtime counted to what torch's own allocator did. */
 inline void add_pleat(DeviceStats &stats, Device &device, const pleat_stats &pleat)
 {
@@ -121,7 +127,7 @@ inline void add_pleat(DeviceStats &stats, Device &device, const pleat_stats &ple
     add(stats.segment, segments);
     add(stats.inactive_split_bytes, stat(unused, device.most_idle, 0, 0));
     add_calls(stats, pleat.creates - base.creates, pleat.releases - base.releases, 0);
-    stats.num_ooms += static_cast<int64_t>(pleat.out_of_memory - base.out_of_memory);
+    stats.num_ooms += static_cast<int64_t>(refusals_of(device, pleat) - base.out_of_memory);
 }
 
 /* From here on torch's counters count. */
@@ -133,7 +139,7 @@ inline void begin_counting(Device &device, const pleat_stats &pleat)
                        pleat.frees,
                        allocated,
                        allocated - pleat.live_bytes,
-                       pleat.out_of_memory,
+                       refusals_of(device, pleat),
                        pleat.creates,
                        pleat.releases,
                        device.obtained_bytes,

@@ -64,17 +64,6 @@ class Forward : public Pluggable
         native_->ensureExistsAndIncrefPool(device, pool);
     }
 #endif
-#if defined(PLEAT_HAS_USE_ON_OOM_FLAG)
-    void setUseOnOOM(DeviceIndex device, MempoolId pool, bool use_on_oom) override
-    {
-        native_->setUseOnOOM(device, pool, use_on_oom);
-    }
-#elif defined(PLEAT_HAS_USE_ON_OOM)
-    void setUseOnOOM(DeviceIndex device, MempoolId pool) override
-    {
-        native_->setUseOnOOM(device, pool);
-    }
-#endif
 #ifdef PLEAT_HAS_NO_SPLIT
     void setNoSplit(DeviceIndex device, MempoolId pool) override
     {
