@@ -22,7 +22,9 @@ using pleat_torch::MempoolId;
 inline thread_local DeviceIndex device = 0;
 inline thread_local c10::StreamId stream = 0;
 inline size_t free_bytes = size_t(60) << 30, total_bytes = size_t(80) << 30;
-inline int synchronized = 0; /* times that a device was waited for */
+inline thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+inline thread_local int relaxed = 0; /* times that it became so */
+inline int synchronized = 0;         /* times that a device was waited for */
 
 /* As much of torch's own allocator as the shim asks. */
 class Native final : public pleat_torch::Pluggable
@@ -340,8 +342,10 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
     return cudaSuccess;
 }
 
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *)
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode)
 {
+    std::swap(fake::capture_mode, *mode);
+    fake::relaxed += fake::capture_mode == cudaStreamCaptureModeRelaxed;
     return cudaSuccess;
 }
 

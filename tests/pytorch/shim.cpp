@@ -291,6 +291,30 @@ void a_pool_that_torch_does_not_open_takes_nothing()
     CHECK(fake::native.live.empty());
 }
 
+/* torch's graphs are captured in the driver's global mode, which a verb of any thread ends. */
+void no_call_that_may_issue_verbs_ends_a_capture()
+{
+    auto allocator = make(64 * MIB);
+    allocator->raw_delete(allocator->raw_alloc(MIB));
+    allocator->beginAllocateToPool(0, {1, 0}, [](cudaStream_t) { return false; });
+    auto relaxes = [](auto &&body) {
+        int before = fake::relaxed;
+        body();
+        return fake::relaxed > before && fake::capture_mode == cudaStreamCaptureModeGlobal;
+    };
+    void *address = nullptr;
+    CHECK(relaxes([&] { address = allocator->raw_alloc(MIB); }));
+    CHECK(relaxes([&] { allocator->raw_delete(address); }));
+    CHECK(relaxes([&] { allocator->devices().mark(-1); }));
+    CHECK(relaxes([&] { allocator->devices().mark(0); }));
+    CHECK(!relaxes([&] { allocator->devices().mark(1); }));
+    CHECK(relaxes([&] { allocator->emptyCache({0, 0}); }));
+    CHECK(relaxes([&] { allocator->setMemoryFraction(0.5, 0); }));
+    CHECK(relaxes([&] { allocator->setMemoryFraction(1, 0); }));
+    allocator->endAllocateToPool(0, {1, 0});
+    CHECK(!relaxes([&] { allocator->devices().mark(-1); }));
+}
+
 struct Stack : c10::GatheredContext {
 };
 
@@ -421,6 +445,7 @@ const struct {
     TEST(a_pools_refusal_is_told_when_it_is_one),
     TEST(what_fails_while_memory_is_looked_for_is_a_refusal),
     TEST(a_pool_that_torch_does_not_open_takes_nothing),
+    TEST(no_call_that_may_issue_verbs_ends_a_capture),
     TEST(stacks_of_live_memory_are_kept_whatever_events_are_left_out),
     TEST(a_stream_that_torchs_own_allocator_does_not_take_frees_nothing),
     TEST(a_forked_child_leaves_the_runtime_alone),

@@ -121,6 +121,7 @@ class Allocator final : public Forward
             at(device).limit_bytes = limit;
         }
         if (limit == 0) {
+            Relaxed relaxed(at(device).in_capture());
             native_->setMemoryFraction(1.0, device);
             if (pleat_set_budget(made, 0) != PLEAT_OK)
                 throw_last("lift the budget");
@@ -456,12 +457,9 @@ class Allocator final : public Forward
     void *take(DeviceIndex index, size_t bytes, cudaStream_t stream)
     {
         Device &device = at(index);
-        std::optional<Relaxed> relaxed;
-        if (__builtin_expect(device.pools.load(std::memory_order_relaxed) != 0, 0)) {
-            if (routes_.takes(index, stream))
-                return take_in_pool(device, index, bytes, stream);
-            relaxed.emplace();
-        }
+        if (device.in_capture() && routes_.takes(index, stream))
+            return take_in_pool(device, index, bytes, stream);
+        Relaxed relaxed(device.in_capture());
         pleat_va address;
         pleat_result result = pleat_alloc(devices_.runtime(index), bytes,
                                           reinterpret_cast<pleat_stream>(stream), &address);
@@ -573,9 +571,7 @@ class Allocator final : public Forward
             devices_.fold_all();
             return;
         }
-        std::optional<Relaxed> relaxed;
-        if (__builtin_expect(device->pools.load(std::memory_order_relaxed) != 0, 0))
-            relaxed.emplace();
+        Relaxed relaxed(device->in_capture());
         if (__builtin_expect(history_.on() || c10::memoryProfilingEnabled(), 0))
             note_free(*device, reinterpret_cast<pleat_va>(address));
         if (pleat_free(device->runtime, reinterpret_cast<pleat_va>(address)) != PLEAT_OK)

@@ -45,6 +45,7 @@ class Budget
         std::lock_guard<std::mutex> guard(device.split_lock);
         if (device.limit_bytes == 0)
             return;
+        Relaxed relaxed;
         uint64_t has = 0;
         if (made != nullptr) {
             has = pleat_stats_of(made).physical_bytes;
@@ -63,6 +64,7 @@ class Budget
         std::lock_guard<std::mutex> guard(device.split_lock);
         if (device.limit_bytes == 0 || made == nullptr)
             return false;
+        Relaxed relaxed;
         set_pools_cap(index, pool_bytes(index));
         uint64_t pools = pool_bytes(index), before = pleat_limit_of(made);
         uint64_t rest = device.limit_bytes - std::min(device.limit_bytes, pools);
@@ -74,7 +76,6 @@ class Budget
   private:
     void set_pools_cap(DeviceIndex index, uint64_t bytes) const
     {
-        Relaxed relaxed;
         double total = static_cast<double>(total_bytes(index));
         native_->setMemoryFraction(std::min(1.0, static_cast<double>(bytes) / total), index);
     }

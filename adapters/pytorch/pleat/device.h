@@ -107,6 +107,12 @@ struct Device {
     int64_t most_pieces = 0;
     uint64_t most_idle = 0;
 
+    /* Whether a graph may be captured now. */
+    bool in_capture() const
+    {
+        return __builtin_expect(pools.load(std::memory_order_relaxed) != 0, 0);
+    }
+
     /* What Pleat holds of the device, and the most since the last look. */
     void follow_physical(uint64_t now, uint64_t most)
     {
@@ -122,20 +128,23 @@ struct Device {
 class Relaxed
 {
   public:
-    Relaxed()
+    explicit Relaxed(bool wanted = true) : wanted_(wanted)
     {
-        C10_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode_));
+        if (__builtin_expect(wanted, 0))
+            C10_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode_));
     }
 
     ~Relaxed()
     {
-        (void)cudaThreadExchangeStreamCaptureMode(&mode_);
+        if (__builtin_expect(wanted_, 0))
+            (void)cudaThreadExchangeStreamCaptureMode(&mode_);
     }
 
     Relaxed(const Relaxed &) = delete;
     Relaxed &operator=(const Relaxed &) = delete;
 
   private:
+    bool wanted_;
     cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 

@@ -11,7 +11,6 @@
 #include "figures.h"
 
 #include <functional>
-#include <optional>
 #include <unistd.h>
 
 namespace pleat_torch
@@ -123,11 +122,22 @@ class Devices
         for (Device &device : list_) {
             if (device.runtime.load() == nullptr)
                 continue;
-            std::optional<Relaxed> relaxed;
-            if (device.pools.load() != 0)
-                relaxed.emplace();
+            Relaxed relaxed(device.in_capture());
             if (pleat_empty_cache(device.runtime) != PLEAT_OK)
                 throw_last("empty the cache");
+        }
+    }
+
+    /* An iteration ends, on one device or (-1) on all, which may give memory back. */
+    void mark(int index)
+    {
+        for (Device &device : list_) {
+            if (device.runtime.load() == nullptr || (index >= 0 && index != index_of(device)))
+                continue;
+            /* An optimizer may step in a graph that is captured. */
+            Relaxed relaxed(device.in_capture());
+            if (pleat_mark(device.runtime) != PLEAT_OK)
+                throw_last("mark");
         }
     }
 

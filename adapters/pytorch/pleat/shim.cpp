@@ -73,14 +73,8 @@ __attribute__((visibility("default"))) int pleat_torch_enable(const char *policy
 __attribute__((visibility("default"))) int pleat_torch_mark(int device)
 {
     return guarded([&] {
-        if (Allocator::current == nullptr)
-            return;
-        for (size_t i = 0; i < Allocator::current->devices().count(); i++) {
-            pleat_runtime *runtime = Allocator::current->devices().runtime_or_null(i);
-            if (runtime != nullptr && (device < 0 || static_cast<size_t>(device) == i) &&
-                pleat_mark(runtime) != PLEAT_OK)
-                throw_last("mark");
-        }
+        if (Allocator::current != nullptr)
+            Allocator::current->devices().mark(device);
     });
 }
 
