@@ -31,6 +31,7 @@ import sys
 print("torch imported")
 __version__ = "9.9+cpu"
 class version: cuda = None
+class cuda: is_initialized = staticmethod(lambda: False)
 """
 WITHOUT_CUDA = "pleat run: torch 9.9+cpu is built without CUDA: the program runs as without Pleat"
 
@@ -133,6 +134,27 @@ class Package(unittest.TestCase):
                                       "Pleat serves CUDA tensors: install a torch with CUDA, or run without "
                                       "pleat.enable() False\n")
         self.assertTrue(issubclass(pleat.UnavailableError, RuntimeError))
+
+    def test_enable_may_be_called_again_for_the_same(self):
+        cell = mock.Mock(_library=None)
+        with mock.patch.multiple(pleat, _library=cell, _asked=("pleat", "a.plan", *pleat.enable.__defaults__[2:])), \
+                mock.patch.dict(sys.modules, torch=mock.Mock()):
+            pleat.enable(plan="a.plan")
+            pleat.enable()
+            with self.assertRaisesRegex(RuntimeError, "enabled already, with other arguments.*restart the kernel"):
+                pleat.enable(plan="b.plan")
+            with mock.patch.dict(os.environ, PLEAT_RUN="on"), \
+                    self.assertRaisesRegex(RuntimeError, "enabled already, by `pleat run`, with other"):
+                pleat.enable(budget="2GiB")
+            self.assertIs(pleat._library, cell)
+
+    def test_enable_says_when_it_comes_too_late(self):
+        torch = mock.Mock(__version__="2.11.0")
+        with mock.patch.dict(sys.modules, torch=torch), mock.patch.object(_shim, "load") as load, \
+                self.assertRaisesRegex(RuntimeError, "comes too late.*before the first CUDA tensor"):
+            pleat.enable()
+        load.assert_not_called()
+        self.assertFalse(pleat.enabled())
 
     def test_the_readme_has_every_name(self):
         readme = (ROOT / "README.md").read_text()
@@ -570,6 +592,20 @@ class Plans(unittest.TestCase):
             saver.finish()
         self.assertEqual(saved, ["a.plan.2"])
 
+    def test_what_ends_before_the_gpu_is_used_is_no_iteration(self):
+        saved = []
+        saver = self.saver(lambda: False, saved.append)
+        saver.library.pleat_torch_first_device = lambda: -1
+        self.addCleanup(atexit.unregister, saver.end)
+        for _ in range(2 * _plans.STEADY_ITERATIONS):
+            saver.look()
+        self.assertEqual((saver.thread, saved), (None, []))
+        saver.library.pleat_torch_first_device = lambda: 0
+        for _ in range(_plans.STEADY_ITERATIONS):
+            saver.look()
+        saver.finish()
+        self.assertEqual(saved, ["a.plan"])
+
     def test_it_is_said_when_there_is_nothing_to_save(self):
         saved = []
         saver = self.saver(lambda: False, saved.append)
@@ -822,10 +858,10 @@ class Shim(unittest.TestCase):
                 cuda = None
 
         with self.assertRaisesRegex(pleat.UnavailableError, r"2.13.0\+cpu\) is built without CUDA, and"):
-            _shim.build(Torch)
+            _shim.check(Torch)
         Torch.__version__, Torch.version.cuda = "2.3.1", "12.1"
         with self.assertRaisesRegex(pleat.UnavailableError, "2.3.1 is too old"):
-            _shim.build(Torch)
+            _shim.check(Torch)
 
     def test_a_folder_that_cannot_be_written_is_named(self):
         with self.assertRaisesRegex(pleat.UnavailableError, "kept in /proc/pleat/torch, which cannot be "

@@ -41,6 +41,7 @@ class UnavailableError(RuntimeError):
 
 
 _library = None
+_asked = None  # of enable(), which cannot be asked for anything else later
 _saver = None
 _canary = False
 _windows = None
@@ -109,15 +110,23 @@ def enable(
     capture CUDA graphs.
 
     ValueError or FileNotFoundError: an argument, or the plan, is wrong. UnavailableError: this torch cannot be
-    served. RuntimeError: torch has an allocator already, or Pleat is enabled.
+    served. RuntimeError: torch has an allocator already, or Pleat is enabled with other arguments; with
+    these, or by a call without any (a notebook's cell that is run again, a script under `pleat run`),
+    nothing is done.
     """
-    global _canary, _library, _saver, _steps, _windows
+    global _asked, _canary, _library, _saver, _steps, _windows
+    asked = tuple(locals().values())
     import torch
 
     from . import _ends, _job, _plans, _shim
 
     if _library is not None:
-        raise RuntimeError("pleat is enabled already")
+        if asked in (_asked, enable.__defaults__):
+            return
+        raise RuntimeError(
+            "pleat is enabled already%s, with other arguments: they hold until the process ends (in a "
+            "notebook: restart the kernel)" % (", by `pleat run`" if "PLEAT_RUN" in os.environ else "")
+        )
     if policy not in POLICIES:
         raise ValueError("pleat: there is no policy %r; there are: %s" % (policy, " ".join(POLICIES)))
     budget = parse_budget(budget)
@@ -137,6 +146,12 @@ def enable(
     if canary:
         conf += ",canary:on"
     _canary = "canary:on" in conf
+    _shim.check(torch)
+    if torch.cuda.is_initialized():
+        raise RuntimeError(
+            "pleat.enable() comes too late: torch uses CUDA already, and keeps its allocator; call it before "
+            "the first CUDA tensor (in a notebook: restart the kernel)"
+        )
     library = _shim.load(torch)
     _library = library
     try:
@@ -152,6 +167,7 @@ def enable(
     except RuntimeError:
         _library = None
         raise
+    _asked = asked
     _ends.at_end(library.pleat_torch_end_logs)
     if save_plan:
         _saver = _plans.Saver(library, _save_plan, os.path.abspath(save_plan))

@@ -128,7 +128,8 @@ class Saver:
 
     def look(self):
         """At a mark: begins to save when there is nothing more to wait for."""
-        if self.thread is None and self.is_enough():
+        used = self.library.pleat_torch_first_device() >= 0
+        if used and self.thread is None and self.is_enough():
             # Planning takes seconds of one processor, and the interpreter is free meanwhile.
             self.thread = threading.Thread(target=self.write, name="pleat-save", daemon=True)
             self.thread.start()

@@ -237,18 +237,25 @@ def fingerprint(torch, given):
     return hashed.hexdigest()[:16]
 
 
-def build(torch):
-    """The shared object's path, built where it is not in the cache yet."""
+def numbers(torch):
+    return tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+
+
+def check(torch):
+    """UnavailableError where no shim can be built against this torch."""
     if torch.version.cuda is None:
         raise UnavailableError(
             "pleat: this torch (%s) is built without CUDA, and Pleat serves CUDA tensors: install a "
             "torch with CUDA, or run without pleat.enable()" % torch.__version__
         )
-    version = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
-    if version < (2, 4):
+    if numbers(torch) < (2, 4):
         raise UnavailableError("pleat: torch %s is too old: 2.4 or later is needed" % torch.__version__)
+
+
+def build(torch):
+    """The shared object's path, built where it is not in the cache yet. pre: check() has passed."""
     folder = cache_folder()
-    made_of = pathlib.Path(torch.__file__).parent, torch._C._GLIBCXX_USE_CXX11_ABI, version
+    made_of = pathlib.Path(torch.__file__).parent, torch._C._GLIBCXX_USE_CXX11_ABI, numbers(torch)
     made = fingerprint(torch, options(*made_of) + libraries(made_of[0]))
     target = folder / ("shim-%s-%s-%s.so" % (torch.__version__, platform.machine(), made))
     if target.is_file():
