@@ -530,6 +530,20 @@ class Plans(unittest.TestCase):
             pathlib.Path(name + ".3").touch()
             self.assertEqual(_plans.read(name, ranked), name + ".3")
 
+    def test_ranks_are_known_however_they_were_launched(self):
+        torchrun = {"RANK": "3", "WORLD_SIZE": "8"}
+        srun = {"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8"}
+        for made, rank in ((torchrun, "3"), (srun, "5"), (dict(srun, WORLD_SIZE="8"), "5"),
+                           (dict(srun, **torchrun), "3"), ({"PMI_RANK": "2", "PMI_SIZE": "4"}, "2"),
+                           ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, "1")):
+            self.assertEqual(_plans.written("a.plan", made), "a.plan." + rank, made)
+            self.assertEqual(_plans.told_rank(made), rank)
+        # In a batch script, outside of a step; and a step of one process.
+        for made in ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, dict(srun, SLURM_STEP_NUM_TASKS="1"), {}):
+            self.assertEqual(_plans.written("a.plan", made), "a.plan")
+            self.assertIsNone(_plans.told_rank(made))
+        self.assertEqual(_plans.told_rank({"RANK": "0", "WORLD_SIZE": "1"}), "0")
+
     def test_each_device_has_its_own(self):
         self.assertEqual(_plans.of_device("a.plan", 2, 2), "a.plan")
         self.assertEqual(_plans.of_device("a.plan", 3, 2), "a.plan.d3")

@@ -37,8 +37,8 @@ def figures():
 
 
 def say(text):
-    prefix = "[rank %s] " % os.environ["RANK"] if "RANK" in os.environ else ""
-    print(prefix + text, file=sys.stderr)
+    rank = _plans.told_rank()
+    print(("" if rank is None else "[rank %s] " % rank) + text, file=sys.stderr)
 
 
 def run(*arguments):
@@ -109,7 +109,7 @@ def write_counters(path, served):
     try:
         with open(_plans.written(path), "w") as out:
             told = {
-                "rank": os.environ.get("RANK"),
+                "rank": _plans.told_rank(),
                 "devices": {str(device): counters for device, counters in served},
                 "windows": pleat.windows(),
             }

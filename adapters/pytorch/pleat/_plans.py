@@ -1,6 +1,6 @@
 """Plan files: their names in jobs of many processes and devices, and saving them.
 
-In a name %r stands for the process's rank (torchrun's RANK; 0 in a job of one process) and %d for
+In a name %r stands for the process's rank, as its launcher says it (0 in a job of one process), and %d for
 the device. Where a job has several ranks and the name no %r, what is written gets ".RANK" at its
 end, and what is read is FILE.RANK where that is there, else FILE. A process's first device has the
 name itself, further ones ".dN" behind it, where the name has no %d.
@@ -25,12 +25,35 @@ FEW = 3
 FEW_EVENTS = 1 << 20
 
 
+# Variables for a process's rank and how many there are: torchrun's, Open MPI's, MPICH's, srun's. A script
+# that srun starts often finds WORLD_SIZE alone.
+LAUNCHERS = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+def launched(environment):
+    """(rank, ranks), as text."""
+    for rank, ranks in LAUNCHERS:
+        if rank in environment and ranks in environment:
+            return environment[rank], environment[ranks]
+    return environment.get("RANK", "0"), environment.get("WORLD_SIZE", "1")
+
+
 def rank(environment=os.environ):
-    return environment.get("RANK", "0")
+    return launched(environment)[0]
 
 
 def many(environment=os.environ):
-    return environment.get("WORLD_SIZE", "1") not in ("", "1")
+    return launched(environment)[1] not in ("", "1")
+
+
+def told_rank(environment=os.environ):
+    """The rank, or None where nobody speaks of ranks."""
+    return rank(environment) if many(environment) or "RANK" in environment else None
 
 
 def written(name, environment=os.environ):
