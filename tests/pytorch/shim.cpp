@@ -5,6 +5,7 @@
 #include "fake_torch.h"
 
 #include <cstdio>
+#include <fstream>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -79,6 +80,30 @@ void the_device_stands_wherever_its_plans_name_has_it()
     CHECK(text.find("'" + file + "': byte 0: the file is empty") != std::string::npos);
     std::remove(file.c_str());
     std::remove(folder);
+}
+
+/* Of this process's address space, most of it windows. */
+uint64_t gibibytes()
+{
+    unsigned long long pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    return pages >> 18;
+}
+
+void a_device_that_cannot_be_set_up_keeps_nothing()
+{
+    auto allocator = make();
+    for (DeviceIndex peer = 1; peer <= 64; peer++) /* one more than there may be */
+        allocator->enablePeerAccess(peer, 0);
+    auto refused = [&] {
+        return thrown<c10::Error>([&] {
+                   allocator->raw_alloc(MIB);
+               }).find("give another device access") != std::string::npos;
+    };
+    CHECK(refused());
+    uint64_t before = gibibytes();
+    CHECK(refused() && gibibytes() == before);
+    CHECK(allocator->devices().first() < 0);
 }
 
 void counters_and_peaks_begin_again_when_they_are_reset()
@@ -436,6 +461,7 @@ const struct {
     }
     TEST(memory_is_given_and_taken_back),
     TEST(the_device_stands_wherever_its_plans_name_has_it),
+    TEST(a_device_that_cannot_be_set_up_keeps_nothing),
     TEST(counters_and_peaks_begin_again_when_they_are_reset),
     TEST(requested_bytes_are_as_they_were_asked_for),
     TEST(no_peak_is_lost_between_two_figures),

@@ -11,6 +11,7 @@
 #include "figures.h"
 
 #include <functional>
+#include <memory>
 #include <unistd.h>
 
 namespace pleat_torch
@@ -235,6 +236,8 @@ class Devices
         pleat_runtime *made = nullptr;
         if (pleat_runtime_create(vmm_, &options, &made) != PLEAT_OK)
             throw_last("make a runtime");
+        std::unique_ptr<pleat_runtime, decltype(&pleat_runtime_destroy)> kept(
+            made, pleat_runtime_destroy);
         told_(made);
         for (int peer : device.peers)
             if (pleat_add_peer(made, peer) != PLEAT_OK)
@@ -242,7 +245,7 @@ class Devices
         begin_record(made);
         if (first_ < 0)
             first_ = index;
-        device.runtime.store(made, std::memory_order_release);
+        device.runtime.store(kept.release(), std::memory_order_release);
         /* Pools may have taken some of the budget before. */
         budget_.give_rest_to_pleat(device, index);
         return made;
@@ -282,7 +285,7 @@ class Devices
     std::function<void(pleat_runtime *)> told_;
     std::vector<Device> list_;
     std::mutex making_;
-    int first_ = -1;
+    std::atomic<int> first_{-1};
     bool left_ = false;
     pleat_vmm vmm_ = {};
 };
