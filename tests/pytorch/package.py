@@ -190,6 +190,27 @@ class Package(unittest.TestCase):
         self.assertEqual(entered, ["a", "b", "a", "module", "a", "", "c", "outer"])
         self.assertEqual(pleat._phases, [])
 
+    def test_a_device_is_what_torch_takes_for_one(self):
+        asked = []
+
+        def counted(device, values, known):
+            asked.append(device)
+            values[0], known._obj.value = 7, 1
+            return 0
+
+        library = mock.Mock(pleat_torch_stats=counted, pleat_torch_counters=lambda: b"requests\tof all",
+                            pleat_torch_first_device=lambda: 3)
+        torch = types.SimpleNamespace(
+            device=lambda name: types.SimpleNamespace(index=int(name[5:]) if name[5:] else None),
+            cuda=types.SimpleNamespace(current_device=lambda: 2))
+        with mock.patch.object(pleat, "_library", library), mock.patch.dict(sys.modules, torch=torch):
+            for device in (None, 1, "cuda:5", "cuda"):
+                self.assertEqual(pleat.stats(device), {"requests": 7})
+            self.assertEqual(pleat.stats(), {"requests": 7})
+            library.pleat_torch_first_device = lambda: -1
+            pleat.stats()
+        self.assertEqual(asked, [3, 1, 5, 2, 3, 0])
+
     def test_sizes(self):
         for text, bytes in [("0", 0), ("512", 512), ("64k", 65536), ("2MiB", 2 << 20),
                             ("1.5GiB", 3 << 29), ("3gb", 3 << 30), (7, 7)]:

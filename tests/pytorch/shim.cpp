@@ -41,6 +41,7 @@ std::unique_ptr<Allocator, Ended> make(uint64_t budget = 0, const std::string &p
     settings.conf = "share:on";
     settings.plan = plan;
     settings.budget_bytes = budget;
+    settings.record = 1;
     std::unique_ptr<Allocator, Ended> made(new Allocator(settings, &fake::native));
     Allocator::current = made.get();
     made->init(1);
@@ -80,6 +81,24 @@ void the_device_stands_wherever_its_plans_name_has_it()
     CHECK(text.find("'" + file + "': byte 0: the file is empty") != std::string::npos);
     std::remove(file.c_str());
     std::remove(folder);
+}
+
+void a_device_that_is_first_used_in_a_phase_is_in_it()
+{
+    auto allocator = make();
+    allocator->devices().phase("forward");
+    void *first = allocator->raw_alloc(MIB);
+    allocator->devices().phase("");
+    void *second = allocator->raw_alloc(MIB);
+    pleat_trace *trace = nullptr;
+    CHECK(pleat_record_copy(allocator->devices().runtime_or_null(0), &trace) == PLEAT_OK);
+    const pleat_trace_event *events = pleat_trace_events(trace);
+    CHECK(pleat_trace_event_count(trace) == 2);
+    CHECK(std::string(pleat_trace_label(trace, events[0].label)) == "phase=forward");
+    CHECK(std::string(pleat_trace_label(trace, events[1].label)) != "phase=forward");
+    pleat_trace_free(trace);
+    allocator->raw_delete(first);
+    allocator->raw_delete(second);
 }
 
 /* Of this process's address space, most of it windows. */
@@ -461,6 +480,7 @@ const struct {
     }
     TEST(memory_is_given_and_taken_back),
     TEST(the_device_stands_wherever_its_plans_name_has_it),
+    TEST(a_device_that_is_first_used_in_a_phase_is_in_it),
     TEST(a_device_that_cannot_be_set_up_keeps_nothing),
     TEST(counters_and_peaks_begin_again_when_they_are_reset),
     TEST(requested_bytes_are_as_they_were_asked_for),

@@ -232,7 +232,19 @@ def windows():
     return sorted(_windows.names.values()) if _windows is not None else []
 
 
-def max_microbatch(running, device=0):
+def _index(device):
+    """A device's number, of all that torch takes for a device; None: of the one that was used first."""
+    if device is None:
+        return max(_library.pleat_torch_first_device(), 0)
+    if isinstance(device, int):
+        return device
+    import torch
+
+    named = torch.device(device).index
+    return torch.cuda.current_device() if named is None else named
+
+
+def max_microbatch(running, device=None):
     """The largest microbatch that fits in a device's memory, or under its budget, when iterations
     have `running` now, samples or tokens alike; None while that is not known: Pleat must have seen
     iterations at two microbatches. Ask between iterations.
@@ -240,12 +252,13 @@ def max_microbatch(running, device=0):
     if _library is None:
         return None
     most = ctypes.c_uint64()
-    _call(_library.pleat_torch_max_microbatch, device, running, ctypes.byref(most))
+    _call(_library.pleat_torch_max_microbatch, _index(device), running, ctypes.byref(most))
     return most.value or None
 
 
-def stats(device=0):
-    """Pleat's counters of a device, as a dict; {} where it has not served that device.
+def stats(device=None):
+    """Pleat's counters of a device, as a dict; {} where it has not served that device. None: of the one that
+    this process used first.
 
     Peaks are since the start. Bytes in private pools (CUDA graphs, MemPool) are torch's own and not
     among them.
@@ -255,7 +268,7 @@ def stats(device=0):
     names = [line.split("\t")[0] for line in _library.pleat_torch_counters().decode().splitlines()]
     values = (ctypes.c_uint64 * len(names))()
     known = ctypes.c_int()
-    _call(_library.pleat_torch_stats, device, values, ctypes.byref(known))
+    _call(_library.pleat_torch_stats, _index(device), values, ctypes.byref(known))
     return dict(zip(names, values)) if known.value else {}
 
 
@@ -304,18 +317,18 @@ def save_plan(path):
     _save_plan(_plans.written(os.path.abspath(path)))
 
 
-def save_trace(path, device=0):
+def save_trace(path, device=None):
     """Writes what was recorded on a device, for `pleat report`, `pleat plan` and the others."""
     _want_enabled()
-    _call(_library.pleat_torch_save, device, os.fsencode(path), b"")
+    _call(_library.pleat_torch_save, _index(device), os.fsencode(path), b"")
 
 
-def canary_errors(device=0):
+def canary_errors(device=None):
     """What the canary of enable(canary=True) found on a device: (allocations checked, words of 4 bytes
     that were not as they must be, the address of one of them). Waits for the device."""
     _want_enabled()
     values = (ctypes.c_uint64 * 3)()
-    _call(_library.pleat_torch_canary, device, values)
+    _call(_library.pleat_torch_canary, _index(device), values)
     return tuple(values)
 
 
@@ -330,7 +343,7 @@ def pair_nanoseconds(bytes, rounds=100000, native=False):
     return result.value
 
 
-def report(device=0):
+def report(device=None):
     """What Pleat did on a device, in a few lines; "" where it has not served that device."""
     now = stats(device)
     if not now:
@@ -343,7 +356,7 @@ def report(device=0):
         "pleat: device %d: peak allocated %.3f GiB, physical %.3f GiB (%.2f %% of it in use); "
         "%d requests, %.1f %% of them planned"
         % (
-            device,
+            _index(device),
             now["peak_live_bytes"] / gib,
             physical / gib,
             share,

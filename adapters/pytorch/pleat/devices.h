@@ -142,6 +142,15 @@ class Devices
         }
     }
 
+    /* Where the program is, on all devices, those included that are first used there. */
+    void phase(const std::string &name)
+    {
+        std::lock_guard<std::mutex> guard(phase_lock_);
+        phase_ = name;
+        for (Device &device : list_)
+            enter_phase(device.runtime.load());
+    }
+
     /* ---- figures ---- */
 
     pleat_stats fold(Device &device)
@@ -177,6 +186,12 @@ class Devices
     }
 
   private:
+    void enter_phase(pleat_runtime *made) const
+    {
+        if (made != nullptr && pleat_phase(made, phase_.c_str()) != PLEAT_OK)
+            throw_last("enter a phase");
+    }
+
     uint64_t pool_bytes() const
     {
         uint64_t bytes = 0;
@@ -246,6 +261,11 @@ class Devices
         if (first_ < 0)
             first_ = index;
         device.runtime.store(kept.release(), std::memory_order_release);
+        {
+            std::lock_guard<std::mutex> entering(phase_lock_);
+            if (!phase_.empty())
+                enter_phase(made);
+        }
         /* Pools may have taken some of the budget before. */
         budget_.give_rest_to_pleat(device, index);
         return made;
@@ -285,6 +305,8 @@ class Devices
     std::function<void(pleat_runtime *)> told_;
     std::vector<Device> list_;
     std::mutex making_;
+    std::mutex phase_lock_; /* guards phase_, and that all runtimes are in it */
+    std::string phase_;
     std::atomic<int> first_{-1};
     bool left_ = false;
     pleat_vmm vmm_ = {};
