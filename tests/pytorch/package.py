@@ -876,6 +876,24 @@ class Shim(unittest.TestCase):
             if before is not None:
                 os.environ["CXX"] = before
 
+    def test_a_compiler_may_have_arguments(self):
+        with tempfile.TemporaryDirectory(prefix="with blank ") as folder:
+            blank = os.path.join(folder, "cc")
+            pathlib.Path(blank).write_text("")
+            os.chmod(blank, 0o755)
+            for asked, command in (("env -i true", [shutil.which("env"), "-i", "true"]), (blank, [blank]),
+                                   ("true", [shutil.which("true")])):
+                with mock.patch.dict(os.environ, CXX=asked):
+                    self.assertEqual(_shim.compiler(), command)
+        with mock.patch.dict(os.environ, CXX=" "), self.assertRaises(pleat.UnavailableError):
+            _shim.compiler()
+
+    def test_one_that_cannot_be_loaded_is_named(self):
+        with tempfile.NamedTemporaryFile() as shim, \
+                mock.patch.object(_shim, "build", lambda torch: pathlib.Path(shim.name)), \
+                self.assertRaisesRegex(pleat.UnavailableError, shim.name + " cannot be loaded.*remove it"):
+            _shim.load(None)
+
     def test_a_missing_toolkit_or_library_is_named(self):
         with mock.patch.object(_shim, "cuda_folders", lambda: [pathlib.Path("/nowhere/cuda")]):
             with self.assertRaisesRegex(pleat.UnavailableError, "cuda_runtime_api.h is missing.*CUDA_HOME.*"
@@ -911,14 +929,14 @@ class Shim(unittest.TestCase):
             source = pathlib.Path(folder, "x.cpp")
             source.write_text("void elsewhere(); int main() { elsewhere(); }\n")
             with self.assertRaisesRegex(pleat.UnavailableError, "undefined reference to .elsewhere"):
-                _shim.compile_with([_shim.compiler(), str(source), "-o", str(source) + ".out"])
+                _shim.compile_with([*_shim.compiler(), str(source), "-o", str(source) + ".out"])
 
     def test_compile_errors_are_shown(self):
         with tempfile.TemporaryDirectory() as folder:
             source = pathlib.Path(folder, "x.cpp")
             source.write_text("int main() { return undeclared_name; }\n")
             with self.assertRaisesRegex(pleat.UnavailableError, "undeclared_name"):
-                _shim.compile_with([_shim.compiler(), str(source), "-o", str(source) + ".out"])
+                _shim.compile_with([*_shim.compiler(), str(source), "-o", str(source) + ".out"])
 
     def test_compiles_against_torch(self):
         python = os.environ.get("PLEAT_TORCH_PYTHON", sys.executable)

@@ -35,7 +35,7 @@ def command(folder):
     line.remove("-c")
     line[line.index(str(_shim.PACKAGE / "shim.cpp"))] = str(HERE / "shim.cpp")
     # Before torch's headers, its pluggable allocator's; behind them, one that a build without CUDA lacks.
-    line[1:1] = ["-I%s" % (HERE / "fake"), "-I%s" % _shim.PACKAGE]
+    line += ["-I%s" % (HERE / "fake"), "-I%s" % _shim.PACKAGE]
     header = folder / "c10" / "cuda" / "impl" / "cuda_cmake_macros.h"
     header.parent.mkdir(parents=True)
     header.write_text("#pragma once\n")

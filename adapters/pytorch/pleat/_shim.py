@@ -13,6 +13,7 @@ import os
 import pathlib
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -87,12 +88,12 @@ def features(include):
 
 
 def compiler():
-    """The C++ compiler's path: $CXX, or the first one there is."""
+    """The C++ compiler's command: $CXX, which may have arguments ("ccache g++"), or the first there is."""
     asked = os.environ.get("CXX")
-    for name in [asked] if asked else ["c++", "g++", "clang++"]:
-        path = shutil.which(name)
+    for words in [[asked], shlex.split(asked)] if asked else [["c++"], ["g++"], ["clang++"]]:
+        path = shutil.which(words[0]) if words else None
         if path:
-            return path
+            return [path, *words[1:]]
     raise UnavailableError(
         "pleat: no C++ compiler: %s; install one (g++ or clang++) or name it in $CXX"
         % ("$CXX is %r, which is no program" % asked if asked else "c++, g++ and clang++ are not there")
@@ -195,7 +196,7 @@ def libraries(torch_folder):
 def command(torch_folder, abi, version, output, object_only=False):
     """The compiler's command line; arguments as above."""
     include = pathlib.Path(torch_folder, "include")
-    line = [compiler(), *options(torch_folder, abi, version)]
+    line = [*compiler(), *options(torch_folder, abi, version)]
     for folder in (include, include / "torch/csrc/api/include", cuda_include()):
         line += ["-isystem", str(folder)]
     line += [str(PACKAGE / "shim.cpp"), "-o", str(output)]
@@ -295,7 +296,8 @@ def load(torch):
         shim = ctypes.CDLL(str(path))
     except OSError as problem:
         raise UnavailableError(
-            "pleat: the shim %s cannot be loaded: %s; when it is removed it is compiled again" % (path, problem)
+            "pleat: the shim %s cannot be loaded: %s; remove it to have it compiled again, or name another "
+            "folder in XDG_CACHE_HOME" % (path, problem)
         ) from None
     shim.pleat_torch_failure.restype = ctypes.c_char_p
     shim.pleat_torch_end_logs.restype = None
