@@ -410,13 +410,16 @@ class Run(unittest.TestCase):
             self.assertEqual(code, 3)
             self.assertIn("--plan: '%s' takes 10.00 MiB, and the budget is 4.00 MiB" % good, said)
             # Of each process and device that may read one.
-            for name in ("good.3", "good.d1", "good.2.d1"):
+            for name, asked in (("good.3", "good.%r"), ("good.d1", "good"), ("other.2", "other"),
+                                ("other4-7", "other%r-%d")):
                 pathlib.Path(folder, name).write_text("no plan")
-                for asked in ("good", "good.%r") if name == "good.3" else ("good",):
-                    code, said = self.run_it("--plan", os.path.join(folder, asked), "--", "true")
-                    self.assertEqual(code, 3)
-                    self.assertIn("--plan: '%s': byte 0" % os.path.join(folder, name), said)
+                code, said = self.run_it("--plan", os.path.join(folder, asked), "--", "true")
+                self.assertEqual(code, 3)
+                self.assertIn("--plan: '%s': byte 0" % os.path.join(folder, name), said)
                 os.unlink(os.path.join(folder, name))
+            # Which this job's only process does not read.
+            pathlib.Path(folder, "good.3").write_text("no plan")
+            self.assertEqual(self.run_it("--plan", good, "--", "true"), (0, ""))
 
     def test_a_report_that_could_not_be_drawn_is_refused_at_once(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -97,8 +97,12 @@ def of_devices(name):
 
 
 def of_ranks(name):
-    """The files that processes of a job read for `name`, whatever their ranks are."""
-    return of_devices(name) + (of_devices(name + ".%r") if "%r" not in name else [])
+    """The files that processes of a job read for `name`, whatever their ranks are. Where there is one of the
+    name itself, those behind it with a rank may be of another job."""
+    for own in (name, name + ".%r"):
+        if numbered(own):
+            return of_devices(own)
+    return []
 
 
 def cannot_write(path):
