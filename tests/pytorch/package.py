@@ -755,6 +755,20 @@ class Told(unittest.TestCase):
             self.assertEqual(json.loads(_job.run("conf", "--json"))["small"], "2m")
         self.assertFalse(log.exists())
 
+    def test_a_device_that_answers_no_more_is_told_of_all_the_same(self):
+        counters = dict.fromkeys(("peak_physical_bytes", "peak_live_bytes", "requests", "planned", "lane"), 4)
+        broken = mock.Mock(side_effect=RuntimeError("CUDA error: device-side assert\nwith advice"))
+        path = os.path.join(self.folder.name, "c.json")
+        with mock.patch.multiple(pleat, _canary=True, _used_devices=lambda: [0], stats=lambda device: counters,
+                                 canary_errors=broken, _index=lambda device: device), \
+                mock.patch.object(_job, "compare", lambda *_: "compared"), \
+                mock.patch.object(pleat, "save_trace"), mock.patch.object(_job._first, "served"), \
+                contextlib.redirect_stderr(io.StringIO()) as said:
+            _job.finish({"PLEAT_RUN": "on", "PLEAT_RUN_COUNTERS": path})
+        self.assertEqual(said.getvalue().splitlines()[1:],
+                         ["pleat: canary: it cannot be asked: CUDA error: device-side assert", "compared"])
+        self.assertEqual(json.loads(pathlib.Path(path).read_text())["devices"], {"0": counters})
+
     def test_failures_of_the_command_have_its_words(self):
         with self.assertRaisesRegex(RuntimeError, "no-such.trace"):
             _job.run("replay", "no-such.trace", "--json")

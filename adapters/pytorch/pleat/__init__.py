@@ -364,9 +364,14 @@ def report(device=None):
             100 * (now["planned"] + now["lane"]) / requests if requests else 0,
         )
     )
-    if _canary:
+    return text + ("\npleat: canary: " + _canary_text(device) if _canary else "")
+
+
+def _canary_text(device):
+    try:
         checked, words, first = canary_errors(device)
-        text += "\npleat: canary: %d allocations checked, %d errors" % (checked, words)
-        if words:
-            text += ", one of them at %#x" % first
-    return text
+    except RuntimeError as problem:
+        # The device answers no more: the program may have failed there.
+        return "it cannot be asked: %s" % str(problem).splitlines()[0]
+    text = "%d allocations checked, %d errors" % (checked, words)
+    return text + (", one of them at %#x" % first if words else "")
