@@ -23,8 +23,9 @@ inline thread_local DeviceIndex device = 0;
 inline thread_local c10::StreamId stream = 0;
 inline size_t free_bytes = size_t(60) << 30, total_bytes = size_t(80) << 30;
 inline thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
-inline thread_local int relaxed = 0; /* times that it became so */
-inline int synchronized = 0;         /* times that a device was waited for */
+inline thread_local int relaxed = 0;                    /* times that it became so */
+inline std::atomic<double> *process_fraction = nullptr; /* torch's setting */
+inline int synchronized = 0;                            /* times that a device was waited for */
 
 /* As much of torch's own allocator as the shim asks. */
 class Native final : public pleat_torch::Pluggable
@@ -254,6 +255,11 @@ namespace c10::cuda
 namespace CUDACachingAllocator
 {
 std::atomic<CUDAAllocator *> allocator{&fake::native};
+
+void CUDAAllocatorConfig::parseArgs(const std::string &)
+{
+    fake::process_fraction = &m_per_process_memory_fraction;
+}
 } // namespace CUDACachingAllocator
 
 DeviceIndex device_count() noexcept

@@ -883,6 +883,11 @@ class Shim(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             with self.assertRaisesRegex(pleat.UnavailableError, "header .* is missing"):
                 _shim.features(folder)
+            for name in (_shim.ALLOCATOR, _shim.PLUGGABLE):
+                header = pathlib.Path(folder, name)
+                header.parent.mkdir(parents=True, exist_ok=True)
+                header.write_text("virtual double getMemoryFraction(")
+            self.assertEqual(_shim.features(folder), ["MEMORY_FRACTION"])
         before = os.environ.get("CXX")
         os.environ["CXX"] = "no-such-compiler"
         try:

@@ -200,6 +200,24 @@ void a_fraction_of_nothing_is_nothing()
     allocator->raw_delete(allocator->raw_alloc(MIB));
 }
 
+void the_fraction_that_torchs_settings_leave_to_a_process_holds()
+{
+    *fake::process_fraction = 1.0 / 1024; /* of 80 GiB */
+    for (uint64_t budget : {uint64_t(0), 200 * MIB, 64 * MIB}) {
+        auto allocator = make(budget);
+        auto refuses = [&](size_t bytes) {
+            return thrown<c10::OutOfMemoryError>(
+                       [&] { allocator->raw_delete(allocator->raw_alloc(bytes)); }) != "";
+        };
+        uint64_t most = budget == 64 * MIB ? budget : 80 * MIB;
+        CHECK(!refuses(most) && refuses(most + MIB));
+        /* The program asks for another one itself. */
+        allocator->setMemoryFraction(1, 0);
+        CHECK(refuses(150 * MIB) == (budget == 64 * MIB));
+    }
+    *fake::process_fraction = 1;
+}
+
 /* Told of memory, and of its lack, as torch's profiler is. */
 struct Profiler : c10::MemoryReportingInfoBase {
     int64_t refused = 0;
@@ -486,6 +504,7 @@ const struct {
     TEST(requested_bytes_are_as_they_were_asked_for),
     TEST(no_peak_is_lost_between_two_figures),
     TEST(a_fraction_of_nothing_is_nothing),
+    TEST(the_fraction_that_torchs_settings_leave_to_a_process_holds),
     TEST(out_of_memory_reaches_all_who_want_to_know),
     TEST(pools_that_may_serve_what_would_be_refused),
     TEST(a_pools_refusal_is_told_when_it_is_one),
@@ -510,6 +529,8 @@ REGISTER_FREE_MEMORY_CALLBACK("careless", ::Careless)
 int main()
 {
     setvbuf(stdout, nullptr, _IOLBF, 0);
+    setenv("PYTORCH_CUDA_ALLOC_CONF", "read by the fake", 1);
+    (void)caching::CUDAAllocatorConfig::instance();
     for (const auto &test : tests) {
         int before = failed;
         test.run();

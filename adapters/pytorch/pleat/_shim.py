@@ -37,8 +37,9 @@ SOURCES = (
 )
 
 # What torch's headers declare differs between versions: name -> (header, pattern). shim.cpp gets
-# PLEAT_HAS_<name> for each pattern that is found. A header that is not there declares nothing.
+# PLEAT_HAS_<name> for each pattern that is found. Of the headers only CONFIG may not be there.
 ALLOCATOR = "c10/cuda/CUDACachingAllocator.h"
+CONFIG = "c10/cuda/CUDAAllocatorConfig.h"
 PLUGGABLE = "torch/csrc/cuda/CUDAPluggableAllocator.h"
 FEATURES = {
     "ALLOCATE_WITH_ADDRESS": (ALLOCATOR, r"virtual DataPtr allocateWithAddress\("),
@@ -58,6 +59,7 @@ FEATURES = {
     "MEMORY_FRACTION": (ALLOCATOR, r"virtual double getMemoryFraction\("),
     "NO_SPLIT": (ALLOCATOR, r"virtual void setNoSplit\("),
     "POOL_USE_COUNT": (ALLOCATOR, r"virtual int getPoolUseCount\("),
+    "PROCESS_FRACTION": (CONFIG, r"static double per_process_memory_fraction\("),
     "REJECTION_OBSERVER": (ALLOCATOR, r"virtual void attachOomRejectionObserver\("),
     "SHARE_HANDLE": (ALLOCATOR, r"virtual ShareableHandle shareIpcHandle\("),
     "SKIP_ACTIONS": (ALLOCATOR, r"virtual void recordHistory\([^;]*skip_actions"),
@@ -76,12 +78,13 @@ def features(include):
     for name, (header, pattern) in sorted(FEATURES.items()):
         if header not in texts:
             path = pathlib.Path(include, header)
-            if not path.is_file():
+            there = path.is_file()
+            if not there and header != CONFIG:
                 raise UnavailableError(
                     "pleat: torch's header %s is missing: Pleat needs a torch built with CUDA, "
                     "2.4 or later, with its headers (the wheels have them)" % path
                 )
-            texts[header] = path.read_text(encoding="utf-8", errors="replace")
+            texts[header] = path.read_text(encoding="utf-8", errors="replace") if there else ""
         if re.search(pattern, texts[header]):
             found.append(name)
     return found

@@ -108,19 +108,10 @@ class Allocator final : public Forward
     {
         TORCH_CHECK(fraction >= 0 && fraction <= 1, "the fraction must lie in [0, 1], not ",
                     fraction);
-        double total = static_cast<double>(total_bytes(device));
-        uint64_t limit = devices_.settings().budget_bytes;
-        if (fraction < 1) {
-            /* A limit of 0 would be none. */
-            auto bytes = std::max<uint64_t>(static_cast<uint64_t>(fraction * total), 1);
-            limit = limit == 0 ? bytes : std::min(limit, bytes);
-        }
+        uint64_t bytes = fraction < 1 ? fraction_of(device, fraction) : 0;
         pleat_runtime *made = devices_.runtime(device);
-        {
-            std::lock_guard<std::mutex> guard(at(device).split_lock);
-            at(device).limit_bytes = limit;
-        }
-        if (limit == 0) {
+        devices_.set_limit(at(device), bytes);
+        if (Budget::limit_of(at(device)) == 0) {
             Relaxed relaxed(at(device).in_capture());
             native_->setMemoryFraction(1.0, device);
             if (pleat_set_budget(made, 0) != PLEAT_OK)

@@ -19,6 +19,13 @@ inline uint64_t total_bytes(DeviceIndex device)
     return total;
 }
 
+/* A limit of 0 would be none. */
+inline uint64_t fraction_of(DeviceIndex device, double fraction)
+{
+    auto bytes = static_cast<uint64_t>(fraction * static_cast<double>(total_bytes(device)));
+    return std::max<uint64_t>(bytes, 1);
+}
+
 class Budget
 {
   public:

@@ -11,6 +11,9 @@
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
+#ifdef PLEAT_HAS_PROCESS_FRACTION
+#include <c10/cuda/CUDAAllocatorConfig.h>
+#endif
 
 #include <algorithm>
 #include <atomic>

@@ -108,6 +108,14 @@ class Devices
         return left_;
     }
 
+    /* As many bytes of a device and no more, nor more than the budget; 0: the budget. */
+    void set_limit(Device &device, uint64_t bytes)
+    {
+        uint64_t budget = settings_.budget_bytes;
+        std::lock_guard<std::mutex> guard(device.split_lock);
+        device.limit_bytes = bytes == 0 ? budget : budget == 0 ? bytes : std::min(bytes, budget);
+    }
+
     void add_peer(DeviceIndex owner, DeviceIndex peer)
     {
         std::lock_guard<std::mutex> guard(making_);
@@ -239,12 +247,13 @@ class Devices
         if (vmm_.ops == nullptr && pleat_vmm_cuda(&vmm_) != PLEAT_OK)
             throw_last("reach the driver");
         read_plan(index, device);
+        take_fraction(index, device);
         pleat_runtime_options options = {};
         options.size = sizeof options;
         options.device = index;
         options.policy = settings_.policy.c_str();
         options.plan = device.plan;
-        options.budget_bytes = settings_.budget_bytes;
+        options.budget_bytes = Budget::limit_of(device);
         options.conf = settings_.conf.empty() ? nullptr : settings_.conf.c_str();
         options.memory_callback = ask_torch;
         options.memory_context = &device;
@@ -269,6 +278,19 @@ class Devices
         /* Pools may have taken some of the budget before. */
         budget_.give_rest_to_pleat(device, index);
         return made;
+    }
+
+    /* The share of a device that torch's settings (PYTORCH_CUDA_ALLOC_CONF) leave to a process. */
+    void take_fraction(DeviceIndex index, Device &device)
+    {
+#ifdef PLEAT_HAS_PROCESS_FRACTION
+        double fraction = caching::CUDAAllocatorConfig::per_process_memory_fraction();
+        if (fraction < 1)
+            set_limit(device, fraction_of(index, fraction));
+#else
+        (void)index;
+        (void)device;
+#endif
     }
 
     void begin_record(pleat_runtime *made)
