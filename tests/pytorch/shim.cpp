@@ -44,7 +44,7 @@ std::unique_ptr<Allocator, Ended> make(uint64_t budget = 0, const std::string &p
     settings.record = 1;
     std::unique_ptr<Allocator, Ended> made(new Allocator(settings, &fake::native));
     Allocator::current = made.get();
-    made->init(1);
+    made->init(2);
     return made;
 }
 
@@ -369,10 +369,14 @@ void no_call_that_may_issue_verbs_ends_a_capture()
     CHECK(relaxes([&] { allocator->raw_delete(address); }));
     CHECK(relaxes([&] { allocator->devices().mark(-1); }));
     CHECK(relaxes([&] { allocator->devices().mark(0); }));
-    CHECK(!relaxes([&] { allocator->devices().mark(1); }));
+    CHECK(!relaxes([&] { allocator->devices().mark(2); }));
     CHECK(relaxes([&] { allocator->emptyCache({0, 0}); }));
     CHECK(relaxes([&] { allocator->setMemoryFraction(0.5, 0); }));
     CHECK(relaxes([&] { allocator->setMemoryFraction(1, 0); }));
+    fake::device = 1;
+    CHECK(relaxes([&] { address = allocator->raw_alloc(MIB); }));
+    CHECK(relaxes([&] { allocator->raw_delete(address); }));
+    fake::device = 0;
     allocator->endAllocateToPool(0, {1, 0});
     CHECK(!relaxes([&] { allocator->devices().mark(-1); }));
 }

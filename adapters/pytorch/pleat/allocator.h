@@ -112,7 +112,7 @@ class Allocator final : public Forward
         pleat_runtime *made = devices_.runtime(device);
         devices_.set_limit(at(device), bytes);
         if (Budget::limit_of(at(device)) == 0) {
-            Relaxed relaxed(at(device).in_capture());
+            Relaxed relaxed(in_capture());
             native_->setMemoryFraction(1.0, device);
             if (pleat_set_budget(made, 0) != PLEAT_OK)
                 throw_last("lift the budget");
@@ -207,12 +207,12 @@ class Allocator final : public Forward
     {
         devices_.budget().give_rest_to_pools(at(device), device);
         native_->beginAllocateToPool(device, pool, filter);
-        routes_.begin(at(device), device, pool, std::move(filter));
+        routes_.begin(device, pool, std::move(filter));
     }
 
     void endAllocateToPool(DeviceIndex device, MempoolId pool) override
     {
-        routes_.end(at(device), device, pool);
+        routes_.end(device, pool);
         native_->endAllocateToPool(device, pool);
     }
 
@@ -448,9 +448,9 @@ class Allocator final : public Forward
     void *take(DeviceIndex index, size_t bytes, cudaStream_t stream)
     {
         Device &device = at(index);
-        if (device.in_capture() && routes_.takes(index, stream))
+        if (in_capture() && routes_.takes(index, stream))
             return take_in_pool(device, index, bytes, stream);
-        Relaxed relaxed(device.in_capture());
+        Relaxed relaxed(in_capture());
         pleat_va address;
         pleat_result result = pleat_alloc(devices_.runtime(index), bytes,
                                           reinterpret_cast<pleat_stream>(stream), &address);
@@ -562,7 +562,7 @@ class Allocator final : public Forward
             devices_.fold_all();
             return;
         }
-        Relaxed relaxed(device->in_capture());
+        Relaxed relaxed(in_capture());
         if (__builtin_expect(history_.on() || c10::memoryProfilingEnabled(), 0))
             note_free(*device, reinterpret_cast<pleat_va>(address));
         if (pleat_free(device->runtime, reinterpret_cast<pleat_va>(address)) != PLEAT_OK)

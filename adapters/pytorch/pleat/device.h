@@ -77,6 +77,15 @@ struct Held {
     }
 };
 
+/* Private pools that take allocations now, of all devices. */
+inline std::atomic<int> open_pools{0};
+
+/* Whether a graph may be captured now: a verb on any device would end the capture. */
+inline bool in_capture()
+{
+    return __builtin_expect(open_pools.load(std::memory_order_relaxed) != 0, 0);
+}
+
 class Devices;
 
 /* One device's runtime, made when it is first asked for memory. */
@@ -85,7 +94,6 @@ struct Device {
     std::atomic<pleat_runtime *> runtime{nullptr};
     pleat_plan *plan = nullptr;
     std::atomic<uint64_t> allocated_bytes{0}; /* since the start, rounded to 512 */
-    std::atomic<int> pools{0};                /* private pools that take allocations now */
     std::atomic<bool> pools_lend{false};      /* one was made that serves what would be refused */
     std::atomic<uint64_t> untold_ooms{0};     /* counted by one allocator, served by the other, */
                                               /* or counted by both */
@@ -109,12 +117,6 @@ struct Device {
     int64_t most_blocks = 0;
     int64_t most_pieces = 0;
     uint64_t most_idle = 0;
-
-    /* Whether a graph may be captured now. */
-    bool in_capture() const
-    {
-        return __builtin_expect(pools.load(std::memory_order_relaxed) != 0, 0);
-    }
 
     /* What Pleat holds of the device, and the most since the last look. */
     void follow_physical(uint64_t now, uint64_t most)

@@ -131,7 +131,7 @@ class Devices
         for (Device &device : list_) {
             if (device.runtime.load() == nullptr)
                 continue;
-            Relaxed relaxed(device.in_capture());
+            Relaxed relaxed(in_capture());
             if (pleat_empty_cache(device.runtime) != PLEAT_OK)
                 throw_last("empty the cache");
         }
@@ -144,7 +144,7 @@ class Devices
             if (device.runtime.load() == nullptr || (index >= 0 && index != index_of(device)))
                 continue;
             /* An optimizer may step in a graph that is captured. */
-            Relaxed relaxed(device.in_capture());
+            Relaxed relaxed(in_capture());
             if (pleat_mark(device.runtime) != PLEAT_OK)
                 throw_last("mark");
         }
@@ -229,9 +229,8 @@ class Devices
         bool given = all.budget_.give_rest_to_pleat(device, index);
         for (const std::string &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
             given |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
-        for (Device &other : all.list_)
-            if (other.pools.load() != 0)
-                return given; /* a capture may be going on */
+        if (in_capture())
+            return given;
         uint64_t before = all.pool_bytes();
         if (before != 0)
             all.native_->emptyCache();

@@ -2,7 +2,7 @@
  * routes.h: which allocations go to a private pool: between a pool's begin and end, those on the
  * streams that torch's filter takes.
  *
- * THREADS  Any: one lock. Whether a device has any such pool is read without it (Device::pools).
+ * THREADS  Any: one lock. Whether a device has any such pool is read without it (in_capture).
  */
 #ifndef PLEAT_TORCH_ROUTES_H
 #define PLEAT_TORCH_ROUTES_H
@@ -17,15 +17,14 @@ namespace pleat_torch
 class Routes
 {
   public:
-    void begin(Device &device, DeviceIndex index, MempoolId pool,
-               std::function<bool(cudaStream_t)> takes)
+    void begin(DeviceIndex index, MempoolId pool, std::function<bool(cudaStream_t)> takes)
     {
         std::lock_guard<std::mutex> guard(lock_);
         routes_.push_back({index, pool, std::move(takes)});
-        device.pools++;
+        open_pools++;
     }
 
-    void end(Device &device, DeviceIndex index, MempoolId pool)
+    void end(DeviceIndex index, MempoolId pool)
     {
         std::lock_guard<std::mutex> guard(lock_);
         auto found = std::find_if(routes_.begin(), routes_.end(), [&](const Route &route) {
@@ -34,7 +33,7 @@ class Routes
         if (found == routes_.end())
             return;
         routes_.erase(found);
-        device.pools--;
+        open_pools--;
     }
 
     bool takes(DeviceIndex device, cudaStream_t stream)
