@@ -53,10 +53,11 @@
 #define LOOK 64u
 /* A learned shape serves an iteration badly where one request in so many lies elsewhere, and that
  * took the driver's time although there was memory enough. After UNFIT of them none is followed for
- * UNFIT_REST iterations, and each time four times as many, up to so often. */
+ * UNFIT_REST iterations. Then one such iteration is enough, also if it took memory, and each time
+ * four times as many go by, up to so often. */
 #define UNFIT_SHARE     8u
 #define UNFIT           3u
-#define UNFIT_REST      32u
+#define UNFIT_REST      128u
 #define MOST_UNFIT_REST 3u
 /* A learned iteration is still to be recorded when more than one request in so many is dynamic. */
 #define DYNAMIC_SHARE 64u
@@ -677,32 +678,32 @@ static void mark_kept(pleat__shapes *shapes)
 
 static void rest(pleat__shapes *shapes)
 {
-    pleat__states_set(&shapes->states, PLEAT__STATE_diverged, PLEAT__CAUSE_diverged);
-    shapes->stats->divergences++;
-    set_current(shapes, NULL);
+    if (shapes->current != NULL)
+        diverge(shapes);
     for (uint32_t i = shapes->kept_count; i-- > 0;)
         if (shapes->kept[i]->learned)
             kept_remove(shapes, shapes->kept[i]);
     record_end(shapes);
-    pleat__states_set(&shapes->states, PLEAT__STATE_relearning, PLEAT__CAUSE_unknown);
     shapes->unfit = 0;
     shapes->resting = UNFIT_REST << 2 * shapes->rests;
     shapes->rests += shapes->rests < MOST_UNFIT_REST;
 }
 
-/* The iteration that ended was followed: did that serve it? */
+/* The iteration that ended was followed, in part at least: did that serve it? */
 static void judge_fit(pleat__shapes *shapes)
 {
     const pleat__served *served = &shapes->draft.served;
     const pleat__follow *current = shapes->current;
-    if (current == NULL || !current->learned)
+    bool again = shapes->rests != 0, diverged = shapes->stats->divergences != shapes->diverged;
+    shapes->diverged = shapes->stats->divergences;
+    if (current != NULL ? !current->learned : !(again && diverged))
         return;
     bool elsewhere = served->elsewhere * UNFIT_SHARE > served->asked;
-    if (elsewhere && served->paid && !served->grew)
+    if (elsewhere && served->paid && (again || !served->grew))
         shapes->unfit++;
     else if (!elsewhere)
         shapes->unfit -= shapes->unfit != 0;
-    if (shapes->unfit >= UNFIT)
+    if (shapes->unfit >= (again ? 1 : UNFIT))
         rest(shapes);
 }
 

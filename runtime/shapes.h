@@ -60,7 +60,8 @@ typedef struct pleat__shapes {
     /* Learned shapes served badly in so many iterations; iterations to go by without any; times
      * that came to that. */
     uint32_t unfit, resting, rests;
-    uint32_t doubts; /* divergences since it went well for long */
+    uint64_t diverged; /* the counter of divergences at the last mark */
+    uint32_t doubts;   /* divergences since it went well for long */
     /* Requests since the last long stretch was judged, and those of them without a slot; stretches
      * that went well; tries since, and when the next may begin. */
     uint32_t chronic_seen, chronic_missed, calm, tries;

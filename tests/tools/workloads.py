@@ -183,6 +183,22 @@ class Weave(unittest.TestCase):
         self.assertEqual(self.allocated(), [[1024, 2048]] * 4 + [[4096, 8192]] * 4
                          + [[1024, 2048]] * 4)
 
+    def test_draw_takes_any_whole_iteration_of_any(self):
+        small = self.recorded("a", lambda n: [1024, 2048])
+        large = self.recorded("b", lambda n: [4096 + n])
+        drawn = ("draw", small, large, "--iterations", "40", "-o", self.path("out"))
+        for seed in "12":
+            done = self.weave(*drawn, "--seed", seed)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            sizes = self.allocated()
+            self.assertEqual(len(sizes), 40)
+            self.assertEqual(sizes[0], [1024, 2048])
+            # Of four iterations the first and the last are left out.
+            self.assertEqual({tuple(row) for row in sizes}, {(1024, 2048), (4097,), (4098,)})
+        first = open_read(self.path("out"))
+        self.weave(*drawn, "--seed", "2")
+        self.assertEqual(open_read(self.path("out")), first)
+
     def test_vary_draws_lengths_between_those_recorded(self):
         one = self.recorded("a", lambda n: [512, 1000 * (n + 1), 3000 * (n + 1) + 7])
         done = self.weave("vary", one, "--iterations", "60", "-o", self.path("out"))

@@ -3,12 +3,15 @@
 the recording of a job that keeps a tensor more, or is continued.
 
     weave.py switch A.pickle.gz B.pickle.gz ... --every 20 --iterations 120 -o OUT.pickle.gz
+    weave.py draw A.pickle.gz B.pickle.gz ... --iterations 100 --seed 1 -o OUT.pickle.gz
     weave.py vary A.pickle.gz --iterations 200 --seed 1 -o OUT.pickle.gz
     weave.py add A.pickle.gz --bytes 8500000 --iteration 1 -o OUT.pickle.gz
     weave.py resume A.pickle.gz -o OUT.pickle.gz
 
 `switch` begins as A does, and then repeats the last iteration but one of each recording in turn; the
-recordings are of the same job with different microbatches. `vary` takes one recording whose
+recordings are of the same job with different microbatches. `draw` begins with A's first iteration, and
+each later one is any iteration of any recording but their first and last: of microbatches that come
+in another number each time, or of rollouts between the steps. `vary` takes one recording whose
 iterations differ only in their sizes, writes each size as a + b * x (x: the length), and draws a
 new x every iteration, between the least and the largest recorded. What one iteration leaves live
 and the next frees is freed in the order in which it was allocated, whichever recording both are of. `add` is A with a tensor more that is never freed: the job's first
@@ -215,6 +218,21 @@ def switch(options):
     return writer
 
 
+def draw(options):
+    bodies = []
+    for path in options.recordings:
+        start, iterations = load(path)
+        bodies += [Body(before, events) for before, events in zip(iterations[:-2], iterations[1:-1])]
+    start, iterations = load(options.recordings[0])
+    writer = Writer()
+    writer.beginning([start] + iterations[:1])
+    chosen = random.Random(options.seed)
+    for _ in range(options.iterations - 1):
+        body = chosen.choice(bodies)
+        writer.body(body, body.sizes())
+    return writer
+
+
 def fit(bodies):
     """sizes -> (a, b) in fractions of the reference size, exact over all bodies."""
     sizes = [body.sizes() for body in bodies]
@@ -295,8 +313,8 @@ def resume(options):
 # Options that only some ways take -> those, and the value without them.
 OWN = {
     "every": (("switch",), 20),
-    "iterations": (("switch", "vary"), 200),
-    "seed": (("vary",), 1),
+    "iterations": (("switch", "draw", "vary"), 200),
+    "seed": (("draw", "vary"), 1),
     "bytes": (("add",), 512),
     "iteration": (("add",), None),
 }
@@ -312,20 +330,20 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    ways = {"switch": switch, "vary": vary, "add": add, "resume": resume}
+    ways = {"switch": switch, "draw": draw, "vary": vary, "add": add, "resume": resume}
     parser.add_argument("how", choices=list(ways))
     parser.add_argument(
-        "recordings", nargs="+", metavar="RECORDING", help="snapshots of torch; only switch takes several"
+        "recordings", nargs="+", metavar="RECORDING", help="snapshots of torch; switch and draw take several"
     )
     whole = {"type": positive, "metavar": "N"}
     parser.add_argument("--every", help="switch: iterations before one [20]", **whole)
-    parser.add_argument("--iterations", help="switch, vary: in all [200]", **whole)
-    parser.add_argument("--seed", type=int, metavar="N", help="vary: of the lengths drawn [1]")
+    parser.add_argument("--iterations", help="switch, draw, vary: in all [200]", **whole)
+    parser.add_argument("--seed", type=int, metavar="N", help="draw, vary: of what is drawn [1]")
     parser.add_argument("--bytes", help="add: of the tensor that is added [512]", **whole)
     parser.add_argument("--iteration", type=int, metavar="N", help="add: the iteration that it comes in, from 0 on")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="a .pickle.gz")
     options = parser.parse_args()
-    if options.how != "switch" and len(options.recordings) != 1:
+    if options.how not in ("switch", "draw") and len(options.recordings) != 1:
         parser.error("%s takes one recording" % options.how)
     for name, (takers, default) in OWN.items():
         if getattr(options, name) is None:
