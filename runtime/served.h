@@ -4,6 +4,7 @@
 #ifndef PLEAT_RUNTIME_SERVED_H
 #define PLEAT_RUNTIME_SERVED_H
 
+#include <pleat/runtime.h>
 #include <runtime/heap.h>
 
 typedef struct pleat__served {

@@ -9,15 +9,11 @@
  * PACED    Where the beat of a job that marks nothing is known (beat.h) its iterations are taken as
  *          marked; while one is followed, whenever that begins again. So is one that was found by
  *          its period and is trusted, where its requests vary: a plan is made of it (draft.h).
- * UNFIT    Iterations that have more or less of the same find the places of those before in use,
- * and what then lies elsewhere is in others' places: each stitches large tensors anew, until memory
- * is bought instead. (A GPT-2 of 2 to 8 microbatches took 293 calls an iteration and 7 % more
- * memory so.) The heap by itself serves them with none and by the byte: learned shapes are let go,
- * and nothing is learned for a while. CHRONIC  A followed shape may serve a little less than all,
- * all the time, without diverging: the job changed, or the iteration that was learned was an odd
- * one. From one request in PAYS on recording begins again, for as long as it takes to find the
- * iteration anew, and what is found is taken up when it has a slot for at least so many more.
- * Recording costs about as much as a request, so there are rests between tries.
+ * CHRONIC  A followed shape may serve a little less than all, all the time, without diverging: the
+ *          job changed, or the iteration that was learned was an odd one. From one request in PAYS
+ *          on recording begins again, for as long as it takes to find the iteration anew, and what
+ *          is found is taken up when it has a slot for at least so many more. Recording costs
+ *          about as much as a request, so there are rests between tries.
  */
 #include <runtime/shapes.h>
 
@@ -48,17 +44,8 @@
 /* A loose shape takes requests of any size for its own: where an iteration begins so many are
  * looked at for those of another one that is kept. (A GPT-2's steps, of which every fifth is a
  * rollout of about as many requests, were taken for rollouts: 13 ms an iteration where their own
- * shape takes 2.)
- */
+ * shape takes 2.) */
 #define LOOK 64u
-/* A learned shape serves an iteration badly where one request in so many lies elsewhere, and that
- * took the driver's time although there was memory enough. After UNFIT of them none is followed for
- * UNFIT_REST iterations. Then one such iteration is enough, also if it took memory, and each time
- * four times as many go by, up to so often. */
-#define UNFIT_SHARE     8u
-#define UNFIT           3u
-#define UNFIT_REST      128u
-#define MOST_UNFIT_REST 3u
 /* A learned iteration is still to be recorded when more than one request in so many is dynamic. */
 #define DYNAMIC_SHARE 64u
 
@@ -520,7 +507,7 @@ void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream
         pleat__draft_tire(&shapes->draft);
     if (pleat__misfit_is_due(&shapes->misfit, shapes->requests))
         shapes->due |= PLEAT__DUE_JUDGE;
-    if (shapes->resting != 0 && shapes->current == NULL)
+    if (shapes->fit.resting != 0 && shapes->current == NULL)
         return;
     if (pleat__learn_request(&shapes->learn, bytes, stream, place, unplanned) ==
         PLEAT__BOUNDARY_AGREED)
@@ -676,7 +663,8 @@ static void mark_kept(pleat__shapes *shapes)
     shapes->returned.candidate = NULL;
 }
 
-static void rest(pleat__shapes *shapes)
+/* Nothing that was learned serves the job (fit.h). */
+static void let_learned_go(pleat__shapes *shapes)
 {
     if (shapes->current != NULL)
         diverge(shapes);
@@ -684,27 +672,16 @@ static void rest(pleat__shapes *shapes)
         if (shapes->kept[i]->learned)
             kept_remove(shapes, shapes->kept[i]);
     record_end(shapes);
-    shapes->unfit = 0;
-    shapes->resting = UNFIT_REST << 2 * shapes->rests;
-    shapes->rests += shapes->rests < MOST_UNFIT_REST;
 }
 
-/* The iteration that ended was followed, in part at least: did that serve it? */
 static void judge_fit(pleat__shapes *shapes)
 {
-    const pleat__served *served = &shapes->draft.served;
     const pleat__follow *current = shapes->current;
-    bool again = shapes->rests != 0, diverged = shapes->stats->divergences != shapes->diverged;
-    shapes->diverged = shapes->stats->divergences;
-    if (current != NULL ? !current->learned : !(again && diverged))
-        return;
-    bool elsewhere = served->elsewhere * UNFIT_SHARE > served->asked;
-    if (elsewhere && served->paid && (again || !served->grew))
-        shapes->unfit++;
-    else if (!elsewhere)
-        shapes->unfit -= shapes->unfit != 0;
-    if (shapes->unfit >= (again ? 1 : UNFIT))
-        rest(shapes);
+    pleat__followed followed = current == NULL    ? PLEAT__FOLLOWED_NOTHING
+                               : current->learned ? PLEAT__FOLLOWED_LEARNED
+                                                  : PLEAT__FOLLOWED_OTHER;
+    if (pleat__fit_mark(&shapes->fit, &shapes->draft.served, followed, shapes->stats->divergences))
+        let_learned_go(shapes);
 }
 
 static void begin_iteration(pleat__shapes *shapes)
@@ -717,9 +694,8 @@ static void begin_iteration(pleat__shapes *shapes)
         shapes->learn.marks = true;
     else if (shapes->current != NULL)
         mark_planned(shapes);
-    else if (shapes->resting != 0)
-        shapes->resting--;
-    else if (pleat__learn_mark(&shapes->learn) == PLEAT__BOUNDARY_AGREED)
+    else if (shapes->fit.resting == 0 &&
+             pleat__learn_mark(&shapes->learn) == PLEAT__BOUNDARY_AGREED)
         plan_and_switch(shapes);
     begin_draft(shapes);
     /* Where it is waited for it is there for the iteration that begins. */

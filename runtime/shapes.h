@@ -13,6 +13,7 @@
 #include <runtime/beat.h>
 #include <runtime/draft.h>
 #include <runtime/elastic.h>
+#include <runtime/fit.h>
 #include <runtime/learn.h>
 #include <runtime/misfit.h>
 #include <runtime/returned.h>
@@ -57,11 +58,8 @@ typedef struct pleat__shapes {
     /* PLANNED: requests are recorded all the same, until so many have come. */
     bool recording;
     uint64_t record_until;
-    /* Learned shapes served badly in so many iterations; iterations to go by without any; times
-     * that came to that. */
-    uint32_t unfit, resting, rests;
-    uint64_t diverged; /* the counter of divergences at the last mark */
-    uint32_t doubts;   /* divergences since it went well for long */
+    pleat__fit fit;  /* of what was learned */
+    uint32_t doubts; /* divergences since it went well for long */
     /* Requests since the last long stretch was judged, and those of them without a slot; stretches
      * that went well; tries since, and when the next may begin. */
     uint32_t chronic_seen, chronic_missed, calm, tries;

@@ -374,14 +374,14 @@ static void learn_lets_go_of_what_serves_other_lengths_badly(void **state)
         const pleat__shapes *shapes = &((pleat__planned *)j.runtime->policy)->shapes;
         for (uint32_t i = 0; i < 3; i++)
             run_pipeline(&j, sizes, 2);
-        for (uint32_t i = 0; i < 60 && shapes->resting == 0; i++)
+        for (uint32_t i = 0; i < 60 && shapes->fit.resting == 0; i++)
             run_pipeline(&j, sizes, 2 + 2 * (uint32_t)test_random_below(&random, 4));
-        if (shapes->resting > 1) {
+        if (shapes->fit.resting > 1) {
             rested++;
             pleat_stats before = pleat_stats_of(j.runtime);
             run_pipeline(&j, sizes, 4);
             assert_int_equal(since(&j, before).planned, 0);
-            for (uint32_t i = shapes->resting + 4; i > 0; i--)
+            for (uint32_t i = shapes->fit.resting + 4; i > 0; i--)
                 run_pipeline(&j, sizes, 4);
             before = pleat_stats_of(j.runtime);
             run_pipeline(&j, sizes, 4);
