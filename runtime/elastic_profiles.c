@@ -75,8 +75,9 @@ static bool is_known(const pleat__elastic *elastic, const pleat__profile *profil
     for (uint32_t s = 0; s < elastic->profile_count; s++) {
         const pleat__profile *kept = elastic->profiles[s];
         uint32_t i = 0;
-        while (i < profile->count && kept->count == profile->count &&
-               kept->parts[i].bytes == profile->parts[i].bytes &&
+        if (kept->count != profile->count)
+            continue;
+        while (i < profile->count && kept->parts[i].bytes == profile->parts[i].bytes &&
                kept->parts[i].stream == profile->parts[i].stream)
             i++;
         if (i == profile->count)

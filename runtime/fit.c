@@ -8,7 +8,8 @@
 #define ELSEWHERE_SHARE 8u
 /* Bad iterations before the first rest. Later one is enough, also if it took memory or diverged. */
 #define MOST_BAD 3u
-/* Iterations of the first rest; each is four times as long as the one before, up to so often. */
+/* Iterations of the first rest; each is four times as long as the one before, up to so often. So
+ * many good ones in a row, and one of those before is forgotten. */
 #define REST      128u
 #define MOST_REST 3u
 
@@ -27,10 +28,17 @@ bool pleat__fit_mark(pleat__fit *fit, const pleat__served *served, pleat__follow
     if (!is_judged(fit, followed, diverged))
         return false;
     bool elsewhere = served->elsewhere * ELSEWHERE_SHARE > served->asked;
-    if (elsewhere && served->paid && (again || !served->grew))
+    if (elsewhere && served->paid && (again || !served->grew)) {
         fit->bad++;
-    else if (!elsewhere)
+        fit->good = 0;
+    } else if (!elsewhere) {
         fit->bad -= fit->bad != 0;
+        fit->good++;
+    }
+    if (fit->good == REST) {
+        fit->rests -= fit->rests != 0;
+        fit->good = 0;
+    }
     if (fit->bad < (again ? 1 : MOST_BAD))
         return false;
     fit->bad = 0;

@@ -15,7 +15,8 @@
 typedef struct pleat__fit {
     uint32_t bad;         /* iterations that were served badly, less those that were not */
     uint32_t resting;     /* iterations to go by with nothing learned */
-    uint32_t rests;       /* so far, up to some */
+    uint32_t rests;       /* so far, up to some, less those that are long ago */
+    uint32_t good;        /* iterations since a bad one */
     uint64_t divergences; /* at the last mark */
 } pleat__fit;
 
@@ -29,5 +30,10 @@ typedef enum pleat__followed {
 /* An iteration ended. true: a rest begins, and learned shapes are to be let go. */
 bool pleat__fit_mark(pleat__fit *fit, const pleat__served *served, pleat__followed followed,
                      uint64_t divergences);
+/* A plan is followed: it is over. */
+static inline void pleat__fit_end_rest(pleat__fit *fit)
+{
+    fit->resting = 0;
+}
 
 #endif

@@ -192,6 +192,8 @@ static void follow(pleat__shapes *shapes, pleat__follow *next, pleat__cause caus
 {
     set_current(shapes, next);
     next->adopted = shapes->requests;
+    if (!next->learned)
+        pleat__fit_end_rest(&shapes->fit);
     shapes->watched = 0;
     shapes->missed = 0;
     shapes->unplanned = 0;
@@ -672,6 +674,16 @@ static void let_learned_go(pleat__shapes *shapes)
         if (shapes->kept[i]->learned)
             kept_remove(shapes, shapes->kept[i]);
     record_end(shapes);
+    shapes->fit.divergences = shapes->stats->divergences;
+}
+
+/* One that was not learned, which is taken up again when it returns. */
+static bool keeps_plan(const pleat__shapes *shapes)
+{
+    for (uint32_t i = 0; i < shapes->kept_count; i++)
+        if (!shapes->kept[i]->learned)
+            return true;
+    return false;
 }
 
 static void judge_fit(pleat__shapes *shapes)
@@ -680,6 +692,8 @@ static void judge_fit(pleat__shapes *shapes)
     pleat__followed followed = current == NULL    ? PLEAT__FOLLOWED_NOTHING
                                : current->learned ? PLEAT__FOLLOWED_LEARNED
                                                   : PLEAT__FOLLOWED_OTHER;
+    if (keeps_plan(shapes))
+        followed = PLEAT__FOLLOWED_OTHER;
     if (pleat__fit_mark(&shapes->fit, &shapes->draft.served, followed, shapes->stats->divergences))
         let_learned_go(shapes);
 }

@@ -443,12 +443,13 @@ static pleat_result event_destroy(void *self, pleat_event handle)
 static pleat_result outside_graph(pleat__cuda *cuda, int device, pleat_stream stream,
                                   const char *verb)
 {
-    pleat_result result;
     int doing = CU_CAPTURES_NOT;
-    RUN(cuda, device, result, cuda->driver.cuStreamIsCapturing((CUstream)(uintptr_t)stream, &doing),
-        "%s", verb);
-    if (result != PLEAT_OK || doing == CU_CAPTURES_NOT)
-        return result;
+    bool pushed;
+    PLEAT_TRY(pleat__cuda_enter(cuda, device, &pushed));
+    CUresult code = cuda->driver.cuStreamIsCapturing((CUstream)(uintptr_t)stream, &doing);
+    pleat__cuda_leave(cuda, pushed);
+    if (code != CU_CAPTURE_IMPLICIT && (code != CU_OK || doing == CU_CAPTURES_NOT))
+        return pleat__cuda_result(&cuda->driver, code, "%s", verb);
     return pleat__fail(PLEAT_E_STATE, "%s: stream %#llx captures a graph", verb,
                        (unsigned long long)stream);
 }

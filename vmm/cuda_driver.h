@@ -58,6 +58,7 @@ enum {
     CU_INVALID_HANDLE = 400,
     CU_NOT_READY = 600,
     CU_NOT_SUPPORTED = 801,
+    CU_CAPTURE_IMPLICIT = 906, /* asked of the default stream, for which another one captures */
 
     CU_KIND_PINNED = 1,
     CU_LOCATION_DEVICE = 1,

@@ -380,7 +380,9 @@ static void learn_lets_go_of_what_serves_other_lengths_badly(void **state)
             rested++;
             pleat_stats before = pleat_stats_of(j.runtime);
             run_pipeline(&j, sizes, 4);
+            run_pipeline(&j, sizes, 4);
             assert_int_equal(since(&j, before).planned, 0);
+            assert_int_equal(shapes->fit.rests, 1);
             for (uint32_t i = shapes->fit.resting + 4; i > 0; i--)
                 run_pipeline(&j, sizes, 4);
             before = pleat_stats_of(j.runtime);

@@ -219,6 +219,9 @@ static void cuda_leaves_a_stream_that_captures_alone(void **state)
     assert_ok(vmm.ops->event_query(vmm.self, event)); /* never recorded */
     assert_ok(vmm.ops->event_record(vmm.self, event, 0));
     assert_result(vmm.ops->stream_wait(vmm.self, stream, event), PLEAT_E_STATE);
+    stream_captures(NULL, true);
+    assert_result(vmm.ops->event_record(vmm.self, event, 0), PLEAT_E_STATE);
+    stream_captures(NULL, false);
     stream_captures((void *)(uintptr_t)stream, false);
     assert_ok(vmm.ops->stream_wait(vmm.self, stream, event));
     assert_ok(vmm.ops->event_record(vmm.self, event, stream));

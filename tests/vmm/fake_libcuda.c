@@ -28,6 +28,7 @@ enum {
     FAKE_INVALID_CONTEXT = 201,
     FAKE_CAPTURES = 900,
     FAKE_ISOLATION = 905,
+    FAKE_IMPLICIT = 906,
     FAKE_CAPTURED_EVENT = 907,
     FAKE_UNKNOWN = 999
 };
@@ -114,7 +115,8 @@ __attribute__((visibility("default"))) void fake_cuda_capture(bool captures)
 
 __attribute__((visibility("default"))) void fake_cuda_stream_captures(void *stream, bool captures)
 {
-    atomic_store(&((struct CUstream_st *)stream)->captures, captures);
+    struct CUstream_st *found = stream != NULL ? stream : &streams[0];
+    atomic_store(&found->captures, captures);
 }
 
 /* Whether the call would break a capture. */
@@ -493,7 +495,7 @@ static CUresult fake_cuStreamIsCapturing(CUstream stream, int *doing)
     if (found == NULL)
         return FAKE_INVALID_CONTEXT;
     *doing = atomic_load(&found->captures);
-    return CU_OK;
+    return stream == NULL && *doing ? FAKE_IMPLICIT : CU_OK;
 }
 
 static CUresult fake_cuStreamSynchronize(CUstream stream)

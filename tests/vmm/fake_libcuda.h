@@ -16,8 +16,9 @@ bool fake_cuda_fail(uint64_t nth);
  * error 900 on threads that did not ask to be relaxed. */
 void fake_cuda_capture(bool captures);
 
-/* A stream (CUstream) captures, or does not any more: an event that is recorded on it is the
- * graph's, which can be neither asked nor waited for (907), and it may wait for no other (905). */
+/* A stream (CUstream) captures, or does not any more; NULL: one for which the first device's
+ * default stream may not be asked (906). An event that is recorded on it is the graph's, which can
+ * be neither asked nor waited for (907), and it may wait for no other (905). */
 void fake_cuda_stream_captures(void *stream, bool captures);
 
 /* Handles, reservations, mapped pages and modules that exist. */

@@ -468,8 +468,8 @@ class Allocator final : public Forward
         return reinterpret_cast<void *>(address);
     }
 
-    /* Of torch's own allocator; NULL where it has no memory. Nobody is told: there is more to try.
-     */
+    /* Of torch's own allocator; NULL where it has no memory. No observer is told: there is more to
+     * try. */
     void *ask_native(Device &device, size_t bytes, cudaStream_t stream)
     {
         asking_ = true;
