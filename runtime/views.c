@@ -290,8 +290,10 @@ static void close_gaps(pleat__heap *heap)
 static bool drop_oldest(pleat__heap *heap, uint64_t keep_pages, idle_view *idle)
 {
     uint32_t count = list_idle(heap, idle);
+    uint64_t pages = heap->pool->view_pages - keep_pages; /* at least one goes with each view */
     bool any = false;
-    pleat__dropped *dropped = count != 0 ? pleat__dropped_new(heap, count, true) : NULL;
+    pleat__dropped *dropped =
+        count != 0 ? pleat__dropped_new(heap, count < pages ? count : (uint32_t)pages, true) : NULL;
     if (dropped == NULL)
         return false;
     while (count != 0 && heap->pool->view_pages > keep_pages) {

@@ -68,27 +68,32 @@ def cannot_draw():
                                "(tools/setup, or the package libjs-dygraphs) and build again")
 
 
-def check(environment, *arguments):
-    """What the command says against settings or a file; None: nothing, or there is no command."""
+def ask(environment, *arguments):
+    """(what the command says against settings or a file, what it answers); None for the first: nothing, or
+    there is no command, which answers nothing."""
     program = command()
     if program is None:
-        return None
-    done = subprocess.run([program, *arguments], env=environment, stdout=subprocess.DEVNULL,
+        return None, ""
+    done = subprocess.run([program, *arguments], env=environment, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True)
     if done.returncode == 0:
-        return None
+        return None, done.stdout
     said = (done.stderr.splitlines() or ["exit %d" % done.returncode])[0]
-    return said.replace("pleat %s: " % arguments[0], "", 1)
+    return said.replace("pleat %s: " % arguments[0], "", 1), ""
+
+
+def check(environment, *arguments):
+    return ask(environment, *arguments)[0]
 
 
 def wrong_plan(files, budget, environment):
     """What is wrong with the first of the plans' files that cannot be started with; None: nothing, or
     there is no command."""
     for file in files:
-        wrong = check(environment, "verify", file)
+        wrong, answer = ask(environment, "verify", file, "--json")
         if wrong:
             return wrong + "; a plan is what save_plan or `pleat plan` writes"
-        takes = json.loads(run("verify", file, "--json"))["physical_bytes"] if budget and command() else 0
+        takes = json.loads(answer)["physical_bytes"] if budget and answer else 0
         if takes > budget:
             return "%r takes %.2f MiB, and the budget is %.2f MiB" % (file, takes / 2**20, budget / 2**20)
     return None
