@@ -183,7 +183,7 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
     bool small = granules < heap->small_granules, occupied = false;
     uint8_t zone = (uint8_t)(2 * stream) | small;
     *stitched = false;
-    heap->requests++;
+    heap->asked++;
     if (heap->wanted == NULL && take_back(heap, zone, granules, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__heap_sync(heap));

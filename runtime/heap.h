@@ -97,7 +97,7 @@ typedef struct pleat__heap {
     uint32_t note_count;
     bool stale;
     bool keeping; /* some chunks are in the zone PLEAT__KEPT */
-    uint64_t requests;
+    uint64_t asked; /* times that a place was, also in vain: the clock of its views */
     uint64_t views_reused;
     uint64_t *streams_ordered; /* the runtime's counter */
     pleat__view **views;       /* by pages */

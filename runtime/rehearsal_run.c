@@ -112,7 +112,7 @@ pleat__score *pleat__score_new(pleat__heap *heap, const pleat__placed *placed)
                             .device_bytes = pleat__space_device_bytes(heap->pool->space),
                             .view_limit = heap->view_limit,
                             .view_pages = heap->pool->view_pages,
-                            .requests = heap->requests,
+                            .asked = heap->asked,
                             .stream_count = heap->stream_count,
                             .lends = heap->lends,
                             .small_granules = heap->small_granules,
@@ -242,7 +242,7 @@ static pleat_result set_heap(pleat__stage *s, pleat_vmm vmm)
     s->heap.streams_ordered = &s->ordered;
     s->heap.small_granules = score->small_granules;
     s->heap.view_limit = score->view_limit;
-    s->heap.requests = score->requests;
+    s->heap.asked = score->asked;
     s->pool.view_pages = score->view_pages;
     s->heap.most_used = score->most_used;
     s->heap.stream_count = score->stream_count;

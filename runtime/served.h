@@ -8,12 +8,12 @@
 #include <runtime/heap.h>
 
 typedef struct pleat__served {
-    uint64_t asked;     /* its requests */
+    uint64_t asked;     /* its requests; one that begins again is one */
     uint64_t elsewhere; /* of them, those in no slot and no lane */
     bool paid;          /* the driver's time was taken */
     bool grew;          /* there are more chunks than before */
     /* Counters at the mark. */
-    uint64_t requests, placed, spent_ns;
+    uint64_t placed, others, spent_ns;
     uint32_t chunks;
 } pleat__served;
 
@@ -26,14 +26,14 @@ static inline uint32_t pleat__served_chunks(const pleat__heap *heap)
 static inline void pleat__served_mark(pleat__served *served, const pleat__heap *heap,
                                       const pleat_stats *stats)
 {
-    uint64_t placed = stats->planned + stats->lane, requests = heap->requests + placed;
+    uint64_t placed = stats->planned + stats->lane, elsewhere = stats->stitched + stats->cached;
     uint32_t chunks = pleat__served_chunks(heap);
-    served->asked = requests - served->requests;
-    served->elsewhere = served->asked - (placed - served->placed);
+    served->elsewhere = elsewhere - served->others;
+    served->asked = placed - served->placed + served->elsewhere;
     served->paid = heap->account.spent_ns != served->spent_ns;
     served->grew = chunks > served->chunks;
-    served->requests = requests;
     served->placed = placed;
+    served->others = elsewhere;
     served->spent_ns = heap->account.spent_ns;
     served->chunks = chunks;
 }

@@ -152,7 +152,7 @@ void pleat__view_use(pleat__heap *heap, const pleat__place *place)
         return;
     held->references++;
     held->runs.view->live++;
-    held->runs.view->used = heap->requests;
+    held->runs.view->used = heap->asked;
 }
 
 void pleat__view_leave(pleat__heap *heap, const pleat__place *place)

@@ -5,6 +5,7 @@
 #include "elastic_job.h"
 
 #include <pthread.h>
+#include <runtime/planned_internal.h>
 #include <runtime/runtime_internal.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -78,12 +79,18 @@ static void set_stolen(bool stolen)
 typedef struct served {
     int64_t offset[ITERATIONS][JOB_REQUESTS];
     uint64_t planned, diverged, refused;
+    uint64_t asked; /* as the marks counted them, without the last iteration's */
 } served;
+
+/* Requests of the iteration that ended, as it is judged by. */
+static uint64_t asked_of(const job *j)
+{
+    return ((const pleat__planned *)j->runtime->policy)->shapes.draft.served.asked;
+}
 
 /* An iteration of which requests find the turn taken, until `most` of those needed it. */
 static void run_refused(job *j, const job_shape *shape, uint64_t most, int64_t *offset)
 {
-    assert_ok(pleat_mark(j->runtime));
     for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
         bool steals = thief.refused < most;
         if (steals)
@@ -111,8 +118,11 @@ static void serve(uint64_t seed, uint64_t most, served *s)
     job_host_timeless(&j.vmm);
     assert_ok(pleat_runtime_create(j.vmm, &options, &j.runtime));
     begin_stealing(&j);
+    s->asked = 0;
     for (uint32_t n = 0; n < ITERATIONS; n++) {
         job_shape shape = at_x(&e, xs[n]);
+        assert_ok(pleat_mark(j.runtime));
+        s->asked += asked_of(&j);
         run_refused(&j, &shape, most, s->offset[n]);
     }
     end_stealing();
@@ -138,6 +148,7 @@ static void again_is_the_same_request(void **state)
             assert_int_equal(other.refused, most);
             assert_int_equal(other.planned, one.planned);
             assert_int_equal(other.diverged, one.diverged);
+            assert_int_equal(other.asked, (ITERATIONS - 1) * JOB_REQUESTS);
             assert_memory_equal(other.offset, one.offset, sizeof one.offset);
         }
     }
