@@ -237,46 +237,61 @@ void pleat__gate_capture_end(pleat__gate *gate, pleat_stream stream)
     }
 }
 
-bool pleat__gate_captures(const pleat__gate *gate, pleat_stream stream)
+bool pleat__marks_spare(const pleat__marks *marks, pleat_stream stream)
 {
-    const pleat_vmm_ops *ops = gate->vmm.ops;
-    pleat_event event;
-    if (pleat__gate_before(gate, stream) != 0 ||
-        ops->event_create(gate->vmm.self, gate->device, &event) != PLEAT_OK)
-        return false;
-    bool captures = ops->event_record(gate->vmm.self, event, stream) == PLEAT_E_STATE;
-    (void)ops->event_destroy(gate->vmm.self, event);
-    return captures;
-}
-
-static bool is_spared(pleat__spared spared, pleat_stream stream)
-{
-    for (uint32_t i = 0; i < spared.count; i++)
-        if (spared.streams[i] == stream)
-            return true;
+    for (size_t i = 0; i < marks->count; i++)
+        if (marks->marks[i].stream == stream)
+            return marks->marks[i].event == 0;
     return false;
 }
 
-/* One event a stream, recorded, without those that capture; false: the driver refused one, the last
- * that was tried unless all goes. */
-static bool mark_streams(const pleat__gate *gate, pleat__spared spared, pleat_event *events,
-                         size_t *count)
+/* A refused destruction leaves an event of the driver's behind, nothing of ours. */
+void pleat__gate_unmark(const pleat__gate *gate, pleat__marks *marks)
+{
+    for (size_t i = 0; i < marks->count; i++)
+        if (marks->marks[i].event != 0)
+            (void)gate->vmm.ops->event_destroy(gate->vmm.self, marks->marks[i].event);
+    if (marks->marks != marks->some)
+        pleat__arena_free(gate->arena, marks->marks);
+    *marks = (pleat__marks){.count = 0};
+}
+
+/* false: the driver refuses. */
+static bool mark_stream(const pleat__gate *gate, pleat_stream stream, pleat__marks *marks)
 {
     const pleat_vmm_ops *ops = gate->vmm.ops;
-    bool all = true;
-    *count = 0;
-    for (size_t i = 0; i < gate->stream_count && (all || gate->ending); i++) {
-        if (pleat__gate_before(gate, gate->streams[i]) != 0 || is_spared(spared, gate->streams[i]))
-            continue;
-        bool made = ops->event_create(gate->vmm.self, gate->device, &events[*count]) == PLEAT_OK;
-        bool marked =
-            made && ops->event_record(gate->vmm.self, events[*count], gate->streams[i]) == PLEAT_OK;
-        if (made && !marked)
-            (void)ops->event_destroy(gate->vmm.self, events[*count]);
-        *count += marked;
-        all = all && marked;
+    pleat__mark mark = {.stream = stream};
+    if (ops->event_create(gate->vmm.self, gate->device, &mark.event) != PLEAT_OK)
+        return false;
+    pleat_result result = ops->event_record(gate->vmm.self, mark.event, stream);
+    if (result != PLEAT_OK) {
+        (void)ops->event_destroy(gate->vmm.self, mark.event);
+        mark.event = 0;
     }
-    return all;
+    if (result == PLEAT_OK || result == PLEAT_E_STATE)
+        marks->marks[marks->count++] = mark;
+    return result == PLEAT_OK || result == PLEAT_E_STATE;
+}
+
+bool pleat__gate_mark(pleat__gate *gate, pleat__marks *marks)
+{
+    bool all = gate->gather == NULL || gate->gather(gate->gather_context) == PLEAT_OK;
+    if (!all && !gate->ending)
+        return false;
+    *marks = (pleat__marks){.count = 0};
+    marks->marks = gate->stream_count <= PLEAT__MARKS
+                       ? marks->some
+                       : pleat__arena_alloc(gate->arena, gate->stream_count * sizeof *marks->marks);
+    if (marks->marks == NULL)
+        return false;
+    /* A stream that was told to capture did nothing since (pleat__gate_before). */
+    for (size_t i = 0; i < gate->stream_count && (all || gate->ending); i++)
+        if (pleat__gate_before(gate, gate->streams[i]) == 0)
+            all = mark_stream(gate, gate->streams[i], marks) && all;
+    if (all || gate->ending)
+        return true;
+    pleat__gate_unmark(gate, marks);
+    return false;
 }
 
 /* Only a thread with the turn begins or ends a capture: the list stays as it is. */
@@ -289,36 +304,15 @@ static bool wait_for_captured(const pleat__gate *gate)
     return all;
 }
 
-bool pleat__gate_leave_settled(pleat__gate *gate)
+bool pleat__gate_leave_marked(pleat__gate *gate, pleat__marks *marks)
 {
-    return pleat__gate_leave_settled_but(gate, (pleat__spared){.count = 0});
-}
-
-bool pleat__gate_leave_settled_but(pleat__gate *gate, pleat__spared spared)
-{
-    const pleat_vmm_ops *ops = gate->vmm.ops;
-    pleat_event some[16];
-    bool over = gate->gather == NULL || gate->gather(gate->gather_context) == PLEAT_OK;
-    if (!over && !gate->ending)
-        return false;
-    size_t streams = gate->stream_count, count;
-    pleat_event *events = streams <= sizeof some / sizeof *some
-                              ? some
-                              : pleat__arena_alloc(gate->arena, streams * sizeof *events);
-    if (events == NULL)
-        return false;
-    over = mark_streams(gate, spared, events, &count) && over;
     pleat__gate_leave(gate);
-    if (over || gate->ending)
-        over = wait_for_captured(gate) && over;
-    for (size_t i = 0; i < count; i++) {
-        if (over || gate->ending)
-            over = ops->event_wait(gate->vmm.self, events[i]) == PLEAT_OK && over;
-        /* A refused destruction leaves an event of the driver's behind, nothing of ours. */
-        (void)ops->event_destroy(gate->vmm.self, events[i]);
-    }
-    if (events != some)
-        pleat__arena_free(gate->arena, events);
+    bool over = wait_for_captured(gate);
+    for (size_t i = 0; i < marks->count && (over || gate->ending); i++)
+        if (marks->marks[i].event != 0)
+            over = gate->vmm.ops->event_wait(gate->vmm.self, marks->marks[i].event) == PLEAT_OK &&
+                   over;
+    pleat__gate_unmark(gate, marks);
     if (!over)
         pleat__gate_enter(gate);
     return over;

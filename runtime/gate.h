@@ -25,9 +25,10 @@
  *
  * LOCKS   turn, then lock; a space's own locks are inside. PLEAT__HOT_ASSERT (internal/check.h)
  *         traps where a verb is issued under the lock.
- * REMOVAL What the GPU may still use is taken out of reach first, then the streams are marked, then
- *         the lock is left and the marks are waited for (pleat__gate_leave_settled): what others
- *         free after the marks is not among it.
+ * REMOVAL Under the lock the streams are marked, and what goes is taken out of reach; then the lock
+ *         is left and the marks are waited for: what others free after the marks is not among it.
+ *         A stream that captures a graph, which nobody told the runtime of, cannot be marked: what
+ *         it has left over stays, and what others have goes.
  */
 #ifndef PLEAT_RUNTIME_GATE_H
 #define PLEAT_RUNTIME_GATE_H
@@ -42,11 +43,20 @@ typedef struct pleat__captured {
     pleat_event before;
 } pleat__captured;
 
-/* Streams that are not waited for. */
-typedef struct pleat__spared {
-    const pleat_stream *streams;
-    uint32_t count;
-} pleat__spared;
+/* The point that a stream had reached. */
+typedef struct pleat__mark {
+    pleat_stream stream;
+    pleat_event event; /* 0: it captures, and nobody said so; nothing of it can go */
+} pleat__mark;
+
+#define PLEAT__MARKS 16u
+
+/* Those of all streams that allocate. */
+typedef struct pleat__marks {
+    pleat__mark *marks;
+    size_t count;
+    pleat__mark some[PLEAT__MARKS];
+} pleat__marks;
 
 typedef struct pleat__gate {
     pthread_mutex_t lock;
@@ -108,13 +118,16 @@ void pleat__gate_wait(pleat__gate *gate, pthread_cond_t *more);
 /* pre: the thread has the turn. */
 void pleat__gate_leave(pleat__gate *gate);
 void pleat__gate_enter(pleat__gate *gate);
-/* Leaves the lock when the GPU is done with all that the streams had been given by now. false: the
- * driver does not say so, and the lock is held. */
-PLEAT_NODISCARD bool pleat__gate_leave_settled(pleat__gate *gate);
-/* The same without streams of which nothing goes. */
-PLEAT_NODISCARD bool pleat__gate_leave_settled_but(pleat__gate *gate, pleat__spared spared);
-/* Whether a stream captures a graph, which nobody told the runtime of. */
-bool pleat__gate_captures(const pleat__gate *gate, pleat_stream stream);
+/* Marks the points that the streams have reached; one of the next two follows. false: the driver
+ * refuses, or there is no host memory. */
+PLEAT_NODISCARD bool pleat__gate_mark(pleat__gate *gate, pleat__marks *marks);
+/* Nothing is to go. */
+void pleat__gate_unmark(const pleat__gate *gate, pleat__marks *marks);
+/* Leaves the lock, and waits until the GPU is past the marks. false: the driver does not say so,
+ * and the lock is held. */
+PLEAT_NODISCARD bool pleat__gate_leave_marked(pleat__gate *gate, pleat__marks *marks);
+/* Whether nothing of a stream can go. */
+bool pleat__marks_spare(const pleat__marks *marks, pleat_stream stream);
 /* A stream that allocates. */
 PLEAT_NODISCARD pleat_result pleat__gate_note_stream(pleat__gate *gate, pleat_stream stream);
 /* What it did comes behind another one that allocates. */

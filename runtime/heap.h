@@ -96,7 +96,7 @@ typedef struct pleat__heap {
     pleat__note *notes;
     uint32_t note_count;
     bool stale;
-    bool keeping; /* some chunks are in the zone PLEAT__KEPT */
+    bool keeping;   /* some chunks are in the zone PLEAT__KEPT */
     uint64_t asked; /* times that a place was, also in vain: the clock of its views */
     uint64_t views_reused;
     uint64_t *streams_ordered; /* the runtime's counter */

@@ -263,26 +263,14 @@ static bool aliased(const pleat__heap *heap, uint32_t chunk)
     return pleat__space_maps(heap->pool->space, heap->pool->chunks[chunk]) > 1;
 }
 
-/* Streams that capture a graph, which nobody told the runtime of: what they have left over stays.
- */
-typedef struct capturing {
-    pleat_stream streams[PLEAT__STREAMS];
-    uint32_t count;
-    uint64_t zones; /* a bit for two zones */
-} capturing;
-
-static capturing list_capturing(const pleat__heap *heap)
+/* A bit for two zones of whose memory nothing can go. */
+static uint64_t spared_zones(const pleat__heap *heap, const pleat__marks *marks)
 {
-    capturing all = {.count = 0};
+    uint64_t zones = 0;
     for (uint32_t i = 0; i < heap->stream_count && i < PLEAT__BEYOND; i++)
-        if (pleat__gate_captures(heap->pool->gate, heap->streams[i])) {
-            all.streams[all.count++] = heap->streams[i];
-            all.zones |= UINT64_C(1) << i;
-        }
+        zones |= (uint64_t)pleat__marks_spare(marks, heap->streams[i]) << i;
     /* Kept memory may have been any stream's. */
-    if (all.count != 0)
-        all.zones |= UINT64_C(1) << PLEAT__KEPT / 2;
-    return all;
+    return zones == 0 ? 0 : zones | UINT64_C(1) << PLEAT__KEPT / 2;
 }
 
 /* Whether a handle's chunks can be given back. */
@@ -295,42 +283,52 @@ static bool idle_block(const pleat__heap *heap, uint32_t first, uint64_t spared)
     return chunks != 0 && !aliased(heap, first);
 }
 
-/* Those of heap_shrink, without what such streams have left over. */
-static uint32_t shrink(pleat__heap *heap, uint32_t chunks, const capturing *but, uint64_t *page)
+/* Chunks that can be given back, the highest first, into `numbers`; how many, and their lowest page
+ * in *page. */
+static uint32_t list_idle(const pleat__heap *heap, uint32_t chunks, uint64_t spared, uint64_t *page,
+                          uint32_t *numbers)
 {
-    pleat__pool *pool = heap->pool;
-    uint64_t from = *page;
+    const pleat__pool *pool = heap->pool;
+    uint64_t from = *page, lowest = UINT64_MAX;
     uint32_t count = 0;
-    uint32_t *numbers = pleat__arena_alloc(heap->arena, pool->count * sizeof *numbers);
-    if (numbers == NULL || pleat__zones_reserve(heap) != PLEAT_OK) {
-        pleat__arena_free(heap->arena, numbers);
-        return 0;
-    }
     for (uint32_t c = pool->count, first; c > 0 && count < chunks; c = first) {
         first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
-        bool idle = pool->home[first] >= from && idle_block(heap, first, but->zones);
+        bool idle = pool->home[first] >= from && idle_block(heap, first, spared);
         for (uint32_t k = c; idle && k > first; k--)
             numbers[count++] = k - 1;
     }
-    uint64_t lowest = UINT64_MAX;
     for (uint32_t i = 0; i < count; i++)
         lowest = pool->home[numbers[i]] < lowest ? pool->home[numbers[i]] : lowest;
-    if (count > 0) {
-        pleat__heap_forget(heap);
-        count = pleat__pool_shrink(pool, numbers, count, (pleat__spared){but->streams, but->count});
-        pleat__heap_forget(heap);
+    *page = count > 0 ? lowest : from;
+    return count;
+}
+
+/* With room for the numbers of all chunks. */
+static uint32_t shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page, uint32_t *numbers)
+{
+    pleat__pool *pool = heap->pool;
+    uint64_t from = *page;
+    pleat__marks marks;
+    if (!pleat__gate_mark(pool->gate, &marks))
+        return 0;
+    uint32_t count = list_idle(heap, chunks, spared_zones(heap, &marks), page, numbers);
+    if (count == 0) {
+        pleat__gate_unmark(pool->gate, &marks);
+        return 0;
     }
-    if (count > 0)
-        *page = lowest;
-    pleat__arena_free(heap->arena, numbers);
+    pleat__heap_forget(heap);
+    count = pleat__pool_shrink(pool, numbers, count, &marks);
+    pleat__heap_forget(heap);
+    *page = count > 0 ? *page : from;
     return count;
 }
 
 uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page)
 {
-    capturing all = {.count = 0};
-    uint32_t count = shrink(heap, chunks, &all, page);
-    if (count == 0)
-        all = list_capturing(heap);
-    return all.count == 0 ? count : shrink(heap, chunks, &all, page);
+    uint32_t count = 0;
+    uint32_t *numbers = pleat__arena_alloc(heap->arena, heap->pool->count * sizeof *numbers);
+    if (numbers != NULL && pleat__zones_reserve(heap) == PLEAT_OK)
+        count = shrink(heap, chunks, page, numbers);
+    pleat__arena_free(heap->arena, numbers);
+    return count;
 }

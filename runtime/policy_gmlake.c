@@ -307,11 +307,15 @@ static bool is_viewed(const policy *self, const pleat__block *block)
     return false;
 }
 
-/* All FREE primitives, LIVE, linked by `right`: those that can go, and the others. */
-static void detach_free(policy *self, pleat__block **gone, pleat__block **kept)
+/* All FREE primitives of streams that are marked, LIVE, linked by `right`: those that can go, and
+ * the others. */
+static void detach_free(policy *self, const pleat__marks *marks, pleat__block **gone,
+                        pleat__block **kept)
 {
     *gone = *kept = NULL;
     for (pool *owner = self->pools; owner != NULL; owner = owner->next) {
+        if (pleat__marks_spare(marks, owner->stream))
+            continue;
         for (pleat__block *at; (at = pleat__bins_last(&owner->free)) != NULL;) {
             pleat__gmlake_take(of_block(at));
             pleat__block **list = is_viewed(self, at) ? kept : gone;
@@ -340,13 +344,19 @@ static void forget_primitive(policy *self, pleat__block *block)
 
 static bool release_free(policy *self)
 {
-    pleat__supplier pages = pleat__supplier_of_pages(self->context.space, self->context.gate);
+    pleat__gate *gate = self->context.gate;
+    pleat__supplier pages = pleat__supplier_of_pages(self->context.space, gate);
     pleat__block *gone, *kept;
-    detach_free(self, &gone, &kept);
-    free_all(self, kept);
-    if (gone == NULL)
+    pleat__marks marks;
+    if (!pleat__gate_mark(gate, &marks))
         return false;
-    if (!pleat__gate_leave_settled(self->context.gate)) {
+    detach_free(self, &marks, &gone, &kept);
+    free_all(self, kept);
+    if (gone == NULL) {
+        pleat__gate_unmark(gate, &marks);
+        return false;
+    }
+    if (!pleat__gate_leave_marked(gate, &marks)) {
         free_all(self, gone);
         return false;
     }
@@ -354,7 +364,7 @@ static bool release_free(policy *self)
         (void)pages.unback(pages.self, at->address, at->bytes);
         pages.unreserve(pages.self, at->address, at->bytes);
     }
-    pleat__gate_enter(self->context.gate);
+    pleat__gate_enter(gate);
     for (pleat__block *at = gone, *next; at != NULL; at = next) {
         next = at->right;
         forget_primitive(self, at);

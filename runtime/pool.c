@@ -542,10 +542,10 @@ static void unmap_homes(const pleat__pool *pool, const uint32_t *numbers, uint32
 }
 
 uint32_t pleat__pool_shrink(pleat__pool *pool, const uint32_t *numbers, uint32_t count,
-                            pleat__spared spared)
+                            pleat__marks *marks)
 {
     occupy_all(pool, numbers, count, true);
-    if (!pleat__gate_leave_settled_but(pool->gate, spared)) {
+    if (!pleat__gate_leave_marked(pool->gate, marks)) {
         occupy_all(pool, numbers, count, false);
         return 0;
     }

@@ -104,11 +104,11 @@ void pleat__pool_unstock(pleat__pool *pool);
 uint32_t pleat__pool_handle(const pleat__pool *pool, uint32_t chunks);
 /* The same where handles begin at cuts. */
 uint32_t pleat__pool_cut_handle(const pleat__pool *pool, uint32_t chunks);
-/* Gives wholly free chunks back to the space, none of those spared, when the GPU is done with them;
- * how many went: all or, where nobody says that it is, none. `numbers` is in descending order. pre:
- * whole handles, and no alias of them is mapped. */
+/* Gives wholly free chunks back to the space, of streams that are marked, when the GPU is past the
+ * marks; how many went: all or, where nobody says that it is, none. `numbers` is in descending
+ * order. pre: whole handles, and no alias of them is mapped. */
 uint32_t pleat__pool_shrink(pleat__pool *pool, const uint32_t *numbers, uint32_t count,
-                            pleat__spared spared);
+                            pleat__marks *marks);
 /* How many of the chunks, at most about `most`, are whole handles one behind the other. */
 uint32_t pleat__pool_whole(const pleat__pool *pool, const uint32_t *chunks, uint32_t count,
                            uint32_t most);

@@ -165,7 +165,9 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     pleat__gate_lock_turn(&runtime->gate);
     runtime->gate.ending = true;
     /* All goes, whatever the driver says. */
-    if (pleat__gate_leave_settled(&runtime->gate))
+    pleat__marks marks;
+    if (pleat__gate_mark(&runtime->gate, &marks) &&
+        pleat__gate_leave_marked(&runtime->gate, &marks))
         pleat__gate_enter(&runtime->gate);
     pleat__gate_unlock(&runtime->gate);
     pleat__gate_drain(&runtime->gate);

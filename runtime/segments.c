@@ -313,10 +313,18 @@ pleat_result pleat__caching_extend(pleat__caching *caching, pool *owner, uint64_
 
 /* What goes back: taken out of reach under the lock, which is then left for the verbs. */
 typedef struct leaving {
+    pleat__marks marks;   /* of the streams, before */
     segment *segments;    /* native: whole ones, linked by `next` */
     pleat__block *blocks; /* expandable: whole handles, DEAD, linked by `right` */
     uint64_t bytes;
 } leaving;
+
+/* Before anything goes. false: nothing can. */
+static bool begin_leaving(const pleat__caching *caching, leaving *all)
+{
+    *all = (leaving){.bytes = 0};
+    return caching->supplier.gate == NULL || pleat__gate_mark(caching->supplier.gate, &all->marks);
+}
 
 /* A segment that is one block, FREE and in its bin, goes. */
 static void detach_segment(pleat__caching *caching, leaving *all, segment *gone)
@@ -358,6 +366,8 @@ static void detach_handles(pleat__caching *caching, leaving *all, pleat__block *
 
 static void detach_idle(pleat__caching *caching, leaving *all, segment *at)
 {
+    if (pleat__marks_spare(&all->marks, at->pool->stream))
+        return;
     if (!caching->options.expandable) {
         if (at->first->state == PLEAT__BLOCK_FREE && at->first->next == NULL)
             detach_segment(caching, all, at);
@@ -433,9 +443,12 @@ static void drop_empty(pleat__caching *caching)
 static uint64_t give_back(pleat__caching *caching, leaving *all)
 {
     pleat__gate *gate = caching->supplier.gate;
-    if (all->bytes == 0)
+    if (all->bytes == 0) {
+        if (gate != NULL)
+            pleat__gate_unmark(gate, &all->marks);
         return 0;
-    if (gate != NULL && !pleat__gate_leave_settled(gate)) {
+    }
+    if (gate != NULL && !pleat__gate_leave_marked(gate, &all->marks)) {
         take_back(caching, all);
         return 0;
     }
@@ -457,7 +470,9 @@ static uint64_t give_back(pleat__caching *caching, leaving *all)
 
 uint64_t pleat__caching_release_all(pleat__caching *caching)
 {
-    leaving all = {0};
+    leaving all;
+    if (!begin_leaving(caching, &all))
+        return 0;
     for (segment *at = caching->segments, *next; at != NULL; at = next) {
         next = at->next;
         detach_idle(caching, &all, at);
@@ -486,14 +501,16 @@ uint64_t pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, p
 {
     const uint64_t limit = caching->options.max_split_bytes;
     pool *owner = large_pool(caching, stream);
-    if (limit == UINT64_MAX || caching->options.expandable || owner == NULL)
+    leaving all;
+    if (limit == UINT64_MAX || caching->options.expandable || owner == NULL ||
+        !begin_leaving(caching, &all))
         return 0;
-    leaving all = {0};
+    bool stays = pleat__marks_spare(&all.marks, stream);
     bytes = bytes < limit ? limit : bytes;
     pleat__block *block = pleat__bins_at_least(&owner->free, bytes, 0);
-    if (block != NULL && is_whole(block))
+    if (block != NULL && is_whole(block) && !stays)
         detach_segment(caching, &all, block->segment);
-    while (all.bytes < bytes) {
+    while (all.bytes < bytes && !stays) {
         block = pleat__bins_last(&owner->free);
         if (block == NULL || block->bytes < limit || !is_whole(block))
             break;
@@ -504,9 +521,10 @@ uint64_t pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, p
     return released;
 }
 
-static bool is_collectable(const segment *at)
+static bool is_collectable(const leaving *all, const segment *at)
 {
-    return !at->pool->small && at->first->state == PLEAT__BLOCK_FREE && at->first->next == NULL;
+    return !at->pool->small && at->first->state == PLEAT__BLOCK_FREE && at->first->next == NULL &&
+           !pleat__marks_spare(&all->marks, at->pool->stream);
 }
 
 static uint32_t age_of(const pleat__caching *caching, const segment *at)
@@ -522,9 +540,11 @@ void pleat__caching_collect(pleat__caching *caching)
         return;
     uint64_t target = caching->stats.reserved_bytes - allowed;
     uint64_t ages = 0, count = 0;
-    leaving all = {0};
+    leaving all;
+    if (!begin_leaving(caching, &all))
+        return;
     for (const segment *at = caching->segments; at != NULL; at = at->next) {
-        if (is_collectable(at)) {
+        if (is_collectable(&all, at)) {
             ages += age_of(caching, at);
             count++;
         }
@@ -534,7 +554,7 @@ void pleat__caching_collect(pleat__caching *caching)
         any = false;
         for (segment *at = caching->segments, *next; at != NULL && count > 0; at = next) {
             next = at->next;
-            if (!is_collectable(at) || age_of(caching, at) < threshold)
+            if (!is_collectable(&all, at) || age_of(caching, at) < threshold)
                 continue;
             ages -= age_of(caching, at);
             count--;
