@@ -20,15 +20,35 @@ static pleat__sharer *find(const pleat__beyond *beyond, pleat_stream stream)
     return sharer;
 }
 
-void pleat__beyond_init(pleat__beyond *beyond, pleat__arena *arena)
+void pleat__beyond_init(pleat__beyond *beyond, const pleat__gate *gate)
 {
-    *beyond = (pleat__beyond){.arena = arena};
+    *beyond = (pleat__beyond){.gate = gate};
+}
+
+static pleat_result make_event(const pleat__gate *gate, pleat_event *event)
+{
+    return gate->vmm.ops->event_create(gate->vmm.self, gate->device, event);
+}
+
+/* A refused destruction leaves an event of the driver's behind, nothing of ours. */
+static void destroy_event(const pleat__gate *gate, pleat_event event)
+{
+    if (event != 0)
+        (void)gate->vmm.ops->event_destroy(gate->vmm.self, event);
+}
+
+static void free_sharer(const pleat__gate *gate, pleat__sharer *sharer)
+{
+    destroy_event(gate, sharer->done);
+    pleat__arena_free(gate->arena, sharer);
 }
 
 void pleat__beyond_release(pleat__beyond *beyond)
 {
     for (uint64_t i = 0; beyond->sharers.entries != NULL && i <= beyond->sharers.mask; i++)
-        pleat__arena_free(beyond->arena, beyond->sharers.entries[i].value);
+        if (beyond->sharers.entries[i].value != NULL)
+            free_sharer(beyond->gate, beyond->sharers.entries[i].value);
+    destroy_event(beyond->gate, beyond->over);
     pleat__live_destroy(&beyond->sharers);
     pleat__live_destroy(&beyond->owners);
     *beyond = (pleat__beyond){0};
@@ -40,17 +60,59 @@ static void forget(pleat__beyond *beyond, pleat__sharer *sharer)
     if (sharer->live != 0 || sharer->freed)
         return;
     (void)pleat__live_remove(&beyond->sharers, key_of(sharer->stream));
-    pleat__arena_free(beyond->arena, sharer);
+    free_sharer(beyond->gate, sharer);
 }
 
-/* Those who come next wait for the head anyway. */
-static void note_freed(pleat__beyond *beyond, pleat__sharer *sharer)
+static pleat_result mark_done(const pleat__gate *gate, pleat__sharer *sharer)
 {
-    if (sharer->freed || (beyond->has_head && beyond->head == sharer->stream))
+    PLEAT_TRY(gate->vmm.ops->event_record(gate->vmm.self, sharer->done, sharer->stream));
+    sharer->marked = true;
+    return PLEAT_OK;
+}
+
+static void add_freed(pleat__beyond *beyond, pleat__sharer *sharer)
+{
+    if (sharer->freed)
         return;
     sharer->freed = true;
     sharer->next = beyond->freed;
     beyond->freed = sharer;
+}
+
+/* Others have to wait for what it has done until now: one that was told to capture has done nothing
+ * since. */
+static pleat_result note_freed(pleat__beyond *beyond, pleat__sharer *sharer)
+{
+    if (pleat__gate_before(beyond->gate, sharer->stream) != 0)
+        sharer->marked = false;
+    else
+        PLEAT_TRY(mark_done(beyond->gate, sharer));
+    add_freed(beyond, sharer);
+    return PLEAT_OK;
+}
+
+pleat_result pleat__beyond_point(const pleat__beyond *beyond, pleat__sharer *sharer,
+                                 pleat_event *point)
+{
+    pleat_event before = pleat__gate_before(beyond->gate, sharer->stream);
+    if (!sharer->marked && before == 0)
+        PLEAT_TRY(mark_done(beyond->gate, sharer));
+    *point = sharer->marked ? sharer->done : before;
+    return PLEAT_OK;
+}
+
+static pleat_result new_sharer(const pleat__gate *gate, pleat_stream stream, pleat__sharer **out)
+{
+    pleat__sharer *sharer = pleat__arena_calloc(gate->arena, 1, sizeof *sharer);
+    if (sharer == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream");
+    sharer->stream = stream;
+    pleat_result result = make_event(gate, &sharer->done);
+    if (result == PLEAT_OK)
+        *out = sharer;
+    else
+        pleat__arena_free(gate->arena, sharer);
+    return result;
 }
 
 static pleat_result add(pleat__beyond *beyond, pleat_stream stream, pleat__sharer **out)
@@ -59,15 +121,12 @@ static pleat_result add(pleat__beyond *beyond, pleat_stream stream, pleat__share
         return pleat__fail(PLEAT_E_INVALID, "no stream has the number %#llx",
                            (unsigned long long)stream);
     if (beyond->sharers.entries == NULL)
-        PLEAT_TRY(pleat__live_create(beyond->arena, &beyond->sharers));
+        PLEAT_TRY(pleat__live_create(beyond->gate->arena, &beyond->sharers));
     *out = pleat__live_find(&beyond->sharers, key_of(stream));
     if (*out != NULL)
         return PLEAT_OK;
     PLEAT_TRY(pleat__live_reserve(&beyond->sharers));
-    *out = pleat__arena_calloc(beyond->arena, 1, sizeof **out);
-    if (*out == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream");
-    (*out)->stream = stream;
+    PLEAT_TRY(new_sharer(beyond->gate, stream, out));
     pleat__live_insert(&beyond->sharers, key_of(stream), *out);
     return PLEAT_OK;
 }
@@ -75,8 +134,10 @@ static pleat_result add(pleat__beyond *beyond, pleat_stream stream, pleat__share
 pleat_result pleat__beyond_join(pleat__beyond *beyond, pleat_stream stream)
 {
     pleat__sharer *sharer;
+    if (beyond->over == 0)
+        PLEAT_TRY(make_event(beyond->gate, &beyond->over));
     if (beyond->owners.entries == NULL)
-        PLEAT_TRY(pleat__live_create(beyond->arena, &beyond->owners));
+        PLEAT_TRY(pleat__live_create(beyond->gate->arena, &beyond->owners));
     PLEAT_TRY(add(beyond, stream, &sharer));
     pleat_result result = pleat__live_promise(&beyond->owners);
     if (result == PLEAT_OK)
@@ -100,13 +161,15 @@ void pleat__beyond_leave(pleat__beyond *beyond, pleat_stream stream)
     forget(beyond, sharer);
 }
 
-void pleat__beyond_give(pleat__beyond *beyond, pleat_va address)
+bool pleat__beyond_give(pleat__beyond *beyond, pleat_va address)
 {
-    pleat__sharer *sharer = pleat__live_remove(&beyond->owners, address);
+    pleat__sharer *sharer = pleat__live_find(&beyond->owners, address);
     PLEAT_ASSERT(sharer != NULL);
+    if (note_freed(beyond, sharer) != PLEAT_OK)
+        return false;
+    (void)pleat__live_remove(&beyond->owners, address);
     sharer->live--;
-    note_freed(beyond, sharer);
-    forget(beyond, sharer);
+    return true;
 }
 
 pleat_stream pleat__beyond_owner(const pleat__beyond *beyond, pleat_va address)
@@ -128,9 +191,12 @@ pleat_stream pleat__beyond_joined(const pleat__beyond *beyond, pleat_stream stre
     return ((const pleat__sharer *)sharers->entries[i].value)->stream;
 }
 
-void pleat__beyond_touch(pleat__beyond *beyond, pleat_stream stream)
+pleat_result pleat__beyond_touch(pleat__beyond *beyond, pleat_stream stream)
 {
-    note_freed(beyond, find(beyond, stream));
+    pleat__sharer *sharer = find(beyond, stream);
+    PLEAT_TRY(mark_done(beyond->gate, sharer));
+    add_freed(beyond, sharer);
+    return PLEAT_OK;
 }
 
 void pleat__beyond_touch_all(pleat__beyond *beyond)
@@ -138,11 +204,13 @@ void pleat__beyond_touch_all(pleat__beyond *beyond)
     const pleat__live *sharers = &beyond->sharers;
     for (uint64_t i = 0; sharers->entries != NULL && i <= sharers->mask; i++)
         if (sharers->entries[i].value != NULL)
-            note_freed(beyond, sharers->entries[i].value);
+            (void)!note_freed(beyond, sharers->entries[i].value);
 }
 
-void pleat__beyond_advance(pleat__beyond *beyond, pleat_stream stream)
+pleat_result pleat__beyond_advance(pleat__beyond *beyond, pleat_stream stream)
 {
+    const pleat_vmm *vmm = &beyond->gate->vmm;
+    PLEAT_TRY(vmm->ops->event_record(vmm->self, beyond->over, stream));
     beyond->head = stream;
     beyond->has_head = true;
     while (beyond->freed != NULL) {
@@ -151,4 +219,5 @@ void pleat__beyond_advance(pleat__beyond *beyond, pleat_stream stream)
         sharer->freed = false;
         forget(beyond, sharer);
     }
+    return PLEAT_OK;
 }

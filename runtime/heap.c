@@ -25,7 +25,7 @@ pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, plea
         .view_limit = conf->views / pool->page_bytes,
     };
     pleat__account_init(&heap->account, vmm, conf->spare);
-    pleat__beyond_init(&heap->beyond, arena);
+    pleat__beyond_init(&heap->beyond, pool->gate);
     /* A small zone grows by a chunk, which must hold any small request with room to share. */
     uint64_t small = conf->small >> PLEAT__GRANULE_SHIFT;
     heap->small_granules =

@@ -193,7 +193,7 @@ bool pleat__heap_audit(pleat__heap *heap);
 /* ---- for views, instances and drafts ---- */
 
 /* Marks the point that a stream, or all that share an index, have reached. PLEAT_E_NOT_READY as
- * pleat__gate_record. */
+ * pleat__gate_record, PLEAT_E_STATE: they capture, and nobody said so. */
 PLEAT_NODISCARD pleat_result pleat__heap_mark(pleat__heap *heap, uint16_t stream,
                                               pleat_event event);
 /* Brings the trees up to date. */

@@ -269,6 +269,9 @@ static uint64_t spared_zones(const pleat__heap *heap, const pleat__marks *marks)
     uint64_t zones = 0;
     for (uint32_t i = 0; i < heap->stream_count && i < PLEAT__BEYOND; i++)
         zones |= (uint64_t)pleat__marks_spare(marks, heap->streams[i]) << i;
+    if (heap->beyond.apart ||
+        (heap->beyond.has_head && pleat__marks_spare(marks, heap->beyond.head)))
+        zones |= UINT64_C(1) << PLEAT__BEYOND;
     /* Kept memory may have been any stream's. */
     return zones == 0 ? 0 : zones | UINT64_C(1) << PLEAT__KEPT / 2;
 }

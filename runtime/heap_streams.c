@@ -37,6 +37,32 @@ static bool is_own(const pleat__heap *heap, pleat_stream stream)
     return false;
 }
 
+/* `to` comes behind a point. */
+static pleat_result await(pleat__heap *heap, pleat_event point, pleat_stream to)
+{
+    PLEAT_TRY(heap->vmm.ops->stream_wait(heap->vmm.self, to, point));
+    *heap->streams_ordered += 1;
+    pleat__account_wait(&heap->account);
+    return PLEAT_OK;
+}
+
+/* Whether who waits for all that was freed waits for the head's own later point. */
+static bool head_freed(const pleat__beyond *beyond)
+{
+    const pleat__sharer *sharer = beyond->freed;
+    while (sharer != NULL && sharer->stream != beyond->head)
+        sharer = sharer->next;
+    return sharer != NULL;
+}
+
+/* Whether all that was freed is the stream's own, or behind it. */
+static bool is_behind(const pleat__beyond *beyond, pleat_stream stream)
+{
+    const pleat__sharer *first = beyond->freed;
+    return beyond->has_head && beyond->head == stream &&
+           (first == NULL || (first->stream == stream && first->next == NULL));
+}
+
 /* `to` comes behind all that was freed by those who share, and is whom to wait for from now on. */
 static pleat_result await_sharers(pleat__heap *heap, pleat_stream to)
 {
@@ -44,48 +70,54 @@ static pleat_result await_sharers(pleat__heap *heap, pleat_stream to)
     pleat_stream head = beyond->head;
     bool moves = beyond->has_head && head != to;
     PLEAT_TRY(pleat__gate_note_stream(heap->pool->gate, to));
-    if (moves) {
-        PLEAT_TRY(order(heap, head, to));
-        pleat__account_wait(&heap->account);
-    }
-    for (const pleat__sharer *sharer = beyond->freed; sharer != NULL; sharer = sharer->next) {
+    if (is_behind(beyond, to))
+        return PLEAT_OK;
+    if (moves && !head_freed(beyond))
+        PLEAT_TRY(await(heap, beyond->over, to));
+    for (pleat__sharer *sharer = beyond->freed; sharer != NULL; sharer = sharer->next) {
+        pleat_event point;
         if (sharer->stream == to)
             continue;
-        PLEAT_TRY(order(heap, sharer->stream, to));
-        pleat__account_wait(&heap->account);
+        PLEAT_TRY(pleat__beyond_point(beyond, sharer, &point));
+        PLEAT_TRY(await(heap, point, to));
     }
-    pleat__beyond_advance(beyond, to);
+    PLEAT_TRY(pleat__beyond_advance(beyond, to));
     /* Whoever waits for all streams that allocate waits for the new head. */
     if (moves && !is_own(heap, head))
         pleat__gate_forget_stream(heap->pool->gate, head);
     return PLEAT_OK;
 }
 
-/* Who can be waited for in the place of all that share: the head, or another one where that
- * captures. false: there is none, and nothing was freed by others than the head. */
-static bool find_head(const pleat__heap *heap, pleat_stream *head)
+/* Makes one the head that can be waited for in the place of all that share: who is, or another one
+ * where that captures. PLEAT_E_STATE: all of them do, and not all were announced.
+ * PLEAT_E_NOT_READY: all were, and are waited for anyway, or there is nobody. */
+static pleat_result gather_sharers(pleat__heap *heap)
 {
     const pleat__gate *gate = heap->pool->gate;
     const pleat__beyond *beyond = &heap->beyond;
-    const pleat__sharer *sharer = beyond->freed;
-    *head = beyond->head;
+    pleat_result result = PLEAT_E_NOT_READY;
     if (beyond->has_head && pleat__gate_before(gate, beyond->head) == 0)
-        return true;
-    while (sharer != NULL && pleat__gate_before(gate, sharer->stream) != 0)
-        sharer = sharer->next;
-    if (sharer != NULL)
-        *head = sharer->stream;
-    return sharer != NULL;
+        result = await_sharers(heap, beyond->head);
+    const pleat__sharer *sharer = beyond->freed;
+    while (sharer != NULL && (result == PLEAT_E_STATE || result == PLEAT_E_NOT_READY)) {
+        /* It may be forgotten when it has waited. */
+        const pleat__sharer *next = sharer->next;
+        if (pleat__gate_before(gate, sharer->stream) == 0)
+            result = await_sharers(heap, sharer->stream);
+        sharer = next;
+    }
+    return result;
 }
 
 /* The gate's: before all streams are marked that it knows. */
 static pleat_result gather(void *context)
 {
     pleat__heap *heap = context;
-    pleat_stream head;
     if (heap->pool->gate->ending)
         pleat__beyond_touch_all(&heap->beyond);
-    return find_head(heap, &head) ? await_sharers(heap, head) : PLEAT_OK;
+    pleat_result result = gather_sharers(heap);
+    heap->beyond.apart = result == PLEAT_E_STATE;
+    return result == PLEAT_E_STATE || result == PLEAT_E_NOT_READY ? PLEAT_OK : result;
 }
 
 pleat_result pleat__heap_share(pleat__heap *heap, pleat_stream stream)
@@ -146,9 +178,8 @@ pleat_result pleat__heap_mark(pleat__heap *heap, uint16_t stream, pleat_event ev
 {
     pleat_stream last = heap->streams[stream];
     if (stream == PLEAT__BEYOND) {
-        if (!find_head(heap, &last))
-            return PLEAT_E_NOT_READY;
-        PLEAT_TRY(await_sharers(heap, last));
+        PLEAT_TRY(gather_sharers(heap));
+        last = heap->beyond.head;
     }
     return pleat__gate_record(heap->pool->gate, event, last);
 }
@@ -159,8 +190,7 @@ static pleat_result order_sharers(pleat__heap *heap, pleat_stream from)
 {
     pleat_stream to = pleat__beyond_joined(&heap->beyond, heap->streams[PLEAT__BEYOND]);
     PLEAT_TRY(order(heap, from, to));
-    pleat__beyond_touch(&heap->beyond, to);
-    return PLEAT_OK;
+    return pleat__beyond_touch(&heap->beyond, to);
 }
 
 static pleat_result streams_order(pleat__heap *heap, uint16_t from, uint16_t to)

@@ -34,6 +34,7 @@ static void destroy(void *opaque)
     pleat__chunk_set_release(&self->wanted);
     pleat__heap_release(&self->heap);
     pleat__pool_release(&self->pool);
+    pleat__arena_free(self->arena, self->unmarked);
     pleat__arena_free(self->arena, self);
 }
 
@@ -512,6 +513,55 @@ static inline void give_back(policy *self, const pleat__place *place)
         pleat__lane_give(pleat__shapes_lane(&self->shapes, place->lane - 1), &self->heap, place);
 }
 
+/* Nothing lies there any more. false: it did for a stream that shares memory with others, and those
+ * cannot be made to wait for it now. */
+static bool leave_place(policy *self, pleat__place *entry)
+{
+    if (__builtin_expect(entry->stream == PLEAT__BEYOND, 0) &&
+        !pleat__beyond_give(&self->heap.beyond, entry->address))
+        return false;
+    give_back(self, entry);
+    pleat__placed_remove(&self->placed, entry);
+    return true;
+}
+
+/* One that refuses is not asked again for what else it has. */
+void pleat__planned_give_unmarked(policy *self)
+{
+    size_t count = self->unmarked_count;
+    pleat_stream refuses = PLEAT_STREAM_UNKNOWN;
+    self->unmarked_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        pleat_va address = self->unmarked[i];
+        pleat_stream stream = pleat__beyond_owner(&self->heap.beyond, address);
+        if (stream != refuses && leave_place(self, pleat__placed_find(&self->placed, address)))
+            continue;
+        self->unmarked[self->unmarked_count++] = address;
+        refuses = stream;
+    }
+}
+
+static bool is_unmarked(const policy *self, pleat_va address)
+{
+    for (size_t i = 0; i < self->unmarked_count; i++)
+        if (self->unmarked[i] == address)
+            return true;
+    return false;
+}
+
+/* Before a request of such a stream: a free cannot fail. */
+static pleat_result begin_shared(policy *self, pleat_stream stream)
+{
+    pleat__planned_give_unmarked(self);
+    PLEAT_TRY(pleat__heap_share(&self->heap, stream));
+    uint64_t owned = self->heap.beyond.owners.count + self->heap.beyond.owners.promised;
+    pleat_result result = pleat__arena_grow(self->arena, &self->unmarked, &self->unmarked_capacity,
+                                            owned, sizeof *self->unmarked);
+    if (result != PLEAT_OK)
+        pleat__heap_unshare(&self->heap, stream);
+    return result;
+}
+
 /* What became of a request of a stream that shares memory with others. */
 static pleat_result end_shared(policy *self, pleat_stream stream, const pleat__place *place,
                                pleat_result result)
@@ -549,7 +599,7 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     uint64_t epoch = self->shapes.epoch;
     bool shares = __builtin_expect(index == PLEAT__BEYOND, 0);
     if (shares)
-        PLEAT_TRY(pleat__heap_share(&self->heap, stream));
+        PLEAT_TRY(begin_shared(self, stream));
     self->asked[index]++;
     pleat_result result = place_request(self, bytes, index, &place);
     if (shares)
@@ -601,7 +651,7 @@ static pleat_result free_place(void *opaque, pleat_va address)
     prefetch_free(self, address);
     prefetch_freed(self, address);
     pleat__place *entry = pleat__placed_find(&self->placed, address);
-    if (entry == NULL)
+    if (entry == NULL || is_unmarked(self, address))
         return PLEAT_E_NOT_FOUND;
     if (self->shapes.current != NULL)
         self->shapes.current->match.frees++;
@@ -610,12 +660,10 @@ static pleat_result free_place(void *opaque, pleat_va address)
     pleat__rehearsal_freed(&self->rehearsal, entry);
     pleat__elastic_freed(&self->shapes.elastic, address);
     pleat__draft_freed(&self->shapes.draft, address);
-    give_back(self, entry);
-    if (__builtin_expect(entry->stream == PLEAT__BEYOND, 0))
-        pleat__beyond_give(&self->heap.beyond, address);
     uint64_t rounded = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
     pleat__count_free(self->stats, rounded - entry->slack);
-    pleat__placed_remove(&self->placed, entry);
+    if (!leave_place(self, entry))
+        self->unmarked[self->unmarked_count++] = address;
     return PLEAT_OK;
 }
 

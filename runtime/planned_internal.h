@@ -32,7 +32,10 @@ typedef struct pleat__planned {
     bool waits;                     /* a mark waits for a plan that is being made */
     pleat__chunk_set wanted;        /* of the place that frees are ordered for */
     uint64_t asked[PLEAT__STREAMS]; /* requests of each stream */
-    uint32_t served;                /* how the request at hand is */
+    /* Freed, of streams that share memory and could not be marked (beyond.h). */
+    pleat_va *unmarked;
+    size_t unmarked_count, unmarked_capacity;
+    uint32_t served; /* how the request at hand is */
     /* A request that was refused comes again when memory has been given back: it is not matched
      * twice, unless something else was taken up meanwhile. */
     uint64_t refused_bytes;
@@ -47,6 +50,9 @@ typedef struct pleat__planned {
  * is in use. Whether any were done. */
 bool pleat__planned_order(void *self, uint16_t stream, uint32_t granules);
 bool pleat__planned_order_place(pleat__planned *self, const pleat__place *place);
+
+/* Gives those back to the heap whose streams can be marked now. */
+void pleat__planned_give_unmarked(pleat__planned *self);
 
 /* Gives chunks back; whether any went. pre: the turn; the lock is left meanwhile. */
 bool pleat__planned_shrink(pleat__planned *self, uint32_t chunks);

@@ -58,6 +58,7 @@ bool pleat__planned_reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, p
 {
     policy *self = opaque;
     (void)stream;
+    pleat__planned_give_unmarked(self);
     switch (what) {
     case PLEAT__RECLAIM_VIEWS: {
         bool dropped = pleat__ahead_drop(&self->rehearsal.ahead);

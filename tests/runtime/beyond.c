@@ -5,6 +5,7 @@
  */
 #include "fixture.h"
 
+#include <internal/error.h>
 #include <runtime/runtime_internal.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -91,11 +92,54 @@ static void pair_up(world *w, uint32_t i)
     }
 }
 
-/* Mostly one of those that share. */
+/* The host backend with streams that capture a graph, and nobody told the runtime. */
+static struct {
+    const pleat_vmm_ops *host;
+    pleat_vmm_ops ops;
+    pleat_stream first, last; /* 0: none */
+} captor;
+
+static bool captures(pleat_stream stream)
+{
+    return stream != 0 && captor.first <= stream && stream <= captor.last;
+}
+
+static pleat_result record_elsewhere(void *self, pleat_event event, pleat_stream stream)
+{
+    if (captures(stream))
+        return pleat__fail(PLEAT_E_STATE, "stream %u captures", (unsigned)stream);
+    return captor.host->event_record(self, event, stream);
+}
+
+static pleat_result wait_elsewhere(void *self, pleat_stream stream, pleat_event event)
+{
+    if (captures(stream))
+        return pleat__fail(PLEAT_E_STATE, "stream %u captures", (unsigned)stream);
+    return captor.host->stream_wait(self, stream, event);
+}
+
+/* What the test itself marks, it marks on the host backend. */
+static void begin_beside_captor(fixture *f, uint64_t budget_bytes)
+{
+    pleat_runtime_options options = {.size = sizeof options, .budget_bytes = budget_bytes};
+    open_host(f, 4096 * MIB, false);
+    captor.host = f->host.ops;
+    captor.ops = *f->host.ops;
+    captor.ops.event_record = record_elsewhere;
+    captor.ops.stream_wait = wait_elsewhere;
+    captor.first = captor.last = 0;
+    assert_ok(pleat_runtime_create((pleat_vmm){&captor.ops, f->host.self}, &options, &f->runtime));
+    for (pleat_stream s = 1; s <= OWN; s++)
+        assert_ok(pleat_free(f->runtime, take(f, 512, s)));
+}
+
+/* Mostly one of those that share; none that captures. */
 static pleat_stream draw_stream(test_random *random)
 {
-    return test_random_below(random, 4) == 0 ? 1 + test_random_below(random, OWN)
-                                             : 1 + OWN + test_random_below(random, SHARERS);
+    pleat_stream drawn = test_random_below(random, 4) == 0
+                             ? 1 + test_random_below(random, OWN)
+                             : 1 + OWN + test_random_below(random, SHARERS);
+    return captures(drawn) ? drawn - 1 : drawn;
 }
 
 static void take_one(world *w, uint32_t i, test_random *random)
@@ -142,15 +186,18 @@ static void world_end(world *w)
     end(&w->f);
 }
 
-static void beyond_streams_get_memory_behind_those_who_had_it(void **state)
+static void capture_or_not(test_random *random)
 {
-    (void)state;
-    test_random random = test_random_begin(__func__, 0x5eed0be1);
+    captor.first = captor.last =
+        test_random_below(random, 3) == 0 ? 0 : 1 + OWN + test_random_below(random, SHARERS);
+}
+
+/* `captured`: now and then one of those that share captures. */
+static void use_streams(test_random random, bool captured)
+{
     world *w = calloc(1, sizeof *w);
     assert_non_null(w);
-    begin(&w->f, "pleat", 4096 * MIB, 300 * MIB);
-    for (pleat_stream s = 1; s <= OWN; s++)
-        assert_ok(pleat_free(w->f.runtime, take(&w->f, 512, s)));
+    begin_beside_captor(&w->f, 300 * MIB);
     for (uint32_t step = 0; step < STEPS; step++) {
         uint32_t i = (uint32_t)test_random_below(&random, LIVE);
         if (w->at[i] == 0)
@@ -160,10 +207,160 @@ static void beyond_streams_get_memory_behind_those_who_had_it(void **state)
         check_pairs(w);
         if (step % 40 == 0)
             hold(w, draw_stream(&random));
+        if (captured && step % 40 == 20)
+            capture_or_not(&random);
     }
     assert_true(w->waited > 60);
+    captor.first = captor.last = 0;
     world_end(w);
     free(w);
+}
+
+static void beyond_streams_get_memory_behind_those_who_had_it(void **state)
+{
+    (void)state;
+    use_streams(test_random_begin(__func__, 0x5eed0be1), false);
+}
+
+/* What one had that captures is nobody else's before they can be made to wait for it. */
+static void beyond_streams_get_memory_while_one_captures(void **state)
+{
+    (void)state;
+    use_streams(test_random_begin(__func__, 0x5eed0be2), true);
+}
+
+static bool overlaps(pleat_va a, pleat_va b, uint64_t bytes)
+{
+    return a < b + bytes && b < a + bytes;
+}
+
+/* What was freed before the capture others get behind the stream's point; what is freed during it
+ * nobody, until the capture is over. */
+static void beyond_streams_wait_for_no_capture(void **state)
+{
+    (void)state;
+    const pleat_stream captured = 70, other = 71;
+    const uint64_t bytes = 8 * MIB;
+    world w = {.pair_count = 0};
+    fixture *f = &w.f;
+    begin_beside_captor(f, 0);
+    pleat_va own = take(f, 30 * MIB, 1), early = take(f, bytes, captured),
+             between = take(f, 512 * 1024, captured), late = take(f, bytes, captured), at[3];
+    assert_ok(pleat__host_stream_hold(&f->host, captured));
+    assert_ok(pleat_free(f->runtime, early));
+    captor.first = captor.last = captured;
+    assert_ok(pleat_free(f->runtime, late));
+    assert_result(pleat_free(f->runtime, late), PLEAT_E_NOT_FOUND);
+    bool reused = false;
+    for (uint32_t i = 0; i < 3; i++) {
+        at[i] = take(f, bytes, other);
+        assert_false(overlaps(at[i], late, bytes));
+        reused = reused || at[i] == early;
+    }
+    assert_true(reused);
+    pleat_event done = mark_on(&w, other);
+    assert_false(is_over(&w, done));
+    /* The memory of others goes back meanwhile. */
+    assert_ok(pleat_free(f->runtime, own));
+    uint64_t before = pleat_stats_of(f->runtime).physical_bytes;
+    assert_ok(pleat__host_stream_release(&f->host, captured));
+    assert_true(is_over(&w, done));
+    assert_ok(pleat_empty_cache(f->runtime));
+    assert_true(pleat_stats_of(f->runtime).physical_bytes + 30 * MIB <= before);
+    assert_false(overlaps(take(f, bytes, other), late, bytes));
+    assert_ok(pleat__host_stream_hold(&f->host, captured));
+    captor.first = captor.last = 0;
+    assert_int_equal(take(f, bytes, other), late);
+    assert_ok(f->host.ops->event_record(f->host.self, done, other));
+    assert_false(is_over(&w, done));
+    assert_ok(pleat__host_stream_release(&f->host, captured));
+    forget(&w, done);
+    assert_ok(pleat_free(f->runtime, between));
+    end(f);
+}
+
+/* What they share stays where all capture whom one could wait for; what others have goes. */
+static void beyond_streams_that_capture_keep_what_they_share(void **state)
+{
+    (void)state;
+    fixture f;
+    for (pleat_stream last = 70; last <= 71; last++) {
+        begin_beside_captor(&f, 0);
+        assert_ok(pleat_empty_cache(f.runtime));
+        pleat_va own = take(&f, 30 * MIB, 1), a = take(&f, 20 * MIB, 71),
+                 shared = take(&f, 20 * MIB, 70);
+        assert_ok(pleat_free(f.runtime, own));
+        assert_ok(pleat_free(f.runtime, shared));
+        if (last == 71)
+            assert_ok(pleat_free(f.runtime, a));
+        captor.first = 70;
+        captor.last = last;
+        assert_ok(pleat_empty_cache(f.runtime));
+        assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 40 * MIB);
+        captor.first = captor.last = 0;
+        assert_ok(pleat_empty_cache(f.runtime));
+        assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, (last == 71 ? 0 : 20) * MIB);
+        end(&f);
+    }
+}
+
+/* The same where one of them was announced, which is waited for all the same. */
+static void beyond_streams_that_capture_need_not_be_announced(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_capture *graph;
+    begin_beside_captor(&f, 0);
+    assert_ok(pleat_empty_cache(f.runtime));
+    pleat_va own = take(&f, 30 * MIB, 1), a = take(&f, 20 * MIB, 71), b = take(&f, 20 * MIB, 70);
+    assert_ok(pleat_capture_begin(f.runtime, 70, 10 * MIB, &graph));
+    assert_ok(pleat_free(f.runtime, own));
+    assert_ok(pleat_free(f.runtime, a));
+    assert_ok(pleat_free(f.runtime, b));
+    captor.first = captor.last = 71;
+    assert_ok(pleat_empty_cache(f.runtime));
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 50 * MIB);
+    captor.first = captor.last = 0;
+    assert_ok(pleat_empty_cache(f.runtime));
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 10 * MIB);
+    assert_ok(pleat_capture_end(f.runtime, graph, NULL));
+    assert_ok(pleat_capture_free(f.runtime, graph));
+    assert_ok(pleat_empty_cache(f.runtime));
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 0);
+    end(&f);
+}
+
+/* What is freed of one that was told to capture others get behind the point before that, and behind
+ * its later work when the capture is over. */
+static void beyond_streams_wait_for_what_was_before_a_capture(void **state)
+{
+    (void)state;
+    world w = {.pair_count = 0};
+    fixture *f = &w.f;
+    pleat_capture *graph;
+    begin_beside_captor(f, 0);
+    pleat_va a = take(f, 20 * MIB, 70), between = take(f, 512 * 1024, 70), b = take(f, 8 * MIB, 70);
+    assert_ok(pleat__host_stream_hold(&f->host, 70));
+    assert_ok(pleat_capture_begin(f->runtime, 70, 10 * MIB, &graph));
+    captor.first = captor.last = 70; /* as backends do */
+    assert_ok(pleat_free(f->runtime, a));
+    assert_int_equal(take(f, 20 * MIB, 71), a);
+    pleat_event done = mark_on(&w, 71);
+    assert_false(is_over(&w, done));
+    assert_ok(pleat_free(f->runtime, b));
+    captor.first = captor.last = 0;
+    assert_ok(pleat_capture_end(f->runtime, graph, NULL));
+    assert_int_equal(take(f, 8 * MIB, 72), b);
+    pleat_event later = mark_on(&w, 72);
+    assert_false(is_over(&w, later));
+    assert_ok(pleat__host_stream_release(&f->host, 70));
+    assert_true(is_over(&w, done));
+    assert_true(is_over(&w, later));
+    forget(&w, done);
+    forget(&w, later);
+    assert_ok(pleat_capture_free(f->runtime, graph));
+    assert_ok(pleat_free(f->runtime, between));
+    end(f);
 }
 
 /* ---- what it costs ---- */
@@ -335,6 +532,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beyond_streams_get_memory_behind_those_who_had_it),
+        cmocka_unit_test(beyond_streams_get_memory_while_one_captures),
+        cmocka_unit_test(beyond_streams_wait_for_no_capture),
+        cmocka_unit_test(beyond_streams_that_capture_keep_what_they_share),
+        cmocka_unit_test(beyond_streams_that_capture_need_not_be_announced),
+        cmocka_unit_test(beyond_streams_wait_for_what_was_before_a_capture),
         cmocka_unit_test(beyond_streams_wait_for_two_however_many_there_are),
         cmocka_unit_test(beyond_streams_that_nobody_uses_are_forgotten),
         cmocka_unit_test(beyond_streams_are_waited_for_at_the_end),
