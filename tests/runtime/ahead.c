@@ -2,25 +2,18 @@
  * ahead.c: lists of what is to be made ahead, carried out by the thread while the test holds what
  * lists them: what waits for it, what goes back, and what its end leaves undone. On host memory.
  */
-#include "held.h"
+#include "ground.h"
 
-#include <internal/arena.h>
 #include <internal/error.h>
 #include <runtime/ahead.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
-#include <vmm/host.h>
 
-#define PAGE  (64u << 10)
 #define CHUNK 8u /* chunks of a step */
 
 typedef struct fixture {
-    pleat_vmm vmm;
-    pleat__arena *arena;
-    pleat__space *space;
-    pleat__gate gate;
-    pleat__pool pool;
+    ground g;
     pleat__ahead ahead;
     /* Of the list: calls so far; a call from `held` on waits until it may go on. */
     _Atomic uint32_t calls;
@@ -38,36 +31,17 @@ static bool drop_none(void *context, uint64_t keep_pages)
 
 static void begin(fixture *f, bool waits)
 {
-    const pleat_host_options host = {
-        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = PAGE};
-    const pleat__space_options space = {.device = 0};
     const pleat__view_room room = {.limit = 1000, .drop = drop_none};
     memset(f, 0, sizeof *f);
     f->held = UINT32_MAX;
-    assert_ok(pleat_vmm_host(&host, &f->vmm));
-    assert_ok(pleat__arena_create(&f->arena));
-    assert_ok(pleat__space_create(f->vmm, f->arena, &space, &f->space));
-    assert_ok(pleat__gate_init(&f->gate, f->vmm, 0, f->arena, f->space));
-    assert_ok(pleat__pool_init(&f->pool, f->arena, f->space, &f->gate, NULL));
-    pleat__ahead_init(&f->ahead, f->arena, &f->pool, room, waits);
+    ground_begin(&f->g);
+    pleat__ahead_init(&f->ahead, f->g.arena, &f->g.pool, room, waits);
 }
 
 static void end(fixture *f)
 {
     pleat__ahead_release(&f->ahead);
-    pleat__pool_release(&f->pool);
-    pleat__gate_release(&f->gate);
-    pleat__space_destroy(f->space);
-    pleat__arena_destroy(f->arena);
-    assert_nothing_held(&f->vmm);
-    pleat_vmm_destroy(&f->vmm);
-}
-
-static uint64_t mapped_pages(const fixture *f)
-{
-    pleat__host_holdings held;
-    assert_ok(pleat__host_holdings_of(&f->vmm, &held));
-    return held.mapped_pages;
+    ground_end(&f->g);
 }
 
 /* For two seconds at most. */
@@ -100,9 +74,9 @@ static pleat_result list(void *context, pleat__steps *steps, uint32_t *until)
 
 static void start(fixture *f, pleat__when when)
 {
-    pleat__gate_lock(&f->gate);
+    pleat__gate_lock(&f->g.gate);
     assert_true(pleat__ahead_begin(&f->ahead, list, f, when));
-    pleat__gate_unlock(&f->gate);
+    pleat__gate_unlock(&f->g.gate);
 }
 
 /* The second piece of the list is on its way for as long as the test likes. */
@@ -113,21 +87,21 @@ static void ahead_waits_for_what_is_asked_for_now_only(void **state)
     begin(&f, false);
     f.held = 1;
     start(&f, (pleat__when){.now = 6, .soon = 100});
-    pleat__gate_lock(&f.gate);
+    pleat__gate_lock(&f.g.gate);
     pleat__ahead_await(&f.ahead, CHUNK);
-    assert_int_equal(f.pool.stocked, CHUNK);
+    assert_int_equal(f.g.pool.stocked, CHUNK);
     /* More is not on its way yet. */
     pleat__ahead_await(&f.ahead, CHUNK + 1);
-    assert_int_equal(f.pool.stocked, CHUNK);
+    assert_int_equal(f.g.pool.stocked, CHUNK);
     assert_true(pleat__ahead_is_listing(&f.ahead));
-    pleat__gate_unlock(&f.gate);
+    pleat__gate_unlock(&f.g.gate);
     assert_false(f.late);
     atomic_store(&f.goes_on, true);
-    pleat__gate_lock(&f.gate);
+    pleat__gate_lock(&f.g.gate);
     pleat__ahead_allow(&f.ahead, (pleat__when){.now = 30, .soon = 100});
     pleat__ahead_await(&f.ahead, 4 * CHUNK);
-    assert_int_equal(f.pool.stocked, 4 * CHUNK);
-    pleat__gate_unlock(&f.gate);
+    assert_int_equal(f.g.pool.stocked, 4 * CHUNK);
+    pleat__gate_unlock(&f.g.gate);
     end(&f);
 }
 
@@ -138,21 +112,21 @@ static void ahead_gives_back_what_is_late(void **state)
     uint32_t chunks[] = {0, 1};
     begin(&f, true);
     start(&f, (pleat__when){.now = 100, .soon = 100});
-    assert_int_equal(mapped_pages(&f), 4 * (CHUNK + 2));
-    pleat__gate_lock(&f.gate);
+    assert_int_equal(ground_holds(&f.g).mapped_pages, 4 * (CHUNK + 2));
+    pleat__gate_lock(&f.g.gate);
     pleat__ahead_allow(&f.ahead, (pleat__when){.late = 5, .now = 100, .soon = 100});
-    assert_int_equal(f.pool.view_pages, 8);
+    assert_int_equal(f.g.pool.view_pages, 8);
     pleat__ahead_allow(&f.ahead, (pleat__when){.late = 6, .now = 100, .soon = 100});
-    assert_int_equal(f.pool.view_pages, 6);
-    assert_int_equal(mapped_pages(&f), 4 * CHUNK + 6);
+    assert_int_equal(f.g.pool.view_pages, 6);
+    assert_int_equal(ground_holds(&f.g).mapped_pages, 4 * CHUNK + 6);
     assert_null(pleat__ahead_find(&f.ahead, (pleat__patch_ends){0, 0}, chunks, 2));
     /* Chunks may be a later request's, or in its view, until that is late too. */
     pleat__ahead_allow(&f.ahead, (pleat__when){.late = 31, .now = 100, .soon = 100});
-    assert_int_equal(mapped_pages(&f), 4 * CHUNK + 2);
+    assert_int_equal(ground_holds(&f.g).mapped_pages, 4 * CHUNK + 2);
     pleat__ahead_allow(&f.ahead, (pleat__when){.late = 36, .now = 100, .soon = 100});
-    assert_int_equal(f.pool.stocked, 0);
-    assert_int_equal(mapped_pages(&f), 0);
-    pleat__gate_unlock(&f.gate);
+    assert_int_equal(f.g.pool.stocked, 0);
+    assert_int_equal(ground_holds(&f.g).mapped_pages, 0);
+    pleat__gate_unlock(&f.g.gate);
     end(&f);
 }
 
@@ -171,40 +145,40 @@ static void ahead_serves_a_view_of_nearly_the_same_chunks(void **state)
     begin(&f, true);
     f.long_views = true;
     start(&f, (pleat__when){.now = 5, .soon = 15});
-    assert_int_equal(f.pool.view_pages, 2 * CHUNK);
-    pleat__gate_lock_turn(&f.gate);
+    assert_int_equal(f.g.pool.view_pages, 2 * CHUNK);
+    pleat__gate_lock_turn(&f.g.gate);
     uint32_t chunks[] = {7, 6, 5, 4, 3, 2, 1, 8, 9}; /* 0 is missing */
     uint32_t granules = 0;
-    assert_ok(pleat__pool_grow(&f.pool, 2 * CHUNK, NULL, note_run, &granules));
+    assert_ok(pleat__pool_grow(&f.g.pool, 2 * CHUNK, NULL, note_run, &granules));
     assert_false(pleat__ahead_await_view(&f.ahead, chunks, 9));
     const pleat__step *step = pleat__ahead_find(&f.ahead, (pleat__patch_ends){0, 1}, chunks, 9);
     assert_non_null(step);
     static const uint32_t ordered[] = {8, 1, 2, 3, 4, 5, 6, 7, 9};
     assert_memory_equal(chunks, ordered, sizeof chunks);
-    uint64_t page, maps = pleat__space_stats_of(f.space).maps;
+    uint64_t page, maps = pleat__space_stats_of(f.g.space).maps;
     assert_ok(pleat__ahead_take(&f.ahead, step, chunks, 9, &page));
-    assert_int_equal(pleat__space_stats_of(f.space).maps - maps, 2);
+    assert_int_equal(pleat__space_stats_of(f.g.space).maps - maps, 2);
     for (uint32_t i = 0; i < 9; i++)
-        assert_ptr_equal(pleat__space_chunk_at(f.space, page + i, &(uint32_t){0}),
-                         f.pool.chunks[ordered[i]]);
-    assert_int_equal(f.pool.view_pages, 9 + CHUNK);
+        assert_ptr_equal(pleat__space_chunk_at(f.g.space, page + i, &(uint32_t){0}),
+                         f.g.pool.chunks[ordered[i]]);
+    assert_int_equal(f.g.pool.view_pages, 9 + CHUNK);
     /* It is taken; the next one has none of these. */
     assert_null(pleat__ahead_find(&f.ahead, (pleat__patch_ends){0, 0}, chunks, 9));
-    pleat__gate_unlock(&f.gate);
-    pleat__gate_lock(&f.gate);
+    pleat__gate_unlock(&f.g.gate);
+    pleat__gate_lock(&f.g.gate);
     pleat__ahead_allow(&f.ahead, (pleat__when){.now = 15, .soon = 25});
-    assert_int_equal(f.pool.view_pages, 9 + 2 * CHUNK);
+    assert_int_equal(f.g.pool.view_pages, 9 + 2 * CHUNK);
     assert_null(pleat__ahead_find(&f.ahead, (pleat__patch_ends){0, 0}, chunks, 9));
     pleat__ahead_allow(&f.ahead, (pleat__when){.now = 15, .soon = 100});
-    assert_int_equal(f.pool.stocked, 2 * CHUNK);
-    assert_int_equal(f.pool.view_pages, 9 + 2 * CHUNK);
+    assert_int_equal(f.g.pool.stocked, 2 * CHUNK);
+    assert_int_equal(f.g.pool.view_pages, 9 + 2 * CHUNK);
     pleat__ahead_end(&f.ahead);
-    assert_int_equal(f.pool.view_pages, 9);
-    pleat__gate_unlock(&f.gate);
-    pleat__gate_lock_turn(&f.gate);
-    pleat__pool_unview(&f.pool, page, 9);
-    pleat__space_give(f.space, page, 9);
-    pleat__gate_unlock(&f.gate);
+    assert_int_equal(f.g.pool.view_pages, 9);
+    pleat__gate_unlock(&f.g.gate);
+    pleat__gate_lock_turn(&f.g.gate);
+    pleat__pool_unview(&f.g.pool, page, 9);
+    pleat__space_give(f.g.space, page, 9);
+    pleat__gate_unlock(&f.g.gate);
     end(&f);
 }
 
@@ -231,11 +205,11 @@ static void ahead_serves_as_many_chunks_as_there_is_room_for(void **state)
     fixture f;
     uint32_t granules = 0, chunks[ROOM + 1];
     begin(&f, true);
-    pleat__gate_lock(&f.gate);
+    pleat__gate_lock(&f.g.gate);
     assert_true(pleat__ahead_begin(&f.ahead, list_long, &f, (pleat__when){.now = 9, .soon = 9}));
-    pleat__gate_unlock(&f.gate);
-    pleat__gate_lock_turn(&f.gate);
-    assert_ok(pleat__pool_grow(&f.pool, 2 * LONG, NULL, note_run, &granules));
+    pleat__gate_unlock(&f.g.gate);
+    pleat__gate_lock_turn(&f.g.gate);
+    assert_ok(pleat__pool_grow(&f.g.pool, 2 * LONG, NULL, note_run, &granules));
     for (uint32_t i = 0; i <= ROOM; i++)
         chunks[i] = i;
     assert_null(pleat__ahead_find(&f.ahead, (pleat__patch_ends){0, 0}, chunks, ROOM + 1));
@@ -244,11 +218,11 @@ static void ahead_serves_as_many_chunks_as_there_is_room_for(void **state)
     uint64_t page;
     assert_ok(pleat__ahead_take(&f.ahead, step, chunks, ROOM, &page));
     for (uint32_t i = 0; i < ROOM; i++)
-        assert_ptr_equal(pleat__space_chunk_at(f.space, page + i, &(uint32_t){0}),
-                         f.pool.chunks[i]);
-    pleat__pool_unview(&f.pool, page, ROOM);
-    pleat__space_give(f.space, page, ROOM);
-    pleat__gate_unlock(&f.gate);
+        assert_ptr_equal(pleat__space_chunk_at(f.g.space, page + i, &(uint32_t){0}),
+                         f.g.pool.chunks[i]);
+    pleat__pool_unview(&f.g.pool, page, ROOM);
+    pleat__space_give(f.g.space, page, ROOM);
+    pleat__gate_unlock(&f.g.gate);
     end(&f);
 }
 
@@ -263,15 +237,15 @@ static void ahead_makes_way_for_handles_of_another_cut(void **state)
     const pleat__cuts cuts = {.pages = pages, .count = CHUNK};
     begin(&f, true);
     start(&f, (pleat__when){.now = 100, .soon = 100});
-    assert_int_equal(mapped_pages(&f), 4 * (CHUNK + 2));
-    pleat__gate_lock_turn(&f.gate);
-    assert_ok(pleat__pool_grow(&f.pool, CHUNK, &cuts, note_run, &granules));
-    assert_int_equal(f.pool.stocked, 0);
-    assert_int_equal(f.pool.view_pages, 0);
-    assert_int_equal(f.pool.count, CHUNK);
+    assert_int_equal(ground_holds(&f.g).mapped_pages, 4 * (CHUNK + 2));
+    pleat__gate_lock_turn(&f.g.gate);
+    assert_ok(pleat__pool_grow(&f.g.pool, CHUNK, &cuts, note_run, &granules));
+    assert_int_equal(f.g.pool.stocked, 0);
+    assert_int_equal(f.g.pool.view_pages, 0);
+    assert_int_equal(f.g.pool.count, CHUNK);
     assert_int_equal(granules, CHUNK * PAGE / 512);
-    pleat__gate_unlock(&f.gate);
-    assert_int_equal(mapped_pages(&f), CHUNK);
+    pleat__gate_unlock(&f.g.gate);
+    assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNK);
     end(&f);
 }
 
@@ -282,18 +256,18 @@ static void ahead_keeps_what_it_made_through_a_capture(void **state)
     fixture f;
     begin(&f, true);
     start(&f, (pleat__when){.now = 100, .soon = 100});
-    pleat__gate_lock_turn(&f.gate);
-    assert_ok(pleat__gate_capture(&f.gate, 7));
-    pleat__gate_unlock(&f.gate);
-    pleat__gate_lock(&f.gate);
+    pleat__gate_lock_turn(&f.g.gate);
+    assert_ok(pleat__gate_capture(&f.g.gate, 7));
+    pleat__gate_unlock(&f.g.gate);
+    pleat__gate_lock(&f.g.gate);
     pleat__ahead_end(&f.ahead);
-    assert_int_equal(f.pool.stocked, 4 * CHUNK);
+    assert_int_equal(f.g.pool.stocked, 4 * CHUNK);
     assert_false(pleat__ahead_begin(&f.ahead, list, &f, (pleat__when){.soon = 100}));
-    pleat__gate_capture_end(&f.gate, 7);
+    pleat__gate_capture_end(&f.g.gate, 7);
     pleat__ahead_end(&f.ahead);
-    assert_int_equal(f.pool.stocked, 0);
-    pleat__gate_unlock(&f.gate);
-    assert_int_equal(mapped_pages(&f), 0);
+    assert_int_equal(f.g.pool.stocked, 0);
+    pleat__gate_unlock(&f.g.gate);
+    assert_int_equal(ground_holds(&f.g).mapped_pages, 0);
     end(&f);
 }
 
@@ -319,14 +293,14 @@ static void ahead_makes_nothing_more_at_the_end(void **state)
     assert_int_equal(pthread_create(&thread, NULL, release, &f), 0);
     for (int i = 0; i < 2000 && !over; i++) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        pleat__gate_lock(&f.gate);
+        pleat__gate_lock(&f.g.gate);
         over = f.ahead.over;
-        pleat__gate_unlock(&f.gate);
+        pleat__gate_unlock(&f.g.gate);
     }
     atomic_store(&f.goes_on, true);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_true(over);
-    assert_int_equal(mapped_pages(&f), 0);
+    assert_int_equal(ground_holds(&f.g).mapped_pages, 0);
     assert_int_equal(f.calls, 1);
     end(&f);
 }

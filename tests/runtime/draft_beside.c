@@ -97,10 +97,8 @@ static void begin_counting(job *j, pleat_vmm_ops *counting)
 {
     const pleat_runtime_options options = {
         .size = sizeof options, .policy = "pleat", .conf = "ahead:off"};
-    const pleat_host_options device = {
-        .size = sizeof device, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
     memset(j, 0, sizeof *j);
-    assert_ok(pleat_vmm_host(&device, &j->vmm));
+    job_host(&j->vmm);
     *counting = *j->vmm.ops;
     counting->set_access = count_access;
     maps.host = j->vmm.ops;

@@ -2,47 +2,32 @@
  * dropped.c: idle views that go: which, behind what, and what becomes of those that cannot be
  * unmapped now. A heap on host memory whose views are made by hand.
  */
-#include "held.h"
+#include "ground.h"
 
-#include <internal/arena.h>
 #include <runtime/ahead.h>
 #include <runtime/views.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
-#include <vmm/fault.h>
 
-#define PAGE      (64u << 10)
 #define CHUNKS    16u
 #define THOUSANDS 5000u /* more than the mapper is given ahead */
 
 typedef struct fixture {
-    pleat_vmm host, vmm;
-    pleat__arena *arena;
-    pleat__space *space;
-    pleat__gate gate;
-    pleat__pool pool;
+    ground g;
     pleat__heap heap;
     uint64_t ordered;
 } fixture;
 
 static void begin(fixture *f)
 {
-    const pleat_host_options host = {
-        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = PAGE};
-    const pleat__space_options space = {.device = 0};
     pleat__conf conf;
     memset(f, 0, sizeof *f);
     assert_ok(pleat__conf_read("", &conf));
-    assert_ok(pleat_vmm_host(&host, &f->host));
-    assert_ok(pleat__fault_create(f->host, &f->vmm));
-    assert_ok(pleat__arena_create(&f->arena));
-    assert_ok(pleat__space_create(f->vmm, f->arena, &space, &f->space));
-    assert_ok(pleat__gate_init(&f->gate, f->vmm, 0, f->arena, f->space));
-    assert_ok(pleat__pool_init(&f->pool, f->arena, f->space, &f->gate, NULL));
-    assert_ok(pleat__heap_init(&f->heap, f->vmm, 0, f->arena, &f->pool, &conf));
+    ground_begin(&f->g);
+    assert_ok(pleat__heap_init(&f->heap, f->g.vmm, 0, f->g.arena, &f->g.pool, &conf));
     f->heap.streams_ordered = &f->ordered;
-    pleat__gate_lock_turn(&f->gate);
+    pleat__gate_lock_turn(&f->g.gate);
     assert_int_equal(pleat__heap_stream(&f->heap, 0), 0);
     assert_int_equal(pleat__heap_stream(&f->heap, 7), 1);
     assert_ok(pleat__heap_sync(&f->heap));
@@ -51,16 +36,10 @@ static void begin(fixture *f)
 
 static void end(fixture *f)
 {
-    pleat__gate_unlock(&f->gate);
-    pleat__gate_end_mapper(&f->gate);
+    pleat__gate_unlock(&f->g.gate);
+    pleat__gate_end_mapper(&f->g.gate);
     pleat__heap_release(&f->heap);
-    pleat__pool_release(&f->pool);
-    pleat__gate_release(&f->gate);
-    pleat__space_destroy(f->space);
-    pleat__arena_destroy(f->arena);
-    pleat_vmm_destroy(&f->vmm);
-    assert_nothing_held(&f->host);
-    pleat_vmm_destroy(&f->host);
+    ground_end(&f->g);
 }
 
 static void add_view(fixture *f, uint16_t stream, uint32_t pages, uint64_t used)
@@ -71,22 +50,15 @@ static void add_view(fixture *f, uint16_t stream, uint32_t pages, uint64_t used)
         view->chunks[i] = i;
     view->used = used;
     assert_ok(pleat__views_reserve(&f->heap));
-    assert_ok(pleat__pool_view(&f->pool, view->chunks, pages, &view->page));
+    assert_ok(pleat__pool_view(&f->g.pool, view->chunks, pages, &view->page));
     pleat__views_add(&f->heap, view);
-}
-
-static pleat__host_holdings held_by(const fixture *f)
-{
-    pleat__host_holdings held;
-    assert_ok(pleat__host_holdings_of(&f->host, &held));
-    return held;
 }
 
 static void drain(fixture *f)
 {
-    pleat__gate_leave(&f->gate);
-    pleat__gate_drain(&f->gate);
-    pleat__gate_enter(&f->gate);
+    pleat__gate_leave(&f->g.gate);
+    pleat__gate_drain(&f->g.gate);
+    pleat__gate_enter(&f->g.gate);
 }
 
 /* A job of the mapper's that lasts until the test goes on. */
@@ -109,16 +81,16 @@ static void dropped_thousands_are_one_job_behind_one_event(void **state)
     begin(&f);
     for (uint32_t i = 0; i < THOUSANDS; i++)
         add_view(&f, 0, 1, i * 7919 % THOUSANDS);
-    assert_int_equal(held_by(&f).mapped_pages, CHUNKS + THOUSANDS);
-    assert_ok(pleat__gate_mapper(&f.gate, &mapper));
+    assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS + THOUSANDS);
+    assert_ok(pleat__gate_mapper(&f.g.gate, &mapper));
     assert_ok(pleat__mapper_submit(mapper, &busy));
     assert_true(pleat__heap_drop_views(&f.heap, 0));
-    assert_int_equal(held_by(&f).events, 1);
+    assert_int_equal(ground_holds(&f.g).events, 1);
     assert_int_equal(pleat__mapper_stats_of(mapper).refused, 0);
-    assert_int_equal(f.pool.view_pages, 0);
+    assert_int_equal(f.g.pool.view_pages, 0);
     atomic_store(&goes_on, true);
     drain(&f);
-    assert_int_equal(held_by(&f).mapped_pages, CHUNKS);
+    assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS);
     assert_false(pleat__heap_drop_views(&f.heap, 0));
     end(&f);
 }
@@ -153,7 +125,7 @@ static void dropped_are_the_longest_unused(void **state)
             f.heap.views[i]->live = test_random_below(&random, 8) == 0;
             before[i] = *f.heap.views[i];
         }
-        uint64_t left = f.pool.view_pages, keep = test_random_below(&random, left + 1);
+        uint64_t left = f.g.pool.view_pages, keep = test_random_below(&random, left + 1);
         uint32_t next = 0;
         for (uint32_t at; left > keep && (at = oldest_of(before, gone)) != DRAWN;) {
             gone[at] = true;
@@ -161,8 +133,8 @@ static void dropped_are_the_longest_unused(void **state)
         }
         pleat__heap_drop_views(&f.heap, keep);
         drain(&f);
-        assert_int_equal(f.pool.view_pages, left);
-        assert_int_equal(held_by(&f).mapped_pages, CHUNKS + left);
+        assert_int_equal(f.g.pool.view_pages, left);
+        assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS + left);
         for (uint32_t i = 0; i < DRAWN; i++)
             if (!gone[i])
                 assert_int_equal(f.heap.views[next++]->page, before[i].page);
@@ -179,16 +151,16 @@ static void dropped_leave_what_a_capturing_stream_may_use(void **state)
     begin(&f);
     add_view(&f, 1, 2, 1);
     add_view(&f, 0, 3, 2);
-    assert_ok(pleat__gate_capture(&f.gate, 7));
+    assert_ok(pleat__gate_capture(&f.g.gate, 7));
     assert_true(pleat__heap_drop_views(&f.heap, 0));
     drain(&f);
-    assert_int_equal(f.pool.view_pages, 2);
-    assert_int_equal(held_by(&f).mapped_pages, CHUNKS + 2);
+    assert_int_equal(f.g.pool.view_pages, 2);
+    assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS + 2);
     assert_false(pleat__heap_drop_views(&f.heap, 0));
-    pleat__gate_capture_end(&f.gate, 7);
+    pleat__gate_capture_end(&f.g.gate, 7);
     assert_true(pleat__heap_drop_views(&f.heap, 0));
     drain(&f);
-    assert_int_equal(held_by(&f).mapped_pages, CHUNKS);
+    assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS);
     end(&f);
 }
 
@@ -200,13 +172,13 @@ static void dropped_that_cannot_be_unmapped_go_later(void **state)
     begin(&f);
     add_view(&f, 0, 2, 1);
     add_view(&f, 1, 3, 2);
-    pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_query, .nth = 2});
+    pleat__fault_arm(&f.g.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_query, .nth = 2});
     assert_true(pleat__heap_drop_views(&f.heap, 0));
     drain(&f);
-    assert_int_equal(held_by(&f).mapped_pages, CHUNKS + 5);
+    assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS + 5);
     assert_true(pleat__heap_drop_views(&f.heap, 0));
     drain(&f);
-    assert_int_equal(held_by(&f).mapped_pages, CHUNKS);
+    assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS);
     assert_false(pleat__heap_drop_views(&f.heap, 0));
     end(&f);
 }
@@ -239,7 +211,7 @@ static void dropped_is_nothing_for_a_view_that_is_there(void **state)
     pleat__place place;
     bool stitched;
     begin(&f);
-    uint32_t full = f.pool.occupancy.full;
+    uint32_t full = f.g.pool.occupancy.full;
     pleat__place used[] = {{.run = {4 * full, 2 * full}, .granules = 2 * full},
                            {.run = {10 * full, 6 * full}, .granules = 6 * full}};
     for (int i = 0; i < 2; i++)
@@ -247,23 +219,23 @@ static void dropped_is_nothing_for_a_view_that_is_there(void **state)
     add_view(&f, 0, 4, 1);
     f.heap.view_limit = 4 + FREE_CHUNKS;
     pleat__view_room room = {.limit = f.heap.view_limit, .drop = drop_none};
-    pleat__ahead_init(&ahead, f.arena, &f.pool, room, true);
+    pleat__ahead_init(&ahead, f.g.arena, &f.g.pool, room, true);
     assert_true(pleat__ahead_begin(&ahead, list_view, NULL, (pleat__when){.now = 1, .soon = 1}));
-    assert_int_equal(f.pool.view_pages, 4 + FREE_CHUNKS);
-    assert_ok(pleat__gate_turn(&f.gate));
-    uint64_t made = held_by(&f).mapped_pages;
+    assert_int_equal(f.g.pool.view_pages, 4 + FREE_CHUNKS);
+    assert_ok(pleat__gate_turn(&f.g.gate));
+    uint64_t made = ground_holds(&f.g).mapped_pages;
     assert_ok(
         pleat__heap_alloc(&f.heap, FREE_CHUNKS * full, 0, PLEAT__KNOWN_NOT, &place, &stitched));
     assert_true(stitched);
     assert_int_equal(f.heap.view_count, 2);
-    assert_int_equal(f.pool.view_pages, 4 + FREE_CHUNKS);
-    assert_int_equal(held_by(&f).mapped_pages, made);
+    assert_int_equal(f.g.pool.view_pages, 4 + FREE_CHUNKS);
+    assert_int_equal(ground_holds(&f.g).mapped_pages, made);
     pleat__heap_give(&f.heap, &place);
     for (int i = 0; i < 2; i++)
         pleat__heap_give(&f.heap, &used[i]);
-    pleat__gate_unlock(&f.gate);
+    pleat__gate_unlock(&f.g.gate);
     pleat__ahead_release(&ahead);
-    pleat__gate_lock_turn(&f.gate);
+    pleat__gate_lock_turn(&f.g.gate);
     end(&f);
 }
 

@@ -500,11 +500,9 @@ static void elastic_request_that_comes_again_is_one_witness(void **state)
     (void)state;
     job j = {0};
     elastic_job e = elastic_make(95);
-    pleat_host_options host = {
-        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
     pleat_runtime_options options = {
         .size = sizeof options, .memory_callback = free_spare, .memory_context = &j};
-    assert_ok(pleat_vmm_host(&host, &j.vmm));
+    job_host(&j.vmm);
     assert_ok(pleat_runtime_create(j.vmm, &options, &j.runtime));
     run_x(&j, &e, 4, 6);
     run_x(&j, &e, 6, 8);
@@ -565,11 +563,9 @@ static void elastic_layouts_end_without_a_word_to_a_stream_that_captures(void **
     (void)state;
     job j = {0};
     elastic_job e = elastic_make(17);
-    pleat_host_options host = {
-        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
     pleat_runtime_options options = {.size = sizeof options};
     pleat_capture *graph;
-    assert_ok(pleat_vmm_host(&host, &watched.host));
+    job_host(&watched.host);
     watched.ops = *watched.host.ops;
     watched.ops.event_record = watch_record;
     j.vmm = (pleat_vmm){&watched.ops, watched.host.self};
@@ -755,10 +751,8 @@ static void elastic_second_try_asks_nothing_of_what_was_followed(void **state)
     (void)state;
     job j = {0};
     elastic_job e = elastic_make(31);
-    pleat_host_options host = {
-        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
     pleat_runtime_options options = {.size = sizeof options, .conf = "ahead:off", .waits = 1};
-    assert_ok(pleat_vmm_host(&host, &forgetful.host));
+    job_host(&forgetful.host);
     forgetful.ops = *forgetful.host.ops;
     forgetful.ops.create = forget_and_refuse;
     j.vmm = (pleat_vmm){&forgetful.ops, forgetful.host.self};

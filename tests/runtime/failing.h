@@ -14,13 +14,6 @@
 /* Runs the job on a backend that fails, and gives its runtime; NULL: none could be made. */
 typedef pleat_runtime *(*failing_run)(pleat_vmm vmm, const void *with);
 
-static inline void open_small_host(pleat_vmm *host)
-{
-    const pleat_host_options options = {
-        .size = sizeof options, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
-    assert_ok(pleat_vmm_host(&options, host));
-}
-
 /* Each verb at its first call, its second, and so on in steps that grow by one in `spread`, until
  * it is not called as often. Every other failure comes after the verb was carried out. */
 static inline void fail_verbs(const pleat__fault_verb *verbs, size_t count, uint64_t spread,
@@ -30,7 +23,7 @@ static inline void fail_verbs(const pleat__fault_verb *verbs, size_t count, uint
         uint64_t hits = 1;
         for (uint64_t nth = 1; hits > 0; nth += 1 + nth / spread) {
             pleat_vmm host, vmm;
-            open_small_host(&host);
+            job_host(&host);
             assert_ok(pleat__fault_create(host, &vmm));
             pleat__fault_arm(&vmm, (pleat__fault_plan){
                                        .verb = verbs[v], .nth = nth, .carried_out = nth % 2 == 1});
@@ -51,7 +44,7 @@ static inline void fail_host_memory(uint64_t spread, failing_run job_of, const v
     uint64_t failed = 1;
     for (uint64_t nth = 1; failed > 0; nth += 1 + nth / spread) {
         pleat_vmm host;
-        open_small_host(&host);
+        job_host(&host);
         pleat__arena_fail(nth, false);
         pleat_runtime *runtime = job_of(host, with);
         failed = pleat__arena_failed();

@@ -432,14 +432,12 @@ static void follow_plan_over_the_budget_is_refused_and_leaves_nothing(void **sta
     (void)state;
     static plan_of_job p;
     job_shape shape = job_shape_make(23, 1);
-    pleat_host_options host = {
-        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
     make_plan(&p, &shape);
     pleat_runtime_options options = {
         .size = sizeof options, .plan = &p.plan, .budget_bytes = p.plan.physical_bytes - JOB_PAGE};
     pleat_vmm vmm;
     pleat_runtime *runtime;
-    assert_ok(pleat_vmm_host(&host, &vmm));
+    job_host(&vmm);
     assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_BUDGET);
     options.budget_bytes = p.plan.physical_bytes;
     assert_ok(pleat_runtime_create(vmm, &options, &runtime));

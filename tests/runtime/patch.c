@@ -2,60 +2,38 @@
  * patch.c: views made into others: what both show stays, the ends stay, all pages show what they
  * should, and nothing is left where a verb fails. Handles of many sizes, at random, on host memory.
  */
-#include "held.h"
+#include "ground.h"
 
-#include <internal/arena.h>
 #include <runtime/patch.h>
 #include <string.h>
-#include <vmm/fault.h>
-#include <vmm/host.h>
 
-#define PAGE    (64u << 10)
 #define HANDLES 400u
 #define CHUNKS  (HANDLES * PLEAT__BLOCK)
 
 typedef struct fixture {
-    pleat_vmm host, vmm;
-    pleat__arena *arena;
-    pleat__space *space;
-    pleat__gate gate;
-    pleat__pool pool;
+    ground g;
     uint32_t handles[HANDLES]; /* first chunks */
 } fixture;
 
 static void begin(fixture *f, test_random *random)
 {
-    const pleat_host_options host = {
-        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = PAGE};
-    const pleat__space_options space = {.device = 0};
     memset(f, 0, sizeof *f);
-    assert_ok(pleat_vmm_host(&host, &f->host));
-    assert_ok(pleat__fault_create(f->host, &f->vmm));
-    assert_ok(pleat__arena_create(&f->arena));
-    assert_ok(pleat__space_create(f->vmm, f->arena, &space, &f->space));
-    assert_ok(pleat__gate_init(&f->gate, f->vmm, 0, f->arena, f->space));
-    assert_ok(pleat__pool_init(&f->pool, f->arena, f->space, &f->gate, NULL));
-    pleat__gate_lock_turn(&f->gate);
+    ground_begin(&f->g);
+    pleat__gate_lock_turn(&f->g.gate);
     for (uint32_t i = 0; i < HANDLES; i++) {
         uint32_t pages = 1u << (test_random_below(random, 10) < 6 ? test_random_below(random, 2)
                                                                   : test_random_below(random, 5));
-        f->handles[i] = f->pool.stocked;
-        assert_ok(pleat__pool_stock(&f->pool, pages, pages));
-        assert_int_equal(f->pool.chunks[f->handles[i]]->pages, pages);
+        f->handles[i] = f->g.pool.stocked;
+        assert_ok(pleat__pool_stock(&f->g.pool, pages, pages));
+        assert_int_equal(f->g.pool.chunks[f->handles[i]]->pages, pages);
     }
 }
 
 static void end(fixture *f)
 {
-    pleat__pool_unstock(&f->pool);
-    pleat__gate_unlock(&f->gate);
-    pleat__pool_release(&f->pool);
-    pleat__gate_release(&f->gate);
-    pleat__space_destroy(f->space);
-    pleat__arena_destroy(f->arena);
-    assert_nothing_held(&f->host);
-    pleat_vmm_destroy(&f->vmm);
-    pleat_vmm_destroy(&f->host);
+    pleat__pool_unstock(&f->g.pool);
+    pleat__gate_unlock(&f->g.gate);
+    ground_end(&f->g);
 }
 
 typedef struct list {
@@ -65,7 +43,7 @@ typedef struct list {
 
 static uint32_t size_of(const fixture *f, uint32_t first)
 {
-    return f->pool.chunks[first]->pages;
+    return f->g.pool.chunks[first]->pages;
 }
 
 static void add(const fixture *f, list *to, uint32_t first)
@@ -111,7 +89,7 @@ static void assert_ordered(const fixture *f, const list *was, const list *is,
     for (uint32_t i = 0; i < was->count; i++)
         seen[was->chunks[i]] = 1;
     for (uint32_t i = 0; i < is->count; i++) {
-        uint32_t first = f->pool.first[is->chunks[i]];
+        uint32_t first = f->g.pool.first[is->chunks[i]];
         assert_int_equal(seen[is->chunks[i]], 1);
         seen[is->chunks[i]] = 0;
         /* Whole handles. */
@@ -130,7 +108,7 @@ static pleat__patch_ends draw_ends(const fixture *f, test_random *random, const 
     if (test_random_below(random, 2) != 0)
         ends.head = size_of(f, of->chunks[0]);
     if (test_random_below(random, 2) != 0)
-        ends.tail = size_of(f, f->pool.first[of->chunks[of->count - 1]]);
+        ends.tail = size_of(f, f->g.pool.first[of->chunks[of->count - 1]]);
     return ends;
 }
 
@@ -139,13 +117,13 @@ static uint64_t map_list(fixture *f, const list *l, uint64_t room)
     pleat__chunk *run[HANDLES];
     uint32_t handles = 0;
     uint64_t page;
-    assert_ok(pleat__space_take(f->space, room, &page));
+    assert_ok(pleat__space_take(f->g.space, room, &page));
     for (uint32_t i = 0; i < l->count; i += run[handles++]->pages)
-        run[handles] = f->pool.chunks[l->chunks[i]];
-    pleat__gate_leave(&f->gate);
-    assert_ok(pleat__space_map(f->space, page, run, handles));
-    pleat__gate_enter(&f->gate);
-    f->pool.view_pages += l->count;
+        run[handles] = f->g.pool.chunks[l->chunks[i]];
+    pleat__gate_leave(&f->g.gate);
+    assert_ok(pleat__space_map(f->g.space, page, run, handles));
+    pleat__gate_enter(&f->g.gate);
+    f->g.pool.view_pages += l->count;
     return page;
 }
 
@@ -153,15 +131,15 @@ static void assert_shows(const fixture *f, uint64_t page, uint64_t room, const l
 {
     for (uint64_t i = 0; i < room; i++) {
         uint32_t in = 0;
-        const pleat__chunk *chunk = pleat__space_chunk_at(f->space, page + i, &in);
+        const pleat__chunk *chunk = pleat__space_chunk_at(f->g.space, page + i, &in);
         if (i >= l->count) {
             assert_null(chunk);
             continue;
         }
-        assert_ptr_equal(chunk, f->pool.chunks[l->chunks[i]]);
-        assert_int_equal(in, l->chunks[i] - f->pool.first[l->chunks[i]]);
+        assert_ptr_equal(chunk, f->g.pool.chunks[l->chunks[i]]);
+        assert_int_equal(in, l->chunks[i] - f->g.pool.first[l->chunks[i]]);
     }
-    assert_int_equal(f->pool.view_pages, l->count);
+    assert_int_equal(f->g.pool.view_pages, l->count);
 }
 
 static void patch_shows_what_it_should(void **state)
@@ -181,22 +159,23 @@ static void patch_shows_what_it_should(void **state)
         pleat__patch_ends ends = draw_ends(&f, &random, &was);
         if (ends.head + ends.tail > was.count)
             continue;
-        uint8_t *marks = pleat__patch_marks(&f.pool, was.chunks, was.count);
+        uint8_t *marks = pleat__patch_marks(&f.g.pool, was.chunks, was.count);
         assert_non_null(marks);
-        common = pleat__patch_common(&f.pool, marks, there.chunks, there.count);
-        pleat__arena_free(f.arena, marks);
-        pleat__patch_order(&f.pool, there.chunks, there.count, ends, is.chunks, is.count);
+        common = pleat__patch_common(&f.g.pool, marks, there.chunks, there.count);
+        pleat__arena_free(f.g.arena, marks);
+        pleat__patch_order(&f.g.pool, there.chunks, there.count, ends, is.chunks, is.count);
         assert_ordered(&f, &was, &is, ends);
         if (percent == 97)
             assert_true(count_same(&there, &is) > common / 2);
         uint64_t page = map_list(&f, &there, room);
-        uint64_t maps = pleat__space_stats_of(f.space).maps;
-        assert_ok(pleat__patch_map(&f.pool, page, there.chunks, there.count, is.chunks, is.count));
+        uint64_t maps = pleat__space_stats_of(f.g.space).maps;
+        assert_ok(
+            pleat__patch_map(&f.g.pool, page, there.chunks, there.count, is.chunks, is.count));
         assert_shows(&f, page, room, &is);
-        maps = pleat__space_stats_of(f.space).maps - maps;
+        maps = pleat__space_stats_of(f.g.space).maps - maps;
         assert_true(maps <= is.count - count_same(&there, &is));
-        pleat__pool_unview(&f.pool, page, is.count);
-        pleat__space_give(f.space, page, room);
+        pleat__pool_unview(&f.g.pool, page, is.count);
+        pleat__space_give(f.g.space, page, room);
     }
     end(&f);
 }
@@ -218,7 +197,7 @@ static void patch_maps_what_differs_only(void **state)
         like++;
     for (uint32_t i = HANDLES / 2; i-- > 0;)
         add(&f, &is, f.handles[i] == gone ? f.handles[like] : f.handles[i]);
-    pleat__patch_order(&f.pool, there.chunks, there.count, (pleat__patch_ends){0, 0}, is.chunks,
+    pleat__patch_order(&f.g.pool, there.chunks, there.count, (pleat__patch_ends){0, 0}, is.chunks,
                        is.count);
     assert_int_equal(count_same(&there, &is), is.count - size_of(&f, gone));
     end(&f);
@@ -239,31 +218,31 @@ static void patch_that_fails_leaves_nothing(void **state)
         for (uint64_t nth = 1; nth < 12; nth++) {
             draw(&f, &random, 90, &there, &is);
             uint64_t room = there.count > is.count ? there.count : is.count;
-            pleat__patch_order(&f.pool, there.chunks, there.count, (pleat__patch_ends){0, 0},
+            pleat__patch_order(&f.g.pool, there.chunks, there.count, (pleat__patch_ends){0, 0},
                                is.chunks, is.count);
             uint64_t page = map_list(&f, &there, room);
             pleat__fault_arm(
-                &f.vmm,
+                &f.g.vmm,
                 (pleat__fault_plan){.verb = verbs[v / 2], .nth = nth, .carried_out = v % 2 != 0});
             pleat_result result =
-                pleat__patch_map(&f.pool, page, there.chunks, there.count, is.chunks, is.count);
-            uint64_t failed = pleat__fault_hits(&f.vmm);
-            pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
+                pleat__patch_map(&f.g.pool, page, there.chunks, there.count, is.chunks, is.count);
+            uint64_t failed = pleat__fault_hits(&f.g.vmm);
+            pleat__fault_arm(&f.g.vmm, (pleat__fault_plan){0});
             hits += failed;
             if (result == PLEAT_OK) {
                 assert_shows(&f, page, is.count, &is);
-                pleat__pool_unview(&f.pool, page, is.count);
+                pleat__pool_unview(&f.g.pool, page, is.count);
             } else {
                 assert_int_equal(failed, 1);
             }
-            assert_int_equal(f.pool.view_pages, 0);
-            pleat__space_give(f.space, page, room);
+            assert_int_equal(f.g.pool.view_pages, 0);
+            pleat__space_give(f.g.space, page, room);
             /* What could not be unmapped is now. */
-            pleat__gate_leave(&f.gate);
-            assert_int_equal(pleat__space_heal(f.space), 0);
-            pleat__gate_enter(&f.gate);
+            pleat__gate_leave(&f.g.gate);
+            assert_int_equal(pleat__space_heal(f.g.space), 0);
+            pleat__gate_enter(&f.g.gate);
             for (uint64_t i = 0; i < room; i++)
-                assert_null(pleat__space_chunk_at(f.space, page + i, &(uint32_t){0}));
+                assert_null(pleat__space_chunk_at(f.g.space, page + i, &(uint32_t){0}));
         }
     assert_true(hits > 20);
     end(&f);

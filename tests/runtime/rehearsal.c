@@ -427,11 +427,9 @@ static void rehearsal_that_fails_costs_only_what_it_would_have_saved(void **stat
         for (uint64_t nth = 1; nth < 400; nth += 1 + nth) {
             net *n = calloc(1, sizeof *n);
             pleat_vmm host;
-            pleat_host_options options = {
-                .size = sizeof options, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
             test_random same = random;
             assert_non_null(n);
-            assert_ok(pleat_vmm_host(&options, &host));
+            job_host(&host);
             assert_ok(pleat__fault_create(host, &n->j.vmm));
             stop_clock(&host);
             pleat_runtime_options runtime = {.size = sizeof runtime, .conf = "", .waits = 1};

@@ -197,12 +197,10 @@ static void stweaver_refuses_plans_it_cannot_follow(void **state)
     (void)state;
     pleat_vmm vmm;
     pleat_runtime *runtime;
-    pleat_host_options host = {
-        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
     job_shape shape = job_shape_make(9, 2);
     pleat_plan *folded = plan_of(&shape, 0, 0);
     pleat_plan *larger = plan_of(&shape, 0, 1);
-    assert_ok(pleat_vmm_host(&host, &vmm));
+    job_host(&vmm);
     pleat_runtime_options options = {.size = sizeof options, .policy = "stweaver"};
     assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_INVALID);
     if (pleat_plan_summary_of(folded).alias_maps > 0) {

@@ -1,0 +1,59 @@
+/*
+ * ground.h: what a pool stands on, and the pool, over host memory that does not matter: for tests
+ * of what uses a pool by itself.
+ */
+#ifndef PLEAT_TESTS_RUNTIME_GROUND_H
+#define PLEAT_TESTS_RUNTIME_GROUND_H
+
+#include "held.h"
+
+#include <internal/arena.h>
+#include <runtime/pool.h>
+#include <vmm/fault.h>
+#include <vmm/host.h>
+
+#define PAGE (64u << 10)
+
+typedef struct ground {
+    pleat_vmm host;
+    pleat_vmm vmm; /* a fault decorator over it */
+    pleat__arena *arena;
+    pleat__space *space;
+    pleat__gate gate;
+    pleat__pool pool;
+} ground;
+
+static inline void ground_begin(ground *g)
+{
+    const pleat_host_options host = {
+        .size = sizeof host, .device_bytes = 1ull << 30, .granularity = PAGE};
+    const pleat__space_options space = {.device = 0};
+    *g = (ground){.arena = NULL};
+    assert_ok(pleat_vmm_host(&host, &g->host));
+    assert_ok(pleat__fault_create(g->host, &g->vmm));
+    assert_ok(pleat__arena_create(&g->arena));
+    assert_ok(pleat__space_create(g->vmm, g->arena, &space, &g->space));
+    assert_ok(pleat__gate_init(&g->gate, g->vmm, 0, g->arena, g->space));
+    assert_ok(pleat__pool_init(&g->pool, g->arena, g->space, &g->gate, NULL));
+}
+
+/* pre: nobody holds the gate, and what used the pool is gone. */
+static inline void ground_end(ground *g)
+{
+    pleat__pool_release(&g->pool);
+    pleat__gate_release(&g->gate);
+    pleat__space_destroy(g->space);
+    pleat__arena_destroy(g->arena);
+    assert_nothing_held(&g->host);
+    pleat_vmm_destroy(&g->vmm);
+    pleat_vmm_destroy(&g->host);
+}
+
+static inline pleat__host_holdings ground_holds(const ground *g)
+{
+    pleat__host_holdings held;
+    assert_ok(pleat__host_holdings_of(&g->host, &held));
+    return held;
+}
+
+#endif
