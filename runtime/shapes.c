@@ -53,7 +53,10 @@ pleat_result pleat__shapes_init(pleat__shapes *shapes, pleat__arena *arena, plea
                                 pleat__heap *heap, const pleat__placed *placed,
                                 const pleat__conf *conf)
 {
-    *shapes = (pleat__shapes){.arena = arena, .stats = stats, .heap = heap};
+    *shapes = (pleat__shapes){.arena = arena,
+                              .stats = stats,
+                              .heap = heap,
+                              .kept = {.draft = &shapes->draft, .returned = &shapes->returned}};
     pleat__draft_init(&shapes->draft, arena, heap, placed, stats);
     pleat__beat_init(&shapes->beat, arena, !conf->learn || !conf->period);
     pleat__states_set(&shapes->states, PLEAT__STATE_learning, PLEAT__CAUSE_start);
@@ -66,19 +69,10 @@ pleat_result pleat__shapes_elastic(pleat__shapes *shapes, const pleat__placed *p
                                shapes->stats);
 }
 
-/* One that is not kept any more. */
-static void let_go(pleat__shapes *shapes, pleat__follow *follow)
-{
-    pleat__returned_forget(&shapes->returned, follow);
-    if (!pleat__draft_retire(&shapes->draft, follow))
-        pleat__follow_free(follow);
-}
-
 void pleat__shapes_release(pleat__shapes *shapes)
 {
     pleat__elastic_release(&shapes->elastic);
-    for (uint32_t i = 0; i < shapes->kept_count; i++)
-        let_go(shapes, shapes->kept[i]);
+    pleat__kept_release(&shapes->kept);
     pleat__draft_release(&shapes->draft);
     pleat__learn_release(&shapes->learn);
     if (shapes->arena != NULL)
@@ -115,32 +109,10 @@ static void set_current(pleat__shapes *shapes, pleat__follow *next)
 
 void pleat__shapes_begin(pleat__shapes *shapes, const pleat_plan *plan, pleat__follow *follow)
 {
-    shapes->kept[0] = follow;
-    shapes->kept_count = 1;
+    pleat__kept_add(&shapes->kept, follow);
     pleat__misfit_begin(&shapes->misfit, plan, shapes->stats);
     set_current(shapes, follow);
     pleat__states_set(&shapes->states, PLEAT__STATE_planned, PLEAT__CAUSE_file);
-}
-
-/* Room for one more shape: the one that was taken up the longest ago goes, a plan file's never. */
-static void kept_evict(pleat__shapes *shapes)
-{
-    if (shapes->kept_count < PLEAT__SHAPES)
-        return;
-    uint32_t oldest = shapes->kept[0]->file ? 1 : 0;
-    for (uint32_t i = oldest + 1; i < shapes->kept_count; i++)
-        if (shapes->kept[i]->adopted < shapes->kept[oldest]->adopted)
-            oldest = i;
-    let_go(shapes, shapes->kept[oldest]);
-    shapes->kept[oldest] = shapes->kept[--shapes->kept_count];
-}
-
-static void kept_remove(pleat__shapes *shapes, pleat__follow *follow)
-{
-    for (uint32_t i = 0; i < shapes->kept_count; i++)
-        if (shapes->kept[i] == follow)
-            shapes->kept[i] = shapes->kept[--shapes->kept_count];
-    let_go(shapes, follow);
 }
 
 /* ---- recording while one is followed ---- */
@@ -234,17 +206,6 @@ static bool pays(const pleat__shapes *shapes)
            found->agreed + (uint64_t)found->unplanned > (uint64_t)found->count + margin;
 }
 
-/* Loops that were followed somewhere in the iteration that was found. */
-static void drop_inner(pleat__shapes *shapes, const pleat__follow *found)
-{
-    for (uint32_t i = shapes->kept_count; i-- > 0;) {
-        pleat__follow *kept = shapes->kept[i];
-        if (kept->learned && kept->count <= found->count / 2 &&
-            shapes->requests - kept->adopted <= found->count)
-            kept_remove(shapes, kept);
-    }
-}
-
 static bool has_dynamic(const pleat__follow *follow)
 {
     uint32_t dynamic = 0;
@@ -271,8 +232,7 @@ static void take_up(pleat__shapes *shapes, pleat__follow *next, uint64_t looped)
 {
     next->looped = looped;
     next->made = shapes->requests;
-    kept_evict(shapes);
-    shapes->kept[shapes->kept_count++] = next;
+    pleat__kept_add(&shapes->kept, next);
     follow(shapes, next, PLEAT__CAUSE_switched);
 }
 
@@ -300,9 +260,9 @@ static void plan_and_switch(pleat__shapes *shapes)
     next->loose = found.agreed < found.count / 2;
     /* What served most of it is the same shape, known less well. */
     if (old != NULL && old->learned && 2 * (uint64_t)found.unplanned < found.count)
-        kept_remove(shapes, old);
+        pleat__kept_remove(&shapes->kept, old);
     if (!shapes->learn.marks)
-        drop_inner(shapes, next);
+        pleat__kept_forget_inner(&shapes->kept, next, shapes->requests);
     take_up(shapes, next, looped);
     /* Where sizes still change the iterations say more than this one shape does. */
     if (!has_dynamic(next)) {
@@ -357,18 +317,6 @@ static void listen(pleat__shapes *shapes, uint64_t bytes, uint16_t stream)
 
 /* ---- putting aside, and taking up again ---- */
 
-/* The kept shape in which the last requests occur; its cursor goes behind them. */
-static pleat__follow *find_returned(pleat__shapes *shapes, const uint64_t recent[PLEAT__GRAM])
-{
-    uint32_t item;
-    for (uint32_t i = 0; i < shapes->kept_count; i++)
-        if (shapes->kept[i] != shapes->current &&
-            !pleat__elastic_left(&shapes->elastic, shapes->kept[i]) &&
-            pleat__match_resync(&shapes->kept[i]->match, recent, &item))
-            return shapes->kept[i];
-    return NULL;
-}
-
 static void diverge(pleat__shapes *shapes)
 {
     pleat__follow *old = shapes->current;
@@ -393,7 +341,8 @@ static void diverge(pleat__shapes *shapes)
         pleat__beat_judge(&shapes->beat, shapes->paced, shapes->requests - old->adopted);
     unpace(shapes);
     pleat__states_set(&shapes->states, PLEAT__STATE_relearning, PLEAT__CAUSE_unknown);
-    pleat__returned_believe(&shapes->returned, find_returned(shapes, recent));
+    pleat__returned_believe(&shapes->returned,
+                            pleat__kept_find(&shapes->kept, &shapes->elastic, NULL, recent));
 }
 
 static void take_instance(pleat__shapes *shapes, pleat__follow *next)
@@ -496,7 +445,8 @@ void pleat__shapes_look(pleat__shapes *shapes, uint64_t bytes, uint16_t stream)
         if (pleat__returned_is_sure(returned))
             follow(shapes, returned->candidate, PLEAT__CAUSE_returned);
     } else if (!had && shapes->requests % PLEAT__GRAM == 0 && last_sizes(shapes, recent)) {
-        pleat__returned_believe(returned, find_returned(shapes, recent));
+        pleat__returned_believe(
+            returned, pleat__kept_find(&shapes->kept, &shapes->elastic, shapes->current, recent));
     }
 }
 
@@ -514,7 +464,7 @@ void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream
     if (pleat__learn_request(&shapes->learn, bytes, stream, place, unplanned) ==
         PLEAT__BOUNDARY_AGREED)
         plan_and_switch(shapes);
-    else if (shapes->current == NULL && shapes->kept_count != 0)
+    else if (shapes->current == NULL && shapes->kept.count != 0)
         pleat__shapes_look(shapes, bytes, stream);
 }
 
@@ -524,7 +474,7 @@ static void mark_planned(pleat__shapes *shapes)
         /* Found by its period; a job that marks its iterations knows better. */
         pleat__follow *old = shapes->current;
         set_current(shapes, NULL);
-        kept_remove(shapes, old);
+        pleat__kept_remove(&shapes->kept, old);
         shapes->recording = false;
         pleat__states_set(&shapes->states, PLEAT__STATE_learning, PLEAT__CAUSE_marked);
         pleat__learn_mark(&shapes->learn);
@@ -536,21 +486,10 @@ static void mark_planned(pleat__shapes *shapes)
         plan_and_switch(shapes);
 }
 
-/* Before the first mark stretches were taken for iterations by their period. A job that marks its
- * iterations knows better: else one of them returns again and again, and nothing is learned. */
-static void forget_found(pleat__shapes *shapes)
-{
-    for (uint32_t i = shapes->kept_count; i-- > 0;)
-        if (shapes->kept[i]->learned && shapes->kept[i] != shapes->current)
-            kept_remove(shapes, shapes->kept[i]);
-    shapes->returned.candidate = NULL;
-}
-
 pleat__lane_space *pleat__shapes_lane(const pleat__shapes *shapes, uint32_t lane)
 {
-    return shapes->kept_count != 0 && shapes->kept[0]->file
-               ? pleat__follow_lane(shapes->kept[0], lane)
-               : pleat__draft_lane(&shapes->draft, lane);
+    pleat__follow *file = pleat__kept_file(&shapes->kept);
+    return file != NULL ? pleat__follow_lane(file, lane) : pleat__draft_lane(&shapes->draft, lane);
 }
 
 /* ---- a plan file of another job ---- */
@@ -580,7 +519,7 @@ static pleat__instance *unload(pleat__shapes *shapes, const pleat_plan *plan, pl
 
 bool pleat__shapes_leave(pleat__shapes *shapes, const pleat_plan *plan)
 {
-    pleat__follow *follow = shapes->kept[0];
+    pleat__follow *follow = pleat__kept_file(&shapes->kept);
     bool ours = is_of_file(shapes, shapes->current);
     pleat__instance *instance = unload(shapes, plan, follow);
     if (instance == NULL)
@@ -592,8 +531,7 @@ bool pleat__shapes_leave(pleat__shapes *shapes, const pleat_plan *plan)
         pleat__states_set(&shapes->states, PLEAT__STATE_learning, PLEAT__CAUSE_misfit);
     }
     pleat__heap_keep_end(shapes->heap);
-    shapes->kept[0] = shapes->kept[--shapes->kept_count];
-    pleat__returned_forget(&shapes->returned, follow);
+    pleat__kept_leave_file(&shapes->kept);
     pleat__misfit_left(&shapes->misfit);
     pleat__draft_adopt(&shapes->draft, instance);
     return true;
@@ -626,7 +564,7 @@ static bool take_draft(pleat__shapes *shapes)
         pleat__states_set(&shapes->states, PLEAT__STATE_planning, PLEAT__CAUSE_varies);
     pleat__states_set(&shapes->states, PLEAT__STATE_switching, PLEAT__CAUSE_made);
     if (shapes->current != NULL && !shapes->current->file)
-        kept_remove(shapes, shapes->current);
+        pleat__kept_remove(&shapes->kept, shapes->current);
     take_up(shapes, next, shapes->requests);
     /* Until something else comes its sizes follow no number. */
     pleat__elastic_record(&shapes->elastic, false);
@@ -647,22 +585,9 @@ bool pleat__shapes_drop(pleat__shapes *shapes)
 {
     if (follows_draft(shapes) && shapes->draft.placed->count == 0)
         diverge(shapes);
-    for (uint32_t i = shapes->kept_count; i-- > 0;)
-        if (shapes->kept[i] != shapes->current &&
-            pleat__draft_holds(&shapes->draft, shapes->kept[i]))
-            kept_remove(shapes, shapes->kept[i]);
+    pleat__kept_forget_drafts(&shapes->kept, shapes->current);
     bool elastic = pleat__elastic_drop(&shapes->elastic);
     return pleat__draft_drop(&shapes->draft) || elastic;
-}
-
-/* An iteration begins. If it is one of those put aside, during an evaluation say, it is at its
- * beginning now. */
-static void mark_kept(pleat__shapes *shapes)
-{
-    for (uint32_t i = 0; i < shapes->kept_count; i++)
-        if (shapes->kept[i] != shapes->current)
-            pleat__match_mark(&shapes->kept[i]->match);
-    shapes->returned.candidate = NULL;
 }
 
 /* Nothing that was learned serves the job (fit.h). */
@@ -670,20 +595,9 @@ static void let_learned_go(pleat__shapes *shapes)
 {
     if (shapes->current != NULL)
         diverge(shapes);
-    for (uint32_t i = shapes->kept_count; i-- > 0;)
-        if (shapes->kept[i]->learned)
-            kept_remove(shapes, shapes->kept[i]);
+    pleat__kept_forget_learned(&shapes->kept, NULL);
     record_end(shapes);
     shapes->fit.divergences = shapes->stats->divergences;
-}
-
-/* One that was not learned, which is taken up again when it returns. */
-static bool keeps_plan(const pleat__shapes *shapes)
-{
-    for (uint32_t i = 0; i < shapes->kept_count; i++)
-        if (!shapes->kept[i]->learned)
-            return true;
-    return false;
 }
 
 static void judge_fit(pleat__shapes *shapes)
@@ -692,7 +606,8 @@ static void judge_fit(pleat__shapes *shapes)
     pleat__followed followed = current == NULL    ? PLEAT__FOLLOWED_NOTHING
                                : current->learned ? PLEAT__FOLLOWED_LEARNED
                                                   : PLEAT__FOLLOWED_OTHER;
-    if (keeps_plan(shapes))
+    /* It is taken up again when it returns. */
+    if (pleat__kept_has_plan(&shapes->kept))
         followed = PLEAT__FOLLOWED_OTHER;
     if (pleat__fit_mark(&shapes->fit, &shapes->draft.served, followed, shapes->stats->divergences))
         let_learned_go(shapes);
@@ -700,7 +615,8 @@ static void judge_fit(pleat__shapes *shapes)
 
 static void begin_iteration(pleat__shapes *shapes)
 {
-    mark_kept(shapes);
+    /* If it is one of those put aside, during an evaluation say, it is at its beginning now. */
+    pleat__kept_mark(&shapes->kept, shapes->current);
     recorded(shapes, 0, 0);
     pleat__draft_mark(&shapes->draft, follows_draft(shapes));
     judge_fit(shapes);
@@ -716,10 +632,18 @@ static void begin_iteration(pleat__shapes *shapes)
     if (shapes->draft.waits)
         (void)take_draft(shapes);
     bool loose = shapes->current != NULL && shapes->current->loose;
-    shapes->looking = loose && shapes->kept_count > 1 ? LOOK : 0;
+    shapes->looking = loose && shapes->kept.count > 1 ? LOOK : 0;
     pleat__elastic_begin(&shapes->elastic);
     if (shapes->learn.marks && shapes->current != NULL && shapes->current->learned)
         pleat__elastic_open(&shapes->elastic);
+}
+
+/* Before the first mark stretches were taken for iterations by their period. A job that marks its
+ * iterations knows better: else one of them returns again and again, and nothing is learned. */
+static void forget_found(pleat__shapes *shapes)
+{
+    pleat__kept_forget_learned(&shapes->kept, shapes->current);
+    shapes->returned.candidate = NULL;
 }
 
 void pleat__shapes_mark(pleat__shapes *shapes)

@@ -11,16 +11,12 @@
 
 #include <pleat/runtime.h>
 #include <runtime/beat.h>
-#include <runtime/draft.h>
-#include <runtime/elastic.h>
 #include <runtime/fit.h>
+#include <runtime/kept.h>
 #include <runtime/learn.h>
 #include <runtime/misfit.h>
-#include <runtime/returned.h>
 #include <runtime/states.h>
 
-/* Shapes that are kept. */
-#define PLEAT__SHAPES 8u
 /* Divergence is judged over this many requests, of which so many may not match. */
 #define PLEAT__WATCH_REQUESTS 256u
 #define PLEAT__WATCH_MISSED   64u
@@ -48,11 +44,10 @@ typedef struct pleat__shapes {
      * many requests, and are taken as marked; `due`: so is the next request. */
     pleat__beat beat;
     uint32_t paced;
-    uint64_t paced_at;    /* requests before the last */
-    uint8_t due;          /* bits of PLEAT__DUE_ */
-    pleat__misfit misfit; /* a plan file's */
-    pleat__follow *kept[PLEAT__SHAPES];
-    uint32_t kept_count;
+    uint64_t paced_at;        /* requests before the last */
+    uint8_t due;              /* bits of PLEAT__DUE_ */
+    pleat__misfit misfit;     /* a plan file's */
+    pleat__kept kept;         /* with what is followed, where that is no layout for a size */
     pleat__returned returned; /* nothing, or a loose shape, is followed: what may be again */
     uint32_t looking;         /* a loose one: requests for which that is looked for */
     /* PLANNED: requests are recorded all the same, until so many have come. */
