@@ -35,6 +35,14 @@ static void exec_beside(const char *name, char **argv)
     execv(path, argv);
 }
 
+/* 'help COMMAND ...' becomes 'COMMAND ... --help'. */
+static void turn_help(int argc, char **argv)
+{
+    static char flag[] = "--help";
+    memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof *argv);
+    argv[argc - 1] = flag;
+}
+
 /* A full disk must not pass for an answer. */
 static int printed(const char *name, int code)
 {
@@ -53,6 +61,8 @@ int main(int argc, char **argv)
         print_help(stderr);
         return CLI_BAD_USE;
     }
+    if (argc > 2 && strcmp(argv[1], "help") == 0)
+        turn_help(argc, argv);
     const char *name = argv[1];
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         print_help(stdout);

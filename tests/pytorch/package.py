@@ -312,6 +312,13 @@ class Run(unittest.TestCase):
         self.assertGreater(len(options), 10)
         self.assertEqual(options, set(re.findall(r"`(--[a-z-]+)", readme)))
 
+    def test_help_of_it_is_found_in_an_installation_by_pip(self):
+        for asked in (["help", "run"], ["run", "--help"]):
+            done = python("import sys; sys.argv[1:] = %r; from pleat import _command; _command.main()" % asked,
+                          PYTHONPATH=str(ADAPTER))
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertTrue(done.stdout.startswith("usage: pleat run "), done.stdout)
+
     def test_bad_use_is_refused(self):
         for wrong in (["--budget", "much", "--", "true"], ["--budget", "20", "--", "true"], ["--policy", "none", "--", "true"],
                       ["--plan", "/no/such.plan", "--", "true"], [], ["--"],
@@ -743,6 +750,8 @@ class Told(unittest.TestCase):
                                "print(os.path.isfile(os.environ['PLEAT_LIBRARY']))"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.stdout.splitlines(), [self.command, "True"])
+        done = subprocess.run([self.command, "help", "run"], stdout=subprocess.PIPE, text=True)
+        self.assertTrue(done.stdout.startswith("usage: pleat run "), done.stdout)
         done = subprocess.run([self.command, "run", "--budget", "x", "--", "true"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.returncode, 2)

@@ -107,6 +107,10 @@ class Options(unittest.TestCase):
         done = subprocess.run([PLEAT, "--help"], capture_output=True, text=True)
         for command in [c for c in COMMANDS if " " not in c] + ["bench", "run"]:
             self.assertRegex(done.stdout, f"(?m)^  {command} ")
+        self.assertEqual(run("help").stdout, done.stdout)
+        for command in COMMANDS:
+            self.assertEqual(run("help " + command).stdout, run(command, "--help").stdout, command)
+        self.assertEqual(run("help nonsense").returncode, 2)
         said = run("version").stdout
         self.assertRegex(said, r"^pleat \d+\.\d+\.\d+\n$")
         told = json.loads(run("version", "--json").stdout)

@@ -66,6 +66,12 @@ class Plan(unittest.TestCase):
                 plans.append(file.read())
         self.assertEqual(plans[0], plans[1])
 
+    def test_text_says_where_the_plan_is(self):
+        name = self.path("said.plan")
+        said = pleat("plan", JOB, "-s", 0, "-o", name).stdout.splitlines()
+        self.assertEqual(said[-1], "written to " + name)
+        self.assertNotIn("written to", pleat("plan", JOB, "-s", 0).stdout)
+
     def test_dump_is_the_layout(self):
         rng = random.Random(7)
         rows = []

@@ -245,6 +245,8 @@ static int print_text(const struct arguments *arguments, const struct outcome *m
                      arguments->input_count);
     putchar('\n');
     print_times(watch, seconds);
+    if (arguments->output != NULL)
+        printf("written to %s\n", arguments->output);
     if (!asks(arguments))
         return CLI_DONE;
     putchar('\n');

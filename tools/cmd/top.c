@@ -114,7 +114,7 @@ static pleat_result put_all(const options *o, const char *folder, FILE *out, jso
     if (!o->json && running == 0)
         fprintf(out,
                 "Nothing runs under Pleat that writes a log into %s: start it with\n"
-                "PLEAT_CONF=log:auto, or give a log's file.\n",
+                "'pleat run --log auto' or PLEAT_CONF=log:auto, or give a log's file.\n",
                 folder);
     return PLEAT_OK;
 }
@@ -147,7 +147,7 @@ static pleat_result put_named(const options *o, const char *folder, const screen
                               ? PLEAT_OK
                               : pleat__fail(PLEAT_E_INPUT,
                                             "no log of process %s in %s: start it with "
-                                            "PLEAT_CONF=log:auto",
+                                            "'pleat run --log auto' or PLEAT_CONF=log:auto",
                                             o->operand, folder);
     *over = true;
     for (int i = 0; i < found->count && result == PLEAT_OK; i++) {
@@ -319,9 +319,11 @@ int cli_top(int argc, char **argv)
         .synopsis = "[PID|FILE] [options]",
         .text =
             "Shows the memory of running programs. They write a log when asked: with\n"
-            "PLEAT_CONF=log:auto where this command looks ($XDG_RUNTIME_DIR/pleat, else pleat-UID\n"
-            "in $TMPDIR or /tmp), with PLEAT_CONF=log:FILE anywhere. Without an argument: a line\n"
-            "for each that runs. With a process's number or a log's file: all of that one.\n"
+            "'pleat run --log auto' or PLEAT_CONF=log:auto where this command looks\n"
+            "($XDG_RUNTIME_DIR/pleat, else pleat-UID in $TMPDIR or /tmp), with a file's name in "
+            "the\n"
+            "place of auto anywhere. Without an argument: a line for each that runs. With a\n"
+            "process's number or a log's file: all of that one, also after it ended.\n"
             "On a terminal q ends it; a pipe or a file gets one frame, or as many as --count or\n"
             "--interval ask for.\n",
         .options = table,

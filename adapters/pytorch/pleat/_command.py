@@ -10,6 +10,8 @@ BINARY = pathlib.Path(__file__).resolve().parent / "bin" / "pleat"
 
 
 def main():
+    if sys.argv[1:3] == ["help", "run"]:
+        run.main(["--help"])
     if sys.argv[1:2] == ["run"]:
         run.main(sys.argv[2:])
     try:
