@@ -320,20 +320,22 @@ class Run(unittest.TestCase):
             self.assertTrue(done.stdout.startswith("usage: pleat run "), done.stdout)
 
     def test_bad_use_is_refused(self):
-        for wrong in (["--budget", "much", "--", "true"], ["--budget", "20", "--", "true"], ["--policy", "none", "--", "true"],
-                      ["--plan", "/no/such.plan", "--", "true"], [], ["--"],
-                      ["--save-plan", "/no/such/folder/p.plan", "--", "true"],
-                      ["--report", "/no/such/folder/r.html", "--", "true"],
-                      ["--log", "/no/such/folder/run.log", "--", "true"],
-                      # What is found at the end only would cost the run.
-                      ["--save-plan", ".", "--", "true"], ["--report", "/", "--", "true"],
-                      ["--counters", "pleat", "--", "true"], ["--log", "pleat/", "--", "true"],
+        for wrong in (["--budget", "much"], ["--budget", "20"], ["--policy", "none"], ["--log", "a,b"],
                       # Not half a byte, which is none, which is all there is.
-                      ["--budget", "0.5", "--", "true"]):
-            done = subprocess.run([sys.executable, "-m", "pleat.run", *wrong], cwd=str(ADAPTER),
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            self.assertEqual(done.returncode, 2, wrong)
-            self.assertIn("pleat run: error: ", done.stdout)
+                      ["--budget", "0.5"]):
+            code, said = self.run_it(*wrong, "--", "true")
+            self.assertEqual(code, 2, wrong)
+            self.assertIn("pleat run: error: ", said)
+        for wrong in ([], ["--"]):
+            self.assertEqual(self.run_it(*wrong)[0], 2, wrong)
+
+    def test_files_are_refused_as_by_the_other_commands(self):
+        for wrong in (["--plan", "/no/such.plan"], ["--save-plan", "/no/such/folder/p.plan"],
+                      ["--report", "/no/such/folder/r.html"], ["--log", "/no/such/folder/run.log"],
+                      ["--save-plan", "."], ["--report", "/"], ["--counters", "pleat"], ["--log", "pleat/"]):
+            code, said = self.run_it(*wrong, "--", "true")
+            self.assertEqual(code, 3, wrong)
+            self.assertTrue(said.startswith("pleat run: error: %s: " % wrong[0]), said)
 
     def run_it(self, *arguments, **environment):
         """`pleat run` with arguments: (its exit code, what it said on standard error)."""

@@ -76,15 +76,20 @@ def parse(arguments):
         parse_budget(options.budget)
     except ValueError as problem:
         parser.error("--budget: " + str(problem).replace("pleat: ", "", 1))
-    if options.plan != "auto" and not _plans.of_ranks(options.plan):
-        parser.error("--plan: there is no file %r" % options.plan)
     if "," in options.log:
         parser.error("--log: settings are separated by commas, so its name has none")
+    check_files(options)
+    return options
+
+
+def check_files(options):
+    """What would be found at the end only would cost the run."""
+    if options.plan != "auto" and not _plans.of_ranks(options.plan):
+        fail(BAD_FILE, "--plan: there is no file %r" % options.plan)
     for name in ("save_plan", "report", "counters", "log"):
         wrong = _plans.cannot_write(getattr(options, name)) if getattr(options, name) != "auto" else None
         if wrong:
-            parser.error("--%s: %s" % (name.replace("_", "-"), wrong))
-    return options
+            fail(BAD_FILE, "--%s: %s" % (name.replace("_", "-"), wrong))
 
 
 def deaf_flag(program):
