@@ -801,7 +801,7 @@ class Cache(unittest.TestCase):
         environment = {"XDG_CACHE_HOME": str(self.folder / "cache"), "PLEAT_LIBRARY": self.file("libpleat.so.0"),
                        "PLEAT_INCLUDE": self.file("include/pleat/runtime.h"), "CXX": "true"}
         lines = [mock.patch.dict(os.environ, environment),
-                 mock.patch.object(_shim, "cuda_include", lambda: "/cuda"),
+                 mock.patch.object(_shim, "cuda_includes", lambda: ["/cuda"]),
                  mock.patch.object(_shim, "compile_with", self.compile)]
         for line in lines:
             line.start()
@@ -823,7 +823,7 @@ class Cache(unittest.TestCase):
         made = _shim.build(self.torch)
         os.chmod(made.parent, 0o555)  # in an image that is not written, say
         with mock.patch.dict(os.environ, CXX="no-such-compiler"), \
-                mock.patch.object(_shim, "cuda_include", side_effect=pleat.UnavailableError("none")), \
+                mock.patch.object(_shim, "cuda_includes", side_effect=pleat.UnavailableError("none")), \
                 mock.patch.object(_shim, "locked", side_effect=pleat.UnavailableError("not written")):
             self.assertEqual(_shim.build(self.torch), made)
         self.assertEqual((made.read_text(), len(self.compiled)), ("whole", 1))
@@ -931,10 +931,34 @@ class Shim(unittest.TestCase):
         with mock.patch.object(_shim, "cuda_folders", lambda: [pathlib.Path("/nowhere/cuda")]):
             with self.assertRaisesRegex(pleat.UnavailableError, "cuda_runtime_api.h is missing.*CUDA_HOME.*"
                                                          "/nowhere/cuda"):
-                _shim.cuda_include()
+                _shim.cuda_includes()
         with mock.patch.dict(os.environ, PLEAT_LIBRARY="/nowhere/libpleat.so.0"):
             with self.assertRaisesRegex(pleat.UnavailableError, "libpleat is missing: looked for /nowhere/"):
                 _shim.library()
+
+    def test_headers_that_torchs_wheels_lack_are_looked_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def made(name):
+                path = pathlib.Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+                return path
+
+            runtime = made("nvidia/cuda_runtime/include/cuda_runtime_api.h").parent
+            wheels = [pathlib.Path(folder, "nvidia", name) for name in ("cu13", "cuda_runtime")]
+            toolkit = pathlib.Path(folder, "toolkit")
+            with mock.patch.object(_shim, "cuda_folders", lambda: [*wheels, toolkit]):
+                with self.assertRaisesRegex(pleat.UnavailableError, "crt/host_config.h is missing, which those in %s "
+                                            "include: pip install nvidia-cuda-crt" % runtime):
+                    _shim.cuda_includes()
+                made("toolkit/include/crt/host_config.h")
+                whole = made("toolkit/include/cuda_runtime_api.h").parent
+                self.assertEqual(_shim.cuda_includes(), [whole])
+                nvcc = made("nvidia/cuda_nvcc/include/crt/host_config.h").parents[1]
+                self.assertEqual(_shim.cuda_includes(), [runtime, nvcc])
+                whole = made("nvidia/cu13/include/cuda_runtime_api.h").parent
+                made("nvidia/cu13/include/crt/host_config.h")
+                self.assertEqual(_shim.cuda_includes(), [whole])
 
     def test_a_torch_that_does_not_serve_is_named(self):
         class Torch:
@@ -982,7 +1006,7 @@ class Shim(unittest.TestCase):
         file, version, abi = asked.stdout.split()
         version = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
         try:
-            _shim.cuda_include()
+            _shim.cuda_includes()
         except pleat.UnavailableError as missing:
             self.skipTest(str(missing))
         with tempfile.TemporaryDirectory() as folder:

@@ -118,16 +118,29 @@ def cuda_folders():
     yield from sorted(pathlib.Path("/usr/local").glob("cuda-*"), reverse=True)
 
 
-def cuda_include():
+def cuda_includes():
+    """Folders with CUDA's headers. What torch's wheels bring has the runtime's alone, and the wheel with
+    those that they include puts them beside them or, of CUDA 12, into a folder of its own."""
     tried = []
+    halves = []
     for folder in cuda_folders():
         for include in (folder / "include", folder / "targets" / "x86_64-linux" / "include"):
-            if (include / "cuda_runtime_api.h").is_file():
-                return include
+            if not (include / "cuda_runtime_api.h").is_file():
+                continue
+            for other in (include, folder.parent / "cuda_nvcc" / "include"):
+                if (other / "crt" / "host_config.h").is_file():
+                    return [include] if other == include else [include, other]
+            halves.append(str(include))
         tried.append(str(folder))
+    if halves:
+        raise UnavailableError(
+            "pleat: CUDA's header crt/host_config.h is missing, which those in %s include: pip install "
+            "nvidia-cuda-crt (for a torch of CUDA 12: nvidia-cuda-nvcc-cu12), or install CUDA's development "
+            "files, or set CUDA_HOME" % ", ".join(halves)
+        )
     raise UnavailableError(
-        "pleat: CUDA's header cuda_runtime_api.h is missing: install CUDA's development files "
-        "(the wheel nvidia-cuda-runtime has them) or set CUDA_HOME; looked in " + ", ".join(tried)
+        "pleat: CUDA's header cuda_runtime_api.h is missing: install CUDA's development files (or the wheels "
+        "nvidia-cuda-runtime and nvidia-cuda-crt), or set CUDA_HOME; looked in " + ", ".join(tried)
     )
 
 
@@ -200,7 +213,7 @@ def command(torch_folder, abi, version, output, object_only=False):
     """The compiler's command line; arguments as above."""
     include = pathlib.Path(torch_folder, "include")
     line = [*compiler(), *options(torch_folder, abi, version)]
-    for folder in (include, include / "torch/csrc/api/include", cuda_include()):
+    for folder in (include, include / "torch/csrc/api/include", *cuda_includes()):
         line += ["-isystem", str(folder)]
     line += [str(PACKAGE / "shim.cpp"), "-o", str(output)]
     return line + (["-c"] if object_only else libraries(torch_folder))
