@@ -1,0 +1,271 @@
+"""How the shim is built, kept and loaded: building.py. Where a torch with its headers and CUDA's are
+there, it is compiled against it, too ($PLEAT_TORCH_PYTHON: a Python that has torch)."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import types
+import unittest
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
+sys.dont_write_bytecode = True
+import pleat  # noqa: E402
+from pleat import _shim  # noqa: E402
+
+
+class Cache(unittest.TestCase):
+    """The cache of compiled shims, with a torch that is headers only and a compiler that is a function."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.torch = types.SimpleNamespace(
+            __file__=self.file("torch/__init__.py"), __version__="2.11.0+cu130",
+            version=types.SimpleNamespace(cuda="13.0", git_version="abc"),
+            _C=types.SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=True))
+        for name in (_shim.ALLOCATOR, _shim.PLUGGABLE, "c10/core/Allocator.h"):
+            self.file("torch/include/" + name)
+        environment = {"XDG_CACHE_HOME": str(self.folder / "cache"), "PLEAT_LIBRARY": self.file("libpleat.so.0"),
+                       "PLEAT_INCLUDE": self.file("include/pleat/runtime.h"), "CXX": "true"}
+        lines = [mock.patch.dict(os.environ, environment),
+                 mock.patch.object(_shim, "cuda_includes", lambda: ["/cuda"]),
+                 mock.patch.object(_shim, "compile_with", self.compile)]
+        for line in lines:
+            line.start()
+            self.addCleanup(line.stop)
+        self.compiled = []
+
+    def file(self, name, text=""):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return str(path)
+
+    def compile(self, line):
+        output = line[line.index("-o") + 1]
+        self.compiled.append(output)
+        pathlib.Path(output).write_text("whole")
+
+    def test_one_that_is_there_takes_no_compiler(self):
+        made = _shim.build(self.torch)
+        os.chmod(made.parent, 0o555)  # in an image that is not written, say
+        with mock.patch.dict(os.environ, CXX="no-such-compiler"), \
+                mock.patch.object(_shim, "cuda_includes", side_effect=pleat.UnavailableError("none")), \
+                mock.patch.object(_shim, "locked", side_effect=pleat.UnavailableError("not written")):
+            self.assertEqual(_shim.build(self.torch), made)
+        self.assertEqual((made.read_text(), len(self.compiled)), ("whole", 1))
+        os.chmod(made.parent, 0o755)
+        self.assertEqual(sorted(os.listdir(made.parent)), ["lock", made.name])
+
+    def test_one_of_something_else_is_not_taken(self):
+        made = {_shim.build(self.torch)}
+
+        def differs(what):
+            before = len(made)
+            made.add(_shim.build(self.torch))
+            self.assertEqual(len(made), before + 1, what)
+
+        self.torch.__version__ = "2.11.1+cu130"
+        differs("another torch")
+        self.torch.version.git_version = "abd"
+        differs("another build of it")
+        self.torch.version.cuda = "13.1"
+        differs("another CUDA")
+        self.torch._C._GLIBCXX_USE_CXX11_ABI = False
+        differs("another C++ interface")
+        for name in ("c10/core/Allocator.h", _shim.ALLOCATOR, _shim.PLUGGABLE):
+            self.file("torch/include/" + name, "other")
+            differs(name)
+        self.file("include/pleat/runtime.h", "other")
+        differs("another interface of libpleat")
+        os.environ["PLEAT_LIBRARY"] = self.file("other/libpleat.so.0")
+        differs("a libpleat elsewhere")
+        sources = self.folder / "sources"
+        shutil.copytree(_shim.PACKAGE, sources)
+        (sources / "routes.h").write_text("other")
+        with mock.patch.object(_shim, "PACKAGE", sources):
+            differs("other sources")
+        with mock.patch("platform.libc_ver", lambda: ("glibc", "1.0")):
+            differs("another system")
+        self.assertIn(_shim.build(self.torch), made)
+
+    def build_in_two_threads(self):
+        built = []
+        threads = [threading.Thread(target=lambda: built.append(_shim.build(self.torch))) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual((len(built), len(set(built)), built[0].read_text()), (2, 1, "whole"))
+
+    def test_of_two_at_once_one_compiles(self):
+        self.build_in_two_threads()
+        self.assertEqual(len(self.compiled), 1)
+
+    def test_two_at_once_do_not_meet_where_there_are_no_locks(self):
+        both, lines = threading.Barrier(2), []
+
+        def compile(line):
+            lines.append(line)
+            both.wait(60)  # none is there yet
+            self.compile(line)
+
+        with mock.patch("fcntl.flock", side_effect=OSError(38, "no locks here")), \
+                mock.patch.object(_shim, "compile_with", compile):
+            self.build_in_two_threads()
+        self.assertEqual(len(set(self.compiled)), 2)
+
+
+class Shim(unittest.TestCase):
+    def test_what_is_missing_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(pleat.UnavailableError, "header .* is missing"):
+                _shim.features(folder)
+            for name in (_shim.ALLOCATOR, _shim.PLUGGABLE):
+                header = pathlib.Path(folder, name)
+                header.parent.mkdir(parents=True, exist_ok=True)
+                header.write_text("virtual double getMemoryFraction(")
+            self.assertEqual(_shim.features(folder), ["MEMORY_FRACTION"])
+        before = os.environ.get("CXX")
+        os.environ["CXX"] = "no-such-compiler"
+        try:
+            with self.assertRaisesRegex(pleat.UnavailableError, "no-such-compiler"):
+                _shim.compiler()
+        finally:
+            os.environ.pop("CXX")
+            if before is not None:
+                os.environ["CXX"] = before
+
+    def test_a_compiler_may_have_arguments(self):
+        with tempfile.TemporaryDirectory(prefix="with blank ") as folder:
+            blank = os.path.join(folder, "cc")
+            pathlib.Path(blank).write_text("")
+            os.chmod(blank, 0o755)
+            for asked, command in (("env -i true", [shutil.which("env"), "-i", "true"]), (blank, [blank]),
+                                   ("true", [shutil.which("true")])):
+                with mock.patch.dict(os.environ, CXX=asked):
+                    self.assertEqual(_shim.compiler(), command)
+        with mock.patch.dict(os.environ, CXX=" "), self.assertRaises(pleat.UnavailableError):
+            _shim.compiler()
+
+    def test_one_that_cannot_be_loaded_is_named(self):
+        with tempfile.NamedTemporaryFile() as shim, \
+                mock.patch.object(_shim, "build", lambda torch: pathlib.Path(shim.name)), \
+                self.assertRaisesRegex(pleat.UnavailableError, shim.name + " cannot be loaded.*remove it"):
+            _shim.load(None)
+
+    def test_a_missing_toolkit_or_library_is_named(self):
+        with mock.patch.object(_shim, "cuda_folders", lambda: [pathlib.Path("/nowhere/cuda")]):
+            with self.assertRaisesRegex(pleat.UnavailableError, "cuda_runtime_api.h is missing.*CUDA_HOME.*"
+                                                         "/nowhere/cuda"):
+                _shim.cuda_includes()
+        with mock.patch.dict(os.environ, PLEAT_LIBRARY="/nowhere/libpleat.so.0"):
+            with self.assertRaisesRegex(pleat.UnavailableError, "libpleat is missing: looked for /nowhere/"):
+                _shim.library()
+
+    def test_headers_that_torchs_wheels_lack_are_looked_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def made(name):
+                path = pathlib.Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+                return path
+
+            runtime = made("nvidia/cuda_runtime/include/cuda_runtime_api.h").parent
+            wheels = [pathlib.Path(folder, "nvidia", name) for name in ("cu13", "cuda_runtime")]
+            toolkit = pathlib.Path(folder, "toolkit")
+            with mock.patch.object(_shim, "cuda_folders", lambda: [*wheels, toolkit]):
+                with self.assertRaisesRegex(pleat.UnavailableError, "crt/host_config.h is missing, which those in %s "
+                                            "include: pip install nvidia-cuda-crt" % runtime):
+                    _shim.cuda_includes()
+                made("toolkit/include/crt/host_config.h")
+                whole = made("toolkit/include/cuda_runtime_api.h").parent
+                self.assertEqual(_shim.cuda_includes(), [whole])
+                nvcc = made("nvidia/cuda_nvcc/include/crt/host_config.h").parents[1]
+                self.assertEqual(_shim.cuda_includes(), [runtime, nvcc])
+                whole = made("nvidia/cu13/include/cuda_runtime_api.h").parent
+                made("nvidia/cu13/include/crt/host_config.h")
+                self.assertEqual(_shim.cuda_includes(), [whole])
+
+    def test_a_torch_that_does_not_serve_is_named(self):
+        class Torch:
+            __version__ = "2.13.0+cpu"
+
+            class version:
+                cuda = None
+
+        with self.assertRaisesRegex(pleat.UnavailableError, r"2.13.0\+cpu\) is built without CUDA, and"):
+            _shim.check(Torch)
+        Torch.__version__, Torch.version.cuda = "2.3.1", "12.1"
+        with self.assertRaisesRegex(pleat.UnavailableError, "2.3.1 is too old"):
+            _shim.check(Torch)
+
+    def test_a_folder_that_cannot_be_written_is_named(self):
+        with self.assertRaisesRegex(pleat.UnavailableError, "kept in /proc/pleat/torch, which cannot be "
+                                                            "written: .*XDG_CACHE_HOME"):
+            with _shim.locked(pathlib.Path("/proc/pleat/torch")):
+                self.fail("it was held")
+        with tempfile.TemporaryDirectory() as folder, _shim.locked(pathlib.Path(folder, "a", "b")):
+            self.assertTrue(os.path.isdir(os.path.join(folder, "a", "b")))
+
+    def test_what_the_linker_misses_is_shown(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder, "x.cpp")
+            source.write_text("void elsewhere(); int main() { elsewhere(); }\n")
+            with self.assertRaisesRegex(pleat.UnavailableError, "undefined reference to .elsewhere"):
+                _shim.compile_with([*_shim.compiler(), str(source), "-o", str(source) + ".out"])
+
+    def test_compile_errors_are_shown(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder, "x.cpp")
+            source.write_text("int main() { return undeclared_name; }\n")
+            with self.assertRaisesRegex(pleat.UnavailableError, "undeclared_name"):
+                _shim.compile_with([*_shim.compiler(), str(source), "-o", str(source) + ".out"])
+
+    def test_compiles_against_torch(self):
+        python = os.environ.get("PLEAT_TORCH_PYTHON", sys.executable)
+        asked = subprocess.run(
+            [python, "-c", "import torch; print(torch.__file__, torch.__version__, "
+                           "int(torch._C._GLIBCXX_USE_CXX11_ABI))"],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        if asked.returncode:
+            self.skipTest("no torch")
+        file, version, abi = asked.stdout.split()
+        version = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
+        try:
+            _shim.cuda_includes()
+        except pleat.UnavailableError as missing:
+            self.skipTest(str(missing))
+        with tempfile.TemporaryDirectory() as folder:
+            line = _shim.command(os.path.dirname(file), int(abi), version,
+                                 os.path.join(folder, "shim.o"), object_only=True)
+            # Of a torch without CUDA one generated header is missing.
+            header = pathlib.Path(folder, "c10", "cuda", "impl", "cuda_cmake_macros.h")
+            header.parent.mkdir(parents=True)
+            header.write_text("#pragma once\n")
+            _shim.compile_with(line + ["-idirafter", folder])
+
+
+class CheckTorch(unittest.TestCase):
+    def test_a_build_for_cpus_alone_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in (_shim.ALLOCATOR, _shim.PLUGGABLE):
+                header = pathlib.Path(folder, "9.9.0", "torch", "include", name)
+                header.parent.mkdir(parents=True, exist_ok=True)
+                header.touch()
+            done = subprocess.run([sys.executable, "-B", str(ROOT / "tools" / "check-torch"), "--keep", folder,
+                                   "9.9.0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual((done.returncode, done.stdout),
+                         (1, "9.9.0    not tried: the wheel found has no CUDA headers "
+                             "(c10/cuda/impl/cuda_cmake_macros.h): a CPU build\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
