@@ -45,6 +45,7 @@ class Native final : public pleat_torch::Pluggable
     bool refuses_pools = false;
     double fraction = 1;
     std::vector<caching::OutOfMemoryObserver> observers;
+    pleat_torch::History history; /* of refusals */
 
     void *raw_alloc(size_t bytes) override
     {
@@ -56,6 +57,8 @@ class Native final : public pleat_torch::Pluggable
         if (failing > 0) {
             failing--;
             ooms++;
+            history.add(caching::TraceEntry::OOM, "oom", device, free_bytes, bytes, nullptr,
+                        nullptr, "");
             for (const caching::OutOfMemoryObserver &observer : observers)
                 observer(device, bytes, total_bytes, free_bytes);
             TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: the fake's");
@@ -146,6 +149,7 @@ class Native final : public pleat_torch::Pluggable
 
     void resetAccumulatedStats(DeviceIndex) override
     {
+        ooms = 0;
     }
 
     void resetPeakStats(DeviceIndex) override
@@ -154,7 +158,9 @@ class Native final : public pleat_torch::Pluggable
 
     caching::SnapshotInfo snapshot(MempoolId, bool) override
     {
-        return {};
+        caching::SnapshotInfo info;
+        info.device_traces.push_back(history.entries(0));
+        return info;
     }
 
     void beginAllocateToPool(DeviceIndex, MempoolId, std::function<bool(cudaStream_t)>) override
@@ -184,9 +190,11 @@ class Native final : public pleat_torch::Pluggable
         return {};
     }
 
-    void recordHistory(bool, caching::CreateContextFn, size_t, caching::RecordContext, bool,
-                       const std::vector<std::string> &) override
+    void recordHistory(bool enabled, caching::CreateContextFn recorder, size_t most,
+                       caching::RecordContext when, bool clear,
+                       const std::vector<std::string> &skipped) override
     {
+        history.set(enabled, recorder, most, when, clear, skipped);
     }
 
     void attachOutOfMemoryObserver(caching::OutOfMemoryObserver observer) override

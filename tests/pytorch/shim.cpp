@@ -218,6 +218,26 @@ void the_fraction_that_torchs_settings_leave_to_a_process_holds()
     *fake::process_fraction = 1;
 }
 
+void the_fraction_holds_before_a_request_that_is_not_a_pools()
+{
+    *fake::process_fraction = 1.0 / 1024; /* of 80 GiB */
+    for (uint64_t budget : {uint64_t(0), 200 * MIB, 64 * MIB}) {
+        double most = budget == 64 * MIB ? 64.0 / 80 / 1024 : 1.0 / 1024;
+        auto asked = make(budget);
+        CHECK(asked->getMemoryFraction(0) == most);
+        CHECK(asked->devices().runtime_or_null(0) == nullptr);
+        auto allocator = make(budget);
+        allocator->beginAllocateToPool(0, {1, 0}, [](cudaStream_t) { return true; });
+        CHECK(fake::native.fraction == most);
+        allocator->endAllocateToPool(0, {1, 0});
+        /* The program asks for another one itself, which holds from then on. */
+        allocator->setMemoryFraction(0.5 / 1024, 0);
+        CHECK(allocator->getMemoryFraction(0) == 0.5 / 1024);
+    }
+    *fake::process_fraction = 1;
+    CHECK(make()->getMemoryFraction(0) == 1);
+}
+
 /* Told of memory, and of its lack, as torch's profiler is. */
 struct Profiler : c10::MemoryReportingInfoBase {
     int64_t refused = 0;
@@ -299,6 +319,48 @@ void a_pools_refusal_is_told_when_it_is_one()
     CHECK(told == 1 && counted() == 1);
     allocator->endAllocateToPool(0, {1, 0});
     fake::native.observers.clear();
+}
+
+/* No runtime has counted anything. */
+void a_refusal_is_counted_once_where_there_are_only_pools()
+{
+    auto allocator = make();
+    auto counted = [&] { return allocator->getDeviceStats(0).num_ooms; };
+    allocator->beginAllocateToPool(0, {1, 0}, [](cudaStream_t) { return true; });
+    for (bool more : {false, true}) {
+        allocator->resetAccumulatedStats(0);
+        CHECK(counted() == 0);
+        fake::native.failing = 1;
+        allocator->raw_delete(allocator->raw_alloc(MIB));
+        CHECK(counted() == 0);
+        fake::native.failing = 2;
+        CHECK(thrown<c10::OutOfMemoryError>([&] { allocator->raw_alloc(MIB); }) != "");
+        CHECK(counted() == 1);
+        CHECK((allocator->devices().runtime_or_null(0) != nullptr) == more);
+        if (!more)
+            allocator->devices().runtime(0);
+        CHECK(counted() == 1);
+    }
+    allocator->endAllocateToPool(0, {1, 0});
+}
+
+void a_refusal_is_in_the_history_once()
+{
+    auto allocator = make(64 * MIB);
+    allocator->recordHistory(true, nullptr, 100, caching::RecordContext::NEVER, true, {});
+    auto refused = [&] {
+        size_t found = 0;
+        CHECK(thrown<c10::OutOfMemoryError>([&] { allocator->raw_alloc(100 * MIB); }) != "");
+        caching::SnapshotInfo info = allocator->snapshot({0, 0}, true);
+        for (const TraceEntry &entry : info.device_traces[0])
+            found += entry.action_ == TraceEntry::OOM && entry.size_ == 100 * MIB;
+        return found;
+    };
+    CHECK(refused() == 1);
+    allocator->setUseOnOOM(0, {1, 0}, true);
+    fake::native.failing = 1;
+    CHECK(refused() == 2);
+    allocator->recordHistory(false, nullptr, 0, caching::RecordContext::NEVER, true, {});
 }
 
 /* What registered itself with torch is asked for memory; here it fails. */
@@ -509,9 +571,12 @@ const struct {
     TEST(no_peak_is_lost_between_two_figures),
     TEST(a_fraction_of_nothing_is_nothing),
     TEST(the_fraction_that_torchs_settings_leave_to_a_process_holds),
+    TEST(the_fraction_holds_before_a_request_that_is_not_a_pools),
     TEST(out_of_memory_reaches_all_who_want_to_know),
     TEST(pools_that_may_serve_what_would_be_refused),
     TEST(a_pools_refusal_is_told_when_it_is_one),
+    TEST(a_refusal_is_counted_once_where_there_are_only_pools),
+    TEST(a_refusal_is_in_the_history_once),
     TEST(what_fails_while_memory_is_looked_for_is_a_refusal),
     TEST(a_pool_that_torch_does_not_open_takes_nothing),
     TEST(no_call_that_may_issue_verbs_ends_a_capture),

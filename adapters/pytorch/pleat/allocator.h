@@ -124,6 +124,7 @@ class Allocator final : public Forward
 #ifdef PLEAT_HAS_MEMORY_FRACTION
     double getMemoryFraction(DeviceIndex device) override
     {
+        devices_.take_fraction(device, at(device));
         uint64_t limit = Budget::limit_of(at(device)), total = total_bytes(device);
         return limit == 0 ? 1.0 : static_cast<double>(limit) / static_cast<double>(total);
     }
@@ -205,6 +206,7 @@ class Allocator final : public Forward
     void beginAllocateToPool(DeviceIndex device, MempoolId pool,
                              std::function<bool(cudaStream_t)> filter) override
     {
+        devices_.take_fraction(device, at(device));
         devices_.budget().give_rest_to_pools(at(device), device);
         native_->beginAllocateToPool(device, pool, filter);
         routes_.begin(device, pool, std::move(filter));
@@ -251,17 +253,21 @@ class Allocator final : public Forward
     {
         DeviceStats stats = native_->getDeviceStats(index);
         Device &device = at(index);
-        if (device.runtime.load() != nullptr)
-            add_pleat(stats, device, devices_.fold(device));
+        pleat_stats pleat = {};
+        if (device.runtime.load() != nullptr) {
+            pleat = devices_.fold(device);
+            add_pleat(stats, device, pleat);
+        }
+        add_refusals(stats, device, pleat);
         return stats;
     }
 
-    void resetAccumulatedStats(DeviceIndex device) override
+    void resetAccumulatedStats(DeviceIndex index) override
     {
-        native_->resetAccumulatedStats(device);
-        Device &d = at(device);
-        if (d.runtime.load() != nullptr)
-            begin_counting(d, devices_.fold(d));
+        native_->resetAccumulatedStats(index);
+        Device &device = at(index);
+        begin_counting(device,
+                       device.runtime.load() != nullptr ? devices_.fold(device) : pleat_stats{});
     }
 
     void resetPeakStats(DeviceIndex index) override
@@ -455,9 +461,10 @@ class Allocator final : public Forward
         pleat_result result = pleat_alloc(devices_.runtime(index), bytes,
                                           reinterpret_cast<pleat_stream>(stream), &address);
         if (__builtin_expect(result != PLEAT_OK, 0)) {
-            void *borrowed = borrow(device, bytes, stream, result);
+            bool noted = false;
+            void *borrowed = borrow(device, bytes, stream, result, noted);
             if (borrowed == nullptr)
-                refuse(index, bytes, stream, result);
+                refuse(index, bytes, stream, result, noted);
             return borrowed;
         }
         device.allocated_bytes.fetch_add((bytes + 511) / 512 * 512, std::memory_order_relaxed);
@@ -504,14 +511,16 @@ class Allocator final : public Forward
     }
 
     /* Pools made to be used before memory is refused (torch.cuda.MemPool(use_on_oom=True)) serve
-     * requests of torch's allocator that it has no memory for, and so this one. NULL: they cannot.
-     */
-    void *borrow(Device &device, size_t bytes, cudaStream_t stream, pleat_result result)
+     * requests of torch's allocator that it has no memory for, and so this one. NULL: they cannot;
+     * `noted`: the refusal is in torch's own history. */
+    void *borrow(Device &device, size_t bytes, cudaStream_t stream, pleat_result result,
+                 bool &noted)
     {
         if (!device.pools_lend || (result != PLEAT_E_OUT_OF_MEMORY && result != PLEAT_E_BUDGET))
             return nullptr;
         void *address = ask_native(device, bytes, stream);
-        if (address == nullptr)
+        noted = address == nullptr;
+        if (noted)
             return nullptr;
         device.untold_ooms++; /* Pleat's */
         devices_.fold(device);
@@ -519,7 +528,7 @@ class Allocator final : public Forward
     }
 
     [[noreturn]] void refuse(DeviceIndex device, size_t bytes, cudaStream_t stream,
-                             pleat_result result)
+                             pleat_result result, bool noted)
     {
         std::string text = pleat_last_error()->text;
         if (result != PLEAT_E_OUT_OF_MEMORY && result != PLEAT_E_BUDGET)
@@ -529,7 +538,7 @@ class Allocator final : public Forward
             c10::cuda::CUDAGuard guard(device);
             C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total));
         }
-        if (history_.on())
+        if (history_.on() && !noted)
             history_.add(TraceEntry::OOM, "oom", device, free_bytes, bytes, stream,
                          history_.context(caching::RecordContext::STATE), metadata());
         auto [live, physical] = held(device);

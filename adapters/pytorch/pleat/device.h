@@ -99,8 +99,9 @@ struct Device {
                                               /* or counted by both */
     std::vector<int> peers;                   /* that asked for access before there was a runtime */
 
-    std::mutex split_lock;    /* guards the budget's two parts */
-    uint64_t limit_bytes = 0; /* of both allocators together; 0: none */
+    std::mutex split_lock;       /* guards the budget's two parts */
+    uint64_t limit_bytes = 0;    /* of both allocators together; 0: none */
+    bool fraction_taken = false; /* torch's settings are part of it */
 
     std::atomic<uint64_t> pool_questions{0}; /* to torch's allocator: what it holds for pools */
 

@@ -111,9 +111,28 @@ class Devices
     /* As many bytes of a device and no more, nor more than the budget; 0: the budget. */
     void set_limit(Device &device, uint64_t bytes)
     {
-        uint64_t budget = settings_.budget_bytes;
         std::lock_guard<std::mutex> guard(device.split_lock);
-        device.limit_bytes = bytes == 0 ? budget : budget == 0 ? bytes : std::min(bytes, budget);
+        device.limit_bytes = within_budget(bytes);
+    }
+
+    /* The share of a device that torch's settings (PYTORCH_CUDA_ALLOC_CONF) leave to a process is
+     * its limit, from when it is first asked about: before that the device is left alone. */
+    void take_fraction(DeviceIndex index, Device &device)
+    {
+#ifdef PLEAT_HAS_PROCESS_FRACTION
+        double fraction = caching::CUDAAllocatorConfig::per_process_memory_fraction();
+        if (fraction >= 1)
+            return;
+        std::lock_guard<std::mutex> guard(device.split_lock);
+        if (device.fraction_taken)
+            return;
+        Relaxed relaxed;
+        device.limit_bytes = within_budget(fraction_of(index, fraction));
+        device.fraction_taken = true;
+#else
+        (void)index;
+        (void)device;
+#endif
     }
 
     void add_peer(DeviceIndex owner, DeviceIndex peer)
@@ -194,6 +213,12 @@ class Devices
     }
 
   private:
+    uint64_t within_budget(uint64_t bytes) const
+    {
+        uint64_t budget = settings_.budget_bytes;
+        return bytes == 0 ? budget : budget == 0 ? bytes : std::min(bytes, budget);
+    }
+
     void enter_phase(pleat_runtime *made) const
     {
         if (made != nullptr && pleat_phase(made, phase_.c_str()) != PLEAT_OK)
@@ -277,19 +302,6 @@ class Devices
         /* Pools may have taken some of the budget before. */
         budget_.give_rest_to_pleat(device, index);
         return made;
-    }
-
-    /* The share of a device that torch's settings (PYTORCH_CUDA_ALLOC_CONF) leave to a process. */
-    void take_fraction(DeviceIndex index, Device &device)
-    {
-#ifdef PLEAT_HAS_PROCESS_FRACTION
-        double fraction = caching::CUDAAllocatorConfig::per_process_memory_fraction();
-        if (fraction < 1)
-            set_limit(device, fraction_of(index, fraction));
-#else
-        (void)index;
-        (void)device;
-#endif
     }
 
     void begin_record(pleat_runtime *made)

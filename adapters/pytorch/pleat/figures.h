@@ -127,7 +127,15 @@ inline void add_pleat(DeviceStats &stats, Device &device, const pleat_stats &ple
     add(stats.segment, segments);
     add(stats.inactive_split_bytes, stat(unused, device.most_idle, 0, 0));
     add_calls(stats, pleat.creates - base.creates, pleat.releases - base.releases, 0);
-    stats.num_ooms += static_cast<int64_t>(refusals_of(device, pleat) - base.out_of_memory);
+}
+
+/* Of Pleat's runtime, and of a device that has pools only: torch's allocator counts each time that
+ * it was asked. */
+inline void add_refusals(DeviceStats &stats, Device &device, const pleat_stats &pleat)
+{
+    std::lock_guard<std::mutex> guard(device.stats_lock);
+    stats.num_ooms +=
+        static_cast<int64_t>(refusals_of(device, pleat) - device.baseline.out_of_memory);
 }
 
 /* From here on torch's counters count. */
