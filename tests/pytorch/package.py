@@ -188,6 +188,20 @@ class Package(unittest.TestCase):
         self.assertEqual(entered, ["a", "b", "a", "module", "a", "", "c", "outer"])
         self.assertEqual(pleat._phases, [])
 
+    def test_a_step_marks_the_devices_that_it_ends_an_iteration_on(self):
+        marked = []
+        library = mock.Mock(pleat_torch_mark=lambda device: marked.append(device))
+        torch = types.SimpleNamespace(cuda=types.SimpleNamespace(device_count=lambda: 4))
+        with mock.patch.multiple(pleat, _library=library, _windows=mock.Mock(), _saver=mock.Mock()), \
+                mock.patch.dict(sys.modules, torch=torch):
+            pleat._step_ends(2, set())
+            self.assertEqual(marked, [2])
+            pleat._windows.mark.assert_not_called()
+            pleat._step_ends(pleat.ALL, {2, 0})
+            pleat._step_ends(pleat.ALL, set())
+            self.assertEqual(marked, [2, 1, 3, pleat.ALL])
+            self.assertEqual((pleat._windows.mark.call_count, pleat._saver.look.call_count), (2, 2))
+
     def test_a_device_is_what_torch_takes_for_one(self):
         asked = []
 
@@ -582,7 +596,7 @@ class Plans(unittest.TestCase):
 
     def saver(self, recorded, save, taken=lambda: 0):
         class Library:
-            def pleat_torch_taken(self):
+            def pleat_torch_taken(self, device):
                 return taken()
 
             def pleat_torch_first_device(self):

@@ -68,6 +68,8 @@ void memory_is_given_and_taken_back()
     allocator->raw_delete(address);
     DeviceStats stats = allocator->getDeviceStats(0);
     CHECK(stats.allocated_bytes[0].current == 0 && stats.allocated_bytes[0].peak == 10 * MIB);
+    for (int device : {-1, 0, 1})
+        CHECK(allocator->devices().taken_bytes(device) == (device == 1 ? 0 : 10 * MIB));
 }
 
 void the_device_stands_wherever_its_plans_name_has_it()

@@ -28,7 +28,7 @@ except ImportError:
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "adapters" / "pytorch"))
 sys.dont_write_bytecode = True
 import pleat  # noqa: E402
-from pleat._marks import MOST_PARTS, MOST_STEPS, Steps  # noqa: E402
+from pleat._marks import ALL, MOST_PARTS, MOST_STEPS, Steps  # noqa: E402
 from pleat._windows import Served, Windows  # noqa: E402
 
 
@@ -60,11 +60,12 @@ class Hooks(unittest.TestCase):
 class Marks(unittest.TestCase):
     def setUp(self):
         self.marks = self.taken = 0
-        self.marking = Steps(self.mark, lambda: self.taken)
+        self.marking = Steps(self.mark, lambda device: self.taken)
         handle = register_optimizer_step_post_hook(self.marking)
         self.addCleanup(handle.remove)
 
-    def mark(self):
+    def mark(self, device, others):
+        self.assertEqual((device, others), (ALL, set()))
         self.marks += 1
 
     def optimizer(self):
@@ -162,6 +163,74 @@ class Marks(unittest.TestCase):
 
         optimizer.step(closure)
         self.assertEqual(self.marks, 1)
+
+
+class MarksOfDevices(unittest.TestCase):
+    """Optimizers with parameters on several GPUs, in one process."""
+
+    class Optimizer:
+        def __init__(self, *devices):
+            named = [types.SimpleNamespace(type=name.split(":")[0], index=int(name[5:]) if name[5:] else None)
+                     for name in devices]
+            self.param_groups = [{"params": [types.SimpleNamespace(device=device)]} for device in named]
+
+    def setUp(self):
+        self.marks = []
+        self.taken = {0: 0, 1: 0}
+        self.steps = Steps(lambda device, others: self.marks.append((device, sorted(others))),
+                           lambda device: sum(self.taken.values()) if device == ALL else self.taken[device])
+
+    def step(self, optimizer, *asked):
+        """The marks of a step, before which these devices were asked for something."""
+        for device in asked or self.taken:
+            self.taken[device] += 1000
+        self.steps(optimizer)
+        marks, self.marks = self.marks, []
+        return marks
+
+    def test_each_device_has_its_optimizers(self):
+        first, second = self.Optimizer("cuda:0"), self.Optimizer("cuda:1")
+        self.assertEqual(self.step(first), [(0, []), (ALL, [0])])
+        self.assertEqual(self.step(second), [(1, [])])
+        for _ in range(2 * MOST_STEPS):
+            self.assertEqual(self.step(first), [(0, []), (ALL, [0, 1])])
+            self.assertEqual(self.step(second), [(1, [])])
+
+    def test_of_two_on_a_device_one_marks(self):
+        first, second = self.Optimizer("cuda:0"), self.Optimizer("cuda:0")
+        for _ in range(5):
+            self.assertEqual(self.step(first), [(0, []), (ALL, [0])])
+            self.assertEqual(self.step(second), [])
+
+    def test_one_on_several_devices_marks_them_all(self):
+        optimizer = self.Optimizer("cuda:0", "cuda:1", "cuda:0", "cpu")
+        self.assertEqual(self.step(optimizer), [(0, []), (1, []), (ALL, [0, 1])])
+
+    def test_one_on_no_device_marks_all(self):
+        away, there = self.Optimizer("cpu"), self.Optimizer("cuda:1")
+        self.assertEqual(self.step(away), [(ALL, [])])
+        self.assertEqual(self.step(self.Optimizer("cuda")), [])
+        self.assertEqual(self.step(there), [(1, [])])
+        for _ in range(MOST_STEPS):
+            self.assertEqual(self.step(away), [(ALL, [1])])
+        # The other one is done, and this one its heir.
+        self.assertEqual(self.step(away), [(1, []), (ALL, [1])])
+
+    def test_what_another_device_asked_for_is_no_iteration(self):
+        first, second = self.Optimizer("cuda:0"), self.Optimizer("cuda:1")
+        self.step(first)
+        self.step(second)
+        self.assertEqual(self.step(second, 0), [])
+        self.assertEqual(self.step(second, 1), [(1, [])])
+
+    def test_the_program_may_mark_one_device(self):
+        first, second = self.Optimizer("cuda:0"), self.Optimizer("cuda:1")
+        self.steps.tell(ALL)
+        self.assertEqual((self.step(first), self.step(second)), ([], [(1, [])]))
+        self.steps.tell(1)
+        self.assertEqual((self.step(first), self.step(second)), ([(0, [])], []))
+        self.steps.tell(ALL)
+        self.assertEqual((self.step(first), self.step(second)), ([], []))
 
 
 @unittest.skipIf(torch is None, "no torch")

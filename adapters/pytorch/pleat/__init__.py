@@ -14,6 +14,8 @@ import contextlib
 import ctypes
 import os
 
+from ._marks import ALL, Steps
+
 __all__ = [
     "UnavailableError",
     "canary_errors",
@@ -100,7 +102,7 @@ def enable(
     ("pleat", "native", "expandable" ...); `plan` a plan file, or "auto" to learn; `budget` the most
     bytes of each device that Pleat may take, as a number or as "20GiB", 0 for all; `conf` Pleat's
     settings ("key:value,...", else the environment's PLEAT_CONF). `marks`: the first optimizer that
-    steps says where an iteration ends, until another one goes on without it. `save_plan`: a file for
+    steps on a device says where an iteration ends there, until another one goes on without it. `save_plan`: a file for
     the plan of what this run does, with which the next run's `plan` starts planned; it is written when
     some iterations were recorded, or at the end. `record` iterations are recorded in any case (see save_plan() and save_trace()). In
     names of plans %r stands for the rank and %d for the device. `windows`: where a plan is to be saved,
@@ -176,13 +178,11 @@ def enable(
 
         recorded = save_plan or record > _plans.FEW
         served = None if recorded else Served(_placed)
-        _windows = Windows(torch, library.pleat_torch_taken, _enter_phase, served)
+        _windows = Windows(torch, _taken, _enter_phase, served)
     if marks:
         from torch.optim import optimizer
 
-        from ._marks import Steps
-
-        _steps = Steps(_mark, library.pleat_torch_taken)
+        _steps = Steps(_step_ends, _taken)
         optimizer.register_optimizer_step_post_hook(_steps)
 
 
@@ -191,17 +191,40 @@ def enabled():
     return _library is not None
 
 
-def mark_step(device=-1):
+def mark_step(device=ALL):
     """An iteration begins here (on all devices). Optional: Pleat finds iterations by itself. Where
     a program says so in each, its optimizers' steps say nothing."""
     if _steps is not None:
-        _steps.told = True
-    _mark(device)
+        _steps.tell(device)
+    _mark([device])
 
 
-def _mark(device=-1):
+def _step_ends(device, others):
+    """An optimizer's step ends an iteration on one device, or on all but `others`, whose optimizers say it
+    themselves."""
+    import torch
+
+    if device != ALL:
+        _mark_memory([device])
+    elif others:
+        _mark([each for each in range(torch.cuda.device_count()) if each not in others])
+    else:
+        _mark([ALL])
+
+
+def _taken(device=ALL):
+    """Bytes that were ever asked for, on one device or on all."""
+    return _library.pleat_torch_taken(device)
+
+
+def _mark_memory(devices):
     if _library is not None:
-        _call(_library.pleat_torch_mark, device)
+        for device in devices:
+            _call(_library.pleat_torch_mark, device)
+
+
+def _mark(devices):
+    _mark_memory(devices)
     if _windows is not None:
         _windows.mark()
     if _saver is not None:

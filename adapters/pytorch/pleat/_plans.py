@@ -144,7 +144,7 @@ class Saver:
 
     def is_enough(self):
         """At a mark: whether what was recorded shows all there is."""
-        now = self.library.pleat_torch_taken()
+        now = self.library.pleat_torch_taken(-1)
         bytes, self.begun_at = now - self.begun_at, now
         self.alike = self.alike + 1 if bytes == self.bytes else 0
         self.bytes = bytes

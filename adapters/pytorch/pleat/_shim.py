@@ -319,6 +319,7 @@ def load(torch):
     shim.pleat_torch_end_logs.restype = None
     shim.pleat_torch_counters.restype = ctypes.c_char_p
     shim.pleat_torch_taken.restype = ctypes.c_uint64
+    shim.pleat_torch_taken.argtypes = [ctypes.c_int]
     text = ctypes.c_char_p
     shim.pleat_torch_enable.argtypes = [text, text, text, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64]
     shim.pleat_torch_recorded.argtypes = [ctypes.c_int]

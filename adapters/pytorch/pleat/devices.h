@@ -204,11 +204,13 @@ class Devices
         return stats;
     }
 
-    uint64_t taken_bytes() const
+    /* Ever asked for, on one device or (-1) on all. */
+    uint64_t taken_bytes(int index) const
     {
         uint64_t bytes = 0;
         for (const Device &device : list_)
-            bytes += device.allocated_bytes.load(std::memory_order_relaxed);
+            if (index < 0 || index == index_of(device))
+                bytes += device.allocated_bytes.load(std::memory_order_relaxed);
         return bytes;
     }
 

@@ -152,10 +152,10 @@ __attribute__((visibility("default"))) void pleat_torch_end_logs()
         pleat_end_log(Allocator::current->devices().runtime_or_null(i));
 }
 
-/* Bytes that were asked for since the start, on all devices. */
-__attribute__((visibility("default"))) uint64_t pleat_torch_taken()
+/* Bytes that were asked for since the start, on a device or (-1) on all. */
+__attribute__((visibility("default"))) uint64_t pleat_torch_taken(int device)
 {
-    return Allocator::current == nullptr ? 0 : Allocator::current->devices().taken_bytes();
+    return Allocator::current == nullptr ? 0 : Allocator::current->devices().taken_bytes(device);
 }
 
 /* What the canary found on a device: allocations checked, words that were wrong, where one was. */
