@@ -111,6 +111,31 @@ static bool looks_like_csv(const bytes *all)
     return false;
 }
 
+/* What else may be given by mistake is named. */
+static pleat_result refuse(const char *path, const bytes *all)
+{
+    if (all->size == 0)
+        return pleat__fail(PLEAT_E_INPUT, "'%s': byte 0: the file is empty", path);
+    if (looks_like_json(all))
+        return pleat__fail(PLEAT_E_INPUT,
+                           "'%s': this is JSON: what 'pleat export --format perfetto' writes, and "
+                           "torch's profiler, is for viewers, and does not say all that a trace "
+                           "does; a torch memory snapshot (a pickle) is wanted",
+                           path);
+    if (all->size >= 4 && memcmp(all->data, "PK\3\4", 4) == 0)
+        return pleat__fail(PLEAT_E_INPUT,
+                           "'%s': this is a zip file, as torch.save writes them; a snapshot is "
+                           "written by torch.cuda.memory._dump_snapshot or pickle.dump",
+                           path);
+    if (pleat__plan_begins(all->data, all->size))
+        return pleat__fail(PLEAT_E_INPUT, "'%s': this is a plan; a trace or a recording is wanted",
+                           path);
+    return pleat__fail(PLEAT_E_INPUT,
+                       "'%s': byte 0: neither a trace, nor a pickled torch snapshot (protocol 2 to "
+                       "5), nor a table with a header id,lower,upper,size",
+                       path);
+}
+
 static pleat_result decode(const char *path, const bytes *all, int device, pleat__trace_form *form,
                            pleat_trace **out)
 {
@@ -123,23 +148,11 @@ static pleat_result decode(const char *path, const bytes *all, int device, pleat
         *form = PLEAT__FORM_TRACE;
         return pleat__trace_decode(path, all->data, all->size, out);
     }
-    if (looks_like_json(all))
-        return pleat__fail(PLEAT_E_INPUT,
-                           "'%s': this is JSON: what 'pleat export --format perfetto' writes, and "
-                           "torch's profiler, is for viewers, and does not say all that a trace "
-                           "does; a torch memory snapshot (a pickle) is wanted",
-                           path);
-    if (looks_like_csv(all)) {
+    if (!looks_like_json(all) && looks_like_csv(all)) {
         *form = PLEAT__FORM_CSV;
         return pleat__csv_decode(path, all->data, all->size, out);
     }
-    if (pleat__plan_begins(all->data, all->size))
-        return pleat__fail(PLEAT_E_INPUT, "'%s': this is a plan; a trace or a recording is wanted",
-                           path);
-    return pleat__fail(PLEAT_E_INPUT,
-                       "'%s': byte 0: neither a trace, nor a pickled torch snapshot (protocol 2 to "
-                       "5), nor a table with a header id,lower,upper,size",
-                       path);
+    return refuse(path, all);
 }
 
 pleat_result pleat__trace_import(const char *path, int device, pleat__trace_form *form,

@@ -40,7 +40,7 @@ def parse(arguments):
         "--budget", default="0", metavar="SIZE", help="most memory to take of each device, such as 20GiB [all]"
     )
     parser.add_argument("--policy", default="pleat", choices=POLICIES, help="[pleat]")
-    parser.add_argument("--conf", default="", metavar="KEY:VALUE,...", help="Pleat's settings")
+    parser.add_argument("--conf", default="", metavar="KEY:VALUE,...", help="settings, as `pleat conf` lists them")
     parser.add_argument(
         "--no-marks", action="store_true", help="do not take optimizer steps as iterations' ends"
     )
