@@ -792,6 +792,25 @@ class Told(unittest.TestCase):
                          ["pleat: canary: it cannot be asked: CUDA error: device-side assert", "compared"])
         self.assertEqual(json.loads(pathlib.Path(path).read_text())["devices"], {"0": counters})
 
+    def test_counters_take_a_files_place_when_they_are_whole(self):
+        path = pathlib.Path(self.folder.name, "c.json")
+        path.write_text("before")
+        link = pathlib.Path(self.folder.name, "link")
+        link.symlink_to(path)
+        with mock.patch("os.replace", side_effect=OSError(28, "No space left")), \
+                contextlib.redirect_stderr(io.StringIO()) as said:
+            _job.write_counters(str(link), [])
+        self.assertEqual(path.read_text(), "before")
+        self.assertIn("pleat: the counters: [Errno 28]", said.getvalue())
+        _job.write_counters(str(link), [(0, {"requests": 7})])
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(json.loads(path.read_text())["devices"], {"0": {"requests": 7}})
+        self.assertFalse([name for name in os.listdir(self.folder.name) if "c.json." in name])
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            _job.write_counters("/dev/full", [])
+        self.assertIn("pleat: the counters: [Errno 28]", said.getvalue())
+        self.assertTrue(os.path.exists("/dev/full"))
+
     def test_failures_of_the_command_have_its_words(self):
         with self.assertRaisesRegex(RuntimeError, "no-such.trace"):
             _job.run("replay", "no-such.trace", "--json")

@@ -111,17 +111,33 @@ def compare(trace, counters):
         least / gib)
 
 
+def write_whole(path, text):
+    """A file takes the place of one that is there when it is whole; what is none (a pipe) is written into."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "w") as out:
+            out.write(text)
+        return
+    path = os.path.realpath(path)
+    partial = "%s.%d.tmp" % (path, os.getpid())
+    try:
+        with open(partial, "w") as out:
+            out.write(text)
+        os.replace(partial, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise
+
+
 def write_counters(path, served):
     """One JSON object a process."""
+    told = {
+        "rank": _plans.told_rank(),
+        "devices": {str(device): counters for device, counters in served},
+        "windows": pleat.windows(),
+    }
     try:
-        with open(_plans.written(path), "w") as out:
-            told = {
-                "rank": _plans.told_rank(),
-                "devices": {str(device): counters for device, counters in served},
-                "windows": pleat.windows(),
-            }
-            json.dump(told, out)
-            out.write("\n")
+        write_whole(_plans.written(path), json.dumps(told) + "\n")
     except OSError as problem:
         say("pleat: the counters: %s" % problem)
 
