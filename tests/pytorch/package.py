@@ -219,9 +219,12 @@ class Package(unittest.TestCase):
             for device in (None, 1, "cuda:5", "cuda"):
                 self.assertEqual(pleat.stats(device), {"requests": 7})
             self.assertEqual(pleat.stats(), {"requests": 7})
+            library.pleat_torch_mark = asked.append
+            for device in (None, 1, "cuda:5", "cuda", pleat.ALL):
+                pleat.mark_step(device)
             library.pleat_torch_first_device = lambda: -1
             pleat.stats()
-        self.assertEqual(asked, [3, 1, 5, 2, 3, 0])
+        self.assertEqual(asked, [3, 1, 5, 2, 3, 3, 1, 5, 2, -1, 0])
 
     def test_sizes(self):
         for text, bytes in [("0", 0), ("512", 512), ("64k", 65536), ("2MiB", 2 << 20),

@@ -192,8 +192,11 @@ def enabled():
 
 
 def mark_step(device=ALL):
-    """An iteration begins here (on all devices). Optional: Pleat finds iterations by itself. Where
-    a program says so in each, its optimizers' steps say nothing."""
+    """An iteration begins here, on all devices or on one. Optional: Pleat finds iterations by itself.
+    Where a program says so in each, its optimizers' steps say nothing."""
+    if _library is None:
+        return
+    device = _index(device)
     if _steps is not None:
         _steps.tell(device)
     _mark([device])
@@ -218,9 +221,8 @@ def _taken(device=ALL):
 
 
 def _mark_memory(devices):
-    if _library is not None:
-        for device in devices:
-            _call(_library.pleat_torch_mark, device)
+    for device in devices:
+        _call(_library.pleat_torch_mark, device)
 
 
 def _mark(devices):
