@@ -206,6 +206,8 @@ static void check_followed(pleat__elastic *elastic)
 {
     bool odd = oddities(elastic) - elastic->odd > elastic->scale->count / ODD;
     elastic->proven += !odd;
+    if (!odd)
+        pleat__scale_reach(elastic->scale, &elastic->now->fitted);
     if (elastic->recording || elastic->clock < elastic->check_at || !odd)
         return;
     elastic->check_at = elastic->clock + (4u << elastic->checks);

@@ -17,6 +17,14 @@
 #define OTHER_SIZES 16u
 /* A job may have come so far beyond the range. */
 #define PLAUSIBLE 64u
+/* Sizes are believed as far from two xs as so many times what lies between them. (A line through
+ * two that were half a percent apart, at an x a third below: twice the memory.) */
+#define SPANS 8u
+/* A size grows with x where it is off by one part in so many of the growth, and by so many bytes,
+ * since small ones grow in steps; of those that vary one in so many may not. */
+#define NEAR     4u
+#define STEP     1024u
+#define MOST_ODD 4u
 
 /* A size times an x has up to 96 bits. */
 __extension__ typedef __int128 wide;
@@ -511,6 +519,17 @@ static void fit_term(const fitting *f, pleat__scale *scale, uint32_t i)
     scale->loose++;
 }
 
+/* Around the xs that it was made from. */
+static void believe(pleat__scale *scale)
+{
+    uint64_t most = SPANS * (scale->highest - scale->lowest);
+    uint64_t lowest = scale->lowest / PLEAT__SCALE_BEYOND;
+    uint64_t highest = scale->highest * PLEAT__SCALE_BEYOND;
+    uint64_t from = scale->lowest > most ? scale->lowest - most : 0, to = scale->highest + most;
+    scale->from.u.num = from > lowest ? from : lowest;
+    scale->to.u.num = to < highest ? to : highest;
+}
+
 static pleat__scale *make_scale(const fitting *f)
 {
     pleat__scale *scale = pleat__arena_calloc(f->arena, 1, sizeof *scale);
@@ -528,24 +547,39 @@ static pleat__scale *make_scale(const fitting *f)
                             .highest = f->xs[f->high],
                             .from = {{f->xs[f->low], 1}, {1, 1}},
                             .to = {{f->xs[f->high], 1}, {1, 1}}};
-    for (uint32_t s = 0; s < f->profile_count; s++)
-        pleat__scale_reach(scale, &(pleat__x){{f->xs[s], 1}, {1, 1}});
+    believe(scale);
     for (uint32_t i = 0; i < scale->count; i++)
         fit_term(f, scale, i);
     return scale;
 }
 
-/* Any two iterations have a line through each request's sizes. Where one number is behind them most
- * grow with it; where each goes its own way (a token goes to some expert) as many fall. Followed as
- * a scale all the same, a mixture of experts took five times the driver calls. */
-static bool is_one_way(const pleat__scale *scale)
+static bool is_about(int64_t rise, wide expected)
 {
-    uint32_t rising = 0, falling = 0;
+    wide off = rise > expected ? rise - expected : expected - rise;
+    return off <= expected / NEAR + STEP;
+}
+
+/* Whether a size grows as x does, or as its square, which attention's do. */
+static bool grows_with_x(const pleat__scale *scale, const pleat__term *term)
+{
+    wide low = scale->lowest, high = scale->highest, bytes = (wide)term->bytes;
+    wide once = bytes * (high - low) / low;
+    return is_about(term->rise, once) || is_about(term->rise, once + once * high / low);
+}
+
+/* Any two iterations have a line through each request's sizes. Where one number is behind them next
+ * to all grow with it; of a mixture of experts one in seven does, of a network that translates
+ * half, since the lengths of a sentence and of its translation are two. (Followed as a scale all
+ * the same, the former took five times the driver calls, the latter twice the memory.) */
+static bool has_one_parameter(const pleat__scale *scale)
+{
+    uint32_t varying = 0, odd = 0;
     for (uint32_t i = 0; i < scale->count; i++) {
-        rising += scale->terms[i].rise > 0;
-        falling += scale->terms[i].rise < 0;
+        const pleat__term *term = &scale->terms[i];
+        varying += term->rise != 0 || term->loose;
+        odd += (term->rise != 0 && !grows_with_x(scale, term)) || term->loose;
     }
-    return falling <= rising / 4;
+    return odd <= varying / MOST_ODD;
 }
 
 /* The profile that the others are laid against: the most requests, and of those the most ends. */
@@ -579,7 +613,7 @@ pleat__scale_fit pleat__scale_make(pleat__arena *arena, pleat__profile *const *p
     f.xs = pleat__arena_calloc(arena, count, sizeof *f.xs);
     if (f.pairs != NULL && f.xs != NULL && lay_all(&f) && find_parameter(&f, &same))
         *out = make_scale(&f);
-    if (*out != NULL && !is_one_way(*out)) {
+    if (*out != NULL && !has_one_parameter(*out)) {
         pleat__scale_free(*out);
         *out = NULL;
     }

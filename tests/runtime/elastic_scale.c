@@ -68,6 +68,52 @@ static void elastic_sizes_that_go_their_own_ways_are_no_scale(void **state)
     pleat__arena_destroy(arena);
 }
 
+/* The lengths of a sentence and of its translation: a line was believed although half of the sizes
+ * follow the other one. */
+static void elastic_sizes_that_follow_two_numbers_are_no_scale(void **state)
+{
+    (void)state;
+    static const uint64_t others[] = {3, 4, 9, 12};
+    pleat__arena *arena;
+    elastic_job e = elastic_make(74);
+    assert_ok(pleat__arena_create(&arena));
+    for (uint32_t k = 0; k < sizeof others / sizeof *others; k++) {
+        pleat__scale *scale;
+        pleat__profile *two[2] = {profile_at(arena, &e, 6), profile_at(arena, &e, 7)};
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+            for (uint32_t s = 0; s < 2 && i % 2 == 0; s++)
+                two[s]->parts[i].bytes = e.base[i] + e.slope[i] * (s == 0 ? 6 : others[k]);
+        assert_int_equal(pleat__scale_make(arena, two, 2, &scale), PLEAT__SCALE_NONE);
+        assert_null(scale);
+    }
+    pleat__arena_destroy(arena);
+}
+
+/* Lines through two xs close to each other say little of those far away, until one was seen. */
+static void elastic_scale_is_believed_around_what_was_seen(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    elastic_job e = elastic_make(75);
+    pleat__scale *scale;
+    assert_ok(pleat__arena_create(&arena));
+    pleat__profile *two[2] = {profile_at(arena, &e, 200), profile_at(arena, &e, 201)};
+    assert_int_equal(pleat__scale_make(arena, two, 2, &scale), PLEAT__SCALE_FITTED);
+    uint64_t one = scale->lowest / 200;
+    static const struct {
+        uint64_t x;
+        bool near;
+    } xs[] = {{191, false}, {193, true}, {208, true}, {210, false}, {100, false}, {400, false}};
+    for (uint32_t i = 0; i < sizeof xs / sizeof *xs; i++)
+        assert_int_equal(pleat__scale_in_range(scale, &(pleat__x){{one * xs[i].x, 1}, {1, 1}}),
+                         xs[i].near);
+    pleat__scale_reach(scale, &(pleat__x){{one * 210, 1}, {1, 1}});
+    for (uint32_t i = 0; i < sizeof xs / sizeof *xs; i++)
+        assert_true(pleat__scale_in_range(scale, &(pleat__x){{one * xs[i].x, 1}, {1, 1}}));
+    pleat__scale_free(scale);
+    pleat__arena_destroy(arena);
+}
+
 /* The same with the times that a job has, where request `without` is left out; an open one does not
  * know what is freed in it of the iteration before. */
 static pleat__profile *timed_at(pleat__arena *arena, const elastic_job *e, uint64_t x,
@@ -217,6 +263,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elastic_scale_is_found_from_sizes),
         cmocka_unit_test(elastic_sizes_that_go_their_own_ways_are_no_scale),
+        cmocka_unit_test(elastic_sizes_that_follow_two_numbers_are_no_scale),
+        cmocka_unit_test(elastic_scale_is_believed_around_what_was_seen),
         cmocka_unit_test(elastic_open_profile_is_completed_by_another_size),
         cmocka_unit_test(elastic_lives_cross_iterations),
         cmocka_unit_test(elastic_lives_end_behind_the_mark),
