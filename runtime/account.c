@@ -39,12 +39,17 @@ static uint64_t granted(const pleat__account *account)
     return account->granted ? GRANT_PAGES * account->page_ns : account->kept_ns;
 }
 
+uint64_t pleat__account_share(uint64_t ns)
+{
+    return ns / SHARE;
+}
+
 /* A recording's clock may stand still, or start again: no time has passed then. */
 static uint64_t earned(const pleat__account *account)
 {
     uint64_t now = pleat__account_now(account);
     uint64_t passed = now > account->begun_ns ? now - account->begun_ns : 0;
-    return BEGINNING_NS + granted(account) + passed / SHARE;
+    return BEGINNING_NS + granted(account) + pleat__account_share(passed);
 }
 
 void pleat__account_grant(pleat__account *account, bool on)

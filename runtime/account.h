@@ -53,6 +53,8 @@ void pleat__account_spend(pleat__account *account, uint64_t pages, uint64_t ns);
 void pleat__account_wait(pleat__account *account);
 /* How much may exist, when the most that was in use is `most`: in the same unit. */
 uint64_t pleat__account_limit(const pleat__account *account, uint64_t most);
+/* What may go to maps of so much time. */
+uint64_t pleat__account_share(uint64_t ns);
 uint64_t pleat__account_now(const pleat__account *account);
 
 #endif

@@ -107,6 +107,13 @@ void pleat__draft_settle(pleat__draft *draft)
     pleat__account_grant(&draft->heap->account, false);
 }
 
+void pleat__draft_rest(pleat__draft *draft, uint32_t iterations)
+{
+    pleat__draft_settle(draft);
+    pleat__draft_shrunk(draft);
+    draft->vain = iterations;
+}
+
 void pleat__draft_tire(pleat__draft *draft)
 {
     if (draft->record.complete && draft->begin_count == 0)
@@ -221,7 +228,7 @@ void pleat__draft_found(pleat__draft *draft, uint32_t length, uint32_t ahead, ui
 
 static bool was_well(const pleat__served *served)
 {
-    return !served->paid && !served->grew && served->elsewhere * ELSEWHERE <= served->asked;
+    return served->paid_ns == 0 && !served->grew && served->elsewhere * ELSEWHERE <= served->asked;
 }
 
 /* One that served badly although a few were tried is left for a while. */

@@ -87,6 +87,8 @@ void pleat__draft_want(pleat__draft *draft);
 void pleat__draft_end(pleat__draft *draft);
 /* The same, and what may be stitched in expectation of a plan (account.h) is not any more. */
 void pleat__draft_settle(pleat__draft *draft);
+/* The same, and nothing is recorded for so many iterations. */
+void pleat__draft_rest(pleat__draft *draft, uint32_t iterations);
 /* What was recorded from the beginning on goes where it has become too much without an iteration
  * known. */
 void pleat__draft_tire(pleat__draft *draft);

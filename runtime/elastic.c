@@ -7,10 +7,6 @@
 #include <internal/error.h>
 #include <string.h>
 
-/* A new largest x is laid out for this part more, where x keeps changing. */
-#define HEADROOM 100u
-/* Of the last 16 iterations, those that had another x than the one before. */
-#define CHANGING 6
 /* A followed iteration is odd when more than one request in so many is not as the scale says. */
 #define ODD 100u
 /* An x is left to be learned after so many iterations in a row in which more than one request in so
@@ -296,10 +292,17 @@ void pleat__elastic_diverged(pleat__elastic *elastic)
     pleat__elastic_record(elastic, true);
 }
 
+void pleat__elastic_rest(pleat__elastic *elastic, uint32_t iterations)
+{
+    if (elastic->arena == NULL)
+        return;
+    elastic->failures = 0;
+    elastic->quiet_until = elastic->clock + iterations;
+    pleat__elastic_record(elastic, iterations == 0);
+}
+
 static void note_x(pleat__elastic *elastic, const pleat__x *x)
 {
-    bool other = pleat__x_is_known(&elastic->x) && !pleat__x_equal(&elastic->x, x);
-    elastic->changes = elastic->changes << 1 | other;
     elastic->x = *x;
     elastic->stats->inferred_x = x->u.num / x->u.den;
     if (!pleat__elastic_has_seen(elastic, x))
@@ -465,22 +468,13 @@ static pleat__instance *lay_out_tightly(pleat__elastic *elastic, const pleat__x 
     return add_instance(elastic, made);
 }
 
-/* A new instance for x, or a little more where x changes all the time. NULL: there is no memory. */
+/* A new instance for x. NULL: there is no memory. */
 static pleat__instance *lay_out(pleat__elastic *elastic, const pleat__x *x,
                                 const pleat__follow *current)
 {
-    bool restless = __builtin_popcount(elastic->changes & 0xffff) >= CHANGING;
     pleat__instance *made;
-    pleat__x more;
-    if ((pleat__x_is_known(&elastic->refused) && pleat__x_holds(x, &elastic->refused)) ||
-        !make_room(elastic))
+    if (pleat__x_is_known(&elastic->refused) && pleat__x_holds(x, &elastic->refused))
         return NULL;
-    restless = restless && pleat__scale_times(elastic->scale, x, HEADROOM + 1, HEADROOM, &more);
-    if (restless && make_instance(elastic, &more, current, &made) == PLEAT_OK)
-        return add_instance(elastic, made);
-    /* The lock was left: something else may be followed, and what was may be no more. */
-    if (restless)
-        current = elastic->now != NULL ? elastic->now->follow : NULL;
     if (make_room(elastic) && make_instance(elastic, x, current, &made) == PLEAT_OK)
         return add_instance(elastic, made);
     refuse(elastic, x);

@@ -13,8 +13,6 @@
  *      nothing is mapped any more, whatever x comes. One that is laid out for less takes less
  *      memory: it is made when the limit on memory leaves no room for a larger one. A plan file's
  *      own places are the first instance, at the x that it was laid out for.
- * HEADROOM  Where iterations differ from one to the next a new largest x is likely to be exceeded
- *      soon: it is laid out for a little more.
  * COMING  What a new largest x takes that is not there is made by a thread, while the instance is
  *      followed already (coming.h).
  * BROKEN  An x beyond the range, sizes that are not as the scale says: the iteration is served by
@@ -80,10 +78,9 @@ typedef struct pleat__elastic {
     /* What the iteration allocated before its x was known, and the request that is being served. */
     pleat__held here[PLEAT__LOOKED_AT + 1];
     uint32_t here_count;
-    pleat__x_finder finder; /* for a recipe with two parameters */
-    pleat__x guess;         /* that it had at the last request */
-    pleat__x x;             /* of the last iteration */
-    uint32_t changes;       /* a bit for each of the last iterations: x was another than before */
+    pleat__x_finder finder;     /* for a recipe with two parameters */
+    pleat__x guess;             /* that it had at the last request */
+    pleat__x x;                 /* of the last iteration */
     pleat__x seen[PLEAT__SEEN]; /* xs that iterations had */
     uint32_t seen_count;
     pleat__x bad[PLEAT__BAD]; /* xs at which instances serve badly */
@@ -162,6 +159,9 @@ static inline uint32_t pleat__elastic_host(const pleat__elastic *elastic, uint32
         return PLEAT__NO_ITEM;
     return scale->first + scale->plan->recipe->hosts[item];
 }
+
+/* For so many iterations nothing is followed and nothing recorded; 0: no longer. */
+void pleat__elastic_rest(pleat__elastic *elastic, uint32_t iterations);
 
 /* The limit on memory changed, or memory is short: gives views back that are not followed. */
 bool pleat__elastic_drop(pleat__elastic *elastic);

@@ -3,35 +3,103 @@
  */
 #include <runtime/fit.h>
 
-/* An iteration is served badly where one request in so many lies elsewhere, and that took the
- * driver's time although there was memory enough. */
-#define ELSEWHERE_SHARE 8u
-/* Bad iterations before the first rest. Later one is enough, also if it took memory or diverged. */
-#define MOST_BAD 3u
+/* What a bad iteration counts, twice where one part in MUCH of its time was lost; a good one takes
+ * one away. */
+#define BAD  2u
+#define MUCH 16u
+/* At so much the first rest begins. A draft is made again, of more iterations, and sizes are fitted
+ * anew before it comes to that. Later one bad iteration is enough. */
+#define MOST_BAD       6u
+#define MOST_BAD_MADE  10u
+#define MOST_BAD_AGAIN BAD
+/* What an iteration may take of the driver's time in any case: some twenty maps. */
+#define LEAST_NS UINT64_C(500000)
 /* Iterations of the first rest; each is four times as long as the one before, up to so often. So
  * many good ones in a row, and one of those before is forgotten. */
 #define REST      128u
 #define MOST_REST 3u
+/* Iterations of a rest in which what lies in lanes and slots goes, and those that are compared. */
+#define SETTLES   2u
+#define TRIAL     8u
+#define MOST_VAIN 6u
 
 static bool is_judged(const pleat__fit *fit, pleat__followed followed, bool diverged)
 {
-    return followed == PLEAT__FOLLOWED_LEARNED ||
-           (followed == PLEAT__FOLLOWED_NOTHING && fit->rests != 0 && diverged);
+    if (followed == PLEAT__FOLLOWED_NOTHING)
+        return fit->rests != 0 && diverged;
+    return followed != PLEAT__FOLLOWED_FILE;
 }
 
-bool pleat__fit_mark(pleat__fit *fit, const pleat__served *served, pleat__followed followed,
-                     uint64_t divergences)
+/* A job that takes more memory than ever is bound to ask the driver, the first time. */
+static uint32_t badness(const pleat__fit *fit)
 {
-    bool again = fit->rests != 0, diverged = divergences != fit->divergences;
+    const pleat__served *served = &fit->served;
+    bool costly =
+        served->paid_ns > LEAST_NS && served->paid_ns > pleat__account_share(served->passed_ns);
+    if (!costly || (served->record && fit->rests == 0))
+        return 0;
+    return served->paid_ns > served->passed_ns / MUCH ? 2 * BAD : BAD;
+}
+
+static uint32_t most_bad(const pleat__fit *fit, pleat__followed followed)
+{
+    uint32_t first = followed == PLEAT__FOLLOWED_LEARNED ? MOST_BAD : MOST_BAD_MADE;
+    return (fit->rests != 0 ? MOST_BAD_AGAIN : first) << fit->vain;
+}
+
+static void add_cost(pleat__fit_cost *cost, const pleat__served *served)
+{
+    cost->ns += served->paid_ns;
+    cost->requests += served->asked;
+}
+
+/* Whether the heap alone takes three quarters of the time, or less. */
+static bool is_better(const pleat__fit *fit)
+{
+    return 4 * (double)fit->since.ns * (double)fit->before.requests <=
+           3 * (double)fit->before.ns * (double)fit->since.requests;
+}
+
+static pleat__verdict rest(pleat__fit *fit)
+{
+    fit->rested++;
+    fit->resting--;
+    if (fit->rested > SETTLES && fit->rested <= SETTLES + TRIAL)
+        add_cost(&fit->since, &fit->served);
+    if (fit->rested == SETTLES + TRIAL && !is_better(fit)) {
+        fit->resting = 0;
+        fit->rests--;
+        fit->vain += fit->vain < MOST_VAIN;
+    }
+    return fit->resting == 0 ? PLEAT__WAKES : PLEAT__GOES_ON;
+}
+
+static void begin_rest(pleat__fit *fit)
+{
+    fit->bad = 0;
+    fit->good = 0;
+    fit->rested = 0;
+    fit->since = (pleat__fit_cost){0};
+    fit->resting = REST << 2 * fit->rests;
+    fit->rests += fit->rests < MOST_REST;
+}
+
+pleat__verdict pleat__fit_mark(pleat__fit *fit, pleat__followed followed, uint64_t divergences)
+{
+    bool diverged = divergences != fit->divergences;
     fit->divergences = divergences;
-    fit->resting -= fit->resting != 0;
+    if (fit->resting != 0)
+        return rest(fit);
     if (!is_judged(fit, followed, diverged))
-        return false;
-    bool elsewhere = served->elsewhere * ELSEWHERE_SHARE > served->asked;
-    if (elsewhere && served->paid && (again || !served->grew)) {
-        fit->bad++;
+        return PLEAT__GOES_ON;
+    uint32_t bad = badness(fit);
+    if (bad != 0) {
+        if (fit->bad == 0)
+            fit->before = (pleat__fit_cost){0};
+        add_cost(&fit->before, &fit->served);
+        fit->bad += bad;
         fit->good = 0;
-    } else if (!elsewhere) {
+    } else {
         fit->bad -= fit->bad != 0;
         fit->good++;
     }
@@ -39,10 +107,8 @@ bool pleat__fit_mark(pleat__fit *fit, const pleat__served *served, pleat__follow
         fit->rests -= fit->rests != 0;
         fit->good = 0;
     }
-    if (fit->bad < (again ? 1 : MOST_BAD))
-        return false;
-    fit->bad = 0;
-    fit->resting = REST << 2 * fit->rests;
-    fit->rests += fit->rests < MOST_REST;
-    return true;
+    if (fit->bad < most_bad(fit, followed))
+        return PLEAT__GOES_ON;
+    begin_rest(fit);
+    return PLEAT__RESTS;
 }

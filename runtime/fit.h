@@ -1,36 +1,62 @@
 /*
- * fit.h: does what was learned serve the job at all?
+ * fit.h: does what was learned or drafted serve the job at all?
  *
  * Iterations that have more or less of the same, another number of microbatches, find the places of
- * those before in use; what then lies elsewhere lies in others' places. Each iteration stitches
- * large tensors anew, until memory is bought instead. (A GPT-2 of 2 to 8 microbatches took 293
- * calls an iteration and 7 % more memory so; the heap by itself serves it by the byte, and soon
- * with none.) Learned shapes are let go then, and nothing is learned for a while: the job rests.
+ * those before in use; what then lies elsewhere lies in others' places. (A GPT-2 of 2 to 8
+ * microbatches took 293 calls an iteration and 7 % more memory so.) Lanes that are laid out for
+ * sizes which follow two numbers are in each other's way. (A network that translates stitched its
+ * logits anew all the time, a tenth of an iteration, and took 4 % more memory.) The heap by itself
+ * serves such jobs by the byte, and soon without a call. So where iterations take more of the
+ * driver's time than the account has for it (account.h) what is followed is let go and nothing is
+ * learned for a while: the job rests.
+ *
+ * TRIAL  The first iterations of a rest are compared with what it ended. Where they take as much it
+ *        is over at once, and the next one begins twice as late.
  */
 #ifndef PLEAT_RUNTIME_FIT_H
 #define PLEAT_RUNTIME_FIT_H
 
 #include <runtime/served.h>
 
+/* What iterations took. */
+typedef struct pleat__fit_cost {
+    uint64_t ns; /* of the driver's time */
+    uint64_t requests;
+} pleat__fit_cost;
+
 typedef struct pleat__fit {
-    uint32_t bad;         /* iterations that were served badly, less those that were not */
-    uint32_t resting;     /* iterations to go by with nothing learned */
-    uint32_t rests;       /* so far, up to some, less those that are long ago */
-    uint32_t good;        /* iterations since a bad one */
-    uint64_t divergences; /* at the last mark */
+    uint32_t bad;     /* two for each iteration that was served badly, less those that were not */
+    uint32_t resting; /* iterations to go by with nothing learned */
+    uint32_t rested;  /* of this rest, those that went by */
+    uint32_t rests;   /* so far, up to some, less those that are long ago */
+    uint32_t vain;    /* of them, those that were no better, up to some */
+    uint32_t good;    /* iterations since a bad one */
+    uint64_t divergences;   /* at the last mark */
+    pleat__fit_cost before; /* the bad ones */
+    pleat__fit_cost since;  /* this rest's first */
+    /* Where nothing marks iterations: requests at which the next is taken to end. */
+    uint64_t due;
+    pleat__served served; /* the last one */
 } pleat__fit;
 
 /* What an iteration that ended was followed with. */
 typedef enum pleat__followed {
     PLEAT__FOLLOWED_NOTHING = 0,
     PLEAT__FOLLOWED_LEARNED,
-    PLEAT__FOLLOWED_OTHER, /* a plan, or a layout for its size: they are judged otherwise */
+    PLEAT__FOLLOWED_DRAFT,
+    PLEAT__FOLLOWED_LAYOUT, /* for its size */
+    PLEAT__FOLLOWED_FILE,   /* or there is a plan file: it is judged otherwise (misfit.h) */
 } pleat__followed;
 
-/* An iteration ended. true: a rest begins, and learned shapes are to be let go. */
-bool pleat__fit_mark(pleat__fit *fit, const pleat__served *served, pleat__followed followed,
-                     uint64_t divergences);
-/* A plan is followed: it is over. */
+typedef enum pleat__verdict {
+    PLEAT__GOES_ON = 0,
+    PLEAT__RESTS, /* a rest begins: what was learned and what was drafted is to be let go */
+    PLEAT__WAKES, /* it is over */
+} pleat__verdict;
+
+/* An iteration ended, fit->served. */
+pleat__verdict pleat__fit_mark(pleat__fit *fit, pleat__followed followed, uint64_t divergences);
+/* A plan is followed: the rest is over. */
 static inline void pleat__fit_end_rest(pleat__fit *fit)
 {
     fit->resting = 0;

@@ -53,14 +53,6 @@ void pleat__kept_leave_file(pleat__kept *kept)
     kept->follows[0] = kept->follows[--kept->count];
 }
 
-bool pleat__kept_has_plan(const pleat__kept *kept)
-{
-    for (uint32_t i = 0; i < kept->count; i++)
-        if (!kept->follows[i]->learned)
-            return true;
-    return false;
-}
-
 pleat__follow *pleat__kept_find(const pleat__kept *kept, const pleat__elastic *elastic,
                                 const pleat__follow *current, const uint64_t recent[PLEAT__GRAM])
 {

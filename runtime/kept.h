@@ -32,8 +32,6 @@ void pleat__kept_remove(pleat__kept *kept, pleat__follow *follow);
 pleat__follow *pleat__kept_file(const pleat__kept *kept);
 /* It is another job's, and the caller's from now on. pre: there is one */
 void pleat__kept_leave_file(pleat__kept *kept);
-/* Whether there is one that was not learned. */
-bool pleat__kept_has_plan(const pleat__kept *kept);
 /* The one but `current` in which the last requests occur; its cursor goes behind them. */
 pleat__follow *pleat__kept_find(const pleat__kept *kept, const pleat__elastic *elastic,
                                 const pleat__follow *current, const uint64_t recent[PLEAT__GRAM]);

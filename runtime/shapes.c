@@ -46,6 +46,8 @@
  * rollout of about as many requests, were taken for rollouts: 13 ms an iteration where their own
  * shape takes 2.) */
 #define LOOK 64u
+/* Requests that are judged together where nothing marks iterations (fit.h). */
+#define STRETCH 8192u
 /* A learned iteration is still to be recorded when more than one request in so many is dynamic. */
 #define DYNAMIC_SHARE 64u
 
@@ -402,6 +404,8 @@ static void judge_opening(pleat__shapes *shapes, bool diverged)
         pleat__elastic_record(elastic, false);
 }
 
+static void judge_stretch(pleat__shapes *shapes);
+
 void pleat__shapes_judge(pleat__shapes *shapes)
 {
     const pleat__match *match = &shapes->current->match;
@@ -423,6 +427,7 @@ void pleat__shapes_judge(pleat__shapes *shapes)
         diverge(shapes);
     else
         judge_chronic(shapes);
+    judge_stretch(shapes);
     if (pleat__misfit_is_due(&shapes->misfit, shapes->requests))
         shapes->due |= PLEAT__DUE_JUDGE;
 }
@@ -459,6 +464,8 @@ void pleat__shapes_record(pleat__shapes *shapes, uint64_t bytes, uint16_t stream
         pleat__draft_tire(&shapes->draft);
     if (pleat__misfit_is_due(&shapes->misfit, shapes->requests))
         shapes->due |= PLEAT__DUE_JUDGE;
+    if (shapes->current == NULL)
+        judge_stretch(shapes);
     if (shapes->fit.resting != 0 && shapes->current == NULL)
         return;
     if (pleat__learn_request(&shapes->learn, bytes, stream, place, unplanned) ==
@@ -590,27 +597,64 @@ bool pleat__shapes_drop(pleat__shapes *shapes)
     return pleat__draft_drop(&shapes->draft) || elastic;
 }
 
-/* Nothing that was learned serves the job (fit.h). */
-static void let_learned_go(pleat__shapes *shapes)
+/* What was followed costs more than it is worth (fit.h). */
+static void begin_rest(pleat__shapes *shapes, pleat__followed followed)
 {
+    uint32_t iterations = shapes->fit.resting;
+    pleat__draft_rest(&shapes->draft, iterations);
     if (shapes->current != NULL)
         diverge(shapes);
+    if (followed == PLEAT__FOLLOWED_LAYOUT)
+        pleat__elastic_rest(&shapes->elastic, iterations);
     pleat__kept_forget_learned(&shapes->kept, NULL);
+    pleat__kept_forget_drafts(&shapes->kept, NULL);
     record_end(shapes);
     shapes->fit.divergences = shapes->stats->divergences;
 }
 
-static void judge_fit(pleat__shapes *shapes)
+static void end_rest(pleat__shapes *shapes)
+{
+    pleat__elastic_rest(&shapes->elastic, 0);
+    pleat__draft_rest(&shapes->draft, 0);
+    pleat__draft_want(&shapes->draft);
+}
+
+static pleat__followed kind_of_followed(const pleat__shapes *shapes)
 {
     const pleat__follow *current = shapes->current;
-    pleat__followed followed = current == NULL    ? PLEAT__FOLLOWED_NOTHING
-                               : current->learned ? PLEAT__FOLLOWED_LEARNED
-                                                  : PLEAT__FOLLOWED_OTHER;
-    /* It is taken up again when it returns. */
-    if (pleat__kept_has_plan(&shapes->kept))
-        followed = PLEAT__FOLLOWED_OTHER;
-    if (pleat__fit_mark(&shapes->fit, &shapes->draft.served, followed, shapes->stats->divergences))
-        let_learned_go(shapes);
+    bool has_file = pleat__kept_file(&shapes->kept) != NULL || is_of_file(shapes, current);
+    if (current == NULL || has_file)
+        return has_file ? PLEAT__FOLLOWED_FILE : PLEAT__FOLLOWED_NOTHING;
+    if (pleat__elastic_follows(&shapes->elastic, current))
+        return PLEAT__FOLLOWED_LAYOUT;
+    return follows_draft(shapes) ? PLEAT__FOLLOWED_DRAFT : PLEAT__FOLLOWED_LEARNED;
+}
+
+static void judge_fit(pleat__shapes *shapes)
+{
+    pleat__fit *fit = &shapes->fit;
+    pleat__followed followed = kind_of_followed(shapes);
+    pleat__served_mark(&fit->served, shapes->heap, shapes->stats);
+    fit->due = shapes->requests + STRETCH;
+    switch (pleat__fit_mark(fit, followed, shapes->stats->divergences)) {
+    case PLEAT__RESTS:
+        begin_rest(shapes, followed);
+        break;
+    case PLEAT__WAKES:
+        end_rest(shapes);
+        break;
+    case PLEAT__GOES_ON:
+        break;
+    }
+}
+
+/* Where nothing marks iterations, so many requests are taken for one. What is followed until a plan
+ * is there is judged when none came. */
+static void judge_stretch(pleat__shapes *shapes)
+{
+    if (shapes->requests >= shapes->fit.due && !shapes->learn.marks && shapes->paced == 0 &&
+        !shapes->heap->account.granted)
+        judge_fit(shapes);
 }
 
 static void begin_iteration(pleat__shapes *shapes)

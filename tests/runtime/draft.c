@@ -434,6 +434,57 @@ static void draft_survives_every_want_of_host_memory(void **state)
     fail_host_memory(8, run_failing, NULL);
 }
 
+/* Iterations whose experts' sum varies too take turns at being too large for their lanes. */
+static void run_unruly(job *j, job_shape *shape, test_random *random, uint64_t *clock_ns)
+{
+    assert_ok(pleat__host_clock_set(&j->vmm, *clock_ns += 10000000));
+    route(shape, random);
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        if (is_expert(i) && i % 5 == 0)
+            shape->bytes[i] += test_random_below(random, 12) * JOB_PAGE;
+    assert_ok(pleat_mark(j->runtime));
+    job_iterate(j, shape, JOB_PLAIN, 0);
+}
+
+/* Where a draft costs more than the heap alone it is let go, and nothing is recorded for another
+ * one until the rest is over. */
+static void draft_that_serves_badly_is_let_go(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin("unruly", 0xf17);
+    uint32_t rested = 0;
+    for (uint32_t i = 0; i < 6; i++) {
+        job j;
+        job_shape shape = layers_make(300 + i);
+        uint64_t clock_ns = 1000000000;
+        job_start(&j, "pleat", NULL, 0);
+        assert_ok(pleat__host_set_costs(&j.vmm, &pleat__host_costs_h200));
+        const pleat__shapes *shapes = &((pleat__planned *)j.runtime->policy)->shapes;
+        for (uint32_t n = 0; n < 80 && shapes->fit.resting == 0; n++)
+            run_unruly(&j, &shape, &random, &clock_ns);
+        pleat_stats before = pleat_stats_of(j.runtime);
+        if (shapes->fit.resting != 0 && before.drafts != 0) {
+            rested++;
+            assert_null(shapes->current);
+            assert_int_equal(shapes->kept.count, 0);
+            for (uint32_t n = 0; n < 5; n++)
+                run_unruly(&j, &shape, &random, &clock_ns);
+            pleat_stats after = pleat_stats_of(j.runtime);
+            assert_int_equal(after.planned + after.lane, before.planned + before.lane);
+            assert_int_equal(after.drafts + after.drafts_refused,
+                             before.drafts + before.drafts_refused);
+            for (uint32_t n = 0; n < 150 && shapes->fit.resting != 0; n++)
+                run_unruly(&j, &shape, &random, &clock_ns);
+            assert_int_equal(shapes->fit.resting, 0);
+            assert_false(pleat__records(&shapes->draft.record));
+            run_unruly(&j, &shape, &random, &clock_ns);
+            assert_true(pleat__records(&shapes->draft.record));
+        }
+        finish(&j);
+    }
+    assert_true(rested > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,6 +505,7 @@ int main(void)
         cmocka_unit_test(draft_survives_every_failing_verb),
         cmocka_unit_test(draft_views_go_later_where_no_event_can_be_asked),
         cmocka_unit_test(draft_survives_every_want_of_host_memory),
+        cmocka_unit_test(draft_that_serves_badly_is_let_go),
     };
     return cmocka_run_group_tests_name("draft", tests, NULL, NULL);
 }

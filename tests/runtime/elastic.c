@@ -10,7 +10,6 @@
 #include <runtime/planned_internal.h>
 #include <runtime/runtime_internal.h>
 #include <stdatomic.h>
-#include <sys/mman.h>
 #include <vmm/host.h>
 
 static void elastic_third_size_needs_no_learning(void **state)
@@ -726,63 +725,6 @@ static void elastic_scale_that_is_not_taken_changes_no_layout(void **state)
     finish(&j);
 }
 
-/* The host backend; when the first chunk is asked for, and refused, what is followed is gone. */
-static struct {
-    pleat_vmm host;
-    pleat_vmm_ops ops;
-    pleat__follow *followed; /* a page of its own */
-    uint64_t refused;
-} forgetful;
-
-static pleat_result forget_and_refuse(void *self, int device, uint64_t bytes, uint32_t flags,
-                                      pleat_handle *handle)
-{
-    if (forgetful.followed == NULL || forgetful.refused != 0)
-        return forgetful.host.ops->create(self, device, bytes, flags, handle);
-    assert_int_equal(mprotect(forgetful.followed, sizeof *forgetful.followed, PROT_NONE), 0);
-    forgetful.refused++;
-    return PLEAT_E_OUT_OF_MEMORY;
-}
-
-/* A new largest size is laid out for a little more and, where there is no memory for that, as it
- * is. Meanwhile other threads may have done away with what was followed. */
-static void elastic_second_try_asks_nothing_of_what_was_followed(void **state)
-{
-    (void)state;
-    job j = {0};
-    elastic_job e = elastic_make(31);
-    pleat_runtime_options options = {.size = sizeof options, .conf = "ahead:off", .waits = 1};
-    job_host(&forgetful.host);
-    forgetful.ops = *forgetful.host.ops;
-    forgetful.ops.create = forget_and_refuse;
-    j.vmm = (pleat_vmm){&forgetful.ops, forgetful.host.self};
-    assert_ok(pleat_runtime_create(j.vmm, &options, &j.runtime));
-    run_x(&j, &e, 4, 6);
-    run_x(&j, &e, 6, 8);
-    pleat__shapes *shapes = &((pleat__planned *)j.runtime->policy)->shapes;
-    pleat__elastic *elastic = &shapes->elastic;
-    pleat__asked asked = PLEAT__ASKED_WAIT;
-    pleat__follow *follow = NULL;
-    job_shape larger = at_x(&e, 20);
-    pleat__gate_lock_turn(&j.runtime->gate);
-    elastic->changes = 0xffff;
-    pleat__elastic_begin(elastic);
-    forgetful.followed = mmap(NULL, sizeof *forgetful.followed, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(forgetful.followed, MAP_FAILED);
-    for (uint32_t i = 0; elastic->asking; i++) {
-        assert_ok(
-            pleat__elastic_ask(elastic, larger.bytes[i], 0, forgetful.followed, &asked, &follow));
-        pleat__elastic_allocated(elastic, larger.bytes[i], 0, (i + 1) * UINT64_C(4096));
-    }
-    assert_int_equal(asked, PLEAT__ASKED_TAKE);
-    assert_int_equal(forgetful.refused, 1);
-    pleat__elastic_followed(elastic, shapes->current);
-    pleat__gate_unlock(&j.runtime->gate);
-    munmap(forgetful.followed, sizeof *forgetful.followed);
-    finish(&j);
-}
-
 #define FEW_REQUESTS 70u
 
 /* One request in three grows with x, but for the last few; the others are too small to say one. */
@@ -844,7 +786,6 @@ int main(void)
         cmocka_unit_test(elastic_largest_microbatch_follows_the_budget),
         cmocka_unit_test(elastic_request_that_comes_again_is_one_witness),
         cmocka_unit_test(elastic_iteration_may_end_with_a_witness),
-        cmocka_unit_test(elastic_second_try_asks_nothing_of_what_was_followed),
         cmocka_unit_test(elastic_scale_that_is_not_taken_changes_no_layout),
         cmocka_unit_test(elastic_request_that_begins_again_is_counted_once),
         cmocka_unit_test(elastic_iteration_that_begins_again_is_counted_once),
