@@ -400,9 +400,10 @@ class Jobs(unittest.TestCase):
     def test_a_bad_line_records_nothing(self):
         import fake
 
-        self.assertEqual(fake.workloads(), ["generate", "gpt2", "llama", "lora", "moe", "zero3"])
+        names = ["detect", "generate", "gpt2", "llama", "lora", "moe", "translate", "zero3"]
+        self.assertEqual(fake.workloads(), names)
         for line, code, part in (
-            ("--help", 0, "{generate,gpt2,llama,lora,moe,zero3}"),
+            ("--help", 0, "{%s}" % ",".join(names)),
             ("gpt2 --help", 0, "--dropout"),
             ("", 2, "workload"),
             ("harness --record a", 2, "invalid choice: 'harness'"),
@@ -412,6 +413,7 @@ class Jobs(unittest.TestCase):
             ("gpt2 --record a --allocator pleat", 2, "only its own allocator"),
             ("gpt2 --record a --device cuda", 2, "recorded on no device"),
             ("gpt2 --record a --out b", 2, "nothing is measured"),
+            ("gpt2 --record a --event-us 0", 2, "--event-us must be at least 1"),
             ("gpt2 --record a --nonsense", 2, "unrecognized arguments: --nonsense"),
         ):
             said = io.StringIO()
@@ -437,6 +439,10 @@ class Jobs(unittest.TestCase):
             ("gpt2", "--device cpu --record a", "fake.py records without a GPU"),
             ("gpt2", "--device cpu --dropout 2", "--dropout must be from 0"),
             ("generate", "--device cpu --hidden 31", "--hidden must be a multiple of --heads"),
+            ("translate", "--device cpu --hidden 31", "--hidden must be a multiple of --heads"),
+            ("translate", "--device cpu --sequence 7", "--sequence must be at least 8"),
+            ("detect", "--device cpu --least 33", "--least must be a multiple of 32"),
+            ("detect", "--device cpu --most 32", "and at most --most"),
         ):
             with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit) as end:
                 self.run_job(name, line)
@@ -463,6 +469,28 @@ class Jobs(unittest.TestCase):
         losses = self.losses("generate", arguments + " --iterations 5")
         self.assertEqual(losses, self.losses("generate", arguments + " --iterations 5"))
         self.assertGreater(len(set(losses)), 1)
+
+    def test_translation_draws_two_lengths(self):
+        line = (
+            "--device cpu --layers 1 --hidden 32 --heads 2 --inner 48 --vocabulary 61"
+            " --sequence 200 --tokens 400 --iterations 8"
+        )
+        losses = self.losses("translate", line)
+        self.assertEqual(losses, self.losses("translate", line))
+        self.assertGreater(len(set(losses)), 1)
+        drawn = self.run_job("translate", line)["batches"]
+        self.assertGreater(len({source for _, source, _ in drawn}), 4)
+        self.assertGreater(len({target / source for _, source, target in drawn}), 4)
+        for samples, source, target in drawn:
+            self.assertLessEqual(samples * max(source, target), 400)
+
+    def test_detection_draws_sizes_of_images(self):
+        line = "--device cpu --batch 2 --least 32 --most 64 --classes 2 --iterations 4"
+        result = self.run_job("detect", line)
+        self.assertEqual(result["losses"], self.losses("detect", line))
+        self.assertGreater(len({tuple(sides) for sides in result["images"]}), 1)
+        for sides in result["images"]:
+            self.assertEqual([side % 32 for side in sides], [0, 0])
 
     def test_keys_and_values_kept_give_what_all_tokens_give(self):
         import layers

@@ -7,7 +7,8 @@ The first argument names the workload, the others are its own. Tensors have shap
 contents, so a job of a hundred gigabytes is recorded anywhere, some thousand requests a second. What
 is recorded are the tensors that the operators for the processor return: kernels' workspaces are not
 among them, attention takes what it takes there, and losses mean nothing. How many tokens each expert
-of a mixture gets is drawn, as are the lengths of samples.
+of a mixture gets is drawn, as are the lengths of samples. Replays go by the recording's clock, on
+which --event-us passes from one event to the next.
 """
 
 import argparse
@@ -32,8 +33,9 @@ import recording
 class Recorder:
     """Events of storages that come and go, as torch's own recorder has them."""
 
-    def __init__(self, path):
+    def __init__(self, path, event_us=5):
         self.path = path
+        self.event_us = event_us
         self.events = []
         self.live = {}  # storage -> what tells its end, address, bytes
         self.address = 1 << 40
@@ -49,7 +51,7 @@ class Recorder:
                 "addr": address,
                 "size": size,
                 "stream": 0,
-                "time_us": 5 * len(self.events),
+                "time_us": self.event_us * len(self.events),
                 "user_metadata": self.text,
             }
         )
@@ -150,6 +152,7 @@ def parse():
     )
     parser.add_argument("workload", choices=workloads())
     parser.add_argument("--record", metavar="FILE", help="write the snapshot here (.pickle.gz)")
+    harness.number(parser, "--event-us", 5, "microseconds from one event to the next, as recorded")
     if sys.argv[1:2] in (["-h"], ["--help"]):
         parser.parse_args()
     # "--record" is only for a GPU's history in the workload's own options.
@@ -166,21 +169,23 @@ def parse():
         parser.error("--record FILE is missing")
     if not pathlib.Path(asked.record).absolute().parent.is_dir():
         parser.error("--record: there is no folder for %s" % asked.record)
-    return module, options, asked.record
+    if asked.event_us < 1:
+        parser.error("--event-us must be at least 1")
+    return module, options, asked
 
 
 def main():
-    module, options, path = parse()
+    module, options, asked = parse()
     without_contents(module, options.seed)
     torch.manual_seed(options.seed)
-    recorder = Recorder(path)
+    recorder = Recorder(asked.record, asked.event_us)
     with FakeTensorMode(allow_non_fake_inputs=True), Watch(recorder):
         job = module.make(options, recorder)
         for number in range(options.iterations):
             job.iteration(number)
             if not options.quiet:
                 print("iteration %d: %d events" % (number, len(recorder.events)), file=sys.stderr)
-    print("%s: %d events, %d bytes" % (path, len(recorder.events), recorder.finish()))
+    print("%s: %d events, %d bytes" % (asked.record, len(recorder.events), recorder.finish()))
 
 
 if __name__ == "__main__":
