@@ -54,7 +54,7 @@ static inline void job_host_timeless(pleat_vmm *host)
 static inline void job_open(job *j, const pleat_runtime_options *options)
 {
     memset(j, 0, sizeof *j);
-    job_host(&j->vmm);
+    job_host_timeless(&j->vmm);
     assert_ok(pleat_runtime_create(j->vmm, options, &j->runtime));
 }
 
