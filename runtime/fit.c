@@ -7,18 +7,20 @@
  * one away. */
 #define BAD  2u
 #define MUCH 16u
-/* At so much the first rest begins. A draft is made again, of more iterations, and sizes are fitted
- * anew before it comes to that. Later one bad iteration is enough. */
-#define MOST_BAD       6u
-#define MOST_BAD_MADE  10u
-#define MOST_BAD_AGAIN BAD
+/* At so much a rest begins. A draft is made again, of more iterations, and sizes are fitted anew
+ * before it comes to that. */
+#define MOST_BAD      6u
+#define MOST_BAD_MADE 10u
+/* A learned iteration is bad only where more than one request in so many lies elsewhere. */
+#define ELSEWHERE_SHARE 16u
 /* What an iteration may take of the driver's time in any case: some twenty maps. */
 #define LEAST_NS UINT64_C(500000)
 /* Iterations of the first rest; each is four times as long as the one before, up to so often. So
  * many good ones in a row, and one of those before is forgotten. */
 #define REST      128u
 #define MOST_REST 3u
-/* Iterations of a rest in which what lies in lanes and slots goes, and those that are compared. */
+/* Iterations of a rest in which what lies in lanes and slots goes; and those behind which it is
+ * compared: so many, twice as many, and so on. */
 #define SETTLES   2u
 #define TRIAL     8u
 #define MOST_VAIN 6u
@@ -30,21 +32,23 @@ static bool is_judged(const pleat__fit *fit, pleat__followed followed, bool dive
     return followed != PLEAT__FOLLOWED_FILE;
 }
 
-/* A job that takes more memory than ever is bound to ask the driver, the first time. */
-static uint32_t badness(const pleat__fit *fit)
+/* A job that takes more memory than ever is bound to ask the driver, the first time. And what was
+ * learned of an iteration whose sizes change finds places for more and more of it. */
+static uint32_t badness(const pleat__fit *fit, pleat__followed followed)
 {
     const pleat__served *served = &fit->served;
     bool costly =
         served->paid_ns > LEAST_NS && served->paid_ns > pleat__account_share(served->passed_ns);
-    if (!costly || (served->record && fit->rests == 0))
+    bool settles =
+        followed == PLEAT__FOLLOWED_LEARNED && served->elsewhere * ELSEWHERE_SHARE <= served->asked;
+    if (!costly || settles || (served->record && fit->rests == 0))
         return 0;
     return served->paid_ns > served->passed_ns / MUCH ? 2 * BAD : BAD;
 }
 
 static uint32_t most_bad(const pleat__fit *fit, pleat__followed followed)
 {
-    uint32_t first = followed == PLEAT__FOLLOWED_LEARNED ? MOST_BAD : MOST_BAD_MADE;
-    return (fit->rests != 0 ? MOST_BAD_AGAIN : first) << fit->vain;
+    return (followed == PLEAT__FOLLOWED_LEARNED ? MOST_BAD : MOST_BAD_MADE) << fit->vain;
 }
 
 static void add_cost(pleat__fit_cost *cost, const pleat__served *served)
@@ -53,20 +57,27 @@ static void add_cost(pleat__fit_cost *cost, const pleat__served *served)
     cost->requests += served->asked;
 }
 
-/* Whether the heap alone takes three quarters of the time, or less. */
+static bool is_compared(const pleat__fit *fit)
+{
+    uint32_t trials = fit->rested > SETTLES ? (fit->rested - SETTLES) / TRIAL : 0;
+    return trials != 0 && (fit->rested - SETTLES) % TRIAL == 0 && (trials & (trials - 1)) == 0;
+}
+
+/* Whether the heap alone takes half of the time, or less. Where it goes on stitching, too, it
+ * is not the better one: what was learned finds its places yet. */
 static bool is_better(const pleat__fit *fit)
 {
-    return 4 * (double)fit->since.ns * (double)fit->before.requests <=
-           3 * (double)fit->before.ns * (double)fit->since.requests;
+    return 2 * (double)fit->since.ns * (double)fit->before.requests <=
+           (double)fit->before.ns * (double)fit->since.requests;
 }
 
 static pleat__verdict rest(pleat__fit *fit)
 {
     fit->rested++;
     fit->resting--;
-    if (fit->rested > SETTLES && fit->rested <= SETTLES + TRIAL)
+    if (fit->rested > SETTLES)
         add_cost(&fit->since, &fit->served);
-    if (fit->rested == SETTLES + TRIAL && !is_better(fit)) {
+    if (is_compared(fit) && !is_better(fit)) {
         fit->resting = 0;
         fit->rests--;
         fit->vain += fit->vain < MOST_VAIN;
@@ -92,11 +103,11 @@ pleat__verdict pleat__fit_mark(pleat__fit *fit, pleat__followed followed, uint64
         return rest(fit);
     if (!is_judged(fit, followed, diverged))
         return PLEAT__GOES_ON;
-    uint32_t bad = badness(fit);
+    uint32_t bad = badness(fit, followed);
+    if (fit->bad == 0)
+        fit->before = (pleat__fit_cost){0};
+    add_cost(&fit->before, &fit->served);
     if (bad != 0) {
-        if (fit->bad == 0)
-            fit->before = (pleat__fit_cost){0};
-        add_cost(&fit->before, &fit->served);
         fit->bad += bad;
         fit->good = 0;
     } else {

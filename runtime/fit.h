@@ -10,8 +10,8 @@
  * driver's time than the account has for it (account.h) what is followed is let go and nothing is
  * learned for a while: the job rests.
  *
- * TRIAL  The first iterations of a rest are compared with what it ended. Where they take as much it
- *        is over at once, and the next one begins twice as late.
+ * TRIAL  The iterations of a rest are compared with those that it ended. Where they take as much it
+ * is over at once, and the next one begins twice as late.
  */
 #ifndef PLEAT_RUNTIME_FIT_H
 #define PLEAT_RUNTIME_FIT_H
@@ -32,9 +32,10 @@ typedef struct pleat__fit {
     uint32_t vain;    /* of them, those that were no better, up to some */
     uint32_t good;    /* iterations since a bad one */
     uint64_t divergences;   /* at the last mark */
-    pleat__fit_cost before; /* the bad ones */
-    pleat__fit_cost since;  /* this rest's first */
-    /* Where nothing marks iterations: requests at which the next is taken to end. */
+    pleat__fit_cost before; /* since the first bad one */
+    pleat__fit_cost since;  /* this rest's */
+    /* Where nothing marks iterations so many requests are taken for one, the next up to `due`. */
+    uint32_t stretch;
     uint64_t due;
     pleat__served served; /* the last one */
 } pleat__fit;

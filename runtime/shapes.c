@@ -46,8 +46,8 @@
  * rollout of about as many requests, were taken for rollouts: 13 ms an iteration where their own
  * shape takes 2.) */
 #define LOOK 64u
-/* Requests that are judged together where nothing marks iterations (fit.h). */
-#define STRETCH 8192u
+/* Requests that are judged together where nothing marks iterations (fit.h), at least. */
+#define STRETCH 1024u
 /* A learned iteration is still to be recorded when more than one request in so many is dynamic. */
 #define DYNAMIC_SHARE 64u
 
@@ -635,7 +635,9 @@ static void judge_fit(pleat__shapes *shapes)
     pleat__fit *fit = &shapes->fit;
     pleat__followed followed = kind_of_followed(shapes);
     pleat__served_mark(&fit->served, shapes->heap, shapes->stats);
-    fit->due = shapes->requests + STRETCH;
+    if (shapes->current != NULL)
+        fit->stretch = shapes->current->count > STRETCH ? shapes->current->count : STRETCH;
+    fit->due = shapes->requests + fit->stretch;
     switch (pleat__fit_mark(fit, followed, shapes->stats->divergences)) {
     case PLEAT__RESTS:
         begin_rest(shapes, followed);
@@ -648,8 +650,8 @@ static void judge_fit(pleat__shapes *shapes)
     }
 }
 
-/* Where nothing marks iterations, so many requests are taken for one. What is followed until a plan
- * is there is judged when none came. */
+/* Where nothing marks iterations, as many requests as what is followed has are taken for one. What
+ * is followed until a plan is there is judged when none came. */
 static void judge_stretch(pleat__shapes *shapes)
 {
     if (shapes->requests >= shapes->fit.due && !shapes->learn.marks && shapes->paced == 0 &&

@@ -10,8 +10,11 @@
 /* An iteration of 100 ms, of which views took so much. */
 static pleat__verdict mark(pleat__fit *fit, pleat__followed followed, uint64_t paid_ns, bool record)
 {
-    fit->served =
-        (pleat__served){.asked = 1000, .paid_ns = paid_ns, .passed_ns = 100 * MS, .record = record};
+    fit->served = (pleat__served){.asked = 1000,
+                                  .elsewhere = 100,
+                                  .paid_ns = paid_ns,
+                                  .passed_ns = 100 * MS,
+                                  .record = record};
     return pleat__fit_mark(fit, followed, fit->divergences);
 }
 
@@ -62,7 +65,7 @@ static void fit_rests_get_longer(void **state)
     static const uint32_t lengths[] = {128, 512, 2048, 8192, 8192};
     pleat__fit fit = {0};
     for (uint32_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        assert_int_equal(marks_to_rest(&fit, PLEAT__FOLLOWED_LEARNED, 5 * MS), i == 0 ? 3 : 1);
+        assert_int_equal(marks_to_rest(&fit, PLEAT__FOLLOWED_LEARNED, 5 * MS), 3);
         assert_int_equal(fit.resting, lengths[i]);
         assert_int_equal(marks_to_wake(&fit, 0), lengths[i]);
     }
@@ -101,19 +104,47 @@ static void fit_what_costs_much_ends_sooner(void **state)
     assert_int_equal(marks_to_rest(&fit, PLEAT__FOLLOWED_DRAFT, 10 * MS), 3);
 }
 
-/* The heap alone takes as much: it was not what was followed. */
+/* What was learned finds places for more and more: then it is not judged by what it costs. */
+static void fit_what_was_learned_may_settle(void **state)
+{
+    (void)state;
+    pleat__fit fit = {0};
+    for (uint32_t i = 0; i < 100; i++) {
+        fit.served = (pleat__served){
+            .asked = 1000, .elsewhere = 60, .paid_ns = 10 * MS, .passed_ns = 100 * MS};
+        assert_int_equal(pleat__fit_mark(&fit, PLEAT__FOLLOWED_LEARNED, 0), PLEAT__GOES_ON);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        fit.served.elsewhere = 0;
+        assert_int_equal(pleat__fit_mark(&fit, PLEAT__FOLLOWED_LAYOUT, 0),
+                         i < 2 ? PLEAT__GOES_ON : PLEAT__RESTS);
+    }
+}
+
+/* The heap alone takes more than half as much: it was not what was followed. */
 static void fit_a_rest_that_is_no_better_ends(void **state)
 {
     (void)state;
     pleat__fit fit = {0};
     for (uint32_t i = 0; i < 4; i++) {
         assert_int_equal(marks_to_rest(&fit, PLEAT__FOLLOWED_LEARNED, 5 * MS), 3u << i);
-        assert_int_equal(marks_to_wake(&fit, 4 * MS), 10);
+        assert_int_equal(marks_to_wake(&fit, 3 * MS), 10);
         assert_int_equal(fit.resting, 0);
         assert_int_equal(fit.rests, 0);
     }
     assert_int_equal(marks_to_rest(&fit, PLEAT__FOLLOWED_LEARNED, 5 * MS), 3u << 4);
-    assert_int_equal(marks_to_wake(&fit, 3 * MS), 128);
+    assert_int_equal(marks_to_wake(&fit, 2 * MS), 128);
+}
+
+/* Later on, too: it is compared again and again. */
+static void fit_a_rest_that_gets_worse_ends(void **state)
+{
+    (void)state;
+    pleat__fit fit = {0};
+    assert_int_equal(marks_to_rest(&fit, PLEAT__FOLLOWED_DRAFT, 5 * MS), 5);
+    for (uint32_t i = 0; i < 10; i++)
+        assert_int_equal(mark(&fit, PLEAT__FOLLOWED_NOTHING, 0, false), PLEAT__GOES_ON);
+    assert_int_equal(marks_to_wake(&fit, 5 * MS), 24);
 }
 
 int main(void)
@@ -124,7 +155,9 @@ int main(void)
         cmocka_unit_test(fit_rests_get_longer),
         cmocka_unit_test(fit_a_draft_has_longer),
         cmocka_unit_test(fit_what_costs_much_ends_sooner),
+        cmocka_unit_test(fit_what_was_learned_may_settle),
         cmocka_unit_test(fit_a_rest_that_is_no_better_ends),
+        cmocka_unit_test(fit_a_rest_that_gets_worse_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
