@@ -56,6 +56,7 @@ pleat_result pleat__shapes_init(pleat__shapes *shapes, pleat__arena *arena, plea
                                 const pleat__conf *conf)
 {
     *shapes = (pleat__shapes){.arena = arena,
+                              .fit = {.stretch = STRETCH},
                               .stats = stats,
                               .heap = heap,
                               .kept = {.draft = &shapes->draft, .returned = &shapes->returned}};

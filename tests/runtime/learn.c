@@ -409,6 +409,27 @@ static void learn_lets_go_of_what_serves_other_lengths_badly(void **state)
     assert_true(rested > 0);
 }
 
+/* What nothing is followed of is judged now and then too, not at every request. */
+static void learn_without_iterations_is_judged_now_and_then(void **state)
+{
+    (void)state;
+    job j;
+    test_random random = {5};
+    job_start_with(&j, "pleat", NULL, 0, "draft:off");
+    const pleat__shapes *shapes = &((pleat__planned *)j.runtime->policy)->shapes;
+    uint32_t judged = 0;
+    uint64_t due = 0;
+    for (uint32_t i = 0; i < 5000; i++) {
+        job_tensor t = job_alloc(&j, 1 + test_random_below(&random, 4000), 0);
+        judged += shapes->fit.due != due;
+        due = shapes->fit.due;
+        job_free(&j, &t);
+    }
+    assert_in_range(judged, 2, 6);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
 /* Sizes at random for ever, and no mark: what is held of them ends somewhere. */
 static void learn_holds_so_much_of_what_has_no_iterations(void **state)
 {
@@ -538,6 +559,7 @@ int main(void)
         cmocka_unit_test(learn_sizes_that_change_find_the_places_of_their_like),
         cmocka_unit_test(learn_steps_are_followed_between_rollouts_as_long),
         cmocka_unit_test(learn_lets_go_of_what_serves_other_lengths_badly),
+        cmocka_unit_test(learn_without_iterations_is_judged_now_and_then),
         cmocka_unit_test(learn_holds_so_much_of_what_has_no_iterations),
         cmocka_unit_test(learn_finds_its_way_behind_a_long_gap_between_marks),
         cmocka_unit_test(learn_finds_its_way_behind_strangers_between_marks),
