@@ -7,10 +7,11 @@
  * one away. */
 #define BAD  2u
 #define MUCH 16u
-/* At so much a rest begins. A draft is made again, of more iterations, and sizes are fitted anew
- * before it comes to that. */
-#define MOST_BAD      6u
-#define MOST_BAD_MADE 10u
+/* At so much a rest begins. A draft is made again, of more iterations, and sizes are fitted anew,
+ * which takes a few, before it comes to that. */
+#define MOST_BAD        6u
+#define MOST_BAD_DRAFT  10u
+#define MOST_BAD_LAYOUT 24u
 /* A learned iteration is bad only where more than one request in so many lies elsewhere. */
 #define ELSEWHERE_SHARE 16u
 /* What an iteration may take of the driver's time in any case: some twenty maps. */
@@ -48,7 +49,10 @@ static uint32_t badness(const pleat__fit *fit, pleat__followed followed)
 
 static uint32_t most_bad(const pleat__fit *fit, pleat__followed followed)
 {
-    return (followed == PLEAT__FOLLOWED_LEARNED ? MOST_BAD : MOST_BAD_MADE) << fit->vain;
+    uint32_t most = followed == PLEAT__FOLLOWED_DRAFT    ? MOST_BAD_DRAFT
+                    : followed == PLEAT__FOLLOWED_LAYOUT ? MOST_BAD_LAYOUT
+                                                         : MOST_BAD;
+    return most << fit->vain;
 }
 
 static void add_cost(pleat__fit_cost *cost, const pleat__served *served)
@@ -93,6 +97,13 @@ static void begin_rest(pleat__fit *fit)
     fit->since = (pleat__fit_cost){0};
     fit->resting = REST << 2 * fit->rests;
     fit->rests += fit->rests < MOST_REST;
+}
+
+void pleat__fit_end_rest(pleat__fit *fit)
+{
+    if (fit->resting != 0)
+        fit->rests--;
+    fit->resting = 0;
 }
 
 pleat__verdict pleat__fit_mark(pleat__fit *fit, pleat__followed followed, uint64_t divergences)

@@ -57,10 +57,7 @@ typedef enum pleat__verdict {
 
 /* An iteration ended, fit->served. */
 pleat__verdict pleat__fit_mark(pleat__fit *fit, pleat__followed followed, uint64_t divergences);
-/* A plan is followed: the rest is over. */
-static inline void pleat__fit_end_rest(pleat__fit *fit)
-{
-    fit->resting = 0;
-}
+/* A layout is followed: the rest is over, and was none. */
+void pleat__fit_end_rest(pleat__fit *fit);
 
 #endif

@@ -114,10 +114,25 @@ static void fit_what_was_learned_may_settle(void **state)
             .asked = 1000, .elsewhere = 60, .paid_ns = 10 * MS, .passed_ns = 100 * MS};
         assert_int_equal(pleat__fit_mark(&fit, PLEAT__FOLLOWED_LEARNED, 0), PLEAT__GOES_ON);
     }
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < 6; i++) {
         fit.served.elsewhere = 0;
         assert_int_equal(pleat__fit_mark(&fit, PLEAT__FOLLOWED_LAYOUT, 0),
-                         i < 2 ? PLEAT__GOES_ON : PLEAT__RESTS);
+                         i < 5 ? PLEAT__GOES_ON : PLEAT__RESTS);
+    }
+}
+
+/* Sizes were known meanwhile. */
+static void fit_a_rest_that_was_none_does_not_count(void **state)
+{
+    (void)state;
+    pleat__fit fit = {0};
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(marks_to_rest(&fit, PLEAT__FOLLOWED_LEARNED, 5 * MS), 3);
+        assert_int_equal(fit.resting, 128);
+        assert_int_equal(mark(&fit, PLEAT__FOLLOWED_NOTHING, 0, false), PLEAT__GOES_ON);
+        pleat__fit_end_rest(&fit);
+        pleat__fit_end_rest(&fit);
+        assert_int_equal(fit.rests, 0);
     }
 }
 
@@ -156,6 +171,7 @@ int main(void)
         cmocka_unit_test(fit_a_draft_has_longer),
         cmocka_unit_test(fit_what_costs_much_ends_sooner),
         cmocka_unit_test(fit_what_was_learned_may_settle),
+        cmocka_unit_test(fit_a_rest_that_was_none_does_not_count),
         cmocka_unit_test(fit_a_rest_that_is_no_better_ends),
         cmocka_unit_test(fit_a_rest_that_gets_worse_ends),
     };
