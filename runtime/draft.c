@@ -112,6 +112,9 @@ void pleat__draft_rest(pleat__draft *draft, uint32_t iterations)
     pleat__draft_settle(draft);
     pleat__draft_shrunk(draft);
     draft->vain = iterations;
+    draft->poor = 0;
+    draft->rest = 0;
+    draft->tries = 0;
 }
 
 void pleat__draft_tire(pleat__draft *draft)
@@ -434,10 +437,11 @@ pleat__follow *pleat__draft_take(pleat__draft *draft)
     job_free(draft);
     if (in_vain) {
         pleat__draft_settle(draft);
-        draft->vain = REST << draft->vains;
+        uint32_t vain = REST << draft->vains;
+        draft->vain = draft->vain > vain ? draft->vain : vain;
         draft->vains += draft->vains < MOST_TRIES;
     }
-    draft->missed = (result != PLEAT_OK || stale) && !in_vain && !none_early;
+    draft->missed = (result != PLEAT_OK || stale) && !in_vain && !none_early && draft->vain == 0;
     if (result != PLEAT_OK) {
         draft->stats->drafts_refused += !none_early;
         return NULL;

@@ -202,7 +202,7 @@ static void check_followed(pleat__elastic *elastic)
 {
     bool odd = oddities(elastic) - elastic->odd > elastic->scale->count / ODD;
     elastic->proven += !odd;
-    if (!odd)
+    if (!odd && elastic->scale->plan == NULL)
         pleat__scale_reach(elastic->scale, &elastic->now->fitted);
     if (elastic->recording || elastic->clock < elastic->check_at || !odd)
         return;

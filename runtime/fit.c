@@ -101,8 +101,7 @@ static void begin_rest(pleat__fit *fit)
 
 void pleat__fit_end_rest(pleat__fit *fit)
 {
-    if (fit->resting != 0)
-        fit->rests--;
+    fit->rests--;
     fit->resting = 0;
 }
 
@@ -127,9 +126,10 @@ pleat__verdict pleat__fit_mark(pleat__fit *fit, pleat__followed followed, uint64
     }
     if (fit->good == REST) {
         fit->rests -= fit->rests != 0;
+        fit->vain -= fit->vain != 0;
         fit->good = 0;
     }
-    if (fit->bad < most_bad(fit, followed))
+    if (bad == 0 || fit->bad < most_bad(fit, followed))
         return PLEAT__GOES_ON;
     begin_rest(fit);
     return PLEAT__RESTS;

@@ -29,7 +29,7 @@ typedef struct pleat__fit {
     uint32_t resting; /* iterations to go by with nothing learned */
     uint32_t rested;  /* of this rest, those that went by */
     uint32_t rests;   /* so far, up to some, less those that are long ago */
-    uint32_t vain;    /* of them, those that were no better, up to some */
+    uint32_t vain;    /* others that were no better, likewise */
     uint32_t good;    /* iterations since a bad one */
     uint64_t divergences;   /* at the last mark */
     pleat__fit_cost before; /* since the first bad one */
@@ -57,7 +57,7 @@ typedef enum pleat__verdict {
 
 /* An iteration ended, fit->served. */
 pleat__verdict pleat__fit_mark(pleat__fit *fit, pleat__followed followed, uint64_t divergences);
-/* A layout is followed: the rest is over, and was none. */
+/* A layout is followed: the rest is over, and was none. pre: there is one */
 void pleat__fit_end_rest(pleat__fit *fit);
 
 #endif

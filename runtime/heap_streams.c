@@ -69,6 +69,9 @@ static pleat_result await_sharers(pleat__heap *heap, pleat_stream to)
     pleat__beyond *beyond = &heap->beyond;
     pleat_stream head = beyond->head;
     bool moves = beyond->has_head && head != to;
+    /* Nobody shares yet. */
+    if (beyond->over == 0)
+        return PLEAT_OK;
     PLEAT_TRY(pleat__gate_note_stream(heap->pool->gate, to));
     if (is_behind(beyond, to))
         return PLEAT_OK;
@@ -93,7 +96,7 @@ static pleat_result await_sharers(pleat__heap *heap, pleat_stream to)
  * PLEAT_E_NOT_READY: all were, and are waited for anyway, or there is nobody. */
 static pleat_result gather_sharers(pleat__heap *heap)
 {
-    const pleat__gate *gate = heap->pool->gate;
+    pleat__gate *gate = heap->pool->gate;
     const pleat__beyond *beyond = &heap->beyond;
     pleat_result result = PLEAT_E_NOT_READY;
     if (beyond->has_head && pleat__gate_before(gate, beyond->head) == 0)
@@ -102,8 +105,12 @@ static pleat_result gather_sharers(pleat__heap *heap)
     while (sharer != NULL && (result == PLEAT_E_STATE || result == PLEAT_E_NOT_READY)) {
         /* It may be forgotten when it has waited. */
         const pleat__sharer *next = sharer->next;
-        if (pleat__gate_before(gate, sharer->stream) == 0)
-            result = await_sharers(heap, sharer->stream);
+        pleat_stream stream = sharer->stream;
+        if (pleat__gate_before(gate, stream) == 0)
+            result = await_sharers(heap, stream);
+        /* It is not the head: nobody would tell the gate when it goes. */
+        if (result == PLEAT_E_STATE && !(beyond->has_head && beyond->head == stream))
+            pleat__gate_forget_stream(gate, stream);
         sharer = next;
     }
     return result;

@@ -651,7 +651,7 @@ static pleat_result free_place(void *opaque, pleat_va address)
     prefetch_free(self, address);
     prefetch_freed(self, address);
     pleat__place *entry = pleat__placed_find(&self->placed, address);
-    if (entry == NULL || is_unmarked(self, address))
+    if (entry == NULL || (entry->stream == PLEAT__BEYOND && is_unmarked(self, address)))
         return PLEAT_E_NOT_FOUND;
     if (self->shapes.current != NULL)
         self->shapes.current->match.frees++;

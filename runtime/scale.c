@@ -430,6 +430,10 @@ static void reach(pleat__fraction f, pleat__fraction *from, pleat__fraction *to)
 
 void pleat__scale_reach(pleat__scale *scale, const pleat__x *x)
 {
+    /* A line holds between the xs that it was made from, which says nothing of those beyond. */
+    if (scale->plan == NULL && x->u.num >= scale->lowest * x->u.den &&
+        x->u.num <= scale->highest * x->u.den)
+        return;
     reach(x->u, &scale->from.u, &scale->to.u);
     if (scale->plan != NULL && scale->plan->recipe->parameters > 1)
         reach(x->v, &scale->from.v, &scale->to.v);
@@ -526,7 +530,8 @@ static void believe(pleat__scale *scale)
     uint64_t lowest = scale->lowest / PLEAT__SCALE_BEYOND;
     uint64_t highest = scale->highest * PLEAT__SCALE_BEYOND;
     uint64_t from = scale->lowest > most ? scale->lowest - most : 0, to = scale->highest + most;
-    scale->from.u.num = from > lowest ? from : lowest;
+    from = from > lowest ? from : lowest;
+    scale->from.u.num = from != 0 ? from : 1;
     scale->to.u.num = to < highest ? to : highest;
 }
 
@@ -576,6 +581,8 @@ static bool has_one_parameter(const pleat__scale *scale)
     uint32_t varying = 0, odd = 0;
     for (uint32_t i = 0; i < scale->count; i++) {
         const pleat__term *term = &scale->terms[i];
+        if (term->end == PLEAT__NEVER)
+            continue;
         varying += term->rise != 0 || term->loose;
         odd += (term->rise != 0 && !grows_with_x(scale, term)) || term->loose;
     }

@@ -17,7 +17,7 @@
 #include <plan/elastic.h>
 #include <runtime/lives.h>
 
-/* Iterations are believed to scale down and up by this much beyond those seen. */
+/* Iterations are believed to scale down and up by this much beyond those seen, at most. */
 #define PLEAT__SCALE_BEYOND 4u
 
 /* One request of the iteration. */

@@ -167,8 +167,10 @@ static void follow(pleat__shapes *shapes, pleat__follow *next, pleat__cause caus
 {
     set_current(shapes, next);
     next->adopted = shapes->requests;
-    if (!next->learned)
+    if (!next->learned && shapes->fit.resting != 0) {
         pleat__fit_end_rest(&shapes->fit);
+        shapes->draft.vain = 0;
+    }
     shapes->watched = 0;
     shapes->missed = 0;
     shapes->unplanned = 0;
@@ -605,7 +607,9 @@ static void begin_rest(pleat__shapes *shapes, pleat__followed followed)
     pleat__draft_rest(&shapes->draft, iterations);
     if (shapes->current != NULL)
         diverge(shapes);
-    if (followed == PLEAT__FOLLOWED_LAYOUT)
+    /* It may have been put aside just now. */
+    if (followed == PLEAT__FOLLOWED_LAYOUT ||
+        (followed == PLEAT__FOLLOWED_NOTHING && shapes->elastic.scale != NULL))
         pleat__elastic_rest(&shapes->elastic, iterations);
     pleat__kept_forget_learned(&shapes->kept, NULL);
     pleat__kept_forget_drafts(&shapes->kept, NULL);
@@ -655,9 +659,15 @@ static void judge_fit(pleat__shapes *shapes)
  * is followed until a plan is there is judged when none came. */
 static void judge_stretch(pleat__shapes *shapes)
 {
-    if (shapes->requests >= shapes->fit.due && !shapes->learn.marks && shapes->paced == 0 &&
-        !shapes->heap->account.granted)
+    pleat__fit *fit = &shapes->fit;
+    if (shapes->requests < fit->due || shapes->learn.marks || shapes->paced != 0)
+        return;
+    if (!shapes->heap->account.granted) {
         judge_fit(shapes);
+        return;
+    }
+    fit->due = shapes->requests + fit->stretch;
+    pleat__served_mark(&fit->served, shapes->heap, shapes->stats);
 }
 
 static void begin_iteration(pleat__shapes *shapes)

@@ -107,6 +107,9 @@ static void elastic_scale_is_believed_around_what_was_seen(void **state)
     for (uint32_t i = 0; i < sizeof xs / sizeof *xs; i++)
         assert_int_equal(pleat__scale_in_range(scale, &(pleat__x){{one * xs[i].x, 1}, {1, 1}}),
                          xs[i].near);
+    /* An iteration at one of the two says nothing of the others. */
+    pleat__scale_reach(scale, &(pleat__x){{one * 200, 1}, {1, 1}});
+    assert_false(pleat__scale_in_range(scale, &(pleat__x){{one * 210, 1}, {1, 1}}));
     pleat__scale_reach(scale, &(pleat__x){{one * 210, 1}, {1, 1}});
     for (uint32_t i = 0; i < sizeof xs / sizeof *xs; i++)
         assert_true(pleat__scale_in_range(scale, &(pleat__x){{one * xs[i].x, 1}, {1, 1}}));

@@ -121,6 +121,17 @@ static void fit_what_was_learned_may_settle(void **state)
     }
 }
 
+/* However bad it was before: nothing is let go where it goes well. */
+static void fit_no_rest_begins_on_a_good_iteration(void **state)
+{
+    (void)state;
+    pleat__fit fit = {0};
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(mark(&fit, PLEAT__FOLLOWED_DRAFT, 5 * MS, false), PLEAT__GOES_ON);
+    assert_int_equal(mark(&fit, PLEAT__FOLLOWED_LEARNED, 0, false), PLEAT__GOES_ON);
+    assert_int_equal(mark(&fit, PLEAT__FOLLOWED_LEARNED, 5 * MS, false), PLEAT__RESTS);
+}
+
 /* Sizes were known meanwhile. */
 static void fit_a_rest_that_was_none_does_not_count(void **state)
 {
@@ -130,7 +141,6 @@ static void fit_a_rest_that_was_none_does_not_count(void **state)
         assert_int_equal(marks_to_rest(&fit, PLEAT__FOLLOWED_LEARNED, 5 * MS), 3);
         assert_int_equal(fit.resting, 128);
         assert_int_equal(mark(&fit, PLEAT__FOLLOWED_NOTHING, 0, false), PLEAT__GOES_ON);
-        pleat__fit_end_rest(&fit);
         pleat__fit_end_rest(&fit);
         assert_int_equal(fit.rests, 0);
     }
@@ -149,6 +159,9 @@ static void fit_a_rest_that_is_no_better_ends(void **state)
     }
     assert_int_equal(marks_to_rest(&fit, PLEAT__FOLLOWED_LEARNED, 5 * MS), 3u << 4);
     assert_int_equal(marks_to_wake(&fit, 2 * MS), 128);
+    for (uint32_t i = 0; i < 128 * 4; i++)
+        assert_int_equal(mark(&fit, PLEAT__FOLLOWED_LEARNED, 0, false), PLEAT__GOES_ON);
+    assert_int_equal(marks_to_rest(&fit, PLEAT__FOLLOWED_LEARNED, 5 * MS), 3);
 }
 
 /* Later on, too: it is compared again and again. */
@@ -171,6 +184,7 @@ int main(void)
         cmocka_unit_test(fit_a_draft_has_longer),
         cmocka_unit_test(fit_what_costs_much_ends_sooner),
         cmocka_unit_test(fit_what_was_learned_may_settle),
+        cmocka_unit_test(fit_no_rest_begins_on_a_good_iteration),
         cmocka_unit_test(fit_a_rest_that_was_none_does_not_count),
         cmocka_unit_test(fit_a_rest_that_is_no_better_ends),
         cmocka_unit_test(fit_a_rest_that_gets_worse_ends),
