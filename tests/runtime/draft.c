@@ -410,7 +410,7 @@ static void draft_views_go_later_where_no_event_can_be_asked(void **state)
     uint64_t hits = 1;
     for (uint64_t nth = 1; hits > 0; nth += 1 + nth / 2) {
         pleat_vmm host, vmm;
-        job_host(&host);
+        job_host_timeless(&host);
         assert_ok(pleat__fault_create(host, &vmm));
         pleat__fault_arm(&vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_query, .nth = nth});
         pleat_runtime *runtime = run_failing(vmm, NULL);

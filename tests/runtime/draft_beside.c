@@ -98,7 +98,7 @@ static void begin_counting(job *j, pleat_vmm_ops *counting)
     const pleat_runtime_options options = {
         .size = sizeof options, .policy = "pleat", .conf = "ahead:off"};
     memset(j, 0, sizeof *j);
-    job_host(&j->vmm);
+    job_host_timeless(&j->vmm);
     *counting = *j->vmm.ops;
     counting->set_access = count_access;
     maps.host = j->vmm.ops;

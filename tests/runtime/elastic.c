@@ -501,7 +501,7 @@ static void elastic_request_that_comes_again_is_one_witness(void **state)
     elastic_job e = elastic_make(95);
     pleat_runtime_options options = {
         .size = sizeof options, .memory_callback = free_spare, .memory_context = &j};
-    job_host(&j.vmm);
+    job_host_timeless(&j.vmm);
     assert_ok(pleat_runtime_create(j.vmm, &options, &j.runtime));
     run_x(&j, &e, 4, 6);
     run_x(&j, &e, 6, 8);
@@ -564,7 +564,7 @@ static void elastic_layouts_end_without_a_word_to_a_stream_that_captures(void **
     elastic_job e = elastic_make(17);
     pleat_runtime_options options = {.size = sizeof options};
     pleat_capture *graph;
-    job_host(&watched.host);
+    job_host_timeless(&watched.host);
     watched.ops = *watched.host.ops;
     watched.ops.event_record = watch_record;
     j.vmm = (pleat_vmm){&watched.ops, watched.host.self};

@@ -103,7 +103,7 @@ static pleat_stats live(job *j, job_shape *shape, next_sizes *next, uint64_t see
     test_random random = {seed};
     pthread_t other;
     memset(j, 0, sizeof *j);
-    job_host(&b.host);
+    job_host_timeless(&b.host);
     b.ops = *b.host.ops;
     b.ops.unmap = late_unmap;
     j->vmm = (pleat_vmm){&b.ops, b.host.self};
