@@ -1,5 +1,5 @@
 /*
- * fit.h: does what was learned or drafted serve the job at all?
+ * fit.h: does what was learned, drafted or laid out serve the job at all?
  *
  * Iterations that have more or less of the same, another number of microbatches, find the places of
  * those before in use; what then lies elsewhere lies in others' places. (A GPT-2 of 2 to 8
@@ -51,7 +51,7 @@ typedef enum pleat__followed {
 
 typedef enum pleat__verdict {
     PLEAT__GOES_ON = 0,
-    PLEAT__RESTS, /* a rest begins: what was learned and what was drafted is to be let go */
+    PLEAT__RESTS, /* a rest begins: what was learned, drafted or laid out is to be let go */
     PLEAT__WAKES, /* it is over */
 } pleat__verdict;
 

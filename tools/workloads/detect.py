@@ -93,21 +93,16 @@ class Trainer:
         sides = (short, -(-round(short * self.sizes.choice(RATIOS)) // 32) * 32)
         return sides if self.sizes.random() < 0.7 else sides[::-1]
 
-    def iteration(self, number):
-        self.recorder.label(number, "F")
+    def forward(self):
         self.drawn.append(self.draw())
         shape = (self.options.batch, 3, *self.drawn[-1])
         images = torch.randn(shape, generator=self.pixels).to(self.options.device)
         with torch.autocast(torch.device(self.options.device).type, dtype=torch.bfloat16):
             scores = self.model(images)
-        loss = sum(functional.softplus(level.float()).mean() for level in scores)
-        del scores, images
-        self.recorder.label(number, "B")
-        loss.backward()
-        self.recorder.label(number, "opt")
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return loss.detach()
+        return sum(functional.softplus(level.float()).mean() for level in scores)
+
+    def iteration(self, number):
+        return harness.step(self, number, self.forward)
 
     def describe(self):
         names = ("batch", "least", "most", "classes")

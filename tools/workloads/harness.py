@@ -118,6 +118,18 @@ def at(values, number, every):
     return values[number // every % len(values)]
 
 
+def step(job, number, forward):
+    """One iteration of a job with an optimizer and a recorder: forward() returns the loss."""
+    job.recorder.label(number, "F")
+    loss = forward()
+    job.recorder.label(number, "B")
+    loss.backward()
+    job.recorder.label(number, "opt")
+    job.optimizer.step()
+    job.optimizer.zero_grad(set_to_none=True)
+    return loss.detach()
+
+
 # ---- allocators ----
 
 

@@ -73,21 +73,16 @@ class Translator:
         tokens = torch.randint(self.options.vocabulary, shape, generator=self.tokens)
         return tokens.to(self.options.device)
 
-    def iteration(self, number):
-        self.recorder.label(number, "F")
+    def forward(self):
         samples, source, target = self.draw()
         self.drawn.append((samples, source, target))
         batch, kind = self.sentences(samples, target + 1), torch.device(self.options.device).type
         with torch.autocast(kind, dtype=torch.bfloat16):
             scores = self.model(self.sentences(samples, source), batch[:, :-1])
-        loss = functional.cross_entropy(scores.flatten(0, 1), batch[:, 1:].flatten())
-        del scores
-        self.recorder.label(number, "B")
-        loss.backward()
-        self.recorder.label(number, "opt")
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return loss.detach()
+        return functional.cross_entropy(scores.flatten(0, 1), batch[:, 1:].flatten())
+
+    def iteration(self, number):
+        return harness.step(self, number, self.forward)
 
     def describe(self):
         names = ("layers", "hidden", "sequence", "tokens")
