@@ -49,6 +49,7 @@ void pleat__heap_release(pleat__heap *heap)
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
         pleat__extents_release(&heap->zones[z]);
     pleat__arena_free(heap->arena, heap->zone_of);
+    pleat__arena_free(heap->arena, heap->placed_at);
     pleat__arena_free(heap->arena, heap->notes);
     pleat__arena_free(heap->arena, heap->views);
     pleat__arena_free(heap->arena, heap->gathered);
@@ -109,6 +110,8 @@ static bool best_fit(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__
                             : pleat__extents_best(&heap->zones[zone], granules);
     if (run.count == 0)
         return false;
+    if (heap->wanted == NULL && granules >= heap->small_granules)
+        run = pleat__hole_end(heap, run, granules);
     run.count = granules;
     *place = (pleat__place){
         .address = pleat__pool_address(heap->pool, run.begin), .run = run, .granules = granules};
@@ -177,21 +180,41 @@ static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zo
     return PLEAT_OK;
 }
 
+/* What lies in memory that was made for it, or in a view, is not noted, and so counts as old. */
+static void note_placed(pleat__heap *heap, pleat__extent run)
+{
+    uint32_t last = run.begin + run.count - 1;
+    heap->placed_at[pleat__pool_chunk_of(heap->pool, run.begin)] = heap->asked;
+    heap->placed_at[pleat__pool_chunk_of(heap->pool, last)] = heap->asked;
+}
+
+static pleat_result alloc_large(pleat__heap *heap, uint32_t granules, uint8_t zone,
+                                pleat__known known, pleat__place *place, bool *stitched)
+{
+    bool occupied = false;
+    PLEAT_TRY(place_large(heap, granules, zone, known, place, &occupied));
+    *stitched = occupied && place->several != NULL;
+    if (occupied)
+        return PLEAT_OK;
+    PLEAT_CHECK(pleat__heap_occupy(heap, place));
+    note_placed(heap, place->run);
+    return PLEAT_OK;
+}
+
 pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t stream,
                                pleat__known known, pleat__place *place, bool *stitched)
 {
-    bool small = granules < heap->small_granules, occupied = false;
+    bool small = granules < heap->small_granules;
     uint8_t zone = (uint8_t)(2 * stream) | small;
     *stitched = false;
     heap->asked++;
     if (heap->wanted == NULL && take_back(heap, zone, granules, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__heap_sync(heap));
-    PLEAT_TRY(small ? place_small(heap, granules, zone, known, place)
-                    : place_large(heap, granules, zone, known, place, &occupied));
-    *stitched = occupied && place->several != NULL;
-    if (!occupied)
-        PLEAT_CHECK(pleat__heap_occupy(heap, place));
+    if (!small)
+        return alloc_large(heap, granules, zone, known, place, stitched);
+    PLEAT_TRY(place_small(heap, granules, zone, known, place));
+    PLEAT_CHECK(pleat__heap_occupy(heap, place));
     return PLEAT_OK;
 }
 

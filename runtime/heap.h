@@ -3,10 +3,11 @@
  * and the unexpected ones later.
  *
  * It places at byte granularity over everything that is free in the pool, the plan's idle memory
- * included: best fit at the chunks' homes; a large request that fits nowhere is stitched from whole
- * free chunks, with parts of chunks at its two ends, so that a view wastes nothing; only what is
- * then still missing is new memory (stitch.c). So physical memory stays what is live plus what
- * small leftovers cannot be used.
+ * included: best fit at the chunks' homes, the largest beside what is there the longest
+ * (heap_holes.c); a large request that fits nowhere is stitched from whole free chunks, with parts
+ * of chunks at its two ends, so that a view wastes nothing; only what is then still missing is new
+ * memory (stitch.c). So physical memory stays what is live plus what small leftovers cannot be
+ * used.
  *
  * ZONES   A chunk's free memory belongs to one zone: a stream, and whether it is for small requests
  *         (under the small limit; kept apart so that they do not pin large free runs). Memory goes
@@ -87,7 +88,9 @@ typedef struct pleat__heap {
     pleat__pool *pool;
     pleat__extents zones[PLEAT__ZONES];
     uint8_t *zone_of; /* chunk -> zone */
-    uint32_t zone_capacity;
+    /* Chunk -> `asked` when what begins or ends in it was placed, of large requests. */
+    uint64_t *placed_at;
+    uint32_t zone_capacity; /* of both */
     pleat_stream streams[PLEAT__STREAMS];
     uint32_t stream_count;
     pleat__beyond beyond;    /* those of the index PLEAT__BEYOND; streams[] has who asked last */

@@ -1,5 +1,6 @@
 /*
- * heap_holes.c: which free run a request gets, where it is known when each is wanted next.
+ * heap_holes.c: which free run a request gets where it is known when each is wanted next, and which
+ * end of it where that is not known.
  */
 #include <runtime/heap_internal.h>
 
@@ -7,6 +8,12 @@
 #define CHOICES 32u
 /* Holes and chunks that are looked at among what is never wanted. */
 #define STEPS 256u
+/* A request is among the largest when so many like it would be all the memory there is. (A network
+ * that translates, whose lengths are drawn, stitched its logits in two of three iterations, 250 to
+ * 290 ms in 100, and in the end bought 6 % more memory; so in one of five or ten, 60 to 120 ms, and
+ * buys none. Where requests of a 64th were among them a GPT-2 whose microbatch changes had 0.986 of
+ * its memory in use instead of 0.992; of a 16th, translation bought 5 % now and then.) */
+#define LARGEST 32u
 
 /* The first granule from one on whose chunk is not in use as a whole. */
 static uint32_t behind_full(const pleat__heap *heap, uint32_t at, uint32_t end)
@@ -94,4 +101,28 @@ pleat__extent pleat__hole_least_wanted(const pleat__heap *heap, const pleat__ext
         run = pleat__extents_after(zone, run);
     }
     return best;
+}
+
+/* When what lies before or behind a hole was placed; 0: it is the end of what there is. */
+static uint64_t neighbour_at(const pleat__heap *heap, uint32_t granule, bool before)
+{
+    uint32_t chunk = pleat__pool_chunk_of(heap->pool, before ? granule - 1 : granule);
+    return granule != 0 && chunk < heap->pool->count && pleat__heap_follows(heap, granule)
+               ? heap->placed_at[chunk]
+               : 0;
+}
+
+/* What came last goes first, mostly. So the largest lie beside what is there the longest: behind a
+ * short-lived one at the hole's beginning a longer-lived one would lie in the middle, and what is
+ * free on its two sides hold no third. */
+pleat__extent pleat__hole_end(const pleat__heap *heap, pleat__extent hole, uint32_t granules)
+{
+    pleat__extent low = {hole.begin, granules};
+    pleat__extent high = {hole.begin + hole.count - granules, granules};
+    uint32_t exist = heap->pool->count << heap->pool->occupancy.shift;
+    if (granules < exist / LARGEST)
+        return low;
+    bool older_behind =
+        neighbour_at(heap, hole.begin + hole.count, false) < neighbour_at(heap, hole.begin, true);
+    return older_behind ? high : low;
 }

@@ -39,6 +39,8 @@ PLEAT_NODISCARD pleat_result pleat__heap_spare_slots(pleat__heap *heap, uint8_t 
  * when there are none. pre: heap->wanted. */
 pleat__extent pleat__hole_never_wanted(const pleat__heap *heap, const pleat__extents *zone,
                                        uint32_t granules, bool whole);
+/* The end of a hole that a large request gets. */
+pleat__extent pleat__hole_end(const pleat__heap *heap, pleat__extent hole, uint32_t granules);
 /* A whole free chunk from one of the smallest runs that have one; the one that is wanted last where
  * that is known. A run of count 0 when there is none. */
 pleat__extent pleat__hole_chunk(const pleat__heap *heap, const pleat__extents *zone);

@@ -16,8 +16,15 @@ pleat_result pleat__zones_reserve(pleat__heap *heap)
     uint8_t *grown = pleat__arena_realloc(heap->arena, heap->zone_of, wanted);
     if (grown == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the zones of %u chunks", wanted);
-    memset(grown + heap->zone_capacity, 0, wanted - heap->zone_capacity);
     heap->zone_of = grown;
+    uint64_t *placed_at =
+        pleat__arena_realloc(heap->arena, heap->placed_at, wanted * sizeof *placed_at);
+    if (placed_at == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the zones of %u chunks", wanted);
+    heap->placed_at = placed_at;
+    uint32_t more = wanted - heap->zone_capacity;
+    memset(grown + heap->zone_capacity, 0, more);
+    memset(placed_at + heap->zone_capacity, 0, more * sizeof *placed_at);
     heap->zone_capacity = wanted;
     return PLEAT_OK;
 }
