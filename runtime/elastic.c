@@ -202,6 +202,7 @@ static void check_followed(pleat__elastic *elastic)
 {
     bool odd = oddities(elastic) - elastic->odd > elastic->scale->count / ODD;
     elastic->proven += !odd;
+    elastic->unproven = odd;
     if (!odd && elastic->scale->plan == NULL)
         pleat__scale_reach(elastic->scale, &elastic->now->fitted);
     if (elastic->recording || elastic->clock < elastic->check_at || !odd)
@@ -337,7 +338,8 @@ pleat__ground pleat__elastic_ground(const pleat__elastic *elastic)
                            .crosses = crosses,
                            .context = elastic,
                            .beginning = begins ? elastic->plan : NULL,
-                           .tight = elastic->tight};
+                           .tight = elastic->tight,
+                           .frugal = elastic->unproven};
 }
 
 /* Whether a request that is there can stay where it is: in one run, at home, of its own stream's
@@ -481,9 +483,12 @@ static pleat__instance *lay_out(pleat__elastic *elastic, const pleat__x *x,
     return NULL;
 }
 
+/* What was learned serves better than a layout for sizes that were not as the scale says. */
 static pleat__instance *new_instance(pleat__elastic *elastic, const pleat__x *x,
                                      const pleat__follow *current)
 {
+    if (elastic->unproven && current != NULL && current->learned)
+        return NULL;
     return elastic->tight ? lay_out_tightly(elastic, x, current) : lay_out(elastic, x, current);
 }
 

@@ -252,6 +252,42 @@ static void elastic_broken_functions_are_fitted_anew(void **state)
     finish(&j);
 }
 
+/* A tenth of the sizes as workspaces are, of another algorithm for each x. */
+static job_shape with_workspaces(const elastic_job *e, uint64_t x)
+{
+    job_shape shape = at_x(e, x);
+    for (uint32_t i = 5; i < JOB_REQUESTS; i += 10)
+        shape.bytes[i] = 512 * (i + x);
+    return shape;
+}
+
+/* Two sizes of it were lines in x by chance, which say that a larger x takes twice as much. */
+static void elastic_sizes_that_are_not_as_said_have_no_new_memory(void **state)
+{
+    (void)state;
+    job j;
+    elastic_job e = elastic_make(41);
+    job_start(&j, "pleat", NULL, 0);
+    for (uint32_t i = 5; i < JOB_REQUESTS; i += 10)
+        e.slope[i] = 400000;
+    run_x(&j, &e, 2, 6);
+    run_x(&j, &e, 3, 6);
+    job_shape shape = with_workspaces(&e, 3);
+    run_shape(&j, &shape, 2, JOB_PLAIN, 0);
+    pleat_stats before = pleat_stats_of(j.runtime);
+    shape = with_workspaces(&e, 6);
+    run_shape(&j, &shape, 2, JOB_PLAIN, 0);
+    pleat_stats after = pleat_stats_of(j.runtime);
+    assert_int_equal(after.peak_live_bytes, before.peak_live_bytes);
+    assert_int_equal(after.physical_bytes, before.physical_bytes);
+    /* Where they are as said after all that is no harm: each size is learned. */
+    run_x(&j, &e, 6, 10);
+    assert_settled(run_x(&j, &e, 6, 20));
+    run_x(&j, &e, 3, 15);
+    assert_settled(run_x(&j, &e, 3, 10));
+    finish(&j);
+}
+
 /* Memory was to be given back just then: for which size said the old functions, whose x may be
  * another request's bytes. */
 static void elastic_what_is_fitted_anew_tidies_up_by_itself(void **state)
@@ -776,6 +812,7 @@ int main(void)
         cmocka_unit_test(elastic_layouts_use_whole_handles),
         cmocka_unit_test(elastic_x_out_of_range_is_served_and_learned),
         cmocka_unit_test(elastic_broken_functions_are_fitted_anew),
+        cmocka_unit_test(elastic_sizes_that_are_not_as_said_have_no_new_memory),
         cmocka_unit_test(elastic_what_is_fitted_anew_tidies_up_by_itself),
         cmocka_unit_test(elastic_layout_outlives_what_it_was_made_from),
         cmocka_unit_test(elastic_odd_size_is_learned_by_itself),
