@@ -14,6 +14,12 @@
 #define MOST_BAD_LAYOUT 24u
 /* A learned iteration is bad only where more than one request in so many lies elsewhere. */
 #define ELSEWHERE_SHARE 16u
+/* An iteration is poor when a draft or a layout left more than one request in so many elsewhere; a
+ * number of poor ones, less the others, from which on that is its way. (An evaluation leaves all
+ * elsewhere, once.) */
+#define POOR_SHARE 4u
+#define POOR       4u
+#define MOST_POOR  8u
 /* What an iteration may take of the driver's time in any case: some twenty maps. */
 #define LEAST_NS UINT64_C(500000)
 /* Iterations of the first rest; each is four times as long as the one before, up to so often. So
@@ -45,6 +51,21 @@ static uint32_t badness(const pleat__fit *fit, pleat__followed followed)
     if (!costly || settles || (served->record && fit->rests == 0))
         return 0;
     return served->paid_ns > served->passed_ns / MUCH ? 2 * BAD : BAD;
+}
+
+/* Whether what is followed has no place for much of iterations, and memory had to grow: by more
+ * than was missing, since what is free lies in pieces beside slots and lanes, of chunks that a view
+ * cannot have. */
+static bool is_in_the_way(pleat__fit *fit, pleat__followed followed)
+{
+    const pleat__served *served = &fit->served;
+    bool made = followed == PLEAT__FOLLOWED_DRAFT || followed == PLEAT__FOLLOWED_LAYOUT;
+    if (!made || served->elsewhere * POOR_SHARE <= served->asked) {
+        fit->poor -= fit->poor != 0;
+        return false;
+    }
+    fit->poor += fit->poor < MOST_POOR;
+    return served->grew && fit->poor >= POOR;
 }
 
 static uint32_t most_bad(const pleat__fit *fit, pleat__followed followed)
@@ -92,6 +113,7 @@ static pleat__verdict rest(pleat__fit *fit)
 static void begin_rest(pleat__fit *fit)
 {
     fit->bad = 0;
+    fit->poor = 0;
     fit->good = 0;
     fit->rested = 0;
     fit->since = (pleat__fit_cost){0};
@@ -129,7 +151,8 @@ pleat__verdict pleat__fit_mark(pleat__fit *fit, pleat__followed followed, uint64
         fit->vain -= fit->vain != 0;
         fit->good = 0;
     }
-    if (bad == 0 || fit->bad < most_bad(fit, followed))
+    bool in_the_way = is_in_the_way(fit, followed);
+    if (!in_the_way && (bad == 0 || fit->bad < most_bad(fit, followed)))
         return PLEAT__GOES_ON;
     begin_rest(fit);
     return PLEAT__RESTS;

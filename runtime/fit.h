@@ -8,7 +8,10 @@
  * logits anew all the time, a tenth of an iteration, and took 4 % more memory.) The heap by itself
  * serves such jobs by the byte, and soon without a call. So where iterations take more of the
  * driver's time than the account has for it (account.h) what is followed is let go and nothing is
- * learned for a while: the job rests.
+ * learned for a while: the job rests. It does so as well
+ * where memory grows and what is followed, a plan or a layout, has had no place for much of most
+ * iterations. (Graphs of drawn numbers of nodes and edges had 0.985 of their memory in use under a
+ * plan with places for half of it, and have 0.998; expandable segments 0.988.)
  *
  * TRIAL  The iterations of a rest are compared with those that it ended. Where they take as much it
  * is over at once, and the next one begins twice as late.
@@ -26,6 +29,7 @@ typedef struct pleat__fit_cost {
 
 typedef struct pleat__fit {
     uint32_t bad;     /* two for each iteration that was served badly, less those that were not */
+    uint32_t poor;    /* iterations with no places for much of them, less those that had them */
     uint32_t resting; /* iterations to go by with nothing learned */
     uint32_t rested;  /* of this rest, those that went by */
     uint32_t rests;   /* so far, up to some, less those that are long ago */

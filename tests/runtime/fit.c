@@ -59,6 +59,36 @@ static void fit_growth_is_not_held_against_it(void **state)
         assert_int_equal(mark(&fit, PLEAT__FOLLOWED_LEARNED, 50 * MS, true), PLEAT__GOES_ON);
 }
 
+/* Of ten requests three are elsewhere. */
+static pleat__verdict mark_poor(pleat__fit *fit, pleat__followed followed, bool grew)
+{
+    fit->served = (pleat__served){.asked = 1000, .elsewhere = 300, .grew = grew, .record = grew};
+    return pleat__fit_mark(fit, followed, fit->divergences);
+}
+
+/* But that of what has no place for much of most iterations is. */
+static void fit_what_is_in_the_way_ends_where_memory_grows(void **state)
+{
+    (void)state;
+    static const pleat__followed ended[] = {PLEAT__FOLLOWED_DRAFT, PLEAT__FOLLOWED_LAYOUT};
+    for (uint32_t i = 0; i < 2; i++) {
+        pleat__fit fit = {0};
+        for (uint32_t k = 0; k < 3; k++)
+            assert_int_equal(mark_poor(&fit, ended[i], true), PLEAT__GOES_ON);
+        assert_int_equal(mark(&fit, ended[i], 0, true), PLEAT__GOES_ON);
+        assert_int_equal(mark_poor(&fit, ended[i], true), PLEAT__GOES_ON);
+        for (uint32_t k = 0; k < 20; k++)
+            assert_int_equal(mark_poor(&fit, ended[i], false), PLEAT__GOES_ON);
+        assert_int_equal(mark_poor(&fit, ended[i], true), PLEAT__RESTS);
+        assert_true(fit.resting != 0);
+        fit = (pleat__fit){0};
+        for (uint32_t k = 0; k < 20; k++) {
+            assert_int_equal(mark_poor(&fit, PLEAT__FOLLOWED_LEARNED, true), PLEAT__GOES_ON);
+            assert_int_equal(mark_poor(&fit, PLEAT__FOLLOWED_FILE, true), PLEAT__GOES_ON);
+        }
+    }
+}
+
 static void fit_rests_get_longer(void **state)
 {
     (void)state;
@@ -180,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fit_what_costs_little_goes_on),
         cmocka_unit_test(fit_growth_is_not_held_against_it),
+        cmocka_unit_test(fit_what_is_in_the_way_ends_where_memory_grows),
         cmocka_unit_test(fit_rests_get_longer),
         cmocka_unit_test(fit_a_draft_has_longer),
         cmocka_unit_test(fit_what_costs_much_ends_sooner),
