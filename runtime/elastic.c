@@ -202,6 +202,9 @@ static void check_followed(pleat__elastic *elastic)
 {
     bool odd = oddities(elastic) - elastic->odd > elastic->scale->count / ODD;
     elastic->proven += !odd;
+    /* New memory may be had again. */
+    if (elastic->unproven && !odd)
+        elastic->refused = PLEAT__NO_X;
     elastic->unproven = odd;
     if (!odd && elastic->scale->plan == NULL)
         pleat__scale_reach(elastic->scale, &elastic->now->fitted);
@@ -470,11 +473,14 @@ static pleat__instance *lay_out_tightly(pleat__elastic *elastic, const pleat__x 
     return add_instance(elastic, made);
 }
 
-/* A new instance for x. NULL: there is no memory. */
+/* A new instance for x. NULL: there is no memory, or what was learned serves better: sizes were not
+ * as the scale says. */
 static pleat__instance *lay_out(pleat__elastic *elastic, const pleat__x *x,
                                 const pleat__follow *current)
 {
     pleat__instance *made;
+    if (elastic->unproven && current != NULL && current->learned)
+        return NULL;
     if (pleat__x_is_known(&elastic->refused) && pleat__x_holds(x, &elastic->refused))
         return NULL;
     if (make_room(elastic) && make_instance(elastic, x, current, &made) == PLEAT_OK)
@@ -483,12 +489,9 @@ static pleat__instance *lay_out(pleat__elastic *elastic, const pleat__x *x,
     return NULL;
 }
 
-/* What was learned serves better than a layout for sizes that were not as the scale says. */
 static pleat__instance *new_instance(pleat__elastic *elastic, const pleat__x *x,
                                      const pleat__follow *current)
 {
-    if (elastic->unproven && current != NULL && current->learned)
-        return NULL;
     return elastic->tight ? lay_out_tightly(elastic, x, current) : lay_out(elastic, x, current);
 }
 
@@ -626,6 +629,7 @@ bool pleat__elastic_unload(pleat__elastic *elastic, pleat__instance **planned)
     elastic->now = NULL;
     elastic->asking = false;
     elastic->tight = false;
+    elastic->unproven = false;
     pleat__elastic_record(elastic, true);
     return true;
 }

@@ -87,7 +87,7 @@ typedef struct pleat__elastic {
     uint32_t bad_count;
     uint32_t strikes;
     uint64_t proven;       /* iterations that were as the scale says */
-    bool unproven;         /* the last that was followed was not */
+    bool unproven;         /* the last that was followed to its end was not */
     uint64_t served, busy; /* counters at the last mark */
     uint32_t failures;     /* instances in a row that were put aside within their iteration */
     uint64_t quiet_until;  /* none is taken before: the job is learned anew */

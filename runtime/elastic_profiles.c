@@ -127,6 +127,7 @@ static void trust(pleat__elastic *elastic)
 {
     elastic->failures = 0;
     elastic->quiet_until = 0;
+    elastic->unproven = false;
 }
 
 static void take_scale(pleat__elastic *elastic, pleat__scale *scale)

@@ -53,19 +53,26 @@ static uint32_t badness(const pleat__fit *fit, pleat__followed followed)
     return served->paid_ns > served->passed_ns / MUCH ? 2 * BAD : BAD;
 }
 
-/* Whether what is followed has no place for much of iterations, and memory had to grow: by more
- * than was missing, since what is free lies in pieces beside slots and lanes, of chunks that a view
- * cannot have. */
-static bool is_in_the_way(pleat__fit *fit, pleat__followed followed)
+static bool is_poor(const pleat__fit *fit, pleat__followed followed)
 {
-    const pleat__served *served = &fit->served;
     bool made = followed == PLEAT__FOLLOWED_DRAFT || followed == PLEAT__FOLLOWED_LAYOUT;
-    if (!made || served->elsewhere * POOR_SHARE <= served->asked) {
+    return made && fit->served.elsewhere * POOR_SHARE > fit->served.asked;
+}
+
+/* What is followed has had no place for much of iterations, and memory grew: by more than was
+ * missing, as a rule, since what is free lies in pieces beside slots and lanes, of chunks that a
+ * view cannot have. */
+static bool is_in_the_way(const pleat__fit *fit, pleat__followed followed)
+{
+    return is_poor(fit, followed) && fit->poor >= POOR && fit->served.grew;
+}
+
+static void note_poor(pleat__fit *fit, pleat__followed followed)
+{
+    if (is_poor(fit, followed))
+        fit->poor += fit->poor < MOST_POOR;
+    else
         fit->poor -= fit->poor != 0;
-        return false;
-    }
-    fit->poor += fit->poor < MOST_POOR;
-    return served->grew && fit->poor >= POOR;
 }
 
 static uint32_t most_bad(const pleat__fit *fit, pleat__followed followed)
@@ -89,9 +96,12 @@ static bool is_compared(const pleat__fit *fit)
 }
 
 /* Whether the heap alone takes half of the time, or less. Where it goes on stitching, too, it
- * is not the better one: what was learned finds its places yet. */
+ * is not the better one: what was learned finds its places yet. Where it is for memory that it
+ * rests, the heap may take what any iteration may. */
 static bool is_better(const pleat__fit *fit)
 {
+    if (fit->for_memory && fit->since.ns <= (fit->rested - SETTLES) * LEAST_NS)
+        return true;
     return 2 * (double)fit->since.ns * (double)fit->before.requests <=
            (double)fit->before.ns * (double)fit->since.requests;
 }
@@ -151,9 +161,11 @@ pleat__verdict pleat__fit_mark(pleat__fit *fit, pleat__followed followed, uint64
         fit->vain -= fit->vain != 0;
         fit->good = 0;
     }
+    note_poor(fit, followed);
     bool in_the_way = is_in_the_way(fit, followed);
     if (!in_the_way && (bad == 0 || fit->bad < most_bad(fit, followed)))
         return PLEAT__GOES_ON;
     begin_rest(fit);
+    fit->for_memory = in_the_way;
     return PLEAT__RESTS;
 }

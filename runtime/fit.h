@@ -30,6 +30,7 @@ typedef struct pleat__fit_cost {
 typedef struct pleat__fit {
     uint32_t bad;     /* two for each iteration that was served badly, less those that were not */
     uint32_t poor;    /* iterations with no places for much of them, less those that had them */
+    bool for_memory;  /* it rests because of that */
     uint32_t resting; /* iterations to go by with nothing learned */
     uint32_t rested;  /* of this rest, those that went by */
     uint32_t rests;   /* so far, up to some, less those that are long ago */

@@ -49,7 +49,7 @@ void pleat__heap_release(pleat__heap *heap)
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
         pleat__extents_release(&heap->zones[z]);
     pleat__arena_free(heap->arena, heap->zone_of);
-    pleat__arena_free(heap->arena, heap->placed_at);
+    pleat__arena_free(heap->arena, heap->tenants);
     pleat__arena_free(heap->arena, heap->notes);
     pleat__arena_free(heap->arena, heap->views);
     pleat__arena_free(heap->arena, heap->gathered);
@@ -180,12 +180,13 @@ static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zo
     return PLEAT_OK;
 }
 
-/* What lies in memory that was made for it, or in a view, is not noted, and so counts as old. */
-static void note_placed(pleat__heap *heap, pleat__extent run)
+/* Not of what takes back the place of one of its size: the times there are good for it, too. (With
+ * those noted a ZeRO-3-like job had 0.996 of its memory in use, and 0.997 without.) */
+static void note_tenant(pleat__heap *heap, pleat__extent run)
 {
     uint32_t last = run.begin + run.count - 1;
-    heap->placed_at[pleat__pool_chunk_of(heap->pool, run.begin)] = heap->asked;
-    heap->placed_at[pleat__pool_chunk_of(heap->pool, last)] = heap->asked;
+    heap->tenants[pleat__pool_chunk_of(heap->pool, run.begin)].begins = heap->asked;
+    heap->tenants[pleat__pool_chunk_of(heap->pool, last)].ends = heap->asked;
 }
 
 static pleat_result alloc_large(pleat__heap *heap, uint32_t granules, uint8_t zone,
@@ -197,7 +198,7 @@ static pleat_result alloc_large(pleat__heap *heap, uint32_t granules, uint8_t zo
     if (occupied)
         return PLEAT_OK;
     PLEAT_CHECK(pleat__heap_occupy(heap, place));
-    note_placed(heap, place->run);
+    note_tenant(heap, place->run);
     return PLEAT_OK;
 }
 

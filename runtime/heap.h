@@ -81,6 +81,13 @@ typedef struct pleat__note {
 
 typedef struct pleat__dropped pleat__dropped; /* dropped.h */
 
+/* Of a chunk: the heap's `asked` when a large request was placed that begins in it, and one that
+ * ends in it; the last of each, also when it is gone. 0: none, or it got memory that was made for
+ * it, or a view. */
+typedef struct pleat__tenants {
+    uint64_t begins, ends;
+} pleat__tenants;
+
 typedef struct pleat__heap {
     pleat_vmm vmm;
     int device;
@@ -88,8 +95,7 @@ typedef struct pleat__heap {
     pleat__pool *pool;
     pleat__extents zones[PLEAT__ZONES];
     uint8_t *zone_of; /* chunk -> zone */
-    /* Chunk -> `asked` when what begins or ends in it was placed, of large requests. */
-    uint64_t *placed_at;
+    pleat__tenants *tenants; /* by chunk */
     uint32_t zone_capacity; /* of both */
     pleat_stream streams[PLEAT__STREAMS];
     uint32_t stream_count;

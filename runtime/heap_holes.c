@@ -103,13 +103,14 @@ pleat__extent pleat__hole_least_wanted(const pleat__heap *heap, const pleat__ext
     return best;
 }
 
-/* When what lies before or behind a hole was placed; 0: it is the end of what there is. */
-static uint64_t neighbour_at(const pleat__heap *heap, uint32_t granule, bool before)
+/* What lies before a granule that a hole begins with, or at one behind a hole; NULL: nothing does,
+ * it is the end of what there is. */
+static const pleat__tenants *neighbour(const pleat__heap *heap, uint32_t granule, bool before)
 {
     uint32_t chunk = pleat__pool_chunk_of(heap->pool, before ? granule - 1 : granule);
-    return granule != 0 && chunk < heap->pool->count && pleat__heap_follows(heap, granule)
-               ? heap->placed_at[chunk]
-               : 0;
+    bool is = granule != 0 && chunk < heap->pool->count && heap->pool->chunks[chunk] != NULL &&
+              pleat__heap_follows(heap, granule);
+    return is ? &heap->tenants[chunk] : NULL;
 }
 
 /* What came last goes first, mostly. So the largest lie beside what is there the longest: behind a
@@ -117,12 +118,14 @@ static uint64_t neighbour_at(const pleat__heap *heap, uint32_t granule, bool bef
  * free on its two sides hold no third. */
 pleat__extent pleat__hole_end(const pleat__heap *heap, pleat__extent hole, uint32_t granules)
 {
-    pleat__extent low = {hole.begin, granules};
-    pleat__extent high = {hole.begin + hole.count - granules, granules};
-    uint32_t exist = heap->pool->count << heap->pool->occupancy.shift;
+    const pleat__pool *pool = heap->pool;
+    uint64_t exist = (uint64_t)(pool->count - pool->absent) << pool->occupancy.shift;
+    pleat__extent end = {hole.begin, granules};
     if (granules < exist / LARGEST)
-        return low;
-    bool older_behind =
-        neighbour_at(heap, hole.begin + hole.count, false) < neighbour_at(heap, hole.begin, true);
-    return older_behind ? high : low;
+        return end;
+    const pleat__tenants *low = neighbour(heap, hole.begin, true);
+    const pleat__tenants *high = neighbour(heap, hole.begin + hole.count, false);
+    if ((high != NULL ? high->begins : 0) < (low != NULL ? low->ends : 0))
+        end.begin = hole.begin + hole.count - granules;
+    return end;
 }

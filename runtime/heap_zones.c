@@ -17,14 +17,14 @@ pleat_result pleat__zones_reserve(pleat__heap *heap)
     if (grown == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the zones of %u chunks", wanted);
     heap->zone_of = grown;
-    uint64_t *placed_at =
-        pleat__arena_realloc(heap->arena, heap->placed_at, wanted * sizeof *placed_at);
-    if (placed_at == NULL)
+    pleat__tenants *tenants =
+        pleat__arena_realloc(heap->arena, heap->tenants, wanted * sizeof *tenants);
+    if (tenants == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the zones of %u chunks", wanted);
-    heap->placed_at = placed_at;
+    heap->tenants = tenants;
     uint32_t more = wanted - heap->zone_capacity;
     memset(grown + heap->zone_capacity, 0, more);
-    memset(placed_at + heap->zone_capacity, 0, more * sizeof *placed_at);
+    memset(tenants + heap->zone_capacity, 0, more * sizeof *tenants);
     heap->zone_capacity = wanted;
     return PLEAT_OK;
 }

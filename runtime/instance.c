@@ -271,15 +271,22 @@ static pleat_result list_pages_anew(pleat__maker *m, uint32_t end)
                : pleat__fail(PLEAT_E_LIMIT, "no homes for %u more chunks", end - m->pages);
 }
 
+/* Chunks that are not there of those that pages before `end` need, and that come before them. */
+static uint32_t absent_before(const pleat__maker *m, uint32_t end)
+{
+    uint32_t absent = 0;
+    if (end > m->pages)
+        return m->pool->absent + (end - m->pages);
+    for (uint32_t p = 0; p < end; p++)
+        absent += m->chunk_at[p] != PLEAT__NO_HOME && m->pool->chunks[m->chunk_at[p]] == NULL;
+    return absent;
+}
+
 /* Chunks for the pages before `end` that have none: those given back come first, the lowest of them
  * first, and then the pool's next. */
 static pleat_result add_pages(pleat__maker *m, uint32_t end)
 {
-    uint32_t absent = 0;
-    for (uint32_t p = 0; p < m->pages && p < end; p++)
-        absent += m->chunk_at[p] != PLEAT__NO_HOME && m->pool->chunks[m->chunk_at[p]] == NULL;
-    if (end > m->pages)
-        absent = m->pool->absent + (end - m->pages);
+    uint32_t absent = absent_before(m, end);
     if (absent == 0)
         return PLEAT_OK;
     PLEAT_TRY(grow_for_views(m, end, absent));
@@ -300,17 +307,13 @@ static pleat_result have_pages(pleat__maker *m, uint32_t end)
     return list_pages_anew(m, end);
 }
 
-/* Where sizes are not as the scale says, what it says of a larger x may be too much by any number,
- * and the heap serves it in what it needs. (Of a detector whose convolutions draw workspaces of
- * other sizes for each image's size, a layout took 4.5 % more memory than was ever in use.) */
-static bool may_have(const pleat__maker *m, uint32_t end)
-{
-    uint64_t permille = m->ground->heap->account.permille;
-    return !m->ground->frugal || end <= m->pages + m->pages * permille / 1000;
-}
-
 /* Lays out with what max-live needs and a little, or all that there is, unless that is to be less.
- * What is left over is had where there is memory for it. */
+ * What is left over is had where there is memory for it.
+ *
+ * FRUGAL  Where sizes are not as the scale says, what it says of a larger x may be too much by any
+ *         number, and the heap serves that in what it needs. (Of a detector whose convolutions draw
+ *         workspaces of other sizes for each image's size, a layout took 4.5 % more memory than was
+ *         ever in use.) */
 static pleat_result lay_out(pleat__maker *m, pleat__sweep_choice *choice, pleat__layout_cost *taken)
 {
     PLEAT_TRY(pleat__maker_gather(m));
@@ -326,8 +329,10 @@ static pleat_result lay_out(pleat__maker *m, pleat__sweep_choice *choice, pleat_
     pleat__gate_leave(m->pool->gate);
     pleat_result result = pleat__maker_sweep_well(m, wanted, choice, taken);
     pleat__gate_enter(m->pool->gate);
-    if (result == PLEAT_OK && !may_have(m, end_of(m)))
-        return pleat__fail(PLEAT_E_OUT_OF_MEMORY, "no more memory for sizes that are not as said");
+    if (result == PLEAT_OK && m->ground->frugal)
+        return absent_before(m, end_of(m)) == 0
+                   ? have_pages(m, end_of(m))
+                   : pleat__fail(PLEAT_E_OUT_OF_MEMORY, "no memory for sizes that are not as said");
     if (result == PLEAT_OK)
         result = have_pages(m, end_of(m) + spare);
     return result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY ? add_pages(m, end_of(m))

@@ -59,7 +59,7 @@ typedef struct pleat__ground {
     const pleat__held *held; /* in runs at home, no smaller than they are to be */
     uint32_t held_count;
     bool tight;  /* no more chunks than it needs are used, although there are more */
-    bool frugal; /* of new memory it may have what the setting `spare` allows, no more */
+    bool frugal; /* it may have no new chunks */
     /* Who makes what is missing while the instance is followed; NULL: it is made at once. */
     pleat__coming *coming;
 } pleat__ground;

@@ -42,10 +42,10 @@ static bool copy_chunks(pleat__score *score, const pleat__heap *heap)
     score->first = copy(arena, pool->first, count * sizeof *pool->first);
     score->breaks = copy(arena, pool->breaks, count);
     score->zone_of = copy(arena, heap->zone_of, count);
-    score->placed_at = copy(arena, heap->placed_at, count * sizeof *heap->placed_at);
+    score->tenants = copy(arena, heap->tenants, count * sizeof *heap->tenants);
     score->pages = pleat__arena_alloc(arena, count * sizeof *score->pages + 1);
     if (score->home == NULL || score->first == NULL || score->breaks == NULL ||
-        score->zone_of == NULL || score->placed_at == NULL || score->pages == NULL)
+        score->zone_of == NULL || score->tenants == NULL || score->pages == NULL)
         return false;
     for (uint32_t c = 0; c < count; c++)
         score->pages[c] = pool->chunks[c]->pages;
@@ -259,7 +259,7 @@ static pleat_result set_heap(pleat__stage *s, pleat_vmm vmm)
     PLEAT_TRY(set_live(s));
     PLEAT_TRY(pleat__heap_sync(&s->heap));
     memcpy(s->heap.zone_of, score->zone_of, score->chunk_count);
-    memcpy(s->heap.placed_at, score->placed_at, score->chunk_count * sizeof *score->placed_at);
+    memcpy(s->heap.tenants, score->tenants, score->chunk_count * sizeof *score->tenants);
     s->heap.stale = true;
     return PLEAT_OK;
 }

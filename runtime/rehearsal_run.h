@@ -28,7 +28,7 @@ struct pleat__score {
     uint32_t *home, *first;
     uint32_t *pages; /* of the handle */
     uint8_t *breaks, *zone_of;
-    uint64_t *placed_at;
+    pleat__tenants *tenants;
     uint64_t next_home, page_bytes, device_bytes, view_limit, view_pages, asked;
     pleat__view_copy *views;
     uint32_t view_count;

@@ -229,6 +229,7 @@ static void recorded(pleat__shapes *shapes, uint32_t count, uint32_t ahead)
     if (!ours || pleat__elastic_follows(&shapes->elastic, shapes->current))
         return;
     set_current(shapes, NULL);
+    shapes->fit.poor = 0;
     pleat__states_set(&shapes->states, PLEAT__STATE_learning, PLEAT__CAUSE_refitted);
 }
 
@@ -576,6 +577,7 @@ static bool take_draft(pleat__shapes *shapes)
     if (shapes->current != NULL && !shapes->current->file)
         pleat__kept_remove(&shapes->kept, shapes->current);
     take_up(shapes, next, shapes->requests);
+    shapes->fit.poor = 0;
     /* Until something else comes its sizes follow no number. */
     pleat__elastic_record(&shapes->elastic, false);
     return true;
