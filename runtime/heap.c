@@ -180,8 +180,9 @@ static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zo
     return PLEAT_OK;
 }
 
-/* Not of what takes back the place of one of its size: the times there are good for it, too. (With
- * those noted a ZeRO-3-like job had 0.996 of its memory in use, and 0.997 without.) */
+/* Not of what lies in a view, or in memory that was made for it; nor of what takes back the place
+ * of one of its size, for which the times there are good, too. (With those noted a ZeRO-3-like job
+ * had 0.996 of its memory in use, and 0.997 without.) */
 static void note_tenant(pleat__heap *heap, pleat__extent run)
 {
     uint32_t last = run.begin + run.count - 1;

@@ -82,8 +82,7 @@ typedef struct pleat__note {
 typedef struct pleat__dropped pleat__dropped; /* dropped.h */
 
 /* Of a chunk: the heap's `asked` when a large request was placed that begins in it, and one that
- * ends in it; the last of each, also when it is gone. 0: none, or it got memory that was made for
- * it, or a view. */
+ * ends in it: the last of each that was noted (heap.c), also when it is gone. 0: none. */
 typedef struct pleat__tenants {
     uint64_t begins, ends;
 } pleat__tenants;
@@ -94,9 +93,9 @@ typedef struct pleat__heap {
     pleat__arena *arena;
     pleat__pool *pool;
     pleat__extents zones[PLEAT__ZONES];
-    uint8_t *zone_of; /* chunk -> zone */
+    uint8_t *zone_of;        /* chunk -> zone */
     pleat__tenants *tenants; /* by chunk */
-    uint32_t zone_capacity; /* of both */
+    uint32_t zone_capacity;  /* of both */
     pleat_stream streams[PLEAT__STREAMS];
     uint32_t stream_count;
     pleat__beyond beyond;    /* those of the index PLEAT__BEYOND; streams[] has who asked last */
