@@ -55,6 +55,8 @@ WORKLOADS = {
     "lora": (0.97, 20, "lora.py", "--iterations 20"),
     "lora-recompute": (0.97, 20, "lora.py", "--recompute --iterations 20"),
     "generate": (0.97, 16, "generate.py", "--iterations 16"),
+    "translate": (0.97, 20, "translate.py", "--iterations 80"),
+    "detect": (0.97, 20, "detect.py", "--iterations 40"),
 }
 SHORT = ("gpt2-vpp-recompute", "moe-vpp", "lora-recompute")
 SHORT_ITERATIONS = "10"
