@@ -8,13 +8,13 @@
  * logits anew all the time, a tenth of an iteration, and took 4 % more memory.) The heap by itself
  * serves such jobs by the byte, and soon without a call. So where iterations take more of the
  * driver's time than the account has for it (account.h) what is followed is let go and nothing is
- * learned for a while: the job rests. It does so as well
- * where memory grows and what is followed, a plan or a layout, has had no place for much of most
- * iterations. (Graphs of drawn numbers of nodes and edges had 0.985 of their memory in use under a
- * plan with places for half of it, and have 0.998; expandable segments 0.988.)
+ * learned for a while: the job rests. So it does where memory grows although most iterations of a
+ * plan or a layout had no place for much of them. (Graphs of drawn numbers of nodes and edges had
+ * 0.985 of their memory in use under a plan with places for half of it, and have 0.998; expandable
+ * segments 0.988.)
  *
  * TRIAL  The iterations of a rest are compared with those that it ended. Where they take as much it
- * is over at once, and the next one begins twice as late.
+ *        is over at once, and the next one begins twice as late.
  */
 #ifndef PLEAT_RUNTIME_FIT_H
 #define PLEAT_RUNTIME_FIT_H
