@@ -550,6 +550,40 @@ class Compare(unittest.TestCase):
         self.assertEqual(sorted(given[:2]), [("native", "4"), ("pleat", "7")])
         self.assertEqual(len(side.runs["pleat"]), 2)
 
+    def test_runs_take_turns(self):
+        import compare
+
+        line = ["zero3.py", *TRAINED.split()[:-1]]
+        with tempfile.NamedTemporaryFile("r") as log:
+            many = [([*line, count], log.name, "native") for count in ("3", "5")]
+            order, turn = [], compare.Run.turn
+
+            def noted(one):
+                order.append(one.name.split("--iterations ")[1][0])
+                return turn(one)
+
+            with unittest.mock.patch.object(compare.Run, "turn", noted):
+                told = compare.run_in_turns(many)
+            self.assertEqual("".join(order), "35353555")
+            self.assertEqual([len(one["losses"]) for one in told], [3, 5])
+            self.assertEqual(told[0]["losses"], told[1]["losses"][:3])
+            with self.assertRaises(compare.Failed) as failure:
+                compare.run_in_turns([(["gpt2.py", "--iterations", "1"], log.name, "native")])
+            self.assertIn("--iterations 1 --allocator native: exit 2", str(failure.exception))
+            self.assertIn("a steady iteration shows from the third on", log.read())
+
+    def test_a_turn_that_nobody_gives_ends_the_run(self):
+        import argparse
+
+        import harness
+
+        turns = harness.Turns(argparse.Namespace(in_turns=True))
+        with unittest.mock.patch.object(sys, "stdin", io.StringIO("\n")):
+            turns.wait()
+            with self.assertRaises(SystemExit) as end:
+                turns.wait()
+        self.assertIn("standard input ended", str(end.exception))
+
     def test_what_does_not_hold_is_named(self):
         runs = {
             "native": [self.line(0.9, [1.0], [3.0])],
@@ -647,6 +681,8 @@ class Compare(unittest.TestCase):
             ("--short --only lora", "--short takes no --only"),
             ("--short --rounds 2", "--short takes no --rounds"),
             ("--merge a --only lora", "--merge takes no --only"),
+            ("--merge a --in-turns", "--merge takes no --in-turns"),
+            ("--in-turns --abreast", "--in-turns takes no --abreast"),
             ("--merge a --caps", "--merge takes no --caps"),
             ("--merge a --out /no/such/b", "no folder for /no/such/b"),
             ("--caps --allocators native", "--caps: the budget is of what is live under pleat"),

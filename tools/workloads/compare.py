@@ -8,6 +8,7 @@ job under torch's own allocator. Needs a GPU; exit 1 if --check finds what does 
 
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -84,26 +85,75 @@ def only_gpu(gpu):
     return {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
 
 
+class Run:
+    """A workload's run: a process, which the end of a `with` ends."""
+
+    def __init__(self, arguments, log, allocator, gpu=None, in_turns=False):
+        self.name, self.log = " ".join([*arguments, "--allocator", allocator]), log
+        line = [sys.executable, str(HERE / arguments[0]), *arguments[1:], "--allocator", allocator]
+        line += ["--quiet", *(["--in-turns"] if in_turns else [])]
+        with open(log, "a") as errors:
+            errors.write("\n$ " + " ".join(line) + "\n")
+            errors.flush()
+            self.process = subprocess.Popen(
+                line,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=dict(os.environ, **harness.settings(allocator), **only_gpu(gpu)),
+                text=True,
+            )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def turn(self):
+        """Has the run take its turn; what it printed at its end, where that was its last one."""
+        try:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it ended; its exit code says how
+        last = ""
+        for line in self.process.stdout:
+            if line.rstrip() == harness.TURN_ENDED:
+                return None
+            last = line
+        return self.told(last)
+
+    def told(self, text=""):
+        """What the workload printed, after its end; it may have run out of memory."""
+        text += self.process.communicate()[0]
+        if self.process.returncode not in (0, harness.OUT_OF_MEMORY):
+            raise Failed("%s: exit %d, see %s" % (self.name, self.process.returncode, self.log))
+        try:
+            return json.loads(text.splitlines()[-1])
+        except (ValueError, IndexError):
+            raise Failed("%s: no JSON line, see %s" % (self.name, self.log)) from None
+
+
 def run(arguments, log, allocator, gpu=None):
-    """What the workload printed, after its end; it may have run out of memory."""
-    arguments = [*arguments, "--allocator", allocator]
-    line = [sys.executable, str(HERE / arguments[0]), *arguments[1:], "--quiet"]
-    with open(log, "a") as errors:
-        errors.write("\n$ " + " ".join(line) + "\n")
-        errors.flush()
-        done = subprocess.run(
-            line,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=dict(os.environ, **harness.settings(allocator), **only_gpu(gpu)),
-            text=True,
-        )
-    if done.returncode not in (0, harness.OUT_OF_MEMORY):
-        raise Failed("%s: exit %d, see %s" % (" ".join(arguments), done.returncode, log))
-    try:
-        return json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError):
-        raise Failed("%s: no JSON line, see %s" % (" ".join(arguments), log)) from None
+    """What the workload printed, after its end."""
+    with Run(arguments, log, allocator, gpu) as one:
+        return one.told()
+
+
+def run_in_turns(many):
+    """The same of several, each of which is Run's arguments: they run at the same time and on the
+    same GPU, but for their iterations, which take turns."""
+    with contextlib.ExitStack() as ending:
+        runs, told = [None] * len(many), [None] * len(many)
+        while None in told:
+            for number, arguments in enumerate(many):
+                if runs[number] is None:  # begun within its turn: it takes seconds of the processor
+                    runs[number] = ending.enter_context(Run(*arguments, in_turns=True))
+                if told[number] is None:
+                    told[number] = runs[number].turn()
+        return told
 
 
 def save_plan(command, side, folder):
@@ -144,21 +194,23 @@ class Side:
         self.log = log
         self.runs = {}  # contender -> the JSON lines of its rounds
 
-    def round(self, contenders, plan, gpus=None):
-        """All contenders one after the other; at a time where there are GPUs, one for each, which
-        change hands from round to round."""
+    def round(self, contenders, plan, gpus=None, in_turns=False):
+        """All contenders one after the other; iteration by iteration where they take turns; at a time
+        where there are GPUs, one for each, which change hands from round to round."""
         turn = len(self.runs.get(contenders[0], ()))
 
-        def go(number):
+        def arguments(number):
             contender, gpu = contenders[number], None
             if gpus:
                 gpu = gpus[(number + turn) % len(contenders)]
             saved = contender == "pleat-saved"
             more = ["--plan", str(plan)] if saved else []
-            return run([*self.workload, *more], self.log, "pleat" if saved else contender, gpu)
+            return [*self.workload, *more], self.log, "pleat" if saved else contender, gpu
 
+        many = [arguments(number) for number in range(len(contenders))]
         with concurrent.futures.ThreadPoolExecutor(len(contenders) if gpus else 1) as pool:
-            for contender, told in zip(contenders, pool.map(go, range(len(contenders)))):
+            every = run_in_turns(many) if in_turns else pool.map(lambda one: run(*one), many)
+            for contender, told in zip(contenders, every):
                 self.runs.setdefault(contender, []).append(told)
                 say(*(part for part in row(self.name, contender, self.figures(contender)) if part))
 
@@ -281,7 +333,8 @@ def compare(name, options, folder):
     if "pleat-saved" in options.allocators:
         plan = save_plan(options.command, side, folder)
     for _ in range(options.rounds):
-        side.round(options.allocators, plan, visible_gpus() if options.abreast else None)
+        gpus = visible_gpus() if options.abreast else None
+        side.round(options.allocators, plan, gpus, options.in_turns)
     told = {"runs": {one: side.figures(one) for one in side.runs}}
     if options.caps and "pleat" in side.runs:
         told["cap"] = side.capped()
@@ -334,6 +387,13 @@ def parse():
         "one it does to all. GPUs change hands from round to round",
     )
     parser.add_argument(
+        "--in-turns",
+        action="store_true",
+        help="the allocators at the same time on one GPU, whose memory must hold them all: each "
+        "iteration under all of them, then the next, so that no more than seconds lie between what is "
+        "compared. Pleat's threads have others' turns, too, to plan and map in",
+    )
+    parser.add_argument(
         "--short",
         action="store_true",
         help="only %s, one round of %s iterations" % (", ".join(SHORT), SHORT_ITERATIONS),
@@ -368,12 +428,13 @@ def parse():
     parser.add_argument("--json", action="store_true", help="print the answer as JSON instead")
     parser.add_argument("--logs", metavar="FOLDER", help="for logs and all lines [a temporary one]")
     options = parser.parse_args()
-    alone = [("--merge", options.merge, ("only", "allocators", "rounds", "abreast", "short", "caps", "logs")),
+    alone = [("--merge", options.merge, ("only", "allocators", "rounds", "abreast", "in_turns", "short", "caps", "logs")),
+             ("--in-turns", options.in_turns, ("abreast",)),
              ("--short", options.short, ("only", "rounds"))]  # fmt: skip
     for option, given, others in alone:
         for name in others:
             if given and getattr(options, name) not in (None, False):
-                parser.error("%s takes no --%s" % (option, name))
+                parser.error("%s takes no --%s" % (option, name.replace("_", "-")))
     if options.out and not os.path.isdir(os.path.dirname(os.path.abspath(options.out))):
         parser.error("--out: there is no folder for %s" % options.out)
     if options.merge:

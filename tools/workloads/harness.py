@@ -21,6 +21,7 @@ from recording import Recorder
 ALLOCATORS = ("native", "expandable", "async", "pleat")
 ADAPTER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../adapters/pytorch")
 OUT_OF_MEMORY = 4  # the exit code, as the command's
+TURN_ENDED = "turn ended"
 # Iterations before these make the optimizer's state and the libraries' workspaces, or are learned.
 STEADY_FROM = 4
 
@@ -68,6 +69,12 @@ def common_options(parser, iterations):
     parser.add_argument("--out", metavar="FILE", help="write the JSON object here too")
     parser.add_argument(
         "--quiet", action="store_true", help="no line per iteration on standard error"
+    )
+    parser.add_argument(
+        "--in-turns",
+        action="store_true",
+        help="begin each iteration when a line comes on standard input, and print %r after it but for "
+        "the last: several runs may take turns on one GPU" % TURN_ENDED,
     )
 
 
@@ -197,6 +204,22 @@ def driver_calls(options):
     return stats.get("num_device_alloc", 0) + stats.get("num_device_free", 0)
 
 
+class Turns:
+    """When an iteration may begin; the first turn has what is set up before it, too."""
+
+    def __init__(self, options):
+        self.taken = options.in_turns
+
+    def wait(self):
+        if self.taken and not sys.stdin.readline():
+            sys.exit("--in-turns: standard input ended before the run did")
+
+    def pass_on(self):
+        if self.taken:
+            print(TURN_ENDED, flush=True)
+        self.wait()
+
+
 class DevicePeak:
     """The most memory in use on the device, by NVML, looked at 20 times a second."""
 
@@ -286,13 +309,18 @@ def memory_figures(options, device_peak):
 def run(name, make, options, recorder):
     """Runs the job; returns what it reports."""
     reproducible(options)
-    watching = DevicePeak() if options.cuda else None
+    # Others that take turns have memory on the device as well.
+    watching = DevicePeak() if options.cuda and not options.in_turns else None
+    turns = Turns(options)
     seconds, losses, calls, waited = [], [], [], [0]
     out_of_memory = None
     job = None
+    turns.wait()
     try:
         job = make(options, recorder)
         for turn in range(options.iterations):
+            if turn:
+                turns.pass_on()
             begin = time.perf_counter()
             losses.append(job.iteration(turn).item())  # waits for the device
             seconds.append(time.perf_counter() - begin)
