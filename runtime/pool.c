@@ -38,10 +38,13 @@ no_memory:
     return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks", wanted);
 }
 
-/* The most chunks of a handle when there are so many more. */
-static uint32_t block_for(const pleat__pool *pool, uint32_t chunks, uint32_t share)
+/* The most chunks of a handle when there are so many more; `laid_out`: the views are known. */
+static uint32_t block_for(const pleat__pool *pool, uint32_t chunks, bool laid_out)
 {
     uint32_t block = 1, exist = pool->count + pool->stocked - pool->absent + chunks;
+    uint32_t share = laid_out ? PLEAT__LAID_OUT_SHARE : PLEAT__BLOCK_SHARE;
+    if (!laid_out && exist < PLEAT__BLOCK_FROM)
+        return 1;
     while (block < PLEAT__BLOCK && 2 * block <= exist / share)
         block *= 2;
     return block;
@@ -78,7 +81,7 @@ static pleat_result plan_handle(pleat__pool *pool, uint32_t pages)
 static pleat_result plan_handles(pleat__pool *pool, const pleat_plan *plan)
 {
     uint32_t most = block_for(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes),
-                              is_stitched(plan) ? PLEAT__BLOCK_SHARE : PLEAT__LAID_OUT_SHARE);
+                              !is_stitched(plan));
     for (uint32_t i = 0; i < plan->handle_count; i++) {
         uint32_t pages = 0;
         for (uint32_t left = plan->handles[i].chunks; left != 0; left -= pages) {
@@ -373,9 +376,8 @@ static void growth_free(const pleat__pool *pool, growth *g)
 static pleat_result grow(pleat__pool *pool, uint32_t chunks, const pleat__cuts *cuts,
                          pleat__occupancy_visit visit, void *context)
 {
-    growth g = {
-        .block = block_for(pool, chunks, cuts != NULL ? PLEAT__LAID_OUT_SHARE : PLEAT__BLOCK_SHARE),
-        .cuts = cuts != NULL ? cuts : pool->cuts};
+    growth g = {.block = block_for(pool, chunks, cuts != NULL),
+                .cuts = cuts != NULL ? cuts : pool->cuts};
     pleat_result result = growth_new(pool, chunks, &g);
     if (result != PLEAT_OK)
         goto end;
@@ -430,12 +432,12 @@ pleat_result pleat__pool_make(pleat__pool *pool, uint32_t first, uint32_t count,
 
 uint32_t pleat__pool_handle(const pleat__pool *pool, uint32_t chunks)
 {
-    return block_for(pool, chunks, PLEAT__BLOCK_SHARE);
+    return block_for(pool, chunks, false);
 }
 
 uint32_t pleat__pool_cut_handle(const pleat__pool *pool, uint32_t chunks)
 {
-    return block_for(pool, chunks, PLEAT__LAID_OUT_SHARE);
+    return block_for(pool, chunks, true);
 }
 
 pleat_result pleat__pool_stock(pleat__pool *pool, uint32_t chunks, uint32_t block)

@@ -517,13 +517,14 @@ class Run(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "torch.py").write_text(TORCH.replace("None", "'13.0'; git_version = ''")
                                                         + "class _C: _GLIBCXX_USE_CXX11_ABI = True\n")
-            code, said = self.run_it("--counters", "/tmp/c", "--", sys.executable, "-c", "import torch; print(1)",
-                                     PYTHONPATH=folder)
+            counters = os.path.join(folder, "counters")
+            code, said = self.run_it("--counters", counters, "--", sys.executable, "-c",
+                                     "import torch; print(1)", PYTHONPATH=folder)
         lines = said.splitlines()
         self.assertEqual((code, len(lines)), (1, 2), said)
         self.assertRegex(lines[0], "^pleat run: [^:]* is missing: |^pleat run: no C")
         self.assertEqual(lines[1], "pleat run: nothing was allocated on a GPU: Pleat was not enabled; "
-                                   "so not written: the counters /tmp/c")
+                                   "so not written: the counters " + counters)
 
     def test_torch_may_be_asked_for_before_it_is_imported(self):
         with tempfile.TemporaryDirectory() as folder:
