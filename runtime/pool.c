@@ -80,8 +80,8 @@ static pleat_result plan_handle(pleat__pool *pool, uint32_t pages)
  * and it starts with 1,350 calls, not 60: some 30 ms on an H200.) */
 static pleat_result plan_handles(pleat__pool *pool, const pleat_plan *plan)
 {
-    uint32_t most = block_for(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes),
-                              !is_stitched(plan));
+    uint32_t most =
+        block_for(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes), !is_stitched(plan));
     for (uint32_t i = 0; i < plan->handle_count; i++) {
         uint32_t pages = 0;
         for (uint32_t left = plan->handles[i].chunks; left != 0; left -= pages) {
