@@ -112,9 +112,7 @@ static bool best_fit(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__
         return false;
     if (heap->wanted == NULL && granules >= heap->small_granules)
         run = pleat__hole_end(heap, run, granules);
-    run.count = granules;
-    *place = (pleat__place){
-        .address = pleat__pool_address(heap->pool, run.begin), .run = run, .granules = granules};
+    *place = pleat__heap_at_home(heap, run.begin, granules);
     return true;
 }
 
@@ -144,9 +142,7 @@ static bool take_back(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat_
             continue;
         heap->note_count--;
         memmove(&heap->notes[i], &heap->notes[i + 1], (heap->note_count - i) * sizeof *heap->notes);
-        *place = (pleat__place){.address = pleat__pool_address(heap->pool, run.begin),
-                                .run = run,
-                                .granules = granules};
+        *place = pleat__heap_at_home(heap, run.begin, granules);
         return true;
     }
     return false;

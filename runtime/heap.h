@@ -229,6 +229,15 @@ bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules);
 PLEAT_NODISCARD pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                            pleat__known known, pleat__place *place);
 
+/* Granules where they are mapped for as long as they exist. */
+static inline pleat__place pleat__heap_at_home(const pleat__heap *heap, uint32_t granule,
+                                               uint32_t granules)
+{
+    return (pleat__place){.address = pleat__pool_address(heap->pool, granule),
+                          .run = {granule, granules},
+                          .granules = granules};
+}
+
 /* The occupancy of a place, and its notes. */
 bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place);
 

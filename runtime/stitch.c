@@ -242,9 +242,7 @@ static bool in_one_run(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat
     pleat__extent run = pleat__extents_best(&heap->zones[zone], granules);
     if (run.count == 0)
         return false;
-    run.count = granules;
-    *place = (pleat__place){
-        .address = pleat__pool_address(heap->pool, run.begin), .run = run, .granules = granules};
+    *place = pleat__heap_at_home(heap, run.begin, granules);
     return true;
 }
 
