@@ -8,7 +8,7 @@
  *         (new memory instead, where stitching has taken too much time: account.h)
  *         S3 stitch       whole free handles, those of the smallest runs first
  *         S4 insufficient just as many new chunks as are missing, or other streams' when there are
- *                         none
+ *                         none; for all of it where next to nothing is free, and then no view
  *         S5              the error of the device or the budget goes to the caller
  *       It departs from GMLake in three ways. Its runs are taken smallest first: largest first
  *       would destroy what the next large request needs. A view may begin in the middle of a handle
@@ -23,6 +23,9 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+
+/* Next to nothing is one part in so many. */
+#define LITTLE 16u
 
 /* ---- S3 ---- */
 
@@ -268,12 +271,38 @@ static bool buy(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place
            in_one_run(heap, granules, zone, place);
 }
 
+/* Chunks for what is missing. Where next to nothing of it is free a view saves no memory to speak
+ * of, and costs a map for every page beside those that new chunks cost anyhow: then it is all of
+ * the request. (Of 21 recorded jobs first iterations lose 9 % less to the driver, later ones 10 %,
+ * for 0.01 % more memory on average; with a quarter 0.2 %, and 1.8 % of one of them.) */
+static uint32_t chunks_for(const pleat__heap *heap, uint32_t granules, uint8_t zone,
+                           uint32_t missing)
+{
+    bool little = heap->wanted == NULL && granules - missing <= granules / LITTLE;
+    return (uint32_t)pleat__ceil_div(little ? granules - free_at_end(heap, zone) : missing,
+                                     heap->pool->occupancy.full);
+}
+
+/* Memory for a request of which `missing` granules are not free; of *least as little as it needs.
+ * Where there is none for more than that it is set, and nothing is refused. */
+static pleat_result supply(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__known known,
+                           uint32_t missing, bool *least)
+{
+    uint32_t needed = (uint32_t)pleat__ceil_div(missing, heap->pool->occupancy.full);
+    uint32_t chunks = *least ? needed : chunks_for(heap, granules, zone, missing);
+    pleat_result result = pleat__heap_supply(heap, zone, chunks, known);
+    *least = chunks != needed && (result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY);
+    /* The attempt may have left the lock. */
+    return *least ? pleat__heap_sync(heap) : result;
+}
+
 /* Gathers until nothing is missing. *whole: it fits in one run meanwhile, `place`. */
 static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                pleat__known known, uint32_t *offset, pleat__place *place,
                                bool *whole)
 {
-    uint32_t full = heap->pool->occupancy.full, missing;
+    uint32_t missing;
+    bool least = false;
     /* The lock may have been left, and what others freed meanwhile may hold it all. */
     PLEAT_TRY(pleat__heap_sync(heap));
     *whole = in_one_run(heap, granules, zone, place);
@@ -282,8 +311,7 @@ static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zon
     PLEAT_TRY(gather(heap, zone, granules, offset, &missing));
     while (missing != 0 && !*whole) {
         if (!pleat__heap_order(heap, zone, missing))
-            PLEAT_TRY(
-                pleat__heap_supply(heap, zone, (uint32_t)pleat__ceil_div(missing, full), known));
+            PLEAT_TRY(supply(heap, granules, zone, known, missing, &least));
         *whole = in_one_run(heap, granules, zone, place);
         if (!*whole)
             PLEAT_TRY(gather(heap, zone, granules, offset, &missing));

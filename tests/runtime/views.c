@@ -172,6 +172,25 @@ static void views_show_no_chunk_twice(void **state)
     end(&f);
 }
 
+/* Of a request of 4 GiB 240 MiB are free: a view would cost 2,048 maps to save those. Where there
+ * is no memory for all of it they are needed. */
+static void views_are_not_made_for_next_to_nothing(void **state)
+{
+    (void)state;
+    for (int short_of_memory = 0; short_of_memory < 2; short_of_memory++) {
+        fixture f;
+        begin(&f, "learn:off");
+        uint64_t held = stats_of(&f).physical_bytes, missing = (4096 - 20 * PIECES) * MIB;
+        if (short_of_memory)
+            assert_ok(pleat_set_budget(f.runtime, held + missing));
+        drop(&f, take(&f, 4096 * MIB));
+        assert_int_equal(stats_of(&f).stitched, short_of_memory);
+        assert_int_equal(stats_of(&f).physical_bytes,
+                         held + (short_of_memory ? missing : 4096 * MIB));
+        end(&f);
+    }
+}
+
 /* A view in which something lives is not unmapped, whatever is asked to be given back. */
 static void views_in_use_stay(void **state)
 {
@@ -365,6 +384,7 @@ int main(void)
         cmocka_unit_test(views_serve_requests_of_other_sizes),
         cmocka_unit_test(holes_are_filled_from_the_side_of_the_oldest),
         cmocka_unit_test(views_show_no_chunk_twice),
+        cmocka_unit_test(views_are_not_made_for_next_to_nothing),
         cmocka_unit_test(views_in_use_stay),
         cmocka_unit_test(account_weighs_time_against_memory),
         cmocka_unit_test(account_learns_no_price_of_a_map_that_failed),
