@@ -94,7 +94,8 @@ static pleat_result make_chunks(pleat__ahead *ahead, pleat__step *step)
     if (step->made == 0)
         ahead->block = pleat__pool_handle(pool, left);
     PLEAT_TRY(pleat__pool_stock(pool, some, ahead->block));
-    step->made = step->grow - (left - some);
+    /* Chunks of the steps before may have been given back. */
+    step->made = left - some < step->grow ? step->grow - (left - some) : 0;
     return PLEAT_OK;
 }
 

@@ -148,12 +148,26 @@ static bool take_back(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat_
     return false;
 }
 
+/* Small and large requests keep to chunks of their own as long as there are any: for want of
+ * memory, `refused`, one lies among the others. */
+static pleat_result place_beside(pleat__heap *heap, uint32_t granules, uint8_t zone,
+                                 pleat_result refused, pleat__place *place)
+{
+    if (refused != PLEAT_E_BUDGET && refused != PLEAT_E_OUT_OF_MEMORY)
+        return refused;
+    /* The attempt may have left the lock. */
+    PLEAT_TRY(pleat__heap_sync(heap));
+    return best_fit(heap, zone ^ 1u, granules, place) ? PLEAT_OK : refused;
+}
+
 static pleat_result place_small(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                 pleat__known known, pleat__place *place)
 {
     if (best_fit(heap, zone, granules, place))
         return PLEAT_OK;
-    PLEAT_TRY(pleat__heap_refill(heap, zone, known));
+    pleat_result result = pleat__heap_refill(heap, zone, known);
+    if (result != PLEAT_OK)
+        return place_beside(heap, granules, zone, result, place);
     PLEAT_CHECK(best_fit(heap, zone, granules, place));
     return PLEAT_OK;
 }
@@ -171,7 +185,9 @@ static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zo
         *occupied = true;
         return pleat__stitch(heap, granules, zone, known, place);
     }
-    PLEAT_TRY(pleat__heap_supply(heap, zone, 1, known));
+    pleat_result result = pleat__heap_supply(heap, zone, 1, known);
+    if (result != PLEAT_OK)
+        return place_beside(heap, granules, zone, result, place);
     PLEAT_CHECK(best_fit(heap, zone, granules, place));
     return PLEAT_OK;
 }

@@ -121,7 +121,8 @@ pleat__extent pleat__hole_end(const pleat__heap *heap, pleat__extent hole, uint3
     const pleat__pool *pool = heap->pool;
     uint64_t exist = (uint64_t)(pool->count - pool->absent) << pool->occupancy.shift;
     pleat__extent end = {hole.begin, granules};
-    if (granules < exist / LARGEST)
+    /* What is left of a chunk is in no view. */
+    if (granules < exist / LARGEST || granules < pool->occupancy.full)
         return end;
     const pleat__tenants *low = neighbour(heap, hole.begin, true);
     const pleat__tenants *high = neighbour(heap, hole.begin + hole.count, false);

@@ -31,13 +31,15 @@ static bool is_wanted(void *opaque, pleat_va address, pleat_stream *owner)
 {
     wishes *wish = opaque;
     const policy *self = wish->self;
+    if (wish->chunks == NULL && wish->granules == 0)
+        return false;
     const pleat__place *entry = pleat__placed_find(&self->placed, address);
     if (entry == NULL || entry->stream == PLEAT__BEYOND || !may_wait(self, entry->stream))
         return false;
     *owner = self->heap.streams[entry->stream];
     if (wish->chunks != NULL)
         return pleat__chunk_set_meets(wish->chunks, entry);
-    if (entry->stream != wish->stream || wish->granules == 0)
+    if (entry->stream != wish->stream)
         return false;
     wish->granules -= entry->granules < wish->granules ? entry->granules : wish->granules;
     return true;

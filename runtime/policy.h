@@ -100,6 +100,10 @@ static inline void pleat__count_alloc(pleat_stats *stats, uint64_t bytes)
     if (stats->requested_bytes > stats->peak_requested_bytes)
         stats->peak_requested_bytes = stats->requested_bytes;
     stats->asked_bytes += bytes;
+    /* It is counted among the requests when it has been served. */
+    uint64_t blocks = stats->requests + 1 - stats->frees;
+    if (blocks > stats->peak_blocks)
+        stats->peak_blocks = blocks;
 }
 
 static inline void pleat__count_free(pleat_stats *stats, uint64_t bytes)
@@ -112,6 +116,7 @@ static inline void pleat__restart_peaks(pleat_stats *stats)
 {
     stats->peak_live_bytes = stats->live_bytes;
     stats->peak_requested_bytes = stats->requested_bytes;
+    stats->peak_blocks = stats->requests - stats->frees;
 }
 
 /* Of a free that was counted when the program asked for it, and will be once more. */

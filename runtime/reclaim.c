@@ -124,6 +124,14 @@ static const char *mib(uint64_t bytes, char *buffer, size_t size)
     return buffer;
 }
 
+static const char *in_words(uint64_t bytes, char *buffer, size_t size)
+{
+    if (bytes >= 1 << 20)
+        return mib(bytes, buffer, size);
+    snprintf(buffer, size, "%" PRIu64 " bytes", bytes);
+    return buffer;
+}
+
 /* Why the last attempt ended, where that is not what the figures say: the budget's bytes in use by
  * then include what the attempt itself had got, and has given back. */
 static const char *cause_of(pleat_result result, char *text, size_t size)
@@ -162,7 +170,7 @@ static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t
         result,
         "out of memory: %s asked for on stream %" PRIu64 "; live %s, physical %s of %s %s, "
         "reusable %s, the largest request that would fit now %s%s%s",
-        mib(bytes, asked, sizeof asked), stream, mib(runtime->stats.live_bytes, live, sizeof live),
+        in_words(bytes, asked, sizeof asked), stream, mib(runtime->stats.live_bytes, live, sizeof live),
         mib(exists, physical, sizeof physical),
         runtime->has_budget ? "a budget of" : "the device's",
         mib(runtime->limit_bytes, limit, sizeof limit), mib(total, reusable, sizeof reusable),

@@ -278,9 +278,13 @@ static bool buy(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place
 static uint32_t chunks_for(const pleat__heap *heap, uint32_t granules, uint8_t zone,
                            uint32_t missing)
 {
+    const pleat__pool *pool = heap->pool;
+    uint32_t full = pool->occupancy.full;
+    uint32_t all = (uint32_t)pleat__ceil_div(granules - free_at_end(heap, zone), full);
     bool little = heap->wanted == NULL && granules - missing <= granules / LITTLE;
-    return (uint32_t)pleat__ceil_div(little ? granules - free_at_end(heap, zone) : missing,
-                                     heap->pool->occupancy.full);
+    return little && pleat__space_has_room(pool->space, all * pool->page_bytes)
+               ? all
+               : (uint32_t)pleat__ceil_div(missing, full);
 }
 
 /* Memory for a request of which `missing` granules are not free; of *least as little as it needs.

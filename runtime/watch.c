@@ -20,7 +20,7 @@
 #define MILLISECOND  1000000u
 
 typedef struct peaks {
-    uint64_t live, requested, physical;
+    uint64_t live, requested, blocks, physical;
 } peaks;
 
 struct pleat__watch {
@@ -48,6 +48,8 @@ static void raise_to(peaks *of, const peaks *to)
         of->live = to->live;
     if (to->requested > of->requested)
         of->requested = to->requested;
+    if (to->blocks > of->blocks)
+        of->blocks = to->blocks;
     if (to->physical > of->physical)
         of->physical = to->physical;
 }
@@ -57,6 +59,7 @@ static pleat_stats take_peaks(pleat__watch *watch)
 {
     pleat_runtime *runtime = watch->runtime;
     const peaks now = {runtime->stats.peak_live_bytes, runtime->stats.peak_requested_bytes,
+                       runtime->stats.peak_blocks,
                        pleat__space_stats_of(runtime->space).peak_physical_bytes};
     raise_to(&watch->whole, &now);
     raise_to(&watch->user, &now);
@@ -88,6 +91,7 @@ static pleat__log_record look(const pleat__watch *watch, const pleat_stats *stat
     /* A program that restarts peaks (PyTorch's statistics do) restarts its own. */
     record.stats.peak_live_bytes = watch->whole.live;
     record.stats.peak_requested_bytes = watch->whole.requested;
+    record.stats.peak_blocks = watch->whole.blocks;
     record.stats.peak_physical_bytes = watch->whole.physical;
     return record;
 }
@@ -122,6 +126,8 @@ void pleat__watch_peaks(pleat__watch *watch, pleat_stats *stats)
         stats->peak_live_bytes = watch->user.live;
     if (watch->user.requested > stats->peak_requested_bytes)
         stats->peak_requested_bytes = watch->user.requested;
+    if (watch->user.blocks > stats->peak_blocks)
+        stats->peak_blocks = watch->user.blocks;
     if (watch->user.physical > stats->peak_physical_bytes)
         stats->peak_physical_bytes = watch->user.physical;
 }

@@ -145,6 +145,7 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(peak_live_bytes, "most bytes live")                                                          \
     X(requested_bytes, "bytes live now, sizes as asked for")                                       \
     X(peak_requested_bytes, "most of these")                                                       \
+    X(peak_blocks, "most allocations live at a time")                                              \
     X(asked_bytes, "bytes asked for, since creation")                                              \
     X(physical_bytes, "bytes of chunks that exist now")                                            \
     X(peak_physical_bytes, "most bytes of chunks")                                                 \

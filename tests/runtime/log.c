@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define MIB   (1ull << 20)
-#define BYTES (128ull << 10)
+#define BYTES (136ull << 10)
 
 typedef struct fixture {
     char folder[64];
@@ -376,9 +376,11 @@ static void log_of_a_runtime_has_its_iterations(void **state)
     /* The watcher takes peaks away; the user must not see that. */
     assert_int_equal(pleat_stats_of(runtime).peak_live_bytes, 44 * MIB);
     assert_int_equal(pleat_stats_of(runtime).peak_requested_bytes, 44 * MIB);
+    assert_int_equal(pleat_stats_of(runtime).peak_blocks, 2);
     assert_int_equal(pleat_reset_peaks(runtime).peak_live_bytes, 44 * MIB);
     assert_int_equal(pleat_stats_of(runtime).peak_live_bytes, 4 * MIB);
     assert_int_equal(pleat_stats_of(runtime).peak_requested_bytes, 4 * MIB);
+    assert_int_equal(pleat_stats_of(runtime).peak_blocks, 1);
     iterate(runtime, 2 * MIB);
     assert_int_equal(pleat_stats_of(runtime).peak_live_bytes, 6 * MIB);
     assert_true(pleat_stats_of(runtime).peak_physical_bytes >=
@@ -403,6 +405,7 @@ static void log_of_a_runtime_has_its_iterations(void **state)
     /* Peaks are since the log began, whatever the program restarts. */
     assert_int_equal(last->stats.peak_live_bytes, 44 * MIB);
     assert_int_equal(last->stats.peak_requested_bytes, 44 * MIB);
+    assert_int_equal(last->stats.peak_blocks, 2);
     assert_true(last->stats.peak_physical_bytes >= 44 * MIB);
     uint64_t peak = 0;
     for (size_t i = 0; i < read.series[PLEAT__LOG_INTERVALS].count; i++) {

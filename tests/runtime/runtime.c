@@ -89,10 +89,12 @@ static void runtime_serves_and_counts(void **state)
         stats = pleat_reset_peaks(f.runtime);
         assert_int_equal(stats.peak_live_bytes, 1024 + 45 * MIB);
         assert_int_equal(stats.peak_requested_bytes, 1000 + 45 * MIB);
+        assert_int_equal(stats.peak_blocks, 3);
         assert_int_equal(stats.asked_bytes, 1000 + 45 * MIB);
         assert_int_equal(stats.requested_bytes, 0);
         assert_int_equal(pleat_stats_of(f.runtime).peak_live_bytes, 0);
         assert_int_equal(pleat_stats_of(f.runtime).peak_requested_bytes, 0);
+        assert_int_equal(pleat_stats_of(f.runtime).peak_blocks, 0);
         assert_int_equal(pleat_stats_of(f.runtime).frees, 3);
         assert_ok(pleat_mark(f.runtime));
         assert_ok(pleat_phase(f.runtime, "F"));

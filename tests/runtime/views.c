@@ -172,6 +172,60 @@ static void views_show_no_chunk_twice(void **state)
     end(&f);
 }
 
+/* The chunks of small requests are others than those of large ones, until there are no more. */
+static void small_and_large_share_chunks_for_want_of_memory(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va large[8], small[8], filled[PIECES];
+    begin(&f, "learn:off");
+    for (int p = 0; p < PIECES; p++)
+        filled[p] = take(&f, 20 * MIB);
+    for (int i = 0; i < 8; i++)
+        large[i] = take(&f, 3 * MIB / 2);
+    for (int i = 0; i < 8; i++)
+        small[i] = take(&f, MIB / 4);
+    uint64_t held = stats_of(&f).physical_bytes;
+    assert_ok(pleat_set_budget(f.runtime, held));
+    pleat_va refused;
+    assert_result(pleat_alloc(f.runtime, 100 << 10, 0, &refused), PLEAT_E_BUDGET);
+    assert_non_null(strstr(pleat_last_error()->text, "out of memory: 102400 bytes asked for"));
+    for (int i = 1; i < 8; i++)
+        drop(&f, small[i]);
+    pleat_va among_small = take(&f, 3 * MIB / 2);
+    drop(&f, large[3]);
+    pleat_va among_large = take(&f, MIB / 2);
+    assert_int_equal(stats_of(&f).physical_bytes, held);
+    drop(&f, among_small);
+    drop(&f, among_large);
+    drop(&f, small[0]);
+    for (int i = 0; i < 8; i++)
+        if (i != 3)
+            drop(&f, large[i]);
+    for (int p = 0; p < PIECES; p++)
+        drop(&f, filled[p]);
+    assert_ok(pleat_empty_cache(f.runtime));
+    assert_int_equal(stats_of(&f).physical_bytes, PIECES * 2 * MIB);
+    end(&f);
+}
+
+/* The end of new memory is no neighbour that came long ago: what was left in front of each was in
+ * no view, a quarter of the chunks. */
+static void holes_smaller_than_a_chunk_are_filled_from_their_beginning(void **state)
+{
+    (void)state;
+    pleat_host_options host = {.size = sizeof host, .device_bytes = 256 * MIB};
+    pleat_runtime_options options = {.size = sizeof options, .conf = "learn:off"};
+    fixture f = {0};
+    assert_ok(pleat_vmm_host(&host, &f.host));
+    assert_ok(pleat_runtime_create(f.host, &options, &f.runtime));
+    for (int i = 0; i < 40; i++)
+        (void)take(&f, 3 * MIB / 2);
+    assert_int_equal(stats_of(&f).physical_bytes, 60 * MIB);
+    pleat_runtime_destroy(f.runtime);
+    pleat_vmm_destroy(&f.host);
+}
+
 /* Of a request of 4 GiB 240 MiB are free: a view would cost 2,048 maps to save those. Where there
  * is no memory for all of it they are needed. */
 static void views_are_not_made_for_next_to_nothing(void **state)
@@ -384,6 +438,8 @@ int main(void)
         cmocka_unit_test(views_serve_requests_of_other_sizes),
         cmocka_unit_test(holes_are_filled_from_the_side_of_the_oldest),
         cmocka_unit_test(views_show_no_chunk_twice),
+        cmocka_unit_test(small_and_large_share_chunks_for_want_of_memory),
+        cmocka_unit_test(holes_smaller_than_a_chunk_are_filled_from_their_beginning),
         cmocka_unit_test(views_are_not_made_for_next_to_nothing),
         cmocka_unit_test(views_in_use_stay),
         cmocka_unit_test(account_weighs_time_against_memory),
