@@ -344,6 +344,15 @@ class Run(unittest.TestCase):
         for wrong in ([], ["--"]):
             self.assertEqual(self.run_it(*wrong)[0], 2, wrong)
 
+    def test_a_log_in_a_folder_with_a_comma_is_refused_at_once(self):
+        with mock.patch("os.getcwd", lambda: "/a,b"):
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as said:
+                run.parse(["--log", "run.log", "--", "true"])
+            self.assertIn("--log: settings are separated by commas, so its path has none: '/a,b/run.log'",
+                          said.getvalue())
+            for other in (["--log", "auto"], []):
+                run.parse([*other, "--", "true"])
+
     def test_files_are_refused_as_by_the_other_commands(self):
         for wrong in (["--plan", "/no/such.plan"], ["--save-plan", "/no/such/folder/p.plan"],
                       ["--report", "/no/such/folder/r.html"], ["--log", "/no/such/folder/run.log"],

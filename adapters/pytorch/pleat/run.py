@@ -76,8 +76,9 @@ def parse(arguments):
         parse_budget(options.budget)
     except ValueError as problem:
         parser.error("--budget: " + str(problem).replace("pleat: ", "", 1))
-    if "," in options.log:
-        parser.error("--log: settings are separated by commas, so its name has none")
+    log = os.path.abspath(options.log) if options.log not in ("", "auto") else ""
+    if "," in log:
+        parser.error("--log: settings are separated by commas, so its path has none: %r" % log)
     check_files(options)
     return options
 
