@@ -805,6 +805,16 @@ class Told(unittest.TestCase):
                          ["pleat: canary: it cannot be asked: CUDA error: device-side assert", "compared"])
         self.assertEqual(json.loads(pathlib.Path(path).read_text())["devices"], {"0": counters})
 
+    def test_what_cannot_be_compared_has_its_counters_all_the_same(self):
+        path = os.path.join(self.folder.name, "c.json")
+        with mock.patch.multiple(pleat, _used_devices=lambda: [0], stats=lambda device: {"requests": 7},
+                                 report=lambda device: "reported"), \
+                mock.patch("tempfile.mkdtemp", side_effect=FileNotFoundError(2, "No usable temporary directory")), \
+                mock.patch.object(_job._first, "served"), contextlib.redirect_stderr(io.StringIO()) as said:
+            _job.finish({"PLEAT_RUN": "on", "PLEAT_RUN_COUNTERS": path})
+        self.assertIn("pleat: no comparison: [Errno 2] No usable temporary directory", said.getvalue())
+        self.assertEqual(json.loads(pathlib.Path(path).read_text())["devices"], {"0": {"requests": 7}})
+
     def test_counters_take_a_files_place_when_they_are_whole(self):
         path = pathlib.Path(self.folder.name, "c.json")
         path.write_text("before")

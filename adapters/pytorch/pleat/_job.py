@@ -157,16 +157,16 @@ def tell(device, counters, first, environment):
     report = environment.get("PLEAT_RUN_REPORT")
     if quiet and not report:
         return
-    with tempfile.TemporaryDirectory() as folder:
-        trace = os.path.join(folder, "job.trace")
-        try:
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            trace = os.path.join(folder, "job.trace")
             pleat.save_trace(trace, device)
             if not quiet:
                 say(compare(trace, counters))
             if report:
                 write_report(report, trace, device, first)
-        except (OSError, RuntimeError, ValueError, KeyError) as problem:
-            say("pleat: no %s: %s" % ("report" if report else "comparison", problem))
+    except (OSError, RuntimeError, ValueError, KeyError) as problem:
+        say("pleat: no %s: %s" % ("report" if report else "comparison", problem))
 
 
 def finish(environment):
