@@ -535,6 +535,34 @@ class Run(unittest.TestCase):
         self.assertEqual(lines[1], "pleat run: nothing was allocated on a GPU: Pleat was not enabled; "
                                    "so not written: the counters " + counters)
 
+    def test_a_launcher_needs_none_of_its_ranks_plans(self):
+        with tempfile.TemporaryDirectory() as folder:
+            name = os.path.join(folder, "a.plan")
+            for rank in "01":
+                pathlib.Path("%s.%s" % (name, rank)).touch()
+            pathlib.Path(folder, "b.plan").touch()
+            asked = lambda name, **rank: _job.plan_of(dict(PLEAT_RUN_PLAN=name, **rank))  # noqa: E731
+            self.assertEqual(asked(name), "auto")
+            # A rank without one is told so.
+            for rank in "012":
+                self.assertEqual(asked(name, RANK=rank, WORLD_SIZE="3"), name)
+            for other in ("b.plan", "b%r.plan", "none.plan"):
+                self.assertEqual(asked(os.path.join(folder, other)), os.path.join(folder, other))
+            self.assertEqual((asked("auto"), _job.plan_of({})), ("auto", "auto"))
+
+            torch = mock.Mock()
+            with mock.patch.dict(sys.modules, torch=torch), mock.patch.object(pleat, "enable") as enable, \
+                    mock.patch.object(_job._ends, "at_end") as at_end:
+                _job.begin({"PLEAT_RUN": "on", "PLEAT_RUN_PLAN": name})
+                self.assertEqual(enable.call_args[1]["plan"], "auto")
+            told = at_end.call_args[0][0]
+            for used, text in (([], ""), ([0], "pleat: %s was not used: there are plans of ranks, and this "
+                                               "process was told none\n" % name)):
+                with mock.patch.object(pleat, "_used_devices", lambda: used), \
+                        contextlib.redirect_stderr(io.StringIO()) as said:
+                    told()
+                self.assertEqual(said.getvalue(), text)
+
     def test_torch_may_be_asked_for_before_it_is_imported(self):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "torch.py").write_text(TORCH)
