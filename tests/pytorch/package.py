@@ -616,6 +616,18 @@ class Plans(unittest.TestCase):
             pathlib.Path(name + ".3").touch()
             self.assertEqual(_plans.read(name, ranked), name + ".3")
 
+    def test_each_process_may_have_its_own(self):
+        own = str(os.getpid())
+        for made in ({}, {"RANK": "3", "WORLD_SIZE": "8"}):
+            self.assertEqual(_plans.written("a-%p.plan", made), "a-%s.plan" % own)
+        self.assertEqual(_plans.written("a%r-%p-%d.plan", made), "a3-%s-%%d.plan" % own)
+        with tempfile.TemporaryDirectory() as folder:
+            _job.write_counters(os.path.join(folder, "%p.json"), [])
+            with mock.patch.object(_job, "run") as drawn, contextlib.redirect_stderr(io.StringIO()):
+                _job.write_report(os.path.join(folder, "%p.html"), "t.trace", 1, 0)
+            self.assertEqual(os.listdir(folder), [own + ".json"])
+            self.assertEqual(drawn.call_args[0][-1], os.path.join(folder, own + ".d1.html"))
+
     def test_ranks_are_known_however_they_were_launched(self):
         torchrun = {"RANK": "3", "WORLD_SIZE": "8"}
         srun = {"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8"}
