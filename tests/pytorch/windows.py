@@ -14,6 +14,7 @@ import sys
 import threading
 import types
 import unittest
+import warnings
 import weakref
 from unittest import mock
 
@@ -422,6 +423,30 @@ class Found(unittest.TestCase):
         with torch.no_grad():
             replica(torch.ones(2, 4))
         self.assertEqual(self.names, ["1", ""])
+
+    def test_a_model_with_windows_is_scripted_without_them(self):
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.part = nn.Linear(4, 4)
+                self.scripted = torch.jit.script(nn.Linear(4, 4))
+
+            def forward(self, x):
+                return self.scripted(self.part(x))
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            model = Model()
+            self.windows.add(model.part, "part")
+            scripted = torch.jit.script(model)
+        with torch.no_grad():
+            self.assertTrue(torch.equal(scripted(torch.ones(2, 4)), model(torch.ones(2, 4))))
+        self.assertEqual((self.names, list(self.windows.names)), ([], []))
+        # Training goes on, and they are found again.
+        self.windows.found = True
+        model = nn.Sequential(self.Block(True), self.Block(False))
+        self.run_steps(model)
+        self.assertEqual(list(self.windows.names.values()), ["0.experts"])
 
     def test_what_is_made_of_fused_modules_leaves_all_it_enters(self):
         model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1), nn.ReLU()).eval()

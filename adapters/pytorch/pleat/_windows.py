@@ -261,6 +261,16 @@ class Windows:
         module.register_forward_pre_hook(before, with_kwargs=True)
         handle = module.register_forward_hook(after, always_call=True, with_kwargs=True)
         before.key = after.key = handle.id
+        # torch.jit.script compiles a module's hooks, too, and cannot compile these. It asks for this first.
+        self.torch.nn.Module.__prepare_scriptable__ = lambda module: self.forget(module)
+
+    def forget(self, module):
+        """Makes a module no window, and returns it. Where it was the last one, others are looked for."""
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            for key in [key for key, hook in hooks.items() if isinstance(hook, Hook)]:
+                del hooks[key]
+        self.names.pop(module, None)
+        return module
 
     def push(self, name):
         if name.endswith(BACKWARD):
