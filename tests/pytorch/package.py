@@ -344,6 +344,15 @@ class Run(unittest.TestCase):
         for wrong in ([], ["--"]):
             self.assertEqual(self.run_it(*wrong)[0], 2, wrong)
 
+    def test_a_log_in_a_folder_with_a_comma_is_refused_at_once(self):
+        with mock.patch("os.getcwd", lambda: "/a,b"):
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as said:
+                run.parse(["--log", "run.log", "--", "true"])
+            self.assertIn("--log: settings are separated by commas, so its path has none: '/a,b/run.log'",
+                          said.getvalue())
+            for other in (["--log", "auto"], []):
+                run.parse([*other, "--", "true"])
+
     def test_files_are_refused_as_by_the_other_commands(self):
         for wrong in (["--plan", "/no/such.plan"], ["--save-plan", "/no/such/folder/p.plan"],
                       ["--report", "/no/such/folder/r.html"], ["--log", "/no/such/folder/run.log"],
@@ -526,6 +535,34 @@ class Run(unittest.TestCase):
         self.assertEqual(lines[1], "pleat run: nothing was allocated on a GPU: Pleat was not enabled; "
                                    "so not written: the counters " + counters)
 
+    def test_a_launcher_needs_none_of_its_ranks_plans(self):
+        with tempfile.TemporaryDirectory() as folder:
+            name = os.path.join(folder, "a.plan")
+            for rank in "01":
+                pathlib.Path("%s.%s" % (name, rank)).touch()
+            pathlib.Path(folder, "b.plan").touch()
+            asked = lambda name, **rank: _job.plan_of(dict(PLEAT_RUN_PLAN=name, **rank))  # noqa: E731
+            self.assertEqual(asked(name), "auto")
+            # A rank without one is told so.
+            for rank in "012":
+                self.assertEqual(asked(name, RANK=rank, WORLD_SIZE="3"), name)
+            for other in ("b.plan", "b%r.plan", "none.plan"):
+                self.assertEqual(asked(os.path.join(folder, other)), os.path.join(folder, other))
+            self.assertEqual((asked("auto"), _job.plan_of({})), ("auto", "auto"))
+
+            torch = mock.Mock()
+            with mock.patch.dict(sys.modules, torch=torch), mock.patch.object(pleat, "enable") as enable, \
+                    mock.patch.object(_job._ends, "at_end") as at_end:
+                _job.begin({"PLEAT_RUN": "on", "PLEAT_RUN_PLAN": name})
+                self.assertEqual(enable.call_args[1]["plan"], "auto")
+            told = at_end.call_args[0][0]
+            for used, text in (([], ""), ([0], "pleat: %s was not used: there are plans of ranks, and this "
+                                               "process was told none\n" % name)):
+                with mock.patch.object(pleat, "_used_devices", lambda: used), \
+                        contextlib.redirect_stderr(io.StringIO()) as said:
+                    told()
+                self.assertEqual(said.getvalue(), text)
+
     def test_torch_may_be_asked_for_before_it_is_imported(self):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "torch.py").write_text(TORCH)
@@ -578,6 +615,18 @@ class Plans(unittest.TestCase):
             self.assertEqual(_plans.read(name, ranked), name)
             pathlib.Path(name + ".3").touch()
             self.assertEqual(_plans.read(name, ranked), name + ".3")
+
+    def test_each_process_may_have_its_own(self):
+        own = str(os.getpid())
+        for made in ({}, {"RANK": "3", "WORLD_SIZE": "8"}):
+            self.assertEqual(_plans.written("a-%p.plan", made), "a-%s.plan" % own)
+        self.assertEqual(_plans.written("a%r-%p-%d.plan", made), "a3-%s-%%d.plan" % own)
+        with tempfile.TemporaryDirectory() as folder:
+            _job.write_counters(os.path.join(folder, "%p.json"), [])
+            with mock.patch.object(_job, "run") as drawn, contextlib.redirect_stderr(io.StringIO()):
+                _job.write_report(os.path.join(folder, "%p.html"), "t.trace", 1, 0)
+            self.assertEqual(os.listdir(folder), [own + ".json"])
+            self.assertEqual(drawn.call_args[0][-1], os.path.join(folder, own + ".d1.html"))
 
     def test_ranks_are_known_however_they_were_launched(self):
         torchrun = {"RANK": "3", "WORLD_SIZE": "8"}
@@ -795,6 +844,16 @@ class Told(unittest.TestCase):
         self.assertEqual(said.getvalue().splitlines()[1:],
                          ["pleat: canary: it cannot be asked: CUDA error: device-side assert", "compared"])
         self.assertEqual(json.loads(pathlib.Path(path).read_text())["devices"], {"0": counters})
+
+    def test_what_cannot_be_compared_has_its_counters_all_the_same(self):
+        path = os.path.join(self.folder.name, "c.json")
+        with mock.patch.multiple(pleat, _used_devices=lambda: [0], stats=lambda device: {"requests": 7},
+                                 report=lambda device: "reported"), \
+                mock.patch("tempfile.mkdtemp", side_effect=FileNotFoundError(2, "No usable temporary directory")), \
+                mock.patch.object(_job._first, "served"), contextlib.redirect_stderr(io.StringIO()) as said:
+            _job.finish({"PLEAT_RUN": "on", "PLEAT_RUN_COUNTERS": path})
+        self.assertIn("pleat: no comparison: [Errno 2] No usable temporary directory", said.getvalue())
+        self.assertEqual(json.loads(pathlib.Path(path).read_text())["devices"], {"0": {"requests": 7}})
 
     def test_counters_take_a_files_place_when_they_are_whole(self):
         path = pathlib.Path(self.folder.name, "c.json")

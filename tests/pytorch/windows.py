@@ -14,6 +14,7 @@ import sys
 import threading
 import types
 import unittest
+import warnings
 import weakref
 from unittest import mock
 
@@ -50,7 +51,7 @@ class Hooks(unittest.TestCase):
         windows = Windows(types.SimpleNamespace(Tensor=Leaf), lambda: 0, lambda name: None)
         leaf = Leaf()
         for _ in range(5):
-            windows.hook_gradients(((leaf,), {}), lambda gradient: None)
+            self.assertTrue(windows.hook_gradient(windows.with_gradient(((leaf,), {})), lambda: None))
             self.assertEqual(len(leaf.hooks), 1)
             windows.mark()
             self.assertEqual(leaf.hooks, [])
@@ -423,6 +424,60 @@ class Found(unittest.TestCase):
             replica(torch.ones(2, 4))
         self.assertEqual(self.names, ["1", ""])
 
+    def test_a_model_with_windows_is_scripted_without_them(self):
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.part = nn.Linear(4, 4)
+                self.scripted = torch.jit.script(nn.Linear(4, 4))
+
+            def forward(self, x):
+                return self.scripted(self.part(x))
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            model = Model()
+            self.windows.add(model.part, "part")
+            scripted = torch.jit.script(model)
+        with torch.no_grad():
+            self.assertTrue(torch.equal(scripted(torch.ones(2, 4)), model(torch.ones(2, 4))))
+        self.assertEqual((self.names, list(self.windows.names)), ([], []))
+        # Training goes on, and they are found again.
+        self.windows.found = True
+        model = nn.Sequential(self.Block(True), self.Block(False))
+        self.run_steps(model)
+        self.assertEqual(list(self.windows.names.values()), ["0.experts"])
+
+    def test_what_is_made_of_fused_modules_leaves_all_it_enters(self):
+        model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1), nn.ReLU()).eval()
+        self.windows.add(model[0], "0")
+        self.windows.add(model[2], "2")
+        fused = torch.ao.quantization.fuse_modules(model, ["0", "1", "2"])
+        with torch.no_grad():
+            fused(torch.ones(1, 1, 2, 2))
+        self.assertEqual(self.windows.inside, [])
+        self.assertEqual(self.names[1::2], [""] * (len(self.names) // 2))
+
+    def test_modules_made_anew_in_each_forward_are_not_kept(self):
+        made = weakref.WeakSet()
+
+        class Model(nn.Module):
+            def forward(self, x):
+                replica = nn.Identity()
+                made.add(replica)
+                return replica(x)
+
+        model = Model()
+        self.windows.look()
+        for _ in range(2):
+            for _ in range(4):
+                model(torch.ones(1))
+            gc.collect()
+            self.assertEqual(len(made), 0)
+            self.windows.mark()
+        self.assertTrue(self.windows.global_hooks)
+        self.windows.look_away()
+
     def test_a_model_goes_with_its_windows_and_the_next_gets_its_own(self):
         for _ in range(2):
             model = nn.Sequential(self.Block(True), self.Block(False))
@@ -441,7 +496,7 @@ class Found(unittest.TestCase):
             for _ in range(30):
                 part(torch.ones(2, 4))
         self.assertFalse(nn.modules.module._global_forward_hooks)
-        self.assertEqual((self.windows.calls, self.windows.roots, self.windows.stacks), ({}, [], {}))
+        self.assertEqual((self.windows.calls, self.windows.stacks), ({}, {}))
         model = nn.Sequential(self.Block(True), self.Block(False))
         self.run_steps(model)
         self.assertEqual(list(self.windows.names.values()), ["0.experts"])
@@ -464,7 +519,7 @@ class Found(unittest.TestCase):
         done.set()
         thread.join()
         calls = self.windows.calls
-        self.assertEqual(self.windows.roots, [outer, inner])
+        self.assertEqual([module for module in calls if calls[module].is_root], [outer, inner])
         self.assertEqual([calls[module].now for module in (inner, outer)], [[512], [512]])
         self.assertEqual(calls[outer[0]].children, [])
         self.windows.looked = 2
@@ -478,6 +533,26 @@ class Found(unittest.TestCase):
             model(torch.ones(2, 4))
         self.windows.mark()
         self.assertEqual(self.names, ["0.experts", "", "1.experts", ""])
+
+    def test_what_has_no_end_in_backward_does_not_begin_there(self):
+        model = self.window()
+        first, second = torch.ones(2, 4), torch.ones(2, 4, requires_grad=True)
+        model[1].weight.requires_grad_()
+        for value, behind in ((first, []), (first, []), (second, ["1.backward", ""])):
+            self.names.clear()
+            model[1](value).sum().backward()
+            self.assertEqual((self.names, self.windows.inside), (["1", "", *behind], []))
+        # An input that is passed through ends at once.
+        self.windows.add(model[0], "0")
+        model[0].forward = lambda x: x
+        self.names.clear()
+        model[0](second).sum().backward()
+        self.assertEqual((self.names, self.windows.inside), (["0", ""], []))
+
+    def test_backward_that_begins_again_is_open_once(self):
+        for name in ("0.backward", "1", "1", "0.backward"):
+            self.windows.push(name)
+        self.assertEqual(self.windows.inside, ["1", "1", "0.backward"])
 
     def test_backward_that_ends_early_is_left_at_the_mark(self):
         model = nn.Sequential(self.Block(True), self.Block(True))

@@ -105,8 +105,8 @@ def enable(
     steps on a device says where an iteration ends there, until another one goes on without it. `save_plan`: a file for
     the plan of what this run does, with which the next run's `plan` starts planned; it is written when
     some iterations were recorded, or at the end. `record` iterations are recorded in any case (see save_plan() and save_trace()). In
-    names of plans %r stands for the rank and %d for the device. `windows`: where a plan is to be saved,
-    or too little is served as planned, modules whose requests vary from iteration to iteration are
+    names of plans %r stands for the rank, %d for the device, and, where it is written, %p for the process.
+    `windows`: where a plan is to be saved, or too little is served as planned, modules whose requests vary from iteration to iteration are
     found, and the runtime is told when they run. `canary` proves that no two tensors share memory: all
     of it is filled and verified on the GPU (see canary_errors()); slow, and not for programs that
     capture CUDA graphs.
@@ -334,7 +334,7 @@ def save_plan(path):
     """Plans what was recorded so far and writes the plan, for `plan` of the next run's enable().
 
     Needs enable(record=N) or enable(save_plan=...), and two iterations that are alike. In the name
-    %r stands for the rank and %d for the device. RuntimeError says why there is no plan.
+    %r stands for the rank, %d for the device and %p for the process. RuntimeError says why there is no plan.
     """
     from . import _plans
 

@@ -157,16 +157,16 @@ def tell(device, counters, first, environment):
     report = environment.get("PLEAT_RUN_REPORT")
     if quiet and not report:
         return
-    with tempfile.TemporaryDirectory() as folder:
-        trace = os.path.join(folder, "job.trace")
-        try:
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            trace = os.path.join(folder, "job.trace")
             pleat.save_trace(trace, device)
             if not quiet:
                 say(compare(trace, counters))
             if report:
                 write_report(report, trace, device, first)
-        except (OSError, RuntimeError, ValueError, KeyError) as problem:
-            say("pleat: no %s: %s" % ("report" if report else "comparison", problem))
+    except (OSError, RuntimeError, ValueError, KeyError) as problem:
+        say("pleat: no %s: %s" % ("report" if report else "comparison", problem))
 
 
 def finish(environment):
@@ -186,6 +186,23 @@ def settings(environment):
     return ",".join(filter(None, [given, name and "log:" + name]))
 
 
+def plan_of(environment):
+    """The plan to enable with. A launcher, which has no rank, may be where only its ranks have plans."""
+    asked = environment.get("PLEAT_RUN_PLAN", "auto")
+    if asked == "auto" or _plans.told_rank(environment) is not None:
+        return asked
+    if not _plans.numbered(_plans.read(asked, environment)) and _plans.of_ranks(asked):
+        return "auto"
+    return asked
+
+
+def tell_unplanned(environment):
+    """What had no rank and no plan, and was no launcher."""
+    if environment["PLEAT_RUN"] != "quiet" and pleat._used_devices():
+        say("pleat: %s was not used: there are plans of ranks, and this process was told none"
+            % environment["PLEAT_RUN_PLAN"])
+
+
 def begin(environment):
     import torch
 
@@ -198,10 +215,11 @@ def begin(environment):
             say("pleat run: torch %s is built without CUDA: the program runs as without Pleat"
                 % torch.__version__)
         return
+    plan = plan_of(environment)
     try:
         pleat.enable(
             policy=environment.get("PLEAT_RUN_POLICY", "pleat"),
-            plan=environment.get("PLEAT_RUN_PLAN", "auto"),
+            plan=plan,
             budget=int(environment.get("PLEAT_RUN_BUDGET", "0")),
             conf=settings(environment),
             marks=environment.get("PLEAT_RUN_MARKS", "on") == "on",
@@ -216,3 +234,5 @@ def begin(environment):
         _first.refused = True
         sys.exit("pleat run: %s" % str(problem).replace("pleat: ", "", 1))
     _ends.at_end(lambda: finish(environment))
+    if plan != environment.get("PLEAT_RUN_PLAN", "auto"):
+        _ends.at_end(lambda: tell_unplanned(environment))

@@ -1,8 +1,9 @@
 """Plan files: their names in jobs of many processes and devices, and saving them.
 
-In a name %r stands for the process's rank, as its launcher says it (0 in a job of one process), and %d for
-the device. Where a job has several ranks and the name no %r, what is written gets ".RANK" at its
-end, and what is read is FILE.RANK where that is there, else FILE. A process's first device has the
+In a name %r stands for the process's rank, as its launcher says it (0 in a job of one process), %d for
+the device, and in what is written %p for the process itself, which tells those apart that no launcher
+gave a rank. Where a job has several ranks and the name neither %r nor %p, what is written gets ".RANK" at
+its end, and what is read is FILE.RANK where that is there, else FILE. A process's first device has the
 name itself, further ones ".dN" behind it, where the name has no %d.
 """
 
@@ -58,8 +59,8 @@ def told_rank(environment=os.environ):
 
 def written(name, environment=os.environ):
     """The file that this process writes for `name`."""
-    if "%r" in name:
-        return name.replace("%r", rank(environment))
+    if "%r" in name or "%p" in name:
+        return name.replace("%r", rank(environment)).replace("%p", str(os.getpid()))
     return "%s.%s" % (name, rank(environment)) if many(environment) else name
 
 

@@ -26,6 +26,7 @@ LOOKED_AT = 3  # iterations in which every module is
 MOST_CALLS = 1 << 20  # of modules, in one iteration that is looked at; with more it has no end
 PATIENCE = 8  # iterations in which the runtime finds out by itself
 WELL_SERVED = 0.95  # of an iteration's requests found the place that was meant for them
+BACKWARD = ".backward"  # behind a window's name
 STEADY_SHARE = 0.25  # of a module's bytes: with more of them its parts are looked at
 
 
@@ -38,6 +39,7 @@ class Calls:
         self.varies = False
         self.bytes = 0
         self.children = []
+        self.is_root = False
 
     def end(self):
         self.varies |= self.before is not None and self.now != self.before
@@ -101,9 +103,13 @@ class Hook:
         self.torch = torch
         self.told = told
         self.name = name
+        self.key = None  # of the one behind the forward, among the module's
 
     def __call__(self, module, *called):
-        self.told(self.name, *called)
+        # A tool that fuses modules moves the hook before the first one and that behind the last one to
+        # another, without their keywords: what would be entered and not left, or not entered, is no window.
+        if self.key in module._forward_hooks:
+            self.told(self.name, *called)
 
     def __deepcopy__(self, known):
         return self
@@ -125,8 +131,8 @@ class Windows:
         self.iterations = 0
         self.begun_at = 0
         self.last = None  # bytes of the iteration before
-        self.calls = {}  # while looking: module -> Calls
-        self.roots = []
+        # While looking: module -> Calls. Some modules are made anew in each forward, and not to be kept.
+        self.calls = weakref.WeakKeyDictionary()
         self.counted = 0  # calls in this iteration
         self.stacks = {}  # while looking: thread -> its open calls, (Calls, bytes at its call)
         self.global_hooks = []
@@ -196,8 +202,8 @@ class Windows:
             calls = self.calls[module] = Calls()
             if stack:
                 stack[-1][0].children.append(calls)
-            elif not self.in_backward():
-                self.roots.append(module)
+            else:
+                calls.is_root = not self.in_backward()
         stack.append((calls, self.taken()))
 
     def returned(self, module, arguments, output):
@@ -218,25 +224,33 @@ class Windows:
     def look_again(self):
         self.stacks.clear()
         self.counted = 0
-        for calls in list(self.calls.values()):  # Other threads may call modules.
+        looked_at = self.looked_at()
+        for calls in looked_at.values():
             calls.end()
         self.looked += 1
         if self.looked < LOOKED_AT:
             return
-        chosen = {id(calls) for root in self.roots for calls in choose(self.calls[root])}
-        for number, root in enumerate(self.roots):
+        roots = [module for module, calls in looked_at.items() if calls.is_root]
+        chosen = {id(calls) for root in roots for calls in choose(looked_at[root])}
+        for number, root in enumerate(roots):
             # Of a pipeline's stages each is a root.
-            stage = "%d." % number if len(self.roots) > 1 else ""
+            stage = "%d." % number if len(roots) > 1 else ""
             for name, module in root.named_modules():
-                if module in self.calls and id(self.calls[module]) in chosen:
+                if id(looked_at.get(module)) in chosen:
                     self.add(module, stage + name)
         self.look_away()
+
+    def looked_at(self):
+        """Modules that are there still, and their calls, in the order of their first ones."""
+        calls = self.calls
+        modules = [known() for known in calls.keyrefs()]  # At once: other threads may call modules.
+        return {module: calls[module] for module in modules if module is not None}
 
     def look_away(self):
         for hook in self.global_hooks:
             hook.remove()
         self.global_hooks = []
-        self.calls, self.roots, self.stacks, self.counted = {}, [], {}, 0
+        self.calls, self.stacks, self.counted = weakref.WeakKeyDictionary(), {}, 0
 
     # ---- windows ----
 
@@ -245,9 +259,23 @@ class Windows:
         self.found = True
         before, after = (Hook(self.torch, told, name) for told in (self.before_forward, self.after_forward))
         module.register_forward_pre_hook(before, with_kwargs=True)
-        module.register_forward_hook(after, always_call=True, with_kwargs=True)
+        handle = module.register_forward_hook(after, always_call=True, with_kwargs=True)
+        before.key = after.key = handle.id
+        # torch.jit.script compiles a module's hooks, too, and cannot compile these. It asks for this first.
+        self.torch.nn.Module.__prepare_scriptable__ = lambda module: self.forget(module)
+
+    def forget(self, module):
+        """Makes a module no window, and returns it. Where it was the last one, others are looked for."""
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            for key in [key for key, hook in hooks.items() if isinstance(hook, Hook)]:
+                del hooks[key]
+        self.names.pop(module, None)
+        return module
 
     def push(self, name):
+        if name.endswith(BACKWARD):
+            with contextlib.suppress(ValueError):  # One whose end never came is over when the next begins.
+                self.inside.remove(name)
         self.inside.append(name)
         self.enter(name)
 
@@ -273,28 +301,39 @@ class Windows:
         self.pop(self.forward_name(name))
         if not self.torch.is_grad_enabled():
             return
-        behind = name + ".backward"
-        self.hook_gradients(output, lambda gradient: self.push(behind))
-        self.hook_gradients((arguments, keywords), lambda gradient: self.pop(behind))
+        behind = name + BACKWARD
+        begins, ends = self.with_gradient(output), self.with_gradient((arguments, keywords))
+        # What has no end must not begin, and what is passed through ends before it begins.
+        if begins is not ends and self.hook_gradient(ends, lambda: self.pop(behind)):
+            self.hook_gradient(begins, lambda: self.push(behind))
 
-    def hook_gradients(self, value, told):
-        """Calls `told` when the gradient of the first tensor in `value` that has one is known."""
+    def hook_gradient(self, tensor, told):
+        """Calls `told` when the tensor's gradient is known. Returns whether it can be."""
+        if tensor is None:
+            return False
+
+        def hook(gradient):
+            told()
+
+        try:
+            handle = tensor.register_hook(hook)
+        except RuntimeError:
+            return False
+        # With a graph's tensor its hooks go; a parameter would collect them.
+        if tensor.is_leaf:
+            self.leaf_hooks.append(handle)
+        return True
+
+    def with_gradient(self, value):
+        """The first tensor in `value` that has a gradient, or None."""
         waiting = [value]
         while waiting:
             one = waiting.pop()
             if isinstance(one, self.torch.Tensor):
                 if one.requires_grad:
-                    with contextlib.suppress(RuntimeError):
-
-                        def hook(gradient):
-                            told(gradient)
-
-                        handle = one.register_hook(hook)
-                        # With a graph's tensor its hooks go; a parameter would collect them.
-                        if one.is_leaf:
-                            self.leaf_hooks.append(handle)
-                    return
+                    return one
             elif isinstance(one, (tuple, list)):
                 waiting.extend(reversed(one))
             elif isinstance(one, dict):
                 waiting.extend(reversed(list(one.values())))
+        return None

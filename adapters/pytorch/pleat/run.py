@@ -34,7 +34,8 @@ def parse(arguments):
         default="",
         metavar="FILE",
         help="write the plan of this run there, for --plan of the next; of several processes and "
-        "devices each writes its own: %%r in a name stands for the rank, %%d for the device",
+        "devices each writes its own: %%r in a name stands for the rank, %%d for the device, %%p for "
+        "the process",
     )
     parser.add_argument(
         "--budget", default="0", metavar="SIZE", help="most memory to take of each device, such as 20GiB [all]"
@@ -52,7 +53,7 @@ def parse(arguments):
         default="",
         metavar="FILE|auto",
         help="write the memory over time there while it runs: for `pleat top` and `pleat report "
-        "--log`; auto: where `pleat top` looks; %%p stands for the process, %%r and %%d as in --save-plan",
+        "--log`; auto: where `pleat top` looks; %%r, %%d and %%p as in --save-plan",
     )
     parser.add_argument(
         "--counters", default="", metavar="FILE", help="write the counters there, as JSON"
@@ -76,8 +77,9 @@ def parse(arguments):
         parse_budget(options.budget)
     except ValueError as problem:
         parser.error("--budget: " + str(problem).replace("pleat: ", "", 1))
-    if "," in options.log:
-        parser.error("--log: settings are separated by commas, so its name has none")
+    log = os.path.abspath(options.log) if options.log not in ("", "auto") else ""
+    if "," in log:
+        parser.error("--log: settings are separated by commas, so its path has none: %r" % log)
     check_files(options)
     return options
 
