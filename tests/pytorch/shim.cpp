@@ -192,6 +192,74 @@ void no_peak_is_lost_between_two_figures()
     CHECK(lost == 0);
 }
 
+/* A tensor in a private pool. */
+void *pooled(Allocator &allocator, size_t bytes)
+{
+    allocator.beginAllocateToPool(0, {1, 0}, [](cudaStream_t) { return true; });
+    void *address = nullptr;
+    try {
+        address = allocator.raw_alloc(bytes);
+    } catch (const c10::OutOfMemoryError &) {
+    }
+    allocator.endAllocateToPool(0, {1, 0});
+    return address;
+}
+
+int64_t most_reserved(Allocator &allocator)
+{
+    return allocator.getDeviceStats(0).reserved_bytes[0].peak;
+}
+
+void what_pools_gave_back_is_in_no_later_peak()
+{
+    auto allocator = make(100 * MIB);
+    allocator->raw_delete(allocator->raw_alloc(MIB));
+    fake::native.caches = true;
+    allocator->raw_delete(pooled(*allocator, 60 * MIB));
+    CHECK(fake::native.cached == 60 * MIB);
+    void *address = allocator->raw_alloc(96 * MIB); /* has torch's caches given back */
+    CHECK(fake::native.cached == 0 && most_reserved(*allocator) <= 100 * int64_t(MIB));
+    allocator->raw_delete(address);
+    fake::native.caches = false;
+}
+
+/* Once one that Pleat could help with, once one that stands. */
+void what_a_refused_pool_gave_back_is_in_no_later_peak()
+{
+    for (int refusals : {1, 2}) {
+        auto allocator = make(100 * MIB);
+        allocator->raw_delete(allocator->raw_alloc(MIB));
+        fake::native.caches = true;
+        allocator->raw_delete(pooled(*allocator, 60 * MIB));
+        fake::native.failing = refusals;
+        void *held = pooled(*allocator, MIB);
+        CHECK((held == nullptr) == (refusals == 2) && fake::native.cached == 0);
+        void *address = allocator->raw_alloc(90 * MIB);
+        CHECK(most_reserved(*allocator) <= 100 * int64_t(MIB));
+        allocator->raw_delete(address);
+        if (held != nullptr)
+            allocator->raw_delete(held);
+        fake::native.caches = false;
+        fake::native.emptyCache({0, 0});
+    }
+}
+
+/* One that may serve what would be refused, and cannot. */
+void what_a_pool_that_lends_nothing_gave_back_is_in_no_later_peak()
+{
+    auto allocator = make();
+    allocator->setUseOnOOM(0, {1, 0}, true);
+    fake::native.caches = true;
+    allocator->raw_delete(pooled(*allocator, 60 * MIB));
+    allocator->setMemoryFraction(100.0 / 80 / 1024, 0);
+    fake::native.failing = 1;
+    CHECK(thrown<c10::OutOfMemoryError>([&] { allocator->raw_alloc(200 * MIB); }) != "");
+    void *address = allocator->raw_alloc(90 * MIB);
+    CHECK(most_reserved(*allocator) <= 100 * int64_t(MIB));
+    allocator->raw_delete(address);
+    fake::native.caches = false;
+}
+
 void a_fraction_of_nothing_is_nothing()
 {
     auto allocator = make();
@@ -579,6 +647,9 @@ const struct {
     TEST(a_pools_refusal_is_told_when_it_is_one),
     TEST(a_refusal_is_counted_once_where_there_are_only_pools),
     TEST(a_refusal_is_in_the_history_once),
+    TEST(what_pools_gave_back_is_in_no_later_peak),
+    TEST(what_a_refused_pool_gave_back_is_in_no_later_peak),
+    TEST(what_a_pool_that_lends_nothing_gave_back_is_in_no_later_peak),
     TEST(what_fails_while_memory_is_looked_for_is_a_refusal),
     TEST(a_pool_that_torch_does_not_open_takes_nothing),
     TEST(no_call_that_may_issue_verbs_ends_a_capture),

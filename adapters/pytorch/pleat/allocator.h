@@ -475,13 +475,25 @@ class Allocator final : public Forward
         return reinterpret_cast<void *>(address);
     }
 
-    /* Of torch's own allocator; NULL where it has no memory. No observer is told: there is more to
-     * try. */
+    /* Of torch's own allocator, which gives its caches back before it refuses. */
+    void *take_of_native(Device &device, size_t bytes, cudaStream_t stream)
+    {
+        try {
+            void *address = native_->raw_alloc_with_stream(bytes, stream);
+            devices_.fold(device);
+            return address;
+        } catch (...) {
+            devices_.fold(device);
+            throw;
+        }
+    }
+
+    /* The same; NULL where it has no memory. No observer is told: there is more to try. */
     void *ask_native(Device &device, size_t bytes, cudaStream_t stream)
     {
         asking_ = true;
         try {
-            void *address = native_->raw_alloc_with_stream(bytes, stream);
+            void *address = take_of_native(device, bytes, stream);
             asking_ = false;
             return address;
         } catch (const c10::OutOfMemoryError &) {
@@ -497,17 +509,15 @@ class Allocator final : public Forward
     void *take_in_pool(Device &device, DeviceIndex index, size_t bytes, cudaStream_t stream)
     {
         void *address = ask_native(device, bytes, stream);
-        if (address == nullptr) {
-            /* What Pleat has cached or not taken of the budget may be what a pool needs. */
-            if (device.runtime.load() != nullptr) {
-                Relaxed relaxed;
-                if (pleat_empty_cache(device.runtime) == PLEAT_OK)
-                    devices_.budget().give_rest_to_pools(device, index);
-            }
-            address = native_->raw_alloc_with_stream(bytes, stream);
+        if (address != nullptr)
+            return address;
+        /* What Pleat has cached or not taken of the budget may be what a pool needs. */
+        if (device.runtime.load() != nullptr) {
+            Relaxed relaxed;
+            if (pleat_empty_cache(device.runtime) == PLEAT_OK)
+                devices_.budget().give_rest_to_pools(device, index);
         }
-        devices_.fold(device);
-        return address;
+        return take_of_native(device, bytes, stream);
     }
 
     /* Pools made to be used before memory is refused (torch.cuda.MemPool(use_on_oom=True)) serve
@@ -520,10 +530,8 @@ class Allocator final : public Forward
             return nullptr;
         void *address = ask_native(device, bytes, stream);
         noted = address == nullptr;
-        if (noted)
-            return nullptr;
-        device.untold_ooms++; /* Pleat's */
-        devices_.fold(device);
+        if (!noted)
+            device.untold_ooms++; /* Pleat's */
         return address;
     }
 

@@ -259,8 +259,10 @@ class Devices
         if (in_capture())
             return given;
         uint64_t before = all.pool_bytes();
-        if (before != 0)
+        if (before != 0) {
             all.native_->emptyCache();
+            all.fold_all();
+        }
         uint64_t after = all.pool_bytes();
         return all.budget_.give_rest_to_pleat(device, index) || given || after < before;
     }
