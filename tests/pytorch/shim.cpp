@@ -223,6 +223,26 @@ void what_pools_gave_back_is_in_no_later_peak()
     fake::native.caches = false;
 }
 
+/* What was used and given back before the device had a runtime. */
+void pools_of_before_are_in_peaks_only_until_they_end()
+{
+    for (bool reset : {false, true}) {
+        auto allocator = make();
+        allocator->raw_delete(pooled(*allocator, 1000 * MIB));
+        allocator->emptyCache({0, 0});
+        if (reset)
+            allocator->resetPeakStats(0);
+        CHECK(allocator->devices().runtime_or_null(0) == nullptr);
+        void *address = allocator->raw_alloc(500 * MIB);
+        DeviceStats stats = allocator->getDeviceStats(0);
+        for (const Stat &one : {stats.allocated_bytes[0], stats.requested_bytes[0]})
+            CHECK(one.peak == static_cast<int64_t>((reset ? 500 : 1000) * MIB));
+        CHECK(stats.reserved_bytes[0].peak ==
+              (reset ? stats.reserved_bytes[0].current : static_cast<int64_t>(1000 * MIB)));
+        allocator->raw_delete(address);
+    }
+}
+
 /* Once one that Pleat could help with, once one that stands. */
 void what_a_refused_pool_gave_back_is_in_no_later_peak()
 {
@@ -648,6 +668,7 @@ const struct {
     TEST(a_refusal_is_counted_once_where_there_are_only_pools),
     TEST(a_refusal_is_in_the_history_once),
     TEST(what_pools_gave_back_is_in_no_later_peak),
+    TEST(pools_of_before_are_in_peaks_only_until_they_end),
     TEST(what_a_refused_pool_gave_back_is_in_no_later_peak),
     TEST(what_a_pool_that_lends_nothing_gave_back_is_in_no_later_peak),
     TEST(what_fails_while_memory_is_looked_for_is_a_refusal),

@@ -274,8 +274,7 @@ class Allocator final : public Forward
     {
         native_->resetPeakStats(index);
         Device &device = at(index);
-        if (device.runtime.load() != nullptr)
-            begin_peaks(device, devices_.fold(device));
+        begin_peaks(device, devices_.fold(device));
     }
 
     /* ---- history ---- */

@@ -97,8 +97,10 @@ class Devices
      * for. Whatever was held there, a lock for instance, is never let go of here. */
     void leave()
     {
-        for (Device &device : list_)
+        for (Device &device : list_) {
             left_ |= device.runtime.exchange(nullptr) != nullptr;
+            device.pool_questions = 0;
+        }
         first_ = -1;
     }
 
@@ -185,10 +187,11 @@ class Devices
         return pleat_torch::fold(device, index_of(device), native_);
     }
 
+    /* Those that were used; it may be for pools alone. */
     void fold_all()
     {
         for (Device &device : list_)
-            if (device.runtime.load() != nullptr)
+            if (device.runtime.load() != nullptr || device.pool_questions != 0)
                 fold(device);
     }
 
