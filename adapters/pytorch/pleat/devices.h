@@ -36,11 +36,6 @@ class Devices
         list_.swap(devices);
     }
 
-    const Settings &settings() const
-    {
-        return settings_;
-    }
-
     const Budget &budget() const
     {
         return budget_;
