@@ -165,12 +165,22 @@ inline void begin_peaks(Device &device, const pleat_stats &now)
     device.most_idle = 0;
 }
 
+/* As torch's own texts have it. */
 inline std::string size(uint64_t bytes)
 {
+    if (bytes < 1 << 10)
+        return std::to_string(bytes) + " bytes";
+    const char *unit = "GiB";
+    double count = static_cast<double>(bytes) / (1 << 30);
+    if (bytes < 1 << 20) {
+        unit = "KiB";
+        count = static_cast<double>(bytes) / (1 << 10);
+    } else if (bytes < 1 << 30) {
+        unit = "MiB";
+        count = static_cast<double>(bytes) / (1 << 20);
+    }
     char text[32];
-    std::snprintf(text, sizeof text, "%.2f %s",
-                  static_cast<double>(bytes) / (bytes < (1u << 30) ? 1 << 20 : 1 << 30),
-                  bytes < (1u << 30) ? "MiB" : "GiB");
+    std::snprintf(text, sizeof text, "%.2f %s", count, unit);
     return text;
 }
 
