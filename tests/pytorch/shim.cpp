@@ -554,6 +554,46 @@ void stacks_of_live_memory_are_kept_whatever_events_are_left_out()
     allocator->recordHistory(false, nullptr, 0, caching::RecordContext::NEVER, true, {});
 }
 
+void stacks_of_the_live_state_are_not_in_events()
+{
+    auto allocator = make();
+    for (auto when : {caching::RecordContext::STATE, caching::RecordContext::ALLOC}) {
+        allocator->recordHistory(true,
+                                 [] { return std::shared_ptr<c10::GatheredContext>(new Stack); },
+                                 100, when, true, {});
+        void *address = allocator->raw_alloc(MIB);
+        CHECK(allocator->getContextForPointer(address) != nullptr);
+        caching::SnapshotInfo info = allocator->snapshot({0, 0}, true);
+        CHECK(info.device_traces[0].size() == 1);
+        for (const TraceEntry &entry : info.device_traces[0])
+            CHECK((entry.context_ != nullptr) == (when == caching::RecordContext::ALLOC));
+        allocator->raw_delete(address);
+    }
+    allocator->recordHistory(false, nullptr, 0, caching::RecordContext::NEVER, true, {});
+}
+
+/* NCCL is given all segments of a pool's snapshot. */
+void no_snapshot_of_a_pool_shows_pleats_memory()
+{
+    auto allocator = make();
+    void *address = allocator->raw_alloc(MIB);
+    auto segments = [&](MempoolId pool) { return allocator->snapshot(pool, true).segments.size(); };
+    CHECK(segments({0, 0}) == 1 && segments({1, 0}) == 0);
+    int pool = 0;
+    c10::cuda::MemPoolContext::active = reinterpret_cast<c10::cuda::MemPool *>(&pool);
+    CHECK(segments({0, 0}) == 0);
+    c10::cuda::MemPoolContext::active = nullptr;
+    CHECK(segments({0, 0}) == 1);
+    allocator->raw_delete(address);
+}
+
+void sizes_are_told_as_torch_tells_them()
+{
+    CHECK(size(0) == "0 bytes" && size(1023) == "1023 bytes");
+    CHECK(size(2000) == "1.95 KiB" && size(10 * MIB) == "10.00 MiB");
+    CHECK(size(1536 * MIB) == "1.50 GiB");
+}
+
 void a_stream_that_torchs_own_allocator_does_not_take_frees_nothing()
 {
     auto allocator = make();
@@ -675,6 +715,9 @@ const struct {
     TEST(a_pool_that_torch_does_not_open_takes_nothing),
     TEST(no_call_that_may_issue_verbs_ends_a_capture),
     TEST(stacks_of_live_memory_are_kept_whatever_events_are_left_out),
+    TEST(stacks_of_the_live_state_are_not_in_events),
+    TEST(no_snapshot_of_a_pool_shows_pleats_memory),
+    TEST(sizes_are_told_as_torch_tells_them),
     TEST(a_stream_that_torchs_own_allocator_does_not_take_frees_nothing),
     TEST(a_forked_child_leaves_the_runtime_alone),
     TEST(a_pools_memory_is_freed_while_statistics_are_asked_for),

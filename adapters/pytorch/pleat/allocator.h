@@ -316,18 +316,17 @@ class Allocator final : public Forward
 #if defined(PLEAT_HAS_SNAPSHOT_TRACES)
     caching::SnapshotInfo snapshot(MempoolId pool, bool include_traces) override
     {
-        return with_pleat(native_->snapshot(pool, include_traces), is_default(pool),
-                          include_traces);
+        return with_pleat(native_->snapshot(pool, include_traces), of_all(pool), include_traces);
     }
 #elif defined(PLEAT_HAS_SNAPSHOT_POOL)
     caching::SnapshotInfo snapshot(MempoolId pool) override
     {
-        return with_pleat(native_->snapshot(pool), is_default(pool), true);
+        return with_pleat(native_->snapshot(pool), of_all(pool), true);
     }
 #else
     caching::SnapshotInfo snapshot() override
     {
-        return with_pleat(native_->snapshot(), true, true);
+        return with_pleat(native_->snapshot(), of_all({0, 0}), true);
     }
 #endif
 
@@ -398,8 +397,14 @@ class Allocator final : public Forward
     }
 
   private:
-    static bool is_default(MempoolId pool)
+    /* Whether a snapshot shows all memory, or a pool's alone: torch 2.6 and 2.7 name the pool by a
+     * context. */
+    static bool of_all(MempoolId pool)
     {
+#ifdef PLEAT_HAS_MEMPOOL_CONTEXT
+        if (c10::cuda::MemPoolContext::getActiveMemPool() != nullptr)
+            return false;
+#endif
         return pool.first == 0 && pool.second == 0;
     }
 
