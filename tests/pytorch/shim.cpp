@@ -4,6 +4,7 @@
  */
 #include "fake_torch.h"
 
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <sys/wait.h>
@@ -622,6 +623,57 @@ void memory_of_another_process_is_unmapped_when_the_device_is_done_with_it()
     allocator->raw_delete(address);
 }
 
+void a_tensor_that_is_sent_again_has_the_same_handle()
+{
+    auto allocator = make();
+    auto *address = static_cast<char *>(allocator->raw_alloc(10 * MIB));
+    caching::ShareableHandle first = allocator->shareIpcHandle(address);
+    CHECK(allocator->shareIpcHandle(address).handle == first.handle);
+    caching::ShareableHandle inside = allocator->shareIpcHandle(address + 1024);
+    CHECK(inside.handle == first.handle && inside.offset == first.offset + 1024);
+    void *other = allocator->raw_alloc(10 * MIB);
+    CHECK(allocator->shareIpcHandle(other).handle != first.handle);
+    allocator->raw_delete(other);
+    /* Another tensor at the same place. */
+    allocator->raw_delete(address);
+    void *next = allocator->raw_alloc(10 * MIB);
+    CHECK(next == address || next == other);
+    caching::ShareableHandle second = allocator->shareIpcHandle(next);
+    CHECK(second.handle != first.handle && allocator->getIpcDevPtr(second.handle) != nullptr);
+    allocator->raw_delete(next);
+}
+
+/* A profiler's, for instance. */
+void signals_end_no_wait_for_another_process()
+{
+    struct sigaction action = {}, before;
+    action.sa_handler = [](int) {};
+    sigaction(SIGUSR1, &action, &before);
+    int ends[2], descriptor = -1;
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
+    wire::Socket one(ends[0]), other(ends[1]);
+    uint64_t number = 0, bytes = 0;
+    bool received = false;
+    std::thread waiting([&] {
+        received = one.receive(&number);
+        descriptor = one.receive_piece(&bytes);
+    });
+    auto interrupt = [&] {
+        for (int i = 0; i < 20; i++) {
+            pthread_kill(waiting.native_handle(), SIGUSR1);
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+    };
+    interrupt();
+    CHECK(other.send(uint64_t(7)));
+    interrupt();
+    CHECK(other.send_piece(9, ends[1]));
+    waiting.join();
+    CHECK(received && number == 7 && descriptor >= 0 && bytes == 9);
+    close(descriptor);
+    sigaction(SIGUSR1, &before, nullptr);
+}
+
 /* Whether a fork of this process, in which `body` runs, ends by itself and well. */
 template <typename Body> bool forked(Body &&body)
 {
@@ -721,6 +773,8 @@ const struct {
     TEST(a_stream_that_torchs_own_allocator_does_not_take_frees_nothing),
     TEST(a_forked_child_leaves_the_runtime_alone),
     TEST(a_pools_memory_is_freed_while_statistics_are_asked_for),
+    TEST(a_tensor_that_is_sent_again_has_the_same_handle),
+    TEST(signals_end_no_wait_for_another_process),
     TEST(memory_of_another_process_is_unmapped_when_the_device_is_done_with_it),
 #undef TEST
 };

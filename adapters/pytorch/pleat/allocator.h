@@ -586,6 +586,7 @@ class Allocator final : public Forward
         Relaxed relaxed(in_capture());
         if (__builtin_expect(history_.on() || c10::memoryProfilingEnabled(), 0))
             note_free(*device, reinterpret_cast<pleat_va>(address));
+        sender_.forget(reinterpret_cast<pleat_va>(address));
         if (pleat_free(device->runtime, reinterpret_cast<pleat_va>(address)) != PLEAT_OK)
             throw_last("free");
     }
