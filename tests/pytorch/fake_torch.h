@@ -36,6 +36,8 @@ class Native final : public pleat_torch::Pluggable
     }
 
     std::map<void *, size_t> live;
+    bool caches = false; /* keeps what is freed, until it is told not to or refuses a request */
+    size_t cached = 0;
     std::recursive_mutex lock; /* torch's holds one while it looks for memory, too */
     std::atomic<int> asked{0};
     int failing = 0; /* requests from now on that find no memory */
@@ -57,6 +59,7 @@ class Native final : public pleat_torch::Pluggable
         if (failing > 0) {
             failing--;
             ooms++;
+            cached = 0;
             history.add(caching::TraceEntry::OOM, "oom", device, free_bytes, bytes, nullptr,
                         nullptr, "");
             for (const caching::OutOfMemoryObserver &observer : observers)
@@ -76,7 +79,10 @@ class Native final : public pleat_torch::Pluggable
 
     void raw_delete(void *address) override
     {
-        TORCH_CHECK(live.erase(address) == 1, "the fake has no ", address);
+        auto found = live.find(address);
+        TORCH_CHECK(found != live.end(), "the fake has no ", address);
+        cached += caches ? found->second : 0;
+        live.erase(found);
         std::free(address);
     }
 
@@ -117,6 +123,7 @@ class Native final : public pleat_torch::Pluggable
 
     void emptyCache(MempoolId) override
     {
+        cached = 0;
     }
 
     void cacheInfo(DeviceIndex, size_t *) override
@@ -142,7 +149,8 @@ class Native final : public pleat_torch::Pluggable
         for (auto [address, one] : live)
             bytes += one;
         stats.allocated_bytes[0].current = stats.requested_bytes[0].current =
-            stats.reserved_bytes[0].current = static_cast<int64_t>(bytes);
+            static_cast<int64_t>(bytes);
+        stats.reserved_bytes[0].current = static_cast<int64_t>(bytes + cached);
         stats.num_ooms = ooms;
         return stats;
     }

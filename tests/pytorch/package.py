@@ -57,6 +57,23 @@ class Package(unittest.TestCase):
                       PYTHONPATH=str(ADAPTER))
         self.assertEqual((done.returncode, done.stdout), (0, "False {} None\n"))
 
+    def test_nccl_is_not_told_to_register_all_memory(self):
+        old, new = "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"
+        enabling = ("import os, sys, types\n"
+                    "sys.modules['torch'] = torch = types.ModuleType('torch')\n"
+                    "torch.cuda = types.SimpleNamespace(is_initialized=lambda: False)\n"
+                    "import pleat; from pleat import _shim\n"
+                    "_shim.check = lambda torch: None\n"
+                    "class Library: __getattr__ = lambda self, name: lambda *arguments: 0\n"
+                    "_shim.load = lambda torch: Library()\n"
+                    "pleat.enable(marks=False, windows=False)\n"
+                    "print(sorted(name for name in os.environ if 'REGISTER' in name))")
+        for name, value, told in ((old, "1", True), (new, "True", True), (new, "0", False)):
+            done = python(enabling, PYTHONPATH=str(ADAPTER), **{name: value})
+            self.assertEqual(done.stdout.splitlines()[-1], "[]", done.stdout)
+            self.assertEqual("UserWarning: pleat: %s has no use under Pleat" % name in done.stdout, told, done.stdout)
+        self.assertEqual(python(enabling, PYTHONPATH=str(ADAPTER)).stdout, "[]\n")
+
     def test_what_needs_it_says_how_it_is_enabled(self):
         for call in (lambda: pleat.save_plan("x"), lambda: pleat.save_trace("x"), pleat.canary_errors,
                      lambda: pleat.pair_nanoseconds(512)):

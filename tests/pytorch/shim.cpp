@@ -4,6 +4,7 @@
  */
 #include "fake_torch.h"
 
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <sys/wait.h>
@@ -190,6 +191,94 @@ void no_peak_is_lost_between_two_figures()
     done = true;
     asking.join();
     CHECK(lost == 0);
+}
+
+/* A tensor in a private pool. */
+void *pooled(Allocator &allocator, size_t bytes)
+{
+    allocator.beginAllocateToPool(0, {1, 0}, [](cudaStream_t) { return true; });
+    void *address = nullptr;
+    try {
+        address = allocator.raw_alloc(bytes);
+    } catch (const c10::OutOfMemoryError &) {
+    }
+    allocator.endAllocateToPool(0, {1, 0});
+    return address;
+}
+
+int64_t most_reserved(Allocator &allocator)
+{
+    return allocator.getDeviceStats(0).reserved_bytes[0].peak;
+}
+
+void what_pools_gave_back_is_in_no_later_peak()
+{
+    auto allocator = make(100 * MIB);
+    allocator->raw_delete(allocator->raw_alloc(MIB));
+    fake::native.caches = true;
+    allocator->raw_delete(pooled(*allocator, 60 * MIB));
+    CHECK(fake::native.cached == 60 * MIB);
+    void *address = allocator->raw_alloc(96 * MIB); /* has torch's caches given back */
+    CHECK(fake::native.cached == 0 && most_reserved(*allocator) <= 100 * int64_t(MIB));
+    allocator->raw_delete(address);
+    fake::native.caches = false;
+}
+
+/* What was used and given back before the device had a runtime. */
+void pools_of_before_are_in_peaks_only_until_they_end()
+{
+    for (bool reset : {false, true}) {
+        auto allocator = make();
+        allocator->raw_delete(pooled(*allocator, 1000 * MIB));
+        allocator->emptyCache({0, 0});
+        if (reset)
+            allocator->resetPeakStats(0);
+        CHECK(allocator->devices().runtime_or_null(0) == nullptr);
+        void *address = allocator->raw_alloc(500 * MIB);
+        DeviceStats stats = allocator->getDeviceStats(0);
+        for (const Stat &one : {stats.allocated_bytes[0], stats.requested_bytes[0]})
+            CHECK(one.peak == static_cast<int64_t>((reset ? 500 : 1000) * MIB));
+        CHECK(stats.reserved_bytes[0].peak ==
+              (reset ? stats.reserved_bytes[0].current : static_cast<int64_t>(1000 * MIB)));
+        allocator->raw_delete(address);
+    }
+}
+
+/* Once one that Pleat could help with, once one that stands. */
+void what_a_refused_pool_gave_back_is_in_no_later_peak()
+{
+    for (int refusals : {1, 2}) {
+        auto allocator = make(100 * MIB);
+        allocator->raw_delete(allocator->raw_alloc(MIB));
+        fake::native.caches = true;
+        allocator->raw_delete(pooled(*allocator, 60 * MIB));
+        fake::native.failing = refusals;
+        void *held = pooled(*allocator, MIB);
+        CHECK((held == nullptr) == (refusals == 2) && fake::native.cached == 0);
+        void *address = allocator->raw_alloc(90 * MIB);
+        CHECK(most_reserved(*allocator) <= 100 * int64_t(MIB));
+        allocator->raw_delete(address);
+        if (held != nullptr)
+            allocator->raw_delete(held);
+        fake::native.caches = false;
+        fake::native.emptyCache({0, 0});
+    }
+}
+
+/* One that may serve what would be refused, and cannot. */
+void what_a_pool_that_lends_nothing_gave_back_is_in_no_later_peak()
+{
+    auto allocator = make();
+    allocator->setUseOnOOM(0, {1, 0}, true);
+    fake::native.caches = true;
+    allocator->raw_delete(pooled(*allocator, 60 * MIB));
+    allocator->setMemoryFraction(100.0 / 80 / 1024, 0);
+    fake::native.failing = 1;
+    CHECK(thrown<c10::OutOfMemoryError>([&] { allocator->raw_alloc(200 * MIB); }) != "");
+    void *address = allocator->raw_alloc(90 * MIB);
+    CHECK(most_reserved(*allocator) <= 100 * int64_t(MIB));
+    allocator->raw_delete(address);
+    fake::native.caches = false;
 }
 
 void a_fraction_of_nothing_is_nothing()
@@ -466,6 +555,46 @@ void stacks_of_live_memory_are_kept_whatever_events_are_left_out()
     allocator->recordHistory(false, nullptr, 0, caching::RecordContext::NEVER, true, {});
 }
 
+void stacks_of_the_live_state_are_not_in_events()
+{
+    auto allocator = make();
+    for (auto when : {caching::RecordContext::STATE, caching::RecordContext::ALLOC}) {
+        allocator->recordHistory(true,
+                                 [] { return std::shared_ptr<c10::GatheredContext>(new Stack); },
+                                 100, when, true, {});
+        void *address = allocator->raw_alloc(MIB);
+        CHECK(allocator->getContextForPointer(address) != nullptr);
+        caching::SnapshotInfo info = allocator->snapshot({0, 0}, true);
+        CHECK(info.device_traces[0].size() == 1);
+        for (const TraceEntry &entry : info.device_traces[0])
+            CHECK((entry.context_ != nullptr) == (when == caching::RecordContext::ALLOC));
+        allocator->raw_delete(address);
+    }
+    allocator->recordHistory(false, nullptr, 0, caching::RecordContext::NEVER, true, {});
+}
+
+/* NCCL is given all segments of a pool's snapshot. */
+void no_snapshot_of_a_pool_shows_pleats_memory()
+{
+    auto allocator = make();
+    void *address = allocator->raw_alloc(MIB);
+    auto segments = [&](MempoolId pool) { return allocator->snapshot(pool, true).segments.size(); };
+    CHECK(segments({0, 0}) == 1 && segments({1, 0}) == 0);
+    int pool = 0;
+    c10::cuda::MemPoolContext::active = reinterpret_cast<c10::cuda::MemPool *>(&pool);
+    CHECK(segments({0, 0}) == 0);
+    c10::cuda::MemPoolContext::active = nullptr;
+    CHECK(segments({0, 0}) == 1);
+    allocator->raw_delete(address);
+}
+
+void sizes_are_told_as_torch_tells_them()
+{
+    CHECK(size(0) == "0 bytes" && size(1023) == "1023 bytes");
+    CHECK(size(2000) == "1.95 KiB" && size(10 * MIB) == "10.00 MiB");
+    CHECK(size(1536 * MIB) == "1.50 GiB");
+}
+
 void a_stream_that_torchs_own_allocator_does_not_take_frees_nothing()
 {
     auto allocator = make();
@@ -492,6 +621,57 @@ void memory_of_another_process_is_unmapped_when_the_device_is_done_with_it()
     memory.reset();
     CHECK(fake::synchronized == 1);
     allocator->raw_delete(address);
+}
+
+void a_tensor_that_is_sent_again_has_the_same_handle()
+{
+    auto allocator = make();
+    auto *address = static_cast<char *>(allocator->raw_alloc(10 * MIB));
+    caching::ShareableHandle first = allocator->shareIpcHandle(address);
+    CHECK(allocator->shareIpcHandle(address).handle == first.handle);
+    caching::ShareableHandle inside = allocator->shareIpcHandle(address + 1024);
+    CHECK(inside.handle == first.handle && inside.offset == first.offset + 1024);
+    void *other = allocator->raw_alloc(10 * MIB);
+    CHECK(allocator->shareIpcHandle(other).handle != first.handle);
+    allocator->raw_delete(other);
+    /* Another tensor at the same place. */
+    allocator->raw_delete(address);
+    void *next = allocator->raw_alloc(10 * MIB);
+    CHECK(next == address || next == other);
+    caching::ShareableHandle second = allocator->shareIpcHandle(next);
+    CHECK(second.handle != first.handle && allocator->getIpcDevPtr(second.handle) != nullptr);
+    allocator->raw_delete(next);
+}
+
+/* A profiler's, for instance. */
+void signals_end_no_wait_for_another_process()
+{
+    struct sigaction action = {}, before;
+    action.sa_handler = [](int) {};
+    sigaction(SIGUSR1, &action, &before);
+    int ends[2], descriptor = -1;
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
+    wire::Socket one(ends[0]), other(ends[1]);
+    uint64_t number = 0, bytes = 0;
+    bool received = false;
+    std::thread waiting([&] {
+        received = one.receive(&number);
+        descriptor = one.receive_piece(&bytes);
+    });
+    auto interrupt = [&] {
+        for (int i = 0; i < 20; i++) {
+            pthread_kill(waiting.native_handle(), SIGUSR1);
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+    };
+    interrupt();
+    CHECK(other.send(uint64_t(7)));
+    interrupt();
+    CHECK(other.send_piece(9, ends[1]));
+    waiting.join();
+    CHECK(received && number == 7 && descriptor >= 0 && bytes == 9);
+    close(descriptor);
+    sigaction(SIGUSR1, &before, nullptr);
 }
 
 /* Whether a fork of this process, in which `body` runs, ends by itself and well. */
@@ -579,13 +759,22 @@ const struct {
     TEST(a_pools_refusal_is_told_when_it_is_one),
     TEST(a_refusal_is_counted_once_where_there_are_only_pools),
     TEST(a_refusal_is_in_the_history_once),
+    TEST(what_pools_gave_back_is_in_no_later_peak),
+    TEST(pools_of_before_are_in_peaks_only_until_they_end),
+    TEST(what_a_refused_pool_gave_back_is_in_no_later_peak),
+    TEST(what_a_pool_that_lends_nothing_gave_back_is_in_no_later_peak),
     TEST(what_fails_while_memory_is_looked_for_is_a_refusal),
     TEST(a_pool_that_torch_does_not_open_takes_nothing),
     TEST(no_call_that_may_issue_verbs_ends_a_capture),
     TEST(stacks_of_live_memory_are_kept_whatever_events_are_left_out),
+    TEST(stacks_of_the_live_state_are_not_in_events),
+    TEST(no_snapshot_of_a_pool_shows_pleats_memory),
+    TEST(sizes_are_told_as_torch_tells_them),
     TEST(a_stream_that_torchs_own_allocator_does_not_take_frees_nothing),
     TEST(a_forked_child_leaves_the_runtime_alone),
     TEST(a_pools_memory_is_freed_while_statistics_are_asked_for),
+    TEST(a_tensor_that_is_sent_again_has_the_same_handle),
+    TEST(signals_end_no_wait_for_another_process),
     TEST(memory_of_another_process_is_unmapped_when_the_device_is_done_with_it),
 #undef TEST
 };

@@ -13,6 +13,7 @@ Importing this package needs no torch, and costs nothing.
 import contextlib
 import ctypes
 import os
+import warnings
 
 from ._marks import ALL, Steps
 
@@ -35,6 +36,10 @@ __version__ = "0.1.0"
 
 CHUNK_BYTES = 2 << 20
 POLICIES = ("pleat", "native", "expandable", "gmlake", "stweaver")
+
+
+# With either, torch has NCCL register all memory that is there: names of one setting, the first one counts.
+NCCL_HOOKS = ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK")
 
 
 class UnavailableError(RuntimeError):
@@ -170,6 +175,7 @@ def enable(
         _library = None
         raise
     _asked = asked
+    _take_nccl_hooks()
     _ends.at_end(library.pleat_torch_end_logs)
     if save_plan:
         _saver = _plans.Saver(library, _save_plan, os.path.abspath(save_plan))
@@ -184,6 +190,17 @@ def enable(
 
         _steps = Steps(_step_ends, _taken)
         optimizer.register_optimizer_step_post_hook(_steps)
+
+
+def _take_nccl_hooks():
+    """Unsets what would have NCCL register Pleat's window, where what is behind an address may change."""
+    asked = [name for name in NCCL_HOOKS if os.environ.pop(name, "").lower() in ("1", "t", "true", "y", "yes")]
+    if asked:
+        warnings.warn(
+            "pleat: %s has no use under Pleat and was unset: NCCL cannot register Pleat's memory; register that of a "
+            "torch.cuda.MemPool" % asked[0],
+            stacklevel=3,
+        )
 
 
 def enabled():

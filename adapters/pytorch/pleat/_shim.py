@@ -56,6 +56,7 @@ FEATURES = {
     "EXPANDABLE_SIZES": (ALLOCATOR, r"virtual std::vector<StreamSegmentSize> getExpandable"),
     "HISTORY_ENABLED": (ALLOCATOR, r"virtual bool isHistoryEnabled\("),
     "MARK_CAPTURE": (ALLOCATOR, r"virtual void markCaptureBegin\("),
+    "MEMPOOL_CONTEXT": (ALLOCATOR, r"static MemPool\s?\* ?getActiveMemPool\("),
     "MEMORY_FRACTION": (ALLOCATOR, r"virtual double getMemoryFraction\("),
     "NO_SPLIT": (ALLOCATOR, r"virtual void setNoSplit\("),
     "POOL_USE_COUNT": (ALLOCATOR, r"virtual int getPoolUseCount\("),

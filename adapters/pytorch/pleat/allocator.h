@@ -274,8 +274,7 @@ class Allocator final : public Forward
     {
         native_->resetPeakStats(index);
         Device &device = at(index);
-        if (device.runtime.load() != nullptr)
-            begin_peaks(device, devices_.fold(device));
+        begin_peaks(device, devices_.fold(device));
     }
 
     /* ---- history ---- */
@@ -317,18 +316,17 @@ class Allocator final : public Forward
 #if defined(PLEAT_HAS_SNAPSHOT_TRACES)
     caching::SnapshotInfo snapshot(MempoolId pool, bool include_traces) override
     {
-        return with_pleat(native_->snapshot(pool, include_traces), is_default(pool),
-                          include_traces);
+        return with_pleat(native_->snapshot(pool, include_traces), of_all(pool), include_traces);
     }
 #elif defined(PLEAT_HAS_SNAPSHOT_POOL)
     caching::SnapshotInfo snapshot(MempoolId pool) override
     {
-        return with_pleat(native_->snapshot(pool), is_default(pool), true);
+        return with_pleat(native_->snapshot(pool), of_all(pool), true);
     }
 #else
     caching::SnapshotInfo snapshot() override
     {
-        return with_pleat(native_->snapshot(), true, true);
+        return with_pleat(native_->snapshot(), of_all({0, 0}), true);
     }
 #endif
 
@@ -399,8 +397,14 @@ class Allocator final : public Forward
     }
 
   private:
-    static bool is_default(MempoolId pool)
+    /* Whether a snapshot shows all memory, or a pool's alone: torch 2.6 and 2.7 name the pool by a
+     * context. */
+    static bool of_all(MempoolId pool)
     {
+#ifdef PLEAT_HAS_MEMPOOL_CONTEXT
+        if (c10::cuda::MemPoolContext::getActiveMemPool() != nullptr)
+            return false;
+#endif
         return pool.first == 0 && pool.second == 0;
     }
 
@@ -475,13 +479,25 @@ class Allocator final : public Forward
         return reinterpret_cast<void *>(address);
     }
 
-    /* Of torch's own allocator; NULL where it has no memory. No observer is told: there is more to
-     * try. */
+    /* Of torch's own allocator, which gives its caches back before it refuses. */
+    void *take_of_native(Device &device, size_t bytes, cudaStream_t stream)
+    {
+        try {
+            void *address = native_->raw_alloc_with_stream(bytes, stream);
+            devices_.fold(device);
+            return address;
+        } catch (...) {
+            devices_.fold(device);
+            throw;
+        }
+    }
+
+    /* The same; NULL where it has no memory. No observer is told: there is more to try. */
     void *ask_native(Device &device, size_t bytes, cudaStream_t stream)
     {
         asking_ = true;
         try {
-            void *address = native_->raw_alloc_with_stream(bytes, stream);
+            void *address = take_of_native(device, bytes, stream);
             asking_ = false;
             return address;
         } catch (const c10::OutOfMemoryError &) {
@@ -497,17 +513,15 @@ class Allocator final : public Forward
     void *take_in_pool(Device &device, DeviceIndex index, size_t bytes, cudaStream_t stream)
     {
         void *address = ask_native(device, bytes, stream);
-        if (address == nullptr) {
-            /* What Pleat has cached or not taken of the budget may be what a pool needs. */
-            if (device.runtime.load() != nullptr) {
-                Relaxed relaxed;
-                if (pleat_empty_cache(device.runtime) == PLEAT_OK)
-                    devices_.budget().give_rest_to_pools(device, index);
-            }
-            address = native_->raw_alloc_with_stream(bytes, stream);
+        if (address != nullptr)
+            return address;
+        /* What Pleat has cached or not taken of the budget may be what a pool needs. */
+        if (device.runtime.load() != nullptr) {
+            Relaxed relaxed;
+            if (pleat_empty_cache(device.runtime) == PLEAT_OK)
+                devices_.budget().give_rest_to_pools(device, index);
         }
-        devices_.fold(device);
-        return address;
+        return take_of_native(device, bytes, stream);
     }
 
     /* Pools made to be used before memory is refused (torch.cuda.MemPool(use_on_oom=True)) serve
@@ -520,10 +534,8 @@ class Allocator final : public Forward
             return nullptr;
         void *address = ask_native(device, bytes, stream);
         noted = address == nullptr;
-        if (noted)
-            return nullptr;
-        device.untold_ooms++; /* Pleat's */
-        devices_.fold(device);
+        if (!noted)
+            device.untold_ooms++; /* Pleat's */
         return address;
     }
 
@@ -574,6 +586,7 @@ class Allocator final : public Forward
         Relaxed relaxed(in_capture());
         if (__builtin_expect(history_.on() || c10::memoryProfilingEnabled(), 0))
             note_free(*device, reinterpret_cast<pleat_va>(address));
+        sender_.forget(reinterpret_cast<pleat_va>(address));
         if (pleat_free(device->runtime, reinterpret_cast<pleat_va>(address)) != PLEAT_OK)
             throw_last("free");
     }

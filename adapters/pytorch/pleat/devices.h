@@ -36,11 +36,6 @@ class Devices
         list_.swap(devices);
     }
 
-    const Settings &settings() const
-    {
-        return settings_;
-    }
-
     const Budget &budget() const
     {
         return budget_;
@@ -97,8 +92,10 @@ class Devices
      * for. Whatever was held there, a lock for instance, is never let go of here. */
     void leave()
     {
-        for (Device &device : list_)
+        for (Device &device : list_) {
             left_ |= device.runtime.exchange(nullptr) != nullptr;
+            device.pool_questions = 0;
+        }
         first_ = -1;
     }
 
@@ -185,10 +182,11 @@ class Devices
         return pleat_torch::fold(device, index_of(device), native_);
     }
 
+    /* Those that were used; it may be for pools alone. */
     void fold_all()
     {
         for (Device &device : list_)
-            if (device.runtime.load() != nullptr)
+            if (device.runtime.load() != nullptr || device.pool_questions != 0)
                 fold(device);
     }
 
@@ -259,8 +257,10 @@ class Devices
         if (in_capture())
             return given;
         uint64_t before = all.pool_bytes();
-        if (before != 0)
+        if (before != 0) {
             all.native_->emptyCache();
+            all.fold_all();
+        }
         uint64_t after = all.pool_bytes();
         return all.budget_.give_rest_to_pleat(device, index) || given || after < before;
     }

@@ -70,6 +70,7 @@ inline pleat_stats fold(Device &device, DeviceIndex index, CUDAAllocator *native
         now = pleat_reset_peaks(runtime);
     Held most = {now.peak_live_bytes, now.peak_requested_bytes, now.peak_physical_bytes};
     device.whole.raise(most);
+    device.most_blocks = std::max(device.most_blocks, static_cast<int64_t>(now.peak_blocks));
     device.follow_physical(now.physical_bytes, now.peak_physical_bytes);
     device.both.raise(most + device.pool);
     if (question > device.pool_answered) {
@@ -101,7 +102,6 @@ inline void add_pleat(DeviceStats &stats, Device &device, const pleat_stats &ple
     const Baseline &base = device.baseline;
     uint64_t allocated = allocated_of(device, pleat), freed = allocated - pleat.live_bytes;
     auto blocks = static_cast<int64_t>(pleat.requests - pleat.frees);
-    device.most_blocks = std::max(device.most_blocks, blocks);
     Stat count =
         stat(blocks, device.most_blocks, pleat.requests - base.requests, pleat.frees - base.frees);
     Stat bytes = stat(pleat.live_bytes, device.both.live, allocated - base.allocated_bytes,
@@ -161,16 +161,27 @@ inline void begin_peaks(Device &device, const pleat_stats &now)
 {
     std::lock_guard<std::mutex> guard(device.stats_lock);
     device.both = held_by(now) + device.pool;
-    device.most_blocks = device.most_pieces = 0;
+    device.most_blocks = static_cast<int64_t>(now.requests - now.frees);
+    device.most_pieces = 0;
     device.most_idle = 0;
 }
 
+/* As torch's own texts have it. */
 inline std::string size(uint64_t bytes)
 {
+    if (bytes < 1 << 10)
+        return std::to_string(bytes) + " bytes";
+    const char *unit = "GiB";
+    double count = static_cast<double>(bytes) / (1 << 30);
+    if (bytes < 1 << 20) {
+        unit = "KiB";
+        count = static_cast<double>(bytes) / (1 << 10);
+    } else if (bytes < 1 << 30) {
+        unit = "MiB";
+        count = static_cast<double>(bytes) / (1 << 20);
+    }
     char text[32];
-    std::snprintf(text, sizeof text, "%.2f %s",
-                  static_cast<double>(bytes) / (bytes < (1u << 30) ? 1 << 20 : 1 << 30),
-                  bytes < (1u << 30) ? "MiB" : "GiB");
+    std::snprintf(text, sizeof text, "%.2f %s", count, unit);
     return text;
 }
 

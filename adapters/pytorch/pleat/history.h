@@ -73,7 +73,10 @@ class History
         if (std::find(skipped_.begin(), skipped_.end(), name) != skipped_.end())
             return;
         Ring &ring = rings_[device];
-        TraceEntry entry = make(action, device, address, bytes, stream, context, metadata);
+        /* Else stacks were asked for of what is live alone. */
+        bool kept = when_ >= caching::RecordContext::ALLOC;
+        TraceEntry entry =
+            make(action, device, address, bytes, stream, kept ? context : nullptr, metadata);
         if (ring.entries.size() < most_)
             ring.entries.push_back(std::move(entry));
         else

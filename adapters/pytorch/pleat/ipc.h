@@ -64,12 +64,24 @@ struct Head {
     char text[160];
 };
 
+constexpr int PATIENCE_S = 20;
+
+/* The result of a system call that fails with -1. One that a signal ends is made again. */
+template <typename Call> auto again(Call &&call)
+{
+    auto until = std::chrono::steady_clock::now() + std::chrono::seconds(PATIENCE_S);
+    auto result = call();
+    while (result < 0 && errno == EINTR && std::chrono::steady_clock::now() < until)
+        result = call();
+    return result;
+}
+
 class Socket
 {
   public:
     explicit Socket(int descriptor) : descriptor_(descriptor)
     {
-        timeval patience = {20, 0};
+        timeval patience = {PATIENCE_S, 0};
         (void)setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
         (void)setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     }
@@ -89,12 +101,13 @@ class Socket
 
     template <typename Plain> bool send(const Plain &plain) const
     {
-        return ::send(descriptor_, &plain, sizeof plain, MSG_NOSIGNAL) == sizeof plain;
+        return again([&] { return ::send(descriptor_, &plain, sizeof plain, MSG_NOSIGNAL); }) ==
+               sizeof plain;
     }
 
     template <typename Plain> bool receive(Plain *plain) const
     {
-        return recv(descriptor_, plain, sizeof *plain, 0) == sizeof *plain;
+        return again([&] { return recv(descriptor_, plain, sizeof *plain, 0); }) == sizeof *plain;
     }
 
     bool send_piece(uint64_t bytes, int descriptor) const
@@ -105,7 +118,8 @@ class Socket
         head->cmsg_type = SCM_RIGHTS;
         head->cmsg_len = CMSG_LEN(sizeof descriptor);
         std::memcpy(CMSG_DATA(head), &descriptor, sizeof descriptor);
-        return sendmsg(descriptor_, &message.header, MSG_NOSIGNAL) == sizeof bytes;
+        return again([&] { return sendmsg(descriptor_, &message.header, MSG_NOSIGNAL); }) ==
+               sizeof bytes;
     }
 
     /* The descriptor is the caller's; -1: none came. */
@@ -113,7 +127,8 @@ class Socket
     {
         Message message(bytes);
         int descriptor = -1;
-        if (recvmsg(descriptor_, &message.header, MSG_CMSG_CLOEXEC) != sizeof *bytes)
+        if (again([&] { return recvmsg(descriptor_, &message.header, MSG_CMSG_CLOEXEC); }) !=
+            sizeof *bytes)
             return -1;
         cmsghdr *head = CMSG_FIRSTHDR(&message.header);
         if (head != nullptr && head->cmsg_type == SCM_RIGHTS &&
@@ -175,15 +190,19 @@ class Sender
             std::lock_guard<std::mutex> guard(lock_);
             if (name_.empty())
                 listen();
-            number = first_ + shared_.size();
-            shared_.push_back({runtime, block.address});
-            if (shared_.size() > MOST) {
-                shared_.pop_front();
-                first_++;
-            }
+            number = number_of(runtime, block.address);
         }
         auto offset = static_cast<ptrdiff_t>(share.offset + (address - block.address));
         return {offset, SharedMemory{name_, number}.text()};
+    }
+
+    /* An allocation is about to be freed: what comes to lie there has another handle. */
+    void forget(pleat_va address)
+    {
+        if (__builtin_expect(!shares_.load(std::memory_order_relaxed), 1))
+            return;
+        std::lock_guard<std::mutex> guard(lock_);
+        numbers_.erase(address);
     }
 
   private:
@@ -194,6 +213,24 @@ class Sender
 
     /* Tensors on their way at the same time; who asks for an older one is told so. */
     static constexpr size_t MOST = 1 << 20;
+
+    /* The same each time that it is sent: torch's receivers then have it once. pre: lock_ is held.
+     */
+    uint64_t number_of(pleat_runtime *runtime, pleat_va address)
+    {
+        auto known = numbers_.find(address);
+        if (known != numbers_.end() && known->second >= first_)
+            return known->second;
+        uint64_t number = first_ + shared_.size();
+        shared_.push_back({runtime, address});
+        if (shared_.size() > MOST) {
+            shared_.pop_front();
+            first_++;
+        }
+        numbers_[address] = number;
+        shares_.store(true, std::memory_order_relaxed);
+        return number;
+    }
 
     void listen()
     {
@@ -280,6 +317,9 @@ class Sender
     std::string name_; /* of the socket; empty until something is shared */
     uint64_t first_ = 0;
     std::deque<Shared> shared_; /* number first_ and on */
+    /* Of allocations that were not freed since, of all devices: no two windows overlap. */
+    std::unordered_map<pleat_va, uint64_t> numbers_;
+    std::atomic<bool> shares_{false};
 };
 
 class Receiver
@@ -337,7 +377,9 @@ class Receiver
         if (descriptor < 0)
             refuse(std::strerror(errno));
         wire::Socket connection(descriptor);
-        if (connect(descriptor, reinterpret_cast<sockaddr *>(&address), length) != 0)
+        if (wire::again([&] {
+                return connect(descriptor, reinterpret_cast<sockaddr *>(&address), length);
+            }) != 0)
             refuse(std::string("the sending process is gone (") + std::strerror(errno) + ")");
         wire::Head head;
         if (!connection.send(shared.number) || !connection.receive(&head))

@@ -7,6 +7,24 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
+/* As torch 2.6 and 2.7 have it. */
+#define PLEAT_HAS_MEMPOOL_CONTEXT
+namespace c10::cuda
+{
+
+struct MemPool;
+
+struct MemPoolContext {
+    static inline MemPool *active = nullptr;
+
+    static MemPool *getActiveMemPool()
+    {
+        return active;
+    }
+};
+
+} // namespace c10::cuda
+
 namespace torch::cuda::CUDAPluggableAllocator
 {
 
