@@ -69,6 +69,7 @@ void memory_is_given_and_taken_back()
     allocator->raw_delete(address);
     DeviceStats stats = allocator->getDeviceStats(0);
     CHECK(stats.allocated_bytes[0].current == 0 && stats.allocated_bytes[0].peak == 10 * MIB);
+    CHECK(stats.allocation[0].current == 0 && stats.allocation[0].peak == 1);
     for (int device : {-1, 0, 1})
         CHECK(allocator->devices().taken_bytes(device) == (device == 1 ? 0 : 10 * MIB));
 }
@@ -132,7 +133,9 @@ void counters_and_peaks_begin_again_when_they_are_reset()
 {
     auto allocator = make();
     allocator->raw_delete(allocator->raw_alloc(10 * MIB));
-    void *kept = allocator->raw_alloc(4 * MIB);
+    void *kept = allocator->raw_alloc(4 * MIB), *other = allocator->raw_alloc(MIB);
+    allocator->raw_delete(other);
+    CHECK(allocator->getDeviceStats(0).allocation[0].peak == 2);
     allocator->resetPeakStats(0);
     allocator->resetAccumulatedStats(0);
     for (size_t pool : {0, 2}) {
@@ -140,6 +143,7 @@ void counters_and_peaks_begin_again_when_they_are_reset()
         CHECK(stats.allocated_bytes[pool].current == 4 * MIB);
         CHECK(stats.allocated_bytes[pool].peak == 4 * MIB);
         CHECK(stats.allocated_bytes[pool].allocated == 0 && stats.allocation[pool].freed == 0);
+        CHECK(stats.allocation[pool].current == 1 && stats.allocation[pool].peak == 1);
         CHECK(stats.reserved_bytes[pool].peak == stats.reserved_bytes[pool].current);
         CHECK(stats.segment[pool].peak == stats.segment[pool].current);
         CHECK(stats.num_device_alloc == 0 && stats.reserved_bytes[pool].allocated == 0);
