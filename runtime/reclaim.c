@@ -170,8 +170,8 @@ static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t
         result,
         "out of memory: %s asked for on stream %" PRIu64 "; live %s, physical %s of %s %s, "
         "reusable %s, the largest request that would fit now %s%s%s",
-        in_words(bytes, asked, sizeof asked), stream, mib(runtime->stats.live_bytes, live, sizeof live),
-        mib(exists, physical, sizeof physical),
+        in_words(bytes, asked, sizeof asked), stream,
+        mib(runtime->stats.live_bytes, live, sizeof live), mib(exists, physical, sizeof physical),
         runtime->has_budget ? "a budget of" : "the device's",
         mib(runtime->limit_bytes, limit, sizeof limit), mib(total, reusable, sizeof reusable),
         mib(largest, fits, sizeof fits), plan, cause);
