@@ -43,6 +43,11 @@ static bool mine(const pleat__gate *gate)
     return gate->has_turn && pthread_equal(gate->turner, pthread_self());
 }
 
+bool pleat__gate_turn_is_taken(const pleat__gate *gate)
+{
+    return gate->has_turn && !mine(gate);
+}
+
 static void note_turn(pleat__gate *gate)
 {
     gate->has_turn = true;

@@ -111,6 +111,8 @@ void pleat__gate_let_pass(pleat__gate *gate);
 /* Before anything is reserved for verbs. PLEAT_E_NOT_READY, without a text: another thread has the
  * turn. */
 PLEAT_NODISCARD pleat_result pleat__gate_turn(pleat__gate *gate);
+/* Whether another thread has it. */
+bool pleat__gate_turn_is_taken(const pleat__gate *gate);
 /* After that: waits for the turn, the lock left meanwhile. */
 void pleat__gate_await_turn(pleat__gate *gate);
 /* Waits for `more` to be signalled under the lock; lock and turn are left meanwhile. */

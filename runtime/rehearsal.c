@@ -180,11 +180,10 @@ static pleat__when when(const pleat__rehearsal *rehearsal, uint32_t request)
 
 static void begin(pleat__rehearsal *rehearsal)
 {
-    const pleat__gate *gate = rehearsal->heap->pool->gate;
     uint32_t from, at;
     rehearsal->next = UINT32_MAX;
     /* Who has the turn may be giving chunks back, which are there until it has the lock again. */
-    if (gate->has_turn && !pthread_equal(gate->turner, pthread_self()))
+    if (pleat__gate_turn_is_taken(rehearsal->heap->pool->gate))
         return;
     if (!find_opening(rehearsal, &from, &at))
         return;

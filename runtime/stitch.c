@@ -259,32 +259,31 @@ static uint32_t free_at_end(const pleat__heap *heap, uint8_t zone)
     return pleat__extents_at(&heap->zones[zone], (pool->count << pool->occupancy.shift) - 1).count;
 }
 
-/* Instead of a view that would take too much time by now (account.h): new memory for what the end
- * of it does not hold. false: it has to be a view. */
+/* New chunks for what the end of memory does not hold of a request. */
+static uint32_t chunks_for_all(const pleat__heap *heap, uint32_t granules, uint8_t zone)
+{
+    return (uint32_t)pleat__ceil_div(granules - free_at_end(heap, zone),
+                                     heap->pool->occupancy.full);
+}
+
+/* Instead of a view that would take too much time by now (account.h): new memory. false: it has to
+ * be a view. */
 static bool buy(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
-    uint32_t full = heap->pool->occupancy.full;
-    uint32_t chunks = (uint32_t)pleat__ceil_div(granules - free_at_end(heap, zone), full);
+    uint32_t chunks = chunks_for_all(heap, granules, zone);
     /* Whatever fails: a view needs less. */
-    return pleat__heap_may_buy(heap, granules, granules / full, chunks) &&
+    return pleat__heap_may_buy(heap, granules, granules / heap->pool->occupancy.full, chunks) &&
            pleat__heap_grow(heap, zone, chunks, NULL) == PLEAT_OK &&
            in_one_run(heap, granules, zone, place);
 }
 
-/* Chunks for what is missing. Where next to nothing of it is free a view saves no memory to speak
- * of, and costs a map for every page beside those that new chunks cost anyhow: then it is all of
- * the request. (Of 21 recorded jobs first iterations lose 9 % less to the driver, later ones 10 %,
- * for 0.01 % more memory on average; with a quarter 0.2 %, and 1.8 % of one of them.) */
-static uint32_t chunks_for(const pleat__heap *heap, uint32_t granules, uint8_t zone,
-                           uint32_t missing)
+/* Where next to nothing of a request is free a view saves no memory to speak of, and costs a map
+ * for every page beside those that new chunks cost anyhow: they are to hold all of it. (Of 21
+ * recorded jobs first iterations lose 9 % less to the driver, later ones 10 %, for 0.01 % more
+ * memory on average; with a quarter 0.2 %, and 1.8 % of one of them.) */
+static bool is_next_to_nothing(const pleat__heap *heap, uint32_t granules, uint32_t missing)
 {
-    const pleat__pool *pool = heap->pool;
-    uint32_t full = pool->occupancy.full;
-    uint32_t all = (uint32_t)pleat__ceil_div(granules - free_at_end(heap, zone), full);
-    bool little = heap->wanted == NULL && granules - missing <= granules / LITTLE;
-    return little && pleat__space_has_room(pool->space, all * pool->page_bytes)
-               ? all
-               : (uint32_t)pleat__ceil_div(missing, full);
+    return heap->wanted == NULL && granules - missing <= granules / LITTLE;
 }
 
 /* Memory for a request of which `missing` granules are not free; of *least as little as it needs.
@@ -292,8 +291,12 @@ static uint32_t chunks_for(const pleat__heap *heap, uint32_t granules, uint8_t z
 static pleat_result supply(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__known known,
                            uint32_t missing, bool *least)
 {
-    uint32_t needed = (uint32_t)pleat__ceil_div(missing, heap->pool->occupancy.full);
-    uint32_t chunks = *least ? needed : chunks_for(heap, granules, zone, missing);
+    const pleat__pool *pool = heap->pool;
+    uint32_t needed = (uint32_t)pleat__ceil_div(missing, pool->occupancy.full), chunks = needed;
+    if (!*least && is_next_to_nothing(heap, granules, missing))
+        chunks = chunks_for_all(heap, granules, zone);
+    if (!pleat__space_has_room(pool->space, chunks * pool->page_bytes))
+        chunks = needed;
     pleat_result result = pleat__heap_supply(heap, zone, chunks, known);
     *least = chunks != needed && (result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY);
     /* The attempt may have left the lock. */
