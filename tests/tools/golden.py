@@ -1,0 +1,61 @@
+"""tools/golden: the figures kept in tests/golden hold, and a figure that does not is found.
+
+usage: golden.py GOLDEN PLEAT
+"""
+
+import importlib.machinery
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+import unittest
+
+GOLDEN, PLEAT = sys.argv[1:3]
+NOWHERE = "no-such-folder"
+
+
+def load():
+    loader = importlib.machinery.SourceFileLoader("golden", GOLDEN)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("golden", loader))
+    sys.path.insert(0, str(pathlib.Path(GOLDEN).parent))
+    loader.exec_module(module)
+    return module
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, "-B", GOLDEN, "--pleat", PLEAT, *arguments,
+                           "--recordings", NOWHERE], capture_output=True, text=True, check=False)
+
+
+class Golden(unittest.TestCase):
+    def test_the_figures_kept_are_those_of_this_build(self):
+        done = run("check")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("they are left out", done.stdout)
+
+    def test_every_difference_is_a_row(self):
+        golden = load()
+        was = json.loads(golden.golden_path("made-up-lengths").read_text())
+        now = json.loads(golden.text_of(was))
+        self.assertEqual(golden.differences("job", was, now), [])
+        now["replays"]["learning"]["peak_live_bytes"] *= 2
+        del now["plan"]["maps"]
+        rows = golden.differences("job", was, now)
+        self.assertEqual([row[1:3] for row in rows], [("plan", "maps"), ("learning", "peak_live_bytes")])
+        self.assertEqual((rows[0][4], rows[1][5]), ("-", "+100 %"))
+
+    def test_a_job_that_has_no_file_is_told(self):
+        golden = load()
+        rows = golden.differences("job", {}, {"plan": {"maps": 1}})
+        self.assertEqual(rows, [("job", "plan", "maps", "-", "1", "")])
+
+    def test_refuses_what_it_does_not_know(self):
+        self.assertIn("there is no job 'none'", run("check", "none").stderr)
+        done = run("check", "made-up-lengths", "--pleat", "/none")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("there is no command /none", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
