@@ -5,13 +5,13 @@
 
 #include <internal/error.h>
 #include <math.h>
-#include <plan/elastic_plan.h>
-#include <plan/first.h>
-#include <plan/handed.h>
-#include <plan/handover.h>
-#include <plan/lanes.h>
-#include <plan/model.h>
-#include <plan/reuse.h>
+#include <plan/fold/handover.h>
+#include <plan/fold/handover_table.h>
+#include <plan/fold/prologue.h>
+#include <plan/lanes/lanes.h>
+#include <plan/model/model.h>
+#include <plan/sizes/planner.h>
+#include <plan/stweaver/reuse.h>
 #include <stdio.h>
 #include <string.h>
 

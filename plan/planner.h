@@ -4,8 +4,8 @@
 #ifndef PLEAT_PLAN_PLANNER_H
 #define PLEAT_PLAN_PLANNER_H
 
-#include <plan/fold.h>
-#include <plan/portfolio.h>
+#include <plan/fold/fold.h>
+#include <plan/place/portfolio.h>
 
 /* Told when each step of planning begins, and with NULL at the end: who wants times brings the
  * clock. */

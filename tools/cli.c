@@ -1,7 +1,7 @@
 /*
  * cli.c: messages, sizes and tables of the command.
  */
-#include "cli.h"
+#include <tools/cli.h>
 
 #include <internal/utf8.h>
 #include <stdarg.h>

@@ -10,9 +10,9 @@
  * READING    `pleat import` reads it back to the same requests; marks, which no snapshot has, and
  *            recorded segments, which these stand in for, aside.
  */
-#include "export_snapshot.h"
+#include <tools/export_snapshot.h>
 
-#include "pickle_writer.h"
+#include <tools/pickle_writer.h>
 
 #include <internal/arena.h>
 #include <internal/error.h>

@@ -1,7 +1,7 @@
 /*
  * json.c: see json.h.
  */
-#include "json.h"
+#include <tools/json.h>
 
 #include <internal/utf8.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /*
  * options.c: see options.h.
  */
-#include "options.h"
+#include <tools/options.h>
 
 #include <getopt.h>
 #include <math.h>

@@ -4,7 +4,7 @@
 #ifndef PLEAT_TOOLS_OPTIONS_H
 #define PLEAT_TOOLS_OPTIONS_H
 
-#include "cli.h"
+#include <tools/cli.h>
 
 typedef enum cli_kind {
     CLI_END = 0, /* behind the last one */

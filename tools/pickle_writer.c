@@ -1,7 +1,7 @@
 /*
  * pickle_writer.c: see pickle_writer.h. The opcodes are those of Python's module pickletools.
  */
-#include "pickle_writer.h"
+#include <tools/pickle_writer.h>
 
 #include <string.h>
 

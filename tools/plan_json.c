@@ -1,7 +1,7 @@
 /*
  * plan_json.c: see plan_json.h.
  */
-#include "plan_json.h"
+#include <tools/plan_json.h>
 
 void plan_json(json_writer *json, const pleat_plan *plan)
 {

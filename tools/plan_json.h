@@ -5,7 +5,7 @@
 #ifndef PLEAT_TOOLS_PLAN_JSON_H
 #define PLEAT_TOOLS_PLAN_JSON_H
 
-#include "json.h"
+#include <tools/json.h>
 
 #include <pleat/plan.h>
 

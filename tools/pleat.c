@@ -2,7 +2,7 @@
  * pleat.c: the command. Finds the subcommand: one built in, or, as git does, a program
  * `pleat-NAME` beside this one.
  */
-#include "cli.h"
+#include <tools/cli.h>
 
 #include <errno.h>
 #include <signal.h>

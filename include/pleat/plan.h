@@ -5,8 +5,8 @@
  * are mapped there, and which are shared by requests that are never live together. It is made from
  * a trace, and depends on nothing else: the same trace and options give the same bytes.
  *
- * FILE  msgpack; plan/format.c says what it holds. Untrusted input: reading is bounded, and a plan
- * is verified before it is returned.
+ * FILE  msgpack; plan/file/format.c says what it holds. Untrusted input: reading is bounded, and a
+ * plan is verified before it is returned.
  *
  * THREADS  A plan does not change once made; any number of threads may read it.
  */

@@ -1,7 +1,7 @@
 /*
  * pleat/trace.h: a recorded sequence of allocations and frees.
  *
- * FILE  A trace file is a msgpack stream; plan/trace_file.c says what its records are. It is
+ * FILE  A trace file is a msgpack stream; plan/trace/trace_file.c says what its records are. It is
  * untrusted input: reading one is bounded, and every error names the file and the record.
  *
  * ORDER  Events are in the order the allocator saw them; an event's position in that order is its

@@ -5,7 +5,7 @@
 #include "growing.h"
 #include "packs.h"
 
-#include <plan/elastic_layout.h>
+#include <plan/sizes/layout.h>
 #include <string.h>
 
 /* --- instances ---------------------------------------------------------------------------------*/

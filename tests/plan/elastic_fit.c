@@ -1,11 +1,11 @@
 /*
- * elastic_fit.c: the functions that sizes follow, and the number that they follow, are found again
+ * fit.c: the functions that sizes follow, and the number that they follow, are found again
  * in what random jobs recorded; what follows nothing is told.
  */
 #include "growing.h"
 
-#include <plan/elastic_fit.h>
-#include <plan/elastic_layout.h>
+#include <plan/sizes/fit.h>
+#include <plan/sizes/layout.h>
 #include <string.h>
 
 /* --- functions ---------------------------------------------------------------------------------*/

@@ -8,7 +8,7 @@
  */
 #include "arena.h"
 
-#include <plan/fold_passing.h>
+#include <plan/fold/passing.h>
 #include <string.h>
 
 #ifdef NDEBUG

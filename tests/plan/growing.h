@@ -7,7 +7,7 @@
 
 #include "jobs.h"
 
-#include <plan/elastic_plan.h>
+#include <plan/sizes/planner.h>
 
 #define CHUNK (1u << 16)
 

@@ -4,10 +4,10 @@
  */
 #include "jobs.h"
 
-#include <plan/handed.h>
-#include <plan/handover.h>
-#include <plan/portfolio.h>
-#include <plan/verify.h>
+#include <plan/fold/handover.h>
+#include <plan/fold/handover_table.h>
+#include <plan/place/portfolio.h>
+#include <plan/verify/verify.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

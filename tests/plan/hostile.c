@@ -5,8 +5,8 @@
 #include "packs.h"
 #include "pickles.h"
 
-#include <plan/import.h>
-#include <plan/plan.h>
+#include <plan/base/plan.h>
+#include <plan/trace/import.h>
 
 static pleat_result decode_snapshot(const test_bytes *bytes)
 {

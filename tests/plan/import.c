@@ -3,7 +3,7 @@
  */
 #include "pickles.h"
 
-#include <plan/import.h>
+#include <plan/trace/import.h>
 #include <zlib.h>
 
 /* A trace in a line: "a0:512 r0 c0" for ALLOC of 512 bytes, FREE_REQUESTED, FREE_COMPLETED; "S",

@@ -8,16 +8,16 @@
  */
 #include "arena.h"
 
-#include <plan/gaps.h>
-#include <plan/import.h>
-#include <plan/lanes.h>
-#include <plan/model.h>
+#include <plan/base/free_ranges.h>
+#include <plan/lanes/lanes.h>
+#include <plan/model/model.h>
 #include <plan/planner.h>
-#include <plan/reuse.h>
+#include <plan/stweaver/reuse.h>
+#include <plan/trace/import.h>
 #include <string.h>
 #include <unistd.h>
 
-#define LAYERS  9 /* so many that what each of them has is not rare (model_chance.c) */
+#define LAYERS  9 /* so many that what each of them has is not rare (accidental_static.c) */
 #define EXPERTS 12
 #define TOKENS  24000u
 #define ROW     2048u

@@ -10,7 +10,7 @@
 #include "pickles.h"
 #include "plans.h"
 
-#include <plan/import.h>
+#include <plan/trace/import.h>
 
 #define MUTATIONS 10000
 

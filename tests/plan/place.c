@@ -5,11 +5,11 @@
  */
 #include "test.h"
 
-#include <plan/gaps.h>
-#include <plan/plan.h>
-#include <plan/portfolio.h>
-#include <plan/sort.h>
-#include <plan/timeline.h>
+#include <plan/base/free_ranges.h>
+#include <plan/base/plan.h>
+#include <plan/base/sort.h>
+#include <plan/place/portfolio.h>
+#include <plan/place/timeline.h>
 #include <string.h>
 
 static pleat__arena *arena;

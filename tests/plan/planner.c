@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include <math.h>
-#include <plan/iteration.h>
+#include <plan/model/iteration.h>
 #include <plan/planner.h>
 #include <string.h>
 

@@ -6,7 +6,7 @@
 
 #include "test.h"
 
-#include <plan/plan.h>
+#include <plan/base/plan.h>
 #include <string.h>
 
 #define TEST_CHUNK 4096u

@@ -5,7 +5,7 @@
 #include "files.h"
 #include "jobs.h"
 
-#include <plan/plan.h>
+#include <plan/base/plan.h>
 
 static pleat_plan *make_plan(const pleat_trace *trace)
 {

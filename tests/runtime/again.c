@@ -5,8 +5,8 @@
 #include "elastic_job.h"
 
 #include <pthread.h>
-#include <runtime/planned_internal.h>
-#include <runtime/runtime_internal.h>
+#include <runtime/face/runtime_internal.h>
+#include <runtime/policy/pleat_internal.h>
 #include <stdatomic.h>
 #include <time.h>
 

@@ -5,7 +5,7 @@
 #include "ground.h"
 
 #include <internal/error.h>
-#include <runtime/ahead.h>
+#include <runtime/learn/ahead.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>

@@ -4,7 +4,7 @@
  */
 #include "nested.h"
 
-#include <runtime/beat.h>
+#include <runtime/learn/beat.h>
 
 /* ---- a job ---- */
 

@@ -6,7 +6,7 @@
 #include "fixture.h"
 
 #include <internal/error.h>
-#include <runtime/runtime_internal.h>
+#include <runtime/face/runtime_internal.h>
 #include <sched.h>
 #include <stdatomic.h>
 

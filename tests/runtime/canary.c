@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include <string.h>
-#include <tools/canary.h>
+#include <tools/replay/canary.h>
 #include <vmm/host.h>
 #include <vmm/space.h>
 

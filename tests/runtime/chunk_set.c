@@ -3,7 +3,7 @@
  */
 #include "test.h"
 
-#include <runtime/chunk_set.h>
+#include <runtime/memory/chunk_set.h>
 
 #define SHIFT  4u
 #define CHUNKS 400u

@@ -6,9 +6,9 @@
 #include "elastic_job.h"
 
 #include <internal/arena.h>
-#include <runtime/planned_internal.h>
-#include <runtime/runtime_internal.h>
-#include <runtime/views.h>
+#include <runtime/face/runtime_internal.h>
+#include <runtime/memory/views.h>
+#include <runtime/policy/pleat_internal.h>
 #include <stdatomic.h>
 #include <time.h>
 #include <vmm/fault.h>

@@ -7,9 +7,9 @@
 #include "draft_job.h"
 #include "failing.h"
 
-#include <runtime/instance_internal.h>
-#include <runtime/planned_internal.h>
-#include <runtime/runtime_internal.h>
+#include <runtime/face/runtime_internal.h>
+#include <runtime/learn/instance_internal.h>
+#include <runtime/policy/pleat_internal.h>
 #include <sched.h>
 
 /* The 20 iterations behind the first 14; *stats are those at the end. */

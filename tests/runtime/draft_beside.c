@@ -6,7 +6,7 @@
 #include "neighbour.h"
 
 #include <pthread.h>
-#include <runtime/runtime_internal.h>
+#include <runtime/face/runtime_internal.h>
 #include <stdatomic.h>
 #include <vmm/host.h>
 

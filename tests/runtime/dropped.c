@@ -4,8 +4,8 @@
  */
 #include "ground.h"
 
-#include <runtime/ahead.h>
-#include <runtime/views.h>
+#include <runtime/learn/ahead.h>
+#include <runtime/memory/views.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>

@@ -7,8 +7,8 @@
 #include "neighbour.h"
 
 #include <pthread.h>
-#include <runtime/planned_internal.h>
-#include <runtime/runtime_internal.h>
+#include <runtime/face/runtime_internal.h>
+#include <runtime/policy/pleat_internal.h>
 #include <stdatomic.h>
 #include <vmm/host.h>
 

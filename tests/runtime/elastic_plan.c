@@ -5,9 +5,9 @@
 #include "elastic_job.h"
 
 #include <internal/arena.h>
-#include <plan/elastic_plan.h>
-#include <runtime/planned_internal.h>
-#include <runtime/runtime_internal.h>
+#include <plan/sizes/planner.h>
+#include <runtime/face/runtime_internal.h>
+#include <runtime/policy/pleat_internal.h>
 #include <vmm/host.h>
 
 #define WEIGHTS 4u

@@ -4,7 +4,7 @@
  */
 #include "elastic_job.h"
 
-#include <runtime/scale.h>
+#include <runtime/learn/scale.h>
 
 static pleat__profile *profile_at(pleat__arena *arena, const elastic_job *e, uint64_t x)
 {

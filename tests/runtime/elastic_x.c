@@ -4,7 +4,7 @@
  */
 #include "elastic_job.h"
 
-#include <runtime/elastic.h>
+#include <runtime/learn/elastic.h>
 
 #define ITEMS 8u
 

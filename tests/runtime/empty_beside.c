@@ -9,9 +9,9 @@
 #include "draft_job.h"
 
 #include <pthread.h>
-#include <runtime/draft_make.h>
-#include <runtime/planned_internal.h>
-#include <runtime/runtime_internal.h>
+#include <runtime/face/runtime_internal.h>
+#include <runtime/learn/draft_make.h>
+#include <runtime/policy/pleat_internal.h>
 #include <stdatomic.h>
 #include <time.h>
 

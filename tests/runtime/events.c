@@ -4,8 +4,8 @@
  */
 #include "fixture.h"
 
-#include <runtime/planned_internal.h>
-#include <runtime/runtime_internal.h>
+#include <runtime/face/runtime_internal.h>
+#include <runtime/policy/pleat_internal.h>
 #include <stdatomic.h>
 #include <time.h>
 

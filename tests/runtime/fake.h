@@ -8,7 +8,7 @@
 #include "test.h"
 
 #include <internal/error.h>
-#include <runtime/caching.h>
+#include <runtime/baselines/torch/caching.h>
 
 #define MIB (1ull << 20)
 

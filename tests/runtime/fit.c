@@ -1,9 +1,9 @@
 /*
- * fit.c: when what is followed is let go for a while, and when that is over (runtime/fit.h).
+ * fit.c: when what is followed is let go for a while, and when that is over (runtime/learn/fit.h).
  */
 #include "test.h"
 
-#include <runtime/fit.h>
+#include <runtime/learn/fit.h>
 
 #define MS UINT64_C(1000000)
 

@@ -5,9 +5,9 @@
 #include "job.h"
 
 #include <internal/arena.h>
-#include <plan/plan.h>
-#include <runtime/conf.h>
-#include <runtime/follow.h>
+#include <plan/base/plan.h>
+#include <runtime/base/conf.h>
+#include <runtime/follow/schedule.h>
 
 typedef struct plan_of_job {
     pleat_plan plan;

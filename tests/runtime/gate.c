@@ -9,8 +9,8 @@
 
 #include <pleat/runtime.h>
 #include <pthread.h>
-#include <runtime/runtime_internal.h>
-#include <runtime/worker.h>
+#include <runtime/base/worker.h>
+#include <runtime/face/runtime_internal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>

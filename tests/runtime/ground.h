@@ -8,7 +8,7 @@
 #include "held.h"
 
 #include <internal/arena.h>
-#include <runtime/pool.h>
+#include <runtime/memory/chunks.h>
 #include <vmm/fault.h>
 #include <vmm/host.h>
 

@@ -1,14 +1,14 @@
 /*
- * handles.c: memory in handles of several chunks (runtime/pool.h): what they cost, views over them,
- * giving them back, and what happens when a verb for them fails. A tensor that is never written
- * makes the memory large enough for them; it takes none of this machine's.
+ * handles.c: memory in handles of several chunks (runtime/memory/chunks.h): what they cost, views
+ * over them, giving them back, and what happens when a verb for them fails. A tensor that is never
+ * written makes the memory large enough for them; it takes none of this machine's.
  */
 #include "held.h"
 #include "job.h"
 
 #include <pthread.h>
-#include <runtime/planned_internal.h>
-#include <runtime/runtime_internal.h>
+#include <runtime/face/runtime_internal.h>
+#include <runtime/policy/pleat_internal.h>
 #include <vmm/fault.h>
 #include <vmm/host.h>
 

@@ -5,7 +5,7 @@
 #include "../plan/jobs.h"
 #include "job.h"
 
-#include <plan/plan.h>
+#include <plan/base/plan.h>
 #include <stdlib.h>
 #include <vmm/fault.h>
 #include <vmm/host.h>

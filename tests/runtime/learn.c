@@ -4,10 +4,10 @@
  */
 #include "nested.h"
 
-#include <runtime/learn.h>
-#include <runtime/lives.h>
-#include <runtime/planned_internal.h>
-#include <runtime/runtime_internal.h>
+#include <runtime/face/runtime_internal.h>
+#include <runtime/learn/learn.h>
+#include <runtime/learn/lives.h>
+#include <runtime/policy/pleat_internal.h>
 
 static pleat_stats since(const job *j, pleat_stats before)
 {

@@ -6,12 +6,12 @@
 
 #include <pleat/plan.h>
 #include <pleat/runtime.h>
-#include <runtime/log.h>
+#include <runtime/observe/log.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <tools/runlog.h>
+#include <tools/analysis/runlog.h>
 #include <unistd.h>
 
 #define MIB   (1ull << 20)

@@ -3,7 +3,7 @@
  */
 #include "test.h"
 
-#include <runtime/match.h>
+#include <runtime/follow/matcher.h>
 #include <string.h>
 
 #define ITEMS 400u

@@ -5,10 +5,10 @@
  */
 #include "failing.h"
 
-#include <plan/plan.h>
+#include <plan/base/plan.h>
 #include <pthread.h>
-#include <runtime/misfit.h>
-#include <runtime/pool.h>
+#include <runtime/learn/misfit.h>
+#include <runtime/memory/chunks.h>
 #include <stdatomic.h>
 #include <time.h>
 

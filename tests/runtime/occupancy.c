@@ -3,8 +3,8 @@
  */
 #include "test.h"
 
-#include <runtime/extents.h>
-#include <runtime/occupancy.h>
+#include <runtime/memory/free_runs.h>
+#include <runtime/memory/occupancy.h>
 #include <string.h>
 
 #define G      256u /* granules of a chunk */

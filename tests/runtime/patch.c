@@ -4,7 +4,7 @@
  */
 #include "ground.h"
 
-#include <runtime/patch.h>
+#include <runtime/learn/patch.h>
 #include <string.h>
 
 #define HANDLES 400u

@@ -4,8 +4,8 @@
  */
 #include "job.h"
 
-#include <runtime/freed.h>
-#include <runtime/states.h>
+#include <runtime/base/states.h>
+#include <runtime/follow/free_order.h>
 
 /* Runs `count` iterations with marks; returns what the counters gained in them. */
 static pleat_stats run_iterations(job *j, const job_shape *shape, uint32_t count)

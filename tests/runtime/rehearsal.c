@@ -7,8 +7,8 @@
 #include "held.h"
 #include "job.h"
 
-#include <runtime/planned_internal.h>
-#include <runtime/runtime_internal.h>
+#include <runtime/face/runtime_internal.h>
+#include <runtime/policy/pleat_internal.h>
 #include <sched.h>
 #include <vmm/fault.h>
 #include <vmm/host.h>

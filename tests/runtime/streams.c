@@ -20,7 +20,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
-#include <tools/canary_cuda.h>
+#include <tools/replay/canary_cuda.h>
 #include <vmm/cuda.h>
 
 enum { THREADS = 8, STREAMS = 4, TENSORS = 192 };

@@ -7,9 +7,9 @@
 
 #include <pleat/runtime.h>
 #include <pthread.h>
-#include <runtime/account.h>
-#include <runtime/planned_internal.h>
-#include <runtime/runtime_internal.h>
+#include <runtime/face/runtime_internal.h>
+#include <runtime/memory/map_budget.h>
+#include <runtime/policy/pleat_internal.h>
 #include <string.h>
 #include <time.h>
 #include <vmm/fault.h>

@@ -5,7 +5,7 @@
 #include "../test.h"
 
 #include <string.h>
-#include <tools/canary_cuda.h>
+#include <tools/replay/canary_cuda.h>
 #include <vmm/cuda.h>
 
 #define PAGES 4u

@@ -585,8 +585,8 @@ static bool is_kernel(CUfunction function, const char *name)
     return strncmp((const char *)function, name, strlen(name)) == 0;
 }
 
-/* What the kernels of the replay's canary do: pattern and counting as tools/canary_cuda.c has
- * them. */
+/* What the kernels of the replay's canary do: pattern and counting as tools/replay/canary_cuda.c
+ * has them. */
 static void run_canary(void **arguments, bool verify)
 {
     uint64_t at = *(uint64_t *)arguments[0], bytes = *(uint64_t *)arguments[1];

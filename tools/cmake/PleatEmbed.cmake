@@ -2,7 +2,7 @@
 # file that defines `const unsigned char embed_NAME[]`, ended by a zero byte, for each. As a script
 # (cmake -D OUT=... -D FILES=... -P) it does that writing.
 if(CMAKE_SCRIPT_MODE_FILE)
-  set(text "/* Made by PleatEmbed.cmake. */\n#include \"embed.h\"\n")
+  set(text "/* Made by PleatEmbed.cmake. */\n#include <tools/report/embed.h>\n")
   foreach(pair IN LISTS FILES)
     string(REGEX MATCH "^([^=]*)=(.*)$" matched "${pair}")
     file(READ "${CMAKE_MATCH_2}" hex HEX)

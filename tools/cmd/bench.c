@@ -1,7 +1,7 @@
 /*
  * bench.c: `pleat bench WHAT`: finds the measurement, and what all of them share.
  */
-#include "bench.h"
+#include <tools/cmd/bench.h>
 
 #include <stdlib.h>
 #include <string.h>

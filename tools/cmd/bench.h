@@ -4,7 +4,7 @@
 #ifndef PLEAT_TOOLS_BENCH_H
 #define PLEAT_TOOLS_BENCH_H
 
-#include "../cli.h"
+#include <tools/cli.h>
 
 /* X(name, one line of help): bench_<name>(argc, argv) with argv[0] the name. */
 #define BENCHES(X)                                                                                 \

@@ -3,14 +3,14 @@
  * policy, in one run and one thread, on a job made for it: a deep model's iteration of as many
  * requests as asked for, so that the metadata is far larger than any cache.
  */
-#include "bench.h"
+#include <tools/cmd/bench.h>
 
-#include "../json.h"
-#include "../options.h"
-#include "../replay.h"
+#include <tools/json.h>
+#include <tools/options.h>
+#include <tools/replay/replay.h>
 
 #include <internal/error.h>
-#include <runtime/policy.h>
+#include <runtime/base/policy.h>
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,13 +5,13 @@
  * --tile N puts N copies of a job's iteration behind each other and plans them as one iteration:
  * more requests of the same kind than any one job at hand has.
  */
-#include "../json.h"
-#include "../options.h"
-#include "bench.h"
+#include <tools/cmd/bench.h>
+#include <tools/json.h>
+#include <tools/options.h>
 
 #include <internal/error.h>
-#include <plan/import.h>
 #include <plan/planner.h>
+#include <plan/trace/import.h>
 
 #include <math.h>
 #include <stdlib.h>

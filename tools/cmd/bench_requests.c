@@ -4,14 +4,14 @@
  * it follows a plan, and under PyTorch's native allocator. A job that its processor paces is as
  * much slower as the sums differ.
  */
-#include "bench.h"
+#include <tools/cmd/bench.h>
 
-#include "../json.h"
-#include "../options.h"
-#include "../replay.h"
+#include <tools/json.h>
+#include <tools/options.h>
+#include <tools/replay/replay.h>
 
 #include <internal/error.h>
-#include <plan/import.h>
+#include <plan/trace/import.h>
 
 #include <stdlib.h>
 

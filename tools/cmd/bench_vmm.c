@@ -6,9 +6,9 @@
  * Verbs are timed one by one through the backend's table; the plan and the mapper run through the
  * space, as in a job.
  */
-#include "bench_vmm.h"
-#include "../json.h"
-#include "../options.h"
+#include <tools/cmd/bench_vmm.h>
+#include <tools/json.h>
+#include <tools/options.h>
 
 #include <internal/error.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef PLEAT_TOOLS_BENCH_VMM_H
 #define PLEAT_TOOLS_BENCH_VMM_H
 
-#include "bench.h"
+#include <tools/cmd/bench.h>
 
 #include <internal/arena.h>
 #include <vmm/space.h>

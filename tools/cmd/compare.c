@@ -2,15 +2,15 @@
  * compare.c: `pleat compare`: one job under several policies, side by side, and what that would
  * change for it.
  */
-#include "../cli.h"
-#include "../fit.h"
-#include "../json.h"
-#include "../options.h"
-#include "../progress.h"
-#include "../replay.h"
+#include <tools/analysis/fit.h>
+#include <tools/cli.h>
+#include <tools/json.h>
+#include <tools/options.h>
+#include <tools/replay/progress.h>
+#include <tools/replay/replay.h>
 
 #include <internal/error.h>
-#include <plan/import.h>
+#include <plan/trace/import.h>
 
 #include <math.h>
 #include <string.h>

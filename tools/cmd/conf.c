@@ -1,11 +1,11 @@
 /*
  * conf.c: `pleat conf`: the runtime's settings, what they are now and what they do.
  */
-#include "../cli.h"
-#include "../json.h"
-#include "../options.h"
+#include <tools/cli.h>
+#include <tools/json.h>
+#include <tools/options.h>
 
-#include <runtime/conf.h>
+#include <runtime/base/conf.h>
 
 static void print_json(const pleat__conf *conf)
 {

@@ -8,14 +8,14 @@
  *          whatever is kept from one phase for another (scoped) is all that recomputation could
  *          give up.
  */
-#include "../cli.h"
-#include "../fit.h"
-#include "../footprint.h"
-#include "../options.h"
-#include "../progress.h"
+#include <tools/analysis/fit.h>
+#include <tools/analysis/footprint.h>
+#include <tools/cli.h>
+#include <tools/options.h>
+#include <tools/replay/progress.h>
 
 #include <internal/error.h>
-#include <plan/import.h>
+#include <plan/trace/import.h>
 
 typedef struct options {
     const char *const *paths; /* of the job; of it at other microbatches */

@@ -8,15 +8,15 @@
  * CSV       A table of lifetimes, `id,lower,upper,size`, in events of one device: MiniMalloc's. It
  *           knows no iterations.
  */
-#include "../cli.h"
-#include "../export_snapshot.h"
-#include "../json.h"
-#include "../options.h"
-#include "../replay.h"
+#include <tools/cli.h>
+#include <tools/export_snapshot.h>
+#include <tools/json.h>
+#include <tools/options.h>
+#include <tools/replay/replay.h>
 
 #include <internal/error.h>
-#include <plan/file.h>
-#include <plan/import.h>
+#include <plan/base/file.h>
+#include <plan/trace/import.h>
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /*
  * import.c: `pleat import`: a recording as a trace file, and what is in it.
  */
-#include "../cli.h"
-#include "../json.h"
-#include "../options.h"
+#include <tools/cli.h>
+#include <tools/json.h>
+#include <tools/options.h>
 
 #include <internal/error.h>
-#include <plan/import.h>
+#include <plan/trace/import.h>
 
 typedef struct options {
     const char *input;

@@ -1,20 +1,20 @@
 /*
  * plan.c: `pleat plan`: plans a trace's steady iteration, and says where its bytes are, what stands
  * above max-live and why, what each algorithm reached, and how long each step took. Of several
- * traces it makes one plan with a recipe (plan/elastic.h), which plan_elastic.c speaks of.
+ * traces it makes one plan with a recipe (plan/sizes/sizes.h), which plan_elastic.c speaks of.
  */
-#include "../cli.h"
-#include "../footprint.h"
-#include "../json.h"
-#include "../options.h"
-#include "../plan_json.h"
-#include "plan_elastic.h"
+#include <tools/analysis/footprint.h>
+#include <tools/cli.h>
+#include <tools/cmd/plan_elastic.h>
+#include <tools/json.h>
+#include <tools/options.h>
+#include <tools/plan_json.h>
 
 #include <internal/error.h>
-#include <plan/file.h>
-#include <plan/handed.h>
-#include <plan/import.h>
+#include <plan/base/file.h>
+#include <plan/fold/handover_table.h>
 #include <plan/planner.h>
+#include <plan/trace/import.h>
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /*
  * plan_elastic.c: see plan_elastic.h.
  */
-#include "plan_elastic.h"
+#include <tools/cmd/plan_elastic.h>
 
-#include "../cli.h"
+#include <tools/cli.h>
 
 #include <internal/error.h>
 #include <stdlib.h>

@@ -5,9 +5,9 @@
 #ifndef PLEAT_TOOLS_CMD_PLAN_ELASTIC_H
 #define PLEAT_TOOLS_CMD_PLAN_ELASTIC_H
 
-#include "../json.h"
+#include <tools/json.h>
 
-#include <plan/elastic_plan.h>
+#include <plan/sizes/planner.h>
 
 typedef struct elastic_question {
     const char *at;   /* an x as text; NULL: not asked */

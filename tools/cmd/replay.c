@@ -1,15 +1,15 @@
 /*
  * replay.c: `pleat replay`: a trace through one policy on real memory.
  */
-#include "../replay.h"
-#include "../cli.h"
-#include "../json.h"
-#include "../options.h"
+#include <tools/cli.h>
+#include <tools/json.h>
+#include <tools/options.h>
+#include <tools/replay/replay.h>
 
 #include <internal/error.h>
-#include <plan/file.h>
-#include <plan/import.h>
-#include <runtime/policy.h>
+#include <plan/base/file.h>
+#include <plan/trace/import.h>
+#include <runtime/base/policy.h>
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /*
  * report.c: `pleat report`: a job's physical against its virtual footprint, as a page.
  */
-#include "../cli.h"
-#include "../footprint.h"
-#include "../options.h"
-#include "../page.h"
+#include <tools/analysis/footprint.h>
+#include <tools/cli.h>
+#include <tools/options.h>
+#include <tools/report/page.h>
 
 #include <internal/error.h>
-#include <plan/import.h>
+#include <plan/trace/import.h>
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,14 +1,15 @@
 /*
  * top.c: `pleat top`: what running programs take, from the logs that their runtimes write
- * (runtime/log.h). One line a runtime, or, of one, its memory over the last minute and its routes.
+ * (runtime/observe/log.h). One line a runtime, or, of one, its memory over the last minute and its
+ * routes.
  *
  * OUTPUT  A frame is written in one piece. On a terminal it replaces the last one (plain ANSI, cut
  *         to the window as it is at that moment); elsewhere frames follow one another as plain
  *         lines, so that a pipe gets all of them.
  */
-#include "../cli.h"
-#include "../options.h"
-#include "../runview.h"
+#include <tools/analysis/runview.h>
+#include <tools/cli.h>
+#include <tools/options.h>
 
 #include <internal/error.h>
 

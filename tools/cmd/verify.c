@@ -1,14 +1,14 @@
 /*
  * verify.c: `pleat verify`: proves a plan.
  */
-#include "../cli.h"
-#include "../json.h"
-#include "../options.h"
-#include "../plan_json.h"
+#include <tools/cli.h>
+#include <tools/json.h>
+#include <tools/options.h>
+#include <tools/plan_json.h>
 
 #include <internal/error.h>
-#include <plan/elastic_plan.h>
-#include <plan/import.h>
+#include <plan/sizes/planner.h>
+#include <plan/trace/import.h>
 #include <pleat/plan.h>
 
 /* A plan for all sizes is of a trace when its instance at the trace's x has places for so many of a

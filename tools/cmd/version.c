@@ -1,9 +1,9 @@
 /*
  * version.c: `pleat version`.
  */
-#include "../json.h"
-#include "../options.h"
-#include "../page.h"
+#include <tools/json.h>
+#include <tools/options.h>
+#include <tools/report/page.h>
 
 int cli_version(int argc, char **argv)
 {

@@ -1,0 +1,21 @@
+/*
+ * file.h: whole files in and out. Reading is bounded by the caller; writing is whole or not at all.
+ */
+#ifndef PLEAT_PLAN_BASE_FILE_H
+#define PLEAT_PLAN_BASE_FILE_H
+
+#include <internal/arena.h>
+
+/* Reads all of a file (or of a pipe) into `arena`. PLEAT_E_IO when it cannot be read, PLEAT_E_INPUT
+ * when it is longer than `limit` bytes. */
+PLEAT_NODISCARD pleat_result pleat__file_read(const char *path, uint64_t limit, pleat__arena *arena,
+                                              uint8_t **bytes, size_t *size);
+/* Makes a file of a new name beside `path`, to be written and then renamed, with the permissions
+ * that open gives. `name` gets its name. Returns its descriptor, or -1 with errno. What another
+ * process left behind, this one's number or not, is in nobody's way. */
+int pleat__file_create_beside(const char *path, char *name, size_t size);
+/* Writes a temporary file beside `path` and renames it; PLEAT_E_IO leaves `path` as it was. What is
+ * there and no regular file (a pipe, /dev/stdout) is written into. */
+PLEAT_NODISCARD pleat_result pleat__file_write(const char *path, const void *bytes, size_t size);
+
+#endif

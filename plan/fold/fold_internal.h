@@ -1,0 +1,160 @@
+/*
+ * fold_internal.h: what the files of folding share.
+ *
+ * A job is the items of one stream (with the first of them, everything that is live always or
+ * fixed): jobs share no byte, so each is folded by itself in pages of its own. A try is one
+ * complete answer for a job; the best is kept.
+ *
+ * PLACES  of a try are bytes of the job's base pages, or, from PLEAT__IN_VIEWS on, bytes of its
+ *         views: all views lie one behind the other in a space of their own, and the page table
+ *         `views` says which base page's chunk is behind each.
+ */
+#ifndef PLEAT_PLAN_FOLD_FOLD_INTERNAL_H
+#define PLEAT_PLAN_FOLD_FOLD_INTERNAL_H
+
+#include <plan/base/free_ranges.h>
+#include <plan/fold/fold.h>
+
+#define PLEAT__IN_VIEWS ((uint64_t)1 << 62)
+
+/* What is behind a base page: a chunk alone, or one of several that are mapped together only. */
+typedef struct pleat__fold_handle {
+    uint32_t pages;
+    uint32_t index; /* the page's in it */
+} pleat__fold_handle;
+
+/* In the way the first time only (passing.h). */
+typedef struct pleat__passing {
+    pleat__range bytes;
+    uint32_t begin;
+    uint32_t end; /* above begin */
+} pleat__passing;
+
+typedef struct pleat__fold_job {
+    const pleat__problem *problem;
+    const pleat__fold_options *options;
+    pleat__arena *arena;
+    uint64_t chunk;
+    const uint64_t *hints;       /* the contiguous placement, by item */
+    const uint32_t *births;      /* the job's items that are not live always, by begin */
+    const uint32_t *deaths;      /* the same by end */
+    const uint32_t *always;      /* items live always: the first job has them */
+    const uint32_t *fixed_pages; /* pages of fixed items, ascending: the first job has them */
+    uint32_t birth_count;
+    uint32_t always_count;
+    uint32_t fixed_page_count;
+    uint32_t first_page; /* the job's base pages are from here on, besides the fixed ones */
+    const pleat__fold_handle *handles; /* by base page, of the first so many; others are single */
+    uint32_t handle_count;
+    const pleat__passing *passing; /* by begin, then by end */
+    uint32_t passing_count;
+    uint32_t floor;    /* chunks that its max-live needs, fixed pages counted */
+    uint32_t max_maps; /* most pages of views */
+    uint64_t work;     /* spent */
+} pleat__fold_job;
+
+typedef struct pleat__fold_jobs {
+    const pleat__problem *problem;
+    pleat__arena *arena;
+    uint64_t chunk;
+    pleat__fold_job *jobs;
+    uint32_t count; /* at least 1 */
+    uint32_t first_stream;
+    uint32_t *births; /* of all jobs */
+    uint32_t *deaths;
+    uint32_t *always;
+    uint32_t *fixed_pages;
+    uint32_t birth_count;
+    uint32_t always_count;
+    uint64_t floor_bytes; /* max-live, stream by stream */
+} pleat__fold_jobs;
+
+/* job.c. Arrays are from the arena. */
+PLEAT_NODISCARD pleat_result pleat__fold_jobs_make(const pleat__problem *problem, uint64_t chunk,
+                                                   pleat__arena *arena, pleat__fold_jobs *out);
+void pleat__fold_jobs_free(pleat__fold_jobs *jobs);
+
+/* Both are live at some time. pre: neither is empty */
+bool pleat__items_meet(const pleat__problem *problem, uint32_t a, uint32_t b);
+
+typedef struct pleat__try {
+    uint64_t *places; /* by item of the problem; only the job's are set */
+    uint32_t *views;  /* page of the view space -> base page */
+    uint32_t *starts; /* first pages of the views, `runs` of them */
+    size_t view_capacity;
+    size_t start_capacity;
+    uint32_t view_pages;
+    uint32_t chunks;   /* base pages in use */
+    uint32_t end_page; /* behind the highest base page */
+    uint32_t folded;   /* items in views */
+    uint32_t runs;     /* views */
+} pleat__try;
+
+/* How an item that is not hinted looks for a hole. */
+typedef enum pleat__policy_bit {
+    PLEAT__FOLD_LOW = 0,
+    PLEAT__FOLD_HIGH = 1,
+    PLEAT__FOLD_HINT = 2, /* added to one of the others: its contiguous place first */
+} pleat__policy_bit;
+
+static inline bool pleat__item_always(const pleat__problem *problem, uint32_t i)
+{
+    const pleat__item *item = &problem->items[i];
+    return item->size != 0 && item->begin == 0 && item->end == problem->horizon;
+}
+
+static inline bool pleat__item_wraps(const pleat__problem *problem, uint32_t i)
+{
+    const pleat__item *item = &problem->items[i];
+    return problem->circular && item->end <= item->begin;
+}
+
+/* Takes no room: size 0 or an empty life. */
+static inline bool pleat__item_empty(const pleat__problem *problem, uint32_t i)
+{
+    const pleat__item *item = &problem->items[i];
+    if (item->size == 0)
+        return true;
+    if (pleat__item_wraps(problem, i))
+        return item->begin >= problem->horizon && item->end == 0;
+    return item->end <= item->begin;
+}
+
+/* sweep.c: places everything in order of birth. */
+typedef struct pleat__sweep pleat__sweep;
+PLEAT_NODISCARD pleat_result pleat__sweep_create(pleat__fold_job *job, pleat__sweep **out);
+void pleat__sweep_destroy(pleat__sweep *sweep);
+typedef struct pleat__sweep_limits {
+    uint32_t cap;    /* chunks to begin with */
+    uint32_t chunks; /* given up above so many */
+    uint64_t cost;   /* and when chunks * maps_for_chunk + alias pages come to this */
+    uint32_t maps_for_chunk;
+    bool paged; /* every size rounded up to chunks */
+} pleat__sweep_limits;
+
+/* policy: pleat__policy_bit by position in births. reserved: positions in births placed ahead of
+ * all others. *done: no limit was met. *stuck: the position of the first item for which the base
+ * had to grow beyond the cap, UINT32_MAX when there is none. */
+PLEAT_NODISCARD pleat_result pleat__sweep_run(pleat__sweep *sweep, const uint8_t *policy,
+                                              const uint32_t *reserved, uint32_t reserved_count,
+                                              const pleat__sweep_limits *limits, pleat__try *out,
+                                              bool *done, uint32_t *stuck);
+
+/* fold.c: frees the tries and their views; their places, which they share, are the caller's. NULL
+ * is allowed. */
+void pleat__fold_tries_free(pleat__arena *arena, pleat__try *tries, uint32_t count);
+
+/* fold.c: puts the jobs' tries together, all views behind all base pages and at page `view_page` or
+ * above. places[problem->count] are those of the tries; layout is empty, or has places. */
+PLEAT_NODISCARD pleat_result pleat__fold_assemble(const pleat__fold_jobs *jobs,
+                                                  const pleat__try *tries, uint64_t *places,
+                                                  uint64_t view_page, pleat__layout *layout);
+
+/* search.c: sweeps under the cap until one takes no more chunks and no maps, or the work of a
+ * pass and then `climb_work` are spent. `best` holds what is to be beaten; *found: it was, and best
+ * is the try now. */
+PLEAT_NODISCARD pleat_result pleat__fold_search(pleat__fold_job *job, uint32_t cap,
+                                                uint64_t work_limit, pleat__try *best,
+                                                pleat__try *next, bool *found);
+
+#endif

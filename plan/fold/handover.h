@@ -1,0 +1,26 @@
+/*
+ * handover.h: chunks that pass from stream to stream within the steady iteration.
+ *
+ * Each stream's requests are laid out by themselves, so the streams' peaks add up although they
+ * come at different times. Where that costs more than max-live, chunks of one stream are given up:
+ * whatever lies on one moves, for as long as it lives, to chunks of other streams that are idle for
+ * that time, and some events longer on either side, so that the streams need not wait for work that
+ * is just under way. What moves lies in a view then, at the same offsets within its chunks.
+ *
+ * Such chunks are named in the plan (pleat_plan.handed). At no time are requests of two streams on
+ * one of them; whoever takes one that was another stream's waits for that stream first.
+ */
+#ifndef PLEAT_PLAN_FOLD_HANDOVER_H
+#define PLEAT_PLAN_FOLD_HANDOVER_H
+
+#include <plan/fold/fold.h>
+
+/* Changes the layout: fewer chunks, more views. *handed: of each base page, 1 where its chunk is
+ * handed over; from `arena`, NULL where there is nothing to gain. `max_maps` of alias pages in all;
+ * 0: no limit. */
+PLEAT_NODISCARD pleat_result pleat__handover_make(const pleat__problem *problem,
+                                                  uint64_t chunk_bytes, uint32_t max_maps,
+                                                  pleat__arena *arena, pleat__layout *layout,
+                                                  uint8_t **handed);
+
+#endif

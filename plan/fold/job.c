@@ -1,0 +1,220 @@
+/*
+ * job.c: cuts a problem into jobs that share no memory, one a stream, and says what each needs
+ * at least.
+ */
+#include <plan/fold/fold_internal.h>
+
+#include <internal/error.h>
+#include <plan/base/sort.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool lives_meet(uint32_t begin_a, uint32_t end_a, uint32_t begin_b, uint32_t end_b)
+{
+    return begin_a < end_b && begin_b < end_a;
+}
+
+bool pleat__items_meet(const pleat__problem *problem, uint32_t a, uint32_t b)
+{
+    const pleat__item *x = &problem->items[a], *y = &problem->items[b];
+    bool x_wraps = pleat__item_wraps(problem, a), y_wraps = pleat__item_wraps(problem, b);
+    uint32_t x_end = x_wraps ? problem->horizon : x->end;
+    uint32_t y_end = y_wraps ? problem->horizon : y->end;
+    return lives_meet(x->begin, x_end, y->begin, y_end) ||
+           (x_wraps && lives_meet(0, x->end, y->begin, y_end)) ||
+           (y_wraps && lives_meet(x->begin, x_end, 0, y->end)) ||
+           (x_wraps && y_wraps && x->end != 0 && y->end != 0);
+}
+
+/* Largest sum of the sizes of the job's items that are not live always. */
+static uint64_t largest_sum(const pleat__fold_job *job)
+{
+    const pleat__item *items = job->problem->items;
+    uint64_t live = 0;
+    for (uint32_t i = 0; i < job->birth_count; i++)
+        if (pleat__item_wraps(job->problem, job->births[i]) && items[job->births[i]].end != 0)
+            live += items[job->births[i]].size;
+    uint64_t most = live;
+    for (uint32_t i = 0, death = 0; i < job->birth_count; i++) {
+        uint32_t now = items[job->births[i]].begin;
+        for (; death < job->birth_count && items[job->deaths[death]].end <= now; death++)
+            if (items[job->deaths[death]].end != 0)
+                live -= items[job->deaths[death]].size;
+        live += items[job->births[i]].size;
+        most = live > most ? live : most;
+    }
+    return most;
+}
+
+static int compare_pages(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The pages of fixed items, each once. */
+static pleat_result list_fixed_pages(pleat__fold_jobs *jobs)
+{
+    pleat__fold_job *job = &jobs->jobs[0];
+    size_t capacity = 0, used = 0;
+    for (uint32_t i = 0; i < jobs->problem->count; i++) {
+        const pleat__item *item = &jobs->problem->items[i];
+        if (item->fixed == UINT64_MAX || pleat__item_empty(jobs->problem, i))
+            continue;
+        uint64_t end = pleat__ceil_div(item->fixed + item->size, job->chunk);
+        for (uint64_t page = item->fixed / job->chunk; page < end; page++) {
+            PLEAT_TRY(pleat__arena_grow(jobs->arena, &jobs->fixed_pages, &capacity, used,
+                                        sizeof *jobs->fixed_pages));
+            jobs->fixed_pages[used++] = (uint32_t)page;
+        }
+    }
+    if (used != 0)
+        qsort(jobs->fixed_pages, used, sizeof *jobs->fixed_pages, compare_pages);
+    for (size_t i = 0; i < used; i++)
+        if (i == 0 || jobs->fixed_pages[i] != jobs->fixed_pages[job->fixed_page_count - 1])
+            jobs->fixed_pages[job->fixed_page_count++] = jobs->fixed_pages[i];
+    job->fixed_pages = jobs->fixed_pages;
+    return PLEAT_OK;
+}
+
+/* Holds its bytes always as far as folding goes: also what is fixed and of a stream that does not
+ * own the fixed pages. */
+static bool holds_always(const pleat__fold_jobs *jobs, uint32_t i)
+{
+    const pleat__item *item = &jobs->problem->items[i];
+    return pleat__item_always(jobs->problem, i) ||
+           (item->fixed != UINT64_MAX && item->stream != jobs->first_stream);
+}
+
+/* By job, then by time. */
+static uint64_t job_key(const pleat__fold_jobs *jobs, uint32_t i, uint32_t time)
+{
+    uint32_t stream = jobs->problem->items[i].stream;
+    return (stream == jobs->first_stream ? 0 : stream + 1ull) << 32 | time;
+}
+
+/* The stream of the first item that comes and goes: its job gets what is live always. */
+static uint32_t first_stream_of(const pleat__problem *problem)
+{
+    for (uint32_t i = 0; i < problem->count; i++)
+        if (!pleat__item_empty(problem, i) && !pleat__item_always(problem, i))
+            return problem->items[i].stream;
+    return 0;
+}
+
+/* jobs->births and jobs->deaths: by job, then by begin and by end; jobs->always. */
+static pleat_result sort_items(pleat__fold_jobs *jobs)
+{
+    const pleat__problem *problem = jobs->problem;
+    size_t room = problem->count + 1u;
+    uint64_t *keys = pleat__arena_alloc(jobs->arena, room * sizeof *keys);
+    uint32_t *spare = pleat__arena_alloc(jobs->arena, room * sizeof *spare);
+    jobs->births = pleat__arena_alloc(jobs->arena, room * sizeof *jobs->births);
+    jobs->deaths = pleat__arena_alloc(jobs->arena, room * sizeof *jobs->deaths);
+    jobs->always = pleat__arena_alloc(jobs->arena, room * sizeof *jobs->always);
+    pleat_result result = PLEAT_OK;
+    if (keys == NULL || spare == NULL || jobs->births == NULL || jobs->deaths == NULL ||
+        jobs->always == NULL) {
+        result =
+            pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order %u requests", problem->count);
+        goto out;
+    }
+    uint32_t always = 0, births = 0;
+    for (uint32_t i = 0; i < problem->count; i++) {
+        if (pleat__item_empty(problem, i))
+            continue;
+        if (holds_always(jobs, i))
+            jobs->always[always++] = i;
+        else
+            jobs->births[births++] = i;
+    }
+    memcpy(jobs->deaths, jobs->births, births * sizeof *jobs->births);
+    for (uint32_t i = 0; i < births; i++)
+        keys[jobs->births[i]] =
+            job_key(jobs, jobs->births[i], problem->items[jobs->births[i]].begin);
+    pleat__sort_by_key(jobs->births, spare, births, keys);
+    for (uint32_t i = 0; i < births; i++)
+        keys[jobs->births[i]] = job_key(jobs, jobs->births[i], problem->items[jobs->births[i]].end);
+    pleat__sort_by_key(jobs->deaths, spare, births, keys);
+    jobs->always_count = always;
+    jobs->birth_count = births;
+out:
+    pleat__arena_free(jobs->arena, keys);
+    pleat__arena_free(jobs->arena, spare);
+    return result;
+}
+
+/* One job for each run of births of the same stream; the first always exists. */
+static pleat_result cut_jobs(pleat__fold_jobs *jobs)
+{
+    const pleat__problem *problem = jobs->problem;
+    size_t capacity = 0;
+    uint32_t begin = 0;
+    do {
+        PLEAT_TRY(pleat__arena_grow(jobs->arena, &jobs->jobs, &capacity, jobs->count,
+                                    sizeof *jobs->jobs));
+        uint32_t end = begin;
+        while (end < jobs->birth_count && problem->items[jobs->births[end]].stream ==
+                                              problem->items[jobs->births[begin]].stream)
+            end++;
+        jobs->jobs[jobs->count++] = (pleat__fold_job){.problem = problem,
+                                                      .arena = jobs->arena,
+                                                      .chunk = jobs->chunk,
+                                                      .births = jobs->births + begin,
+                                                      .deaths = jobs->deaths + begin,
+                                                      .birth_count = end - begin};
+        begin = end;
+    } while (begin < jobs->birth_count);
+    jobs->jobs[0].always = jobs->always;
+    jobs->jobs[0].always_count = jobs->always_count;
+    return PLEAT_OK;
+}
+
+pleat_result pleat__fold_jobs_make(const pleat__problem *problem, uint64_t chunk,
+                                   pleat__arena *arena, pleat__fold_jobs *out)
+{
+    *out = (pleat__fold_jobs){.problem = problem, .arena = arena, .chunk = chunk};
+    out->first_stream = first_stream_of(problem);
+    pleat_result result = sort_items(out);
+    if (result == PLEAT_OK)
+        result = cut_jobs(out);
+    if (result == PLEAT_OK)
+        result = list_fixed_pages(out);
+    if (result != PLEAT_OK) {
+        pleat__fold_jobs_free(out);
+        return result;
+    }
+    for (uint32_t i = 0; i < out->count; i++) {
+        pleat__fold_job *job = &out->jobs[i];
+        uint64_t bytes = largest_sum(job);
+        for (uint32_t a = 0; a < job->always_count; a++)
+            if (pleat__item_always(problem, job->always[a]))
+                bytes += problem->items[job->always[a]].size;
+        uint64_t chunks = pleat__ceil_div(bytes, chunk);
+        job->floor = chunks > job->fixed_page_count ? (uint32_t)chunks : job->fixed_page_count;
+        out->floor_bytes += bytes;
+    }
+    return PLEAT_OK;
+}
+
+void pleat__fold_jobs_free(pleat__fold_jobs *jobs)
+{
+    pleat__arena_free(jobs->arena, jobs->births);
+    pleat__arena_free(jobs->arena, jobs->deaths);
+    pleat__arena_free(jobs->arena, jobs->always);
+    pleat__arena_free(jobs->arena, jobs->fixed_pages);
+    pleat__arena_free(jobs->arena, jobs->jobs);
+    *jobs = (pleat__fold_jobs){0};
+}
+
+pleat_result pleat__floor_chunks(const pleat__problem *problem, uint64_t chunk_bytes,
+                                 pleat__arena *arena, uint32_t *chunks)
+{
+    pleat__fold_jobs jobs;
+    PLEAT_TRY(pleat__fold_jobs_make(problem, chunk_bytes, arena, &jobs));
+    uint64_t floor = pleat__ceil_div(jobs.floor_bytes, chunk_bytes);
+    *chunks =
+        floor > jobs.jobs[0].fixed_page_count ? (uint32_t)floor : jobs.jobs[0].fixed_page_count;
+    pleat__fold_jobs_free(&jobs);
+    return PLEAT_OK;
+}

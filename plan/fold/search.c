@@ -1,0 +1,331 @@
+/*
+ * search.c: which of its freedoms the sweep is given, and for how long.
+ *
+ * 1. Two-ended policies: long-lived items (at least as long as a quantile of all lives) take the
+ *    lowest hole, the others the highest; with and without the contiguous places as hints. This is
+ *    by far the strongest cheap heuristic on training jobs.
+ * 2. Where that takes more chunks than the cap, pure paging, the bound that any layout keeps.
+ * 3. Squeaky wheel under a limit one chunk below the best: the item that found no room is placed
+ *    ahead of the sweep from then on, up to SQUEAKS of them.
+ * 4. The same under a limit one chunk above the best: one chunk may be worth hundreds of maps.
+ * 5. Hill-climbing on the bits of items born shortly before what lies in a view.
+ *
+ * A try is kept if it takes fewer chunks, or about as many and less of chunks and maps together.
+ */
+#include <plan/fold/fold_internal.h>
+
+#include <internal/error.h>
+#include <plan/base/sort.h>
+#include <string.h>
+
+/* Enough for all policies of 20,000 requests, and for some of any number. */
+#define WORK_OF_ONE_PASS 20000000u
+
+#define QUANTILES 20
+#define POLICIES  (2 * QUANTILES)
+#define SQUEAKERS 20 /* policies that the squeaky wheel starts from */
+#define SQUEAKS   20 /* items it reserves at most: where it works, it works soon */
+
+/* Two layouts whose chunks differ by less than this part are told apart by chunks and maps
+ * together. A map costs 4 KiB of host memory and a driver call, a chunk is worth 512 of them. */
+#define TOLERANCE      2048u
+#define MAPS_FOR_CHUNK 512u
+
+typedef struct search {
+    pleat__fold_job *job;
+    pleat__sweep *sweep;
+    pleat__try *best;
+    pleat__try *next;
+    uint8_t *policy;      /* tried */
+    uint8_t *best_policy; /* of the best sweep */
+    uint64_t *limits;     /* quantiles of lives, QUANTILES of them */
+    uint32_t *folded;     /* positions in births of what the best sweep put into views */
+    uint32_t folded_count;
+    uint32_t chunks_of[POLICIES]; /* what each policy took, UINT32_MAX where it was given up */
+    uint32_t reserved[SQUEAKS];   /* positions in births */
+    uint32_t reserved_count;
+    uint32_t best_reserved[SQUEAKS]; /* those of the best sweep */
+    uint32_t best_reserved_count;
+    uint32_t stuck; /* of the last sweep */
+    uint32_t cap;
+    uint64_t work_limit;
+    uint64_t random;
+    bool any; /* a sweep became the best */
+} search;
+
+static uint32_t life_of(const pleat__fold_job *job, uint32_t position)
+{
+    uint32_t i = job->births[position];
+    const pleat__item *item = &job->problem->items[i];
+    return pleat__item_wraps(job->problem, i) ? job->problem->horizon - item->begin + item->end
+                                              : item->end - item->begin;
+}
+
+/* Swaps the tries' places of the job's items and everything else. */
+static void keep(search *s)
+{
+    pleat__fold_job *job = s->job;
+    for (uint32_t b = 0; b < job->birth_count; b++)
+        s->best->places[job->births[b]] = s->next->places[job->births[b]];
+    for (uint32_t a = 0; a < job->always_count; a++)
+        s->best->places[job->always[a]] = s->next->places[job->always[a]];
+    pleat__try best = *s->best;
+    *s->best = *s->next;
+    s->best->places = best.places;
+    s->next->views = best.views;
+    s->next->view_capacity = best.view_capacity;
+    s->next->starts = best.starts;
+    s->next->start_capacity = best.start_capacity;
+    memcpy(s->best_policy, s->policy, job->birth_count);
+    memcpy(s->best_reserved, s->reserved, sizeof s->reserved);
+    s->best_reserved_count = s->reserved_count;
+    s->any = true;
+}
+
+static uint64_t cost_of(const pleat__try *a)
+{
+    return (uint64_t)a->chunks * MAPS_FOR_CHUNK + a->view_pages;
+}
+
+static bool is_close(const search *s, const pleat__try *a)
+{
+    return a->chunks <= s->cap + s->cap / TOLERANCE;
+}
+
+static bool better(const search *s, const pleat__try *a, const pleat__try *b)
+{
+    if (is_close(s, a) != is_close(s, b))
+        return is_close(s, a);
+    if (is_close(s, a))
+        return cost_of(a) < cost_of(b);
+    return a->chunks < b->chunks || (a->chunks == b->chunks && a->view_pages < b->view_pages);
+}
+
+/* One sweep with s->policy and s->reserved from `cap` chunks on, given up above `limit`; *kept when
+ * it became the best. */
+static pleat_result attempt(search *s, uint32_t cap, uint32_t limit, bool paged, bool *kept)
+{
+    bool done;
+    const pleat__sweep_limits limits = {.cap = cap,
+                                        .chunks = limit,
+                                        .cost =
+                                            is_close(s, s->best) ? cost_of(s->best) : UINT64_MAX,
+                                        .maps_for_chunk = MAPS_FOR_CHUNK,
+                                        .paged = paged};
+    PLEAT_TRY(pleat__sweep_run(s->sweep, s->policy, s->reserved, s->reserved_count, &limits,
+                               s->next, &done, &s->stuck));
+    *kept = done && better(s, s->next, s->best);
+    if (*kept)
+        keep(s);
+    return PLEAT_OK;
+}
+
+static bool spent(const search *s)
+{
+    return s->job->work >= s->work_limit;
+}
+
+/* No try could be better. */
+static bool perfect(const search *s)
+{
+    return s->best->chunks <= s->cap && s->best->view_pages == 0;
+}
+
+static pleat_result find_limits(search *s)
+{
+    const pleat__fold_job *job = s->job;
+    uint64_t *lives = pleat__arena_alloc(job->arena, 2ull * (job->birth_count + 1) * sizeof *lives);
+    if (lives == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order lives");
+    for (uint32_t b = 0; b < job->birth_count; b++)
+        lives[b] = life_of(job, b);
+    pleat__sort_keys(lives, lives + job->birth_count + 1, job->birth_count);
+    for (uint32_t q = 0; q < QUANTILES && job->birth_count != 0; q++)
+        s->limits[q] = lives[(uint64_t)job->birth_count * q / QUANTILES];
+    pleat__arena_free(job->arena, lives);
+    return PLEAT_OK;
+}
+
+/* Policies come in an order that begins in the middle and goes out in big steps: the budget may end
+ * early. */
+static void set_policy(search *s, uint32_t index)
+{
+    uint64_t limit = s->limits[(index / 2 * 7 + QUANTILES / 2) % QUANTILES];
+    uint8_t hint = index % 2 == 0 ? PLEAT__FOLD_HINT : 0;
+    for (uint32_t b = 0; b < s->job->birth_count; b++)
+        s->policy[b] = hint | (life_of(s->job, b) >= limit ? PLEAT__FOLD_LOW : PLEAT__FOLD_HIGH);
+}
+
+/* All policies from `cap` chunks on. */
+static pleat_result try_policies(search *s, uint32_t cap)
+{
+    bool kept;
+    s->reserved_count = 0;
+    for (uint32_t i = 0; i < POLICIES && !spent(s) && !perfect(s); i++) {
+        set_policy(s, i);
+        PLEAT_TRY(attempt(s, cap, s->best->chunks, false, &kept));
+        s->chunks_of[i] = s->next->chunks;
+    }
+    return PLEAT_OK;
+}
+
+/* One policy under a hard limit: who is stuck is placed ahead of everything, and all is done again,
+ * until nobody is. */
+static pleat_result squeak_with(search *s, uint32_t limit, bool *kept)
+{
+    s->reserved_count = 0;
+    for (uint32_t round = 0; round < SQUEAKS && !spent(s); round++) {
+        PLEAT_TRY(attempt(s, limit, limit, false, kept));
+        if (*kept || s->stuck == UINT32_MAX)
+            return PLEAT_OK;
+        memmove(s->reserved + 1, s->reserved, s->reserved_count * sizeof *s->reserved);
+        s->reserved[0] = s->stuck;
+        s->reserved_count = round + 1;
+    }
+    return PLEAT_OK;
+}
+
+/* The policy that took least of those not used yet; UINT32_MAX when there is none. */
+static uint32_t next_policy(const search *s, bool hinted, bool *used)
+{
+    uint32_t best = UINT32_MAX;
+    for (uint32_t k = 0; k < POLICIES; k++)
+        if (!used[k] && (hinted || k % 2 == 1) &&
+            (best == UINT32_MAX || s->chunks_of[k] < s->chunks_of[best]))
+            best = k;
+    if (best != UINT32_MAX)
+        used[best] = true;
+    return best;
+}
+
+/* One chunk less, as long as some policy gets by with it. Without hints: those pull the others back
+ * to where they were stuck. */
+static pleat_result squeak(search *s)
+{
+    bool kept = true;
+    while (kept && s->best->chunks > s->cap && !spent(s)) {
+        bool used[POLICIES] = {false};
+        uint32_t limit = s->best->chunks - 1, policy;
+        kept = false;
+        for (uint32_t i = 0; i < SQUEAKERS && !kept && !spent(s); i++) {
+            if ((policy = next_policy(s, false, used)) == UINT32_MAX)
+                break;
+            set_policy(s, policy);
+            PLEAT_TRY(squeak_with(s, limit, &kept));
+        }
+    }
+    return PLEAT_OK;
+}
+
+/* One chunk more, where that may be worth the maps it saves. */
+static pleat_result relax(search *s)
+{
+    const pleat__try larger = {.chunks = s->best->chunks + 1};
+    bool used[POLICIES] = {false}, kept;
+    uint32_t policy;
+    while (is_close(s, &larger) && !spent(s) && !perfect(s)) {
+        if ((policy = next_policy(s, true, used)) == UINT32_MAX)
+            break;
+        set_policy(s, policy);
+        PLEAT_TRY(squeak_with(s, larger.chunks, &kept));
+    }
+    return PLEAT_OK;
+}
+
+static uint64_t next_random(search *s)
+{
+    uint64_t z = (s->random += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static void list_folded(search *s)
+{
+    s->folded_count = 0;
+    for (uint32_t b = 0; b < s->job->birth_count; b++)
+        if (s->best->places[s->job->births[b]] >= PLEAT__IN_VIEWS)
+            s->folded[s->folded_count++] = b;
+}
+
+/* An item that may be to blame for a view: born a little before something that is in one. */
+static uint32_t choose_flip(search *s)
+{
+    uint32_t folded = s->folded[next_random(s) % s->folded_count];
+    uint64_t reach = (uint64_t)1 << (2 + next_random(s) % 10);
+    uint64_t back = next_random(s) % reach;
+    return back < folded ? folded - (uint32_t)back : 0;
+}
+
+/* Flips a few bits at a time. */
+static pleat_result climb(search *s)
+{
+    list_folded(s);
+    memcpy(s->policy, s->best_policy, s->job->birth_count);
+    memcpy(s->reserved, s->best_reserved, sizeof s->reserved);
+    s->reserved_count = s->best_reserved_count;
+    while (!spent(s) && s->folded_count != 0 && !perfect(s)) {
+        uint32_t flips[8], count = 1 + (uint32_t)(next_random(s) % 8);
+        for (uint32_t i = 0; i < count; i++) {
+            flips[i] = choose_flip(s);
+            s->policy[flips[i]] ^= PLEAT__FOLD_HIGH;
+        }
+        bool kept;
+        PLEAT_TRY(attempt(s, s->best->chunks, s->best->chunks, false, &kept));
+        if (kept)
+            list_folded(s);
+        else
+            for (uint32_t i = count; i-- > 0;)
+                s->policy[flips[i]] ^= PLEAT__FOLD_HIGH;
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result run(search *s, uint64_t climb_work)
+{
+    bool kept;
+    PLEAT_TRY(find_limits(s));
+    memset(s->chunks_of, 0xff, sizeof s->chunks_of);
+    PLEAT_TRY(try_policies(s, s->cap));
+    if (s->best->chunks > s->cap)
+        PLEAT_TRY(attempt(s, s->cap, s->best->chunks, true, &kept));
+    if (s->best->chunks == UINT32_MAX)
+        return PLEAT_OK;
+    PLEAT_TRY(squeak(s));
+    /* Where more chunks than the cap are needed, they may spare views from the beginning. */
+    uint64_t work = s->job->work;
+    s->work_limit = work + climb_work / 2;
+    if (s->best->chunks > s->cap)
+        PLEAT_TRY(try_policies(s, s->best->chunks));
+    PLEAT_TRY(relax(s));
+    s->work_limit = work + climb_work;
+    return s->any ? climb(s) : PLEAT_OK;
+}
+
+pleat_result pleat__fold_search(pleat__fold_job *job, uint32_t cap, uint64_t climb_work,
+                                pleat__try *best, pleat__try *next, bool *found)
+{
+    search s = {.job = job,
+                .best = best,
+                .next = next,
+                .cap = cap,
+                .work_limit = job->work + WORK_OF_ONE_PASS};
+    pleat_result result = PLEAT_OK;
+    s.policy = pleat__arena_alloc(job->arena, job->birth_count + 1u);
+    s.best_policy = pleat__arena_alloc(job->arena, job->birth_count + 1u);
+    s.limits = pleat__arena_calloc(job->arena, QUANTILES, sizeof *s.limits);
+    s.folded = pleat__arena_alloc(job->arena, (job->birth_count + 1u) * sizeof *s.folded);
+    if (s.policy == NULL || s.best_policy == NULL || s.limits == NULL || s.folded == NULL)
+        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the policies of a search");
+    if (result == PLEAT_OK)
+        result = pleat__sweep_create(job, &s.sweep);
+    if (result == PLEAT_OK)
+        result = run(&s, climb_work);
+    *found = s.any;
+    pleat__sweep_destroy(s.sweep);
+    pleat__arena_free(job->arena, s.policy);
+    pleat__arena_free(job->arena, s.best_policy);
+    pleat__arena_free(job->arena, s.limits);
+    pleat__arena_free(job->arena, s.folded);
+    return result;
+}

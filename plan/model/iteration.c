@@ -1,0 +1,368 @@
+/*
+ * iteration.c: see iteration.h.
+ *
+ * The first iteration of a job creates optimizer state and workspaces, and the piece behind the
+ * last mark is cut or is teardown; so the last whole iteration is taken, and those before it are
+ * laid against it. An iteration in which something is allocated that stays for good, and that no
+ * later iteration allocates again, is not steady yet: what it leaves is persistent only behind it.
+ */
+#include <plan/model/iteration.h>
+
+#include <internal/error.h>
+
+#define AGREE_PERCENT 80  /* requests of the longer one that must have a pair */
+#define ALIKE_PERCENT 50  /* the same where the trace holds nothing better */
+#define GRAM          8u  /* requests in a row that say where an iteration begins */
+#define SKIPPED       16u /* requests at its beginning that may be other ones the first time */
+#define BEGINNINGS    8u
+#define ALIGNED       2u  /* of them */
+#define NEARLY        32u /* where all but one in so many agree no other is tried */
+
+static uint32_t item_at(const pleat__requests *requests, uint32_t position)
+{
+    uint32_t low = 0, high = requests->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (requests->items[middle].alloc_at < position)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+pleat__stretch pleat__stretch_of(const pleat__requests *requests, uint32_t begin_at,
+                                 uint32_t end_at)
+{
+    pleat__stretch stretch = {.begin_at = begin_at, .end_at = end_at};
+    stretch.item = item_at(requests, begin_at);
+    stretch.items = item_at(requests, end_at) - stretch.item;
+    return stretch;
+}
+
+/* Where an iteration ends that no mark ends: behind its last allocation and the frees of its own
+ * requests that follow it. */
+static uint32_t open_end(const pleat__requests *requests, uint32_t begin_at)
+{
+    uint32_t end = requests->items[requests->count - 1].alloc_at + 1;
+    uint32_t item = item_at(requests, begin_at);
+    while (end < requests->event_count && requests->events[end] / 2 >= item)
+        end++;
+    return end > begin_at ? end : begin_at;
+}
+
+/* The trace between its marks: `count` pieces; the last one has no mark at its end. */
+struct pieces {
+    pleat__stretch *all;
+    uint32_t count;
+    uint32_t *paired; /* requests of the steady iteration that have a pair in each */
+};
+
+static bool agrees(const struct pieces *pieces, uint32_t steady, uint32_t other, uint32_t percent)
+{
+    uint64_t items = pieces->all[steady].items;
+    if (pieces->all[other].items > items)
+        items = pieces->all[other].items;
+    return (uint64_t)pieces->paired[other] * 100 >= items * percent;
+}
+
+static bool as_long(const struct pieces *pieces, uint32_t a, uint32_t b)
+{
+    uint64_t more = pieces->all[a].items, less = pieces->all[b].items;
+    if (more < less) {
+        uint64_t swap = more;
+        more = less;
+        less = swap;
+    }
+    return less > 0 && less * 100 >= more * ALIKE_PERCENT;
+}
+
+static bool stays_through(const pleat__request *item, pleat__stretch steady)
+{
+    return item->alloc_at < steady.begin_at && item->free_at >= steady.end_at;
+}
+
+/* Whether the piece leaves something for good that the steady iteration does not allocate again. */
+static bool leaves_something(const pleat__requests *requests, pleat__stretch steady,
+                             pleat__stretch piece, const uint32_t *pairs)
+{
+    uint32_t next = 0; /* pairs ascend */
+    for (uint32_t i = piece.item; i < piece.item + piece.items; i++) {
+        if (!stays_through(&requests->items[i], steady))
+            continue;
+        while (next < steady.items && (pairs[next] == PLEAT__NEVER || pairs[next] < i))
+            next++;
+        if (next == steady.items || pairs[next] != i)
+            return true;
+    }
+    return false;
+}
+
+static bool same_request(const pleat__requests *requests, uint32_t a, uint32_t b)
+{
+    return requests->items[a].size == requests->items[b].size &&
+           requests->items[a].stream == requests->items[b].stream;
+}
+
+/* Whether `GRAM` requests from two items on have the same sizes and streams. */
+static bool same_gram(const pleat__requests *requests, uint32_t a, uint32_t b)
+{
+    for (uint32_t i = 0; i < GRAM; i++)
+        if (!same_request(requests, a + i, b + i))
+            return false;
+    return true;
+}
+
+/* Places before `end` where an iteration like the steady one may begin, in ascending order, at most
+ * BEGINNINGS: what is there and behind it occurs near the steady one's beginning. Returns how many.
+ */
+static uint32_t find_beginnings(const pleat__requests *requests, const pleat__stretch *steady,
+                                uint32_t end, uint32_t begins[BEGINNINGS])
+{
+    uint32_t least = (uint32_t)((uint64_t)steady->items * AGREE_PERCENT / 100), count = 0;
+    for (uint32_t begin = 0; begin + least <= end && count < BEGINNINGS; begin++) {
+        bool found = false;
+        for (uint32_t skip = 0; skip < SKIPPED && !found; skip++)
+            found = skip + GRAM <= steady->items && begin + skip + GRAM <= end &&
+                    same_gram(requests, steady->item + skip, begin + skip);
+        if (found)
+            begins[count++] = begin;
+    }
+    return count;
+}
+
+/* Two walks through a trace's items, each up to its end. */
+typedef struct two_walks {
+    uint32_t a, a_end;
+    uint32_t b, b_end;
+} two_walks;
+
+/* From two items that differ to the nearest two from which on GRAM are the same, SKIPPED items off
+ * at most; past both where there are none. */
+static void meet_again(const pleat__requests *requests, two_walks *walks)
+{
+    for (uint32_t skip = 1; skip <= SKIPPED; skip++)
+        for (uint32_t in_b = 0; in_b <= skip; in_b++) {
+            uint32_t a = walks->a + skip - in_b, b = walks->b + in_b;
+            if (a + GRAM <= walks->a_end && b + GRAM <= walks->b_end && same_gram(requests, a, b)) {
+                walks->a = a;
+                walks->b = b;
+                return;
+            }
+        }
+    walks->a++;
+    walks->b++;
+}
+
+/* Requests of the steady one that come behind `begin` as they do behind its own beginning, but for
+ * a few between them that come in one of both: the first time around libraries make their
+ * workspaces. (Counted by their numbers alone, a workspace in the first layer sent the beginning
+ * one layer on, and 107 of 3,230 requests of a GPT-2's start had no place.) */
+static uint32_t count_abreast(const pleat__requests *requests, const pleat__stretch *steady,
+                              uint32_t end, uint32_t begin)
+{
+    two_walks walks = {steady->item, steady->item + steady->items, begin, end};
+    uint32_t count = 0;
+    while (walks.a < walks.a_end && walks.b < walks.b_end) {
+        if (!same_request(requests, walks.a, walks.b)) {
+            meet_again(requests, &walks);
+            continue;
+        }
+        count++;
+        walks.a++;
+        walks.b++;
+    }
+    return count;
+}
+
+/* Of those places the ALIGNED from which on most goes abreast, the later of two alike, which tells
+ * the beginning from a later layer's or microbatch's in a thousandth of the time; how many. */
+static uint32_t choose_beginnings(const pleat__requests *requests, const pleat__stretch *steady,
+                                  uint32_t end, uint32_t *begins, uint32_t count)
+{
+    uint32_t abreast[BEGINNINGS];
+    for (uint32_t i = 0; i < count; i++)
+        abreast[i] = count_abreast(requests, steady, end, begins[i]);
+    for (uint32_t k = 0; k < ALIGNED && k < count; k++)
+        for (uint32_t i = k + 1; i < count; i++)
+            if (abreast[i] >= abreast[k]) {
+                uint32_t begin = begins[i], many = abreast[i];
+                begins[i] = begins[k];
+                abreast[i] = abreast[k];
+                begins[k] = begin;
+                abreast[k] = many;
+            }
+    return count < ALIGNED ? count : ALIGNED;
+}
+
+static bool is_nearly(uint32_t part, uint32_t whole)
+{
+    return part >= whole - whole / NEARLY;
+}
+
+/* Layers repeat in it, so of the places where it may begin the one is taken from which on most
+ * agrees. */
+pleat_result pleat__prologue_find(const pleat__requests *requests, pleat__stretch steady,
+                                  uint32_t end_at, pleat__stretch *found, uint32_t *paired)
+{
+    uint32_t begins[BEGINNINGS], end = item_at(requests, end_at);
+    *paired = 0;
+    uint32_t count = find_beginnings(requests, &steady, end, begins);
+    count = choose_beginnings(requests, &steady, end, begins, count);
+    uint32_t *pairs = pleat__arena_alloc(requests->arena, steady.items * sizeof *pairs);
+    if (pairs == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",
+                           steady.items);
+    for (uint32_t i = 0; i < count; i++) {
+        pleat__stretch stretch =
+            pleat__stretch_of(requests, requests->items[begins[i]].alloc_at, end_at);
+        uint32_t agreed = pleat__align(requests, steady, stretch, pairs);
+        if (agreed > *paired)
+            *found = stretch;
+        *paired = agreed > *paired ? agreed : *paired;
+        if (is_nearly(*paired, steady.items))
+            break;
+    }
+    pleat__arena_free(requests->arena, pairs);
+    return PLEAT_OK;
+}
+
+static pleat_result take_prologue(const pleat__requests *requests, uint32_t first_mark,
+                                  pleat__iteration *out)
+{
+    uint32_t paired;
+    if (out->early_count == PLEAT__PROFILES)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__prologue_find(requests, out->steady, first_mark, &out->early[out->early_count],
+                                   &paired));
+    out->early_count += paired != 0;
+    return PLEAT_OK;
+}
+
+/* Lays the pieces before `steady` against it, latest first, as long as they agree and leave
+ * nothing. The first of them become profiles; those before are no beginning either. (Of 200
+ * iterations of drawn lengths 182 were one, request by request.) */
+static void take_profiles(const pleat__requests *requests, struct pieces *pieces, uint32_t steady,
+                          pleat__iteration *out)
+{
+    uint32_t items = out->steady.items;
+    out->first_at = out->steady.begin_at;
+    for (uint32_t i = steady; i-- > 0;) {
+        uint32_t *pairs = out->pairs + (uint64_t)out->profile_count * items;
+        pieces->paired[i] = pleat__align(requests, out->steady, pieces->all[i], pairs);
+        if (!agrees(pieces, steady, i, AGREE_PERCENT) ||
+            leaves_something(requests, out->steady, pieces->all[i], pairs))
+            break;
+        out->first_at = pieces->all[i].begin_at;
+        if (out->profile_count < PLEAT__PROFILES)
+            out->profiles[out->profile_count++] = pieces->all[i];
+    }
+    for (uint32_t i = steady; i-- > 0 && out->early_count < PLEAT__PROFILES;)
+        if (pieces->all[i].end_at <= out->first_at)
+            out->early[out->early_count++] = pieces->all[i];
+    if (out->profile_count > 0 || steady == 0)
+        return;
+    /* Only iterations before the steady state to hold it against. */
+    if (agrees(pieces, steady, steady - 1, ALIKE_PERCENT))
+        out->profiles[out->profile_count++] = pieces->all[steady - 1];
+}
+
+/* The last piece that has another about as long before it; the one without a mark behind it only
+ * when there is no other. */
+static bool choose_steady(const struct pieces *pieces, uint32_t *steady)
+{
+    for (uint32_t i = pieces->count - 1; i-- > 1;)
+        if (as_long(pieces, i, i - 1)) {
+            *steady = i;
+            return true;
+        }
+    *steady = pieces->count - 1;
+    return pieces->count > 1 && as_long(pieces, pieces->count - 1, pieces->count - 2);
+}
+
+static bool all_freed(const pleat__requests *requests)
+{
+    return requests->event_count == 2 * (uint64_t)requests->count;
+}
+
+/* Nothing is left behind: the whole trace is what may run again. */
+static pleat_result take_whole(const pleat__requests *requests, pleat__iteration *out)
+{
+    out->steady = pleat__stretch_of(requests, 0, requests->event_count);
+    return PLEAT_OK;
+}
+
+static pleat_result nothing_repeats(const pleat__requests *requests)
+{
+    return pleat__fail(
+        PLEAT_E_INPUT,
+        "no iteration repeats in the %u requests of the trace (%u mark%s): record at least "
+        "two iterations, or mark where they begin",
+        requests->count, requests->mark_count, requests->mark_count == 1 ? "" : "s");
+}
+
+static pleat_result find_among(const pleat__requests *requests, struct pieces *pieces,
+                               pleat__iteration *out)
+{
+    uint32_t steady;
+    bool found = choose_steady(pieces, &steady);
+    if (!found && requests->labelled && pieces->count > 1) {
+        /* One whole iteration, named as such by the program: it is taken at its word. */
+        steady = pieces->count - 2;
+        found = pieces->all[steady].items > 0;
+    }
+    if (!found && all_freed(requests))
+        return take_whole(requests, out);
+    if (!found)
+        return nothing_repeats(requests);
+    out->steady = pieces->all[steady];
+    /* One more than profiles, for what is compared and is none. */
+    uint64_t most = steady < PLEAT__PROFILES ? steady + 1 : PLEAT__PROFILES + 1;
+    out->pairs = pleat__arena_alloc(requests->arena, most * out->steady.items * sizeof *out->pairs);
+    if (out->pairs == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",
+                           out->steady.items);
+    take_profiles(requests, pieces, steady, out);
+    return take_prologue(requests, pieces->all[0].begin_at, out);
+}
+
+pleat_result pleat__iteration_find(const pleat__requests *requests, pleat__iteration *out)
+{
+    *out = (pleat__iteration){0};
+    const uint32_t *marks = requests->marks;
+    uint32_t count = requests->mark_count, *found = NULL;
+    struct pieces pieces = {0};
+    if (count == 0) {
+        PLEAT_TRY(pleat__period_find(requests, &found, &count));
+        marks = found;
+    }
+    pleat_result result = PLEAT_OK;
+    if (count == 0 && all_freed(requests))
+        return take_whole(requests, out);
+    if (count == 0)
+        return nothing_repeats(requests);
+    pieces.all = pleat__arena_calloc(requests->arena, count, sizeof *pieces.all);
+    pieces.paired = pleat__arena_calloc(requests->arena, count, sizeof *pieces.paired);
+    if (pieces.all == NULL || pieces.paired == NULL)
+        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u iterations", count);
+    if (result == PLEAT_OK) {
+        for (uint32_t i = 0; i + 1 < count; i++)
+            pieces.all[i] = pleat__stretch_of(requests, marks[i], marks[i + 1]);
+        pieces.all[count - 1] =
+            pleat__stretch_of(requests, marks[count - 1], open_end(requests, marks[count - 1]));
+        pieces.count = count;
+        result = find_among(requests, &pieces, out);
+    }
+    if (requests->mark_count == 0 && result == PLEAT_OK)
+        out->period = out->steady.items;
+    pleat__arena_free(requests->arena, pieces.all);
+    pleat__arena_free(requests->arena, pieces.paired);
+    pleat__arena_free(requests->arena, found);
+    return result;
+}
+
+void pleat__iteration_free(const pleat__requests *requests, pleat__iteration *iteration)
+{
+    pleat__arena_free(requests->arena, iteration->pairs);
+    *iteration = (pleat__iteration){0};
+}

@@ -1,0 +1,175 @@
+/*
+ * greedy.c: the greedy algorithms of the portfolio: orders by size, area and lifetime
+ * (timeline.c) and two-ended sweeps (sweep.c), each with the parameters worth trying.
+ *
+ * Two-ended sweeps: what lives at least as long as a quantile of all lifetimes goes low, the rest
+ * high. Which quantile is best differs from job to job, and neighbours are no guide, so all are
+ * tried, forward and backward in time, with the lowest and the tightest hole for what is
+ * long-lived. An order of n spans costs about n times what is live; sweeps cost n log n.
+ */
+#include <plan/place/portfolio.h>
+#include <plan/place/sweep.h>
+#include <plan/place/timeline.h>
+
+#include <internal/error.h>
+#include <plan/base/sort.h>
+#include <string.h>
+
+#define QUANTILES 20
+/* Work that one order, and all sweeps together, may take, whatever the size. */
+#define ORDER_BUDGET(count) (4000000u + 120u * (uint64_t)(count))
+#define SWEEP_BUDGET(count) (20000000u + 160u * (uint64_t)(count))
+#define TIGHTEST_MOST       100000u /* spans: finding the tightest gap looks at all of them */
+
+typedef uint64_t (*span_key)(const pleat__strip *strip, const pleat__span *span);
+
+static uint64_t key_size(const pleat__strip *strip, const pleat__span *span)
+{
+    (void)strip;
+    return ~span->size;
+}
+
+static uint64_t key_area(const pleat__strip *strip, const pleat__span *span)
+{
+    uint64_t area;
+    if (!pleat__mul(span->size / PLEAT__ALIGNMENT + 1, pleat__span_life(strip, span), &area))
+        area = UINT64_MAX;
+    return ~area;
+}
+
+static uint64_t key_life(const pleat__strip *strip, const pleat__span *span)
+{
+    return ~(uint64_t)pleat__span_life(strip, span);
+}
+
+/* sequence[count] by ascending key; spans of equal keys by birth. */
+static pleat_result make_sequence(const pleat__strip *strip, span_key key, uint32_t *sequence)
+{
+    uint64_t *keys = pleat__arena_alloc(strip->arena, strip->count * sizeof *keys);
+    uint32_t *spare = pleat__arena_alloc(strip->arena, strip->count * sizeof *spare);
+    pleat_result result = PLEAT_OK;
+    if (keys == NULL || spare == NULL) {
+        result =
+            pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order %u requests", strip->count);
+    } else {
+        for (uint32_t i = 0; i < strip->count; i++) {
+            keys[i] = key(strip, &strip->spans[i]);
+            sequence[i] = i;
+        }
+        pleat__sort_by_key(sequence, spare, strip->count, keys);
+    }
+    pleat__arena_free(strip->arena, keys);
+    pleat__arena_free(strip->arena, spare);
+    return result;
+}
+
+/* Both fits over one order. */
+static pleat_result place_by(pleat__placing *placing, pleat__algorithm algorithm, span_key key,
+                             uint64_t *height, uint64_t *work)
+{
+    const pleat__strip *strip = placing->strip;
+    pleat__timeline timeline = {0};
+    uint32_t *sequence = pleat__arena_alloc(placing->arena, strip->count * sizeof *sequence);
+    if (sequence == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order %u requests", strip->count);
+    pleat_result result = make_sequence(strip, key, sequence);
+    int fits = strip->count <= TIGHTEST_MOST ? 2 : 1;
+    for (int fit = 0; fit < fits && result == PLEAT_OK; fit++) {
+        uint64_t reached;
+        result = pleat__timeline_create(&timeline, strip, placing->trial);
+        if (result == PLEAT_OK)
+            result = pleat__timeline_run(&timeline, sequence, (pleat__fit)fit, UINT64_MAX,
+                                         ORDER_BUDGET(strip->count), &reached);
+        if (result == PLEAT_OK) {
+            *height = reached < *height ? reached : *height;
+            if (reached < placing->sequence_height) {
+                placing->sequence_height = reached;
+                memcpy(placing->sequence, sequence, strip->count * sizeof *sequence);
+            }
+            pleat__placing_offer(placing, algorithm, reached);
+        }
+        *work += timeline.work;
+        pleat__timeline_destroy(&timeline);
+    }
+    pleat__arena_free(placing->arena, sequence);
+    return result;
+}
+
+pleat_result pleat__place_size(pleat__placing *placing, uint64_t *height, uint64_t *work)
+{
+    return place_by(placing, PLEAT__ALGORITHM_size, key_size, height, work);
+}
+
+pleat_result pleat__place_area(pleat__placing *placing, uint64_t *height, uint64_t *work)
+{
+    return place_by(placing, PLEAT__ALGORITHM_area, key_area, height, work);
+}
+
+pleat_result pleat__place_lifetime(pleat__placing *placing, uint64_t *height, uint64_t *work)
+{
+    return place_by(placing, PLEAT__ALGORITHM_lifetime, key_life, height, work);
+}
+
+/* The lifetimes at the quantiles, ascending and different; the last is beyond all. */
+static pleat_result find_quantiles(const pleat__strip *strip, uint32_t *lives, uint32_t *count)
+{
+    uint64_t *keys = pleat__arena_alloc(strip->arena, 2 * (uint64_t)strip->count * sizeof *keys);
+    if (keys == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order %u requests", strip->count);
+    for (uint32_t i = 0; i < strip->count; i++)
+        keys[i] = pleat__span_life(strip, &strip->spans[i]);
+    pleat__sort_keys(keys, keys + strip->count, strip->count);
+    *count = 0;
+    for (uint32_t q = 0; q < QUANTILES; q++) {
+        uint32_t life = (uint32_t)keys[(uint64_t)strip->count * q / QUANTILES];
+        if (*count == 0 || life != lives[*count - 1])
+            lives[(*count)++] = life;
+    }
+    lives[(*count)++] = UINT32_MAX;
+    pleat__arena_free(strip->arena, keys);
+    return PLEAT_OK;
+}
+
+static pleat_result sweep_once(pleat__placing *placing, uint32_t long_life, bool tight,
+                               bool backward, uint64_t *height)
+{
+    const pleat__strip *strip = placing->strip;
+    for (uint32_t i = 0; i < strip->count; i++) {
+        bool is_long = pleat__span_life(strip, &strip->spans[i]) >= long_life;
+        placing->trial_reach[i] = !is_long ? PLEAT__REACH_HIGH
+                                  : tight  ? PLEAT__REACH_TIGHT
+                                           : PLEAT__REACH_LOW;
+    }
+    pleat__sweep_options options = {.backward = backward,
+                                    .cap = strip->floor,
+                                    .limit = placing->sweep_height,
+                                    .reach = placing->trial_reach};
+    uint64_t reached;
+    PLEAT_TRY(pleat__sweep(strip, &options, &placing->gaps, placing->trial, &reached));
+    if (reached < placing->sweep_height) {
+        uint8_t *swap = placing->reach;
+        placing->reach = placing->trial_reach;
+        placing->trial_reach = swap;
+        placing->backward = backward;
+        placing->sweep_height = reached;
+    }
+    *height = reached < *height ? reached : *height;
+    pleat__placing_offer(placing, PLEAT__ALGORITHM_sweep, reached);
+    return PLEAT_OK;
+}
+
+pleat_result pleat__place_sweep(pleat__placing *placing, uint64_t *height, uint64_t *work)
+{
+    uint32_t lives[QUANTILES + 1], count = 0;
+    uint64_t before = placing->gaps.work, most = SWEEP_BUDGET(placing->strip->count);
+    PLEAT_TRY(find_quantiles(placing->strip, lives, &count));
+    for (uint32_t variant = 0; variant < 4; variant++)
+        for (uint32_t q = 0; q < count; q++) {
+            bool spent = placing->gaps.work - before >= most;
+            if (placing->height != UINT64_MAX && (spent || pleat__placing_done(placing)))
+                break;
+            PLEAT_TRY(sweep_once(placing, lives[q], variant % 2 == 1, variant >= 2, height));
+        }
+    *work += placing->gaps.work - before;
+    return PLEAT_OK;
+}

@@ -1,0 +1,469 @@
+/*
+ * instance.c: the plan at another x. See sizes.h.
+ *
+ * COPY     Everything but sizes, places and memory is the plan's own: sequences, lives, phases.
+ * LAY OUT  layout.c, around the places that no x changes.
+ * CHOOSE   A smaller x may also keep every place of the plan: then nothing is mapped anew, and the
+ *          pages that only larger requests reach are not needed. Which of the two it is goes by
+ *          cost: a chunk against so many maps.
+ * PROVE    An instance is verified like any plan: a recipe may come from a file.
+ */
+#include <plan/sizes/layout.h>
+#include <plan/sizes/recipe.h>
+
+#include <internal/error.h>
+#include <string.h>
+
+typedef struct making {
+    const pleat_plan *plan;
+    const pleat__recipe *recipe;
+    const pleat__x *x;
+    pleat_plan *out;
+    pleat__arena *scratch;
+    pleat__elastic_job job;
+    pleat__layout layout;
+    pleat__instance_report report;
+} making;
+
+static pleat_result no_memory(const pleat_plan *plan)
+{
+    return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a plan of %u requests",
+                       plan->first.slot_count + plan->steady.slot_count);
+}
+
+/* --- copying -----------------------------------------------------------------------------------*/
+
+static void *copy_of(pleat_plan *plan, const void *from, size_t count, size_t size)
+{
+    void *to = pleat__arena_calloc(plan->arena, count, size);
+    if (to != NULL && count != 0)
+        memcpy(to, from, count * size);
+    return to;
+}
+
+static pleat_result copy_texts(const pleat_plan *from, pleat_plan *to)
+{
+    const char *options = from->options != NULL ? from->options : "";
+    to->options = copy_of(to, options, strlen(options) + 1, 1);
+    to->labels = pleat__arena_calloc(to->arena, from->label_count, sizeof *to->labels);
+    if (to->options == NULL || to->labels == NULL)
+        return no_memory(from);
+    for (uint32_t i = 0; i < from->label_count; i++) {
+        to->labels[i] = copy_of(to, from->labels[i], strlen(from->labels[i]) + 1, 1);
+        if (to->labels[i] == NULL)
+            return no_memory(from);
+        to->label_count++;
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result copy_sequence(const pleat_plan *from, const pleat__sequence *sequence,
+                                  pleat_plan *plan, pleat__sequence *out)
+{
+    *out = *sequence;
+    out->slots = copy_of(plan, sequence->slots, sequence->slot_count, sizeof *out->slots);
+    out->phases = copy_of(plan, sequence->phases, sequence->phase_count, sizeof *out->phases);
+    return out->slots == NULL || out->phases == NULL ? no_memory(from) : PLEAT_OK;
+}
+
+static pleat_result copy_plan(const pleat_plan *from, pleat_plan *to)
+{
+    to->fingerprint = from->fingerprint;
+    to->device = from->device;
+    to->requests = from->requests;
+    to->steady_request = from->steady_request;
+    to->chunk_bytes = from->chunk_bytes;
+    to->device_bytes = from->device_bytes;
+    PLEAT_TRY(copy_texts(from, to));
+    to->streams = copy_of(to, from->streams, from->stream_count, sizeof *to->streams);
+    to->lanes = copy_of(to, from->lanes, from->lane_count, sizeof *to->lanes);
+    if (to->streams == NULL || to->lanes == NULL)
+        return no_memory(from);
+    to->stream_count = from->stream_count;
+    to->lane_count = from->lane_count;
+    PLEAT_TRY(copy_sequence(from, &from->first, to, &to->first));
+    return copy_sequence(from, &from->steady, to, &to->steady);
+}
+
+/* --- sizes -------------------------------------------------------------------------------------*/
+
+/* value * x / reference, in samples: what follows no function of its own follows the others. */
+static bool scale(const pleat__recipe *recipe, const pleat__x *x, uint64_t value, uint64_t *out)
+{
+    pleat__fraction now, then, by, scaled;
+    const pleat__x *reference = &recipe->reference;
+    if (!pleat__fraction_multiply(x->u, x->v, &now) ||
+        !pleat__fraction_multiply(reference->u, reference->v, &then) || then.num == 0 ||
+        !pleat__fraction_multiply(now, (pleat__fraction){then.den, then.num}, &by) ||
+        !pleat__fraction_multiply((pleat__fraction){pleat__ceil_div(value, PLEAT__ALIGNMENT), 1},
+                                  by, &scaled))
+        return false;
+    uint64_t units = scaled.num / scaled.den + (scaled.num % scaled.den != 0);
+    return pleat__mul(units, PLEAT__ALIGNMENT, out);
+}
+
+static pleat_result set_sizes(making *m, bool first)
+{
+    pleat__sequence *sequence = first ? &m->out->first : &m->out->steady;
+    const uint32_t *functions = first ? m->recipe->first : m->recipe->steady;
+    for (uint32_t i = 0; i < sequence->slot_count; i++) {
+        pleat__slot *slot = &sequence->slots[i];
+        char text[64];
+        bool has = functions[i] != PLEAT__NO_FUNCTION;
+        bool dynamic = slot->class == PLEAT__CLASS_DYNAMIC;
+        if (has ? !pleat__function_at(&m->recipe->functions[functions[i]], m->x, &slot->size)
+                : dynamic && !scale(m->recipe, m->x, slot->size, &slot->size))
+            return pleat__fail(PLEAT_E_NOT_FOUND, "at %s request %u of the %s has no size",
+                               pleat__x_text(m->x, text, sizeof text), i,
+                               first ? "beginning" : "iteration");
+        slot->small = slot->size < PLEAT__SMALL_BYTES;
+        if (slot->class == PLEAT__CLASS_PERSISTENT || (!first && i < m->recipe->prologue))
+            continue;
+        slot->place = PLEAT__NOWHERE;
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result set_all_sizes(making *m)
+{
+    PLEAT_TRY(set_sizes(m, true));
+    PLEAT_TRY(set_sizes(m, false));
+    for (uint32_t l = 0; l < m->out->lane_count; l++)
+        if (!scale(m->recipe, m->x, m->out->lanes[l].bytes, &m->out->lanes[l].bytes))
+            return pleat__fail(PLEAT_E_NOT_FOUND, "lane %u has no size there", l);
+    return PLEAT_OK;
+}
+
+/* --- keeping the plan's places -----------------------------------------------------------------*/
+
+/* Marks what an item of `size` bytes at the plan's place reaches: pages, and the chunks behind. */
+static void mark(const pleat_plan *plan, const uint32_t *table, uint64_t place, uint64_t size,
+                 uint8_t *chunks)
+{
+    if (size == 0)
+        return;
+    uint64_t last = (place + size - 1) / plan->chunk_bytes;
+    for (uint64_t page = place / plan->chunk_bytes; page <= last; page++)
+        chunks[table[page]] = 1;
+}
+
+/* The place of a job's item in the plan that it is an instance of. */
+static uint64_t place_in_plan(const making *m, uint32_t item, uint64_t *size)
+{
+    const pleat_plan *plan = m->plan;
+    uint32_t index = m->job.slots[item];
+    if (item >= m->job.lanes_from) {
+        *size = plan->lanes[index].bytes;
+        return plan->lanes[index].place;
+    }
+    const pleat__slot *slot =
+        item < m->job.persistents ? &plan->first.slots[index] : &plan->steady.slots[index];
+    *size = slot->size;
+    return slot->place;
+}
+
+/* Chunks that the plan's own places would need at these sizes; UINT32_MAX when they do not fit. */
+static pleat_result count_kept(const making *m, uint8_t *chunks, uint32_t *count)
+{
+    uint32_t *table;
+    *count = UINT32_MAX;
+    for (uint32_t i = 0; i < m->job.problem.count; i++) {
+        uint64_t size, place = place_in_plan(m, i, &size);
+        if (m->job.items[i].size != 0 &&
+            (place == PLEAT__NOWHERE ||
+             pleat__ceil_div(m->job.items[i].size, 512) > pleat__ceil_div(size, 512)))
+            return PLEAT_OK;
+    }
+    PLEAT_TRY(pleat__plan_page_table(m->plan, m->scratch, &table));
+    for (uint32_t i = 0; i < m->job.problem.count; i++) {
+        uint64_t size, place = place_in_plan(m, i, &size);
+        mark(m->plan, table, place, m->job.items[i].size, chunks);
+    }
+    *count = 0;
+    for (uint64_t c = 0; c < m->plan->physical_bytes / m->plan->chunk_bytes; c++)
+        *count += chunks[c];
+    pleat__arena_free(m->scratch, table);
+    return PLEAT_OK;
+}
+
+/* The plan's layout without the chunks that are not needed. Chunks have the number of their home
+ * page, as layouts number them. */
+static pleat_result take_kept(making *m, const uint8_t *chunks)
+{
+    const pleat_plan *plan = m->plan;
+    pleat__layout *layout = &m->layout;
+    uint64_t pages = plan->virtual_bytes / plan->chunk_bytes;
+    uint64_t count = plan->physical_bytes / plan->chunk_bytes;
+    uint32_t *table, *home = pleat__arena_calloc(m->scratch, count + 1, sizeof *home);
+    pleat_result result = home == NULL ? no_memory(plan) : PLEAT_OK;
+    if (result == PLEAT_OK)
+        result = pleat__plan_page_table(plan, m->scratch, &table);
+    if (result != PLEAT_OK)
+        goto out;
+    pleat__arena_free(m->scratch, layout->pages);
+    layout->pages = table;
+    layout->page_count = (uint32_t)pages;
+    layout->base_pages = 0;
+    layout->alias_pages = 0;
+    for (uint32_t i = 0; i < plan->map_count; i++)
+        for (uint32_t c = 0; c < plan->handles[plan->maps[i].handle].chunks; c++)
+            if (plan->maps[i].alias == 0) {
+                uint32_t chunk = plan->handles[plan->maps[i].handle].first_chunk + c;
+                home[chunk] = (uint32_t)plan->maps[i].page + c;
+                if (home[chunk] >= layout->base_pages)
+                    layout->base_pages = home[chunk] + 1;
+            }
+    for (uint64_t page = 0; page < pages; page++) {
+        uint32_t chunk = table[page];
+        if (chunk != UINT32_MAX)
+            table[page] = chunks[chunk] != 0 ? home[chunk] : PLEAT__NO_CHUNK;
+        layout->alias_pages += table[page] != PLEAT__NO_CHUNK && table[page] != page;
+    }
+    for (uint32_t i = 0; i < m->job.problem.count; i++) {
+        uint64_t size, place = place_in_plan(m, i, &size);
+        layout->places[i] = m->job.items[i].size == 0 ? 0 : place;
+    }
+    m->report.layout = PLEAT__INSTANCE_KEPT;
+out:
+    pleat__arena_free(m->scratch, home);
+    return result;
+}
+
+/* Keeps the plan's places where that costs less than what was laid out. */
+static pleat_result keep_or_take(making *m)
+{
+    uint64_t count = m->plan->physical_bytes / m->plan->chunk_bytes;
+    uint8_t *chunks = pleat__arena_calloc(m->scratch, count + 1, 1);
+    uint32_t kept;
+    if (chunks == NULL)
+        return no_memory(m->plan);
+    pleat_result result = count_kept(m, chunks, &kept);
+    if (result == PLEAT_OK && kept != UINT32_MAX) {
+        const pleat__layout as_kept = {.chunks = kept};
+        m->report.kept_bytes = kept * m->plan->chunk_bytes;
+        if (pleat__elastic_cost(&as_kept) <= pleat__elastic_cost(&m->layout)) {
+            m->layout.chunks = kept;
+            result = take_kept(m, chunks);
+        }
+    }
+    pleat__arena_free(m->scratch, chunks);
+    return result;
+}
+
+/* --- the instance ------------------------------------------------------------------------------*/
+
+static pleat_result keep_places(making *m)
+{
+    for (uint32_t i = 0; i < m->job.problem.count; i++) {
+        uint32_t index = m->job.slots[i];
+        uint64_t place = m->layout.places[i];
+        if (i < m->job.persistents && place != m->plan->first.slots[index].place)
+            return pleat__fail(PLEAT_E_VERIFY,
+                               "persistent request %u is not where the recipe puts it", index);
+        if (i < m->job.persistents)
+            m->out->first.slots[index].place = place;
+        else if (i < m->job.lanes_from)
+            m->out->steady.slots[index].place = place;
+        else
+            m->out->lanes[index].place = place;
+    }
+    return PLEAT_OK;
+}
+
+/* What is live at most: statics, and dynamic requests at the sizes they are thought to have. */
+static pleat_result measure_live(const pleat__elastic_job *job, pleat__arena *scratch,
+                                 uint64_t *bytes)
+{
+    const pleat__sequence *steady = &job->plan->steady;
+    uint64_t most = job->lanes_from + (uint64_t)steady->slot_count + 1;
+    pleat__item *items = pleat__arena_alloc(scratch, most * sizeof *items);
+    if (items == NULL)
+        return no_memory(job->plan);
+    memcpy(items, job->items, job->lanes_from * sizeof *items);
+    pleat__problem problem = job->problem;
+    problem.items = items;
+    problem.count = job->lanes_from;
+    for (uint32_t i = 0; i < steady->slot_count; i++) {
+        const pleat__slot *slot = &steady->slots[i];
+        if (slot->class != PLEAT__CLASS_DYNAMIC)
+            continue;
+        bool always = slot->free_at == PLEAT__NEVER;
+        items[problem.count++] =
+            (pleat__item){.size = pleat__ceil_div(slot->size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT,
+                          .fixed = UINT64_MAX,
+                          .begin = always ? 0 : slot->alloc_at,
+                          .end = always ? problem.horizon : slot->free_at};
+    }
+    pleat_result result = pleat__max_live(&problem, scratch, bytes);
+    pleat__arena_free(scratch, items);
+    return result;
+}
+
+pleat_result pleat__elastic_fill(pleat__elastic_job *job, const pleat__layout *layout,
+                                 const uint32_t *hosts, pleat_plan *out)
+{
+    PLEAT_TRY(measure_live(job, job->scratch, &out->max_live_bytes));
+    if (hosts != NULL)
+        PLEAT_TRY(pleat__first_place(hosts, layout, NULL, job->scratch, out));
+    PLEAT_TRY(pleat__layout_cut(layout, out));
+    /* What it would take is worth knowing on a device that has not so much. */
+    if (out->physical_bytes > out->device_bytes)
+        out->device_bytes = 0;
+    return PLEAT_OK;
+}
+
+static uint32_t count_remaps(const making *m)
+{
+    uint32_t views = 0;
+    if (m->report.layout == PLEAT__INSTANCE_KEPT)
+        return 0;
+    for (uint32_t i = 0; i < m->out->map_count; i++)
+        views += m->out->maps[i].alias != 0;
+    return views;
+}
+
+static pleat_result copy_recipe(making *m)
+{
+    const pleat__recipe *from = m->recipe;
+    PLEAT_TRY(pleat__recipe_new(m->out));
+    pleat__recipe *to = m->out->recipe;
+    const pleat__recipe arrays = *to;
+    *to = *from;
+    to->reference = *m->x;
+    to->functions = copy_of(m->out, from->functions, from->function_count, sizeof *to->functions);
+    to->steady = arrays.steady;
+    to->first = arrays.first;
+    to->hosts = arrays.hosts;
+    to->choices = arrays.choices;
+    if (to->functions == NULL)
+        return no_memory(m->plan);
+    memcpy(to->steady, from->steady, m->plan->steady.slot_count * sizeof *to->steady);
+    memcpy(to->first, from->first, m->plan->first.slot_count * sizeof *to->first);
+    memcpy(to->hosts, from->hosts, m->plan->first.slot_count * sizeof *to->hosts);
+    memcpy(to->choices, from->choices, from->choice_count * sizeof *to->choices);
+    return PLEAT_OK;
+}
+
+static pleat_result make(making *m, const pleat__instance_options *options)
+{
+    PLEAT_TRY(copy_plan(m->plan, m->out));
+    PLEAT_TRY(set_all_sizes(m));
+    PLEAT_TRY(pleat__elastic_job_make(m->out, m->recipe->prologue, m->recipe->view_page, m->scratch,
+                                      &m->job));
+    PLEAT_TRY(pleat__elastic_lay_out(&m->job, m->recipe, m->x, &m->layout));
+    m->report.layout =
+        m->layout.alias_pages > 0 ? PLEAT__INSTANCE_FOLDED : PLEAT__INSTANCE_CONTIGUOUS;
+    m->report.floor_bytes = m->layout.floor_chunks * m->plan->chunk_bytes;
+    PLEAT_TRY(keep_or_take(m));
+    PLEAT_TRY(keep_places(m));
+    bool first = options != NULL && options->first;
+    PLEAT_TRY(pleat__elastic_fill(&m->job, &m->layout, first ? m->recipe->hosts : NULL, m->out));
+    m->report.remaps = count_remaps(m);
+    if (options != NULL && options->recipe)
+        PLEAT_TRY(copy_recipe(m));
+    return pleat_plan_verify(m->out, NULL);
+}
+
+static pleat_result check_range(const pleat_plan *plan, const pleat__x *x)
+{
+    char own[64], low[64], high[64];
+    const pleat__recipe *recipe = plan->recipe;
+    if (recipe == NULL)
+        return pleat__fail(PLEAT_E_INVALID, "the plan has no recipe: it is for one size only");
+    if (pleat__x_in_range(recipe, x))
+        return PLEAT_OK;
+    return pleat__fail(PLEAT_E_NOT_FOUND, "x = %s: the plan's recipe is for %s to %s",
+                       pleat__x_text(x, own, sizeof own),
+                       pleat__x_text(&recipe->lowest, low, sizeof low),
+                       pleat__x_text(&recipe->highest, high, sizeof high));
+}
+
+pleat_result pleat__elastic_instance(const pleat_plan *plan, const pleat__x *x,
+                                     const pleat__instance_options *options,
+                                     pleat__instance_report *report, pleat_plan **out)
+{
+    making m = {.plan = plan, .recipe = plan->recipe, .x = x};
+    PLEAT_TRY(check_range(plan, x));
+    PLEAT_TRY(pleat__arena_create(&m.scratch));
+    pleat_result result = pleat__plan_new(&m.out);
+    if (result == PLEAT_OK)
+        result = make(&m, options);
+    pleat__arena_destroy(m.scratch);
+    if (result != PLEAT_OK) {
+        pleat_plan_free(m.out);
+        return result;
+    }
+    if (report != NULL)
+        *report = m.report;
+    *out = m.out;
+    return PLEAT_OK;
+}
+
+/* --- which x fits ------------------------------------------------------------------------------*/
+
+static pleat_result physical_at(const pleat_plan *plan, const pleat__x *x, uint64_t *bytes)
+{
+    pleat_plan *instance;
+    PLEAT_TRY(pleat__elastic_instance(plan, x, NULL, NULL, &instance));
+    *bytes = instance->physical_bytes;
+    pleat_plan_free(instance);
+    return PLEAT_OK;
+}
+
+/* Multiples of the step in the range of u: [*low, *high]; false: none. */
+static bool multiples(const pleat__recipe *recipe, pleat__fraction step, uint64_t *low,
+                      uint64_t *high)
+{
+    pleat__fraction under, over, back = {step.den, step.num};
+    if (step.num == 0 || !pleat__fraction_multiply(recipe->lowest.u, back, &under) ||
+        !pleat__fraction_multiply(recipe->highest.u, back, &over))
+        return false;
+    *low = pleat__ceil_div(under.num, under.den);
+    *high = over.num / over.den;
+    *low = *low == 0 ? 1 : *low;
+    return *low <= *high;
+}
+
+static pleat_result nothing_fits(uint64_t bytes, const pleat__x *least, uint64_t need)
+{
+    char text[64];
+    const double mib = 1 << 20;
+    return pleat__fail(PLEAT_E_NOT_FOUND,
+                       "not even x = %s fits in %.2f MiB: it takes %.2f MiB, and is the least of "
+                       "the plan's range at this step",
+                       pleat__x_text(least, text, sizeof text), (double)bytes / mib,
+                       (double)need / mib);
+}
+
+/* Memory grows with x, so the largest that fits is found by halving. */
+pleat_result pleat__elastic_fit(const pleat_plan *plan, uint64_t bytes, const pleat__x *at,
+                                pleat__fraction step, pleat__x *out, uint64_t *physical)
+{
+    uint64_t low, high, need = 0, best = 0, best_need = 0;
+    pleat__x least = *at;
+    if (plan->recipe == NULL)
+        return pleat__fail(PLEAT_E_INVALID, "the plan has no recipe: it is for one size only");
+    if (!multiples(plan->recipe, step, &low, &high))
+        return pleat__fail(PLEAT_E_INVALID, "no multiple of the step is in the recipe's range");
+    while (low <= high) {
+        uint64_t middle = low + (high - low) / 2;
+        pleat__x x = *at;
+        if (!pleat__fraction_multiply((pleat__fraction){middle, 1}, step, &x.u))
+            return pleat__fail(PLEAT_E_INVALID, "the step is too fine");
+        PLEAT_TRY(physical_at(plan, &x, &need));
+        if (need <= bytes) {
+            best = middle;
+            best_need = need;
+            *out = x;
+            low = middle + 1;
+        } else {
+            least = x; /* in the end the lowest, where nothing fits */
+            high = middle - 1;
+        }
+    }
+    if (best == 0)
+        return nothing_fits(bytes, &least, need);
+    if (physical != NULL)
+        *physical = best_need;
+    return PLEAT_OK;
+}

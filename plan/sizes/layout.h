@@ -1,0 +1,61 @@
+/*
+ * layout.h: layouts of an elastic plan: from its slots' sizes at one x to places, by the
+ * choices of its recipe.
+ */
+#ifndef PLEAT_PLAN_SIZES_LAYOUT_H
+#define PLEAT_PLAN_SIZES_LAYOUT_H
+
+#include <plan/fold/fold.h>
+#include <plan/sizes/sizes.h>
+
+/* The problem that a plan's slots and lanes are, at the sizes that they have. */
+typedef struct pleat__elastic_job {
+    const pleat_plan *plan;
+    pleat__arena *scratch;
+    pleat__item *items; /* persistent slots of `first`, steady slots, lanes */
+    uint32_t *slots;    /* of each item: index of the slot, or of the lane */
+    uint32_t *lives;    /* in events */
+    uint8_t *high;
+    uint32_t persistents;
+    uint32_t lanes_from; /* the first item that is a lane */
+    uint64_t view_page;
+    pleat__problem problem;
+} pleat__elastic_job;
+
+/* Slots below `prologue` that have a place keep it. PLEAT_E_NO_MEMORY, PLEAT_E_INPUT. */
+PLEAT_NODISCARD pleat_result pleat__elastic_job_make(const pleat_plan *plan, uint32_t prologue,
+                                                     uint64_t view_page, pleat__arena *scratch,
+                                                     pleat__elastic_job *out);
+void pleat__elastic_job_free(pleat__elastic_job *job);
+
+/* The layout that a choice gives; *stuck as in pleat__fold_once. */
+PLEAT_NODISCARD pleat_result pleat__elastic_try(pleat__elastic_job *job,
+                                                const pleat__choice *choice, pleat__layout *out,
+                                                uint32_t *stuck);
+/* A chunk is worth as many maps. */
+uint64_t pleat__elastic_cost(const pleat__layout *layout);
+/* As few chunks as need be. */
+bool pleat__elastic_enough(const pleat__layout *layout);
+
+/* The best choice for the job's sizes: of those that the recipe has, and where none is good enough
+ * those that about `work` units of search find (fold.h). x is left to the caller. */
+PLEAT_NODISCARD pleat_result pleat__elastic_choose(pleat__elastic_job *job,
+                                                   const pleat__recipe *recipe, uint64_t work,
+                                                   pleat__choice *best);
+/* The layout of whichever choice is best, those whose x is nearest first, in few sweeps; then with
+ * more reserved where that did not do. */
+PLEAT_NODISCARD pleat_result pleat__elastic_lay_out(pleat__elastic_job *job,
+                                                    const pleat__recipe *recipe, const pleat__x *x,
+                                                    pleat__layout *out);
+
+/* instance.c: what a plan needs besides its places, which are in it: max-live, the places
+ * of `first` unless `hosts` is NULL, handles and maps. */
+PLEAT_NODISCARD pleat_result pleat__elastic_fill(pleat__elastic_job *job,
+                                                 const pleat__layout *layout, const uint32_t *hosts,
+                                                 pleat_plan *out);
+
+/* before_x.c: gives the slots of the plan's prologue their places; persistent slots have
+ * their sizes. PLEAT_E_NO_MEMORY. */
+PLEAT_NODISCARD pleat_result pleat__elastic_place_prologue(pleat_plan *plan, pleat__arena *scratch);
+
+#endif

@@ -1,0 +1,547 @@
+/*
+ * planner.c: from traces to a plan with a recipe. See planner.h.
+ *
+ *   profiles   the iterations of all traces that agree with each other, laid against the last one
+ *              of the reference trace, the one that holds most (profiles.c)
+ *   fit        functions of x (fit.c); what has none becomes dynamic, what has one and was
+ *              dynamic in its own trace gets a slot
+ *   recipe     functions, hosts of the early requests, range, the places of the prologue
+ *   choices    the best way to lay out some x over the range (layout.c)
+ *   lay out    the plan itself is the instance at the reference x
+ */
+#include <plan/sizes/planner_internal.h>
+
+#include <math.h>
+#include <plan/lanes/lanes.h>
+#include <plan/sizes/layout.h>
+#include <plan/sizes/recipe.h>
+#include <stdio.h>
+#include <string.h>
+
+#define RANGE           4 /* times beyond the x recorded that the recipe is for */
+#define CHOICES         4 /* each takes so much of the time for the search, where it needs it */
+#define DEFAULT_CHUNK   (2u << 20)
+#define DEFAULT_SECONDS 1.0
+#define DEFAULT_MARGIN  1.15
+
+static void begin_step(const pleat__planning *p, const char *name)
+{
+    if (p->watch != NULL)
+        p->watch->step(p->watch->self, name);
+}
+
+static uint64_t rounded(uint64_t size)
+{
+    return pleat__ceil_div(size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
+}
+
+/* --- the recipe --------------------------------------------------------------------------------*/
+
+static pleat_result fit(pleat__planning *p)
+{
+    uint32_t items = p->sources[p->reference].iteration.steady.items;
+    uint64_t names[PLEAT__FIT_PROFILES_MOST] = {0};
+    for (uint32_t t = 0; t < p->trace_count && p->options.names != NULL; t++)
+        names[t] = p->options.names[t];
+    PLEAT_TRY(pleat__fit_make(p->sizes, p->profile_count, items, names, p->scratch, &p->fit));
+    p->report->parameters = p->fit.parameters;
+    p->report->varying = p->fit.varying;
+    p->report->explained = p->fit.explained;
+    if (p->fit.parameters == 0)
+        return pleat__fail(PLEAT_E_INPUT,
+                           "the sizes of %u iteration%s show no microbatch or length that "
+                           "changes: record the job at another one",
+                           p->profile_count, p->profile_count == 1 ? "" : "s");
+    for (uint32_t t = 0; t < p->trace_count; t++)
+        p->report->x[t] = p->fit.x[t];
+    return PLEAT_OK;
+}
+
+/* Lowest and highest of one parameter, RANGE times beyond what was recorded. */
+static pleat_result widen(pleat__fraction low, pleat__fraction high, pleat__fraction *lowest,
+                          pleat__fraction *highest)
+{
+    if (!pleat__fraction_multiply(low, (pleat__fraction){1, RANGE}, lowest) ||
+        !pleat__fraction_multiply(high, (pleat__fraction){RANGE, 1}, highest))
+        return pleat__fail(PLEAT_E_LIMIT, "the recorded sizes have too large a factor");
+    return PLEAT_OK;
+}
+
+static void stretch_range(pleat__fraction value, pleat__fraction *low, pleat__fraction *high)
+{
+    if (pleat__fraction_compare(value, *low) < 0)
+        *low = value;
+    if (pleat__fraction_compare(value, *high) > 0)
+        *high = value;
+}
+
+static pleat_result set_range(pleat__planning *p)
+{
+    pleat__recipe *recipe = p->recipe;
+    pleat__x low = p->fit.x[0], high = low, most = low;
+    for (uint32_t i = 1; i < p->profile_count; i++) {
+        const pleat__x *x = &p->fit.x[i];
+        pleat__fraction own, so_far;
+        stretch_range(x->u, &low.u, &high.u);
+        stretch_range(x->v, &low.v, &high.v);
+        if (pleat__fraction_multiply(x->u, x->v, &own) &&
+            pleat__fraction_multiply(most.u, most.v, &so_far) &&
+            pleat__fraction_compare(own, so_far) > 0)
+            most = *x;
+    }
+    PLEAT_TRY(widen(low.u, high.u, &recipe->lowest.u, &recipe->highest.u));
+    recipe->lowest.v = recipe->highest.v = (pleat__fraction){1, 1};
+    if (recipe->parameters == 2)
+        PLEAT_TRY(widen(low.v, high.v, &recipe->lowest.v, &recipe->highest.v));
+    recipe->reference = most;
+    if (p->options.largest != NULL) {
+        recipe->reference = *p->options.largest;
+        stretch_range(recipe->reference.u, &recipe->lowest.u, &recipe->highest.u);
+        stretch_range(recipe->reference.v, &recipe->lowest.v, &recipe->highest.v);
+    }
+    return PLEAT_OK;
+}
+
+/* A request with a function has a slot, whatever its own trace said; others have none. */
+static void set_classes(pleat__planning *p)
+{
+    pleat__sequence *steady = &p->plan->steady;
+    for (uint32_t i = 0; i < steady->slot_count; i++) {
+        pleat__slot *slot = &steady->slots[i];
+        bool has = p->recipe->steady[i] != PLEAT__NO_FUNCTION && slot->free_at != PLEAT__NEVER;
+        slot->class = has ? pleat__steady_class(slot) : PLEAT__CLASS_DYNAMIC;
+    }
+}
+
+/* The function of that constant size, added when it is new. */
+static pleat_result constant(pleat__planning *p, uint64_t size, uint32_t *index)
+{
+    const pleat__function wanted = {
+        .k = {(int64_t)size}, .divisor = 1, .exact = 1, .most = UINT64_MAX};
+    return pleat__recipe_add(p->recipe, p->plan->arena, &wanted, index);
+}
+
+/* Whether a function gives a size at every corner of the range. */
+static bool holds(const pleat__recipe *recipe, const pleat__function *function)
+{
+    for (int corner = 0; corner < 4; corner++) {
+        uint64_t size;
+        const pleat__x x = {corner % 2 == 0 ? recipe->lowest.u : recipe->highest.u,
+                            corner / 2 == 0 ? recipe->lowest.v : recipe->highest.v};
+        if (!pleat__function_at(function, &x, &size))
+            return false;
+    }
+    return true;
+}
+
+/* A size of the beginning that only one thing has: a function that gives it at the trace's x. */
+static uint32_t function_by_value(const pleat__planning *p, uint64_t size)
+{
+    uint32_t found = PLEAT__NO_FUNCTION;
+    uint64_t value;
+    for (uint32_t f = 0; f < p->fit.function_count; f++) {
+        const pleat__function *function = &p->recipe->functions[f];
+        if (!holds(p->recipe, function) ||
+            !pleat__function_at(function, &p->fit.x[p->reference], &value) || value != size)
+            continue;
+        if (found != PLEAT__NO_FUNCTION || !pleat__function_varies(function))
+            return PLEAT__NO_FUNCTION;
+        found = f;
+    }
+    return found;
+}
+
+static bool follows_host(const pleat__planning *p, uint32_t slot, uint32_t function)
+{
+    uint64_t value;
+    const pleat__function *f = &p->recipe->functions[function];
+    return pleat__function_varies(f) || (pleat__function_at(f, &p->recipe->reference, &value) &&
+                                         value == p->plan->first.slots[slot].size);
+}
+
+/* The early requests' functions: those of their hosts; else of the same size; else constant. */
+static pleat_result set_first(pleat__planning *p)
+{
+    pleat__recipe *recipe = p->recipe;
+    PLEAT_TRY(pleat__first_hosts(&p->model, p->scratch, p->plan, recipe->hosts));
+    for (uint32_t i = 0; i < p->plan->first.slot_count; i++) {
+        const pleat__slot *slot = &p->plan->first.slots[i];
+        uint32_t host = recipe->hosts[i];
+        recipe->first[i] = PLEAT__NO_FUNCTION;
+        if (slot->class == PLEAT__CLASS_DYNAMIC)
+            continue;
+        if (host != PLEAT__NO_HOST && follows_host(p, i, recipe->steady[host])) {
+            recipe->first[i] = recipe->steady[host];
+            continue;
+        }
+        if (slot->class != PLEAT__CLASS_PERSISTENT)
+            recipe->first[i] = function_by_value(p, slot->size);
+        if (recipe->first[i] == PLEAT__NO_FUNCTION)
+            PLEAT_TRY(constant(p, slot->size, &recipe->first[i]));
+    }
+    return PLEAT_OK;
+}
+
+static void set_prologue(pleat__planning *p)
+{
+    const pleat__recipe *recipe = p->recipe;
+    uint32_t i = 0, count = p->plan->steady.slot_count;
+    while (i < count && (recipe->steady[i] == PLEAT__NO_FUNCTION ||
+                         !pleat__function_varies(&recipe->functions[recipe->steady[i]])))
+        i++;
+    p->recipe->prologue = i;
+}
+
+static pleat_result make_recipe(pleat__planning *p)
+{
+    pleat_plan *plan = p->plan;
+    PLEAT_TRY(pleat__recipe_new(plan));
+    p->recipe = plan->recipe;
+    p->recipe->parameters = p->fit.parameters;
+    p->recipe->named = p->options.names != NULL;
+    for (uint32_t f = 0; f < p->fit.function_count; f++) {
+        uint32_t index;
+        PLEAT_TRY(pleat__recipe_add(p->recipe, plan->arena, &p->fit.functions[f], &index));
+    }
+    PLEAT_TRY(set_range(p));
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+        if (p->fit.of[i] != PLEAT__NO_FUNCTION && holds(p->recipe, &p->fit.functions[p->fit.of[i]]))
+            p->recipe->steady[i] = p->fit.of[i];
+    set_classes(p);
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+        if (plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC)
+            p->recipe->steady[i] = PLEAT__NO_FUNCTION;
+    PLEAT_TRY(set_first(p));
+    set_prologue(p);
+    return PLEAT_OK;
+}
+
+/* --- sizes at one x ----------------------------------------------------------------------------*/
+
+static pleat_result size_sequence(pleat__planning *p, bool first, const pleat__x *x)
+{
+    pleat__sequence *sequence = first ? &p->plan->first : &p->plan->steady;
+    uint64_t *sizes = pleat__arena_alloc(p->scratch, (sequence->slot_count + 1ull) * sizeof *sizes);
+    if (sizes == NULL)
+        return pleat__no_recipe(p);
+    pleat_result result = pleat__elastic_sizes(p->plan, first, x, sizes);
+    for (uint32_t i = 0; i < sequence->slot_count && result == PLEAT_OK; i++) {
+        sequence->slots[i].size = sizes[i];
+        sequence->slots[i].small = sizes[i] < PLEAT__SMALL_BYTES;
+    }
+    pleat__arena_free(p->scratch, sizes);
+    return result;
+}
+
+static pleat_result size_plan(pleat__planning *p, const pleat__x *x)
+{
+    PLEAT_TRY(size_sequence(p, true, x));
+    return size_sequence(p, false, x);
+}
+
+/* What a dynamic request of a profile would take at the reference x, as far as one can tell. */
+static uint64_t scaled(const pleat__planning *p, uint32_t at, uint64_t size)
+{
+    pleat__fraction now, then, by, out;
+    const pleat__x *x = &p->fit.x[at], *reference = &p->recipe->reference;
+    if (size == PLEAT__ABSENT)
+        return 0;
+    if (!pleat__fraction_multiply(reference->u, reference->v, &now) ||
+        !pleat__fraction_multiply(x->u, x->v, &then) ||
+        !pleat__fraction_multiply(now, (pleat__fraction){then.den, then.num}, &by) ||
+        !pleat__fraction_multiply((pleat__fraction){rounded(size) / PLEAT__ALIGNMENT, 1}, by, &out))
+        return size;
+    return pleat__ceil_div(out.num, out.den) * PLEAT__ALIGNMENT;
+}
+
+static pleat_result make_lanes(pleat__planning *p)
+{
+    pleat__sequence *steady = &p->plan->steady;
+    uint32_t dynamic = 0, rank = 0;
+    for (uint32_t i = 0; i < steady->slot_count; i++)
+        dynamic += steady->slots[i].class == PLEAT__CLASS_DYNAMIC;
+    if (dynamic == 0)
+        return PLEAT_OK;
+    uint64_t *sizes =
+        pleat__arena_alloc(p->scratch, (uint64_t)p->profile_count * dynamic * sizeof *sizes);
+    if (sizes == NULL)
+        return pleat__no_recipe(p);
+    for (uint32_t i = 0; i < steady->slot_count; i++) {
+        if (steady->slots[i].class != PLEAT__CLASS_DYNAMIC)
+            continue;
+        uint64_t most = 0;
+        for (uint32_t k = 0; k < p->profile_count; k++) {
+            uint64_t size = scaled(p, k, p->sizes[(uint64_t)k * steady->slot_count + i]);
+            sizes[(uint64_t)k * dynamic + rank] = size;
+            most = size > most ? size : most;
+        }
+        steady->slots[i].size = most;
+        rank++;
+    }
+    pleat__item *items = NULL;
+    pleat_result result =
+        pleat__lanes_make(p->plan, sizes, p->profile_count, p->margin, 0, p->scratch, &items);
+    pleat__arena_free(p->scratch, items);
+    pleat__arena_free(p->scratch, sizes);
+    return result;
+}
+
+/* --- choices -----------------------------------------------------------------------------------*/
+
+static pleat_result job_at(pleat__planning *p, const pleat__x *x, pleat__elastic_job *job)
+{
+    PLEAT_TRY(size_plan(p, x));
+    return pleat__elastic_job_make(p->plan, p->recipe->prologue, p->recipe->view_page, p->scratch,
+                                   job);
+}
+
+/* Views begin above what the largest x needs. */
+static pleat_result set_view_page(pleat__planning *p)
+{
+    pleat__elastic_job job;
+    uint32_t chunks;
+    PLEAT_TRY(job_at(p, &p->recipe->highest, &job));
+    pleat_result result =
+        pleat__floor_chunks(&job.problem, p->plan->chunk_bytes, p->scratch, &chunks);
+    p->recipe->view_page = chunks + chunks / 8ull + 64;
+    pleat__elastic_job_free(&job);
+    return result;
+}
+
+static pleat_result add_choice(pleat__planning *p, const pleat__x *x, uint64_t work)
+{
+    pleat__recipe *recipe = p->recipe;
+    pleat__elastic_job job;
+    for (uint32_t i = 0; i < recipe->choice_count; i++)
+        if (pleat__x_equal(&recipe->choices[i].x, x))
+            return PLEAT_OK;
+    if (recipe->choice_count == PLEAT__CHOICES_MOST)
+        return PLEAT_OK;
+    PLEAT_TRY(job_at(p, x, &job));
+    pleat__choice *choice = &recipe->choices[recipe->choice_count];
+    pleat_result result = pleat__elastic_choose(&job, recipe, work, choice);
+    choice->x = *x;
+    recipe->choice_count += result == PLEAT_OK;
+    pleat__elastic_job_free(&job);
+    return result;
+}
+
+/* What was found later may be better for an x that came before. */
+static pleat_result share_choices(pleat__planning *p)
+{
+    pleat__recipe *recipe = p->recipe;
+    for (uint32_t i = 0; i < recipe->choice_count; i++) {
+        pleat__elastic_job job;
+        pleat__choice best;
+        PLEAT_TRY(job_at(p, &recipe->choices[i].x, &job));
+        pleat_result result = pleat__elastic_choose(&job, recipe, 0, &best);
+        pleat__elastic_job_free(&job);
+        PLEAT_TRY(result);
+        best.x = recipe->choices[i].x;
+        recipe->choices[i] = best;
+    }
+    return PLEAT_OK;
+}
+
+/* The next u behind one: half as much again, then twice the one before that. */
+static bool step_up(pleat__fraction u, uint32_t step, pleat__fraction *next)
+{
+    const pleat__fraction by = step % 2 == 0 ? (pleat__fraction){3, 2} : (pleat__fraction){4, 3};
+    return pleat__fraction_multiply(u, by, next);
+}
+
+/* From the lowest to the highest u at the reference's v; and the reference. */
+static pleat_result make_choices(pleat__planning *p)
+{
+    pleat__recipe *recipe = p->recipe;
+    pleat__x x = recipe->reference;
+    uint32_t steps = 0;
+    x.u = recipe->lowest.u;
+    while (steps < PLEAT__CHOICES_MOST && pleat__fraction_compare(x.u, recipe->highest.u) <= 0 &&
+           step_up(x.u, steps, &x.u))
+        steps++;
+    uint64_t work = (uint64_t)(p->seconds * PLEAT__WORK_PER_SECOND / CHOICES);
+    PLEAT_TRY(add_choice(p, &recipe->reference, work));
+    x.u = recipe->lowest.u;
+    for (uint32_t i = 0; i < steps; i++) {
+        PLEAT_TRY(add_choice(p, &x, work));
+        if (!step_up(x.u, i, &x.u))
+            break;
+    }
+    return share_choices(p);
+}
+
+/* --- the plan ----------------------------------------------------------------------------------*/
+
+static void keep_places(const pleat__elastic_job *job, const pleat__layout *layout,
+                        pleat_plan *plan)
+{
+    for (uint32_t i = 0; i < job->problem.count; i++) {
+        uint32_t index = job->slots[i];
+        if (i < job->persistents)
+            plan->first.slots[index].place = layout->places[i];
+        else if (i < job->lanes_from)
+            plan->steady.slots[index].place = layout->places[i];
+        else
+            plan->lanes[index].place = layout->places[i];
+    }
+}
+
+/* When most is live, and of which class. */
+static pleat_result report_live(const pleat__elastic_job *job, pleat__plan_report *report)
+{
+    const pleat_plan *plan = job->plan;
+    uint32_t events = plan->steady.events, peak = 0;
+    int64_t *curve = pleat__arena_calloc(job->scratch, events + 1ull, sizeof *curve);
+    if (curve == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u events", events);
+    for (uint32_t i = 0; i < job->lanes_from; i++) {
+        const pleat__item *item = &job->items[i];
+        curve[item->begin] += (int64_t)item->size;
+        curve[item->end] -= (int64_t)item->size;
+        curve[0] += item->end <= item->begin ? (int64_t)item->size : 0;
+    }
+    int64_t live = 0, most = -1;
+    for (uint32_t at = 0; at < events; at++) {
+        live += curve[at];
+        peak = live > most ? at : peak;
+        most = live > most ? live : most;
+    }
+    pleat__arena_free(job->scratch, curve);
+    for (uint32_t i = 0; i < job->lanes_from; i++) {
+        const pleat__item *item = &job->items[i];
+        bool wraps = item->end <= item->begin;
+        bool there = wraps ? peak >= item->begin || peak < item->end
+                           : peak >= item->begin && peak < item->end;
+        uint8_t class = i < job->persistents ? PLEAT__CLASS_PERSISTENT
+                                             : plan->steady.slots[job->slots[i]].class;
+        report->class_bytes[class] += there ? item->size : 0;
+        report->small_bytes += there && item->size < PLEAT__SMALL_BYTES ? item->size : 0;
+    }
+    report->whole_max_live = plan->max_live_bytes;
+    return PLEAT_OK;
+}
+
+static pleat_result fill_report(pleat__planning *p, const pleat__elastic_job *job,
+                                const pleat__layout *layout)
+{
+    pleat__plan_report *report = &p->report->plan;
+    PLEAT_TRY(pleat__max_live(&job->problem, p->scratch, &report->placed_max_live));
+    PLEAT_TRY(report_live(job, report));
+    for (uint32_t i = 0; i < p->plan->steady.slot_count; i++)
+        report->class_requests[p->plan->steady.slots[i].class]++;
+    report->class_requests[PLEAT__CLASS_PERSISTENT] += job->persistents;
+    report->floor_chunks = layout->floor_chunks;
+    report->folded = layout->folded;
+    report->views = layout->views;
+    report->profiles = p->profile_count - 1;
+    report->scratch_bytes =
+        pleat__arena_bytes_of(p->scratch).peak + pleat__arena_bytes_of(p->plan->arena).peak;
+    return PLEAT_OK;
+}
+
+static pleat_result lay_out(pleat__planning *p)
+{
+    pleat__elastic_job job;
+    pleat__layout layout = {0};
+    begin_step(p, "lay out");
+    PLEAT_TRY(job_at(p, &p->recipe->reference, &job));
+    pleat_result result = pleat__elastic_lay_out(&job, p->recipe, &p->recipe->reference, &layout);
+    if (result == PLEAT_OK) {
+        keep_places(&job, &layout, p->plan);
+        result = pleat__elastic_fill(&job, &layout, p->recipe->hosts, p->plan);
+    }
+    if (result == PLEAT_OK)
+        result = fill_report(p, &job, &layout);
+    pleat__layout_free(&layout, p->scratch);
+    pleat__elastic_job_free(&job);
+    return result;
+}
+
+static pleat_result note_options(pleat__planning *p)
+{
+    char text[160];
+    int length = snprintf(text, sizeof text, "elastic chunk=%llu seconds=%.9g lane-margin=%.9g",
+                          (unsigned long long)p->plan->chunk_bytes, p->seconds, p->margin);
+    p->plan->options = pleat__arena_alloc(p->plan->arena, (size_t)length + 1);
+    if (p->plan->options == NULL)
+        return pleat__no_recipe(p);
+    memcpy(p->plan->options, text, (size_t)length + 1);
+    return PLEAT_OK;
+}
+
+static pleat_result read_options(pleat__planning *p, uint32_t *device)
+{
+    const pleat_plan_options *plan = p->options.plan;
+    p->plan->chunk_bytes =
+        plan != NULL && plan->chunk_bytes != 0 ? plan->chunk_bytes : DEFAULT_CHUNK;
+    p->seconds = plan != NULL && !isnan(plan->seconds) ? plan->seconds : DEFAULT_SECONDS;
+    p->margin = plan != NULL && plan->lane_margin != 0 ? plan->lane_margin : DEFAULT_MARGIN;
+    *device = plan != NULL ? plan->device : 0;
+    if (p->plan->chunk_bytes % PLEAT__ALIGNMENT != 0 || p->plan->chunk_bytes > (uint64_t)1 << 40 ||
+        !(p->seconds >= 0 && p->seconds <= 86400) || !(p->margin >= 1 && p->margin <= 100))
+        return pleat__fail(PLEAT_E_INVALID, "an option of the plan is out of range");
+    if (p->trace_count == 0 || p->trace_count > PLEAT__TRACES_MOST)
+        return pleat__fail(PLEAT_E_INVALID, "%u traces: 1 to %u are possible", p->trace_count,
+                           PLEAT__TRACES_MOST);
+    return PLEAT_OK;
+}
+
+static pleat_result fill_plan(pleat__planning *p)
+{
+    pleat_plan *plan = p->plan;
+    uint32_t device;
+    PLEAT_TRY(read_options(p, &device));
+    PLEAT_TRY(note_options(p));
+    begin_step(p, "model");
+    PLEAT_TRY(pleat__choose_device(p->traces[0], device, &device));
+    PLEAT_TRY(pleat__profiles_read(p, device));
+    begin_step(p, "fit");
+    PLEAT_TRY(pleat__profiles_compare(p));
+    PLEAT_TRY(fit(p));
+    const pleat_trace *trace = p->traces[p->reference];
+    PLEAT_TRY(pleat__model_make(trace, device, p->scratch, plan, &p->model));
+    plan->fingerprint = pleat_trace_fingerprint(trace);
+    plan->device_bytes = pleat_trace_device_bytes(trace);
+    plan->device = device;
+    plan->requests = p->model.requests.count;
+    plan->steady_request = p->model.iteration.steady.item;
+    p->report->reference = p->reference;
+    begin_step(p, "recipe");
+    PLEAT_TRY(make_recipe(p));
+    PLEAT_TRY(make_lanes(p));
+    PLEAT_TRY(pleat__elastic_place_prologue(plan, p->scratch));
+    PLEAT_TRY(set_view_page(p));
+    begin_step(p, "choices");
+    PLEAT_TRY(make_choices(p));
+    PLEAT_TRY(lay_out(p));
+    begin_step(p, "verify");
+    return pleat_plan_verify(plan, trace);
+}
+
+pleat_result pleat__elastic_plan_make(const pleat_trace *const *traces, uint32_t count,
+                                      const pleat__elastic_options *options,
+                                      const pleat__plan_watch *watch, pleat__elastic_report *report,
+                                      pleat_plan **out)
+{
+    pleat__elastic_report own;
+    pleat__planning p = {.traces = traces,
+                         .trace_count = count,
+                         .watch = watch,
+                         .report = report != NULL ? report : &own};
+    *p.report = (pleat__elastic_report){0};
+    if (options != NULL)
+        p.options = *options;
+    PLEAT_TRY(pleat__plan_new(&p.plan));
+    pleat_result result = pleat__arena_create(&p.scratch);
+    if (result == PLEAT_OK)
+        result = fill_plan(&p);
+    begin_step(&p, NULL);
+    pleat__arena_destroy(p.scratch);
+    if (result != PLEAT_OK) {
+        pleat_plan_free(p.plan);
+        return result;
+    }
+    *out = p.plan;
+    return PLEAT_OK;
+}

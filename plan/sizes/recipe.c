@@ -1,0 +1,316 @@
+/*
+ * recipe.c: recipes in memory and in plan files.
+ *
+ * FORMAT   Behind the tables of a plan file of version 2 (format.c), as tables of their own:
+ *
+ *   numbers    parameters, prologue, named, view page, counts: functions, choices, reserved;
+ *              reference, lowest, highest: u over, u under, v over, v under of each
+ *   functions  six coefficients, divisor, exact, most or 0; a coefficient k is kept as 2 k, or as
+ *              -2 k - 1 when it is negative
+ *   first      function or 0, host or 0, of each slot of `first`
+ *   steady     function or 0, of each steady slot
+ *   choices    u over, u under, v over, v under, life, folded, how many of the reserved
+ *   reserved   item, choice by choice
+ *
+ * READING  Every number is held against its bounds here; that the plan is its recipe's instance is
+ * verify.c's to say.
+ */
+#include <plan/sizes/recipe.h>
+
+#include <internal/error.h>
+#include <plan/verify/verify.h>
+
+enum {
+    NUMBER_PARAMETERS,
+    NUMBER_PROLOGUE,
+    NUMBER_NAMED,
+    NUMBER_VIEW_PAGE,
+    NUMBER_FUNCTIONS,
+    NUMBER_CHOICES,
+    NUMBER_RESERVED,
+    NUMBER_X, /* reference, lowest, highest: four each */
+    NUMBERS = NUMBER_X + 12,
+};
+
+#define FUNCTION_NUMBERS (PLEAT__TERMS + 3)
+#define CHOICE_NUMBERS   7
+
+pleat_result pleat__recipe_new(pleat_plan *plan)
+{
+    uint64_t first = plan->first.slot_count, steady = plan->steady.slot_count;
+    pleat__recipe *recipe = pleat__arena_calloc(plan->arena, 1, sizeof *recipe);
+    if (recipe == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a recipe");
+    recipe->steady = pleat__arena_alloc(plan->arena, (steady + 1) * sizeof *recipe->steady);
+    recipe->first = pleat__arena_alloc(plan->arena, (first + 1) * sizeof *recipe->first);
+    recipe->hosts = pleat__arena_alloc(plan->arena, (first + 1) * sizeof *recipe->hosts);
+    recipe->choices =
+        pleat__arena_calloc(plan->arena, PLEAT__CHOICES_MOST, sizeof *recipe->choices);
+    if (recipe->steady == NULL || recipe->first == NULL || recipe->hosts == NULL ||
+        recipe->choices == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a recipe of %llu requests",
+                           (unsigned long long)(first + steady));
+    for (uint32_t i = 0; i < steady; i++)
+        recipe->steady[i] = PLEAT__NO_FUNCTION;
+    for (uint32_t i = 0; i < first; i++) {
+        recipe->first[i] = PLEAT__NO_FUNCTION;
+        recipe->hosts[i] = PLEAT__NO_HOST;
+    }
+    plan->recipe = recipe;
+    return PLEAT_OK;
+}
+
+static bool same_function(const pleat__function *a, const pleat__function *b)
+{
+    for (int i = 0; i < PLEAT__TERMS; i++)
+        if (a->k[i] != b->k[i])
+            return false;
+    return a->divisor == b->divisor && a->exact == b->exact && a->most == b->most;
+}
+
+pleat_result pleat__recipe_add(pleat__recipe *recipe, pleat__arena *arena,
+                               const pleat__function *function, uint32_t *index)
+{
+    uint32_t count = recipe->function_count;
+    for (*index = 0; *index < count; ++*index)
+        if (same_function(&recipe->functions[*index], function))
+            return PLEAT_OK;
+    /* Full at every power of two. */
+    if ((count & (count - 1)) == 0) {
+        void *grown = pleat__arena_realloc(
+            arena, recipe->functions, (count == 0 ? 1 : 2ull * count) * sizeof *recipe->functions);
+        if (grown == NULL)
+            return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u functions", count + 1);
+        recipe->functions = grown;
+    }
+    recipe->functions[recipe->function_count++] = *function;
+    return PLEAT_OK;
+}
+
+/* --- writing -----------------------------------------------------------------------------------*/
+
+static uint64_t or_zero(uint32_t value)
+{
+    return value == UINT32_MAX ? 0 : value + 1ull;
+}
+
+static void put_x(const pleat__x *x, uint64_t *numbers)
+{
+    numbers[0] = x->u.num;
+    numbers[1] = x->u.den;
+    numbers[2] = x->v.num;
+    numbers[3] = x->v.den;
+}
+
+static void give_number(const void *context, uint64_t index, uint64_t *row)
+{
+    row[0] = ((const uint64_t *)context)[index];
+}
+
+static void give_function(const void *context, uint64_t index, uint64_t *row)
+{
+    const pleat__function *f = &((const pleat__recipe *)context)->functions[index];
+    for (int i = 0; i < PLEAT__TERMS; i++)
+        row[i] = f->k[i] < 0 ? (uint64_t)(-(f->k[i] + 1)) * 2 + 1 : (uint64_t)f->k[i] * 2;
+    row[PLEAT__TERMS] = f->divisor;
+    row[PLEAT__TERMS + 1] = f->exact;
+    row[PLEAT__TERMS + 2] = f->most == UINT64_MAX ? 0 : f->most + 1;
+}
+
+static void give_first(const void *context, uint64_t index, uint64_t *row)
+{
+    const pleat__recipe *recipe = context;
+    row[0] = or_zero(recipe->first[index]);
+    row[1] = or_zero(recipe->hosts[index]);
+}
+
+static void give_steady(const void *context, uint64_t index, uint64_t *row)
+{
+    row[0] = or_zero(((const pleat__recipe *)context)->steady[index]);
+}
+
+static void give_choice(const void *context, uint64_t index, uint64_t *row)
+{
+    const pleat__choice *choice = &((const pleat__recipe *)context)->choices[index];
+    put_x(&choice->x, row);
+    row[4] = choice->life;
+    row[5] = choice->folded;
+    row[6] = choice->reserved_count;
+}
+
+static void give_reserved(const void *context, uint64_t index, uint64_t *row)
+{
+    const pleat__choice *choice = ((const pleat__recipe *)context)->choices;
+    for (; index >= choice->reserved_count; choice++)
+        index -= choice->reserved_count;
+    row[0] = choice->reserved[index];
+}
+
+void pleat__recipe_put(pleat__pack_writer *writer, const pleat_plan *plan)
+{
+    const pleat__recipe *recipe = plan->recipe;
+    uint64_t numbers[NUMBERS] = {
+        [NUMBER_PARAMETERS] = recipe->parameters,
+        [NUMBER_PROLOGUE] = recipe->prologue,
+        [NUMBER_NAMED] = recipe->named,
+        [NUMBER_VIEW_PAGE] = recipe->view_page,
+        [NUMBER_FUNCTIONS] = recipe->function_count,
+        [NUMBER_CHOICES] = recipe->choice_count,
+    };
+    for (uint32_t i = 0; i < recipe->choice_count; i++)
+        numbers[NUMBER_RESERVED] += recipe->choices[i].reserved_count;
+    put_x(&recipe->reference, numbers + NUMBER_X);
+    put_x(&recipe->lowest, numbers + NUMBER_X + 4);
+    put_x(&recipe->highest, numbers + NUMBER_X + 8);
+    pleat__pack_put_rows(writer, NUMBERS, 1, give_number, numbers);
+    pleat__pack_put_rows(writer, recipe->function_count, FUNCTION_NUMBERS, give_function, recipe);
+    pleat__pack_put_rows(writer, plan->first.slot_count, 2, give_first, recipe);
+    pleat__pack_put_rows(writer, plan->steady.slot_count, 1, give_steady, recipe);
+    pleat__pack_put_rows(writer, recipe->choice_count, CHOICE_NUMBERS, give_choice, recipe);
+    pleat__pack_put_rows(writer, numbers[NUMBER_RESERVED], 1, give_reserved, recipe);
+}
+
+/* --- reading -----------------------------------------------------------------------------------*/
+
+typedef struct reader {
+    pleat__pack_reader *pack;
+    pleat_plan *plan;
+    pleat__recipe *recipe;
+    uint64_t numbers[NUMBERS];
+    uint32_t choice; /* whose reserved items are being read */
+    uint32_t reserved;
+} reader;
+
+static pleat_result out_of_range(void)
+{
+    return pleat__fail(PLEAT_E_INPUT, "a number of the row is out of range");
+}
+
+static pleat_result take_number(void *context, uint64_t index, const uint64_t *row)
+{
+    ((reader *)context)->numbers[index] = row[0];
+    return PLEAT_OK;
+}
+
+/* In lowest terms, and positive: as recipes are written. */
+static bool take_fraction(const uint64_t *numbers, pleat__fraction *out)
+{
+    return pleat__fraction_make(numbers[0], numbers[1], out) && out->num == numbers[0] &&
+           out->den == numbers[1] && out->num != 0;
+}
+
+static bool take_x(const uint64_t *numbers, pleat__x *out)
+{
+    return take_fraction(numbers, &out->u) && take_fraction(numbers + 2, &out->v);
+}
+
+static pleat_result take_function(void *context, uint64_t index, const uint64_t *row)
+{
+    pleat__function *f = &((reader *)context)->recipe->functions[index];
+    for (int i = 0; i < PLEAT__TERMS; i++)
+        f->k[i] = row[i] % 2 == 0 ? (int64_t)(row[i] / 2) : -(int64_t)(row[i] / 2) - 1;
+    f->divisor = row[PLEAT__TERMS];
+    f->exact = row[PLEAT__TERMS + 1];
+    f->most = row[PLEAT__TERMS + 2] == 0 ? UINT64_MAX : row[PLEAT__TERMS + 2] - 1;
+    return f->divisor == 0 || f->divisor > INT64_MAX || f->exact > 1 ? out_of_range() : PLEAT_OK;
+}
+
+/* The reverse of or_zero, for an index below `count`. */
+static bool take_index(uint64_t value, uint64_t count, uint32_t *out)
+{
+    *out = value == 0 ? UINT32_MAX : (uint32_t)(value - 1);
+    return value <= count;
+}
+
+static pleat_result take_first(void *context, uint64_t index, const uint64_t *row)
+{
+    reader *r = context;
+    bool fits = take_index(row[0], r->recipe->function_count, &r->recipe->first[index]) &&
+                take_index(row[1], r->plan->steady.slot_count, &r->recipe->hosts[index]);
+    return fits ? PLEAT_OK : out_of_range();
+}
+
+static pleat_result take_steady(void *context, uint64_t index, const uint64_t *row)
+{
+    reader *r = context;
+    bool fits = take_index(row[0], r->recipe->function_count, &r->recipe->steady[index]);
+    return fits ? PLEAT_OK : out_of_range();
+}
+
+static pleat_result take_choice(void *context, uint64_t index, const uint64_t *row)
+{
+    pleat__choice *choice = &((reader *)context)->recipe->choices[index];
+    bool fits = take_x(row, &choice->x) && row[4] <= UINT32_MAX && row[5] <= 1 &&
+                row[6] <= PLEAT__RESERVED_MOST;
+    choice->life = (uint32_t)row[4];
+    choice->folded = (uint32_t)row[5];
+    choice->reserved_count = (uint32_t)row[6];
+    return fits ? PLEAT_OK : out_of_range();
+}
+
+static pleat_result take_reserved(void *context, uint64_t index, const uint64_t *row)
+{
+    reader *r = context;
+    (void)index;
+    while (r->choice < r->recipe->choice_count &&
+           r->reserved == r->recipe->choices[r->choice].reserved_count) {
+        r->choice++;
+        r->reserved = 0;
+    }
+    if (r->choice == r->recipe->choice_count || row[0] > UINT32_MAX)
+        return out_of_range();
+    r->recipe->choices[r->choice].reserved[r->reserved++] = (uint32_t)row[0];
+    return PLEAT_OK;
+}
+
+static pleat_result take_numbers(reader *r)
+{
+    pleat__recipe *recipe = r->recipe;
+    const uint64_t *n = r->numbers;
+    PLEAT_TRY(pleat__pack_rows(r->pack, NUMBERS, 1, take_number, r));
+    bool fits =
+        n[NUMBER_PARAMETERS] >= 1 && n[NUMBER_PARAMETERS] <= 2 &&
+        n[NUMBER_PROLOGUE] <= r->plan->steady.slot_count && n[NUMBER_NAMED] <= 1 &&
+        n[NUMBER_VIEW_PAGE] <= PLEAT__PAGES_MOST &&
+        n[NUMBER_FUNCTIONS] <= (uint64_t)r->plan->first.slot_count + r->plan->steady.slot_count &&
+        n[NUMBER_FUNCTIONS] <= (r->pack->size - r->pack->at) / FUNCTION_NUMBERS &&
+        n[NUMBER_CHOICES] <= PLEAT__CHOICES_MOST &&
+        n[NUMBER_RESERVED] <= PLEAT__CHOICES_MOST * PLEAT__RESERVED_MOST &&
+        take_x(n + NUMBER_X, &recipe->reference) && take_x(n + NUMBER_X + 4, &recipe->lowest) &&
+        take_x(n + NUMBER_X + 8, &recipe->highest);
+    if (!fits || !pleat__x_in_range(recipe, &recipe->reference))
+        return pleat__pack_fail(r->pack, "a number of the recipe is out of range");
+    recipe->parameters = (uint32_t)n[NUMBER_PARAMETERS];
+    recipe->prologue = (uint32_t)n[NUMBER_PROLOGUE];
+    recipe->named = (uint32_t)n[NUMBER_NAMED];
+    recipe->view_page = n[NUMBER_VIEW_PAGE];
+    recipe->function_count = (uint32_t)n[NUMBER_FUNCTIONS];
+    recipe->choice_count = (uint32_t)n[NUMBER_CHOICES];
+    recipe->functions = pleat__arena_calloc(r->plan->arena, recipe->function_count + 1ull,
+                                            sizeof *recipe->functions);
+    return recipe->functions != NULL
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u functions",
+                             recipe->function_count);
+}
+
+pleat_result pleat__recipe_take(pleat__pack_reader *pack, pleat_plan *plan)
+{
+    reader r = {.pack = pack, .plan = plan};
+    uint64_t reserved = 0;
+    PLEAT_TRY(pleat__recipe_new(plan));
+    r.recipe = plan->recipe;
+    PLEAT_TRY(take_numbers(&r));
+    PLEAT_TRY(
+        pleat__pack_rows(pack, r.recipe->function_count, FUNCTION_NUMBERS, take_function, &r));
+    PLEAT_TRY(pleat__pack_rows(pack, plan->first.slot_count, 2, take_first, &r));
+    PLEAT_TRY(pleat__pack_rows(pack, plan->steady.slot_count, 1, take_steady, &r));
+    PLEAT_TRY(pleat__pack_rows(pack, r.recipe->choice_count, CHOICE_NUMBERS, take_choice, &r));
+    for (uint32_t i = 0; i < r.recipe->choice_count; i++)
+        reserved += r.recipe->choices[i].reserved_count;
+    if (reserved != r.numbers[NUMBER_RESERVED])
+        return pleat__pack_fail(pack, "the choices reserve %llu items, not %llu",
+                                (unsigned long long)reserved,
+                                (unsigned long long)r.numbers[NUMBER_RESERVED]);
+    return pleat__pack_rows(pack, reserved, 1, take_reserved, &r);
+}

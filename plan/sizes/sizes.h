@@ -1,0 +1,197 @@
+/*
+ * sizes.h: one plan for every microbatch or sequence length of a job.
+ *
+ * A job that changes its microbatch allocates the same requests in the same order; only their sizes
+ * follow. A plan with a RECIPE knows how: each request's size is a function of the job's parameter
+ * x, fitted from iterations recorded at different x. Nobody names x; it is found from the sizes.
+ * The recipe also keeps the choices that made the layout, so that the layout for another x, an
+ * INSTANCE, takes one sweep and no search. An instance is an ordinary plan, slot by slot that of
+ * the plan it comes from: slot i of its sequences is the same request at another size.
+ *
+ * PARAMETERS
+ * One (u), or two (u, v) where the recorded iterations show that two numbers change independently:
+ * a length u and a batch v. Each is a fraction; its unit is that of the recorded iterations, which
+ * are small whole numbers where they can be (microbatches 4 and 6 are 2 and 3). In a job of one
+ * parameter v is always 1.
+ *
+ * FUNCTIONS
+ *   size(u, v) = (k0 + k1 u + k2 u^2 + k3 v + k4 uv + k5 u^2 v) / divisor, rounded up, at most
+ * `most`. A function gives the very size that was recorded, at every x recorded, once both are
+ * rounded up to 512. A request whose sizes follow none has PLEAT__NO_FUNCTION; it is dynamic, and
+ * has a lane where the plan can make it one. Function 0 is not special: constants have functions
+ * too.
+ *
+ * WHAT STAYS
+ * In every instance, and in the plan itself:
+ *   - persistent requests have the same places, from page 0 on, whatever x is;
+ *   - so has the PROLOGUE, the steady slots below `prologue`: those that are allocated before the
+ *     first whose size depends on x. They are placed before x is known;
+ *   - a chunk's first map is at its home page. Chunks with the same home page are the same chunk in
+ *     every instance: between two only views differ, and which home pages are in use. All views are
+ *     at pages from `view_page` on, above every base.
+ *
+ * USE AT RUN TIME
+ *   pleat__x_begin at an iteration's mark; pleat__x_observe with each request's slot and size until
+ *   the finder says KNOWN (with one parameter: at the slot `prologue`, before it is placed); the
+ *   instance of that x, or of its bucket, from a cache or from pleat__elastic_instance; its places
+ *   from then on. Where the instance is that of a bucket, requests are no larger than their slots.
+ *   pleat__elastic_sizes gives what to expect at x itself.
+ *
+ * THREADS  A recipe does not change once made; everything here may be called from any thread. Only
+ *          a finder belongs to one.
+ */
+#ifndef PLEAT_PLAN_SIZES_SIZES_H
+#define PLEAT_PLAN_SIZES_SIZES_H
+
+#include <plan/fold/prologue.h>
+
+#define PLEAT__TERMS       6
+#define PLEAT__NO_FUNCTION UINT32_MAX
+
+/* num / den in lowest terms; den is not 0. Both are below PLEAT__FRACTION_MOST. */
+typedef struct pleat__fraction {
+    uint64_t num;
+    uint64_t den;
+} pleat__fraction;
+#define PLEAT__FRACTION_MOST ((uint64_t)1 << 40)
+
+/* A value of the parameters. Equal values are equal bytes. */
+typedef struct pleat__x {
+    pleat__fraction u;
+    pleat__fraction v;
+} pleat__x;
+
+typedef struct pleat__function {
+    int64_t k[PLEAT__TERMS]; /* of 1, u, u^2, v, uv, u^2 v */
+    uint64_t divisor;        /* not 0 */
+    uint64_t exact;          /* 1: it gives the recorded sizes to the byte, so that x follows from
+                                one; 0: only once rounded */
+    uint64_t most;           /* bytes; UINT64_MAX: no bound */
+} pleat__function;
+
+#define PLEAT__RESERVED_MOST 20u
+#define PLEAT__CHOICES_MOST  32u
+
+/* What made the best layout at one x, and is tried first near it. Items are persistent slots, then
+ * steady ones that are not dynamic, then lanes. */
+typedef struct pleat__choice {
+    pleat__x x;
+    uint32_t life;   /* what lives at least so many events takes the lowest hole */
+    uint32_t folded; /* 1: with views */
+    uint32_t reserved_count;
+    uint32_t reserved[PLEAT__RESERVED_MOST]; /* items placed ahead of all others */
+} pleat__choice;
+
+typedef struct pleat__recipe {
+    uint32_t parameters; /* 1 or 2 */
+    uint32_t prologue;   /* steady slot */
+    uint32_t named;      /* 1: u is in the user's own unit, so that whole numbers are meant */
+    uint64_t view_page;  /* of the window */
+    pleat__x reference;  /* of the plan as it stands */
+    pleat__x lowest;     /* the valid range: of u and of v apart */
+    pleat__x highest;
+    pleat__function *functions;
+    uint32_t function_count;
+    uint32_t *steady; /* function of each steady slot, or PLEAT__NO_FUNCTION */
+    uint32_t *first;  /* the same of each slot of `first` */
+    uint32_t *hosts;  /* of each slot of `first`: the steady slot whose part it plays and whose
+                         place it takes, or PLEAT__NO_HOST */
+    pleat__choice *choices;
+    uint32_t choice_count;
+} pleat__recipe;
+
+/* --- x -----------------------------------------------------------------------------------------*/
+
+/* num / den in lowest terms. false: den is 0, or a number is too large. */
+bool pleat__fraction_make(uint64_t num, uint64_t den, pleat__fraction *out);
+/* -1, 0, 1 */
+int pleat__fraction_compare(pleat__fraction a, pleat__fraction b);
+/* false: the product is too large. */
+bool pleat__fraction_multiply(pleat__fraction a, pleat__fraction b, pleat__fraction *out);
+bool pleat__x_equal(const pleat__x *a, const pleat__x *b);
+/* "3", "5/2", "128 x 4"; returns `text`. */
+const char *pleat__x_text(const pleat__x *x, char *text, size_t size);
+/* The reverse, which also takes "2.5". false: no such text. */
+bool pleat__x_parse(const char *text, pleat__x *out);
+bool pleat__x_in_range(const pleat__recipe *recipe, const pleat__x *x);
+/* The largest x of the bucket that x is in: each parameter rounded up to `bits` significant binary
+ * digits (6: to at most a thirty-second more), and no larger than the range unless x is. */
+pleat__x pleat__x_bucket(const pleat__recipe *recipe, const pleat__x *x, uint32_t bits);
+
+/* --- sizes -------------------------------------------------------------------------------------*/
+
+/* The size at x. false: it is negative or beyond 2^48, which no request is. */
+bool pleat__function_at(const pleat__function *function, const pleat__x *x, uint64_t *size);
+bool pleat__function_varies(const pleat__function *function);
+/* The u at which a function of one parameter has this size, and to the byte. false: at none, or its
+ * size does not say it: it is the bound, or was recorded rounded only. */
+bool pleat__function_solve(const pleat__function *function, uint64_t size, pleat__fraction *u);
+/* The sizes of a sequence's slots at x, as requested: sizes[slot_count]; of slots without a
+ * function what the plan says. PLEAT_E_INPUT when a function does not hold there. */
+PLEAT_NODISCARD pleat_result pleat__elastic_sizes(const pleat_plan *plan, bool first,
+                                                  const pleat__x *x, uint64_t *sizes);
+
+/* --- which x is this? --------------------------------------------------------------------------*/
+
+typedef enum pleat__x_state {
+    PLEAT__X_UNKNOWN = 0, /* nothing that depends on it was seen, or not enough */
+    PLEAT__X_KNOWN = 1,
+    PLEAT__X_CONTRADICTED = 2, /* this size is not what its function says at the x found, or has
+                                  none at any x; the finder stays as it was */
+} pleat__x_state;
+
+/* Finds x from the requests of one iteration. */
+typedef struct pleat__x_finder {
+    const pleat_plan *plan;
+    pleat__x x; /* when known */
+    pleat__fraction product;
+    bool has_u;
+    bool has_v;
+    bool has_product;
+    uint32_t agreed;       /* sizes that depend on x and are as it says */
+    uint32_t contradicted; /* and that are not */
+} pleat__x_finder;
+
+/* pre: plan->recipe is not NULL */
+void pleat__x_begin(pleat__x_finder *finder, const pleat_plan *plan);
+/* The request in slot `slot` of a sequence asks for `bytes`. A slot without a function, or whose
+ * size does not vary, says nothing. */
+pleat__x_state pleat__x_observe(pleat__x_finder *finder, bool first, uint32_t slot, uint64_t bytes);
+
+/* --- instances ---------------------------------------------------------------------------------*/
+
+typedef enum pleat__instance_layout {
+    PLEAT__INSTANCE_KEPT = 0,       /* every place as in the plan: nothing is mapped anew */
+    PLEAT__INSTANCE_CONTIGUOUS = 1, /* places of its own, no views */
+    PLEAT__INSTANCE_FOLDED = 2,     /* places and views of its own */
+} pleat__instance_layout;
+
+typedef struct pleat__instance_options {
+    bool recipe; /* it has a recipe of its own, whose reference is its x */
+    bool first;  /* place the slots of `first` too: for a job that starts at this x. Else only
+                   persistent ones have a place there */
+} pleat__instance_options;
+
+typedef struct pleat__instance_report {
+    pleat__instance_layout layout;
+    uint64_t floor_bytes; /* chunks that max-live needs */
+    uint64_t kept_bytes;  /* what the plan's own places would take */
+    uint32_t remaps;      /* maps that this instance has and the plan has not */
+} pleat__instance_report;
+
+/* The plan at x: verified, with max_live_bytes and physical_bytes of
+ * that x. Never searches. options and report may be NULL. PLEAT_E_INVALID: the plan has no recipe;
+ * PLEAT_E_NOT_FOUND: x is out of range, or some function does not hold there; PLEAT_E_NO_MEMORY. */
+PLEAT_NODISCARD pleat_result pleat__elastic_instance(const pleat_plan *plan, const pleat__x *x,
+                                                     const pleat__instance_options *options,
+                                                     pleat__instance_report *report,
+                                                     pleat_plan **out);
+
+/* The largest x at which the plan's physical memory is at most `bytes`: u at whole multiples of
+ * `step`, v as in `at`. PLEAT_E_NOT_FOUND: not even the lowest of the range is. *physical may be
+ * NULL. */
+PLEAT_NODISCARD pleat_result pleat__elastic_fit(const pleat_plan *plan, uint64_t bytes,
+                                                const pleat__x *at, pleat__fraction step,
+                                                pleat__x *out, uint64_t *physical);
+
+#endif

@@ -1,0 +1,24 @@
+/*
+ * solve.h: one function for one request: which of few simple forms gives all its sizes.
+ */
+#ifndef PLEAT_PLAN_SIZES_SOLVE_H
+#define PLEAT_PLAN_SIZES_SOLVE_H
+
+#include <plan/sizes/sizes.h>
+
+/* One size at one x, both numbers whole. */
+typedef struct pleat__sample {
+    uint64_t u;
+    uint64_t v;
+    uint64_t size;
+} pleat__sample;
+
+/* The simplest function that gives all samples, rounded to 512, or to the byte. Samples at the same
+ * x that disagree have none. `parameters` is 1 or 2. */
+bool pleat__solve(const pleat__sample *samples, uint32_t count, uint32_t parameters,
+                  pleat__function *out);
+/* A size that grows with u up to a bound: b * u, at most `most`. */
+bool pleat__solve_bounded(const pleat__sample *samples, uint32_t count, uint64_t most,
+                          pleat__function *out);
+
+#endif

@@ -1,0 +1,46 @@
+/*
+ * import.h: whatever can be read as a trace: trace files, torch memory snapshots, lifetime tables;
+ * gzipped or not.
+ */
+#ifndef PLEAT_PLAN_TRACE_IMPORT_H
+#define PLEAT_PLAN_TRACE_IMPORT_H
+
+#include <pleat/trace.h>
+
+typedef enum pleat__trace_form {
+    PLEAT__FORM_TRACE,
+    PLEAT__FORM_SNAPSHOT,
+    PLEAT__FORM_CSV,
+} pleat__trace_form;
+
+/* Text for people: "torch snapshot". */
+const char *pleat__trace_form_name(pleat__trace_form form);
+
+#define PLEAT__ANY_DEVICE (-1)
+
+/* Reads a file by what it begins with. `device` chooses from a snapshot of several devices;
+ * PLEAT__ANY_DEVICE is the only one. `form` may be NULL. PLEAT_E_INPUT, PLEAT_E_IO, PLEAT_E_ABI. */
+PLEAT_NODISCARD pleat_result pleat__trace_import(const char *path, int device,
+                                                 pleat__trace_form *form, pleat_trace **out);
+/* The same for any device. */
+PLEAT_NODISCARD pleat_result pleat__trace_open(const char *path, pleat_trace **out);
+
+/* The first `count` iterations of a device and what came before them, with the first event behind
+ * them. PLEAT_E_INPUT when there are fewer whole ones. */
+PLEAT_NODISCARD pleat_result pleat__trace_beginning(const pleat_trace *trace, uint32_t device,
+                                                    uint32_t count, pleat_trace **out);
+/* The first `events` events of a trace, as a trace of their own. */
+PLEAT_NODISCARD pleat_result pleat__trace_copy(const pleat_trace *trace, size_t events,
+                                               pleat_trace **out);
+/* One without events: its labels, sites and streams have the same numbers. */
+PLEAT_NODISCARD pleat_result pleat__trace_copy_names(const pleat_trace *trace, pleat_trace **out);
+
+/* The forms themselves, from bytes; `path` is for messages. */
+PLEAT_NODISCARD pleat_result pleat__trace_decode(const char *path, const uint8_t *bytes,
+                                                 size_t size, pleat_trace **out);
+PLEAT_NODISCARD pleat_result pleat__snapshot_decode(const char *path, const uint8_t *bytes,
+                                                    size_t size, int device, pleat_trace **out);
+PLEAT_NODISCARD pleat_result pleat__csv_decode(const char *path, const uint8_t *bytes, size_t size,
+                                               pleat_trace **out);
+
+#endif

@@ -1,0 +1,371 @@
+/*
+ * snapshot_replay.c: what a snapshot's entries mean, as a trace.
+ *
+ * HOW  Entries of expandable segments are cut into pieces that are mapped and unmapped whole.
+ * Then two passes over time, keyed by address, because addresses are reused.
+ *
+ * find_starts looks for what was live before the first event. The recording is a ring that loses
+ * its oldest events, so some frees have no allocation, and some blocks of the final segments were
+ * never seen to be allocated.
+ *
+ * replay emits those in order of address, then the events in their order in the list (times are
+ * not always in order).
+ *
+ * RULES  A request ends for the program at free_requested and for the allocator at free_completed.
+ * An allocation at an address that is still taken ends the earlier request first: its free was not
+ * recorded. A free at an address that is already free is passed over.
+ */
+#include <plan/trace/snapshot.h>
+
+#include <internal/error.h>
+#include <internal/range.h>
+
+#include <stdlib.h>
+
+#define ENTRIES_MOST (32u << 20)
+
+/* What is at an address now. */
+enum { STATE_UNSEEN, STATE_LIVE, STATE_FREE_REQUESTED, STATE_GONE };
+typedef struct tenant {
+    uint64_t address;
+    uint32_t number; /* of the request or segment */
+    uint16_t stream;
+    uint8_t state;
+    bool used; /* this place of the table */
+} tenant;
+
+/* Open addressing by address; entries stay once made. */
+typedef struct tenants {
+    tenant *places;
+    size_t capacity; /* a power of two */
+    size_t count;
+    uint32_t next; /* number of the next request or segment */
+} tenants;
+
+typedef struct replayer {
+    pleat__recording *recording;
+    pleat__entries starts; /* live before the first event */
+    tenants requests;
+    tenants segment_tenants;
+    pleat_trace *trace;
+    const char *label; /* the last one looked up, */
+    uint32_t label_length;
+    uint32_t label_index; /* and its index */
+} replayer;
+
+pleat_result pleat__entries_add(const pleat__recording *recording, pleat__entries *to,
+                                const pleat__entry *added)
+{
+    if (to->count == ENTRIES_MOST)
+        return pleat__fail(PLEAT_E_INPUT, "'%s': more than %u events; record fewer (max_entries)",
+                           recording->path, ENTRIES_MOST);
+    PLEAT_TRY(
+        pleat__arena_grow(recording->arena, &to->items, &to->capacity, to->count, sizeof *added));
+    to->items[to->count++] = *added;
+    return PLEAT_OK;
+}
+
+/* --- expandable segments -----------------------------------------------------------------------*/
+
+/* Ranges mapped at one time are unmapped in other ranges. So all are cut at every place where any
+ * of them begins or ends: each piece is mapped and unmapped whole. */
+static bool is_mapping(const pleat__entry *e)
+{
+    return e->action == PLEAT__ACTION_SEGMENT_MAP || e->action == PLEAT__ACTION_SEGMENT_UNMAP;
+}
+
+static int compare_numbers(const void *left, const void *right)
+{
+    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
+
+typedef struct cuts {
+    uint64_t *items; /* ascending, each once */
+    size_t count;
+    size_t capacity;
+} cuts;
+
+static pleat_result add_cuts(replayer *s, cuts *to, const pleat__entries *from)
+{
+    for (size_t i = 0; i < from->count; i++) {
+        const pleat__entry *e = &from->items[i];
+        uint64_t ends[2] = {e->address, 0};
+        if (!is_mapping(e))
+            continue;
+        if (!pleat__add(e->address, e->size, &ends[1]))
+            return pleat__fail(PLEAT_E_INPUT, "'%s': a range mapped at 0x%llx ends beyond 2^64",
+                               s->recording->path, (unsigned long long)e->address);
+        for (int k = 0; k < 2; k++) {
+            PLEAT_TRY(pleat__arena_grow(s->recording->arena, &to->items, &to->capacity, to->count,
+                                        sizeof *to->items));
+            to->items[to->count++] = ends[k];
+        }
+    }
+    return PLEAT_OK;
+}
+
+static void sort_cuts(cuts *all)
+{
+    qsort(all->items, all->count, sizeof *all->items, compare_numbers);
+    size_t kept = 0;
+    for (size_t i = 0; i < all->count; i++) {
+        if (kept == 0 || all->items[kept - 1] != all->items[i])
+            all->items[kept++] = all->items[i];
+    }
+    all->count = kept;
+}
+
+static pleat_result cut_entry(replayer *s, const cuts *all, const pleat__entry *whole,
+                              pleat__entries *to)
+{
+    size_t low = 0, high = all->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (all->items[middle] < whole->address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    pleat__entry piece = *whole;
+    piece.action = whole->action == PLEAT__ACTION_SEGMENT_MAP ? PLEAT__ACTION_SEGMENT_ALLOC
+                                                              : PLEAT__ACTION_SEGMENT_FREE;
+    for (; all->items[low] < whole->address + whole->size; low++) {
+        piece.address = all->items[low];
+        piece.size = all->items[low + 1] - piece.address;
+        PLEAT_TRY(pleat__entries_add(s->recording, to, &piece));
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result cut_entries(replayer *s, const cuts *all, pleat__entries *from)
+{
+    pleat__entries cut = {0};
+    for (size_t i = 0; i < from->count; i++) {
+        const pleat__entry *e = &from->items[i];
+        PLEAT_TRY(is_mapping(e) ? cut_entry(s, all, e, &cut)
+                                : pleat__entries_add(s->recording, &cut, e));
+    }
+    pleat__arena_free(s->recording->arena, from->items);
+    *from = cut;
+    return PLEAT_OK;
+}
+
+static pleat_result cut_mappings(replayer *s)
+{
+    cuts all = {0};
+    PLEAT_TRY(add_cuts(s, &all, &s->recording->events));
+    PLEAT_TRY(add_cuts(s, &all, &s->recording->finals));
+    if (all.count == 0)
+        return PLEAT_OK;
+    sort_cuts(&all);
+    PLEAT_TRY(cut_entries(s, &all, &s->recording->events));
+    PLEAT_TRY(cut_entries(s, &all, &s->recording->finals));
+    pleat__arena_free(s->recording->arena, all.items);
+    return PLEAT_OK;
+}
+
+/* --- two passes over time ----------------------------------------------------------------------*/
+
+/* Addresses have patterns (multiples of pages, or of whatever a hostile file likes): all bits are
+ * mixed into all, as by splitmix64's finalizer. */
+static size_t place_of(const tenants *all, uint64_t address)
+{
+    uint64_t hash = (address ^ address >> 30) * 0xbf58476d1ce4e5b9u;
+    hash = (hash ^ hash >> 27) * 0x94d049bb133111ebu;
+    size_t place = (size_t)(hash ^ hash >> 31) & (all->capacity - 1);
+    while (all->places[place].used && all->places[place].address != address)
+        place = (place + 1) & (all->capacity - 1);
+    return place;
+}
+
+static pleat_result grow_tenants(replayer *s, tenants *all)
+{
+    tenants larger = {.capacity = all->capacity ? all->capacity * 2 : 1024};
+    larger.places =
+        pleat__arena_calloc(s->recording->arena, larger.capacity, sizeof *larger.places);
+    if (larger.places == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "'%s': no host memory for its addresses",
+                           s->recording->path);
+    for (size_t i = 0; i < all->capacity; i++) {
+        if (all->places[i].used)
+            larger.places[place_of(&larger, all->places[i].address)] = all->places[i];
+    }
+    pleat__arena_free(s->recording->arena, all->places);
+    all->places = larger.places;
+    all->capacity = larger.capacity;
+    return PLEAT_OK;
+}
+
+static pleat_result tenant_at(replayer *s, tenants *all, uint64_t address, tenant **out)
+{
+    if (all->count * 2 >= all->capacity)
+        PLEAT_TRY(grow_tenants(s, all));
+    tenant *found = &all->places[place_of(all, address)];
+    if (!found->used) {
+        *found = (tenant){.address = address, .used = true};
+        all->count++;
+    }
+    *out = found;
+    return PLEAT_OK;
+}
+
+static bool of_segment(const pleat__entry *e)
+{
+    return e->action == PLEAT__ACTION_SEGMENT_ALLOC || e->action == PLEAT__ACTION_SEGMENT_FREE;
+}
+
+static tenants *tenants_for(replayer *s, const pleat__entry *e)
+{
+    return of_segment(e) ? &s->segment_tenants : &s->requests;
+}
+
+/* Follows one event; what is freed without having been seen was there from the start. Frees of what
+ * is free already become PLEAT__ACTION_NONE. */
+static pleat_result observe(replayer *s, pleat__entry *e)
+{
+    tenant *at;
+    PLEAT_TRY(tenant_at(s, tenants_for(s, e), e->address, &at));
+    if (e->action == PLEAT__ACTION_ALLOC || e->action == PLEAT__ACTION_SEGMENT_ALLOC) {
+        at->state = STATE_LIVE;
+        return PLEAT_OK;
+    }
+    bool requested_only = e->action == PLEAT__ACTION_FREE_REQUESTED;
+    if (at->state == STATE_UNSEEN) {
+        PLEAT_TRY(pleat__entries_add(s->recording, &s->starts, e));
+    } else if (at->state == STATE_GONE || (requested_only && at->state != STATE_LIVE)) {
+        e->action = PLEAT__ACTION_NONE;
+        return PLEAT_OK;
+    }
+    at->state = requested_only ? STATE_FREE_REQUESTED : STATE_GONE;
+    return PLEAT_OK;
+}
+
+static int compare_starts(const void *left, const void *right)
+{
+    const pleat__entry *a = left, *b = right;
+    if (of_segment(a) != of_segment(b))
+        return of_segment(a) ? -1 : 1;
+    return (a->address > b->address) - (a->address < b->address);
+}
+
+static pleat_result find_starts(replayer *s)
+{
+    for (size_t i = 0; i < s->recording->events.count; i++)
+        PLEAT_TRY(observe(s, &s->recording->events.items[i]));
+    for (size_t i = 0; i < s->recording->finals.count; i++) {
+        const pleat__entry *e = &s->recording->finals.items[i];
+        tenant *at;
+        PLEAT_TRY(tenant_at(s, tenants_for(s, e), e->address, &at));
+        if (at->state == STATE_UNSEEN)
+            PLEAT_TRY(pleat__entries_add(s->recording, &s->starts, e));
+        at->state = STATE_LIVE;
+    }
+    if (s->starts.count > 0)
+        qsort(s->starts.items, s->starts.count, sizeof *s->starts.items, compare_starts);
+    for (size_t i = 0; i < s->starts.count; i++) {
+        pleat__entry *e = &s->starts.items[i];
+        e->action = of_segment(e) ? PLEAT__ACTION_SEGMENT_ALLOC : PLEAT__ACTION_ALLOC;
+        e->label = NULL;
+        e->label_length = 0;
+        e->time_us = s->recording->events.count > 0 ? s->recording->events.items[0].time_us : 0;
+    }
+    return PLEAT_OK;
+}
+
+static void forget_tenants(tenants *all)
+{
+    for (size_t i = 0; i < all->capacity; i++)
+        all->places[i].state = STATE_UNSEEN;
+}
+
+static pleat_result site_of(replayer *s, const pleat__entry *e, uint32_t *index)
+{
+    if (e->site == 0)
+        return PLEAT_OK;
+    pleat__site *site = &s->recording->sites[e->site];
+    if (site->index == 0)
+        PLEAT_TRY(pleat_trace_add_site(s->trace, site->text, site->length, &site->index));
+    *index = site->index;
+    return PLEAT_OK;
+}
+
+static pleat_result emit(replayer *s, const pleat__entry *e, const tenant *at,
+                         pleat_event_kind kind)
+{
+    if (s->label == NULL || e->label != s->label || e->label_length != s->label_length) {
+        PLEAT_TRY(pleat_trace_add_label(s->trace, e->label ? e->label : "", e->label_length,
+                                        &s->label_index));
+        s->label = e->label;
+        s->label_length = e->label_length;
+    }
+    pleat_trace_event event = {.kind = (uint8_t)kind,
+                               .device = (uint8_t)s->recording->device,
+                               .stream = at->stream,
+                               .label = s->label_index,
+                               .request = at->number,
+                               .time_us = e->time_us};
+    if (kind == PLEAT_EVENT_ALLOC || kind == PLEAT_EVENT_SEGMENT_ALLOC)
+        event.size = e->size;
+    if (kind == PLEAT_EVENT_ALLOC)
+        PLEAT_TRY(site_of(s, e, &event.site));
+    return pleat_trace_add(s->trace, &event);
+}
+
+/* Ends what lives at an address. */
+static pleat_result emit_end(replayer *s, const pleat__entry *e, tenant *at)
+{
+    uint8_t state = at->state;
+    at->state = STATE_GONE;
+    if (of_segment(e))
+        return emit(s, e, at, PLEAT_EVENT_SEGMENT_FREE);
+    if (state == STATE_LIVE)
+        PLEAT_TRY(emit(s, e, at, PLEAT_EVENT_FREE_REQUESTED));
+    return emit(s, e, at, PLEAT_EVENT_FREE_COMPLETED);
+}
+
+static pleat_result replay_entry(replayer *s, const pleat__entry *e)
+{
+    if (e->action == PLEAT__ACTION_NONE)
+        return PLEAT_OK;
+    tenants *all = tenants_for(s, e);
+    tenant *at;
+    PLEAT_TRY(tenant_at(s, all, e->address, &at));
+    if (e->action == PLEAT__ACTION_FREE_REQUESTED) {
+        at->state = STATE_FREE_REQUESTED;
+        return emit(s, e, at, PLEAT_EVENT_FREE_REQUESTED);
+    }
+    if (e->action != PLEAT__ACTION_ALLOC && e->action != PLEAT__ACTION_SEGMENT_ALLOC)
+        return emit_end(s, e, at);
+    if (at->state == STATE_LIVE || at->state == STATE_FREE_REQUESTED)
+        PLEAT_TRY(emit_end(s, e, at));
+    at->number = all->next++;
+    at->state = STATE_LIVE;
+    PLEAT_TRY(pleat_trace_add_stream(s->trace, e->stream, &at->stream));
+    return emit(s, e, at, of_segment(e) ? PLEAT_EVENT_SEGMENT_ALLOC : PLEAT_EVENT_ALLOC);
+}
+
+static pleat_result replay(replayer *s)
+{
+    forget_tenants(&s->requests);
+    forget_tenants(&s->segment_tenants);
+    const pleat__entries *both[2] = {&s->starts, &s->recording->events};
+    for (int k = 0; k < 2; k++) {
+        for (size_t i = 0; i < both[k]->count; i++) {
+            pleat_result result = replay_entry(s, &both[k]->items[i]);
+            if (result != PLEAT_OK)
+                return pleat__context(result, "'%s': %s %zu, address 0x%llx", s->recording->path,
+                                      k == 0 ? "live at the start" : "event", i,
+                                      (unsigned long long)both[k]->items[i].address);
+        }
+    }
+    return PLEAT_OK;
+}
+
+pleat_result pleat__recording_replay(pleat__recording *recording, pleat_trace *trace)
+{
+    replayer s = {.recording = recording, .trace = trace};
+    PLEAT_TRY(cut_mappings(&s));
+    PLEAT_TRY(find_starts(&s));
+    return replay(&s);
+}

@@ -1,0 +1,43 @@
+/*
+ * address_map.h: what is allocated, by address: a hash table from an allocation's first byte to a
+ * pointer.
+ *
+ * Open addressing with linear probing, at most half full; a removal shifts what follows back, so
+ * nothing is left behind and a removal allocates nothing. One lookup is one cache miss.
+ */
+#ifndef PLEAT_RUNTIME_BASE_ADDRESS_MAP_H
+#define PLEAT_RUNTIME_BASE_ADDRESS_MAP_H
+
+#include <internal/arena.h>
+#include <pleat/vmm.h>
+
+typedef struct pleat__live_entry {
+    pleat_va address; /* 0: empty */
+    void *value;
+} pleat__live_entry;
+
+typedef struct pleat__live {
+    pleat__arena *arena;
+    pleat__live_entry *entries;
+    uint64_t mask; /* entries - 1 */
+    uint64_t count;
+    uint64_t promised; /* room that others may not use */
+    unsigned shift;    /* 64 - log2(entries) */
+} pleat__live;
+
+PLEAT_NODISCARD pleat_result pleat__live_create(pleat__arena *arena, pleat__live *live);
+void pleat__live_destroy(pleat__live *live);
+/* Makes room for one more; the insertion that follows cannot fail. */
+PLEAT_NODISCARD pleat_result pleat__live_reserve(pleat__live *live);
+/* Makes room and keeps it, whatever is inserted meanwhile, until it is given up: then the insertion
+ * that follows cannot fail. */
+PLEAT_NODISCARD pleat_result pleat__live_promise(pleat__live *live);
+void pleat__live_give_up(pleat__live *live);
+/* pre: room was made; the address is not 0 and not in the table. */
+void pleat__live_insert(pleat__live *live, pleat_va address, void *value);
+/* NULL when the address is not there. */
+void *pleat__live_find(const pleat__live *live, pleat_va address);
+/* The value, removed; NULL when the address is not there. */
+void *pleat__live_remove(pleat__live *live, pleat_va address);
+
+#endif

@@ -1,0 +1,137 @@
+/*
+ * conf.c: reading settings (see conf.h). Types are functions named by the table: parse_size and
+ * print_size; a new type is a new pair of them.
+ */
+#include <runtime/base/conf.h>
+
+#include <internal/error.h>
+#include <internal/range.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct word {
+    const char *text;
+    size_t length;
+} word;
+
+static bool is(word w, const char *text)
+{
+    return strlen(text) == w.length && memcmp(w.text, text, w.length) == 0;
+}
+
+static bool parse_size(word w, uint64_t *out)
+{
+    static const char units[] = "kmg";
+    const char *unit = w.length == 0 ? NULL : strchr(units, w.text[w.length - 1]);
+    size_t digits = w.length - (unit != NULL);
+    uint64_t value = 0;
+    if (digits == 0 || w.length == 0)
+        return false;
+    for (size_t i = 0; i < digits; i++) {
+        unsigned digit = (unsigned)(w.text[i] - '0');
+        if (digit > 9 || !pleat__mul(value, 10, &value) || !pleat__add(value, digit, &value))
+            return false;
+    }
+    if (unit != NULL && !pleat__mul(value, UINT64_C(1) << 10 * (unit - units + 1), &value))
+        return false;
+    *out = value;
+    return true;
+}
+
+static bool parse_switch(word w, bool *out)
+{
+    *out = is(w, "on");
+    return *out || is(w, "off");
+}
+
+static bool parse_text(word w, pleat__conf_text *out)
+{
+    if (w.length >= sizeof *out)
+        return false;
+    memcpy(*out, w.text, w.length);
+    (*out)[w.length] = '\0';
+    return true;
+}
+
+static void print_size(uint64_t value, char *out, size_t size)
+{
+    static const char units[] = {0, 'k', 'm', 'g'};
+    int unit = 0;
+    while (unit < 3 && value != 0 && value % 1024 == 0) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(out, size, "%" PRIu64 "%.1s", value, unit == 0 ? "" : &units[unit]);
+}
+
+static void print_switch(bool value, char *out, size_t size)
+{
+    snprintf(out, size, "%s", value ? "on" : "off");
+}
+
+static void print_text(const char *value, char *out, size_t size)
+{
+    snprintf(out, size, "%s", value);
+}
+
+static pleat_result unknown(word key)
+{
+#define CONF_NAME(key, type, field_type, value, text) " " #key
+    return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: there is no setting '%.*s'; there are:%s",
+                       (int)key.length, key.text, PLEAT__CONF(CONF_NAME));
+#undef CONF_NAME
+}
+
+static pleat_result set(pleat__conf *conf, word name, word value, uint64_t *seen)
+{
+    unsigned index = 0;
+#define CONF_SET(key, type, field_type, otherwise, words)                                          \
+    if (is(name, #key)) {                                                                          \
+        if (*seen >> index & 1)                                                                    \
+            return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: '%s' is given twice", #key);          \
+        *seen |= UINT64_C(1) << index;                                                             \
+        if (!parse_##type(value, &conf->key))                                                      \
+            return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: '%s' takes a " #type ", not '%.*s'",  \
+                               #key, (int)value.length, value.text);                               \
+        return PLEAT_OK;                                                                           \
+    }                                                                                              \
+    index++;
+    PLEAT__CONF(CONF_SET)
+#undef CONF_SET
+    return unknown(name);
+}
+
+pleat_result pleat__conf_read(const char *text, pleat__conf *conf)
+{
+#define CONF_DEFAULT(key, type, field_type, value, text) .key = (value),
+    *conf = (pleat__conf){PLEAT__CONF(CONF_DEFAULT)};
+#undef CONF_DEFAULT
+    uint64_t seen = 0;
+    if (text == NULL)
+        text = getenv("PLEAT_CONF");
+    while (text != NULL && *text != '\0') {
+        size_t length = strcspn(text, ","), name = strcspn(text, ":,");
+        if (name >= length)
+            return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: '%.*s' is not key:value", (int)length,
+                               text);
+        PLEAT_TRY(set(conf, (word){text, name}, (word){text + name + 1, length - name - 1}, &seen));
+        text += length + (text[length] == ',');
+    }
+    return PLEAT_OK;
+}
+
+pleat__conf_line pleat__conf_line_of(const pleat__conf *conf, size_t index)
+{
+    pleat__conf_line line = {0};
+#define CONF_LINE(name, kind, field_type, otherwise, words)                                        \
+    if (index-- == 0) {                                                                            \
+        line = (pleat__conf_line){.key = #name, .type = #kind, .text = words};                     \
+        print_##kind(conf->name, line.value, sizeof line.value);                                   \
+        return line;                                                                               \
+    }
+    PLEAT__CONF(CONF_LINE)
+#undef CONF_LINE
+    return line;
+}

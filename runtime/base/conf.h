@@ -1,0 +1,71 @@
+/*
+ * conf.h: the runtime's settings: one grammar, one table.
+ *
+ *   key:value,key:value,...        PLEAT_CONF=small:512k,views:16g
+ *
+ * Sizes are bytes with an optional k, m or g (powers of 1024); switches are on or off; texts have
+ * no comma. A key that is not in the table, a value of another type and a key given twice are
+ * errors that name it.
+ */
+#ifndef PLEAT_RUNTIME_BASE_CONF_H
+#define PLEAT_RUNTIME_BASE_CONF_H
+
+#include <pleat/base.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define PLEAT__CONF_TEXT_BYTES 256
+typedef char pleat__conf_text[PLEAT__CONF_TEXT_BYTES];
+
+/* X(key, type, field type, default, text) */
+#define PLEAT__CONF(X)                                                                             \
+    X(small, size, uint64_t, 1u << 20,                                                             \
+      "requests below this many bytes that have no slot lie in a region of their own")             \
+    X(views, size, uint64_t, UINT64_C(48) << 30,                                                   \
+      "address space of stitched views that is kept mapped in case it is wanted again")            \
+    X(spare, size, uint64_t, 5,                                                                    \
+      "thousandths of the memory in use that may be taken more where stitching costs too much "    \
+      "time, up to twenty times as much where it goes on; 0: none")                                \
+    X(learn, switch, bool, true, "find the iteration that repeats, and follow it")                 \
+    X(period, switch, bool, true, "find it without marks too, by the period of the requests")      \
+    X(elastic, switch, bool, true,                                                                 \
+      "follow a job to another microbatch or length, once it was seen at two")                     \
+    X(draft, switch, bool, true,                                                                   \
+      "plan an iteration that varies in the background, with memory set aside for what varies")    \
+    X(ahead, switch, bool, true,                                                                   \
+      "make memory that the second iteration will need before it asks, on a thread of its own")    \
+    X(check, switch, bool, true,                                                                   \
+      "check that a slot is free before it is given out; off only to test that overlaps are seen") \
+    X(canary, switch, bool, false,                                                                 \
+      "prove that no two live allocations share memory: fills and verifies it on the device")      \
+    X(share, switch, bool, false, "memory can be sent to other processes (pleat_share_of)")        \
+    X(max_split, size, uint64_t, 0,                                                                \
+      "native: larger blocks are kept whole for requests of about their size; 0: none are")        \
+    X(collect, size, uint64_t, 0,                                                                  \
+      "native: percent of the budget or device above which old cached segments go; 0: never")      \
+    X(fragment, size, uint64_t, 128u << 20, "gmlake: requests below this are not stitched")        \
+    X(log, text, pleat__conf_text, "",                                                             \
+      "write the footprint over time into this file (%p: process, %d: device); auto: where pleat " \
+      "top looks for it")                                                                          \
+    X(log_bytes, size, uint64_t, 4u << 20, "size of that file, which never grows")                 \
+    X(log_ms, size, uint64_t, 20, "milliseconds between its records")
+
+typedef struct pleat__conf {
+#define PLEAT__CONF_FIELD(key, type, field_type, value, text) field_type key;
+    PLEAT__CONF(PLEAT__CONF_FIELD)
+#undef PLEAT__CONF_FIELD
+} pleat__conf;
+
+/* Defaults, then what `text` says; NULL is the environment's PLEAT_CONF. PLEAT_E_INVALID. */
+PLEAT_NODISCARD pleat_result pleat__conf_read(const char *text, pleat__conf *conf);
+
+/* One setting as text, for `pleat conf`; NULL key when `index` is past the last. */
+typedef struct pleat__conf_line {
+    const char *key;
+    const char *type;
+    const char *text;
+    char value[PLEAT__CONF_TEXT_BYTES];
+} pleat__conf_line;
+pleat__conf_line pleat__conf_line_of(const pleat__conf *conf, size_t index);
+
+#endif

@@ -1,0 +1,367 @@
+/*
+ * driver_lock.c: see driver_lock.h.
+ */
+#include <runtime/base/driver_lock.h>
+
+#include <internal/check.h>
+#include <internal/error.h>
+#include <time.h>
+
+#define QUEUE    4096u /* jobs that the mapper can be given ahead */
+#define PAUSE_NS 10000
+
+pleat_result pleat__gate_init(pleat__gate *gate, pleat_vmm vmm, int device, pleat__arena *arena,
+                              pleat__space *space)
+{
+    *gate = (pleat__gate){.vmm = vmm, .device = device, .arena = arena, .space = space};
+    int code = pthread_mutex_init(&gate->lock, NULL);
+    if (code == 0) {
+        code = pthread_mutex_init(&gate->turn, NULL);
+        if (code != 0)
+            pthread_mutex_destroy(&gate->lock);
+    }
+    return code == 0 ? PLEAT_OK
+                     : pleat__fail_native(PLEAT_E_LIMIT, code, "errno",
+                                          "a runtime's lock could not be made (error %d)", code);
+}
+
+void pleat__gate_release(pleat__gate *gate)
+{
+    pleat__gate_end_mapper(gate);
+    while (gate->captured_count != 0)
+        pleat__gate_capture_end(gate, gate->captured[0].stream);
+    pleat__arena_free(gate->arena, gate->captured);
+    pleat__arena_free(gate->arena, gate->streams);
+    pthread_mutex_destroy(&gate->turn);
+    pthread_mutex_destroy(&gate->lock);
+}
+
+/* ---- lock and turn ---- */
+
+static bool mine(const pleat__gate *gate)
+{
+    return gate->has_turn && pthread_equal(gate->turner, pthread_self());
+}
+
+bool pleat__gate_turn_is_taken(const pleat__gate *gate)
+{
+    return gate->has_turn && !mine(gate);
+}
+
+static void note_turn(pleat__gate *gate)
+{
+    gate->has_turn = true;
+    gate->turner = pthread_self();
+}
+
+/* The time, for waits of the program's threads; 0 on Pleat's own. */
+static uint64_t wait_begins(const pleat__gate *gate)
+{
+    return pleat__on_mapper() ? 0 : gate->vmm.ops->clock_ns(gate->vmm.self);
+}
+
+/* With the lock held. */
+static void wait_ends(pleat__gate *gate, uint64_t begun_ns)
+{
+    uint64_t now = begun_ns != 0 ? gate->vmm.ops->clock_ns(gate->vmm.self) : 0;
+    gate->waited_ns += now > begun_ns ? now - begun_ns : 0;
+}
+
+/* What it was told of a wait is of the one that has the lock now. (An attempt to lock first would
+ * say so too, and costs 10 ns more where a program has one thread.) */
+static void take_lock(pleat__gate *gate, uint64_t begun_ns)
+{
+    pthread_mutex_lock(&gate->lock);
+    atomic_store_explicit(&gate->held, true, memory_order_relaxed);
+    if (__builtin_expect(begun_ns != 0, 0))
+        wait_ends(gate, begun_ns);
+    PLEAT__HOT_ENTER();
+}
+
+static void let_lock(pleat__gate *gate)
+{
+    PLEAT__HOT_LEAVE();
+    atomic_store_explicit(&gate->held, false, memory_order_relaxed);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+void pleat__gate_lock(pleat__gate *gate)
+{
+    bool held = __builtin_expect(atomic_load_explicit(&gate->held, memory_order_relaxed), 0);
+    take_lock(gate, held ? wait_begins(gate) : 0);
+}
+
+void pleat__gate_unlock(pleat__gate *gate)
+{
+    bool turn = __builtin_expect(gate->has_turn, 0) && mine(gate);
+    if (turn)
+        gate->has_turn = false;
+    let_lock(gate);
+    if (turn)
+        pthread_mutex_unlock(&gate->turn);
+}
+
+void pleat__gate_lock_turn(pleat__gate *gate)
+{
+    uint64_t begun = wait_begins(gate);
+    /* A thread of Pleat's own that takes the turn again and again would have it each time. */
+    uint32_t waits = !pleat__on_mapper();
+    atomic_fetch_add(&gate->awaited, waits);
+    pthread_mutex_lock(&gate->turn);
+    atomic_fetch_sub(&gate->awaited, waits);
+    take_lock(gate, begun);
+    note_turn(gate);
+}
+
+pleat_result pleat__gate_turn(pleat__gate *gate)
+{
+    if (mine(gate))
+        return PLEAT_OK;
+    if (pthread_mutex_trylock(&gate->turn) != 0)
+        return PLEAT_E_NOT_READY;
+    note_turn(gate);
+    return PLEAT_OK;
+}
+
+void pleat__gate_await_turn(pleat__gate *gate)
+{
+    if (mine(gate))
+        return;
+    atomic_fetch_add(&gate->awaited, 1);
+    pleat__gate_unlock(gate);
+    pleat__gate_lock_turn(gate);
+    atomic_fetch_sub(&gate->awaited, 1);
+}
+
+void pleat__gate_let_pass(pleat__gate *gate)
+{
+    while (atomic_load(&gate->awaited) != 0)
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+}
+
+void pleat__gate_wait(pleat__gate *gate, pthread_cond_t *more)
+{
+    bool turn = mine(gate);
+    if (turn) {
+        gate->has_turn = false;
+        pthread_mutex_unlock(&gate->turn);
+    }
+    uint64_t begun = wait_begins(gate);
+    PLEAT__HOT_LEAVE();
+    atomic_store_explicit(&gate->held, false, memory_order_relaxed);
+    pthread_cond_wait(more, &gate->lock);
+    atomic_store_explicit(&gate->held, true, memory_order_relaxed);
+    wait_ends(gate, begun);
+    PLEAT__HOT_ENTER();
+    if (turn)
+        pleat__gate_await_turn(gate);
+}
+
+void pleat__gate_leave(pleat__gate *gate)
+{
+    PLEAT_ASSERT(mine(gate));
+    gate->left++;
+    gate->left_ns = wait_begins(gate);
+    let_lock(gate);
+}
+
+void pleat__gate_enter(pleat__gate *gate)
+{
+    /* Whoever left has the turn: the time is its own. */
+    take_lock(gate, gate->left_ns);
+}
+
+/* ---- streams ---- */
+
+pleat_result pleat__gate_note_stream(pleat__gate *gate, pleat_stream stream)
+{
+    size_t at = 0;
+    if (gate->has_last && gate->last == stream)
+        return PLEAT_OK;
+    while (at < gate->stream_count && gate->streams[at] != stream)
+        at++;
+    if (at == gate->stream_count) {
+        PLEAT_TRY(pleat__arena_grow(gate->arena, &gate->streams, &gate->stream_capacity, at,
+                                    sizeof *gate->streams));
+        gate->streams[gate->stream_count++] = stream;
+    }
+    gate->last = stream;
+    gate->has_last = true;
+    return PLEAT_OK;
+}
+
+void pleat__gate_forget_stream(pleat__gate *gate, pleat_stream stream)
+{
+    gate->has_last = gate->has_last && gate->last != stream;
+    for (size_t i = 0; i < gate->stream_count; i++)
+        if (gate->streams[i] == stream) {
+            gate->streams[i] = gate->streams[--gate->stream_count];
+            return;
+        }
+}
+
+pleat_event pleat__gate_before(const pleat__gate *gate, pleat_stream stream)
+{
+    for (size_t i = 0; i < gate->captured_count; i++)
+        if (gate->captured[i].stream == stream)
+            return gate->captured[i].before;
+    return 0;
+}
+
+pleat_result pleat__gate_record(const pleat__gate *gate, pleat_event event, pleat_stream stream)
+{
+    if (__builtin_expect(gate->captured_count != 0, 0) && pleat__gate_before(gate, stream) != 0)
+        return PLEAT_E_NOT_READY;
+    return gate->vmm.ops->event_record(gate->vmm.self, event, stream);
+}
+
+pleat_result pleat__gate_capture(pleat__gate *gate, pleat_stream stream)
+{
+    const pleat_vmm_ops *ops = gate->vmm.ops;
+    pleat__captured captured = {.stream = stream};
+    PLEAT_TRY(pleat__arena_grow(gate->arena, &gate->captured, &gate->captured_capacity,
+                                gate->captured_count, sizeof *gate->captured));
+    PLEAT_TRY(ops->event_create(gate->vmm.self, gate->device, &captured.before));
+    pleat_result result = ops->event_record(gate->vmm.self, captured.before, stream);
+    if (result != PLEAT_OK) {
+        (void)ops->event_destroy(gate->vmm.self, captured.before);
+        return result;
+    }
+    gate->captured[gate->captured_count++] = captured;
+    return PLEAT_OK;
+}
+
+void pleat__gate_capture_end(pleat__gate *gate, pleat_stream stream)
+{
+    for (size_t i = 0; i < gate->captured_count; i++) {
+        if (gate->captured[i].stream != stream)
+            continue;
+        (void)gate->vmm.ops->event_destroy(gate->vmm.self, gate->captured[i].before);
+        gate->captured[i] = gate->captured[--gate->captured_count];
+        return;
+    }
+}
+
+bool pleat__marks_spare(const pleat__marks *marks, pleat_stream stream)
+{
+    for (size_t i = 0; i < marks->count; i++)
+        if (marks->marks[i].stream == stream)
+            return marks->marks[i].event == 0;
+    return false;
+}
+
+/* A refused destruction leaves an event of the driver's behind, nothing of ours. */
+void pleat__gate_unmark(const pleat__gate *gate, pleat__marks *marks)
+{
+    for (size_t i = 0; i < marks->count; i++)
+        if (marks->marks[i].event != 0)
+            (void)gate->vmm.ops->event_destroy(gate->vmm.self, marks->marks[i].event);
+    if (marks->marks != marks->some)
+        pleat__arena_free(gate->arena, marks->marks);
+    *marks = (pleat__marks){.count = 0};
+}
+
+/* false: the driver refuses. */
+static bool mark_stream(const pleat__gate *gate, pleat_stream stream, pleat__marks *marks)
+{
+    const pleat_vmm_ops *ops = gate->vmm.ops;
+    pleat__mark mark = {.stream = stream};
+    if (ops->event_create(gate->vmm.self, gate->device, &mark.event) != PLEAT_OK)
+        return false;
+    pleat_result result = ops->event_record(gate->vmm.self, mark.event, stream);
+    if (result != PLEAT_OK) {
+        (void)ops->event_destroy(gate->vmm.self, mark.event);
+        mark.event = 0;
+    }
+    if (result == PLEAT_OK || result == PLEAT_E_STATE)
+        marks->marks[marks->count++] = mark;
+    return result == PLEAT_OK || result == PLEAT_E_STATE;
+}
+
+bool pleat__gate_mark(pleat__gate *gate, pleat__marks *marks)
+{
+    bool all = gate->gather == NULL || gate->gather(gate->gather_context) == PLEAT_OK;
+    if (!all && !gate->ending)
+        return false;
+    *marks = (pleat__marks){.count = 0};
+    marks->marks = gate->stream_count <= PLEAT__MARKS
+                       ? marks->some
+                       : pleat__arena_alloc(gate->arena, gate->stream_count * sizeof *marks->marks);
+    if (marks->marks == NULL)
+        return false;
+    /* A stream that was told to capture did nothing since (pleat__gate_before). */
+    for (size_t i = 0; i < gate->stream_count && (all || gate->ending); i++)
+        if (pleat__gate_before(gate, gate->streams[i]) == 0)
+            all = mark_stream(gate, gate->streams[i], marks) && all;
+    if (all || gate->ending)
+        return true;
+    pleat__gate_unmark(gate, marks);
+    return false;
+}
+
+/* Only a thread with the turn begins or ends a capture: the list stays as it is. */
+static bool wait_for_captured(const pleat__gate *gate)
+{
+    bool all = true;
+    for (size_t i = 0; i < gate->captured_count && (all || gate->ending); i++)
+        all =
+            gate->vmm.ops->event_wait(gate->vmm.self, gate->captured[i].before) == PLEAT_OK && all;
+    return all;
+}
+
+bool pleat__gate_leave_marked(pleat__gate *gate, pleat__marks *marks)
+{
+    pleat__gate_leave(gate);
+    bool over = wait_for_captured(gate);
+    for (size_t i = 0; i < marks->count && (over || gate->ending); i++)
+        if (marks->marks[i].event != 0)
+            over = gate->vmm.ops->event_wait(gate->vmm.self, marks->marks[i].event) == PLEAT_OK &&
+                   over;
+    pleat__gate_unmark(gate, marks);
+    if (!over)
+        pleat__gate_enter(gate);
+    return over;
+}
+
+pleat_result pleat__gate_await_job(pleat__gate *gate, pleat__mapper *mapper, pleat__job *job)
+{
+    if (pleat__job_done(job))
+        return job->result;
+    bool turn = mine(gate);
+    uint64_t begun = wait_begins(gate);
+    pleat__gate_unlock(gate);
+    pleat_result result = pleat__mapper_wait(mapper, job);
+    if (turn)
+        pthread_mutex_lock(&gate->turn);
+    take_lock(gate, begun);
+    if (turn)
+        note_turn(gate);
+    return result;
+}
+
+pleat_result pleat__gate_mapper(pleat__gate *gate, pleat__mapper **out)
+{
+    if (gate->mapper == NULL)
+        PLEAT_TRY(pleat__mapper_create(gate->space, gate->arena, QUEUE, &gate->mapper));
+    *out = gate->mapper;
+    return PLEAT_OK;
+}
+
+void pleat__gate_end_mapper(pleat__gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    pleat__mapper *mapper = gate->mapper;
+    gate->mapper = NULL;
+    pthread_mutex_unlock(&gate->lock);
+    pleat__mapper_destroy(mapper);
+}
+
+void pleat__gate_drain(pleat__gate *gate)
+{
+    /* Not pleat__gate_unlock: the turn, where the thread has it, stays. */
+    pthread_mutex_lock(&gate->lock);
+    pleat__mapper *mapper = gate->mapper;
+    pthread_mutex_unlock(&gate->lock);
+    if (mapper != NULL)
+        pleat__mapper_drain(mapper);
+}

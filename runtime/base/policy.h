@@ -1,0 +1,128 @@
+/*
+ * policy.h: what a policy is to the runtime: a way to serve requests from one device's space.
+ *
+ * THREADS  The runtime holds its lock around every call; a policy needs none of its own. It leaves
+ *          the lock for every memory verb, and while it does it is called by others
+ * (driver_lock.h). create and destroy are called without the lock. TURN     alloc takes the turn
+ * before it needs verbs, and passes PLEAT_E_NOT_READY on, nothing changed, when another thread has
+ * it. reclaim is called with the turn. STREAMS  record_stream is the runtime's matter
+ * (runtime/streams/pending_free.c): a free that must wait for other streams reaches the policy when
+ * they are done, or when the policy wants its memory and the block's stream was made to wait
+ * (order_frees). It is not live meanwhile. MEMORY   A policy that has no memory returns
+ * PLEAT_E_OUT_OF_MEMORY or PLEAT_E_BUDGET and changes nothing; the runtime then runs the steps of
+ * out of memory (runtime/face/reclaim.c), which call `reclaim`, and asks again.
+ */
+#ifndef PLEAT_RUNTIME_BASE_POLICY_H
+#define PLEAT_RUNTIME_BASE_POLICY_H
+
+#include <pleat/runtime.h>
+#include <runtime/base/conf.h>
+#include <runtime/base/driver_lock.h>
+#include <runtime/base/states.h>
+#include <runtime/streams/pending_free.h>
+
+/* What every policy is given; all outlive it. */
+typedef struct pleat__policy_context {
+    pleat_vmm vmm;
+    pleat__arena *arena;
+    pleat__space *space;
+    const pleat_plan *plan; /* may be NULL */
+    pleat_stats *stats;     /* the policy counts routes itself, and live bytes by the calls below */
+    int device;
+    uint64_t limit_bytes; /* the budget, or the device's memory where there is none */
+    bool waits;           /* a mark waits for a plan that is being made */
+    pleat__conf conf;
+    pleat__gate *gate; /* the lock, left for verbs */
+    /* Of the frees that wait for other streams those that `wanted` says reach the policy before it
+     * returns, ordered by streams (pending_free.h); whether any did. From within `alloc` only. */
+    bool (*order_frees)(void *runtime, pleat__pending_wanted wanted, void *wishes);
+    void *runtime;
+} pleat__policy_context;
+
+/* What can be given back, in the order in which it is asked for. */
+typedef enum pleat__reclaim {
+    PLEAT__RECLAIM_VIEWS = 0,  /* address space kept mapped in case it is wanted again */
+    PLEAT__RECLAIM_LARGE = 1,  /* cached memory, as much as the request needs */
+    PLEAT__RECLAIM_CACHES = 2, /* all cached memory */
+} pleat__reclaim;
+
+typedef struct pleat__policy_ops {
+    const char *name;
+    PLEAT_NODISCARD pleat_result (*create)(const pleat__policy_context *context, void **self);
+    void (*destroy)(void *self);
+    /* pre: bytes is not 0, and no larger than the device */
+    PLEAT_NODISCARD pleat_result (*alloc)(void *self, uint64_t bytes, pleat_stream stream,
+                                          pleat_va *address);
+    /* PLEAT_E_NOT_FOUND, without a text, for an address that is not allocated. */
+    pleat_result (*free)(void *self, pleat_va address);
+    pleat_result (*block_of)(void *self, pleat_va address, pleat_block *block);
+    pleat_result (*adjacent_free)(void *self, pleat_va address, uint64_t *before, uint64_t *after);
+    /* Gives back, to the space's pool or further, memory or views that are idle, once the GPU is
+     * done with them; `bytes` is what the request in want needs. Returns whether anything was
+     * given: asking again may then help. */
+    bool (*reclaim)(void *self, pleat__reclaim what, uint64_t bytes, pleat_stream stream);
+    /* The largest request of the stream that idle memory would serve, and all idle bytes. */
+    void (*idle)(void *self, pleat_stream stream, uint64_t *largest, uint64_t *total);
+    /* Those below may be NULL: nothing is to be done. */
+    /* The program freed it, but other streams use it still: `free` will be called later. */
+    void (*freed_early)(void *self, pleat_va address);
+    pleat_result (*mark)(void *self);
+    pleat_result (*phase)(void *self, const char *name);
+    bool (*audit)(void *self);
+    /* Where the first allocation at or behind an address begins; 0: there is none. NULL: a walk
+     * asks block_of for every granule of free memory. */
+    pleat_va (*next)(void *self, pleat_va address);
+    /* pleat_max_microbatch under a limit of so many bytes. NULL: it does not know. */
+    pleat_result (*most)(void *self, uint64_t bytes, uint64_t running, uint64_t *most);
+    /* What it is doing and why; NULL: it does the same always. */
+    const pleat__states *(*states)(const void *self);
+} pleat__policy_ops;
+
+/* The policy of that name, or NULL. */
+const pleat__policy_ops *pleat__policy_find(const char *name);
+/* The names, for messages, each behind a blank: " native expandable ...". A static string. */
+const char *pleat__policy_names(void);
+
+/* X(name): every policy, each in its own file as pleat__policy_<name>. */
+#define PLEAT__POLICIES(X)          X(native) X(expandable) X(gmlake) X(stweaver) X(pleat)
+#define PLEAT__DECLARE_POLICY(name) extern const pleat__policy_ops pleat__policy_##name;
+PLEAT__POLICIES(PLEAT__DECLARE_POLICY)
+#undef PLEAT__DECLARE_POLICY
+
+/* Live bytes are counted as max-live counts them, requests rounded up to 512, and as asked for. */
+static inline void pleat__count_alloc(pleat_stats *stats, uint64_t bytes)
+{
+    stats->live_bytes += (bytes + 511) & ~(uint64_t)511;
+    if (stats->live_bytes > stats->peak_live_bytes)
+        stats->peak_live_bytes = stats->live_bytes;
+    stats->requested_bytes += bytes;
+    if (stats->requested_bytes > stats->peak_requested_bytes)
+        stats->peak_requested_bytes = stats->requested_bytes;
+    stats->asked_bytes += bytes;
+    /* It is counted among the requests when it has been served. */
+    uint64_t blocks = stats->requests + 1 - stats->frees;
+    if (blocks > stats->peak_blocks)
+        stats->peak_blocks = blocks;
+}
+
+static inline void pleat__count_free(pleat_stats *stats, uint64_t bytes)
+{
+    stats->live_bytes -= (bytes + 511) & ~(uint64_t)511;
+    stats->requested_bytes -= bytes;
+}
+
+static inline void pleat__restart_peaks(pleat_stats *stats)
+{
+    stats->peak_live_bytes = stats->live_bytes;
+    stats->peak_requested_bytes = stats->requested_bytes;
+    stats->peak_blocks = stats->requests - stats->frees;
+}
+
+/* Of a free that was counted when the program asked for it, and will be once more. */
+static inline void pleat__uncount_free(pleat_stats *stats, uint64_t bytes)
+{
+    stats->live_bytes += (bytes + 511) & ~(uint64_t)511;
+    stats->requested_bytes += bytes;
+}
+
+#endif

@@ -1,0 +1,296 @@
+/*
+ * caching.c: requests of the caching allocator: rounding, best fit, splitting, joining.
+ *
+ * The rules are PyTorch's (c10/cuda/CUDACachingAllocator.cpp of 2.11): round_size and
+ * get_allocation_size, get_free_block with its two limits on large blocks and its reluctance
+ * towards the block that can still grow, should_split, try_merge_blocks. What differs is how: exact
+ * best fit over binned treaps instead of one tree, one hash table for what is live, no event or
+ * driver call here. The steps of out of memory are the runtime's (reclaim.c), in the same order.
+ *
+ * A request first searches (take_free), then takes new memory (pleat__caching_extend), and cuts
+ * off what it does not need (pleat__caching_cut). All host memory it may need is at hand before
+ * anything changes.
+ */
+#include <runtime/baselines/torch/caching_internal.h>
+
+#include <internal/check.h>
+#include <internal/error.h>
+#include <internal/range.h>
+#include <string.h>
+
+#define SLAB_BLOCKS 1024u
+
+pleat_result pleat__caching_reserve_nodes(pleat__caching *caching, uint64_t count)
+{
+    while (caching->spares < count) {
+        block_slab *slab =
+            pleat__arena_alloc(caching->arena, sizeof *slab + SLAB_BLOCKS * sizeof(pleat__block));
+        if (slab == NULL)
+            return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u blocks", SLAB_BLOCKS);
+        slab->next = caching->slabs;
+        caching->slabs = slab;
+        for (unsigned i = SLAB_BLOCKS; i-- > 0;)
+            pleat__caching_node_put(caching, &slab->blocks[i]);
+    }
+    return PLEAT_OK;
+}
+
+pleat__block *pleat__caching_node(pleat__caching *caching, segment *owner, pleat_va address,
+                                  uint64_t bytes)
+{
+    pleat__block *block = caching->spare;
+    caching->spare = block->right;
+    caching->spares--;
+    *block = (pleat__block){.address = address, .bytes = bytes, .segment = owner};
+    return block;
+}
+
+void pleat__caching_node_put(pleat__caching *caching, pleat__block *block)
+{
+    block->right = caching->spare;
+    caching->spare = block;
+    caching->spares++;
+}
+
+static pool *find_pool(pleat__caching *caching, pleat_stream stream, bool small)
+{
+    pool *last = caching->last_pool[small];
+    if (last != NULL && last->stream == stream)
+        return last;
+    for (pool *at = caching->pools; at != NULL; at = at->next)
+        if (at->stream == stream && at->small == small)
+            return caching->last_pool[small] = at;
+    pool *added = pleat__arena_calloc(caching->arena, 1, sizeof *added);
+    if (added == NULL)
+        return NULL;
+    added->stream = stream;
+    added->small = small;
+    added->next = caching->pools;
+    caching->pools = added;
+    return caching->last_pool[small] = added;
+}
+
+void pleat__caching_make_free(pleat__caching *caching, pool *owner, pleat__block *block)
+{
+    block->state = PLEAT__BLOCK_FREE;
+    block->age = caching->searches[owner->small];
+    pleat__bins_insert(&owner->free, block);
+}
+
+void pleat__caching_join_next(pleat__caching *caching, pleat__block *block)
+{
+    pleat__block *gone = block->next;
+    block->bytes += gone->bytes;
+    block->next = gone->next;
+    if (gone->next != NULL)
+        gone->next->previous = block;
+    pleat__caching_node_put(caching, gone);
+}
+
+void pleat__caching_join(pleat__caching *caching, pool *owner, pleat__block *block)
+{
+    pleat__block *next = block->next, *previous = block->previous;
+    if (next != NULL && next->state == PLEAT__BLOCK_FREE) {
+        pleat__bins_remove(&owner->free, next);
+        pleat__caching_join_next(caching, block);
+    }
+    if (previous != NULL && previous->state == PLEAT__BLOCK_FREE) {
+        pleat__bins_remove(&owner->free, previous);
+        /* The earlier node goes, so that the caller's pointer stays good. */
+        block->address = previous->address;
+        block->bytes += previous->bytes;
+        block->previous = previous->previous;
+        if (previous->previous != NULL)
+            previous->previous->next = block;
+        else
+            block->segment->first = block;
+        pleat__caching_node_put(caching, previous);
+    }
+}
+
+/* What a free block could become in place. */
+static uint64_t reach(const pleat__block *block)
+{
+    const pleat__block *next = block->next;
+    bool grows = next != NULL && next->state == PLEAT__BLOCK_UNBACKED;
+    return block->bytes + (grows ? next->bytes : 0);
+}
+
+/* Best fit. The block that can still grow counts with the size that it could have, so that a
+ * larger one that cannot is taken before it. */
+static pleat__block *take_free(pleat__caching *caching, pool *owner, uint64_t bytes)
+{
+    const pleat__caching_options *options = &caching->options;
+    caching->searches[owner->small]++;
+    pleat__block *best = pleat__bins_at_least(&owner->free, bytes, 0);
+    if (best == NULL)
+        return NULL;
+    if (options->expandable) {
+        for (;;) {
+            pleat__block *next = pleat__bins_at_least(&owner->free, best->bytes, best->address + 1);
+            if (next == NULL || reach(next) >= reach(best))
+                break;
+            best = next;
+        }
+    }
+    if (bytes < options->max_split_bytes && best->bytes >= options->max_split_bytes)
+        return NULL;
+    if (bytes >= options->max_split_bytes && best->bytes >= bytes + options->max_round_bytes)
+        return NULL;
+    pleat__bins_remove(&owner->free, best);
+    return best;
+}
+
+static bool should_split(const pleat__caching *caching, const pool *owner, uint64_t bytes,
+                         uint64_t rest)
+{
+    if (owner->small || caching->options.expandable)
+        return rest >= PLEAT__ROUND_BYTES;
+    return bytes < caching->options.max_split_bytes && rest > PLEAT__SMALL_LIMIT_BYTES;
+}
+
+pleat__block *pleat__caching_cut(pleat__caching *caching, pleat__block *block, uint64_t bytes)
+{
+    pleat__block *rest =
+        pleat__caching_node(caching, block->segment, block->address + bytes, block->bytes - bytes);
+    rest->previous = block;
+    rest->next = block->next;
+    if (block->next != NULL)
+        block->next->previous = rest;
+    block->next = rest;
+    block->bytes = bytes;
+    return rest;
+}
+
+static void mark_start(segment *owner, pleat__block *block, bool live)
+{
+    uint64_t unit = (block->address - owner->address) >> owner->unit_shift;
+    if (live)
+        pleat__bits_set(&owner->starts, unit);
+    else
+        pleat__bits_clear(&owner->starts, unit);
+    if (owner->by_unit != NULL)
+        owner->by_unit[unit] = live ? block : NULL;
+}
+
+/* An audit walks all blocks: after every call while they and the calls are few, else after some; so
+ * many that a program's loop does not bring the same ones again and again. */
+static bool audit_now_and_then(pleat__caching *caching)
+{
+    uint64_t every = caching->stats.blocks >= 64 ? 4099 : caching->calls < 20000 ? 1 : 61;
+    return ++caching->calls % every != 0 || pleat__caching_audit(caching);
+}
+
+/* While the lock was left for the block's memory, others used what host memory was at hand. */
+static pleat_result make_ready(pleat__caching *caching, pool *owner, pleat__block *block)
+{
+    pleat_result result = pleat__caching_reserve_nodes(caching, 1);
+    if (result == PLEAT_OK)
+        result = pleat__live_reserve(&caching->live);
+    if (result != PLEAT_OK) {
+        pleat__caching_join(caching, owner, block);
+        pleat__caching_make_free(caching, owner, block);
+    }
+    return result;
+}
+
+pleat_result pleat__caching_alloc(pleat__caching *caching, uint64_t bytes, pleat_stream stream,
+                                  pleat_va *address)
+{
+    uint64_t rounded;
+    if (!pleat__round_up(bytes, PLEAT__ROUND_BYTES, &rounded) || rounded > UINT64_MAX / 4)
+        return pleat__fail(PLEAT_E_OUT_OF_MEMORY, "%llu bytes are more than any device has",
+                           (unsigned long long)bytes);
+    pool *owner = find_pool(caching, stream, rounded <= PLEAT__SMALL_LIMIT_BYTES);
+    if (owner == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream's pool");
+    /* One rest; for new memory one block, and one for what stays unbacked. */
+    PLEAT_TRY(pleat__caching_reserve_nodes(caching, 3));
+    PLEAT_TRY(pleat__live_reserve(&caching->live));
+    pleat__block *block = take_free(caching, owner, rounded);
+    if (block == NULL) {
+        PLEAT_TRY(pleat__caching_turn(caching));
+        pleat__caching_collect(caching);
+        PLEAT_TRY(pleat__caching_extend(caching, owner, rounded, &block));
+        PLEAT_TRY(make_ready(caching, owner, block));
+    }
+    if (should_split(caching, owner, rounded, block->bytes - rounded))
+        pleat__caching_make_free(caching, owner, pleat__caching_cut(caching, block, rounded));
+    block->state = PLEAT__BLOCK_LIVE;
+    block->requested = bytes;
+    pleat__live_insert(&caching->live, block->address, block);
+    mark_start(block->segment, block, true);
+    caching->stats.allocated_bytes += block->bytes;
+    caching->stats.blocks++;
+    *address = block->address;
+    PLEAT_AUDIT(audit_now_and_then(caching));
+    return PLEAT_OK;
+}
+
+pleat_result pleat__caching_free(pleat__caching *caching, pleat_va address, uint64_t *bytes)
+{
+    pleat__block *block = pleat__live_remove(&caching->live, address);
+    if (block == NULL)
+        return PLEAT_E_NOT_FOUND;
+    segment *owner = block->segment;
+    mark_start(owner, block, false);
+    if (bytes != NULL)
+        *bytes = block->requested;
+    caching->stats.allocated_bytes -= block->bytes;
+    caching->stats.blocks--;
+    block->requested = 0;
+    pleat__caching_join(caching, owner->pool, block);
+    pleat__caching_make_free(caching, owner->pool, block);
+    PLEAT_AUDIT(audit_now_and_then(caching));
+    return PLEAT_OK;
+}
+
+static pleat_result check_options(pleat__caching_options *options, uint64_t unit)
+{
+    if (options->max_split_bytes == 0)
+        options->max_split_bytes = UINT64_MAX;
+    if (options->max_round_bytes == 0)
+        options->max_round_bytes = PLEAT__LARGE_SEGMENT_BYTES;
+    if (options->grow_bytes == 0)
+        options->grow_bytes = PLEAT__LARGE_SEGMENT_BYTES;
+    if (options->range_bytes == 0)
+        options->range_bytes = options->limit_bytes + options->limit_bytes / 8;
+    if (unit == 0 || PLEAT__SMALL_SEGMENT_BYTES % unit != 0 || options->grow_bytes % unit != 0)
+        return pleat__fail(PLEAT_E_UNSUPPORTED,
+                           "the caching allocator's segments are not whole chunks of %llu bytes",
+                           (unsigned long long)unit);
+    if (options->max_split_bytes < PLEAT__LARGE_SEGMENT_BYTES)
+        return pleat__fail(PLEAT_E_INVALID, "max_split of %llu bytes is under 20 MiB",
+                           (unsigned long long)options->max_split_bytes);
+    if (options->expandable && options->range_bytes < options->grow_bytes)
+        return pleat__fail(PLEAT_E_INVALID, "an expandable segment of %llu bytes has no room",
+                           (unsigned long long)options->range_bytes);
+    if (!(options->gc_threshold >= 0 && options->gc_threshold < 1))
+        return pleat__fail(PLEAT_E_INVALID, "gc_threshold is a share below 1");
+    return PLEAT_OK;
+}
+
+pleat_result pleat__caching_create(pleat__arena *arena, const pleat__supplier *supplier,
+                                   const pleat__caching_options *options, pleat__caching **out)
+{
+    pleat__caching_options checked = options != NULL ? *options : (pleat__caching_options){0};
+    PLEAT_TRY(check_options(&checked, supplier->unit_bytes));
+    pleat__caching *caching = pleat__arena_calloc(arena, 1, sizeof *caching);
+    if (caching == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a caching allocator");
+    caching->arena = arena;
+    caching->supplier = *supplier;
+    caching->options = checked;
+    pleat_result result = pleat__live_create(arena, &caching->live);
+    if (result != PLEAT_OK) {
+        pleat__arena_free(arena, caching);
+        return result;
+    }
+    *out = caching;
+    return PLEAT_OK;
+}
+
+pleat__caching_stats pleat__caching_stats_of(const pleat__caching *caching)
+{
+    return caching->stats;
+}

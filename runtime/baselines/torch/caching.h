@@ -1,0 +1,121 @@
+/*
+ * caching.h: a caching allocator: segments from a supplier, cut into blocks, blocks kept for reuse.
+ *
+ * It follows PyTorch's native allocator rule by rule, so that what it holds for a job is what that
+ * job would hold under PyTorch (`native`), and, with `expandable`, what it would hold with
+ * expandable segments. Learning and every policy's fallback run on it too.
+ *
+ * RULES    Sizes are rounded up to 512. Requests of at most 1 MiB live in small segments (2 MiB),
+ *          those under 10 MiB in segments of 20 MiB, larger ones in segments of their own size
+ *          rounded up to 2 MiB. A free block is found by (stream, size, address): the smallest
+ *          that holds the request, the lowest among equals. A block is cut when what is left is
+ *          at least 512 bytes (small) or over 1 MiB (large). Neighbours that are free become one.
+ * EXPANDABLE  A stream and pool has one long range that grows in place by handles of 2 MiB (small)
+ *          or 20 MiB (large); every remainder of 512 bytes and more is cut off.
+ * STREAMS  A block belongs to the stream it was first allocated for, for ever.
+ * FREE     allocates nothing and cannot fail once the address is known.
+ * THREADS  The caller holds a lock, which is left for the supplier's verbs (driver_lock.h).
+ */
+#ifndef PLEAT_RUNTIME_BASELINES_TORCH_CACHING_H
+#define PLEAT_RUNTIME_BASELINES_TORCH_CACHING_H
+
+#include <internal/arena.h>
+#include <pleat/runtime.h>
+#include <runtime/base/driver_lock.h>
+#include <stdbool.h>
+
+#define PLEAT__ROUND_BYTES         512u        /* every block is a multiple of it */
+#define PLEAT__SMALL_LIMIT_BYTES   (1u << 20)  /* the largest request of the small pool */
+#define PLEAT__SMALL_SEGMENT_BYTES (2u << 20)  /* a segment of the small pool */
+#define PLEAT__LARGE_SEGMENT_BYTES (20u << 20) /* a segment for a request under the next line */
+#define PLEAT__LARGE_REQUEST_BYTES (10u << 20) /* from here on a request has its own segment */
+#define PLEAT__SEGMENT_ROUND_BYTES (2u << 20)  /* rounded up to this */
+
+/* Where segments come from. Sizes and addresses are multiples of `unit_bytes`. */
+typedef struct pleat__supplier {
+    void *self;
+    uint64_t unit_bytes;
+    /* Address space, nothing behind it. PLEAT_E_LIMIT when there is no room. */
+    pleat_result (*reserve)(void *self, uint64_t bytes, pleat_va *address);
+    /* All of a reservation or a part of it, nothing backed. */
+    void (*unreserve)(void *self, pleat_va address, uint64_t bytes);
+    /* Puts memory behind reserved addresses, ready for use, in handles of `handle_bytes` (of which
+     * `bytes` is a multiple; a supplier may use smaller ones): whole handles go back later.
+     * PLEAT_E_OUT_OF_MEMORY, PLEAT_E_BUDGET when there is none: the caching allocator gives nothing
+     * back by itself then; its caller runs the steps of out of memory (runtime/face/reclaim.c). */
+    pleat_result (*back)(void *self, pleat_va address, uint64_t bytes, uint64_t handle_bytes);
+    /* Takes whole handles away again. Cannot fail: what the driver refuses to unmap the supplier
+     * quarantines, and returns false; these addresses are not backed again, only unreserved. */
+    bool (*unback)(void *self, pleat_va address, uint64_t bytes);
+    /* The caller's lock, which is left for back and unback, and the streams, which are waited for
+     * before unback. NULL: there is none (reserve and unreserve issue no verbs). */
+    pleat__gate *gate;
+} pleat__supplier;
+
+/* Suppliers over a space, which is their `self` and outlives them. `gate` may be NULL. The first
+ * uses handles as asked for (cheapest to map); the second handles of one page, which can be moved
+ * singly. */
+pleat__supplier pleat__supplier_of_space(pleat__space *space, pleat__gate *gate);
+pleat__supplier pleat__supplier_of_pages(pleat__space *space, pleat__gate *gate);
+
+typedef struct pleat__caching_options {
+    bool expandable;
+    /* expandable: address space of one segment; 0: 9/8 of `limit_bytes`, which must then be set */
+    uint64_t range_bytes;
+    uint64_t grow_bytes; /* expandable: a handle of the large pool; 0: 20 MiB */
+    uint64_t
+        max_split_bytes; /* larger blocks are never cut nor given to smaller requests; 0: none */
+    uint64_t max_round_bytes; /* how much larger a block over that may be; 0: 20 MiB */
+    double gc_threshold;      /* share of `limit_bytes` above which old blocks go; 0: never */
+    uint64_t limit_bytes;     /* the device's memory or the budget */
+} pleat__caching_options;
+
+typedef struct pleat__caching pleat__caching;
+
+typedef struct pleat__caching_stats {
+    uint64_t reserved_bytes; /* backed now */
+    uint64_t peak_reserved_bytes;
+    uint64_t allocated_bytes; /* in blocks handed out, now */
+    uint64_t blocks;          /* handed out, now */
+    uint64_t segments;        /* now */
+} pleat__caching_stats;
+
+/* `options` may be NULL. */
+PLEAT_NODISCARD pleat_result pleat__caching_create(pleat__arena *arena,
+                                                   const pleat__supplier *supplier,
+                                                   const pleat__caching_options *options,
+                                                   pleat__caching **out);
+/* Gives every segment back, also those in use. NULL is allowed. */
+void pleat__caching_destroy(pleat__caching *caching);
+
+/* pre: bytes is not 0. PLEAT_E_OUT_OF_MEMORY, PLEAT_E_BUDGET, PLEAT_E_NO_MEMORY (host),
+ * PLEAT_E_NOT_READY (another thread has the turn), or what the supplier says; nothing is changed
+ * then. */
+PLEAT_NODISCARD pleat_result pleat__caching_alloc(pleat__caching *caching, uint64_t bytes,
+                                                  pleat_stream stream, pleat_va *address);
+/* PLEAT_E_NOT_FOUND (without an error text: the caller may have other places to look) when the
+ * address is not one that alloc gave. *bytes, when not NULL, are as asked for. */
+pleat_result pleat__caching_free(pleat__caching *caching, pleat_va address, uint64_t *bytes);
+/* Whether the address lies in one of its segments. */
+bool pleat__caching_owns(const pleat__caching *caching, pleat_va address);
+
+/* Gives cached segments to the supplier and returns their bytes. pre: the turn. Large: with
+ * max_split_bytes set, blocks of the stream over it, the smallest that has `bytes`, else the
+ * largest first. All: every segment, or with expandable ones every handle, that is free. */
+uint64_t pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, pleat_stream stream);
+uint64_t pleat__caching_release_all(pleat__caching *caching);
+
+/* The block that holds an address (also one inside it), O(log n). PLEAT_E_NOT_FOUND, no text. */
+pleat_result pleat__caching_block_of(const pleat__caching *caching, pleat_va address,
+                                     pleat_block *out);
+/* Free bytes directly before and behind the block that holds an address. */
+pleat_result pleat__caching_adjacent_free(const pleat__caching *caching, pleat_va address,
+                                          uint64_t *before, uint64_t *after);
+/* The largest request of the stream that a cached block would serve now. */
+uint64_t pleat__caching_largest(const pleat__caching *caching, pleat_stream stream);
+
+pleat__caching_stats pleat__caching_stats_of(const pleat__caching *caching);
+/* Re-derives all totals and orders; prints what disagrees. */
+bool pleat__caching_audit(const pleat__caching *caching);
+
+#endif

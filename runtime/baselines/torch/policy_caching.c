@@ -1,0 +1,182 @@
+/*
+ * policy_caching.c: the policies `native` and `expandable`: the caching allocator alone, with
+ * segments as PyTorch's default has them and as its expandable segments have them.
+ */
+#include <runtime/base/policy.h>
+#include <runtime/baselines/torch/caching.h>
+
+#include <internal/error.h>
+
+typedef struct policy {
+    pleat__policy_context context;
+    pleat__supplier space;
+    pleat__caching *caching;
+} policy;
+
+/* ---- segments ---- */
+
+static pleat_result reserve(void *opaque, uint64_t bytes, pleat_va *address)
+{
+    const policy *self = opaque;
+    return self->space.reserve(self->space.self, bytes, address);
+}
+
+static void unreserve(void *opaque, pleat_va address, uint64_t bytes)
+{
+    const policy *self = opaque;
+    self->space.unreserve(self->space.self, address, bytes);
+}
+
+static pleat_result back(void *opaque, pleat_va address, uint64_t bytes, uint64_t handle_bytes)
+{
+    const policy *self = opaque;
+    return self->space.back(self->space.self, address, bytes, handle_bytes);
+}
+
+/* The memory is the device's again, as with cudaFree. */
+static bool unback(void *opaque, pleat_va address, uint64_t bytes)
+{
+    const policy *self = opaque;
+    bool known = self->space.unback(self->space.self, address, bytes);
+    pleat__space_trim(self->context.space, 0);
+    return known;
+}
+
+/* A segment's addresses: the device's memory and an eighth. A device with less than one handle has
+ * room for that all the same: what does not fit is refused when it is asked for. */
+static uint64_t range_of(const pleat__policy_context *context)
+{
+    uint64_t range = pleat__space_device_bytes(context->space) / 8 * 9;
+    return range > PLEAT__LARGE_SEGMENT_BYTES ? range : PLEAT__LARGE_SEGMENT_BYTES;
+}
+
+static pleat_result create(const pleat__policy_context *context, bool expandable, void **out)
+{
+    policy *self = pleat__arena_calloc(context->arena, 1, sizeof *self);
+    if (self == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a policy");
+    self->context = *context;
+    self->space = pleat__supplier_of_space(context->space, context->gate);
+    pleat__supplier supplier = {.self = self,
+                                .unit_bytes = self->space.unit_bytes,
+                                .reserve = reserve,
+                                .unreserve = unreserve,
+                                .back = back,
+                                .unback = unback,
+                                .gate = context->gate};
+    pleat__caching_options options = {.expandable = expandable,
+                                      .range_bytes = range_of(context),
+                                      .max_split_bytes = context->conf.max_split,
+                                      .gc_threshold = (double)context->conf.collect / 100,
+                                      .limit_bytes = context->limit_bytes};
+    pleat_result result =
+        pleat__caching_create(context->arena, &supplier, &options, &self->caching);
+    if (result != PLEAT_OK) {
+        pleat__arena_free(context->arena, self);
+        return result;
+    }
+    *out = self;
+    return PLEAT_OK;
+}
+
+static pleat_result native_create(const pleat__policy_context *context, void **out)
+{
+    return create(context, false, out);
+}
+
+static pleat_result expandable_create(const pleat__policy_context *context, void **out)
+{
+    return create(context, true, out);
+}
+
+static void destroy(void *opaque)
+{
+    policy *self = opaque;
+    pleat__caching_destroy(self->caching);
+    pleat__arena_free(self->context.arena, self);
+}
+
+static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, pleat_va *address)
+{
+    policy *self = opaque;
+    PLEAT_TRY(pleat__caching_alloc(self->caching, bytes, stream, address));
+    self->context.stats->cached++;
+    pleat__count_alloc(self->context.stats, bytes);
+    return PLEAT_OK;
+}
+
+static pleat_result free_block(void *opaque, pleat_va address)
+{
+    policy *self = opaque;
+    uint64_t bytes;
+    pleat_result result = pleat__caching_free(self->caching, address, &bytes);
+    if (result == PLEAT_OK)
+        pleat__count_free(self->context.stats, bytes);
+    return result;
+}
+
+static pleat_result block_of(void *opaque, pleat_va address, pleat_block *block)
+{
+    const policy *self = opaque;
+    return pleat__caching_block_of(self->caching, address, block);
+}
+
+static pleat_result adjacent_free(void *opaque, pleat_va address, uint64_t *before, uint64_t *after)
+{
+    const policy *self = opaque;
+    return pleat__caching_adjacent_free(self->caching, address, before, after);
+}
+
+static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_stream stream)
+{
+    policy *self = opaque;
+    switch (what) {
+    case PLEAT__RECLAIM_VIEWS:
+        return false;
+    case PLEAT__RECLAIM_LARGE:
+        return pleat__caching_release_large(self->caching, bytes, stream) > 0;
+    case PLEAT__RECLAIM_CACHES:
+        return pleat__caching_release_all(self->caching) > 0;
+    }
+    return false;
+}
+
+static void idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t *total)
+{
+    const policy *self = opaque;
+    pleat__caching_stats stats = pleat__caching_stats_of(self->caching);
+    *largest = pleat__caching_largest(self->caching, stream);
+    *total = stats.reserved_bytes - stats.allocated_bytes;
+}
+
+static bool audit(void *opaque)
+{
+    const policy *self = opaque;
+    return pleat__caching_audit(self->caching);
+}
+
+const pleat__policy_ops pleat__policy_native = {
+    .name = "native",
+    .create = native_create,
+    .destroy = destroy,
+    .alloc = alloc,
+    .free = free_block,
+    .block_of = block_of,
+    .adjacent_free = adjacent_free,
+    .reclaim = reclaim,
+    .idle = idle,
+    .audit = audit,
+};
+
+const pleat__policy_ops pleat__policy_expandable = {
+    .name = "expandable",
+    .create = expandable_create,
+    .destroy = destroy,
+    .alloc = alloc,
+    .free = free_block,
+    .block_of = block_of,
+    .adjacent_free = adjacent_free,
+    .reclaim = reclaim,
+    .idle = idle,
+    .audit = audit,
+};

@@ -1,0 +1,206 @@
+/*
+ * reclaim.c: out of memory, step by step, the cheapest first, for every policy:
+ *
+ *   1 frees whose streams have come past them reach the policy
+ *   2 views that are only cached are unmapped
+ *   3 cached memory goes back: large pieces, as much as is needed; then all
+ *   4 frees that wait for a stream are waited for, and the caches go back once more
+ *   5 the program is asked to free something
+ *   6 the request is refused, with a text that says what there is
+ *
+ * After every step that gave anything the policy is asked again. Steps 3 and 4 are the last of the
+ * five of PyTorch's malloc. No driver verb waits for the GPU, which may still use what was freed on
+ * its own stream; so before anything is unmapped the streams that allocate are marked and waited
+ * for (pleat__gate_leave_marked), by the policy, which takes what it gives back out of reach.
+ */
+#include <runtime/face/runtime_internal.h>
+
+#include <internal/error.h>
+#include <internal/range.h>
+#include <inttypes.h>
+#include <plan/base/plan.h>
+#include <stdio.h>
+
+static bool is_shortage(pleat_result result)
+{
+    return result == PLEAT_E_OUT_OF_MEMORY || result == PLEAT_E_BUDGET;
+}
+
+/* Asks the policy to give back, and passes what came on to the device. */
+static bool give_back(pleat_runtime *runtime, pleat__reclaim what, uint64_t bytes,
+                      pleat_stream stream)
+{
+    bool any = runtime->ops->reclaim(runtime->policy, what, bytes, stream);
+    pleat__gate_leave(&runtime->gate);
+    /* What the mapper was given to unmap holds chunks too. */
+    pleat__gate_drain(&runtime->gate);
+    any = pleat__space_trim(runtime->space, 0) > 0 || any;
+    pleat__gate_enter(&runtime->gate);
+    return any;
+}
+
+static bool wait_pending(pleat_runtime *runtime)
+{
+    pleat_event *events;
+    size_t count = pleat__pending_events(&runtime->pending, &events);
+    pleat__gate_leave(&runtime->gate);
+    for (size_t i = 0; i < count; i++)
+        (void)runtime->vmm.ops->event_wait(runtime->vmm.self, events[i]);
+    pleat__arena_free(runtime->arena, events);
+    pleat__gate_enter(&runtime->gate);
+    return pleat__pending_poll(&runtime->pending, UINT64_MAX, pleat__runtime_freed, runtime) > 0;
+}
+
+void pleat__reclaim_all(pleat_runtime *runtime)
+{
+    pleat__pending_poll(&runtime->pending, UINT64_MAX, pleat__runtime_freed, runtime);
+    give_back(runtime, PLEAT__RECLAIM_VIEWS, UINT64_MAX, 0);
+    give_back(runtime, PLEAT__RECLAIM_CACHES, UINT64_MAX, 0);
+}
+
+/* Another thread may allocate and free meanwhile. */
+static bool ask_program(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream)
+{
+    if (runtime->memory_callback == NULL)
+        return false;
+    pleat__gate_unlock(&runtime->gate);
+    int again = runtime->memory_callback(runtime->memory_context, bytes, stream);
+    pleat__gate_lock_turn(&runtime->gate);
+    if (again)
+        pleat__reclaim_all(runtime);
+    return again != 0;
+}
+
+typedef enum step {
+    STEP_COMPLETED,
+    STEP_VIEWS,
+    STEP_LARGE,
+    STEP_CACHES,
+    STEP_WAIT,
+    STEP_CALLBACK,
+    STEP_COUNT,
+} step;
+
+/* Whether the step gave anything, so that asking again may help. */
+static bool run_step(pleat_runtime *runtime, step which, uint64_t bytes, pleat_stream stream)
+{
+    switch (which) {
+    case STEP_COMPLETED:
+        return pleat__pending_poll(&runtime->pending, UINT64_MAX, pleat__runtime_freed, runtime) >
+               0;
+    case STEP_VIEWS:
+        return give_back(runtime, PLEAT__RECLAIM_VIEWS, bytes, stream);
+    case STEP_LARGE:
+        return give_back(runtime, PLEAT__RECLAIM_LARGE, bytes, stream);
+    case STEP_CACHES:
+        return give_back(runtime, PLEAT__RECLAIM_CACHES, bytes, stream);
+    case STEP_WAIT:
+        if (!wait_pending(runtime))
+            return false;
+        pleat__reclaim_all(runtime);
+        return true;
+    case STEP_CALLBACK:
+        return ask_program(runtime, bytes, stream);
+    case STEP_COUNT:
+        break;
+    }
+    return false;
+}
+
+static uint64_t room_for_new(const pleat_runtime *runtime, uint64_t physical)
+{
+    uint64_t free_bytes = 0, total = 0;
+    const pleat_vmm_ops *ops = runtime->vmm.ops;
+    if (ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes, &total) != PLEAT_OK)
+        free_bytes = 0;
+    uint64_t allowed = runtime->limit_bytes > physical ? runtime->limit_bytes - physical : 0;
+    return pleat__round_down(free_bytes < allowed ? free_bytes : allowed,
+                             pleat__space_page_bytes(runtime->space));
+}
+
+static const char *mib(uint64_t bytes, char *buffer, size_t size)
+{
+    snprintf(buffer, size, "%.2f MiB", (double)bytes / (1 << 20));
+    return buffer;
+}
+
+static const char *in_words(uint64_t bytes, char *buffer, size_t size)
+{
+    if (bytes >= 1 << 20)
+        return mib(bytes, buffer, size);
+    snprintf(buffer, size, "%" PRIu64 " bytes", bytes);
+    return buffer;
+}
+
+/* Why the last attempt ended, where that is not what the figures say: the budget's bytes in use by
+ * then include what the attempt itself had got, and has given back. */
+static const char *cause_of(pleat_result result, char *text, size_t size)
+{
+    if (result == PLEAT_E_BUDGET)
+        return "";
+    snprintf(text, size, " (%s)", pleat_last_error()->text);
+    return text;
+}
+
+/* The text of the refusal. */
+static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t bytes,
+                           pleat_stream stream)
+{
+    char asked[32], live[32], physical[32], limit[32], reusable[32], fits[32], plan[96] = "";
+    char reason[160];
+    const char *cause = cause_of(result, reason, sizeof reason);
+    uint64_t largest = 0, total = 0;
+    /* What the last attempt had got before it failed. */
+    pleat__gate_leave(&runtime->gate);
+    pleat__space_trim(runtime->space, 0);
+    pleat__gate_enter(&runtime->gate);
+    uint64_t exists = pleat__space_stats_of(runtime->space).physical_bytes;
+    runtime->ops->idle(runtime->policy, stream, &largest, &total);
+    uint64_t room = room_for_new(runtime, exists);
+    largest = room > largest ? room : largest;
+    /* One above the limit is refused whatever is idle. */
+    largest = largest < runtime->limit_bytes ? largest : runtime->limit_bytes;
+    if (runtime->plan != NULL) {
+        char expected[32];
+        snprintf(plan, sizeof plan, "; the plan expects a peak of %s",
+                 mib(runtime->plan->physical_bytes, expected, sizeof expected));
+    }
+    runtime->stats.out_of_memory++;
+    return pleat__fail(
+        result,
+        "out of memory: %s asked for on stream %" PRIu64 "; live %s, physical %s of %s %s, "
+        "reusable %s, the largest request that would fit now %s%s%s",
+        in_words(bytes, asked, sizeof asked), stream,
+        mib(runtime->stats.live_bytes, live, sizeof live), mib(exists, physical, sizeof physical),
+        runtime->has_budget ? "a budget of" : "the device's",
+        mib(runtime->limit_bytes, limit, sizeof limit), mib(total, reusable, sizeof reusable),
+        mib(largest, fits, sizeof fits), plan, cause);
+}
+
+/* With the turn, which a request may leave all the same: then it begins again. */
+static pleat_result ask_again(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                              pleat_va *address)
+{
+    pleat_result result = PLEAT_E_NOT_READY;
+    while (result == PLEAT_E_NOT_READY) {
+        pleat__gate_await_turn(&runtime->gate);
+        result = runtime->ops->alloc(runtime->policy, bytes, stream, address);
+    }
+    return result;
+}
+
+pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                                     pleat_result first, pleat_va *address)
+{
+    pleat_result result = first;
+    pleat__gate_await_turn(&runtime->gate);
+    /* What is larger than everything allowed is refused without giving anything up; only the
+     * program may allow more. */
+    step begin = bytes > runtime->limit_bytes ? STEP_CALLBACK : STEP_COMPLETED;
+    if (bytes > pleat__space_device_bytes(runtime->space))
+        begin = STEP_COUNT;
+    for (step which = begin; which < STEP_COUNT && is_shortage(result); which++)
+        if (run_step(runtime, which, bytes, stream) && bytes <= runtime->limit_bytes)
+            result = ask_again(runtime, bytes, stream, address);
+    return is_shortage(result) ? refuse(runtime, result, bytes, stream) : result;
+}

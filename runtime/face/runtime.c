@@ -1,0 +1,604 @@
+/*
+ * runtime.c: the public face of the runtime: argument checks, the lock, and the way to the policy.
+ *
+ * LOCKING  One lock a runtime, around every call of its policy and of its pending frees, and left
+ *          for driver verbs and waits (driver_lock.h). The memory callback is called without it.
+ */
+#include <runtime/face/runtime_internal.h>
+
+#include <internal/check.h>
+#include <internal/error.h>
+#include <string.h>
+
+static pleat_result read_options(const pleat_runtime_options *given, pleat_runtime_options *options)
+{
+    *options = (pleat_runtime_options){0};
+    if (given == NULL)
+        return PLEAT_OK;
+    if (given->size < offsetof(pleat_runtime_options, memory_callback))
+        return pleat__fail(PLEAT_E_ABI, "pleat_runtime_options of %u bytes: set its size field",
+                           given->size);
+    memcpy(options, given, given->size < sizeof *options ? given->size : sizeof *options);
+    return PLEAT_OK;
+}
+
+static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_options *options,
+                                 const pleat__conf *conf)
+{
+    uint64_t free_bytes, total_bytes;
+    PLEAT_TRY(runtime->vmm.ops->memory_info(runtime->vmm.self, options->device, &free_bytes,
+                                            &total_bytes));
+    pleat__space_options space = {.device = options->device,
+                                  .budget_bytes = options->budget_bytes,
+                                  .create_flags = conf->share ? PLEAT_CREATE_SHAREABLE : 0};
+    PLEAT_TRY(pleat__space_create(runtime->vmm, runtime->arena, &space, &runtime->space));
+    runtime->vmm = pleat__space_vmm(runtime->space);
+    runtime->imports =
+        (pleat__imports){.arena = runtime->arena, .space = runtime->space, .gate = &runtime->gate};
+    runtime->shares = conf->share;
+    runtime->has_budget = options->budget_bytes != 0 && options->budget_bytes < total_bytes;
+    runtime->limit_bytes = runtime->has_budget ? options->budget_bytes : total_bytes;
+    return PLEAT_OK;
+}
+
+/* For the policy, while it serves a request. */
+static bool order_frees(void *opaque, pleat__pending_wanted wanted, void *wishes)
+{
+    pleat_runtime *runtime = opaque;
+    pleat__pending *pending = &runtime->pending;
+    if (pending->waiting == 0)
+        return false;
+    uint64_t ordered = pending->ordered;
+    uint64_t freed = pleat__pending_order(pending, wanted, wishes, pleat__runtime_freed, runtime);
+    runtime->stats.streams_ordered += pending->ordered - ordered;
+    return freed > 0;
+}
+
+/* A plan's memory is made at the start: one that is too large is refused before anything is. */
+static pleat_result check_plan(const pleat_runtime *runtime)
+{
+    uint64_t bytes =
+        runtime->plan != NULL ? pleat_plan_summary_of(runtime->plan).physical_bytes : 0;
+    if (bytes <= runtime->limit_bytes)
+        return PLEAT_OK;
+    return pleat__fail(runtime->has_budget ? PLEAT_E_BUDGET : PLEAT_E_OUT_OF_MEMORY,
+                       "out of memory: the plan takes %.2f MiB, %s %.2f MiB",
+                       (double)bytes / (1 << 20),
+                       runtime->has_budget ? "the budget is" : "the device has",
+                       (double)runtime->limit_bytes / (1 << 20));
+}
+
+static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_options *options,
+                                  const pleat__conf *conf)
+{
+    const char *name = options->policy != NULL ? options->policy : "pleat";
+    const pleat__policy_ops *ops = pleat__policy_find(name);
+    if (ops == NULL)
+        return pleat__fail(PLEAT_E_INVALID, "there is no policy '%s'; there are:%s", name,
+                           pleat__policy_names());
+    pleat__policy_context context = {.conf = *conf,
+                                     .vmm = runtime->vmm,
+                                     .arena = runtime->arena,
+                                     .space = runtime->space,
+                                     .plan = options->plan,
+                                     .stats = &runtime->stats,
+                                     .device = options->device,
+                                     .limit_bytes = runtime->limit_bytes,
+                                     .waits = options->waits != 0,
+                                     .gate = &runtime->gate,
+                                     .order_frees = order_frees,
+                                     .runtime = runtime};
+    PLEAT_TRY(ops->create(&context, &runtime->policy));
+    runtime->ops = ops;
+    return PLEAT_OK;
+}
+
+pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *given,
+                                  pleat_runtime **out)
+{
+    pleat_runtime_options options;
+    pleat__conf conf;
+    pleat__arena *arena;
+    if (vmm.ops == NULL || out == NULL)
+        return pleat__fail(PLEAT_E_INVALID, "a runtime needs a backend and a place for itself");
+    PLEAT_TRY(read_options(given, &options));
+    PLEAT_TRY(pleat__conf_read(options.conf, &conf));
+    PLEAT_TRY(pleat__arena_create(&arena));
+    pleat_runtime *runtime = pleat__arena_calloc(arena, 1, sizeof *runtime);
+    pleat_result result;
+    if (runtime == NULL) {
+        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a runtime");
+        goto no_runtime;
+    }
+    runtime->arena = arena;
+    runtime->vmm = vmm;
+    runtime->device = options.device;
+    runtime->plan = options.plan;
+    runtime->memory_callback = options.memory_callback;
+    runtime->memory_context = options.memory_context;
+    result = create_space(runtime, &options, &conf);
+    if (result != PLEAT_OK)
+        goto no_runtime;
+    result = check_plan(runtime);
+    if (result != PLEAT_OK)
+        goto no_gate;
+    result = pleat__gate_init(&runtime->gate, runtime->vmm, options.device, arena, runtime->space);
+    if (result != PLEAT_OK)
+        goto no_gate;
+    result = pleat__pending_create(runtime->vmm, options.device, arena, &runtime->gate,
+                                   &runtime->pending);
+    if (result != PLEAT_OK)
+        goto no_pending;
+    if (conf.canary)
+        result = pleat__canary_create(runtime->vmm, options.device, arena, runtime->space,
+                                      options.plan == NULL, &runtime->canary);
+    if (result != PLEAT_OK)
+        goto no_canary;
+    result = create_policy(runtime, &options, &conf);
+    if (result != PLEAT_OK)
+        goto no_policy;
+    result = pleat__watch_begin(runtime, &conf, &runtime->watch);
+    if (result != PLEAT_OK)
+        goto no_watch;
+    *out = runtime;
+    return PLEAT_OK;
+no_watch:
+    runtime->ops->destroy(runtime->policy);
+no_policy:
+    pleat__canary_destroy(&runtime->canary);
+no_canary:
+    pleat__pending_destroy(&runtime->pending);
+no_pending:
+    pleat__gate_release(&runtime->gate);
+no_gate:
+    pleat__space_destroy(runtime->space);
+no_runtime:
+    pleat__arena_destroy(arena);
+    return result;
+}
+
+void pleat_runtime_destroy(pleat_runtime *runtime)
+{
+    if (runtime == NULL)
+        return;
+    pleat__watch_end(runtime->watch);
+    pleat__gate_lock_turn(&runtime->gate);
+    runtime->gate.ending = true;
+    /* All goes, whatever the driver says. */
+    pleat__marks marks;
+    if (pleat__gate_mark(&runtime->gate, &marks) &&
+        pleat__gate_leave_marked(&runtime->gate, &marks))
+        pleat__gate_enter(&runtime->gate);
+    pleat__gate_unlock(&runtime->gate);
+    pleat__gate_drain(&runtime->gate);
+    runtime->ops->destroy(runtime->policy);
+    pleat__pending_destroy(&runtime->pending);
+    pleat__record_release(&runtime->record);
+    pleat__canary_destroy(&runtime->canary);
+    pleat__imports_release(&runtime->imports);
+    pleat__gate_release(&runtime->gate);
+    pleat__space_destroy(runtime->space);
+    /* The runtime itself lies in its arena. */
+    pleat__arena_destroy(runtime->arena);
+}
+
+/* Before the policy hears of a free whose memory may be used again: afterwards the address may be
+ * somebody else's. */
+static void note_freed(pleat_runtime *runtime, pleat_va address)
+{
+    if (runtime->freed_callback != NULL)
+        runtime->freed_callback(runtime->freed_context, address);
+    if (pleat__records(&runtime->record))
+        pleat__record_free(&runtime->record, address, PLEAT_EVENT_FREE_COMPLETED);
+    /* A kernel that cannot be launched is the job's failure as well, which it will hear of. */
+    if (runtime->canary.paint != NULL)
+        (void)!pleat__canary_freed(&runtime->canary, address);
+}
+
+/* Whether somebody wants to know of events. */
+static inline bool is_watched(const pleat_runtime *runtime)
+{
+    return runtime->freed_callback != NULL || pleat__records(&runtime->record) ||
+           runtime->canary.paint != NULL;
+}
+
+void pleat__runtime_freed(void *opaque, pleat_va address, uint64_t bytes)
+{
+    pleat_runtime *runtime = opaque;
+    if (is_watched(runtime))
+        note_freed(runtime, address);
+    /* What waited has not been counted as live since its free; the policy counts it out. */
+    pleat__uncount_free(&runtime->stats, bytes);
+    pleat_result result = runtime->ops->free(runtime->policy, address);
+    PLEAT_CHECK(result == PLEAT_OK);
+}
+
+/* Under the lock. */
+static pleat_result alloc_once(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                               pleat_va *address)
+{
+    if (runtime->pending.waiting > 0)
+        pleat__pending_poll(&runtime->pending, 8, pleat__runtime_freed, runtime);
+    return bytes <= runtime->limit_bytes
+               ? runtime->ops->alloc(runtime->policy, bytes, stream, address)
+               : pleat__fail(PLEAT_E_OUT_OF_MEMORY, "more than there is");
+}
+
+/* What the policy could not serve at once: another thread issued verbs, or there is no memory. */
+static pleat_result alloc_again(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                                pleat_result result, pleat_va *address)
+{
+    /* Who waits for what is on its way leaves the turn meanwhile, and may find all changed again.
+     */
+    while (result == PLEAT_E_NOT_READY) {
+        pleat__gate_await_turn(&runtime->gate);
+        result = alloc_once(runtime, bytes, stream, address);
+    }
+    if (result == PLEAT_E_OUT_OF_MEMORY || result == PLEAT_E_BUDGET)
+        result = pleat__alloc_reclaiming(runtime, bytes, stream, result, address);
+    return result;
+}
+
+static pleat_result guard_alloc(pleat_runtime *runtime, pleat_va address, uint64_t bytes)
+{
+    pleat_block block;
+    PLEAT_TRY(runtime->ops->block_of(runtime->policy, address, &block));
+    return pleat__canary_taken(&runtime->canary, &block, bytes);
+}
+
+/* Something was allocated for a request of `bytes`; on failure it is not any more. */
+static pleat_result note_alloc(pleat_runtime *runtime, pleat_va *address, uint64_t bytes,
+                               pleat_stream stream)
+{
+    pleat_result result =
+        runtime->canary.paint != NULL ? guard_alloc(runtime, *address, bytes) : PLEAT_OK;
+    if (result != PLEAT_OK) {
+        PLEAT_CHECK(runtime->ops->free(runtime->policy, *address) == PLEAT_OK);
+        *address = 0;
+        return result;
+    }
+    if (pleat__records(&runtime->record))
+        pleat__record_alloc(&runtime->record, *address, bytes, stream);
+    return PLEAT_OK;
+}
+
+pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                                 pleat_va *address)
+{
+    const pleat__gate *gate = &runtime->gate;
+    if (stream != gate->last || !gate->has_last)
+        PLEAT_TRY(pleat__gate_note_stream(&runtime->gate, stream));
+    uint64_t left = runtime->gate.left;
+    uint64_t guarded = bytes + runtime->canary.guard;
+    /* One of nearly 2^64 bytes stays one. */
+    guarded = guarded < bytes ? UINT64_MAX : guarded;
+    pleat_result result = alloc_once(runtime, guarded, stream, address);
+    if (__builtin_expect(result != PLEAT_OK, 0))
+        result = alloc_again(runtime, guarded, stream, result, address);
+    if (__builtin_expect(result == PLEAT_OK && is_watched(runtime), 0))
+        result = note_alloc(runtime, address, bytes, stream);
+    if (result == PLEAT_OK)
+        runtime->stats.requests++;
+    runtime->stats.map_waits += runtime->gate.left != left;
+    return result;
+}
+
+static pleat_result alloc_captured(pleat_runtime *runtime, pleat_capture *capture, uint64_t bytes,
+                                   pleat_stream stream, pleat_va *address)
+{
+    pleat_result result = pleat__capture_alloc(capture, bytes, stream, address);
+    runtime->stats.requests += result == PLEAT_OK;
+    return result;
+}
+
+pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                         pleat_va *address)
+{
+    *address = 0;
+    if (bytes == 0)
+        return PLEAT_OK;
+    pleat__gate_lock(&runtime->gate);
+    pleat_capture *capture = __builtin_expect(runtime->captures != NULL, 0)
+                                 ? pleat__capture_of_stream(runtime->captures, stream)
+                                 : NULL;
+    pleat_result result;
+    if (__builtin_expect(capture != NULL, 0))
+        result = alloc_captured(runtime, capture, bytes, stream, address);
+    else
+        result = pleat__alloc_locked(runtime, bytes, stream, address);
+    pleat__gate_unlock(&runtime->gate);
+    return result;
+}
+
+static pleat_result not_found(pleat_va address)
+{
+    return pleat__fail(PLEAT_E_NOT_FOUND, "%#llx is not allocated", (unsigned long long)address);
+}
+
+/* A free that is asked for: told of before the policy hears of it, so only when it will not fail.
+ */
+static pleat_result note_free(pleat_runtime *runtime, pleat_va address, bool waits)
+{
+    pleat_block block;
+    if (runtime->ops->block_of(runtime->policy, address, &block) != PLEAT_OK ||
+        block.address != address)
+        return not_found(address);
+    if (pleat__records(&runtime->record))
+        pleat__record_free(&runtime->record, address, PLEAT_EVENT_FREE_REQUESTED);
+    if (!waits)
+        note_freed(runtime, address);
+    return PLEAT_OK;
+}
+
+pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
+{
+    uint64_t waits = 0; /* bytes */
+    if (runtime->pending.entries.count > 0)
+        PLEAT_TRY(pleat__pending_free(&runtime->pending, address, &waits));
+    if (__builtin_expect(is_watched(runtime), 0))
+        PLEAT_TRY(note_free(runtime, address, waits != 0));
+    if (waits != 0 && runtime->ops->freed_early != NULL)
+        runtime->ops->freed_early(runtime->policy, address);
+    if (waits != 0)
+        pleat__count_free(&runtime->stats, waits);
+    else if (runtime->ops->free(runtime->policy, address) != PLEAT_OK)
+        return not_found(address);
+    runtime->stats.frees++;
+    return PLEAT_OK;
+}
+
+static pleat_result free_captured(pleat_runtime *runtime, pleat_capture *capture, pleat_va address)
+{
+    if (pleat__capture_free(capture, address) != PLEAT_OK)
+        return not_found(address);
+    runtime->stats.frees++;
+    pleat__capture_end_of_use(runtime, capture);
+    return PLEAT_OK;
+}
+
+pleat_result pleat_free(pleat_runtime *runtime, pleat_va address)
+{
+    if (address == 0)
+        return PLEAT_OK;
+    pleat__gate_lock(&runtime->gate);
+    pleat_capture *capture = __builtin_expect(runtime->captures != NULL, 0)
+                                 ? pleat__capture_of(runtime->captures, address)
+                                 : NULL;
+    pleat_result result = __builtin_expect(capture != NULL, 0)
+                              ? free_captured(runtime, capture, address)
+                              : pleat__free_locked(runtime, address);
+    pleat__gate_unlock(&runtime->gate);
+    return result;
+}
+
+/* Of the policy's block, or of a piece of a capture's. */
+static pleat_result find_block(pleat_runtime *runtime, pleat_va address, pleat_block *block)
+{
+    const pleat_capture *capture = pleat__capture_of(runtime->captures, address);
+    return capture != NULL ? pleat__capture_block_of(capture, address, block)
+                           : runtime->ops->block_of(runtime->policy, address, block);
+}
+
+pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address, pleat_stream stream)
+{
+    pleat_block block;
+    pleat__gate_lock(&runtime->gate);
+    pleat_capture *capture = pleat__capture_of(runtime->captures, address);
+    pleat_result result = find_block(runtime, address, &block);
+    if (result != PLEAT_OK)
+        result = not_found(address);
+    else if (block.stream != stream)
+        result = capture != NULL ? pleat__capture_share(capture, address)
+                                 : pleat__pending_record(&runtime->pending, block.address,
+                                                         block.requested, stream);
+    pleat__gate_unlock(&runtime->gate);
+    return result;
+}
+
+/* At the calls that are few: an audit walks everything. */
+static bool audit_policy(pleat_runtime *runtime)
+{
+    return runtime->ops->audit == NULL || runtime->ops->audit(runtime->policy);
+}
+
+pleat_result pleat_mark(pleat_runtime *runtime)
+{
+    pleat__gate_lock(&runtime->gate);
+    pleat_result result =
+        runtime->ops->mark != NULL ? runtime->ops->mark(runtime->policy) : PLEAT_OK;
+    if (pleat__records(&runtime->record))
+        pleat__record_mark(&runtime->record);
+    if (runtime->watch != NULL)
+        pleat__watch_mark(runtime->watch);
+    PLEAT_AUDIT(audit_policy(runtime));
+    pleat__gate_unlock(&runtime->gate);
+    return result;
+}
+
+pleat_result pleat_phase(pleat_runtime *runtime, const char *name)
+{
+    name = *name != '\0' ? name : PLEAT__NO_PHASE;
+    pleat__gate_lock(&runtime->gate);
+    pleat_result result =
+        runtime->ops->phase != NULL ? runtime->ops->phase(runtime->policy, name) : PLEAT_OK;
+    if (pleat__records(&runtime->record))
+        pleat__record_phase(&runtime->record, name);
+    pleat__gate_unlock(&runtime->gate);
+    return result;
+}
+
+pleat_result pleat_empty_cache(pleat_runtime *runtime)
+{
+    pleat__gate_lock_turn(&runtime->gate);
+    pleat__reclaim_all(runtime);
+    PLEAT_AUDIT(audit_policy(runtime));
+    pleat__gate_unlock(&runtime->gate);
+    return PLEAT_OK;
+}
+
+pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes)
+{
+    uint64_t free_bytes, total_bytes;
+    PLEAT_TRY(runtime->vmm.ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes,
+                                            &total_bytes));
+    pleat__gate_lock_turn(&runtime->gate);
+    runtime->has_budget = bytes != 0 && bytes < total_bytes;
+    runtime->limit_bytes = runtime->has_budget ? bytes : total_bytes;
+    pleat__space_set_budget(runtime->space, runtime->has_budget ? bytes : 0);
+    if (pleat__space_stats_of(runtime->space).physical_bytes > runtime->limit_bytes)
+        pleat__reclaim_all(runtime);
+    pleat__gate_unlock(&runtime->gate);
+    return PLEAT_OK;
+}
+
+pleat_result pleat_max_microbatch(pleat_runtime *runtime, uint64_t running, uint64_t *most)
+{
+    *most = 0;
+    if (running == 0)
+        return pleat__fail(PLEAT_E_INVALID, "a microbatch of 0");
+    if (runtime->ops->most == NULL)
+        return pleat__fail(PLEAT_E_UNSUPPORTED, "the policy '%s' does not know sizes",
+                           runtime->ops->name);
+    /* With the turn: nothing is laid out meanwhile. */
+    pleat__gate_lock_turn(&runtime->gate);
+    pleat_result result = runtime->ops->most(runtime->policy, runtime->limit_bytes, running, most);
+    pleat__gate_unlock(&runtime->gate);
+    return result;
+}
+
+uint64_t pleat_limit_of(pleat_runtime *runtime)
+{
+    pleat__gate_lock(&runtime->gate);
+    uint64_t bytes = runtime->limit_bytes;
+    pleat__gate_unlock(&runtime->gate);
+    return bytes;
+}
+
+int pleat_owns(const pleat_runtime *runtime, pleat_va address)
+{
+    pleat_va base = pleat__space_base(runtime->space);
+    uint64_t bytes = pleat__space_pages(runtime->space) * pleat__space_page_bytes(runtime->space);
+    return address - base < bytes;
+}
+
+pleat_result pleat_block_of(pleat_runtime *runtime, pleat_va address, pleat_block *block)
+{
+    pleat__gate_lock(&runtime->gate);
+    pleat_result result = find_block(runtime, address, block);
+    pleat__gate_unlock(&runtime->gate);
+    return result == PLEAT_E_NOT_FOUND ? not_found(address) : result;
+}
+
+pleat_result pleat_adjacent_free(pleat_runtime *runtime, pleat_va address, uint64_t *before,
+                                 uint64_t *after)
+{
+    pleat_block block;
+    pleat__gate_lock(&runtime->gate);
+    const pleat_capture *capture = pleat__capture_of(runtime->captures, address);
+    pleat_result result =
+        capture != NULL ? pleat__capture_block_of(capture, address, &block)
+                        : runtime->ops->adjacent_free(runtime->policy, address, before, after);
+    /* What lies beside it is the graph's: nobody else ever gets it. */
+    if (capture != NULL)
+        *before = *after = 0;
+    pleat__gate_unlock(&runtime->gate);
+    return result == PLEAT_E_NOT_FOUND ? not_found(address) : result;
+}
+
+pleat_stats pleat__stats_locked(pleat_runtime *runtime)
+{
+    pleat_stats stats = runtime->stats;
+    stats.waited_ns = runtime->gate.waited_ns;
+    pleat__space_stats space = pleat__space_stats_of(runtime->space);
+    stats.physical_bytes = space.physical_bytes;
+    stats.peak_physical_bytes = space.peak_physical_bytes;
+    stats.virtual_bytes = space.mapped_pages * pleat__space_page_bytes(runtime->space);
+    stats.quarantined_bytes = space.quarantined_pages * pleat__space_page_bytes(runtime->space);
+    stats.driver_calls = space.driver_calls;
+    stats.mapper_calls = space.mapper_calls;
+    stats.creates = space.creates;
+    stats.releases = space.releases;
+    stats.metadata_bytes = pleat__arena_bytes_of(runtime->arena).allocated;
+    if (runtime->watch != NULL)
+        pleat__watch_peaks(runtime->watch, &stats);
+    return stats;
+}
+
+pleat_stats pleat_stats_of(pleat_runtime *runtime)
+{
+    pleat__gate_lock(&runtime->gate);
+    pleat_stats stats = pleat__stats_locked(runtime);
+    pleat__gate_unlock(&runtime->gate);
+    return stats;
+}
+
+void pleat_end_log(pleat_runtime *runtime)
+{
+    if (runtime != NULL)
+        pleat__watch_stop(runtime->watch);
+}
+
+pleat_stats pleat_reset_peaks(pleat_runtime *runtime)
+{
+    pleat__gate_lock(&runtime->gate);
+    pleat_stats stats = pleat__stats_locked(runtime);
+    if (runtime->watch != NULL)
+        pleat__watch_reset(runtime->watch);
+    pleat__restart_peaks(&runtime->stats);
+    pleat__space_reset_peak(runtime->space);
+    pleat__gate_unlock(&runtime->gate);
+    return stats;
+}
+
+/* ---- recording and being told ---- */
+
+pleat_result pleat_record_begin(pleat_runtime *runtime, const pleat_record_options *options)
+{
+    pleat__gate_lock(&runtime->gate);
+    pleat_result result = pleat__record_begin(&runtime->record, runtime->arena, runtime->device,
+                                              pleat__space_device_bytes(runtime->space), options);
+    pleat__gate_unlock(&runtime->gate);
+    return result;
+}
+
+int pleat_record_complete(pleat_runtime *runtime)
+{
+    pleat__gate_lock(&runtime->gate);
+    bool complete = runtime->record.complete;
+    pleat__gate_unlock(&runtime->gate);
+    return complete;
+}
+
+pleat_result pleat_record_copy(pleat_runtime *runtime, pleat_trace **out)
+{
+    pleat__gate_lock(&runtime->gate);
+    pleat_result result = pleat__record_copy(&runtime->record, out);
+    pleat__gate_unlock(&runtime->gate);
+    return result;
+}
+
+void pleat_record_end(pleat_runtime *runtime)
+{
+    pleat__gate_lock(&runtime->gate);
+    pleat__record_release(&runtime->record);
+    pleat__gate_unlock(&runtime->gate);
+}
+
+void pleat_on_freed(pleat_runtime *runtime, pleat_freed_callback callback, void *context)
+{
+    pleat__gate_lock(&runtime->gate);
+    runtime->freed_callback = callback;
+    runtime->freed_context = context;
+    pleat__gate_unlock(&runtime->gate);
+}
+
+pleat_result pleat_canary_of(pleat_runtime *runtime, pleat_canary *out)
+{
+    *out = (pleat_canary){0};
+    if (runtime->canary.paint == NULL)
+        return pleat__fail(PLEAT_E_STATE, "this runtime was made without the setting canary:on");
+    pleat__gate_lock(&runtime->gate);
+    out->checked = runtime->canary.checked;
+    pleat__gate_unlock(&runtime->gate);
+    return pleat__paint_counted(runtime->canary.paint, &out->words, &out->first);
+}

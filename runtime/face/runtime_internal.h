@@ -1,0 +1,61 @@
+/*
+ * runtime_internal.h: what a runtime is, for runtime.c (the public calls) and reclaim.c (the steps
+ * of out of memory).
+ */
+#ifndef PLEAT_RUNTIME_FACE_RUNTIME_INTERNAL_H
+#define PLEAT_RUNTIME_FACE_RUNTIME_INTERNAL_H
+
+#include <runtime/base/driver_lock.h>
+#include <runtime/base/policy.h>
+#include <runtime/face/graph_capture.h>
+#include <runtime/face/log_writer.h>
+#include <runtime/face/share.h>
+#include <runtime/observe/canary.h>
+#include <runtime/observe/trace_writer.h>
+#include <runtime/streams/pending_free.h>
+
+struct pleat_runtime {
+    pleat__gate gate; /* its lock is around every call of the policy */
+    const pleat__policy_ops *ops;
+    void *policy;
+    pleat__pending pending;
+    pleat_stats stats;
+    pleat__space *space;
+    pleat__arena *arena;
+    pleat_vmm vmm;
+    const pleat_plan *plan;
+    int device;
+    bool has_budget;
+    uint64_t limit_bytes; /* the budget, or the device's memory */
+    pleat_memory_callback memory_callback;
+    void *memory_context;
+    pleat__record record;
+    pleat__imports imports;
+    pleat__canary canary;
+    bool shares; /* setting share:on */
+    pleat_freed_callback freed_callback;
+    void *freed_context;
+    pleat__watch *watch; /* NULL: no log is written */
+    pleat_capture *captures;
+};
+
+/* Hands a free that waited and is due to the policy. */
+void pleat__runtime_freed(void *runtime, pleat_va address, uint64_t bytes);
+
+/* pleat_alloc, pleat_free, pleat_stats_of and pleat_walk with the lock held. */
+PLEAT_NODISCARD pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes,
+                                                 pleat_stream stream, pleat_va *address);
+pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address);
+pleat_stats pleat__stats_locked(pleat_runtime *runtime);
+void pleat__walk_locked(pleat_runtime *runtime, pleat_block_visitor visit, void *context);
+
+/* reclaim.c: the policy has no memory for a request: gives back what can be given, step by step,
+ * and asks it again after each. Called with the turn; the lock is left for verbs and waits, the
+ * turn as well for the callback. */
+PLEAT_NODISCARD pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes,
+                                                     pleat_stream stream, pleat_result first,
+                                                     pleat_va *address);
+/* All that is cached goes back to the device. With the turn. */
+void pleat__reclaim_all(pleat_runtime *runtime);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * share.h: memory that other processes share with this one. See share.c.
+ *
+ * THREADS  The runtime holds its lock around every call, with the turn where verbs are issued, for
+ *          which the lock is left.
+ */
+#ifndef PLEAT_RUNTIME_FACE_SHARE_H
+#define PLEAT_RUNTIME_FACE_SHARE_H
+
+#include <runtime/base/driver_lock.h>
+
+/* Address space for another process's pieces, and how much of it is mapped. */
+typedef struct pleat__import {
+    uint64_t page;
+    uint64_t pages;
+    uint64_t mapped; /* pages */
+    struct pleat__import *next;
+} pleat__import;
+
+typedef struct pleat__imports {
+    pleat__arena *arena;
+    pleat__space *space;
+    pleat__gate *gate;
+    pleat__import *first;
+} pleat__imports;
+
+PLEAT_NODISCARD pleat_result pleat__import_begin(pleat__imports *imports, uint64_t bytes,
+                                                 pleat_va *address);
+/* pre: the turn, here and below. */
+PLEAT_NODISCARD pleat_result pleat__import_piece(pleat__imports *imports, pleat_va address, int fd,
+                                                 uint64_t bytes);
+pleat_result pleat__import_end(pleat__imports *imports, pleat_va address);
+/* The records; what is mapped goes with the space. */
+void pleat__imports_release(pleat__imports *imports);
+
+#endif

@@ -1,0 +1,94 @@
+/*
+ * walk.c: every block of a runtime, in order of address: for snapshots and reports.
+ *
+ * Some policies know the allocation that holds an address and the free bytes behind it, not the one
+ * that comes next: behind memory that was free before the first allocation, or of which such a
+ * policy cannot say how far it goes, the walk asks for every granule. It is a question for people,
+ * who wait some milliseconds for it.
+ */
+#include <runtime/face/runtime_internal.h>
+
+#include <internal/error.h>
+#include <internal/range.h>
+
+#define GRANULE 512u
+
+typedef struct walk {
+    pleat_runtime *runtime;
+    pleat_block_visitor visit;
+    void *context;
+} walk;
+
+static void visit_free(const walk *w, pleat_va from, pleat_va to)
+{
+    if (from < to) {
+        pleat_block block = {.address = from, .bytes = to - from};
+        w->visit(w->context, &block);
+    }
+}
+
+/* Where the walk goes on behind an address that is free. */
+static pleat_va go_on(const walk *w, pleat_va at, pleat_va to)
+{
+    if (w->runtime->ops->next == NULL)
+        return at + GRANULE;
+    pleat_va next = w->runtime->ops->next(w->runtime->policy, at);
+    return next == 0 || next > to ? to : next;
+}
+
+/* The blocks of a run of mapped pages. */
+static void visit_run(const walk *w, pleat_va from, pleat_va to)
+{
+    const pleat__policy_ops *ops = w->runtime->ops;
+    void *policy = w->runtime->policy;
+    pleat_va done = from;
+    for (pleat_va at = from; at < to;) {
+        pleat_block block;
+        if (ops->block_of(policy, at, &block) != PLEAT_OK) {
+            at = go_on(w, at, to);
+            continue;
+        }
+        uint64_t before = 0, after = 0;
+        if (ops->adjacent_free(policy, block.address, &before, &after) != PLEAT_OK)
+            after = 0;
+        visit_free(w, done, block.address);
+        w->visit(w->context, &block);
+        done = block.address + block.bytes;
+        at = (done + after + GRANULE - 1) / GRANULE * GRANULE;
+    }
+    visit_free(w, done, to);
+}
+
+/* Mapped, and not another process's memory, in which nothing is allocated here. */
+static bool is_own(const pleat__space *space, uint64_t page)
+{
+    const pleat__chunk *chunk = pleat__space_chunk_at(space, page, NULL);
+    return chunk != NULL && !chunk->imported;
+}
+
+void pleat__walk_locked(pleat_runtime *runtime, pleat_block_visitor visit, void *context)
+{
+    walk w = {runtime, visit, context};
+    pleat__space *space = runtime->space;
+    uint64_t page_bytes = pleat__space_page_bytes(space), pages = pleat__space_pages(space);
+    uint64_t left = pleat__space_stats_of(space).mapped_pages;
+    for (uint64_t page = 0; page < pages && left > 0; page++) {
+        uint64_t first = page;
+        while (page < pages && is_own(space, page))
+            page++;
+        if (page > first)
+            visit_run(&w, pleat__space_base(space) + first * page_bytes,
+                      pleat__space_base(space) + page * page_bytes);
+        left -= left < page - first ? left : page - first;
+    }
+}
+
+pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor visit, void *context)
+{
+    if (runtime == NULL || visit == NULL)
+        return pleat__fail(PLEAT_E_INVALID, "a walk needs a runtime and a visitor");
+    pleat__gate_lock(&runtime->gate);
+    pleat__walk_locked(runtime, visit, context);
+    pleat__gate_unlock(&runtime->gate);
+    return PLEAT_OK;
+}

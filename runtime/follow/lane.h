@@ -1,0 +1,46 @@
+/*
+ * lane.h: a plan's lanes at run time: a stretch of the window each, over memory that no slot needs
+ * while the lane's requests are there. A request is the best fit in its lane's free bytes; no
+ * search through the pool, no driver call. Occupancy has the last word, as everywhere.
+ */
+#ifndef PLEAT_RUNTIME_FOLLOW_LANE_H
+#define PLEAT_RUNTIME_FOLLOW_LANE_H
+
+#include <runtime/memory/heap.h>
+
+/* Granules here are counted from the lane's start. */
+typedef struct pleat__lane_space {
+    pleat_va address;
+    uint32_t granules;
+    pleat__extent *runs; /* its physical memory, in order */
+    uint32_t run_count;
+    pleat__extents free;
+    uint32_t live; /* requests */
+    bool gone;     /* nothing is mapped there any more */
+    /* The items it is meant for: those from `first` to before `end`, which wraps around when it is
+     * not larger. */
+    uint32_t first;
+    uint32_t end;
+    uint32_t last; /* the last item that is placed here */
+} pleat__lane_space;
+
+/* `runs` stay the caller's. */
+PLEAT_NODISCARD pleat_result pleat__lane_init(pleat__lane_space *lane, pleat__arena *arena,
+                                              pleat_va address, uint32_t granules,
+                                              pleat__extent *runs, uint32_t run_count);
+void pleat__lane_release(pleat__lane_space *lane);
+
+/* Whether it is meant for requests as `item` is one. */
+static inline bool pleat__lane_is_open(const pleat__lane_space *lane, uint32_t item)
+{
+    bool begun = item >= lane->first, over = item >= lane->end;
+    return lane->first < lane->end ? begun && !over : begun || !over;
+}
+
+/* Places a request and marks it occupied; false when the lane has no room for it. */
+bool pleat__lane_alloc(pleat__lane_space *lane, pleat__heap *heap, uint32_t granules,
+                       uint16_t stream, pleat__place *place);
+/* Gives it back. Cannot fail. */
+void pleat__lane_give(pleat__lane_space *lane, pleat__heap *heap, const pleat__place *place);
+
+#endif

@@ -1,0 +1,116 @@
+/*
+ * matcher.h: which request of a known sequence is this one?
+ *
+ * The sequence is what the plan (or the last iteration) had: first a beginning that comes once,
+ * then an iteration that repeats. The matcher keeps a cursor at the request expected next and finds
+ * its place again when the job does something else: an extra, a missing, a swapped or a resized
+ * request costs that request only. matcher.c says how.
+ */
+#ifndef PLEAT_RUNTIME_FOLLOW_MATCHER_H
+#define PLEAT_RUNTIME_FOLLOW_MATCHER_H
+
+#include <runtime/follow/alignment.h>
+#include <runtime/memory/heap.h>
+
+#define PLEAT__NO_ITEM UINT32_MAX
+#define PLEAT__OPEN    32u /* skipped items that may still come */
+#define PLEAT__GRAM    4u  /* sizes in a row that say where in the sequence we are */
+
+typedef enum pleat__item_kind {
+    PLEAT__ITEM_SLOT = 0,    /* has a place */
+    PLEAT__ITEM_LOOSE = 1,   /* the same in every iteration, but without a place */
+    PLEAT__ITEM_DYNAMIC = 2, /* any size, or not there at all */
+} pleat__item_kind;
+
+/* A request that is expected. */
+typedef struct pleat__expected {
+    uint64_t bytes; /* as requested */
+    pleat__place place;
+    uint32_t lane; /* dynamic: PLEAT__NO_LANE, or the lane it goes to */
+    uint16_t stream;
+    uint8_t kind;
+    uint8_t gap; /* frees since the request before, or PLEAT__GAP_UNKNOWN */
+} pleat__expected;
+
+/* PLEAT__GRAM sizes that follow each other in the sequence, for resync. */
+typedef struct pleat__gram {
+    uint32_t hash;
+    uint32_t last; /* item of the last one */
+} pleat__gram;
+
+typedef struct pleat__match {
+    pleat__arena *arena;
+    pleat__expected *items;
+    uint32_t begin; /* first item of the iteration; those before come once */
+    uint32_t count;
+    uint32_t cursor; /* expected next; begin .. count - 1, or below begin at the start */
+    uint32_t open[PLEAT__OPEN];
+    uint32_t open_count;
+    uint32_t misses;              /* in a row */
+    uint32_t marked;              /* requests for which a mark in the beginning is still open */
+    uint64_t recent[PLEAT__GRAM]; /* sizes of the last requests, the newest at the end */
+    pleat__gram *grams;           /* by (hash, last) */
+    uint32_t gram_count;
+    uint64_t resyncs;
+    uint32_t frees; /* since the last request */
+    bool tracked;   /* the sequence has dynamic requests: `track` finds the way */
+    bool learned;   /* ... and what varies is still being found out */
+    pleat__track track;
+    uint32_t held_for; /* tracked: the item that the last request probably was, or PLEAT__NO_ITEM */
+    bool resized;      /* the grams are of other sizes than the items, or not there yet */
+} pleat__match;
+
+/* `items` is the caller's and stays. */
+PLEAT_NODISCARD pleat_result pleat__match_init(pleat__match *match, pleat__arena *arena,
+                                               pleat__expected *items, uint32_t begin,
+                                               uint32_t count);
+/* Indexes the sequence for resync, which else does so at its first use: milliseconds for a large
+ * one, for callers that nobody waits for. */
+void pleat__match_index(pleat__match *match);
+void pleat__match_release(pleat__match *match);
+/* The next request is the iteration's first. */
+void pleat__match_restart(pleat__match *match);
+/* An iteration begins; what is left of the one before may still come. */
+void pleat__match_mark(pleat__match *match);
+/* How many items that is, where it is a few; else 0. */
+uint32_t pleat__match_left(const pleat__match *match);
+/* A phase begins, and in the sequence it does so at `item`: that is where a matcher is that did not
+ * know; one that knows its place keeps it. */
+void pleat__match_phase(pleat__match *match, uint32_t item);
+/* The items' sizes were changed, and the next request is the one at `cursor`, which is an item. */
+void pleat__match_resized(pleat__match *match, uint32_t cursor);
+/* The item at the cursor, or the one that the track holds it for, when a request that nothing else
+ * matches is somewhat smaller: its size has a bound that was not met where it was fitted. Else
+ * PLEAT__NO_ITEM. */
+uint32_t pleat__match_smaller(pleat__match *match, uint64_t bytes, uint16_t stream);
+/* Everything but the request at the cursor. */
+uint32_t pleat__match_search(pleat__match *match, uint64_t bytes, uint16_t stream);
+/* Whether the last requests occur in this sequence; if so the cursor goes behind them and *item is
+ * the last of them. */
+bool pleat__match_resync(pleat__match *match, const uint64_t recent[PLEAT__GRAM], uint32_t *item);
+
+static inline void pleat__match_remember(pleat__match *match, uint64_t bytes)
+{
+    for (uint32_t i = 1; i < PLEAT__GRAM; i++)
+        match->recent[i - 1] = match->recent[i];
+    match->recent[PLEAT__GRAM - 1] = bytes;
+}
+
+/* The item that a request is, or PLEAT__NO_ITEM. */
+static inline uint32_t pleat__match_next(pleat__match *match, uint64_t bytes, uint16_t stream)
+{
+    uint32_t at = match->cursor;
+    const pleat__expected *item = &match->items[at];
+    pleat__match_remember(match, bytes);
+    if (item->bytes != bytes || item->stream != stream || item->kind == PLEAT__ITEM_DYNAMIC ||
+        match->track.on)
+        return pleat__match_search(match, bytes, stream);
+    match->frees = 0;
+    match->cursor = at + 1 == match->count ? match->begin : at + 1;
+    match->misses = 0;
+    /* The next request's item, and the one behind it: far apart in time, near in memory. */
+    __builtin_prefetch(&match->items[match->cursor + 4]);
+    return at;
+}
+
+#endif

@@ -1,0 +1,100 @@
+/*
+ * schedule_lanes.c: which lane a request without a slot goes to (see schedule.h).
+ *
+ * In order: the lane of the item that it is; the lanes of the items around, because where the
+ * number of requests changes more of them come than were profiled; then any lane that is open. Of
+ * those the ones that expect nothing more come first, best fit: what is left of them is nobody's.
+ * Taking the smallest hole of all instead fills a lane that its own requests are about to need, and
+ * they then do the same to the next.
+ */
+#include <runtime/follow/schedule.h>
+
+#define BESIDE 64u /* items looked at, before and behind */
+#define ALIKE  64u
+
+static bool take(pleat__follow *follow, pleat__heap *heap, uint32_t lane, uint32_t granules,
+                 uint16_t stream, pleat__place *place)
+{
+    if (!pleat__lane_alloc(&follow->lanes[lane], heap, granules, stream, place))
+        return false;
+    place->lane = follow->lane_base + lane + 1;
+    return true;
+}
+
+static uint32_t lane_of(const pleat__follow *follow, uint32_t item)
+{
+    return item < follow->count && follow->items[item].kind == PLEAT__ITEM_DYNAMIC
+               ? follow->items[item].lane
+               : PLEAT__NO_LANE;
+}
+
+static bool take_beside(pleat__follow *follow, pleat__heap *heap, uint32_t granules,
+                        uint16_t stream, pleat__place *place)
+{
+    uint32_t cursor = follow->match.cursor, tried = PLEAT__NO_LANE;
+    for (uint32_t i = 0; i < BESIDE; i++) {
+        uint32_t both[2] = {lane_of(follow, cursor - 1 - i), lane_of(follow, cursor + i)};
+        for (int k = 0; k < 2; k++) {
+            if (both[k] == PLEAT__NO_LANE || both[k] == tried)
+                continue;
+            if (take(follow, heap, both[k], granules, stream, place))
+                return true;
+            tried = both[k];
+        }
+    }
+    return false;
+}
+
+static bool take_any(pleat__follow *follow, pleat__heap *heap, uint32_t granules, uint16_t stream,
+                     pleat__place *place)
+{
+    uint32_t best = PLEAT__NO_LANE, now = follow->match.cursor;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t l = 0; l < follow->lane_count; l++) {
+        const pleat__lane_space *lane = &follow->lanes[l];
+        if (lane->granules < granules || !pleat__lane_is_open(lane, now))
+            continue;
+        pleat__extent hole = pleat__extents_best(&lane->free, granules);
+        uint64_t cost = now > lane->last ? hole.count : UINT64_MAX - 1 - lane->free.granules;
+        if (hole.count != 0 && cost < least) {
+            least = cost;
+            best = l;
+        }
+    }
+    return best != PLEAT__NO_LANE && take(follow, heap, best, granules, stream, place);
+}
+
+bool pleat__follow_in_lane(pleat__follow *follow, pleat__heap *heap, uint32_t item,
+                           uint32_t granules, uint16_t stream, pleat__place *place)
+{
+    uint32_t lane = lane_of(follow, item);
+    return (lane != PLEAT__NO_LANE && take(follow, heap, lane, granules, stream, place)) ||
+           take_beside(follow, heap, granules, stream, place) ||
+           take_any(follow, heap, granules, stream, place);
+}
+
+/* Both are of what comes once, or both of the iteration. */
+static bool is_of_the_same(const pleat__match *match, uint32_t item, uint32_t other)
+{
+    return other < match->count && (other < match->begin) == (item < match->begin);
+}
+
+bool pleat__follow_in_like(const pleat__follow *follow, pleat__heap *heap, uint32_t item,
+                           uint16_t stream, pleat__place *place)
+{
+    const pleat__match *match = &follow->match;
+    for (uint32_t i = 1; i < ALIKE; i++) {
+        uint32_t both[2] = {item - i, item + i};
+        for (int k = 0; k < 2; k++) {
+            if (!is_of_the_same(match, item, both[k]))
+                continue;
+            const pleat__expected *like = &match->items[both[k]];
+            if (like->bytes != match->items[item].bytes || like->stream != stream ||
+                like->kind != PLEAT__ITEM_SLOT || !pleat__heap_take(heap, &like->place, stream))
+                continue;
+            *place = like->place;
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,36 @@
+/*
+ * address_index.h: where allocations begin, in order of address: the one at or before an address,
+ * and the next one. A bit for each granule of the pages that have had any, and bitset.h over the
+ * pages.
+ *
+ * A lookup reads at most a page's row of 64 words and one word a level above it, however much is
+ * allocated. Rows stay once they are there: 512 bytes for 2 MiB of address space in use.
+ */
+#ifndef PLEAT_RUNTIME_MEMORY_ADDRESS_INDEX_H
+#define PLEAT_RUNTIME_MEMORY_ADDRESS_INDEX_H
+
+#include <pleat/vmm.h>
+#include <runtime/base/bitset.h>
+#include <stdbool.h>
+
+typedef struct pleat__starts {
+    pleat__arena *arena;
+    pleat_va base;
+    uint64_t pages;
+    uint64_t **rows;   /* by page; NULL: none began there yet. NULL as a whole: not in use */
+    pleat__bits begun; /* pages in which any begins */
+} pleat__starts;
+
+/* For addresses from `base` on; none begins yet. */
+PLEAT_NODISCARD pleat_result pleat__starts_create(pleat__starts *starts, pleat__arena *arena,
+                                                  pleat_va base, uint64_t bytes);
+void pleat__starts_destroy(pleat__starts *starts);
+/* pre: a multiple of the granule within the range. */
+PLEAT_NODISCARD pleat_result pleat__starts_add(pleat__starts *starts, pleat_va address);
+void pleat__starts_remove(pleat__starts *starts, pleat_va address);
+/* The last beginning at or before an address, and the first at or behind it; 0 when there is none.
+ */
+pleat_va pleat__starts_at_most(const pleat__starts *starts, pleat_va address);
+pleat_va pleat__starts_at_least(const pleat__starts *starts, pleat_va address);
+
+#endif

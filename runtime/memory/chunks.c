@@ -1,0 +1,623 @@
+/*
+ * chunks.c: chunks and their homes. Verbs are issued with the lock left (driver_lock.h): numbers,
+ * homes and occupancy are settled before, and what came of it is published after.
+ */
+#include <runtime/learn/ahead.h>
+
+#include <internal/check.h>
+#include <internal/error.h>
+#include <string.h>
+
+/* A budget is near where less than one part in so many of what exists may still come. */
+#define TIGHT 4u
+
+pleat_result pleat__pool_reserve(pleat__pool *pool, uint32_t chunks)
+{
+    if (chunks <= pool->capacity)
+        return PLEAT_OK;
+    uint32_t wanted = pool->capacity ? pool->capacity : 256;
+    while (wanted < chunks)
+        wanted *= 2;
+    PLEAT_TRY(pleat__occupancy_grow(&pool->occupancy, wanted));
+    void *grown = pleat__arena_realloc(pool->arena, pool->chunks, wanted * sizeof *pool->chunks);
+    if (grown == NULL)
+        goto no_memory;
+    pool->chunks = grown;
+    grown = pleat__arena_realloc(pool->arena, pool->first, wanted * sizeof *pool->first);
+    if (grown == NULL)
+        goto no_memory;
+    pool->first = grown;
+    grown = pleat__arena_realloc(pool->arena, pool->home, wanted * sizeof *pool->home);
+    if (grown == NULL)
+        goto no_memory;
+    pool->home = grown;
+    grown = pleat__arena_realloc(pool->arena, pool->breaks, wanted);
+    if (grown == NULL)
+        goto no_memory;
+    pool->breaks = grown;
+    pool->capacity = wanted;
+    return PLEAT_OK;
+no_memory:
+    return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks", wanted);
+}
+
+/* Near the budget memory counts for more than time. (llama-vpp ran within 1.003 of what is live,
+ * and with this within 1.0005; LoRA within 1.002.) */
+static bool is_tight(const pleat__pool *pool, uint32_t exist)
+{
+    return !pleat__space_has_room(pool->space, exist / TIGHT * pool->page_bytes);
+}
+
+/* The most chunks of a handle when there are so many more; `laid_out`: the views are known. */
+static uint32_t block_for(const pleat__pool *pool, uint32_t chunks, bool laid_out)
+{
+    uint32_t block = 1, exist = pool->count + pool->stocked - pool->absent + chunks;
+    uint32_t share = laid_out ? PLEAT__LAID_OUT_SHARE : PLEAT__BLOCK_SHARE;
+    if (!laid_out && (exist < PLEAT__BLOCK_FROM || is_tight(pool, exist)))
+        return 1;
+    while (block < PLEAT__BLOCK && 2 * block <= exist / share)
+        block *= 2;
+    return block;
+}
+
+/* Whether chunks of the plan have to be stitched: handles are mapped whole only. */
+static bool is_stitched(const pleat_plan *plan)
+{
+    if (plan->recipe != NULL)
+        return true;
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+        if (plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC)
+            return true;
+    return false;
+}
+
+/* The next chunks' handle. */
+static pleat_result plan_handle(pleat__pool *pool, uint32_t pages)
+{
+    pleat__chunk *chunk;
+    PLEAT_TRY(pleat__space_chunk_get(pool->space, pages, &chunk));
+    for (uint32_t p = 0, first = pool->count; p < pages; p++) {
+        pool->first[pool->count] = first;
+        pool->chunks[pool->count++] = chunk;
+    }
+    return PLEAT_OK;
+}
+
+/* The chunks of a plan's handles; what was got goes back when one fails. Handles are small enough
+ * that a request whose slot is in use in part is stitched from the rest of it. (A GPT-2 of 4.8 GiB
+ * with a tensor of 8.5 MB more that stays, from its second iteration on: from handles of 128 chunks
+ * nothing of a slot of 411 MB could be used again, and 0.864 of the memory was in use; so 0.995,
+ * and it starts with 1,350 calls, not 60: some 30 ms on an H200.) */
+static pleat_result plan_handles(pleat__pool *pool, const pleat_plan *plan)
+{
+    uint32_t most =
+        block_for(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes), !is_stitched(plan));
+    for (uint32_t i = 0; i < plan->handle_count; i++) {
+        uint32_t pages = 0;
+        for (uint32_t left = plan->handles[i].chunks; left != 0; left -= pages) {
+            pages = left < most ? left : most;
+            pleat_result result = plan_handle(pool, pages);
+            if (result == PLEAT_OK)
+                continue;
+            for (uint32_t k = 0; k < pool->count; k += pool->chunks[k]->pages)
+                pleat__space_chunk_put(pool->space, pool->chunks[k]);
+            pool->count = 0;
+            return pleat__context(result, "the plan's memory");
+        }
+    }
+    return PLEAT_OK;
+}
+
+static void plan_homes(pleat__pool *pool, const pleat_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->map_count; i++) {
+        const pleat__plan_map *map = &plan->maps[i];
+        const pleat__plan_handle *handle = &plan->handles[map->handle];
+        for (uint32_t c = 0; map->alias == 0 && c < handle->chunks; c++)
+            pool->home[handle->first_chunk + c] = (uint32_t)(map->page + c);
+    }
+    for (uint32_t c = 0; c < pool->count; c++)
+        pool->breaks[c] = c == 0 || pool->home[c] != pool->home[c - 1] + 1;
+    /* Its views lie far above, so that there are homes for larger sizes below them. */
+    for (uint32_t c = 0; c < pool->count && plan->recipe != NULL; c++)
+        pool->next_home =
+            c == 0 || pool->home[c] >= pool->next_home ? pool->home[c] + 1ull : pool->next_home;
+}
+
+/* Maps the plan's handles, neighbours in one call. What was mapped before a failure stays the
+ * space's, which unmaps it when it is destroyed: a runtime that fails to start is destroyed. */
+static pleat_result plan_map(pleat__pool *pool, const pleat_plan *plan)
+{
+    uint64_t pages = pleat__ceil_div(plan->virtual_bytes, plan->chunk_bytes);
+    pleat__chunk **run = pleat__arena_alloc(pool->arena, pages * sizeof *run);
+    if (run == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u maps", plan->map_count);
+    pleat_result result = PLEAT_OK;
+    for (uint32_t i = 0; i < plan->map_count && result == PLEAT_OK;) {
+        uint64_t page = plan->maps[i].page, next = page;
+        uint32_t count = 0;
+        while (i < plan->map_count && plan->maps[i].page == next) {
+            const pleat__plan_handle *handle = &plan->handles[plan->maps[i].handle];
+            for (uint32_t c = 0; c < handle->chunks; c += run[count++]->pages)
+                run[count] = pool->chunks[handle->first_chunk + c];
+            pool->view_pages += plan->maps[i].alias ? handle->chunks : 0;
+            next += handle->chunks;
+            i++;
+        }
+        result = pleat__space_map(pool->space, page, run, count);
+    }
+    pleat__arena_free(pool->arena, run);
+    return result;
+}
+
+static pleat_result pool_load(pleat__pool *pool, const pleat_plan *plan)
+{
+    if (plan->chunk_bytes != pool->page_bytes)
+        return pleat__fail(
+            PLEAT_E_INPUT, "the plan is for chunks of %llu bytes, the device has %llu: plan again",
+            (unsigned long long)plan->chunk_bytes, (unsigned long long)pool->page_bytes);
+    PLEAT_TRY(pleat__pool_reserve(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes)));
+    PLEAT_TRY(plan_handles(pool, plan));
+    plan_homes(pool, plan);
+    return plan_map(pool, plan);
+}
+
+pleat_result pleat__pool_init(pleat__pool *pool, pleat__arena *arena, pleat__space *space,
+                              pleat__gate *gate, const pleat_plan *plan)
+{
+    *pool = (pleat__pool){
+        .arena = arena,
+        .gate = gate,
+        .space = space,
+        .base = pleat__space_base(space),
+        .page_bytes = pleat__space_page_bytes(space),
+    };
+    uint64_t plan_pages = plan == NULL ? 0 : pleat__ceil_div(plan->virtual_bytes, pool->page_bytes);
+    uint64_t device_pages = pleat__space_device_bytes(space) / pool->page_bytes;
+    if (plan_pages + device_pages > UINT32_MAX)
+        return pleat__fail(PLEAT_E_LIMIT, "the window has too many pages");
+    PLEAT_TRY(pleat__occupancy_init(&pool->occupancy, arena, pool->page_bytes, 0));
+    pleat_result result = pleat__space_take_at(space, 0, plan_pages + device_pages);
+    if (result == PLEAT_OK) {
+        pool->region_pages = plan_pages + device_pages;
+        pool->next_home = plan_pages;
+        result = plan == NULL ? PLEAT_OK : pool_load(pool, plan);
+    }
+    if (result != PLEAT_OK)
+        pleat__pool_release(pool);
+    return result;
+}
+
+void pleat__pool_release(pleat__pool *pool)
+{
+    pleat__occupancy_release(&pool->occupancy);
+    pleat__arena_free(pool->arena, pool->chunks);
+    pleat__arena_free(pool->arena, pool->first);
+    pleat__arena_free(pool->arena, pool->home);
+    pleat__arena_free(pool->arena, pool->breaks);
+    pool->chunks = NULL;
+    pool->first = NULL;
+    pool->home = NULL;
+    pool->breaks = NULL;
+}
+
+/* ---- growth ---- */
+
+/* Chunks that are to come: their numbers, in order, and what was got for the first `made`. */
+typedef struct growth {
+    uint32_t *numbers;
+    pleat__chunk **chunks;  /* by number */
+    uint32_t *first;        /* the number of the first one of its handle */
+    pleat__chunk **handles; /* of a run */
+    uint32_t count;
+    uint32_t made;
+    uint32_t block;          /* chunks of a handle at most; less once memory was refused */
+    const pleat__cuts *cuts; /* NULL: none are known */
+} growth;
+
+/* A page whose state a failed verb left unknown is passed by until it has been healed. */
+static bool is_clean(const pleat__pool *pool, uint64_t page)
+{
+    return pleat__space_chunk_at(pool->space, page, NULL) == NULL;
+}
+
+/* Numbers that were given back come first: their homes are there. */
+static void choose_absent(const pleat__pool *pool, growth *g, uint32_t wanted)
+{
+    for (uint32_t c = 0; c < pool->count && pool->absent > 0 && g->count < wanted; c++)
+        if (pool->chunks[c] == NULL && is_clean(pool, pool->home[c]))
+            g->numbers[g->count++] = c;
+}
+
+/* Then new ones, with homes in the region's next clean pages. They are not in use yet: nobody sees
+ * them before they are counted. */
+static pleat_result choose_new(pleat__pool *pool, growth *g, uint32_t wanted)
+{
+    uint32_t number = pool->count + pool->stocked;
+    uint64_t page = pool->stocked != 0 ? pool->home[number - 1] + 1ull : pool->next_home;
+    PLEAT_TRY(pleat__pool_reserve(pool, number + (wanted - g->count)));
+    for (; page < pool->region_pages && g->count < wanted; page++) {
+        if (!is_clean(pool, page))
+            continue;
+        pool->home[number] = (uint32_t)page;
+        pool->chunks[number] = NULL;
+        pool->breaks[number] = number == 0 || page != (uint64_t)pool->home[number - 1] + 1;
+        g->numbers[g->count++] = number++;
+    }
+    if (g->count == wanted)
+        return PLEAT_OK;
+    return pleat__fail(PLEAT_E_OUT_OF_MEMORY,
+                       "%u more chunks of %llu bytes are more than the device has", wanted,
+                       (unsigned long long)pool->page_bytes);
+}
+
+/* The end of the longest run from `first` on of numbers whose homes lie side by side. */
+static uint32_t run_end(const pleat__pool *pool, const growth *g, uint32_t first, uint32_t end)
+{
+    uint32_t i = first + 1;
+    while (i < end && g->numbers[i] == g->numbers[i - 1] + 1 && !pool->breaks[g->numbers[i]])
+        i++;
+    return i;
+}
+
+static bool is_cut(const pleat__pool *pool, const growth *g, uint32_t i)
+{
+    if (g->cuts == NULL)
+        return false;
+    uint64_t page = pool->home[g->numbers[i]] - g->cuts->first;
+    return page < g->cuts->count && g->cuts->pages[page];
+}
+
+/* How many chunks from `first` on, before `end`, may have one handle. */
+static uint32_t together(const pleat__pool *pool, const growth *g, uint32_t first, uint32_t end)
+{
+    uint32_t i = first + 1;
+    while (i < end && i - first < g->block && !is_cut(pool, g, i))
+        i++;
+    return i - first;
+}
+
+/* A handle for the chunks from `first` on; smaller ones when memory is short. */
+static pleat_result get_handle(const pleat__pool *pool, growth *g, uint32_t first, uint32_t end,
+                               pleat__chunk **handle)
+{
+    uint32_t left = together(pool, g, first, end);
+    while (g->block > 1 && left > 1) {
+        uint32_t pages = g->block;
+        while (pages > left)
+            pages /= 2;
+        pleat_result result = pleat__space_chunk_get(pool->space, pages, handle);
+        if (result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY)
+            return result;
+        g->block = pages / 2;
+    }
+    return pleat__space_chunk_get(pool->space, 1, handle);
+}
+
+/* Chunks for a run, in one map call; fewer when memory runs out. */
+static pleat_result make_run(const pleat__pool *pool, growth *g, uint64_t home, uint32_t end)
+{
+    uint32_t got = g->made, handles = 0;
+    pleat_result result = PLEAT_OK;
+    while (got < end && result == PLEAT_OK) {
+        result = get_handle(pool, g, got, end, &g->handles[handles]);
+        if (result != PLEAT_OK)
+            break;
+        for (uint32_t p = 0, first = g->numbers[got]; p < g->handles[handles]->pages; p++) {
+            g->first[got] = first;
+            g->chunks[got++] = g->handles[handles];
+        }
+        handles++;
+    }
+    if (handles == 0)
+        return result;
+    pleat_result mapped = pleat__space_map(pool->space, home, g->handles, handles);
+    if (mapped != PLEAT_OK) {
+        while (handles > 0)
+            pleat__space_chunk_put(pool->space, g->handles[--handles]);
+        return mapped;
+    }
+    g->made = got;
+    return result;
+}
+
+/* What was made is there for everybody from now on. Every run is told of, also after a failure:
+ * `visit` has said that it forgot the others. */
+static pleat_result publish(pleat__pool *pool, const growth *g, pleat__occupancy_visit visit,
+                            void *context)
+{
+    uint32_t shift = pool->occupancy.shift;
+    pleat_result result = PLEAT_OK;
+    for (uint32_t i = 0, end; i < g->made; i = end) {
+        end = run_end(pool, g, i, g->made);
+        pleat__extent run = {g->numbers[i] << shift, (end - i) << shift};
+        for (uint32_t k = i; k < end; k++) {
+            uint32_t number = g->numbers[k];
+            bool absent = number < pool->count;
+            pool->chunks[number] = g->chunks[k];
+            pool->first[number] = g->first[k];
+            if (absent) {
+                pleat__occupancy_give(&pool->occupancy,
+                                      (pleat__extent){number << shift, 1u << shift});
+                pool->absent--;
+            } else {
+                pool->count = number + 1;
+                pool->next_home = (uint64_t)pool->home[number] + 1;
+            }
+        }
+        pleat_result visited = visit(context, run);
+        result = visited != PLEAT_OK ? visited : result;
+    }
+    return result;
+}
+
+/* The verbs, the lock left. */
+static pleat_result make_all(pleat__pool *pool, growth *g)
+{
+    pleat_result result = PLEAT_OK;
+    pleat__gate_leave(pool->gate);
+    while (g->made < g->count && result == PLEAT_OK) {
+        uint32_t end = run_end(pool, g, g->made, g->count);
+        result = make_run(pool, g, pool->home[g->numbers[g->made]], end);
+    }
+    pleat__gate_enter(pool->gate);
+    return result;
+}
+
+static pleat_result growth_new(const pleat__pool *pool, uint32_t chunks, growth *g)
+{
+    g->numbers = pleat__arena_alloc(pool->arena, chunks * sizeof *g->numbers);
+    g->chunks = pleat__arena_alloc(pool->arena, chunks * sizeof *g->chunks);
+    g->first = pleat__arena_alloc(pool->arena, chunks * sizeof *g->first);
+    g->handles = pleat__arena_alloc(pool->arena, chunks * sizeof *g->handles);
+    return g->numbers != NULL && g->chunks != NULL && g->first != NULL && g->handles != NULL
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks", chunks);
+}
+
+static void growth_free(const pleat__pool *pool, growth *g)
+{
+    pleat__arena_free(pool->arena, g->handles);
+    pleat__arena_free(pool->arena, g->first);
+    pleat__arena_free(pool->arena, g->chunks);
+    pleat__arena_free(pool->arena, g->numbers);
+}
+
+static pleat_result grow(pleat__pool *pool, uint32_t chunks, const pleat__cuts *cuts,
+                         pleat__occupancy_visit visit, void *context)
+{
+    growth g = {.block = block_for(pool, chunks, cuts != NULL),
+                .cuts = cuts != NULL ? cuts : pool->cuts};
+    pleat_result result = growth_new(pool, chunks, &g);
+    if (result != PLEAT_OK)
+        goto end;
+    choose_absent(pool, &g, chunks);
+    if (g.count < chunks)
+        result = choose_new(pool, &g, chunks);
+    if (result != PLEAT_OK)
+        goto end;
+    result = make_all(pool, &g);
+    pleat_result published = publish(pool, &g, visit, context);
+    result = result != PLEAT_OK ? result : published;
+end:
+    growth_free(pool, &g);
+    return result;
+}
+
+pleat_result pleat__pool_promise(pleat__pool *pool, uint32_t chunks)
+{
+    growth g = {.block = 1};
+    PLEAT_ASSERT(pool->stocked == 0);
+    pleat_result result = growth_new(pool, chunks, &g);
+    if (result == PLEAT_OK)
+        result = choose_new(pool, &g, chunks);
+    for (uint32_t i = 0; result == PLEAT_OK && i < g.count; i++) {
+        uint32_t number = g.numbers[i];
+        pleat__extent all = {number << pool->occupancy.shift, pool->occupancy.full};
+        PLEAT_CHECK(pleat__occupancy_take(&pool->occupancy, all));
+        pool->count = number + 1;
+        pool->next_home = (uint64_t)pool->home[number] + 1;
+        pool->absent++;
+    }
+    growth_free(pool, &g);
+    return result;
+}
+
+pleat_result pleat__pool_make(pleat__pool *pool, uint32_t first, uint32_t count, uint32_t block,
+                              pleat__occupancy_visit visit, void *context)
+{
+    growth g = {.block = block, .cuts = pool->cuts};
+    pleat_result result = growth_new(pool, count, &g);
+    for (uint32_t c = first; result == PLEAT_OK && c < first + count; c++)
+        if (pool->chunks[c] == NULL)
+            g.numbers[g.count++] = c;
+    if (result == PLEAT_OK)
+        result = make_all(pool, &g);
+    pleat_result published = publish(pool, &g, visit, context);
+    growth_free(pool, &g);
+    return result != PLEAT_OK ? result : published;
+}
+
+/* ---- the stock ---- */
+
+uint32_t pleat__pool_handle(const pleat__pool *pool, uint32_t chunks)
+{
+    return block_for(pool, chunks, false);
+}
+
+uint32_t pleat__pool_cut_handle(const pleat__pool *pool, uint32_t chunks)
+{
+    return block_for(pool, chunks, true);
+}
+
+pleat_result pleat__pool_stock(pleat__pool *pool, uint32_t chunks, uint32_t block)
+{
+    growth g = {.block = block};
+    PLEAT_ASSERT(pool->absent == 0);
+    pleat_result result = growth_new(pool, chunks, &g);
+    if (result == PLEAT_OK)
+        result = choose_new(pool, &g, chunks);
+    if (result == PLEAT_OK)
+        result = make_all(pool, &g);
+    for (uint32_t i = 0; i < g.made; i++) {
+        pool->chunks[g.numbers[i]] = g.chunks[i];
+        pool->first[g.numbers[i]] = g.first[i];
+    }
+    pool->stocked += g.made;
+    growth_free(pool, &g);
+    return result;
+}
+
+/* The first handles of the stock are there for everybody: at least so many chunks, or all. How many
+ * in *taken. */
+static pleat_result take_stock(pleat__pool *pool, uint32_t wanted, pleat__occupancy_visit visit,
+                               void *context, uint32_t *taken)
+{
+    uint32_t shift = pool->occupancy.shift, first = pool->count, end = first;
+    pleat_result result = PLEAT_OK;
+    while (end - first < wanted && end - first < pool->stocked)
+        end += pool->chunks[end]->pages;
+    *taken = end - first;
+    if (*taken == 0)
+        return PLEAT_OK;
+    pool->stocked -= *taken;
+    pool->count = end;
+    pool->next_home = pool->home[end - 1] + 1ull;
+    for (uint32_t i = first, next; i < end; i = next) {
+        for (next = i + 1; next < end && !pool->breaks[next];)
+            next++;
+        pleat_result visited = visit(context, (pleat__extent){i << shift, (next - i) << shift});
+        result = visited != PLEAT_OK ? visited : result;
+    }
+    return result;
+}
+
+void pleat__pool_unstock(pleat__pool *pool)
+{
+    uint32_t first = pool->count, end = first + pool->stocked;
+    pool->stocked = 0;
+    if (end == first)
+        return;
+    pleat__gate_leave(pool->gate);
+    for (uint32_t i = first, next; i < end; i = next) {
+        for (next = i + 1; next < end && !pool->breaks[next];)
+            next++;
+        (void)!pleat__space_unmap(pool->space, pool->home[i], next - i);
+        for (uint32_t k = i; k < next; k++)
+            if (pool->first[k] == k)
+                pleat__space_chunk_put(pool->space, pool->chunks[k]);
+    }
+    pleat__gate_enter(pool->gate);
+}
+
+pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks, const pleat__cuts *cuts,
+                              pleat__occupancy_visit visit, void *context)
+{
+    uint32_t taken = 0;
+    /* The stock's handles begin where they like, and views that were made ahead may show them. */
+    if (pool->stocked != 0 && cuts != NULL)
+        (void)pleat__ahead_drop(pool->ahead);
+    if (pool->ahead != NULL && cuts == NULL) {
+        pleat__ahead_await(pool->ahead, chunks);
+        PLEAT_TRY(take_stock(pool, chunks, visit, context, &taken));
+    }
+    return taken < chunks ? grow(pool, chunks - taken, cuts, visit, context) : PLEAT_OK;
+}
+
+/* ---- giving back, views ---- */
+
+static void occupy_all(pleat__pool *pool, const uint32_t *numbers, uint32_t count, bool take)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        pleat__extent run = {numbers[i] << pool->occupancy.shift, pool->occupancy.full};
+        PLEAT_ASSERT(pleat__pool_returnable(pool, numbers[i]) != 0);
+        if (take)
+            PLEAT_CHECK(pleat__occupancy_take(&pool->occupancy, run));
+        else
+            pleat__occupancy_give(&pool->occupancy, run);
+    }
+}
+
+/* Unmaps homes, neighbours with one verb. What the driver refuses to unmap is quarantined by the
+ * space, which takes the chunk all the same. */
+static void unmap_homes(const pleat__pool *pool, const uint32_t *numbers, uint32_t count)
+{
+    for (uint32_t i = 0, end; i < count; i = end) {
+        end = i + 1;
+        while (end < count && pool->home[numbers[end]] + 1 == pool->home[numbers[end - 1]])
+            end++;
+        (void)!pleat__space_unmap(pool->space, pool->home[numbers[end - 1]], end - i);
+        for (uint32_t k = i; k < end; k++)
+            if (pool->first[numbers[k]] == numbers[k])
+                pleat__space_chunk_put(pool->space, pool->chunks[numbers[k]]);
+    }
+}
+
+uint32_t pleat__pool_shrink(pleat__pool *pool, const uint32_t *numbers, uint32_t count,
+                            pleat__marks *marks)
+{
+    occupy_all(pool, numbers, count, true);
+    if (!pleat__gate_leave_marked(pool->gate, marks)) {
+        occupy_all(pool, numbers, count, false);
+        return 0;
+    }
+    unmap_homes(pool, numbers, count);
+    pleat__gate_enter(pool->gate);
+    for (uint32_t i = 0; i < count; i++)
+        pool->chunks[numbers[i]] = NULL;
+    pool->absent += count;
+    return count;
+}
+
+/* Whether a handle is behind the chunks from the first on. */
+static bool is_whole(const pleat__pool *pool, const uint32_t *chunks, uint32_t count)
+{
+    uint32_t first = chunks[0];
+    const pleat__chunk *handle = pool->chunks[first];
+    if (handle == NULL || pool->first[first] != first || handle->pages > count)
+        return false;
+    for (uint32_t k = 1; k < handle->pages; k++)
+        if (chunks[k] != first + k)
+            return false;
+    return true;
+}
+
+uint32_t pleat__pool_whole(const pleat__pool *pool, const uint32_t *chunks, uint32_t count,
+                           uint32_t most)
+{
+    uint32_t whole = 0;
+    while (whole < count && whole < most && is_whole(pool, chunks + whole, count - whole))
+        whole += pool->chunks[chunks[whole]]->pages;
+    return whole;
+}
+
+pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks, uint32_t count,
+                              uint64_t *page)
+{
+    pleat__chunk **run = pleat__arena_alloc(pool->arena, count * sizeof *run);
+    if (run == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view of %u chunks", count);
+    uint32_t handles = 0;
+    for (uint32_t i = 0; i < count; i += run[handles++]->pages)
+        run[handles] = pool->chunks[chunks[i]];
+    pleat_result result = pleat__space_take(pool->space, count, page);
+    if (result == PLEAT_OK) {
+        pleat__gate_leave(pool->gate);
+        result = pleat__space_map(pool->space, *page, run, handles);
+        pleat__gate_enter(pool->gate);
+        if (result == PLEAT_OK)
+            pool->view_pages += count;
+        else
+            pleat__space_give(pool->space, *page, count);
+    }
+    pleat__arena_free(pool->arena, run);
+    return result;
+}
+
+void pleat__pool_unview(pleat__pool *pool, uint64_t page, uint32_t pages)
+{
+    pool->view_pages -= pages;
+    pleat__gate_leave(pool->gate);
+    (void)!pleat__space_unmap(pool->space, page, pages);
+    pleat__gate_enter(pool->gate);
+}

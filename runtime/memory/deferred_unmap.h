@@ -1,0 +1,31 @@
+/*
+ * deferred_unmap.h: pages of views that are no more. The GPU may still use them: they are the
+ * mapper's, which unmaps them when the streams are past what they had been given. Until then they
+ * keep their chunks from being given back.
+ *
+ *   made -> streams marked, pages added -> handed over -> unmapped and forgotten, or refused: the
+ *           mapper has no room, or nobody can say that the GPU is done. Then they stay mapped, and
+ *           are handed over again when views are dropped next (pleat__dropped_again).
+ */
+#ifndef PLEAT_RUNTIME_MEMORY_DEFERRED_UNMAP_H
+#define PLEAT_RUNTIME_MEMORY_DEFERRED_UNMAP_H
+
+#include <runtime/memory/heap.h>
+
+/* For so many runs of pages, which are given back to the space where it `gives`. NULL: no host
+ * memory. */
+pleat__dropped *pleat__dropped_new(pleat__heap *heap, uint32_t runs, bool gives);
+/* One that was not handed over. */
+void pleat__dropped_free(pleat__dropped *dropped);
+/* The stream may use what is added. false: its point cannot be marked. */
+bool pleat__dropped_mark(pleat__dropped *dropped, uint16_t stream);
+/* pre: room, and the streams that may use the pages are marked. */
+void pleat__dropped_add(pleat__dropped *dropped, pleat__page_run run);
+/* To the mapper. It is not the caller's any more. */
+void pleat__dropped_hand_over(pleat__dropped *dropped);
+/* Those that were refused; whether there were any. */
+bool pleat__dropped_again(pleat__heap *heap);
+/* Their records only: the space unmaps. */
+void pleat__dropped_release(pleat__heap *heap);
+
+#endif

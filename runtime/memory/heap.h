@@ -1,0 +1,256 @@
+/*
+ * heap.h: where requests without a slot go: all of a job's requests while it learns, the dynamic
+ * and the unexpected ones later.
+ *
+ * It places at byte granularity over everything that is free in the pool, the plan's idle memory
+ * included: best fit at the chunks' homes, the largest beside what is there the longest
+ * (heap_fit.c); a large request that fits nowhere is stitched from whole free chunks, with parts
+ * of chunks at its two ends, so that a view wastes nothing; only what is then still missing is new
+ * memory (stitch.c). So physical memory stays what is live plus what small leftovers cannot be
+ * used.
+ *
+ * ZONES   A chunk's free memory belongs to one zone: a stream, and whether it is for small requests
+ *         (under the small limit; kept apart so that they do not pin large free runs). Memory goes
+ *         from one stream to another only as whole free chunks, behind an event: where a plan's
+ *         slot lies on it, where there is no new memory, and instead of much new memory where one
+ *         of the two works for the other, which uses what it allocates, and has to wait for it
+ *         anyway (supply). The stream that takes it waits for all that the other was given so far.
+ *         Streams that have nothing to do with each other would lose what they do at the same time.
+ * KEPT    A plan's persistent slots are allocated one by one in its beginning. Their chunks are a
+ *         zone of their own until then, which the heap takes from last: one that is displaced lies
+ *         in others' way for as long as the job runs.
+ * TRUTH   Occupancy says what is free; the zones' trees are derived from it. Slots change occupancy
+ *         without touching the trees: they leave a note, and notes are worked off before the trees
+ *         are used next. When notes overflow (a planned job never looks at the trees) the trees are
+ *         stale, and are made anew from occupancy when they are wanted.
+ * FREE    Giving memory back leaves a note too: it allocates nothing and cannot fail.
+ * WAITING What was freed and waits for other streams is wanted back, in the order of streams,
+ *         before there is new memory for the stream that it was allocated on (`order`).
+ */
+#ifndef PLEAT_RUNTIME_MEMORY_HEAP_H
+#define PLEAT_RUNTIME_MEMORY_HEAP_H
+
+#include <runtime/base/conf.h>
+#include <runtime/memory/chunks.h>
+#include <runtime/memory/free_runs.h>
+#include <runtime/memory/map_budget.h>
+#include <runtime/memory/overflow_streams.h>
+
+#define PLEAT__STREAMS 63u
+#define PLEAT__ZONES   (2 * PLEAT__STREAMS + 1)
+#define PLEAT__BEYOND  (PLEAT__STREAMS - 1) /* shared by all streams after the first 62 */
+#define PLEAT__KEPT    (2 * PLEAT__STREAMS) /* the zone of memory kept for persistent slots */
+#define PLEAT__NOTES   4096u
+
+typedef struct pleat__view pleat__view; /* views.h */
+
+/* Memory at one address that is not one run. */
+typedef struct pleat__runs {
+    pleat__extent *runs;
+    uint32_t count;
+    uint32_t granules; /* all of them */
+    pleat__view *view; /* that it is a window of; NULL: a slot's or a lane's */
+    bool unmapped;     /* it will be (coming.h): it cannot be taken yet */
+} pleat__runs;
+
+/* Where a request lies. */
+typedef struct pleat__place {
+    pleat_va address;
+    pleat__extent run;    /* when several is NULL */
+    pleat__runs *several; /* its first `granules` granules */
+    uint32_t granules;
+    /* Of what is live: bytes of its last granule that were not asked for, its stream, and its lane
+     * counted from 1. */
+    uint32_t slack : 9;
+    uint32_t stream : 6;
+    uint32_t lane : 17;
+} pleat__place;
+
+_Static_assert(sizeof(pleat__place) == 32, "two to a cache line");
+_Static_assert(PLEAT__STREAMS <= 64, "a stream's index has 6 bits");
+
+#define PLEAT__MOST_LANES 131000u
+/* The lane of a place that was given out unchecked while it was in use (setting check:off): nothing
+ * was taken for it and nothing is given back. */
+#define PLEAT__UNCHECKED 131071u
+
+typedef struct pleat__note {
+    pleat__extent run;
+    bool give;
+} pleat__note;
+
+typedef struct pleat__dropped pleat__dropped; /* deferred_unmap.h */
+
+/* Of a chunk: the heap's `asked` when a large request was placed that begins in it, and one that
+ * ends in it: the last of each that was noted (heap.c), also when it is gone. 0: none. */
+typedef struct pleat__tenants {
+    uint64_t begins, ends;
+} pleat__tenants;
+
+typedef struct pleat__heap {
+    pleat_vmm vmm;
+    int device;
+    pleat__arena *arena;
+    pleat__pool *pool;
+    pleat__extents zones[PLEAT__ZONES];
+    uint8_t *zone_of;        /* chunk -> zone */
+    pleat__tenants *tenants; /* by chunk */
+    uint32_t zone_capacity;  /* of both */
+    pleat_stream streams[PLEAT__STREAMS];
+    uint32_t stream_count;
+    pleat__beyond beyond;    /* those of the index PLEAT__BEYOND; streams[] has who asked last */
+    uint64_t lends;          /* a bit for each stream: others use what it allocates */
+    uint32_t small_granules; /* requests below are small */
+    pleat__note *notes;
+    uint32_t note_count;
+    bool stale;
+    bool keeping;   /* some chunks are in the zone PLEAT__KEPT */
+    uint64_t asked; /* times that a place was, also in vain: the clock of its views */
+    uint64_t views_reused;
+    uint64_t *streams_ordered; /* the runtime's counter */
+    pleat__view **views;       /* by pages */
+    size_t view_capacity;
+    uint32_t view_count;
+    uint64_t view_limit; /* alias pages kept mapped for idle views */
+    bool unchecked;      /* setting check:off */
+    pleat__account account;
+    uint64_t most_used; /* granules, seen when a view was wanted */
+    /* How soon a free run is wanted (next_use.h); NULL: nothing is known. */
+    uint32_t (*wanted)(const void *context, pleat__extent run);
+    const void *wanted_context;
+    const pleat__extent *never; /* then: runs that are never wanted */
+    uint32_t never_count;
+    uint32_t views_coming; /* views being mapped, that have room in `views` already */
+    uint32_t *gathered;    /* chunks of a view that is being made */
+    size_t gathered_capacity;
+    uint32_t gathered_count;
+    pleat__dropped *refused; /* pages of views that could not be unmapped yet */
+    /* Gives back what waits, about so many granules of a stream, the oldest first; whether any
+     * came. NULL: nothing waits. */
+    bool (*order)(void *context, uint16_t stream, uint32_t granules);
+    void *order_context;
+} pleat__heap;
+
+PLEAT_NODISCARD pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device,
+                                              pleat__arena *arena, pleat__pool *pool,
+                                              const pleat__conf *conf);
+void pleat__heap_release(pleat__heap *heap);
+
+/* A stream's index; new ones are added. The first 62 have memory of their own; those after them
+ * share theirs: call this before every request of such a one, and the next one too. */
+uint16_t pleat__heap_stream(pleat__heap *heap, pleat_stream stream);
+/* A request of one that shares comes; either of the next two follows. */
+PLEAT_NODISCARD pleat_result pleat__heap_share(pleat__heap *heap, pleat_stream stream);
+/* It has its place: its stream waits for whoever may have used that. On failure that is as if it
+ * had not been served, and its place is to be given back. */
+PLEAT_NODISCARD pleat_result pleat__heap_shared(pleat__heap *heap, pleat_stream stream,
+                                                pleat_va address);
+/* It was not served. */
+void pleat__heap_unshare(pleat__heap *heap, pleat_stream stream);
+
+/* What a plan's beginning knows of a request that has no slot, or finds it taken. */
+typedef enum pleat__known {
+    PLEAT__KNOWN_NOT = 0,   /* it may stay: slots are spared, as far as the setting `spare` goes */
+    PLEAT__KNOWN_ONCE = 1,  /* what is kept for slots serves as well */
+    PLEAT__KNOWN_AGAIN = 2, /* it comes in every iteration: there what is kept will be taken */
+} pleat__known;
+
+/* Places a request and marks it occupied. *stitched: it lies in a view. On failure nothing is
+ * changed, except that some new memory may be free. PLEAT_E_NOT_READY, without a text: verbs are
+ * needed, and another thread has the turn. The lock may have been left when it returns. */
+PLEAT_NODISCARD pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules,
+                                               uint16_t stream, pleat__known known,
+                                               pleat__place *place, bool *stitched);
+/* Takes a known place when all of it is free and its memory is this stream's or can become so. */
+bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t stream);
+/* The same for its first `granules`, or for more where what follows on it is free too. */
+bool pleat__heap_take_resized(pleat__heap *heap, pleat__place *place, uint32_t granules,
+                              uint16_t stream);
+/* Gives a place back, of the heap or of a slot. */
+void pleat__heap_give(pleat__heap *heap, const pleat__place *place);
+
+/* Keeps a slot's chunks for it, as far as they are no other's yet; and ends that for all. */
+PLEAT_NODISCARD pleat_result pleat__heap_keep(pleat__heap *heap, const pleat__place *place);
+void pleat__heap_keep_end(pleat__heap *heap);
+
+/* A place that is remembered keeps its view in host memory; mapped it stays only while it is used.
+ */
+void pleat__view_pin(const pleat__place *place);
+void pleat__view_unpin(pleat__arena *arena, const pleat__place *place);
+/* A place that is taken or given back, where it lies in a view; and whether that was dropped. */
+void pleat__view_use(pleat__heap *heap, const pleat__place *place);
+void pleat__view_leave(pleat__heap *heap, const pleat__place *place);
+bool pleat__view_is_dead(const pleat__place *place);
+
+/* Drops idle views until `keep_pages` alias pages are mapped, the longest unused first; true when
+ * any went, or goes again that could not be unmapped before. The mapper unmaps them, those that the
+ * GPU may still use later. pre: the turn. */
+bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages);
+/* Gives wholly free handles without aliases back to the space, `chunks` or, with the last handle, a
+ * few more, of those at home from `page` on, the highest first, when the GPU is done with them; how
+ * many, and the lowest page in *page. What a stream has left over that captures unannounced stays.
+ * pre: the turn; the lock is left meanwhile. */
+uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page);
+/* The largest free run of a stream, and all free bytes; whole handles count as one run, because
+ * they can be stitched. */
+void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uint64_t *total);
+/* Free granules directly before and behind a run. */
+void pleat__heap_adjacent(pleat__heap *heap, pleat__extent run, uint64_t *before, uint64_t *after);
+bool pleat__heap_audit(pleat__heap *heap);
+
+/* ---- for views, instances and drafts ---- */
+
+/* Marks the point that a stream, or all that share an index, have reached. PLEAT_E_NOT_READY as
+ * pleat__gate_record, PLEAT_E_STATE: they capture, and nobody said so. */
+PLEAT_NODISCARD pleat_result pleat__heap_mark(pleat__heap *heap, uint16_t stream,
+                                              pleat_event event);
+/* Brings the trees up to date. */
+PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
+/* New chunks into a zone, `cuts` as pleat__pool_grow. pre: the turn; the lock is left meanwhile,
+ * and the trees are up to date after. */
+PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks,
+                                              const pleat__cuts *cuts);
+/* Chunks for the numbers, `count` from `first` on, that have none, in handles of at most `block`,
+ * into the zone of stream 0. pre: the turn; the lock is left meanwhile. */
+PLEAT_NODISCARD pleat_result pleat__heap_make(pleat__heap *heap, uint32_t first, uint32_t count,
+                                              uint32_t block);
+/* Whether a request may get new chunks although there is free memory for it, because to use that
+ * would take too much time: so many pages to map. pre: the trees are up to date. */
+bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, uint32_t chunks);
+/* That many whole free chunks more for a zone: kept ones, then new ones, then other streams'; for
+ * what comes again kept ones only where there are no new ones. PLEAT_E_NOT_READY; the lock may be
+ * left meanwhile, and the trees are up to date after. */
+PLEAT_NODISCARD pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks,
+                                                pleat__known known);
+/* Frees of a zone's stream that wait for other streams: about so many granules come back. The trees
+ * are then up to date. */
+bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules);
+/* A view for a request of at least one chunk; occupied. */
+PLEAT_NODISCARD pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone,
+                                           pleat__known known, pleat__place *place);
+
+/* Granules where they are mapped for as long as they exist. */
+static inline pleat__place pleat__heap_at_home(const pleat__heap *heap, uint32_t granule,
+                                               uint32_t granules)
+{
+    return (pleat__place){.address = pleat__pool_address(heap->pool, granule),
+                          .run = {granule, granules},
+                          .granules = granules};
+}
+
+/* The occupancy of a place, and its notes. */
+bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place);
+
+static inline void pleat__heap_note(pleat__heap *heap, pleat__extent run, bool give)
+{
+    if (heap->stale)
+        return;
+    if (heap->note_count == PLEAT__NOTES) {
+        heap->stale = true;
+        heap->note_count = 0;
+        return;
+    }
+    heap->notes[heap->note_count++] = (pleat__note){run, give};
+}
+
+#endif

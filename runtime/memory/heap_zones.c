@@ -1,0 +1,162 @@
+/*
+ * heap_zones.c: the trees of what is free in each zone, and the notes that bring them up to date
+ * (see heap.h).
+ */
+#include <runtime/memory/heap_internal.h>
+
+#include <internal/check.h>
+#include <stdio.h>
+#include <string.h>
+
+pleat_result pleat__zones_reserve(pleat__heap *heap)
+{
+    uint32_t wanted = heap->pool->capacity;
+    if (wanted <= heap->zone_capacity)
+        return PLEAT_OK;
+    uint8_t *grown = pleat__arena_realloc(heap->arena, heap->zone_of, wanted);
+    if (grown == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the zones of %u chunks", wanted);
+    heap->zone_of = grown;
+    pleat__tenants *tenants =
+        pleat__arena_realloc(heap->arena, heap->tenants, wanted * sizeof *tenants);
+    if (tenants == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the zones of %u chunks", wanted);
+    heap->tenants = tenants;
+    uint32_t more = wanted - heap->zone_capacity;
+    memset(grown + heap->zone_capacity, 0, more);
+    memset(tenants + heap->zone_capacity, 0, more * sizeof *tenants);
+    heap->zone_capacity = wanted;
+    return PLEAT_OK;
+}
+
+/* ---- the trees ---- */
+
+bool pleat__heap_follows(const pleat__heap *heap, uint32_t granule)
+{
+    uint32_t chunk = pleat__pool_chunk_of(heap->pool, granule);
+    return (granule & (heap->pool->occupancy.full - 1)) != 0 || chunk >= heap->pool->count ||
+           !heap->pool->breaks[chunk];
+}
+
+pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pleat__extent run)
+{
+    PLEAT_TRY(pleat__extents_reserve(&heap->zones[zone], 2));
+    pleat__extents_add(&heap->zones[zone], run, pleat__heap_follows(heap, run.begin),
+                       pleat__heap_follows(heap, run.begin + run.count));
+    return PLEAT_OK;
+}
+
+/* A small zone's chunk that is free as a whole goes back to the large requests of its stream. */
+static pleat_result zone_add_small(pleat__heap *heap, uint8_t zone, pleat__extent run)
+{
+    const pleat__occupancy *occupancy = &heap->pool->occupancy;
+    PLEAT_TRY(pleat__zone_add(heap, zone, run));
+    for (uint32_t granule = run.begin; granule < run.begin + run.count;) {
+        uint32_t chunk = granule >> occupancy->shift;
+        pleat__extent whole = {chunk << occupancy->shift, occupancy->full};
+        pleat__extent holder = pleat__extents_at(&heap->zones[zone], whole.begin);
+        if (holder.count != 0 && holder.begin + holder.count - whole.begin >= whole.count) {
+            PLEAT_TRY(pleat__extents_reserve(&heap->zones[zone], 2));
+            pleat__extents_carve(&heap->zones[zone], whole);
+            heap->zone_of[chunk] = zone & ~1u;
+            PLEAT_TRY(pleat__zone_add(heap, zone & ~1u, whole));
+        }
+        granule = whole.begin + whole.count;
+    }
+    return PLEAT_OK;
+}
+
+pleat__extent pleat__zone_run(const pleat__heap *heap, pleat__extent run)
+{
+    const pleat__pool *pool = heap->pool;
+    uint32_t chunk = pleat__pool_chunk_of(pool, run.begin);
+    uint32_t last = pleat__pool_chunk_of(pool, run.begin + run.count - 1);
+    uint32_t next = chunk + 1;
+    while (next <= last && heap->zone_of[next] == heap->zone_of[chunk] && !pool->breaks[next])
+        next++;
+    uint32_t end = next > last ? run.begin + run.count : next << pool->occupancy.shift;
+    return (pleat__extent){run.begin, end - run.begin};
+}
+
+static uint8_t zone_at(const pleat__heap *heap, uint32_t granule)
+{
+    return heap->zone_of[pleat__pool_chunk_of(heap->pool, granule)];
+}
+
+static pleat_result apply_give(pleat__heap *heap, pleat__extent run)
+{
+    while (run.count != 0) {
+        pleat__extent part = pleat__zone_run(heap, run);
+        uint8_t zone = zone_at(heap, part.begin);
+        PLEAT_TRY(zone & 1 ? zone_add_small(heap, zone, part) : pleat__zone_add(heap, zone, part));
+        run = (pleat__extent){part.begin + part.count, run.count - part.count};
+    }
+    return PLEAT_OK;
+}
+
+/* Most lie in one run of one zone: its chunks need not be looked at then. */
+static pleat_result apply_take(pleat__heap *heap, pleat__extent run)
+{
+    while (run.count != 0) {
+        pleat__extents *zone = &heap->zones[zone_at(heap, run.begin)];
+        PLEAT_TRY(pleat__extents_reserve(zone, 2));
+        if (pleat__extents_carve(zone, run))
+            break;
+        pleat__extent part = pleat__zone_run(heap, run);
+        PLEAT_CHECK(pleat__extents_carve(zone, part));
+        run = (pleat__extent){part.begin + part.count, run.count - part.count};
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result apply_free(void *context, pleat__extent run)
+{
+    return apply_give(context, run);
+}
+
+static pleat_result rebuild(pleat__heap *heap)
+{
+    PLEAT_TRY(pleat__zones_reserve(heap));
+    for (uint32_t z = 0; z < PLEAT__ZONES; z++)
+        pleat__extents_release(&heap->zones[z]);
+    heap->note_count = 0;
+    PLEAT_TRY(pleat__occupancy_walk_free(&heap->pool->occupancy, 0, heap->pool->count,
+                                         heap->pool->breaks, apply_free, heap));
+    heap->stale = false;
+    return PLEAT_OK;
+}
+
+pleat_result pleat__heap_sync(pleat__heap *heap)
+{
+    if (heap->stale)
+        return rebuild(heap);
+    for (uint32_t i = 0; i < heap->note_count; i++) {
+        pleat__extent run = heap->notes[i].run;
+        pleat_result result = heap->notes[i].give ? apply_give(heap, run) : apply_take(heap, run);
+        if (result != PLEAT_OK) {
+            heap->stale = true;
+            return result;
+        }
+    }
+    heap->note_count = 0;
+    return PLEAT_OK;
+}
+
+bool pleat__heap_audit(pleat__heap *heap)
+{
+    if (!pleat__occupancy_audit(&heap->pool->occupancy))
+        return false;
+    if (pleat__heap_sync(heap) != PLEAT_OK)
+        return true; /* no host memory: nothing is known to be wrong */
+    uint64_t in_trees = 0, free = 0;
+    for (uint32_t z = 0; z < PLEAT__ZONES; z++)
+        in_trees += heap->zones[z].granules;
+    for (uint32_t c = 0; c < heap->pool->count; c++)
+        free += heap->pool->occupancy.full - heap->pool->occupancy.used[c];
+    if (in_trees != free) {
+        fprintf(stderr, "pleat: %llu granules in the heap's trees, %llu free\n",
+                (unsigned long long)in_trees, (unsigned long long)free);
+        return false;
+    }
+    return true;
+}

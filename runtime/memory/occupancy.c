@@ -1,0 +1,397 @@
+/*
+ * occupancy.c: the free check. Whole chunks are judged by their counter, so that a tensor of many
+ * chunks costs one word a chunk; only the edges look at bits. The check comes first and the change
+ * after it, so that a refusal leaves nothing to undo.
+ */
+#include <runtime/memory/occupancy.h>
+
+#include <internal/check.h>
+#include <internal/error.h>
+#include <stdio.h>
+#include <string.h>
+
+pleat_result pleat__occupancy_init(pleat__occupancy *occupancy, pleat__arena *arena,
+                                   uint64_t chunk_bytes, uint32_t chunks)
+{
+    uint64_t full = chunk_bytes >> PLEAT__GRANULE_SHIFT;
+    if ((full & (full - 1)) != 0 || full < 64 || full > 64 * 64)
+        return pleat__fail(PLEAT_E_UNSUPPORTED, "chunks of %llu bytes cannot be accounted for",
+                           (unsigned long long)chunk_bytes);
+    *occupancy = (pleat__occupancy){
+        .arena = arena,
+        .shift = (uint32_t)__builtin_ctzll(full),
+        .full = (uint32_t)full,
+        .words = (uint32_t)(full / 64),
+    };
+    return pleat__occupancy_grow(occupancy, chunks);
+}
+
+void pleat__occupancy_release(pleat__occupancy *occupancy)
+{
+    pleat__arena_free(occupancy->arena, occupancy->used);
+    pleat__arena_free(occupancy->arena, occupancy->masks);
+    pleat__arena_free(occupancy->arena, occupancy->bits);
+    *occupancy = (pleat__occupancy){0};
+}
+
+/* An array of `size` a chunk; what is new is 0. */
+static bool grow_array(const pleat__occupancy *occupancy, void **array, size_t size,
+                       uint32_t chunks)
+{
+    char *grown = pleat__arena_realloc(occupancy->arena, *array, chunks * size);
+    if (grown == NULL)
+        return false;
+    memset(grown + occupancy->chunks * size, 0, (chunks - occupancy->chunks) * size);
+    *array = grown;
+    return true;
+}
+
+pleat_result pleat__occupancy_grow(pleat__occupancy *occupancy, uint32_t chunks)
+{
+    if (chunks <= occupancy->chunks)
+        return PLEAT_OK;
+    if (chunks > UINT32_MAX >> occupancy->shift)
+        return pleat__fail(PLEAT_E_LIMIT, "%u chunks are more than can be accounted for", chunks);
+    size_t row = occupancy->words * sizeof *occupancy->bits;
+    if (!grow_array(occupancy, (void **)&occupancy->used, sizeof *occupancy->used, chunks) ||
+        !grow_array(occupancy, (void **)&occupancy->masks, sizeof *occupancy->masks, chunks) ||
+        !grow_array(occupancy, (void **)&occupancy->bits, row, chunks))
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to account for %u chunks", chunks);
+    occupancy->chunks = chunks;
+    return PLEAT_OK;
+}
+
+/* The mask of bits [from, to) of a word, to in 1..64. */
+static inline uint64_t mask_of(uint32_t from, uint32_t to)
+{
+    return (~UINT64_C(0) << from) & (~UINT64_C(0) >> (64 - to));
+}
+
+static inline uint64_t *row_of(const pleat__occupancy *occupancy, uint32_t chunk)
+{
+    return occupancy->bits + (size_t)chunk * occupancy->words;
+}
+
+/* A part of a chunk as words: those covered wholly as a mask, and at most two ends. */
+typedef struct part {
+    uint64_t whole;
+    uint32_t first, last; /* words of the ends */
+    uint64_t head, tail;  /* masks in them; 0: none */
+} part;
+
+static inline part part_of(uint32_t offset, uint32_t count)
+{
+    uint32_t end = offset + count;
+    part p = {.first = offset / 64, .last = end / 64};
+    if (p.first == p.last) {
+        p.head = mask_of(offset % 64, end % 64);
+        return p;
+    }
+    uint32_t from = p.first;
+    if (offset % 64 != 0) {
+        p.head = ~UINT64_C(0) << offset % 64;
+        from++;
+    }
+    if (end % 64 != 0)
+        p.tail = mask_of(0, end % 64);
+    if (from < p.last)
+        p.whole = mask_of(from, p.last);
+    return p;
+}
+
+/* The granules of one word that are in use. */
+static inline uint64_t word_of(const pleat__chunk_words *masks, const uint64_t *row, uint32_t word)
+{
+    if (masks->whole >> word & 1)
+        return ~UINT64_C(0);
+    return masks->part >> word & 1 ? row[word] : 0;
+}
+
+static inline bool part_is_free(const pleat__occupancy *occupancy, uint32_t chunk, uint32_t offset,
+                                uint32_t count)
+{
+    uint32_t used = occupancy->used[chunk];
+    if (used == 0)
+        return true;
+    if (used + count > occupancy->full)
+        return false;
+    const pleat__chunk_words *masks = &occupancy->masks[chunk];
+    const uint64_t *row = row_of(occupancy, chunk);
+    part p = part_of(offset, count);
+    if (((masks->whole | masks->part) & p.whole) != 0)
+        return false;
+    return (p.head == 0 || (word_of(masks, row, p.first) & p.head) == 0) &&
+           (p.tail == 0 || (word_of(masks, row, p.last) & p.tail) == 0);
+}
+
+static inline void end_set(pleat__chunk_words *masks, uint64_t *row, uint32_t word, uint64_t mask)
+{
+    row[word] |= mask;
+    masks->part |= UINT64_C(1) << word;
+}
+
+static inline void part_set(pleat__occupancy *occupancy, uint32_t chunk, uint32_t offset,
+                            uint32_t count)
+{
+    pleat__chunk_words *masks = &occupancy->masks[chunk];
+    part p = part_of(offset, count);
+    occupancy->used[chunk] += count;
+    masks->whole |= p.whole;
+    if (p.head != 0)
+        end_set(masks, row_of(occupancy, chunk), p.first, p.head);
+    if (p.tail != 0)
+        end_set(masks, row_of(occupancy, chunk), p.last, p.tail);
+}
+
+static inline void end_clear(pleat__chunk_words *masks, uint64_t *row, uint32_t word, uint64_t mask)
+{
+    PLEAT_ASSERT((row[word] & mask) == mask);
+    row[word] &= ~mask;
+    if (row[word] == 0)
+        masks->part &= ~(UINT64_C(1) << word);
+}
+
+static inline void part_clear(pleat__occupancy *occupancy, uint32_t chunk, uint32_t offset,
+                              uint32_t count)
+{
+    pleat__chunk_words *masks = &occupancy->masks[chunk];
+    part p = part_of(offset, count);
+    PLEAT_ASSERT((masks->whole & p.whole) == p.whole);
+    occupancy->used[chunk] -= count;
+    masks->whole &= ~p.whole;
+    if (p.head != 0)
+        end_clear(masks, row_of(occupancy, chunk), p.first, p.head);
+    if (p.tail != 0)
+        end_clear(masks, row_of(occupancy, chunk), p.last, p.tail);
+}
+
+static inline void whole_clear(pleat__occupancy *occupancy, uint32_t chunk)
+{
+    PLEAT_ASSERT(occupancy->used[chunk] == occupancy->full);
+    occupancy->used[chunk] = 0;
+}
+
+/* How a run lies over chunks: a head and a tail in part, whole chunks between. */
+typedef struct cut {
+    uint32_t first, head_offset, head; /* head of 0: none */
+    uint32_t whole, whole_end;
+    uint32_t tail;
+} cut;
+
+static inline cut cut_of(const pleat__occupancy *occupancy, pleat__extent run)
+{
+    uint32_t mask = occupancy->full - 1, end = run.begin + run.count;
+    cut c = {.first = run.begin >> occupancy->shift, .head_offset = run.begin & mask};
+    c.whole = c.first;
+    c.whole_end = end >> occupancy->shift;
+    c.tail = end & mask;
+    if (c.head_offset != 0) {
+        c.head = occupancy->full - c.head_offset;
+        c.whole++;
+    }
+    return c;
+}
+
+static inline bool within_one(const pleat__occupancy *occupancy, pleat__extent run)
+{
+    return (run.begin & (occupancy->full - 1)) + run.count <= occupancy->full &&
+           run.count != occupancy->full;
+}
+
+bool pleat__occupancy_is_free(const pleat__occupancy *occupancy, pleat__extent run)
+{
+    if (run.count == 0)
+        return true;
+    if (within_one(occupancy, run))
+        return part_is_free(occupancy, run.begin >> occupancy->shift,
+                            run.begin & (occupancy->full - 1), run.count);
+    cut c = cut_of(occupancy, run);
+    if (c.head != 0 && !part_is_free(occupancy, c.first, c.head_offset, c.head))
+        return false;
+    if (c.tail != 0 && !part_is_free(occupancy, c.whole_end, 0, c.tail))
+        return false;
+    uint32_t any = 0;
+    for (uint32_t chunk = c.whole; chunk < c.whole_end; chunk++)
+        any |= occupancy->used[chunk];
+    return any == 0;
+}
+
+/* The same within a chunk: granules [offset, offset + count) of it. */
+static uint32_t part_free_tail(const pleat__occupancy *occupancy, uint32_t chunk, uint32_t offset,
+                               uint32_t count)
+{
+    if (occupancy->used[chunk] == 0)
+        return count;
+    if (occupancy->used[chunk] == occupancy->full)
+        return 0;
+    const uint64_t *row = row_of(occupancy, chunk);
+    for (uint32_t at = offset + count; at > offset;) {
+        uint32_t word = (at - 1) / 64;
+        uint64_t bits = word_of(&occupancy->masks[chunk], row, word) << (63 - (at - 1) % 64);
+        uint32_t in_word = at - word * 64;
+        if (bits != 0) {
+            uint32_t tail = (uint32_t)__builtin_clzll(bits) + (offset + count - at);
+            return tail < count ? tail : count;
+        }
+        at -= in_word < at - offset ? in_word : at - offset;
+    }
+    return count;
+}
+
+uint32_t pleat__occupancy_free_tail(const pleat__occupancy *occupancy, pleat__extent run)
+{
+    uint32_t tail = 0;
+    while (tail < run.count) {
+        uint32_t end = run.begin + run.count - tail, chunk = (end - 1) >> occupancy->shift;
+        uint32_t first = chunk << occupancy->shift, left = run.count - tail;
+        uint32_t count = end - first < left ? end - first : left;
+        uint32_t found = part_free_tail(occupancy, chunk, end - count - first, count);
+        tail += found;
+        if (found < count)
+            break;
+    }
+    return tail;
+}
+
+static inline void run_set(pleat__occupancy *occupancy, pleat__extent run)
+{
+    if (run.count == 0)
+        return;
+    if (within_one(occupancy, run)) {
+        part_set(occupancy, run.begin >> occupancy->shift, run.begin & (occupancy->full - 1),
+                 run.count);
+        return;
+    }
+    cut c = cut_of(occupancy, run);
+    if (c.head != 0)
+        part_set(occupancy, c.first, c.head_offset, c.head);
+    for (uint32_t chunk = c.whole; chunk < c.whole_end; chunk++)
+        occupancy->used[chunk] = occupancy->full;
+    if (c.tail != 0)
+        part_set(occupancy, c.whole_end, 0, c.tail);
+}
+
+bool pleat__occupancy_take(pleat__occupancy *occupancy, pleat__extent run)
+{
+    if (!pleat__occupancy_is_free(occupancy, run))
+        return false;
+    run_set(occupancy, run);
+    return true;
+}
+
+void pleat__occupancy_give(pleat__occupancy *occupancy, pleat__extent run)
+{
+    if (run.count == 0)
+        return;
+    if (within_one(occupancy, run)) {
+        part_clear(occupancy, run.begin >> occupancy->shift, run.begin & (occupancy->full - 1),
+                   run.count);
+        return;
+    }
+    cut c = cut_of(occupancy, run);
+    if (c.head != 0)
+        part_clear(occupancy, c.first, c.head_offset, c.head);
+    for (uint32_t chunk = c.whole; chunk < c.whole_end; chunk++)
+        whole_clear(occupancy, chunk);
+    if (c.tail != 0)
+        part_clear(occupancy, c.whole_end, 0, c.tail);
+}
+
+uint32_t pleat__occupancy_head(const pleat__occupancy *occupancy, uint32_t chunk)
+{
+    const pleat__chunk_words *masks = &occupancy->masks[chunk];
+    uint64_t busy = masks->whole | masks->part;
+    if (busy == 0)
+        return occupancy->used[chunk] == 0 ? occupancy->full : 0;
+    uint32_t word = (uint32_t)__builtin_ctzll(busy);
+    return 64 * word + (uint32_t)__builtin_ctzll(word_of(masks, row_of(occupancy, chunk), word));
+}
+
+/* The first granule from `from` on of a chunk in part that is in use, or is not; full when none. */
+static uint32_t next_bit(const pleat__occupancy *occupancy, uint32_t chunk, uint32_t from,
+                         bool in_use)
+{
+    while (from < occupancy->full) {
+        uint64_t word = word_of(&occupancy->masks[chunk], row_of(occupancy, chunk), from / 64);
+        word = (in_use ? word : ~word) & (~UINT64_C(0) << from % 64);
+        if (word != 0)
+            return (from & ~63u) + (uint32_t)__builtin_ctzll(word);
+        from = (from | 63) + 1;
+    }
+    return occupancy->full;
+}
+
+typedef struct free_walk {
+    pleat__occupancy_visit visit;
+    void *context;
+    pleat__extent run; /* not yet visited */
+} free_walk;
+
+static pleat_result walk_flush(free_walk *walk)
+{
+    pleat__extent run = walk->run;
+    walk->run = (pleat__extent){0};
+    return run.count == 0 ? PLEAT_OK : walk->visit(walk->context, run);
+}
+
+static pleat_result walk_add(free_walk *walk, uint32_t begin, uint32_t count)
+{
+    if (walk->run.count != 0 && walk->run.begin + walk->run.count == begin) {
+        walk->run.count += count;
+        return PLEAT_OK;
+    }
+    PLEAT_TRY(walk_flush(walk));
+    walk->run = (pleat__extent){begin, count};
+    return PLEAT_OK;
+}
+
+static pleat_result walk_chunk(free_walk *walk, const pleat__occupancy *occupancy, uint32_t chunk)
+{
+    uint32_t base = chunk << occupancy->shift;
+    uint32_t used = occupancy->used[chunk];
+    if (used == occupancy->full)
+        return PLEAT_OK;
+    if (used == 0)
+        return walk_add(walk, base, occupancy->full);
+    for (uint32_t at = 0; at < occupancy->full;) {
+        uint32_t begin = next_bit(occupancy, chunk, at, false);
+        at = next_bit(occupancy, chunk, begin, true);
+        if (at > begin)
+            PLEAT_TRY(walk_add(walk, base + begin, at - begin));
+    }
+    return PLEAT_OK;
+}
+
+pleat_result pleat__occupancy_walk_free(const pleat__occupancy *occupancy, uint32_t first,
+                                        uint32_t last, const uint8_t *breaks,
+                                        pleat__occupancy_visit visit, void *context)
+{
+    free_walk walk = {.visit = visit, .context = context};
+    for (uint32_t chunk = first; chunk < last; chunk++) {
+        if (breaks != NULL && breaks[chunk])
+            PLEAT_TRY(walk_flush(&walk));
+        PLEAT_TRY(walk_chunk(&walk, occupancy, chunk));
+    }
+    return walk_flush(&walk);
+}
+
+bool pleat__occupancy_audit(const pleat__occupancy *occupancy)
+{
+    for (uint32_t chunk = 0; chunk < occupancy->chunks; chunk++) {
+        const uint64_t *row = row_of(occupancy, chunk);
+        const pleat__chunk_words *masks = &occupancy->masks[chunk];
+        uint32_t set = 64 * (uint32_t)__builtin_popcountll(masks->whole);
+        uint64_t parts = 0;
+        for (uint32_t w = 0; w < occupancy->words; w++) {
+            set += (uint32_t)__builtin_popcountll(row[w]);
+            parts |= row[w] != 0 ? UINT64_C(1) << w : 0;
+        }
+        uint32_t used = occupancy->used[chunk];
+        if (parts != masks->part || (parts & masks->whole) != 0 ||
+            (set != used && !(used == occupancy->full && set == 0))) {
+            fprintf(stderr, "pleat: chunk %u: %u granules counted, %u found\n", chunk, used, set);
+            return false;
+        }
+    }
+    return true;
+}

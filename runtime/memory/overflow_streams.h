@@ -1,0 +1,73 @@
+/*
+ * overflow_streams.h: the streams after those that have memory of their own (heap.h): they share
+ * what they are given, and this knows whom each has to wait for.
+ *
+ * What one of them is given may have been another's. It comes behind the others' work if it waits
+ * for each of them, which costs ever more the more there are. But only those matter that freed
+ * something, and only once:
+ *
+ * HEAD   Who was given memory last waited for all that had been freed until then. That point is
+ *        marked, and who waits for it comes behind all of that.
+ * FREED  Those of whom something was freed since, each with the point that it had reached then:
+ *        they are waited for beside the head, by who is the next head.
+ *
+ * Both are marked when they are reached, not when somebody wants to wait for them: by then a stream
+ * may capture a graph, and nothing is asked of it. What is freed while its stream captures, and
+ * nobody said so, has no such point: it stays in use until it has (pleat.c).
+ *
+ * A stream of which nothing is allocated is forgotten when it was waited for. Who waits for whom is
+ * stream_order.c's; room and events are made before a request, so that a free cannot fail.
+ */
+#ifndef PLEAT_RUNTIME_MEMORY_OVERFLOW_STREAMS_H
+#define PLEAT_RUNTIME_MEMORY_OVERFLOW_STREAMS_H
+
+#include <runtime/base/address_map.h>
+#include <runtime/base/driver_lock.h>
+
+typedef struct pleat__sharer {
+    pleat_stream stream;
+    pleat_event done; /* what was freed of it, it had used until there */
+    uint32_t live;    /* allocations, and requests on their way */
+    bool freed;       /* it is in the list of those */
+    bool marked;      /* `done` is; else that is before what it captures, or where that ended */
+    struct pleat__sharer *next;
+} pleat__sharer;
+
+typedef struct pleat__beyond {
+    const pleat__gate *gate;
+    pleat__live sharers; /* by stream; made when the first one comes */
+    pleat__live owners;  /* by address */
+    pleat__sharer *freed;
+    pleat_stream head; /* one of them, or another stream that took memory over from them */
+    pleat_event over;  /* on it: behind all that had been freed */
+    bool has_head;
+    bool apart; /* nobody could be made to wait for all that was freed, when that was last tried */
+} pleat__beyond;
+
+void pleat__beyond_init(pleat__beyond *beyond, const pleat__gate *gate);
+void pleat__beyond_release(pleat__beyond *beyond);
+
+/* A request of a stream comes: either of the next two follows. PLEAT_E_INVALID:
+ * PLEAT_STREAM_UNKNOWN. */
+PLEAT_NODISCARD pleat_result pleat__beyond_join(pleat__beyond *beyond, pleat_stream stream);
+/* It was served there; or it was not. */
+void pleat__beyond_placed(pleat__beyond *beyond, pleat_stream stream, pleat_va address);
+void pleat__beyond_leave(pleat__beyond *beyond, pleat_stream stream);
+/* It is freed: others may have it, behind its stream's point. false: that cannot be marked, and
+ * nothing is changed. pre: it was placed */
+PLEAT_NODISCARD bool pleat__beyond_give(pleat__beyond *beyond, pleat_va address);
+/* pre: it was placed */
+pleat_stream pleat__beyond_owner(const pleat__beyond *beyond, pleat_va address);
+/* The stream where it has joined, else one that has. pre: there is one */
+pleat_stream pleat__beyond_joined(const pleat__beyond *beyond, pleat_stream stream);
+/* What to wait for where it is one of those that freed. */
+PLEAT_NODISCARD pleat_result pleat__beyond_point(const pleat__beyond *beyond, pleat__sharer *sharer,
+                                                 pleat_event *point);
+/* Memory came to a stream that has joined, behind work that others have to wait for too. */
+PLEAT_NODISCARD pleat_result pleat__beyond_touch(pleat__beyond *beyond, pleat_stream stream);
+/* All that have something allocated, as far as they can be marked. */
+void pleat__beyond_touch_all(pleat__beyond *beyond);
+/* A stream, any, waits for the head and for all that freed: it is the head. */
+PLEAT_NODISCARD pleat_result pleat__beyond_advance(pleat__beyond *beyond, pleat_stream stream);
+
+#endif

@@ -1,0 +1,220 @@
+/*
+ * stream_order.c: the streams that a heap serves, and the order between them (see heap.h).
+ */
+#include <runtime/memory/heap_internal.h>
+
+/* `to` waits for what `from` has been given so far, or had been before it captured. */
+static pleat_result wait_for(pleat__heap *heap, pleat_stream from, pleat_stream to)
+{
+    const pleat_vmm_ops *ops = heap->vmm.ops;
+    pleat_event event, before = pleat__gate_before(heap->pool->gate, from);
+    if (before != 0)
+        return ops->stream_wait(heap->vmm.self, to, before);
+    PLEAT_TRY(ops->event_create(heap->vmm.self, heap->device, &event));
+    pleat_result result = ops->event_record(heap->vmm.self, event, from);
+    if (result == PLEAT_OK)
+        result = ops->stream_wait(heap->vmm.self, to, event);
+    pleat_result destroyed = ops->event_destroy(heap->vmm.self, event);
+    return result != PLEAT_OK ? result : destroyed;
+}
+
+/* Later work of `to` comes behind all that `from` has been given so far. */
+static pleat_result order(pleat__heap *heap, pleat_stream from, pleat_stream to)
+{
+    PLEAT_TRY(wait_for(heap, from, to));
+    *heap->streams_ordered += 1;
+    return PLEAT_OK;
+}
+
+/* ---- those that share ---- */
+
+/* Whether a stream has memory of its own. */
+static bool is_own(const pleat__heap *heap, pleat_stream stream)
+{
+    for (uint32_t i = 0; i < heap->stream_count && i < PLEAT__BEYOND; i++)
+        if (heap->streams[i] == stream)
+            return true;
+    return false;
+}
+
+/* `to` comes behind a point. */
+static pleat_result await(pleat__heap *heap, pleat_event point, pleat_stream to)
+{
+    PLEAT_TRY(heap->vmm.ops->stream_wait(heap->vmm.self, to, point));
+    *heap->streams_ordered += 1;
+    pleat__account_wait(&heap->account);
+    return PLEAT_OK;
+}
+
+/* Whether who waits for all that was freed waits for the head's own later point. */
+static bool head_freed(const pleat__beyond *beyond)
+{
+    const pleat__sharer *sharer = beyond->freed;
+    while (sharer != NULL && sharer->stream != beyond->head)
+        sharer = sharer->next;
+    return sharer != NULL;
+}
+
+/* Whether all that was freed is the stream's own, or behind it. */
+static bool is_behind(const pleat__beyond *beyond, pleat_stream stream)
+{
+    const pleat__sharer *first = beyond->freed;
+    return beyond->has_head && beyond->head == stream &&
+           (first == NULL || (first->stream == stream && first->next == NULL));
+}
+
+/* `to` comes behind all that was freed by those who share, and is whom to wait for from now on. */
+static pleat_result await_sharers(pleat__heap *heap, pleat_stream to)
+{
+    pleat__beyond *beyond = &heap->beyond;
+    pleat_stream head = beyond->head;
+    bool moves = beyond->has_head && head != to;
+    /* Nobody shares yet. */
+    if (beyond->over == 0)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__gate_note_stream(heap->pool->gate, to));
+    if (is_behind(beyond, to))
+        return PLEAT_OK;
+    if (moves && !head_freed(beyond))
+        PLEAT_TRY(await(heap, beyond->over, to));
+    for (pleat__sharer *sharer = beyond->freed; sharer != NULL; sharer = sharer->next) {
+        pleat_event point;
+        if (sharer->stream == to)
+            continue;
+        PLEAT_TRY(pleat__beyond_point(beyond, sharer, &point));
+        PLEAT_TRY(await(heap, point, to));
+    }
+    PLEAT_TRY(pleat__beyond_advance(beyond, to));
+    /* Whoever waits for all streams that allocate waits for the new head. */
+    if (moves && !is_own(heap, head))
+        pleat__gate_forget_stream(heap->pool->gate, head);
+    return PLEAT_OK;
+}
+
+/* Makes one the head that can be waited for in the place of all that share: who is, or another one
+ * where that captures. PLEAT_E_STATE: all of them do, and not all were announced.
+ * PLEAT_E_NOT_READY: all were, and are waited for anyway, or there is nobody. */
+static pleat_result gather_sharers(pleat__heap *heap)
+{
+    pleat__gate *gate = heap->pool->gate;
+    const pleat__beyond *beyond = &heap->beyond;
+    pleat_result result = PLEAT_E_NOT_READY;
+    if (beyond->has_head && pleat__gate_before(gate, beyond->head) == 0)
+        result = await_sharers(heap, beyond->head);
+    const pleat__sharer *sharer = beyond->freed;
+    while (sharer != NULL && (result == PLEAT_E_STATE || result == PLEAT_E_NOT_READY)) {
+        /* It may be forgotten when it has waited. */
+        const pleat__sharer *next = sharer->next;
+        pleat_stream stream = sharer->stream;
+        if (pleat__gate_before(gate, stream) == 0)
+            result = await_sharers(heap, stream);
+        /* It is not the head: nobody would tell the gate when it goes. */
+        if (result == PLEAT_E_STATE && !(beyond->has_head && beyond->head == stream))
+            pleat__gate_forget_stream(gate, stream);
+        sharer = next;
+    }
+    return result;
+}
+
+/* The gate's: before all streams are marked that it knows. */
+static pleat_result gather(void *context)
+{
+    pleat__heap *heap = context;
+    if (heap->pool->gate->ending)
+        pleat__beyond_touch_all(&heap->beyond);
+    pleat_result result = gather_sharers(heap);
+    heap->beyond.apart = result == PLEAT_E_STATE;
+    return result == PLEAT_E_STATE || result == PLEAT_E_NOT_READY ? PLEAT_OK : result;
+}
+
+pleat_result pleat__heap_share(pleat__heap *heap, pleat_stream stream)
+{
+    heap->pool->gate->gather = gather;
+    heap->pool->gate->gather_context = heap;
+    return pleat__beyond_join(&heap->beyond, stream);
+}
+
+pleat_result pleat__heap_shared(pleat__heap *heap, pleat_stream stream, pleat_va address)
+{
+    pleat_result result = await_sharers(heap, stream);
+    if (result != PLEAT_OK)
+        pleat__heap_unshare(heap, stream);
+    else
+        pleat__beyond_placed(&heap->beyond, stream, address);
+    return result;
+}
+
+void pleat__heap_unshare(pleat__heap *heap, pleat_stream stream)
+{
+    const pleat__beyond *beyond = &heap->beyond;
+    pleat__beyond_leave(&heap->beyond, stream);
+    if (!beyond->has_head || beyond->head != stream)
+        pleat__gate_forget_stream(heap->pool->gate, stream);
+}
+
+/* ---- indices ---- */
+
+/* With one stream nobody asks whose a chunk is, and kept ones are used as they are: they are the
+ * first stream's when there is a second. */
+static void end_alone(pleat__heap *heap)
+{
+    for (uint32_t c = 0; heap->keeping && c < heap->zone_capacity && c < heap->pool->count; c++)
+        if (heap->zone_of[c] == PLEAT__KEPT && heap->pool->occupancy.used[c] != 0)
+            heap->zone_of[c] = 0;
+    pleat__heap_forget(heap);
+}
+
+uint16_t pleat__heap_stream(pleat__heap *heap, pleat_stream stream)
+{
+    uint32_t count = heap->stream_count < PLEAT__BEYOND ? heap->stream_count : PLEAT__BEYOND;
+    for (uint32_t i = 0; i < count; i++)
+        if (heap->streams[i] == stream)
+            return (uint16_t)i;
+    if (count == PLEAT__BEYOND) {
+        heap->streams[PLEAT__BEYOND] = stream;
+        heap->stream_count = PLEAT__STREAMS;
+        return PLEAT__BEYOND;
+    }
+    if (count == 1)
+        end_alone(heap);
+    heap->streams[heap->stream_count] = stream;
+    return (uint16_t)heap->stream_count++;
+}
+
+pleat_result pleat__heap_mark(pleat__heap *heap, uint16_t stream, pleat_event event)
+{
+    pleat_stream last = heap->streams[stream];
+    if (stream == PLEAT__BEYOND) {
+        PLEAT_TRY(gather_sharers(heap));
+        last = heap->beyond.head;
+    }
+    return pleat__gate_record(heap->pool->gate, event, last);
+}
+
+/* Of those that share any may come behind `from`: who is given the memory waits for that one. (Who
+ * asked last may have been refused while the lock was left, and be forgotten.) */
+static pleat_result order_sharers(pleat__heap *heap, pleat_stream from)
+{
+    pleat_stream to = pleat__beyond_joined(&heap->beyond, heap->streams[PLEAT__BEYOND]);
+    PLEAT_TRY(order(heap, from, to));
+    return pleat__beyond_touch(&heap->beyond, to);
+}
+
+static pleat_result streams_order(pleat__heap *heap, uint16_t from, uint16_t to)
+{
+    if (from == PLEAT__BEYOND)
+        return await_sharers(heap, heap->streams[to]);
+    if (to == PLEAT__BEYOND)
+        return order_sharers(heap, heap->streams[from]);
+    return order(heap, heap->streams[from], heap->streams[to]);
+}
+
+pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to)
+{
+    if (from != PLEAT__KEPT)
+        return streams_order(heap, from / 2, to / 2);
+    for (uint16_t stream = 0; stream < heap->stream_count; stream++)
+        if (stream != to / 2)
+            PLEAT_TRY(streams_order(heap, stream, to / 2));
+    return PLEAT_OK;
+}

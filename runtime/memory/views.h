@@ -1,0 +1,50 @@
+/*
+ * views.h: views that stay mapped, and the places in them.
+ *
+ * A view is a run of pages over chunks that were free when a request needed them side by side
+ * (stitch.c). Its chunks stay mapped at home too and serve other requests; occupancy says what is
+ * free. It shows whole handles, also where the request needs a part of the first and of the last
+ * only. So a view is one more order in which the same memory is contiguous, for any request: a
+ * place in it (a "window") begins and ends at any granule, whatever else lies in the rest of the
+ * view. Nothing is mapped for it.
+ *
+ *   view    made -> kept, used by 0, 1 or several windows -> dropped (views_drop): its pages are
+ *           the mapper's, its record stays as long as there is a window
+ *   window  made for a request (window_in, counted when occupied) or held by a place that is
+ *           remembered (pin) -> freed with the last of them. In a dropped view it cannot be taken.
+ */
+#ifndef PLEAT_RUNTIME_MEMORY_VIEWS_H
+#define PLEAT_RUNTIME_MEMORY_VIEWS_H
+
+#include <runtime/memory/heap.h>
+
+struct pleat__view {
+    uint64_t page;
+    uint32_t *chunks; /* behind its pages, in order */
+    uint32_t pages;
+    uint32_t live;    /* windows in use */
+    uint32_t windows; /* that exist */
+    uint64_t used;    /* the heap's count of requests when one was taken last */
+    uint16_t stream;
+    bool dead;
+};
+
+/* A record without pages; NULL: no host memory. */
+pleat__view *pleat__view_new(pleat__heap *heap, uint32_t pages, uint16_t stream);
+/* A record that has no windows and is in no list. */
+void pleat__view_free(pleat__heap *heap, pleat__view *view);
+/* Among the views that are kept. pre: room was made (pleat__views_reserve). */
+void pleat__views_add(pleat__heap *heap, pleat__view *view);
+PLEAT_NODISCARD pleat_result pleat__views_reserve(pleat__heap *heap);
+
+/* A window at granule `offset` of the view's chunk `first`, not taken; false: no host memory. */
+bool pleat__window_in(pleat__heap *heap, pleat__view *view, uint32_t first, uint32_t offset,
+                      uint32_t granules, pleat__place *place);
+/* The free stretch of a kept view, of the zone's chunks alone, that holds the request most tightly:
+ * occupied. false: there is none. */
+bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place);
+
+/* Metadata only: the space unmaps. */
+void pleat__views_release(pleat__heap *heap);
+
+#endif

@@ -1,0 +1,433 @@
+/*
+ * log.c: the file that log.h describes, as it is written.
+ */
+#include <runtime/observe/log.h>
+
+#include <internal/check.h>
+#include <internal/error.h>
+#include <plan/base/file.h>
+#include <plan/base/pack.h>
+#include <runtime/base/states.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PATH_BYTES 4096
+#define NIL        0xc0
+#define DEAD_KEPT  8 /* logs of runtimes that are no more, in the folder of "auto" */
+
+#define RECORD_BYTES PLEAT__LOG_RECORD_BYTES(PLEAT__LOG_COLUMN_COUNT)
+
+static const char *const column_names[] = {
+#define COLUMN_NAME(name)          #name,
+#define COUNTER_NAME(counter, say) #counter,
+    PLEAT__LOG_COLUMNS(COLUMN_NAME) PLEAT_COUNTERS(COUNTER_NAME)
+#undef COUNTER_NAME
+#undef COLUMN_NAME
+};
+_Static_assert(sizeof column_names / sizeof *column_names == PLEAT__LOG_COLUMN_COUNT,
+               "a record is its columns and nothing else");
+
+/* ---- the file's place ---- */
+
+void pleat__log_folder(char *path, size_t size)
+{
+    const char *run = getenv("XDG_RUNTIME_DIR"), *tmp = getenv("TMPDIR");
+    if (run != NULL && *run == '/')
+        snprintf(path, size, "%s/pleat", run);
+    else
+        snprintf(path, size, "%s/pleat-%u", tmp != NULL && *tmp == '/' ? tmp : "/tmp", getuid());
+}
+
+/* Nobody else may have made it: what is written there could be led elsewhere. */
+static pleat_result make_folder(const char *path)
+{
+    struct stat status;
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return pleat__fail_errno(PLEAT_E_IO, "'%s' cannot be made, for the log", path);
+    if (lstat(path, &status) != 0)
+        return pleat__fail_errno(PLEAT_E_IO, "'%s' cannot be looked at", path);
+    if (!S_ISDIR(status.st_mode) || status.st_uid != getuid())
+        return pleat__fail(PLEAT_E_IO, "'%s' is not a folder of this user: no log is written there",
+                           path);
+    return PLEAT_OK;
+}
+
+static bool is_locked(const char *path)
+{
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return true; /* not ours to judge */
+    bool locked = fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    close(fd);
+    return locked;
+}
+
+/* This process's own locks do not show, and would be lost by looking; so its logs are left out. */
+static bool is_dead_log(const char *folder, const char *name, char *path, struct stat *status)
+{
+    char own[32];
+    size_t length = strlen(name);
+    int written = snprintf(own, sizeof own, "%d-", (int)getpid());
+    if (length < 4 || strcmp(name + length - 4, ".log") != 0 ||
+        strncmp(name, own, (size_t)written) == 0)
+        return false;
+    return snprintf(path, PATH_BYTES, "%s/%s", folder, name) < PATH_BYTES &&
+           lstat(path, status) == 0 && S_ISREG(status->st_mode) && !is_locked(path);
+}
+
+/* Removes the oldest dead log; returns whether there were more than are kept. */
+static bool remove_oldest(const char *folder)
+{
+    char path[PATH_BYTES], oldest[PATH_BYTES] = "";
+    struct timespec since = {0};
+    int count = 0;
+    DIR *open_folder = opendir(folder);
+    if (open_folder == NULL)
+        return false;
+    for (struct dirent *entry; (entry = readdir(open_folder)) != NULL;) {
+        struct stat status;
+        if (!is_dead_log(folder, entry->d_name, path, &status))
+            continue;
+        struct timespec time = status.st_mtim;
+        if (count++ == 0 || time.tv_sec < since.tv_sec ||
+            (time.tv_sec == since.tv_sec && time.tv_nsec < since.tv_nsec)) {
+            since = time;
+            memcpy(oldest, path, sizeof oldest);
+        }
+    }
+    closedir(open_folder);
+    return count > DEAD_KEPT && unlink(oldest) == 0;
+}
+
+/* Appends text, cut where there is no room: a path that is as long is refused. */
+static void append(char *path, size_t *length, const char *text, size_t size)
+{
+    size_t room = PATH_BYTES - 1 - *length;
+    size = size < room ? size : room;
+    memcpy(path + *length, text, size);
+    *length += size;
+    path[*length] = '\0';
+}
+
+/* "%p" is the process, "%d" the device, which is else put behind the name where it is not 0. */
+static void fill_in(const char *given, uint64_t device, char *path)
+{
+    size_t length = 0;
+    bool has_device = false;
+    char number[24];
+    for (const char *c = given; *c != '\0'; c++) {
+        bool process = c[0] == '%' && c[1] == 'p', which = c[0] == '%' && c[1] == 'd';
+        if (!process && !which) {
+            append(path, &length, c, 1);
+            continue;
+        }
+        snprintf(number, sizeof number, "%llu",
+                 process ? (unsigned long long)getpid() : (unsigned long long)device);
+        append(path, &length, number, strlen(number));
+        has_device |= which;
+        c++;
+    }
+    if (device != 0 && !has_device) {
+        snprintf(number, sizeof number, ".%llu", (unsigned long long)device);
+        append(path, &length, number, strlen(number));
+    }
+}
+
+/* Whether another process writes a log there and goes on: several that were given one name do not
+ * take it from each other. Two that begin at the same moment may; "%p" in the name keeps them
+ * apart. */
+static bool is_written(const char *path)
+{
+    struct stat status;
+    return lstat(path, &status) == 0 && S_ISREG(status.st_mode) && is_locked(path);
+}
+
+/* "auto", or a name with "%p" and "%d" filled in, and the process behind it where another one
+ * writes that log. */
+static pleat_result make_path(const char *given, uint64_t device, char *path)
+{
+    char folder[PATH_BYTES / 2];
+    if (strcmp(given, "auto") == 0) {
+        pleat__log_folder(folder, sizeof folder);
+        PLEAT_TRY(make_folder(folder));
+        while (remove_oldest(folder))
+            ;
+        int length = snprintf(path, PATH_BYTES, "%s/%d-%llu.log", folder, (int)getpid(),
+                              (unsigned long long)device);
+        return length < PATH_BYTES ? PLEAT_OK : pleat__fail(PLEAT_E_IO, "'%s' is too long", folder);
+    }
+    fill_in(given, device, path);
+    if (is_written(path)) {
+        size_t length = strlen(path);
+        char process[24];
+        snprintf(process, sizeof process, ".%d", (int)getpid());
+        append(path, &length, process, strlen(process));
+    }
+    return strlen(path) < PATH_BYTES - 1 ? PLEAT_OK
+                                         : pleat__fail(PLEAT_E_IO, "'%s' is too long", given);
+}
+
+/* ---- bytes ---- */
+
+static bool write_at(int fd, const uint8_t *bytes, size_t size, uint64_t at)
+{
+    while (size > 0) {
+        ssize_t wrote = pwrite(fd, bytes, size, (off_t)at);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return false;
+        bytes += wrote;
+        at += (uint64_t)wrote;
+        size -= (size_t)wrote;
+    }
+    return true;
+}
+
+static uint8_t *put_u64(uint8_t *at, uint64_t value)
+{
+    *at++ = 0xcf;
+    for (int shift = 56; shift >= 0; shift -= 8)
+        *at++ = (uint8_t)(value >> shift);
+    return at;
+}
+
+static void encode(const pleat__log_record *record, uint8_t *bytes)
+{
+    const uint64_t *values = &record->series;
+    uint8_t *at = bytes;
+    *at++ = 0xdc;
+    *at++ = (PLEAT__LOG_COLUMN_COUNT + 1) >> 8;
+    *at++ = (PLEAT__LOG_COLUMN_COUNT + 1) & 0xff;
+    for (size_t i = 0; i < PLEAT__LOG_COLUMN_COUNT; i++)
+        at = put_u64(at, values[i]);
+    put_u64(at, pleat__pack_checksum(bytes, (size_t)(at - bytes)));
+}
+
+static const char *give_text(const void *context, uint64_t index)
+{
+    return ((const char *const *)context)[index];
+}
+
+static const char *give_state(const void *context, uint64_t index)
+{
+    (void)context;
+    return pleat__state_name((pleat__state)index);
+}
+
+static pleat_result write_header(const pleat__log *log, pleat__arena *arena)
+{
+    const char *texts[] = {log->policy, log->command};
+    uint8_t bytes[PLEAT__LOG_HEADER_BYTES];
+    pleat__pack_writer writer;
+    pleat__pack_open(&writer, arena);
+    pleat__pack_put_header(&writer, PLEAT__LOG_NAME, PLEAT__LOG_VERSION, &log->numbers.pid,
+                           sizeof log->numbers / sizeof(uint64_t));
+    pleat__pack_put_texts(&writer, 2, give_text, texts);
+    pleat__pack_put_texts(&writer, PLEAT__LOG_COLUMN_COUNT, give_text, column_names);
+    pleat__pack_put_texts(&writer, PLEAT__STATE_COUNT, give_state, NULL);
+    bool made = !writer.failed;
+    PLEAT_CHECK(writer.size <= sizeof bytes);
+    memset(bytes, NIL, sizeof bytes);
+    if (made)
+        memcpy(bytes, writer.bytes, writer.size);
+    pleat__arena_free(arena, writer.bytes);
+    if (!made)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a log's header");
+    return write_at(log->fd, bytes, sizeof bytes, 0)
+               ? PLEAT_OK
+               : pleat__fail_errno(PLEAT_E_IO, "the log cannot be written");
+}
+
+/* All of the file at once, so that the disk cannot be full later. */
+static pleat_result fill(const pleat__log *log, uint64_t bytes)
+{
+    uint8_t nils[16384];
+    memset(nils, NIL, sizeof nils);
+    for (uint64_t at = 0; at < bytes; at += sizeof nils) {
+        size_t size = bytes - at < sizeof nils ? (size_t)(bytes - at) : sizeof nils;
+        if (!write_at(log->fd, nils, size, at))
+            return pleat__fail_errno(PLEAT_E_IO, "the log cannot be written");
+    }
+    return PLEAT_OK;
+}
+
+/* ---- the log ---- */
+
+static uint64_t unix_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* The process's command line, its arguments separated by blanks; what is no ASCII is a dot. */
+static void read_command(char *command, size_t size)
+{
+    ssize_t got = -1;
+    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        got = read(fd, command, size - 1);
+        close(fd);
+    }
+    size_t length = got > 0 ? (size_t)got : 0;
+    while (length > 0 && command[length - 1] == '\0')
+        length--;
+    for (size_t i = 0; i < length; i++) {
+        char c = command[i];
+        command[i] = (char)(c == '\0' ? ' ' : c < ' ' || c > '~' ? '.' : c);
+    }
+    command[length] = '\0';
+}
+
+static pleat_result begin_file(pleat__log *log, uint64_t bytes, pleat__arena *arena)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    PLEAT_TRY(fill(log, bytes));
+    PLEAT_TRY(write_header(log, arena));
+    /* Held as long as the process lives: so readers know that it does. Children do not have it. */
+    if (fcntl(log->fd, F_SETLK, &lock) != 0)
+        return pleat__fail_errno(PLEAT_E_IO, "the log cannot be locked");
+    return PLEAT_OK;
+}
+
+/* An earlier log gives way to a new one; a file of anything else that bears its name by mistake is
+ * not taken away. */
+static bool may_replace(const char *path)
+{
+    static const char name[] = PLEAT__LOG_NAME;
+    char begin[sizeof name + 4]; /* in front of its name a log has up to 4 bytes */
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT;
+    ssize_t got = read(fd, begin, sizeof begin);
+    close(fd);
+    return got == 0 || (got > 0 && memmem(begin, (size_t)got, name, sizeof name - 1) != NULL);
+}
+
+/* Under another name first: who reads it finds it whole. */
+static pleat_result make_file(pleat__log *log, const char *path, uint64_t bytes,
+                              pleat__arena *arena)
+{
+    char beside[PATH_BYTES + 32];
+    struct stat status;
+    /* A rename would put a file in the place of /dev/null. */
+    if (lstat(path, &status) == 0 && !S_ISREG(status.st_mode))
+        return pleat__fail(PLEAT_E_IO, "the log '%s' cannot be made: what is there is no file",
+                           path);
+    if (!may_replace(path))
+        return pleat__fail(PLEAT_E_IO,
+                           "the log '%s' cannot be made: the file that is there is no log: remove "
+                           "it, or name another",
+                           path);
+    log->fd = pleat__file_create_beside(path, beside, sizeof beside);
+    if (log->fd < 0)
+        return pleat__fail_errno(PLEAT_E_IO, "the log '%s' cannot be made", path);
+    pleat_result result = begin_file(log, bytes, arena);
+    if (result == PLEAT_OK && rename(beside, path) != 0)
+        result = pleat__fail_errno(PLEAT_E_IO, "the log cannot be renamed");
+    if (result == PLEAT_OK)
+        return PLEAT_OK;
+    unlink(beside);
+    close(log->fd);
+    return pleat__context(result, "'%s'", path);
+}
+
+pleat_result pleat__log_create(pleat__log *log, const char *given, uint64_t bytes,
+                               const char *policy, const pleat__log_numbers *numbers,
+                               pleat__arena *arena)
+{
+    const uint64_t least = PLEAT__LOG_HEADER_BYTES + (uint64_t)RECORD_BYTES * PLEAT__LOG_SERIES *
+                                                         PLEAT__LOG_LEVELS * PLEAT__LOG_SLOTS_LEAST;
+    char path[PATH_BYTES];
+    if (bytes < least || bytes > PLEAT__LOG_BYTES_MOST)
+        return pleat__fail(PLEAT_E_INVALID, "a log of %llu bytes: it takes from %llu to %llu",
+                           (unsigned long long)bytes, (unsigned long long)least,
+                           PLEAT__LOG_BYTES_MOST);
+    PLEAT_TRY(make_path(given, numbers->device, path));
+    *log = (pleat__log){.numbers = *numbers, .policy = policy};
+    log->numbers.pid = (uint64_t)getpid();
+    log->numbers.begun_unix_ns = unix_ns();
+    log->numbers.ended_unix_ns = 0;
+    log->numbers.slots =
+        (bytes - PLEAT__LOG_HEADER_BYTES) / RECORD_BYTES / PLEAT__LOG_SERIES / PLEAT__LOG_LEVELS;
+    log->numbers.levels = PLEAT__LOG_LEVELS;
+    log->numbers.fan = PLEAT__LOG_FAN;
+    log->numbers.columns = PLEAT__LOG_COLUMN_COUNT;
+    log->numbers.states = PLEAT__STATE_COUNT;
+    read_command(log->command, sizeof log->command);
+    uint64_t whole = PLEAT__LOG_HEADER_BYTES +
+                     log->numbers.slots * RECORD_BYTES * PLEAT__LOG_SERIES * PLEAT__LOG_LEVELS;
+    return make_file(log, path, whole, arena);
+}
+
+void pleat__log_merge(pleat__log_record *into, const pleat__log_record *record)
+{
+    uint64_t from = into->from_ns, low = into->low_live_bytes, live = into->high_live_bytes,
+             physical = into->high_physical_bytes;
+    *into = *record;
+    into->from_ns = from;
+    if (low < into->low_live_bytes)
+        into->low_live_bytes = low;
+    if (live > into->high_live_bytes)
+        into->high_live_bytes = live;
+    if (physical > into->high_physical_bytes)
+        into->high_physical_bytes = physical;
+}
+
+static void put_level(pleat__log *log, uint32_t series, uint32_t level,
+                      const pleat__log_record *given)
+{
+    uint8_t bytes[RECORD_BYTES];
+    pleat__log_record record = *given;
+    uint64_t number = log->written[series][level]++;
+    uint64_t slot =
+        (series * PLEAT__LOG_LEVELS + level) * log->numbers.slots + number % log->numbers.slots;
+    record.series = series;
+    record.level = level;
+    record.number = number;
+    record.lost = log->lost;
+    encode(&record, bytes);
+    log->lost +=
+        !write_at(log->fd, bytes, sizeof bytes, PLEAT__LOG_HEADER_BYTES + slot * sizeof bytes);
+}
+
+void pleat__log_put(pleat__log *log, uint32_t series, const pleat__log_record *given)
+{
+    pleat__log_record record = *given;
+    for (uint32_t level = 0;; level++) {
+        put_level(log, series, level, &record);
+        if (level + 1 == PLEAT__LOG_LEVELS)
+            return;
+        pleat__log_open *open = &log->open[series][level + 1];
+        if (open->merged == 0)
+            open->record = record;
+        else
+            pleat__log_merge(&open->record, &record);
+        if (++open->merged < PLEAT__LOG_FAN)
+            return;
+        open->merged = 0;
+        record = open->record;
+    }
+}
+
+void pleat__log_end(pleat__log *log, pleat__arena *arena)
+{
+    log->numbers.ended_unix_ns = unix_ns();
+    /* If the end cannot be noted the log reads as that of a process that was killed. */
+    (void)!write_header(log, arena);
+}
+
+void pleat__log_close(pleat__log *log)
+{
+    close(log->fd);
+}

@@ -1,0 +1,62 @@
+/*
+ * trace_writer.h: a running job's requests as a trace, so that they can be planned. See
+ * trace_writer.c.
+ *
+ * THREADS  None of its own: the runtime holds its lock around every call.
+ */
+#ifndef PLEAT_RUNTIME_OBSERVE_TRACE_WRITER_H
+#define PLEAT_RUNTIME_OBSERVE_TRACE_WRITER_H
+
+#include <pleat/runtime.h>
+#include <pleat/trace.h>
+#include <runtime/base/address_map.h>
+#include <stdbool.h>
+
+/* What a phase that is none is called: in a recording an empty label says nothing. */
+#define PLEAT__NO_PHASE "-"
+
+typedef struct pleat__record {
+    pleat_trace *trace; /* NULL: nothing is recorded */
+    pleat__arena *arena;
+    pleat__live live; /* address -> request and stream */
+    bool complete;
+    pleat_result failed; /* why recording ended early */
+    bool has_stream;
+    uint8_t device;
+    uint16_t last_index; /* of last_stream in the trace */
+    pleat_stream last_stream;
+    uint32_t label; /* of the phase */
+    uint32_t marks, most_marks;
+    uint64_t most_events;
+} pleat__record;
+
+PLEAT_NODISCARD pleat_result pleat__record_begin(pleat__record *record, pleat__arena *arena,
+                                                 int device, uint64_t device_bytes,
+                                                 const pleat_record_options *options);
+/* Nothing recorded is allowed. */
+void pleat__record_release(pleat__record *record);
+
+PLEAT_NODISCARD pleat_result pleat__record_copy(const pleat__record *record, pleat_trace **out);
+
+/* The same in the time that it takes to copy the events as they are: `names` is a trace without
+ * them. Both are the caller's, the events from the arena. */
+PLEAT_NODISCARD pleat_result pleat__record_snapshot(const pleat__record *record,
+                                                    pleat__arena *arena, pleat_trace **names,
+                                                    pleat_trace_event **events, size_t *count);
+
+/* Which request of the trace lies at an address; false: none that was recorded. */
+bool pleat__record_find(const pleat__record *record, pleat_va address, uint32_t *request);
+
+/* What happens; nothing is lost to the job when host memory for it is: recording ends. */
+void pleat__record_alloc(pleat__record *record, pleat_va address, uint64_t bytes,
+                         pleat_stream stream);
+void pleat__record_free(pleat__record *record, pleat_va address, pleat_event_kind kind);
+void pleat__record_mark(pleat__record *record);
+void pleat__record_phase(pleat__record *record, const char *name);
+
+static inline bool pleat__records(const pleat__record *record)
+{
+    return record->trace != NULL && !record->complete;
+}
+
+#endif

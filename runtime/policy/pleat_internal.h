@@ -1,0 +1,67 @@
+/*
+ * pleat_internal.h: what the files of the policy `pleat` share: pleat.c serves requests,
+ * pleat_order.c gives back what waits for other streams, pleat_memory.c answers what is asked
+ * about memory and gives it back.
+ */
+#ifndef PLEAT_RUNTIME_POLICY_PLEAT_INTERNAL_H
+#define PLEAT_RUNTIME_POLICY_PLEAT_INTERNAL_H
+
+#include <runtime/base/policy.h>
+#include <runtime/follow/free_order.h>
+#include <runtime/learn/rehearsal.h>
+#include <runtime/learn/shapes.h>
+#include <runtime/memory/chunk_set.h>
+#include <runtime/memory/place_map.h>
+
+typedef struct pleat__planned {
+    pleat__arena *arena;
+    pleat_stats *stats;
+    pleat_stream last_stream;
+    uint16_t last_index;
+    bool has_stream;
+    pleat__placed placed;
+    pleat__freed freed;
+    pleat__pool pool;
+    pleat__heap heap;
+    pleat__shapes shapes;
+    pleat__rehearsal rehearsal;
+    bool (*order_frees)(void *runtime, pleat__pending_wanted wanted, void *wishes);
+    void *runtime;
+    const pleat_plan *plan; /* a file's; NULL: none */
+    pleat__conf conf;
+    bool waits;                     /* a mark waits for a plan that is being made */
+    pleat__chunk_set wanted;        /* of the place that frees are ordered for */
+    uint64_t asked[PLEAT__STREAMS]; /* requests of each stream */
+    /* Freed, of streams that share memory and could not be marked (overflow_streams.h). */
+    pleat_va *unmarked;
+    size_t unmarked_count, unmarked_capacity;
+    uint32_t served; /* how the request at hand is */
+    /* A request that was refused comes again when memory has been given back: it is not matched
+     * twice, unless something else was taken up meanwhile. */
+    uint64_t refused_bytes;
+    uint64_t refused_epoch;
+    uint32_t refused_item;
+    /* The same of what it said of x: it is not to be its own witness. */
+    uint64_t asked_bytes;
+    uint16_t asked_stream;
+} pleat__planned;
+
+/* Frees that wait for other streams: about so many granules of a stream, or those of a place that
+ * is in use. Whether any were done. */
+bool pleat__planned_order(void *self, uint16_t stream, uint32_t granules);
+bool pleat__planned_order_place(pleat__planned *self, const pleat__place *place);
+
+/* Gives those back to the heap whose streams can be marked now. */
+void pleat__planned_give_unmarked(pleat__planned *self);
+
+/* Gives chunks back; whether any went. pre: the turn; the lock is left meanwhile. */
+bool pleat__planned_shrink(pleat__planned *self, uint32_t chunks);
+/* Of the policy's table. */
+pleat_result pleat__planned_block_of(void *self, pleat_va address, pleat_block *block);
+pleat_result pleat__planned_adjacent_free(void *self, pleat_va address, uint64_t *before,
+                                          uint64_t *after);
+pleat_va pleat__planned_next(void *self, pleat_va address);
+bool pleat__planned_reclaim(void *self, pleat__reclaim what, uint64_t bytes, pleat_stream stream);
+void pleat__planned_idle(void *self, pleat_stream stream, uint64_t *largest, uint64_t *total);
+
+#endif

@@ -1,0 +1,82 @@
+/*
+ * pleat_memory.c: what lies where under the policy `pleat`, what is idle, and how it goes back.
+ */
+#include <runtime/policy/pleat_internal.h>
+
+typedef pleat__planned policy;
+
+pleat_result pleat__planned_block_of(void *opaque, pleat_va address, pleat_block *block)
+{
+    policy *self = opaque;
+    const pleat__place *entry = pleat__placed_holding(&self->placed, address);
+    if (entry == NULL)
+        return PLEAT_E_NOT_FOUND;
+    uint64_t bytes = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
+    *block = (pleat_block){.address = entry->address,
+                           .bytes = bytes,
+                           .requested = bytes - entry->slack,
+                           .stream = entry->stream == PLEAT__BEYOND
+                                         ? pleat__beyond_owner(&self->heap.beyond, entry->address)
+                                         : self->heap.streams[entry->stream],
+                           .allocated = 1};
+    return PLEAT_OK;
+}
+
+pleat_result pleat__planned_adjacent_free(void *opaque, pleat_va address, uint64_t *before,
+                                          uint64_t *after)
+{
+    policy *self = opaque;
+    const pleat__place *entry = pleat__placed_holding(&self->placed, address);
+    if (entry == NULL)
+        return PLEAT_E_NOT_FOUND;
+    *before = 0;
+    *after = 0;
+    if (entry->several == NULL)
+        pleat__heap_adjacent(&self->heap, entry->run, before, after);
+    return PLEAT_OK;
+}
+
+pleat_va pleat__planned_next(void *opaque, pleat_va address)
+{
+    policy *self = opaque;
+    const pleat__place *entry = pleat__placed_next(&self->placed, address);
+    return entry == NULL ? 0 : entry->address;
+}
+
+bool pleat__planned_shrink(policy *self, uint32_t chunks)
+{
+    uint64_t page = 0;
+    bool any = pleat__heap_shrink(&self->heap, chunks, &page) > 0;
+    if (any)
+        pleat__elastic_shrunk(&self->shapes.elastic, page);
+    if (any)
+        pleat__draft_shrunk(&self->shapes.draft);
+    return any;
+}
+
+bool pleat__planned_reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_stream stream)
+{
+    policy *self = opaque;
+    (void)stream;
+    pleat__planned_give_unmarked(self);
+    switch (what) {
+    case PLEAT__RECLAIM_VIEWS: {
+        bool dropped = pleat__ahead_drop(&self->rehearsal.ahead);
+        dropped = pleat__shapes_drop(&self->shapes) || dropped;
+        return pleat__heap_drop_views(&self->heap, 0) || dropped;
+    }
+    case PLEAT__RECLAIM_LARGE:
+        return pleat__planned_shrink(self, (uint32_t)pleat__ceil_div(bytes, self->pool.page_bytes));
+    case PLEAT__RECLAIM_CACHES:
+        return pleat__planned_shrink(self, UINT32_MAX);
+    }
+    return false;
+}
+
+void pleat__planned_idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t *total)
+{
+    policy *self = opaque;
+    *largest = 0;
+    *total = 0;
+    pleat__heap_idle(&self->heap, pleat__heap_stream(&self->heap, stream), largest, total);
+}

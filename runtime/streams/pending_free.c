@@ -1,0 +1,287 @@
+/*
+ * pending_free.c: see pending_free.h.
+ */
+#include <runtime/streams/pending_free.h>
+
+#include <internal/error.h>
+
+#define ASKED 8u /* streams that are remembered in one call */
+
+pleat_result pleat__pending_create(pleat_vmm vmm, int device, pleat__arena *arena,
+                                   const pleat__gate *gate, pleat__pending *pending)
+{
+    *pending = (pleat__pending){.vmm = vmm, .device = device, .arena = arena, .gate = gate};
+    pending->last = &pending->first;
+    return pleat__live_create(arena, &pending->entries);
+}
+
+static void destroy_uses(pleat__pending *pending, pleat__pending_use *use)
+{
+    while (use != NULL) {
+        pleat__pending_use *next = use->next;
+        /* A refused destruction leaves an event of the driver's behind, nothing of ours. */
+        (void)pending->vmm.ops->event_destroy(pending->vmm.self, use->event);
+        pleat__arena_free(pending->arena, use);
+        use = next;
+    }
+}
+
+void pleat__pending_destroy(pleat__pending *pending)
+{
+    if (pending->arena == NULL)
+        return;
+    for (uint64_t i = 0; i <= pending->entries.mask; i++) {
+        pleat__pending_entry *entry = pending->entries.entries[i].value;
+        if (entry != NULL) {
+            destroy_uses(pending, entry->uses);
+            pleat__arena_free(pending->arena, entry);
+        }
+    }
+    for (pleat__pending_entry *entry = pending->spare_entries, *next; entry != NULL; entry = next) {
+        next = entry->next;
+        pleat__arena_free(pending->arena, entry);
+    }
+    destroy_uses(pending, pending->spare_uses);
+    pleat__live_destroy(&pending->entries);
+    *pending = (pleat__pending){0};
+}
+
+static pleat_result new_use(pleat__pending *pending, pleat_stream stream, pleat__pending_use **out)
+{
+    pleat__pending_use *use = pending->spare_uses;
+    if (use != NULL) {
+        pending->spare_uses = use->next;
+    } else {
+        use = pleat__arena_calloc(pending->arena, 1, sizeof *use);
+        if (use == NULL)
+            return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream's use");
+        pleat_result result =
+            pending->vmm.ops->event_create(pending->vmm.self, pending->device, &use->event);
+        if (result != PLEAT_OK) {
+            pleat__arena_free(pending->arena, use);
+            return result;
+        }
+    }
+    use->stream = stream;
+    use->recorded = false;
+    *out = use;
+    return PLEAT_OK;
+}
+
+static pleat_result new_entry(pleat__pending *pending, pleat_va address, pleat__pending_entry **out)
+{
+    PLEAT_TRY(pleat__live_reserve(&pending->entries));
+    pleat__pending_entry *entry = pending->spare_entries;
+    if (entry != NULL)
+        pending->spare_entries = entry->next;
+    else
+        entry = pleat__arena_alloc(pending->arena, sizeof *entry);
+    if (entry == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream's use");
+    *entry = (pleat__pending_entry){.address = address};
+    pleat__live_insert(&pending->entries, address, entry);
+    *out = entry;
+    return PLEAT_OK;
+}
+
+static void forget(pleat__pending *pending, pleat__pending_entry *entry)
+{
+    pleat__live_remove(&pending->entries, entry->address);
+    for (pleat__pending_use *use = entry->uses, *next; use != NULL; use = next) {
+        next = use->next;
+        use->next = pending->spare_uses;
+        pending->spare_uses = use;
+    }
+    entry->next = pending->spare_entries;
+    pending->spare_entries = entry;
+}
+
+static pleat_result is_freed(pleat_va address)
+{
+    return pleat__fail(PLEAT_E_STATE, "%#llx has been freed and waits for other streams",
+                       (unsigned long long)address);
+}
+
+pleat_result pleat__pending_record(pleat__pending *pending, pleat_va address, uint64_t bytes,
+                                   pleat_stream stream)
+{
+    pleat__pending_entry *entry = pleat__live_find(&pending->entries, address);
+    if (entry != NULL && entry->waiting)
+        return is_freed(address);
+    for (pleat__pending_use *use = entry != NULL ? entry->uses : NULL; use != NULL; use = use->next)
+        if (use->stream == stream)
+            return PLEAT_OK;
+    pleat__pending_use *use = NULL;
+    PLEAT_TRY(new_use(pending, stream, &use));
+    pleat_result result = entry == NULL ? new_entry(pending, address, &entry) : PLEAT_OK;
+    if (result != PLEAT_OK) {
+        use->next = pending->spare_uses;
+        pending->spare_uses = use;
+        return result;
+    }
+    use->next = entry->uses;
+    entry->uses = use;
+    entry->bytes = bytes;
+    return PLEAT_OK;
+}
+
+/* Streams of which there is nothing new to be heard in one call. Asking costs more than the
+ * allocation that does it. */
+typedef struct streams {
+    pleat_stream streams[ASKED];
+    uint32_t count;
+} streams;
+
+static bool has(const streams *set, pleat_stream stream)
+{
+    for (uint32_t i = 0; i < set->count; i++)
+        if (set->streams[i] == stream)
+            return true;
+    return false;
+}
+
+static void add(streams *set, pleat_stream stream)
+{
+    if (set->count < ASKED)
+        set->streams[set->count++] = stream;
+}
+
+/* Records what has not been recorded; false when the driver still refuses, as it does while a
+ * stream captures. `refused`: streams that it did so for. */
+static bool record_events(pleat__pending *pending, pleat__pending_entry *entry, streams *refused)
+{
+    bool all = true;
+    for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next) {
+        if (!use->recorded && !has(refused, use->stream)) {
+            use->recorded = pleat__gate_record(pending->gate, use->event, use->stream) == PLEAT_OK;
+            if (!use->recorded)
+                add(refused, use->stream);
+        }
+        all = all && use->recorded;
+    }
+    return all;
+}
+
+pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address, uint64_t *bytes)
+{
+    *bytes = 0;
+    pleat__pending_entry *entry = pleat__live_find(&pending->entries, address);
+    if (entry == NULL)
+        return PLEAT_OK;
+    if (entry->waiting)
+        return is_freed(address);
+    streams refused = {.count = 0};
+    (void)record_events(pending, entry, &refused);
+    entry->waiting = true;
+    *pending->last = entry;
+    pending->last = &entry->next;
+    pending->waiting++;
+    *bytes = entry->bytes;
+    return PLEAT_OK;
+}
+
+/* Behind an event that was found not to have passed all others of its stream have not either. */
+static bool has_passed(const pleat__pending *pending, const pleat__pending_use *use, streams *busy)
+{
+    if (has(busy, use->stream))
+        return false;
+    if (pending->vmm.ops->event_query(pending->vmm.self, use->event) == PLEAT_OK)
+        return true;
+    add(busy, use->stream);
+    return false;
+}
+
+static bool is_due(pleat__pending *pending, pleat__pending_entry *entry, streams *refused,
+                   streams *busy)
+{
+    if (!record_events(pending, entry, refused))
+        return false;
+    for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next)
+        if (!has_passed(pending, use, busy))
+            return false;
+    return true;
+}
+
+/* The entry that `at` points to leaves the queue, and its free is due. */
+static void hand_over(pleat__pending *pending, pleat__pending_entry **at, pleat__pending_done done,
+                      void *context)
+{
+    pleat__pending_entry *entry = *at;
+    pleat_va address = entry->address;
+    uint64_t bytes = entry->bytes;
+    *at = entry->next;
+    if (entry->next == NULL)
+        pending->last = at;
+    forget(pending, entry);
+    pending->waiting--;
+    done(context, address, bytes);
+}
+
+uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most, pleat__pending_done done,
+                             void *context)
+{
+    uint64_t count = 0, passed = 0;
+    streams refused = {.count = 0}, busy = {.count = 0};
+    for (pleat__pending_entry **at = &pending->first; *at != NULL && passed < most;) {
+        if (!is_due(pending, *at, &refused, &busy)) {
+            at = &(*at)->next;
+            passed++;
+            continue;
+        }
+        count++;
+        hand_over(pending, at, done, context);
+    }
+    return count;
+}
+
+/* Later work of `owner` comes behind all that the entry waits for. A stream that captures a graph
+ * would capture the wait. */
+static bool is_ordered(pleat__pending *pending, pleat__pending_entry *entry, pleat_stream owner,
+                       streams *refused)
+{
+    const pleat_vmm_ops *ops = pending->vmm.ops;
+    if (pleat__gate_before(pending->gate, owner) != 0 || !record_events(pending, entry, refused))
+        return false;
+    for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next) {
+        if (ops->event_query(pending->vmm.self, use->event) == PLEAT_OK)
+            continue;
+        if (ops->stream_wait(pending->vmm.self, owner, use->event) != PLEAT_OK)
+            return false;
+        pending->ordered++;
+    }
+    return true;
+}
+
+uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wanted, void *wishes,
+                              pleat__pending_done done, void *context)
+{
+    uint64_t count = 0;
+    pleat_stream owner;
+    streams refused = {.count = 0};
+    for (pleat__pending_entry **at = &pending->first; *at != NULL;) {
+        if (!wanted(wishes, (*at)->address, &owner) || !is_ordered(pending, *at, owner, &refused)) {
+            at = &(*at)->next;
+            continue;
+        }
+        count++;
+        hand_over(pending, at, done, context);
+    }
+    return count;
+}
+
+size_t pleat__pending_events(pleat__pending *pending, pleat_event **out)
+{
+    size_t count = 0, capacity = 0;
+    pleat_event *events = NULL;
+    streams refused = {.count = 0};
+    for (pleat__pending_entry *entry = pending->first; entry != NULL; entry = entry->next) {
+        (void)record_events(pending, entry, &refused);
+        for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next) {
+            if (use->recorded && pleat__arena_grow(pending->arena, &events, &capacity, count,
+                                                   sizeof *events) == PLEAT_OK)
+                events[count++] = use->event;
+        }
+    }
+    *out = events;
+    return count;
+}

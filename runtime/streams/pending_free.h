@@ -1,0 +1,89 @@
+/*
+ * pending_free.h: frees that wait for other streams.
+ *
+ * An allocation that further streams use (record_stream) is not free when the program frees it, but
+ * when the work that those streams had been given by then is done. Until then the policy does not
+ * hear of the free.
+ *
+ *            record            free                    events passed
+ *   (unknown) ----> RECORDED -------> WAITING [events] -------------> the policy's free
+ *                                            |         ordered            ^
+ *                                            +----------------------------+
+ *
+ * ORDERED  A program may be an iteration ahead of the GPU, and what it frees then piles up. The
+ *          block's own stream can be made to wait for the events instead: whatever it is given
+ *          later comes behind them, and so may lie in that memory. That is done only where the
+ *          memory is wanted, since it takes from the streams some of their freedom to run apart,
+ *          and never to the stream that does most of the work (pleat.c says whose are wanted).
+ *
+ * On a stream that captures a graph no event is recorded before the capture has ended.
+ *
+ * Free allocates nothing: a use's node and its event are made when it is recorded. Where an event
+ * cannot be recorded at the free it is tried again later, which only waits longer.
+ * THREADS  None of its own: the caller holds a lock.
+ */
+#ifndef PLEAT_RUNTIME_STREAMS_PENDING_FREE_H
+#define PLEAT_RUNTIME_STREAMS_PENDING_FREE_H
+
+#include <runtime/base/address_map.h>
+#include <runtime/base/driver_lock.h>
+
+typedef struct pleat__pending_use {
+    struct pleat__pending_use *next;
+    pleat_stream stream;
+    pleat_event event;
+    bool recorded; /* the event */
+} pleat__pending_use;
+
+typedef struct pleat__pending_entry {
+    struct pleat__pending_entry *next; /* WAITING: the queue; unused: the spares */
+    pleat_va address;
+    uint64_t bytes; /* as asked for */
+    pleat__pending_use *uses;
+    bool waiting;
+} pleat__pending_entry;
+
+typedef struct pleat__pending {
+    pleat_vmm vmm;
+    int device;
+    pleat__arena *arena;
+    const pleat__gate *gate;
+    pleat__live entries;                 /* address -> entry */
+    pleat__pending_entry *first, **last; /* WAITING, oldest first */
+    pleat__pending_entry *spare_entries;
+    pleat__pending_use *spare_uses;
+    uint64_t waiting;
+    uint64_t ordered; /* streams made to wait, since creation */
+} pleat__pending;
+
+/* Called with the address and the bytes of a block whose free is due. */
+typedef void (*pleat__pending_done)(void *context, pleat_va address, uint64_t bytes);
+
+PLEAT_NODISCARD pleat_result pleat__pending_create(pleat_vmm vmm, int device, pleat__arena *arena,
+                                                   const pleat__gate *gate,
+                                                   pleat__pending *pending);
+/* Forgets all; waits for nothing. */
+void pleat__pending_destroy(pleat__pending *pending);
+
+/* `stream` uses the allocation of `bytes`. PLEAT_E_STATE when its free is waiting already. */
+PLEAT_NODISCARD pleat_result pleat__pending_record(pleat__pending *pending, pleat_va address,
+                                                   uint64_t bytes, pleat_stream stream);
+/* *bytes of the allocation when its free must wait: it is queued. 0: no other stream uses it.
+ * PLEAT_E_STATE as above. */
+PLEAT_NODISCARD pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address,
+                                                 uint64_t *bytes);
+/* Hands over the frees that are due; looks at most at `most` that are not. Returns how many. */
+uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most, pleat__pending_done done,
+                             void *context);
+/* Whether a free that waits is wanted now; *owner is then the stream of its block. */
+typedef bool (*pleat__pending_wanted)(void *context, pleat_va address, pleat_stream *owner);
+/* Hands over the frees that are wanted, behind their events in the order of their blocks' streams,
+ * oldest first; how many. One whose events or stream the driver refuses waits on. */
+uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wanted, void *wishes,
+                              pleat__pending_done done, void *context);
+/* The events that all frees wait for, as far as the driver recorded them, to be waited for without
+ * the caller's lock; how many. The array is the caller's to free; events are never destroyed before
+ * pleat__pending_destroy. 0 when there is no host memory for it. */
+size_t pleat__pending_events(pleat__pending *pending, pleat_event **out);
+
+#endif

@@ -1,0 +1,126 @@
+/*
+ * replay_json.c: the figures of a replay as JSON, keys of docs/design.md.
+ */
+#include <tools/replay/replay.h>
+
+static void json_stats(json_writer *json, const char *key, const pleat_stats *stats)
+{
+    json_object(json, key);
+#define REPLAY_COUNTER(name, text) json_uint(json, #name, stats->name);
+    PLEAT_COUNTERS(REPLAY_COUNTER)
+#undef REPLAY_COUNTER
+    json_end_object(json);
+}
+
+void replay_times_json(json_writer *json, const replay_times *times)
+{
+    json_uint(json, "calls", times->calls);
+    json_double(json, "call_seconds", times->ns * 1e-9);
+    json_double(json, "call_verb_seconds", times->verb_ns * 1e-9);
+    json_double(json, "call_median_ns", times->median_ns);
+    json_double(json, "call_p99_ns", times->p99_ns);
+    json_double(json, "call_most_ns", times->most_ns);
+    json_double(json, "mark_seconds", times->mark_ns * 1e-9);
+}
+
+void replay_json(json_writer *json, const replay_result *r)
+{
+    json_string(json, "policy", r->policy);
+    json_string(json, "backend", r->backend);
+    json_uint(json, "iterations", r->iterations);
+    json_uint(json, "peak_live_bytes", r->peak_live_bytes);
+    json_uint(json, "peak_physical_bytes", r->peak_physical_bytes);
+    json_uint(json, "virtual_bytes", r->peak_virtual_bytes);
+    json_double(json, "efficiency", r->efficiency);
+    json_uint(json, "steady_peak_live_bytes", r->steady_peak_live_bytes);
+    json_uint(json, "steady_peak_physical_bytes", r->steady_peak_physical_bytes);
+    json_double(json, "steady_efficiency", r->steady_efficiency);
+    json_uint(json, "steady_iterations", r->steady_iterations);
+    json_double(json, "steady_planned_share", r->steady_planned_share);
+    json_uint(json, "steady_bytes", r->steady_bytes);
+    json_uint(json, "steady_slot_bytes", r->steady_slot_bytes);
+    json_uint(json, "steady_lane_bytes", r->steady_lane_bytes);
+    json_uint(json, "requests", r->stats.requests);
+    json_uint(json, "planned", r->stats.planned);
+    json_uint(json, "lane", r->stats.lane);
+    json_uint(json, "stitched", r->stats.stitched);
+    json_uint(json, "cached", r->stats.cached);
+    json_uint(json, "diverged", r->stats.diverged);
+    json_uint(json, "slot_busy", r->stats.slot_busy);
+    json_uint(json, "switches", r->stats.switches);
+    json_uint(json, "divergences", r->stats.divergences);
+    json_uint(json, "returns", r->stats.returns);
+    json_uint(json, "driver_calls", r->stats.driver_calls);
+    if (r->steady_iterations > 0 && r->iterations > 2) {
+        json_uint(json, "second_driver_calls", r->first_iterations[1].driver_calls);
+        json_double(json, "second_driver_seconds", r->first_iterations[1].driver_ns * 1e-9);
+    }
+    json_array(json, "first_iterations");
+    for (uint32_t i = 0; i < r->first_count; i++) {
+        json_object(json, NULL);
+        json_uint(json, "driver_calls", r->first_iterations[i].driver_calls);
+        json_double(json, "driver_seconds", r->first_iterations[i].driver_ns * 1e-9);
+        json_uint(json, "mapper_driver_calls", r->first_iterations[i].mapper_calls);
+        json_double(json, "mapper_driver_seconds", r->first_iterations[i].mapper_ns * 1e-9);
+        json_uint(json, "creates", r->first_iterations[i].creates);
+        json_uint(json, "stitched", r->first_iterations[i].stitched);
+        json_double(json, "waited_seconds", (double)r->first_iterations[i].waited_ns * 1e-9);
+        replay_times_json(json, &r->first_times[i]);
+        json_end_object(json);
+    }
+    json_end_array(json);
+    json_uint(json, "steady_driver_calls", r->steady_driver_calls);
+    json_uint(json, "steady_streams_ordered", r->steady_streams_ordered);
+    json_double(json, "steady_driver_seconds", r->steady_driver_ns * 1e-9);
+    json_uint(json, "steady_mapper_driver_calls", r->steady_mapper_calls);
+    json_double(json, "steady_mapper_driver_seconds", r->steady_mapper_ns * 1e-9);
+    if (r->late_iterations > 0) {
+        json_uint(json, "late_iterations", r->late_iterations);
+        json_uint(json, "late_driver_calls", r->late_driver_calls);
+        json_double(json, "late_planned_share", r->late_planned_share);
+    }
+    json_uint(json, "instances", r->stats.instances);
+    json_uint(json, "instance_switches", r->stats.instance_switches);
+    json_uint(json, "instance_maps", r->stats.instance_maps);
+    json_uint(json, "instance_waits", r->stats.instance_waits);
+    json_uint(json, "drafts", r->stats.drafts);
+    json_uint(json, "drafts_refused", r->stats.drafts_refused);
+    json_uint(json, "drafts_awaited", r->stats.drafts_awaited);
+    json_uint(json, "draft_maps", r->stats.draft_maps);
+    json_uint(json, "inferred_x", r->stats.inferred_x);
+    json_uint(json, "out_of_range", r->stats.out_of_range);
+    json_uint(json, "broken", r->stats.broken);
+    json_uint(json, "refits", r->stats.refits);
+    json_bool(json, "canary", r->canary);
+    json_uint(json, "canary_errors", r->canary_errors);
+    json_uint(json, "canary_stride_bytes", r->canary_stride_bytes);
+    json_double(json, "alloc_ns", r->alloc_ns);
+    json_double(json, "free_ns", r->free_ns);
+    json_double(json, "alloc_p99_ns", r->alloc_p99_ns);
+    json_double(json, "free_p99_ns", r->free_p99_ns);
+    json_uint(json, "metadata_bytes", r->stats.metadata_bytes);
+    json_uint(json, "map_waits", r->stats.map_waits);
+    json_uint(json, "waited_ns", r->stats.waited_ns);
+    if (r->repeats.count > 0) {
+        json_uint(json, "repeats", r->repeats.count);
+        json_bool(json, "repeats_unchanged", r->repeats.unchanged);
+        json_stats(json, "repeats_early", &r->repeats.early);
+        json_stats(json, "repeats_late", &r->repeats.late);
+    }
+    for (uint32_t i = 0; i < r->visits.count; i++) {
+        if (i == 0)
+            json_array(json, "visits");
+        json_object(json, NULL);
+        json_uint(json, "iterations", REPLAY_VISIT);
+        json_double(json, "planned_share", r->visits.planned_share[i]);
+        json_uint(json, "driver_calls", r->visits.driver_calls[i]);
+        json_uint(json, "peak_physical_bytes", r->visits.peak_physical_bytes[i]);
+        json_end_object(json);
+        if (i + 1 == r->visits.count)
+            json_end_array(json);
+    }
+    json_bool(json, "oom", r->oom);
+    if (r->oom)
+        json_string(json, "oom_text", r->oom_text);
+    json_double(json, "seconds", r->seconds);
+}

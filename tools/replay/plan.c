@@ -1,0 +1,84 @@
+/*
+ * replay_plan.c: the policies and the plan that a replay is told to take (see replay.h).
+ */
+#include <tools/replay/replay.h>
+
+#include <tools/cli.h>
+
+#include <internal/error.h>
+#include <plan/sizes/planner.h>
+#include <runtime/base/policy.h>
+#include <stdio.h>
+#include <string.h>
+
+int replay_parse_policies(const char *command, const char *text, const char **names, int most)
+{
+    char name[32];
+    for (int count = 0; count < most;) {
+        size_t length = strcspn(text, ",");
+        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
+                 text);
+        const pleat__policy_ops *policy = pleat__policy_find(name);
+        if (policy == NULL || length >= sizeof name) {
+            cli_bad_use(command, "there is no policy '%.*s'; there are:%s", (int)length, text,
+                        pleat__policy_names());
+            return 0;
+        }
+        names[count++] = policy->name;
+        if (text[length] == '\0')
+            return count;
+        text += length + 1;
+    }
+    cli_bad_use(command, "more than %d policies", most);
+    return 0;
+}
+
+bool replay_follows_plans(const char *policy)
+{
+    return strcmp(policy, "pleat") == 0 || strcmp(policy, "stweaver") == 0;
+}
+
+/* Puts an elastic plan's instance at the trace's x in its place. A trace whose iterations change
+ * their x is the runtime's to follow. */
+static pleat_result take_instance(const pleat_trace *trace, const char *path, pleat_plan **plan)
+{
+    const pleat__instance_options options = {.recipe = true, .first = true};
+    pleat_plan *instance;
+    pleat__x x;
+    bool changes;
+    pleat_result result = pleat__elastic_infer(*plan, trace, &x, &changes);
+    if (result == PLEAT_OK && changes)
+        return PLEAT_OK;
+    if (result == PLEAT_OK)
+        result = pleat__elastic_instance(*plan, &x, &options, NULL, &instance);
+    if (result == PLEAT_E_NOT_FOUND) {
+        fprintf(stderr, "pleat: note: %s is not for this trace: %s\n", path,
+                pleat_last_error()->text);
+        return PLEAT_OK;
+    }
+    PLEAT_TRY(result);
+    pleat_plan_free(*plan);
+    *plan = instance;
+    return PLEAT_OK;
+}
+
+pleat_result replay_plan_open(const pleat_trace *trace, const char *policy, const char *path,
+                              pleat_plan **plan)
+{
+    *plan = NULL;
+    if (strcmp(path, "auto") != 0) {
+        /* What it proves by itself it has proved on being read. A plan of another recording is
+         * followed as far as it fits, as in a job. */
+        PLEAT_TRY(pleat_plan_read(path, plan));
+        if ((*plan)->recipe != NULL)
+            return take_instance(trace, path, plan);
+        if (pleat_plan_verify(*plan, trace) != PLEAT_OK)
+            fprintf(stderr, "pleat: note: %s is not of this trace: %s\n", path,
+                    pleat_last_error()->text);
+        return PLEAT_OK;
+    }
+    if (strcmp(policy, "stweaver") != 0)
+        return PLEAT_OK;
+    pleat_plan_options options = {.size = sizeof options, .algorithm = "stweaver", .no_fold = 1};
+    return pleat_plan_make(trace, &options, plan);
+}

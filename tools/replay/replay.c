@@ -1,0 +1,594 @@
+/*
+ * replay.c: see replay.h.
+ *
+ * ORDER    The trace's events in their order. What is freed and was still used by other streams, so
+ *          that its free completed later, is recorded as used by a stream of its own, which stands
+ *          still until then (on host memory; on the GPU it is freed when its free completed).
+ *          A mark is issued where an iteration begins: by the trace's marks, else by its labels,
+ *          else by the period of the sequence. A phase is entered where a label names another one.
+ * PASSES   With the canary two: the first with it, the second, without, for times only; words
+ *          written into gigabytes empty every cache that the allocator lives in.
+ */
+#include <tools/replay/replay.h>
+
+#include <tools/cmd/bench.h>
+#include <tools/replay/canary.h>
+#include <tools/replay/progress.h>
+#include <tools/replay/script.h>
+#include <tools/replay/timed_vmm.h>
+
+#include <internal/error.h>
+#include <stdio.h>
+#include <string.h>
+#include <vmm/host.h>
+
+#define DEVICE_BYTES (140ull << 30)
+#define LATE         30u /* marks */
+
+typedef struct samples {
+    uint64_t *ns;
+    size_t count;
+    size_t steady; /* the first of the steady part */
+} samples;
+
+typedef struct pass {
+    const replay_script *script;
+    pleat_vmm vmm;
+    timed_vmm timed; /* the runtime's way to it; host backend */
+    pleat_runtime *runtime;
+    canary *canary;
+    const replay_watch *watch; /* NULL: none */
+    bool tells;                /* the runtime hears of iterations and phases */
+    replay_result *result;
+    pleat_va *addresses; /* by request; 0: not live */
+    uint64_t *sizes;
+    pleat_stream *users; /* by request: the stream that still uses it; 0: none */
+    pleat_stream *idle;  /* such streams that nothing waits for */
+    size_t idle_capacity;
+    uint32_t idle_count, user_count;
+    bool on_host;
+    samples allocs, frees;
+    samples calls; /* both, of this iteration */
+    uint64_t verbs_begun_ns, mark_ns;
+    uint64_t clock_ns; /* what reading the clock costs */
+    char phase[256];
+    uint32_t next_mark;
+    uint64_t steady_calls, steady_ns; /* at the start of the steady part */
+    uint64_t steady_aside, steady_aside_ns;
+    uint64_t steady_ordered;
+    uint64_t steady_requests, steady_planned;
+    replay_verbs begun; /* what there was when the iteration began */
+    uint64_t late_calls, late_requests, late_planned;
+    uint64_t bytes; /* asked for in the steady part */
+    uint64_t steady_slot_bytes, steady_lane_bytes;
+    bool steady; /* it has begun */
+} pass;
+
+/* ---- one pass ---- */
+
+static double quantile(const samples *of, double share)
+{
+    return (double)bench_quantile(of->ns + of->steady, of->count - of->steady, share);
+}
+
+static uint64_t modelled_ns(const pass *p)
+{
+    uint64_t ns = 0;
+    if (p->on_host && pleat__host_modelled_ns(&p->vmm, &ns, NULL) != PLEAT_OK)
+        ns = 0;
+    return ns;
+}
+
+/* The same of Pleat's own threads. */
+static uint64_t modelled_aside_ns(const pass *p)
+{
+    uint64_t ns, aside_ns = 0;
+    if (p->on_host && pleat__host_modelled_ns(&p->vmm, &ns, &aside_ns) != PLEAT_OK)
+        aside_ns = 0;
+    return aside_ns;
+}
+
+/* An iteration has ended, or the first one begins. */
+static void note_verbs(pass *p, const pleat_stats *stats)
+{
+    replay_result *r = p->result;
+    const replay_verbs now = {.driver_calls = stats->driver_calls - stats->mapper_calls,
+                              .mapper_calls = stats->mapper_calls,
+                              .creates = stats->creates,
+                              .stitched = stats->stitched,
+                              .driver_ns = (double)modelled_ns(p),
+                              .mapper_ns = (double)modelled_aside_ns(p),
+                              .waited_ns = stats->waited_ns};
+    if (p->next_mark != 0)
+        r->first_iterations[r->first_count++] =
+            (replay_verbs){.driver_calls = now.driver_calls - p->begun.driver_calls,
+                           .mapper_calls = now.mapper_calls - p->begun.mapper_calls,
+                           .creates = now.creates - p->begun.creates,
+                           .stitched = now.stitched - p->begun.stitched,
+                           .driver_ns = now.driver_ns - p->begun.driver_ns,
+                           .mapper_ns = now.mapper_ns - p->begun.mapper_ns,
+                           .waited_ns = now.waited_ns - p->begun.waited_ns};
+    p->begun = now;
+}
+
+/* The same for what its requests took. */
+static void note_times(pass *p)
+{
+    samples *calls = &p->calls;
+    if (p->next_mark != 0) {
+        replay_times *times = &p->result->first_times[p->next_mark - 1];
+        *times = (replay_times){.calls = calls->count,
+                                .verb_ns = (double)(p->timed.verb_ns - p->verbs_begun_ns),
+                                .mark_ns = (double)p->mark_ns};
+        for (size_t i = 0; i < calls->count; i++)
+            times->ns += (double)calls->ns[i];
+        times->median_ns = quantile(calls, 0.5);
+        times->p99_ns = quantile(calls, 0.99);
+        times->most_ns = quantile(calls, 1);
+    }
+    calls->count = 0;
+    p->verbs_begun_ns = p->timed.verb_ns;
+}
+
+static pleat_result tell_mark(pass *p)
+{
+    uint64_t begun = bench_now(), verb_ns = p->timed.verb_ns;
+    pleat_result result = pleat_mark(p->runtime);
+    p->mark_ns = bench_now() - begun;
+    /* What the mark asks of the driver is no request's. */
+    p->verbs_begun_ns += p->timed.verb_ns - verb_ns;
+    return result;
+}
+
+static pleat_result begin_iteration(pass *p)
+{
+    pleat_stats stats = pleat_stats_of(p->runtime);
+    if (stats.virtual_bytes > p->result->peak_virtual_bytes)
+        p->result->peak_virtual_bytes = stats.virtual_bytes;
+    if (p->next_mark == replay_steady_mark(p->script)) {
+        p->steady = true;
+        p->allocs.steady = p->allocs.count;
+        p->frees.steady = p->frees.count;
+        p->steady_requests = stats.requests;
+        p->steady_planned = stats.planned + stats.lane;
+        p->steady_slot_bytes = stats.planned_bytes;
+        p->steady_lane_bytes = stats.lane_bytes;
+        p->steady_calls = stats.driver_calls;
+        p->steady_ordered = stats.streams_ordered;
+        p->steady_aside = stats.mapper_calls;
+        p->steady_ns = modelled_ns(p);
+        p->steady_aside_ns = modelled_aside_ns(p);
+        p->result->peak_live_bytes = stats.peak_live_bytes;
+        p->result->peak_physical_bytes = stats.peak_physical_bytes;
+        pleat_reset_peaks(p->runtime);
+    }
+    if (p->next_mark <= REPLAY_FIRST) {
+        note_times(p);
+        note_verbs(p, &stats);
+    }
+    if (p->next_mark == LATE) {
+        p->late_calls = stats.driver_calls;
+        p->late_requests = stats.requests;
+        p->late_planned = stats.planned + stats.lane;
+    }
+    p->next_mark++;
+    return p->tells ? tell_mark(p) : PLEAT_OK;
+}
+
+static pleat_result enter_phase(pass *p, uint32_t label)
+{
+    size_t length;
+    const char *text = pleat__phase_text(pleat_trace_label(p->script->trace, label), &length);
+    length = length < sizeof p->phase ? length : sizeof p->phase - 1;
+    if (strlen(p->phase) == length && memcmp(p->phase, text, length) == 0)
+        return PLEAT_OK;
+    memcpy(p->phase, text, length);
+    p->phase[length] = '\0';
+    return pleat_phase(p->runtime, p->phase);
+}
+
+static void sample(pass *p, samples *to, uint64_t begun)
+{
+    uint64_t took = bench_now() - begun;
+    uint64_t ns = took > p->clock_ns ? took - p->clock_ns : 0;
+    to->ns[to->count++] = ns;
+    p->calls.ns[p->calls.count++] = ns;
+}
+
+static pleat_result replay_alloc(pass *p, const pleat_trace_event *event)
+{
+    pleat_stream stream = pleat_trace_stream(p->script->trace, event->stream);
+    pleat_va address;
+    uint64_t begun = bench_now();
+    pleat_result result = pleat_alloc(p->runtime, event->size, stream, &address);
+    sample(p, &p->allocs, begun);
+    PLEAT_TRY(result);
+    p->bytes += p->steady ? event->size : 0;
+    p->addresses[event->request] = address;
+    p->sizes[event->request] = event->size;
+    return p->canary != NULL && address != 0
+               ? canary_allocated(p->canary, event->request, address, event->size)
+               : PLEAT_OK;
+}
+
+/* Whether the free that begins at event `at` completes later: another stream still uses it. */
+static bool completes_later(const replay_script *s, size_t at)
+{
+    const pleat_trace_event *event = pleat_trace_events(s->trace) + at;
+    return at + 1 < pleat_trace_event_count(s->trace) &&
+           (event[1].kind != PLEAT_EVENT_FREE_COMPLETED || event[1].request != event->request ||
+            event[1].device != event->device);
+}
+
+/* What is freed next is used by a stream that stands still until end_use. */
+static pleat_result begin_use(pass *p, uint32_t request)
+{
+    pleat_stream user =
+        p->idle_count > 0 ? p->idle[p->idle_count - 1] : PLEAT_STREAM_UNKNOWN - 1 - p->user_count;
+    PLEAT_TRY(pleat__host_stream_trail(&p->vmm, user));
+    PLEAT_TRY(pleat_record_stream(p->runtime, p->addresses[request], user));
+    PLEAT_TRY(pleat__arena_grow(p->script->arena, &p->idle, &p->idle_capacity, p->user_count,
+                                sizeof *p->idle));
+    p->users[request] = user;
+    if (p->idle_count > 0)
+        p->idle_count--;
+    else
+        p->user_count++;
+    return PLEAT_OK;
+}
+
+static pleat_result end_use(pass *p, uint32_t request)
+{
+    if (p->users[request] == 0)
+        return PLEAT_OK;
+    p->idle[p->idle_count++] = p->users[request]; /* there is room for all */
+    p->users[request] = 0;
+    return pleat__host_stream_release(&p->vmm, p->idle[p->idle_count - 1]);
+}
+
+static pleat_result free_now(pass *p, uint32_t request)
+{
+    pleat_va address = p->addresses[request];
+    if (p->canary != NULL && address != 0)
+        PLEAT_TRY(canary_freed(p->canary, request, address, p->sizes[request]));
+    uint64_t begun = bench_now();
+    pleat_result result = pleat_free(p->runtime, address);
+    sample(p, &p->frees, begun);
+    p->addresses[request] = 0;
+    return result;
+}
+
+/* The device's event `at`, the end of a free or its beginning. */
+static pleat_result replay_free(pass *p, size_t at)
+{
+    const pleat_trace_event *event = pleat_trace_events(p->script->trace) + at;
+    bool completed = event->kind == PLEAT_EVENT_FREE_COMPLETED;
+    if (!p->on_host) /* what was not completed stays */
+        return completed && p->addresses[event->request] != 0 ? free_now(p, event->request)
+                                                              : PLEAT_OK;
+    if (completed)
+        return end_use(p, event->request);
+    if (p->addresses[event->request] != 0 && completes_later(p->script, at))
+        PLEAT_TRY(begin_use(p, event->request));
+    return free_now(p, event->request);
+}
+
+/* On host memory the allocator's clock is the recording's: what it does by time it does in every
+ * replay alike. */
+static pleat_result set_clock(const pass *p, uint64_t time_us)
+{
+    return p->on_host ? pleat__host_clock_set(&p->vmm, time_us * 1000) : PLEAT_OK;
+}
+
+static uint64_t first_time(const replay_script *s)
+{
+    const pleat_trace_event *events = pleat_trace_events(s->trace);
+    size_t i = 0;
+    while (!replay_is_ours(s, &events[i])) /* find_device has seen one */
+        i++;
+    return events[i].time_us;
+}
+
+static pleat_result replay_events(pass *p)
+{
+    const replay_script *s = p->script;
+    const pleat_trace_event *events = pleat_trace_events(s->trace);
+    size_t count = pleat_trace_event_count(s->trace);
+    uint32_t position = 0;
+    const replay_watch *watch = p->watch;
+    progress bar;
+    progress_begin(&bar, p->result->policy, count);
+    pleat_result result = PLEAT_OK;
+    uint64_t time_us = 0;
+    for (size_t i = 0; i < count && result == PLEAT_OK; i++) {
+        bool counts = replay_is_ours(s, &events[i]);
+        if (!counts && replay_is_free(s, &events[i]))
+            result = replay_free(p, i);
+        if (!counts || result != PLEAT_OK)
+            continue;
+        if (events[i].time_us > time_us) {
+            time_us = events[i].time_us;
+            result = set_clock(p, time_us);
+        }
+        while (result == PLEAT_OK && p->next_mark < s->mark_count &&
+               s->marks[p->next_mark] <= position)
+            result = begin_iteration(p);
+        if (result == PLEAT_OK && events[i].label != 0 && p->tells)
+            result = enter_phase(p, events[i].label);
+        if (result == PLEAT_OK)
+            result = events[i].kind == PLEAT_EVENT_ALLOC ? replay_alloc(p, &events[i])
+                                                         : replay_free(p, i);
+        if (result == PLEAT_OK && watch != NULL) {
+            pleat_stats stats = pleat_stats_of(p->runtime);
+            watch->event(watch->self, position, &stats);
+        }
+        position++;
+        if (i % 1024 == 0)
+            progress_step(&bar, i);
+    }
+    progress_end(&bar);
+    return result;
+}
+
+static uint64_t clock_cost(void)
+{
+    uint64_t ns[255];
+    samples cost = {ns, 0, 0};
+    while (cost.count < sizeof ns / sizeof *ns) {
+        uint64_t begun = bench_now();
+        ns[cost.count++] = bench_now() - begun;
+    }
+    return (uint64_t)quantile(&cost, 0.5);
+}
+
+/* What is left of the tensors at the end of the trace is checked too. */
+static pleat_result check_survivors(pass *p)
+{
+    uint32_t requests = pleat_trace_request_count(p->script->trace);
+    for (uint32_t i = 0; i < requests && p->canary != NULL; i++)
+        if (p->addresses[i] != 0)
+            PLEAT_TRY(canary_freed(p->canary, i, p->addresses[i], p->sizes[i]));
+    return PLEAT_OK;
+}
+
+static double share(uint64_t part, uint64_t whole)
+{
+    return whole != 0 ? (double)part / (double)whole : 0;
+}
+
+static void take_steady_figures(pass *p, const pleat_stats *stats)
+{
+    replay_result *r = p->result;
+    r->steady_iterations = r->iterations - replay_steady_mark(p->script);
+    r->steady_peak_live_bytes = stats->peak_live_bytes;
+    r->steady_peak_physical_bytes = stats->peak_physical_bytes;
+    r->steady_efficiency = share(r->steady_peak_live_bytes, r->steady_peak_physical_bytes);
+    r->steady_planned_share = share(stats->planned + stats->lane - p->steady_planned,
+                                    stats->requests - p->steady_requests);
+    r->steady_bytes = p->bytes;
+    r->steady_slot_bytes = stats->planned_bytes - p->steady_slot_bytes;
+    r->steady_lane_bytes = stats->lane_bytes - p->steady_lane_bytes;
+    r->steady_driver_calls = stats->driver_calls - p->steady_calls;
+    r->steady_mapper_calls = stats->mapper_calls - p->steady_aside;
+    r->steady_streams_ordered = stats->streams_ordered - p->steady_ordered;
+    r->steady_driver_ns = (double)(modelled_ns(p) - p->steady_ns);
+    r->steady_mapper_ns = (double)(modelled_aside_ns(p) - p->steady_aside_ns);
+    if (r->iterations <= LATE)
+        return;
+    r->late_iterations = r->iterations - LATE;
+    r->late_driver_calls = stats->driver_calls - p->late_calls;
+    r->late_planned_share =
+        share(stats->planned + stats->lane - p->late_planned, stats->requests - p->late_requests);
+}
+
+/* ended: the trace did. A job that was refused something before has no steady part; peaks and times
+ * are then of what there was. */
+static void take_figures(pass *p, bool ended)
+{
+    replay_result *r = p->result;
+    pleat_stats stats = pleat_stats_of(p->runtime);
+    r->stats = stats;
+    r->iterations =
+        ended ? replay_whole_iterations(p->script) : (p->next_mark > 0 ? p->next_mark - 1 : 0);
+    if (stats.peak_live_bytes > r->peak_live_bytes)
+        r->peak_live_bytes = stats.peak_live_bytes;
+    if (stats.peak_physical_bytes > r->peak_physical_bytes)
+        r->peak_physical_bytes = stats.peak_physical_bytes;
+    if (stats.virtual_bytes > r->peak_virtual_bytes)
+        r->peak_virtual_bytes = stats.virtual_bytes;
+    r->efficiency = share(r->peak_live_bytes, r->peak_physical_bytes);
+    if (ended)
+        take_steady_figures(p, &stats);
+    r->alloc_ns = quantile(&p->allocs, 0.5);
+    r->free_ns = quantile(&p->frees, 0.5);
+    r->alloc_p99_ns = quantile(&p->allocs, 0.99);
+    r->free_p99_ns = quantile(&p->frees, 0.99);
+}
+
+static void take_canary(pass *p)
+{
+    replay_result *r = p->result;
+    if (p->canary == NULL)
+        return;
+    r->canary_errors = canary_errors(p->canary);
+    r->canary_stride_bytes = canary_stride(p->canary);
+    snprintf(r->canary_first_error, sizeof r->canary_first_error, "%s",
+             canary_first_error(p->canary));
+}
+
+static pleat_result make_tables(pass *p)
+{
+    uint32_t requests = pleat_trace_request_count(p->script->trace);
+    pleat__arena *arena = p->script->arena;
+    p->addresses = pleat__arena_calloc(arena, requests, sizeof *p->addresses);
+    p->sizes = pleat__arena_calloc(arena, requests, sizeof *p->sizes);
+    p->allocs.ns = pleat__arena_calloc(arena, requests, sizeof(uint64_t));
+    p->frees.ns = pleat__arena_calloc(arena, requests, sizeof(uint64_t));
+    p->calls.ns = pleat__arena_calloc(arena, 2 * (size_t)requests, sizeof(uint64_t));
+    p->users = pleat__arena_calloc(arena, requests, sizeof *p->users);
+    if (p->addresses == NULL || p->sizes == NULL || p->users == NULL || p->allocs.ns == NULL ||
+        p->frees.ns == NULL || p->calls.ns == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", requests);
+    return PLEAT_OK;
+}
+
+uint64_t replay_device_bytes(const pleat_trace *trace, uint64_t wanted)
+{
+    uint64_t recorded = pleat_trace_device_bytes(trace);
+    uint64_t bytes = wanted != 0 ? wanted : recorded != 0 ? recorded : DEVICE_BYTES;
+    return bytes >> 21 << 21;
+}
+
+static pleat_result open_backend(const replay_script *s, const replay_options *options,
+                                 pleat_vmm *vmm)
+{
+    if (options->cuda)
+        return pleat_vmm_cuda(vmm);
+    pleat_host_options host = {
+        .size = sizeof host, .device_bytes = replay_device_bytes(s->trace, options->device_bytes)};
+    PLEAT_TRY(pleat_vmm_host(&host, vmm));
+    pleat_result result = pleat__host_set_costs(vmm, &pleat__host_costs_h200);
+    if (result != PLEAT_OK)
+        pleat_vmm_destroy(vmm);
+    return result;
+}
+
+static pleat_result last_iteration(const replay_script *s, pleat_va *addresses, bool tells,
+                                   replay_iteration *last)
+{
+    if (s->mark_count < 2)
+        return pleat__fail(PLEAT_E_INPUT, "the trace has no whole iteration to repeat");
+    *last = (replay_iteration){.trace = s->trace,
+                               .device = s->device,
+                               .busiest = s->busiest,
+                               .begin = s->marks[s->mark_count - 2],
+                               .end = s->marks[s->mark_count - 1],
+                               .addresses = addresses,
+                               .tells = tells};
+    return PLEAT_OK;
+}
+
+/* The last whole iteration again and again; the figures of the trace itself are taken. */
+static pleat_result run_repeats(pass *p, uint32_t count)
+{
+    replay_iteration last;
+    PLEAT_TRY(last_iteration(p->script, p->addresses, p->tells, &last));
+    return replay_repeat(p->runtime, &last, count, &p->result->repeats);
+}
+
+static pleat_result run_visits(pass *p, const pleat_trace *other)
+{
+    replay_script s;
+    replay_iteration shapes[2];
+    PLEAT_TRY(replay_script_write(other, &s));
+    pleat_va *addresses =
+        pleat__arena_calloc(s.arena, pleat_trace_request_count(other), sizeof *addresses);
+    pleat_result result = last_iteration(p->script, p->addresses, p->tells, &shapes[0]);
+    if (result == PLEAT_OK)
+        result = last_iteration(&s, addresses, p->tells, &shapes[1]);
+    if (result == PLEAT_OK && addresses == NULL)
+        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for another trace's requests");
+    if (result == PLEAT_OK)
+        result = replay_alternate(p->runtime, shapes, &p->result->visits);
+    pleat__arena_destroy(s.arena);
+    return result;
+}
+
+static bool is_refusal(pleat_result result)
+{
+    return result == PLEAT_E_OUT_OF_MEMORY || result == PLEAT_E_BUDGET;
+}
+
+static void note_refusal(replay_result *result)
+{
+    result->oom = true;
+    snprintf(result->oom_text, sizeof result->oom_text, "%s", pleat_last_error()->text);
+}
+
+/* Runs the trace once; figures go to `result`. */
+static pleat_result run_pass(const replay_script *s, const replay_options *options,
+                             bool with_canary, replay_result *result)
+{
+    pass p = {.script = s,
+              .result = result,
+              .watch = options->watch,
+              .tells = !options->no_marks,
+              .clock_ns = clock_cost()};
+    pleat_runtime_options runtime = {.size = sizeof runtime,
+                                     .policy = options->policy,
+                                     .plan = options->plan,
+                                     .budget_bytes = options->budget_bytes,
+                                     .waits = 1};
+    PLEAT_TRY(make_tables(&p));
+    PLEAT_TRY(open_backend(s, options, &p.vmm));
+    result->backend = p.vmm.ops->name;
+    p.on_host = strcmp(p.vmm.ops->name, "host") == 0;
+    pleat_vmm vmm = p.vmm;
+    pleat_result outcome = set_clock(&p, first_time(s));
+    if (outcome == PLEAT_OK && p.on_host)
+        outcome = timed_vmm_begin(p.vmm, s->arena, &p.timed, &vmm);
+    if (outcome == PLEAT_OK)
+        outcome = pleat_runtime_create(vmm, &runtime, &p.runtime);
+    if (is_refusal(outcome)) { /* a plan larger than the device, say */
+        note_refusal(result);
+        outcome = PLEAT_OK;
+        goto no_runtime;
+    }
+    if (outcome != PLEAT_OK)
+        goto no_runtime;
+    if (with_canary)
+        outcome = canary_create(&p.vmm, 0, options->cuda, &s->job, &p.canary);
+    if (outcome == PLEAT_OK)
+        outcome = replay_events(&p);
+    take_figures(&p, outcome == PLEAT_OK);
+    if (outcome == PLEAT_OK && options->repeat > 0 && !with_canary)
+        outcome = run_repeats(&p, options->repeat);
+    if (outcome == PLEAT_OK && options->other != NULL && !with_canary)
+        outcome = run_visits(&p, options->other);
+    if (is_refusal(outcome)) {
+        note_refusal(result);
+        outcome = PLEAT_OK;
+    }
+    if (outcome == PLEAT_OK && !with_canary && options->dump != NULL)
+        outcome = pleat_dump(p.runtime, options->dump_format, options->dump);
+    if (outcome == PLEAT_OK)
+        outcome = check_survivors(&p);
+    take_canary(&p);
+    canary_destroy(p.canary);
+    pleat_runtime_destroy(p.runtime);
+no_runtime:
+    pleat_vmm_destroy(&p.vmm);
+    pleat__arena_free(s->arena, p.addresses);
+    pleat__arena_free(s->arena, p.sizes);
+    pleat__arena_free(s->arena, p.users);
+    pleat__arena_free(s->arena, p.idle);
+    pleat__arena_free(s->arena, p.allocs.ns);
+    pleat__arena_free(s->arena, p.frees.ns);
+    pleat__arena_free(s->arena, p.calls.ns);
+    return outcome;
+}
+
+pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
+                        replay_result *result)
+{
+    replay_script s;
+    *result = (replay_result){.canary = options->canary};
+    snprintf(result->policy, sizeof result->policy, "%s", options->policy);
+    PLEAT_TRY(replay_script_write(trace, &s));
+    uint64_t begun = bench_now();
+    pleat_result outcome = run_pass(&s, options, options->canary, result);
+    result->seconds = (double)(bench_now() - begun) * 1e-9;
+    if (outcome == PLEAT_OK && options->canary) {
+        replay_result timed = {0};
+        outcome = run_pass(&s, options, false, &timed);
+        result->alloc_ns = timed.alloc_ns;
+        result->free_ns = timed.free_ns;
+        result->alloc_p99_ns = timed.alloc_p99_ns;
+        result->free_p99_ns = timed.free_p99_ns;
+        memcpy(result->first_times, timed.first_times, sizeof timed.first_times);
+        result->repeats = timed.repeats;
+        result->visits = timed.visits;
+    }
+    pleat__arena_destroy(s.arena);
+    return outcome;
+}

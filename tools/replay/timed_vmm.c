@@ -1,0 +1,89 @@
+/*
+ * timed_vmm.c: see timed_vmm.h.
+ */
+#include <tools/replay/timed_vmm.h>
+
+#include <tools/cmd/bench.h>
+
+#include <internal/error.h>
+#include <vmm/table.h>
+
+#define TIMED(verb, parameters, ...)                                                               \
+    static pleat_result verb parameters                                                            \
+    {                                                                                              \
+        timed_vmm *t = self;                                                                       \
+        if (!pthread_equal(t->thread, pthread_self()))                                             \
+            return t->inner.ops->verb(t->inner.self, __VA_ARGS__);                                 \
+        uint64_t begun = bench_now();                                                              \
+        pleat_result result = t->inner.ops->verb(t->inner.self, __VA_ARGS__);                      \
+        t->verb_ns += bench_now() - begun;                                                         \
+        return result;                                                                             \
+    }
+
+TIMED(device_count, (void *self, int *count), count)
+TIMED(granularity, (void *self, int device, uint64_t *least, uint64_t *advised), device, least,
+      advised)
+TIMED(memory_info, (void *self, int device, uint64_t *free_bytes, uint64_t *total), device,
+      free_bytes, total)
+TIMED(reserve, (void *self, int device, uint64_t bytes, uint64_t align, pleat_va *va), device,
+      bytes, align, va)
+TIMED(free_range, (void *self, pleat_va va, uint64_t bytes), va, bytes)
+TIMED(create, (void *self, int device, uint64_t bytes, uint32_t flags, pleat_handle *handle),
+      device, bytes, flags, handle)
+TIMED(release, (void *self, pleat_handle handle), handle)
+TIMED(map, (void *self, pleat_va va, uint64_t bytes, pleat_handle handle), va, bytes, handle)
+TIMED(set_access, (void *self, pleat_va va, uint64_t bytes, const int *devices, int count), va,
+      bytes, devices, count)
+TIMED(unmap, (void *self, pleat_va va, uint64_t bytes), va, bytes)
+TIMED(export_handle, (void *self, pleat_handle handle, int *fd), handle, fd)
+TIMED(import_handle, (void *self, int device, int fd, uint64_t bytes, pleat_handle *handle), device,
+      fd, bytes, handle)
+TIMED(event_create, (void *self, int device, pleat_event *event), device, event)
+TIMED(event_destroy, (void *self, pleat_event event), event)
+TIMED(event_record, (void *self, pleat_event event, pleat_stream stream), event, stream)
+TIMED(event_query, (void *self, pleat_event event), event)
+TIMED(event_wait, (void *self, pleat_event event), event)
+TIMED(stream_wait, (void *self, pleat_stream stream, pleat_event event), stream, event)
+
+static uint64_t clock_ns(void *self)
+{
+    const timed_vmm *t = self;
+    return t->inner.ops->clock_ns(t->inner.self);
+}
+
+static void destroy(void *self)
+{
+    (void)self;
+}
+
+static const pleat_vmm_ops ops = {.abi = PLEAT_VMM_ABI,
+                                  .size = sizeof(pleat_vmm_ops),
+                                  .name = "timed",
+                                  .destroy = destroy,
+                                  .device_count = device_count,
+                                  .granularity = granularity,
+                                  .memory_info = memory_info,
+                                  .reserve = reserve,
+                                  .free_range = free_range,
+                                  .create = create,
+                                  .release = release,
+                                  .map = map,
+                                  .set_access = set_access,
+                                  .unmap = unmap,
+                                  .export_handle = export_handle,
+                                  .import_handle = import_handle,
+                                  .event_create = event_create,
+                                  .event_destroy = event_destroy,
+                                  .event_record = event_record,
+                                  .event_query = event_query,
+                                  .event_wait = event_wait,
+                                  .stream_wait = stream_wait,
+                                  .clock_ns = clock_ns};
+
+pleat_result timed_vmm_begin(pleat_vmm inner, pleat__arena *arena, timed_vmm *timed, pleat_vmm *out)
+{
+    *timed = (timed_vmm){.thread = pthread_self()};
+    PLEAT_TRY(pleat__vmm_complete(inner, arena, &timed->inner));
+    *out = (pleat_vmm){&ops, timed};
+    return PLEAT_OK;
+}
