@@ -111,6 +111,22 @@ class Replay(unittest.TestCase):
                 for visit in visits[2:]:
                     self.assertGreaterEqual(visit["planned_share"], 0.98)
 
+    def test_says_what_calls_take_of_the_processor(self):
+        result = self.replay("--policy", "native")
+        whole, steady = result["processor"], result["steady_processor"]
+        # An allocation each, a free each of those that end, and the marks.
+        self.assertGreater(whole["calls"], 1.9 * result["requests"])
+        self.assertLessEqual(whole["calls"], 2 * result["requests"] + result["iterations"] + 1)
+        self.assertGreater(steady["seconds"], 0)
+        self.assertGreater(whole["seconds"], steady["seconds"])
+        self.assertLessEqual(whole["median_ns"], whole["p999_ns"])
+        longest = result["longest_calls_ns"]
+        self.assertEqual(longest, sorted(longest, reverse=True))
+        self.assertLess(0, longest[-1])
+        self.assertLess(longest[0], 1e9 * whole["seconds"])
+        self.assertLess(0, result["steady_recorded_seconds"])
+        self.assertLess(result["steady_recorded_seconds"], result["recorded_seconds"])
+
     def test_budget_is_kept_and_said(self):
         budget = 8 << 30
         result = self.replay("--policy", "native", "--budget", str(budget), status=4)

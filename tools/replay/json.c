@@ -3,6 +3,8 @@
  */
 #include <tools/replay/replay.h>
 
+#include <string.h>
+
 static void json_stats(json_writer *json, const char *key, const pleat_stats *stats)
 {
     json_object(json, key);
@@ -21,6 +23,28 @@ void replay_times_json(json_writer *json, const replay_times *times)
     json_double(json, "call_p99_ns", times->p99_ns);
     json_double(json, "call_most_ns", times->most_ns);
     json_double(json, "mark_seconds", times->mark_ns * 1e-9);
+}
+
+static void json_calls(json_writer *json, const char *key, const call_figures *calls)
+{
+    json_object(json, key);
+    json_uint(json, "calls", calls->calls);
+    json_double(json, "seconds", calls->ns * 1e-9);
+    json_double(json, "median_ns", calls->median_ns);
+    json_double(json, "p999_ns", calls->p999_ns);
+    json_end_object(json);
+}
+
+static void json_processor(json_writer *json, const replay_result *r)
+{
+    json_calls(json, "processor", &r->calls);
+    json_calls(json, "steady_processor", &r->steady_calls);
+    json_array(json, "longest_calls_ns");
+    for (uint32_t i = 0; i < CALL_TIMES_LONGEST; i++)
+        json_uint(json, NULL, r->longest_calls_ns[i]);
+    json_end_array(json);
+    json_double(json, "recorded_seconds", r->recorded_seconds);
+    json_double(json, "steady_recorded_seconds", r->steady_recorded_seconds);
 }
 
 void replay_json(json_writer *json, const replay_result *r)
@@ -98,6 +122,8 @@ void replay_json(json_writer *json, const replay_result *r)
     json_double(json, "free_ns", r->free_ns);
     json_double(json, "alloc_p99_ns", r->alloc_p99_ns);
     json_double(json, "free_p99_ns", r->free_p99_ns);
+    if (strcmp(r->backend, "host") == 0)
+        json_processor(json, r);
     json_uint(json, "metadata_bytes", r->stats.metadata_bytes);
     json_uint(json, "map_waits", r->stats.map_waits);
     json_uint(json, "waited_ns", r->stats.waited_ns);

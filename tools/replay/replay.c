@@ -12,10 +12,10 @@
 #include <tools/replay/replay.h>
 
 #include <tools/cmd/bench.h>
+#include <tools/replay/call_times.h>
 #include <tools/replay/canary.h>
 #include <tools/replay/progress.h>
 #include <tools/replay/script.h>
-#include <tools/replay/timed_vmm.h>
 
 #include <internal/error.h>
 #include <stdio.h>
@@ -50,7 +50,8 @@ typedef struct pass {
     samples allocs, frees;
     samples calls; /* both, of this iteration */
     uint64_t verbs_begun_ns, mark_ns;
-    uint64_t clock_ns; /* what reading the clock costs */
+    call_times times;            /* of calls and marks */
+    uint64_t time_us, steady_us; /* of the recording: now, and at the start of the steady part */
     char phase[256];
     uint32_t next_mark;
     uint64_t steady_calls, steady_ns; /* at the start of the steady part */
@@ -132,11 +133,11 @@ static void note_times(pass *p)
 
 static pleat_result tell_mark(pass *p)
 {
-    uint64_t begun = bench_now(), verb_ns = p->timed.verb_ns;
+    call_moment begun = call_times_start(&p->times);
     pleat_result result = pleat_mark(p->runtime);
-    p->mark_ns = bench_now() - begun;
+    p->mark_ns = call_times_stop(&p->times, begun);
     /* What the mark asks of the driver is no request's. */
-    p->verbs_begun_ns += p->timed.verb_ns - verb_ns;
+    p->verbs_begun_ns += p->timed.verb_ns - begun.verb_ns;
     return result;
 }
 
@@ -149,6 +150,8 @@ static pleat_result begin_iteration(pass *p)
         p->steady = true;
         p->allocs.steady = p->allocs.count;
         p->frees.steady = p->frees.count;
+        p->times.steady = p->times.count;
+        p->steady_us = p->time_us;
         p->steady_requests = stats.requests;
         p->steady_planned = stats.planned + stats.lane;
         p->steady_slot_bytes = stats.planned_bytes;
@@ -187,10 +190,9 @@ static pleat_result enter_phase(pass *p, uint32_t label)
     return pleat_phase(p->runtime, p->phase);
 }
 
-static void sample(pass *p, samples *to, uint64_t begun)
+static void sample(pass *p, samples *to, call_moment begun)
 {
-    uint64_t took = bench_now() - begun;
-    uint64_t ns = took > p->clock_ns ? took - p->clock_ns : 0;
+    uint64_t ns = call_times_stop(&p->times, begun);
     to->ns[to->count++] = ns;
     p->calls.ns[p->calls.count++] = ns;
 }
@@ -199,7 +201,7 @@ static pleat_result replay_alloc(pass *p, const pleat_trace_event *event)
 {
     pleat_stream stream = pleat_trace_stream(p->script->trace, event->stream);
     pleat_va address;
-    uint64_t begun = bench_now();
+    call_moment begun = call_times_start(&p->times);
     pleat_result result = pleat_alloc(p->runtime, event->size, stream, &address);
     sample(p, &p->allocs, begun);
     PLEAT_TRY(result);
@@ -251,7 +253,7 @@ static pleat_result free_now(pass *p, uint32_t request)
     pleat_va address = p->addresses[request];
     if (p->canary != NULL && address != 0)
         PLEAT_TRY(canary_freed(p->canary, request, address, p->sizes[request]));
-    uint64_t begun = bench_now();
+    call_moment begun = call_times_start(&p->times);
     pleat_result result = pleat_free(p->runtime, address);
     sample(p, &p->frees, begun);
     p->addresses[request] = 0;
@@ -299,16 +301,15 @@ static pleat_result replay_events(pass *p)
     progress bar;
     progress_begin(&bar, p->result->policy, count);
     pleat_result result = PLEAT_OK;
-    uint64_t time_us = 0;
     for (size_t i = 0; i < count && result == PLEAT_OK; i++) {
         bool counts = replay_is_ours(s, &events[i]);
         if (!counts && replay_is_free(s, &events[i]))
             result = replay_free(p, i);
         if (!counts || result != PLEAT_OK)
             continue;
-        if (events[i].time_us > time_us) {
-            time_us = events[i].time_us;
-            result = set_clock(p, time_us);
+        if (events[i].time_us > p->time_us) {
+            p->time_us = events[i].time_us;
+            result = set_clock(p, p->time_us);
         }
         while (result == PLEAT_OK && p->next_mark < s->mark_count &&
                s->marks[p->next_mark] <= position)
@@ -328,17 +329,6 @@ static pleat_result replay_events(pass *p)
     }
     progress_end(&bar);
     return result;
-}
-
-static uint64_t clock_cost(void)
-{
-    uint64_t ns[255];
-    samples cost = {ns, 0, 0};
-    while (cost.count < sizeof ns / sizeof *ns) {
-        uint64_t begun = bench_now();
-        ns[cost.count++] = bench_now() - begun;
-    }
-    return (uint64_t)quantile(&cost, 0.5);
 }
 
 /* What is left of the tensors at the end of the trace is checked too. */
@@ -373,6 +363,7 @@ static void take_steady_figures(pass *p, const pleat_stats *stats)
     r->steady_streams_ordered = stats->streams_ordered - p->steady_ordered;
     r->steady_driver_ns = (double)(modelled_ns(p) - p->steady_ns);
     r->steady_mapper_ns = (double)(modelled_aside_ns(p) - p->steady_aside_ns);
+    r->steady_recorded_seconds = (double)(p->time_us - p->steady_us) * 1e-6;
     if (r->iterations <= LATE)
         return;
     r->late_iterations = r->iterations - LATE;
@@ -403,6 +394,9 @@ static void take_figures(pass *p, bool ended)
     r->free_ns = quantile(&p->frees, 0.5);
     r->alloc_p99_ns = quantile(&p->allocs, 0.99);
     r->free_p99_ns = quantile(&p->frees, 0.99);
+    r->recorded_seconds = (double)(p->time_us - first_time(p->script)) * 1e-6;
+    call_times_figures(&p->times, &r->calls, &r->steady_calls);
+    memcpy(r->longest_calls_ns, p->times.longest, sizeof r->longest_calls_ns);
 }
 
 static void take_canary(pass *p)
@@ -426,8 +420,11 @@ static pleat_result make_tables(pass *p)
     p->frees.ns = pleat__arena_calloc(arena, requests, sizeof(uint64_t));
     p->calls.ns = pleat__arena_calloc(arena, 2 * (size_t)requests, sizeof(uint64_t));
     p->users = pleat__arena_calloc(arena, requests, sizeof *p->users);
+    uint64_t *times =
+        pleat__arena_calloc(arena, 2 * (size_t)requests + p->script->mark_count, sizeof *times);
+    call_times_begin(&p->times, &p->timed, times);
     if (p->addresses == NULL || p->sizes == NULL || p->users == NULL || p->allocs.ns == NULL ||
-        p->frees.ns == NULL || p->calls.ns == NULL)
+        p->frees.ns == NULL || p->calls.ns == NULL || times == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", requests);
     return PLEAT_OK;
 }
@@ -513,7 +510,8 @@ static pleat_result run_pass(const replay_script *s, const replay_options *optio
               .result = result,
               .watch = options->watch,
               .tells = !options->no_marks,
-              .clock_ns = clock_cost()};
+              .time_us = first_time(s),
+              .steady_us = first_time(s)};
     pleat_runtime_options runtime = {.size = sizeof runtime,
                                      .policy = options->policy,
                                      .plan = options->plan,
@@ -524,7 +522,7 @@ static pleat_result run_pass(const replay_script *s, const replay_options *optio
     result->backend = p.vmm.ops->name;
     p.on_host = strcmp(p.vmm.ops->name, "host") == 0;
     pleat_vmm vmm = p.vmm;
-    pleat_result outcome = set_clock(&p, first_time(s));
+    pleat_result outcome = set_clock(&p, p.time_us);
     if (outcome == PLEAT_OK && p.on_host)
         outcome = timed_vmm_begin(p.vmm, s->arena, &p.timed, &vmm);
     if (outcome == PLEAT_OK)
@@ -565,6 +563,7 @@ no_runtime:
     pleat__arena_free(s->arena, p.allocs.ns);
     pleat__arena_free(s->arena, p.frees.ns);
     pleat__arena_free(s->arena, p.calls.ns);
+    pleat__arena_free(s->arena, p.times.ns);
     return outcome;
 }
 
@@ -585,6 +584,9 @@ pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
         result->free_ns = timed.free_ns;
         result->alloc_p99_ns = timed.alloc_p99_ns;
         result->free_p99_ns = timed.free_p99_ns;
+        result->calls = timed.calls;
+        result->steady_calls = timed.steady_calls;
+        memcpy(result->longest_calls_ns, timed.longest_calls_ns, sizeof timed.longest_calls_ns);
         memcpy(result->first_times, timed.first_times, sizeof timed.first_times);
         result->repeats = timed.repeats;
         result->visits = timed.visits;

@@ -5,6 +5,7 @@
 #define PLEAT_TOOLS_REPLAY_H
 
 #include <tools/json.h>
+#include <tools/replay/call_times.h>
 #include <tools/replay/repeat.h>
 
 #include <plan/model/requests.h>
@@ -88,6 +89,11 @@ typedef struct replay_result {
      */
     double alloc_ns, free_ns;
     double alloc_p99_ns, free_p99_ns;
+    /* Of allocations, frees and marks in this pass, on the thread that asks: the processor's time
+     * without that of memory verbs, and the longest that made none; host backend. */
+    call_figures calls, steady_calls;
+    uint64_t longest_calls_ns[CALL_TIMES_LONGEST];
+    double recorded_seconds, steady_recorded_seconds; /* by the recording's clock */
     replay_repeats repeats;
     replay_visits visits;
     bool oom;

@@ -8,7 +8,7 @@
 #include <internal/error.h>
 #include <vmm/table.h>
 
-#define TIMED(verb, parameters, ...)                                                               \
+#define TIMED_AS(counts, verb, parameters, ...)                                                    \
     static pleat_result verb parameters                                                            \
     {                                                                                              \
         timed_vmm *t = self;                                                                       \
@@ -17,8 +17,11 @@
         uint64_t begun = bench_now();                                                              \
         pleat_result result = t->inner.ops->verb(t->inner.self, __VA_ARGS__);                      \
         t->verb_ns += bench_now() - begun;                                                         \
+        t->verbs += (counts);                                                                      \
         return result;                                                                             \
     }
+#define TIMED(verb, parameters, ...)       TIMED_AS(1, verb, parameters, __VA_ARGS__)
+#define TIMED_EVENT(verb, parameters, ...) TIMED_AS(0, verb, parameters, __VA_ARGS__)
 
 TIMED(device_count, (void *self, int *count), count)
 TIMED(granularity, (void *self, int device, uint64_t *least, uint64_t *advised), device, least,
@@ -38,12 +41,12 @@ TIMED(unmap, (void *self, pleat_va va, uint64_t bytes), va, bytes)
 TIMED(export_handle, (void *self, pleat_handle handle, int *fd), handle, fd)
 TIMED(import_handle, (void *self, int device, int fd, uint64_t bytes, pleat_handle *handle), device,
       fd, bytes, handle)
-TIMED(event_create, (void *self, int device, pleat_event *event), device, event)
-TIMED(event_destroy, (void *self, pleat_event event), event)
-TIMED(event_record, (void *self, pleat_event event, pleat_stream stream), event, stream)
-TIMED(event_query, (void *self, pleat_event event), event)
-TIMED(event_wait, (void *self, pleat_event event), event)
-TIMED(stream_wait, (void *self, pleat_stream stream, pleat_event event), stream, event)
+TIMED_EVENT(event_create, (void *self, int device, pleat_event *event), device, event)
+TIMED_EVENT(event_destroy, (void *self, pleat_event event), event)
+TIMED_EVENT(event_record, (void *self, pleat_event event, pleat_stream stream), event, stream)
+TIMED_EVENT(event_query, (void *self, pleat_event event), event)
+TIMED_EVENT(event_wait, (void *self, pleat_event event), event)
+TIMED_EVENT(stream_wait, (void *self, pleat_stream stream, pleat_event event), stream, event)
 
 static uint64_t clock_ns(void *self)
 {

@@ -13,6 +13,7 @@ typedef struct timed_vmm {
     pleat_vmm inner; /* complete */
     pthread_t thread;
     uint64_t verb_ns; /* in verbs on that thread */
+    uint64_t verbs;   /* of them, those that are no events' */
 } timed_vmm;
 
 /* `timed` is the caller's, as `inner` is; both outlive *out, of which nothing is to be destroyed.
