@@ -1,0 +1,312 @@
+"""Layers of models as sequences of operators: projections, attention, feed-forward, experts."""
+
+from drawing.torch_ops import Parameter
+
+
+class Weights:
+    """The parameters of a model, in the order in which they are made."""
+
+    def __init__(self, item):
+        self.item = item
+        self.all = []
+        self.buffers = []  # bytes of what stays beside them
+        self.training = True
+
+    def make(self, *shape, item=None):
+        parameter = Parameter(len(self.all), shape, item or self.item, self.training)
+        self.all.append(parameter)
+        return parameter
+
+
+class Linear:
+    def __init__(self, weights, inputs, outputs, bias=True):
+        self.weight = weights.make(outputs, inputs)
+        self.bias = weights.make(outputs) if bias else None
+
+    def __call__(self, ops, x):
+        return ops.linear(x, self.weight, self.bias)
+
+
+class Adapted:
+    """A frozen projection with two thin trained ones beside it, as peft's LoRA."""
+
+    def __init__(self, weights, inputs, outputs, bias=True, rank=16, dropout=0.05, item=2):
+        trained, weights.training = weights.training, False
+        self.base = Linear(weights, inputs, outputs, bias)
+        weights.training = trained
+        self.down = weights.make(rank, inputs, item=item)
+        self.up = weights.make(outputs, rank, item=item)
+        self.item = item
+        self.dropout = dropout
+
+    def __call__(self, ops, x):
+        y = self.base(ops, x)
+        thin = ops.to(x, self.item)
+        thin = ops.linear(ops.linear(ops.dropout(thin, self.dropout), self.down), self.up)
+        return ops.add(y, ops.to(thin, y.item))
+
+
+class Norm:
+    def __init__(self, weights, width, kind):
+        self.weight = weights.make(width)
+        self.bias = weights.make(width) if kind == "layer" else None
+
+    def __call__(self, ops, x):
+        if self.bias is None:
+            return ops.rms_norm(x, self.weight)
+        return ops.layer_norm(x, self.weight, self.bias)
+
+
+class Rotary:
+    """Angles of positions, made once a forward, and queries turned by them."""
+
+    @staticmethod
+    def angles(ops, length, width):
+        (halves,) = ops.run([], [((length, width // 2), 4)])
+        (both,) = ops.run([halves], [((length, width), 4)])
+        out = []
+        for _ in range(2):
+            (angle,) = ops.run([both], [((length, width), 4)])
+            out += ops.run([angle], [((length, width), 2)])
+        return out
+
+    @staticmethod
+    def turn(ops, x, angles):
+        cosine, sine = angles
+        straight = ops.multiply(x, cosine)
+        half = x.shape[:-1] + (x.shape[-1] // 2,)
+        one, two = ops.parts(x, (half, half), lambda shape: shape)
+        other = ops.concatenate([ops.unary(two, "nothing"), one], x.shape)
+        return ops.add(straight, ops.multiply(other, sine))
+
+
+class Attention:
+    """Self-attention, its queries, keys and values by one projection or by three."""
+
+    def __init__(self, weights, config, linear):
+        hidden, heads = config["hidden"], config["heads"]
+        self.heads, self.kv_heads = heads, config.get("kv_heads") or heads
+        self.width = hidden // heads
+        bias = config["bias"]
+        self.fused = config["fused"]
+        narrow = self.kv_heads * self.width
+        if self.fused:
+            self.mixed = linear(weights, hidden, hidden + 2 * narrow, bias)
+        else:
+            self.three = [linear(weights, hidden, n, bias) for n in (hidden, narrow, narrow)]
+        self.out = linear(weights, hidden, hidden, bias)
+        self.dropout = config["dropout"]
+
+    def project(self, ops, x, angles):
+        samples, length, hidden = x.shape
+        narrow = self.kv_heads * self.width
+        if self.fused:
+            mixed = self.mixed(ops, x)
+            # Heads come before places: the gradient of the permuted view is put in order again.
+            mixed = ops.permuted(mixed)
+            return ops.parts(mixed, (hidden, narrow, narrow), lambda n: (samples, length, n))
+        three = [project(ops, x) for project in self.three]
+        if angles is not None:
+            three[0] = Rotary.turn(ops, three[0], angles)
+            three[1] = Rotary.turn(ops, three[1], angles)
+        return three
+
+    def __call__(self, ops, x, angles=None):
+        samples, length, _ = x.shape
+        query, key, value = self.project(ops, x, angles)
+        y = ops.attention(
+            query, key, value, samples, self.heads, self.kv_heads, (length, length), self.dropout
+        )
+        out = self.out(ops, y)
+        ops.hold(query, key, value, y)
+        return out
+
+
+class CrossAttention:
+    """Queries from one sequence, keys and values from another."""
+
+    def __init__(self, weights, config, linear):
+        hidden = config["hidden"]
+        self.heads = config["heads"]
+        self.query = linear(weights, hidden, hidden, config["bias"])
+        self.both = linear(weights, hidden, 2 * hidden, config["bias"])
+        self.out = linear(weights, hidden, hidden, config["bias"])
+
+    def __call__(self, ops, x, memory):
+        samples, length, hidden = x.shape
+        query = self.query(ops, x)
+        both = self.both(ops, memory)
+        key, value = ops.parts(both, (hidden, hidden), lambda n: memory.shape[:-1] + (n,))
+        y = ops.attention(
+            query, key, value, samples, self.heads, self.heads, (length, memory.shape[1])
+        )
+        return self.out(ops, y)
+
+
+class FeedForward:
+    """Two projections with GELU between them."""
+
+    def __init__(self, weights, config, linear):
+        self.up = linear(weights, config["hidden"], config["inner"], config["bias"])
+        self.down = linear(weights, config["inner"], config["hidden"], config["bias"])
+
+    def __call__(self, ops, x):
+        return self.down(ops, ops.unary(self.up(ops, x)))
+
+
+class SwiGLU:
+    """Gate and up in one projection (halves of its result) or in two."""
+
+    def __init__(self, weights, hidden, inner, bias, fused, linear):
+        self.inner = inner
+        self.fused = fused
+        if fused:
+            self.both = linear(weights, hidden, 2 * inner, bias)
+        else:
+            self.gate = linear(weights, hidden, inner, bias)
+            self.up = linear(weights, hidden, inner, bias)
+        self.down = linear(weights, inner, hidden, bias)
+
+    def __call__(self, ops, x):
+        if self.fused:
+            half = x.shape[:-1] + (self.inner,)
+            both = self.both(ops, x)
+            gate, up = ops.parts(both, (half, half), lambda shape: shape)
+            y = ops.multiply(ops.unary(gate), up)
+            out = self.down(ops, y)
+            ops.hold(both)
+            return out
+        gated = ops.unary(self.gate(ops, x))
+        return self.down(ops, ops.multiply(gated, self.up(ops, x)))
+
+
+class Experts:
+    """A router, experts of which each token takes some, and perhaps a shared one.
+
+    "sliced": rows are brought into the experts' order, each expert takes its slice, and the results
+    are added back. "masked": each expert looks its rows up in a mask and adds them to the output, as
+    transformers' Mixtral. "capacity": each expert has the same number of places, and what does not
+    fit is dropped, as in GShard.
+    """
+
+    def __init__(self, weights, config, linear):
+        hidden, bias = config["hidden"], config["bias"]
+        self.count, self.chosen = config["experts"], config["chosen"]
+        self.way = config["routing"]
+        self.capacity = config.get("capacity", 1.25)
+        self.inner = config["expert_inner"]
+        self.router = Linear(weights, hidden, self.count, bias and config.get("router_bias", True))
+        if self.way == "capacity":
+            self.up = weights.make(self.count, 2 * self.inner, hidden)
+            self.down = weights.make(self.count, hidden, self.inner)
+        else:
+            self.experts = [
+                SwiGLU(weights, hidden, self.inner, bias, config["fused"], linear)
+                for _ in range(self.count)
+            ]
+        self.shared = None
+        if config.get("shared_inner"):
+            self.shared = SwiGLU(
+                weights, hidden, config["shared_inner"], bias, config["fused"], linear
+            )
+
+    def __call__(self, ops, x, counts):
+        tokens = ops.view(x, (x.shape[0] * x.shape[1], x.shape[2]))
+        routed = getattr(self, self.way)(ops, tokens, counts)
+        if self.shared is not None:
+            routed = ops.add(routed, self.shared(ops, tokens))
+        return ops.view(routed, x.shape)
+
+    def route(self, ops, tokens):
+        """Weights (fp32) and numbers of the chosen experts."""
+        rows = tokens.shape[0]
+        scores = self.router(ops, tokens)
+        chances = ops.softmax(ops.to(scores, 4))
+        weights, chosen = ops.top(chances, self.chosen)
+        return weights, chosen, rows * self.chosen
+
+    def sliced(self, ops, tokens, counts):
+        weights, chosen, rows = self.route(ops, tokens)
+        values, order = ops.sort_rows(chosen, rows)
+        (token,) = ops.run([order], [((rows,), 8)])
+        ops.count_bins(chosen, self.count)
+        taken = ops.gather(tokens, token, rows)
+        done = []
+        for expert, count in zip(self.experts, counts):
+            done.append(expert(ops, ops.slice(taken, count)))
+        both = ops.concatenate(done, (rows, tokens.shape[1]))
+        scale = ops.to(ops.gather(weights, order, rows), tokens.item)
+        routed = ops.scatter_add(ops.multiply(both, scale), token, tokens.shape[0])
+        ops.hold(chosen, *done)
+        return routed
+
+    def masked(self, ops, tokens, counts):
+        weights, chosen, rows = self.route(ops, tokens)
+        weights = ops.to(weights, tokens.item)
+        (mask,) = ops.run([chosen], [((rows, self.count), 8)])
+        (total,) = ops.run([], [(tokens.shape, tokens.item)])
+        for expert, count in zip(self.experts, counts):
+            (where,) = ops.run([mask], [((2, max(count, 1)), 8)], work=(4 * rows + 512,))
+            if count == 0:
+                continue
+            taken = ops.gather(tokens, where, count)
+            scale = ops.gather(weights, where, count)
+            part = ops.multiply(expert(ops, taken), scale)
+            total = ops.add_at(total, part, where)
+        ops.hold(mask)
+        return total
+
+    def capacity_of(self, rows):
+        return max(4, -(-int(rows * self.capacity) // self.count))
+
+    def capacity(self, ops, tokens, counts):
+        raise NotImplementedError
+
+
+class Block:
+    """Attention and feed-forward, each with its norm before it and added to what comes in."""
+
+    def __init__(self, weights, config, linear=Linear, number=0):
+        kind = config["norm"]
+        self.norms = [None, None]
+        self.dropout = config["dropout"]
+        self.moe = bool(config.get("experts")) and number % config.get("expert_every", 1) == 0
+        self.norms[0] = Norm(weights, config["hidden"], kind)
+        if config.get("norms_first", True):
+            self.norms[1] = Norm(weights, config["hidden"], kind)
+        self.attention = Attention(weights, config, linear)
+        if self.norms[1] is None:
+            self.norms[1] = Norm(weights, config["hidden"], kind)
+        if self.moe:
+            self.mlp = Experts(weights, config, linear)
+        elif config["mlp"] == "gelu":
+            self.mlp = FeedForward(weights, config, linear)
+        else:
+            self.mlp = SwiGLU(
+                weights, config["hidden"], config["inner"], config["bias"], config["fused"], linear
+            )
+        self.parts = config.get("recompute") == "parts"
+
+    def attend(self, ops, x, angles):
+        normed = self.norms[0](ops, x)
+        y = ops.dropout(self.attention(ops, normed, angles), self.dropout)
+        ops.hold(normed)
+        return y
+
+    def feed(self, ops, x, counts):
+        normed = self.norms[1](ops, x)
+        y = self.mlp(ops, normed, counts) if self.moe else self.mlp(ops, normed)
+        ops.hold(normed)
+        return ops.dropout(y, self.dropout)
+
+    def __call__(self, ops, x, counts=None, angles=None):
+        first = x
+        cosine, sine = angles or (None, None)
+
+        def attend(x, cosine, sine):
+            return self.attend(ops, x, None if cosine is None else (cosine, sine))
+
+        x = ops.add(x, ops.checkpoint(attend, x, cosine, sine, again=self.parts))
+        x = ops.add(x, self.feed(ops, x, counts))
+        ops.hold(first)
+        return x
