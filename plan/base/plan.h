@@ -39,6 +39,14 @@
 #define PLEAT__ALIGNMENT 512u       /* placement granularity in bytes */
 #define PLEAT__NO_LANE   UINT32_MAX
 
+/* What a plan may say at most. Nobody who reads one takes memory or time without measure, and sums
+ * and products of what is within these fit in 64 bits: after verify.c nobody checks them again. */
+#define PLEAT__PAGES_MOST   (1u << 24)   /* pages of a window, chunks: 32 TiB of 2 MiB */
+#define PLEAT__CHUNK_MOST   (1ull << 40) /* bytes of a chunk */
+#define PLEAT__BYTES_MOST   (1ull << 57) /* of a window, and of physical memory */
+#define PLEAT__SIZE_MOST    (1ull << 48) /* bytes of a request */
+#define PLEAT__TOUCHED_MOST (1ull << 28) /* pages that slots and lanes lie on, each counted */
+
 typedef enum pleat__class {
     PLEAT__CLASS_TRANSIENT = 0,  /* allocated and freed within one phase */
     PLEAT__CLASS_SCOPED = 1,     /* freed in a later phase of the same iteration */

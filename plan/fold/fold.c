@@ -51,9 +51,9 @@ static pleat_result mark_pages(const pleat__problem *problem, uint64_t chunk, pl
 static pleat_result allocate(pleat__layout *layout, uint32_t items, uint64_t base_pages,
                              uint64_t pages, pleat__arena *arena)
 {
-    if (pages >= PLEAT__NO_CHUNK || base_pages > pages)
-        return pleat__fail(PLEAT_E_LIMIT, "a layout of %llu pages: at most %u are possible",
-                           (unsigned long long)pages, PLEAT__NO_CHUNK - 1);
+    if (base_pages > pages)
+        pages = base_pages;
+    PLEAT_TRY(pleat__pages_check(pages));
     layout->base_pages = (uint32_t)base_pages;
     layout->page_count = (uint32_t)pages;
     if (layout->places == NULL)
@@ -246,10 +246,7 @@ pleat_result pleat__fold_make(const pleat__problem *problem, const uint64_t *pla
     folding f = {.options = options, .arena = arena};
     *out = (pleat__layout){0};
     PLEAT_TRY(pleat__fold_jobs_make(problem, options->chunk_bytes, arena, &f.jobs));
-    uint64_t floor = pleat__ceil_div(f.jobs.floor_bytes, options->chunk_bytes);
-    if (floor < f.jobs.jobs[0].fixed_page_count)
-        floor = f.jobs.jobs[0].fixed_page_count;
-    out->floor_chunks = (uint32_t)floor;
+    out->floor_chunks = f.jobs.floor_chunks;
     pleat_result result = lay_contiguous(problem, places, options->chunk_bytes, arena, out);
     if (result == PLEAT_OK)
         result = fold(&f, places, out);

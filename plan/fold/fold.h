@@ -54,7 +54,7 @@ typedef struct pleat__layout {
 /* `places` is a contiguous placement of the problem in which no two items are in each other's way,
  * fixed items at their fixed places. The layout's arrays are taken from `arena`; temporary memory
  * comes from it too and is given back. Never more chunks than the contiguous placement takes.
- * PLEAT_E_NO_MEMORY; PLEAT_E_LIMIT when there are more pages than 32 bits count. */
+ * PLEAT_E_NO_MEMORY; PLEAT_E_LIMIT when there are more pages than a plan may have. */
 PLEAT_NODISCARD pleat_result pleat__fold_make(const pleat__problem *problem, const uint64_t *places,
                                               const pleat__fold_options *options,
                                               pleat__arena *arena, pleat__layout *out);

@@ -67,8 +67,11 @@ typedef struct pleat__fold_jobs {
     uint32_t birth_count;
     uint32_t always_count;
     uint64_t floor_bytes; /* max-live, stream by stream */
+    uint32_t floor_chunks;
 } pleat__fold_jobs;
 
+/* job.c: PLEAT_E_LIMIT when there are more pages, or chunks, than a plan may have. */
+PLEAT_NODISCARD pleat_result pleat__pages_check(uint64_t pages);
 /* job.c. Arrays are from the arena. */
 PLEAT_NODISCARD pleat_result pleat__fold_jobs_make(const pleat__problem *problem, uint64_t chunk,
                                                    pleat__arena *arena, pleat__fold_jobs *out);

@@ -46,35 +46,55 @@ static uint64_t largest_sum(const pleat__fold_job *job)
     return most;
 }
 
-static int compare_pages(const void *a, const void *b)
+static int compare_runs(const void *a, const void *b)
 {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    uint64_t x = ((const pleat__range *)a)->begin, y = ((const pleat__range *)b)->begin;
     return (x > y) - (x < y);
 }
 
-/* The pages of fixed items, each once. */
-static pleat_result list_fixed_pages(pleat__fold_jobs *jobs)
+/* The runs of pages that fixed items lie on; at most one an item. */
+static uint32_t list_fixed_runs(const pleat__fold_jobs *jobs, pleat__range *runs)
+{
+    const pleat__problem *problem = jobs->problem;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < problem->count; i++) {
+        const pleat__item *item = &problem->items[i];
+        if (item->fixed != UINT64_MAX && !pleat__item_empty(problem, i))
+            runs[count++] = (pleat__range){item->fixed / jobs->chunk,
+                                           pleat__ceil_div(item->fixed + item->size, jobs->chunk)};
+    }
+    qsort(runs, count, sizeof *runs, compare_runs);
+    return count;
+}
+
+/* The pages of the runs, each once. */
+static pleat_result list_pages(pleat__fold_jobs *jobs, const pleat__range *runs, uint32_t count)
 {
     pleat__fold_job *job = &jobs->jobs[0];
-    size_t capacity = 0, used = 0;
-    for (uint32_t i = 0; i < jobs->problem->count; i++) {
-        const pleat__item *item = &jobs->problem->items[i];
-        if (item->fixed == UINT64_MAX || pleat__item_empty(jobs->problem, i))
-            continue;
-        uint64_t end = pleat__ceil_div(item->fixed + item->size, job->chunk);
-        for (uint64_t page = item->fixed / job->chunk; page < end; page++) {
-            PLEAT_TRY(pleat__arena_grow(jobs->arena, &jobs->fixed_pages, &capacity, used,
-                                        sizeof *jobs->fixed_pages));
-            jobs->fixed_pages[used++] = (uint32_t)page;
+    size_t capacity = 0;
+    uint64_t next = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        PLEAT_TRY(pleat__pages_check(runs[i].end));
+        next = runs[i].begin > next ? runs[i].begin : next;
+        for (; next < runs[i].end; next++) {
+            PLEAT_TRY(pleat__arena_grow(jobs->arena, &jobs->fixed_pages, &capacity,
+                                        job->fixed_page_count, sizeof *jobs->fixed_pages));
+            jobs->fixed_pages[job->fixed_page_count++] = (uint32_t)next;
         }
     }
-    if (used != 0)
-        qsort(jobs->fixed_pages, used, sizeof *jobs->fixed_pages, compare_pages);
-    for (size_t i = 0; i < used; i++)
-        if (i == 0 || jobs->fixed_pages[i] != jobs->fixed_pages[job->fixed_page_count - 1])
-            jobs->fixed_pages[job->fixed_page_count++] = jobs->fixed_pages[i];
     job->fixed_pages = jobs->fixed_pages;
     return PLEAT_OK;
+}
+
+static pleat_result list_fixed_pages(pleat__fold_jobs *jobs)
+{
+    uint32_t most = jobs->problem->count;
+    pleat__range *runs = pleat__arena_alloc(jobs->arena, (most + 1ull) * sizeof *runs);
+    if (runs == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order %u requests", most);
+    pleat_result result = list_pages(jobs, runs, list_fixed_runs(jobs, runs));
+    pleat__arena_free(jobs->arena, runs);
+    return result;
 }
 
 /* Holds its bytes always as far as folding goes: also what is fixed and of a stream that does not
@@ -170,6 +190,30 @@ static pleat_result cut_jobs(pleat__fold_jobs *jobs)
     return PLEAT_OK;
 }
 
+static void set_floors(pleat__fold_jobs *jobs)
+{
+    for (uint32_t i = 0; i < jobs->count; i++) {
+        pleat__fold_job *job = &jobs->jobs[i];
+        uint64_t bytes = largest_sum(job);
+        for (uint32_t a = 0; a < job->always_count; a++)
+            if (pleat__item_always(jobs->problem, job->always[a]))
+                bytes += jobs->problem->items[job->always[a]].size;
+        uint64_t chunks = pleat__ceil_div(bytes, jobs->chunk);
+        job->floor = chunks > job->fixed_page_count ? (uint32_t)chunks : job->fixed_page_count;
+        jobs->floor_bytes += bytes;
+    }
+}
+
+pleat_result pleat__pages_check(uint64_t pages)
+{
+    if (pages <= PLEAT__PAGES_MOST)
+        return PLEAT_OK;
+    return pleat__fail(PLEAT_E_LIMIT,
+                       "a layout of %llu pages: at most %u are possible; plan with larger chunks "
+                       "(--chunk)",
+                       (unsigned long long)pages, PLEAT__PAGES_MOST);
+}
+
 pleat_result pleat__fold_jobs_make(const pleat__problem *problem, uint64_t chunk,
                                    pleat__arena *arena, pleat__fold_jobs *out)
 {
@@ -184,17 +228,15 @@ pleat_result pleat__fold_jobs_make(const pleat__problem *problem, uint64_t chunk
         pleat__fold_jobs_free(out);
         return result;
     }
-    for (uint32_t i = 0; i < out->count; i++) {
-        pleat__fold_job *job = &out->jobs[i];
-        uint64_t bytes = largest_sum(job);
-        for (uint32_t a = 0; a < job->always_count; a++)
-            if (pleat__item_always(problem, job->always[a]))
-                bytes += problem->items[job->always[a]].size;
-        uint64_t chunks = pleat__ceil_div(bytes, chunk);
-        job->floor = chunks > job->fixed_page_count ? (uint32_t)chunks : job->fixed_page_count;
-        out->floor_bytes += bytes;
-    }
-    return PLEAT_OK;
+    set_floors(out);
+    uint64_t floor = pleat__ceil_div(out->floor_bytes, chunk),
+             fixed = out->jobs[0].fixed_page_count;
+    result = pleat__pages_check(floor);
+    if (result != PLEAT_OK)
+        pleat__fold_jobs_free(out);
+    else
+        out->floor_chunks = (uint32_t)(floor > fixed ? floor : fixed);
+    return result;
 }
 
 void pleat__fold_jobs_free(pleat__fold_jobs *jobs)
@@ -212,9 +254,7 @@ pleat_result pleat__floor_chunks(const pleat__problem *problem, uint64_t chunk_b
 {
     pleat__fold_jobs jobs;
     PLEAT_TRY(pleat__fold_jobs_make(problem, chunk_bytes, arena, &jobs));
-    uint64_t floor = pleat__ceil_div(jobs.floor_bytes, chunk_bytes);
-    *chunks =
-        floor > jobs.jobs[0].fixed_page_count ? (uint32_t)floor : jobs.jobs[0].fixed_page_count;
+    *chunks = jobs.floor_chunks;
     pleat__fold_jobs_free(&jobs);
     return PLEAT_OK;
 }

@@ -62,7 +62,7 @@ static pleat_result sweep(folding *f, pleat__fold_job *job, pleat__try *out)
     for (uint32_t b = 0; b < job->birth_count; b++)
         f->policy[b] = f->choice->high[job->births[b]] ? PLEAT__FOLD_HIGH : PLEAT__FOLD_LOW;
     const pleat__sweep_limits limits = {.cap = job->floor + f->choice->spare,
-                                        .chunks = UINT32_MAX,
+                                        .chunks = PLEAT__PAGES_MOST,
                                         .cost = UINT64_MAX,
                                         .maps_for_chunk = 1};
     out->places = f->places;
@@ -70,6 +70,8 @@ static pleat_result sweep(folding *f, pleat__fold_job *job, pleat__try *out)
     pleat_result result =
         pleat__sweep_run(sweep, f->policy, f->reserved, reserved, &limits, out, &done, &stuck);
     pleat__sweep_destroy(sweep);
+    if (result == PLEAT_OK && !done)
+        result = pleat__pages_check(out->chunks);
     if (result == PLEAT_OK && stuck != UINT32_MAX && f->stuck == UINT32_MAX)
         f->stuck = job->births[stuck];
     return result;
@@ -89,6 +91,7 @@ static pleat_result sweep_jobs(folding *f, pleat__layout *out)
         first_page = f->tries[i].end_page;
         if (job->fixed_page_count != 0 && job->fixed_pages[job->fixed_page_count - 1] >= first_page)
             first_page = job->fixed_pages[job->fixed_page_count - 1] + 1;
+        PLEAT_TRY(pleat__pages_check(first_page));
     }
     return pleat__fold_assemble(&f->jobs, f->tries, f->places, f->choice->view_page, out);
 }
@@ -102,9 +105,7 @@ pleat_result pleat__fold_once(const pleat__problem *problem, const pleat__fold_c
                  .arena = arena};
     *out = (pleat__layout){0};
     PLEAT_TRY(pleat__fold_jobs_make(problem, choice->chunk_bytes, arena, &f.jobs));
-    uint64_t floor = pleat__ceil_div(f.jobs.floor_bytes, choice->chunk_bytes);
-    uint32_t fixed = f.jobs.jobs[0].fixed_page_count;
-    out->floor_chunks = floor > fixed ? (uint32_t)floor : fixed;
+    out->floor_chunks = f.jobs.floor_chunks;
     pleat_result result = allocate(&f);
     if (result == PLEAT_OK)
         result = sweep_jobs(&f, out);

@@ -404,7 +404,10 @@ pleat_result pleat__elastic_instance(const pleat_plan *plan, const pleat__x *x,
 static pleat_result physical_at(const pleat_plan *plan, const pleat__x *x, uint64_t *bytes)
 {
     pleat_plan *instance;
-    PLEAT_TRY(pleat__elastic_instance(plan, x, NULL, NULL, &instance));
+    char text[64];
+    pleat_result result = pleat__elastic_instance(plan, x, NULL, NULL, &instance);
+    if (result != PLEAT_OK)
+        return pleat__context(result, "x = %s", pleat__x_text(x, text, sizeof text));
     *bytes = instance->physical_bytes;
     pleat_plan_free(instance);
     return PLEAT_OK;

@@ -19,6 +19,7 @@
 #define SQUEAKERS      6u
 /* Sweeps of one instance: so many requests together, and at least a few. About 0.15 us each. */
 #define INSTANCE_REQUESTS 60000u
+#define PAGES_FOR_REQUEST 1024u
 #define SWEEPS_LEAST      3u
 #define SWEEPS_MOST       200u
 
@@ -29,7 +30,7 @@ static pleat_result add_item(pleat__elastic_job *job, uint64_t size, uint32_t in
 {
     pleat__item *item = &job->items[job->problem.count];
     *item = (pleat__item){.fixed = UINT64_MAX, .begin = begin, .end = end, .stream = stream};
-    if (!pleat__round_up(size, PLEAT__ALIGNMENT, &item->size) || item->size > (uint64_t)1 << 48)
+    if (!pleat__round_up(size, PLEAT__ALIGNMENT, &item->size) || item->size > PLEAT__SIZE_MOST)
         return pleat__fail(PLEAT_E_INPUT, "a request of %llu bytes", (unsigned long long)size);
     job->slots[job->problem.count] = index;
     job->lives[job->problem.count++] =
@@ -73,13 +74,28 @@ static pleat_result add_items(pleat__elastic_job *job, uint32_t prologue)
     return add_lanes(job);
 }
 
+/* A plan may lie on so many pages; a layout is not begun that no plan could be. */
+static pleat_result check_pages(const pleat__elastic_job *job)
+{
+    uint64_t pages = 0;
+    for (uint32_t i = 0; i < job->problem.count; i++)
+        pages += pleat__ceil_div(job->items[i].size, job->plan->chunk_bytes);
+    if (pages <= PLEAT__TOUCHED_MOST)
+        return PLEAT_OK;
+    return pleat__fail(PLEAT_E_LIMIT,
+                       "the iteration's requests take %llu chunks of %llu bytes, one by one: at "
+                       "most %llu can be laid out",
+                       (unsigned long long)pages, (unsigned long long)job->plan->chunk_bytes,
+                       PLEAT__TOUCHED_MOST);
+}
+
 static pleat_result check_sum(const pleat__elastic_job *job)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < job->problem.count; i++)
         if (!pleat__add(total, job->items[i].size, &total) || total > UINT64_MAX / 4)
             return pleat__fail(PLEAT_E_INPUT, "the iteration's requests add up to 2^62 bytes");
-    return PLEAT_OK;
+    return check_pages(job);
 }
 
 pleat_result pleat__elastic_job_make(const pleat_plan *plan, uint32_t prologue, uint64_t view_page,
@@ -313,9 +329,15 @@ static uint32_t order_choices(const pleat__recipe *recipe, const pleat__x *x,
     return count;
 }
 
+/* What a sweep takes goes by its requests, and by the pages of its table. */
 static uint32_t most_sweeps(const pleat__elastic_job *job)
 {
-    uint32_t most = INSTANCE_REQUESTS / (job->problem.count + 1);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < job->problem.count; i++)
+        bytes += job->items[i].size;
+    uint64_t pages = bytes / job->plan->chunk_bytes + job->view_page;
+    uint64_t one = job->problem.count + pages / PAGES_FOR_REQUEST + 1;
+    uint32_t most = (uint32_t)(INSTANCE_REQUESTS / one);
     return most < SWEEPS_LEAST ? SWEEPS_LEAST : most > SWEEPS_MOST ? SWEEPS_MOST : most;
 }
 

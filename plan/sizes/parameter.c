@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIZE_MOST ((uint64_t)1 << 48)
-
 __extension__ typedef __int128 wide;
 
 bool pleat__fraction_make(uint64_t num, uint64_t den, pleat__fraction *out)
@@ -209,9 +207,21 @@ bool pleat__function_at(const pleat__function *function, const pleat__x *x, uint
     wide whole = sum / over + (sum % over != 0);
     if ((wide)function->most < whole)
         whole = (wide)function->most;
-    if (whole > (wide)SIZE_MOST)
+    if (whole > (wide)PLEAT__SIZE_MOST)
         return false;
     *size = (uint64_t)whole;
+    return true;
+}
+
+bool pleat__function_holds(const pleat__function *function, const pleat__recipe *recipe)
+{
+    for (int corner = 0; corner < 4; corner++) {
+        uint64_t size;
+        const pleat__x x = {corner % 2 == 0 ? recipe->lowest.u : recipe->highest.u,
+                            corner / 2 == 0 ? recipe->lowest.v : recipe->highest.v};
+        if (!pleat__function_at(function, &x, &size))
+            return false;
+    }
     return true;
 }
 

@@ -121,19 +121,6 @@ static pleat_result constant(pleat__planning *p, uint64_t size, uint32_t *index)
     return pleat__recipe_add(p->recipe, p->plan->arena, &wanted, index);
 }
 
-/* Whether a function gives a size at every corner of the range. */
-static bool holds(const pleat__recipe *recipe, const pleat__function *function)
-{
-    for (int corner = 0; corner < 4; corner++) {
-        uint64_t size;
-        const pleat__x x = {corner % 2 == 0 ? recipe->lowest.u : recipe->highest.u,
-                            corner / 2 == 0 ? recipe->lowest.v : recipe->highest.v};
-        if (!pleat__function_at(function, &x, &size))
-            return false;
-    }
-    return true;
-}
-
 /* A size of the beginning that only one thing has: a function that gives it at the trace's x. */
 static uint32_t function_by_value(const pleat__planning *p, uint64_t size)
 {
@@ -141,7 +128,7 @@ static uint32_t function_by_value(const pleat__planning *p, uint64_t size)
     uint64_t value;
     for (uint32_t f = 0; f < p->fit.function_count; f++) {
         const pleat__function *function = &p->recipe->functions[f];
-        if (!holds(p->recipe, function) ||
+        if (!pleat__function_holds(function, p->recipe) ||
             !pleat__function_at(function, &p->fit.x[p->reference], &value) || value != size)
             continue;
         if (found != PLEAT__NO_FUNCTION || !pleat__function_varies(function))
@@ -205,7 +192,8 @@ static pleat_result make_recipe(pleat__planning *p)
     }
     PLEAT_TRY(set_range(p));
     for (uint32_t i = 0; i < plan->steady.slot_count; i++)
-        if (p->fit.of[i] != PLEAT__NO_FUNCTION && holds(p->recipe, &p->fit.functions[p->fit.of[i]]))
+        if (p->fit.of[i] != PLEAT__NO_FUNCTION &&
+            pleat__function_holds(&p->fit.functions[p->fit.of[i]], p->recipe))
             p->recipe->steady[i] = p->fit.of[i];
     set_classes(p);
     for (uint32_t i = 0; i < plan->steady.slot_count; i++)

@@ -11,7 +11,8 @@
  *   V4  physical_bytes is at most the device's, when that is known
  *
  *   V8  a plan with a recipe is its recipe's instance at the reference: each slot with a function
- *       has the size that it gives there, and none that is persistent or in the prologue varies
+ *       has the size that it gives there, and none that is persistent or in the prologue varies.
+ *       Each function gives a size at every end of the range. A steady slot with a place has an end
  *
  *   V9  reusable space (reuse.h) is within the window, and clear of the slots that live within its
  *       dynamic requests' span
@@ -30,7 +31,10 @@
  *
  *   V10 handed chunks exist and are in ascending order, no two runs of them side by side
  *
- * V1 to V4, V8 and V10 broken is PLEAT_E_INPUT: it is no plan. V5 to V7 and V9 broken is
+ *   V11 nothing is larger than plan.h says, so that no sum or product overflows and no plan,
+ * however few bytes its file has, takes much time or memory
+ *
+ * V1 to V4, V8, V10 and V11 broken is PLEAT_E_INPUT: it is no plan. V5 to V7 and V9 broken is
  * PLEAT_E_VERIFY.
  */
 #include <plan/stweaver/reuse.h>
@@ -40,8 +44,6 @@
 #include <plan/model/requests.h>
 #include <plan/sizes/sizes.h>
 
-#define SIZE_MOST (1ull << 48)
-
 #define SHAPE(...) pleat__fail(PLEAT_E_INPUT, __VA_ARGS__)
 #define WRONG(...) pleat__fail(PLEAT_E_VERIFY, __VA_ARGS__)
 
@@ -49,14 +51,21 @@ typedef unsigned long long ull;
 
 /* --- V1, V2, V4 --------------------------------------------------------------------------------*/
 
-static pleat_result check_handles(const pleat_plan *plan)
+static pleat_result check_window(const pleat_plan *plan)
 {
     if (plan->chunk_bytes == 0 || plan->chunk_bytes % PLEAT__ALIGNMENT != 0 ||
         plan->chunk_bytes > PLEAT__CHUNK_MOST)
         return SHAPE("a chunk of %llu bytes", (ull)plan->chunk_bytes);
-    if (plan->virtual_bytes / plan->chunk_bytes > PLEAT__PAGES_MOST)
-        return SHAPE("a window of %llu bytes has more than %u pages", (ull)plan->virtual_bytes,
-                     PLEAT__PAGES_MOST);
+    if (plan->virtual_bytes > PLEAT__BYTES_MOST ||
+        pleat__ceil_div(plan->virtual_bytes, plan->chunk_bytes) > PLEAT__PAGES_MOST)
+        return SHAPE("a window of %llu bytes: at most %llu, and %u pages of %llu, are possible",
+                     (ull)plan->virtual_bytes, PLEAT__BYTES_MOST, PLEAT__PAGES_MOST,
+                     (ull)plan->chunk_bytes);
+    return PLEAT_OK;
+}
+
+static pleat_result check_handles(const pleat_plan *plan, uint64_t *physical_chunks)
+{
     uint64_t chunks = 0;
     for (uint32_t h = 0; h < plan->handle_count; h++) {
         const pleat__plan_handle *handle = &plan->handles[h];
@@ -69,9 +78,22 @@ static pleat_result check_handles(const pleat_plan *plan)
         if (chunks > PLEAT__PAGES_MOST)
             return SHAPE("more than %u chunks up to handle %u", PLEAT__PAGES_MOST, h);
     }
-    if (plan->physical_bytes != chunks * plan->chunk_bytes)
+    *physical_chunks = chunks;
+    uint64_t bytes;
+    if (!pleat__mul(chunks, plan->chunk_bytes, &bytes) || bytes > PLEAT__BYTES_MOST)
+        return SHAPE("%llu chunks of %llu bytes: at most %llu bytes are possible", (ull)chunks,
+                     (ull)plan->chunk_bytes, PLEAT__BYTES_MOST);
+    if (plan->physical_bytes != bytes)
         return SHAPE("%llu bytes of physical memory, and the handles have %llu",
-                     (ull)plan->physical_bytes, (ull)(chunks * plan->chunk_bytes));
+                     (ull)plan->physical_bytes, (ull)bytes);
+    if (plan->device_bytes != 0 && plan->physical_bytes > plan->device_bytes)
+        return SHAPE("%llu bytes of physical memory on a device of %llu", (ull)plan->physical_bytes,
+                     (ull)plan->device_bytes);
+    return PLEAT_OK;
+}
+
+static pleat_result check_handed(const pleat_plan *plan, uint64_t chunks)
+{
     uint64_t next = 0;
     for (uint32_t i = 0; i < plan->handed_count; i++) {
         const pleat__handed *handed = &plan->handed[i];
@@ -81,9 +103,6 @@ static pleat_result check_handles(const pleat_plan *plan)
                          handed->first_chunk, (ull)chunks);
         next = (uint64_t)handed->first_chunk + handed->chunks;
     }
-    if (plan->device_bytes != 0 && plan->physical_bytes > plan->device_bytes)
-        return SHAPE("%llu bytes of physical memory on a device of %llu", (ull)plan->physical_bytes,
-                     (ull)plan->device_bytes);
     return PLEAT_OK;
 }
 
@@ -162,7 +181,7 @@ static pleat_result check_slot(const pleat_plan *plan, const pleat__sequence *se
 {
     const pleat__slot *slot = &sequence->slots[index];
     uint32_t phases = sequence->phase_count ? sequence->phase_count : 1;
-    if (slot->size > SIZE_MOST)
+    if (slot->size > PLEAT__SIZE_MOST)
         return SHAPE("%s request %u has %llu bytes", name, index, (ull)slot->size);
     if (slot->class >= PLEAT__CLASSES || slot->small > 1)
         return SHAPE("%s request %u has class %u, small %u", name, index, slot->class, slot->small);
@@ -228,10 +247,22 @@ static pleat_result check_function(const pleat_plan *plan, const pleat__sequence
         return SHAPE("%s request %u is dynamic and has a function", name, index);
     if (!pleat__function_at(function, &recipe->reference, &size) || size != slot->size)
         return SHAPE("%s request %u has not the size that its function gives", name, index);
+    if (!pleat__function_holds(function, recipe))
+        return SHAPE("%s request %u has no size at an end of the recipe's range", name, index);
     bool stays = slot->class == PLEAT__CLASS_PERSISTENT ||
                  (sequence == &plan->steady && index < recipe->prologue);
     if (stays && pleat__function_varies(function))
         return SHAPE("%s request %u should not vary, and its function does", name, index);
+    return PLEAT_OK;
+}
+
+/* An instance lays out what comes and goes in an iteration, and keeps nothing else there. */
+static pleat_result check_end(const pleat_plan *plan, uint32_t index)
+{
+    const pleat__slot *slot = &plan->steady.slots[index];
+    bool ends = slot->class != PLEAT__CLASS_PERSISTENT && slot->free_at != PLEAT__NEVER;
+    if (slot->place != PLEAT__NOWHERE && !ends)
+        return SHAPE("steady request %u has a place and no end, in a plan with a recipe", index);
     return PLEAT_OK;
 }
 
@@ -241,14 +272,50 @@ static pleat_result check_recipe(const pleat_plan *plan)
         return PLEAT_OK;
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
         PLEAT_TRY(check_function(plan, &plan->first, plan->recipe->first, i));
-    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
         PLEAT_TRY(check_function(plan, &plan->steady, plan->recipe->steady, i));
+        PLEAT_TRY(check_end(plan, i));
+    }
+    return PLEAT_OK;
+}
+
+/* --- V11 ---------------------------------------------------------------------------------------*/
+
+static uint64_t count_pages(const pleat_plan *plan, uint64_t place, uint64_t bytes)
+{
+    if (bytes == 0)
+        return 0;
+    return (place + bytes - 1) / plan->chunk_bytes - place / plan->chunk_bytes + 1;
+}
+
+static uint64_t count_touched(const pleat_plan *plan, const pleat__sequence *sequence)
+{
+    uint64_t pages = 0;
+    for (uint32_t i = 0; i < sequence->slot_count; i++)
+        if (sequence->slots[i].place != PLEAT__NOWHERE)
+            pages += count_pages(plan, sequence->slots[i].place, sequence->slots[i].size);
+    return pages;
+}
+
+/* Not even 2^32 slots of 2^24 pages come to 2^64. */
+static pleat_result check_touched(const pleat_plan *plan)
+{
+    uint64_t pages = count_touched(plan, &plan->first) + count_touched(plan, &plan->steady);
+    for (uint32_t i = 0; i < plan->lane_count; i++)
+        pages += count_pages(plan, plan->lanes[i].place, plan->lanes[i].bytes);
+    if (pages > PLEAT__TOUCHED_MOST)
+        return SHAPE("its requests lie on %llu pages, one by one: at most %llu are possible; plan "
+                     "with larger chunks (--chunk)",
+                     (ull)pages, PLEAT__TOUCHED_MOST);
     return PLEAT_OK;
 }
 
 static pleat_result check_shape(const pleat_plan *plan, pleat__arena *scratch)
 {
-    PLEAT_TRY(check_handles(plan));
+    uint64_t chunks;
+    PLEAT_TRY(check_window(plan));
+    PLEAT_TRY(check_handles(plan, &chunks));
+    PLEAT_TRY(check_handed(plan, chunks));
     PLEAT_TRY(check_maps(plan, scratch));
     PLEAT_TRY(check_sequence(plan, &plan->first, "first"));
     PLEAT_TRY(check_sequence(plan, &plan->steady, "steady"));
@@ -258,6 +325,7 @@ static pleat_result check_shape(const pleat_plan *plan, pleat__arena *scratch)
                      plan->first.slot_count, plan->steady.slot_count, plan->steady_request,
                      plan->requests);
     PLEAT_TRY(check_lanes(plan));
+    PLEAT_TRY(check_touched(plan));
     PLEAT_TRY(pleat__reuse_verify(plan, scratch));
     return check_recipe(plan);
 }

@@ -8,10 +8,6 @@
 
 #include <plan/base/plan.h>
 
-/* Bounds on what a plan may say, so that nobody who reads one takes memory without measure. */
-#define PLEAT__PAGES_MOST (1u << 25) /* pages of a window: 64 TiB of 2 MiB */
-#define PLEAT__CHUNK_MOST (1ull << 40)
-
 /* A request's size as it is placed: rounded to PLEAT__ALIGNMENT. The shape check bounds sizes. */
 static inline uint64_t pleat__placed_size(const pleat__slot *slot)
 {

@@ -7,6 +7,8 @@
 
 #include <plan/base/plan.h>
 #include <plan/trace/import.h>
+#include <plan/sizes/sizes.h>
+#include <time.h>
 
 static pleat_result decode_snapshot(const test_bytes *bytes)
 {
@@ -279,6 +281,51 @@ static void hostile_references_end(void **state)
     test_bytes_free(&bytes);
 }
 
+/* Thousands of events whose frames share one file's name of a megabyte: a reader that looks through
+ * all of it for each takes minutes. */
+static void hostile_names_are_not_read_again(void **state)
+{
+    (void)state;
+    enum { EVENTS = 4000, NAME = 1 << 20 };
+    test_bytes bytes = {0};
+    char *name = malloc(NAME);
+    assert_non_null(name);
+    memset(name, '/', NAME);
+    memcpy(name + NAME - 8, "/own/f.py", 8);
+    ADD(&bytes, "\x80\x04}(\x8c\x0d"
+                "device_traces]](");
+    for (uint32_t i = 0; i < EVENTS; i++) {
+        ADD(&bytes, "}(\x8c\x06"
+                    "action\x8c\x05"
+                    "alloc\x8c\x04sizeK\x10\x8c\x04"
+                    "addrJ");
+        const uint32_t address = 512 * i;
+        test_bytes_add(&bytes, &address, sizeof address);
+        ADD(&bytes, "\x8c\x06"
+                    "frames](");
+        if (i == 0) {
+            const uint32_t length = NAME;
+            ADD(&bytes, "}(\x8c\x04name\x8c\x01"
+                        "f\x8c\x08"
+                        "filenameX");
+            test_bytes_add(&bytes, &length, sizeof length);
+            test_bytes_add(&bytes, name, NAME);
+            ADD(&bytes, "uq\x05");
+        }
+        add_repeated(&bytes, "h\x05", 2, 12);
+        ADD(&bytes, "eu");
+    }
+    ADD(&bytes, "eau.");
+    clock_t begin = clock();
+    pleat_trace *trace;
+    assert_ok(pleat__snapshot_decode("file", bytes.data, bytes.size, PLEAT__ANY_DEVICE, &trace));
+    assert_true(clock() - begin < 5 * CLOCKS_PER_SEC);
+    assert_int_equal(pleat_trace_request_count(trace), EVENTS);
+    pleat_trace_free(trace);
+    test_bytes_free(&bytes);
+    free(name);
+}
+
 /* --- traces ------------------------------------------------------------------------------------*/
 
 static void hostile_traces_are_refused(void **state)
@@ -489,6 +536,105 @@ static void hostile_plans_are_refused(void **state)
     test_bytes_free(&bytes);
 }
 
+/* A product of two numbers of the file that is 0 in 64 bits, sums near 2^64, and more pages than
+ * there is memory to list. */
+static void hostile_plans_beyond_all_bounds_are_refused(void **state)
+{
+    (void)state;
+#define SIZED(chunk, window, physical)                                                             \
+    "9, 0, 0, 0, " chunk ", 0, 0, 0, " window ", " physical ", 1, 1"
+    const literal_case cases[] = {
+        {"['pleat plan', 4, " SIZED(
+             "1099511627776", "144115188075855872",
+             "0") ", 0, 1, 1, 1, 0, 0,"
+                  " 0, 0, 0] ['o'] [0] [16777216] [0, 0, 0] [1] [0, 16777216]",
+         "16777216 chunks of 1099511627776 bytes: at most 144115188075855872"},
+        {"['pleat plan', 4, " SIZED("1099511627776", "144115188075855872",
+                                    "0") ", 0, 1, 1, 1, 0, 0,"
+                                         " 0, 0, 0] ['o'] [0] [16777217] [0, 0, 0] [1] [0, 1]",
+         "more than 16777216 chunks"},
+        {"['pleat plan', 3, " SIZED(
+             "1099511627776", "18446744073709551615",
+             "0") ", 0, 1, 0, 0, 0,"
+                  " 0, 0, 0, 0] ['o'] [0] [1] [0, 18446744073708502528, 1048576]",
+         "a window of 18446744073709551615 bytes: at most 144115188075855872"},
+        {"['pleat plan', 1, " SIZED("512", "8589935104", "0") ", 0, 1, 0, 0, 0, 0, 0, 0, 0] ['o'] "
+                                                              "[0]",
+         "and 16777216 pages of 512, are possible"},
+    };
+#undef SIZED
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        test_bytes bytes = test_pack(cases[i].literal);
+        test_pack_checksum(&bytes);
+        expect(cases[i].literal, decode_plan(&bytes), PLEAT_E_INPUT, cases[i].text);
+        test_bytes_free(&bytes);
+    }
+}
+
+/* A plan for x = 1 with one request of 512 bytes that comes and goes in an iteration, and a recipe:
+ * `function` gives its size from x = 1 to x = `highest`. */
+#define ELASTIC(slot, function, highest)                                                           \
+    "['pleat plan', 2, 9, 0, 1, 0, 512, 0, 0, 0, 512, 512, 1, 2, 0, 1, 1, 1, 0, 0, 0, 1, 0] "      \
+    "['o'] "                                                                                       \
+    "[0] [1] [0, 0, 0] [" slot ", 0, 0] [1, 0, 0, 64, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, " highest   \
+    ", 1, 1, 1] [" function "] [1]"
+#define BRIEF  "512, 1, 0, 2, 0, 0, 0, 0, 1"
+#define LINEAR "0, 1024, 0, 0, 0, 0, 1, 1, 0"
+
+static pleat_result decode_elastic(const char *literal, pleat_plan **plan)
+{
+    test_bytes bytes = test_pack(literal);
+    test_pack_checksum(&bytes);
+    pleat_result result = pleat__plan_decode("file", bytes.data, bytes.size, plan);
+    test_bytes_free(&bytes);
+    return result;
+}
+
+static void hostile_recipes_are_refused(void **state)
+{
+    (void)state;
+    pleat_plan *plan;
+    assert_ok(decode_elastic(ELASTIC(BRIEF, LINEAR, "8"), &plan)); /* what the cases below spoil */
+    pleat_plan_free(plan);
+    const literal_case cases[] = {
+        /* 512 - 2^46 + 2^46 x */
+        {ELASTIC(BRIEF, "140737488354303, 140737488355328, 0, 0, 0, 0, 1, 1, 0", "8"),
+         "steady request 0 has no size at an end of the recipe's range"},
+        /* Never freed, and of a class that is not: an instance would leave both where they are. */
+        {ELASTIC("512, 1, 0, 0, 0, 0, 0, 2, 1", "1024, 0, 0, 0, 0, 0, 1, 1, 0", "8"),
+         "steady request 0 has a place and no end"},
+        {ELASTIC("512, 1, 0, 2, 0, 0, 0, 3, 1", "1024, 0, 0, 0, 0, 0, 1, 1, 0", "8"),
+         "steady request 0 has a place and no end"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect(cases[i].literal, decode_elastic(cases[i].literal, &plan), PLEAT_E_INPUT,
+               cases[i].text);
+}
+
+/* A hundred bytes say how large a request is at any x: what no plan could hold is not begun. */
+static void hostile_instances_end(void **state)
+{
+    (void)state;
+    pleat_plan *plan, *instance;
+    assert_ok(decode_elastic(ELASTIC(BRIEF, LINEAR, "549755813888"), &plan));
+    const uint64_t us[] = {(1 << 24) + 1, 1 << 28, 1ull << 39};
+    for (size_t i = 0; i < sizeof us / sizeof *us; i++) {
+        const pleat__x x = {{us[i], 1}, {1, 1}};
+        assert_result(pleat__elastic_instance(plan, &x, NULL, NULL, &instance), PLEAT_E_LIMIT);
+        assert_non_null(strstr(pleat_last_error()->text, "at most"));
+    }
+    const pleat__x x = {{1, 1}, {1, 1}};
+    pleat__x found;
+    assert_result(pleat__elastic_fit(plan, 80ull << 30, &x, (pleat__fraction){1, 1}, &found, NULL),
+                  PLEAT_E_LIMIT);
+    assert_non_null(strstr(pleat_last_error()->text, "x = "));
+    const pleat__x most = {{1 << 20, 1}, {1, 1}};
+    assert_ok(pleat__elastic_instance(plan, &most, NULL, NULL, &instance));
+    assert_int_equal(instance->physical_bytes, 512ull << 20);
+    pleat_plan_free(instance);
+    pleat_plan_free(plan);
+}
+
 /* --- tables ------------------------------------------------------------------------------------*/
 
 static void hostile_tables_are_refused(void **state)
@@ -582,7 +728,11 @@ int main(void)
         cmocka_unit_test(hostile_traces_are_refused),
         cmocka_unit_test(hostile_lengths_are_refused),
         cmocka_unit_test(hostile_streams_are_refused),
+        cmocka_unit_test(hostile_names_are_not_read_again),
         cmocka_unit_test(hostile_plans_are_refused),
+        cmocka_unit_test(hostile_plans_beyond_all_bounds_are_refused),
+        cmocka_unit_test(hostile_recipes_are_refused),
+        cmocka_unit_test(hostile_instances_end),
         cmocka_unit_test(hostile_tables_are_refused),
         cmocka_unit_test(hostile_files_are_refused),
     };
