@@ -2,8 +2,9 @@
  * snapshot_frames.c: see snapshot_frames.h.
  *
  * BOUNDS  A pickle can list the same frames any number of times in two bytes each, so no more than
- *         FRAMES_LOOKED_AT of a list and KEYS_LOOKED_AT of a frame are looked at; an event costs
- *         only so much, and snapshot.c bounds the events.
+ *         FRAMES_LOOKED_AT of a list, KEYS_LOOKED_AT of a frame and FILE_LOOKED_AT bytes at the end
+ *         of a file's name are looked at; an event costs only so much, and snapshot.c bounds the
+ *         events.
  */
 #include <plan/trace/snapshot_frames.h>
 
@@ -17,6 +18,7 @@
 #define FRAMES_LOOKED_AT 96u
 #define KEYS_LOOKED_AT   8u
 #define SITE_BYTES       2048u
+#define FILE_LOOKED_AT   1024u
 #define SITES_MOST       65536u
 #define KNOWN_PLACES     (4u * SITES_MOST)
 #define FILE_PARTS       3
@@ -80,19 +82,19 @@ static bool is_python(const value *file)
 static const char *short_name(const value *file)
 {
     static const char packages[] = "-packages/";
-    const char *begin = file->text + file->length;
-    for (; begin > file->text; begin--) {
+    const size_t wanted = sizeof packages - 1;
+    const char *end = file->text + file->length, *parts = NULL;
+    const char *from = file->length > FILE_LOOKED_AT ? end - FILE_LOOKED_AT : file->text;
+    int slashes = 0;
+    for (const char *begin = end; begin > from; begin--) {
         if (begin[-1] != '/')
             continue;
-        size_t before = (size_t)(begin - file->text), wanted = sizeof packages - 1;
-        if (before >= wanted && memcmp(begin - wanted, packages, wanted) == 0)
+        if ((size_t)(begin - from) >= wanted && memcmp(begin - wanted, packages, wanted) == 0)
             return begin;
+        if (++slashes == FILE_PARTS)
+            parts = begin;
     }
-    begin = file->text + file->length;
-    for (int slashes = 0; begin > file->text; begin--)
-        if (begin[-1] == '/' && ++slashes == FILE_PARTS)
-            break;
-    return begin;
+    return parts != NULL ? parts : from;
 }
 
 static void append_frame(writing *w, const frame *from)
