@@ -6,8 +6,8 @@
 #include "pickles.h"
 
 #include <plan/base/plan.h>
-#include <plan/trace/import.h>
 #include <plan/sizes/sizes.h>
+#include <plan/trace/import.h>
 #include <time.h>
 
 static pleat_result decode_snapshot(const test_bytes *bytes)

@@ -4,6 +4,8 @@
  */
 #include "job.h"
 
+#include <plan/base/plan.h>
+
 typedef struct recorder {
     pleat_trace *trace;
     uint32_t next;
@@ -215,6 +217,62 @@ static void stweaver_refuses_plans_it_cannot_follow(void **state)
     pleat_vmm_destroy(&vmm);
 }
 
+/* One request of `bytes` in an iteration, in a handle of its own. */
+static pleat_plan *plan_of_one(uint64_t chunk_bytes, uint64_t bytes)
+{
+    pleat_plan *plan;
+    uint64_t chunks = (bytes + chunk_bytes - 1) / chunk_bytes;
+    assert_ok(pleat__plan_new(&plan));
+    plan->streams = pleat__arena_calloc(plan->arena, 1, sizeof *plan->streams);
+    plan->handles = pleat__arena_calloc(plan->arena, 1, sizeof *plan->handles);
+    plan->maps = pleat__arena_calloc(plan->arena, 1, sizeof *plan->maps);
+    plan->steady.slots = pleat__arena_calloc(plan->arena, 1, sizeof *plan->steady.slots);
+    assert_true(plan->streams != NULL && plan->handles != NULL && plan->maps != NULL &&
+                plan->steady.slots != NULL);
+    plan->requests = plan->stream_count = plan->handle_count = plan->map_count = 1;
+    plan->chunk_bytes = chunk_bytes;
+    plan->virtual_bytes = plan->physical_bytes = chunks * chunk_bytes;
+    plan->handles[0].chunks = (uint32_t)chunks;
+    plan->first.events = 1;
+    plan->steady.events = 2;
+    plan->steady.slot_count = 1;
+    plan->steady.slots[0] = (pleat__slot){.size = bytes, .free_at = 1, .lane = PLEAT__NO_LANE};
+    assert_ok(pleat_plan_verify(plan, NULL));
+    return plan;
+}
+
+/* A granule's number has 32 bits: of 2 TiB and 512 bytes that leaves 512. */
+static void stweaver_refuses_a_pool_it_cannot_count(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_runtime *runtime;
+    const uint64_t chunk = 2u << 20;
+    const pleat_host_options host = {
+        .size = sizeof host, .device_bytes = 16ull << 40, .granularity = chunk};
+    assert_ok(pleat_vmm_host(&host, &vmm));
+    pleat_plan *plan = plan_of_one(chunk, (2ull << 40) + 512);
+    pleat_runtime_options options = {.size = sizeof options, .policy = "stweaver", .plan = plan};
+    assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_LIMIT);
+    assert_non_null(strstr(pleat_last_error()->text, "one pool of at most"));
+    pleat_plan_free(plan);
+    pleat_vmm_destroy(&vmm);
+}
+
+static void stweaver_refuses_chunks_of_another_size(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_runtime *runtime;
+    job_host(&vmm);
+    pleat_plan *plan = plan_of_one(2 * JOB_PAGE, 512);
+    pleat_runtime_options options = {.size = sizeof options, .policy = "stweaver", .plan = plan};
+    assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_INPUT);
+    assert_non_null(strstr(pleat_last_error()->text, "plan again"));
+    pleat_plan_free(plan);
+    pleat_vmm_destroy(&vmm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +282,8 @@ int main(void)
         cmocka_unit_test(stweaver_odd_requests_cost_themselves_only),
         cmocka_unit_test(stweaver_answers_about_its_blocks),
         cmocka_unit_test(stweaver_refuses_plans_it_cannot_follow),
+        cmocka_unit_test(stweaver_refuses_a_pool_it_cannot_count),
+        cmocka_unit_test(stweaver_refuses_chunks_of_another_size),
     };
     return cmocka_run_group_tests_name("stweaver", tests, NULL, NULL);
 }

@@ -54,9 +54,26 @@ typedef struct policy {
     pleat__bits starts;   /* granules at which one of those begins */
 } policy;
 
-static uint32_t granules_of(uint64_t bytes)
+static uint64_t granules_of(uint64_t bytes)
 {
-    return (uint32_t)pleat__ceil_div(bytes, PLEAT__GRANULE_BYTES);
+    return pleat__ceil_div(bytes, PLEAT__GRANULE_BYTES);
+}
+
+/* Granules of the pool are numbered in 32 bits; sums of two numbers are, too. */
+#define POOL_MOST ((uint64_t)INT32_MAX * PLEAT__GRANULE_BYTES)
+
+/* Makes the pool reach up to a byte. */
+static pleat_result extend_pool(policy *self, uint64_t end)
+{
+    uint64_t bytes;
+    if (!pleat__round_up(end, self->unit, &bytes) || bytes > POOL_MOST)
+        return pleat__fail(
+            PLEAT_E_LIMIT,
+            "stweaver keeps its plan in one pool of at most %llu bytes, and the plan "
+            "reaches up to byte %llu",
+            (unsigned long long)POOL_MOST, (unsigned long long)end);
+    self->pool_bytes = bytes > self->pool_bytes ? bytes : self->pool_bytes;
+    return PLEAT_OK;
 }
 
 /* ---- loading the plan ---- */
@@ -95,13 +112,12 @@ static pleat_result load_items(policy *self)
                                                          : PLEAT__ITEM_LOOSE;
         if (item->kind != PLEAT__ITEM_SLOT)
             continue;
-        uint32_t granules = granules_of(slot->size);
-        item->place.run = (pleat__extent){(uint32_t)(slot->place / PLEAT__GRANULE_BYTES), granules};
-        item->place.granules = granules;
-        uint64_t end = slot->place + (uint64_t)granules * PLEAT__GRANULE_BYTES;
-        self->pool_bytes = end > self->pool_bytes ? end : self->pool_bytes;
+        uint64_t granules = granules_of(slot->size);
+        PLEAT_TRY(extend_pool(self, slot->place + granules * PLEAT__GRANULE_BYTES));
+        item->place.granules = (uint32_t)granules;
+        item->place.run =
+            (pleat__extent){(uint32_t)(slot->place / PLEAT__GRANULE_BYTES), item->place.granules};
     }
-    self->pool_bytes = pleat__ceil_div(self->pool_bytes, self->unit) * self->unit;
     return PLEAT_OK;
 }
 
@@ -123,12 +139,11 @@ static pleat_result load_windows(policy *self)
     for (uint32_t i = 0; i < plan->reusable_count; i++) {
         const pleat__reusable *row = &plan->reusable[i];
         window *w = &self->windows[row->window];
+        PLEAT_TRY(extend_pool(self, row->place + row->bytes));
         idle[i] = (pleat__extent){(uint32_t)(row->place / PLEAT__GRANULE_BYTES),
                                   (uint32_t)(row->bytes / PLEAT__GRANULE_BYTES)};
         w->idle = w->idle_count == 0 ? &idle[i] : w->idle;
         w->idle_count++;
-        if (row->place + row->bytes > self->pool_bytes)
-            self->pool_bytes = pleat__ceil_div(row->place + row->bytes, self->unit) * self->unit;
     }
     for (uint32_t i = 0; i < steady->slot_count; i++)
         if (steady->slots[i].class == PLEAT__CLASS_DYNAMIC &&
@@ -182,7 +197,7 @@ static bool take_run(policy *self, pleat__extent run, uint64_t bytes, uint16_t s
 
 typedef struct search {
     pleat__extent within;
-    uint32_t granules;
+    uint64_t granules;
     pleat__extent best; /* count 0: none yet */
 } search;
 
@@ -210,8 +225,8 @@ static bool reuse(policy *self, const window *w, uint64_t bytes, uint16_t stream
         if (s.within.count >= s.granules)
             (void)pleat__occupancy_walk_free(&self->occupancy, first, last + 1, NULL, consider, &s);
     }
-    return s.best.count != 0 &&
-           take_run(self, (pleat__extent){s.best.begin, s.granules}, bytes, stream, address);
+    return s.best.count != 0 && take_run(self, (pleat__extent){s.best.begin, (uint32_t)s.granules},
+                                         bytes, stream, address);
 }
 
 /* From the pool, by the plan; false: it cannot serve this one. A stream that the plan does not know
@@ -321,7 +336,7 @@ static pleat_result adjacent_free(void *opaque, pleat_va address, uint64_t *befo
     if (place == NULL)
         return pleat__caching_adjacent_free(self->caching, address, before, after);
     uint32_t begin = place->run.begin, end = begin + place->run.count, low = begin, high = end;
-    uint32_t limit = granules_of(self->pool_bytes), look = self->occupancy.full;
+    uint32_t limit = (uint32_t)granules_of(self->pool_bytes), look = self->occupancy.full;
     while (low > 0 && begin - low < look &&
            pleat__occupancy_is_free(&self->occupancy, (pleat__extent){low - 1, 1}))
         low--;
@@ -417,6 +432,10 @@ static pleat_result create(const pleat__policy_context *context, void **out)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a policy");
     self->context = *context;
     self->unit = pleat__space_page_bytes(context->space);
+    if (plan->chunk_bytes != self->unit)
+        return pleat__fail(PLEAT_E_INPUT,
+                           "the plan is for chunks of %llu bytes, the device has %llu: plan again",
+                           (unsigned long long)plan->chunk_bytes, (unsigned long long)self->unit);
     pleat_result result = create_parts(self);
     if (result != PLEAT_OK) {
         destroy(self);
