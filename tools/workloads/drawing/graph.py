@@ -9,13 +9,15 @@ this shape:
 - Backward goes as torch's engine does: of the nodes whose gradients are all there the youngest
   first, and gradients of parameters at once. A second gradient for the same place is added into the
   first where nothing else holds it, else into a new one.
-- A checkpointed segment saves only what goes into it. Its first node in backward runs it again, up
-  to the last thing that its nodes save.
+- A checkpointed segment saves only what goes into it, and runs again in backward. A reentrant one
+  (torch.utils.checkpoint's older kind) does so whole, when the gradient of its result comes, and
+  keeps the result until its own backward is done; the newer kind when its first node wants what it
+  saved, and only up to the last thing that its nodes save.
 """
 
 import heapq
 
-# Kinds of steps: (ALLOC, slot, bytes), (FREE, slot, 0), (WORK, bytes, 0), (SPEND, microseconds, 0),
+# Kinds of steps: (ALLOC, slot, bytes), (FREE, slot, 0), (WORK, bytes of each, 0), (SPEND, microseconds, 0),
 # (ONCE, workspaces' name, 0), (GRAD, parameter, slot)
 ALLOC, FREE, WORK, SPEND, ONCE, GRAD = range(6)
 
@@ -30,9 +32,10 @@ def cost(moved=0, operations=0):
 
 
 class Storage:
-    __slots__ = ("size", "outside", "last", "saves", "slot", "holds")
+    __slots__ = ("size", "outside", "last", "saves", "slot", "holds", "late")
 
     def __init__(self, size, outside=False):
+        self.late = False  # made only when a segment runs again
         self.size = size
         self.outside = outside  # not the graph's to free: a parameter, an input
         self.last = -1  # the operator that uses it last
@@ -99,10 +102,12 @@ class Operator:
 class Segment:
     """Operators begin..end that run again in backward; `held` are what go in."""
 
-    __slots__ = ("begin", "end", "held", "stop", "nodes", "fresh")
+    __slots__ = ("begin", "end", "held", "stop", "nodes", "fresh", "reentrant", "result", "first")
 
-    def __init__(self, begin):
+    def __init__(self, begin, reentrant):
         self.begin = begin
+        self.reentrant = reentrant
+        self.result = None
         self.end = None
         self.held = []
         self.stop = begin  # operators from here on need not run again
@@ -111,7 +116,8 @@ class Segment:
 
 
 class Graph:
-    def __init__(self, training=True, autocast=False):
+    def __init__(self, training=True, autocast=False, reentrant=False):
+        self.reentrant = reentrant
         self.operators = []
         self.nodes = []
         self.training = training
@@ -187,7 +193,7 @@ class Graph:
         """piece(*inputs), of which backward keeps only the inputs; `again`: whether it does."""
         if not (again and self.training) or self.segment is not None:
             return piece(*inputs)
-        segment = self.segment = Segment(len(self.operators))
+        segment = self.segment = Segment(len(self.operators), self.reentrant)
         kept, self.casts = self.casts, {}
         out = piece(*inputs)
         segment.end = len(self.operators)
@@ -196,6 +202,9 @@ class Graph:
             if tensor is not None and not tensor.storage.outside:
                 tensor.storage.saves += 1
                 segment.held.append(tensor.storage)
+        if segment.reentrant:
+            segment.stop = segment.end
+            segment.result = out.storage
         if segment.nodes == 0:
             raise ValueError("a checkpointed piece has nothing to go back through")
         return out
@@ -225,18 +234,18 @@ class Graph:
         for number in numbers:
             operator = operators[number]
             for storage in operator.made:
-                if storage.size:
+                if storage.size and not storage.late:
                     steps.append((ALLOC, self.slot_of(storage), storage.size))
             if operator.once is not None:
                 steps.append((ONCE, operator.once, 0))
-            for size in operator.work:
-                steps.append((WORK, size, 0))
+            if operator.work:
+                steps.append((WORK, operator.work, 0))
             if operator.us:
                 steps.append((SPEND, operator.us, 0))
             dead = {}
             for storage in operator.used + operator.made:
                 if storage.last == number and not storage.outside and free(storage):
-                    if id(storage) not in staying and storage.size:
+                    if id(storage) not in staying and storage.size and not storage.late:
                         dead[storage.slot] = storage
             for slot in sorted(dead, reverse=True):
                 steps.append((FREE, slot, 0))
@@ -257,7 +266,7 @@ class Graph:
             made = []
             for storage in operator.made:
                 copy = fresh[id(storage)] = Storage(storage.size)
-                copy.saves = needed.get(id(storage), 0)
+                copy.saves = needed.get(id(storage), 0) + (storage is segment.result)
                 made.append(copy)
             used = [fresh[id(s)] for s in operator.used if id(s) in fresh]
             for storage in used + made:
@@ -277,7 +286,7 @@ class Graph:
 
     def backward(self, root, seeded=True):
         """Backward's steps from the tensor `root` on, whose gradient is given as the last input if
-        not `seeded`; and the slots of the inputs' gradients by input."""
+        not `seeded`; and the slots of the inputs' gradients."""
         back = Backward(self)
         return back.walk(root, seeded)
 
@@ -296,9 +305,10 @@ class Backward:
             self.steps.append((ALLOC, self.graph.slot_of(storage), size))
         return storage
 
-    def temporary(self, size):
-        if size:
-            self.steps.append((WORK, size, 0))
+    def temporary(self, *sizes):
+        """Memory for a moment: of several the last is given back first."""
+        if sizes:
+            self.steps.append((WORK, sizes, 0))
 
     def once(self, key):
         self.steps.append((ONCE, key, 0))
@@ -366,16 +376,24 @@ class Backward:
         for storage in node.saved:
             if segment is not None and id(storage) in segment.fresh:
                 storage = segment.fresh[id(storage)]
-            storage.saves -= 1
-            if storage.saves == 0 and storage.size:
-                self.steps.append((FREE, storage.slot, 0))
+            self.drop(storage)
         if segment is not None:
             segment.nodes -= 1
             if segment.nodes == 0:
-                for storage in segment.held:
-                    storage.saves -= 1
-                    if storage.saves == 0:
-                        self.steps.append((FREE, storage.slot, 0))
+                self.finish(segment)
+
+    def finish(self, segment):
+        """All of a segment's backward is done."""
+        if segment.reentrant:
+            self.drop(segment.fresh[id(segment.result)])
+            self.free(segment.first)
+        for storage in segment.held:
+            self.drop(storage)
+
+    def drop(self, storage):
+        storage.saves -= 1
+        if storage.saves == 0 and storage.size:
+            self.steps.append((FREE, storage.slot, 0))
 
     def seed(self, root, seeded):
         if seeded:
@@ -404,6 +422,9 @@ class Backward:
             gradients = buffers.pop(node)
             if node.segment is not None and node.segment.fresh is None:
                 self.graph.again(node.segment, self.steps)
+                node.segment.first = next(gradient for gradient in gradients if gradient)
+                if node.segment.reentrant:
+                    self.share(node.segment.first)
             if any(gradient is not None for gradient in gradients):
                 results = node.rule(self, gradients)
             else:
@@ -419,12 +440,7 @@ class Backward:
         for node in by_rank:  # nothing led back to it: it goes with the graph
             if node.rank not in done and (node.segment is None or node.segment.fresh is not None):
                 self.release(node)
-        return self.steps, [
-            self.input_gradients[tensor.source].slot
-            if tensor.source in self.input_gradients
-            else None
-            for tensor in self.graph.inputs
-        ]
+        return self.steps, [gradient.slot for gradient in self.input_gradients.values()]
 
     def pass_on(self, edge, gradient, buffers, waiting, ready):
         if edge is None:

@@ -7,9 +7,10 @@ both, so two runs of one job are two runs of one program.
 import random
 
 from drawing.model import Decoder
+from drawing.routing import Routing
 from drawing.run import Run
 
-FAMILIES = ("decoder", "lora", "moe")
+FAMILIES = ("decoder",)
 
 
 class Job:
@@ -18,22 +19,22 @@ class Job:
         self.seed = seed
         self.run = run
         self.data = random.Random("%d data of run %d" % (seed, run))
+        self.router = None
+        if config.get("experts"):
+            # What experts are liked is the model's, not the data's.
+            self.router = Routing(config, random.Random("%d experts" % seed))
+            self.router.dice = self.data
 
     def shapes(self, number):
         """The shapes of an iteration's microbatches."""
         config = self.config
-        return [
-            (self.samples(), self.length(), self.routing()) for _ in range(config["microbatches"])
-        ]
+        lengths = config.get("lengths")
+        length = lengths[number % len(lengths)] if lengths else config["length"]
+        return [self.shape(config["samples"], length) for _ in range(config["microbatches"])]
 
-    def samples(self):
-        return self.config["samples"]
-
-    def length(self):
-        return self.config["length"]
-
-    def routing(self):
-        return None
+    def shape(self, samples, length):
+        routing = None if self.router is None else self.router.draw(samples * length)
+        return samples, length, routing
 
     def describe(self):
         return dict(self.config, seed=self.seed, run=self.run)
@@ -59,13 +60,13 @@ def draw(seed, run=0, **fixed):
         "mlp": "gelu",
         "inner": 4 * heads * 64,
         "dropout": 0.1,
+        "embedding_dropout": 0.1,
         "positions": 0,
         "rotary": False,
         "final_norm": True,
         "tied": False,
         "precision": "master",
-        "copies": 3,
-        "recompute": "none",
+            "recompute": "none",
         "virtual_stages": 1,
         "depth": 1,
         "microbatches": 2,
@@ -76,6 +77,7 @@ def draw(seed, run=0, **fixed):
         "clip": True,
         "iterations": 10,
         "marks": True,
+        "skew": 0.09,
     }
     config.update(fixed)
     return Job(config, seed, run)

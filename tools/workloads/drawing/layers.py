@@ -30,12 +30,16 @@ class Linear:
 class Adapted:
     """A frozen projection with two thin trained ones beside it, as peft's LoRA."""
 
-    def __init__(self, weights, inputs, outputs, bias=True, rank=16, dropout=0.05, item=2):
-        trained, weights.training = weights.training, False
+    def __init__(self, weights, inputs, outputs, bias=True):
         self.base = Linear(weights, inputs, outputs, bias)
-        weights.training = trained
-        self.down = weights.make(rank, inputs, item=item)
-        self.up = weights.make(outputs, rank, item=item)
+        self.sides = (inputs, outputs)
+
+    def adapt(self, weights, rank, dropout, item):
+        """Once all of the model is there, the thin ones are made."""
+        self.down = weights.make(rank, self.sides[0], item=item)
+        self.down.scaled = True
+        self.up = weights.make(self.sides[1], rank, item=item)
+        self.down.place = self.up.place = self.base.weight.place + 0.5
         self.item = item
         self.dropout = dropout
 
@@ -118,7 +122,8 @@ class Attention:
             query, key, value, samples, self.heads, self.kv_heads, (length, length), self.dropout
         )
         out = self.out(ops, y)
-        ops.hold(query, key, value, y)
+        ops.hold(query, key, value)
+        ops.hold(y)
         return out
 
 
@@ -151,7 +156,10 @@ class FeedForward:
         self.down = linear(weights, config["inner"], config["hidden"], config["bias"])
 
     def __call__(self, ops, x):
-        return self.down(ops, ops.unary(self.up(ops, x)))
+        y = ops.unary(self.up(ops, x))
+        out = self.down(ops, y)
+        ops.hold(y)
+        return out
 
 
 class SwiGLU:
@@ -174,10 +182,14 @@ class SwiGLU:
             gate, up = ops.parts(both, (half, half), lambda shape: shape)
             y = ops.multiply(ops.unary(gate), up)
             out = self.down(ops, y)
+            ops.hold(y)
             ops.hold(both)
             return out
         gated = ops.unary(self.gate(ops, x))
-        return self.down(ops, ops.multiply(gated, self.up(ops, x)))
+        y = ops.multiply(gated, self.up(ops, x))
+        out = self.down(ops, y)
+        ops.hold(y)
+        return out
 
 
 class Experts:
@@ -213,9 +225,12 @@ class Experts:
     def __call__(self, ops, x, counts):
         tokens = ops.view(x, (x.shape[0] * x.shape[1], x.shape[2]))
         routed = getattr(self, self.way)(ops, tokens, counts)
-        if self.shared is not None:
-            routed = ops.add(routed, self.shared(ops, tokens))
         return ops.view(routed, x.shape)
+
+    def with_shared(self, ops, routed, tokens):
+        if self.shared is None:
+            return routed
+        return ops.add(routed, self.shared(ops, tokens))
 
     def route(self, ops, tokens):
         """Weights (fp32) and numbers of the chosen experts."""
@@ -235,10 +250,14 @@ class Experts:
         for expert, count in zip(self.experts, counts):
             done.append(expert(ops, ops.slice(taken, count)))
         both = ops.concatenate(done, (rows, tokens.shape[1]))
-        scale = ops.to(ops.gather(weights, order, rows), tokens.item)
-        routed = ops.scatter_add(ops.multiply(both, scale), token, tokens.shape[0])
+        scale = ops.gather(ops.view(weights, (rows,)), order, rows)
+        scaled = ops.multiply(both, ops.to(scale, tokens.item))
+        routed = ops.scatter_add(scaled, token, tokens.shape[0])
+        both = self.with_shared(ops, routed, tokens)
+        ops.hold(weights)
         ops.hold(chosen, *done)
-        return routed
+        ops.hold(routed)
+        return both
 
     def masked(self, ops, tokens, counts):
         weights, chosen, rows = self.route(ops, tokens)
@@ -254,7 +273,7 @@ class Experts:
             part = ops.multiply(expert(ops, taken), scale)
             total = ops.add_at(total, part, where)
         ops.hold(mask)
-        return total
+        return self.with_shared(ops, total, tokens)
 
     def capacity_of(self, rows):
         return max(4, -(-int(rows * self.capacity) // self.count))
@@ -289,9 +308,9 @@ class Block:
 
     def attend(self, ops, x, angles):
         normed = self.norms[0](ops, x)
-        y = ops.dropout(self.attention(ops, normed, angles), self.dropout)
+        y = self.attention(ops, normed, angles)
         ops.hold(normed)
-        return y
+        return ops.dropout(y, self.dropout)
 
     def feed(self, ops, x, counts):
         normed = self.norms[1](ops, x)

@@ -1,7 +1,7 @@
 """Settings of jobs that were recorded on a GPU: hyperparameters only, for honesty.py.
 
 All seven share one script's block: LayerNorm, one projection for queries, keys and values, biases,
-bf16 weights with fp32 masters and gradients (three fp32 copies with the accumulated ones).
+bf16 weights with fp32 masters and gradients the gradients of all microbatches summed in fp32.
 """
 
 BLOCK = {
@@ -13,7 +13,6 @@ BLOCK = {
     "final_norm": False,
     "tied": False,
     "precision": "master",
-    "copies": 3,
     "recompute": "none",
     "optimizer": "adam",
     "optimizer_way": "foreach",
@@ -22,6 +21,9 @@ BLOCK = {
     "virtual_stages": 1,
     "depth": 1,
     "dropout": 0.0,
+    "embedding_dropout": 0.0,
+    "reentrant": True,
+    "keeps_input": True,
 }
 
 GPT2 = dict(
@@ -61,6 +63,7 @@ MOE = dict(
     vocabulary=151936,
     mlp="swiglu",
     length=2048,
+    skew=0.05,
 )
 
 LIKES = {
@@ -70,5 +73,44 @@ LIKES = {
     ),
     "llama-vpp": dict(
         LLAMA, virtual_stages=3, depth=4, microbatches=8, samples=2, loss=False
+    ),
+    "moe": dict(
+        MOE,
+        layers=8,
+        experts=32,
+        chosen=2,
+        virtual_stages=2,
+        depth=2,
+        microbatches=4,
+        samples=4,
+        loss=False,
+    ),
+    "moe-recompute": dict(
+        MOE, layers=5, experts=64, chosen=6, microbatches=3, samples=6, recompute="layers"
+    ),
+    "llama-zero-recompute": dict(
+        LLAMA,
+        layers=12,
+        microbatches=4,
+        samples=6,
+        recompute="layers",
+        world=8,
+        gathers=True,
+        clip=False,
+    ),
+    "sft-varlen": dict(
+        LLAMA,
+        layers=10,
+        rank=16,
+        lora_dropout=0.1,
+        norms_trained=True,
+        family="lora",
+        microbatches=2,
+        samples=8,
+        lora_item=2,
+        # What its data had: the peak is the longest's.
+        lengths=[396, 1062, 1488, 1422, 1362, 288, 582, 372, 948, 1356, 882, 912],
+        recompute="layers",
+        iterations=12,
     ),
 }

@@ -7,17 +7,21 @@ A model has weights and stages; trace(stage, shape, training) gives a Program. W
 from drawing.layers import Adapted, Block, Linear, Norm, Rotary, Weights
 from drawing.torch_ops import Ops
 
+LINK_RATE = 3e5  # bytes a microsecond between devices
+
 
 class Program:
     """Steps of a piece: forward's and backward's, and how its ends are tied to others."""
 
-    __slots__ = ("forward", "backward", "slots", "inputs", "output", "output_size", "gradients")
+    __slots__ = ("forward", "backward", "slots", "inputs", "output", "output_size", "gradients", "kept")
 
 
-def compile_program(ops, output, seeded):
-    """The program of a graph whose last tensor is `output`; `seeded`: it is a loss."""
+def compile_program(ops, output, seeded, kept=()):
+    """The program of a graph whose last tensor is `output`; `seeded`: it is a loss. Who runs it
+    keeps `kept`, too, until after backward."""
     program = Program()
-    program.forward = ops.forward(output)
+    program.forward = ops.forward(output, *kept)
+    program.kept = [tensor.storage.slot for tensor in kept]
     program.backward, program.gradients = [], []
     if ops.training:
         program.backward, program.gradients = ops.backward(output, seeded)
@@ -41,15 +45,18 @@ class Model:
         self.build()
 
     def ops(self, training):
-        return Ops(training, self.config["precision"] == "autocast")
+        config = self.config
+        return Ops(training, config["precision"] == "autocast", config.get("reentrant", False))
 
     def trace(self, stage, shape, training=True):
         key = (stage, shape, training)
         program = self.programs.get(key)
         if program is None:
             ops = self.ops(training)
+            self.kept = []
             output = self.piece(ops, stage, shape)
-            program = compile_program(ops, output, stage == self.stages - 1 and self.has_loss)
+            seeded = stage == self.stages - 1 and self.has_loss
+            program = compile_program(ops, output, seeded, self.kept)
             if self.cached:
                 self.programs[key] = program
         return program
@@ -60,9 +67,15 @@ class Model:
         """Cross entropy of the scores of each token, in fp32."""
         scores = ops.linear(x, projection)
         scores = ops.to(scores, 4)
-        ops.hold(x)
         (targets,) = ops.run([tokens], [(tokens.shape, 8)])
-        return ops.cross_entropy(scores, targets)
+        loss = ops.cross_entropy(scores, targets)
+        ops.hold(scores)
+        ops.hold(x)
+        return loss
+
+
+def cost_of_link(parameters):
+    return 20 + sum(p.size for p in parameters) / LINK_RATE
 
 
 class Decoder(Model):
@@ -77,25 +90,31 @@ class Decoder(Model):
         linear = Linear
         if config.get("rank"):
             weights.training = False
-            options = dict(
-                rank=config["rank"],
-                dropout=config["lora_dropout"],
-                item=config.get("lora_item", 2),
-            )
+            adapted = []
 
-            def linear(weights, inputs, outputs, bias=True):
-                weights.training = True
-                made = Adapted(weights, inputs, outputs, bias, **options)
-                weights.training = False
-                return made
+            def linear(*what):
+                adapted.append(Adapted(*what))
+                return adapted[-1]
 
         hidden, vocabulary = config["hidden"], config["vocabulary"]
-        self.blocks = [Block(weights, config, linear, n) for n in range(config["layers"])]
+        self.blocks, self.spans = [], []
+        for number in range(config["layers"]):
+            first = len(weights.all)
+            self.blocks.append(Block(weights, config, linear, number))
+            self.spans.append(weights.all[first:])
         self.embedding = weights.make(vocabulary, hidden)
         self.positions = weights.make(config["positions"], hidden) if config["positions"] else None
         self.norm = Norm(weights, hidden, config["norm"]) if config["final_norm"] else None
         self.head = self.embedding if config["tied"] else weights.make(vocabulary, hidden)
-        if config.get("rank") and config.get("norms_trained"):
+        if config.get("rank"):
+            self.adapt(adapted)
+
+    def adapt(self, adapted):
+        config, weights = self.config, self.weights
+        weights.training = True
+        for layer in adapted:
+            layer.adapt(weights, config["rank"], config["lora_dropout"], config["lora_item"])
+        if config["norms_trained"]:
             for block in self.blocks:
                 for norm in block.norms:
                     for parameter in (norm.weight, norm.bias):
@@ -110,20 +129,25 @@ class Decoder(Model):
         if self.positions is not None:
             (places,) = ops.run([], [((shape[1],), 8)])
             x = ops.add_rows(x, ops.embedding(places, self.positions))
-        return ops.dropout(x, self.config["dropout"])
+        return ops.dropout(x, self.config["embedding_dropout"])
 
     def piece(self, ops, stage, shape):
         config = self.config
         samples, length, routing = shape
         hidden = config["hidden"]
         share = config["layers"] // self.stages
-        tokens = ops.input((samples, length), 8)
+        if self.stages == 1:
+            tokens = ops.input((samples, length), 8)
+        elif stage == 0 or (stage == self.stages - 1 and self.has_loss):
+            (tokens,) = ops.run([], [((samples, length), 8)])
         if stage == 0:
             x = self.embed(ops, tokens, shape)
             if config.get("rank") and ops.training:
                 x = ops.wanting(x)  # so that checkpoints have something to go back through
         else:
             x = ops.input((samples, length, hidden), self.item, gradient=True)
+        if stage == 0 and config.get("keeps_input"):
+            self.kept = [x]
         cosine = sine = None
         if config["rotary"]:
             cosine, sine = Rotary.angles(ops, length, hidden // config["heads"])
@@ -135,12 +159,21 @@ class Decoder(Model):
                 return block(ops, x, counts, angles)
 
             again = config["recompute"] == "layers"
+            whole = self.gathered(ops, number)
             x = ops.checkpoint(block, x, cosine, sine, again=again)
+            ops.hold(*whole)
         if stage < self.stages - 1 or not self.has_loss:
             return x
         if self.norm is not None:
             x = self.norm(ops, x)
         return self.loss(ops, x, tokens, self.head)
+
+    def gathered(self, ops, number):
+        """A block's weights as other ranks have stepped them, all in one, for its forward."""
+        if not self.config.get("gathers"):
+            return ()
+        block = self.spans[number]
+        return ops.run([], [((sum(p.count for p in block),), 2)], us=cost_of_link(block))
 
     @property
     def item(self):

@@ -10,13 +10,13 @@ CHUNK = 65536  # elements that one block of a foreach kernel takes
 
 
 class Optimizer:
-    def __init__(self, config, parameters):
+    def __init__(self, config, parameters, world):
         self.kind = config["optimizer"]  # adam, sgd, adafactor
         self.way = config["optimizer_way"]  # foreach, fused, loop, host
         self.clip = config["clip"]
         self.master = config["precision"] == "master"
-        self.trained = [parameter for parameter in parameters if parameter.trained]
-        self.sizes = [p.count * (4 if self.master else p.item) for p in self.trained]
+        self.trained = parameters
+        self.sizes = [-(-p.count // world) * (4 if self.master else p.item) for p in self.trained]
         self.started = False
 
     def moved(self, times):

@@ -3,9 +3,12 @@
 import pipeline
 
 from drawing.graph import ALLOC, FREE, GRAD, ONCE, SPEND, WORK, cost
+from drawing.model import LINK_RATE
 from drawing.optimizer import Optimizer
 from drawing.snapshot import Memory
 from drawing.torch_ops import WORKSPACES
+
+HOST_RATE = 5e4  # to and from the host
 
 
 class Flight:
@@ -22,14 +25,18 @@ class Run:
         self.memory = Memory()
         self.gradients = {}
         self.workspaces = set()
-        self.batches = {}
         self.flights = {}
         self.sent = {}  # (microbatch, stage) -> gradient of its output
-        self.last_batch = None
+        self.last_batch = ()
+        self.world = job.config.get("world", 1)
         self.marked = job.config["marks"]
         self.make_weights()
 
     # ---- what stays ----
+
+    def share(self, parameter):
+        """Elements of a parameter that this rank's optimizer steps."""
+        return -(-parameter.count // self.world)
 
     def keep(self, size):
         """Allocates for good."""
@@ -38,16 +45,29 @@ class Run:
     def make_weights(self):
         weights = self.model.weights
         for parameter in weights.all:
+            drawn = self.memory.alloc(parameter.size) if parameter.scaled else None
             self.keep(parameter.size)
             self.memory.spend(cost(parameter.size))
+            if drawn is not None:
+                self.memory.free(drawn)
         for size in weights.buffers:
             self.keep(size)
-        trained = [parameter for parameter in weights.all if parameter.trained]
-        for _ in range(self.config.get("copies", 0)):
-            for parameter in trained:
+        self.trained = sorted(
+            (parameter for parameter in weights.all if parameter.trained),
+            key=lambda parameter: parameter.place,
+        )
+        if self.config["precision"] == "master":
+            for parameter in self.trained:
+                size = 4 * self.share(parameter)
+                cast = self.memory.alloc(size)
+                self.keep(size)
+                self.memory.spend(cost(4 * size))
+                self.memory.free(cast)
+        if self.config["precision"] == "master" and self.world == 1:
+            for parameter in self.trained:  # their gradients are summed in fp32
                 self.keep(4 * parameter.count)
-                self.memory.spend(cost(6 * parameter.count))
-        self.optimizer = Optimizer(self.config, weights.all)
+                self.memory.spend(cost(4 * parameter.count))
+        self.optimizer = Optimizer(self.config, self.trained, self.world)
 
     # ---- playing ----
 
@@ -62,7 +82,9 @@ class Run:
             elif kind == SPEND:
                 memory.now += first
             elif kind == WORK:
-                free(alloc(first))
+                held = [alloc(size) for size in first]
+                for block in reversed(held):
+                    free(block)
             elif kind == ONCE:
                 self.workspace(thread, first)
             elif kind == GRAD:
@@ -86,9 +108,20 @@ class Run:
         self.memory.free(block)
 
     def drop_gradients(self):
-        for number in sorted(self.gradients):
-            self.memory.free(self.gradients[number])
-        self.gradients.clear()
+        for parameter in self.trained:
+            block = self.gradients.pop(parameter.number, None)
+            if block is not None:
+                self.memory.free(block)
+
+    def scatter(self):
+        """Each rank gets the sum of its share of each gradient, in fp32."""
+        for parameter in self.trained:
+            block = self.gradients.get(parameter.number)
+            if block is None:
+                continue
+            self.gradients[parameter.number] = self.memory.alloc(4 * self.share(parameter))
+            self.memory.spend(20 + block[1] / LINK_RATE)
+            self.memory.free(block)
 
     def mark(self, iteration, phase):
         self.memory.label = "iter=%d;phase=%s" % (iteration, phase) if self.marked else ""
@@ -98,7 +131,7 @@ class Run:
     def batch(self, shape):
         """The data of a microbatch come from the host."""
         blocks = [self.memory.alloc(size) for size in self.model.batch(shape)]
-        self.memory.spend(sum(block[1] for block in blocks) / 5e4 + 10)
+        self.memory.spend(sum(block[1] for block in blocks) / HOST_RATE + 10)
         return blocks
 
     def release(self, blocks):
@@ -108,11 +141,10 @@ class Run:
     def forward(self, microbatch, stage, shape):
         last = self.model.stages - 1
         inputs = []
-        if stage == 0:
-            self.batches[microbatch] = self.batch(shape)
-            if self.last_batch is not None and last == 0:
-                self.release(self.last_batch)
-            self.last_batch = self.batches[microbatch]
+        if last == 0:
+            batch = self.batch(shape)
+            self.release(self.last_batch)
+            self.last_batch = batch
         program = self.model.trace(stage, shape)
         if stage > 0:
             # What the stage before, on another rank, sent.
@@ -133,27 +165,15 @@ class Run:
         label, self.memory.label = self.memory.label, ""
         self.play(flight.program.backward, flight.slots, flight.inputs, "backward")
         self.memory.label = label
-        gradient = None
-        for slot in flight.program.gradients:
-            if slot is not None:
-                gradient = flight.slots[slot]
-        if gradient is not None:
-            self.memory.free(gradient)
+        self.release([flight.slots[slot] for slot in flight.program.gradients])
         self.release(flight.inputs)
-        if last == 0:
-            self.lost(flight.output)
-        else:
-            self.memory.free(flight.output)
+        self.release([flight.slots[slot] for slot in flight.program.kept])
+        self.memory.free(flight.output)
         if sent is not None:
             self.memory.free(sent)
-        if stage == 0 and last > 0:
-            self.release(self.batches.pop(microbatch))
-        if self.config["precision"] == "master":
+        if self.config["precision"] == "master" and self.world == 1:
             self.memory.spend(cost(sum(b[1] for b in self.gradients.values()) * 5))
             self.drop_gradients()
-
-    def lost(self, loss):
-        self.memory.free(loss)
 
     # ---- iterations ----
 
@@ -167,6 +187,8 @@ class Run:
                 self.forward(microbatch, stage, shapes[microbatch])
             else:
                 self.backward(microbatch, stage)
+        if self.world > 1:
+            self.scatter()
         self.mark(number, "opt")
         self.optimizer.step(self)
         self.drop_gradients()

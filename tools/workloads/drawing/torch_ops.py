@@ -20,7 +20,7 @@ def reduce_workspace(outputs, rows):
     width = 32 * 4  # threads in a row, and outputs of each
     grid = -(-outputs // width)
     each = -(-rows // 4)  # values that a thread would sum
-    if each < 16 or outputs < 4:
+    if each < 256:
         return ()
     wanted = -(-PROCESSORS * 16 // grid)
     blocks = max(min(wanted, -(-each // 16)), -(-each // 256))
@@ -29,17 +29,24 @@ def reduce_workspace(outputs, rows):
     return (4 * outputs * blocks * width, 4 * grid)
 
 
+def sort_workspace(count):
+    """Bytes that CUB's radix sort of so many pairs of int64 takes: a second buffer of each, and
+    the digits' counts by block."""
+    return 16 * count + count // 4 + 16895
+
+
 class Parameter:
     """A weight that stays: its number in the model, its shape and the bytes of an element."""
 
-    __slots__ = ("number", "shape", "item", "trained", "name")
+    __slots__ = ("number", "shape", "item", "trained", "scaled", "place")
 
-    def __init__(self, number, shape, item, trained=True, name=""):
+    def __init__(self, number, shape, item, trained=True):
         self.number = number
         self.shape = tuple(shape)
         self.item = item
         self.trained = trained
-        self.name = name
+        self.scaled = False  # made from another that is scaled
+        self.place = number  # among the model's parameters
 
     @property
     def count(self):
@@ -209,19 +216,18 @@ class Ops(Graph):
             if not b_wants:
                 return None
             result = back.alloc(width * item)
-            for size in reversed(reduce_workspace(width, rows)):
-                back.temporary(size)
+            back.temporary(*reduce_workspace(width, rows))
             back.spend(cost(rows * width * item))
             return result
 
         def rule(back, gradients):
             if has_bias:
-                dx = input_gradient(back)
-                return [dx, weight_gradient(back), bias_gradient(back)]
+                dx, dw = input_gradient(back), weight_gradient(back)
+                return [bias_gradient(back), dx, dw]
             dw = weight_gradient(back)
-            return [input_gradient(back), dw, None]
+            return [None, input_gradient(back), dw]
 
-        self.node(rule, [x, w, b], [y], [x if w_wants else None, w if x_wants else None])
+        self.node(rule, [b, x, w], [y], [x if w_wants else None, w if x_wants else None])
         return y
 
     def matmul(self, x, y, shape, operations):
@@ -299,16 +305,14 @@ class Ops(Graph):
             whole = x.size
 
             def rule(back, gradients):
-                second = first = None
-                if wants[1]:
-                    second = back.alloc(whole)
-                    if sizes[1] != whole:  # summed over the rows
-                        total = back.alloc(sizes[1])
-                        back.free(second)
-                        second = total
-                if wants[0]:
-                    first = back.alloc(sizes[0])
+                second = back.alloc(whole) if wants[1] else None
+                first = back.alloc(whole) if wants[0] else None
                 back.spend(2 * cost(3 * whole))
+                if wants[1] and sizes[1] != whole:  # summed over what it was repeated for
+                    total = back.alloc(sizes[1])
+                    back.spend(cost(whole))
+                    back.free(second)
+                    second = total
                 return [first, second]
 
             self.node(rule, [x, y], [z], [y if wants[0] else None, x if wants[1] else None])
@@ -325,7 +329,15 @@ class Ops(Graph):
     def softmax(self, x):
         (y,) = self.run([x], [(x.shape, x.item)], us=cost(2 * x.size))
         if self.needs(x):
-            self.node(self.passing_copy(x), [x], [y], [y])
+            size = x.size
+
+            def rule(back, gradients):
+                result = back.alloc(size)
+                back.temporary(size)  # the gradient times the result
+                back.spend(2 * cost(2 * size))
+                return [result]
+
+            self.node(rule, [x], [y], [y])
         return y
 
     # ---- norms ----
@@ -375,18 +387,20 @@ class Ops(Graph):
         rows, columns = lengths
         width = query.count // (samples * heads * rows)
         shape = (samples, rows, heads * width)
+        # Sums for backward are made only where gradients are recorded.
+        sums_shape = (samples * heads * rows if self.training else 0,)
         seed, offset, y, sums = self.run(
             [query, key, value],
-            [((1,), 8), ((1,), 8), (shape, query.item)]
-            + ([((samples * heads * rows,), 4)] if self.training else [((0,), 4)]),
+            [((1,), 8), ((1,), 8), (shape, query.item), (sums_shape, 4)],
             work=(256,),
             us=cost(
                 query.size + key.size + value.size, 4 * samples * heads * rows * columns * width
             ),
         )
+        sums.storage.late = self.segment is not None and self.segment.reentrant
         if self.needs(query, key, value):
             sizes = (query.size, key.size, value.size)
-            work = samples * heads * rows * (4 * width + 4)
+            work = samples * heads * rows * (4 * width + 4) + 256
             us = 2.5 * self.operators[-1].us
 
             def rule(back, gradients):
@@ -410,8 +424,9 @@ class Ops(Graph):
 
     def sort_rows(self, keys, count):
         """argsort of so many int64: values, order, a copy, and a workspace that goes with the copy."""
-        work = count * 8 * 2 + (count + 1) // 8 + 4096
-        values, order = self.run([keys], [((count,), 8), ((count,), 8)], work=(work,), us=20)
+        values, order, _ = self.run(
+            [keys], [((count,), 8)] * 3, work=(sort_workspace(count),), us=20
+        )
         return values, order
 
     def top(self, x, chosen):
@@ -424,7 +439,8 @@ class Ops(Graph):
 
     def count_bins(self, values, bins):
         """bincount(...).tolist(): least and most, and the counts."""
-        self.run([values], [], work=(8, 8))
+        self.run([values], [], work=(8,))
+        self.run([values], [], work=(8,))
         self.run([values], [], work=(8 * bins,), us=20)
 
     def gather(self, x, index, count):
@@ -434,14 +450,14 @@ class Ops(Graph):
             size, moved = x.size, 2 * y.size
 
             def rule(back, gradients):
-                linear = back.alloc(8 * count)
                 result = back.alloc(size)
-                held = [back.alloc(8 * count) for _ in range(3)]
-                back.temporary(16 * count + 8192)
+                wrapped, linear = back.alloc(8 * count), back.alloc(8 * count)
+                back.free(wrapped)
+                held = [linear] + [back.alloc(8 * count) for _ in range(3)]
+                back.temporary(16 * count + 8703)
                 back.spend(cost(moved) + 20)
                 for storage in reversed(held):
                     back.free(storage)
-                back.free(linear)
                 return [result]
 
             self.node(rule, [x], [y], [index])
@@ -454,7 +470,7 @@ class Ops(Graph):
         (zeros,) = self.run([], [(shape, item)], us=cost(rows * item))
         (y,) = self.run([zeros, x, index], [(shape, item)], us=cost(2 * x.size))
         if self.needs(x):
-            self.node(self.passing_copy(x), [x], [y], [index])
+            self.node(self.passing_copy(x), [x], [y], [x, index])
         return y
 
     def add_at(self, total, x, index):
@@ -469,7 +485,7 @@ class Ops(Graph):
                 back.spend(cost(2 * size))
                 return [back.share(g[0]) if wants else None, part]
 
-            self.node(rule, [total, x], [y], [index])
+            self.node(rule, [total, x], [y], [x, index])
         return y
 
     def embedding(self, tokens, weight):
@@ -543,7 +559,7 @@ def embedding_rule(count, weight):
             back.spend(cost(weight.size))
             return [result]
         sort = [back.alloc(8 * count) for _ in range(3)]
-        back.temporary(16 * count + count // 8 + 8192)
+        back.temporary(sort_workspace(count))
         back.free(sort.pop())
         result = back.alloc(weight.size)
         counts = [back.alloc(8 * count), back.alloc(8)]
@@ -551,7 +567,7 @@ def embedding_rule(count, weight):
         back.temporary(1279)
         back.free(work)
         segments = [back.alloc(8 * count), back.alloc(8 * count)]
-        back.temporary(1279)
+        back.temporary(1279 if count <= 16384 else 1535)
         number = back.alloc(8)
         parts = min(count, weight.shape[0]) + count // 10
         starts = back.alloc(8 * parts)
