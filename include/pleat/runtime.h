@@ -9,6 +9,8 @@
  * ERRORS    PLEAT_E_OUT_OF_MEMORY and PLEAT_E_BUDGET leave the runtime as it was and usable; the
  *           text says live, physical, budget, reusable and the largest request that would fit.
  * THREADS   Every function may be called from any thread.
+ * PROCESSES In a child of fork every call on a runtime that its parent made is PLEAT_E_STATE, and
+ *           pleat_runtime_destroy does nothing; the child may make runtimes of its own.
  */
 #ifndef PLEAT_RUNTIME_H
 #define PLEAT_RUNTIME_H

@@ -251,6 +251,7 @@ no_record:
 pleat_result pleat_capture_begin(pleat_runtime *runtime, pleat_stream stream, uint64_t bytes,
                                  pleat_capture **out)
 {
+    PLEAT__TRY_HERE(runtime);
     uint64_t rounded = (bytes + PLEAT__GRANULE_BYTES - 1) & ~(uint64_t)(PLEAT__GRANULE_BYTES - 1);
     if (bytes == 0 || bytes > (uint64_t)UINT32_MAX << PLEAT__GRANULE_SHIFT)
         return pleat__fail(PLEAT_E_INVALID, "a capture of %llu bytes", (unsigned long long)bytes);
@@ -262,6 +263,7 @@ pleat_result pleat_capture_begin(pleat_runtime *runtime, pleat_stream stream, ui
 
 pleat_result pleat_capture_add(pleat_runtime *runtime, pleat_capture *capture, pleat_stream stream)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat__gate_lock_turn(&runtime->gate);
     pleat_result result = capture->open ? add_stream(runtime, capture, stream)
                                         : pleat__fail(PLEAT_E_STATE, "the capture has ended");
@@ -271,6 +273,7 @@ pleat_result pleat_capture_add(pleat_runtime *runtime, pleat_capture *capture, p
 
 pleat_result pleat_capture_end(pleat_runtime *runtime, pleat_capture *capture, uint64_t *used_bytes)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat_result result = PLEAT_OK;
     pleat__gate_lock_turn(&runtime->gate);
     if (!capture->open)
@@ -299,6 +302,7 @@ void pleat__capture_end_of_use(pleat_runtime *runtime, pleat_capture *capture)
 
 pleat_result pleat_capture_free(pleat_runtime *runtime, pleat_capture *capture)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat_result result = PLEAT_OK;
     if (capture == NULL)
         return PLEAT_OK;

@@ -103,6 +103,7 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
         return pleat__fail(PLEAT_E_INVALID, "a runtime needs a backend and a place for itself");
     PLEAT_TRY(read_options(given, &options));
     PLEAT_TRY(pleat__conf_read(options.conf, &conf));
+    PLEAT_TRY(pleat__process_watch());
     PLEAT_TRY(pleat__arena_create(&arena));
     pleat_runtime *runtime = pleat__arena_calloc(arena, 1, sizeof *runtime);
     pleat_result result;
@@ -111,6 +112,7 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
         goto no_runtime;
     }
     runtime->arena = arena;
+    runtime->process = pleat__process_now();
     runtime->vmm = vmm;
     runtime->device = options.device;
     runtime->plan = options.plan;
@@ -159,7 +161,8 @@ no_runtime:
 
 void pleat_runtime_destroy(pleat_runtime *runtime)
 {
-    if (runtime == NULL)
+    /* A child's copy goes with the child. */
+    if (runtime == NULL || !pleat__is_here(runtime))
         return;
     pleat__watch_end(runtime->watch);
     pleat__gate_lock_turn(&runtime->gate);
@@ -297,6 +300,7 @@ pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes, pleat_stream st
     *address = 0;
     if (bytes == 0)
         return PLEAT_OK;
+    PLEAT__TRY_HERE(runtime);
     pleat__gate_lock(&runtime->gate);
     pleat_capture *capture = __builtin_expect(runtime->captures != NULL, 0)
                                  ? pleat__capture_of_stream(runtime->captures, stream)
@@ -360,6 +364,7 @@ pleat_result pleat_free(pleat_runtime *runtime, pleat_va address)
 {
     if (address == 0)
         return PLEAT_OK;
+    PLEAT__TRY_HERE(runtime);
     pleat__gate_lock(&runtime->gate);
     pleat_capture *capture = __builtin_expect(runtime->captures != NULL, 0)
                                  ? pleat__capture_of(runtime->captures, address)
@@ -381,6 +386,7 @@ static pleat_result find_block(pleat_runtime *runtime, pleat_va address, pleat_b
 
 pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address, pleat_stream stream)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat_block block;
     pleat__gate_lock(&runtime->gate);
     pleat_capture *capture = pleat__capture_of(runtime->captures, address);
@@ -403,6 +409,7 @@ static bool audit_policy(pleat_runtime *runtime)
 
 pleat_result pleat_mark(pleat_runtime *runtime)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat__gate_lock(&runtime->gate);
     pleat_result result =
         runtime->ops->mark != NULL ? runtime->ops->mark(runtime->policy) : PLEAT_OK;
@@ -417,6 +424,7 @@ pleat_result pleat_mark(pleat_runtime *runtime)
 
 pleat_result pleat_phase(pleat_runtime *runtime, const char *name)
 {
+    PLEAT__TRY_HERE(runtime);
     name = *name != '\0' ? name : PLEAT__NO_PHASE;
     pleat__gate_lock(&runtime->gate);
     pleat_result result =
@@ -429,6 +437,7 @@ pleat_result pleat_phase(pleat_runtime *runtime, const char *name)
 
 pleat_result pleat_empty_cache(pleat_runtime *runtime)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat__gate_lock_turn(&runtime->gate);
     pleat__reclaim_all(runtime);
     PLEAT_AUDIT(audit_policy(runtime));
@@ -438,6 +447,7 @@ pleat_result pleat_empty_cache(pleat_runtime *runtime)
 
 pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes)
 {
+    PLEAT__TRY_HERE(runtime);
     uint64_t free_bytes, total_bytes;
     PLEAT_TRY(runtime->vmm.ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes,
                                             &total_bytes));
@@ -453,6 +463,7 @@ pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes)
 
 pleat_result pleat_max_microbatch(pleat_runtime *runtime, uint64_t running, uint64_t *most)
 {
+    PLEAT__TRY_HERE(runtime);
     *most = 0;
     if (running == 0)
         return pleat__fail(PLEAT_E_INVALID, "a microbatch of 0");
@@ -468,6 +479,8 @@ pleat_result pleat_max_microbatch(pleat_runtime *runtime, uint64_t running, uint
 
 uint64_t pleat_limit_of(pleat_runtime *runtime)
 {
+    if (!pleat__is_here(runtime))
+        return 0;
     pleat__gate_lock(&runtime->gate);
     uint64_t bytes = runtime->limit_bytes;
     pleat__gate_unlock(&runtime->gate);
@@ -483,6 +496,7 @@ int pleat_owns(const pleat_runtime *runtime, pleat_va address)
 
 pleat_result pleat_block_of(pleat_runtime *runtime, pleat_va address, pleat_block *block)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat__gate_lock(&runtime->gate);
     pleat_result result = find_block(runtime, address, block);
     pleat__gate_unlock(&runtime->gate);
@@ -492,6 +506,7 @@ pleat_result pleat_block_of(pleat_runtime *runtime, pleat_va address, pleat_bloc
 pleat_result pleat_adjacent_free(pleat_runtime *runtime, pleat_va address, uint64_t *before,
                                  uint64_t *after)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat_block block;
     pleat__gate_lock(&runtime->gate);
     const pleat_capture *capture = pleat__capture_of(runtime->captures, address);
@@ -526,6 +541,8 @@ pleat_stats pleat__stats_locked(pleat_runtime *runtime)
 
 pleat_stats pleat_stats_of(pleat_runtime *runtime)
 {
+    if (!pleat__is_here(runtime))
+        return (pleat_stats){0};
     pleat__gate_lock(&runtime->gate);
     pleat_stats stats = pleat__stats_locked(runtime);
     pleat__gate_unlock(&runtime->gate);
@@ -540,6 +557,8 @@ void pleat_end_log(pleat_runtime *runtime)
 
 pleat_stats pleat_reset_peaks(pleat_runtime *runtime)
 {
+    if (!pleat__is_here(runtime))
+        return (pleat_stats){0};
     pleat__gate_lock(&runtime->gate);
     pleat_stats stats = pleat__stats_locked(runtime);
     if (runtime->watch != NULL)
@@ -554,6 +573,7 @@ pleat_stats pleat_reset_peaks(pleat_runtime *runtime)
 
 pleat_result pleat_record_begin(pleat_runtime *runtime, const pleat_record_options *options)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat__gate_lock(&runtime->gate);
     pleat_result result = pleat__record_begin(&runtime->record, runtime->arena, runtime->device,
                                               pleat__space_device_bytes(runtime->space), options);
@@ -563,6 +583,8 @@ pleat_result pleat_record_begin(pleat_runtime *runtime, const pleat_record_optio
 
 int pleat_record_complete(pleat_runtime *runtime)
 {
+    if (!pleat__is_here(runtime))
+        return 0;
     pleat__gate_lock(&runtime->gate);
     bool complete = runtime->record.complete;
     pleat__gate_unlock(&runtime->gate);
@@ -571,6 +593,7 @@ int pleat_record_complete(pleat_runtime *runtime)
 
 pleat_result pleat_record_copy(pleat_runtime *runtime, pleat_trace **out)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat__gate_lock(&runtime->gate);
     pleat_result result = pleat__record_copy(&runtime->record, out);
     pleat__gate_unlock(&runtime->gate);
@@ -579,6 +602,8 @@ pleat_result pleat_record_copy(pleat_runtime *runtime, pleat_trace **out)
 
 void pleat_record_end(pleat_runtime *runtime)
 {
+    if (!pleat__is_here(runtime))
+        return;
     pleat__gate_lock(&runtime->gate);
     pleat__record_release(&runtime->record);
     pleat__gate_unlock(&runtime->gate);
@@ -586,6 +611,8 @@ void pleat_record_end(pleat_runtime *runtime)
 
 void pleat_on_freed(pleat_runtime *runtime, pleat_freed_callback callback, void *context)
 {
+    if (!pleat__is_here(runtime))
+        return;
     pleat__gate_lock(&runtime->gate);
     runtime->freed_callback = callback;
     runtime->freed_context = context;
@@ -594,6 +621,7 @@ void pleat_on_freed(pleat_runtime *runtime, pleat_freed_callback callback, void 
 
 pleat_result pleat_canary_of(pleat_runtime *runtime, pleat_canary *out)
 {
+    PLEAT__TRY_HERE(runtime);
     *out = (pleat_canary){0};
     if (runtime->canary.paint == NULL)
         return pleat__fail(PLEAT_E_STATE, "this runtime was made without the setting canary:on");

@@ -5,6 +5,7 @@
 #ifndef PLEAT_RUNTIME_FACE_RUNTIME_INTERNAL_H
 #define PLEAT_RUNTIME_FACE_RUNTIME_INTERNAL_H
 
+#include <internal/process.h>
 #include <runtime/base/driver_lock.h>
 #include <runtime/base/policy.h>
 #include <runtime/face/graph_capture.h>
@@ -37,7 +38,21 @@ struct pleat_runtime {
     void *freed_context;
     pleat__watch *watch; /* NULL: no log is written */
     pleat_capture *captures;
+    uint32_t process; /* that made it: pleat__process_now() */
 };
+
+/* Whether the caller is the process that made the runtime, and not its child. */
+static inline bool pleat__is_here(const pleat_runtime *runtime)
+{
+    return __builtin_expect(runtime->process == pleat__process_now(), 1);
+}
+
+/* Leaves a public call that is made in a child of fork. */
+#define PLEAT__TRY_HERE(runtime)                                                                   \
+    do {                                                                                           \
+        if (!pleat__is_here(runtime))                                                              \
+            return pleat__process_forked();                                                        \
+    } while (0)
 
 /* Hands a free that waited and is due to the policy. */
 void pleat__runtime_freed(void *runtime, pleat_va address, uint64_t bytes);

@@ -60,6 +60,7 @@ static pleat__chunk *walk_pieces(pleat_runtime *runtime, const pleat_block *bloc
 
 pleat_result pleat_share_of(pleat_runtime *runtime, pleat_va address, pleat_share *share)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat_block block;
     pleat__gate_lock(&runtime->gate);
     pleat_result result = find_block(runtime, address, &block);
@@ -72,6 +73,7 @@ pleat_result pleat_share_of(pleat_runtime *runtime, pleat_va address, pleat_shar
 pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address, uint32_t index, int *fd,
                                uint64_t *bytes)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat_block block;
     pleat_share share;
     pleat__gate_lock_turn(&runtime->gate);
@@ -188,6 +190,7 @@ void pleat__imports_release(pleat__imports *imports)
 
 pleat_result pleat_import_begin(pleat_runtime *runtime, uint64_t bytes, pleat_va *address)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat__gate_lock(&runtime->gate);
     pleat_result result = pleat__import_begin(&runtime->imports, bytes, address);
     pleat__gate_unlock(&runtime->gate);
@@ -196,6 +199,7 @@ pleat_result pleat_import_begin(pleat_runtime *runtime, uint64_t bytes, pleat_va
 
 pleat_result pleat_import_piece(pleat_runtime *runtime, pleat_va address, int fd, uint64_t bytes)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat__gate_lock_turn(&runtime->gate);
     pleat_result result = pleat__import_piece(&runtime->imports, address, fd, bytes);
     pleat__gate_unlock(&runtime->gate);
@@ -204,6 +208,7 @@ pleat_result pleat_import_piece(pleat_runtime *runtime, pleat_va address, int fd
 
 pleat_result pleat_import_end(pleat_runtime *runtime, pleat_va address)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat__gate_lock_turn(&runtime->gate);
     pleat_result result = pleat__import_end(&runtime->imports, address);
     pleat__gate_unlock(&runtime->gate);
@@ -212,6 +217,7 @@ pleat_result pleat_import_end(pleat_runtime *runtime, pleat_va address)
 
 pleat_result pleat_add_peer(pleat_runtime *runtime, int peer)
 {
+    PLEAT__TRY_HERE(runtime);
     pleat__gate_lock_turn(&runtime->gate);
     pleat__gate_leave(&runtime->gate);
     pleat__gate_drain(&runtime->gate);
