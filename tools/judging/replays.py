@@ -39,6 +39,9 @@ def unmarked(one):
 NATIVE, EXPANDABLE = way("native", "native"), way("expandable", "expandable")
 ALONE, LEARNING = way("heap", settings=HEAP), way("learning")
 PLANNED = way("planned", planned=True)
+PLEAT_WAYS = (ALONE, LEARNING, PLANNED)
+WAYS = (NATIVE, EXPANDABLE, *PLEAT_WAYS, *map(unmarked, PLEAT_WAYS))
+FOLLOWING = tuple(one for one in WAYS if one.policy == "pleat" and one.settings != HEAP)
 
 
 class Pleat:

@@ -1,0 +1,86 @@
+"""The jobs by which Pleat is judged, each of them a name and what writes its snapshot.
+
+`write(path, run, marks)`: run 0 is the one that is replayed; another run is the same job at another
+time, where there is one to have, and serves to make a plan. Without marks the snapshot names no
+iterations. All can be written again and are the same then.
+"""
+
+import collections
+import gzip
+import pickle
+import subprocess
+import sys
+
+from . import made_up, replays
+
+from recording import write as write_snapshot  # where made_up has found it
+import weave
+
+WORKLOADS = replays.ROOT / "tools/workloads"
+BUNDLED = WORKLOADS / "gpt2-vpp-recompute.pickle.gz"
+RECORDINGS = replays.ROOT.parent / "shared/traces"
+
+Job = collections.namedtuple("Job", "name write")
+
+
+def run_tool(*command):
+    done = subprocess.run([sys.executable, "-B", *map(str, command)], capture_output=True, text=True,
+                          check=False)
+    if done.returncode != 0:
+        raise replays.Failed("%s: exit status %d: %s" % (
+            " ".join(map(str, command)), done.returncode, done.stderr.strip()))
+
+
+def without_marks(path):
+    """Rewrites a snapshot without its labels."""
+    with gzip.open(path, "rb") as packed:
+        snapshot = weave.Plain(packed).load()
+    for events in snapshot["device_traces"]:
+        for event in events:
+            event["user_metadata"] = ""
+    write_snapshot(snapshot, str(path))
+
+
+def written_once(name, make):
+    """A job of which there is one run: make(path) writes its snapshot, with labels."""
+    def write(path, run, marks):
+        make(path)
+        if not marks:
+            without_marks(path)
+    return Job(name, write)
+
+
+def recorded(name, snapshot):
+    return written_once(name, lambda path: path.write_bytes(snapshot.read_bytes()))
+
+
+def woven(name, how, *options):
+    """What workloads/weave.py makes of the bundled recording."""
+    return written_once(name, lambda path: run_tool(WORKLOADS / "weave.py", how, BUNDLED, *options, "-o", path))
+
+
+def made(make):
+    return written_once("made-up-" + make.__name__, lambda path: made_up.write(make, path))
+
+
+def drawn(seed, iterations=None):
+    """What workloads/drawn.py draws from a seed."""
+    def write(path, run, marks):
+        options = [] if marks else ["--no-marks"]
+        options += ["--iterations", iterations] if iterations else []
+        run_tool(WORKLOADS / "drawn.py", "--seed", seed, "--run", run, *options, "-o", path)
+    return Job("seed-%d" % seed, write)
+
+
+def own():
+    """Those that every checkout has: the bundled recording, two made of it, small ones made up."""
+    return [recorded("bundled", BUNDLED),
+            woven("bundled-resumed", "resume"),
+            woven("bundled-with-a-tensor-more", "add", "--bytes", "8500000", "--iteration", "2"),
+            *map(made, made_up.JOBS)]
+
+
+def recordings(folder):
+    """Of further snapshots, where there are any."""
+    return [recorded("recorded-" + path.name[:-len(".pickle.gz")], path)
+            for path in sorted(folder.glob("*.pickle.gz"))]
