@@ -35,9 +35,11 @@ WITHOUT_CUDA = "pleat run: torch 9.9+cpu is built without CUDA: the program runs
 
 
 def python(code, **environment):
+    """Runs Python code. Its two outputs are told apart: what is written first on one of them comes first there
+    alone, unless the environment says that Python buffers nothing."""
     made = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", **environment)
     return subprocess.run([sys.executable, "-c", code], env=made, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def make_plan(path):
@@ -70,9 +72,10 @@ class Package(unittest.TestCase):
                     "print(sorted(name for name in os.environ if 'REGISTER' in name))")
         for name, value, told in ((old, "1", True), (new, "True", True), (new, "0", False)):
             done = python(enabling, PYTHONPATH=str(ADAPTER), **{name: value})
-            self.assertEqual(done.stdout.splitlines()[-1], "[]", done.stdout)
-            self.assertEqual("UserWarning: pleat: %s has no use under Pleat" % name in done.stdout, told, done.stdout)
-        self.assertEqual(python(enabling, PYTHONPATH=str(ADAPTER)).stdout, "[]\n")
+            self.assertEqual(done.stdout, "[]\n", done.stderr)
+            self.assertEqual("UserWarning: pleat: %s has no use under Pleat" % name in done.stderr, told, done.stderr)
+        done = python(enabling, PYTHONPATH=str(ADAPTER))
+        self.assertEqual((done.stdout, done.stderr), ("[]\n", ""))
 
     def test_what_needs_it_says_how_it_is_enabled(self):
         for call in (lambda: pleat.save_plan("x"), lambda: pleat.save_trace("x"), pleat.canary_errors,
@@ -84,7 +87,7 @@ class Package(unittest.TestCase):
         done = python("import sys; sys.modules['torch'] = None; import pleat; pleat.enable()",
                       PYTHONPATH=str(ADAPTER))
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("torch", done.stdout.splitlines()[-1])
+        self.assertIn("torch", done.stderr.splitlines()[-1])
 
     @unittest.skipUnless(os.environ.get("PLEAT_COMMAND"), "$PLEAT_COMMAND names no command")
     def test_enable_refuses_at_once_and_may_be_tried_again(self):
@@ -95,7 +98,7 @@ class Package(unittest.TestCase):
                 "    except (OSError, ValueError) as problem: print(problem, pleat.enabled())")
         done = python(code, PYTHONPATH=str(ADAPTER))
         self.assertEqual([line.split(": ")[0] for line in done.stdout.splitlines()], ["pleat"] * 6,
-                         done.stdout)
+                         done.stderr)
         for line, part in zip(done.stdout.splitlines(),
                               ("'much' is no size", "no policy 'none'; there are: pleat native",
                                "no setting 'nosuch'", "no plan '/no/such'", "no folder",
@@ -525,15 +528,15 @@ class Run(unittest.TestCase):
                           "import torch; print('pleat' in sys.modules, torch.__spec__.name)\n"
                           "import pleat; print(pleat.enabled())", **made)
             self.assertEqual(done.stdout.splitlines(),
-                             ["theirs", "5 False", "torch imported", WITHOUT_CUDA, "True torch",
-                              "False"])
+                             ["theirs", "5 False", "torch imported", "True torch", "False"])
+            self.assertEqual(done.stderr, WITHOUT_CUDA + "\n")
             # The package is found though it is not on the path.
             self.assertEqual(python("import pleat; print(pleat.enabled())", **made).stdout,
                              "theirs\nFalse\n")
             # Also beside a clone of the sources.
             os.mkdir(os.path.join(folder, "pleat"))
             self.assertEqual(python("import torch, pleat; print(pleat.enabled())", **made).stdout,
-                             "theirs\ntorch imported\n%s\nFalse\n" % WITHOUT_CUDA)
+                             "theirs\ntorch imported\nFalse\n")
             # The same without `pleat run`.
             self.assertEqual(python("import torch", PYTHONPATH=folder).stdout,
                              "theirs\ntorch imported\n")
@@ -591,8 +594,8 @@ class Run(unittest.TestCase):
                           "print([finder for finder in sys.meta_path if type(finder).__name__ == '_Finder'])",
                           **made)
             self.assertEqual(done.stdout.splitlines(),
-                             ["torch", "torch", "torch imported", WITHOUT_CUDA, "SourceFileLoader",
-                              "torch None", "[]"])
+                             ["torch", "torch", "torch imported", "SourceFileLoader", "torch None", "[]"])
+            self.assertEqual(done.stderr, WITHOUT_CUDA + "\n")
 
     def test_an_import_of_torch_that_failed_may_be_tried_again(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -601,7 +604,8 @@ class Run(unittest.TestCase):
             made = run.environment(run.parse(["--", "true"]), {"PYTHONPATH": folder})
             done = python("import os\ntry: import torch\nexcept ImportError as problem: print(problem)\n"
                           "os.environ['AGAIN'] = '1'\nimport torch", **made)
-            self.assertEqual(done.stdout.splitlines(), ["not yet", "torch imported", WITHOUT_CUDA])
+            self.assertEqual(done.stdout.splitlines(), ["not yet", "torch imported"])
+            self.assertEqual(done.stderr, WITHOUT_CUDA + "\n")
 
     def test_a_torch_without_cuda_is_told_once(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -611,8 +615,8 @@ class Run(unittest.TestCase):
             done = python("import torch, subprocess, sys\n"
                           "subprocess.run([sys.executable, '-c', %r], check=True)" % inner, **made)
             self.assertEqual(done.returncode, 0)
-            self.assertEqual(sorted(done.stdout.splitlines()),
-                             sorted(["torch imported", WITHOUT_CUDA, "torch imported", "None"]))
+            self.assertEqual(sorted(done.stdout.splitlines()), ["None", "torch imported", "torch imported"])
+            self.assertEqual(done.stderr, WITHOUT_CUDA + "\n")
 
 
 class Plans(unittest.TestCase):
