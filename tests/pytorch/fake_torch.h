@@ -349,8 +349,15 @@ void CUDAStream::synchronize() const
 {
 }
 
+#ifdef PLEAT_FAKE_ERROR_LOG /* of newer torch alone */
+CUDAErrorLogCapture::CUDAErrorLogCapture() noexcept = default;
+
+void c10_cuda_check_implementation(const int32_t error, const char *, const char *, const uint32_t,
+                                   const bool, CUDAErrorLogCapture *)
+#else
 void c10_cuda_check_implementation(const int32_t error, const char *, const char *, const uint32_t,
                                    const bool)
+#endif
 {
     TORCH_CHECK(error == 0, "CUDA error ", error);
 }

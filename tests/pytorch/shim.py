@@ -16,9 +16,10 @@ except ImportError:
     torch = None
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "adapters" / "pytorch"))
+sys.path[:0] = [str(HERE.parents[1] / "adapters" / "pytorch"), str(HERE.parent)]
 sys.dont_write_bytecode = True
 import pleat  # noqa: E402
+import suite  # noqa: E402
 from pleat import _shim  # noqa: E402
 
 NEEDED = {"EMPTY_POOL", "EXPANDABLE_SIZES", "MEMORY_FRACTION", "PROCESS_FRACTION", "REJECTION_OBSERVER", "SHARE_HANDLE",
@@ -36,6 +37,8 @@ def command(folder):
     line[line.index(str(_shim.PACKAGE / "shim.cpp"))] = str(HERE / "shim.cpp")
     # Before torch's headers, its pluggable allocator's; behind them, one that a build without CUDA lacks.
     line += ["-I%s" % (HERE / "fake"), "-I%s" % _shim.PACKAGE]
+    if "CUDAErrorLogCapture" in (root / "include" / "c10" / "cuda" / "CUDAException.h").read_text():
+        line.append("-DPLEAT_FAKE_ERROR_LOG")
     header = folder / "c10" / "cuda" / "impl" / "cuda_cmake_macros.h"
     header.parent.mkdir(parents=True)
     header.write_text("#pragma once\n")
@@ -61,7 +64,4 @@ class Shim(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    other = os.environ.pop("PLEAT_TORCH_PYTHON", None)
-    if torch is None and other:
-        os.execv(other, [other, "-B", *sys.argv])
-    unittest.main()
+    suite.main(needs_torch=True)

@@ -8,7 +8,6 @@ runtime.
 import copy
 import gc
 import io
-import os
 import pathlib
 import sys
 import threading
@@ -26,9 +25,11 @@ try:
 except ImportError:
     torch = None
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "adapters" / "pytorch"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 import pleat  # noqa: E402
+import suite  # noqa: E402
 from pleat._marks import ALL, MOST_PARTS, MOST_STEPS, Steps  # noqa: E402
 from pleat._windows import Served, Windows  # noqa: E402
 
@@ -564,7 +565,4 @@ class Found(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    other = os.environ.pop("PLEAT_TORCH_PYTHON", None)
-    if torch is None and other:
-        os.execv(other, [other, "-B", *sys.argv])
-    unittest.main()
+    suite.main(needs_torch=True)

@@ -8,6 +8,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import suite  # noqa: E402
+
 PLEAT, SNAPSHOT = sys.argv[1:3]
 
 
@@ -219,4 +222,4 @@ class Export(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    suite.main()

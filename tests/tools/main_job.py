@@ -7,12 +7,16 @@ without it the snapshot alone is run.
 
 import gzip
 import json
+import os
 import pathlib
 import pickle
 import subprocess
 import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import suite  # noqa: E402
 
 PLEAT, BUNDLED = sys.argv[1], pathlib.Path(sys.argv[2])
 SHARED = pathlib.Path(sys.argv[3], "traces") if len(sys.argv) > 3 else None
@@ -84,4 +88,4 @@ class MainJob(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    suite.main()

@@ -16,6 +16,9 @@ import tempfile
 import unittest
 import urllib.parse
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import suite  # noqa: E402
+
 PLEAT, SNAPSHOT = sys.argv[1:3]
 SHARED = pathlib.Path(os.environ.get("PLEAT_SHARED") or (sys.argv + [""])[3])
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -302,4 +305,4 @@ class Report(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    suite.main()

@@ -15,9 +15,10 @@ import unittest
 import unittest.mock
 
 WORKLOADS = os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads")
-sys.path.insert(0, WORKLOADS)
+sys.path[:0] = [WORKLOADS, os.path.join(os.path.dirname(__file__), "..")]
 import pipeline  # noqa: E402
 import recording  # noqa: E402
+import suite  # noqa: E402
 
 try:
     import torch
@@ -702,4 +703,4 @@ def open_read(path):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    suite.main(needs_torch=True)

@@ -1,0 +1,191 @@
+"""Tests of what builds and checks Pleat: .ci/run, tools/check, tools/cpu-torch, and how tests end."""
+
+import contextlib
+import ctypes
+import importlib.machinery
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+import suite  # noqa: E402
+
+
+def load(path):
+    """A program without a suffix, as a module."""
+    loader = importlib.machinery.SourceFileLoader(path.name.replace("-", "_"), str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def script(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("#!/bin/sh\n" + text)
+        path.chmod(0o755)
+        return path
+
+
+class Check(Folder):
+    """The two scripts in a tree of their own."""
+
+    def setUp(self):
+        super().setUp()
+        for name in (".ci/run", "tools/check", "CMakePresets.json"):
+            (self.folder / name).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, self.folder / name)
+
+    def test_ci_hides_nothing_behind_this_machines_settings(self):
+        self.script("tools/check", "env\n")
+        kept = dict(HOME="/h", PATH=os.environ["PATH"], TERM="dumb", CI="true", LANG="C.UTF-8", https_proxy="p",
+                    NO_PROXY="a b\nc", PIP_CERT="c", SSL_CERT_FILE="s", REQUESTS_CA_BUNDLE="r")
+        hidden = dict(PYTHONUNBUFFERED="1", PYTHONPATH="/x", CC="clang", CFLAGS="-O9", PLEAT_CONF="small:2m",
+                      LD_LIBRARY_PATH="/y", MAKEFLAGS="-j", XDG_CACHE_HOME="/z", PLEAT_SHARED="/w", LC_ALL="C")
+        done = subprocess.run([self.folder / ".ci/run"], env={**kept, **hidden}, stdout=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 0)
+        got = set(done.stdout.splitlines()) - {line for line in done.stdout.splitlines()
+                                               if line.startswith(("PWD=", "SHLVL=", "_=", "OLDPWD="))}
+        self.assertEqual(got, set("\n".join("%s=%s" % pair for pair in kept.items()).splitlines()))
+
+    def test_an_unknown_preset_is_refused_before_anything_is_installed(self):
+        self.script("tools/setup", "touch %s/installed; exit 9\n" % self.folder)
+        done = subprocess.run([self.folder / "tools/check", "release", "nosuch"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True)
+        presets = [preset["name"] for preset in json.loads((ROOT / "CMakePresets.json").read_text())["buildPresets"]]
+        self.assertEqual((done.returncode, done.stdout, done.stderr),
+                         (2, "", "tools/check: there is no preset 'nosuch'; there are: %s\n" % " ".join(sorted(presets))))
+        self.assertFalse((self.folder / "installed").exists())
+        for preset in presets:
+            done = subprocess.run([self.folder / "tools/check", preset], stdout=subprocess.DEVNULL)
+            self.assertEqual(done.returncode, 9)
+
+
+class Configure(Folder):
+    def test_without_more_words_no_tests_are_built(self):
+        """As `tools/setup --minimal` leaves a machine: no cmocka."""
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        (self.folder / "pleat").mkdir()
+        (self.folder / "pleat" / "jemalloc").symlink_to(pathlib.Path(base, "pleat", "jemalloc"))
+        done = subprocess.run(["cmake", "-G", "Ninja", "-S", ROOT, "-B", self.folder / "build",
+                               "-DPLEAT_CMOCKA_LIBRARY=PLEAT_CMOCKA_LIBRARY-NOTFOUND"],
+                              env=dict(os.environ, XDG_CACHE_HOME=str(self.folder)), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("BUILD_TESTING:BOOL=OFF", (self.folder / "build" / "CMakeCache.txt").read_text())
+
+
+class Skipped(unittest.TestCase):
+    """What was not tested is told, by each test and at the end."""
+
+    class Some(unittest.TestCase):
+        def test_a(self):
+            self.skipTest("no GPU")
+
+        test_b = test_c = test_a
+
+        def test_d(self):
+            pass
+
+        def test_e(self):
+            self.fail("as it is to")
+
+    def ended(self, *names):
+        """How a program with some of these tests ends, and what it says."""
+        result = unittest.TestResult()
+        unittest.TestSuite(self.Some("test_" + name) for name in names).run(result)
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            suite.tell(result.skipped)
+        return suite.status(result), said.getvalue()
+
+    def test_a_program_that_skipped_most_says_so_by_its_exit_status(self):
+        self.assertEqual(self.ended("d"), (0, ""))
+        self.assertEqual(self.ended("a", "d"), (0, "not tested: test_a: no GPU\n"))
+        self.assertEqual(self.ended("a", "b", "c", "d"), (suite.MOSTLY_SKIPPED, "not tested: 3 tests: no GPU\n"))
+        self.assertEqual(self.ended("a", "b", "e")[0], 1)
+
+    def test_a_log_is_told_by_reasons(self):
+        log = "\n".join([
+            "1/3 Testing: release.shim", "not tested: 3 tests: no torch", "2/3 Testing: check.shim",
+            "not tested: 3 tests: no torch", "3/3 Testing: asan.base", "[       OK ] one", "[  SKIPPED ] two",
+            "[  SKIPPED ] 1 test(s), listed below:", "[  SKIPPED ] two", ""])
+        done = subprocess.run([ROOT / "tests" / "skipped"], input=log, stdout=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stdout.splitlines()),
+                         (0, ["not tested: shim: 3 tests: no torch (release, check)",
+                              "not tested: base: two: its program skips it (asan)"]))
+
+
+class CpuTorch(Folder):
+    cpu_torch = load(ROOT / "tools" / "cpu-torch")
+
+    def shared(self, name, source, *options):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", path, *options], input=source, text=True,
+                       check=True)
+        return path
+
+    def test_what_lacks_libraries_loads_beside_empty_ones(self):
+        packages = self.folder / "packages"
+        versions = self.folder / "versions"
+        versions.write_text("V1 { global: cu_versioned; };\n")
+        plain = self.shared("libcuplain.so.3", "int cu_plain(void) { return 7; }", "-Wl,-soname,libcuplain.so.3")
+        versioned = self.shared("libnvversioned.so.1", "int cu_versioned(void) { return 7; }",
+                                "-Wl,-soname,libnvversioned.so.1", "-Wl,--version-script=%s" % versions)
+        user = self.shared("packages/torch/lib/libuser.so",
+                           "int cu_plain(void), cu_versioned(void);\n"
+                           "int (*const table[])(void) = {cu_plain, cu_versioned};\n"
+                           "int user(void) { return table[0]() + table[1]() + 1; }", plain, versioned)
+        plain.unlink()
+        versioned.unlink()
+        self.assertRaises(OSError, ctypes.CDLL, user)
+        self.cpu_torch.fill(packages)
+        self.assertEqual(sorted(path.name for path in user.parent.iterdir()),
+                         ["libcuplain.so.3", "libnvversioned.so.1", "libuser.so"])
+        found = subprocess.run([sys.executable, "-c", "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).user())", user],
+                               env=dict(os.environ, LD_LIBRARY_PATH=str(user.parent)), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+        self.assertEqual((found.returncode, found.stdout, found.stderr), (0, "1\n", ""))
+
+    def asked(self, **environment):
+        done = subprocess.run([sys.executable, ROOT / "tools" / "cpu-torch"], env=dict(os.environ, **environment),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_what_is_asked_for_is_taken(self):
+        self.assertEqual(self.asked(PLEAT_TORCH_PYTHON="/any/python"), (0, "/any/python\n", ""))
+        self.assertEqual(self.asked(PLEAT_TORCH_PYTHON="none"),
+                         (1, "", "tools/cpu-torch: no torch: PLEAT_TORCH_PYTHON=none\n"))
+
+    def test_why_there_is_none_is_told_and_nothing_stays(self):
+        def break_off(place):
+            (place / "lib").mkdir(parents=True)
+            raise self.cpu_torch.Missing("the network is gone")
+
+        with mock.patch.dict(os.environ, XDG_CACHE_HOME=str(self.folder)):
+            with mock.patch.object(self.cpu_torch, "BYTES_NEEDED", 1 << 80), \
+                    self.assertRaisesRegex(self.cpu_torch.Missing, "GiB free, and torch==.* needs"):
+                self.cpu_torch.cached()
+            with mock.patch.object(self.cpu_torch, "install", break_off), \
+                    self.assertRaisesRegex(self.cpu_torch.Missing, "the network is gone"):
+                self.cpu_torch.cached()
+        self.assertEqual(list((self.folder / "pleat").iterdir()), [])
+
+
+if __name__ == "__main__":
+    suite.main()
