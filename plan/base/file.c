@@ -95,20 +95,124 @@ static bool write_all(int fd, const uint8_t *bytes, size_t size)
     return true;
 }
 
+/* The name of one more temporary file beside `path`; false with errno. */
+static bool name_beside(const char *path, int attempt, char *name, size_t size)
+{
+    int length = snprintf(name, size, "%s.%ld.%d.tmp", path, (long)getpid(), attempt);
+    if (length >= 0 && (size_t)length < size)
+        return true;
+    errno = ENAMETOOLONG;
+    return false;
+}
+
 /* Not mkstemp: its 0600 could be undone only by reading the umask, which sets it for all threads.
  */
 int pleat__file_create_beside(const char *path, char *name, size_t size)
 {
     for (int attempt = 0;; attempt++) {
-        int length = snprintf(name, size, "%s.%ld.%d.tmp", path, (long)getpid(), attempt);
-        if (length < 0 || (size_t)length >= size) {
-            errno = ENAMETOOLONG;
+        if (!name_beside(path, attempt, name, size))
             return -1;
-        }
-        int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (fd >= 0 || errno != EEXIST || attempt == 99)
             return fd;
     }
+}
+
+/* Opens the folder that `path` is in; -1 with errno. */
+static int open_folder(const char *path, int flags)
+{
+    char folder[PATH_MAX] = ".";
+    const char *end = strrchr(path, '/');
+    int length = end == path ? 1 : end == NULL ? 0 : (int)(end - path);
+    if (length > 0 && snprintf(folder, sizeof folder, "%.*s", length, path) >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    return open(folder, flags | O_CLOEXEC, 0666);
+}
+
+/* A file being written that is to take the place of `target`. */
+typedef struct {
+    const char *target;
+    int fd;
+    char name[PATH_MAX]; /* "" while it has none: it is gone with its process then */
+} replacement;
+
+/* Under which an open file without a name can be given one. */
+static void path_of_open(int fd, char path[32])
+{
+    snprintf(path, 32, "/proc/self/fd/%d", fd);
+}
+
+/* Without a name where the file system can do that, and where /proc is there to give it one later.
+ */
+static bool begin(replacement *r, const char *target)
+{
+    char opened[32];
+    *r = (replacement){.target = target};
+    r->fd = open_folder(target, O_TMPFILE | O_RDWR);
+    if (r->fd >= 0) {
+        path_of_open(r->fd, opened);
+        if (access(opened, F_OK) == 0)
+            return true;
+        close(r->fd);
+    }
+    r->fd = pleat__file_create_beside(target, r->name, sizeof r->name);
+    return r->fd >= 0;
+}
+
+/* A rename can take another file's place, a link cannot: so it gets a name of its own first. */
+static bool give_name(replacement *r)
+{
+    char opened[32];
+    path_of_open(r->fd, opened);
+    for (int attempt = 0; attempt < 100; attempt++) {
+        if (!name_beside(r->target, attempt, r->name, sizeof r->name))
+            break;
+        if (linkat(AT_FDCWD, opened, AT_FDCWD, r->name, AT_SYMLINK_FOLLOW) == 0)
+            return true;
+        if (errno != EEXIST)
+            break;
+    }
+    r->name[0] = '\0'; /* not one that another process made */
+    return false;
+}
+
+/* What a file system cannot do has no need of it: a pipe's, say, or one in memory. */
+static bool sync_all(int fd)
+{
+    return fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP;
+}
+
+/* The name is the target's from here on; that it stays so when the machine fails takes one more
+ * step, which may fail without harm to what is there. */
+static bool take_place(replacement *r)
+{
+    if ((r->name[0] == '\0' && !give_name(r)) || rename(r->name, r->target) != 0)
+        return false;
+    int folder = open_folder(r->target, O_RDONLY | O_DIRECTORY);
+    if (folder >= 0) {
+        (void)fsync(folder);
+        close(folder);
+    }
+    return true;
+}
+
+/* `there` is the file whose place is taken, or NULL. */
+static pleat_result replace(const char *path, const char *target, const struct stat *there,
+                            const void *bytes, size_t size)
+{
+    replacement r;
+    if (!begin(&r, target))
+        return pleat__fail_errno(PLEAT_E_IO, "'%s': no file can be made beside it", path);
+    pleat_result result = PLEAT_OK;
+    if ((there != NULL && fchmod(r.fd, there->st_mode & 0777) != 0) ||
+        !write_all(r.fd, bytes, size) || !sync_all(r.fd) || !take_place(&r))
+        result = pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be written", path);
+    if (result != PLEAT_OK && r.name[0] != '\0')
+        unlink(r.name);
+    close(r.fd);
+    return result;
 }
 
 /* All of it, and closed; otherwise false with errno. */
@@ -122,28 +226,15 @@ static bool write_and_close(int fd, const void *bytes, size_t size)
     return written;
 }
 
-static pleat_result replace(const char *path, const char *target, const void *bytes, size_t size)
-{
-    char temporary[PATH_MAX];
-    int fd = pleat__file_create_beside(target, temporary, sizeof temporary);
-    if (fd < 0)
-        return pleat__fail_errno(PLEAT_E_IO, "'%s': no file can be made beside it", path);
-    if (write_and_close(fd, bytes, size) && rename(temporary, target) == 0)
-        return PLEAT_OK;
-    pleat_result result = pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be written", path);
-    unlink(temporary);
-    return result;
-}
-
 pleat_result pleat__file_write(const char *path, const void *bytes, size_t size)
 {
     char target[PATH_MAX];
     struct stat status;
     if (stat(path, &status) != 0)
-        return replace(path, path, bytes, size);
+        return replace(path, path, NULL, bytes, size);
     /* A link stays one: what it leads to is replaced. */
     if (S_ISREG(status.st_mode) && realpath(path, target) != NULL)
-        return replace(path, target, bytes, size);
+        return replace(path, target, &status, bytes, size);
     /* A pipe, a terminal, /dev/null: a rename would put a file in its place. */
     int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
     return fd >= 0 && write_and_close(fd, bytes, size)

@@ -14,8 +14,10 @@ PLEAT_NODISCARD pleat_result pleat__file_read(const char *path, uint64_t limit, 
  * that open gives. `name` gets its name. Returns its descriptor, or -1 with errno. What another
  * process left behind, this one's number or not, is in nobody's way. */
 int pleat__file_create_beside(const char *path, char *name, size_t size);
-/* Writes a temporary file beside `path` and renames it; PLEAT_E_IO leaves `path` as it was. What is
- * there and no regular file (a pipe, /dev/stdout) is written into. */
+/* Writes a file that takes the place of `path` when it is whole and on the disk, with the
+ * permissions of the one that was there; PLEAT_E_IO leaves `path` as it was. Until then it has no
+ * name where the file system can do that, so that nothing of it is left when the process is killed.
+ * What is there and no regular file (a pipe, /dev/stdout) is written into. */
 PLEAT_NODISCARD pleat_result pleat__file_write(const char *path, const void *bytes, size_t size);
 
 #endif

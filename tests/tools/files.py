@@ -18,6 +18,9 @@ import tempfile
 import unittest
 import zlib
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import suite  # noqa: E402
+
 PLEAT = sys.argv[1]
 SHARED = pathlib.Path(os.environ.get("PLEAT_SHARED") or (sys.argv + [""])[2])
 
@@ -267,6 +270,14 @@ class Files(unittest.TestCase):
                 self.assertIn("No space left", done.stderr)
         self.assertEqual([p.name for p in self.root.iterdir() if p.name.endswith(".tmp")], [])
 
+    def test_what_is_private_stays_so(self):
+        path, trace = self.path("s.pickle", pickle.dumps(job())), self.root / "t.trace"
+        self.run_pleat("import", path, "-o", trace)
+        for mode in (0o600, 0o640, 0o444):
+            trace.chmod(mode)
+            self.run_pleat("import", path, "-o", trace)
+            self.assertEqual(trace.stat().st_mode & 0o7777, mode)
+
     def test_traces_and_plans_by_bits(self):
         snapshot = self.path("s.pickle", pickle.dumps(job()))
         trace, plan = self.root / "t.trace", self.root / "p.plan"
@@ -323,4 +334,4 @@ class Files(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    suite.main()

@@ -1,0 +1,200 @@
+/*
+ * file.c: files take another one's place whole, on the disk, with its permissions, and leave
+ * nothing behind. The linker puts functions of this file in the place of open, fsync and rename,
+ * which say what was done, and fail where a test wants them to.
+ */
+#include "files.h"
+
+#include <plan/base/file.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static struct {
+    bool refuses_unnamed; /* as a file system that knows no files without a name */
+    int fails;            /* fsync's errno */
+    bool kills;           /* the process, when it is asked to sync */
+    char steps[8];        /* f: a file was synced, r: renamed, d: a folder was synced */
+} disk;
+
+static void note(char step)
+{
+    size_t length = strlen(disk.steps);
+    assert_in_range(length, 0, sizeof disk.steps - 2);
+    disk.steps[length] = step;
+}
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list arguments;
+    va_start(arguments, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
+    va_end(arguments);
+    if (disk.refuses_unnamed && (flags & O_TMPFILE) == O_TMPFILE) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
+    return __real_open(path, flags, mode);
+}
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd)
+{
+    struct stat status;
+    assert_int_equal(fstat(fd, &status), 0);
+    note(S_ISDIR(status.st_mode) ? 'd' : 'f');
+    if (disk.kills)
+        raise(SIGKILL);
+    errno = disk.fails;
+    return disk.fails != 0 ? -1 : __real_fsync(fd);
+}
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to)
+{
+    note('r');
+    return __real_rename(from, to);
+}
+
+typedef struct {
+    char folder[32], path[64];
+} fixture;
+
+static void begin(fixture *f, bool refuses_unnamed)
+{
+    *f = (fixture){.folder = "/tmp/pleat-file-XXXXXX"};
+    memset(&disk, 0, sizeof disk);
+    disk.refuses_unnamed = refuses_unnamed;
+    assert_non_null(mkdtemp(f->folder));
+    snprintf(f->path, sizeof f->path, "%s/f", f->folder);
+}
+
+/* Nothing else is in the folder: it can be removed. */
+static void end(fixture *f)
+{
+    unlink(f->path);
+    assert_int_equal(rmdir(f->folder), 0);
+}
+
+static void assert_holds(const char *path, const char *text)
+{
+    test_bytes found = test_file_read(path);
+    assert_int_equal(found.size, strlen(text));
+    assert_memory_equal(found.data, text, found.size);
+    free(found.data);
+}
+
+static void file_is_synced_before_it_takes_a_place(void **state)
+{
+    (void)state;
+    for (int unnamed = 0; unnamed < 2; unnamed++) {
+        fixture f;
+        begin(&f, unnamed == 0);
+        assert_ok(pleat__file_write(f.path, "one", 3));
+        assert_string_equal(disk.steps, "frd");
+        assert_holds(f.path, "one");
+        end(&f);
+    }
+}
+
+static void file_that_cannot_be_synced_takes_no_place(void **state)
+{
+    (void)state;
+    for (int unnamed = 0; unnamed < 2; unnamed++) {
+        fixture f;
+        begin(&f, unnamed == 0);
+        assert_ok(pleat__file_write(f.path, "one", 3));
+        memset(disk.steps, 0, sizeof disk.steps);
+        disk.fails = EIO;
+        assert_int_equal(pleat__file_write(f.path, "other", 5), PLEAT_E_IO);
+        assert_string_equal(disk.steps, "f");
+        assert_holds(f.path, "one");
+        end(&f);
+    }
+}
+
+/* Where nothing can be synced, as in a file system of a network or in memory, nothing is lost. */
+static void file_may_lie_where_nothing_is_synced(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, false);
+    disk.fails = EINVAL;
+    assert_ok(pleat__file_write(f.path, "one", 3));
+    assert_holds(f.path, "one");
+    end(&f);
+}
+
+static void file_leaves_nothing_when_its_process_is_killed(void **state)
+{
+    (void)state;
+    fixture f;
+    int status;
+    begin(&f, false);
+    pid_t child = fork();
+    if (child == 0) {
+        disk.kills = true;
+        _exit(pleat__file_write(f.path, "one", 3));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    end(&f);
+}
+
+static void file_keeps_its_permissions(void **state)
+{
+    (void)state;
+    static const mode_t modes[] = {0600, 0640, 0444, 0666};
+    for (size_t i = 0; i < 2 * sizeof modes / sizeof *modes; i++) {
+        fixture f;
+        struct stat status;
+        begin(&f, i % 2 == 0);
+        assert_ok(pleat__file_write(f.path, "one", 3));
+        assert_int_equal(chmod(f.path, modes[i / 2]), 0);
+        assert_ok(pleat__file_write(f.path, "other", 5));
+        assert_int_equal(stat(f.path, &status), 0);
+        assert_int_equal(status.st_mode & 07777, modes[i / 2]);
+        end(&f);
+    }
+}
+
+static void file_follows_no_link_at_a_temporary_name(void **state)
+{
+    (void)state;
+    for (int unnamed = 0; unnamed < 2; unnamed++) {
+        fixture f;
+        char other[80], planted[96];
+        begin(&f, unnamed == 0);
+        snprintf(other, sizeof other, "%s/other", f.folder);
+        snprintf(planted, sizeof planted, "%s.%ld.0.tmp", f.path, (long)getpid());
+        test_file_write(other, "kept", 4);
+        assert_int_equal(symlink(other, planted), 0);
+        assert_ok(pleat__file_write(f.path, "one", 3));
+        assert_holds(f.path, "one");
+        assert_holds(other, "kept");
+        assert_int_equal(unlink(planted), 0);
+        assert_int_equal(unlink(other), 0);
+        end(&f);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(file_is_synced_before_it_takes_a_place),
+        cmocka_unit_test(file_that_cannot_be_synced_takes_no_place),
+        cmocka_unit_test(file_may_lie_where_nothing_is_synced),
+        cmocka_unit_test(file_leaves_nothing_when_its_process_is_killed),
+        cmocka_unit_test(file_keeps_its_permissions),
+        cmocka_unit_test(file_follows_no_link_at_a_temporary_name),
+    };
+    return cmocka_run_group_tests_name("file", tests, NULL, NULL);
+}
