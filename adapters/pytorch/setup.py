@@ -12,6 +12,7 @@ import tempfile
 
 from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -59,6 +60,14 @@ class Build(build_py):
                         dirs_exist_ok=True)
 
 
+class NoSources(sdist):
+    """Of this folder alone nothing can be installed: libpleat's sources are beside it."""
+
+    def run(self):
+        sys.exit("pleat: an sdist would have no libpleat in it and could not be installed: build a wheel (pip wheel "
+                 "--no-deps %s), or take the whole source tree" % HERE)
+
+
 class Native(Distribution):
     """The wheel is for this platform: it holds libpleat."""
 
@@ -71,6 +80,6 @@ setup(
     license="Apache-2.0",
     packages=["pleat", "pleat._site"],
     package_data={"pleat": ["*.cpp", "*.h"]},
-    cmdclass={"build_py": Build},
+    cmdclass={"build_py": Build, "sdist": NoSources},
     distclass=Native,
 )

@@ -13,9 +13,10 @@ import unittest
 from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
+sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 import pleat  # noqa: E402
+import suite  # noqa: E402
 from pleat import _shim  # noqa: E402
 
 
@@ -95,6 +96,50 @@ class Cache(unittest.TestCase):
         with mock.patch("platform.libc_ver", lambda: ("glibc", "1.0")):
             differs("another system")
         self.assertIn(_shim.build(self.torch), made)
+
+    def test_what_others_could_have_made_is_not_loaded(self):
+        made = _shim.build(self.torch)
+        self.assertFalse(made.parent.stat().st_mode & 0o022)
+        for mode in (0o775, 0o757):
+            made.write_text("theirs")
+            made.chmod(mode)
+            self.assertEqual((_shim.build(self.torch), made.read_text()), (made, "whole"))
+            self.assertFalse(made.stat().st_mode & 0o022)
+        elsewhere = pathlib.Path(self.file("elsewhere.so", "theirs"))
+        made.unlink()
+        made.symlink_to(elsewhere)
+        self.assertEqual((_shim.build(self.torch), made.read_text()), (made, "whole"))
+        self.assertEqual((made.is_symlink(), elsewhere.read_text()), (False, "theirs"))
+        self.assertEqual(len(self.compiled), 4)
+
+    def test_a_folder_of_others_is_refused(self):
+        made = _shim.build(self.torch)
+
+        def refused():
+            with self.assertRaisesRegex(pleat.UnavailableError, "kept in %s, which is another user's or can be "
+                                                                "written by others" % made.parent):
+                _shim.build(self.torch)
+
+        for mode in (0o775, 0o757):
+            made.parent.chmod(mode)
+            refused()
+            made.unlink(missing_ok=True)
+            refused()
+        made.parent.chmod(0o755)
+        self.assertEqual(_shim.build(self.torch), made)
+        # Another's, who may be root: as root is trusted by everybody, root's own is given away.
+        if os.geteuid() == 0:
+            os.chown(made.parent, 4711, -1)
+            refused()
+        else:
+            with mock.patch("os.geteuid", lambda: os.getuid() + 1):
+                refused()
+
+    def test_where_groups_share_what_they_make_the_shim_is_kept_all_the_same(self):
+        before = os.umask(0o002)
+        self.addCleanup(os.umask, before)
+        self.assertEqual(_shim.build(self.torch), _shim.build(self.torch))
+        self.assertEqual(len(self.compiled), 1)
 
     def build_in_two_threads(self):
         built = []
@@ -268,4 +313,4 @@ class CheckTorch(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    suite.main()

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import errno
 import inspect
 import io
 import json
@@ -18,9 +19,10 @@ from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ADAPTER = ROOT / "adapters" / "pytorch"
-sys.path.insert(0, str(ADAPTER))
+sys.path[:0] = [str(ADAPTER), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 import pleat  # noqa: E402
+import suite  # noqa: E402
 from pleat import _job, _plans, _shim, run  # noqa: E402
 
 # What stands for torch below: it says that it was imported, and that CUDA is not there.
@@ -292,6 +294,19 @@ class Install(unittest.TestCase):
         self.assertNotIn("project.license", said)
         self.assertTrue(self.built("cmake")[0][0].startswith("-S "))
         self.assertIn("'cmake'; tools/setup --minimal in ", self.built()[1])
+
+
+    def test_no_sdist_is_built_that_cannot_be_installed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tree = pathlib.Path(folder, "pytorch")
+            shutil.copytree(ADAPTER, tree, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+            done = subprocess.run([sys.executable, "setup.py", "sdist"], cwd=tree, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            if "No module named 'setuptools'" in done.stdout:
+                self.skipTest("no setuptools")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("could not be installed: build a wheel (pip wheel --no-deps ", done.stdout)
+            self.assertFalse((tree / "dist").exists())
 
 
 class Run(unittest.TestCase):
@@ -798,6 +813,81 @@ if __name__ == "__main__":
         self.assertEqual(done.stdout, "end\n")
 
 
+class Written(unittest.TestCase):
+    """What the package writes takes another file's place."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.path = self.folder / "c.json"
+
+    def test_it_is_on_the_disk_before_it_takes_a_place(self):
+        steps = []
+        synced, replaced = os.fsync, os.replace
+        with mock.patch("os.fsync", lambda file: steps.append("synced") or synced(file)), \
+                mock.patch("os.replace", lambda *names: steps.append("replaced") or replaced(*names)):
+            _job.write_counters(str(self.path), [])
+        self.assertEqual(steps, ["synced", "replaced", "synced"])
+        self.assertEqual(os.listdir(self.folder), ["c.json"])
+
+    def test_what_cannot_be_synced_takes_no_place(self):
+        self.path.write_text("before")
+        for supported in (True, False):
+            with self.unnamed_files(supported), mock.patch("os.fsync", side_effect=OSError(5, "worn out")), \
+                    contextlib.redirect_stderr(io.StringIO()) as said:
+                _job.write_counters(str(self.path), [])
+            self.assertIn("worn out", said.getvalue())
+            self.assertEqual((self.path.read_text(), os.listdir(self.folder)), ("before", ["c.json"]))
+        with mock.patch("os.fsync", side_effect=OSError(errno.EINVAL, "no such thing here")):
+            _job.write_counters(str(self.path), [])
+        self.assertIn("devices", json.loads(self.path.read_text()))
+
+    def unnamed_files(self, supported):
+        """A file system that has files without names, or none."""
+        opened = os.open
+
+        def open_named(path, flags, *more, **others):
+            if flags & os.O_TMPFILE == os.O_TMPFILE:
+                raise OSError(errno.EOPNOTSUPP, "none")
+            return opened(path, flags, *more, **others)
+
+        return contextlib.nullcontext() if supported else mock.patch("os.open", open_named)
+
+    def test_permissions_stay(self):
+        for supported in (True, False):
+            for mode in (0o600, 0o640, 0o444, 0o664):
+                self.path.write_text("before")
+                self.path.chmod(mode)
+                with self.unnamed_files(supported):
+                    _job.write_counters(str(self.path), [])
+                self.assertEqual(self.path.stat().st_mode & 0o7777, mode)
+                self.path.unlink()
+        before = os.umask(0o027)
+        self.addCleanup(os.umask, before)
+        _job.write_counters(str(self.path), [])
+        self.assertEqual(self.path.stat().st_mode & 0o7777, 0o640)
+
+    def test_no_link_that_waits_is_followed(self):
+        other = self.folder / "other"
+        other.write_text("kept")
+        os.symlink(other, "%s.%d.tmp" % (self.path, os.getpid()))  # the name that it once had
+        os.symlink(other, str(self.path) + ".known.tmp")
+        for supported in (True, False):
+            with self.unnamed_files(supported), mock.patch("secrets.token_hex", side_effect=["known", "next"]):
+                with contextlib.redirect_stderr(io.StringIO()) as said:
+                    _job.write_counters(str(self.path), [])
+            self.assertIn("File exists", said.getvalue())
+            _job.write_counters(str(self.path), [])
+        self.assertEqual(other.read_text(), "kept")
+
+    def test_nothing_is_left_of_a_process_that_was_killed(self):
+        done = python("import os, signal\nfrom pleat import _files\n"
+                      "os.fsync = lambda file: os.kill(os.getpid(), signal.SIGKILL)\n"
+                      "_files.write(%r, 'text')" % str(self.path), PYTHONPATH=str(ADAPTER))
+        self.assertEqual((done.returncode, os.listdir(self.folder)), (-9, []))
+
+
 class Told(unittest.TestCase):
     """What `pleat run` says at the end, with the command of this build."""
 
@@ -901,4 +991,4 @@ class Told(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    suite.main()

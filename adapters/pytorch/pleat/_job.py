@@ -11,7 +11,7 @@ import tempfile
 
 import pleat
 
-from . import _ends, _first, _plans
+from . import _ends, _files, _first, _plans
 
 PROGRAMS_OWN = ("log", "log_bytes", "log_ms", "canary")
 
@@ -111,24 +111,6 @@ def compare(trace, counters):
         least / gib)
 
 
-def write_whole(path, text):
-    """A file takes the place of one that is there when it is whole; what is none (a pipe) is written into."""
-    if os.path.exists(path) and not os.path.isfile(path):
-        with open(path, "w") as out:
-            out.write(text)
-        return
-    path = os.path.realpath(path)
-    partial = "%s.%d.tmp" % (path, os.getpid())
-    try:
-        with open(partial, "w") as out:
-            out.write(text)
-        os.replace(partial, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise
-
-
 def write_counters(path, served):
     """One JSON object a process."""
     told = {
@@ -137,7 +119,7 @@ def write_counters(path, served):
         "windows": pleat.windows(),
     }
     try:
-        write_whole(_plans.written(path), json.dumps(told) + "\n")
+        _files.write(_plans.written(path), json.dumps(told) + "\n")
     except OSError as problem:
         say("pleat: the counters: %s" % problem)
 

@@ -15,6 +15,7 @@ import platform
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -70,6 +71,8 @@ FEATURES = {
     "USE_ON_OOM": (ALLOCATOR, r"virtual void setUseOnOOM\("),
     "USE_ON_OOM_FLAG": (ALLOCATOR, r"virtual void setUseOnOOM\([^;{]*bool"),
 }
+
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def features(include):
@@ -276,16 +279,42 @@ def build(torch):
     made_of = pathlib.Path(torch.__file__).parent, torch._C._GLIBCXX_USE_CXX11_ABI, numbers(torch)
     made = fingerprint(torch, options(*made_of) + libraries(made_of[0]))
     target = folder / ("shim-%s-%s-%s.so" % (torch.__version__, platform.machine(), made))
-    if target.is_file():
+    if kept(target):
         return target
     # One process builds, the others of a job wait for it.
     with locked(folder):
-        if not target.is_file():
+        if not kept(target):
             with tempfile.TemporaryDirectory(prefix="making-", dir=folder) as making:
                 partial = os.path.join(making, target.name)
                 compile_with(command(*made_of, partial))
+                os.chmod(partial, os.stat(partial).st_mode & ~OTHERS_WRITE)
                 os.replace(partial, target)
     return target
+
+
+def ours_alone(status):
+    """Whether nobody but this user and root can have made a file what it is."""
+    return status.st_uid in (0, os.geteuid()) and not status.st_mode & OTHERS_WRITE
+
+
+def kept(target):
+    """Whether the shim is there and may be loaded; one that others could write is none, and takes another's place.
+    UnavailableError where they can write its folder: they could put one there at any time."""
+    try:
+        status, folder = os.lstat(target), os.stat(target.parent)
+    except OSError:
+        return False
+    if not ours_alone(folder):
+        refuse_folder(target.parent)
+    return stat.S_ISREG(status.st_mode) and ours_alone(status)
+
+
+def refuse_folder(folder):
+    raise UnavailableError(
+        "pleat: the shim is kept in %s, which is another user's or can be written by others, so that what is loaded "
+        "from there could be theirs: chmod go-w %s where it is yours, or name another folder in XDG_CACHE_HOME"
+        % (folder, folder)
+    )
 
 
 @contextlib.contextmanager
@@ -293,7 +322,9 @@ def locked(folder):
     """Holds the folder, which is made, for one process; UnavailableError where it cannot be written.
     Where the file system has no locks several may build the same at once, each in a place of its own."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not ours_alone(os.stat(folder)):
+            refuse_folder(folder)
         lock = open(folder / "lock", "w")
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)
