@@ -703,4 +703,4 @@ def open_read(path):
 
 
 if __name__ == "__main__":
-    suite.main(needs_torch=True)
+    suite.main()
