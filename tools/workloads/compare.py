@@ -21,6 +21,7 @@ import tempfile
 import torch
 
 import harness
+import libraries
 
 HERE = pathlib.Path(__file__).resolve().parent
 GIB = 1 << 30
@@ -61,7 +62,9 @@ WORKLOADS = {
 }
 SHORT = ("gpt2-vpp-recompute", "moe-vpp", "lora-recompute")
 SHORT_ITERATIONS = "10"
-CONTENDERS = (*harness.ALLOCATORS, "pleat-saved")
+CONTENDERS = (*harness.ALLOCATORS, "pleat-saved", "heap")
+# contender -> the allocator of its runs, where it is not one itself
+SERVED_BY = {"pleat-saved": "pleat", "heap": "pleat"}
 CAP_OVER_LIVE = 1.02
 
 
@@ -71,6 +74,21 @@ class Failed(Exception):
 
 def say(*text):
     print("compare.py:", *text, file=sys.stderr, flush=True)
+
+
+def workload(name):
+    """What WORKLOADS has of a name, or the same of JOB@SEED, a job of a library drawn from a seed;
+    None of what is neither."""
+    job, _, seed = name.partition("@")
+    if job in libraries.JOBS and job not in libraries.SEVERAL_GPUS and seed.isdecimal():
+        return 0.97, 20, "real.py", "--job %s --seed %s --iterations 20" % (job, seed)
+    return WORKLOADS.get(name)
+
+
+def place(name):
+    """Where a workload stands in a table: those of libraries behind the others."""
+    known = list(WORKLOADS)
+    return (known.index(name), "") if name in known else (len(known), name)
 
 
 def visible_gpus():
@@ -86,9 +104,10 @@ def only_gpu(gpu):
 
 
 class Run:
-    """A workload's run: a process, which the end of a `with` ends."""
+    """A contender's run of a workload: a process, which the end of a `with` ends."""
 
-    def __init__(self, arguments, log, allocator, gpu=None, in_turns=False):
+    def __init__(self, arguments, log, contender, gpu=None, in_turns=False):
+        allocator = SERVED_BY.get(contender, contender)
         self.name, self.log = " ".join([*arguments, "--allocator", allocator]), log
         line = [sys.executable, str(HERE / arguments[0]), *arguments[1:], "--allocator", allocator]
         line += ["--quiet", *(["--in-turns"] if in_turns else [])]
@@ -100,7 +119,7 @@ class Run:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=dict(os.environ, **harness.settings(allocator), **only_gpu(gpu)),
+                env=dict(os.environ, **harness.settings(contender), **only_gpu(gpu)),
                 text=True,
             )
 
@@ -136,24 +155,32 @@ class Run:
             raise Failed("%s: no JSON line, see %s" % (self.name, self.log)) from None
 
 
-def run(arguments, log, allocator, gpu=None):
+def run(arguments, log, contender, gpu=None):
     """What the workload printed, after its end."""
-    with Run(arguments, log, allocator, gpu) as one:
+    with Run(arguments, log, contender, gpu) as one:
         return one.told()
+
+
+def take_turns(runs):
+    """What runs on the same GPU told at their ends; their iterations take turns. `runs` may be begun
+    as they are asked for: each is within its turn, then."""
+    begun, told = [], []
+    for one in runs:
+        begun.append(one)
+        told.append(one.turn())
+    while None in told:
+        for number, one in enumerate(begun):
+            if told[number] is None:
+                told[number] = one.turn()
+    return told
 
 
 def run_in_turns(many):
     """The same of several, each of which is Run's arguments: they run at the same time and on the
     same GPU, but for their iterations, which take turns."""
     with contextlib.ExitStack() as ending:
-        runs, told = [None] * len(many), [None] * len(many)
-        while None in told:
-            for number, arguments in enumerate(many):
-                if runs[number] is None:  # begun within its turn: it takes seconds of the processor
-                    runs[number] = ending.enter_context(Run(*arguments, in_turns=True))
-                if told[number] is None:
-                    told[number] = runs[number].turn()
-        return told
+        # Begun within their turns: it takes seconds of the processor.
+        return take_turns(ending.enter_context(Run(*one, in_turns=True)) for one in many)
 
 
 def save_plan(command, side, folder):
@@ -185,7 +212,7 @@ class Side:
 
     def __init__(self, name, options, log):
         self.name = name
-        self.goal, self.profiled, script, arguments = WORKLOADS[name]
+        self.goal, self.profiled, script, arguments = workload(name)
         self.workload = [script, *arguments.split()]
         if options.short:
             self.workload += ["--iterations", SHORT_ITERATIONS]
@@ -203,9 +230,8 @@ class Side:
             contender, gpu = contenders[number], None
             if gpus:
                 gpu = gpus[(number + turn) % len(contenders)]
-            saved = contender == "pleat-saved"
-            more = ["--plan", str(plan)] if saved else []
-            return [*self.workload, *more], self.log, "pleat" if saved else contender, gpu
+            more = ["--plan", str(plan)] if contender == "pleat-saved" else []
+            return [*self.workload, *more], self.log, contender, gpu
 
         many = [arguments(number) for number in range(len(contenders))]
         with concurrent.futures.ThreadPoolExecutor(len(contenders) if gpus else 1) as pool:
@@ -234,6 +260,7 @@ class Side:
             "peak_reserved_bytes",
             "efficiency",
             "device_peak_bytes",
+            "process_peak_bytes",
             "first_seconds",
             "driver_calls",
             "steady_driver_calls",
@@ -307,7 +334,8 @@ def row(name, contender, told):
         cell(told["peak_allocated_bytes"], "%.3f", GIB),
         cell(told["peak_physical_bytes"], "%.3f", GIB),
         cell(told["efficiency"], "%.2f", 0.01),
-        cell(told["device_peak_bytes"], "%.3f", GIB),
+        # In turns there is no figure of the device alone, but one of the process.
+        cell(told["device_peak_bytes"] or told.get("process_peak_bytes"), "%.3f", GIB),
         cell(told["seconds_per_iteration"], "%.4f"),
         cell(told.get("seconds_to_native"), "%.3f"),
         cell(second, "%.2f"),
@@ -351,8 +379,9 @@ def merged(paths):
             read = json.loads(pathlib.Path(path).read_text())
             again = {one["workload"] for one in read["rows"]}
             again |= {line.split(":")[0] for line in read["missed"]}
-            if not again <= set(WORKLOADS):
-                raise ValueError("there is no workload " + ", ".join(again - set(WORKLOADS)))
+            unknown = [one for one in sorted(again) if workload(one) is None]
+            if unknown:
+                raise ValueError("there is no workload " + ", ".join(unknown))
             answer = {name: told for name, told in answer.items() if name not in again}
             lines = [line for line in lines if line.split(":")[0] not in again] + read["missed"]
             for one in read["rows"]:
@@ -367,17 +396,17 @@ def merged(paths):
             raise Failed("%s is no answer that --out wrote: it has no %s" % (path, problem)) from None
         except (ValueError, TypeError, AttributeError) as problem:
             raise Failed("%s is no answer that --out wrote: %s" % (path, problem)) from None
-    return {name: answer[name] for name in sorted(answer, key=list(WORKLOADS).index)}, lines
+    return {name: answer[name] for name in sorted(answer, key=place)}, lines
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     names = ", ".join(WORKLOADS)
-    parser.add_argument("--only", metavar="NAME,...", help="some of: %s [all]" % names)
+    parser.add_argument("--only", metavar="NAME,...", help="some of: %s [all of these]; and JOB@SEED, a job of real.py" % names)
     parser.add_argument(
         "--allocators",
         metavar="NAME,...",
-        help="some of: %s [without async and pleat-saved]" % ", ".join(CONTENDERS),
+        help="some of: %s; heap is Pleat that learns nothing [native,expandable,pleat]" % ", ".join(CONTENDERS),
     )
     parser.add_argument("--rounds", type=int, metavar="N", help="turns that each one takes [1]")
     parser.add_argument(
@@ -443,10 +472,13 @@ def parse():
     options.only = default if options.only is None else options.only.split(",")
     chosen = "native,expandable,pleat" if options.allocators is None else options.allocators
     options.allocators = chosen.split(",")
-    for asked, known in ((options.only, WORKLOADS), (options.allocators, CONTENDERS)):
+    for asked, names, known in (
+        (options.only, WORKLOADS, lambda name: workload(name) is not None),
+        (options.allocators, CONTENDERS, CONTENDERS.__contains__),
+    ):
         for name in asked:
-            if name not in known:
-                parser.error("%r is none of: %s" % (name, ", ".join(known)))
+            if not known(name):
+                parser.error("%r is none of: %s" % (name, ", ".join(names)))
             if asked.count(name) > 1:
                 parser.error("%r is asked for twice" % name)
     options.rounds = 1 if options.rounds is None else options.rounds

@@ -1,7 +1,8 @@
 """What the workloads share: options, the choice of an allocator, measuring, the one JSON line.
 
 A workload hands main() a function that makes its job. The job has iteration(number), which runs one
-iteration and returns its loss without waiting for the device, and describe(), a dict of what it is.
+iteration and returns its loss without waiting for the device, and describe(), a dict of what it is;
+or, where a library has the loop, train(laps), which calls laps.ended(loss) after each iteration.
 Whatever allocator serves the device is chosen before anything lies there: torch takes no other later.
 """
 
@@ -145,7 +146,9 @@ SETTINGS = {"expandable": "expandable_segments:True", "async": "backend:cudaMall
 
 def settings(allocator):
     """The environment that an allocator wants: torch reads it when it is imported. 2.9 and later
-    know the second name."""
+    know the second name. `heap` is Pleat that learns nothing, so every request is the heap's."""
+    if allocator == "heap":
+        return {"PLEAT_CONF": "learn:off"}
     text = SETTINGS.get(allocator)
     return {"PYTORCH_CUDA_ALLOC_CONF": text, "PYTORCH_ALLOC_CONF": text} if text else {}
 
@@ -220,23 +223,25 @@ class Turns:
         self.wait()
 
 
-class DevicePeak:
-    """The most memory in use on the device, by NVML, looked at 20 times a second."""
+class Nvml:
+    """What NVML says of the device in use; nothing where there is no NVML."""
 
     class Memory(ctypes.Structure):
         _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
 
+    class Process(ctypes.Structure):
+        _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong),
+                    ("gpu_instance", ctypes.c_uint), ("compute_instance", ctypes.c_uint)]  # fmt: skip
+
+    MOST_PROCESSES = 256
+    UNKNOWN = (1 << 64) - 1  # of a process whose memory the driver does not tell
+
     def __init__(self):
-        self.peak = None
-        self.ended = threading.Event()
         try:
-            self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+            self.library = ctypes.CDLL("libnvidia-ml.so.1")
             self.handle = self.device()
         except (OSError, AttributeError):
-            self.nvml = None
-            return
-        self.thread = threading.Thread(target=self.watch, daemon=True)
-        self.thread.start()
+            self.library = None
 
     def device(self):
         """NVML numbers all devices there are, CUDA those that the process may see: by bus."""
@@ -247,22 +252,48 @@ class DevicePeak:
             properties.pci_device_id,
         )
         handle = ctypes.c_void_p()
-        self.nvml.nvmlInit_v2()
-        if self.nvml.nvmlDeviceGetHandleByPciBusId_v2(bus.encode(), ctypes.byref(handle)):
+        self.library.nvmlInit_v2()
+        if self.library.nvmlDeviceGetHandleByPciBusId_v2(bus.encode(), ctypes.byref(handle)):
             raise OSError("NVML knows no device " + bus)
         return handle
 
-    def look(self):
+    def used(self):
+        """Memory in use on the device, everybody's; None where NVML does not tell."""
         memory = self.Memory()
-        if self.nvml.nvmlDeviceGetMemoryInfo(self.handle, ctypes.byref(memory)) == 0:
-            self.peak = max(self.peak or 0, memory.used)
+        failed = self.library.nvmlDeviceGetMemoryInfo(self.handle, ctypes.byref(memory))
+        return None if failed else memory.used
+
+    def used_here(self):
+        """The same of this process, CUDA's context included."""
+        count = ctypes.c_uint(self.MOST_PROCESSES)
+        processes = (self.Process * self.MOST_PROCESSES)()
+        ask = getattr(self.library, "nvmlDeviceGetComputeRunningProcesses_v3", None)
+        if ask is None or ask(self.handle, ctypes.byref(count), processes):
+            return None
+        mine = [one.used for one in processes[: count.value] if one.pid == os.getpid()]
+        return mine[0] if mine and mine[0] != self.UNKNOWN else None
+
+
+class DevicePeak:
+    """The most memory in use on the device, by NVML, looked at 20 times a second."""
+
+    def __init__(self):
+        self.peak = None
+        self.ended = threading.Event()
+        self.nvml = Nvml()
+        if self.nvml.library is not None:
+            self.thread = threading.Thread(target=self.watch, daemon=True)
+            self.thread.start()
+
+    def look(self):
+        self.peak = max(self.peak or 0, self.nvml.used() or 0) or None
 
     def watch(self):
         while not self.ended.wait(0.05):
             self.look()
 
     def finish(self):
-        if self.nvml is None:
+        if self.nvml.library is None:
             return None
         self.ended.set()
         self.thread.join()
@@ -306,33 +337,88 @@ def memory_figures(options, device_peak):
     }
 
 
+class Laps:
+    """Iterations as they end: the seconds and the loss of each, what it asked of the driver, and
+    whose turn it is between two of them."""
+
+    def __init__(self, options, recorder):
+        self.options, self.recorder = options, recorder
+        self.turns = Turns(options)
+        self.seconds, self.losses, self.calls, self.waited = [], [], [], [0]
+        self.process_peak = None
+        self.nvml = None
+
+    def begin(self):
+        self.recorder.label(len(self.losses), "F")
+        self.began = time.perf_counter()
+
+    def ended(self, loss):
+        """An iteration ended with this loss, a number or a tensor, which is waited for."""
+        self.losses.append(loss.item() if isinstance(loss, torch.Tensor) else float(loss))
+        self.seconds.append(time.perf_counter() - self.began)
+        if self.options.cuda:
+            self.ask()
+        if not self.options.quiet:
+            print(
+                "iteration %d: loss %.4f, %.3f s"
+                % (len(self.losses) - 1, self.losses[-1], self.seconds[-1]),
+                file=sys.stderr,
+                flush=True,
+            )
+        if len(self.losses) < self.options.iterations:
+            self.turns.pass_on()
+            self.begin()
+
+    def ask(self):
+        """What is known of an iteration once it is over, outside of its seconds."""
+        self.calls.append(driver_calls(self.options))
+        self.waited.append((pleat_figures(self.options) or {}).get("waited_ns", 0))
+        if self.nvml is None:
+            self.nvml = Nvml()
+        if self.nvml.library is not None:
+            self.process_peak = max(self.process_peak or 0, self.nvml.used_here() or 0) or None
+
+    def figures(self):
+        told = {}
+        if len(self.seconds) >= 3:
+            told["seconds_per_iteration"] = steady(self.seconds)
+            told["first_seconds"] = self.seconds[0]
+            half = len(self.calls) // 2 - 1
+            told["steady_driver_calls"] = self.calls[-1] - self.calls[half] if self.calls else None
+        told["seconds"] = [round(value, 6) for value in self.seconds]
+        if self.options.allocator == "pleat" and self.options.cuda:
+            told["waited_seconds"] = [
+                round((now - before) * 1e-9, 6)
+                for before, now in zip(self.waited, self.waited[1:])
+            ]
+        told["process_peak_bytes"] = self.process_peak
+        told["loss"] = self.losses[-1] if self.losses else None
+        told["losses"] = self.losses
+        return told
+
+
+def train(job, laps):
+    """Runs the job's iterations; a job with a loop of its own has train(laps)."""
+    laps.begin()
+    if hasattr(job, "train"):
+        job.train(laps)
+        return
+    for turn in range(laps.options.iterations):
+        laps.ended(job.iteration(turn))
+
+
 def run(name, make, options, recorder):
     """Runs the job; returns what it reports."""
     reproducible(options)
     # Others that take turns have memory on the device as well.
     watching = DevicePeak() if options.cuda and not options.in_turns else None
-    turns = Turns(options)
-    seconds, losses, calls, waited = [], [], [], [0]
+    laps = Laps(options, recorder)
     out_of_memory = None
     job = None
-    turns.wait()
+    laps.turns.wait()
     try:
         job = make(options, recorder)
-        for turn in range(options.iterations):
-            if turn:
-                turns.pass_on()
-            begin = time.perf_counter()
-            losses.append(job.iteration(turn).item())  # waits for the device
-            seconds.append(time.perf_counter() - begin)
-            if options.cuda:
-                calls.append(driver_calls(options))
-                waited.append((pleat_figures(options) or {}).get("waited_ns", 0))
-            if not options.quiet:
-                print(
-                    "iteration %d: loss %.4f, %.3f s" % (turn, losses[-1], seconds[-1]),
-                    file=sys.stderr,
-                    flush=True,
-                )
+        train(job, laps)
     except torch.cuda.OutOfMemoryError as refused:
         out_of_memory = str(refused)
     # While the job is alive: what it keeps is live in the recording, too.
@@ -346,21 +432,11 @@ def run(name, make, options, recorder):
         "allocator": options.allocator if options.cuda else None,
         "plan": options.plan if options.allocator == "pleat" else None,
         "out_of_memory": out_of_memory,
-        "iterations": len(losses),
+        "iterations": len(laps.losses),
     }
     told.update(job.describe() if job is not None else {})
     told.update(memory_figures(options, watching.finish() if watching else None))
-    if len(seconds) >= 3:
-        told["seconds_per_iteration"] = steady(seconds)
-        told["first_seconds"] = seconds[0]
-        told["steady_driver_calls"] = calls[-1] - calls[len(calls) // 2 - 1] if calls else None
-    told["seconds"] = [round(value, 6) for value in seconds]
-    if options.allocator == "pleat" and options.cuda:
-        told["waited_seconds"] = [
-            round((now - before) * 1e-9, 6) for before, now in zip(waited, waited[1:])
-        ]
-    told["loss"] = losses[-1] if losses else None
-    told["losses"] = losses
+    told.update(laps.figures())
     return told
 
 

@@ -1,0 +1,182 @@
+"""Tests of tools/workloads/real.py and real_suite.py: what the judge says of figures, and, where the
+libraries are, that each drawn job trains and repeats on the processor."""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+WORKLOADS = os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads")
+sys.path.insert(0, WORKLOADS)
+import libraries  # noqa: E402
+import real_suite  # noqa: E402
+
+try:
+    import torch
+except ImportError:
+    torch = None
+try:
+    import transformers
+except ImportError:
+    transformers = None
+
+GIB = 1 << 30
+
+
+def line(seconds, physical=10.0, losses=(3.0, 2.0), **more):
+    """What a run prints, as far as it is judged: 20 iterations of so many seconds."""
+    return dict({"seconds": [9.0] * 4 + [seconds] * 16, "losses": list(losses), "out_of_memory": None,
+                 "peak_allocated_bytes": 9 * GIB, "peak_reserved_bytes": physical * GIB,
+                 "efficiency": 9 / physical, "process_peak_bytes": (physical + 0.7) * GIB}, **more)
+
+
+def pair(pleat, job="llama", **more):
+    runs = {"native": line(1.0, 15.0), "expandable": line(1.0, 10.0), "pleat": pleat}
+    return dict({"job": job, "seed": 1, "runs": runs}, **more)
+
+
+class Judged(unittest.TestCase):
+    def test_what_holds_has_no_line(self):
+        self.assertEqual(real_suite.verdict([pair(line(1.004, 9.5)), pair(line(1.0, 9.5))]), [])
+
+    def test_steady_seconds_of_each_and_of_all(self):
+        lines = real_suite.verdict([pair(line(1.007)), pair(line(1.008))])
+        self.assertEqual(lines, ["steady median of all 1.0075, not 1.005"])
+        lines = real_suite.verdict([pair(line(1.02)), pair(line(0.9)), pair(line(0.9))])
+        self.assertEqual(lines, ["llama@1: steady median 1.0200 of native's, not 1.010"])
+
+    def test_seconds_from_the_first_on(self):
+        slow = line(1.0)
+        slow["seconds"][1:3] = [12.0, 13.0]
+        lines = real_suite.verdict([pair(slow)])
+        self.assertEqual(len(lines), 2)
+        self.assertIn("mean from the first on 1.1346 of native's, not 1.02", lines[0])
+        self.assertIn("expandable segments' 1.0000", lines[1])
+        # Native may be the slow one; then expandable segments are what is left to lose against.
+        bad = pair(line(1.0))
+        bad["runs"]["expandable"]["seconds"] = [0.9 * one for one in bad["runs"]["native"]["seconds"]]
+        (only,) = real_suite.verdict([bad])
+        self.assertIn("expandable segments' 0.9000", only)
+
+    def test_memory_by_either_count(self):
+        lines = real_suite.verdict([pair(line(1.0, 10.5))])
+        self.assertEqual(lines, [
+            "llama@1: physical memory 10.500 GiB, expandable segments' 10.000",
+            "llama@1: memory by NVML 11.200 GiB, expandable segments' 10.700"])
+        # NVML may tell nothing.
+        self.assertEqual(real_suite.verdict([pair(line(1.0, 9.5, process_peak_bytes=None))]), [])
+
+    def test_losses_are_as_equal_as_natives_own(self):
+        other = line(1.0, 9.5, losses=(3.0, 2.02))
+        (only,) = real_suite.verdict([pair(other)])
+        self.assertIn("losses 0.01 from native's, which was not run again", only)
+        again = pair(other, native_again=line(1.0, losses=(3.0, 2.0)))
+        self.assertIn("repeats its own bit for bit", real_suite.verdict([again])[0])
+        again["native_again"]["losses"] = [3.0, 1.99]
+        self.assertEqual(real_suite.verdict([again]), [])
+
+    def test_jobs_with_a_goal_of_their_own(self):
+        lines = real_suite.verdict([pair(line(1.002, 9.5), "pipeline_rank")])
+        self.assertEqual(lines, [
+            "pipeline_rank@1: steady median 1.0020 of native's, not 1.000",
+            "pipeline_rank@1: efficiency 0.9474, not 0.990"])
+
+    def test_what_failed_is_told(self):
+        failed = {"job": "t5", "seed": 2, "error": "real.py: exit 1, see log\nmore", "said": ["x"]}
+        self.assertEqual(real_suite.verdict([failed]), ["t5@2: failed: real.py: exit 1, see log"])
+        out = pair(line(1.0, out_of_memory="it is full"))
+        self.assertEqual(real_suite.verdict([out]), ["llama@1: out of memory"])
+
+    def test_a_summary_of_several_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [os.path.join(folder, name) for name in "ab"]
+            for path, pleat in zip(paths, (line(1.5), line(0.99, 9.5))):
+                with open(path, "w") as out:
+                    out.write(json.dumps(pair(pleat)) + "\n")
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                self.assertTrue(real_suite.summarize(real_suite.read(paths)))
+                self.assertFalse(real_suite.summarize(real_suite.read(paths[:1])))
+                self.assertFalse(real_suite.summarize(real_suite.read(paths), [("t5", 3)]))
+            self.assertIn("pleat over 1: steady median 0.9900", said.getvalue())
+            self.assertIn("not run, for want of time: t5@3", said.getvalue())
+            with open(paths[0], "w") as out:
+                out.write("{}\n")
+            with self.assertRaisesRegex(SystemExit, "line 1 is no pair"):
+                real_suite.read(paths)
+
+
+@unittest.skipIf(torch is None, "torch is not there")
+class Drawn(unittest.TestCase):
+    def shape(self, seed):
+        from libraries import common
+
+        options = argparse.Namespace(job="x", seed=seed, tiny=False)
+        draw = common.Draw(options)
+        return [draw.step(2, 10, 2), draw.either(), common.length(draw, "tail", 512)]
+
+    def test_a_seed_draws_the_same_again(self):
+        drawn = [self.shape(seed) for seed in range(20)]
+        self.assertEqual(drawn, [self.shape(seed) for seed in range(20)])
+        self.assertGreater(len(set(map(str, drawn))), 10)
+
+    def test_lengths_stay_within_their_bounds(self):
+        from libraries import common
+
+        draw = common.Draw(argparse.Namespace(job="x", seed=1))
+        for kind in (*common.LENGTHS, "full"):
+            drawn = [common.length(draw, kind, 512) for _ in range(300)]
+            self.assertLessEqual(max(drawn), 512)
+            self.assertGreaterEqual(min(drawn), 4)
+            self.assertEqual(len(set(drawn)) == 1, kind == "full")
+
+    def test_a_text_is_the_same_whenever_it_is_asked_for(self):
+        from libraries import common
+
+        options = argparse.Namespace(job="x", seed=1)
+        texts = common.Texts(options, 50, "even", 64, 1000)
+        again = common.Texts(options, 50, "even", 64, 1000)
+        for index in (7, 3, 7):
+            self.assertTrue(torch.equal(texts[index]["input_ids"], again[index]["input_ids"]))
+        batch = common.padded([texts[1], texts[2]])
+        self.assertEqual(batch["labels"].shape, batch["input_ids"].shape)
+        self.assertEqual(int(batch["attention_mask"].sum()), texts.lengths[1] + texts.lengths[2])
+        self.assertEqual(int((batch["labels"] != -100).sum()), int(batch["attention_mask"].sum()))
+
+
+@unittest.skipIf(transformers is None, "transformers is not there")
+class Jobs(unittest.TestCase):
+    def losses(self, job, seed=1):
+        """Of three tiny iterations on the processor; None where the job's library is missing."""
+        done = subprocess.run(
+            [sys.executable, os.path.join(WORKLOADS, "real.py"), "--job", job, "--seed", str(seed),
+             "--tiny", "--device", "cpu", "--iterations", "3", "--deterministic", "--quiet"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if done.returncode == libraries.SKIPPED:
+            return None
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout.splitlines()[-1])["losses"]
+
+    def test_each_job_trains_and_repeats(self):
+        for job in libraries.JOBS:
+            if job in libraries.SEVERAL_GPUS:
+                continue
+            with self.subTest(job=job):
+                first = self.losses(job)
+                if first is None:
+                    continue
+                self.assertEqual(len(first), 3)
+                self.assertTrue(all(loss == loss and abs(loss) < 1e4 for loss in first), first)
+                self.assertEqual(first, self.losses(job))
+
+    def test_another_seed_is_another_job(self):
+        self.assertNotEqual(self.losses("llama", 1), self.losses("llama", 2))
+
+
+if __name__ == "__main__":
+    unittest.main()

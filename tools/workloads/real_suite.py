@@ -1,0 +1,397 @@
+#!/usr/bin/env python3
+"""Runs drawn jobs of real libraries under each allocator in turns and judges Pleat: real_suite.py.
+
+Each pair of a job and a seed is run iteration by iteration under all allocators at the same time, on
+one GPU that holds them all (`compare.py --in-turns`); the next pair's programs import their libraries
+meanwhile. Every pair becomes a line of JSON in --out as soon as it is done, also one that failed.
+Ends with a table and with what does not hold; exit 1 if something does not. --summary reads lines
+that were written before, needs neither a GPU nor torch, and runs nothing.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import threading
+import time
+
+import libraries
+
+GIB = 1 << 30
+STEADY_FROM = 4  # harness's: iterations before it set up or are learned
+# What must hold, native's seconds being 1: the steady median over all pairs and of each, the mean
+# over all iterations from the first, and by how much of expandable segments' it may be above that.
+STEADY_OF_ALL, STEADY, MEAN, MEAN_OVER_EXPANDABLE = 1.005, 1.01, 1.02, 1.01
+# Of jobs whose efficiency has a goal of its own; they may take native's seconds at most.
+EFFICIENT = {"qwen3_moe": 0.975, "pipeline_rank": 0.99}
+PAIR_SECONDS = 150  # a pair that takes longer is ended: it hangs, or is no job for this
+LEFT_FOR_A_PAIR = 25  # no pair is begun with less time left
+
+
+def say(*text):
+    print("real_suite.py:", *text, file=sys.stderr, flush=True)
+
+
+# ---- judging ----
+
+
+def ratios(one, native, first=0):
+    return [mine / other for mine, other in zip(one["seconds"][first:], native["seconds"][first:])]
+
+
+def apart(one, other):
+    """How far losses are apart: the largest difference, native's being 1; 0 where all bits are the
+    same. Both over the iterations that both have."""
+    pairs = list(zip(one["losses"], other["losses"]))
+    return max((abs(a - b) / (abs(b) or 1.0) for a, b in pairs), default=0.0)
+
+
+def figures(pair):
+    """contender -> what the table shows of it."""
+    native = pair["runs"].get("native")
+    told = {}
+    for contender, one in pair["runs"].items():
+        mine = {
+            "live": one.get("peak_allocated_bytes"),
+            "physical": one.get("peak_reserved_bytes"),
+            "process": one.get("process_peak_bytes"),
+            "efficiency": one.get("efficiency"),
+            "seconds": statistics.median(one["seconds"][STEADY_FROM:] or one["seconds"] or [0]),
+            "out_of_memory": one["out_of_memory"],
+        }
+        if native:
+            steady = ratios(one, native, STEADY_FROM)
+            mine["steady"] = statistics.median(steady) if steady else None
+            mine["mean"] = sum(one["seconds"]) / sum(native["seconds"])
+            mine["apart"] = apart(one, native)
+        told[contender] = mine
+    return told
+
+
+def memory_missed(pleat, expandable):
+    """Physical memory above expandable segments', by torch's statistics and by NVML."""
+    for what, key in (("physical memory", "physical"), ("memory by NVML", "process")):
+        mine, other = pleat[key], expandable[key]
+        if mine and other and mine > other:
+            yield "%s %.3f GiB, expandable segments' %.3f" % (what, mine / GIB, other / GIB)
+
+
+def losses_missed(pair, pleat):
+    """Losses that are less equal to native's than two runs of native are to each other."""
+    again = pair.get("native_again")
+    if pleat["apart"] == 0:
+        return
+    if again is None:
+        yield "losses %.2g from native's, which was not run again" % pleat["apart"]
+    elif apart(again, pair["runs"]["native"]) == 0:
+        yield "losses %.2g from native's, which repeats its own bit for bit" % pleat["apart"]
+
+
+def seconds_missed(pleat, expandable, most):
+    if pleat["steady"] is not None and pleat["steady"] > most:
+        yield "steady median %.4f of native's, not %.3f" % (pleat["steady"], most)
+    if pleat["mean"] > MEAN:
+        yield "mean from the first on %.4f of native's, not %.2f" % (pleat["mean"], MEAN)
+    if expandable and pleat["mean"] > MEAN_OVER_EXPANDABLE * expandable["mean"]:
+        yield "mean %.4f of native's, expandable segments' %.4f" % (pleat["mean"], expandable["mean"])
+
+
+def missed(pair):
+    """What does not hold of a pair, one line each."""
+    if "error" in pair:
+        return ["failed: " + pair["error"].splitlines()[0]]
+    told = figures(pair)
+    pleat, expandable = told.get("pleat"), told.get("expandable")
+    if not pleat or "native" not in told:
+        return []
+    if pleat["out_of_memory"]:
+        return ["out of memory"]
+    goal = EFFICIENT.get(pair["job"])
+    lines = list(seconds_missed(pleat, expandable, 1.0 if goal else STEADY))
+    lines += memory_missed(pleat, expandable) if expandable else ()
+    lines += losses_missed(pair, pleat)
+    if goal and (pleat["efficiency"] or 0) < goal:
+        lines.append("efficiency %.4f, not %.3f" % (pleat["efficiency"] or 0, goal))
+    return lines
+
+
+def missed_of_all(pairs):
+    """What does not hold of all of them together."""
+    whole = [pair["runs"] for pair in pairs if {"native", "pleat"} <= set(pair.get("runs", ()))]
+    steady = [r for runs in whole for r in ratios(runs["pleat"], runs["native"], STEADY_FROM)]
+    lines = []
+    if steady and statistics.median(steady) > STEADY_OF_ALL:
+        lines.append(
+            "steady median of all %.4f, not %.3f" % (statistics.median(steady), STEADY_OF_ALL)
+        )
+    return lines
+
+
+def name_of(pair):
+    return "%s@%d" % (pair["job"], pair["seed"])
+
+
+def verdict(pairs):
+    return [
+        "%s: %s" % (name_of(pair), line) for pair in pairs for line in missed(pair)
+    ] + missed_of_all(pairs)
+
+
+# ---- the table ----
+
+HEADER = ("job", "allocator", "live GiB", "physical", "by NVML", "%", "s/iteration", "steady x", "mean x",
+          "first s", "losses")  # fmt: skip
+
+
+def cell(value, form, scale=1):
+    return "-" if value is None else form % (value / scale)
+
+
+def equal(told):
+    if told.get("apart") is None:
+        return "-"
+    return "equal" if told["apart"] == 0 else "%.1g" % told["apart"]
+
+
+def rows(pair):
+    if "error" in pair:
+        return [(name_of(pair), "failed") + ("",) * (len(HEADER) - 2)]
+    return [
+        (
+            name_of(pair),
+            contender + (" OOM" if told["out_of_memory"] else ""),
+            cell(told["live"], "%.3f", GIB),
+            cell(told["physical"], "%.3f", GIB),
+            cell(told["process"], "%.3f", GIB),
+            cell(told["efficiency"], "%.2f", 0.01),
+            cell(told["seconds"], "%.4f"),
+            cell(told.get("steady"), "%.4f"),
+            cell(told.get("mean"), "%.4f"),
+            cell((pair["runs"][contender]["seconds"] or [None])[0], "%.2f"),
+            equal(told),
+        )
+        for contender, told in figures(pair).items()
+    ]
+
+
+def print_table(lines):
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for line in lines:
+        left = [text.ljust(width) for text, width in zip(line[:2], widths)]
+        print("  ".join(left + [text.rjust(w) for text, w in zip(line[2:], widths[2:])]))
+
+
+def of_all(pairs):
+    """One line a contender over all pairs that have it and native."""
+    for contender in ("expandable", "pleat", "heap"):
+        both = [p["runs"] for p in pairs if {"native", contender} <= set(p.get("runs", ()))]
+        if not both:
+            continue
+        steady = [r for runs in both for r in ratios(runs[contender], runs["native"], STEADY_FROM)]
+        means = [sum(runs[contender]["seconds"]) / sum(runs["native"]["seconds"]) for runs in both]
+        shares = [runs[contender]["efficiency"] or 0 for runs in both]
+        print(
+            "%s over %d: steady median %s, mean from the first on %.4f (%.4f to %.4f) of native's; "
+            "efficiency %.4f, least %.4f"
+            % (
+                contender,
+                len(both),
+                "%.4f" % statistics.median(steady) if steady else "-",
+                statistics.mean(means),
+                min(means),
+                max(means),
+                statistics.median(shares),
+                min(shares),
+            )
+        )
+
+
+def summarize(pairs, left=()):
+    """Prints everything; whether all of it holds."""
+    if pairs:
+        print_table([HEADER] + [row for pair in pairs for row in rows(pair)])
+        of_all(pairs)
+    lines = verdict(pairs)
+    for line in lines:
+        print("does not hold: " + line)
+    for job, seed in left:
+        print("not run, for want of time: %s@%d" % (job, seed))
+    return not lines and not left
+
+
+def read(paths):
+    """Pairs that were written before; of one that was run again the last counts."""
+    pairs = {}
+    for path in paths:
+        for number, line in enumerate(pathlib.Path(path).read_text().splitlines(), 1):
+            try:
+                pair = json.loads(line)
+                pairs[name_of(pair)] = pair
+            except (ValueError, KeyError, TypeError) as problem:
+                sys.exit("real_suite.py: %s: line %d is no pair: %s" % (path, number, problem))
+    return list(pairs.values())
+
+
+# ---- running ----
+
+
+class Pair:
+    """A job drawn from a seed: its programs, which import their libraries until their first turns."""
+
+    def __init__(self, job, seed, options, turn):
+        import compare
+
+        self.job, self.seed, self.options = job, seed, options
+        self.line = ["real.py", "--job", job, "--seed", str(seed)]
+        self.line += ["--deterministic"] if options.deterministic else []
+        # Each has to be the first at times: what it reads from the disk the others have at once.
+        at = turn % len(options.allocators)
+        self.order = options.allocators[at:] + options.allocators[:at]
+        self.ending = contextlib.ExitStack()
+        self.folder = self.ending.enter_context(tempfile.TemporaryDirectory())
+        self.runs = [
+            self.ending.enter_context(
+                compare.Run(self.with_iterations(), self.log(one), one, in_turns=True)
+            )
+            for one in self.order
+        ]
+
+    def with_iterations(self, most=None):
+        count = min(self.options.iterations, most or self.options.iterations)
+        tiny = ["--tiny", "--device", "cpu"] if self.options.tiny else []
+        return [*self.line, "--iterations", str(count), *tiny]
+
+    def log(self, contender):
+        return os.path.join(self.folder, contender + ".log")
+
+    def end(self):
+        self.ending.close()
+
+    def said(self):
+        """What the programs said last, which tells why one of them failed."""
+        last = []
+        for one in self.order:
+            path = pathlib.Path(self.log(one))
+            lines = path.read_text().splitlines() if path.exists() else []
+            last += ["%s: %s" % (one, line) for line in lines[-15:]]
+        return last
+
+    def run(self, seconds):
+        """What became of it, as the line of JSON has it."""
+        import compare
+
+        told = {"job": self.job, "seed": self.seed}
+        watch = threading.Timer(seconds, lambda: [one.process.kill() for one in self.runs])
+        watch.start()
+        try:
+            ended = compare.take_turns(iter(self.runs))
+            by_name = dict(zip(self.order, ended))
+            told["runs"] = {one: by_name[one] for one in self.options.allocators}
+            if self.differs(told["runs"]):
+                told["native_again"] = compare.run(self.with_iterations(8), self.log("again"), "native")
+        except compare.Failed as failure:
+            told.update(error=str(failure), said=self.said())
+        finally:
+            watch.cancel()
+        return told
+
+    @staticmethod
+    def differs(runs):
+        native = runs.get("native")
+        return native is not None and any(apart(one, native) for one in runs.values())
+
+
+def run_all(pairs, options, out):
+    """Runs pairs until the time is over; what became of each, and which are left."""
+    began = time.monotonic()
+    waiting, done, ahead = list(pairs), [], []
+    try:
+        while waiting or ahead:
+            seconds = options.seconds - (time.monotonic() - began)
+            if seconds < LEFT_FOR_A_PAIR:
+                break
+            while waiting and len(ahead) < 2:  # the pair in turn, and the one whose programs begin
+                ahead.append(Pair(*waiting.pop(0), options, len(done) + len(ahead)))
+            one = ahead.pop(0)
+            done.append(finish(one, min(seconds, PAIR_SECONDS), out))
+    finally:
+        for one in ahead:
+            one.end()
+    return done, [(one.job, one.seed) for one in ahead] + waiting
+
+
+def finish(pair, seconds, out):
+    """Runs a pair, writes it down and says what it was."""
+    begin = time.monotonic()
+    try:
+        told = pair.run(seconds)
+    finally:
+        pair.end()
+    told["wall_seconds"] = round(time.monotonic() - begin, 2)
+    if out:
+        out.write(json.dumps(told) + "\n")
+        out.flush()
+    for row in rows(told):
+        say(" ".join(part for part in row if part))
+    for line in told.get("said", ()):
+        say("  " + line)
+    say("%s: %.1f s" % (name_of(told), told["wall_seconds"]))
+    return told
+
+
+# ---- the command line ----
+
+
+def seeds(text):
+    return [int(part) for part in text.split(",")]
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    single = [job for job in libraries.JOBS if job not in libraries.SEVERAL_GPUS]
+    parser.add_argument("--only", metavar="JOB,...", help="some of: %s [all]" % ", ".join(single))
+    parser.add_argument("--seeds", type=seeds, default=[1, 2], metavar="N,...", help="of each [1,2]")
+    parser.add_argument(
+        "--allocators", default="native,expandable,pleat", metavar="NAME,...",
+        help="also heap, Pleat that learns nothing [native,expandable,pleat]",
+    )  # fmt: skip
+    parser.add_argument("--iterations", type=int, default=20, metavar="N", help="of each [20]")
+    parser.add_argument(
+        "--seconds", type=float, default=540, metavar="N", help="to be done in [540]"
+    )
+    parser.add_argument("--out", metavar="FILE", help="a line of JSON for each pair, as they end")
+    parser.add_argument(
+        "--no-deterministic", dest="deterministic", action="store_false",
+        help="kernels as they come; losses may then differ from run to run",
+    )  # fmt: skip
+    parser.add_argument("--tiny", action="store_true", help="on the processor, to try the jobs")
+    parser.add_argument("--summary", nargs="+", metavar="FILE", help="of what --out wrote; run nothing")
+    options = parser.parse_args()
+    options.allocators = options.allocators.split(",")
+    known = ("native",) if options.tiny else ("native", "expandable", "pleat", "heap")
+    for one in options.allocators if not options.summary else ():
+        if one not in known:
+            parser.error("--allocators: %r is none of: %s" % (one, ", ".join(known)))
+    options.only = single if options.only is None else options.only.split(",")
+    for job in options.only:
+        if job not in single:
+            parser.error("--only: %r is none of: %s" % (job, ", ".join(single)))
+    return options
+
+
+def main():
+    options = parse()
+    if options.summary:
+        sys.exit(0 if summarize(read(options.summary)) else 1)
+    pairs = [(job, seed) for seed in options.seeds for job in options.only]
+    with open(options.out, "a") if options.out else contextlib.nullcontext() as out:
+        done, left = run_all(pairs, options, out)
+    sys.exit(0 if summarize(done, left) else 1)
+
+
+if __name__ == "__main__":
+    main()
