@@ -14,8 +14,17 @@
 #define ROW_NUMBERS 3
 #define MOST_ROWS   (1u << 20)
 
-pleat_result pleat__window_spans(const pleat_plan *plan, pleat__arena *arena,
-                                 pleat__window_span **spans, uint32_t *count)
+/* A window's dynamic requests: when they live, and the smallest of them. */
+typedef struct window_span {
+    uint32_t begin_at;
+    uint32_t end_at; /* 0: the window has none */
+    uint64_t least;
+} window_span;
+
+/* The spans of all windows, from `arena`. A request that wraps around, or is not freed, makes its
+ * window last the whole iteration. */
+static pleat_result list_spans(const pleat_plan *plan, pleat__arena *arena, window_span **spans,
+                               uint32_t *count)
 {
     const pleat__sequence *steady = &plan->steady;
     uint32_t windows = 0;
@@ -34,7 +43,7 @@ pleat_result pleat__window_spans(const pleat_plan *plan, pleat__arena *arena,
         const pleat__slot *slot = &steady->slots[i];
         if (slot->class != PLEAT__CLASS_DYNAMIC)
             continue;
-        pleat__window_span *span = &(*spans)[slot->window];
+        window_span *span = &(*spans)[slot->window];
         bool wraps = slot->free_at == PLEAT__NEVER || slot->free_at <= slot->alloc_at;
         uint32_t begin_at = wraps ? 0 : slot->alloc_at;
         uint32_t end_at = wraps ? steady->events : slot->free_at;
@@ -51,7 +60,8 @@ static bool is_placed(const pleat__slot *slot)
     return slot->class != PLEAT__CLASS_DYNAMIC && slot->place != PLEAT__NOWHERE && slot->size > 0;
 }
 
-bool pleat__slot_lives_within(const pleat__slot *slot, bool once, const pleat__window_span *span)
+/* Whether a slot, of `first` where `once`, holds its place at some time of a span. */
+static bool lives_within(const pleat__slot *slot, bool once, const window_span *span)
 {
     if (!is_placed(slot))
         return false;
@@ -118,13 +128,13 @@ static pleat_result add_row(reuse_job *job, uint32_t window, uint64_t begin, uin
     return PLEAT_OK;
 }
 
-static pleat_result add_window(reuse_job *job, uint32_t window, const pleat__window_span *span)
+static pleat_result add_window(reuse_job *job, uint32_t window, const window_span *span)
 {
     uint64_t at = 0;
     for (uint32_t i = 0; i < job->count; i++) {
         bool once = job->order[i] < job->plan->first.slot_count;
         const pleat__slot *slot = slot_of(job, job->order[i]);
-        if (!pleat__slot_lives_within(slot, once, span))
+        if (!lives_within(slot, once, span))
             continue;
         PLEAT_TRY(add_row(job, window, at, slot->place, span->least));
         at = end_of(slot) > at ? end_of(slot) : at;
@@ -159,11 +169,11 @@ static pleat_result order_rows(pleat_plan *plan, uint32_t first, pleat__arena *s
 pleat_result pleat__reuse_make(pleat_plan *plan, pleat__arena *scratch)
 {
     reuse_job job = {.plan = plan};
-    pleat__window_span *spans;
+    window_span *spans;
     uint32_t windows;
     if (plan->stream_count > 1)
         return PLEAT_OK;
-    PLEAT_TRY(pleat__window_spans(plan, scratch, &spans, &windows));
+    PLEAT_TRY(list_spans(plan, scratch, &spans, &windows));
     pleat_result result = order_slots(&job, scratch);
     for (uint32_t w = 0; w < windows && result == PLEAT_OK; w++) {
         uint32_t first = plan->reusable_count;

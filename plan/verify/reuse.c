@@ -1,23 +1,51 @@
 /*
- * reuse.c: proves the reusable space of a plan. See reuse.h.
+ * reuse.c: proves V9 of verify.c: no byte of a window's stretches is a slot's while requests of the
+ * window may live. It is not known here how the stretches were found.
  *
- * Each window's stretches are marked in order of place; then every slot that lives within the
- * window's span is held against the stretch before its end. The search for them (reuse.c) takes the
- * complement of the slots instead, and shares no step with this.
+ * TIMES     A slot lives in one range of events, or in two where it wraps around; always where it
+ * is persistent or not freed. A window lasts from the first to the last event of its dynamic
+ *           requests: the hull of their ranges.
+ * STRETCHES Those of a window in order of place, each with the highest end so far, so that one look
+ *           says whether a slot shares a byte with any of them.
  */
-#include <plan/stweaver/reuse.h>
+#include <plan/verify/verify.h>
 
 #include <internal/error.h>
 #include <plan/base/sort.h>
 
+/* Windows times requests that are looked at: some seconds. */
+#define LOOKS_MOST (1ull << 30)
+
 typedef unsigned long long ull;
 
-static pleat_result check_row(const pleat_plan *plan, uint32_t row, uint32_t windows)
+/* The stretches of one window: rows [first, end) of the plan's. */
+typedef struct window {
+    uint32_t number;
+    uint32_t first;
+    uint32_t end;
+    pleat__range events; /* empty: it has no requests */
+} window;
+
+typedef struct checking {
+    const pleat_plan *plan;
+    window *windows; /* in order of number */
+    uint32_t window_count;
+    uint64_t *places; /* of the stretches, window by window in order of place */
+    uint64_t *ends;   /* the highest so far in the window */
+} checking;
+
+/* --- stretches ---------------------------------------------------------------------------------*/
+
+static pleat_result check_row(const pleat_plan *plan, uint32_t row)
 {
     const pleat__reusable *r = &plan->reusable[row];
-    if (r->window >= windows || (row > 0 && r->window < plan->reusable[row - 1].window))
-        return pleat__fail(PLEAT_E_VERIFY, "stretch %u is of window %u of %u", row, r->window,
-                           windows);
+    if (row > 0 && r->window < plan->reusable[row - 1].window)
+        return pleat__fail(PLEAT_E_VERIFY, "stretch %u of window %u is behind one of window %u",
+                           row, r->window, plan->reusable[row - 1].window);
+    /* Windows part the allocations and frees. */
+    if (r->window / 2 > plan->steady.slot_count)
+        return pleat__fail(PLEAT_E_INPUT, "stretch %u is of window %u, of a plan of %u requests",
+                           row, r->window, plan->steady.slot_count);
     if (r->place % PLEAT__ALIGNMENT != 0 || r->bytes == 0 || r->place > plan->virtual_bytes ||
         r->bytes > plan->virtual_bytes - r->place)
         return pleat__fail(PLEAT_E_VERIFY,
@@ -26,95 +54,171 @@ static pleat_result check_row(const pleat_plan *plan, uint32_t row, uint32_t win
     return PLEAT_OK;
 }
 
-/* The stretches of one window in order of place: places and ends. */
-typedef struct stretches {
-    uint64_t *places;
-    uint64_t *ends;
-    uint32_t count;
-} stretches;
-
-/* Whether [begin, end) shares a byte with one of them. They may overlap each other. */
-static bool meets(const stretches *s, uint64_t begin, uint64_t end)
+static pleat_result list_windows(checking *c)
 {
-    uint32_t low = 0, high = s->count;
+    for (uint32_t row = 0; row < c->plan->reusable_count; row++) {
+        PLEAT_TRY(check_row(c->plan, row));
+        uint32_t number = c->plan->reusable[row].window;
+        if (c->window_count == 0 || c->windows[c->window_count - 1].number != number)
+            c->windows[c->window_count++] = (window){.number = number, .first = row};
+        c->windows[c->window_count - 1].end = row + 1;
+    }
+    return PLEAT_OK;
+}
+
+static void order_stretches(checking *c, const window *w, uint64_t *keys, uint32_t *order)
+{
+    uint32_t count = w->end - w->first;
+    for (uint32_t i = 0; i < count; i++) {
+        keys[i] = c->plan->reusable[w->first + i].place;
+        order[i] = i;
+    }
+    pleat__sort_by_key(order, order + count, count, keys);
+    uint64_t highest = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const pleat__reusable *r = &c->plan->reusable[w->first + order[i]];
+        uint64_t end = r->place + r->bytes;
+        highest = end > highest ? end : highest;
+        c->places[w->first + i] = r->place;
+        c->ends[w->first + i] = highest;
+    }
+}
+
+/* Whether a stretch of the window shares a byte with [begin, end). */
+static bool shares_byte(const checking *c, const window *w, uint64_t begin, uint64_t end)
+{
+    uint32_t low = w->first, high = w->end;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (s->places[middle] < end)
+        if (c->places[middle] < end)
             low = middle + 1;
         else
             high = middle;
     }
-    return low > 0 && s->ends[low - 1] > begin;
+    return low > w->first && c->ends[low - 1] > begin;
 }
 
-static pleat_result check_slots(const pleat_plan *plan, const pleat__sequence *sequence, bool once,
-                                uint32_t window, const pleat__window_span *span, const stretches *s)
+/* --- times -------------------------------------------------------------------------------------*/
+
+/* The ranges of events of the steady iteration in which a slot lives; how many. */
+static int list_events(const pleat_plan *plan, const pleat__slot *slot, pleat__range ranges[2])
 {
+    uint64_t all = plan->steady.events;
+    if (slot->class == PLEAT__CLASS_PERSISTENT || slot->free_at == PLEAT__NEVER) {
+        ranges[0] = (pleat__range){0, all};
+        return 1;
+    }
+    if (slot->alloc_at < slot->free_at) {
+        ranges[0] = (pleat__range){slot->alloc_at, slot->free_at};
+        return 1;
+    }
+    ranges[0] = (pleat__range){slot->alloc_at, all};
+    ranges[1] = (pleat__range){0, slot->free_at};
+    return 2;
+}
+
+static window *find_window(const checking *c, uint32_t number)
+{
+    uint32_t low = 0, high = c->window_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (c->windows[middle].number < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    bool is = low < c->window_count && c->windows[low].number == number;
+    return is ? &c->windows[low] : NULL;
+}
+
+static void extend(pleat__range *hull, pleat__range by)
+{
+    if (pleat__range_empty(by))
+        return;
+    bool none = pleat__range_empty(*hull);
+    hull->begin = none || by.begin < hull->begin ? by.begin : hull->begin;
+    hull->end = none || by.end > hull->end ? by.end : hull->end;
+}
+
+static void time_windows(checking *c)
+{
+    const pleat__sequence *steady = &c->plan->steady;
+    for (uint32_t i = 0; i < steady->slot_count; i++) {
+        pleat__range ranges[2];
+        if (steady->slots[i].class != PLEAT__CLASS_DYNAMIC)
+            continue;
+        window *w = find_window(c, steady->slots[i].window);
+        for (int k = w == NULL ? 0 : list_events(c->plan, &steady->slots[i], ranges); k > 0; k--)
+            extend(&w->events, ranges[k - 1]);
+    }
+}
+
+/* --- slots against stretches -------------------------------------------------------------------*/
+
+static bool meets(const checking *c, const window *w, const pleat__slot *slot)
+{
+    pleat__range ranges[2];
+    bool lives = false;
+    for (int k = list_events(c->plan, slot, ranges); k > 0; k--)
+        lives |= pleat__range_overlaps(ranges[k - 1], w->events);
+    return lives && shares_byte(c, w, slot->place, slot->place + pleat__placed_size(slot));
+}
+
+static pleat_result check_slots(const checking *c, const pleat__sequence *sequence)
+{
+    /* Of what comes before the iterations only this is still there in them. */
+    bool once = sequence == &c->plan->first;
     for (uint32_t i = 0; i < sequence->slot_count; i++) {
         const pleat__slot *slot = &sequence->slots[i];
-        if (pleat__slot_lives_within(slot, once, span) &&
-            meets(s, slot->place, slot->place + slot->size))
-            return pleat__fail(PLEAT_E_VERIFY,
-                               "reusable space of window %u has bytes of %s request %u", window,
-                               once ? "first" : "steady", i);
-    }
-    (void)plan;
-    return PLEAT_OK;
-}
-
-/* `ends` become the highest end up to each, so that one look finds any that reaches far. */
-static void order(const pleat_plan *plan, uint32_t first, uint64_t *keys, uint32_t *indices,
-                  uint32_t *spare, stretches *s)
-{
-    for (uint32_t i = 0; i < s->count; i++) {
-        keys[i] = plan->reusable[first + i].place;
-        indices[i] = i;
-    }
-    pleat__sort_by_key(indices, spare, s->count, keys);
-    uint64_t highest = 0;
-    for (uint32_t i = 0; i < s->count; i++) {
-        const pleat__reusable *r = &plan->reusable[first + indices[i]];
-        highest = r->place + r->bytes > highest ? r->place + r->bytes : highest;
-        s->places[i] = r->place;
-        s->ends[i] = highest;
-    }
-}
-
-static pleat_result check_windows(const pleat_plan *plan, const pleat__window_span *spans,
-                                  uint64_t *numbers, uint32_t *indices)
-{
-    uint32_t all = plan->reusable_count;
-    for (uint32_t first = 0; first < all;) {
-        uint32_t window = plan->reusable[first].window, end = first;
-        while (end < all && plan->reusable[end].window == window)
-            end++;
-        stretches s = {numbers, numbers + all, end - first};
-        order(plan, first, numbers + 2ull * all, indices, indices + all, &s);
-        PLEAT_TRY(check_slots(plan, &plan->first, true, window, &spans[window], &s));
-        PLEAT_TRY(check_slots(plan, &plan->steady, false, window, &spans[window], &s));
-        first = end;
+        if (slot->place == PLEAT__NOWHERE || slot->size == 0 ||
+            (once && slot->class != PLEAT__CLASS_PERSISTENT))
+            continue;
+        for (uint32_t k = 0; k < c->window_count; k++)
+            if (meets(c, &c->windows[k], slot))
+                return pleat__fail(PLEAT_E_VERIFY,
+                                   "reusable space of window %u has bytes of %s request %u",
+                                   c->windows[k].number, once ? "first" : "steady", i);
     }
     return PLEAT_OK;
 }
 
-pleat_result pleat__reuse_verify(const pleat_plan *plan, pleat__arena *scratch)
+static pleat_result check_all(checking *c, uint64_t *keys, uint32_t *order)
 {
-    uint32_t count = plan->reusable_count, windows;
-    pleat__window_span *spans;
+    const pleat_plan *plan = c->plan;
+    PLEAT_TRY(list_windows(c));
+    uint64_t slots = (uint64_t)plan->first.slot_count + plan->steady.slot_count;
+    if (slots != 0 && c->window_count > LOOKS_MOST / slots)
+        return pleat__fail(PLEAT_E_LIMIT,
+                           "reusable space of %u windows beside %llu requests takes too long to "
+                           "prove",
+                           c->window_count, (ull)slots);
+    for (uint32_t k = 0; k < c->window_count; k++)
+        order_stretches(c, &c->windows[k], keys, order);
+    time_windows(c);
+    for (uint32_t k = 0; k < c->window_count; k++)
+        if (pleat__range_empty(c->windows[k].events))
+            return pleat__fail(PLEAT_E_VERIFY, "stretch %u is of window %u, which has no requests",
+                               c->windows[k].first, c->windows[k].number);
+    PLEAT_TRY(check_slots(c, &plan->first));
+    return check_slots(c, &plan->steady);
+}
+
+pleat_result pleat__verify_reuse(const pleat_plan *plan, pleat__arena *scratch)
+{
+    checking c = {.plan = plan};
+    uint64_t count = plan->reusable_count;
     if (count == 0)
         return PLEAT_OK;
-    PLEAT_TRY(pleat__window_spans(plan, scratch, &spans, &windows));
-    pleat_result result = PLEAT_OK;
-    for (uint32_t i = 0; i < count && result == PLEAT_OK; i++)
-        result = check_row(plan, i, windows);
-    uint64_t *numbers = pleat__arena_alloc(scratch, 3ull * count * sizeof *numbers);
-    uint32_t *indices = pleat__arena_alloc(scratch, 2ull * count * sizeof *indices);
-    if (result == PLEAT_OK && (numbers == NULL || indices == NULL))
-        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to verify %u stretches", count);
-    if (result == PLEAT_OK)
-        result = check_windows(plan, spans, numbers, indices);
-    pleat__arena_free(scratch, numbers);
-    pleat__arena_free(scratch, indices);
-    pleat__arena_free(scratch, spans);
+    c.windows = pleat__arena_calloc(scratch, count, sizeof *c.windows);
+    c.places = pleat__arena_alloc(scratch, 3 * count * sizeof *c.places);
+    uint32_t *order = pleat__arena_alloc(scratch, 2 * count * sizeof *order);
+    c.ends = c.places + count;
+    pleat_result result =
+        c.windows == NULL || c.places == NULL || order == NULL
+            ? pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to verify %llu stretches", (ull)count)
+            : check_all(&c, c.places + 2 * count, order);
+    pleat__arena_free(scratch, c.windows);
+    pleat__arena_free(scratch, c.places);
+    pleat__arena_free(scratch, order);
     return result;
 }

@@ -14,8 +14,8 @@
  *       has the size that it gives there, and none that is persistent or in the prologue varies.
  *       Each function gives a size at every end of the range. A steady slot with a place has an end
  *
- *   V9  reusable space (reuse.h) is within the window, and clear of the slots that live within its
- *       dynamic requests' span
+ *   V9  reusable space is of windows that have requests, within the window, and clear of the slots
+ * that live within its dynamic requests' span
  *
  * part two, against the trace if there is one:
  *
@@ -37,7 +37,6 @@
  * V1 to V4, V8, V10 and V11 broken is PLEAT_E_INPUT: it is no plan. V5 to V7 and V9 broken is
  * PLEAT_E_VERIFY.
  */
-#include <plan/stweaver/reuse.h>
 #include <plan/verify/verify.h>
 
 #include <internal/error.h>
@@ -326,7 +325,7 @@ static pleat_result check_shape(const pleat_plan *plan, pleat__arena *scratch)
                      plan->requests);
     PLEAT_TRY(check_lanes(plan));
     PLEAT_TRY(check_touched(plan));
-    PLEAT_TRY(pleat__reuse_verify(plan, scratch));
+    PLEAT_TRY(pleat__verify_reuse(plan, scratch));
     return check_recipe(plan);
 }
 

@@ -7,12 +7,12 @@
  * traces/moe.pickle.gz.
  */
 #include "arena.h"
+#include "painting.h"
 
 #include <plan/base/free_ranges.h>
 #include <plan/lanes/lanes.h>
 #include <plan/model/model.h>
 #include <plan/planner.h>
-#include <plan/stweaver/reuse.h>
 #include <plan/trace/import.h>
 #include <string.h>
 #include <unistd.h>
@@ -541,31 +541,28 @@ static pleat_plan *contiguous_plan(void)
     return plan;
 }
 
-/* Every stretch is clear of what lives with its window's requests, and some hold any of them. */
-static void reuse_is_clear_of_what_lives(void **state)
+/* Of a job with experts some stretches hold any of a window's requests. */
+static void reuse_holds_requests_of_a_job(void **state)
 {
     (void)state;
     pleat_plan *plan = contiguous_plan();
-    pleat__window_span *spans;
-    uint32_t windows, roomy = 0;
-    assert_ok(pleat__window_spans(plan, arena, &spans, &windows));
-    assert_true(windows > 1 && plan->reusable_count > 0);
+    uint32_t windows = 0, roomy = 0;
+    assert_true(plan->reusable_count > 0);
     for (uint32_t r = 0; r < plan->reusable_count; r++) {
         const pleat__reusable *row = &plan->reusable[r];
-        const pleat__window_span *span = &spans[row->window];
-        for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
-            const pleat__slot *slot = &plan->steady.slots[i];
-            if (slot->class == PLEAT__CLASS_DYNAMIC) {
-                roomy += slot->window == row->window && slot->size <= row->bytes;
-                assert_true(slot->window != row->window || slot->alloc_at >= span->begin_at);
-                continue;
-            }
-            if (slot->alloc_at < span->end_at && slot->free_at > span->begin_at)
-                assert_true(slot->place >= row->place + row->bytes ||
-                            slot->place + slot->size <= row->place);
-        }
+        uint32_t from, until;
+        windows += r == 0 || plan->reusable[r - 1].window != row->window;
+        test_find_span(plan, row->window, &from, &until);
+        assert_true(from < until);
+        for (uint64_t at = row->place; at < row->place + row->bytes; at += 512)
+            if (at == row->place || (at - row->place) % (64 * 512) == 0)
+                assert_false(test_is_taken(plan, at, from, until));
+        for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+            roomy += plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC &&
+                     plan->steady.slots[i].window == row->window &&
+                     plan->steady.slots[i].size <= row->bytes;
     }
-    assert_true(roomy > 0);
+    assert_true(windows > 1 && roomy > 0);
     pleat_plan_free(plan);
 }
 
@@ -592,14 +589,17 @@ static void reuse_that_overlaps_is_refused(void **state)
 {
     (void)state;
     pleat_plan *plan = contiguous_plan();
-    pleat__window_span *spans;
-    uint32_t windows;
+    uint32_t from, until;
     assert_ok(pleat_plan_verify(plan, NULL));
-    assert_ok(pleat__window_spans(plan, arena, &spans, &windows));
     pleat__reusable *row = &plan->reusable[0], kept = *row;
+    const uint32_t last = plan->reusable[plan->reusable_count - 1].window;
+    test_find_span(plan, row->window, &from, &until);
     for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
         const pleat__slot *slot = &plan->steady.slots[i];
-        if (!pleat__slot_lives_within(slot, false, &spans[row->window]))
+        bool lives = false;
+        for (uint32_t at = from; at < until; at++)
+            lives |= test_lives_at(slot, at);
+        if (slot->class == PLEAT__CLASS_DYNAMIC || slot->place == PLEAT__NOWHERE || !lives)
             continue;
         row->place = slot->place;
         assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);
@@ -608,8 +608,15 @@ static void reuse_that_overlaps_is_refused(void **state)
     row->bytes = plan->virtual_bytes;
     assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);
     *row = kept;
-    row->window = windows;
+    row->window = plan->steady.slot_count; /* behind the next one's */
     assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);
+    *row = kept;
+    plan->reusable[plan->reusable_count - 1].window = 2 * plan->steady.slot_count;
+    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);
+    assert_non_null(strstr(pleat_last_error()->text, "which has no requests"));
+    plan->reusable[plan->reusable_count - 1].window = UINT32_MAX;
+    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_INPUT);
+    plan->reusable[plan->reusable_count - 1].window = last;
     *row = kept;
     assert_ok(pleat_plan_verify(plan, NULL));
     pleat_plan_free(plan);
@@ -674,7 +681,7 @@ int main(void)
         cmocka_unit_test(lanes_of_one_request_where_all_grow_together),
         cmocka_unit_test(lanes_none_where_everything_repeats),
         cmocka_unit_test(lanes_hold_recorded_jobs),
-        cmocka_unit_test(reuse_is_clear_of_what_lives),
+        cmocka_unit_test(reuse_holds_requests_of_a_job),
         cmocka_unit_test(reuse_is_kept_in_the_file),
         cmocka_unit_test(reuse_that_overlaps_is_refused),
     };

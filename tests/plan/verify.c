@@ -2,6 +2,7 @@
  * verify.c: what the verifier proves and what it refuses, by hand and against a check of every pair
  * of bytes.
  */
+#include "painting.h"
 #include "plans.h"
 
 #include <pleat/trace.h>
@@ -222,15 +223,6 @@ static int physical_unit(const pleat_plan *plan, uint64_t unit)
     return -1;
 }
 
-static bool lives_at(const pleat__slot *slot, uint32_t at)
-{
-    if (slot->class == PLEAT__CLASS_PERSISTENT)
-        return true;
-    if (slot->free_at > slot->alloc_at)
-        return at >= slot->alloc_at && at < slot->free_at;
-    return at >= slot->alloc_at || at < slot->free_at;
-}
-
 /* At each time of the steady iteration, paints every physical unit. */
 static bool holds(const pleat_plan *plan)
 {
@@ -238,7 +230,7 @@ static bool holds(const pleat_plan *plan)
         bool taken[512] = {false};
         for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
             const pleat__slot *slot = &plan->steady.slots[i];
-            if (!lives_at(slot, at))
+            if (!test_lives_at(slot, at))
                 continue;
             for (uint64_t u = slot->place / UNIT; u * UNIT < slot->place + slot->size; u++) {
                 int unit = physical_unit(plan, u);
