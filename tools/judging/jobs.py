@@ -6,10 +6,11 @@ iterations. All can be written again and are the same then.
 """
 
 import collections
+import concurrent.futures
 import gzip
-import pickle
 import subprocess
 import sys
+import tempfile
 
 from . import made_up, replays
 
@@ -84,3 +85,18 @@ def recordings(folder):
     """Of further snapshots, where there are any."""
     return [recorded("recorded-" + path.name[:-len(".pickle.gz")], path)
             for path in sorted(folder.glob("*.pickle.gz"))]
+
+
+def each(jobs, abreast, work):
+    """job's name -> work(job, folder), so many at once; a job that cannot be run ends it all."""
+    with tempfile.TemporaryDirectory() as folder, \
+            concurrent.futures.ThreadPoolExecutor(abreast) as pool:
+        futures = {pool.submit(work, job, folder): job.name for job in jobs}
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                future.result()
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+        return {name: future.result() for future, name in futures.items()}

@@ -35,6 +35,7 @@ def take(result):
         "iteration_ms": 1e3 * per(result["steady_recorded_seconds"], iterations),
         "driver_ms": 1e3 * per(driver, iterations),
         "driver_aside_ms": 1e3 * per(aside, iterations),
+        "driver_job_ms": 1e3 * sum(one["driver_seconds"] for one in result["first_iterations"]),
         "driver_share": per(driver + aside, result["steady_recorded_seconds"]),
         "recorded_seconds": result["recorded_seconds"],
         "processor_seconds": whole["seconds"],
