@@ -14,8 +14,6 @@ WORKLOADS = os.path.join(os.path.dirname(__file__), "..", "..", "tools", "worklo
 sys.path.insert(0, WORKLOADS)
 from drawing import job  # noqa: E402
 
-SMALL = {"layers": 2, "hidden": 256, "heads": 4, "inner": 1024, "length": 128, "iterations": 3}
-
 
 def run(*arguments):
     return subprocess.run(
@@ -24,6 +22,24 @@ def run(*arguments):
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def left_over(test, events):
+    """Bytes of what is never freed, by address; each free is of something live, and comes once."""
+    live, asked = {}, set()
+    for action, address, size, _, _, _ in events:
+        if action == "alloc":
+            test.assertNotIn(address, live)
+            live[address] = size
+        elif action == "free_requested":
+            test.assertEqual(live.get(address), size)
+            test.assertNotIn(address, asked)
+            asked.add(address)
+        else:
+            asked.remove(address)
+            del live[address]
+    test.assertEqual(asked, set())
+    return live
 
 
 class Drawn(unittest.TestCase):
@@ -55,6 +71,55 @@ class Drawn(unittest.TestCase):
         for event in events:
             del event["user_metadata"]
         self.assertEqual(events, bare)
+
+    def test_every_family_is_whole_and_replays(self):
+        for seed, family in enumerate(job.FAMILIES, 1):
+            memory = job.draw(seed, family=family).record()
+            with self.subTest(family=family, seed=seed):
+                self.assertGreater(len(left_over(self, memory.events)), 10)
+                self.assertTrue(1 << 30 <= memory.peak <= 120 << 30, memory.peak)
+                self.assertTrue(20000 <= len(memory.events) <= 250000, len(memory.events))
+                self.replays(memory, family)
+
+    def replays(self, memory, family):
+        path = self.path(family + ".pickle")
+        memory.write(path)
+        done = subprocess.run(
+            [PLEAT, "replay", path, "--policy", "native", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        told = json.loads(done.stdout)
+        self.assertGreaterEqual(told["iterations"], 2)
+        # An allocator counts in blocks of 512 bytes.
+        self.assertAlmostEqual(told["peak_live_bytes"] / memory.peak, 1, places=3)
+
+    def test_another_run_has_other_data_and_the_same_weights_and_states(self):
+        given = {"family": "lora", "batch": "drawn", "sharding": "none"}
+        one = job.draw(3, run=0, **given).record()
+        two = job.draw(3, run=1, **given).record()
+        self.assertNotEqual(one.events, two.events)
+        kept = [sorted(left_over(self, memory.events).values()) for memory in (one, two)]
+        self.assertEqual(kept[0], kept[1])
+
+    def test_side_streams_frees_complete_later_than_they_are_asked_for(self):
+        memory = job.draw(2, family="decoder", sharding="layers", depth=1).record()
+        asked, apart = {}, 0
+        for action, address, _, stream, when, _ in memory.events:
+            if stream == 1 and action == "free_requested":
+                asked[address] = when
+            if stream == 1 and action == "free_completed":
+                apart += when > asked.pop(address)
+        self.assertGreater(apart, 100)
+        self.assertEqual(asked, {})
+
+    def test_a_recorded_jobs_settings_give_its_parameters(self):
+        # GPT-2 medium without positions: 24 blocks, an embedding and a head.
+        model = job.like("gpt2-vpp").start().model
+        count = sum(parameter.count for parameter in model.weights.all)
+        self.assertEqual(count, 24 * (12 * 1024**2 + 13 * 1024) + 2 * 50304 * 1024)
 
     def test_describe_writes_nothing_and_says_what_is_drawn(self):
         done = run("--seed", 9, "--describe", "--family", "decoder")

@@ -29,9 +29,7 @@ def setting(text):
 
 
 def parse():
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n", 1)[0], allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0], allow_abbrev=False)
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the job [1]")
     parser.add_argument("--run", type=int, default=0, metavar="K", help="of its data [0]")
     parser.add_argument("--family", choices=job.FAMILIES, help="this one instead of a drawn one")
@@ -62,7 +60,7 @@ def parse():
 
 def fixed(options):
     """The settings that are not drawn."""
-    settings = dict(likes.LIKES[options.like]) if options.like else {}
+    settings = {}
     if options.family:
         settings["family"] = options.family
     settings.update(options.set)
@@ -74,7 +72,11 @@ def fixed(options):
 def main():
     parser, options = parse()
     try:
-        drawn = job.draw(options.seed, options.run, **fixed(options))
+        given = fixed(options)
+        if options.like:
+            drawn = job.like(options.like, options.seed, options.run, **given)
+        else:
+            drawn = job.draw(options.seed, options.run, **given)
     except ValueError as problem:
         parser.error(str(problem))
     if options.describe:

@@ -39,7 +39,7 @@ def figures(pleat, path):
 
 def row(pleat, name, recording, folder):
     path = os.path.join(folder, name + ".pickle")
-    job.draw(1, **likes.LIKES[name]).record().write(path)
+    job.like(name).record().write(path)
     drawn, recorded = figures(pleat, path), figures(pleat, recording)
     os.unlink(path)
     apart = 100 * (drawn[0] / recorded[0] - 1)

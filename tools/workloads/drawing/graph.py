@@ -17,9 +17,10 @@ this shape:
 
 import heapq
 
-# Kinds of steps: (ALLOC, slot, bytes), (FREE, slot, 0), (WORK, bytes of each, 0), (SPEND, microseconds, 0),
-# (ONCE, workspaces' name, 0), (GRAD, parameter, slot)
-ALLOC, FREE, WORK, SPEND, ONCE, GRAD = range(6)
+# Kinds of steps: (ALLOC, slot, bytes), (FREE, slot, 0), (WORK, bytes of each, 0),
+# (SPEND, microseconds, 0), (ONCE, workspaces' name, 0), (GRAD, parameter, slot),
+# (SIDE, slot, bytes) on another stream, (REDUCE, parameters, 0)
+ALLOC, FREE, WORK, SPEND, ONCE, GRAD, SIDE, REDUCE = range(8)
 
 MEMORY_RATE = 4e6  # bytes a microsecond
 MATMUL_RATE = 4e8  # floating-point operations a microsecond
@@ -89,7 +90,7 @@ class Node:
 
 
 class Operator:
-    __slots__ = ("made", "used", "work", "once", "us")
+    __slots__ = ("made", "used", "work", "once", "us", "side")
 
     def __init__(self, made, used, work, once, us):
         self.made = made
@@ -97,6 +98,7 @@ class Operator:
         self.work = work
         self.once = once
         self.us = us
+        self.side = False  # what it makes is another stream's
 
 
 class Segment:
@@ -132,10 +134,12 @@ class Graph:
 
     # ---- building ----
 
-    def input(self, shape, item, gradient=False):
-        """A tensor that is there already and stays until after backward."""
+    def input(self, shape, item, gradient=False, given=False):
+        """A tensor that is there already and stays until after backward; `given`: it is the graph's
+        to free."""
         source = Leaf(None) if gradient and self.training else None
-        tensor = Tensor(Storage(0, outside=True), tuple(shape), item, source)
+        tensor = Tensor(Storage(0, outside=not given), tuple(shape), item, source)
+        tensor.storage.size = tensor.size if given else 0
         self.inputs.append(tensor)
         return tensor
 
@@ -171,7 +175,11 @@ class Graph:
             len(self.nodes),
             rule,
             [tensor.source if tensor is not None else None for tensor in inputs],
-            [tensor.storage for tensor in saved if tensor is not None and not tensor.storage.outside],
+            [
+                tensor.storage
+                for tensor in saved
+                if tensor is not None and not tensor.storage.outside
+            ],
             segment,
             len(outputs),
         )
@@ -226,7 +234,9 @@ class Graph:
         steps = []
         for number, tensor in enumerate(self.inputs):
             tensor.storage.slot = -1 - number
-        self.emit(steps, range(len(self.operators)), self.operators, lambda s: s.saves == 0, staying)
+        self.emit(
+            steps, range(len(self.operators)), self.operators, lambda s: s.saves == 0, staying
+        )
         return steps
 
     def emit(self, steps, numbers, operators, free, staying):
@@ -235,7 +245,8 @@ class Graph:
             operator = operators[number]
             for storage in operator.made:
                 if storage.size and not storage.late:
-                    steps.append((ALLOC, self.slot_of(storage), storage.size))
+                    kind = SIDE if operator.side else ALLOC
+                    steps.append((kind, self.slot_of(storage), storage.size))
             if operator.once is not None:
                 steps.append((ONCE, operator.once, 0))
             if operator.work:

@@ -1,16 +1,36 @@
-"""Draws a job from a seed: its model, schedule, optimizer, batches and interruptions.
+"""A job drawn from a seed: its model, schedule, optimizer, batches and interruptions.
 
 The seed says what the job is. The run says which data it gets: lengths and routing are drawn from
 both, so two runs of one job are two runs of one program.
 """
 
+import math
 import random
 
+from drawing import likes, settings
+from drawing.batches import Batches
+from drawing.graphnet import GraphNet
 from drawing.model import Decoder
-from drawing.routing import Routing
 from drawing.run import Run
+from drawing.translation import Translator
+from drawing.vision import Detector, UNet
 
-FAMILIES = ("decoder",)
+MODELS = {
+    "decoder": Decoder,
+    "lora": Decoder,
+    "moe": Decoder,
+    "encoder-decoder": Translator,
+    "detector": Detector,
+    "unet": UNet,
+    "graph": GraphNet,
+}
+FAMILIES = settings.FAMILIES
+
+# What a drawn job may be: bytes that live at most, events of the whole, iterations.
+LEAST_PEAK, MOST_PEAK = 1 << 30, 120 << 30
+LEAST_EVENTS, WANTED_EVENTS, MOST_EVENTS = 20000, 150000, 250000
+LEAST_ITERATIONS, MOST_ITERATIONS = 6, 14
+ATTEMPTS = 60
 
 
 class Job:
@@ -18,66 +38,83 @@ class Job:
         self.config = config
         self.seed = seed
         self.run = run
-        self.data = random.Random("%d data of run %d" % (seed, run))
-        self.router = None
-        if config.get("experts"):
-            # What experts are liked is the model's, not the data's.
-            self.router = Routing(config, random.Random("%d experts" % seed))
-            self.router.dice = self.data
 
-    def shapes(self, number):
-        """The shapes of an iteration's microbatches."""
-        config = self.config
-        lengths = config.get("lengths")
-        length = lengths[number % len(lengths)] if lengths else config["length"]
-        return [self.shape(config["samples"], length) for _ in range(config["microbatches"])]
+    def batches(self):
+        data = random.Random("%d data of run %d" % (self.seed, self.run))
+        return Batches(self.config, data, random.Random("%d experts" % self.seed))
 
-    def shape(self, samples, length):
-        routing = None if self.router is None else self.router.draw(samples * length)
-        return samples, length, routing
+    def start(self):
+        """The job about to run, from its beginning."""
+        return Run(self.config, self.batches(), MODELS[self.config["family"]](self.config))
 
     def describe(self):
         return dict(self.config, seed=self.seed, run=self.run)
 
     def record(self):
         """Runs the job; the memory with its history."""
-        return Run(self, Decoder(self.config)).all()
+        return self.start().all()
 
 
-def draw(seed, run=0, **fixed):
-    """The job of a seed; `fixed` settings are as given instead of drawn."""
-    dice = random.Random(seed)
-    heads = dice.choice([8, 12, 16, 24, 32])
-    config = {
-        "family": "decoder",
-        "layers": dice.randrange(4, 24),
-        "hidden": heads * 64,
-        "heads": heads,
-        "vocabulary": dice.choice([32000, 50304, 128256]),
-        "norm": "layer",
-        "bias": True,
-        "fused": True,
-        "mlp": "gelu",
-        "inner": 4 * heads * 64,
-        "dropout": 0.1,
-        "embedding_dropout": 0.1,
-        "positions": 0,
-        "rotary": False,
-        "final_norm": True,
-        "tied": False,
-        "precision": "master",
-            "recompute": "none",
-        "virtual_stages": 1,
-        "depth": 1,
-        "microbatches": 2,
-        "samples": 4,
-        "length": 1024,
-        "optimizer": "adam",
-        "optimizer_way": "foreach",
-        "clip": True,
-        "iterations": 10,
-        "marks": True,
-        "skew": 0.09,
-    }
-    config.update(fixed)
-    return Job(config, seed, run)
+def obviously_too_many(config):
+    """Whether experts alone would cause more events than a job may have."""
+    if not config.get("experts") or config["routing"] == "capacity":
+        return False
+    blocks = -(-config["layers"] // config["expert_every"])
+    again = 1.3 if config["recompute"] in ("layers", "mlp") else 1
+    each = 66 * again * blocks * config["experts"] * config["microbatches"]
+    return LEAST_ITERATIONS * each > 0.8 * MOST_EVENTS
+
+
+def largest(job):
+    """The iteration with the largest batch, in elements of its microbatches."""
+    batches = job.batches()
+    sizes = []
+    for number in range(job.config["iterations"]):
+        shapes = batches.iteration(number)
+        sizes.append(sum(math.prod(n for n in shape if type(n) is int) for shape in shapes))
+    return sizes.index(max(sizes))
+
+
+def fits(job, iterations_given):
+    """Whether the job is of a size that is wanted; sets how many iterations it has."""
+    config = job.config
+    if obviously_too_many(config):
+        return False
+    most = largest(job)
+    trial = job.start()
+    if sum(parameter.size for parameter in trial.model.weights.all) > MOST_PEAK:
+        return False
+    for number in range(most):
+        trial.batches.iteration(number)
+    trial.iteration(most)
+    before = len(trial.memory.events)
+    if before > MOST_EVENTS / LEAST_ITERATIONS * 1.5 or trial.memory.peak > MOST_PEAK:
+        return False
+    trial.iteration(most + 1)
+    if not LEAST_PEAK <= trial.memory.peak <= 0.95 * MOST_PEAK:
+        return False
+    each = len(trial.memory.events) - before
+    if iterations_given:
+        return True
+    count = config["iterations"]
+    while count < MOST_ITERATIONS and count * each < LEAST_EVENTS:
+        count += 1
+    while count > LEAST_ITERATIONS and count * each > WANTED_EVENTS * 0.9:
+        count -= 1
+    config["iterations"] = count
+    return LEAST_EVENTS <= count * each + before and count * each < 0.8 * MOST_EVENTS
+
+
+def draw(seed, run=0, **given):
+    """The job of a seed; what is given is not drawn."""
+    for attempt in range(ATTEMPTS):
+        dice = random.Random("job %d, attempt %d" % (seed, attempt))
+        job = Job(settings.draw(dice, given), seed, run)
+        if fits(job, "iterations" in given):
+            return job
+    raise ValueError("no job of a useful size has these settings")
+
+
+def like(name, seed=1, run=0, **given):
+    """A job with the settings of a recorded one."""
+    return Job({**settings.DEFAULTS, **likes.LIKES[name], **given}, seed, run)

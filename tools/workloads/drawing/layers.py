@@ -1,6 +1,6 @@
 """Layers of models as sequences of operators: projections, attention, feed-forward, experts."""
 
-from drawing.torch_ops import Parameter
+from drawing.parameter import Parameter
 
 
 class Weights:
@@ -205,7 +205,7 @@ class Experts:
         hidden, bias = config["hidden"], config["bias"]
         self.count, self.chosen = config["experts"], config["chosen"]
         self.way = config["routing"]
-        self.capacity = config.get("capacity", 1.25)
+        self.factor = config.get("capacity", 1.25)
         self.inner = config["expert_inner"]
         self.router = Linear(weights, hidden, self.count, bias and config.get("router_bias", True))
         if self.way == "capacity":
@@ -242,7 +242,7 @@ class Experts:
 
     def sliced(self, ops, tokens, counts):
         weights, chosen, rows = self.route(ops, tokens)
-        values, order = ops.sort_rows(chosen, rows)
+        _, order = ops.sort_rows(chosen, rows)
         (token,) = ops.run([order], [((rows,), 8)])
         ops.count_bins(chosen, self.count)
         taken = ops.gather(tokens, token, rows)
@@ -261,25 +261,39 @@ class Experts:
 
     def masked(self, ops, tokens, counts):
         weights, chosen, rows = self.route(ops, tokens)
-        weights = ops.to(weights, tokens.item)
+        weights = ops.view(ops.to(weights, tokens.item), (rows,))
         (mask,) = ops.run([chosen], [((rows, self.count), 8)])
         (total,) = ops.run([], [(tokens.shape, tokens.item)])
         for expert, count in zip(self.experts, counts):
-            (where,) = ops.run([mask], [((2, max(count, 1)), 8)], work=(4 * rows + 512,))
+            (where,) = ops.run([mask], [((2, count), 8)], work=(4 * rows + 512, 8))
             if count == 0:
                 continue
             taken = ops.gather(tokens, where, count)
             scale = ops.gather(weights, where, count)
-            part = ops.multiply(expert(ops, taken), scale)
+            part = ops.multiply(expert(ops, taken), ops.view(scale, (count, 1)))
             total = ops.add_at(total, part, where)
         ops.hold(mask)
         return self.with_shared(ops, total, tokens)
 
-    def capacity_of(self, rows):
-        return max(4, -(-int(rows * self.capacity) // self.count))
-
     def capacity(self, ops, tokens, counts):
-        raise NotImplementedError
+        weights, chosen, rows = self.route(ops, tokens)
+        hidden = tokens.shape[1]
+        places = max(4, -(-int(rows * self.factor) // self.count))
+        weights = ops.view(ops.to(weights, tokens.item), (rows,))
+        (hot,) = ops.run([chosen], [((rows, self.count), 8)])
+        (sums,) = ops.run([hot], [((rows, self.count), 8)])
+        (index,) = ops.run([hot, sums, chosen], [((rows,), 8)])
+        (filled,) = ops.run([index], [((self.count * places,), 8)])
+        x = ops.gather(tokens, filled, self.count * places)
+        many = self.count * places
+        operations = 4 * many * hidden * self.inner
+        both = ops.matmul(x, ops.used_weight(self.up), (many, 2 * self.inner), operations)
+        half = (many, self.inner)
+        gate, up = ops.parts(both, (half, half), lambda shape: shape)
+        y = ops.multiply(ops.unary(gate), up)
+        y = ops.matmul(y, ops.used_weight(self.down), (many, hidden), operations // 2)
+        back = ops.multiply(ops.gather(y, index, rows), weights)
+        return self.with_shared(ops, ops.sum_groups(back, tokens.shape), tokens)
 
 
 class Block:
@@ -304,7 +318,9 @@ class Block:
             self.mlp = SwiGLU(
                 weights, config["hidden"], config["inner"], config["bias"], config["fused"], linear
             )
-        self.parts = config.get("recompute") == "parts"
+        self.again = {"attention": (True, False), "mlp": (False, True)}.get(
+            config["recompute"], (False, False)
+        )
 
     def attend(self, ops, x, angles):
         normed = self.norms[0](ops, x)
@@ -325,7 +341,10 @@ class Block:
         def attend(x, cosine, sine):
             return self.attend(ops, x, None if cosine is None else (cosine, sine))
 
-        x = ops.add(x, ops.checkpoint(attend, x, cosine, sine, again=self.parts))
-        x = ops.add(x, self.feed(ops, x, counts))
+        def feed(x):
+            return self.feed(ops, x, counts)
+
+        x = ops.add(x, ops.checkpoint(attend, x, cosine, sine, again=self.again[0]))
+        x = ops.add(x, ops.checkpoint(feed, x, again=self.again[1]))
         ops.hold(first)
         return x

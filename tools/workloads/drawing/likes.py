@@ -5,25 +5,10 @@ bf16 weights with fp32 masters and gradients the gradients of all microbatches s
 """
 
 BLOCK = {
-    "norm": "layer",
-    "bias": True,
-    "fused": True,
-    "positions": 0,
-    "rotary": False,
     "final_norm": False,
-    "tied": False,
-    "precision": "master",
-    "recompute": "none",
-    "optimizer": "adam",
-    "optimizer_way": "foreach",
-    "clip": True,
-    "iterations": 3,
-    "virtual_stages": 1,
-    "depth": 1,
-    "dropout": 0.0,
-    "embedding_dropout": 0.0,
     "reentrant": True,
     "keeps_input": True,
+    "iterations": 3,
 }
 
 GPT2 = dict(
@@ -68,12 +53,8 @@ MOE = dict(
 
 LIKES = {
     "gpt2-vpp": dict(GPT2, virtual_stages=2, depth=4, microbatches=8),
-    "gpt2-vpp-recompute": dict(
-        GPT2, virtual_stages=3, depth=2, microbatches=6, recompute="layers"
-    ),
-    "llama-vpp": dict(
-        LLAMA, virtual_stages=3, depth=4, microbatches=8, samples=2, loss=False
-    ),
+    "gpt2-vpp-recompute": dict(GPT2, virtual_stages=3, depth=2, microbatches=6, recompute="layers"),
+    "llama-vpp": dict(LLAMA, virtual_stages=3, depth=4, microbatches=8, samples=2, loss=False),
     "moe": dict(
         MOE,
         layers=8,
@@ -95,6 +76,7 @@ LIKES = {
         samples=6,
         recompute="layers",
         world=8,
+        sharding="scatter",
         gathers=True,
         clip=False,
     ),

@@ -4,16 +4,25 @@ A model has weights and stages; trace(stage, shape, training) gives a Program. W
 (batch(shape)) is allocated by who runs the program, and given to it in the order of its inputs.
 """
 
+from drawing import generation
 from drawing.layers import Adapted, Block, Linear, Norm, Rotary, Weights
+from drawing.sharding import Gathering, link_us
 from drawing.torch_ops import Ops
-
-LINK_RATE = 3e5  # bytes a microsecond between devices
 
 
 class Program:
     """Steps of a piece: forward's and backward's, and how its ends are tied to others."""
 
-    __slots__ = ("forward", "backward", "slots", "inputs", "output", "output_size", "gradients", "kept")
+    __slots__ = (
+        "forward",
+        "backward",
+        "slots",
+        "inputs",
+        "output",
+        "output_size",
+        "gradients",
+        "kept",
+    )
 
 
 def compile_program(ops, output, seeded, kept=()):
@@ -62,6 +71,8 @@ class Model:
         return program
 
     has_loss = True
+    feeds = True  # who runs it allocates the batch, and keeps it until the next
+    spans = ()  # parameters of blocks that may be sharded
 
     def loss(self, ops, x, tokens, projection):
         """Cross entropy of the scores of each token, in fp32."""
@@ -74,28 +85,24 @@ class Model:
         return loss
 
 
-def cost_of_link(parameters):
-    return 20 + sum(p.size for p in parameters) / LINK_RATE
-
-
 class Decoder(Model):
     """A language model; with experts, a mixture; with a rank, tuned by LoRA. Shape: (samples,
     tokens, routing), where routing has for each layer of experts their rows."""
 
     def build(self):
         config, weights = self.config, self.weights
-        self.stages = config.get("virtual_stages", 1)
-        self.has_loss = config.get("loss", True)
+        self.stages = config["virtual_stages"]
+        self.has_loss = config["loss"]
+        self.feeds = self.stages == 1 and config["depth"] == 1
         self.cached = not config.get("experts")
-        linear = Linear
-        if config.get("rank"):
-            weights.training = False
-            adapted = []
+        adapted = []
 
-            def linear(*what):
-                adapted.append(Adapted(*what))
-                return adapted[-1]
+        def adapt(*what):
+            adapted.append(Adapted(*what))
+            return adapted[-1]
 
+        linear = adapt if config.get("rank") else Linear
+        weights.training = not config.get("rank")
         hidden, vocabulary = config["hidden"], config["vocabulary"]
         self.blocks, self.spans = [], []
         for number in range(config["layers"]):
@@ -106,7 +113,7 @@ class Decoder(Model):
         self.positions = weights.make(config["positions"], hidden) if config["positions"] else None
         self.norm = Norm(weights, hidden, config["norm"]) if config["final_norm"] else None
         self.head = self.embedding if config["tied"] else weights.make(vocabulary, hidden)
-        if config.get("rank"):
+        if adapted:
             self.adapt(adapted)
 
     def adapt(self, adapted):
@@ -136,7 +143,7 @@ class Decoder(Model):
         samples, length, routing = shape
         hidden = config["hidden"]
         share = config["layers"] // self.stages
-        if self.stages == 1:
+        if self.feeds:
             tokens = ops.input((samples, length), 8)
         elif stage == 0 or (stage == self.stages - 1 and self.has_loss):
             (tokens,) = ops.run([], [((samples, length), 8)])
@@ -151,6 +158,7 @@ class Decoder(Model):
         cosine = sine = None
         if config["rotary"]:
             cosine, sine = Rotary.angles(ops, length, hidden // config["heads"])
+        sharded = Gathering(ops, self.spans) if config["sharding"] == "layers" else None
         for number in range(stage * share, (stage + 1) * share):
             counts = routing[number] if routing else None
 
@@ -159,21 +167,36 @@ class Decoder(Model):
                 return block(ops, x, counts, angles)
 
             again = config["recompute"] == "layers"
+            if sharded is not None:
+                x = sharded.before(number, x)
             whole = self.gathered(ops, number)
             x = ops.checkpoint(block, x, cosine, sine, again=again)
             ops.hold(*whole)
+            if sharded is not None:
+                x = sharded.behind(number, x)
         if stage < self.stages - 1 or not self.has_loss:
             return x
         if self.norm is not None:
             x = self.norm(ops, x)
         return self.loss(ops, x, tokens, self.head)
 
+    def generating(self, samples, past, new):
+        """A step of generation: its program keeps the keys and values."""
+        key = ("generate", samples, past, new)
+        if key not in self.programs:
+            ops, left = generation.step(self, samples, past, new)
+            self.programs[key] = compile_program(ops, left[0], False, left[1:])
+            self.programs[key].kept.insert(0, self.programs[key].output)
+        return self.programs[key]
+
     def gathered(self, ops, number):
         """A block's weights as other ranks have stepped them, all in one, for its forward."""
         if not self.config.get("gathers"):
             return ()
         block = self.spans[number]
-        return ops.run([], [((sum(p.count for p in block),), 2)], us=cost_of_link(block))
+        return ops.run(
+            [], [((sum(p.count for p in block),), 2)], us=link_us(sum(p.size for p in block))
+        )
 
     @property
     def item(self):

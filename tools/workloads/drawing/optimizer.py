@@ -10,13 +10,13 @@ CHUNK = 65536  # elements that one block of a foreach kernel takes
 
 
 class Optimizer:
-    def __init__(self, config, parameters, world):
-        self.kind = config["optimizer"]  # adam, sgd, adafactor
-        self.way = config["optimizer_way"]  # foreach, fused, loop, host
+    def __init__(self, config, trained, sizes):
+        """`sizes`: bytes that this rank steps of each parameter."""
+        self.kind = config["optimizer"]  # adam or sgd
+        self.way = config["optimizer_way"]  # foreach, fused, loop, host, flat
         self.clip = config["clip"]
-        self.master = config["precision"] == "master"
-        self.trained = parameters
-        self.sizes = [-(-p.count // world) * (4 if self.master else p.item) for p in self.trained]
+        self.most = max(parameter.count for parameter in trained)
+        self.sizes = sizes
         self.started = False
 
     def moved(self, times):
@@ -31,8 +31,7 @@ class Optimizer:
                 norms.append(memory.alloc(4))
                 memory.spend(cost(size))
         else:
-            most = max(p.count for p in self.trained)
-            work = memory.alloc(4 * count * -(-most // CHUNK))
+            work = memory.alloc(4 * count * -(-self.most // CHUNK))
             norms = [memory.alloc(4) for _ in self.sizes]
             memory.spend(cost(self.moved(1)))
             memory.free(work)
@@ -53,7 +52,10 @@ class Optimizer:
     def step(self, run):
         if self.clip:
             self.clip_norm(run)
-        getattr(self, self.kind)(run)
+        if self.way == "flat":
+            self.flat(run)
+        else:
+            getattr(self, self.kind)(run)
         self.started = True
 
     def adam(self, run):
@@ -83,6 +85,19 @@ class Optimizer:
                 staged = memory.alloc(size)
                 memory.spend(max(10.0, 2 * size / 5e4))
                 memory.free(staged)
+
+    def flat(self, run):
+        """Not torch's: all in one, gradients gathered into a buffer for the step."""
+        memory, whole = run.memory, self.moved(1)
+        gradients = memory.alloc(whole)
+        memory.spend(cost(2 * whole))
+        if not self.started:
+            for _ in range(3):
+                run.keep(whole)
+        updates = memory.alloc(whole)
+        memory.spend(cost(8 * whole))
+        memory.free(gradients)
+        memory.free(updates)
 
     def sgd(self, run):
         memory = run.memory

@@ -17,9 +17,7 @@ class Routing:
 
     def draw(self, tokens):
         """Rows by layer (None for one without experts) and expert; a token goes to an expert once."""
-        return tuple(
-            None if liked is None else self.layer(liked, tokens) for liked in self.liked
-        )
+        return tuple(None if liked is None else self.layer(liked, tokens) for liked in self.liked)
 
     def layer(self, liked, tokens):
         rows = tokens * self.chosen

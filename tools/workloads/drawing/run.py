@@ -2,11 +2,11 @@
 
 import pipeline
 
-from drawing.graph import ALLOC, FREE, GRAD, ONCE, SPEND, WORK, cost
-from drawing.model import LINK_RATE
+from drawing.graph import ALLOC, FREE, GRAD, ONCE, REDUCE, SIDE, SPEND, WORK, cost
 from drawing.optimizer import Optimizer
+from drawing.sharding import link_us
 from drawing.snapshot import Memory
-from drawing.torch_ops import WORKSPACES
+from drawing.workspace import LIBRARIES
 
 HOST_RATE = 5e4  # to and from the host
 
@@ -18,9 +18,9 @@ class Flight:
 
 
 class Run:
-    def __init__(self, job, model):
-        self.job = job
-        self.config = job.config
+    def __init__(self, config, batches, model):
+        self.config = config
+        self.batches = batches
         self.model = model
         self.memory = Memory()
         self.gradients = {}
@@ -28,14 +28,22 @@ class Run:
         self.flights = {}
         self.sent = {}  # (microbatch, stage) -> gradient of its output
         self.last_batch = ()
-        self.world = job.config.get("world", 1)
-        self.marked = job.config["marks"]
+        self.world, self.sharding = config["world"], config["sharding"]
+        self.sharded = set()  # parameters that lie here only in part
+        if self.sharding == "layers":
+            self.sharded = {p.number for span in model.spans for p in span}
+        self.fetched = {}  # address on the side stream -> since when
+        self.reducing = None  # what is on its way to the other ranks
+        self.scalars = []  # losses, until they are logged
+        self.marked = config["marks"]
         self.make_weights()
 
     # ---- what stays ----
 
     def share(self, parameter):
         """Elements of a parameter that this rank's optimizer steps."""
+        if self.sharding == "layers" and parameter.number not in self.sharded:
+            return parameter.count
         return -(-parameter.count // self.world)
 
     def keep(self, size):
@@ -46,7 +54,12 @@ class Run:
         weights = self.model.weights
         for parameter in weights.all:
             drawn = self.memory.alloc(parameter.size) if parameter.scaled else None
-            self.keep(parameter.size)
+            if parameter.number in self.sharded:
+                # Made whole, block by block, and only the share is kept.
+                drawn = self.memory.alloc(parameter.size)
+                self.keep(self.share(parameter) * self.item(parameter))
+            else:
+                self.keep(parameter.size)
             self.memory.spend(cost(parameter.size))
             if drawn is not None:
                 self.memory.free(drawn)
@@ -57,17 +70,26 @@ class Run:
             key=lambda parameter: parameter.place,
         )
         if self.config["precision"] == "master":
-            for parameter in self.trained:
-                size = 4 * self.share(parameter)
-                cast = self.memory.alloc(size)
-                self.keep(size)
-                self.memory.spend(cost(4 * size))
-                self.memory.free(cast)
-        if self.config["precision"] == "master" and self.world == 1:
-            for parameter in self.trained:  # their gradients are summed in fp32
+            self.make_masters()
+        sizes = [self.share(p) * self.item(p) for p in self.trained]
+        self.optimizer = Optimizer(self.config, self.trained, sizes)
+
+    def item(self, parameter):
+        """Bytes of an element where the optimizer works."""
+        return 4 if self.config["precision"] == "master" else parameter.item
+
+    def make_masters(self):
+        masters = [p for p in self.trained if p.number not in self.sharded]
+        for parameter in masters:
+            size = 4 * self.share(parameter)
+            cast = self.memory.alloc(size)
+            self.keep(size)
+            self.memory.spend(cost(4 * size))
+            self.memory.free(cast)
+        if self.sharding == "none":
+            for parameter in masters:  # their gradients are summed in fp32
                 self.keep(4 * parameter.count)
                 self.memory.spend(cost(4 * parameter.count))
-        self.optimizer = Optimizer(self.config, self.trained, self.world)
 
     # ---- playing ----
 
@@ -78,7 +100,11 @@ class Run:
             if kind == ALLOC:
                 slots[first] = alloc(second)
             elif kind == FREE:
-                free(slots[first])
+                block = slots[first]
+                if block[2]:
+                    self.free_behind(block)
+                else:
+                    free(block)
             elif kind == SPEND:
                 memory.now += first
             elif kind == WORK:
@@ -89,11 +115,22 @@ class Run:
                 self.workspace(thread, first)
             elif kind == GRAD:
                 self.gradient(first, slots[second])
+            elif kind == SIDE:
+                slots[first] = alloc(second, 1)
+                self.fetched[slots[first][0]] = memory.now
+            elif kind == REDUCE:
+                self.reduce(first)
+
+    def free_behind(self, block):
+        """Gathered weights are given back before the main stream is through with them: some part of
+        the time they have been there (FSDP lets two gatherings be under way at most)."""
+        there = self.memory.now - self.fetched.pop(block[0])
+        self.memory.free_after(block, self.config["lag"] * there)
 
     def workspace(self, thread, name):
         if (thread, name) in self.workspaces:
             return
-        for number, size in enumerate(WORKSPACES[name]):
+        for number, size in enumerate(LIBRARIES[name]):
             if (thread, number) not in self.workspaces:
                 self.workspaces.add((thread, number))
                 self.keep(size)
@@ -107,11 +144,32 @@ class Run:
         self.memory.spend(cost(3 * block[1]))
         self.memory.free(block)
 
+    def reduce(self, numbers):
+        """The gradients of a block go out in one, and its share of the sums comes back."""
+        blocks = [self.gradients.pop(n) for n in numbers if n in self.gradients]
+        if not blocks:
+            return
+        flat = self.memory.alloc(sum(block[1] for block in blocks))
+        self.memory.spend(cost(2 * flat[1]))
+        self.release(blocks)
+        item = 4 if self.config["precision"] == "master" else 2
+        share = -(-flat[1] // (2 * self.world)) * item
+        self.gradient(("share", numbers), self.memory.alloc(share, 2))
+        self.finish_reduce()
+        self.reducing = flat
+
+    def finish_reduce(self):
+        if self.reducing is not None:
+            self.memory.free(self.reducing)
+            self.reducing = None
+
     def drop_gradients(self):
         for parameter in self.trained:
             block = self.gradients.pop(parameter.number, None)
             if block is not None:
                 self.memory.free(block)
+        for name in list(self.gradients):
+            self.memory.free(self.gradients.pop(name))
 
     def scatter(self):
         """Each rank gets the sum of its share of each gradient, in fp32."""
@@ -120,7 +178,7 @@ class Run:
             if block is None:
                 continue
             self.gradients[parameter.number] = self.memory.alloc(4 * self.share(parameter))
-            self.memory.spend(20 + block[1] / LINK_RATE)
+            self.memory.spend(link_us(block[1]))
             self.memory.free(block)
 
     def mark(self, iteration, phase):
@@ -134,24 +192,30 @@ class Run:
         self.memory.spend(sum(block[1] for block in blocks) / HOST_RATE + 10)
         return blocks
 
+    def feed(self, shape):
+        batch = self.batch(shape)
+        self.release(self.last_batch)
+        self.last_batch = batch
+
+    def slots(self, program, inputs):
+        """Inputs are at the end, so that input k has slot -1 - k."""
+        return [None] * program.slots + list(inputs)[::-1]
+
     def release(self, blocks):
         for block in blocks:
             self.memory.free(block)
 
     def forward(self, microbatch, stage, shape):
-        last = self.model.stages - 1
         inputs = []
-        if last == 0:
-            batch = self.batch(shape)
-            self.release(self.last_batch)
-            self.last_batch = batch
+        if self.model.feeds:
+            self.feed(shape)
         program = self.model.trace(stage, shape)
         if stage > 0:
             # What the stage before, on another rank, sent.
             inputs.append(self.memory.alloc(program.inputs[-1]))
         flight = Flight()
         flight.program, flight.inputs = program, inputs
-        flight.slots = [None] * (program.slots + 1)
+        flight.slots = self.slots(program, inputs)
         self.play(program.forward, flight.slots, inputs, "forward")
         flight.output = flight.slots[program.output]
         self.flights[microbatch, stage] = flight
@@ -171,30 +235,103 @@ class Run:
         self.memory.free(flight.output)
         if sent is not None:
             self.memory.free(sent)
-        if self.config["precision"] == "master" and self.world == 1:
+        self.finish_reduce()
+        if self.config["precision"] == "master" and self.sharding == "none":
             self.memory.spend(cost(sum(b[1] for b in self.gradients.values()) * 5))
             self.drop_gradients()
 
+    # ---- what comes between ----
+
+    def evaluate(self):
+        """Batches forward without gradients."""
+        for shape in self.batches.evaluation():
+            self.feed(shape)
+            program = self.model.trace(0, shape, training=False)
+            slots = self.slots(program, ())
+            self.play(program.forward, slots, (), "forward")
+            self.memory.free(slots[program.output])
+
+    def generate(self):
+        """Token after token; what is kept of those before grows."""
+        config, past = self.config, 0
+        samples = config["samples"]
+        caches = []
+        for new in [min(128, config["length"] // 4)] + [1] * (config["generated"] - 1):
+            program = self.model.generating(samples, past, new)
+            tokens = self.memory.alloc(8 * samples * new)
+            slots = self.slots(program, [tokens] + caches)
+            self.play(program.forward, slots, (), "forward")
+            caches = [slots[slot] for slot in program.kept]
+            self.memory.free(tokens)
+            past += new
+        self.release(caches)
+
+    def save(self):
+        """Weights go to the host in fp32, each in one piece, whoever has the rest of it."""
+        for parameter in self.model.weights.all:
+            if self.sharding == "none" and parameter.item == 4:
+                self.memory.spend(parameter.size / HOST_RATE)
+                continue
+            whole = self.memory.alloc(4 * parameter.count)
+            self.memory.spend(link_us(whole[1]) + whole[1] / HOST_RATE)
+            self.memory.free(whole)
+
+    def log(self):
+        """How large the gradients' blocks are, and the losses so far."""
+        for parameter in self.trained[:: max(1, len(self.trained) // 16)]:
+            block = self.gradients.get(parameter.number)
+            if block is not None:
+                absolute = self.memory.alloc(block[1])
+                mean = self.memory.alloc(4)
+                self.memory.spend(cost(2 * block[1]))
+                self.memory.free(absolute)
+                self.memory.free(mean)
+        if self.scalars:
+            stacked = self.memory.alloc(4 * len(self.scalars))
+            self.release(self.scalars)
+            self.scalars = []
+            self.memory.spend(30)
+            self.memory.free(stacked)
+
     # ---- iterations ----
 
+    def due(self, name, number):
+        every = self.config[name + "_every"]
+        return every and (number + 1) % every == 0
+
     def iteration(self, number):
-        shapes = self.job.shapes(number)
-        config = self.config
-        order = pipeline.order(len(shapes), self.model.stages, config.get("depth", 1))
+        shapes = self.batches.iteration(number)
+        order = pipeline.order(len(shapes), self.model.stages, self.config["depth"])
         for kind, microbatch, stage in order:
             self.mark(number, kind)
             if kind == pipeline.FORWARD:
                 self.forward(microbatch, stage, shapes[microbatch])
             else:
                 self.backward(microbatch, stage)
-        if self.world > 1:
+        if self.config["logging_every"]:
+            self.scalars.append(self.memory.alloc(4))
+        if self.due("logging", number):
+            self.log()
+        if self.sharding == "scatter":
             self.scatter()
         self.mark(number, "opt")
         self.optimizer.step(self)
         self.drop_gradients()
+        for name, act in (
+            ("evaluation", self.evaluate),
+            ("generation", self.generate),
+            ("checkpoint", self.save),
+        ):
+            if self.due(name, number):
+                self.mark(number, name)
+                act()
 
     def all(self):
         for number in range(self.config["iterations"]):
             self.iteration(number)
+        # What comes behind the last iteration says where it ends.
+        self.mark(self.config["iterations"], "iter")
         self.memory.settle(float("inf"))
+        self.release([self.memory.alloc(4)])
+        self.release(self.last_batch)
         return self.memory

@@ -1,0 +1,42 @@
+"""Generating tokens with a decoder: each step adds to the keys and values of those before."""
+
+from drawing.layers import Rotary
+from drawing.torch_ops import Ops
+
+
+def step(model, samples, past, new):
+    """The graph of one step from `past` tokens on by `new`, and the tensors that it leaves: each
+    block's keys and values, of all tokens."""
+    config = model.config
+    ops = Ops(False, config["precision"] == "autocast")
+    heads = config["heads"]
+    width = config["hidden"] // heads
+    narrow = width * (config.get("kv_heads") or heads)
+    tokens = ops.input((samples, new), 8)
+    caches = [
+        [ops.input((samples, past, narrow), 2, given=True) for _ in range(2)] if past else None
+        for _ in model.blocks
+    ]
+    x = model.embed(ops, tokens, (samples, new))
+    angles = Rotary.angles(ops, past + new, width) if config["rotary"] else None
+    left = []
+    for block, cache in zip(model.blocks, caches):
+        normed = block.norms[0](ops, x)
+        query, key, value = block.attention.project(ops, normed, angles)
+        both = []
+        for old, now in zip(cache or (None, None), (key, value)):
+            if old is None:
+                both.append(ops.contiguous(now))
+            else:
+                both.append(ops.concatenate([old, now], (samples, past + new, narrow)))
+        left += both
+        y = ops.attention(query, *both, samples, heads, block.attention.kv_heads, (new, past + new))
+        y = block.attention.out(ops, y)
+        x = ops.add(x, y)
+        x = ops.add(x, block.feed(ops, x, None))
+    if model.norm is not None:
+        x = model.norm(ops, x)
+    scores = ops.to(ops.linear(ops.contiguous(x, (samples, 1, config["hidden"])), model.head), 4)
+    chances = ops.softmax(scores)
+    ops.run([chances], [((samples, 1), 8)])
+    return ops, left

@@ -1,0 +1,58 @@
+"""An encoder and a decoder. Shape: (pairs, tokens of a sentence, tokens of its translation)."""
+
+from drawing.layers import Attention, Block, CrossAttention, FeedForward, Linear, Norm
+from drawing.model import Model
+
+
+class DecoderBlock:
+    def __init__(self, weights, config):
+        hidden, kind = config["hidden"], config["norm"]
+        self.norms = [Norm(weights, hidden, kind) for _ in range(3)]
+        self.attention = Attention(weights, config, Linear)
+        self.cross = CrossAttention(weights, config, Linear)
+        self.mlp = FeedForward(weights, config, Linear)
+        self.dropout = config["dropout"]
+
+    def __call__(self, ops, x, memory):
+        y = self.attention(ops, self.norms[0](ops, x))
+        x = ops.add(x, ops.dropout(y, self.dropout))
+        y = self.cross(ops, self.norms[1](ops, x), memory)
+        x = ops.add(x, ops.dropout(y, self.dropout))
+        return ops.add(x, ops.dropout(self.mlp(ops, self.norms[2](ops, x)), self.dropout))
+
+
+class Translator(Model):
+    def build(self):
+        config, weights = self.config, self.weights
+        hidden, vocabulary = config["hidden"], config["vocabulary"]
+        self.embedding = weights.make(vocabulary, hidden)
+        self.encoder = [Block(weights, config) for _ in range(config["layers"])]
+        self.decoder = [DecoderBlock(weights, config) for _ in range(config["decoder_layers"])]
+        self.norms = [Norm(weights, hidden, config["norm"]) for _ in range(2)]
+        self.head = self.embedding if config["tied"] else weights.make(vocabulary, hidden)
+
+    def batch(self, shape):
+        pairs, source, target = shape
+        return [8 * pairs * source, 8 * pairs * target]
+
+    def piece(self, ops, stage, shape):
+        pairs, source, target = shape
+        again = self.config["recompute"] == "layers"
+        sentences = ops.input((pairs, source), 8)
+        translations = ops.input((pairs, target), 8)
+        x = ops.dropout(ops.embedding(sentences, self.embedding), self.config["dropout"])
+        for block in self.encoder:
+
+            def encode(x, block=block):
+                return block(ops, x)
+
+            x = ops.checkpoint(encode, x, again=again)
+        memory = self.norms[0](ops, x)
+        y = ops.dropout(ops.embedding(translations, self.embedding), self.config["dropout"])
+        for block in self.decoder:
+
+            def decode(y, memory, block=block):
+                return block(ops, y, memory)
+
+            y = ops.checkpoint(decode, y, memory, again=again)
+        return self.loss(ops, self.norms[1](ops, y), translations, self.head)

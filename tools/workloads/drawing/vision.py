@@ -1,0 +1,229 @@
+"""Convolutional models over images of many sizes: a detector with a feature pyramid, and a U-Net.
+
+Shape: (samples, height, width, what is in them), the last the boxes of a detector's images.
+"""
+
+from drawing.image_ops import ImageOps
+from drawing.model import Model
+
+
+class Convolution:
+    """A convolution with a batch norm behind it."""
+
+    def __init__(self, weights, inputs, outputs, size, stride=1):
+        self.weight = weights.make(outputs, inputs, size, size)
+        self.norm = (weights.make(outputs), weights.make(outputs))
+        self.stride = stride
+        weights.buffers += [4 * outputs, 4 * outputs, 8]  # running mean, variance, batches seen
+
+    def __call__(self, ops, x):
+        return ops.batch_norm(ops.conv(x, self.weight, stride=self.stride), *self.norm)
+
+
+class Bottleneck:
+    def __init__(self, weights, inputs, width, stride):
+        self.one = Convolution(weights, inputs, width, 1)
+        self.two = Convolution(weights, width, width, 3, stride)
+        self.three = Convolution(weights, width, 4 * width, 1)
+        same = inputs == 4 * width and stride == 1
+        self.skip = None if same else Convolution(weights, inputs, 4 * width, 1, stride)
+
+    def __call__(self, ops, x):
+        y = ops.relu_in_place(self.one(ops, x))
+        y = ops.relu_in_place(self.two(ops, y))
+        y = self.three(ops, y)
+        y = ops.add(y, x if self.skip is None else self.skip(ops, x))
+        return ops.relu_in_place(y)
+
+
+class Vision(Model):
+    def ops(self, training):
+        made = ImageOps(training, self.config["precision"] == "autocast", self.config["reentrant"])
+        made.channels_last = self.config["channels_last"]
+        return made
+
+    def batch(self, shape):
+        return [shape[0] * 3 * shape[1] * shape[2] * 4] + [16 * max(1, n) for n in shape[3]]
+
+
+class Detector(Vision):
+    """A ResNet with a pyramid of features and one head over all levels."""
+
+    def build(self):
+        config, weights = self.config, self.weights
+        width = config["width"]
+        self.stem = Convolution(weights, 3, width, 7, 2)
+        self.steps, outputs, inputs = [], [], width
+        for stage, blocks in enumerate(config["blocks"]):
+            step = []
+            for number in range(blocks):
+                stride = 2 if stage and not number else 1
+                step.append(Bottleneck(weights, inputs, width << stage, stride))
+                inputs = 4 * (width << stage)
+            self.steps.append(step)
+            outputs.append(inputs)
+        pyramid = config["pyramid"]
+        self.lateral = [self.plain(pyramid, n, 1) for n in outputs]
+        self.smooth = [self.plain(pyramid, pyramid, 3) for _ in outputs]
+        self.tower = [Convolution(weights, pyramid, pyramid, 3) for _ in range(config["tower"])]
+        self.classes = self.plain(9 * config["classes"], pyramid, 3)
+        self.boxes = self.plain(36, pyramid, 3)
+
+    def plain(self, outputs, inputs, size):
+        weights = self.weights
+        return (weights.make(outputs, inputs, size, size), weights.make(outputs))
+
+    def piece(self, ops, stage, shape):
+        samples, height, width, inside = shape
+        images = ops.input((samples, 3, height, width), 4)
+        for count in inside:
+            ops.input((max(1, count), 4), 4)
+        x = ops.max_pool(ops.relu_in_place(self.stem(ops, images)))
+        levels = []
+        for step in self.steps:
+            for block in step:
+
+                def run(x, block=block):
+                    return block(ops, x)
+
+                x = ops.checkpoint(run, x, again=self.config["recompute"] == "layers")
+            levels.append(x)
+        return self.losses(ops, self.features(ops, levels), inside)
+
+    def features(self, ops, levels):
+        above, features = None, []
+        for level, lateral, smooth in reversed(list(zip(levels, self.lateral, self.smooth))):
+            x = ops.conv(level, *lateral)
+            if above is not None:
+                x = ops.add(x, ops.resize(above, *x.shape[-2:]))
+            above = x
+            features.append(ops.conv(x, *smooth))
+        return features
+
+    def losses(self, ops, features, inside):
+        losses, anchors = [], 0
+        for x in features:
+            y = x
+            for layer in self.tower:
+                y = ops.relu_in_place(layer(ops, y))
+            scores = ops.to(ops.conv(y, *self.classes), 4)
+            chances = ops.unary(scores, "output")
+            losses.append(ops.mean(ops.multiply(ops.unary(scores), chances)))
+            boxes = ops.to(ops.conv(y, *self.boxes), 4)
+            losses.append(ops.mean(ops.unary(boxes)))
+            anchors += 9 * x.shape[2] * x.shape[3]
+        for count in inside:  # each image's boxes against all anchors
+            overlap = ops.run([], [((max(1, count), anchors), 4)])
+            (best,) = ops.run(overlap, [((anchors,), 8)])
+            ops.hold(best)
+        return ops.sum_of(losses)
+
+
+class Residual:
+    """A U-Net's block: two group norms and convolutions, beside a skip."""
+
+    def __init__(self, weights, inputs, outputs):
+        self.norms = [[weights.make(n), weights.make(n)] for n in (inputs, outputs)]
+        self.convs = [
+            (weights.make(outputs, n, 3, 3), weights.make(outputs)) for n in (inputs, outputs)
+        ]
+        self.skip = None
+        if inputs != outputs:
+            self.skip = (weights.make(outputs, inputs, 1, 1), weights.make(outputs))
+
+    def __call__(self, ops, x):
+        y = x
+        for norm, conv in zip(self.norms, self.convs):
+            y = ops.conv(ops.unary(ops.group_norm(y, *norm, 32)), *conv)
+        return ops.add(y, x if self.skip is None else ops.conv(x, *self.skip))
+
+
+class Middle:
+    """Attention over the pixels."""
+
+    def __init__(self, weights, width, heads):
+        self.heads = heads
+        self.norm = [weights.make(width), weights.make(width)]
+        self.mixed = (weights.make(3 * width, width), weights.make(3 * width))
+        self.out = (weights.make(width, width), weights.make(width))
+
+    def __call__(self, ops, x):
+        samples, width, high, wide = x.shape
+        pixels = high * wide
+        y = ops.contiguous(ops.group_norm(x, *self.norm, 32), (samples, pixels, width))
+        mixed = ops.linear(y, *self.mixed)
+        three = ops.parts(mixed, (width,) * 3, lambda n: (samples, pixels, n))
+        y = ops.attention(*three, samples, self.heads, self.heads, (pixels, pixels))
+        y = ops.contiguous(ops.linear(y, *self.out), x.shape)
+        return ops.add(x, y)
+
+
+class UNet(Vision):
+    """Down and up again, with what was on the way down joined in on the way up."""
+
+    def build(self):
+        config, weights = self.config, self.weights
+        widths = [config["width"] * n for n in config["widths"]]
+        self.first = (weights.make(widths[0], 3, 3, 3), weights.make(widths[0]))
+        self.down, self.up, kept, inputs = [], [], [widths[0]], widths[0]
+        attention = config["attention_from"]
+        for level, width in enumerate(widths):
+            step = []
+            for _ in range(config["repeats"]):
+                step.append(
+                    (Residual(weights, inputs, width), self.middle(width, level, attention))
+                )
+                inputs = width
+                kept.append(width)
+            shrink = None
+            if level < len(widths) - 1:
+                shrink = (weights.make(width, width, 3, 3), weights.make(width))
+                kept.append(width)
+            self.down.append((step, shrink))
+        self.inside = [Residual(weights, inputs, inputs), Middle(weights, inputs, inputs // 64)]
+        for level, width in reversed(list(enumerate(widths))):
+            step = []
+            for _ in range(config["repeats"] + 1):
+                block = Residual(weights, inputs + kept.pop(), width)
+                step.append((block, self.middle(width, level, attention)))
+                inputs = width
+            grow = (weights.make(width, width, 3, 3), weights.make(width)) if level else None
+            self.up.append((step, grow))
+        self.norm = [weights.make(inputs), weights.make(inputs)]
+        self.last = (weights.make(3, inputs, 3, 3), weights.make(3))
+
+    def middle(self, width, level, attention):
+        return Middle(self.weights, width, max(1, width // 64)) if level >= attention else None
+
+    def block(self, ops, x, pair):
+        def run(x):
+            y = pair[0](ops, x)
+            return y if pair[1] is None else pair[1](ops, y)
+
+        return ops.checkpoint(run, x, again=self.config["recompute"] == "layers")
+
+    def piece(self, ops, stage, shape):
+        samples, height, width, inside = shape
+        images = ops.input((samples, 3, height, width), 4)
+        for count in inside:
+            ops.input((max(1, count), 4), 4)
+        (noise,) = ops.run([], [(images.shape, 4)])
+        (noisy,) = ops.run([images, noise], [(images.shape, 4)])
+        x = ops.conv(noisy, *self.first)
+        kept = [x]
+        for step, shrink in self.down:
+            for pair in step:
+                x = self.block(ops, x, pair)
+                kept.append(x)
+            if shrink is not None:
+                x = ops.conv(x, *shrink, stride=2)
+                kept.append(x)
+        x = self.inside[1](ops, self.inside[0](ops, x))
+        for step, grow in self.up:
+            for pair in step:
+                x = self.block(ops, ops.join_channels(x, kept.pop()), pair)
+            if grow is not None:
+                x = ops.conv(ops.resize(x, *kept[-1].shape[-2:]), *grow)
+        x = ops.conv(ops.unary(ops.group_norm(x, *self.norm, 32)), *self.last)
+        off = ops.add(ops.to(x, 4), noise)
+        return ops.mean(ops.unary(off))
