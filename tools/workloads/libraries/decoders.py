@@ -36,13 +36,15 @@ def drawn(options, layers, hidden, kinds, optimizers, work=1.0):
     layers, hidden = draw.step(*layers, 1), draw.step(*hidden, 256)
     inner = draw.choice((8, 10, 11)) * hidden // 4 // 128 * 128
     most, recompute = draw.choice((768, 1024, 1536, 2048)), draw.either()
-    rows = common.rows_within(draw, most * common.left_behind(hidden, layers, recompute), most=16)
+    lengths = draw.choice(kinds)
+    usual = most * (1 if lengths == "full" else 0.6)  # of a batch's longest
+    rows = common.rows_within(draw, usual * common.left_behind(hidden, layers, recompute), most=16)
     weights = layers * (3 * hidden * inner + 3 * hidden * hidden) + VOCABULARY * hidden
-    flops = 6 * weights * rows * most * 0.7 * (4 / 3 if recompute else 1) * work
+    flops = 6 * weights * rows * usual * (4 / 3 if recompute else 1) * work
     return common.shape(
         options, TINY, layers=layers, hidden=hidden, inner=inner, heads=hidden // 128,
         groups=draw.choice((1, 2, 4)), most=most, recompute=recompute, rows=rows,
-        lengths=draw.choice(kinds), microbatches=common.repeats(flops),
+        lengths=lengths, microbatches=common.repeats(flops),
         optimizer=draw.choice(optimizers),
     )  # fmt: skip
 

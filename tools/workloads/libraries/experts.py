@@ -135,10 +135,12 @@ class Rank:
 def pipeline_rank(options):
     """60 experts, 4 a token: some 28,000 requests an iteration."""
     draw = common.Draw(options)
+    layers, microbatches = draw.choice(((2, 8), (3, 5), (4, 4)))
     return Rank(options, common.shape(
-        options, dict(hidden=32, expert_inner=32, experts=6, chosen=2, heads=2, most=16, rows=2,
-                      microbatches=4), layers=draw.step(2, 4, 1),
+        options, dict(layers=2, hidden=32, expert_inner=32, experts=6, chosen=2, heads=2, most=16, rows=2,
+                      microbatches=4), layers=layers,
         hidden=draw.step(1024, 1792, 256), expert_inner=draw.step(896, 1408, 128), experts=60,
-        chosen=4, heads=8, most=draw.choice((1024, 2048)), rows=2, microbatches=8, depth=4,
+        chosen=4, heads=8, most=draw.choice((1024, 2048)), rows=2,
+        microbatches=microbatches, depth=4,
         skew=draw.choice((0.2, 0.5, 1.0)), optimizer=draw.choice(common.OPTIMIZERS[:2]),
     ))  # fmt: skip
