@@ -41,7 +41,7 @@ def rows_within(draw, bytes_a_row, least=2, most=64):
 
 def left_behind(width, layers, recompute, logits=32000):
     """Bytes that forward leaves of a token in layers of a transformer, and its logits'."""
-    return (8 if recompute else 60) * width * layers + 12 * logits
+    return (8 if recompute else 40) * width * layers + 16 * logits
 
 
 # ---- texts ----
