@@ -71,8 +71,8 @@ class Check(Folder):
         self.assertEqual((done.returncode, done.stdout, done.stderr),
                          (2, "", "tools/check: there is no preset 'nosuch'; there are: %s\n" % " ".join(sorted(presets))))
         self.assertFalse((self.folder / "installed").exists())
-        for preset in presets:
-            done = subprocess.run([self.folder / "tools/check", preset], stdout=subprocess.DEVNULL)
+        for arguments in (*([preset] for preset in presets), ["--long"], ["--long", "release"], []):
+            done = subprocess.run([self.folder / "tools/check", *arguments], stdout=subprocess.DEVNULL)
             self.assertEqual(done.returncode, 9)
 
 

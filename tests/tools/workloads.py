@@ -1,5 +1,5 @@
-"""Tests of tools/workloads: the schedule, what a recording may hold, and, where torch is, the jobs on
-the processor."""
+"""Tests of tools/workloads: workloads.py [--long]. The schedule, what a recording may hold, and, with --long and
+where torch is, the jobs on the processor."""
 
 import contextlib
 import gzip
@@ -24,6 +24,8 @@ try:
     import torch
 except ImportError:
     torch = None
+LONG = "--long" in sys.argv
+WHY_NOT = None if LONG and torch else "torch is not there" if LONG else "jobs on the processor take minutes: tools/check --long"
 
 
 def in_flight(order):
@@ -289,7 +291,7 @@ class Weave(unittest.TestCase):
         self.assertFalse(os.path.exists(self.path("out")))
 
 
-@unittest.skipIf(torch is None, "torch is not there")
+@unittest.skipIf(WHY_NOT, WHY_NOT)
 class Jobs(unittest.TestCase):
     def run_job(self, name, arguments):
         import importlib
@@ -504,7 +506,7 @@ class Jobs(unittest.TestCase):
         torch.testing.assert_close(torch.cat(parts, 1), block(x))
 
 
-@unittest.skipIf(torch is None, "torch is not there")
+@unittest.skipIf(WHY_NOT, WHY_NOT)
 class Compare(unittest.TestCase):
     def side(self, runs):
         import argparse
@@ -703,4 +705,4 @@ def open_read(path):
 
 
 if __name__ == "__main__":
-    suite.main()
+    suite.main(needs_torch=LONG)
