@@ -23,7 +23,7 @@ import heapq
 ALLOC, FREE, WORK, SPEND, ONCE, GRAD, SIDE, REDUCE = range(8)
 
 MEMORY_RATE = 4e6  # bytes a microsecond
-MATMUL_RATE = 4e8  # floating-point operations a microsecond
+MATMUL_RATE = 6e8  # floating-point operations a microsecond, of large products in bf16
 LAUNCH_US = 5.0
 
 

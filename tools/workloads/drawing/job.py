@@ -102,7 +102,7 @@ def fits(job, iterations_given):
     while count > LEAST_ITERATIONS and count * each > WANTED_EVENTS * 0.9:
         count -= 1
     config["iterations"] = count
-    return LEAST_EVENTS <= count * each + before and count * each < 0.8 * MOST_EVENTS
+    return LEAST_EVENTS <= count * each and count * each < 0.8 * MOST_EVENTS
 
 
 def draw(seed, run=0, **given):
