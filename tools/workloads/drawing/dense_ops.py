@@ -273,6 +273,19 @@ class Dense(Graph):
             self.node(rule, [x, y], [z], [y if wants[0] else None, x if wants[1] else None])
         return z
 
+    def mean_rows(self, x):
+        """The mean of each row; its gradient is spread by views."""
+        (y,) = self.run([x], [((rows_of(x), 1), x.item)], us=cost(x.size))
+        if self.needs(x):
+            size = y.size
+
+            def rule(back, gradients):
+                back.spend(cost(size))
+                return [back.alloc(size)]
+
+            self.node(rule, [x], [y], [])
+        return y
+
     def dropout(self, x, share):
         if share == 0 or not self.training:
             return x

@@ -54,11 +54,23 @@ class Norm:
     def __init__(self, weights, width, kind):
         self.weight = weights.make(width)
         self.bias = weights.make(width) if kind == "layer" else None
+        self.parts = kind == "rms-parts"
 
     def __call__(self, ops, x):
+        if self.parts:
+            return self.in_parts(ops, x)
         if self.bias is None:
             return ops.rms_norm(x, self.weight)
         return ops.layer_norm(x, self.weight, self.bias)
+
+    def in_parts(self, ops, x):
+        """RMSNorm written out in fp32, as transformers' models have it."""
+        wide = ops.to(x, 4)
+        mean = ops.mean_rows(ops.unary(wide))
+        scale = ops.unary(ops.unary(mean, "nothing"), "output")
+        narrow = ops.to(ops.multiply(wide, scale), x.item)
+        ops.hold(wide)
+        return ops.multiply(narrow, ops.weight(self.weight))
 
 
 class Rotary:

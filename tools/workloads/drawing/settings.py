@@ -88,7 +88,7 @@ def language(settings, dice):
     hidden = settings["hidden"]
     settings.draw("vocabulary", (32000, 50304, 65024, 128256, 151936), (4, 3, 1, 2, 1))
     llama = dice.random() < 0.6
-    settings.put("norm", "rms" if llama else "layer")
+    settings.put("norm", dice.choice(("rms", "rms-parts")) if llama else "layer")
     settings.put("bias", not llama)
     settings.put("rotary", llama)
     settings.put("fused", not llama and dice.random() < 0.6)
