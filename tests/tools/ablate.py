@@ -59,7 +59,7 @@ class Ablate(unittest.TestCase):
                                                   "d": (figures(0.9), figures(0.9, oom=True))})
         self.assertEqual(row[:5], ("x:off", "learning", "3 of 3", "1", "-0.0100 +0.0000 +0.0100"))
         self.assertEqual(row[6], "+0.00 +0.00 +2.00")
-        self.assertEqual(row[-1], "a c")
+        self.assertEqual(row[-1], "+a -c")
         self.assertIsNone(ablate.row_of("x:off", "learning", {}))
 
     def test_what_changes_nothing_is_named(self):
