@@ -14,10 +14,11 @@ TIMES_NATIVE, SHARE_OF_ITERATION = 2, 0.005
 LONGEST_US, LONGEST_BUT = 200, 1  # so many calls a job may be longer
 DRIVER_MOST, DRIVER_ALL, DRIVER_JOBS = 0.005, 0.015, 0.95
 
-# Memory and the driver's time, which is modelled, are the same in every run; processor time is not.
-KINDS = (MEMORY, DRIVER, PROCESSOR) = ("memory", "driver", "processor")
-# of: one of them. about: how many it was judged by. short: (job, way, what) each.
-Verdict = collections.namedtuple("Verdict", "rule of holds about short")
+# All but the last two are of memory and of the driver's time, which is modelled: the same in every run.
+NAMES = ("refused", "heap", "expandable", "median", "fifth", "driver-mostly", "driver", "processor", "longest")
+
+# name: one of them. about: how many it was judged by. short: (job, way, what) each.
+Verdict = collections.namedtuple("Verdict", "name rule holds about short")
 
 
 def heap_of(way):
@@ -66,7 +67,7 @@ def is_slow(ways, way):
     return bool(is_dear(ways[way.name], ways) or is_long(ways[way.name]))
 
 
-def in_each(rule, of, answers, short_of):
+def in_each(name, rule, answers, short_of):
     """A rule of each replay; short_of(way, figures, ways) says what falls short, or None."""
     short, about = [], 0
     for job, way, figures, ways in followed(answers):
@@ -74,7 +75,7 @@ def in_each(rule, of, answers, short_of):
         what = short_of(way, figures, ways)
         if what:
             short.append((job, way.name, what))
-    return Verdict(rule, of, not short, about, short)
+    return Verdict(name, rule, not short, about, short)
 
 
 def refused(answers):
@@ -87,18 +88,19 @@ def refused(answers):
             if figures is not None and figures["oom"] and not (
                     answer["ways"][heap_of(way)]["oom"] and answer["ways"][replays.NATIVE.name]["oom"]):
                 short.append((answer["job"], way.name, "out of memory"))
-    return Verdict("no job is refused memory that another allocator has for it", MEMORY, not short, about, short)
+    return Verdict("refused", "no job is refused memory that another allocator has for it", not short,
+                   about, short)
 
 
-def at_quantile(name, share, least, answers):
+def at_quantile(name, rule, share, least, answers):
     """A rule of the distribution; the jobs below are named where it fails."""
     all_of = [(figures["efficiency"], job, way.name) for job, way, figures, _ in followed(answers)]
     value = tables.quantile([one[0] for one in all_of], share) if all_of else 1.0
     holds = value >= least
     short = [] if holds else [(job, way, "%.4f" % efficiency)
                               for efficiency, job, way in sorted(all_of) if efficiency < least]
-    return Verdict("%s efficiency at least %g (it is %.4f)" % (name, least, value), MEMORY, holds,
-                   len(all_of), short)
+    return Verdict(name, "%s efficiency at least %g (it is %.4f)" % (rule, least, value), holds, len(all_of),
+                   short)
 
 
 def driver_mostly(answers):
@@ -106,26 +108,26 @@ def driver_mostly(answers):
              for job, way, figures, _ in followed(answers) if figures["driver_share"] > DRIVER_MOST]
     about = sum(1 for _ in followed(answers))
     holds = len(short) <= (1 - DRIVER_JOBS) * about
-    return Verdict("driver time of steady iterations at most %g %% of them in %g %% of replays"
-                   % (100 * DRIVER_MOST, 100 * DRIVER_JOBS), DRIVER, holds, about, short)
+    return Verdict("driver-mostly", "driver time of steady iterations at most %g %% of them in %g %% of replays"
+                   % (100 * DRIVER_MOST, 100 * DRIVER_JOBS), holds, about, short)
 
 
 def judge(answers):
     return [
         refused(answers),
-        in_each("efficiency at least the heap's alone, less %g" % MARGIN, MEMORY, answers,
+        in_each("heap", "efficiency at least the heap's alone, less %g" % MARGIN, answers,
                 lambda way, figures, ways: is_less(figures, ways[heap_of(way)])),
-        in_each("efficiency at least expandable segments', less %g" % MARGIN, MEMORY, answers,
+        in_each("expandable", "efficiency at least expandable segments', less %g" % MARGIN, answers,
                 lambda _, figures, ways: is_less(figures, ways[replays.EXPANDABLE.name])),
-        at_quantile("median", 0.5, MEDIAN, answers),
-        at_quantile("5th percentile of", 0.05, FIFTH, answers),
+        at_quantile("median", "median", 0.5, MEDIAN, answers),
+        at_quantile("fifth", "5th percentile of", 0.05, FIFTH, answers),
         driver_mostly(answers),
-        in_each("driver time of steady iterations at most %g %% of them" % (100 * DRIVER_ALL), DRIVER, answers,
+        in_each("driver", "driver time of steady iterations at most %g %% of them" % (100 * DRIVER_ALL), answers,
                 lambda _, figures, ways: "%.2f %%" % (100 * figures["driver_share"])
                 if figures["driver_share"] > DRIVER_ALL else None),
-        in_each("processor time in calls at most %d times native's, or %g %% of the time that passes"
-                % (TIMES_NATIVE, 100 * SHARE_OF_ITERATION), PROCESSOR, answers,
+        in_each("processor", "processor time in calls at most %d times native's, or %g %% of the time that passes"
+                % (TIMES_NATIVE, 100 * SHARE_OF_ITERATION), answers,
                 lambda _, figures, ways: is_dear(figures, ways)),
-        in_each("no call without a memory verb longer than %d us but %d a job" % (LONGEST_US, LONGEST_BUT),
-                PROCESSOR, answers, lambda _, figures, ways: is_long(figures)),
+        in_each("longest", "no call without a memory verb longer than %d us but %d a job" % (
+            LONGEST_US, LONGEST_BUT), answers, lambda _, figures, ways: is_long(figures)),
     ]
