@@ -115,6 +115,22 @@ class Recording(unittest.TestCase):
         self.assertEqual(sizes, [len(contents[0])] * 2)
         self.assertEqual(pickle.loads(gzip.decompress(contents[0])), snapshot)
 
+    def test_write_keeps_what_others_have_apart(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, other = os.path.join(folder, "a.pickle.gz"), os.path.join(folder, "other")
+            open(other, "w").close()
+            os.symlink(other, path + ".part")
+            recording.write({}, path)
+            self.assertEqual(os.path.getsize(other), 0)
+            for mode in (0o600, 0o444):
+                os.chmod(path, mode)
+                recording.write({}, path)
+                self.assertEqual(os.stat(path).st_mode & 0o7777, mode)
+            with self.assertRaises(TypeError):
+                recording.write({"a": object()}, path)
+            self.assertEqual(recording.write({}, path), os.path.getsize(path))
+            self.assertEqual(sorted(os.listdir(folder)), ["a.pickle.gz", "a.pickle.gz.part", "other"])
+
     def test_the_bundled_one_is_plain_and_whole(self):
         path = os.path.join(WORKLOADS, "gpt2-vpp-recompute.pickle.gz")
         self.assertLess(os.path.getsize(path), 1 << 20)

@@ -6,9 +6,11 @@ thread that caused it, "iter=N;phase=P", which `pleat import` reads as iteration
 runs backward on threads of its own, and those carry no label.
 """
 
+import contextlib
 import gzip
 import os
 import pickle
+import secrets
 import sys
 
 # Stacks and what refers to them: most of a snapshot's bytes, and of no use to a planner.
@@ -28,14 +30,18 @@ def plain(value):
 
 
 def write(snapshot, path):
-    """Writes the plain snapshot to `path`, whole or not at all; returns the file's size."""
-    partial = path + ".part"
-    with open(partial, "wb") as raw:
+    """Writes the plain snapshot to `path`, whole and on the disk or not at all; returns the file's size. A file
+    that is there keeps its permissions, and no link is followed that waits under the name written first."""
+    partial = "%s.%s.part" % (path, secrets.token_hex(8))
+    with open(partial, "xb") as raw:
         try:
+            with contextlib.suppress(FileNotFoundError):
+                os.fchmod(raw.fileno(), os.stat(path).st_mode & 0o777)
             # No name and no time in the header: the same snapshot gives the same bytes.
             with gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
                 pickle.dump(plain(snapshot), packed, protocol=4)
             raw.flush()
+            os.fsync(raw.fileno())
             os.replace(partial, path)
         except BaseException:
             os.unlink(partial)
