@@ -174,6 +174,16 @@ class Jobs(unittest.TestCase):
                 self.assertTrue(all(loss == loss and abs(loss) < 1e4 for loss in first), first)
                 self.assertEqual(first, self.losses(job))
 
+    def test_heads_share_keys_evenly(self):
+        """Whatever is drawn: transformers repeats each key's head a whole number of times."""
+        from libraries import decoders
+
+        for seed in range(60):
+            options = argparse.Namespace(job="llama", seed=seed, tiny=False)
+            shape = decoders.drawn(options, (6, 12), (1280, 2304), ("tail",), ("adamw",))
+            sizes = decoders.sizes(shape)
+            self.assertEqual(sizes["num_attention_heads"] % sizes["num_key_value_heads"], 0, seed)
+
     def test_another_seed_is_another_job(self):
         self.assertNotEqual(self.losses("llama", 1), self.losses("llama", 2))
 

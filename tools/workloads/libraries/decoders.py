@@ -1,6 +1,8 @@
 """Decoders of transformers over texts of drawn lengths: by Trainer, by a plain loop, and by Trainer
 with an evaluation every eighth step."""
 
+import math
+
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
 
@@ -25,7 +27,7 @@ def sizes(shape):
         intermediate_size=shape.inner,
         num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads,
-        num_key_value_heads=max(1, shape.heads // shape.groups),
+        num_key_value_heads=shape.heads // math.gcd(shape.heads, shape.groups),
         max_position_embeddings=4096,
     )
 

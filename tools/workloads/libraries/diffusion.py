@@ -91,8 +91,8 @@ def unet(options):
     buckets = [(8 * (side + more), 8 * (side - more)) for more in range(-2, 3)]
     return Denoising(options, common.shape(
         options, dict(channels=32, widths=(1, 2), caption=32, groups=8, buckets=[(8, 8), (8, 16)],
-                      rows=2, microbatches=2), channels=draw.step(128, 256, 64),
+                      rows=2, microbatches=2), channels=draw.step(192, 320, 64),
         widths=(1, 2, 4, 4), layers=draw.choice((1, 2)), groups=32, caption=768, buckets=buckets,
-        rows=draw.step(4, 12, 2), microbatches=draw.choice((1, 2)), recompute=draw.either(),
+        rows=draw.step(6, 12, 2), microbatches=draw.choice((1, 2, 3)), recompute=draw.either(),
         optimizer=draw.choice(("adamw", "adamw-fused")), average=draw.either(),
     ))  # fmt: skip
