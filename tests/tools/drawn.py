@@ -96,6 +96,11 @@ class Drawn(unittest.TestCase):
         # An allocator counts in blocks of 512 bytes.
         self.assertAlmostEqual(told["peak_live_bytes"] / memory.peak, 1, places=3)
 
+    def test_all_runs_of_a_seed_are_of_one_job(self):
+        for seed in (20, 73, 100, 131, 150, 153):
+            one, other = (job.draw(seed, run=run).describe() for run in (0, 3))
+            self.assertEqual(other, dict(one, run=3))
+
     def test_another_run_has_other_data_and_the_same_weights_and_states(self):
         given = {"family": "lora", "batch": "drawn", "sharding": "none"}
         one = job.draw(3, run=0, **given).record()

@@ -109,9 +109,10 @@ def draw(seed, run=0, **given):
     """The job of a seed; what is given is not drawn."""
     for attempt in range(ATTEMPTS):
         dice = random.Random("job %d, attempt %d" % (seed, attempt))
-        job = Job(settings.draw(dice, given), seed, run)
+        # By its first run, whichever is wanted: all runs are of one job.
+        job = Job(settings.draw(dice, given), seed, 0)
         if fits(job, "iterations" in given):
-            return job
+            return Job(job.config, seed, run)
     raise ValueError("no job of a useful size has these settings")
 
 
