@@ -76,6 +76,15 @@ class Check(Folder):
             self.assertEqual(done.returncode, 9)
 
 
+    def test_an_empty_environment_is_enough(self):
+        self.script("tools/setup", "env | grep -E '^(HOME|PATH)=/' | cut -d= -f1; exit 9\n")
+        shutil.copy(ROOT / "tools/demo", self.folder / "tools/demo")
+        for program in ("tools/check", "tools/demo"):
+            done = subprocess.run([self.folder / program, *(["/dev/null"] if "demo" in program else [])], env={},
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.assertEqual((done.returncode, sorted(done.stdout.split())), (9, ["HOME", "PATH"]))
+
+
 class Configure(Folder):
     def test_without_more_words_no_tests_are_built(self):
         """As `tools/setup --minimal` leaves a machine: no cmocka."""
