@@ -135,6 +135,21 @@ class Cache(unittest.TestCase):
             with mock.patch("os.geteuid", lambda: os.getuid() + 1):
                 refused()
 
+    def test_what_a_killed_process_left_is_removed(self):
+        made = _shim.build(self.torch)
+        left = pathlib.Path(self.file(str(made.parent / "making-it" / "shim.so"))).parent
+        made.unlink()
+        _shim.build(self.torch)  # it may be another host's that is at work
+        self.assertTrue(left.exists())
+        os.utime(left, (0, 0))
+        made.unlink()
+        with mock.patch("fcntl.flock", side_effect=OSError(38, "no locks here")):
+            _shim.build(self.torch)
+        self.assertTrue(left.exists())
+        made.unlink()
+        _shim.build(self.torch)
+        self.assertEqual(sorted(os.listdir(made.parent)), ["lock", made.name])
+
     def test_where_groups_share_what_they_make_the_shim_is_kept_all_the_same(self):
         before = os.umask(0o002)
         self.addCleanup(os.umask, before)

@@ -19,6 +19,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 
 from . import UnavailableError
 
@@ -72,6 +73,7 @@ FEATURES = {
     "USE_ON_OOM_FLAG": (ALLOCATOR, r"virtual void setUseOnOOM\([^;{]*bool"),
 }
 
+UNFINISHED_SECONDS = 3600  # no compiler takes that long
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -282,7 +284,9 @@ def build(torch):
     if kept(target):
         return target
     # One process builds, the others of a job wait for it.
-    with locked(folder):
+    with locked(folder) as alone:
+        if alone:
+            remove_unfinished(folder)
         if not kept(target):
             with tempfile.TemporaryDirectory(prefix="making-", dir=folder) as making:
                 partial = os.path.join(making, target.name)
@@ -290,6 +294,15 @@ def build(torch):
                 os.chmod(partial, os.stat(partial).st_mode & ~OTHERS_WRITE)
                 os.replace(partial, target)
     return target
+
+
+def remove_unfinished(folder):
+    """What processes left that were killed while they compiled. Not what is new: where a lock holds on one host
+    alone, another one may be at work."""
+    for left in folder.glob("making-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > UNFINISHED_SECONDS:
+                shutil.rmtree(left)
 
 
 def ours_alone(status):
@@ -319,22 +332,26 @@ def refuse_folder(folder):
 
 @contextlib.contextmanager
 def locked(folder):
-    """Holds the folder, which is made, for one process; UnavailableError where it cannot be written.
-    Where the file system has no locks several may build the same at once, each in a place of its own."""
+    """Holds the folder, which is made, for one process, and tells whether it could: where the file system has no
+    locks several may build the same at once, each in a place of its own. UnavailableError where it cannot be
+    written."""
+    alone = True
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         if not ours_alone(os.stat(folder)):
             refuse_folder(folder)
         lock = open(folder / "lock", "w")
-        with contextlib.suppress(OSError):
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:
+            alone = False
     except OSError as problem:
         raise UnavailableError(
             "pleat: the shim is kept in %s, which cannot be written: %s; name another folder in "
             "XDG_CACHE_HOME" % (folder, problem.strerror)
         ) from None
     with lock:
-        yield
+        yield alone
 
 
 def load(torch):
