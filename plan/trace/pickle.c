@@ -16,8 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BLOCK_BYTES  (1u << 20)
-#define PIECE_MOST   (BLOCK_BYTES / 8) /* larger ones are allocated by themselves */
+#define BLOCK_MOST   (1u << 20)
+#define BLOCK_LEAST  (1u << 14)
+#define PIECES       8     /* of a block, at least: larger ones are allocated by themselves */
 #define WORD_PLACES  1024u /* of the hash table of words, of which at most 255 are used */
 #define WORD_LONGEST 32u
 #define UNSET        UINT8_MAX /* type of a memo entry that holds nothing */
@@ -36,6 +37,7 @@ typedef struct machine {
     uint64_t taken; /* bytes of host memory */
     uint8_t *block; /* small pieces are cut from it */
     size_t block_left;
+    size_t block_bytes; /* of each: some times the file's */
     value *stack;
     size_t depth;
     size_t stack_capacity;
@@ -87,15 +89,15 @@ static pleat_result take(machine *m, size_t size, void *out)
 {
     void *piece;
     size = (size + 15) & ~(size_t)15;
-    if (size > PIECE_MOST || size > m->block_left) {
-        size_t whole = size > PIECE_MOST ? size : BLOCK_BYTES;
+    if (size > m->block_bytes / PIECES || size > m->block_left) {
+        size_t whole = size > m->block_bytes / PIECES ? size : m->block_bytes;
         PLEAT_TRY(count_taken(m, whole));
         piece = pleat__arena_alloc(m->arena, whole);
         if (piece == NULL)
             return pleat__fail(PLEAT_E_NO_MEMORY, "'%s': no host memory for its values", m->path);
-        if (size <= PIECE_MOST) {
+        if (size <= m->block_bytes / PIECES) {
             m->block = (uint8_t *)piece + size;
-            m->block_left = BLOCK_BYTES - size;
+            m->block_left = m->block_bytes - size;
         }
     } else {
         piece = m->block;
@@ -109,7 +111,7 @@ static pleat_result take(machine *m, size_t size, void *out)
 /* Gives a piece back if it was allocated by itself. */
 static void give_back(machine *m, void *piece, size_t size)
 {
-    if (size > PIECE_MOST) {
+    if (size > m->block_bytes / PIECES) {
         pleat__arena_free(m->arena, piece);
         m->taken -= size;
     }
@@ -377,7 +379,8 @@ static pleat_result collect(machine *m, unsigned type, size_t base)
     node *made;
     PLEAT_TRY(take(m, sizeof *made, &made));
     *made = (node){NULL, 0, 0};
-    PLEAT_TRY(extend(m, made, m->stack + base, m->depth - base));
+    if (m->depth > base)
+        PLEAT_TRY(extend(m, made, m->stack + base, m->depth - base));
     m->depth = base;
     return push(m, (value){.type = (uint8_t)type, .node = made});
 }
@@ -580,6 +583,9 @@ pleat_result pleat__pickle_decode(const char *path, const uint8_t *bytes, size_t
     m->bytes = bytes;
     m->size = size;
     m->arena = arena;
+    m->block_bytes = size < BLOCK_LEAST / 4  ? BLOCK_LEAST
+                     : size < BLOCK_MOST / 4 ? size * 4
+                                             : BLOCK_MOST;
     place_words(m, words, word_count);
     pleat_result result = run(m);
     if (result == PLEAT_OK)

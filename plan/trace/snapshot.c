@@ -424,8 +424,11 @@ pleat_result pleat__snapshot_decode(const char *path, const uint8_t *bytes, size
                                     pleat_trace **out)
 {
     importer s = {.size = size, .recording = {.path = path}};
-    s.frames = (pleat__frames){
-        .recording = &s.recording, .name = WORD_NAME, .file = WORD_FILENAME, .line = WORD_LINE};
+    s.frames = (pleat__frames){.recording = &s.recording,
+                               .bytes = size,
+                               .name = WORD_NAME,
+                               .file = WORD_FILENAME,
+                               .line = WORD_LINE};
     pleat_trace *trace = NULL;
     PLEAT_TRY(pleat__arena_create(&s.recording.arena));
     pleat_result result = read_snapshot(&s, bytes, device);

@@ -20,7 +20,8 @@
 #define SITE_BYTES       2048u
 #define FILE_LOOKED_AT   1024u
 #define SITES_MOST       65536u
-#define KNOWN_PLACES     (4u * SITES_MOST)
+#define PLACES_MOST      (4u * SITES_MOST)
+#define PLACES_LEAST     256u
 #define FILE_PARTS       3
 
 typedef pleat__pickle_value value;
@@ -144,12 +145,26 @@ static pleat__frames_known *place_of(const pleat__frames *f, const node *list)
 {
     size_t at = (size_t)(((uint64_t)(uintptr_t)list >> 4) * 0x9e3779b97f4a7c15u >> 32);
     for (;; at++) {
-        pleat__frames_known *known = &f->known[at & (KNOWN_PLACES - 1)];
+        pleat__frames_known *known = &f->known[at & (f->places - 1)];
         if (known->list == list)
             return known;
         if (known->list == NULL)
-            return f->known_count < KNOWN_PLACES / 2 ? known : NULL;
+            return f->known_count < f->places / 2 ? known : NULL;
     }
+}
+
+/* Two for each list that a file of so many bytes can have, as far as they are kept. */
+static pleat_result make_places(pleat__frames *f)
+{
+    const size_t list_bytes = 2;
+    f->places = PLACES_LEAST;
+    while (f->places < PLACES_MOST && f->places / 2 < f->bytes / list_bytes)
+        f->places *= 2;
+    f->known = pleat__arena_calloc(f->recording->arena, f->places, sizeof *f->known);
+    return f->known != NULL
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_NO_MEMORY, "'%s': no host memory for its stack frames",
+                             f->recording->path);
 }
 
 pleat_result pleat__frames_site(pleat__frames *f, const value *from, uint32_t *site)
@@ -159,10 +174,7 @@ pleat_result pleat__frames_site(pleat__frames *f, const value *from, uint32_t *s
         from->node->count == 0)
         return PLEAT_OK;
     if (f->known == NULL)
-        f->known = pleat__arena_calloc(f->recording->arena, KNOWN_PLACES, sizeof *f->known);
-    if (f->known == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "'%s': no host memory for its stack frames",
-                           f->recording->path);
+        PLEAT_TRY(make_places(f));
     pleat__frames_known *known = place_of(f, from->node);
     if (known != NULL && known->list != NULL) {
         *site = known->site;

@@ -22,7 +22,9 @@ typedef struct pleat__frames_known {
 typedef struct pleat__frames {
     pleat__recording *recording;
     uint8_t name, file, line; /* the words of a frame's keys */
+    size_t bytes;             /* of the pickle */
     pleat__frames_known *known;
+    uint32_t places; /* of `known`, a power of two */
     uint32_t known_count;
 } pleat__frames;
 

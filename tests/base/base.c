@@ -185,7 +185,7 @@ static void *make_and_destroy(void *unused)
 }
 
 /* jemalloc makes an arena for each thread that first comes to it, while others are destroyed: the
- * thread sanitizer has something to say about it (arena.c). */
+ * thread sanitizer has something to say about it (arena_jemalloc.c). */
 static void arena_threads_make_and_destroy_at_once(void **state)
 {
     enum { THREADS = 16 };

@@ -25,6 +25,9 @@ function(pleat_configure target)
                            -fno-sanitize-recover=all)
     target_link_options(${target} PRIVATE -fsanitize=${PLEAT_SANITIZE})
   endif()
+  if(PLEAT_FUZZ)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
 endfunction()
 
 # pleat_layer(NAME vmm SOURCES a.c b.c USES pleat_base): the static library pleat_NAME. Its public
