@@ -30,10 +30,10 @@ def run(*arguments):
                           capture_output=True, text=True, check=False)
 
 
-def figures(efficiency, driver_ms=0.0, oom=False):
+def figures(efficiency, driver_ms=0.0, ended=True):
     return {"efficiency": efficiency, "steady_efficiency": efficiency, "driver_ms": driver_ms,
             "driver_aside_ms": 0.0, "driver_job_ms": driver_ms, "peak_physical_bytes": 1,
-            "planned_share": 0, "processor_seconds": 0.001, "oom": oom}
+            "planned_share": 0, "processor_seconds": 0.001, "ended": ended}
 
 
 class Ablate(unittest.TestCase):
@@ -56,7 +56,7 @@ class Ablate(unittest.TestCase):
         row = ablate.row_of("x:off", "learning", {"a": (figures(0.99), figures(0.98)),
                                                   "b": (figures(0.99), figures(0.99, 2.0)),
                                                   "c": (figures(0.98), figures(0.99)),
-                                                  "d": (figures(0.9), figures(0.9, oom=True))})
+                                                  "d": (figures(0.9), figures(0.9, ended=False))})
         self.assertEqual(row[:5], ("x:off", "learning", "3 of 3", "1", "-0.0100 +0.0000 +0.0100"))
         self.assertEqual(row[6], "+0.00 +0.00 +2.00")
         self.assertEqual(row[-1], "+a -c")
@@ -65,8 +65,7 @@ class Ablate(unittest.TestCase):
     def test_what_changes_nothing_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "a.json")
-            done = run("--drawn-only", "--seeds", "1", "--iterations", "5", "--json", path, "--without",
-                       "learn:off", "log_ms:21")
+            done = run("--golden", "made-up-microbatches", "--json", path, "--without", "learn:off", "log_ms:21")
             self.assertEqual(done.returncode, 0, done.stderr)
             with open(path, encoding="utf-8") as file:
                 (rows,) = json.load(file).values()
@@ -77,9 +76,12 @@ class Ablate(unittest.TestCase):
         self.assertEqual(learning[0]["figures"]["planned_share"], 0)
 
     def test_a_setting_that_is_none_is_refused(self):
-        done = run("--drawn-only", "--seeds", "1", "--iterations", "4", "--without", "none:off")
+        done = run("--golden", "made-up-lengths", "--without", "none:off")
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertIn("none", done.stderr)
+        done = run("--golden", "none")
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("there is no job 'none'", done.stderr)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def run(*arguments):
 
 def figures(**others):
     """Of a replay with which nothing is wrong."""
-    good = {"oom": False, "efficiency": 0.999, "steady_efficiency": 0.999, "driver_share": 0.0,
+    good = {"ended": True, "efficiency": 0.999, "steady_efficiency": 0.999, "driver_share": 0.0,
             "recorded_seconds": 1.0, "processor_seconds": 0.001, "longest_calls_us": [150.0, 20.0, 10.0]}
     return dict(good, **others)
 
@@ -68,7 +68,7 @@ class Rules(unittest.TestCase):
     def test_below_expandable_segments(self):
         worse = answer(planned={"efficiency": 0.9}, heap={"efficiency": 0.9}, expandable={"efficiency": 0.91})
         self.assertEqual([one[1] for one in short([worse], "expandable").short], ["planned"])
-        without = answer(planned={"efficiency": 0.9}, expandable={"efficiency": 0.91, "oom": True})
+        without = answer(planned={"efficiency": 0.9}, expandable={"efficiency": 0.91, "ended": False})
         self.assertTrue(short([without], "expandable").holds)
 
     def test_distribution(self):
@@ -105,9 +105,15 @@ class Rules(unittest.TestCase):
         self.assertFalse(short([*some, most], "driver").holds)
 
     def test_a_refusal_is_told(self):
-        self.assertFalse(short([answer(planned={"oom": True})], "refused").holds)
-        nowhere = {key: {"oom": True} for key in ("planned", "heap", "native")}
+        self.assertFalse(short([answer(planned={"ended": False})], "refused").holds)
+        nowhere = {key: {"ended": False} for key in ("planned", "heap", "native")}
         self.assertTrue(short([answer(**nowhere)], "refused").holds)
+
+    def test_a_replay_that_breaks_off_is_told(self):
+        answers = [answer(), answer("other", planned={"ended": False, "failed": "pages 0"})]
+        self.assertEqual(short(answers, "broken").short, [("other", "planned", "pages 0")])
+        self.assertTrue(short(answers, "refused").holds)
+        self.assertEqual([short(answers, name).about for name in ("broken", "heap")], [8, 7])
 
     def test_the_least_of_each_time_is_kept(self):
         first = dict.fromkeys(trials.TIMES, 2.0) | {"longest_calls_us": [9.0, 2.0, 1.0], "efficiency": 0.5}
@@ -147,7 +153,7 @@ class Trials(unittest.TestCase):
 
 class Command(unittest.TestCase):
     def test_bad_use(self):
-        for arguments in (["--seeds", "3..1"], ["--hard", "none"], ["--seeds", "x"], ["--fresh", "0"], ["--none"]):
+        for arguments in (["--seeds", "3..1"], ["--hard", "none"], ["--settings", "none:off"], ["--seeds", "x"], ["--fresh", "0"], ["--none"]):
             self.assertEqual(run(*arguments).returncode, 2, arguments)
 
     def test_a_seed_is_the_same_job_each_time(self):
@@ -155,7 +161,7 @@ class Command(unittest.TestCase):
             said = []
             for name in ("a.json", "b.json"):
                 path = os.path.join(folder, name)
-                done = run("--seeds", "4", "--iterations", "4", "--json", path)
+                done = run("--seeds", "18", "--iterations", "4", "--json", path)
                 self.assertIn(done.returncode, (0, 1), done.stderr)
                 with open(path, encoding="utf-8") as file:
                     (found,) = json.load(file)["jobs"]

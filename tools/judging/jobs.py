@@ -87,6 +87,14 @@ def recordings(folder):
             for path in sorted(folder.glob("*.pickle.gz"))]
 
 
+def named(names, jobs):
+    known = {job.name: job for job in jobs}
+    for name in names:
+        if name not in known:
+            raise replays.Failed("there is no job '%s'; there are: %s" % (name, " ".join(known)))
+    return [known[name] for name in names]
+
+
 def each(jobs, abreast, work):
     """job's name -> work(job, folder), so many at once; a job that cannot be run ends it all."""
     with tempfile.TemporaryDirectory() as folder, \

@@ -15,7 +15,7 @@ LONGEST_US, LONGEST_BUT = 200, 1  # so many calls a job may be longer
 DRIVER_MOST, DRIVER_ALL, DRIVER_JOBS = 0.005, 0.015, 0.95
 
 # All but the last two are of memory and of the driver's time, which is modelled: the same in every run.
-NAMES = ("refused", "heap", "expandable", "median", "fifth", "driver-mostly", "driver", "processor", "longest")
+NAMES = ("broken", "refused", "heap", "expandable", "median", "fifth", "driver-mostly", "driver", "processor", "longest")
 
 # name: one of them. about: how many it was judged by. short: (job, way, what) each.
 Verdict = collections.namedtuple("Verdict", "name rule holds about short")
@@ -30,13 +30,13 @@ def followed(answers):
     for answer in answers:
         for way in FOLLOWING:
             figures = answer["ways"].get(way.name)
-            if figures is not None and not figures["oom"]:
+            if figures is not None and figures["ended"]:
                 yield answer["job"], way, figures, answer["ways"]
 
 
 def is_less(figures, than):
     """By how much one way's efficiency is below another's, over the whole or steady; or None."""
-    if than["oom"]:
+    if not than["ended"]:
         return None
     lacks = {key: than[key] - figures[key] for key in ("efficiency", "steady_efficiency")}
     key = max(lacks, key=lacks.get)
@@ -62,7 +62,7 @@ def is_long(figures):
 
 def is_slow(ways, way):
     """Whether a way's times fall short so far."""
-    if way not in FOLLOWING or ways[way.name]["oom"]:
+    if way not in FOLLOWING or not ways[way.name]["ended"]:
         return False
     return bool(is_dear(ways[way.name], ways) or is_long(ways[way.name]))
 
@@ -78,18 +78,22 @@ def in_each(name, rule, answers, short_of):
     return Verdict(name, rule, not short, about, short)
 
 
-def refused(answers):
-    """Out of memory where the heap alone, or native, is not."""
+def ending(name, rule, answers, short_of):
+    """A rule of how replays end, of those that did not end well too; short_of as above."""
     short, about = [], 0
     for answer in answers:
         for way in FOLLOWING:
             figures = answer["ways"].get(way.name)
             about += figures is not None
-            if figures is not None and figures["oom"] and not (
-                    answer["ways"][heap_of(way)]["oom"] and answer["ways"][replays.NATIVE.name]["oom"]):
-                short.append((answer["job"], way.name, "out of memory"))
-    return Verdict("refused", "no job is refused memory that another allocator has for it", not short,
-                   about, short)
+            what = figures and not figures["ended"] and short_of(way, figures, answer["ways"])
+            if what:
+                short.append((answer["job"], way.name, what))
+    return Verdict(name, rule, not short, about, short)
+
+
+def is_refused(way, figures, ways):
+    others = (ways[heap_of(way)], ways[replays.NATIVE.name])
+    return "out of memory" if "failed" not in figures and any(one["ended"] for one in others) else None
 
 
 def at_quantile(name, rule, share, least, answers):
@@ -114,7 +118,8 @@ def driver_mostly(answers):
 
 def judge(answers):
     return [
-        refused(answers),
+        ending("broken", "no replay breaks off", answers, lambda _, figures, ways: figures.get("failed")),
+        ending("refused", "no job is refused memory that another allocator has for it", answers, is_refused),
         in_each("heap", "efficiency at least the heap's alone, less %g" % MARGIN, answers,
                 lambda way, figures, ways: is_less(figures, ways[heap_of(way)])),
         in_each("expandable", "efficiency at least expandable segments', less %g" % MARGIN, answers,

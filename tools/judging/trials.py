@@ -24,7 +24,7 @@ def take(result):
     driver, aside = result["steady_driver_seconds"], result["steady_mapper_driver_seconds"]
     whole, steady = result["processor"], result["steady_processor"]
     return {
-        "oom": result["oom"],
+        "ended": not result["oom"],
         "iterations": result["iterations"],
         "requests": result["requests"],
         "peak_live_bytes": result["peak_live_bytes"],
@@ -103,13 +103,21 @@ class Trial:
         return [way for way in among if not way.planned or way.marked in self.plans]
 
     def replay(self, way):
-        return take(self.pleat.replay(self.trace, way, self.plans.get(way.marked)))
+        """One that breaks off has no figures but why; what follows from native's cannot do without."""
+        try:
+            return take(self.pleat.replay(self.trace, way, self.plans.get(way.marked)))
+        except replays.Failed as failure:
+            if way == replays.NATIVE:
+                raise
+            return {"ended": False, "failed": str(failure)}
 
     def repeat(self, figures, slow):
         """Once more what falls short, and what it is held against."""
         late = [way for way in self.ways() if slow(figures, way)]
         for way in late and [replays.NATIVE, *late]:
-            figures[way.name] = least(figures[way.name], self.replay(way))
+            again = self.replay(way)
+            if again["ended"]:
+                figures[way.name] = least(figures[way.name], again)
 
     def none(self):
         return {way.name: self.no_plans[way.marked] for way in replays.WAYS
