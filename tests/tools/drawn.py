@@ -120,6 +120,15 @@ class Drawn(unittest.TestCase):
         self.assertGreater(apart, 100)
         self.assertEqual(asked, {})
 
+    def test_it_is_as_a_recorded_job_with_its_settings(self):
+        done = subprocess.run(
+            [sys.executable, os.path.join(WORKLOADS, "honesty.py"), "--pleat", PLEAT],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("| bundled |", done.stdout)
+
     def test_a_recorded_jobs_settings_give_its_parameters(self):
         # GPT-2 medium without positions: 24 blocks, an embedding and a head.
         model = job.like("gpt2-vpp").start().model

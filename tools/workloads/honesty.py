@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Holds drawn jobs against recorded ones: the peak of what is live, and what allocators make of it.
 
-    honesty.py RECORDINGS [--pleat COMMAND]
+    honesty.py [RECORDINGS [NAME ...]] [--pleat COMMAND]
 
-RECORDINGS has NAME.pickle.gz for each NAME of drawn.py --like. Both are replayed as PyTorch's native
+RECORDINGS has NAME.pickle.gz for each NAME of drawn.py --like but "bundled", the recording beside
+this file, which is held against without it, too. Both are replayed as PyTorch's native
 allocator and as its expandable segments; the table has the drawn job's figures, the recorded one's,
 and the differences. The exit status is 1 where a peak differs by more than 3 % or an efficiency by
 more than 2 points.
@@ -21,6 +22,7 @@ from drawing import job, likes  # noqa: E402
 
 PEAK_PERCENT, POINTS = 3.0, 2.0
 POLICIES = ("native", "expandable")
+BUNDLED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpt2-vpp-recompute.pickle.gz")
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
 
@@ -53,8 +55,8 @@ def row(pleat, name, recording, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("recordings", help="the folder with the recordings")
-    parser.add_argument("names", nargs="*", help="only these [all]")
+    parser.add_argument("recordings", nargs="?", help="the folder with the recordings [none]")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these [all]")
     parser.add_argument("--pleat", default=os.path.join(ROOT, "build/release/bin/pleat"))
     options = parser.parse_args()
     head = ["job", "peak live, drawn, GiB", "recorded", "apart"]
@@ -63,8 +65,10 @@ def main():
     print("| %s |\n|%s" % (" | ".join(head + ["holds"]), " --- |" * (len(head) + 1)))
     all_honest = True
     with tempfile.TemporaryDirectory() as folder:
-        for name in options.names or likes.LIKES:
-            recording = os.path.join(options.recordings, name + ".pickle.gz")
+        for name in options.names or (likes.LIKES if options.recordings else ["bundled"]):
+            recording = os.path.join(options.recordings or "", name + ".pickle.gz")
+            if name == "bundled":
+                recording = BUNDLED
             if not os.path.exists(recording):
                 sys.exit("honesty.py: there is no %s" % recording)
             cells, honest = row(options.pleat, name, recording, folder)

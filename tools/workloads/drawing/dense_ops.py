@@ -129,8 +129,8 @@ class Dense(Graph):
 
     def linear(self, x, weight, bias=None):
         """functional.linear; with autocast its weights are copies in the arithmetic's type."""
+        b, w = self.used_weight(bias), self.used_weight(weight)  # the last argument is cast first
         x = self.used(x)
-        w, b = self.used_weight(weight), self.used_weight(bias)
         rows, inner, width = rows_of(x), weight.shape[1], weight.shape[0]
         operations = 2 * rows * inner * width
         moved = x.size + w.size + rows * width * x.item
@@ -174,6 +174,7 @@ class Dense(Graph):
         def rule(back, gradients):
             if has_bias:
                 dx, dw = input_gradient(back), weight_gradient(back)
+                back.let_go()
                 return [bias_gradient(back), dx, dw]
             dw = weight_gradient(back)
             return [None, input_gradient(back), dw]

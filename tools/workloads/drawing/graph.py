@@ -78,13 +78,15 @@ class Leaf:
 
 
 class Node:
-    __slots__ = ("rank", "rule", "edges", "saved", "segment", "outputs")
+    __slots__ = ("rank", "rule", "edges", "saved", "saves", "segment", "outputs", "released")
 
     def __init__(self, rank, rule, edges, saved, segment, outputs):
+        self.released = False
         self.rank = rank
         self.rule = rule
         self.edges = edges
-        self.saved = saved
+        self.saves = bool(saved)
+        self.saved = [storage for storage in saved if not storage.outside]
         self.segment = segment
         self.outputs = outputs
 
@@ -175,11 +177,7 @@ class Graph:
             len(self.nodes),
             rule,
             [tensor.source if tensor is not None else None for tensor in inputs],
-            [
-                tensor.storage
-                for tensor in saved
-                if tensor is not None and not tensor.storage.outside
-            ],
+            [tensor.storage for tensor in saved if tensor is not None],
             segment,
             len(outputs),
         )
@@ -193,7 +191,7 @@ class Graph:
             segment.nodes += 1
             made_now = set(map(id, self.operators[-1].made))
             late = any(id(storage) in made_now for storage in node.saved)
-            if node.saved:
+            if node.saves:
                 segment.stop = len(self.operators) - (0 if late else 1)
         return outputs
 
@@ -285,6 +283,10 @@ class Graph:
             copies[number] = Operator(made, used, operator.work, operator.once, operator.us)
         for copy in fresh.values():
             copy.last = last[id(copy)]
+        for tensor in self.cached:
+            if id(tensor.storage) in fresh:  # autocast keeps its copies until the end of this, too
+                fresh[id(tensor.storage)].last = segment.stop - 1
+                copies[segment.stop - 1].used.append(fresh[id(tensor.storage)])
         # What is saved by nodes of the segment but made outside of it stays by itself.
         for node in self.nodes:
             if node.segment is segment:
@@ -382,9 +384,30 @@ class Backward:
             gradient = copy
         self.steps.append((GRAD, leaf.number, gradient.slot))
 
+    def run_again(self, segment, gradients):
+        """Before the first node of a segment that wants what it saved, or, where it is reentrant,
+        before its first."""
+        if segment is None or segment.fresh is not None:
+            return
+        if segment.reentrant:
+            segment.first = self.share(next(gradient for gradient in gradients if gradient))
+        elif not self.node.saves:
+            return
+        self.graph.again(segment, self.steps)
+
+    def let_go(self):
+        """What was made again for the node is its rule's own, and goes when that wants no more."""
+        segment = self.node.segment
+        if segment is not None and not segment.reentrant:
+            self.release(self.node)
+
     def release(self, node):
+        if node.released:
+            return
+        node.released = True
         segment = node.segment
-        for storage in node.saved:
+        early = segment is not None and not segment.reentrant
+        for storage in node.saved[::-1] if early else node.saved:
             if segment is not None and id(storage) in segment.fresh:
                 storage = segment.fresh[id(storage)]
             self.drop(storage)
@@ -431,15 +454,13 @@ class Backward:
             node = by_rank[-heapq.heappop(ready)]
             done.add(node.rank)
             gradients = buffers.pop(node)
-            if node.segment is not None and node.segment.fresh is None:
-                self.graph.again(node.segment, self.steps)
-                node.segment.first = next(gradient for gradient in gradients if gradient)
-                if node.segment.reentrant:
-                    self.share(node.segment.first)
+            self.node = node
+            self.run_again(node.segment, gradients)
             if any(gradient is not None for gradient in gradients):
                 results = node.rule(self, gradients)
             else:
                 results = [None] * len(node.edges)
+            self.let_go()
             for gradient in gradients:
                 if gradient is not None:
                     self.free(gradient)

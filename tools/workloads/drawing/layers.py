@@ -317,7 +317,7 @@ class Block:
         self.dropout = config["dropout"]
         self.moe = bool(config.get("experts")) and number % config.get("expert_every", 1) == 0
         self.norms[0] = Norm(weights, config["hidden"], kind)
-        if config.get("norms_first", True):
+        if config["weights_in_groups"]:
             self.norms[1] = Norm(weights, config["hidden"], kind)
         self.attention = Attention(weights, config, linear)
         if self.norms[1] is None:

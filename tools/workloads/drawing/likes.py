@@ -6,6 +6,7 @@ bf16 weights with fp32 masters and gradients the gradients of all microbatches s
 
 BLOCK = {
     "final_norm": False,
+    "weights_in_groups": True,
     "reentrant": True,
     "keeps_input": True,
     "iterations": 3,
@@ -51,7 +52,32 @@ MOE = dict(
     skew=0.05,
 )
 
+# tools/workloads/gpt2.py --recompute, as it was recorded in gpt2-vpp-recompute.pickle.gz beside it.
+BUNDLED = {
+    "family": "decoder",
+    "layers": 24,
+    "hidden": 1024,
+    "heads": 16,
+    "inner": 4096,
+    "vocabulary": 50304,
+    "mlp": "gelu",
+    "positions": 1024,
+    "tied": True,
+    "holds_logits": True,
+    "dropout": 0.1,
+    "embedding_dropout": 0.1,
+    "precision": "autocast",
+    "recompute": "layers",
+    "virtual_stages": 4,
+    "depth": 2,
+    "microbatches": 4,
+    "samples": 4,
+    "length": 1024,
+    "iterations": 4,
+}
+
 LIKES = {
+    "bundled": BUNDLED,
     "gpt2-vpp": dict(GPT2, virtual_stages=2, depth=4, microbatches=8),
     "gpt2-vpp-recompute": dict(GPT2, virtual_stages=3, depth=2, microbatches=6, recompute="layers"),
     "llama-vpp": dict(LLAMA, virtual_stages=3, depth=4, microbatches=8, samples=2, loss=False),

@@ -74,14 +74,17 @@ class Model:
     feeds = True  # who runs it allocates the batch, and keeps it until the next
     spans = ()  # parameters of blocks that may be sharded
 
-    def loss(self, ops, x, tokens, projection):
+    def loss(self, ops, x, tokens, projection, holds_input=False):
         """Cross entropy of the scores of each token, in fp32."""
         scores = ops.linear(x, projection)
-        scores = ops.to(scores, 4)
+        narrow, scores = scores, ops.to(scores, 4)
         (targets,) = ops.run([tokens], [(tokens.shape, 8)])
         loss = ops.cross_entropy(scores, targets)
         ops.hold(scores)
-        ops.hold(x)
+        if self.config["holds_logits"]:
+            ops.hold(narrow)
+        if holds_input:
+            ops.hold(x)
         return loss
 
 
@@ -104,17 +107,24 @@ class Decoder(Model):
         linear = adapt if config.get("rank") else Linear
         weights.training = not config.get("rank")
         hidden, vocabulary = config["hidden"], config["vocabulary"]
+        if not config["weights_in_groups"]:
+            self.make_embedding()
         self.blocks, self.spans = [], []
         for number in range(config["layers"]):
             first = len(weights.all)
             self.blocks.append(Block(weights, config, linear, number))
             self.spans.append(weights.all[first:])
-        self.embedding = weights.make(vocabulary, hidden)
-        self.positions = weights.make(config["positions"], hidden) if config["positions"] else None
+        if config["weights_in_groups"]:
+            self.make_embedding()
         self.norm = Norm(weights, hidden, config["norm"]) if config["final_norm"] else None
         self.head = self.embedding if config["tied"] else weights.make(vocabulary, hidden)
         if adapted:
             self.adapt(adapted)
+
+    def make_embedding(self):
+        weights, hidden, places = self.weights, self.config["hidden"], self.config["positions"]
+        self.embedding = weights.make(self.config["vocabulary"], hidden)
+        self.positions = weights.make(places, hidden) if places else None
 
     def adapt(self, adapted):
         config, weights = self.config, self.weights
@@ -178,7 +188,7 @@ class Decoder(Model):
             return x
         if self.norm is not None:
             x = self.norm(ops, x)
-        return self.loss(ops, x, tokens, self.head)
+        return self.loss(ops, x, tokens, self.head, self.norm is None)
 
     def generating(self, samples, past, new):
         """A step of generation: its program keeps the keys and values."""

@@ -12,7 +12,9 @@ DEFAULTS = {
     "positions": 0,
     "rotary": False,
     "final_norm": True,
+    "weights_in_groups": False,  # both norms first in a block, and the embeddings behind the blocks
     "tied": False,
+    "holds_logits": False,  # in bf16, while the loss has them in fp32
     "dropout": 0.0,
     "embedding_dropout": 0.0,
     "precision": "master",
@@ -95,6 +97,7 @@ def language(settings, dice):
     settings.put("mlp", "swiglu" if llama else "gelu")
     inner = -(-int(hidden * 8 / 3) // 256) * 256 if llama else 4 * hidden
     settings.put("inner", inner)
+    settings.put("holds_logits", dice.random() < 0.5)
     settings.put("tied", dice.random() < 0.4)
     settings.put("dropout", 0.0 if llama else dice.choice((0.0, 0.1)))
     settings.put("embedding_dropout", settings["dropout"])
