@@ -205,6 +205,10 @@ static pleat_result check_slot(const pleat_plan *plan, const pleat__sequence *se
 static pleat_result check_sequence(const pleat_plan *plan, const pleat__sequence *sequence,
                                    const char *name)
 {
+    uint64_t slots = (uint64_t)plan->first.slot_count + plan->steady.slot_count;
+    if (sequence->events > 2 * slots + PLEAT__EVENTS_MORE)
+        return SHAPE("%s sequence of %u events, in a plan of %llu requests", name, sequence->events,
+                     (ull)slots);
     PLEAT_TRY(check_phases(plan, sequence, name));
     for (uint32_t i = 0; i < sequence->slot_count; i++) {
         PLEAT_TRY(check_slot(plan, sequence, name, i));

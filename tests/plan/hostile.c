@@ -558,6 +558,10 @@ static void hostile_plans_beyond_all_bounds_are_refused(void **state)
              "0") ", 0, 1, 0, 0, 0,"
                   " 0, 0, 0, 0] ['o'] [0] [1] [0, 18446744073708502528, 1048576]",
          "a window of 18446744073709551615 bytes: at most 144115188075855872"},
+        {"['pleat plan', 1, 9, 0, 0, 0, 512, 0, 0, 0, 512, 0, 1, 4294967294, 0, 1, 0, 0, 0, 0, 0, "
+         "0, "
+         "0] ['o'] [0]",
+         "steady sequence of 4294967294 events, in a plan of 0 requests"},
         {"['pleat plan', 1, " SIZED("512", "8589935104", "0") ", 0, 1, 0, 0, 0, 0, 0, 0, 0] ['o'] "
                                                               "[0]",
          "and 16777216 pages of 512, are possible"},
