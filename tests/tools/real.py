@@ -92,6 +92,10 @@ class Judged(unittest.TestCase):
         out = pair(line(1.0, out_of_memory="it is full"))
         self.assertEqual(real_suite.verdict([out]), ["llama@1: out of memory"])
 
+    def test_a_job_may_name_its_seed(self):
+        self.assertEqual(real_suite.drawn_pairs(["t5", "unet@9", "vit"], [3, 4]),
+                         [("unet", 9), ("t5", 3), ("vit", 3), ("t5", 4), ("vit", 4)])
+
     def test_a_summary_of_several_files(self):
         with tempfile.TemporaryDirectory() as folder:
             paths = [os.path.join(folder, name) for name in "ab"]

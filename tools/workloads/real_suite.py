@@ -350,11 +350,20 @@ def seeds(text):
     return [int(part) for part in text.split(",")]
 
 
+def drawn_pairs(only, every):
+    """Pairs of jobs and seeds: JOB@SEED as it is named, JOB with every seed, seed after seed."""
+    named = [part.partition("@")[::2] for part in only]
+    pairs = [(job, int(seed)) for job, seed in named if seed]
+    return pairs + [(job, seed) for seed in every for job, own in named if not own]
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     single = [job for job in libraries.JOBS if job not in libraries.SEVERAL_GPUS]
-    parser.add_argument("--only", metavar="JOB,...", help="some of: %s [all]" % ", ".join(single))
-    parser.add_argument("--seeds", type=seeds, default=[1, 2], metavar="N,...", help="of each [1,2]")
+    parser.add_argument(
+        "--only", metavar="JOB[@SEED],...", help="some of: %s [all]" % ", ".join(single)
+    )
+    parser.add_argument("--seeds", type=seeds, default=[1, 2], metavar="N,...", help="of each without one [1,2]")
     parser.add_argument(
         "--allocators", default="native,expandable,pleat", metavar="NAME,...",
         help="also heap, Pleat that learns nothing [native,expandable,pleat]",
@@ -377,9 +386,10 @@ def parse():
         if one not in known:
             parser.error("--allocators: %r is none of: %s" % (one, ", ".join(known)))
     options.only = single if options.only is None else options.only.split(",")
-    for job in options.only:
-        if job not in single:
-            parser.error("--only: %r is none of: %s" % (job, ", ".join(single)))
+    for part in options.only:
+        job, at, seed = part.partition("@")
+        if job not in single or (at and not seed.isdecimal()):
+            parser.error("--only: %r is none of: %s" % (part, ", ".join(single)))
     return options
 
 
@@ -387,7 +397,7 @@ def main():
     options = parse()
     if options.summary:
         sys.exit(0 if summarize(read(options.summary)) else 1)
-    pairs = [(job, seed) for seed in options.seeds for job in options.only]
+    pairs = drawn_pairs(options.only, options.seeds)
     with open(options.out, "a") if options.out else contextlib.nullcontext() as out:
         done, left = run_all(pairs, options, out)
     sys.exit(0 if summarize(done, left) else 1)
