@@ -57,7 +57,7 @@ pleat_result pleat__ledger_add_range(pleat__ledger *ledger, pleat_va va, uint64_
     uint64_t pages = bytes / ledger->granularity;
     PLEAT_TRY(pleat__arena_grow(ledger->arena, &ledger->reservations, &ledger->reservation_capacity,
                                 ledger->reservation_count, sizeof *ledger->reservations));
-    pleat__ledger_page *page = pleat__arena_calloc(ledger->arena, pages, sizeof *page);
+    pleat__ledger_page *page = pleat__arena_calloc_sparse(ledger->arena, pages, sizeof *page);
     if (page == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "reserve: no host memory for a table of %llu pages",
                            (ull)pages);

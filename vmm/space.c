@@ -83,7 +83,7 @@ static pleat_result make_tables(pleat__space *space)
     space->window.taken = pleat__arena_calloc(space->arena, words, sizeof(uint64_t));
     space->stuck = pleat__arena_calloc(space->arena, words, sizeof(uint64_t));
     space->orphans = pleat__arena_calloc(space->arena, words, sizeof(uint64_t));
-    space->page = pleat__arena_calloc(space->arena, pages, sizeof *space->page);
+    space->page = pleat__arena_calloc_sparse(space->arena, pages, sizeof *space->page);
     if (space->window.taken == NULL || space->stuck == NULL || space->orphans == NULL ||
         space->page == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a window of %llu pages",

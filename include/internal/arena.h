@@ -24,6 +24,8 @@ void pleat__arena_destroy(pleat__arena *arena);
 void *pleat__arena_alloc(pleat__arena *arena, size_t size);
 /* Zeroed memory for `count` items; NULL also when the product overflows. */
 void *pleat__arena_calloc(pleat__arena *arena, size_t count, size_t size);
+/* The same for a table of which little will ever be written: it takes only the pages written. */
+void *pleat__arena_calloc_sparse(pleat__arena *arena, size_t count, size_t size);
 /* As realloc: NULL leaves the old block as it was. */
 void *pleat__arena_realloc(pleat__arena *arena, void *pointer, size_t size);
 /* NULL is allowed. */

@@ -70,12 +70,11 @@ PLEAT_API pleat_result pleat_empty_cache(pleat_runtime *runtime);
  * growth; what is cached beyond it is given back. */
 PLEAT_API pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes);
 /* The largest microbatch that would fit under the cap that holds now. `running` is what iterations
- * have now, in whatever it is counted: samples, or tokens; the answer is too. It needs iterations
- * at two of them to have been seen, and at most four times the largest of those is said. Ask
- * between iterations. The first iteration after a change may take some percent more, because what
- * crosses its boundary lies at its old places: under a budget that is met to the last chunk it can
- * be refused. Takes up to some hundred milliseconds, in which other threads wait.
- * PLEAT_E_NOT_FOUND: sizes are not known yet, or not even 1 fits. */
+ * have now, in whatever it is counted: samples, or tokens; the answer is too. It needs a plan file
+ * made of several, or a recording (pleat_record_begin) with iterations at two of them; at most four
+ * times the largest of those is said. The planner runs on the caller's thread, milliseconds with a
+ * plan file, seconds with a recording; no other thread waits. PLEAT_E_NOT_FOUND: sizes are not
+ * known yet, or not even 1 fits. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_max_microbatch(pleat_runtime *runtime,
                                                             uint64_t running, uint64_t *most);
 /* The cap that holds now: the budget, or the device's memory. */
@@ -157,25 +156,14 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(planned_bytes, "bytes asked for and served by a slot, since creation")                       \
     X(lane_bytes, "bytes asked for and served in a lane, since creation")                          \
     X(stitched, "requests served by a stitched view")                                              \
-    X(cached, "requests served by the caching allocator")                                          \
+    X(cached, "requests served in a hole of the heap, or by the caching allocator")                \
     X(diverged, "requests that did not match the plan")                                            \
     X(slot_busy, "matched requests whose slot was not free")                                       \
-    X(switches, "iterations found to repeat and taken up")                                         \
-    X(divergences, "followed iterations put aside because too much did not match")                 \
-    X(returns, "iterations put aside before and taken up again")                                   \
-    X(instances, "layouts made for another microbatch or length")                                  \
-    X(instance_switches, "changes from one such layout to another")                                \
+    X(switches, "schedules made of iterations that were alike, and followed")                      \
+    X(divergences, "times that a schedule was suspended because too much did not match")           \
+    X(returns, "times that a suspended schedule was resumed")                                      \
+    X(instances, "layouts made for a larger microbatch or length")                                 \
     X(instance_maps, "alias pages mapped for such layouts")                                        \
-    X(instance_waits, "requests that waited for memory of such a layout, which was on its way")    \
-    X(drafts, "plans made in the background, of iterations that vary, and taken up")               \
-    X(drafts_refused, "of such plans, those of which nothing came")                                \
-    X(drafts_awaited, "marks that waited for such a plan")                                         \
-    X(draft_ns, "nanoseconds that such plans took to be made")                                     \
-    X(draft_maps, "alias pages mapped for them")                                                   \
-    X(inferred_x, "parameter of the last iteration, in bytes of the request that stands for it")   \
-    X(out_of_range, "iterations whose parameter was too far from those seen")                      \
-    X(broken, "requests smaller than what was known of sizes said, served by their slot")          \
-    X(refits, "times that what was known of sizes was made anew")                                  \
     X(views_reused, "stitched requests whose view was there already")                              \
     X(streams_ordered, "waits put between streams because memory went from one to another")        \
     X(driver_calls, "memory verbs issued")                                                         \

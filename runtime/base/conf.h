@@ -26,14 +26,8 @@ typedef char pleat__conf_text[PLEAT__CONF_TEXT_BYTES];
     X(spare, size, uint64_t, 5,                                                                    \
       "thousandths of the memory in use that may be taken more where stitching costs too much "    \
       "time, up to twenty times as much where it goes on; 0: none")                                \
-    X(learn, switch, bool, true, "find the iteration that repeats, and follow it")                 \
+    X(learn, switch, bool, true, "follow iterations that are alike; off: the heap alone serves")   \
     X(period, switch, bool, true, "find it without marks too, by the period of the requests")      \
-    X(elastic, switch, bool, true,                                                                 \
-      "follow a job to another microbatch or length, once it was seen at two")                     \
-    X(draft, switch, bool, true,                                                                   \
-      "plan an iteration that varies in the background, with memory set aside for what varies")    \
-    X(ahead, switch, bool, true,                                                                   \
-      "make memory that the second iteration will need before it asks, on a thread of its own")    \
     X(check, switch, bool, true,                                                                   \
       "check that a slot is free before it is given out; off only to test that overlaps are seen") \
     X(canary, switch, bool, false,                                                                 \

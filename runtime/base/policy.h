@@ -21,6 +21,8 @@
 #include <runtime/base/states.h>
 #include <runtime/streams/pending_free.h>
 
+struct pleat__x; /* plan/sizes/sizes.h */
+
 /* What every policy is given; all outlive it. */
 typedef struct pleat__policy_context {
     pleat_vmm vmm;
@@ -72,8 +74,9 @@ typedef struct pleat__policy_ops {
     /* Where the first allocation at or behind an address begins; 0: there is none. NULL: a walk
      * asks block_of for every granule of free memory. */
     pleat_va (*next)(void *self, pleat_va address);
-    /* pleat_max_microbatch under a limit of so many bytes. NULL: it does not know. */
-    pleat_result (*most)(void *self, uint64_t bytes, uint64_t running, uint64_t *most);
+    /* The plan file's sizes, and the x that iterations have now; NULL: it has none, or x is not
+     * known yet. The plan outlives the policy. NULL: the policy does not know sizes. */
+    const pleat_plan *(*parameter)(const void *self, struct pleat__x *x);
     /* What it is doing and why; NULL: it does the same always. */
     const pleat__states *(*states)(const void *self);
 } pleat__policy_ops;

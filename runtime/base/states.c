@@ -17,19 +17,21 @@ typedef struct transition {
         PLEAT__STATE_##from, PLEAT__STATE_##to, PLEAT__CAUSE_##cause                               \
     }
 static const transition transitions[] = {
-    T(learning, learning, start),     T(learning, planned, file),
-    T(learning, planning, agreed),    T(planning, switching, made),
-    T(planning, learning, no_memory), T(switching, planned, switched),
-    T(planned, diverged, diverged),   T(diverged, relearning, unknown),
-    T(relearning, planning, agreed),  T(relearning, planned, returned),
-    T(planned, learning, marked),     T(planned, planning, agreed),
-    T(learning, planned, scaled),     T(relearning, planned, scaled),
-    T(planned, planned, scaled),      T(planned, learning, refitted),
-    T(learning, planning, varies),    T(relearning, planning, varies),
-    T(planning, planning, agreed),    T(planning, learning, refused),
-    T(planned, switching, made),      T(planning, planned, returned),
-    T(planning, planned, scaled),     T(planned, learning, misfit),
-    T(learning, planned, returned),   T(planned, planned, returned),
+    T(heap, heap, start),
+    T(heap, following, file),
+    T(heap, following, alike),
+    T(following, following, laid_out),
+    T(following, suspended, diverged),
+    T(suspended, following, resumed),
+    T(suspended, following, laid_out),
+    T(following, heap, replaced),
+    T(suspended, heap, replaced),
+    T(following, heap, marked),
+    T(suspended, heap, marked),
+    T(following, heap, misfit),
+    T(suspended, heap, misfit),
+    T(following, resting, costs),
+    T(resting, heap, rested),
 };
 #undef T
 

@@ -1,61 +1,44 @@
 /*
- * states.h: what the policy is doing with a job, and why it changed.
+ * states.h: what the policy `pleat` is doing, and why.
  *
- *         agreed, varies          made                switched
- *   LEARNING ---------> PLANNING ---------> SWITCHING ---------> PLANNED
- *    ^   ^                |  ^                                  |  |  ^
- *    |   |   no_memory,   |  |              diverged            |  |  |
- *    |   |   refused      |  |             +--------------------+  |  |
- *    |   +----------------+  |             |                       |  |
- *    |                       |             v                       |  |
- *    |                       |         DIVERGED                    |  |
- *    |                       |             | unknown               |  |
- *    |                agreed |             v                       |  |
- *    |                varies +-------- RELEARNING -----------------|--+
- *    |                                              returned       |
- *    +-------------------------------------------------------------+
- *      varies: iterations were recorded, and their requests vary: a plan is made in the background
- *      made: from PLANNED to SWITCHING as well: such a plan takes the place of what is followed
- *      refused: nothing came of it
- *      returned: from PLANNING too, from LEARNING, where what was followed was given up, and from
- *      PLANNED, where that takes nearly anything for its own
- *      scaled: to PLANNED from LEARNING, PLANNING, RELEARNING and PLANNED: an iteration's first
- *      requests say which x it has, and the instance of that x is taken up (elastic.h)
- *      refitted: from PLANNED to LEARNING: sizes follow x in another way than was known
- *      marked: the job begins to mark its iterations, and one found by its period was followed
- *      misfit: from PLANNED to LEARNING too: a plan file turned out to be another job's
+ *                    alike (adopt)                         diverged (suspend)
+ *      +--> heap ---------------------> following -----------------------------> suspended
+ *      |     ^  ^                        |  |  ^                                  |     |
+ *      |     |  |   marked, misfit,      |  |  +----------------------------------+     |
+ *      |     |  +-- replaced (drop) -----+  |            resumed (resume)               |
+ *      |     |                              |                                           |
+ *      |     +------- replaced, misfit, marked (drop) ----------------------------------+
+ *      |                                    |
+ *      |  rested (judge)                    | costs (judge)
+ *      +-------------- resting <------------+
  *
- *   LEARNING    requests go to the heap and are recorded (learn.c)
- *   PLANNING    what is to be followed is made from what was recorded: at once, from an iteration
- *               that repeats the one before, or in the background; requests go on as in LEARNING
- *   SWITCHING   it is taken up, at the boundary of an iteration; persistent tensors stay
- *   PLANNED     requests are matched; what does not match goes to the heap
- *   DIVERGED    too many did not match: what is followed is put aside
- *   RELEARNING  as LEARNING; a shape that was followed before is taken up when it returns
+ * heap       nothing is followed: the heap serves, and the recording waits for iterations that are
+ *            alike
+ * following  a schedule is followed: a plan file's (cause file, or laid_out for a larger size), or
+ *            an iteration as it lay (alike)
+ * suspended  there is a schedule, but this iteration is another; the heap serves
+ * resting    the judge dropped a schedule that cost more than it gave; the heap serves, and nothing
+ *            is recorded
  *
- * A runtime that is given a plan file begins in PLANNED (cause: file).
+ * The functions named are learner.c's, the only ones that set a state.
  */
 #ifndef PLEAT_RUNTIME_BASE_STATES_H
 #define PLEAT_RUNTIME_BASE_STATES_H
 
 #include <stdint.h>
 
-#define PLEAT__STATES(X) X(learning) X(planning) X(switching) X(planned) X(diverged) X(relearning)
+#define PLEAT__STATES(X) X(heap) X(following) X(suspended) X(resting)
 #define PLEAT__CAUSES(X)                                                                           \
     X(start)                                                                                       \
     X(file)                                                                                        \
-    X(agreed)                                                                                      \
-    X(varies)                                                                                      \
-    X(refused)                                                                                     \
-    X(made)                                                                                        \
-    X(no_memory)                                                                                   \
-    X(switched)                                                                                    \
+    X(alike)                                                                                       \
     X(diverged)                                                                                    \
-    X(unknown)                                                                                     \
-    X(returned)                                                                                    \
+    X(resumed)                                                                                     \
+    X(replaced)                                                                                    \
     X(marked)                                                                                      \
-    X(scaled)                                                                                      \
-    X(refitted)                                                                                    \
+    X(laid_out)                                                                                    \
+    X(costs)                                                                                       \
+    X(rested)                                                                                      \
     X(misfit)
 
 typedef enum pleat__state {

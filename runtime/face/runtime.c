@@ -461,22 +461,6 @@ pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes)
     return PLEAT_OK;
 }
 
-pleat_result pleat_max_microbatch(pleat_runtime *runtime, uint64_t running, uint64_t *most)
-{
-    PLEAT__TRY_HERE(runtime);
-    *most = 0;
-    if (running == 0)
-        return pleat__fail(PLEAT_E_INVALID, "a microbatch of 0");
-    if (runtime->ops->most == NULL)
-        return pleat__fail(PLEAT_E_UNSUPPORTED, "the policy '%s' does not know sizes",
-                           runtime->ops->name);
-    /* With the turn: nothing is laid out meanwhile. */
-    pleat__gate_lock_turn(&runtime->gate);
-    pleat_result result = runtime->ops->most(runtime->policy, runtime->limit_bytes, running, most);
-    pleat__gate_unlock(&runtime->gate);
-    return result;
-}
-
 uint64_t pleat_limit_of(pleat_runtime *runtime)
 {
     if (!pleat__is_here(runtime))

@@ -86,6 +86,12 @@ void pleat__track_set(pleat__track *track, uint32_t item, uint64_t bytes, uint16
     };
 }
 
+void pleat__track_resize(pleat__track *track, uint32_t item, uint64_t bytes)
+{
+    track->items[item].hash = hash_of(bytes);
+    track->items[item].scale = scale_of(bytes);
+}
+
 static uint32_t kind_of(const pleat__track_item *item)
 {
     return item->kind & PLEAT__TRACK_KINDS;

@@ -91,6 +91,8 @@ PLEAT_NODISCARD pleat_result pleat__track_init(pleat__track *track, pleat__arena
 void pleat__track_release(pleat__track *track, pleat__arena *arena);
 void pleat__track_set(pleat__track *track, uint32_t item, uint64_t bytes, uint16_t stream,
                       uint8_t gap, bool dynamic);
+/* An item has another size from now on. */
+void pleat__track_resize(pleat__track *track, uint32_t item, uint64_t bytes);
 /* A soft one came with another size. */
 void pleat__track_vary(pleat__track *track, uint32_t item);
 /* All items are set: finds the soft ones. */

@@ -31,7 +31,6 @@
 #define MARK_OPEN   64u
 #define MARK_AT_END 32u
 #define MARK_EARLY  4u
-#define SMALLER     4u /* a request takes a slot of up to so many times its size */
 
 static uint32_t next_of(const pleat__match *match, uint32_t item)
 {
@@ -70,36 +69,24 @@ static void grams_fill(pleat__match *match)
             match->grams[match->gram_count++] = (pleat__gram){gram_hash(sizes), i};
     }
     qsort(match->grams, match->gram_count, sizeof *match->grams, gram_compare);
-    match->resized = false;
+    match->indexed = true;
 }
 
-/* Filled when a matcher is first lost, where pleat__match_index was not asked for it: few ever are,
- * and to sort the grams of 8,637 requests, on the thread that allocates, took 0.9 ms for each
- * layout that was made. */
 static pleat_result grams_make(pleat__match *match)
 {
     match->grams = pleat__arena_alloc(match->arena, match->count * sizeof *match->grams);
-    if (match->grams == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an index of %u requests",
-                           match->count);
-    match->resized = true;
-    return PLEAT_OK;
+    return match->grams != NULL
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an index of %u requests",
+                             match->count);
 }
 
+/* A learned sequence is indexed when its matcher is first lost, which few ever are: sorting 8,637
+ * requests takes 0.9 ms. */
 void pleat__match_index(pleat__match *match)
 {
-    if (match->resized)
+    if (!match->indexed)
         grams_fill(match);
-}
-
-static void track_fill(pleat__match *match)
-{
-    for (uint32_t i = 0; i < match->count; i++) {
-        const pleat__expected *item = &match->items[i];
-        pleat__track_set(&match->track, i, item->bytes, item->stream, item->gap,
-                         item->kind == PLEAT__ITEM_DYNAMIC);
-    }
-    pleat__track_ready(&match->track);
 }
 
 /* Nothing is tracked in a sequence that is the same always. */
@@ -110,21 +97,29 @@ static pleat_result track_make(pleat__match *match)
     if (!match->tracked)
         return PLEAT_OK;
     PLEAT_TRY(pleat__track_init(&match->track, match->arena, match->begin, match->count));
-    track_fill(match);
+    for (uint32_t i = 0; i < match->count; i++) {
+        const pleat__expected *item = &match->items[i];
+        pleat__track_set(&match->track, i, item->bytes, item->stream, item->gap,
+                         item->kind == PLEAT__ITEM_DYNAMIC);
+    }
+    pleat__track_ready(&match->track);
     return PLEAT_OK;
 }
 
-void pleat__match_resized(pleat__match *match, uint32_t cursor)
+void pleat__match_resize(pleat__match *match, uint32_t item, uint64_t bytes)
+{
+    match->items[item].bytes = bytes;
+    if (match->tracked)
+        pleat__track_resize(&match->track, item, bytes);
+}
+
+void pleat__match_jump(pleat__match *match, uint32_t cursor)
 {
     PLEAT_ASSERT(cursor < match->count);
     match->cursor = cursor;
     match->open_count = 0;
     match->misses = 0;
-    match->resized = true;
     match->frees = 0;
-    if (!match->tracked)
-        return;
-    track_fill(match);
     match->track.on = false;
 }
 
@@ -189,22 +184,6 @@ void pleat__match_phase(pleat__match *match, uint32_t item)
     match->misses = 0;
     if (match->tracked)
         pleat__track_start(&match->track, item);
-}
-
-uint32_t pleat__match_smaller(pleat__match *match, uint64_t bytes, uint16_t stream)
-{
-    uint32_t at = match->tracked ? match->held_for : match->cursor;
-    if (at >= match->count)
-        return PLEAT__NO_ITEM;
-    const pleat__expected *item = &match->items[at];
-    if (item->kind != PLEAT__ITEM_SLOT || item->stream != stream || bytes > item->bytes ||
-        bytes < item->bytes / SMALLER)
-        return PLEAT__NO_ITEM;
-    /* The track has gone on already. */
-    if (!match->tracked)
-        match->cursor = next_of(match, at);
-    match->misses = 0;
-    return at;
 }
 
 static void open_add(pleat__match *match, uint32_t item)

@@ -57,7 +57,7 @@ typedef struct pleat__match {
     bool learned;   /* ... and what varies is still being found out */
     pleat__track track;
     uint32_t held_for; /* tracked: the item that the last request probably was, or PLEAT__NO_ITEM */
-    bool resized;      /* the grams are of other sizes than the items, or not there yet */
+    bool indexed;      /* `grams` is filled */
 } pleat__match;
 
 /* `items` is the caller's and stays. */
@@ -72,18 +72,16 @@ void pleat__match_release(pleat__match *match);
 void pleat__match_restart(pleat__match *match);
 /* An iteration begins; what is left of the one before may still come. */
 void pleat__match_mark(pleat__match *match);
-/* How many items that is, where it is a few; else 0. */
+/* Items left before the end of the iteration if they are few, else 0. */
 uint32_t pleat__match_left(const pleat__match *match);
 /* A phase begins, and in the sequence it does so at `item`: that is where a matcher is that did not
  * know; one that knows its place keeps it. */
 void pleat__match_phase(pleat__match *match, uint32_t item);
-/* The items' sizes were changed, and the next request is the one at `cursor`, which is an item. */
-void pleat__match_resized(pleat__match *match, uint32_t cursor);
-/* The item at the cursor, or the one that the track holds it for, when a request that nothing else
- * matches is somewhat smaller: its size has a bound that was not met where it was fitted. Else
- * PLEAT__NO_ITEM. */
-uint32_t pleat__match_smaller(pleat__match *match, uint64_t bytes, uint16_t stream);
-/* Everything but the request at the cursor. */
+/* An item has another size from now on. The index by rows of sizes keeps those it was made of. */
+void pleat__match_resize(pleat__match *match, uint32_t item, uint64_t bytes);
+/* The next request is the one at `cursor`. */
+void pleat__match_jump(pleat__match *match, uint32_t cursor);
+/* Slow path of pleat__match_next: the request is not the one at the cursor. */
 uint32_t pleat__match_search(pleat__match *match, uint64_t bytes, uint16_t stream);
 /* Whether the last requests occur in this sequence; if so the cursor goes behind them and *item is
  * the last of them. */

@@ -12,8 +12,8 @@
 typedef struct loader {
     const pleat__pool *pool;
     const pleat_plan *plan;
-    const uint32_t *pages; /* of the window -> chunk */
-    pleat__extent *runs;   /* NULL while they are only counted */
+    const pleat__plan_pages *pages;
+    pleat__extent *runs; /* NULL while they are only counted */
     uint64_t run_count;
     pleat__runs *several;
     uint32_t several_count;
@@ -29,7 +29,7 @@ static uint32_t runs_of(loader *load, uint64_t place, uint32_t granules)
     while (at < end) {
         uint64_t page_end = ((at >> occupancy->shift) + 1) << occupancy->shift;
         uint32_t part = (uint32_t)((page_end < end ? page_end : end) - at);
-        uint32_t begin = (load->pages[at >> occupancy->shift] << occupancy->shift) +
+        uint32_t begin = (load->pages->chunks[at >> occupancy->shift] << occupancy->shift) +
                          (uint32_t)(at & (occupancy->full - 1));
         bool joins = count != 0 && begin == next;
         if (load->runs != NULL && joins)
@@ -43,6 +43,31 @@ static uint32_t runs_of(loader *load, uint64_t place, uint32_t granules)
     return count;
 }
 
+/* Whether a chunk is mapped at each page of a stretch. */
+static bool is_backed(const loader *load, uint64_t place, uint32_t granules)
+{
+    uint32_t shift = load->pool->occupancy.shift + PLEAT__GRANULE_SHIFT;
+    uint64_t last = (place + ((uint64_t)granules << PLEAT__GRANULE_SHIFT) - 1) >> shift;
+    for (uint64_t page = place >> shift; page <= last; page++)
+        if (load->pages->chunks[page] == PLEAT__NO_CHUNK)
+            return false;
+    return true;
+}
+
+static pleat_va address_of(const loader *load, uint64_t place)
+{
+    uint64_t page_bytes = load->pool->page_bytes;
+    bool moved = place >= load->pages->moved_from * page_bytes;
+    return load->pool->base + place + (moved ? load->pages->moved_by * page_bytes : 0);
+}
+
+static bool has_place(const loader *load, const pleat__slot *slot)
+{
+    uint32_t granules = (uint32_t)pleat__ceil_div(slot->size, PLEAT__GRANULE_BYTES);
+    return slot->class != PLEAT__CLASS_DYNAMIC && slot->place != PLEAT__NOWHERE && granules != 0 &&
+           is_backed(load, slot->place, granules);
+}
+
 static void load_slot(loader *load, const pleat__slot *slot, uint8_t gap, pleat__expected *item)
 {
     uint32_t granules = (uint32_t)pleat__ceil_div(slot->size, PLEAT__GRANULE_BYTES);
@@ -52,14 +77,14 @@ static void load_slot(loader *load, const pleat__slot *slot, uint8_t gap, pleat_
         item->kind = PLEAT__ITEM_DYNAMIC;
         return;
     }
-    if (slot->place == PLEAT__NOWHERE || granules == 0) {
+    if (!has_place(load, slot)) {
         item->kind = PLEAT__ITEM_LOOSE;
         return;
     }
     uint32_t count = runs_of(load, slot->place, granules);
     pleat__extent *runs = load->runs + load->run_count;
     item->place = (pleat__place){
-        .address = load->pool->base + slot->place, .run = runs[0], .granules = granules};
+        .address = address_of(load, slot->place), .run = runs[0], .granules = granules};
     if (count == 1)
         return;
     pleat__runs *several = &load->several[load->several_count++];
@@ -86,7 +111,7 @@ static void count_runs(loader *load, const pleat__sequence *sequence)
     for (uint32_t i = 0; i < sequence->slot_count; i++) {
         const pleat__slot *slot = &sequence->slots[i];
         uint32_t granules = (uint32_t)pleat__ceil_div(slot->size, PLEAT__GRANULE_BYTES);
-        if (slot->class == PLEAT__CLASS_DYNAMIC || slot->place == PLEAT__NOWHERE)
+        if (!has_place(load, slot))
             continue;
         uint32_t count = runs_of(load, slot->place, granules);
         load->several_count += count > 1;
@@ -124,10 +149,12 @@ static pleat_result load_lanes(pleat__follow *follow, loader *load)
     for (uint32_t i = 0; i < load->plan->lane_count; i++) {
         const pleat__lane *lane = &load->plan->lanes[i];
         pleat__extent *runs = load->runs + load->run_count;
-        uint32_t count = runs_of(load, lane->place, lane_granules(lane));
+        bool backed = is_backed(load, lane->place, lane_granules(lane));
+        uint32_t count = backed ? runs_of(load, lane->place, lane_granules(lane)) : 0;
         load->run_count += count;
-        PLEAT_TRY(pleat__lane_init(&follow->lanes[i], follow->arena, load->pool->base + lane->place,
+        PLEAT_TRY(pleat__lane_init(&follow->lanes[i], follow->arena, address_of(load, lane->place),
                                    lane_granules(lane), runs, count));
+        follow->lanes[i].gone = !backed;
         follow->lanes[i].first = item_from(load->plan, lane->begin_at);
         follow->lanes[i].end = item_from(load->plan, lane->end_at);
         follow->lane_count++;
@@ -160,26 +187,14 @@ static pleat_result load_phases(pleat__follow *follow, const pleat_plan *plan)
     return PLEAT_OK;
 }
 
-static pleat_result load_lasting(pleat__follow *follow, const pleat_plan *plan)
-{
-    follow->lasting =
-        pleat__arena_alloc(follow->arena, (plan->first.slot_count + 1) * sizeof *follow->lasting);
-    if (follow->lasting == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for what a plan keeps");
-    for (uint32_t i = 0; i < plan->first.slot_count; i++)
-        if (plan->first.slots[i].class == PLEAT__CLASS_PERSISTENT &&
-            follow->items[i].kind == PLEAT__ITEM_SLOT)
-            follow->lasting[follow->lasting_count++] = i;
-    return PLEAT_OK;
-}
-
 static pleat_result load_all(pleat__follow *follow, loader *load)
 {
     const pleat_plan *plan = load->plan;
     count_runs(load, &plan->first);
     count_runs(load, &plan->steady);
     for (uint32_t i = 0; i < plan->lane_count; i++)
-        load->run_count += runs_of(load, plan->lanes[i].place, lane_granules(&plan->lanes[i]));
+        if (is_backed(load, plan->lanes[i].place, lane_granules(&plan->lanes[i])))
+            load->run_count += runs_of(load, plan->lanes[i].place, lane_granules(&plan->lanes[i]));
     uint64_t count = (uint64_t)plan->first.slot_count + plan->steady.slot_count;
     if (count >= PLEAT__NO_ITEM || plan->lane_count > PLEAT__MOST_LANES)
         return pleat__fail(PLEAT_E_LIMIT, "a plan of %llu requests and %u lanes",
@@ -201,21 +216,21 @@ static pleat_result load_all(pleat__follow *follow, loader *load)
     load_sequence(load, &plan->steady, follow->items + plan->first.slot_count);
     PLEAT_TRY(load_lanes(follow, load));
     PLEAT_TRY(load_phases(follow, plan));
-    PLEAT_TRY(load_lasting(follow, plan));
     PLEAT_TRY(pleat__match_init(&follow->match, follow->arena, follow->items,
                                 plan->first.slot_count, follow->count));
     pleat__match_index(&follow->match);
-    return pleat__foresee_init(&follow->foresee, follow->arena, &follow->match, follow->lanes,
-                               follow->lane_count, load->pool);
+    return PLEAT_OK;
 }
 
-pleat_result pleat__follow_draft(pleat__arena *arena, const pleat__pool *pool,
-                                 const pleat_plan *plan, const uint32_t *pages, pleat__follow **out)
+pleat_result pleat__follow_layout(pleat__arena *arena, const pleat__pool *pool,
+                                  const pleat_plan *plan, const pleat__plan_pages *pages,
+                                  pleat__follow **out)
 {
     pleat__follow *follow = pleat__arena_calloc(arena, 1, sizeof *follow);
     if (follow == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow a plan");
     follow->arena = arena;
+    follow->plan = plan;
     loader load = {.pool = pool, .plan = plan, .pages = pages};
     pleat_result result = load_all(follow, &load);
     if (result != PLEAT_OK) {
@@ -229,12 +244,11 @@ pleat_result pleat__follow_draft(pleat__arena *arena, const pleat__pool *pool,
 pleat_result pleat__follow_plan(pleat__arena *arena, const pleat__pool *pool,
                                 const pleat_plan *plan, pleat__follow **out)
 {
-    uint32_t *pages;
-    PLEAT_TRY(pleat__plan_page_table(plan, arena, &pages));
-    pleat_result result = pleat__follow_draft(arena, pool, plan, pages, out);
-    if (result == PLEAT_OK)
-        (*out)->file = true;
-    pleat__arena_free(arena, pages);
+    uint32_t *chunks;
+    PLEAT_TRY(pleat__plan_page_table(plan, arena, &chunks));
+    pleat__plan_pages pages = {.chunks = chunks, .moved_from = UINT64_MAX / pool->page_bytes};
+    pleat_result result = pleat__follow_layout(arena, pool, plan, &pages, out);
+    pleat__arena_free(arena, chunks);
     return result;
 }
 
@@ -269,30 +283,23 @@ void pleat__follow_free(pleat__follow *follow)
         pleat__view_unpin(arena, &follow->second[i]);
     for (uint32_t i = 0; i < follow->lane_count; i++)
         pleat__lane_release(&follow->lanes[i]);
-    pleat__foresee_release(&follow->foresee);
     pleat__match_release(&follow->match);
     pleat__arena_free(arena, follow->second);
     pleat__arena_free(arena, follow->lanes);
     pleat__arena_free(arena, follow->phases);
-    pleat__arena_free(arena, follow->lasting);
     pleat__arena_free(arena, follow->items);
     pleat__arena_free(arena, follow->runs);
     pleat__arena_free(arena, follow->several);
     pleat__arena_free(arena, follow);
 }
 
-bool pleat__follow_in_lasting(const pleat__follow *follow, pleat__heap *heap, uint64_t bytes,
-                              uint16_t stream, pleat__place *place)
+/* A place as the second one of an item; the one that it was before goes. */
+static void set_second(pleat__follow *follow, uint32_t item, const pleat__place *place)
 {
-    for (uint32_t i = 0; i < follow->lasting_count; i++) {
-        const pleat__expected *item = &follow->items[follow->lasting[i]];
-        if (item->bytes != bytes || item->stream != stream ||
-            !pleat__heap_take(heap, &item->place, stream))
-            continue;
-        *place = item->place;
-        return true;
-    }
-    return false;
+    pleat__place *second = &follow->second[item];
+    pleat__view_pin(place);
+    pleat__view_unpin(follow->arena, second);
+    *second = *place;
 }
 
 void pleat__follow_replace(pleat__follow *follow, uint32_t item, const pleat__place *place)
@@ -300,13 +307,15 @@ void pleat__follow_replace(pleat__follow *follow, uint32_t item, const pleat__pl
     pleat__expected *expected = &follow->items[item];
     if (follow->second == NULL)
         follow->second = pleat__arena_calloc(follow->arena, follow->count, sizeof *follow->second);
-    pleat__place gone = expected->place;
-    if (follow->second != NULL) {
-        gone = follow->second[item];
-        follow->second[item] = expected->place;
+    if (!follow->learned) {
+        if (follow->second != NULL)
+            set_second(follow, item, place);
+        return;
     }
+    if (follow->second != NULL)
+        set_second(follow, item, &expected->place);
     pleat__view_pin(place);
-    pleat__view_unpin(follow->arena, &gone);
+    pleat__view_unpin(follow->arena, &expected->place);
     expected->place = *place;
 }
 
@@ -323,15 +332,4 @@ void pleat__follow_enter(pleat__follow *follow, const char *name)
     }
     if (best != PLEAT__NO_ITEM)
         pleat__match_phase(&follow->match, best);
-}
-
-void pleat__follow_keep(pleat__follow *follow, uint32_t item, const pleat__place *place)
-{
-    if (follow->second == NULL)
-        follow->second = pleat__arena_calloc(follow->arena, follow->count, sizeof *follow->second);
-    if (follow->second == NULL)
-        return;
-    pleat__view_pin(place);
-    pleat__view_unpin(follow->arena, &follow->second[item]);
-    follow->second[item] = *place;
 }

@@ -10,7 +10,6 @@
 #include <runtime/follow/schedule.h>
 
 #define BESIDE 64u /* items looked at, before and behind */
-#define ALIKE  64u
 
 static bool take(pleat__follow *follow, pleat__heap *heap, uint32_t lane, uint32_t granules,
                  uint16_t stream, pleat__place *place)
@@ -71,30 +70,4 @@ bool pleat__follow_in_lane(pleat__follow *follow, pleat__heap *heap, uint32_t it
     return (lane != PLEAT__NO_LANE && take(follow, heap, lane, granules, stream, place)) ||
            take_beside(follow, heap, granules, stream, place) ||
            take_any(follow, heap, granules, stream, place);
-}
-
-/* Both are of what comes once, or both of the iteration. */
-static bool is_of_the_same(const pleat__match *match, uint32_t item, uint32_t other)
-{
-    return other < match->count && (other < match->begin) == (item < match->begin);
-}
-
-bool pleat__follow_in_like(const pleat__follow *follow, pleat__heap *heap, uint32_t item,
-                           uint16_t stream, pleat__place *place)
-{
-    const pleat__match *match = &follow->match;
-    for (uint32_t i = 1; i < ALIKE; i++) {
-        uint32_t both[2] = {item - i, item + i};
-        for (int k = 0; k < 2; k++) {
-            if (!is_of_the_same(match, item, both[k]))
-                continue;
-            const pleat__expected *like = &match->items[both[k]];
-            if (like->bytes != match->items[item].bytes || like->stream != stream ||
-                like->kind != PLEAT__ITEM_SLOT || !pleat__heap_take(heap, &like->place, stream))
-                continue;
-            *place = like->place;
-            return true;
-        }
-    }
-    return false;
 }

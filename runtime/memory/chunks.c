@@ -2,7 +2,7 @@
  * chunks.c: chunks and their homes. Verbs are issued with the lock left (driver_lock.h): numbers,
  * homes and occupancy are settled before, and what came of it is published after.
  */
-#include <runtime/learn/ahead.h>
+#include <runtime/memory/chunks.h>
 
 #include <internal/check.h>
 #include <internal/error.h>
@@ -48,27 +48,15 @@ static bool is_tight(const pleat__pool *pool, uint32_t exist)
     return !pleat__space_has_room(pool->space, exist / TIGHT * pool->page_bytes);
 }
 
-/* The most chunks of a handle when there are so many more; `laid_out`: the views are known. */
-static uint32_t block_for(const pleat__pool *pool, uint32_t chunks, bool laid_out)
+/* The most chunks of a handle when there are so many more. */
+static uint32_t block_for(const pleat__pool *pool, uint32_t chunks)
 {
-    uint32_t block = 1, exist = pool->count + pool->stocked - pool->absent + chunks;
-    uint32_t share = laid_out ? PLEAT__LAID_OUT_SHARE : PLEAT__BLOCK_SHARE;
-    if (!laid_out && (exist < PLEAT__BLOCK_FROM || is_tight(pool, exist)))
+    uint32_t block = 1, exist = pool->count - pool->absent + chunks;
+    if (exist < PLEAT__BLOCK_FROM || is_tight(pool, exist))
         return 1;
-    while (block < PLEAT__BLOCK && 2 * block <= exist / share)
+    while (block < PLEAT__BLOCK && 2 * block <= exist / PLEAT__BLOCK_SHARE)
         block *= 2;
     return block;
-}
-
-/* Whether chunks of the plan have to be stitched: handles are mapped whole only. */
-static bool is_stitched(const pleat_plan *plan)
-{
-    if (plan->recipe != NULL)
-        return true;
-    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
-        if (plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC)
-            return true;
-    return false;
 }
 
 /* The next chunks' handle. */
@@ -90,8 +78,10 @@ static pleat_result plan_handle(pleat__pool *pool, uint32_t pages)
  * and it starts with 1,350 calls, not 60: some 30 ms on an H200.) */
 static pleat_result plan_handles(pleat__pool *pool, const pleat_plan *plan)
 {
-    uint32_t most =
-        block_for(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes), !is_stitched(plan));
+    uint32_t most = block_for(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes));
+    /* A larger size's views may begin and end at any chunk, and views show whole handles. */
+    if (plan->recipe != NULL)
+        most = 1;
     for (uint32_t i = 0; i < plan->handle_count; i++) {
         uint32_t pages = 0;
         for (uint32_t left = plan->handles[i].chunks; left != 0; left -= pages) {
@@ -211,8 +201,7 @@ typedef struct growth {
     pleat__chunk **handles; /* of a run */
     uint32_t count;
     uint32_t made;
-    uint32_t block;          /* chunks of a handle at most; less once memory was refused */
-    const pleat__cuts *cuts; /* NULL: none are known */
+    uint32_t block; /* chunks of a handle at most; less once memory was refused */
 } growth;
 
 /* A page whose state a failed verb left unknown is passed by until it has been healed. */
@@ -233,8 +222,8 @@ static void choose_absent(const pleat__pool *pool, growth *g, uint32_t wanted)
  * them before they are counted. */
 static pleat_result choose_new(pleat__pool *pool, growth *g, uint32_t wanted)
 {
-    uint32_t number = pool->count + pool->stocked;
-    uint64_t page = pool->stocked != 0 ? pool->home[number - 1] + 1ull : pool->next_home;
+    uint32_t number = pool->count;
+    uint64_t page = pool->next_home;
     PLEAT_TRY(pleat__pool_reserve(pool, number + (wanted - g->count)));
     for (; page < pool->region_pages && g->count < wanted; page++) {
         if (!is_clean(pool, page))
@@ -260,28 +249,11 @@ static uint32_t run_end(const pleat__pool *pool, const growth *g, uint32_t first
     return i;
 }
 
-static bool is_cut(const pleat__pool *pool, const growth *g, uint32_t i)
-{
-    if (g->cuts == NULL)
-        return false;
-    uint64_t page = pool->home[g->numbers[i]] - g->cuts->first;
-    return page < g->cuts->count && g->cuts->pages[page];
-}
-
-/* How many chunks from `first` on, before `end`, may have one handle. */
-static uint32_t together(const pleat__pool *pool, const growth *g, uint32_t first, uint32_t end)
-{
-    uint32_t i = first + 1;
-    while (i < end && i - first < g->block && !is_cut(pool, g, i))
-        i++;
-    return i - first;
-}
-
 /* A handle for the chunks from `first` on; smaller ones when memory is short. */
 static pleat_result get_handle(const pleat__pool *pool, growth *g, uint32_t first, uint32_t end,
                                pleat__chunk **handle)
 {
-    uint32_t left = together(pool, g, first, end);
+    uint32_t left = end - first < g->block ? end - first : g->block;
     while (g->block > 1 && left > 1) {
         uint32_t pages = g->block;
         while (pages > left)
@@ -383,11 +355,10 @@ static void growth_free(const pleat__pool *pool, growth *g)
     pleat__arena_free(pool->arena, g->numbers);
 }
 
-static pleat_result grow(pleat__pool *pool, uint32_t chunks, const pleat__cuts *cuts,
-                         pleat__occupancy_visit visit, void *context)
+pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks, pleat__occupancy_visit visit,
+                              void *context)
 {
-    growth g = {.block = block_for(pool, chunks, cuts != NULL),
-                .cuts = cuts != NULL ? cuts : pool->cuts};
+    growth g = {.block = block_for(pool, chunks)};
     pleat_result result = growth_new(pool, chunks, &g);
     if (result != PLEAT_OK)
         goto end;
@@ -404,133 +375,13 @@ end:
     return result;
 }
 
-pleat_result pleat__pool_promise(pleat__pool *pool, uint32_t chunks)
-{
-    growth g = {.block = 1};
-    PLEAT_ASSERT(pool->stocked == 0);
-    pleat_result result = growth_new(pool, chunks, &g);
-    if (result == PLEAT_OK)
-        result = choose_new(pool, &g, chunks);
-    for (uint32_t i = 0; result == PLEAT_OK && i < g.count; i++) {
-        uint32_t number = g.numbers[i];
-        pleat__extent all = {number << pool->occupancy.shift, pool->occupancy.full};
-        PLEAT_CHECK(pleat__occupancy_take(&pool->occupancy, all));
-        pool->count = number + 1;
-        pool->next_home = (uint64_t)pool->home[number] + 1;
-        pool->absent++;
-    }
-    growth_free(pool, &g);
-    return result;
-}
-
-pleat_result pleat__pool_make(pleat__pool *pool, uint32_t first, uint32_t count, uint32_t block,
-                              pleat__occupancy_visit visit, void *context)
-{
-    growth g = {.block = block, .cuts = pool->cuts};
-    pleat_result result = growth_new(pool, count, &g);
-    for (uint32_t c = first; result == PLEAT_OK && c < first + count; c++)
-        if (pool->chunks[c] == NULL)
-            g.numbers[g.count++] = c;
-    if (result == PLEAT_OK)
-        result = make_all(pool, &g);
-    pleat_result published = publish(pool, &g, visit, context);
-    growth_free(pool, &g);
-    return result != PLEAT_OK ? result : published;
-}
-
-/* ---- the stock ---- */
-
-uint32_t pleat__pool_handle(const pleat__pool *pool, uint32_t chunks)
-{
-    return block_for(pool, chunks, false);
-}
-
-uint32_t pleat__pool_cut_handle(const pleat__pool *pool, uint32_t chunks)
-{
-    return block_for(pool, chunks, true);
-}
-
-pleat_result pleat__pool_stock(pleat__pool *pool, uint32_t chunks, uint32_t block)
-{
-    growth g = {.block = block};
-    PLEAT_ASSERT(pool->absent == 0);
-    pleat_result result = growth_new(pool, chunks, &g);
-    if (result == PLEAT_OK)
-        result = choose_new(pool, &g, chunks);
-    if (result == PLEAT_OK)
-        result = make_all(pool, &g);
-    for (uint32_t i = 0; i < g.made; i++) {
-        pool->chunks[g.numbers[i]] = g.chunks[i];
-        pool->first[g.numbers[i]] = g.first[i];
-    }
-    pool->stocked += g.made;
-    growth_free(pool, &g);
-    return result;
-}
-
-/* The first handles of the stock are there for everybody: at least so many chunks, or all. How many
- * in *taken. */
-static pleat_result take_stock(pleat__pool *pool, uint32_t wanted, pleat__occupancy_visit visit,
-                               void *context, uint32_t *taken)
-{
-    uint32_t shift = pool->occupancy.shift, first = pool->count, end = first;
-    pleat_result result = PLEAT_OK;
-    while (end - first < wanted && end - first < pool->stocked)
-        end += pool->chunks[end]->pages;
-    *taken = end - first;
-    if (*taken == 0)
-        return PLEAT_OK;
-    pool->stocked -= *taken;
-    pool->count = end;
-    pool->next_home = pool->home[end - 1] + 1ull;
-    for (uint32_t i = first, next; i < end; i = next) {
-        for (next = i + 1; next < end && !pool->breaks[next];)
-            next++;
-        pleat_result visited = visit(context, (pleat__extent){i << shift, (next - i) << shift});
-        result = visited != PLEAT_OK ? visited : result;
-    }
-    return result;
-}
-
-void pleat__pool_unstock(pleat__pool *pool)
-{
-    uint32_t first = pool->count, end = first + pool->stocked;
-    pool->stocked = 0;
-    if (end == first)
-        return;
-    pleat__gate_leave(pool->gate);
-    for (uint32_t i = first, next; i < end; i = next) {
-        for (next = i + 1; next < end && !pool->breaks[next];)
-            next++;
-        (void)!pleat__space_unmap(pool->space, pool->home[i], next - i);
-        for (uint32_t k = i; k < next; k++)
-            if (pool->first[k] == k)
-                pleat__space_chunk_put(pool->space, pool->chunks[k]);
-    }
-    pleat__gate_enter(pool->gate);
-}
-
-pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks, const pleat__cuts *cuts,
-                              pleat__occupancy_visit visit, void *context)
-{
-    uint32_t taken = 0;
-    /* The stock's handles begin where they like, and views that were made ahead may show them. */
-    if (pool->stocked != 0 && cuts != NULL)
-        (void)pleat__ahead_drop(pool->ahead);
-    if (pool->ahead != NULL && cuts == NULL) {
-        pleat__ahead_await(pool->ahead, chunks);
-        PLEAT_TRY(take_stock(pool, chunks, visit, context, &taken));
-    }
-    return taken < chunks ? grow(pool, chunks - taken, cuts, visit, context) : PLEAT_OK;
-}
-
 /* ---- giving back, views ---- */
 
 static void occupy_all(pleat__pool *pool, const uint32_t *numbers, uint32_t count, bool take)
 {
     for (uint32_t i = 0; i < count; i++) {
         pleat__extent run = {numbers[i] << pool->occupancy.shift, pool->occupancy.full};
-        PLEAT_ASSERT(pleat__pool_returnable(pool, numbers[i]) != 0);
+        PLEAT_ASSERT(pleat__pool_block(pool, numbers[i]) != 0);
         if (take)
             PLEAT_CHECK(pleat__occupancy_take(&pool->occupancy, run));
         else
@@ -569,28 +420,6 @@ uint32_t pleat__pool_shrink(pleat__pool *pool, const uint32_t *numbers, uint32_t
     return count;
 }
 
-/* Whether a handle is behind the chunks from the first on. */
-static bool is_whole(const pleat__pool *pool, const uint32_t *chunks, uint32_t count)
-{
-    uint32_t first = chunks[0];
-    const pleat__chunk *handle = pool->chunks[first];
-    if (handle == NULL || pool->first[first] != first || handle->pages > count)
-        return false;
-    for (uint32_t k = 1; k < handle->pages; k++)
-        if (chunks[k] != first + k)
-            return false;
-    return true;
-}
-
-uint32_t pleat__pool_whole(const pleat__pool *pool, const uint32_t *chunks, uint32_t count,
-                           uint32_t most)
-{
-    uint32_t whole = 0;
-    while (whole < count && whole < most && is_whole(pool, chunks + whole, count - whole))
-        whole += pool->chunks[chunks[whole]]->pages;
-    return whole;
-}
-
 pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks, uint32_t count,
                               uint64_t *page)
 {
@@ -612,12 +441,4 @@ pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks, uint32_
     }
     pleat__arena_free(pool->arena, run);
     return result;
-}
-
-void pleat__pool_unview(pleat__pool *pool, uint64_t page, uint32_t pages)
-{
-    pool->view_pages -= pages;
-    pleat__gate_leave(pool->gate);
-    (void)!pleat__space_unmap(pool->space, page, pages);
-    pleat__gate_enter(pool->gate);
 }

@@ -30,22 +30,11 @@
 #define PLEAT__BLOCK_SHARE 1536u
 #define PLEAT__BLOCK_FROM  6144u
 
-/* Pages of the window at which new handles have to begin, because of the views that are to be made.
- * Who knows those knows what they need: handles may be larger then. */
-#define PLEAT__LAID_OUT_SHARE 512u
-typedef struct pleat__cuts {
-    const uint8_t *pages; /* 1: it is one of them */
-    uint64_t first;       /* page of the window */
-    uint64_t count;
-} pleat__cuts;
-
 /* Neighbouring pages of the window. */
 typedef struct pleat__page_run {
     uint64_t page;
     uint64_t pages;
 } pleat__page_run;
-
-typedef struct pleat__ahead pleat__ahead; /* ahead.h */
 
 typedef struct pleat__pool {
     pleat__arena *arena;
@@ -60,17 +49,10 @@ typedef struct pleat__pool {
     uint8_t *breaks;       /* 1: does not follow on the chunk before */
     uint32_t count;        /* numbers in use */
     uint32_t capacity;
-    uint32_t absent; /* numbers without a chunk */
-    /* Where handles for absent numbers have to begin; NULL: anywhere. Who sets it keeps it. */
-    const pleat__cuts *cuts;
-    bool large_go; /* a plan's handles are given back too, however large they are */
-    /* Chunks made ahead, mapped at their homes and there for nobody yet: the numbers from `count`
-     * on. pleat__pool_grow gives them out first. */
-    uint32_t stocked;
+    uint32_t absent;       /* numbers without a chunk */
     uint64_t region_pages; /* taken at the bottom of the window for homes */
     uint64_t next_home;
     uint64_t view_pages; /* alias pages mapped now, without those that are being unmapped */
-    pleat__ahead *ahead; /* who makes some of it ahead; NULL: nobody */
 } pleat__pool;
 
 /* With a plan its chunks come mapped as it says, the folds too; nothing is occupied. */
@@ -84,45 +66,18 @@ void pleat__pool_release(pleat__pool *pool);
 
 /* The functions below issue verbs: pre: the turn; the gate's lock is left meanwhile. */
 
-/* `chunks` more, mapped and free, in handles that begin at all `cuts` (may be NULL: none are
- * known); `visit` is told of each run of new granules. Some may have been made when it fails for
- * memory; they stay. With the stock a few more may come: whole handles. pre: none where it is in
- * the stock already (pool->stocked), and no cuts; then the lock is not left. */
+/* `chunks` more, mapped and free; `visit` is told of each run of new granules. Some may have been
+ * made when it fails for memory; they stay. */
 PLEAT_NODISCARD pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks,
-                                              const pleat__cuts *cuts, pleat__occupancy_visit visit,
-                                              void *context);
-/* `chunks` numbers more without a chunk, as if it had been given back, with homes in the region.
- * pre: no stock. It issues no verb. On failure nothing is changed. */
-PLEAT_NODISCARD pleat_result pleat__pool_promise(pleat__pool *pool, uint32_t chunks);
-/* Chunks for those of the numbers, `count` from `first` on, that have none, in handles of at most
- * `block`; else as pleat__pool_grow. */
-PLEAT_NODISCARD pleat_result pleat__pool_make(pleat__pool *pool, uint32_t first, uint32_t count,
-                                              uint32_t block, pleat__occupancy_visit visit,
-                                              void *context);
-/* `chunks` more for the stock, in handles of at most `block`. pre: none is absent, and the turn;
- * the lock is left meanwhile. Fewer may have been made when it fails. */
-PLEAT_NODISCARD pleat_result pleat__pool_stock(pleat__pool *pool, uint32_t chunks, uint32_t block);
-/* Gives the stock back. pre: the turn; the lock is left meanwhile. */
-void pleat__pool_unstock(pleat__pool *pool);
-/* The most chunks of a handle where the pool grows by so many, behind the stock. */
-uint32_t pleat__pool_handle(const pleat__pool *pool, uint32_t chunks);
-/* The same where handles begin at cuts. */
-uint32_t pleat__pool_cut_handle(const pleat__pool *pool, uint32_t chunks);
+                                              pleat__occupancy_visit visit, void *context);
 /* Gives wholly free chunks back to the space, of streams that are marked, when the GPU is past the
  * marks; how many went: all or, where nobody says that it is, none. `numbers` is in descending
  * order. pre: whole handles, and no alias of them is mapped. */
 uint32_t pleat__pool_shrink(pleat__pool *pool, const uint32_t *numbers, uint32_t count,
                             pleat__marks *marks);
-/* How many of the chunks, at most about `most`, are whole handles one behind the other. */
-uint32_t pleat__pool_whole(const pleat__pool *pool, const uint32_t *chunks, uint32_t count,
-                           uint32_t most);
 /* A view: the chunks' aliases side by side. pre: whole handles, something of each is occupied. */
 PLEAT_NODISCARD pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks,
                                               uint32_t count, uint64_t *page);
-/* Unmaps pages of a view that the GPU has never used; they stay taken. pre: the turn; the lock is
- * left meanwhile. */
-void pleat__pool_unview(pleat__pool *pool, uint64_t page, uint32_t pages);
-
 static inline uint32_t pleat__pool_chunk_of(const pleat__pool *pool, uint32_t granule)
 {
     return granule >> pool->occupancy.shift;
@@ -136,19 +91,11 @@ static inline pleat_va pleat__pool_address(const pleat__pool *pool, uint32_t gra
     return pool->base + page * pool->page_bytes + (offset << PLEAT__GRANULE_SHIFT);
 }
 
-/* Chunks of its handle, its own first among them at pool->first[chunk]; 0: it was given back, or
- * the handle is larger than views and single returns are for. */
+/* Chunks of its handle, the first of which is pool->first[chunk]; 0: it was given back. */
 static inline uint32_t pleat__pool_block(const pleat__pool *pool, uint32_t chunk)
 {
     const pleat__chunk *handle = pool->chunks[chunk];
-    return handle != NULL && handle->pages <= PLEAT__BLOCK ? handle->pages : 0;
-}
-
-/* Chunks of its handle when it can be given back. */
-static inline uint32_t pleat__pool_returnable(const pleat__pool *pool, uint32_t chunk)
-{
-    const pleat__chunk *handle = pool->chunks[chunk];
-    return handle != NULL && pool->large_go ? handle->pages : pleat__pool_block(pool, chunk);
+    return handle != NULL ? handle->pages : 0;
 }
 
 #endif

@@ -77,40 +77,12 @@ static inline bool place_each(const pleat__place *place,
     return true;
 }
 
-static bool keep_run(pleat__heap *heap, pleat__extent run)
-{
-    uint32_t first = pleat__pool_chunk_of(heap->pool, run.begin);
-    uint32_t last = pleat__pool_chunk_of(heap->pool, run.begin + run.count - 1);
-    memset(heap->zone_of + first, PLEAT__KEPT, last - first + 1);
-    return true;
-}
-
-pleat_result pleat__heap_keep(pleat__heap *heap, const pleat__place *place)
-{
-    PLEAT_TRY(pleat__zones_reserve(heap));
-    place_each(place, keep_run, heap);
-    heap->keeping = true;
-    pleat__heap_forget(heap);
-    return PLEAT_OK;
-}
-
-void pleat__heap_keep_end(pleat__heap *heap)
-{
-    for (uint32_t c = 0; heap->keeping && c < heap->zone_capacity; c++)
-        if (heap->zone_of[c] == PLEAT__KEPT)
-            heap->zone_of[c] = 0;
-    heap->keeping = false;
-    pleat__heap_forget(heap);
-}
-
 static bool best_fit(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
 {
-    pleat__extent run = heap->wanted != NULL
-                            ? pleat__hole_least_wanted(heap, &heap->zones[zone], granules)
-                            : pleat__extents_best(&heap->zones[zone], granules);
+    pleat__extent run = pleat__extents_best(&heap->zones[zone], granules);
     if (run.count == 0)
         return false;
-    if (heap->wanted == NULL && granules >= heap->small_granules)
+    if (granules >= heap->small_granules)
         run = pleat__hole_end(heap, run, granules);
     *place = pleat__heap_at_home(heap, run.begin, granules);
     return true;
@@ -161,11 +133,11 @@ static pleat_result place_beside(pleat__heap *heap, uint32_t granules, uint8_t z
 }
 
 static pleat_result place_small(pleat__heap *heap, uint32_t granules, uint8_t zone,
-                                pleat__known known, pleat__place *place)
+                                pleat__place *place)
 {
     if (best_fit(heap, zone, granules, place))
         return PLEAT_OK;
-    pleat_result result = pleat__heap_refill(heap, zone, known);
+    pleat_result result = pleat__heap_refill(heap, zone);
     if (result != PLEAT_OK)
         return place_beside(heap, granules, zone, result, place);
     PLEAT_CHECK(best_fit(heap, zone, granules, place));
@@ -174,18 +146,16 @@ static pleat_result place_small(pleat__heap *heap, uint32_t granules, uint8_t zo
 
 /* *occupied: by a view already. */
 static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zone,
-                                pleat__known known, pleat__place *place, bool *occupied)
+                                pleat__place *place, bool *occupied)
 {
-    if (known == PLEAT__KNOWN_NOT && heap->keeping)
-        PLEAT_TRY(pleat__heap_spare_slots(heap, zone, granules, false));
     if (best_fit(heap, zone, granules, place) ||
         (pleat__heap_order(heap, zone, granules) && best_fit(heap, zone, granules, place)))
         return PLEAT_OK;
     if (granules >= heap->pool->occupancy.full) {
         *occupied = true;
-        return pleat__stitch(heap, granules, zone, known, place);
+        return pleat__stitch(heap, granules, zone, place);
     }
-    pleat_result result = pleat__heap_supply(heap, zone, 1, known);
+    pleat_result result = pleat__heap_supply(heap, zone, 1);
     if (result != PLEAT_OK)
         return place_beside(heap, granules, zone, result, place);
     PLEAT_CHECK(best_fit(heap, zone, granules, place));
@@ -203,10 +173,10 @@ static void note_tenant(pleat__heap *heap, pleat__extent run)
 }
 
 static pleat_result alloc_large(pleat__heap *heap, uint32_t granules, uint8_t zone,
-                                pleat__known known, pleat__place *place, bool *stitched)
+                                pleat__place *place, bool *stitched)
 {
     bool occupied = false;
-    PLEAT_TRY(place_large(heap, granules, zone, known, place, &occupied));
+    PLEAT_TRY(place_large(heap, granules, zone, place, &occupied));
     *stitched = occupied && place->several != NULL;
     if (occupied)
         return PLEAT_OK;
@@ -216,18 +186,18 @@ static pleat_result alloc_large(pleat__heap *heap, uint32_t granules, uint8_t zo
 }
 
 pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t stream,
-                               pleat__known known, pleat__place *place, bool *stitched)
+                               pleat__place *place, bool *stitched)
 {
     bool small = granules < heap->small_granules;
     uint8_t zone = (uint8_t)(2 * stream) | small;
     *stitched = false;
     heap->asked++;
-    if (heap->wanted == NULL && take_back(heap, zone, granules, place))
+    if (take_back(heap, zone, granules, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__heap_sync(heap));
     if (!small)
-        return alloc_large(heap, granules, zone, known, place, stitched);
-    PLEAT_TRY(place_small(heap, granules, zone, known, place));
+        return alloc_large(heap, granules, zone, place, stitched);
+    PLEAT_TRY(place_small(heap, granules, zone, place));
     PLEAT_CHECK(pleat__heap_occupy(heap, place));
     return PLEAT_OK;
 }
@@ -272,7 +242,7 @@ bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place)
 }
 
 /* Makes a run's chunks the stream's own; false when one is in part another stream's. *ordered: a
- * bit for each stream (the highest for kept memory) that need not be waited for again: one wait
+ * bit for each stream that need not be waited for again: one wait
  * covers all of a place's chunks, of which there may be hundreds. */
 static bool run_claim(pleat__heap *heap, pleat__extent run, uint16_t stream, uint64_t *ordered)
 {
@@ -312,8 +282,7 @@ bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t str
         return false;
     if (place->several == NULL)
         return take_one(heap, place->run);
-    return !place->several->unmapped && !pleat__view_is_dead(place) &&
-           pleat__heap_occupy(heap, place);
+    return !pleat__view_is_dead(place) && pleat__heap_occupy(heap, place);
 }
 
 /* Whether the granules behind a run are at the addresses behind it. */

@@ -16,9 +16,6 @@
  *         of the two works for the other, which uses what it allocates, and has to wait for it
  *         anyway (supply). The stream that takes it waits for all that the other was given so far.
  *         Streams that have nothing to do with each other would lose what they do at the same time.
- * KEPT    A plan's persistent slots are allocated one by one in its beginning. Their chunks are a
- *         zone of their own until then, which the heap takes from last: one that is displaced lies
- *         in others' way for as long as the job runs.
  * TRUTH   Occupancy says what is free; the zones' trees are derived from it. Slots change occupancy
  *         without touching the trees: they leave a note, and notes are worked off before the trees
  *         are used next. When notes overflow (a planned job never looks at the trees) the trees are
@@ -37,9 +34,8 @@
 #include <runtime/memory/overflow_streams.h>
 
 #define PLEAT__STREAMS 63u
-#define PLEAT__ZONES   (2 * PLEAT__STREAMS + 1)
+#define PLEAT__ZONES   (2 * PLEAT__STREAMS)
 #define PLEAT__BEYOND  (PLEAT__STREAMS - 1) /* shared by all streams after the first 62 */
-#define PLEAT__KEPT    (2 * PLEAT__STREAMS) /* the zone of memory kept for persistent slots */
 #define PLEAT__NOTES   4096u
 
 typedef struct pleat__view pleat__view; /* views.h */
@@ -50,7 +46,6 @@ typedef struct pleat__runs {
     uint32_t count;
     uint32_t granules; /* all of them */
     pleat__view *view; /* that it is a window of; NULL: a slot's or a lane's */
-    bool unmapped;     /* it will be (coming.h): it cannot be taken yet */
 } pleat__runs;
 
 /* Where a request lies. */
@@ -104,7 +99,6 @@ typedef struct pleat__heap {
     pleat__note *notes;
     uint32_t note_count;
     bool stale;
-    bool keeping;   /* some chunks are in the zone PLEAT__KEPT */
     uint64_t asked; /* times that a place was, also in vain: the clock of its views */
     uint64_t views_reused;
     uint64_t *streams_ordered; /* the runtime's counter */
@@ -114,12 +108,7 @@ typedef struct pleat__heap {
     uint64_t view_limit; /* alias pages kept mapped for idle views */
     bool unchecked;      /* setting check:off */
     pleat__account account;
-    uint64_t most_used; /* granules, seen when a view was wanted */
-    /* How soon a free run is wanted (next_use.h); NULL: nothing is known. */
-    uint32_t (*wanted)(const void *context, pleat__extent run);
-    const void *wanted_context;
-    const pleat__extent *never; /* then: runs that are never wanted */
-    uint32_t never_count;
+    uint64_t most_used;    /* granules, seen when a view was wanted */
     uint32_t views_coming; /* views being mapped, that have room in `views` already */
     uint32_t *gathered;    /* chunks of a view that is being made */
     size_t gathered_capacity;
@@ -148,19 +137,12 @@ PLEAT_NODISCARD pleat_result pleat__heap_shared(pleat__heap *heap, pleat_stream 
 /* It was not served. */
 void pleat__heap_unshare(pleat__heap *heap, pleat_stream stream);
 
-/* What a plan's beginning knows of a request that has no slot, or finds it taken. */
-typedef enum pleat__known {
-    PLEAT__KNOWN_NOT = 0,   /* it may stay: slots are spared, as far as the setting `spare` goes */
-    PLEAT__KNOWN_ONCE = 1,  /* what is kept for slots serves as well */
-    PLEAT__KNOWN_AGAIN = 2, /* it comes in every iteration: there what is kept will be taken */
-} pleat__known;
-
 /* Places a request and marks it occupied. *stitched: it lies in a view. On failure nothing is
  * changed, except that some new memory may be free. PLEAT_E_NOT_READY, without a text: verbs are
  * needed, and another thread has the turn. The lock may have been left when it returns. */
 PLEAT_NODISCARD pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules,
-                                               uint16_t stream, pleat__known known,
-                                               pleat__place *place, bool *stitched);
+                                               uint16_t stream, pleat__place *place,
+                                               bool *stitched);
 /* Takes a known place when all of it is free and its memory is this stream's or can become so. */
 bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t stream);
 /* The same for its first `granules`, or for more where what follows on it is free too. */
@@ -168,10 +150,6 @@ bool pleat__heap_take_resized(pleat__heap *heap, pleat__place *place, uint32_t g
                               uint16_t stream);
 /* Gives a place back, of the heap or of a slot. */
 void pleat__heap_give(pleat__heap *heap, const pleat__place *place);
-
-/* Keeps a slot's chunks for it, as far as they are no other's yet; and ends that for all. */
-PLEAT_NODISCARD pleat_result pleat__heap_keep(pleat__heap *heap, const pleat__place *place);
-void pleat__heap_keep_end(pleat__heap *heap);
 
 /* A place that is remembered keeps its view in host memory; mapped it stays only while it is used.
  */
@@ -198,7 +176,7 @@ void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uin
 void pleat__heap_adjacent(pleat__heap *heap, pleat__extent run, uint64_t *before, uint64_t *after);
 bool pleat__heap_audit(pleat__heap *heap);
 
-/* ---- for views, instances and drafts ---- */
+/* ---- for views and layouts ---- */
 
 /* Marks the point that a stream, or all that share an index, have reached. PLEAT_E_NOT_READY as
  * pleat__gate_record, PLEAT_E_STATE: they capture, and nobody said so. */
@@ -206,28 +184,21 @@ PLEAT_NODISCARD pleat_result pleat__heap_mark(pleat__heap *heap, uint16_t stream
                                               pleat_event event);
 /* Brings the trees up to date. */
 PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
-/* New chunks into a zone, `cuts` as pleat__pool_grow. pre: the turn; the lock is left meanwhile,
- * and the trees are up to date after. */
-PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks,
-                                              const pleat__cuts *cuts);
-/* Chunks for the numbers, `count` from `first` on, that have none, in handles of at most `block`,
- * into the zone of stream 0. pre: the turn; the lock is left meanwhile. */
-PLEAT_NODISCARD pleat_result pleat__heap_make(pleat__heap *heap, uint32_t first, uint32_t count,
-                                              uint32_t block);
+/* New chunks into a zone. pre: the turn; the lock is left meanwhile, and the trees are up to date
+ * after. */
+PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks);
 /* Whether a request may get new chunks although there is free memory for it, because to use that
  * would take too much time: so many pages to map. pre: the trees are up to date. */
 bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, uint32_t chunks);
-/* That many whole free chunks more for a zone: kept ones, then new ones, then other streams'; for
- * what comes again kept ones only where there are no new ones. PLEAT_E_NOT_READY; the lock may be
- * left meanwhile, and the trees are up to date after. */
-PLEAT_NODISCARD pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks,
-                                                pleat__known known);
+/* That many whole free chunks more for a zone: new ones, then other streams'. PLEAT_E_NOT_READY;
+ * the lock may be left meanwhile, and the trees are up to date after. */
+PLEAT_NODISCARD pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks);
 /* Frees of a zone's stream that wait for other streams: about so many granules come back. The trees
  * are then up to date. */
 bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules);
 /* A view for a request of at least one chunk; occupied. */
 PLEAT_NODISCARD pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone,
-                                           pleat__known known, pleat__place *place);
+                                           pleat__place *place);
 
 /* Granules where they are mapped for as long as they exist. */
 static inline pleat__place pleat__heap_at_home(const pleat__heap *heap, uint32_t granule,

@@ -37,27 +37,19 @@ static pleat_result grown(void *context, pleat__extent run)
 }
 
 /* *made: chunks, fewer when memory runs out. */
-static pleat_result grow(pleat__heap *heap, uint8_t zone, uint32_t chunks, const pleat__cuts *cuts,
-                         uint32_t *made)
+static pleat_result grow(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t *made)
 {
     growing to = {.heap = heap, .zone = zone};
-    pleat_result result = pleat__pool_grow(heap->pool, chunks, cuts, grown, &to);
+    pleat_result result = pleat__pool_grow(heap->pool, chunks, grown, &to);
     *made = to.made;
     /* Others allocated and freed meanwhile. */
     return result == PLEAT_OK ? pleat__heap_sync(heap) : result;
 }
 
-pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks,
-                              const pleat__cuts *cuts)
+pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks)
 {
     uint32_t made;
-    return grow(heap, zone, chunks, cuts, &made);
-}
-
-pleat_result pleat__heap_make(pleat__heap *heap, uint32_t first, uint32_t count, uint32_t block)
-{
-    growing to = {.heap = heap};
-    return pleat__pool_make(heap->pool, first, count, block, grown, &to);
+    return grow(heap, zone, chunks, &made);
 }
 
 bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, uint32_t chunks)
@@ -88,15 +80,14 @@ static chunk_run whole_of(const pleat__occupancy *occupancy, pleat__extent run)
 /* Which of a zone's whole chunks go over next where `wanted` are: those of the smallest run that
  * holds as many, else of the largest, since each run is one more piece of a view. (The job above
  * made 5,656 calls in its second iteration where they came from the smallest first, and makes
- * 4,751.) Of kept ones the smallest: slots are to lie in the others. */
+ * 4,751.) */
 static chunk_run next_of(const pleat__heap *heap, uint8_t from, uint32_t wanted)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     const pleat__extents *source = &heap->zones[from];
-    uint32_t enough = from == PLEAT__KEPT ? 1 : wanted;
     chunk_run best = {0, 0};
     for (pleat__extent run = pleat__extents_best(source, occupancy->full);
-         run.count != 0 && best.last - best.first < enough;
+         run.count != 0 && best.last - best.first < wanted;
          run = pleat__extents_after(source, run)) {
         chunk_run whole = whole_of(occupancy, run);
         if (whole.last - whole.first > best.last - best.first)
@@ -177,29 +168,23 @@ static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t
             goes_on = steal_from(heap, (uint8_t)(2 * s), zone, chunks, got) == PLEAT_OK;
 }
 
-pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks,
-                                pleat__known known)
+pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks)
 {
     uint32_t got = 0, made;
-    if (known != PLEAT__KNOWN_AGAIN)
-        PLEAT_TRY(steal_from(heap, PLEAT__KEPT, zone, chunks, &got));
-    if (got < chunks)
-        take_over(heap, zone, chunks, &got);
+    take_over(heap, zone, chunks, &got);
     if (got >= chunks)
         return PLEAT_OK;
-    if (heap->pool->stocked < chunks - got)
-        PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
-    pleat_result result = grow(heap, zone, chunks - got, NULL, &made);
+    PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
+    pleat_result result = grow(heap, zone, chunks - got, &made);
     if (result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY)
         return result;
     uint32_t had = got += made;
     /* The attempt may have left the lock. */
     PLEAT_TRY(pleat__heap_sync(heap));
-    PLEAT_TRY(steal_from(heap, PLEAT__KEPT, zone, chunks, &got));
     PLEAT_TRY(steal_from_others(heap, zone, chunks, &got));
     if (got >= chunks || got == had)
         return got >= chunks ? PLEAT_OK : result;
-    return pleat__heap_grow(heap, zone, chunks - got, NULL);
+    return pleat__heap_grow(heap, zone, chunks - got);
 }
 
 bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)
@@ -208,45 +193,15 @@ bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)
            pleat__heap_sync(heap) == PLEAT_OK;
 }
 
-/* What a plan's beginning does not know of mostly stays as long as the job runs. In a slot it would
- * send what has that elsewhere, all its bytes, and others after it. (512 bytes more at the start of
- * a GPT-2 of 4.8 GiB: 0.992 of the memory in use, and 1,683 requests of 43,938 without their slot;
- * with new memory 0.999 and none.) What is freed soon costs the setting `spare`, no more. Small
- * ones share a chunk, which is worth it at any time: with it in a slot the 512 bytes in the fourth
- * iteration left 0.990. */
-pleat_result pleat__heap_spare_slots(pleat__heap *heap, uint8_t large, uint32_t granules,
-                                     bool whole)
-{
-    pleat__pool *pool = heap->pool;
-    uint32_t chunks = (uint32_t)pleat__ceil_div(granules, pool->occupancy.full);
-    if (heap->wanted == NULL ||
-        pleat__hole_never_wanted(heap, &heap->zones[large], granules, whole).count != 0)
-        return PLEAT_OK;
-    /* Behind what the plan has nothing is wanted. */
-    uint64_t planned = heap->never[heap->never_count - 1].begin;
-    uint64_t beside = pleat__account_limit(&heap->account, planned) - planned;
-    if (pool->count + chunks - pleat__pool_chunk_of(pool, (uint32_t)planned) >
-        pleat__ceil_div(beside, pool->occupancy.full))
-        return PLEAT_OK;
-    if (pool->stocked < chunks)
-        PLEAT_TRY(pleat__gate_turn(pool->gate));
-    pleat_result result = pleat__heap_grow(heap, large, chunks, NULL);
-    bool none = result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY;
-    /* The attempt may have left the lock. */
-    return none ? pleat__heap_sync(heap) : result;
-}
-
-pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small, pleat__known known)
+pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
 {
     uint8_t large = small & ~1u;
     pleat__extents *zone = &heap->zones[large];
-    if (known == PLEAT__KNOWN_NOT)
-        PLEAT_TRY(pleat__heap_spare_slots(heap, large, heap->pool->occupancy.full, true));
     pleat__extent whole = pleat__hole_chunk(heap, zone);
     if (whole.count == 0 && pleat__heap_order(heap, large, heap->pool->occupancy.full))
         whole = pleat__hole_chunk(heap, zone);
     if (whole.count == 0) {
-        PLEAT_TRY(pleat__heap_supply(heap, large, 1, known));
+        PLEAT_TRY(pleat__heap_supply(heap, large, 1));
         whole = pleat__hole_chunk(heap, zone);
         PLEAT_CHECK(whole.count != 0);
     }
@@ -272,14 +227,13 @@ static uint64_t spared_zones(const pleat__heap *heap, const pleat__marks *marks)
     if (heap->beyond.apart ||
         (heap->beyond.has_head && pleat__marks_spare(marks, heap->beyond.head)))
         zones |= UINT64_C(1) << PLEAT__BEYOND;
-    /* Kept memory may have been any stream's. */
-    return zones == 0 ? 0 : zones | UINT64_C(1) << PLEAT__KEPT / 2;
+    return zones;
 }
 
 /* Whether a handle's chunks can be given back. */
 static bool idle_block(const pleat__heap *heap, uint32_t first, uint64_t spared)
 {
-    uint32_t chunks = pleat__pool_returnable(heap->pool, first);
+    uint32_t chunks = pleat__pool_block(heap->pool, first);
     for (uint32_t c = first; c < first + chunks; c++)
         if (heap->pool->occupancy.used[c] != 0 || (spared >> heap->zone_of[c] / 2 & 1) != 0)
             return false;

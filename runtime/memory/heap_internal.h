@@ -24,28 +24,14 @@ PLEAT_NODISCARD pleat_result pleat__zones_reserve(pleat__heap *heap);
 PLEAT_NODISCARD pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pleat__extent run);
 /* The longest beginning of a run that lies in chunks of one zone without a break. */
 pleat__extent pleat__zone_run(const pleat__heap *heap, pleat__extent run);
-/* Later work of one zone's stream comes behind all that the other's has been given so far; kept
- * memory may have been any stream's. */
+/* Later work of one zone's stream comes behind all that the other's has been given so far. */
 PLEAT_NODISCARD pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to);
 /* A chunk of the large zone for small requests. */
-PLEAT_NODISCARD pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small,
-                                                pleat__known known);
-/* Before the heap looks for a place where a plan is followed: new memory for a request without a
- * slot for which there is none beside the plan's, as far as that is worth it; at a chunk's
- * beginning where `whole`. PLEAT_E_NOT_READY; the lock may be left meanwhile. */
-PLEAT_NODISCARD pleat_result pleat__heap_spare_slots(pleat__heap *heap, uint8_t large,
-                                                     uint32_t granules, bool whole);
-/* Free granules that nothing is to lie in, at a chunk's beginning where `whole`; a run of count 0
- * when there are none. pre: heap->wanted. */
-pleat__extent pleat__hole_never_wanted(const pleat__heap *heap, const pleat__extents *zone,
-                                       uint32_t granules, bool whole);
+PLEAT_NODISCARD pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small);
 /* The end of a hole that a large request gets. */
 pleat__extent pleat__hole_end(const pleat__heap *heap, pleat__extent hole, uint32_t granules);
-/* A whole free chunk from one of the smallest runs that have one; the one that is wanted last where
- * that is known. A run of count 0 when there is none. */
+/* A whole free chunk from one of the smallest runs that have one. A run of count 0 when there is
+ * none. */
 pleat__extent pleat__hole_chunk(const pleat__heap *heap, const pleat__extents *zone);
-/* Among the smallest runs that fit, the one that is wanted last. pre: heap->wanted. */
-pleat__extent pleat__hole_least_wanted(const pleat__heap *heap, const pleat__extents *zone,
-                                       uint32_t granules);
 
 #endif

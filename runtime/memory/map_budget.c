@@ -8,10 +8,6 @@
 /* What may be spent in the beginning, while a job learns. With less, memory is bought before it is
  * known what the job needs at its peak; with more, it comes later, and costs no less. */
 #define BEGINNING_NS UINT64_C(300000000)
-/* Pages that may be mapped beyond that while a plan is expected: two iterations of stitching. (Of
- * a mixture-of-experts job with logits of 5 GiB: without it 8 % more memory; with it 0.5 %, and
- * 20,000 more pages mapped in the second and third iteration together.) */
-#define GRANT_PAGES 50000u
 /* Each such debt is worth once more the spare memory. (20 ms: two mixture-of-experts jobs went on
  * stitching for 74 and 44 ms an iteration; so they have 41 and 0, with as much memory. 1 ms: a
  * third bought before it knew its peak, 4 % more.) */
@@ -34,11 +30,6 @@ void pleat__account_init(pleat__account *account, pleat_vmm vmm, uint64_t permil
     account->begun_ns = pleat__account_now(account);
 }
 
-static uint64_t granted(const pleat__account *account)
-{
-    return account->granted ? GRANT_PAGES * account->page_ns : account->kept_ns;
-}
-
 uint64_t pleat__account_share(uint64_t ns)
 {
     return ns / SHARE;
@@ -49,17 +40,7 @@ static uint64_t earned(const pleat__account *account)
 {
     uint64_t now = pleat__account_now(account);
     uint64_t passed = now > account->begun_ns ? now - account->begun_ns : 0;
-    return BEGINNING_NS + granted(account) + pleat__account_share(passed);
-}
-
-void pleat__account_grant(pleat__account *account, bool on)
-{
-    if (account->granted && !on) {
-        uint64_t had = granted(account), without = earned(account) - had;
-        uint64_t spent = account->spent_ns > without ? account->spent_ns - without : 0;
-        account->kept_ns = spent < had ? spent : had;
-    }
-    account->granted = on;
+    return BEGINNING_NS + pleat__account_share(passed);
 }
 
 bool pleat__account_affords(const pleat__account *account, uint64_t pages)

@@ -6,12 +6,11 @@
  * stays so. Which is better nobody knows before; so, as with skis that can be rented or bought,
  * stitching goes on as long as it took little time so far, and then memory is bought.
  *
- *   credit = BEGINNING + GRANT + SHARE x time since the beginning - time that maps of views took,
+ *   credit = BEGINNING + SHARE x time since the beginning - time that maps of views took,
  *            and that streams lost which wait for others
  *   spare  = setting spare x most memory in use,  times 1 .. 20 as the debt grows
  *
- * The grant is there while a plan may be under way that ends the stitching (draft.h): then memory
- * that was bought for it would have been bought for nothing. A map is afforded while credit is
+ * A map is afforded while credit is
  * left. After that a request may grow memory for all of itself,
  * as long as what exists beyond the most that was ever in use stays within the spare; where it
  * would not, stitching goes on: memory is never worse than that. In a mixture-of-experts job whose
@@ -34,16 +33,11 @@ typedef struct pleat__account {
     uint64_t permille; /* setting spare */
     uint64_t begun_ns;
     uint64_t spent_ns;
-    bool granted;
-    uint64_t kept_ns; /* of a grant that was withdrawn: what had been spent of it */
     uint64_t page_ns; /* that a page of a view takes to map */
 } pleat__account;
 
 /* `permille` of 0: no memory is taken for this, every request that needs it is stitched. */
 void pleat__account_init(pleat__account *account, pleat_vmm vmm, uint64_t permille);
-/* More may be spent for now; or, when `on` is false, not any more: what was spent of it is no debt.
- */
-void pleat__account_grant(pleat__account *account, bool on);
 /* Whether a view of so many pages may be mapped. */
 bool pleat__account_affords(const pleat__account *account, uint64_t pages);
 /* A view of so many pages was mapped in so many nanoseconds; 0: nothing came of it. */

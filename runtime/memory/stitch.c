@@ -18,7 +18,6 @@
  *       aliases, and occupancy keeps the two apart.
  * LOCK  What is gathered is occupied before the lock is left for the map (driver_lock.h).
  */
-#include <runtime/learn/ahead.h>
 #include <runtime/memory/views.h>
 
 #include <internal/check.h>
@@ -144,15 +143,8 @@ static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granu
 
 /* ---- making a view ---- */
 
-/* `made`: what was made ahead, or NULL. */
-static pleat_result view_map(pleat__heap *heap, pleat__view *view, const pleat__step *made)
+static pleat_result view_map(pleat__heap *heap, pleat__view *view)
 {
-    if (made != NULL && pleat__ahead_take(heap->pool->ahead, made, view->chunks, view->pages,
-                                          &view->page) == PLEAT_OK) {
-        /* Spent all the same: what is stitched must not depend on who maps it. */
-        pleat__account_spend(&heap->account, view->pages, view->pages * heap->account.page_ns);
-        return PLEAT_OK;
-    }
     uint64_t begun = pleat__account_now(&heap->account);
     pleat_result result = pleat__pool_view(heap->pool, view->chunks, view->pages, &view->page);
     /* A map that failed took its time all the same, and says nothing of the next one's. */
@@ -172,31 +164,11 @@ static bool make_room(pleat__heap *heap)
     return true;
 }
 
-/* What was made ahead of the view that begins at granule `offset`, whose chunks it orders. What it
- * shows a part of has to stay at its ends. */
-static const pleat__step *find_made(pleat__heap *heap, uint32_t offset, uint32_t granules)
+/* Idle views go as far as those that stay leave no room for another one. */
+static void make_room_for(pleat__heap *heap, uint32_t pages)
 {
-    const uint32_t *chunks = heap->gathered;
-    uint32_t count = heap->gathered_count, end = count << heap->pool->occupancy.shift;
-    pleat__patch_ends ends = {0, 0};
-    if (heap->pool->ahead == NULL)
-        return NULL;
-    if (offset != 0)
-        ends.head = pleat__pool_block(heap->pool, chunks[0]);
-    if (offset + granules != end)
-        ends.tail = pleat__pool_block(heap->pool, chunks[count - 1]);
-    if (ends.head + ends.tail > count)
-        return NULL;
-    return pleat__ahead_find(heap->pool->ahead, ends, heap->gathered, count);
-}
-
-/* Idle views go as far as those that stay leave no room for another one, of which the pages that
- * were made ahead have theirs. */
-static void make_room_for(pleat__heap *heap, uint32_t pages, const pleat__step *made)
-{
-    uint32_t there = made != NULL ? made->made : 0, more = pages > there ? pages - there : 0;
-    if (heap->pool->view_pages + more > heap->view_limit)
-        pleat__heap_drop_views(heap, heap->view_limit > more ? heap->view_limit - more : 0);
+    if (heap->pool->view_pages + pages > heap->view_limit)
+        pleat__heap_drop_views(heap, heap->view_limit > pages ? heap->view_limit - pages : 0);
 }
 
 /* What was gathered as a view and the request's window in it, which is occupied and so out of
@@ -207,8 +179,7 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t off
     uint32_t first = offset >> heap->pool->occupancy.shift;
     uint32_t begin = offset & (heap->pool->occupancy.full - 1);
     PLEAT_TRY(pleat__views_reserve(heap));
-    const pleat__step *made = find_made(heap, offset, granules);
-    make_room_for(heap, heap->gathered_count, made);
+    make_room_for(heap, heap->gathered_count);
     pleat__view *view = pleat__view_new(heap, heap->gathered_count, zone / 2);
     if (view == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
@@ -222,9 +193,9 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t off
     PLEAT_CHECK(pleat__heap_occupy(heap, place));
     /* The lock and the turn may be left meanwhile: others make views too. */
     heap->views_coming++;
-    result = view_map(heap, view, made);
+    result = view_map(heap, view);
     if (result == PLEAT_E_LIMIT && make_room(heap))
-        result = view_map(heap, view, NULL);
+        result = view_map(heap, view);
     heap->views_coming--;
     if (result != PLEAT_OK)
         goto no_map;
@@ -273,7 +244,7 @@ static bool buy(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place
     uint32_t chunks = chunks_for_all(heap, granules, zone);
     /* Whatever fails: a view needs less. */
     return pleat__heap_may_buy(heap, granules, granules / heap->pool->occupancy.full, chunks) &&
-           pleat__heap_grow(heap, zone, chunks, NULL) == PLEAT_OK &&
+           pleat__heap_grow(heap, zone, chunks) == PLEAT_OK &&
            in_one_run(heap, granules, zone, place);
 }
 
@@ -281,32 +252,31 @@ static bool buy(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place
  * for every page beside those that new chunks cost anyhow: they are to hold all of it. (Of 21
  * recorded jobs first iterations lose 9 % less to the driver, later ones 10 %, for 0.01 % more
  * memory on average; with a quarter 0.2 %, and 1.8 % of one of them.) */
-static bool is_next_to_nothing(const pleat__heap *heap, uint32_t granules, uint32_t missing)
+static bool is_next_to_nothing(uint32_t granules, uint32_t missing)
 {
-    return heap->wanted == NULL && granules - missing <= granules / LITTLE;
+    return granules - missing <= granules / LITTLE;
 }
 
 /* Memory for a request of which `missing` granules are not free; of *least as little as it needs.
  * Where there is none for more than that it is set, and nothing is refused. */
-static pleat_result supply(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__known known,
-                           uint32_t missing, bool *least)
+static pleat_result supply(pleat__heap *heap, uint32_t granules, uint8_t zone, uint32_t missing,
+                           bool *least)
 {
     const pleat__pool *pool = heap->pool;
     uint32_t needed = (uint32_t)pleat__ceil_div(missing, pool->occupancy.full), chunks = needed;
-    if (!*least && is_next_to_nothing(heap, granules, missing))
+    if (!*least && is_next_to_nothing(granules, missing))
         chunks = chunks_for_all(heap, granules, zone);
     if (!pleat__space_has_room(pool->space, chunks * pool->page_bytes))
         chunks = needed;
-    pleat_result result = pleat__heap_supply(heap, zone, chunks, known);
+    pleat_result result = pleat__heap_supply(heap, zone, chunks);
     *least = chunks != needed && (result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY);
     /* The attempt may have left the lock. */
     return *least ? pleat__heap_sync(heap) : result;
 }
 
 /* Gathers until nothing is missing. *whole: it fits in one run meanwhile, `place`. */
-static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zone,
-                               pleat__known known, uint32_t *offset, pleat__place *place,
-                               bool *whole)
+static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zone, uint32_t *offset,
+                               pleat__place *place, bool *whole)
 {
     uint32_t missing;
     bool least = false;
@@ -318,7 +288,7 @@ static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zon
     PLEAT_TRY(gather(heap, zone, granules, offset, &missing));
     while (missing != 0 && !*whole) {
         if (!pleat__heap_order(heap, zone, missing))
-            PLEAT_TRY(supply(heap, granules, zone, known, missing, &least));
+            PLEAT_TRY(supply(heap, granules, zone, missing, &least));
         *whole = in_one_run(heap, granules, zone, place);
         if (!*whole)
             PLEAT_TRY(gather(heap, zone, granules, offset, &missing));
@@ -326,24 +296,19 @@ static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zon
     return PLEAT_OK;
 }
 
-pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__known known,
-                           pleat__place *place)
+pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
     uint32_t offset;
+    bool whole;
     if (pleat__views_reuse(heap, granules, zone, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
-    if (buy(heap, granules, zone, place)) {
+    whole = buy(heap, granules, zone, place);
+    if (!whole)
+        PLEAT_TRY(gather_all(heap, granules, zone, &offset, place, &whole));
+    if (whole) {
         PLEAT_CHECK(pleat__heap_occupy(heap, place));
         return PLEAT_OK;
     }
-    do {
-        bool whole;
-        PLEAT_TRY(gather_all(heap, granules, zone, known, &offset, place, &whole));
-        if (whole) {
-            PLEAT_CHECK(pleat__heap_occupy(heap, place));
-            return PLEAT_OK;
-        }
-    } while (pleat__ahead_await_view(heap->pool->ahead, heap->gathered, heap->gathered_count));
     return view_make(heap, granules, offset, zone, place);
 }

@@ -154,16 +154,6 @@ void pleat__heap_unshare(pleat__heap *heap, pleat_stream stream)
 
 /* ---- indices ---- */
 
-/* With one stream nobody asks whose a chunk is, and kept ones are used as they are: they are the
- * first stream's when there is a second. */
-static void end_alone(pleat__heap *heap)
-{
-    for (uint32_t c = 0; heap->keeping && c < heap->zone_capacity && c < heap->pool->count; c++)
-        if (heap->zone_of[c] == PLEAT__KEPT && heap->pool->occupancy.used[c] != 0)
-            heap->zone_of[c] = 0;
-    pleat__heap_forget(heap);
-}
-
 uint16_t pleat__heap_stream(pleat__heap *heap, pleat_stream stream)
 {
     uint32_t count = heap->stream_count < PLEAT__BEYOND ? heap->stream_count : PLEAT__BEYOND;
@@ -175,8 +165,9 @@ uint16_t pleat__heap_stream(pleat__heap *heap, pleat_stream stream)
         heap->stream_count = PLEAT__STREAMS;
         return PLEAT__BEYOND;
     }
+    /* With one stream no note says whose a chunk is. */
     if (count == 1)
-        end_alone(heap);
+        pleat__heap_forget(heap);
     heap->streams[heap->stream_count] = stream;
     return (uint16_t)heap->stream_count++;
 }
@@ -211,10 +202,5 @@ static pleat_result streams_order(pleat__heap *heap, uint16_t from, uint16_t to)
 
 pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to)
 {
-    if (from != PLEAT__KEPT)
-        return streams_order(heap, from / 2, to / 2);
-    for (uint16_t stream = 0; stream < heap->stream_count; stream++)
-        if (stream != to / 2)
-            PLEAT_TRY(streams_order(heap, stream, to / 2));
-    return PLEAT_OK;
+    return streams_order(heap, from / 2, to / 2);
 }

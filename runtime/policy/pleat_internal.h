@@ -8,12 +8,11 @@
 
 #include <runtime/base/policy.h>
 #include <runtime/follow/free_order.h>
-#include <runtime/learn/rehearsal.h>
-#include <runtime/learn/shapes.h>
+#include <runtime/learn/learner.h>
 #include <runtime/memory/chunk_set.h>
 #include <runtime/memory/place_map.h>
 
-typedef struct pleat__planned {
+typedef struct pleat__pleat {
     pleat__arena *arena;
     pleat_stats *stats;
     pleat_stream last_stream;
@@ -23,13 +22,9 @@ typedef struct pleat__planned {
     pleat__freed freed;
     pleat__pool pool;
     pleat__heap heap;
-    pleat__shapes shapes;
-    pleat__rehearsal rehearsal;
+    pleat__learner learner;
     bool (*order_frees)(void *runtime, pleat__pending_wanted wanted, void *wishes);
     void *runtime;
-    const pleat_plan *plan; /* a file's; NULL: none */
-    pleat__conf conf;
-    bool waits;                     /* a mark waits for a plan that is being made */
     pleat__chunk_set wanted;        /* of the place that frees are ordered for */
     uint64_t asked[PLEAT__STREAMS]; /* requests of each stream */
     /* Freed, of streams that share memory and could not be marked (overflow_streams.h). */
@@ -41,27 +36,24 @@ typedef struct pleat__planned {
     uint64_t refused_bytes;
     uint64_t refused_epoch;
     uint32_t refused_item;
-    /* The same of what it said of x: it is not to be its own witness. */
-    uint64_t asked_bytes;
-    uint16_t asked_stream;
-} pleat__planned;
+} pleat__pleat;
 
 /* Frees that wait for other streams: about so many granules of a stream, or those of a place that
  * is in use. Whether any were done. */
-bool pleat__planned_order(void *self, uint16_t stream, uint32_t granules);
-bool pleat__planned_order_place(pleat__planned *self, const pleat__place *place);
+bool pleat__pleat_order(void *self, uint16_t stream, uint32_t granules);
+bool pleat__pleat_order_place(pleat__pleat *self, const pleat__place *place);
 
 /* Gives those back to the heap whose streams can be marked now. */
-void pleat__planned_give_unmarked(pleat__planned *self);
+void pleat__pleat_give_unmarked(pleat__pleat *self);
 
 /* Gives chunks back; whether any went. pre: the turn; the lock is left meanwhile. */
-bool pleat__planned_shrink(pleat__planned *self, uint32_t chunks);
+bool pleat__pleat_shrink(pleat__pleat *self, uint32_t chunks);
 /* Of the policy's table. */
-pleat_result pleat__planned_block_of(void *self, pleat_va address, pleat_block *block);
-pleat_result pleat__planned_adjacent_free(void *self, pleat_va address, uint64_t *before,
-                                          uint64_t *after);
-pleat_va pleat__planned_next(void *self, pleat_va address);
-bool pleat__planned_reclaim(void *self, pleat__reclaim what, uint64_t bytes, pleat_stream stream);
-void pleat__planned_idle(void *self, pleat_stream stream, uint64_t *largest, uint64_t *total);
+pleat_result pleat__pleat_block_of(void *self, pleat_va address, pleat_block *block);
+pleat_result pleat__pleat_adjacent_free(void *self, pleat_va address, uint64_t *before,
+                                        uint64_t *after);
+pleat_va pleat__pleat_next(void *self, pleat_va address);
+bool pleat__pleat_reclaim(void *self, pleat__reclaim what, uint64_t bytes, pleat_stream stream);
+void pleat__pleat_idle(void *self, pleat_stream stream, uint64_t *largest, uint64_t *total);
 
 #endif

@@ -3,9 +3,9 @@
  */
 #include <runtime/policy/pleat_internal.h>
 
-typedef pleat__planned policy;
+typedef pleat__pleat policy;
 
-pleat_result pleat__planned_block_of(void *opaque, pleat_va address, pleat_block *block)
+pleat_result pleat__pleat_block_of(void *opaque, pleat_va address, pleat_block *block)
 {
     policy *self = opaque;
     const pleat__place *entry = pleat__placed_holding(&self->placed, address);
@@ -22,8 +22,8 @@ pleat_result pleat__planned_block_of(void *opaque, pleat_va address, pleat_block
     return PLEAT_OK;
 }
 
-pleat_result pleat__planned_adjacent_free(void *opaque, pleat_va address, uint64_t *before,
-                                          uint64_t *after)
+pleat_result pleat__pleat_adjacent_free(void *opaque, pleat_va address, uint64_t *before,
+                                        uint64_t *after)
 {
     policy *self = opaque;
     const pleat__place *entry = pleat__placed_holding(&self->placed, address);
@@ -36,44 +36,38 @@ pleat_result pleat__planned_adjacent_free(void *opaque, pleat_va address, uint64
     return PLEAT_OK;
 }
 
-pleat_va pleat__planned_next(void *opaque, pleat_va address)
+pleat_va pleat__pleat_next(void *opaque, pleat_va address)
 {
     policy *self = opaque;
     const pleat__place *entry = pleat__placed_next(&self->placed, address);
     return entry == NULL ? 0 : entry->address;
 }
 
-bool pleat__planned_shrink(policy *self, uint32_t chunks)
+bool pleat__pleat_shrink(policy *self, uint32_t chunks)
 {
     uint64_t page = 0;
-    bool any = pleat__heap_shrink(&self->heap, chunks, &page) > 0;
-    if (any)
-        pleat__elastic_shrunk(&self->shapes.elastic, page);
-    if (any)
-        pleat__draft_shrunk(&self->shapes.draft);
-    return any;
+    return pleat__heap_shrink(&self->heap, chunks, &page) > 0;
 }
 
-bool pleat__planned_reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_stream stream)
+bool pleat__pleat_reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_stream stream)
 {
     policy *self = opaque;
     (void)stream;
-    pleat__planned_give_unmarked(self);
+    pleat__pleat_give_unmarked(self);
     switch (what) {
     case PLEAT__RECLAIM_VIEWS: {
-        bool dropped = pleat__ahead_drop(&self->rehearsal.ahead);
-        dropped = pleat__shapes_drop(&self->shapes) || dropped;
-        return pleat__heap_drop_views(&self->heap, 0) || dropped;
+        bool swept = pleat__layouts_sweep(&self->learner.layouts);
+        return pleat__heap_drop_views(&self->heap, 0) || swept;
     }
     case PLEAT__RECLAIM_LARGE:
-        return pleat__planned_shrink(self, (uint32_t)pleat__ceil_div(bytes, self->pool.page_bytes));
+        return pleat__pleat_shrink(self, (uint32_t)pleat__ceil_div(bytes, self->pool.page_bytes));
     case PLEAT__RECLAIM_CACHES:
-        return pleat__planned_shrink(self, UINT32_MAX);
+        return pleat__pleat_shrink(self, UINT32_MAX);
     }
     return false;
 }
 
-void pleat__planned_idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t *total)
+void pleat__pleat_idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t *total)
 {
     policy *self = opaque;
     *largest = 0;

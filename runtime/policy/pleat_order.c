@@ -5,7 +5,7 @@
  */
 #include <runtime/policy/pleat_internal.h>
 
-typedef pleat__planned policy;
+typedef pleat__pleat policy;
 
 /* The frees that a request wants back: those of a place, or about so many granules of a stream.
  * Memory goes from stream to stream by the chunk, so one beside the place that waits is in the way
@@ -46,14 +46,14 @@ static bool is_wanted(void *opaque, pleat_va address, pleat_stream *owner)
     return true;
 }
 
-bool pleat__planned_order(void *opaque, uint16_t stream, uint32_t granules)
+bool pleat__pleat_order(void *opaque, uint16_t stream, uint32_t granules)
 {
     policy *self = opaque;
     wishes wish = {.self = self, .stream = stream, .granules = granules};
     return self->order_frees(self->runtime, is_wanted, &wish);
 }
 
-bool pleat__planned_order_place(policy *self, const pleat__place *place)
+bool pleat__pleat_order_place(policy *self, const pleat__place *place)
 {
     wishes wish = {.self = self, .chunks = &self->wanted};
     if (pleat__chunk_set_add(&self->wanted, place) != PLEAT_OK)

@@ -4,7 +4,6 @@
  */
 #include "ground.h"
 
-#include <runtime/learn/ahead.h>
 #include <runtime/memory/views.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -31,7 +30,7 @@ static void begin(fixture *f)
     assert_int_equal(pleat__heap_stream(&f->heap, 0), 0);
     assert_int_equal(pleat__heap_stream(&f->heap, 7), 1);
     assert_ok(pleat__heap_sync(&f->heap));
-    assert_ok(pleat__heap_grow(&f->heap, 0, CHUNKS, NULL));
+    assert_ok(pleat__heap_grow(&f->heap, 0, CHUNKS));
 }
 
 static void end(fixture *f)
@@ -183,62 +182,6 @@ static void dropped_that_cannot_be_unmapped_go_later(void **state)
     end(&f);
 }
 
-/* ---- beside what is made ahead ---- */
-
-static const uint32_t free_chunks[] = {0, 1, 2, 3, 6, 7, 8, 9};
-#define FREE_CHUNKS (sizeof free_chunks / sizeof *free_chunks)
-
-static pleat_result list_view(void *context, pleat__steps *steps, uint32_t *until)
-{
-    (void)context;
-    *until = UINT32_MAX;
-    return steps != NULL ? pleat__steps_view(steps, 0, CHUNKS, free_chunks, FREE_CHUNKS) : PLEAT_OK;
-}
-
-static bool drop_none(void *context, uint64_t keep_pages)
-{
-    (void)context, (void)keep_pages;
-    return false;
-}
-
-/* Pages that were made ahead were counted once more when a request took them: as much room as they
- * have was made beside them. */
-static void dropped_is_nothing_for_a_view_that_is_there(void **state)
-{
-    (void)state;
-    fixture f;
-    pleat__ahead ahead;
-    pleat__place place;
-    bool stitched;
-    begin(&f);
-    uint32_t full = f.g.pool.occupancy.full;
-    pleat__place used[] = {{.run = {4 * full, 2 * full}, .granules = 2 * full},
-                           {.run = {10 * full, 6 * full}, .granules = 6 * full}};
-    for (int i = 0; i < 2; i++)
-        assert_true(pleat__heap_occupy(&f.heap, &used[i]));
-    add_view(&f, 0, 4, 1);
-    f.heap.view_limit = 4 + FREE_CHUNKS;
-    pleat__view_room room = {.limit = f.heap.view_limit, .drop = drop_none};
-    pleat__ahead_init(&ahead, f.g.arena, &f.g.pool, room, true);
-    assert_true(pleat__ahead_begin(&ahead, list_view, NULL, (pleat__when){.now = 1, .soon = 1}));
-    assert_int_equal(f.g.pool.view_pages, 4 + FREE_CHUNKS);
-    assert_ok(pleat__gate_turn(&f.g.gate));
-    uint64_t made = ground_holds(&f.g).mapped_pages;
-    assert_ok(
-        pleat__heap_alloc(&f.heap, FREE_CHUNKS * full, 0, PLEAT__KNOWN_NOT, &place, &stitched));
-    assert_true(stitched);
-    assert_int_equal(f.heap.view_count, 2);
-    assert_int_equal(f.g.pool.view_pages, 4 + FREE_CHUNKS);
-    assert_int_equal(ground_holds(&f.g).mapped_pages, made);
-    pleat__heap_give(&f.heap, &place);
-    for (int i = 0; i < 2; i++)
-        pleat__heap_give(&f.heap, &used[i]);
-    pleat__gate_unlock(&f.g.gate);
-    pleat__ahead_release(&ahead);
-    pleat__gate_lock_turn(&f.g.gate);
-    end(&f);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,7 +189,6 @@ int main(void)
         cmocka_unit_test(dropped_are_the_longest_unused),
         cmocka_unit_test(dropped_leave_what_a_capturing_stream_may_use),
         cmocka_unit_test(dropped_that_cannot_be_unmapped_go_later),
-        cmocka_unit_test(dropped_is_nothing_for_a_view_that_is_there),
     };
     return cmocka_run_group_tests_name("dropped", tests, NULL, NULL);
 }

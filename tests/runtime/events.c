@@ -198,7 +198,7 @@ static void streams_take_new_memory_where_they_cannot_be_ordered(void **state)
         pleat_va a = gather(&f);
         uint64_t physical = pleat_stats_of(f.runtime).physical_bytes;
         pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = verbs[i], .nth = 1, .forever = true});
-        const pleat__account *account = &((pleat__planned *)f.runtime->policy)->heap.account;
+        const pleat__account *account = &((pleat__pleat *)f.runtime->policy)->heap.account;
         uint64_t spent = account->spent_ns;
         pleat_va b = take(&f, 64 * MIB, 0);
         pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});

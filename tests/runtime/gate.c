@@ -9,7 +9,6 @@
 
 #include <pleat/runtime.h>
 #include <pthread.h>
-#include <runtime/base/worker.h>
 #include <runtime/face/runtime_internal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -351,56 +350,12 @@ static void gate_a_turn_is_given_to_a_job_and_taken_again(void **state)
     end();
 }
 
-#define PIECES_OF_WORK 200
-
-static struct {
-    pleat__worker worker;
-    _Atomic uint32_t done;
-} long_work;
-
-/* With the turn, as for some chunks of an H200. */
-static bool do_piece(void *context)
-{
-    pleat__gate *gate = context;
-    pleat__gate_leave(gate);
-    nanosleep(&(struct timespec){.tv_nsec = 400000}, NULL);
-    pleat__gate_enter(gate);
-    return atomic_fetch_add(&long_work.done, 1) + 1 < PIECES_OF_WORK;
-}
-
-/* Work that can wait lets the program's calls that need verbs go first. */
-static void gate_calls_wait_for_one_piece_of_work(void **state)
-{
-    (void)state;
-    begin("pleat", 300 * MIB);
-    pleat__gate *gate = &b.runtime->gate;
-    atomic_store(&long_work.done, 0);
-    pleat__worker_init(&long_work.worker, b.runtime->arena, gate, do_piece, gate);
-    pleat__gate_lock(gate);
-    assert_ok(pleat__worker_wake(&long_work.worker));
-    pleat__gate_unlock(gate);
-    while (atomic_load(&long_work.done) == 0)
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    for (int call = 0; call < 3; call++) {
-        uint32_t before = atomic_load(&long_work.done);
-        pleat__gate_lock_turn(gate);
-        uint32_t passed = atomic_load(&long_work.done) - before;
-        pleat__gate_unlock(gate);
-        /* One that was done, and one that had begun before the call was seen to wait. */
-        assert_in_range(passed, 0, 2);
-    }
-    pleat__worker_release(&long_work.worker);
-    assert_int_equal(atomic_load(&long_work.done), PIECES_OF_WORK);
-    end();
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gate_no_verb_is_issued_under_the_lock),
         cmocka_unit_test(gate_threads_need_verbs_at_once),
         cmocka_unit_test(gate_a_turn_is_given_to_a_job_and_taken_again),
-        cmocka_unit_test(gate_calls_wait_for_one_piece_of_work),
     };
     return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
 }

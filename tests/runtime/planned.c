@@ -132,7 +132,9 @@ static void planned_evaluation_between_iterations_leaves_the_plan(void **state)
     job_stop(&j);
 }
 
-static void planned_two_shapes_are_both_followed_after_the_first_visit(void **state)
+/* There is one schedule: a shape that comes takes the place of the one before, after one iteration
+ * in which that was left and two that are alike. */
+static void planned_shape_that_comes_is_learned_in_three_iterations(void **state)
 {
     (void)state;
     job j;
@@ -140,22 +142,21 @@ static void planned_two_shapes_are_both_followed_after_the_first_visit(void **st
     job_start(&j, "pleat", NULL, 0);
     for (int visit = 0; visit < 6; visit++) {
         const job_shape *shape = &shapes[visit % 2];
-        pleat_stats stats = run_iterations(&j, shape, 50);
-        if (visit >= 2)
-            assert_true(stats.planned * 100 >= stats.requests * 95);
+        run_iterations(&j, shape, 5);
+        pleat_stats stats = run_iterations(&j, shape, 10);
+        assert_int_equal(stats.planned, stats.requests);
+        assert_int_equal(stats.driver_calls, 0);
         job_drain(&j);
         memset(j.before, 0, sizeof j.before);
     }
     pleat_stats stats = pleat_stats_of(j.runtime);
-    assert_int_equal(stats.switches, 2);
-    assert_int_equal(stats.divergences, 5);
-    assert_int_equal(stats.returns, 4);
+    assert_int_equal(stats.switches, 6);
+    assert_true(stats.divergences >= 5);
     assert_int_equal(j.errors, 0);
     job_stop(&j);
 }
 
-/* Stretches of a new shape are those of an old one, which is taken up in each of them and put aside
- * behind it: until that is given up for learning the new one. */
+/* Stretches of a new shape are those of an old one. */
 static void planned_shape_that_is_an_old_one_in_part_is_learned(void **state)
 {
     (void)state;
@@ -489,38 +490,26 @@ static void states_setter_counts_causes(void **state)
 {
     (void)state;
     pleat__states states = {0};
-    pleat__states_set(&states, PLEAT__STATE_learning, PLEAT__CAUSE_start);
-    pleat__states_set(&states, PLEAT__STATE_planning, PLEAT__CAUSE_agreed);
-    pleat__states_set(&states, PLEAT__STATE_switching, PLEAT__CAUSE_made);
-    pleat__states_set(&states, PLEAT__STATE_planned, PLEAT__CAUSE_switched);
-    assert_int_equal(states.entered[PLEAT__STATE_planned], 1);
-    assert_int_equal(states.caused[PLEAT__CAUSE_agreed], 1);
-    assert_string_equal(pleat__state_name(states.now), "planned");
-    assert_string_equal(pleat__cause_name(PLEAT__CAUSE_no_memory), "no_memory");
-}
-
-/* What is followed may be given up at a mark (sizes are fitted anew), and what comes next be an
- * older shape. Another thread's requests brought it about, in one of a hundred runs. */
-static void planned_older_shape_returns_where_one_was_given_up(void **state)
-{
-    (void)state;
-    pleat__states states = {.now = PLEAT__STATE_planned};
-    pleat__states_set(&states, PLEAT__STATE_learning, PLEAT__CAUSE_refitted);
-    pleat__states_set(&states, PLEAT__STATE_planned, PLEAT__CAUSE_returned);
-    assert_int_equal(states.now, PLEAT__STATE_planned);
-    assert_int_equal(states.caused[PLEAT__CAUSE_returned], 1);
+    pleat__states_set(&states, PLEAT__STATE_heap, PLEAT__CAUSE_start);
+    pleat__states_set(&states, PLEAT__STATE_following, PLEAT__CAUSE_alike);
+    pleat__states_set(&states, PLEAT__STATE_suspended, PLEAT__CAUSE_diverged);
+    pleat__states_set(&states, PLEAT__STATE_following, PLEAT__CAUSE_resumed);
+    assert_int_equal(states.entered[PLEAT__STATE_following], 2);
+    assert_int_equal(states.caused[PLEAT__CAUSE_alike], 1);
+    assert_int_equal(states.caused[PLEAT__CAUSE_resumed], 1);
+    assert_string_equal(pleat__state_name(states.now), "following");
+    assert_string_equal(pleat__cause_name(PLEAT__CAUSE_misfit), "misfit");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(planned_older_shape_returns_where_one_was_given_up),
         cmocka_unit_test(planned_job_is_learned_in_two_iterations),
         cmocka_unit_test(planned_physical_stays_at_what_is_live),
         cmocka_unit_test(planned_period_is_found_without_marks),
         cmocka_unit_test(planned_disturbed_iterations_keep_98_percent),
         cmocka_unit_test(planned_evaluation_between_iterations_leaves_the_plan),
-        cmocka_unit_test(planned_two_shapes_are_both_followed_after_the_first_visit),
+        cmocka_unit_test(planned_shape_that_comes_is_learned_in_three_iterations),
         cmocka_unit_test(planned_shape_that_is_an_old_one_in_part_is_learned),
         cmocka_unit_test(planned_many_iterations_leave_everything_as_it_was),
         cmocka_unit_test(planned_large_request_is_stitched_from_what_is_free),

@@ -309,7 +309,7 @@ static void account_learns_no_price_of_a_map_that_failed(void **state)
     fixture f;
     pleat_va address;
     begin(&f, "learn:off");
-    const pleat__account *account = &((pleat__planned *)f.runtime->policy)->heap.account;
+    const pleat__account *account = &((pleat__pleat *)f.runtime->policy)->heap.account;
     uint64_t page_ns = account->page_ns, spent_ns = account->spent_ns;
     for (uint64_t nth = 1; nth < 4; nth++) {
         pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_map, .nth = nth});
@@ -320,32 +320,6 @@ static void account_learns_no_price_of_a_map_that_failed(void **state)
     drop(&f, take(&f, 150 * MIB));
     assert_true(account->page_ns < page_ns);
     end(&f);
-}
-
-/* What was spent in expectation of a plan is no debt when none comes. */
-static void account_grant_that_ends_leaves_no_debt(void **state)
-{
-    (void)state;
-    pleat_vmm vmm;
-    pleat__account account;
-    const uint64_t ms = 1000000, beginning = 300 * ms;
-    assert_ok(pleat_vmm_host(NULL, &vmm));
-    assert_ok(pleat__host_clock_set(&vmm, 0));
-    pleat__account_init(&account, vmm, 10);
-    pleat__account_grant(&account, true);
-    pleat__account_spend(&account, 4000, beginning + 100 * ms);
-    assert_true(pleat__account_affords(&account, 1000));
-    pleat__account_grant(&account, false);
-    assert_false(pleat__account_affords(&account, 1));
-    assert_int_equal(pleat__account_limit(&account, 1000000), 1010000);
-    pleat__account_spend(&account, 100, 2 * ms);
-    assert_int_equal(pleat__account_limit(&account, 1000000), 1020000);
-    /* Twice is as once; and again there is as much. */
-    pleat__account_grant(&account, false);
-    assert_int_equal(pleat__account_limit(&account, 1000000), 1020000);
-    pleat__account_grant(&account, true);
-    assert_true(pleat__account_affords(&account, 1000));
-    pleat_vmm_destroy(&vmm);
 }
 
 /* Requests for which no view is there: the holes are never the same. Returns the memory verbs of
@@ -418,7 +392,7 @@ static void views_left_to_the_mapper_outlive_no_heap(void **state)
     drop(&f, take(&f, 30 * MIB));
     assert_int_equal(stats_of(&f).stitched, 1);
     assert_ok(pleat__host_stream_hold(&f.host, 0));
-    pleat__planned *policy = f.runtime->policy;
+    pleat__pleat *policy = f.runtime->policy;
     pleat__gate_lock(&f.runtime->gate);
     assert_true(pleat__heap_drop_views(&policy->heap, 0));
     pleat__gate_unlock(&f.runtime->gate);
@@ -444,7 +418,6 @@ int main(void)
         cmocka_unit_test(views_in_use_stay),
         cmocka_unit_test(account_weighs_time_against_memory),
         cmocka_unit_test(account_learns_no_price_of_a_map_that_failed),
-        cmocka_unit_test(account_grant_that_ends_leaves_no_debt),
         cmocka_unit_test(stitching_ends_where_it_takes_too_much_time),
         cmocka_unit_test(views_left_to_the_mapper_outlive_no_heap),
     };

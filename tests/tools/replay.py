@@ -95,7 +95,7 @@ class Replay(unittest.TestCase):
         ran = run("replay", SNAPSHOT, "--repeat", "0")
         self.assertEqual(ran.returncode, 2)
 
-    def test_two_shapes_in_turn_are_both_planned(self):
+    def test_two_shapes_in_turn_are_both_learned_again(self):
         with gzip.open(SNAPSHOT) as file:
             snapshot = pickle.load(file)
         for event in snapshot["device_traces"][0]:
@@ -109,7 +109,8 @@ class Replay(unittest.TestCase):
                 visits = self.replay("--alternate", other, *marks)["visits"]
                 self.assertEqual(len(visits), 8)
                 for visit in visits[2:]:
-                    self.assertGreaterEqual(visit["planned_share"], 0.98)
+                    # One schedule at a time: each visit learns its shape from two iterations.
+                    self.assertGreaterEqual(visit["planned_share"], 0.9)
 
     def test_says_what_calls_take_of_the_processor(self):
         result = self.replay("--policy", "native")

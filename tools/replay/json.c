@@ -104,17 +104,7 @@ void replay_json(json_writer *json, const replay_result *r)
         json_double(json, "late_planned_share", r->late_planned_share);
     }
     json_uint(json, "instances", r->stats.instances);
-    json_uint(json, "instance_switches", r->stats.instance_switches);
     json_uint(json, "instance_maps", r->stats.instance_maps);
-    json_uint(json, "instance_waits", r->stats.instance_waits);
-    json_uint(json, "drafts", r->stats.drafts);
-    json_uint(json, "drafts_refused", r->stats.drafts_refused);
-    json_uint(json, "drafts_awaited", r->stats.drafts_awaited);
-    json_uint(json, "draft_maps", r->stats.draft_maps);
-    json_uint(json, "inferred_x", r->stats.inferred_x);
-    json_uint(json, "out_of_range", r->stats.out_of_range);
-    json_uint(json, "broken", r->stats.broken);
-    json_uint(json, "refits", r->stats.refits);
     json_bool(json, "canary", r->canary);
     json_uint(json, "canary_errors", r->canary_errors);
     json_uint(json, "canary_stride_bytes", r->canary_stride_bytes);

@@ -65,11 +65,11 @@ static void count_out(pleat__arena *arena, uint64_t size)
     atomic_fetch_sub_explicit(&arena->allocated, size, memory_order_relaxed);
 }
 
-static void *allocate(pleat__arena *arena, size_t size, bool zeroed)
+static void *allocate(pleat__arena *arena, size_t size, pleat__contents contents)
 {
     if (fails())
         return NULL;
-    void *pointer = pleat__blocks_take(arena, size ? size : 1, zeroed);
+    void *pointer = pleat__blocks_take(arena, size ? size : 1, contents);
     if (pointer != NULL)
         count_in(arena, pointer);
     return pointer;
@@ -77,7 +77,7 @@ static void *allocate(pleat__arena *arena, size_t size, bool zeroed)
 
 void *pleat__arena_alloc(pleat__arena *arena, size_t size)
 {
-    return allocate(arena, size, false);
+    return allocate(arena, size, PLEAT__CONTENTS_ANY);
 }
 
 void *pleat__arena_calloc(pleat__arena *arena, size_t count, size_t size)
@@ -85,7 +85,13 @@ void *pleat__arena_calloc(pleat__arena *arena, size_t count, size_t size)
     uint64_t total;
     if (!pleat__mul(count, size, &total))
         return NULL;
-    return allocate(arena, total, true);
+    return allocate(arena, total, PLEAT__CONTENTS_ZERO);
+}
+
+void *pleat__arena_calloc_sparse(pleat__arena *arena, size_t count, size_t size)
+{
+    uint64_t total;
+    return pleat__mul(count, size, &total) ? allocate(arena, total, PLEAT__CONTENTS_SPARSE) : NULL;
 }
 
 void *pleat__arena_realloc(pleat__arena *arena, void *pointer, size_t size)

@@ -17,12 +17,19 @@ struct pleat__arena {
     _Atomic uint64_t peak;
 };
 
+/* What a new block holds. */
+typedef enum pleat__contents {
+    PLEAT__CONTENTS_ANY = 0,
+    PLEAT__CONTENTS_ZERO,
+    PLEAT__CONTENTS_SPARSE, /* zeroes, of which few will ever be written */
+} pleat__contents;
+
 /* PLEAT_E_NO_MEMORY. */
 PLEAT_NODISCARD pleat_result pleat__blocks_open(pleat__arena **out);
 /* With all its blocks. */
 void pleat__blocks_close(pleat__arena *arena);
 /* size is not 0. NULL when there is no memory; resize leaves the old block as it was then. */
-void *pleat__blocks_take(pleat__arena *arena, size_t size, bool zeroed);
+void *pleat__blocks_take(pleat__arena *arena, size_t size, pleat__contents contents);
 void *pleat__blocks_resize(pleat__arena *arena, void *pointer, size_t size);
 void pleat__blocks_give(pleat__arena *arena, void *pointer);
 /* What a block takes. */

@@ -94,14 +94,15 @@ static void take_out(malloc_arena *own, const link *gone)
     pthread_mutex_unlock(&own->lock);
 }
 
-void *pleat__blocks_take(pleat__arena *arena, size_t size, bool zeroed)
+void *pleat__blocks_take(pleat__arena *arena, size_t size, pleat__contents contents)
 {
     if (size > SIZE_MOST)
         return NULL;
     link *made = malloc(sizeof *made);
     size_t whole = (size + 7) / 8 * 8 + sizeof made;
     if (made != NULL) /* calloc touches no page that is new */
-        *made = (link){.block = zeroed ? calloc(1, whole) : malloc(whole), .size = size};
+        *made = (link){.block = contents != PLEAT__CONTENTS_ANY ? calloc(1, whole) : malloc(whole),
+                       .size = size};
     if (made == NULL || made->block == NULL) {
         free(made);
         return NULL;
@@ -113,7 +114,7 @@ void *pleat__blocks_take(pleat__arena *arena, size_t size, bool zeroed)
 void *pleat__blocks_resize(pleat__arena *arena, void *pointer, size_t size)
 {
     size_t before = link_of(pointer)->size;
-    void *moved = pleat__blocks_take(arena, size, false);
+    void *moved = pleat__blocks_take(arena, size, PLEAT__CONTENTS_ANY);
     if (moved == NULL)
         return NULL;
     memcpy(moved, pointer, size < before ? size : before);

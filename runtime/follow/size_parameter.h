@@ -1,0 +1,66 @@
+/*
+ * size_parameter.h: under a plan file with a recipe, which value x of the job's parameter (its
+ * microbatch or length) an iteration runs at, and the sizes that its requests have there.
+ *
+ * The first requests of an iteration whose size depends on x say it: a request that is not what the
+ * schedule expects at the cursor is put into that item's size function, which is solved for x. Two
+ * requests that agree settle it for the iteration. Sizes are evaluated a little ahead of the
+ * matcher's cursor only, so that no request pays for a whole iteration.
+ *
+ * THREADS  The runtime's lock guards it.
+ */
+#ifndef PLEAT_RUNTIME_FOLLOW_SIZE_PARAMETER_H
+#define PLEAT_RUNTIME_FOLLOW_SIZE_PARAMETER_H
+
+#include <plan/sizes/sizes.h>
+#include <runtime/follow/schedule.h>
+
+typedef struct pleat__size_parameter {
+    const pleat_plan *plan; /* with a recipe; NULL: sizes follow nothing */
+    pleat__x x;             /* of this iteration, as far as it is known, else of the one before */
+    uint32_t agreed;      /* requests of this iteration whose size depends on x and is as x says */
+    uint32_t tries;       /* values of x that were tried in this iteration */
+    uint32_t requests;    /* of this iteration that were looked at (two parameters) */
+    uint32_t last;        /* the cursor at the request before */
+    uint32_t sized_until; /* items below have their size at x in this pass */
+    uint32_t passes;      /* iterations that have begun since x changed; stops at 2 */
+    pleat__x_finder finder; /* two parameters */
+} pleat__size_parameter;
+
+/* pre: the plan has a recipe, and stays. x is what its sizes are recorded at. */
+void pleat__size_parameter_init(pleat__size_parameter *sizes, const pleat_plan *plan);
+/* Another schedule of the same requests is followed, whose sizes are at any x. */
+void pleat__size_parameter_adopt(pleat__size_parameter *sizes, const pleat__follow *follow);
+/* An iteration begins. */
+void pleat__size_parameter_begin(pleat__size_parameter *sizes, const pleat__follow *follow);
+/* Sizes of the items ahead of the cursor become those at x. To be called before each match. */
+void pleat__size_parameter_advance(pleat__size_parameter *sizes, pleat__follow *follow);
+/* A request comes that is not the one at the cursor: perhaps because x is another one. Where it is,
+ * the sizes ahead change with it. */
+void pleat__size_parameter_infer(pleat__size_parameter *sizes, pleat__follow *follow,
+                                 uint64_t bytes, uint16_t stream);
+/* The request was item `item`. */
+void pleat__size_parameter_matched(pleat__size_parameter *sizes, const pleat__follow *follow,
+                                   uint32_t item);
+
+/* Whether x is certain: two requests of this iteration say the same. */
+static inline bool pleat__size_parameter_is_known(const pleat__size_parameter *sizes)
+{
+    return sizes->agreed >= 2;
+}
+
+/* Whether what was laid out for x has room for `other`. */
+static inline bool pleat__x_holds(const pleat__x *x, const pleat__x *other)
+{
+    return pleat__fraction_compare(x->u, other->u) >= 0 &&
+           pleat__fraction_compare(x->v, other->v) >= 0;
+}
+
+/* The least that holds both. */
+static inline pleat__x pleat__x_larger(const pleat__x *a, const pleat__x *b)
+{
+    return (pleat__x){pleat__fraction_compare(a->u, b->u) < 0 ? b->u : a->u,
+                      pleat__fraction_compare(a->v, b->v) < 0 ? b->v : a->v};
+}
+
+#endif

@@ -1,0 +1,79 @@
+/*
+ * judge.c: see judge.h.
+ */
+#include <runtime/learn/judge.h>
+
+/* A followed iteration is bad if the driver takes more than one part in so many of its time, ... */
+#define COSTS 200u
+/* ... or if memory grew and more than one request in so many had no slot. */
+#define HOMELESS 4u
+/* Iterations after a schedule is adopted that are not judged. */
+#define SETTLING 2u
+/* Badness at which a schedule is dropped: three bad iterations in a row. */
+#define DROPPED 6u
+/* Iterations of the first rest, and how often it doubles at most. */
+#define REST       16u
+#define MOST_RESTS 6u
+/* Requests that are too few to say anything about a plan file, and bad iterations until it goes. */
+#define FEW     64u
+#define STRIKES 2u
+
+void pleat__judge_adopt(pleat__judge *judge)
+{
+    judge->iterations = 0;
+    judge->bad = 0;
+}
+
+static pleat__judge_counts count(const pleat__heap *heap, const pleat_stats *stats)
+{
+    return (pleat__judge_counts){.placed = stats->planned + stats->lane,
+                                 .elsewhere = stats->stitched + stats->cached,
+                                 .driver_ns = heap->account.spent_ns,
+                                 .now_ns = pleat__account_now(&heap->account),
+                                 .chunks = heap->pool->count - heap->pool->absent};
+}
+
+/* Whether the plan file is another job's. */
+static bool is_misfit(pleat__judge *judge, uint64_t placed, uint64_t asked)
+{
+    if (judge->fits || asked < FEW)
+        return false;
+    judge->fits = 2 * placed >= asked;
+    judge->strikes += !judge->fits;
+    return judge->strikes >= STRIKES;
+}
+
+/* Whether what is followed costs more than it gives. */
+static bool is_dear(pleat__judge *judge, bool bad)
+{
+    if (judge->iterations++ < SETTLING)
+        return false;
+    judge->bad += bad ? 2 : 0;
+    judge->bad -= !bad && judge->bad != 0;
+    return judge->bad >= DROPPED;
+}
+
+pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *heap,
+                                      const pleat_stats *stats, pleat__followed followed)
+{
+    const pleat__judge_counts before = judge->before, now = count(heap, stats);
+    uint64_t placed = now.placed - before.placed, elsewhere = now.elsewhere - before.elsewhere;
+    /* A recording's clock may stand still, or start again: no time has passed then. */
+    uint64_t passed = now.now_ns > before.now_ns ? now.now_ns - before.now_ns : 0;
+    bool grew = now.chunks > before.chunks;
+    judge->before = now;
+    judge->rest -= judge->rest != 0;
+    if (followed == PLEAT__FOLLOWED_NOTHING)
+        return PLEAT__VERDICT_KEEP;
+    bool file = followed == PLEAT__FOLLOWED_FILE;
+    if (file && is_misfit(judge, placed, placed + elsewhere))
+        return PLEAT__VERDICT_LEAVE;
+    if (!is_dear(judge, (now.driver_ns - before.driver_ns) * COSTS > passed ||
+                            (grew && elsewhere * HOMELESS > placed + elsewhere)))
+        return PLEAT__VERDICT_KEEP;
+    if (file)
+        return PLEAT__VERDICT_LEAVE;
+    judge->rest = REST << judge->rests;
+    judge->rests += judge->rests < MOST_RESTS;
+    return PLEAT__VERDICT_DROP;
+}

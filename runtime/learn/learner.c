@@ -1,0 +1,302 @@
+/*
+ * learner.c: adopting, suspending, resuming and dropping a schedule (see learner.h).
+ *
+ * UNMARKED  Where the job marks nothing, what repeats first may be a loop within the iteration. So
+ *           recording goes on until a new schedule has come TRUST times; something longer that is
+ *           found meanwhile takes its place. A schedule that was suspended is resumed where a row
+ *           of sizes of its own comes. As many requests as it has count as an iteration.
+ */
+#include <runtime/learn/learner.h>
+
+#include <internal/error.h>
+
+/* Repeats of a schedule that was found without marks, until recording ends. */
+#define TRUST 3u
+/* Requests that are taken for an iteration where nothing marks one, at least. */
+#define STRETCH 1024u
+
+pleat_result pleat__learner_init(pleat__learner *learner, pleat__arena *arena, pleat_stats *stats,
+                                 pleat__heap *heap, const pleat__conf *conf, bool waits)
+{
+    *learner = (pleat__learner){.arena = arena,
+                                .stats = stats,
+                                .heap = heap,
+                                .on = conf->learn,
+                                .waits = waits,
+                                .iteration_until = UINT64_MAX};
+    pleat__states_set(&learner->states, PLEAT__STATE_heap, PLEAT__CAUSE_start);
+    return pleat__recording_init(&learner->record, arena, conf->period);
+}
+
+void pleat__learner_release(pleat__learner *learner)
+{
+    if (learner->arena == NULL)
+        return;
+    if (learner->schedule != NULL && learner->schedule->learned)
+        pleat__follow_free(learner->schedule);
+    pleat__layouts_release(&learner->layouts);
+    pleat__recording_release(&learner->record);
+    *learner = (pleat__learner){0};
+}
+
+/* ---- what is followed ---- */
+
+static void set_current(pleat__learner *learner, pleat__follow *next, pleat__state state,
+                        pleat__cause cause)
+{
+    learner->current = next;
+    learner->epoch++;
+    learner->watched = 0;
+    learner->missed = 0;
+    pleat__states_set(&learner->states, state, cause);
+}
+
+/* The next iteration ends after as many requests as the schedule has. */
+static void set_pace(pleat__learner *learner)
+{
+    const pleat__follow *schedule = learner->schedule;
+    uint64_t count = schedule != NULL ? schedule->count - schedule->match.begin : 0;
+    learner->due &= (uint8_t)~PLEAT__DUE_ITERATION;
+    learner->iteration_until = learner->record.marked
+                                   ? UINT64_MAX
+                                   : learner->requests + (count > STRETCH ? count : STRETCH);
+}
+
+static void drop(pleat__learner *learner, pleat__state state, pleat__cause cause)
+{
+    pleat__follow *old = learner->schedule;
+    set_current(learner, NULL, state, cause);
+    learner->schedule = NULL;
+    learner->recording = false;
+    if (old != NULL && old->learned)
+        pleat__follow_free(old);
+}
+
+/* A stretch that is alike is followed from now on. */
+static void adopt(pleat__learner *learner, const pleat__repeat *stretch)
+{
+    pleat__follow *next;
+    if (pleat__recording_take(&learner->record, stretch, &next) != PLEAT_OK) {
+        pleat__recording_restart(&learner->record);
+        return;
+    }
+    if (learner->schedule != NULL)
+        drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_replaced);
+    learner->schedule = next;
+    next->adopted = learner->requests;
+    learner->diverged = false;
+    learner->recording = !learner->record.marked;
+    learner->record_until = learner->requests + TRUST * (uint64_t)next->count;
+    if (!learner->recording)
+        pleat__recording_restart(&learner->record);
+    learner->stats->switches++;
+    pleat__judge_adopt(&learner->judge);
+    set_current(learner, next, PLEAT__STATE_following, PLEAT__CAUSE_alike);
+    set_pace(learner);
+}
+
+/* Without marks: what was found is worth following if nothing is, or if what is followed is a loop
+ * within it. */
+static bool explains_more(const pleat__learner *learner, const pleat__repeat *stretch)
+{
+    const pleat__follow *current = learner->current;
+    return current == NULL || (pleat__period_is_longer(stretch->count, current->count) &&
+                               !pleat__period_is_multiple(stretch->count, current->count));
+}
+
+static void suspend(pleat__learner *learner)
+{
+    learner->stats->divergences++;
+    learner->diverged = true;
+    set_current(learner, NULL, PLEAT__STATE_suspended, PLEAT__CAUSE_diverged);
+    /* What was recorded beside the schedule goes on; else recording begins here, with a part of an
+     * iteration. */
+    if (!learner->recording)
+        pleat__recording_restart(&learner->record);
+    learner->recording = learner->schedule->learned;
+    learner->record_until = UINT64_MAX;
+}
+
+static void resume(pleat__learner *learner)
+{
+    learner->stats->returns++;
+    set_current(learner, learner->schedule, PLEAT__STATE_following, PLEAT__CAUSE_resumed);
+    if (pleat__learner_has_sizes(learner))
+        pleat__size_parameter_adopt(&learner->sizes, learner->schedule);
+}
+
+void pleat__learner_watch(pleat__learner *learner)
+{
+    bool diverged = learner->missed >= PLEAT__WATCH_MISSED;
+    learner->watched = 0;
+    learner->missed = 0;
+    if (diverged)
+        suspend(learner);
+    else if (learner->recording && learner->requests >= learner->record_until) {
+        learner->recording = false;
+        pleat__recording_restart(&learner->record);
+    }
+}
+
+/* ---- recording ---- */
+
+/* Where nothing marks iterations: whether the suspended schedule's own requests come again. */
+static void look_for_schedule(pleat__learner *learner, uint64_t bytes)
+{
+    pleat__match *match = &learner->schedule->match;
+    uint32_t item;
+    pleat__match_remember(match, bytes);
+    if (learner->requests % PLEAT__GRAM == 0 && pleat__match_resync(match, match->recent, &item))
+        resume(learner);
+}
+
+void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t stream,
+                           const pleat__place *place)
+{
+    bool suspended = learner->current == NULL && learner->schedule != NULL;
+    bool file = learner->schedule != NULL && !learner->schedule->learned;
+    if (learner->on && !file && learner->judge.rest == 0) {
+        pleat__repeat found = pleat__recording_add(&learner->record, bytes, stream, place);
+        if (found.count != 0 && explains_more(learner, &found)) {
+            adopt(learner, &found);
+            return;
+        }
+    }
+    if (suspended && !learner->record.marked)
+        look_for_schedule(learner, bytes);
+}
+
+/* ---- iterations ---- */
+
+static pleat__followed kind_of_followed(const pleat__learner *learner)
+{
+    if (learner->schedule != NULL && !learner->schedule->learned)
+        return PLEAT__FOLLOWED_FILE;
+    return learner->current != NULL ? PLEAT__FOLLOWED_LEARNED : PLEAT__FOLLOWED_NOTHING;
+}
+
+static void judge(pleat__learner *learner)
+{
+    pleat__verdict verdict = pleat__judge_iteration(&learner->judge, learner->heap, learner->stats,
+                                                    kind_of_followed(learner));
+    if (verdict == PLEAT__VERDICT_LEAVE)
+        learner->due |= PLEAT__DUE_LEAVE;
+    if (verdict == PLEAT__VERDICT_DROP) {
+        drop(learner, PLEAT__STATE_resting, PLEAT__CAUSE_costs);
+        pleat__recording_restart(&learner->record);
+    } else if (learner->states.now == PLEAT__STATE_resting && learner->judge.rest == 0) {
+        pleat__states_set(&learner->states, PLEAT__STATE_heap, PLEAT__CAUSE_rested);
+    }
+}
+
+/* A larger layout was made: it is followed from where the last one was. */
+static void take_layout(pleat__learner *learner)
+{
+    if (learner->waits)
+        pleat__layouts_await(&learner->layouts);
+    pleat__follow *next = pleat__layouts_take(&learner->layouts);
+    if (next == NULL)
+        return;
+    pleat__match_jump(&next->match, learner->schedule->match.cursor);
+    next->adopted = learner->requests;
+    learner->schedule = next;
+    set_current(learner, next, PLEAT__STATE_following, PLEAT__CAUSE_laid_out);
+    pleat__size_parameter_adopt(&learner->sizes, next);
+}
+
+/* Of a plan file with a recipe, at the end of an iteration: a larger one than there is a layout for
+ * is laid out. */
+static void follow_sizes(pleat__learner *learner)
+{
+    if (!pleat__learner_has_sizes(learner))
+        return;
+    if (pleat__size_parameter_is_known(&learner->sizes))
+        pleat__layouts_ask(&learner->layouts, &learner->sizes.x);
+    take_layout(learner);
+    (void)pleat__layouts_sweep(&learner->layouts);
+}
+
+static void sweep_retired(pleat__learner *learner)
+{
+    if (learner->layouts.retired_count != 0)
+        (void)pleat__layouts_sweep(&learner->layouts);
+}
+
+/* An iteration that was followed to its end needs no recording; one that diverged does, and the
+ * next as well. */
+static void record_on(pleat__learner *learner)
+{
+    bool was = learner->recording;
+    if (learner->current == NULL || !learner->current->learned)
+        return;
+    learner->recording = learner->diverged;
+    if (was && !learner->recording)
+        pleat__recording_restart(&learner->record);
+}
+
+void pleat__learner_mark(pleat__learner *learner)
+{
+    bool first = !learner->record.marked;
+    /* What was found by its period may be a loop; marks say what iterations are. */
+    if (first && learner->schedule != NULL && learner->schedule->learned)
+        drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_marked);
+    pleat__repeat found = pleat__recording_mark(&learner->record);
+    if (first)
+        set_pace(learner);
+    judge(learner);
+    /* What came before the first mark was no iteration. */
+    if (first)
+        learner->judge.strikes = 0;
+    follow_sizes(learner);
+    sweep_retired(learner);
+    bool wanted = learner->schedule == NULL || learner->diverged;
+    if (found.count != 0 && wanted && learner->judge.rest == 0) {
+        adopt(learner, &found);
+        return;
+    }
+    if (learner->current == NULL && learner->schedule != NULL)
+        resume(learner);
+    record_on(learner);
+    learner->diverged = false;
+    if (learner->current == NULL)
+        return;
+    pleat__match_mark(&learner->current->match);
+    if (pleat__learner_has_sizes(learner))
+        pleat__size_parameter_begin(&learner->sizes, learner->current);
+}
+
+void pleat__learner_pace(pleat__learner *learner)
+{
+    judge(learner);
+    set_pace(learner);
+    if (learner->current != NULL)
+        follow_sizes(learner);
+    sweep_retired(learner);
+}
+
+/* ---- plan files ---- */
+
+pleat_result pleat__learner_load(pleat__learner *learner, pleat__placed *placed,
+                                 const pleat_plan *plan)
+{
+    PLEAT_TRY(pleat__layouts_load(&learner->layouts, learner->arena, learner->heap, placed,
+                                  learner->stats, plan, &learner->schedule));
+    if (plan->recipe != NULL)
+        pleat__size_parameter_init(&learner->sizes, plan);
+    set_current(learner, learner->schedule, PLEAT__STATE_following, PLEAT__CAUSE_file);
+    set_pace(learner);
+    return PLEAT_OK;
+}
+
+bool pleat__learner_leave(pleat__learner *learner)
+{
+    if (!pleat__layouts_leave(&learner->layouts))
+        return false;
+    learner->due &= (uint8_t)~PLEAT__DUE_LEAVE;
+    learner->sizes = (pleat__size_parameter){0};
+    drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_misfit);
+    pleat__recording_restart(&learner->record);
+    (void)pleat__layouts_sweep(&learner->layouts);
+    set_pace(learner);
+    return true;
+}

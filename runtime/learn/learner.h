@@ -1,0 +1,96 @@
+/*
+ * learner.h: which schedule there is, whether it is followed, and when that changes (states.h has
+ * the diagram).
+ *
+ * There is at most one schedule: the plan file's (or what its recipe was laid out as for larger
+ * sizes), or an iteration as it lay in the heap. Where too many requests do not match it is
+ * suspended: the heap serves, and the next iteration begins with it again. Two iterations in a row
+ * that are alike (recording.h) make a new one. The judge (judge.h) drops what does not pay.
+ */
+#ifndef PLEAT_RUNTIME_LEARN_LEARNER_H
+#define PLEAT_RUNTIME_LEARN_LEARNER_H
+
+#include <runtime/base/conf.h>
+#include <runtime/base/states.h>
+#include <runtime/learn/judge.h>
+#include <runtime/learn/layout_job.h>
+#include <runtime/learn/recording.h>
+
+/* Divergence is judged over this many requests, of which so many may not match. */
+#define PLEAT__WATCH_REQUESTS 256u
+#define PLEAT__WATCH_MISSED   64u
+/* Things to be done before the next request. */
+#define PLEAT__DUE_ITERATION 1u /* an iteration that nothing marked has ended */
+#define PLEAT__DUE_LEAVE     2u /* the plan file is to be left */
+
+typedef struct pleat__learner {
+    pleat__arena *arena;
+    pleat_stats *stats;
+    pleat__heap *heap;
+    bool on;                 /* setting learn */
+    pleat__follow *schedule; /* NULL: there is none */
+    pleat__follow *current;  /* the schedule while it is followed, else NULL */
+    uint64_t epoch;          /* changes whenever `current` does */
+    uint64_t requests;
+    uint32_t watched; /* requests since divergence was judged last */
+    uint32_t missed;  /* of them, those that did not match */
+    bool diverged;    /* within this iteration */
+    bool recording;   /* also while a schedule is followed */
+    bool waits;       /* a mark waits for a layout that is being made */
+    uint8_t due;      /* bits of PLEAT__DUE_ */
+    /* Where nothing marks iterations: requests at which recording beside a new schedule ends, and
+     * at which the iteration that runs is over. */
+    uint64_t record_until;
+    uint64_t iteration_until;
+    pleat__states states;
+    pleat__recording record;
+    pleat__judge judge;
+    pleat__layouts layouts;      /* of a plan file */
+    pleat__size_parameter sizes; /* of a plan file with a recipe */
+} pleat__learner;
+
+PLEAT_NODISCARD pleat_result pleat__learner_init(pleat__learner *learner, pleat__arena *arena,
+                                                 pleat_stats *stats, pleat__heap *heap,
+                                                 const pleat__conf *conf, bool waits);
+/* pre: the lock is not held */
+void pleat__learner_release(pleat__learner *learner);
+/* Begins with a plan file, which stays. */
+PLEAT_NODISCARD pleat_result pleat__learner_load(pleat__learner *learner, pleat__placed *placed,
+                                                 const pleat_plan *plan);
+/* The plan file is another job's: it is not followed any more, and its views go as soon as nothing
+ * lies in them. The job is learned. false: it cannot be done now. */
+bool pleat__learner_leave(pleat__learner *learner);
+/* The job says that an iteration begins. */
+void pleat__learner_mark(pleat__learner *learner);
+/* The same without a word of the job. pre: PLEAT__DUE_ITERATION */
+void pleat__learner_pace(pleat__learner *learner);
+/* A request was served, and is recorded. */
+void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t stream,
+                           const pleat__place *place);
+/* Judges the last PLEAT__WATCH_REQUESTS, or fewer where too many of them missed. */
+void pleat__learner_watch(pleat__learner *learner);
+
+/* Whether sizes follow a parameter while the schedule is followed. */
+static inline bool pleat__learner_has_sizes(const pleat__learner *learner)
+{
+    return learner->sizes.plan != NULL;
+}
+
+/* A request was served; `missed`: it did not match what is followed. */
+static inline void pleat__learner_request(pleat__learner *learner, uint64_t bytes, uint16_t stream,
+                                          const pleat__place *place, bool missed)
+{
+    learner->requests++;
+    if (learner->current == NULL || __builtin_expect(learner->recording, 0))
+        pleat__learner_record(learner, bytes, stream, place);
+    if (__builtin_expect(learner->requests >= learner->iteration_until, 0))
+        learner->due |= PLEAT__DUE_ITERATION;
+    if (learner->current == NULL)
+        return;
+    learner->missed += missed;
+    if (__builtin_expect(++learner->watched >= PLEAT__WATCH_REQUESTS, 0) ||
+        __builtin_expect(missed && learner->missed >= PLEAT__WATCH_MISSED, 0))
+        pleat__learner_watch(learner);
+}
+
+#endif

@@ -1,0 +1,368 @@
+/*
+ * period.c: finding the iteration of a job that marks nothing, and comparing an iteration with the
+ * one before.
+ *
+ * PERIODS  Sequences of requests repeat on many levels: a layer in the forward pass, a microbatch,
+ *          the iteration. A table says where the last GRAM sizes were last, so each request has a
+ *          distance to its predecessor. Rows that occur once an iteration have the iteration's
+ *          length as theirs, those of inner loops shorter ones. A distance that several agree on
+ *          opens a lag; the longest PLEAT__LAGS are tried at the same time.
+ * LAG      From there on requests are compared with those a period before, by a cursor that passes
+ *          over what is extra, missing or resized (lag_step), because iterations are not exactly
+ *          equal: the first makes the optimizer's state, something is logged. When the cursor
+ *          reaches the place where comparing began, a repeat has ended. It is believed when nearly
+ *          all of it agreed, unless a longer lag goes as well: then that is waited for.
+ * INNER    A loop of microbatches looks like iterations until the optimizer comes; nothing in the
+ *          sequence tells them apart before. So recording goes on while an iteration that was found
+ *          is new (learner.c), and a longer one then takes its place.
+ * MARKED   Between marks lag 0 alone compares, from one mark to the next.
+ */
+#include <runtime/learn/recording.h>
+
+#include <internal/error.h>
+#include <internal/range.h>
+
+#define GRAM      8u
+#define SEEN_BITS 16u
+#define MOST      (1u << 19) /* requests of an iteration */
+#define LEAST     64u        /* requests of an iteration that is worth following */
+#define LONG      4096u      /* requests of an iteration that is believed when it came twice */
+#define PATIENCE  8192u      /* requests that must have been compared for a shorter one */
+#define VOTES     4u         /* distances that must agree */
+#define NEAR      2u         /* requests that may be missing before one that alone says so */
+#define FAR       32u        /* and before two that do */
+#define LOST      3u         /* misses in a row, before the table is asked */
+#define ADRIFT    128u       /* and before it alone is */
+#define STEADY    4u         /* one in so many requests may be more or less in a repeat */
+#define STEADIER  16u        /* the same from the second repeat on */
+#define EXACT     64u        /* one in so many by which a multiple may be more or less */
+#define EARLY     256u       /* requests after which a lag can be waited for */
+
+#define MULTIPLIER UINT64_C(0x9e3779b97f4a7c15)
+
+pleat_result pleat__period_init(pleat__period *period, pleat__arena *arena, bool off)
+{
+    *period = (pleat__period){.off = off};
+    period->seen = pleat__arena_calloc(arena, 1u << SEEN_BITS, sizeof *period->seen);
+    period->votes = pleat__arena_calloc(arena, PLEAT__OCTAVE_BINS, sizeof *period->votes);
+    if (period->seen == NULL || period->votes == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to learn a job's iteration");
+    return PLEAT_OK;
+}
+
+void pleat__period_release(pleat__period *period, pleat__arena *arena)
+{
+    pleat__arena_free(arena, period->seen);
+    pleat__arena_free(arena, period->votes);
+    *period = (pleat__period){0};
+}
+
+void pleat__period_forget(pleat__period *period, uint64_t position, bool empty)
+{
+    if (empty)
+        period->hash = 0;
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++)
+        if (period->lags[i].cursor < position)
+            period->lags[i].open = false;
+}
+
+/* ---- distances ---- */
+
+static uint64_t word_of(const pleat__expected *item)
+{
+    uint64_t word = (item->bytes ^ (uint64_t)item->stream << 56) * MULTIPLIER;
+    return word ^ word >> 32;
+}
+
+static uint64_t power_of_multiplier(uint32_t exponent)
+{
+    uint64_t power = 1;
+    while (exponent-- > 0)
+        power *= MULTIPLIER;
+    return power;
+}
+
+/* How far back the last GRAM requests were last; 0: not within what is held. */
+static uint32_t distance_step(pleat__recording *recording)
+{
+    uint64_t at = recording->end - 1;
+    recording->period.hash =
+        recording->period.hash * MULTIPLIER + word_of(pleat__recording_at(recording, at));
+    if (recording->end - recording->begin <= GRAM)
+        return 0;
+    recording->period.hash -=
+        word_of(pleat__recording_at(recording, at - GRAM)) * power_of_multiplier(GRAM);
+    uint64_t mixed = (recording->period.hash ^ recording->period.hash >> 29) * MULTIPLIER;
+    pleat__seen *seen = &recording->period.seen[mixed >> (64 - SEEN_BITS)];
+    uint32_t distance = (uint32_t)at - seen->position;
+    bool known = seen->tag == (uint32_t)mixed && distance <= at - recording->begin;
+    *seen = (pleat__seen){(uint32_t)mixed, (uint32_t)at};
+    return known ? distance : 0;
+}
+
+/* ---- lags ---- */
+
+static uint32_t differ(uint32_t a, uint32_t b)
+{
+    return a > b ? a - b : b - a;
+}
+
+/* What repeats at changing lengths are pieces of something longer. The first iteration may be
+ * longer than the next. */
+static bool is_steady(const pleat__lag *lag, uint32_t count)
+{
+    uint32_t most = lag->last == lag->since ? lag->length / STEADY : lag->length / STEADIER;
+    return differ(count, lag->length) <= most;
+}
+
+/* Whether the newest request is that at cursor + k. One alone says so when it comes next, or when
+ * those between are as many as have missed (they were resized); else two in a row. */
+static bool is_there(const pleat__recording *recording, const pleat__lag *lag, uint64_t k,
+                     uint64_t most)
+{
+    uint64_t at = recording->end - 1;
+    return lag->cursor + k < most &&
+           pleat__recording_same(pleat__recording_at(recording, at),
+                                 pleat__recording_at(recording, lag->cursor + k)) &&
+           (k <= NEAR || k == lag->misses ||
+            pleat__recording_same(pleat__recording_at(recording, at - 1),
+                                  pleat__recording_at(recording, lag->cursor + k - 1)));
+}
+
+/* How many requests are passed over to find the newest: none or few, or about as many as have
+ * missed. UINT64_MAX when it is not there. (Iterations of another shape have nothing there: to look
+ * all the same was a sixth of what the requests of two that alternate took.) */
+static uint64_t passed_over(const pleat__recording *recording, const pleat__lag *lag, uint64_t most)
+{
+    if (lag->misses != 0 && is_there(recording, lag, lag->misses, most))
+        return lag->misses;
+    if (lag->misses > ADRIFT)
+        return UINT64_MAX;
+    for (uint64_t k = 0; k <= FAR; k++)
+        if (is_there(recording, lag, k, most))
+            return k;
+    for (uint64_t k = lag->misses > FAR ? lag->misses - FAR : 0; k <= lag->misses + FAR; k++)
+        if (k > FAR && is_there(recording, lag, k, most))
+            return k;
+    return UINT64_MAX;
+}
+
+/* Compares the newest request, whose like was `distance` ago (0: unknown), with what is expected.
+ */
+static void lag_step(pleat__recording *recording, uint32_t index, uint32_t distance)
+{
+    pleat__lag *lag = &recording->period.lags[index];
+    uint64_t at = recording->end - 1, most = recording->marked ? lag->last : at;
+    uint64_t like = at - distance;
+    uint64_t over = passed_over(recording, lag, most);
+    if (over == UINT64_MAX && lag->misses >= LOST && distance != 0 && like >= lag->cursor &&
+        like - lag->cursor <= lag->length / 2 && like < most)
+        over = like - lag->cursor;
+    if (over == UINT64_MAX) {
+        lag->misses++;
+        return;
+    }
+    lag->cursor += over + 1;
+    lag->misses = 0;
+    lag->agreed++;
+    lag->matched++;
+    pleat__recording_at(recording, at)->kind |= (uint8_t)(1u << index);
+}
+
+/* Of what was compared half must agree, but for some in a row. */
+static bool hopeless(const pleat__recording *recording, const pleat__lag *lag)
+{
+    uint64_t compared = recording->end - lag->since;
+    return compared - lag->agreed > LEAST + compared / 2 ||
+           recording->end - lag->last > 2 * (uint64_t)lag->length + LEAST;
+}
+
+static bool nearly_all(uint64_t part, uint64_t whole)
+{
+    return part * 16 >= whole * 15;
+}
+
+bool pleat__period_is_multiple(uint32_t longer, uint32_t shorter)
+{
+    uint32_t rest = longer % shorter;
+    return (rest < shorter - rest ? rest : shorter - rest) <= shorter / EXACT;
+}
+
+bool pleat__period_is_longer(uint32_t stretch, uint32_t than)
+{
+    return stretch >= than + than / 2;
+}
+
+/* Whether a lag goes as well as one of `length`, is longer, and knows more. */
+static bool goes_longer(const pleat__recording *recording, const pleat__lag *lag, uint32_t length)
+{
+    uint64_t compared = recording->end - lag->since;
+    return lag->open && pleat__period_is_longer(lag->length, length) && compared >= EARLY &&
+           compared >= lag->length / 8 && nearly_all(lag->agreed, compared) &&
+           !pleat__period_is_multiple(lag->length, length);
+}
+
+static bool longer_goes(const pleat__recording *recording, uint32_t length)
+{
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++)
+        if (goes_longer(recording, &recording->period.lags[i], length))
+            return true;
+    return false;
+}
+
+/* Requests of a repeat that must have been compared before it is believed. */
+static uint64_t wanted_of(uint32_t count)
+{
+    return count >= LONG ? count : PATIENCE;
+}
+
+static bool believed(const pleat__recording *recording, const pleat__lag *lag, uint32_t count)
+{
+    uint64_t compared = lag->last + count - lag->since;
+    /* Where all went well but this repeat something came that is not in every repeat: perhaps it is
+     * in every few. */
+    return nearly_all(lag->agreed, compared) && nearly_all(lag->matched, count) &&
+           is_steady(lag, count) && count >= LEAST && count <= MOST &&
+           compared >= wanted_of(count) && !longer_goes(recording, count);
+}
+
+/* Lags that have come to expect the same: the oldest has compared the most. */
+static void join(pleat__recording *recording, const pleat__lag *lag)
+{
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
+        pleat__lag *other = &recording->period.lags[i];
+        if (other->open && other->cursor == lag->cursor && other->since > lag->since &&
+            differ(lag->length, other->length) <= lag->length / STEADY)
+            other->open = false;
+    }
+}
+
+/* The cursor came to where the repeat began: the next one has begun. */
+static void repeat_ends(pleat__recording *recording, uint32_t index)
+{
+    pleat__lag *lag = &recording->period.lags[index];
+    uint32_t ahead = (uint32_t)(lag->cursor - lag->last);
+    uint32_t count = (uint32_t)(recording->end - ahead - lag->last);
+    lag->ripe = believed(recording, lag, count);
+    lag->ripe_agreed = lag->matched;
+    lag->window = recording->end;
+    lag->window_matched = 0;
+    lag->open = is_steady(lag, count);
+    lag->last += count;
+    lag->length = count;
+    lag->matched = 0;
+    if (lag->open)
+        join(recording, lag);
+}
+
+/* A repeat that was believed, and the next goes on in the same way: what came since this was last
+ * here is found. (In the first iteration the optimizer makes its state, which may look like the
+ * making of the parameters, or is not there the next time.) */
+static pleat__repeat ripens(pleat__recording *recording, uint32_t index)
+{
+    pleat__lag *lag = &recording->period.lags[index];
+    const pleat__repeat none = {0};
+    uint32_t wanted = lag->length / 2 < EARLY ? lag->length / 2 : EARLY;
+    if (!lag->open || !lag->ripe || recording->end - lag->window < wanted)
+        return none;
+    uint64_t matched = lag->matched - lag->window_matched;
+    lag->window = recording->end;
+    lag->window_matched = lag->matched;
+    if (matched * lag->length * 8 < (uint64_t)wanted * lag->ripe_agreed * 7 || lag->misses != 0)
+        return none;
+    lag->ripe = false;
+    return (pleat__repeat){
+        .first = lag->cursor, .count = (uint32_t)(recording->end - lag->cursor), .lag = index};
+}
+
+static void lag_open(pleat__recording *recording, uint32_t index, uint64_t cursor)
+{
+    recording->period.lags[index] = (pleat__lag){.since = recording->end,
+                                                 .last = recording->end,
+                                                 .cursor = cursor,
+                                                 .length = (uint32_t)(recording->end - cursor),
+                                                 .open = true};
+}
+
+/* Whether a lag of about this length expects what comes behind `cursor` already. */
+static bool is_tried(const pleat__recording *recording, uint64_t cursor, uint32_t length)
+{
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
+        const pleat__lag *lag = &recording->period.lags[i];
+        if (lag->open && lag->cursor + NEAR >= cursor && lag->cursor <= cursor + NEAR &&
+            differ(lag->length, length) <= length / STEADY)
+            return true;
+    }
+    return false;
+}
+
+/* Lags that have come through a repeat are worth more; of the others the longer. */
+static bool is_worth_less(const pleat__lag *a, const pleat__lag *b)
+{
+    bool a_proven = a->last != a->since, b_proven = b->last != b->since;
+    return a_proven != b_proven ? b_proven : a->length < b->length;
+}
+
+/* The place for a lag of this length: that of one about as long that has lost its way, a free one,
+ * or that of the one that is worth least. */
+static uint32_t lag_room(const pleat__recording *recording, uint32_t length)
+{
+    uint32_t least = 0, room = PLEAT__LAGS;
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
+        const pleat__lag *lag = &recording->period.lags[i];
+        if (lag->open && lag->misses >= LOST && differ(lag->length, length) <= length / STEADY)
+            return i;
+        if (!lag->open)
+            room = i;
+        if (is_worth_less(lag, &recording->period.lags[least]))
+            least = i;
+    }
+    return room == PLEAT__LAGS && recording->period.lags[least].length < length ? least : room;
+}
+
+static void vote(pleat__recording *recording, uint32_t distance)
+{
+    pleat__vote *votes = &recording->period.votes[pleat__octave_bin(distance)];
+    if (recording->end - votes->last > distance / 2)
+        votes->count = 0;
+    votes->last = recording->end;
+    if (++votes->count < VOTES || is_tried(recording, recording->end - distance, distance))
+        return;
+    uint32_t index = lag_room(recording, distance);
+    if (index < PLEAT__LAGS)
+        lag_open(recording, index, recording->end - distance);
+    votes->count = 0;
+}
+
+pleat__repeat pleat__period_step(pleat__recording *recording)
+{
+    pleat__repeat found = {0};
+    uint32_t distance = distance_step(recording);
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
+        pleat__lag *lag = &recording->period.lags[i];
+        if (!lag->open)
+            continue;
+        lag_step(recording, i, distance);
+        if (lag->cursor >= lag->last)
+            repeat_ends(recording, i);
+        if (hopeless(recording, lag))
+            lag->open = false;
+        pleat__repeat ripe = ripens(recording, i);
+        found = ripe.count != 0 ? ripe : found;
+    }
+    if (distance >= LEAST)
+        vote(recording, distance);
+    return found;
+}
+
+void pleat__period_step_marked(pleat__recording *recording)
+{
+    uint32_t distance = distance_step(recording);
+    if (recording->period.lags[0].open)
+        lag_step(recording, 0, distance);
+}
+
+void pleat__period_mark(pleat__recording *recording, uint64_t begin)
+{
+    lag_open(recording, 0, begin);
+}

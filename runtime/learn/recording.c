@@ -1,0 +1,187 @@
+/*
+ * recording.c: see recording.h.
+ */
+#include <runtime/learn/recording.h>
+
+#include <internal/error.h>
+#include <string.h>
+
+/* Requests that are held: of a job that marks its iterations, and of one that does not, which may
+ * have none (64 bytes each). */
+#define MOST     (1u << 20)
+#define UNMARKED (1u << 18)
+/* Requests of an iteration that is worth following. */
+#define LEAST 64u
+/* Requests between two marks that are one mark made twice. */
+#define AGAIN 4u
+/* "Nearly all" is all but one in so many. */
+#define NEARLY 16u
+
+_Static_assert(PLEAT__LAGS <= 8, "bits of an item's kind");
+
+static bool nearly_all(uint64_t part, uint64_t whole)
+{
+    return part * NEARLY >= whole * (NEARLY - 1);
+}
+
+pleat_result pleat__recording_init(pleat__recording *recording, pleat__arena *arena, bool unmarked)
+{
+    *recording = (pleat__recording){.arena = arena, .mark_at = PLEAT__NO_MARK};
+    return pleat__period_init(&recording->period, arena, !unmarked);
+}
+
+static void forget_before(pleat__recording *recording, uint64_t position)
+{
+    for (; recording->begin < position; recording->begin++)
+        pleat__view_unpin(recording->arena,
+                          &pleat__recording_at(recording, recording->begin)->place);
+    pleat__period_forget(&recording->period, recording->begin, recording->begin == recording->end);
+}
+
+void pleat__recording_restart(pleat__recording *recording)
+{
+    forget_before(recording, recording->end);
+    pleat__arena_free(recording->arena, recording->items);
+    recording->items = NULL;
+    recording->capacity = 0;
+    recording->mark_at = PLEAT__NO_MARK;
+    recording->full = false;
+}
+
+void pleat__recording_release(pleat__recording *recording)
+{
+    if (recording->arena == NULL)
+        return;
+    pleat__recording_restart(recording);
+    pleat__period_release(&recording->period, recording->arena);
+    *recording = (pleat__recording){0};
+}
+
+/* Room for one more: a ring of twice the size, or the place of the oldest. */
+static pleat_result make_room(pleat__recording *recording)
+{
+    if (recording->end - recording->begin < recording->capacity)
+        return PLEAT_OK;
+    if (recording->capacity >= (recording->marked ? MOST : UNMARKED)) {
+        forget_before(recording, recording->begin + 1);
+        return PLEAT_OK;
+    }
+    uint64_t capacity = recording->capacity == 0 ? 1024 : 2 * recording->capacity;
+    pleat__expected *grown = pleat__arena_alloc(recording->arena, capacity * sizeof *grown);
+    if (grown == NULL)
+        return PLEAT_E_NO_MEMORY;
+    for (uint64_t p = recording->begin; p < recording->end; p++)
+        grown[p & (capacity - 1)] = *pleat__recording_at(recording, p);
+    pleat__arena_free(recording->arena, recording->items);
+    recording->items = grown;
+    recording->capacity = capacity;
+    recording->mask = capacity - 1;
+    return PLEAT_OK;
+}
+
+bool pleat__recording_recent(const pleat__recording *recording, uint64_t recent[PLEAT__GRAM])
+{
+    if (recording->end - recording->begin < PLEAT__GRAM)
+        return false;
+    for (uint32_t i = 0; i < PLEAT__GRAM; i++)
+        recent[i] = pleat__recording_at(recording, recording->end - PLEAT__GRAM + i)->bytes;
+    return true;
+}
+
+pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, uint16_t stream,
+                                   const pleat__place *place)
+{
+    pleat__repeat none = {0};
+    if (recording->full)
+        return none;
+    if (make_room(recording) != PLEAT_OK) {
+        pleat__recording_restart(recording);
+        recording->full = true;
+        return none;
+    }
+    pleat__view_pin(place);
+    *pleat__recording_at(recording, recording->end++) =
+        (pleat__expected){.bytes = bytes,
+                          .place = *place,
+                          .lane = PLEAT__NO_LANE,
+                          .stream = stream,
+                          .gap = PLEAT__GAP_UNKNOWN};
+    if (!recording->marked)
+        return recording->period.off ? none : pleat__period_step(recording);
+    pleat__period_step_marked(recording);
+    return none;
+}
+
+/* Whether each of `count` requests has the stream of the one `count` before it, and nearly all
+ * whose size is another grew, or nearly all shrank. */
+static bool in_one_direction(const pleat__recording *recording, uint64_t first, uint32_t count)
+{
+    uint32_t grew = 0, shrank = 0;
+    for (uint64_t p = first; p < first + count; p++) {
+        const pleat__expected *now = pleat__recording_at(recording, p);
+        const pleat__expected *before = pleat__recording_at(recording, p - count);
+        if (now->stream != before->stream)
+            return false;
+        grew += now->bytes > before->bytes;
+        shrank += now->bytes < before->bytes;
+    }
+    return nearly_all(grew > shrank ? grew : shrank, grew + shrank);
+}
+
+/* Whether the iteration from `first` on is like the one before it. What lag 0 did not find where it
+ * expected it varies. */
+static bool is_alike(const pleat__recording *recording, uint64_t first, uint32_t count)
+{
+    const pleat__lag *lag = &recording->period.lags[0];
+    if (!lag->open || first < recording->begin + lag->length)
+        return false;
+    /* The one before may have done more: the first makes the optimizer's states. */
+    if (nearly_all(lag->matched, count) && 2 * count >= lag->length)
+        return true;
+    return lag->length == count && in_one_direction(recording, first, count);
+}
+
+pleat__repeat pleat__recording_mark(pleat__recording *recording)
+{
+    pleat__repeat stretch = {0};
+    uint64_t begin = recording->mark_at, count = recording->end - begin;
+    bool whole = begin != PLEAT__NO_MARK && begin >= recording->begin;
+    if (recording->marked && !recording->full && whole && count <= AGAIN)
+        return stretch;
+    if (!recording->marked)
+        pleat__recording_restart(recording);
+    recording->marked = true;
+    recording->full = false;
+    recording->mark_at = recording->end;
+    if (!whole || count < LEAST || count > MOST / 2) {
+        recording->period.lags[0].open = false;
+        forget_before(recording, recording->end);
+        return stretch;
+    }
+    if (is_alike(recording, begin, (uint32_t)count))
+        stretch = (pleat__repeat){.first = begin, .count = (uint32_t)count};
+    pleat__period_mark(recording, begin);
+    forget_before(recording, begin);
+    return stretch;
+}
+
+pleat_result pleat__recording_take(pleat__recording *recording, const pleat__repeat *stretch,
+                                   pleat__follow **out)
+{
+    pleat__expected *items = pleat__arena_alloc(recording->arena, stretch->count * sizeof *items);
+    if (items == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow an iteration");
+    for (uint32_t i = 0; i < stretch->count; i++) {
+        items[i] = *pleat__recording_at(recording, stretch->first + i);
+        bool agreed = items[i].kind >> stretch->lag & 1;
+        items[i].kind = agreed ? PLEAT__ITEM_SLOT : PLEAT__ITEM_DYNAMIC;
+        pleat__view_pin(&items[i].place);
+    }
+    pleat_result result = pleat__follow_learned(recording->arena, items, stretch->count, out);
+    if (result != PLEAT_OK) {
+        for (uint32_t i = 0; i < stretch->count; i++)
+            pleat__view_unpin(recording->arena, &items[i].place);
+        pleat__arena_free(recording->arena, items);
+    }
+    return result;
+}

@@ -1,0 +1,83 @@
+/*
+ * recording.h: the requests of the last iterations, in order, each with the place that the heap
+ * gave it, and whether the iteration that has just ended is like the one before.
+ *
+ * The one record that everything which learns looks at. A ring: positions count requests since the
+ * runtime began, and the newest are held. A place that is held keeps its view in host memory.
+ *
+ * ALIKE  Two iterations are alike if nearly all requests of the later one are in the earlier one
+ *        too, in the same order; or if both have as many requests, on the same streams, and nearly
+ *        all sizes that changed changed in the same direction, as those of another length do. Only
+ *        what is alike is worth following: where experts or several numbers change sizes the heap
+ *        takes less memory, and hardly more time (docs/decisions.md, D1).
+ *
+ * Each request is compared as it comes, so that a mark has nothing to align.
+ * THREADS  The runtime's lock guards it.
+ */
+#ifndef PLEAT_RUNTIME_LEARN_RECORDING_H
+#define PLEAT_RUNTIME_LEARN_RECORDING_H
+
+#include <runtime/follow/schedule.h>
+#include <runtime/learn/period.h>
+
+typedef struct pleat__recording {
+    pleat__arena *arena;
+    pleat__expected *items; /* a ring: position p is items[p & mask] */
+    size_t capacity;        /* 0, or mask + 1 */
+    uint64_t mask;
+    uint64_t begin, end; /* positions that are held */
+    bool marked;         /* the job marks its iterations */
+    bool full;           /* no host memory: nothing is recorded until the next mark or restart */
+    uint64_t mark_at;    /* position of the last mark; PLEAT__NO_MARK: none since recording began */
+    pleat__period period;
+} pleat__recording;
+
+#define PLEAT__NO_MARK UINT64_MAX
+
+/* A stretch of the recording that is like the one before it. */
+typedef struct pleat__repeat {
+    uint64_t first; /* position */
+    uint32_t count; /* 0: none */
+    uint32_t lag;   /* that found it: bit of the items' `kind` */
+} pleat__repeat;
+
+/* `unmarked`: iterations are looked for without marks too. */
+PLEAT_NODISCARD pleat_result pleat__recording_init(pleat__recording *recording, pleat__arena *arena,
+                                                   bool unmarked);
+void pleat__recording_release(pleat__recording *recording);
+/* Records a request. A stretch that is alike where the job marks nothing and one has just ended. */
+pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, uint16_t stream,
+                                   const pleat__place *place);
+/* The job marks the end of an iteration, which is what was recorded since the last mark. That
+ * iteration where it is alike. */
+pleat__repeat pleat__recording_mark(pleat__recording *recording);
+/* A stretch as a schedule; recording goes on. */
+PLEAT_NODISCARD pleat_result pleat__recording_take(pleat__recording *recording,
+                                                   const pleat__repeat *stretch,
+                                                   pleat__follow **out);
+/* Forgets what was recorded. */
+void pleat__recording_restart(pleat__recording *recording);
+/* The sizes of the last requests; false when there are not so many. */
+bool pleat__recording_recent(const pleat__recording *recording, uint64_t recent[PLEAT__GRAM]);
+
+static inline pleat__expected *pleat__recording_at(const pleat__recording *recording,
+                                                   uint64_t position)
+{
+    return &recording->items[position & recording->mask];
+}
+
+static inline bool pleat__recording_same(const pleat__expected *a, const pleat__expected *b)
+{
+    return a->bytes == b->bytes && a->stream == b->stream;
+}
+
+/* --- period.c: the steps that need the recording ----------------------------------------------*/
+
+/* The newest request is compared with what each lag expects. A stretch that repeats. */
+pleat__repeat pleat__period_step(pleat__recording *recording);
+/* The same for lag 0 alone, which compares an iteration with the one before. */
+void pleat__period_step_marked(pleat__recording *recording);
+/* Lag 0 compares what comes from now on with what lies from `begin` on. */
+void pleat__period_mark(pleat__recording *recording, uint64_t begin);
+
+#endif
