@@ -177,6 +177,9 @@ static pleat__followed kind_of_followed(const pleat__learner *learner)
 
 static void judge(pleat__learner *learner)
 {
+    /* Whose sizes follow the plan's recipe is the plan's job, however little of it has a place. */
+    if (pleat__learner_has_sizes(learner) && pleat__size_parameter_is_known(&learner->sizes))
+        learner->judge.fits = true;
     pleat__verdict verdict = pleat__judge_iteration(&learner->judge, learner->heap, learner->stats,
                                                     kind_of_followed(learner));
     if (verdict == PLEAT__VERDICT_LEAVE)
