@@ -203,6 +203,7 @@ static void take_layout(pleat__learner *learner)
     pleat__match_jump(&next->match, learner->schedule->match.cursor);
     next->adopted = learner->requests;
     learner->schedule = next;
+    pleat__judge_adopt(&learner->judge);
     set_current(learner, next, PLEAT__STATE_following, PLEAT__CAUSE_laid_out);
     pleat__size_parameter_adopt(&learner->sizes, next);
 }
