@@ -40,15 +40,25 @@ void pleat__size_parameter_begin(pleat__size_parameter *sizes, const pleat__foll
     sizes->requests = 0;
     sizes->last = 0;
     sizes->sized_until = cursor < follow->match.begin ? 0 : follow->match.begin;
+    sizes->next = sizes->sized_until;
     sizes->passes += sizes->passes < 2;
     if (sizes->plan->recipe->parameters == 2)
         pleat__x_begin(&sizes->finder, sizes->plan);
 }
 
+/* The first item whose size is to be that at x when the cursor is where it is. */
+static uint32_t first_to_size(const pleat__follow *follow)
+{
+    uint32_t cursor = follow->match.cursor, begin = follow->match.begin;
+    uint32_t least = cursor < begin ? 0 : begin;
+    return cursor - least > BEHIND ? cursor - BEHIND : least;
+}
+
 void pleat__size_parameter_adopt(pleat__size_parameter *sizes, const pleat__follow *follow)
 {
-    sizes->passes = 0;
     pleat__size_parameter_begin(sizes, follow);
+    sizes->passes = 0;
+    sizes->sized_until = first_to_size(follow);
 }
 
 static void size_item(const pleat__size_parameter *sizes, pleat__follow *follow, uint32_t item)
@@ -61,10 +71,13 @@ static void size_item(const pleat__size_parameter *sizes, pleat__follow *follow,
 
 void pleat__size_parameter_advance(pleat__size_parameter *sizes, pleat__follow *follow)
 {
-    uint32_t cursor = follow->match.cursor;
+    uint32_t cursor = follow->match.cursor, half = (follow->count - follow->match.begin) / 2;
+    sizes->requests++;
     /* Back by more than half of it: another iteration has begun, and nothing marked it. */
-    if (cursor + (follow->count - follow->match.begin) / 2 < sizes->last)
+    if (cursor + half < sizes->last && sizes->requests > half) {
         pleat__size_parameter_begin(sizes, follow);
+        sizes->next = cursor;
+    }
     sizes->last = cursor;
     /* Two passes after x changed all items have their size. */
     if (sizes->passes >= 2)
@@ -76,11 +89,9 @@ void pleat__size_parameter_advance(pleat__size_parameter *sizes, pleat__follow *
 
 static void change(pleat__size_parameter *sizes, pleat__follow *follow, const pleat__x *x)
 {
-    uint32_t cursor = follow->match.cursor, begin = follow->match.begin;
-    uint32_t least = cursor < begin ? 0 : begin;
     sizes->x = *x;
     sizes->passes = 0;
-    sizes->sized_until = cursor - least > BEHIND ? cursor - BEHIND : least;
+    sizes->sized_until = first_to_size(follow);
     pleat__size_parameter_advance(sizes, follow);
 }
 
@@ -100,20 +111,32 @@ static bool solve(const pleat__size_parameter *sizes, const pleat__follow *follo
     return false;
 }
 
-/* Two parameters are found from several requests together, each known by its place in the
- * iteration: the matcher's cursor stands still where sizes are others. */
-static bool observe(pleat__size_parameter *sizes, const pleat__follow *follow, uint64_t bytes,
-                    uint16_t stream, pleat__x *x, uint32_t *item)
+static pleat__x_state observe(pleat__size_parameter *sizes, const pleat__follow *follow,
+                              uint32_t item, uint64_t bytes)
 {
     uint32_t begin = follow->match.begin;
-    bool first = follow->match.cursor < begin;
-    *item = (first ? 0 : begin) + sizes->requests++;
-    if (*item >= (first ? begin : follow->count) || follow->items[*item].stream != stream ||
-        pleat__x_observe(&sizes->finder, first, first ? *item : *item - begin, bytes) !=
-            PLEAT__X_KNOWN)
+    bool first = item < begin;
+    return pleat__x_observe(&sizes->finder, first, first ? item : item - begin, bytes);
+}
+
+/* Two parameters are found from several requests together, each known by its place in the
+ * iteration: the matcher's cursor stands still where sizes are others. */
+static bool find(pleat__size_parameter *sizes, const pleat__follow *follow, uint64_t bytes,
+                 uint16_t stream, pleat__x *x, uint32_t *item)
+{
+    *item = sizes->next++;
+    if (*item >= follow->count || follow->items[*item].stream != stream)
         return false;
+    pleat__x_state state = observe(sizes, follow, *item, bytes);
+    if (state == PLEAT__X_CONTRADICTED && sizes->finder.agreed < 2) {
+        /* One of them was no request of the plan's: this one's word against the others'. */
+        pleat__x_begin(&sizes->finder, sizes->plan);
+        state = observe(sizes, follow, *item, bytes);
+    }
+    sizes->agreed = sizes->finder.agreed;
     *x = sizes->finder.x;
-    return !pleat__x_equal(x, &sizes->x) && pleat__x_in_range(sizes->plan->recipe, x);
+    return state == PLEAT__X_KNOWN && !pleat__x_equal(x, &sizes->x) &&
+           pleat__x_in_range(sizes->plan->recipe, x);
 }
 
 void pleat__size_parameter_infer(pleat__size_parameter *sizes, pleat__follow *follow,
@@ -122,13 +145,13 @@ void pleat__size_parameter_infer(pleat__size_parameter *sizes, pleat__follow *fo
     bool two = sizes->plan->recipe->parameters == 2;
     pleat__x x;
     uint32_t item;
-    if (pleat__size_parameter_is_known(sizes) || sizes->tries >= TRIES)
+    if (sizes->tries >= TRIES || (!two && follow->items[follow->match.cursor].bytes == bytes))
         return;
-    if (!(two ? observe(sizes, follow, bytes, stream, &x, &item)
+    if (!(two ? find(sizes, follow, bytes, stream, &x, &item)
               : solve(sizes, follow, bytes, stream, &x, &item)))
         return;
     sizes->tries++;
-    sizes->agreed = 0;
+    sizes->agreed = two ? sizes->agreed : 0;
     change(sizes, follow, &x);
     if (follow->items[item].bytes == bytes)
         pleat__match_jump(&follow->match, item);
@@ -137,7 +160,7 @@ void pleat__size_parameter_infer(pleat__size_parameter *sizes, pleat__follow *fo
 void pleat__size_parameter_matched(pleat__size_parameter *sizes, const pleat__follow *follow,
                                    uint32_t item)
 {
-    sizes->requests++;
-    if (sizes->agreed < 2 && function_of(sizes, follow, item) != NULL)
+    if (sizes->plan->recipe->parameters == 1 && sizes->agreed < 2 &&
+        function_of(sizes, follow, item) != NULL)
         sizes->agreed++;
 }

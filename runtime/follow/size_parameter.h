@@ -4,8 +4,9 @@
  *
  * The first requests of an iteration whose size depends on x say it: a request that is not what the
  * schedule expects at the cursor is put into that item's size function, which is solved for x. Two
- * requests that agree settle it for the iteration. Sizes are evaluated a little ahead of the
- * matcher's cursor only, so that no request pays for a whole iteration.
+ * parameters are found from several requests, each put into the function of the item in its place
+ * of the iteration. Two requests that agree settle x for the iteration. Sizes are evaluated a
+ * little ahead of the matcher's cursor only, so that no request pays for a whole iteration.
  *
  * THREADS  The runtime's lock guards it.
  */
@@ -18,12 +19,13 @@
 typedef struct pleat__size_parameter {
     const pleat_plan *plan; /* with a recipe; NULL: sizes follow nothing */
     pleat__x x;             /* of this iteration, as far as it is known, else of the one before */
-    uint32_t agreed;      /* requests of this iteration whose size depends on x and is as x says */
-    uint32_t tries;       /* values of x that were tried in this iteration */
-    uint32_t requests;    /* of this iteration that were looked at (two parameters) */
-    uint32_t last;        /* the cursor at the request before */
-    uint32_t sized_until; /* items below have their size at x in this pass */
-    uint32_t passes;      /* iterations that have begun since x changed; stops at 2 */
+    uint32_t agreed; /* requests of this iteration whose size depends on x and is as x says */
+    uint32_t tries;  /* values of x that were tried in this iteration */
+    uint32_t next;   /* two parameters: the item that the next request is, were all there so far */
+    uint32_t requests;      /* of this iteration */
+    uint32_t last;          /* the cursor at the request before */
+    uint32_t sized_until;   /* items below have their size at x in this pass */
+    uint32_t passes;        /* iterations that have begun since x changed; stops at 2 */
     pleat__x_finder finder; /* two parameters */
 } pleat__size_parameter;
 
@@ -35,8 +37,7 @@ void pleat__size_parameter_adopt(pleat__size_parameter *sizes, const pleat__foll
 void pleat__size_parameter_begin(pleat__size_parameter *sizes, const pleat__follow *follow);
 /* Sizes of the items ahead of the cursor become those at x. To be called before each match. */
 void pleat__size_parameter_advance(pleat__size_parameter *sizes, pleat__follow *follow);
-/* A request comes that is not the one at the cursor: perhaps because x is another one. Where it is,
- * the sizes ahead change with it. */
+/* A request comes, and x is not known yet. Where it says another one, the sizes ahead change. */
 void pleat__size_parameter_infer(pleat__size_parameter *sizes, pleat__follow *follow,
                                  uint64_t bytes, uint16_t stream);
 /* The request was item `item`. */

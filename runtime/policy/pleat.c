@@ -325,7 +325,7 @@ static uint32_t match(policy *self, uint64_t bytes, uint16_t stream)
     if (__builtin_expect(!pleat__learner_has_sizes(&self->learner), 1))
         return pleat__match_next(&current->match, bytes, stream);
     pleat__size_parameter_advance(sizes, current);
-    if (current->items[current->match.cursor].bytes != bytes)
+    if (!pleat__size_parameter_is_known(sizes))
         pleat__size_parameter_infer(sizes, current, bytes, stream);
     uint32_t item = pleat__match_next(&current->match, bytes, stream);
     if (item != PLEAT__NO_ITEM)

@@ -1,0 +1,270 @@
+/*
+ * layout_job.c: jobs that follow a plan file with a recipe on a real runtime over host memory, with
+ * a canary: smaller sizes lie in its slots, larger ones are laid out by a thread, and what is not
+ * followed any more gives its memory back.
+ */
+#include "failing.h"
+#include "sizes_plan.h"
+
+#include <runtime/face/runtime_internal.h>
+#include <runtime/policy/pleat_internal.h>
+
+static const pleat__layouts *layouts_of(const job *j)
+{
+    return &((const pleat__pleat *)j->runtime->policy)->learner.layouts;
+}
+
+/* A job begins with a plan for 3 and 4: at x, with its first iteration done. */
+static void begin_planned(job *j, stays *s, pleat_plan **plan, const scaled_job *scaled, uint64_t x)
+{
+    *s = (stays){0};
+    *plan = plan_for(scaled, 3, 4);
+    job_start(j, "pleat", *plan, 0);
+    load_weights(j, s);
+    run_x(j, scaled, x, 1);
+    make_state(j, s);
+}
+
+static void end_planned(job *j, stays *s, pleat_plan *plan)
+{
+    stays_free(j, s);
+    finish(j);
+    pleat_plan_free(plan);
+}
+
+static void layout_of_the_plan_file_serves_smaller_sizes(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 110);
+    for (uint64_t n = 0; n < 3; n++) {
+        job j;
+        stays s;
+        pleat_plan *plan;
+        scaled_job scaled = scaled_make(random.state + n);
+        begin_planned(&j, &s, &plan, &scaled, 4);
+        run_x(&j, &scaled, 4, 1);
+        static const uint64_t xs[] = {4, 2, 1, 3, 4};
+        for (uint32_t k = 0; k < sizeof xs / sizeof *xs; k++) {
+            run_x(&j, &scaled, xs[k], 1);
+            assert_settled(run_x(&j, &scaled, xs[k], 3));
+        }
+        pleat_stats stats = pleat_stats_of(j.runtime);
+        assert_int_equal(stats.instances, 0);
+        assert_int_equal(stats.divergences, 0);
+        end_planned(&j, &s, plan);
+    }
+}
+
+static void layout_for_a_larger_size_is_made_by_the_thread(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 120);
+    for (uint64_t n = 0; n < 3; n++) {
+        job j;
+        stays s;
+        pleat_plan *plan;
+        scaled_job scaled = scaled_make(random.state + n);
+        begin_planned(&j, &s, &plan, &scaled, 4);
+        run_x(&j, &scaled, 4, 2);
+        /* What crosses into the new layout lies in slots of others at first. */
+        run_x(&j, &scaled, 9, 5);
+        assert_settled(run_x(&j, &scaled, 9, 4));
+        pleat_stats stats = pleat_stats_of(j.runtime);
+        assert_int_equal(stats.instances, 1);
+        assert_true(stats.peak_live_bytes >= stats.peak_physical_bytes * 0.9);
+        /* And back: the larger layout serves all sizes below its own. */
+        static const uint64_t others[] = {4, 1, 9, 3};
+        for (uint32_t k = 0; k < 4; k++) {
+            run_x(&j, &scaled, others[k], 1);
+            assert_settled(run_x(&j, &scaled, others[k], 3));
+        }
+        stats = pleat_stats_of(j.runtime);
+        assert_int_equal(stats.instances, 1);
+        end_planned(&j, &s, plan);
+    }
+}
+
+static void layout_serves_two_parameters(void **state)
+{
+    (void)state;
+    static const uint64_t pairs[][2] = {{12, 3}, {16, 8}, {9, 9}, {20, 10}, {5, 2}, {20, 10}};
+    test_random random = test_random_begin(__func__, 231);
+    for (uint64_t n = 0; n < 2; n++) {
+        job j;
+        stays s = {0};
+        scaled_job scaled = scaled_make(random.state + n);
+        pleat_plan *plan = plan_for_two(&scaled);
+        job_shape shape = at_two(&scaled, 7, 4);
+        job_start(&j, "pleat", plan, 0);
+        load_weights(&j, &s);
+        run_shape(&j, &shape, 1, JOB_PLAIN, 0);
+        make_state(&j, &s);
+        for (uint32_t k = 0; k < sizeof pairs / sizeof *pairs; k++) {
+            shape = at_two(&scaled, pairs[k][0], pairs[k][1]);
+            run_shape(&j, &shape, 6, JOB_PLAIN, 0);
+            assert_mostly_planned(run_shape(&j, &shape, 2, JOB_PLAIN, 0), 94);
+        }
+        assert_int_equal(run_shape(&j, &shape, 2, JOB_PLAIN, 0).calls, 0);
+        assert_int_equal(pleat_stats_of(j.runtime).divergences, 0);
+        assert_true(pleat_stats_of(j.runtime).instances >= 1);
+        end_planned(&j, &s, plan);
+    }
+}
+
+/* The size that has no room is refused by the thread, and not asked for again and again. */
+static void layout_that_has_no_room_is_asked_for_once(void **state)
+{
+    (void)state;
+    job j;
+    stays s;
+    pleat_plan *plan;
+    scaled_job scaled = scaled_make(121);
+    begin_planned(&j, &s, &plan, &scaled, 4);
+    run_x(&j, &scaled, 4, 2);
+    uint64_t budget = pleat_stats_of(j.runtime).physical_bytes + 4 * JOB_PAGE;
+    assert_ok(pleat_set_budget(j.runtime, budget));
+    job_shape large = at_x(&scaled, 9);
+    for (uint32_t n = 0; n < 4; n++) {
+        job_try_iterate(&j, &large);
+        assert_true(pleat_stats_of(j.runtime).physical_bytes <= budget);
+    }
+    assert_int_equal(pleat_stats_of(j.runtime).instances, 0);
+    run_x(&j, &scaled, 4, 3);
+    assert_settled(run_x(&j, &scaled, 4, 3));
+    assert_true(pleat_stats_of(j.runtime).peak_physical_bytes <= budget);
+    end_planned(&j, &s, plan);
+}
+
+/* One after the other takes the place of the one before, whose views go as nothing lies in them. */
+static void layout_that_is_not_followed_any_more_is_unmapped(void **state)
+{
+    (void)state;
+    job j;
+    stays s;
+    pleat_plan *plan;
+    scaled_job scaled = scaled_make(122);
+    begin_planned(&j, &s, &plan, &scaled, 4);
+    run_x(&j, &scaled, 4, 2);
+    for (uint64_t x = 5; x < 12; x += 2)
+        run_x(&j, &scaled, x, 4);
+    const pleat__layouts *layouts = layouts_of(&j);
+    assert_int_equal(pleat_stats_of(j.runtime).instances, 4);
+    assert_int_equal(layouts->retired_count, 0);
+    run_x(&j, &scaled, 11, 2);
+    assert_settled(run_x(&j, &scaled, 11, 2));
+    stays_free(&j, &s);
+    job_drain(&j);
+    assert_ok(pleat_empty_cache(j.runtime));
+    pleat__gate_lock_turn(&j.runtime->gate);
+    pleat__gate_unlock(&j.runtime->gate);
+    pleat__gate_drain(&j.runtime->gate);
+    uint64_t views = 0;
+    for (uint32_t i = 0; i < layouts->now.view_count; i++)
+        views += layouts->now.views[i].pages;
+    for (uint32_t i = 0; i < plan->map_count; i++)
+        views += plan->maps[i].alias ? plan->handles[plan->maps[i].handle].chunks : 0;
+    assert_int_equal(layouts->heap->pool->view_pages, views);
+    end_planned(&j, &s, plan);
+}
+
+static void layout_of_another_job_gives_its_memory_back(void **state)
+{
+    (void)state;
+    job j;
+    stays s = {0};
+    scaled_job scaled = scaled_make(131), other = scaled_make(132);
+    pleat_plan *plan = plan_for(&other, 20, 24);
+    job_start(&j, "pleat", plan, 0);
+    uint64_t begun = pleat_stats_of(j.runtime).physical_bytes;
+    load_weights(&j, &s);
+    run_x(&j, &scaled, 3, 1);
+    make_state(&j, &s);
+    run_x(&j, &scaled, 3, 8);
+    assert_true(pleat_stats_of(j.runtime).physical_bytes < begun / 2);
+    assert_null(layouts_of(&j)->plan);
+    assert_settled(run_x(&j, &scaled, 3, 4));
+    end_planned(&j, &s, plan);
+}
+
+/* No mark waits for the thread, and the runtime goes while it lays out or maps. */
+static void layout_that_is_being_made_is_waited_for_at_the_end(void **state)
+{
+    (void)state;
+    scaled_job scaled = scaled_make(141);
+    pleat_plan *plan = plan_for(&scaled, 3, 4);
+    for (uint32_t n = 0; n < 8; n++) {
+        job j;
+        stays s = {0};
+        const pleat_runtime_options options = {.size = sizeof options, .plan = plan};
+        job_open(&j, &options);
+        load_weights(&j, &s);
+        run_x(&j, &scaled, 4, 2);
+        run_x(&j, &scaled, 9 + n, 1);
+        assert_ok(pleat_mark(j.runtime));
+        stays_free(&j, &s);
+        finish(&j);
+    }
+    pleat_plan_free(plan);
+}
+
+/* ---- failures ---- */
+
+typedef struct failing_job {
+    const scaled_job *scaled;
+    const pleat_plan *plan;
+} failing_job;
+
+/* Iterations at the plan's size, then at larger ones; NULL: there is no runtime. */
+static pleat_runtime *run_failing(pleat_vmm vmm, const void *with)
+{
+    const failing_job *f = with;
+    job j = {.vmm = vmm};
+    const pleat_runtime_options options = {.size = sizeof options, .plan = f->plan, .waits = 1};
+    if (pleat_runtime_create(vmm, &options, &j.runtime) != PLEAT_OK)
+        return NULL;
+    static const uint64_t xs[] = {4, 4, 6, 6, 8, 8};
+    for (uint32_t n = 0; n < sizeof xs / sizeof *xs; n++) {
+        job_shape shape = at_x(f->scaled, xs[n]);
+        job_try_iterate(&j, &shape);
+    }
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    return j.runtime;
+}
+
+static void layout_survives_every_failing_verb(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_create,       PLEAT__FAULT_map,
+                                              PLEAT__FAULT_unmap,        PLEAT__FAULT_set_access,
+                                              PLEAT__FAULT_event_create, PLEAT__FAULT_event_record};
+    scaled_job scaled = scaled_make(151);
+    pleat_plan *plan = plan_for(&scaled, 3, 4);
+    fail_verbs(verbs, sizeof verbs / sizeof *verbs, 3, run_failing, &(failing_job){&scaled, plan});
+    pleat_plan_free(plan);
+}
+
+static void layout_survives_every_want_of_host_memory(void **state)
+{
+    (void)state;
+    scaled_job scaled = scaled_make(152);
+    pleat_plan *plan = plan_for(&scaled, 3, 4);
+    fail_host_memory(6, run_failing, &(failing_job){&scaled, plan});
+    pleat_plan_free(plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layout_of_the_plan_file_serves_smaller_sizes),
+        cmocka_unit_test(layout_for_a_larger_size_is_made_by_the_thread),
+        cmocka_unit_test(layout_serves_two_parameters),
+        cmocka_unit_test(layout_that_has_no_room_is_asked_for_once),
+        cmocka_unit_test(layout_that_is_not_followed_any_more_is_unmapped),
+        cmocka_unit_test(layout_of_another_job_gives_its_memory_back),
+        cmocka_unit_test(layout_that_is_being_made_is_waited_for_at_the_end),
+        cmocka_unit_test(layout_survives_every_failing_verb),
+        cmocka_unit_test(layout_survives_every_want_of_host_memory),
+    };
+    return cmocka_run_group_tests_name("layout_job", tests, NULL, NULL);
+}
