@@ -101,7 +101,7 @@ static void layout_serves_two_parameters(void **state)
         make_state(&j, &s);
         for (uint32_t k = 0; k < sizeof pairs / sizeof *pairs; k++) {
             shape = at_two(&scaled, pairs[k][0], pairs[k][1]);
-            run_shape(&j, &shape, 6, JOB_PLAIN, 0);
+            run_shape(&j, &shape, 8, JOB_PLAIN, 0);
             assert_mostly_planned(run_shape(&j, &shape, 2, JOB_PLAIN, 0), 94);
         }
         assert_int_equal(run_shape(&j, &shape, 2, JOB_PLAIN, 0).calls, 0);

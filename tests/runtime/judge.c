@@ -1,0 +1,187 @@
+/*
+ * judge.c: when a plan file is left and a learned schedule dropped, told by counters by hand.
+ */
+#include "test.h"
+
+#include <runtime/learn/judge.h>
+#include <vmm/host.h>
+
+#define SETTLING UINT32_C(2) /* iterations that are not judged */
+#define MS       UINT64_C(1000000)
+
+typedef struct fixture {
+    pleat_vmm host;
+    pleat__pool pool;
+    pleat__heap heap;
+    pleat_stats stats;
+    pleat__judge judge;
+    uint64_t clock_ns;
+} fixture;
+
+static void begin(fixture *f)
+{
+    *f = (fixture){.clock_ns = 1000 * MS};
+    f->heap.pool = &f->pool;
+    assert_ok(pleat_vmm_host(NULL, &f->host));
+    assert_ok(pleat__host_clock_set(&f->host, f->clock_ns));
+    pleat__account_init(&f->heap.account, f->host, 5);
+    pleat__judge_adopt(&f->judge);
+}
+
+static void end(fixture *f)
+{
+    pleat_vmm_destroy(&f->host);
+}
+
+/* An iteration of 100 ms. */
+static pleat__verdict iterate(fixture *f, pleat__followed followed, uint64_t placed,
+                              uint64_t elsewhere, uint64_t driver_ns)
+{
+    f->clock_ns += 100 * MS;
+    assert_ok(pleat__host_clock_set(&f->host, f->clock_ns));
+    f->stats.planned += placed;
+    f->stats.cached += elsewhere;
+    f->heap.account.spent_ns += driver_ns;
+    return pleat__judge_iteration(&f->judge, &f->heap, &f->stats, followed);
+}
+
+static pleat__verdict good(fixture *f, pleat__followed followed)
+{
+    return iterate(f, followed, 1000, 0, MS / 2);
+}
+
+static pleat__verdict bad(fixture *f, pleat__followed followed)
+{
+    return iterate(f, followed, 1000, 0, MS);
+}
+
+static void judge_leaves_a_plan_file_of_another_job(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    assert_int_equal(iterate(&f, PLEAT__FOLLOWED_FILE, 499, 501, 0), PLEAT__VERDICT_KEEP);
+    /* Too few requests say nothing. */
+    assert_int_equal(iterate(&f, PLEAT__FOLLOWED_FILE, 0, 63, 0), PLEAT__VERDICT_KEEP);
+    assert_int_equal(iterate(&f, PLEAT__FOLLOWED_FILE, 499, 501, 0), PLEAT__VERDICT_LEAVE);
+    end(&f);
+}
+
+static void judge_keeps_a_plan_file_that_served_once(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    assert_int_equal(iterate(&f, PLEAT__FOLLOWED_FILE, 0, 1000, 0), PLEAT__VERDICT_KEEP);
+    /* In lanes is as good as in slots. */
+    f.stats.lane += 300;
+    assert_int_equal(iterate(&f, PLEAT__FOLLOWED_FILE, 200, 500, 0), PLEAT__VERDICT_KEEP);
+    for (int i = 0; i < 50; i++)
+        assert_int_equal(iterate(&f, PLEAT__FOLLOWED_FILE, 0, 1000, 0), PLEAT__VERDICT_KEEP);
+    end(&f);
+}
+
+/* Three bad iterations in a row, behind those in which it settles. */
+static void drop_once(fixture *f)
+{
+    for (uint32_t i = 0; i < SETTLING + 2; i++)
+        assert_int_equal(bad(f, PLEAT__FOLLOWED_LEARNED), PLEAT__VERDICT_KEEP);
+    assert_int_equal(bad(f, PLEAT__FOLLOWED_LEARNED), PLEAT__VERDICT_DROP);
+}
+
+static void judge_drops_what_costs_and_rests_twice_as_long_each_time(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    for (uint32_t n = 0; n < 10; n++) {
+        uint32_t rest = 16u << (n < 6 ? n : 6);
+        pleat__judge_adopt(&f.judge);
+        drop_once(&f);
+        assert_int_equal(f.judge.rest, rest);
+        for (; rest > 0; rest--) {
+            assert_int_equal(f.judge.rest, rest);
+            assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP);
+        }
+        assert_int_equal(f.judge.rest, 0);
+    }
+    end(&f);
+}
+
+static void judge_leaves_a_plan_file_that_costs(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    for (uint32_t i = 0; i < SETTLING + 2; i++)
+        assert_int_equal(bad(&f, PLEAT__FOLLOWED_FILE), PLEAT__VERDICT_KEEP);
+    assert_int_equal(bad(&f, PLEAT__FOLLOWED_FILE), PLEAT__VERDICT_LEAVE);
+    assert_int_equal(f.judge.rest, 0);
+    end(&f);
+}
+
+/* One bad iteration in three is borne for ever; one in two is not. */
+static void judge_forgets_what_was_bad_once(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    for (uint32_t i = 0; i < SETTLING; i++)
+        assert_int_equal(good(&f, PLEAT__FOLLOWED_LEARNED), PLEAT__VERDICT_KEEP);
+    for (uint32_t i = 0; i < 300; i++)
+        assert_int_equal(i % 3 == 0 ? bad(&f, PLEAT__FOLLOWED_LEARNED)
+                                    : good(&f, PLEAT__FOLLOWED_LEARNED),
+                         PLEAT__VERDICT_KEEP);
+    uint32_t count = 0;
+    while (count < 100 &&
+           (count % 2 == 0 ? bad(&f, PLEAT__FOLLOWED_LEARNED)
+                           : good(&f, PLEAT__FOLLOWED_LEARNED)) != PLEAT__VERDICT_DROP)
+        count++;
+    assert_in_range(count, 6, 12);
+    end(&f);
+}
+
+/* Growth alone is no fault: only where many requests have no slot. */
+static void judge_drops_what_grows_beside_its_slots(void **state)
+{
+    (void)state;
+    for (int homeless = 0; homeless < 2; homeless++) {
+        fixture f;
+        begin(&f);
+        bool dropped = false;
+        for (uint32_t i = 0; i < 20 && !dropped; i++) {
+            f.pool.count++;
+            dropped = iterate(&f, PLEAT__FOLLOWED_LEARNED, homeless ? 700 : 800,
+                              homeless ? 300 : 200, 0) == PLEAT__VERDICT_DROP;
+        }
+        assert_int_equal(dropped, homeless);
+        end(&f);
+    }
+}
+
+/* The clock of a recording starts again. */
+static void judge_outlives_a_clock_that_goes_back(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    for (uint32_t i = 0; i < 20; i++) {
+        f.clock_ns = 0;
+        assert_int_equal(iterate(&f, PLEAT__FOLLOWED_LEARNED, 1000, 0, 0), PLEAT__VERDICT_KEEP);
+    }
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(judge_leaves_a_plan_file_of_another_job),
+        cmocka_unit_test(judge_keeps_a_plan_file_that_served_once),
+        cmocka_unit_test(judge_drops_what_costs_and_rests_twice_as_long_each_time),
+        cmocka_unit_test(judge_leaves_a_plan_file_that_costs),
+        cmocka_unit_test(judge_forgets_what_was_bad_once),
+        cmocka_unit_test(judge_drops_what_grows_beside_its_slots),
+        cmocka_unit_test(judge_outlives_a_clock_that_goes_back),
+    };
+    return cmocka_run_group_tests_name("judge", tests, NULL, NULL);
+}

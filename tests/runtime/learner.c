@@ -1,0 +1,386 @@
+/*
+ * learner.c: the states of a job on a real runtime over host memory, with a canary: a schedule is
+ * adopted, suspended, resumed, replaced and dropped, and a plan file of another job is left.
+ */
+#include "failing.h"
+#include "job.h"
+
+#include <plan/base/plan.h>
+#include <runtime/face/runtime_internal.h>
+#include <runtime/policy/pleat_internal.h>
+
+static pleat__learner *learner_of(const job *j)
+{
+    return &((pleat__pleat *)j->runtime->policy)->learner;
+}
+
+static void assert_state(const job *j, pleat__state state)
+{
+    assert_string_equal(pleat__state_name(learner_of(j)->states.now), pleat__state_name(state));
+}
+
+static uint64_t caused(const job *j, pleat__cause cause)
+{
+    return learner_of(j)->states.caused[cause];
+}
+
+static void run(job *j, const job_shape *shape, uint32_t iterations)
+{
+    for (uint32_t i = 0; i < iterations; i++) {
+        assert_ok(pleat_mark(j->runtime));
+        job_iterate(j, shape, JOB_PLAIN, 0);
+    }
+}
+
+static void run_unmarked(job *j, const job_shape *shape, uint32_t iterations)
+{
+    for (uint32_t i = 0; i < iterations; i++)
+        job_iterate(j, shape, JOB_PLAIN, 0);
+}
+
+static void assert_planned(job *j, const job_shape *shape, uint32_t iterations)
+{
+    pleat_stats before = pleat_stats_of(j->runtime);
+    run(j, shape, iterations);
+    pleat_stats after = pleat_stats_of(j->runtime);
+    assert_true((after.planned - before.planned) * 100 >= (after.requests - before.requests) * 99);
+}
+
+static void learner_adopts_what_is_alike_at_the_mark(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(1, 1);
+    job_start(&j, "pleat", NULL, 0);
+    run(&j, &shape, 2);
+    assert_state(&j, PLEAT__STATE_heap);
+    assert_ok(pleat_mark(j.runtime));
+    assert_state(&j, PLEAT__STATE_following);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_alike), 1);
+    assert_int_equal(learner_of(&j)->schedule->count, JOB_REQUESTS);
+    assert_false(learner_of(&j)->recording);
+    job_iterate(&j, &shape, JOB_PLAIN, 0);
+    assert_planned(&j, &shape, 4);
+    finish(&j);
+}
+
+static void learner_learns_nothing_when_it_is_off(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(2, 1);
+    job_start_with(&j, "pleat", NULL, 0, "learn:off");
+    run(&j, &shape, 6);
+    assert_state(&j, PLEAT__STATE_heap);
+    assert_int_equal(pleat_stats_of(j.runtime).planned, 0);
+    finish(&j);
+}
+
+/* An iteration of another shape, and the first one again. */
+static void learner_suspends_and_resumes_at_the_next_mark(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(3, 1), other = job_shape_make(33, 2);
+    job_start(&j, "pleat", NULL, 0);
+    run(&j, &shape, 5);
+    const pleat__follow *schedule = learner_of(&j)->schedule;
+    for (uint64_t visit = 1; visit < 6; visit++) {
+        run(&j, &other, 1);
+        assert_state(&j, PLEAT__STATE_suspended);
+        assert_int_equal(caused(&j, PLEAT__CAUSE_diverged), visit);
+        assert_ok(pleat_mark(j.runtime));
+        assert_state(&j, PLEAT__STATE_following);
+        assert_ptr_equal(learner_of(&j)->current, schedule);
+        job_iterate(&j, &shape, JOB_PLAIN, 0);
+        assert_state(&j, PLEAT__STATE_following);
+        run(&j, &shape, 2);
+        assert_planned(&j, &shape, 2);
+    }
+    assert_int_equal(pleat_stats_of(j.runtime).switches, 1);
+    assert_int_equal(pleat_stats_of(j.runtime).returns, 5);
+    finish(&j);
+}
+
+static void learner_replaces_what_two_alike_iterations_left(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(4, 1), other = job_shape_make(34, 2);
+    job_start(&j, "pleat", NULL, 0);
+    run(&j, &shape, 5);
+    run(&j, &other, 3);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_replaced), 0);
+    assert_ok(pleat_mark(j.runtime));
+    assert_state(&j, PLEAT__STATE_following);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_replaced), 1);
+    job_iterate(&j, &other, JOB_PLAIN, 0);
+    run(&j, &other, 3);
+    assert_planned(&j, &other, 3);
+    finish(&j);
+}
+
+/* As many requests as nothing expects, in front of an iteration. */
+static void learner_goes_on_behind_an_evaluation(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(5, 1);
+    job_start(&j, "pleat", NULL, 0);
+    run(&j, &shape, 6);
+    for (uint32_t n = 0; n < 3; n++) {
+        for (uint64_t i = 0; i < 1000; i++) {
+            job_tensor t = job_alloc(&j, 7000 + i % 10 * 3000, 0);
+            job_free(&j, &t);
+        }
+        assert_state(&j, PLEAT__STATE_suspended);
+        run(&j, &shape, 1);
+        assert_state(&j, PLEAT__STATE_following);
+        assert_planned(&j, &shape, 3);
+    }
+    assert_int_equal(pleat_stats_of(j.runtime).switches, 1);
+    finish(&j);
+}
+
+/* Nothing marks where the job is back: sizes in a row do. */
+static void learner_resumes_without_marks_where_its_requests_come_again(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(6, 1);
+    job_start(&j, "pleat", NULL, 0);
+    run_unmarked(&j, &shape, 40);
+    assert_state(&j, PLEAT__STATE_following);
+    uint64_t switches = pleat_stats_of(j.runtime).switches;
+    for (uint32_t n = 0; n < 4; n++) {
+        for (uint64_t i = 0; i < 500; i++) {
+            job_tensor t = job_alloc(&j, 7000 + i % 10 * 3000, 0);
+            job_free(&j, &t);
+        }
+        assert_state(&j, PLEAT__STATE_suspended);
+        run_unmarked(&j, &shape, 1);
+        assert_state(&j, PLEAT__STATE_following);
+        run_unmarked(&j, &shape, 3);
+    }
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.switches, switches);
+    assert_true(stats.returns >= 4);
+    finish(&j);
+}
+
+/* What was found by its period may be a loop. */
+static void learner_believes_the_first_mark(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(7, 1);
+    job_start(&j, "pleat", NULL, 0);
+    run_unmarked(&j, &shape, 40);
+    assert_state(&j, PLEAT__STATE_following);
+    assert_ok(pleat_mark(j.runtime));
+    assert_state(&j, PLEAT__STATE_heap);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_marked), 1);
+    job_iterate(&j, &shape, JOB_PLAIN, 0);
+    run(&j, &shape, 3);
+    assert_state(&j, PLEAT__STATE_following);
+    assert_planned(&j, &shape, 3);
+    finish(&j);
+}
+
+/* Iterations in which the driver takes all of the time, as if views were mapped. */
+static void learner_drops_what_costs_and_rests(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(8, 1);
+    job_start(&j, "pleat", NULL, 0);
+    run(&j, &shape, 3);
+    assert_state(&j, PLEAT__STATE_following);
+    uint32_t count = 0;
+    for (; learner_of(&j)->states.now == PLEAT__STATE_following && count < 20; count++) {
+        learner_of(&j)->heap->account.spent_ns += 1000000;
+        run(&j, &shape, 1);
+    }
+    assert_in_range(count, 4, 6);
+    assert_state(&j, PLEAT__STATE_resting);
+    assert_null(learner_of(&j)->schedule);
+    uint32_t rest = learner_of(&j)->judge.rest;
+    uint64_t planned = pleat_stats_of(j.runtime).planned;
+    run(&j, &shape, rest - 1);
+    assert_state(&j, PLEAT__STATE_resting);
+    assert_int_equal(learner_of(&j)->record.end, learner_of(&j)->record.begin);
+    run(&j, &shape, 1);
+    assert_state(&j, PLEAT__STATE_heap);
+    assert_int_equal(pleat_stats_of(j.runtime).planned, planned);
+    run(&j, &shape, 3);
+    assert_state(&j, PLEAT__STATE_following);
+    assert_planned(&j, &shape, 3);
+    finish(&j);
+}
+
+/* ---- plan files ---- */
+
+/* The plan of a job of such a shape. With `random` every third of its sizes varies, which has
+ * lanes. */
+static pleat_plan *plan_of(const job_shape *of, test_random *random)
+{
+    static const pleat_plan_options options = {
+        .size = sizeof options, .chunk_bytes = JOB_PAGE, .seconds = 0.02, .no_recipe = 1};
+    job j;
+    job_shape shape = *of;
+    pleat_trace *trace;
+    pleat_plan *plan;
+    job_start(&j, "native", NULL, 0);
+    assert_ok(pleat_record_begin(j.runtime, NULL));
+    for (uint32_t n = 0; n < 3; n++) {
+        for (uint32_t i = 0; random != NULL && i < JOB_REQUESTS; i += 3)
+            shape.bytes[i] = 4096 + test_random_below(random, 200000);
+        run(&j, &shape, 1);
+    }
+    assert_ok(pleat_mark(j.runtime));
+    assert_ok(pleat_record_copy(j.runtime, &trace));
+    job_drain(&j);
+    job_stop(&j);
+    assert_ok(pleat_plan_make(trace, &options, &plan));
+    pleat_trace_free(trace);
+    return plan;
+}
+
+static uint64_t taken_by(const job_shape *shape)
+{
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    run(&j, shape, 8);
+    uint64_t taken = pleat_stats_of(j.runtime).physical_bytes;
+    finish(&j);
+    return taken;
+}
+
+static void learner_leaves_a_plan_file_of_another_job(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < 4; n++) {
+        bool marked = n < 2;
+        job j;
+        job_shape shape = job_shape_make(1 + n, 1), other = job_shape_make(41 + n, 24);
+        uint64_t needs = taken_by(&shape);
+        pleat_plan *plan = plan_of(&other, NULL);
+        job_start(&j, "pleat", plan, 0);
+        assert_true(pleat_stats_of(j.runtime).physical_bytes > 2 * needs);
+        if (marked)
+            run(&j, &shape, 8);
+        else
+            run_unmarked(&j, &shape, 60);
+        assert_int_equal(caused(&j, PLEAT__CAUSE_misfit), 1);
+        assert_state(&j, PLEAT__STATE_following);
+        assert_planned(&j, &shape, marked ? 4 : 0);
+        uint64_t taken = pleat_stats_of(j.runtime).physical_bytes;
+        /* Two of the plan's handles stay for what crossed when it was left. */
+        assert_true(taken <= needs + needs / 4 + 2ull * PLEAT__BLOCK * JOB_PAGE);
+        finish(&j);
+        pleat_plan_free(plan);
+    }
+}
+
+static void learner_keeps_a_plan_file_that_served(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(7, 2), other = job_shape_make(47, 1);
+    pleat_plan *plan = plan_of(&shape, NULL);
+    job_start(&j, "pleat", plan, 0);
+    /* Something else comes first, and later. */
+    run(&j, &other, 1);
+    run(&j, &shape, 2);
+    run(&j, &other, 20);
+    run(&j, &shape, 6);
+    assert_planned(&j, &shape, 4);
+    assert_int_equal(pleat_stats_of(j.runtime).switches, 0);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_misfit), 0);
+    finish(&j);
+    pleat_plan_free(plan);
+}
+
+/* What lives in a lane or in a view of the plan when it is left stays whole, and is freed there. */
+static void learner_leaves_what_lies_in_a_plan_file(void **state)
+{
+    (void)state;
+    job j;
+    test_random random = test_random_begin(__func__, 8);
+    job_shape other = job_shape_make(48, 4), shape = job_shape_make(8, 1);
+    pleat_plan *plan = plan_of(&other, &random);
+    assert_true(plan->lane_count != 0);
+    job_start(&j, "pleat", plan, 0);
+    job_tensor kept[64];
+    for (uint32_t i = 0; i < 64; i++)
+        kept[i] = job_alloc(&j, other.bytes[i], 0);
+    assert_true(pleat_stats_of(j.runtime).planned != 0 && pleat_stats_of(j.runtime).lane != 0);
+    run(&j, &shape, 8);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_misfit), 1);
+    for (uint32_t i = 0; i < 64; i++)
+        job_free(&j, &kept[i]);
+    run(&j, &shape, 4);
+    assert_int_equal(learner_of(&j)->layouts.retired_count, 0);
+    finish(&j);
+    pleat_plan_free(plan);
+}
+
+/* ---- failures ---- */
+
+/* Iterations with whatever fails; NULL: there is no runtime. */
+static pleat_runtime *run_failing(pleat_vmm vmm, const void *plan)
+{
+    job j = {.vmm = vmm};
+    job_shape shape = job_shape_make(9, 1);
+    const pleat_runtime_options options = {.size = sizeof options, .plan = plan, .waits = 1};
+    if (pleat_runtime_create(vmm, &options, &j.runtime) != PLEAT_OK)
+        return NULL;
+    for (uint32_t n = 0; n < 5; n++)
+        job_try_iterate(&j, &shape);
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    return j.runtime;
+}
+
+static void learner_survives_every_failing_verb(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_create,       PLEAT__FAULT_map,
+                                              PLEAT__FAULT_unmap,        PLEAT__FAULT_set_access,
+                                              PLEAT__FAULT_event_create, PLEAT__FAULT_event_record};
+    test_random random = test_random_begin(__func__, 9);
+    job_shape other = job_shape_make(49, 2);
+    pleat_plan *plan = plan_of(&other, &random);
+    fail_verbs(verbs, sizeof verbs / sizeof *verbs, 3, run_failing, plan);
+    pleat_plan_free(plan);
+}
+
+static void learner_survives_every_want_of_host_memory(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 10);
+    job_shape other = job_shape_make(50, 2);
+    pleat_plan *plan = plan_of(&other, &random);
+    fail_host_memory(8, run_failing, plan);
+    pleat_plan_free(plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(learner_adopts_what_is_alike_at_the_mark),
+        cmocka_unit_test(learner_learns_nothing_when_it_is_off),
+        cmocka_unit_test(learner_suspends_and_resumes_at_the_next_mark),
+        cmocka_unit_test(learner_replaces_what_two_alike_iterations_left),
+        cmocka_unit_test(learner_goes_on_behind_an_evaluation),
+        cmocka_unit_test(learner_resumes_without_marks_where_its_requests_come_again),
+        cmocka_unit_test(learner_believes_the_first_mark),
+        cmocka_unit_test(learner_drops_what_costs_and_rests),
+        cmocka_unit_test(learner_leaves_a_plan_file_of_another_job),
+        cmocka_unit_test(learner_keeps_a_plan_file_that_served),
+        cmocka_unit_test(learner_leaves_what_lies_in_a_plan_file),
+        cmocka_unit_test(learner_survives_every_failing_verb),
+        cmocka_unit_test(learner_survives_every_want_of_host_memory),
+    };
+    return cmocka_run_group_tests_name("learner", tests, NULL, NULL);
+}

@@ -1,0 +1,152 @@
+/*
+ * period.c: finding the iteration of a job that marks nothing in its recording: by its period, past
+ * the loops in it, and nothing where nothing repeats.
+ */
+#include "test.h"
+
+#include <internal/arena.h>
+#include <runtime/learn/recording.h>
+
+typedef struct fixture {
+    pleat__arena *arena;
+    pleat__recording recording;
+    uint64_t requests;
+    pleat__repeat found; /* the last stretch */
+    uint32_t times;      /* that one was found */
+} fixture;
+
+static void begin(fixture *f, bool unmarked)
+{
+    *f = (fixture){.arena = NULL};
+    assert_ok(pleat__arena_create(&f->arena));
+    assert_ok(pleat__recording_init(&f->recording, f->arena, unmarked));
+}
+
+static void end(fixture *f)
+{
+    pleat__recording_release(&f->recording);
+    pleat__arena_destroy(f->arena);
+}
+
+static void add(fixture *f, uint64_t bytes)
+{
+    const pleat__place place = {.address = ++f->requests * UINT64_C(4096), .granules = 1};
+    pleat__repeat found = pleat__recording_add(&f->recording, bytes, 0, &place);
+    if (found.count == 0)
+        return;
+    f->found = found;
+    f->times++;
+    /* It is held, and ends with the newest request. */
+    assert_true(found.first >= f->recording.begin);
+    assert_int_equal(found.first + found.count, f->recording.end);
+}
+
+/* `loops` times a loop of some requests, then others. */
+static void iterate(fixture *f, uint32_t loops, uint32_t inner, uint32_t others)
+{
+    for (uint32_t l = 0; l < loops; l++)
+        for (uint32_t i = 0; i < inner; i++)
+            add(f, 512 * (1 + i * 7 % 1009));
+    for (uint32_t i = 0; i < others; i++)
+        add(f, 512 * (2000 + i * UINT64_C(11)));
+}
+
+static void period_of_an_iteration_is_found(void **state)
+{
+    (void)state;
+    static const uint32_t counts[] = {70, 300, 1000, 5000};
+    for (uint32_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+        fixture f;
+        begin(&f, true);
+        while (f.requests < 40000)
+            iterate(&f, 0, 0, counts[k]);
+        assert_true(f.times > 0);
+        assert_int_equal(f.found.count, counts[k]);
+        end(&f);
+    }
+}
+
+/* A loop of microbatches looks like iterations until the optimizer comes. */
+static void period_is_the_iterations_not_the_loops_in_it(void **state)
+{
+    (void)state;
+    static const uint32_t loops[] = {2, 4, 8, 16};
+    for (uint32_t k = 0; k < sizeof loops / sizeof *loops; k++) {
+        fixture f;
+        begin(&f, true);
+        while (f.requests < 60000)
+            iterate(&f, loops[k], 150, 400);
+        assert_true(f.times > 0);
+        assert_int_equal(f.found.count, loops[k] * 150 + 400);
+        end(&f);
+    }
+}
+
+/* Extra, missing and resized requests, one in fifty. */
+static void period_is_found_past_odd_requests(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x9e210d);
+    fixture f;
+    begin(&f, true);
+    while (f.requests < 60000)
+        for (uint32_t i = 0; i < 1000; i++) {
+            uint64_t odd = test_random_below(&random, 150);
+            if (odd == 0)
+                add(&f, 512 * (3000 + test_random_below(&random, 1000)));
+            if (odd != 1)
+                add(&f, 512 * (1 + i * 7 % 1009) + (odd == 2 ? 512 * 5000 : 0));
+        }
+    assert_true(f.times > 0);
+    assert_in_range(f.found.count, 950, 1050);
+    end(&f);
+}
+
+static void period_is_not_found_where_all_varies(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x9e210e);
+    fixture f;
+    begin(&f, true);
+    for (uint32_t i = 0; i < 100000; i++)
+        add(&f, 512 * (1 + test_random_below(&random, 100000)));
+    assert_int_equal(f.times, 0);
+    end(&f);
+}
+
+/* Setting period:off. */
+static void period_is_not_looked_for_when_it_is_off(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, false);
+    while (f.requests < 40000)
+        iterate(&f, 0, 0, 300);
+    assert_int_equal(f.times, 0);
+    end(&f);
+}
+
+static void period_is_longer_by_half_and_a_multiple_to_a_64th(void **state)
+{
+    (void)state;
+    assert_true(pleat__period_is_longer(150, 100));
+    assert_false(pleat__period_is_longer(149, 100));
+    assert_true(pleat__period_is_multiple(640, 640));
+    assert_true(pleat__period_is_multiple(1290, 640));
+    assert_true(pleat__period_is_multiple(1270, 640));
+    assert_false(pleat__period_is_multiple(1291, 640));
+    assert_false(pleat__period_is_multiple(960, 640));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(period_of_an_iteration_is_found),
+        cmocka_unit_test(period_is_the_iterations_not_the_loops_in_it),
+        cmocka_unit_test(period_is_found_past_odd_requests),
+        cmocka_unit_test(period_is_not_found_where_all_varies),
+        cmocka_unit_test(period_is_not_looked_for_when_it_is_off),
+        cmocka_unit_test(period_is_longer_by_half_and_a_multiple_to_a_64th),
+    };
+    return cmocka_run_group_tests_name("period", tests, NULL, NULL);
+}

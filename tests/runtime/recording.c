@@ -1,0 +1,284 @@
+/*
+ * recording.c: which iterations of a recording are alike, told by hand: between marks, and when the
+ * mark comes twice, host memory ends or nothing repeats.
+ */
+#include "test.h"
+
+#include <internal/arena.h>
+#include <runtime/learn/recording.h>
+
+#define REQUESTS 512u
+
+typedef struct fixture {
+    pleat__arena *arena;
+    pleat__recording recording;
+    uint64_t requests;
+} fixture;
+
+static void begin(fixture *f)
+{
+    *f = (fixture){.arena = NULL};
+    assert_ok(pleat__arena_create(&f->arena));
+    assert_ok(pleat__recording_init(&f->recording, f->arena, true));
+    assert_int_equal(pleat__recording_mark(&f->recording).count, 0);
+}
+
+static void end(fixture *f)
+{
+    pleat__recording_release(&f->recording);
+    assert_int_equal(pleat__arena_bytes_of(f->arena).allocated, 0);
+    pleat__arena_destroy(f->arena);
+}
+
+static void add(fixture *f, uint64_t bytes, uint16_t stream)
+{
+    const pleat__place place = {.address = ++f->requests * UINT64_C(4096), .granules = 1};
+    assert_int_equal(pleat__recording_add(&f->recording, bytes, stream, &place).count, 0);
+}
+
+/* All sizes of an iteration are another's. */
+static uint64_t size_of(uint32_t i)
+{
+    return 512 * (i + 1);
+}
+
+/* An iteration without the requests from `from` to `to`, and its mark. */
+static pleat__repeat run(fixture *f, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        if (i < from || i >= to)
+            add(f, size_of(i), 0);
+    return pleat__recording_mark(&f->recording);
+}
+
+static void recording_same_requests_are_alike(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat__follow *follow;
+    begin(&f);
+    assert_int_equal(run(&f, 0, 0).count, 0);
+    for (int i = 0; i < 3; i++) {
+        pleat__repeat found = run(&f, 0, 0);
+        assert_int_equal(found.count, REQUESTS);
+        assert_ok(pleat__recording_take(&f.recording, &found, &follow));
+        assert_int_equal(follow->count, REQUESTS);
+        for (uint32_t k = 0; k < REQUESTS; k++) {
+            assert_int_equal(follow->items[k].bytes, size_of(k));
+            assert_int_equal(follow->items[k].kind, PLEAT__ITEM_SLOT);
+            assert_int_equal(follow->items[k].place.address,
+                             (f.requests - REQUESTS + k + 1) * UINT64_C(4096));
+        }
+        pleat__follow_free(follow);
+    }
+    end(&f);
+}
+
+/* The first one makes the optimizer's states. */
+static void recording_first_iteration_may_have_more(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        add(&f, size_of(i), 0);
+        if (i >= REQUESTS / 2 && i % 2 == 0)
+            add(&f, 7 * 512 * 1000 + 512 * i, 0);
+    }
+    assert_int_equal(pleat__recording_mark(&f.recording).count, 0);
+    assert_int_equal(run(&f, 0, 0).count, REQUESTS);
+    end(&f);
+}
+
+static void recording_few_that_are_missing_or_new_are_no_difference(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    run(&f, 0, 0);
+    assert_int_equal(run(&f, 200, 216).count, REQUESTS - 16);
+    assert_int_equal(run(&f, 0, 0).count, REQUESTS);
+    /* Those that are not in the one before may have any size. */
+    pleat__follow *follow;
+    pleat__repeat found = run(&f, 0, 0);
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        add(&f, i % 64 == 63 ? 999 * 512 + 512 * i : size_of(i), 0);
+    found = pleat__recording_mark(&f.recording);
+    assert_int_equal(found.count, REQUESTS);
+    assert_ok(pleat__recording_take(&f.recording, &found, &follow));
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        assert_int_equal(follow->items[i].kind,
+                         i % 64 == 63 ? PLEAT__ITEM_DYNAMIC : PLEAT__ITEM_SLOT);
+    pleat__follow_free(follow);
+    end(&f);
+}
+
+static void recording_many_that_are_missing_are_a_difference(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    run(&f, 0, 0);
+    /* All of the shorter one are in the longer one, but not the other way round. */
+    assert_int_equal(run(&f, 200, 300).count, REQUESTS - 100);
+    assert_int_equal(run(&f, 0, 0).count, 0);
+    end(&f);
+}
+
+/* Between marks too many requests may be extra in a row to be looked for one by one. */
+static void recording_finds_its_way_behind_strangers(void **state)
+{
+    (void)state;
+    fixture f;
+    const uint32_t strangers = 30, before = 200;
+    begin(&f);
+    run(&f, 0, 0);
+    for (uint32_t i = 0; i < REQUESTS + strangers; i++) {
+        bool odd = i >= before && i < before + strangers;
+        add(&f, size_of(odd ? REQUESTS + i : i < before ? i : i - strangers), 0);
+    }
+    assert_int_equal(pleat__recording_mark(&f.recording).count, REQUESTS + strangers);
+    end(&f);
+}
+
+/* Every size is another one: by a factor, or as drawn. */
+static pleat__repeat run_scaled(fixture *f, test_random *random, uint64_t numerator,
+                                uint16_t stream)
+{
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        uint64_t part = random != NULL ? 4 + test_random_below(random, 9) : numerator;
+        add(f, 512 * (i + 16) * part, i % 2 == 0 ? stream : 0);
+    }
+    return pleat__recording_mark(&f->recording);
+}
+
+static void recording_sizes_that_change_in_one_direction_are_alike(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    static const uint64_t lengths[] = {8, 11, 5, 13, 2};
+    for (uint32_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        assert_int_equal(run_scaled(&f, NULL, lengths[i], 0).count, i == 0 ? 0 : REQUESTS);
+    end(&f);
+}
+
+static void recording_sizes_that_change_both_ways_are_not_alike(void **state)
+{
+    (void)state;
+    fixture f;
+    test_random random = test_random_begin(__func__, 0x2ec0);
+    begin(&f);
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(run_scaled(&f, &random, 0, 0).count, 0);
+    end(&f);
+}
+
+static void recording_other_streams_are_not_alike(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    run_scaled(&f, NULL, 8, 0);
+    assert_int_equal(run_scaled(&f, NULL, 8, 1).count, 0);
+    assert_int_equal(run_scaled(&f, NULL, 9, 1).count, REQUESTS);
+    end(&f);
+}
+
+/* A program may mark behind its optimizer's step, which is a mark. */
+static void recording_marks_right_behind_each_other_are_one(void **state)
+{
+    (void)state;
+    for (uint32_t between = 0; between <= 4; between++) {
+        fixture f;
+        begin(&f);
+        for (uint32_t i = 0; i < 4; i++) {
+            assert_int_equal(run(&f, 0, 0).count, i > 0 ? REQUESTS + between : 0);
+            for (uint32_t k = 0; k < between; k++)
+                add(&f, 512, 0);
+            assert_int_equal(pleat__recording_mark(&f.recording).count, 0);
+        }
+        end(&f);
+    }
+}
+
+/* Too few requests are no iteration. */
+static void recording_few_requests_are_no_iteration(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    for (uint32_t n = 0; n < 4; n++) {
+        for (uint32_t i = 0; i < 63; i++)
+            add(&f, size_of(i), 0);
+        assert_int_equal(pleat__recording_mark(&f.recording).count, 0);
+    }
+    end(&f);
+}
+
+static void recording_without_host_memory_begins_again_at_a_mark(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    run(&f, 0, 0);
+    assert_int_equal(run(&f, 0, 0).count, REQUESTS);
+    pleat__arena_fail(1, true);
+    for (uint32_t i = 0; i < 5000; i++)
+        add(&f, size_of(i % REQUESTS), 0);
+    assert_true(pleat__arena_failed() > 0);
+    pleat__arena_fail(0, false);
+    assert_true(f.recording.full);
+    assert_int_equal(pleat__recording_mark(&f.recording).count, 0);
+    assert_int_equal(run(&f, 0, 0).count, 0);
+    assert_int_equal(run(&f, 0, 0).count, REQUESTS);
+    /* Nor is a stretch taken. */
+    pleat__follow *follow;
+    pleat__repeat found = run(&f, 0, 0);
+    for (uint64_t nth = 1; nth <= 3; nth++) {
+        pleat__arena_fail(nth, false);
+        assert_int_equal(pleat__recording_take(&f.recording, &found, &follow), PLEAT_E_NO_MEMORY);
+        pleat__arena_fail(0, false);
+    }
+    end(&f);
+}
+
+/* Sizes at random for ever: what is held of them ends somewhere. */
+static void recording_holds_so_much_and_no_more(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x5eed1ea5);
+    pleat__arena *arena;
+    pleat__recording recording;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__recording_init(&recording, arena, true));
+    for (uint32_t i = 0; i < 600000; i++) {
+        const pleat__place place = {.address = (i + 1) * UINT64_C(4096), .granules = 1};
+        uint64_t bytes = 512 * (1 + test_random_below(&random, 100000));
+        assert_int_equal(pleat__recording_add(&recording, bytes, 0, &place).count, 0);
+    }
+    assert_true(recording.end - recording.begin >= 200000);
+    assert_true(pleat__arena_bytes_of(arena).allocated < 20u << 20);
+    pleat__recording_release(&recording);
+    assert_int_equal(pleat__arena_bytes_of(arena).allocated, 0);
+    pleat__arena_destroy(arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recording_same_requests_are_alike),
+        cmocka_unit_test(recording_first_iteration_may_have_more),
+        cmocka_unit_test(recording_few_that_are_missing_or_new_are_no_difference),
+        cmocka_unit_test(recording_many_that_are_missing_are_a_difference),
+        cmocka_unit_test(recording_finds_its_way_behind_strangers),
+        cmocka_unit_test(recording_sizes_that_change_in_one_direction_are_alike),
+        cmocka_unit_test(recording_sizes_that_change_both_ways_are_not_alike),
+        cmocka_unit_test(recording_other_streams_are_not_alike),
+        cmocka_unit_test(recording_marks_right_behind_each_other_are_one),
+        cmocka_unit_test(recording_few_requests_are_no_iteration),
+        cmocka_unit_test(recording_without_host_memory_begins_again_at_a_mark),
+        cmocka_unit_test(recording_holds_so_much_and_no_more),
+    };
+    return cmocka_run_group_tests_name("recording", tests, NULL, NULL);
+}
