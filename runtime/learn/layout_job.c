@@ -273,15 +273,23 @@ static bool has_failed(const pleat__layouts *layouts, const pleat__x *x)
     return layouts->failed.u.num != 0 && pleat__x_holds(x, &layouts->failed);
 }
 
+static const pleat__layout_made *largest_of(const pleat__layouts *layouts)
+{
+    return layouts->now.follow != NULL ? &layouts->now : &layouts->file;
+}
+
+bool pleat__layouts_hold(const pleat__layouts *layouts, const pleat__x *x)
+{
+    return pleat__x_holds(&largest_of(layouts)->x, x);
+}
+
 void pleat__layouts_ask(pleat__layouts *layouts, const pleat__x *x)
 {
-    const pleat__layout_made *largest =
-        layouts->now.follow != NULL ? &layouts->now : &layouts->file;
     if (layouts->plan == NULL || layouts->plan->recipe == NULL ||
         layouts->state != PLEAT__LAYOUT_NONE || layouts->retired_count == PLEAT__RETIRED ||
-        pleat__x_holds(&largest->x, x))
+        pleat__layouts_hold(layouts, x))
         return;
-    pleat__x wanted = pleat__x_larger(&largest->x, x);
+    pleat__x wanted = pleat__x_larger(&largest_of(layouts)->x, x);
     if (has_failed(layouts, &wanted))
         return;
     if (layouts->thread == NULL && pleat__mapper_create(layouts->heap->pool->space, layouts->arena,

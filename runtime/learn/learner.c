@@ -168,8 +168,17 @@ void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t str
 
 /* ---- iterations ---- */
 
+/* Whether the iteration was larger than what is laid out. It says nothing of the plan. */
+static bool is_beyond_layout(const pleat__learner *learner)
+{
+    return pleat__learner_has_sizes(learner) && pleat__size_parameter_is_known(&learner->sizes) &&
+           !pleat__layouts_hold(&learner->layouts, &learner->sizes.x);
+}
+
 static pleat__followed kind_of_followed(const pleat__learner *learner)
 {
+    if (is_beyond_layout(learner))
+        return PLEAT__FOLLOWED_NOTHING;
     if (learner->schedule != NULL && !learner->schedule->learned)
         return PLEAT__FOLLOWED_FILE;
     return learner->current != NULL ? PLEAT__FOLLOWED_LEARNED : PLEAT__FOLLOWED_NOTHING;
@@ -177,9 +186,6 @@ static pleat__followed kind_of_followed(const pleat__learner *learner)
 
 static void judge(pleat__learner *learner)
 {
-    /* Whose sizes follow the plan's recipe is the plan's job, however little of it has a place. */
-    if (pleat__learner_has_sizes(learner) && pleat__size_parameter_is_known(&learner->sizes))
-        learner->judge.fits = true;
     pleat__verdict verdict = pleat__judge_iteration(&learner->judge, learner->heap, learner->stats,
                                                     kind_of_followed(learner));
     if (verdict == PLEAT__VERDICT_LEAVE)
