@@ -151,6 +151,13 @@ class Trials(unittest.TestCase):
         self.assertTrue(found["none"]["planned"])
 
 
+    def test_a_command_that_does_not_end_is_ended(self):
+        most, replays.SECONDS_MOST = replays.SECONDS_MOST, 0.01
+        self.addCleanup(setattr, replays, "SECONDS_MOST", most)
+        with self.assertRaisesRegex(replays.Failed, "no end in"):
+            replays.Pleat(PLEAT).run("bench", "alloc")
+
+
 class Command(unittest.TestCase):
     def test_bad_use(self):
         for arguments in (["--seeds", "3..1"], ["--hard", "none"], ["--settings", "none:off"], ["--seeds", "x"], ["--fresh", "0"], ["--none"]):

@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLEAT = ROOT / "build/release/bin/pleat"
 
 OUT_OF_MEMORY = 4  # exit status of `pleat`
+SECONDS_MOST = 300  # of one command; what takes longer has gone astray
 SAID_NO = 1  # the same: a canary's error, say; figures are printed all the same
 
 
@@ -57,8 +58,11 @@ class Pleat:
         """What it wrote; Failed where it ended otherwise than with 0 or one of `accept`."""
         environment = dict(os.environ)
         environment["PLEAT_CONF"] = ",".join(s for s in (self.settings, settings) if s)
-        done = subprocess.run([self.path, *map(str, arguments)], capture_output=True, text=True,
-                              check=False, env=environment)
+        try:
+            done = subprocess.run([self.path, *map(str, arguments)], capture_output=True, text=True,
+                                  check=False, env=environment, timeout=SECONDS_MOST)
+        except subprocess.TimeoutExpired:
+            raise Failed("pleat %s: no end in %d s" % (" ".join(map(str, arguments)), SECONDS_MOST)) from None
         if done.returncode != 0 and done.returncode not in accept:
             raise Failed("pleat %s: exit status %d: %s" % (
                 " ".join(map(str, arguments)), done.returncode, done.stderr.strip()))
