@@ -1,5 +1,5 @@
 /*
- * replay_json.c: the figures of a replay as JSON, keys of docs/design.md.
+ * json.c: the figures of a replay as JSON, keys of docs/reference.md.
  */
 #include <tools/replay/replay.h>
 

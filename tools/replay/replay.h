@@ -127,7 +127,7 @@ PLEAT_NODISCARD pleat_result replay_requests(const pleat_trace *trace, pleat__ar
 PLEAT_NODISCARD pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
                                         replay_result *result);
 
-/* The object's members, keys of docs/design.md; those of one iteration's times. */
+/* The object's members, keys of docs/reference.md; those of one iteration's times. */
 void replay_json(json_writer *json, const replay_result *result);
 void replay_times_json(json_writer *json, const replay_times *times);
 
