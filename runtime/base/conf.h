@@ -23,9 +23,6 @@ typedef char pleat__conf_text[PLEAT__CONF_TEXT_BYTES];
       "requests below this many bytes that have no slot lie in a region of their own")             \
     X(views, size, uint64_t, UINT64_C(48) << 30,                                                   \
       "address space of stitched views that is kept mapped in case it is wanted again")            \
-    X(spare, size, uint64_t, 5,                                                                    \
-      "thousandths of the memory in use that may be taken more where stitching costs too much "    \
-      "time, up to twenty times as much where it goes on; 0: none")                                \
     X(learn, switch, bool, true, "follow iterations that are alike; off: the heap alone serves")   \
     X(period, switch, bool, true, "find it without marks too, by the period of the requests")      \
     X(check, switch, bool, true,                                                                   \

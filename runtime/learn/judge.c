@@ -28,8 +28,8 @@ static pleat__judge_counts count(const pleat__heap *heap, const pleat_stats *sta
 {
     return (pleat__judge_counts){.placed = stats->planned + stats->lane,
                                  .elsewhere = stats->stitched + stats->cached,
-                                 .driver_ns = heap->account.spent_ns,
-                                 .now_ns = pleat__account_now(&heap->account),
+                                 .driver_ns = heap->view_ns,
+                                 .now_ns = pleat__heap_now(heap),
                                  .chunks = heap->pool->count - heap->pool->absent};
 }
 

@@ -52,7 +52,7 @@ static bool is_tight(const pleat__pool *pool, uint32_t exist)
 static uint32_t block_for(const pleat__pool *pool, uint32_t chunks)
 {
     uint32_t block = 1, exist = pool->count - pool->absent + chunks;
-    if (exist < PLEAT__BLOCK_FROM || is_tight(pool, exist))
+    if (is_tight(pool, exist))
         return 1;
     while (block < PLEAT__BLOCK && 2 * block <= exist / PLEAT__BLOCK_SHARE)
         block *= 2;

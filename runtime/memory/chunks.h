@@ -16,19 +16,14 @@
 #include <runtime/base/driver_lock.h>
 #include <runtime/memory/occupancy.h>
 
-/* New memory comes in handles of several chunks where it is wanted side by side: one costs what a
- * chunk alone does (H200: 22 us for 16 MiB, 24 us for 2 MiB), to make and in every view. A view
- * needs whole handles, though, so what is free beside a live tensor in its handle is of use to
- * fewer requests. There are as many such places as there are large tensors, whatever the job's
- * size: a handle has at most one chunk for each PLEAT__BLOCK_SHARE that exist, at most
- * PLEAT__BLOCK; and one where fewer than PLEAT__BLOCK_FROM exist, whose making takes little time.
- * (As against a 3,072th throughout: eleven recorded jobs of 12 GiB and more lose 10 to 44 % less of
- * their first iteration to the driver, and all but one, whose layout is made beside it, 6 to 82 %
- * less afterwards, for 0.04 % more memory on average and 0.18 % at most. A 1,536th throughout costs
- * smaller jobs up to 0.28 %, a 1,024th all of them 0.1 %.) */
+/* New memory comes in handles of several chunks where it is wanted side by side: a handle costs
+ * what a chunk alone does (H200: 22 us for 16 MiB, 24 us for 2 MiB), to make and in every view. A
+ * view needs whole handles, though, so what is free beside a live tensor in its handle is of use to
+ * fewer requests. There are about as many such places as there are large tensors, whatever the
+ * job's size; so a handle has at most one chunk for each PLEAT__BLOCK_SHARE chunks that exist, and
+ * at most PLEAT__BLOCK (docs/decisions.md, D2). */
 #define PLEAT__BLOCK       16u
-#define PLEAT__BLOCK_SHARE 1536u
-#define PLEAT__BLOCK_FROM  6144u
+#define PLEAT__BLOCK_SHARE 1024u
 
 /* Neighbouring pages of the window. */
 typedef struct pleat__page_run {

@@ -24,7 +24,6 @@ pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, plea
          * the setting's default of 48 GiB is 24,576 pages. */
         .view_limit = conf->views / pool->page_bytes,
     };
-    pleat__account_init(&heap->account, vmm, conf->spare);
     pleat__beyond_init(&heap->beyond, pool->gate);
     /* A small zone grows by a chunk, which must hold any small request with room to share. */
     uint64_t small = conf->small >> PLEAT__GRANULE_SHIFT;

@@ -30,7 +30,6 @@
 #include <runtime/base/conf.h>
 #include <runtime/memory/chunks.h>
 #include <runtime/memory/free_runs.h>
-#include <runtime/memory/map_budget.h>
 #include <runtime/memory/overflow_streams.h>
 
 #define PLEAT__STREAMS 63u
@@ -105,10 +104,9 @@ typedef struct pleat__heap {
     pleat__view **views;       /* by pages */
     size_t view_capacity;
     uint32_t view_count;
-    uint64_t view_limit; /* alias pages kept mapped for idle views */
-    bool unchecked;      /* setting check:off */
-    pleat__account account;
-    uint64_t most_used;    /* granules, seen when a view was wanted */
+    uint64_t view_limit;   /* alias pages kept mapped for idle views */
+    bool unchecked;        /* setting check:off */
+    uint64_t view_ns;      /* that requests have waited for views to be mapped */
     uint32_t views_coming; /* views being mapped, that have room in `views` already */
     uint32_t *gathered;    /* chunks of a view that is being made */
     size_t gathered_capacity;
@@ -187,9 +185,6 @@ PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
 /* New chunks into a zone. pre: the turn; the lock is left meanwhile, and the trees are up to date
  * after. */
 PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks);
-/* Whether a request may get new chunks although there is free memory for it, because to use that
- * would take too much time: so many pages to map. pre: the trees are up to date. */
-bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, uint32_t chunks);
 /* That many whole free chunks more for a zone: new ones, then other streams'. PLEAT_E_NOT_READY;
  * the lock may be left meanwhile, and the trees are up to date after. */
 PLEAT_NODISCARD pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks);
@@ -199,6 +194,12 @@ bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules);
 /* A view for a request of at least one chunk; occupied. */
 PLEAT_NODISCARD pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                            pleat__place *place);
+
+/* The backend's clock; on the host that can be a recording's, which may stand still. */
+static inline uint64_t pleat__heap_now(const pleat__heap *heap)
+{
+    return heap->vmm.ops->clock_ns(heap->vmm.self);
+}
 
 /* Granules where they are mapped for as long as they exist. */
 static inline pleat__place pleat__heap_at_home(const pleat__heap *heap, uint32_t granule,

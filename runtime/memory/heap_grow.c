@@ -52,18 +52,6 @@ pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks)
     return grow(heap, zone, chunks, &made);
 }
 
-bool pleat__heap_may_buy(pleat__heap *heap, uint32_t granules, uint32_t pages, uint32_t chunks)
-{
-    const pleat__pool *pool = heap->pool;
-    uint64_t exist = (uint64_t)(pool->count - pool->absent) << pool->occupancy.shift, used = exist;
-    for (uint32_t z = 0; z < PLEAT__ZONES; z++)
-        used -= heap->zones[z].granules;
-    heap->most_used = used + granules > heap->most_used ? used + granules : heap->most_used;
-    return !pleat__account_affords(&heap->account, pages) &&
-           exist + ((uint64_t)chunks << pool->occupancy.shift) <=
-               pleat__account_limit(&heap->account, heap->most_used);
-}
-
 /* Chunks by number, `last` not among them. */
 typedef struct chunk_run {
     uint32_t first, last;
@@ -121,7 +109,6 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
             pleat_result result = pleat__zones_order(heap, from, zone);
             if (result != PLEAT_OK)
                 return result == PLEAT_E_STATE ? PLEAT_OK : result;
-            pleat__account_wait(&heap->account);
         }
         pleat__extent part = {run.first << shift, count << shift};
         PLEAT_TRY(pleat__extents_reserve(source, 2));
@@ -156,8 +143,7 @@ static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t
 {
     uint32_t wanted = chunks - *got;
     uint16_t stream = zone / 2, count = (uint16_t)heap->stream_count;
-    if (count > PLEAT__BEYOND || wanted < WORTH_A_WAIT ||
-        !pleat__account_affords(&heap->account, wanted))
+    if (count > PLEAT__BEYOND || wanted < WORTH_A_WAIT)
         return;
     for (uint16_t s = 0; s < count && heap->order != NULL; s++)
         if (works_for(heap, stream, s))

@@ -5,7 +5,6 @@
  *       25 us a chunk on an H200, creating and mapping a new one 35 us and the memory itself.
  * HOW   GMLake's order (its section 4.3), S1 to S5:
  *         S1, S2 reuse    a free stretch of a view that is there (views.c)
- *         (new memory instead, where stitching has taken too much time: map_budget.h)
  *         S3 stitch       whole free handles, those of the smallest runs first
  *         S4 insufficient just as many new chunks as are missing, or other streams' when there are
  *                         none; for all of it where next to nothing is free, and then no view
@@ -145,11 +144,9 @@ static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granu
 
 static pleat_result view_map(pleat__heap *heap, pleat__view *view)
 {
-    uint64_t begun = pleat__account_now(&heap->account);
+    uint64_t begun = pleat__heap_now(heap);
     pleat_result result = pleat__pool_view(heap->pool, view->chunks, view->pages, &view->page);
-    /* A map that failed took its time all the same, and says nothing of the next one's. */
-    pleat__account_spend(&heap->account, result == PLEAT_OK ? view->pages : 0,
-                         pleat__account_now(&heap->account) - begun);
+    heap->view_ns += pleat__heap_now(heap) - begun;
     return result;
 }
 
@@ -237,17 +234,6 @@ static uint32_t chunks_for_all(const pleat__heap *heap, uint32_t granules, uint8
                                      heap->pool->occupancy.full);
 }
 
-/* Instead of a view that would take too much time by now (map_budget.h): new memory. false: it has
- * to be a view. */
-static bool buy(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
-{
-    uint32_t chunks = chunks_for_all(heap, granules, zone);
-    /* Whatever fails: a view needs less. */
-    return pleat__heap_may_buy(heap, granules, granules / heap->pool->occupancy.full, chunks) &&
-           pleat__heap_grow(heap, zone, chunks) == PLEAT_OK &&
-           in_one_run(heap, granules, zone, place);
-}
-
 /* Where next to nothing of a request is free a view saves no memory to speak of, and costs a map
  * for every page beside those that new chunks cost anyhow: they are to hold all of it. (Of 21
  * recorded jobs first iterations lose 9 % less to the driver, later ones 10 %, for 0.01 % more
@@ -286,12 +272,17 @@ static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zon
     if (*whole)
         return PLEAT_OK;
     PLEAT_TRY(gather(heap, zone, granules, offset, &missing));
-    while (missing != 0 && !*whole) {
+    while (missing != 0) {
+        pleat_result result = PLEAT_OK;
         if (!pleat__heap_order(heap, zone, missing))
-            PLEAT_TRY(supply(heap, granules, zone, missing, &least));
+            result = supply(heap, granules, zone, missing, &least);
+        /* What others freed while the driver refused may hold it all. */
+        PLEAT_TRY(pleat__heap_sync(heap));
         *whole = in_one_run(heap, granules, zone, place);
-        if (!*whole)
-            PLEAT_TRY(gather(heap, zone, granules, offset, &missing));
+        if (*whole)
+            break;
+        PLEAT_TRY(result);
+        PLEAT_TRY(gather(heap, zone, granules, offset, &missing));
     }
     return PLEAT_OK;
 }
@@ -303,9 +294,7 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
     if (pleat__views_reuse(heap, granules, zone, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
-    whole = buy(heap, granules, zone, place);
-    if (!whole)
-        PLEAT_TRY(gather_all(heap, granules, zone, &offset, place, &whole));
+    PLEAT_TRY(gather_all(heap, granules, zone, &offset, place, &whole));
     if (whole) {
         PLEAT_CHECK(pleat__heap_occupy(heap, place));
         return PLEAT_OK;

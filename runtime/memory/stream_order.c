@@ -42,7 +42,6 @@ static pleat_result await(pleat__heap *heap, pleat_event point, pleat_stream to)
 {
     PLEAT_TRY(heap->vmm.ops->stream_wait(heap->vmm.self, to, point));
     *heap->streams_ordered += 1;
-    pleat__account_wait(&heap->account);
     return PLEAT_OK;
 }
 

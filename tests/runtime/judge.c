@@ -24,7 +24,7 @@ static void begin(fixture *f)
     f->heap.pool = &f->pool;
     assert_ok(pleat_vmm_host(NULL, &f->host));
     assert_ok(pleat__host_clock_set(&f->host, f->clock_ns));
-    pleat__account_init(&f->heap.account, f->host, 5);
+    f->heap.vmm = f->host;
     pleat__judge_adopt(&f->judge);
 }
 
@@ -41,7 +41,7 @@ static pleat__verdict iterate(fixture *f, pleat__followed followed, uint64_t pla
     assert_ok(pleat__host_clock_set(&f->host, f->clock_ns));
     f->stats.planned += placed;
     f->stats.cached += elsewhere;
-    f->heap.account.spent_ns += driver_ns;
+    f->heap.view_ns += driver_ns;
     return pleat__judge_iteration(&f->judge, &f->heap, &f->stats, followed);
 }
 

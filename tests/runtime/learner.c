@@ -198,7 +198,7 @@ static void learner_drops_what_costs_and_rests(void **state)
     assert_state(&j, PLEAT__STATE_following);
     uint32_t count = 0;
     for (; learner_of(&j)->states.now == PLEAT__STATE_following && count < 20; count++) {
-        learner_of(&j)->heap->account.spent_ns += 1000000;
+        learner_of(&j)->heap->view_ns += 1000000;
         run(&j, &shape, 1);
     }
     assert_in_range(count, 4, 6);

@@ -8,7 +8,6 @@
 #include <pleat/runtime.h>
 #include <pthread.h>
 #include <runtime/face/runtime_internal.h>
-#include <runtime/memory/map_budget.h>
 #include <runtime/policy/pleat_internal.h>
 #include <string.h>
 #include <time.h>
@@ -265,109 +264,6 @@ static void views_in_use_stay(void **state)
 
 /* ---- time ---- */
 
-static void account_weighs_time_against_memory(void **state)
-{
-    (void)state;
-    pleat_vmm vmm;
-    pleat__account account, never;
-    const uint64_t ms = 1000000, beginning = 300 * ms;
-    assert_ok(pleat_vmm_host(NULL, &vmm));
-    assert_ok(pleat__host_clock_set(&vmm, 77 * ms));
-    pleat__account_init(&account, vmm, 10);
-    pleat__account_init(&never, vmm, 0);
-    assert_true(pleat__account_affords(&account, 1000));
-    pleat__account_spend(&account, 1000, beginning - 10 * ms);
-    assert_false(pleat__account_affords(&account, 1000));
-    /* A page's time was measured: 25 us were assumed, 290 are, an eighth of the difference is
-     * believed. */
-    assert_true(pleat__account_affords(&account, 10 * ms / 59000));
-    assert_false(pleat__account_affords(&account, 10 * ms / 57000));
-    pleat__account_spend(&account, 1000, 10 * ms);
-    assert_false(pleat__account_affords(&account, 1));
-    assert_int_equal(pleat__account_limit(&account, 1000000), 1010000);
-    pleat__account_spend(&account, 1000, 5 * ms);
-    assert_int_equal(pleat__account_limit(&account, 1000000), 1030000);
-    pleat__account_spend(&account, 1000, 100000 * ms);
-    assert_int_equal(pleat__account_limit(&account, 1000000), 1200000);
-    /* Time heals: one part in 200 of it. */
-    assert_ok(pleat__host_clock_set(&vmm, 77 * ms + 200 * (100050 * ms + 100 * ms)));
-    assert_true(pleat__account_affords(&account, 5));
-    assert_int_equal(pleat__account_limit(&account, 1000000), 1010000);
-    /* A clock that went back. */
-    assert_ok(pleat__host_clock_set(&vmm, 0));
-    assert_false(pleat__account_affords(&account, 1));
-    pleat__account_spend(&never, 1000, 100000 * ms);
-    assert_true(pleat__account_affords(&never, 1000000));
-    assert_int_equal(pleat__account_limit(&never, 1000000), 1000000);
-    pleat_vmm_destroy(&vmm);
-}
-
-/* It once was learned of as one of as many pages that took next to nothing. */
-static void account_learns_no_price_of_a_map_that_failed(void **state)
-{
-    (void)state;
-    fixture f;
-    pleat_va address;
-    begin(&f, "learn:off");
-    const pleat__account *account = &((pleat__pleat *)f.runtime->policy)->heap.account;
-    uint64_t page_ns = account->page_ns, spent_ns = account->spent_ns;
-    for (uint64_t nth = 1; nth < 4; nth++) {
-        pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_map, .nth = nth});
-        assert_int_equal(pleat_alloc(f.runtime, 150 * MIB, 0, &address), PLEAT_E_DRIVER);
-        assert_int_equal(account->page_ns, page_ns);
-    }
-    assert_true(account->spent_ns > spent_ns);
-    drop(&f, take(&f, 150 * MIB));
-    assert_true(account->page_ns < page_ns);
-    end(&f);
-}
-
-/* Requests for which no view is there: the holes are never the same. Returns the memory verbs of
- * the last rounds. */
-static uint64_t stitch_all_the_time(fixture *f, test_random *random)
-{
-    uint64_t calls = 0;
-    for (int round = 0; round < 4000; round++) {
-        pleat_va parts[PIECES], large[3];
-        if (round == 3800)
-            calls = stats_of(f).driver_calls;
-        /* In some of the holes something lives while the large ones are asked for. */
-        for (int p = 0; p < PIECES; p++)
-            parts[p] = take(f, 2 * MIB + test_random_below(random, 17 * MIB));
-        for (int p = 0; p < PIECES; p++)
-            if (test_random_below(random, 4) != 0) {
-                drop(f, parts[p]);
-                parts[p] = 0;
-            }
-        for (int l = 0; l < 3; l++)
-            large[l] = take(f, 24 * MIB + test_random_below(random, 40 * MIB));
-        for (int l = 0; l < 3; l++)
-            drop(f, large[l]);
-        for (int p = 0; p < PIECES; p++)
-            if (parts[p] != 0)
-                drop(f, parts[p]);
-    }
-    return stats_of(f).driver_calls - calls;
-}
-
-static void stitching_ends_where_it_takes_too_much_time(void **state)
-{
-    (void)state;
-    static const char *const conf[] = {"learn:off,spare:0", "learn:off,spare:15"};
-    uint64_t calls[2], physical[2];
-    for (int i = 0; i < 2; i++) {
-        fixture f;
-        test_random random = test_random_begin(__func__, 0x5eedacc0);
-        begin(&f, conf[i]);
-        calls[i] = stitch_all_the_time(&f, &random);
-        physical[i] = stats_of(&f).peak_physical_bytes;
-        end(&f);
-    }
-    assert_true(calls[1] * 4 < calls[0]);
-    assert_true(physical[1] > physical[0]);
-    assert_true(physical[1] < physical[0] + physical[0] / 3);
-}
-
 static void *release_later(void *context)
 {
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
@@ -416,9 +312,6 @@ int main(void)
         cmocka_unit_test(holes_smaller_than_a_chunk_are_filled_from_their_beginning),
         cmocka_unit_test(views_are_not_made_for_next_to_nothing),
         cmocka_unit_test(views_in_use_stay),
-        cmocka_unit_test(account_weighs_time_against_memory),
-        cmocka_unit_test(account_learns_no_price_of_a_map_that_failed),
-        cmocka_unit_test(stitching_ends_where_it_takes_too_much_time),
         cmocka_unit_test(views_left_to_the_mapper_outlive_no_heap),
     };
     return cmocka_run_group_tests_name("views", tests, NULL, NULL);
