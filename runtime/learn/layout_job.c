@@ -85,13 +85,18 @@ static void translate(placing *p)
             p->table[page] = p->numbers[p->table[page]];
 }
 
+/* Whether a view of one page shows it: whoever had the turn meanwhile may have given it back. */
+static bool is_single(const placing *p, uint32_t chunk)
+{
+    return chunk != PLEAT__NO_CHUNK && pleat__pool_block(p->layouts->heap->pool, chunk) == 1;
+}
+
 /* The end of the views that can be mapped by one call: pages with single chunks behind them. */
 static uint64_t mapped_together(placing *p, uint64_t page)
 {
     const pleat__pool *pool = p->layouts->heap->pool;
     uint64_t end = page;
-    while (end < p->table_pages && p->table[end] != PLEAT__NO_CHUNK &&
-           pool->chunks[p->table[end]]->pages == 1) {
+    while (end < p->table_pages && is_single(p, p->table[end])) {
         p->handles[end - page] = pool->chunks[p->table[end]];
         end++;
     }
@@ -126,12 +131,12 @@ static pleat_result map_views(placing *p)
         pleat__gate_enter(pool->gate);
         p->made->view_count -= result != PLEAT_OK;
         PLEAT_TRY(result);
+        pool->view_pages += end - page;
+        p->layouts->stats->instance_maps += end - page;
         /* Requests that need the driver go first. */
         pleat__gate_unlock(pool->gate);
         pleat__gate_let_pass(pool->gate);
         pleat__gate_lock_turn(pool->gate);
-        pool->view_pages += end - page;
-        p->layouts->stats->instance_maps += end - page;
     }
     return PLEAT_OK;
 }
@@ -412,6 +417,25 @@ bool pleat__layouts_leave(pleat__layouts *layouts)
     retire(layouts, &layouts->now);
     layouts->plan = NULL;
     return true;
+}
+
+static uint64_t pages_in(const pleat__layout_made *made)
+{
+    uint64_t pages = 0;
+    for (uint32_t i = 0; i < made->view_count; i++)
+        pages += made->views[i].pages;
+    return pages;
+}
+
+uint64_t pleat__layouts_view_pages(const pleat__layouts *layouts)
+{
+    const pleat_plan *plan = layouts->plan;
+    uint64_t pages = pages_in(&layouts->now) + pages_in(&layouts->made);
+    for (uint32_t i = 0; i < layouts->retired_count; i++)
+        pages += pages_in(&layouts->retired[i]);
+    for (uint32_t i = 0; plan != NULL && i < plan->map_count; i++)
+        pages += plan->maps[i].alias ? plan->handles[plan->maps[i].handle].chunks : 0;
+    return pages;
 }
 
 static pleat__lane_space *lane_in(const pleat__layout_made *made, uint32_t lane)

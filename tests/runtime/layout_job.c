@@ -6,8 +6,11 @@
 #include "failing.h"
 #include "sizes_plan.h"
 
+#include <pthread.h>
 #include <runtime/face/runtime_internal.h>
 #include <runtime/policy/pleat_internal.h>
+#include <stdatomic.h>
+#include <time.h>
 
 static const pleat__layouts *layouts_of(const job *j)
 {
@@ -207,6 +210,47 @@ static void layout_that_is_being_made_is_waited_for_at_the_end(void **state)
     pleat_plan_free(plan);
 }
 
+static struct {
+    pleat_runtime *runtime;
+    atomic_bool ending;
+} emptier;
+
+static void *empty_all_the_time(void *unused)
+{
+    (void)unused;
+    void *failed = NULL;
+    while (!atomic_load(&emptier.ending)) {
+        if (pleat_empty_cache(emptier.runtime) != PLEAT_OK)
+            failed = &emptier;
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
+    return failed;
+}
+
+/* Between its maps the thread gives the turn away, and what it has not mapped yet may go. */
+static void layout_outlives_memory_that_is_given_back_meanwhile(void **state)
+{
+    (void)state;
+    scaled_job scaled = scaled_make(161);
+    pleat_plan *plan = plan_for(&scaled, 3, 4);
+    const pleat_runtime_options options = {.size = sizeof options, .plan = plan};
+    job j;
+    stays s = {0};
+    pthread_t other;
+    void *failed;
+    job_open(&j, &options);
+    emptier.runtime = j.runtime;
+    atomic_store(&emptier.ending, false);
+    assert_int_equal(pthread_create(&other, NULL, empty_all_the_time, NULL), 0);
+    load_weights(&j, &s);
+    for (uint64_t x = 4; x < 12; x++)
+        run_x(&j, &scaled, x, 3);
+    atomic_store(&emptier.ending, true);
+    assert_int_equal(pthread_join(other, &failed), 0);
+    assert_null(failed);
+    end_planned(&j, &s, plan);
+}
+
 /* ---- failures ---- */
 
 typedef struct failing_job {
@@ -263,6 +307,7 @@ int main(void)
         cmocka_unit_test(layout_that_is_not_followed_any_more_is_unmapped),
         cmocka_unit_test(layout_of_another_job_gives_its_memory_back),
         cmocka_unit_test(layout_that_is_being_made_is_waited_for_at_the_end),
+        cmocka_unit_test(layout_outlives_memory_that_is_given_back_meanwhile),
         cmocka_unit_test(layout_survives_every_failing_verb),
         cmocka_unit_test(layout_survives_every_want_of_host_memory),
     };
