@@ -185,6 +185,20 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     pleat__arena_destroy(runtime->arena);
 }
 
+/* An audit walks everything. */
+static bool audit_policy(pleat_runtime *runtime)
+{
+    return runtime->ops->audit == NULL || runtime->ops->audit(runtime->policy);
+}
+
+/* At the calls that are many: at one in so many. */
+#define AUDITED 128u
+
+static bool audit_at_times(pleat_runtime *runtime)
+{
+    return (runtime->stats.requests + runtime->stats.frees) % AUDITED != 0 || audit_policy(runtime);
+}
+
 /* Before the policy hears of a free whose memory may be used again: afterwards the address may be
  * somebody else's. */
 static void note_freed(pleat_runtime *runtime, pleat_va address)
@@ -310,6 +324,7 @@ pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes, pleat_stream st
         result = alloc_captured(runtime, capture, bytes, stream, address);
     else
         result = pleat__alloc_locked(runtime, bytes, stream, address);
+    PLEAT_AUDIT(audit_at_times(runtime));
     pleat__gate_unlock(&runtime->gate);
     return result;
 }
@@ -372,6 +387,7 @@ pleat_result pleat_free(pleat_runtime *runtime, pleat_va address)
     pleat_result result = __builtin_expect(capture != NULL, 0)
                               ? free_captured(runtime, capture, address)
                               : pleat__free_locked(runtime, address);
+    PLEAT_AUDIT(audit_at_times(runtime));
     pleat__gate_unlock(&runtime->gate);
     return result;
 }
@@ -401,12 +417,6 @@ pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address, pleat
     return result;
 }
 
-/* At the calls that are few: an audit walks everything. */
-static bool audit_policy(pleat_runtime *runtime)
-{
-    return runtime->ops->audit == NULL || runtime->ops->audit(runtime->policy);
-}
-
 pleat_result pleat_mark(pleat_runtime *runtime)
 {
     PLEAT__TRY_HERE(runtime);
@@ -431,6 +441,7 @@ pleat_result pleat_phase(pleat_runtime *runtime, const char *name)
         runtime->ops->phase != NULL ? runtime->ops->phase(runtime->policy, name) : PLEAT_OK;
     if (pleat__records(&runtime->record))
         pleat__record_phase(&runtime->record, name);
+    PLEAT_AUDIT(audit_policy(runtime));
     pleat__gate_unlock(&runtime->gate);
     return result;
 }
@@ -457,6 +468,7 @@ pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes)
     pleat__space_set_budget(runtime->space, runtime->has_budget ? bytes : 0);
     if (pleat__space_stats_of(runtime->space).physical_bytes > runtime->limit_bytes)
         pleat__reclaim_all(runtime);
+    PLEAT_AUDIT(audit_policy(runtime));
     pleat__gate_unlock(&runtime->gate);
     return PLEAT_OK;
 }

@@ -73,6 +73,12 @@ uint32_t pleat__pool_shrink(pleat__pool *pool, const uint32_t *numbers, uint32_t
 /* A view: the chunks' aliases side by side. pre: whole handles, something of each is occupied. */
 PLEAT_NODISCARD pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks,
                                               uint32_t count, uint64_t *page);
+
+/* memory_audit.c: handles, homes and what is gone. */
+bool pleat__chunks_audit(const pleat__pool *pool);
+/* So many granules are in use. pre: nothing is reserved for verbs that are on their way. */
+bool pleat__used_audit(const pleat__pool *pool, uint64_t live);
+
 static inline uint32_t pleat__pool_chunk_of(const pleat__pool *pool, uint32_t granule)
 {
     return granule >> pool->occupancy.shift;

@@ -44,6 +44,10 @@ bool pleat__window_in(pleat__heap *heap, pleat__view *view, uint32_t first, uint
  * occupied. false: there is none. */
 bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place);
 
+/* memory_audit.c: the views that are kept, with `live` windows in use, and the alias pages of
+ * layouts, are all that is mapped. pre: no view is on its way. */
+bool pleat__views_audit(const pleat__heap *heap, uint64_t layout_pages, uint64_t live);
+
 /* Metadata only: the space unmaps. */
 void pleat__views_release(pleat__heap *heap);
 

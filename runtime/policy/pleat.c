@@ -535,7 +535,7 @@ static const pleat_plan *parameter(const void *opaque, pleat__x *x)
 static bool audit(void *opaque)
 {
     policy *self = opaque;
-    return pleat__heap_audit(&self->heap);
+    return pleat__pleat_audit(self);
 }
 
 static const pleat__states *states_of(const void *opaque)

@@ -48,6 +48,9 @@ void pleat__pleat_give_unmarked(pleat__pleat *self);
 
 /* Gives chunks back; whether any went. pre: the turn; the lock is left meanwhile. */
 bool pleat__pleat_shrink(pleat__pleat *self, uint32_t chunks);
+/* What is allocated is what is in use, and the auditors of memory (docs/invariants.md, R1 to R8).
+ */
+bool pleat__pleat_audit(pleat__pleat *self);
 /* Of the policy's table. */
 pleat_result pleat__pleat_block_of(void *self, pleat_va address, pleat_block *block);
 pleat_result pleat__pleat_adjacent_free(void *self, pleat_va address, uint64_t *before,

@@ -1,6 +1,7 @@
 /*
  * pleat_memory.c: what lies where under the policy `pleat`, what is idle, and how it goes back.
  */
+#include <runtime/memory/views.h>
 #include <runtime/policy/pleat_internal.h>
 
 typedef pleat__pleat policy;
@@ -73,4 +74,32 @@ void pleat__pleat_idle(void *opaque, pleat_stream stream, uint64_t *largest, uin
     *largest = 0;
     *total = 0;
     pleat__heap_idle(&self->heap, pleat__heap_stream(&self->heap, stream), largest, total);
+}
+
+/* Granules that allocations have, and how many of those lie in views of the heap's. */
+static void count_live(const policy *self, uint64_t *granules, uint64_t *in_views)
+{
+    *granules = 0;
+    *in_views = 0;
+    for (uint32_t i = 0; i <= self->placed.mask; i++) {
+        const pleat__place *entry = &self->placed.entries[i];
+        if (entry->address == 0 || entry->lane == PLEAT__UNCHECKED)
+            continue;
+        *granules += entry->granules;
+        *in_views += entry->several != NULL && entry->several->view != NULL;
+    }
+}
+
+bool pleat__pleat_audit(policy *self)
+{
+    uint64_t granules, in_views;
+    if (!pleat__chunks_audit(&self->pool) || !pleat__heap_audit(&self->heap))
+        return false;
+    /* What another thread has reserved for its verbs is in use, and nobody's yet. */
+    if (pleat__gate_turn_is_taken(self->pool.gate))
+        return true;
+    count_live(self, &granules, &in_views);
+    return pleat__used_audit(&self->pool, granules) &&
+           pleat__views_audit(&self->heap, pleat__layouts_view_pages(&self->learner.layouts),
+                              in_views);
 }

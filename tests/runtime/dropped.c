@@ -182,6 +182,42 @@ static void dropped_that_cannot_be_unmapped_go_later(void **state)
     end(&f);
 }
 
+/* ---- auditors ---- */
+
+static void audit_finds_what_disagrees_in_chunks_and_views(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    add_view(&f, 0, 2, 1);
+    add_view(&f, 1, 3, 2);
+    pleat__pool *pool = &f.g.pool;
+    pleat__view *view = f.heap.views[1];
+    assert_true(pleat__chunks_audit(pool) && pleat__used_audit(pool, 0));
+    assert_true(pleat__views_audit(&f.heap, 0, 0));
+    /* Each is wrong once. */
+    assert_false(pleat__used_audit(pool, 1));
+    assert_false(pleat__views_audit(&f.heap, 1, 0));
+    assert_false(pleat__views_audit(&f.heap, 0, 1));
+    pool->absent++;
+    assert_false(pleat__chunks_audit(pool));
+    pool->absent--;
+    pool->home[3]++;
+    assert_false(pleat__chunks_audit(pool));
+    pool->home[3]--;
+    pool->first[5]--;
+    assert_false(pleat__chunks_audit(pool));
+    pool->first[5]++;
+    view->chunks[1] = CHUNKS;
+    assert_false(pleat__views_audit(&f.heap, 0, 0));
+    view->chunks[1] = 1;
+    view->live++;
+    assert_false(pleat__views_audit(&f.heap, 0, 1));
+    view->live--;
+    assert_true(pleat__chunks_audit(pool) && pleat__views_audit(&f.heap, 0, 0));
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +225,7 @@ int main(void)
         cmocka_unit_test(dropped_are_the_longest_unused),
         cmocka_unit_test(dropped_leave_what_a_capturing_stream_may_use),
         cmocka_unit_test(dropped_that_cannot_be_unmapped_go_later),
+        cmocka_unit_test(audit_finds_what_disagrees_in_chunks_and_views),
     };
     return cmocka_run_group_tests_name("dropped", tests, NULL, NULL);
 }
