@@ -172,7 +172,8 @@ uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page);
 void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uint64_t *total);
 /* Free granules directly before and behind a run. */
 void pleat__heap_adjacent(pleat__heap *heap, pleat__extent run, uint64_t *before, uint64_t *after);
-bool pleat__heap_audit(pleat__heap *heap);
+/* What is in the trees and noted is what is free; it only reads. */
+bool pleat__heap_audit(const pleat__heap *heap);
 
 /* ---- for views and layouts ---- */
 
