@@ -257,26 +257,6 @@ static pleat_result lay_out(struct planning *planning)
     return reuses ? pleat__reuse_make(plan, planning->scratch) : PLEAT_OK;
 }
 
-pleat_result pleat__choose_device(const pleat_trace *trace, uint32_t wanted, uint32_t *device)
-{
-    const pleat_trace_event *events = pleat_trace_events(trace);
-    bool has[UINT8_MAX + 1] = {false};
-    uint32_t devices = 0, last = 0;
-    for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
-        if (events[i].kind != PLEAT_EVENT_ALLOC || has[events[i].device])
-            continue;
-        has[events[i].device] = true;
-        last = events[i].device;
-        devices++;
-    }
-    *device = wanted == 0 && devices == 1 ? last : wanted;
-    if (devices > 0 && (*device > UINT8_MAX || !has[*device]))
-        return pleat__fail(PLEAT_E_INPUT,
-                           "the trace allocates on %u device%s, such as %u, and not on device %u",
-                           devices, devices == 1 ? "" : "s", last, wanted);
-    return PLEAT_OK;
-}
-
 static pleat_result fill_plan(struct planning *planning)
 {
     pleat_plan *plan = planning->plan;

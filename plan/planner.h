@@ -4,43 +4,12 @@
 #ifndef PLEAT_PLAN_PLANNER_H
 #define PLEAT_PLAN_PLANNER_H
 
-#include <plan/fold/fold.h>
-#include <plan/place/portfolio.h>
-
-/* Told when each step of planning begins, and with NULL at the end: who wants times brings the
- * clock. */
-typedef struct pleat__plan_watch {
-    void (*step)(void *self, const char *name);
-    void *self;
-} pleat__plan_watch;
-
-typedef struct pleat__plan_report {
-    pleat__place_report place;
-    /* Live at the moment when most of the steady iteration is, by pleat__class. */
-    uint64_t class_bytes[PLEAT__CLASSES];
-    uint64_t class_requests[PLEAT__CLASSES]; /* of the whole iteration */
-    uint64_t small_bytes;                    /* live at that moment in requests under 1 MiB */
-    uint64_t whole_max_live;                 /* that moment's sum, dynamic requests included */
-    uint64_t placed_max_live;                /* of what was placed: lanes for dynamic requests */
-    uint64_t dynamic_max_live;               /* of dynamic requests alone, at their own peak */
-    uint32_t floor_chunks;
-    uint32_t folded;
-    uint32_t views;
-    uint32_t handed_waits;  /* of an iteration: for chunks that were another stream's */
-    uint32_t profiles;      /* iterations compared */
-    uint32_t period;        /* 0: the program marked its iterations */
-    uint64_t scratch_bytes; /* most host memory at once */
-} pleat__plan_report;
+#include <plan/model/report.h>
 
 /* As pleat_plan_make. `watch` and `report` may be NULL. */
 PLEAT_NODISCARD pleat_result pleat__plan_make(const pleat_trace *trace,
                                               const pleat_plan_options *options,
                                               const pleat__plan_watch *watch,
                                               pleat__plan_report *report, pleat_plan **out);
-
-/* The device to plan for: `wanted`, where 0 also stands for the only one a trace has.
- * PLEAT_E_INPUT when the trace has no such device. */
-PLEAT_NODISCARD pleat_result pleat__choose_device(const pleat_trace *trace, uint32_t wanted,
-                                                  uint32_t *device);
 
 #endif

@@ -227,6 +227,26 @@ static event_counts count_events(const pleat_trace *trace, uint32_t device, uint
     return counts;
 }
 
+pleat_result pleat__choose_device(const pleat_trace *trace, uint32_t wanted, uint32_t *device)
+{
+    const pleat_trace_event *events = pleat_trace_events(trace);
+    bool has[UINT8_MAX + 1] = {false};
+    uint32_t devices = 0, last = 0;
+    for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
+        if (events[i].kind != PLEAT_EVENT_ALLOC || has[events[i].device])
+            continue;
+        has[events[i].device] = true;
+        last = events[i].device;
+        devices++;
+    }
+    *device = wanted == 0 && devices == 1 ? last : wanted;
+    if (devices > 0 && (*device > UINT8_MAX || !has[*device]))
+        return pleat__fail(PLEAT_E_INPUT,
+                           "the trace allocates on %u device%s, such as %u, and not on device %u",
+                           devices, devices == 1 ? "" : "s", last, wanted);
+    return PLEAT_OK;
+}
+
 pleat_result pleat__requests_make(const pleat_trace *trace, uint32_t device, pleat__arena *arena,
                                   pleat__requests *out)
 {

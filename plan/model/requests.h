@@ -43,6 +43,11 @@ typedef struct pleat__requests {
     bool labelled; /* the marks come from the program, not from the sequence */
 } pleat__requests;
 
+/* The device to plan for: `wanted`, where 0 also stands for the only one a trace has.
+ * PLEAT_E_INPUT when the trace has no such device. */
+PLEAT_NODISCARD pleat_result pleat__choose_device(const pleat_trace *trace, uint32_t wanted,
+                                                  uint32_t *device);
+
 /* The requests of one device. Arrays are taken from `arena`. PLEAT_E_INPUT when the device has
  * none, PLEAT_E_LIMIT when there are more than 2^31. */
 PLEAT_NODISCARD pleat_result pleat__requests_make(const pleat_trace *trace, uint32_t device,

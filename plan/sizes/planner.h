@@ -5,7 +5,7 @@
 #ifndef PLEAT_PLAN_SIZES_PLANNER_H
 #define PLEAT_PLAN_SIZES_PLANNER_H
 
-#include <plan/planner.h>
+#include <plan/model/report.h>
 #include <plan/sizes/sizes.h>
 
 #define PLEAT__TRACES_MOST 16u

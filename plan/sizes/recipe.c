@@ -18,7 +18,6 @@
 #include <plan/sizes/recipe.h>
 
 #include <internal/error.h>
-#include <plan/verify/verify.h>
 
 enum {
     NUMBER_PARAMETERS,

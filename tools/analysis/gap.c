@@ -3,6 +3,8 @@
  */
 #include <tools/analysis/gap.h>
 
+#include <plan/fold/fold.h>
+
 #include <internal/error.h>
 #include <plan/place/place.h>
 #include <string.h>

@@ -17,9 +17,4 @@
 BENCHES(BENCH_DECLARE)
 #undef BENCH_DECLARE
 
-/* Nanoseconds of a monotonic clock. */
-uint64_t bench_now(void);
-/* The value below which `share` (0 to 1) of the samples lie; sorts them. 0 for none. */
-uint64_t bench_quantile(uint64_t *samples, size_t count, double share);
-
 #endif

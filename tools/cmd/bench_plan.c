@@ -6,6 +6,8 @@
  * more requests of the same kind than any one job at hand has.
  */
 #include <tools/cmd/bench.h>
+
+#include <tools/clock.h>
 #include <tools/json.h>
 #include <tools/options.h>
 
@@ -172,7 +174,7 @@ static pleat_result measure(const pleat_trace *trace, const struct arguments *ar
         row->summary = pleat_plan_summary_of(plan);
         pleat_plan_free(plan);
     }
-    row->nanoseconds = bench_quantile(times, (size_t)arguments->runs, 0.5);
+    row->nanoseconds = clock_quantile(times, (size_t)arguments->runs, 0.5);
     return PLEAT_OK;
 }
 

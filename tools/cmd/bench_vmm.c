@@ -63,7 +63,7 @@ static pleat_result batch_begin(bench *b, batch *t, uint64_t count, uint64_t byt
 
 uint64_t bench_vmm_since(uint64_t *before, uint64_t count)
 {
-    uint64_t now = bench_now(), spent = now - *before;
+    uint64_t now = clock_now(), spent = now - *before;
     *before = now;
     return spent / count;
 }
@@ -72,7 +72,7 @@ uint64_t bench_vmm_since(uint64_t *before, uint64_t count)
 static pleat_result time_batch(bench *b, batch *t, verb_row *row)
 {
     pleat_result result = PLEAT_OK;
-    uint64_t clock = bench_now();
+    uint64_t clock = clock_now();
     for (; t->created < t->count; t->created++)
         if ((result = VERB(b, create, b->device, t->bytes, 0, &t->handles[t->created])) != PLEAT_OK)
             return result;
@@ -150,7 +150,7 @@ static pleat_result measure_aliases(bench *b, uint64_t aliases)
     if (result == PLEAT_OK)
         result = VERB(b, create, b->device, b->granule, 0, &t.handles[0]);
     t.created = result == PLEAT_OK;
-    uint64_t clock = bench_now();
+    uint64_t clock = clock_now();
     for (; result == PLEAT_OK && t.mapped < aliases; t.mapped += result == PLEAT_OK)
         result = VERB(b, map, t.va + t.mapped * b->granule, b->granule, t.handles[0]);
     if (result == PLEAT_OK)
@@ -264,7 +264,7 @@ static pleat_result measure_plan(bench *b, const plan_shape *shape, plan_times *
     const pleat__space_options options = {.device = b->device};
     if (result == PLEAT_OK)
         result = pleat__space_create(b->vmm, b->arena, &options, &space);
-    uint64_t clock = bench_now();
+    uint64_t clock = clock_now();
     if (result == PLEAT_OK)
         result = map_plan(space, shape, PLAN_PAGE, chunks, &count);
     times->map = (double)bench_vmm_since(&clock, 1) * 1e-9;

@@ -5,6 +5,7 @@
 #ifndef PLEAT_TOOLS_BENCH_VMM_H
 #define PLEAT_TOOLS_BENCH_VMM_H
 
+#include <tools/clock.h>
 #include <tools/cmd/bench.h>
 
 #include <internal/arena.h>

@@ -71,9 +71,9 @@ static pleat_result launch_many(bench *b, const pleat__cuda_kernel *kernel, plea
     for (int i = 0; i < LAUNCHES; i++) {
         if (busy != NULL && pleat__job_done(&busy->jobs[2 * REMAPS - 1]))
             break; /* only launches beside a busy mapper count */
-        uint64_t before = bench_now();
+        uint64_t before = clock_now();
         pleat_result result = pleat__cuda_launch(&b->vmm, kernel, stream, 1, 32, NULL);
-        uint64_t spent = bench_now() - before;
+        uint64_t spent = clock_now() - before;
         if (result == PLEAT_OK && i % 256 == 255)
             result = pleat__cuda_stream_finish(&b->vmm, b->device, stream);
         if (result != PLEAT_OK)
@@ -97,7 +97,7 @@ static pleat_result take_turn(bench *b, const pleat__cuda_kernel *kernel, pleat_
     uint64_t *samples = t->samples + t->count;
     size_t count = 0;
     pleat_result result = launch_many(b, kernel, stream, busy, samples, &count);
-    t->median = bench_quantile(samples, count, 0.5);
+    t->median = clock_quantile(samples, count, 0.5);
     t->count += count;
     return result;
 }
@@ -105,12 +105,12 @@ static pleat_result take_turn(bench *b, const pleat__cuda_kernel *kernel, pleat_
 static pleat_result take_busy_turn(bench *b, const pleat__cuda_kernel *kernel, pleat_stream stream,
                                    remapping *r, turns *busy, uint64_t *mapping_ns)
 {
-    uint64_t before = bench_now();
+    uint64_t before = clock_now();
     pleat_result result = remap_many(r);
     if (result == PLEAT_OK)
         result = take_turn(b, kernel, stream, r, busy);
     pleat__mapper_drain(r->mapper);
-    *mapping_ns += bench_now() - before;
+    *mapping_ns += clock_now() - before;
     for (int j = 0; result == PLEAT_OK && j < 2 * REMAPS; j++)
         result = pleat__mapper_wait(r->mapper, &r->jobs[j]);
     return result;
@@ -142,12 +142,12 @@ static pleat_result compare_launches(bench *b, const pleat__cuda_kernel *kernel,
         return result;
     b->remaps = (uint64_t)PHASES * REMAPS;
     b->remap_us = (double)mapping_ns * 1e-3 / (double)b->remaps;
-    b->launch_alone = bench_quantile(alone.samples, alone.count, 0.5);
-    b->launch_alone_p99 = bench_quantile(alone.samples, alone.count, 0.99);
-    b->launch_busy = bench_quantile(busy.samples, busy.count, 0.5);
-    b->launch_busy_p99 = bench_quantile(busy.samples, busy.count, 0.99);
+    b->launch_alone = clock_quantile(alone.samples, alone.count, 0.5);
+    b->launch_alone_p99 = clock_quantile(alone.samples, alone.count, 0.99);
+    b->launch_busy = clock_quantile(busy.samples, busy.count, 0.5);
+    b->launch_busy_p99 = clock_quantile(busy.samples, busy.count, 0.99);
     if (compared > 0)
-        b->launch_change = (double)bench_quantile(ratios, compared, 0.5) / PARTS - 1;
+        b->launch_change = (double)clock_quantile(ratios, compared, 0.5) / PARTS - 1;
     return PLEAT_OK;
 }
 
@@ -283,7 +283,7 @@ static pleat_result time_reads(const bench *b, const reading *r, pleat_va from, 
         result = read_by_gpu(b, r, from, bytes, 1); /* warm up */
     else
         memset((void *)(uintptr_t)from, 1, bytes);
-    uint64_t clock = bench_now();
+    uint64_t clock = clock_now();
     if (result == PLEAT_OK && b->cuda)
         result = read_by_gpu(b, r, from, bytes, times);
     for (int i = 0; i < times && !b->cuda; i++)

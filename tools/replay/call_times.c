@@ -3,7 +3,7 @@
  */
 #include <tools/replay/call_times.h>
 
-#include <tools/cmd/bench.h>
+#include <tools/clock.h>
 
 #include <time.h>
 
@@ -22,10 +22,10 @@ static uint64_t clock_cost(void)
     uint64_t ns[255];
     const size_t count = sizeof ns / sizeof *ns;
     for (size_t i = 0; i < count; i++) {
-        uint64_t begun = bench_now();
-        ns[i] = bench_now() - begun;
+        uint64_t begun = clock_now();
+        ns[i] = clock_now() - begun;
     }
-    return bench_quantile(ns, count, 0.5);
+    return clock_quantile(ns, count, 0.5);
 }
 
 void call_times_begin(call_times *times, const timed_vmm *verbs, uint64_t *room)
@@ -41,7 +41,7 @@ call_moment call_times_start(call_times *times)
         times->unread = 0;
     }
     return (call_moment){
-        .verb_ns = times->verbs->verb_ns, .verbs = times->verbs->verbs, .wall_ns = bench_now()};
+        .verb_ns = times->verbs->verb_ns, .verbs = times->verbs->verbs, .wall_ns = clock_now()};
 }
 
 /* No more than the thread's processor time since it was last read, which is the call's and what the
@@ -69,7 +69,7 @@ static void note_longest(call_times *times, uint64_t ns)
 
 uint64_t call_times_stop(call_times *times, call_moment begun)
 {
-    uint64_t took = bench_now() - begun.wall_ns;
+    uint64_t took = clock_now() - begun.wall_ns;
     uint64_t wall_ns = took > times->clock_ns ? took - times->clock_ns : 0;
     uint64_t verb_ns = times->verbs->verb_ns - begun.verb_ns;
     uint64_t ns = bounded(times, wall_ns);
@@ -86,8 +86,8 @@ static call_figures figures_from(const call_times *times, size_t first)
     for (size_t i = first; i < times->count; i++)
         figures.ns += (double)times->ns[i];
     uint64_t *ns = times->ns + first;
-    figures.median_ns = (double)bench_quantile(ns, figures.calls, 0.5);
-    figures.p999_ns = (double)bench_quantile(ns, figures.calls, 0.999);
+    figures.median_ns = (double)clock_quantile(ns, figures.calls, 0.5);
+    figures.p999_ns = (double)clock_quantile(ns, figures.calls, 0.999);
     return figures;
 }
 

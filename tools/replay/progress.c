@@ -3,7 +3,7 @@
  */
 #include <tools/replay/progress.h>
 
-#include <tools/cmd/bench.h>
+#include <tools/clock.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ void progress_whole(const char *what, uint32_t stages)
     whole.what = what;
     whole.stages = stages;
     whole.done = 0;
-    whole.begun_ns = bench_now();
+    whole.begun_ns = clock_now();
     whole.shown_ns = 0;
     whole.share = 0;
 }
@@ -45,14 +45,14 @@ void progress_whole_end(void)
 void progress_begin(progress *bar, const char *what, uint64_t total)
 {
     *bar = (progress){.what = what, .total = total, .terminal = isatty(STDERR_FILENO) == 1};
-    bar->begun_ns = bench_now();
+    bar->begun_ns = clock_now();
 }
 
 void progress_step(progress *bar, uint64_t done)
 {
     if (!bar->terminal || bar->total == 0)
         return;
-    uint64_t now = bench_now(), begun = whole.stages > 0 ? whole.begun_ns : bar->begun_ns;
+    uint64_t now = clock_now(), begun = whole.stages > 0 ? whole.begun_ns : bar->begun_ns;
     if (now - begun < SECOND || now - bar->shown_ns < SECOND / 10)
         return;
     bar->shown_ns = whole.shown_ns = now;

@@ -11,7 +11,7 @@
  */
 #include <tools/replay/replay.h>
 
-#include <tools/cmd/bench.h>
+#include <tools/clock.h>
 #include <tools/replay/call_times.h>
 #include <tools/replay/canary.h>
 #include <tools/replay/progress.h>
@@ -69,7 +69,7 @@ typedef struct pass {
 
 static double quantile(const samples *of, double share)
 {
-    return (double)bench_quantile(of->ns + of->steady, of->count - of->steady, share);
+    return (double)clock_quantile(of->ns + of->steady, of->count - of->steady, share);
 }
 
 static uint64_t modelled_ns(const pass *p)
@@ -574,9 +574,9 @@ pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
     *result = (replay_result){.canary = options->canary};
     snprintf(result->policy, sizeof result->policy, "%s", options->policy);
     PLEAT_TRY(replay_script_write(trace, &s));
-    uint64_t begun = bench_now();
+    uint64_t begun = clock_now();
     pleat_result outcome = run_pass(&s, options, options->canary, result);
-    result->seconds = (double)(bench_now() - begun) * 1e-9;
+    result->seconds = (double)(clock_now() - begun) * 1e-9;
     if (outcome == PLEAT_OK && options->canary) {
         replay_result timed = {0};
         outcome = run_pass(&s, options, false, &timed);

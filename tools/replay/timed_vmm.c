@@ -3,7 +3,7 @@
  */
 #include <tools/replay/timed_vmm.h>
 
-#include <tools/cmd/bench.h>
+#include <tools/clock.h>
 
 #include <internal/error.h>
 #include <vmm/table.h>
@@ -14,9 +14,9 @@
         timed_vmm *t = self;                                                                       \
         if (!pthread_equal(t->thread, pthread_self()))                                             \
             return t->inner.ops->verb(t->inner.self, __VA_ARGS__);                                 \
-        uint64_t begun = bench_now();                                                              \
+        uint64_t begun = clock_now();                                                              \
         pleat_result result = t->inner.ops->verb(t->inner.self, __VA_ARGS__);                      \
-        t->verb_ns += bench_now() - begun;                                                         \
+        t->verb_ns += clock_now() - begun;                                                         \
         t->verbs += (counts);                                                                      \
         return result;                                                                             \
     }
