@@ -8,7 +8,7 @@
  * it. reclaim is called with the turn. STREAMS  record_stream is the runtime's matter
  * (runtime/streams/pending_free.c): a free that must wait for other streams reaches the policy when
  * they are done, or when the policy wants its memory and the block's stream was made to wait
- * (order_frees). It is not live meanwhile. MEMORY   A policy that has no memory returns
+ * (`pending`). It is not live meanwhile. MEMORY   A policy that has no memory returns
  * PLEAT_E_OUT_OF_MEMORY or PLEAT_E_BUDGET and changes nothing; the runtime then runs the steps of
  * out of memory (runtime/face/reclaim.c), which call `reclaim`, and asks again.
  */
@@ -19,9 +19,9 @@
 #include <runtime/base/conf.h>
 #include <runtime/base/driver_lock.h>
 #include <runtime/base/states.h>
-#include <runtime/streams/pending_free.h>
 
-struct pleat__x; /* plan/sizes/sizes.h */
+struct pleat__x;       /* plan/sizes/sizes.h */
+struct pleat__pending; /* runtime/streams/pending_free.h */
 
 /* What every policy is given; all outlive it. */
 typedef struct pleat__policy_context {
@@ -35,10 +35,9 @@ typedef struct pleat__policy_context {
     bool waits;           /* a mark waits for a plan that is being made */
     pleat__conf conf;
     pleat__gate *gate; /* the lock, left for verbs */
-    /* Of the frees that wait for other streams those that `wanted` says reach the policy before it
-     * returns, ordered by streams (pending_free.h); whether any did. From within `alloc` only. */
-    bool (*order_frees)(void *runtime, pleat__pending_wanted wanted, void *wishes);
-    void *runtime;
+    /* Frees that wait for other streams. A policy may have some of them ordered while it allocates:
+     * they reach its `free` before that returns (runtime/streams/pending_free.h). */
+    struct pleat__pending *pending;
 } pleat__policy_context;
 
 /* What can be given back, in the order in which it is asked for. */

@@ -48,12 +48,12 @@ static bool wait_pending(pleat_runtime *runtime)
         (void)runtime->vmm.ops->event_wait(runtime->vmm.self, events[i]);
     pleat__arena_free(runtime->arena, events);
     pleat__gate_enter(&runtime->gate);
-    return pleat__pending_poll(&runtime->pending, UINT64_MAX, pleat__runtime_freed, runtime) > 0;
+    return pleat__pending_poll(&runtime->pending, UINT64_MAX) > 0;
 }
 
 void pleat__reclaim_all(pleat_runtime *runtime)
 {
-    pleat__pending_poll(&runtime->pending, UINT64_MAX, pleat__runtime_freed, runtime);
+    pleat__pending_poll(&runtime->pending, UINT64_MAX);
     give_back(runtime, PLEAT__RECLAIM_VIEWS, UINT64_MAX, 0);
     give_back(runtime, PLEAT__RECLAIM_CACHES, UINT64_MAX, 0);
 }
@@ -86,8 +86,7 @@ static bool run_step(pleat_runtime *runtime, step which, uint64_t bytes, pleat_s
 {
     switch (which) {
     case STEP_COMPLETED:
-        return pleat__pending_poll(&runtime->pending, UINT64_MAX, pleat__runtime_freed, runtime) >
-               0;
+        return pleat__pending_poll(&runtime->pending, UINT64_MAX) > 0;
     case STEP_VIEWS:
         return give_back(runtime, PLEAT__RECLAIM_VIEWS, bytes, stream);
     case STEP_LARGE:

@@ -41,19 +41,6 @@ static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_opt
     return PLEAT_OK;
 }
 
-/* For the policy, while it serves a request. */
-static bool order_frees(void *opaque, pleat__pending_wanted wanted, void *wishes)
-{
-    pleat_runtime *runtime = opaque;
-    pleat__pending *pending = &runtime->pending;
-    if (pending->waiting == 0)
-        return false;
-    uint64_t ordered = pending->ordered;
-    uint64_t freed = pleat__pending_order(pending, wanted, wishes, pleat__runtime_freed, runtime);
-    runtime->stats.streams_ordered += pending->ordered - ordered;
-    return freed > 0;
-}
-
 /* A plan's memory is made at the start: one that is too large is refused before anything is. */
 static pleat_result check_plan(const pleat_runtime *runtime)
 {
@@ -86,8 +73,7 @@ static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_op
                                      .limit_bytes = runtime->limit_bytes,
                                      .waits = options->waits != 0,
                                      .gate = &runtime->gate,
-                                     .order_frees = order_frees,
-                                     .runtime = runtime};
+                                     .pending = &runtime->pending};
     PLEAT_TRY(ops->create(&context, &runtime->policy));
     runtime->ops = ops;
     return PLEAT_OK;
@@ -128,7 +114,7 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     if (result != PLEAT_OK)
         goto no_gate;
     result = pleat__pending_create(runtime->vmm, options.device, arena, &runtime->gate,
-                                   &runtime->pending);
+                                   pleat__runtime_freed, runtime, &runtime->pending);
     if (result != PLEAT_OK)
         goto no_pending;
     if (conf.canary)
@@ -235,7 +221,7 @@ static pleat_result alloc_once(pleat_runtime *runtime, uint64_t bytes, pleat_str
                                pleat_va *address)
 {
     if (runtime->pending.waiting > 0)
-        pleat__pending_poll(&runtime->pending, 8, pleat__runtime_freed, runtime);
+        pleat__pending_poll(&runtime->pending, 8);
     return bytes <= runtime->limit_bytes
                ? runtime->ops->alloc(runtime->policy, bytes, stream, address)
                : pleat__fail(PLEAT_E_OUT_OF_MEMORY, "more than there is");

@@ -22,7 +22,7 @@
  *         stale, and are made anew from occupancy when they are wanted.
  * FREE    Giving memory back leaves a note too: it allocates nothing and cannot fail.
  * WAITING What was freed and waits for other streams is wanted back, in the order of streams,
- *         before there is new memory for the stream that it was allocated on (`order`).
+ *         before there is new memory for the stream that it was allocated on (waiting_frees.h).
  */
 #ifndef PLEAT_RUNTIME_MEMORY_HEAP_H
 #define PLEAT_RUNTIME_MEMORY_HEAP_H
@@ -111,11 +111,8 @@ typedef struct pleat__heap {
     uint32_t *gathered;    /* chunks of a view that is being made */
     size_t gathered_capacity;
     uint32_t gathered_count;
-    pleat__dropped *refused; /* pages of views that could not be unmapped yet */
-    /* Gives back what waits, about so many granules of a stream, the oldest first; whether any
-     * came. NULL: nothing waits. */
-    bool (*order)(void *context, uint16_t stream, uint32_t granules);
-    void *order_context;
+    pleat__dropped *refused;              /* pages of views that could not be unmapped yet */
+    struct pleat__waiting_frees *waiting; /* waiting_frees.h; NULL: nothing waits */
 } pleat__heap;
 
 PLEAT_NODISCARD pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device,

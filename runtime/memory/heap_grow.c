@@ -3,6 +3,7 @@
  * (see heap.h).
  */
 #include <runtime/memory/heap_internal.h>
+#include <runtime/memory/waiting_frees.h>
 
 #include <internal/check.h>
 #include <string.h>
@@ -145,9 +146,9 @@ static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t
     uint16_t stream = zone / 2, count = (uint16_t)heap->stream_count;
     if (count > PLEAT__BEYOND || wanted < WORTH_A_WAIT)
         return;
-    for (uint16_t s = 0; s < count && heap->order != NULL; s++)
+    for (uint16_t s = 0; s < count; s++)
         if (works_for(heap, stream, s))
-            heap->order(heap->order_context, s, wanted << heap->pool->occupancy.shift);
+            (void)pleat__waiting_order(heap->waiting, s, wanted << heap->pool->occupancy.shift);
     bool goes_on = pleat__heap_sync(heap) == PLEAT_OK;
     for (uint16_t s = 0; s < count && goes_on && *got < chunks; s++)
         if (works_for(heap, stream, s))
@@ -175,7 +176,7 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
 
 bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)
 {
-    return heap->order != NULL && heap->order(heap->order_context, zone / 2, granules) &&
+    return pleat__waiting_order(heap->waiting, zone / 2, granules) &&
            pleat__heap_sync(heap) == PLEAT_OK;
 }
 

@@ -30,7 +30,7 @@ static void destroy(void *opaque)
         pleat__gate_end_mapper(self->pool.gate);
     pleat__placed_release(&self->placed);
     pleat__freed_release(&self->freed);
-    pleat__chunk_set_release(&self->wanted);
+    pleat__waiting_release(&self->waiting);
     pleat__heap_release(&self->heap);
     pleat__pool_release(&self->pool);
     pleat__arena_free(self->arena, self->unmarked);
@@ -46,17 +46,14 @@ static pleat_result create(const pleat__policy_context *context, void **out)
     self->freed.arena = context->arena;
     self->stats = context->stats;
     self->refused_item = PLEAT__NO_ITEM;
-    self->order_frees = context->order_frees;
-    self->runtime = context->runtime;
     pleat_result result =
         pleat__pool_init(&self->pool, context->arena, context->space, context->gate, context->plan);
     if (result == PLEAT_OK)
         result = pleat__heap_init(&self->heap, context->vmm, context->device, context->arena,
                                   &self->pool, &context->conf);
-    pleat__chunk_set_init(&self->wanted, context->arena, self->pool.occupancy.shift);
     self->heap.streams_ordered = &self->stats->streams_ordered;
-    self->heap.order = pleat__pleat_order;
-    self->heap.order_context = self;
+    if (result == PLEAT_OK)
+        pleat__waiting_init(&self->waiting, &self->heap, &self->placed, context->pending);
     if (result == PLEAT_OK)
         result = pleat__placed_init(&self->placed, context->arena, self->pool.base,
                                     pleat__space_pages(context->space) * self->pool.page_bytes);
@@ -314,7 +311,7 @@ static bool is_still_matched(policy *self, uint64_t bytes)
 /* Its slot was not free: perhaps what lies there was freed and only waits for other streams. */
 static bool take_ordered(policy *self, pleat__place *place, uint64_t bytes, uint16_t stream)
 {
-    return place->granules != 0 && pleat__pleat_order_place(self, place) &&
+    return place->granules != 0 && pleat__waiting_order_place(&self->waiting, place) &&
            take_slot(self, place, bytes, stream);
 }
 
@@ -460,14 +457,14 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     bool shares = __builtin_expect(index == PLEAT__BEYOND, 0);
     if (shares)
         PLEAT_TRY(begin_shared(self, stream));
-    self->asked[index]++;
+    pleat__waiting_request(&self->waiting, index);
     pleat_result result = place_request(self, bytes, index, &place);
     if (shares)
         result = end_shared(self, stream, &place, result);
     uint32_t how = self->served;
     self->served = 0;
     if (__builtin_expect(result != PLEAT_OK, 0)) {
-        self->asked[index]--;
+        pleat__waiting_refused(&self->waiting, index);
         return result;
     }
     /* Not before: one that is refused begins again, and is the same request. */

@@ -1,7 +1,6 @@
 /*
  * pleat_internal.h: what the files of the policy `pleat` share: pleat.c serves requests,
- * pleat_order.c gives back what waits for other streams, pleat_memory.c answers what is asked
- * about memory and gives it back.
+ * pleat_memory.c answers what is asked about memory and gives it back.
  */
 #ifndef PLEAT_RUNTIME_POLICY_PLEAT_INTERNAL_H
 #define PLEAT_RUNTIME_POLICY_PLEAT_INTERNAL_H
@@ -9,8 +8,7 @@
 #include <runtime/base/policy.h>
 #include <runtime/follow/free_order.h>
 #include <runtime/learn/learner.h>
-#include <runtime/memory/chunk_set.h>
-#include <runtime/memory/place_map.h>
+#include <runtime/memory/waiting_frees.h>
 
 typedef struct pleat__pleat {
     pleat__arena *arena;
@@ -23,10 +21,7 @@ typedef struct pleat__pleat {
     pleat__pool pool;
     pleat__heap heap;
     pleat__learner learner;
-    bool (*order_frees)(void *runtime, pleat__pending_wanted wanted, void *wishes);
-    void *runtime;
-    pleat__chunk_set wanted;        /* of the place that frees are ordered for */
-    uint64_t asked[PLEAT__STREAMS]; /* requests of each stream */
+    pleat__waiting_frees waiting;
     /* Freed, of streams that share memory and could not be marked (overflow_streams.h). */
     pleat_va *unmarked;
     size_t unmarked_count, unmarked_capacity;
@@ -37,11 +32,6 @@ typedef struct pleat__pleat {
     uint64_t refused_epoch;
     uint32_t refused_item;
 } pleat__pleat;
-
-/* Frees that wait for other streams: about so many granules of a stream, or those of a place that
- * is in use. Whether any were done. */
-bool pleat__pleat_order(void *self, uint16_t stream, uint32_t granules);
-bool pleat__pleat_order_place(pleat__pleat *self, const pleat__place *place);
 
 /* Gives those back to the heap whose streams can be marked now. */
 void pleat__pleat_give_unmarked(pleat__pleat *self);

@@ -8,9 +8,15 @@
 #define ASKED 8u /* streams that are remembered in one call */
 
 pleat_result pleat__pending_create(pleat_vmm vmm, int device, pleat__arena *arena,
-                                   const pleat__gate *gate, pleat__pending *pending)
+                                   const pleat__gate *gate, pleat__pending_done done, void *context,
+                                   pleat__pending *pending)
 {
-    *pending = (pleat__pending){.vmm = vmm, .device = device, .arena = arena, .gate = gate};
+    *pending = (pleat__pending){.vmm = vmm,
+                                .device = device,
+                                .arena = arena,
+                                .gate = gate,
+                                .done = done,
+                                .context = context};
     pending->last = &pending->first;
     return pleat__live_create(arena, &pending->entries);
 }
@@ -203,8 +209,7 @@ static bool is_due(pleat__pending *pending, pleat__pending_entry *entry, streams
 }
 
 /* The entry that `at` points to leaves the queue, and its free is due. */
-static void hand_over(pleat__pending *pending, pleat__pending_entry **at, pleat__pending_done done,
-                      void *context)
+static void hand_over(pleat__pending *pending, pleat__pending_entry **at)
 {
     pleat__pending_entry *entry = *at;
     pleat_va address = entry->address;
@@ -214,11 +219,10 @@ static void hand_over(pleat__pending *pending, pleat__pending_entry **at, pleat_
         pending->last = at;
     forget(pending, entry);
     pending->waiting--;
-    done(context, address, bytes);
+    pending->done(pending->context, address, bytes);
 }
 
-uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most, pleat__pending_done done,
-                             void *context)
+uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most)
 {
     uint64_t count = 0, passed = 0;
     streams refused = {.count = 0}, busy = {.count = 0};
@@ -229,7 +233,7 @@ uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most, pleat__pend
             continue;
         }
         count++;
-        hand_over(pending, at, done, context);
+        hand_over(pending, at);
     }
     return count;
 }
@@ -252,8 +256,7 @@ static bool is_ordered(pleat__pending *pending, pleat__pending_entry *entry, ple
     return true;
 }
 
-uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wanted, void *wishes,
-                              pleat__pending_done done, void *context)
+uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wanted, void *wishes)
 {
     uint64_t count = 0;
     pleat_stream owner;
@@ -264,7 +267,7 @@ uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wan
             continue;
         }
         count++;
-        hand_over(pending, at, done, context);
+        hand_over(pending, at);
     }
     return count;
 }

@@ -14,7 +14,7 @@
  *          block's own stream can be made to wait for the events instead: whatever it is given
  *          later comes behind them, and so may lie in that memory. That is done only where the
  *          memory is wanted, since it takes from the streams some of their freedom to run apart,
- *          and never to the stream that does most of the work (pleat.c says whose are wanted).
+ *          and never to the stream that does most of the work (runtime/memory/waiting_frees.h).
  *
  * On a stream that captures a graph no event is recorded before the capture has ended.
  *
@@ -27,6 +27,9 @@
 
 #include <runtime/base/address_map.h>
 #include <runtime/base/driver_lock.h>
+
+/* Called with the address and the bytes of a block whose free is due. */
+typedef void (*pleat__pending_done)(void *context, pleat_va address, uint64_t bytes);
 
 typedef struct pleat__pending_use {
     struct pleat__pending_use *next;
@@ -48,6 +51,8 @@ typedef struct pleat__pending {
     int device;
     pleat__arena *arena;
     const pleat__gate *gate;
+    pleat__pending_done done;
+    void *context;                       /* of `done` */
     pleat__live entries;                 /* address -> entry */
     pleat__pending_entry *first, **last; /* WAITING, oldest first */
     pleat__pending_entry *spare_entries;
@@ -56,11 +61,9 @@ typedef struct pleat__pending {
     uint64_t ordered; /* streams made to wait, since creation */
 } pleat__pending;
 
-/* Called with the address and the bytes of a block whose free is due. */
-typedef void (*pleat__pending_done)(void *context, pleat_va address, uint64_t bytes);
-
 PLEAT_NODISCARD pleat_result pleat__pending_create(pleat_vmm vmm, int device, pleat__arena *arena,
                                                    const pleat__gate *gate,
+                                                   pleat__pending_done done, void *context,
                                                    pleat__pending *pending);
 /* Forgets all; waits for nothing. */
 void pleat__pending_destroy(pleat__pending *pending);
@@ -73,14 +76,12 @@ PLEAT_NODISCARD pleat_result pleat__pending_record(pleat__pending *pending, plea
 PLEAT_NODISCARD pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address,
                                                  uint64_t *bytes);
 /* Hands over the frees that are due; looks at most at `most` that are not. Returns how many. */
-uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most, pleat__pending_done done,
-                             void *context);
+uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most);
 /* Whether a free that waits is wanted now; *owner is then the stream of its block. */
 typedef bool (*pleat__pending_wanted)(void *context, pleat_va address, pleat_stream *owner);
 /* Hands over the frees that are wanted, behind their events in the order of their blocks' streams,
  * oldest first; how many. One whose events or stream the driver refuses waits on. */
-uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wanted, void *wishes,
-                              pleat__pending_done done, void *context);
+uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wanted, void *wishes);
 /* The events that all frees wait for, as far as the driver recorded them, to be waited for without
  * the caller's lock; how many. The array is the caller's to free; events are never destroyed before
  * pleat__pending_destroy. 0 when there is no host memory for it. */
