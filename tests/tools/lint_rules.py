@@ -1,7 +1,6 @@
 """Each rule of tools/lint finds a breach planted for it, in a tree of its own: lint_rules.py LINT."""
 
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,13 +19,30 @@ BREACHES = {
     "vmm/up.c": ('#include "pleat/plan.h"\n', "a header of a layer it may not use"),
     "include/up.h": ("#include <vmm/space.h>\n", "a header of a layer it may not use"),
     "runtime/up.c": ('#include "tools/cli.h"\n', "a header of a layer it may not use"),
+    "plan/place/up.c": ("#include <plan/fold/fold.h>\n",
+                        "a header of plan/fold, which plan/place may not use"),
+    "tools/replay/up.c": ('#include "tools/cmd/bench.h"\n',
+                          "a header of tools/cmd, which tools/replay may not use"),
+    "runtime/base/up.h": ("#include <runtime/streams/pending_free.h>\n",
+                          "a header of runtime/streams, which runtime/base may not use"),
+    "runtime/face/lost.c": ("#include <runtime/heap.h>\n",
+                            "a header of no folder, which runtime/face may not use"),
+    "runtime/lost.c": ("int x;\n", "in a folder that is not in the table"),
+    "runtime/follow/plans.c": ("#include <plan/sizes/planner.h>\n",
+                               "a header of the planner where requests are served"),
     "vmm/name.c": ("/* see pleat_never_was */\n", "pleat_never_was, which does not exist"),
     "vmm/long.c": ("int x;\n" * 1001, "more than 1000 lines"),
     "vmm/space.c": ("int x; \n", "white space at the end"),
     "vmm/tab.c": ("\tint x;\n", "a tab"),
     "vmm/end.c": ("int x;", "no newline at the end"),
 }
+# What a second file makes of it.
+PLANNER = {"plan/place/greedy.c": "pleat_result pleat__place_all(void)\n{\n    return 0;\n}\n"}
+CALLS = "void f(void)\n{\n    pleat__place_all();\n}\n"
 CLEAN = {
+    "plan/fold/down.c": "#include <plan/place/place.h>\n",
+    "runtime/follow/sizes.c": "#include <plan/sizes/sizes.h>\n",
+    "adapters/any.c": "#include <runtime/memory/heap.h>\n",
     "vmm/cuda_verbs.c": "void f(void) { cuMemUnmap(0, 0); }\n",
     "vmm/host.c": "void f(void) { munmap(0, 0); }\n",
     "plan/text.c": '/* abort() and cuMemMap() in words */\nchar t[] = "exit(1)";\n',
@@ -34,14 +50,15 @@ CLEAN = {
 }
 
 
-def lint(files):
+def lint(files, edit=lambda text: text):
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         (root / "tools").mkdir()
-        shutil.copy(LINT, root / "tools" / "lint")
+        text = LINT.read_text(encoding="utf-8")
+        (root / "tools" / "lint").write_text(edit(text), encoding="utf-8")
         for name, text in files.items():
             path = root / name
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         done = subprocess.run([sys.executable, str(root / "tools" / "lint")], text=True,
                               capture_output=True)
@@ -60,6 +77,27 @@ class LintRules(unittest.TestCase):
     def test_what_is_allowed_is_not_reported(self):
         _, lines = lint(CLEAN)
         self.assertEqual([l for l in lines if l.startswith(tuple(CLEAN))], [])
+
+    def test_what_serves_requests_calls_no_planner(self):
+        expected = "a function of the planner where requests are served: pleat__place_all"
+        for name in ("runtime/memory/calls.c", "runtime/follow/calls.c", "runtime/policy/calls.c",
+                     "runtime/learn/calls.c"):
+            with self.subTest(name):
+                code, lines = lint({**PLANNER, name: CALLS})
+                self.assertEqual(code, 1)
+                self.assertIn(f"{name}:3: {expected}", lines)
+
+    def test_what_serves_no_request_calls_the_planner(self):
+        for name in ("runtime/learn/layout_job.c", "runtime/face/microbatch.c"):
+            with self.subTest(name):
+                _, lines = lint({**PLANNER, name: CALLS})
+                self.assertEqual([l for l in lines if l.startswith(name)], [])
+
+    def test_folders_that_need_each_other_are_found_in_the_table(self):
+        first = '("plan/base", ())'
+        code, lines = lint({}, lambda text: text.replace(first, '("plan/base", ("plan/file",))'))
+        self.assertEqual(code, 1)
+        self.assertTrue(any("plan/file does not stand above plan/base" in l for l in lines), lines)
 
 
 if __name__ == "__main__":
