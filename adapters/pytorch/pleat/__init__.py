@@ -288,8 +288,9 @@ def _index(device):
 
 def max_microbatch(running, device=None):
     """The largest microbatch that fits in a device's memory, or under its budget, when iterations
-    have `running` now, samples or tokens alike; None while that is not known: Pleat must have seen
-    iterations at two microbatches. Ask between iterations.
+    have `running` now, samples or tokens alike; None while that is not known. It is known with a plan
+    file made of several microbatches, or while a job is recorded that has run at two. Ask between
+    iterations.
     """
     if _library is None:
         return None
