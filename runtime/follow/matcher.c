@@ -32,7 +32,7 @@
 #define MARK_AT_END 32u
 #define MARK_EARLY  4u
 
-static uint32_t next_of(const pleat__match *match, uint32_t item)
+static uint32_t next_of(const pleat__matcher *match, uint32_t item)
 {
     return item + 1 == match->count ? match->begin : item + 1;
 }
@@ -53,7 +53,7 @@ static int gram_compare(const void *a, const void *b)
     return x->last < y->last ? -1 : x->last > y->last;
 }
 
-static void grams_fill(pleat__match *match)
+static void grams_fill(pleat__matcher *match)
 {
     uint64_t sizes[PLEAT__GRAM] = {0};
     uint32_t run = 0;
@@ -72,7 +72,7 @@ static void grams_fill(pleat__match *match)
     match->indexed = true;
 }
 
-static pleat_result grams_make(pleat__match *match)
+static pleat_result grams_make(pleat__matcher *match)
 {
     match->grams = pleat__arena_alloc(match->arena, match->count * sizeof *match->grams);
     return match->grams != NULL
@@ -83,14 +83,14 @@ static pleat_result grams_make(pleat__match *match)
 
 /* A learned sequence is indexed when its matcher is first lost, which few ever are: sorting 8,637
  * requests takes 0.9 ms. */
-void pleat__match_index(pleat__match *match)
+void pleat__matcher_index(pleat__matcher *match)
 {
     if (!match->indexed)
         grams_fill(match);
 }
 
 /* Nothing is tracked in a sequence that is the same always. */
-static pleat_result track_make(pleat__match *match)
+static pleat_result track_make(pleat__matcher *match)
 {
     for (uint32_t i = 0; i < match->count && !match->tracked; i++)
         match->tracked = match->items[i].kind == PLEAT__ITEM_DYNAMIC;
@@ -106,14 +106,14 @@ static pleat_result track_make(pleat__match *match)
     return PLEAT_OK;
 }
 
-void pleat__match_resize(pleat__match *match, uint32_t item, uint64_t bytes)
+void pleat__matcher_resize(pleat__matcher *match, uint32_t item, uint64_t bytes)
 {
     match->items[item].bytes = bytes;
     if (match->tracked)
         pleat__track_resize(&match->track, item, bytes);
 }
 
-void pleat__match_jump(pleat__match *match, uint32_t cursor)
+void pleat__matcher_jump(pleat__matcher *match, uint32_t cursor)
 {
     PLEAT_ASSERT(cursor < match->count);
     match->cursor = cursor;
@@ -123,10 +123,10 @@ void pleat__match_jump(pleat__match *match, uint32_t cursor)
     match->track.on = false;
 }
 
-pleat_result pleat__match_init(pleat__match *match, pleat__arena *arena, pleat__expected *items,
-                               uint32_t begin, uint32_t count)
+pleat_result pleat__matcher_init(pleat__matcher *match, pleat__arena *arena, pleat__expected *items,
+                                 uint32_t begin, uint32_t count)
 {
-    *match = (pleat__match){
+    *match = (pleat__matcher){
         .arena = arena, .items = items, .begin = begin, .count = count, .held_for = PLEAT__NO_ITEM};
     if (begin >= count)
         return pleat__fail(PLEAT_E_INVALID, "a sequence without an iteration");
@@ -134,23 +134,23 @@ pleat_result pleat__match_init(pleat__match *match, pleat__arena *arena, pleat__
     return grams_make(match);
 }
 
-void pleat__match_release(pleat__match *match)
+void pleat__matcher_release(pleat__matcher *match)
 {
     if (match->arena != NULL) {
         pleat__arena_free(match->arena, match->grams);
         pleat__track_release(&match->track, match->arena);
     }
-    *match = (pleat__match){0};
+    *match = (pleat__matcher){0};
 }
 
-uint32_t pleat__match_left(const pleat__match *match)
+uint32_t pleat__matcher_left(const pleat__matcher *match)
 {
     uint32_t end = match->cursor < match->begin ? match->begin : match->count;
     bool few = end - match->cursor <= MARK_EARLY && match->count - match->begin > MARK_OPEN;
     return few && match->cursor != match->begin ? end - match->cursor : 0;
 }
 
-void pleat__match_restart(pleat__match *match)
+void pleat__matcher_restart(pleat__matcher *match)
 {
     match->cursor = match->begin;
     match->open_count = 0;
@@ -158,12 +158,12 @@ void pleat__match_restart(pleat__match *match)
     match->track.on = false;
 }
 
-void pleat__match_mark(pleat__match *match)
+void pleat__matcher_mark(pleat__matcher *match)
 {
     /* They come first, then what begins. (A plan of a recording whose iterations begin two requests
      * behind the optimizer's step, where the job has its marks: those two were taken for others in
      * the beginning, and 2,457 slots were found taken.) */
-    if (pleat__match_left(match) != 0)
+    if (pleat__matcher_left(match) != 0)
         return;
     if (match->cursor < match->begin && match->begin - match->cursor > MARK_AT_END) {
         /* The beginning may hold marks of its own; a request that only the iteration's first item
@@ -171,10 +171,10 @@ void pleat__match_mark(pleat__match *match)
         match->marked = MARK_OPEN;
         return;
     }
-    pleat__match_restart(match);
+    pleat__matcher_restart(match);
 }
 
-void pleat__match_phase(pleat__match *match, uint32_t item)
+void pleat__matcher_phase(pleat__matcher *match, uint32_t item)
 {
     bool lost = match->tracked ? match->track.on : match->misses > 0;
     if (item == match->cursor || !lost)
@@ -186,7 +186,7 @@ void pleat__match_phase(pleat__match *match, uint32_t item)
         pleat__track_start(&match->track, item);
 }
 
-static void open_add(pleat__match *match, uint32_t item)
+static void open_add(pleat__matcher *match, uint32_t item)
 {
     if (match->open_count == PLEAT__OPEN) {
         memmove(match->open, match->open + 1, (PLEAT__OPEN - 1) * sizeof *match->open);
@@ -201,7 +201,7 @@ static bool is_it(const pleat__expected *item, uint64_t bytes, uint16_t stream)
 }
 
 /* Looks at up to `statics` items from the cursor on. What is passed over becomes open. */
-static uint32_t look_ahead(pleat__match *match, uint64_t bytes, uint16_t stream, uint32_t statics)
+static uint32_t look_ahead(pleat__matcher *match, uint64_t bytes, uint16_t stream, uint32_t statics)
 {
     uint32_t at = match->cursor;
     while (!is_it(&match->items[at], bytes, stream)) {
@@ -217,7 +217,7 @@ static uint32_t look_ahead(pleat__match *match, uint64_t bytes, uint16_t stream,
     return at;
 }
 
-static uint32_t open_take(pleat__match *match, uint64_t bytes, uint16_t stream)
+static uint32_t open_take(pleat__matcher *match, uint64_t bytes, uint16_t stream)
 {
     for (uint32_t i = 0; i < match->open_count; i++) {
         uint32_t item = match->open[i];
@@ -232,7 +232,7 @@ static uint32_t open_take(pleat__match *match, uint64_t bytes, uint16_t stream)
 }
 
 /* The first entry of a hash. */
-static uint32_t gram_floor(const pleat__match *match, pleat__gram key)
+static uint32_t gram_floor(const pleat__matcher *match, pleat__gram key)
 {
     uint32_t low = 0, high = match->gram_count;
     while (low < high) {
@@ -246,7 +246,7 @@ static uint32_t gram_floor(const pleat__match *match, pleat__gram key)
 }
 
 /* Whether the items up to `last` have these sizes: hashes may meet by chance. */
-static bool gram_is(const pleat__match *match, uint32_t last, const uint64_t sizes[PLEAT__GRAM])
+static bool gram_is(const pleat__matcher *match, uint32_t last, const uint64_t sizes[PLEAT__GRAM])
 {
     for (uint32_t i = 0; i < PLEAT__GRAM; i++)
         if (match->items[last - (PLEAT__GRAM - 1 - i)].bytes != sizes[i])
@@ -256,7 +256,7 @@ static bool gram_is(const pleat__match *match, uint32_t last, const uint64_t siz
 
 /* Items from the cursor to another one, ahead or behind. Behind the last one the iteration begins
  * again: a job that did something else between two iterations is there. */
-static uint32_t distance_to(const pleat__match *match, uint32_t item)
+static uint32_t distance_to(const pleat__matcher *match, uint32_t item)
 {
     if (item < match->cursor) {
         uint32_t behind = match->cursor - item;
@@ -267,9 +267,10 @@ static uint32_t distance_to(const pleat__match *match, uint32_t item)
     return item - match->cursor;
 }
 
-bool pleat__match_resync(pleat__match *match, const uint64_t recent[PLEAT__GRAM], uint32_t *item)
+bool pleat__matcher_resync(pleat__matcher *match, const uint64_t recent[PLEAT__GRAM],
+                           uint32_t *item)
 {
-    pleat__match_index(match);
+    pleat__matcher_index(match);
     uint32_t hash = gram_hash(recent), best = UINT32_MAX, least = UINT32_MAX;
     uint32_t cursor = match->cursor;
     uint32_t ahead = gram_floor(match, (pleat__gram){hash, cursor});
@@ -301,7 +302,7 @@ bool pleat__match_resync(pleat__match *match, const uint64_t recent[PLEAT__GRAM]
 }
 
 /* Whether the job has left a beginning that a mark said was over. */
-static void leave_beginning(pleat__match *match, uint64_t bytes, uint16_t stream)
+static void leave_beginning(pleat__matcher *match, uint64_t bytes, uint16_t stream)
 {
     if (match->marked == 0)
         return;
@@ -316,7 +317,7 @@ static void leave_beginning(pleat__match *match, uint64_t bytes, uint16_t stream
 }
 
 /* One that was passed over or taken early: nearby, and not where the track is. */
-static uint32_t look_around(const pleat__match *match, uint64_t bytes, uint16_t stream)
+static uint32_t look_around(const pleat__matcher *match, uint64_t bytes, uint16_t stream)
 {
     for (uint32_t i = 1; i <= AROUND; i++) {
         uint32_t ahead = match->cursor + i, behind = match->cursor - i;
@@ -328,7 +329,7 @@ static uint32_t look_around(const pleat__match *match, uint64_t bytes, uint16_t 
     return PLEAT__NO_ITEM;
 }
 
-static uint32_t follow_track(pleat__match *match, uint64_t bytes, uint16_t stream)
+static uint32_t follow_track(pleat__matcher *match, uint64_t bytes, uint16_t stream)
 {
     uint8_t gap =
         match->frees < PLEAT__GAP_UNKNOWN - 1 ? (uint8_t)match->frees : PLEAT__GAP_UNKNOWN - 1;
@@ -352,7 +353,7 @@ static uint32_t follow_track(pleat__match *match, uint64_t bytes, uint16_t strea
 }
 
 /* The same without dynamic requests ahead. */
-static uint32_t look(pleat__match *match, uint64_t bytes, uint16_t stream)
+static uint32_t look(pleat__matcher *match, uint64_t bytes, uint16_t stream)
 {
     uint32_t item = look_ahead(match, bytes, stream, NEAR);
     if (item == PLEAT__NO_ITEM)
@@ -362,7 +363,7 @@ static uint32_t look(pleat__match *match, uint64_t bytes, uint16_t stream)
     return item;
 }
 
-uint32_t pleat__match_search(pleat__match *match, uint64_t bytes, uint16_t stream)
+uint32_t pleat__matcher_search(pleat__matcher *match, uint64_t bytes, uint16_t stream)
 {
     leave_beginning(match, bytes, stream);
     uint32_t item =
@@ -377,7 +378,7 @@ uint32_t pleat__match_search(pleat__match *match, uint64_t bytes, uint16_t strea
     match->misses++;
     bool lost = match->tracked ? match->track.lost >= LOST || match->misses >= ASTRAY
                                : match->misses >= MISSES;
-    if (lost && pleat__match_resync(match, match->recent, &item))
+    if (lost && pleat__matcher_resync(match, match->recent, &item))
         return item;
     return PLEAT__NO_ITEM;
 }

@@ -38,7 +38,7 @@ typedef struct pleat__gram {
     uint32_t last; /* item of the last one */
 } pleat__gram;
 
-typedef struct pleat__match {
+typedef struct pleat__matcher {
     pleat__arena *arena;
     pleat__expected *items;
     uint32_t begin; /* first item of the iteration; those before come once */
@@ -58,36 +58,37 @@ typedef struct pleat__match {
     pleat__track track;
     uint32_t held_for; /* tracked: the item that the last request probably was, or PLEAT__NO_ITEM */
     bool indexed;      /* `grams` is filled */
-} pleat__match;
+} pleat__matcher;
 
 /* `items` is the caller's and stays. */
-PLEAT_NODISCARD pleat_result pleat__match_init(pleat__match *match, pleat__arena *arena,
-                                               pleat__expected *items, uint32_t begin,
-                                               uint32_t count);
+PLEAT_NODISCARD pleat_result pleat__matcher_init(pleat__matcher *match, pleat__arena *arena,
+                                                 pleat__expected *items, uint32_t begin,
+                                                 uint32_t count);
 /* Indexes the sequence for resync, which else does so at its first use: milliseconds for a large
  * one, for callers that nobody waits for. */
-void pleat__match_index(pleat__match *match);
-void pleat__match_release(pleat__match *match);
+void pleat__matcher_index(pleat__matcher *match);
+void pleat__matcher_release(pleat__matcher *match);
 /* The next request is the iteration's first. */
-void pleat__match_restart(pleat__match *match);
+void pleat__matcher_restart(pleat__matcher *match);
 /* An iteration begins; what is left of the one before may still come. */
-void pleat__match_mark(pleat__match *match);
+void pleat__matcher_mark(pleat__matcher *match);
 /* Items left before the end of the iteration if they are few, else 0. */
-uint32_t pleat__match_left(const pleat__match *match);
+uint32_t pleat__matcher_left(const pleat__matcher *match);
 /* A phase begins, and in the sequence it does so at `item`: that is where a matcher is that did not
  * know; one that knows its place keeps it. */
-void pleat__match_phase(pleat__match *match, uint32_t item);
+void pleat__matcher_phase(pleat__matcher *match, uint32_t item);
 /* An item has another size from now on. The index by rows of sizes keeps those it was made of. */
-void pleat__match_resize(pleat__match *match, uint32_t item, uint64_t bytes);
+void pleat__matcher_resize(pleat__matcher *match, uint32_t item, uint64_t bytes);
 /* The next request is the one at `cursor`. */
-void pleat__match_jump(pleat__match *match, uint32_t cursor);
-/* Slow path of pleat__match_next: the request is not the one at the cursor. */
-uint32_t pleat__match_search(pleat__match *match, uint64_t bytes, uint16_t stream);
+void pleat__matcher_jump(pleat__matcher *match, uint32_t cursor);
+/* Slow path of pleat__matcher_next: the request is not the one at the cursor. */
+uint32_t pleat__matcher_search(pleat__matcher *match, uint64_t bytes, uint16_t stream);
 /* Whether the last requests occur in this sequence; if so the cursor goes behind them and *item is
  * the last of them. */
-bool pleat__match_resync(pleat__match *match, const uint64_t recent[PLEAT__GRAM], uint32_t *item);
+bool pleat__matcher_resync(pleat__matcher *match, const uint64_t recent[PLEAT__GRAM],
+                           uint32_t *item);
 
-static inline void pleat__match_remember(pleat__match *match, uint64_t bytes)
+static inline void pleat__matcher_remember(pleat__matcher *match, uint64_t bytes)
 {
     for (uint32_t i = 1; i < PLEAT__GRAM; i++)
         match->recent[i - 1] = match->recent[i];
@@ -95,14 +96,14 @@ static inline void pleat__match_remember(pleat__match *match, uint64_t bytes)
 }
 
 /* The item that a request is, or PLEAT__NO_ITEM. */
-static inline uint32_t pleat__match_next(pleat__match *match, uint64_t bytes, uint16_t stream)
+static inline uint32_t pleat__matcher_next(pleat__matcher *match, uint64_t bytes, uint16_t stream)
 {
     uint32_t at = match->cursor;
     const pleat__expected *item = &match->items[at];
-    pleat__match_remember(match, bytes);
+    pleat__matcher_remember(match, bytes);
     if (item->bytes != bytes || item->stream != stream || item->kind == PLEAT__ITEM_DYNAMIC ||
         match->track.on)
-        return pleat__match_search(match, bytes, stream);
+        return pleat__matcher_search(match, bytes, stream);
     match->frees = 0;
     match->cursor = at + 1 == match->count ? match->begin : at + 1;
     match->misses = 0;

@@ -216,9 +216,9 @@ static pleat_result load_all(pleat__follow *follow, loader *load)
     load_sequence(load, &plan->steady, follow->items + plan->first.slot_count);
     PLEAT_TRY(load_lanes(follow, load));
     PLEAT_TRY(load_phases(follow, plan));
-    PLEAT_TRY(pleat__match_init(&follow->match, follow->arena, follow->items,
-                                plan->first.slot_count, follow->count));
-    pleat__match_index(&follow->match);
+    PLEAT_TRY(pleat__matcher_init(&follow->match, follow->arena, follow->items,
+                                  plan->first.slot_count, follow->count));
+    pleat__matcher_index(&follow->match);
     return PLEAT_OK;
 }
 
@@ -261,7 +261,7 @@ pleat_result pleat__follow_learned(pleat__arena *arena, pleat__expected *items, 
     if (follow == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow an iteration");
     *follow = (pleat__follow){.arena = arena, .count = count, .learned = true};
-    pleat_result result = pleat__match_init(&follow->match, arena, items, 0, count);
+    pleat_result result = pleat__matcher_init(&follow->match, arena, items, 0, count);
     if (result != PLEAT_OK) {
         pleat__follow_free(follow);
         return result;
@@ -283,7 +283,7 @@ void pleat__follow_free(pleat__follow *follow)
         pleat__view_unpin(arena, &follow->second[i]);
     for (uint32_t i = 0; i < follow->lane_count; i++)
         pleat__lane_release(&follow->lanes[i]);
-    pleat__match_release(&follow->match);
+    pleat__matcher_release(&follow->match);
     pleat__arena_free(arena, follow->second);
     pleat__arena_free(arena, follow->lanes);
     pleat__arena_free(arena, follow->phases);
@@ -331,5 +331,5 @@ void pleat__follow_enter(pleat__follow *follow, const char *name)
         }
     }
     if (best != PLEAT__NO_ITEM)
-        pleat__match_phase(&follow->match, best);
+        pleat__matcher_phase(&follow->match, best);
 }

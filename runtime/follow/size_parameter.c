@@ -66,7 +66,7 @@ static void size_item(const pleat__size_parameter *sizes, pleat__follow *follow,
     const pleat__function *function = function_of(sizes, follow, item);
     uint64_t bytes;
     if (function != NULL && pleat__function_at(function, &sizes->x, &bytes))
-        pleat__match_resize(&follow->match, item, bytes);
+        pleat__matcher_resize(&follow->match, item, bytes);
 }
 
 void pleat__size_parameter_advance(pleat__size_parameter *sizes, pleat__follow *follow)
@@ -154,7 +154,7 @@ void pleat__size_parameter_infer(pleat__size_parameter *sizes, pleat__follow *fo
     sizes->agreed = two ? sizes->agreed : 0;
     change(sizes, follow, &x);
     if (follow->items[item].bytes == bytes)
-        pleat__match_jump(&follow->match, item);
+        pleat__matcher_jump(&follow->match, item);
 }
 
 void pleat__size_parameter_matched(pleat__size_parameter *sizes, const pleat__follow *follow,

@@ -143,10 +143,10 @@ void pleat__learner_watch(pleat__learner *learner)
 /* Where nothing marks iterations: whether the suspended schedule's own requests come again. */
 static void look_for_schedule(pleat__learner *learner, uint64_t bytes)
 {
-    pleat__match *match = &learner->schedule->match;
+    pleat__matcher *match = &learner->schedule->match;
     uint32_t item;
-    pleat__match_remember(match, bytes);
-    if (learner->requests % PLEAT__GRAM == 0 && pleat__match_resync(match, match->recent, &item))
+    pleat__matcher_remember(match, bytes);
+    if (learner->requests % PLEAT__GRAM == 0 && pleat__matcher_resync(match, match->recent, &item))
         resume(learner);
 }
 
@@ -206,7 +206,7 @@ static void take_layout(pleat__learner *learner)
     pleat__follow *next = pleat__layouts_take(&learner->layouts);
     if (next == NULL)
         return;
-    pleat__match_jump(&next->match, learner->schedule->match.cursor);
+    pleat__matcher_jump(&next->match, learner->schedule->match.cursor);
     next->adopted = learner->requests;
     learner->schedule = next;
     pleat__judge_adopt(&learner->judge);
@@ -270,7 +270,7 @@ void pleat__learner_mark(pleat__learner *learner)
     learner->diverged = false;
     if (learner->current == NULL)
         return;
-    pleat__match_mark(&learner->current->match);
+    pleat__matcher_mark(&learner->current->match);
     if (pleat__learner_has_sizes(learner))
         pleat__size_parameter_begin(&learner->sizes, learner->current);
 }

@@ -237,7 +237,7 @@ static bool alloc_in_lane(policy *self, uint32_t item, uint64_t bytes, uint16_t 
  * requests live the 99th percentile of an allocation went from 320 to 215 ns by it.) */
 static inline void prefetch_next(const policy *self)
 {
-    const pleat__match *match = &self->learner.current->match;
+    const pleat__matcher *match = &self->learner.current->match;
     const pleat__place *place = &match->items[match->cursor].place;
     pleat__occupancy_prefetch(&self->pool.occupancy, place->run.begin);
     __builtin_prefetch(&self->placed.entries[pleat__placed_home(&self->placed, place->address)], 1);
@@ -320,11 +320,11 @@ static uint32_t match(policy *self, uint64_t bytes, uint16_t stream)
     pleat__follow *current = self->learner.current;
     pleat__size_parameter *sizes = &self->learner.sizes;
     if (__builtin_expect(!pleat__learner_has_sizes(&self->learner), 1))
-        return pleat__match_next(&current->match, bytes, stream);
+        return pleat__matcher_next(&current->match, bytes, stream);
     pleat__size_parameter_advance(sizes, current);
     if (!pleat__size_parameter_is_known(sizes))
         pleat__size_parameter_infer(sizes, current, bytes, stream);
-    uint32_t item = pleat__match_next(&current->match, bytes, stream);
+    uint32_t item = pleat__matcher_next(&current->match, bytes, stream);
     if (item != PLEAT__NO_ITEM)
         pleat__size_parameter_matched(sizes, current, item);
     return item;
