@@ -24,9 +24,9 @@
 
 #define NEAR        3u  /* static items ahead that are looked at first */
 #define FAR         16u /* and after the open ones */
-#define AROUND      8u  /* items on both sides of where the track is */
+#define AROUND      8u  /* items on both sides of where the aligner stands */
 #define MISSES      3u  /* in a row, before resync */
-#define LOST        8u  /* the same where a track is followed, which knows more ways back */
+#define LOST        8u  /* the same where an aligner follows, which knows more ways back */
 #define ASTRAY      32u /* ... and more, where extra ones are nothing odd beside dynamic ones */
 #define MARK_OPEN   64u
 #define MARK_AT_END 32u
@@ -59,7 +59,7 @@ static void grams_fill(pleat__matcher *match)
     uint32_t run = 0;
     match->gram_count = 0;
     for (uint32_t i = 0; i < match->count; i++) {
-        bool fixed = !match->tracked || pleat__track_is_fixed(&match->track, i);
+        bool fixed = !match->aligns || pleat__aligner_is_fixed(&match->aligner, i);
         run = !fixed || i == match->begin ? 0 : run;
         if (!fixed)
             continue;
@@ -89,28 +89,28 @@ void pleat__matcher_index(pleat__matcher *match)
         grams_fill(match);
 }
 
-/* Nothing is tracked in a sequence that is the same always. */
+/* A sequence that is the same always needs no aligner. */
 static pleat_result track_make(pleat__matcher *match)
 {
-    for (uint32_t i = 0; i < match->count && !match->tracked; i++)
-        match->tracked = match->items[i].kind == PLEAT__ITEM_DYNAMIC;
-    if (!match->tracked)
+    for (uint32_t i = 0; i < match->count && !match->aligns; i++)
+        match->aligns = match->items[i].kind == PLEAT__ITEM_DYNAMIC;
+    if (!match->aligns)
         return PLEAT_OK;
-    PLEAT_TRY(pleat__track_init(&match->track, match->arena, match->begin, match->count));
+    PLEAT_TRY(pleat__aligner_init(&match->aligner, match->arena, match->begin, match->count));
     for (uint32_t i = 0; i < match->count; i++) {
         const pleat__expected *item = &match->items[i];
-        pleat__track_set(&match->track, i, item->bytes, item->stream, item->gap,
-                         item->kind == PLEAT__ITEM_DYNAMIC);
+        pleat__aligner_set(&match->aligner, i, item->bytes, item->stream, item->gap,
+                           item->kind == PLEAT__ITEM_DYNAMIC);
     }
-    pleat__track_ready(&match->track);
+    pleat__aligner_ready(&match->aligner);
     return PLEAT_OK;
 }
 
 void pleat__matcher_resize(pleat__matcher *match, uint32_t item, uint64_t bytes)
 {
     match->items[item].bytes = bytes;
-    if (match->tracked)
-        pleat__track_resize(&match->track, item, bytes);
+    if (match->aligns)
+        pleat__aligner_resize(&match->aligner, item, bytes);
 }
 
 void pleat__matcher_jump(pleat__matcher *match, uint32_t cursor)
@@ -120,7 +120,7 @@ void pleat__matcher_jump(pleat__matcher *match, uint32_t cursor)
     match->open_count = 0;
     match->misses = 0;
     match->frees = 0;
-    match->track.on = false;
+    match->aligner.on = false;
 }
 
 pleat_result pleat__matcher_init(pleat__matcher *match, pleat__arena *arena, pleat__expected *items,
@@ -138,7 +138,7 @@ void pleat__matcher_release(pleat__matcher *match)
 {
     if (match->arena != NULL) {
         pleat__arena_free(match->arena, match->grams);
-        pleat__track_release(&match->track, match->arena);
+        pleat__aligner_release(&match->aligner, match->arena);
     }
     *match = (pleat__matcher){0};
 }
@@ -155,7 +155,7 @@ void pleat__matcher_restart(pleat__matcher *match)
     match->cursor = match->begin;
     match->open_count = 0;
     match->misses = 0;
-    match->track.on = false;
+    match->aligner.on = false;
 }
 
 void pleat__matcher_mark(pleat__matcher *match)
@@ -176,14 +176,14 @@ void pleat__matcher_mark(pleat__matcher *match)
 
 void pleat__matcher_phase(pleat__matcher *match, uint32_t item)
 {
-    bool lost = match->tracked ? match->track.on : match->misses > 0;
+    bool lost = match->aligns ? match->aligner.on : match->misses > 0;
     if (item == match->cursor || !lost)
         return;
     match->cursor = item;
     match->open_count = 0;
     match->misses = 0;
-    if (match->tracked)
-        pleat__track_start(&match->track, item);
+    if (match->aligns)
+        pleat__aligner_start(&match->aligner, item);
 }
 
 static void open_add(pleat__matcher *match, uint32_t item)
@@ -295,7 +295,7 @@ bool pleat__matcher_resync(pleat__matcher *match, const uint64_t recent[PLEAT__G
     match->cursor = next_of(match, *item);
     match->open_count = 0;
     match->misses = 0;
-    match->track.on = false;
+    match->aligner.on = false;
     match->resyncs++;
     memmove(match->recent, recent, sizeof match->recent);
     return true;
@@ -312,11 +312,11 @@ static void leave_beginning(pleat__matcher *match, uint64_t bytes, uint16_t stre
         match->marked = 0;
         match->open_count = 0;
         match->cursor = match->begin;
-        match->track.on = false;
+        match->aligner.on = false;
     }
 }
 
-/* One that was passed over or taken early: nearby, and not where the track is. */
+/* One that was passed over or taken early: nearby, and not where the aligner stands. */
 static uint32_t look_around(const pleat__matcher *match, uint64_t bytes, uint16_t stream)
 {
     for (uint32_t i = 1; i <= AROUND; i++) {
@@ -329,24 +329,24 @@ static uint32_t look_around(const pleat__matcher *match, uint64_t bytes, uint16_
     return PLEAT__NO_ITEM;
 }
 
-static uint32_t follow_track(pleat__matcher *match, uint64_t bytes, uint16_t stream)
+static uint32_t align(pleat__matcher *match, uint64_t bytes, uint16_t stream)
 {
     uint8_t gap =
         match->frees < PLEAT__GAP_UNKNOWN - 1 ? (uint8_t)match->frees : PLEAT__GAP_UNKNOWN - 1;
     match->frees = 0;
-    if (!match->track.on)
-        pleat__track_start(&match->track, match->cursor);
-    uint32_t item = pleat__track_step(&match->track, bytes, stream, gap);
-    match->cursor = match->track.next;
-    match->held_for = item == PLEAT__TRACK_EXTRA ? PLEAT__NO_ITEM : item;
-    if (item != PLEAT__TRACK_EXTRA && (is_it(&match->items[item], bytes, stream) ||
-                                       match->items[item].kind == PLEAT__ITEM_DYNAMIC))
+    if (!match->aligner.on)
+        pleat__aligner_start(&match->aligner, match->cursor);
+    uint32_t item = pleat__aligner_step(&match->aligner, bytes, stream, gap);
+    match->cursor = match->aligner.next;
+    match->held_for = item == PLEAT__ALIGNER_EXTRA ? PLEAT__NO_ITEM : item;
+    if (item != PLEAT__ALIGNER_EXTRA && (is_it(&match->items[item], bytes, stream) ||
+                                         match->items[item].kind == PLEAT__ITEM_DYNAMIC))
         return item;
-    if (item != PLEAT__TRACK_EXTRA && match->learned &&
-        !pleat__track_is_fixed(&match->track, item) && match->items[item].stream == stream) {
+    if (item != PLEAT__ALIGNER_EXTRA && match->learned &&
+        !pleat__aligner_is_fixed(&match->aligner, item) && match->items[item].stream == stream) {
         /* It had the same size twice by chance. */
         match->items[item].kind = PLEAT__ITEM_DYNAMIC;
-        pleat__track_vary(&match->track, item);
+        pleat__aligner_vary(&match->aligner, item);
         return item;
     }
     return look_around(match, bytes, stream);
@@ -366,18 +366,18 @@ static uint32_t look(pleat__matcher *match, uint64_t bytes, uint16_t stream)
 uint32_t pleat__matcher_search(pleat__matcher *match, uint64_t bytes, uint16_t stream)
 {
     leave_beginning(match, bytes, stream);
-    uint32_t item =
-        match->tracked ? follow_track(match, bytes, stream) : look(match, bytes, stream);
+    uint32_t item = match->aligns ? align(match, bytes, stream) : look(match, bytes, stream);
     if (item != PLEAT__NO_ITEM) {
-        /* A dynamic one may have been any request, and so may one that the track did not expect. */
-        if (!match->tracked ||
+        /* A dynamic one may have been any request, and so may one that the aligner did not expect.
+         */
+        if (!match->aligns ||
             (item == match->held_for && is_it(&match->items[item], bytes, stream)))
             match->misses = 0;
         return item;
     }
     match->misses++;
-    bool lost = match->tracked ? match->track.lost >= LOST || match->misses >= ASTRAY
-                               : match->misses >= MISSES;
+    bool lost = match->aligns ? match->aligner.lost >= LOST || match->misses >= ASTRAY
+                              : match->misses >= MISSES;
     if (lost && pleat__matcher_resync(match, match->recent, &item))
         return item;
     return PLEAT__NO_ITEM;

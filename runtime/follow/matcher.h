@@ -9,7 +9,7 @@
 #ifndef PLEAT_RUNTIME_FOLLOW_MATCHER_H
 #define PLEAT_RUNTIME_FOLLOW_MATCHER_H
 
-#include <runtime/follow/alignment.h>
+#include <runtime/follow/aligner.h>
 #include <runtime/memory/heap.h>
 
 #define PLEAT__NO_ITEM UINT32_MAX
@@ -53,10 +53,11 @@ typedef struct pleat__matcher {
     uint32_t gram_count;
     uint64_t resyncs;
     uint32_t frees; /* since the last request */
-    bool tracked;   /* the sequence has dynamic requests: `track` finds the way */
+    bool aligns;    /* the sequence has dynamic requests: `aligner` finds the way */
     bool learned;   /* ... and what varies is still being found out */
-    pleat__track track;
-    uint32_t held_for; /* tracked: the item that the last request probably was, or PLEAT__NO_ITEM */
+    pleat__aligner aligner;
+    uint32_t held_for; /* with an aligner: the item that the last request probably was, or
+                          PLEAT__NO_ITEM */
     bool indexed;      /* `grams` is filled */
 } pleat__matcher;
 
@@ -102,7 +103,7 @@ static inline uint32_t pleat__matcher_next(pleat__matcher *match, uint64_t bytes
     const pleat__expected *item = &match->items[at];
     pleat__matcher_remember(match, bytes);
     if (item->bytes != bytes || item->stream != stream || item->kind == PLEAT__ITEM_DYNAMIC ||
-        match->track.on)
+        match->aligner.on)
         return pleat__matcher_search(match, bytes, stream);
     match->frees = 0;
     match->cursor = at + 1 == match->count ? match->begin : at + 1;

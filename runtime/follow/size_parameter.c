@@ -4,9 +4,9 @@
 #include <runtime/follow/size_parameter.h>
 
 /* Items behind and ahead of the cursor whose sizes are kept at x: what the matcher and its
- * alignment look at (alignment.h, PLEAT__TRACK_BAND), with as many to spare. */
+ * alignment look at (aligner.h, PLEAT__ALIGNER_BAND), with as many to spare. */
 #define BEHIND 16u
-#define AHEAD  (2 * PLEAT__TRACK_BAND)
+#define AHEAD  (2 * PLEAT__ALIGNER_BAND)
 /* Items from the cursor on that a request may be whose size says another x. */
 #define NEAR 3u
 /* Values of x that are tried in one iteration. A job that has left the recipe altogether then costs

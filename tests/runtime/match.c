@@ -212,7 +212,7 @@ static void match_tracks_iterations_of_few_requests(void **state)
     assert_ok(pleat__matcher_init(&f->match, f->arena, f->items, 0, few));
     for (uint32_t i = 0; i < 200; i++) {
         assert_int_equal(next(f, i % few), i % few);
-        assert_true(f->match.track.start < few);
+        assert_true(f->match.aligner.start < few);
     }
     for (uint32_t i = 0; i < 200; i++) {
         uint32_t item = pleat__matcher_next(&f->match, 1000000 * (1 + i % 7), i % 2);
@@ -402,7 +402,7 @@ static void match_tracks_sizes_without_a_loss(void **state)
 /* As `ask`, of a matcher that looks at all places as soon as a request costs anything. */
 static uint32_t ask_eagerly(fixture *f, uint32_t item, uint64_t tokens)
 {
-    f->match.track.others = 0;
+    f->match.aligner.others = 0;
     return ask(f, item, tokens);
 }
 

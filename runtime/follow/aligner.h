@@ -1,36 +1,36 @@
 /*
- * alignment.h: where in a known sequence are we, when requests come that no plan foresaw?
+ * aligner.h: where in a known sequence are we, when requests come that no plan foresaw?
  *
  * A matcher that decides request by request loses its place among a layer's experts: their sizes
  * change, some do not come, and many look alike. So while the next request is not certain, all
  * places nearby are kept, each with what it cost to get there; what comes later says which one was
  * right. (An edit distance, as plan/model/align.c, of which only the last row is kept.)
  */
-#ifndef PLEAT_RUNTIME_FOLLOW_ALIGNMENT_H
-#define PLEAT_RUNTIME_FOLLOW_ALIGNMENT_H
+#ifndef PLEAT_RUNTIME_FOLLOW_ALIGNER_H
+#define PLEAT_RUNTIME_FOLLOW_ALIGNER_H
 
 #include <internal/arena.h>
 
-#define PLEAT__TRACK_BAND 160u
+#define PLEAT__ALIGNER_BAND 160u
 
 /* What is compared of an expected request. */
-typedef struct pleat__track_item {
+typedef struct pleat__aligner_item {
     uint32_t hash;  /* of its size */
     uint16_t scale; /* logarithm of its size, in eighths of an octave */
     uint8_t gap;    /* frees since the request before; PLEAT__GAP_UNKNOWN */
     uint8_t kind;   /* stream, and what may differ */
-} pleat__track_item;
+} pleat__aligner_item;
 
 #define PLEAT__GAP_UNKNOWN UINT8_MAX
 
-typedef enum pleat__track_kind {
-    PLEAT__TRACK_FIXED = 0,   /* comes, and with this size */
-    PLEAT__TRACK_DYNAMIC = 1, /* any size, or not at all */
+typedef enum pleat__aligner_kind {
+    PLEAT__ALIGNER_FIXED = 0,   /* comes, and with this size */
+    PLEAT__ALIGNER_DYNAMIC = 1, /* any size, or not at all */
     /* Was the same in what was profiled, but stands between dynamic ones: an expert that happened
      * to get as many tokens twice, or what comes and goes with an expert. */
-    PLEAT__TRACK_SOFT = 2,
-} pleat__track_kind;
-#define PLEAT__TRACK_KINDS 3u /* its bits in `kind` */
+    PLEAT__ALIGNER_SOFT = 2,
+} pleat__aligner_kind;
+#define PLEAT__ALIGNER_KINDS 3u /* its bits in `kind` */
 
 /* Requests that probably were the items expected wait here until the other places are asked for.
  * The more there are, the sooner the little that each costs adds up to what another way would: with
@@ -38,29 +38,29 @@ typedef enum pleat__track_kind {
  * 2,284, and served all as before. With 16 it were 1,213, but one answer in 1,900 was not the one
  * that asking for all places each time gives (tests/runtime/follow/matcher.c); with this one in
  * 2,600, with 32 in 6,800. */
-#define PLEAT__TRACK_WAITING 24u
+#define PLEAT__ALIGNER_WAITING 24u
 
 /*
  * What the cells of a band know, an array a thing: a request goes through all of them, and so does
  * it several cells at a time.
  */
-#define PLEAT__TRACK_CELLS (PLEAT__TRACK_BAND + 8u) /* a multiple of eight */
-typedef struct pleat__track_cells {
-    uint16_t cost[PLEAT__TRACK_CELLS];  /* of having come to where a cell's item is next */
-    uint16_t extra[PLEAT__TRACK_CELLS]; /* requests, the last ones, that were no item */
+#define PLEAT__ALIGNER_CELLS (PLEAT__ALIGNER_BAND + 8u) /* a multiple of eight */
+typedef struct pleat__aligner_cells {
+    uint16_t cost[PLEAT__ALIGNER_CELLS];  /* of having come to where a cell's item is next */
+    uint16_t extra[PLEAT__ALIGNER_CELLS]; /* requests, the last ones, that were no item */
     /* By how much the last dynamic request was larger than its item, in eighths of an octave: one
      * expert's requests, or all of a sequence's length, change together. */
-    int16_t shift[PLEAT__TRACK_CELLS];
+    int16_t shift[PLEAT__ALIGNER_CELLS];
     /* The cell's item. */
-    uint32_t hash[PLEAT__TRACK_CELLS];
-    int16_t scale[PLEAT__TRACK_CELLS];
-    uint16_t gap[PLEAT__TRACK_CELLS];
-    uint16_t stream[PLEAT__TRACK_CELLS];
-    uint16_t kind[PLEAT__TRACK_CELLS];
-} pleat__track_cells;
+    uint32_t hash[PLEAT__ALIGNER_CELLS];
+    int16_t scale[PLEAT__ALIGNER_CELLS];
+    uint16_t gap[PLEAT__ALIGNER_CELLS];
+    uint16_t stream[PLEAT__ALIGNER_CELLS];
+    uint16_t kind[PLEAT__ALIGNER_CELLS];
+} pleat__aligner_cells;
 
-typedef struct pleat__track {
-    pleat__track_item *items;
+typedef struct pleat__aligner {
+    pleat__aligner_item *items;
     uint32_t begin; /* the iteration: items [begin, count) */
     uint32_t count;
     bool on;
@@ -74,39 +74,39 @@ typedef struct pleat__track {
     uint32_t first; /* item of cell 0 */
     uint32_t cells;
     uint32_t best; /* the cell with the least cost */
-    pleat__track_cells band;
+    pleat__aligner_cells band;
     int16_t shift_next;  /* on the way to `next` */
     uint16_t spread;     /* what dynamic requests differ from their items, in 1/32 of an eighth */
     int16_t shift_start; /* to `start` */
     uint32_t waiting_count;
     uint32_t debt;   /* what the waiting ones cost as the items expected */
     uint16_t others; /* what all other ways cost at least */
-    uint8_t prices[PLEAT__TRACK_WAITING];
-    pleat__track_item waiting[PLEAT__TRACK_WAITING];
-} pleat__track;
+    uint8_t prices[PLEAT__ALIGNER_WAITING];
+    pleat__aligner_item waiting[PLEAT__ALIGNER_WAITING];
+} pleat__aligner;
 
 /* Room for `count` items, which the caller then sets. */
-PLEAT_NODISCARD pleat_result pleat__track_init(pleat__track *track, pleat__arena *arena,
-                                               uint32_t begin, uint32_t count);
-void pleat__track_release(pleat__track *track, pleat__arena *arena);
-void pleat__track_set(pleat__track *track, uint32_t item, uint64_t bytes, uint16_t stream,
-                      uint8_t gap, bool dynamic);
+PLEAT_NODISCARD pleat_result pleat__aligner_init(pleat__aligner *aligner, pleat__arena *arena,
+                                                 uint32_t begin, uint32_t count);
+void pleat__aligner_release(pleat__aligner *aligner, pleat__arena *arena);
+void pleat__aligner_set(pleat__aligner *aligner, uint32_t item, uint64_t bytes, uint16_t stream,
+                        uint8_t gap, bool dynamic);
 /* An item has another size from now on. */
-void pleat__track_resize(pleat__track *track, uint32_t item, uint64_t bytes);
+void pleat__aligner_resize(pleat__aligner *aligner, uint32_t item, uint64_t bytes);
 /* A soft one came with another size. */
-void pleat__track_vary(pleat__track *track, uint32_t item);
+void pleat__aligner_vary(pleat__aligner *aligner, uint32_t item);
 /* All items are set: finds the soft ones. */
-void pleat__track_ready(pleat__track *track);
+void pleat__aligner_ready(pleat__aligner *aligner);
 
 /* The next request is probably `item`; others nearby are possible. */
-void pleat__track_start(pleat__track *track, uint32_t item);
-/* A request with the frees before it. The item it probably is, or PLEAT__TRACK_EXTRA. */
-uint32_t pleat__track_step(pleat__track *track, uint64_t bytes, uint16_t stream, uint8_t gap);
-#define PLEAT__TRACK_EXTRA UINT32_MAX
+void pleat__aligner_start(pleat__aligner *aligner, uint32_t item);
+/* A request with the frees before it. The item it probably is, or PLEAT__ALIGNER_EXTRA. */
+uint32_t pleat__aligner_step(pleat__aligner *aligner, uint64_t bytes, uint16_t stream, uint8_t gap);
+#define PLEAT__ALIGNER_EXTRA UINT32_MAX
 
-static inline bool pleat__track_is_fixed(const pleat__track *track, uint32_t item)
+static inline bool pleat__aligner_is_fixed(const pleat__aligner *aligner, uint32_t item)
 {
-    return (track->items[item].kind & PLEAT__TRACK_KINDS) == PLEAT__TRACK_FIXED;
+    return (aligner->items[item].kind & PLEAT__ALIGNER_KINDS) == PLEAT__ALIGNER_FIXED;
 }
 
 #endif
