@@ -3,33 +3,33 @@
  */
 #include <runtime/follow/free_order.h>
 
-void pleat__freed_release(pleat__freed *freed)
+void pleat__free_order_release(pleat__free_order *order)
 {
-    if (freed->arena != NULL)
-        pleat__arena_free(freed->arena, freed->log);
-    *freed = (pleat__freed){0};
+    if (order->arena != NULL)
+        pleat__arena_free(order->arena, order->log);
+    *order = (pleat__free_order){0};
 }
 
 /* Room for two iterations; without host memory nothing is logged. */
-static void make_room(pleat__freed *freed, uint32_t wanted)
+static void make_room(pleat__free_order *order, uint32_t wanted)
 {
-    uint32_t capacity = PLEAT__FREED_LEAST;
-    while (capacity < wanted && capacity < PLEAT__FREED_MOST)
+    uint32_t capacity = PLEAT__FREE_ORDER_LEAST;
+    while (capacity < wanted && capacity < PLEAT__FREE_ORDER_MOST)
         capacity *= 2;
-    if (freed->log != NULL && capacity <= freed->mask + 1)
+    if (order->log != NULL && capacity <= order->mask + 1)
         return;
-    pleat__arena_free(freed->arena, freed->log);
-    freed->log = pleat__arena_calloc(freed->arena, capacity, sizeof *freed->log);
-    freed->mask = capacity - 1;
-    freed->begin = freed->end;
+    pleat__arena_free(order->arena, order->log);
+    order->log = pleat__arena_calloc(order->arena, capacity, sizeof *order->log);
+    order->mask = capacity - 1;
+    order->begin = order->end;
 }
 
-void pleat__freed_mark(pleat__freed *freed)
+void pleat__free_order_mark(pleat__free_order *order)
 {
-    uint32_t count = freed->end - freed->begin;
-    make_room(freed, 2 * count + 2);
-    count = freed->end - freed->begin;
-    freed->guess = freed->begin;
-    freed->left = 2 * (uint64_t)count <= freed->mask ? count : 0;
-    freed->begin = freed->end;
+    uint32_t count = order->end - order->begin;
+    make_room(order, 2 * count + 2);
+    count = order->end - order->begin;
+    order->guess = order->begin;
+    order->left = 2 * (uint64_t)count <= order->mask ? count : 0;
+    order->begin = order->end;
 }

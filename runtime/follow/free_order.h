@@ -12,10 +12,10 @@
 #include <internal/arena.h>
 #include <pleat/vmm.h>
 
-#define PLEAT__FREED_LEAST 4096u
-#define PLEAT__FREED_MOST  (1u << 20)
+#define PLEAT__FREE_ORDER_LEAST 4096u
+#define PLEAT__FREE_ORDER_MOST  (1u << 20)
 
-typedef struct pleat__freed {
+typedef struct pleat__free_order {
     pleat__arena *arena;
     pleat_va *log; /* a ring; NULL: nothing is logged */
     uint32_t mask;
@@ -23,30 +23,30 @@ typedef struct pleat__freed {
     uint32_t begin; /* of this iteration */
     uint32_t guess; /* position, in the iteration before, of what is expected next */
     uint32_t left;  /* positions from there to that iteration's end; 0: nothing is expected */
-} pleat__freed;
+} pleat__free_order;
 
-void pleat__freed_release(pleat__freed *freed);
+void pleat__free_order_release(pleat__free_order *order);
 /* An iteration begins. */
-void pleat__freed_mark(pleat__freed *freed);
+void pleat__free_order_mark(pleat__free_order *order);
 
 /* What is expected `ahead` frees later; 0: nothing. */
-static inline pleat_va pleat__freed_next(const pleat__freed *freed, uint32_t ahead)
+static inline pleat_va pleat__free_order_next(const pleat__free_order *order, uint32_t ahead)
 {
-    return ahead < freed->left ? freed->log[(freed->guess + ahead) & freed->mask] : 0;
+    return ahead < order->left ? order->log[(order->guess + ahead) & order->mask] : 0;
 }
 
-static inline void pleat__freed_note(pleat__freed *freed, pleat_va address)
+static inline void pleat__free_order_note(pleat__free_order *order, pleat_va address)
 {
     static const uint32_t far = 8;
-    if (freed->log == NULL)
+    if (order->log == NULL)
         return;
-    for (uint32_t k = 0; k < far && k < freed->left; k++)
-        if (freed->log[(freed->guess + k) & freed->mask] == address) {
-            freed->guess += k + 1;
-            freed->left -= k + 1;
+    for (uint32_t k = 0; k < far && k < order->left; k++)
+        if (order->log[(order->guess + k) & order->mask] == address) {
+            order->guess += k + 1;
+            order->left -= k + 1;
             break;
         }
-    freed->log[freed->end++ & freed->mask] = address;
+    order->log[order->end++ & order->mask] = address;
 }
 
 #endif

@@ -17,7 +17,7 @@ typedef struct pleat__pleat {
     uint16_t last_index;
     bool has_stream;
     pleat__placed placed;
-    pleat__freed freed;
+    pleat__free_order free_order;
     pleat__pool pool;
     pleat__heap heap;
     pleat__learner learner;

@@ -462,27 +462,27 @@ static void planned_blocks_know_their_stream(void **state)
 static void freed_order_of_the_last_iteration_is_expected(void **state)
 {
     (void)state;
-    pleat__freed freed = {0};
+    pleat__free_order freed = {0};
     assert_ok(pleat__arena_create(&freed.arena));
     pleat__arena *arena = freed.arena;
     for (pleat_va round = 0; round < 3; round++) {
-        pleat__freed_mark(&freed);
+        pleat__free_order_mark(&freed);
         for (pleat_va i = 1; i <= 5000; i++) {
             /* One is missing and one is new in each: the order is found again behind them. */
             if (i == 1000 + round)
                 continue;
             if (i == 2000 + round)
-                pleat__freed_note(&freed, 999999 + round);
-            pleat__freed_note(&freed, i);
+                pleat__free_order_note(&freed, 999999 + round);
+            pleat__free_order_note(&freed, i);
             bool odd = (i >= 997 && i <= 1004) || (i >= 1997 && i <= 2004) || i >= 4998;
             if (round == 2 && !odd) {
-                assert_int_equal(pleat__freed_next(&freed, 0), i + 1);
-                assert_int_equal(pleat__freed_next(&freed, 1), i + 2);
+                assert_int_equal(pleat__free_order_next(&freed, 0), i + 1);
+                assert_int_equal(pleat__free_order_next(&freed, 1), i + 2);
             }
         }
     }
-    assert_int_equal(pleat__freed_next(&freed, 0), 0);
-    pleat__freed_release(&freed);
+    assert_int_equal(pleat__free_order_next(&freed, 0), 0);
+    pleat__free_order_release(&freed);
     pleat__arena_destroy(arena);
 }
 
