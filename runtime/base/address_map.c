@@ -8,99 +8,100 @@
 
 #define FIRST_BITS 10u
 
-static uint64_t home(const pleat__live *live, pleat_va address)
+static uint64_t home(const pleat__address_map *map, pleat_va address)
 {
-    return ((address >> 9) * 0x9e3779b97f4a7c15u) >> live->shift;
+    return ((address >> 9) * 0x9e3779b97f4a7c15u) >> map->shift;
 }
 
-pleat_result pleat__live_create(pleat__arena *arena, pleat__live *live)
+pleat_result pleat__address_map_create(pleat__arena *arena, pleat__address_map *map)
 {
-    *live = (pleat__live){.arena = arena, .mask = (1u << FIRST_BITS) - 1, .shift = 64 - FIRST_BITS};
-    live->entries = pleat__arena_calloc(arena, live->mask + 1, sizeof *live->entries);
-    if (live->entries == NULL)
+    *map = (pleat__address_map){
+        .arena = arena, .mask = (1u << FIRST_BITS) - 1, .shift = 64 - FIRST_BITS};
+    map->entries = pleat__arena_calloc(arena, map->mask + 1, sizeof *map->entries);
+    if (map->entries == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a table of live allocations");
     return PLEAT_OK;
 }
 
-void pleat__live_destroy(pleat__live *live)
+void pleat__address_map_destroy(pleat__address_map *map)
 {
-    if (live->arena != NULL)
-        pleat__arena_free(live->arena, live->entries);
-    *live = (pleat__live){0};
+    if (map->arena != NULL)
+        pleat__arena_free(map->arena, map->entries);
+    *map = (pleat__address_map){0};
 }
 
-pleat_result pleat__live_reserve(pleat__live *live)
+pleat_result pleat__address_map_reserve(pleat__address_map *map)
 {
-    if ((live->count + live->promised) * 2 <= live->mask)
+    if ((map->count + map->promised) * 2 <= map->mask)
         return PLEAT_OK;
-    pleat__live wider = *live;
-    wider.mask = live->mask * 2 + 1;
-    wider.shift = live->shift - 1;
+    pleat__address_map wider = *map;
+    wider.mask = map->mask * 2 + 1;
+    wider.shift = map->shift - 1;
     wider.count = 0;
-    wider.entries = pleat__arena_calloc(live->arena, wider.mask + 1, sizeof *wider.entries);
+    wider.entries = pleat__arena_calloc(map->arena, wider.mask + 1, sizeof *wider.entries);
     if (wider.entries == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a table of %llu allocations",
                            (unsigned long long)wider.mask + 1);
-    for (uint64_t i = 0; i <= live->mask; i++)
-        if (live->entries[i].address != 0)
-            pleat__live_insert(&wider, live->entries[i].address, live->entries[i].value);
-    pleat__arena_free(live->arena, live->entries);
-    *live = wider;
+    for (uint64_t i = 0; i <= map->mask; i++)
+        if (map->entries[i].address != 0)
+            pleat__address_map_insert(&wider, map->entries[i].address, map->entries[i].value);
+    pleat__arena_free(map->arena, map->entries);
+    *map = wider;
     return PLEAT_OK;
 }
 
-pleat_result pleat__live_promise(pleat__live *live)
+pleat_result pleat__address_map_promise(pleat__address_map *map)
 {
-    PLEAT_TRY(pleat__live_reserve(live));
-    live->promised++;
+    PLEAT_TRY(pleat__address_map_reserve(map));
+    map->promised++;
     return PLEAT_OK;
 }
 
-void pleat__live_give_up(pleat__live *live)
+void pleat__address_map_give_up(pleat__address_map *map)
 {
-    PLEAT_ASSERT(live->promised > 0);
-    live->promised--;
+    PLEAT_ASSERT(map->promised > 0);
+    map->promised--;
 }
 
-void pleat__live_insert(pleat__live *live, pleat_va address, void *value)
+void pleat__address_map_insert(pleat__address_map *map, pleat_va address, void *value)
 {
-    PLEAT_ASSERT(address != 0 && live->count < live->mask);
-    uint64_t at = home(live, address);
-    while (live->entries[at].address != 0)
-        at = (at + 1) & live->mask;
-    live->entries[at] = (pleat__live_entry){address, value};
-    live->count++;
+    PLEAT_ASSERT(address != 0 && map->count < map->mask);
+    uint64_t at = home(map, address);
+    while (map->entries[at].address != 0)
+        at = (at + 1) & map->mask;
+    map->entries[at] = (pleat__address_map_entry){address, value};
+    map->count++;
 }
 
-static uint64_t position(const pleat__live *live, pleat_va address)
+static uint64_t position(const pleat__address_map *map, pleat_va address)
 {
-    uint64_t at = home(live, address);
-    while (live->entries[at].address != address && live->entries[at].address != 0)
-        at = (at + 1) & live->mask;
+    uint64_t at = home(map, address);
+    while (map->entries[at].address != address && map->entries[at].address != 0)
+        at = (at + 1) & map->mask;
     return at;
 }
 
-void *pleat__live_find(const pleat__live *live, pleat_va address)
+void *pleat__address_map_find(const pleat__address_map *map, pleat_va address)
 {
-    return live->entries[position(live, address)].value;
+    return map->entries[position(map, address)].value;
 }
 
-void *pleat__live_remove(pleat__live *live, pleat_va address)
+void *pleat__address_map_remove(pleat__address_map *map, pleat_va address)
 {
-    uint64_t hole = position(live, address);
-    void *value = live->entries[hole].value;
-    if (live->entries[hole].address == 0)
+    uint64_t hole = position(map, address);
+    void *value = map->entries[hole].value;
+    if (map->entries[hole].address == 0)
         return NULL;
-    for (uint64_t at = (hole + 1) & live->mask; live->entries[at].address != 0;
-         at = (at + 1) & live->mask) {
+    for (uint64_t at = (hole + 1) & map->mask; map->entries[at].address != 0;
+         at = (at + 1) & map->mask) {
         /* An entry may move back only as far as its home. */
-        uint64_t distance = (at - home(live, live->entries[at].address)) & live->mask;
-        if (distance >= ((at - hole) & live->mask)) {
-            live->entries[hole] = live->entries[at];
+        uint64_t distance = (at - home(map, map->entries[at].address)) & map->mask;
+        if (distance >= ((at - hole) & map->mask)) {
+            map->entries[hole] = map->entries[at];
             hole = at;
         }
     }
-    live->entries[hole] = (pleat__live_entry){0};
-    live->count--;
+    map->entries[hole] = (pleat__address_map_entry){0};
+    map->count--;
     return value;
 }

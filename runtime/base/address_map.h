@@ -11,33 +11,34 @@
 #include <internal/arena.h>
 #include <pleat/vmm.h>
 
-typedef struct pleat__live_entry {
+typedef struct pleat__address_map_entry {
     pleat_va address; /* 0: empty */
     void *value;
-} pleat__live_entry;
+} pleat__address_map_entry;
 
-typedef struct pleat__live {
+typedef struct pleat__address_map {
     pleat__arena *arena;
-    pleat__live_entry *entries;
+    pleat__address_map_entry *entries;
     uint64_t mask; /* entries - 1 */
     uint64_t count;
     uint64_t promised; /* room that others may not use */
     unsigned shift;    /* 64 - log2(entries) */
-} pleat__live;
+} pleat__address_map;
 
-PLEAT_NODISCARD pleat_result pleat__live_create(pleat__arena *arena, pleat__live *live);
-void pleat__live_destroy(pleat__live *live);
+PLEAT_NODISCARD pleat_result pleat__address_map_create(pleat__arena *arena,
+                                                       pleat__address_map *map);
+void pleat__address_map_destroy(pleat__address_map *map);
 /* Makes room for one more; the insertion that follows cannot fail. */
-PLEAT_NODISCARD pleat_result pleat__live_reserve(pleat__live *live);
+PLEAT_NODISCARD pleat_result pleat__address_map_reserve(pleat__address_map *map);
 /* Makes room and keeps it, whatever is inserted meanwhile, until it is given up: then the insertion
  * that follows cannot fail. */
-PLEAT_NODISCARD pleat_result pleat__live_promise(pleat__live *live);
-void pleat__live_give_up(pleat__live *live);
+PLEAT_NODISCARD pleat_result pleat__address_map_promise(pleat__address_map *map);
+void pleat__address_map_give_up(pleat__address_map *map);
 /* pre: room was made; the address is not 0 and not in the table. */
-void pleat__live_insert(pleat__live *live, pleat_va address, void *value);
+void pleat__address_map_insert(pleat__address_map *map, pleat_va address, void *value);
 /* NULL when the address is not there. */
-void *pleat__live_find(const pleat__live *live, pleat_va address);
+void *pleat__address_map_find(const pleat__address_map *map, pleat_va address);
 /* The value, removed; NULL when the address is not there. */
-void *pleat__live_remove(pleat__live *live, pleat_va address);
+void *pleat__address_map_remove(pleat__address_map *map, pleat_va address);
 
 #endif

@@ -42,7 +42,7 @@ struct pleat_capture {
     uint32_t untouched; /* the first granule that was never used */
     bool open;
     bool released; /* the program has no handle of it any more */
-    pleat__live pieces;
+    pleat__address_map pieces;
     pleat__bits begins; /* their first granules */
     stream_part *streams;
     size_t stream_count, stream_capacity;
@@ -103,7 +103,7 @@ pleat_result pleat__capture_alloc(pleat_capture *capture, uint64_t bytes, pleat_
     stream_part *part = &capture->streams[index];
     /* Two nodes for the carving, and one for each piece, whose free must find it. */
     PLEAT_TRY(pleat__extents_reserve(&part->free, part->live + 3));
-    PLEAT_TRY(pleat__live_reserve(&capture->pieces));
+    PLEAT_TRY(pleat__address_map_reserve(&capture->pieces));
     piece *made = pleat__arena_calloc(capture->arena, 1, sizeof *made);
     if (made == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a captured allocation");
@@ -117,14 +117,14 @@ pleat_result pleat__capture_alloc(pleat_capture *capture, uint64_t bytes, pleat_
     made->requested = bytes;
     part->live++;
     *address = capture->base + ((uint64_t)made->run.begin << PLEAT__GRANULE_SHIFT);
-    pleat__live_insert(&capture->pieces, *address, made);
+    pleat__address_map_insert(&capture->pieces, *address, made);
     pleat__bits_set(&capture->begins, made->run.begin);
     return PLEAT_OK;
 }
 
 pleat_result pleat__capture_free(pleat_capture *capture, pleat_va address)
 {
-    piece *gone = pleat__live_remove(&capture->pieces, address);
+    piece *gone = pleat__address_map_remove(&capture->pieces, address);
     if (gone == NULL)
         return PLEAT_E_NOT_FOUND;
     stream_part *part = &capture->streams[gone->stream];
@@ -144,7 +144,7 @@ static piece *piece_of(const pleat_capture *capture, pleat_va address)
     if (begin == PLEAT__BITS_NONE)
         return NULL;
     piece *before =
-        pleat__live_find(&capture->pieces, capture->base + (begin << PLEAT__GRANULE_SHIFT));
+        pleat__address_map_find(&capture->pieces, capture->base + (begin << PLEAT__GRANULE_SHIFT));
     return granule - begin < before->run.count ? before : NULL;
 }
 
@@ -181,7 +181,7 @@ static void free_record(pleat_capture *capture)
         pleat__arena_free(arena, capture->pieces.entries[i].value);
     for (size_t s = 0; s < capture->stream_count; s++)
         pleat__extents_release(&capture->streams[s].free);
-    pleat__live_destroy(&capture->pieces);
+    pleat__address_map_destroy(&capture->pieces);
     pleat__bits_destroy(arena, &capture->begins);
     pleat__arena_free(arena, capture->streams);
     pleat__arena_free(arena, capture);
@@ -226,7 +226,7 @@ static pleat_result make(pleat_runtime *runtime, pleat_stream stream, uint64_t b
     *made = (pleat_capture){.arena = runtime->arena,
                             .granules = (uint32_t)(bytes >> PLEAT__GRANULE_SHIFT),
                             .open = true};
-    pleat_result result = pleat__live_create(runtime->arena, &made->pieces);
+    pleat_result result = pleat__address_map_create(runtime->arena, &made->pieces);
     if (result == PLEAT_OK)
         result = pleat__bits_create(runtime->arena, made->granules, &made->begins);
     if (result != PLEAT_OK)

@@ -15,7 +15,7 @@ static pleat_va key_of(pleat_stream stream)
 
 static pleat__sharer *find(const pleat__beyond *beyond, pleat_stream stream)
 {
-    pleat__sharer *sharer = pleat__live_find(&beyond->sharers, key_of(stream));
+    pleat__sharer *sharer = pleat__address_map_find(&beyond->sharers, key_of(stream));
     PLEAT_ASSERT(sharer != NULL);
     return sharer;
 }
@@ -49,8 +49,8 @@ void pleat__beyond_release(pleat__beyond *beyond)
         if (beyond->sharers.entries[i].value != NULL)
             free_sharer(beyond->gate, beyond->sharers.entries[i].value);
     destroy_event(beyond->gate, beyond->over);
-    pleat__live_destroy(&beyond->sharers);
-    pleat__live_destroy(&beyond->owners);
+    pleat__address_map_destroy(&beyond->sharers);
+    pleat__address_map_destroy(&beyond->owners);
     *beyond = (pleat__beyond){0};
 }
 
@@ -59,7 +59,7 @@ static void forget(pleat__beyond *beyond, pleat__sharer *sharer)
 {
     if (sharer->live != 0 || sharer->freed)
         return;
-    (void)pleat__live_remove(&beyond->sharers, key_of(sharer->stream));
+    (void)pleat__address_map_remove(&beyond->sharers, key_of(sharer->stream));
     free_sharer(beyond->gate, sharer);
 }
 
@@ -121,13 +121,13 @@ static pleat_result add(pleat__beyond *beyond, pleat_stream stream, pleat__share
         return pleat__fail(PLEAT_E_INVALID, "no stream has the number %#llx",
                            (unsigned long long)stream);
     if (beyond->sharers.entries == NULL)
-        PLEAT_TRY(pleat__live_create(beyond->gate->arena, &beyond->sharers));
-    *out = pleat__live_find(&beyond->sharers, key_of(stream));
+        PLEAT_TRY(pleat__address_map_create(beyond->gate->arena, &beyond->sharers));
+    *out = pleat__address_map_find(&beyond->sharers, key_of(stream));
     if (*out != NULL)
         return PLEAT_OK;
-    PLEAT_TRY(pleat__live_reserve(&beyond->sharers));
+    PLEAT_TRY(pleat__address_map_reserve(&beyond->sharers));
     PLEAT_TRY(new_sharer(beyond->gate, stream, out));
-    pleat__live_insert(&beyond->sharers, key_of(stream), *out);
+    pleat__address_map_insert(&beyond->sharers, key_of(stream), *out);
     return PLEAT_OK;
 }
 
@@ -137,9 +137,9 @@ pleat_result pleat__beyond_join(pleat__beyond *beyond, pleat_stream stream)
     if (beyond->over == 0)
         PLEAT_TRY(make_event(beyond->gate, &beyond->over));
     if (beyond->owners.entries == NULL)
-        PLEAT_TRY(pleat__live_create(beyond->gate->arena, &beyond->owners));
+        PLEAT_TRY(pleat__address_map_create(beyond->gate->arena, &beyond->owners));
     PLEAT_TRY(add(beyond, stream, &sharer));
-    pleat_result result = pleat__live_promise(&beyond->owners);
+    pleat_result result = pleat__address_map_promise(&beyond->owners);
     if (result == PLEAT_OK)
         sharer->live++;
     else
@@ -149,40 +149,40 @@ pleat_result pleat__beyond_join(pleat__beyond *beyond, pleat_stream stream)
 
 void pleat__beyond_placed(pleat__beyond *beyond, pleat_stream stream, pleat_va address)
 {
-    pleat__live_give_up(&beyond->owners);
-    pleat__live_insert(&beyond->owners, address, find(beyond, stream));
+    pleat__address_map_give_up(&beyond->owners);
+    pleat__address_map_insert(&beyond->owners, address, find(beyond, stream));
 }
 
 void pleat__beyond_leave(pleat__beyond *beyond, pleat_stream stream)
 {
     pleat__sharer *sharer = find(beyond, stream);
-    pleat__live_give_up(&beyond->owners);
+    pleat__address_map_give_up(&beyond->owners);
     sharer->live--;
     forget(beyond, sharer);
 }
 
 bool pleat__beyond_give(pleat__beyond *beyond, pleat_va address)
 {
-    pleat__sharer *sharer = pleat__live_find(&beyond->owners, address);
+    pleat__sharer *sharer = pleat__address_map_find(&beyond->owners, address);
     PLEAT_ASSERT(sharer != NULL);
     if (note_freed(beyond, sharer) != PLEAT_OK)
         return false;
-    (void)pleat__live_remove(&beyond->owners, address);
+    (void)pleat__address_map_remove(&beyond->owners, address);
     sharer->live--;
     return true;
 }
 
 pleat_stream pleat__beyond_owner(const pleat__beyond *beyond, pleat_va address)
 {
-    const pleat__sharer *sharer = pleat__live_find(&beyond->owners, address);
+    const pleat__sharer *sharer = pleat__address_map_find(&beyond->owners, address);
     PLEAT_ASSERT(sharer != NULL);
     return sharer->stream;
 }
 
 pleat_stream pleat__beyond_joined(const pleat__beyond *beyond, pleat_stream stream)
 {
-    const pleat__live *sharers = &beyond->sharers;
-    if (pleat__live_find(sharers, key_of(stream)) != NULL)
+    const pleat__address_map *sharers = &beyond->sharers;
+    if (pleat__address_map_find(sharers, key_of(stream)) != NULL)
         return stream;
     uint64_t i = 0;
     while (i < sharers->mask && sharers->entries[i].value == NULL)
@@ -201,7 +201,7 @@ pleat_result pleat__beyond_touch(pleat__beyond *beyond, pleat_stream stream)
 
 void pleat__beyond_touch_all(pleat__beyond *beyond)
 {
-    const pleat__live *sharers = &beyond->sharers;
+    const pleat__address_map *sharers = &beyond->sharers;
     for (uint64_t i = 0; sharers->entries != NULL && i <= sharers->mask; i++)
         if (sharers->entries[i].value != NULL)
             (void)!note_freed(beyond, sharers->entries[i].value);

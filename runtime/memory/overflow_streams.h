@@ -35,8 +35,8 @@ typedef struct pleat__sharer {
 
 typedef struct pleat__beyond {
     const pleat__gate *gate;
-    pleat__live sharers; /* by stream; made when the first one comes */
-    pleat__live owners;  /* by address */
+    pleat__address_map sharers; /* by stream; made when the first one comes */
+    pleat__address_map owners;  /* by address */
     pleat__sharer *freed;
     pleat_stream head; /* one of them, or another stream that took memory over from them */
     pleat_event over;  /* on it: behind all that had been freed */

@@ -33,7 +33,7 @@ pleat_result pleat__canary_create(pleat_vmm vmm, int device, pleat__arena *arena
 {
     *canary = (pleat__canary){
         .arena = arena, .space = space, .vmm = vmm, .guard = guards ? PLEAT__GUARD : 0};
-    PLEAT_TRY(pleat__live_create(arena, &canary->live));
+    PLEAT_TRY(pleat__address_map_create(arena, &canary->live));
     pleat_result result = vmm.ops->event_create(vmm.self, device, &canary->event);
     if (result != PLEAT_OK)
         goto no_event;
@@ -42,7 +42,7 @@ pleat_result pleat__canary_create(pleat_vmm vmm, int device, pleat__arena *arena
         return PLEAT_OK;
     (void)vmm.ops->event_destroy(vmm.self, canary->event);
 no_event:
-    pleat__live_destroy(&canary->live);
+    pleat__address_map_destroy(&canary->live);
     canary->paint = NULL;
     return result;
 }
@@ -53,7 +53,7 @@ void pleat__canary_destroy(pleat__canary *canary)
         return;
     for (uint64_t i = 0; i <= canary->live.mask; i++)
         pleat__arena_free(canary->arena, canary->live.entries[i].value);
-    pleat__live_destroy(&canary->live);
+    pleat__address_map_destroy(&canary->live);
     pleat__paint_destroy(canary->paint);
     (void)canary->vmm.ops->event_destroy(canary->vmm.self, canary->event);
     canary->paint = NULL;
@@ -85,7 +85,7 @@ static pleat_result paint_new(pleat__canary *canary, const pleat_block *block)
 
 pleat_result pleat__canary_taken(pleat__canary *canary, const pleat_block *block, uint64_t bytes)
 {
-    PLEAT_TRY(pleat__live_reserve(&canary->live));
+    PLEAT_TRY(pleat__address_map_reserve(&canary->live));
     guarded *made = pleat__arena_alloc(canary->arena, sizeof *made);
     if (made == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the canary");
@@ -104,15 +104,15 @@ pleat_result pleat__canary_taken(pleat__canary *canary, const pleat_block *block
         return result;
     }
     /* Of two at one place, which the check just saw, the later one counts. */
-    pleat__arena_free(canary->arena, pleat__live_remove(&canary->live, block->address));
-    pleat__live_insert(&canary->live, block->address, made);
+    pleat__arena_free(canary->arena, pleat__address_map_remove(&canary->live, block->address));
+    pleat__address_map_insert(&canary->live, block->address, made);
     canary->checked++;
     return PLEAT_OK;
 }
 
 pleat_result pleat__canary_freed(pleat__canary *canary, pleat_va address)
 {
-    guarded *found = pleat__live_remove(&canary->live, address);
+    guarded *found = pleat__address_map_remove(&canary->live, address);
     if (found == NULL)
         return PLEAT_OK;
     guarded was = *found;

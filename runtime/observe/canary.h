@@ -19,8 +19,8 @@ typedef struct pleat__canary {
     pleat_vmm vmm;
     pleat__paint *paint; /* NULL: no canary */
     pleat_event event;
-    pleat__live live; /* address -> what guards it */
-    uint64_t guard;   /* bytes more that each request asks for */
+    pleat__address_map live; /* address -> what guards it */
+    uint64_t guard;          /* bytes more that each request asks for */
     uint32_t serial;
     uint64_t checked;
 } pleat__canary;

@@ -30,10 +30,10 @@ pleat_result pleat__record_begin(pleat__record *record, pleat__arena *arena, int
         .most_events = options.events == 0 ? EVENTS_MOST : options.events,
     };
     pleat_trace *trace;
-    PLEAT_TRY(pleat__live_create(arena, &record->live));
+    PLEAT_TRY(pleat__address_map_create(arena, &record->live));
     pleat_result result = pleat_trace_new(&trace);
     if (result != PLEAT_OK) {
-        pleat__live_destroy(&record->live);
+        pleat__address_map_destroy(&record->live);
         return result;
     }
     pleat_trace_set_device_bytes(trace, device_bytes);
@@ -46,7 +46,7 @@ void pleat__record_release(pleat__record *record)
     if (record->trace == NULL)
         return;
     pleat_trace_free(record->trace);
-    pleat__live_destroy(&record->live);
+    pleat__address_map_destroy(&record->live);
     *record = (pleat__record){0};
 }
 
@@ -118,7 +118,7 @@ static uint32_t request_of(const void *packed)
 
 bool pleat__record_find(const pleat__record *record, pleat_va address, uint32_t *request)
 {
-    const void *found = pleat__live_find(&record->live, address);
+    const void *found = pleat__address_map_find(&record->live, address);
     if (found != NULL)
         *request = request_of(found);
     return found != NULL;
@@ -129,12 +129,12 @@ static pleat_result add_alloc(pleat__record *record, pleat_va address, uint64_t 
 {
     uint32_t request = pleat_trace_request_count(record->trace);
     PLEAT_TRY(stream_index(record, stream));
-    PLEAT_TRY(pleat__live_reserve(&record->live));
+    PLEAT_TRY(pleat__address_map_reserve(&record->live));
     PLEAT_TRY(add(record, (pleat_trace_event){.kind = PLEAT_EVENT_ALLOC,
                                               .stream = record->last_index,
                                               .request = request,
                                               .size = bytes}));
-    pleat__live_insert(&record->live, address, pack(request, record->last_index));
+    pleat__address_map_insert(&record->live, address, pack(request, record->last_index));
     return PLEAT_OK;
 }
 
@@ -146,8 +146,9 @@ void pleat__record_alloc(pleat__record *record, pleat_va address, uint64_t bytes
 
 void pleat__record_free(pleat__record *record, pleat_va address, pleat_event_kind kind)
 {
-    void *found = kind == PLEAT_EVENT_FREE_COMPLETED ? pleat__live_remove(&record->live, address)
-                                                     : pleat__live_find(&record->live, address);
+    void *found = kind == PLEAT_EVENT_FREE_COMPLETED
+                      ? pleat__address_map_remove(&record->live, address)
+                      : pleat__address_map_find(&record->live, address);
     if (found == NULL)
         return;
     pleat_trace_event event = {

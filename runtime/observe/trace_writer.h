@@ -18,7 +18,7 @@
 typedef struct pleat__record {
     pleat_trace *trace; /* NULL: nothing is recorded */
     pleat__arena *arena;
-    pleat__live live; /* address -> request and stream */
+    pleat__address_map live; /* address -> request and stream */
     bool complete;
     pleat_result failed; /* why recording ended early */
     bool has_stream;

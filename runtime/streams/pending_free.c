@@ -18,7 +18,7 @@ pleat_result pleat__pending_create(pleat_vmm vmm, int device, pleat__arena *aren
                                 .done = done,
                                 .context = context};
     pending->last = &pending->first;
-    return pleat__live_create(arena, &pending->entries);
+    return pleat__address_map_create(arena, &pending->entries);
 }
 
 static void destroy_uses(pleat__pending *pending, pleat__pending_use *use)
@@ -48,7 +48,7 @@ void pleat__pending_destroy(pleat__pending *pending)
         pleat__arena_free(pending->arena, entry);
     }
     destroy_uses(pending, pending->spare_uses);
-    pleat__live_destroy(&pending->entries);
+    pleat__address_map_destroy(&pending->entries);
     *pending = (pleat__pending){0};
 }
 
@@ -76,7 +76,7 @@ static pleat_result new_use(pleat__pending *pending, pleat_stream stream, pleat_
 
 static pleat_result new_entry(pleat__pending *pending, pleat_va address, pleat__pending_entry **out)
 {
-    PLEAT_TRY(pleat__live_reserve(&pending->entries));
+    PLEAT_TRY(pleat__address_map_reserve(&pending->entries));
     pleat__pending_entry *entry = pending->spare_entries;
     if (entry != NULL)
         pending->spare_entries = entry->next;
@@ -85,14 +85,14 @@ static pleat_result new_entry(pleat__pending *pending, pleat_va address, pleat__
     if (entry == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream's use");
     *entry = (pleat__pending_entry){.address = address};
-    pleat__live_insert(&pending->entries, address, entry);
+    pleat__address_map_insert(&pending->entries, address, entry);
     *out = entry;
     return PLEAT_OK;
 }
 
 static void forget(pleat__pending *pending, pleat__pending_entry *entry)
 {
-    pleat__live_remove(&pending->entries, entry->address);
+    pleat__address_map_remove(&pending->entries, entry->address);
     for (pleat__pending_use *use = entry->uses, *next; use != NULL; use = next) {
         next = use->next;
         use->next = pending->spare_uses;
@@ -111,7 +111,7 @@ static pleat_result is_freed(pleat_va address)
 pleat_result pleat__pending_record(pleat__pending *pending, pleat_va address, uint64_t bytes,
                                    pleat_stream stream)
 {
-    pleat__pending_entry *entry = pleat__live_find(&pending->entries, address);
+    pleat__pending_entry *entry = pleat__address_map_find(&pending->entries, address);
     if (entry != NULL && entry->waiting)
         return is_freed(address);
     for (pleat__pending_use *use = entry != NULL ? entry->uses : NULL; use != NULL; use = use->next)
@@ -171,7 +171,7 @@ static bool record_events(pleat__pending *pending, pleat__pending_entry *entry, 
 pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address, uint64_t *bytes)
 {
     *bytes = 0;
-    pleat__pending_entry *entry = pleat__live_find(&pending->entries, address);
+    pleat__pending_entry *entry = pleat__address_map_find(&pending->entries, address);
     if (entry == NULL)
         return PLEAT_OK;
     if (entry->waiting)

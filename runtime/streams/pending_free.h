@@ -53,7 +53,7 @@ typedef struct pleat__pending {
     const pleat__gate *gate;
     pleat__pending_done done;
     void *context;                       /* of `done` */
-    pleat__live entries;                 /* address -> entry */
+    pleat__address_map entries;          /* address -> entry */
     pleat__pending_entry *first, **last; /* WAITING, oldest first */
     pleat__pending_entry *spare_entries;
     pleat__pending_use *spare_uses;

@@ -48,10 +48,10 @@ typedef struct policy {
     pool *pools;
     uint64_t unit;
     pleat_va base;
-    pleat__bits starts;     /* pages at which a primitive begins */
-    pleat__live blocks;     /* begin of a primitive, FREE or LIVE -> primitive */
-    pleat__live live;       /* address -> view in use */
-    view *buckets[BUCKETS]; /* by size */
+    pleat__bits starts;        /* pages at which a primitive begins */
+    pleat__address_map blocks; /* begin of a primitive, FREE or LIVE -> primitive */
+    pleat__address_map live;   /* address -> view in use */
+    view *buckets[BUCKETS];    /* by size */
     view *oldest, *youngest;
     uint64_t stitched_pages;
 } policy;

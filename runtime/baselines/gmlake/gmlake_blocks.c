@@ -28,7 +28,7 @@ pool *pleat__gmlake_find_pool(policy *self, pleat_stream stream)
 
 pleat_result pleat__gmlake_new_primitive(policy *self, pool *owner, primitive **out)
 {
-    PLEAT_TRY(pleat__live_reserve(&self->blocks));
+    PLEAT_TRY(pleat__address_map_reserve(&self->blocks));
     primitive *made = pleat__arena_calloc(self->context.arena, 1, sizeof *made);
     if (made == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a block");
@@ -42,13 +42,13 @@ static void add_primitive(policy *self, primitive *added, pleat_va address, uint
     added->block.address = address;
     added->block.bytes = bytes;
     added->block.state = PLEAT__BLOCK_LIVE;
-    pleat__live_insert(&self->blocks, address, added);
+    pleat__address_map_insert(&self->blocks, address, added);
     pleat__bits_set(&self->starts, page_of(self, address));
 }
 
 void pleat__gmlake_remove_primitive(policy *self, primitive *gone)
 {
-    pleat__live_remove(&self->blocks, gone->block.address);
+    pleat__address_map_remove(&self->blocks, gone->block.address);
     pleat__bits_clear(&self->starts, page_of(self, gone->block.address));
     pleat__arena_free(self->context.arena, gone);
 }
@@ -113,7 +113,7 @@ pleat_result pleat__gmlake_alloc_primitive(policy *self, pool *owner, uint64_t b
     primitive *made = NULL;
     pleat_va address;
     PLEAT_TRY(pleat__gmlake_new_primitive(self, owner, &made));
-    pleat_result result = pleat__live_promise(&self->blocks);
+    pleat_result result = pleat__address_map_promise(&self->blocks);
     if (result != PLEAT_OK)
         goto no_room;
     result = pages.reserve(pages.self, bytes, &address);
@@ -124,14 +124,14 @@ pleat_result pleat__gmlake_alloc_primitive(policy *self, pool *owner, uint64_t b
     pleat__gate_enter(gate);
     if (result != PLEAT_OK)
         goto no_memory;
-    pleat__live_give_up(&self->blocks);
+    pleat__address_map_give_up(&self->blocks);
     add_primitive(self, made, address, bytes);
     *out = made;
     return PLEAT_OK;
 no_memory:
     pages.unreserve(pages.self, address, bytes);
 no_range:
-    pleat__live_give_up(&self->blocks);
+    pleat__address_map_give_up(&self->blocks);
 no_room:
     pleat__arena_free(self->context.arena, made);
     return result;
@@ -159,7 +159,7 @@ static primitive *free_around(const policy *self, const run *r)
     uint64_t page = pleat__bits_at_most(&self->starts, page_of(self, r->address));
     if (page == PLEAT__BITS_NONE)
         return NULL;
-    primitive *found = pleat__live_find(&self->blocks, self->base + page * self->unit);
+    primitive *found = pleat__address_map_find(&self->blocks, self->base + page * self->unit);
     const pleat__block *block = &found->block;
     bool holds =
         block->state == PLEAT__BLOCK_FREE && r->address + r->bytes <= block->address + block->bytes;
@@ -203,7 +203,7 @@ pleat_result pleat__gmlake_carve(policy *self, const run *r)
 void pleat__gmlake_free_runs(policy *self, const view *v, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        primitive *block = pleat__live_find(&self->blocks, v->runs[i].address);
+        primitive *block = pleat__address_map_find(&self->blocks, v->runs[i].address);
         PLEAT_CHECK(block != NULL && block->block.bytes == v->runs[i].bytes);
         pleat__gmlake_free_primitive(self, block);
     }

@@ -37,7 +37,7 @@ static void hand_out_view(policy *self, view *v, uint64_t bytes, pleat_va *addre
     v->requested = bytes;
     pleat__gmlake_age_out(self, v);
     pleat__gmlake_make_youngest(self, v);
-    pleat__live_insert(&self->live, v->address, v);
+    pleat__address_map_insert(&self->live, v->address, v);
     self->context.stats->stitched++;
     *address = v->address;
 }
@@ -93,8 +93,8 @@ static void trim_last(policy *self, uint64_t size, view *v, primitive *node)
 {
     run *last = &v->runs[v->run_count - 1];
     uint64_t excess = v->bytes - size;
-    pleat__gmlake_cut(self, pleat__live_find(&self->blocks, last->address), last->bytes - excess,
-                      node);
+    pleat__gmlake_cut(self, pleat__address_map_find(&self->blocks, last->address),
+                      last->bytes - excess, node);
     last->bytes -= excess;
     v->bytes = size;
 }
@@ -184,9 +184,9 @@ static pleat_result alloc_large(policy *self, uint64_t bytes, pleat_stream strea
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream's pool");
     view *v;
     primitive *block;
-    PLEAT_TRY(pleat__live_promise(&self->live));
+    PLEAT_TRY(pleat__address_map_promise(&self->live));
     pleat_result result = serve(self, owner, size, &v, &block);
-    pleat__live_give_up(&self->live);
+    pleat__address_map_give_up(&self->live);
     PLEAT_TRY(result);
     if (v != NULL)
         hand_out_view(self, v, bytes, address);
@@ -211,7 +211,7 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
 /* A primitive that was handed out as such, not as a part of a view. */
 static primitive *own_block(const policy *self, pleat_va address)
 {
-    primitive *block = pleat__live_find(&self->blocks, address);
+    primitive *block = pleat__address_map_find(&self->blocks, address);
     bool own =
         block != NULL && block->block.state == PLEAT__BLOCK_LIVE && block->block.requested != 0;
     return own ? block : NULL;
@@ -222,7 +222,7 @@ static pleat_result free_address(void *opaque, pleat_va address)
     policy *self = opaque;
     uint64_t bytes;
     primitive *block = own_block(self, address);
-    view *v = block == NULL ? pleat__live_remove(&self->live, address) : NULL;
+    view *v = block == NULL ? pleat__address_map_remove(&self->live, address) : NULL;
     if (block != NULL) {
         bytes = block->block.requested;
         block->block.requested = 0;
@@ -440,8 +440,8 @@ static pleat_result create_parts(policy *self)
 {
     pleat__arena *arena = self->context.arena;
     pleat__supplier supplier = pleat__supplier_of_space(self->context.space, self->context.gate);
-    PLEAT_TRY(pleat__live_create(arena, &self->blocks));
-    PLEAT_TRY(pleat__live_create(arena, &self->live));
+    PLEAT_TRY(pleat__address_map_create(arena, &self->blocks));
+    PLEAT_TRY(pleat__address_map_create(arena, &self->live));
     PLEAT_TRY(pleat__bits_create(arena, pleat__space_pages(self->context.space), &self->starts));
     return pleat__caching_create(arena, &supplier, NULL, &self->small);
 }
@@ -453,8 +453,8 @@ static void destroy(void *opaque)
     pleat__caching_destroy(self->small);
     if (self->starts.depth > 0)
         pleat__bits_destroy(self->context.arena, &self->starts);
-    pleat__live_destroy(&self->live);
-    pleat__live_destroy(&self->blocks);
+    pleat__address_map_destroy(&self->live);
+    pleat__address_map_destroy(&self->blocks);
     pleat__arena_free(self->context.arena, self);
 }
 

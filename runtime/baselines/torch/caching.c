@@ -186,7 +186,7 @@ static pleat_result make_ready(pleat__caching *caching, pool *owner, pleat__bloc
 {
     pleat_result result = pleat__caching_reserve_nodes(caching, 1);
     if (result == PLEAT_OK)
-        result = pleat__live_reserve(&caching->live);
+        result = pleat__address_map_reserve(&caching->live);
     if (result != PLEAT_OK) {
         pleat__caching_join(caching, owner, block);
         pleat__caching_make_free(caching, owner, block);
@@ -206,7 +206,7 @@ pleat_result pleat__caching_alloc(pleat__caching *caching, uint64_t bytes, pleat
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream's pool");
     /* One rest; for new memory one block, and one for what stays unbacked. */
     PLEAT_TRY(pleat__caching_reserve_nodes(caching, 3));
-    PLEAT_TRY(pleat__live_reserve(&caching->live));
+    PLEAT_TRY(pleat__address_map_reserve(&caching->live));
     pleat__block *block = take_free(caching, owner, rounded);
     if (block == NULL) {
         PLEAT_TRY(pleat__caching_turn(caching));
@@ -218,7 +218,7 @@ pleat_result pleat__caching_alloc(pleat__caching *caching, uint64_t bytes, pleat
         pleat__caching_make_free(caching, owner, pleat__caching_cut(caching, block, rounded));
     block->state = PLEAT__BLOCK_LIVE;
     block->requested = bytes;
-    pleat__live_insert(&caching->live, block->address, block);
+    pleat__address_map_insert(&caching->live, block->address, block);
     mark_start(block->segment, block, true);
     caching->stats.allocated_bytes += block->bytes;
     caching->stats.blocks++;
@@ -229,7 +229,7 @@ pleat_result pleat__caching_alloc(pleat__caching *caching, uint64_t bytes, pleat
 
 pleat_result pleat__caching_free(pleat__caching *caching, pleat_va address, uint64_t *bytes)
 {
-    pleat__block *block = pleat__live_remove(&caching->live, address);
+    pleat__block *block = pleat__address_map_remove(&caching->live, address);
     if (block == NULL)
         return PLEAT_E_NOT_FOUND;
     segment *owner = block->segment;
@@ -281,7 +281,7 @@ pleat_result pleat__caching_create(pleat__arena *arena, const pleat__supplier *s
     caching->arena = arena;
     caching->supplier = *supplier;
     caching->options = checked;
-    pleat_result result = pleat__live_create(arena, &caching->live);
+    pleat_result result = pleat__address_map_create(arena, &caching->live);
     if (result != PLEAT_OK) {
         pleat__arena_free(arena, caching);
         return result;

@@ -10,7 +10,7 @@
 
 static pleat__block *live_block(const pleat__caching *caching, pleat_va address)
 {
-    pleat__block *block = pleat__live_find(&caching->live, address);
+    pleat__block *block = pleat__address_map_find(&caching->live, address);
     if (block != NULL)
         return block;
     const segment *owner = pleat__caching_segment_of(caching, address);
@@ -23,10 +23,10 @@ static pleat__block *live_block(const pleat__caching *caching, pleat_va address)
         unit = pleat__bits_at_most(&owner->starts, unit);
         if (unit == PLEAT__BITS_NONE)
             return NULL;
-        block =
-            owner->by_unit != NULL
-                ? owner->by_unit[unit]
-                : pleat__live_find(&caching->live, owner->address + (unit << owner->unit_shift));
+        block = owner->by_unit != NULL
+                    ? owner->by_unit[unit]
+                    : pleat__address_map_find(&caching->live,
+                                              owner->address + (unit << owner->unit_shift));
         if (block->address <= address)
             return address - block->address < block->bytes ? block : NULL;
         if (unit-- == 0)
@@ -103,7 +103,7 @@ static bool audit_segment(const pleat__caching *caching, const segment *at, tota
                       block->state == PLEAT__BLOCK_DEAD;
         if (block->address != expected || block->previous != previous || block->segment != at ||
             block->bytes == 0 || !joined ||
-            (pleat__live_find(&caching->live, block->address) == block) != live) {
+            (pleat__address_map_find(&caching->live, block->address) == block) != live) {
             fprintf(stderr,
                     "caching: block %#" PRIx64 " of %" PRIu64 " bytes, state %u, expected at "
                     "%#" PRIx64 "\n",

@@ -51,8 +51,8 @@ struct pleat__caching {
     segment *segments;
     segment **by_address; /* in order of address */
     size_t by_address_capacity;
-    pleat__live live;    /* address -> LIVE block */
-    pleat__block *spare; /* unused nodes, linked by `right` */
+    pleat__address_map live; /* address -> LIVE block */
+    pleat__block *spare;     /* unused nodes, linked by `right` */
     uint64_t spares;
     block_slab *slabs;
     uint64_t calls; /* for audits now and then */

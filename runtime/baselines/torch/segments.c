@@ -604,7 +604,7 @@ void pleat__caching_destroy(pleat__caching *caching)
         next = at->next;
         pleat__arena_free(arena, at);
     }
-    pleat__live_destroy(&caching->live);
+    pleat__address_map_destroy(&caching->live);
     pleat__arena_free(arena, caching->by_address);
     pleat__arena_free(arena, caching);
 }
