@@ -13,24 +13,26 @@
 #include <runtime/base/bitset.h>
 #include <stdbool.h>
 
-typedef struct pleat__starts {
+typedef struct pleat__address_index {
     pleat__arena *arena;
     pleat_va base;
     uint64_t pages;
     uint64_t **rows;   /* by page; NULL: none began there yet. NULL as a whole: not in use */
     pleat__bits begun; /* pages in which any begins */
-} pleat__starts;
+} pleat__address_index;
 
 /* For addresses from `base` on; none begins yet. */
-PLEAT_NODISCARD pleat_result pleat__starts_create(pleat__starts *starts, pleat__arena *arena,
-                                                  pleat_va base, uint64_t bytes);
-void pleat__starts_destroy(pleat__starts *starts);
+PLEAT_NODISCARD pleat_result pleat__address_index_create(pleat__address_index *index,
+                                                         pleat__arena *arena, pleat_va base,
+                                                         uint64_t bytes);
+void pleat__address_index_destroy(pleat__address_index *index);
 /* pre: a multiple of the granule within the range. */
-PLEAT_NODISCARD pleat_result pleat__starts_add(pleat__starts *starts, pleat_va address);
-void pleat__starts_remove(pleat__starts *starts, pleat_va address);
+PLEAT_NODISCARD pleat_result pleat__address_index_add(pleat__address_index *index,
+                                                      pleat_va address);
+void pleat__address_index_remove(pleat__address_index *index, pleat_va address);
 /* The last beginning at or before an address, and the first at or behind it; 0 when there is none.
  */
-pleat_va pleat__starts_at_most(const pleat__starts *starts, pleat_va address);
-pleat_va pleat__starts_at_least(const pleat__starts *starts, pleat_va address);
+pleat_va pleat__address_index_at_most(const pleat__address_index *index, pleat_va address);
+pleat_va pleat__address_index_at_least(const pleat__address_index *index, pleat_va address);
 
 #endif

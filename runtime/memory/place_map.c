@@ -28,7 +28,7 @@ void pleat__placed_release(pleat__placed *placed)
 {
     if (placed->arena != NULL)
         pleat__arena_free(placed->arena, placed->entries);
-    pleat__starts_destroy(&placed->starts);
+    pleat__address_index_destroy(&placed->index);
     *placed = (pleat__placed){0};
 }
 
@@ -49,8 +49,8 @@ pleat_result pleat__placed_grow(pleat__placed *placed)
 void pleat__placed_remove(pleat__placed *placed, pleat__place *entry)
 {
     uint32_t hole = (uint32_t)(entry - placed->entries);
-    if (__builtin_expect(placed->starts.rows != NULL, 0))
-        pleat__starts_remove(&placed->starts, entry->address);
+    if (__builtin_expect(placed->index.rows != NULL, 0))
+        pleat__address_index_remove(&placed->index, entry->address);
     for (uint32_t at = (hole + 1) & placed->mask;; at = (at + 1) & placed->mask) {
         const pleat__place *next = &placed->entries[at];
         if (next->address == 0)
@@ -70,21 +70,22 @@ void pleat__placed_remove(pleat__placed *placed, pleat__place *entry)
 
 void pleat__placed_note(pleat__placed *placed, pleat_va address)
 {
-    if (pleat__starts_add(&placed->starts, address) != PLEAT_OK)
-        pleat__starts_destroy(&placed->starts);
+    if (pleat__address_index_add(&placed->index, address) != PLEAT_OK)
+        pleat__address_index_destroy(&placed->index);
 }
 
 static pleat_result starts_make(pleat__placed *placed)
 {
-    if (placed->starts.rows != NULL)
+    if (placed->index.rows != NULL)
         return PLEAT_OK;
-    PLEAT_TRY(pleat__starts_create(&placed->starts, placed->arena, placed->base, placed->bytes));
+    PLEAT_TRY(
+        pleat__address_index_create(&placed->index, placed->arena, placed->base, placed->bytes));
     for (uint32_t i = 0; i <= placed->mask; i++) {
         if (placed->entries[i].address == 0)
             continue;
-        pleat_result result = pleat__starts_add(&placed->starts, placed->entries[i].address);
+        pleat_result result = pleat__address_index_add(&placed->index, placed->entries[i].address);
         if (result != PLEAT_OK) {
-            pleat__starts_destroy(&placed->starts);
+            pleat__address_index_destroy(&placed->index);
             return result;
         }
     }
@@ -120,7 +121,7 @@ pleat__place *pleat__placed_holding(pleat__placed *placed, pleat_va address)
     placed->asked++;
     if (starts_make(placed) != PLEAT_OK)
         return scan(placed, address, false);
-    entry = pleat__placed_find(placed, pleat__starts_at_most(&placed->starts, address));
+    entry = pleat__placed_find(placed, pleat__address_index_at_most(&placed->index, address));
     return entry != NULL && holds(entry, address) ? entry : NULL;
 }
 
@@ -129,12 +130,12 @@ pleat__place *pleat__placed_next(pleat__placed *placed, pleat_va address)
     placed->asked++;
     if (starts_make(placed) != PLEAT_OK)
         return scan(placed, address, true);
-    return pleat__placed_find(placed, pleat__starts_at_least(&placed->starts, address));
+    return pleat__placed_find(placed, pleat__address_index_at_least(&placed->index, address));
 }
 
 void pleat__placed_forget(pleat__placed *placed)
 {
     if (placed->asked == 0)
-        pleat__starts_destroy(&placed->starts);
+        pleat__address_index_destroy(&placed->index);
     placed->asked = 0;
 }

@@ -6,7 +6,7 @@
  * that nothing is left behind. (address_map.h keeps pointers; the second miss it costs is what the
  * planned path cannot afford.)
  *
- * ORDER  Which allocation holds an address is asked of `starts`, which is made when the question is
+ * ORDER  Which allocation holds an address is asked of `index`, which is made when the question is
  *        first asked, and kept up to date from then on: jobs that do not ask do not pay. It goes
  *        again when an iteration passed without a question (pleat__placed_forget).
  */
@@ -25,7 +25,7 @@ typedef struct pleat__placed {
     uint32_t asked; /* questions since the last pleat__placed_forget */
     pleat_va base;  /* all addresses lie in these bytes */
     uint64_t bytes;
-    pleat__starts starts;
+    pleat__address_index index;
 } pleat__placed;
 
 PLEAT_NODISCARD pleat_result pleat__placed_init(pleat__placed *placed, pleat__arena *arena,
@@ -45,7 +45,7 @@ static inline uint32_t pleat__placed_home(const pleat__placed *placed, pleat_va 
                       placed->shift);
 }
 
-/* Notes the beginning in `starts`; without host memory `starts` goes, until it is wanted again. */
+/* Notes the beginning in `index`; without host memory `index` goes, until it is wanted again. */
 void pleat__placed_note(pleat__placed *placed, pleat_va address);
 
 /* pre: room was made; the address is not in the table. */
@@ -56,7 +56,7 @@ static inline void pleat__placed_insert(pleat__placed *placed, const pleat__plac
         at = (at + 1) & placed->mask;
     placed->count++;
     placed->entries[at] = *place;
-    if (__builtin_expect(placed->starts.rows != NULL, 0))
+    if (__builtin_expect(placed->index.rows != NULL, 0))
         pleat__placed_note(placed, place->address);
 }
 
