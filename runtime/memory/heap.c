@@ -24,7 +24,7 @@ pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, plea
          * the setting's default of 48 GiB is 24,576 pages. */
         .view_limit = conf->views / pool->page_bytes,
     };
-    pleat__beyond_init(&heap->beyond, pool->gate);
+    pleat__overflow_init(&heap->overflow, pool->gate);
     /* A small zone grows by a chunk, which must hold any small request with room to share. */
     uint64_t small = conf->small >> PLEAT__GRANULE_SHIFT;
     heap->small_granules =
@@ -52,7 +52,7 @@ void pleat__heap_release(pleat__heap *heap)
     pleat__arena_free(heap->arena, heap->notes);
     pleat__arena_free(heap->arena, heap->views);
     pleat__arena_free(heap->arena, heap->gathered);
-    pleat__beyond_release(&heap->beyond);
+    pleat__overflow_release(&heap->overflow);
     if (heap->pool->gate->gather_context == heap)
         heap->pool->gate->gather = NULL;
     *heap = (pleat__heap){0};

@@ -32,10 +32,10 @@
 #include <runtime/memory/free_runs.h>
 #include <runtime/memory/overflow_streams.h>
 
-#define PLEAT__STREAMS 63u
-#define PLEAT__ZONES   (2 * PLEAT__STREAMS)
-#define PLEAT__BEYOND  (PLEAT__STREAMS - 1) /* shared by all streams after the first 62 */
-#define PLEAT__NOTES   4096u
+#define PLEAT__STREAMS  63u
+#define PLEAT__ZONES    (2 * PLEAT__STREAMS)
+#define PLEAT__OVERFLOW (PLEAT__STREAMS - 1) /* shared by all streams after the first 62 */
+#define PLEAT__NOTES    4096u
 
 typedef struct pleat__view pleat__view; /* views.h */
 
@@ -92,9 +92,9 @@ typedef struct pleat__heap {
     uint32_t zone_capacity;  /* of both */
     pleat_stream streams[PLEAT__STREAMS];
     uint32_t stream_count;
-    pleat__beyond beyond;    /* those of the index PLEAT__BEYOND; streams[] has who asked last */
-    uint64_t lends;          /* a bit for each stream: others use what it allocates */
-    uint32_t small_granules; /* requests below are small */
+    pleat__overflow overflow; /* those of the index PLEAT__OVERFLOW; streams[] has who asked last */
+    uint64_t lends;           /* a bit for each stream: others use what it allocates */
+    uint32_t small_granules;  /* requests below are small */
     pleat__note *notes;
     uint32_t note_count;
     bool stale;

@@ -144,7 +144,7 @@ static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t
 {
     uint32_t wanted = chunks - *got;
     uint16_t stream = zone / 2, count = (uint16_t)heap->stream_count;
-    if (count > PLEAT__BEYOND || wanted < WORTH_A_WAIT)
+    if (count > PLEAT__OVERFLOW || wanted < WORTH_A_WAIT)
         return;
     for (uint16_t s = 0; s < count; s++)
         if (works_for(heap, stream, s))
@@ -209,11 +209,11 @@ static bool aliased(const pleat__heap *heap, uint32_t chunk)
 static uint64_t spared_zones(const pleat__heap *heap, const pleat__marks *marks)
 {
     uint64_t zones = 0;
-    for (uint32_t i = 0; i < heap->stream_count && i < PLEAT__BEYOND; i++)
+    for (uint32_t i = 0; i < heap->stream_count && i < PLEAT__OVERFLOW; i++)
         zones |= (uint64_t)pleat__marks_spare(marks, heap->streams[i]) << i;
-    if (heap->beyond.apart ||
-        (heap->beyond.has_head && pleat__marks_spare(marks, heap->beyond.head)))
-        zones |= UINT64_C(1) << PLEAT__BEYOND;
+    if (heap->overflow.apart ||
+        (heap->overflow.has_head && pleat__marks_spare(marks, heap->overflow.head)))
+        zones |= UINT64_C(1) << PLEAT__OVERFLOW;
     return zones;
 }
 

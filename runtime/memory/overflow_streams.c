@@ -13,16 +13,16 @@ static pleat_va key_of(pleat_stream stream)
     return (stream + 1) * 0x9e3779b97f4a7c15u;
 }
 
-static pleat__sharer *find(const pleat__beyond *beyond, pleat_stream stream)
+static pleat__sharer *find(const pleat__overflow *overflow, pleat_stream stream)
 {
-    pleat__sharer *sharer = pleat__address_map_find(&beyond->sharers, key_of(stream));
+    pleat__sharer *sharer = pleat__address_map_find(&overflow->sharers, key_of(stream));
     PLEAT_ASSERT(sharer != NULL);
     return sharer;
 }
 
-void pleat__beyond_init(pleat__beyond *beyond, const pleat__gate *gate)
+void pleat__overflow_init(pleat__overflow *overflow, const pleat__gate *gate)
 {
-    *beyond = (pleat__beyond){.gate = gate};
+    *overflow = (pleat__overflow){.gate = gate};
 }
 
 static pleat_result make_event(const pleat__gate *gate, pleat_event *event)
@@ -43,24 +43,24 @@ static void free_sharer(const pleat__gate *gate, pleat__sharer *sharer)
     pleat__arena_free(gate->arena, sharer);
 }
 
-void pleat__beyond_release(pleat__beyond *beyond)
+void pleat__overflow_release(pleat__overflow *overflow)
 {
-    for (uint64_t i = 0; beyond->sharers.entries != NULL && i <= beyond->sharers.mask; i++)
-        if (beyond->sharers.entries[i].value != NULL)
-            free_sharer(beyond->gate, beyond->sharers.entries[i].value);
-    destroy_event(beyond->gate, beyond->over);
-    pleat__address_map_destroy(&beyond->sharers);
-    pleat__address_map_destroy(&beyond->owners);
-    *beyond = (pleat__beyond){0};
+    for (uint64_t i = 0; overflow->sharers.entries != NULL && i <= overflow->sharers.mask; i++)
+        if (overflow->sharers.entries[i].value != NULL)
+            free_sharer(overflow->gate, overflow->sharers.entries[i].value);
+    destroy_event(overflow->gate, overflow->over);
+    pleat__address_map_destroy(&overflow->sharers);
+    pleat__address_map_destroy(&overflow->owners);
+    *overflow = (pleat__overflow){0};
 }
 
 /* Nothing of it is allocated, and nobody has to wait for it. */
-static void forget(pleat__beyond *beyond, pleat__sharer *sharer)
+static void forget(pleat__overflow *overflow, pleat__sharer *sharer)
 {
     if (sharer->live != 0 || sharer->freed)
         return;
-    (void)pleat__address_map_remove(&beyond->sharers, key_of(sharer->stream));
-    free_sharer(beyond->gate, sharer);
+    (void)pleat__address_map_remove(&overflow->sharers, key_of(sharer->stream));
+    free_sharer(overflow->gate, sharer);
 }
 
 static pleat_result mark_done(const pleat__gate *gate, pleat__sharer *sharer)
@@ -70,33 +70,33 @@ static pleat_result mark_done(const pleat__gate *gate, pleat__sharer *sharer)
     return PLEAT_OK;
 }
 
-static void add_freed(pleat__beyond *beyond, pleat__sharer *sharer)
+static void add_freed(pleat__overflow *overflow, pleat__sharer *sharer)
 {
     if (sharer->freed)
         return;
     sharer->freed = true;
-    sharer->next = beyond->freed;
-    beyond->freed = sharer;
+    sharer->next = overflow->freed;
+    overflow->freed = sharer;
 }
 
 /* Others have to wait for what it has done until now: one that was told to capture has done nothing
  * since. */
-static pleat_result note_freed(pleat__beyond *beyond, pleat__sharer *sharer)
+static pleat_result note_freed(pleat__overflow *overflow, pleat__sharer *sharer)
 {
-    if (pleat__gate_before(beyond->gate, sharer->stream) != 0)
+    if (pleat__gate_before(overflow->gate, sharer->stream) != 0)
         sharer->marked = false;
     else
-        PLEAT_TRY(mark_done(beyond->gate, sharer));
-    add_freed(beyond, sharer);
+        PLEAT_TRY(mark_done(overflow->gate, sharer));
+    add_freed(overflow, sharer);
     return PLEAT_OK;
 }
 
-pleat_result pleat__beyond_point(const pleat__beyond *beyond, pleat__sharer *sharer,
-                                 pleat_event *point)
+pleat_result pleat__overflow_point(const pleat__overflow *overflow, pleat__sharer *sharer,
+                                   pleat_event *point)
 {
-    pleat_event before = pleat__gate_before(beyond->gate, sharer->stream);
+    pleat_event before = pleat__gate_before(overflow->gate, sharer->stream);
     if (!sharer->marked && before == 0)
-        PLEAT_TRY(mark_done(beyond->gate, sharer));
+        PLEAT_TRY(mark_done(overflow->gate, sharer));
     *point = sharer->marked ? sharer->done : before;
     return PLEAT_OK;
 }
@@ -115,73 +115,73 @@ static pleat_result new_sharer(const pleat__gate *gate, pleat_stream stream, ple
     return result;
 }
 
-static pleat_result add(pleat__beyond *beyond, pleat_stream stream, pleat__sharer **out)
+static pleat_result add(pleat__overflow *overflow, pleat_stream stream, pleat__sharer **out)
 {
     if (key_of(stream) == 0)
         return pleat__fail(PLEAT_E_INVALID, "no stream has the number %#llx",
                            (unsigned long long)stream);
-    if (beyond->sharers.entries == NULL)
-        PLEAT_TRY(pleat__address_map_create(beyond->gate->arena, &beyond->sharers));
-    *out = pleat__address_map_find(&beyond->sharers, key_of(stream));
+    if (overflow->sharers.entries == NULL)
+        PLEAT_TRY(pleat__address_map_create(overflow->gate->arena, &overflow->sharers));
+    *out = pleat__address_map_find(&overflow->sharers, key_of(stream));
     if (*out != NULL)
         return PLEAT_OK;
-    PLEAT_TRY(pleat__address_map_reserve(&beyond->sharers));
-    PLEAT_TRY(new_sharer(beyond->gate, stream, out));
-    pleat__address_map_insert(&beyond->sharers, key_of(stream), *out);
+    PLEAT_TRY(pleat__address_map_reserve(&overflow->sharers));
+    PLEAT_TRY(new_sharer(overflow->gate, stream, out));
+    pleat__address_map_insert(&overflow->sharers, key_of(stream), *out);
     return PLEAT_OK;
 }
 
-pleat_result pleat__beyond_join(pleat__beyond *beyond, pleat_stream stream)
+pleat_result pleat__overflow_join(pleat__overflow *overflow, pleat_stream stream)
 {
     pleat__sharer *sharer;
-    if (beyond->over == 0)
-        PLEAT_TRY(make_event(beyond->gate, &beyond->over));
-    if (beyond->owners.entries == NULL)
-        PLEAT_TRY(pleat__address_map_create(beyond->gate->arena, &beyond->owners));
-    PLEAT_TRY(add(beyond, stream, &sharer));
-    pleat_result result = pleat__address_map_promise(&beyond->owners);
+    if (overflow->over == 0)
+        PLEAT_TRY(make_event(overflow->gate, &overflow->over));
+    if (overflow->owners.entries == NULL)
+        PLEAT_TRY(pleat__address_map_create(overflow->gate->arena, &overflow->owners));
+    PLEAT_TRY(add(overflow, stream, &sharer));
+    pleat_result result = pleat__address_map_promise(&overflow->owners);
     if (result == PLEAT_OK)
         sharer->live++;
     else
-        forget(beyond, sharer);
+        forget(overflow, sharer);
     return result;
 }
 
-void pleat__beyond_placed(pleat__beyond *beyond, pleat_stream stream, pleat_va address)
+void pleat__overflow_placed(pleat__overflow *overflow, pleat_stream stream, pleat_va address)
 {
-    pleat__address_map_give_up(&beyond->owners);
-    pleat__address_map_insert(&beyond->owners, address, find(beyond, stream));
+    pleat__address_map_give_up(&overflow->owners);
+    pleat__address_map_insert(&overflow->owners, address, find(overflow, stream));
 }
 
-void pleat__beyond_leave(pleat__beyond *beyond, pleat_stream stream)
+void pleat__overflow_leave(pleat__overflow *overflow, pleat_stream stream)
 {
-    pleat__sharer *sharer = find(beyond, stream);
-    pleat__address_map_give_up(&beyond->owners);
+    pleat__sharer *sharer = find(overflow, stream);
+    pleat__address_map_give_up(&overflow->owners);
     sharer->live--;
-    forget(beyond, sharer);
+    forget(overflow, sharer);
 }
 
-bool pleat__beyond_give(pleat__beyond *beyond, pleat_va address)
+bool pleat__overflow_give(pleat__overflow *overflow, pleat_va address)
 {
-    pleat__sharer *sharer = pleat__address_map_find(&beyond->owners, address);
+    pleat__sharer *sharer = pleat__address_map_find(&overflow->owners, address);
     PLEAT_ASSERT(sharer != NULL);
-    if (note_freed(beyond, sharer) != PLEAT_OK)
+    if (note_freed(overflow, sharer) != PLEAT_OK)
         return false;
-    (void)pleat__address_map_remove(&beyond->owners, address);
+    (void)pleat__address_map_remove(&overflow->owners, address);
     sharer->live--;
     return true;
 }
 
-pleat_stream pleat__beyond_owner(const pleat__beyond *beyond, pleat_va address)
+pleat_stream pleat__overflow_owner(const pleat__overflow *overflow, pleat_va address)
 {
-    const pleat__sharer *sharer = pleat__address_map_find(&beyond->owners, address);
+    const pleat__sharer *sharer = pleat__address_map_find(&overflow->owners, address);
     PLEAT_ASSERT(sharer != NULL);
     return sharer->stream;
 }
 
-pleat_stream pleat__beyond_joined(const pleat__beyond *beyond, pleat_stream stream)
+pleat_stream pleat__overflow_joined(const pleat__overflow *overflow, pleat_stream stream)
 {
-    const pleat__address_map *sharers = &beyond->sharers;
+    const pleat__address_map *sharers = &overflow->sharers;
     if (pleat__address_map_find(sharers, key_of(stream)) != NULL)
         return stream;
     uint64_t i = 0;
@@ -191,33 +191,33 @@ pleat_stream pleat__beyond_joined(const pleat__beyond *beyond, pleat_stream stre
     return ((const pleat__sharer *)sharers->entries[i].value)->stream;
 }
 
-pleat_result pleat__beyond_touch(pleat__beyond *beyond, pleat_stream stream)
+pleat_result pleat__overflow_touch(pleat__overflow *overflow, pleat_stream stream)
 {
-    pleat__sharer *sharer = find(beyond, stream);
-    PLEAT_TRY(mark_done(beyond->gate, sharer));
-    add_freed(beyond, sharer);
+    pleat__sharer *sharer = find(overflow, stream);
+    PLEAT_TRY(mark_done(overflow->gate, sharer));
+    add_freed(overflow, sharer);
     return PLEAT_OK;
 }
 
-void pleat__beyond_touch_all(pleat__beyond *beyond)
+void pleat__overflow_touch_all(pleat__overflow *overflow)
 {
-    const pleat__address_map *sharers = &beyond->sharers;
+    const pleat__address_map *sharers = &overflow->sharers;
     for (uint64_t i = 0; sharers->entries != NULL && i <= sharers->mask; i++)
         if (sharers->entries[i].value != NULL)
-            (void)!note_freed(beyond, sharers->entries[i].value);
+            (void)!note_freed(overflow, sharers->entries[i].value);
 }
 
-pleat_result pleat__beyond_advance(pleat__beyond *beyond, pleat_stream stream)
+pleat_result pleat__overflow_advance(pleat__overflow *overflow, pleat_stream stream)
 {
-    const pleat_vmm *vmm = &beyond->gate->vmm;
-    PLEAT_TRY(vmm->ops->event_record(vmm->self, beyond->over, stream));
-    beyond->head = stream;
-    beyond->has_head = true;
-    while (beyond->freed != NULL) {
-        pleat__sharer *sharer = beyond->freed;
-        beyond->freed = sharer->next;
+    const pleat_vmm *vmm = &overflow->gate->vmm;
+    PLEAT_TRY(vmm->ops->event_record(vmm->self, overflow->over, stream));
+    overflow->head = stream;
+    overflow->has_head = true;
+    while (overflow->freed != NULL) {
+        pleat__sharer *sharer = overflow->freed;
+        overflow->freed = sharer->next;
         sharer->freed = false;
-        forget(beyond, sharer);
+        forget(overflow, sharer);
     }
     return PLEAT_OK;
 }

@@ -33,7 +33,7 @@ typedef struct pleat__sharer {
     struct pleat__sharer *next;
 } pleat__sharer;
 
-typedef struct pleat__beyond {
+typedef struct pleat__overflow {
     const pleat__gate *gate;
     pleat__address_map sharers; /* by stream; made when the first one comes */
     pleat__address_map owners;  /* by address */
@@ -42,32 +42,33 @@ typedef struct pleat__beyond {
     pleat_event over;  /* on it: behind all that had been freed */
     bool has_head;
     bool apart; /* nobody could be made to wait for all that was freed, when that was last tried */
-} pleat__beyond;
+} pleat__overflow;
 
-void pleat__beyond_init(pleat__beyond *beyond, const pleat__gate *gate);
-void pleat__beyond_release(pleat__beyond *beyond);
+void pleat__overflow_init(pleat__overflow *overflow, const pleat__gate *gate);
+void pleat__overflow_release(pleat__overflow *overflow);
 
 /* A request of a stream comes: either of the next two follows. PLEAT_E_INVALID:
  * PLEAT_STREAM_UNKNOWN. */
-PLEAT_NODISCARD pleat_result pleat__beyond_join(pleat__beyond *beyond, pleat_stream stream);
+PLEAT_NODISCARD pleat_result pleat__overflow_join(pleat__overflow *overflow, pleat_stream stream);
 /* It was served there; or it was not. */
-void pleat__beyond_placed(pleat__beyond *beyond, pleat_stream stream, pleat_va address);
-void pleat__beyond_leave(pleat__beyond *beyond, pleat_stream stream);
+void pleat__overflow_placed(pleat__overflow *overflow, pleat_stream stream, pleat_va address);
+void pleat__overflow_leave(pleat__overflow *overflow, pleat_stream stream);
 /* It is freed: others may have it, behind its stream's point. false: that cannot be marked, and
  * nothing is changed. pre: it was placed */
-PLEAT_NODISCARD bool pleat__beyond_give(pleat__beyond *beyond, pleat_va address);
+PLEAT_NODISCARD bool pleat__overflow_give(pleat__overflow *overflow, pleat_va address);
 /* pre: it was placed */
-pleat_stream pleat__beyond_owner(const pleat__beyond *beyond, pleat_va address);
+pleat_stream pleat__overflow_owner(const pleat__overflow *overflow, pleat_va address);
 /* The stream where it has joined, else one that has. pre: there is one */
-pleat_stream pleat__beyond_joined(const pleat__beyond *beyond, pleat_stream stream);
+pleat_stream pleat__overflow_joined(const pleat__overflow *overflow, pleat_stream stream);
 /* What to wait for where it is one of those that freed. */
-PLEAT_NODISCARD pleat_result pleat__beyond_point(const pleat__beyond *beyond, pleat__sharer *sharer,
-                                                 pleat_event *point);
+PLEAT_NODISCARD pleat_result pleat__overflow_point(const pleat__overflow *overflow,
+                                                   pleat__sharer *sharer, pleat_event *point);
 /* Memory came to a stream that has joined, behind work that others have to wait for too. */
-PLEAT_NODISCARD pleat_result pleat__beyond_touch(pleat__beyond *beyond, pleat_stream stream);
+PLEAT_NODISCARD pleat_result pleat__overflow_touch(pleat__overflow *overflow, pleat_stream stream);
 /* All that have something allocated, as far as they can be marked. */
-void pleat__beyond_touch_all(pleat__beyond *beyond);
+void pleat__overflow_touch_all(pleat__overflow *overflow);
 /* A stream, any, waits for the head and for all that freed: it is the head. */
-PLEAT_NODISCARD pleat_result pleat__beyond_advance(pleat__beyond *beyond, pleat_stream stream);
+PLEAT_NODISCARD pleat_result pleat__overflow_advance(pleat__overflow *overflow,
+                                                     pleat_stream stream);
 
 #endif

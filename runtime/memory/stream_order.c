@@ -31,7 +31,7 @@ static pleat_result order(pleat__heap *heap, pleat_stream from, pleat_stream to)
 /* Whether a stream has memory of its own. */
 static bool is_own(const pleat__heap *heap, pleat_stream stream)
 {
-    for (uint32_t i = 0; i < heap->stream_count && i < PLEAT__BEYOND; i++)
+    for (uint32_t i = 0; i < heap->stream_count && i < PLEAT__OVERFLOW; i++)
         if (heap->streams[i] == stream)
             return true;
     return false;
@@ -46,44 +46,44 @@ static pleat_result await(pleat__heap *heap, pleat_event point, pleat_stream to)
 }
 
 /* Whether who waits for all that was freed waits for the head's own later point. */
-static bool head_freed(const pleat__beyond *beyond)
+static bool head_freed(const pleat__overflow *overflow)
 {
-    const pleat__sharer *sharer = beyond->freed;
-    while (sharer != NULL && sharer->stream != beyond->head)
+    const pleat__sharer *sharer = overflow->freed;
+    while (sharer != NULL && sharer->stream != overflow->head)
         sharer = sharer->next;
     return sharer != NULL;
 }
 
 /* Whether all that was freed is the stream's own, or behind it. */
-static bool is_behind(const pleat__beyond *beyond, pleat_stream stream)
+static bool is_behind(const pleat__overflow *overflow, pleat_stream stream)
 {
-    const pleat__sharer *first = beyond->freed;
-    return beyond->has_head && beyond->head == stream &&
+    const pleat__sharer *first = overflow->freed;
+    return overflow->has_head && overflow->head == stream &&
            (first == NULL || (first->stream == stream && first->next == NULL));
 }
 
 /* `to` comes behind all that was freed by those who share, and is whom to wait for from now on. */
 static pleat_result await_sharers(pleat__heap *heap, pleat_stream to)
 {
-    pleat__beyond *beyond = &heap->beyond;
-    pleat_stream head = beyond->head;
-    bool moves = beyond->has_head && head != to;
+    pleat__overflow *overflow = &heap->overflow;
+    pleat_stream head = overflow->head;
+    bool moves = overflow->has_head && head != to;
     /* Nobody shares yet. */
-    if (beyond->over == 0)
+    if (overflow->over == 0)
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_note_stream(heap->pool->gate, to));
-    if (is_behind(beyond, to))
+    if (is_behind(overflow, to))
         return PLEAT_OK;
-    if (moves && !head_freed(beyond))
-        PLEAT_TRY(await(heap, beyond->over, to));
-    for (pleat__sharer *sharer = beyond->freed; sharer != NULL; sharer = sharer->next) {
+    if (moves && !head_freed(overflow))
+        PLEAT_TRY(await(heap, overflow->over, to));
+    for (pleat__sharer *sharer = overflow->freed; sharer != NULL; sharer = sharer->next) {
         pleat_event point;
         if (sharer->stream == to)
             continue;
-        PLEAT_TRY(pleat__beyond_point(beyond, sharer, &point));
+        PLEAT_TRY(pleat__overflow_point(overflow, sharer, &point));
         PLEAT_TRY(await(heap, point, to));
     }
-    PLEAT_TRY(pleat__beyond_advance(beyond, to));
+    PLEAT_TRY(pleat__overflow_advance(overflow, to));
     /* Whoever waits for all streams that allocate waits for the new head. */
     if (moves && !is_own(heap, head))
         pleat__gate_forget_stream(heap->pool->gate, head);
@@ -96,11 +96,11 @@ static pleat_result await_sharers(pleat__heap *heap, pleat_stream to)
 static pleat_result gather_sharers(pleat__heap *heap)
 {
     pleat__gate *gate = heap->pool->gate;
-    const pleat__beyond *beyond = &heap->beyond;
+    const pleat__overflow *overflow = &heap->overflow;
     pleat_result result = PLEAT_E_NOT_READY;
-    if (beyond->has_head && pleat__gate_before(gate, beyond->head) == 0)
-        result = await_sharers(heap, beyond->head);
-    const pleat__sharer *sharer = beyond->freed;
+    if (overflow->has_head && pleat__gate_before(gate, overflow->head) == 0)
+        result = await_sharers(heap, overflow->head);
+    const pleat__sharer *sharer = overflow->freed;
     while (sharer != NULL && (result == PLEAT_E_STATE || result == PLEAT_E_NOT_READY)) {
         /* It may be forgotten when it has waited. */
         const pleat__sharer *next = sharer->next;
@@ -108,7 +108,7 @@ static pleat_result gather_sharers(pleat__heap *heap)
         if (pleat__gate_before(gate, stream) == 0)
             result = await_sharers(heap, stream);
         /* It is not the head: nobody would tell the gate when it goes. */
-        if (result == PLEAT_E_STATE && !(beyond->has_head && beyond->head == stream))
+        if (result == PLEAT_E_STATE && !(overflow->has_head && overflow->head == stream))
             pleat__gate_forget_stream(gate, stream);
         sharer = next;
     }
@@ -120,9 +120,9 @@ static pleat_result gather(void *context)
 {
     pleat__heap *heap = context;
     if (heap->pool->gate->ending)
-        pleat__beyond_touch_all(&heap->beyond);
+        pleat__overflow_touch_all(&heap->overflow);
     pleat_result result = gather_sharers(heap);
-    heap->beyond.apart = result == PLEAT_E_STATE;
+    heap->overflow.apart = result == PLEAT_E_STATE;
     return result == PLEAT_E_STATE || result == PLEAT_E_NOT_READY ? PLEAT_OK : result;
 }
 
@@ -130,7 +130,7 @@ pleat_result pleat__heap_share(pleat__heap *heap, pleat_stream stream)
 {
     heap->pool->gate->gather = gather;
     heap->pool->gate->gather_context = heap;
-    return pleat__beyond_join(&heap->beyond, stream);
+    return pleat__overflow_join(&heap->overflow, stream);
 }
 
 pleat_result pleat__heap_shared(pleat__heap *heap, pleat_stream stream, pleat_va address)
@@ -139,15 +139,15 @@ pleat_result pleat__heap_shared(pleat__heap *heap, pleat_stream stream, pleat_va
     if (result != PLEAT_OK)
         pleat__heap_unshare(heap, stream);
     else
-        pleat__beyond_placed(&heap->beyond, stream, address);
+        pleat__overflow_placed(&heap->overflow, stream, address);
     return result;
 }
 
 void pleat__heap_unshare(pleat__heap *heap, pleat_stream stream)
 {
-    const pleat__beyond *beyond = &heap->beyond;
-    pleat__beyond_leave(&heap->beyond, stream);
-    if (!beyond->has_head || beyond->head != stream)
+    const pleat__overflow *overflow = &heap->overflow;
+    pleat__overflow_leave(&heap->overflow, stream);
+    if (!overflow->has_head || overflow->head != stream)
         pleat__gate_forget_stream(heap->pool->gate, stream);
 }
 
@@ -155,14 +155,14 @@ void pleat__heap_unshare(pleat__heap *heap, pleat_stream stream)
 
 uint16_t pleat__heap_stream(pleat__heap *heap, pleat_stream stream)
 {
-    uint32_t count = heap->stream_count < PLEAT__BEYOND ? heap->stream_count : PLEAT__BEYOND;
+    uint32_t count = heap->stream_count < PLEAT__OVERFLOW ? heap->stream_count : PLEAT__OVERFLOW;
     for (uint32_t i = 0; i < count; i++)
         if (heap->streams[i] == stream)
             return (uint16_t)i;
-    if (count == PLEAT__BEYOND) {
-        heap->streams[PLEAT__BEYOND] = stream;
+    if (count == PLEAT__OVERFLOW) {
+        heap->streams[PLEAT__OVERFLOW] = stream;
         heap->stream_count = PLEAT__STREAMS;
-        return PLEAT__BEYOND;
+        return PLEAT__OVERFLOW;
     }
     /* With one stream no note says whose a chunk is. */
     if (count == 1)
@@ -174,9 +174,9 @@ uint16_t pleat__heap_stream(pleat__heap *heap, pleat_stream stream)
 pleat_result pleat__heap_mark(pleat__heap *heap, uint16_t stream, pleat_event event)
 {
     pleat_stream last = heap->streams[stream];
-    if (stream == PLEAT__BEYOND) {
+    if (stream == PLEAT__OVERFLOW) {
         PLEAT_TRY(gather_sharers(heap));
-        last = heap->beyond.head;
+        last = heap->overflow.head;
     }
     return pleat__gate_record(heap->pool->gate, event, last);
 }
@@ -185,16 +185,16 @@ pleat_result pleat__heap_mark(pleat__heap *heap, uint16_t stream, pleat_event ev
  * asked last may have been refused while the lock was left, and be forgotten.) */
 static pleat_result order_sharers(pleat__heap *heap, pleat_stream from)
 {
-    pleat_stream to = pleat__beyond_joined(&heap->beyond, heap->streams[PLEAT__BEYOND]);
+    pleat_stream to = pleat__overflow_joined(&heap->overflow, heap->streams[PLEAT__OVERFLOW]);
     PLEAT_TRY(order(heap, from, to));
-    return pleat__beyond_touch(&heap->beyond, to);
+    return pleat__overflow_touch(&heap->overflow, to);
 }
 
 static pleat_result streams_order(pleat__heap *heap, uint16_t from, uint16_t to)
 {
-    if (from == PLEAT__BEYOND)
+    if (from == PLEAT__OVERFLOW)
         return await_sharers(heap, heap->streams[to]);
-    if (to == PLEAT__BEYOND)
+    if (to == PLEAT__OVERFLOW)
         return order_sharers(heap, heap->streams[from]);
     return order(heap, heap->streams[from], heap->streams[to]);
 }

@@ -45,7 +45,7 @@ static bool is_wanted(void *opaque, pleat_va address, pleat_stream *owner)
     if (wish->chunks == NULL && wish->granules == 0)
         return false;
     const pleat__place *entry = pleat__placed_find(waiting->placed, address);
-    if (entry == NULL || entry->stream == PLEAT__BEYOND || !may_wait(waiting, entry->stream))
+    if (entry == NULL || entry->stream == PLEAT__OVERFLOW || !may_wait(waiting, entry->stream))
         return false;
     *owner = waiting->heap->streams[entry->stream];
     if (wish->chunks != NULL)

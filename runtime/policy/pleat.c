@@ -134,7 +134,7 @@ static uint16_t stream_index(policy *self, pleat_stream stream)
     uint16_t index = pleat__heap_stream(&self->heap, stream);
     self->last_stream = stream;
     self->last_index = index;
-    self->has_stream = index != PLEAT__BEYOND;
+    self->has_stream = index != PLEAT__OVERFLOW;
     return index;
 }
 
@@ -384,8 +384,8 @@ static inline void give_back(policy *self, const pleat__place *place)
  * cannot be made to wait for it now. */
 static bool leave_place(policy *self, pleat__place *entry)
 {
-    if (__builtin_expect(entry->stream == PLEAT__BEYOND, 0) &&
-        !pleat__beyond_give(&self->heap.beyond, entry->address))
+    if (__builtin_expect(entry->stream == PLEAT__OVERFLOW, 0) &&
+        !pleat__overflow_give(&self->heap.overflow, entry->address))
         return false;
     give_back(self, entry);
     pleat__placed_remove(&self->placed, entry);
@@ -400,7 +400,7 @@ void pleat__pleat_give_unmarked(policy *self)
     self->unmarked_count = 0;
     for (size_t i = 0; i < count; i++) {
         pleat_va address = self->unmarked[i];
-        pleat_stream stream = pleat__beyond_owner(&self->heap.beyond, address);
+        pleat_stream stream = pleat__overflow_owner(&self->heap.overflow, address);
         if (stream != refuses && leave_place(self, pleat__placed_find(&self->placed, address)))
             continue;
         self->unmarked[self->unmarked_count++] = address;
@@ -421,7 +421,7 @@ static pleat_result begin_shared(policy *self, pleat_stream stream)
 {
     pleat__pleat_give_unmarked(self);
     PLEAT_TRY(pleat__heap_share(&self->heap, stream));
-    uint64_t owned = self->heap.beyond.owners.count + self->heap.beyond.owners.promised;
+    uint64_t owned = self->heap.overflow.owners.count + self->heap.overflow.owners.promised;
     pleat_result result = pleat__arena_grow(self->arena, &self->unmarked, &self->unmarked_capacity,
                                             owned, sizeof *self->unmarked);
     if (result != PLEAT_OK)
@@ -454,7 +454,7 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
         pace(self);
     uint16_t index = stream_index(self, stream);
     uint64_t epoch = self->learner.epoch;
-    bool shares = __builtin_expect(index == PLEAT__BEYOND, 0);
+    bool shares = __builtin_expect(index == PLEAT__OVERFLOW, 0);
     if (shares)
         PLEAT_TRY(begin_shared(self, stream));
     pleat__waiting_request(&self->waiting, index);
@@ -501,7 +501,7 @@ static pleat_result free_place(void *opaque, pleat_va address)
     prefetch_free(self, address);
     prefetch_freed(self, address);
     pleat__place *entry = pleat__placed_find(&self->placed, address);
-    if (entry == NULL || (entry->stream == PLEAT__BEYOND && is_unmarked(self, address)))
+    if (entry == NULL || (entry->stream == PLEAT__OVERFLOW && is_unmarked(self, address)))
         return PLEAT_E_NOT_FOUND;
     if (self->learner.current != NULL)
         self->learner.current->match.frees++;

@@ -13,13 +13,14 @@ pleat_result pleat__pleat_block_of(void *opaque, pleat_va address, pleat_block *
     if (entry == NULL)
         return PLEAT_E_NOT_FOUND;
     uint64_t bytes = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
-    *block = (pleat_block){.address = entry->address,
-                           .bytes = bytes,
-                           .requested = bytes - entry->slack,
-                           .stream = entry->stream == PLEAT__BEYOND
-                                         ? pleat__beyond_owner(&self->heap.beyond, entry->address)
-                                         : self->heap.streams[entry->stream],
-                           .allocated = 1};
+    *block =
+        (pleat_block){.address = entry->address,
+                      .bytes = bytes,
+                      .requested = bytes - entry->slack,
+                      .stream = entry->stream == PLEAT__OVERFLOW
+                                    ? pleat__overflow_owner(&self->heap.overflow, entry->address)
+                                    : self->heap.streams[entry->stream],
+                      .allocated = 1};
     return PLEAT_OK;
 }
 
