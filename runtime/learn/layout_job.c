@@ -245,11 +245,11 @@ static pleat_result work(void *context, pleat_result ready)
 /* ---- which there are ---- */
 
 pleat_result pleat__layouts_load(pleat__layouts *layouts, pleat__arena *arena, pleat__heap *heap,
-                                 pleat__placed *placed, pleat_stats *stats, const pleat_plan *plan,
-                                 pleat__follow **follow)
+                                 pleat__place_map *places, pleat_stats *stats,
+                                 const pleat_plan *plan, pleat__follow **follow)
 {
     *layouts = (pleat__layouts){
-        .arena = arena, .heap = heap, .placed = placed, .stats = stats, .plan = plan};
+        .arena = arena, .heap = heap, .places = places, .stats = stats, .plan = plan};
     pthread_cond_init(&layouts->done, NULL);
     PLEAT_TRY(pleat__follow_plan(arena, heap->pool, plan, &layouts->file.follow));
     if (plan->recipe != NULL)
@@ -340,7 +340,7 @@ static bool lies_in(const pleat__layouts *layouts, uint64_t page, uint64_t pages
 {
     const pleat__pool *pool = layouts->heap->pool;
     pleat_va begin = pool->base + page * pool->page_bytes;
-    const pleat__place *first = pleat__placed_next(layouts->placed, begin);
+    const pleat__place *first = pleat__place_map_next(layouts->places, begin);
     return first != NULL && first->address - begin < pages * pool->page_bytes;
 }
 

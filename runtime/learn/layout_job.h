@@ -44,7 +44,7 @@ typedef enum pleat__layout_state {
 typedef struct pleat__layouts {
     pleat__arena *arena;
     pleat__heap *heap;
-    pleat__placed *placed;
+    pleat__place_map *places;
     pleat_stats *stats;
     const pleat_plan *plan; /* the file's; NULL: there is none (any more) */
     pleat__layout_made file;
@@ -63,7 +63,7 @@ typedef struct pleat__layouts {
 
 /* From a plan file, which stays; *follow is its schedule, and stays the layouts'. */
 PLEAT_NODISCARD pleat_result pleat__layouts_load(pleat__layouts *layouts, pleat__arena *arena,
-                                                 pleat__heap *heap, pleat__placed *placed,
+                                                 pleat__heap *heap, pleat__place_map *places,
                                                  pleat_stats *stats, const pleat_plan *plan,
                                                  pleat__follow **follow);
 /* Waits for what is being made. pre: the lock is not held */

@@ -286,10 +286,10 @@ void pleat__learner_pace(pleat__learner *learner)
 
 /* ---- plan files ---- */
 
-pleat_result pleat__learner_load(pleat__learner *learner, pleat__placed *placed,
+pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *places,
                                  const pleat_plan *plan)
 {
-    PLEAT_TRY(pleat__layouts_load(&learner->layouts, learner->arena, learner->heap, placed,
+    PLEAT_TRY(pleat__layouts_load(&learner->layouts, learner->arena, learner->heap, places,
                                   learner->stats, plan, &learner->schedule));
     if (plan->recipe != NULL)
         pleat__size_parameter_init(&learner->sizes, plan);

@@ -55,7 +55,7 @@ PLEAT_NODISCARD pleat_result pleat__learner_init(pleat__learner *learner, pleat_
 /* pre: the lock is not held */
 void pleat__learner_release(pleat__learner *learner);
 /* Begins with a plan file, which stays. */
-PLEAT_NODISCARD pleat_result pleat__learner_load(pleat__learner *learner, pleat__placed *placed,
+PLEAT_NODISCARD pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *places,
                                                  const pleat_plan *plan);
 /* The plan file is another job's: it is not followed any more, and its views go as soon as nothing
  * lies in them. The job is learned. false: it cannot be done now. */

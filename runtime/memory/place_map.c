@@ -5,87 +5,86 @@
 
 #include <internal/error.h>
 
-static pleat_result entries_make(pleat__placed *placed, uint32_t bits)
+static pleat_result entries_make(pleat__place_map *map, uint32_t bits)
 {
-    pleat__place *entries = pleat__arena_calloc(placed->arena, (size_t)1 << bits, sizeof *entries);
+    pleat__place *entries = pleat__arena_calloc(map->arena, (size_t)1 << bits, sizeof *entries);
     if (entries == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a table of 2^%u allocations",
                            bits);
-    placed->entries = entries;
-    placed->mask = (1u << bits) - 1;
-    placed->shift = 64 - bits;
+    map->entries = entries;
+    map->mask = (1u << bits) - 1;
+    map->shift = 64 - bits;
     return PLEAT_OK;
 }
 
-pleat_result pleat__placed_init(pleat__placed *placed, pleat__arena *arena, pleat_va base,
-                                uint64_t bytes)
+pleat_result pleat__place_map_init(pleat__place_map *map, pleat__arena *arena, pleat_va base,
+                                   uint64_t bytes)
 {
-    *placed = (pleat__placed){.arena = arena, .base = base, .bytes = bytes};
-    return entries_make(placed, 12);
+    *map = (pleat__place_map){.arena = arena, .base = base, .bytes = bytes};
+    return entries_make(map, 12);
 }
 
-void pleat__placed_release(pleat__placed *placed)
+void pleat__place_map_release(pleat__place_map *map)
 {
-    if (placed->arena != NULL)
-        pleat__arena_free(placed->arena, placed->entries);
-    pleat__address_index_destroy(&placed->index);
-    *placed = (pleat__placed){0};
+    if (map->arena != NULL)
+        pleat__arena_free(map->arena, map->entries);
+    pleat__address_index_destroy(&map->index);
+    *map = (pleat__place_map){0};
 }
 
-pleat_result pleat__placed_grow(pleat__placed *placed)
+pleat_result pleat__place_map_grow(pleat__place_map *map)
 {
-    pleat__placed old = *placed;
-    if (placed->shift <= 33)
+    pleat__place_map old = *map;
+    if (map->shift <= 33)
         return pleat__fail(PLEAT_E_LIMIT, "more than 2^30 allocations");
-    PLEAT_TRY(entries_make(placed, 65 - placed->shift));
-    placed->count = 0;
+    PLEAT_TRY(entries_make(map, 65 - map->shift));
+    map->count = 0;
     for (uint32_t i = 0; i <= old.mask; i++)
         if (old.entries[i].address != 0)
-            pleat__placed_insert(placed, &old.entries[i]);
+            pleat__place_map_insert(map, &old.entries[i]);
     pleat__arena_free(old.arena, old.entries);
     return PLEAT_OK;
 }
 
-void pleat__placed_remove(pleat__placed *placed, pleat__place *entry)
+void pleat__place_map_remove(pleat__place_map *map, pleat__place *entry)
 {
-    uint32_t hole = (uint32_t)(entry - placed->entries);
-    if (__builtin_expect(placed->index.rows != NULL, 0))
-        pleat__address_index_remove(&placed->index, entry->address);
-    for (uint32_t at = (hole + 1) & placed->mask;; at = (at + 1) & placed->mask) {
-        const pleat__place *next = &placed->entries[at];
+    uint32_t hole = (uint32_t)(entry - map->entries);
+    if (__builtin_expect(map->index.rows != NULL, 0))
+        pleat__address_index_remove(&map->index, entry->address);
+    for (uint32_t at = (hole + 1) & map->mask;; at = (at + 1) & map->mask) {
+        const pleat__place *next = &map->entries[at];
         if (next->address == 0)
             break;
         /* An entry may move back to the hole when its home is not between the two. */
-        uint32_t home = pleat__placed_home(placed, next->address);
-        if (((at - home) & placed->mask) >= ((at - hole) & placed->mask)) {
-            placed->entries[hole] = *next;
+        uint32_t home = pleat__place_map_home(map, next->address);
+        if (((at - home) & map->mask) >= ((at - hole) & map->mask)) {
+            map->entries[hole] = *next;
             hole = at;
         }
     }
-    placed->entries[hole].address = 0;
-    placed->count--;
+    map->entries[hole].address = 0;
+    map->count--;
 }
 
 /* ---- order ---- */
 
-void pleat__placed_note(pleat__placed *placed, pleat_va address)
+void pleat__place_map_note(pleat__place_map *map, pleat_va address)
 {
-    if (pleat__address_index_add(&placed->index, address) != PLEAT_OK)
-        pleat__address_index_destroy(&placed->index);
+    if (pleat__address_index_add(&map->index, address) != PLEAT_OK)
+        pleat__address_index_destroy(&map->index);
 }
 
-static pleat_result starts_make(pleat__placed *placed)
+static pleat_result index_make(pleat__place_map *map)
 {
-    if (placed->index.rows != NULL)
+    if (map->index.rows != NULL)
         return PLEAT_OK;
-    PLEAT_TRY(
-        pleat__address_index_create(&placed->index, placed->arena, placed->base, placed->bytes));
-    for (uint32_t i = 0; i <= placed->mask; i++) {
-        if (placed->entries[i].address == 0)
+    PLEAT_TRY(pleat__address_index_create(&map->index, map->arena, map->base, map->bytes));
+    for (uint32_t i = 0; i <= map->mask; i++) {
+        if (map->entries[i].address == 0)
             continue;
-        pleat_result result = pleat__address_index_add(&placed->index, placed->entries[i].address);
+        pleat_result result = pleat__address_index_add(&map->index, map->entries[i].address);
         if (result != PLEAT_OK) {
-            pleat__address_index_destroy(&placed->index);
+            pleat__address_index_destroy(&map->index);
             return result;
         }
     }
@@ -99,11 +98,11 @@ static bool holds(const pleat__place *entry, pleat_va address)
 }
 
 /* Without host memory for anything better. */
-static pleat__place *scan(const pleat__placed *placed, pleat_va address, bool next)
+static pleat__place *scan(const pleat__place_map *map, pleat_va address, bool next)
 {
     pleat__place *found = NULL;
-    for (uint32_t i = 0; i <= placed->mask; i++) {
-        pleat__place *entry = &placed->entries[i];
+    for (uint32_t i = 0; i <= map->mask; i++) {
+        pleat__place *entry = &map->entries[i];
         if (!next && holds(entry, address))
             return entry;
         if (next && entry->address >= address && entry->address != 0 &&
@@ -113,29 +112,29 @@ static pleat__place *scan(const pleat__placed *placed, pleat_va address, bool ne
     return found;
 }
 
-pleat__place *pleat__placed_holding(pleat__placed *placed, pleat_va address)
+pleat__place *pleat__place_map_holding(pleat__place_map *map, pleat_va address)
 {
-    pleat__place *entry = pleat__placed_find(placed, address);
-    if (entry != NULL || address - placed->base >= placed->bytes)
+    pleat__place *entry = pleat__place_map_find(map, address);
+    if (entry != NULL || address - map->base >= map->bytes)
         return entry;
-    placed->asked++;
-    if (starts_make(placed) != PLEAT_OK)
-        return scan(placed, address, false);
-    entry = pleat__placed_find(placed, pleat__address_index_at_most(&placed->index, address));
+    map->asked++;
+    if (index_make(map) != PLEAT_OK)
+        return scan(map, address, false);
+    entry = pleat__place_map_find(map, pleat__address_index_at_most(&map->index, address));
     return entry != NULL && holds(entry, address) ? entry : NULL;
 }
 
-pleat__place *pleat__placed_next(pleat__placed *placed, pleat_va address)
+pleat__place *pleat__place_map_next(pleat__place_map *map, pleat_va address)
 {
-    placed->asked++;
-    if (starts_make(placed) != PLEAT_OK)
-        return scan(placed, address, true);
-    return pleat__placed_find(placed, pleat__address_index_at_least(&placed->index, address));
+    map->asked++;
+    if (index_make(map) != PLEAT_OK)
+        return scan(map, address, true);
+    return pleat__place_map_find(map, pleat__address_index_at_least(&map->index, address));
 }
 
-void pleat__placed_forget(pleat__placed *placed)
+void pleat__place_map_forget(pleat__place_map *map)
 {
-    if (placed->asked == 0)
-        pleat__address_index_destroy(&placed->index);
-    placed->asked = 0;
+    if (map->asked == 0)
+        pleat__address_index_destroy(&map->index);
+    map->asked = 0;
 }

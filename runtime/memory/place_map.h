@@ -8,7 +8,7 @@
  *
  * ORDER  Which allocation holds an address is asked of `index`, which is made when the question is
  *        first asked, and kept up to date from then on: jobs that do not ask do not pay. It goes
- *        again when an iteration passed without a question (pleat__placed_forget).
+ *        again when an iteration passed without a question (pleat__place_map_forget).
  */
 #ifndef PLEAT_RUNTIME_MEMORY_PLACE_MAP_H
 #define PLEAT_RUNTIME_MEMORY_PLACE_MAP_H
@@ -16,69 +16,69 @@
 #include <runtime/memory/address_index.h>
 #include <runtime/memory/heap.h>
 
-typedef struct pleat__placed {
+typedef struct pleat__place_map {
     pleat__arena *arena;
     pleat__place *entries; /* address 0: empty */
     uint32_t mask;
     uint32_t shift; /* 64 - log2(entries) */
     uint32_t count;
-    uint32_t asked; /* questions since the last pleat__placed_forget */
+    uint32_t asked; /* questions since the last pleat__place_map_forget */
     pleat_va base;  /* all addresses lie in these bytes */
     uint64_t bytes;
     pleat__address_index index;
-} pleat__placed;
+} pleat__place_map;
 
-PLEAT_NODISCARD pleat_result pleat__placed_init(pleat__placed *placed, pleat__arena *arena,
-                                                pleat_va base, uint64_t bytes);
-void pleat__placed_release(pleat__placed *placed);
-PLEAT_NODISCARD pleat_result pleat__placed_grow(pleat__placed *placed);
+PLEAT_NODISCARD pleat_result pleat__place_map_init(pleat__place_map *map, pleat__arena *arena,
+                                                   pleat_va base, uint64_t bytes);
+void pleat__place_map_release(pleat__place_map *map);
+PLEAT_NODISCARD pleat_result pleat__place_map_grow(pleat__place_map *map);
 
 /* Makes room for one more. */
-PLEAT_NODISCARD static inline pleat_result pleat__placed_reserve(pleat__placed *placed)
+PLEAT_NODISCARD static inline pleat_result pleat__place_map_reserve(pleat__place_map *map)
 {
-    return placed->count < placed->mask / 2 ? PLEAT_OK : pleat__placed_grow(placed);
+    return map->count < map->mask / 2 ? PLEAT_OK : pleat__place_map_grow(map);
 }
 
-static inline uint32_t pleat__placed_home(const pleat__placed *placed, pleat_va address)
+static inline uint32_t pleat__place_map_home(const pleat__place_map *map, pleat_va address)
 {
     return (uint32_t)((address >> PLEAT__GRANULE_SHIFT) * UINT64_C(0x9e3779b97f4a7c15) >>
-                      placed->shift);
+                      map->shift);
 }
 
 /* Notes the beginning in `index`; without host memory `index` goes, until it is wanted again. */
-void pleat__placed_note(pleat__placed *placed, pleat_va address);
+void pleat__place_map_note(pleat__place_map *map, pleat_va address);
 
 /* pre: room was made; the address is not in the table. */
-static inline void pleat__placed_insert(pleat__placed *placed, const pleat__place *place)
+static inline void pleat__place_map_insert(pleat__place_map *map, const pleat__place *place)
 {
-    uint32_t at = pleat__placed_home(placed, place->address);
-    while (placed->entries[at].address != 0)
-        at = (at + 1) & placed->mask;
-    placed->count++;
-    placed->entries[at] = *place;
-    if (__builtin_expect(placed->index.rows != NULL, 0))
-        pleat__placed_note(placed, place->address);
+    uint32_t at = pleat__place_map_home(map, place->address);
+    while (map->entries[at].address != 0)
+        at = (at + 1) & map->mask;
+    map->count++;
+    map->entries[at] = *place;
+    if (__builtin_expect(map->index.rows != NULL, 0))
+        pleat__place_map_note(map, place->address);
 }
 
 /* NULL when the address is not the first of an allocation. */
-static inline pleat__place *pleat__placed_find(const pleat__placed *placed, pleat_va address)
+static inline pleat__place *pleat__place_map_find(const pleat__place_map *map, pleat_va address)
 {
-    uint32_t at = pleat__placed_home(placed, address);
-    while (placed->entries[at].address != address) {
-        if (placed->entries[at].address == 0)
+    uint32_t at = pleat__place_map_home(map, address);
+    while (map->entries[at].address != address) {
+        if (map->entries[at].address == 0)
             return NULL;
-        at = (at + 1) & placed->mask;
+        at = (at + 1) & map->mask;
     }
-    return address == 0 ? NULL : &placed->entries[at];
+    return address == 0 ? NULL : &map->entries[at];
 }
 
-void pleat__placed_remove(pleat__placed *placed, pleat__place *entry);
+void pleat__place_map_remove(pleat__place_map *map, pleat__place *entry);
 /* The allocation that holds an address, which may lie anywhere inside it; NULL when none does. The
  * first question after a while takes a walk through the table. */
-pleat__place *pleat__placed_holding(pleat__placed *placed, pleat_va address);
+pleat__place *pleat__place_map_holding(pleat__place_map *map, pleat_va address);
 /* The first allocation that begins at or behind an address, or NULL. */
-pleat__place *pleat__placed_next(pleat__placed *placed, pleat_va address);
+pleat__place *pleat__place_map_next(pleat__place_map *map, pleat_va address);
 /* An iteration has passed. */
-void pleat__placed_forget(pleat__placed *placed);
+void pleat__place_map_forget(pleat__place_map *map);
 
 #endif

@@ -14,9 +14,9 @@ typedef struct wishes {
 } wishes;
 
 void pleat__waiting_init(pleat__waiting_frees *waiting, pleat__heap *heap,
-                         const pleat__placed *placed, pleat__pending *pending)
+                         const pleat__place_map *places, pleat__pending *pending)
 {
-    *waiting = (pleat__waiting_frees){.heap = heap, .placed = placed, .pending = pending};
+    *waiting = (pleat__waiting_frees){.heap = heap, .places = places, .pending = pending};
     pleat__chunk_set_init(&waiting->wanted, heap->arena, heap->pool->occupancy.shift);
     heap->waiting = waiting;
 }
@@ -44,7 +44,7 @@ static bool is_wanted(void *opaque, pleat_va address, pleat_stream *owner)
     const pleat__waiting_frees *waiting = wish->waiting;
     if (wish->chunks == NULL && wish->granules == 0)
         return false;
-    const pleat__place *entry = pleat__placed_find(waiting->placed, address);
+    const pleat__place *entry = pleat__place_map_find(waiting->places, address);
     if (entry == NULL || entry->stream == PLEAT__OVERFLOW || !may_wait(waiting, entry->stream))
         return false;
     *owner = waiting->heap->streams[entry->stream];

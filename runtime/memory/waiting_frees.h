@@ -17,7 +17,7 @@
 
 typedef struct pleat__waiting_frees {
     pleat__heap *heap;
-    const pleat__placed *placed; /* where what waits lies */
+    const pleat__place_map *places; /* where what waits lies */
     pleat__pending *pending;
     pleat__chunk_set wanted;           /* of the place that frees are ordered for */
     uint64_t requests[PLEAT__STREAMS]; /* of each stream */
@@ -25,7 +25,7 @@ typedef struct pleat__waiting_frees {
 
 /* From then on the heap asks for what waits before it grows. All outlive it. */
 void pleat__waiting_init(pleat__waiting_frees *waiting, pleat__heap *heap,
-                         const pleat__placed *placed, pleat__pending *pending);
+                         const pleat__place_map *places, pleat__pending *pending);
 void pleat__waiting_release(pleat__waiting_frees *waiting);
 
 /* A stream's request comes; it was not served, and does not count. */

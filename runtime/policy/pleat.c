@@ -28,7 +28,7 @@ static void destroy(void *opaque)
     /* It may have left views to the mapper, which looks at the heap. */
     if (self->pool.gate != NULL)
         pleat__gate_end_mapper(self->pool.gate);
-    pleat__placed_release(&self->placed);
+    pleat__place_map_release(&self->places);
     pleat__free_order_release(&self->free_order);
     pleat__waiting_release(&self->waiting);
     pleat__heap_release(&self->heap);
@@ -53,15 +53,15 @@ static pleat_result create(const pleat__policy_context *context, void **out)
                                   &self->pool, &context->conf);
     self->heap.streams_ordered = &self->stats->streams_ordered;
     if (result == PLEAT_OK)
-        pleat__waiting_init(&self->waiting, &self->heap, &self->placed, context->pending);
+        pleat__waiting_init(&self->waiting, &self->heap, &self->places, context->pending);
     if (result == PLEAT_OK)
-        result = pleat__placed_init(&self->placed, context->arena, self->pool.base,
-                                    pleat__space_pages(context->space) * self->pool.page_bytes);
+        result = pleat__place_map_init(&self->places, context->arena, self->pool.base,
+                                       pleat__space_pages(context->space) * self->pool.page_bytes);
     if (result == PLEAT_OK)
         result = pleat__learner_init(&self->learner, context->arena, context->stats, &self->heap,
                                      &context->conf, context->waits);
     if (result == PLEAT_OK && context->plan != NULL)
-        result = pleat__learner_load(&self->learner, &self->placed, context->plan);
+        result = pleat__learner_load(&self->learner, &self->places, context->plan);
     if (result != PLEAT_OK) {
         destroy(self);
         return result;
@@ -91,7 +91,7 @@ static void leave_plan(policy *self)
 
 static void begin_iteration(policy *self)
 {
-    pleat__placed_forget(&self->placed);
+    pleat__place_map_forget(&self->places);
     pleat__free_order_mark(&self->free_order);
 }
 
@@ -142,7 +142,7 @@ static void put_down(policy *self, pleat__place *place, uint64_t bytes, uint16_t
 {
     place->slack = (0 - (uint32_t)bytes) & (PLEAT__GRANULE_BYTES - 1);
     place->stream = stream & 63u; /* its 6 bits */
-    pleat__placed_insert(&self->placed, place);
+    pleat__place_map_insert(&self->places, place);
     pleat__count_alloc(self->stats, bytes);
 }
 
@@ -185,7 +185,7 @@ static pleat_result from_heap(policy *self, uint64_t bytes, uint16_t stream, ple
     bool stitched;
     PLEAT_TRY(pleat__heap_alloc(&self->heap, granules_of(bytes), stream, place, &stitched));
     /* The lock may have been left: others used the room there was. */
-    pleat_result result = pleat__placed_reserve(&self->placed);
+    pleat_result result = pleat__place_map_reserve(&self->places);
     if (result != PLEAT_OK) {
         pleat__heap_give(&self->heap, place);
         return result;
@@ -240,7 +240,8 @@ static inline void prefetch_next(const policy *self)
     const pleat__matcher *match = &self->learner.current->match;
     const pleat__place *place = &match->items[match->cursor].place;
     pleat__occupancy_prefetch(&self->pool.occupancy, place->run.begin);
-    __builtin_prefetch(&self->placed.entries[pleat__placed_home(&self->placed, place->address)], 1);
+    __builtin_prefetch(&self->places.entries[pleat__place_map_home(&self->places, place->address)],
+                       1);
 }
 
 /* Most addresses are homes, and most homes are in the order of the chunks: what the free will touch
@@ -366,7 +367,7 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
 static inline pleat_result place_request(policy *self, uint64_t bytes, uint16_t stream,
                                          pleat__place *place)
 {
-    PLEAT_TRY(pleat__placed_reserve(&self->placed));
+    PLEAT_TRY(pleat__place_map_reserve(&self->places));
     return self->learner.current != NULL ? alloc_planned(self, bytes, stream, place)
                                          : from_heap(self, bytes, stream, place);
 }
@@ -388,7 +389,7 @@ static bool leave_place(policy *self, pleat__place *entry)
         !pleat__overflow_give(&self->heap.overflow, entry->address))
         return false;
     give_back(self, entry);
-    pleat__placed_remove(&self->placed, entry);
+    pleat__place_map_remove(&self->places, entry);
     return true;
 }
 
@@ -401,7 +402,7 @@ void pleat__pleat_give_unmarked(policy *self)
     for (size_t i = 0; i < count; i++) {
         pleat_va address = self->unmarked[i];
         pleat_stream stream = pleat__overflow_owner(&self->heap.overflow, address);
-        if (stream != refuses && leave_place(self, pleat__placed_find(&self->placed, address)))
+        if (stream != refuses && leave_place(self, pleat__place_map_find(&self->places, address)))
             continue;
         self->unmarked[self->unmarked_count++] = address;
         refuses = stream;
@@ -485,10 +486,10 @@ static inline void prefetch_freed(policy *self, pleat_va address)
     pleat_va later = pleat__free_order_next(&self->free_order, 12);
     pleat_va soon = pleat__free_order_next(&self->free_order, 6);
     if (later != 0)
-        __builtin_prefetch(&self->placed.entries[pleat__placed_home(&self->placed, later)], 1);
+        __builtin_prefetch(&self->places.entries[pleat__place_map_home(&self->places, later)], 1);
     if (soon == 0)
         return;
-    const pleat__place *entry = &self->placed.entries[pleat__placed_home(&self->placed, soon)];
+    const pleat__place *entry = &self->places.entries[pleat__place_map_home(&self->places, soon)];
     if (entry->address != soon || entry->several != NULL)
         return;
     pleat__occupancy_prefetch(&self->pool.occupancy, entry->run.begin);
@@ -500,7 +501,7 @@ static pleat_result free_place(void *opaque, pleat_va address)
     policy *self = opaque;
     prefetch_free(self, address);
     prefetch_freed(self, address);
-    pleat__place *entry = pleat__placed_find(&self->placed, address);
+    pleat__place *entry = pleat__place_map_find(&self->places, address);
     if (entry == NULL || (entry->stream == PLEAT__OVERFLOW && is_unmarked(self, address)))
         return PLEAT_E_NOT_FOUND;
     if (self->learner.current != NULL)
@@ -515,7 +516,7 @@ static pleat_result free_place(void *opaque, pleat_va address)
 static void freed_early(void *opaque, pleat_va address)
 {
     policy *self = opaque;
-    const pleat__place *entry = pleat__placed_find(&self->placed, address);
+    const pleat__place *entry = pleat__place_map_find(&self->places, address);
     if (entry != NULL)
         self->heap.lends |= UINT64_C(1) << entry->stream;
 }

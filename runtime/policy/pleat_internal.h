@@ -16,7 +16,7 @@ typedef struct pleat__pleat {
     pleat_stream last_stream;
     uint16_t last_index;
     bool has_stream;
-    pleat__placed placed;
+    pleat__place_map places;
     pleat__free_order free_order;
     pleat__pool pool;
     pleat__heap heap;

@@ -9,7 +9,7 @@ typedef pleat__pleat policy;
 pleat_result pleat__pleat_block_of(void *opaque, pleat_va address, pleat_block *block)
 {
     policy *self = opaque;
-    const pleat__place *entry = pleat__placed_holding(&self->placed, address);
+    const pleat__place *entry = pleat__place_map_holding(&self->places, address);
     if (entry == NULL)
         return PLEAT_E_NOT_FOUND;
     uint64_t bytes = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
@@ -28,7 +28,7 @@ pleat_result pleat__pleat_adjacent_free(void *opaque, pleat_va address, uint64_t
                                         uint64_t *after)
 {
     policy *self = opaque;
-    const pleat__place *entry = pleat__placed_holding(&self->placed, address);
+    const pleat__place *entry = pleat__place_map_holding(&self->places, address);
     if (entry == NULL)
         return PLEAT_E_NOT_FOUND;
     *before = 0;
@@ -41,7 +41,7 @@ pleat_result pleat__pleat_adjacent_free(void *opaque, pleat_va address, uint64_t
 pleat_va pleat__pleat_next(void *opaque, pleat_va address)
 {
     policy *self = opaque;
-    const pleat__place *entry = pleat__placed_next(&self->placed, address);
+    const pleat__place *entry = pleat__place_map_next(&self->places, address);
     return entry == NULL ? 0 : entry->address;
 }
 
@@ -82,8 +82,8 @@ static void count_live(const policy *self, uint64_t *granules, uint64_t *in_view
 {
     *granules = 0;
     *in_views = 0;
-    for (uint32_t i = 0; i <= self->placed.mask; i++) {
-        const pleat__place *entry = &self->placed.entries[i];
+    for (uint32_t i = 0; i <= self->places.mask; i++) {
+        const pleat__place *entry = &self->places.entries[i];
         if (entry->address == 0 || entry->lane == PLEAT__UNCHECKED)
             continue;
         *granules += entry->granules;

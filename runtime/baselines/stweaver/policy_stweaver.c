@@ -50,8 +50,8 @@ typedef struct policy {
     uint32_t window_count;
     pleat__matcher match;
     pleat__occupancy occupancy;
-    pleat__placed placed; /* live in the pool */
-    pleat__bits starts;   /* granules at which one of those begins */
+    pleat__place_map placed; /* live in the pool */
+    pleat__bits starts;      /* granules at which one of those begins */
 } policy;
 
 static uint64_t granules_of(uint64_t bytes)
@@ -188,7 +188,7 @@ static bool take_run(policy *self, pleat__extent run, uint64_t bytes, uint16_t s
                           .granules = run.count};
     place.slack = (uint32_t)((uint64_t)run.count * PLEAT__GRANULE_BYTES - bytes);
     place.stream = stream & 63u;
-    pleat__placed_insert(&self->placed, &place);
+    pleat__place_map_insert(&self->placed, &place);
     pleat__bits_set(&self->starts, run.begin);
     self->used_granules += run.count;
     *address = place.address;
@@ -263,7 +263,7 @@ static bool serve_planned(policy *self, uint64_t bytes, uint16_t stream, pleat_v
 static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, pleat_va *address)
 {
     policy *self = opaque;
-    PLEAT_TRY(pleat__placed_reserve(&self->placed));
+    PLEAT_TRY(pleat__place_map_reserve(&self->placed));
     if (!serve_planned(self, bytes, stream_index(self, stream), address)) {
         PLEAT_TRY(pleat__caching_alloc(self->caching, bytes, stream, address));
         self->context.stats->cached++;
@@ -281,13 +281,13 @@ static pleat_result free_address(void *opaque, pleat_va address)
 {
     policy *self = opaque;
     uint64_t bytes;
-    pleat__place *place = pleat__placed_find(&self->placed, address);
+    pleat__place *place = pleat__place_map_find(&self->placed, address);
     if (place != NULL) {
         bytes = requested(place);
         pleat__occupancy_give(&self->occupancy, place->run);
         pleat__bits_clear(&self->starts, place->run.begin);
         self->used_granules -= place->granules;
-        pleat__placed_remove(&self->placed, place);
+        pleat__place_map_remove(&self->placed, place);
     } else {
         pleat_result result = pleat__caching_free(self->caching, address, &bytes);
         if (result != PLEAT_OK)
@@ -309,7 +309,7 @@ static const pleat__place *place_around(const policy *self, pleat_va address)
     if (granule == PLEAT__BITS_NONE)
         return NULL;
     const pleat__place *place =
-        pleat__placed_find(&self->placed, self->base + granule * PLEAT__GRANULE_BYTES);
+        pleat__place_map_find(&self->placed, self->base + granule * PLEAT__GRANULE_BYTES);
     uint64_t bytes = (uint64_t)place->granules * PLEAT__GRANULE_BYTES;
     return address - place->address < bytes ? place : NULL;
 }
@@ -400,7 +400,7 @@ static pleat_result create_parts(policy *self)
     PLEAT_TRY(load_windows(self));
     PLEAT_TRY(pleat__occupancy_init(&self->occupancy, arena, self->unit,
                                     (uint32_t)(self->pool_bytes / self->unit) + 1));
-    PLEAT_TRY(pleat__placed_init(&self->placed, arena, 0, 0));
+    PLEAT_TRY(pleat__place_map_init(&self->placed, arena, 0, 0));
     PLEAT_TRY(
         pleat__bits_create(arena, self->pool_bytes / PLEAT__GRANULE_BYTES + 1, &self->starts));
     if (self->item_count > 0)
