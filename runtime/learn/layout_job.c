@@ -360,20 +360,20 @@ static bool unmap(pleat__layouts *layouts, const pleat__layout_made *made)
 {
     if (made->view_count == 0)
         return true;
-    pleat__dropped *dropped =
-        pleat__dropped_new(layouts->heap, made->view_count, made->plan != NULL);
-    if (dropped == NULL)
+    pleat__deferred_unmap *deferred =
+        pleat__deferred_unmap_new(layouts->heap, made->view_count, made->plan != NULL);
+    if (deferred == NULL)
         return false;
     for (uint16_t s = 0; s < layouts->heap->stream_count; s++)
-        if (!pleat__dropped_mark(dropped, s)) {
-            pleat__dropped_free(dropped);
+        if (!pleat__deferred_unmap_mark(deferred, s)) {
+            pleat__deferred_unmap_free(deferred);
             return false;
         }
     for (uint32_t i = 0; i < made->view_count; i++) {
-        pleat__dropped_add(dropped, made->views[i]);
+        pleat__deferred_unmap_add(deferred, made->views[i]);
         layouts->heap->pool->view_pages -= made->views[i].pages;
     }
-    pleat__dropped_hand_over(dropped);
+    pleat__deferred_unmap_hand_over(deferred);
     return true;
 }
 

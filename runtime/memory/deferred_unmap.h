@@ -5,7 +5,7 @@
  *
  *   made -> streams marked, pages added -> handed over -> unmapped and forgotten, or refused: the
  *           mapper has no room, or nobody can say that the GPU is done. Then they stay mapped, and
- *           are handed over again when views are dropped next (pleat__dropped_again).
+ *           are handed over again when views are dropped next (pleat__deferred_unmap_again).
  */
 #ifndef PLEAT_RUNTIME_MEMORY_DEFERRED_UNMAP_H
 #define PLEAT_RUNTIME_MEMORY_DEFERRED_UNMAP_H
@@ -14,18 +14,18 @@
 
 /* For so many runs of pages, which are given back to the space where it `gives`. NULL: no host
  * memory. */
-pleat__dropped *pleat__dropped_new(pleat__heap *heap, uint32_t runs, bool gives);
+pleat__deferred_unmap *pleat__deferred_unmap_new(pleat__heap *heap, uint32_t runs, bool gives);
 /* One that was not handed over. */
-void pleat__dropped_free(pleat__dropped *dropped);
+void pleat__deferred_unmap_free(pleat__deferred_unmap *deferred);
 /* The stream may use what is added. false: its point cannot be marked. */
-bool pleat__dropped_mark(pleat__dropped *dropped, uint16_t stream);
+bool pleat__deferred_unmap_mark(pleat__deferred_unmap *deferred, uint16_t stream);
 /* pre: room, and the streams that may use the pages are marked. */
-void pleat__dropped_add(pleat__dropped *dropped, pleat__page_run run);
+void pleat__deferred_unmap_add(pleat__deferred_unmap *deferred, pleat__page_run run);
 /* To the mapper. It is not the caller's any more. */
-void pleat__dropped_hand_over(pleat__dropped *dropped);
+void pleat__deferred_unmap_hand_over(pleat__deferred_unmap *deferred);
 /* Those that were refused; whether there were any. */
-bool pleat__dropped_again(pleat__heap *heap);
+bool pleat__deferred_unmap_again(pleat__heap *heap);
 /* Their records only: the space unmaps. */
-void pleat__dropped_release(pleat__heap *heap);
+void pleat__deferred_unmap_release(pleat__heap *heap);
 
 #endif

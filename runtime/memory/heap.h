@@ -73,7 +73,7 @@ typedef struct pleat__note {
     bool give;
 } pleat__note;
 
-typedef struct pleat__dropped pleat__dropped; /* deferred_unmap.h */
+typedef struct pleat__deferred_unmap pleat__deferred_unmap; /* deferred_unmap.h */
 
 /* Of a chunk: the heap's `asked` when a large request was placed that begins in it, and one that
  * ends in it: the last of each that was noted (heap.c), also when it is gone. 0: none. */
@@ -111,7 +111,7 @@ typedef struct pleat__heap {
     uint32_t *gathered;    /* chunks of a view that is being made */
     size_t gathered_capacity;
     uint32_t gathered_count;
-    pleat__dropped *refused;              /* pages of views that could not be unmapped yet */
+    pleat__deferred_unmap *refused;       /* pages of views that could not be unmapped yet */
     struct pleat__waiting_frees *waiting; /* waiting_frees.h; NULL: nothing waits */
 } pleat__heap;
 

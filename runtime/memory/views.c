@@ -263,12 +263,12 @@ static uint32_t list_idle(const pleat__heap *heap, idle_view *idle)
 }
 
 /* Hands a view's pages over and leaves its place in the list empty. false: it stays. */
-static bool view_drop(pleat__heap *heap, uint32_t at, pleat__dropped *dropped)
+static bool view_drop(pleat__heap *heap, uint32_t at, pleat__deferred_unmap *deferred)
 {
     pleat__view *view = heap->views[at];
-    if (!pleat__dropped_mark(dropped, view->stream))
+    if (!pleat__deferred_unmap_mark(deferred, view->stream))
         return false;
-    pleat__dropped_add(dropped, (pleat__page_run){view->page, view->pages});
+    pleat__deferred_unmap_add(deferred, (pleat__page_run){view->page, view->pages});
     heap->views[at] = NULL;
     heap->pool->view_pages -= view->pages;
     view->dead = true;
@@ -292,26 +292,27 @@ static bool drop_oldest(pleat__heap *heap, uint64_t keep_pages, idle_view *idle)
     uint32_t count = list_idle(heap, idle);
     uint64_t pages = heap->pool->view_pages - keep_pages; /* at least one goes with each view */
     bool any = false;
-    pleat__dropped *dropped =
-        count != 0 ? pleat__dropped_new(heap, count < pages ? count : (uint32_t)pages, true) : NULL;
-    if (dropped == NULL)
+    pleat__deferred_unmap *deferred =
+        count != 0 ? pleat__deferred_unmap_new(heap, count < pages ? count : (uint32_t)pages, true)
+                   : NULL;
+    if (deferred == NULL)
         return false;
     while (count != 0 && heap->pool->view_pages > keep_pages) {
-        any = view_drop(heap, idle[0].at, dropped) || any;
+        any = view_drop(heap, idle[0].at, deferred) || any;
         idle[0] = idle[--count];
         sink(idle, count, 0);
     }
     close_gaps(heap);
     if (any)
-        pleat__dropped_hand_over(dropped);
+        pleat__deferred_unmap_hand_over(deferred);
     else
-        pleat__dropped_free(dropped);
+        pleat__deferred_unmap_free(deferred);
     return any;
 }
 
 bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages)
 {
-    bool any = pleat__dropped_again(heap);
+    bool any = pleat__deferred_unmap_again(heap);
     if (heap->pool->view_pages <= keep_pages || heap->view_count == 0)
         return any;
     idle_view *idle = pleat__arena_alloc(heap->arena, heap->view_count * sizeof *idle);
@@ -322,7 +323,7 @@ bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages)
 
 void pleat__views_release(pleat__heap *heap)
 {
-    pleat__dropped_release(heap);
+    pleat__deferred_unmap_release(heap);
     for (uint32_t i = 0; i < heap->view_count; i++)
         pleat__view_free(heap, heap->views[i]);
     heap->view_count = 0;
