@@ -3,19 +3,22 @@
  */
 #include <runtime/learn/judge.h>
 
-/* A followed iteration is bad if the driver takes more than one part in so many of its time, ... */
-#define COSTS 200u
-/* ... or if memory grew and more than one request in so many had no slot. */
+/* What half and twice these values do: docs/decisions.md, D100 to D107. */
+
+/* A followed iteration is bad if requests wait for the driver for more than 1/COSTS of its time, or
+ * if memory grew and more than 1/HOMELESS of its requests had no slot or lane. */
+#define COSTS    200u
 #define HOMELESS 4u
 /* Iterations after a schedule is adopted that are not judged. */
 #define SETTLING 2u
-/* Badness at which a schedule is dropped: three bad iterations in a row. */
+/* Points at which a schedule is dropped; a bad iteration adds 2, a good one takes 1 off. */
 #define DROPPED 6u
 /* Iterations of the first rest, and how often it doubles at most. */
 #define REST       16u
 #define MOST_RESTS 6u
-/* Requests that are too few to say anything about a plan file, and bad iterations until it goes. */
-#define FEW     64u
+/* An iteration of fewer requests says nothing about a plan file. */
+#define FEW 64u
+/* Iterations of which the plan file served less than half, until it is left. */
 #define STRIKES 2u
 
 void pleat__judge_adopt(pleat__judge *judge)

@@ -5,15 +5,17 @@
  * driver's time that their requests waited for, whether memory grew, and how many requests lay in
  * slots and lanes.
  *
- *   A PLAN FILE that served less than half of the requests in two iterations is another job's, and
- *   is left for good.
- *   ANY SCHEDULE whose iterations again and again cost the driver more than a two-hundredth of
- *   their time, or grow memory while a quarter of their requests have no slot, is dropped; a plan
- *   file is left for good. After a learned one the heap serves alone for a number of iterations,
- *   the rest. Each rest is twice as long as the one before.
+ *   PLAN FILE  One that served less than half of the requests in two iterations, before it served
+ *              one well, is another job's. It is left for good.
+ *   COST       An iteration is bad if its requests waited for the driver for more than 1/200 of its
+ *              time, or if memory grew and a quarter of its requests had no slot. A bad iteration
+ *              adds two points, a good one takes one off; at six points the schedule is dropped. A
+ *              plan file is then left for good. After a learned schedule the heap serves alone for
+ *              a number of iterations, the rest; each rest is twice as long as the one before.
  *
- * Its first iterations are not judged: places that cross into the first one settle in the second.
- * Where nothing marks iterations, as many requests as the schedule has are taken for one.
+ * The first two iterations of a schedule are not judged: places that cross into the first one
+ * settle in the second. Where the program marks no iterations, as many requests as the schedule has
+ * count as one.
  */
 #ifndef PLEAT_RUNTIME_LEARN_JUDGE_H
 #define PLEAT_RUNTIME_LEARN_JUDGE_H
@@ -24,8 +26,8 @@
 /* Counters at the end of an iteration. */
 typedef struct pleat__judge_counts {
     uint64_t placed;    /* requests in slots and lanes */
-    uint64_t elsewhere; /* and in the heap */
-    uint64_t driver_ns; /* that requests waited for while views were mapped */
+    uint64_t elsewhere; /* requests in the heap */
+    uint64_t driver_ns; /* time that requests waited while views were mapped */
     uint64_t now_ns;
     uint32_t chunks;
 } pleat__judge_counts;
@@ -45,11 +47,11 @@ typedef enum pleat__verdict {
 typedef struct pleat__judge {
     pleat__judge_counts before;
     uint32_t iterations; /* judged since the schedule was adopted */
-    uint32_t bad;        /* badness: +2 per bad iteration, -1 per good one */
+    uint32_t bad;        /* points: +2 for a bad iteration, -1 for a good one */
     uint32_t rest;       /* iterations left in which nothing is followed and nothing recorded */
-    uint32_t rests;      /* so far; doubles the next one */
-    uint32_t strikes;    /* iterations that the plan file served badly */
-    bool fits;           /* the plan file served one iteration well */
+    uint32_t rests;      /* rests so far: the next one is REST << rests iterations */
+    uint32_t strikes;    /* iterations of which the plan file served less than half */
+    bool fits;           /* the plan file served half of an iteration or more */
 } pleat__judge;
 
 /* Another schedule is followed from now on. */

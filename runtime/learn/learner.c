@@ -10,9 +10,9 @@
 
 #include <internal/error.h>
 
-/* Repeats of a schedule that was found without marks, until recording ends. */
+/* Repeats of a schedule that was found without marks until recording ends. */
 #define TRUST 3u
-/* Requests that are taken for an iteration where nothing marks one, at least. */
+/* An iteration that nothing marks has at least this many requests for the judge. */
 #define STRETCH 1024u
 
 pleat_result pleat__learner_init(pleat__learner *learner, pleat__arena *arena, pleat_stats *stats,

@@ -16,7 +16,8 @@
 #include <runtime/learn/layout_job.h>
 #include <runtime/learn/recording.h>
 
-/* Divergence is judged over this many requests, of which so many may not match. */
+/* A schedule is suspended when PLEAT__WATCH_MISSED of PLEAT__WATCH_REQUESTS requests, or fewer, did
+ * not match (docs/decisions.md, D113). */
 #define PLEAT__WATCH_REQUESTS 256u
 #define PLEAT__WATCH_MISSED   64u
 /* Things to be done before the next request. */

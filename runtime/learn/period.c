@@ -22,21 +22,23 @@
 #include <internal/error.h>
 #include <internal/range.h>
 
-#define GRAM      8u
-#define SEEN_BITS 16u
-#define MOST      (1u << 19) /* requests of an iteration */
-#define LEAST     64u        /* requests of an iteration that is worth following */
-#define LONG      4096u      /* requests of an iteration that is believed when it came twice */
-#define PATIENCE  8192u      /* requests that must have been compared for a shorter one */
-#define VOTES     4u         /* distances that must agree */
-#define NEAR      2u         /* requests that may be missing before one that alone says so */
-#define FAR       32u        /* and before two that do */
-#define LOST      3u         /* misses in a row, before the table is asked */
-#define ADRIFT    128u       /* and before it alone is */
-#define STEADY    4u         /* one in so many requests may be more or less in a repeat */
-#define STEADIER  16u        /* the same from the second repeat on */
-#define EXACT     64u        /* one in so many by which a multiple may be more or less */
-#define EARLY     256u       /* requests after which a lag can be waited for */
+/* In requests, unless said otherwise. What half and twice the values do: docs/decisions.md, D120 to
+ * D131, D191. */
+#define GRAM      8u         /* sizes in a row that the table of positions is asked for */
+#define SEEN_BITS 16u        /* logarithm of that table's entries */
+#define MOST      (1u << 19) /* the longest iteration */
+#define LEAST     64u        /* the shortest iteration that is followed */
+#define LONG      4096u      /* an iteration at least so long is believed when it came twice */
+#define PATIENCE  8192u      /* must have been compared before a shorter iteration is believed */
+#define VOTES     4u         /* requests whose distances must agree to open a lag */
+#define NEAR      2u         /* the cursor passes over so many for one request that matches */
+#define FAR       32u        /* the cursor passes over so many for two in a row that match */
+#define LOST      3u         /* misses in a row before the table is asked as well */
+#define ADRIFT    128u       /* misses in a row before only the table is asked */
+#define STEADY    4u         /* a repeat's length may differ by 1/STEADY */
+#define STEADIER  16u        /* from the second repeat on by 1/STEADIER */
+#define EXACT     64u        /* a multiple of a period may differ from it by 1/EXACT */
+#define EARLY     256u       /* a longer lag is waited for once it has compared so many */
 
 #define MULTIPLIER UINT64_C(0x9e3779b97f4a7c15)
 

@@ -10,23 +10,24 @@
 
 #define PLEAT__LAGS 6u
 
-/* Positions count requests since recording began. */
+/* A distance at which the job may be repeating itself. Positions count requests since recording
+ * began. */
 typedef struct pleat__lag {
-    uint64_t since;   /* where comparing began */
-    uint64_t last;    /* where the repeat that goes on began */
-    uint64_t cursor;  /* what is expected next, in the repeat before */
-    uint32_t length;  /* of the repeat before */
-    uint32_t misses;  /* in a row */
-    uint64_t agreed;  /* requests from `since` on that the repeat before had too */
-    uint32_t matched; /* the same from `last` on */
+    uint64_t since;   /* position at which comparing began */
+    uint64_t last;    /* position at which the current repeat began */
+    uint64_t cursor;  /* position, in the previous repeat, of the request expected next */
+    uint32_t length;  /* requests of the previous repeat */
+    uint32_t misses;  /* requests in a row that did not match */
+    uint64_t agreed;  /* requests from `since` on that the previous repeat had too */
+    uint32_t matched; /* requests from `last` on that the previous repeat had too */
     bool open;
-    bool ripe; /* the repeat before `last` was believed */
+    bool ripe; /* the previous repeat was believed */
     uint32_t ripe_agreed;
     uint64_t window;         /* position at which the current check of a ripe lag began ... */
     uint32_t window_matched; /* ... and its matches by then */
 } pleat__lag;
 
-/* Where a row of sizes was last. */
+/* Position at which a row of GRAM sizes was seen last. */
 typedef struct pleat__seen {
     uint32_t tag;
     uint32_t position; /* its lower 32 bits */
@@ -50,9 +51,9 @@ PLEAT_NODISCARD pleat_result pleat__period_init(pleat__period *period, pleat__ar
 void pleat__period_release(pleat__period *period, pleat__arena *arena);
 /* Nothing before this position is held any more; `empty`: nothing at all. */
 void pleat__period_forget(pleat__period *period, uint64_t position, bool empty);
-/* Whether one stretch is so much longer than another that this may be a loop in it. */
+/* Whether `stretch` is so much longer than `than` that the latter may be a loop within it. */
 bool pleat__period_is_longer(uint32_t stretch, uint32_t than);
-/* Nothing but the shorter one some times over. */
+/* Whether the longer stretch is the shorter one repeated a whole number of times. */
 bool pleat__period_is_multiple(uint32_t longer, uint32_t shorter);
 
 #endif

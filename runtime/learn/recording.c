@@ -6,15 +6,15 @@
 #include <internal/error.h>
 #include <string.h>
 
-/* Requests that are held: of a job that marks its iterations, and of one that does not, which may
- * have none (64 bytes each). */
+/* Requests held, of 64 bytes each: of a job that marks its iterations, and of one that does not and
+ * may have none (D190). */
 #define MOST     (1u << 20)
 #define UNMARKED (1u << 18)
-/* Requests of an iteration that is worth following. */
+/* Requests that an iteration must have to be followed. */
 #define LEAST 64u
-/* Requests between two marks that are one mark made twice. */
+/* Two marks with at most this many requests between them are one mark made twice. */
 #define AGAIN 4u
-/* "Nearly all" is all but one in so many. */
+/* "Nearly all" means all but 1/NEARLY (docs/decisions.md, D110). */
 #define NEARLY 16u
 
 _Static_assert(PLEAT__LAGS <= 8, "bits of an item's kind");

@@ -2,8 +2,9 @@
  * recording.h: the requests of the last iterations, in order, each with the place that the heap
  * gave it, and whether the iteration that has just ended is like the one before.
  *
- * The one record that everything which learns looks at. A ring: positions count requests since the
- * runtime began, and the newest are held. A place that is held keeps its view in host memory.
+ * It is the only record of requests; everything that learns reads it. It is a ring: positions count
+ * requests since the runtime began, and the newest are held. Each held place pins its view's record
+ * in host memory.
  *
  * ALIKE  Two iterations are alike if nearly all requests of the later one are in the earlier one
  *        too, in the same order; or if both have as many requests, on the same streams, and nearly
