@@ -144,7 +144,7 @@ static uint32_t item_from(const pleat_plan *plan, uint32_t at)
     return plan->first.slot_count + slot_from(&plan->steady, at);
 }
 
-static pleat_result load_lanes(pleat__follow *follow, loader *load)
+static pleat_result load_lanes(pleat__schedule *schedule, loader *load)
 {
     for (uint32_t i = 0; i < load->plan->lane_count; i++) {
         const pleat__lane *lane = &load->plan->lanes[i];
@@ -152,42 +152,44 @@ static pleat_result load_lanes(pleat__follow *follow, loader *load)
         bool backed = is_backed(load, lane->place, lane_granules(lane));
         uint32_t count = backed ? runs_of(load, lane->place, lane_granules(lane)) : 0;
         load->run_count += count;
-        PLEAT_TRY(pleat__lane_init(&follow->lanes[i], follow->arena, address_of(load, lane->place),
-                                   lane_granules(lane), runs, count));
-        follow->lanes[i].gone = !backed;
-        follow->lanes[i].first = item_from(load->plan, lane->begin_at);
-        follow->lanes[i].end = item_from(load->plan, lane->end_at);
-        follow->lane_count++;
+        PLEAT_TRY(pleat__lane_init(&schedule->lanes[i], schedule->arena,
+                                   address_of(load, lane->place), lane_granules(lane), runs,
+                                   count));
+        schedule->lanes[i].gone = !backed;
+        schedule->lanes[i].first = item_from(load->plan, lane->begin_at);
+        schedule->lanes[i].end = item_from(load->plan, lane->end_at);
+        schedule->lane_count++;
     }
-    for (uint32_t i = load->plan->first.slot_count; i < follow->count; i++)
-        if (follow->items[i].kind == PLEAT__ITEM_DYNAMIC && follow->items[i].lane != PLEAT__NO_LANE)
-            follow->lanes[follow->items[i].lane].last = i;
+    for (uint32_t i = load->plan->first.slot_count; i < schedule->count; i++)
+        if (schedule->items[i].kind == PLEAT__ITEM_DYNAMIC &&
+            schedule->items[i].lane != PLEAT__NO_LANE)
+            schedule->lanes[schedule->items[i].lane].last = i;
     return PLEAT_OK;
 }
 
-static void load_phases_of(pleat__follow *follow, const pleat_plan *plan,
+static void load_phases_of(pleat__schedule *schedule, const pleat_plan *plan,
                            const pleat__sequence *sequence, uint32_t first_item)
 {
     for (uint32_t i = 0; i < sequence->phase_count; i++) {
         uint32_t slot = slot_from(sequence, sequence->phases[i].begin_at);
         if (slot < sequence->slot_count)
-            follow->phases[follow->phase_count++] =
-                (pleat__follow_phase){plan->labels[sequence->phases[i].label], first_item + slot};
+            schedule->phases[schedule->phase_count++] =
+                (pleat__schedule_phase){plan->labels[sequence->phases[i].label], first_item + slot};
     }
 }
 
-static pleat_result load_phases(pleat__follow *follow, const pleat_plan *plan)
+static pleat_result load_phases(pleat__schedule *schedule, const pleat_plan *plan)
 {
     uint64_t count = (uint64_t)plan->first.phase_count + plan->steady.phase_count;
-    follow->phases = pleat__arena_alloc(follow->arena, (count + 1) * sizeof *follow->phases);
-    if (follow->phases == NULL)
+    schedule->phases = pleat__arena_alloc(schedule->arena, (count + 1) * sizeof *schedule->phases);
+    if (schedule->phases == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a plan's phases");
-    load_phases_of(follow, plan, &plan->first, 0);
-    load_phases_of(follow, plan, &plan->steady, plan->first.slot_count);
+    load_phases_of(schedule, plan, &plan->first, 0);
+    load_phases_of(schedule, plan, &plan->steady, plan->first.slot_count);
     return PLEAT_OK;
 }
 
-static pleat_result load_all(pleat__follow *follow, loader *load)
+static pleat_result load_all(pleat__schedule *schedule, loader *load)
 {
     const pleat_plan *plan = load->plan;
     count_runs(load, &plan->first);
@@ -199,137 +201,140 @@ static pleat_result load_all(pleat__follow *follow, loader *load)
     if (count >= PLEAT__NO_ITEM || plan->lane_count > PLEAT__MOST_LANES)
         return pleat__fail(PLEAT_E_LIMIT, "a plan of %llu requests and %u lanes",
                            (unsigned long long)count, plan->lane_count);
-    follow->items = pleat__arena_alloc(follow->arena, count * sizeof *follow->items);
-    follow->runs = pleat__arena_alloc(follow->arena, (load->run_count + 1) * sizeof *load->runs);
-    follow->several =
-        pleat__arena_alloc(follow->arena, load->several_count * sizeof *load->several);
-    follow->lanes = pleat__arena_calloc(follow->arena, plan->lane_count, sizeof *follow->lanes);
-    if (follow->items == NULL || follow->runs == NULL || follow->several == NULL ||
-        follow->lanes == NULL)
+    schedule->items = pleat__arena_alloc(schedule->arena, count * sizeof *schedule->items);
+    schedule->runs =
+        pleat__arena_alloc(schedule->arena, (load->run_count + 1) * sizeof *load->runs);
+    schedule->several =
+        pleat__arena_alloc(schedule->arena, load->several_count * sizeof *load->several);
+    schedule->lanes =
+        pleat__arena_calloc(schedule->arena, plan->lane_count, sizeof *schedule->lanes);
+    if (schedule->items == NULL || schedule->runs == NULL || schedule->several == NULL ||
+        schedule->lanes == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow a plan");
-    load->runs = follow->runs;
-    load->several = follow->several;
+    load->runs = schedule->runs;
+    load->several = schedule->several;
     load->run_count = 0;
     load->several_count = 0;
-    follow->count = (uint32_t)count;
-    load_sequence(load, &plan->first, follow->items);
-    load_sequence(load, &plan->steady, follow->items + plan->first.slot_count);
-    PLEAT_TRY(load_lanes(follow, load));
-    PLEAT_TRY(load_phases(follow, plan));
-    PLEAT_TRY(pleat__matcher_init(&follow->match, follow->arena, follow->items,
-                                  plan->first.slot_count, follow->count));
-    pleat__matcher_index(&follow->match);
+    schedule->count = (uint32_t)count;
+    load_sequence(load, &plan->first, schedule->items);
+    load_sequence(load, &plan->steady, schedule->items + plan->first.slot_count);
+    PLEAT_TRY(load_lanes(schedule, load));
+    PLEAT_TRY(load_phases(schedule, plan));
+    PLEAT_TRY(pleat__matcher_init(&schedule->match, schedule->arena, schedule->items,
+                                  plan->first.slot_count, schedule->count));
+    pleat__matcher_index(&schedule->match);
     return PLEAT_OK;
 }
 
-pleat_result pleat__follow_layout(pleat__arena *arena, const pleat__pool *pool,
-                                  const pleat_plan *plan, const pleat__plan_pages *pages,
-                                  pleat__follow **out)
+pleat_result pleat__schedule_layout(pleat__arena *arena, const pleat__pool *pool,
+                                    const pleat_plan *plan, const pleat__plan_pages *pages,
+                                    pleat__schedule **out)
 {
-    pleat__follow *follow = pleat__arena_calloc(arena, 1, sizeof *follow);
-    if (follow == NULL)
+    pleat__schedule *schedule = pleat__arena_calloc(arena, 1, sizeof *schedule);
+    if (schedule == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow a plan");
-    follow->arena = arena;
-    follow->plan = plan;
+    schedule->arena = arena;
+    schedule->plan = plan;
     loader load = {.pool = pool, .plan = plan, .pages = pages};
-    pleat_result result = load_all(follow, &load);
+    pleat_result result = load_all(schedule, &load);
     if (result != PLEAT_OK) {
-        pleat__follow_free(follow);
+        pleat__schedule_free(schedule);
         return result;
     }
-    *out = follow;
+    *out = schedule;
     return PLEAT_OK;
 }
 
-pleat_result pleat__follow_plan(pleat__arena *arena, const pleat__pool *pool,
-                                const pleat_plan *plan, pleat__follow **out)
+pleat_result pleat__schedule_plan(pleat__arena *arena, const pleat__pool *pool,
+                                  const pleat_plan *plan, pleat__schedule **out)
 {
     uint32_t *chunks;
     PLEAT_TRY(pleat__plan_page_table(plan, arena, &chunks));
     pleat__plan_pages pages = {.chunks = chunks, .moved_from = UINT64_MAX / pool->page_bytes};
-    pleat_result result = pleat__follow_layout(arena, pool, plan, &pages, out);
+    pleat_result result = pleat__schedule_layout(arena, pool, plan, &pages, out);
     pleat__arena_free(arena, chunks);
     return result;
 }
 
 /* ---- a learned iteration ---- */
 
-pleat_result pleat__follow_learned(pleat__arena *arena, pleat__expected *items, uint32_t count,
-                                   pleat__follow **out)
+pleat_result pleat__schedule_learned(pleat__arena *arena, pleat__expected *items, uint32_t count,
+                                     pleat__schedule **out)
 {
-    pleat__follow *follow = pleat__arena_calloc(arena, 1, sizeof *follow);
-    if (follow == NULL)
+    pleat__schedule *schedule = pleat__arena_calloc(arena, 1, sizeof *schedule);
+    if (schedule == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow an iteration");
-    *follow = (pleat__follow){.arena = arena, .count = count, .learned = true};
-    pleat_result result = pleat__matcher_init(&follow->match, arena, items, 0, count);
+    *schedule = (pleat__schedule){.arena = arena, .count = count, .learned = true};
+    pleat_result result = pleat__matcher_init(&schedule->match, arena, items, 0, count);
     if (result != PLEAT_OK) {
-        pleat__follow_free(follow);
+        pleat__schedule_free(schedule);
         return result;
     }
-    follow->items = items;
-    follow->match.learned = true;
-    *out = follow;
+    schedule->items = items;
+    schedule->match.learned = true;
+    *out = schedule;
     return PLEAT_OK;
 }
 
-void pleat__follow_free(pleat__follow *follow)
+void pleat__schedule_free(pleat__schedule *schedule)
 {
-    if (follow == NULL)
+    if (schedule == NULL)
         return;
-    pleat__arena *arena = follow->arena;
-    for (uint32_t i = 0; follow->learned && follow->items != NULL && i < follow->count; i++)
-        pleat__view_unpin(arena, &follow->items[i].place);
-    for (uint32_t i = 0; follow->second != NULL && i < follow->count; i++)
-        pleat__view_unpin(arena, &follow->second[i]);
-    for (uint32_t i = 0; i < follow->lane_count; i++)
-        pleat__lane_release(&follow->lanes[i]);
-    pleat__matcher_release(&follow->match);
-    pleat__arena_free(arena, follow->second);
-    pleat__arena_free(arena, follow->lanes);
-    pleat__arena_free(arena, follow->phases);
-    pleat__arena_free(arena, follow->items);
-    pleat__arena_free(arena, follow->runs);
-    pleat__arena_free(arena, follow->several);
-    pleat__arena_free(arena, follow);
+    pleat__arena *arena = schedule->arena;
+    for (uint32_t i = 0; schedule->learned && schedule->items != NULL && i < schedule->count; i++)
+        pleat__view_unpin(arena, &schedule->items[i].place);
+    for (uint32_t i = 0; schedule->second != NULL && i < schedule->count; i++)
+        pleat__view_unpin(arena, &schedule->second[i]);
+    for (uint32_t i = 0; i < schedule->lane_count; i++)
+        pleat__lane_release(&schedule->lanes[i]);
+    pleat__matcher_release(&schedule->match);
+    pleat__arena_free(arena, schedule->second);
+    pleat__arena_free(arena, schedule->lanes);
+    pleat__arena_free(arena, schedule->phases);
+    pleat__arena_free(arena, schedule->items);
+    pleat__arena_free(arena, schedule->runs);
+    pleat__arena_free(arena, schedule->several);
+    pleat__arena_free(arena, schedule);
 }
 
 /* A place as the second one of an item; the one that it was before goes. */
-static void set_second(pleat__follow *follow, uint32_t item, const pleat__place *place)
+static void set_second(pleat__schedule *schedule, uint32_t item, const pleat__place *place)
 {
-    pleat__place *second = &follow->second[item];
+    pleat__place *second = &schedule->second[item];
     pleat__view_pin(place);
-    pleat__view_unpin(follow->arena, second);
+    pleat__view_unpin(schedule->arena, second);
     *second = *place;
 }
 
-void pleat__follow_replace(pleat__follow *follow, uint32_t item, const pleat__place *place)
+void pleat__schedule_replace(pleat__schedule *schedule, uint32_t item, const pleat__place *place)
 {
-    pleat__expected *expected = &follow->items[item];
-    if (follow->second == NULL)
-        follow->second = pleat__arena_calloc(follow->arena, follow->count, sizeof *follow->second);
-    if (!follow->learned) {
-        if (follow->second != NULL)
-            set_second(follow, item, place);
+    pleat__expected *expected = &schedule->items[item];
+    if (schedule->second == NULL)
+        schedule->second =
+            pleat__arena_calloc(schedule->arena, schedule->count, sizeof *schedule->second);
+    if (!schedule->learned) {
+        if (schedule->second != NULL)
+            set_second(schedule, item, place);
         return;
     }
-    if (follow->second != NULL)
-        set_second(follow, item, &expected->place);
+    if (schedule->second != NULL)
+        set_second(schedule, item, &expected->place);
     pleat__view_pin(place);
-    pleat__view_unpin(follow->arena, &expected->place);
+    pleat__view_unpin(schedule->arena, &expected->place);
     expected->place = *place;
 }
 
-void pleat__follow_enter(pleat__follow *follow, const char *name)
+void pleat__schedule_enter(pleat__schedule *schedule, const char *name)
 {
-    uint32_t cursor = follow->match.cursor, best = PLEAT__NO_ITEM, least = UINT32_MAX;
-    for (uint32_t i = 0; i < follow->phase_count; i++) {
-        uint32_t item = follow->phases[i].item;
+    uint32_t cursor = schedule->match.cursor, best = PLEAT__NO_ITEM, least = UINT32_MAX;
+    for (uint32_t i = 0; i < schedule->phase_count; i++) {
+        uint32_t item = schedule->phases[i].item;
         uint32_t away = item > cursor ? item - cursor : cursor - item;
-        if (away < least && strcmp(follow->phases[i].name, name) == 0) {
+        if (away < least && strcmp(schedule->phases[i].name, name) == 0) {
             least = away;
             best = item;
         }
     }
     if (best != PLEAT__NO_ITEM)
-        pleat__matcher_phase(&follow->match, best);
+        pleat__matcher_phase(&schedule->match, best);
 }

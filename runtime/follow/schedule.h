@@ -14,12 +14,12 @@
 #define PLEAT__NO_CHUNK UINT32_MAX
 
 /* A phase of the sequence and its first item. */
-typedef struct pleat__follow_phase {
+typedef struct pleat__schedule_phase {
     const char *name; /* the plan's, which stays */
     uint32_t item;
-} pleat__follow_phase;
+} pleat__schedule_phase;
 
-typedef struct pleat__follow {
+typedef struct pleat__schedule {
     pleat__arena *arena;
     pleat__expected *items;
     uint32_t count;
@@ -29,13 +29,13 @@ typedef struct pleat__follow {
     pleat__extent *runs;
     pleat__lane_space *lanes; /* a plan's */
     uint32_t lane_count;
-    uint32_t lane_base;          /* number of its first lane among those of all schedules */
-    pleat__follow_phase *phases; /* a plan's */
+    uint32_t lane_base;            /* number of its first lane among those of all schedules */
+    pleat__schedule_phase *phases; /* a plan's */
     uint32_t phase_count;
     uint64_t adopted; /* the policy's count of requests when it was adopted */
     pleat__matcher match;
     pleat__place *second; /* learned: where items lay before they were replaced; NULL: none was */
-} pleat__follow;
+} pleat__schedule;
 
 /* Where a plan's pages are in the window. */
 typedef struct pleat__plan_pages {
@@ -45,46 +45,50 @@ typedef struct pleat__plan_pages {
 } pleat__plan_pages;
 
 /* The plan's slots as places in the pool, which was made with the plan. */
-PLEAT_NODISCARD pleat_result pleat__follow_plan(pleat__arena *arena, const pleat__pool *pool,
-                                                const pleat_plan *plan, pleat__follow **out);
+PLEAT_NODISCARD pleat_result pleat__schedule_plan(pleat__arena *arena, const pleat__pool *pool,
+                                                  const pleat_plan *plan, pleat__schedule **out);
 /* The same where the plan's memory lies elsewhere. A slot without a chunk behind each of its pages
  * has no place, such a lane is gone. */
-PLEAT_NODISCARD pleat_result pleat__follow_layout(pleat__arena *arena, const pleat__pool *pool,
-                                                  const pleat_plan *plan,
-                                                  const pleat__plan_pages *pages,
-                                                  pleat__follow **out);
+PLEAT_NODISCARD pleat_result pleat__schedule_layout(pleat__arena *arena, const pleat__pool *pool,
+                                                    const pleat_plan *plan,
+                                                    const pleat__plan_pages *pages,
+                                                    pleat__schedule **out);
 /* An iteration as it went; takes over `items`, whose views are pinned. On failure they stay the
  * caller's. */
-PLEAT_NODISCARD pleat_result pleat__follow_learned(pleat__arena *arena, pleat__expected *items,
-                                                   uint32_t count, pleat__follow **out);
+PLEAT_NODISCARD pleat_result pleat__schedule_learned(pleat__arena *arena, pleat__expected *items,
+                                                     uint32_t count, pleat__schedule **out);
 /* NULL is allowed. */
-void pleat__follow_free(pleat__follow *follow);
+void pleat__schedule_free(pleat__schedule *schedule);
 /* A learned slot was not free and its request went elsewhere: it has that place from now on. The
  * old place is kept as the second, for what lives a little longer than an iteration (a batch of
  * data is freed when the next one is there) and must alternate between two. */
-void pleat__follow_replace(pleat__follow *follow, uint32_t item, const pleat__place *place);
+void pleat__schedule_replace(pleat__schedule *schedule, uint32_t item, const pleat__place *place);
 
 /* schedule_lanes.c: places a request that has no slot, or whose slot is taken, in a lane, and marks
  * it occupied: the lane of the item that it is (PLEAT__NO_ITEM: none), or of its neighbours, or any
  * whose time it is. false: none has room. */
-bool pleat__follow_in_lane(pleat__follow *follow, pleat__heap *heap, uint32_t item,
-                           uint32_t granules, uint16_t stream, pleat__place *place);
+bool pleat__schedule_in_lane(pleat__schedule *schedule, pleat__heap *heap, uint32_t item,
+                             uint32_t granules, uint16_t stream, pleat__place *place);
 
 /* The lane of that number, or NULL. */
-static inline pleat__lane_space *pleat__follow_lane(const pleat__follow *follow, uint32_t lane)
+static inline pleat__lane_space *pleat__schedule_lane(const pleat__schedule *schedule,
+                                                      uint32_t lane)
 {
-    return lane - follow->lane_base < follow->lane_count ? &follow->lanes[lane - follow->lane_base]
-                                                         : NULL;
+    return lane - schedule->lane_base < schedule->lane_count
+               ? &schedule->lanes[lane - schedule->lane_base]
+               : NULL;
 }
 
 /* The job enters a phase: where the sequence has it, nearest to where the matcher is. */
-void pleat__follow_enter(pleat__follow *follow, const char *name);
+void pleat__schedule_enter(pleat__schedule *schedule, const char *name);
 
 /* An item's second place; NULL when it has none. */
-static inline const pleat__place *pleat__follow_second(const pleat__follow *follow, uint32_t item)
+static inline const pleat__place *pleat__schedule_second(const pleat__schedule *schedule,
+                                                         uint32_t item)
 {
-    return follow->second != NULL && follow->second[item].granules != 0 ? &follow->second[item]
-                                                                        : NULL;
+    return schedule->second != NULL && schedule->second[item].granules != 0
+               ? &schedule->second[item]
+               : NULL;
 }
 
 #endif

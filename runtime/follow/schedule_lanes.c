@@ -11,32 +11,32 @@
 
 #define BESIDE 64u /* items looked at, before and behind */
 
-static bool take(pleat__follow *follow, pleat__heap *heap, uint32_t lane, uint32_t granules,
+static bool take(pleat__schedule *schedule, pleat__heap *heap, uint32_t lane, uint32_t granules,
                  uint16_t stream, pleat__place *place)
 {
-    if (!pleat__lane_alloc(&follow->lanes[lane], heap, granules, stream, place))
+    if (!pleat__lane_alloc(&schedule->lanes[lane], heap, granules, stream, place))
         return false;
-    place->lane = follow->lane_base + lane + 1;
+    place->lane = schedule->lane_base + lane + 1;
     return true;
 }
 
-static uint32_t lane_of(const pleat__follow *follow, uint32_t item)
+static uint32_t lane_of(const pleat__schedule *schedule, uint32_t item)
 {
-    return item < follow->count && follow->items[item].kind == PLEAT__ITEM_DYNAMIC
-               ? follow->items[item].lane
+    return item < schedule->count && schedule->items[item].kind == PLEAT__ITEM_DYNAMIC
+               ? schedule->items[item].lane
                : PLEAT__NO_LANE;
 }
 
-static bool take_beside(pleat__follow *follow, pleat__heap *heap, uint32_t granules,
+static bool take_beside(pleat__schedule *schedule, pleat__heap *heap, uint32_t granules,
                         uint16_t stream, pleat__place *place)
 {
-    uint32_t cursor = follow->match.cursor, tried = PLEAT__NO_LANE;
+    uint32_t cursor = schedule->match.cursor, tried = PLEAT__NO_LANE;
     for (uint32_t i = 0; i < BESIDE; i++) {
-        uint32_t both[2] = {lane_of(follow, cursor - 1 - i), lane_of(follow, cursor + i)};
+        uint32_t both[2] = {lane_of(schedule, cursor - 1 - i), lane_of(schedule, cursor + i)};
         for (int k = 0; k < 2; k++) {
             if (both[k] == PLEAT__NO_LANE || both[k] == tried)
                 continue;
-            if (take(follow, heap, both[k], granules, stream, place))
+            if (take(schedule, heap, both[k], granules, stream, place))
                 return true;
             tried = both[k];
         }
@@ -44,13 +44,13 @@ static bool take_beside(pleat__follow *follow, pleat__heap *heap, uint32_t granu
     return false;
 }
 
-static bool take_any(pleat__follow *follow, pleat__heap *heap, uint32_t granules, uint16_t stream,
-                     pleat__place *place)
+static bool take_any(pleat__schedule *schedule, pleat__heap *heap, uint32_t granules,
+                     uint16_t stream, pleat__place *place)
 {
-    uint32_t best = PLEAT__NO_LANE, now = follow->match.cursor;
+    uint32_t best = PLEAT__NO_LANE, now = schedule->match.cursor;
     uint64_t least = UINT64_MAX;
-    for (uint32_t l = 0; l < follow->lane_count; l++) {
-        const pleat__lane_space *lane = &follow->lanes[l];
+    for (uint32_t l = 0; l < schedule->lane_count; l++) {
+        const pleat__lane_space *lane = &schedule->lanes[l];
         if (lane->granules < granules || !pleat__lane_is_open(lane, now))
             continue;
         pleat__extent hole = pleat__extents_best(&lane->free, granules);
@@ -60,14 +60,14 @@ static bool take_any(pleat__follow *follow, pleat__heap *heap, uint32_t granules
             best = l;
         }
     }
-    return best != PLEAT__NO_LANE && take(follow, heap, best, granules, stream, place);
+    return best != PLEAT__NO_LANE && take(schedule, heap, best, granules, stream, place);
 }
 
-bool pleat__follow_in_lane(pleat__follow *follow, pleat__heap *heap, uint32_t item,
-                           uint32_t granules, uint16_t stream, pleat__place *place)
+bool pleat__schedule_in_lane(pleat__schedule *schedule, pleat__heap *heap, uint32_t item,
+                             uint32_t granules, uint16_t stream, pleat__place *place)
 {
-    uint32_t lane = lane_of(follow, item);
-    return (lane != PLEAT__NO_LANE && take(follow, heap, lane, granules, stream, place)) ||
-           take_beside(follow, heap, granules, stream, place) ||
-           take_any(follow, heap, granules, stream, place);
+    uint32_t lane = lane_of(schedule, item);
+    return (lane != PLEAT__NO_LANE && take(schedule, heap, lane, granules, stream, place)) ||
+           take_beside(schedule, heap, granules, stream, place) ||
+           take_any(schedule, heap, granules, stream, place);
 }

@@ -21,25 +21,25 @@ void pleat__size_parameter_init(pleat__size_parameter *sizes, const pleat_plan *
 
 /* The function of an item's size, or NULL where it does not depend on x. */
 static const pleat__function *function_of(const pleat__size_parameter *sizes,
-                                          const pleat__follow *follow, uint32_t item)
+                                          const pleat__schedule *schedule, uint32_t item)
 {
     const pleat__recipe *recipe = sizes->plan->recipe;
-    uint32_t begin = follow->match.begin;
+    uint32_t begin = schedule->match.begin;
     uint32_t index = item < begin ? recipe->first[item] : recipe->steady[item - begin];
-    if (index == PLEAT__NO_FUNCTION || follow->items[item].kind == PLEAT__ITEM_DYNAMIC ||
+    if (index == PLEAT__NO_FUNCTION || schedule->items[item].kind == PLEAT__ITEM_DYNAMIC ||
         !pleat__function_varies(&recipe->functions[index]))
         return NULL;
     return &recipe->functions[index];
 }
 
-void pleat__size_parameter_begin(pleat__size_parameter *sizes, const pleat__follow *follow)
+void pleat__size_parameter_begin(pleat__size_parameter *sizes, const pleat__schedule *schedule)
 {
-    uint32_t cursor = follow->match.cursor;
+    uint32_t cursor = schedule->match.cursor;
     sizes->agreed = 0;
     sizes->tries = 0;
     sizes->requests = 0;
     sizes->last = 0;
-    sizes->sized_until = cursor < follow->match.begin ? 0 : follow->match.begin;
+    sizes->sized_until = cursor < schedule->match.begin ? 0 : schedule->match.begin;
     sizes->next = sizes->sized_until;
     sizes->passes += sizes->passes < 2;
     if (sizes->plan->recipe->parameters == 2)
@@ -47,63 +47,63 @@ void pleat__size_parameter_begin(pleat__size_parameter *sizes, const pleat__foll
 }
 
 /* The first item whose size is to be that at x when the cursor is where it is. */
-static uint32_t first_to_size(const pleat__follow *follow)
+static uint32_t first_to_size(const pleat__schedule *schedule)
 {
-    uint32_t cursor = follow->match.cursor, begin = follow->match.begin;
+    uint32_t cursor = schedule->match.cursor, begin = schedule->match.begin;
     uint32_t least = cursor < begin ? 0 : begin;
     return cursor - least > BEHIND ? cursor - BEHIND : least;
 }
 
-void pleat__size_parameter_adopt(pleat__size_parameter *sizes, const pleat__follow *follow)
+void pleat__size_parameter_adopt(pleat__size_parameter *sizes, const pleat__schedule *schedule)
 {
-    pleat__size_parameter_begin(sizes, follow);
+    pleat__size_parameter_begin(sizes, schedule);
     sizes->passes = 0;
-    sizes->sized_until = first_to_size(follow);
+    sizes->sized_until = first_to_size(schedule);
 }
 
-static void size_item(const pleat__size_parameter *sizes, pleat__follow *follow, uint32_t item)
+static void size_item(const pleat__size_parameter *sizes, pleat__schedule *schedule, uint32_t item)
 {
-    const pleat__function *function = function_of(sizes, follow, item);
+    const pleat__function *function = function_of(sizes, schedule, item);
     uint64_t bytes;
     if (function != NULL && pleat__function_at(function, &sizes->x, &bytes))
-        pleat__matcher_resize(&follow->match, item, bytes);
+        pleat__matcher_resize(&schedule->match, item, bytes);
 }
 
-void pleat__size_parameter_advance(pleat__size_parameter *sizes, pleat__follow *follow)
+void pleat__size_parameter_advance(pleat__size_parameter *sizes, pleat__schedule *schedule)
 {
-    uint32_t cursor = follow->match.cursor, half = (follow->count - follow->match.begin) / 2;
+    uint32_t cursor = schedule->match.cursor, half = (schedule->count - schedule->match.begin) / 2;
     sizes->requests++;
     /* Back by more than half of it: another iteration has begun, and nothing marked it. */
     if (cursor + half < sizes->last && sizes->requests > half) {
-        pleat__size_parameter_begin(sizes, follow);
+        pleat__size_parameter_begin(sizes, schedule);
         sizes->next = cursor;
     }
     sizes->last = cursor;
     /* Two passes after x changed all items have their size. */
     if (sizes->passes >= 2)
         return;
-    uint32_t end = cursor + AHEAD < follow->count ? cursor + AHEAD : follow->count;
+    uint32_t end = cursor + AHEAD < schedule->count ? cursor + AHEAD : schedule->count;
     for (; sizes->sized_until < end; sizes->sized_until++)
-        size_item(sizes, follow, sizes->sized_until);
+        size_item(sizes, schedule, sizes->sized_until);
 }
 
-static void change(pleat__size_parameter *sizes, pleat__follow *follow, const pleat__x *x)
+static void change(pleat__size_parameter *sizes, pleat__schedule *schedule, const pleat__x *x)
 {
     sizes->x = *x;
     sizes->passes = 0;
-    sizes->sized_until = first_to_size(follow);
-    pleat__size_parameter_advance(sizes, follow);
+    sizes->sized_until = first_to_size(schedule);
+    pleat__size_parameter_advance(sizes, schedule);
 }
 
 /* One parameter: the x at which one of the next items has this size. */
-static bool solve(const pleat__size_parameter *sizes, const pleat__follow *follow, uint64_t bytes,
-                  uint16_t stream, pleat__x *x, uint32_t *item)
+static bool solve(const pleat__size_parameter *sizes, const pleat__schedule *schedule,
+                  uint64_t bytes, uint16_t stream, pleat__x *x, uint32_t *item)
 {
-    uint32_t cursor = follow->match.cursor;
-    for (*item = cursor; *item < cursor + NEAR && *item < follow->count; ++*item) {
-        const pleat__function *function = function_of(sizes, follow, *item);
+    uint32_t cursor = schedule->match.cursor;
+    for (*item = cursor; *item < cursor + NEAR && *item < schedule->count; ++*item) {
+        const pleat__function *function = function_of(sizes, schedule, *item);
         *x = sizes->x;
-        if (function != NULL && follow->items[*item].stream == stream &&
+        if (function != NULL && schedule->items[*item].stream == stream &&
             pleat__function_solve(function, bytes, &x->u) && !pleat__x_equal(x, &sizes->x) &&
             pleat__x_in_range(sizes->plan->recipe, x))
             return true;
@@ -111,27 +111,27 @@ static bool solve(const pleat__size_parameter *sizes, const pleat__follow *follo
     return false;
 }
 
-static pleat__x_state observe(pleat__size_parameter *sizes, const pleat__follow *follow,
+static pleat__x_state observe(pleat__size_parameter *sizes, const pleat__schedule *schedule,
                               uint32_t item, uint64_t bytes)
 {
-    uint32_t begin = follow->match.begin;
+    uint32_t begin = schedule->match.begin;
     bool first = item < begin;
     return pleat__x_observe(&sizes->finder, first, first ? item : item - begin, bytes);
 }
 
 /* Two parameters are found from several requests together, each known by its place in the
  * iteration: the matcher's cursor stands still where sizes are others. */
-static bool find(pleat__size_parameter *sizes, const pleat__follow *follow, uint64_t bytes,
+static bool find(pleat__size_parameter *sizes, const pleat__schedule *schedule, uint64_t bytes,
                  uint16_t stream, pleat__x *x, uint32_t *item)
 {
     *item = sizes->next++;
-    if (*item >= follow->count || follow->items[*item].stream != stream)
+    if (*item >= schedule->count || schedule->items[*item].stream != stream)
         return false;
-    pleat__x_state state = observe(sizes, follow, *item, bytes);
+    pleat__x_state state = observe(sizes, schedule, *item, bytes);
     if (state == PLEAT__X_CONTRADICTED && sizes->finder.agreed < 2) {
         /* One of them was no request of the plan's: this one's word against the others'. */
         pleat__x_begin(&sizes->finder, sizes->plan);
-        state = observe(sizes, follow, *item, bytes);
+        state = observe(sizes, schedule, *item, bytes);
     }
     sizes->agreed = sizes->finder.agreed;
     *x = sizes->finder.x;
@@ -139,28 +139,28 @@ static bool find(pleat__size_parameter *sizes, const pleat__follow *follow, uint
            pleat__x_in_range(sizes->plan->recipe, x);
 }
 
-void pleat__size_parameter_infer(pleat__size_parameter *sizes, pleat__follow *follow,
+void pleat__size_parameter_infer(pleat__size_parameter *sizes, pleat__schedule *schedule,
                                  uint64_t bytes, uint16_t stream)
 {
     bool two = sizes->plan->recipe->parameters == 2;
     pleat__x x;
     uint32_t item;
-    if (sizes->tries >= TRIES || (!two && follow->items[follow->match.cursor].bytes == bytes))
+    if (sizes->tries >= TRIES || (!two && schedule->items[schedule->match.cursor].bytes == bytes))
         return;
-    if (!(two ? find(sizes, follow, bytes, stream, &x, &item)
-              : solve(sizes, follow, bytes, stream, &x, &item)))
+    if (!(two ? find(sizes, schedule, bytes, stream, &x, &item)
+              : solve(sizes, schedule, bytes, stream, &x, &item)))
         return;
     sizes->tries++;
     sizes->agreed = two ? sizes->agreed : 0;
-    change(sizes, follow, &x);
-    if (follow->items[item].bytes == bytes)
-        pleat__matcher_jump(&follow->match, item);
+    change(sizes, schedule, &x);
+    if (schedule->items[item].bytes == bytes)
+        pleat__matcher_jump(&schedule->match, item);
 }
 
-void pleat__size_parameter_matched(pleat__size_parameter *sizes, const pleat__follow *follow,
+void pleat__size_parameter_matched(pleat__size_parameter *sizes, const pleat__schedule *schedule,
                                    uint32_t item)
 {
     if (sizes->plan->recipe->parameters == 1 && sizes->agreed < 2 &&
-        function_of(sizes, follow, item) != NULL)
+        function_of(sizes, schedule, item) != NULL)
         sizes->agreed++;
 }

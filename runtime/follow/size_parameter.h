@@ -32,16 +32,16 @@ typedef struct pleat__size_parameter {
 /* pre: the plan has a recipe, and stays. x is what its sizes are recorded at. */
 void pleat__size_parameter_init(pleat__size_parameter *sizes, const pleat_plan *plan);
 /* Another schedule of the same requests is followed, whose sizes are at any x. */
-void pleat__size_parameter_adopt(pleat__size_parameter *sizes, const pleat__follow *follow);
+void pleat__size_parameter_adopt(pleat__size_parameter *sizes, const pleat__schedule *schedule);
 /* An iteration begins. */
-void pleat__size_parameter_begin(pleat__size_parameter *sizes, const pleat__follow *follow);
+void pleat__size_parameter_begin(pleat__size_parameter *sizes, const pleat__schedule *schedule);
 /* Sizes of the items ahead of the cursor become those at x. To be called before each match. */
-void pleat__size_parameter_advance(pleat__size_parameter *sizes, pleat__follow *follow);
+void pleat__size_parameter_advance(pleat__size_parameter *sizes, pleat__schedule *schedule);
 /* A request comes, and x is not known yet. Where it says another one, the sizes ahead change. */
-void pleat__size_parameter_infer(pleat__size_parameter *sizes, pleat__follow *follow,
+void pleat__size_parameter_infer(pleat__size_parameter *sizes, pleat__schedule *schedule,
                                  uint64_t bytes, uint16_t stream);
 /* The request was item `item`. */
-void pleat__size_parameter_matched(pleat__size_parameter *sizes, const pleat__follow *follow,
+void pleat__size_parameter_matched(pleat__size_parameter *sizes, const pleat__schedule *schedule,
                                    uint32_t item);
 
 /* Whether x is certain: two requests of this iteration say the same. */

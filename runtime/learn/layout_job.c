@@ -170,7 +170,7 @@ static pleat_result place(placing *p)
                                .moved_from = p->view_page,
                                .moved_by = views != 0 ? p->page - p->view_page : 0};
     if (result == PLEAT_OK)
-        result = pleat__follow_layout(layouts->arena, pool, p->plan, &pages, &p->made->follow);
+        result = pleat__schedule_layout(layouts->arena, pool, p->plan, &pages, &p->made->schedule);
     if (result != PLEAT_OK && views != 0)
         unmap_views(p);
     p->made->plan = p->plan;
@@ -180,7 +180,7 @@ static pleat_result place(placing *p)
 
 static void forget(pleat__layouts *layouts, pleat__layout_made *made)
 {
-    pleat__follow_free(made->follow);
+    pleat__schedule_free(made->schedule);
     pleat__arena_free(layouts->arena, made->views);
     if (made->plan != NULL)
         pleat_plan_free(made->plan);
@@ -246,16 +246,16 @@ static pleat_result work(void *context, pleat_result ready)
 
 pleat_result pleat__layouts_load(pleat__layouts *layouts, pleat__arena *arena, pleat__heap *heap,
                                  pleat__place_map *places, pleat_stats *stats,
-                                 const pleat_plan *plan, pleat__follow **follow)
+                                 const pleat_plan *plan, pleat__schedule **schedule)
 {
     *layouts = (pleat__layouts){
         .arena = arena, .heap = heap, .places = places, .stats = stats, .plan = plan};
     pthread_cond_init(&layouts->done, NULL);
-    PLEAT_TRY(pleat__follow_plan(arena, heap->pool, plan, &layouts->file.follow));
+    PLEAT_TRY(pleat__schedule_plan(arena, heap->pool, plan, &layouts->file.schedule));
     if (plan->recipe != NULL)
         layouts->file.x = plan->recipe->reference;
-    layouts->lanes = layouts->file.follow->lane_count;
-    *follow = layouts->file.follow;
+    layouts->lanes = layouts->file.schedule->lane_count;
+    *schedule = layouts->file.schedule;
     return PLEAT_OK;
 }
 
@@ -280,7 +280,7 @@ static bool has_failed(const pleat__layouts *layouts, const pleat__x *x)
 
 static const pleat__layout_made *largest_of(const pleat__layouts *layouts)
 {
-    return layouts->now.follow != NULL ? &layouts->now : &layouts->file;
+    return layouts->now.schedule != NULL ? &layouts->now : &layouts->file;
 }
 
 bool pleat__layouts_hold(const pleat__layouts *layouts, const pleat__x *x)
@@ -315,12 +315,12 @@ void pleat__layouts_await(pleat__layouts *layouts)
 
 static void retire(pleat__layouts *layouts, pleat__layout_made *made)
 {
-    if (made->follow != NULL)
+    if (made->schedule != NULL)
         layouts->retired[layouts->retired_count++] = *made;
     *made = (pleat__layout_made){0};
 }
 
-pleat__follow *pleat__layouts_take(pleat__layouts *layouts)
+pleat__schedule *pleat__layouts_take(pleat__layouts *layouts)
 {
     if (layouts->state != PLEAT__LAYOUT_MADE)
         return NULL;
@@ -328,10 +328,10 @@ pleat__follow *pleat__layouts_take(pleat__layouts *layouts)
     retire(layouts, &layouts->now);
     layouts->now = layouts->made;
     layouts->made = (pleat__layout_made){0};
-    layouts->now.follow->lane_base = layouts->lanes;
-    layouts->lanes += layouts->now.follow->lane_count;
+    layouts->now.schedule->lane_base = layouts->lanes;
+    layouts->lanes += layouts->now.schedule->lane_count;
     layouts->stats->instances++;
-    return layouts->now.follow;
+    return layouts->now.schedule;
 }
 
 /* ---- what is retired ---- */
@@ -346,8 +346,8 @@ static bool lies_in(const pleat__layouts *layouts, uint64_t page, uint64_t pages
 
 static bool is_unused(const pleat__layouts *layouts, const pleat__layout_made *made)
 {
-    for (uint32_t i = 0; i < made->follow->lane_count; i++)
-        if (made->follow->lanes[i].live != 0)
+    for (uint32_t i = 0; i < made->schedule->lane_count; i++)
+        if (made->schedule->lanes[i].live != 0)
             return false;
     for (uint32_t i = 0; i < made->view_count; i++)
         if (lies_in(layouts, made->views[i].page, made->views[i].pages))
@@ -440,7 +440,7 @@ uint64_t pleat__layouts_view_pages(const pleat__layouts *layouts)
 
 static pleat__lane_space *lane_in(const pleat__layout_made *made, uint32_t lane)
 {
-    return made->follow != NULL ? pleat__follow_lane(made->follow, lane) : NULL;
+    return made->schedule != NULL ? pleat__schedule_lane(made->schedule, lane) : NULL;
 }
 
 pleat__lane_space *pleat__layouts_lane(const pleat__layouts *layouts, uint32_t lane)

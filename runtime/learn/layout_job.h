@@ -27,7 +27,7 @@
 /* A plan as it lies in memory. */
 typedef struct pleat__layout_made {
     pleat_plan *plan; /* owned, but for the plan file's own */
-    pleat__follow *follow;
+    pleat__schedule *schedule;
     pleat__x x; /* it serves sizes up to here */
     /* Where its views are mapped in the window. The plan file's own are listed when it is left. */
     pleat__page_run *views;
@@ -48,7 +48,7 @@ typedef struct pleat__layouts {
     pleat_stats *stats;
     const pleat_plan *plan; /* the file's; NULL: there is none (any more) */
     pleat__layout_made file;
-    pleat__layout_made now; /* larger than the file's; follow is NULL: there is none */
+    pleat__layout_made now; /* larger than the file's; its schedule is NULL: there is none */
     pleat__layout_made retired[PLEAT__RETIRED];
     uint32_t retired_count;
     uint32_t lanes; /* numbers given to the lanes of all schedules so far */
@@ -61,11 +61,11 @@ typedef struct pleat__layouts {
     pthread_cond_t done;
 } pleat__layouts;
 
-/* From a plan file, which stays; *follow is its schedule, and stays the layouts'. */
+/* From a plan file, which stays; *schedule is its schedule, and stays the layouts'. */
 PLEAT_NODISCARD pleat_result pleat__layouts_load(pleat__layouts *layouts, pleat__arena *arena,
                                                  pleat__heap *heap, pleat__place_map *places,
                                                  pleat_stats *stats, const pleat_plan *plan,
-                                                 pleat__follow **follow);
+                                                 pleat__schedule **schedule);
 /* Waits for what is being made. pre: the lock is not held */
 void pleat__layouts_release(pleat__layouts *layouts);
 /* Whether there is a layout for x. */
@@ -75,7 +75,7 @@ void pleat__layouts_ask(pleat__layouts *layouts, const pleat__x *x);
 /* Waits for one that is being made; lock and turn are left meanwhile. */
 void pleat__layouts_await(pleat__layouts *layouts);
 /* The schedule of one that was made, which takes the place of the last one; NULL: none was. */
-pleat__follow *pleat__layouts_take(pleat__layouts *layouts);
+pleat__schedule *pleat__layouts_take(pleat__layouts *layouts);
 /* Unmaps the views of retired layouts in which nothing lies any more; whether any went. */
 bool pleat__layouts_sweep(pleat__layouts *layouts);
 /* The plan file is another job's: its layouts are retired. false, and nothing is changed: one is

@@ -33,7 +33,7 @@ void pleat__learner_release(pleat__learner *learner)
     if (learner->arena == NULL)
         return;
     if (learner->schedule != NULL && learner->schedule->learned)
-        pleat__follow_free(learner->schedule);
+        pleat__schedule_free(learner->schedule);
     pleat__layouts_release(&learner->layouts);
     pleat__recording_release(&learner->record);
     *learner = (pleat__learner){0};
@@ -41,7 +41,7 @@ void pleat__learner_release(pleat__learner *learner)
 
 /* ---- what is followed ---- */
 
-static void set_current(pleat__learner *learner, pleat__follow *next, pleat__state state,
+static void set_current(pleat__learner *learner, pleat__schedule *next, pleat__state state,
                         pleat__cause cause)
 {
     learner->current = next;
@@ -54,7 +54,7 @@ static void set_current(pleat__learner *learner, pleat__follow *next, pleat__sta
 /* The next iteration ends after as many requests as the schedule has. */
 static void set_pace(pleat__learner *learner)
 {
-    const pleat__follow *schedule = learner->schedule;
+    const pleat__schedule *schedule = learner->schedule;
     uint64_t count = schedule != NULL ? schedule->count - schedule->match.begin : 0;
     learner->due &= (uint8_t)~PLEAT__DUE_ITERATION;
     learner->iteration_until = learner->record.marked
@@ -64,18 +64,18 @@ static void set_pace(pleat__learner *learner)
 
 static void drop(pleat__learner *learner, pleat__state state, pleat__cause cause)
 {
-    pleat__follow *old = learner->schedule;
+    pleat__schedule *old = learner->schedule;
     set_current(learner, NULL, state, cause);
     learner->schedule = NULL;
     learner->recording = false;
     if (old != NULL && old->learned)
-        pleat__follow_free(old);
+        pleat__schedule_free(old);
 }
 
 /* A stretch that is alike is followed from now on. */
 static void adopt(pleat__learner *learner, const pleat__repeat *stretch)
 {
-    pleat__follow *next;
+    pleat__schedule *next;
     if (pleat__recording_take(&learner->record, stretch, &next) != PLEAT_OK) {
         pleat__recording_restart(&learner->record);
         return;
@@ -99,7 +99,7 @@ static void adopt(pleat__learner *learner, const pleat__repeat *stretch)
  * within it. */
 static bool explains_more(const pleat__learner *learner, const pleat__repeat *stretch)
 {
-    const pleat__follow *current = learner->current;
+    const pleat__schedule *current = learner->current;
     return current == NULL || (pleat__period_is_longer(stretch->count, current->count) &&
                                !pleat__period_is_multiple(stretch->count, current->count));
 }
@@ -203,7 +203,7 @@ static void take_layout(pleat__learner *learner)
 {
     if (learner->waits)
         pleat__layouts_await(&learner->layouts);
-    pleat__follow *next = pleat__layouts_take(&learner->layouts);
+    pleat__schedule *next = pleat__layouts_take(&learner->layouts);
     if (next == NULL)
         return;
     pleat__matcher_jump(&next->match, learner->schedule->match.cursor);

@@ -28,10 +28,10 @@ typedef struct pleat__learner {
     pleat__arena *arena;
     pleat_stats *stats;
     pleat__heap *heap;
-    bool on;                 /* setting learn */
-    pleat__follow *schedule; /* NULL: there is none */
-    pleat__follow *current;  /* the schedule while it is followed, else NULL */
-    uint64_t epoch;          /* changes whenever `current` does */
+    bool on;                   /* setting learn */
+    pleat__schedule *schedule; /* NULL: there is none */
+    pleat__schedule *current;  /* the schedule while it is followed, else NULL */
+    uint64_t epoch;            /* changes whenever `current` does */
     uint64_t requests;
     uint32_t watched; /* requests since divergence was judged last */
     uint32_t missed;  /* of them, those that did not match */

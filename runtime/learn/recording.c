@@ -166,7 +166,7 @@ pleat__repeat pleat__recording_mark(pleat__recording *recording)
 }
 
 pleat_result pleat__recording_take(pleat__recording *recording, const pleat__repeat *stretch,
-                                   pleat__follow **out)
+                                   pleat__schedule **out)
 {
     pleat__expected *items = pleat__arena_alloc(recording->arena, stretch->count * sizeof *items);
     if (items == NULL)
@@ -177,7 +177,7 @@ pleat_result pleat__recording_take(pleat__recording *recording, const pleat__rep
         items[i].kind = agreed ? PLEAT__ITEM_SLOT : PLEAT__ITEM_DYNAMIC;
         pleat__view_pin(&items[i].place);
     }
-    pleat_result result = pleat__follow_learned(recording->arena, items, stretch->count, out);
+    pleat_result result = pleat__schedule_learned(recording->arena, items, stretch->count, out);
     if (result != PLEAT_OK) {
         for (uint32_t i = 0; i < stretch->count; i++)
             pleat__view_unpin(recording->arena, &items[i].place);

@@ -55,7 +55,7 @@ pleat__repeat pleat__recording_mark(pleat__recording *recording);
 /* A stretch as a schedule; recording goes on. */
 PLEAT_NODISCARD pleat_result pleat__recording_take(pleat__recording *recording,
                                                    const pleat__repeat *stretch,
-                                                   pleat__follow **out);
+                                                   pleat__schedule **out);
 /* Forgets what was recorded. */
 void pleat__recording_restart(pleat__recording *recording);
 /* The sizes of the last requests; false when there are not so many. */

@@ -121,7 +121,7 @@ static pleat_result phase(void *opaque, const char *name)
 {
     policy *self = opaque;
     if (self->learner.current != NULL)
-        pleat__follow_enter(self->learner.current, name);
+        pleat__schedule_enter(self->learner.current, name);
     return PLEAT_OK;
 }
 
@@ -218,16 +218,16 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
     if (is_slot)
         self->served |= SLOT_BUSY;
     if (is_slot || self->learner.current->learned)
-        pleat__follow_replace(self->learner.current, item, place);
+        pleat__schedule_replace(self->learner.current, item, place);
     return PLEAT_OK;
 }
 
 static bool alloc_in_lane(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
                           pleat__place *place)
 {
-    pleat__follow *current = self->learner.current;
+    pleat__schedule *current = self->learner.current;
     if (current->lane_count == 0 ||
-        !pleat__follow_in_lane(current, &self->heap, item, granules_of(bytes), stream, place))
+        !pleat__schedule_in_lane(current, &self->heap, item, granules_of(bytes), stream, place))
         return false;
     self->served = IN_LANE;
     return true;
@@ -267,7 +267,7 @@ static bool take_slot(policy *self, pleat__place *place, uint64_t bytes, uint16_
 static bool alloc_in_second(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
                             pleat__place *place)
 {
-    const pleat__place *second = pleat__follow_second(self->learner.current, item);
+    const pleat__place *second = pleat__schedule_second(self->learner.current, item);
     if (second == NULL || second->granules != granules_of(bytes) ||
         !pleat__heap_take(&self->heap, second, stream))
         return false;
@@ -280,10 +280,10 @@ static bool alloc_in_second(policy *self, uint32_t item, uint64_t bytes, uint16_
 static bool alloc_resized(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
                           pleat__place *place)
 {
-    const pleat__follow *follow = self->learner.current;
-    const pleat__place *second = pleat__follow_second(follow, item);
+    const pleat__schedule *schedule = self->learner.current;
+    const pleat__place *second = pleat__schedule_second(schedule, item);
     uint32_t granules = granules_of(bytes);
-    *place = follow->items[item].place;
+    *place = schedule->items[item].place;
     if (!pleat__heap_take_resized(&self->heap, place, granules, stream)) {
         if (second == NULL)
             return false;
@@ -318,7 +318,7 @@ static bool take_ordered(policy *self, pleat__place *place, uint64_t bytes, uint
 
 static uint32_t match(policy *self, uint64_t bytes, uint16_t stream)
 {
-    pleat__follow *current = self->learner.current;
+    pleat__schedule *current = self->learner.current;
     pleat__size_parameter *sizes = &self->learner.sizes;
     if (__builtin_expect(!pleat__learner_has_sizes(&self->learner), 1))
         return pleat__matcher_next(&current->match, bytes, stream);

@@ -84,7 +84,7 @@ static void learner_suspends_and_resumes_at_the_next_mark(void **state)
     job_shape shape = job_shape_make(3, 1), other = job_shape_make(33, 2);
     job_start(&j, "pleat", NULL, 0);
     run(&j, &shape, 5);
-    const pleat__follow *schedule = learner_of(&j)->schedule;
+    const pleat__schedule *schedule = learner_of(&j)->schedule;
     for (uint64_t visit = 1; visit < 6; visit++) {
         run(&j, &other, 1);
         assert_state(&j, PLEAT__STATE_suspended);

@@ -55,21 +55,21 @@ static void recording_same_requests_are_alike(void **state)
 {
     (void)state;
     fixture f;
-    pleat__follow *follow;
+    pleat__schedule *schedule;
     begin(&f);
     assert_int_equal(run(&f, 0, 0).count, 0);
     for (int i = 0; i < 3; i++) {
         pleat__repeat found = run(&f, 0, 0);
         assert_int_equal(found.count, REQUESTS);
-        assert_ok(pleat__recording_take(&f.recording, &found, &follow));
-        assert_int_equal(follow->count, REQUESTS);
+        assert_ok(pleat__recording_take(&f.recording, &found, &schedule));
+        assert_int_equal(schedule->count, REQUESTS);
         for (uint32_t k = 0; k < REQUESTS; k++) {
-            assert_int_equal(follow->items[k].bytes, size_of(k));
-            assert_int_equal(follow->items[k].kind, PLEAT__ITEM_SLOT);
-            assert_int_equal(follow->items[k].place.address,
+            assert_int_equal(schedule->items[k].bytes, size_of(k));
+            assert_int_equal(schedule->items[k].kind, PLEAT__ITEM_SLOT);
+            assert_int_equal(schedule->items[k].place.address,
                              (f.requests - REQUESTS + k + 1) * UINT64_C(4096));
         }
-        pleat__follow_free(follow);
+        pleat__schedule_free(schedule);
     }
     end(&f);
 }
@@ -99,17 +99,17 @@ static void recording_few_that_are_missing_or_new_are_no_difference(void **state
     assert_int_equal(run(&f, 200, 216).count, REQUESTS - 16);
     assert_int_equal(run(&f, 0, 0).count, REQUESTS);
     /* Those that are not in the one before may have any size. */
-    pleat__follow *follow;
+    pleat__schedule *schedule;
     pleat__repeat found = run(&f, 0, 0);
     for (uint32_t i = 0; i < REQUESTS; i++)
         add(&f, i % 64 == 63 ? 999 * 512 + 512 * i : size_of(i), 0);
     found = pleat__recording_mark(&f.recording);
     assert_int_equal(found.count, REQUESTS);
-    assert_ok(pleat__recording_take(&f.recording, &found, &follow));
+    assert_ok(pleat__recording_take(&f.recording, &found, &schedule));
     for (uint32_t i = 0; i < REQUESTS; i++)
-        assert_int_equal(follow->items[i].kind,
+        assert_int_equal(schedule->items[i].kind,
                          i % 64 == 63 ? PLEAT__ITEM_DYNAMIC : PLEAT__ITEM_SLOT);
-    pleat__follow_free(follow);
+    pleat__schedule_free(schedule);
     end(&f);
 }
 
@@ -233,11 +233,11 @@ static void recording_without_host_memory_begins_again_at_a_mark(void **state)
     assert_int_equal(run(&f, 0, 0).count, 0);
     assert_int_equal(run(&f, 0, 0).count, REQUESTS);
     /* Nor is a stretch taken. */
-    pleat__follow *follow;
+    pleat__schedule *schedule;
     pleat__repeat found = run(&f, 0, 0);
     for (uint64_t nth = 1; nth <= 3; nth++) {
         pleat__arena_fail(nth, false);
-        assert_int_equal(pleat__recording_take(&f.recording, &found, &follow), PLEAT_E_NO_MEMORY);
+        assert_int_equal(pleat__recording_take(&f.recording, &found, &schedule), PLEAT_E_NO_MEMORY);
         pleat__arena_fail(0, false);
     }
     end(&f);
