@@ -62,54 +62,54 @@ typedef struct pleat__matcher {
 } pleat__matcher;
 
 /* `items` is the caller's and stays. */
-PLEAT_NODISCARD pleat_result pleat__matcher_init(pleat__matcher *match, pleat__arena *arena,
+PLEAT_NODISCARD pleat_result pleat__matcher_init(pleat__matcher *matcher, pleat__arena *arena,
                                                  pleat__expected *items, uint32_t begin,
                                                  uint32_t count);
 /* Indexes the sequence for resync, which else does so at its first use: milliseconds for a large
  * one, for callers that nobody waits for. */
-void pleat__matcher_index(pleat__matcher *match);
-void pleat__matcher_release(pleat__matcher *match);
+void pleat__matcher_index(pleat__matcher *matcher);
+void pleat__matcher_release(pleat__matcher *matcher);
 /* The next request is the iteration's first. */
-void pleat__matcher_restart(pleat__matcher *match);
+void pleat__matcher_restart(pleat__matcher *matcher);
 /* An iteration begins; what is left of the one before may still come. */
-void pleat__matcher_mark(pleat__matcher *match);
+void pleat__matcher_mark(pleat__matcher *matcher);
 /* Items left before the end of the iteration if they are few, else 0. */
-uint32_t pleat__matcher_left(const pleat__matcher *match);
+uint32_t pleat__matcher_left(const pleat__matcher *matcher);
 /* A phase begins, and in the sequence it does so at `item`: that is where a matcher is that did not
  * know; one that knows its place keeps it. */
-void pleat__matcher_phase(pleat__matcher *match, uint32_t item);
+void pleat__matcher_phase(pleat__matcher *matcher, uint32_t item);
 /* An item has another size from now on. The index by rows of sizes keeps those it was made of. */
-void pleat__matcher_resize(pleat__matcher *match, uint32_t item, uint64_t bytes);
+void pleat__matcher_resize(pleat__matcher *matcher, uint32_t item, uint64_t bytes);
 /* The next request is the one at `cursor`. */
-void pleat__matcher_jump(pleat__matcher *match, uint32_t cursor);
+void pleat__matcher_jump(pleat__matcher *matcher, uint32_t cursor);
 /* Slow path of pleat__matcher_next: the request is not the one at the cursor. */
-uint32_t pleat__matcher_search(pleat__matcher *match, uint64_t bytes, uint16_t stream);
+uint32_t pleat__matcher_search(pleat__matcher *matcher, uint64_t bytes, uint16_t stream);
 /* Whether the last requests occur in this sequence; if so the cursor goes behind them and *item is
  * the last of them. */
-bool pleat__matcher_resync(pleat__matcher *match, const uint64_t recent[PLEAT__GRAM],
+bool pleat__matcher_resync(pleat__matcher *matcher, const uint64_t recent[PLEAT__GRAM],
                            uint32_t *item);
 
-static inline void pleat__matcher_remember(pleat__matcher *match, uint64_t bytes)
+static inline void pleat__matcher_remember(pleat__matcher *matcher, uint64_t bytes)
 {
     for (uint32_t i = 1; i < PLEAT__GRAM; i++)
-        match->recent[i - 1] = match->recent[i];
-    match->recent[PLEAT__GRAM - 1] = bytes;
+        matcher->recent[i - 1] = matcher->recent[i];
+    matcher->recent[PLEAT__GRAM - 1] = bytes;
 }
 
 /* The item that a request is, or PLEAT__NO_ITEM. */
-static inline uint32_t pleat__matcher_next(pleat__matcher *match, uint64_t bytes, uint16_t stream)
+static inline uint32_t pleat__matcher_next(pleat__matcher *matcher, uint64_t bytes, uint16_t stream)
 {
-    uint32_t at = match->cursor;
-    const pleat__expected *item = &match->items[at];
-    pleat__matcher_remember(match, bytes);
+    uint32_t at = matcher->cursor;
+    const pleat__expected *item = &matcher->items[at];
+    pleat__matcher_remember(matcher, bytes);
     if (item->bytes != bytes || item->stream != stream || item->kind == PLEAT__ITEM_DYNAMIC ||
-        match->aligner.on)
-        return pleat__matcher_search(match, bytes, stream);
-    match->frees = 0;
-    match->cursor = at + 1 == match->count ? match->begin : at + 1;
-    match->misses = 0;
+        matcher->aligner.on)
+        return pleat__matcher_search(matcher, bytes, stream);
+    matcher->frees = 0;
+    matcher->cursor = at + 1 == matcher->count ? matcher->begin : at + 1;
+    matcher->misses = 0;
     /* The next request's item, and the one behind it: far apart in time, near in memory. */
-    __builtin_prefetch(&match->items[match->cursor + 4]);
+    __builtin_prefetch(&matcher->items[matcher->cursor + 4]);
     return at;
 }
 

@@ -220,9 +220,9 @@ static pleat_result load_all(pleat__schedule *schedule, loader *load)
     load_sequence(load, &plan->steady, schedule->items + plan->first.slot_count);
     PLEAT_TRY(load_lanes(schedule, load));
     PLEAT_TRY(load_phases(schedule, plan));
-    PLEAT_TRY(pleat__matcher_init(&schedule->match, schedule->arena, schedule->items,
+    PLEAT_TRY(pleat__matcher_init(&schedule->matcher, schedule->arena, schedule->items,
                                   plan->first.slot_count, schedule->count));
-    pleat__matcher_index(&schedule->match);
+    pleat__matcher_index(&schedule->matcher);
     return PLEAT_OK;
 }
 
@@ -265,13 +265,13 @@ pleat_result pleat__schedule_learned(pleat__arena *arena, pleat__expected *items
     if (schedule == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow an iteration");
     *schedule = (pleat__schedule){.arena = arena, .count = count, .learned = true};
-    pleat_result result = pleat__matcher_init(&schedule->match, arena, items, 0, count);
+    pleat_result result = pleat__matcher_init(&schedule->matcher, arena, items, 0, count);
     if (result != PLEAT_OK) {
         pleat__schedule_free(schedule);
         return result;
     }
     schedule->items = items;
-    schedule->match.learned = true;
+    schedule->matcher.learned = true;
     *out = schedule;
     return PLEAT_OK;
 }
@@ -287,7 +287,7 @@ void pleat__schedule_free(pleat__schedule *schedule)
         pleat__view_unpin(arena, &schedule->second[i]);
     for (uint32_t i = 0; i < schedule->lane_count; i++)
         pleat__lane_release(&schedule->lanes[i]);
-    pleat__matcher_release(&schedule->match);
+    pleat__matcher_release(&schedule->matcher);
     pleat__arena_free(arena, schedule->second);
     pleat__arena_free(arena, schedule->lanes);
     pleat__arena_free(arena, schedule->phases);
@@ -326,7 +326,7 @@ void pleat__schedule_replace(pleat__schedule *schedule, uint32_t item, const ple
 
 void pleat__schedule_enter(pleat__schedule *schedule, const char *name)
 {
-    uint32_t cursor = schedule->match.cursor, best = PLEAT__NO_ITEM, least = UINT32_MAX;
+    uint32_t cursor = schedule->matcher.cursor, best = PLEAT__NO_ITEM, least = UINT32_MAX;
     for (uint32_t i = 0; i < schedule->phase_count; i++) {
         uint32_t item = schedule->phases[i].item;
         uint32_t away = item > cursor ? item - cursor : cursor - item;
@@ -336,5 +336,5 @@ void pleat__schedule_enter(pleat__schedule *schedule, const char *name)
         }
     }
     if (best != PLEAT__NO_ITEM)
-        pleat__matcher_phase(&schedule->match, best);
+        pleat__matcher_phase(&schedule->matcher, best);
 }

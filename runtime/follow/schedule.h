@@ -33,7 +33,7 @@ typedef struct pleat__schedule {
     pleat__schedule_phase *phases; /* a plan's */
     uint32_t phase_count;
     uint64_t adopted; /* the policy's count of requests when it was adopted */
-    pleat__matcher match;
+    pleat__matcher matcher;
     pleat__place *second; /* learned: where items lay before they were replaced; NULL: none was */
 } pleat__schedule;
 

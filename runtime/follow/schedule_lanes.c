@@ -30,7 +30,7 @@ static uint32_t lane_of(const pleat__schedule *schedule, uint32_t item)
 static bool take_beside(pleat__schedule *schedule, pleat__heap *heap, uint32_t granules,
                         uint16_t stream, pleat__place *place)
 {
-    uint32_t cursor = schedule->match.cursor, tried = PLEAT__NO_LANE;
+    uint32_t cursor = schedule->matcher.cursor, tried = PLEAT__NO_LANE;
     for (uint32_t i = 0; i < BESIDE; i++) {
         uint32_t both[2] = {lane_of(schedule, cursor - 1 - i), lane_of(schedule, cursor + i)};
         for (int k = 0; k < 2; k++) {
@@ -47,7 +47,7 @@ static bool take_beside(pleat__schedule *schedule, pleat__heap *heap, uint32_t g
 static bool take_any(pleat__schedule *schedule, pleat__heap *heap, uint32_t granules,
                      uint16_t stream, pleat__place *place)
 {
-    uint32_t best = PLEAT__NO_LANE, now = schedule->match.cursor;
+    uint32_t best = PLEAT__NO_LANE, now = schedule->matcher.cursor;
     uint64_t least = UINT64_MAX;
     for (uint32_t l = 0; l < schedule->lane_count; l++) {
         const pleat__lane_space *lane = &schedule->lanes[l];

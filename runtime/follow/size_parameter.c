@@ -24,7 +24,7 @@ static const pleat__function *function_of(const pleat__size_parameter *sizes,
                                           const pleat__schedule *schedule, uint32_t item)
 {
     const pleat__recipe *recipe = sizes->plan->recipe;
-    uint32_t begin = schedule->match.begin;
+    uint32_t begin = schedule->matcher.begin;
     uint32_t index = item < begin ? recipe->first[item] : recipe->steady[item - begin];
     if (index == PLEAT__NO_FUNCTION || schedule->items[item].kind == PLEAT__ITEM_DYNAMIC ||
         !pleat__function_varies(&recipe->functions[index]))
@@ -34,12 +34,12 @@ static const pleat__function *function_of(const pleat__size_parameter *sizes,
 
 void pleat__size_parameter_begin(pleat__size_parameter *sizes, const pleat__schedule *schedule)
 {
-    uint32_t cursor = schedule->match.cursor;
+    uint32_t cursor = schedule->matcher.cursor;
     sizes->agreed = 0;
     sizes->tries = 0;
     sizes->requests = 0;
     sizes->last = 0;
-    sizes->sized_until = cursor < schedule->match.begin ? 0 : schedule->match.begin;
+    sizes->sized_until = cursor < schedule->matcher.begin ? 0 : schedule->matcher.begin;
     sizes->next = sizes->sized_until;
     sizes->passes += sizes->passes < 2;
     if (sizes->plan->recipe->parameters == 2)
@@ -49,7 +49,7 @@ void pleat__size_parameter_begin(pleat__size_parameter *sizes, const pleat__sche
 /* The first item whose size is to be that at x when the cursor is where it is. */
 static uint32_t first_to_size(const pleat__schedule *schedule)
 {
-    uint32_t cursor = schedule->match.cursor, begin = schedule->match.begin;
+    uint32_t cursor = schedule->matcher.cursor, begin = schedule->matcher.begin;
     uint32_t least = cursor < begin ? 0 : begin;
     return cursor - least > BEHIND ? cursor - BEHIND : least;
 }
@@ -66,12 +66,13 @@ static void size_item(const pleat__size_parameter *sizes, pleat__schedule *sched
     const pleat__function *function = function_of(sizes, schedule, item);
     uint64_t bytes;
     if (function != NULL && pleat__function_at(function, &sizes->x, &bytes))
-        pleat__matcher_resize(&schedule->match, item, bytes);
+        pleat__matcher_resize(&schedule->matcher, item, bytes);
 }
 
 void pleat__size_parameter_advance(pleat__size_parameter *sizes, pleat__schedule *schedule)
 {
-    uint32_t cursor = schedule->match.cursor, half = (schedule->count - schedule->match.begin) / 2;
+    uint32_t cursor = schedule->matcher.cursor,
+             half = (schedule->count - schedule->matcher.begin) / 2;
     sizes->requests++;
     /* Back by more than half of it: another iteration has begun, and nothing marked it. */
     if (cursor + half < sizes->last && sizes->requests > half) {
@@ -99,7 +100,7 @@ static void change(pleat__size_parameter *sizes, pleat__schedule *schedule, cons
 static bool solve(const pleat__size_parameter *sizes, const pleat__schedule *schedule,
                   uint64_t bytes, uint16_t stream, pleat__x *x, uint32_t *item)
 {
-    uint32_t cursor = schedule->match.cursor;
+    uint32_t cursor = schedule->matcher.cursor;
     for (*item = cursor; *item < cursor + NEAR && *item < schedule->count; ++*item) {
         const pleat__function *function = function_of(sizes, schedule, *item);
         *x = sizes->x;
@@ -114,7 +115,7 @@ static bool solve(const pleat__size_parameter *sizes, const pleat__schedule *sch
 static pleat__x_state observe(pleat__size_parameter *sizes, const pleat__schedule *schedule,
                               uint32_t item, uint64_t bytes)
 {
-    uint32_t begin = schedule->match.begin;
+    uint32_t begin = schedule->matcher.begin;
     bool first = item < begin;
     return pleat__x_observe(&sizes->finder, first, first ? item : item - begin, bytes);
 }
@@ -145,7 +146,7 @@ void pleat__size_parameter_infer(pleat__size_parameter *sizes, pleat__schedule *
     bool two = sizes->plan->recipe->parameters == 2;
     pleat__x x;
     uint32_t item;
-    if (sizes->tries >= TRIES || (!two && schedule->items[schedule->match.cursor].bytes == bytes))
+    if (sizes->tries >= TRIES || (!two && schedule->items[schedule->matcher.cursor].bytes == bytes))
         return;
     if (!(two ? find(sizes, schedule, bytes, stream, &x, &item)
               : solve(sizes, schedule, bytes, stream, &x, &item)))
@@ -154,7 +155,7 @@ void pleat__size_parameter_infer(pleat__size_parameter *sizes, pleat__schedule *
     sizes->agreed = two ? sizes->agreed : 0;
     change(sizes, schedule, &x);
     if (schedule->items[item].bytes == bytes)
-        pleat__matcher_jump(&schedule->match, item);
+        pleat__matcher_jump(&schedule->matcher, item);
 }
 
 void pleat__size_parameter_matched(pleat__size_parameter *sizes, const pleat__schedule *schedule,

@@ -55,7 +55,7 @@ static void set_current(pleat__learner *learner, pleat__schedule *next, pleat__s
 static void set_pace(pleat__learner *learner)
 {
     const pleat__schedule *schedule = learner->schedule;
-    uint64_t count = schedule != NULL ? schedule->count - schedule->match.begin : 0;
+    uint64_t count = schedule != NULL ? schedule->count - schedule->matcher.begin : 0;
     learner->due &= (uint8_t)~PLEAT__DUE_ITERATION;
     learner->iteration_until = learner->record.marked
                                    ? UINT64_MAX
@@ -143,10 +143,11 @@ void pleat__learner_watch(pleat__learner *learner)
 /* Where nothing marks iterations: whether the suspended schedule's own requests come again. */
 static void look_for_schedule(pleat__learner *learner, uint64_t bytes)
 {
-    pleat__matcher *match = &learner->schedule->match;
+    pleat__matcher *matcher = &learner->schedule->matcher;
     uint32_t item;
-    pleat__matcher_remember(match, bytes);
-    if (learner->requests % PLEAT__GRAM == 0 && pleat__matcher_resync(match, match->recent, &item))
+    pleat__matcher_remember(matcher, bytes);
+    if (learner->requests % PLEAT__GRAM == 0 &&
+        pleat__matcher_resync(matcher, matcher->recent, &item))
         resume(learner);
 }
 
@@ -206,7 +207,7 @@ static void take_layout(pleat__learner *learner)
     pleat__schedule *next = pleat__layouts_take(&learner->layouts);
     if (next == NULL)
         return;
-    pleat__matcher_jump(&next->match, learner->schedule->match.cursor);
+    pleat__matcher_jump(&next->matcher, learner->schedule->matcher.cursor);
     next->adopted = learner->requests;
     learner->schedule = next;
     pleat__judge_adopt(&learner->judge);
@@ -270,7 +271,7 @@ void pleat__learner_mark(pleat__learner *learner)
     learner->diverged = false;
     if (learner->current == NULL)
         return;
-    pleat__matcher_mark(&learner->current->match);
+    pleat__matcher_mark(&learner->current->matcher);
     if (pleat__learner_has_sizes(learner))
         pleat__size_parameter_begin(&learner->sizes, learner->current);
 }

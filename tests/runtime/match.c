@@ -11,7 +11,7 @@
 typedef struct fixture {
     pleat__arena *arena;
     pleat__expected items[ITEMS];
-    pleat__matcher match;
+    pleat__matcher matcher;
 } fixture;
 
 /* A beginning of `first` requests, then an iteration whose sizes repeat as layers' do. */
@@ -26,7 +26,7 @@ static void fill(fixture *f, uint32_t first)
 static void make(fixture *f, uint32_t first)
 {
     fill(f, first);
-    assert_ok(pleat__matcher_init(&f->match, f->arena, f->items, first, ITEMS));
+    assert_ok(pleat__matcher_init(&f->matcher, f->arena, f->items, first, ITEMS));
 }
 
 static int begin(void **state)
@@ -40,7 +40,7 @@ static int begin(void **state)
 static int end(void **state)
 {
     fixture *f = *state;
-    pleat__matcher_release(&f->match);
+    pleat__matcher_release(&f->matcher);
     pleat__arena_destroy(f->arena);
     test_free(f);
     return 0;
@@ -48,7 +48,7 @@ static int end(void **state)
 
 static uint32_t next(fixture *f, uint32_t item)
 {
-    return pleat__matcher_next(&f->match, f->items[item].bytes, f->items[item].stream);
+    return pleat__matcher_next(&f->matcher, f->items[item].bytes, f->items[item].stream);
 }
 
 static void match_follows_beginning_then_iteration_after_iteration(void **state)
@@ -58,7 +58,7 @@ static void match_follows_beginning_then_iteration_after_iteration(void **state)
     for (uint32_t i = 0; i < 50; i++)
         assert_int_equal(next(f, i), i);
     for (int iteration = 0; iteration < 3; iteration++) {
-        pleat__matcher_mark(&f->match);
+        pleat__matcher_mark(&f->matcher);
         for (uint32_t i = 50; i < ITEMS; i++)
             assert_int_equal(next(f, i), i);
     }
@@ -70,7 +70,7 @@ static void match_mark_early_in_the_beginning_does_not_skip_it(void **state)
     make(f, 200);
     for (uint32_t i = 0; i < 200; i++) {
         if (i == 100)
-            pleat__matcher_mark(&f->match);
+            pleat__matcher_mark(&f->matcher);
         assert_int_equal(next(f, i), i);
     }
     assert_int_equal(next(f, 200), 200);
@@ -82,7 +82,7 @@ static void match_mark_leaves_a_beginning_that_went_otherwise(void **state)
     make(f, 200);
     for (uint32_t i = 0; i < 20; i++)
         assert_int_equal(next(f, i), i);
-    pleat__matcher_mark(&f->match);
+    pleat__matcher_mark(&f->matcher);
     for (uint32_t i = 200; i < ITEMS; i++)
         assert_int_equal(next(f, i), i);
 }
@@ -97,21 +97,21 @@ static void match_mark_before_the_last_requests_loses_none(void **state)
     for (uint32_t early = 0; early <= 4; early++) {
         for (uint32_t i = 50; i < ITEMS; i++) {
             if (i == ITEMS - early)
-                pleat__matcher_mark(&f->match);
+                pleat__matcher_mark(&f->matcher);
             assert_int_equal(next(f, i), i);
         }
-        assert_int_equal(pleat__matcher_left(&f->match), 0);
+        assert_int_equal(pleat__matcher_left(&f->matcher), 0);
     }
     /* Some never come: the iteration was over. */
     for (uint32_t i = 50; i < ITEMS - 3; i++)
         assert_int_equal(next(f, i), i);
-    assert_int_equal(pleat__matcher_left(&f->match), 3);
-    pleat__matcher_mark(&f->match);
+    assert_int_equal(pleat__matcher_left(&f->matcher), 3);
+    pleat__matcher_mark(&f->matcher);
     for (uint32_t i = 50; i < 100; i++)
         assert_int_equal(next(f, i), i);
     /* Many: it was another. */
-    assert_int_equal(pleat__matcher_left(&f->match), 0);
-    pleat__matcher_mark(&f->match);
+    assert_int_equal(pleat__matcher_left(&f->matcher), 0);
+    pleat__matcher_mark(&f->matcher);
     assert_int_equal(next(f, 50), 50);
 }
 
@@ -121,7 +121,7 @@ static void match_extra_request_costs_itself_only(void **state)
     make(f, 0);
     for (uint32_t i = 0; i < ITEMS; i++) {
         if (i == 123)
-            assert_int_equal(pleat__matcher_next(&f->match, 777777, 0), PLEAT__NO_ITEM);
+            assert_int_equal(pleat__matcher_next(&f->matcher, 777777, 0), PLEAT__NO_ITEM);
         assert_int_equal(next(f, i), i);
     }
 }
@@ -153,7 +153,7 @@ static void match_resized_request_costs_itself_only(void **state)
     uint32_t lost = 0;
     for (uint32_t i = 0; i < ITEMS; i++)
         if (i == 77)
-            lost += pleat__matcher_next(&f->match, 999999, 0) == PLEAT__NO_ITEM;
+            lost += pleat__matcher_next(&f->matcher, 999999, 0) == PLEAT__NO_ITEM;
         else
             assert_int_equal(next(f, i), i);
     assert_int_equal(lost, 1);
@@ -163,7 +163,7 @@ static void match_stream_is_part_of_a_request(void **state)
 {
     fixture *f = *state;
     make(f, 0);
-    assert_int_equal(pleat__matcher_next(&f->match, f->items[0].bytes, 1), PLEAT__NO_ITEM);
+    assert_int_equal(pleat__matcher_next(&f->matcher, f->items[0].bytes, 1), PLEAT__NO_ITEM);
     assert_int_equal(next(f, 0), 0);
 }
 
@@ -174,10 +174,10 @@ static void match_dynamic_request_may_have_any_size(void **state)
     f->items[10].kind = PLEAT__ITEM_DYNAMIC;
     f->items[11].kind = PLEAT__ITEM_DYNAMIC;
     f->items[11].bytes = 50 << 20; /* else the one behind it might be this one, grown */
-    assert_ok(pleat__matcher_init(&f->match, f->arena, f->items, 0, ITEMS));
+    assert_ok(pleat__matcher_init(&f->matcher, f->arena, f->items, 0, ITEMS));
     for (uint32_t i = 0; i < 10; i++)
         assert_int_equal(next(f, i), i);
-    assert_int_equal(pleat__matcher_next(&f->match, 123456789, 0), 10);
+    assert_int_equal(pleat__matcher_next(&f->matcher, 123456789, 0), 10);
     /* The second does not come this time. */
     assert_int_equal(next(f, 12), 12);
     assert_int_equal(next(f, 13), 13);
@@ -193,7 +193,7 @@ static void match_leaves_dynamic_requests_when_all_are_extra(void **state)
         f->items[i].bytes = i < 200 ? 1000 + 8 * i : 100000 + 512 * i;
     for (uint32_t i = 200; i < ITEMS; i += 4)
         f->items[i].kind = PLEAT__ITEM_DYNAMIC;
-    assert_ok(pleat__matcher_init(&f->match, f->arena, f->items, 0, ITEMS));
+    assert_ok(pleat__matcher_init(&f->matcher, f->arena, f->items, 0, ITEMS));
     for (uint32_t i = 0; i < 260; i++)
         next(f, i);
     uint32_t wrong = 0;
@@ -209,13 +209,13 @@ static void match_tracks_iterations_of_few_requests(void **state)
     fill(f, 0);
     for (uint32_t i = 0; i < few; i++)
         f->items[i].kind = PLEAT__ITEM_DYNAMIC;
-    assert_ok(pleat__matcher_init(&f->match, f->arena, f->items, 0, few));
+    assert_ok(pleat__matcher_init(&f->matcher, f->arena, f->items, 0, few));
     for (uint32_t i = 0; i < 200; i++) {
         assert_int_equal(next(f, i % few), i % few);
-        assert_true(f->match.aligner.start < few);
+        assert_true(f->matcher.aligner.start < few);
     }
     for (uint32_t i = 0; i < 200; i++) {
-        uint32_t item = pleat__matcher_next(&f->match, 1000000 * (1 + i % 7), i % 2);
+        uint32_t item = pleat__matcher_next(&f->matcher, 1000000 * (1 + i % 7), i % 2);
         assert_true(item < few || item == PLEAT__NO_ITEM);
     }
 }
@@ -227,7 +227,7 @@ static void match_resyncs_after_an_evaluation_loop_without_a_mark(void **state)
     for (uint32_t i = 0; i < ITEMS; i++)
         assert_int_equal(next(f, i), i);
     for (uint32_t i = 0; i < 100; i++)
-        assert_int_equal(pleat__matcher_next(&f->match, 50000000 + i, 0), PLEAT__NO_ITEM);
+        assert_int_equal(pleat__matcher_next(&f->matcher, 50000000 + i, 0), PLEAT__NO_ITEM);
     uint32_t wrong = 0;
     for (uint32_t i = 0; i < ITEMS; i++)
         wrong += next(f, i) != i;
@@ -248,7 +248,7 @@ static void match_resyncs_in_the_middle(void **state)
         assert_true(i < 350 || item == i);
     }
     assert_true(lost < 3 * PLEAT__GRAM);
-    assert_true(f->match.resyncs >= 1);
+    assert_true(f->matcher.resyncs >= 1);
 }
 
 /* Each disturbed iteration loses the disturbed request and little else. */
@@ -261,11 +261,11 @@ static void match_resyncs_to_the_beginning_behind_the_end(void **state)
     fill(f, 0);
     for (uint32_t i = 0; i < ITEMS; i++)
         f->items[i].bytes = 512 * (1 + i % layer);
-    assert_ok(pleat__matcher_init(&f->match, f->arena, f->items, 0, ITEMS));
+    assert_ok(pleat__matcher_init(&f->matcher, f->arena, f->items, 0, ITEMS));
     for (uint32_t i = 0; i < left; i++)
         assert_int_equal(next(f, i), i);
     for (uint32_t i = 0; i < 8; i++)
-        assert_int_equal(pleat__matcher_next(&f->match, 1000000 + 512 * i, 0), PLEAT__NO_ITEM);
+        assert_int_equal(pleat__matcher_next(&f->matcher, 1000000 + 512 * i, 0), PLEAT__NO_ITEM);
     for (uint32_t i = 0; i + 1 < PLEAT__GRAM; i++)
         assert_int_equal(next(f, i), PLEAT__NO_ITEM);
     for (uint32_t i = PLEAT__GRAM - 1; i < layer; i++)
@@ -293,7 +293,7 @@ static void match_seeded_disturbances_keep_98_percent(void **state)
                 item = i == at ? at + 1 : at;
             asked++;
             matched += kind == 4 && i == at
-                           ? pleat__matcher_next(&f->match, 31415926, 0) != PLEAT__NO_ITEM
+                           ? pleat__matcher_next(&f->matcher, 31415926, 0) != PLEAT__NO_ITEM
                            : next(f, item) == item;
         }
     }
@@ -307,7 +307,7 @@ static void match_dynamic_request_of_its_old_size_is_itself(void **state)
     fill(f, 50);
     f->items[10].kind = PLEAT__ITEM_DYNAMIC;
     f->items[10].bytes = f->items[12].bytes;
-    assert_ok(pleat__matcher_init(&f->match, f->arena, f->items, 50, ITEMS));
+    assert_ok(pleat__matcher_init(&f->matcher, f->arena, f->items, 50, ITEMS));
     for (uint32_t i = 0; i < ITEMS; i++)
         assert_int_equal(next(f, i), i);
 }
@@ -340,13 +340,13 @@ static void make_experts(fixture *f, test_random *random)
             .kind = fixed ? PLEAT__ITEM_SLOT : PLEAT__ITEM_DYNAMIC,
             .gap = (uint8_t)(!fixed && (i % LAYER - FIXED) % PER_EXPERT == 0 ? 2 : 0)};
     }
-    assert_ok(pleat__matcher_init(&f->match, f->arena, f->items, 0, ITEMS));
+    assert_ok(pleat__matcher_init(&f->matcher, f->arena, f->items, 0, ITEMS));
 }
 
 static uint32_t ask(fixture *f, uint32_t item, uint64_t tokens)
 {
-    f->match.frees = f->items[item].gap;
-    return pleat__matcher_next(&f->match, expert_size(item, tokens), 0);
+    f->matcher.frees = f->items[item].gap;
+    return pleat__matcher_next(&f->matcher, expert_size(item, tokens), 0);
 }
 
 /* Sizes are drawn anew, some experts do not come and some come twice: what is fixed is found, and
@@ -358,7 +358,7 @@ static void match_tracks_layers_whose_experts_change(void **state)
     make_experts(f, &random);
     uint32_t fixed = 0, found = 0, dynamic = 0, in_layer = 0;
     for (int iteration = 0; iteration < 50; iteration++) {
-        pleat__matcher_mark(&f->match);
+        pleat__matcher_mark(&f->matcher);
         for (uint32_t i = 0; i < ITEMS; i++) {
             if (i % LAYER < FIXED) {
                 fixed++;
@@ -402,7 +402,7 @@ static void match_tracks_sizes_without_a_loss(void **state)
 /* As `ask`, of a matcher that looks at all places as soon as a request costs anything. */
 static uint32_t ask_eagerly(fixture *f, uint32_t item, uint64_t tokens)
 {
-    f->match.aligner.others = 0;
+    f->matcher.aligner.others = 0;
     return ask(f, item, tokens);
 }
 
@@ -414,11 +414,11 @@ static void match_waits_only_while_the_answer_is_certain(void **state)
     test_random random = test_random_begin("match waits", 0xe6);
     make_experts(f, &random);
     memcpy(eager->items, f->items, sizeof f->items);
-    assert_ok(pleat__matcher_init(&eager->match, f->arena, eager->items, 0, ITEMS));
+    assert_ok(pleat__matcher_init(&eager->matcher, f->arena, eager->items, 0, ITEMS));
     uint32_t asked = 0, same = 0;
     for (int iteration = 0; iteration < 60; iteration++) {
-        pleat__matcher_mark(&f->match);
-        pleat__matcher_mark(&eager->match);
+        pleat__matcher_mark(&f->matcher);
+        pleat__matcher_mark(&eager->matcher);
         for (uint32_t i = 0; i < ITEMS; i++) {
             bool fixed = i % LAYER < FIXED;
             uint64_t tokens = 20 + test_random_below(&random, 400);
@@ -433,7 +433,7 @@ static void match_waits_only_while_the_answer_is_certain(void **state)
     }
     print_message("%u of %u answers are the same\n", same, asked);
     assert_true(same * 1000.0 >= asked * 999.0);
-    pleat__matcher_release(&eager->match);
+    pleat__matcher_release(&eager->matcher);
     test_free(eager);
 }
 
@@ -447,12 +447,12 @@ static void match_phase_gives_a_lost_matcher_its_place(void **state)
     /* One that knows where it is stays there. */
     for (uint32_t i = LAYER; i < LAYER + FIXED - 1; i++)
         assert_int_equal(ask(f, i, 100), i);
-    pleat__matcher_phase(&f->match, 3 * LAYER);
-    assert_int_equal(f->match.cursor, LAYER + FIXED - 1);
+    pleat__matcher_phase(&f->matcher, 3 * LAYER);
+    assert_int_equal(f->matcher.cursor, LAYER + FIXED - 1);
     /* Something else, and the third layer follows, which looks like all others. */
     for (uint32_t i = 0; i < 4; i++)
-        (void)pleat__matcher_next(&f->match, 123456 + i * 1000, 0);
-    pleat__matcher_phase(&f->match, 3 * LAYER);
+        (void)pleat__matcher_next(&f->matcher, 123456 + i * 1000, 0);
+    pleat__matcher_phase(&f->matcher, 3 * LAYER);
     for (uint32_t i = 3 * LAYER; i < ITEMS; i++)
         assert_int_equal(ask(f, i, 100), i);
 }

@@ -48,7 +48,7 @@ typedef struct policy {
     uint32_t first_count; /* items before the iteration */
     window *windows;
     uint32_t window_count;
-    pleat__matcher match;
+    pleat__matcher matcher;
     pleat__occupancy occupancy;
     pleat__place_map placed; /* live in the pool */
     pleat__bits starts;      /* granules at which one of those begins */
@@ -240,7 +240,7 @@ static bool serve_planned(policy *self, uint64_t bytes, uint16_t stream, pleat_v
         stats->diverged++;
         return false;
     }
-    uint32_t at = pleat__matcher_next(&self->match, bytes, stream);
+    uint32_t at = pleat__matcher_next(&self->matcher, bytes, stream);
     if (at == PLEAT__NO_ITEM) {
         stats->diverged++;
         return false;
@@ -370,7 +370,7 @@ static pleat_result mark(void *opaque)
 {
     policy *self = opaque;
     if (self->item_count > 0)
-        pleat__matcher_mark(&self->match);
+        pleat__matcher_mark(&self->matcher);
     return PLEAT_OK;
 }
 
@@ -404,7 +404,7 @@ static pleat_result create_parts(policy *self)
     PLEAT_TRY(
         pleat__bits_create(arena, self->pool_bytes / PLEAT__GRANULE_BYTES + 1, &self->starts));
     if (self->item_count > 0)
-        PLEAT_TRY(pleat__matcher_init(&self->match, arena, self->items, self->first_count,
+        PLEAT_TRY(pleat__matcher_init(&self->matcher, arena, self->items, self->first_count,
                                       self->item_count));
     return back_pool(self);
 }
