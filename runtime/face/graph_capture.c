@@ -22,7 +22,7 @@
 #include <runtime/memory/free_runs.h>
 
 typedef struct piece {
-    pleat__extent run;
+    pleat__run run;
     uint32_t stream; /* index in the capture */
     bool shared;
     uint64_t requested;
@@ -30,8 +30,8 @@ typedef struct piece {
 
 typedef struct stream_part {
     pleat_stream stream;
-    pleat__extents free; /* that the stream has given back */
-    uint32_t live;       /* pieces whose free must find a node */
+    pleat__free_runs free; /* that the stream has given back */
+    uint32_t live;         /* pieces whose free must find a node */
 } stream_part;
 
 struct pleat_capture {
@@ -76,12 +76,12 @@ static uint32_t index_of(const pleat_capture *capture, pleat_stream stream)
 }
 
 static pleat_result take_run(pleat_capture *capture, stream_part *part, uint32_t granules,
-                             pleat__extent *run)
+                             pleat__run *run)
 {
-    *run = pleat__extents_best(&part->free, granules);
+    *run = pleat__free_runs_best(&part->free, granules);
     if (run->count != 0) {
         run->count = granules;
-        pleat__extents_carve(&part->free, *run);
+        pleat__free_runs_carve(&part->free, *run);
         return PLEAT_OK;
     }
     if (granules > capture->granules - capture->untouched)
@@ -90,7 +90,7 @@ static pleat_result take_run(pleat_capture *capture, stream_part *part, uint32_t
                            "it with more",
                            (unsigned long long)capture->untouched << PLEAT__GRANULE_SHIFT,
                            (unsigned long long)capture->granules << PLEAT__GRANULE_SHIFT);
-    *run = (pleat__extent){capture->untouched, granules};
+    *run = (pleat__run){capture->untouched, granules};
     capture->untouched += granules;
     return PLEAT_OK;
 }
@@ -102,7 +102,7 @@ pleat_result pleat__capture_alloc(pleat_capture *capture, uint64_t bytes, pleat_
     uint32_t index = index_of(capture, stream);
     stream_part *part = &capture->streams[index];
     /* Two nodes for the carving, and one for each piece, whose free must find it. */
-    PLEAT_TRY(pleat__extents_reserve(&part->free, part->live + 3));
+    PLEAT_TRY(pleat__free_runs_reserve(&part->free, part->live + 3));
     PLEAT_TRY(pleat__address_map_reserve(&capture->pieces));
     piece *made = pleat__arena_calloc(capture->arena, 1, sizeof *made);
     if (made == NULL)
@@ -131,7 +131,7 @@ pleat_result pleat__capture_free(pleat_capture *capture, pleat_va address)
     part->live--;
     pleat__bits_clear(&capture->begins, gone->run.begin);
     if (!gone->shared)
-        pleat__extents_add(&part->free, gone->run, true, true);
+        pleat__free_runs_add(&part->free, gone->run, true, true);
     pleat__arena_free(capture->arena, gone);
     return PLEAT_OK;
 }
@@ -180,7 +180,7 @@ static void free_record(pleat_capture *capture)
     for (uint64_t i = 0; capture->pieces.arena != NULL && i <= capture->pieces.mask; i++)
         pleat__arena_free(arena, capture->pieces.entries[i].value);
     for (size_t s = 0; s < capture->stream_count; s++)
-        pleat__extents_release(&capture->streams[s].free);
+        pleat__free_runs_release(&capture->streams[s].free);
     pleat__address_map_destroy(&capture->pieces);
     pleat__bits_destroy(arena, &capture->begins);
     pleat__arena_free(arena, capture->streams);
@@ -211,7 +211,7 @@ static pleat_result add_stream(pleat_runtime *runtime, pleat_capture *capture, p
                                 capture->stream_count, sizeof *capture->streams));
     PLEAT_TRY(pleat__gate_capture(&runtime->gate, stream));
     capture->streams[capture->stream_count] = (stream_part){.stream = stream};
-    pleat__extents_init(&capture->streams[capture->stream_count++].free, runtime->arena);
+    pleat__free_runs_init(&capture->streams[capture->stream_count++].free, runtime->arena);
     return PLEAT_OK;
 }
 

@@ -10,19 +10,19 @@
 #define STEPS 16 /* strays in a hole that are passed */
 
 pleat_result pleat__lane_init(pleat__lane_space *lane, pleat__arena *arena, pleat_va address,
-                              uint32_t granules, pleat__extent *runs, uint32_t run_count)
+                              uint32_t granules, pleat__run *runs, uint32_t run_count)
 {
     *lane = (pleat__lane_space){
         .address = address, .granules = granules, .runs = runs, .run_count = run_count};
-    pleat__extents_init(&lane->free, arena);
-    PLEAT_TRY(pleat__extents_reserve(&lane->free, 2));
-    pleat__extents_add(&lane->free, (pleat__extent){0, granules}, true, true);
+    pleat__free_runs_init(&lane->free, arena);
+    PLEAT_TRY(pleat__free_runs_reserve(&lane->free, 2));
+    pleat__free_runs_add(&lane->free, (pleat__run){0, granules}, true, true);
     return PLEAT_OK;
 }
 
 void pleat__lane_release(pleat__lane_space *lane)
 {
-    pleat__extents_release(&lane->free);
+    pleat__free_runs_release(&lane->free);
 }
 
 /* The first physical run that reaches beyond a granule of the lane, which is then counted from that
@@ -46,9 +46,9 @@ static pleat__runs *several_make(const pleat__lane_space *lane, pleat__arena *ar
     if (several == NULL)
         return NULL;
     *several =
-        (pleat__runs){.runs = (pleat__extent *)(several + 1), .count = count, .granules = granules};
+        (pleat__runs){.runs = (pleat__run *)(several + 1), .count = count, .granules = granules};
     for (uint32_t i = 0; i < count; i++) {
-        pleat__extent run = lane->runs[first + i];
+        pleat__run run = lane->runs[first + i];
         run.begin += offset;
         run.count -= offset;
         offset = 0;
@@ -60,7 +60,7 @@ static pleat__runs *several_make(const pleat__lane_space *lane, pleat__arena *ar
     return several;
 }
 
-static bool place_at(const pleat__lane_space *lane, pleat__arena *arena, pleat__extent hole,
+static bool place_at(const pleat__lane_space *lane, pleat__arena *arena, pleat__run hole,
                      pleat__place *place)
 {
     uint32_t offset = hole.begin, first = run_at(lane, &offset);
@@ -82,7 +82,7 @@ static uint32_t free_from(const pleat__lane_space *lane, const pleat__occupancy 
 {
     uint32_t offset = at, first = run_at(lane, &offset), passed = 0, used_to = at;
     for (uint32_t i = first; passed < granules; i++) {
-        pleat__extent run = {lane->runs[i].begin + offset, lane->runs[i].count - offset};
+        pleat__run run = {lane->runs[i].begin + offset, lane->runs[i].count - offset};
         if (run.count > granules - passed)
             run.count = granules - passed;
         uint32_t tail = pleat__occupancy_free_tail(occupancy, run);
@@ -96,27 +96,27 @@ static uint32_t free_from(const pleat__lane_space *lane, const pleat__occupancy 
 
 /* The first granules of a hole that are free; a count of 0 when there are none. A request that
  * strayed into the lane's memory may lie anywhere in it. */
-static pleat__extent free_part(const pleat__lane_space *lane, const pleat__occupancy *occupancy,
-                               pleat__extent hole, uint32_t granules)
+static pleat__run free_part(const pleat__lane_space *lane, const pleat__occupancy *occupancy,
+                            pleat__run hole, uint32_t granules)
 {
     uint32_t end = hole.begin + hole.count;
     for (int i = 0; i < STEPS && end - hole.begin >= granules; i++) {
         uint32_t next = free_from(lane, occupancy, hole.begin, granules);
         if (next == hole.begin)
-            return (pleat__extent){hole.begin, granules};
+            return (pleat__run){hole.begin, granules};
         hole.begin = next;
     }
-    return (pleat__extent){0, 0};
+    return (pleat__run){0, 0};
 }
 
 /* Takes granules of the lane where no other part of it was given out. */
-static bool take_at(pleat__lane_space *lane, pleat__heap *heap, pleat__extent taken,
-                    uint16_t stream, pleat__place *place)
+static bool take_at(pleat__lane_space *lane, pleat__heap *heap, pleat__run taken, uint16_t stream,
+                    pleat__place *place)
 {
     if (!place_at(lane, heap->arena, taken, place))
         return false;
     if (pleat__heap_take(heap, place, stream)) {
-        pleat__extents_carve(&lane->free, taken);
+        pleat__free_runs_carve(&lane->free, taken);
         lane->live++;
         return true;
     }
@@ -126,12 +126,12 @@ static bool take_at(pleat__lane_space *lane, pleat__heap *heap, pleat__extent ta
 
 /* Strays are looked for only where the hole's beginning is found in use: to look first, a mask
  * after the other, was a quarter of what a mixture of experts' allocations took. */
-static bool take_in(pleat__lane_space *lane, pleat__heap *heap, pleat__extent hole,
-                    uint32_t granules, uint16_t stream, pleat__place *place)
+static bool take_in(pleat__lane_space *lane, pleat__heap *heap, pleat__run hole, uint32_t granules,
+                    uint16_t stream, pleat__place *place)
 {
-    if (take_at(lane, heap, (pleat__extent){hole.begin, granules}, stream, place))
+    if (take_at(lane, heap, (pleat__run){hole.begin, granules}, stream, place))
         return true;
-    pleat__extent taken = free_part(lane, &heap->pool->occupancy, hole, granules);
+    pleat__run taken = free_part(lane, &heap->pool->occupancy, hole, granules);
     return taken.count != 0 && taken.begin != hole.begin &&
            take_at(lane, heap, taken, stream, place);
 }
@@ -140,23 +140,23 @@ bool pleat__lane_alloc(pleat__lane_space *lane, pleat__heap *heap, uint32_t gran
                        uint16_t stream, pleat__place *place)
 {
     /* Two nodes for the carving, and one for each request, whose give must find it. */
-    if (lane->gone || pleat__extents_reserve(&lane->free, lane->live + 3) != PLEAT_OK)
+    if (lane->gone || pleat__free_runs_reserve(&lane->free, lane->live + 3) != PLEAT_OK)
         return false;
-    pleat__extent hole = pleat__extents_best(&lane->free, granules);
+    pleat__run hole = pleat__free_runs_best(&lane->free, granules);
     for (int i = 0; i < TRIES && hole.count != 0; i++) {
         if (take_in(lane, heap, hole, granules, stream, place))
             return true;
-        hole = pleat__extents_after(&lane->free, hole);
+        hole = pleat__free_runs_after(&lane->free, hole);
     }
     return false;
 }
 
 void pleat__lane_give(pleat__lane_space *lane, pleat__heap *heap, const pleat__place *place)
 {
-    pleat__extent run = {(uint32_t)((place->address - lane->address) >> PLEAT__GRANULE_SHIFT),
-                         place->granules};
+    pleat__run run = {(uint32_t)((place->address - lane->address) >> PLEAT__GRANULE_SHIFT),
+                      place->granules};
     lane->live--;
     pleat__heap_give(heap, place);
     pleat__arena_free(heap->arena, place->several);
-    pleat__extents_add(&lane->free, run, true, true);
+    pleat__free_runs_add(&lane->free, run, true, true);
 }

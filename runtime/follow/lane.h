@@ -12,9 +12,9 @@
 typedef struct pleat__lane_space {
     pleat_va address;
     uint32_t granules;
-    pleat__extent *runs; /* its physical memory, in order */
+    pleat__run *runs; /* its physical memory, in order */
     uint32_t run_count;
-    pleat__extents free;
+    pleat__free_runs free;
     uint32_t live; /* requests */
     bool gone;     /* nothing is mapped there any more */
     /* The items it is meant for: those from `first` to before `end`, which wraps around when it is
@@ -26,8 +26,8 @@ typedef struct pleat__lane_space {
 
 /* `runs` stay the caller's. */
 PLEAT_NODISCARD pleat_result pleat__lane_init(pleat__lane_space *lane, pleat__arena *arena,
-                                              pleat_va address, uint32_t granules,
-                                              pleat__extent *runs, uint32_t run_count);
+                                              pleat_va address, uint32_t granules, pleat__run *runs,
+                                              uint32_t run_count);
 void pleat__lane_release(pleat__lane_space *lane);
 
 /* Whether it is meant for requests as `item` is one. */

@@ -13,7 +13,7 @@ typedef struct loader {
     const pleat__pool *pool;
     const pleat_plan *plan;
     const pleat__plan_pages *pages;
-    pleat__extent *runs; /* NULL while they are only counted */
+    pleat__run *runs; /* NULL while they are only counted */
     uint64_t run_count;
     pleat__runs *several;
     uint32_t several_count;
@@ -35,7 +35,7 @@ static uint32_t runs_of(loader *load, uint64_t place, uint32_t granules)
         if (load->runs != NULL && joins)
             load->runs[load->run_count + count - 1].count += part;
         else if (load->runs != NULL)
-            load->runs[load->run_count + count] = (pleat__extent){begin, part};
+            load->runs[load->run_count + count] = (pleat__run){begin, part};
         count += !joins;
         next = begin + part;
         at += part;
@@ -82,7 +82,7 @@ static void load_slot(loader *load, const pleat__slot *slot, uint8_t gap, pleat_
         return;
     }
     uint32_t count = runs_of(load, slot->place, granules);
-    pleat__extent *runs = load->runs + load->run_count;
+    pleat__run *runs = load->runs + load->run_count;
     item->place = (pleat__place){
         .address = address_of(load, slot->place), .run = runs[0], .granules = granules};
     if (count == 1)
@@ -148,7 +148,7 @@ static pleat_result load_lanes(pleat__schedule *schedule, loader *load)
 {
     for (uint32_t i = 0; i < load->plan->lane_count; i++) {
         const pleat__lane *lane = &load->plan->lanes[i];
-        pleat__extent *runs = load->runs + load->run_count;
+        pleat__run *runs = load->runs + load->run_count;
         bool backed = is_backed(load, lane->place, lane_granules(lane));
         uint32_t count = backed ? runs_of(load, lane->place, lane_granules(lane)) : 0;
         load->run_count += count;

@@ -53,7 +53,7 @@ static bool take_any(pleat__schedule *schedule, pleat__heap *heap, uint32_t gran
         const pleat__lane_space *lane = &schedule->lanes[l];
         if (lane->granules < granules || !pleat__lane_is_open(lane, now))
             continue;
-        pleat__extent hole = pleat__extents_best(&lane->free, granules);
+        pleat__run hole = pleat__free_runs_best(&lane->free, granules);
         uint64_t cost = now > lane->last ? hole.count : UINT64_MAX - 1 - lane->free.granules;
         if (hole.count != 0 && cost < least) {
             least = cost;

@@ -25,12 +25,12 @@ static uint32_t run_count(const pleat__place *place)
     return place->several != NULL ? place->several->count : 1;
 }
 
-static const pleat__extent *runs_of(const pleat__place *place)
+static const pleat__run *runs_of(const pleat__place *place)
 {
     return place->several != NULL ? place->several->runs : &place->run;
 }
 
-static uint32_t last_chunk(const pleat__chunk_set *set, pleat__extent run)
+static uint32_t last_chunk(const pleat__chunk_set *set, pleat__run run)
 {
     return (run.begin + run.count - 1) >> set->shift;
 }
@@ -45,7 +45,7 @@ static uint64_t mask_of(uint32_t word, uint32_t first, uint32_t last)
 
 static pleat_result make_room(pleat__chunk_set *set, const pleat__place *place)
 {
-    const pleat__extent *runs = runs_of(place);
+    const pleat__run *runs = runs_of(place);
     size_t words = set->capacity;
     for (uint32_t i = 0; i < run_count(place); i++) {
         size_t wanted = last_chunk(set, runs[i]) / WORD + 1;
@@ -64,7 +64,7 @@ static pleat_result make_room(pleat__chunk_set *set, const pleat__place *place)
 
 static void change(pleat__chunk_set *set, const pleat__place *place, bool add)
 {
-    const pleat__extent *runs = runs_of(place);
+    const pleat__run *runs = runs_of(place);
     for (uint32_t i = 0; i < run_count(place); i++) {
         uint32_t first = runs[i].begin >> set->shift, last = last_chunk(set, runs[i]);
         for (uint32_t word = first / WORD; word <= last / WORD; word++) {
@@ -88,7 +88,7 @@ void pleat__chunk_set_remove(pleat__chunk_set *set, const pleat__place *place)
 
 bool pleat__chunk_set_meets(const pleat__chunk_set *set, const pleat__place *place)
 {
-    const pleat__extent *runs = runs_of(place);
+    const pleat__run *runs = runs_of(place);
     for (uint32_t i = 0; i < run_count(place); i++) {
         uint32_t first = runs[i].begin >> set->shift, last = last_chunk(set, runs[i]);
         for (uint32_t word = first / WORD; word <= last / WORD && word < set->capacity; word++)

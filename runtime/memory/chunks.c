@@ -302,15 +302,14 @@ static pleat_result publish(pleat__pool *pool, const growth *g, pleat__occupancy
     pleat_result result = PLEAT_OK;
     for (uint32_t i = 0, end; i < g->made; i = end) {
         end = run_end(pool, g, i, g->made);
-        pleat__extent run = {g->numbers[i] << shift, (end - i) << shift};
+        pleat__run run = {g->numbers[i] << shift, (end - i) << shift};
         for (uint32_t k = i; k < end; k++) {
             uint32_t number = g->numbers[k];
             bool absent = number < pool->count;
             pool->chunks[number] = g->chunks[k];
             pool->first[number] = g->first[k];
             if (absent) {
-                pleat__occupancy_give(&pool->occupancy,
-                                      (pleat__extent){number << shift, 1u << shift});
+                pleat__occupancy_give(&pool->occupancy, (pleat__run){number << shift, 1u << shift});
                 pool->absent--;
             } else {
                 pool->count = number + 1;
@@ -380,7 +379,7 @@ end:
 static void occupy_all(pleat__pool *pool, const uint32_t *numbers, uint32_t count, bool take)
 {
     for (uint32_t i = 0; i < count; i++) {
-        pleat__extent run = {numbers[i] << pool->occupancy.shift, pool->occupancy.full};
+        pleat__run run = {numbers[i] << pool->occupancy.shift, pool->occupancy.full};
         PLEAT_ASSERT(pleat__pool_block(pool, numbers[i]) != 0);
         if (take)
             PLEAT_CHECK(pleat__occupancy_take(&pool->occupancy, run));

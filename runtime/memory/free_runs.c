@@ -8,35 +8,35 @@
 
 enum { BY_PLACE = 0, BY_SIZE = 1 };
 
-void pleat__extents_init(pleat__extents *extents, pleat__arena *arena)
+void pleat__free_runs_init(pleat__free_runs *runs, pleat__arena *arena)
 {
-    *extents = (pleat__extents){.arena = arena, .made = 1};
+    *runs = (pleat__free_runs){.arena = arena, .made = 1};
 }
 
-void pleat__extents_release(pleat__extents *extents)
+void pleat__free_runs_release(pleat__free_runs *runs)
 {
-    pleat__arena_free(extents->arena, extents->nodes);
-    *extents = (pleat__extents){.arena = extents->arena, .made = 1};
+    pleat__arena_free(runs->arena, runs->nodes);
+    *runs = (pleat__free_runs){.arena = runs->arena, .made = 1};
 }
 
-pleat_result pleat__extents_grow(pleat__extents *extents, uint32_t nodes)
+pleat_result pleat__free_runs_grow(pleat__free_runs *runs, uint32_t nodes)
 {
-    while (extents->capacity < extents->made + nodes)
-        PLEAT_TRY(pleat__arena_grow(extents->arena, &extents->nodes, &extents->capacity,
-                                    extents->capacity, sizeof *extents->nodes));
+    while (runs->capacity < runs->made + nodes)
+        PLEAT_TRY(pleat__arena_grow(runs->arena, &runs->nodes, &runs->capacity, runs->capacity,
+                                    sizeof *runs->nodes));
     return PLEAT_OK;
 }
 
-static uint32_t node_new(pleat__extents *extents, pleat__extent run)
+static uint32_t node_new(pleat__free_runs *runs, pleat__run run)
 {
-    uint32_t node = extents->spare;
+    uint32_t node = runs->spare;
     if (node != 0) {
-        extents->spare = extents->nodes[node].left[0];
+        runs->spare = runs->nodes[node].left[0];
     } else {
-        PLEAT_CHECK(extents->made < extents->capacity);
-        node = (uint32_t)extents->made++;
+        PLEAT_CHECK(runs->made < runs->capacity);
+        node = (uint32_t)runs->made++;
     }
-    extents->nodes[node] = (pleat__extent_node){.run = run};
+    runs->nodes[node] = (pleat__free_run_node){.run = run};
     return node;
 }
 
@@ -47,7 +47,7 @@ static inline uint32_t priority(uint32_t node)
     return h * 0x85ebca6bu;
 }
 
-static inline bool before(pleat__extent a, pleat__extent b, int tree)
+static inline bool before(pleat__run a, pleat__run b, int tree)
 {
     if (tree == BY_SIZE && a.count != b.count)
         return a.count < b.count;
@@ -55,11 +55,11 @@ static inline bool before(pleat__extent a, pleat__extent b, int tree)
 }
 
 /* Splits a subtree into what is before `key` and what is not. */
-static void split(pleat__extents *x, int tree, uint32_t node, pleat__extent key, uint32_t *low,
+static void split(pleat__free_runs *x, int tree, uint32_t node, pleat__run key, uint32_t *low,
                   uint32_t *high)
 {
     while (node != 0) {
-        pleat__extent_node *n = &x->nodes[node];
+        pleat__free_run_node *n = &x->nodes[node];
         if (before(n->run, key, tree)) {
             *low = node;
             low = &n->right[tree];
@@ -74,9 +74,9 @@ static void split(pleat__extents *x, int tree, uint32_t node, pleat__extent key,
     *high = 0;
 }
 
-static void link_in(pleat__extents *x, int tree, uint32_t node)
+static void link_in(pleat__free_runs *x, int tree, uint32_t node)
 {
-    pleat__extent key = x->nodes[node].run;
+    pleat__run key = x->nodes[node].run;
     uint32_t *at = &x->root[tree];
     while (*at != 0 && priority(*at) >= priority(node))
         at = before(x->nodes[*at].run, key, tree) ? &x->nodes[*at].right[tree]
@@ -85,9 +85,9 @@ static void link_in(pleat__extents *x, int tree, uint32_t node)
     *at = node;
 }
 
-static void link_out(pleat__extents *x, int tree, uint32_t node)
+static void link_out(pleat__free_runs *x, int tree, uint32_t node)
 {
-    pleat__extent key = x->nodes[node].run;
+    pleat__run key = x->nodes[node].run;
     uint32_t *at = &x->root[tree];
     while (*at != node)
         at = before(x->nodes[*at].run, key, tree) ? &x->nodes[*at].right[tree]
@@ -107,7 +107,7 @@ static void link_out(pleat__extents *x, int tree, uint32_t node)
     *at = low != 0 ? low : high;
 }
 
-static void insert(pleat__extents *x, pleat__extent run)
+static void insert(pleat__free_runs *x, pleat__run run)
 {
     uint32_t node = node_new(x, run);
     link_in(x, BY_PLACE, node);
@@ -116,7 +116,7 @@ static void insert(pleat__extents *x, pleat__extent run)
     x->granules += run.count;
 }
 
-static void drop(pleat__extents *x, uint32_t node)
+static void drop(pleat__free_runs *x, uint32_t node)
 {
     link_out(x, BY_PLACE, node);
     link_out(x, BY_SIZE, node);
@@ -127,11 +127,11 @@ static void drop(pleat__extents *x, uint32_t node)
 }
 
 /* The node with the highest begin at or before `granule`; 0 when there is none. */
-static uint32_t floor_of(const pleat__extents *x, uint32_t granule)
+static uint32_t floor_of(const pleat__free_runs *x, uint32_t granule)
 {
     uint32_t best = 0;
     for (uint32_t node = x->root[BY_PLACE]; node != 0;) {
-        const pleat__extent_node *n = &x->nodes[node];
+        const pleat__free_run_node *n = &x->nodes[node];
         if (n->run.begin <= granule) {
             best = node;
             node = n->right[BY_PLACE];
@@ -143,7 +143,7 @@ static uint32_t floor_of(const pleat__extents *x, uint32_t granule)
 }
 
 /* Changes a node's run for one that has the same place among its neighbours. */
-static void resize(pleat__extents *x, uint32_t node, pleat__extent run)
+static void resize(pleat__free_runs *x, uint32_t node, pleat__run run)
 {
     link_out(x, BY_SIZE, node);
     x->granules += run.count;
@@ -152,59 +152,58 @@ static void resize(pleat__extents *x, uint32_t node, pleat__extent run)
     link_in(x, BY_SIZE, node);
 }
 
-void pleat__extents_add(pleat__extents *extents, pleat__extent run, bool join_before,
-                        bool join_after)
+void pleat__free_runs_add(pleat__free_runs *runs, pleat__run run, bool join_before, bool join_after)
 {
     if (run.count == 0)
         return;
-    const pleat__extent_node *nodes = extents->nodes;
+    const pleat__free_run_node *nodes = runs->nodes;
     /* What begins last at or before the end begins there, or else before the run. */
-    uint32_t end = run.begin + run.count, at = floor_of(extents, end);
+    uint32_t end = run.begin + run.count, at = floor_of(runs, end);
     bool meets = at != 0 && nodes[at].run.begin == end;
     uint32_t upper = meets && join_after ? at : 0, lower = meets ? 0 : at;
     if (meets && join_before && run.begin != 0)
-        lower = floor_of(extents, run.begin - 1);
+        lower = floor_of(runs, run.begin - 1);
     if (lower != 0 &&
         (!join_before || nodes[lower].run.begin + nodes[lower].run.count != run.begin))
         lower = 0;
     if (lower != 0)
-        run = (pleat__extent){nodes[lower].run.begin, nodes[lower].run.count + run.count};
+        run = (pleat__run){nodes[lower].run.begin, nodes[lower].run.count + run.count};
     if (upper != 0)
         run.count += nodes[upper].run.count;
     if (lower != 0 && upper != 0)
-        drop(extents, upper);
+        drop(runs, upper);
     if (lower != 0 || upper != 0)
-        resize(extents, lower != 0 ? lower : upper, run);
+        resize(runs, lower != 0 ? lower : upper, run);
     else
-        insert(extents, run);
+        insert(runs, run);
 }
 
-bool pleat__extents_carve(pleat__extents *extents, pleat__extent run)
+bool pleat__free_runs_carve(pleat__free_runs *runs, pleat__run run)
 {
-    uint32_t node = floor_of(extents, run.begin);
+    uint32_t node = floor_of(runs, run.begin);
     if (node == 0)
         return false;
-    pleat__extent old = extents->nodes[node].run;
+    pleat__run old = runs->nodes[node].run;
     uint32_t end = run.begin + run.count, old_end = old.begin + old.count;
     if (old_end < end)
         return false;
-    pleat__extent low = {old.begin, run.begin - old.begin}, high = {end, old_end - end};
+    pleat__run low = {old.begin, run.begin - old.begin}, high = {end, old_end - end};
     if (low.count == 0 && high.count == 0) {
-        drop(extents, node);
+        drop(runs, node);
         return true;
     }
-    resize(extents, node, low.count != 0 ? low : high);
+    resize(runs, node, low.count != 0 ? low : high);
     if (low.count != 0 && high.count != 0)
-        insert(extents, high);
+        insert(runs, high);
     return true;
 }
 
 /* The first run in order of size that is not before `key`. */
-static pleat__extent ceiling_of(const pleat__extents *x, pleat__extent key)
+static pleat__run ceiling_of(const pleat__free_runs *x, pleat__run key)
 {
-    pleat__extent best = {0, 0};
+    pleat__run best = {0, 0};
     for (uint32_t node = x->root[BY_SIZE]; node != 0;) {
-        const pleat__extent_node *n = &x->nodes[node];
+        const pleat__free_run_node *n = &x->nodes[node];
         if (before(n->run, key, BY_SIZE)) {
             node = n->right[BY_SIZE];
         } else {
@@ -215,21 +214,21 @@ static pleat__extent ceiling_of(const pleat__extents *x, pleat__extent key)
     return best;
 }
 
-pleat__extent pleat__extents_best(const pleat__extents *extents, uint32_t count)
+pleat__run pleat__free_runs_best(const pleat__free_runs *runs, uint32_t count)
 {
-    return ceiling_of(extents, (pleat__extent){0, count});
+    return ceiling_of(runs, (pleat__run){0, count});
 }
 
-pleat__extent pleat__extents_after(const pleat__extents *extents, pleat__extent run)
+pleat__run pleat__free_runs_after(const pleat__free_runs *runs, pleat__run run)
 {
-    return ceiling_of(extents, (pleat__extent){run.begin + 1, run.count});
+    return ceiling_of(runs, (pleat__run){run.begin + 1, run.count});
 }
 
-pleat__extent pleat__extents_at(const pleat__extents *extents, uint32_t granule)
+pleat__run pleat__free_runs_at(const pleat__free_runs *runs, uint32_t granule)
 {
-    uint32_t node = floor_of(extents, granule);
+    uint32_t node = floor_of(runs, granule);
     if (node == 0)
-        return (pleat__extent){0, 0};
-    pleat__extent run = extents->nodes[node].run;
-    return granule - run.begin < run.count ? run : (pleat__extent){0, 0};
+        return (pleat__run){0, 0};
+    pleat__run run = runs->nodes[node].run;
+    return granule - run.begin < run.count ? run : (pleat__run){0, 0};
 }

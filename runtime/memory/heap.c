@@ -33,7 +33,7 @@ pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, plea
     if (heap->view_limit > room)
         heap->view_limit = room;
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
-        pleat__extents_init(&heap->zones[z], arena);
+        pleat__free_runs_init(&heap->zones[z], arena);
     heap->notes = pleat__arena_alloc(arena, PLEAT__NOTES * sizeof *heap->notes);
     if (heap->notes == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a heap's notes");
@@ -46,7 +46,7 @@ void pleat__heap_release(pleat__heap *heap)
         return;
     pleat__views_release(heap);
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
-        pleat__extents_release(&heap->zones[z]);
+        pleat__free_runs_release(&heap->zones[z]);
     pleat__arena_free(heap->arena, heap->zone_of);
     pleat__arena_free(heap->arena, heap->tenants);
     pleat__arena_free(heap->arena, heap->notes);
@@ -60,13 +60,13 @@ void pleat__heap_release(pleat__heap *heap)
 
 /* Calls `each` for the runs of a place's granules; stops at false. */
 static inline bool place_each(const pleat__place *place,
-                              bool (*each)(pleat__heap *heap, pleat__extent run), pleat__heap *heap)
+                              bool (*each)(pleat__heap *heap, pleat__run run), pleat__heap *heap)
 {
     if (place->several == NULL)
         return each(heap, place->run);
     uint32_t left = place->granules;
     for (uint32_t i = 0; left != 0; i++) {
-        pleat__extent run = place->several->runs[i];
+        pleat__run run = place->several->runs[i];
         if (run.count > left)
             run.count = left;
         if (!each(heap, run))
@@ -78,7 +78,7 @@ static inline bool place_each(const pleat__place *place,
 
 static bool best_fit(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
 {
-    pleat__extent run = pleat__extents_best(&heap->zones[zone], granules);
+    pleat__run run = pleat__free_runs_best(&heap->zones[zone], granules);
     if (run.count == 0)
         return false;
     if (granules >= heap->small_granules)
@@ -90,9 +90,9 @@ static bool best_fit(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__
 /* Whether a note behind `at` speaks of any of its run: then the run is not as that note left it. */
 static bool spoken_of(const pleat__heap *heap, uint32_t at)
 {
-    pleat__extent run = heap->notes[at].run;
+    pleat__run run = heap->notes[at].run;
     for (uint32_t i = at + 1; i < heap->note_count; i++) {
-        pleat__extent other = heap->notes[i].run;
+        pleat__run other = heap->notes[i].run;
         if (other.begin < run.begin + run.count && run.begin < other.begin + other.count)
             return true;
     }
@@ -104,7 +104,7 @@ static bool take_back(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat_
 {
     uint32_t first = heap->note_count > RECENT ? heap->note_count - RECENT : 0;
     for (uint32_t i = heap->note_count; i-- > first;) {
-        pleat__extent run = heap->notes[i].run;
+        pleat__run run = heap->notes[i].run;
         if (run.count != granules || !heap->notes[i].give)
             continue;
         uint32_t chunk = pleat__pool_chunk_of(heap->pool, run.begin);
@@ -164,7 +164,7 @@ static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zo
 /* Not of what lies in a view, or in memory that was made for it; nor of what takes back the place
  * of one of its size, for which the times there are good, too. (With those noted a ZeRO-3-like job
  * had 0.996 of its memory in use, and 0.997 without.) */
-static void note_tenant(pleat__heap *heap, pleat__extent run)
+static void note_tenant(pleat__heap *heap, pleat__run run)
 {
     uint32_t last = run.begin + run.count - 1;
     heap->tenants[pleat__pool_chunk_of(heap->pool, run.begin)].begins = heap->asked;
@@ -202,7 +202,7 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
 }
 
 /* Where it is free. */
-static bool take_one(pleat__heap *heap, pleat__extent run)
+static bool take_one(pleat__heap *heap, pleat__run run)
 {
     if (!pleat__occupancy_take(&heap->pool->occupancy, run))
         return false;
@@ -210,19 +210,19 @@ static bool take_one(pleat__heap *heap, pleat__extent run)
     return true;
 }
 
-static bool run_is_free(pleat__heap *heap, pleat__extent run)
+static bool run_is_free(pleat__heap *heap, pleat__run run)
 {
     return pleat__occupancy_is_free(&heap->pool->occupancy, run);
 }
 
-static bool run_take(pleat__heap *heap, pleat__extent run)
+static bool run_take(pleat__heap *heap, pleat__run run)
 {
     pleat__occupancy_take(&heap->pool->occupancy, run);
     pleat__heap_note(heap, run, false);
     return true;
 }
 
-static bool run_give(pleat__heap *heap, pleat__extent run)
+static bool run_give(pleat__heap *heap, pleat__run run)
 {
     pleat__occupancy_give(&heap->pool->occupancy, run);
     pleat__heap_note(heap, run, true);
@@ -243,7 +243,7 @@ bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place)
 /* Makes a run's chunks the stream's own; false when one is in part another stream's. *ordered: a
  * bit for each stream that need not be waited for again: one wait
  * covers all of a place's chunks, of which there may be hundreds. */
-static bool run_claim(pleat__heap *heap, pleat__extent run, uint16_t stream, uint64_t *ordered)
+static bool run_claim(pleat__heap *heap, pleat__run run, uint16_t stream, uint64_t *ordered)
 {
     uint32_t last = pleat__pool_chunk_of(heap->pool, run.begin + run.count - 1);
     for (uint32_t c = pleat__pool_chunk_of(heap->pool, run.begin); c <= last; c++) {
@@ -285,7 +285,7 @@ bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t str
 }
 
 /* Whether the granules behind a run are at the addresses behind it. */
-static bool goes_on(const pleat__heap *heap, pleat__extent run, uint32_t granules)
+static bool goes_on(const pleat__heap *heap, pleat__run run, uint32_t granules)
 {
     uint32_t chunk = pleat__pool_chunk_of(heap->pool, run.begin + run.count - 1);
     uint32_t last = pleat__pool_chunk_of(heap->pool, run.begin + granules - 1);
@@ -320,7 +320,7 @@ void pleat__heap_give(pleat__heap *heap, const pleat__place *place)
 /* ---- what is idle ---- */
 
 /* Chunks of a free run's whole handles: a view shows nothing less. */
-static uint64_t whole_handles(const pleat__pool *pool, pleat__extent run)
+static uint64_t whole_handles(const pleat__pool *pool, pleat__run run)
 {
     uint32_t shift = pool->occupancy.shift, end = (run.begin + run.count) >> shift;
     uint64_t whole = 0;
@@ -340,12 +340,12 @@ void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uin
         return;
     uint64_t best = 0, sum = 0, whole = 0;
     for (uint32_t z = 0; z < PLEAT__ZONES; z++) {
-        const pleat__extents *zone = &heap->zones[z];
+        const pleat__free_runs *zone = &heap->zones[z];
         sum += zone->granules;
         if (z != 2u * stream)
             continue;
-        for (pleat__extent run = pleat__extents_best(zone, 1); run.count != 0;
-             run = pleat__extents_after(zone, run)) {
+        for (pleat__run run = pleat__free_runs_best(zone, 1); run.count != 0;
+             run = pleat__free_runs_after(zone, run)) {
             whole += whole_handles(heap->pool, run);
             best = run.count;
         }
@@ -355,19 +355,19 @@ void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uin
     *total = sum << PLEAT__GRANULE_SHIFT;
 }
 
-void pleat__heap_adjacent(pleat__heap *heap, pleat__extent run, uint64_t *before, uint64_t *after)
+void pleat__heap_adjacent(pleat__heap *heap, pleat__run run, uint64_t *before, uint64_t *after)
 {
     *before = 0;
     *after = 0;
     if (run.count == 0 || pleat__heap_sync(heap) != PLEAT_OK)
         return;
-    const pleat__extents *zone =
+    const pleat__free_runs *zone =
         &heap->zones[heap->zone_of[pleat__pool_chunk_of(heap->pool, run.begin)]];
     if (run.begin != 0 && pleat__heap_follows(heap, run.begin))
-        *before = pleat__extents_at(zone, run.begin - 1).count;
+        *before = pleat__free_runs_at(zone, run.begin - 1).count;
     uint32_t end = run.begin + run.count;
     if (pleat__heap_follows(heap, end))
-        *after = pleat__extents_at(zone, end).count;
+        *after = pleat__free_runs_at(zone, end).count;
     *before <<= PLEAT__GRANULE_SHIFT;
     *after <<= PLEAT__GRANULE_SHIFT;
 }

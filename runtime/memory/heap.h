@@ -41,7 +41,7 @@ typedef struct pleat__view pleat__view; /* views.h */
 
 /* Memory at one address that is not one run. */
 typedef struct pleat__runs {
-    pleat__extent *runs;
+    pleat__run *runs;
     uint32_t count;
     uint32_t granules; /* all of them */
     pleat__view *view; /* that it is a window of; NULL: a slot's or a lane's */
@@ -50,7 +50,7 @@ typedef struct pleat__runs {
 /* Where a request lies. */
 typedef struct pleat__place {
     pleat_va address;
-    pleat__extent run;    /* when several is NULL */
+    pleat__run run;       /* when several is NULL */
     pleat__runs *several; /* its first `granules` granules */
     uint32_t granules;
     /* Of what is live: bytes of its last granule that were not asked for, its stream, and its lane
@@ -69,7 +69,7 @@ _Static_assert(PLEAT__STREAMS <= 64, "a stream's index has 6 bits");
 #define PLEAT__UNCHECKED 131071u
 
 typedef struct pleat__note {
-    pleat__extent run;
+    pleat__run run;
     bool give;
 } pleat__note;
 
@@ -86,7 +86,7 @@ typedef struct pleat__heap {
     int device;
     pleat__arena *arena;
     pleat__pool *pool;
-    pleat__extents zones[PLEAT__ZONES];
+    pleat__free_runs zones[PLEAT__ZONES];
     uint8_t *zone_of;        /* chunk -> zone */
     pleat__tenants *tenants; /* by chunk */
     uint32_t zone_capacity;  /* of both */
@@ -168,7 +168,7 @@ uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page);
  * they can be stitched. */
 void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uint64_t *total);
 /* Free granules directly before and behind a run. */
-void pleat__heap_adjacent(pleat__heap *heap, pleat__extent run, uint64_t *before, uint64_t *after);
+void pleat__heap_adjacent(pleat__heap *heap, pleat__run run, uint64_t *before, uint64_t *after);
 /* What is in the trees and noted is what is free; it only reads. */
 bool pleat__heap_audit(const pleat__heap *heap);
 
@@ -211,7 +211,7 @@ static inline pleat__place pleat__heap_at_home(const pleat__heap *heap, uint32_t
 /* The occupancy of a place, and its notes. */
 bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place);
 
-static inline void pleat__heap_note(pleat__heap *heap, pleat__extent run, bool give)
+static inline void pleat__heap_note(pleat__heap *heap, pleat__run run, bool give)
 {
     if (heap->stale)
         return;

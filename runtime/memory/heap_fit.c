@@ -10,17 +10,17 @@
  * its memory in use instead of 0.992; of a 16th, translation bought 5 % now and then.) */
 #define LARGEST 32u
 
-pleat__extent pleat__hole_chunk(const pleat__heap *heap, const pleat__extents *zone)
+pleat__run pleat__hole_chunk(const pleat__heap *heap, const pleat__free_runs *zone)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
-    for (pleat__extent run = pleat__extents_best(zone, occupancy->full); run.count != 0;
-         run = pleat__extents_after(zone, run)) {
+    for (pleat__run run = pleat__free_runs_best(zone, occupancy->full); run.count != 0;
+         run = pleat__free_runs_after(zone, run)) {
         uint32_t chunk = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
-        pleat__extent whole = {chunk << occupancy->shift, occupancy->full};
+        pleat__run whole = {chunk << occupancy->shift, occupancy->full};
         if (whole.begin + whole.count <= run.begin + run.count)
             return whole;
     }
-    return (pleat__extent){0, 0};
+    return (pleat__run){0, 0};
 }
 
 /* What lies before a granule that a hole begins with, or at one behind a hole; NULL: nothing does,
@@ -36,11 +36,11 @@ static const pleat__tenants *neighbour(const pleat__heap *heap, uint32_t granule
 /* What came last goes first, mostly. So the largest lie beside what is there the longest: behind a
  * short-lived one at the hole's beginning a longer-lived one would lie in the middle, and what is
  * free on its two sides hold no third. */
-pleat__extent pleat__hole_end(const pleat__heap *heap, pleat__extent hole, uint32_t granules)
+pleat__run pleat__hole_end(const pleat__heap *heap, pleat__run hole, uint32_t granules)
 {
     const pleat__pool *pool = heap->pool;
     uint64_t exist = (uint64_t)(pool->count - pool->absent) << pool->occupancy.shift;
-    pleat__extent end = {hole.begin, granules};
+    pleat__run end = {hole.begin, granules};
     /* What is left of a chunk is in no view. */
     if (granules < exist / LARGEST || granules < pool->occupancy.full)
         return end;

@@ -21,7 +21,7 @@ typedef struct growing {
     uint32_t made; /* chunks */
 } growing;
 
-static pleat_result grown(void *context, pleat__extent run)
+static pleat_result grown(void *context, pleat__run run)
 {
     growing *to = context;
     pleat__heap *heap = to->heap;
@@ -59,7 +59,7 @@ typedef struct chunk_run {
 } chunk_run;
 
 /* The whole chunks of a free run. */
-static chunk_run whole_of(const pleat__occupancy *occupancy, pleat__extent run)
+static chunk_run whole_of(const pleat__occupancy *occupancy, pleat__run run)
 {
     uint32_t first = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
     uint32_t last = (run.begin + run.count) >> occupancy->shift;
@@ -73,11 +73,11 @@ static chunk_run whole_of(const pleat__occupancy *occupancy, pleat__extent run)
 static chunk_run next_of(const pleat__heap *heap, uint8_t from, uint32_t wanted)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
-    const pleat__extents *source = &heap->zones[from];
+    const pleat__free_runs *source = &heap->zones[from];
     chunk_run best = {0, 0};
-    for (pleat__extent run = pleat__extents_best(source, occupancy->full);
+    for (pleat__run run = pleat__free_runs_best(source, occupancy->full);
          run.count != 0 && best.last - best.first < wanted;
-         run = pleat__extents_after(source, run)) {
+         run = pleat__free_runs_after(source, run)) {
         chunk_run whole = whole_of(occupancy, run);
         if (whole.last - whole.first > best.last - best.first)
             best = whole;
@@ -100,7 +100,7 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
                                uint32_t *got)
 {
     uint32_t shift = heap->pool->occupancy.shift;
-    pleat__extents *source = &heap->zones[from];
+    pleat__free_runs *source = &heap->zones[from];
     for (bool ordered = false; *got < chunks; ordered = true) {
         chunk_run run = next_of(heap, from, chunks - *got);
         uint32_t count = part_of(heap->pool, run, chunks - *got);
@@ -111,10 +111,10 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
             if (result != PLEAT_OK)
                 return result == PLEAT_E_STATE ? PLEAT_OK : result;
         }
-        pleat__extent part = {run.first << shift, count << shift};
-        PLEAT_TRY(pleat__extents_reserve(source, 2));
-        PLEAT_TRY(pleat__extents_reserve(&heap->zones[zone], 2));
-        pleat__extents_carve(source, part);
+        pleat__run part = {run.first << shift, count << shift};
+        PLEAT_TRY(pleat__free_runs_reserve(source, 2));
+        PLEAT_TRY(pleat__free_runs_reserve(&heap->zones[zone], 2));
+        pleat__free_runs_carve(source, part);
         memset(heap->zone_of + run.first, zone, count);
         PLEAT_TRY(pleat__zone_add(heap, zone, part));
         *got += count;
@@ -183,8 +183,8 @@ bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)
 pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
 {
     uint8_t large = small & ~1u;
-    pleat__extents *zone = &heap->zones[large];
-    pleat__extent whole = pleat__hole_chunk(heap, zone);
+    pleat__free_runs *zone = &heap->zones[large];
+    pleat__run whole = pleat__hole_chunk(heap, zone);
     if (whole.count == 0 && pleat__heap_order(heap, large, heap->pool->occupancy.full))
         whole = pleat__hole_chunk(heap, zone);
     if (whole.count == 0) {
@@ -192,9 +192,9 @@ pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
         whole = pleat__hole_chunk(heap, zone);
         PLEAT_CHECK(whole.count != 0);
     }
-    PLEAT_TRY(pleat__extents_reserve(zone, 2));
-    PLEAT_TRY(pleat__extents_reserve(&heap->zones[small], 2));
-    pleat__extents_carve(zone, whole);
+    PLEAT_TRY(pleat__free_runs_reserve(zone, 2));
+    PLEAT_TRY(pleat__free_runs_reserve(&heap->zones[small], 2));
+    pleat__free_runs_carve(zone, whole);
     heap->zone_of[pleat__pool_chunk_of(heap->pool, whole.begin)] = small;
     return pleat__zone_add(heap, small, whole);
 }

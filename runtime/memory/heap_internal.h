@@ -21,17 +21,17 @@ bool pleat__heap_follows(const pleat__heap *heap, uint32_t granule);
 /* Room for the zones of all chunks that the pool has room for. */
 PLEAT_NODISCARD pleat_result pleat__zones_reserve(pleat__heap *heap);
 /* A free run into a zone's tree. */
-PLEAT_NODISCARD pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pleat__extent run);
+PLEAT_NODISCARD pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pleat__run run);
 /* The longest beginning of a run that lies in chunks of one zone without a break. */
-pleat__extent pleat__zone_run(const pleat__heap *heap, pleat__extent run);
+pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run);
 /* Later work of one zone's stream comes behind all that the other's has been given so far. */
 PLEAT_NODISCARD pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to);
 /* A chunk of the large zone for small requests. */
 PLEAT_NODISCARD pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small);
 /* The end of a hole that a large request gets. */
-pleat__extent pleat__hole_end(const pleat__heap *heap, pleat__extent hole, uint32_t granules);
+pleat__run pleat__hole_end(const pleat__heap *heap, pleat__run hole, uint32_t granules);
 /* A whole free chunk from one of the smallest runs that have one. A run of count 0 when there is
  * none. */
-pleat__extent pleat__hole_chunk(const pleat__heap *heap, const pleat__extents *zone);
+pleat__run pleat__hole_chunk(const pleat__heap *heap, const pleat__free_runs *zone);
 
 #endif

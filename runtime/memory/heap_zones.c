@@ -38,26 +38,26 @@ bool pleat__heap_follows(const pleat__heap *heap, uint32_t granule)
            !heap->pool->breaks[chunk];
 }
 
-pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pleat__extent run)
+pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pleat__run run)
 {
-    PLEAT_TRY(pleat__extents_reserve(&heap->zones[zone], 2));
-    pleat__extents_add(&heap->zones[zone], run, pleat__heap_follows(heap, run.begin),
-                       pleat__heap_follows(heap, run.begin + run.count));
+    PLEAT_TRY(pleat__free_runs_reserve(&heap->zones[zone], 2));
+    pleat__free_runs_add(&heap->zones[zone], run, pleat__heap_follows(heap, run.begin),
+                         pleat__heap_follows(heap, run.begin + run.count));
     return PLEAT_OK;
 }
 
 /* A small zone's chunk that is free as a whole goes back to the large requests of its stream. */
-static pleat_result zone_add_small(pleat__heap *heap, uint8_t zone, pleat__extent run)
+static pleat_result zone_add_small(pleat__heap *heap, uint8_t zone, pleat__run run)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     PLEAT_TRY(pleat__zone_add(heap, zone, run));
     for (uint32_t granule = run.begin; granule < run.begin + run.count;) {
         uint32_t chunk = granule >> occupancy->shift;
-        pleat__extent whole = {chunk << occupancy->shift, occupancy->full};
-        pleat__extent holder = pleat__extents_at(&heap->zones[zone], whole.begin);
+        pleat__run whole = {chunk << occupancy->shift, occupancy->full};
+        pleat__run holder = pleat__free_runs_at(&heap->zones[zone], whole.begin);
         if (holder.count != 0 && holder.begin + holder.count - whole.begin >= whole.count) {
-            PLEAT_TRY(pleat__extents_reserve(&heap->zones[zone], 2));
-            pleat__extents_carve(&heap->zones[zone], whole);
+            PLEAT_TRY(pleat__free_runs_reserve(&heap->zones[zone], 2));
+            pleat__free_runs_carve(&heap->zones[zone], whole);
             heap->zone_of[chunk] = zone & ~1u;
             PLEAT_TRY(pleat__zone_add(heap, zone & ~1u, whole));
         }
@@ -66,7 +66,7 @@ static pleat_result zone_add_small(pleat__heap *heap, uint8_t zone, pleat__exten
     return PLEAT_OK;
 }
 
-pleat__extent pleat__zone_run(const pleat__heap *heap, pleat__extent run)
+pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run)
 {
     const pleat__pool *pool = heap->pool;
     uint32_t chunk = pleat__pool_chunk_of(pool, run.begin);
@@ -75,7 +75,7 @@ pleat__extent pleat__zone_run(const pleat__heap *heap, pleat__extent run)
     while (next <= last && heap->zone_of[next] == heap->zone_of[chunk] && !pool->breaks[next])
         next++;
     uint32_t end = next > last ? run.begin + run.count : next << pool->occupancy.shift;
-    return (pleat__extent){run.begin, end - run.begin};
+    return (pleat__run){run.begin, end - run.begin};
 }
 
 static uint8_t zone_at(const pleat__heap *heap, uint32_t granule)
@@ -83,33 +83,33 @@ static uint8_t zone_at(const pleat__heap *heap, uint32_t granule)
     return heap->zone_of[pleat__pool_chunk_of(heap->pool, granule)];
 }
 
-static pleat_result apply_give(pleat__heap *heap, pleat__extent run)
+static pleat_result apply_give(pleat__heap *heap, pleat__run run)
 {
     while (run.count != 0) {
-        pleat__extent part = pleat__zone_run(heap, run);
+        pleat__run part = pleat__zone_run(heap, run);
         uint8_t zone = zone_at(heap, part.begin);
         PLEAT_TRY(zone & 1 ? zone_add_small(heap, zone, part) : pleat__zone_add(heap, zone, part));
-        run = (pleat__extent){part.begin + part.count, run.count - part.count};
+        run = (pleat__run){part.begin + part.count, run.count - part.count};
     }
     return PLEAT_OK;
 }
 
 /* Most lie in one run of one zone: its chunks need not be looked at then. */
-static pleat_result apply_take(pleat__heap *heap, pleat__extent run)
+static pleat_result apply_take(pleat__heap *heap, pleat__run run)
 {
     while (run.count != 0) {
-        pleat__extents *zone = &heap->zones[zone_at(heap, run.begin)];
-        PLEAT_TRY(pleat__extents_reserve(zone, 2));
-        if (pleat__extents_carve(zone, run))
+        pleat__free_runs *zone = &heap->zones[zone_at(heap, run.begin)];
+        PLEAT_TRY(pleat__free_runs_reserve(zone, 2));
+        if (pleat__free_runs_carve(zone, run))
             break;
-        pleat__extent part = pleat__zone_run(heap, run);
-        PLEAT_CHECK(pleat__extents_carve(zone, part));
-        run = (pleat__extent){part.begin + part.count, run.count - part.count};
+        pleat__run part = pleat__zone_run(heap, run);
+        PLEAT_CHECK(pleat__free_runs_carve(zone, part));
+        run = (pleat__run){part.begin + part.count, run.count - part.count};
     }
     return PLEAT_OK;
 }
 
-static pleat_result apply_free(void *context, pleat__extent run)
+static pleat_result apply_free(void *context, pleat__run run)
 {
     return apply_give(context, run);
 }
@@ -118,7 +118,7 @@ static pleat_result rebuild(pleat__heap *heap)
 {
     PLEAT_TRY(pleat__zones_reserve(heap));
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
-        pleat__extents_release(&heap->zones[z]);
+        pleat__free_runs_release(&heap->zones[z]);
     heap->note_count = 0;
     PLEAT_TRY(pleat__occupancy_walk_free(&heap->pool->occupancy, 0, heap->pool->count,
                                          heap->pool->breaks, apply_free, heap));
@@ -131,7 +131,7 @@ pleat_result pleat__heap_sync(pleat__heap *heap)
     if (heap->stale)
         return rebuild(heap);
     for (uint32_t i = 0; i < heap->note_count; i++) {
-        pleat__extent run = heap->notes[i].run;
+        pleat__run run = heap->notes[i].run;
         pleat_result result = heap->notes[i].give ? apply_give(heap, run) : apply_take(heap, run);
         if (result != PLEAT_OK) {
             heap->stale = true;

@@ -178,7 +178,7 @@ typedef struct cut {
     uint32_t tail;
 } cut;
 
-static inline cut cut_of(const pleat__occupancy *occupancy, pleat__extent run)
+static inline cut cut_of(const pleat__occupancy *occupancy, pleat__run run)
 {
     uint32_t mask = occupancy->full - 1, end = run.begin + run.count;
     cut c = {.first = run.begin >> occupancy->shift, .head_offset = run.begin & mask};
@@ -192,13 +192,13 @@ static inline cut cut_of(const pleat__occupancy *occupancy, pleat__extent run)
     return c;
 }
 
-static inline bool within_one(const pleat__occupancy *occupancy, pleat__extent run)
+static inline bool within_one(const pleat__occupancy *occupancy, pleat__run run)
 {
     return (run.begin & (occupancy->full - 1)) + run.count <= occupancy->full &&
            run.count != occupancy->full;
 }
 
-bool pleat__occupancy_is_free(const pleat__occupancy *occupancy, pleat__extent run)
+bool pleat__occupancy_is_free(const pleat__occupancy *occupancy, pleat__run run)
 {
     if (run.count == 0)
         return true;
@@ -238,7 +238,7 @@ static uint32_t part_free_tail(const pleat__occupancy *occupancy, uint32_t chunk
     return count;
 }
 
-uint32_t pleat__occupancy_free_tail(const pleat__occupancy *occupancy, pleat__extent run)
+uint32_t pleat__occupancy_free_tail(const pleat__occupancy *occupancy, pleat__run run)
 {
     uint32_t tail = 0;
     while (tail < run.count) {
@@ -253,7 +253,7 @@ uint32_t pleat__occupancy_free_tail(const pleat__occupancy *occupancy, pleat__ex
     return tail;
 }
 
-static inline void run_set(pleat__occupancy *occupancy, pleat__extent run)
+static inline void run_set(pleat__occupancy *occupancy, pleat__run run)
 {
     if (run.count == 0)
         return;
@@ -271,7 +271,7 @@ static inline void run_set(pleat__occupancy *occupancy, pleat__extent run)
         part_set(occupancy, c.whole_end, 0, c.tail);
 }
 
-bool pleat__occupancy_take(pleat__occupancy *occupancy, pleat__extent run)
+bool pleat__occupancy_take(pleat__occupancy *occupancy, pleat__run run)
 {
     if (!pleat__occupancy_is_free(occupancy, run))
         return false;
@@ -279,7 +279,7 @@ bool pleat__occupancy_take(pleat__occupancy *occupancy, pleat__extent run)
     return true;
 }
 
-void pleat__occupancy_give(pleat__occupancy *occupancy, pleat__extent run)
+void pleat__occupancy_give(pleat__occupancy *occupancy, pleat__run run)
 {
     if (run.count == 0)
         return;
@@ -324,13 +324,13 @@ static uint32_t next_bit(const pleat__occupancy *occupancy, uint32_t chunk, uint
 typedef struct free_walk {
     pleat__occupancy_visit visit;
     void *context;
-    pleat__extent run; /* not yet visited */
+    pleat__run run; /* not yet visited */
 } free_walk;
 
 static pleat_result walk_flush(free_walk *walk)
 {
-    pleat__extent run = walk->run;
-    walk->run = (pleat__extent){0};
+    pleat__run run = walk->run;
+    walk->run = (pleat__run){0};
     return run.count == 0 ? PLEAT_OK : walk->visit(walk->context, run);
 }
 
@@ -341,7 +341,7 @@ static pleat_result walk_add(free_walk *walk, uint32_t begin, uint32_t count)
         return PLEAT_OK;
     }
     PLEAT_TRY(walk_flush(walk));
-    walk->run = (pleat__extent){begin, count};
+    walk->run = (pleat__run){begin, count};
     return PLEAT_OK;
 }
 

@@ -42,10 +42,10 @@ typedef struct pleat__occupancy {
 } pleat__occupancy;
 
 /* A run of granules. */
-typedef struct pleat__extent {
+typedef struct pleat__run {
     uint32_t begin;
     uint32_t count;
-} pleat__extent;
+} pleat__run;
 
 /* chunk_bytes: a power of two from 32 KiB to 2 MiB; PLEAT_E_UNSUPPORTED for others. */
 PLEAT_NODISCARD pleat_result pleat__occupancy_init(pleat__occupancy *occupancy, pleat__arena *arena,
@@ -66,20 +66,20 @@ static inline void pleat__occupancy_prefetch(const pleat__occupancy *occupancy, 
 }
 
 /* Takes the run when all of it is free; otherwise false and nothing is changed. */
-bool pleat__occupancy_take(pleat__occupancy *occupancy, pleat__extent run);
+bool pleat__occupancy_take(pleat__occupancy *occupancy, pleat__run run);
 /* pre: a run as it was taken, or several of those side by side that meet between chunks. Cannot
  * fail. */
-void pleat__occupancy_give(pleat__occupancy *occupancy, pleat__extent run);
-bool pleat__occupancy_is_free(const pleat__occupancy *occupancy, pleat__extent run);
+void pleat__occupancy_give(pleat__occupancy *occupancy, pleat__run run);
+bool pleat__occupancy_is_free(const pleat__occupancy *occupancy, pleat__run run);
 /* How many granules at the run's end are free, up to the last one in use. */
-uint32_t pleat__occupancy_free_tail(const pleat__occupancy *occupancy, pleat__extent run);
+uint32_t pleat__occupancy_free_tail(const pleat__occupancy *occupancy, pleat__run run);
 /* Free granules at a chunk's beginning. */
 uint32_t pleat__occupancy_head(const pleat__occupancy *occupancy, uint32_t chunk);
 
 /* Calls `visit` for each longest free run within chunks [first, last), in order. A run ends at a
  * chunk for which `breaks` (may be NULL) is true: that chunk's memory does not follow on. Stops
  * when `visit` returns a failure. */
-typedef pleat_result (*pleat__occupancy_visit)(void *context, pleat__extent run);
+typedef pleat_result (*pleat__occupancy_visit)(void *context, pleat__run run);
 pleat_result pleat__occupancy_walk_free(const pleat__occupancy *occupancy, uint32_t first,
                                         uint32_t last, const uint8_t *breaks,
                                         pleat__occupancy_visit visit, void *context);

@@ -40,30 +40,30 @@ static pleat_result gather_handle(pleat__heap *heap, uint32_t first)
 }
 
 /* The granules of the handle that a granule belongs to; count 0: no view can be made over it. */
-static pleat__extent handle_of(const pleat__heap *heap, uint32_t granule)
+static pleat__run handle_of(const pleat__heap *heap, uint32_t granule)
 {
     const pleat__pool *pool = heap->pool;
     uint32_t chunk = pleat__pool_chunk_of(pool, granule);
     uint32_t shift = pool->occupancy.shift;
-    return (pleat__extent){pool->first[chunk] << shift, pleat__pool_block(pool, chunk) << shift};
+    return (pleat__run){pool->first[chunk] << shift, pleat__pool_block(pool, chunk) << shift};
 }
 
-static uint32_t end_of(pleat__extent run)
+static uint32_t end_of(pleat__run run)
 {
     return run.begin + run.count;
 }
 
 /* The longest free end of a handle whose beginning is in use: where the view begins. */
-static pleat__extent find_head(const pleat__heap *heap, const pleat__extents *zone)
+static pleat__run find_head(const pleat__heap *heap, const pleat__free_runs *zone)
 {
-    pleat__extent head = {0, 0};
-    for (pleat__extent run = pleat__extents_best(zone, 1); run.count != 0;
-         run = pleat__extents_after(zone, run)) {
-        pleat__extent handle = handle_of(heap, run.begin);
+    pleat__run head = {0, 0};
+    for (pleat__run run = pleat__free_runs_best(zone, 1); run.count != 0;
+         run = pleat__free_runs_after(zone, run)) {
+        pleat__run handle = handle_of(heap, run.begin);
         uint32_t count = end_of(handle) - run.begin;
         if (handle.count != 0 && run.begin != handle.begin && count > head.count &&
             run.count >= count)
-            head = (pleat__extent){run.begin, count};
+            head = (pleat__run){run.begin, count};
     }
     return head;
 }
@@ -71,14 +71,14 @@ static pleat__extent find_head(const pleat__heap *heap, const pleat__extents *zo
 /* The shortest free beginning of a handle whose end is in use that holds the rest beyond whole
  * chunks: where the view ends. As much of it as is missing. Not of the handle that the view begins
  * with: free as a whole later on, it would be given out twice where the view is used again. */
-static pleat__extent find_tail(const pleat__heap *heap, const pleat__extents *zone,
-                               uint32_t missing, pleat__extent head)
+static pleat__run find_tail(const pleat__heap *heap, const pleat__free_runs *zone, uint32_t missing,
+                            pleat__run head)
 {
     uint32_t full = heap->pool->occupancy.full, rest = missing & (full - 1);
-    pleat__extent tail = {0, 0};
-    for (pleat__extent run = pleat__extents_best(zone, rest); rest != 0 && run.count != 0;
-         run = pleat__extents_after(zone, run)) {
-        pleat__extent handle = handle_of(heap, end_of(run) - 1);
+    pleat__run tail = {0, 0};
+    for (pleat__run run = pleat__free_runs_best(zone, rest); rest != 0 && run.count != 0;
+         run = pleat__free_runs_after(zone, run)) {
+        pleat__run handle = handle_of(heap, end_of(run) - 1);
         uint32_t part = end_of(run) - handle.begin;
         bool has_head = head.count != 0 && head.begin >= run.begin && head.begin < end_of(run);
         bool is_head = head.count != 0 && head.begin >= handle.begin && head.begin < end_of(handle);
@@ -88,17 +88,17 @@ static pleat__extent find_tail(const pleat__heap *heap, const pleat__extents *zo
         uint32_t most = rest + (part - rest) / full * full;
         most = most < missing ? most : missing;
         if (most > tail.count)
-            tail = (pleat__extent){handle.begin, most};
+            tail = (pleat__run){handle.begin, most};
     }
     return tail;
 }
 
 /* Whole free handles that can be mapped elsewhere, those in the smallest runs first. */
-static pleat_result gather_whole(pleat__heap *heap, const pleat__extents *zone, uint32_t *missing)
+static pleat_result gather_whole(pleat__heap *heap, const pleat__free_runs *zone, uint32_t *missing)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
-    for (pleat__extent run = pleat__extents_best(zone, occupancy->full);
-         run.count != 0 && *missing != 0; run = pleat__extents_after(zone, run)) {
+    for (pleat__run run = pleat__free_runs_best(zone, occupancy->full);
+         run.count != 0 && *missing != 0; run = pleat__free_runs_after(zone, run)) {
         uint32_t c = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
         uint32_t last = end_of(run) >> occupancy->shift;
         while (c < last && *missing != 0) {
@@ -122,19 +122,19 @@ static pleat_result gather_whole(pleat__heap *heap, const pleat__extents *zone, 
 static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granules,
                            uint32_t *offset, uint32_t *missing)
 {
-    const pleat__extents *zone = &heap->zones[zone_index];
+    const pleat__free_runs *zone = &heap->zones[zone_index];
     uint32_t shift = heap->pool->occupancy.shift;
     heap->gathered_count = 0;
     *offset = 0;
     *missing = granules;
-    pleat__extent head = find_head(heap, zone);
+    pleat__run head = find_head(heap, zone);
     if (head.count != 0) {
-        pleat__extent handle = handle_of(heap, head.begin);
+        pleat__run handle = handle_of(heap, head.begin);
         PLEAT_TRY(gather_handle(heap, handle.begin >> shift));
         *offset = head.begin - handle.begin;
         *missing -= head.count;
     }
-    pleat__extent tail = find_tail(heap, zone, *missing, head);
+    pleat__run tail = find_tail(heap, zone, *missing, head);
     *missing -= tail.count;
     PLEAT_TRY(gather_whole(heap, zone, missing));
     return tail.count == 0 ? PLEAT_OK : gather_handle(heap, tail.begin >> shift);
@@ -210,7 +210,7 @@ no_window:
 /* Whether what is new has made one run of enough with what it lies beside. */
 static bool in_one_run(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
-    pleat__extent run = pleat__extents_best(&heap->zones[zone], granules);
+    pleat__run run = pleat__free_runs_best(&heap->zones[zone], granules);
     if (run.count == 0)
         return false;
     *place = pleat__heap_at_home(heap, run.begin, granules);
@@ -224,7 +224,8 @@ static uint32_t free_at_end(const pleat__heap *heap, uint8_t zone)
     if (pool->count == 0 || pool->absent != 0 || heap->zone_of[pool->count - 1] != zone ||
         pool->home[pool->count - 1] + 1 != pool->next_home)
         return 0;
-    return pleat__extents_at(&heap->zones[zone], (pool->count << pool->occupancy.shift) - 1).count;
+    return pleat__free_runs_at(&heap->zones[zone], (pool->count << pool->occupancy.shift) - 1)
+        .count;
 }
 
 /* New chunks for what the end of memory does not hold of a request. */

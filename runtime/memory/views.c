@@ -22,7 +22,7 @@
 typedef struct window {
     pleat__runs runs;
     uint32_t references; /* by what is allocated in it, and by pins */
-    pleat__extent own[]; /* runs.runs */
+    pleat__run own[];    /* runs.runs */
 } window;
 
 /* ---- records ---- */
@@ -66,21 +66,21 @@ void pleat__views_add(pleat__heap *heap, pleat__view *view)
 
 /* ---- windows ---- */
 
-static pleat__extent part_of_chunk(const pleat__heap *heap, const pleat__view *view, uint32_t index,
-                                   uint32_t offset, uint32_t left)
+static pleat__run part_of_chunk(const pleat__heap *heap, const pleat__view *view, uint32_t index,
+                                uint32_t offset, uint32_t left)
 {
     uint32_t full = heap->pool->occupancy.full, count = full - offset;
-    return (pleat__extent){(view->chunks[index] << heap->pool->occupancy.shift) + offset,
-                           count < left ? count : left};
+    return (pleat__run){(view->chunks[index] << heap->pool->occupancy.shift) + offset,
+                        count < left ? count : left};
 }
 
 /* Its runs, neighbours joined, into `runs` where that is not NULL; how many. */
 static uint32_t list_runs(const pleat__heap *heap, const pleat__view *view, uint32_t first,
-                          uint32_t offset, uint32_t granules, pleat__extent *runs)
+                          uint32_t offset, uint32_t granules, pleat__run *runs)
 {
     uint32_t count = 0, end = 0;
     for (uint32_t i = first; granules != 0; i++) {
-        pleat__extent part = part_of_chunk(heap, view, i, offset, granules);
+        pleat__run part = part_of_chunk(heap, view, i, offset, granules);
         bool joins = count != 0 && part.begin == end;
         count += !joins;
         if (runs != NULL && joins)
@@ -200,7 +200,7 @@ static void look_into(const pleat__heap *heap, pleat__view *view, uint32_t granu
             at.granules += pleat__occupancy_head(occupancy, view->chunks[i]);
         if (at.granules >= granules && (best->granules == 0 || at.granules < best->granules))
             *best = at;
-        pleat__extent whole = {ours ? view->chunks[i] << occupancy->shift : 0, occupancy->full};
+        pleat__run whole = {ours ? view->chunks[i] << occupancy->shift : 0, occupancy->full};
         uint32_t tail = part ? pleat__occupancy_free_tail(occupancy, whole) : 0;
         at =
             (stretch){.view = view, .first = i, .offset = occupancy->full - tail, .granules = tail};

@@ -14,7 +14,7 @@
 typedef struct scattered {
     pleat__place place;
     pleat__runs several;
-    pleat__extent runs[RUNS];
+    pleat__run runs[RUNS];
 } scattered;
 
 static void scatter(scattered *s, test_random *random)
@@ -27,8 +27,8 @@ static void scatter(scattered *s, test_random *random)
         uint32_t most = test_random_below(random, 30) == 0 ? CHUNKS << SHIFT : 3u << SHIFT;
         uint32_t begin = (uint32_t)test_random_below(random, (CHUNKS << SHIFT) - 1);
         uint32_t left = (CHUNKS << SHIFT) - begin;
-        s->runs[i] = (pleat__extent){
-            begin, 1 + (uint32_t)test_random_below(random, most < left ? most : left)};
+        s->runs[i] =
+            (pleat__run){begin, 1 + (uint32_t)test_random_below(random, most < left ? most : left)};
     }
     s->place = s->several.count == 1 ? (pleat__place){.run = s->runs[0]}
                                      : (pleat__place){.several = &s->several};
@@ -38,7 +38,7 @@ static bool run_by_run(const scattered *a, const scattered *b)
 {
     for (uint32_t i = 0; i < a->several.count; i++)
         for (uint32_t k = 0; k < b->several.count; k++) {
-            pleat__extent x = a->runs[i], y = b->runs[k];
+            pleat__run x = a->runs[i], y = b->runs[k];
             if (x.begin >> SHIFT <= (y.begin + y.count - 1) >> SHIFT &&
                 y.begin >> SHIFT <= (x.begin + x.count - 1) >> SHIFT)
                 return true;

@@ -36,7 +36,7 @@ static int end(void **state)
     return 0;
 }
 
-static bool model_is_free(const fixture *f, pleat__extent run)
+static bool model_is_free(const fixture *f, pleat__run run)
 {
     for (uint32_t i = 0; i < run.count; i++)
         if (f->used[run.begin + i])
@@ -48,7 +48,7 @@ static void occupancy_agrees_with_a_map_of_bytes(void **state)
 {
     fixture *f = *state;
     test_random random = test_random_begin("occupancy", 0x0cc);
-    pleat__extent live[64];
+    pleat__run live[64];
     uint32_t count = 0;
     uint64_t taken = 0, refused = 0;
     for (int step = 0; step < 20000; step++) {
@@ -58,7 +58,7 @@ static void occupancy_agrees_with_a_map_of_bytes(void **state)
             memset(f->used + live[at].begin, 0, live[at].count);
             live[at] = live[--count];
         } else {
-            pleat__extent run;
+            pleat__run run;
             run.count = 1 + (uint32_t)test_random_below(&random, 700);
             if (test_random_below(&random, 4) == 0)
                 run.count = G * (1 + (uint32_t)test_random_below(&random, 3));
@@ -84,17 +84,17 @@ static void occupancy_agrees_with_a_map_of_bytes(void **state)
 static void occupancy_parts_fill_a_chunk_and_leave_it(void **state)
 {
     fixture *f = *state;
-    pleat__extent parts[] = {{G, 10}, {G + 10, 150}, {G + 160, G - 160}};
+    pleat__run parts[] = {{G, 10}, {G + 10, 150}, {G + 160, G - 160}};
     for (int i = 0; i < 3; i++)
         assert_true(pleat__occupancy_take(&f->occupancy, parts[i]));
-    assert_false(pleat__occupancy_take(&f->occupancy, (pleat__extent){G, G}));
+    assert_false(pleat__occupancy_take(&f->occupancy, (pleat__run){G, G}));
     pleat__occupancy_give(&f->occupancy, parts[1]);
     assert_true(pleat__occupancy_is_free(&f->occupancy, parts[1]));
-    assert_false(pleat__occupancy_is_free(&f->occupancy, (pleat__extent){G + 9, 1}));
+    assert_false(pleat__occupancy_is_free(&f->occupancy, (pleat__run){G + 9, 1}));
     assert_true(pleat__occupancy_audit(&f->occupancy));
     pleat__occupancy_give(&f->occupancy, parts[0]);
     pleat__occupancy_give(&f->occupancy, parts[2]);
-    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){0, 3 * G}));
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){0, 3 * G}));
 }
 
 /* How many granules are free from one end of a chunk on, asked one by one. */
@@ -103,7 +103,7 @@ static uint32_t free_from(const fixture *f, uint32_t first, int step)
     uint32_t count = 0;
     while (count < G &&
            pleat__occupancy_is_free(&f->occupancy,
-                                    (pleat__extent){(uint32_t)((int)first + step * (int)count), 1}))
+                                    (pleat__run){(uint32_t)((int)first + step * (int)count), 1}))
         count++;
     return count;
 }
@@ -113,17 +113,17 @@ static void occupancy_knows_the_free_ends_of_a_chunk(void **state)
     fixture *f = *state;
     test_random random = test_random_begin("ends", 0xe4d5);
     for (int round = 0; round < 400; round++) {
-        pleat__extent runs[6] = {{0}};
+        pleat__run runs[6] = {{0}};
         for (int r = 0; r < 6; r++) {
             uint32_t begin = (uint32_t)test_random_below(&random, 3 * G);
             uint32_t most = test_random_below(&random, 4) == 0 ? 3 * G - begin : G / 4;
-            pleat__extent run = {begin, 1 + (uint32_t)test_random_below(&random, most)};
+            pleat__run run = {begin, 1 + (uint32_t)test_random_below(&random, most)};
             if (run.begin + run.count <= 3 * G && pleat__occupancy_take(&f->occupancy, run))
                 runs[r] = run;
         }
         for (uint32_t c = 0; c < 3; c++) {
             assert_int_equal(pleat__occupancy_head(&f->occupancy, c), free_from(f, c * G, 1));
-            assert_int_equal(pleat__occupancy_free_tail(&f->occupancy, (pleat__extent){c * G, G}),
+            assert_int_equal(pleat__occupancy_free_tail(&f->occupancy, (pleat__run){c * G, G}),
                              free_from(f, c * G + G - 1, -1));
         }
         for (int r = 0; r < 6; r++)
@@ -133,11 +133,11 @@ static void occupancy_knows_the_free_ends_of_a_chunk(void **state)
 }
 
 typedef struct walked {
-    pleat__extent runs[16];
+    pleat__run runs[16];
     uint32_t count;
 } walked;
 
-static pleat_result note(void *context, pleat__extent run)
+static pleat_result note(void *context, pleat__run run)
 {
     walked *w = context;
     w->runs[w->count++] = run;
@@ -150,11 +150,11 @@ static void occupancy_walk_joins_runs_up_to_breaks(void **state)
     uint8_t breaks[CHUNKS] = {0};
     walked w = {0};
     breaks[4] = 1;
-    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){G + 6, 10}));
-    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){G * 6, G}));
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){G + 6, 10}));
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){G * 6, G}));
     assert_ok(pleat__occupancy_walk_free(&f->occupancy, 0, 8, breaks, note, &w));
     assert_int_equal(w.count, 4);
-    static const pleat__extent expected[] = {
+    static const pleat__run expected[] = {
         {0, G + 6}, {G + 16, G * 4 - G - 16}, {G * 4, 2 * G}, {G * 7, G}};
     assert_memory_equal(w.runs, expected, sizeof expected);
 }
@@ -162,88 +162,88 @@ static void occupancy_walk_joins_runs_up_to_breaks(void **state)
 static void occupancy_grows_and_keeps(void **state)
 {
     fixture *f = *state;
-    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){5, 600}));
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){5, 600}));
     assert_ok(pleat__occupancy_grow(&f->occupancy, CHUNKS * 2));
-    assert_false(pleat__occupancy_is_free(&f->occupancy, (pleat__extent){604, 1}));
-    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__extent){ALL, ALL}));
+    assert_false(pleat__occupancy_is_free(&f->occupancy, (pleat__run){604, 1}));
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){ALL, ALL}));
     assert_true(pleat__occupancy_audit(&f->occupancy));
 }
 
-/* ---- extents ---- */
+/* ---- free runs ---- */
 
 /* The smallest run of the model that holds `count`, the lowest among equals. */
-static pleat__extent model_best(const uint8_t *free, uint32_t count)
+static pleat__run model_best(const uint8_t *free, uint32_t count)
 {
-    pleat__extent best = {0, 0};
+    pleat__run best = {0, 0};
     for (uint32_t at = 0; at < ALL;) {
         uint32_t stop = at;
         while (stop < ALL && free[stop])
             stop++;
         if (stop - at >= count && (best.count == 0 || stop - at < best.count))
-            best = (pleat__extent){at, stop - at};
+            best = (pleat__run){at, stop - at};
         at = stop + 1;
     }
     return best;
 }
 
-static void extents_best_fit_agrees_with_a_map_of_bytes(void **state)
+static void free_runs_best_fit_agrees_with_a_map_of_bytes(void **state)
 {
     fixture *f = *state;
-    test_random random = test_random_begin("extents", 0xe7e);
-    pleat__extents extents;
+    test_random random = test_random_begin("free runs", 0xe7e);
+    pleat__free_runs runs;
     uint8_t *free = f->used;
-    pleat__extents_init(&extents, f->arena);
-    assert_ok(pleat__extents_reserve(&extents, 2));
-    pleat__extents_add(&extents, (pleat__extent){0, ALL}, true, true);
+    pleat__free_runs_init(&runs, f->arena);
+    assert_ok(pleat__free_runs_reserve(&runs, 2));
+    pleat__free_runs_add(&runs, (pleat__run){0, ALL}, true, true);
     memset(free, 1, ALL);
     for (int step = 0; step < 20000; step++) {
         uint32_t count = 1 + (uint32_t)test_random_below(&random, 40);
-        assert_ok(pleat__extents_reserve(&extents, 2));
+        assert_ok(pleat__free_runs_reserve(&runs, 2));
         if (test_random_below(&random, 2) == 0) {
-            pleat__extent best = pleat__extents_best(&extents, count);
-            pleat__extent expected = model_best(free, count);
+            pleat__run best = pleat__free_runs_best(&runs, count);
+            pleat__run expected = model_best(free, count);
             assert_memory_equal(&best, &expected, sizeof best);
             if (best.count == 0)
                 continue;
             best.begin += (uint32_t)test_random_below(&random, best.count - count + 1);
             best.count = count;
-            assert_true(pleat__extents_carve(&extents, best));
+            assert_true(pleat__free_runs_carve(&runs, best));
             memset(free + best.begin, 0, count);
         } else {
-            pleat__extent run = {(uint32_t)test_random_below(&random, ALL), 0};
+            pleat__run run = {(uint32_t)test_random_below(&random, ALL), 0};
             while (run.count < count && run.begin + run.count < ALL && !free[run.begin + run.count])
                 run.count++;
-            pleat__extents_add(&extents, run, true, true);
+            pleat__free_runs_add(&runs, run, true, true);
             memset(free + run.begin, 1, run.count);
         }
     }
     uint64_t sum = 0;
     for (uint32_t i = 0; i < ALL; i++)
         sum += free[i];
-    assert_int_equal(extents.granules, sum);
-    assert_false(pleat__extents_carve(&extents, (pleat__extent){ALL, 1}));
-    pleat__extents_release(&extents);
+    assert_int_equal(runs.granules, sum);
+    assert_false(pleat__free_runs_carve(&runs, (pleat__run){ALL, 1}));
+    pleat__free_runs_release(&runs);
 }
 
 /* The free run of a map whose memory does not go on at multiples of `segment`. */
-static pleat__extent model_at(const uint8_t *free, uint32_t at, uint32_t segment)
+static pleat__run model_at(const uint8_t *free, uint32_t at, uint32_t segment)
 {
     uint32_t first = at / segment * segment, begin = at, end = at;
     while (begin > first && free[begin - 1])
         begin--;
     while (end < first + segment && free[end])
         end++;
-    return free[at] ? (pleat__extent){begin, end - begin} : (pleat__extent){0, 0};
+    return free[at] ? (pleat__run){begin, end - begin} : (pleat__run){0, 0};
 }
 
-static void extents_join_where_memory_goes_on_only(void **state)
+static void free_runs_join_where_memory_goes_on_only(void **state)
 {
     enum { SEGMENT = 16, SIZE = 16 * SEGMENT };
     fixture *f = *state;
     test_random random = test_random_begin(__func__, 0x701);
-    pleat__extents extents;
+    pleat__free_runs runs;
     uint8_t free[SIZE] = {0};
-    pleat__extents_init(&extents, f->arena);
+    pleat__free_runs_init(&runs, f->arena);
     for (int step = 0; step < 20000; step++) {
         uint32_t at = (uint32_t)test_random_below(&random, SIZE);
         uint32_t most = SEGMENT - at % SEGMENT, count = 0;
@@ -251,41 +251,41 @@ static void extents_join_where_memory_goes_on_only(void **state)
         bool give = !free[at];
         while (count < wanted && free[at + count] == !give)
             count++;
-        assert_ok(pleat__extents_reserve(&extents, 2));
+        assert_ok(pleat__free_runs_reserve(&runs, 2));
         if (give)
-            pleat__extents_add(&extents, (pleat__extent){at, count}, at % SEGMENT != 0,
-                               (at + count) % SEGMENT != 0);
+            pleat__free_runs_add(&runs, (pleat__run){at, count}, at % SEGMENT != 0,
+                                 (at + count) % SEGMENT != 0);
         else
-            assert_true(pleat__extents_carve(&extents, (pleat__extent){at, count}));
+            assert_true(pleat__free_runs_carve(&runs, (pleat__run){at, count}));
         memset(free + at, give, count);
         for (uint32_t i = 0; i < SIZE; i++) {
-            pleat__extent run = pleat__extents_at(&extents, i);
-            pleat__extent expected = model_at(free, i, SEGMENT);
+            pleat__run run = pleat__free_runs_at(&runs, i);
+            pleat__run expected = model_at(free, i, SEGMENT);
             assert_memory_equal(&run, &expected, sizeof run);
         }
     }
-    pleat__extents_release(&extents);
+    pleat__free_runs_release(&runs);
 }
 
-static void extents_order_of_size_visits_every_run_once(void **state)
+static void free_runs_order_of_size_visits_every_run_once(void **state)
 {
     fixture *f = *state;
-    pleat__extents extents;
-    pleat__extents_init(&extents, f->arena);
-    assert_ok(pleat__extents_reserve(&extents, 100));
+    pleat__free_runs runs;
+    pleat__free_runs_init(&runs, f->arena);
+    assert_ok(pleat__free_runs_reserve(&runs, 100));
     for (uint32_t i = 0; i < 50; i++)
-        pleat__extents_add(&extents, (pleat__extent){i * 100, 1 + i * 7 % 13}, true, true);
+        pleat__free_runs_add(&runs, (pleat__run){i * 100, 1 + i * 7 % 13}, true, true);
     uint32_t count = 0, last = 0;
-    for (pleat__extent run = pleat__extents_best(&extents, 1); run.count != 0;
-         run = pleat__extents_after(&extents, run)) {
+    for (pleat__run run = pleat__free_runs_best(&runs, 1); run.count != 0;
+         run = pleat__free_runs_after(&runs, run)) {
         assert_true(run.count >= last);
         last = run.count;
         count++;
     }
     assert_int_equal(count, 50);
-    assert_int_equal(pleat__extents_at(&extents, 100).begin, 100);
-    assert_int_equal(pleat__extents_at(&extents, 199).count, 0);
-    pleat__extents_release(&extents);
+    assert_int_equal(pleat__free_runs_at(&runs, 100).begin, 100);
+    assert_int_equal(pleat__free_runs_at(&runs, 199).count, 0);
+    pleat__free_runs_release(&runs);
 }
 
 int main(void)
@@ -296,9 +296,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(occupancy_knows_the_free_ends_of_a_chunk, begin, end),
         cmocka_unit_test_setup_teardown(occupancy_walk_joins_runs_up_to_breaks, begin, end),
         cmocka_unit_test_setup_teardown(occupancy_grows_and_keeps, begin, end),
-        cmocka_unit_test_setup_teardown(extents_best_fit_agrees_with_a_map_of_bytes, begin, end),
-        cmocka_unit_test_setup_teardown(extents_join_where_memory_goes_on_only, begin, end),
-        cmocka_unit_test_setup_teardown(extents_order_of_size_visits_every_run_once, begin, end),
+        cmocka_unit_test_setup_teardown(free_runs_best_fit_agrees_with_a_map_of_bytes, begin, end),
+        cmocka_unit_test_setup_teardown(free_runs_join_where_memory_goes_on_only, begin, end),
+        cmocka_unit_test_setup_teardown(free_runs_order_of_size_visits_every_run_once, begin, end),
     };
     return cmocka_run_group_tests_name("occupancy", tests, NULL, NULL);
 }

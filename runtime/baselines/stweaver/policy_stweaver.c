@@ -32,7 +32,7 @@
 
 /* Granules of the pool that are idle during a window; the smallest stretch first. */
 typedef struct window {
-    pleat__extent *idle;
+    pleat__run *idle;
     uint32_t idle_count;
 } window;
 
@@ -116,7 +116,7 @@ static pleat_result load_items(policy *self)
         PLEAT_TRY(extend_pool(self, slot->place + granules * PLEAT__GRANULE_BYTES));
         item->place.granules = (uint32_t)granules;
         item->place.run =
-            (pleat__extent){(uint32_t)(slot->place / PLEAT__GRANULE_BYTES), item->place.granules};
+            (pleat__run){(uint32_t)(slot->place / PLEAT__GRANULE_BYTES), item->place.granules};
     }
     return PLEAT_OK;
 }
@@ -132,16 +132,15 @@ static pleat_result load_windows(policy *self)
     self->window_count = plan->reusable[plan->reusable_count - 1].window + 1;
     self->windows =
         pleat__arena_calloc(self->context.arena, self->window_count, sizeof *self->windows);
-    pleat__extent *idle =
-        pleat__arena_alloc(self->context.arena, plan->reusable_count * sizeof *idle);
+    pleat__run *idle = pleat__arena_alloc(self->context.arena, plan->reusable_count * sizeof *idle);
     if (self->windows == NULL || idle == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u windows", self->window_count);
     for (uint32_t i = 0; i < plan->reusable_count; i++) {
         const pleat__reusable *row = &plan->reusable[i];
         window *w = &self->windows[row->window];
         PLEAT_TRY(extend_pool(self, row->place + row->bytes));
-        idle[i] = (pleat__extent){(uint32_t)(row->place / PLEAT__GRANULE_BYTES),
-                                  (uint32_t)(row->bytes / PLEAT__GRANULE_BYTES)};
+        idle[i] = (pleat__run){(uint32_t)(row->place / PLEAT__GRANULE_BYTES),
+                               (uint32_t)(row->bytes / PLEAT__GRANULE_BYTES)};
         w->idle = w->idle_count == 0 ? &idle[i] : w->idle;
         w->idle_count++;
     }
@@ -178,7 +177,7 @@ static uint16_t stream_index(const policy *self, pleat_stream stream)
 }
 
 /* Occupies a run of the pool for a request. */
-static bool take_run(policy *self, pleat__extent run, uint64_t bytes, uint16_t stream,
+static bool take_run(policy *self, pleat__run run, uint64_t bytes, uint16_t stream,
                      pleat_va *address)
 {
     if (!pleat__occupancy_take(&self->occupancy, run))
@@ -196,12 +195,12 @@ static bool take_run(policy *self, pleat__extent run, uint64_t bytes, uint16_t s
 }
 
 typedef struct search {
-    pleat__extent within;
+    pleat__run within;
     uint64_t granules;
-    pleat__extent best; /* count 0: none yet */
+    pleat__run best; /* count 0: none yet */
 } search;
 
-static pleat_result consider(void *context, pleat__extent run)
+static pleat_result consider(void *context, pleat__run run)
 {
     search *s = context;
     uint32_t begin = run.begin > s->within.begin ? run.begin : s->within.begin;
@@ -209,7 +208,7 @@ static pleat_result consider(void *context, pleat__extent run)
     end = end < stop ? end : stop;
     if (end > begin && end - begin >= s->granules &&
         (s->best.count == 0 || end - begin < s->best.count))
-        s->best = (pleat__extent){begin, end - begin};
+        s->best = (pleat__run){begin, end - begin};
     return PLEAT_OK;
 }
 
@@ -225,8 +224,8 @@ static bool reuse(policy *self, const window *w, uint64_t bytes, uint16_t stream
         if (s.within.count >= s.granules)
             (void)pleat__occupancy_walk_free(&self->occupancy, first, last + 1, NULL, consider, &s);
     }
-    return s.best.count != 0 && take_run(self, (pleat__extent){s.best.begin, (uint32_t)s.granules},
-                                         bytes, stream, address);
+    return s.best.count != 0 &&
+           take_run(self, (pleat__run){s.best.begin, (uint32_t)s.granules}, bytes, stream, address);
 }
 
 /* From the pool, by the plan; false: it cannot serve this one. A stream that the plan does not know
@@ -338,10 +337,10 @@ static pleat_result adjacent_free(void *opaque, pleat_va address, uint64_t *befo
     uint32_t begin = place->run.begin, end = begin + place->run.count, low = begin, high = end;
     uint32_t limit = (uint32_t)granules_of(self->pool_bytes), look = self->occupancy.full;
     while (low > 0 && begin - low < look &&
-           pleat__occupancy_is_free(&self->occupancy, (pleat__extent){low - 1, 1}))
+           pleat__occupancy_is_free(&self->occupancy, (pleat__run){low - 1, 1}))
         low--;
     while (high < limit && high - end < look &&
-           pleat__occupancy_is_free(&self->occupancy, (pleat__extent){high, 1}))
+           pleat__occupancy_is_free(&self->occupancy, (pleat__run){high, 1}))
         high++;
     *before = (uint64_t)(begin - low) * PLEAT__GRANULE_BYTES;
     *after = (uint64_t)(high - end) * PLEAT__GRANULE_BYTES;
