@@ -344,7 +344,8 @@ class Laps:
     def __init__(self, options, recorder):
         self.options, self.recorder = options, recorder
         self.turns = Turns(options)
-        self.seconds, self.losses, self.calls, self.waited = [], [], [], [0]
+        self.seconds, self.losses, self.calls = [], [], []
+        self.counters = []  # Pleat's after each iteration
         self.process_peak = None
         self.nvml = None
 
@@ -372,7 +373,8 @@ class Laps:
     def ask(self):
         """What is known of an iteration once it is over, outside of its seconds."""
         self.calls.append(driver_calls(self.options))
-        self.waited.append((pleat_figures(self.options) or {}).get("waited_ns", 0))
+        if self.options.allocator == "pleat":
+            self.counters.append(pleat_figures(self.options))
         if self.nvml is None:
             self.nvml = Nvml()
         if self.nvml.library is not None:
@@ -386,11 +388,15 @@ class Laps:
             half = len(self.calls) // 2 - 1
             told["steady_driver_calls"] = self.calls[-1] - self.calls[half] if self.calls else None
         told["seconds"] = [round(value, 6) for value in self.seconds]
-        if self.options.allocator == "pleat" and self.options.cuda:
+        if self.counters:
+            waited = [0] + [one.get("waited_ns", 0) for one in self.counters]
             told["waited_seconds"] = [
-                round((now - before) * 1e-9, 6)
-                for before, now in zip(self.waited, self.waited[1:])
+                round((now - before) * 1e-9, 6) for before, now in zip(waited, waited[1:])
             ]
+            # name -> its value after each iteration: what an iteration did is a difference of two
+            told["counters"] = {
+                name: [one.get(name, 0) for one in self.counters] for name in self.counters[-1]
+            }
         told["process_peak_bytes"] = self.process_peak
         told["loss"] = self.losses[-1] if self.losses else None
         told["losses"] = self.losses

@@ -6,8 +6,9 @@ import types
 
 import torch
 
-# Floating-point operations of an iteration: some third of a second of an H200, as such models use it.
-WORK = 1e14
+# Floating-point operations of an iteration: some third of a second of an H200 at the 200 TFLOP/s that
+# such models get of it.
+WORK = 6e13
 
 
 class Draw(random.Random):

@@ -123,6 +123,7 @@ def wav2vec2(options):
     )
     with torch.device(options.device):
         made = Wav2Vec2ForSequenceClassification(config)
+    made.to(options.device)  # one weight is made on the processor whatever the device
     if shape.recompute:
         made.gradient_checkpointing_enable()
     return common.Loop(
