@@ -10,7 +10,7 @@
 /* ---- a plan's slots ---- */
 
 typedef struct loader {
-    const pleat__pool *pool;
+    const pleat__chunk_pool *pool;
     const pleat_plan *plan;
     const pleat__plan_pages *pages;
     pleat__run *runs; /* NULL while they are only counted */
@@ -226,7 +226,7 @@ static pleat_result load_all(pleat__schedule *schedule, loader *load)
     return PLEAT_OK;
 }
 
-pleat_result pleat__schedule_layout(pleat__arena *arena, const pleat__pool *pool,
+pleat_result pleat__schedule_layout(pleat__arena *arena, const pleat__chunk_pool *pool,
                                     const pleat_plan *plan, const pleat__plan_pages *pages,
                                     pleat__schedule **out)
 {
@@ -245,7 +245,7 @@ pleat_result pleat__schedule_layout(pleat__arena *arena, const pleat__pool *pool
     return PLEAT_OK;
 }
 
-pleat_result pleat__schedule_plan(pleat__arena *arena, const pleat__pool *pool,
+pleat_result pleat__schedule_plan(pleat__arena *arena, const pleat__chunk_pool *pool,
                                   const pleat_plan *plan, pleat__schedule **out)
 {
     uint32_t *chunks;

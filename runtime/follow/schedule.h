@@ -45,11 +45,13 @@ typedef struct pleat__plan_pages {
 } pleat__plan_pages;
 
 /* The plan's slots as places in the pool, which was made with the plan. */
-PLEAT_NODISCARD pleat_result pleat__schedule_plan(pleat__arena *arena, const pleat__pool *pool,
+PLEAT_NODISCARD pleat_result pleat__schedule_plan(pleat__arena *arena,
+                                                  const pleat__chunk_pool *pool,
                                                   const pleat_plan *plan, pleat__schedule **out);
 /* The same where the plan's memory lies elsewhere. A slot without a chunk behind each of its pages
  * has no place, such a lane is gone. */
-PLEAT_NODISCARD pleat_result pleat__schedule_layout(pleat__arena *arena, const pleat__pool *pool,
+PLEAT_NODISCARD pleat_result pleat__schedule_layout(pleat__arena *arena,
+                                                    const pleat__chunk_pool *pool,
                                                     const pleat_plan *plan,
                                                     const pleat__plan_pages *pages,
                                                     pleat__schedule **out);

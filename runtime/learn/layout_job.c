@@ -38,7 +38,7 @@ static uint64_t view_pages(const placing *p)
  * PLEAT__NO_CHUNK. */
 static void find_homes(placing *p)
 {
-    const pleat__pool *pool = p->layouts->heap->pool;
+    const pleat__chunk_pool *pool = p->layouts->heap->pool;
     for (uint64_t page = 0; page < p->view_page; page++)
         p->homes[page] = PLEAT__NO_CHUNK;
     for (uint32_t c = 0; c < pool->count; c++)
@@ -64,7 +64,7 @@ static uint32_t missing_chunks(placing *p)
 /* Chunks at the plan's homes, new ones as far as they are missing. */
 static pleat_result make_chunks(placing *p)
 {
-    const pleat__pool *pool = p->layouts->heap->pool;
+    const pleat__chunk_pool *pool = p->layouts->heap->pool;
     uint32_t missing = missing_chunks(p);
     if (missing == 0)
         return PLEAT_OK;
@@ -88,13 +88,13 @@ static void translate(placing *p)
 /* Whether a view of one page shows it: whoever had the turn meanwhile may have given it back. */
 static bool is_single(const placing *p, uint32_t chunk)
 {
-    return chunk != PLEAT__NO_CHUNK && pleat__pool_block(p->layouts->heap->pool, chunk) == 1;
+    return chunk != PLEAT__NO_CHUNK && pleat__handle_chunks(p->layouts->heap->pool, chunk) == 1;
 }
 
 /* The end of the views that can be mapped by one call: pages with single chunks behind them. */
 static uint64_t mapped_together(placing *p, uint64_t page)
 {
-    const pleat__pool *pool = p->layouts->heap->pool;
+    const pleat__chunk_pool *pool = p->layouts->heap->pool;
     uint64_t end = page;
     while (end < p->table_pages && is_single(p, p->table[end])) {
         p->handles[end - page] = pool->chunks[p->table[end]];
@@ -117,7 +117,7 @@ static pleat_result note_views(pleat__layouts *layouts, pleat__layout_made *made
  * slots then have no place. */
 static pleat_result map_views(placing *p)
 {
-    pleat__pool *pool = p->layouts->heap->pool;
+    pleat__chunk_pool *pool = p->layouts->heap->pool;
     for (uint64_t page = p->view_page, end; page < p->table_pages; page = end) {
         uint64_t at = p->page + (page - p->view_page);
         end = mapped_together(p, page);
@@ -144,7 +144,7 @@ static pleat_result map_views(placing *p)
 /* pre: the turn; the lock is left meanwhile. */
 static void unmap_views(placing *p)
 {
-    pleat__pool *pool = p->layouts->heap->pool;
+    pleat__chunk_pool *pool = p->layouts->heap->pool;
     for (uint32_t i = 0; i < p->made->view_count; i++) {
         pleat__page_run run = p->made->views[i];
         pool->view_pages -= run.pages;
@@ -159,7 +159,7 @@ static void unmap_views(placing *p)
 static pleat_result place(placing *p)
 {
     pleat__layouts *layouts = p->layouts;
-    pleat__pool *pool = layouts->heap->pool;
+    pleat__chunk_pool *pool = layouts->heap->pool;
     uint64_t views = view_pages(p);
     PLEAT_TRY(make_chunks(p));
     translate(p);
@@ -338,7 +338,7 @@ pleat__schedule *pleat__layouts_take(pleat__layouts *layouts)
 
 static bool lies_in(const pleat__layouts *layouts, uint64_t page, uint64_t pages)
 {
-    const pleat__pool *pool = layouts->heap->pool;
+    const pleat__chunk_pool *pool = layouts->heap->pool;
     pleat_va begin = pool->base + page * pool->page_bytes;
     const pleat__place *first = pleat__place_map_next(layouts->places, begin);
     return first != NULL && first->address - begin < pages * pool->page_bytes;

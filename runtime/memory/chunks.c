@@ -11,7 +11,7 @@
 /* A budget is near where less than one part in so many of what exists may still come. */
 #define TIGHT 4u
 
-pleat_result pleat__pool_reserve(pleat__pool *pool, uint32_t chunks)
+pleat_result pleat__chunk_pool_reserve(pleat__chunk_pool *pool, uint32_t chunks)
 {
     if (chunks <= pool->capacity)
         return PLEAT_OK;
@@ -43,24 +43,24 @@ no_memory:
 
 /* Near the budget memory counts for more than time. (llama-vpp ran within 1.003 of what is live,
  * and with this within 1.0005; LoRA within 1.002.) */
-static bool is_tight(const pleat__pool *pool, uint32_t exist)
+static bool is_tight(const pleat__chunk_pool *pool, uint32_t exist)
 {
     return !pleat__space_has_room(pool->space, exist / TIGHT * pool->page_bytes);
 }
 
 /* The most chunks of a handle when there are so many more. */
-static uint32_t block_for(const pleat__pool *pool, uint32_t chunks)
+static uint32_t block_for(const pleat__chunk_pool *pool, uint32_t chunks)
 {
     uint32_t block = 1, exist = pool->count - pool->absent + chunks;
     if (is_tight(pool, exist))
         return 1;
-    while (block < PLEAT__BLOCK && 2 * block <= exist / PLEAT__BLOCK_SHARE)
+    while (block < PLEAT__HANDLE_CHUNKS && 2 * block <= exist / PLEAT__HANDLE_SHARE)
         block *= 2;
     return block;
 }
 
 /* The next chunks' handle. */
-static pleat_result plan_handle(pleat__pool *pool, uint32_t pages)
+static pleat_result plan_handle(pleat__chunk_pool *pool, uint32_t pages)
 {
     pleat__chunk *chunk;
     PLEAT_TRY(pleat__space_chunk_get(pool->space, pages, &chunk));
@@ -76,7 +76,7 @@ static pleat_result plan_handle(pleat__pool *pool, uint32_t pages)
  * with a tensor of 8.5 MB more that stays, from its second iteration on: from handles of 128 chunks
  * nothing of a slot of 411 MB could be used again, and 0.864 of the memory was in use; so 0.995,
  * and it starts with 1,350 calls, not 60: some 30 ms on an H200.) */
-static pleat_result plan_handles(pleat__pool *pool, const pleat_plan *plan)
+static pleat_result plan_handles(pleat__chunk_pool *pool, const pleat_plan *plan)
 {
     uint32_t most = block_for(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes));
     /* A larger size's views may begin and end at any chunk, and views show whole handles. */
@@ -98,7 +98,7 @@ static pleat_result plan_handles(pleat__pool *pool, const pleat_plan *plan)
     return PLEAT_OK;
 }
 
-static void plan_homes(pleat__pool *pool, const pleat_plan *plan)
+static void plan_homes(pleat__chunk_pool *pool, const pleat_plan *plan)
 {
     for (uint32_t i = 0; i < plan->map_count; i++) {
         const pleat__plan_map *map = &plan->maps[i];
@@ -116,7 +116,7 @@ static void plan_homes(pleat__pool *pool, const pleat_plan *plan)
 
 /* Maps the plan's handles, neighbours in one call. What was mapped before a failure stays the
  * space's, which unmaps it when it is destroyed: a runtime that fails to start is destroyed. */
-static pleat_result plan_map(pleat__pool *pool, const pleat_plan *plan)
+static pleat_result plan_map(pleat__chunk_pool *pool, const pleat_plan *plan)
 {
     uint64_t pages = pleat__ceil_div(plan->virtual_bytes, plan->chunk_bytes);
     pleat__chunk **run = pleat__arena_alloc(pool->arena, pages * sizeof *run);
@@ -140,22 +140,23 @@ static pleat_result plan_map(pleat__pool *pool, const pleat_plan *plan)
     return result;
 }
 
-static pleat_result pool_load(pleat__pool *pool, const pleat_plan *plan)
+static pleat_result pool_load(pleat__chunk_pool *pool, const pleat_plan *plan)
 {
     if (plan->chunk_bytes != pool->page_bytes)
         return pleat__fail(
             PLEAT_E_INPUT, "the plan is for chunks of %llu bytes, the device has %llu: plan again",
             (unsigned long long)plan->chunk_bytes, (unsigned long long)pool->page_bytes);
-    PLEAT_TRY(pleat__pool_reserve(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes)));
+    PLEAT_TRY(
+        pleat__chunk_pool_reserve(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes)));
     PLEAT_TRY(plan_handles(pool, plan));
     plan_homes(pool, plan);
     return plan_map(pool, plan);
 }
 
-pleat_result pleat__pool_init(pleat__pool *pool, pleat__arena *arena, pleat__space *space,
-                              pleat__gate *gate, const pleat_plan *plan)
+pleat_result pleat__chunk_pool_init(pleat__chunk_pool *pool, pleat__arena *arena,
+                                    pleat__space *space, pleat__gate *gate, const pleat_plan *plan)
 {
-    *pool = (pleat__pool){
+    *pool = (pleat__chunk_pool){
         .arena = arena,
         .gate = gate,
         .space = space,
@@ -174,11 +175,11 @@ pleat_result pleat__pool_init(pleat__pool *pool, pleat__arena *arena, pleat__spa
         result = plan == NULL ? PLEAT_OK : pool_load(pool, plan);
     }
     if (result != PLEAT_OK)
-        pleat__pool_release(pool);
+        pleat__chunk_pool_release(pool);
     return result;
 }
 
-void pleat__pool_release(pleat__pool *pool)
+void pleat__chunk_pool_release(pleat__chunk_pool *pool)
 {
     pleat__occupancy_release(&pool->occupancy);
     pleat__arena_free(pool->arena, pool->chunks);
@@ -205,13 +206,13 @@ typedef struct growth {
 } growth;
 
 /* A page whose state a failed verb left unknown is passed by until it has been healed. */
-static bool is_clean(const pleat__pool *pool, uint64_t page)
+static bool is_clean(const pleat__chunk_pool *pool, uint64_t page)
 {
     return pleat__space_chunk_at(pool->space, page, NULL) == NULL;
 }
 
 /* Numbers that were given back come first: their homes are there. */
-static void choose_absent(const pleat__pool *pool, growth *g, uint32_t wanted)
+static void choose_absent(const pleat__chunk_pool *pool, growth *g, uint32_t wanted)
 {
     for (uint32_t c = 0; c < pool->count && pool->absent > 0 && g->count < wanted; c++)
         if (pool->chunks[c] == NULL && is_clean(pool, pool->home[c]))
@@ -220,11 +221,11 @@ static void choose_absent(const pleat__pool *pool, growth *g, uint32_t wanted)
 
 /* Then new ones, with homes in the region's next clean pages. They are not in use yet: nobody sees
  * them before they are counted. */
-static pleat_result choose_new(pleat__pool *pool, growth *g, uint32_t wanted)
+static pleat_result choose_new(pleat__chunk_pool *pool, growth *g, uint32_t wanted)
 {
     uint32_t number = pool->count;
     uint64_t page = pool->next_home;
-    PLEAT_TRY(pleat__pool_reserve(pool, number + (wanted - g->count)));
+    PLEAT_TRY(pleat__chunk_pool_reserve(pool, number + (wanted - g->count)));
     for (; page < pool->region_pages && g->count < wanted; page++) {
         if (!is_clean(pool, page))
             continue;
@@ -241,7 +242,8 @@ static pleat_result choose_new(pleat__pool *pool, growth *g, uint32_t wanted)
 }
 
 /* The end of the longest run from `first` on of numbers whose homes lie side by side. */
-static uint32_t run_end(const pleat__pool *pool, const growth *g, uint32_t first, uint32_t end)
+static uint32_t run_end(const pleat__chunk_pool *pool, const growth *g, uint32_t first,
+                        uint32_t end)
 {
     uint32_t i = first + 1;
     while (i < end && g->numbers[i] == g->numbers[i - 1] + 1 && !pool->breaks[g->numbers[i]])
@@ -250,8 +252,8 @@ static uint32_t run_end(const pleat__pool *pool, const growth *g, uint32_t first
 }
 
 /* A handle for the chunks from `first` on; smaller ones when memory is short. */
-static pleat_result get_handle(const pleat__pool *pool, growth *g, uint32_t first, uint32_t end,
-                               pleat__chunk **handle)
+static pleat_result get_handle(const pleat__chunk_pool *pool, growth *g, uint32_t first,
+                               uint32_t end, pleat__chunk **handle)
 {
     uint32_t left = end - first < g->block ? end - first : g->block;
     while (g->block > 1 && left > 1) {
@@ -267,7 +269,7 @@ static pleat_result get_handle(const pleat__pool *pool, growth *g, uint32_t firs
 }
 
 /* Chunks for a run, in one map call; fewer when memory runs out. */
-static pleat_result make_run(const pleat__pool *pool, growth *g, uint64_t home, uint32_t end)
+static pleat_result make_run(const pleat__chunk_pool *pool, growth *g, uint64_t home, uint32_t end)
 {
     uint32_t got = g->made, handles = 0;
     pleat_result result = PLEAT_OK;
@@ -295,7 +297,7 @@ static pleat_result make_run(const pleat__pool *pool, growth *g, uint64_t home, 
 
 /* What was made is there for everybody from now on. Every run is told of, also after a failure:
  * `visit` has said that it forgot the others. */
-static pleat_result publish(pleat__pool *pool, const growth *g, pleat__occupancy_visit visit,
+static pleat_result publish(pleat__chunk_pool *pool, const growth *g, pleat__occupancy_visit visit,
                             void *context)
 {
     uint32_t shift = pool->occupancy.shift;
@@ -323,7 +325,7 @@ static pleat_result publish(pleat__pool *pool, const growth *g, pleat__occupancy
 }
 
 /* The verbs, the lock left. */
-static pleat_result make_all(pleat__pool *pool, growth *g)
+static pleat_result make_all(pleat__chunk_pool *pool, growth *g)
 {
     pleat_result result = PLEAT_OK;
     pleat__gate_leave(pool->gate);
@@ -335,7 +337,7 @@ static pleat_result make_all(pleat__pool *pool, growth *g)
     return result;
 }
 
-static pleat_result growth_new(const pleat__pool *pool, uint32_t chunks, growth *g)
+static pleat_result growth_new(const pleat__chunk_pool *pool, uint32_t chunks, growth *g)
 {
     g->numbers = pleat__arena_alloc(pool->arena, chunks * sizeof *g->numbers);
     g->chunks = pleat__arena_alloc(pool->arena, chunks * sizeof *g->chunks);
@@ -346,7 +348,7 @@ static pleat_result growth_new(const pleat__pool *pool, uint32_t chunks, growth 
                : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks", chunks);
 }
 
-static void growth_free(const pleat__pool *pool, growth *g)
+static void growth_free(const pleat__chunk_pool *pool, growth *g)
 {
     pleat__arena_free(pool->arena, g->handles);
     pleat__arena_free(pool->arena, g->first);
@@ -354,8 +356,8 @@ static void growth_free(const pleat__pool *pool, growth *g)
     pleat__arena_free(pool->arena, g->numbers);
 }
 
-pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks, pleat__occupancy_visit visit,
-                              void *context)
+pleat_result pleat__chunk_pool_grow(pleat__chunk_pool *pool, uint32_t chunks,
+                                    pleat__occupancy_visit visit, void *context)
 {
     growth g = {.block = block_for(pool, chunks)};
     pleat_result result = growth_new(pool, chunks, &g);
@@ -376,11 +378,11 @@ end:
 
 /* ---- giving back, views ---- */
 
-static void occupy_all(pleat__pool *pool, const uint32_t *numbers, uint32_t count, bool take)
+static void occupy_all(pleat__chunk_pool *pool, const uint32_t *numbers, uint32_t count, bool take)
 {
     for (uint32_t i = 0; i < count; i++) {
         pleat__run run = {numbers[i] << pool->occupancy.shift, pool->occupancy.full};
-        PLEAT_ASSERT(pleat__pool_block(pool, numbers[i]) != 0);
+        PLEAT_ASSERT(pleat__handle_chunks(pool, numbers[i]) != 0);
         if (take)
             PLEAT_CHECK(pleat__occupancy_take(&pool->occupancy, run));
         else
@@ -390,7 +392,7 @@ static void occupy_all(pleat__pool *pool, const uint32_t *numbers, uint32_t coun
 
 /* Unmaps homes, neighbours with one verb. What the driver refuses to unmap is quarantined by the
  * space, which takes the chunk all the same. */
-static void unmap_homes(const pleat__pool *pool, const uint32_t *numbers, uint32_t count)
+static void unmap_homes(const pleat__chunk_pool *pool, const uint32_t *numbers, uint32_t count)
 {
     for (uint32_t i = 0, end; i < count; i = end) {
         end = i + 1;
@@ -403,8 +405,8 @@ static void unmap_homes(const pleat__pool *pool, const uint32_t *numbers, uint32
     }
 }
 
-uint32_t pleat__pool_shrink(pleat__pool *pool, const uint32_t *numbers, uint32_t count,
-                            pleat__marks *marks)
+uint32_t pleat__chunk_pool_shrink(pleat__chunk_pool *pool, const uint32_t *numbers, uint32_t count,
+                                  pleat__marks *marks)
 {
     occupy_all(pool, numbers, count, true);
     if (!pleat__gate_leave_marked(pool->gate, marks)) {
@@ -419,8 +421,8 @@ uint32_t pleat__pool_shrink(pleat__pool *pool, const uint32_t *numbers, uint32_t
     return count;
 }
 
-pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks, uint32_t count,
-                              uint64_t *page)
+pleat_result pleat__chunk_pool_view(pleat__chunk_pool *pool, const uint32_t *chunks, uint32_t count,
+                                    uint64_t *page)
 {
     pleat__chunk **run = pleat__arena_alloc(pool->arena, count * sizeof *run);
     if (run == NULL)

@@ -20,10 +20,10 @@
  * what a chunk alone does (H200: 22 us for 16 MiB, 24 us for 2 MiB), to make and in every view. A
  * view needs whole handles, though, so what is free beside a live tensor in its handle is of use to
  * fewer requests. There are about as many such places as there are large tensors, whatever the
- * job's size; so a handle has at most one chunk for each PLEAT__BLOCK_SHARE chunks that exist, and
- * at most PLEAT__BLOCK (docs/decisions.md, D2). */
-#define PLEAT__BLOCK       16u
-#define PLEAT__BLOCK_SHARE 1024u
+ * job's size; so a handle has at most one chunk for each PLEAT__HANDLE_SHARE chunks that exist, and
+ * at most PLEAT__HANDLE_CHUNKS (docs/decisions.md, D2). */
+#define PLEAT__HANDLE_CHUNKS 16u
+#define PLEAT__HANDLE_SHARE  1024u
 
 /* Neighbouring pages of the window. */
 typedef struct pleat__page_run {
@@ -31,7 +31,7 @@ typedef struct pleat__page_run {
     uint64_t pages;
 } pleat__page_run;
 
-typedef struct pleat__pool {
+typedef struct pleat__chunk_pool {
     pleat__arena *arena;
     pleat__gate *gate;
     pleat__space *space;
@@ -48,44 +48,44 @@ typedef struct pleat__pool {
     uint64_t region_pages; /* taken at the bottom of the window for homes */
     uint64_t next_home;
     uint64_t view_pages; /* alias pages mapped now, without those that are being unmapped */
-} pleat__pool;
+} pleat__chunk_pool;
 
 /* With a plan its chunks come mapped as it says, the folds too; nothing is occupied. */
-PLEAT_NODISCARD pleat_result pleat__pool_init(pleat__pool *pool, pleat__arena *arena,
-                                              pleat__space *space, pleat__gate *gate,
-                                              const pleat_plan *plan);
+PLEAT_NODISCARD pleat_result pleat__chunk_pool_init(pleat__chunk_pool *pool, pleat__arena *arena,
+                                                    pleat__space *space, pleat__gate *gate,
+                                                    const pleat_plan *plan);
 /* Room for so many numbers in its tables. */
-PLEAT_NODISCARD pleat_result pleat__pool_reserve(pleat__pool *pool, uint32_t chunks);
+PLEAT_NODISCARD pleat_result pleat__chunk_pool_reserve(pleat__chunk_pool *pool, uint32_t chunks);
 /* Metadata only: the space unmaps. */
-void pleat__pool_release(pleat__pool *pool);
+void pleat__chunk_pool_release(pleat__chunk_pool *pool);
 
 /* The functions below issue verbs: pre: the turn; the gate's lock is left meanwhile. */
 
 /* `chunks` more, mapped and free; `visit` is told of each run of new granules. Some may have been
  * made when it fails for memory; they stay. */
-PLEAT_NODISCARD pleat_result pleat__pool_grow(pleat__pool *pool, uint32_t chunks,
-                                              pleat__occupancy_visit visit, void *context);
+PLEAT_NODISCARD pleat_result pleat__chunk_pool_grow(pleat__chunk_pool *pool, uint32_t chunks,
+                                                    pleat__occupancy_visit visit, void *context);
 /* Gives wholly free chunks back to the space, of streams that are marked, when the GPU is past the
  * marks; how many went: all or, where nobody says that it is, none. `numbers` is in descending
  * order. pre: whole handles, and no alias of them is mapped. */
-uint32_t pleat__pool_shrink(pleat__pool *pool, const uint32_t *numbers, uint32_t count,
-                            pleat__marks *marks);
+uint32_t pleat__chunk_pool_shrink(pleat__chunk_pool *pool, const uint32_t *numbers, uint32_t count,
+                                  pleat__marks *marks);
 /* A view: the chunks' aliases side by side. pre: whole handles, something of each is occupied. */
-PLEAT_NODISCARD pleat_result pleat__pool_view(pleat__pool *pool, const uint32_t *chunks,
-                                              uint32_t count, uint64_t *page);
+PLEAT_NODISCARD pleat_result pleat__chunk_pool_view(pleat__chunk_pool *pool, const uint32_t *chunks,
+                                                    uint32_t count, uint64_t *page);
 
 /* memory_audit.c: handles, homes and what is gone. */
-bool pleat__chunks_audit(const pleat__pool *pool);
+bool pleat__chunks_audit(const pleat__chunk_pool *pool);
 /* So many granules are in use. pre: nothing is reserved for verbs that are on their way. */
-bool pleat__used_audit(const pleat__pool *pool, uint64_t live);
+bool pleat__used_audit(const pleat__chunk_pool *pool, uint64_t live);
 
-static inline uint32_t pleat__pool_chunk_of(const pleat__pool *pool, uint32_t granule)
+static inline uint32_t pleat__chunk_of(const pleat__chunk_pool *pool, uint32_t granule)
 {
     return granule >> pool->occupancy.shift;
 }
 
 /* The home address of a granule. */
-static inline pleat_va pleat__pool_address(const pleat__pool *pool, uint32_t granule)
+static inline pleat_va pleat__chunk_pool_address(const pleat__chunk_pool *pool, uint32_t granule)
 {
     uint64_t page = pool->home[granule >> pool->occupancy.shift];
     uint64_t offset = granule & (pool->occupancy.full - 1);
@@ -93,7 +93,7 @@ static inline pleat_va pleat__pool_address(const pleat__pool *pool, uint32_t gra
 }
 
 /* Chunks of its handle, the first of which is pool->first[chunk]; 0: it was given back. */
-static inline uint32_t pleat__pool_block(const pleat__pool *pool, uint32_t chunk)
+static inline uint32_t pleat__handle_chunks(const pleat__chunk_pool *pool, uint32_t chunk)
 {
     const pleat__chunk *handle = pool->chunks[chunk];
     return handle != NULL ? handle->pages : 0;

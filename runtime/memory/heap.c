@@ -11,7 +11,7 @@
 #define RECENT 16u
 
 pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, pleat__arena *arena,
-                              pleat__pool *pool, const pleat__conf *conf)
+                              pleat__chunk_pool *pool, const pleat__conf *conf)
 {
     *heap = (pleat__heap){
         .vmm = vmm,
@@ -107,7 +107,7 @@ static bool take_back(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat_
         pleat__run run = heap->notes[i].run;
         if (run.count != granules || !heap->notes[i].give)
             continue;
-        uint32_t chunk = pleat__pool_chunk_of(heap->pool, run.begin);
+        uint32_t chunk = pleat__chunk_of(heap->pool, run.begin);
         if (heap->zone_of[chunk] != zone || pleat__zone_run(heap, run).count != granules ||
             spoken_of(heap, i) || !pleat__occupancy_take(&heap->pool->occupancy, run))
             continue;
@@ -167,8 +167,8 @@ static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zo
 static void note_tenant(pleat__heap *heap, pleat__run run)
 {
     uint32_t last = run.begin + run.count - 1;
-    heap->tenants[pleat__pool_chunk_of(heap->pool, run.begin)].begins = heap->asked;
-    heap->tenants[pleat__pool_chunk_of(heap->pool, last)].ends = heap->asked;
+    heap->tenants[pleat__chunk_of(heap->pool, run.begin)].begins = heap->asked;
+    heap->tenants[pleat__chunk_of(heap->pool, last)].ends = heap->asked;
 }
 
 static pleat_result alloc_large(pleat__heap *heap, uint32_t granules, uint8_t zone,
@@ -245,8 +245,8 @@ bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place)
  * covers all of a place's chunks, of which there may be hundreds. */
 static bool run_claim(pleat__heap *heap, pleat__run run, uint16_t stream, uint64_t *ordered)
 {
-    uint32_t last = pleat__pool_chunk_of(heap->pool, run.begin + run.count - 1);
-    for (uint32_t c = pleat__pool_chunk_of(heap->pool, run.begin); c <= last; c++) {
+    uint32_t last = pleat__chunk_of(heap->pool, run.begin + run.count - 1);
+    for (uint32_t c = pleat__chunk_of(heap->pool, run.begin); c <= last; c++) {
         uint8_t from = heap->zone_of[c];
         if (from / 2 == stream)
             continue;
@@ -287,8 +287,8 @@ bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t str
 /* Whether the granules behind a run are at the addresses behind it. */
 static bool goes_on(const pleat__heap *heap, pleat__run run, uint32_t granules)
 {
-    uint32_t chunk = pleat__pool_chunk_of(heap->pool, run.begin + run.count - 1);
-    uint32_t last = pleat__pool_chunk_of(heap->pool, run.begin + granules - 1);
+    uint32_t chunk = pleat__chunk_of(heap->pool, run.begin + run.count - 1);
+    uint32_t last = pleat__chunk_of(heap->pool, run.begin + granules - 1);
     if (last >= heap->pool->count)
         return false;
     while (chunk < last)
@@ -320,12 +320,12 @@ void pleat__heap_give(pleat__heap *heap, const pleat__place *place)
 /* ---- what is idle ---- */
 
 /* Chunks of a free run's whole handles: a view shows nothing less. */
-static uint64_t whole_handles(const pleat__pool *pool, pleat__run run)
+static uint64_t whole_handles(const pleat__chunk_pool *pool, pleat__run run)
 {
     uint32_t shift = pool->occupancy.shift, end = (run.begin + run.count) >> shift;
     uint64_t whole = 0;
     for (uint32_t c = pleat__ceil_div(run.begin, pool->occupancy.full), next; c < end; c = next) {
-        uint32_t chunks = pleat__pool_block(pool, c);
+        uint32_t chunks = pleat__handle_chunks(pool, c);
         next = chunks != 0 ? pool->first[c] + chunks : c + 1;
         whole += pool->first[c] == c && next <= end ? chunks : 0;
     }
@@ -362,7 +362,7 @@ void pleat__heap_adjacent(pleat__heap *heap, pleat__run run, uint64_t *before, u
     if (run.count == 0 || pleat__heap_sync(heap) != PLEAT_OK)
         return;
     const pleat__free_runs *zone =
-        &heap->zones[heap->zone_of[pleat__pool_chunk_of(heap->pool, run.begin)]];
+        &heap->zones[heap->zone_of[pleat__chunk_of(heap->pool, run.begin)]];
     if (run.begin != 0 && pleat__heap_follows(heap, run.begin))
         *before = pleat__free_runs_at(zone, run.begin - 1).count;
     uint32_t end = run.begin + run.count;

@@ -85,7 +85,7 @@ typedef struct pleat__heap {
     pleat_vmm vmm;
     int device;
     pleat__arena *arena;
-    pleat__pool *pool;
+    pleat__chunk_pool *pool;
     pleat__free_runs zones[PLEAT__ZONES];
     uint8_t *zone_of;        /* chunk -> zone */
     pleat__tenants *tenants; /* by chunk */
@@ -116,7 +116,7 @@ typedef struct pleat__heap {
 } pleat__heap;
 
 PLEAT_NODISCARD pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device,
-                                              pleat__arena *arena, pleat__pool *pool,
+                                              pleat__arena *arena, pleat__chunk_pool *pool,
                                               const pleat__conf *conf);
 void pleat__heap_release(pleat__heap *heap);
 
@@ -203,7 +203,7 @@ static inline uint64_t pleat__heap_now(const pleat__heap *heap)
 static inline pleat__place pleat__heap_at_home(const pleat__heap *heap, uint32_t granule,
                                                uint32_t granules)
 {
-    return (pleat__place){.address = pleat__pool_address(heap->pool, granule),
+    return (pleat__place){.address = pleat__chunk_pool_address(heap->pool, granule),
                           .run = {granule, granules},
                           .granules = granules};
 }

@@ -27,7 +27,7 @@ pleat__run pleat__hole_chunk(const pleat__heap *heap, const pleat__free_runs *zo
  * it is the end of what there is. */
 static const pleat__tenants *neighbour(const pleat__heap *heap, uint32_t granule, bool before)
 {
-    uint32_t chunk = pleat__pool_chunk_of(heap->pool, before ? granule - 1 : granule);
+    uint32_t chunk = pleat__chunk_of(heap->pool, before ? granule - 1 : granule);
     bool is = granule != 0 && chunk < heap->pool->count && heap->pool->chunks[chunk] != NULL &&
               pleat__heap_follows(heap, granule);
     return is ? &heap->tenants[chunk] : NULL;
@@ -38,7 +38,7 @@ static const pleat__tenants *neighbour(const pleat__heap *heap, uint32_t granule
  * free on its two sides hold no third. */
 pleat__run pleat__hole_end(const pleat__heap *heap, pleat__run hole, uint32_t granules)
 {
-    const pleat__pool *pool = heap->pool;
+    const pleat__chunk_pool *pool = heap->pool;
     uint64_t exist = (uint64_t)(pool->count - pool->absent) << pool->occupancy.shift;
     pleat__run end = {hole.begin, granules};
     /* What is left of a chunk is in no view. */

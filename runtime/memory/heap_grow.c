@@ -28,7 +28,7 @@ static pleat_result grown(void *context, pleat__run run)
     pleat_result result = pleat__zones_reserve(heap);
     to->made += run.count >> heap->pool->occupancy.shift;
     if (result == PLEAT_OK) {
-        uint32_t first = pleat__pool_chunk_of(heap->pool, run.begin);
+        uint32_t first = pleat__chunk_of(heap->pool, run.begin);
         memset(heap->zone_of + first, to->zone, run.count >> heap->pool->occupancy.shift);
         result = pleat__zone_add(heap, to->zone, run);
     }
@@ -41,7 +41,7 @@ static pleat_result grown(void *context, pleat__run run)
 static pleat_result grow(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t *made)
 {
     growing to = {.heap = heap, .zone = zone};
-    pleat_result result = pleat__pool_grow(heap->pool, chunks, grown, &to);
+    pleat_result result = pleat__chunk_pool_grow(heap->pool, chunks, grown, &to);
     *made = to.made;
     /* Others allocated and freed meanwhile. */
     return result == PLEAT_OK ? pleat__heap_sync(heap) : result;
@@ -86,12 +86,12 @@ static chunk_run next_of(const pleat__heap *heap, uint8_t from, uint32_t wanted)
 }
 
 /* How many of them: whole handles as far as they are there, since a view shows nothing less. */
-static uint32_t part_of(const pleat__pool *pool, chunk_run run, uint32_t wanted)
+static uint32_t part_of(const pleat__chunk_pool *pool, chunk_run run, uint32_t wanted)
 {
     if (run.last - run.first <= wanted)
         return run.last - run.first;
     uint32_t end = run.first + wanted, handle = pool->first[end - 1];
-    uint32_t behind = handle + pleat__pool_block(pool, handle);
+    uint32_t behind = handle + pleat__handle_chunks(pool, handle);
     return (behind > end && behind <= run.last ? behind : end) - run.first;
 }
 
@@ -195,7 +195,7 @@ pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
     PLEAT_TRY(pleat__free_runs_reserve(zone, 2));
     PLEAT_TRY(pleat__free_runs_reserve(&heap->zones[small], 2));
     pleat__free_runs_carve(zone, whole);
-    heap->zone_of[pleat__pool_chunk_of(heap->pool, whole.begin)] = small;
+    heap->zone_of[pleat__chunk_of(heap->pool, whole.begin)] = small;
     return pleat__zone_add(heap, small, whole);
 }
 
@@ -218,9 +218,9 @@ static uint64_t spared_zones(const pleat__heap *heap, const pleat__marks *marks)
 }
 
 /* Whether a handle's chunks can be given back. */
-static bool idle_block(const pleat__heap *heap, uint32_t first, uint64_t spared)
+static bool idle_handle(const pleat__heap *heap, uint32_t first, uint64_t spared)
 {
-    uint32_t chunks = pleat__pool_block(heap->pool, first);
+    uint32_t chunks = pleat__handle_chunks(heap->pool, first);
     for (uint32_t c = first; c < first + chunks; c++)
         if (heap->pool->occupancy.used[c] != 0 || (spared >> heap->zone_of[c] / 2 & 1) != 0)
             return false;
@@ -232,12 +232,12 @@ static bool idle_block(const pleat__heap *heap, uint32_t first, uint64_t spared)
 static uint32_t list_idle(const pleat__heap *heap, uint32_t chunks, uint64_t spared, uint64_t *page,
                           uint32_t *numbers)
 {
-    const pleat__pool *pool = heap->pool;
+    const pleat__chunk_pool *pool = heap->pool;
     uint64_t from = *page, lowest = UINT64_MAX;
     uint32_t count = 0;
     for (uint32_t c = pool->count, first; c > 0 && count < chunks; c = first) {
         first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
-        bool idle = pool->home[first] >= from && idle_block(heap, first, spared);
+        bool idle = pool->home[first] >= from && idle_handle(heap, first, spared);
         for (uint32_t k = c; idle && k > first; k--)
             numbers[count++] = k - 1;
     }
@@ -250,7 +250,7 @@ static uint32_t list_idle(const pleat__heap *heap, uint32_t chunks, uint64_t spa
 /* With room for the numbers of all chunks. */
 static uint32_t shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page, uint32_t *numbers)
 {
-    pleat__pool *pool = heap->pool;
+    pleat__chunk_pool *pool = heap->pool;
     uint64_t from = *page;
     pleat__marks marks;
     if (!pleat__gate_mark(pool->gate, &marks))
@@ -261,7 +261,7 @@ static uint32_t shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page, uint3
         return 0;
     }
     pleat__heap_forget(heap);
-    count = pleat__pool_shrink(pool, numbers, count, &marks);
+    count = pleat__chunk_pool_shrink(pool, numbers, count, &marks);
     pleat__heap_forget(heap);
     *page = count > 0 ? *page : from;
     return count;

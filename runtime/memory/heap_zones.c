@@ -33,7 +33,7 @@ pleat_result pleat__zones_reserve(pleat__heap *heap)
 
 bool pleat__heap_follows(const pleat__heap *heap, uint32_t granule)
 {
-    uint32_t chunk = pleat__pool_chunk_of(heap->pool, granule);
+    uint32_t chunk = pleat__chunk_of(heap->pool, granule);
     return (granule & (heap->pool->occupancy.full - 1)) != 0 || chunk >= heap->pool->count ||
            !heap->pool->breaks[chunk];
 }
@@ -68,9 +68,9 @@ static pleat_result zone_add_small(pleat__heap *heap, uint8_t zone, pleat__run r
 
 pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run)
 {
-    const pleat__pool *pool = heap->pool;
-    uint32_t chunk = pleat__pool_chunk_of(pool, run.begin);
-    uint32_t last = pleat__pool_chunk_of(pool, run.begin + run.count - 1);
+    const pleat__chunk_pool *pool = heap->pool;
+    uint32_t chunk = pleat__chunk_of(pool, run.begin);
+    uint32_t last = pleat__chunk_of(pool, run.begin + run.count - 1);
     uint32_t next = chunk + 1;
     while (next <= last && heap->zone_of[next] == heap->zone_of[chunk] && !pool->breaks[next])
         next++;
@@ -80,7 +80,7 @@ pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run)
 
 static uint8_t zone_at(const pleat__heap *heap, uint32_t granule)
 {
-    return heap->zone_of[pleat__pool_chunk_of(heap->pool, granule)];
+    return heap->zone_of[pleat__chunk_of(heap->pool, granule)];
 }
 
 static pleat_result apply_give(pleat__heap *heap, pleat__run run)

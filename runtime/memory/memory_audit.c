@@ -14,7 +14,7 @@ static bool disagree(const char *what, uint64_t at, uint64_t is, uint64_t should
 }
 
 /* A chunk that is there: its handle is the one of the chunk it begins with, and it is within. */
-static bool audit_handle(const pleat__pool *pool, uint32_t c)
+static bool audit_handle(const pleat__chunk_pool *pool, uint32_t c)
 {
     uint32_t first = pool->first[c];
     if (first > c || pool->chunks[first] != pool->chunks[c])
@@ -24,14 +24,14 @@ static bool audit_handle(const pleat__pool *pool, uint32_t c)
     return true;
 }
 
-static bool audit_home(const pleat__pool *pool, uint32_t c)
+static bool audit_home(const pleat__chunk_pool *pool, uint32_t c)
 {
     if (c != 0 && pool->breaks[c] == 0 && pool->home[c] != pool->home[c - 1] + 1)
         return disagree("home of a chunk without a break", c, pool->home[c], pool->home[c - 1] + 1);
     return true;
 }
 
-bool pleat__chunks_audit(const pleat__pool *pool)
+bool pleat__chunks_audit(const pleat__chunk_pool *pool)
 {
     uint32_t absent = 0, full = pool->occupancy.full;
     if (pool->count > pool->capacity)
@@ -52,7 +52,7 @@ bool pleat__chunks_audit(const pleat__pool *pool)
 }
 
 /* Whole handles that exist, in order. */
-static bool audit_view(const pleat__pool *pool, const pleat__view *view)
+static bool audit_view(const pleat__chunk_pool *pool, const pleat__view *view)
 {
     for (uint32_t i = 0, pages; i < view->pages; i += pages) {
         uint32_t c = view->chunks[i];
@@ -86,7 +86,7 @@ bool pleat__views_audit(const pleat__heap *heap, uint64_t layout_pages, uint64_t
            disagree("alias pages", 0, heap->pool->view_pages, pages);
 }
 
-bool pleat__used_audit(const pleat__pool *pool, uint64_t live)
+bool pleat__used_audit(const pleat__chunk_pool *pool, uint64_t live)
 {
     uint64_t used = 0;
     for (uint32_t c = 0; c < pool->count; c++)

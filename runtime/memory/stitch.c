@@ -30,7 +30,7 @@
 /* A handle's chunks, all of them: they are mapped together. */
 static pleat_result gather_handle(pleat__heap *heap, uint32_t first)
 {
-    uint32_t chunks = pleat__pool_block(heap->pool, first);
+    uint32_t chunks = pleat__handle_chunks(heap->pool, first);
     for (uint32_t c = first; c < first + chunks; c++) {
         PLEAT_TRY(pleat__arena_grow(heap->arena, &heap->gathered, &heap->gathered_capacity,
                                     heap->gathered_count, sizeof *heap->gathered));
@@ -42,10 +42,10 @@ static pleat_result gather_handle(pleat__heap *heap, uint32_t first)
 /* The granules of the handle that a granule belongs to; count 0: no view can be made over it. */
 static pleat__run handle_of(const pleat__heap *heap, uint32_t granule)
 {
-    const pleat__pool *pool = heap->pool;
-    uint32_t chunk = pleat__pool_chunk_of(pool, granule);
+    const pleat__chunk_pool *pool = heap->pool;
+    uint32_t chunk = pleat__chunk_of(pool, granule);
     uint32_t shift = pool->occupancy.shift;
-    return (pleat__run){pool->first[chunk] << shift, pleat__pool_block(pool, chunk) << shift};
+    return (pleat__run){pool->first[chunk] << shift, pleat__handle_chunks(pool, chunk) << shift};
 }
 
 static uint32_t end_of(pleat__run run)
@@ -103,7 +103,7 @@ static pleat_result gather_whole(pleat__heap *heap, const pleat__free_runs *zone
         uint32_t last = end_of(run) >> occupancy->shift;
         while (c < last && *missing != 0) {
             uint32_t first = heap->pool->first[c], end = c + 1;
-            uint32_t chunks = pleat__pool_block(heap->pool, c);
+            uint32_t chunks = pleat__handle_chunks(heap->pool, c);
             if (chunks != 0)
                 end = first + chunks;
             if (first == c && chunks != 0 && end <= last) {
@@ -145,7 +145,8 @@ static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granu
 static pleat_result view_map(pleat__heap *heap, pleat__view *view)
 {
     uint64_t begun = pleat__heap_now(heap);
-    pleat_result result = pleat__pool_view(heap->pool, view->chunks, view->pages, &view->page);
+    pleat_result result =
+        pleat__chunk_pool_view(heap->pool, view->chunks, view->pages, &view->page);
     heap->view_ns += pleat__heap_now(heap) - begun;
     return result;
 }
@@ -220,7 +221,7 @@ static bool in_one_run(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat
 /* The free run that new memory would lengthen. It is too short for the request. */
 static uint32_t free_at_end(const pleat__heap *heap, uint8_t zone)
 {
-    const pleat__pool *pool = heap->pool;
+    const pleat__chunk_pool *pool = heap->pool;
     if (pool->count == 0 || pool->absent != 0 || heap->zone_of[pool->count - 1] != zone ||
         pool->home[pool->count - 1] + 1 != pool->next_home)
         return 0;
@@ -249,7 +250,7 @@ static bool is_next_to_nothing(uint32_t granules, uint32_t missing)
 static pleat_result supply(pleat__heap *heap, uint32_t granules, uint8_t zone, uint32_t missing,
                            bool *least)
 {
-    const pleat__pool *pool = heap->pool;
+    const pleat__chunk_pool *pool = heap->pool;
     uint32_t needed = (uint32_t)pleat__ceil_div(missing, pool->occupancy.full), chunks = needed;
     if (!*least && is_next_to_nothing(granules, missing))
         chunks = chunks_for_all(heap, granules, zone);

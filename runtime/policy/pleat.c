@@ -32,7 +32,7 @@ static void destroy(void *opaque)
     pleat__free_order_release(&self->free_order);
     pleat__waiting_release(&self->waiting);
     pleat__heap_release(&self->heap);
-    pleat__pool_release(&self->pool);
+    pleat__chunk_pool_release(&self->pool);
     pleat__arena_free(self->arena, self->unmarked);
     pleat__arena_free(self->arena, self);
 }
@@ -46,8 +46,8 @@ static pleat_result create(const pleat__policy_context *context, void **out)
     self->free_order.arena = context->arena;
     self->stats = context->stats;
     self->refused_item = PLEAT__NO_ITEM;
-    pleat_result result =
-        pleat__pool_init(&self->pool, context->arena, context->space, context->gate, context->plan);
+    pleat_result result = pleat__chunk_pool_init(&self->pool, context->arena, context->space,
+                                                 context->gate, context->plan);
     if (result == PLEAT_OK)
         result = pleat__heap_init(&self->heap, context->vmm, context->device, context->arena,
                                   &self->pool, &context->conf);

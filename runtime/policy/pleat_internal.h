@@ -18,7 +18,7 @@ typedef struct pleat__pleat {
     bool has_stream;
     pleat__place_map places;
     pleat__free_order free_order;
-    pleat__pool pool;
+    pleat__chunk_pool pool;
     pleat__heap heap;
     pleat__learner learner;
     pleat__waiting_frees waiting;

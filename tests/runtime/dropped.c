@@ -49,7 +49,7 @@ static void add_view(fixture *f, uint16_t stream, uint32_t pages, uint64_t used)
         view->chunks[i] = i;
     view->used = used;
     assert_ok(pleat__views_reserve(&f->heap));
-    assert_ok(pleat__pool_view(&f->g.pool, view->chunks, pages, &view->page));
+    assert_ok(pleat__chunk_pool_view(&f->g.pool, view->chunks, pages, &view->page));
     pleat__views_add(&f->heap, view);
 }
 
@@ -191,7 +191,7 @@ static void audit_finds_what_disagrees_in_chunks_and_views(void **state)
     begin(&f);
     add_view(&f, 0, 2, 1);
     add_view(&f, 1, 3, 2);
-    pleat__pool *pool = &f.g.pool;
+    pleat__chunk_pool *pool = &f.g.pool;
     pleat__view *view = f.heap.views[1];
     assert_true(pleat__chunks_audit(pool) && pleat__used_audit(pool, 0));
     assert_true(pleat__views_audit(&f.heap, 0, 0));

@@ -20,7 +20,7 @@ typedef struct ground {
     pleat__arena *arena;
     pleat__space *space;
     pleat__gate gate;
-    pleat__pool pool;
+    pleat__chunk_pool pool;
 } ground;
 
 static inline void ground_begin(ground *g)
@@ -34,13 +34,13 @@ static inline void ground_begin(ground *g)
     assert_ok(pleat__arena_create(&g->arena));
     assert_ok(pleat__space_create(g->vmm, g->arena, &space, &g->space));
     assert_ok(pleat__gate_init(&g->gate, g->vmm, 0, g->arena, g->space));
-    assert_ok(pleat__pool_init(&g->pool, g->arena, g->space, &g->gate, NULL));
+    assert_ok(pleat__chunk_pool_init(&g->pool, g->arena, g->space, &g->gate, NULL));
 }
 
 /* pre: nobody holds the gate, and what used the pool is gone. */
 static inline void ground_end(ground *g)
 {
-    pleat__pool_release(&g->pool);
+    pleat__chunk_pool_release(&g->pool);
     pleat__gate_release(&g->gate);
     pleat__space_destroy(g->space);
     pleat__arena_destroy(g->arena);

@@ -11,7 +11,7 @@
 
 typedef struct fixture {
     pleat_vmm host;
-    pleat__pool pool;
+    pleat__chunk_pool pool;
     pleat__heap heap;
     pleat_stats stats;
     pleat__judge judge;

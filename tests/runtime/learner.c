@@ -276,7 +276,7 @@ static void learner_leaves_a_plan_file_of_another_job(void **state)
         assert_planned(&j, &shape, marked ? 4 : 0);
         uint64_t taken = pleat_stats_of(j.runtime).physical_bytes;
         /* Two of the plan's handles stay for what crossed when it was left. */
-        assert_true(taken <= needs + needs / 4 + 2ull * PLEAT__BLOCK * JOB_PAGE);
+        assert_true(taken <= needs + needs / 4 + 2ull * PLEAT__HANDLE_CHUNKS * JOB_PAGE);
         finish(&j);
         pleat_plan_free(plan);
     }
