@@ -14,11 +14,9 @@
  *     enters, and publishes   what became of it; what it had read before it left is not true any
  *                             more
  *
- * and serves its request from what it published before it lets go of the lock, so that nobody else
- * gets it. A request that waits for what is made ahead (ahead.h) leaves the turn, too: what it
- * reserved is in no field that another request's would be in. Another thread that needs verbs
- * meanwhile finds the turn taken: it gives up with PLEAT_E_NOT_READY, changing nothing, waits for
- * the turn without the lock, and begins again.
+ * and serves its request from what it published before it lets go of the lock, so that no other
+ * thread gets it. Another thread that needs verbs meanwhile finds the turn taken: it gives up with
+ * PLEAT_E_NOT_READY, changing nothing, waits for the turn without the lock, and begins again.
  *
  * What the lock orders stays under it: marking a point of a stream, asking whether one was passed,
  * making a stream wait. These take a microsecond at most and wait for nothing.
@@ -46,7 +44,7 @@ typedef struct pleat__captured {
 /* The point that a stream had reached. */
 typedef struct pleat__mark {
     pleat_stream stream;
-    pleat_event event; /* 0: it captures, and nobody said so; nothing of it can go */
+    pleat_event event; /* 0: it captures without the runtime's knowledge; nothing of it can go */
 } pleat__mark;
 
 #define PLEAT__MARKS 16u

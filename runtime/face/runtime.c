@@ -177,7 +177,7 @@ static bool audit_policy(pleat_runtime *runtime)
     return runtime->ops->audit == NULL || runtime->ops->audit(runtime->policy);
 }
 
-/* At the calls that are many: at one in so many. */
+/* Allocations and frees are many: one in AUDITED is followed by an audit. */
 #define AUDITED 128u
 
 static bool audit_at_times(pleat_runtime *runtime)

@@ -8,7 +8,7 @@
 #include <internal/error.h>
 #include <string.h>
 
-/* A budget is near where less than one part in so many of what exists may still come. */
+/* A budget is near when less than 1/TIGHT of the memory that exists may still be made. */
 #define TIGHT 4u
 
 pleat_result pleat__chunk_pool_reserve(pleat__chunk_pool *pool, uint32_t chunks)

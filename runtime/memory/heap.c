@@ -7,7 +7,7 @@
 #include <internal/check.h>
 #include <string.h>
 
-/* Notes that are looked through for a run of the size wanted. */
+/* Newest notes that are searched for a run of exactly the size wanted. */
 #define RECENT 16u
 
 pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, pleat__arena *arena,

@@ -1,28 +1,31 @@
 /*
- * heap.h: where requests without a slot go: all of a job's requests while it learns, the dynamic
- * and the unexpected ones later.
+ * heap.h: where requests without a slot go: all requests while no schedule is followed, the dynamic
+ * and the unexpected ones while one is.
  *
- * It places at byte granularity over everything that is free in the pool, the plan's idle memory
- * included: best fit at the chunks' homes, the largest beside what is there the longest
- * (heap_fit.c); a large request that fits nowhere is stitched from whole free chunks, with parts
- * of chunks at its two ends, so that a view wastes nothing; only what is then still missing is new
- * memory (stitch.c). So physical memory stays what is live plus what small leftovers cannot be
- * used.
+ * The heap places by the granule, in all memory that is free, idle slots included. A request gets
+ * the first of these that there is:
  *
- * ZONES   A chunk's free memory belongs to one zone: a stream, and whether it is for small requests
- *         (under the small limit; kept apart so that they do not pin large free runs). Memory goes
- *         from one stream to another only as whole free chunks, behind an event: where a plan's
- *         slot lies on it, where there is no new memory, and instead of much new memory where one
- *         of the two works for the other, which uses what it allocates, and has to wait for it
- *         anyway (supply). The stream that takes it waits for all that the other was given so far.
- *         Streams that have nothing to do with each other would lose what they do at the same time.
+ *   1 the smallest free run that holds it, at the chunks' homes (heap_fit.c: which end of it)
+ *   2 a free stretch of a view that is mapped (views.c)
+ *   3 a new view over whole free handles and parts of two more at its ends, so that no byte is
+ *     wasted (stitch.c)
+ *   4 the same with as many new chunks as are missing (heap_grow.c)
+ *
+ * So physical memory is what is live plus the leftovers that are too small for any request.
+ *
+ * ZONES   A chunk's free memory belongs to one zone: a stream, and large or small requests. Small
+ *         ones lie apart, so that they pin no large free runs. Memory goes from one stream to
+ *         another only as whole free chunks, and the stream that takes them waits for all work that
+ *         the other was given so far. That happens in three cases: a slot lies there, there is no
+ *         new memory, or much new memory would be needed and one stream uses what the other
+ *         allocates, so that it has to wait anyway. Unrelated streams would lose their overlap.
  * TRUTH   Occupancy says what is free; the zones' trees are derived from it. Slots change occupancy
  *         without touching the trees: they leave a note, and notes are worked off before the trees
  *         are used next. When notes overflow (a planned job never looks at the trees) the trees are
  *         stale, and are made anew from occupancy when they are wanted.
  * FREE    Giving memory back leaves a note too: it allocates nothing and cannot fail.
- * WAITING What was freed and waits for other streams is wanted back, in the order of streams,
- *         before there is new memory for the stream that it was allocated on (waiting_frees.h).
+ * WAITING Before a stream gets new memory, it is made to wait for frees of its own that wait for
+ *         other streams (waiting_frees.h).
  */
 #ifndef PLEAT_RUNTIME_MEMORY_HEAP_H
 #define PLEAT_RUNTIME_MEMORY_HEAP_H
@@ -44,17 +47,17 @@ typedef struct pleat__runs {
     pleat__run *runs;
     uint32_t count;
     uint32_t granules; /* all of them */
-    pleat__view *view; /* that it is a window of; NULL: a slot's or a lane's */
+    pleat__view *view; /* the view it is a window of; NULL: it is a slot's or a lane's */
 } pleat__runs;
 
 /* Where a request lies. */
 typedef struct pleat__place {
     pleat_va address;
-    pleat__run run;       /* when several is NULL */
-    pleat__runs *several; /* its first `granules` granules */
+    pleat__run run;       /* valid when several is NULL */
+    pleat__runs *several; /* else the place is the first `granules` granules of these */
     uint32_t granules;
-    /* Of what is live: bytes of its last granule that were not asked for, its stream, and its lane
-     * counted from 1. */
+    /* Set for a live place: bytes of its last granule that were not asked for, its stream, and its
+     * lane counted from 1 (0: none). */
     uint32_t slack : 9;
     uint32_t stream : 6;
     uint32_t lane : 17;
@@ -75,8 +78,8 @@ typedef struct pleat__note {
 
 typedef struct pleat__deferred_unmap pleat__deferred_unmap; /* deferred_unmap.h */
 
-/* Of a chunk: the heap's `asked` when a large request was placed that begins in it, and one that
- * ends in it: the last of each that was noted (heap.c), also when it is gone. 0: none. */
+/* For each chunk, the heap's `asked` when the last large request that begins in it was placed, and
+ * the last that ends in it, whether or not they are still live. 0: there was none. */
 typedef struct pleat__tenants {
     uint64_t begins, ends;
 } pleat__tenants;
@@ -98,7 +101,7 @@ typedef struct pleat__heap {
     pleat__note *notes;
     uint32_t note_count;
     bool stale;
-    uint64_t asked; /* times that a place was, also in vain: the clock of its views */
+    uint64_t asked; /* allocation attempts, failed ones included: the clock for the age of views */
     uint64_t views_reused;
     uint64_t *streams_ordered; /* the runtime's counter */
     pleat__view **views;       /* by pages */
@@ -106,8 +109,8 @@ typedef struct pleat__heap {
     uint32_t view_count;
     uint64_t view_limit;   /* alias pages kept mapped for idle views */
     bool unchecked;        /* setting check:off */
-    uint64_t view_ns;      /* that requests have waited for views to be mapped */
-    uint32_t views_coming; /* views being mapped, that have room in `views` already */
+    uint64_t view_ns;      /* time that requests have waited for views to be mapped */
+    uint32_t views_coming; /* views being mapped; `views` has room for them already */
     uint32_t *gathered;    /* chunks of a view that is being made */
     size_t gathered_capacity;
     uint32_t gathered_count;

@@ -23,8 +23,8 @@ pleat__run pleat__hole_chunk(const pleat__heap *heap, const pleat__free_runs *zo
     return (pleat__run){0, 0};
 }
 
-/* What lies before a granule that a hole begins with, or at one behind a hole; NULL: nothing does,
- * it is the end of what there is. */
+/* The tenants of the chunk before the granule with which a hole begins, or of the chunk behind a
+ * hole; NULL: memory ends there. */
 static const pleat__tenants *neighbour(const pleat__heap *heap, uint32_t granule, bool before)
 {
     uint32_t chunk = pleat__chunk_of(heap->pool, before ? granule - 1 : granule);

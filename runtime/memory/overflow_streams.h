@@ -1,22 +1,22 @@
 /*
- * overflow_streams.h: the streams after those that have memory of their own (heap.h): they share
- * what they are given, and this knows whom each has to wait for.
+ * overflow_streams.h: the streams after the first 62, which share one zone (heap.h), and for which
+ * streams each of them must wait.
  *
- * What one of them is given may have been another's. It comes behind the others' work if it waits
- * for each of them, which costs ever more the more there are. But only those matter that freed
- * something, and only once:
+ * Memory given to one of these streams may have been another one's, so the stream must come behind
+ * the other's work. Waiting for all of them would cost more the more there are. Two waits are
+ * enough:
  *
- * HEAD   Who was given memory last waited for all that had been freed until then. That point is
- *        marked, and who waits for it comes behind all of that.
- * FREED  Those of whom something was freed since, each with the point that it had reached then:
- *        they are waited for beside the head, by who is the next head.
+ * HEAD   The stream that last received memory has already waited for every earlier free. An event
+ *        is recorded there; waiting for that event is enough.
+ * FREED  The streams of which something was freed since then, each with an event at the point that
+ *        it had reached. The next head waits for these as well.
  *
- * Both are marked when they are reached, not when somebody wants to wait for them: by then a stream
- * may capture a graph, and nothing is asked of it. What is freed while its stream captures, and
- * nobody said so, has no such point: it stays in use until it has (pleat.c).
+ * Both events are recorded when the point is reached, not when they are wanted: by then the stream
+ * may be capturing a graph, and may not be asked. What is freed on a stream that captures without
+ * the runtime's knowledge has no event; it stays in use until the stream has one (pleat.c).
  *
- * A stream of which nothing is allocated is forgotten when it was waited for. Who waits for whom is
- * stream_order.c's; room and events are made before a request, so that a free cannot fail.
+ * A stream that owns no allocation is forgotten once it was waited for. stream_order.c issues the
+ * waits. Room and events are made before a request, so that a free cannot fail.
  */
 #ifndef PLEAT_RUNTIME_MEMORY_OVERFLOW_STREAMS_H
 #define PLEAT_RUNTIME_MEMORY_OVERFLOW_STREAMS_H

@@ -22,7 +22,7 @@
 #include <internal/check.h>
 #include <internal/error.h>
 
-/* Next to nothing is one part in so many. */
+/* "Next to nothing" of a request is 1/LITTLE of it. */
 #define LITTLE 16u
 
 /* ---- S3 ---- */

@@ -35,7 +35,7 @@ typedef struct pleat__pending_use {
     struct pleat__pending_use *next;
     pleat_stream stream;
     pleat_event event;
-    bool recorded; /* the event */
+    bool recorded; /* whether the event is */
 } pleat__pending_use;
 
 typedef struct pleat__pending_entry {
