@@ -22,25 +22,27 @@
 #include <internal/error.h>
 #include <string.h>
 
-#define OTHER       12u /* a fixed item of another size; one that does not come; an extra request */
-#define STRANGER    6u  /* an extra request beside dynamic ones */
-#define ANOTHER     2u  /* the ones behind it ... */
-#define SEVERAL     4u  /* ... as long as there are so few */
-#define ABSENT      4u  /* dynamic ones that do not come, and one more for each of them ... */
-#define ABSENT_MOST 60u /* ... up to this */
-#define LIKE        3u  /* eighths of an octave by which dynamic ones differ for nothing */
-#define UNLIKE      1u  /* the price of more than that ... */
-#define OCTAVES     12u /* ... up to here, */
-#define FARTHEST    5u  /* and of more: less than that of an extra one */
-#define WIDE        5u  /* where they differ by more than this as a rule, size says nothing */
-#define RHYTHM      2u  /* another number of frees before it */
-#define STREAM      60u
-#define MOST        500u /* costs end here */
-#define BEHIND      32u  /* cells behind the one that is next, when it starts */
-#define BACK        30u  /* their price */
-#define AHEAD       96u  /* cells ahead of the best, at least */
-#define SURE        8u   /* fixed requests in a row as expected: no other cell is of interest */
-#define COMPANY     4u   /* items among which a soft one has dynamic ones, before and behind */
+/* Prices have no unit; only how they compare matters. What half and twice the values do:
+ * docs/decisions.md, D160 to D178. */
+#define OTHER       12u /* price of a fixed item of another size or absent, and of an extra request */
+#define STRANGER    6u   /* price of an extra request beside dynamic items */
+#define ANOTHER     2u   /* price of a further extra request in a row; ... */
+#define SEVERAL     4u   /* ... one in so many costs STRANGER again */
+#define ABSENT      4u   /* price of a run of absent dynamic items, plus 1 for each of them, ... */
+#define ABSENT_MOST 60u  /* ... and at most this */
+#define LIKE        3u   /* eighths of an octave by which a dynamic size differs for free */
+#define UNLIKE      1u   /* price of a difference up to OCTAVES */
+#define OCTAVES     12u  /* eighths of an octave */
+#define FARTHEST    5u   /* price of a larger difference; less than STRANGER */
+#define WIDE        5u   /* mean difference in eighths above which all cost UNLIKE */
+#define RHYTHM      2u   /* price of another number of frees before the request */
+#define STREAM      60u  /* price of another stream */
+#define MOST        500u /* costs are capped here, so that they fit 16 bits */
+#define BEHIND      32u  /* cells behind the next item when an alignment starts ... */
+#define BACK        30u  /* ... and what each of them costs then */
+#define AHEAD       96u  /* cells that are kept ahead of the best one, at least */
+#define SURE        8u   /* fixed requests in a row as expected that end an alignment */
+#define COMPANY     4u   /* an item with dynamic ones within so many before and behind is soft */
 
 #define KIND_BITS 2u
 

@@ -32,12 +32,9 @@ typedef enum pleat__aligner_kind {
 } pleat__aligner_kind;
 #define PLEAT__ALIGNER_KINDS 3u /* its bits in `kind` */
 
-/* Requests that probably were the items expected wait here until the other places are asked for.
- * The more there are, the sooner the little that each costs adds up to what another way would: with
- * room for 32 a plan of a mixture of experts had 10,288 requests gone through again, with this
- * 2,284, and served all as before. With 16 it were 1,213, but one answer in 1,900 was not the one
- * that asking for all places each time gives (tests/runtime/follow/matcher.c); with this one in
- * 2,600, with 32 in 6,800. */
+/* Requests that probably were the items expected wait here until the other positions are needed.
+ * More room means more requests to go through then, less room more wrong answers:
+ * docs/decisions.md, D193. */
 #define PLEAT__ALIGNER_WAITING 24u
 
 /*

@@ -22,15 +22,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* In items or requests. What half and twice the values do: docs/decisions.md, D150 to D158. */
 #define NEAR        3u  /* static items ahead that are looked at first */
-#define FAR         16u /* and after the open ones */
+#define FAR         16u /* static items ahead that are looked at after the open ones */
 #define AROUND      8u  /* items on both sides of where the aligner stands */
-#define MISSES      3u  /* in a row, before resync */
+#define MISSES      3u  /* requests in a row that matched nothing, before resync */
 #define LOST        8u  /* the same where an aligner follows, which knows more ways back */
-#define ASTRAY      32u /* ... and more, where extra ones are nothing odd beside dynamic ones */
-#define MARK_OPEN   64u
-#define MARK_AT_END 32u
-#define MARK_EARLY  4u
+#define ASTRAY      32u /* the same beside dynamic items, where extra requests are usual */
+#define MARK_OPEN   64u /* requests during which a mark in the beginning may still prove true */
+#define MARK_AT_END 32u /* a mark ends the beginning where at most so many items are left of it */
+#define MARK_EARLY  4u  /* requests of an iteration that may come behind its mark */
 
 static uint32_t next_of(const pleat__matcher *matcher, uint32_t item)
 {
