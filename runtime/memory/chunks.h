@@ -21,7 +21,7 @@
  * view needs whole handles, though, so what is free beside a live tensor in its handle is of use to
  * fewer requests. There are about as many such places as there are large tensors, whatever the
  * job's size; so a handle has at most one chunk for each PLEAT__HANDLE_SHARE chunks that exist, and
- * at most PLEAT__HANDLE_CHUNKS (docs/decisions.md, D2). */
+ * at most PLEAT__HANDLE_CHUNKS (docs/decisions.md, D24). */
 #define PLEAT__HANDLE_CHUNKS 16u
 #define PLEAT__HANDLE_SHARE  1024u
 

@@ -161,9 +161,9 @@ static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zo
     return PLEAT_OK;
 }
 
-/* Not of what lies in a view, or in memory that was made for it; nor of what takes back the place
- * of one of its size, for which the times there are good, too. (With those noted a ZeRO-3-like job
- * had 0.996 of its memory in use, and 0.997 without.) */
+/* Notes when a large request was placed at the ends of a run of homes. A request that lies in a
+ * view or in new memory is not noted, nor one that takes back the place of a request of its size:
+ * the times noted there hold for it, too (D29). */
 static void note_tenant(pleat__heap *heap, pleat__run run)
 {
     uint32_t last = run.begin + run.count - 1;

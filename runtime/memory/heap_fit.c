@@ -3,11 +3,8 @@
  */
 #include <runtime/memory/heap_internal.h>
 
-/* A request is among the largest when so many like it would be all the memory there is. (A network
- * that translates, whose lengths are drawn, stitched its logits in two of three iterations, 250 to
- * 290 ms in 100, and in the end bought 6 % more memory; so in one of five or ten, 60 to 120 ms, and
- * buys none. Where requests of a 64th were among them a GPT-2 whose microbatch changes had 0.986 of
- * its memory in use instead of 0.992; of a 16th, translation bought 5 % now and then.) */
+/* A request is among the largest if it has at least 1/LARGEST of the memory that exists
+ * (docs/decisions.md, D29 and D140). */
 #define LARGEST 32u
 
 pleat__run pleat__hole_chunk(const pleat__heap *heap, const pleat__free_runs *zone)

@@ -8,10 +8,8 @@
 #include <internal/check.h>
 #include <string.h>
 
-/* Chunks for which a stream may wait for another one rather than have new ones. (A job that gathers
- * the next layer's weights on a second stream had 0.9433 of its memory in use where none were, and
- * has with 64 0.9840, with 16 0.9989, with 1 0.9990; it orders streams 67, 91, 112 and 121 times an
- * iteration.) */
+/* A stream that needs at least this many chunks may wait for another stream's rather than get new
+ * ones: see D32 and D142 in docs/decisions.md. */
 #define WORTH_A_WAIT 16u
 
 /* For whom the pool grows: the lock and the turn may be left meanwhile, and others grow too. */

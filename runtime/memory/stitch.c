@@ -236,10 +236,9 @@ static uint32_t chunks_for_all(const pleat__heap *heap, uint32_t granules, uint8
                                      heap->pool->occupancy.full);
 }
 
-/* Where next to nothing of a request is free a view saves no memory to speak of, and costs a map
- * for every page beside those that new chunks cost anyhow: they are to hold all of it. (Of 21
- * recorded jobs first iterations lose 9 % less to the driver, later ones 10 %, for 0.01 % more
- * memory on average; with a quarter 0.2 %, and 1.8 % of one of them.) */
+/* Whether next to nothing of a request is free. A view would then save hardly any memory, and cost
+ * a map for every page beside those of the new chunks; so new chunks are to hold all of it (D144 in
+ * docs/decisions.md). */
 static bool is_next_to_nothing(uint32_t granules, uint32_t missing)
 {
     return granules - missing <= granules / LITTLE;
