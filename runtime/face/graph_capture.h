@@ -26,7 +26,9 @@ pleat_result pleat__capture_block_of(const pleat_capture *capture, pleat_va addr
 
 /* The records of all; their memory goes with the policy. */
 void pleat__captures_release(pleat_runtime *runtime);
-/* A capture that nobody has any more, and in which nothing lives, goes. With the lock held. */
+/* Frees a capture that no caller holds any more and in which nothing is live. pre: the lock is
+ * held.
+ */
 void pleat__capture_end_of_use(pleat_runtime *runtime, pleat_capture *capture);
 
 #endif

@@ -3,9 +3,9 @@
  *
  * In order: the lane of the item that it is; the lanes of the items around, because where the
  * number of requests changes more of them come than were profiled; then any lane that is open. Of
- * those the ones that expect nothing more come first, best fit: what is left of them is nobody's.
- * Taking the smallest hole of all instead fills a lane that its own requests are about to need, and
- * they then do the same to the next.
+ * those the ones that expect nothing more come first, best fit: no item expects what is left of
+ * them. Taking the smallest hole of all instead fills a lane that its own requests are about to
+ * need, and they then do the same to the next.
  */
 #include <runtime/follow/schedule.h>
 

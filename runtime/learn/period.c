@@ -109,8 +109,9 @@ static uint32_t differ(uint32_t a, uint32_t b)
     return a > b ? a - b : b - a;
 }
 
-/* What repeats at changing lengths are pieces of something longer. The first iteration may be
- * longer than the next. */
+/* Whether a repeat of `count` requests is as long as the one before. Stretches that repeat at
+ * changing lengths are pieces of something longer. The first iteration may be longer than the next.
+ */
 static bool is_steady(const pleat__lag *lag, uint32_t count)
 {
     uint32_t most = lag->last == lag->since ? lag->length / STEADY : lag->length / STEADIER;
@@ -171,7 +172,8 @@ static void lag_step(pleat__recording *recording, uint32_t index, uint32_t dista
     pleat__recording_at(recording, at)->kind |= (uint8_t)(1u << index);
 }
 
-/* Of what was compared half must agree, but for some in a row. */
+/* Whether the lag is given up: less than half of what was compared agreed (but for LEAST requests),
+ * or the repeat is already twice as long as the one before. */
 static bool hopeless(const pleat__recording *recording, const pleat__lag *lag)
 {
     uint64_t compared = recording->end - lag->since;
@@ -195,7 +197,7 @@ bool pleat__period_is_longer(uint32_t stretch, uint32_t than)
     return stretch >= than + than / 2;
 }
 
-/* Whether a lag goes as well as one of `length`, is longer, and knows more. */
+/* Whether a lag agrees as well as one of `length` does, is longer, and is no multiple of it. */
 static bool goes_longer(const pleat__recording *recording, const pleat__lag *lag, uint32_t length)
 {
     uint64_t compared = recording->end - lag->since;
@@ -228,7 +230,7 @@ static bool believed(const pleat__recording *recording, const pleat__lag *lag, u
            compared >= wanted_of(count) && !longer_goes(recording, count);
 }
 
-/* Lags that have come to expect the same: the oldest has compared the most. */
+/* Closes younger lags that expect the same request: the oldest has compared the most. */
 static void join(pleat__recording *recording, const pleat__lag *lag)
 {
     for (uint32_t i = 0; i < PLEAT__LAGS; i++) {

@@ -93,7 +93,7 @@ static uint32_t part_of(const pleat__chunk_pool *pool, chunk_run run, uint32_t w
     return (behind > end && behind <= run.last ? behind : end) - run.first;
 }
 
-/* What a stream has that captures a graph, which nobody told the runtime of, stays its own. */
+/* A stream that captures a graph without the runtime's knowledge keeps what it has. */
 static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, uint32_t chunks,
                                uint32_t *got)
 {

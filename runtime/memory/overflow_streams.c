@@ -54,7 +54,7 @@ void pleat__overflow_release(pleat__overflow *overflow)
     *overflow = (pleat__overflow){0};
 }
 
-/* Nothing of it is allocated, and nobody has to wait for it. */
+/* Nothing is allocated on it, and no stream has to wait for it. */
 static void forget(pleat__overflow *overflow, pleat__sharer *sharer)
 {
     if (sharer->live != 0 || sharer->freed)
