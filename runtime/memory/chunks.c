@@ -8,8 +8,9 @@
 #include <internal/error.h>
 #include <string.h>
 
-/* A budget is near when less than 1/TIGHT of the memory that exists may still be made. */
-#define TIGHT 4u
+/* A budget is near when less than 1/TIGHT of the memory that exists may still be made
+ * (docs/decisions.md, D24). */
+#define TIGHT 2u
 
 pleat_result pleat__chunk_pool_reserve(pleat__chunk_pool *pool, uint32_t chunks)
 {
