@@ -50,6 +50,15 @@ class Golden(unittest.TestCase):
         rows = golden.differences("job", {}, {"plan": {"maps": 1}})
         self.assertEqual(rows, [("job", "plan", "maps", "-", "1", "")])
 
+    def test_a_job_drawn_otherwise_is_not_compared(self):
+        golden = load()
+        golden.golden_of = lambda name: {"job": "a", "plan": {"maps": 1}}
+        self.assertTrue(golden.is_another("drawn-x", {"job": "b", "plan": {"maps": 2}}))
+        self.assertFalse(golden.is_another("drawn-x", {"job": "a", "plan": {"maps": 2}}))
+        self.assertFalse(golden.is_another("made-up-x", {"plan": {"maps": 2}}))
+        self.assertEqual(golden.check({"drawn-x": {"job": "b", "plan": {"maps": 2}}}), 0)
+        self.assertEqual(golden.check({"drawn-x": {"job": "a", "plan": {"maps": 2}}}), 1)
+
     def test_refuses_what_it_does_not_know(self):
         self.assertIn("there is no job 'none'", run("check", "none").stderr)
         done = run("check", "made-up-lengths", "--pleat", "/none")
