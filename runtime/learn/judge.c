@@ -19,7 +19,7 @@
 /* An iteration of fewer requests says nothing about a plan file. */
 #define FEW 64u
 /* Iterations of which the plan file served less than half, until it is left. */
-#define STRIKES 2u
+#define STRIKES 4u
 
 void pleat__judge_adopt(pleat__judge *judge)
 {

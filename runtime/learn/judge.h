@@ -5,7 +5,7 @@
  * driver's time that their requests waited for, whether memory grew, and how many requests lay in
  * slots and lanes.
  *
- *   PLAN FILE  One that served less than half of the requests in two iterations, before it served
+ *   PLAN FILE  One that served less than half of the requests in four iterations, before it served
  *              one well, is another job's. It is left for good.
  *   COST       An iteration is bad if its requests waited for the driver for more than 1/200 of its
  *              time, or if memory grew and a quarter of its requests had no slot. A bad iteration

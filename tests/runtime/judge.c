@@ -60,7 +60,8 @@ static void judge_leaves_a_plan_file_of_another_job(void **state)
     (void)state;
     fixture f;
     begin(&f);
-    assert_int_equal(iterate(&f, PLEAT__FOLLOWED_FILE, 499, 501, 0), PLEAT__VERDICT_KEEP);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(iterate(&f, PLEAT__FOLLOWED_FILE, 499, 501, 0), PLEAT__VERDICT_KEEP);
     /* Too few requests say nothing. */
     assert_int_equal(iterate(&f, PLEAT__FOLLOWED_FILE, 0, 63, 0), PLEAT__VERDICT_KEEP);
     assert_int_equal(iterate(&f, PLEAT__FOLLOWED_FILE, 499, 501, 0), PLEAT__VERDICT_LEAVE);
