@@ -117,11 +117,6 @@ static uint64_t cap_of(const pleat__space *space)
     return whole > space->headroom ? whole - space->headroom : 0;
 }
 
-bool pleat__space_over_budget(const pleat__space *space)
-{
-    return atomic_load(&space->claimed) > cap_of(space);
-}
-
 bool pleat__space_has_room(const pleat__space *space, uint64_t bytes)
 {
     uint64_t then, cap = cap_of(space);

@@ -85,8 +85,6 @@ void pleat__space_reset_peak(pleat__space *space);
 /* The cap in bytes; 0 lifts it. Lower than what exists now is allowed: nothing new is then created.
  */
 void pleat__space_set_budget(pleat__space *space, uint64_t bytes);
-/* Whether more exists than the cap allows, which was lowered then. */
-bool pleat__space_over_budget(const pleat__space *space);
 /* Whether so many bytes more are within the cap now. */
 bool pleat__space_has_room(const pleat__space *space, uint64_t bytes);
 /* A further device gets access to all that is mapped, now and later. PLEAT_E_LIMIT. No other thread

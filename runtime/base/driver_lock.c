@@ -323,22 +323,6 @@ bool pleat__gate_leave_marked(pleat__gate *gate, pleat__marks *marks)
     return over;
 }
 
-pleat_result pleat__gate_await_job(pleat__gate *gate, pleat__mapper *mapper, pleat__job *job)
-{
-    if (pleat__job_done(job))
-        return job->result;
-    bool turn = mine(gate);
-    uint64_t begun = wait_begins(gate);
-    pleat__gate_unlock(gate);
-    pleat_result result = pleat__mapper_wait(mapper, job);
-    if (turn)
-        pthread_mutex_lock(&gate->turn);
-    take_lock(gate, begun);
-    if (turn)
-        note_turn(gate);
-    return result;
-}
-
 pleat_result pleat__gate_mapper(pleat__gate *gate, pleat__mapper **out)
 {
     if (gate->mapper == NULL)

@@ -143,9 +143,6 @@ PLEAT_NODISCARD pleat_result pleat__gate_capture(pleat__gate *gate, pleat_stream
 void pleat__gate_capture_end(pleat__gate *gate, pleat_stream stream);
 /* Waits, without the lock, until the mapper has done all that it was given by now. */
 void pleat__gate_drain(pleat__gate *gate);
-/* Waits for a job that was submitted to a mapper; the lock is left meanwhile, and the turn given
- * away where the thread has it: the job may need it. Its result, without a text. */
-pleat_result pleat__gate_await_job(pleat__gate *gate, pleat__mapper *mapper, pleat__job *job);
 /* The mapper, made when it is first wanted. */
 PLEAT_NODISCARD pleat_result pleat__gate_mapper(pleat__gate *gate, pleat__mapper **out);
 /* Ends it when all that it was given is done; it is waited for what that waits for. pre: the lock

@@ -187,15 +187,6 @@ static void free_record(pleat_capture *capture)
     pleat__arena_free(arena, capture);
 }
 
-void pleat__captures_release(pleat_runtime *runtime)
-{
-    for (pleat_capture *at = runtime->captures, *next; at != NULL; at = next) {
-        next = at->next;
-        free_record(at);
-    }
-    runtime->captures = NULL;
-}
-
 static pleat_result must_not_capture(const pleat_runtime *runtime, pleat_stream stream)
 {
     return pleat__capture_of_stream(runtime->captures, stream) == NULL

@@ -24,8 +24,6 @@ pleat_result pleat__capture_share(pleat_capture *capture, pleat_va address);
 pleat_result pleat__capture_block_of(const pleat_capture *capture, pleat_va address,
                                      pleat_block *block);
 
-/* The records of all; their memory goes with the policy. */
-void pleat__captures_release(pleat_runtime *runtime);
 /* Frees a capture that no caller holds any more and in which nothing is live. pre: the lock is
  * held.
  */

@@ -79,15 +79,6 @@ static pleat_result make_room(pleat__recording *recording)
     return PLEAT_OK;
 }
 
-bool pleat__recording_recent(const pleat__recording *recording, uint64_t recent[PLEAT__GRAM])
-{
-    if (recording->end - recording->begin < PLEAT__GRAM)
-        return false;
-    for (uint32_t i = 0; i < PLEAT__GRAM; i++)
-        recent[i] = pleat__recording_at(recording, recording->end - PLEAT__GRAM + i)->bytes;
-    return true;
-}
-
 pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, uint16_t stream,
                                    const pleat__place *place)
 {

@@ -58,9 +58,6 @@ PLEAT_NODISCARD pleat_result pleat__recording_take(pleat__recording *recording,
                                                    pleat__schedule **out);
 /* Forgets what was recorded. */
 void pleat__recording_restart(pleat__recording *recording);
-/* The sizes of the last requests; false when there are not so many. */
-bool pleat__recording_recent(const pleat__recording *recording, uint64_t recent[PLEAT__GRAM]);
-
 static inline pleat__expected *pleat__recording_at(const pleat__recording *recording,
                                                    uint64_t position)
 {

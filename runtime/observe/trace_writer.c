@@ -60,23 +60,6 @@ pleat_result pleat__record_copy(const pleat__record *record, pleat_trace **out)
     return pleat__trace_copy(record->trace, pleat_trace_event_count(record->trace), out);
 }
 
-pleat_result pleat__record_snapshot(const pleat__record *record, pleat__arena *arena,
-                                    pleat_trace **names, pleat_trace_event **events, size_t *count)
-{
-    PLEAT_TRY(record->failed);
-    *count = pleat_trace_event_count(record->trace);
-    *events = pleat__arena_alloc(arena, (*count + 1) * sizeof **events);
-    if (*events == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %zu events", *count);
-    memcpy(*events, pleat_trace_events(record->trace), *count * sizeof **events);
-    pleat_result result = pleat__trace_copy_names(record->trace, names);
-    if (result != PLEAT_OK) {
-        pleat__arena_free(arena, *events);
-        *events = NULL;
-    }
-    return result;
-}
-
 static void end_with(pleat__record *record, pleat_result result)
 {
     if (result == PLEAT_OK)
@@ -114,14 +97,6 @@ static void *pack(uint32_t request, uint16_t stream)
 static uint32_t request_of(const void *packed)
 {
     return (uint32_t)(((uintptr_t)packed >> 16) - 1);
-}
-
-bool pleat__record_find(const pleat__record *record, pleat_va address, uint32_t *request)
-{
-    const void *found = pleat__address_map_find(&record->live, address);
-    if (found != NULL)
-        *request = request_of(found);
-    return found != NULL;
 }
 
 static pleat_result add_alloc(pleat__record *record, pleat_va address, uint64_t bytes,

@@ -38,15 +38,6 @@ void pleat__record_release(pleat__record *record);
 
 PLEAT_NODISCARD pleat_result pleat__record_copy(const pleat__record *record, pleat_trace **out);
 
-/* The same in the time that it takes to copy the events as they are: `names` is a trace without
- * them. Both are the caller's, the events from the arena. */
-PLEAT_NODISCARD pleat_result pleat__record_snapshot(const pleat__record *record,
-                                                    pleat__arena *arena, pleat_trace **names,
-                                                    pleat_trace_event **events, size_t *count);
-
-/* Which request of the trace lies at an address; false: none that was recorded. */
-bool pleat__record_find(const pleat__record *record, pleat_va address, uint32_t *request);
-
 /* What happens; nothing is lost to the job when host memory for it is: recording ends. */
 void pleat__record_alloc(pleat__record *record, pleat_va address, uint64_t bytes,
                          pleat_stream stream);

@@ -321,41 +321,11 @@ static void gate_threads_need_verbs_at_once(void **state)
     }
 }
 
-static pleat_result take_turn(void *gate, pleat_result ready)
-{
-    pleat__gate_lock_turn(gate);
-    pleat__gate_unlock(gate);
-    return ready;
-}
-
-/* A job may need the turn of the thread that waits for it, which has it again afterwards. */
-static void gate_a_turn_is_given_to_a_job_and_taken_again(void **state)
-{
-    (void)state;
-    begin("pleat", 300 * MIB);
-    pleat__gate *gate = &b.runtime->gate;
-    for (int with_turn = 0; with_turn < 2; with_turn++) {
-        pleat__mapper *mapper;
-        pleat__job job = {.kind = PLEAT__JOB_CALL, .call = take_turn, .context = gate};
-        if (with_turn)
-            pleat__gate_lock_turn(gate);
-        else
-            pleat__gate_lock(gate);
-        assert_ok(pleat__gate_mapper(gate, &mapper));
-        assert_ok(pleat__mapper_submit(mapper, &job));
-        assert_ok(pleat__gate_await_job(gate, mapper, &job));
-        assert_int_equal(gate->has_turn, with_turn);
-        pleat__gate_unlock(gate);
-    }
-    end();
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gate_no_verb_is_issued_under_the_lock),
         cmocka_unit_test(gate_threads_need_verbs_at_once),
-        cmocka_unit_test(gate_a_turn_is_given_to_a_job_and_taken_again),
     };
     return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
 }
