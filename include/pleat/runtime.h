@@ -42,6 +42,10 @@ typedef struct pleat_runtime_options {
     const char *conf; /* settings, "key:value,..."; NULL: those of the environment's PLEAT_CONF */
     int waits;        /* not 0: a mark waits for a plan that is being made, and so the same calls do
                        * the same every time. For replays, whose seconds are not the job's */
+    /* May be NULL. Asked by the policies native and expandable each time before they take new
+     * memory, where PyTorch runs its free-memory callbacks; with memory_context, and otherwise as
+     * memory_callback. Non-zero: they look once more among what is free. */
+    pleat_memory_callback early_callback;
 } pleat_runtime_options;
 
 /* `vmm` must outlive the runtime. */

@@ -55,6 +55,73 @@ static bool parse_text(word w, pleat__conf_text *out)
     return true;
 }
 
+static bool is_power_of_two(uint64_t value)
+{
+    return value != 0 && (value & (value - 1)) == 0;
+}
+
+/* "4": a power of two, or 0 for none. */
+static bool parse_parts(word w, uint16_t *out)
+{
+    uint64_t value;
+    if (!parse_size(w, &value) || value > UINT16_MAX || (value != 0 && !is_power_of_two(value)))
+        return false;
+    *out = (uint16_t)value;
+    return true;
+}
+
+/* "256:2" or ">:4" of a list: the first holds for what is below it as well, ">" for all behind the
+ * last that was named; in between sizes are not cut. */
+static bool parse_power(word w, int *last, pleat__divisions *out)
+{
+    const char *colon = memchr(w.text, ':', w.length);
+    uint64_t mib;
+    uint16_t parts;
+    if (colon == NULL)
+        return false;
+    word power = {w.text, (size_t)(colon - w.text)};
+    if (!parse_parts((word){colon + 1, w.length - power.length - 1}, &parts))
+        return false;
+    if (is(power, ">")) {
+        for (int i = *last + 1; i < PLEAT__DIVIDED_POWERS; i++)
+            out->of[i] = parts;
+        *last = PLEAT__DIVIDED_POWERS - 1;
+        return true;
+    }
+    if (!parse_size(power, &mib) || !is_power_of_two(mib))
+        return false;
+    int index = 63 - __builtin_clzll(mib);
+    index = index < PLEAT__DIVIDED_POWERS ? index : PLEAT__DIVIDED_POWERS - 1;
+    for (int i = 0; i < index && *last < 0; i++)
+        out->of[i] = parts;
+    out->of[index] = parts;
+    *last = index;
+    return true;
+}
+
+static bool parse_divisions(word w, pleat__divisions *out)
+{
+    uint16_t parts;
+    *out = PLEAT__NO_DIVISIONS;
+    if (parse_parts(w, &parts)) {
+        for (int i = 0; i < PLEAT__DIVIDED_POWERS; i++)
+            out->of[i] = parts;
+        return true;
+    }
+    if (w.length < 2 || w.text[0] != '[' || w.text[w.length - 1] != ']')
+        return false;
+    int last = -1;
+    for (word left = {w.text + 1, w.length - 2};;) {
+        const char *comma = memchr(left.text, ',', left.length);
+        size_t length = comma != NULL ? (size_t)(comma - left.text) : left.length;
+        if (!parse_power((word){left.text, length}, &last, out))
+            return false;
+        if (comma == NULL)
+            return true;
+        left = (word){comma + 1, left.length - length - 1};
+    }
+}
+
 static void print_size(uint64_t value, char *out, size_t size)
 {
     static const char units[] = {0, 'k', 'm', 'g'};
@@ -69,6 +136,23 @@ static void print_size(uint64_t value, char *out, size_t size)
 static void print_switch(bool value, char *out, size_t size)
 {
     snprintf(out, size, "%s", value ? "on" : "off");
+}
+
+static void print_divisions(pleat__divisions value, char *out, size_t size)
+{
+    bool one = true;
+    for (int i = 1; i < PLEAT__DIVIDED_POWERS; i++)
+        one &= value.of[i] == value.of[0];
+    if (one) {
+        snprintf(out, size, "%u", value.of[0]);
+        return;
+    }
+    size_t at = 0;
+    for (int i = 0; i < PLEAT__DIVIDED_POWERS && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%d:%u", i == 0 ? "[" : ",", 1 << i,
+                               value.of[i]);
+    if (at < size)
+        snprintf(out + at, size - at, "]");
 }
 
 static void print_text(const char *value, char *out, size_t size)
@@ -103,6 +187,17 @@ static pleat_result set(pleat__conf *conf, word name, word value, uint64_t *seen
     return unknown(name);
 }
 
+/* How long the setting is at the beginning of a text: up to a comma that stands in no list. */
+static size_t item_length(const char *text)
+{
+    size_t length = strcspn(text, ",[");
+    if (text[length] == '[') {
+        length += strcspn(text + length, "]");
+        length += strcspn(text + length, ",");
+    }
+    return length;
+}
+
 pleat_result pleat__conf_read(const char *text, pleat__conf *conf)
 {
 #define CONF_DEFAULT(key, type, field_type, value, text) .key = (value),
@@ -112,7 +207,7 @@ pleat_result pleat__conf_read(const char *text, pleat__conf *conf)
     if (text == NULL)
         text = getenv("PLEAT_CONF");
     while (text != NULL && *text != '\0') {
-        size_t length = strcspn(text, ","), name = strcspn(text, ":,");
+        size_t length = item_length(text), name = strcspn(text, ":,");
         if (name >= length)
             return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: '%.*s' is not key:value", (int)length,
                                text);

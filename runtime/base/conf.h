@@ -4,8 +4,9 @@
  *   key:value,key:value,...        PLEAT_CONF=small:512k,views:16g
  *
  * Sizes are bytes with an optional k, m or g (powers of 1024); switches are on or off; texts have
- * no comma. A key that is not in the table, a value of another type and a key given twice are
- * errors that name it.
+ * no comma. Divisions are written as PYTORCH_CUDA_ALLOC_CONF has them: one number for all sizes, or
+ * [256:1,512:2,>:4] by the power of two, in MiB, that a size is not below. A key that is not in the
+ * table, a value of another type and a key given twice are errors that name it.
  */
 #ifndef PLEAT_RUNTIME_BASE_CONF_H
 #define PLEAT_RUNTIME_BASE_CONF_H
@@ -16,6 +17,14 @@
 
 #define PLEAT__CONF_TEXT_BYTES 256
 typedef char pleat__conf_text[PLEAT__CONF_TEXT_BYTES];
+
+/* Into how many equal parts the sizes from one power of two to the next are cut: of[i] is for those
+ * from 2^i MiB on, of[0] for all smaller ones too. 0 and 1: they are not cut. */
+#define PLEAT__DIVIDED_POWERS 16
+typedef struct pleat__divisions {
+    uint16_t of[PLEAT__DIVIDED_POWERS];
+} pleat__divisions;
+#define PLEAT__NO_DIVISIONS ((pleat__divisions){{0}})
 
 /* X(key, type, field type, default, text) */
 #define PLEAT__CONF(X)                                                                             \
@@ -32,6 +41,11 @@ typedef char pleat__conf_text[PLEAT__CONF_TEXT_BYTES];
     X(share, switch, bool, false, "memory can be sent to other processes (pleat_share_of)")        \
     X(max_split, size, uint64_t, 0,                                                                \
       "native: larger blocks are kept whole for requests of about their size; 0: none are")        \
+    X(max_round, size, uint64_t, 20u << 20,                                                        \
+      "native: how much larger than the request such a block may be")                              \
+    X(divisions, divisions, pleat__divisions, PLEAT__NO_DIVISIONS,                                 \
+      "native and expandable: round requests up to 1/N of a power of two; by size: "               \
+      "[256:1,512:2,>:4]; 0: to 512 bytes")                                                        \
     X(collect, size, uint64_t, 0,                                                                  \
       "native: percent of the budget or device above which old cached segments go; 0: never")      \
     X(fragment, size, uint64_t, 128u << 20, "gmlake: requests below this are not stitched")        \

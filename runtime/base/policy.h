@@ -34,7 +34,9 @@ typedef struct pleat__policy_context {
     uint64_t limit_bytes; /* the budget, or the device's memory where there is none */
     bool waits;           /* a mark waits for a plan that is being made */
     pleat__conf conf;
-    pleat__gate *gate; /* the lock, left for verbs */
+    pleat__gate *gate;                    /* the lock, left for verbs */
+    pleat_memory_callback early_callback; /* pleat_runtime_options; NULL: none */
+    void *memory_context;                 /* its */
     /* Frees that wait for other streams. A policy may have some of them ordered while it allocates:
      * they reach its `free` before that returns (runtime/streams/pending_free.h). */
     struct pleat__pending *pending;

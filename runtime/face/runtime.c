@@ -73,6 +73,8 @@ static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_op
                                      .limit_bytes = runtime->limit_bytes,
                                      .waits = options->waits != 0,
                                      .gate = &runtime->gate,
+                                     .early_callback = options->early_callback,
+                                     .memory_context = options->memory_context,
                                      .pending = &runtime->pending};
     PLEAT_TRY(ops->create(&context, &runtime->policy));
     runtime->ops = ops;

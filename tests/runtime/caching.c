@@ -288,6 +288,85 @@ static void caching_collects_the_old_first(void **state)
     end(&f);
 }
 
+/* PyTorch's order: what is free, then the program's callbacks and what they freed, then new memory.
+ */
+static void caching_asks_the_program_before_new_memory(void **state)
+{
+    (void)state;
+    fixture f;
+    f.fake = (fake){0};
+    pleat__supplier supplier = fake_supplier(&f.fake);
+    supplier.ask = fake_ask;
+    assert_ok(pleat__arena_create(&f.arena));
+    assert_ok(pleat__caching_create(f.arena, &supplier, NULL, &f.caching));
+    f.fake.asking = f.caching;
+    pleat_va a = take(&f, 30 * MIB, 0);
+    assert_int_equal(f.fake.asked, 1);
+    f.fake.given = a;
+    assert_int_equal(take(&f, 30 * MIB, 0), a);
+    assert_int_equal(f.fake.asked, 2);
+    assert_int_equal(f.fake.backs, 1);
+    /* What suffices among the free is taken unasked; what was freed and does not suffice stays. */
+    give(&f, a);
+    a = take(&f, 29 * MIB, 0);
+    assert_int_equal(f.fake.asked, 2);
+    f.fake.given = a;
+    pleat_va b = take(&f, 40 * MIB, 0);
+    assert_int_equal(f.fake.backs, 2);
+    assert_int_equal(pleat__caching_largest(f.caching, 0), 30 * MIB);
+    give(&f, b);
+    end(&f);
+}
+
+/* The figures are those of PyTorch's documentation (1,200 bytes and four parts give 1,280, in its
+ * terms) and of its rule that a part is at least 512 bytes. */
+static void caching_rounds_to_parts_of_a_power_of_two(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t parts, bytes, block;
+    } table[] = {
+        {4, 1200, 1536}, /* no more than four blocks of 512: as without */
+        {4, 2048, 2048},
+        {4, 2049, 2560}, /* 2048 to 4096 in fours */
+        {4, 300 * 1024, 320 * 1024},
+        {8, 300 * 1024, 320 * 1024},
+        {16, 300 * 1024, 304 * 1024},
+        {4, 12 * MIB, 12 * MIB},
+        {4, 12 * MIB + 1, 14 * MIB},
+        {2, 70 * MIB, 96 * MIB},
+        {1, 70 * MIB + 1, 70 * MIB + 512}, /* one part is none */
+        {0, 1200, 1536},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        fixture f;
+        pleat__caching_options options = {0};
+        for (int k = 0; k < PLEAT__DIVIDED_POWERS; k++)
+            options.divisions.of[k] = (uint16_t)table[i].parts;
+        begin(&f, &options);
+        pleat_block block = block_of(&f, take(&f, table[i].bytes, 0));
+        assert_int_equal(block.bytes, table[i].block);
+        assert_int_equal(block.requested, table[i].bytes);
+        end(&f);
+    }
+}
+
+/* Each power of two has its own parts, or none; below 1 MiB the first holds, above 32 GiB the last.
+ */
+static void caching_rounds_each_size_by_its_own_parts(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat__caching_options options = {.divisions = {{[0] = 4, [5] = 2, [15] = 8}}};
+    begin(&f, &options);
+    assert_int_equal(block_of(&f, take(&f, 5000, 0)).bytes, 5120);
+    assert_int_equal(block_of(&f, take(&f, 3 * MIB / 2 + 1, 0)).bytes, 7 * MIB / 4);
+    assert_int_equal(block_of(&f, take(&f, 24 * MIB + 1, 0)).bytes, 24 * MIB + 512);
+    assert_int_equal(block_of(&f, take(&f, 33 * MIB, 0)).bytes, 48 * MIB);
+    assert_int_equal(block_of(&f, take(&f, (64ull << 30) + 1, 0)).bytes, 72ull << 30);
+    end(&f);
+}
+
 static void expandable_grows_in_place_and_shrinks(void **state)
 {
     (void)state;
@@ -447,6 +526,9 @@ int main(void)
         cmocka_unit_test(caching_refusal_changes_nothing),
         cmocka_unit_test(caching_max_split_keeps_large_blocks_whole),
         cmocka_unit_test(caching_collects_the_old_first),
+        cmocka_unit_test(caching_asks_the_program_before_new_memory),
+        cmocka_unit_test(caching_rounds_to_parts_of_a_power_of_two),
+        cmocka_unit_test(caching_rounds_each_size_by_its_own_parts),
         cmocka_unit_test(expandable_grows_in_place_and_shrinks),
         cmocka_unit_test(expandable_quarantine_is_never_used_again),
         cmocka_unit_test(caching_agrees_with_a_naive_model),

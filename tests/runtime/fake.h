@@ -20,6 +20,9 @@ typedef struct fake {
     uint64_t backs, unbacks;
     uint64_t last_bytes, last_handle; /* of the last call of back */
     bool refuse_unback;
+    pleat__caching *asking; /* ask frees `given`, where it is not 0, and says so */
+    pleat_va given;
+    int asked;
 } fake;
 
 static inline pleat_result fake_reserve(void *self, uint64_t bytes, pleat_va *address)
@@ -60,6 +63,19 @@ static inline bool fake_unback(void *self, pleat_va address, uint64_t bytes)
     f->backed -= bytes;
     f->unbacks++;
     return !f->refuse_unback;
+}
+
+static inline bool fake_ask(void *self, uint64_t bytes, pleat_stream stream)
+{
+    fake *f = self;
+    (void)bytes;
+    (void)stream;
+    f->asked++;
+    if (f->given == 0)
+        return false;
+    assert_ok(pleat__caching_free(f->asking, f->given, NULL));
+    f->given = 0;
+    return true;
 }
 
 static inline pleat__supplier fake_supplier(fake *f)

@@ -4,6 +4,8 @@
  */
 #include "fixture.h"
 
+#include <runtime/base/conf.h>
+
 /* A program that has taken part of a budget for itself gives it back when it is asked. */
 static int lift_budget(void *context, uint64_t bytes, pleat_stream stream)
 {
@@ -206,6 +208,64 @@ static void out_of_memory_asks_the_program_last(void **state)
     }
 }
 
+/* PyTorch's two run its free-memory callbacks before each new segment; the others ask nobody. */
+static void new_memory_is_asked_for_first_as_in_torch(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        giver g = {.f = &f};
+        bool torch = strcmp(policies[i], "native") == 0 || strcmp(policies[i], "expandable") == 0;
+        open_host(&f, 1024 * MIB, false);
+        pleat_runtime_options options = {.size = sizeof options,
+                                         .policy = policies[i],
+                                         .early_callback = give_one,
+                                         .memory_context = &g};
+        assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+        g.address = take(&f, 70 * MIB, 3);
+        assert_int_equal(g.asked, torch);
+        uint64_t once = pleat_stats_of(f.runtime).physical_bytes;
+        pleat_va given = g.address, a = take(&f, 70 * MIB, 3);
+        assert_int_equal(g.asked, torch ? 2 : 0);
+        assert_int_equal(pleat_stats_of(f.runtime).physical_bytes == once, torch);
+        assert_int_equal(a == given, torch);
+        end(&f);
+    }
+}
+
+static void divisions_are_written_as_torch_writes_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint16_t at_1, at_256, at_512, at_1024, at_32768; /* MiB */
+    } good[] = {
+        {"divisions:4", 4, 4, 4, 4, 4},
+        {"divisions:[256:1,512:2,1024:4,>:8],collect:1", 1, 1, 2, 4, 8},
+        {"collect:1,divisions:[256:2,>:4]", 2, 2, 4, 4, 4},
+        {"divisions:[256:2,1024:4]", 2, 2, 0, 4, 0},
+        {"divisions:[>:16]", 16, 16, 16, 16, 16},
+        {"divisions:[65536:2]", 2, 2, 2, 2, 2},
+    };
+    static const char *const bad[] = {
+        "divisions:3",         "divisions:[256:3]", "divisions:[255:2]", "divisions:[",
+        "divisions:[]",        "divisions:[256]",   "divisions:[256:2",  "divisions:[0:2]",
+        "divisions:[256:2,]",  "divisions:131072",  "divisions:x",       "divisions:",
+        "divisions:[256:2]:1", "divisions:[:2]",
+    };
+    pleat__conf conf;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_ok(pleat__conf_read(good[i].text, &conf));
+        assert_int_equal(conf.divisions.of[0], good[i].at_1);
+        assert_int_equal(conf.divisions.of[8], good[i].at_256);
+        assert_int_equal(conf.divisions.of[9], good[i].at_512);
+        assert_int_equal(conf.divisions.of[10], good[i].at_1024);
+        assert_int_equal(conf.divisions.of[15], good[i].at_32768);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_result(pleat__conf_read(bad[i], &conf), PLEAT_E_INVALID);
+}
+
 static void settings_reach_the_policies(void **state)
 {
     (void)state;
@@ -213,7 +273,8 @@ static void settings_reach_the_policies(void **state)
     open_host(&f, 1024 * MIB, false);
     pleat_runtime_options options = {
         .size = sizeof options, .policy = "native", .budget_bytes = 200 * MIB};
-    static const char *const bad[] = {"max_split:1m", "collect:100", "collect:yes", "none:1"};
+    static const char *const bad[] = {"max_split:1m", "max_round:19m", "collect:100", "collect:yes",
+                                      "none:1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         options.conf = bad[i];
         assert_result(pleat_runtime_create(f.vmm, &options, &f.runtime), PLEAT_E_INVALID);
@@ -225,6 +286,17 @@ static void settings_reach_the_policies(void **state)
     take(&f, 80 * MIB, 0);
     /* 110 MiB were cached, 60 are allowed before anything new. */
     assert_true(pleat_stats_of(f.runtime).physical_bytes < 190 * MIB);
+    pleat_runtime_destroy(f.runtime);
+    options.conf = "divisions:2";
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    take(&f, 70 * MIB, 0);
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 96 * MIB);
+    pleat_runtime_destroy(f.runtime);
+    options.conf = "max_split:40m,max_round:30m";
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    assert_ok(pleat_free(f.runtime, take(&f, 75 * MIB, 0)));
+    take(&f, 50 * MIB, 0);
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 76 * MIB);
     pleat_runtime_destroy(f.runtime);
     options.policy = "gmlake";
     options.conf = "fragment:1g";
@@ -304,6 +376,8 @@ int main(void)
         cmocka_unit_test(out_of_memory_gives_caches_back_first),
         cmocka_unit_test(out_of_memory_says_what_there_is),
         cmocka_unit_test(out_of_memory_asks_the_program_last),
+        cmocka_unit_test(new_memory_is_asked_for_first_as_in_torch),
+        cmocka_unit_test(divisions_are_written_as_torch_writes_them),
         cmocka_unit_test(settings_reach_the_policies),
         cmocka_unit_test(budget_can_be_set_while_it_runs),
         cmocka_unit_test(budget_is_met_with_what_another_stream_left),

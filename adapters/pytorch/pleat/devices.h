@@ -244,16 +244,33 @@ class Devices
         }
     }
 
-    /* torch's caches of pools, and what registered itself with torch (memory received from other
-     * processes). */
+    /* Asked by native and expandable before they take new memory. */
+    static int run_callbacks(void *, uint64_t, pleat_stream)
+    {
+        try {
+            return run_callbacks();
+        } catch (const std::exception &) {
+            return 0;
+        }
+    }
+
+    /* What registered itself with torch (memory received from other processes) gives it back. */
+    static bool run_callbacks()
+    {
+        bool given = false;
+        for (const std::string &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
+            given |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+        return given;
+    }
+
+    /* That, and torch's caches of pools. */
     static bool give_back(void *asking)
     {
         Device &device = *static_cast<Device *>(asking);
         Devices &all = *device.all;
         DeviceIndex index = all.index_of(device);
         bool given = all.budget_.give_rest_to_pleat(device, index);
-        for (const std::string &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
-            given |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+        given |= run_callbacks();
         if (in_capture())
             return given;
         uint64_t before = all.pool_bytes();
@@ -283,6 +300,7 @@ class Devices
         options.conf = settings_.conf.empty() ? nullptr : settings_.conf.c_str();
         options.memory_callback = ask_torch;
         options.memory_context = &device;
+        options.early_callback = run_callbacks;
         pleat_runtime *made = nullptr;
         if (pleat_runtime_create(vmm_, &options, &made) != PLEAT_OK)
             throw_last("make a runtime");

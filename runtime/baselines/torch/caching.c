@@ -108,6 +108,29 @@ void pleat__caching_join(pleat__caching *caching, pool *owner, pleat__block *blo
     }
 }
 
+/* Up to the next of the equal parts into which the sizes between two powers of two are cut. */
+static uint64_t round_to_part(uint64_t bytes, uint64_t parts)
+{
+    uint64_t floor = 1ull << (63 - __builtin_clzll(bytes));
+    uint64_t part = floor / parts;
+    return pleat__ceil_div(bytes, part) * part;
+}
+
+/* The size of a request's block; 0: it is more than any device has. Of a size of at most `parts`
+ * blocks of 512 bytes a part would be smaller than one. */
+static uint64_t round_size(const pleat__caching_options *options, uint64_t bytes)
+{
+    uint64_t rounded;
+    if (!pleat__round_up(bytes, PLEAT__ROUND_BYTES, &rounded) || rounded > UINT64_MAX / 4)
+        return 0;
+    int power = 63 - __builtin_clzll(bytes) - 20; /* of the MiB that it is not below */
+    power = power < 0 ? 0 : power;
+    power = power < PLEAT__DIVIDED_POWERS ? power : PLEAT__DIVIDED_POWERS - 1;
+    uint64_t parts = options->divisions.of[power];
+    bool divided = parts > 1 && bytes > PLEAT__ROUND_BYTES * parts;
+    return divided ? round_to_part(bytes, parts) : rounded;
+}
+
 /* What a free block could become in place. */
 static uint64_t reach(const pleat__block *block)
 {
@@ -181,6 +204,29 @@ static bool audit_now_and_then(pleat__caching *caching)
     return ++caching->calls % every != 0 || pleat__caching_audit(caching);
 }
 
+/* Host memory for a block that is cut or new: one rest; for new memory one block, and one for what
+ * stays unbacked. */
+static pleat_result reserve_host(pleat__caching *caching)
+{
+    PLEAT_TRY(pleat__caching_reserve_nodes(caching, 3));
+    return pleat__address_map_reserve(&caching->live);
+}
+
+/* Asks the program to free something, and looks for a block once more. What others did meanwhile
+ * took what was at hand. */
+static pleat_result ask_and_take(pleat__caching *caching, pool *owner, uint64_t bytes,
+                                 uint64_t rounded, pleat__block **block)
+{
+    const pleat__supplier *supplier = &caching->supplier;
+    if (supplier->ask == NULL)
+        return PLEAT_OK;
+    bool again = supplier->ask(supplier->self, bytes, owner->stream);
+    PLEAT_TRY(reserve_host(caching));
+    if (again)
+        *block = take_free(caching, owner, rounded);
+    return PLEAT_OK;
+}
+
 /* While the lock was left for the block's memory, others used what host memory was at hand. */
 static pleat_result make_ready(pleat__caching *caching, pool *owner, pleat__block *block)
 {
@@ -197,19 +243,20 @@ static pleat_result make_ready(pleat__caching *caching, pool *owner, pleat__bloc
 pleat_result pleat__caching_alloc(pleat__caching *caching, uint64_t bytes, pleat_stream stream,
                                   pleat_va *address)
 {
-    uint64_t rounded;
-    if (!pleat__round_up(bytes, PLEAT__ROUND_BYTES, &rounded) || rounded > UINT64_MAX / 4)
+    uint64_t rounded = round_size(&caching->options, bytes);
+    if (rounded == 0)
         return pleat__fail(PLEAT_E_OUT_OF_MEMORY, "%llu bytes are more than any device has",
                            (unsigned long long)bytes);
     pool *owner = find_pool(caching, stream, rounded <= PLEAT__SMALL_LIMIT_BYTES);
     if (owner == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream's pool");
-    /* One rest; for new memory one block, and one for what stays unbacked. */
-    PLEAT_TRY(pleat__caching_reserve_nodes(caching, 3));
-    PLEAT_TRY(pleat__address_map_reserve(&caching->live));
+    PLEAT_TRY(reserve_host(caching));
     pleat__block *block = take_free(caching, owner, rounded);
     if (block == NULL) {
         PLEAT_TRY(pleat__caching_turn(caching));
+        PLEAT_TRY(ask_and_take(caching, owner, bytes, rounded, &block));
+    }
+    if (block == NULL) {
         pleat__caching_collect(caching);
         PLEAT_TRY(pleat__caching_extend(caching, owner, rounded, &block));
         PLEAT_TRY(make_ready(caching, owner, block));

@@ -5,11 +5,11 @@
  * job would hold under PyTorch (`native`), and, with `expandable`, what it would hold with
  * expandable segments. Learning and every policy's fallback run on it too.
  *
- * RULES    Sizes are rounded up to 512. Requests of at most 1 MiB live in small segments (2 MiB),
- *          those under 10 MiB in segments of 20 MiB, larger ones in segments of their own size
- *          rounded up to 2 MiB. A free block is found by (stream, size, address): the smallest
- *          that holds the request, the lowest among equals. A block is cut when what is left is
- *          at least 512 bytes (small) or over 1 MiB (large). Neighbours that are free become one.
+ * RULES    Sizes are rounded up to 512, or by `divisions` to a part of a power of two. Requests of
+ * at most 1 MiB live in small segments (2 MiB), those under 10 MiB in segments of 20 MiB, larger
+ * ones in segments of their own size rounded up to 2 MiB. A free block is found by (stream, size,
+ * address): the smallest that holds the request, the lowest among equals. A block is cut when what
+ * is left is at least 512 bytes (small) or over 1 MiB (large). Neighbours that are free become one.
  * EXPANDABLE  A stream and pool has one long range that grows in place by handles of 2 MiB (small)
  *          or 20 MiB (large); every remainder of 512 bytes and more is cut off.
  * STREAMS  A block belongs to the stream it was first allocated for, for ever.
@@ -21,6 +21,7 @@
 
 #include <internal/arena.h>
 #include <pleat/runtime.h>
+#include <runtime/base/conf.h>
 #include <runtime/base/driver_lock.h>
 #include <stdbool.h>
 
@@ -47,6 +48,10 @@ typedef struct pleat__supplier {
     /* Takes whole handles away again. Cannot fail: what the driver refuses to unmap the supplier
      * quarantines, and returns false; these addresses are not backed again, only unreserved. */
     bool (*unback)(void *self, pleat_va address, uint64_t bytes);
+    /* Asked before new memory is taken for a request: the program may free something. True: look
+     * among the free once more. The lock and the turn are left meanwhile, and had again. NULL: none
+     * is asked. */
+    bool (*ask)(void *self, uint64_t bytes, pleat_stream stream);
     /* The caller's lock, which is left for back and unback, and the streams, which are waited for
      * before unback. NULL: there is none (reserve and unreserve issue no verbs). */
     pleat__gate *gate;
@@ -65,9 +70,10 @@ typedef struct pleat__caching_options {
     uint64_t grow_bytes; /* expandable: a handle of the large pool; 0: 20 MiB */
     uint64_t
         max_split_bytes; /* larger blocks are never cut nor given to smaller requests; 0: none */
-    uint64_t max_round_bytes; /* how much larger a block over that may be; 0: 20 MiB */
-    double gc_threshold;      /* share of `limit_bytes` above which old blocks go; 0: never */
-    uint64_t limit_bytes;     /* the device's memory or the budget */
+    uint64_t max_round_bytes;   /* how much larger a block over that may be; 0: 20 MiB */
+    pleat__divisions divisions; /* requests are rounded up to such parts of a power of two */
+    double gc_threshold;        /* share of `limit_bytes` above which old blocks go; 0: never */
+    uint64_t limit_bytes;       /* the device's memory or the budget */
 } pleat__caching_options;
 
 typedef struct pleat__caching pleat__caching;

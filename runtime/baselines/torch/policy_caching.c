@@ -1,6 +1,12 @@
 /*
  * policy_caching.c: the policies `native` and `expandable`: the caching allocator alone, with
  * segments as PyTorch's default has them and as its expandable segments have them.
+ *
+ * SETTINGS  max_split is PYTORCH_CUDA_ALLOC_CONF's max_split_size_mb, max_round its
+ *           max_non_split_rounding_mb, divisions its roundup_power2_divisions, collect its
+ *           garbage_collection_threshold in percent.
+ * CALLBACKS The program's early_callback stands where PyTorch runs its free-memory callbacks:
+ *           behind the search for a free block, before new memory.
  */
 #include <runtime/base/policy.h>
 #include <runtime/baselines/torch/caching.h>
@@ -42,6 +48,17 @@ static bool unback(void *opaque, pleat_va address, uint64_t bytes)
     return known;
 }
 
+/* The program is called without the lock and without the turn, as when memory is short. */
+static bool ask(void *opaque, uint64_t bytes, pleat_stream stream)
+{
+    const policy *self = opaque;
+    const pleat__policy_context *context = &self->context;
+    pleat__gate_unlock(context->gate);
+    int again = context->early_callback(context->memory_context, bytes, stream);
+    pleat__gate_lock_turn(context->gate);
+    return again != 0;
+}
+
 /* A segment's addresses: the device's memory and an eighth. A device with less than one handle has
  * room for that all the same: what does not fit is refused when it is asked for. */
 static uint64_t range_of(const pleat__policy_context *context)
@@ -63,10 +80,18 @@ static pleat_result create(const pleat__policy_context *context, bool expandable
                                 .unreserve = unreserve,
                                 .back = back,
                                 .unback = unback,
+                                .ask = context->early_callback != NULL ? ask : NULL,
                                 .gate = context->gate};
+    if (context->conf.max_round < PLEAT__LARGE_SEGMENT_BYTES) {
+        pleat__arena_free(context->arena, self);
+        return pleat__fail(PLEAT_E_INVALID, "max_round of %llu bytes is under 20 MiB",
+                           (unsigned long long)context->conf.max_round);
+    }
     pleat__caching_options options = {.expandable = expandable,
                                       .range_bytes = range_of(context),
                                       .max_split_bytes = context->conf.max_split,
+                                      .max_round_bytes = context->conf.max_round,
+                                      .divisions = context->conf.divisions,
                                       .gc_threshold = (double)context->conf.collect / 100,
                                       .limit_bytes = context->limit_bytes};
     pleat_result result =
