@@ -19,6 +19,9 @@ static inline void assert_nothing_held(const pleat_vmm *host)
     assert_int_equal(held.mapped_pages, 0);
     assert_int_equal(held.areas, 0);
     assert_int_equal(held.events, 0);
+    assert_int_equal(held.host_bytes, 0);
+    assert_int_equal(held.streams, 0);
+    assert_int_equal(held.blocks, 0);
 }
 
 #endif

@@ -127,6 +127,8 @@ static CUproperties properties(const pleat__cuda *cuda, int device, uint32_t fla
 {
     CUproperties wanted = {.kind = CU_KIND_PINNED,
                            .location = {CU_LOCATION_DEVICE, cuda->devices[device].device}};
+    if ((flags & PLEAT_CREATE_HOST) != 0)
+        wanted.location = (CUlocation){CU_LOCATION_HOST_NODE, cuda->devices[device].host_node};
     if ((flags & PLEAT_CREATE_SHAREABLE) != 0)
         wanted.handle_kinds = CU_HANDLE_FILE_DESCRIPTOR;
     if ((flags & PLEAT_CREATE_RDMA) != 0 && cuda->devices[device].rdma)
@@ -241,7 +243,7 @@ static pleat_result check_create(const pleat__cuda *cuda, int device, uint64_t b
     if (!is_device(cuda, device))
         return no_device(cuda, device);
     if (!pleat__ledger_granular(&cuda->ledger, bytes) ||
-        (flags & ~(uint32_t)(PLEAT_CREATE_SHAREABLE | PLEAT_CREATE_RDMA)) != 0)
+        (flags & ~(uint32_t)(PLEAT_CREATE_SHAREABLE | PLEAT_CREATE_RDMA | PLEAT_CREATE_HOST)) != 0)
         return pleat__fail(PLEAT_E_INVALID,
                            "create: %llu bytes, flags 0x%x: not on the granularity of %llu, or "
                            "unknown flags",
@@ -250,6 +252,9 @@ static pleat_result check_create(const pleat__cuda *cuda, int device, uint64_t b
     if ((flags & PLEAT_CREATE_SHAREABLE) != 0 && !cuda->devices[device].file_descriptors)
         return pleat__fail(PLEAT_E_UNSUPPORTED,
                            "create: device %d has no memory shareable by file descriptors", device);
+    if ((flags & PLEAT_CREATE_HOST) != 0 && !cuda->devices[device].host_memory)
+        return pleat__fail(PLEAT_E_UNSUPPORTED,
+                           "create: device %d or its driver maps no memory of the host's", device);
     return PLEAT_OK;
 }
 
@@ -550,6 +555,13 @@ static const pleat_vmm_ops cuda_ops = {
     .event_wait = event_wait,
     .stream_wait = stream_wait,
     .clock_ns = clock_ns,
+    .identify = pleat__cuda_identify,
+    .process_memory = pleat__cuda_process_memory,
+    .stream_create = pleat__cuda_make_stream,
+    .stream_destroy = pleat__cuda_drop_stream,
+    .host_alloc = pleat__cuda_host_alloc,
+    .host_free = pleat__cuda_host_free,
+    .copy = pleat__cuda_copy,
 };
 
 static pleat_result attribute(const pleat__cuda *cuda, CUdevice device, int which, bool *out)
@@ -560,6 +572,17 @@ static pleat_result attribute(const pleat__cuda *cuda, CUdevice device, int whic
                                  "attribute %d of device %d", which, device));
     *out = value != 0;
     return PLEAT_OK;
+}
+
+/* Attributes that an older driver does not know. */
+static void find_host_memory(const pleat__cuda *cuda, pleat__cuda_device *device)
+{
+    int node = -1, has = 0;
+    if (cuda->driver.cuDeviceGetAttribute(&has, CU_HAS_HOST_MEMORY, device->device) != CU_OK ||
+        cuda->driver.cuDeviceGetAttribute(&node, CU_HOST_NODE, device->device) != CU_OK)
+        has = 0;
+    device->host_memory = has != 0;
+    device->host_node = node < 0 ? 0 : node; /* -1: the host has one node */
 }
 
 static pleat_result find_devices(pleat__cuda *cuda)
@@ -578,6 +601,7 @@ static pleat_result find_devices(pleat__cuda *cuda)
         PLEAT_TRY(
             attribute(cuda, device->device, CU_HAS_FILE_DESCRIPTORS, &device->file_descriptors));
         PLEAT_TRY(attribute(cuda, device->device, CU_HAS_RDMA, &device->rdma));
+        find_host_memory(cuda, device);
         if (!device->virtual_memory)
             return pleat__fail(PLEAT_E_UNSUPPORTED,
                                "device %d has no virtual memory management; hide it with "

@@ -87,6 +87,11 @@ static pleat_result find_all(pleat__cuda_driver *driver, const lookup *by)
         driver->version = 0;
     PLEAT__CUDA_SYMBOLS(FIND)
 #undef FIND
+#define FIND(name, since, parameters)                                                              \
+    function = find(by, #name, since);                                                             \
+    memcpy(&driver->name, &function, sizeof function);
+    PLEAT__CUDA_MORE_SYMBOLS(FIND)
+#undef FIND
     return PLEAT_OK;
 }
 

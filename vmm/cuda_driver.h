@@ -62,6 +62,7 @@ enum {
 
     CU_KIND_PINNED = 1,
     CU_LOCATION_DEVICE = 1,
+    CU_LOCATION_HOST_NODE = 3, /* a NUMA node of the host */
     CU_HANDLE_FILE_DESCRIPTOR = 1,
     CU_ACCESS_READ_WRITE = 3,
     CU_GRANULARITY_MINIMUM = 0,
@@ -75,6 +76,8 @@ enum {
     CU_HAS_VIRTUAL_MEMORY = 102, /* attributes of a device */
     CU_HAS_FILE_DESCRIPTORS = 103,
     CU_HAS_RDMA = 110,
+    CU_HOST_NODE = 134,       /* the nearest NUMA node's number, or -1 */
+    CU_HAS_HOST_MEMORY = 141, /* of such a node, through the same functions */
 };
 
 #define PLEAT__CUDA_SYMBOLS(X)                                                                     \
@@ -113,6 +116,9 @@ enum {
     X(cuStreamIsCapturing, 10000, (CUstream, int *))                                               \
     X(cuStreamDestroy, 4000, (CUstream))                                                           \
     X(cuStreamSynchronize, 2000, (CUstream))                                                       \
+    X(cuMemHostAlloc, 2020, (void **, size_t, unsigned))                                           \
+    X(cuMemFreeHost, 2000, (void *))                                                               \
+    X(cuMemcpyAsync, 4000, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                           \
     X(cuMemcpyHtoD, 3020, (CUdeviceptr, const void *, size_t))                                     \
     X(cuMemcpyDtoH, 3020, (void *, CUdeviceptr, size_t))                                           \
     X(cuModuleLoadData, 2000, (CUmodule *, const void *))                                          \
@@ -122,12 +128,16 @@ enum {
       (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, \
        void **, void **))
 
+/* Those that a driver may be too old for: what needs them is refused where it is asked for. */
+#define PLEAT__CUDA_MORE_SYMBOLS(X) X(cuDeviceGetUuid, 11040, (unsigned char *, CUdevice))
+
 typedef struct pleat__cuda_driver {
     void *library;
     char library_name[256];
     int version; /* the driver's, 1000 * major + 10 * minor */
 #define PLEAT__CUDA_POINTER(name, since, parameters) CUresult(*name) parameters;
     PLEAT__CUDA_SYMBOLS(PLEAT__CUDA_POINTER)
+    PLEAT__CUDA_MORE_SYMBOLS(PLEAT__CUDA_POINTER)
 #undef PLEAT__CUDA_POINTER
 } pleat__cuda_driver;
 

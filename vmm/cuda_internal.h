@@ -18,7 +18,8 @@
 typedef struct pleat__cuda_device {
     CUdevice device;
     _Atomic(CUcontext) context; /* the primary one, retained at first use */
-    bool virtual_memory, file_descriptors, rdma;
+    bool virtual_memory, file_descriptors, rdma, host_memory;
+    int host_node; /* the NUMA node nearest to it */
 } pleat__cuda_device;
 
 typedef struct pleat__cuda {
@@ -38,5 +39,16 @@ pleat__cuda *pleat__cuda_of(const pleat_vmm *vmm);
  * context does, also the caller's; `pushed` says what there is to undo. */
 PLEAT_NODISCARD pleat_result pleat__cuda_enter(pleat__cuda *cuda, int device, bool *pushed);
 void pleat__cuda_leave(const pleat__cuda *cuda, bool pushed);
+
+/* ---- the table's entries of cuda_work.c and cuda_process.c ---- */
+
+pleat_result pleat__cuda_make_stream(void *self, int device, pleat_stream *stream);
+pleat_result pleat__cuda_drop_stream(void *self, int device, pleat_stream stream);
+pleat_result pleat__cuda_host_alloc(void *self, int device, uint64_t bytes, void **memory);
+pleat_result pleat__cuda_host_free(void *self, int device, void *memory);
+pleat_result pleat__cuda_copy(void *self, int device, pleat_stream stream, uint64_t to,
+                              uint64_t from, uint64_t bytes);
+pleat_result pleat__cuda_identify(void *self, int device, char name[PLEAT_DEVICE_NAME_BYTES]);
+pleat_result pleat__cuda_process_memory(void *self, int device, uint64_t *used, uint64_t *limit);
 
 #endif

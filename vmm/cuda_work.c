@@ -38,11 +38,9 @@ pleat_result pleat__cuda_copy_out(const pleat_vmm *vmm, int device, void *to, pl
     return PLEAT_OK;
 }
 
-pleat_result pleat__cuda_stream_create(const pleat_vmm *vmm, int device, pleat_stream *stream)
+pleat_result pleat__cuda_make_stream(void *self, int device, pleat_stream *stream)
 {
-    pleat__cuda *cuda = pleat__cuda_of(vmm);
-    if (cuda == NULL)
-        return PLEAT_E_INVALID;
+    pleat__cuda *cuda = self;
     CUstream made = NULL;
     IN_CONTEXT(cuda, device, cuda->driver.cuStreamCreate(&made, CU_STREAM_NON_BLOCKING),
                "stream_create");
@@ -50,14 +48,49 @@ pleat_result pleat__cuda_stream_create(const pleat_vmm *vmm, int device, pleat_s
     return PLEAT_OK;
 }
 
-pleat_result pleat__cuda_stream_destroy(const pleat_vmm *vmm, int device, pleat_stream stream)
+pleat_result pleat__cuda_drop_stream(void *self, int device, pleat_stream stream)
 {
-    pleat__cuda *cuda = pleat__cuda_of(vmm);
-    if (cuda == NULL)
-        return PLEAT_E_INVALID;
+    pleat__cuda *cuda = self;
     IN_CONTEXT(cuda, device, cuda->driver.cuStreamDestroy((CUstream)(uintptr_t)stream),
                "stream_destroy");
     return PLEAT_OK;
+}
+
+pleat_result pleat__cuda_host_alloc(void *self, int device, uint64_t bytes, void **memory)
+{
+    pleat__cuda *cuda = self;
+    IN_CONTEXT(cuda, device, cuda->driver.cuMemHostAlloc(memory, bytes, 0),
+               "host_alloc of %llu bytes", (unsigned long long)bytes);
+    return PLEAT_OK;
+}
+
+pleat_result pleat__cuda_host_free(void *self, int device, void *memory)
+{
+    pleat__cuda *cuda = self;
+    IN_CONTEXT(cuda, device, cuda->driver.cuMemFreeHost(memory), "host_free");
+    return PLEAT_OK;
+}
+
+pleat_result pleat__cuda_copy(void *self, int device, pleat_stream stream, uint64_t to,
+                              uint64_t from, uint64_t bytes)
+{
+    pleat__cuda *cuda = self;
+    IN_CONTEXT(cuda, device,
+               cuda->driver.cuMemcpyAsync(to, from, bytes, (CUstream)(uintptr_t)stream),
+               "copy of %llu bytes", (unsigned long long)bytes);
+    return PLEAT_OK;
+}
+
+pleat_result pleat__cuda_stream_create(const pleat_vmm *vmm, int device, pleat_stream *stream)
+{
+    pleat__cuda *cuda = pleat__cuda_of(vmm);
+    return cuda == NULL ? PLEAT_E_INVALID : pleat__cuda_make_stream(cuda, device, stream);
+}
+
+pleat_result pleat__cuda_stream_destroy(const pleat_vmm *vmm, int device, pleat_stream stream)
+{
+    pleat__cuda *cuda = pleat__cuda_of(vmm);
+    return cuda == NULL ? PLEAT_E_INVALID : pleat__cuda_drop_stream(cuda, device, stream);
 }
 
 pleat_result pleat__cuda_stream_finish(const pleat_vmm *vmm, int device, pleat_stream stream)

@@ -80,6 +80,17 @@ DECORATED(event_record, (void *self, pleat_event event, pleat_stream stream), ev
 DECORATED(event_query, (void *self, pleat_event event), event)
 DECORATED(event_wait, (void *self, pleat_event event), event)
 DECORATED(stream_wait, (void *self, pleat_stream stream, pleat_event event), stream, event)
+DECORATED(identify, (void *self, int device, char *name), device, name)
+DECORATED(process_memory, (void *self, int device, uint64_t *used, uint64_t *limit), device, used,
+          limit)
+DECORATED(stream_create, (void *self, int device, pleat_stream *stream), device, stream)
+DECORATED(stream_destroy, (void *self, int device, pleat_stream stream), device, stream)
+DECORATED(host_alloc, (void *self, int device, uint64_t bytes, void **memory), device, bytes,
+          memory)
+DECORATED(host_free, (void *self, int device, void *memory), device, memory)
+DECORATED(copy,
+          (void *self, int device, pleat_stream stream, uint64_t to, uint64_t from, uint64_t bytes),
+          device, stream, to, from, bytes)
 
 static uint64_t clock_ns(void *self)
 {

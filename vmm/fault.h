@@ -26,7 +26,14 @@
     X(event_record)                                                                                \
     X(event_query)                                                                                 \
     X(event_wait)                                                                                  \
-    X(stream_wait)
+    X(stream_wait)                                                                                 \
+    X(identify)                                                                                    \
+    X(process_memory)                                                                              \
+    X(stream_create)                                                                               \
+    X(stream_destroy)                                                                              \
+    X(host_alloc)                                                                                  \
+    X(host_free)                                                                                   \
+    X(copy)
 
 typedef enum pleat__fault_verb {
 #define PLEAT__FAULT_ENUM(verb) PLEAT__FAULT_##verb,

@@ -80,15 +80,44 @@ static pleat_result granularity(void *self, int device, uint64_t *minimum, uint6
     return PLEAT_OK;
 }
 
+/* Bytes that are left of a device. */
+static uint64_t room_of(const pleat__host *host, int device)
+{
+    const pleat__host_device *of = &host->devices[device];
+    uint64_t taken = of->used + of->other;
+    return host->device_bytes > taken ? host->device_bytes - taken : 0;
+}
+
 static pleat_result memory_info(void *self, int device, uint64_t *free_bytes, uint64_t *total_bytes)
 {
     pleat__host *host = self;
     if (!pleat__host_is_device(host, device))
         return pleat__host_no_device(host, device);
     pthread_mutex_lock(&host->lock);
-    *free_bytes = host->device_bytes - host->devices[device].used;
+    *free_bytes = room_of(host, device);
     pthread_mutex_unlock(&host->lock);
     *total_bytes = host->device_bytes;
+    return PLEAT_OK;
+}
+
+static pleat_result identify(void *self, int device, char name[PLEAT_DEVICE_NAME_BYTES])
+{
+    const pleat__host *host = self;
+    if (!pleat__host_is_device(host, device))
+        return pleat__host_no_device(host, device);
+    snprintf(name, PLEAT_DEVICE_NAME_BYTES, "host-%d", device);
+    return PLEAT_OK;
+}
+
+static pleat_result process_memory(void *self, int device, uint64_t *used, uint64_t *limit)
+{
+    pleat__host *host = self;
+    if (!pleat__host_is_device(host, device))
+        return pleat__host_no_device(host, device);
+    pthread_mutex_lock(&host->lock);
+    *used = host->devices[device].used + host->devices[device].other;
+    *limit = host->devices[device].limit;
+    pthread_mutex_unlock(&host->lock);
     return PLEAT_OK;
 }
 
@@ -104,32 +133,36 @@ static void drop_piece(void *owner, const pleat__piece *piece)
                        FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)piece->native,
                        (off_t)piece->bytes) != 0)
         PLEAT_ASSERT(errno == EINTR || errno == ENOMEM); /* the bytes stay until the file goes */
-    if (!piece->foreign)
+    if (piece->on_host)
+        host->devices[piece->device].on_host -= piece->bytes;
+    else if (!piece->foreign)
         host->devices[piece->device].used -= piece->bytes;
 }
 
 /* A piece with one handle. `file` becomes the piece's on success only. */
 static pleat_result add_memory(pleat__host *host, int device, uint64_t bytes, int file,
-                               bool foreign, pleat_handle *handle)
+                               bool foreign, bool on_host, pleat_handle *handle)
 {
     pleat__host_device *owner = &host->devices[device];
-    if (!foreign && bytes > host->device_bytes - owner->used)
+    if (!foreign && !on_host && bytes > room_of(host, device))
         return pleat__fail(PLEAT_E_OUT_OF_MEMORY,
                            "create: device %d has %llu bytes left, %llu are asked for", device,
-                           (unsigned long long)(host->device_bytes - owner->used),
-                           (unsigned long long)bytes);
+                           (unsigned long long)room_of(host, device), (unsigned long long)bytes);
     if (bytes > FILE_BYTES - owner->next_offset)
         return pleat__fail(PLEAT_E_LIMIT, "create: the file of device %d has been used up", device);
     const pleat__piece piece = {.bytes = bytes,
                                 .native = owner->next_offset,
                                 .device = device,
                                 .file = file,
-                                .foreign = foreign};
+                                .foreign = foreign,
+                                .on_host = on_host};
     *handle = pleat__ledger_add_piece(&host->ledger, &piece);
     if (*handle == 0)
         return pleat__fail(PLEAT_E_NO_MEMORY, "create: no host memory for its record");
     owner->next_offset += bytes;
-    if (!foreign)
+    if (on_host)
+        owner->on_host += bytes;
+    else if (!foreign)
         owner->used += bytes;
     return PLEAT_OK;
 }
@@ -153,7 +186,7 @@ static pleat_result create(void *self, int device, uint64_t bytes, uint32_t flag
     if (!pleat__host_is_device(host, device))
         return pleat__host_no_device(host, device);
     if (!pleat__ledger_granular(&host->ledger, bytes) ||
-        (flags & ~(uint32_t)(PLEAT_CREATE_SHAREABLE | PLEAT_CREATE_RDMA)) != 0)
+        (flags & ~(uint32_t)(PLEAT_CREATE_SHAREABLE | PLEAT_CREATE_RDMA | PLEAT_CREATE_HOST)) != 0)
         return pleat__fail(PLEAT_E_INVALID,
                            "create: %llu bytes, flags 0x%x: not on the granularity of %llu, or "
                            "unknown flags",
@@ -163,7 +196,8 @@ static pleat_result create(void *self, int device, uint64_t bytes, uint32_t flag
     if ((flags & PLEAT_CREATE_SHAREABLE) != 0 && (file = make_file("pleat-shared", bytes)) < 0)
         return PLEAT_E_IO;
     pthread_mutex_lock(&host->lock);
-    pleat_result result = add_memory(host, device, bytes, file, false, handle);
+    pleat_result result =
+        add_memory(host, device, bytes, file, false, (flags & PLEAT_CREATE_HOST) != 0, handle);
     pleat__host_cost(host, bytes, host->costs.create_handle, host->costs.create_granule);
     pthread_mutex_unlock(&host->lock);
     if (result != PLEAT_OK && file >= 0)
@@ -226,7 +260,7 @@ static pleat_result import_foreign(pleat__host *host, int device, int fd, uint64
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (copy < 0)
         return pleat__fail_errno(PLEAT_E_IO, "import: dup");
-    pleat_result result = add_memory(host, device, bytes, copy, true, handle);
+    pleat_result result = add_memory(host, device, bytes, copy, true, false, handle);
     if (result != PLEAT_OK)
         close(copy);
     return result;
@@ -253,6 +287,67 @@ static pleat_result import_handle(void *self, int device, int fd, uint64_t bytes
         result = pleat__fail(PLEAT_E_NO_MEMORY, "import: no host memory for its record");
     pthread_mutex_unlock(&host->lock);
     return result;
+}
+
+/* ---- copies ---- */
+
+static pleat_result host_alloc(void *self, int device, uint64_t bytes, void **memory)
+{
+    pleat__host *host = self;
+    if (!pleat__host_is_device(host, device))
+        return pleat__host_no_device(host, device);
+    *memory = pleat__arena_alloc(host->arena, bytes);
+    if (*memory == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "host_alloc: no host memory for %llu bytes",
+                           (unsigned long long)bytes);
+    pthread_mutex_lock(&host->lock);
+    host->live_blocks++;
+    pthread_mutex_unlock(&host->lock);
+    return PLEAT_OK;
+}
+
+static pleat_result host_free(void *self, int device, void *memory)
+{
+    pleat__host *host = self;
+    if (!pleat__host_is_device(host, device))
+        return pleat__host_no_device(host, device);
+    pleat__arena_free(host->arena, memory);
+    pthread_mutex_lock(&host->lock);
+    host->live_blocks--;
+    pthread_mutex_unlock(&host->lock);
+    return PLEAT_OK;
+}
+
+/* Whether bytes at an address of a reservation can be read and written; what lies in none is the
+ * program's own. */
+static bool is_reachable(const pleat__host *host, pleat_va at, uint64_t bytes)
+{
+    pleat__place place;
+    for (uint64_t granule = host->ledger.granularity, end = at + bytes; at < end;
+         at = pleat__round_down(at, granule) + granule)
+        if (pleat__ledger_find(&host->ledger, at, &place) &&
+            (place.reservation->page[place.first].flags & PLEAT__HOST_ACCESS) == 0)
+            return false;
+    return true;
+}
+
+/* No work is ever queued here: the copy is done. */
+static pleat_result copy(void *self, int device, pleat_stream stream, uint64_t to, uint64_t from,
+                         uint64_t bytes)
+{
+    pleat__host *host = self;
+    (void)stream;
+    if (!pleat__host_is_device(host, device))
+        return pleat__host_no_device(host, device);
+    pthread_mutex_lock(&host->lock);
+    bool reachable = is_reachable(host, to, bytes) && is_reachable(host, from, bytes);
+    pthread_mutex_unlock(&host->lock);
+    if (!reachable)
+        return pleat__fail(PLEAT_E_INVALID, "copy of %llu bytes from 0x%llx to 0x%llx: not mapped",
+                           (unsigned long long)bytes, (unsigned long long)from,
+                           (unsigned long long)to);
+    memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
+    return PLEAT_OK;
 }
 
 /* ---- its life ---- */
@@ -299,6 +394,13 @@ static const pleat_vmm_ops host_ops = {
     .event_wait = pleat__host_event_wait,
     .stream_wait = pleat__host_stream_wait,
     .clock_ns = pleat__host_clock_ns,
+    .identify = identify,
+    .process_memory = process_memory,
+    .stream_create = pleat__host_stream_create,
+    .stream_destroy = pleat__host_stream_destroy,
+    .host_alloc = host_alloc,
+    .host_free = host_free,
+    .copy = copy,
 };
 
 static uint64_t read_area_limit(void)
@@ -408,6 +510,20 @@ pleat_result pleat_host_physical(const pleat_vmm *vmm, pleat_va va, uint64_t *de
                : pleat__fail(result, "0x%llx: nothing is mapped there", (unsigned long long)va);
 }
 
+pleat_result pleat__host_set_other(const pleat_vmm *vmm, int device, uint64_t bytes, uint64_t limit)
+{
+    pleat__host *host = pleat__host_of(vmm);
+    if (host == NULL)
+        return PLEAT_E_INVALID;
+    if (!pleat__host_is_device(host, device))
+        return pleat__host_no_device(host, device);
+    pthread_mutex_lock(&host->lock);
+    host->devices[device].other = bytes;
+    host->devices[device].limit = limit;
+    pthread_mutex_unlock(&host->lock);
+    return PLEAT_OK;
+}
+
 pleat_result pleat__host_holdings_of(const pleat_vmm *vmm, pleat__host_holdings *out)
 {
     pleat__host *host = pleat__host_of(vmm);
@@ -419,9 +535,13 @@ pleat_result pleat__host_holdings_of(const pleat_vmm *vmm, pleat__host_holdings 
                                   .reservations = host->ledger.reservation_count,
                                   .mapped_pages = host->ledger.mapped_pages,
                                   .areas = host->areas,
-                                  .events = host->live_events};
-    for (int d = 0; d < host->device_count; d++)
+                                  .events = host->live_events,
+                                  .streams = host->live_streams,
+                                  .blocks = host->live_blocks};
+    for (int d = 0; d < host->device_count; d++) {
         out->memory_bytes += host->devices[d].used;
+        out->host_bytes += host->devices[d].on_host;
+    }
     pthread_mutex_unlock(&host->lock);
     return PLEAT_OK;
 }

@@ -30,6 +30,11 @@ PLEAT_NODISCARD pleat_result pleat__host_stream_release(const pleat_vmm *vmm, pl
  * is summed up. */
 PLEAT_NODISCARD pleat_result pleat__host_clock_set(const pleat_vmm *vmm, uint64_t ns);
 
+/* The process has so many bytes more of the device, by means that are not the backend's (as a
+ * context and libraries do), and is held to `limit` bytes in all; 0: to none. */
+PLEAT_NODISCARD pleat_result pleat__host_set_other(const pleat_vmm *vmm, int device, uint64_t bytes,
+                                                   uint64_t limit);
+
 /* What the backend holds now. A leak check compares two of these. */
 typedef struct pleat__host_holdings {
     uint64_t handles;      /* not yet released */
@@ -39,6 +44,9 @@ typedef struct pleat__host_holdings {
     uint64_t mapped_pages;
     uint64_t areas; /* kernel map areas in the reservations, what vm.max_map_count counts */
     uint64_t events;
+    uint64_t host_bytes; /* made with PLEAT_CREATE_HOST */
+    uint64_t streams;    /* made by stream_create */
+    uint64_t blocks;     /* of host_alloc */
 } pleat__host_holdings;
 PLEAT_NODISCARD pleat_result pleat__host_holdings_of(const pleat_vmm *vmm,
                                                      pleat__host_holdings *out);

@@ -19,6 +19,9 @@ enum {
 typedef struct pleat__host_device {
     int file;
     uint64_t used;
+    uint64_t on_host; /* bytes made with PLEAT_CREATE_HOST */
+    uint64_t other;   /* of the process, by other means */
+    uint64_t limit;   /* that the process is held to; 0: none */
     uint64_t next_offset;
 } pleat__host_device;
 
@@ -77,6 +80,9 @@ typedef struct pleat__host {
     pleat__host_costs costs;
     double modelled_ns; /* not a mapper's, whose calls take the others no time */
     double aside_ns;    /* those */
+
+    uint64_t streams_made;              /* by stream_create */
+    uint64_t live_streams, live_blocks; /* those, and of host_alloc */
 } pleat__host;
 
 /* The backend behind a pleat_vmm, or NULL when it is another. */
@@ -108,5 +114,7 @@ pleat_result pleat__host_event_query(void *self, pleat_event event);
 pleat_result pleat__host_event_wait(void *self, pleat_event event);
 pleat_result pleat__host_stream_wait(void *self, pleat_stream stream, pleat_event event);
 uint64_t pleat__host_clock_ns(void *self);
+pleat_result pleat__host_stream_create(void *self, int device, pleat_stream *stream);
+pleat_result pleat__host_stream_destroy(void *self, int device, pleat_stream stream);
 
 #endif

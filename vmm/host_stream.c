@@ -223,6 +223,36 @@ uint64_t pleat__host_clock_ns(void *self)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* ---- streams of the backend's own ---- */
+
+#define FIRST_MADE (UINT64_C(1) << 48) /* no program's stream has such a number */
+
+pleat_result pleat__host_stream_create(void *self, int device, pleat_stream *stream)
+{
+    pleat__host *host = self;
+    if (!pleat__host_is_device(host, device))
+        return pleat__host_no_device(host, device);
+    pthread_mutex_lock(&host->lock);
+    *stream = FIRST_MADE + host->streams_made++;
+    host->live_streams++;
+    pthread_mutex_unlock(&host->lock);
+    return PLEAT_OK;
+}
+
+pleat_result pleat__host_stream_destroy(void *self, int device, pleat_stream stream)
+{
+    pleat__host *host = self;
+    if (!pleat__host_is_device(host, device))
+        return pleat__host_no_device(host, device);
+    pthread_mutex_lock(&host->lock);
+    bool made = stream >= FIRST_MADE && stream - FIRST_MADE < host->streams_made;
+    host->live_streams -= made;
+    pthread_mutex_unlock(&host->lock);
+    return made ? PLEAT_OK
+                : pleat__fail(PLEAT_E_INVALID, "stream_destroy: 0x%llx was not made here",
+                              (unsigned long long)stream);
+}
+
 /* ---- by hand ---- */
 
 /* What is said about a stream: hold it, for others too or not, let it pass `points` more, or end

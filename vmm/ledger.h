@@ -27,6 +27,7 @@ typedef struct pleat__piece {
     int device;
     int file;     /* of this piece alone, or -1 */
     bool foreign; /* from another process */
+    bool on_host; /* PLEAT_CREATE_HOST */
 } pleat__piece;
 
 typedef struct pleat__ledger_handle {

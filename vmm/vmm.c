@@ -81,6 +81,49 @@ static pleat_result no_stream_wait(void *self, pleat_stream stream, pleat_event 
     return unsupported("stream_wait");
 }
 
+static pleat_result no_identify(void *self, int device, char *name)
+{
+    (void)self, (void)device, (void)name;
+    return unsupported("identify");
+}
+
+static pleat_result no_process_memory(void *self, int device, uint64_t *used, uint64_t *limit)
+{
+    (void)self, (void)device, (void)used, (void)limit;
+    return unsupported("process_memory");
+}
+
+static pleat_result no_stream_create(void *self, int device, pleat_stream *stream)
+{
+    (void)self, (void)device, (void)stream;
+    return unsupported("stream_create");
+}
+
+static pleat_result no_stream_destroy(void *self, int device, pleat_stream stream)
+{
+    (void)self, (void)device, (void)stream;
+    return unsupported("stream_destroy");
+}
+
+static pleat_result no_host_alloc(void *self, int device, uint64_t bytes, void **memory)
+{
+    (void)self, (void)device, (void)bytes, (void)memory;
+    return unsupported("host_alloc");
+}
+
+static pleat_result no_host_free(void *self, int device, void *memory)
+{
+    (void)self, (void)device, (void)memory;
+    return unsupported("host_free");
+}
+
+static pleat_result no_copy(void *self, int device, pleat_stream stream, uint64_t to, uint64_t from,
+                            uint64_t bytes)
+{
+    (void)self, (void)device, (void)stream, (void)to, (void)from, (void)bytes;
+    return unsupported("copy");
+}
+
 static uint64_t system_clock_ns(void *self)
 {
     (void)self;
@@ -102,7 +145,14 @@ static uint64_t system_clock_ns(void *self)
     X(event_query, no_event_query)                                                                 \
     X(event_wait, no_event_wait)                                                                   \
     X(stream_wait, no_stream_wait)                                                                 \
-    X(clock_ns, system_clock_ns)
+    X(clock_ns, system_clock_ns)                                                                   \
+    X(identify, no_identify)                                                                       \
+    X(process_memory, no_process_memory)                                                           \
+    X(stream_create, no_stream_create)                                                             \
+    X(stream_destroy, no_stream_destroy)                                                           \
+    X(host_alloc, no_host_alloc)                                                                   \
+    X(host_free, no_host_free)                                                                     \
+    X(copy, no_copy)
 #define NEEDED(X)                                                                                  \
     X(granularity) X(reserve) X(free_range) X(create) X(release) X(map) X(set_access) X(unmap)
 

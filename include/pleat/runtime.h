@@ -81,8 +81,23 @@ PLEAT_API pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes);
  * known yet, or not even 1 fits. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_max_microbatch(pleat_runtime *runtime,
                                                             uint64_t running, uint64_t *most);
-/* The cap that holds now: the budget, or the device's memory. */
+/* The cap that holds now: the strictest of the budget, of what the environment leaves to the
+ * process (pleat_limits_of), and of the device's memory. */
 PLEAT_API uint64_t pleat_limit_of(pleat_runtime *runtime);
+
+/* Where the cap comes from. Memory of the process that is not Pleat's (its context, libraries,
+ * communication) is part of what the environment allows it, and kept free for it. */
+typedef struct pleat_limits {
+    uint32_t size;          /* sizeof(pleat_limits), set by the caller */
+    uint32_t is_measured;   /* whether other_bytes is known */
+    uint64_t limit_bytes;   /* the cap on Pleat's bytes */
+    uint64_t process_bytes; /* what the environment allows the whole process; 0: no limit */
+    uint64_t other_bytes;   /* of the process and not Pleat's, measured now */
+    char name[64];          /* what set the cap: a variable's name, "the budget", "the device" */
+} pleat_limits;
+
+/* Measures: it may take a millisecond, and another thread's verbs wait meanwhile. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_limits_of(pleat_runtime *runtime, pleat_limits *out);
 /* Whether an address lies in this runtime's window, allocated or not. Takes no lock. */
 PLEAT_API int pleat_owns(const pleat_runtime *runtime, pleat_va address);
 

@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-#define PLEAT_VMM_ABI ((1u << 16) | 0u)
+#define PLEAT_VMM_ABI ((1u << 16) | 1u)
 
 typedef uint64_t
     pleat_va; /* an address of the device's (on the host backend: the process's) space */
@@ -42,7 +42,13 @@ typedef uint64_t pleat_event; /* a point in a stream; 0 is never valid */
 enum {
     PLEAT_CREATE_SHAREABLE = 1u << 0, /* export will be asked for: a POSIX file descriptor */
     PLEAT_CREATE_RDMA = 1u << 1, /* network cards may read it, where the device supports that */
+    /* In the host memory of the NUMA node nearest to the device, mapped and used like the device's
+     * own, at the link's speed. PLEAT_E_UNSUPPORTED where the device or the driver has no such. */
+    PLEAT_CREATE_HOST = 1u << 2,
 };
+
+/* Bytes of a device's name, with the 0 at its end. */
+#define PLEAT_DEVICE_NAME_BYTES 64
 
 typedef struct pleat_vmm_ops {
     uint32_t abi;
@@ -106,6 +112,27 @@ typedef struct pleat_vmm_ops {
     /* Nanoseconds of a monotonic clock. */
     uint64_t (*clock_ns)(void *self);
     /* ---- since 1.0: append only below this line ---- */
+
+    /* ---- since 1.1: each may be missing ---- */
+
+    /* The device's own name, the same in every process and container: "GPU-..." or "MIG-...". */
+    pleat_result (*identify)(void *self, int device, char name[PLEAT_DEVICE_NAME_BYTES]);
+    /* Bytes of the device that this process has by whatever means (its context, libraries, Pleat),
+     * as the driver counts them, and the limit that the driver holds the process to; 0: none.
+     * PLEAT_E_UNSUPPORTED where the driver does not say which memory is this process's. May take a
+     * millisecond. */
+    pleat_result (*process_memory)(void *self, int device, uint64_t *used, uint64_t *limit);
+
+    /* A stream that does not wait for the default one. */
+    pleat_result (*stream_create)(void *self, int device, pleat_stream *stream);
+    pleat_result (*stream_destroy)(void *self, int device, pleat_stream stream);
+    /* Host memory that the device copies from and to at the link's full speed ("pinned"). */
+    pleat_result (*host_alloc)(void *self, int device, uint64_t bytes, void **memory);
+    pleat_result (*host_free)(void *self, int device, void *memory);
+    /* Copies in the stream's order, between memory of the device and of host_alloc either way. Does
+     * not wait. */
+    pleat_result (*copy)(void *self, int device, pleat_stream stream, uint64_t to, uint64_t from,
+                         uint64_t bytes);
 } pleat_vmm_ops;
 
 /* A backend: its table and its state. */

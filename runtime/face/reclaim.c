@@ -146,7 +146,7 @@ static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t
                            pleat_stream stream)
 {
     char asked[32], live[32], physical[32], limit[32], reusable[32], fits[32], plan[96] = "";
-    char reason[160];
+    char reason[160], source[160];
     const char *cause = cause_of(result, reason, sizeof reason);
     uint64_t largest = 0, total = 0;
     /* What the last attempt had got before it failed. */
@@ -171,7 +171,7 @@ static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t
         "reusable %s, the largest request that would fit now %s%s%s",
         in_words(bytes, asked, sizeof asked), stream,
         mib(runtime->stats.live_bytes, live, sizeof live), mib(exists, physical, sizeof physical),
-        runtime->has_budget ? "a budget of" : "the device's",
+        pleat__limits_text(runtime, source, sizeof source),
         mib(runtime->limit_bytes, limit, sizeof limit), mib(total, reusable, sizeof reusable),
         mib(largest, fits, sizeof fits), plan, cause);
 }
@@ -188,11 +188,22 @@ static pleat_result ask_again(pleat_runtime *runtime, uint64_t bytes, pleat_stre
     return result;
 }
 
+/* Whether the cap is higher than when it was last looked at: others have given something back. */
+static bool rises(pleat_runtime *runtime)
+{
+    uint64_t before = runtime->limit_bytes;
+    if (runtime->limits.world.bytes != 0)
+        pleat__limits_measure(runtime);
+    return runtime->limit_bytes > before;
+}
+
 pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
                                      pleat_result first, pleat_va *address)
 {
     pleat_result result = first;
     pleat__gate_await_turn(&runtime->gate);
+    if (rises(runtime))
+        result = ask_again(runtime, bytes, stream, address);
     /* What is larger than everything allowed is refused without giving anything up; only the
      * program may allow more. */
     step begin = bytes > runtime->limit_bytes ? STEP_CALLBACK : STEP_COMPLETED;

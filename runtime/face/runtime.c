@@ -25,20 +25,14 @@ static pleat_result read_options(const pleat_runtime_options *given, pleat_runti
 static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_options *options,
                                  const pleat__conf *conf)
 {
-    uint64_t free_bytes, total_bytes;
-    PLEAT_TRY(runtime->vmm.ops->memory_info(runtime->vmm.self, options->device, &free_bytes,
-                                            &total_bytes));
     pleat__space_options space = {.device = options->device,
-                                  .budget_bytes = options->budget_bytes,
                                   .create_flags = conf->share ? PLEAT_CREATE_SHAREABLE : 0};
     PLEAT_TRY(pleat__space_create(runtime->vmm, runtime->arena, &space, &runtime->space));
     runtime->vmm = pleat__space_vmm(runtime->space);
     runtime->imports =
         (pleat__imports){.arena = runtime->arena, .space = runtime->space, .gate = &runtime->gate};
     runtime->shares = conf->share;
-    runtime->has_budget = options->budget_bytes != 0 && options->budget_bytes < total_bytes;
-    runtime->limit_bytes = runtime->has_budget ? options->budget_bytes : total_bytes;
-    return PLEAT_OK;
+    return pleat__limits_begin(runtime, options->budget_bytes);
 }
 
 /* A plan's memory is made at the start: one that is too large is refused before anything is. */
@@ -48,11 +42,14 @@ static pleat_result check_plan(const pleat_runtime *runtime)
         runtime->plan != NULL ? pleat_plan_summary_of(runtime->plan).physical_bytes : 0;
     if (bytes <= runtime->limit_bytes)
         return PLEAT_OK;
-    return pleat__fail(runtime->has_budget ? PLEAT_E_BUDGET : PLEAT_E_OUT_OF_MEMORY,
+    char text[160];
+    const char *limit = runtime->is_limited   ? pleat__limits_text(runtime, text, sizeof text)
+                        : runtime->has_budget ? "the budget is"
+                                              : "the device has";
+    bool own = runtime->is_limited || runtime->has_budget;
+    return pleat__fail(own ? PLEAT_E_BUDGET : PLEAT_E_OUT_OF_MEMORY,
                        "out of memory: the plan takes %.2f MiB, %s %.2f MiB",
-                       (double)bytes / (1 << 20),
-                       runtime->has_budget ? "the budget is" : "the device has",
-                       (double)runtime->limit_bytes / (1 << 20));
+                       (double)bytes / (1 << 20), limit, (double)runtime->limit_bytes / (1 << 20));
 }
 
 static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_options *options,
@@ -108,7 +105,8 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     runtime->memory_context = options.memory_context;
     result = create_space(runtime, &options, &conf);
     if (result != PLEAT_OK)
-        goto no_runtime;
+        goto no_gate;
+    pleat__limits_settle(runtime);
     result = check_plan(runtime);
     if (result != PLEAT_OK)
         goto no_gate;
@@ -409,6 +407,8 @@ pleat_result pleat_mark(pleat_runtime *runtime)
 {
     PLEAT__TRY_HERE(runtime);
     pleat__gate_lock(&runtime->gate);
+    if (runtime->limits.world.bytes != 0)
+        pleat__limits_follow(runtime);
     pleat_result result =
         runtime->ops->mark != NULL ? runtime->ops->mark(runtime->policy) : PLEAT_OK;
     if (pleat__records(&runtime->record))
@@ -447,13 +447,9 @@ pleat_result pleat_empty_cache(pleat_runtime *runtime)
 pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes)
 {
     PLEAT__TRY_HERE(runtime);
-    uint64_t free_bytes, total_bytes;
-    PLEAT_TRY(runtime->vmm.ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes,
-                                            &total_bytes));
     pleat__gate_lock_turn(&runtime->gate);
-    runtime->has_budget = bytes != 0 && bytes < total_bytes;
-    runtime->limit_bytes = runtime->has_budget ? bytes : total_bytes;
-    pleat__space_set_budget(runtime->space, runtime->has_budget ? bytes : 0);
+    runtime->limits.budget_bytes = bytes;
+    pleat__limits_settle(runtime);
     if (pleat__space_stats_of(runtime->space).physical_bytes > runtime->limit_bytes)
         pleat__reclaim_all(runtime);
     PLEAT_AUDIT(audit_policy(runtime));

@@ -9,6 +9,7 @@
 #include <runtime/base/driver_lock.h>
 #include <runtime/base/policy.h>
 #include <runtime/face/graph_capture.h>
+#include <runtime/face/limits.h>
 #include <runtime/face/log_writer.h>
 #include <runtime/face/share.h>
 #include <runtime/observe/canary.h>
@@ -26,8 +27,10 @@ struct pleat_runtime {
     pleat_vmm vmm;
     const pleat_plan *plan;
     int device;
-    bool has_budget;
-    uint64_t limit_bytes; /* the budget, or the device's memory */
+    pleat__limits limits;
+    bool has_budget;      /* the budget is less than the device */
+    bool is_limited;      /* what the environment allows is less than both */
+    uint64_t limit_bytes; /* the cap that follows (limits.h) */
     pleat_memory_callback memory_callback;
     void *memory_context;
     pleat__record record;

@@ -211,7 +211,8 @@ static CUresult fake_cuDeviceGet(CUdevice *device, int ordinal)
 static CUresult fake_cuDeviceGetAttribute(int *value, int which, CUdevice device)
 {
     (void)device;
-    *value = which == CU_HAS_VIRTUAL_MEMORY || which == CU_HAS_FILE_DESCRIPTORS;
+    *value = which == CU_HAS_VIRTUAL_MEMORY || which == CU_HAS_FILE_DESCRIPTORS ||
+             which == CU_HAS_HOST_MEMORY;
     return CU_OK;
 }
 
@@ -304,12 +305,16 @@ static CUresult fake_cuMemCreate(CUhandle *handle, size_t bytes, const CUpropert
     if (fails())
         return FAKE_UNKNOWN;
     if (flags != 0 || wanted->kind != CU_KIND_PINNED ||
-        wanted->location.kind != CU_LOCATION_DEVICE || wanted->flags.rdma != 0)
+        (wanted->location.kind != CU_LOCATION_DEVICE &&
+         wanted->location.kind != CU_LOCATION_HOST_NODE) ||
+        wanted->flags.rdma != 0)
         return CU_INVALID_VALUE;
     pleat_handle made = 0;
-    CUresult code = code_of(host.ops->create(
-        host.self, wanted->location.number, bytes,
-        wanted->handle_kinds == CU_HANDLE_FILE_DESCRIPTOR ? PLEAT_CREATE_SHAREABLE : 0, &made));
+    uint32_t kind = wanted->handle_kinds == CU_HANDLE_FILE_DESCRIPTOR ? PLEAT_CREATE_SHAREABLE : 0;
+    if (wanted->location.kind == CU_LOCATION_HOST_NODE)
+        kind |= PLEAT_CREATE_HOST;
+    CUresult code =
+        code_of(host.ops->create(host.self, wanted->location.number, bytes, kind, &made));
     *handle = made;
     return code;
 }
@@ -525,6 +530,41 @@ static CUresult fake_cuStreamDestroy(CUstream stream)
 
 /* ---- work ---- */
 
+static CUresult fake_cuDeviceGetUuid(unsigned char *uuid, CUdevice device)
+{
+    for (int i = 0; i < 16; i++)
+        uuid[i] = (unsigned char)(17 * i + device);
+    return device >= 0 && device < device_count ? CU_OK : CU_INVALID_DEVICE;
+}
+
+static CUresult fake_cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
+{
+    if (breaks())
+        return FAKE_CAPTURES;
+    if (fails())
+        return FAKE_UNKNOWN;
+    if (current() == NULL || flags != 0)
+        return FAKE_INVALID_CONTEXT;
+    return code_of(host.ops->host_alloc(host.self, current()->device, bytes, memory));
+}
+
+static CUresult fake_cuMemFreeHost(void *memory)
+{
+    if (current() == NULL)
+        return FAKE_INVALID_CONTEXT;
+    return code_of(host.ops->host_free(host.self, current()->device, memory));
+}
+
+static CUresult fake_cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    if (fails())
+        return FAKE_UNKNOWN;
+    const struct CUstream_st *found = stream_of(stream);
+    if (found == NULL)
+        return FAKE_INVALID_CONTEXT;
+    return code_of(host.ops->copy(host.self, found->context->device, 0, to, from, bytes));
+}
+
 static CUresult fake_cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t bytes)
 {
     if (fails())
@@ -649,6 +689,76 @@ static CUresult fake_cuLaunchKernel(CUfunction function, unsigned blocks_x, unsi
     return code;
 }
 
+/* ---- NVML, which PLEAT_NVML_LIBRARY finds here too ---- */
+
+typedef struct fake_process {
+    unsigned pid;
+    unsigned long long bytes;
+    unsigned gpu_instance, compute_instance;
+} fake_process;
+
+typedef struct fake_limits {
+    const char *group;
+    unsigned long long soft, hard, used;
+} fake_limits;
+
+static _Atomic uint64_t other_bytes, hard_limit;
+static atomic_int stranger;
+
+__attribute__((visibility("default"))) void fake_nvml_set(uint64_t other, uint64_t limit,
+                                                          bool is_stranger)
+{
+    other_bytes = other;
+    hard_limit = limit;
+    stranger = is_stranger;
+    for (int d = 0; host.ops != NULL && d < device_count; d++)
+        (void)!pleat__host_set_other(&host, d, other, limit);
+}
+
+#define NVML __attribute__((visibility("default")))
+NVML int nvmlInit_v2(void);
+NVML int nvmlDeviceGetHandleByUUID(const char *name, void **device);
+NVML int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count,
+                                                 fake_process *processes);
+NVML int nvmlDeviceGetMemoryLimits_v1(void *device, fake_limits *limits);
+
+int nvmlInit_v2(void)
+{
+    return 0;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *name, void **device)
+{
+    unsigned number;
+    if (sscanf(name, "GPU-%2x", &number) != 1 || number >= (unsigned)device_count)
+        return 6; /* not found */
+    *device = &contexts[number];
+    return 0;
+}
+
+/* A stranger's process is listed first; where this one is a stranger too, its number is another. */
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, fake_process *processes)
+{
+    const struct CUctx_st *of = device;
+    uint64_t used = 0, limit;
+    if (*count < 2)
+        return 7; /* insufficient size */
+    (void)!host.ops->process_memory(host.self, of->device, &used, &limit);
+    *count = 2;
+    processes[0] = (fake_process){.pid = 1, .bytes = 12345};
+    processes[1] = (fake_process){.pid = stranger ? 2 : (unsigned)getpid(), .bytes = used};
+    return 0;
+}
+
+int nvmlDeviceGetMemoryLimits_v1(void *device, fake_limits *limits)
+{
+    (void)device;
+    if (strncmp(limits->group, "/sys/fs/cgroup/", 15) != 0)
+        return 2; /* invalid argument */
+    limits->hard = hard_limit != 0 ? hard_limit : ~0ull;
+    return 0;
+}
+
 /* The one function that the backend looks for by name. */
 __attribute__((visibility("default"))) CUresult
 cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status);
@@ -668,6 +778,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, uin
         *status = version >= since ? 0 : 2;                                                        \
     }
     PLEAT__CUDA_SYMBOLS(OFFER)
+    PLEAT__CUDA_MORE_SYMBOLS(OFFER)
 #undef OFFER
     return CU_OK;
 }

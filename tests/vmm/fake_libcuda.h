@@ -21,6 +21,10 @@ void fake_cuda_capture(bool captures);
  * be neither asked nor waited for (907), and it may wait for no other (905). */
 void fake_cuda_stream_captures(void *stream, bool captures);
 
+/* NVML says that this process has so many bytes more than the driver gave it, and is held to
+ * `limit` (0: to nothing); or, to a stranger, not which of the processes it is. */
+void fake_nvml_set(uint64_t other, uint64_t limit, bool stranger);
+
 /* Handles, reservations, mapped pages and modules that exist. */
 uint64_t fake_cuda_held(void);
 

@@ -6,8 +6,51 @@
 #include <tools/options.h>
 
 #include <runtime/base/conf.h>
+#include <runtime/base/limits.h>
 
-static void print_json(const pleat__conf *conf)
+#include <internal/error.h>
+
+#define DEVICES 64
+
+/* What the environment allows the process on each device, as far as it says. */
+typedef struct allowed {
+    pleat__limit devices[DEVICES];
+} allowed;
+
+static pleat_result read_allowed(allowed *all)
+{
+    for (int d = 0; d < DEVICES; d++)
+        PLEAT_TRY(pleat__limits_read(d, "", &all->devices[d]));
+    return PLEAT_OK;
+}
+
+/* The first device behind `device` that is allowed something else. */
+static int next_other(const allowed *all, int device)
+{
+    int next = device + 1;
+    while (next < DEVICES && all->devices[next].bytes == all->devices[device].bytes)
+        next++;
+    return next;
+}
+
+static void print_allowed(const allowed *all)
+{
+    char size[32];
+    for (int d = 0, next; d < DEVICES; d = next) {
+        next = next_other(all, d);
+        if (all->devices[d].bytes == 0)
+            continue;
+        printf("\nOf device %d", d);
+        if (next == DEVICES)
+            printf(" and those after it");
+        else if (next > d + 1)
+            printf(" to %d", next - 1);
+        printf(" this process may take %s, with all that is not Pleat's: %s says so.\n",
+               cli_format_size(all->devices[d].bytes, size, sizeof size), all->devices[d].name);
+    }
+}
+
+static void print_json(const pleat__conf *conf, const allowed *all)
 {
     json_writer json;
     json_begin(&json, stdout);
@@ -18,11 +61,24 @@ static void print_json(const pleat__conf *conf)
             break;
         json_string(&json, line.key, line.value);
     }
+    json_array(&json, "limits");
+    for (int d = 0, next; d < DEVICES; d = next) {
+        next = next_other(all, d);
+        if (all->devices[d].bytes == 0)
+            continue;
+        json_object(&json, NULL);
+        json_uint(&json, "from_device", (uint64_t)d);
+        json_uint(&json, "to_device", (uint64_t)next - 1);
+        json_uint(&json, "bytes", all->devices[d].bytes);
+        json_string(&json, "name", all->devices[d].name);
+        json_end_object(&json);
+    }
+    json_end_array(&json);
     json_end_object(&json);
     json_finish(&json);
 }
 
-static void print_lines(const pleat__conf *conf)
+static void print_lines(const pleat__conf *conf, const allowed *all)
 {
     for (size_t i = 0;; i++) {
         pleat__conf_line line = pleat__conf_line_of(conf, i);
@@ -30,18 +86,21 @@ static void print_lines(const pleat__conf *conf)
             break;
         printf("%-9s  %-5s  %s\n", line.key, line.value, line.text);
     }
+    print_allowed(all);
 }
 
 int cli_conf(int argc, char **argv)
 {
     bool json = false;
     pleat__conf conf;
+    allowed all;
     const cli_option table[] = {OPTION_JSON(&json), OPTION_END};
     const cli_usage usage = {
         .command = "conf",
         .synopsis = "[options]",
         .text = "Prints the settings that PLEAT_CONF=key:value,... changes, as they are now.\n"
-                "Sizes take k, m or g; switches are on or off.\n",
+                "Sizes take k, m or g; switches are on or off. Below them stands what the\n"
+                "environment allows of a device (CUDA_DEVICE_MEMORY_LIMIT and the like).\n",
         .options = table,
     };
     int code = cli_read(argc, argv, &usage, NULL);
@@ -51,9 +110,13 @@ int cli_conf(int argc, char **argv)
         cli_failed("conf", PLEAT_E_INVALID);
         return CLI_BAD_USE;
     }
+    if (read_allowed(&all) != PLEAT_OK) {
+        cli_failed("conf", PLEAT_E_INVALID);
+        return CLI_BAD_USE;
+    }
     if (json)
-        print_json(&conf);
+        print_json(&conf, &all);
     else
-        print_lines(&conf);
+        print_lines(&conf, &all);
     return CLI_DONE;
 }

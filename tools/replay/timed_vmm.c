@@ -47,6 +47,16 @@ TIMED_EVENT(event_record, (void *self, pleat_event event, pleat_stream stream), 
 TIMED_EVENT(event_query, (void *self, pleat_event event), event)
 TIMED_EVENT(event_wait, (void *self, pleat_event event), event)
 TIMED_EVENT(stream_wait, (void *self, pleat_stream stream, pleat_event event), stream, event)
+TIMED(identify, (void *self, int device, char *name), device, name)
+TIMED(process_memory, (void *self, int device, uint64_t *used, uint64_t *limit), device, used,
+      limit)
+TIMED(stream_create, (void *self, int device, pleat_stream *stream), device, stream)
+TIMED(stream_destroy, (void *self, int device, pleat_stream stream), device, stream)
+TIMED(host_alloc, (void *self, int device, uint64_t bytes, void **memory), device, bytes, memory)
+TIMED(host_free, (void *self, int device, void *memory), device, memory)
+TIMED(copy,
+      (void *self, int device, pleat_stream stream, uint64_t to, uint64_t from, uint64_t bytes),
+      device, stream, to, from, bytes)
 
 static uint64_t clock_ns(void *self)
 {
@@ -81,7 +91,14 @@ static const pleat_vmm_ops ops = {.abi = PLEAT_VMM_ABI,
                                   .event_query = event_query,
                                   .event_wait = event_wait,
                                   .stream_wait = stream_wait,
-                                  .clock_ns = clock_ns};
+                                  .clock_ns = clock_ns,
+                                  .identify = identify,
+                                  .process_memory = process_memory,
+                                  .stream_create = stream_create,
+                                  .stream_destroy = stream_destroy,
+                                  .host_alloc = host_alloc,
+                                  .host_free = host_free,
+                                  .copy = copy};
 
 pleat_result timed_vmm_begin(pleat_vmm inner, pleat__arena *arena, timed_vmm *timed, pleat_vmm *out)
 {

@@ -1,0 +1,91 @@
+/*
+ * limits.c: see limits.h.
+ */
+#include <runtime/base/limits.h>
+
+#include <ctype.h>
+#include <internal/error.h>
+#include <internal/range.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A size that ends at a comma or at the end; NULL where it is none, else where it ends. */
+static const char *parse_size(const char *text, uint64_t *bytes)
+{
+    static const char units[] = "kmgt";
+    uint64_t value = 0;
+    if (!isdigit((unsigned char)*text))
+        return NULL;
+    for (; isdigit((unsigned char)*text); text++)
+        if (!pleat__mul(value, 10, &value) || !pleat__add(value, (uint64_t)(*text - '0'), &value))
+            return NULL;
+    const char *unit = *text == '\0' ? NULL : strchr(units, tolower((unsigned char)*text));
+    if (unit != NULL) {
+        if (!pleat__mul(value, UINT64_C(1) << 10 * (unit - units + 1), &value))
+            return NULL;
+        text += 1 + (tolower((unsigned char)text[1]) == 'i');
+    }
+    text += tolower((unsigned char)*text) == 'b';
+    *bytes = value;
+    return *text == '\0' || *text == ',' ? text : NULL;
+}
+
+/* Whether an entry's device, `length` letters, is this one. */
+static bool is_device(const char *text, size_t length, int device, const char *identity)
+{
+    char number[16];
+    snprintf(number, sizeof number, "%d", device);
+    return (strlen(number) == length && memcmp(text, number, length) == 0) ||
+           (length != 0 && strlen(identity) == length && memcmp(text, identity, length) == 0);
+}
+
+/* The limit that a variable's value has for the device; 0: none. */
+static bool parse(const char *text, int device, const char *identity, uint64_t *bytes)
+{
+    *bytes = 0;
+    while (*text != '\0') {
+        size_t entry = strcspn(text, ","), name = strcspn(text, "=,");
+        bool of_device = name < entry; /* a size without a device is everyone's */
+        uint64_t value;
+        const char *end = parse_size(of_device ? text + name + 1 : text, &value);
+        if (end != text + entry || (of_device && name == 0))
+            return false;
+        if ((!of_device || is_device(text, name, device, identity)) && value != 0 &&
+            (*bytes == 0 || value < *bytes))
+            *bytes = value;
+        text = end + (*end == ',');
+    }
+    return true;
+}
+
+void pleat__limits_take(pleat__limit *strictest, uint64_t bytes, const char *name)
+{
+    if (bytes == 0 || (strictest->bytes != 0 && strictest->bytes <= bytes))
+        return;
+    strictest->bytes = bytes;
+    snprintf(strictest->name, sizeof strictest->name, "%s", name);
+}
+
+pleat_result pleat__limits_read(int device, const char *identity, pleat__limit *strictest)
+{
+    char own[48];
+    snprintf(own, sizeof own, "CUDA_DEVICE_MEMORY_LIMIT_%d", device);
+    const char *const names[] = {own, "CUDA_DEVICE_MEMORY_LIMIT", "GPU_MEMORY_LIMIT",
+                                 "NVIDIA_GPU_MEMORY_LIMIT", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"};
+    *strictest = (pleat__limit){0};
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        const char *value = getenv(names[n]);
+        uint64_t bytes;
+        if (value == NULL)
+            continue;
+        if (!parse(value, device, identity, &bytes))
+            return pleat__fail(PLEAT_E_INVALID,
+                               "the environment's %s is '%s': a size such as 12g, 3000m or 16Gi is "
+                               "wanted, or a list such as 0=1G,1=512M",
+                               names[n], value);
+        pleat__limits_take(strictest, bytes, names[n]);
+    }
+    return PLEAT_OK;
+}

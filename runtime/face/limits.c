@@ -1,0 +1,122 @@
+/*
+ * limits.c: see limits.h.
+ */
+#include <runtime/face/limits.h>
+
+#include <runtime/face/runtime_internal.h>
+
+#include <internal/error.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SECOND_NS UINT64_C(1000000000)
+
+/* What the process has beside Pleat's `own` bytes. */
+static void note_used(pleat_runtime *runtime, pleat_result known, uint64_t used, uint64_t own)
+{
+    pleat__limits *limits = &runtime->limits;
+    limits->measured_ns = runtime->vmm.ops->clock_ns(runtime->vmm.self);
+    limits->is_measured = known == PLEAT_OK;
+    if (limits->is_measured)
+        limits->other_bytes = used > own ? used - own : 0;
+}
+
+pleat_result pleat__limits_begin(pleat_runtime *runtime, uint64_t budget_bytes)
+{
+    pleat__limits *limits = &runtime->limits;
+    const pleat_vmm_ops *ops = runtime->vmm.ops;
+    char identity[PLEAT_DEVICE_NAME_BYTES];
+    uint64_t free_bytes, used = 0, limit = 0;
+    *limits = (pleat__limits){.budget_bytes = budget_bytes};
+    PLEAT_TRY(
+        ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes, &limits->device_bytes));
+    if (ops->identify(runtime->vmm.self, runtime->device, identity) != PLEAT_OK)
+        identity[0] = '\0';
+    PLEAT_TRY(pleat__limits_read(runtime->device, identity, &limits->world));
+    pleat_result known = ops->process_memory(runtime->vmm.self, runtime->device, &used, &limit);
+    if (known == PLEAT_OK)
+        pleat__limits_take(&limits->world, limit, "the control group's limit");
+    /* One that leaves all there is is none. */
+    if (limits->world.bytes >= limits->device_bytes)
+        limits->world = (pleat__limit){0};
+    note_used(runtime, known, used, 0);
+    return PLEAT_OK;
+}
+
+void pleat__limits_measure(pleat_runtime *runtime)
+{
+    uint64_t used = 0, limit;
+    pleat__gate_leave(&runtime->gate);
+    /* Before the question, or memory that Pleat gets meanwhile would count twice. */
+    uint64_t own = pleat__space_stats_of(runtime->space).physical_bytes;
+    pleat_result known =
+        runtime->vmm.ops->process_memory(runtime->vmm.self, runtime->device, &used, &limit);
+    pleat__gate_enter(&runtime->gate);
+    note_used(runtime, known, used, own);
+    pleat__limits_settle(runtime);
+}
+
+void pleat__limits_follow(pleat_runtime *runtime)
+{
+    uint64_t now = runtime->vmm.ops->clock_ns(runtime->vmm.self);
+    if (now - runtime->limits.measured_ns >= SECOND_NS &&
+        pleat__gate_turn(&runtime->gate) == PLEAT_OK)
+        pleat__limits_measure(runtime);
+}
+
+void pleat__limits_settle(pleat_runtime *runtime)
+{
+    const pleat__limits *limits = &runtime->limits;
+    uint64_t cap = limits->device_bytes, page = pleat__space_page_bytes(runtime->space);
+    runtime->has_budget = false;
+    if (limits->budget_bytes != 0 && limits->budget_bytes < cap) {
+        runtime->has_budget = true;
+        cap = limits->budget_bytes;
+    }
+    runtime->is_limited = false;
+    if (limits->world.bytes != 0) {
+        uint64_t other = limits->other_bytes, world = limits->world.bytes;
+        uint64_t left = world > other + page ? world - other : page;
+        runtime->is_limited = left < cap;
+        cap = runtime->is_limited ? left : cap;
+    }
+    runtime->limit_bytes = cap;
+    pleat__space_set_budget(runtime->space, runtime->has_budget || runtime->is_limited ? cap : 0);
+}
+
+const char *pleat__limits_text(const pleat_runtime *runtime, char *text, size_t size)
+{
+    const pleat__limits *limits = &runtime->limits;
+    if (!runtime->is_limited)
+        return runtime->has_budget ? "a budget of" : "the device's";
+    if (limits->is_measured)
+        snprintf(text, size, "what %s leaves (%.2f MiB, less %.2f MiB that are not Pleat's),",
+                 limits->world.name, (double)limits->world.bytes / (1 << 20),
+                 (double)limits->other_bytes / (1 << 20));
+    else
+        snprintf(text, size, "what %s leaves (what else the process has is not known),",
+                 limits->world.name);
+    return text;
+}
+
+pleat_result pleat_limits_of(pleat_runtime *runtime, pleat_limits *out)
+{
+    PLEAT__TRY_HERE(runtime);
+    pleat__gate_lock_turn(&runtime->gate);
+    pleat__limits_measure(runtime);
+    const pleat__limits *limits = &runtime->limits;
+    pleat_limits all = {.size = out->size,
+                        .is_measured = limits->is_measured,
+                        .limit_bytes = runtime->limit_bytes,
+                        .other_bytes = limits->other_bytes,
+                        .process_bytes = limits->world.bytes};
+    const char *name = runtime->is_limited   ? limits->world.name
+                       : runtime->has_budget ? "the budget"
+                                             : "the device";
+    snprintf(all.name, sizeof all.name, "%s", name);
+    pleat__gate_unlock(&runtime->gate);
+    if (out->size < sizeof(uint32_t) || out->size > sizeof all)
+        return pleat__fail(PLEAT_E_ABI, "pleat_limits of %u bytes: set its size field", out->size);
+    memcpy(out, &all, all.size);
+    return PLEAT_OK;
+}

@@ -1,0 +1,40 @@
+/*
+ * limits.h: the cap of a runtime: the strictest of the budget that it was given, of what the world
+ * around leaves to the process (runtime/base/limits.h, and the driver's own limit for the process's
+ * control group), and of the device's memory.
+ *
+ * The world's limits hold for all that the process has on the device: the context, libraries,
+ * communication. That is measured (the process's memory, as the driver counts it, less Pleat's) and
+ * kept free: the runtime's cap is the limit less it. A budget is Pleat's own.
+ */
+#ifndef PLEAT_RUNTIME_FACE_LIMITS_H
+#define PLEAT_RUNTIME_FACE_LIMITS_H
+
+#include <pleat/runtime.h>
+#include <runtime/base/limits.h>
+#include <stdbool.h>
+
+typedef struct pleat__limits {
+    pleat__limit world;    /* the strictest of the process's */
+    uint64_t budget_bytes; /* 0: none */
+    uint64_t device_bytes;
+    uint64_t other_bytes; /* of the process and not Pleat's, when it was last measured */
+    bool is_measured;     /* it could be */
+    uint64_t measured_ns; /* when */
+} pleat__limits;
+
+/* Reads the environment and asks the driver. pre: nobody else has the runtime, which has its space.
+ */
+PLEAT_NODISCARD pleat_result pleat__limits_begin(pleat_runtime *runtime, uint64_t budget_bytes);
+/* The cap that follows, told to the space. With the lock, or before anybody else has the runtime.
+ */
+void pleat__limits_settle(pleat_runtime *runtime);
+/* Measures what is not Pleat's, and settles. pre: the turn; the lock is left meanwhile. */
+void pleat__limits_measure(pleat_runtime *runtime);
+/* The same at most once a second, and only where no other thread has the turn. With the lock. */
+void pleat__limits_follow(pleat_runtime *runtime);
+/* "a budget of", "the device's", "(CUDA_DEVICE_MEMORY_LIMIT, less 512.00 MiB that are not Pleat's)"
+ * ...: what stands before the cap's bytes in messages. */
+const char *pleat__limits_text(const pleat_runtime *runtime, char *text, size_t size);
+
+#endif
