@@ -13,6 +13,7 @@ import unittest
 
 PLEAT, SNAPSHOT = sys.argv[1:3]
 MIB = 1 << 20
+DRAWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "workloads", "drawn.py")
 
 
 def run(*arguments, status=0):
@@ -81,6 +82,57 @@ class Compare(unittest.TestCase):
         _, smaller = compare(SNAPSHOT, "-p", "native", "-d", most["live_bytes"] - 2 * MIB)
         self.assertLess(smaller["native"]["fit"]["times"], most["times"])
 
+    def drawn(self, samples, ended=False):
+        """One job at a microbatch; with the frees of the program's end, or without."""
+        path = os.path.join(self.folder.name, f"drawn-{samples}{'-ended' if ended else ''}.pickle")
+        settings = ["batch=fixed", f"samples={samples}", "evaluation_every=0", "generation_every=0",
+                    "checkpoint_every=0"]
+        subprocess.run([sys.executable, DRAWN, "--seed", "9", "--family", "decoder", "--iterations", "4", "-o", path,
+                        *(part for setting in settings for part in ("--set", setting))],
+                       check=True, stdout=subprocess.DEVNULL)
+        if ended:
+            with open(path, "rb") as file:
+                snapshot = pickle.load(file)
+            events = snapshot["device_traces"][0]
+            live = {e["addr"]: e for e in events if e["action"] == "alloc"}
+            for event in events:
+                if event["action"] == "free_completed":
+                    del live[event["addr"]]
+            for event in live.values():
+                events += [dict(event, action=action, time_us=events[-1]["time_us"])
+                           for action in ("free_requested", "free_completed")]
+            with open(path, "wb") as file:
+                pickle.dump(snapshot, file)
+        return path
+
+    def test_one_recording_foretells_the_others(self):
+        """What fits is what is found by recording at other microbatches, whichever of them is asked."""
+        names = "native,expandable,pleat"
+        paths = {samples: self.drawn(samples) for samples in (2, 4, 8)}
+        for samples, path in paths.items():
+            _, taken = compare(path, "-p", names, "--no-fit")
+            for policy, one in taken.items():
+                device = one["peak_physical_bytes"] + 4 * MIB
+                for asked in paths:
+                    _, told = compare(paths[asked], "-p", policy, "-m", asked, "-d", device)
+                    self.assertLessEqual(abs(told[policy]["fit"]["microbatch"] - samples), 1,
+                                         (policy, samples, asked))
+        # Whether the recording goes on to the program's end changes nothing.
+        ended = self.drawn(4, True)
+        _, as_ended = compare(ended, "-p", names, "-m", "4", "-d", "25GiB")
+        _, as_cut = compare(paths[4], "-p", names, "-m", "4", "-d", "25GiB")
+        for policy, one in as_cut.items():
+            self.assertEqual(one["fit"]["microbatch"], as_ended[policy]["fit"]["microbatch"])
+            self.assertAlmostEqual(one["fit"]["physical_bytes"] / as_ended[policy]["fit"]["physical_bytes"], 1, 2)
+        halves = [json.loads(run("explain", path, "--json").stdout)["growth"]["half_physical_bytes"]
+                  for path in (paths[4], ended)]
+        self.assertAlmostEqual(halves[0] / halves[1], 1, 2)
+        _, half = compare(paths[2], "-p", "native", "--no-fit")
+        _, whole = compare(paths[4], "-p", "native", "--no-fit")
+        saved = whole["native"]["peak_physical_bytes"] - half["native"]["peak_physical_bytes"]
+        foretold = whole["native"]["peak_physical_bytes"] - halves[0]
+        self.assertAlmostEqual(foretold / saved, 1, delta=0.05)
+
     def test_largest_microbatch_of_two_recordings(self):
         _, alone = compare(self.double, "-p", "native", "--no-fit")
         device = (alone["native"]["peak_physical_bytes"] // (2 * MIB) + 1) * 2 * MIB
@@ -117,6 +169,7 @@ class Compare(unittest.TestCase):
         self.assertIn("does not fit under Pleat", last("-B", "5GiB"))
         # A plan larger than the device is one more way to run out.
         text = run("compare", SNAPSHOT, "-p", "stweaver", "-d", "5GiB", "--no-fit").stdout
+        self.assertIn("* follows a plan made beforehand, of this very recording", run("compare", SNAPSHOT, "--no-fit").stdout)
         self.assertRegex(text, r"stweaver ran out of memory .*: the plan takes 9\d+\.\d+ MiB, the device has 5120\.00 MiB")
 
     def test_one_bar_stands_for_all_the_work(self):

@@ -10,6 +10,7 @@
  *         next does not.
  */
 #include <tools/analysis/fit.h>
+#include <tools/analysis/growing.h>
 
 #include <internal/error.h>
 #include <internal/range.h>
@@ -18,14 +19,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCALE_UNIT 10u /* tenths */
+#define UNIT       10u /* tenths of the recorded one, where nobody says how many it is */
 #define SCALE_MOST 64u
 #define FINE_MOST  64u /* steps up to the recorded microbatch */
 #define TRIES_MOST 24
 
 const char fit_assumption[] =
-    "assuming that all that is freed grows with it and all that stays does not (gradients are "
-    "freed too, so more may fit): a second recording at another microbatch tells";
+    "assuming that weights, gradients, optimizer states and the optimizer's step stay as they are, "
+    "and all else grows with the microbatch: a second recording, at another microbatch, tells";
 
 /* ---- the units ---- */
 
@@ -49,8 +50,12 @@ static uint32_t steps_of(pleat__fraction x, pleat__fraction step)
 
 static pleat_result begin_scale(uint32_t microbatch, fit *f)
 {
+    f->grows = pleat__arena_calloc(f->arena, f->requests.count + 1u, sizeof *f->grows);
+    if (f->grows == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", f->requests.count);
+    PLEAT_TRY(growing_find(&f->requests, f->grows));
     f->x = (pleat__x){{1, 1}, {1, 1}};
-    f->step = step_of(f->x.u, microbatch, (pleat__fraction){1, SCALE_UNIT});
+    f->step = step_of(f->x.u, microbatch, (pleat__fraction){1, UNIT});
     f->lowest = 1;
     f->own = steps_of(f->x.u, f->step);
     f->highest = SCALE_MOST * f->own;
@@ -67,7 +72,10 @@ static pleat_result begin_recipe(const pleat_trace *const *traces, uint32_t coun
     const pleat__recipe *recipe = f->plan->recipe;
     f->trace = traces[report.reference];
     f->x = report.x[0];
-    f->step = step_of(f->x.u, microbatch, (pleat__fraction){1, f->x.u.den});
+    pleat__fraction tenth;
+    if (!pleat__fraction_multiply(f->x.u, (pleat__fraction){1, UNIT}, &tenth))
+        tenth = (pleat__fraction){1, f->x.u.den};
+    f->step = step_of(f->x.u, microbatch, tenth);
     f->lowest = steps_of(recipe->lowest.u, f->step);
     f->lowest = f->lowest > 0 ? f->lowest : 1;
     f->highest = steps_of(recipe->highest.u, f->step);
@@ -119,9 +127,8 @@ static void scale_sizes(const fit *f, uint32_t step, uint64_t *sizes)
 {
     for (uint32_t i = 0; i < f->requests.count; i++) {
         const pleat__request *r = &f->requests.items[i];
-        bool stays = r->free_at == PLEAT__NEVER;
         double grown = ceil((double)r->size * times_of(f, step) - 1e-6);
-        sizes[i] = stays ? r->size : (uint64_t)grown;
+        sizes[i] = f->grows[i] ? (uint64_t)grown : r->size;
     }
 }
 
@@ -294,12 +301,13 @@ static uint32_t guess(const fit *f, uint32_t step, uint64_t physical, uint64_t b
     return found >= f->highest ? f->highest : found <= f->lowest ? f->lowest : (uint32_t)found;
 }
 
-/* What is there whatever the microbatch is: what stays. */
+/* What is there whatever the microbatch is, roughly: what lives to the end of the recording. */
 static uint64_t base_of(const fit *f)
 {
     uint64_t base = 0;
-    for (uint32_t i = 0; i < f->requests.count; i++)
-        if (f->requests.items[i].free_at == PLEAT__NEVER)
+    uint32_t count = f->requests.count;
+    for (uint32_t i = 0; i < count; i++)
+        if (f->requests.items[i].free_at > f->requests.items[count - 1].alloc_at)
             base += f->requests.items[i].size;
     return base;
 }

@@ -6,11 +6,11 @@
  *
  *   RECIPE  two recordings or more, at different microbatches: each request's size is the function
  *           of the microbatch that plan/sizes/sizes.h fits to them. x is in its units.
- *   SCALE   one recording: it cannot show what grows, so everything that is freed is assumed to
- *           grow in proportion, and what stays not to. x is how many times the recorded one.
+ *   SCALE   one recording: what its requests' lives show to be activations (growing.h) grows in
+ *           proportion, the rest does not. x is how many times the recorded one.
  *
  * Steps: whole microbatches, where the recorded one is said (of more than a length of 64, one in 64
- * of it); else multiples of the recipe's unit, or tenths of the recorded one.
+ * of it); else tenths of the recorded one. Every answer is a step that fits, none is rounded up.
  */
 #ifndef PLEAT_TOOLS_FIT_H
 #define PLEAT_TOOLS_FIT_H
@@ -28,6 +28,7 @@ typedef struct fit {
     pleat__requests requests; /* of its device */
     uint32_t device;
     pleat_plan *plan;         /* with a recipe; NULL: SCALE */
+    bool *grows;              /* SCALE: of each request */
     pleat__x x;               /* of the trace itself; with SCALE 1 */
     pleat__fraction step;     /* of x */
     uint32_t lowest, highest; /* steps */

@@ -104,20 +104,20 @@ typedef struct watcher {
     footprint_policy *policy;
     uint64_t physical, live; /* after the event before */
     uint64_t most;
-    footprint_group *splits; /* growths though enough was idle */
-    size_t split_count;
-    size_t split_capacity;
+    footprint_group *beyond; /* what it grew for beyond max-live */
+    size_t beyond_count;
+    size_t beyond_capacity;
     pleat_result failed;
 } watcher;
 
-static void note_split(watcher *w, uint32_t position, uint64_t bytes)
+static void note_beyond(watcher *w, uint32_t position, uint64_t bytes)
 {
     const footprint *f = w->footprint;
     if (w->failed == PLEAT_OK)
-        w->failed = pleat__arena_grow(f->arena, &w->splits, &w->split_capacity, w->split_count,
-                                      sizeof *w->splits);
+        w->failed = pleat__arena_grow(f->arena, &w->beyond, &w->beyond_capacity, w->beyond_count,
+                                      sizeof *w->beyond);
     if (w->failed == PLEAT_OK)
-        w->splits[w->split_count++] = group_at(f, position, bytes);
+        w->beyond[w->beyond_count++] = group_at(f, position, bytes);
 }
 
 static void note_growth(watcher *w, uint32_t position, const pleat_stats *stats)
@@ -129,13 +129,16 @@ static void note_growth(watcher *w, uint32_t position, const pleat_stats *stats)
     p->peak_live_bytes = stats->live_bytes;
     p->peak_idle_bytes = idle;
     p->peak_request_bytes = request;
+    uint64_t from = w->most > w->footprint->max_live_bytes ? w->most : w->footprint->max_live_bytes;
+    w->most = stats->physical_bytes;
+    if (w->most <= from)
+        return;
     p->growths++;
+    note_beyond(w, position, w->most - from);
     if (request > 0 && idle >= request) {
         p->split_growths++;
-        p->split_bytes += stats->physical_bytes - w->most;
-        note_split(w, position, stats->physical_bytes - w->most);
+        p->split_bytes += w->most - from;
     }
-    w->most = stats->physical_bytes;
 }
 
 static void on_event(void *self, uint32_t position, const pleat_stats *stats)
@@ -169,8 +172,8 @@ static pleat_result run_policy(footprint *f, const footprint_options *options, c
     if (result == PLEAT_OK)
         result = w.failed;
     p->culprit_count =
-        take_most(w.splits, (uint32_t)w.split_count, p->culprits, FOOTPRINT_CULPRITS);
-    pleat__arena_free(f->arena, w.splits);
+        take_most(w.beyond, (uint32_t)w.beyond_count, p->culprits, FOOTPRINT_CULPRITS);
+    pleat__arena_free(f->arena, w.beyond);
     pleat_plan_free(plan);
     f->policy_count += result == PLEAT_OK;
     return result;
@@ -374,7 +377,7 @@ static void policy_json(json_writer *json, const footprint *f, const footprint_p
     json_uint(json, "growths", p->growths);
     json_uint(json, "split_growths", p->split_growths);
     json_uint(json, "split_bytes", p->split_bytes);
-    groups_json(json, "split_by", f, p->culprits, p->culprit_count);
+    groups_json(json, "beyond_by", f, p->culprits, p->culprit_count);
     json_end_object(json);
 }
 

@@ -47,12 +47,13 @@ typedef struct footprint_policy {
     uint64_t peak_live_bytes;
     uint64_t peak_idle_bytes;
     uint64_t peak_request_bytes;
-    /* How often a request made physical exceed all before, and how often, and by how much, though
-     * as many bytes as it asked for lay idle: that is fragmentation. */
+    /* How often it grew beyond max-live, which any allocator needs; and how often, and by how much,
+     * though as many bytes as the request asked for lay idle: that is fragmentation. */
     uint32_t growths;
     uint32_t split_growths;
     uint64_t split_bytes;
-    /* What was asked for on those occasions; bytes: by which physical grew. Most first. */
+    /* The requests that it grew for beyond max-live; bytes: by which. Their sum is what the policy
+     * wastes. Most first. */
     footprint_group culprits[FOOTPRINT_CULPRITS];
     int culprit_count;
 } footprint_policy;

@@ -37,7 +37,8 @@ typedef struct options {
 typedef struct findings {
     replay_result results[POLICY_MOST];
     fit_result fits[POLICY_MOST];
-    fit fit; /* of which only the units are still true */
+    fit fit;                   /* of which only the units are still true */
+    bool planned[POLICY_MOST]; /* it followed a plan made beforehand */
     bool fitted;
     bool device_assumed; /* nobody says what memory the device has */
 } findings;
@@ -133,6 +134,7 @@ static void print_json(const options *o, const findings *f)
     for (int i = 0; i < o->count; i++) {
         json_object(&json, NULL);
         replay_json(&json, &f->results[i]);
+        json_bool(&json, "planned_beforehand", f->planned[i]);
         if (f->fitted)
             fit_json(&json, o, f, i);
         json_end_object(&json);
@@ -173,7 +175,7 @@ static void print_row(cli_table *table, const options *o, const findings *f, int
     if (!cli_table_row(table))
         return;
     int column = 0;
-    cli_table_cell(table, column++, "%s", r->policy);
+    cli_table_cell(table, column++, "%s%s", r->policy, f->planned[i] ? " *" : "");
     cli_table_cell(table, column++, "%s", cli_format_size(r->peak_live_bytes, size, sizeof size));
     cli_table_cell(table, column++, "%s",
                    cli_format_size(r->peak_physical_bytes, size, sizeof size));
@@ -216,6 +218,17 @@ static void print_table(const options *o, const findings *f)
     for (int i = 0; i < o->count; i++)
         print_row(&table, o, f, i);
     cli_table_end(&table, stdout);
+}
+
+/* A policy that knows the recording beforehand is no match for one that meets it. */
+static void print_planned(const options *o, const findings *f)
+{
+    for (int i = 0; i < o->count; i++)
+        if (f->planned[i]) {
+            printf("\n* follows a plan made beforehand%s; the others meet the job as it runs.\n",
+                   strcmp(o->plan, "auto") == 0 ? ", of this very recording" : "");
+            return;
+        }
 }
 
 /* Where the steady part is one in which allocators still learn. */
@@ -327,7 +340,7 @@ static int verdict_code(const options *o, const replay_result *results)
 }
 
 static pleat_result run_policy(const options *o, const pleat_trace *trace, int i,
-                               replay_result *result)
+                               replay_result *result, bool *planned)
 {
     pleat_plan *plan = NULL;
     replay_options replay = o->replay;
@@ -335,6 +348,7 @@ static pleat_result run_policy(const options *o, const pleat_trace *trace, int i
     const char *path = strcmp(replay.policy, "pleat") == 0 ? o->plan : "auto";
     pleat_result outcome = replay_plan_open(trace, replay.policy, path, &plan);
     replay.plan = plan;
+    *planned = plan != NULL;
     if (outcome == PLEAT_OK)
         outcome = replay_run(trace, &replay, result);
     pleat_plan_free(plan);
@@ -370,7 +384,7 @@ static pleat_result run_all(options *o, const pleat_trace *const *traces, findin
     progress_whole("compare", (uint32_t)o->count * (o->no_fit ? 1 : 2));
     for (int i = 0; i < o->count && result == PLEAT_OK; i++) {
         progress_stage();
-        result = run_policy(o, traces[0], i, &f->results[i]);
+        result = run_policy(o, traces[0], i, &f->results[i], &f->planned[i]);
     }
     if (result == PLEAT_OK)
         result = run_fits(o, traces, f);
@@ -400,6 +414,7 @@ static int compare(options *o)
         print_json(o, &f);
     } else {
         print_table(o, &f);
+        print_planned(o, &f);
         print_few(o, f.results);
         print_refusals(o, f.results);
         print_fits(o, &f);

@@ -158,7 +158,7 @@ static void say_culprits(const footprint *f, const footprint_policy *p)
     char sizes[1][48];
     if (p->culprit_count == 0)
         return;
-    printf("  The requests that it grew for on those occasions:\n");
+    printf("  The requests for which it took them:\n");
     for (int i = 0; i < p->culprit_count; i++) {
         printf("    by %s: ", text_of(p->culprits[i].bytes, sizes, 0));
         say_group(f, &p->culprits[i]);
@@ -191,9 +191,11 @@ static void say_native(const footprint *f, const growth *g)
         printf("  It takes %s: %s (%.1f %%) beyond what is live.\n",
                text_of(p->result.peak_physical_bytes, sizes, 0), text_of(waste, sizes, 1),
                share(waste, p->result.peak_physical_bytes));
-    printf("  It had to grow %u times; %u times although as many bytes as were asked for lay idle, "
-           "but\n  in pieces or in blocks kept for other sizes: by %s together.\n",
-           p->growths, p->split_growths, text_of(p->split_bytes, sizes, 0));
+    if (p->growths > 0)
+        printf(
+            "  It took these in %u steps; in %u of them, by %s together, as much as was asked for "
+            "lay idle,\n  but in pieces or in blocks kept for other sizes.\n",
+            p->growths, p->split_growths, text_of(p->split_bytes, sizes, 0));
     say_culprits(f, p);
     if (!p->result.oom)
         say_most(f, p);

@@ -330,10 +330,11 @@ static void put_cell(FILE *out, const char *policy, const char *key, figure_unit
     X(steady_driver_seconds, SECONDS, s->result.steady_driver_ns * 1e-9, "their time",             \
       "What the others take on an NVIDIA H200, by measured costs.")                                \
     X(growths, COUNT, s->growths, "growths",                                                       \
-      "How often a request made physical exceed all it had been.")                                 \
+      "How often a request made physical exceed the most that is live, and all it had been.")      \
     X(split_growths, COUNT, s->split_growths, "  though enough was idle",                          \
       "Of those, how often as many bytes as were asked for lay idle, but in pieces.")              \
-    X(split_bytes, BYTES, s->split_bytes, "  by", "What physical grew by on those occasions.")
+    X(split_bytes, BYTES, s->split_bytes, "  by",                                                  \
+      "What physical grew by beyond the most that is live on those occasions.")
 
 static void put_head(const page *p, const char *first)
 {
