@@ -12,6 +12,7 @@
 #include <plan/model/model.h>
 #include <plan/sizes/planner.h>
 #include <plan/stweaver/reuse.h>
+#include <plan/stweaver/windows.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +42,7 @@ struct planning {
     pleat_plan *plan;
     pleat__model model;
     pleat__layout layout;
+    pleat__range *lasts; /* of the windows of a plan for the policy stweaver */
 };
 
 static void begin_step(const struct planning *planning, const char *name)
@@ -101,6 +103,12 @@ static pleat_result note_options(struct planning *planning)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a plan");
     memcpy(planning->plan->options, text, (size_t)length + 1);
     return PLEAT_OK;
+}
+
+/* A contiguous plan by that algorithm is one for that policy. */
+static bool is_for_stweaver(const struct settings *settings)
+{
+    return !settings->fold && strcmp(settings->algorithm, "stweaver") == 0;
 }
 
 /* Half of the search is placement's, half the fold's. */
@@ -253,8 +261,9 @@ static pleat_result lay_out(struct planning *planning)
     PLEAT_TRY(pleat__layout_cut(&planning->layout, plan));
     if (handed != NULL)
         PLEAT_TRY(pleat__handed_keep(&planning->layout, handed, plan));
-    bool reuses = !planning->settings.fold && strcmp(planning->settings.algorithm, "stweaver") == 0;
-    return reuses ? pleat__reuse_make(plan, planning->scratch) : PLEAT_OK;
+    return is_for_stweaver(&planning->settings)
+               ? pleat__reuse_make(plan, planning->lasts, planning->scratch)
+               : PLEAT_OK;
 }
 
 static pleat_result fill_plan(struct planning *planning)
@@ -272,6 +281,8 @@ static pleat_result fill_plan(struct planning *planning)
     PLEAT_TRY(pleat__model_max_live(&planning->model, plan, &plan->max_live_bytes));
     begin_step(planning, "lanes");
     PLEAT_TRY(pleat__model_add_lanes(&planning->model, planning->settings.lane_margin, 0, plan));
+    if (is_for_stweaver(&planning->settings))
+        PLEAT_TRY(pleat__windows_make(&planning->model, planning->scratch, plan, &planning->lasts));
     PLEAT_TRY(lay_out(planning));
     plan->device = planning->settings.device;
     plan->requests = planning->model.requests.count;

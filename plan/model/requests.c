@@ -5,6 +5,7 @@
 #include <plan/model/requests.h>
 
 #include <internal/error.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define NO_ITERATION UINT32_MAX
@@ -13,6 +14,7 @@
 /* What a label says. */
 typedef struct label_meaning {
     uint32_t iteration; /* or NO_ITERATION */
+    uint32_t module;    /* numbers texts from 1 on; 0: it names none */
     uint16_t phase;     /* or NO_PHASE: it says nothing about the phase */
 } label_meaning;
 
@@ -55,20 +57,36 @@ const char *pleat__phase_text(const char *label, size_t *length)
     return label;
 }
 
+static bool same_text(const char *a, size_t a_length, const char *b, size_t b_length)
+{
+    return a_length == b_length && (a_length == 0 || memcmp(a, b, a_length) == 0);
+}
+
+/* Whether two labels name the same phase of the same microbatch. */
+static bool same_phase(const char *a, const char *b)
+{
+    size_t a_length, b_length;
+    const char *a_text = pleat__phase_text(a, &a_length), *b_text = pleat__phase_text(b, &b_length);
+    if (!same_text(a_text, a_length, b_text, b_length))
+        return false;
+    a_text = value_of(a, "mb", &a_length);
+    b_text = value_of(b, "mb", &b_length);
+    return same_text(a_text, a_text != NULL ? a_length : 0, b_text, b_text != NULL ? b_length : 0);
+}
+
 /* The phase with the label's text, added when new. A job with more than 65,000 kinds of phases
  * labels something else; those beyond count as the phase in force. */
 static pleat_result find_phase(pleat__requests *requests, const pleat_trace *trace, uint32_t label,
                                size_t *capacity, uint16_t *phase)
 {
-    size_t length, other_length;
-    const char *text = pleat__phase_text(pleat_trace_label(trace, label), &length);
+    size_t length;
+    const char *text = pleat_trace_label(trace, label);
+    pleat__phase_text(text, &length);
     *phase = NO_PHASE;
     if (length == 0)
         return PLEAT_OK;
     for (uint32_t i = 0; i < requests->phase_count; i++) {
-        const char *other =
-            pleat__phase_text(pleat_trace_label(trace, requests->phase_labels[i]), &other_length);
-        if (length == other_length && memcmp(text, other, length) == 0) {
+        if (same_phase(text, pleat_trace_label(trace, requests->phase_labels[i]))) {
             *phase = (uint16_t)i;
             return PLEAT_OK;
         }
@@ -79,6 +97,44 @@ static pleat_result find_phase(pleat__requests *requests, const pleat_trace *tra
                                 requests->phase_count, sizeof *requests->phase_labels));
     requests->phase_labels[requests->phase_count] = label;
     *phase = (uint16_t)requests->phase_count++;
+    return PLEAT_OK;
+}
+
+/* A label's module. */
+typedef struct module_text {
+    const char *text;
+    size_t length;
+    uint32_t label;
+} module_text;
+
+static int by_text(const void *a, const void *b)
+{
+    const module_text *x = a, *y = b;
+    size_t shorter = x->length < y->length ? x->length : y->length;
+    int order = memcmp(x->text, y->text, shorter);
+    return order != 0 ? order : (x->length > y->length) - (x->length < y->length);
+}
+
+/* Numbers the modules' texts: labels with the same one have the same number. */
+static pleat_result number_modules(const pleat__requests *requests, const pleat_trace *trace,
+                                   label_meaning *meanings, uint32_t count)
+{
+    module_text *texts = pleat__arena_alloc(requests->arena, count * sizeof *texts);
+    if (texts == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u labels", count);
+    uint32_t named = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        module_text *at = &texts[named];
+        at->label = i;
+        at->text = value_of(pleat_trace_label(trace, i), "module", &at->length);
+        named += at->text != NULL && at->length > 0;
+    }
+    qsort(texts, named, sizeof *texts, by_text);
+    for (uint32_t i = 0, number = 0; i < named; i++) {
+        number += i == 0 || by_text(&texts[i], &texts[i - 1]) != 0;
+        meanings[texts[i].label].module = number;
+    }
+    pleat__arena_free(requests->arena, texts);
     return PLEAT_OK;
 }
 
@@ -99,7 +155,7 @@ static pleat_result read_labels(pleat__requests *requests, const pleat_trace *tr
         meanings[i].iteration = iteration_of(pleat_trace_label(trace, i));
         PLEAT_TRY(find_phase(requests, trace, i, &capacity, &meanings[i].phase));
     }
-    return PLEAT_OK;
+    return number_modules(requests, trace, meanings, count);
 }
 
 /* What the pass over the events carries along. */
@@ -108,8 +164,11 @@ struct reading {
     const label_meaning *meanings;
     uint32_t *item_of; /* request number in the trace -> item */
     size_t mark_capacity;
+    size_t pass_capacity;
     uint32_t iteration; /* the highest seen */
+    uint32_t module;    /* in force; 0: none */
     uint16_t phase;
+    bool enters;      /* the next event is under another module or in another phase */
     uint16_t busiest; /* stream */
 };
 
@@ -137,9 +196,33 @@ static pleat_result follow_label(pleat__requests *requests, struct reading *read
             PLEAT_TRY(add_mark(requests, reading));
     }
     bool old = meaning.iteration != NO_ITERATION && meaning.iteration < reading->iteration;
-    if (meaning.phase != NO_PHASE && !old)
-        reading->phase = meaning.phase;
+    if (label == 0 || old)
+        return PLEAT_OK;
+    uint16_t phase = meaning.phase != NO_PHASE ? meaning.phase : reading->phase;
+    reading->enters |= phase != reading->phase || meaning.module != reading->module;
+    reading->phase = phase;
+    reading->module = meaning.module;
     return PLEAT_OK;
+}
+
+/* A pass begins where a module was named before or is now; before the first one none does. */
+static pleat_result follow_pass(pleat__requests *requests, struct reading *reading)
+{
+    if (!reading->enters || (reading->module == 0 && requests->pass_count == 0))
+        return PLEAT_OK;
+    reading->enters = false;
+    uint32_t count = requests->pass_count == 0 && requests->event_count > 0 ? 2 : 1;
+    for (; count > 0; count--) {
+        PLEAT_TRY(pleat__arena_grow(requests->arena, &requests->passes, &reading->pass_capacity,
+                                    requests->pass_count, sizeof *requests->passes));
+        requests->passes[requests->pass_count++] = count == 2 ? 0 : requests->event_count;
+    }
+    return PLEAT_OK;
+}
+
+static uint32_t pass_now(const pleat__requests *requests)
+{
+    return requests->pass_count > 0 ? requests->pass_count - 1 : 0;
 }
 
 static void add_alloc(pleat__requests *requests, struct reading *reading,
@@ -151,6 +234,8 @@ static void add_alloc(pleat__requests *requests, struct reading *reading,
                              .free_at = PLEAT__NEVER,
                              .alloc_phase = reading->phase,
                              .free_phase = reading->phase,
+                             .alloc_pass = pass_now(requests),
+                             .free_pass = pass_now(requests),
                              .stream = event->stream};
     reading->item_of[event->request] = requests->count;
     requests->numbers[requests->count] = event->request;
@@ -163,6 +248,7 @@ static void add_free(pleat__requests *requests, struct reading *reading,
     uint32_t index = reading->item_of[event->request];
     requests->items[index].free_at = requests->event_count;
     requests->items[index].free_phase = reading->phase;
+    requests->items[index].free_pass = pass_now(requests);
     requests->events[requests->event_count++] = index * 2 + 1;
 }
 
@@ -182,6 +268,7 @@ static pleat_result read_events(pleat__requests *requests, struct reading *readi
         PLEAT_TRY(follow_label(requests, reading, event->label, marked));
         if (event->device != device)
             continue;
+        PLEAT_TRY(follow_pass(requests, reading));
         if (event->kind == PLEAT_EVENT_ALLOC)
             add_alloc(requests, reading, event);
         else if (ends)
@@ -290,5 +377,6 @@ void pleat__requests_free(pleat__requests *requests)
     pleat__arena_free(requests->arena, requests->events);
     pleat__arena_free(requests->arena, requests->phase_labels);
     pleat__arena_free(requests->arena, requests->marks);
+    pleat__arena_free(requests->arena, requests->passes);
     *requests = (pleat__requests){0};
 }

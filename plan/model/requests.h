@@ -1,16 +1,19 @@
 /*
  * requests.h: a trace as the planner sees it: requests with their lives, and the labels split into
- * an iteration number and a phase.
+ * an iteration number, a phase and a module.
  *
  * TIME     Positions count allocations and frees of one device, nothing else. A request lives in
  *          [alloc_at, free_at); free_at is PLEAT__NEVER when it is not freed.
  * FREES    A request of the stream that allocates most is freed when its free completed: that
  * stream is not made to wait. One of another stream is freed when the program says so. Where others
  * still used its memory, when that was done depends on how far the GPU was behind, and no two
- * iterations agree; the runtime makes its stream wait for them instead. LABELS   "iter=N;phase=X":
- * N tells iterations apart, X phases. A thread without a label, or with one of an earlier
- * iteration, works on what the labelled thread started: its events take the phase in force. Other
- * texts are phases as they stand.
+ * iterations agree; the runtime makes its stream wait for them instead. LABELS
+ * "iter=N;phase=X;mb=M;module=Y": N tells iterations apart, X and M phases (forward of the third
+ * microbatch), Y the part of the model that is at work. A thread without a label, or with one of an
+ * earlier iteration, works on what the labelled thread started: its events take the phase and the
+ * module in force. Other texts are phases as they stand. MODULES  A pass is a stretch of events
+ * under one module in one phase: a module's forward, or its backward, for one microbatch. Events
+ * under no module's label are passes too.
  */
 #ifndef PLEAT_PLAN_MODEL_REQUESTS_H
 #define PLEAT_PLAN_MODEL_REQUESTS_H
@@ -27,6 +30,8 @@ typedef struct pleat__request {
     uint16_t free_phase;
     uint16_t stream;
     uint16_t reserved;
+    uint32_t alloc_pass; /* index into pleat__requests.passes; 0 where no label names a module */
+    uint32_t free_pass;
 } pleat__request;
 
 typedef struct pleat__requests {
@@ -40,6 +45,9 @@ typedef struct pleat__requests {
     uint32_t phase_count;
     uint32_t *marks; /* positions at which iterations begin, by MARK events or else by labels */
     uint32_t mark_count;
+    uint32_t
+        *passes; /* positions at which passes of modules begin; none where no label names one */
+    uint32_t pass_count;
     bool labelled; /* the marks come from the program, not from the sequence */
 } pleat__requests;
 

@@ -23,8 +23,8 @@ typedef struct window_span {
 
 /* The spans of all windows, from `arena`. A request that wraps around, or is not freed, makes its
  * window last the whole iteration. */
-static pleat_result list_spans(const pleat_plan *plan, pleat__arena *arena, window_span **spans,
-                               uint32_t *count)
+static pleat_result list_spans(const pleat_plan *plan, const pleat__range *lasts,
+                               pleat__arena *arena, window_span **spans, uint32_t *count)
 {
     const pleat__sequence *steady = &plan->steady;
     uint32_t windows = 0;
@@ -51,6 +51,14 @@ static pleat_result list_spans(const pleat_plan *plan, pleat__arena *arena, wind
         span->begin_at = none || begin_at < span->begin_at ? begin_at : span->begin_at;
         span->least = none || slot->size < span->least ? slot->size : span->least;
         span->end_at = end_at > span->end_at ? end_at : span->end_at;
+    }
+    for (uint32_t w = 0; w < windows && lasts != NULL; w++) {
+        window_span *span = &(*spans)[w];
+        if (span->end_at == 0)
+            continue;
+        span->begin_at =
+            lasts[w].begin < span->begin_at ? (uint32_t)lasts[w].begin : span->begin_at;
+        span->end_at = lasts[w].end > span->end_at ? (uint32_t)lasts[w].end : span->end_at;
     }
     return PLEAT_OK;
 }
@@ -166,14 +174,14 @@ static pleat_result order_rows(pleat_plan *plan, uint32_t first, pleat__arena *s
                 : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u stretches", count);
 }
 
-pleat_result pleat__reuse_make(pleat_plan *plan, pleat__arena *scratch)
+pleat_result pleat__reuse_make(pleat_plan *plan, const pleat__range *lasts, pleat__arena *scratch)
 {
     reuse_job job = {.plan = plan};
     window_span *spans;
     uint32_t windows;
     if (plan->stream_count > 1)
         return PLEAT_OK;
-    PLEAT_TRY(list_spans(plan, scratch, &spans, &windows));
+    PLEAT_TRY(list_spans(plan, lasts, scratch, &spans, &windows));
     pleat_result result = order_slots(&job, scratch);
     for (uint32_t w = 0; w < windows && result == PLEAT_OK; w++) {
         uint32_t first = plan->reusable_count;

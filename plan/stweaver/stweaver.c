@@ -10,7 +10,7 @@
  *      before it.
  *   4  Layers lie above each other; the address of a group's member is its block's plus its own.
  *
- * The dynamic half (section 5.2) is lanes.c: HomoLayer groups are its windows.
+ * The dynamic half (section 5.2) is windows.c and reuse.c.
  *
  * DEPARTURES
  *   - A group that uses its block badly is dissolved, as the authors' program does. How badly is

@@ -109,7 +109,7 @@ static void reuse_is_what_no_slot_has(void **state)
     uint32_t stretches = 0;
     for (uint32_t i = 0; i < 3000; i++) {
         pleat_plan *plan = random_slots(&random);
-        assert_ok(pleat__reuse_make(plan, arena));
+        assert_ok(pleat__reuse_make(plan, NULL, arena));
         stretches += assert_stretches_are_what_is_free(plan);
         assert_ok(pleat__verify_reuse(plan, arena));
         pleat_plan_free(plan);

@@ -47,15 +47,13 @@ static void record_iteration(recorder *r, const job_shape *shape, uint32_t odd, 
 }
 
 /* Plans four recorded iterations, in which every `odd`th request (0: none) differs in size. */
-static pleat_plan *plan_of(const job_shape *shape, uint32_t odd, int no_fold)
+static pleat_plan *plan_of(const job_shape *shape, uint32_t odd)
 {
     recorder r = {0};
     uint16_t stream;
     pleat_plan *plan;
-    pleat_plan_options options = {.size = sizeof options,
-                                  .algorithm = no_fold ? "stweaver" : "auto",
-                                  .chunk_bytes = JOB_PAGE,
-                                  .no_fold = no_fold};
+    pleat_plan_options options = {
+        .size = sizeof options, .algorithm = "stweaver", .chunk_bytes = JOB_PAGE, .no_fold = 1};
     for (uint32_t i = 0; i < JOB_REQUESTS; i++)
         r.now[i] = r.before[i] = -1;
     assert_ok(pleat_trace_new(&r.trace));
@@ -81,7 +79,7 @@ static void stweaver_serves_a_planned_job_from_its_pool(void **state)
     (void)state;
     job j;
     job_shape shape = job_shape_make(5, 2);
-    pleat_plan *plan = plan_of(&shape, 0, 1);
+    pleat_plan *plan = plan_of(&shape, 0);
     job_start(&j, "stweaver", plan, 0);
     pleat_stats start = pleat_stats_of(j.runtime);
     run_iterations(&j, &shape, 5);
@@ -102,7 +100,7 @@ static void stweaver_puts_dynamic_requests_where_the_pool_is_idle(void **state)
     (void)state;
     job j;
     job_shape shape = job_shape_make(6, 2);
-    pleat_plan *plan = plan_of(&shape, 7, 1);
+    pleat_plan *plan = plan_of(&shape, 7);
     assert_true(pleat_plan_summary_of(plan).dynamic_requests > 0);
     job_start(&j, "stweaver", plan, 0);
     for (uint32_t i = 0; i < 6; i++) {
@@ -126,7 +124,7 @@ static void stweaver_stream_that_the_plan_does_not_know_gets_none_of_the_pool(vo
     (void)state;
     job j;
     job_shape shape = job_shape_make(6, 2);
-    pleat_plan *plan = plan_of(&shape, 7, 1);
+    pleat_plan *plan = plan_of(&shape, 7);
     job_start(&j, "stweaver", plan, 0);
     run_iterations(&j, &shape, 1);
     pleat_stats before = pleat_stats_of(j.runtime);
@@ -153,7 +151,7 @@ static void stweaver_odd_requests_cost_themselves_only(void **state)
     job j;
     test_random random = test_random_begin(__func__, 0x5eed0006);
     job_shape shape = job_shape_make(7, 2);
-    pleat_plan *plan = plan_of(&shape, 0, 1);
+    pleat_plan *plan = plan_of(&shape, 0);
     job_start(&j, "stweaver", plan, 0);
     for (uint32_t i = 0; i < 40; i++) {
         assert_ok(pleat_mark(j.runtime));
@@ -176,7 +174,7 @@ static void stweaver_answers_about_its_blocks(void **state)
     pleat_block block;
     uint64_t before, after;
     job_shape shape = job_shape_make(8, 2);
-    pleat_plan *plan = plan_of(&shape, 0, 1);
+    pleat_plan *plan = plan_of(&shape, 0);
     job_start(&j, "stweaver", plan, 0);
     job_tensor planned = job_alloc(&j, shape.bytes[0], 0), cached = job_alloc(&j, 77777777, 0);
     assert_ok(pleat_block_of(j.runtime, planned.address + shape.bytes[0] - 1, &block));
@@ -194,44 +192,47 @@ static void stweaver_answers_about_its_blocks(void **state)
     pleat_plan_free(plan);
 }
 
-static void stweaver_refuses_plans_it_cannot_follow(void **state)
+/* Nothing repeats, so there is no pool: it holds what native holds, to the byte. */
+static void stweaver_without_a_plan_is_its_caching_allocator(void **state)
 {
     (void)state;
-    pleat_vmm vmm;
-    pleat_runtime *runtime;
-    job_shape shape = job_shape_make(9, 2);
-    pleat_plan *folded = plan_of(&shape, 0, 0);
-    pleat_plan *larger = plan_of(&shape, 0, 1);
-    job_host(&vmm);
-    pleat_runtime_options options = {.size = sizeof options, .policy = "stweaver"};
-    assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_INVALID);
-    if (pleat_plan_summary_of(folded).alias_maps > 0) {
-        options.plan = folded;
-        assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_INVALID);
+    pleat_stats stats[2];
+    static const char *const policies[2] = {"stweaver", "native"};
+    for (int p = 0; p < 2; p++) {
+        job j;
+        job_start(&j, policies[p], NULL, 0);
+        for (uint32_t i = 0; i < 4; i++) {
+            job_shape shape = job_shape_make(20 + i, 2);
+            run_iterations(&j, &shape, 1);
+            job_drain(&j);
+        }
+        stats[p] = pleat_stats_of(j.runtime);
+        assert_int_equal(stats[p].cached, stats[p].requests);
+        assert_int_equal(j.errors, 0);
+        job_stop(&j);
     }
-    options.plan = larger;
-    options.budget_bytes = pleat_plan_summary_of(larger).physical_bytes / 2;
-    assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_BUDGET);
-    pleat_plan_free(folded);
-    pleat_plan_free(larger);
-    pleat_vmm_destroy(&vmm);
+    assert_int_equal(stats[0].peak_physical_bytes, stats[1].peak_physical_bytes);
+    assert_int_equal(stats[0].driver_calls, stats[1].driver_calls);
 }
 
-/* One request of `bytes` in an iteration, in a handle of its own. */
-static pleat_plan *plan_of_one(uint64_t chunk_bytes, uint64_t bytes)
+/* One request of `bytes` in an iteration, in a handle of its own, which is mapped once or twice. */
+static pleat_plan *plan_of_one(uint64_t chunk_bytes, uint64_t bytes, uint32_t maps)
 {
     pleat_plan *plan;
     uint64_t chunks = (bytes + chunk_bytes - 1) / chunk_bytes;
     assert_ok(pleat__plan_new(&plan));
     plan->streams = pleat__arena_calloc(plan->arena, 1, sizeof *plan->streams);
     plan->handles = pleat__arena_calloc(plan->arena, 1, sizeof *plan->handles);
-    plan->maps = pleat__arena_calloc(plan->arena, 1, sizeof *plan->maps);
+    plan->maps = pleat__arena_calloc(plan->arena, 2, sizeof *plan->maps);
     plan->steady.slots = pleat__arena_calloc(plan->arena, 1, sizeof *plan->steady.slots);
     assert_true(plan->streams != NULL && plan->handles != NULL && plan->maps != NULL &&
                 plan->steady.slots != NULL);
-    plan->requests = plan->stream_count = plan->handle_count = plan->map_count = 1;
+    plan->requests = plan->stream_count = plan->handle_count = 1;
+    plan->map_count = maps;
+    plan->maps[1] = (pleat__plan_map){.page = chunks, .alias = 1};
     plan->chunk_bytes = chunk_bytes;
-    plan->virtual_bytes = plan->physical_bytes = chunks * chunk_bytes;
+    plan->physical_bytes = chunks * chunk_bytes;
+    plan->virtual_bytes = maps * plan->physical_bytes;
     plan->handles[0].chunks = (uint32_t)chunks;
     plan->first.events = 1;
     plan->steady.events = 2;
@@ -239,6 +240,26 @@ static pleat_plan *plan_of_one(uint64_t chunk_bytes, uint64_t bytes)
     plan->steady.slots[0] = (pleat__slot){.size = bytes, .free_at = 1, .lane = PLEAT__NO_LANE};
     assert_ok(pleat_plan_verify(plan, NULL));
     return plan;
+}
+
+static void stweaver_refuses_plans_it_cannot_follow(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_runtime *runtime;
+    job_shape shape = job_shape_make(9, 2);
+    pleat_plan *folded = plan_of_one(JOB_PAGE, 512, 2);
+    pleat_plan *larger = plan_of(&shape, 0);
+    job_host(&vmm);
+    pleat_runtime_options options = {.size = sizeof options, .policy = "stweaver", .plan = folded};
+    assert_int_equal(pleat_plan_summary_of(folded).alias_maps, 1);
+    assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_INVALID);
+    options.plan = larger;
+    options.budget_bytes = pleat_plan_summary_of(larger).physical_bytes / 2;
+    assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_BUDGET);
+    pleat_plan_free(folded);
+    pleat_plan_free(larger);
+    pleat_vmm_destroy(&vmm);
 }
 
 /* A granule's number has 32 bits: of 2 TiB and 512 bytes that leaves 512. */
@@ -251,7 +272,7 @@ static void stweaver_refuses_a_pool_it_cannot_count(void **state)
     const pleat_host_options host = {
         .size = sizeof host, .device_bytes = 16ull << 40, .granularity = chunk};
     assert_ok(pleat_vmm_host(&host, &vmm));
-    pleat_plan *plan = plan_of_one(chunk, (2ull << 40) + 512);
+    pleat_plan *plan = plan_of_one(chunk, (2ull << 40) + 512, 1);
     pleat_runtime_options options = {.size = sizeof options, .policy = "stweaver", .plan = plan};
     assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_LIMIT);
     assert_non_null(strstr(pleat_last_error()->text, "one pool of at most"));
@@ -265,7 +286,7 @@ static void stweaver_refuses_chunks_of_another_size(void **state)
     pleat_vmm vmm;
     pleat_runtime *runtime;
     job_host(&vmm);
-    pleat_plan *plan = plan_of_one(2 * JOB_PAGE, 512);
+    pleat_plan *plan = plan_of_one(2 * JOB_PAGE, 512, 1);
     pleat_runtime_options options = {.size = sizeof options, .policy = "stweaver", .plan = plan};
     assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_INPUT);
     assert_non_null(strstr(pleat_last_error()->text, "plan again"));
@@ -281,6 +302,7 @@ int main(void)
         cmocka_unit_test(stweaver_stream_that_the_plan_does_not_know_gets_none_of_the_pool),
         cmocka_unit_test(stweaver_odd_requests_cost_themselves_only),
         cmocka_unit_test(stweaver_answers_about_its_blocks),
+        cmocka_unit_test(stweaver_without_a_plan_is_its_caching_allocator),
         cmocka_unit_test(stweaver_refuses_plans_it_cannot_follow),
         cmocka_unit_test(stweaver_refuses_a_pool_it_cannot_count),
         cmocka_unit_test(stweaver_refuses_chunks_of_another_size),

@@ -5,8 +5,9 @@
  * After the STWeaver paper, section 6: the pool is one contiguous range, resident from the start; a
  * request that the plan knows goes to its place when that is free now; a dynamic one to a stretch
  * of the pool that no planned tensor uses during its whole window (Dynamic Reusable Space), the
- * smallest that has room now; everything else to the caching allocator. No virtual memory trick: a
- * plan that was folded is refused.
+ * smallest that has room now; everything else to the caching allocator. Without a plan, of a job in
+ * which no iteration was found, there is no pool, and that one serves all. No virtual memory trick:
+ * a plan that was folded is refused.
  *
  * DEPARTURES  Requests are matched by size and order with resync (matcher.h), where the original
  *   matches by position and never finds its place again. The stretches of a window are the plan's
@@ -170,7 +171,7 @@ static pleat_result back_pool(policy *self)
 static uint16_t stream_index(const policy *self, pleat_stream stream)
 {
     const pleat_plan *plan = self->context.plan;
-    for (uint32_t i = 0; i < plan->stream_count; i++)
+    for (uint32_t i = 0; plan != NULL && i < plan->stream_count; i++)
         if (plan->streams[i] == stream)
             return (uint16_t)i;
     return UINT16_MAX;
@@ -395,8 +396,10 @@ static pleat_result create_parts(policy *self)
     pleat__arena *arena = self->context.arena;
     pleat__supplier supplier = pleat__supplier_of_space(self->context.space, self->context.gate);
     PLEAT_TRY(pleat__caching_create(arena, &supplier, NULL, &self->caching));
-    PLEAT_TRY(load_items(self));
-    PLEAT_TRY(load_windows(self));
+    if (self->context.plan != NULL) {
+        PLEAT_TRY(load_items(self));
+        PLEAT_TRY(load_windows(self));
+    }
     PLEAT_TRY(pleat__occupancy_init(&self->occupancy, arena, self->unit,
                                     (uint32_t)(self->pool_bytes / self->unit) + 1));
     PLEAT_TRY(pleat__place_map_init(&self->placed, arena, 0, 0));
@@ -416,25 +419,30 @@ static void destroy(void *opaque)
     pleat__caching_destroy(self->caching);
 }
 
-static pleat_result create(const pleat__policy_context *context, void **out)
+static pleat_result check_plan(const pleat_plan *plan, uint64_t unit)
 {
-    const pleat_plan *plan = context->plan;
-    if (plan == NULL)
-        return pleat__fail(PLEAT_E_INVALID, "stweaver follows a plan, and was given none: make one "
-                                            "with 'pleat plan --algorithm stweaver --no-fold'");
     for (uint32_t i = 0; i < plan->map_count; i++)
         if (plan->maps[i].alias)
-            return pleat__fail(PLEAT_E_INVALID, "stweaver has one contiguous pool, and the plan is "
-                                                "folded: make one with --no-fold");
+            return pleat__fail(PLEAT_E_INVALID,
+                               "stweaver has one contiguous pool, and the plan is folded: make one "
+                               "with 'pleat plan --algorithm stweaver --no-fold'");
+    if (plan->chunk_bytes != unit)
+        return pleat__fail(PLEAT_E_INPUT,
+                           "the plan is for chunks of %llu bytes, the device has %llu: plan again",
+                           (unsigned long long)plan->chunk_bytes, (unsigned long long)unit);
+    return PLEAT_OK;
+}
+
+static pleat_result create(const pleat__policy_context *context, void **out)
+{
+    uint64_t unit = pleat__space_page_bytes(context->space);
+    if (context->plan != NULL)
+        PLEAT_TRY(check_plan(context->plan, unit));
     policy *self = pleat__arena_calloc(context->arena, 1, sizeof *self);
     if (self == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a policy");
     self->context = *context;
-    self->unit = pleat__space_page_bytes(context->space);
-    if (plan->chunk_bytes != self->unit)
-        return pleat__fail(PLEAT_E_INPUT,
-                           "the plan is for chunks of %llu bytes, the device has %llu: plan again",
-                           (unsigned long long)plan->chunk_bytes, (unsigned long long)self->unit);
+    self->unit = unit;
     pleat_result result = create_parts(self);
     if (result != PLEAT_OK) {
         destroy(self);
