@@ -123,7 +123,7 @@ bool pleat__space_has_room(const pleat__space *space, uint64_t bytes)
     return pleat__add(atomic_load(&space->claimed), bytes, &then) && then <= cap;
 }
 
-static bool claim(pleat__space *space, uint64_t bytes)
+static bool claim_budget(pleat__space *space, uint64_t bytes)
 {
     uint64_t now = atomic_load(&space->claimed), cap, then;
     do {
@@ -134,9 +134,35 @@ static bool claim(pleat__space *space, uint64_t bytes)
     return true;
 }
 
+/* PLEAT_E_BUDGET, with a text where the other tenants are in the way. */
+static pleat_result claim(pleat__space *space, uint64_t bytes, bool *told)
+{
+    *told = false;
+    if (!claim_budget(space, bytes))
+        return PLEAT_E_BUDGET;
+    pleat_result result =
+        space->tenant == NULL ? PLEAT_OK : pleat__tenant_claim(space->tenant, bytes);
+    if (result == PLEAT_OK)
+        return PLEAT_OK;
+    atomic_fetch_sub(&space->claimed, bytes);
+    *told = true;
+    return PLEAT_E_BUDGET;
+}
+
 static void unclaim(pleat__space *space, uint64_t bytes)
 {
+    if (space->tenant != NULL)
+        pleat__tenant_unclaim(space->tenant, bytes);
     atomic_fetch_sub(&space->claimed, bytes);
+}
+
+pleat_result pleat__space_set_tenant(pleat__space *space, pleat__tenant *tenant)
+{
+    uint64_t claimed = atomic_load(&space->claimed);
+    if (tenant != NULL && claimed != 0)
+        PLEAT_TRY(pleat__tenant_claim(tenant, claimed));
+    space->tenant = tenant;
+    return PLEAT_OK;
 }
 
 /* Whether something was given back, so that another try is worth it. */
@@ -159,30 +185,38 @@ static pleat_result over_budget(const pleat__space *space, uint64_t bytes)
         (unsigned long long)cap_of(space));
 }
 
+/* One attempt. *told: the text says why, which the budget's own refusal leaves to the caller. */
+static pleat_result try_create(pleat__space *space, uint64_t bytes, pleat_handle *handle,
+                               bool *told)
+{
+    pleat_result result = claim(space, bytes, told);
+    if (result != PLEAT_OK)
+        return result;
+    *told = true;
+    result = PLEAT__VERB(space, create, space->device, bytes, space->create_flags, handle);
+    if (result != PLEAT_OK)
+        unclaim(space, bytes);
+    return result;
+}
+
 /* Budget and a handle, with room made as far as it goes. */
 static pleat_result create_handle(pleat__space *space, uint64_t bytes, pleat_handle *handle)
 {
     pleat_result result = PLEAT_E_BUDGET;
+    bool told = false;
     for (int tries = 0; tries < MOST_TRIES; tries++) {
-        if (claim(space, bytes)) {
-            result = PLEAT__VERB(space, create, space->device, bytes, space->create_flags, handle);
-            if (result == PLEAT_OK)
-                return PLEAT_OK;
-            unclaim(space, bytes);
-            if (result != PLEAT_E_OUT_OF_MEMORY)
-                return result;
-        } else {
-            result = PLEAT_E_BUDGET;
-        }
-        /* make_room's own failures must not hide the driver's text. */
+        result = try_create(space, bytes, handle, &told);
+        if (result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY)
+            return result;
+        /* make_room's own failures must not hide the reason. */
         pleat_error refusal = *pleat_last_error();
-        if (!make_room(space, bytes))
-            return result == PLEAT_E_BUDGET
-                       ? over_budget(space, bytes)
-                       : pleat__fail_native(result, refusal.native, refusal.native_name, "%s",
-                                            refusal.text);
+        if (make_room(space, bytes))
+            continue;
+        return told ? pleat__fail_native(result, refusal.native, refusal.native_name, "%s",
+                                         refusal.text)
+                    : over_budget(space, bytes);
     }
-    return result == PLEAT_E_BUDGET ? over_budget(space, bytes) : result;
+    return told ? result : over_budget(space, bytes);
 }
 
 /* ---- public ---- */

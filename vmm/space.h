@@ -18,6 +18,7 @@
 
 #include <internal/arena.h>
 #include <pleat/vmm.h>
+#include <vmm/tenants.h>
 
 typedef struct pleat__space pleat__space;
 
@@ -85,6 +86,10 @@ void pleat__space_reset_peak(pleat__space *space);
 /* The cap in bytes; 0 lifts it. Lower than what exists now is allowed: nothing new is then created.
  */
 void pleat__space_set_budget(pleat__space *space, uint64_t bytes);
+/* From now on every byte is claimed of a ledger too, what exists at once; NULL ends it. The tenant
+ * stays the caller's. PLEAT_E_BUDGET: what exists already is not to be had. pre: no other thread
+ * uses the space. */
+PLEAT_NODISCARD pleat_result pleat__space_set_tenant(pleat__space *space, pleat__tenant *tenant);
 /* Whether so many bytes more are within the cap now. */
 bool pleat__space_has_room(const pleat__space *space, uint64_t bytes);
 /* A further device gets access to all that is mapped, now and later. PLEAT_E_LIMIT. No other thread

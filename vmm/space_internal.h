@@ -42,6 +42,7 @@ struct pleat__space {
     pleat__space_before_refusing before_refusing;
     void *before_refusing_context;
 
+    pleat__tenant *tenant;    /* NULL: none; claims are made of it too */
     _Atomic uint64_t budget;  /* 0: none */
     _Atomic uint64_t claimed; /* bytes of chunks that exist or are being created */
     _Atomic uint64_t calls, aside, failed;

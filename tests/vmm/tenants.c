@@ -1,0 +1,769 @@
+/*
+ * tenants.c: the ledger that processes share: its rules, whom it trusts, and what becomes of it
+ * when tenants die or write nonsense.
+ *
+ *   test_vmm_tenants [SECONDS [SEED]]    how long processes are killed for (5)
+ */
+#include "../held.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <vmm/space.h>
+#include <vmm/tenants_file.h>
+
+#define MIB    (1ull << 20)
+#define DEVICE (64 * MIB)
+
+static char folder[64];
+static double seconds = 5;
+static uint64_t seed = 1;
+
+/* ---- what the tests share ---- */
+
+static int open_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/dev/shm/pleat-test-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    setenv("PLEAT_TENANTS_DIR", folder, 1);
+    return 0;
+}
+
+static int close_folder(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    return system(command);
+}
+
+static const char *path_of_ledger(void)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "%s/pleat-u%u-GPU-1.tenants", folder, geteuid());
+    return path;
+}
+
+static pleat_result try_join(const char *name, uint64_t guarantee, uint64_t cap, uint32_t priority,
+                             pleat__tenant **out)
+{
+    pleat__tenant_options options = {.device = "GPU-1",
+                                     .device_bytes = DEVICE,
+                                     .name = name,
+                                     .guarantee_bytes = guarantee,
+                                     .cap_bytes = cap,
+                                     .priority = priority};
+    return pleat__tenant_join(&options, out);
+}
+
+static pleat__tenant *join(const char *name, uint64_t guarantee, uint64_t cap, uint32_t priority)
+{
+    pleat__tenant *tenant;
+    assert_ok(try_join(name, guarantee, cap, priority, &tenant));
+    return tenant;
+}
+
+static pleat__standing look(pleat__tenant *tenant)
+{
+    pleat__standing standing;
+    assert_ok(pleat__tenant_look(tenant, &standing));
+    return standing;
+}
+
+static uint32_t list(pleat__tenant_entry entries[PLEAT__TENANTS_MOST])
+{
+    pleat__tenants *all;
+    uint32_t count;
+    assert_ok(pleat__tenants_open(strrchr(path_of_ledger(), '/') + 1, &all));
+    assert_ok(pleat__tenants_list(all, entries, &count));
+    pleat__tenants_close(all);
+    return count;
+}
+
+static bool has(const char *text)
+{
+    return strstr(pleat_last_error()->text, text) != NULL;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t draw(uint64_t *random)
+{
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    return *random;
+}
+
+/* ---- rules ---- */
+
+static void tenants_never_have_more_than_their_cap_or_the_device(void **state)
+{
+    (void)state;
+    pleat__tenant *a = join("a", 0, 40 * MIB, 0), *b = join("b", 0, 0, 0);
+    assert_ok(pleat__tenant_claim(a, 40 * MIB));
+    assert_result(pleat__tenant_claim(a, 1), PLEAT_E_BUDGET);
+    assert_true(has("its cap is 40.00 MiB"));
+    assert_ok(pleat__tenant_claim(b, 20 * MIB));
+    assert_result(pleat__tenant_claim(b, 5 * MIB), PLEAT_E_BUDGET);
+    assert_true(has("leaves it 24.00 MiB"));
+    assert_result(pleat__tenant_claim(b, UINT64_MAX), PLEAT_E_BUDGET);
+    pleat__tenant_unclaim(a, 10 * MIB);
+    assert_ok(pleat__tenant_claim(b, 5 * MIB));
+    assert_int_equal(look(b).use_bytes, 25 * MIB);
+    /* Other memory of a tenant's is nobody else's. */
+    pleat__tenant_tell(a, 9 * MIB, 3 * MIB, 7);
+    assert_result(pleat__tenant_claim(b, MIB), PLEAT_E_BUDGET);
+    pleat__tenant_leave(a);
+    assert_ok(pleat__tenant_claim(b, 39 * MIB));
+    pleat__tenant_leave(b);
+}
+
+static void tenants_borrow_what_is_idle_and_give_it_back(void **state)
+{
+    (void)state;
+    pleat__tenant *lender = join("lender", 40 * MIB, 0, 0),
+                  *borrower = join("borrower", 16 * MIB, 0, 0);
+    assert_ok(pleat__tenant_claim(lender, 4 * MIB));
+    assert_ok(pleat__tenant_claim(borrower, 60 * MIB));
+    assert_int_equal(look(borrower).debt_bytes, 0);
+    uint64_t news = pleat__tenant_news(borrower);
+    assert_result(pleat__tenant_claim(lender, 2 * MIB), PLEAT_E_BUDGET);
+    pleat__tenant_want(lender, 2 * MIB);
+    assert_true(pleat__tenant_news(borrower) != news);
+    /* All that the lender is guaranteed, not just what it asked for first: more will come. */
+    assert_int_equal(look(borrower).debt_bytes, 36 * MIB);
+    assert_int_equal(look(borrower).allowed_bytes, 24 * MIB);
+    assert_true(look(borrower).pressed);
+    pleat__tenant_unclaim(borrower, 36 * MIB);
+    assert_int_equal(look(borrower).debt_bytes, 0);
+    assert_ok(pleat__tenant_claim(lender, 2 * MIB));
+    pleat__tenant_want(lender, 0);
+    /* It stays the lender's for a second, so that it does not go back and forth. */
+    assert_result(pleat__tenant_claim(borrower, 2 * MIB), PLEAT_E_BUDGET);
+    assert_ok(pleat__tenant_claim(lender, 34 * MIB));
+    pleat__tenant_unclaim(lender, 34 * MIB);
+    struct timespec second = {.tv_sec = 1, .tv_nsec = 20000000};
+    nanosleep(&second, NULL);
+    assert_ok(pleat__tenant_claim(borrower, 34 * MIB));
+    /* Within its own guarantee nobody asks it for anything. */
+    pleat__tenant_unclaim(borrower, 44 * MIB);
+    pleat__tenant_want(lender, 60 * MIB);
+    assert_int_equal(look(borrower).debt_bytes, 0);
+    pleat__tenant_leave(lender);
+    pleat__tenant_leave(borrower);
+}
+
+static void tenants_give_way_to_a_higher_priority(void **state)
+{
+    (void)state;
+    pleat__tenant *low = join("low", 8 * MIB, 0, 1), *high = join("high", 0, 0, 5);
+    assert_ok(pleat__tenant_claim(low, 64 * MIB));
+    pleat__tenant_want(high, 20 * MIB);
+    assert_int_equal(look(low).debt_bytes, 20 * MIB);
+    assert_int_equal(look(low).allowed_bytes, 44 * MIB);
+    pleat__tenant_want(high, 64 * MIB);
+    assert_int_equal(look(low).debt_bytes, 56 * MIB); /* never its guarantee */
+    pleat__tenant_unclaim(low, 56 * MIB);
+    assert_ok(pleat__tenant_claim(high, 56 * MIB));
+    assert_int_equal(look(high).debt_bytes, 0);
+    pleat__tenant_leave(low);
+    pleat__tenant_leave(high);
+}
+
+static void tenants_guarantees_fit_the_device(void **state)
+{
+    (void)state;
+    pleat__tenant *a = join("a", 40 * MIB, 0, 0), *b;
+    assert_result(try_join("b", 30 * MIB, 0, 0, &b), PLEAT_E_LIMIT);
+    assert_true(has("others are guaranteed 40.00 MiB"));
+    assert_result(try_join("b", 10 * MIB, 8 * MIB, 0, &b), PLEAT_E_LIMIT);
+    assert_ok(try_join("b", 24 * MIB, 0, 0, &b));
+    pleat__tenant_leave(b);
+    pleat__tenant_leave(a);
+}
+
+static void tenants_terms_can_be_set(void **state)
+{
+    (void)state;
+    pleat__tenant *a = join("a", 8 * MIB, 0, 0), *b = join("b\"\n\\", 8 * MIB, 0, 0);
+    pleat__tenant_entry entries[PLEAT__TENANTS_MOST];
+    pleat__tenants *all;
+    uint32_t count, priority = 3;
+    uint64_t guarantee = 56 * MIB, cap = 60 * MIB, too_much = 57 * MIB;
+    assert_ok(pleat__tenant_claim(a, 62 * MIB));
+    assert_ok(pleat__tenants_open(strrchr(path_of_ledger(), '/') + 1, &all));
+    assert_int_equal(pleat__tenants_device_bytes(all), DEVICE);
+    assert_ok(pleat__tenants_list(all, entries, &count));
+    assert_int_equal(count, 2);
+    assert_string_equal(entries[0].name, "a");
+    assert_string_equal(entries[1].name, "b???");
+    assert_int_equal(entries[0].pid, getpid());
+    assert_int_equal(entries[0].use_bytes, 62 * MIB);
+    assert_true(entries[0].alive && !entries[0].damaged);
+    uint64_t serial = entries[0].serial;
+    assert_result(pleat__tenants_set(all, serial, &too_much, NULL, NULL), PLEAT_E_LIMIT);
+    assert_ok(pleat__tenants_set(all, serial, &guarantee, &cap, &priority));
+    assert_result(pleat__tenants_set(all, 999, &guarantee, &cap, &priority), PLEAT_E_NOT_FOUND);
+    assert_int_equal(look(a).allowed_bytes, 60 * MIB);
+    uint64_t asked = look(a).reclaim;
+    assert_ok(pleat__tenants_reclaim(all, serial));
+    assert_true(look(a).reclaim != asked);
+    assert_result(pleat__tenants_reclaim(all, 999), PLEAT_E_NOT_FOUND);
+    pleat__tenants_close(all);
+    pleat__tenant_set_cap(a, 20 * MIB); /* its guarantee comes with it */
+    assert_int_equal(list(entries), 2);
+    assert_int_equal(entries[0].guarantee_bytes, 20 * MIB);
+    assert_int_equal(entries[0].priority, 3);
+    assert_false(entries[0].damaged);
+    pleat__tenant_leave(b);
+    pleat__tenant_leave(a);
+    assert_int_equal(list(entries), 0);
+}
+
+static void tenants_all_entries_can_be_in_use(void **state)
+{
+    (void)state;
+    pleat__tenant *all[PLEAT__TENANTS_MOST], *more;
+    for (uint32_t t = 0; t < PLEAT__TENANTS_MOST; t++)
+        all[t] = join("one", 0, 0, 0);
+    assert_result(try_join("more", 0, 0, 0, &more), PLEAT_E_LIMIT);
+    pleat__tenant_leave(all[17]);
+    all[17] = join("again", 0, 0, 0);
+    for (uint32_t t = 0; t < PLEAT__TENANTS_MOST; t++)
+        pleat__tenant_leave(all[t]);
+}
+
+static void tenants_of_a_space_claim_what_it_makes(void **state)
+{
+    (void)state;
+    pleat_vmm host;
+    pleat__arena *arena;
+    pleat__space *space;
+    pleat__chunk *chunks[32];
+    pleat_host_options options = {.size = sizeof options, .device_bytes = DEVICE};
+    pleat__tenant *neighbour = join("neighbour", 0, 0, 0), *own = join("own", 0, 0, 0);
+    assert_ok(pleat__tenant_claim(neighbour, 50 * MIB));
+    assert_ok(pleat_vmm_host(&options, &host));
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__space_create(host, arena, &(pleat__space_options){0}, &space));
+    assert_ok(pleat__space_chunk_get(space, 1, &chunks[0]));
+    assert_ok(pleat__space_set_tenant(space, own));
+    for (int c = 1; c < 7; c++)
+        assert_ok(pleat__space_chunk_get(space, 1, &chunks[c]));
+    assert_int_equal(look(own).use_bytes, 14 * MIB);
+    assert_result(pleat__space_chunk_get(space, 1, &chunks[7]), PLEAT_E_BUDGET);
+    assert_true(has("what others have"));
+    pleat__space_chunk_put(space, chunks[6]);
+    assert_int_equal(pleat__space_trim(space, 0), 2 * MIB);
+    assert_int_equal(look(own).use_bytes, 12 * MIB);
+    for (int c = 0; c < 6; c++)
+        pleat__space_chunk_put(space, chunks[c]);
+    pleat__space_destroy(space);
+    pleat__tenant_leave(own);
+    pleat__tenant_leave(neighbour);
+    pleat__arena_destroy(arena);
+    assert_nothing_held(&host);
+    pleat_vmm_destroy(&host);
+}
+
+/* ---- death ---- */
+
+/* A process that joins, claims, says so, and waits to be killed; with `holds` it has the ledger's
+ * lock by then. */
+static pid_t start_victim(uint64_t bytes, bool holds)
+{
+    int said[2];
+    char letter;
+    assert_int_equal(pipe(said), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        pleat__tenant *tenant;
+        pleat__ledger_file *file;
+        pleat__tenant_options options = {.device = "GPU-1", .device_bytes = DEVICE};
+        bool good = pleat__tenant_join(&options, &tenant) == PLEAT_OK &&
+                    pleat__tenant_claim(tenant, bytes) == PLEAT_OK &&
+                    pleat__ledger_open(&options, &file) == PLEAT_OK &&
+                    (!holds || pleat__ledger_lock(file) == PLEAT_OK);
+        if (!good || write(said[1], "+", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(said[1]);
+    assert_int_equal(read(said[0], &letter, 1), 1);
+    close(said[0]);
+    return child;
+}
+
+static void end_victim(pid_t child)
+{
+    int status;
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+}
+
+static void tenants_that_die_leave_their_share(void **state)
+{
+    (void)state;
+    for (int holds = 0; holds < 2; holds++) {
+        pleat__tenant *tenant = join("heir", 0, 0, 0);
+        pid_t child = start_victim(60 * MIB, holds != 0);
+        if (!holds)
+            assert_result(pleat__tenant_claim(tenant, 10 * MIB), PLEAT_E_BUDGET);
+        uint64_t begun = now_ns();
+        end_victim(child);
+        assert_ok(pleat__tenant_claim(tenant, DEVICE));
+        assert_true(now_ns() - begun < 100000000u);
+        pleat__tenant_leave(tenant);
+    }
+}
+
+static void tenants_a_lock_that_is_not_given_back_is_said(void **state)
+{
+    (void)state;
+    pleat__tenant *tenant = join("waiting", 0, 0, 0);
+    pid_t child = start_victim(MIB, true);
+    char number[32];
+    snprintf(number, sizeof number, "process %d has had its lock", (int)child);
+    assert_result(pleat__tenant_claim(tenant, MIB), PLEAT_E_NOT_READY);
+    assert_true(has(number));
+    end_victim(child);
+    assert_ok(pleat__tenant_claim(tenant, MIB));
+    pleat__tenant_leave(tenant);
+}
+
+static void tenants_of_a_parent_are_not_a_childs(void **state)
+{
+    (void)state;
+    pleat__tenant *tenant = join("parent", 0, 0, 0);
+    assert_ok(pleat__tenant_claim(tenant, 10 * MIB));
+    pid_t child = fork();
+    if (child == 0) {
+        pleat__tenant *own = NULL;
+        pleat__tenant_leave(tenant); /* does nothing */
+        bool good = try_join("child", 0, 0, 0, &own) == PLEAT_OK &&
+                    pleat__tenant_claim(own, 54 * MIB) == PLEAT_OK &&
+                    pleat__tenant_claim(own, MIB) == PLEAT_E_BUDGET;
+        pleat__tenant_leave(own);
+        _exit(good ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(look(tenant).use_bytes, 10 * MIB);
+    pleat__tenant_leave(tenant);
+}
+
+/* ---- trust ---- */
+
+/* Joining is refused, says why, and leaves what lies there as it is. */
+static void assert_distrusted(const char *why)
+{
+    pleat__tenant *tenant;
+    struct stat before, after;
+    assert_int_equal(lstat(path_of_ledger(), &before), 0);
+    assert_result(try_join("one", 0, 0, 0, &tenant), PLEAT_E_INPUT);
+    assert_true(has(why) && has(path_of_ledger()) && has("remove it"));
+    assert_int_equal(lstat(path_of_ledger(), &after), 0);
+    assert_true(before.st_ino == after.st_ino && before.st_size == after.st_size &&
+                before.st_mtim.tv_nsec == after.st_mtim.tv_nsec);
+}
+
+/* A ledger that nobody uses. */
+static void make_ledger(void)
+{
+    unlink(path_of_ledger());
+    pleat__tenant_leave(join("one", 0, 0, 0));
+}
+
+static void write_at(off_t at, const void *bytes, size_t count)
+{
+    int fd = open(path_of_ledger(), O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, bytes, count, at), count);
+    close(fd);
+}
+
+static void tenants_files_that_are_not_trusted_are_refused(void **state)
+{
+    (void)state;
+    char other[256];
+    const uint32_t version = 99;
+    const uint64_t none = 0;
+    snprintf(other, sizeof other, "%s/other", folder);
+    make_ledger();
+    struct stat made;
+    assert_int_equal(stat(path_of_ledger(), &made), 0);
+    assert_int_equal(made.st_mode & 07777, 0600);
+    assert_int_equal(chmod(path_of_ledger(), 0666), 0);
+    assert_distrusted("its mode is not 0600");
+    assert_int_equal(chmod(path_of_ledger(), 0600), 0);
+    assert_int_equal(link(path_of_ledger(), other), 0);
+    assert_distrusted("no plain file with one name");
+    assert_int_equal(unlink(path_of_ledger()), 0);
+    assert_int_equal(symlink(other, path_of_ledger()), 0);
+    assert_distrusted("a symbolic link");
+    unlink(path_of_ledger());
+    assert_int_equal(mkfifo(path_of_ledger(), 0600), 0);
+    assert_distrusted("no plain file");
+    make_ledger();
+    assert_int_equal(truncate(path_of_ledger(), 100), 0);
+    assert_distrusted("its size");
+    make_ledger();
+    write_at(0, "nonsense", 8);
+    assert_distrusted("does not begin like one");
+    make_ledger();
+    write_at(offsetof(pleat__ledger_map, version), &version, sizeof version);
+    assert_distrusted("another version");
+    make_ledger();
+    write_at(offsetof(pleat__ledger_map, device), "GPU-2", 5);
+    assert_distrusted("another device");
+    make_ledger();
+    write_at(offsetof(pleat__ledger_map, device_bytes), &none, sizeof none);
+    assert_distrusted("size of the device");
+    make_ledger();
+    if (geteuid() == 0) {
+        assert_int_equal(chown(path_of_ledger(), 12345, 12345), 0);
+        assert_distrusted("another user's");
+    }
+    unlink(path_of_ledger());
+    unlink(other);
+}
+
+static void tenants_of_a_group_share_a_ledger_of_the_group(void **state)
+{
+    (void)state;
+    pleat__tenant *tenant;
+    pleat__tenant_options options = {.device = "GPU-1", .device_bytes = DEVICE, .group = "root"};
+    if (getegid() != 0) {
+        options.group = "there is no such group";
+    } else {
+        char path[256];
+        struct stat made;
+        assert_ok(pleat__tenant_join(&options, &tenant));
+        snprintf(path, sizeof path, "%s/pleat-g0-GPU-1.tenants", folder);
+        assert_int_equal(stat(path, &made), 0);
+        assert_int_equal(made.st_mode & 07777, 0660);
+        pleat__tenant_leave(tenant);
+        assert_int_equal(chmod(path, 0600), 0);
+        assert_result(pleat__tenant_join(&options, &tenant), PLEAT_E_INPUT);
+        options.group = "there is no such group";
+    }
+    assert_result(pleat__tenant_join(&options, &tenant), PLEAT_E_INVALID);
+    char device[64], group[16];
+    assert_true(pleat__tenants_is_name("pleat-u0-GPU-1-2.tenants", device, group));
+    assert_string_equal(device, "GPU-1-2");
+    assert_string_equal(group, "");
+    assert_true(pleat__tenants_is_name("pleat-g42-X.tenants", device, group));
+    assert_string_equal(group, "42");
+    static const char *const others[] = {"pleat-u0-.tenants",
+                                         "pleat-u-X.tenants",
+                                         "pleat-x1-X.tenants",
+                                         "pleat-u1X-X.tenants",
+                                         "other",
+                                         "pleat-u1.tenants",
+                                         "",
+                                         "pleat-u12345678901234567-X.tenants"};
+    for (size_t o = 0; o < sizeof others / sizeof *others; o++)
+        assert_false(pleat__tenants_is_name(others[o], device, group));
+}
+
+/* Whatever is written into the file while it is used, or before: each tenant keeps to its own cap
+ * and knows what it has, and nothing hangs. */
+static void tenants_survive_a_thousand_mutations(void **state)
+{
+    enum { MUTATIONS = 1000 };
+    (void)state;
+    uint64_t random = seed * 0x9e3779b97f4a7c15u;
+    uint32_t refused = 0;
+    for (int m = 0; m < MUTATIONS; m++) {
+        make_ledger();
+        pleat__tenant *a = join("a", 8 * MIB, 40 * MIB, 0), *b = join("b", 0, 0, 0), *late;
+        assert_ok(pleat__tenant_claim(a, 10 * MIB));
+        assert_ok(pleat__tenant_claim(b, 20 * MIB));
+        /* Where it hurts: the head and the first entries. */
+        for (uint64_t k = 1 + draw(&random) % 32; k > 0; k--) {
+            off_t at = draw(&random) % 2 ? (off_t)(draw(&random) % 120)
+                                         : (off_t)(4096 + draw(&random) % 1024);
+            uint64_t word = draw(&random) % 3 == 0 ? UINT64_MAX : draw(&random);
+            write_at(at, &word, 1 + draw(&random) % 8);
+        }
+        assert_int_equal(look(a).use_bytes, 10 * MIB);
+        assert_int_equal(look(b).use_bytes, 20 * MIB);
+        uint64_t has_a = 10 * MIB, has_b = 20 * MIB;
+        for (int c = 0; c < 40; c++) {
+            has_a += pleat__tenant_claim(a, 2 * MIB) == PLEAT_OK ? 2 * MIB : 0;
+            has_b += pleat__tenant_claim(b, 2 * MIB) == PLEAT_OK ? 2 * MIB : 0;
+            assert_true(has_a <= DEVICE && has_b <= DEVICE);
+        }
+        assert_int_equal(look(a).use_bytes, has_a);
+        /* Each has written its entry anew, and is counted in full. */
+        assert_true(has_a + has_b <= DEVICE);
+        pleat__tenant_entry entries[PLEAT__TENANTS_MOST];
+        pleat__ledger_file *file;
+        uint32_t count;
+        pleat__tenants *all = NULL;
+        pleat_result opened = pleat__ledger_open_named(strrchr(path_of_ledger(), '/') + 1, &file);
+        assert_ok(opened); /* this process has it open already */
+        pleat__ledger_close(file);
+        assert_ok(pleat__tenants_open(strrchr(path_of_ledger(), '/') + 1, &all));
+        assert_ok(pleat__tenants_list(all, entries, &count));
+        assert_ok(pleat__tenants_remove_dead(all, &count));
+        pleat__tenants_close(all);
+        pleat__tenant_leave(a);
+        pleat__tenant_leave(b);
+        /* Who comes now gets a ledger that makes sense, or is told why not. */
+        pleat_result result = try_join("late", 0, 0, 0, &late);
+        if (result != PLEAT_OK) {
+            assert_result(result, PLEAT_E_INPUT);
+            assert_true(has("not trusted"));
+            refused++;
+            continue;
+        }
+        assert_ok(pleat__tenant_claim(late, DEVICE));
+        pleat__tenant_leave(late);
+    }
+    print_message("seed %llu: %d mutations, %u of them refused\n", (unsigned long long)seed,
+                  MUTATIONS, refused);
+    assert_true(refused > 0 && refused < MUTATIONS);
+    unlink(path_of_ledger());
+}
+
+/* ---- eight processes, one killed each second ---- */
+
+enum { PROCESSES = 8, KILLS_A_SECOND = 4 };
+
+/* What all processes see. A byte counts from before it is made until after it is given back. */
+typedef struct scene {
+    struct {
+        _Atomic uint64_t bytes;
+        _Atomic uint64_t turns;
+        _Atomic bool dying; /* about to be killed: not counted any more */
+    } of[PROCESSES];
+    _Atomic uint64_t wrong;
+    _Atomic uint64_t refused;
+    _Atomic uint64_t most;
+} scene;
+
+static uint64_t cap_of(int process)
+{
+    static const uint64_t caps[PROCESSES] = {8, 10, 12, 14, 18, 20, 22, 24}; /* twice the device */
+    return caps[process] * MIB;
+}
+
+/* All that the living have made. */
+static uint64_t sum_of(scene *all)
+{
+    uint64_t sum = 0;
+    for (int p = 0; p < PROCESSES; p++)
+        sum += atomic_load(&all->of[p].dying) ? 0 : atomic_load(&all->of[p].bytes);
+    return sum;
+}
+
+static void count_chunk(scene *all, int process)
+{
+    uint64_t own = atomic_fetch_add(&all->of[process].bytes, 2 * MIB) + 2 * MIB;
+    uint64_t sum = sum_of(all), most = atomic_load(&all->most);
+    while (sum > most && !atomic_compare_exchange_weak(&all->most, &most, sum))
+        ;
+    if (own > cap_of(process) || sum > DEVICE)
+        atomic_fetch_add(&all->wrong, 1);
+}
+
+/* The host backend, but that what is made and given back is counted where all see it: within the
+ * time for which it is claimed. */
+static pleat_vmm inner;
+static pleat_vmm_ops counting;
+static scene *counted;
+static int counted_process;
+
+static pleat_result create_counted(void *self, int device, uint64_t bytes, uint32_t flags,
+                                   pleat_handle *handle)
+{
+    pleat_result result = inner.ops->create(self, device, bytes, flags, handle);
+    if (result == PLEAT_OK)
+        count_chunk(counted, counted_process);
+    return result;
+}
+
+static pleat_result release_counted(void *self, pleat_handle handle)
+{
+    pleat_result result = inner.ops->release(self, handle);
+    if (result == PLEAT_OK)
+        atomic_fetch_sub(&counted->of[counted_process].bytes, 2 * MIB);
+    return result;
+}
+
+static pleat_result open_counting(scene *all, int process, pleat_vmm *out)
+{
+    pleat_host_options options = {.size = sizeof options, .device_bytes = DEVICE};
+    pleat_result result = pleat_vmm_host(&options, &inner);
+    if (result != PLEAT_OK)
+        return result;
+    counting = *inner.ops;
+    counting.create = create_counted;
+    counting.release = release_counted;
+    counted = all;
+    counted_process = process;
+    *out = (pleat_vmm){&counting, inner.self};
+    return PLEAT_OK;
+}
+
+/* A job that takes and gives at random, for ever. */
+static void run_process(scene *all, int process, uint64_t own_seed)
+{
+    enum { MOST = 32 };
+    pleat__chunk *held[MOST];
+    uint32_t count = 0;
+    uint64_t random = own_seed | 1;
+    pleat_vmm host;
+    pleat__arena *arena;
+    pleat__space *space;
+    pleat__tenant *tenant;
+    if (open_counting(all, process, &host) != PLEAT_OK || pleat__arena_create(&arena) != PLEAT_OK ||
+        pleat__space_create(host, arena, &(pleat__space_options){0}, &space) != PLEAT_OK ||
+        try_join("killed", process < 4 ? 4 * MIB : 0, cap_of(process), 0, &tenant) != PLEAT_OK ||
+        pleat__space_set_tenant(space, tenant) != PLEAT_OK) {
+        fprintf(stderr, "process %d: %s\n", process, pleat_last_error()->text);
+        _exit(1);
+    }
+    for (;;) {
+        bool takes = count == 0 || (count < MOST && draw(&random) % 3 != 0);
+        if (takes) {
+            pleat_result result = pleat__space_chunk_get(space, 1, &held[count]);
+            if (result == PLEAT_OK) {
+                count++;
+            } else {
+                atomic_fetch_add(&all->refused, result == PLEAT_E_BUDGET);
+                atomic_fetch_add(&all->wrong, result != PLEAT_E_BUDGET);
+                pleat__tenant_want(tenant, 2 * MIB);
+            }
+        }
+        if (!takes || draw(&random) % 4 == 0)
+            for (uint64_t k = draw(&random) % (count + 1); k > 0; k--) {
+                pleat__space_chunk_put(space, held[--count]);
+                (void)!pleat__space_trim(space, 0);
+            }
+        if (!pleat__space_audit(space))
+            atomic_fetch_add(&all->wrong, 1);
+        atomic_fetch_add(&all->of[process].turns, 1);
+    }
+}
+
+static pid_t start_process(scene *all, int process, uint64_t own_seed)
+{
+    atomic_store(&all->of[process].bytes, 0);
+    atomic_store(&all->of[process].dying, false);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        run_process(all, process, own_seed);
+    return child;
+}
+
+/* Killed at a moment of its own choosing; its share is usable by another one at once. */
+static void kill_process(scene *all, int process, pid_t child)
+{
+    atomic_store(&all->of[process].dying, true);
+    end_victim(child);
+    atomic_store(&all->of[process].bytes, 0);
+}
+
+/* All go on: nobody waits for ever. */
+static void assert_progress(scene *all)
+{
+    uint64_t before[PROCESSES], until = now_ns() + 5000000000u;
+    for (int p = 0; p < PROCESSES; p++)
+        before[p] = atomic_load(&all->of[p].turns);
+    for (int p = 0; p < PROCESSES; p++)
+        while (atomic_load(&all->of[p].turns) == before[p]) {
+            assert_true(now_ns() < until);
+            nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+        }
+}
+
+static void tenants_hold_while_processes_are_killed(void **state)
+{
+    (void)state;
+    uint64_t random = seed * 0x9e3779b97f4a7c15u, kills = 0;
+    scene *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(all, MAP_FAILED);
+    pid_t children[PROCESSES];
+    make_ledger();
+    for (int p = 0; p < PROCESSES; p++)
+        children[p] = start_process(all, p, draw(&random));
+    uint64_t until = now_ns() + (uint64_t)(seconds * 1e9);
+    while (now_ns() < until) {
+        long pause = (long)(draw(&random) % (2000000000u / KILLS_A_SECOND));
+        nanosleep(&(struct timespec){.tv_sec = pause / 1000000000, .tv_nsec = pause % 1000000000},
+                  NULL);
+        int victim = (int)(draw(&random) % PROCESSES);
+        kill_process(all, victim, children[victim]);
+        kills++;
+        /* Its share is there for whoever asks, its lock too. */
+        pleat__tenant *heir = join("heir", 0, 0, 0);
+        uint64_t begun = now_ns();
+        assert_ok(pleat__tenant_look(heir, &(pleat__standing){0}));
+        pleat__tenant_entry entries[PLEAT__TENANTS_MOST];
+        uint32_t count = list(entries);
+        for (uint32_t e = 0; e < count; e++)
+            assert_true(entries[e].alive && !entries[e].damaged);
+        assert_true(now_ns() - begun < 100000000u);
+        pleat__tenant_leave(heir);
+        children[victim] = start_process(all, victim, draw(&random));
+        assert_progress(all);
+        assert_int_equal(atomic_load(&all->wrong), 0);
+    }
+    for (int p = 0; p < PROCESSES; p++)
+        kill_process(all, p, children[p]);
+    pleat__tenant *heir = join("heir", 0, 0, 0);
+    assert_ok(pleat__tenant_claim(heir, DEVICE));
+    pleat__tenant_leave(heir);
+    uint64_t turns = 0;
+    for (int p = 0; p < PROCESSES; p++)
+        turns += atomic_load(&all->of[p].turns);
+    print_message("seed %llu: %llu kills, %llu turns, %llu refusals, at most %.0f MiB of %.0f\n",
+                  (unsigned long long)seed, (unsigned long long)kills, (unsigned long long)turns,
+                  (unsigned long long)atomic_load(&all->refused),
+                  (double)atomic_load(&all->most) / MIB, (double)DEVICE / MIB);
+    assert_true(atomic_load(&all->most) <= DEVICE && atomic_load(&all->refused) > 0);
+    assert_int_equal(atomic_load(&all->wrong), 0);
+    munmap(all, sizeof *all);
+}
+
+int main(int argc, char **argv)
+{
+    seconds = argc > 1 ? atof(argv[1]) : seconds;
+    seed = argc > 2 ? strtoull(argv[2], NULL, 10) : seed;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tenants_never_have_more_than_their_cap_or_the_device),
+        cmocka_unit_test(tenants_borrow_what_is_idle_and_give_it_back),
+        cmocka_unit_test(tenants_give_way_to_a_higher_priority),
+        cmocka_unit_test(tenants_guarantees_fit_the_device),
+        cmocka_unit_test(tenants_terms_can_be_set),
+        cmocka_unit_test(tenants_all_entries_can_be_in_use),
+        cmocka_unit_test(tenants_of_a_space_claim_what_it_makes),
+        cmocka_unit_test(tenants_that_die_leave_their_share),
+        cmocka_unit_test(tenants_a_lock_that_is_not_given_back_is_said),
+        cmocka_unit_test(tenants_of_a_parent_are_not_a_childs),
+        cmocka_unit_test(tenants_files_that_are_not_trusted_are_refused),
+        cmocka_unit_test(tenants_of_a_group_share_a_ledger_of_the_group),
+        cmocka_unit_test(tenants_survive_a_thousand_mutations),
+        cmocka_unit_test(tenants_hold_while_processes_are_killed),
+    };
+    return cmocka_run_group_tests_name("tenants", tests, open_folder, close_folder);
+}

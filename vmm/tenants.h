@@ -1,0 +1,122 @@
+/*
+ * tenants.h: who has how much of a device: a ledger that the processes of a user, or of a group,
+ * share, so that each knows what the others have, and lends what it does not use. There is no
+ * daemon: the ledger is a file in shared memory, one for each device, by the device's own name.
+ *
+ *   guarantee  bytes that a tenant can always have. All guarantees together fit the device.
+ *   cap        the most that it may have. Above its guarantee it borrows what is idle.
+ *   want       bytes that it asks for and does not get. What it asks for within its guarantee is
+ *              lent to nobody any more, and borrowers give it back; what it asks for above it is
+ *              given up by borrowers of a lower priority.
+ *   hold       what a tenant asked for within its guarantee stays its own for a second after it
+ *              asked last, used or not: so memory does not go back and forth.
+ *
+ * LOCKING  The kernel's record locks on the file (fcntl, F_SETLK), which end with their process,
+ *          however it ends: a tenant holds one on its entry's byte for as long as it lives, which
+ *          is how others know that it does, whatever process numbers their containers have; and
+ *          whoever changes the ledger holds one on its first byte. A lock that lies in the kernel
+ *          cannot be damaged by who writes nonsense into the file. Such a lock is the process's: it
+ *          does not pass to a forked child, and ends when the process closes the file, so a process
+ *          has each ledger open once.
+ * DEATH    Every change is one store of one word, so a tenant may die between any two. Its entry is
+ *          found, and its share is free, when the next one asks for what is not there.
+ * TRUST    The file is refused unless it is a plain file with one name, of the right owner or
+ *          group, mode, size and version. Every field is checked whenever it is read: an entry that
+ *          makes no sense counts as one that has nothing and is guaranteed nothing. What a tenant
+ *          has it knows itself, and writes anew with every change. So nonsense harms the one whose
+ *          entry it is, until its next change.
+ * ERRORS   PLEAT_E_INPUT: a file that is not trusted; PLEAT_E_IO; PLEAT_E_BUDGET: no room;
+ *          PLEAT_E_LIMIT: no entry is left, or guarantees do not fit.
+ * THREADS  Any.
+ */
+#ifndef PLEAT_VMM_TENANTS_H
+#define PLEAT_VMM_TENANTS_H
+
+#include <pleat/base.h>
+#include <stdbool.h>
+
+#define PLEAT__TENANTS_MOST 128u
+#define PLEAT__TENANT_NAME  32u
+
+/* ---- a tenant ---- */
+
+typedef struct pleat__tenant pleat__tenant;
+
+typedef struct pleat__tenant_options {
+    const char *group;     /* whose ledger: a group's name; NULL or "": the user's own */
+    const char *device;    /* the device's own name (`identify`) */
+    uint64_t device_bytes; /* as memory_info says */
+    const char *name;      /* what people call it; NULL or "": the program's */
+    uint64_t guarantee_bytes, cap_bytes; /* cap 0: the device */
+    uint32_t priority;
+} pleat__tenant_options;
+
+PLEAT_NODISCARD pleat_result pleat__tenant_join(const pleat__tenant_options *options,
+                                                pleat__tenant **out);
+/* All that it has counts as given back. NULL is allowed, and does nothing in a forked child. */
+void pleat__tenant_leave(pleat__tenant *tenant);
+/* Before memory is made. PLEAT_E_BUDGET, and the text says whether its own cap or the others are in
+ * the way. */
+PLEAT_NODISCARD pleat_result pleat__tenant_claim(pleat__tenant *tenant, uint64_t bytes);
+/* After memory was given back. Cannot fail: what the ledger does not know yet it is told next time.
+ */
+void pleat__tenant_unclaim(pleat__tenant *tenant, uint64_t bytes);
+/* So many bytes are asked for and not there; 0: none any more. */
+void pleat__tenant_want(pleat__tenant *tenant, uint64_t bytes);
+/* What it has beside what it claimed (`other`: its context, libraries), could give back now
+ * (`idle`), and has in host memory. For the others and for people. */
+void pleat__tenant_tell(pleat__tenant *tenant, uint64_t other_bytes, uint64_t idle_bytes,
+                        uint64_t host_bytes);
+void pleat__tenant_set_cap(pleat__tenant *tenant, uint64_t bytes);
+
+/* How a tenant stands. */
+typedef struct pleat__standing {
+    uint64_t use_bytes;
+    uint64_t allowed_bytes; /* the most that it could have now: at least its guarantee or, where
+                               others' other memory leaves less, that */
+    uint64_t debt_bytes;    /* of what it has, so much is others' and wanted back */
+    bool pressed;           /* somebody asks for more than there is */
+    uint64_t reclaim;       /* changes when people ask for what is idle (pleat__tenants_reclaim) */
+} pleat__standing;
+PLEAT_NODISCARD pleat_result pleat__tenant_look(pleat__tenant *tenant, pleat__standing *out);
+/* Grows with every change of anybody's wants: unchanged, there is nothing new to look at. Takes no
+ * lock. */
+uint64_t pleat__tenant_news(const pleat__tenant *tenant);
+
+/* ---- for people: `pleat tenants` ---- */
+
+typedef struct pleat__tenant_entry {
+    uint64_t serial; /* names it for the calls below */
+    uint64_t pid;    /* as it is numbered where it runs */
+    uint32_t uid;
+    char name[PLEAT__TENANT_NAME];
+    uint32_t priority;
+    uint64_t guarantee_bytes, cap_bytes, use_bytes, other_bytes, idle_bytes, want_bytes, host_bytes;
+    bool alive, damaged;
+} pleat__tenant_entry;
+
+typedef struct pleat__tenants pleat__tenants;
+
+/* The folder of the ledgers: PLEAT_TENANTS_DIR, or /dev/shm. */
+const char *pleat__tenants_folder(void);
+/* Whether a file in there is called like a ledger; its device and, "": the user's own, its group's
+ * number. */
+bool pleat__tenants_is_name(const char *file, char device[64], char group[16]);
+PLEAT_NODISCARD pleat_result pleat__tenants_open(const char *file, pleat__tenants **out);
+void pleat__tenants_close(pleat__tenants *tenants);
+uint64_t pleat__tenants_device_bytes(const pleat__tenants *tenants);
+/* A copy of all entries, as they were at one moment; how many. */
+PLEAT_NODISCARD pleat_result pleat__tenants_list(pleat__tenants *tenants,
+                                                 pleat__tenant_entry entries[PLEAT__TENANTS_MOST],
+                                                 uint32_t *count);
+/* NULL: as it is. PLEAT_E_NOT_FOUND; PLEAT_E_LIMIT: guarantees would not fit. */
+PLEAT_NODISCARD pleat_result pleat__tenants_set(pleat__tenants *tenants, uint64_t serial,
+                                                const uint64_t *guarantee_bytes,
+                                                const uint64_t *cap_bytes,
+                                                const uint32_t *priority);
+/* Asks a tenant to give back what is idle. */
+PLEAT_NODISCARD pleat_result pleat__tenants_reclaim(pleat__tenants *tenants, uint64_t serial);
+/* Strikes out those that are dead; how many. Nobody needs to: who asks for memory does it too. */
+PLEAT_NODISCARD pleat_result pleat__tenants_remove_dead(pleat__tenants *tenants, uint32_t *count);
+
+#endif
