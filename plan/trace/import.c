@@ -155,18 +155,29 @@ static pleat_result decode(const char *path, const bytes *all, int device, pleat
     return refuse(path, all);
 }
 
+pleat_result pleat__import_bytes(const char *path, pleat__arena *arena, uint8_t **data,
+                                 size_t *size)
+{
+    bytes file, unzipped;
+    PLEAT_TRY(pleat__file_read(path, FILE_MOST, arena, &file.data, &file.size));
+    if (file.size > 2 && file.data[0] == 0x1f && file.data[1] == 0x8b) {
+        PLEAT_TRY(unzip(path, arena, &file, &unzipped));
+        pleat__arena_free(arena, file.data);
+        file = unzipped;
+    }
+    *data = file.data;
+    *size = file.size;
+    return PLEAT_OK;
+}
+
 pleat_result pleat__trace_import(const char *path, int device, pleat__trace_form *form,
                                  pleat_trace **out)
 {
     pleat__arena *arena;
     PLEAT_TRY(pleat__arena_create(&arena));
     pleat__trace_form ignored;
-    bytes file, unzipped;
-    pleat_result result = pleat__file_read(path, FILE_MOST, arena, &file.data, &file.size);
-    if (result == PLEAT_OK && file.size > 2 && file.data[0] == 0x1f && file.data[1] == 0x8b) {
-        result = unzip(path, arena, &file, &unzipped);
-        file = unzipped;
-    }
+    bytes file;
+    pleat_result result = pleat__import_bytes(path, arena, &file.data, &file.size);
     if (result == PLEAT_OK)
         result = decode(path, &file, device, form ? form : &ignored, out);
     pleat__arena_destroy(arena);

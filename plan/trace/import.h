@@ -5,6 +5,7 @@
 #ifndef PLEAT_PLAN_TRACE_IMPORT_H
 #define PLEAT_PLAN_TRACE_IMPORT_H
 
+#include <internal/arena.h>
 #include <pleat/trace.h>
 
 typedef enum pleat__trace_form {
@@ -24,6 +25,11 @@ PLEAT_NODISCARD pleat_result pleat__trace_import(const char *path, int device,
                                                  pleat__trace_form *form, pleat_trace **out);
 /* The same for any device. */
 PLEAT_NODISCARD pleat_result pleat__trace_open(const char *path, pleat_trace **out);
+
+/* All bytes of a file into `arena`, unzipped where it is gzipped. PLEAT_E_INPUT where there are
+ * more than 2 GiB of them, PLEAT_E_IO. */
+PLEAT_NODISCARD pleat_result pleat__import_bytes(const char *path, pleat__arena *arena,
+                                                 uint8_t **data, size_t *size);
 
 /* The first `count` iterations of a device and what came before them, with the first event behind
  * them. PLEAT_E_INPUT when there are fewer whole ones. */

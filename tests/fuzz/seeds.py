@@ -4,6 +4,7 @@ command and by Python itself. usage: tests/fuzz/seeds.py PLEAT_COMMAND
 
 Plans and traces are kept without their checksums, which the targets add, logs without most of what is
 zero in them."""
+import json
 import os
 import pickle
 import random
@@ -70,6 +71,28 @@ def read(path, cut=0):
     return data[:len(data) - cut]
 
 
+def operators():
+    """Four operators, one of them with a view and one in place, and handles that come and go."""
+    lines = [dict(INSTRUCTION="ANNOTATE", ANNOTATION="START"), dict(INSTRUCTION="CONSTANT", NAME="w"),
+             dict(INSTRUCTION="MEMORY", NAME="w", MEMORY="4096")]
+
+    def call(name, arguments, results):
+        lines.append(dict(INSTRUCTION="CALL", NAME=name, ARGS=arguments, TIME="100", RESULT=[r for r, _, _ in results]))
+        for result, size, alias in results:
+            lines.append(dict(INSTRUCTION="MEMORY", NAME=result, MEMORY=str(size)))
+            lines.append(dict(INSTRUCTION="ALIAS", NAME=result, ALIAS=str(alias)))
+
+    call("conv", ["w"], [("a", 4 << 20, -1)])
+    call("view", ["a"], [("v", 4 << 20, 0)])
+    lines.append(dict(INSTRUCTION="MUTATE", NAME="relu_", ARGS=["v"], MUTATE=[0], TIME="10"))
+    call("norm", ["v", "w"], [("b", 3 << 20, -1), ("c", 512, -1)])
+    lines.append(dict(INSTRUCTION="COPY", DST="d", SRC="c"))
+    call("mm", ["b", "d"], [("e", 5 << 20, -1)])
+    lines += [dict(INSTRUCTION="COPY_FROM", DST="d", SRC="e"), dict(INSTRUCTION="RELEASE", NAME="b")]
+    call("conv_backward", ["a", "e"], [("f", 2 << 20, -1)])
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
 class Maker:
     def __init__(self, command, folder):
         self.command, self.folder = command, folder
@@ -125,6 +148,7 @@ def main():
     maker.logs()
     write("csv", "table", b"id,lower,upper,size\n0,0,4,512\n1,1,3,1024\n2,5,9,700\n")
     write("csv", "columns", b"upper,x,size,lower,id\r\n4,?,512,0,a\r\n9,,1,4,\"b\"\r\n")
+    write("operators", "chain", operators())
     write("conf", "settings", b"small:512k,views:16g,learn:off,log_ms:20,log:/tmp/%p\n")
     draws = random.Random(1)
     for i in range(8):

@@ -12,7 +12,7 @@ PLEAT = sys.argv[1]
 COMMANDS = {  # what each takes besides options
     "compare": "one trace or more", "conf": None, "explain": "one trace or more", "export": "one trace",
     "import": "one recording", "plan": "a trace or a plan", "replay": "one trace",
-    "report": "one trace", "verify": "one plan", "bench alloc": None,
+    "remat": "one operator log", "report": "one trace", "verify": "one plan", "bench alloc": None,
     "bench plan": "one FILE or more", "bench requests": "one trace", "bench vmm": None,
     "top": "?", "version": None,
 }
