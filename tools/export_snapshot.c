@@ -13,6 +13,7 @@
 #include <tools/export_snapshot.h>
 
 #include <tools/pickle_writer.h>
+#include <tools/progress.h>
 
 #include <internal/arena.h>
 #include <internal/error.h>
@@ -345,16 +346,24 @@ static pleat_result put_device(snapshot *s, unsigned device)
 {
     const pleat_trace_event *events = pleat_trace_events(s->trace);
     machine *m = &s->machines[device];
+    size_t count = pleat_trace_event_count(s->trace);
+    pleat_result result = PLEAT_OK;
+    progress bar;
+    progress_begin(&bar, "snapshot", count);
     pickle_list(s->out);
-    for (size_t i = 0; i < pleat_trace_event_count(s->trace); i++) {
+    for (size_t i = 0; i < count && result == PLEAT_OK; i++) {
+        if (i % 1024 == 0)
+            progress_step(&bar, i);
         if (events[i].device != device)
             continue;
         if (m->runtime == NULL)
-            PLEAT_TRY(begin_machine(m));
-        PLEAT_TRY(put_any(s, m, &events[i]));
+            result = begin_machine(m);
+        if (result == PLEAT_OK)
+            result = put_any(s, m, &events[i]);
     }
     pickle_end_list(s->out);
-    return PLEAT_OK;
+    progress_end(&bar);
+    return result;
 }
 
 /* ---- what is there at the end ---- */

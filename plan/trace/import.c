@@ -136,13 +136,13 @@ static pleat_result refuse(const char *path, const bytes *all)
                        path);
 }
 
-static pleat_result decode(const char *path, const bytes *all, int device, pleat__trace_form *form,
-                           pleat_trace **out)
+static pleat_result decode(const char *path, const bytes *all, int device, bool *devices,
+                           pleat__trace_form *form, pleat_trace **out)
 {
     uint8_t first = all->size > 0 ? all->data[0] : 0;
     if (first == 0x80) { /* the opcode PROTO */
         *form = PLEAT__FORM_SNAPSHOT;
-        return pleat__snapshot_decode(path, all->data, all->size, device, out);
+        return pleat__snapshot_decode(path, all->data, all->size, device, devices, out);
     }
     if ((first & 0xf0) == 0x90) { /* a msgpack array */
         *form = PLEAT__FORM_TRACE;
@@ -170,8 +170,8 @@ pleat_result pleat__import_bytes(const char *path, pleat__arena *arena, uint8_t 
     return PLEAT_OK;
 }
 
-pleat_result pleat__trace_import(const char *path, int device, pleat__trace_form *form,
-                                 pleat_trace **out)
+static pleat_result read_any(const char *path, int device, bool *devices, pleat__trace_form *form,
+                             pleat_trace **out)
 {
     pleat__arena *arena;
     PLEAT_TRY(pleat__arena_create(&arena));
@@ -179,9 +179,45 @@ pleat_result pleat__trace_import(const char *path, int device, pleat__trace_form
     bytes file;
     pleat_result result = pleat__import_bytes(path, arena, &file.data, &file.size);
     if (result == PLEAT_OK)
-        result = decode(path, &file, device, form ? form : &ignored, out);
+        result = decode(path, &file, device, devices, form ? form : &ignored, out);
     pleat__arena_destroy(arena);
     return result;
+}
+
+/* A trace file may be of several devices; a snapshot that was read is of one. */
+static pleat_result keep_device(const char *path, int device, pleat_trace **trace)
+{
+    pleat_trace *kept;
+    const pleat_trace_event *events = pleat_trace_events(*trace);
+    size_t i = 0, count = pleat_trace_event_count(*trace);
+    while (i < count && events[i].device == device)
+        i++;
+    if (i == count)
+        return PLEAT_OK;
+    pleat_result result = pleat__trace_of_device(*trace, device, &kept);
+    pleat_trace_free(*trace);
+    if (result != PLEAT_OK)
+        return pleat__context(result, "'%s'", path);
+    *trace = kept;
+    return PLEAT_OK;
+}
+
+pleat_result pleat__trace_import(const char *path, int device, pleat__trace_form *form,
+                                 pleat_trace **out)
+{
+    pleat__trace_form found;
+    PLEAT_TRY(read_any(path, device, NULL, &found, out));
+    if (form != NULL)
+        *form = found;
+    return device == PLEAT__ANY_DEVICE || found == PLEAT__FORM_SNAPSHOT
+               ? PLEAT_OK
+               : keep_device(path, device, out);
+}
+
+pleat_result pleat__trace_import_any(const char *path, bool *devices, pleat__trace_form *form,
+                                     pleat_trace **out)
+{
+    return read_any(path, PLEAT__ANY_DEVICE, devices, form, out);
 }
 
 pleat_result pleat__trace_open(const char *path, pleat_trace **out)

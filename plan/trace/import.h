@@ -7,6 +7,7 @@
 
 #include <internal/arena.h>
 #include <pleat/trace.h>
+#include <stdbool.h>
 
 typedef enum pleat__trace_form {
     PLEAT__FORM_TRACE,
@@ -19,10 +20,15 @@ const char *pleat__trace_form_name(pleat__trace_form form);
 
 #define PLEAT__ANY_DEVICE (-1)
 
-/* Reads a file by what it begins with. `device` chooses from a snapshot of several devices;
- * PLEAT__ANY_DEVICE is the only one. `form` may be NULL. PLEAT_E_INPUT, PLEAT_E_IO, PLEAT_E_ABI. */
+/* Reads a file by what it begins with. `device` chooses from a recording of several devices;
+ * PLEAT__ANY_DEVICE is the only one of a snapshot, and all of a trace file. `form` may be NULL.
+ * PLEAT_E_INPUT, PLEAT_E_IO, PLEAT_E_ABI. */
 PLEAT_NODISCARD pleat_result pleat__trace_import(const char *path, int device,
                                                  pleat__trace_form *form, pleat_trace **out);
+/* The same for any device; devices[256] says which a snapshot has, also where it is refused because
+ * they are several. */
+PLEAT_NODISCARD pleat_result pleat__trace_import_any(const char *path, bool *devices,
+                                                     pleat__trace_form *form, pleat_trace **out);
 /* The same for any device. */
 PLEAT_NODISCARD pleat_result pleat__trace_open(const char *path, pleat_trace **out);
 
@@ -38,14 +44,18 @@ PLEAT_NODISCARD pleat_result pleat__trace_beginning(const pleat_trace *trace, ui
 /* The first `events` events of a trace, as a trace of their own. */
 PLEAT_NODISCARD pleat_result pleat__trace_copy(const pleat_trace *trace, size_t events,
                                                pleat_trace **out);
+/* What of a trace is on one device. PLEAT_E_INPUT: nothing is. */
+PLEAT_NODISCARD pleat_result pleat__trace_of_device(const pleat_trace *trace, int device,
+                                                    pleat_trace **out);
 /* One without events: its labels, sites and streams have the same numbers. */
 PLEAT_NODISCARD pleat_result pleat__trace_copy_names(const pleat_trace *trace, pleat_trace **out);
 
-/* The forms themselves, from bytes; `path` is for messages. */
+/* The forms themselves, from bytes; `path` is for messages, `devices` as above, or NULL. */
 PLEAT_NODISCARD pleat_result pleat__trace_decode(const char *path, const uint8_t *bytes,
                                                  size_t size, pleat_trace **out);
 PLEAT_NODISCARD pleat_result pleat__snapshot_decode(const char *path, const uint8_t *bytes,
-                                                    size_t size, int device, pleat_trace **out);
+                                                    size_t size, int device, bool *devices,
+                                                    pleat_trace **out);
 PLEAT_NODISCARD pleat_result pleat__csv_decode(const char *path, const uint8_t *bytes, size_t size,
                                                pleat_trace **out);
 

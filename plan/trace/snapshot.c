@@ -86,7 +86,8 @@ typedef enum place_kind {
 } place_kind;
 
 typedef struct importer {
-    size_t size; /* of the pickle */
+    size_t size;   /* of the pickle */
+    bool *devices; /* is told which there are; NULL: nobody */
     place_kind place;
     size_t outer; /* indices of the place */
     size_t inner;
@@ -235,7 +236,7 @@ static pleat_result find_devices(importer *s, const node *traces, bool *seen)
 
 static pleat_result choose_device(importer *s, const node *traces, int wanted)
 {
-    bool seen[UINT8_MAX + 1] = {false};
+    bool own[UINT8_MAX + 1] = {false}, *seen = s->devices != NULL ? s->devices : own;
     PLEAT_TRY(find_devices(s, traces, seen));
     char names[128] = "";
     size_t used = 0;
@@ -421,9 +422,9 @@ static pleat_result read_snapshot(importer *s, const uint8_t *bytes, int device)
 }
 
 pleat_result pleat__snapshot_decode(const char *path, const uint8_t *bytes, size_t size, int device,
-                                    pleat_trace **out)
+                                    bool *devices, pleat_trace **out)
 {
-    importer s = {.size = size, .recording = {.path = path}};
+    importer s = {.size = size, .devices = devices, .recording = {.path = path}};
     s.frames = (pleat__frames){.recording = &s.recording,
                                .bytes = size,
                                .name = WORD_NAME,

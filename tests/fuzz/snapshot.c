@@ -8,7 +8,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     pleat_trace *trace;
-    pleat_result result = pleat__snapshot_decode("the file", data, size, PLEAT__ANY_DEVICE, &trace);
+    pleat_result result =
+        pleat__snapshot_decode("the file", data, size, PLEAT__ANY_DEVICE, NULL, &trace);
     fuzz_answer(result, "the file");
     if (result != PLEAT_OK)
         return 0;

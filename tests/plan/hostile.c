@@ -14,7 +14,7 @@ static pleat_result decode_snapshot(const test_bytes *bytes)
 {
     pleat_trace *trace;
     pleat_result result =
-        pleat__snapshot_decode("file", bytes->data, bytes->size, PLEAT__ANY_DEVICE, &trace);
+        pleat__snapshot_decode("file", bytes->data, bytes->size, PLEAT__ANY_DEVICE, NULL, &trace);
     if (result == PLEAT_OK)
         pleat_trace_free(trace);
     return result;
@@ -318,7 +318,8 @@ static void hostile_names_are_not_read_again(void **state)
     ADD(&bytes, "eau.");
     clock_t begin = clock();
     pleat_trace *trace;
-    assert_ok(pleat__snapshot_decode("file", bytes.data, bytes.size, PLEAT__ANY_DEVICE, &trace));
+    assert_ok(
+        pleat__snapshot_decode("file", bytes.data, bytes.size, PLEAT__ANY_DEVICE, NULL, &trace));
     assert_true(clock() - begin < 5 * CLOCKS_PER_SEC);
     assert_int_equal(pleat_trace_request_count(trace), EVENTS);
     pleat_trace_free(trace);

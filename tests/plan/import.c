@@ -35,8 +35,8 @@ static pleat_trace *import(const char *literal)
 {
     pleat_trace *trace;
     test_bytes bytes = test_pickle(4, literal);
-    assert_ok(
-        pleat__snapshot_decode("t.pickle", bytes.data, bytes.size, PLEAT__ANY_DEVICE, &trace));
+    assert_ok(pleat__snapshot_decode("t.pickle", bytes.data, bytes.size, PLEAT__ANY_DEVICE, NULL,
+                                     &trace));
     test_bytes_free(&bytes);
     return trace;
 }
@@ -52,7 +52,7 @@ static void assert_refused(const char *literal, int device, const char *text)
 {
     pleat_trace *trace;
     test_bytes bytes = test_pickle(4, literal);
-    assert_result(pleat__snapshot_decode("t.pickle", bytes.data, bytes.size, device, &trace),
+    assert_result(pleat__snapshot_decode("t.pickle", bytes.data, bytes.size, device, NULL, &trace),
                   PLEAT_E_INPUT);
     if (strstr(pleat_last_error()->text, text) == NULL ||
         strstr(pleat_last_error()->text, "'t.pickle'") == NULL)
@@ -270,11 +270,11 @@ static void import_asks_which_device(void **state)
     assert_refused(two, 300, "no device 300");
     test_bytes bytes = test_pickle(4, two);
     pleat_trace *trace;
-    assert_ok(pleat__snapshot_decode("t.pickle", bytes.data, bytes.size, 1, &trace));
+    assert_ok(pleat__snapshot_decode("t.pickle", bytes.data, bytes.size, 1, NULL, &trace));
     assert_events(trace, "a0:7");
     assert_int_equal(pleat_trace_events(trace)[0].device, 1);
     pleat_trace_free(trace);
-    assert_ok(pleat__snapshot_decode("t.pickle", bytes.data, bytes.size, 3, &trace));
+    assert_ok(pleat__snapshot_decode("t.pickle", bytes.data, bytes.size, 3, NULL, &trace));
     assert_events(trace, "S0:2");
     pleat_trace_free(trace);
     test_bytes_free(&bytes);

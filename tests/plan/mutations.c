@@ -44,7 +44,8 @@ static test_bytes make_trace_file(void)
     const char *path = test_path("m.trace");
     test_bytes pickle = test_pickle(4, snapshot);
     pleat_trace *trace;
-    assert_ok(pleat__snapshot_decode("m", pickle.data, pickle.size, PLEAT__ANY_DEVICE, &trace));
+    assert_ok(
+        pleat__snapshot_decode("m", pickle.data, pickle.size, PLEAT__ANY_DEVICE, NULL, &trace));
     assert_ok(pleat_trace_write(trace, path));
     pleat_trace_free(trace);
     test_bytes_free(&pickle);
@@ -170,8 +171,8 @@ static pleat_result read_and_use(form of, const test_bytes *bytes)
     } else if (of == FORM_CSV) {
         result = pleat__csv_decode("file", bytes->data, bytes->size, &trace);
     } else if (of == FORM_SNAPSHOT) {
-        result =
-            pleat__snapshot_decode("file", bytes->data, bytes->size, PLEAT__ANY_DEVICE, &trace);
+        result = pleat__snapshot_decode("file", bytes->data, bytes->size, PLEAT__ANY_DEVICE, NULL,
+                                        &trace);
     } else {
         const char *path = test_path("file");
         test_file_write(path, bytes->data, bytes->size);

@@ -172,11 +172,10 @@ class Compare(unittest.TestCase):
         self.assertIn("* follows a plan made beforehand, of this very recording", run("compare", SNAPSHOT, "--no-fit").stdout)
         self.assertRegex(text, r"stweaver ran out of memory .*: the plan takes 9\d+\.\d+ MiB, the device has 5120\.00 MiB")
 
-    def test_one_bar_stands_for_all_the_work(self):
-        """On a terminal, where the work takes over a second; it never goes back."""
+    def on_terminal(self, *arguments):
+        """What a command says on a terminal while it works."""
         end, other = pty.openpty()
-        job = subprocess.Popen([PLEAT, "compare", SNAPSHOT, "-c", "-p", "native,pleat"],
-                               stdout=subprocess.DEVNULL, stderr=other)
+        job = subprocess.Popen([PLEAT, *arguments], stdout=subprocess.DEVNULL, stderr=other)
         os.close(other)
         seen = b""
         while True:
@@ -189,6 +188,16 @@ class Compare(unittest.TestCase):
             seen += got
         self.assertEqual(job.wait(), 0)
         os.close(end)
+        return seen
+
+    def test_where_there_is_no_bar_there_are_seconds(self):
+        seen = self.on_terminal("plan", SNAPSHOT, "-s", "4")
+        self.assertRegex(seen, rb"\r\033\[Kplan +\w+ +\d s")
+        self.assertTrue(seen.endswith(b"\r\033[K"))
+
+    def test_one_bar_stands_for_all_the_work(self):
+        """On a terminal, where the work takes over a second; it never goes back."""
+        seen = self.on_terminal("compare", SNAPSHOT, "-c", "-p", "native,pleat")
         shares = [int(share) for share in re.findall(rb"(\d+) %", seen)]
         self.assertEqual(shares, sorted(shares))
         if shares:

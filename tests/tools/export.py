@@ -167,6 +167,9 @@ class Export(unittest.TestCase):
             events = json.load(file)["traceEvents"]
         opened, last, peak = {}, 0, 0
         for event in events:
+            if event["ph"] == "M":
+                self.assertIn(event["args"]["name"], ("GPU 0", "phases"))
+                continue
             self.assertIn(event["ph"], "CbeXi")
             for key in ("name", "pid", "tid", "ts"):
                 self.assertIn(key, event)
@@ -184,6 +187,20 @@ class Export(unittest.TestCase):
                 peak = max(peak, event["args"]["bytes"])
         self.assertEqual(peak, facts["peak_live_bytes"])
         self.assertIn("F", {e["name"] for e in events if e["ph"] == "X"})
+
+    def test_perfetto_names_places_in_the_program(self):
+        frames = [dict(name="relu", filename="torch/nn/functional.py", line=3),
+                  dict(name="forward", filename="model.py", line=7)]
+        events = [dict(action="alloc", addr=512, size=2 << 20, stream=0, time_us=1, frames=frames),
+                  dict(action="free_requested", addr=512, size=2 << 20, stream=0, time_us=2, frames=[]),
+                  dict(action="free_completed", addr=512, size=2 << 20, stream=0, time_us=2, frames=[])]
+        path = self.path("frames.pickle")
+        with open(path, "wb") as file:
+            pickle.dump(dict(segments=[], device_traces=[events]), file)
+        with open(self.export("perfetto", path), encoding="utf-8") as file:
+            slices = [e for e in json.load(file)["traceEvents"] if e["ph"] in "be"]
+        self.assertEqual([e["name"] for e in slices], ["2.000 MiB at forward (model.py:7)"] * 2)
+        self.assertIn("relu (torch/nn/functional.py:3)\nforward (model.py:7)", slices[0]["args"]["allocated_at"])
 
     def test_table_keeps_lifetimes(self):
         facts, back = self.facts(SNAPSHOT), self.facts(self.export("csv"))

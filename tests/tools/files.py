@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import pickle
+import re
 import resource
 import subprocess
 import sys
@@ -149,7 +150,25 @@ class Files(unittest.TestCase):
         two = job()
         two["device_traces"][1] = [event("alloc", 5, 6)]
         path = self.path("two.pickle", pickle.dumps(two))
-        self.refused(path, "devices 0, 1; choose one")
+        # All of them, one after the other; what is written has the number in its name.
+        both = json.loads(self.run_pleat("import", path, "--json").stdout)["devices"]
+        self.assertEqual([both[n]["devices"] for n in "01"], [[0], [1]])
+        said = self.run_pleat("import", path, "-o", self.root / "two-%d.trace").stdout
+        self.assertEqual(re.findall(r"^GPU \d$", said, re.M), ["GPU 0", "GPU 1"])
+        for n in "01":
+            trace = self.root / f"two-{n}.trace"
+            self.assertEqual(json.loads(self.run_pleat("import", trace, "--json").stdout)["devices"], [int(n)])
+        self.assertIn("recording of several GPUs: choose one (--device N), or write %d",
+                      self.run_pleat("import", path, "-o", self.root / "one.trace", code=2).stderr)
+        self.assertIn("--device is a whole number", self.run_pleat("import", path, "--device", "x", code=2).stderr)
+        for command in (["explain", path], ["compare", path, "-p", "native", "--no-fit"], ["replay", path],
+                        ["plan", path, "-s", "0", "-o", self.root / "of-%d.plan"],
+                        ["export", path, "-f", "csv", "-o", self.root / "of-%d.csv"]):
+            one = self.run_pleat(*command, "--device", 0, "--json").stdout
+            self.assertNotIn("devices", json.loads(one))
+        # The second device has one request and no iteration: what can be said of it is.
+        told = json.loads(self.run_pleat("compare", path, "-p", "native", "--no-fit", "--json").stdout)
+        self.assertEqual([told["devices"][n]["policies"][0]["peak_live_bytes"] > 512 for n in "01"], [True, False])
         summary = json.loads(self.run_pleat("import", path, "--device", 1, "--json").stdout)
         self.assertEqual((summary["devices"], summary["events"]), ([1], 1))
         self.run_pleat("import", path, "--device", 2, code=3)

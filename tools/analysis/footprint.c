@@ -303,21 +303,6 @@ const char *footprint_phase(const footprint *f, uint16_t phase, char *buffer, si
     return buffer;
 }
 
-size_t footprint_frame(const footprint *f, uint32_t site, const char **frame)
-{
-    const char *text = pleat_trace_site(f->trace, site);
-    *frame = text;
-    for (const char *line = text; *line != '\0';) {
-        size_t length = strcspn(line, "\n");
-        if (memmem(line, length, " (torch/", 8) == NULL) {
-            *frame = line;
-            return length;
-        }
-        line += length + (line[length] == '\n');
-    }
-    return strcspn(text, "\n");
-}
-
 uint16_t footprint_phase_at(const footprint *f, uint32_t position)
 {
     uint32_t event = f->requests.events[position];

@@ -97,9 +97,6 @@ void footprint_free(footprint *footprint);
 
 /* A phase's name; at most `size` bytes of it, in `buffer`. */
 const char *footprint_phase(const footprint *footprint, uint16_t phase, char *buffer, size_t size);
-/* Of a site the frame that says most: the innermost outside of PyTorch's own code, else the
- * innermost. Returns its length; it is not zero-terminated. */
-size_t footprint_frame(const footprint *footprint, uint32_t site, const char **frame);
 /* The phase in force at a position. */
 uint16_t footprint_phase_at(const footprint *footprint, uint32_t position);
 /* The iteration that a position lies in, from 1; 0 before the first. */

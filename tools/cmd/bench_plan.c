@@ -6,6 +6,7 @@
  * more requests of the same kind than any one job at hand has.
  */
 #include <tools/cmd/bench.h>
+#include <tools/cmd/devices.h>
 
 #include <tools/clock.h>
 #include <tools/json.h>
@@ -29,6 +30,7 @@ struct arguments {
     double seconds;
     uint32_t tile;
     uint32_t runs;
+    uint32_t device; /* above UINT8_MAX: the only one */
     bool json;
 };
 
@@ -303,7 +305,9 @@ static pleat_result measure_file(const char *file, const struct arguments *argum
                                  struct row *rows)
 {
     pleat_trace *trace, *tiled = NULL;
-    PLEAT_TRY(pleat__trace_open(file, &trace));
+    PLEAT_TRY(pleat__trace_import(
+        file, arguments->device <= UINT8_MAX ? (int)arguments->device : PLEAT__ANY_DEVICE, NULL,
+        &trace));
     pleat_result result = PLEAT_OK;
     if (arguments->tile > 1)
         result = tile(trace, arguments->tile, &tiled);
@@ -357,7 +361,7 @@ static bool parse_chunks(const char *text, struct arguments *arguments)
 
 int bench_plan(int argc, char **argv)
 {
-    struct arguments arguments = {.tile = 1, .runs = 1};
+    struct arguments arguments = {.tile = 1, .runs = 1, .device = UINT32_MAX};
     const char *chunks = "2MiB";
     int first;
     const cli_option table[] = {
@@ -366,6 +370,7 @@ int bench_plan(int argc, char **argv)
         OPTION_COUNT('t', "tile", &arguments.tile, "N", 1, 100000,
                      "N copies of the iteration as one"),
         OPTION_COUNT('r', "runs", &arguments.runs, "N", 1, MOST_RUNS, "to take the median of (1)"),
+        OPTION_ONE_DEVICE(&arguments.device),
         OPTION_JSON(&arguments.json),
         OPTION_END,
     };

@@ -5,6 +5,7 @@
  * much slower as the sums differ.
  */
 #include <tools/cmd/bench.h>
+#include <tools/cmd/devices.h>
 
 #include <tools/json.h>
 #include <tools/options.h>
@@ -18,6 +19,7 @@
 typedef struct options {
     const char *trace;
     const char *plan;
+    uint32_t device; /* above UINT8_MAX: the only one */
     bool json;
 } options;
 
@@ -92,7 +94,8 @@ static pleat_result measure(const options *o, const pleat_trace *trace, replay_r
 static int bench(const options *o)
 {
     pleat_trace *trace;
-    pleat_result result = pleat__trace_open(o->trace, &trace);
+    pleat_result result = pleat__trace_import(
+        o->trace, o->device <= UINT8_MAX ? (int)o->device : PLEAT__ANY_DEVICE, NULL, &trace);
     if (result != PLEAT_OK)
         return cli_failed("bench requests", result);
     replay_result *results = calloc(WAYS, sizeof *results);
@@ -115,9 +118,10 @@ static int bench(const options *o)
 
 int bench_requests(int argc, char **argv)
 {
-    options o = {0};
+    options o = {.device = UINT32_MAX};
     const cli_option table[] = {
         OPTION_TEXT('P', "plan", &o.plan, "PLAN", "follow this one, not one made here"),
+        OPTION_ONE_DEVICE(&o.device),
         OPTION_JSON(&o.json),
         OPTION_END,
     };

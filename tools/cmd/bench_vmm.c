@@ -415,7 +415,7 @@ static int parse(bench *b, int argc, char **argv)
     uint32_t device = 0;
     const cli_option table[] = {
         OPTION_CHOICE('b', "backend", &backend, "NAME", "host|cuda", "host or cuda (host)"),
-        OPTION_COUNT('d', "device", &device, "N", 0, UINT8_MAX, "which device (0)"),
+        OPTION_COUNT('\0', "device", &device, "N", 0, UINT8_MAX, "which device (0)"),
         OPTION_BYTES('P', "plan", &b->plan_bytes, "SIZE", LEAST_PLAN, "size of the plan (100GiB)"),
         OPTION_BYTES('s', "stream", &b->stream_bytes, "SIZE", READ_STEP,
                      "bytes read in the last part, a multiple of 32 MiB (host\n256MiB, cuda 8GiB)"),

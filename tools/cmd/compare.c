@@ -4,9 +4,10 @@
  */
 #include <tools/analysis/fit.h>
 #include <tools/cli.h>
+#include <tools/cmd/devices.h>
 #include <tools/json.h>
 #include <tools/options.h>
-#include <tools/replay/progress.h>
+#include <tools/progress.h>
 #include <tools/replay/replay.h>
 
 #include <internal/error.h>
@@ -26,6 +27,7 @@ typedef struct options {
     const char *const *paths; /* of the job; of it at other microbatches */
     uint32_t path_count;
     const char *plan;
+    const char *device;
     const char *policies[POLICY_MOST];
     int count;
     uint32_t microbatch; /* of the first recording; 0: not said */
@@ -392,18 +394,19 @@ static pleat_result run_all(options *o, const pleat_trace *const *traces, findin
     return result;
 }
 
-static pleat_result open_all(const options *o, pleat_trace **traces)
+static pleat_result open_others(const options *o, int device, pleat_trace **traces)
 {
-    for (uint32_t i = 0; i < o->path_count; i++)
-        PLEAT_TRY(pleat__trace_open(o->paths[i], &traces[i]));
+    for (uint32_t i = 1; i < o->path_count; i++)
+        PLEAT_TRY(pleat__trace_import(o->paths[i], device, NULL, &traces[i]));
     return PLEAT_OK;
 }
 
-static int compare(options *o)
+static int compare(void *self, pleat_trace *trace, int device)
 {
-    pleat_trace *traces[TRACE_MOST] = {NULL};
+    options *o = self;
+    pleat_trace *traces[TRACE_MOST] = {trace};
     findings f = {0};
-    pleat_result result = open_all(o, traces);
+    pleat_result result = open_others(o, device, traces);
     if (result == PLEAT_OK)
         result = run_all(o, (const pleat_trace *const *)traces, &f);
     for (uint32_t i = 0; i < o->path_count; i++)
@@ -442,6 +445,7 @@ int cli_compare(int argc, char **argv)
                     "a plan from 'pleat plan' for pleat; without it, it finds its own"),
         OPTION_BUDGET(&o.replay.budget_bytes),
         OPTION_MEMORY(&o.replay.device_bytes),
+        OPTION_DEVICE(&o.device),
         OPTION_FLAG('c', "canary", &o.replay.canary, "prove that no two live tensors share memory"),
         OPTION_COUNT('m', "microbatch", &o.microbatch, "N", 1, 1000000,
                      "what TRACE's microbatch (or length) is, to speak of in its own numbers"),
@@ -481,5 +485,10 @@ int cli_compare(int argc, char **argv)
         return CLI_BAD_USE;
     if (strcmp(o.plan, "auto") != 0 && !has_pleat(&o))
         return cli_bad_use("compare", "--plan is for the policy pleat, which is not compared");
-    return compare(&o);
+    return devices_run(&(device_run){.command = "compare",
+                                     .path = o.paths[0],
+                                     .asked = o.device,
+                                     .json = o.json,
+                                     .run = compare,
+                                     .options = &o});
 }

@@ -10,9 +10,10 @@
  */
 #include <tools/analysis/fit.h>
 #include <tools/analysis/footprint.h>
+#include <tools/analysis/sites.h>
 #include <tools/cli.h>
-#include <tools/options.h>
-#include <tools/replay/progress.h>
+#include <tools/cmd/devices.h>
+#include <tools/progress.h>
 
 #include <internal/error.h>
 #include <plan/trace/import.h>
@@ -21,6 +22,7 @@ typedef struct options {
     const char *const *paths; /* of the job; of it at other microbatches */
     uint32_t path_count;
     uint64_t device_bytes;
+    const char *device;
     bool json;
 } options;
 
@@ -120,7 +122,7 @@ static void say_group(const footprint *f, const footprint_group *g)
         printf(", allocated in phase %s", phase);
     if (g->site != 0) {
         const char *frame;
-        int length = (int)footprint_frame(f, g->site, &frame);
+        int length = (int)site_frame(f->trace, g->site, &frame);
         printf(", at %.*s", length, frame);
     }
     putchar('\n');
@@ -367,12 +369,13 @@ static int explain_traces(const options *o, const pleat_trace *const *traces)
     return result == PLEAT_OK ? CLI_DONE : cli_failed("explain", result);
 }
 
-static int explain(const options *o)
+static int explain(void *self, pleat_trace *trace, int device)
 {
-    pleat_trace *traces[PLEAT__TRACES_MOST] = {NULL};
+    const options *o = self;
+    pleat_trace *traces[PLEAT__TRACES_MOST] = {trace};
     pleat_result result = PLEAT_OK;
-    for (uint32_t i = 0; i < o->path_count && result == PLEAT_OK; i++)
-        result = pleat__trace_open(o->paths[i], &traces[i]);
+    for (uint32_t i = 1; i < o->path_count && result == PLEAT_OK; i++)
+        result = pleat__trace_import(o->paths[i], device, NULL, &traces[i]);
     int code = result == PLEAT_OK ? explain_traces(o, (const pleat_trace *const *)traces)
                                   : cli_failed("explain", result);
     for (uint32_t i = 0; i < o->path_count; i++)
@@ -386,6 +389,7 @@ int cli_explain(int argc, char **argv)
     int first;
     const cli_option table[] = {
         OPTION_MEMORY(&o.device_bytes),
+        OPTION_DEVICE(&o.device),
         OPTION_JSON(&o.json),
         OPTION_END,
     };
@@ -407,5 +411,10 @@ int cli_explain(int argc, char **argv)
                            argc - first);
     o.paths = (const char *const *)argv + first;
     o.path_count = (uint32_t)(argc - first);
-    return explain(&o);
+    return devices_run(&(device_run){.command = "explain",
+                                     .path = o.paths[0],
+                                     .asked = o.device,
+                                     .json = o.json,
+                                     .run = explain,
+                                     .options = &o});
 }

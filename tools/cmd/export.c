@@ -3,18 +3,22 @@
  *
  * SNAPSHOT  A torch memory snapshot: tools/export_snapshot.c.
  * PERFETTO  Chrome's trace event format, as ui.perfetto.dev opens it: live and reserved bytes as
- *           counters, phases as slices, iterations as instants, each tensor of 1 MiB or more as an
- *           asynchronous slice.
+ *           counters, phases as slices, iterations as numbered instants, each tensor of 1 MiB or
+ *           more as an asynchronous slice with the place in the program where it was allocated.
  * CSV       A table of lifetimes, `id,lower,upper,size`, in events of one device: MiniMalloc's. It
  *           knows no iterations.
  */
+#include <tools/analysis/sites.h>
 #include <tools/cli.h>
+#include <tools/cmd/devices.h>
 #include <tools/export_snapshot.h>
 #include <tools/json.h>
 #include <tools/options.h>
+#include <tools/progress.h>
 #include <tools/replay/replay.h>
 
 #include <internal/error.h>
+#include <internal/utf8.h>
 #include <plan/base/file.h>
 #include <plan/trace/import.h>
 
@@ -31,6 +35,7 @@ typedef struct lost {
 typedef struct options {
     const char *trace;
     const char *output;
+    const char *device;
     const char *format;
     exporter write;
     bool json;
@@ -46,8 +51,40 @@ typedef struct timeline {
     uint64_t live[256], reserved[256]; /* by device */
     char phase[256];                   /* in force, by its slice, since `begun` */
     uint64_t begun;
-    uint64_t now; /* us since the first event */
+    uint64_t now;       /* us since the first event */
+    uint32_t *sites;    /* of each request */
+    uint32_t iteration; /* marks so far */
 } timeline;
+
+static void name_device(timeline *t, unsigned device, const char *what, const char *name)
+{
+    json_object(&t->json, NULL);
+    json_string(&t->json, "ph", "M");
+    json_string(&t->json, "name", what);
+    json_uint(&t->json, "pid", device);
+    json_uint(&t->json, "tid", 0);
+    json_uint(&t->json, "ts", 0);
+    json_object(&t->json, "args");
+    json_string(&t->json, "name", name);
+    json_end_object(&t->json);
+    json_end_object(&t->json);
+}
+
+static void name_devices(timeline *t)
+{
+    const pleat_trace_event *events = pleat_trace_events(t->trace);
+    bool there[256] = {false};
+    char name[32];
+    for (size_t i = 0; i < pleat_trace_event_count(t->trace); i++)
+        there[events[i].device] = true;
+    for (unsigned device = 0; device < 256; device++) {
+        snprintf(name, sizeof name, "GPU %u", device);
+        if (there[device]) {
+            name_device(t, device, "process_name", name);
+            name_device(t, device, "thread_name", "phases");
+        }
+    }
+}
 
 static void open_event(timeline *t, const char *kind, const char *name, unsigned device)
 {
@@ -70,17 +107,24 @@ static void put_counter(timeline *t, const char *name, unsigned device, uint64_t
 
 static void put_tensor(timeline *t, const pleat_trace_event *event, const char *kind)
 {
-    char size[48], id[16];
+    char size[48], id[16], name[256];
+    const char *frame;
+    uint32_t site = t->sites[event->request];
     if (event->size < SLICE_LEAST)
         return;
+    int length = (int)site_frame(t->trace, site, &frame);
     cli_format_size(event->size, size, sizeof size);
     snprintf(id, sizeof id, "0x%x", event->request);
-    open_event(t, kind, size, event->device);
+    int room = (int)pleat__utf8_prefix(frame, (size_t)length, sizeof name - 64);
+    snprintf(name, sizeof name, "%s%s%.*s", size, length > 0 ? " at " : "", room, frame);
+    open_event(t, kind, name, event->device);
     json_string(&t->json, "cat", "tensor");
     json_string(&t->json, "id", id);
     json_object(&t->json, "args");
     json_uint(&t->json, "request", event->request);
     json_uint(&t->json, "bytes", event->size);
+    if (site != 0)
+        json_string(&t->json, "allocated_at", pleat_trace_site(t->trace, site));
     json_end_object(&t->json);
     json_end_object(&t->json);
 }
@@ -114,6 +158,7 @@ static void put_timed(timeline *t, const pleat_trace_event *event)
 {
     uint64_t rounded = (event->size + 511) & ~(uint64_t)511;
     unsigned device = event->device;
+    char name[32];
     enter_phase(t, event);
     switch (event->kind) {
     case PLEAT_EVENT_ALLOC:
@@ -131,7 +176,8 @@ static void put_timed(timeline *t, const pleat_trace_event *event)
         put_counter(t, "reserved as recorded", device, t->reserved[device] -= event->size);
         break;
     case PLEAT_EVENT_MARK:
-        open_event(t, "i", "iteration", device);
+        snprintf(name, sizeof name, "iteration %u", ++t->iteration);
+        open_event(t, "i", name, device);
         json_string(&t->json, "s", "g");
         json_end_object(&t->json);
         break;
@@ -147,14 +193,21 @@ static pleat_result write_perfetto(const pleat_trace *trace, FILE *out)
     const pleat_trace_event *events = pleat_trace_events(trace);
     size_t count = pleat_trace_event_count(trace);
     timeline *t = calloc(1, sizeof *t);
-    if (t == NULL)
+    if (t != NULL)
+        t->sites = sites_of_requests(trace);
+    if (t == NULL || t->sites == NULL) {
+        free(t);
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the timeline");
+    }
     t->trace = trace;
+    progress bar;
+    progress_begin(&bar, "perfetto", count);
     bool timed = count > 0 && events[count - 1].time_us > events[0].time_us;
     json_begin(&t->json, out);
     json_object(&t->json, NULL);
     json_string(&t->json, "displayTimeUnit", "ms");
     json_array(&t->json, "traceEvents");
+    name_devices(t);
     for (size_t i = 0; i < count; i++) {
         uint64_t time = !timed ? i
                         : events[i].time_us > events[0].time_us
@@ -162,12 +215,16 @@ static pleat_result write_perfetto(const pleat_trace *trace, FILE *out)
                             : 0;
         t->now = time > t->now ? time : t->now;
         put_timed(t, &events[i]);
+        if (i % 1024 == 0)
+            progress_step(&bar, i);
     }
+    progress_end(&bar);
     if (count > 0)
         close_phase(t, events[count - 1].device);
     json_end_array(&t->json);
     json_end_object(&t->json);
     json_finish(&t->json);
+    free(t->sites);
     free(t);
     return PLEAT_OK;
 }
@@ -266,17 +323,20 @@ static void print_done(const options *o, const pleat_trace *trace, size_t size)
     json_finish(&json);
 }
 
-static int export(const options *o)
+static int export(void *self, pleat_trace *trace, int device)
 {
-    pleat_trace *trace;
+    options o = *(const options *)self;
+    char output[DEVICE_PATH_MOST];
     size_t size;
-    pleat_result result = pleat__trace_open(o->trace, &trace);
-    if (result != PLEAT_OK)
-        return cli_failed("export", result);
-    result = write_file(o, trace, &size);
+    (void)device;
+    o.output = device_path(o.output, trace, output);
+    progress_whole("export", 1);
+    progress_stage();
+    pleat_result result = write_file(&o, trace, &size);
+    progress_whole_end();
     int code = result == PLEAT_OK ? CLI_DONE : cli_failed("export", result);
     if (result == PLEAT_OK)
-        print_done(o, trace, size);
+        print_done(&o, trace, size);
     pleat_trace_free(trace);
     return code;
 }
@@ -291,6 +351,7 @@ int cli_export(int argc, char **argv)
                       "perfetto   for ui.perfetto.dev and chrome://tracing\n"
                       "csv        a table of lifetimes: id,lower,upper,size"),
         OPTION_FILE('o', "output", &o.output, "FILE", "the file to write"),
+        OPTION_DEVICE(&o.device),
         OPTION_JSON(&o.json),
         OPTION_END,
     };
@@ -310,5 +371,13 @@ int cli_export(int argc, char **argv)
         return cli_bad_use("export", "needs --format FORM and -o FILE");
     code = cli_overwrites("export", o.trace, o.output);
     o.write = find_form(o.format);
-    return code != CLI_DONE ? code : export(&o);
+    if (code != CLI_DONE)
+        return code;
+    return devices_run(&(device_run){.command = "export",
+                                     .path = o.trace,
+                                     .asked = o.device,
+                                     .json = o.json,
+                                     .outputs = {o.output},
+                                     .run = export,
+                                     .options = &o});
 }

@@ -2,6 +2,7 @@
  * import.c: `pleat import`: a recording as a trace file, and what is in it.
  */
 #include <tools/cli.h>
+#include <tools/cmd/devices.h>
 #include <tools/json.h>
 #include <tools/options.h>
 
@@ -11,9 +12,10 @@
 typedef struct options {
     const char *input;
     const char *output;
-    uint32_t device; /* above UINT8_MAX: any */
+    const char *device;
     uint64_t device_bytes;
     uint32_t iterations; /* 0: all */
+    pleat__trace_form form;
     bool json;
 } options;
 
@@ -94,11 +96,10 @@ static bool print_count(cli_table *table, const char *name, uint64_t count)
     return print_row(table, name, text);
 }
 
-static void print_table(const pleat_trace *trace, const summary *s, const options *o,
-                        pleat__trace_form form)
+static void print_table(const pleat_trace *trace, const summary *s, const options *o)
 {
     char live[48], segments[48];
-    const char *headings[2] = {pleat__trace_form_name(form), ""};
+    const char *headings[2] = {pleat__trace_form_name(o->form), ""};
     cli_table table;
     cli_format_size(s->peak_live_bytes, live, sizeof live);
     cli_format_size(s->peak_segment_bytes, segments, sizeof segments);
@@ -130,14 +131,12 @@ static pleat_result keep_beginning(uint32_t iterations, pleat_trace **trace)
     return PLEAT_OK;
 }
 
-static int import(const options *o)
+static int import(void *self, pleat_trace *trace, int device)
 {
-    pleat_trace *trace;
-    pleat__trace_form form;
-    int device = o->device <= UINT8_MAX ? (int)o->device : PLEAT__ANY_DEVICE;
-    pleat_result result = pleat__trace_import(o->input, device, &form, &trace);
-    if (result != PLEAT_OK)
-        return cli_failed("import", result);
+    const options *o = self;
+    char output[DEVICE_PATH_MOST];
+    pleat_result result = PLEAT_OK;
+    (void)device;
     if (o->device_bytes != 0)
         pleat_trace_set_device_bytes(trace, o->device_bytes);
     if (o->iterations != 0) {
@@ -146,29 +145,28 @@ static int import(const options *o)
             result = pleat__context(result, "'%s'", o->input);
     }
     if (result == PLEAT_OK && o->output != NULL)
-        result = pleat_trace_write(trace, o->output);
+        result = pleat_trace_write(trace, device_path(o->output, trace, output));
     int code = CLI_DONE;
     summary s = summarize(trace);
     if (result != PLEAT_OK)
         code = cli_failed("import", result);
     else if (o->json)
-        print_json(trace, &s, form);
+        print_json(trace, &s, o->form);
     else
-        print_table(trace, &s, o, form);
+        print_table(trace, &s, o);
     pleat_trace_free(trace);
     return code;
 }
 
 int cli_import(int argc, char **argv)
 {
-    options o = {.device = UINT32_MAX};
+    options o = {0};
     const cli_option table[] = {
         OPTION_FILE('o', "output", &o.output, "TRACE", "the file to write"),
-        OPTION_COUNT('d', "device", &o.device, "N", 0, UINT8_MAX,
-                     "which device of a snapshot of several"),
+        OPTION_DEVICE(&o.device),
         OPTION_COUNT('n', "iterations", &o.iterations, "N", 1, 1000000,
                      "only the first N iterations, and what came before them"),
-        OPTION_MEMORY_OF('m', "device-memory", &o.device_bytes,
+        OPTION_MEMORY_OF('d', "device-memory", &o.device_bytes,
                          "what the device has, or a GPU's name, for the trace to say"),
         OPTION_JSON(&o.json),
         OPTION_END,
@@ -192,5 +190,14 @@ int cli_import(int argc, char **argv)
     if (code != CLI_GO_ON)
         return code;
     code = cli_overwrites("import", o.input, o.output);
-    return code != CLI_DONE ? code : import(&o);
+    if (code != CLI_DONE)
+        return code;
+    return devices_run(&(device_run){.command = "import",
+                                     .path = o.input,
+                                     .asked = o.device,
+                                     .json = o.json,
+                                     .outputs = {o.output},
+                                     .form = &o.form,
+                                     .run = import,
+                                     .options = &o});
 }

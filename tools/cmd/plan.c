@@ -5,10 +5,12 @@
  */
 #include <tools/analysis/footprint.h>
 #include <tools/cli.h>
+#include <tools/cmd/devices.h>
 #include <tools/cmd/plan_elastic.h>
 #include <tools/json.h>
 #include <tools/options.h>
 #include <tools/plan_json.h>
+#include <tools/progress.h>
 
 #include <internal/error.h>
 #include <plan/base/file.h>
@@ -28,6 +30,7 @@ struct arguments {
     const char *dump;
     const char *largest;
     const char *names;
+    const char *device;
     elastic_question question;
     bool json;
     pleat_plan_options plan;
@@ -61,6 +64,7 @@ static double now(void)
 static void on_step(void *self, const char *name)
 {
     stopwatch *watch = self;
+    progress_note(name);
     double time = now();
     if (watch->count > 0 && watch->seconds[watch->count - 1] < 0)
         watch->seconds[watch->count - 1] = time - watch->since;
@@ -289,11 +293,11 @@ static pleat_result dump(const pleat_plan *plan, const char *path)
     return result;
 }
 
-static pleat_result open_traces(const struct arguments *arguments, struct outcome *made)
+static pleat_result open_others(const struct arguments *arguments, int device, struct outcome *made)
 {
-    for (uint32_t i = 0; i < arguments->input_count; i++) {
+    for (uint32_t i = 1; i < arguments->input_count; i++) {
         pleat_trace *trace;
-        PLEAT_TRY(pleat__trace_open(arguments->inputs[i], &trace));
+        PLEAT_TRY(pleat__trace_import(arguments->inputs[i], device, NULL, &trace));
         made->traces[made->trace_count++] = trace;
     }
     return PLEAT_OK;
@@ -363,14 +367,22 @@ static pleat_result make(const struct arguments *arguments, const pleat__plan_wa
     return result == PLEAT_E_INPUT ? name_inputs(result, arguments) : result;
 }
 
-static int plan(const struct arguments *arguments)
+static int plan(void *self, pleat_trace *trace, int device)
 {
+    struct arguments own = *(const struct arguments *)self, *arguments = &own;
     stopwatch watch = {0};
     pleat__plan_watch on = {on_step, &watch};
-    struct outcome made = {0};
+    struct outcome made = {.traces = {trace}, .trace_count = 1};
+    char output[DEVICE_PATH_MOST], dump_path[DEVICE_PATH_MOST];
+    if (own.output != NULL)
+        own.output = device_path(own.output, trace, output);
+    if (own.dump != NULL)
+        own.dump = device_path(own.dump, trace, dump_path);
+    own.plan.device = device == PLEAT__ANY_DEVICE ? 0 : (uint32_t)device;
     double start = now();
+    progress_whole("plan", 1);
     on_step(&watch, "read");
-    pleat_result result = open_traces(arguments, &made);
+    pleat_result result = open_others(arguments, device, &made);
     if (result == PLEAT_OK)
         result = make(arguments, &on, &made);
     double seconds = now() - start;
@@ -378,6 +390,7 @@ static int plan(const struct arguments *arguments)
         result = pleat_plan_write(made.plan, arguments->output);
     if (result == PLEAT_OK && arguments->dump != NULL)
         result = dump(made.plan, arguments->dump);
+    progress_whole_end();
     int code;
     if (result != PLEAT_OK)
         code = cli_failed("plan", result);
@@ -410,7 +423,7 @@ static const char *made_with(const struct arguments *arguments)
         {"--no-fold", wanted->no_fold},
         {"--no-recipe", wanted->no_recipe},
         {"--lane-margin", wanted->lane_margin > 0},
-        {"--device", wanted->device != 0},
+        {"--device", arguments->device != NULL},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].given)
@@ -501,8 +514,7 @@ int cli_plan(int argc, char **argv)
                     "lanes for sizes that differ, also where they follow a number"),
         OPTION_NUMBER('\0', "lane-margin", &wanted->lane_margin, "N", 1, 100,
                       "room in lanes over what dynamic requests were seen to need (1.15)"),
-        OPTION_COUNT('d', "device", &wanted->device, "N", 0, UINT8_MAX,
-                     "whose requests, in a trace of several devices"),
+        OPTION_DEVICE(&arguments.device),
         OPTION_TEXT('\0', "x", &arguments.names, "N,N,…",
                     "what x is in each trace: a microbatch, a length"),
         OPTION_TEXT('\0', "max", &arguments.largest, "X", "lay memory out for x up to this"),
@@ -552,5 +564,13 @@ int cli_plan(int argc, char **argv)
         return cli_failed("plan", result);
     if (is_plan && arguments.input_count > 1)
         return cli_bad_use("plan", "takes one plan by itself");
-    return is_plan ? ask(&arguments) : plan(&arguments);
+    if (is_plan)
+        return ask(&arguments);
+    return devices_run(&(device_run){.command = "plan",
+                                     .path = arguments.inputs[0],
+                                     .asked = arguments.device,
+                                     .json = arguments.json,
+                                     .outputs = {arguments.output, arguments.dump},
+                                     .run = plan,
+                                     .options = &arguments});
 }

@@ -2,6 +2,7 @@
  * replay.c: `pleat replay`: a trace through one policy on real memory.
  */
 #include <tools/cli.h>
+#include <tools/cmd/devices.h>
 #include <tools/json.h>
 #include <tools/options.h>
 #include <tools/replay/replay.h>
@@ -20,6 +21,7 @@ typedef struct options {
     const char *plan;
     const char *dump;
     const char *other;
+    const char *device;
     bool json;
 } options;
 
@@ -183,17 +185,20 @@ static pleat_result end_dump(const options *o, dump *d, pleat_result result)
     return result;
 }
 
-static int replay(options *o)
+static int replay(void *self, pleat_trace *trace, int device)
 {
-    pleat_trace *trace, *other = NULL;
+    options *o = self;
+    pleat_trace *other = NULL;
     pleat_plan *plan = NULL;
     replay_result r;
     dump d = {0};
-    pleat_result result = pleat__trace_open(o->trace, &trace);
-    if (result != PLEAT_OK)
-        return cli_failed("replay", result);
+    char dump_path[DEVICE_PATH_MOST];
+    const char *wanted = o->dump;
+    pleat_result result = PLEAT_OK;
+    if (wanted != NULL)
+        o->dump = device_path(wanted, trace, dump_path);
     if (o->other != NULL)
-        result = pleat__trace_open(o->other, &other);
+        result = pleat__trace_import(o->other, device, NULL, &other);
     o->replay.other = other;
     if (result == PLEAT_OK)
         result = replay_plan_open(trace, o->replay.policy, o->plan, &plan);
@@ -204,6 +209,7 @@ static int replay(options *o)
         result = replay_run(trace, &o->replay, &r);
     result = end_dump(o, &d, result);
     int code = result == PLEAT_OK ? finish(o, &r) : cli_failed("replay", result);
+    o->dump = wanted;
     pleat_plan_free(plan);
     pleat_trace_free(other);
     pleat_trace_free(trace);
@@ -223,6 +229,7 @@ int cli_replay(int argc, char **argv)
                       "host, which needs no GPU, or cuda (host)"),
         OPTION_BUDGET(&o.replay.budget_bytes),
         OPTION_MEMORY(&o.replay.device_bytes),
+        OPTION_DEVICE(&o.device),
         OPTION_FLAG('c', "canary", &o.replay.canary,
                     "prove that no two live tensors share memory: each is filled with a\n"
                     "pattern that is verified when it is freed"),
@@ -266,5 +273,11 @@ int cli_replay(int argc, char **argv)
         if (inputs[i] != NULL && cli_overwrites("replay", inputs[i], o.dump) != CLI_DONE)
             return CLI_BAD_USE;
     o.replay.cuda = strcmp(backend, "cuda") == 0;
-    return replay(&o);
+    return devices_run(&(device_run){.command = "replay",
+                                     .path = o.trace,
+                                     .asked = o.device,
+                                     .json = o.json,
+                                     .outputs = {o.dump},
+                                     .run = replay,
+                                     .options = &o});
 }

@@ -3,7 +3,8 @@
  */
 #include <tools/analysis/footprint.h>
 #include <tools/cli.h>
-#include <tools/options.h>
+#include <tools/cmd/devices.h>
+#include <tools/progress.h>
 #include <tools/report/page.h>
 
 #include <internal/error.h>
@@ -17,6 +18,7 @@ typedef struct options {
     const char *trace; /* NULL: only the run */
     const char *log;   /* NULL: only the recording */
     const char *output;
+    const char *device;
     bool json;
 } options;
 
@@ -60,6 +62,7 @@ static const char *base_name(const char *path)
 static pleat_result write_report(const options *o, const subject *s)
 {
     char *figures;
+    progress_note("writing");
     pleat_result result = figures_of(o, s, &figures);
     const page_content content = {.job = s->job,
                                   .run = s->run,
@@ -67,6 +70,7 @@ static pleat_result write_report(const options *o, const subject *s)
                                   .figures = figures};
     if (result == PLEAT_OK && o->output != NULL)
         result = page_write(&content, o->output);
+    progress_whole_end();
     if (result == PLEAT_OK && o->json)
         fputs(figures, stdout);
     else if (result == PLEAT_OK)
@@ -76,41 +80,48 @@ static pleat_result write_report(const options *o, const subject *s)
 }
 
 /* With a recording, of it; then of the run, where there is one. */
-static pleat_result report_job(const options *o, subject *s)
+static pleat_result report_job(const options *o, const pleat_trace *trace, subject *s)
 {
-    pleat_trace *trace;
     footprint f;
-    if (o->trace == NULL)
+    if (trace == NULL)
         return write_report(o, s);
-    PLEAT_TRY(pleat__trace_open(o->trace, &trace));
     pleat_result result = footprint_make(trace, &o->footprint, &f);
     if (result == PLEAT_OK) {
         s->job = &f;
         result = write_report(o, s);
         footprint_free(&f);
     }
-    pleat_trace_free(trace);
     return result;
 }
 
-static int report(const options *o)
+/* trace: NULL: only the run. */
+static int report(void *self, pleat_trace *trace, int device)
 {
+    options own = *(const options *)self, *o = &own;
+    char output[DEVICE_PATH_MOST];
     runlog run;
+    (void)device;
     subject s = {0};
+    if (o->output != NULL && trace != NULL)
+        o->output = device_path(o->output, trace, output);
     if (o->output != NULL && !page_can_draw()) {
         fputs("pleat report: this pleat was built without the library that draws curves; install "
               "it (tools/setup, or the package libjs-dygraphs) and build again. --json without -o "
               "works\n",
               stderr);
+        pleat_trace_free(trace);
         return CLI_FAILED;
     }
+    progress_whole("report", (uint32_t)o->footprint.policy_count);
     pleat_result result = o->log != NULL ? runlog_open(o->log, &run) : PLEAT_OK;
     if (result == PLEAT_OK) {
         s.run = o->log != NULL ? &run : NULL;
-        result = report_job(o, &s);
+        result = report_job(o, trace, &s);
     }
     if (s.run != NULL)
         runlog_close(&run);
+    pleat_trace_free(trace);
+    progress_whole_end();
     return result == PLEAT_OK ? CLI_DONE : cli_failed("report", result);
 }
 
@@ -129,6 +140,7 @@ int cli_report(int argc, char **argv)
         OPTION_POLICIES(&policies),
         OPTION_BUDGET(&o.footprint.budget_bytes),
         OPTION_MEMORY(&o.footprint.device_bytes),
+        OPTION_DEVICE(&o.device),
         OPTION_FLAG(
             'j', "json", &o.json,
             "the page's figures as one JSON object on standard output;\nwithout -o only them"),
@@ -161,5 +173,15 @@ int cli_report(int argc, char **argv)
         if (inputs[i] != NULL && cli_overwrites("report", inputs[i], o.output) != CLI_DONE)
             return CLI_BAD_USE;
     o.footprint.policy_count = replay_parse_policies("report", policies, names, FOOTPRINT_POLICIES);
-    return o.footprint.policy_count == 0 ? CLI_BAD_USE : report(&o);
+    if (o.footprint.policy_count == 0)
+        return CLI_BAD_USE;
+    if (o.trace == NULL)
+        return report(&o, NULL, PLEAT__ANY_DEVICE);
+    return devices_run(&(device_run){.command = "report",
+                                     .path = o.trace,
+                                     .asked = o.device,
+                                     .json = o.json,
+                                     .outputs = {o.output},
+                                     .run = report,
+                                     .options = &o});
 }

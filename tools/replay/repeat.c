@@ -3,7 +3,7 @@
  */
 #include <tools/replay/repeat.h>
 
-#include <tools/replay/progress.h>
+#include <tools/progress.h>
 
 #include <internal/error.h>
 #include <plan/model/requests.h>

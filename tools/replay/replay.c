@@ -12,9 +12,9 @@
 #include <tools/replay/replay.h>
 
 #include <tools/clock.h>
+#include <tools/progress.h>
 #include <tools/replay/call_times.h>
 #include <tools/replay/canary.h>
-#include <tools/replay/progress.h>
 #include <tools/replay/script.h>
 
 #include <internal/error.h>

@@ -12,6 +12,7 @@
  */
 #include <tools/report/page.h>
 
+#include <tools/analysis/sites.h>
 #include <tools/cli.h>
 #include <tools/report/embed.h>
 
@@ -436,7 +437,7 @@ static void put_gap(const page *p)
 static void put_site(const page *p, uint32_t site)
 {
     const char *frame, *text = pleat_trace_site(p->f->trace, site);
-    size_t length = footprint_frame(p->f, site, &frame);
+    size_t length = site_frame(p->f->trace, site, &frame);
     if (*text == '\0') {
         fputs("<td class=text>(not known)</td>", p->out);
         return;

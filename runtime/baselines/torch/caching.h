@@ -117,6 +117,8 @@ pleat_result pleat__caching_block_of(const pleat__caching *caching, pleat_va add
 /* Free bytes directly before and behind the block that holds an address. */
 pleat_result pleat__caching_adjacent_free(const pleat__caching *caching, pleat_va address,
                                           uint64_t *before, uint64_t *after);
+/* Where the first live block at or behind an address begins; 0: there is none. */
+pleat_va pleat__caching_next(const pleat__caching *caching, pleat_va address);
 /* The largest request of the stream that a cached block would serve now. */
 uint64_t pleat__caching_largest(const pleat__caching *caching, pleat_stream stream);
 

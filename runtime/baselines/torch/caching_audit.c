@@ -70,6 +70,35 @@ pleat_result pleat__caching_adjacent_free(const pleat__caching *caching, pleat_v
     return PLEAT_OK;
 }
 
+/* A block at or before an address in its segment, the nearest that is easily found. */
+static const pleat__block *block_before(const pleat__caching *caching, const segment *owner,
+                                        pleat_va address)
+{
+    uint64_t unit = (address - owner->address) >> owner->unit_shift;
+    unit = unit > 0 ? pleat__bits_at_most(&owner->starts, unit - 1) : PLEAT__BITS_NONE;
+    if (unit == PLEAT__BITS_NONE)
+        return owner->first;
+    return owner->by_unit != NULL
+               ? owner->by_unit[unit]
+               : pleat__address_map_find(&caching->live,
+                                         owner->address + (unit << owner->unit_shift));
+}
+
+pleat_va pleat__caching_next(const pleat__caching *caching, pleat_va address)
+{
+    const segment *owner = pleat__caching_segment_of(caching, address);
+    size_t above = pleat__caching_index_above(caching, address);
+    const pleat__block *block = owner != NULL ? block_before(caching, owner, address) : NULL;
+    for (;;) {
+        for (; block != NULL; block = block->next)
+            if (block->state == PLEAT__BLOCK_LIVE && block->address >= address)
+                return block->address;
+        if (above >= caching->stats.segments)
+            return 0;
+        block = caching->by_address[above++]->first;
+    }
+}
+
 bool pleat__caching_owns(const pleat__caching *caching, pleat_va address)
 {
     return pleat__caching_segment_of(caching, address) != NULL;

@@ -78,6 +78,8 @@ PLEAT_NODISCARD pleat_result pleat__caching_turn(pleat__caching *caching);
 /* A FREE block of at least `bytes`, in no bin, from new memory. The lock is left meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__caching_extend(pleat__caching *caching, pool *owner,
                                                    uint64_t bytes, pleat__block **out);
+/* How many segments begin at or before an address: the place of the next one in by_address. */
+size_t pleat__caching_index_above(const pleat__caching *caching, pleat_va address);
 /* The segment that holds an address, or NULL. */
 segment *pleat__caching_segment_of(const pleat__caching *caching, pleat_va address);
 /* Native: gives back cached segments that no search has wanted for longer than the mean, until

@@ -152,6 +152,12 @@ static pleat_result adjacent_free(void *opaque, pleat_va address, uint64_t *befo
     return pleat__caching_adjacent_free(self->caching, address, before, after);
 }
 
+static pleat_va next(void *opaque, pleat_va address)
+{
+    const policy *self = opaque;
+    return pleat__caching_next(self->caching, address);
+}
+
 static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_stream stream)
 {
     policy *self = opaque;
@@ -188,6 +194,7 @@ const pleat__policy_ops pleat__policy_native = {
     .free = free_block,
     .block_of = block_of,
     .adjacent_free = adjacent_free,
+    .next = next,
     .reclaim = reclaim,
     .idle = idle,
     .audit = audit,
@@ -201,6 +208,7 @@ const pleat__policy_ops pleat__policy_expandable = {
     .free = free_block,
     .block_of = block_of,
     .adjacent_free = adjacent_free,
+    .next = next,
     .reclaim = reclaim,
     .idle = idle,
     .audit = audit,

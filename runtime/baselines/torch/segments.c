@@ -30,7 +30,7 @@ static uint64_t handle_bytes(const pleat__caching *caching, const pool *owner)
     return owner->small ? PLEAT__SMALL_SEGMENT_BYTES : caching->options.grow_bytes;
 }
 
-static size_t index_above(const pleat__caching *caching, pleat_va address)
+size_t pleat__caching_index_above(const pleat__caching *caching, pleat_va address)
 {
     size_t low = 0, high = caching->stats.segments;
     while (low < high) {
@@ -45,7 +45,7 @@ static size_t index_above(const pleat__caching *caching, pleat_va address)
 
 segment *pleat__caching_segment_of(const pleat__caching *caching, pleat_va address)
 {
-    size_t above = index_above(caching, address);
+    size_t above = pleat__caching_index_above(caching, address);
     if (above == 0)
         return NULL;
     segment *found = caching->by_address[above - 1];
@@ -54,7 +54,7 @@ segment *pleat__caching_segment_of(const pleat__caching *caching, pleat_va addre
 
 static void link_segment(pleat__caching *caching, segment *added)
 {
-    size_t at = index_above(caching, added->address);
+    size_t at = pleat__caching_index_above(caching, added->address);
     memmove(&caching->by_address[at + 1], &caching->by_address[at],
             (caching->stats.segments - at) * sizeof *caching->by_address);
     caching->by_address[at] = added;
@@ -67,7 +67,7 @@ static void link_segment(pleat__caching *caching, segment *added)
 
 static void unlink_segment(pleat__caching *caching, segment *gone)
 {
-    size_t at = index_above(caching, gone->address);
+    size_t at = pleat__caching_index_above(caching, gone->address);
     memmove(&caching->by_address[at - 1], &caching->by_address[at],
             (caching->stats.segments - at) * sizeof *caching->by_address);
     caching->stats.segments--;

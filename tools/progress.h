@@ -1,5 +1,6 @@
 /*
- * progress.h: a bar on standard error for work that takes over a second, where that is a terminal.
+ * progress.h: a sign of life on standard error for work that takes over a second, where that is a
+ * terminal: a bar where it is known how much there is, else what is done and for how long.
  */
 #ifndef PLEAT_TOOLS_PROGRESS_H
 #define PLEAT_TOOLS_PROGRESS_H
@@ -16,10 +17,12 @@ typedef struct progress {
 } progress;
 
 void progress_begin(progress *bar, const char *what, uint64_t total);
-/* Work in several stages, each with bars of its own, is shown as one bar from here on to its end:
- * `stages` of them, begun by progress_stage. */
+/* A command's work, to its end: `stages`, begun by progress_stage, whose bars are shown as one.
+ * While no bar is drawn what progress_note said last stands there, with the seconds. Texts outlive
+ * the work. progress_whole_end may be called more than once, and before anything is printed. */
 void progress_whole(const char *what, uint32_t stages);
 void progress_stage(void);
+void progress_note(const char *what);
 void progress_whole_end(void);
 /* Cheap enough for every thousandth of the work; draws at most ten times a second. */
 void progress_step(progress *bar, uint64_t done);

@@ -1,0 +1,116 @@
+/*
+ * devices.c: see devices.h.
+ */
+#include <tools/cmd/devices.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEVICES (UINT8_MAX + 1)
+
+/* Those that it allocates on. */
+static int find_devices(const pleat_trace *trace, bool *seen)
+{
+    const pleat_trace_event *events = pleat_trace_events(trace);
+    int count = 0;
+    memset(seen, 0, DEVICES * sizeof *seen);
+    for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
+        if (events[i].kind != PLEAT_EVENT_ALLOC || seen[events[i].device])
+            continue;
+        seen[events[i].device] = true;
+        count++;
+    }
+    return count;
+}
+
+static int first_device(const pleat_trace *trace)
+{
+    bool seen[DEVICES];
+    int device = 0;
+    if (find_devices(trace, seen) > 0)
+        while (!seen[device])
+            device++;
+    return device;
+}
+
+const char *device_path(const char *path, const pleat_trace *trace, char *buffer)
+{
+    const char *at = strstr(path, "%d");
+    if (at == NULL)
+        snprintf(buffer, DEVICE_PATH_MOST, "%s", path);
+    else
+        snprintf(buffer, DEVICE_PATH_MOST, "%.*s%d%s", (int)(at - path), path, first_device(trace),
+                 at + 2);
+    return buffer;
+}
+
+static int check_outputs(const device_run *run)
+{
+    for (size_t i = 0; i < sizeof run->outputs / sizeof *run->outputs; i++)
+        if (run->outputs[i] != NULL && strstr(run->outputs[i], "%d") == NULL)
+            return cli_bad_use(run->command,
+                               "'%s' is a recording of several GPUs: choose one (--device N), or "
+                               "write %%d in '%s' for the number of each",
+                               run->path, run->outputs[i]);
+    return CLI_DONE;
+}
+
+static int run_one(const device_run *run, int device)
+{
+    pleat_trace *trace;
+    pleat_result result = pleat__trace_import(run->path, device, run->form, &trace);
+    return result == PLEAT_OK ? run->run(run->options, trace, device)
+                              : cli_failed(run->command, result);
+}
+
+static int run_all(const device_run *run, const bool *seen)
+{
+    int worst = check_outputs(run);
+    if (worst != CLI_DONE)
+        return worst;
+    const char *before = run->json ? "{\"devices\": {" : "";
+    for (int device = 0; device < DEVICES; device++) {
+        if (!seen[device])
+            continue;
+        printf(run->json ? "%s\"%d\": " : "%sGPU %d\n\n", before, device);
+        before = run->json ? ", " : "\n";
+        int code = run_one(run, device);
+        worst = code > worst ? code : worst;
+    }
+    if (run->json)
+        fputs("}}\n", stdout);
+    return worst;
+}
+
+static bool read_device(const char *text, int *device)
+{
+    char *end;
+    long number = strtol(text, &end, 10);
+    *device = (int)number;
+    return end != text && *end == '\0' && number >= 0 && number < DEVICES;
+}
+
+int devices_run(const device_run *run)
+{
+    bool seen[DEVICES] = {false};
+    pleat_trace *trace;
+    int device, several = 0;
+    if (run->asked != NULL && strcmp(run->asked, "all") != 0)
+        return read_device(run->asked, &device)
+                   ? run_one(run, device)
+                   : cli_bad_use(run->command,
+                                 "--device is a whole number from 0 to 255, or all, "
+                                 "not '%s'",
+                                 run->asked);
+    pleat_result result = pleat__trace_import_any(run->path, seen, run->form, &trace);
+    if (result != PLEAT_OK)
+        for (int i = 0; i < DEVICES; i++)
+            several += seen[i];
+    if (result != PLEAT_OK && several < 2)
+        return cli_failed(run->command, result);
+    if (result == PLEAT_OK && find_devices(trace, seen) < 2)
+        return run->run(run->options, trace, PLEAT__ANY_DEVICE);
+    if (result == PLEAT_OK) /* a trace file of several */
+        pleat_trace_free(trace);
+    return run_all(run, seen);
+}

@@ -1,0 +1,43 @@
+/*
+ * devices.h: a recording of several GPUs, served by any command: the one that is asked for, or all
+ * of them, one after the other.
+ */
+#ifndef PLEAT_TOOLS_CMD_DEVICES_H
+#define PLEAT_TOOLS_CMD_DEVICES_H
+
+#include <tools/options.h>
+
+#include <plan/trace/import.h>
+
+/* const char *; NULL where it is not given: all. */
+#define OPTION_DEVICE(VALUE)                                                                       \
+    OPTION_TEXT('\0', "device", VALUE, "N|all", "which GPU of a recording of several (all)")
+
+/* uint32_t, above UINT8_MAX where it is not given: the only one. */
+#define OPTION_ONE_DEVICE(VALUE)                                                                   \
+    OPTION_COUNT('\0', "device", VALUE, "N", 0, UINT8_MAX, "which GPU of a recording of several")
+
+typedef struct device_run {
+    const char *command;
+    const char *path;  /* the recording */
+    const char *asked; /* by OPTION_DEVICE */
+    bool json;
+    /* Files that it writes, NULL where there is none. "%d" in one is the device's number, and must
+     * be there where several devices write. */
+    const char *outputs[2];
+    pleat__trace_form *form; /* is told what the recording is; NULL: nobody */
+    /* Does the work for one device, and frees the trace. `device` is PLEAT__ANY_DEVICE where the
+     * recording has only one. Returns the exit code. */
+    int (*run)(void *options, pleat_trace *trace, int device);
+    void *options;
+} device_run;
+
+/* The highest exit code of all. Text of several devices has a heading each; JSON of several is one
+ * object {"devices": {"0": {...}, ...}}. */
+int devices_run(const device_run *run);
+
+/* The path with the trace's device in the place of "%d". Returns `buffer`. */
+#define DEVICE_PATH_MOST 4096
+const char *device_path(const char *path, const pleat_trace *trace, char *buffer);
+
+#endif
