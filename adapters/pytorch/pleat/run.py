@@ -17,7 +17,7 @@ SITE = str(pathlib.Path(__file__).resolve().parent / "_site")
 BAD_USE, BAD_FILE, CANNOT_DRAW, CANNOT_RUN, NOT_FOUND = 2, 3, 5, 126, 127
 
 
-def parse(arguments):
+def parser():
     parser = argparse.ArgumentParser(
         prog="pleat run",
         usage="pleat run [OPTION ...] -- PROGRAM [ARGUMENT ...]",
@@ -68,30 +68,43 @@ def parse(arguments):
     )
     parser.add_argument("--quiet", action="store_true", help="say nothing at the end but what could not be written")
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def parse(arguments):
+    made = parser()
+    options = made.parse_args(arguments)
     if options.program[:1] == ["--"]:
         options.program = options.program[1:]
     if not options.program:
-        parser.error("no program to run")
-    try:
-        parse_budget(options.budget)
-    except ValueError as problem:
-        parser.error("--budget: " + str(problem).replace("pleat: ", "", 1))
-    log = os.path.abspath(options.log) if options.log not in ("", "auto") else ""
-    if "," in log:
-        parser.error("--log: settings are separated by commas, so its path has none: %r" % log)
-    check_files(options)
+        made.error("no program to run")
+    check(options, made.error)
+    wrong = wrong_file(options)
+    if wrong:
+        fail(BAD_FILE, wrong)
     return options
 
 
-def check_files(options):
-    """What would be found at the end only would cost the run."""
+def check(options, error):
+    """Calls error() for what an option cannot be."""
+    try:
+        parse_budget(options.budget)
+    except ValueError as problem:
+        error("--budget: " + str(problem).replace("pleat: ", "", 1))
+    log = os.path.abspath(options.log) if options.log not in ("", "auto") else ""
+    if "," in log:
+        error("--log: settings are separated by commas, so its path has none: %r" % log)
+
+
+def wrong_file(options):
+    """What would be found at the end only, and would cost the run; None: nothing."""
     if options.plan != "auto" and not _plans.of_ranks(options.plan):
-        fail(BAD_FILE, "--plan: there is no file %r" % options.plan)
+        return "--plan: there is no file %r" % options.plan
     for name in ("save_plan", "report", "counters", "log"):
         wrong = _plans.cannot_write(getattr(options, name)) if getattr(options, name) != "auto" else None
         if wrong:
-            fail(BAD_FILE, "--%s: %s" % (name.replace("_", "-"), wrong))
+            return "--%s: %s" % (name.replace("_", "-"), wrong)
+    return None
 
 
 def deaf_flag(program):
@@ -123,6 +136,13 @@ def environment(options, base):
     given = base.get("PYTHONPATH", "")
     path = [p for p in given.split(os.pathsep) if p != SITE] if given else []
     made["PYTHONPATH"] = os.pathsep.join([SITE, *path])
+    made.update(variables(options))
+    return made
+
+
+def variables(options):
+    """What _job.py reads of the options."""
+    made = {}
     made["PLEAT_RUN"] = "quiet" if options.quiet else "on"
     made["PLEAT_RUN_POLICY"] = options.policy
     made["PLEAT_RUN_PLAN"] = options.plan if options.plan == "auto" else os.path.abspath(options.plan)

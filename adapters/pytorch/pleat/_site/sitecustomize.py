@@ -41,55 +41,26 @@ class _Package(importlib.abc.MetaPathFinder):
         )
 
 
-def _torch_is_there():
+def _begin():
     from pleat import _job
 
     _job.begin(os.environ)
 
 
-class _Loader(importlib.abc.Loader):
-    def __init__(self, loader, finder):
-        self.loader = loader
-        self.finder = finder
-
-    def __getattr__(self, name):
-        return getattr(self.loader, name)
-
-    def create_module(self, spec):
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module):
-        # What torch itself looks up in its spec is to be its own loader.
-        module.__spec__.loader = module.__loader__ = self.loader
-        self.loader.exec_module(module)
-        if self.finder in sys.meta_path:
-            sys.meta_path.remove(self.finder)
-        _torch_is_there()
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds torch as the finders behind it do, and lets Pleat know when it was imported. It stays until
-    then: many libraries only ask whether torch is there before somebody imports it."""
-
-    def find_spec(self, name, path, target=None):
-        if name != "torch":
-            return None
-        finders = list(sys.meta_path)
-        for finder in finders[finders.index(self) + 1 :] if self in finders else []:
-            find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find is not None else None
-            if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader, self)
-                return spec
-        return None
+def _when_torch_is_there(then):
+    """By a file of the package, which itself is not imported before."""
+    spec = importlib.util.spec_from_file_location("_pleat_imported", os.path.join(os.path.dirname(_HERE), "_imported.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.when_torch_is(then)
 
 
 try:
     _run_hidden()
 finally:
     if os.environ.get("PLEAT_RUN"):
-        sys.meta_path[:0] = [_Finder(), _Package()]
+        sys.meta_path.insert(0, _Package())
+        _when_torch_is_there(_begin)
         if os.environ.get("PLEAT_RUN_PID") == str(os.getpid()):
             from pleat import _first
 

@@ -1,0 +1,68 @@
+"""PLEAT=1 in a program's environment: as `pleat run` without a command line, in every Python that is started.
+
+pleat.pth, which an installation puts beside the package, has Python import this at its start where the variable
+is set. What `pleat run` has options for are variables here: --save-plan is PLEAT_SAVE_PLAN, --no-marks
+PLEAT_NO_MARKS=1. They are read when torch is imported.
+"""
+
+import os
+import re
+import sys
+
+from . import _imported
+
+
+class Wrong(Exception):
+    """A variable that cannot be, in one line."""
+
+
+def variable(option):
+    return "PLEAT_" + option.lstrip("-").upper().replace("-", "_")
+
+
+def arguments(parser, environment):
+    """What the variables would be on the command line of `pleat run`."""
+    made = []
+    for action in parser._actions:
+        option = (action.option_strings or [""])[-1]
+        value = environment.get(variable(option), "")
+        if not option.startswith("--") or option == "--help" or not value:
+            continue
+        if action.nargs == 0:  # a flag
+            made += [option] if value != "0" else []
+        else:
+            made.append("%s=%s" % (option, value))
+    return made
+
+
+def options(environment):
+    """`pleat run`'s, of the variables; Wrong."""
+    from . import run
+
+    def wrong(text):
+        raise Wrong(re.sub(r"(?:argument )?(--[a-z-]+)", lambda found: variable(found.group(1)), text))
+
+    parser = run.parser()
+    parser.error = wrong
+    made = parser.parse_args([*arguments(parser, environment), "--", "python"])
+    run.check(made, wrong)
+    problem = run.wrong_file(made)
+    if problem:
+        wrong(problem)
+    return made
+
+
+def begin():
+    from . import _job, run
+
+    try:
+        made = run.variables(options(os.environ))
+    except Wrong as problem:
+        sys.exit("pleat: %s" % problem)
+    os.environ.update(made)
+    _job.begin(os.environ)
+
+
+# Under `pleat run` its options count, and that has a way of its own in.
+if os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site") not in sys.path:
+    _imported.when_torch_is(begin)
