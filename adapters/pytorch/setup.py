@@ -1,6 +1,7 @@
 """Builds libpleat and the command with CMake into the package; the C++ shim is built where torch is, at first use.
 
-Needs what Pleat's own build needs: `tools/setup --minimal` in the source tree installs it.
+Needs what Pleat's own build needs: `tools/setup --minimal` in the source tree installs it. tools/wheel has
+compiled all of it beforehand, and names the folder in $PLEAT_CONTENTS.
 """
 
 import os
@@ -37,6 +38,11 @@ def generator():
 class Build(build_py):
     def run(self):
         super().run()
+        # Read by Python at its start, beside the package; see _environment.py.
+        shutil.copy(HERE / "pleat.pth", pathlib.Path(self.build_lib, "pleat.pth"))
+        if "PLEAT_CONTENTS" in os.environ:
+            shutil.copytree(os.environ["PLEAT_CONTENTS"], pathlib.Path(self.build_lib, "pleat"), dirs_exist_ok=True)
+            return
         if not (ROOT / "CMakePresets.json").is_file():
             sys.exit("pleat: install from the folder adapters/pytorch of the source tree")
         if getattr(self, "editable_mode", False):
@@ -75,11 +81,23 @@ class Native(Distribution):
         return True
 
 
+COMMANDS = {"build_py": Build, "sdist": NoSources}
+if "PLEAT_PROCESSOR" in os.environ:
+    from setuptools.command.bdist_wheel import bdist_wheel
+
+    class Tag(bdist_wheel):
+        """A wheel that tools/wheel makes is for a processor, and for every Python."""
+
+        def get_tag(self):
+            return "py3", "none", "linux_" + os.environ["PLEAT_PROCESSOR"]
+
+    COMMANDS["bdist_wheel"] = Tag
+
 setup(
     # As a field of pyproject.toml its form depends on setuptools' version: none takes both.
     license="Apache-2.0",
     packages=["pleat", "pleat._site"],
     package_data={"pleat": ["*.cpp", "*.h"]},
-    cmdclass={"build_py": Build, "sdist": NoSources},
+    cmdclass=COMMANDS,
     distclass=Native,
 )

@@ -1,5 +1,8 @@
 # Flags that every target shares, and helpers for layers and tests.
 
+include(CheckLinkerFlag)
+check_linker_flag(C -Wl,--exclude-libs,libnone.a PLEAT_EXCLUDES_LIBRARIES)
+
 # What a shared object of whole static libraries is built "from": CMake wants a source.
 set(PLEAT_NO_SOURCE ${CMAKE_BINARY_DIR}/no_source.c)
 file(WRITE ${PLEAT_NO_SOURCE} "typedef int pleat_no_source;\n")
@@ -53,9 +56,12 @@ endfunction()
 # Links static libraries whole, and refuses undefined symbols (the sanitizers' own are exempt).
 function(pleat_link_whole target)
   target_link_libraries(${target} PRIVATE -Wl,--whole-archive ${ARGN} -Wl,--no-whole-archive)
-  # The dependencies' symbols stay inside.
-  target_link_options(${target} PRIVATE
-    -Wl,--exclude-libs,libjemalloc_pic.a:libmsgpackc.a:libmsgpack-c.a)
+  # The dependencies' symbols stay inside. Where the linker cannot see to it (zig's), those that
+  # tools/wheel built have none to show.
+  if(PLEAT_EXCLUDES_LIBRARIES)
+    target_link_options(${target} PRIVATE
+      -Wl,--exclude-libs,libjemalloc_pic.a:libmsgpackc.a:libmsgpack-c.a)
+  endif()
   if(NOT PLEAT_SANITIZE)
     target_link_options(${target} PRIVATE -Wl,--no-undefined)
   endif()

@@ -125,7 +125,7 @@ def enable(
     asked = tuple(locals().values())
     import torch
 
-    from . import _ends, _job, _plans, _shim
+    from . import _ends, _hooks, _job, _plans, _shim
 
     if _library is not None:
         if asked in (_asked, enable.__defaults__):
@@ -159,7 +159,12 @@ def enable(
             "pleat.enable() comes too late: torch uses CUDA already, and keeps its allocator; call it before "
             "the first CUDA tensor (in a notebook: restart the kernel)"
         )
-    library = _shim.load(torch)
+    reason = None  # why there is no shim
+    try:
+        library = _shim.load(torch)
+    except UnavailableError as problem:
+        reason = problem
+        library = _hooks.load(reason)
     _library = library
     try:
         _call(
@@ -171,6 +176,8 @@ def enable(
             max(record, _plans.ITERATIONS if save_plan else 0),
             0 if save_plan or record > _plans.FEW else _plans.FEW_EVENTS,
         )
+        if reason is not None:
+            _hooks.take_place(torch, library, reason)
     except RuntimeError:
         _library = None
         raise
@@ -370,8 +377,13 @@ def canary_errors(device=None):
     """What the canary of enable(canary=True) found on a device: (allocations checked, words of 4 bytes
     that were not as they must be, the address of one of them). Waits for the device."""
     _want_enabled()
+    index = _index(device)
+    if stats(index):
+        import torch
+
+        torch.cuda.synchronize(index)
     values = (ctypes.c_uint64 * 3)()
-    _call(_library.pleat_torch_canary, _index(device), values)
+    _call(_library.pleat_torch_canary, index, values)
     return tuple(values)
 
 
@@ -381,6 +393,8 @@ def pair_nanoseconds(bytes, rounds=100000, native=False):
     `native`: through torch's own, whose place Pleat took.
     """
     _want_enabled()
+    if not hasattr(_library, "pleat_torch_pair_ns"):
+        raise RuntimeError("pleat: only the shim that is built for a torch can time its allocator")
     result = ctypes.c_double()
     _call(_library.pleat_torch_pair_ns, bytes, rounds, int(native), ctypes.byref(result))
     return result.value

@@ -1,8 +1,10 @@
-"""Builds shim.cpp against the installed torch when it is first used, and loads it.
+"""Finds or builds shim.cpp's shared object for the installed torch, and loads it.
 
-torch's C++ interface is another one in every version, so a binary made elsewhere would not fit. The
-shared object lies in a cache folder under a name made of everything that decides what it must be; what
-only makes it, a compiler and CUDA's headers, is looked for when there is none of that name.
+torch's C++ interface is another one in every version. A wheel of Pleat brings a shim for each release, and
+one is taken where the headers that it was built with are the installed ones. Else it is compiled: it lies
+in a cache folder under a name made of everything that decides what it must be; what only makes it, a
+compiler and CUDA's headers, is looked for when there is none of that name. Where it cannot be made, a
+wheel has something less for every torch (see _hooks.py).
 """
 
 import contextlib
@@ -28,6 +30,7 @@ SOURCES = (
     "shim.cpp",
     "allocator.h",
     "budget.h",
+    "calls.h",
     "device.h",
     "devices.h",
     "figures.h",
@@ -73,6 +76,7 @@ FEATURES = {
     "USE_ON_OOM_FLAG": (ALLOCATOR, r"virtual void setUseOnOOM\([^;{]*bool"),
 }
 
+SHIMS = PACKAGE / "shims"  # a wheel's, for each release of torch
 UNFINISHED_SECONDS = 3600  # no compiler takes that long
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -251,13 +255,35 @@ def fingerprint(torch, given):
     about = (torch.__version__, torch.version.git_version, torch.version.cuda, *platform.libc_ver())
     for text in (*about, *given):
         hashed.update(str(text).encode() + b"\0")
-    include = pathlib.Path(torch.__file__).parent / "include"
-    theirs = [path for folder in ("c10/core", "c10/cuda") for path in include.glob(folder + "/*.h")]
-    theirs.append(include / PLUGGABLE)
     ours = [PACKAGE / name for name in SOURCES] + sorted(headers().glob("pleat/*.h"))
-    for path in sorted(theirs) + ours:
+    for path in their_headers(pathlib.Path(torch.__file__).parent / "include") + ours:
         hashed.update(path.read_bytes())
     return hashed.hexdigest()[:16]
+
+
+def their_headers(include):
+    """Those of torch's that declare the classes which the shim derives from, and what these hold."""
+    found = [path for folder in ("c10/core", "c10/cuda", "c10/util") for path in include.glob(folder + "/*.h")]
+    return sorted(found + [include / PLUGGABLE])
+
+
+def wheels_name(include, version, abi):
+    """The file that a wheel has for a torch with these headers; arguments as of options()."""
+    hashed = hashlib.sha256()
+    for path in their_headers(pathlib.Path(include)):
+        hashed.update(path.relative_to(include).as_posix().encode() + b"\0" + path.read_bytes())
+    return "shim-%d.%d-abi%d-%s.so" % (*version, abi, hashed.hexdigest()[:16])
+
+
+def brought(torch):
+    """The shim that this installation of Pleat has for the installed torch, or None."""
+    if not SHIMS.is_dir() or "PLEAT_LIBRARY" in os.environ or "PLEAT_INCLUDE" in os.environ:
+        return None  # It is linked with the package's own library.
+    try:
+        name = wheels_name(pathlib.Path(torch.__file__).parent / "include", numbers(torch), torch._C._GLIBCXX_USE_CXX11_ABI)
+    except OSError:
+        return None  # There are no headers to tell by.
+    return SHIMS / name if (SHIMS / name).is_file() else None
 
 
 def numbers(torch):
@@ -356,7 +382,18 @@ def locked(folder):
 
 def load(torch):
     """The shim, with its functions' types declared."""
-    path = build(torch)
+    shim = opened(brought(torch) or build(torch))
+    shim.pleat_torch_pair_ns.argtypes = [
+        ctypes.c_uint64,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.POINTER(ctypes.c_double),
+    ]
+    return shim
+
+
+def opened(path):
+    """A shim or what stands for one; UnavailableError."""
     try:
         shim = ctypes.CDLL(str(path))
     except OSError as problem:
@@ -385,11 +422,5 @@ def load(torch):
         ctypes.c_int,
         ctypes.POINTER(ctypes.c_uint64),
         ctypes.POINTER(ctypes.c_int),
-    ]
-    shim.pleat_torch_pair_ns.argtypes = [
-        ctypes.c_uint64,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.POINTER(ctypes.c_double),
     ]
     return shim

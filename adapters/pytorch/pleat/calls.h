@@ -1,0 +1,162 @@
+/*
+ * calls.h: what Python asks of one device's runtime, through ctypes. Each function returns 0 for
+ * success, else pleat_torch_failure() says why. shim.cpp and hooks.cpp have the rest, and include
+ * this.
+ */
+#ifndef PLEAT_TORCH_CALLS_H
+#define PLEAT_TORCH_CALLS_H
+
+#include <cmath>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include <pleat/base.h>
+#include <pleat/plan.h>
+#include <pleat/runtime.h>
+#include <pleat/trace.h>
+
+#define PLEAT_TORCH_CALL extern "C" __attribute__((visibility("default")))
+
+namespace pleat_torch
+{
+
+/* ---- what each of the two has in its own way ---- */
+
+/* NULL where Pleat is not enabled, the device has not been used, or there is none of that number.
+ */
+pleat_runtime *runtime_of(int device);
+/* The last counters with peaks since the start. pre: runtime_of() has one. */
+pleat_stats whole_stats_of(int device);
+/* Throws what pleat_last_error() says. */
+[[noreturn]] void fail_last(const char *doing);
+[[noreturn]] void fail(const std::string &text);
+std::string text_of(const std::exception &error);
+
+/* Text of the last failure on this thread, for Python. */
+inline thread_local std::string failure;
+
+template <typename Body> int guarded(Body &&body)
+{
+    try {
+        body();
+        return 0;
+    } catch (const std::exception &error) {
+        failure = text_of(error);
+    }
+    return 1;
+}
+
+inline pleat_runtime *used_runtime(int device)
+{
+    pleat_runtime *runtime = runtime_of(device);
+    if (runtime == nullptr)
+        fail("device " + std::to_string(device) + " has not been used");
+    return runtime;
+}
+
+using OwnedTrace = std::unique_ptr<pleat_trace, decltype(&pleat_trace_free)>;
+using OwnedPlan = std::unique_ptr<pleat_plan, decltype(&pleat_plan_free)>;
+
+inline OwnedTrace recorded_trace(pleat_runtime *runtime)
+{
+    pleat_trace *trace = nullptr;
+    if (pleat_record_copy(runtime, &trace) != PLEAT_OK)
+        fail_last("take the recording");
+    return {trace, pleat_trace_free};
+}
+
+inline OwnedPlan plan_of(const pleat_trace *trace, int device)
+{
+    pleat_plan *plan = nullptr;
+    pleat_plan_options options = {};
+    options.size = sizeof options;
+    options.seconds = NAN;
+    options.device = static_cast<uint32_t>(device);
+    if (pleat_plan_make(trace, &options, &plan) != PLEAT_OK)
+        fail_last("plan");
+    return {plan, pleat_plan_free};
+}
+
+} // namespace pleat_torch
+
+PLEAT_TORCH_CALL const char *pleat_torch_failure()
+{
+    return pleat_torch::failure.c_str();
+}
+
+/* 0 where it is not known. */
+PLEAT_TORCH_CALL int pleat_torch_max_microbatch(int device, uint64_t running, uint64_t *most)
+{
+    return pleat_torch::guarded([&] {
+        *most = 0;
+        pleat_runtime *runtime = pleat_torch::runtime_of(device);
+        if (runtime == nullptr)
+            return;
+        pleat_result result = pleat_max_microbatch(runtime, running, most);
+        if (result != PLEAT_OK && result != PLEAT_E_NOT_FOUND)
+            pleat_torch::fail_last("say what microbatch fits");
+    });
+}
+
+/* Whether a device's recording is complete; 0 also where nothing is recorded. */
+PLEAT_TORCH_CALL int pleat_torch_recorded(int device)
+{
+    pleat_runtime *runtime = pleat_torch::runtime_of(device);
+    return runtime != nullptr && pleat_record_complete(runtime);
+}
+
+/* What was recorded on a device, as a trace and as the plan made of it; each to a file, or not at
+ * all where its path is empty. */
+PLEAT_TORCH_CALL int pleat_torch_save(int device, const char *trace_path, const char *plan_path)
+{
+    return pleat_torch::guarded([&] {
+        auto trace = pleat_torch::recorded_trace(pleat_torch::used_runtime(device));
+        if (*trace_path != '\0' && pleat_trace_write(trace.get(), trace_path) != PLEAT_OK)
+            pleat_torch::fail_last("write the recording");
+        if (*plan_path == '\0')
+            return;
+        auto plan = pleat_torch::plan_of(trace.get(), device);
+        if (pleat_plan_write(plan.get(), plan_path) != PLEAT_OK)
+            pleat_torch::fail_last("write the plan");
+    });
+}
+
+/* What the canary found on a device: allocations checked, words that were wrong, where one was. Of
+ * streams that have not been waited for it counts what they have finished. */
+PLEAT_TORCH_CALL int pleat_torch_canary(int device, uint64_t values[3])
+{
+    return pleat_torch::guarded([&] {
+        pleat_canary found;
+        if (pleat_canary_of(pleat_torch::used_runtime(device), &found) != PLEAT_OK)
+            pleat_torch::fail_last("ask the canary");
+        values[0] = found.checked;
+        values[1] = found.words;
+        values[2] = found.first;
+    });
+}
+
+/* Counters of a device in the order of PLEAT_COUNTERS; *known is 0 before its first use. */
+PLEAT_TORCH_CALL int pleat_torch_stats(int device, uint64_t *values, int *known)
+{
+    return pleat_torch::guarded([&] {
+        *known = pleat_torch::runtime_of(device) != nullptr;
+        if (!*known)
+            return;
+        pleat_stats stats = pleat_torch::whole_stats_of(device);
+        size_t i = 0;
+#define COPY(name, text) values[i++] = stats.name;
+        PLEAT_COUNTERS(COPY)
+#undef COPY
+    });
+}
+
+/* "requests\tallocations asked for\n...": the names of the counters, in order. */
+PLEAT_TORCH_CALL const char *pleat_torch_counters()
+{
+#define NAME(name, text) #name "\t" text "\n"
+    return PLEAT_COUNTERS(NAME);
+#undef NAME
+}
+
+#endif

@@ -1,0 +1,1 @@
+"""What tools/wheel and tools/check-torch are made of."""
