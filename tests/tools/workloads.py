@@ -103,6 +103,35 @@ class Recording(unittest.TestCase):
             with self.assertRaises(TypeError):
                 recording.plain(value)
 
+    def test_labels_say_the_innermost_module_of_each_thread(self):
+        told = []
+
+        class Told(recording.Labels):
+            def set_label(self, text):
+                told.append(text)
+
+        labels = Told()
+        labels.label(2, "F", 1)
+        labels.enter("a")
+        labels.enter("a.b")
+        labels.leave("a")  # its backward may end first
+        labels.leave("a.b")
+        labels.enter("left over")
+        labels.label(3, "B")
+
+        def other():
+            labels.enter("c")
+            labels.leave("c")
+            labels.leave("never entered")
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        self.assertEqual(told, ["iter=2;phase=F;mb=1", "iter=2;phase=F;mb=1;module=a",
+                                "iter=2;phase=F;mb=1;module=a.b", "iter=2;phase=F;mb=1;module=a.b",
+                                "iter=2;phase=F;mb=1", "iter=2;phase=F;mb=1;module=left over",
+                                "iter=3;phase=B", "iter=3;phase=B;module=c", "", ""])
+
     def test_write_gives_the_same_bytes_again(self):
         snapshot = {"device_traces": [[{"action": "alloc", "size": size} for size in range(99)]]}
         with tempfile.TemporaryDirectory() as folder:
@@ -399,6 +428,25 @@ class Jobs(unittest.TestCase):
         changed = sum(a != b for a, b in zip(*sizes))
         self.assertGreater(changed, len(sizes[0]) / 20)
         self.assertLess(changed, len(sizes[0]) / 2)
+
+    def test_events_say_their_microbatch_and_module(self):
+        events = self.recorded("moe", TRAINED + " --inner 48 --shared-inner 64 --experts 3 --chosen 2"
+                               " --virtual-stages 1 --microbatches 2")
+        last = [event["user_metadata"] for event in events if event["user_metadata"].startswith("iter=3;")]
+        for kind in "FB":
+            for microbatch in range(2):
+                here = {text for text in last if text.startswith("iter=3;phase=%s;mb=%d" % (kind, microbatch))}
+                for name in ("0.blocks.0.mlp.experts.2.up", "0.blocks.1.attention.query", "0.blocks.1.mlp.router"):
+                    self.assertIn("iter=3;phase=%s;mb=%d;module=%s" % (kind, microbatch, name), here)
+        # What an expert keeps for its backward is allocated in its forward and freed in its backward.
+        where, pairs = {}, set()
+        for event in events:
+            if event["action"] == "alloc":
+                where[event["addr"]] = event["user_metadata"]
+            elif event["action"] == "free_completed" and event["addr"] in where:
+                pairs.add((where[event["addr"]], event["user_metadata"]))
+        kept = ("iter=2;phase=F;mb=1;module=0.blocks.1.mlp.experts.1.up", "iter=2;phase=B;mb=1;module=0.blocks.1.mlp.experts.1")
+        self.assertTrue(kept in pairs)
 
     def test_gathered_layers_are_recorded_without_a_gpu(self):
         """A layer is gathered in forward and again in backward, and not kept from one to the other."""

@@ -30,10 +30,11 @@ import harness
 import recording
 
 
-class Recorder:
+class Recorder(recording.Labels):
     """Events of storages that come and go, as torch's own recorder has them."""
 
     def __init__(self, path, event_us=5):
+        super().__init__()
         self.path = path
         self.event_us = event_us
         self.events = []
@@ -41,8 +42,8 @@ class Recorder:
         self.address = 1 << 40
         self.text = ""
 
-    def label(self, iteration, phase):
-        self.text = "iter=%d;phase=%s" % (iteration, phase)
+    def set_label(self, text):
+        self.text = text
 
     def add(self, action, address, size):
         self.events.append(

@@ -2,8 +2,10 @@
 
 The snapshot is torch's own (torch.cuda.memory._record_memory_history and _snapshot), without stacks
 and with values of built-in types only, pickled and gzipped. Each event carries the label of the
-thread that caused it, "iter=N;phase=P", which `pleat import` reads as iteration and phase. Autograd
-runs backward on threads of its own, and those carry no label.
+thread that caused it, "iter=N;phase=P;mb=M;module=NAME", which `pleat import` reads as iteration,
+phase, microbatch and the module that is at work; the last two only where the job says them. Autograd
+runs backward on threads of its own, whose events carry a label while a watched module's backward
+runs, and none otherwise: they are what the labelled thread started.
 """
 
 import contextlib
@@ -12,6 +14,7 @@ import os
 import pickle
 import secrets
 import sys
+import threading
 
 # Stacks and what refers to them: most of a snapshot's bytes, and of no use to a planner.
 DROPPED = frozenset(["frames", "forward_frames", "compile_context", "history"])
@@ -49,12 +52,92 @@ def write(snapshot, path):
     return os.path.getsize(path)
 
 
-class Recorder:
+class Labels:
+    """Where a job is. Whoever records sets `set_label`, which takes the text for the thread that calls it."""
+
+    set_label = None
+
+    def __init__(self):
+        self.where = ""  # of the thread that says label(), and of what it starts
+        self.teller = None
+        self.within = threading.local()  # .names: watched modules at work, the innermost last
+
+    def label(self, iteration, phase, microbatch=None):
+        """From here on this thread's events belong to this iteration, phase and microbatch."""
+        self.where = "iter=%d;phase=%s" % (iteration, phase)
+        if microbatch is not None:
+            self.where += ";mb=%d" % microbatch
+        self.teller = threading.get_ident()
+        self.tell()
+
+    def names(self):
+        """A thread's; what an earlier label left over is gone with it."""
+        if getattr(self.within, "where", None) != self.where:
+            self.within.where, self.within.names = self.where, []
+        return self.within.names
+
+    def tell(self):
+        if self.set_label is None:
+            return
+        names = self.names()
+        if names:
+            self.set_label("%s;module=%s" % (self.where, names[-1]))
+        else:
+            # A thread of autograd's keeps no label of an iteration that will be over.
+            self.set_label(self.where if threading.get_ident() == self.teller else "")
+
+    def enter(self, name):
+        self.names().append(name)
+        self.tell()
+
+    def leave(self, name):
+        """Backwards of modules do not end in the order in which they began."""
+        names = self.names()
+        if name in names:
+            del names[len(names) - 1 - names[::-1].index(name)]
+        self.tell()
+
+    def watch(self, model):
+        """From here on events say which of the model's modules is at work, in forward and in backward."""
+        if self.set_label is None:
+            return
+        for name, module in model.named_modules():
+            if name and ";" not in name:
+                self.watch_one(name, module)
+
+    def watch_one(self, name, module):
+        # Hooks of tensors: a module's own for its backward put views around its tensors.
+        def done(_module, args, kwargs, output):
+            self.leave(name)
+            made, given = first_with_gradient(output), first_with_gradient((args, kwargs))
+            if made is not None:
+                made.register_hook(lambda _gradient: self.enter(name))
+            if made is not None and given is not None:
+                given.register_hook(lambda _gradient: self.leave(name))
+
+        module.register_forward_pre_hook(lambda *_: self.enter(name))
+        module.register_forward_hook(done, with_kwargs=True)
+
+
+def first_with_gradient(value):
+    """The first tensor of what a module was given or returns that autograd comes by; no parameter, which
+    would keep what is hooked to it."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value if value.requires_grad and not isinstance(value, torch.nn.Parameter) else None
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    parts = map(first_with_gradient, value) if isinstance(value, (list, tuple)) else ()
+    return next((one for one in parts if one is not None), None)
+
+
+class Recorder(Labels):
     """Records from its making to finish(); without a path it does nothing."""
 
     def __init__(self, path):
+        super().__init__()
         self.path = path
-        self.set_label = None
         if path is None:
             return
         import torch
@@ -67,11 +150,6 @@ class Recorder:
                 file=sys.stderr,
             )
         self.memory._record_memory_history(enabled="all", context=None, max_entries=sys.maxsize)
-
-    def label(self, iteration, phase):
-        """From here on this thread's events belong to this iteration and phase."""
-        if self.set_label is not None:
-            self.set_label("iter=%d;phase=%s" % (iteration, phase))
 
     def finish(self):
         """Writes the recording and ends it; returns the file's size, 0 when nothing was recorded."""

@@ -92,6 +92,7 @@ class Trainer:
         self.options = options
         self.recorder = recorder
         self.stages = model
+        recorder.watch(model)
         self.data = Data(options)
         self.optimizer = torch.optim.AdamW(
             self.trained(),
@@ -148,7 +149,7 @@ class Trainer:
         self.losses = []
         self.shape = self.shape_of(number)
         for kind, microbatch, stage in self.order:
-            self.recorder.label(number, kind)
+            self.recorder.label(number, kind, microbatch)
             if kind == pipeline.FORWARD:
                 self.forward(microbatch, stage)
             else:
