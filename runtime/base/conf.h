@@ -48,7 +48,9 @@ typedef struct pleat__divisions {
       "[256:1,512:2,>:4]; 0: to 512 bytes")                                                        \
     X(collect, size, uint64_t, 0,                                                                  \
       "native: percent of the budget or device above which old cached segments go; 0: never")      \
-    X(fragment, size, uint64_t, 128u << 20, "gmlake: requests below this are not stitched")        \
+    X(fragment, size, uint64_t, 128u << 20, "gmlake: free blocks below this are not stitched")     \
+    X(stitched, size, uint64_t, UINT64_C(128) << 30,                                               \
+      "gmlake: address space of stitched blocks above which those longest unused go")              \
     X(log, text, pleat__conf_text, "",                                                             \
       "write the footprint over time into this file (%p: process, %d: device); auto: where pleat " \
       "top looks for it")                                                                          \

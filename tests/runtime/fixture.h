@@ -16,7 +16,7 @@
 
 #define MIB (1ull << 20)
 
-static const char *const policies[] = {"native", "expandable", "gmlake", "pleat"};
+static const char *const policies[] = {"native", "expandable", "gmlake", "stweaver", "pleat"};
 #define POLICIES (sizeof policies / sizeof *policies)
 
 typedef struct fixture {

@@ -5,6 +5,8 @@
  */
 #include "fixture.h"
 
+#include <stdlib.h>
+
 /* ---- a naive model ---- */
 
 #define LIVE_MOST 64
@@ -45,7 +47,7 @@ static uint64_t some_size(test_random *random)
     case 2:
         return MIB + test_random_below(random, 12 * MIB);
     case 3:
-        return 130 * MIB + test_random_below(random, 60 * MIB); /* gmlake stitches */
+        return 130 * MIB + test_random_below(random, 60 * MIB);
     default:
         return MIB + test_random_below(random, 90 * MIB);
     }
@@ -281,7 +283,7 @@ static void views_that_were_quarantined_leave_nothing_behind(void **state)
         open_host(&f, 4096 * MIB, true);
         /* Learning would remember where requests lay. */
         pleat_runtime_options options = {
-            .size = sizeof options, .policy = stitching[i / 2], .conf = "learn:off"};
+            .size = sizeof options, .policy = stitching[i / 2], .conf = "learn:off,fragment:2m"};
         assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
         for (int round = 0; round < 6; round++) {
             pleat_va a = take(&f, 100 * MIB, 0), b = take(&f, 50 * MIB, 0);
@@ -399,5 +401,7 @@ int main(void)
         cmocka_unit_test(views_that_were_quarantined_leave_nothing_behind),
         cmocka_unit_test(threads_share_a_runtime),
     };
+    /* gmlake stitches blocks of every size, so that there are views in all that is tried. */
+    setenv("PLEAT_CONF", "fragment:2m", 1);
     return cmocka_run_group_tests_name("policies", tests, NULL, NULL);
 }

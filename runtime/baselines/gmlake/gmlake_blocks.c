@@ -7,8 +7,8 @@
 #include <internal/check.h>
 #include <internal/error.h>
 
-#define STITCHED_LIMIT                                                                             \
-    65536u /* pages; the driver takes some 520,000 maps, a host process 65,530                     \
+#define STITCHED_MOST                                                                              \
+    65536u /* pages: the driver takes some 520,000 maps, a host process 65,530                     \
             */
 
 /* ---- primitives ---- */
@@ -308,9 +308,10 @@ static pleat_result map_view(policy *self, view *v)
 
 pleat_result pleat__gmlake_stitch(policy *self, view *v)
 {
-    uint64_t pages = v->bytes / self->unit;
-    if (self->stitched_pages + pages > STITCHED_LIMIT)
-        pleat__gmlake_stitch_free(self, STITCHED_LIMIT > pages ? STITCHED_LIMIT - pages : 0);
+    uint64_t pages = v->bytes / self->unit, most = self->context.conf.stitched / self->unit;
+    most = most < STITCHED_MOST ? most : STITCHED_MOST;
+    if (self->stitched_pages + pages > most)
+        pleat__gmlake_stitch_free(self, most > pages ? most - pages : 0);
     pleat_result result = map_view(self, v);
     /* The limit on maps was met sooner. */
     if (result == PLEAT_E_LIMIT && pleat__gmlake_stitch_free(self, 0))
