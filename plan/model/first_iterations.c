@@ -16,7 +16,7 @@ static pleat_result find_end(const pleat_trace *trace, uint32_t device, uint32_t
     pleat__requests requests;
     PLEAT_TRY(pleat__requests_make(trace, device, arena, &requests));
     if (requests.mark_count == 0)
-        PLEAT_TRY(pleat__period_find(&requests, &requests.marks, &requests.mark_count));
+        PLEAT_TRY(pleat__marks_find(&requests, &requests.marks, &requests.mark_count));
     if (requests.mark_count <= count)
         return pleat__fail(PLEAT_E_INPUT, "%u iterations are wanted, and %u whole ones are there",
                            count, requests.mark_count > 0 ? requests.mark_count - 1 : 0);

@@ -40,9 +40,7 @@ pleat__stretch pleat__stretch_of(const pleat__requests *requests, uint32_t begin
     return stretch;
 }
 
-/* Where an iteration ends that no mark ends: behind its last allocation and the frees of its own
- * requests that follow it. */
-static uint32_t open_end(const pleat__requests *requests, uint32_t begin_at)
+uint32_t pleat__open_end(const pleat__requests *requests, uint32_t begin_at)
 {
     uint32_t end = requests->items[requests->count - 1].alloc_at + 1;
     uint32_t item = item_at(requests, begin_at);
@@ -333,7 +331,7 @@ pleat_result pleat__iteration_find(const pleat__requests *requests, pleat__itera
     uint32_t count = requests->mark_count, *found = NULL;
     struct pieces pieces = {0};
     if (count == 0) {
-        PLEAT_TRY(pleat__period_find(requests, &found, &count));
+        PLEAT_TRY(pleat__marks_find(requests, &found, &count));
         marks = found;
     }
     pleat_result result = PLEAT_OK;
@@ -348,8 +346,8 @@ pleat_result pleat__iteration_find(const pleat__requests *requests, pleat__itera
     if (result == PLEAT_OK) {
         for (uint32_t i = 0; i + 1 < count; i++)
             pieces.all[i] = pleat__stretch_of(requests, marks[i], marks[i + 1]);
-        pieces.all[count - 1] =
-            pleat__stretch_of(requests, marks[count - 1], open_end(requests, marks[count - 1]));
+        pieces.all[count - 1] = pleat__stretch_of(requests, marks[count - 1],
+                                                  pleat__open_end(requests, marks[count - 1]));
         pieces.count = count;
         result = find_among(requests, &pieces, out);
     }

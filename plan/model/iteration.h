@@ -60,9 +60,14 @@ PLEAT_NODISCARD pleat_result pleat__prologue_find(const pleat__requests *request
                                                   pleat__stretch steady, uint32_t end_at,
                                                   pleat__stretch *found, uint32_t *paired);
 
-/* Positions at which the sequence of sizes repeats itself, for a trace without marks: fills
+/* Where an iteration ends that nothing behind it ends: behind the last allocation and the frees of
+ * its own requests that follow it. */
+uint32_t pleat__open_end(const pleat__requests *requests, uint32_t begin_at);
+
+/* Positions at which iterations begin, for a trace without marks: where live bytes come down to
+ * what stays (valleys.c), else where the sequence of sizes repeats itself (period.c). Fills
  * marks[count]. No error when there are none. From the requests' arena. */
-PLEAT_NODISCARD pleat_result pleat__period_find(const pleat__requests *requests, uint32_t **marks,
-                                                uint32_t *count);
+PLEAT_NODISCARD pleat_result pleat__marks_find(const pleat__requests *requests, uint32_t **marks,
+                                               uint32_t *count);
 
 #endif

@@ -7,7 +7,7 @@
  * The iteration is cut at one of these grams before which little is live and behind which live
  * bytes rise most: between the optimizer's step and the next forward pass.
  */
-#include <plan/model/iteration.h>
+#include <plan/model/marks.h>
 
 #include <internal/error.h>
 #include <internal/range.h>

@@ -7,7 +7,6 @@ without it the snapshot alone is run.
 
 import gzip
 import json
-import os
 import pathlib
 import pickle
 import subprocess
@@ -15,8 +14,10 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "tools")]
 import suite  # noqa: E402
+from judging import jobs  # noqa: E402
 
 PLEAT, BUNDLED = sys.argv[1], pathlib.Path(sys.argv[2])
 SHARED = pathlib.Path(sys.argv[3], "traces") if len(sys.argv) > 3 else None
@@ -78,6 +79,32 @@ class MainJob(unittest.TestCase):
     def test_bundled_job(self):
         with tempfile.TemporaryDirectory() as folder:
             self.run_job(BUNDLED, pathlib.Path(folder))
+
+    def run_without_labels(self, snapshot, folder):
+        """Planned and learned as well as with them, but for 0.002."""
+        bare = folder / "bare.pickle.gz"
+        bare.write_bytes(snapshot.read_bytes())
+        jobs.without_marks(bare)
+        efficiency = {}
+        for name, recording in (("labelled", snapshot), ("bare", bare)):
+            trace, plan = folder / (name + ".trace"), folder / (name + ".plan")
+            pleat("import", recording, "-o", trace)
+            pleat("plan", trace, "-o", plan)
+            efficiency[name] = [answer("replay", trace, *option)["efficiency"]
+                                for option in ([], ["--plan", plan])]
+        for with_labels, without in zip(*efficiency.values()):
+            self.assertGreaterEqual(without, with_labels - 0.002, snapshot.name)
+
+    def test_bundled_job_without_labels(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.run_without_labels(BUNDLED, pathlib.Path(folder))
+
+    def test_further_recordings_without_labels(self):
+        if SHARED is None or not SHARED.is_dir():
+            self.skipTest("no further recordings here")
+        for snapshot in sorted(SHARED.glob("*.pickle.gz")):
+            with self.subTest(snapshot.name), tempfile.TemporaryDirectory() as folder:
+                self.run_without_labels(snapshot, pathlib.Path(folder))
 
     def test_further_recordings(self):
         if SHARED is None or not SHARED.is_dir():

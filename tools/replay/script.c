@@ -70,7 +70,7 @@ pleat_result replay_requests(const pleat_trace *trace, pleat__arena *arena, uint
     PLEAT_TRY(pleat__requests_make(trace, *device, arena, requests));
     if (requests->mark_count > 0)
         return PLEAT_OK;
-    return pleat__period_find(requests, &requests->marks, &requests->mark_count);
+    return pleat__marks_find(requests, &requests->marks, &requests->mark_count);
 }
 
 pleat_result replay_script_write(const pleat_trace *trace, replay_script *s)

@@ -1,0 +1,112 @@
+/*
+ * marks.c: where iterations begin in a trace that does not say.
+ *
+ * Live bytes tell (valleys.c), and so does the sequence of sizes (period.c): the first where sizes
+ * vary from iteration to iteration, the second where an iteration does not come down to one level.
+ * Of the two that is taken whose iterations agree more from one to the next.
+ */
+#include <plan/model/marks.h>
+
+#include <internal/error.h>
+
+#define TRIED  8  /* pairs of neighbouring iterations that are compared, the latest */
+#define LEAST  16 /* requests of an iteration */
+#define ENOUGH 50 /* percent that must agree: anything comes down once in a while */
+#define BETTER 10 /* percent by which the sequence must agree more than live bytes do */
+#define LIFE   32 /* lives are the same where they differ by 1/LIFE */
+
+typedef struct guess {
+    uint32_t *all;
+    uint32_t count;
+    uint32_t percent; /* of the requests of the iterations compared that agree */
+    uint32_t score;   /* the same times the share of the trace that the marks hold */
+} guess;
+
+static bool same_life(const pleat__request *a, const pleat__request *b)
+{
+    if (a->free_at == PLEAT__NEVER || b->free_at == PLEAT__NEVER)
+        return a->free_at == b->free_at;
+    uint32_t one = a->free_at - a->alloc_at, other = b->free_at - b->alloc_at;
+    uint32_t more = one > other ? one : other;
+    return (more - (one < other ? one : other)) * (uint64_t)LIFE <= more;
+}
+
+/* Requests of a stretch that have one of the same size or life in the other. */
+static uint32_t count_alike(const pleat__requests *requests, pleat__stretch a, pleat__stretch b,
+                            uint32_t *pairs)
+{
+    uint32_t alike = 0;
+    pleat__align(requests, a, b, pairs);
+    for (uint32_t i = 0; i < a.items; i++) {
+        const pleat__request *one = &requests->items[a.item + i];
+        const pleat__request *other = pairs[i] != PLEAT__NEVER ? &requests->items[pairs[i]] : NULL;
+        alike += other != NULL && other->stream == one->stream &&
+                 (other->size == one->size || same_life(one, other));
+    }
+    return alike;
+}
+
+pleat_result pleat__marks_rate(const pleat__requests *requests, const uint32_t *marks,
+                               uint32_t count, uint32_t *percent)
+{
+    uint64_t alike = 0, all = 0;
+    for (uint32_t i = count, tried = 0; i-- > 2 && tried < TRIED; tried++) {
+        pleat__stretch late = pleat__stretch_of(requests, marks[i - 1], marks[i]);
+        pleat__stretch early = pleat__stretch_of(requests, marks[i - 2], marks[i - 1]);
+        all += late.items > early.items ? late.items : early.items;
+        if (late.items < LEAST || early.items < LEAST)
+            continue;
+        uint32_t *pairs = pleat__arena_alloc(requests->arena, late.items * sizeof *pairs);
+        if (pairs == NULL)
+            return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare %u requests",
+                               late.items);
+        alike += count_alike(requests, late, early, pairs);
+        pleat__arena_free(requests->arena, pairs);
+    }
+    *percent = all > 0 ? (uint32_t)(alike * 100 / all) : 0;
+    return PLEAT_OK;
+}
+
+/* How well the marks' iterations agree, and over how much of the trace. */
+static pleat_result rate(const pleat__requests *requests, guess *found)
+{
+    PLEAT_TRY(pleat__marks_rate(requests, found->all, found->count, &found->percent));
+    if (found->count == 0)
+        return PLEAT_OK;
+    uint64_t held = pleat__stretch_of(requests, found->all[0], found->all[found->count - 1]).items;
+    found->score = (uint32_t)(found->percent * held / requests->count);
+    return PLEAT_OK;
+}
+
+static pleat_result choose(const pleat__requests *requests, guess *live, guess *sizes)
+{
+    PLEAT_TRY(pleat__valleys_find(requests, &live->all, &live->count));
+    PLEAT_TRY(rate(requests, live));
+    if (live->percent + BETTER >= 100)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__period_find(requests, &sizes->all, &sizes->count));
+    PLEAT_TRY(rate(requests, sizes));
+    bool poor = live->percent < ENOUGH;
+    if (poor && sizes->count == 0)
+        live->count = 0;
+    if (sizes->score <= live->score + (poor ? 0 : BETTER))
+        return PLEAT_OK;
+    guess other = *live;
+    *live = *sizes;
+    *sizes = other;
+    return PLEAT_OK;
+}
+
+pleat_result pleat__marks_find(const pleat__requests *requests, uint32_t **marks, uint32_t *count)
+{
+    guess chosen = {0}, other = {0};
+    pleat_result result = choose(requests, &chosen, &other);
+    pleat__arena_free(requests->arena, other.all);
+    if (result != PLEAT_OK || chosen.count == 0) {
+        pleat__arena_free(requests->arena, chosen.all);
+        chosen = (guess){0};
+    }
+    *marks = chosen.all;
+    *count = chosen.count;
+    return result;
+}

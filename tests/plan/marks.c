@@ -1,0 +1,168 @@
+/*
+ * marks.c: where iterations begin in traces that do not say: jobs whose sizes all change, jobs that
+ * come down several times an iteration, and what repeats nothing.
+ */
+#include "jobs.h"
+
+#include <plan/model/iteration.h>
+
+#define MIB     (1u << 20)
+#define LAYERS  24
+#define WEIGHTS 24
+
+typedef struct trainer {
+    test_jobber job;
+    test_random random;
+    uint32_t begins[16]; /* items allocated before each iteration */
+    uint32_t iterations;
+} trainer;
+
+static uint32_t take(trainer *t, uint64_t size)
+{
+    test_job_add(&t->job, PLEAT_EVENT_ALLOC, t->job.next, size, 0);
+    return t->job.next++;
+}
+
+/* Forward and backward of a batch: no two have a size in common where sizes are drawn. */
+static void batch(trainer *t, bool drawn)
+{
+    uint32_t kept[LAYERS];
+    for (int i = 0; i < LAYERS; i++) {
+        uint64_t size = (2 + i % 3) * MIB + (drawn ? test_random_below(&t->random, 2 * MIB) : 0);
+        kept[i] = take(t, size);
+        test_job_free(&t->job, take(t, size / 2));
+    }
+    for (int i = LAYERS; i-- > 0;) {
+        uint32_t gradient = take(t, MIB + (drawn ? test_random_below(&t->random, MIB) : 0));
+        test_job_free(&t->job, kept[i]);
+        test_job_free(&t->job, gradient);
+    }
+}
+
+/* An iteration of some batches and an optimizer's step; the first step leaves its state. `large`:
+ * the step takes half as much as a batch does. */
+static void iterate(trainer *t, int batches, bool drawn, bool large)
+{
+    uint32_t taken[WEIGHTS];
+    t->begins[t->iterations++] = t->job.next;
+    for (int i = 0; i < batches; i++)
+        batch(t, drawn);
+    for (int i = 0; i < WEIGHTS; i++)
+        if (t->iterations == 1)
+            take(t, 2 * MIB);
+    for (int i = 0; i < WEIGHTS; i++)
+        taken[i] = take(t, large ? 2 * MIB : 4096);
+    for (int i = 0; i < WEIGHTS; i++)
+        test_job_free(&t->job, taken[i]);
+}
+
+static trainer begin(const char *name)
+{
+    trainer t = {.random = test_random_begin(name, 0x51ed)};
+    uint16_t stream;
+    assert_ok(pleat_trace_new(&t.job.trace));
+    assert_ok(pleat_trace_add_stream(t.job.trace, 0, &stream));
+    for (int i = 0; i < WEIGHTS; i++)
+        take(&t, 4 * MIB);
+    return t;
+}
+
+/* Whether the trace's iterations from the second on are found, each within a request or two: what
+ * is taken and given back before anything stays belongs to either. */
+static void expect_found(trainer *t)
+{
+    pleat__arena *arena;
+    pleat__requests requests;
+    uint32_t *marks, count;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__requests_make(t->job.trace, 0, arena, &requests));
+    assert_ok(pleat__marks_find(&requests, &marks, &count));
+    for (uint32_t i = 1; i < t->iterations; i++) {
+        bool found = false;
+        for (uint32_t m = 0; m < count; m++) {
+            uint32_t item = pleat__stretch_of(&requests, marks[m], requests.event_count).item;
+            found |= item + 2 >= t->begins[i] && item <= t->begins[i] + 2;
+        }
+        assert_true(found);
+    }
+    assert_true(count <= t->iterations + 1);
+    pleat__arena_destroy(arena);
+}
+
+static void marks_are_found_where_every_size_changes(void **state)
+{
+    (void)state;
+    trainer t = begin("marks_are_found_where_every_size_changes");
+    for (int i = 0; i < 6; i++)
+        iterate(&t, 1, true, false);
+    expect_found(&t);
+    pleat_plan *plan;
+    assert_ok(pleat_plan_make(t.job.trace, NULL, &plan));
+    assert_int_equal(plan->steady.slot_count, 3 * LAYERS + WEIGHTS);
+    pleat_plan_free(plan);
+    pleat_trace_free(t.job.trace);
+}
+
+/* Three valleys an iteration: behind each batch, and behind the step. */
+static void marks_are_iterations_not_batches(void **state)
+{
+    (void)state;
+    trainer t = begin("marks_are_iterations_not_batches");
+    for (int i = 0; i < 5; i++)
+        iterate(&t, 2, true, true);
+    expect_found(&t);
+    pleat_trace_free(t.job.trace);
+}
+
+/* A recording that ends in the middle of an iteration does not take what there is of it for one. */
+static void marks_leave_out_what_was_cut(void **state)
+{
+    (void)state;
+    trainer t = begin("marks_leave_out_what_was_cut");
+    for (int i = 0; i < 4; i++)
+        iterate(&t, 1, true, false);
+    for (int i = 0; i < LAYERS; i++)
+        take(&t, 3 * MIB);
+    expect_found(&t);
+    pleat_plan *plan;
+    assert_ok(pleat_plan_make(t.job.trace, NULL, &plan));
+    assert_int_equal(plan->steady.slot_count, 3 * LAYERS + WEIGHTS);
+    pleat_plan_free(plan);
+    pleat_trace_free(t.job.trace);
+}
+
+static void marks_are_none_where_nothing_repeats(void **state)
+{
+    (void)state;
+    trainer t = begin("marks_are_none_where_nothing_repeats");
+    uint32_t live[64], count = 0;
+    for (int i = 0; i < 2000; i++) {
+        if (count == 64 || (count > 0 && test_random_below(&t.random, 2) == 0)) {
+            uint32_t at = (uint32_t)test_random_below(&t.random, count);
+            test_job_free(&t.job, live[at]);
+            live[at] = live[--count];
+        } else {
+            live[count++] = take(&t, 1 + test_random_below(&t.random, 9 * MIB));
+        }
+    }
+    pleat__arena *arena;
+    pleat__requests requests;
+    uint32_t *marks, found;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__requests_make(t.job.trace, 0, arena, &requests));
+    assert_ok(pleat__marks_find(&requests, &marks, &found));
+    assert_int_equal(found, 0);
+    pleat__arena_destroy(arena);
+    pleat_trace_free(t.job.trace);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(marks_are_found_where_every_size_changes),
+        cmocka_unit_test(marks_are_iterations_not_batches),
+        cmocka_unit_test(marks_leave_out_what_was_cut),
+        cmocka_unit_test(marks_are_none_where_nothing_repeats),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
