@@ -3,8 +3,11 @@
  */
 #include <tools/cli.h>
 
+#include <tools/wrap.h>
+
 #include <internal/utf8.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -81,16 +84,37 @@ bool cli_parse_size(const char *text, uint64_t *bytes)
     return true;
 }
 
+static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+
+static int unit_of(uint64_t bytes)
+{
+    int unit = 0;
+    for (; bytes >= 1024 && unit < 4; bytes /= 1024)
+        unit++;
+    return unit;
+}
+
+static double in_unit(uint64_t bytes, int unit)
+{
+    double value = (double)bytes;
+    for (; unit > 0; unit--)
+        value /= 1024;
+    return value;
+}
+
 const char *cli_format_size(uint64_t bytes, char *buffer, size_t size)
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    int unit = 0;
-    while (value >= 1024 && unit < 4) {
-        value /= 1024;
-        unit++;
-    }
-    snprintf(buffer, size, unit == 0 ? "%.0f %s" : "%.3f %s", value, units[unit]);
+    return cli_format_size_like(bytes, bytes, buffer, size);
+}
+
+const char *cli_format_size_like(uint64_t bytes, uint64_t like, char *buffer, size_t size)
+{
+    int unit = unit_of(like);
+    double value = in_unit(bytes, unit);
+    if (bytes > 0 && value < 0.0005)
+        snprintf(buffer, size, "under 0.001 %s", units[unit]);
+    else
+        snprintf(buffer, size, unit == 0 ? "%.0f %s" : "%.3f %s", value, units[unit]);
     return buffer;
 }
 
@@ -171,26 +195,44 @@ void cli_table_drop(cli_table *table)
     table->cells = NULL;
 }
 
-void cli_table_end(cli_table *table, FILE *out)
+static int column_width(const cli_table *table, int column)
+{
+    int width = 0;
+    for (int i = 0; i < table->rows; i++) {
+        int length = width_of(table->cells[i * table->columns + column]);
+        width = length > width ? length : width;
+    }
+    return width;
+}
+
+/* Column 0 and columns [from, to). */
+static void print_columns(const cli_table *table, int from, int to, FILE *out)
 {
     for (int r = 0; r < table->rows; r++) {
-        int columns = table->columns; /* without empty ones at the row's end */
-        while (columns > 0 && table->cells[r * table->columns + columns - 1][0] == '\0')
-            columns--;
-        for (int c = 0; c < columns; c++) {
-            int width = 0;
-            for (int i = 0; i < table->rows; i++) {
-                int length = width_of(table->cells[i * table->columns + c]);
-                width = length > width ? length : width;
-            }
-            const char *cell = table->cells[r * table->columns + c];
-            int pad = width - width_of(cell);
-            if (c == 0)
-                fprintf(out, "%s%*s", cell, columns > 1 ? pad : 0, "");
-            else
-                fprintf(out, "  %*s%s", pad, "", cell);
-        }
+        char(*cells)[CLI_TABLE_CELL] = table->cells + (ptrdiff_t)r * table->columns;
+        int end = to; /* without empty ones at the row's end */
+        while (end > from && cells[end - 1][0] == '\0')
+            end--;
+        fprintf(out, "%s%*s", cells[0],
+                end > from ? column_width(table, 0) - width_of(cells[0]) : 0, "");
+        for (int c = from; c < end; c++)
+            fprintf(out, "  %*s%s", column_width(table, c) - width_of(cells[c]), "", cells[c]);
         fputc('\n', out);
     }
+}
+
+void cli_table_end(cli_table *table, FILE *out)
+{
+    int most = wrap_columns(), from = 1;
+    do {
+        int to = from, width = column_width(table, 0);
+        while (to < table->columns &&
+               (most == 0 || to == from || width + 2 + column_width(table, to) <= most))
+            width += 2 + column_width(table, to++);
+        if (from > 1)
+            fputc('\n', out);
+        print_columns(table, from, to, out);
+        from = to;
+    } while (from < table->columns);
     cli_table_drop(table);
 }

@@ -50,6 +50,10 @@ bool cli_parse_size(const char *text, uint64_t *bytes);
 /* "11.03 GiB"; returns `buffer`. */
 const char *cli_format_size(uint64_t bytes, char *buffer, size_t size);
 
+/* The same in the unit that another size has, so that a column of sizes can be compared by eye;
+ * what rounds to nothing there is "under 0.001 GiB". */
+const char *cli_format_size_like(uint64_t bytes, uint64_t like, char *buffer, size_t size);
+
 /* A figure of four digits, "0.0237", "1.5", "728100": never a power of ten. Returns `buffer`. */
 const char *cli_format_number(double value, char *buffer, size_t size);
 
@@ -69,7 +73,8 @@ bool cli_table_row(cli_table *table);
 PLEAT_PRINTF(3, 4) void cli_table_cell(cli_table *table, int column, const char *format, ...);
 /* Frees without printing. */
 void cli_table_drop(cli_table *table);
-/* Prints and frees. */
+/* Prints and frees. Where it is wider than the terminal, columns go on below, the first one said
+ * again. */
 void cli_table_end(cli_table *table, FILE *out);
 
 #endif

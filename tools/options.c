@@ -3,6 +3,8 @@
  */
 #include <tools/options.h>
 
+#include <tools/nearest.h>
+
 #include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
@@ -219,6 +221,21 @@ static int check_operands(int argc, char **argv, const cli_usage *usage, int *fi
     return CLI_GO_ON;
 }
 
+static int no_option(const cli_usage *usage, const char *typed)
+{
+    char near[NEAREST_TEXT], name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(typed, "="), typed);
+    nearest found = nearest_to(name);
+    for (const cli_option *option = usage->options; option->kind != CLI_END; option++) {
+        static char names[OPTION_MOST][64];
+        char *dashed = names[option - usage->options];
+        snprintf(dashed, sizeof *names, "--%s", option->name);
+        nearest_try(&found, dashed);
+    }
+    return cli_bad_use(usage->command, "'%s' is no option that it has%s", typed,
+                       nearest_text(&found, near));
+}
+
 int cli_read(int argc, char **argv, const cli_usage *usage, int *first)
 {
     tables t;
@@ -232,7 +249,7 @@ int cli_read(int argc, char **argv, const cli_usage *usage, int *first)
         if (code == '?' && optopt != 0 && optopt < CODE_FIRST)
             return cli_bad_use(usage->command, "there is no option '-%c'", optopt);
         if (code == '?')
-            return cli_bad_use(usage->command, "'%s' is no option that it has", argv[optind - 1]);
+            return no_option(usage, argv[optind - 1]);
         if (code == ':')
             return cli_bad_use(usage->command, "'%s' wants a value", argv[optind - 1]);
         const cli_option *option = find_option(usage, code);

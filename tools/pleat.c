@@ -3,6 +3,9 @@
  * `pleat-NAME` beside this one.
  */
 #include <tools/cli.h>
+#include <tools/nearest.h>
+#include <tools/words.h>
+#include <tools/wrap.h>
 
 #include <errno.h>
 #include <signal.h>
@@ -16,7 +19,7 @@ static void print_help(FILE *out)
     CLI_COMMANDS(HELP_LINE)
     HELP_LINE(run, "run a program with Pleat as PyTorch's allocator")
 #undef HELP_LINE
-    fputs("\n'pleat COMMAND --help' says more.\n", out);
+    fputs("\n'pleat COMMAND --help' says more; 'pleat help words' explains the words used.\n", out);
 }
 
 /* Runs `pleat-NAME` from this program's folder; returns only when there is none. */
@@ -33,6 +36,31 @@ static void exec_beside(const char *name, char **argv)
         return;
     snprintf(slash + 1, room, "pleat-%s", name);
     execv(path, argv);
+}
+
+/* What is missing where a command is a program of its own. */
+static int no_program(const char *name)
+{
+    char path[4096] = "pleat", near[NEAREST_TEXT];
+    if (strcmp(name, "run") == 0) {
+        ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+        path[length > 0 ? length : 0] = '\0';
+        fprintf(
+            stderr,
+            "pleat run: 'pleat-run' is not beside %s, nor can it be started: was pleat moved or "
+            "copied by itself? Use it where it was built or installed, or install it (cmake "
+            "--install, or pip install ./adapters/pytorch)\n",
+            path);
+        return CLI_FAILED;
+    }
+    nearest found = nearest_to(name);
+#define TRY_NAME(command, help) nearest_try(&found, #command);
+    CLI_COMMANDS(TRY_NAME)
+    TRY_NAME(run, "")
+#undef TRY_NAME
+    fprintf(stderr, "pleat: '%s' is not a command%s See 'pleat --help'.\n", name,
+            found.best != NULL ? nearest_text(&found, near) : ".");
+    return CLI_BAD_USE;
 }
 
 /* 'help COMMAND ...' becomes 'COMMAND ... --help'. */
@@ -61,6 +89,11 @@ int main(int argc, char **argv)
         print_help(stderr);
         return CLI_BAD_USE;
     }
+    if (argc == 3 && strcmp(argv[1], "help") == 0 && strcmp(argv[2], "words") == 0) {
+        wrap_output();
+        words_print(stdout);
+        return printed("help", CLI_DONE);
+    }
     if (argc > 2 && strcmp(argv[1], "help") == 0)
         turn_help(argc, argv);
     const char *name = argv[1];
@@ -68,8 +101,11 @@ int main(int argc, char **argv)
         print_help(stdout);
         return printed("help", CLI_DONE);
     }
-    if (strcmp(name, "--version") == 0)
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
         name = "version";
+    if (strcmp(name, "top") != 0 &&
+        strcmp(name, "run") != 0) /* one draws, one is another program */
+        wrap_output();
 #define DISPATCH(command, help)                                                                    \
     if (strcmp(name, #command) == 0)                                                               \
         return printed(#command, cli_##command(argc - 1, argv + 1));
@@ -77,6 +113,5 @@ int main(int argc, char **argv)
 #undef DISPATCH
     signal(SIGXFSZ, SIG_DFL); /* as the program is used to */
     exec_beside(name, argv + 1);
-    fprintf(stderr, "pleat: '%s' is not a command. See 'pleat --help'.\n", name);
-    return CLI_BAD_USE;
+    return no_program(name);
 }

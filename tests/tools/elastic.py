@@ -284,7 +284,12 @@ class Elastic(unittest.TestCase):
 
     def test_exit_codes(self):
         plan, two, four = self.path("plan"), self.path("2.pickle"), self.path("4.pickle")
-        self.assertEqual(pleat("plan", plan).returncode, 2)
+        # By itself it is summarised.
+        summary = pleat("plan", plan)
+        self.assertEqual(summary.returncode, 0)
+        self.assertRegex(summary.stdout, r"for every x \(microbatch or length\) from \d")
+        self.assertRegex(summary.stdout, r"(?m)^= physical +\d+\.\d+ [GM]iB")
+        self.assertNotRegex(summary.stdout, r"\d/\d")
         self.assertEqual(pleat("plan", plan, two).returncode, 2)
         self.assertEqual(pleat("plan", plan, "--at", "many").returncode, 2)
         self.assertEqual(pleat("plan", plan, "--fit", "1GiB", "--step", "0").returncode, 2)

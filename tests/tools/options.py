@@ -3,6 +3,8 @@
 usage: options.py PLEAT
 """
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -116,7 +118,37 @@ class Options(unittest.TestCase):
         told = json.loads(run("version", "--json").stdout)
         self.assertEqual(told["version"], said.split()[1])
         self.assertIn(told["draws_pages"], (True, False))
-        self.assertEqual(subprocess.run([PLEAT, "--version"], capture_output=True, text=True).stdout, said)
+        for flag in ("--version", "-V"):
+            self.assertEqual(subprocess.run([PLEAT, flag], capture_output=True, text=True).stdout, said)
+
+    def test_what_was_meant(self):
+        for line, meant in [("exlpain", "explain"), ("repotr", "report"), ("compare --buget 1GiB", "--budget"),
+                            ("compare -p nativ x", "native"), ("replay --alternat x", None)]:
+            done = run(*line.split())
+            self.assertEqual(done.returncode in (2, 3), True, line)
+            self.assertEqual("did you mean" in done.stderr, meant is not None, done.stderr)
+            self.assertIn(f"did you mean '{meant}'?" if meant else "", done.stderr)
+        self.assertNotIn("did you mean", run("zzzzzzzz").stderr)
+
+    def test_a_command_that_was_copied_says_what_it_lacks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = shutil.copy(PLEAT, folder)
+            done = subprocess.run([copy, "run", "--", "true"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 5)
+            self.assertIn("'pleat-run' is not beside", done.stderr)
+            self.assertIn("moved or copied", done.stderr)
+
+    def test_words_and_widths(self):
+        words = run("help words").stdout
+        for word in ("max-live", "physical", "view", "lane", "handle", "alias", "scoped", "x"):
+            self.assertRegex(words, rf"(?m)^{word} |\b{word} is")
+        narrow = {**os.environ, "COLUMNS": "60"}
+        for command in [c + " --help" for c in COMMANDS] + ["help words", "--help"]:
+            done = subprocess.run([PLEAT, *command.split()], capture_output=True, text=True, env=narrow)
+            self.assertEqual(max(len(line) for line in done.stdout.splitlines()) <= 60, True, done.stdout)
+            # Broken between words, and nothing is lost.
+            whole = subprocess.run([PLEAT, *command.split()], capture_output=True, text=True).stdout
+            self.assertEqual("".join(done.stdout.split()), "".join(whole.split()))
 
     def test_a_full_disk_is_no_answer(self):
         with open("/dev/full", "w") as full:

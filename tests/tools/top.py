@@ -114,7 +114,7 @@ class Top(unittest.TestCase):
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
         shown.send_signal(signal.SIGWINCH)
         frame = self.read(end, b"refused")
-        self.assertIn(b"the last 60 seconds", frame)
+        self.assertIn(b" seconds: # live", frame)
         os.write(end, b"q")
         self.read(end, b"\033[?1049l")
         self.assertEqual(shown.wait(LATEST), 0)

@@ -3,6 +3,7 @@
  */
 #include <tools/analysis/runview.h>
 
+#include <math.h>
 #include <string.h>
 
 #define SECOND         1e9
@@ -95,7 +96,7 @@ void runview_json(json_writer *json, const char *path, const runlog *log)
 /* ---- all of them, a line each ---- */
 
 const char *const runview_headings[RUNVIEW_COLUMNS] = {
-    "process",  "device", "",           "time",      "state",       "live",
+    "process",  "device", "status",     "time",      "state",       "live",
     "physical", "limit",  "efficiency", "iteration", "s/iteration", "command"};
 
 /* A command line from its program's name on: a cell has room for little more. */
@@ -161,16 +162,25 @@ static void raise_to(uint64_t *most, uint64_t value)
     *most = value > *most ? value : *most;
 }
 
-/* The last minute in as many columns: the most of each. */
+/* Seconds that a chart shows: the last minute, or what there is. */
+static double chart_seconds(const runlog *log)
+{
+    const runlog_series *series = &log->series[PLEAT__LOG_INTERVALS];
+    double from = (double)series->records[0].from_ns / SECOND;
+    double span = (double)series->records[series->count - 1].to_ns / SECOND - from;
+    return span < CHART_SECONDS ? fmax(span, 1e-3) : CHART_SECONDS;
+}
+
+/* Those in as many columns: the most of each. */
 static void fill_chart(const runlog *log, column *bars, int width)
 {
     const runlog_series *series = &log->series[PLEAT__LOG_INTERVALS];
     double end = (double)series->records[series->count - 1].to_ns / SECOND;
-    double begin = end > CHART_SECONDS ? end - CHART_SECONDS : 0;
+    double span = chart_seconds(log), begin = end - span;
     for (size_t i = 0; i < series->count; i++) {
         const pleat__log_record *record = &series->records[i];
-        double from = ((double)record->from_ns / SECOND - begin) / CHART_SECONDS * width;
-        double to = ((double)record->to_ns / SECOND - begin) / CHART_SECONDS * width;
+        double from = ((double)record->from_ns / SECOND - begin) / span * width;
+        double to = ((double)record->to_ns / SECOND - begin) / span * width;
         for (int c = from > 0 ? (int)from : 0; c <= to && c < width; c++) {
             raise_to(&bars[c].live, record->high_live_bytes);
             raise_to(&bars[c].physical, record->high_physical_bytes);
@@ -187,7 +197,8 @@ static void put_chart(FILE *out, const runlog *log, int width)
     fill_chart(log, bars, width);
     for (int c = 0; c < width; c++)
         most = bars[c].physical > most ? bars[c].physical : most;
-    fprintf(out, "\nthe last %.0f seconds: # live, : physical beyond it\n", CHART_SECONDS);
+    fprintf(out, "\nthe last %s seconds: # live, : physical beyond it\n",
+            cli_format_number(chart_seconds(log), size, sizeof size));
     for (int r = CHART_ROWS; r > 0; r--) {
         double from = (double)most * (r - 0.5) / CHART_ROWS;
         bool labelled = r == CHART_ROWS || r == CHART_ROWS / 2;
@@ -281,7 +292,7 @@ void runview_text(FILE *out, const runlog *log, int columns)
         fprintf(out, ", %.1f %% of requests as planned, %s driver calls", f.planned_share * 100,
                 cli_format_number(f.calls_per_iteration, number, sizeof number));
     fputs("\n\n", out);
-    int width = columns > 70 ? columns - 54 : 16;
+    int width = columns > 48 + 8 ? columns - 48 : 8;
     put_bar(out, "live", last->stats.live_bytes, f.peak_live, last->limit_bytes, width);
     put_bar(out, "physical", last->stats.physical_bytes, f.peak_physical, last->limit_bytes, width);
     put_bar(out, "virtual", last->stats.virtual_bytes, 0, last->limit_bytes, width);

@@ -170,6 +170,16 @@ static const char *fit_text(const options *o, const fit_result *found, char *tex
     return text;
 }
 
+/* What gives the table's sizes their unit. */
+static uint64_t largest_of(const options *o, const findings *f)
+{
+    uint64_t largest = 0;
+    for (int i = 0; i < o->count; i++)
+        if (f->results[i].peak_physical_bytes > largest)
+            largest = f->results[i].peak_physical_bytes;
+    return largest;
+}
+
 static void print_row(cli_table *table, const options *o, const findings *f, int i)
 {
     const replay_result *r = &f->results[i];
@@ -178,11 +188,10 @@ static void print_row(cli_table *table, const options *o, const findings *f, int
         return;
     int column = 0;
     cli_table_cell(table, column++, "%s%s", r->policy, f->planned[i] ? " *" : "");
-    cli_table_cell(table, column++, "%s", cli_format_size(r->peak_live_bytes, size, sizeof size));
-    cli_table_cell(table, column++, "%s",
-                   cli_format_size(r->peak_physical_bytes, size, sizeof size));
-    cli_table_cell(table, column++, "%s",
-                   cli_format_size(r->peak_virtual_bytes, size, sizeof size));
+    const uint64_t sizes[] = {r->peak_live_bytes, r->peak_physical_bytes, r->peak_virtual_bytes};
+    for (int k = 0; k < 3; k++)
+        cli_table_cell(table, column++, "%s",
+                       cli_format_size_like(sizes[k], largest_of(o, f), size, sizeof size));
     cli_table_cell(table, column++, "%.2f %%", r->efficiency * 100);
     share_cell(table, column++, r, r->steady_efficiency, 2);
     share_cell(table, column++, r, r->steady_planned_share, 1);
@@ -243,7 +252,7 @@ static void print_few(const options *o, const replay_result *results)
     if (most > 0 && most < STEADY_LEAST)
         printf(
             "\nThe recording has %u whole iteration%s: what is called steady is the last one, in "
-            "which allocators\nstill learn. Record five.\n",
+            "which allocators still learn. Record five.\n",
             most, most == 1 ? "" : "s");
 }
 
@@ -287,12 +296,15 @@ static void print_fits(const options *o, const findings *f)
         }
 }
 
-/* "; the microbatch can be 2.4 x instead of 2.1 x", where that is so. */
+/* " The microbatch can be 2.4 x instead of 2.1 x.", where that is so, or that it cannot grow. */
 static void print_growth(const options *o, const findings *f, int before, int after)
 {
     char was[48], is[48];
-    if (!f->fitted || f->fits[after].step <= f->fits[before].step)
+    if (!f->fitted || f->fits[after].step <= f->fits[before].step) {
+        bool stays = f->fitted && f->fits[after].step > 0 && f->fits[after].times <= 1;
+        fputs(stays ? " The microbatch cannot grow on this device." : "", stdout);
         return;
+    }
     printf(" The microbatch can be %s instead of %s.", fit_text(o, &f->fits[after], is, sizeof is),
            fit_text(o, &f->fits[before], was, sizeof was));
 }
@@ -316,10 +328,10 @@ static void print_verdict(const options *o, const findings *f)
                is);
     } else if (after->peak_physical_bytes < before->peak_physical_bytes) {
         uint64_t saved = before->peak_physical_bytes - after->peak_physical_bytes;
+        cli_format_size_like(saved, before->peak_physical_bytes, less, sizeof less);
         printf("Pleat holds this job in %s where PyTorch's native allocator takes %s: %s (%.1f %%) "
                "less.",
-               is, was, cli_format_size(saved, less, sizeof less),
-               100.0 * (double)saved / (double)before->peak_physical_bytes);
+               is, was, less, 100.0 * (double)saved / (double)before->peak_physical_bytes);
     } else {
         printf("Pleat would save this job nothing: it takes %s, PyTorch's native allocator %s.", is,
                was);

@@ -44,9 +44,10 @@ typedef struct advice {
 
 #define ADVICE_MOST 6
 
+/* In the unit of gigabytes, as all sums here, so that they can be compared by eye. */
 static const char *text_of(uint64_t bytes, char (*buffers)[48], int i)
 {
-    return cli_format_size(bytes, buffers[i], sizeof buffers[i]);
+    return cli_format_size_like(bytes, (uint64_t)1 << 30, buffers[i], sizeof buffers[i]);
 }
 
 static double share(uint64_t part, uint64_t whole)
@@ -171,7 +172,7 @@ static void say_most(const footprint *f, const footprint_policy *p)
 {
     char sizes[2][48], phase[256];
     footprint_phase(f, footprint_phase_at(f, p->peak_at), phase, sizeof phase);
-    printf("  It reached its most at event %u, iteration %u%s%s: for a tensor of %s,\n  %s %s lay "
+    printf("  It reached its most at event %u, iteration %u%s%s: for a tensor of %s, %s %s lay "
            "idle.\n",
            p->peak_at, footprint_iteration_at(f, p->peak_at), phase[0] != '\0' ? ", phase " : "",
            phase, text_of(p->peak_request_bytes, sizes, 0),
@@ -196,7 +197,7 @@ static void say_native(const footprint *f, const growth *g)
     if (p->growths > 0)
         printf(
             "  It took these in %u steps; in %u of them, by %s together, as much as was asked for "
-            "lay idle,\n  but in pieces or in blocks kept for other sizes.\n",
+            "lay idle, but in pieces or in blocks kept for other sizes (fragmentation).\n",
             p->growths, p->split_growths, text_of(p->split_bytes, sizes, 0));
     say_culprits(f, p);
     if (!p->result.oom)
@@ -213,6 +214,11 @@ static void say_times(const fit_result *found, const char *allocator)
 {
     if (found->step == 0)
         printf("  Under %s no microbatch fits, not even a tenth of the recorded one.\n", allocator);
+    else if (found->times == 1 && !found->bounded)
+        printf("  Under %s the microbatch cannot grow by a tenth.\n", allocator);
+    else if (found->times < 1)
+        printf("  Under %s the microbatch must shrink to %.3g times the recorded one.\n", allocator,
+               found->times);
     else
         printf("  Under %s the microbatch can be %s%.3g times the recorded one.\n", allocator,
                at_least(found), found->times);
@@ -234,7 +240,7 @@ static void say_growth(const options *o, const growth *g)
                "when it changes.\n");
     else
         printf("  Recordings at two microbatches give one plan for all of them (pleat plan A B), "
-               "which needs no\n  new one when the microbatch changes.\n");
+               "which needs no new one when the microbatch changes.\n");
 }
 
 /* Where the native allocator runs out: which of the others do not. */

@@ -146,49 +146,64 @@ static void add_row(cli_table *table, const char *name, const char *first, const
     cli_table_cell(table, 2, "%s", second);
 }
 
-static void print_bytes(const pleat__plan_report *report)
+/* requests[PLEAT__CLASSES] of an iteration, or NULL. */
+static void print_classes(const uint64_t *bytes, const uint64_t *counts)
 {
-    const char *headings[] = {"live at the peak", "bytes", "requests an iteration"};
-    char bytes[48], requests[24];
+    const char *headings[] = {"live at the peak", "bytes",
+                              counts != NULL ? "requests an iteration" : ""};
+    char size[48], requests[24] = "";
+    uint64_t sum = 0;
     cli_table table;
     if (!cli_table_begin(&table, 3, headings))
         return;
+    for (int i = 0; i < PLEAT__CLASSES; i++)
+        sum += bytes[i];
     for (int i = 0; i < PLEAT__CLASSES; i++) {
-        snprintf(requests, sizeof requests, "%llu", (unsigned long long)report->class_requests[i]);
+        if (counts != NULL)
+            snprintf(requests, sizeof requests, "%llu", (unsigned long long)counts[i]);
         add_row(&table, footprint_class_names[i],
-                cli_format_size(report->class_bytes[i], bytes, sizeof bytes), requests);
+                cli_format_size_like(bytes[i], sum, size, sizeof size), requests);
     }
-    add_row(&table, "sum", cli_format_size(report->whole_max_live, bytes, sizeof bytes), "");
-    add_row(&table, "  of it under 1 MiB each",
-            cli_format_size(report->small_bytes, bytes, sizeof bytes), "");
+    add_row(&table, "sum", cli_format_size(sum, size, sizeof size), "");
     cli_table_end(&table, stdout);
+}
+
+static void print_bytes(const pleat__plan_report *report)
+{
+    char size[48];
+    print_classes(report->class_bytes, report->class_requests);
+    printf("%s of it in requests under 1 MiB\n",
+           cli_format_size(report->small_bytes, size, sizeof size));
 }
 
 static void add_size(cli_table *table, const char *name, uint64_t bytes, uint64_t of)
 {
     char size[48], part[24];
     snprintf(part, sizeof part, "%.5f", ratio(bytes, of));
-    add_row(table, name, cli_format_size(bytes, size, sizeof size), part);
+    add_row(table, name, cli_format_size_like(bytes, of, size, sizeof size), part);
 }
 
-/* From max-live to physical, step by step. */
-static void print_gap(const pleat_plan *plan, const pleat__plan_report *report)
+/* From max-live to physical, step by step; `contiguous`: before folding, 0: not known. */
+static void print_gap(const gap_steps *gap, uint64_t contiguous, uint64_t virtual_bytes)
 {
     const char *headings[] = {"planned memory", "bytes", "to max-live"};
-    pleat_plan_summary summary = pleat_plan_summary_of(plan);
-    gap_steps gap = gap_of(plan, report);
     cli_table table;
     if (!cli_table_begin(&table, 3, headings))
         return;
-    add_size(&table, "max-live", gap.live, gap.live);
-#define ADD_STEP(name, text) add_size(&table, "+ " text, gap.name, gap.live);
+    add_size(&table, "max-live", gap->live, gap->live);
+#define ADD_STEP(name, text) add_size(&table, "+ " text, gap->name, gap->live);
     GAP_STEPS(ADD_STEP)
 #undef ADD_STEP
-    add_size(&table, "= physical", gap.physical, gap.live);
-    if (plan->recipe == NULL)
-        add_size(&table, "contiguous, before folding", report->place.height, gap.live);
-    add_size(&table, "virtual", summary.virtual_bytes, gap.live);
+    add_size(&table, "= physical", gap->physical, gap->live);
+    if (contiguous > 0)
+        add_size(&table, "contiguous, before folding", contiguous, gap->live);
+    add_size(&table, "virtual", virtual_bytes, gap->live);
     cli_table_end(&table, stdout);
+}
+
+static void print_folds(const pleat_plan *plan, const pleat__plan_report *report)
+{
+    pleat_plan_summary summary = pleat_plan_summary_of(plan);
     printf("%llu requests folded into %u views: %llu aliased pages; %llu handles, %llu lanes\n",
            (unsigned long long)report->folded, report->views,
            (unsigned long long)summary.alias_maps, (unsigned long long)summary.handles,
@@ -240,7 +255,9 @@ static int print_text(const struct arguments *arguments, const struct outcome *m
     putchar('\n');
     print_bytes(report);
     putchar('\n');
-    print_gap(plan, report);
+    gap_steps gap = gap_of(plan, report);
+    print_gap(&gap, plan->recipe == NULL ? report->place.height : 0, summary.virtual_bytes);
+    print_folds(plan, report);
     putchar('\n');
     if (plan->recipe == NULL)
         print_algorithms(plan, report);
@@ -431,17 +448,64 @@ static const char *made_with(const struct arguments *arguments)
     return NULL;
 }
 
+static pleat_result print_summary(const char *path, const pleat_plan *plan)
+{
+    pleat__arena *arena;
+    gap_steps gap;
+    uint64_t classes[PLEAT__CLASSES];
+    PLEAT_TRY(pleat__arena_create(&arena));
+    pleat_result result = gap_of_plan(plan, arena, &gap, classes);
+    pleat__arena_destroy(arena);
+    PLEAT_TRY(result);
+    pleat_plan_summary summary = pleat_plan_summary_of(plan);
+    printf("%s: a plan for device %llu, which holds (it is proved whenever it is read)\n", path,
+           (unsigned long long)summary.device);
+    printf("%llu requests; %llu an iteration, %llu of them dynamic\n\n",
+           (unsigned long long)summary.requests, (unsigned long long)summary.iteration_requests,
+           (unsigned long long)summary.dynamic_requests);
+    print_classes(classes, NULL);
+    putchar('\n');
+    print_gap(&gap, 0, summary.virtual_bytes);
+    printf("%llu aliased pages; %llu handles, %llu lanes\n", (unsigned long long)summary.alias_maps,
+           (unsigned long long)summary.handles, (unsigned long long)summary.lanes);
+    if (plan->recipe != NULL) {
+        putchar('\n');
+        elastic_summary(plan);
+    }
+    return PLEAT_OK;
+}
+
+/* What a plan is. */
+static int summarize(const struct arguments *arguments)
+{
+    pleat_plan *made;
+    json_writer json;
+    pleat_result result = pleat_plan_read(arguments->inputs[0], &made);
+    if (result != PLEAT_OK)
+        return cli_failed("plan", result);
+    if (arguments->json) {
+        json_begin(&json, stdout);
+        json_object(&json, NULL);
+        plan_json(&json, made);
+        json_end_object(&json);
+        json_finish(&json);
+    } else {
+        result = print_summary(arguments->inputs[0], made);
+    }
+    pleat_plan_free(made);
+    return result == PLEAT_OK ? CLI_DONE : cli_failed("plan", result);
+}
+
 /* A question about a plan that was made before. */
 static int ask(const struct arguments *arguments)
 {
     pleat_plan *made;
     json_writer json;
-    if (!asks(arguments))
-        return cli_bad_use("plan", "'%s' is a plan: ask about it with --at or --fit",
-                           arguments->inputs[0]);
     if (made_with(arguments) != NULL)
         return cli_bad_use("plan", "'%s' is a plan: %s is for making one", arguments->inputs[0],
                            made_with(arguments));
+    if (!asks(arguments))
+        return summarize(arguments);
     pleat_result result = pleat_plan_read(arguments->inputs[0], &made);
     if (result != PLEAT_OK)
         return cli_failed("plan", result);
@@ -531,13 +595,15 @@ int cli_plan(int argc, char **argv)
     const cli_usage usage = {
         .command = "plan",
         .synopsis = "TRACE... | PLAN [-o PLAN] [options]",
-        .text = "Plans the iteration of TRACE that repeats: where each request lies, on which "
-                "chunks.\n"
-                "TRACE is a trace or whatever 'pleat import' reads.\n"
-                "Traces of one job at several microbatches or lengths, x, make one plan for all "
-                "of them\n"
-                "and those between and beyond. A PLAN made so answers --at and --fit.\n"
-                "Without -o it only says what the plan would be.\n",
+        .text =
+            "Plans the iteration of TRACE that repeats: where each request lies, on which "
+            "chunks.\n"
+            "TRACE is a trace or whatever 'pleat import' reads.\n"
+            "Traces of one job at several microbatches or lengths, x, make one plan for all "
+            "of them\n"
+            "and those between and beyond. A PLAN by itself is summarised; one made so answers\n"
+            "--at and --fit.\n"
+            "Without -o it only says what the plan would be.\n",
         .options = table,
         .operand = "a trace or a plan",
     };

@@ -39,6 +39,17 @@ bool elastic_parse_names(const char *text, uint64_t *names, uint32_t count)
     return true;
 }
 
+/* "1.5", "128 x 4": as a person writes it. */
+static const char *plain_x(const pleat__x *x, char *text, size_t size)
+{
+    double u = (double)x->u.num / (double)x->u.den, v = (double)x->v.num / (double)x->v.den;
+    if (x->v.num == x->v.den)
+        snprintf(text, size, "%.6g", u);
+    else
+        snprintf(text, size, "%.6g x %.6g", u, v);
+    return text;
+}
+
 static void json_x(json_writer *json, const char *key, const pleat__x *x)
 {
     char text[TEXT];
@@ -99,7 +110,7 @@ static void print_range(const pleat_plan *plan)
         if (pleat__elastic_instance(plan, x, NULL, &report, &instance) != PLEAT_OK ||
             !cli_table_row(&table))
             continue;
-        cli_table_cell(&table, 0, "%s", pleat__x_text(x, text, sizeof text));
+        cli_table_cell(&table, 0, "%s", plain_x(x, text, sizeof text));
         cli_table_cell(&table, 1, "%s",
                        cli_format_size(instance->max_live_bytes, text, sizeof text));
         cli_table_cell(&table, 2, "%s",
@@ -113,6 +124,16 @@ static void print_range(const pleat_plan *plan)
     cli_table_end(&table, stdout);
 }
 
+void elastic_summary(const pleat_plan *plan)
+{
+    const pleat__recipe *recipe = plan->recipe;
+    char low[TEXT], high[TEXT], text[TEXT];
+    printf("for every x (microbatch or length) from %s to %s; laid out for %s\n\n",
+           plain_x(&recipe->lowest, low, sizeof low), plain_x(&recipe->highest, high, sizeof high),
+           plain_x(&recipe->reference, text, sizeof text));
+    print_range(plan);
+}
+
 void elastic_text(const pleat_plan *plan, const pleat__elastic_report *report,
                   const char *const *traces, uint32_t count)
 {
@@ -120,14 +141,13 @@ void elastic_text(const pleat_plan *plan, const pleat__elastic_report *report,
     char text[TEXT], low[TEXT], high[TEXT];
     for (uint32_t t = 0; t < count; t++)
         printf("x = %s: %s, with %llu of the iteration's %u requests\n",
-               pleat__x_text(&report->x[t], text, sizeof text), traces[t],
+               plain_x(&report->x[t], text, sizeof text), traces[t],
                (unsigned long long)report->paired[t], plan->steady.slot_count);
     printf("%llu of the %llu requests that vary follow x; the plan is for x from %s to %s, and its "
            "places are those of %s\n\n",
            (unsigned long long)report->explained, (unsigned long long)report->varying,
-           pleat__x_text(&recipe->lowest, low, sizeof low),
-           pleat__x_text(&recipe->highest, high, sizeof high),
-           pleat__x_text(&recipe->reference, text, sizeof text));
+           plain_x(&recipe->lowest, low, sizeof low), plain_x(&recipe->highest, high, sizeof high),
+           plain_x(&recipe->reference, text, sizeof text));
     print_range(plan);
 }
 
@@ -201,11 +221,10 @@ static int answer_at(const pleat_plan *plan, const char *at, json_writer *json)
     }
     if (result != PLEAT_OK)
         return cli_failed("plan", result);
-    pleat__x_text(&x, text, sizeof text);
     if (json != NULL)
-        json_at(json, instance, &report, text, seconds);
+        json_at(json, instance, &report, pleat__x_text(&x, text, sizeof text), seconds);
     else
-        print_at(instance, &report, text, seconds);
+        print_at(instance, &report, plain_x(&x, text, sizeof text), seconds);
     pleat_plan_free(instance);
     return CLI_DONE;
 }
@@ -242,11 +261,10 @@ static void print_fit(uint64_t bytes, const pleat__x *x, uint64_t need, const pl
                       uint64_t more)
 {
     char text[TEXT], size[TEXT], limit[TEXT];
-    printf("x = %s is the largest that fits in %s: it takes %s\n",
-           pleat__x_text(x, text, sizeof text), cli_format_size(bytes, limit, sizeof limit),
-           cli_format_size(need, size, sizeof size));
+    printf("x = %s is the largest that fits in %s: it takes %s\n", plain_x(x, text, sizeof text),
+           cli_format_size(bytes, limit, sizeof limit), cli_format_size(need, size, sizeof size));
     if (more != 0)
-        printf("x = %s would take %s\n", pleat__x_text(next, text, sizeof text),
+        printf("x = %s would take %s\n", plain_x(next, text, sizeof text),
                cli_format_size(more, size, sizeof size));
     else
         printf("the plan's recipe reaches no further\n");

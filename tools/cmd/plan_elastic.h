@@ -24,6 +24,9 @@ void elastic_json(json_writer *json, const pleat_plan *plan, const pleat__elasti
 void elastic_text(const pleat_plan *plan, const pleat__elastic_report *report,
                   const char *const *traces, uint32_t count);
 
+/* Of a plan that was read: the range of its x, and what some of them need. */
+void elastic_summary(const pleat_plan *plan);
+
 /* Answers on standard output; `path` is what the plan is called, `json` NULL for text, else in an
  * open object. The exit code. */
 int elastic_answer(const char *path, const pleat_plan *plan, const elastic_question *question,

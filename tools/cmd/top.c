@@ -10,6 +10,7 @@
 #include <tools/analysis/runview.h>
 #include <tools/cli.h>
 #include <tools/options.h>
+#include <tools/wrap.h>
 
 #include <internal/error.h>
 
@@ -176,10 +177,20 @@ static screen screen_now(bool once)
     return s;
 }
 
-/* A line at a time, cut to the window; what was there before goes. */
-static void draw(const screen *on, const char *text)
+/* A line at a time, broken to the window; what was there before goes. */
+static void draw(const screen *on, const char *frame)
 {
     int row = 0;
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return; /* the next frame may have memory */
+    wrap_lines(out, frame, on->columns);
+    if (fclose(out) != 0) {
+        free(text);
+        return;
+    }
     fputs("\033[H", stdout);
     for (const char *line = text; *line != '\0'; row++) {
         int length = (int)strcspn(line, "\n");
@@ -189,6 +200,7 @@ static void draw(const screen *on, const char *text)
         line += length + (line[length] == '\n');
     }
     fputs("\033[J", stdout);
+    free(text);
 }
 
 static void on_signal(int number)

@@ -4,6 +4,7 @@
 #include <tools/replay/replay.h>
 
 #include <tools/cli.h>
+#include <tools/nearest.h>
 
 #include <internal/error.h>
 #include <plan/sizes/planner.h>
@@ -13,15 +14,19 @@
 
 int replay_parse_policies(const char *command, const char *text, const char **names, int most)
 {
-    char name[32];
+    char name[32], near[NEAREST_TEXT];
     for (int count = 0; count < most;) {
         size_t length = strcspn(text, ",");
         snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
                  text);
         const pleat__policy_ops *policy = pleat__policy_find(name);
         if (policy == NULL || length >= sizeof name) {
-            cli_bad_use(command, "there is no policy '%.*s'; there are:%s", (int)length, text,
-                        pleat__policy_names());
+            nearest found = nearest_to(name);
+#define TRY_POLICY(policy) nearest_try(&found, #policy);
+            PLEAT__POLICIES(TRY_POLICY)
+#undef TRY_POLICY
+            cli_bad_use(command, "there is no policy '%.*s'; there are:%s%s", (int)length, text,
+                        pleat__policy_names(), nearest_text(&found, near));
             return 0;
         }
         names[count++] = policy->name;
