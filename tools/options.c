@@ -4,6 +4,7 @@
 #include <tools/options.h>
 
 #include <tools/nearest.h>
+#include <tools/wrap.h>
 
 #include <getopt.h>
 #include <math.h>
@@ -243,6 +244,7 @@ int cli_read(int argc, char **argv, const cli_usage *usage, int *first)
     opterr = 0;
     for (int code; (code = getopt_long(argc, argv, t.letters, t.longs, NULL)) != -1;) {
         if (code == 'h' || code == CODE_HELP) {
+            wrap_output();
             print_help(stdout, usage);
             return CLI_DONE;
         }

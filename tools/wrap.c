@@ -168,7 +168,7 @@ void wrap_output(void)
 {
     const cookie_io_functions_t functions = {.write = take_bytes, .close = end_output};
     int columns = wrap_columns();
-    if (columns < LEAST)
+    if (columns < LEAST || wrapped.to != NULL)
         return;
     FILE *stream = fopencookie(NULL, "w", functions);
     if (stream == NULL)

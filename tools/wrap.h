@@ -10,7 +10,8 @@
  * COLUMNS says; 0: nobody says, and lines are as long as they are. */
 int wrap_columns(void);
 /* From here on lines of text that are wider are broken between words, what follows set in as far as
- * the text of the line is; JSON is left as it is. pre: nothing was written yet. */
+ * the text of the line is; JSON is left as it is. More than once is
+ * once. pre: nothing was written yet. */
 void wrap_output(void);
 /* The lines of a text, so broken. */
 void wrap_lines(FILE *out, const char *text, int columns);
