@@ -98,6 +98,7 @@ int main(int argc, char **argv)
         turn_help(argc, argv);
     const char *name = argv[1];
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        wrap_output();
         print_help(stdout);
         return printed("help", CLI_DONE);
     }
