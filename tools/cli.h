@@ -29,6 +29,7 @@ enum {
     X(remat, "run an operator log under a budget, computing again what was evicted")               \
     X(replay, "run a trace through an allocator on real memory")                                   \
     X(report, "draw physical against virtual footprint, as a page")                                \
+    X(tenants, "show and change who shares a GPU, and on what terms")                              \
     X(top, "show the memory of running programs")                                                  \
     X(verify, "prove a plan")                                                                      \
     X(version, "print the version")

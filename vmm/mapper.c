@@ -27,6 +27,11 @@ bool pleat__on_mapper(void)
     return on_mapper;
 }
 
+void pleat__be_own_thread(void)
+{
+    on_mapper = true;
+}
+
 struct pleat__mapper {
     pleat__space *space;
     pleat__arena *arena;
@@ -157,7 +162,7 @@ static void look_at_parked(pleat__mapper *mapper, bool wait)
 static void *run(void *context)
 {
     pleat__mapper *mapper = context;
-    on_mapper = true;
+    pleat__be_own_thread();
     for (bool ended = false; !ended;) {
         pleat__job *job = next_job(mapper, &ended);
         if (job != NULL) {

@@ -265,9 +265,11 @@ static pleat__standing stand(const pleat__tenant *tenant, const pleat__tenant_en
     uint64_t own = least(terms->guarantee_bytes, reach), borrowed = less(reach, all.mine);
     return (pleat__standing){
         .use_bytes = tenant->use,
+        .guarantee_bytes = terms->guarantee_bytes,
         .allowed_bytes = least(terms->cap_bytes, own > borrowed ? own : borrowed),
         .debt_bytes = least(less(tenant->use, terms->guarantee_bytes), less(all.mine, room)),
         .pressed = all.pressed,
+        .is_shared = all.taken != 0,
         .reclaim = atomic_load(&tenant->file->map->slots[tenant->slot].reclaim),
     };
 }

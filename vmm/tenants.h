@@ -71,11 +71,12 @@ void pleat__tenant_set_cap(pleat__tenant *tenant, uint64_t bytes);
 
 /* How a tenant stands. */
 typedef struct pleat__standing {
-    uint64_t use_bytes;
+    uint64_t use_bytes, guarantee_bytes;
     uint64_t allowed_bytes; /* the most that it could have now: at least its guarantee or, where
                                others' other memory leaves less, that */
     uint64_t debt_bytes;    /* of what it has, so much is others' and wanted back */
     bool pressed;           /* somebody asks for more than there is */
+    bool is_shared;         /* others have something */
     uint64_t reclaim;       /* changes when people ask for what is idle (pleat__tenants_reclaim) */
 } pleat__standing;
 PLEAT_NODISCARD pleat_result pleat__tenant_look(pleat__tenant *tenant, pleat__standing *out);

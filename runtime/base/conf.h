@@ -55,7 +55,16 @@ typedef struct pleat__divisions {
       "write the footprint over time into this file (%p: process, %d: device); auto: where pleat " \
       "top looks for it")                                                                          \
     X(log_bytes, size, uint64_t, 4u << 20, "size of that file, which never grows")                 \
-    X(log_ms, size, uint64_t, 20, "milliseconds between its records")
+    X(log_ms, size, uint64_t, 20, "milliseconds between its records")                              \
+    X(tenants, text, pleat__conf_text, "",                                                         \
+      "share devices with other processes by a ledger: user: with this user's; or a group's name") \
+    X(tenant, text, pleat__conf_text, "",                                                          \
+      "what `pleat tenants` calls it; \"\": the program's name")                                   \
+    X(guarantee, size, uint64_t, 0,                                                                \
+      "tenants: bytes of each device that this process can always have")                           \
+    X(priority, size, uint64_t, 0, "tenants: what is borrowed goes to the higher number")          \
+    X(grace_ms, size, uint64_t, 2000,                                                              \
+      "tenants: milliseconds that a request waits for what is guaranteed to come back")
 
 typedef struct pleat__conf {
 #define PLEAT__CONF_FIELD(key, type, field_type, value, text) field_type key;

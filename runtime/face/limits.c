@@ -84,9 +84,16 @@ void pleat__limits_settle(pleat_runtime *runtime)
     pleat__space_set_budget(runtime->space, runtime->has_budget || runtime->is_limited ? cap : 0);
 }
 
+uint64_t pleat__limits_allowed(const pleat_runtime *runtime)
+{
+    return pleat__tenancy_allowed(runtime->tenancy, runtime->limit_bytes);
+}
+
 const char *pleat__limits_text(const pleat_runtime *runtime, char *text, size_t size)
 {
     const pleat__limits *limits = &runtime->limits;
+    if (pleat__limits_allowed(runtime) < runtime->limit_bytes)
+        return "what the device's other tenants leave,";
     if (!runtime->is_limited)
         return runtime->has_budget ? "a budget of" : "the device's";
     if (limits->is_measured)

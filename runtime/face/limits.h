@@ -33,8 +33,11 @@ void pleat__limits_settle(pleat_runtime *runtime);
 void pleat__limits_measure(pleat_runtime *runtime);
 /* The same at most once a second, and only where no other thread has the turn. With the lock. */
 void pleat__limits_follow(pleat_runtime *runtime);
+/* The most that the runtime may have now: its cap, or less where other tenants of the device leave
+ * less. With the lock. */
+uint64_t pleat__limits_allowed(const pleat_runtime *runtime);
 /* "a budget of", "the device's", "(CUDA_DEVICE_MEMORY_LIMIT, less 512.00 MiB that are not Pleat's)"
- * ...: what stands before the cap's bytes in messages. */
+ * ...: what stands before the bytes allowed in messages. */
 const char *pleat__limits_text(const pleat_runtime *runtime, char *text, size_t size);
 
 #endif

@@ -62,7 +62,7 @@ pleat_result pleat_max_microbatch(pleat_runtime *runtime, uint64_t running, uint
     pleat__x x;
     pleat__gate_lock(&runtime->gate);
     const pleat_plan *plan = runtime->ops->parameter(runtime->policy, &x);
-    uint64_t bytes = runtime->limit_bytes;
+    uint64_t bytes = pleat__limits_allowed(runtime);
     pleat__gate_unlock(&runtime->gate);
     return plan != NULL ? search(plan, &x, bytes, running, most)
                         : search_recording(runtime, bytes, running, most);

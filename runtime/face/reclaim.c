@@ -5,8 +5,9 @@
  *   2 views that are only cached are unmapped
  *   3 cached memory goes back: large pieces, as much as is needed; then all
  *   4 frees that wait for a stream are waited for, and the caches go back once more
- *   5 the program is asked to free something
- *   6 the request is refused, with a text that says what there is
+ *   5 other tenants of the device are asked to give way, and waited for (tenancy.h)
+ *   6 the program is asked to free something
+ *   7 the request is refused, with a text that says what there is
  *
  * After every step that gave anything the policy is asked again. Steps 3 and 4 are the last of the
  * five of PyTorch's malloc. No driver verb waits for the GPU, which may still use what was freed on
@@ -58,6 +59,18 @@ void pleat__reclaim_all(pleat_runtime *runtime)
     give_back(runtime, PLEAT__RECLAIM_CACHES, UINT64_MAX, 0);
 }
 
+uint64_t pleat__trim(pleat_runtime *runtime, uint64_t keep_bytes)
+{
+    uint64_t before = pleat__space_stats_of(runtime->space).physical_bytes, after = before;
+    pleat__pending_poll(&runtime->pending, UINT64_MAX);
+    for (pleat__reclaim what = PLEAT__RECLAIM_VIEWS; what <= PLEAT__RECLAIM_LARGE; what++) {
+        if (after > keep_bytes)
+            give_back(runtime, what, after - keep_bytes, 0);
+        after = pleat__space_stats_of(runtime->space).physical_bytes;
+    }
+    return before > after ? before - after : 0;
+}
+
 /* Another thread may allocate and free meanwhile. */
 static bool ask_program(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream)
 {
@@ -77,6 +90,7 @@ typedef enum step {
     STEP_LARGE,
     STEP_CACHES,
     STEP_WAIT,
+    STEP_TENANTS,
     STEP_CALLBACK,
     STEP_COUNT,
 } step;
@@ -100,6 +114,7 @@ static bool run_step(pleat_runtime *runtime, step which, uint64_t bytes, pleat_s
         return true;
     case STEP_CALLBACK:
         return ask_program(runtime, bytes, stream);
+    case STEP_TENANTS:
     case STEP_COUNT:
         break;
     }
@@ -112,7 +127,8 @@ static uint64_t room_for_new(const pleat_runtime *runtime, uint64_t physical)
     const pleat_vmm_ops *ops = runtime->vmm.ops;
     if (ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes, &total) != PLEAT_OK)
         free_bytes = 0;
-    uint64_t allowed = runtime->limit_bytes > physical ? runtime->limit_bytes - physical : 0;
+    uint64_t limit = pleat__limits_allowed(runtime);
+    uint64_t allowed = limit > physical ? limit - physical : 0;
     return pleat__round_down(free_bytes < allowed ? free_bytes : allowed,
                              pleat__space_page_bytes(runtime->space));
 }
@@ -172,8 +188,8 @@ static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t
         in_words(bytes, asked, sizeof asked), stream,
         mib(runtime->stats.live_bytes, live, sizeof live), mib(exists, physical, sizeof physical),
         pleat__limits_text(runtime, source, sizeof source),
-        mib(runtime->limit_bytes, limit, sizeof limit), mib(total, reusable, sizeof reusable),
-        mib(largest, fits, sizeof fits), plan, cause);
+        mib(pleat__limits_allowed(runtime), limit, sizeof limit),
+        mib(total, reusable, sizeof reusable), mib(largest, fits, sizeof fits), plan, cause);
 }
 
 /* With the turn, which a request may leave all the same: then it begins again. */
@@ -185,6 +201,20 @@ static pleat_result ask_again(pleat_runtime *runtime, uint64_t bytes, pleat_stre
         pleat__gate_await_turn(&runtime->gate);
         result = runtime->ops->alloc(runtime->policy, bytes, stream, address);
     }
+    return result;
+}
+
+/* As often as others leave more room. */
+static pleat_result ask_tenants(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                                pleat_result result, pleat_va *address)
+{
+    uint64_t then = 0, pages;
+    if (!pleat__round_up(bytes, pleat__space_page_bytes(runtime->space), &pages))
+        return result;
+    while (is_shortage(result) && pleat__tenancy_await(runtime->tenancy, pages, &then))
+        result = ask_again(runtime, bytes, stream, address);
+    pleat__gate_await_turn(&runtime->gate);
+    pleat__tenancy_served(runtime->tenancy);
     return result;
 }
 
@@ -209,8 +239,11 @@ pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes, ple
     step begin = bytes > runtime->limit_bytes ? STEP_CALLBACK : STEP_COMPLETED;
     if (bytes > pleat__space_device_bytes(runtime->space))
         begin = STEP_COUNT;
-    for (step which = begin; which < STEP_COUNT && is_shortage(result); which++)
-        if (run_step(runtime, which, bytes, stream) && bytes <= runtime->limit_bytes)
+    for (step which = begin; which < STEP_COUNT && is_shortage(result); which++) {
+        if (which == STEP_TENANTS)
+            result = ask_tenants(runtime, bytes, stream, result, address);
+        else if (run_step(runtime, which, bytes, stream) && bytes <= runtime->limit_bytes)
             result = ask_again(runtime, bytes, stream, address);
+    }
     return is_shortage(result) ? refuse(runtime, result, bytes, stream) : result;
 }

@@ -117,6 +117,9 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
                                    pleat__runtime_freed, runtime, &runtime->pending);
     if (result != PLEAT_OK)
         goto no_pending;
+    result = pleat__tenancy_join(runtime, &conf, &runtime->tenancy);
+    if (result != PLEAT_OK)
+        goto no_canary;
     if (conf.canary)
         result = pleat__canary_create(runtime->vmm, options.device, arena, runtime->space,
                                       options.plan == NULL, &runtime->canary);
@@ -128,8 +131,13 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     result = pleat__watch_begin(runtime, &conf, &runtime->watch);
     if (result != PLEAT_OK)
         goto no_watch;
+    result = pleat__tenancy_begin(runtime->tenancy);
+    if (result != PLEAT_OK)
+        goto no_tenancy;
     *out = runtime;
     return PLEAT_OK;
+no_tenancy:
+    pleat__watch_end(runtime->watch);
 no_watch:
     runtime->ops->destroy(runtime->policy);
 no_policy:
@@ -140,6 +148,7 @@ no_pending:
     pleat__gate_release(&runtime->gate);
 no_gate:
     pleat__space_destroy(runtime->space);
+    pleat__tenancy_leave(runtime->tenancy);
 no_runtime:
     pleat__arena_destroy(arena);
     return result;
@@ -151,6 +160,7 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     if (runtime == NULL || !pleat__is_here(runtime))
         return;
     pleat__watch_end(runtime->watch);
+    pleat__tenancy_end(runtime->tenancy);
     pleat__gate_lock_turn(&runtime->gate);
     runtime->gate.ending = true;
     /* All goes, whatever the driver says. */
@@ -167,6 +177,7 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     pleat__imports_release(&runtime->imports);
     pleat__gate_release(&runtime->gate);
     pleat__space_destroy(runtime->space);
+    pleat__tenancy_leave(runtime->tenancy);
     /* The runtime itself lies in its arena. */
     pleat__arena_destroy(runtime->arena);
 }
@@ -413,6 +424,7 @@ pleat_result pleat_mark(pleat_runtime *runtime)
         runtime->ops->mark != NULL ? runtime->ops->mark(runtime->policy) : PLEAT_OK;
     if (pleat__records(&runtime->record))
         pleat__record_mark(&runtime->record);
+    pleat__tenancy_mark(runtime->tenancy);
     if (runtime->watch != NULL)
         pleat__watch_mark(runtime->watch);
     PLEAT_AUDIT(audit_policy(runtime));

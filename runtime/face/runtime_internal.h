@@ -12,6 +12,7 @@
 #include <runtime/face/limits.h>
 #include <runtime/face/log_writer.h>
 #include <runtime/face/share.h>
+#include <runtime/face/tenancy.h>
 #include <runtime/observe/canary.h>
 #include <runtime/observe/trace_writer.h>
 #include <runtime/streams/pending_free.h>
@@ -28,9 +29,10 @@ struct pleat_runtime {
     const pleat_plan *plan;
     int device;
     pleat__limits limits;
-    bool has_budget;      /* the budget is less than the device */
-    bool is_limited;      /* what the environment allows is less than both */
-    uint64_t limit_bytes; /* the cap that follows (limits.h) */
+    pleat__tenancy *tenancy; /* NULL: alone */
+    bool has_budget;         /* the budget is less than the device */
+    bool is_limited;         /* what the environment allows is less than both */
+    uint64_t limit_bytes;    /* the cap that follows (limits.h) */
     pleat_memory_callback memory_callback;
     void *memory_context;
     pleat__record record;
@@ -75,5 +77,8 @@ PLEAT_NODISCARD pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uin
                                                      pleat_va *address);
 /* All that is cached goes back to the device. With the turn. */
 void pleat__reclaim_all(pleat_runtime *runtime);
+/* Idle memory goes back until `keep_bytes` are left, or no more is idle; how many bytes went. With
+ * the turn. */
+uint64_t pleat__trim(pleat_runtime *runtime, uint64_t keep_bytes);
 
 #endif

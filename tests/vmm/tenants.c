@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -290,6 +291,7 @@ static pid_t start_victim(uint64_t bytes, bool holds)
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
         pleat__tenant *tenant;
         pleat__ledger_file *file;
         pleat__tenant_options options = {.device = "GPU-1", .device_bytes = DEVICE};
@@ -670,8 +672,10 @@ static pid_t start_process(scene *all, int process, uint64_t own_seed)
     atomic_store(&all->of[process].dying, false);
     pid_t child = fork();
     assert_true(child >= 0);
-    if (child == 0)
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         run_process(all, process, own_seed);
+    }
     return child;
 }
 

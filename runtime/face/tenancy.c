@@ -1,0 +1,340 @@
+/*
+ * tenancy.c: see tenancy.h.
+ *
+ * LOCKING  The runtime's lock guards all of a tenancy but `ending`, which has a lock of its own,
+ *          for the condition. The ledger's calls take microseconds and, should another process keep
+ *          its lock, two seconds at most: they are made without the runtime's lock, or with the
+ *          turn and that lock left.
+ */
+#include <runtime/face/tenancy.h>
+
+#include <internal/error.h>
+#include <internal/range.h>
+#include <runtime/face/runtime_internal.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MILLISECOND UINT64_C(1000000)
+#define TICK_NS     (10 * MILLISECOND)  /* between two looks at the ledger */
+#define REST_NS     (50 * MILLISECOND)  /* without a request: the process rests */
+#define TELL_NS     (100 * MILLISECOND) /* between two reports of what is idle */
+#define ASK_NS      (2 * MILLISECOND)   /* between two looks of who waits for room */
+/* What is asked for above a guarantee is given up by who rests, or not at all: looked for so long.
+ */
+#define BORROW_NS (3 * REST_NS)
+
+struct pleat__tenancy {
+    pleat_runtime *runtime;
+    pleat__tenant *tenant;
+    uint64_t grace_ns;
+    uint64_t owed;      /* bytes to be paid at the next iteration's end */
+    uint64_t allowed;   /* by the ledger, when it was last looked at */
+    uint64_t news;      /* of the ledger, when it was last looked at */
+    uint64_t reclaim;   /* how often people had asked by then */
+    uint64_t requests;  /* of the runtime, by then */
+    uint64_t quiet_ns;  /* since when there was none */
+    uint64_t told_ns;   /* when the ledger was last told what is idle */
+    uint64_t wanted_ns; /* when the request that waits began to; 0: none does */
+    pid_t pid;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock;
+    pthread_cond_t end;
+    bool ending;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- joining and leaving ---- */
+
+static pleat_result join(pleat__tenancy *tenancy, const pleat__conf *conf)
+{
+    pleat_runtime *runtime = tenancy->runtime;
+    char device[PLEAT_DEVICE_NAME_BYTES];
+    bool own = strcmp(conf->tenants, "user") == 0;
+    PLEAT_TRY(runtime->vmm.ops->identify(runtime->vmm.self, runtime->device, device));
+    pleat__tenant_options options = {.group = own ? NULL : conf->tenants,
+                                     .device = device,
+                                     .device_bytes = runtime->limits.device_bytes,
+                                     .name = conf->tenant,
+                                     .guarantee_bytes = conf->guarantee,
+                                     .cap_bytes = runtime->limit_bytes,
+                                     .priority = (uint32_t)conf->priority};
+    PLEAT_TRY(pleat__tenant_join(&options, &tenancy->tenant));
+    pleat__tenant_tell(tenancy->tenant, runtime->limits.other_bytes, 0, 0);
+    return pleat__space_set_tenant(runtime->space, tenancy->tenant);
+}
+
+pleat_result pleat__tenancy_join(pleat_runtime *runtime, const pleat__conf *conf,
+                                 pleat__tenancy **out)
+{
+    *out = NULL;
+    if (conf->tenants[0] == '\0' || strcmp(conf->tenants, "off") == 0)
+        return PLEAT_OK;
+    if (conf->priority > UINT32_MAX || conf->grace_ms > 3600000)
+        return pleat__fail(PLEAT_E_INVALID,
+                           "PLEAT_CONF: 'priority' is at most %u and 'grace_ms' at "
+                           "most 3600000",
+                           UINT32_MAX);
+    pleat__tenancy *tenancy = pleat__arena_calloc(runtime->arena, 1, sizeof *tenancy);
+    if (tenancy == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a tenancy");
+    *tenancy = (pleat__tenancy){.runtime = runtime,
+                                .grace_ns = conf->grace_ms * MILLISECOND,
+                                .allowed = UINT64_MAX,
+                                .pid = getpid()};
+    pleat_result result = join(tenancy, conf);
+    if (result != PLEAT_OK) {
+        pleat__tenant_leave(tenancy->tenant);
+        pleat__arena_free(runtime->arena, tenancy);
+        return result;
+    }
+    *out = tenancy;
+    return PLEAT_OK;
+}
+
+void pleat__tenancy_leave(pleat__tenancy *tenancy)
+{
+    if (tenancy == NULL)
+        return;
+    pleat__tenant_leave(tenancy->tenant);
+    pleat__arena_free(tenancy->runtime->arena, tenancy);
+}
+
+/* ---- giving ---- */
+
+/* Idle memory goes, so many bytes of it or a little more. With the turn. */
+static void give(pleat_runtime *runtime, uint64_t bytes)
+{
+    uint64_t physical = pleat__space_stats_of(runtime->space).physical_bytes;
+    (void)pleat__trim(runtime, physical > bytes ? physical - bytes : 0);
+}
+
+/* Notes how the runtime stands, and pays what it owes as far as it is idle. With the turn. */
+static void settle(pleat__tenancy *tenancy, const pleat__standing *standing)
+{
+    tenancy->allowed = standing->allowed_bytes;
+    tenancy->owed = standing->debt_bytes;
+    if (tenancy->owed == 0)
+        return;
+    pleat_runtime *runtime = tenancy->runtime;
+    uint64_t before = pleat__space_stats_of(runtime->space).physical_bytes;
+    give(runtime, tenancy->owed);
+    uint64_t after = pleat__space_stats_of(runtime->space).physical_bytes;
+    uint64_t paid = before > after ? before - after : 0;
+    tenancy->owed -= paid < tenancy->owed ? paid : tenancy->owed;
+}
+
+/* With the lock: what is to be known before the ledger is asked. Whether the process rests. */
+static bool rests(pleat__tenancy *tenancy, uint64_t now)
+{
+    const pleat_stats *stats = &tenancy->runtime->stats;
+    if (stats->requests + stats->frees != tenancy->requests) {
+        tenancy->requests = stats->requests + stats->frees;
+        tenancy->quiet_ns = now;
+    }
+    return now - tenancy->quiet_ns >= REST_NS;
+}
+
+/* Says what is idle, a few times a second. With the turn. */
+static void tell(pleat__tenancy *tenancy, uint64_t now)
+{
+    pleat_runtime *runtime = tenancy->runtime;
+    if (now - tenancy->told_ns < TELL_NS)
+        return;
+    tenancy->told_ns = now;
+    pleat__limits_follow(runtime);
+    uint64_t largest, idle;
+    runtime->ops->idle(runtime->policy, 0, &largest, &idle);
+    uint64_t other = runtime->limits.other_bytes;
+    pleat__gate_leave(&runtime->gate);
+    pleat__tenant_tell(tenancy->tenant, other, idle, 0);
+    pleat__gate_enter(&runtime->gate);
+}
+
+/* With the turn. */
+static void look(pleat__tenancy *tenancy)
+{
+    pleat_runtime *runtime = tenancy->runtime;
+    pleat__standing standing;
+    uint64_t now = now_ns();
+    bool resting = rests(tenancy, now);
+    tell(tenancy, now);
+    tenancy->news = pleat__tenant_news(tenancy->tenant);
+    pleat__gate_leave(&runtime->gate);
+    pleat_result result = pleat__tenant_look(tenancy->tenant, &standing);
+    pleat__gate_enter(&runtime->gate);
+    if (result != PLEAT_OK)
+        return;
+    settle(tenancy, &standing);
+    if ((standing.pressed && resting) || standing.reclaim != tenancy->reclaim)
+        give(runtime, UINT64_MAX);
+    tenancy->reclaim = standing.reclaim;
+}
+
+/* Whether there is something to look at. With the lock. */
+static bool is_due(pleat__tenancy *tenancy)
+{
+    uint64_t now = now_ns();
+    (void)rests(tenancy, now);
+    return tenancy->owed != 0 || pleat__tenant_news(tenancy->tenant) != tenancy->news ||
+           now - tenancy->told_ns >= TELL_NS;
+}
+
+void pleat__tenancy_mark(pleat__tenancy *tenancy)
+{
+    if (tenancy != NULL && tenancy->owed != 0 &&
+        pleat__gate_turn(&tenancy->runtime->gate) == PLEAT_OK)
+        look(tenancy);
+}
+
+/* ---- the thread ---- */
+
+/* Until the next look, or the end. */
+static bool wait(pleat__tenancy *tenancy)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)TICK_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&tenancy->lock);
+    while (!tenancy->ending && pthread_cond_timedwait(&tenancy->end, &tenancy->lock, &until) == 0)
+        ;
+    bool ending = tenancy->ending;
+    pthread_mutex_unlock(&tenancy->lock);
+    return !ending;
+}
+
+static void *run(void *context)
+{
+    pleat__tenancy *tenancy = context;
+    pleat__gate *gate = &tenancy->runtime->gate;
+    pleat__be_own_thread();
+    while (wait(tenancy)) {
+        pleat__gate_lock(gate);
+        bool due = is_due(tenancy);
+        pleat__gate_unlock(gate);
+        if (!due)
+            continue;
+        pleat__gate_let_pass(gate);
+        pleat__gate_lock_turn(gate);
+        look(tenancy);
+        pleat__gate_unlock(gate);
+    }
+    return NULL;
+}
+
+pleat_result pleat__tenancy_begin(pleat__tenancy *tenancy)
+{
+    if (tenancy == NULL)
+        return PLEAT_OK;
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&tenancy->end, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&tenancy->lock, NULL);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(&tenancy->thread, NULL, run, tenancy);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code == 0) {
+        pthread_setname_np(tenancy->thread, "pleat-tenant");
+        tenancy->started = true;
+        return PLEAT_OK;
+    }
+    pthread_cond_destroy(&tenancy->end);
+    pthread_mutex_destroy(&tenancy->lock);
+    return pleat__fail_native(PLEAT_E_LIMIT, code, "errno",
+                              "the tenancy's thread could not be started (error %d)", code);
+}
+
+void pleat__tenancy_end(pleat__tenancy *tenancy)
+{
+    if (tenancy == NULL || !tenancy->started)
+        return;
+    pthread_mutex_lock(&tenancy->lock);
+    tenancy->ending = true;
+    pthread_cond_signal(&tenancy->end);
+    pthread_mutex_unlock(&tenancy->lock);
+    pthread_join(tenancy->thread, NULL);
+    pthread_cond_destroy(&tenancy->end);
+    pthread_mutex_destroy(&tenancy->lock);
+    tenancy->started = false;
+}
+
+/* ---- asking ---- */
+
+/* Lets others have lock and turn for a moment. */
+static void pause_a_little(pleat_runtime *runtime)
+{
+    pleat__gate_unlock(&runtime->gate);
+    nanosleep(&(struct timespec){.tv_nsec = (long)ASK_NS}, NULL);
+    pleat__gate_lock_turn(&runtime->gate);
+}
+
+/* With the turn; the lock is left meanwhile. false: the ledger does not answer. */
+static bool ask(pleat__tenancy *tenancy, uint64_t bytes, pleat__standing *standing)
+{
+    pleat__gate *gate = &tenancy->runtime->gate;
+    pleat__gate_leave(gate);
+    pleat__tenant_want(tenancy->tenant, bytes);
+    bool answered = pleat__tenant_look(tenancy->tenant, standing) == PLEAT_OK;
+    pleat__gate_enter(gate);
+    if (answered)
+        tenancy->allowed = standing->allowed_bytes;
+    return answered;
+}
+
+static uint64_t room_of(const pleat__standing *standing)
+{
+    return standing->allowed_bytes > standing->use_bytes
+               ? standing->allowed_bytes - standing->use_bytes
+               : 0;
+}
+
+bool pleat__tenancy_await(pleat__tenancy *tenancy, uint64_t bytes, uint64_t *then)
+{
+    pleat__standing standing;
+    if (tenancy == NULL)
+        return false;
+    if (tenancy->wanted_ns == 0)
+        tenancy->wanted_ns = now_ns();
+    while (ask(tenancy, bytes, &standing)) {
+        uint64_t room = room_of(&standing), waited = now_ns() - tenancy->wanted_ns;
+        bool is_own = standing.use_bytes < standing.guarantee_bytes;
+        if (room > *then || room >= bytes) {
+            *then = room >= bytes ? UINT64_MAX : room;
+            return true;
+        }
+        if (!standing.is_shared || *then == UINT64_MAX ||
+            waited >= (is_own || tenancy->grace_ns < BORROW_NS ? tenancy->grace_ns : BORROW_NS))
+            break;
+        pause_a_little(tenancy->runtime);
+    }
+    return false;
+}
+
+void pleat__tenancy_served(pleat__tenancy *tenancy)
+{
+    if (tenancy == NULL || tenancy->wanted_ns == 0)
+        return;
+    tenancy->wanted_ns = 0;
+    pleat__gate_leave(&tenancy->runtime->gate);
+    pleat__tenant_want(tenancy->tenant, 0);
+    pleat__gate_enter(&tenancy->runtime->gate);
+}
+
+uint64_t pleat__tenancy_allowed(const pleat__tenancy *tenancy, uint64_t cap)
+{
+    return tenancy != NULL && tenancy->allowed < cap ? tenancy->allowed : cap;
+}

@@ -1,0 +1,46 @@
+/*
+ * tenancy.h: a runtime among others on its device (setting `tenants`): it claims what it makes of
+ * the ledger that they share (vmm/tenants.h), and gives way.
+ *
+ * GIVING  A thread looks at the ledger a hundred times a second. What the runtime has borrowed and
+ *         the lender wants back goes at once as far as it is idle, and the rest at the end of the
+ *         iteration, when more is. Where others ask for more than there is and this process rests
+ *         (it has allocated nothing for a while), its idle memory goes too: the cache of a trainer
+ *         that waits is of no use to it. People may ask for idle memory (`pleat tenants reclaim`).
+ * ASKING  A request that the others leave no room for is put into the ledger, and waits until room
+ *         comes, for the grace time at most, before it is refused.
+ */
+#ifndef PLEAT_RUNTIME_FACE_TENANCY_H
+#define PLEAT_RUNTIME_FACE_TENANCY_H
+
+#include <pleat/runtime.h>
+#include <runtime/base/conf.h>
+#include <stdbool.h>
+
+typedef struct pleat__tenancy pleat__tenancy;
+
+/* Joins, before the runtime makes memory; NULL where the settings ask for none. */
+PLEAT_NODISCARD pleat_result pleat__tenancy_join(pleat_runtime *runtime, const pleat__conf *conf,
+                                                 pleat__tenancy **out);
+/* Starts the thread, when the runtime is complete. NULL does nothing. */
+PLEAT_NODISCARD pleat_result pleat__tenancy_begin(pleat__tenancy *tenancy);
+/* Ends the thread: nothing of the runtime is touched any more. NULL is allowed. */
+void pleat__tenancy_end(pleat__tenancy *tenancy);
+/* Leaves, when the runtime's memory is gone. NULL is allowed. */
+void pleat__tenancy_leave(pleat__tenancy *tenancy);
+
+/* The functions below are called with the lock; NULL is allowed. */
+
+/* An iteration ends: what is owed is paid as far as it is idle. Where another thread has the turn
+ * the tenancy's own thread does it. */
+void pleat__tenancy_mark(pleat__tenancy *tenancy);
+/* A request of `bytes` finds no room. Whether there is more than when it was asked last (*then,
+ * which begins as 0): after waiting for it, for as long as the grace time lasts. pre: the turn,
+ * which is left meanwhile, as the lock is. */
+bool pleat__tenancy_await(pleat__tenancy *tenancy, uint64_t bytes, uint64_t *then);
+/* The request has ended, served or not. */
+void pleat__tenancy_served(pleat__tenancy *tenancy);
+/* The most that the runtime may have now: less than its cap while it owes. */
+uint64_t pleat__tenancy_allowed(const pleat__tenancy *tenancy, uint64_t cap);
+
+#endif

@@ -1,0 +1,362 @@
+/*
+ * tenancy.c: runtimes that share a device by a ledger: what is borrowed comes back, idle memory
+ * goes to who asks for it, and what a job is guaranteed it gets.
+ */
+#include "fixture.h"
+
+#include "failing.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <vmm/tenants_file.h>
+
+#define DEVICE (64 * MIB)
+
+static char folder[64];
+
+static int open_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/dev/shm/pleat-test-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    setenv("PLEAT_TENANTS_DIR", folder, 1);
+    return 0;
+}
+
+static int close_folder(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    return system(command);
+}
+
+/* Two runtimes, as if each were another process's; `runtime` is the first one. */
+typedef struct pair {
+    fixture f;
+    pleat_runtime *other;
+} pair;
+
+static pleat_runtime *make(const fixture *f, const char *conf)
+{
+    pleat_runtime *runtime;
+    pleat_runtime_options options = {.size = sizeof options, .conf = conf};
+    assert_ok(pleat_runtime_create(f->vmm, &options, &runtime));
+    return runtime;
+}
+
+static void begin_pair(pair *p, const char *conf, const char *other_conf)
+{
+    open_host(&p->f, DEVICE, false);
+    p->f.runtime = make(&p->f, conf);
+    p->other = make(&p->f, other_conf);
+}
+
+static void end_pair(pair *p)
+{
+    pleat_runtime_destroy(p->other);
+    end(&p->f);
+}
+
+static void settle_for(long milliseconds)
+{
+    nanosleep(&(struct timespec){.tv_nsec = milliseconds * 1000000}, NULL);
+}
+
+/* `count` allocations of 4 MiB. */
+static void take_all(pleat_runtime *runtime, pleat_va *addresses, int count)
+{
+    for (int a = 0; a < count; a++)
+        assert_ok(pleat_alloc(runtime, 4 * MIB, 0, &addresses[a]));
+}
+
+static void free_all(pleat_runtime *runtime, const pleat_va *addresses, int count)
+{
+    for (int a = 0; a < count; a++)
+        assert_ok(pleat_free(runtime, addresses[a]));
+}
+
+static uint64_t physical(pleat_runtime *runtime)
+{
+    return pleat_stats_of(runtime).physical_bytes;
+}
+
+static double milliseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+static void tenancy_idle_memory_that_was_borrowed_comes_back_at_once(void **state)
+{
+    (void)state;
+    pair p;
+    pleat_va lent[15], own[10];
+    begin_pair(&p, "tenants:user,guarantee:40m", "tenants:user,tenant:borrower");
+    take_all(p.other, lent, 15);
+    assert_int_equal(physical(p.other), 60 * MIB);
+    free_all(p.other, lent, 15);
+    assert_int_equal(physical(p.other), 60 * MIB); /* kept: nobody asks */
+    double begun = milliseconds();
+    take_all(p.f.runtime, own, 10);
+    assert_true(milliseconds() - begun < 1000);
+    assert_true(physical(p.other) <= 24 * MIB);
+    free_all(p.f.runtime, own, 10);
+    end_pair(&p);
+}
+
+static void tenancy_what_lives_comes_back_when_the_iteration_ends(void **state)
+{
+    (void)state;
+    pair p;
+    pleat_va lent[15], own[10], refused;
+    begin_pair(&p, "tenants:user,guarantee:40m,grace_ms:60", "tenants:user");
+    take_all(p.other, lent, 15);
+    take_all(p.f.runtime, own, 1);
+    double begun = milliseconds();
+    assert_result(pleat_alloc(p.f.runtime, 8 * MIB, 0, &refused), PLEAT_E_BUDGET);
+    assert_true(milliseconds() - begun >= 59);
+    assert_true(has("out of memory") && has("what the device's other tenants leave, 4.00 MiB"));
+    assert_int_equal(physical(p.other), 60 * MIB);
+    /* The borrower's iteration ends, and with it what it does not keep. */
+    free_all(p.other, lent + 6, 9);
+    assert_ok(pleat_mark(p.other));
+    settle_for(30);
+    assert_true(physical(p.other) <= 24 * MIB);
+    take_all(p.f.runtime, own + 1, 9);
+    /* The borrower goes on within what is left, and gets a refusal it survives. */
+    assert_result(pleat_alloc(p.other, 32 * MIB, 0, &refused), PLEAT_E_BUDGET);
+    free_all(p.other, lent, 6);
+    free_all(p.f.runtime, own, 10);
+    end_pair(&p);
+}
+
+typedef struct later {
+    pleat_runtime *runtime;
+    const pleat_va *addresses;
+    int count;
+} later;
+
+/* The borrower's program, which frees a while after the lender has asked. */
+static void *free_later(void *context)
+{
+    const later *l = context;
+    settle_for(80);
+    for (int a = 0; a < l->count; a++)
+        if (pleat_free(l->runtime, l->addresses[a]) != PLEAT_OK)
+            return NULL;
+    return context;
+}
+
+static void tenancy_a_request_waits_for_what_it_is_guaranteed(void **state)
+{
+    (void)state;
+    pair p;
+    pleat_va lent[15], own[5];
+    pthread_t thread;
+    void *good = NULL;
+    begin_pair(&p, "tenants:user,guarantee:40m,grace_ms:20000", "tenants:user");
+    take_all(p.other, lent, 15);
+    later l = {.runtime = p.other, .addresses = lent, .count = 15};
+    assert_int_equal(pthread_create(&thread, NULL, free_later, &l), 0);
+    double begun = milliseconds();
+    take_all(p.f.runtime, own, 5);
+    assert_true(milliseconds() - begun >= 40 && milliseconds() - begun < 5000);
+    assert_int_equal(pthread_join(thread, &good), 0);
+    assert_non_null(good);
+    free_all(p.f.runtime, own, 5);
+    end_pair(&p);
+}
+
+static void tenancy_who_rests_gives_its_cache_to_who_asks(void **state)
+{
+    (void)state;
+    pair p;
+    pleat_va held[15], asked;
+    begin_pair(&p, "tenants:user,guarantee:60m", "tenants:user");
+    take_all(p.f.runtime, held, 15);
+    free_all(p.f.runtime, held, 15);
+    /* Nobody takes from it what it is guaranteed, but it has no use for it. */
+    settle_for(60);
+    assert_ok(pleat_alloc(p.other, 40 * MIB, 0, &asked));
+    assert_true(physical(p.f.runtime) <= 24 * MIB);
+    /* When it goes on it gets it back: the other one is in nobody's debt until it asks. */
+    assert_ok(pleat_free(p.other, asked));
+    take_all(p.f.runtime, held, 15);
+    free_all(p.f.runtime, held, 15);
+    end_pair(&p);
+}
+
+static void tenancy_people_can_ask_for_what_is_idle(void **state)
+{
+    (void)state;
+    pair p;
+    pleat_va held[10];
+    char name[96];
+    pleat__tenants *all;
+    pleat__tenant_entry entries[PLEAT__TENANTS_MOST];
+    uint32_t count;
+    begin_pair(&p, "tenants:user,tenant:asked", "tenants:user");
+    take_all(p.f.runtime, held, 10);
+    free_all(p.f.runtime, held + 1, 9);
+    settle_for(150);
+    snprintf(name, sizeof name, "pleat-u%u-host-0.tenants", geteuid());
+    assert_ok(pleat__tenants_open(name, &all));
+    assert_ok(pleat__tenants_list(all, entries, &count));
+    assert_int_equal(count, 2);
+    assert_string_equal(entries[0].name, "asked");
+    assert_int_equal(entries[0].use_bytes, 40 * MIB);
+    assert_int_equal(entries[0].idle_bytes, 36 * MIB);
+    assert_ok(pleat__tenants_reclaim(all, entries[0].serial));
+    settle_for(100);
+    assert_int_equal(physical(p.f.runtime), 4 * MIB);
+    pleat__tenants_close(all);
+    free_all(p.f.runtime, held, 1);
+    end_pair(&p);
+}
+
+static void tenancy_settings_that_make_no_sense_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *conf;
+        pleat_result result;
+    } wrong[] = {{"tenants:no such group", PLEAT_E_INVALID},
+                 {"tenants:user,guarantee:65m", PLEAT_E_LIMIT},
+                 {"tenants:user,priority:5000000000", PLEAT_E_INVALID},
+                 {"tenants:user,grace_ms:4000000", PLEAT_E_INVALID}};
+    fixture f;
+    open_host(&f, DEVICE, false);
+    for (size_t w = 0; w < sizeof wrong / sizeof *wrong; w++) {
+        pleat_runtime_options options = {.size = sizeof options, .conf = wrong[w].conf};
+        assert_result(pleat_runtime_create(f.vmm, &options, &f.runtime), wrong[w].result);
+    }
+    f.runtime = make(&f, "tenants:off");
+    end(&f);
+}
+
+/* A process that keeps the ledger's lock. */
+static pid_t start_keeper(void)
+{
+    int said[2];
+    char letter;
+    assert_int_equal(pipe(said), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
+        pleat__ledger_file *file;
+        pleat__tenant_options options = {.device = "host-0", .device_bytes = DEVICE};
+        if (pleat__ledger_open(&options, &file) != PLEAT_OK ||
+            pleat__ledger_lock(file) != PLEAT_OK || write(said[1], "+", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(said[1]);
+    assert_int_equal(read(said[0], &letter, 1), 1);
+    close(said[0]);
+    return child;
+}
+
+#define REQUESTS 80
+
+static void one_iteration(pleat_runtime *runtime)
+{
+    pleat_va held[REQUESTS];
+    for (int r = 0; r < REQUESTS; r++) {
+        assert_ok(pleat_alloc(runtime, (uint64_t)(1 + r % 7) * (MIB / 8), 0, &held[r]));
+        if (r % 2 == 1)
+            assert_ok(pleat_free(runtime, held[r - 1]));
+    }
+    for (int r = 1; r < REQUESTS; r += 2)
+        assert_ok(pleat_free(runtime, held[r]));
+    assert_ok(pleat_mark(runtime));
+}
+
+static void tenancy_planned_requests_do_not_ask_the_ledger(void **state)
+{
+    (void)state;
+    fixture f;
+    open_host(&f, DEVICE, false);
+    f.runtime = make(&f, "tenants:user");
+    for (int i = 0; i < 6; i++)
+        one_iteration(f.runtime);
+    pid_t keeper = start_keeper();
+    pleat_stats before = pleat_stats_of(f.runtime);
+    double begun = milliseconds();
+    for (int i = 0; i < 200; i++)
+        one_iteration(f.runtime);
+    /* One question would take two seconds. */
+    assert_true(milliseconds() - begun < 1000);
+    assert_int_equal(pleat_stats_of(f.runtime).planned - before.planned, 200 * REQUESTS);
+    assert_int_equal(kill(keeper, SIGKILL), 0);
+    assert_int_equal(waitpid(keeper, NULL, 0), keeper);
+    end(&f);
+}
+
+static pleat_runtime *failing_job(pleat_vmm vmm, const void *with)
+{
+    pleat_runtime *runtime = NULL;
+    pleat_va addresses[8] = {0};
+    (void)with;
+    pleat_runtime_options options = {.size = sizeof options, .conf = "tenants:user,grace_ms:0"};
+    if (pleat_runtime_create(vmm, &options, &runtime) != PLEAT_OK)
+        return NULL;
+    for (int i = 0; i < 3; i++) {
+        for (int a = 0; a < 8; a++)
+            (void)!pleat_alloc(runtime, (uint64_t)(a + 1) * MIB, 0, &addresses[a]);
+        for (int a = 0; a < 8; a++)
+            (void)!pleat_free(runtime, addresses[a]);
+        (void)!pleat_mark(runtime);
+        (void)!pleat_empty_cache(runtime);
+    }
+    pleat_limits limits = {.size = sizeof limits};
+    (void)!pleat_limits_of(runtime, &limits);
+    return runtime;
+}
+
+/* Whatever fails, nobody is left in the ledger and all of the device is there for the next one. */
+static void tenancy_nothing_is_left_whatever_fails(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {
+        PLEAT__FAULT_memory_info, PLEAT__FAULT_identify,   PLEAT__FAULT_process_memory,
+        PLEAT__FAULT_reserve,     PLEAT__FAULT_create,     PLEAT__FAULT_release,
+        PLEAT__FAULT_map,         PLEAT__FAULT_set_access, PLEAT__FAULT_unmap};
+    pleat__tenant *last;
+    pleat__tenants *all;
+    pleat__tenant_entry entries[PLEAT__TENANTS_MOST];
+    uint32_t count;
+    char name[96];
+    fail_verbs(verbs, sizeof verbs / sizeof *verbs, 4, failing_job, NULL);
+    fail_host_memory(4, failing_job, NULL);
+    snprintf(name, sizeof name, "pleat-u%u-host-0.tenants", geteuid());
+    assert_ok(pleat__tenants_open(name, &all));
+    assert_ok(pleat__tenants_list(all, entries, &count));
+    assert_int_equal(count, 0);
+    uint64_t bytes = pleat__tenants_device_bytes(all);
+    pleat__tenants_close(all);
+    pleat__tenant_options options = {.device = "host-0", .device_bytes = bytes};
+    assert_ok(pleat__tenant_join(&options, &last));
+    assert_ok(pleat__tenant_claim(last, bytes));
+    pleat__tenant_leave(last);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tenancy_idle_memory_that_was_borrowed_comes_back_at_once),
+        cmocka_unit_test(tenancy_what_lives_comes_back_when_the_iteration_ends),
+        cmocka_unit_test(tenancy_a_request_waits_for_what_it_is_guaranteed),
+        cmocka_unit_test(tenancy_who_rests_gives_its_cache_to_who_asks),
+        cmocka_unit_test(tenancy_people_can_ask_for_what_is_idle),
+        cmocka_unit_test(tenancy_settings_that_make_no_sense_are_refused),
+        cmocka_unit_test(tenancy_planned_requests_do_not_ask_the_ledger),
+        cmocka_unit_test(tenancy_nothing_is_left_whatever_fails),
+    };
+    return cmocka_run_group_tests_name("tenancy", tests, open_folder, close_folder);
+}

@@ -1,0 +1,117 @@
+"""Tests of `pleat tenants` on jobs that share a device: tenants.py PLEAT SNAPSHOT."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PLEAT, SNAPSHOT = sys.argv[1:3]
+LATEST = 60  # seconds after which what is waited for does not come
+
+
+class Tenants(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(dir="/dev/shm")
+        self.environment = {**os.environ, "PLEAT_TENANTS_DIR": self.folder.name}
+        self.environment.pop("PLEAT_CONF", None)
+        self.jobs = []
+
+    def tearDown(self):
+        for job in self.jobs:
+            job.kill()
+            job.wait()
+        self.folder.cleanup()
+
+    def tenants(self, *arguments, status=0):
+        ran = subprocess.run([PLEAT, "tenants", *arguments], capture_output=True, text=True,
+                             env=self.environment, timeout=LATEST)
+        self.assertEqual(ran.returncode, status, ran.stderr)
+        return ran.stdout if status == 0 else ran.stderr
+
+    def listed(self):
+        return {entry["name"]: entry
+                for device in json.loads(self.tenants("--json"))["devices"] for entry in device["tenants"]}
+
+    def start(self, name, settings=""):
+        """A job that repeats until it is killed."""
+        conf = ",".join(filter(None, ["tenants:user,tenant:" + name, settings]))
+        self.jobs.append(subprocess.Popen(
+            [PLEAT, "replay", SNAPSHOT, "--repeat", "1000000"], stdout=subprocess.DEVNULL,
+            env={**self.environment, "PLEAT_CONF": conf}))
+        self.wait_for(lambda: self.listed().get(name, {}).get("use_bytes", 0) > 9 << 30)
+        return self.jobs[-1]
+
+    def wait_for(self, true):
+        begun = time.monotonic()
+        while not true():
+            self.assertLess(time.monotonic() - begun, LATEST)
+            time.sleep(0.02)
+
+    def test_jobs_from_their_start_to_their_death(self):
+        self.assertIn("There is no ledger", self.tenants())
+        self.assertEqual(json.loads(self.tenants("--json")), {"devices": []})
+        first = self.start("first", "guarantee:20g,priority:3")
+        second = self.start("second")
+        found = self.listed()
+        self.assertEqual(set(found), {"first", "second"})
+        self.assertEqual(found["first"]["process"], first.pid)
+        self.assertEqual(found["first"]["guarantee_bytes"], 20 << 30)
+        self.assertEqual(found["first"]["priority"], 3)
+        self.assertEqual(found["second"]["user"], os.geteuid())
+        self.assertTrue(all(entry["alive"] and not entry["damaged"] for entry in found.values()))
+        text = self.tenants()
+        for word in ("host-0", "140.000 GiB", "first", "second", "20.000", "guarantee", "borrows"):
+            self.assertIn(word, text)
+        self.assertEqual(self.tenants("watch", "--count", "2", "--interval", "0.05").count("host-0"), 2)
+        self.assertEqual(self.tenants("--device", "GPU-"), self.tenants("--device", "x"))
+        self.check_terms()
+        self.check_prometheus(found)
+        # One that is killed is seen to be dead, and goes when somebody asks or cleans up.
+        second.send_signal(signal.SIGKILL)
+        second.wait()
+        self.wait_for(lambda: not self.listed().get("second", {"alive": False})["alive"])
+        self.tenants("remove-dead")
+        self.assertEqual(set(self.listed()), {"first"})
+
+    def check_terms(self):
+        self.tenants("set", "second", "--guarantee", "10GiB", "--cap", "100GiB", "--priority", "7")
+        entry = self.listed()["second"]
+        self.assertEqual((entry["guarantee_bytes"], entry["cap_bytes"], entry["priority"]),
+                         (10 << 30, 100 << 30, 7))
+        self.assertIn("does not fit", self.tenants("set", "second", "-g", "125GiB", "-c", "130GiB", status=5))
+        self.assertIn("no size", self.tenants("set", "second", "-g", "lots", status=2))
+        self.assertIn("there is no tenant 'third'", self.tenants("set", "third", "-g", "1GiB", status=5))
+        self.tenants("reclaim", str(entry["tenant"]))
+        for wrong in (["set"], ["reclaim"], ["other"], ["watch", "x"], ["set", "a", "b"]):
+            self.tenants(*wrong, status=2)
+
+    def check_prometheus(self, found):
+        lines = self.tenants("--prometheus").splitlines()
+        values = [line for line in lines if line.startswith("pleat_tenant_guarantee_bytes{")]
+        self.assertEqual(len(values), 2)
+        self.assertIn('name="first"', values[0])
+        self.assertEqual(int(values[0].rsplit(" ", 1)[1]), found["first"]["guarantee_bytes"])
+        self.assertEqual(sum(line.startswith("# TYPE ") for line in lines), 7)
+
+    def test_what_is_not_trusted_is_said_and_left(self):
+        self.start("first")
+        [name] = os.listdir(self.folder.name)
+        path = os.path.join(self.folder.name, name)
+        os.chmod(path, 0o666)
+        ran = subprocess.run([PLEAT, "tenants"], capture_output=True, text=True, env=self.environment)
+        self.assertIn("not trusted", ran.stderr)
+        self.assertIn(path, ran.stderr)
+        refused = subprocess.run([PLEAT, "replay", SNAPSHOT], capture_output=True, text=True,
+                                 env={**self.environment, "PLEAT_CONF": "tenants:user"})
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("its mode is not 0600", refused.stderr)
+        os.chmod(path, 0o600)
+        self.assertEqual(set(self.listed()), {"first"})
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
