@@ -15,21 +15,29 @@
 
 void pleat__size_parameter_init(pleat__size_parameter *sizes, const pleat_plan *plan)
 {
-    *sizes = (pleat__size_parameter){.plan = plan, .x = plan->recipe->reference, .passes = 2};
+    *sizes = (pleat__size_parameter){
+        .plan = plan, .x = plan->recipe->reference, .passes = 2, .missed = PLEAT__NO_ITEM};
     pleat__x_begin(&sizes->finder, plan);
 }
 
-/* The function of an item's size, or NULL where it does not depend on x. */
-static const pleat__function *function_of(const pleat__size_parameter *sizes,
-                                          const pleat__schedule *schedule, uint32_t item)
+/* The function of an item's size, or NULL where it has none. */
+static const pleat__function *any_function_of(const pleat__size_parameter *sizes,
+                                              const pleat__schedule *schedule, uint32_t item)
 {
     const pleat__recipe *recipe = sizes->plan->recipe;
     uint32_t begin = schedule->matcher.begin;
     uint32_t index = item < begin ? recipe->first[item] : recipe->steady[item - begin];
-    if (index == PLEAT__NO_FUNCTION || schedule->items[item].kind == PLEAT__ITEM_DYNAMIC ||
-        !pleat__function_varies(&recipe->functions[index]))
+    if (index == PLEAT__NO_FUNCTION || schedule->items[item].kind == PLEAT__ITEM_DYNAMIC)
         return NULL;
     return &recipe->functions[index];
+}
+
+/* The same, and NULL where it does not depend on x. */
+static const pleat__function *function_of(const pleat__size_parameter *sizes,
+                                          const pleat__schedule *schedule, uint32_t item)
+{
+    const pleat__function *function = any_function_of(sizes, schedule, item);
+    return function != NULL && pleat__function_varies(function) ? function : NULL;
 }
 
 void pleat__size_parameter_begin(pleat__size_parameter *sizes, const pleat__schedule *schedule)
@@ -39,6 +47,7 @@ void pleat__size_parameter_begin(pleat__size_parameter *sizes, const pleat__sche
     sizes->tries = 0;
     sizes->requests = 0;
     sizes->last = 0;
+    sizes->missed = PLEAT__NO_ITEM;
     sizes->sized_until = cursor < schedule->matcher.begin ? 0 : schedule->matcher.begin;
     sizes->next = sizes->sized_until;
     sizes->passes += sizes->passes < 2;
@@ -63,9 +72,10 @@ void pleat__size_parameter_adopt(pleat__size_parameter *sizes, const pleat__sche
 
 static void size_item(const pleat__size_parameter *sizes, pleat__schedule *schedule, uint32_t item)
 {
-    const pleat__function *function = function_of(sizes, schedule, item);
+    const pleat__function *function = any_function_of(sizes, schedule, item);
     uint64_t bytes;
-    if (function != NULL && pleat__function_at(function, &sizes->x, &bytes))
+    if (function != NULL && pleat__function_at(function, &sizes->x, &bytes) &&
+        bytes != schedule->items[item].bytes)
         pleat__matcher_resize(&schedule->matcher, item, bytes);
 }
 
@@ -164,4 +174,41 @@ void pleat__size_parameter_matched(pleat__size_parameter *sizes, const pleat__sc
     if (sizes->plan->recipe->parameters == 1 && sizes->agreed < 2 &&
         function_of(sizes, schedule, item) != NULL)
         sizes->agreed++;
+}
+
+/* Whether a request that is not as expected may be the item all the same: its slot holds it. */
+static bool may_be(const pleat__schedule *schedule, uint32_t item, uint64_t bytes, uint16_t stream)
+{
+    const pleat__expected *expected = &schedule->items[item];
+    return expected->kind == PLEAT__ITEM_SLOT && expected->stream == stream &&
+           expected->bytes != bytes &&
+           pleat__ceil_div(bytes, PLEAT__GRANULE_BYTES) <= expected->place.granules;
+}
+
+void pleat__size_parameter_correct(pleat__size_parameter *sizes, pleat__schedule *schedule,
+                                   uint32_t expected, uint32_t item, uint64_t bytes,
+                                   uint16_t stream)
+{
+    uint32_t missed = sizes->missed, confirms = sizes->confirms;
+    /* The one behind it has the size that it was expected to have, and was taken for it. */
+    if (missed != PLEAT__NO_ITEM && item == missed && confirms == missed + 1 &&
+        confirms < schedule->count && schedule->items[confirms].bytes == bytes) {
+        sizes->confirms++;
+        return;
+    }
+    sizes->missed = PLEAT__NO_ITEM;
+    if (missed != PLEAT__NO_ITEM && item == confirms) {
+        pleat__matcher_resize(&schedule->matcher, missed, sizes->missed_bytes);
+        /* It may have been taken for one further ahead of the same size. */
+        if (item != expected)
+            pleat__matcher_jump(&schedule->matcher,
+                                item + 1 < schedule->count ? item + 1 : schedule->matcher.begin);
+        return;
+    }
+    if (item == expected || sizes->plan->recipe->parameters == 2 ||
+        !pleat__size_parameter_is_known(sizes) || !may_be(schedule, expected, bytes, stream))
+        return;
+    sizes->missed = expected;
+    sizes->missed_bytes = bytes;
+    sizes->confirms = expected + 1;
 }

@@ -8,6 +8,10 @@
  * of the iteration. Two requests that agree settle x for the iteration. Sizes are evaluated a
  * little ahead of the matcher's cursor only, so that no request pays for a whole iteration.
  *
+ * What two recordings do not show, such as a workspace that stops growing, has another size than
+ * its function says. Where such a request comes in the place of an item, and the next one is the
+ * item behind it, that item has this size for as long as x stays.
+ *
  * THREADS  The runtime's lock guards it.
  */
 #ifndef PLEAT_RUNTIME_FOLLOW_SIZE_PARAMETER_H
@@ -26,6 +30,10 @@ typedef struct pleat__size_parameter {
     uint32_t last;          /* the cursor at the request before */
     uint32_t sized_until;   /* items below have their size at x in this pass */
     uint32_t passes;        /* iterations that have begun since x changed; stops at 2 */
+    uint32_t missed;        /* the item in whose place another size came just now, or
+                               PLEAT__NO_ITEM ... */
+    uint32_t confirms;      /* ... the item that says so if it comes next ... */
+    uint64_t missed_bytes;  /* ... and that size */
     pleat__x_finder finder; /* two parameters */
 } pleat__size_parameter;
 
@@ -43,6 +51,11 @@ void pleat__size_parameter_infer(pleat__size_parameter *sizes, pleat__schedule *
 /* The request was item `item`. */
 void pleat__size_parameter_matched(pleat__size_parameter *sizes, const pleat__schedule *schedule,
                                    uint32_t item);
+/* The matcher expected the item `expected`, and the request was `item`. An item in whose place
+ * another size comes has that size from then on. To be called after each match. */
+void pleat__size_parameter_correct(pleat__size_parameter *sizes, pleat__schedule *schedule,
+                                   uint32_t expected, uint32_t item, uint64_t bytes,
+                                   uint16_t stream);
 
 /* Whether x is certain: two requests of this iteration say the same. */
 static inline bool pleat__size_parameter_is_known(const pleat__size_parameter *sizes)

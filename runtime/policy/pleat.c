@@ -325,9 +325,11 @@ static uint32_t match(policy *self, uint64_t bytes, uint16_t stream)
     pleat__size_parameter_advance(sizes, current);
     if (!pleat__size_parameter_is_known(sizes))
         pleat__size_parameter_infer(sizes, current, bytes, stream);
+    uint32_t expected = current->matcher.cursor;
     uint32_t item = pleat__matcher_next(&current->matcher, bytes, stream);
     if (item != PLEAT__NO_ITEM)
         pleat__size_parameter_matched(sizes, current, item);
+    pleat__size_parameter_correct(sizes, current, expected, item, bytes, stream);
     return item;
 }
 
