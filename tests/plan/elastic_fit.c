@@ -6,6 +6,7 @@
 
 #include <plan/sizes/fit.h>
 #include <plan/sizes/layout.h>
+#include <plan/sizes/solve.h>
 #include <string.h>
 
 /* --- functions ---------------------------------------------------------------------------------*/
@@ -70,6 +71,20 @@ static void buckets_round_up_and_are_few(void **state)
     const pleat__x beyond = {{5000, 3}, {1, 1}};
     pleat__x same = pleat__x_bucket(&recipe, &beyond, 5);
     assert_true(pleat__fraction_compare(same.u, beyond.u) >= 0);
+}
+
+/* Three sizes lie on some curve whatever they are: three terms want a fourth. */
+static void functions_of_three_terms_are_not_made_of_three_sizes(void **state)
+{
+    (void)state;
+    pleat__function found;
+    pleat__sample samples[] = {{.size = 6u << 20, .u = 1, .v = 1},
+                               {.size = 17u << 20, .u = 2, .v = 1},
+                               {.size = 34u << 20, .u = 3, .v = 1},
+                               {.size = 57u << 20, .u = 4, .v = 1}};
+    assert_false(pleat__solve(samples, 3, 1, &found));
+    assert_true(pleat__solve(samples, 4, 1, &found));
+    assert_int_equal(found.k[2], 3 << 20);
 }
 
 /* --- fitting -----------------------------------------------------------------------------------*/
@@ -288,6 +303,7 @@ int main(void)
         cmocka_unit_test(function_beyond_all_sizes_has_none),
         cmocka_unit_test(texts_of_x_are_read_back),
         cmocka_unit_test(buckets_round_up_and_are_few),
+        cmocka_unit_test(functions_of_three_terms_are_not_made_of_three_sizes),
         cmocka_unit_test(fit_gives_sizes_at_any_x),
         cmocka_unit_test(fit_finds_a_batch_and_a_length),
         cmocka_unit_test(fit_knows_a_bound_that_is_shared),

@@ -120,6 +120,8 @@ static void labels_without_modules_have_no_passes(void **state)
 /* Slots of an iteration: of each forward a static one that the module frees before its experts, one
  * that it keeps, and the experts' two each. */
 #define PASS_SLOTS (2 + 2 * EXPERTS)
+#define FORWARD_SLOTS                                                                              \
+    (MICROBATCHES * LAYERS * PASS_SLOTS) /* one each of the backwards comes behind */
 
 static void forward(job *j, int iteration, int mb, int layer, uint32_t *kept)
 {
@@ -143,6 +145,7 @@ static void backward(job *j, int iteration, int mb, int layer, const uint32_t *k
     under(j, text);
     for (int e = EXPERTS; e >= 0; e--)
         give(j, kept[e]);
+    give(j, take(j, 80 * MIB));
 }
 
 static pleat_plan *plan_of_experts(pleat_trace **trace)
@@ -175,9 +178,9 @@ static void experts_of_a_pass_share_a_window_and_no_others(void **state)
     pleat_trace *trace;
     pleat_plan *plan = plan_of_experts(&trace);
     const pleat__sequence *steady = &plan->steady;
-    assert_int_equal(steady->slot_count, MICROBATCHES * LAYERS * PASS_SLOTS);
+    assert_int_equal(steady->slot_count, FORWARD_SLOTS + MICROBATCHES * LAYERS);
     uint32_t windows = 0;
-    for (uint32_t i = 0; i < steady->slot_count; i++) {
+    for (uint32_t i = 0; i < FORWARD_SLOTS; i++) {
         const pleat__slot *slot = &steady->slots[i];
         uint32_t within = i % PASS_SLOTS;
         assert_int_equal(slot->class == PLEAT__CLASS_DYNAMIC, within >= 2);
@@ -196,27 +199,37 @@ static void experts_of_a_pass_share_a_window_and_no_others(void **state)
     assert_int_equal(windows, 2 * MICROBATCHES * LAYERS);
     /* The pool holds what is static: the weights, what is kept, and one early request at a time. */
     assert_int_equal(plan->lane_count, 0);
-    assert_int_equal(plan->physical_bytes, (50 + 48 * MICROBATCHES * LAYERS + 64) * MIB);
+    assert_int_equal(plan->physical_bytes, (50 + 48 * MICROBATCHES * LAYERS + 80) * MIB);
     pleat_plan_free(plan);
     pleat_trace_free(trace);
 }
 
-/* The first 64 MiB of a pass are over before its experts come, and are in the pass all the same. */
+static bool meets(const pleat__reusable *row, const pleat__slot *slot)
+{
+    return row->place < slot->place + slot->size && slot->place < row->place + row->bytes;
+}
+
+/* The first 64 MiB of a forward are over before its experts come, the last ones of a backward come
+ * when all that was kept for it is freed; both are in the passes all the same. */
 static void windows_last_from_pass_to_pass(void **state)
 {
     (void)state;
     pleat_trace *trace;
     pleat_plan *plan = plan_of_experts(&trace);
     assert_true(plan->reusable_count > 0);
-    for (uint32_t i = 0; i < plan->steady.slot_count; i += PASS_SLOTS) {
-        const pleat__slot *early = &plan->steady.slots[i];
-        const pleat__slot *expert = &plan->steady.slots[i + 2];
-        assert_true(early->free_at <= expert->alloc_at);
+    const pleat__slot *slots = plan->steady.slots;
+    for (uint32_t p = 0; p < MICROBATCHES * LAYERS; p++) {
+        /* Backwards begin with the last layer. */
+        uint32_t backward = p / LAYERS * LAYERS + (LAYERS - 1 - p % LAYERS);
+        const pleat__slot *early = &slots[p * PASS_SLOTS], *late = &slots[FORWARD_SLOTS + backward];
+        const pleat__slot *kept = early + 2, *temporary = early + 3;
+        assert_true(early->free_at <= kept->alloc_at && kept->free_at <= late->alloc_at);
         for (uint32_t r = 0; r < plan->reusable_count; r++) {
             const pleat__reusable *row = &plan->reusable[r];
-            bool of_pass = row->window == expert->window || row->window == (expert + 1)->window;
-            assert_false(of_pass && row->place < early->place + early->size &&
-                         early->place < row->place + row->bytes);
+            if (row->window == kept->window || row->window == temporary->window)
+                assert_false(meets(row, early));
+            if (row->window == kept->window)
+                assert_false(meets(row, late));
         }
     }
     pleat_plan_free(plan);

@@ -403,6 +403,28 @@ static void expandable_grows_in_place_and_shrinks(void **state)
     end(&f);
 }
 
+/* The block before what is not backed counts with all that it could become: a larger one that
+ * cannot grow is taken before it, and of several the smallest. */
+static void expandable_spares_the_block_that_can_grow(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat__caching_options options = {.expandable = true, .limit_bytes = 800 * MIB};
+    begin(&f, &options);
+    pleat_va large = take(&f, 25 * MIB, 0);
+    take(&f, 2 * MIB, 0);
+    pleat_va smaller = take(&f, 20 * MIB, 0);
+    take(&f, MIB + 512, 0);
+    /* 11 MiB are left before what is not backed. */
+    assert_int_equal(pleat__caching_largest(f.caching, 0), 12 * MIB - 512);
+    give(&f, large);
+    give(&f, smaller);
+    assert_int_equal(take(&f, 10 * MIB, 0), smaller);
+    assert_int_equal(take(&f, 11 * MIB, 0), large);
+    assert_int_equal(f.fake.backed, 60 * MIB);
+    end(&f);
+}
+
 static void expandable_quarantine_is_never_used_again(void **state)
 {
     (void)state;
@@ -530,6 +552,7 @@ int main(void)
         cmocka_unit_test(caching_rounds_to_parts_of_a_power_of_two),
         cmocka_unit_test(caching_rounds_each_size_by_its_own_parts),
         cmocka_unit_test(expandable_grows_in_place_and_shrinks),
+        cmocka_unit_test(expandable_spares_the_block_that_can_grow),
         cmocka_unit_test(expandable_quarantine_is_never_used_again),
         cmocka_unit_test(caching_agrees_with_a_naive_model),
     };

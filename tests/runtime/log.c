@@ -250,12 +250,16 @@ static void log_passes_over_a_torn_record(void **state)
     long at = PLEAT__LOG_HEADER_BYTES + 4 * (long)PLEAT__LOG_RECORD_BYTES(PLEAT__LOG_COLUMN_COUNT);
     assert_int_equal(fseek(file, at + 60, SEEK_SET), 0);
     fputc(0x55, file);
+    /* Of a counter, which may be any number: the last byte of the last one of the record behind. */
+    at += 2 * (long)PLEAT__LOG_RECORD_BYTES(PLEAT__LOG_COLUMN_COUNT) - 9 - 1;
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    fputc(0x55, file);
     fclose(file);
     assert_ok(runlog_open(f.path, &read));
-    assert_int_equal(read.torn, 1);
-    assert_int_equal(read.series[PLEAT__LOG_INTERVALS].count, 9);
-    for (size_t i = 0; i < 9; i++)
-        assert_int_equal(read.series[PLEAT__LOG_INTERVALS].records[i].number, i + (i > 3));
+    assert_int_equal(read.torn, 2);
+    assert_int_equal(read.series[PLEAT__LOG_INTERVALS].count, 8);
+    for (size_t i = 0; i < 8; i++)
+        assert_int_equal(read.series[PLEAT__LOG_INTERVALS].records[i].number, i + (i > 3 ? 2 : 0));
     runlog_close(&read);
     end(&f);
 }
@@ -613,6 +617,29 @@ static void log_folder_keeps_few_dead_ones(void **state)
     end(&f);
 }
 
+/* Who could write there could have the log written anywhere. */
+static void log_folder_is_no_link(void **state)
+{
+    (void)state;
+    fixture f;
+    char path[200];
+    pleat_vmm vmm;
+    pleat_runtime *runtime;
+    pleat_host_options host = {.size = sizeof host, .device_bytes = 1u << 30};
+    pleat_runtime_options options = {.size = sizeof options, .conf = "log:auto"};
+    begin(&f);
+    setenv("XDG_RUNTIME_DIR", f.folder, 1);
+    pleat__log_folder(path, sizeof path);
+    assert_int_equal(symlink("/tmp", path), 0);
+    assert_ok(pleat_vmm_host(&host, &vmm));
+    assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_IO);
+    assert_non_null(strstr(pleat_last_error()->text, path));
+    assert_int_equal(unlink(path), 0);
+    pleat_vmm_destroy(&vmm);
+    unsetenv("XDG_RUNTIME_DIR");
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -630,6 +657,7 @@ int main(void)
         cmocka_unit_test(log_of_a_killed_process_is_read),
         cmocka_unit_test(log_of_a_running_process_keeps_its_name),
         cmocka_unit_test(log_folder_keeps_few_dead_ones),
+        cmocka_unit_test(log_folder_is_no_link),
     };
     return cmocka_run_group_tests_name("runtime_log", tests, NULL, NULL);
 }

@@ -82,6 +82,20 @@ static void period_is_the_iterations_not_the_loops_in_it(void **state)
     }
 }
 
+/* Stretches that begin alike and are of different lengths are pieces of an iteration. */
+static void period_is_all_of_what_repeats_at_changing_lengths(void **state)
+{
+    (void)state;
+    static const uint32_t pieces[] = {3000, 4200, 3600};
+    fixture f;
+    begin(&f, true);
+    while (f.requests < 100000)
+        for (uint32_t p = 0; p < 3; p++)
+            iterate(&f, 0, 0, pieces[p]);
+    assert_int_equal(f.found.count, 3000 + 4200 + 3600);
+    end(&f);
+}
+
 /* Extra, missing and resized requests, one in fifty. */
 static void period_is_found_past_odd_requests(void **state)
 {
@@ -143,6 +157,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(period_of_an_iteration_is_found),
         cmocka_unit_test(period_is_the_iterations_not_the_loops_in_it),
+        cmocka_unit_test(period_is_all_of_what_repeats_at_changing_lengths),
         cmocka_unit_test(period_is_found_past_odd_requests),
         cmocka_unit_test(period_is_not_found_where_all_varies),
         cmocka_unit_test(period_is_not_looked_for_when_it_is_off),

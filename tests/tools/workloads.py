@@ -159,6 +159,17 @@ class Recording(unittest.TestCase):
             self.assertEqual(recording.write({}, path), os.path.getsize(path))
             self.assertEqual(sorted(os.listdir(folder)), ["a.pickle.gz", "a.pickle.gz.part", "other"])
 
+    def test_write_follows_no_link(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, other = os.path.join(folder, "a.pickle.gz"), os.path.join(folder, "other")
+            open(other, "w").close()
+            os.symlink(other, path + ".guessed.part")
+            with unittest.mock.patch.object(recording.secrets, "token_hex", lambda _: "guessed"):
+                with self.assertRaises(FileExistsError):
+                    recording.write({}, path)
+            self.assertEqual(os.path.getsize(other), 0)
+            self.assertFalse(os.path.exists(path))
+
     def test_the_bundled_one_is_plain_and_whole(self):
         path = os.path.join(WORKLOADS, "gpt2-vpp-recompute.pickle.gz")
         self.assertLess(os.path.getsize(path), 1 << 20)

@@ -1,21 +1,19 @@
-"""The program `pleat` of a pip installation: some subcommands are Python, all else the compiled command."""
+"""The program `pleat` of a pip installation: `pleat run` is Python, all else the compiled command."""
 
 import os
 import pathlib
 import sys
 
-from . import estimate, run
+from . import run
 
-PYTHON = {"estimate": estimate.main, "run": run.main}
 BINARY = pathlib.Path(__file__).resolve().parent / "bin" / "pleat"
 
 
 def main():
-    asked = sys.argv[1:]
-    if asked[:1] == ["help"] and asked[1:2] and asked[1] in PYTHON:
-        asked = [asked[1], "--help"]
-    if asked and asked[0] in PYTHON:
-        PYTHON[asked[0]](asked[1:])
+    if sys.argv[1:3] == ["help", "run"]:
+        run.main(["--help"])
+    if sys.argv[1:2] == ["run"]:
+        run.main(sys.argv[2:])
     try:
         os.execv(BINARY, ["pleat", *sys.argv[1:]])
     except OSError as problem:

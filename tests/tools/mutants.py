@@ -1,0 +1,53 @@
+"""tools/mutants: each of its changes still fits the sources, and breaks one line of what a test is there for.
+
+usage: mutants.py MUTANTS. That the tests notice takes minutes: `tools/mutants` itself.
+"""
+
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+import suite  # noqa: E402
+
+PROGRAM = sys.argv[1]
+RULES = ("free-check", "pending", "handover", "budget", "quarantine", "proof", "torch", "gmlake", "stweaver",
+         "period", "recipe", "log", "link", "ledger")
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, "-B", PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+class Mutants(unittest.TestCase):
+    def rows(self):
+        return [line.split(None, 3) for line in run("--list").stdout.splitlines()]
+
+    def test_every_change_fits_the_sources(self):
+        done = run("--check")
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+
+    def test_there_are_thirty_and_some_of_every_rule(self):
+        rows = self.rows()
+        self.assertGreaterEqual(len(rows), 30)
+        self.assertEqual(len({row[0] for row in rows}), len(rows))
+        for rule in RULES:
+            self.assertTrue([row for row in rows if row[0].startswith(rule)], rule)
+
+    def test_every_test_is_there(self):
+        lists = "".join(path.read_text() for path in (ROOT / "tests").rglob("CMakeLists.txt"))
+        for name, count in collections.Counter(row[1] for row in self.rows()).items():
+            self.assertTrue(re.search(r"NAME %s\b|\(%s\b" % (name, name), lists), "%s, of %d mutants" % (name, count))
+
+    def test_an_unknown_name_is_an_error(self):
+        done = run("no-such-mutant")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("there is no mutant no-such-mutant", done.stdout)
+
+
+if __name__ == "__main__":
+    suite.main()
