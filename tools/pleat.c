@@ -17,6 +17,7 @@ static void print_help(FILE *out)
     fputs("usage: pleat COMMAND [ARGUMENT ...]\n\nFolds a training job's memory.\n\n", out);
 #define HELP_LINE(name, help) fprintf(out, "  %-10s %s\n", #name, help);
     CLI_COMMANDS(HELP_LINE)
+    HELP_LINE(estimate, "run a program without a GPU, and say what it would take")
     HELP_LINE(run, "run a program with Pleat as PyTorch's allocator")
 #undef HELP_LINE
     fputs("\n'pleat COMMAND --help' says more; 'pleat help words' explains the words used.\n", out);

@@ -56,10 +56,11 @@ class Build(build_py):
     def take(self, build):
         """Builds libpleat and the command in a folder, and puts them into the package."""
         run("cmake", *generator(), "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_TESTING=OFF")
-        run("cmake", "--build", build, "--parallel", "--target", "pleat", "pleat_command")
+        run("cmake", "--build", build, "--parallel", "--target", "pleat", "pleat_command", "pleat_no_gpu")
         package = pathlib.Path(self.build_lib, "pleat")
         (package / "lib").mkdir(parents=True, exist_ok=True)
         shutil.copy(build / "lib" / "libpleat.so.0", package / "lib" / "libpleat.so.0")
+        shutil.copy(build / "lib/pleat/libpleat_no_gpu.so", package / "lib")
         (package / "bin").mkdir(parents=True, exist_ok=True)
         shutil.copy(build / "bin" / "pleat", package / "bin" / "pleat")
         shutil.copytree(ROOT / "include" / "pleat", package / "include" / "pleat",

@@ -3,25 +3,39 @@
 include(CMakePackageConfigHelpers)
 
 set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/pleat)
-install(TARGETS pleat EXPORT pleatTargets)
-install(TARGETS pleat_command)
-install(DIRECTORY include/pleat DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-# `pleat run`: a program beside the command, and the Python package it needs. The build tree has the
-# same layout.
-install(PROGRAMS adapters/pytorch/pleat-run DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(DIRECTORY adapters/pytorch/pleat DESTINATION ${CMAKE_INSTALL_DATADIR}/pleat/python
+# Components: library, development (what programs are built with), command (all that people run).
+install(TARGETS pleat EXPORT pleatTargets LIBRARY COMPONENT library NAMELINK_COMPONENT development)
+install(TARGETS pleat_command RUNTIME COMPONENT command)
+install(DIRECTORY include/pleat DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+# Subcommands that are Python: a program each beside the command, and the Python package that they need.
+# The build tree has the same layout.
+foreach(_name run estimate)
+  install(PROGRAMS adapters/pytorch/pleat-run DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME pleat-${_name}
+          COMPONENT command)
+  configure_file(adapters/pytorch/pleat-run ${CMAKE_BINARY_DIR}/bin/pleat-${_name} COPYONLY)
+endforeach()
+install(DIRECTORY adapters/pytorch/pleat DESTINATION ${CMAKE_INSTALL_DATADIR}/pleat/python COMPONENT command
         PATTERN __pycache__ EXCLUDE)
-configure_file(adapters/pytorch/pleat-run ${CMAKE_BINARY_DIR}/bin/pleat-run COPYONLY)
+# The CUDA runtime without a GPU. Its functions are declared in headers of CUDA's, which need not be here,
+# and it is found by whatever asks for the driver.
+if(NOT PLEAT_SANITIZE)
+  add_library(pleat_no_gpu SHARED adapters/pytorch/pleat/no_gpu.c)
+  pleat_configure(pleat_no_gpu)
+  target_compile_options(pleat_no_gpu PRIVATE -Wno-missing-prototypes)
+  set_target_properties(pleat_no_gpu PROPERTIES NO_SONAME ON LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/pleat)
+  target_link_options(pleat_no_gpu PRIVATE -Wl,-soname,libcuda.so.1)
+  install(TARGETS pleat_no_gpu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/pleat COMPONENT command)
+endif()
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/share/pleat)
 file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR}/adapters/pytorch ${CMAKE_BINARY_DIR}/share/pleat/python
      SYMBOLIC)
-install(EXPORT pleatTargets NAMESPACE pleat:: DESTINATION ${_package})
+install(EXPORT pleatTargets NAMESPACE pleat:: DESTINATION ${_package} COMPONENT development)
 
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/pleatConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES tools/cmake/pleatConfig.cmake ${CMAKE_BINARY_DIR}/pleatConfigVersion.cmake
-        DESTINATION ${_package})
+        DESTINATION ${_package} COMPONENT development)
 
 file(RELATIVE_PATH PLEAT_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(tools/cmake/pleat.pc.in ${CMAKE_BINARY_DIR}/pleat.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/pleat.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${CMAKE_BINARY_DIR}/pleat.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)

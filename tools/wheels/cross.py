@@ -181,5 +181,5 @@ class Cross:
         build = self.folder / "build" / "pleat"
         self.cmake(ROOT, build, "-DPLEAT_JEMALLOC=%s" % self.folder, "-DBUILD_TESTING=OFF",
                    "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,-s", "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-s",
-                   targets=["pleat", "pleat_command"])
+                   targets=["pleat", "pleat_command", "pleat_no_gpu"])
         return build

@@ -13,7 +13,7 @@ from .cross import ROOT
 sys.path.insert(0, str(ROOT / "adapters/pytorch"))
 from pleat import _shim  # noqa: E402
 
-TORCHS = ("libc10.so", "libc10_cuda.so", "libtorch_cpu.so", "libtorch_cuda.so")
+TORCHS = ("libc10.so", "libc10_cuda.so", "libtorch_cpu.so", "libtorch_cuda.so", "libtorch_python.so")
 BESIDE_LIBRARY = "-Wl,-rpath,$ORIGIN/../lib"  # where the package has libpleat
 
 

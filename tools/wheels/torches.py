@@ -38,10 +38,10 @@ def releases():
     return sorted((version for version in whole if numbers(version) >= OLDEST), key=lambda v: tuple(map(int, v.split("."))))
 
 
-def fetch(version, folder, python=PYTHON, machine=None):
-    """A release's headers, in folder/torch/include. CalledProcessError: pip has none for this system."""
+def fetch(version, folder, python=PYTHON, parts=("torch/include/",)):
+    """What of a release's wheel begins so, in a folder. CalledProcessError: pip has none for this system."""
     with tempfile.TemporaryDirectory() as wheels:
-        platforms = ["--platform=%s_%s" % (name, machine or platform.machine()) for name in PLATFORMS]
+        platforms = ["--platform=%s_%s" % (name, platform.machine()) for name in PLATFORMS]
         # A version of three signs is that one, and not a build of it with a suffix of its own ("+cpu").
         subprocess.run(
             [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir", "--dest", wheels,
@@ -51,7 +51,7 @@ def fetch(version, folder, python=PYTHON, machine=None):
         for wheel in pathlib.Path(wheels).glob("torch-*.whl"):
             with zipfile.ZipFile(wheel) as archive:
                 names = archive.namelist()
-                archive.extractall(folder, [name for name in names if name.startswith("torch/include/")])
+                archive.extractall(folder, [name for name in names if name.startswith(parts)])
 
 
 def headers(version, cache):

@@ -1,19 +1,21 @@
-"""The program `pleat` of a pip installation: `pleat run` is Python, all else the compiled command."""
+"""The program `pleat` of a pip installation: some subcommands are Python, all else the compiled command."""
 
 import os
 import pathlib
 import sys
 
-from . import run
+from . import estimate, run
 
+PYTHON = {"estimate": estimate.main, "run": run.main}
 BINARY = pathlib.Path(__file__).resolve().parent / "bin" / "pleat"
 
 
 def main():
-    if sys.argv[1:3] == ["help", "run"]:
-        run.main(["--help"])
-    if sys.argv[1:2] == ["run"]:
-        run.main(sys.argv[2:])
+    asked = sys.argv[1:]
+    if asked[:1] == ["help"] and asked[1:2] and asked[1] in PYTHON:
+        asked = [asked[1], "--help"]
+    if asked and asked[0] in PYTHON:
+        PYTHON[asked[0]](asked[1:])
     try:
         os.execv(BINARY, ["pleat", *sys.argv[1:]])
     except OSError as problem:

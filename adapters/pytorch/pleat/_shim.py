@@ -206,6 +206,7 @@ def libraries(torch_folder):
         "-lc10_cuda",
         "-ltorch_cpu",
         "-ltorch_cuda",
+        "-ltorch_python",  # which has the pluggable allocator in 2.4
         # torch's C++ library must be the shim's too: a compiler that links a second one into every
         # shared object (toolsets that are newer than the system do) breaks locales and streams.
         "-nodefaultlibs",

@@ -160,24 +160,24 @@ def variables(options):
     return made
 
 
-def fail(code, text):
+def fail(code, text, command="run"):
     """Ends this process: 2 for what was asked, 3 for a file, 5 for what is missing here, 126 and 127 as a
     shell for a program."""
-    print("pleat run: error: " + text, file=sys.stderr)
+    print("pleat %s: error: %s" % (command, text), file=sys.stderr)
     sys.exit(code)
 
 
-def program_of(name):
+def program_of(name, command="run"):
     """The program's path, as a shell finds it."""
     path = shutil.which(name)
     if path is not None:
         return path
     folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
     if any(os.path.exists(os.path.join(folder, name)) for folder in folders):
-        script = ": a script is run by 'pleat run -- python3 %s'" % name if name.endswith(".py") else ""
-        fail(CANNOT_RUN, "%r cannot be executed%s" % (name, script))
-    script = ": a script is run by 'pleat run -- python3 %s'" % name if os.path.isfile(name) else ""
-    fail(NOT_FOUND, "there is no program %r%s" % (name, script))
+        script = ": a script is run by 'pleat %s -- python3 %s'" % (command, name) if name.endswith(".py") else ""
+        fail(CANNOT_RUN, "%r cannot be executed%s" % (name, script), command)
+    script = ": a script is run by 'pleat %s -- python3 %s'" % (command, name) if os.path.isfile(name) else ""
+    fail(NOT_FOUND, "there is no program %r%s" % (name, script), command)
 
 
 def main(arguments=None):

@@ -1,4 +1,4 @@
-"""On the path of programs under `pleat run`: enables Pleat when torch is first imported.
+"""On the path of programs under `pleat run` (and `pleat estimate`): enables Pleat when torch is first imported.
 
 Another sitecustomize, which this one hides, is run first.
 """
@@ -41,6 +41,12 @@ class _Package(importlib.abc.MetaPathFinder):
         )
 
 
+def _estimate():
+    from pleat import _fake
+
+    _fake.begin(os.environ["PLEAT_ESTIMATE"])
+
+
 def _begin():
     from pleat import _job
 
@@ -58,7 +64,10 @@ def _when_torch_is_there(then):
 try:
     _run_hidden()
 finally:
-    if os.environ.get("PLEAT_RUN"):
+    if os.environ.get("PLEAT_ESTIMATE"):
+        sys.meta_path.insert(0, _Package())
+        _when_torch_is_there(_estimate)
+    elif os.environ.get("PLEAT_RUN"):
         sys.meta_path.insert(0, _Package())
         _when_torch_is_there(_begin)
         if os.environ.get("PLEAT_RUN_PID") == str(os.getpid()):

@@ -1,0 +1,173 @@
+"""In a program under `pleat estimate`: tensors without contents, and what was allocated for them.
+
+torch's fake tensors have shapes, lives and a device, and take no memory. What each operator returns on the GPU is
+an allocation of its storage; its free comes when Python or autograd lets go of it. Of what kernels take for
+themselves cuBLAS's workspaces are counted, one a thread that multiplies, as torch takes them.
+"""
+
+import atexit
+import os
+import pickle
+import sys
+import threading
+import weakref
+
+MIB = 1 << 20
+# Of aten's operators those that ask torch for cuBLAS's handle, which has a workspace.
+MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_addmm_activation", "addmv", "mv")
+EVENT_US = 5  # what passes on the recording's clock from one event to the next
+
+
+class Recorder:
+    """Events of storages that come and go, as torch's own recorder has them. Autograd's thread adds some too."""
+
+    def __init__(self):
+        self.lock = threading.RLock()  # a storage may end while an event is added
+        self.events = []
+        self.ends = {}  # storage's key -> what tells its end
+        self.address = 1 << 40
+        self.live_bytes = self.peak_bytes = self.iterations = 0
+        self.workspaces = set()  # threads that have one
+
+    def add(self, action, address, bytes):
+        self.events.append({"action": action, "addr": address, "size": bytes, "stream": 0,
+                            "time_us": EVENT_US * len(self.events), "user_metadata": "iter=%d" % self.iterations})
+
+    def allocate(self, bytes):
+        with self.lock:
+            address = self.address
+            rounded = (bytes + 511) // 512 * 512
+            self.address += rounded + 512
+            self.live_bytes += rounded
+            self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+            self.add("alloc", address, bytes)
+            return address
+
+    def free(self, key, address, bytes):
+        with self.lock:
+            self.ends.pop(key)
+            self.live_bytes -= (bytes + 511) // 512 * 512
+            self.add("free_requested", address, bytes)
+            self.add("free_completed", address, bytes)
+
+    def seen(self, storage):
+        key, bytes = storage._cdata, storage.nbytes()
+        with self.lock:
+            if bytes and key not in self.ends:
+                address = self.allocate(bytes)
+                self.ends[key] = weakref.finalize(storage, self.free, key, address, bytes)
+
+    def multiplies(self, workspace):
+        """What torch takes once for each thread's handle and stream, and keeps."""
+        thread = threading.get_ident()
+        if thread not in self.workspaces:
+            self.workspaces.add(thread)
+            self.allocate(workspace)
+
+    def step(self, *_):
+        """An optimizer's step ends an iteration; the first one's, where there are several."""
+        with self.lock:
+            self.iterations += 1
+
+    def write(self, path):
+        with self.lock:
+            for end in self.ends.values():
+                end.detach()
+            with open(path, "wb") as out:
+                pickle.dump({"segments": [], "device_traces": [self.events]}, out, protocol=4)
+
+
+def workspace_bytes(capability):
+    """As torch chooses it, unless CUBLAS_WORKSPACE_CONFIG says otherwise."""
+    asked = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
+    parts = [int(part) for part in asked.split(":") if part.isdigit()]
+    if len(parts) >= 2:
+        return 1024 * sum(size * count for size, count in zip(parts[::2], parts[1::2]))
+    return 32 * MIB if capability[0] >= 9 else 8 * MIB + 128 * 1024
+
+
+def value_of(tensor):
+    """In the place of what a program reads from a tensor."""
+    kind = tensor.dtype
+    return True if str(kind) == "torch.bool" else 1.0 if kind.is_floating_point else 1
+
+
+def watching(torch, recorder):
+    """The mode that shows the recorder what each operator returns."""
+    from torch._subclasses.fake_tensor import FakeTensor
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    scalar = torch.ops.aten._local_scalar_dense.default
+    workspace = workspace_bytes(torch.cuda.get_device_capability())
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if function is scalar and isinstance(args[0], FakeTensor):
+                return value_of(args[0])
+            result = function(*args, **(kwargs or {}))
+            on_device = False
+            for leaf in tree_leaves(result):
+                if isinstance(leaf, FakeTensor) and leaf.device.type == "cuda":
+                    on_device = True
+                    recorder.seen(leaf.untyped_storage())
+            if on_device and function.overloadpacket.__name__ in MULTIPLIES:
+                recorder.multiplies(workspace)
+            return result
+
+    return Watch()
+
+
+def move(module, function, recurse=True):
+    """Module._apply() for parameters without contents, which cannot be given others: they get new ones, and what
+    is tied stays tied."""
+    import torch
+
+    moved = {}
+    for part in module.modules():
+        for name, weight in part._parameters.items():
+            if weight is None:
+                continue
+            if weight not in moved:
+                with torch.no_grad():
+                    made = function(weight)
+                moved[weight] = weight if made is weight else torch.nn.Parameter(made, weight.requires_grad)
+            part._parameters[name] = moved[weight]
+        for name, buffer in part._buffers.items():
+            if buffer is not None:
+                part._buffers[name] = function(buffer)
+    return module
+
+
+def begin(folder):
+    """In a process that has imported torch: all tensors from now on have no contents."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from torch.optim import optimizer
+
+    if torch.version.cuda is None:
+        sys.exit("pleat estimate: torch %s is built without CUDA: it needs one with CUDA, though no GPU"
+                 % torch.__version__)
+    torch.nn.Module._apply = move
+    # What decides that an optimizer takes all tensors at once, as it does on a GPU.
+    known = getattr(optimizer, "_foreach_supported_types", None)
+    if known is not None and FakeTensor not in known:
+        known.append(FakeTensor)
+    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
+        setattr(torch.cuda, name, lambda device=None, most="max" in name: recorder.peak_bytes if most else
+                recorder.live_bytes)
+    recorder = Recorder()
+    steps = []
+
+    def step(which, *_):
+        if not steps:
+            steps.append(which)
+        if steps[0] is which:
+            recorder.step()
+
+    optimizer.register_optimizer_step_post_hook(step)
+    torch.cuda.init()
+    FakeTensorMode(allow_non_fake_inputs=True).__enter__()
+    watching(torch, recorder).__enter__()
+    path, process = os.path.join(folder, "%d.pickle" % os.getpid()), os.getpid()
+    atexit.register(lambda: recorder.write(path) if os.getpid() == process and recorder.events else None)

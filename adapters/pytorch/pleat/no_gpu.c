@@ -1,0 +1,330 @@
+/*
+ * no_gpu.c: a CUDA runtime without a GPU, for `pleat estimate`. It is preloaded into a program
+ * whose torch has CUDA, on a machine that has none, and stands in front of the functions with which
+ * torch asks for a device, its streams and events. They say that there is one, on which everything
+ * is done at once. No tensor has contents then, so that no kernel is ever started (see _fake.py);
+ * functions that are not here are the real runtime's.
+ *
+ * PLEAT_NO_GPU_BYTES       the memory that the device has
+ * PLEAT_NO_GPU_CAPABILITY  its compute capability, "9.0"
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CUDA_API __attribute__((visibility("default")))
+
+/* Names of CUDA's, by their numbers in its interface. */
+enum { DONE = 0, INVALID = 1, NO_DEVICE = 101, NOT_SUPPORTED = 801 };
+enum { MAJOR = 75, MINOR = 76 };
+
+/* Offsets in cudaDeviceProp, which CUDA 12 and 13 have the same, but for the last one. */
+enum {
+    PROPERTIES_BYTES = 1008,
+    AT_MEMORY = 288,
+    AT_SHARED = 296,
+    AT_REGISTERS = 304,
+    AT_WARP = 308,
+    AT_THREADS = 320,
+    AT_MAJOR = 360,
+    AT_MINOR = 364,
+    AT_PROCESSORS_13 = 384,
+    AT_PROCESSORS_12 = 388,
+};
+
+static size_t memory(void)
+{
+    const char *asked = getenv("PLEAT_NO_GPU_BYTES");
+    return asked != NULL ? (size_t)strtoull(asked, NULL, 10) : (size_t)80 << 30;
+}
+
+static void capability(int *major, int *minor)
+{
+    const char *asked = getenv("PLEAT_NO_GPU_CAPABILITY");
+    *major = 9;
+    *minor = 0;
+    if (asked != NULL && sscanf(asked, "%d.%d", major, minor) != 2)
+        *major = 9;
+}
+
+/* ---- the device ---- */
+
+CUDA_API int cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return DONE;
+}
+
+CUDA_API int cudaGetDevice(int *device)
+{
+    *device = 0;
+    return DONE;
+}
+
+CUDA_API int cudaSetDevice(int device)
+{
+    return device == 0 ? DONE : NO_DEVICE;
+}
+
+CUDA_API int cudaGetDeviceProperties(char *properties, int device)
+{
+    if (device != 0)
+        return NO_DEVICE;
+    memset(properties, 0, PROPERTIES_BYTES);
+    strcpy(properties, "no GPU (pleat estimate)");
+    int major, minor;
+    capability(&major, &minor);
+    size_t bytes = memory(), shared = 48 << 10;
+    memcpy(properties + AT_MEMORY, &bytes, sizeof bytes);
+    memcpy(properties + AT_SHARED, &shared, sizeof shared);
+    const struct {
+        int at, value;
+    } numbers[] = {{AT_REGISTERS, 65536},  {AT_WARP, 32},     {AT_THREADS, 1024},
+                   {AT_MAJOR, major},      {AT_MINOR, minor}, {AT_PROCESSORS_13, 132},
+                   {AT_PROCESSORS_12, 132}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        memcpy(properties + numbers[i].at, &numbers[i].value, sizeof(int));
+    return DONE;
+}
+
+CUDA_API int cudaGetDeviceProperties_v2(char *properties, int device)
+{
+    return cudaGetDeviceProperties(properties, device);
+}
+
+CUDA_API int cudaDeviceGetAttribute(int *value, int attribute, int device)
+{
+    int major, minor;
+    capability(&major, &minor);
+    *value = attribute == MAJOR ? major : attribute == MINOR ? minor : 1;
+    return device == 0 ? DONE : NO_DEVICE;
+}
+
+CUDA_API int cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    *free_bytes = *total = memory();
+    return DONE;
+}
+
+CUDA_API int cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    *can = device == peer;
+    return DONE;
+}
+
+CUDA_API int cudaDriverGetVersion(int *version)
+{
+    *version = 13000;
+    return DONE;
+}
+
+CUDA_API int cudaDeviceSynchronize(void)
+{
+    return DONE;
+}
+
+CUDA_API int cudaGetLastError(void)
+{
+    return DONE;
+}
+
+CUDA_API int cudaPeekAtLastError(void)
+{
+    return DONE;
+}
+
+CUDA_API int cudaThreadExchangeStreamCaptureMode(int *mode)
+{
+    (void)mode;
+    return DONE;
+}
+
+/* A context is there. It is the driver's, which need not be installed: this shared object has its
+ * name. */
+CUDA_API int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
+{
+    *flags = 0;
+    *active = device == 0;
+    return DONE;
+}
+
+/* What torch asks the driver for directly, for memory that can be mapped: that is not to be had. */
+static int not_supported(void)
+{
+    return NOT_SUPPORTED;
+}
+
+CUDA_API int cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
+                                              unsigned long long flags, int *found)
+{
+    (void)name, (void)version, (void)flags;
+    *function = (void *)(uintptr_t)not_supported;
+    if (found != NULL)
+        *found = DONE;
+    return DONE;
+}
+
+CUDA_API int cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags,
+                                     int *found)
+{
+    return cudaGetDriverEntryPointByVersion(name, function, 0, flags, found);
+}
+
+/* ---- streams and events, which are numbers ---- */
+
+static void *next_handle(void)
+{
+    static _Atomic uintptr_t last = 16;
+    return (void *)(last += 16);
+}
+
+CUDA_API int cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    if (least != NULL)
+        *least = 0;
+    if (greatest != NULL)
+        *greatest = -5;
+    return DONE;
+}
+
+CUDA_API int cudaStreamCreateWithPriority(void **stream, unsigned flags, int priority)
+{
+    (void)flags, (void)priority;
+    *stream = next_handle();
+    return DONE;
+}
+
+CUDA_API int cudaStreamCreateWithFlags(void **stream, unsigned flags)
+{
+    return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+CUDA_API int cudaStreamGetPriority(void *stream, int *priority)
+{
+    (void)stream;
+    *priority = 0;
+    return DONE;
+}
+
+CUDA_API int cudaStreamIsCapturing(void *stream, int *status)
+{
+    (void)stream;
+    *status = 0;
+    return DONE;
+}
+
+/* Each of them says more behind the status while a stream captures, which none does. */
+CUDA_API int cudaStreamGetCaptureInfo(void *stream, int *status)
+{
+    return cudaStreamIsCapturing(stream, status);
+}
+
+CUDA_API int cudaStreamGetCaptureInfo_v2(void *stream, int *status)
+{
+    return cudaStreamIsCapturing(stream, status);
+}
+
+CUDA_API int cudaStreamGetCaptureInfo_v3(void *stream, int *status)
+{
+    return cudaStreamIsCapturing(stream, status);
+}
+
+/* A program that captures would have a graph without kernels. */
+CUDA_API int cudaStreamBeginCapture(void *stream, int mode)
+{
+    (void)stream, (void)mode;
+    return NOT_SUPPORTED;
+}
+
+CUDA_API int cudaStreamQuery(void *stream)
+{
+    (void)stream;
+    return DONE;
+}
+
+CUDA_API int cudaStreamSynchronize(void *stream)
+{
+    (void)stream;
+    return DONE;
+}
+
+CUDA_API int cudaStreamWaitEvent(void *stream, void *event, unsigned flags)
+{
+    (void)stream, (void)event, (void)flags;
+    return DONE;
+}
+
+CUDA_API int cudaEventCreateWithFlags(void **event, unsigned flags)
+{
+    (void)flags;
+    *event = next_handle();
+    return DONE;
+}
+
+CUDA_API int cudaEventRecord(void *event, void *stream)
+{
+    (void)event, (void)stream;
+    return DONE;
+}
+
+CUDA_API int cudaEventRecordWithFlags(void *event, void *stream, unsigned flags)
+{
+    (void)flags;
+    return cudaEventRecord(event, stream);
+}
+
+CUDA_API int cudaEventQuery(void *event)
+{
+    (void)event;
+    return DONE;
+}
+
+CUDA_API int cudaEventSynchronize(void *event)
+{
+    (void)event;
+    return DONE;
+}
+
+CUDA_API int cudaEventDestroy(void *event)
+{
+    (void)event;
+    return DONE;
+}
+
+CUDA_API int cudaEventElapsedTime(float *milliseconds, void *begin, void *end)
+{
+    (void)begin, (void)end;
+    *milliseconds = 1;
+    return DONE;
+}
+
+/* ---- memory: an address that nobody may touch, where torch warms up; the host's where it is to be
+ * pinned ---- */
+
+CUDA_API int cudaMalloc(void **address, size_t bytes)
+{
+    static _Atomic uintptr_t next = (uintptr_t)1 << 45;
+    *address = (void *)(next += (bytes + 0x1fffff) / 0x200000 * 0x200000);
+    return DONE;
+}
+
+CUDA_API int cudaFree(void *address)
+{
+    (void)address;
+    return DONE;
+}
+
+CUDA_API int cudaHostAlloc(void **address, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    *address = calloc(1, bytes != 0 ? bytes : 1);
+    return *address != NULL ? DONE : INVALID;
+}
+
+CUDA_API int cudaFreeHost(void *address)
+{
+    free(address);
+    return DONE;
+}

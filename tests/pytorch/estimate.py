@@ -1,0 +1,135 @@
+"""`pleat estimate`: estimate.py. $PLEAT_COMMAND names the command, $PLEAT_NO_GPU the CUDA runtime without a GPU. What
+runs a program needs a torch with CUDA and no GPU ($PLEAT_TORCH_PYTHON: a Python that has one)."""
+
+import json
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
+sys.dont_write_bytecode = True
+import suite  # noqa: E402
+from pleat import _fake, estimate  # noqa: E402
+
+# Two layers with a tied weight, and an optimizer of two states a parameter: what it takes can be reckoned.
+PROGRAM = """
+import sys, torch
+model = torch.nn.Sequential(torch.nn.Linear(1024, 1024, bias=False), torch.nn.Linear(1024, 1024, bias=False))
+model[1].weight = model[0].weight
+model = model.to("cuda")
+assert model[0].weight is model[1].weight and model[0].weight.is_cuda
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(3):
+    loss = model(torch.randn(256, 1024).cuda()).sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    assert loss.item() == 1.0
+torch.cuda.synchronize()
+print(torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated())
+"""
+MIB = 1 << 20
+
+
+def run(*arguments, program=PROGRAM):
+    with tempfile.TemporaryDirectory() as folder:
+        script = pathlib.Path(folder, "program.py")
+        script.write_text(program)
+        return subprocess.run([sys.executable, "-m", "pleat.estimate", *arguments, "--", sys.executable, str(script)],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch")))
+
+
+class Recording(unittest.TestCase):
+    def test_storages_come_and_go(self):
+        class Storage:
+            def __init__(self, key, bytes):
+                self._cdata, self.nbytes = key, lambda: bytes
+
+        recorder = _fake.Recorder()
+        kept, gone = Storage(1, 1000), Storage(2, 512)
+        for storage in (kept, gone, kept, Storage(3, 0)):
+            recorder.seen(storage)
+        del gone, storage
+        recorder.step()
+        recorder.seen(Storage(2, 100))
+        self.assertEqual((recorder.live_bytes, recorder.peak_bytes), (1024, 1536))
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.pickle")
+            recorder.write(path)
+            with open(path, "rb") as made:
+                events = pickle.load(made)["device_traces"][0]
+        self.assertEqual([(event["action"], event["size"], event["user_metadata"]) for event in events],
+                         [("alloc", 1000, "iter=0"), ("alloc", 512, "iter=0"), ("free_requested", 512, "iter=0"),
+                          ("free_completed", 512, "iter=0"), ("alloc", 100, "iter=1"),
+                          ("free_requested", 100, "iter=1"), ("free_completed", 100, "iter=1")])
+        addresses = [event["addr"] for event in events if event["action"] == "alloc"]
+        self.assertEqual(len(set(addresses)), 3)
+
+    def test_workspaces_are_torchs(self):
+        for asked, capability, bytes in (("", (9, 0), 32 * MIB), ("", (8, 0), 8 * MIB + 128 * 1024),
+                                         (":4096:2:16:8", (9, 0), 8 * MIB + 128 * 1024), (":16:8", (8, 6), 128 * 1024)):
+            with mock.patch.dict(os.environ, CUBLAS_WORKSPACE_CONFIG=asked):
+                self.assertEqual(_fake.workspace_bytes(capability), bytes, asked)
+
+
+class Command(unittest.TestCase):
+    def test_bad_use_is_refused(self):
+        for arguments, code, text in (
+                ([], 2, "no program to run"), (["--device-memory", "much", "--", "true"], 2, "'much' is no size"),
+                (["--capability", "new", "--", "true"], 2, "'new' is none: write 9.0"),
+                (["-o", "/no/such/x", "--", "true"], 3, "there is no folder '/no/such'"),
+                (["--", "no-such-program"], 127, "there is no program 'no-such-program'")):
+            with mock.patch("sys.stderr") as said, self.assertRaises(SystemExit) as ended:
+                estimate.main(arguments)
+            self.assertEqual(ended.exception.code, code, arguments)
+            self.assertIn(text, "".join(call.args[0] for call in said.write.call_args_list))
+
+    @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
+    def test_a_program_that_fails_or_takes_nothing_is_told(self):
+        failed = run(program="import sys; sys.exit(7)")
+        self.assertEqual((failed.returncode, failed.stderr), (7, "pleat estimate: error: the program ended with 7\n"))
+        nothing = run(program="print('hello')")
+        self.assertEqual((nothing.returncode, nothing.stdout), (1, "hello\n"))
+        self.assertIn("nothing was allocated on a GPU", nothing.stderr)
+
+
+@unittest.skipIf(torch is None or torch.version.cuda is None, "no torch with CUDA")
+@unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
+class Program(unittest.TestCase):
+    def test_what_a_program_takes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace = os.path.join(folder, "t.trace")
+            done = run("--json", "--device-memory", "1GiB", "-o", trace)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            live, peak = map(int, done.stdout.splitlines()[0].split())
+            told = json.loads(done.stdout.splitlines()[1])
+            summary = json.loads(subprocess.run([os.environ["PLEAT_COMMAND"], "import", trace, "--json"], check=True,
+                                                stdout=subprocess.PIPE).stdout)
+        # The weight, its two states and the last loss, and cuBLAS's workspaces of the program's thread and autograd's.
+        self.assertEqual(live, 3 * 4 * MIB + 512 + 2 * 32 * MIB)
+        self.assertEqual((told["processes"], told["peak_live_bytes"], summary["peak_live_bytes"]), (1, peak, peak))
+        self.assertLessEqual(peak, told["native_physical_bytes"])
+        self.assertGreaterEqual(peak, live + 4 * MIB)  # with the gradient
+        self.assertLess(peak, live + 16 * MIB)
+        self.assertGreater(summary["marks"] + summary["labels"], 2)
+
+    def test_what_does_not_fit_is_said(self):
+        done = run("--device-memory", "64MiB")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("pleat estimate: it does not fit on a GPU of 64MiB", done.stdout)
+
+
+if __name__ == "__main__":
+    suite.main(needs_torch=True)
