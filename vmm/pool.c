@@ -49,6 +49,7 @@ static void pool_add(pleat__space *space, pleat__chunk *chunk)
     *(pool->newest != NULL ? &pool->newest->next : &pool->oldest) = chunk;
     pool->newest = chunk;
     chunk->pooled = ++space->pool_clock;
+    chunk->rests = false; /* its memory could not be given back, and is there */
     space->pooled += chunk_bytes(space, chunk);
 }
 
@@ -102,6 +103,7 @@ static pleat_result record_get(pleat__space *space, pleat__chunk **out)
 static void record_put(pleat__space *space, pleat__chunk *chunk)
 {
     chunk->handle = 0;
+    chunk->rests = chunk->torn = false;
     chunk->next = space->records;
     space->records = chunk;
 }
@@ -199,8 +201,7 @@ static pleat_result try_create(pleat__space *space, uint64_t bytes, pleat_handle
     return result;
 }
 
-/* Budget and a handle, with room made as far as it goes. */
-static pleat_result create_handle(pleat__space *space, uint64_t bytes, pleat_handle *handle)
+pleat_result pleat__space_create_handle(pleat__space *space, uint64_t bytes, pleat_handle *handle)
 {
     pleat_result result = PLEAT_E_BUDGET;
     bool told = false;
@@ -266,7 +267,7 @@ pleat_result pleat__space_chunk_get(pleat__space *space, uint32_t pages, pleat__
     if (result != PLEAT_OK || found)
         return result;
     pleat__chunk made = {.pages = pages};
-    result = create_handle(space, pages * space->page_bytes, &made.handle);
+    result = pleat__space_create_handle(space, pages * space->page_bytes, &made.handle);
     return finish_chunk(space, chunk, result, &made, out);
 }
 
@@ -309,9 +310,11 @@ static bool release_imported(pleat__space *space, pleat__chunk *chunk)
 void pleat__space_chunk_put(pleat__space *space, pleat__chunk *chunk)
 {
     pthread_mutex_lock(&space->lock);
-    PLEAT_CHECK(chunk->handle != 0 && chunk->pooled == 0 && chunk->maps == 0);
+    PLEAT_CHECK((chunk->handle != 0 || chunk->rests) && chunk->pooled == 0 && chunk->maps == 0);
     bool imported = chunk->imported;
-    if (!imported)
+    if (chunk->handle == 0)
+        record_put(space, chunk);
+    else if (!imported)
         pool_add(space, chunk);
     pthread_mutex_unlock(&space->lock);
     if (imported)
@@ -348,6 +351,14 @@ static pleat__chunk *pop_oldest(pleat__space *space, uint64_t keep)
         pool_remove(space, chunk);
     pthread_mutex_unlock(&space->lock);
     return chunk;
+}
+
+pleat_result pleat__space_release_handle(pleat__space *space, uint64_t bytes, pleat_handle handle)
+{
+    pleat_result result = PLEAT__VERB(space, release, handle);
+    if (result == PLEAT_OK)
+        unclaim(space, bytes);
+    return result;
 }
 
 /* Under no lock. The chunk is in nobody's hands. */

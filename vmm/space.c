@@ -125,6 +125,7 @@ pleat_result pleat__space_create(pleat_vmm vmm, pleat__arena *arena,
         goto tables;
     if ((result = make_tables(space)) != PLEAT_OK)
         goto window;
+    pthread_rwlock_init(&space->places, NULL);
     pthread_mutex_init(&space->lock, NULL);
     *out = space;
     return PLEAT_OK;
@@ -155,6 +156,7 @@ void pleat__space_destroy(pleat__space *space)
     pleat__pool_destroy(space);
     space->vmm.ops->free_range(space->vmm.self, space->base, space->window_bytes);
     pthread_mutex_destroy(&space->lock);
+    pthread_rwlock_destroy(&space->places);
     free_tables(space);
 }
 
@@ -306,7 +308,7 @@ uint32_t pleat__space_maps(pleat__space *space, const pleat__chunk *chunk)
 
 static pleat__chunk *chunk_of(const pleat__space *space, uint64_t page)
 {
-    return atomic_load_explicit(&space->page[page].chunk, memory_order_relaxed);
+    return pleat__space_page_chunk(space, page);
 }
 
 /* A map of a chunk begins or ends to count; under the lock. */
@@ -384,7 +386,7 @@ static void unwind_map(pleat__space *space, uint64_t page, uint64_t pages,
     pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
 }
 
-pleat_result pleat__space_map(pleat__space *space, uint64_t page, pleat__chunk *const *chunks,
+static pleat_result map_awake(pleat__space *space, uint64_t page, pleat__chunk *const *chunks,
                               uint64_t count)
 {
     uint64_t pages, done = 0, mapped = 0;
@@ -414,16 +416,37 @@ unwind:
     return result;
 }
 
+pleat_result pleat__space_map(pleat__space *space, uint64_t page, pleat__chunk *const *chunks,
+                              uint64_t count)
+{
+    pthread_rwlock_rdlock(&space->places);
+    pleat_result result = PLEAT_OK;
+    for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
+        if (chunks[c]->rests)
+            result = pleat__fail(PLEAT_E_STATE, "map at page %llu: a chunk of it rests",
+                                 (unsigned long long)page);
+    if (result == PLEAT_OK)
+        result = map_awake(space, page, chunks, count);
+    pthread_rwlock_unlock(&space->places);
+    return result;
+}
+
+/* Whether something is mapped at a page, for certain. */
+static bool is_mapped(const pleat__space *space, uint64_t page)
+{
+    const pleat__chunk *chunk = chunk_of(space, page);
+    return chunk != NULL && !chunk->rests && !pleat__bit(space->stuck, page);
+}
+
 /* The first run of mapped pages at or behind `page` that is not quarantined; 0 pages: none. */
 static uint64_t next_mapped(pleat__space *space, uint64_t *page)
 {
     uint64_t pages = 0;
     pthread_mutex_lock(&space->lock);
     uint64_t top = space->window.top;
-    while (*page < top && (chunk_of(space, *page) == NULL || pleat__bit(space->stuck, *page)))
+    while (*page < top && !is_mapped(space, *page))
         ++*page;
-    while (*page + pages < top && chunk_of(space, *page + pages) != NULL &&
-           !pleat__bit(space->stuck, *page + pages))
+    while (*page + pages < top && is_mapped(space, *page + pages))
         pages++;
     pthread_mutex_unlock(&space->lock);
     return pages;
@@ -457,32 +480,61 @@ static bool whole_maps(const pleat__space *space, uint64_t page, uint64_t pages)
     return true;
 }
 
-pleat_result pleat__space_unmap(pleat__space *space, uint64_t page, uint64_t pages)
+void pleat__space_end_maps(pleat__space *space, uint64_t page, uint64_t pages, bool gone)
 {
-    if (!in_window(space, page, pages))
-        return pleat__fail(PLEAT_E_INVALID, "unmap of page %llu, %llu of them: outside the window",
-                           (unsigned long long)page, (unsigned long long)pages);
-    pthread_mutex_lock(&space->lock);
-    bool whole = whole_maps(space, page, pages);
-    pthread_mutex_unlock(&space->lock);
-    if (!whole)
-        return pleat__fail(PLEAT_E_STATE,
-                           "unmap of page %llu, %llu of them: a hole, a part of a chunk, or "
-                           "quarantined",
-                           (unsigned long long)page, (unsigned long long)pages);
-    pleat_result result =
-        PLEAT__VERB(space, unmap, address(space, page), pages * space->page_bytes);
     pthread_mutex_lock(&space->lock);
     for (uint64_t p = page; p < page + pages;) {
         pleat__chunk *chunk = chunk_of(space, p);
         count_unmap(space, chunk);
-        if (result == PLEAT_OK)
+        if (gone)
             set_pages(space, p, chunk->pages, NULL);
         else
             set_stuck(space, p, chunk, true);
         p += chunk->pages;
     }
     pthread_mutex_unlock(&space->lock);
+}
+
+/* Pages from the beginning of a range that rest as its first one does, or do not. */
+static uint64_t alike(const pleat__space *space, uint64_t page, uint64_t pages)
+{
+    uint64_t count = 1;
+    while (count < pages && chunk_of(space, page + count)->rests == chunk_of(space, page)->rests)
+        count++;
+    return count;
+}
+
+/* What rests is unmapped already. The first failure is told; the other parts go all the same. */
+static pleat_result unmap_parts(pleat__space *space, uint64_t page, uint64_t pages)
+{
+    pleat_result result = PLEAT_OK;
+    for (uint64_t p = page, count; p < page + pages; p += count) {
+        count = alike(space, p, page + pages - p);
+        pleat_result part = chunk_of(space, p)->rests ? PLEAT_OK
+                                                      : PLEAT__VERB(space, unmap, address(space, p),
+                                                                    count * space->page_bytes);
+        pleat__space_end_maps(space, p, count, part == PLEAT_OK);
+        result = result == PLEAT_OK ? part : result;
+    }
+    return result;
+}
+
+pleat_result pleat__space_unmap(pleat__space *space, uint64_t page, uint64_t pages)
+{
+    if (!in_window(space, page, pages))
+        return pleat__fail(PLEAT_E_INVALID, "unmap of page %llu, %llu of them: outside the window",
+                           (unsigned long long)page, (unsigned long long)pages);
+    pthread_rwlock_rdlock(&space->places);
+    pthread_mutex_lock(&space->lock);
+    bool whole = whole_maps(space, page, pages);
+    pthread_mutex_unlock(&space->lock);
+    pleat_result result =
+        whole ? unmap_parts(space, page, pages)
+              : pleat__fail(PLEAT_E_STATE,
+                            "unmap of page %llu, %llu of them: a hole, a part of a chunk, or "
+                            "quarantined",
+                            (unsigned long long)page, (unsigned long long)pages);
+    pthread_rwlock_unlock(&space->places);
     PLEAT_AUDIT(pleat__space_audit(space));
     return result;
 }
@@ -562,7 +614,7 @@ static void sum_page(const pleat__space *space, uint64_t page, page_sums *sums)
     sums->mapped += chunk != NULL && !stuck;
     sums->wrong += (chunk != NULL && !taken) || (stuck && chunk == NULL) || (orphan && !stuck);
     if (chunk != NULL)
-        sums->wrong += index >= chunk->pages || chunk->handle == 0 ||
+        sums->wrong += index >= chunk->pages || (chunk->handle == 0 && !chunk->rests) ||
                        (index > 0 && chunk_of(space, page - 1) != chunk);
 }
 
@@ -573,7 +625,7 @@ static void sum_chunks(const pleat__space *space, uint64_t *mapped, uint64_t *fi
     *mapped = *first = *stuck = 0;
     for (size_t id = 0; id < space->chunk_count; id++) {
         const pleat__chunk *chunk = space->chunks[id];
-        if (chunk->handle == 0)
+        if (chunk->handle == 0 && !chunk->rests)
             continue;
         *mapped += (uint64_t)chunk->maps * chunk->pages;
         *first += chunk->maps > 0 ? chunk->pages : 0;

@@ -29,11 +29,15 @@ typedef struct pleat__chunk {
     uint32_t pages;
     uint32_t maps; /* places it is mapped at now; above 1 it is aliased */
     uint32_t id;   /* small, reused; for tables indexed by chunk */
+    bool rests;    /* its places are kept, its memory is not (pleat__space_rest) */
     /* ---- */
     uint32_t stuck;  /* quarantined places where it may still be mapped */
     uint64_t pooled; /* when it came into the pool; 0: it is not there */
     bool painted;    /* the canary's: it knows what every byte holds; false in a new one */
     bool imported;   /* another process's memory: not in this one's budget, never pooled */
+    bool moving;     /* it is being laid to rest, or woken */
+    bool listed;     /* the caller's: it is on its list */
+    bool torn;       /* a failed verb lost a place of it on the way: it rests for good */
     struct pleat__chunk *next, *previous;
 } pleat__chunk;
 
@@ -139,6 +143,18 @@ uint64_t pleat__space_heal(pleat__space *space);
 /* The chunk mapped at a page, and which of its pages that is; NULL when none is. */
 pleat__chunk *pleat__space_chunk_at(const pleat__space *space, uint64_t page,
                                     uint32_t *page_in_chunk);
+
+/* Lays chunks to rest: they are unmapped wherever they are mapped and their memory goes back to the
+ * device, but their places stay theirs. All or none; where a verb fails twice over, so that a place
+ * is lost, its chunk rests for good (`rests` says so). What they held is gone. A map of a chunk
+ * that rests is refused; an unmap of its places is a matter of tables. pre: each once, mapped, not
+ * imported, with no quarantined place, and awake; the GPU uses none of it. */
+PLEAT_NODISCARD pleat_result pleat__space_rest(pleat__space *space, pleat__chunk *const *chunks,
+                                               uint64_t count);
+/* Wakes chunks: new memory at the same places. All or none. PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY;
+ * PLEAT_E_STATE: one rests for good. pre: each once, and at rest. */
+PLEAT_NODISCARD pleat_result pleat__space_wake(pleat__space *space, pleat__chunk *const *chunks,
+                                               uint64_t count);
 
 /* At how many places a chunk is mapped now. */
 uint32_t pleat__space_maps(pleat__space *space, const pleat__chunk *chunk);

@@ -50,6 +50,9 @@ struct pleat__space {
     PLEAT__VERBS(PLEAT__VERB_COUNT)
 #undef PLEAT__VERB_COUNT
 
+    /* Held to read while pages are mapped or unmapped, to write while chunks are laid to rest or
+     * woken, which is about all their places at once. */
+    pthread_rwlock_t places;
     pthread_mutex_t lock; /* guards all below; never held over a verb */
     pleat__window window;
     uint64_t *stuck;   /* bits: quarantined */
@@ -82,6 +85,20 @@ pleat_result pleat__space_counted(pleat__space *space, _Atomic uint64_t *count,
 #define PLEAT__VERB(space, name, ...)                                                              \
     pleat__space_counted((space), &(space)->name##_count,                                          \
                          (space)->vmm.ops->name((space)->vmm.self, __VA_ARGS__))
+
+static inline pleat__chunk *pleat__space_page_chunk(const pleat__space *space, uint64_t page)
+{
+    return atomic_load_explicit(&space->page[page].chunk, memory_order_relaxed);
+}
+
+/* The maps of whole chunks in a range are no more or, where a verb failed, in an unknown state. */
+void pleat__space_end_maps(pleat__space *space, uint64_t page, uint64_t pages, bool gone);
+
+/* A handle of so many bytes, claimed, with room made as far as it goes; and back. */
+PLEAT_NODISCARD pleat_result pleat__space_create_handle(pleat__space *space, uint64_t bytes,
+                                                        pleat_handle *handle);
+PLEAT_NODISCARD pleat_result pleat__space_release_handle(pleat__space *space, uint64_t bytes,
+                                                         pleat_handle handle);
 
 /* Releases every chunk that exists, pooled or not; only at the end. */
 void pleat__pool_destroy(pleat__space *space);

@@ -70,6 +70,12 @@ PLEAT_API pleat_result pleat_mark(pleat_runtime *runtime);
 PLEAT_API pleat_result pleat_phase(pleat_runtime *runtime, const char *name);
 /* Gives cached memory back to the device. */
 PLEAT_API pleat_result pleat_empty_cache(pleat_runtime *runtime);
+/* Gives memory that nothing lies on back to the device, until the runtime has at most `keep_bytes`
+ * of it or no more is idle; *given_bytes (may be NULL): how many. It comes back by itself, at the
+ * same addresses, when it is wanted; what a schedule expects next comes with it. Waits for the work
+ * that the streams had been given by now, not for the device. */
+PLEAT_API pleat_result pleat_trim(pleat_runtime *runtime, uint64_t keep_bytes,
+                                  uint64_t *given_bytes);
 /* A new hard cap on the bytes of chunks; 0 lifts it. One that is lower than what exists now stops
  * growth; what is cached beyond it is given back. */
 PLEAT_API pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes);

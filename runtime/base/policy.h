@@ -67,6 +67,13 @@ typedef struct pleat__policy_ops {
     /* The largest request of the stream that idle memory would serve, and all idle bytes. */
     void (*idle)(void *self, pleat_stream stream, uint64_t *largest, uint64_t *total);
     /* Those below may be NULL: nothing is to be done. */
+    /* Lays idle memory to rest until the space has at most `keep_bytes`; how many bytes went. pre:
+     * the turn. NULL: `reclaim` gives it back. */
+    uint64_t (*rest)(void *self, uint64_t keep_bytes);
+    /* Nothing more comes to lie on the space's chunks that are `listed`, until let_go after they
+     * are awake again. NULL: memory of this policy cannot be paused. */
+    pleat_result (*hold)(void *self);
+    void (*let_go)(void *self);
     /* The program freed it, but other streams use it still: `free` will be called later. */
     void (*freed_early)(void *self, pleat_va address);
     pleat_result (*mark)(void *self);

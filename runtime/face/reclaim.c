@@ -16,6 +16,7 @@
  */
 #include <runtime/face/runtime_internal.h>
 
+#include <internal/check.h>
 #include <internal/error.h>
 #include <internal/range.h>
 #include <inttypes.h>
@@ -61,14 +62,33 @@ void pleat__reclaim_all(pleat_runtime *runtime)
 
 uint64_t pleat__trim(pleat_runtime *runtime, uint64_t keep_bytes)
 {
-    uint64_t before = pleat__space_stats_of(runtime->space).physical_bytes, after = before;
+    uint64_t before = pleat__space_stats_of(runtime->space).physical_bytes, after;
     pleat__pending_poll(&runtime->pending, UINT64_MAX);
-    for (pleat__reclaim what = PLEAT__RECLAIM_VIEWS; what <= PLEAT__RECLAIM_LARGE; what++) {
+    pleat__gate_leave(&runtime->gate);
+    (void)pleat__space_trim(runtime->space, 0);
+    pleat__gate_enter(&runtime->gate);
+    if (runtime->ops->rest != NULL)
+        (void)runtime->ops->rest(runtime->policy, keep_bytes);
+    for (pleat__reclaim what = PLEAT__RECLAIM_VIEWS;
+         runtime->ops->rest == NULL && what <= PLEAT__RECLAIM_CACHES; what++) {
+        after = pleat__space_stats_of(runtime->space).physical_bytes;
         if (after > keep_bytes)
             give_back(runtime, what, after - keep_bytes, 0);
-        after = pleat__space_stats_of(runtime->space).physical_bytes;
     }
+    after = pleat__space_stats_of(runtime->space).physical_bytes;
     return before > after ? before - after : 0;
+}
+
+pleat_result pleat_trim(pleat_runtime *runtime, uint64_t keep_bytes, uint64_t *given_bytes)
+{
+    PLEAT__TRY_HERE(runtime);
+    pleat__gate_lock_turn(&runtime->gate);
+    uint64_t given = pleat__trim(runtime, keep_bytes);
+    PLEAT_AUDIT(runtime->ops->audit == NULL || runtime->ops->audit(runtime->policy));
+    pleat__gate_unlock(&runtime->gate);
+    if (given_bytes != NULL)
+        *given_bytes = given;
+    return PLEAT_OK;
 }
 
 /* Another thread may allocate and free meanwhile. */

@@ -3,6 +3,7 @@
  * homes and occupancy are settled before, and what came of it is published after.
  */
 #include <runtime/memory/chunks.h>
+#include <runtime/memory/rest.h>
 
 #include <internal/check.h>
 #include <internal/error.h>
@@ -183,6 +184,7 @@ pleat_result pleat__chunk_pool_init(pleat__chunk_pool *pool, pleat__arena *arena
 void pleat__chunk_pool_release(pleat__chunk_pool *pool)
 {
     pleat__occupancy_release(&pool->occupancy);
+    pleat__rest_release(pool);
     pleat__arena_free(pool->arena, pool->chunks);
     pleat__arena_free(pool->arena, pool->first);
     pleat__arena_free(pool->arena, pool->home);
@@ -360,6 +362,11 @@ static void growth_free(const pleat__chunk_pool *pool, growth *g)
 pleat_result pleat__chunk_pool_grow(pleat__chunk_pool *pool, uint32_t chunks,
                                     pleat__occupancy_visit visit, void *context)
 {
+    uint32_t woken;
+    PLEAT_TRY(pleat__rest_wake(pool, chunks, visit, context, &woken));
+    if (woken >= chunks)
+        return PLEAT_OK;
+    chunks -= woken;
     growth g = {.block = block_for(pool, chunks)};
     pleat_result result = growth_new(pool, chunks, &g);
     if (result != PLEAT_OK)

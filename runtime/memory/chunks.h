@@ -48,6 +48,12 @@ typedef struct pleat__chunk_pool {
     uint64_t region_pages; /* taken at the bottom of the window for homes */
     uint64_t next_home;
     uint64_t view_pages; /* alias pages mapped now, without those that are being unmapped */
+    /* Handles at rest because nothing lay there, and what is free on paused ones (rest.h). */
+    uint32_t *resting;
+    size_t resting_count, resting_capacity;
+    pleat__run *held_runs;
+    size_t held_run_count, held_run_capacity;
+    uint64_t held; /* granules that count as in use for either */
 } pleat__chunk_pool;
 
 /* With a plan its chunks come mapped as it says, the folds too; nothing is occupied. */

@@ -203,8 +203,7 @@ static bool aliased(const pleat__heap *heap, uint32_t chunk)
     return pleat__space_maps(heap->pool->space, heap->pool->chunks[chunk]) > 1;
 }
 
-/* A bit for two zones of whose memory nothing can go. */
-static uint64_t spared_zones(const pleat__heap *heap, const pleat__marks *marks)
+uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__marks *marks)
 {
     uint64_t zones = 0;
     for (uint32_t i = 0; i < heap->stream_count && i < PLEAT__OVERFLOW; i++)
@@ -222,7 +221,7 @@ static bool idle_handle(const pleat__heap *heap, uint32_t first, uint64_t spared
     for (uint32_t c = first; c < first + chunks; c++)
         if (heap->pool->occupancy.used[c] != 0 || (spared >> heap->zone_of[c] / 2 & 1) != 0)
             return false;
-    return chunks != 0 && !aliased(heap, first);
+    return chunks != 0 && !heap->pool->chunks[first]->rests && !aliased(heap, first);
 }
 
 /* Chunks that can be given back, the highest first, into `numbers`; how many, and their lowest page
@@ -253,7 +252,7 @@ static uint32_t shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page, uint3
     pleat__marks marks;
     if (!pleat__gate_mark(pool->gate, &marks))
         return 0;
-    uint32_t count = list_idle(heap, chunks, spared_zones(heap, &marks), page, numbers);
+    uint32_t count = list_idle(heap, chunks, pleat__zones_spared(heap, &marks), page, numbers);
     if (count == 0) {
         pleat__gate_unmark(pool->gate, &marks);
         return 0;

@@ -24,6 +24,8 @@ PLEAT_NODISCARD pleat_result pleat__zones_reserve(pleat__heap *heap);
 PLEAT_NODISCARD pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pleat__run run);
 /* The longest beginning of a run that lies in chunks of one zone without a break. */
 pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run);
+/* A bit for two zones of whose memory nothing can go: their stream captures, and nobody said so. */
+uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__marks *marks);
 /* Later work of one zone's stream comes behind all that the other's has been given so far. */
 PLEAT_NODISCARD pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to);
 /* A chunk of the large zone for small requests. */

@@ -353,6 +353,32 @@ static bool alloc_in_slot(policy *self, uint32_t item, uint64_t bytes, uint16_t 
     return alloc_in_second(self, item, bytes, stream, place);
 }
 
+/* Its slot may be at rest: it is woken, and what the schedule expects next. PLEAT_E_NOT_FOUND,
+ * without a text: it is to be served in another way. */
+static pleat_result alloc_woken(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
+                                pleat__place *place)
+{
+    const pleat__schedule *current = self->learner.current;
+    const pleat__place *ahead[PLEAT__WAKE_AHEAD];
+    uint32_t count = 0;
+    uint64_t epoch = self->learner.epoch;
+    if (!pleat__rest_holds(&self->pool, &current->items[item].place))
+        return PLEAT_E_NOT_FOUND;
+    for (uint32_t i = item; i < current->matcher.count && count < PLEAT__WAKE_AHEAD; i++)
+        ahead[count++] = &current->items[i].place;
+    pleat_result woken = pleat__rest_wake_places(&self->heap, ahead, count);
+    if (woken == PLEAT_E_NOT_READY) {
+        self->refused_bytes = bytes;
+        self->refused_epoch = epoch;
+        self->refused_item = item;
+        return woken;
+    }
+    if (self->learner.epoch != epoch)
+        return PLEAT_E_NOT_READY; /* another schedule may be followed: it is matched anew */
+    return woken == PLEAT_OK && alloc_in_slot(self, item, bytes, stream, place) ? PLEAT_OK
+                                                                                : PLEAT_E_NOT_FOUND;
+}
+
 static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
                                   pleat__place *place)
 {
@@ -361,6 +387,11 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
     if (__builtin_expect(item != PLEAT__NO_ITEM, 1) &&
         alloc_in_slot(self, item, bytes, stream, place))
         return PLEAT_OK;
+    if (__builtin_expect(self->pool.resting_count != 0, 0) && item != PLEAT__NO_ITEM) {
+        pleat_result woken = alloc_woken(self, item, bytes, stream, place);
+        if (woken != PLEAT_E_NOT_FOUND)
+            return woken;
+    }
     if (alloc_in_lane(self, item, bytes, stream, place))
         return PLEAT_OK;
     return alloc_unplanned(self, item, bytes, stream, place);
@@ -554,6 +585,9 @@ const pleat__policy_ops pleat__policy_pleat = {
     .block_of = pleat__pleat_block_of,
     .adjacent_free = pleat__pleat_adjacent_free,
     .reclaim = pleat__pleat_reclaim,
+    .rest = pleat__pleat_rest,
+    .hold = pleat__pleat_hold,
+    .let_go = pleat__pleat_let_go,
     .idle = pleat__pleat_idle,
     .mark = mark,
     .phase = phase,

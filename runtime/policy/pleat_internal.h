@@ -8,6 +8,7 @@
 #include <runtime/base/policy.h>
 #include <runtime/follow/free_order.h>
 #include <runtime/learn/learner.h>
+#include <runtime/memory/rest.h>
 #include <runtime/memory/waiting_frees.h>
 
 typedef struct pleat__pleat {
@@ -33,6 +34,9 @@ typedef struct pleat__pleat {
     uint32_t refused_item;
 } pleat__pleat;
 
+/* Items whose slots are woken with the one that is wanted (docs/decisions.md, D214). */
+#define PLEAT__WAKE_AHEAD 256u
+
 /* Gives those back to the heap whose streams can be marked now. */
 void pleat__pleat_give_unmarked(pleat__pleat *self);
 
@@ -47,6 +51,9 @@ pleat_result pleat__pleat_adjacent_free(void *self, pleat_va address, uint64_t *
                                         uint64_t *after);
 pleat_va pleat__pleat_next(void *self, pleat_va address);
 bool pleat__pleat_reclaim(void *self, pleat__reclaim what, uint64_t bytes, pleat_stream stream);
+uint64_t pleat__pleat_rest(void *self, uint64_t keep_bytes);
+pleat_result pleat__pleat_hold(void *self);
+void pleat__pleat_let_go(void *self);
 void pleat__pleat_idle(void *self, pleat_stream stream, uint64_t *largest, uint64_t *total);
 
 #endif

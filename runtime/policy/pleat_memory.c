@@ -69,6 +69,25 @@ bool pleat__pleat_reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, ple
     return false;
 }
 
+uint64_t pleat__pleat_rest(void *opaque, uint64_t keep_bytes)
+{
+    policy *self = opaque;
+    pleat__pleat_give_unmarked(self);
+    return pleat__rest_idle(&self->heap, keep_bytes);
+}
+
+pleat_result pleat__pleat_hold(void *opaque)
+{
+    policy *self = opaque;
+    return pleat__rest_hold(&self->heap);
+}
+
+void pleat__pleat_let_go(void *opaque)
+{
+    policy *self = opaque;
+    pleat__rest_let_go(&self->heap);
+}
+
 void pleat__pleat_idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t *total)
 {
     policy *self = opaque;

@@ -1,0 +1,404 @@
+/*
+ * rest.c: see rest.h. Chunks that rest because nothing lay there are listed in `resting`, by the
+ * first number of their handle, in descending order.
+ */
+#include <runtime/memory/rest.h>
+
+#include <internal/check.h>
+#include <runtime/memory/heap_internal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static pleat__run run_of(const pleat__chunk_pool *pool, uint32_t first, uint32_t chunks)
+{
+    return (pleat__run){first << pool->occupancy.shift, chunks << pool->occupancy.shift};
+}
+
+/* Handles by their first chunks' numbers. */
+typedef struct handles {
+    uint32_t *first;
+    pleat__chunk **chunks;
+    uint32_t count;
+} handles;
+
+static bool handles_new(const pleat__chunk_pool *pool, uint32_t most, handles *all)
+{
+    *all = (handles){.first = pleat__arena_alloc(pool->arena, most * sizeof *all->first),
+                     .chunks = pleat__arena_alloc(pool->arena, most * sizeof *all->chunks)};
+    return all->first != NULL && all->chunks != NULL;
+}
+
+static void handles_free(const pleat__chunk_pool *pool, const handles *all)
+{
+    pleat__arena_free(pool->arena, all->first);
+    pleat__arena_free(pool->arena, all->chunks);
+}
+
+static void handles_add(const pleat__chunk_pool *pool, handles *all, uint32_t first)
+{
+    all->first[all->count] = first;
+    all->chunks[all->count++] = pool->chunks[first];
+}
+
+/* ---- to rest ---- */
+
+static bool is_idle(const pleat__heap *heap, uint32_t first, uint64_t spared)
+{
+    const pleat__chunk_pool *pool = heap->pool;
+    const pleat__chunk *handle = pool->chunks[first];
+    if (handle == NULL || handle->rests || handle->stuck != 0)
+        return false;
+    for (uint32_t c = first; c < first + handle->pages; c++)
+        if (pool->occupancy.used[c] != 0 || (spared >> heap->zone_of[c] / 2 & 1) != 0)
+            return false;
+    return true;
+}
+
+/* The highest idle handles, of at least `bytes` together or all. */
+static void list_idle(const pleat__heap *heap, uint64_t bytes, uint64_t spared, handles *idle)
+{
+    const pleat__chunk_pool *pool = heap->pool;
+    uint64_t found = 0;
+    for (uint32_t c = pool->count, first; c > 0 && found < bytes; c = first) {
+        first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
+        if (!is_idle(heap, first, spared))
+            continue;
+        handles_add(pool, idle, first);
+        found += pool->chunks[first]->pages * pool->page_bytes;
+    }
+}
+
+static void occupy(pleat__chunk_pool *pool, uint32_t first, bool take)
+{
+    pleat__run run = run_of(pool, first, pool->chunks[first]->pages);
+    if (take)
+        PLEAT_CHECK(pleat__occupancy_take(&pool->occupancy, run));
+    else
+        pleat__occupancy_give(&pool->occupancy, run);
+    pool->held += take ? run.count : -(uint64_t)run.count;
+}
+
+/* Merges handles, in descending order, into the list, for which there is room. */
+static void add_resting(pleat__chunk_pool *pool, const handles *more)
+{
+    size_t at = pool->resting_count + more->count, old = pool->resting_count;
+    uint32_t new = more->count;
+    pool->resting_count = at;
+    while (new > 0)
+        pool->resting[--at] = old > 0 && pool->resting[old - 1] < more->first[new - 1]
+                                  ? pool->resting[--old]
+                                  : more->first[--new];
+}
+
+/* What became of those that were to rest; the others are free again. Bytes that went. */
+static uint64_t settle(pleat__chunk_pool *pool, handles *idle)
+{
+    uint64_t bytes = 0;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < idle->count; i++) {
+        const pleat__chunk *handle = idle->chunks[i];
+        if (!handle->rests) {
+            occupy(pool, idle->first[i], false);
+            continue;
+        }
+        bytes += handle->handle == 0 ? handle->pages * pool->page_bytes : 0;
+        /* One that is torn is held for good. */
+        if (!handle->torn)
+            idle->first[kept++] = idle->first[i];
+    }
+    idle->count = kept;
+    add_resting(pool, idle);
+    return bytes;
+}
+
+/* Room in the list for so many more. */
+static pleat_result reserve_resting(pleat__chunk_pool *pool, size_t more)
+{
+    while (pool->resting_capacity < pool->resting_count + more)
+        PLEAT_TRY(pleat__arena_grow(pool->arena, &pool->resting, &pool->resting_capacity,
+                                    pool->resting_capacity, sizeof *pool->resting));
+    return PLEAT_OK;
+}
+
+static uint64_t rest(pleat__heap *heap, uint64_t bytes, handles *idle)
+{
+    pleat__chunk_pool *pool = heap->pool;
+    pleat__marks marks;
+    if (pleat__zones_reserve(heap) != PLEAT_OK || !pleat__gate_mark(pool->gate, &marks))
+        return 0;
+    list_idle(heap, bytes, pleat__zones_spared(heap, &marks), idle);
+    if (idle->count == 0 || reserve_resting(pool, idle->count) != PLEAT_OK) {
+        pleat__gate_unmark(pool->gate, &marks);
+        return 0;
+    }
+    pleat__heap_forget(heap);
+    for (uint32_t i = 0; i < idle->count; i++)
+        occupy(pool, idle->first[i], true);
+    bool over = pleat__gate_leave_marked(pool->gate, &marks);
+    if (over) {
+        (void)!pleat__space_rest(pool->space, idle->chunks, idle->count);
+        pleat__gate_enter(pool->gate);
+    }
+    uint64_t gone = settle(pool, idle);
+    pleat__heap_forget(heap);
+    return gone;
+}
+
+uint64_t pleat__rest_idle(pleat__heap *heap, uint64_t keep_bytes)
+{
+    pleat__chunk_pool *pool = heap->pool;
+    handles idle;
+    /* What the mapper has been given to unmap is unmapped first. */
+    pleat__gate_leave(pool->gate);
+    pleat__gate_drain(pool->gate);
+    uint64_t bytes = pleat__space_stats_of(pool->space).physical_bytes;
+    pleat__gate_enter(pool->gate);
+    if (bytes <= keep_bytes)
+        return 0;
+    uint64_t gone =
+        handles_new(pool, pool->count + 1, &idle) ? rest(heap, bytes - keep_bytes, &idle) : 0;
+    handles_free(pool, &idle);
+    return gone;
+}
+
+/* ---- awake ---- */
+
+/* The handle's place in the list, or its end. */
+static size_t find_resting(const pleat__chunk_pool *pool, uint32_t first)
+{
+    size_t low = 0, high = pool->resting_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (pool->resting[middle] > first)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < pool->resting_count && pool->resting[low] == first ? low : pool->resting_count;
+}
+
+static void strike_out(pleat__chunk_pool *pool, uint32_t first)
+{
+    size_t at = find_resting(pool, first);
+    PLEAT_CHECK(at < pool->resting_count);
+    memmove(&pool->resting[at], &pool->resting[at + 1],
+            (--pool->resting_count - at) * sizeof *pool->resting);
+}
+
+/* Those that are torn are held for good. */
+static void drop_torn(handles *all)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < all->count; i++)
+        if (!all->chunks[i]->torn)
+            all->first[kept++] = all->first[i];
+    all->count = kept;
+}
+
+/* Wakes handles that are in the list; they are out of it meanwhile, and in it again when that
+ * fails. */
+static pleat_result wake(pleat__chunk_pool *pool, handles *all)
+{
+    for (uint32_t i = 0; i < all->count; i++)
+        strike_out(pool, all->first[i]);
+    pleat__gate_leave(pool->gate);
+    pleat_result result = pleat__space_wake(pool->space, all->chunks, all->count);
+    pleat__gate_enter(pool->gate);
+    if (result != PLEAT_OK) {
+        /* The list kept its room: nobody lays chunks to rest without the turn. */
+        drop_torn(all);
+        add_resting(pool, all);
+        return result;
+    }
+    for (uint32_t i = 0; i < all->count; i++)
+        occupy(pool, all->first[i], false);
+    return PLEAT_OK;
+}
+
+static bool is_shortage(pleat_result result)
+{
+    return result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY;
+}
+
+/* The lowest ones, of at least so many chunks, in descending order. */
+static void list_lowest(const pleat__chunk_pool *pool, uint32_t chunks, handles *all)
+{
+    uint32_t found = 0, count = 0;
+    while (count < pool->resting_count && found < chunks)
+        found += pool->chunks[pool->resting[pool->resting_count - ++count]]->pages;
+    all->count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        handles_add(pool, all, pool->resting[pool->resting_count - count + i]);
+}
+
+static pleat_result wake_lowest(pleat__chunk_pool *pool, uint32_t chunks,
+                                pleat__occupancy_visit visit, void *context, uint32_t *woken)
+{
+    handles all;
+    uint32_t wanted = chunks;
+    pleat_result result =
+        handles_new(pool, (uint32_t)pool->resting_count, &all)
+            ? PLEAT_OK
+            : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to wake %u chunks", chunks);
+    while (result == PLEAT_OK && wanted > 0 && *woken < chunks && pool->resting_count > 0) {
+        list_lowest(pool, wanted < chunks - *woken ? wanted : chunks - *woken, &all);
+        result = wake(pool, &all);
+        if (is_shortage(result) && wanted > 1) {
+            wanted /= 2; /* what there is */
+            result = PLEAT_OK;
+            continue;
+        }
+        for (uint32_t i = 0; i < all.count && result == PLEAT_OK; i++) {
+            *woken += all.chunks[i]->pages;
+            result = visit(context, run_of(pool, all.first[i], all.chunks[i]->pages));
+        }
+    }
+    handles_free(pool, &all);
+    return result;
+}
+
+pleat_result pleat__rest_wake(pleat__chunk_pool *pool, uint32_t chunks,
+                              pleat__occupancy_visit visit, void *context, uint32_t *woken)
+{
+    *woken = 0;
+    return pool->resting_count == 0 ? PLEAT_OK : wake_lowest(pool, chunks, visit, context, woken);
+}
+
+/* ---- places ---- */
+
+static bool run_rests(const pleat__chunk_pool *pool, pleat__run run)
+{
+    uint32_t last = pleat__chunk_of(pool, run.begin + run.count - 1);
+    for (uint32_t c = pleat__chunk_of(pool, run.begin); c <= last; c++)
+        if (pool->chunks[c] != NULL && pool->chunks[c]->rests &&
+            find_resting(pool, pool->first[c]) < pool->resting_count)
+            return true;
+    return false;
+}
+
+bool pleat__rest_holds(const pleat__chunk_pool *pool, const pleat__place *place)
+{
+    if (place->granules == 0)
+        return false;
+    if (place->several == NULL)
+        return run_rests(pool, place->run);
+    for (uint32_t r = 0; r < place->several->count; r++)
+        if (run_rests(pool, place->several->runs[r]))
+            return true;
+    return false;
+}
+
+/* Handles of the run that rest, each once. */
+static void add_run(const pleat__chunk_pool *pool, pleat__run run, handles *all)
+{
+    uint32_t last = pleat__chunk_of(pool, run.begin + run.count - 1);
+    for (uint32_t c = pleat__chunk_of(pool, run.begin); c <= last; c++) {
+        pleat__chunk *handle = pool->chunks[c];
+        if (handle == NULL || !handle->rests || handle->listed ||
+            find_resting(pool, pool->first[c]) == pool->resting_count)
+            continue;
+        handle->listed = true;
+        handles_add(pool, all, pool->first[c]);
+    }
+}
+
+static void add_place(const pleat__chunk_pool *pool, const pleat__place *place, handles *all)
+{
+    if (place->granules == 0)
+        return;
+    if (place->several == NULL)
+        add_run(pool, place->run, all);
+    for (uint32_t r = 0; place->several != NULL && r < place->several->count; r++)
+        add_run(pool, place->several->runs[r], all);
+}
+
+static int compare_down(const void *left, const void *right)
+{
+    const uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    return a > b ? -1 : a < b;
+}
+
+static void sort_down(const pleat__chunk_pool *pool, handles *all)
+{
+    qsort(all->first, all->count, sizeof *all->first, compare_down);
+    for (uint32_t i = 0; i < all->count; i++) {
+        all->chunks[i] = pool->chunks[all->first[i]];
+        all->chunks[i]->listed = false;
+    }
+}
+
+pleat_result pleat__rest_wake_places(pleat__heap *heap, const pleat__place *const *places,
+                                     uint32_t count)
+{
+    pleat__chunk_pool *pool = heap->pool;
+    handles all;
+    PLEAT_TRY(pleat__gate_turn(pool->gate));
+    pleat_result result = handles_new(pool, (uint32_t)pool->resting_count + 1, &all)
+                              ? PLEAT_OK
+                              : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to wake chunks");
+    for (uint32_t p = 0; p < count && result == PLEAT_OK; p++)
+        add_place(pool, places[p], &all);
+    if (result == PLEAT_OK) {
+        sort_down(pool, &all);
+        result = all.count > 0 ? wake(pool, &all) : PLEAT_OK;
+        pleat__heap_forget(heap);
+    }
+    handles_free(pool, &all);
+    return result;
+}
+
+/* ---- held for a pause ---- */
+
+static pleat_result list_free(void *context, pleat__run run)
+{
+    pleat__chunk_pool *pool = context;
+    PLEAT_TRY(pleat__arena_grow(pool->arena, &pool->held_runs, &pool->held_run_capacity,
+                                pool->held_run_count, sizeof *pool->held_runs));
+    pool->held_runs[pool->held_run_count++] = run;
+    return PLEAT_OK;
+}
+
+pleat_result pleat__rest_hold(pleat__heap *heap)
+{
+    pleat__chunk_pool *pool = heap->pool;
+    size_t before = pool->held_run_count;
+    pleat_result result = pleat__zones_reserve(heap);
+    for (uint32_t c = 0; c < pool->count && result == PLEAT_OK; c++)
+        if (pool->chunks[c] != NULL && pool->chunks[c]->listed)
+            result = pleat__occupancy_walk_free(&pool->occupancy, c, c + 1, NULL, list_free, pool);
+    if (result != PLEAT_OK) {
+        pool->held_run_count = before;
+        return result;
+    }
+    pleat__heap_forget(heap);
+    for (size_t r = before; r < pool->held_run_count; r++) {
+        PLEAT_CHECK(pleat__occupancy_take(&pool->occupancy, pool->held_runs[r]));
+        pool->held += pool->held_runs[r].count;
+    }
+    return PLEAT_OK;
+}
+
+void pleat__rest_let_go(pleat__heap *heap)
+{
+    pleat__chunk_pool *pool = heap->pool;
+    size_t kept = 0;
+    for (size_t r = 0; r < pool->held_run_count; r++) {
+        pleat__run run = pool->held_runs[r];
+        if (pool->chunks[pleat__chunk_of(pool, run.begin)]->rests) {
+            pool->held_runs[kept++] = run;
+            continue;
+        }
+        pleat__occupancy_give(&pool->occupancy, run);
+        pool->held -= run.count;
+    }
+    pool->held_run_count = kept;
+    pleat__heap_forget(heap);
+}
+
+void pleat__rest_release(pleat__chunk_pool *pool)
+{
+    pleat__arena_free(pool->arena, pool->resting);
+    pleat__arena_free(pool->arena, pool->held_runs);
+    pool->resting = NULL;
+    pool->held_runs = NULL;
+}

@@ -1,0 +1,39 @@
+/*
+ * rest.h: memory that nothing lies on goes back to the device, and comes back when it is wanted.
+ *
+ * A chunk at rest keeps its number, its home and every other place where it is mapped (views, a
+ * plan's folds): only its memory is gone (pleat__space_rest). All of it counts as in use, so that
+ * nobody takes it. It is woken when a request's slot lies there, with those that the schedule
+ * expects next, or before new chunks are made.
+ *
+ * A pause lays chunks to rest on which something lives; what is free on them is held until they are
+ * awake again.
+ */
+#ifndef PLEAT_RUNTIME_MEMORY_REST_H
+#define PLEAT_RUNTIME_MEMORY_REST_H
+
+#include <runtime/memory/heap.h>
+
+/* Lays wholly free handles to rest, the highest first, until the space has at most `keep_bytes`,
+ * when the GPU is done with them; how many bytes went. What a stream has left over that captures
+ * unannounced stays. pre: the turn; the lock is left meanwhile. */
+uint64_t pleat__rest_idle(pleat__heap *heap, uint64_t keep_bytes);
+/* Wakes so many chunks, or fewer when memory runs out, the lowest first; *woken: how many. `visit`
+ * is told of each run of granules that is free again. pre: the turn; the lock is left meanwhile. */
+PLEAT_NODISCARD pleat_result pleat__rest_wake(pleat__chunk_pool *pool, uint32_t chunks,
+                                              pleat__occupancy_visit visit, void *context,
+                                              uint32_t *woken);
+/* Whether something of a place is at rest because nothing lay there. */
+bool pleat__rest_holds(const pleat__chunk_pool *pool, const pleat__place *place);
+/* Wakes what is so at places. PLEAT_E_NOT_READY, without a text: another thread has the turn, and
+ * nothing changed. The lock may be left meanwhile. */
+PLEAT_NODISCARD pleat_result pleat__rest_wake_places(pleat__heap *heap,
+                                                     const pleat__place *const *places,
+                                                     uint32_t count);
+/* What is free on handles that are `listed` is held, so that nothing else comes to lie there. */
+PLEAT_NODISCARD pleat_result pleat__rest_hold(pleat__heap *heap);
+/* What is held of handles that are awake is free again. */
+void pleat__rest_let_go(pleat__heap *heap);
+void pleat__rest_release(pleat__chunk_pool *pool);
+
+#endif

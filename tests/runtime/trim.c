@@ -1,0 +1,228 @@
+/*
+ * trim.c: memory that nothing lies on goes back to the device at once, and comes back at the same
+ * addresses when the job wants it: without a plan, with one whose folds map chunks several times,
+ * and whatever verb fails meanwhile.
+ */
+#include "failing.h"
+#include "fixture.h"
+
+#define WEIGHTS 3000000
+
+static void iterate(job *j, const job_shape *shape, int count)
+{
+    for (int i = 0; i < count; i++) {
+        assert_ok(pleat_mark(j->runtime));
+        job_iterate(j, shape, JOB_PLAIN, 0);
+    }
+}
+
+/* Bytes of the chunks on which something lies cannot be less than what lives; at most so much more
+ * is left where small tensors lie apart. */
+static uint64_t trimmed(job *j)
+{
+    uint64_t before = pleat_stats_of(j->runtime).physical_bytes, given;
+    pleat__host_holdings held;
+    assert_ok(pleat_trim(j->runtime, 0, &given));
+    pleat_stats stats = pleat_stats_of(j->runtime);
+    assert_int_equal(stats.physical_bytes, before - given);
+    assert_true(stats.physical_bytes >= stats.live_bytes);
+    assert_ok(pleat__host_holdings_of(&j->vmm, &held));
+    assert_int_equal(held.memory_bytes, stats.physical_bytes);
+    return given;
+}
+
+static void trim_gives_back_all_that_nothing_lies_on(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(1, 1);
+    job_start(&j, "pleat", NULL, 0);
+    job_tensor weights = job_alloc(&j, WEIGHTS, 0);
+    iterate(&j, &shape, 8);
+    uint64_t held = pleat_stats_of(j.runtime).physical_bytes;
+    job_drain(&j);
+    assert_true(trimmed(&j) > held / 2);
+    /* Only the weights are left, and at most the chunks of their ends. */
+    assert_true(pleat_stats_of(j.runtime).physical_bytes <= WEIGHTS + 2 * JOB_PAGE);
+    assert_int_equal(trimmed(&j), 0);
+    job_free(&j, &weights);
+    assert_true(trimmed(&j) > 0);
+    assert_int_equal(pleat_stats_of(j.runtime).physical_bytes, 0);
+    finish(&j);
+}
+
+static void trim_keeps_what_it_is_told_to(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(2, 1);
+    job_start(&j, "pleat", NULL, 0);
+    iterate(&j, &shape, 3);
+    job_drain(&j);
+    uint64_t held = pleat_stats_of(j.runtime).physical_bytes, given;
+    assert_ok(pleat_trim(j.runtime, held / 2, &given));
+    uint64_t left = pleat_stats_of(j.runtime).physical_bytes;
+    assert_true(left <= held / 2 && left + 16 * JOB_PAGE > held / 2);
+    assert_ok(pleat_trim(j.runtime, held, &given));
+    assert_int_equal(given, 0);
+    finish(&j);
+}
+
+/* Trimmed at every iteration's end the job lies where it lay, planned, and goes back to no driver
+ * call when it is let alone. */
+static void run_trimmed(job *j, const job_shape *shape)
+{
+    iterate(j, shape, 8);
+    pleat_stats before = pleat_stats_of(j->runtime);
+    uint64_t given = 0;
+    for (int i = 0; i < 6; i++) {
+        given += trimmed(j);
+        iterate(j, shape, 1);
+    }
+    pleat_stats after = pleat_stats_of(j->runtime);
+    assert_true(given > 0);
+    assert_int_equal(after.planned + after.lane - before.planned - before.lane,
+                     after.requests - before.requests);
+    assert_int_equal(after.physical_bytes, before.physical_bytes);
+    iterate(j, shape, 3);
+    assert_int_equal(pleat_stats_of(j->runtime).driver_calls, after.driver_calls);
+}
+
+static void trim_of_a_learned_job_costs_it_no_place(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        job j;
+        job_shape shape = job_shape_make(seed, 2);
+        job_start(&j, "pleat", NULL, 0);
+        job_tensor weights = job_alloc(&j, WEIGHTS, 0);
+        run_trimmed(&j, &shape);
+        job_free(&j, &weights);
+        finish(&j);
+    }
+}
+
+static pleat_plan *make_plan(const job_shape *shape)
+{
+    job j;
+    pleat_trace *trace;
+    pleat_plan *plan;
+    job_start(&j, "pleat", NULL, 0);
+    assert_ok(pleat_record_begin(j.runtime, NULL));
+    iterate(&j, shape, 5);
+    assert_ok(pleat_mark(j.runtime));
+    assert_ok(pleat_record_copy(j.runtime, &trace));
+    pleat_plan_options options = {.size = sizeof options, .chunk_bytes = JOB_PAGE, .seconds = 0.1};
+    assert_ok(pleat_plan_make(trace, &options, &plan));
+    pleat_trace_free(trace);
+    finish(&j);
+    return plan;
+}
+
+static void trim_of_a_planned_job_lays_its_folds_to_rest_too(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(3, 2);
+    pleat_plan *plan = make_plan(&shape);
+    job_start(&j, "pleat", plan, 0);
+    uint64_t planned = pleat_stats_of(j.runtime).physical_bytes;
+    assert_true(planned > 0);
+    assert_int_equal(trimmed(&j), planned);
+    run_trimmed(&j, &shape);
+    finish(&j);
+    pleat_plan_free(plan);
+}
+
+/* Requests that no schedule knows wake what rests before they have new memory made. */
+static void trim_memory_is_woken_before_new_is_made(void **state)
+{
+    (void)state;
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    job_tensor a = job_alloc(&j, 40 * JOB_PAGE, 0);
+    job_free(&j, &a);
+    uint64_t held = pleat_stats_of(j.runtime).virtual_bytes;
+    trimmed(&j);
+    job_tensor b = job_alloc(&j, 17 * JOB_PAGE + 5, 0), c = job_alloc(&j, 20 * JOB_PAGE, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).virtual_bytes, held);
+    job_free(&j, &b);
+    job_free(&j, &c);
+    finish(&j);
+}
+
+static void trim_of_other_policies_empties_their_caches(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < POLICIES; p++) {
+        job j;
+        job_start(&j, policies[p], NULL, 0);
+        job_tensor a = job_alloc(&j, 30 << 20, 0);
+        job_free(&j, &a);
+        assert_true(trimmed(&j) > 0);
+        assert_int_equal(pleat_stats_of(j.runtime).physical_bytes, 0);
+        finish(&j);
+    }
+}
+
+/* Memory that waits for a stream is not given back under it. */
+static void trim_waits_for_streams(void **state)
+{
+    (void)state;
+    fixture f;
+    uint64_t given;
+    begin(&f, "pleat", 64 * MIB, 0);
+    pleat_va used = take(&f, 8 * MIB, 7);
+    assert_ok(pleat_record_stream(f.runtime, used, 8));
+    assert_ok(pleat__host_stream_hold(&f.host, 8));
+    assert_ok(pleat_free(f.runtime, used));
+    assert_ok(pleat_trim(f.runtime, 0, &given));
+    assert_int_equal(given, 0);
+    assert_ok(pleat__host_stream_release(&f.host, 8));
+    assert_ok(pleat_trim(f.runtime, 0, &given));
+    assert_int_equal(given, 8 * MIB);
+    end(&f);
+}
+
+static pleat_runtime *failing_job(pleat_vmm vmm, const void *with)
+{
+    const job_shape *shape = with;
+    job j = {.vmm = vmm};
+    pleat_runtime_options options = {.size = sizeof options, .waits = 1};
+    if (pleat_runtime_create(vmm, &options, &j.runtime) != PLEAT_OK)
+        return NULL;
+    for (int i = 0; i < 5; i++) {
+        job_try_iterate(&j, shape);
+        (void)!pleat_trim(j.runtime, i % 2 == 0 ? 0 : 4 * JOB_PAGE, NULL);
+    }
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    return j.runtime;
+}
+
+static void trim_survives_each_verb_that_fails(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_create,     PLEAT__FAULT_release,
+                                              PLEAT__FAULT_map,        PLEAT__FAULT_set_access,
+                                              PLEAT__FAULT_unmap,      PLEAT__FAULT_event_create,
+                                              PLEAT__FAULT_event_wait, PLEAT__FAULT_event_record};
+    job_shape shape = job_shape_make(4, 1);
+    fail_verbs(verbs, sizeof verbs / sizeof *verbs, 3, failing_job, &shape);
+    fail_host_memory(3, failing_job, &shape);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trim_gives_back_all_that_nothing_lies_on),
+        cmocka_unit_test(trim_keeps_what_it_is_told_to),
+        cmocka_unit_test(trim_of_a_learned_job_costs_it_no_place),
+        cmocka_unit_test(trim_of_a_planned_job_lays_its_folds_to_rest_too),
+        cmocka_unit_test(trim_memory_is_woken_before_new_is_made),
+        cmocka_unit_test(trim_of_other_policies_empties_their_caches),
+        cmocka_unit_test(trim_waits_for_streams),
+        cmocka_unit_test(trim_survives_each_verb_that_fails),
+    };
+    return cmocka_run_group_tests_name("trim", tests, NULL, NULL);
+}

@@ -1,0 +1,241 @@
+/*
+ * space_rest.c: chunks that rest: their places in the window stay theirs, their memory goes back to
+ * the device, and comes back as other memory at the same places.
+ *
+ * A chunk's places are found by a walk over the table of pages, some milliseconds for a window of
+ * 1 TiB, whatever is laid to rest or woken by it. Neighbouring places go by one verb, whole chunks
+ * each.
+ */
+#include "space_internal.h"
+
+#include <internal/check.h>
+#include <internal/error.h>
+
+/* Neighbouring pages over chunks that move. */
+typedef struct run {
+    uint64_t page, pages;
+} run;
+
+typedef struct runs {
+    run *all;
+    size_t count, capacity;
+} runs;
+
+static pleat_va address(const pleat__space *space, uint64_t page)
+{
+    return space->base + page * space->page_bytes;
+}
+
+static void set_moving(pleat__space *space, pleat__chunk *const *chunks, uint64_t count,
+                       bool moving)
+{
+    pthread_mutex_lock(&space->lock);
+    for (uint64_t c = 0; c < count; c++)
+        chunks[c]->moving = moving;
+    pthread_mutex_unlock(&space->lock);
+}
+
+static bool moves(const pleat__space *space, uint64_t page)
+{
+    const pleat__chunk *chunk = pleat__space_page_chunk(space, page);
+    return chunk != NULL && chunk->moving && !pleat__bit(space->stuck, page);
+}
+
+/* Under the lock. */
+static pleat_result list(pleat__space *space, runs *found)
+{
+    for (uint64_t page = 0, end; page < space->window.top; page = end) {
+        end = page + 1;
+        if (!moves(space, page))
+            continue;
+        while (end < space->window.top && moves(space, end))
+            end++;
+        PLEAT_TRY(pleat__arena_grow(space->arena, &found->all, &found->capacity, found->count,
+                                    sizeof *found->all));
+        found->all[found->count++] = (run){page, end - page};
+    }
+    return PLEAT_OK;
+}
+
+/* All places of the chunks. */
+static pleat_result find_places(pleat__space *space, pleat__chunk *const *chunks, uint64_t count,
+                                runs *found)
+{
+    *found = (runs){0};
+    set_moving(space, chunks, count, true);
+    pthread_mutex_lock(&space->lock);
+    pleat_result result = list(space, found);
+    pthread_mutex_unlock(&space->lock);
+    return result;
+}
+
+static pleat_result unmap_run(pleat__space *space, run part)
+{
+    return PLEAT__VERB(space, unmap, address(space, part.page), part.pages * space->page_bytes);
+}
+
+static pleat_result access_run(pleat__space *space, run part)
+{
+    return PLEAT__VERB(space, set_access, address(space, part.page), part.pages * space->page_bytes,
+                       space->devices, space->device_count);
+}
+
+/* The places are lost, and their chunks with them. */
+static void tear(pleat__space *space, run part)
+{
+    for (uint64_t p = part.page; p < part.page + part.pages;) {
+        pleat__chunk *chunk = pleat__space_page_chunk(space, p);
+        chunk->torn = true;
+        p += chunk->pages;
+    }
+    pleat__space_end_maps(space, part.page, part.pages, false);
+}
+
+/* Maps what was unmapped; where that fails nothing of the run is mapped, or its chunks are torn. */
+static pleat_result map_run(pleat__space *space, run part)
+{
+    pleat_result result = PLEAT_OK;
+    uint64_t p = part.page;
+    while (p < part.page + part.pages && result == PLEAT_OK) {
+        const pleat__chunk *chunk = pleat__space_page_chunk(space, p);
+        result = PLEAT__VERB(space, map, address(space, p), chunk->pages * space->page_bytes,
+                             chunk->handle);
+        p += result == PLEAT_OK ? chunk->pages : 0;
+    }
+    if (result == PLEAT_OK)
+        result = access_run(space, part);
+    if (result == PLEAT_OK)
+        return PLEAT_OK;
+    pleat_error why = *pleat_last_error();
+    if (p > part.page && unmap_run(space, (run){part.page, p - part.page}) != PLEAT_OK)
+        tear(space, part);
+    return pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+}
+
+/* ---- to rest ---- */
+
+/* What was unmapped, or may be, is there again, or torn. */
+static void mend(pleat__space *space, run part)
+{
+    if (access_run(space, part) != PLEAT_OK && map_run(space, part) != PLEAT_OK &&
+        !pleat__bit(space->stuck, part.page))
+        tear(space, part);
+}
+
+/* Under no lock: the memory goes; where the driver does not take it it stays the chunk's. */
+static void release(pleat__space *space, pleat__chunk *chunk)
+{
+    uint64_t bytes = chunk->pages * space->page_bytes;
+    if (pleat__space_release_handle(space, bytes, chunk->handle) != PLEAT_OK)
+        return;
+    pthread_mutex_lock(&space->lock);
+    chunk->handle = 0;
+    space->physical -= bytes;
+    pthread_mutex_unlock(&space->lock);
+}
+
+static pleat_result unmap_all(pleat__space *space, const runs *found)
+{
+    pleat_result result = PLEAT_OK;
+    size_t r = 0;
+    while (r < found->count && (result = unmap_run(space, found->all[r])) == PLEAT_OK)
+        r++;
+    if (result == PLEAT_OK)
+        return PLEAT_OK;
+    pleat_error why = *pleat_last_error();
+    for (size_t undone = 0; undone <= r; undone++)
+        mend(space, found->all[undone]);
+    return pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+}
+
+static void set_rests(pleat__space *space, pleat__chunk *chunk, bool rests)
+{
+    pthread_mutex_lock(&space->lock);
+    chunk->rests = rests;
+    pthread_mutex_unlock(&space->lock);
+}
+
+pleat_result pleat__space_rest(pleat__space *space, pleat__chunk *const *chunks, uint64_t count)
+{
+    runs found;
+    for (uint64_t c = 0; c < count; c++)
+        PLEAT_CHECK(!chunks[c]->rests && chunks[c]->handle != 0 && chunks[c]->pooled == 0 &&
+                    !chunks[c]->imported && chunks[c]->stuck == 0);
+    pthread_rwlock_wrlock(&space->places);
+    pleat_result result = find_places(space, chunks, count, &found);
+    if (result == PLEAT_OK)
+        result = unmap_all(space, &found);
+    set_moving(space, chunks, count, false);
+    for (uint64_t c = 0; c < count; c++)
+        if (result == PLEAT_OK || chunks[c]->torn)
+            set_rests(space, chunks[c], true);
+    pthread_rwlock_unlock(&space->places);
+    for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
+        release(space, chunks[c]);
+    pleat__arena_free(space->arena, found.all);
+    PLEAT_AUDIT(pleat__space_audit(space));
+    return result;
+}
+
+/* ---- awake ---- */
+
+static pleat_result create(pleat__space *space, pleat__chunk *chunk)
+{
+    pleat_handle handle;
+    uint64_t bytes = chunk->pages * space->page_bytes;
+    if (chunk->torn)
+        return pleat__fail(PLEAT_E_STATE, "a chunk's place was lost by a verb that failed");
+    if (chunk->handle != 0)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__space_create_handle(space, bytes, &handle));
+    pthread_mutex_lock(&space->lock);
+    chunk->handle = handle;
+    chunk->painted = false;
+    space->physical += bytes;
+    space->peak = space->physical > space->peak ? space->physical : space->peak;
+    pthread_mutex_unlock(&space->lock);
+    return PLEAT_OK;
+}
+
+static pleat_result map_all(pleat__space *space, const runs *found)
+{
+    size_t r = 0;
+    pleat_result result = PLEAT_OK;
+    while (r < found->count && (result = map_run(space, found->all[r])) == PLEAT_OK)
+        r++;
+    if (result == PLEAT_OK)
+        return PLEAT_OK;
+    pleat_error why = *pleat_last_error();
+    while (r > 0)
+        if (unmap_run(space, found->all[--r]) != PLEAT_OK)
+            tear(space, found->all[r]);
+    return pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+}
+
+pleat_result pleat__space_wake(pleat__space *space, pleat__chunk *const *chunks, uint64_t count)
+{
+    runs found = {0};
+    uint64_t made = 0;
+    pleat_result result = PLEAT_OK;
+    for (uint64_t c = 0; c < count; c++)
+        PLEAT_CHECK(chunks[c]->rests);
+    while (made < count && (result = create(space, chunks[made])) == PLEAT_OK)
+        made++;
+    pthread_rwlock_wrlock(&space->places);
+    if (result == PLEAT_OK)
+        result = find_places(space, chunks, count, &found);
+    if (result == PLEAT_OK)
+        result = map_all(space, &found);
+    set_moving(space, chunks, count, false);
+    for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
+        set_rests(space, chunks[c], false);
+    pthread_rwlock_unlock(&space->places);
+    pleat_error why = *pleat_last_error();
+    for (uint64_t c = 0; c < made && result != PLEAT_OK; c++)
+        release(space, chunks[c]);
+    pleat__arena_free(space->arena, found.all);
+    PLEAT_AUDIT(pleat__space_audit(space));
+    return result == PLEAT_OK
+               ? PLEAT_OK
+               : pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+}
