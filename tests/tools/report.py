@@ -35,6 +35,49 @@ window.requestAnimationFrame = (draw) => { draw(performance.now()); return 0; };
 
 # Runs behind them: zooms and points at every view, and leaves what it saw in the document.
 BEHIND = """<script>
+/* What a person does: find the largest tensor at the peak and where it comes from; compose the curve
+ * otherwise; search; find what lies under a chunk; look at seconds. */
+function person(key) {
+  const at = (id) => document.getElementById(id), did = {};
+  const choose = (id, value) => {
+    at(id).value = value;
+    at(id).dispatchEvent(new Event('change', {bubbles: true}));
+  };
+  const rows = () => [...at('moment-rows').querySelectorAll('tr')];
+  const cellOf = (row, label) => row.querySelector('[data-label="' + label + '"]').textContent;
+  at('show-peak').click();
+  did.title = at('moment-title').textContent;
+  did.rows = rows().length;
+  did.largest = cellOf(rows()[0], 'together');
+  did.place = cellOf(rows()[0], 'allocated at');
+  did.flame = at('flame').querySelectorAll('button').length;
+  key(at('curves'), 'Enter');
+  did.other = at('moment-title').textContent;
+  at('show-peak').click();
+  at('moment-search').value = cellOf(rows()[0], 'class');
+  at('moment-search').dispatchEvent(new Event('input'));
+  did.found = rows().map((row) => cellOf(row, 'class'));
+  at('moment-search').value = '';
+  at('moment-search').dispatchEvent(new Event('input'));
+  did.ways = [...at('compose').options].map((o) => o.value);
+  for (const way of did.ways) {
+    choose('compose', way);
+    if (!at('compose-keys').childElementCount) problems.push('no areas by ' + way);
+  }
+  choose('compose', 'class');
+  choose('unit', 'seconds');
+  key(at('curves'), '+');
+  did.seconds = at('curves-read').textContent;
+  choose('unit', 'events');
+  key(at('curves'), '0');
+  const box = at('map-canvas').getBoundingClientRect();
+  for (let i = 1; i < 20 && !at('tenant-title').textContent; i++)
+    at('map-canvas').dispatchEvent(new MouseEvent('click', {bubbles: true,
+      clientX: box.left + box.width / 2, clientY: box.top + 20 + (box.height - 60) * i / 20}));
+  did.tenants = at('tenant-title').textContent;
+  did.below = at('tenant-rows').childElementCount;
+  return did;
+}
 (() => {
   const out = {problems, drawn_ms: performance.now(), views: {}};
   const timed = (f) => { const begun = performance.now(); f(); return performance.now() - begun; };
@@ -43,13 +86,16 @@ BEHIND = """<script>
   const image = (at) => [...(at.tagName === 'CANVAS' ? [at] : at.querySelectorAll('canvas'))]
       .map((c) => c.toDataURL()).join();
   for (const [view, id] of [['run-time', 'run-time'], ['run-steps', 'run-steps'],
-                            ['curves', 'curves'], ['map', 'map-canvas'], ['chunks', 'chunks-canvas']]) {
+                            ['curves', 'curves'], ['left', 'left'], ['right', 'right'],
+                            ['map', 'map-canvas'], ['chunks', 'map-canvas']]) {
     if (!document.getElementById(id)) continue;
+    if (view === 'chunks') document.querySelector('input[value=chunks]').click();
     const at = document.getElementById(id), seen = {}, all = image(at);
     if (at.scrollWidth > document.documentElement.clientWidth) problems.push(id + ' is too wide');
     seen.zoom_ms = Math.max(key(at, '+'), key(at, '+'), key(at, 'ArrowRight'));
     seen.zoomed = image(at) !== all;
-    seen.read = document.getElementById(view + '-read').textContent.trim();
+    const told = document.getElementById((view === 'chunks' ? 'map' : view) + '-read');
+    seen.read = told.textContent.trim();
     key(at, '0');
     seen.restored = image(at).length > 1000;
     const box = at.getBoundingClientRect(), hover = (x, y) => timed(() => {
@@ -61,9 +107,22 @@ BEHIND = """<script>
     seen.hover_ms = 0;
     for (let i = 1; i < 10; i++)
       seen.hover_ms = Math.max(seen.hover_ms, hover(box.width * i / 10, box.height * i / 12));
-    seen.hovered = document.getElementById(view + '-read').textContent.trim();
+    seen.hovered = told.textContent.trim();
+    /* One finger is the page's, two are the plot's. */
+    const finger = (id, x) => new Touch({identifier: id, target: at, clientX: box.left + x, clientY: box.top + 50});
+    const touch = (kind, ...xs) => {
+      const touches = xs.map((x, i) => finger(i, x));
+      const event = new TouchEvent(kind, {touches, targetTouches: touches, changedTouches: touches, bubbles: true, cancelable: true});
+      (at.querySelector('canvas:last-of-type') || at).dispatchEvent(event);
+      return event.defaultPrevented;
+    };
+    seen.scrolls = !touch('touchstart', 100) && !touch('touchmove', 120) && getComputedStyle(at).touchAction === 'pan-y';
+    const before = image(at);
+    seen.pinches = touch('touchstart', 100, 140) && touch('touchmove', 60, 200) && image(at) !== before;
+    key(at, '0');
     out.views[view] = seen;
   }
+  if (document.getElementById('moment')) out.person = person(key);
   out.wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   const pre = document.createElement('pre');
   pre.id = 'seen';
@@ -171,7 +230,8 @@ class Report(unittest.TestCase):
         self.assertEqual(plan["max_live_bytes"] + sum(plan["gap"].values()), plan["physical_bytes"])
         self.assertLessEqual(sum(g["bytes"] for g in self.figures["peak"]), live)
 
-    def test_places_in_the_program_are_shown_where_they_are_known(self):
+    def with_frames(self):
+        """The page of the job with stacks, and its figures."""
         with gzip.open(SNAPSHOT) as file:
             snapshot = pickle.load(file)
         for event in snapshot["device_traces"][0]:
@@ -187,12 +247,15 @@ class Report(unittest.TestCase):
         page = os.path.join(self.folder.name, "frames.html")
         ran = run("report", trace, "-o", page, "--json", "--policies", "native")
         self.assertEqual(ran.returncode, 0, ran.stderr)
-        peak = json.loads(ran.stdout)["peak"]
+        with open(page, encoding="utf-8") as file:
+            return file.read(), json.loads(ran.stdout)
+
+    def test_places_in_the_program_are_shown_where_they_are_known(self):
+        text, told = self.with_frames()
+        peak = told["peak"]
         for group in peak:
             place = f"layer<{group['size'] % 7}> (me/net/block.py:40)"
             self.assertEqual(group["site"], "forward (torch/nn/linear.py:7)\n" + place)
-        with open(page, encoding="utf-8") as file:
-            text = file.read()
         place = html.escape(f"layer<{peak[0]['size'] % 7}> (me/net/block.py:40)")
         self.assertIn(f"<summary>{place}</summary>", text)
 
@@ -284,24 +347,52 @@ class Report(unittest.TestCase):
     def test_browser_draws_zooms_and_points(self):
         _, _, with_run = self.report_of_run(SNAPSHOT)
         _, _, only_run = self.report_of_run()
-        views = ["run-time", "run-steps", "curves", "map", "chunks"]
+        views = ["run-time", "run-steps", "curves", "left", "right", "map", "chunks"]
         for page, wanted in [(self.text, views[2:]), (with_run, views), (only_run, views[:2])]:
-            for width, height in [(1280, 800), (390, 844)]:
-                self.drive(page, wanted, width, height)
+            for width, height in [(1280, 800), (1920, 1080), (390, 844)]:
+                seen = self.drive(page, wanted, width, height)
+                if "person" in seen:
+                    self.person(seen["person"])
 
-    def drive(self, page, wanted, width, height):
+    def person(self, did):
+        """What somebody found who looked for it."""
+        largest = max(self.figures["peak"], key=lambda g: g["bytes"])
+        self.assertEqual(f"{largest['bytes'] / 2**30:.3f} GiB", did["largest"])
+        self.assertIn("the peak", did["title"])
+        self.assertNotEqual(did["other"], did["title"])
+        self.assertGreater(did["rows"], 5)
+        self.assertGreater(did["flame"], 5)
+        self.assertEqual(did["place"], "(place not recorded)")
+        self.assertEqual(len(set(did["found"])), 1)
+        self.assertEqual(did["ways"], ["class", "phase", "size"])
+        self.assertRegex(did["seconds"], r"^\d+(\.\d+)? s, iteration \d")
+        self.assertRegex(did["tenants"], r"(other tensors at other times:|Nothing else uses its chunks\.)$")
+        self.assertEqual(did["below"] > 0, "other tensors" in did["tenants"])
+
+    @unittest.skipUnless(BROWSER, "no chromium: the page is not looked at in a browser")
+    def test_the_largest_tensor_is_traced_to_its_line(self):
+        page = self.with_frames()[0]
+        seen = self.drive(page, ["curves", "left", "map", "chunks"], 1280, 800, without=("right",))
+        did = seen["person"]
+        self.assertRegex(did["place"], r"^layer<\d> \(me/net/block.py:40\)$")
+        self.assertEqual(did["ways"], ["class", "phase", "place", "function", "module", "size"])
+
+    def drive(self, page, wanted, width, height, without=()):
         seen, errors = self.see(page, width, height)
-        self.assertEqual(list(seen["views"]), wanted)
+        self.assertEqual([view for view in seen["views"] if view not in without], wanted)
         self.assertEqual(errors, [])
         self.assertEqual(seen["problems"], [])
         self.assertEqual(seen["wide"], 0)
         print(f"{width}x{height}: drawn after {seen['drawn_ms']:.0f} ms")
         for name, view in seen["views"].items():
+            self.assertTrue(view["scrolls"], name)
+            self.assertTrue(view["pinches"], name)
             print(f"  {name}: zoom {view['zoom_ms']:.1f} ms, hover {view['hover_ms']:.1f} ms")
             self.assertTrue(view["zoomed"], name)
             self.assertTrue(view["restored"], name)
             self.assertRegex(view["read"], r"(event|MiB|chunk|GiB)", name)
             self.assertRegex(view["hovered"], r"(event|MiB|chunk|GiB)", name)
+        return seen
 
 
 if __name__ == "__main__":

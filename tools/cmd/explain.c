@@ -1,15 +1,8 @@
 /*
  * explain.c: `pleat explain`: where a job's memory goes, why the native allocator takes more, and
  * what would help, in words.
- *
- * SAVINGS  Of an allocator and of half the microbatch: measured, by running the trace, and the
- * trace with other sizes (fit.h), under it. Of a plan: what the plan takes, proven. Of other
- *          changes to the job: bounds from what is live at the peak of the steady iteration:
- *          whatever is kept from one phase for another (scoped) is all that recomputation could
- *          give up.
  */
-#include <tools/analysis/fit.h>
-#include <tools/analysis/footprint.h>
+#include <tools/analysis/advice.h>
 #include <tools/analysis/sites.h>
 #include <tools/cli.h>
 #include <tools/cmd/devices.h>
@@ -26,24 +19,6 @@ typedef struct options {
     bool json;
 } options;
 
-/* What is found besides the footprint: half a microbatch, and the largest. */
-typedef struct growth {
-    uint64_t device_bytes;
-    bool device_assumed; /* nobody says what the device has */
-    bool scaled;         /* sizes are assumed, not recorded */
-    fit_result half, native, pleat;
-} growth;
-
-/* One thing to do, and the bytes it saves of what the native allocator takes. */
-typedef struct advice {
-    const char *what;
-    const char *text;
-    uint64_t saved;
-    const char *how; /* "measured", "at most" */
-} advice;
-
-#define ADVICE_MOST 6
-
 /* In the unit of gigabytes, as all sums here, so that they can be compared by eye. */
 static const char *text_of(uint64_t bytes, char (*buffers)[48], int i)
 {
@@ -55,62 +30,11 @@ static double share(uint64_t part, uint64_t whole)
     return whole != 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
-static uint64_t less(uint64_t before, uint64_t after)
-{
-    return before > after ? before - after : 0;
-}
-
-static uint64_t saved_by(const footprint *f, uint64_t native, const char *policy)
-{
-    const replay_result *other = &footprint_find(f, policy)->result;
-    return other->oom ? 0 : less(native, other->peak_physical_bytes);
-}
-
 /* Where nobody says what memory the device has. */
 static const char *device_note(const growth *g)
 {
     return g->device_assumed ? " (the recording does not say what its device has: -d SIZE|GPU does)"
                              : "";
-}
-
-static void sort_advice(advice *all, int count)
-{
-    for (int i = 1; i < count; i++)
-        for (int k = i; k > 0 && all[k].saved > all[k - 1].saved; k--) {
-            advice other = all[k];
-            all[k] = all[k - 1];
-            all[k - 1] = other;
-        }
-}
-
-/* What saves a hundredth or more, most first. */
-static int advise(const footprint *f, const growth *g, advice *all)
-{
-    const uint64_t *live = f->class_bytes;
-    const replay_result *runs = &footprint_find(f, "native")->result;
-    /* What it had when it ran out is nothing to save from. */
-    const uint64_t native = runs->oom ? 0 : runs->peak_physical_bytes;
-    const advice possible[ADVICE_MOST] = {
-        {"pleat", "run it under Pleat, which learns the iteration", saved_by(f, native, "pleat"),
-         "measured"},
-        {"plan", "plan it beforehand (pleat plan), and run it under Pleat with --plan",
-         f->has_gap ? less(native, f->gap.physical) : 0, "by the plan"},
-        {"expandable", "use PyTorch's expandable segments", saved_by(f, native, "expandable"),
-         "measured"},
-        {"recompute", "recompute in backward what is kept for it now",
-         f->has_gap ? live[PLEAT__CLASS_SCOPED] : 0, "at most"},
-        {"split", "halve the microbatch (another split of the batch)",
-         g->half.step != 0 ? less(native, g->half.physical_bytes) : 0,
-         g->scaled ? "estimated" : "measured"},
-        {"offload", "keep half of what is persistent elsewhere (sharding, offloading)",
-         f->has_gap ? live[PLEAT__CLASS_PERSISTENT] / 2 : 0, "at most"},
-    };
-    int count = 0;
-    for (int i = 0; i < ADVICE_MOST; i++)
-        if (possible[i].saved > f->max_live_bytes / 100)
-            all[count++] = possible[i];
-    sort_advice(all, count);
-    return count;
 }
 
 /* "264 of 192.000 MiB, allocated in phase F, at forward (model.py:12)" */
@@ -282,7 +206,8 @@ static void say_advice(const footprint *f, const growth *g)
     printf("\nWhat would help\n");
     say_what_fits(f, g);
     for (int i = 0; i < count; i++)
-        printf("  %-11s %11s less: %s\n", all[i].how, text_of(all[i].saved, sizes, 0), all[i].text);
+        printf("  %-11s %11s less: %s\n%26s%s\n", all[i].how, text_of(all[i].saved, sizes, 0),
+               all[i].text, "", all[i].command);
     if (count == 0)
         printf("  Nothing known here saves a hundredth of it.\n");
     if (f->plan == NULL)
@@ -308,44 +233,15 @@ static void growth_json(json_writer *json, const options *o, const growth *g)
 
 static void print_json(const options *o, const footprint *f, const growth *g)
 {
-    advice all[ADVICE_MOST];
-    int count = advise(f, g, all);
     json_writer json;
     json_begin(&json, stdout);
     json_object(&json, NULL);
     json_string(&json, "trace", o->paths[0]);
     footprint_json(&json, f);
-    json_array(&json, "advice");
-    for (int i = 0; i < count; i++) {
-        json_object(&json, NULL);
-        json_string(&json, "what", all[i].what);
-        json_string(&json, "text", all[i].text);
-        json_uint(&json, "saved_bytes", all[i].saved);
-        json_string(&json, "how", all[i].how);
-        json_end_object(&json);
-    }
-    json_end_array(&json);
+    advice_json(&json, f, g);
     growth_json(&json, o, g);
     json_end_object(&json);
     json_finish(&json);
-}
-
-static pleat_result look_at_growth(const options *o, const pleat_trace *const *traces, growth *g)
-{
-    fit f;
-    g->device_bytes = replay_device_bytes(traces[0], o->device_bytes);
-    g->device_assumed = o->device_bytes == 0 && pleat_trace_device_bytes(traces[0]) == 0;
-    g->scaled = o->path_count == 1;
-    PLEAT_TRY(fit_begin(traces, o->path_count, 0, g->device_bytes, &f));
-    progress_stage();
-    pleat_result result = fit_half(&f, "native", &g->half);
-    if (result == PLEAT_OK)
-        result = fit_policy(&f, "native", &g->native);
-    progress_stage();
-    if (result == PLEAT_OK)
-        result = fit_policy(&f, "pleat", &g->pleat);
-    fit_end(&f);
-    return result;
 }
 
 static int explain_traces(const options *o, const pleat_trace *const *traces)
@@ -359,7 +255,7 @@ static int explain_traces(const options *o, const pleat_trace *const *traces)
     progress_stage();
     pleat_result result = footprint_make(traces[0], &wanted, &f);
     if (result == PLEAT_OK) {
-        result = look_at_growth(o, traces, &g);
+        result = growth_find(traces, o->path_count, o->device_bytes, &g);
         progress_whole_end();
         if (result == PLEAT_OK && o->json) {
             print_json(o, &f, &g);

@@ -1,7 +1,7 @@
 /*
  * report.c: `pleat report`: a job's physical against its virtual footprint, as a page.
  */
-#include <tools/analysis/footprint.h>
+#include <tools/analysis/advice.h>
 #include <tools/cli.h>
 #include <tools/cmd/devices.h>
 #include <tools/progress.h>
@@ -26,6 +26,7 @@ typedef struct options {
 typedef struct subject {
     const footprint *job; /* NULL: none */
     const runlog *run;    /* NULL: none */
+    const growth *growth; /* of the job; NULL: none */
 } subject;
 
 /* The caller frees it. */
@@ -42,6 +43,8 @@ static pleat_result figures_of(const options *o, const subject *s, char **text)
     if (s->job != NULL) {
         json_string(&json, "trace", o->trace);
         footprint_json(&json, s->job);
+        if (s->growth != NULL)
+            advice_json(&json, s->job, s->growth);
     }
     if (s->run != NULL) {
         run_figures figures = run_figures_of(s->run, s->job);
@@ -66,6 +69,7 @@ static pleat_result write_report(const options *o, const subject *s)
     pleat_result result = figures_of(o, s, &figures);
     const page_content content = {.job = s->job,
                                   .run = s->run,
+                                  .growth = s->growth,
                                   .name = base_name(s->job != NULL ? o->trace : o->log),
                                   .figures = figures};
     if (result == PLEAT_OK && o->output != NULL)
@@ -87,8 +91,15 @@ static pleat_result report_job(const options *o, const pleat_trace *trace, subje
         return write_report(o, s);
     pleat_result result = footprint_make(trace, &o->footprint, &f);
     if (result == PLEAT_OK) {
+        growth g;
         s->job = &f;
-        result = write_report(o, s);
+        bool known = footprint_find(&f, "native") != NULL && footprint_find(&f, "pleat") != NULL &&
+                     footprint_find(&f, "expandable") != NULL;
+        if (known)
+            result = growth_find(&trace, 1, o->footprint.device_bytes, &g);
+        s->growth = known ? &g : NULL;
+        if (result == PLEAT_OK)
+            result = write_report(o, s);
         footprint_free(&f);
     }
     return result;
@@ -112,7 +123,7 @@ static int report(void *self, pleat_trace *trace, int device)
         pleat_trace_free(trace);
         return CLI_FAILED;
     }
-    progress_whole("report", (uint32_t)o->footprint.policy_count);
+    progress_whole("report", (uint32_t)o->footprint.policy_count + 2);
     pleat_result result = o->log != NULL ? runlog_open(o->log, &run) : PLEAT_OK;
     if (result == PLEAT_OK) {
         s.run = o->log != NULL ? &run : NULL;

@@ -8,6 +8,8 @@
 extern const unsigned char embed_page_html[];
 extern const unsigned char embed_page_css[];
 extern const unsigned char embed_page_js[];
+extern const unsigned char embed_live_js[];
+extern const unsigned char embed_map_js[];
 /* The plotting library, from the distribution's package. Empty where the build did not find it. */
 extern const unsigned char embed_plot_js[];
 extern const unsigned char embed_plot_css[];

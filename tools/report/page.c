@@ -14,7 +14,10 @@
 
 #include <tools/analysis/sites.h>
 #include <tools/cli.h>
+#include <tools/report/arrays.h>
 #include <tools/report/embed.h>
+#include <tools/report/lives.h>
+#include <tools/words.h>
 
 #include <internal/error.h>
 #include <plan/base/file.h>
@@ -23,8 +26,9 @@
 #include <string.h>
 
 typedef struct page {
-    const footprint *f; /* NULL: it is about a run only */
-    const runlog *run;  /* NULL: none */
+    const footprint *f;   /* NULL: it is about a run only */
+    const runlog *run;    /* NULL: none */
+    const growth *growth; /* NULL: not known, and there is no advice */
     const char *name;
     const char *figures;
     FILE *out;
@@ -73,28 +77,7 @@ static void put_json(FILE *out, const char *json)
             fputc(*json, out);
 }
 
-/* ---- arrays ---- */
-
-static void put_base64(FILE *out, const uint8_t *bytes, size_t size)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < size; i += 3) {
-        uint32_t three = (uint32_t)bytes[i] << 16;
-        three |= i + 1 < size ? (uint32_t)bytes[i + 1] << 8 : 0;
-        three |= i + 2 < size ? bytes[i + 2] : 0;
-        fputc(digits[three >> 18], out);
-        fputc(digits[three >> 12 & 63], out);
-        fputc(i + 1 < size ? digits[three >> 6 & 63] : '=', out);
-        fputc(i + 2 < size ? digits[three & 63] : '=', out);
-    }
-}
-
-static void put_array(FILE *out, const char *key, const void *items, size_t size)
-{
-    fprintf(out, ",\"%s\":\"", key);
-    put_base64(out, items, size);
-    fputc('"', out);
-}
+/* ---- curves ---- */
 
 static void put_curve(const page *p, const char *low, const char *high, const footprint_curve *c)
 {
@@ -147,10 +130,12 @@ static pleat_result put_phases(const page *p)
 /* ---- the plan's map ---- */
 
 #define CLASS_SMALL PLEAT__CLASSES /* the page's class of requests under the small limit */
-#define BOX_WORDS   5
+#define BOX_WORDS   6
+#define NO_REQUEST  UINT32_MAX
 
-/* A request as it is drawn: begin, end, place and size in units of 512 bytes, class. */
-static void add_box(const pleat_plan *plan, const pleat__slot *slot, uint32_t *box)
+/* A request as it is drawn: begin, end, place and size in units of 512 bytes, class, its number. */
+static void add_box(const pleat_plan *plan, const pleat__slot *slot, uint32_t request,
+                    uint32_t *box)
 {
     bool always = slot->class == PLEAT__CLASS_PERSISTENT;
     box[0] = always ? 0 : slot->alloc_at;
@@ -158,15 +143,19 @@ static void add_box(const pleat_plan *plan, const pleat__slot *slot, uint32_t *b
     box[2] = (uint32_t)(slot->place / PLEAT__ALIGNMENT);
     box[3] = (uint32_t)pleat__ceil_div(slot->size, PLEAT__ALIGNMENT);
     box[4] = slot->small && !always ? CLASS_SMALL : slot->class;
+    box[5] = request;
 }
 
 static uint32_t add_lanes(const pleat_plan *plan, uint32_t *boxes)
 {
     for (uint32_t i = 0; i < plan->lane_count; i++) {
         const pleat__lane *lane = &plan->lanes[i];
-        const uint32_t box[BOX_WORDS] = {
-            lane->begin_at, lane->end_at, (uint32_t)(lane->place / PLEAT__ALIGNMENT),
-            (uint32_t)(lane->bytes / PLEAT__ALIGNMENT), PLEAT__CLASS_DYNAMIC};
+        const uint32_t box[BOX_WORDS] = {lane->begin_at,
+                                         lane->end_at,
+                                         (uint32_t)(lane->place / PLEAT__ALIGNMENT),
+                                         (uint32_t)(lane->bytes / PLEAT__ALIGNMENT),
+                                         PLEAT__CLASS_DYNAMIC,
+                                         NO_REQUEST};
         memcpy(boxes + (size_t)i * BOX_WORDS, box, sizeof box);
     }
     return plan->lane_count;
@@ -183,10 +172,11 @@ static pleat_result put_boxes(const page *p)
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
         if (plan->first.slots[i].class == PLEAT__CLASS_PERSISTENT &&
             plan->first.slots[i].place != PLEAT__NOWHERE)
-            add_box(plan, &plan->first.slots[i], boxes + BOX_WORDS * count++);
+            add_box(plan, &plan->first.slots[i], i, boxes + BOX_WORDS * count++);
     for (uint32_t i = 0; i < plan->steady.slot_count; i++)
         if (plan->steady.slots[i].place != PLEAT__NOWHERE)
-            add_box(plan, &plan->steady.slots[i], boxes + BOX_WORDS * count++);
+            add_box(plan, &plan->steady.slots[i], plan->steady_request + i,
+                    boxes + BOX_WORDS * count++);
     put_array(p->out, "boxes", boxes, count * BOX_WORDS * sizeof *boxes);
     pleat__arena_free(p->f->arena, boxes);
     return PLEAT_OK;
@@ -204,6 +194,28 @@ static pleat_result put_pages(const page *p)
     return PLEAT_OK;
 }
 
+/* The steady iteration's phases, [[begin, name], ...], and the event of the recording at which it
+ * begins. */
+static void put_plan_phases(const page *p)
+{
+    const pleat_plan *plan = p->f->plan;
+    const pleat__requests *r = &p->f->requests;
+    json_writer json;
+    uint32_t begin = 0;
+    if (plan->steady.slot_count > 0 && plan->steady_request < r->count)
+        begin = r->items[plan->steady_request].alloc_at - plan->steady.slots[0].alloc_at;
+    fprintf(p->out, ",\"begin\":%u,\"phases\":", begin);
+    json_begin(&json, p->out);
+    json_array(&json, NULL);
+    for (uint32_t i = 0; i < plan->steady.phase_count; i++) {
+        json_array(&json, NULL);
+        json_uint(&json, NULL, plan->steady.phases[i].begin_at);
+        json_string(&json, NULL, plan->labels[plan->steady.phases[i].label]);
+        json_end_array(&json);
+    }
+    json_end_array(&json);
+}
+
 static pleat_result put_plan(const page *p)
 {
     const pleat_plan *plan = p->f->plan;
@@ -214,6 +226,7 @@ static pleat_result put_plan(const page *p)
     fprintf(p->out, ",\"plan\":{\"chunk\":%llu,\"virtual\":%llu,\"physical\":%llu,\"events\":%u",
             (unsigned long long)plan->chunk_bytes, (unsigned long long)plan->virtual_bytes,
             (unsigned long long)plan->physical_bytes, plan->steady.events);
+    put_plan_phases(p);
     PLEAT_TRY(put_boxes(p));
     PLEAT_TRY(put_pages(p));
     fputc('}', p->out);
@@ -268,11 +281,13 @@ static pleat_result put_job(const page *p)
     if (p->f == NULL)
         return PLEAT_OK;
     const pleat__requests *r = &p->f->requests;
-    fprintf(p->out, ",\"events\":%u,\"buckets\":%u", r->event_count, p->f->buckets);
+    fprintf(p->out, ",\"events\":%u,\"buckets\":%u,\"peak\":%u", r->event_count, p->f->buckets,
+            p->f->max_live_at);
     put_array(p->out, "marks", r->marks, r->mark_count * sizeof *r->marks);
     put_curve(p, "low", "high", &p->f->live);
     put_policies(p);
     PLEAT_TRY(put_phases(p));
+    PLEAT_TRY(lives_put(p->f, p->out));
     return put_plan(p);
 }
 
@@ -292,8 +307,8 @@ typedef enum figure_unit { BYTES, COUNT, SHARE, SECONDS } figure_unit;
 static void put_cell(FILE *out, const char *policy, const char *key, figure_unit unit, double value)
 {
     char size[48];
-    fprintf(out, "<td data-policy=\"%s\" data-key=\"%s\" data-value=\"%.17g\">", policy, key,
-            value);
+    fprintf(out, "<td data-label=\"%s\" data-policy=\"%s\" data-key=\"%s\" data-value=\"%.17g\">",
+            policy, policy, key, value);
     if (unit == BYTES)
         fputs(cli_format_size((uint64_t)value, size, sizeof size), out);
     else if (unit == SHARE)
@@ -453,15 +468,17 @@ static void put_group(const page *p, int row)
 {
     const footprint_group *g = &p->f->groups[row];
     char text[256], size[48];
-    fprintf(p->out, "<tr><th scope=row>%s</th><td>%u</td>",
+    fprintf(p->out, "<tr><th scope=row>%s</th><td data-label=number>%u</td>",
             cli_format_size(g->size, size, sizeof size), g->count);
-    fprintf(p->out, "<td data-row=%d data-value=%llu>%s</td><td>%.2f %%</td>", row,
-            (unsigned long long)g->bytes, cli_format_size(g->bytes, size, sizeof size),
+    fprintf(p->out,
+            "<td data-label=together data-row=%d data-value=%llu>%s</td>"
+            "<td data-label=\"of the peak\">%.2f %%</td>",
+            row, (unsigned long long)g->bytes, cli_format_size(g->bytes, size, sizeof size),
             100.0 * (double)g->bytes / (double)p->f->max_live_bytes);
     if (p->f->has_sites)
         put_site(p, g->site);
     const char *phase = footprint_phase(p->f, g->phase, text, sizeof text);
-    fputs("<td class=text>", p->out);
+    fputs("<td class=text data-label=phase>", p->out);
     put_escaped(p->out, phase[0] != '\0' ? phase : "(none)");
     fputs("</td></tr>\n", p->out);
 }
@@ -478,26 +495,116 @@ static void put_peak(const page *p)
     fputs("</tbody></table>\n", p->out);
 }
 
+/* The sentence that a reader takes away. */
+static void put_verdict(const page *p)
+{
+    const footprint_policy *native = footprint_find(p->f, "native");
+    const footprint_policy *pleat = footprint_find(p->f, "pleat");
+    char was[48], is[48], less[48];
+    if (native == NULL || pleat == NULL)
+        return;
+    uint64_t before = native->result.peak_physical_bytes, after = pleat->result.peak_physical_bytes;
+    cli_format_size(before, was, sizeof was);
+    cli_format_size_like(after, before, is, sizeof is);
+    cli_format_size_like(before > after ? before - after : 0, before, less, sizeof less);
+    fputs("<p class=verdict>", p->out);
+    if (pleat->result.oom)
+        fputs("This job does not fit under Pleat with this much memory.", p->out);
+    else if (native->result.oom)
+        fprintf(p->out,
+                "This job runs out of memory under PyTorch's native allocator; under Pleat "
+                "it takes <strong>%s</strong>.",
+                is);
+    else if (after < before)
+        fprintf(
+            p->out,
+            "Pleat holds this job in <strong>%s</strong> where PyTorch's native allocator takes "
+            "%s: <strong>%s (%.1f %%) less</strong>.",
+            is, was, less, 100.0 * (double)(before - after) / (double)before);
+    else
+        fprintf(p->out,
+                "Pleat would save this job nothing: it takes %s, PyTorch's native allocator "
+                "%s.",
+                is, was);
+    fputs("</p>", p->out);
+}
+
 static void put_summary(const page *p)
 {
     const footprint *f = p->f;
-    char live[48], text[256], physical[48];
+    char live[48], text[256];
     const char *phase =
         footprint_phase(f, footprint_phase_at(f, f->max_live_at), text, sizeof text);
-    fprintf(p->out, "<p>%u requests in %u iterations. At most <strong>%s</strong> are live at once",
+    put_verdict(p);
+    fprintf(p->out,
+            "<p>%u requests in %u iterations. At most <strong>%s</strong> are live at once, in %u "
+            "tensors, in iteration %u",
             f->requests.count, f->requests.mark_count > 1 ? f->requests.mark_count - 1 : 1,
-            cli_format_size(f->max_live_bytes, live, sizeof live));
+            cli_format_size(f->max_live_bytes, live, sizeof live), f->max_live_count,
+            footprint_iteration_at(f, f->max_live_at));
     if (phase[0] != '\0') {
-        fputs(", in phase ", p->out);
+        fputs(", phase ", p->out);
         put_escaped(p->out, phase);
     }
-    fputs(".", p->out);
-    for (int i = 0; i < f->policy_count; i++)
-        fprintf(
-            p->out, "%s <strong>%s</strong> takes %s", i > 0 ? "," : "",
-            f->policies[i].result.policy,
-            cli_format_size(f->policies[i].result.peak_physical_bytes, physical, sizeof physical));
-    fputs(f->policy_count > 0 ? ".</p>" : "</p>", p->out);
+    fputs(": no allocator needs less.</p>", p->out);
+}
+
+static void put_room(const page *p)
+{
+    const growth *g = p->growth;
+    char device[48];
+    fprintf(p->out, "<p>In %s%s: ", cli_format_size(g->device_bytes, device, sizeof device),
+            g->device_assumed ? " (the recording does not say what its device has)" : "");
+    const struct {
+        const char *name;
+        const fit_result *found;
+    } both[] = {{"Pleat", &g->pleat}, {"the native allocator", &g->native}};
+    for (size_t i = 0; i < 2; i++) {
+        const fit_result *found = both[i].found;
+        fputs(i > 0 ? "; " : "", p->out);
+        if (found->step == 0)
+            fprintf(p->out, "under %s no microbatch fits", both[i].name);
+        else if (found->times == 1 && !found->bounded)
+            fprintf(p->out, "under %s the microbatch cannot grow by a tenth", both[i].name);
+        else
+            fprintf(p->out, "under %s the microbatch can be %s%.3g times the recorded one",
+                    both[i].name, found->bounded ? "at least " : "", found->times);
+    }
+    fprintf(p->out, " <span class=soft>(%s)</span>.</p>\n",
+            g->scaled ? fit_assumption : "by the sizes of the recordings");
+}
+
+static void put_advice(const page *p)
+{
+    advice all[ADVICE_MOST];
+    char size[48];
+    if (p->growth == NULL)
+        return;
+    int count = advise(p->f, p->growth, all);
+    fputs("<h2 id=advice>What to do</h2>\n", p->out);
+    if (count == 0)
+        fputs("<p>Nothing known here saves a hundredth of it.</p>\n", p->out);
+    else
+        fputs("<table class=advice><thead><tr><th scope=col>saves</th><th scope=col "
+              "class=text>what</th><th scope=col class=text>how</th></tr></thead><tbody>\n",
+              p->out);
+    for (int i = 0; i < count; i++)
+        fprintf(p->out,
+                "<tr><th scope=row><b>%s</b> <small>%s</small></th><td class=text "
+                "data-label=what>%s</td><td class=text data-label=how><code>%s</code></td></tr>\n",
+                cli_format_size_like(all[i].saved, (uint64_t)1 << 30, size, sizeof size),
+                all[i].how, all[i].text, all[i].command);
+    fputs(count > 0 ? "</tbody></table>\n" : "", p->out);
+    put_room(p);
+}
+
+static void put_words(const page *p)
+{
+    fputs("<dl>", p->out);
+#define PUT_WORD(word, line) fputs("<dt>" word "</dt><dd>" line "</dd>\n", p->out);
+    WORDS(PUT_WORD)
+#undef PUT_WORD
+    fputs("</dl>", p->out);
 }
 
 static void put_side(FILE *out, const char *side, const char *key, figure_unit unit, double value)
@@ -553,6 +660,10 @@ static pleat_result put_part(const page *p, const char *name, size_t length)
         fprintf(p->out, "%s\n%s", (const char *)embed_plot_css, (const char *)embed_page_css);
     else if (IS("SUMMARY"))
         put_summary(p);
+    else if (IS("ADVICE"))
+        put_advice(p);
+    else if (IS("WORDS"))
+        put_words(p);
     else if (IS("GAP"))
         put_gap(p);
     else if (IS("PEAK"))
@@ -570,7 +681,8 @@ static pleat_result put_part(const page *p, const char *name, size_t length)
     else if (IS("PLOT"))
         fputs((const char *)embed_plot_js, p->out);
     else if (IS("JS"))
-        fputs((const char *)embed_page_js, p->out);
+        fprintf(p->out, "%s\n%s\n%s", (const char *)embed_page_js, (const char *)embed_live_js,
+                (const char *)embed_map_js);
     else
         return pleat__fail(PLEAT_E_STATE, "the page has no part '%.*s'", (int)length, name);
 #undef IS
@@ -634,8 +746,11 @@ pleat_result page_write(const page_content *content, const char *path)
 {
     char *text = NULL;
     size_t size;
-    page p = {
-        .f = content->job, .run = content->run, .name = content->name, .figures = content->figures};
+    page p = {.f = content->job,
+              .run = content->run,
+              .growth = content->growth,
+              .name = content->name,
+              .figures = content->figures};
     p.out = open_memstream(&text, &size);
     if (p.out == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the page");

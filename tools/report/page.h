@@ -4,13 +4,14 @@
 #ifndef PLEAT_TOOLS_PAGE_H
 #define PLEAT_TOOLS_PAGE_H
 
-#include <tools/analysis/footprint.h>
+#include <tools/analysis/advice.h>
 #include <tools/analysis/run_figures.h>
 
 /* What the page is about: a recorded job, the log of a run, or both. */
 typedef struct page_content {
     const footprint *job; /* NULL: none */
     const runlog *run;    /* NULL: none */
+    const growth *growth; /* of the job; NULL: none */
     const char *name;     /* of it, for people */
     const char *figures;  /* the JSON object that the page carries */
 } page_content;

@@ -1,0 +1,98 @@
+/*
+ * advice.c: see advice.h.
+ */
+#include <tools/analysis/advice.h>
+
+#include <tools/progress.h>
+
+#include <internal/error.h>
+
+static uint64_t less(uint64_t before, uint64_t after)
+{
+    return before > after ? before - after : 0;
+}
+
+static uint64_t saved_by(const footprint *f, uint64_t native, const char *policy)
+{
+    const replay_result *other = &footprint_find(f, policy)->result;
+    return other->oom ? 0 : less(native, other->peak_physical_bytes);
+}
+
+static void sort_advice(advice *all, int count)
+{
+    for (int i = 1; i < count; i++)
+        for (int k = i; k > 0 && all[k].saved > all[k - 1].saved; k--) {
+            advice other = all[k];
+            all[k] = all[k - 1];
+            all[k - 1] = other;
+        }
+}
+
+int advise(const footprint *f, const growth *g, advice *all)
+{
+    const uint64_t *live = f->class_bytes;
+    const replay_result *runs = &footprint_find(f, "native")->result;
+    /* What it had when it ran out is nothing to save from. */
+    const uint64_t native = runs->oom ? 0 : runs->peak_physical_bytes;
+    const advice possible[ADVICE_MOST] = {
+        {"pleat", "run it under Pleat, which learns the iteration", saved_by(f, native, "pleat"),
+         "measured", "pleat run -- python3 train.py"},
+        {"plan", "plan it beforehand (pleat plan), and run it under Pleat with --plan",
+         f->has_gap ? less(native, f->gap.physical) : 0, "by the plan",
+         "pleat plan RECORDING -o job.plan, then pleat run --plan job.plan -- python3 train.py"},
+        {"expandable", "use PyTorch's expandable segments", saved_by(f, native, "expandable"),
+         "measured", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python3 train.py"},
+        {"recompute", "recompute in backward what is kept for it now",
+         f->has_gap ? live[PLEAT__CLASS_SCOPED] : 0, "at most",
+         "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) for each block"},
+        {"split", "halve the microbatch (another split of the batch)",
+         g->half.step != 0 ? less(native, g->half.physical_bytes) : 0,
+         g->scaled ? "estimated" : "measured",
+         "half the microbatch, twice the steps of gradient accumulation"},
+        {"offload", "keep half of what is persistent elsewhere (sharding, offloading)",
+         f->has_gap ? live[PLEAT__CLASS_PERSISTENT] / 2 : 0, "at most",
+         "torch.distributed.fsdp.fully_shard, or an optimizer whose states are on the host"},
+    };
+    int count = 0;
+    for (int i = 0; i < ADVICE_MOST; i++)
+        if (possible[i].saved > f->max_live_bytes / 100)
+            all[count++] = possible[i];
+    sort_advice(all, count);
+    return count;
+}
+
+void advice_json(json_writer *json, const footprint *f, const growth *g)
+{
+    advice all[ADVICE_MOST];
+    int count = advise(f, g, all);
+    json_array(json, "advice");
+    for (int i = 0; i < count; i++) {
+        json_object(json, NULL);
+        json_string(json, "what", all[i].what);
+        json_string(json, "text", all[i].text);
+        json_uint(json, "saved_bytes", all[i].saved);
+        json_string(json, "how", all[i].how);
+        json_string(json, "command", all[i].command);
+        json_end_object(json);
+    }
+    json_end_array(json);
+}
+
+pleat_result growth_find(const pleat_trace *const *traces, uint32_t count, uint64_t device_bytes,
+                         growth *g)
+{
+    fit f;
+    *g = (growth){.device_bytes = replay_device_bytes(traces[0], device_bytes),
+                  .device_assumed = device_bytes == 0 && pleat_trace_device_bytes(traces[0]) == 0,
+                  .scaled = count == 1};
+    PLEAT_TRY(fit_begin(traces, count, 0, g->device_bytes, &f));
+    progress_stage();
+    pleat_result result = fit_half(&f, "native", &g->half);
+    if (result == PLEAT_OK)
+        result = fit_policy(&f, "native", &g->native);
+    progress_stage();
+    if (result == PLEAT_OK)
+        result = fit_policy(&f, "pleat", &g->pleat);
+    fit_end(&f);
+    return result;
+}

@@ -1,0 +1,45 @@
+/*
+ * advice.h: what would make a job take less, by how much, and how it is done: what `pleat explain`
+ * says and `pleat report` begins with.
+ *
+ * SAVINGS  Of an allocator and of half the microbatch: measured, by running the trace, and the
+ *          trace with other sizes (fit.h), under it. Of a plan: what the plan takes, proven. Of
+ *          other changes to the job: bounds from what is live at the peak of the steady iteration:
+ *          whatever is kept from one phase for another (scoped) is all that recomputation could
+ *          give up.
+ */
+#ifndef PLEAT_TOOLS_ADVICE_H
+#define PLEAT_TOOLS_ADVICE_H
+
+#include <tools/analysis/fit.h>
+#include <tools/analysis/footprint.h>
+
+/* What a microbatch of another size takes. */
+typedef struct growth {
+    uint64_t device_bytes;
+    bool device_assumed; /* nobody says what the device has */
+    bool scaled;         /* sizes are assumed, not recorded */
+    fit_result half, native, pleat;
+} growth;
+
+/* One thing to do, and the bytes it saves of what the native allocator takes. */
+typedef struct advice {
+    const char *what;
+    const char *text;
+    uint64_t saved;
+    const char *how;     /* "measured", "at most" */
+    const char *command; /* or what is changed in the program */
+} advice;
+
+#define ADVICE_MOST 6
+
+/* Of traces[0], the others being of the same job at other sizes. */
+PLEAT_NODISCARD pleat_result growth_find(const pleat_trace *const *traces, uint32_t count,
+                                         uint64_t device_bytes, growth *out);
+/* What saves a hundredth or more, most first, into all[ADVICE_MOST]; returns how many. The
+ * footprint has native, expandable and pleat. */
+int advise(const footprint *footprint, const growth *growth, advice *all);
+/* The same as a member "advice". */
+void advice_json(json_writer *json, const footprint *footprint, const growth *growth);
+
+#endif
