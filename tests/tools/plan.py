@@ -2,6 +2,7 @@
 import csv
 import json
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import unittest
 
 PLEAT = sys.argv.pop(1)
 JOB = sys.argv.pop(1)
+WORKLOADS = os.path.join(os.path.dirname(__file__), "../../tools/workloads")
 
 KEYS = ["requests", "iteration_requests", "dynamic_requests", "max_live_bytes", "virtual_bytes",
         "physical_bytes", "ratio", "maps", "alias_maps", "lanes", "seconds"]
@@ -116,6 +118,53 @@ class Plan(unittest.TestCase):
                            0.9 * replay["steady_bytes"])
         self.assertEqual(pleat("import", JOB, "-n", 0).returncode, 2)
         self.assertEqual(pleat("import", JOB, "-n", 4000).returncode, 3)
+
+    def test_the_plan_is_tried_on_its_recording(self):
+        plan = self.planned(JOB, "--seconds", 0)
+        (tried,) = plan["replayed"]
+        self.assertFalse(tried["learning_is_better"])
+        self.assertEqual(tried["planned_bytes"], plan["physical_bytes"])
+        self.assertLess(tried["planned_bytes"], tried["learned_bytes"])
+        self.assertGreater(tried["planned_share"], 0.99)
+        text = pleat("plan", JOB, "--seconds", 0).stdout
+        self.assertIn("replayed, %s takes" % JOB, text)
+        self.assertNotIn("LEARNING", text)
+        self.assertNotIn("replayed", self.planned(JOB, "--seconds", 0, "--no-replay"))
+        self.assertEqual(self.planned(JOB, "--chunk", "64KiB")["replayed"][0]["why_not"],
+                         "no GPU has such chunks")
+
+    def test_a_plan_that_is_worse_than_none_is_called_so(self):
+        drawn = self.path("experts.pickle.gz")
+        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "13",
+                        "--iterations", "6", "-o", drawn], check=True, capture_output=True)
+        (tried,) = self.planned(drawn, "--seconds", 0)["replayed"]
+        self.assertTrue(tried["learning_is_better"])
+        self.assertGreater(tried["planned_bytes"], tried["learned_bytes"])
+        self.assertIn("LEARNING DOES BETTER", pleat("plan", drawn, "--seconds", 0).stdout)
+
+    def test_a_recording_in_which_nothing_repeats_is_shown_all_the_same(self):
+        draw, live, events = random.Random(3), [], []
+        for number in range(1500):
+            if live and draw.random() < 0.45:
+                address, size = live.pop(draw.randrange(len(live)))
+                happens = ["free_requested", "free_completed"]
+            else:
+                address, size = number << 30, draw.randrange(1, 40 << 20)
+                live.append((address, size))
+                happens = ["alloc"]
+            events += [{"action": action, "addr": address, "size": size, "stream": 0,
+                        "time_us": 20 * number} for action in happens]
+        snapshot = self.path("once.pickle")
+        with open(snapshot, "wb") as file:
+            pickle.dump({"device_traces": [events], "segments": []}, file)
+        refused = pleat("plan", snapshot)
+        self.assertEqual(refused.returncode, 3)
+        self.assertIn("record at least two iterations, or mark where they begin", refused.stderr)
+        self.assertEqual(pleat("compare", snapshot).returncode, 0)
+        self.assertEqual(pleat("explain", snapshot).returncode, 0)
+        self.assertEqual(pleat("report", snapshot, "-o", self.path("page.html")).returncode, 0)
+        for policy in ("native", "expandable", "gmlake", "stweaver", "pleat"):
+            self.assertEqual(pleat("replay", snapshot, "-p", policy).returncode, 0, policy)
 
     def test_exit_codes(self):
         self.assertEqual(pleat("plan").returncode, 2)

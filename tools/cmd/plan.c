@@ -1,12 +1,14 @@
 /*
  * plan.c: `pleat plan`: plans a trace's steady iteration, and says where its bytes are, what stands
- * above max-live and why, what each algorithm reached, and how long each step took. Of several
+ * above max-live and why, what each algorithm reached, and how long each step took. It replays what
+ * was recorded with the plan, and says so where learning takes less (plan_trial.c). Of several
  * traces it makes one plan with a recipe (plan/sizes/sizes.h), which plan_elastic.c speaks of.
  */
 #include <tools/analysis/footprint.h>
 #include <tools/cli.h>
 #include <tools/cmd/devices.h>
 #include <tools/cmd/plan_elastic.h>
+#include <tools/cmd/plan_trial.h>
 #include <tools/json.h>
 #include <tools/options.h>
 #include <tools/plan_json.h>
@@ -33,6 +35,7 @@ struct arguments {
     const char *device;
     elastic_question question;
     bool json;
+    bool no_replay;
     pleat_plan_options plan;
 };
 
@@ -42,6 +45,7 @@ struct outcome {
     uint32_t trace_count;
     pleat_plan *plan;
     pleat__elastic_report report; /* of an ordinary plan only what is in `plan` */
+    plan_trial trials[PLEAT__TRACES_MOST];
 };
 
 #define STEPS 12
@@ -128,6 +132,9 @@ static int print_json(const struct arguments *arguments, const struct outcome *m
     if (plan->recipe != NULL)
         elastic_json(&json, plan, &made->report, (const char *const *)arguments->inputs,
                      arguments->input_count);
+    if (!arguments->no_replay)
+        plan_trial_json(&json, made->trials, (const char *const *)arguments->inputs,
+                        made->trace_count);
     int code = CLI_DONE;
     if (asks(arguments))
         code = elastic_answer(arguments->inputs[0], plan, &arguments->question, &json);
@@ -266,6 +273,8 @@ static int print_text(const struct arguments *arguments, const struct outcome *m
                      arguments->input_count);
     putchar('\n');
     print_times(watch, seconds);
+    if (!arguments->no_replay)
+        plan_trial_text(made->trials, (const char *const *)arguments->inputs, made->trace_count);
     if (arguments->output != NULL)
         printf("written to %s\n", arguments->output);
     if (!asks(arguments))
@@ -408,6 +417,8 @@ static int plan(void *self, pleat_trace *trace, int device)
     if (result == PLEAT_OK && arguments->dump != NULL)
         result = dump(made.plan, arguments->dump);
     progress_whole_end();
+    if (result == PLEAT_OK && !arguments->no_replay)
+        result = plan_trial_run(made.plan, made.traces, made.trace_count, made.trials);
     int code;
     if (result != PLEAT_OK)
         code = cli_failed("plan", result);
@@ -589,6 +600,8 @@ int cli_plan(int argc, char **argv)
                     "of x in --fit (1 with --x, else 1/16)"),
         OPTION_FILE('\0', "dump", &arguments.dump, "FILE",
                     "the layout as a table: one row a request"),
+        OPTION_FLAG('\0', "no-replay", &arguments.no_replay,
+                    "do not try the plan on what it was made of"),
         OPTION_JSON(&arguments.json),
         OPTION_END,
     };

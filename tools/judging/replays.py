@@ -81,7 +81,7 @@ class Pleat:
 
     def plan(self, job, output):
         """Plans the job's iteration into `output`; what `pleat plan --json` says."""
-        return json.loads(self.run("plan", job, "-o", output, "--json"))
+        return json.loads(self.run("plan", job, "-o", output, "--json", "--no-replay"))
 
     def import_job(self, snapshot, output):
         """Reads the snapshot once, so that no replay has to."""

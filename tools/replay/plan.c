@@ -43,27 +43,35 @@ bool replay_follows_plans(const char *policy)
     return strcmp(policy, "pleat") == 0 || strcmp(policy, "stweaver") == 0;
 }
 
-/* Puts an elastic plan's instance at the trace's x in its place. A trace whose iterations change
- * their x is the runtime's to follow. */
-static pleat_result take_instance(const pleat_trace *trace, const char *path, pleat_plan **plan)
+pleat_result replay_plan_for(const pleat_trace *trace, const pleat_plan *plan, pleat_plan **own)
 {
     const pleat__instance_options options = {.recipe = true, .first = true};
-    pleat_plan *instance;
     pleat__x x;
     bool changes;
-    pleat_result result = pleat__elastic_infer(*plan, trace, &x, &changes);
-    if (result == PLEAT_OK && changes)
+    *own = NULL;
+    if (plan->recipe == NULL)
         return PLEAT_OK;
-    if (result == PLEAT_OK)
-        result = pleat__elastic_instance(*plan, &x, &options, NULL, &instance);
+    pleat_result result = pleat__elastic_infer(plan, trace, &x, &changes);
+    if (result != PLEAT_OK || changes)
+        return result;
+    return pleat__elastic_instance(plan, &x, &options, NULL, own);
+}
+
+/* Puts an elastic plan's instance at the trace's x in its place. */
+static pleat_result take_instance(const pleat_trace *trace, const char *path, pleat_plan **plan)
+{
+    pleat_plan *own;
+    pleat_result result = replay_plan_for(trace, *plan, &own);
     if (result == PLEAT_E_NOT_FOUND) {
         fprintf(stderr, "pleat: note: %s is not for this trace: %s\n", path,
                 pleat_last_error()->text);
         return PLEAT_OK;
     }
     PLEAT_TRY(result);
+    if (own == NULL)
+        return PLEAT_OK;
     pleat_plan_free(*plan);
-    *plan = instance;
+    *plan = own;
     return PLEAT_OK;
 }
 

@@ -111,6 +111,12 @@ uint64_t replay_device_bytes(const pleat_trace *trace, uint64_t wanted);
 PLEAT_NODISCARD pleat_result replay_plan_open(const pleat_trace *trace, const char *policy,
                                               const char *path, pleat_plan **plan);
 
+/* What of a plan for several sizes is for the trace's: its instance there, the caller's. *own is
+ * NULL where it is the plan itself: it is for one size, or the trace's iterations change theirs,
+ * which is the runtime's to follow. PLEAT_E_NOT_FOUND: it is not for this trace. */
+PLEAT_NODISCARD pleat_result replay_plan_for(const pleat_trace *trace, const pleat_plan *plan,
+                                             pleat_plan **own);
+
 /* The names of the policies in "a,b,c", at most `most`. 0, with a message on standard error for
  * `command`, when one is unknown or there are too many. */
 int replay_parse_policies(const char *command, const char *text, const char **names, int most);
