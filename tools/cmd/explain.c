@@ -6,6 +6,7 @@
 #include <tools/analysis/sites.h>
 #include <tools/cli.h>
 #include <tools/cmd/devices.h>
+#include <tools/cmd/explain_budget.h>
 #include <tools/progress.h>
 
 #include <internal/error.h>
@@ -15,6 +16,8 @@ typedef struct options {
     const char *const *paths; /* of the job; of it at other microbatches */
     uint32_t path_count;
     uint64_t device_bytes;
+    uint64_t budget_bytes; /* 0: what must be computed again to stay within one is not asked */
+    const char *block_ns;
     const char *device;
     bool json;
 } options;
@@ -276,6 +279,12 @@ static int explain(void *self, pleat_trace *trace, int device)
     const options *o = self;
     pleat_trace *traces[PLEAT__TRACES_MOST] = {trace};
     pleat_result result = PLEAT_OK;
+    if (o->budget_bytes != 0) {
+        int answer = explain_budget(trace, device > 0 ? (uint32_t)device : 0, o->budget_bytes,
+                                    o->block_ns, o->json);
+        pleat_trace_free(trace);
+        return answer;
+    }
     for (uint32_t i = 1; i < o->path_count && result == PLEAT_OK; i++)
         result = pleat__trace_import(o->paths[i], device, NULL, &traces[i]);
     int code = result == PLEAT_OK ? explain_traces(o, (const pleat_trace *const *)traces)
@@ -292,6 +301,11 @@ int cli_explain(int argc, char **argv)
     const cli_option table[] = {
         OPTION_MEMORY(&o.device_bytes),
         OPTION_DEVICE(&o.device),
+        OPTION_BYTES('B', "budget", &o.budget_bytes, "SIZE", CLI_LEAST_MEMORY,
+                     "instead: what of the model must be computed again to stay within\n"
+                     "this, of a recording under 'pleat run --recompute auto'"),
+        OPTION_TEXT('\0', "block-ns", &o.block_ns, "N,N,...",
+                    "with --budget: nanoseconds of each block's forward"),
         OPTION_JSON(&o.json),
         OPTION_END,
     };

@@ -13,6 +13,7 @@ Importing this package needs no torch, and costs nothing.
 import contextlib
 import ctypes
 import os
+import sys
 import warnings
 
 from ._marks import ALL, Steps
@@ -52,6 +53,7 @@ _asked = None  # of enable(), which cannot be asked for anything else later
 _saver = None
 _canary = False
 _windows = None
+_recompute = None
 _steps = None
 _phases = []  # names that the program is in, the innermost last
 
@@ -100,6 +102,7 @@ def enable(
     record=0,
     canary=False,
     windows=True,
+    recompute=None,
 ):
     """Makes Pleat torch's CUDA allocator, for the rest of the process.
 
@@ -114,14 +117,16 @@ def enable(
     `windows`: where a plan is to be saved, or too little is served as planned, modules whose requests vary from iteration to iteration are
     found, and the runtime is told when they run. `canary` proves that no two tensors share memory: all
     of it is filled and verified on the GPU (see canary_errors()); slow, and not for programs that
-    capture CUDA graphs.
+    capture CUDA graphs. `recompute="auto"` stays within the budget by computing some of the model's repeated
+    blocks again in backward, as few as possible; it learns in the first two iterations, in which the budget
+    does not hold yet, and needs optimizers' steps, or mark_step().
 
     ValueError or FileNotFoundError: an argument, or the plan, is wrong. UnavailableError: this torch cannot be
     served. RuntimeError: torch has an allocator already, or Pleat is enabled with other arguments; with
     these, or by a call without any (a notebook's cell that is run again, a script under `pleat run`),
     nothing is done.
     """
-    global _asked, _canary, _library, _saver, _steps, _windows
+    global _asked, _canary, _library, _recompute, _saver, _steps, _windows
     asked = tuple(locals().values())
     import torch
 
@@ -137,6 +142,10 @@ def enable(
     if policy not in POLICIES:
         raise ValueError("pleat: there is no policy %r; there are: %s" % (policy, " ".join(POLICIES)))
     budget = parse_budget(budget)
+    if recompute not in (None, "auto"):
+        raise ValueError("pleat: recompute is None or 'auto', not %r" % (recompute,))
+    if recompute and not budget:
+        raise ValueError("pleat: recompute needs a budget: enable(recompute='auto', budget='40GiB')")
     plan = "" if plan in (None, "", "auto") else _plans.read(os.fspath(plan))
     if plan and not _plans.numbered(plan):
         raise FileNotFoundError("pleat: there is no plan %r" % plan)
@@ -172,8 +181,8 @@ def enable(
             policy.encode(),
             conf.encode(),
             os.fsencode(plan),
-            budget,
-            max(record, _plans.ITERATIONS if save_plan else 0),
+            0 if recompute else budget,
+            max(record, _plans.ITERATIONS if save_plan else 0, _plans.FEW if recompute else 0),
             0 if save_plan or record > _plans.FEW else _plans.FEW_EVENTS,
         )
         if reason is not None:
@@ -183,6 +192,10 @@ def enable(
         raise
     _asked = asked
     _take_nccl_hooks()
+    if recompute:
+        from ._recompute import Recompute, World
+
+        _recompute = Recompute(torch, budget, World(torch, sys.modules[__name__]))
     _ends.at_end(library.pleat_torch_end_logs)
     if save_plan:
         _saver = _plans.Saver(library, _save_plan, os.path.abspath(save_plan))
@@ -253,6 +266,8 @@ def _mark(devices):
     _mark_memory(devices)
     if _windows is not None:
         _windows.mark()
+    if _recompute is not None:
+        _recompute.mark()
     if _saver is not None:
         _saver.look()
 

@@ -43,8 +43,9 @@ def say(text):
     print(("" if rank is None else "[rank %s] " % rank) + text, file=sys.stderr)
 
 
-def run(*arguments):
-    """Standard output of the command; RuntimeError with the last line that it said."""
+def run(*arguments, answers=(0,)):
+    """Standard output of the command where its exit status is an answer; else RuntimeError with the last line that
+    it said."""
     program = command()
     if program is None:
         raise RuntimeError("the command pleat is not there; $PLEAT_COMMAND may name it")
@@ -53,7 +54,7 @@ def run(*arguments):
                 if setting.split(":")[0] not in PROGRAMS_OWN]
     done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True, env=dict(os.environ, PLEAT_CONF=",".join(settings)))
-    if done.returncode:
+    if done.returncode not in answers:
         raise RuntimeError((done.stderr.splitlines() or ["exit %d" % done.returncode])[-1])
     return done.stdout
 
@@ -210,6 +211,7 @@ def begin(environment):
             else _plans.FEW,
             windows=environment.get("PLEAT_RUN_WINDOWS", "on") == "on",
             canary=bool(environment.get("PLEAT_RUN_CANARY")),
+            recompute=environment.get("PLEAT_RUN_RECOMPUTE") or None,
         )
     except (OSError, RuntimeError, ValueError) as problem:
         # Without Pleat the job would be another one than was asked for.

@@ -59,6 +59,13 @@ def parser():
         "--counters", default="", metavar="FILE", help="write the counters there, as JSON"
     )
     parser.add_argument(
+        "--recompute",
+        default="",
+        choices=["auto"],
+        help="stay within --budget by computing some of the model's blocks again in backward, as few as "
+        "possible; the budget holds from the third iteration on",
+    )
+    parser.add_argument(
         "--no-windows", action="store_true", help="do not look for modules whose requests vary"
     )
     parser.add_argument(
@@ -91,6 +98,8 @@ def check(options, error):
         parse_budget(options.budget)
     except ValueError as problem:
         error("--budget: " + str(problem).replace("pleat: ", "", 1))
+    if options.recompute and not parse_budget(options.budget):
+        error("--recompute: it needs a budget: --budget 40GiB")
     log = os.path.abspath(options.log) if options.log not in ("", "auto") else ""
     if "," in log:
         error("--log: settings are separated by commas, so its path has none: %r" % log)
@@ -153,6 +162,7 @@ def variables(options):
         made["PLEAT_RUN_" + name.upper()] = os.path.abspath(path) if path else ""
     made["PLEAT_RUN_WINDOWS"] = "off" if options.no_windows else "on"
     made["PLEAT_RUN_CANARY"] = "on" if options.canary else ""
+    made["PLEAT_RUN_RECOMPUTE"] = options.recompute
     # Not among the settings, which whatever the program starts would take for its own.
     made["PLEAT_RUN_LOG"] = os.path.abspath(options.log) if options.log not in ("", "auto") else options.log
     if options.conf:

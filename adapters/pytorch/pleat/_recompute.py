@@ -1,0 +1,474 @@
+"""What of a model is computed again in backward, so that training stays within a budget: --recompute auto.
+
+BLOCKS     A model's repeated parts: transformers' layers that can be checkpointed, which ask at each call
+           what to do; else modules of one class side by side in a ModuleList or Sequential, the outermost
+           ones. Their class's forward is replaced by one that asks; FSDP's and other hooks lie around it.
+LEARNING   In the first two iterations every block is computed again, which takes the least memory, and the
+           budget does not hold yet, so that one that cannot work is refused with one that can. The second
+           one is recorded under the phases "block.N" and "block.N.again", and its forwards are
+           timed. What would be live, and what a plan would take, if fewer blocks were computed again
+           follows from that recording alone (`pleat explain --budget`, tools/analysis/recompute.h).
+CHOICE     A ladder of rungs, a block more at each, and for each iteration the first rung that fits: at the
+           size that its inputs have. Up to the size that was learned sizes grow no slower than memory, so
+           a share of what was measured is above what is taken; beyond it the share is of what was
+           measured, too, and an out-of-memory error that the program survives leads to the next rung.
+LEFT ALONE Blocks whose buffers change in forward (BatchNorm's), blocks with a cache, whatever the program
+           checkpoints itself, what torch.compile traces, and everything without gradients.
+
+Random numbers, autocast and what a forward closes over are torch.utils.checkpoint's matter (not reentrant).
+"""
+
+import contextlib
+import functools
+import json
+import os
+import tempfile
+import weakref
+
+SETTLING = 1  # iterations before the one that is learned: the first one's end makes the optimizer's states
+FEWEST = 2  # modules of a class side by side that are a model's blocks
+CACHES = ("past_key_value", "past_key_values", "layer_past")
+PATIENCE = 2  # iterations in which a model is looked for
+LOOKING, LEARNING, CHOSEN, OFF = "looking", "learning", "chosen", "off"
+
+
+# ---- blocks ----
+
+
+def is_layer(module):
+    """Whether it is a layer of transformers' that asks at each call whether to checkpoint."""
+    return any(kind.__name__ == "GradientCheckpointingLayer" for kind in type(module).__mro__)
+
+
+def repeated(torch, module):
+    """The children of a list or a sequence that are its blocks: of each class that comes more than once."""
+    if not isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)):
+        return []
+    children = [child for child in module if next(child.parameters(), None) is not None]
+    counts = {}
+    for child in children:
+        counts[type(child)] = counts.get(type(child), 0) + 1
+    return [child for child in children if counts[type(child)] >= FEWEST]
+
+
+def find(torch, root):
+    """The blocks below `root`, in the order of its modules, none of them inside another one."""
+    layers = [module for module in root.modules() if is_layer(module)]
+    found, inside = [], set()
+    for module in root.modules():
+        if module in inside:
+            continue
+        blocks = [module] if is_layer(module) else [] if layers else repeated(torch, module)
+        for block in blocks:
+            if block not in inside:
+                found.append(block)
+                inside.update(block.modules())
+    return found
+
+
+class Block:
+    """What is known of one of a model's blocks."""
+
+    def __init__(self, number):
+        self.number = number
+        self.alone = False  # its buffers change in forward
+        self.running = False  # a forward that calls its parent class's is one forward
+        self.times = []  # of its forwards in the iteration that is learned
+
+
+# ---- the ladder ----
+
+
+class Ladder:
+    """What `pleat explain --budget --json` says of a recording at one size, at any size. `taken`: physical
+    bytes that the recorded iteration took."""
+
+    def __init__(self, told, taken):
+        self.rungs = told["rungs"]
+        self.order = [rung["recompute"] for rung in self.rungs[1:]]
+        self.fixed = told["persistent_bytes"]
+        planned = [rung["physical_bytes"] / rung["live_bytes"] for rung in self.rungs if rung.get("physical_bytes")]
+        # The recorded iteration is the last rung.
+        self.beyond = max([taken / self.rungs[-1]["live_bytes"], 1.0] + planned)
+
+    def bytes(self, rung, share):
+        """What a rung takes at a size that is so many times the recorded one's."""
+        live = self.rungs[rung]["live_bytes"]
+        return (self.fixed + max(live - self.fixed, 0) * share) * self.beyond
+
+    def least(self):
+        """What a plan takes with all blocks computed again, at the recorded size."""
+        return self.rungs[-1].get("physical_bytes") or self.rungs[-1]["live_bytes"]
+
+    def rung(self, budget, share):
+        """The first rung within the budget; the last one where none is."""
+        for number in range(len(self.rungs)):
+            if self.bytes(number, share) <= budget:
+                return number
+        return len(self.rungs) - 1
+
+    def blocks(self, rung):
+        return frozenset(self.order[:rung])
+
+    def cost(self, rung):
+        """Nanoseconds of what is computed again, and of what could be."""
+        return self.rungs[rung]["ns"], self.rungs[-1]["ns"]
+
+
+# ---- hooks that copies and pickles of a model survive ----
+
+
+class Ask:
+    """What a layer of transformers' calls in the place of torch's checkpoint. A copy asks, too; a pickle has
+    torch's checkpoint itself."""
+
+    def __init__(self, recompute):
+        self.recompute = recompute
+
+    def __call__(self, function, *arguments, **keywords):
+        layer = function.args[0] if isinstance(function, functools.partial) and function.args else None
+        return self.recompute.run(layer, function, arguments, keywords)
+
+    def __deepcopy__(self, known):
+        return self
+
+    def __reduce__(self):
+        from torch.utils.checkpoint import checkpoint
+
+        return functools.partial(checkpoint, use_reentrant=False).__reduce__()
+
+
+class Called:
+    """The hook before a model's forward."""
+
+    def __init__(self, recompute):
+        self.recompute = recompute
+
+    def __call__(self, module, arguments, keywords):
+        self.recompute.begins(module, arguments, keywords)
+
+    def __deepcopy__(self, known):
+        return self
+
+    def __reduce__(self):
+        import torch
+
+        return getattr, (torch.nn.Identity(), "__init__")
+
+
+class Recompute:
+    """One process's. `world` is what it knows of the device:
+
+    phase(name)    a context in which what is allocated is recorded under a name
+    timer()        begins to time what is enqueued; what it returns, called, ends it, and that, called when
+                   all is done, is nanoseconds
+    errors()       out-of-memory errors until now
+    taken()        physical bytes, the most until now
+    ladder(times, budget)  what explain says of the iteration that has just ended, by the blocks' nanoseconds
+    hold(budget)   from here on no more is taken
+    say(text)      tells the user
+    """
+
+    def __init__(self, torch, budget, world):
+        self.torch = torch
+        self.budget = budget
+        self.world = world
+        self.state = LOOKING
+        self.blocks = weakref.WeakKeyDictionary()
+        self.count = 0
+        self.classes = set()
+        self.models = weakref.WeakSet()
+        self.marks = self.iterations = 0
+        self.alone = False  # a model was left alone, and that was said
+        self.size = self.learned_size = 0  # elements of the inputs, at most, in this iteration and in the learned one
+        self.again = frozenset()  # numbers of the blocks that are computed again
+        self.ladder = None
+        self.steeper = 0  # rungs more than chosen, after errors
+        self.errors = 0
+        self.rung = None
+        self.looking = torch.nn.modules.module.register_module_forward_pre_hook(self.called)
+
+    # ---- models ----
+
+    def called(self, module, arguments):
+        """While looking: a module is called; the outermost one is a model."""
+        if not self.torch.is_grad_enabled() or self.torch.compiler.is_compiling() or self.in_backward():
+            return
+        if module in self.blocks or not module.training or next(module.parameters(), None) is None:
+            return
+        self.add(module, arguments)
+
+    def add(self, model, arguments):
+        if any(model is part for known in self.models for part in known.modules()):
+            return
+        self.models.add(model)
+        found = find(self.torch, model)
+        if self.is_compiled(model):
+            self.alone = True
+            self.world.say("pleat: recompute: %s is compiled, and what torch.compile keeps is left alone: its own "
+                           "torch._functorch.config.activation_memory_budget chooses" % type(model).__name__)
+            return
+        if any(getattr(block, "gradient_checkpointing", False) for block in found):
+            self.alone = True
+            self.world.say("pleat: recompute: the program checkpoints %s itself: left alone" % type(model).__name__)
+            return
+        for block in found:
+            self.install(block)
+        if found:
+            model.register_forward_pre_hook(Called(self), with_kwargs=True)
+            self.begins(model, arguments, {})
+
+    def is_compiled(self, model):
+        return any(type(part).__name__ == "OptimizedModule" or part._compiled_call_impl is not None
+                   for part in model.modules())
+
+    def install(self, module):
+        self.blocks[module] = Block(self.count)
+        self.count += 1
+        if is_layer(module):
+            module.gradient_checkpointing = True
+            module._gradient_checkpointing_func = Ask(self)
+        else:
+            self.wrap(type(module))
+
+    def wrap(self, kind):
+        """The class's forward asks from here on; for its other instances, and for copies, it does what it did."""
+        if kind in self.classes:
+            return
+        self.classes.add(kind)
+        forward, recompute = kind.forward, weakref.ref(self)
+
+        @functools.wraps(forward)
+        def asks(module, *arguments, **keywords):
+            own = recompute()
+            if own is None:
+                return forward(module, *arguments, **keywords)
+            return own.run(module, functools.partial(forward, module), arguments, keywords)
+
+        kind.forward = asks
+
+    # ---- iterations ----
+
+    def elements(self, value):
+        """Of all tensors that a model is called with."""
+        waiting, found = [value], 0
+        while waiting:
+            one = waiting.pop()
+            if isinstance(one, self.torch.Tensor):
+                found += one.numel()
+            elif isinstance(one, dict):
+                waiting += one.values()
+            elif isinstance(one, (list, tuple)):
+                waiting += one
+        return found
+
+    def begins(self, model, arguments, keywords):
+        """A model's forward begins: the first in an iteration, or that of a further microbatch."""
+        if not self.torch.is_grad_enabled() or not model.training or self.in_backward():
+            return
+        size = self.elements((arguments, keywords))
+        larger, self.size = size > self.size, max(size, self.size)
+        if self.state == CHOSEN:
+            self.look_at_errors()
+            if larger:
+                self.choose(self.size)
+
+    def look_at_errors(self):
+        errors = self.world.errors()
+        if errors > self.errors and self.rung is not None and self.rung < len(self.ladder.order):
+            self.steeper += 1
+            self.world.say("pleat: recompute: out of memory: one block more is computed again from here on")
+        self.errors = errors
+
+    def choose(self, size):
+        share = size / self.learned_size if self.learned_size else 1
+        rung = min(self.ladder.rung(self.budget, share) + self.steeper, len(self.ladder.order))
+        self.rung, self.again = rung, self.ladder.blocks(rung)
+
+    def mark(self):
+        """An iteration has ended."""
+        if self.state == LOOKING:
+            self.looked()
+        elif self.state == LEARNING:
+            self.iterations += 1
+            if self.iterations >= SETTLING:
+                self.learn()
+        self.size = 0
+
+    def looked(self):
+        """An iteration in which models were looked for is over."""
+        self.marks += 1
+        if not self.models and self.marks < PATIENCE:
+            return
+        self.looking.remove()
+        self.state = LEARNING if self.count else OFF
+        if self.count:
+            return
+        self.world.hold(self.budget)
+        if not self.models:
+            self.world.say("pleat: recompute: no model was trained but by torch.compile, whose own "
+                           "torch._functorch.config.activation_memory_budget chooses: nothing is computed again")
+        elif not self.alone:
+            self.world.say("pleat: recompute: no repeated blocks were found: nothing is computed again")
+
+    def learn(self):
+        self.state, self.learned_size = CHOSEN, self.size
+        times = [0] * self.count
+        for block in self.blocks.values():
+            times[block.number] = int(sum(time() for time in block.times) / max(len(block.times), 1))
+            block.times = []
+        try:
+            self.ladder = Ladder(self.world.ladder(times, self.budget), self.world.taken())
+        except (OSError, RuntimeError, ValueError, KeyError) as problem:
+            self.state = LEARNING  # every block goes on being computed again, which takes the least
+            self.iterations = float("-inf")
+            self.world.hold(self.budget)
+            self.world.say("pleat: recompute: all blocks are computed again: %s" % problem)
+            return
+        if self.ladder.least() > self.budget:
+            gib = 1 << 30
+            raise RuntimeError(
+                "pleat: recompute: a budget of %.3f GiB cannot work: an iteration takes %.3f GiB with all %d blocks "
+                "computed again, the smallest that can"
+                % (self.budget / gib, self.ladder.least() / gib, len(self.ladder.order)))
+        self.errors = self.world.errors()
+        self.choose(self.learned_size)
+        self.world.hold(self.budget)
+        self.world.say(self.text())
+
+    def text(self):
+        gib = 1 << 30
+        spent, whole = self.ladder.cost(self.rung)
+        text = "pleat: recompute: %d of %d blocks are computed again: %.3f GiB of %.3f GiB" % (
+            self.rung, len(self.ladder.order), self.ladder.bytes(self.rung, 1) / gib, self.budget / gib)
+        if whole and self.rung:
+            text += ", %.1f ms an iteration of %.1f ms for all" % (spent / 1e6, whole / 1e6)
+        return text
+
+    # ---- a block's forward ----
+
+    def in_backward(self):
+        return self.torch._C._current_graph_task_id() != -1
+
+    def is_kept_otherwise(self):
+        """Whether the program says itself what becomes of saved tensors here: in its own checkpoint, which runs
+        again with what ran in it, or where it offloads them."""
+        top = getattr(self.torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+        return self.in_backward() or (top is not None and top(True) is not None)
+
+    def run(self, module, function, arguments, keywords):
+        block = self.blocks.get(module)
+        plain = (
+            block is None
+            or block.running
+            or self.state == OFF
+            or not self.torch.is_grad_enabled()
+            or self.torch.compiler.is_compiling()
+            or self.is_kept_otherwise()
+            or any(keywords.get(name) is not None for name in CACHES)
+        )
+        if plain or block.alone or (self.state == CHOSEN and block.number not in self.again):
+            return function(*arguments, **keywords)
+        return self.run_again(module, block, function, arguments, keywords)
+
+    def run_again(self, module, block, function, arguments, keywords):
+        from torch.utils.checkpoint import checkpoint
+
+        learning = self.state == LEARNING
+
+        def forward(*arguments, **keywords):
+            if self.in_backward():
+                with self.restored(module), self.within(block, learning, ".again"):
+                    return function(*arguments, **keywords)
+            with self.watched(module, block), self.within(block, learning, ""):
+                timed = self.world.timer() if learning else None
+                result = function(*arguments, **keywords)
+                if learning:
+                    block.times.append(timed())
+                return result
+
+        return checkpoint(forward, *arguments, use_reentrant=False, **keywords)
+
+    @contextlib.contextmanager
+    def within(self, block, learning, behind):
+        """A forward of a block: its parent class's is the same one, and what it allocates bears its name."""
+        outer, block.running = block.running, True
+        try:
+            with self.world.phase("block.%d%s" % (block.number, behind)) if learning else contextlib.nullcontext():
+                yield
+        finally:
+            block.running = outer
+
+    @contextlib.contextmanager
+    def watched(self, module, block):
+        """Finds out whether a forward changes its buffers: from the next one on it is left alone then."""
+        before = [buffer._version for buffer in module.buffers()]
+        yield
+        block.alone |= before != [buffer._version for buffer in module.buffers()]
+
+    @contextlib.contextmanager
+    def restored(self, module):
+        """Buffers have changed in the first run; the second one leaves them as they are."""
+        block = self.blocks[module]
+        kept = [(buffer, buffer.clone()) for buffer in module.buffers()] if block.alone else []
+        try:
+            yield
+        finally:
+            with self.torch.no_grad():
+                for buffer, value in kept:
+                    buffer.copy_(value)
+
+
+class World:
+    """A process's, under Pleat."""
+
+    def __init__(self, torch, package):
+        self.torch = torch
+        self.package = package
+
+    def phase(self, name):
+        return self.package.phase(name)
+
+    def timer(self):
+        begin = self.torch.cuda.Event(enable_timing=True)
+        begin.record()
+
+        def ended():
+            end = self.torch.cuda.Event(enable_timing=True)
+            end.record()
+
+            def nanoseconds():
+                end.synchronize()
+                return begin.elapsed_time(end) * 1e6
+
+            return nanoseconds
+
+        return ended
+
+    def errors(self):
+        return self.torch.cuda.memory_stats().get("num_ooms", 0)
+
+    def taken(self):
+        return self.package.stats().get("peak_physical_bytes", 0)
+
+    def hold(self, budget):
+        for device in self.package._used_devices():
+            total = self.torch.cuda.get_device_properties(device).total_memory
+            with self.torch.cuda.device(device):
+                self.torch.cuda.empty_cache()
+            self.torch.cuda.set_per_process_memory_fraction(min(budget / total, 1.0), device)
+
+    def ladder(self, times, budget):
+        from . import _job
+
+        with tempfile.TemporaryDirectory() as folder:
+            trace = os.path.join(folder, "learned.trace")
+            self.package.save_trace(trace)
+            return json.loads(_job.run("explain", trace, "--budget", str(budget), "--json", "--block-ns",
+                                       ",".join(map(str, times)), answers=(0, 1)))
+
+    def say(self, text):
+        from . import _job
+
+        if os.environ.get("PLEAT_RUN") != "quiet":
+            _job.say(text)
