@@ -283,6 +283,47 @@ static pleat_result find_steps(finder *f)
     return PLEAT_OK;
 }
 
+/* ---- copies of weights in half their precision ---- */
+
+/* Sizes of two requests, one allocated right behind the other. */
+typedef struct size_pair {
+    uint64_t first, second;
+} size_pair;
+
+static int compare_pairs(const void *left, const void *right)
+{
+    const size_pair *a = left, *b = right;
+    if (a->first != b->first)
+        return a->first < b->first ? -1 : 1;
+    return (a->second > b->second) - (a->second < b->second);
+}
+
+/* A weight and its bias lie one behind the other in the model; their copies do in an iteration. */
+static pleat_result find_casts(finder *f)
+{
+    const pleat__requests *r = f->requests;
+    uint32_t count = 0, before = UINT32_MAX;
+    size_pair *pairs = pleat__arena_calloc(f->arena, r->count + 1u, sizeof *pairs);
+    if (pairs == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", r->count);
+    for (uint32_t i = 0; i < r->count && r->items[i].alloc_at < f->begin_at; i++) {
+        if (f->grows[i])
+            continue;
+        if (before != UINT32_MAX)
+            pairs[count++] = (size_pair){r->items[before].size / 2, r->items[i].size / 2};
+        before = i;
+    }
+    qsort(pairs, count, sizeof *pairs, compare_pairs);
+    for (uint32_t i = 0; i + 1 < r->count && count > 0; i++) {
+        const size_pair made = {r->items[i].size, r->items[i + 1].size};
+        bool behind = r->items[i + 1].alloc_at == r->items[i].alloc_at + 1;
+        if (f->grows[i] && f->grows[i + 1] && behind &&
+            bsearch(&made, pairs, count, sizeof *pairs, compare_pairs) != NULL)
+            f->grows[i] = f->grows[i + 1] = false;
+    }
+    return PLEAT_OK;
+}
+
 /* ---- before the first iteration ---- */
 
 static int compare_sizes(const void *left, const void *right)
@@ -322,6 +363,7 @@ static pleat_result find_all(finder *f)
     PLEAT_TRY(list_sizes(f));
     drop_frozen(f);
     PLEAT_TRY(find_gradients(f));
+    PLEAT_TRY(find_casts(f));
     PLEAT_TRY(find_steps(f));
     return keep_load(f);
 }

@@ -4,10 +4,11 @@
  *
  * WHAT STAYS  Whatever lives through a whole iteration (weights, optimizer states), freed at the
  *             program's end or not; each weight's gradient; what is allocated before the first
- *             iteration, where no iteration has its size; what the optimizer's step allocates.
- * WHAT GROWS  Everything else. Copies of weights that are made anew in each forward (autocast) are
- *             taken for activations, since they live like them: an estimate errs to the side of
- *             more memory, by 1 to 5 % of the peak on a GPT-2 that has them.
+ *             iteration, where no iteration has its size; what the optimizer's step allocates;
+ *             copies of a weight and its bias in half their precision (autocast), which are made
+ *             one behind the other.
+ * WHAT GROWS  Everything else. Copies of weights without a bias are taken for activations, since
+ *             they live like them: an estimate errs to the side of more memory.
  */
 #ifndef PLEAT_TOOLS_GROWING_H
 #define PLEAT_TOOLS_GROWING_H
