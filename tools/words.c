@@ -22,6 +22,18 @@ const char *words_line(const char *word)
     return NULL;
 }
 
+void words_explain(FILE *out, const char *list)
+{
+    for (char word[32]; *list != '\0';) {
+        size_t length = strcspn(list, ",");
+        snprintf(word, sizeof word, "%.*s", (int)length, list);
+        const char *line = words_line(word);
+        if (line != NULL)
+            fprintf(out, "  %-10s  %s\n", word, line);
+        list += length + (list[length] == ',');
+    }
+}
+
 void words_print(FILE *out)
 {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

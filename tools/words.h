@@ -26,6 +26,8 @@
     X("crossing", "freed in the next iteration")                                                   \
     X("persistent", "there across iterations: weights, optimizer states")                          \
     X("dynamic", "of another size, or missing, from iteration to iteration")                       \
+    X("slot", "the place that a plan, or the iteration before, has for a request")                 \
+    X("stitched", "served by a view")                                                              \
     X("plan", "a file that says where each request of the repeating iteration lies")               \
     X("planned", "a request that got the place that a plan, or the iteration before, had for it")  \
     X("x", "what a job's sizes follow: its microbatch or its length")                              \
@@ -46,6 +48,8 @@
 
 /* A word's line, or NULL. */
 const char *words_line(const char *word);
+/* "WORD: its line" for each of a list, "view,alias", below where they are shown. */
+void words_explain(FILE *out, const char *list);
 /* All of them, for a terminal. */
 void words_print(FILE *out);
 

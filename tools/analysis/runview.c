@@ -3,6 +3,8 @@
  */
 #include <tools/analysis/runview.h>
 
+#include <tools/words.h>
+
 #include <math.h>
 #include <string.h>
 
@@ -302,4 +304,5 @@ void runview_text(FILE *out, const runlog *log, int columns)
     put_chart(out, log, columns > 30 ? columns - 16 : 14);
     fputc('\n', out);
     put_counters(out, log);
+    words_explain(out, "slot,lane,stitched");
 }

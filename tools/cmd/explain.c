@@ -8,6 +8,7 @@
 #include <tools/cmd/devices.h>
 #include <tools/cmd/explain_budget.h>
 #include <tools/progress.h>
+#include <tools/words.h>
 
 #include <internal/error.h>
 #include <plan/trace/import.h>
@@ -79,8 +80,9 @@ static void say_peak(const footprint *f)
     printf("  By how long they live, at the steady iteration's peak:\n");
     for (int i = 0; i < PLEAT__CLASSES; i++)
         if (f->class_bytes[i] > 0)
-            printf("    %s %s (%.1f %%)\n", text_of(f->class_bytes[i], sizes, 0),
-                   footprint_class_names[i], share(f->class_bytes[i], sum));
+            printf("    %s %s (%.1f %%): %s\n", text_of(f->class_bytes[i], sizes, 0),
+                   footprint_class_names[i], share(f->class_bytes[i], sum),
+                   words_line(footprint_class_names[i]));
 }
 
 static void say_culprits(const footprint *f, const footprint_policy *p)

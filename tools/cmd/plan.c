@@ -13,6 +13,7 @@
 #include <tools/options.h>
 #include <tools/plan_json.h>
 #include <tools/progress.h>
+#include <tools/words.h>
 
 #include <internal/error.h>
 #include <plan/base/file.h>
@@ -218,6 +219,7 @@ static void print_folds(const pleat_plan *plan, const pleat__plan_report *report
     if (plan->handed_count > 0)
         printf("%.1f MiB pass from stream to stream, behind %u waits an iteration\n",
                (double)pleat__handed_bytes(plan) / (1 << 20), report->handed_waits);
+    words_explain(stdout, "view,alias,handle,lane");
 }
 
 static void print_algorithms(const pleat_plan *plan, const pleat__plan_report *report)
@@ -479,6 +481,7 @@ static pleat_result print_summary(const char *path, const pleat_plan *plan)
     print_gap(&gap, 0, summary.virtual_bytes);
     printf("%llu aliased pages; %llu handles, %llu lanes\n", (unsigned long long)summary.alias_maps,
            (unsigned long long)summary.handles, (unsigned long long)summary.lanes);
+    words_explain(stdout, "alias,handle,lane");
     if (plan->recipe != NULL) {
         putchar('\n');
         elastic_summary(plan);

@@ -6,6 +6,7 @@
 #include <tools/json.h>
 #include <tools/options.h>
 #include <tools/replay/replay.h>
+#include <tools/words.h>
 
 #include <internal/error.h>
 #include <plan/base/file.h>
@@ -142,6 +143,7 @@ static int finish(const options *o, const replay_result *r)
         json_finish(&json);
     } else {
         print_table(r);
+        words_explain(stdout, r->oom ? "slot,lane,stitched" : "steady,slot,lane,stitched");
     }
     if (r->canary_errors > 0)
         fprintf(stderr, "pleat replay: the canary found damage: %s\n", r->canary_first_error);
