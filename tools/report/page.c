@@ -412,11 +412,55 @@ static void put_bar(const page *p, const footprint_policy *s, uint64_t most)
             cli_format_size(footprint_waste(p->f, s), size, sizeof size));
 }
 
+/* One kind of request that physical grew for. */
+static void put_culprit(const page *p, const footprint_group *g)
+{
+    char bytes[48], size[48], phase[256];
+    const char *frame;
+    footprint_phase(p->f, g->phase, phase, sizeof phase);
+    fprintf(p->out, "<li>%s for %u of %s", cli_format_size(g->bytes, bytes, sizeof bytes), g->count,
+            cli_format_size(g->size, size, sizeof size));
+    if (phase[0] != '\0') {
+        fputs(", allocated in phase ", p->out);
+        put_escaped(p->out, phase);
+    }
+    if (g->site != 0) {
+        size_t length = site_frame(p->f->trace, g->site, &frame);
+        fputs(", at ", p->out);
+        put_escaped_bytes(p->out, frame, length);
+    }
+    fputs("</li>\n", p->out);
+}
+
+/* What the native allocator wastes, and why. */
+static void put_waste(const page *p)
+{
+    const footprint_policy *native = footprint_find(p->f, "native");
+    char waste[48], split[48];
+    if (native == NULL || native->result.oom || native->growths == 0)
+        return;
+    uint64_t bytes = footprint_waste(p->f, native);
+    fprintf(
+        p->out,
+        "<p>PyTorch's native allocator takes <strong>%s</strong> (%.1f %%) beyond what is live. "
+        "It took these in %u steps; in %u of them, by %s together, as much as was asked for lay "
+        "idle, but in pieces or in blocks kept for other sizes (fragmentation). It took:</p>"
+        "<ul>\n",
+        cli_format_size(bytes, waste, sizeof waste),
+        100.0 * (double)bytes / (double)native->result.peak_physical_bytes, native->growths,
+        native->split_growths,
+        cli_format_size_like(native->split_bytes, bytes, split, sizeof split));
+    for (int i = 0; i < native->culprit_count; i++)
+        put_culprit(p, &native->culprits[i]);
+    fputs("</ul>\n", p->out);
+}
+
 static void put_gap(const page *p)
 {
     const footprint *f = p->f;
     uint64_t most = f->max_live_bytes;
     char size[48];
+    put_waste(p);
     for (int i = 0; i < f->policy_count; i++)
         if (f->policies[i].result.peak_physical_bytes > most)
             most = f->policies[i].result.peak_physical_bytes;
