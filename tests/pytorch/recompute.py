@@ -7,6 +7,7 @@ held against what a recording of that choice takes.
 
 import contextlib
 import copy
+import io
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ import tempfile
 import time
 import types
 import unittest
+from unittest import mock
 
 try:
     import torch
@@ -28,7 +30,9 @@ except ImportError:
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests"), str(ROOT / "tools" / "workloads")]
 sys.dont_write_bytecode = True
+import pleat  # noqa: E402
 import suite  # noqa: E402
+from pleat import run  # noqa: E402
 from pleat._recompute import CHOSEN, OFF, Ladder, Recompute, find  # noqa: E402
 
 COMMAND = os.environ.get("PLEAT_COMMAND", str(ROOT / "build/release/bin/pleat"))
@@ -69,9 +73,6 @@ class World:
     def errors(self):
         return self.ooms
 
-    def taken(self):
-        return 0
-
     def hold(self, budget):
         self.held.append(budget)
 
@@ -87,20 +88,18 @@ class World:
 
 class Ladders(unittest.TestCase):
     def test_the_first_rung_that_fits_is_taken(self):
-        ladder = Ladder(told([1000, 700, 400]), 0)
-        self.assertEqual([ladder.rung(budget, 1) for budget in (1000, 999, 700, 450, 10)], [0, 1, 1, 2, 2])
+        ladder = Ladder(told([1000, 700, 400]))
+        self.assertEqual([ladder.rung(budget, 1) for budget in (1010, 1000, 710, 450, 10)], [0, 1, 1, 2, 2])
 
     def test_a_shorter_iteration_computes_less_again(self):
-        ladder = Ladder(told([1000, 700, 400]), 0)
-        self.assertEqual([ladder.rung(700, share) for share in (0.1, 0.6, 0.7, 1.0, 1.5, 2.5)], [0, 0, 1, 1, 2, 2])
+        ladder = Ladder(told([1000, 700, 400]))
+        self.assertEqual([ladder.rung(710, share) for share in (0.1, 0.6, 0.7, 1.0, 1.5, 2.5)], [0, 0, 1, 1, 2, 2])
 
     def test_what_a_plan_takes_beyond_what_is_live_counts(self):
-        self.assertEqual(Ladder(told([1000, 700, 400], planned={1: 770}), 0).rung(700, 1), 2)
-        # The recorded iteration took half as much again as was live.
-        self.assertEqual(Ladder(told([1000, 700, 400]), 600).rung(1000, 1), 2)
+        self.assertEqual(Ladder(told([1000, 700, 400], planned={1: 770})).rung(710, 1), 2)
 
     def test_blocks_go_in_the_order_that_was_told(self):
-        ladder = Ladder(told([4, 3, 2, 1], order=[2, 0, 1]), 0)
+        ladder = Ladder(told([4, 3, 2, 1], order=[2, 0, 1]))
         self.assertEqual([ladder.blocks(rung) for rung in range(4)], [set(), {2}, {0, 2}, {0, 1, 2}])
 
 
@@ -173,13 +172,13 @@ class Training(unittest.TestCase):
                 recompute.mark()
         return losses, again
 
-    def recompute(self, answer=None, budget=700):
+    def recompute(self, answer=None, budget=710):
         world = World(answer or told([1000, 900, 700, 500, 300], order=[2, 0, 1, 3]))
         made = Recompute(torch, budget, world)
         self.addCleanup(made.looking.remove)
         return made, world
 
-    def same(self, model, budget=700, answer=None, **more):
+    def same(self, model, budget=710, answer=None, **more):
         """Trains it with and without, which is to give the same; returns what was computed again."""
         alone = copy.deepcopy(model)
         expected, _ = self.train(alone, None, **more)
@@ -199,7 +198,7 @@ class Training(unittest.TestCase):
         self.assertEqual(world.phases, ["block.%d" % i for i in range(4)] + ["block.%d.again" % i for i in (3, 2, 1, 0)])
         self.assertEqual(len(world.times), 4)
         self.assertTrue(all(nanoseconds > 0 for nanoseconds in world.times))
-        self.assertEqual(world.held, [700])
+        self.assertEqual(world.held, [710])
         self.assertEqual(len(world.said), 1)
         self.assertIn("2 of 4 blocks are computed again", world.said[0])
 
@@ -234,9 +233,16 @@ class Training(unittest.TestCase):
         self.assertEqual(len(world.phases), 24)
 
     def test_short_iterations_compute_nothing_again(self):
-        again, _, _ = self.same(Net(), sizes=(8, 16, 4, 24), iterations=8)
-        # Of 16 was learned.
+        again, world, made = self.same(Net(), sizes=(8, 16, 4, 24, 12), iterations=10)
+        # Of 16 was learned, and of 24 when it came.
+        self.assertEqual(again[2:], [[], None, [], [], [], [], [0, 2], []])
+        self.assertEqual((made.learned_size, made.learnings, len(world.phases)), (24 * 16, 2, 16))
+
+    def test_larger_iterations_are_reckoned_when_none_is_recorded_any_more(self):
+        with mock.patch("pleat._recompute.RECORDED", 3):
+            again, _, made = self.same(Net(), sizes=(8, 16, 4, 24), iterations=8)
         self.assertEqual(again[2:], [[], [0, 1, 2], [], [0, 2], [], [0, 1, 2]])
+        self.assertEqual(made.learnings, 1)
 
     def test_an_error_leads_to_the_next_rung(self):
         made, world = self.recompute()
@@ -259,7 +265,7 @@ class Training(unittest.TestCase):
         self.train(model, made)
         self.assertEqual([layer.calls for layer in model.layers], [12] * 4)
         self.assertIn("the command is not there", world.said[-1])
-        self.assertEqual(world.held, [700])
+        self.assertEqual(world.held, [710])
 
     def test_nothing_is_done_without_gradients(self):
         made, world = self.recompute()
@@ -334,9 +340,24 @@ class Training(unittest.TestCase):
             else:  # what is compiled as a whole calls no hook
                 for _ in range(3):
                     made.mark()
-            self.assertEqual((made.count, made.state, world.held), (0, OFF, [700]))
+            self.assertEqual((made.count, made.state, world.held), (0, OFF, [710]))
             self.assertEqual(len(world.said), 1)
             self.assertIn("activation_memory_budget", world.said[0])
+
+
+@unittest.skipIf(torch is None, "no torch")
+class Asked(unittest.TestCase):
+    def test_a_budget_is_wanted(self):
+        with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit) as ended:
+            run.parse(["--recompute", "auto", "--", "python3"])
+        self.assertEqual(ended.exception.code, 2)
+        self.assertIn("--budget 40GiB", said.getvalue())
+        made = run.variables(run.parse(["--recompute", "auto", "--budget", "2GiB", "--", "python3"]))
+        self.assertEqual(made["PLEAT_RUN_RECOMPUTE"], "auto")
+        for asked in ({"recompute": "auto"}, {"recompute": "all", "budget": "2GiB"}):
+            with self.assertRaisesRegex(ValueError, "recompute"):
+                pleat.enable(**asked)
+        self.assertFalse(pleat.enabled())
 
 
 @unittest.skipIf(torch is None, "no torch")

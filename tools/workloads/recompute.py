@@ -1,22 +1,20 @@
 #!/usr/bin/env python3
 """Recomputation within a budget beside what else there is, on a GPU under Pleat:
 
-    recompute.py --json RESULTS.json        # all of it: some four minutes on an H200
+    recompute.py --json RESULTS.json                          # all of it: some seven minutes on an H200
     recompute.py --models llama --lengths drawn --budgets 0.6
 
 Models of transformers with random weights are trained alone, with all layers checkpointed (full), with all
-but attention's and products' results computed again (selective), and by --recompute auto's code within each
-budget, a share of the peak alone. A process trains one model at one kind of lengths; it runs them all in
-turn, so Pleat's budget is held by the fraction that --recompute auto itself sets.
+but products' and attention's results computed again (selective), and with pleat.enable(recompute="auto")
+within each budget, a share of what the model takes alone. Each runs in a process of its own.
 
-A row: the most bytes of the device in use beyond what was before the model, by the driver's count, where
-iterations end (memory is kept between them); seconds of an iteration at the mean of the measured ones;
-whether losses are those alone, bit by bit; what the choice took; and what must hold of it. Exit status 1:
-something does not.
+A row: the most bytes of the device in use where iterations end (memory is kept between them), by the driver's
+count less what is there beside Pleat's memory after the first iterations; seconds of an iteration at the mean
+of the measured ones; whether losses are those alone, bit by bit; and the choice. Then what must hold and does
+not; exit status 1 if anything.
 """
 
 import argparse
-import contextlib
 import functools
 import json
 import os
@@ -27,7 +25,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS, LENGTHS, BUDGETS = ("llama", "qwen3moe", "vit", "t5"), ("fixed", "drawn"), (0.8, 0.6, 0.45)
-WARM, MEASURED = 4, 8  # iterations: what learns has learned by then
+WARM, MEASURED = 10, 8  # iterations: the longest comes twice before, and what learns has learned by then
 SHARES = (1.0, 0.35, 0.6, 0.25, 0.85, 0.5, 0.3, 0.7)  # of the largest length, where lengths are drawn
 LONGEST = 2048
 GIB = 1 << 30
@@ -103,20 +101,17 @@ def used(torch):
     return total - free
 
 
-def train(name, lengths, way, budget):
-    """A row, of one way to train."""
+def train(name, lengths, way, share, budget):
+    """A row: one way to train, in this process."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
     import pleat
-    import torch
-    from pleat import _recompute
 
-    torch.cuda.set_per_process_memory_fraction(1.0)
-    model, batch = model_of(name)
-    world = recompute = None
-    if way in ("full", "selective"):
-        checkpoint_all(model, way == "selective")
+    choosing, said = [], []
     if way == "auto":
-        world = _recompute.World(torch, pleat)
-        said, ladder, choosing = [], world.ladder, []
+        pleat.enable(recompute="auto", budget=budget)
+        world = pleat._recomputing.world
+        ladder = world.ladder
 
         def timed(*asked):
             began = time.monotonic()
@@ -125,15 +120,21 @@ def train(name, lengths, way, budget):
             return answer
 
         world.say, world.ladder = said.append, timed
-        recompute = pleat._recompute = _recompute.Recompute(torch, budget, world)
+    else:
+        pleat.enable()
+    import torch
+
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    model, batch = model_of(name)
+    torch.cuda.empty_cache()  # what making it took
+    if way in ("full", "selective"):
+        checkpoint_all(model, way == "selective")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    losses, seconds, most = [], [], 0
-    # What the device has in use besides Pleat's memory: the context, libraries.
-    rest = used(torch) - pleat.stats()["physical_bytes"]
+    losses, seconds, most, rest = [], [], 0, 0
     torch.manual_seed(11)
     for i in range(WARM + MEASURED):
-        share = SHARES[i % len(SHARES)] if lengths == "drawn" else 1.0
-        inputs = batch(int(LONGEST * share) // 64 * 64)
+        part = SHARES[i % len(SHARES)] if lengths == "drawn" else 1.0
+        inputs = batch(int(LONGEST * part) // 64 * 64)
         torch.cuda.synchronize()
         began = time.monotonic()
         loss = model(**inputs).loss
@@ -141,73 +142,68 @@ def train(name, lengths, way, budget):
         optimizer.step()
         optimizer.zero_grad()
         torch.cuda.synchronize()
-        if i >= WARM:
-            seconds.append(time.monotonic() - began)
-            most = max(most, used(torch) - rest)
+        passed = time.monotonic() - began
         losses.append(loss.item())
         del loss, inputs
-    row = {"model": name, "lengths": lengths, "way": way, "used_bytes": most, "losses": losses,
-           "seconds": sum(seconds) / len(seconds), "budget_bytes": budget}
+        if i < WARM:
+            # The context and libraries, whose kernels are loaded by now.
+            rest = used(torch) - pleat.stats()["physical_bytes"]
+            continue
+        seconds.append(passed)
+        most = max(most, used(torch) - rest)
+    row = dict(used_bytes=most, physical_bytes=pleat.stats()["physical_bytes"], losses=losses, said=said,
+               seconds=sum(seconds) / len(seconds), each=seconds)
     if way == "auto":
-        row.update(said=said, choice_seconds=max(choosing, default=None), again=len(recompute.again),
-                   blocks=recompute.count)
+        row.update(choice_seconds=max(choosing, default=None), again=len(pleat._recomputing.again),
+                   blocks=pleat._recomputing.count)
     return row
 
 
-def clear():
-    import gc
-
-    import pleat
-    import torch
-
-    if pleat._recompute is not None:
-        with contextlib.suppress(KeyError):
-            pleat._recompute.looking.remove()
-    pleat._recompute = None
-    gc.collect()
-    torch.cuda.empty_cache()
+def work(told):
+    """In a process of its own: the row that was asked for, on standard output."""
+    asked = json.loads(told)
+    try:
+        row = train(**asked)
+    except RuntimeError as problem:  # torch's out of memory is one
+        row = {"error": str(problem) or type(problem).__name__}
+    print("ROW " + json.dumps({**asked, **row}), flush=True)
 
 
-def work(options):
-    """One model at one kind of lengths, in this process: rows on standard output, a line each."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
-    import pleat
+def run(**asked):
+    done = subprocess.run([sys.executable, __file__, "--work", json.dumps(asked)], stdout=subprocess.PIPE, text=True)
+    rows = [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("ROW ")]
+    return rows[0] if rows else {**asked, "error": "the process ended with %d" % done.returncode}
 
-    # Every iteration of every way is recorded: the one that is learned is the last there is.
-    pleat.enable(record=(WARM + MEASURED) * (3 + len(options.budgets)))
-    import torch
 
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    alone = None
-    ways = [("alone", 0), ("full", 0), ("selective", 0)] + [("auto", share) for share in options.budgets]
-    for way, share in ways:
-        try:
-            row = train(options.models[0], options.lengths[0], way, int(share * alone["used_bytes"]) if share else 0)
-        except (RuntimeError, torch.cuda.OutOfMemoryError) as problem:
-            row = {"model": options.models[0], "lengths": options.lengths[0], "way": way, "error": str(problem)}
-        row["share"] = share
-        alone = alone or row
-        print("ROW " + json.dumps(row), flush=True)
-        clear()
+def run_all(options):
+    rows = []
+    for model in options.models:
+        for lengths in options.lengths:
+            asked = dict(name=model, lengths=lengths, share=0, budget=0)
+            ways = [run(way=way, **asked) for way in ("alone", "full", "selective")]
+            rows += ways
+            for share in options.budgets if "error" not in ways[0] else []:
+                budget = int(share * ways[0]["used_bytes"])
+                rows.append(run(way="auto", **{**asked, "share": share, "budget": budget}))
+    return rows
 
 
 def judge(rows):
     """What must hold, and does not."""
     wrong = []
-    by = {(r["model"], r["lengths"], r["way"], r["share"]): r for r in rows}
+    by = {(r["name"], r["lengths"], r["way"], r["share"]): r for r in rows}
     for row in rows:
-        name = "%s, %s, %s at %g" % (row["model"], row["lengths"], row["way"], row["share"])
+        name = "%s, %s, %s at %g" % (row["name"], row["lengths"], row["way"], row["share"])
         if row.get("error"):
             refused = row["way"] == "auto" and "cannot work" in row["error"]
             wrong += [] if refused else ["%s: %s" % (name, row["error"].splitlines()[0])]
             continue
         if row["way"] != "auto":
             continue
-        alone, full = (by.get((row["model"], row["lengths"], way, 0), {}) for way in ("alone", "full"))
-        if row["used_bytes"] > row["budget_bytes"]:
+        alone, full = (by.get((row["name"], row["lengths"], way, 0), {}) for way in ("alone", "full"))
+        if row["used_bytes"] > row["budget"]:
             wrong.append("%s: %.3f GiB in use, the budget is %.3f" % (
-                name, row["used_bytes"] / GIB, row["budget_bytes"] / GIB))
+                name, row["used_bytes"] / GIB, row["budget"] / GIB))
         if row["losses"] != alone.get("losses"):
             wrong.append("%s: losses are not those without" % name)
         gain = 0.12 if row["lengths"] == "drawn" and row["share"] >= 0.6 else 0
@@ -221,16 +217,16 @@ def judge(rows):
 def show(rows):
     print("%-9s %-6s %-9s %6s %9s %9s %8s %7s %s" % (
         "model", "length", "way", "budget", "used GiB", "s/iter", "losses", "again", "choice s"))
-    alone = {(r["model"], r["lengths"]): r.get("losses") for r in rows if r["way"] == "alone"}
+    alone = {(r["name"], r["lengths"]): r.get("losses") for r in rows if r["way"] == "alone"}
     for row in rows:
         if row.get("error"):
             print("%-9s %-6s %-9s %6g %s" % (
-                row["model"], row["lengths"], row["way"], row["share"], row["error"].splitlines()[0]))
+                row["name"], row["lengths"], row["way"], row["share"], row["error"].splitlines()[0]))
             continue
-        same = "same" if row["losses"] == alone.get((row["model"], row["lengths"])) else "differ"
+        same = "same" if row["losses"] == alone.get((row["name"], row["lengths"])) else "differ"
         again = "%d/%d" % (row["again"], row["blocks"]) if row["way"] == "auto" else ""
         print("%-9s %-6s %-9s %6g %9.3f %9.4f %8s %7s %s" % (
-            row["model"], row["lengths"], row["way"], row["share"], row["used_bytes"] / GIB, row["seconds"], same, again,
+            row["name"], row["lengths"], row["way"], row["share"], row["used_bytes"] / GIB, row["seconds"], same, again,
             "%.2f" % row["choice_seconds"] if row.get("choice_seconds") is not None else ""))
 
 
@@ -241,20 +237,11 @@ def main():
     parser.add_argument("--lengths", nargs="+", choices=LENGTHS, default=list(LENGTHS))
     parser.add_argument("--budgets", nargs="+", type=float, default=list(BUDGETS), help="shares of the peak alone")
     parser.add_argument("--json", metavar="FILE", help="write all rows there")
-    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--work", metavar="ROW", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        return work(options)
-    rows = []
-    for model in options.models:
-        for lengths in options.lengths:
-            done = subprocess.run(
-                [sys.executable, __file__, "--work", "--models", model, "--lengths", lengths,
-                 "--budgets", *map(str, options.budgets)], stdout=subprocess.PIPE, text=True)
-            rows += [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("ROW ")]
-            if done.returncode:
-                rows.append({"model": model, "lengths": lengths, "way": "all", "share": 0,
-                             "error": "ended with %d" % done.returncode})
+        return work(options.work)
+    rows = run_all(options)
     show(rows)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(rows, indent=1) + "\n")

@@ -53,7 +53,7 @@ _asked = None  # of enable(), which cannot be asked for anything else later
 _saver = None
 _canary = False
 _windows = None
-_recompute = None
+_recomputing = None
 _steps = None
 _phases = []  # names that the program is in, the innermost last
 
@@ -126,7 +126,7 @@ def enable(
     these, or by a call without any (a notebook's cell that is run again, a script under `pleat run`),
     nothing is done.
     """
-    global _asked, _canary, _library, _recompute, _saver, _steps, _windows
+    global _asked, _canary, _library, _recomputing, _saver, _steps, _windows
     asked = tuple(locals().values())
     import torch
 
@@ -182,7 +182,7 @@ def enable(
             conf.encode(),
             os.fsencode(plan),
             0 if recompute else budget,
-            max(record, _plans.ITERATIONS if save_plan else 0, _plans.FEW if recompute else 0),
+            max(record, _plans.ITERATIONS if save_plan or recompute else 0),
             0 if save_plan or record > _plans.FEW else _plans.FEW_EVENTS,
         )
         if reason is not None:
@@ -195,7 +195,7 @@ def enable(
     if recompute:
         from ._recompute import Recompute, World
 
-        _recompute = Recompute(torch, budget, World(torch, sys.modules[__name__]))
+        _recomputing = Recompute(torch, budget, World(torch, sys.modules[__name__]))
     _ends.at_end(library.pleat_torch_end_logs)
     if save_plan:
         _saver = _plans.Saver(library, _save_plan, os.path.abspath(save_plan))
@@ -266,8 +266,8 @@ def _mark(devices):
     _mark_memory(devices)
     if _windows is not None:
         _windows.mark()
-    if _recompute is not None:
-        _recompute.mark()
+    if _recomputing is not None:
+        _recomputing.mark()
     if _saver is not None:
         _saver.look()
 

@@ -8,10 +8,11 @@ LEARNING   In the first two iterations every block is computed again, which take
            one is recorded under the phases "block.N" and "block.N.again", and its forwards are
            timed. What would be live, and what a plan would take, if fewer blocks were computed again
            follows from that recording alone (`pleat explain --budget`, tools/analysis/recompute.h).
-CHOICE     A ladder of rungs, a block more at each, and for each iteration the first rung that fits: at the
-           size that its inputs have. Up to the size that was learned sizes grow no slower than memory, so
-           a share of what was measured is above what is taken; beyond it the share is of what was
-           measured, too, and an out-of-memory error that the program survives leads to the next rung.
+CHOICE     A ladder of rungs, a block more at each, and for each iteration the first rung that fits at the
+           size that its inputs have. Memory grows no slower than they do, so for less than was learned a
+           share of what was measured is above what is taken. A larger iteration is learned in its turn, as
+           long as iterations are recorded; after that its share is reckoned. An out-of-memory error that
+           the program survives leads to the next rung.
 LEFT ALONE Blocks whose buffers change in forward (BatchNorm's), blocks with a cache, whatever the program
            checkpoints itself, what torch.compile traces, and everything without gradients.
 
@@ -26,6 +27,9 @@ import tempfile
 import weakref
 
 SETTLING = 1  # iterations before the one that is learned: the first one's end makes the optimizer's states
+RECORDED = 24  # iterations in which a larger one than was learned is learned; the runtime records more
+LEARNINGS = 4  # at most
+HEAP = 1.006  # what the heap takes of what is live, at most (decision D2)
 FEWEST = 2  # modules of a class side by side that are a model's blocks
 CACHES = ("past_key_value", "past_key_values", "layer_past")
 PATIENCE = 2  # iterations in which a model is looked for
@@ -80,16 +84,14 @@ class Block:
 
 
 class Ladder:
-    """What `pleat explain --budget --json` says of a recording at one size, at any size. `taken`: physical
-    bytes that the recorded iteration took."""
+    """What `pleat explain --budget --json` says of a recording at one size, at any size."""
 
-    def __init__(self, told, taken):
+    def __init__(self, told):
         self.rungs = told["rungs"]
         self.order = [rung["recompute"] for rung in self.rungs[1:]]
         self.fixed = told["persistent_bytes"]
         planned = [rung["physical_bytes"] / rung["live_bytes"] for rung in self.rungs if rung.get("physical_bytes")]
-        # The recorded iteration is the last rung.
-        self.beyond = max([taken / self.rungs[-1]["live_bytes"], 1.0] + planned)
+        self.beyond = max([HEAP] + planned)
 
     def bytes(self, rung, share):
         """What a rung takes at a size that is so many times the recorded one's."""
@@ -163,7 +165,6 @@ class Recompute:
     timer()        begins to time what is enqueued; what it returns, called, ends it, and that, called when
                    all is done, is nanoseconds
     errors()       out-of-memory errors until now
-    taken()        physical bytes, the most until now
     ladder(times, budget)  what explain says of the iteration that has just ended, by the blocks' nanoseconds
     hold(budget)   from here on no more is taken
     say(text)      tells the user
@@ -178,7 +179,7 @@ class Recompute:
         self.count = 0
         self.classes = set()
         self.models = weakref.WeakSet()
-        self.marks = self.iterations = 0
+        self.marks = self.iterations = self.learnings = 0
         self.alone = False  # a model was left alone, and that was said
         self.size = self.learned_size = 0  # elements of the inputs, at most, in this iteration and in the learned one
         self.again = frozenset()  # numbers of the blocks that are computed again
@@ -267,11 +268,14 @@ class Recompute:
         if not self.torch.is_grad_enabled() or not model.training or self.in_backward():
             return
         size = self.elements((arguments, keywords))
-        larger, self.size = size > self.size, max(size, self.size)
-        if self.state == CHOSEN:
-            self.look_at_errors()
-            if larger:
-                self.choose(self.size)
+        first, larger, self.size = self.size == 0, size > self.size, max(size, self.size)
+        if self.state != CHOSEN:
+            return
+        self.look_at_errors()
+        if first and size > self.learned_size and self.learnings < LEARNINGS and self.marks < RECORDED:
+            self.state = LEARNING
+        elif larger:
+            self.choose(self.size)
 
     def look_at_errors(self):
         errors = self.world.errors()
@@ -287,6 +291,7 @@ class Recompute:
 
     def mark(self):
         """An iteration has ended."""
+        self.marks += 1
         if self.state == LOOKING:
             self.looked()
         elif self.state == LEARNING:
@@ -297,7 +302,6 @@ class Recompute:
 
     def looked(self):
         """An iteration in which models were looked for is over."""
-        self.marks += 1
         if not self.models and self.marks < PATIENCE:
             return
         self.looking.remove()
@@ -313,12 +317,13 @@ class Recompute:
 
     def learn(self):
         self.state, self.learned_size = CHOSEN, self.size
+        self.learnings += 1
         times = [0] * self.count
         for block in self.blocks.values():
             times[block.number] = int(sum(time() for time in block.times) / max(len(block.times), 1))
             block.times = []
         try:
-            self.ladder = Ladder(self.world.ladder(times, self.budget), self.world.taken())
+            self.ladder = Ladder(self.world.ladder(times, self.budget))
         except (OSError, RuntimeError, ValueError, KeyError) as problem:
             self.state = LEARNING  # every block goes on being computed again, which takes the least
             self.iterations = float("-inf")
@@ -447,9 +452,6 @@ class World:
 
     def errors(self):
         return self.torch.cuda.memory_stats().get("num_ooms", 0)
-
-    def taken(self):
-        return self.package.stats().get("peak_physical_bytes", 0)
 
     def hold(self, budget):
         for device in self.package._used_devices():
