@@ -1,8 +1,10 @@
 """In a program under `pleat estimate`: tensors without contents, and what was allocated for them.
 
-torch's fake tensors have shapes, lives and a device, and take no memory. What each operator returns on the GPU is
-an allocation of its storage; its free comes when Python or autograd lets go of it. Of what kernels take for
-themselves cuBLAS's workspaces are counted, one a thread that multiplies, as torch takes them.
+torch's fake tensors have shapes, lives and a device, and take no memory. All on the GPU are such, and the large
+ones of the host, a model that is built there for instance. Small ones of the host are real, so that batches are
+read and lengths drawn as always. What each operator returns on the GPU is an allocation of its storage; its free
+comes when Python or autograd lets go of it. Of what kernels take for themselves cuBLAS's workspaces are counted,
+one a thread that multiplies, as torch takes them.
 """
 
 import atexit
@@ -15,6 +17,7 @@ import weakref
 MIB = 1 << 20
 # Of aten's operators those that ask torch for cuBLAS's handle, which has a workspace.
 MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_addmm_activation", "addmv", "mv")
+REAL_BYTES_MOST = MIB  # of a tensor that is made on the host
 EVENT_US = 5  # what passes on the recording's clock from one event to the next
 
 
@@ -93,25 +96,52 @@ def value_of(tensor):
 
 
 def watching(torch, recorder):
-    """The mode that shows the recorder what each operator returns."""
-    from torch._subclasses.fake_tensor import FakeTensor
+    """The mode that decides which tensors have contents, and shows the recorder what operators return on the GPU."""
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
+    from torch.utils._pytree import tree_leaves, tree_map
 
     scalar = torch.ops.aten._local_scalar_dense.default
     workspace = workspace_bytes(torch.cuda.get_device_capability())
+    fakes = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def are_real(given, kwargs):
+        """Whether what an operator is given has contents, and stays on the host."""
+        device = kwargs.get("device")
+        return (device is None or torch.device(device).type != "cuda") and not any(
+            isinstance(leaf, FakeTensor) or isinstance(leaf, torch.Tensor) and leaf.is_cuda for leaf in given)
+
+    def is_small(leaf):
+        return not isinstance(leaf, torch.Tensor) or (
+            leaf.device.type != "cuda" and leaf.numel() * leaf.element_size() <= REAL_BYTES_MOST)
+
+    def without_contents(leaf):
+        """A tensor as the operators on the GPU are given it."""
+        if not isinstance(leaf, torch.Tensor) or isinstance(leaf, FakeTensor):
+            return leaf
+        return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype, device=leaf.device)
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            kwargs = kwargs or {}
             if function is scalar and isinstance(args[0], FakeTensor):
                 return value_of(args[0])
-            result = function(*args, **(kwargs or {}))
-            on_device = False
-            for leaf in tree_leaves(result):
-                if isinstance(leaf, FakeTensor) and leaf.device.type == "cuda":
-                    on_device = True
-                    recorder.seen(leaf.untyped_storage())
-            if on_device and function.overloadpacket.__name__ in MULTIPLIES:
+            given = tree_leaves((args, kwargs))
+            real = are_real(given, kwargs)
+            if real and any(isinstance(leaf, torch.Tensor) for leaf in given):
+                return function(*args, **kwargs)
+            name = function.overloadpacket.__name__
+            with fakes:
+                result = function(*tree_map(without_contents, args), **tree_map(without_contents, kwargs))
+            if name.endswith("_") and given and not isinstance(given[0], FakeTensor):
+                return args[0]  # what is copied into a tensor with contents leaves it as it is
+            leaves = tree_leaves(result)
+            if real and all(map(is_small, leaves)):
+                return function(*args, **kwargs)
+            on_device = [leaf for leaf in leaves if isinstance(leaf, FakeTensor) and leaf.device.type == "cuda"]
+            for leaf in on_device:
+                recorder.seen(leaf.untyped_storage())
+            if on_device and name in MULTIPLIES:
                 recorder.multiplies(workspace)
             return result
 
@@ -140,9 +170,9 @@ def move(module, function, recurse=True):
 
 
 def begin(folder):
-    """In a process that has imported torch: all tensors from now on have no contents."""
+    """In a process that has imported torch: from now on what is allocated on the GPU is recorded, and has no contents."""
     import torch
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from torch._subclasses.fake_tensor import FakeTensor
     from torch.optim import optimizer
 
     if torch.version.cuda is None:
@@ -167,7 +197,6 @@ def begin(folder):
 
     optimizer.register_optimizer_step_post_hook(step)
     torch.cuda.init()
-    FakeTensorMode(allow_non_fake_inputs=True).__enter__()
     watching(torch, recorder).__enter__()
     path, process = os.path.join(folder, "%d.pickle" % os.getpid()), os.getpid()
     atexit.register(lambda: recorder.write(path) if os.getpid() == process and recorder.events else None)
