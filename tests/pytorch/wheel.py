@@ -151,7 +151,7 @@ class Shims(Folder):
 
     def test_releases_have_the_string_types_of_their_builds(self):
         self.assertEqual([torches.cxx11_abis(*asked) for asked in
-                          (("2.5.1", "x86_64"), ("2.5.1", "aarch64"), ("2.6.0", "x86_64"))], [(0, 1), (1,), (1,)])
+                          (("2.6.0", "x86_64"), ("2.6.0", "aarch64"), ("2.7.0", "x86_64"))], [(0, 1), (1,), (1,)])
 
 
 class Hooks(Folder):

@@ -12,7 +12,7 @@ import zipfile
 OLDEST = (2, 4)
 PLATFORMS = ("manylinux1", "manylinux2014", "manylinux_2_28")
 WITH_CUDA = "c10/cuda/impl/cuda_cmake_macros.h"  # made by a build with CUDA; all others are there without
-OLD_ABI_BEFORE = (2, 6)  # wheels of these have _GLIBCXX_USE_CXX11_ABI=0, on x86-64
+OLD_ABI_BEFORE = (2, 7)  # wheels of these for x86-64 have _GLIBCXX_USE_CXX11_ABI=0, of 2.6 some
 PYTHON = "3.11"  # whose wheels there are of each release
 
 
@@ -24,6 +24,11 @@ def numbers(version):
 def cxx11_abis(version, processor):
     """What _GLIBCXX_USE_CXX11_ABI may be in builds of a release: the wheels', and others'."""
     return (0, 1) if numbers(version) < OLD_ABI_BEFORE and processor == "x86_64" else (1,)
+
+
+def cxx11_abi(libraries):
+    """What it is in a torch whose libraries lie in a folder: how its own error is constructed."""
+    return int(b"_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx11" in pathlib.Path(libraries, "libc10.so").read_bytes())
 
 
 def releases():
