@@ -199,7 +199,9 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(waited_ns, "nanoseconds that calls waited: for memory verbs, other calls, other threads")    \
     X(quarantined_bytes, "bytes of the window that a failed verb left unusable")                   \
     X(creates, "pieces of memory taken from the device")                                           \
-    X(releases, "pieces of memory given back to it")
+    X(releases, "pieces of memory given back to it")                                               \
+    X(small_blocks, "allocations of at most 1 MiB live now")                                       \
+    X(small_bytes, "bytes of them, sizes rounded to 512")
 
 typedef struct pleat_stats {
 #define PLEAT_COUNTER_FIELD(name, text) uint64_t name;

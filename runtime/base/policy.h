@@ -100,13 +100,27 @@ const char *pleat__policy_names(void);
 PLEAT__POLICIES(PLEAT__DECLARE_POLICY)
 #undef PLEAT__DECLARE_POLICY
 
-/* Live bytes are counted as max-live counts them, requests rounded up to 512, and as asked for. */
+/* What is at most as large PyTorch's statistics count as its small pool. */
+#define PLEAT__SMALL_BYTES (1u << 20)
+
+/* A block more that is live (sign 1), or one less (-1). Live bytes are counted as max-live counts
+ * them, requests rounded up to 512, and as asked for. Negative numbers wrap around, which sums
+ * undo. */
+static inline void pleat__count_live(pleat_stats *stats, uint64_t bytes, int sign)
+{
+    uint64_t factor = (uint64_t)(int64_t)sign, rounded = (bytes + 511) & ~(uint64_t)511;
+    uint64_t small = bytes <= PLEAT__SMALL_BYTES ? factor : 0;
+    stats->live_bytes += rounded * factor;
+    stats->requested_bytes += bytes * factor;
+    stats->small_blocks += small;
+    stats->small_bytes += rounded * small;
+}
+
 static inline void pleat__count_alloc(pleat_stats *stats, uint64_t bytes)
 {
-    stats->live_bytes += (bytes + 511) & ~(uint64_t)511;
+    pleat__count_live(stats, bytes, 1);
     if (stats->live_bytes > stats->peak_live_bytes)
         stats->peak_live_bytes = stats->live_bytes;
-    stats->requested_bytes += bytes;
     if (stats->requested_bytes > stats->peak_requested_bytes)
         stats->peak_requested_bytes = stats->requested_bytes;
     stats->asked_bytes += bytes;
@@ -118,8 +132,7 @@ static inline void pleat__count_alloc(pleat_stats *stats, uint64_t bytes)
 
 static inline void pleat__count_free(pleat_stats *stats, uint64_t bytes)
 {
-    stats->live_bytes -= (bytes + 511) & ~(uint64_t)511;
-    stats->requested_bytes -= bytes;
+    pleat__count_live(stats, bytes, -1);
 }
 
 static inline void pleat__restart_peaks(pleat_stats *stats)
@@ -132,8 +145,7 @@ static inline void pleat__restart_peaks(pleat_stats *stats)
 /* Of a free that was counted when the program asked for it, and will be once more. */
 static inline void pleat__uncount_free(pleat_stats *stats, uint64_t bytes)
 {
-    stats->live_bytes += (bytes + 511) & ~(uint64_t)511;
-    stats->requested_bytes += bytes;
+    pleat__count_live(stats, bytes, 1);
 }
 
 #endif

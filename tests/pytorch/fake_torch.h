@@ -40,6 +40,7 @@ class Native final : public pleat_torch::Pluggable
     size_t cached = 0;
     std::recursive_mutex lock; /* torch's holds one while it looks for memory, too */
     std::atomic<int> asked{0};
+    bool enabled = true;
     int failing = 0; /* requests from now on that find no memory */
     int ooms = 0;
     int broken = 0; /* questions about limits from now on that fail */
@@ -52,6 +53,11 @@ class Native final : public pleat_torch::Pluggable
     void *raw_alloc(size_t bytes) override
     {
         return raw_alloc_with_stream(bytes, nullptr);
+    }
+
+    void enable(bool value) override
+    {
+        enabled = value;
     }
 
     void *raw_alloc_with_stream(size_t bytes, cudaStream_t) override

@@ -592,6 +592,55 @@ void no_snapshot_of_a_pool_shows_pleats_memory()
     allocator->raw_delete(address);
 }
 
+/* As torch's test_graph_memory_stats_and_use_result_after_destroy_graph reads them. */
+void what_is_small_is_in_the_small_pool()
+{
+    auto allocator = make();
+    void *small = allocator->raw_alloc(MIB), *large = allocator->raw_alloc(MIB + 1);
+    DeviceStats stats = allocator->getDeviceStats(0);
+    CHECK(stats.active[1].current == 1 && stats.active[2].current == 1);
+    CHECK(stats.active[0].current == 2 && stats.active[1].peak == 1);
+    CHECK(stats.active_bytes[1].current == MIB && stats.active_bytes[2].current == MIB + 512);
+    CHECK(stats.allocated_bytes[0].current == 2 * MIB + 512);
+    allocator->raw_delete(small);
+    stats = allocator->getDeviceStats(0);
+    CHECK(stats.active[1].current == 0 && stats.active_bytes[1].current == 0);
+    CHECK(stats.active[2].current == 1);
+    allocator->raw_delete(large);
+    stats = allocator->getDeviceStats(0);
+    CHECK(stats.active[2].current == 0 && stats.active_bytes[2].current == 0);
+}
+
+/* As torch's test_out_of_memory reads it. */
+void what_no_device_has_is_refused_in_torchs_words()
+{
+    auto allocator = make();
+    size_t gib = size_t(1) << 30;
+    std::string text = thrown<c10::OutOfMemoryError>([&] { allocator->allocate(800000000 * gib); });
+    CHECK(text.find("Tried to allocate 800000000.00 GiB. GPU 0 has a total capacity of") !=
+          std::string::npos);
+    text = thrown<c10::OutOfMemoryError>([&] { allocator->allocate(8000000000 * gib); });
+    CHECK(text.find("Tried to allocate more than 1EB memory") != std::string::npos);
+    allocator->raw_delete(allocator->raw_alloc(MIB));
+}
+
+/* As torch's test_cachingAllocator_raw_alloc does it. */
+void without_caching_torchs_own_allocator_serves()
+{
+    auto allocator = make();
+    allocator->enable(false);
+    CHECK(!allocator->isEnabled() && !fake::native.enabled);
+    void *address = allocator->raw_alloc(MIB);
+    CHECK(fake::native.live.size() == 1);
+    CHECK(allocator->getDeviceStats(0).requested_bytes[0].allocated == 0 ||
+          allocator->devices().runtime_or_null(0) == nullptr);
+    allocator->raw_delete(address);
+    allocator->enable(true);
+    CHECK(allocator->isEnabled() && fake::native.enabled);
+    allocator->raw_delete(allocator->raw_alloc(MIB));
+    CHECK(allocator->devices().runtime_or_null(0) != nullptr);
+}
+
 void sizes_are_told_as_torch_tells_them()
 {
     CHECK(size(0) == "0 bytes" && size(1023) == "1023 bytes");
@@ -773,6 +822,9 @@ const struct {
     TEST(stacks_of_live_memory_are_kept_whatever_events_are_left_out),
     TEST(stacks_of_the_live_state_are_not_in_events),
     TEST(no_snapshot_of_a_pool_shows_pleats_memory),
+    TEST(what_is_small_is_in_the_small_pool),
+    TEST(what_no_device_has_is_refused_in_torchs_words),
+    TEST(without_caching_torchs_own_allocator_serves),
     TEST(sizes_are_told_as_torch_tells_them),
     TEST(a_stream_that_torchs_own_allocator_does_not_take_frees_nothing),
     TEST(a_forked_child_leaves_the_runtime_alone),

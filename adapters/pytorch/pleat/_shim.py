@@ -57,6 +57,7 @@ FEATURES = {
         r"virtual void createOrIncrefPool\([^;{]*std::shared_ptr<CUDAAllocator>",
     ),
     "EMPTY_POOL": (PLUGGABLE, r"void emptyCache\([^;]*MempoolId_t"),
+    "ENABLE": (ALLOCATOR, r"virtual void enable\(bool"),
     "ENSURE_POOL_FROM": (ALLOCATOR, r"virtual void ensureExistsAndIncrefPool\("),
     "EXPANDABLE_SIZES": (ALLOCATOR, r"virtual std::vector<StreamSegmentSize> getExpandable"),
     "HISTORY_ENABLED": (ALLOCATOR, r"virtual bool isHistoryEnabled\("),

@@ -59,6 +59,11 @@ class Allocator final : public Forward
 
     c10::DataPtr allocate(size_t bytes) override
     {
+        /* Torch refuses so, whatever a device has. */
+        TORCH_CHECK_WITH(OutOfMemoryError, bytes < EXABYTE,
+                         "CUDA out of memory. Tried to allocate more than 1EB memory.");
+        if (__builtin_expect(uncached(), 0))
+            return native_->allocate(bytes);
         DeviceIndex device = c10::cuda::current_device();
         void *address = nullptr;
         if (bytes != 0)
@@ -101,6 +106,21 @@ class Allocator final : public Forward
     {
         return "pleat";
     }
+
+#ifdef PLEAT_HAS_ENABLE
+    /* torch.cuda.caching_allocator_enable(False): each allocation is the device's own, of which
+     * torch's allocator keeps no account, and so it serves them. */
+    void enable(bool value) override
+    {
+        native_->enable(value);
+        uncached_ = !value;
+    }
+
+    bool isEnabled() const override
+    {
+        return !uncached_;
+    }
+#endif
 
     /* ---- limits and caches ---- */
 
@@ -422,6 +442,11 @@ class Allocator final : public Forward
         return devices_.at(index);
     }
 
+    bool uncached() const
+    {
+        return uncached_.load(std::memory_order_relaxed);
+    }
+
     static void freed(void *, pleat_va address)
     {
         current->history_.freed(address);
@@ -457,6 +482,8 @@ class Allocator final : public Forward
 
     void *take(DeviceIndex index, size_t bytes, cudaStream_t stream)
     {
+        if (__builtin_expect(uncached(), 0))
+            return native_->raw_alloc_with_stream(bytes, stream);
         Device &device = at(index);
         if (in_capture() && routes_.takes(index, stream))
             return take_in_pool(device, index, bytes, stream);
@@ -543,13 +570,15 @@ class Allocator final : public Forward
                              pleat_result result, bool noted)
     {
         std::string text = pleat_last_error()->text;
-        if (result != PLEAT_E_OUT_OF_MEMORY && result != PLEAT_E_BUDGET)
-            TORCH_CHECK(false, "pleat: allocate: ", text, " (", pleat_result_name(result), ")");
         size_t free_bytes = 0, total = 0;
         {
             c10::cuda::CUDAGuard guard(device);
             C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total));
         }
+        /* What is larger than the device Pleat may refuse for another reason: no window is so wide.
+         */
+        if (result != PLEAT_E_OUT_OF_MEMORY && result != PLEAT_E_BUDGET && bytes <= total)
+            TORCH_CHECK(false, "pleat: allocate: ", text, " (", pleat_result_name(result), ")");
         if (history_.on() && !noted)
             history_.add(TraceEntry::OOM, "oom", device, free_bytes, bytes, stream,
                          history_.context(caching::RecordContext::STATE), metadata());
@@ -623,6 +652,8 @@ class Allocator final : public Forward
         return info;
     }
 
+    static constexpr size_t EXABYTE = size_t(1) << 60;
+    std::atomic<bool> uncached_{false};
     static inline thread_local bool asking_ = false; /* ask_native() is */
 
     Devices devices_;

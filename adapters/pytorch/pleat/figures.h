@@ -22,16 +22,20 @@ inline Stat stat(uint64_t current, Peak peak, uint64_t allocated, uint64_t freed
     return made;
 }
 
-/* Pleat has one pool; torch's readers add up small and large ones: it counts as large. The peak
- * given is of both allocators together. */
-template <typename Array> void add(Array &array, const Stat &value)
+/* To all, and of it so much to the small pool and the rest to the large one. Torch's readers add
+ * these up; Pleat has one pool, and knows what is small of what is live now alone: what was ever,
+ * and the peaks, count as large. The peak given is of both allocators together. */
+template <typename Array> void add(Array &array, const Stat &value, uint64_t small = 0)
 {
-    for (size_t which : {size_t(0), size_t(2)}) { /* all, large */
-        array[which].current += value.current;
+    enum { ALL, SMALL, LARGE };
+    for (size_t which : {ALL, LARGE}) {
+        array[which].current += value.current - (which == LARGE ? static_cast<int64_t>(small) : 0);
         array[which].peak = std::max({array[which].peak, value.peak, array[which].current});
         array[which].allocated += value.allocated;
         array[which].freed += value.freed;
     }
+    array[SMALL].current += static_cast<int64_t>(small);
+    array[SMALL].peak = std::max(array[SMALL].peak, array[SMALL].current);
 }
 
 /* What the device was asked for, where this torch counts it. */
@@ -116,10 +120,10 @@ inline void add_pleat(DeviceStats &stats, Device &device, const pleat_stats &ple
                          pleat.releases - base.releases);
     uint64_t unused = pleat.physical_bytes - std::min(pleat.physical_bytes, pleat.live_bytes);
     device.most_idle = std::max(device.most_idle, unused);
-    add(stats.allocation, count);
-    add(stats.active, count);
-    add(stats.allocated_bytes, bytes);
-    add(stats.active_bytes, bytes);
+    add(stats.allocation, count, pleat.small_blocks);
+    add(stats.active, count, pleat.small_blocks);
+    add(stats.allocated_bytes, bytes, pleat.small_bytes);
+    add(stats.active_bytes, bytes, pleat.small_bytes);
     add(stats.requested_bytes,
         stat(pleat.requested_bytes, device.both.requested, pleat.asked_bytes - base.asked_bytes,
              pleat.asked_bytes - pleat.requested_bytes - base.given_up_bytes));
