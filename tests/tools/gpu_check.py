@@ -44,6 +44,37 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("$PLEAT_TORCH_PYTHON: ", said)
         self.assertIn("/no/such/python", said)
 
+    def test_pytorchs_own_tests_are_asked_for_by_a_folder(self):
+        code, said = self.check(self.folder, "--only", "theirs", PLEAT_PYTORCH_TESTS="")
+        self.assertEqual(code, 1)
+        self.assertIn("$PLEAT_PYTORCH_TESTS names no folder", said)
+
+    def test_what_passes_natively_alone_is_told(self):
+        """Of PyTorch's own tests, with a file in their place."""
+        pathlib.Path(self.folder, "test").mkdir()
+        pathlib.Path(self.folder, "test/test_cuda.py").write_text("""
+import os, unittest
+UNDER_PLEAT = "PLEAT_RUN" in os.environ
+class T(unittest.TestCase):
+    def test_alloc_good(self): pass
+    def test_alloc_fails(self): self.assertFalse(UNDER_PLEAT)
+    def test_alloc_ends(self): os._exit(3) if UNDER_PLEAT else None
+    def test_alloc_never(self): self.fail("natively neither")
+    def test_graph_skipped(self): self.skipTest("no graph")
+    def test_other(self): self.fail("it does not match")
+""")
+        theirs = pathlib.Path(CHECK).parents[1] / "tests/pytorch/theirs.py"
+        done = subprocess.run([sys.executable, "-B", theirs, os.path.join(self.folder, "test"), "--match", "T.*(alloc|graph)"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        lines = done.stdout.splitlines()
+        self.assertEqual((done.returncode, lines[0]),
+                         (1, "test_cuda.py: 5 tests, 3 pass natively, 1 of them under Pleat"), done.stdout)
+        self.assertEqual([line.split(": ")[:2] for line in lines[1:3]],
+                         [["  test_cuda.T.test_alloc_ends", "crash"], ["  test_cuda.T.test_alloc_fails", "failure"]])
+        done = subprocess.run([sys.executable, "-B", theirs, os.path.join(self.folder, "test"), "--match", "good|never"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
     def test_without_torch_the_others_pass(self):
         for name in ("test_vmm_conformance", "test_tools_canary_cuda", "test_runtime_streams"):
             script(self.folder, "tests/" + name, "exit 0")

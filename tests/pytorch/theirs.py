@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""PyTorch's own tests under Pleat: theirs.py FOLDER [--match REGEX] [--json FILE], on a machine with a GPU and torch.
+
+FOLDER is the folder `test` of a source tree of PyTorch, such as Debian's source package of pytorch has (apt-get
+source pytorch; not the tests but torch itself decides what passes, so its version need not be torch's). Each test
+runs natively and under `pleat run`: what passes natively must pass. Tests that cannot are named, each with its
+reason, in docs/limits.md. A test that ends its process counts as failed, and the others go on in a new one.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUN = os.environ.get("PLEAT_RUN_COMMAND") or str(ROOT / "adapters" / "pytorch" / "pleat-run")
+FILES = ("test_cuda.py", "test_cuda_expandable_segments.py", "inductor/test_cudagraph_trees.py", "test_multiprocessing.py")
+# Of allocations, graphs, pools, streams and statistics; --match . is all of them.
+MATCH = (r"alloc|memory|oom|graph|pool|stream|stat|snapshot|history|expandable|fraction|cache|event|workspace|ipc"
+         r"|record")
+GOOD = ("ok", "expected failure")
+SECONDS_MOST = 1500  # of one file, in one of the two ways
+
+# What stands for a package that PyTorch's tests import, and that need not be installed: it compares texts.
+EXPECTTEST = """
+import unittest
+class TestCase(unittest.TestCase):
+    longMessage = True
+    def assertExpectedInline(self, actual, expect, skip=0):
+        self.assertEqual(actual, expect)
+    def assertExpectedRaisesInline(self, error, function, expect, *arguments, **more):
+        with self.assertRaises(error) as raised:
+            function(*arguments, **more)
+        self.assertEqual(str(raised.exception), expect)
+def assert_expected_inline(test, actual, expect, skip=0):
+    test.assertEqual(actual, expect)
+"""
+
+
+# ---- in the process that runs tests ----
+
+
+class Told(unittest.TestResult):
+    """Writes how each test began and ended, a line each, at once: the process may end in any of them."""
+
+    def __init__(self, out):
+        super().__init__()
+        self.out = out
+        self.how = None
+
+    def tell(self, **what):
+        print(json.dumps(what), file=self.out, flush=True)
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.how, self.why = "ok", ""
+        self.tell(begins=test.id())
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        self.tell(ends=test.id(), how=self.how, why=self.why)
+
+    def fails(self, how, error):
+        self.how, self.why = how, ("%s: %s" % (error[0].__name__, error[1]))[-600:]
+
+    def addFailure(self, test, error):
+        self.fails("failure", error)
+
+    def addError(self, test, error):
+        self.fails("error", error)
+
+    def addSubTest(self, test, subtest, error):
+        if error is not None:
+            self.fails("failure", error)
+
+    def addSkip(self, test, reason):
+        self.how, self.why = "skipped", reason
+
+    def addExpectedFailure(self, test, error):
+        self.how = "expected failure"
+
+    def addUnexpectedSuccess(self, test):
+        self.how = "unexpected success"
+
+
+def flat(suite):
+    for one in suite:
+        if isinstance(one, unittest.TestSuite):
+            yield from flat(one)
+        else:
+            yield one
+
+
+def drive(file, match, done, out):
+    """Runs the tests of a file that match and are not done."""
+    sys.argv[1:] = []
+    sys.path.insert(0, str(file.parent))
+    sys.path.insert(0, str(file.parents[1] if file.parent.name != "test" else file.parent))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    left = [test for test in flat(unittest.defaultTestLoader.loadTestsFromModule(module))
+            if re.search(match, test.id()) and test.id() not in done]
+    with open(out, "a") as told:
+        result = Told(told)
+        for test in left:
+            test(result)
+        result.tell(complete=True)
+
+
+# ---- in the process that compares ----
+
+
+class Outcomes:
+    """How each test ended in one of the two ways: name -> (how, why)."""
+
+    def __init__(self):
+        self.tests = {}
+        self.complete = False
+
+    def read(self, text):
+        running = None
+        for line in text.splitlines():
+            told = json.loads(line)
+            if "begins" in told:
+                running = told["begins"]
+            elif "ends" in told:
+                self.tests[told["ends"]] = told["how"], told["why"]
+                running = None
+            else:
+                self.complete = True
+        return running
+
+
+def run(file, match, prefix, more):
+    """Outcomes of a file's tests in processes that begin with a prefix, as many as it takes."""
+    outcomes = Outcomes()
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "stand-ins").mkdir()
+        if importlib.util.find_spec("expecttest") is None:
+            pathlib.Path(folder, "stand-ins", "expecttest.py").write_text(EXPECTTEST)
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(
+            filter(None, [os.path.join(folder, "stand-ins"), os.environ.get("PYTHONPATH")])), **more)
+        while not outcomes.complete:
+            out, done = pathlib.Path(folder, "told"), pathlib.Path(folder, "done")
+            out.write_text("")
+            done.write_text(json.dumps(sorted(outcomes.tests)))
+            left = SECONDS_MOST - (time.monotonic() - begin)
+            command = [*prefix, sys.executable, __file__, "--drive", str(file), match, str(done), str(out)]
+            try:
+                ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                       text=True, errors="replace", timeout=max(left, 1))
+                why = "its process ended with %d: %s" % (ended.returncode, ended.stdout[-300:])
+            except subprocess.TimeoutExpired:
+                why = "not done in time"
+            running = outcomes.read(out.read_text())
+            if running is not None:
+                outcomes.tests[running] = "crash", why
+            elif not outcomes.complete:
+                raise SystemExit("%s: no test was run: %s" % (file, why))
+            if left < 1:
+                break
+    return outcomes.tests
+
+
+def compare(native, pleat):
+    """Names of the tests that pass natively, and (name, how, why) of those of them that fail under Pleat."""
+    passed = sorted(name for name, (how, _) in native.items() if how in GOOD)
+    return passed, [(name, *pleat.get(name, ("not run", ""))) for name in passed
+                    if pleat.get(name, ("", ""))[0] not in GOOD]
+
+
+def excepted(document):
+    """Names of tests in a document."""
+    return set(re.findall(r"`(test_\w+)`", document))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path, help="PyTorch's folder `test`")
+    parser.add_argument("--match", default=MATCH, metavar="REGEX", help="tests by their names")
+    parser.add_argument("--files", default=",".join(FILES), metavar="FILE,...", help="[%(default)s]")
+    parser.add_argument("--json", metavar="FILE", help="write how each test ended there")
+    options = parser.parse_args()
+    known = excepted((ROOT / "docs" / "limits.md").read_text())
+    everything, wrong = {}, 0
+    for name in options.files.split(","):
+        file = options.folder.absolute() / name
+        if not file.is_file():
+            print("%s: not there" % name)
+            continue
+        native = run(file, options.match, [], {})
+        pleat = run(file, options.match, [RUN, "--quiet", "--"], {})
+        passed, failed = compare(native, pleat)
+        everything[name] = {"native": native, "pleat": pleat}
+        unexpected = [one for one in failed if one[0].rpartition(".")[2] not in known]
+        wrong += len(unexpected)
+        print("%s: %d tests, %d pass natively, %d of them under Pleat" % (
+            name, len(native), len(passed), len(passed) - len(failed)))
+        for test, how, why in failed:
+            print("  %s%s: %s: %s" % ("" if (test, how, why) in unexpected else "(in docs/limits.md) ", test, how,
+                                      why.strip().splitlines()[-1] if why.strip() else ""))
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(everything, indent=1) + "\n")
+    return 1 if wrong or not everything else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--drive"]:
+        drive(pathlib.Path(sys.argv[2]), sys.argv[3], set(json.loads(pathlib.Path(sys.argv[4]).read_text())), sys.argv[5])
+    else:
+        sys.exit(main())
