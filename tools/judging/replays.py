@@ -42,6 +42,8 @@ ALONE, LEARNING = way("heap", settings=HEAP), way("learning")
 PLANNED = way("planned", planned=True)
 PLEAT_WAYS = (ALONE, LEARNING, PLANNED)
 WAYS = (NATIVE, EXPANDABLE, *PLEAT_WAYS, *map(unmarked, PLEAT_WAYS))
+# The allocators of papers, gmlake also with blocks of every size stitched: small jobs have no others.
+PAPERS = (way("gmlake", "gmlake"), way("gmlake, all stitched", "gmlake", "fragment:2m"), way("stweaver", "stweaver"))
 FOLLOWING = tuple(one for one in WAYS if one.policy == "pleat" and one.settings != HEAP)
 
 
