@@ -76,6 +76,36 @@ PLEAT_API pleat_result pleat_empty_cache(pleat_runtime *runtime);
  * that the streams had been given by now, not for the device. */
 PLEAT_API pleat_result pleat_trim(pleat_runtime *runtime, uint64_t keep_bytes,
                                   uint64_t *given_bytes);
+/* ---- pause and resume ----
+ *
+ * The memory of live allocations goes back to the device for a while, and comes back at the same
+ * addresses: what holds an address goes on holding, captured graphs too. Chunks go on which nothing
+ * else lies. Meanwhile the program must not use what is paused; it may free it, and allocate. */
+
+enum {
+    PLEAT_OFFLOAD_HOST = 0,    /* what lives is copied to pinned host memory, and back */
+    PLEAT_OFFLOAD_DISCARD = 1, /* nothing is copied: what comes back is undefined */
+};
+
+typedef struct pleat_pause_options {
+    uint32_t size;    /* sizeof(pleat_pause_options) */
+    uint32_t offload; /* PLEAT_OFFLOAD_* */
+    const char *tag;  /* what was allocated with that tag (pleat_tag); NULL: all, and idle memory */
+} pleat_pause_options;
+
+/* options may be NULL. Waits for the work that allocating streams had been given by now, and for
+ * the copies; other streams that use the memory are the caller's to wait for. On failure all is as
+ * it was. PLEAT_E_STATE: it is paused already, or a stream captures a graph. PLEAT_E_UNSUPPORTED:
+ * by this policy. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_pause(pleat_runtime *runtime,
+                                                   const pleat_pause_options *options);
+/* What was paused by that tag, or (NULL) all. On failure it stays paused, and may be resumed later:
+ * PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY. PLEAT_E_STATE: nothing is paused. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_resume(pleat_runtime *runtime, const char *tag);
+/* What the calling thread allocates from now on has this tag, on every runtime; NULL or "" ends it.
+ * PLEAT_E_LIMIT: there may be 256 tags, of up to 63 letters. */
+PLEAT_API PLEAT_NODISCARD pleat_result pleat_tag(const char *name);
+
 /* A new hard cap on the bytes of chunks; 0 lifts it. One that is lower than what exists now stops
  * growth; what is cached beyond it is given back. */
 PLEAT_API pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes);

@@ -172,6 +172,7 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     pleat__gate_drain(&runtime->gate);
     runtime->ops->destroy(runtime->policy);
     pleat__pending_destroy(&runtime->pending);
+    pleat__pauses_release(runtime);
     pleat__record_release(&runtime->record);
     pleat__canary_destroy(&runtime->canary);
     pleat__imports_release(&runtime->imports);
@@ -219,6 +220,10 @@ static inline bool is_watched(const pleat_runtime *runtime)
 void pleat__runtime_freed(void *opaque, pleat_va address, uint64_t bytes)
 {
     pleat_runtime *runtime = opaque;
+    bool again;
+    if (__builtin_expect(runtime->pauses.first != NULL, 0) &&
+        pleat__pause_keeps(runtime, address, bytes, &again))
+        return;
     if (is_watched(runtime))
         note_freed(runtime, address);
     /* What waited has not been counted as live since its free; the policy counts it out. */
@@ -305,6 +310,15 @@ static pleat_result alloc_captured(pleat_runtime *runtime, pleat_capture *captur
     return result;
 }
 
+static pleat_result alloc_tagged(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                                 pleat_va *address)
+{
+    PLEAT_TRY(pleat__tag_reserve(runtime));
+    pleat_result result = pleat__alloc_locked(runtime, bytes, stream, address);
+    pleat__tag_note(runtime, result == PLEAT_OK ? *address : 0);
+    return result;
+}
+
 pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
                          pleat_va *address)
 {
@@ -319,6 +333,8 @@ pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes, pleat_stream st
     pleat_result result;
     if (__builtin_expect(capture != NULL, 0))
         result = alloc_captured(runtime, capture, bytes, stream, address);
+    else if (__builtin_expect(atomic_load_explicit(&pleat__tags_are_used, memory_order_relaxed), 0))
+        result = alloc_tagged(runtime, bytes, stream, address);
     else
         result = pleat__alloc_locked(runtime, bytes, stream, address);
     PLEAT_AUDIT(audit_at_times(runtime));
@@ -346,9 +362,31 @@ static pleat_result note_free(pleat_runtime *runtime, pleat_va address, bool wai
     return PLEAT_OK;
 }
 
+/* A free of what is paused counts at once, and reaches the policy later. PLEAT_E_NOT_READY, without
+ * a text: it is not paused. */
+static pleat_result free_paused(pleat_runtime *runtime, pleat_va address)
+{
+    pleat_block block;
+    bool again;
+    if (!pleat__pause_keeps(runtime, address, 0, &again))
+        return PLEAT_E_NOT_READY;
+    if (again || runtime->ops->block_of(runtime->policy, address, &block) != PLEAT_OK)
+        return not_found(address);
+    pleat__count_free(&runtime->stats, block.requested);
+    runtime->stats.frees++;
+    return PLEAT_OK;
+}
+
 pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
 {
     uint64_t waits = 0; /* bytes */
+    if (__builtin_expect(runtime->pauses.tagged.count != 0, 0))
+        pleat__tag_forget(runtime, address);
+    if (__builtin_expect(runtime->pauses.first != NULL, 0)) {
+        pleat_result result = free_paused(runtime, address);
+        if (result != PLEAT_E_NOT_READY)
+            return result;
+    }
     if (runtime->pending.entries.count > 0)
         PLEAT_TRY(pleat__pending_free(&runtime->pending, address, &waits));
     if (__builtin_expect(is_watched(runtime), 0))
@@ -451,6 +489,9 @@ pleat_result pleat_empty_cache(pleat_runtime *runtime)
     PLEAT__TRY_HERE(runtime);
     pleat__gate_lock_turn(&runtime->gate);
     pleat__reclaim_all(runtime);
+    pleat__gate_leave(&runtime->gate);
+    pleat__pauses_trim(runtime);
+    pleat__gate_enter(&runtime->gate);
     PLEAT_AUDIT(audit_policy(runtime));
     pleat__gate_unlock(&runtime->gate);
     return PLEAT_OK;

@@ -11,6 +11,7 @@
 #include <runtime/face/graph_capture.h>
 #include <runtime/face/limits.h>
 #include <runtime/face/log_writer.h>
+#include <runtime/face/pause.h>
 #include <runtime/face/share.h>
 #include <runtime/face/tenancy.h>
 #include <runtime/observe/canary.h>
@@ -30,9 +31,10 @@ struct pleat_runtime {
     int device;
     pleat__limits limits;
     pleat__tenancy *tenancy; /* NULL: alone */
-    bool has_budget;         /* the budget is less than the device */
-    bool is_limited;         /* what the environment allows is less than both */
-    uint64_t limit_bytes;    /* the cap that follows (limits.h) */
+    pleat__pauses pauses;
+    bool has_budget;      /* the budget is less than the device */
+    bool is_limited;      /* what the environment allows is less than both */
+    uint64_t limit_bytes; /* the cap that follows (limits.h) */
     pleat_memory_callback memory_callback;
     void *memory_context;
     pleat__record record;

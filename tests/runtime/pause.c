@@ -1,0 +1,266 @@
+/*
+ * pause.c: memory of live tensors goes and comes back at the same addresses: what was copied with
+ * what it held, what was discarded undefined; by tags; whatever is freed and allocated meanwhile,
+ * and whatever fails.
+ */
+#include "failing.h"
+#include "fixture.h"
+
+static void iterate(job *j, const job_shape *shape, int count)
+{
+    for (int i = 0; i < count; i++) {
+        assert_ok(pleat_mark(j->runtime));
+        job_iterate(j, shape, JOB_PLAIN, 0);
+    }
+}
+
+static uint64_t physical(const job *j)
+{
+    return pleat_stats_of(j->runtime).physical_bytes;
+}
+
+static pleat_result pause_with(pleat_runtime *runtime, uint32_t offload, const char *tag)
+{
+    pleat_pause_options options = {.size = sizeof options, .offload = offload, .tag = tag};
+    return pleat_pause(runtime, &options);
+}
+
+static void pause_gives_all_back_and_brings_it_again(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        job j;
+        job_shape shape = job_shape_make(seed, 2);
+        pleat__host_holdings held;
+        job_start(&j, "pleat", NULL, 0);
+        job_tensor weights = job_alloc(&j, 3000000, 0);
+        iterate(&j, &shape, 6);
+        for (int turn = 0; turn < 4; turn++) {
+            assert_ok(pleat_pause(j.runtime, NULL));
+            assert_int_equal(physical(&j), 0);
+            assert_ok(pleat__host_holdings_of(&j.vmm, &held));
+            assert_int_equal(held.memory_bytes, 0);
+            assert_result(pleat_pause(j.runtime, NULL), PLEAT_E_STATE);
+            assert_ok(pleat_resume(j.runtime, NULL));
+            assert_result(pleat_resume(j.runtime, NULL), PLEAT_E_STATE);
+            assert_true(physical(&j) >= pleat_stats_of(j.runtime).live_bytes);
+            iterate(&j, &shape, 2); /* each tensor's pattern is verified when it is freed */
+            assert_int_equal(j.errors, 0);
+        }
+        pleat_stats before = pleat_stats_of(j.runtime);
+        iterate(&j, &shape, 2);
+        pleat_stats after = pleat_stats_of(j.runtime);
+        assert_int_equal(after.planned - before.planned + after.lane - before.lane,
+                         after.requests - before.requests);
+        /* Pinned memory is kept until the caches are emptied. */
+        assert_ok(pleat__host_holdings_of(&j.vmm, &held));
+        assert_true(held.blocks > 0);
+        assert_ok(pleat_empty_cache(j.runtime));
+        assert_ok(pleat__host_holdings_of(&j.vmm, &held));
+        assert_int_equal(held.blocks, 0);
+        job_free(&j, &weights);
+        finish(&j);
+    }
+}
+
+static void pause_with_discard_copies_nothing(void **state)
+{
+    (void)state;
+    job j;
+    pleat__host_holdings held;
+    job_start(&j, "pleat", NULL, 0);
+    job_tensor weights = job_alloc(&j, 5000000, 0);
+    assert_ok(pause_with(j.runtime, PLEAT_OFFLOAD_DISCARD, NULL));
+    assert_int_equal(physical(&j), 0);
+    assert_ok(pleat__host_holdings_of(&j.vmm, &held));
+    assert_int_equal(held.blocks, 0);
+    assert_ok(pleat_resume(j.runtime, NULL));
+    job_fill(&weights); /* it is there again, and may be written */
+    job_free(&j, &weights);
+    finish(&j);
+}
+
+static void pause_of_a_tag_leaves_the_others_usable(void **state)
+{
+    (void)state;
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    job_tensor plain[3], weights[3], cache[3];
+    for (int t = 0; t < 3; t++) {
+        plain[t] = job_alloc(&j, 5 * JOB_PAGE + 100, 0);
+        assert_ok(pleat_tag("weights"));
+        weights[t] = job_alloc(&j, 9 * JOB_PAGE, 0);
+        assert_ok(pleat_tag("kv_cache"));
+        cache[t] = job_alloc(&j, 20 * JOB_PAGE, 0);
+        assert_ok(pleat_tag(NULL));
+    }
+    uint64_t whole = physical(&j);
+    assert_result(pause_with(j.runtime, PLEAT_OFFLOAD_HOST, "other"), PLEAT_E_NOT_FOUND);
+    assert_ok(pause_with(j.runtime, PLEAT_OFFLOAD_DISCARD, "kv_cache"));
+    /* Chunks at a tensor's ends may be another one's too. */
+    assert_true(physical(&j) <= whole - 3 * 18 * JOB_PAGE);
+    assert_ok(pause_with(j.runtime, PLEAT_OFFLOAD_HOST, "weights"));
+    assert_true(physical(&j) <= whole - 3 * (18 + 7) * JOB_PAGE);
+    /* The others are there, and what is allocated meanwhile lies elsewhere. */
+    job_tensor more = job_alloc(&j, 30 * JOB_PAGE, 0);
+    for (int t = 0; t < 3; t++)
+        job_free(&j, &plain[t]);
+    job_tensor again = job_alloc(&j, 8 * JOB_PAGE, 0);
+    assert_ok(pleat_resume(j.runtime, "weights"));
+    assert_ok(pleat_resume(j.runtime, "kv_cache"));
+    for (int t = 0; t < 3; t++) {
+        job_free(&j, &weights[t]);
+        job_fill(&cache[t]);
+        job_free(&j, &cache[t]);
+    }
+    job_free(&j, &more);
+    job_free(&j, &again);
+    finish(&j);
+}
+
+/* What is freed while it is paused counts as freed, and nothing comes to lie there before it is
+ * awake again. */
+static void pause_keeps_frees_back(void **state)
+{
+    (void)state;
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    job_tensor kept = job_alloc(&j, 7 * JOB_PAGE + 5, 0), gone = job_alloc(&j, 6 * JOB_PAGE, 0);
+    job_tensor streamed = job_alloc(&j, 4 * JOB_PAGE, 3);
+    assert_ok(pleat_record_stream(j.runtime, streamed.address, 4));
+    assert_ok(pleat_pause(j.runtime, NULL));
+    assert_ok(pleat_free(j.runtime, gone.address));
+    assert_ok(pleat_free(j.runtime, streamed.address));
+    assert_result(pleat_free(j.runtime, gone.address), PLEAT_E_NOT_FOUND);
+    assert_result(pleat_free(j.runtime, kept.address + 512), PLEAT_E_NOT_FOUND);
+    assert_int_equal(pleat_stats_of(j.runtime).live_bytes, (kept.bytes + 511) & ~511ull);
+    job_tensor more = job_alloc(&j, 10 * JOB_PAGE, 0), small = job_alloc(&j, 700, 0);
+    assert_true(more.address + more.bytes <= gone.address ||
+                more.address >= gone.address + gone.bytes);
+    assert_ok(pleat_resume(j.runtime, NULL));
+    job_tensor after = job_alloc(&j, 6 * JOB_PAGE, 0);
+    job_free(&j, &more);
+    job_free(&j, &small);
+    job_free(&j, &after);
+    job_free(&j, &kept);
+    finish(&j);
+}
+
+static void pause_of_a_captured_graph_keeps_its_memory(void **state)
+{
+    (void)state;
+    job j;
+    pleat_capture *capture;
+    pleat_va piece;
+    job_start(&j, "pleat", NULL, 0);
+    assert_ok(pleat_capture_begin(j.runtime, 5, 10 * JOB_PAGE, &capture));
+    assert_ok(pleat_alloc(j.runtime, 3 * JOB_PAGE, 5, &piece));
+    assert_result(pleat_pause(j.runtime, NULL), PLEAT_OK);
+    assert_ok(pleat_resume(j.runtime, NULL));
+    assert_ok(pleat_capture_end(j.runtime, capture, NULL));
+    *(uint64_t *)(uintptr_t)piece = 42;
+    *(uint64_t *)(uintptr_t)(piece + 2 * JOB_PAGE) = 43;
+    assert_ok(pleat_pause(j.runtime, NULL));
+    assert_int_equal(physical(&j), 0);
+    assert_ok(pleat_resume(j.runtime, NULL));
+    assert_int_equal(*(uint64_t *)(uintptr_t)piece, 42);
+    assert_int_equal(*(uint64_t *)(uintptr_t)(piece + 2 * JOB_PAGE), 43);
+    assert_ok(pleat_free(j.runtime, piece));
+    assert_ok(pleat_capture_free(j.runtime, capture));
+    finish(&j);
+}
+
+static void pause_without_room_to_resume_stays_and_loses_nothing(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "pleat", 64 * MIB, 0);
+    pleat_va held = take(&f, 40 * MIB, 0);
+    memset((void *)(uintptr_t)held, 7, 40 * MIB);
+    assert_ok(pleat_pause(f.runtime, NULL));
+    /* Another program takes what was given back. */
+    assert_ok(pleat__host_set_other(&f.host, 0, 50 * MIB, 0));
+    assert_result(pleat_resume(f.runtime, NULL), PLEAT_E_OUT_OF_MEMORY);
+    assert_true(has("resume:"));
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 0);
+    assert_ok(pleat__host_set_other(&f.host, 0, 10 * MIB, 0));
+    assert_ok(pleat_resume(f.runtime, NULL));
+    for (uint64_t at = 0; at < 40 * MIB; at += 4096)
+        assert_int_equal(*(char *)(uintptr_t)(held + at), 7);
+    assert_ok(pleat_free(f.runtime, held));
+    end(&f);
+}
+
+static void pause_refuses_what_it_cannot_do(void **state)
+{
+    (void)state;
+    char name[80];
+    for (size_t p = 0; p < POLICIES; p++) {
+        job j;
+        job_start(&j, policies[p], NULL, 0);
+        bool can = strcmp(policies[p], "pleat") == 0;
+        assert_result(pleat_pause(j.runtime, NULL), can ? PLEAT_OK : PLEAT_E_UNSUPPORTED);
+        assert_result(pause_with(j.runtime, 9, NULL), PLEAT_E_INVALID);
+        if (can)
+            assert_result(pleat_resume(j.runtime, NULL), PLEAT_OK);
+        finish(&j);
+    }
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    assert_result(pleat_tag(name), PLEAT_E_LIMIT);
+    for (int t = 0; t < 300; t++) {
+        snprintf(name, sizeof name, "tag %d", t);
+        pleat_result result = pleat_tag(name);
+        assert_true(result == PLEAT_OK || (t > 200 && result == PLEAT_E_LIMIT));
+    }
+    assert_result(pleat_tag("one more"), PLEAT_E_LIMIT);
+    assert_ok(pleat_tag(""));
+}
+
+static pleat_runtime *failing_job(pleat_vmm vmm, const void *with)
+{
+    const job_shape *shape = with;
+    job j = {.vmm = vmm};
+    pleat_runtime_options options = {.size = sizeof options, .waits = 1};
+    if (pleat_runtime_create(vmm, &options, &j.runtime) != PLEAT_OK)
+        return NULL;
+    for (int i = 0; i < 3; i++) {
+        job_try_iterate(&j, shape);
+        if (pleat_pause(j.runtime, NULL) != PLEAT_OK)
+            continue;
+        for (int tries = 0; pleat_resume(j.runtime, NULL) != PLEAT_OK; tries++)
+            if (tries == 3) /* a verb failed twice over: what lay there cannot be reached */
+                return j.runtime;
+    }
+    job_drain(&j);
+    assert_int_equal(j.errors, 0);
+    return j.runtime;
+}
+
+static void pause_survives_each_verb_that_fails(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {
+        PLEAT__FAULT_create,     PLEAT__FAULT_release,      PLEAT__FAULT_map,
+        PLEAT__FAULT_set_access, PLEAT__FAULT_unmap,        PLEAT__FAULT_event_create,
+        PLEAT__FAULT_event_wait, PLEAT__FAULT_event_record, PLEAT__FAULT_stream_create,
+        PLEAT__FAULT_host_alloc, PLEAT__FAULT_copy};
+    job_shape shape = job_shape_make(4, 1);
+    fail_verbs(verbs, sizeof verbs / sizeof *verbs, 3, failing_job, &shape);
+    fail_host_memory(3, failing_job, &shape);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pause_gives_all_back_and_brings_it_again),
+        cmocka_unit_test(pause_with_discard_copies_nothing),
+        cmocka_unit_test(pause_of_a_tag_leaves_the_others_usable),
+        cmocka_unit_test(pause_keeps_frees_back),
+        cmocka_unit_test(pause_of_a_captured_graph_keeps_its_memory),
+        cmocka_unit_test(pause_without_room_to_resume_stays_and_loses_nothing),
+        cmocka_unit_test(pause_refuses_what_it_cannot_do),
+        cmocka_unit_test(pause_survives_each_verb_that_fails),
+    };
+    return cmocka_run_group_tests_name("pause", tests, NULL, NULL);
+}
