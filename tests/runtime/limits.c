@@ -158,7 +158,7 @@ static void limits_marks_follow_what_is_not_pleats(void **state)
     end(&f);
 }
 
-static void limits_a_plan_beyond_them_is_refused(void **state)
+static void limits_below_what_there_is_leave_a_chunk(void **state)
 {
     (void)state;
     fixture f;
@@ -222,7 +222,7 @@ int main(void)
         cmocka_unit_test_teardown(limits_what_cannot_be_read_is_refused_by_name, clear),
         cmocka_unit_test_teardown(limits_what_is_not_pleats_is_kept_free, clear),
         cmocka_unit_test_teardown(limits_marks_follow_what_is_not_pleats, clear),
-        cmocka_unit_test_teardown(limits_a_plan_beyond_them_is_refused, clear),
+        cmocka_unit_test_teardown(limits_below_what_there_is_leave_a_chunk, clear),
         cmocka_unit_test_teardown(limits_of_the_driver_hold, clear),
     };
     return cmocka_run_group_tests_name("limits", tests, NULL, NULL);

@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import os
 import sys
+import threading
 import warnings
 
 from ._marks import ALL, Steps
@@ -23,14 +24,19 @@ __all__ = [
     "canary_errors",
     "enable",
     "enabled",
+    "limits",
     "mark_step",
     "max_microbatch",
     "pair_nanoseconds",
+    "pause",
     "phase",
     "report",
+    "resume",
     "save_plan",
     "save_trace",
     "stats",
+    "tag",
+    "trim",
     "windows",
 ]
 __version__ = "0.1.0"
@@ -319,6 +325,100 @@ def max_microbatch(running, device=None):
     most = ctypes.c_uint64()
     _call(_library.pleat_torch_max_microbatch, _index(device), running, ctypes.byref(most))
     return most.value or None
+
+
+def _chosen(device):
+    return _used_devices() if device is None else [_index(device)]
+
+
+def trim(keep=0, device=None):
+    """Gives memory that nothing lies on back to the device, until Pleat has at most `keep` bytes of it (a number,
+    or "20GiB"); returns how many bytes went. None: of every device that was used.
+
+    It comes back by itself, at the same addresses, when it is wanted: a planned iteration goes on as planned.
+    """
+    keep = parse_size(keep)
+    total = 0
+    for each in _chosen(device) if _library is not None else []:
+        given = ctypes.c_uint64()
+        _call(_library.pleat_torch_trim, each, keep, ctypes.byref(given))
+        total += given.value
+    return total
+
+
+def _tags(tags):
+    """The tags as the library takes them, "" for all."""
+    return [""] if tags is None else [tags] if isinstance(tags, str) else list(tags)
+
+
+def pause(offload="host", tags=None, device=None):
+    """Gives the memory of live tensors back to the device and keeps their addresses, until resume().
+
+    Of all tensors, or of those allocated with one of `tags` (see tag()): the chunks on which nothing else lies go.
+    `offload`: "host" copies what lives to pinned host memory, "discard" copies nothing, and what comes back is
+    undefined. Waits for the device. Tensors that are paused may be freed, but not used. RuntimeError: they are
+    paused already, or there is no host memory; then nothing has changed.
+    """
+    _want_enabled()
+    if offload not in ("host", "discard"):
+        raise ValueError("pleat: offload is \"host\" or \"discard\", not %r" % (offload,))
+    import torch
+
+    none = ctypes.c_int()
+    for each in _chosen(device):
+        torch.cuda.synchronize(each)
+        for name in _tags(tags):
+            _call(_library.pleat_torch_pause, each, offload == "discard", name.encode(), ctypes.byref(none))
+
+
+def resume(tags=None, device=None):
+    """Brings back what pause() took, at the same addresses. RuntimeError: there is not enough memory now; then it
+    stays paused, and may be resumed later."""
+    _want_enabled()
+    none = ctypes.c_int()
+    for each in _chosen(device):
+        for name in _tags(tags):
+            _call(_library.pleat_torch_resume, each, name.encode(), ctypes.byref(none))
+
+
+class _Tags(threading.local):
+    """The tags that a thread is in, the innermost last."""
+
+    def __init__(self):
+        self.names = []
+
+
+_tagged = _Tags()
+
+
+@contextlib.contextmanager
+def tag(name):
+    """`with pleat.tag("weights"):` what this thread allocates inside can be paused by that name."""
+    _tagged.names.append(name)
+    try:
+        if _library is not None:
+            _call(_library.pleat_torch_tag, name.encode())
+        yield
+    finally:
+        _tagged.names.pop()
+        if _library is not None:
+            _call(_library.pleat_torch_tag, "".join(_tagged.names[-1:]).encode())
+
+
+def limits(device=None):
+    """How much of a device Pleat may take, and why, as a dict: `limit_bytes`, `name` (what set it: a variable of the
+    environment, "the budget" or "the device"), `process_bytes` (what the environment allows the process; 0: no
+    limit) and `other_bytes` (what the process has that is not Pleat's, measured now; None where it cannot be)."""
+    _want_enabled()
+    values = (ctypes.c_uint64 * 4)()
+    name = ctypes.create_string_buffer(64)
+    _call(_library.pleat_torch_limits, _index(device), values, name)
+    return {
+        "limit_bytes": values[0],
+        "name": name.value.decode(),
+        "process_bytes": values[1],
+        "other_bytes": values[2] if values[3] else None,
+    }
 
 
 def stats(device=None):

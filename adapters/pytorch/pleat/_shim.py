@@ -403,6 +403,11 @@ def opened(path):
             "pleat: the shim %s cannot be loaded: %s; remove it to have it compiled again, or name another "
             "folder in XDG_CACHE_HOME" % (path, problem)
         ) from None
+    shim.pleat_torch_trim.argtypes = [ctypes.c_int, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)]
+    shim.pleat_torch_pause.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int)]
+    shim.pleat_torch_resume.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int)]
+    shim.pleat_torch_tag.argtypes = [ctypes.c_char_p]
+    shim.pleat_torch_limits.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_uint64), ctypes.c_char_p]
     shim.pleat_torch_failure.restype = ctypes.c_char_p
     shim.pleat_torch_end_logs.restype = None
     shim.pleat_torch_counters.restype = ctypes.c_char_p

@@ -7,6 +7,7 @@
 #define PLEAT_TORCH_CALLS_H
 
 #include <cmath>
+#include <cstdio>
 #include <exception>
 #include <memory>
 #include <string>
@@ -104,6 +105,71 @@ PLEAT_TORCH_CALL int pleat_torch_recorded(int device)
 {
     pleat_runtime *runtime = pleat_torch::runtime_of(device);
     return runtime != nullptr && pleat_record_complete(runtime);
+}
+
+/* Gives idle memory back until `keep` bytes are left; *given bytes went. Nothing on a device that
+ * has not been used. */
+PLEAT_TORCH_CALL int pleat_torch_trim(int device, uint64_t keep, uint64_t *given)
+{
+    return pleat_torch::guarded([&] {
+        *given = 0;
+        pleat_runtime *runtime = pleat_torch::runtime_of(device);
+        if (runtime != nullptr && pleat_trim(runtime, keep, given) != PLEAT_OK)
+            pleat_torch::fail_last("trim");
+    });
+}
+
+/* Of what has that tag, or, where it is "", of all. The device is done with it. *none: there is
+ * nothing of that tag. */
+PLEAT_TORCH_CALL int pleat_torch_pause(int device, int discard, const char *tag, int *none)
+{
+    return pleat_torch::guarded([&] {
+        pleat_pause_options options = {};
+        options.size = sizeof options;
+        options.offload = discard != 0 ? PLEAT_OFFLOAD_DISCARD : PLEAT_OFFLOAD_HOST;
+        options.tag = tag;
+        pleat_result result = pleat_pause(pleat_torch::used_runtime(device), &options);
+        *none = result == PLEAT_E_NOT_FOUND;
+        if (result != PLEAT_OK && *none == 0)
+            pleat_torch::fail_last("pause");
+    });
+}
+
+/* *none: nothing of that tag is paused. */
+PLEAT_TORCH_CALL int pleat_torch_resume(int device, const char *tag, int *none)
+{
+    return pleat_torch::guarded([&] {
+        pleat_result result = pleat_resume(pleat_torch::used_runtime(device), tag);
+        *none = result == PLEAT_E_NOT_FOUND || result == PLEAT_E_STATE;
+        if (result != PLEAT_OK && *none == 0)
+            pleat_torch::fail_last("resume");
+    });
+}
+
+/* Of what this thread allocates from now on; "": of nothing. */
+PLEAT_TORCH_CALL int pleat_torch_tag(const char *name)
+{
+    return pleat_torch::guarded([&] {
+        if (pleat_tag(name) != PLEAT_OK)
+            pleat_torch::fail_last("tag");
+    });
+}
+
+/* The cap, what the process may have in all, what of it is not Pleat's, and whether that is known;
+ * what set the cap, in `name`. */
+PLEAT_TORCH_CALL int pleat_torch_limits(int device, uint64_t values[4], char name[64])
+{
+    return pleat_torch::guarded([&] {
+        pleat_limits limits = {};
+        limits.size = sizeof limits;
+        if (pleat_limits_of(pleat_torch::used_runtime(device), &limits) != PLEAT_OK)
+            pleat_torch::fail_last("say the limits");
+        values[0] = limits.limit_bytes;
+        values[1] = limits.process_bytes;
+        values[2] = limits.other_bytes;
+        values[3] = limits.is_measured;
+        std::snprintf(name, sizeof limits.name, "%s", limits.name);
+    });
 }
 
 /* What was recorded on a device, as a trace and as the plan made of it; each to a file, or not at
