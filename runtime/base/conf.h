@@ -63,6 +63,8 @@ typedef struct pleat__divisions {
     X(guarantee, size, uint64_t, 0,                                                                \
       "tenants: bytes of each device that this process can always have")                           \
     X(priority, size, uint64_t, 0, "tenants: what is borrowed goes to the higher number")          \
+    X(watermark, size, uint64_t, 0,                                                                \
+      "give idle memory back, while the process rests, when the device has less than this free")   \
     X(grace_ms, size, uint64_t, 2000,                                                              \
       "tenants: milliseconds that a request waits for what is guaranteed to come back")
 

@@ -27,7 +27,8 @@
 
 struct pleat__tenancy {
     pleat_runtime *runtime;
-    pleat__tenant *tenant;
+    pleat__tenant *tenant; /* NULL: there is a watermark only */
+    uint64_t watermark;    /* bytes; 0: none */
     uint64_t grace_ns;
     uint64_t owed;      /* bytes to be paid at the next iteration's end */
     uint64_t allowed;   /* by the ledger, when it was last looked at */
@@ -75,8 +76,9 @@ static pleat_result join(pleat__tenancy *tenancy, const pleat__conf *conf)
 pleat_result pleat__tenancy_join(pleat_runtime *runtime, const pleat__conf *conf,
                                  pleat__tenancy **out)
 {
+    bool alone = conf->tenants[0] == '\0' || strcmp(conf->tenants, "off") == 0;
     *out = NULL;
-    if (conf->tenants[0] == '\0' || strcmp(conf->tenants, "off") == 0)
+    if (alone && conf->watermark == 0)
         return PLEAT_OK;
     if (conf->priority > UINT32_MAX || conf->grace_ms > 3600000)
         return pleat__fail(PLEAT_E_INVALID,
@@ -89,8 +91,9 @@ pleat_result pleat__tenancy_join(pleat_runtime *runtime, const pleat__conf *conf
     *tenancy = (pleat__tenancy){.runtime = runtime,
                                 .grace_ns = conf->grace_ms * MILLISECOND,
                                 .allowed = UINT64_MAX,
+                                .watermark = conf->watermark,
                                 .pid = getpid()};
-    pleat_result result = join(tenancy, conf);
+    pleat_result result = alone ? PLEAT_OK : join(tenancy, conf);
     if (result != PLEAT_OK) {
         pleat__tenant_leave(tenancy->tenant);
         pleat__arena_free(runtime->arena, tenancy);
@@ -143,13 +146,29 @@ static bool rests(pleat__tenancy *tenancy, uint64_t now)
     return now - tenancy->quiet_ns >= REST_NS;
 }
 
-/* Says what is idle, a few times a second. With the turn. */
-static void tell(pleat__tenancy *tenancy, uint64_t now)
+/* Whether the device has less free than the watermark. With the turn; the lock is left. */
+static bool is_low(const pleat__tenancy *tenancy)
+{
+    pleat_runtime *runtime = tenancy->runtime;
+    uint64_t free_bytes = 0, total;
+    pleat__gate_leave(&runtime->gate);
+    pleat_result result =
+        runtime->vmm.ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes, &total);
+    pleat__gate_enter(&runtime->gate);
+    return result == PLEAT_OK && free_bytes < tenancy->watermark;
+}
+
+/* A few times a second: gives way below the watermark, and says what is idle. With the turn. */
+static void tell(pleat__tenancy *tenancy, bool resting, uint64_t now)
 {
     pleat_runtime *runtime = tenancy->runtime;
     if (now - tenancy->told_ns < TELL_NS)
         return;
     tenancy->told_ns = now;
+    if (tenancy->watermark != 0 && resting && is_low(tenancy))
+        give(runtime, UINT64_MAX);
+    if (tenancy->tenant == NULL)
+        return;
     pleat__limits_follow(runtime);
     uint64_t largest, idle;
     runtime->ops->idle(runtime->policy, 0, &largest, &idle);
@@ -166,7 +185,9 @@ static void look(pleat__tenancy *tenancy)
     pleat__standing standing;
     uint64_t now = now_ns();
     bool resting = rests(tenancy, now);
-    tell(tenancy, now);
+    tell(tenancy, resting, now);
+    if (tenancy->tenant == NULL)
+        return;
     tenancy->news = pleat__tenant_news(tenancy->tenant);
     pleat__gate_leave(&runtime->gate);
     pleat_result result = pleat__tenant_look(tenancy->tenant, &standing);
@@ -184,8 +205,8 @@ static bool is_due(pleat__tenancy *tenancy)
 {
     uint64_t now = now_ns();
     (void)rests(tenancy, now);
-    return tenancy->owed != 0 || pleat__tenant_news(tenancy->tenant) != tenancy->news ||
-           now - tenancy->told_ns >= TELL_NS;
+    return tenancy->owed != 0 || now - tenancy->told_ns >= TELL_NS ||
+           (tenancy->tenant != NULL && pleat__tenant_news(tenancy->tenant) != tenancy->news);
 }
 
 void pleat__tenancy_mark(pleat__tenancy *tenancy)
@@ -305,7 +326,7 @@ static uint64_t room_of(const pleat__standing *standing)
 bool pleat__tenancy_await(pleat__tenancy *tenancy, uint64_t bytes, uint64_t *then)
 {
     pleat__standing standing;
-    if (tenancy == NULL)
+    if (tenancy == NULL || tenancy->tenant == NULL)
         return false;
     if (tenancy->wanted_ns == 0)
         tenancy->wanted_ns = now_ns();

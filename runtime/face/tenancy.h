@@ -1,12 +1,14 @@
 /*
- * tenancy.h: a runtime among others on its device (setting `tenants`): it claims what it makes of
- * the ledger that they share (vmm/tenants.h), and gives way.
+ * tenancy.h: a runtime among others on its device. With the setting `tenants` it claims what it
+ * makes of the ledger that they share (vmm/tenants.h), and gives way; with `watermark` it gives way
+ * to whoever else takes memory of the device, in this process or another.
  *
  * GIVING  A thread looks at the ledger a hundred times a second. What the runtime has borrowed and
  *         the lender wants back goes at once as far as it is idle, and the rest at the end of the
  *         iteration, when more is. Where others ask for more than there is and this process rests
  *         (it has allocated nothing for a while), its idle memory goes too: the cache of a trainer
  *         that waits is of no use to it. People may ask for idle memory (`pleat tenants reclaim`).
+ *         With a watermark it goes while the process rests and the device has less than that free.
  * ASKING  A request that the others leave no room for is put into the ledger, and waits until room
  *         comes, for the grace time at most, before it is refused.
  */
@@ -19,7 +21,7 @@
 
 typedef struct pleat__tenancy pleat__tenancy;
 
-/* Joins, before the runtime makes memory; NULL where the settings ask for none. */
+/* Joins, before the runtime makes memory; NULL where the settings ask for neither. */
 PLEAT_NODISCARD pleat_result pleat__tenancy_join(pleat_runtime *runtime, const pleat__conf *conf,
                                                  pleat__tenancy **out);
 /* Starts the thread, when the runtime is complete. NULL does nothing. */

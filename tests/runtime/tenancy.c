@@ -219,6 +219,26 @@ static void tenancy_people_can_ask_for_what_is_idle(void **state)
     end_pair(&p);
 }
 
+static void tenancy_idle_memory_goes_below_the_watermark_while_the_process_rests(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va held[10];
+    open_host(&f, DEVICE, false);
+    f.runtime = make(&f, "watermark:16m");
+    take_all(f.runtime, held, 10);
+    free_all(f.runtime, held + 1, 9);
+    settle_for(250);
+    assert_int_equal(physical(f.runtime), 40 * MIB); /* 24 are free */
+    /* A library takes some, and what nobody uses goes. */
+    assert_ok(pleat__host_set_other(&f.host, 0, 12 * MIB, 0));
+    for (int tries = 0; tries < 100 && physical(f.runtime) > 4 * MIB; tries++)
+        settle_for(20);
+    assert_int_equal(physical(f.runtime), 4 * MIB);
+    free_all(f.runtime, held, 1);
+    end(&f);
+}
+
 static void tenancy_settings_that_make_no_sense_are_refused(void **state)
 {
     (void)state;
@@ -354,6 +374,7 @@ int main(void)
         cmocka_unit_test(tenancy_a_request_waits_for_what_it_is_guaranteed),
         cmocka_unit_test(tenancy_who_rests_gives_its_cache_to_who_asks),
         cmocka_unit_test(tenancy_people_can_ask_for_what_is_idle),
+        cmocka_unit_test(tenancy_idle_memory_goes_below_the_watermark_while_the_process_rests),
         cmocka_unit_test(tenancy_settings_that_make_no_sense_are_refused),
         cmocka_unit_test(tenancy_planned_requests_do_not_ask_the_ledger),
         cmocka_unit_test(tenancy_nothing_is_left_whatever_fails),
