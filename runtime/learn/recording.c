@@ -103,22 +103,6 @@ pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, 
     return none;
 }
 
-/* Whether each of `count` requests has the stream of the one `count` before it, and nearly all
- * whose size is another grew, or nearly all shrank. */
-static bool in_one_direction(const pleat__recording *recording, uint64_t first, uint32_t count)
-{
-    uint32_t grew = 0, shrank = 0;
-    for (uint64_t p = first; p < first + count; p++) {
-        const pleat__expected *now = pleat__recording_at(recording, p);
-        const pleat__expected *before = pleat__recording_at(recording, p - count);
-        if (now->stream != before->stream)
-            return false;
-        grew += now->bytes > before->bytes;
-        shrank += now->bytes < before->bytes;
-    }
-    return nearly_all(grew > shrank ? grew : shrank, grew + shrank);
-}
-
 /* Whether the iteration from `first` on is like the one before it. What lag 0 did not find where it
  * expected it varies. */
 static bool is_alike(const pleat__recording *recording, uint64_t first, uint32_t count)
@@ -127,9 +111,7 @@ static bool is_alike(const pleat__recording *recording, uint64_t first, uint32_t
     if (!lag->open || first < recording->begin + lag->length)
         return false;
     /* The one before may have done more: the first makes the optimizer's states. */
-    if (nearly_all(lag->matched, count) && 2 * count >= lag->length)
-        return true;
-    return lag->length == count && in_one_direction(recording, first, count);
+    return nearly_all(lag->matched, count) && 2 * count >= lag->length;
 }
 
 pleat__repeat pleat__recording_mark(pleat__recording *recording)

@@ -7,10 +7,8 @@
  * in host memory.
  *
  * ALIKE  Two iterations are alike if nearly all requests of the later one are in the earlier one
- *        too, in the same order; or if both have as many requests, on the same streams, and nearly
- *        all sizes that changed changed in the same direction, as those of another length do. Only
- *        what is alike is worth following: where experts or several numbers change sizes the heap
- *        takes less memory, and hardly more time (docs/decisions.md, D1).
+ *        too, in the same order. Only what is alike is worth following: where sizes change the heap
+ *        takes less memory, and no more time (docs/decisions.md, D1 and D3).
  *
  * Each request is compared as it comes, so that a mark has nothing to align.
  * THREADS  The runtime's lock guards it.

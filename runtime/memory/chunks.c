@@ -9,10 +9,6 @@
 #include <internal/error.h>
 #include <string.h>
 
-/* A budget is near when less than 1/TIGHT of the memory that exists may still be made
- * (docs/decisions.md, D24). */
-#define TIGHT 2u
-
 pleat_result pleat__chunk_pool_reserve(pleat__chunk_pool *pool, uint32_t chunks)
 {
     if (chunks <= pool->capacity)
@@ -43,11 +39,11 @@ no_memory:
     return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks", wanted);
 }
 
-/* Near the budget memory counts for more than time. (llama-vpp ran within 1.003 of what is live,
- * and with this within 1.0005; LoRA within 1.002.) */
+/* Near the budget, when less may still be made than exists, memory counts for more than time
+ * (docs/decisions.md, D24). */
 static bool is_tight(const pleat__chunk_pool *pool, uint32_t exist)
 {
-    return !pleat__space_has_room(pool->space, exist / TIGHT * pool->page_bytes);
+    return !pleat__space_has_room(pool->space, exist * pool->page_bytes);
 }
 
 /* The most chunks of a handle when there are so many more. */

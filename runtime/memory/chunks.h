@@ -22,8 +22,8 @@
  * fewer requests. There are about as many such places as there are large tensors, whatever the
  * job's size; so a handle has at most one chunk for each PLEAT__HANDLE_SHARE chunks that exist, and
  * at most PLEAT__HANDLE_CHUNKS (docs/decisions.md, D24). */
-#define PLEAT__HANDLE_CHUNKS 16u
-#define PLEAT__HANDLE_SHARE  1024u
+#define PLEAT__HANDLE_CHUNKS 64u
+#define PLEAT__HANDLE_SHARE  512u
 
 /* Neighbouring pages of the window. */
 typedef struct pleat__page_run {

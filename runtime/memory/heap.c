@@ -48,7 +48,6 @@ void pleat__heap_release(pleat__heap *heap)
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
         pleat__free_runs_release(&heap->zones[z]);
     pleat__arena_free(heap->arena, heap->zone_of);
-    pleat__arena_free(heap->arena, heap->tenants);
     pleat__arena_free(heap->arena, heap->notes);
     pleat__arena_free(heap->arena, heap->views);
     pleat__arena_free(heap->arena, heap->gathered);
@@ -161,16 +160,6 @@ static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zo
     return PLEAT_OK;
 }
 
-/* Notes when a large request was placed at the ends of a run of homes. A request that lies in a
- * view or in new memory is not noted, nor one that takes back the place of a request of its size:
- * the times noted there hold for it, too (D29). */
-static void note_tenant(pleat__heap *heap, pleat__run run)
-{
-    uint32_t last = run.begin + run.count - 1;
-    heap->tenants[pleat__chunk_of(heap->pool, run.begin)].begins = heap->asked;
-    heap->tenants[pleat__chunk_of(heap->pool, last)].ends = heap->asked;
-}
-
 static pleat_result alloc_large(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                 pleat__place *place, bool *stitched)
 {
@@ -180,7 +169,6 @@ static pleat_result alloc_large(pleat__heap *heap, uint32_t granules, uint8_t zo
     if (occupied)
         return PLEAT_OK;
     PLEAT_CHECK(pleat__heap_occupy(heap, place));
-    note_tenant(heap, place->run);
     return PLEAT_OK;
 }
 

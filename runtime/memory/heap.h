@@ -78,21 +78,14 @@ typedef struct pleat__note {
 
 typedef struct pleat__deferred_unmap pleat__deferred_unmap; /* deferred_unmap.h */
 
-/* For each chunk, the heap's `asked` when the last large request that begins in it was placed, and
- * the last that ends in it, whether or not they are still live. 0: there was none. */
-typedef struct pleat__tenants {
-    uint64_t begins, ends;
-} pleat__tenants;
-
 typedef struct pleat__heap {
     pleat_vmm vmm;
     int device;
     pleat__arena *arena;
     pleat__chunk_pool *pool;
     pleat__free_runs zones[PLEAT__ZONES];
-    uint8_t *zone_of;        /* chunk -> zone */
-    pleat__tenants *tenants; /* by chunk */
-    uint32_t zone_capacity;  /* of both */
+    uint8_t *zone_of; /* chunk -> zone */
+    uint32_t zone_capacity;
     pleat_stream streams[PLEAT__STREAMS];
     uint32_t stream_count;
     pleat__overflow overflow; /* those of the index PLEAT__OVERFLOW; streams[] has who asked last */

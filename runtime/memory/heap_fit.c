@@ -1,49 +1,42 @@
 /*
- * heap_fit.c: which free chunk small requests get, and which end of a free run a large one gets.
+ * heap_fit.c: which end of a free run a large request gets.
+ *
+ * Views are made of whole free handles (stitch.c), so what is free of a handle that is in use in
+ * part serves only what fits into it. A request lies at that end of the run where it leaves more
+ * chunks in whole free handles: at the end that begins or ends in the middle of a handle, mostly.
  */
 #include <runtime/memory/heap_internal.h>
 
-/* A request is among the largest if it has at least 1/LARGEST of the memory that exists
- * (docs/decisions.md, D29 and D140). */
-#define LARGEST 32u
-
-pleat__run pleat__hole_chunk(const pleat__heap *heap, const pleat__free_runs *zone)
+/* The first boundary between handles at or behind a granule of a free run, or at its end. */
+static uint32_t boundary_behind(const pleat__chunk_pool *pool, uint32_t granule)
 {
-    const pleat__occupancy *occupancy = &heap->pool->occupancy;
-    for (pleat__run run = pleat__free_runs_best(zone, occupancy->full); run.count != 0;
-         run = pleat__free_runs_after(zone, run)) {
-        uint32_t chunk = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
-        pleat__run whole = {chunk << occupancy->shift, occupancy->full};
-        if (whole.begin + whole.count <= run.begin + run.count)
-            return whole;
-    }
-    return (pleat__run){0, 0};
+    uint32_t shift = pool->occupancy.shift, chunk = granule >> shift;
+    if (chunk >= pool->count || pool->chunks[chunk] == NULL ||
+        pool->first[chunk] << shift == granule)
+        return granule;
+    return (pool->first[chunk] + pleat__handle_chunks(pool, chunk)) << shift;
 }
 
-/* The tenants of the chunk before the granule with which a hole begins, or of the chunk behind a
- * hole; NULL: memory ends there. */
-static const pleat__tenants *neighbour(const pleat__heap *heap, uint32_t granule, bool before)
+/* The last one at or before it. */
+static uint32_t boundary_before(const pleat__chunk_pool *pool, uint32_t granule)
 {
-    uint32_t chunk = pleat__chunk_of(heap->pool, before ? granule - 1 : granule);
-    bool is = granule != 0 && chunk < heap->pool->count && heap->pool->chunks[chunk] != NULL &&
-              pleat__heap_follows(heap, granule);
-    return is ? &heap->tenants[chunk] : NULL;
+    uint32_t shift = pool->occupancy.shift, chunk = granule >> shift;
+    bool exists = chunk < pool->count && pool->chunks[chunk] != NULL;
+    return exists ? pool->first[chunk] << shift : granule;
 }
 
-/* What came last goes first, mostly. So the largest lie beside what is there the longest: behind a
- * short-lived one at the hole's beginning a longer-lived one would lie in the middle, and what is
- * free on its two sides hold no third. */
+/* Granules of whole handles in [begin, end). */
+static uint32_t whole_between(const pleat__chunk_pool *pool, uint32_t begin, uint32_t end)
+{
+    uint32_t first = boundary_behind(pool, begin), last = boundary_before(pool, end);
+    return last > first ? last - first : 0;
+}
+
 pleat__run pleat__hole_end(const pleat__heap *heap, pleat__run hole, uint32_t granules)
 {
-    const pleat__chunk_pool *pool = heap->pool;
-    uint64_t exist = (uint64_t)(pool->count - pool->absent) << pool->occupancy.shift;
-    pleat__run end = {hole.begin, granules};
-    /* What is left of a chunk is in no view. */
-    if (granules < exist / LARGEST || granules < pool->occupancy.full)
-        return end;
-    const pleat__tenants *low = neighbour(heap, hole.begin, true);
-    const pleat__tenants *high = neighbour(heap, hole.begin + hole.count, false);
-    if ((high != NULL ? high->begins : 0) < (low != NULL ? low->ends : 0))
-        end.begin = hole.begin + hole.count - granules;
-    return end;
+    uint32_t end = hole.begin + hole.count;
+    uint32_t left_behind = whole_between(heap->pool, hole.begin + granules, end);
+    uint32_t left_before = whole_between(heap->pool, hole.begin, end - granules);
+    uint32_t begin = left_before > left_behind ? end - granules : hole.begin;
+    return (pleat__run){begin, granules};
 }

@@ -178,16 +178,31 @@ bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)
            pleat__heap_sync(heap) == PLEAT_OK;
 }
 
+/* A whole free chunk from one of the smallest runs that have one. A run of count 0 when there is
+ * none. */
+static pleat__run find_chunk(const pleat__heap *heap, const pleat__free_runs *zone)
+{
+    const pleat__occupancy *occupancy = &heap->pool->occupancy;
+    for (pleat__run run = pleat__free_runs_best(zone, occupancy->full); run.count != 0;
+         run = pleat__free_runs_after(zone, run)) {
+        uint32_t chunk = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
+        pleat__run whole = {chunk << occupancy->shift, occupancy->full};
+        if (whole.begin + whole.count <= run.begin + run.count)
+            return whole;
+    }
+    return (pleat__run){0, 0};
+}
+
 pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
 {
     uint8_t large = small & ~1u;
     pleat__free_runs *zone = &heap->zones[large];
-    pleat__run whole = pleat__hole_chunk(heap, zone);
+    pleat__run whole = find_chunk(heap, zone);
     if (whole.count == 0 && pleat__heap_order(heap, large, heap->pool->occupancy.full))
-        whole = pleat__hole_chunk(heap, zone);
+        whole = find_chunk(heap, zone);
     if (whole.count == 0) {
         PLEAT_TRY(pleat__heap_supply(heap, large, 1));
-        whole = pleat__hole_chunk(heap, zone);
+        whole = find_chunk(heap, zone);
         PLEAT_CHECK(whole.count != 0);
     }
     PLEAT_TRY(pleat__free_runs_reserve(zone, 2));

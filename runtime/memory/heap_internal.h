@@ -1,6 +1,6 @@
 /*
  * heap_internal.h: what a heap's files share: heap.c places requests, heap_zones.c knows what is
- * free, heap_fit.c which of it to use, heap_grow.c where more comes from, stream_order.c in
+ * free, heap_fit.c which end of a run to use, heap_grow.c where more comes from, stream_order.c in
  * which order streams use it.
  */
 #ifndef PLEAT_RUNTIME_MEMORY_HEAP_INTERNAL_H
@@ -28,12 +28,9 @@ pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run);
 uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__marks *marks);
 /* Later work of one zone's stream comes behind all that the other's has been given so far. */
 PLEAT_NODISCARD pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to);
-/* A chunk of the large zone for small requests. */
-PLEAT_NODISCARD pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small);
 /* The end of a hole that a large request gets. */
 pleat__run pleat__hole_end(const pleat__heap *heap, pleat__run hole, uint32_t granules);
-/* A whole free chunk from one of the smallest runs that have one. A run of count 0 when there is
- * none. */
-pleat__run pleat__hole_chunk(const pleat__heap *heap, const pleat__free_runs *zone);
+/* A chunk of the large zone for small requests. */
+PLEAT_NODISCARD pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small);
 
 #endif

@@ -17,14 +17,8 @@ pleat_result pleat__zones_reserve(pleat__heap *heap)
     if (grown == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the zones of %u chunks", wanted);
     heap->zone_of = grown;
-    pleat__tenants *tenants =
-        pleat__arena_realloc(heap->arena, heap->tenants, wanted * sizeof *tenants);
-    if (tenants == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the zones of %u chunks", wanted);
-    heap->tenants = tenants;
     uint32_t more = wanted - heap->zone_capacity;
     memset(grown + heap->zone_capacity, 0, more);
-    memset(tenants + heap->zone_capacity, 0, more * sizeof *tenants);
     heap->zone_capacity = wanted;
     return PLEAT_OK;
 }

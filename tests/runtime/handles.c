@@ -13,7 +13,7 @@
 #include <vmm/host.h>
 
 #define CHUNK   (32u << 10)
-#define FILLER  6400u /* chunks: handles have 4 */
+#define FILLER  3200u /* chunks: handles have 4 */
 #define BLOCK   4u
 #define ROUNDS  250
 #define TENSORS 24
