@@ -33,7 +33,8 @@ sys.dont_write_bytecode = True
 import pleat  # noqa: E402
 import suite  # noqa: E402
 from pleat import run  # noqa: E402
-from pleat._recompute import CHOSEN, OFF, Ladder, Recompute, find  # noqa: E402
+from pleat._recompute import BETWEEN, CHOSEN, OFF, Ladder, Recompute, find  # noqa: E402
+from pleat._recompute import World as TheWorld  # noqa: E402
 
 COMMAND = os.environ.get("PLEAT_COMMAND", str(ROOT / "build/release/bin/pleat"))
 GIB = 1 << 30
@@ -343,6 +344,26 @@ class Training(unittest.TestCase):
             self.assertEqual((made.count, made.state, world.held), (0, OFF, [710]))
             self.assertEqual(len(world.said), 1)
             self.assertIn("activation_memory_budget", world.said[0])
+
+
+class Phases(unittest.TestCase):
+    def test_what_is_behind_a_block_is_not_its_own(self):
+        told, inside = [], []
+
+        @contextlib.contextmanager
+        def phase(name):
+            inside.append(name)
+            told.append(name)
+            try:
+                yield
+            finally:
+                inside.pop()
+                told.append("")
+
+        package = types.SimpleNamespace(phase=phase, _enter_phase=told.append)
+        with contextlib.suppress(KeyError), TheWorld(None, package).phase("block.3"):
+            raise KeyError
+        self.assertEqual((told, inside), (["block.3", "", BETWEEN], []))
 
 
 @unittest.skipIf(torch is None, "no torch")

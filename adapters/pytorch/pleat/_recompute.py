@@ -33,6 +33,7 @@ HEAP = 1.006  # what the heap takes of what is live, at most (decision D2)
 FEWEST = 2  # modules of a class side by side that are a model's blocks
 CACHES = ("past_key_value", "past_key_values", "layer_past")
 PATIENCE = 2  # iterations in which a model is looked for
+BETWEEN = "between"  # the phase of what is in no block: without one it would count as the block's before it
 LOOKING, LEARNING, CHOSEN, OFF = "looking", "learning", "chosen", "off"
 
 
@@ -431,8 +432,13 @@ class World:
         self.torch = torch
         self.package = package
 
+    @contextlib.contextmanager
     def phase(self, name):
-        return self.package.phase(name)
+        try:
+            with self.package.phase(name):
+                yield
+        finally:
+            self.package._enter_phase(BETWEEN)
 
     def timer(self):
         begin = self.torch.cuda.Event(enable_timing=True)
@@ -463,6 +469,7 @@ class World:
     def ladder(self, times, budget):
         from . import _job
 
+        self.package._enter_phase("")
         with tempfile.TemporaryDirectory() as folder:
             trace = os.path.join(folder, "learned.trace")
             self.package.save_trace(trace)
