@@ -48,7 +48,7 @@ def told(live, fixed=100, planned=None, order=None):
         rung["recompute"] = order[i] if order else i
     for rung, bytes_ in (planned or {}).items():
         rungs[rung]["physical_bytes"] = bytes_
-    return {"persistent_bytes": fixed, "rungs": rungs}
+    return {"persistent_bytes": fixed, "lasting_bytes": fixed, "rungs": rungs}
 
 
 class World:
@@ -95,6 +95,11 @@ class Ladders(unittest.TestCase):
     def test_a_shorter_iteration_computes_less_again(self):
         ladder = Ladder(told([1000, 700, 400]))
         self.assertEqual([ladder.rung(710, share) for share in (0.1, 0.6, 0.7, 1.0, 1.5, 2.5)], [0, 0, 1, 1, 2, 2])
+
+    def test_gradients_are_no_smaller_in_a_shorter_iteration(self):
+        ladder = Ladder(dict(told([1000, 700, 400]), lasting_bytes=300))
+        self.assertAlmostEqual(ladder.bytes(0, 0.5) / ladder.beyond, 650)
+        self.assertAlmostEqual(ladder.bytes(0, 2) / ladder.beyond, 1900)
 
     def test_what_a_plan_takes_beyond_what_is_live_counts(self):
         self.assertEqual(Ladder(told([1000, 700, 400], planned={1: 770})).rung(710, 1), 2)

@@ -107,6 +107,8 @@ class Budget(unittest.TestCase):
         whole = self.told(path, 1 << 40)
         self.assertEqual(whole["rung"], 0)
         self.assertEqual(whole["persistent_bytes"], WEIGHTS)
+        # The first block's output goes behind its backward.
+        self.assertEqual(whole["lasting_bytes"], WEIGHTS + 2 * OUTPUT)
         self.assertEqual([block["saved_bytes"] for block in whole["blocks"]], [SAVED] * BLOCKS)
         for budget in range(100 * MIB, 260 * MIB, 7 * MIB):
             answer = self.told(path, budget)

@@ -224,6 +224,33 @@ static uint64_t persistent(const recompute *r)
     return bytes;
 }
 
+static pleat_result note_lasting(recompute *r)
+{
+    uint32_t backward_end = r->begin, length = r->end - r->begin;
+    int64_t *change = pleat__arena_calloc(r->arena, length + 1, sizeof *change), live = 0;
+    if (change == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u positions", length);
+    for (uint32_t i = 0; i < r->requests.count; i++) {
+        uint32_t free_at = r->requests.items[i].free_at;
+        if (r->pass_of[i] != NONE && free_at < r->end && free_at > backward_end)
+            backward_end = free_at;
+    }
+    for (uint32_t i = 0; i < r->requests.count; i++) {
+        const pleat__request *q = &r->requests.items[i];
+        if (q->free_at <= backward_end || q->alloc_at >= r->end)
+            continue;
+        change[q->alloc_at > r->begin ? q->alloc_at - r->begin : 0] += (int64_t)q->size;
+        change[q->free_at < r->end ? q->free_at - r->begin : length] -= (int64_t)q->size;
+    }
+    for (uint32_t at = 0; at < length; at++) {
+        live += change[at];
+        if (live > (int64_t)r->lasting_bytes)
+            r->lasting_bytes = (uint64_t)live;
+    }
+    pleat__arena_free(r->arena, change);
+    return PLEAT_OK;
+}
+
 /* Of the kept blocks whose saved tensors are there at a position, the one that costs least for its
  * bytes; of equal ones the first. NONE: there is none, and any that is kept goes. */
 static uint32_t next_block(const recompute *r, const bool *kept, uint32_t where)
@@ -406,8 +433,10 @@ pleat_result recompute_begin(const pleat_trace *trace, uint32_t device, const ui
         note_saved(out);
         note_times(out, times, time_count);
         out->persistent_bytes = persistent(out);
-        result = make_rungs(out);
+        result = note_lasting(out);
     }
+    if (result == PLEAT_OK)
+        result = make_rungs(out);
     if (result != PLEAT_OK)
         recompute_end(out);
     return result;

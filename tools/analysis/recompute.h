@@ -44,7 +44,10 @@ typedef struct recompute {
     uint32_t *again_first;     /* the rungs' order, as indices of blocks */
     recompute_rung *rungs;     /* block_count + 1 */
     uint64_t persistent_bytes; /* live from the iteration's beginning to its end */
-    uint64_t forward_ns;       /* of all blocks once; 0: not known */
+    /* The most live at once of what outlives the last block's backward: with the former, gradients
+     * and what the optimizer takes. An iteration of the least size takes no more. */
+    uint64_t lasting_bytes;
+    uint64_t forward_ns; /* of all blocks once; 0: not known */
 } recompute;
 
 /* Finds the blocks of a device's last whole iteration in which all are computed again, and the

@@ -45,6 +45,7 @@ static void print_json(const recompute *r, uint64_t budget, uint32_t rung)
     else
         json_uint(&json, "smallest_bytes", least_bytes(r));
     json_uint(&json, "persistent_bytes", r->persistent_bytes);
+    json_uint(&json, "lasting_bytes", r->lasting_bytes);
     json_bool(&json, "timed", r->forward_ns != 0);
     json_array(&json, "blocks");
     for (uint32_t b = 0; b < r->block_count; b++) {

@@ -90,14 +90,16 @@ class Ladder:
     def __init__(self, told):
         self.rungs = told["rungs"]
         self.order = [rung["recompute"] for rung in self.rungs[1:]]
-        self.fixed = told["persistent_bytes"]
+        self.persistent, self.lasting = told["persistent_bytes"], told["lasting_bytes"]
         planned = [rung["physical_bytes"] / rung["live_bytes"] for rung in self.rungs if rung.get("physical_bytes")]
         self.beyond = max([HEAP] + planned)
 
     def bytes(self, rung, share):
-        """What a rung takes at a size that is so many times the recorded one's."""
+        """What a rung takes at most at a size that is so many times the recorded one's: gradients and the optimizer
+        take as much at any size, and of what grows with the size nothing grows more slowly."""
         live = self.rungs[rung]["live_bytes"]
-        return (self.fixed + max(live - self.fixed, 0) * share) * self.beyond
+        fixed = self.lasting if share < 1 else self.persistent
+        return (fixed + max(live - fixed, 0) * share) * self.beyond
 
     def least(self):
         """What a plan takes with all blocks computed again, at the recorded size."""
@@ -272,7 +274,8 @@ class Recompute:
         first, larger, self.size = self.size == 0, size > self.size, max(size, self.size)
         if self.state != CHOSEN:
             return
-        self.look_at_errors()
+        if first:
+            self.look_at_errors()
         if first and size > self.learned_size and self.learnings < LEARNINGS and self.marks < RECORDED:
             self.state = LEARNING
         elif larger:
@@ -319,12 +322,8 @@ class Recompute:
     def learn(self):
         self.state, self.learned_size = CHOSEN, self.size
         self.learnings += 1
-        times = [0] * self.count
-        for block in self.blocks.values():
-            times[block.number] = int(sum(time() for time in block.times) / max(len(block.times), 1))
-            block.times = []
         try:
-            self.ladder = Ladder(self.world.ladder(times, self.budget))
+            self.ladder = Ladder(self.world.ladder(self.times(), self.budget))
         except (OSError, RuntimeError, ValueError, KeyError) as problem:
             self.state = LEARNING  # every block goes on being computed again, which takes the least
             self.iterations = float("-inf")
@@ -341,6 +340,14 @@ class Recompute:
         self.choose(self.learned_size)
         self.world.hold(self.budget)
         self.world.say(self.text())
+
+    def times(self):
+        """Nanoseconds of a forward of each block."""
+        times = [0] * self.count
+        for block in self.blocks.values():
+            times[block.number] = int(sum(time() for time in block.times) / max(len(block.times), 1))
+            block.times = []
+        return times
 
     def text(self):
         gib = 1 << 30
@@ -393,7 +400,8 @@ class Recompute:
                     block.times.append(timed())
                 return result
 
-        return checkpoint(forward, *arguments, use_reentrant=False, **keywords)
+        # What the block is called with by keyword is not the checkpoint's.
+        return checkpoint(functools.partial(forward, **keywords), *arguments, use_reentrant=False)
 
     @contextlib.contextmanager
     def within(self, block, learning, behind):
