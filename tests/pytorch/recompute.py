@@ -55,7 +55,7 @@ class World:
     """A device that says what it is told to."""
 
     def __init__(self, answer=None):
-        self.answer, self.phases, self.said, self.held, self.ooms = answer, [], [], [], 0
+        self.answer, self.phases, self.said, self.held, self.ooms, self.records = answer, [], [], [], 0, True
 
     @contextlib.contextmanager
     def phase(self, name):
@@ -73,6 +73,9 @@ class World:
 
     def errors(self):
         return self.ooms
+
+    def recording(self):
+        return self.records
 
     def hold(self, budget):
         self.held.append(budget)
@@ -245,10 +248,16 @@ class Training(unittest.TestCase):
         self.assertEqual((made.learned_size, made.learnings, len(world.phases)), (24 * 16, 2, 16))
 
     def test_larger_iterations_are_reckoned_when_none_is_recorded_any_more(self):
-        with mock.patch("pleat._recompute.RECORDED", 3):
-            again, _, made = self.same(Net(), sizes=(8, 16, 4, 24), iterations=8)
+        with mock.patch.object(World, "recording", lambda world: False):
+            again, world, made = self.same(Net(), sizes=(8, 16, 4, 24), iterations=8)
         self.assertEqual(again[2:], [[], [0, 1, 2], [], [0, 2], [], [0, 1, 2]])
-        self.assertEqual(made.learnings, 1)
+        self.assertEqual((made.learnings, world.held), (1, [710]))
+
+    def test_a_recording_that_ends_within_an_iteration_is_not_learned_from(self):
+        with mock.patch.object(World, "recording", mock.Mock(side_effect=[True, False] + [False] * 9)):
+            again, _, made = self.same(Net(), sizes=(8, 16, 4, 24), iterations=8)
+        self.assertEqual(again[2:], [[], None, [], [0, 2], [], [0, 1, 2]])
+        self.assertEqual((made.learnings, made.learned_size), (1, 256))
 
     def test_an_error_leads_to_the_next_rung(self):
         made, world = self.recompute()

@@ -11,8 +11,8 @@ LEARNING   In the first two iterations every block is computed again, which take
 CHOICE     A ladder of rungs, a block more at each, and for each iteration the first rung that fits at the
            size that its inputs have. Memory grows no slower than they do, so for less than was learned a
            share of what was measured is above what is taken. A larger iteration is learned in its turn, as
-           long as iterations are recorded; after that its share is reckoned. An out-of-memory error that
-           the program survives leads to the next rung.
+           long as all are recorded; after that its share is reckoned. An out-of-memory error that the
+           program survives leads to the next rung.
 LEFT ALONE Blocks whose buffers change in forward (BatchNorm's), blocks with a cache, whatever the program
            checkpoints itself, what torch.compile traces, and everything without gradients.
 
@@ -27,7 +27,6 @@ import tempfile
 import weakref
 
 SETTLING = 1  # iterations before the one that is learned: the first one's end makes the optimizer's states
-RECORDED = 24  # iterations in which a larger one than was learned is learned; the runtime records more
 LEARNINGS = 4  # at most
 HEAP = 1.006  # what the heap takes of what is live, at most (decision D2)
 FEWEST = 2  # modules of a class side by side that are a model's blocks
@@ -167,9 +166,10 @@ class Recompute:
     phase(name)    a context in which what is allocated is recorded under a name
     timer()        begins to time what is enqueued; what it returns, called, ends it, and that, called when
                    all is done, is nanoseconds
+    recording()    whether all that was asked for until now is recorded
     errors()       out-of-memory errors until now
     ladder(times, budget)  what explain says of the iteration that has just ended, by the blocks' nanoseconds
-    hold(budget)   from here on no more is taken
+    hold(budget)   from here on no more is taken; said once
     say(text)      tells the user
     """
 
@@ -190,6 +190,7 @@ class Recompute:
         self.steeper = 0  # rungs more than chosen, after errors
         self.errors = 0
         self.rung = None
+        self.held = False  # the budget
         self.looking = torch.nn.modules.module.register_module_forward_pre_hook(self.called)
 
     # ---- models ----
@@ -276,7 +277,7 @@ class Recompute:
             return
         if first:
             self.look_at_errors()
-        if first and size > self.learned_size and self.learnings < LEARNINGS and self.marks < RECORDED:
+        if first and size > self.learned_size and self.learnings < LEARNINGS and self.world.recording():
             self.state = LEARNING
         elif larger:
             self.choose(self.size)
@@ -312,22 +313,31 @@ class Recompute:
         self.state = LEARNING if self.count else OFF
         if self.count:
             return
-        self.world.hold(self.budget)
+        self.hold()
         if not self.models:
             self.world.say("pleat: recompute: no model was trained but by torch.compile, whose own "
                            "torch._functorch.config.activation_memory_budget chooses: nothing is computed again")
         elif not self.alone:
             self.world.say("pleat: recompute: no repeated blocks were found: nothing is computed again")
 
+    def hold(self):
+        if not self.held:
+            self.held = True
+            self.world.hold(self.budget)
+
     def learn(self):
-        self.state, self.learned_size = CHOSEN, self.size
+        self.state = CHOSEN
+        if self.ladder is not None and not self.world.recording():
+            self.times()
+            return  # its recording is not whole: it is reckoned when it comes again
+        self.learned_size = self.size
         self.learnings += 1
         try:
             self.ladder = Ladder(self.world.ladder(self.times(), self.budget))
         except (OSError, RuntimeError, ValueError, KeyError) as problem:
             self.state = LEARNING  # every block goes on being computed again, which takes the least
             self.iterations = float("-inf")
-            self.world.hold(self.budget)
+            self.hold()
             self.world.say("pleat: recompute: all blocks are computed again: %s" % problem)
             return
         if self.ladder.least() > self.budget:
@@ -338,7 +348,7 @@ class Recompute:
                 % (self.budget / gib, self.ladder.least() / gib, len(self.ladder.order)))
         self.errors = self.world.errors()
         self.choose(self.learned_size)
-        self.world.hold(self.budget)
+        self.hold()
         self.world.say(self.text())
 
     def times(self):
@@ -463,6 +473,10 @@ class World:
             return nanoseconds
 
         return ended
+
+    def recording(self):
+        library = self.package._library
+        return not library.pleat_torch_recorded(max(library.pleat_torch_first_device(), 0))
 
     def errors(self):
         return self.torch.cuda.memory_stats().get("num_ooms", 0)
