@@ -28,8 +28,14 @@ MATCH = (r"alloc|memory|oom|graph|pool|stream|stat|snapshot|history|expandable|f
 GOOD = ("ok", "expected failure")
 SECONDS_MOST = 1500  # of one file, in one of the two ways
 
-# What stands for a package that PyTorch's tests import, and that need not be installed: it compares texts.
-EXPECTTEST = """
+# What stands for packages that PyTorch's tests import, and that need not be installed: one compares texts, the
+# other is asked for the host's memory.
+STAND_INS = {"psutil": """
+import os, types
+def virtual_memory():
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return types.SimpleNamespace(total=pages * size, available=os.sysconf("SC_AVPHYS_PAGES") * size)
+""", "expecttest": """
 import unittest
 class TestCase(unittest.TestCase):
     longMessage = True
@@ -41,7 +47,7 @@ class TestCase(unittest.TestCase):
         self.assertEqual(str(raised.exception), expect)
 def assert_expected_inline(test, actual, expect, skip=0):
     test.assertEqual(actual, expect)
-"""
+"""}
 
 
 # ---- in the process that runs tests ----
@@ -145,8 +151,9 @@ def run(file, match, prefix, more):
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "stand-ins").mkdir()
-        if importlib.util.find_spec("expecttest") is None:
-            pathlib.Path(folder, "stand-ins", "expecttest.py").write_text(EXPECTTEST)
+        for name, text in STAND_INS.items():
+            if importlib.util.find_spec(name) is None:
+                pathlib.Path(folder, "stand-ins", name + ".py").write_text(text)
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join(
             filter(None, [os.path.join(folder, "stand-ins"), os.environ.get("PYTHONPATH")])), **more)
         while not outcomes.complete:

@@ -39,3 +39,33 @@ install(FILES tools/cmake/pleatConfig.cmake ${CMAKE_BINARY_DIR}/pleatConfigVersi
 file(RELATIVE_PATH PLEAT_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(tools/cmake/pleat.pc.in ${CMAKE_BINARY_DIR}/pleat.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/pleat.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+
+# Man pages and completions, of the command's own help. A program for another machine cannot be asked.
+find_package(Python3 COMPONENTS Interpreter QUIET)
+if(Python3_FOUND AND NOT CMAKE_CROSSCOMPILING AND NOT PLEAT_SANITIZE)
+  set(_documents ${CMAKE_BINARY_DIR}/share/documents)
+  add_custom_command(OUTPUT ${_documents}/man1/pleat.1
+                     COMMAND Python3::Interpreter -B ${CMAKE_CURRENT_SOURCE_DIR}/tools/documents
+                             $<TARGET_FILE:pleat_command> ${_documents}
+                     DEPENDS pleat_command tools/documents adapters/pytorch/pleat/run.py
+                             adapters/pytorch/pleat/estimate.py)
+  add_custom_target(pleat_documents ALL DEPENDS ${_documents}/man1/pleat.1)
+  install(DIRECTORY ${_documents}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT command)
+  foreach(_shell bash-completion zsh fish)
+    install(DIRECTORY ${_documents}/${_shell} DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT command)
+  endforeach()
+endif()
+
+# A Debian package: cpack -G DEB --config build/release/CPackConfig.cmake
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME pleat)
+set(CPACK_PACKAGE_CONTACT "Pleat <pleat@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "folds a training job's GPU memory")
+set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_CURRENT_SOURCE_DIR}/LICENSE)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS python3)
+include(CPack)

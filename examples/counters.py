@@ -1,0 +1,28 @@
+"""Prints what the native allocator and Pleat take for a recorded job: counters.py RECORDING
+
+Asks the command `pleat` ($PLEAT_COMMAND names another), which answers in JSON.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+PLEAT = os.environ.get("PLEAT_COMMAND", "pleat")
+
+
+def replayed(recording, policy):
+    """Counters of a recording's replay on the host's memory."""
+    done = subprocess.run([PLEAT, "replay", recording, "--policy", policy, "--json"], stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
+
+
+def main():
+    for policy in ("native", "pleat"):
+        told = replayed(sys.argv[1], policy)
+        print("%-8s %.3f GiB for %.3f GiB live" % (policy, told["peak_physical_bytes"] / 2**30,
+                                                  told["peak_live_bytes"] / 2**30))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+/*
+ * plan.c: plans a recorded job and says what the plan takes: plan RECORDING
+ *
+ * Built with cc plan.c $(pkg-config --cflags --libs pleat)
+ */
+#include <math.h>
+#include <pleat/plan.h>
+#include <pleat/trace.h>
+#include <stdio.h>
+
+static int failed(void)
+{
+    fprintf(stderr, "%s\n", pleat_last_error()->text);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    pleat_trace *trace;
+    pleat_plan *plan;
+    if (argc != 2) {
+        fprintf(stderr, "usage: plan RECORDING\n");
+        return 2;
+    }
+    if (pleat_trace_read(argv[1], &trace) != PLEAT_OK)
+        return failed();
+    pleat_plan_options options = {.size = sizeof options, .seconds = NAN};
+    if (pleat_plan_make(trace, &options, &plan) != PLEAT_OK)
+        return failed();
+    printf("%u requests planned\n", pleat_trace_request_count(trace));
+    if (pleat_plan_write(plan, "job.plan") != PLEAT_OK)
+        return failed();
+    pleat_plan_free(plan);
+    pleat_trace_free(trace);
+    return 0;
+}
