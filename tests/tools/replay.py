@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pickle
+import random
 import re
 import subprocess
 import sys
@@ -75,6 +76,27 @@ class Replay(unittest.TestCase):
             self.assertEqual(result["canary_errors"], 0)
             self.assertLessEqual(result["peak_live_bytes"], result["peak_physical_bytes"])
             self.assertFalse(result["oom"])
+
+    def test_stweaver_runs_where_nothing_repeats(self):
+        """Its caching allocator serves all then, as native does, and the reason is said."""
+        draws, events, live = random.Random(7), [], []
+        for number in range(3000):
+            size = draws.randrange(1, 1 << 24)
+            events.append(dict(action="alloc", addr=(number + 1) << 30, size=size, stream=0))
+            live.append(events[-1])
+            while len(live) > draws.randrange(1, 40):
+                gone = live.pop(draws.randrange(len(live)))
+                events += [dict(gone, action=action) for action in ("free_requested", "free_completed")]
+        with tempfile.TemporaryDirectory() as folder:
+            job = os.path.join(folder, "job.pickle")
+            with open(job, "wb") as file:
+                pickle.dump({"segments": [], "device_traces": [events]}, file)
+            self.assertEqual(run("plan", job, "-o", job + ".plan").returncode, 3)
+            ran = run("replay", job, "--json", "--policy", "stweaver")
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            self.assertIn("stweaver runs without a plan: ", ran.stderr)
+            native = json.loads(run("replay", job, "--json", "--policy", "native").stdout)
+        self.assertEqual(json.loads(ran.stdout)["peak_physical_bytes"], native["peak_physical_bytes"])
 
     def test_repeats_change_nothing(self):
         result = self.replay("--repeat", "30")
