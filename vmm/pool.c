@@ -21,7 +21,7 @@
 /* What a chunk counts for. */
 static uint64_t chunk_bytes(const pleat__space *space, const pleat__chunk *chunk)
 {
-    return chunk->imported ? 0 : chunk->pages * space->page_bytes;
+    return chunk->imported || chunk->on_host ? 0 : chunk->pages * space->page_bytes;
 }
 
 /* ---- the pool, under the lock ---- */
@@ -103,7 +103,7 @@ static pleat_result record_get(pleat__space *space, pleat__chunk **out)
 static void record_put(pleat__space *space, pleat__chunk *chunk)
 {
     chunk->handle = 0;
-    chunk->rests = chunk->torn = false;
+    chunk->rests = chunk->torn = chunk->on_host = false;
     chunk->next = space->records;
     space->records = chunk;
 }
@@ -228,9 +228,12 @@ static pleat_result finish_chunk(pleat__space *space, pleat__chunk *chunk, pleat
 {
     pthread_mutex_lock(&space->lock);
     if (result == PLEAT_OK) {
-        uint32_t id = chunk->id;
+        const pleat__chunk record = *chunk;
         *chunk = *made;
-        chunk->id = id;
+        chunk->id = record.id;
+        /* One that could not be given back stays the record's. */
+        chunk->spare = record.spare;
+        chunk->spare_on_host = record.spare_on_host;
         space->physical += chunk_bytes(space, chunk);
         space->peak = space->physical > space->peak ? space->physical : space->peak;
         *out = chunk;
@@ -298,6 +301,7 @@ static bool release_imported(pleat__space *space, pleat__chunk *chunk)
     bool gone = chunk->stuck == 0 && PLEAT__VERB(space, release, chunk->handle) == PLEAT_OK;
     pthread_mutex_lock(&space->lock);
     if (gone) {
+        space->host -= chunk->on_host ? chunk->pages * space->page_bytes : 0;
         record_put(space, chunk);
     } else {
         chunk->next = space->unreleased;
@@ -311,7 +315,7 @@ void pleat__space_chunk_put(pleat__space *space, pleat__chunk *chunk)
 {
     pthread_mutex_lock(&space->lock);
     PLEAT_CHECK((chunk->handle != 0 || chunk->rests) && chunk->pooled == 0 && chunk->maps == 0);
-    bool imported = chunk->imported;
+    bool imported = chunk->handle != 0 && (chunk->imported || chunk->on_host);
     if (chunk->handle == 0)
         record_put(space, chunk);
     else if (!imported)
@@ -410,6 +414,8 @@ void pleat__pool_destroy(pleat__space *space)
         pleat__chunk *chunk = space->chunks[id];
         if (chunk->handle != 0)
             (void)!PLEAT__VERB(space, release, chunk->handle);
+        if (chunk->spare != 0)
+            (void)!PLEAT__VERB(space, release, chunk->spare);
         pleat__arena_free(space->arena, chunk);
     }
     pleat__arena_free(space->arena, space->chunks);
@@ -417,11 +423,15 @@ void pleat__pool_destroy(pleat__space *space)
 
 bool pleat__pool_audit(const pleat__space *space)
 {
-    uint64_t physical = 0, pooled = 0, listed = 0;
+    uint64_t physical = 0, pooled = 0, listed = 0, host = 0;
     for (size_t id = 0; id < space->chunk_count; id++) {
         const pleat__chunk *chunk = space->chunks[id];
+        uint64_t bytes = chunk->pages * space->page_bytes;
+        if (chunk->spare != 0)
+            *(chunk->spare_on_host ? &host : &physical) += bytes;
         if (chunk->handle == 0)
             continue;
+        host += chunk->on_host ? bytes : 0;
         physical += chunk_bytes(space, chunk);
         pooled += chunk->pooled != 0 ? chunk_bytes(space, chunk) : 0;
     }
@@ -429,8 +439,8 @@ bool pleat__pool_audit(const pleat__space *space)
         listed += chunk_bytes(space, chunk);
     for (const pleat__chunk *chunk = space->large.oldest; chunk != NULL; chunk = chunk->next)
         listed += chunk_bytes(space, chunk);
-    if (physical == space->physical && pooled == space->pooled && listed == pooled &&
-        physical <= atomic_load(&space->claimed))
+    if (physical == space->physical && host == space->host && pooled == space->pooled &&
+        listed == pooled && physical <= atomic_load(&space->claimed))
         return true;
     fprintf(stderr,
             "pleat: audit: chunks: physical %llu, counted %llu; pooled %llu, counted %llu, listed "

@@ -196,6 +196,7 @@ pleat__space_stats pleat__space_stats_of(pleat__space *space)
         .mapped_pages = space->mapped,
         .alias_pages = space->alias,
         .pooled_bytes = space->pooled,
+        .host_bytes = space->host,
         .quarantined_pages = space->quarantined,
         .reserved_pages = space->reserved,
     };

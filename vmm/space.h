@@ -30,14 +30,18 @@ typedef struct pleat__chunk {
     uint32_t maps; /* places it is mapped at now; above 1 it is aliased */
     uint32_t id;   /* small, reused; for tables indexed by chunk */
     bool rests;    /* its places are kept, its memory is not (pleat__space_rest) */
+    bool on_host;  /* its memory is the host's: not in the budget, never pooled */
     /* ---- */
-    uint32_t stuck;  /* quarantined places where it may still be mapped */
-    uint64_t pooled; /* when it came into the pool; 0: it is not there */
-    bool painted;    /* the canary's: it knows what every byte holds; false in a new one */
-    bool imported;   /* another process's memory: not in this one's budget, never pooled */
-    bool moving;     /* it is being laid to rest, or woken */
-    bool listed;     /* the caller's: it is on its list */
-    bool torn;       /* a failed verb lost a place of it on the way: it rests for good */
+    uint32_t stuck;     /* quarantined places where it may still be mapped */
+    uint64_t pooled;    /* when it came into the pool; 0: it is not there */
+    bool painted;       /* the canary's: it knows what every byte holds; false in a new one */
+    bool imported;      /* another process's memory: not in this one's budget, never pooled */
+    bool moving;        /* it is being laid to rest, or woken */
+    bool listed;        /* the caller's: it is on its list */
+    uint64_t rank;      /* the caller's: where on it */
+    pleat_handle spare; /* memory that it wakes with (pleat__space_prepare); 0: none */
+    bool spare_on_host;
+    bool torn; /* a failed verb lost a place of it on the way: it rests for good */
     struct pleat__chunk *next, *previous;
 } pleat__chunk;
 
@@ -65,6 +69,7 @@ typedef struct pleat__space_stats {
     uint64_t peak_physical_bytes; /* since the last reset */
     uint64_t mapped_pages;        /* now, aliases counted */
     uint64_t alias_pages;         /* now: mapped pages beyond each chunk's first map */
+    uint64_t host_bytes;          /* chunks in the host's memory now; not among the physical ones */
     uint64_t pooled_bytes;        /* chunks in the pool now: mapped nowhere, in no caller's hands */
     uint64_t quarantined_pages;   /* pages of the window whose state a failed verb left unknown */
     uint64_t reserved_pages;      /* pages of the window in callers' hands now */
@@ -151,6 +156,13 @@ pleat__chunk *pleat__space_chunk_at(const pleat__space *space, uint64_t page,
  * imported, with no quarantined place, and awake; the GPU uses none of it. */
 PLEAT_NODISCARD pleat_result pleat__space_rest(pleat__space *space, pleat__chunk *const *chunks,
                                                uint64_t count);
+/* Makes the memory that chunks will wake with, of the device or of the host, so that those that are
+ * laid to rest now can be woken whatever others take. All or none; PLEAT_E_UNSUPPORTED: the device
+ * has no memory of the host's. */
+PLEAT_NODISCARD pleat_result pleat__space_prepare(pleat__space *space, pleat__chunk *const *chunks,
+                                                  uint64_t count, bool on_host);
+/* Gives back what they did not wake with. */
+void pleat__space_unprepare(pleat__space *space, pleat__chunk *const *chunks, uint64_t count);
 /* Wakes chunks: new memory at the same places. All or none. PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY;
  * PLEAT_E_STATE: one rests for good. pre: each once, and at rest. */
 PLEAT_NODISCARD pleat_result pleat__space_wake(pleat__space *space, pleat__chunk *const *chunks,

@@ -65,7 +65,7 @@ struct pleat__space {
     pleat__pool single, large;
     pleat__chunk *unreleased; /* imported ones put, but not released yet */
     uint64_t pool_clock;
-    uint64_t physical, peak, pooled;               /* bytes */
+    uint64_t physical, peak, pooled, host;         /* bytes */
     uint64_t mapped, alias, quarantined, reserved; /* pages */
 };
 

@@ -122,15 +122,32 @@ static void mend(pleat__space *space, run part)
         tear(space, part);
 }
 
+/* So many bytes more, or less, of the device or of the host. */
+static void account(pleat__space *space, uint64_t bytes, bool on_host, bool made)
+{
+    pthread_mutex_lock(&space->lock);
+    *(on_host ? &space->host : &space->physical) += made ? bytes : -bytes;
+    space->peak = space->physical > space->peak ? space->physical : space->peak;
+    pthread_mutex_unlock(&space->lock);
+}
+
+static bool release_handle(pleat__space *space, uint64_t bytes, pleat_handle handle, bool on_host)
+{
+    pleat_result result = on_host ? PLEAT__VERB(space, release, handle)
+                                  : pleat__space_release_handle(space, bytes, handle);
+    if (result == PLEAT_OK)
+        account(space, bytes, on_host, false);
+    return result == PLEAT_OK;
+}
+
 /* Under no lock: the memory goes; where the driver does not take it it stays the chunk's. */
 static void release(pleat__space *space, pleat__chunk *chunk)
 {
-    uint64_t bytes = chunk->pages * space->page_bytes;
-    if (pleat__space_release_handle(space, bytes, chunk->handle) != PLEAT_OK)
+    if (!release_handle(space, chunk->pages * space->page_bytes, chunk->handle, chunk->on_host))
         return;
     pthread_mutex_lock(&space->lock);
     chunk->handle = 0;
-    space->physical -= bytes;
+    chunk->on_host = false;
     pthread_mutex_unlock(&space->lock);
 }
 
@@ -179,20 +196,62 @@ pleat_result pleat__space_rest(pleat__space *space, pleat__chunk *const *chunks,
 
 /* ---- awake ---- */
 
+static pleat_result make(pleat__space *space, uint64_t bytes, bool on_host, pleat_handle *handle)
+{
+    pleat_result result =
+        on_host ? PLEAT__VERB(space, create, space->device, bytes, PLEAT_CREATE_HOST, handle)
+                : pleat__space_create_handle(space, bytes, handle);
+    if (result == PLEAT_OK)
+        account(space, bytes, on_host, true);
+    return result;
+}
+
+void pleat__space_unprepare(pleat__space *space, pleat__chunk *const *chunks, uint64_t count)
+{
+    for (uint64_t c = 0; c < count; c++) {
+        pleat__chunk *chunk = chunks[c];
+        if (chunk->spare != 0 && release_handle(space, chunk->pages * space->page_bytes,
+                                                chunk->spare, chunk->spare_on_host))
+            chunk->spare = 0;
+    }
+}
+
+pleat_result pleat__space_prepare(pleat__space *space, pleat__chunk *const *chunks, uint64_t count,
+                                  bool on_host)
+{
+    pleat_result result = PLEAT_OK;
+    for (uint64_t c = 0; c < count && result == PLEAT_OK; c++) {
+        pleat__chunk *chunk = chunks[c];
+        pleat_handle handle = 0;
+        if (chunk->spare != 0) /* one that could not be given back */
+            continue;
+        result = make(space, chunk->pages * space->page_bytes, on_host, &handle);
+        chunk->spare = handle;
+        chunk->spare_on_host = on_host;
+    }
+    if (result == PLEAT_OK)
+        return PLEAT_OK;
+    pleat_error why = *pleat_last_error();
+    pleat__space_unprepare(space, chunks, count);
+    return pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+}
+
+/* What it was prepared with, or new memory of the device. */
 static pleat_result create(pleat__space *space, pleat__chunk *chunk)
 {
-    pleat_handle handle;
-    uint64_t bytes = chunk->pages * space->page_bytes;
+    pleat_handle handle = chunk->spare;
+    bool on_host = handle != 0 && chunk->spare_on_host;
     if (chunk->torn)
         return pleat__fail(PLEAT_E_STATE, "a chunk's place was lost by a verb that failed");
     if (chunk->handle != 0)
         return PLEAT_OK;
-    PLEAT_TRY(pleat__space_create_handle(space, bytes, &handle));
+    if (handle == 0)
+        PLEAT_TRY(make(space, chunk->pages * space->page_bytes, false, &handle));
     pthread_mutex_lock(&space->lock);
     chunk->handle = handle;
+    chunk->on_host = on_host;
+    chunk->spare = 0;
     chunk->painted = false;
-    space->physical += bytes;
-    space->peak = space->physical > space->peak ? space->physical : space->peak;
     pthread_mutex_unlock(&space->lock);
     return PLEAT_OK;
 }

@@ -231,7 +231,8 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(creates, "pieces of memory taken from the device")                                           \
     X(releases, "pieces of memory given back to it")                                               \
     X(small_blocks, "allocations of at most 1 MiB live now")                                       \
-    X(small_bytes, "bytes of them, sizes rounded to 512")
+    X(small_bytes, "bytes of them, sizes rounded to 512")                                          \
+    X(host_bytes, "bytes of chunks in the host's memory now (setting spill)")
 
 typedef struct pleat_stats {
 #define PLEAT_COUNTER_FIELD(name, text) uint64_t name;

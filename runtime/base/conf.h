@@ -56,6 +56,8 @@ typedef struct pleat__divisions {
       "top looks for it")                                                                          \
     X(log_bytes, size, uint64_t, 4u << 20, "size of that file, which never grows")                 \
     X(log_ms, size, uint64_t, 20, "milliseconds between its records")                              \
+    X(spill, text, pleat__conf_text, "off",                                                        \
+      "host: in the place of out of memory, what is used least often goes to host memory")         \
     X(tenants, text, pleat__conf_text, "",                                                         \
       "share devices with other processes by a ledger: user: with this user's; or a group's name") \
     X(tenant, text, pleat__conf_text, "",                                                          \

@@ -11,17 +11,23 @@
 #include <string.h>
 
 #define TAGS_MOST   256
+#define TRIES_MOST  3                     /* to wake what the program takes to be awake */
 #define BLOCK_BYTES (UINT64_C(256) << 20) /* of pinned memory; smaller where less is wanted */
 #define STREAMS     2                     /* that copy: one is set up while the other one copies */
 #define PART_BYTES  (UINT64_C(32) << 20)  /* of a copy, so that both have some */
 
 /* ---- tags ---- */
 
-atomic_bool pleat__tags_are_used;
+atomic_bool pleat__allocations_are_noted;
 static _Thread_local uint32_t tag_now; /* 0: none */
 static pthread_mutex_t tags_lock = PTHREAD_MUTEX_INITIALIZER;
 static char tag_names[TAGS_MOST][64];
 static uint32_t tag_count;
+
+void pleat__note_allocations(void)
+{
+    atomic_store_explicit(&pleat__allocations_are_noted, true, memory_order_relaxed);
+}
 
 /* Its number, from 1 on; 0: it is not known, and, where it is to be added, there is no room. */
 static uint32_t tag_of(const char *name, bool add)
@@ -50,7 +56,7 @@ pleat_result pleat_tag(const char *name)
         return pleat__fail(PLEAT_E_LIMIT, "tag '%s': there may be %d, of up to %zu letters", name,
                            TAGS_MOST, sizeof *tag_names - 1);
     tag_now = tag;
-    atomic_store_explicit(&pleat__tags_are_used, true, memory_order_relaxed);
+    pleat__note_allocations();
     return PLEAT_OK;
 }
 
@@ -96,8 +102,9 @@ typedef struct copy {
 
 struct pleat__pause {
     pleat__pause *next;
-    uint32_t tag;   /* 0: all */
-    uint64_t frees; /* that may have to be kept back */
+    uint32_t tag;           /* 0: all */
+    uint64_t frees;         /* that may have to be kept back */
+    uint64_t copied_blocks; /* that lie on its chunks */
     pleat__chunk **chunks;
     size_t chunk_count, chunk_capacity;
     copy *copies;
@@ -206,6 +213,7 @@ static pleat_result list_copies(pleat_runtime *runtime, pleat__pause *pause,
     uint64_t size = pleat__space_page_bytes(runtime->space);
     pages of = pages_of(runtime, block);
     pleat_va base = pleat__space_base(runtime->space), end = block->address + block->bytes;
+    pause->copied_blocks++; /* or fewer: room for their frees */
     for (uint64_t page = of.first; page < of.end; page++) {
         const pleat__chunk *chunk = chunk_at(runtime, page);
         pleat_va from = base + page * size, to = from + size;
@@ -658,6 +666,96 @@ pleat_result pleat_resume(pleat_runtime *runtime, const char *tag_name)
     PLEAT_AUDIT(runtime->ops->audit == NULL || runtime->ops->audit(runtime->policy));
     pleat__gate_unlock(&runtime->gate);
     return result;
+}
+
+/* ---- moving ---- */
+
+/* A pause of these chunks, with what lives on them. */
+static pleat_result find_on(pleat_runtime *runtime, pleat__pause *pause,
+                            pleat__chunk *const *chunks, size_t count)
+{
+    pause->chunks = pleat__arena_alloc(runtime->arena, count * sizeof *pause->chunks);
+    if (pause->chunks == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to move %zu chunks", count);
+    pause->chunk_capacity = count;
+    for (size_t c = 0; c < count; c++) {
+        pause->chunks[pause->chunk_count++] = chunks[c];
+        chunks[c]->listed = true;
+    }
+    return for_blocks(runtime, pause, false, list_copies);
+}
+
+static pleat_result begin_move(pleat_runtime *runtime, pleat__chunk *const *chunks, size_t count,
+                               pleat__pause **out)
+{
+    pleat__pause *pause = pleat__arena_calloc(runtime->arena, 1, sizeof *pause);
+    if (pause == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to move %zu chunks", count);
+    pleat_result result = find_on(runtime, pause, chunks, count);
+    pause->frees = result == PLEAT_OK ? pause->copy_count + pause->copied_blocks : 0;
+    if (result == PLEAT_OK)
+        result = promise(runtime, pause);
+    if (result == PLEAT_OK)
+        result = runtime->ops->hold(runtime->policy);
+    if (result != PLEAT_OK) {
+        give_up(runtime, pause);
+        unlist(pause);
+        pause_free(runtime, pause);
+        return result;
+    }
+    pause->next = runtime->pauses.first;
+    runtime->pauses.first = pause;
+    *out = pause;
+    return PLEAT_OK;
+}
+
+/* The program knows nothing of it, so it must be awake again: a verb that failed once is tried
+ * again.
+ */
+static pleat_result resume_surely(pleat_runtime *runtime, pleat__pause *pause)
+{
+    pleat_result result = resume_one(runtime, pause);
+    for (int again = 0; again < TRIES_MOST && result != PLEAT_OK; again++)
+        result = resume_one(runtime, pause);
+    return result;
+}
+
+static pleat_result move(pleat_runtime *runtime, pleat__chunk *const *chunks, size_t count,
+                         bool on_host)
+{
+    pleat__pause *pause;
+    pleat__gate_leave(&runtime->gate);
+    pleat_result result = pleat__space_prepare(runtime->space, chunks, count, on_host);
+    pleat__gate_enter(&runtime->gate);
+    if (result != PLEAT_OK)
+        return result;
+    result = begin_move(runtime, chunks, count, &pause);
+    if (result == PLEAT_OK) {
+        result = lay_to_rest(runtime, pause);
+        if (result == PLEAT_OK)
+            result = resume_surely(runtime, pause);
+        else
+            end_pause(runtime, pause);
+    }
+    pleat_error why = *pleat_last_error();
+    pleat__gate_leave(&runtime->gate);
+    pleat__space_unprepare(runtime->space, chunks, count);
+    pleat__gate_enter(&runtime->gate);
+    return result == PLEAT_OK
+               ? PLEAT_OK
+               : pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+}
+
+pleat_result pleat__pause_move(pleat_runtime *runtime, pleat__chunk *const *chunks, size_t count,
+                               bool on_host)
+{
+    for (size_t done = 0, part; done < count; done += part) {
+        uint64_t bytes = 0;
+        for (part = 0; done + part < count && (part == 0 || bytes < BLOCK_BYTES); part++)
+            bytes += chunks[done + part]->pages * pleat__space_page_bytes(runtime->space);
+        PLEAT_TRY(move(runtime, chunks + done, part, on_host));
+    }
+    return PLEAT_OK;
 }
 
 /* ---- its end ---- */

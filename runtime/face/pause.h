@@ -16,6 +16,7 @@
 
 #include <pleat/runtime.h>
 #include <runtime/base/address_map.h>
+#include <runtime/base/driver_lock.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -36,8 +37,11 @@ typedef struct pleat__pauses {
     size_t block_count, block_capacity;
 } pleat__pauses;
 
-/* Whether any thread of the process ever had a tag. */
-extern atomic_bool pleat__tags_are_used;
+/* Whether any thread of the process ever had a tag, or a runtime spills: allocations are noted. */
+extern atomic_bool pleat__allocations_are_noted;
+
+/* From now on. */
+void pleat__note_allocations(void);
 
 /* With the lock. Before an allocation of a thread that has a tag; and after it. */
 PLEAT_NODISCARD pleat_result pleat__tag_reserve(pleat_runtime *runtime);
@@ -47,6 +51,11 @@ void pleat__tag_forget(pleat_runtime *runtime, pleat_va address);
 /* Whether a free is kept back, because something of the allocation is paused; it is from now on.
  * *again: it was so before. With the lock. */
 bool pleat__pause_keeps(pleat_runtime *runtime, pleat_va address, uint64_t bytes, bool *again);
+/* Moves what lies on chunks to memory of the host's, or back to the device's, at the same places;
+ * `bytes_most` at a time. With the turn; the lock is left. PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY,
+ * PLEAT_E_UNSUPPORTED: nothing of this call's last part moved. */
+PLEAT_NODISCARD pleat_result pleat__pause_move(pleat_runtime *runtime, pleat__chunk *const *chunks,
+                                               size_t count, bool on_host);
 /* Pinned memory that no pause uses goes. With the turn, the lock left. */
 void pleat__pauses_trim(pleat_runtime *runtime);
 /* At the end of the runtime: no verb on its memory is issued. */

@@ -7,7 +7,8 @@
  *   4 frees that wait for a stream are waited for, and the caches go back once more
  *   5 other tenants of the device are asked to give way, and waited for (tenancy.h)
  *   6 the program is asked to free something
- *   7 the request is refused, with a text that says what there is
+ *   7 what is used least often goes to host memory, where the settings say so (spill.h)
+ *   8 the request is refused, with a text that says what there is
  *
  * After every step that gave anything the policy is asked again. Steps 3 and 4 are the last of the
  * five of PyTorch's malloc. No driver verb waits for the GPU, which may still use what was freed on
@@ -112,6 +113,7 @@ typedef enum step {
     STEP_WAIT,
     STEP_TENANTS,
     STEP_CALLBACK,
+    STEP_SPILL,
     STEP_COUNT,
 } step;
 
@@ -134,6 +136,8 @@ static bool run_step(pleat_runtime *runtime, step which, uint64_t bytes, pleat_s
         return true;
     case STEP_CALLBACK:
         return ask_program(runtime, bytes, stream);
+    case STEP_SPILL:
+        return bytes <= runtime->limit_bytes && pleat__spill_out(runtime, bytes);
     case STEP_TENANTS:
     case STEP_COUNT:
         break;

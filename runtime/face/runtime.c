@@ -128,6 +128,9 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     result = create_policy(runtime, &options, &conf);
     if (result != PLEAT_OK)
         goto no_policy;
+    result = pleat__spill_begin(runtime, &conf);
+    if (result != PLEAT_OK)
+        goto no_watch;
     result = pleat__watch_begin(runtime, &conf, &runtime->watch);
     if (result != PLEAT_OK)
         goto no_watch;
@@ -173,6 +176,7 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     runtime->ops->destroy(runtime->policy);
     pleat__pending_destroy(&runtime->pending);
     pleat__pauses_release(runtime);
+    pleat__spill_release(runtime);
     pleat__record_release(&runtime->record);
     pleat__canary_destroy(&runtime->canary);
     pleat__imports_release(&runtime->imports);
@@ -310,12 +314,18 @@ static pleat_result alloc_captured(pleat_runtime *runtime, pleat_capture *captur
     return result;
 }
 
-static pleat_result alloc_tagged(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
-                                 pleat_va *address)
+static pleat_result alloc_noted(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                                pleat_va *address)
 {
     PLEAT_TRY(pleat__tag_reserve(runtime));
-    pleat_result result = pleat__alloc_locked(runtime, bytes, stream, address);
+    pleat_result result = pleat__spill_reserve(runtime);
+    if (result != PLEAT_OK) {
+        pleat__tag_note(runtime, 0);
+        return result;
+    }
+    result = pleat__alloc_locked(runtime, bytes, stream, address);
     pleat__tag_note(runtime, result == PLEAT_OK ? *address : 0);
+    pleat__spill_note(runtime, result == PLEAT_OK ? *address : 0);
     return result;
 }
 
@@ -333,8 +343,9 @@ pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes, pleat_stream st
     pleat_result result;
     if (__builtin_expect(capture != NULL, 0))
         result = alloc_captured(runtime, capture, bytes, stream, address);
-    else if (__builtin_expect(atomic_load_explicit(&pleat__tags_are_used, memory_order_relaxed), 0))
-        result = alloc_tagged(runtime, bytes, stream, address);
+    else if (__builtin_expect(
+                 atomic_load_explicit(&pleat__allocations_are_noted, memory_order_relaxed), 0))
+        result = alloc_noted(runtime, bytes, stream, address);
     else
         result = pleat__alloc_locked(runtime, bytes, stream, address);
     PLEAT_AUDIT(audit_at_times(runtime));
@@ -382,6 +393,8 @@ pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
     uint64_t waits = 0; /* bytes */
     if (__builtin_expect(runtime->pauses.tagged.count != 0, 0))
         pleat__tag_forget(runtime, address);
+    if (__builtin_expect(runtime->spill.on, 0))
+        pleat__spill_forget(runtime, address);
     if (__builtin_expect(runtime->pauses.first != NULL, 0)) {
         pleat_result result = free_paused(runtime, address);
         if (result != PLEAT_E_NOT_READY)
@@ -463,6 +476,7 @@ pleat_result pleat_mark(pleat_runtime *runtime)
     if (pleat__records(&runtime->record))
         pleat__record_mark(&runtime->record);
     pleat__tenancy_mark(runtime->tenancy);
+    pleat__spill_mark(runtime);
     if (runtime->watch != NULL)
         pleat__watch_mark(runtime->watch);
     PLEAT_AUDIT(audit_policy(runtime));
@@ -566,6 +580,7 @@ pleat_stats pleat__stats_locked(pleat_runtime *runtime)
     stats.mapper_calls = space.mapper_calls;
     stats.creates = space.creates;
     stats.releases = space.releases;
+    stats.host_bytes = space.host_bytes;
     stats.metadata_bytes = pleat__arena_bytes_of(runtime->arena).allocated;
     if (runtime->watch != NULL)
         pleat__watch_peaks(runtime->watch, &stats);

@@ -13,6 +13,7 @@
 #include <runtime/face/log_writer.h>
 #include <runtime/face/pause.h>
 #include <runtime/face/share.h>
+#include <runtime/face/spill.h>
 #include <runtime/face/tenancy.h>
 #include <runtime/observe/canary.h>
 #include <runtime/observe/trace_writer.h>
@@ -32,6 +33,7 @@ struct pleat_runtime {
     pleat__limits limits;
     pleat__tenancy *tenancy; /* NULL: alone */
     pleat__pauses pauses;
+    pleat__spill spill;
     bool has_budget;      /* the budget is less than the device */
     bool is_limited;      /* what the environment allows is less than both */
     uint64_t limit_bytes; /* the cap that follows (limits.h) */

@@ -174,7 +174,8 @@ static void tell(pleat__tenancy *tenancy, bool resting, uint64_t now)
     runtime->ops->idle(runtime->policy, 0, &largest, &idle);
     uint64_t other = runtime->limits.other_bytes;
     pleat__gate_leave(&runtime->gate);
-    pleat__tenant_tell(tenancy->tenant, other, idle, 0);
+    pleat__tenant_tell(tenancy->tenant, other, idle,
+                       pleat__space_stats_of(runtime->space).host_bytes);
     pleat__gate_enter(&runtime->gate);
 }
 

@@ -384,7 +384,9 @@ void pleat__rest_let_go(pleat__heap *heap)
     size_t kept = 0;
     for (size_t r = 0; r < pool->held_run_count; r++) {
         pleat__run run = pool->held_runs[r];
-        if (pool->chunks[pleat__chunk_of(pool, run.begin)]->rests) {
+        /* What the host keeps is slow: nothing new comes to lie beside it. */
+        const pleat__chunk *handle = pool->chunks[pleat__chunk_of(pool, run.begin)];
+        if (handle->rests || handle->on_host) {
             pool->held_runs[kept++] = run;
             continue;
         }

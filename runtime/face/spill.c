@@ -1,0 +1,221 @@
+/*
+ * spill.c: see spill.h.
+ */
+#include <runtime/face/spill.h>
+
+#include <runtime/face/runtime_internal.h>
+
+#include <internal/error.h>
+#include <internal/range.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What is of this iteration ranks behind what has outlived one. */
+#define OF_ITERATION (UINT64_C(1) << 62)
+/* At least so much of the cap goes at a time, since the GPU is waited for; and so much is left at
+ * the peak when something comes back: less, and it would go again soon. */
+#define PART_SHARE 64u
+
+/* Tries the verb: attributes of a device do not say what a container forbids. */
+static pleat_result probe(pleat_runtime *runtime)
+{
+    pleat__chunk *chunk;
+    PLEAT_TRY(pleat__space_chunk_get(runtime->space, 1, &chunk));
+    pleat_result result = pleat__space_prepare(runtime->space, &chunk, 1, true);
+    pleat__space_unprepare(runtime->space, &chunk, 1);
+    pleat__space_chunk_put(runtime->space, chunk);
+    (void)pleat__space_trim(runtime->space, 0);
+    return result;
+}
+
+pleat_result pleat__spill_begin(pleat_runtime *runtime, const pleat__conf *conf)
+{
+    if (strcmp(conf->spill, "off") == 0)
+        return PLEAT_OK;
+    if (strcmp(conf->spill, "host") != 0)
+        return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: 'spill' is off or host, not '%s'",
+                           conf->spill);
+    if (runtime->ops->hold == NULL || runtime->canary.paint != NULL)
+        return pleat__fail(PLEAT_E_UNSUPPORTED,
+                           "spill: memory of the policy '%s'%s cannot be moved", runtime->ops->name,
+                           runtime->canary.paint != NULL ? " under the canary" : "");
+    pleat_result result = probe(runtime);
+    if (result != PLEAT_OK)
+        return pleat__context(result, "spill");
+    PLEAT_TRY(pleat__address_map_create(runtime->arena, &runtime->spill.born));
+    runtime->spill.on = true;
+    pleat__note_allocations();
+    return PLEAT_OK;
+}
+
+void pleat__spill_release(pleat_runtime *runtime)
+{
+    if (runtime->spill.on)
+        pleat__address_map_destroy(&runtime->spill.born);
+}
+
+/* ---- what lives, since when ---- */
+
+pleat_result pleat__spill_reserve(pleat_runtime *runtime)
+{
+    return runtime->spill.on ? pleat__address_map_promise(&runtime->spill.born) : PLEAT_OK;
+}
+
+void pleat__spill_note(pleat_runtime *runtime, pleat_va address)
+{
+    pleat__spill *spill = &runtime->spill;
+    if (!spill->on)
+        return;
+    pleat__address_map_give_up(&spill->born);
+    if (address == 0)
+        return;
+    pleat__address_map_insert(&spill->born, address, (void *)(uintptr_t)++spill->requests);
+    if (runtime->stats.live_bytes > spill->peak_live)
+        spill->peak_live = runtime->stats.live_bytes;
+}
+
+void pleat__spill_forget(pleat_runtime *runtime, pleat_va address)
+{
+    if (runtime->spill.on)
+        (void)pleat__address_map_remove(&runtime->spill.born, address);
+}
+
+/* ---- which chunks ---- */
+
+typedef struct chunks {
+    pleat__chunk **all;
+    size_t count, capacity;
+} chunks;
+
+static uint64_t rank_of(const pleat_runtime *runtime, pleat_va address)
+{
+    const pleat__spill *spill = &runtime->spill;
+    uint64_t born = (uint64_t)(uintptr_t)pleat__address_map_find(&spill->born, address);
+    if (born == 0)
+        return UINT64_MAX; /* it is not known: it stays */
+    return born <= spill->marked ? spill->marked - born : OF_ITERATION + born;
+}
+
+static pleat_result add(pleat_runtime *runtime, chunks *found, pleat__chunk *chunk, uint64_t rank)
+{
+    if (chunk->listed) {
+        chunk->rank = rank > chunk->rank ? rank : chunk->rank;
+        return PLEAT_OK;
+    }
+    PLEAT_TRY(pleat__arena_grow(runtime->arena, &found->all, &found->capacity, found->count,
+                                sizeof *found->all));
+    found->all[found->count++] = chunk;
+    chunk->listed = true;
+    chunk->rank = rank;
+    return PLEAT_OK;
+}
+
+/* Awake chunks on which something lies, of the device or of the host, each with the rank of what
+ * ranks last on it. */
+static pleat_result list(pleat_runtime *runtime, bool on_host, chunks *found)
+{
+    uint64_t size = pleat__space_page_bytes(runtime->space);
+    pleat_va base = pleat__space_base(runtime->space), at = base;
+    pleat_block block;
+    pleat_result result = PLEAT_OK;
+    while (result == PLEAT_OK && (at = runtime->ops->next(runtime->policy, at)) != 0 &&
+           runtime->ops->block_of(runtime->policy, at, &block) == PLEAT_OK) {
+        uint64_t first = (at - base) / size, end = pleat__ceil_div(at - base + block.bytes, size);
+        for (uint64_t page = first; page < end && result == PLEAT_OK; page++) {
+            pleat__chunk *chunk = pleat__space_chunk_at(runtime->space, page, NULL);
+            if (chunk != NULL && !chunk->rests && !chunk->imported && chunk->stuck == 0 &&
+                chunk->on_host == on_host)
+                result = add(runtime, found, chunk, rank_of(runtime, block.address));
+        }
+        at = block.address + block.bytes;
+    }
+    for (size_t c = 0; c < found->count; c++)
+        found->all[c]->listed = false;
+    return result;
+}
+
+static int compare(const void *left, const void *right)
+{
+    const pleat__chunk *a = *(pleat__chunk *const *)left, *b = *(pleat__chunk *const *)right;
+    return a->rank < b->rank ? -1 : a->rank > b->rank;
+}
+
+/* How many of the first have so many bytes, and may go. */
+static size_t first_of(const pleat_runtime *runtime, const chunks *found, uint64_t bytes)
+{
+    uint64_t sum = 0;
+    size_t count = 0;
+    while (count < found->count && sum < bytes && found->all[count]->rank != UINT64_MAX)
+        sum += found->all[count++]->pages * pleat__space_page_bytes(runtime->space);
+    return count;
+}
+
+/* ---- out and back ---- */
+
+bool pleat__spill_out(pleat_runtime *runtime, uint64_t bytes)
+{
+    chunks found = {0};
+    size_t count = 0;
+    uint64_t before = pleat__space_stats_of(runtime->space).host_bytes;
+    /* What is paused is not there, and a stream that captures would be waited for in vain. */
+    if (!runtime->spill.on || runtime->pauses.first != NULL || runtime->gate.captured_count != 0)
+        return false;
+    if (list(runtime, false, &found) == PLEAT_OK) {
+        qsort(found.all, found.count, sizeof *found.all, compare);
+        uint64_t part = pleat__limits_allowed(runtime) / PART_SHARE;
+        count = first_of(runtime, &found, bytes > part ? bytes : part);
+    }
+    if (count > 0)
+        (void)!pleat__pause_move(runtime, found.all, count, true);
+    pleat__arena_free(runtime->arena, found.all);
+    return pleat__space_stats_of(runtime->space).host_bytes > before;
+}
+
+/* Bytes that the device will have room for when the next iteration is at its peak. */
+static uint64_t room_at_peak(const pleat_runtime *runtime, uint64_t host_bytes)
+{
+    uint64_t limit = pleat__limits_allowed(runtime);
+    uint64_t peak =
+        runtime->spill.peak_live > host_bytes ? runtime->spill.peak_live - host_bytes : 0;
+    uint64_t wanted = peak + limit / PART_SHARE;
+    return limit > wanted ? limit - wanted : 0;
+}
+
+/* With the turn. */
+static void bring_back(pleat_runtime *runtime, uint64_t bytes)
+{
+    chunks found = {0};
+    if (list(runtime, true, &found) == PLEAT_OK && found.count > 0) {
+        qsort(found.all, found.count, sizeof *found.all, compare);
+        size_t count = 0;
+        uint64_t sum = 0;
+        /* Those that rank last are used most. */
+        while (count < found.count) {
+            const pleat__chunk *chunk = found.all[found.count - 1 - count];
+            sum += chunk->pages * pleat__space_page_bytes(runtime->space);
+            if (sum > bytes)
+                break;
+            count++;
+        }
+        uint64_t limit = pleat__limits_allowed(runtime);
+        if (count > 0) {
+            (void)pleat__trim(runtime, limit > bytes ? limit - bytes : 0);
+            (void)!pleat__pause_move(runtime, found.all + found.count - count, count, false);
+        }
+    }
+    pleat__arena_free(runtime->arena, found.all);
+}
+
+void pleat__spill_mark(pleat_runtime *runtime)
+{
+    pleat__spill *spill = &runtime->spill;
+    if (!spill->on)
+        return;
+    spill->marked = spill->requests;
+    uint64_t host = pleat__space_stats_of(runtime->space).host_bytes;
+    uint64_t room = host == 0 ? 0 : room_at_peak(runtime, host);
+    spill->peak_live = runtime->stats.live_bytes;
+    if (room >= pleat__space_page_bytes(runtime->space) && runtime->pauses.first == NULL &&
+        runtime->gate.captured_count == 0 && pleat__gate_turn(&runtime->gate) == PLEAT_OK)
+        bring_back(runtime, room);
+}

@@ -1,0 +1,46 @@
+/*
+ * spill.h: slow instead of dead (setting spill:host). Where a request would be refused, what is
+ * used least often goes to memory of the host's nearest NUMA node, mapped at the same addresses,
+ * and the request gets the device's memory that it had.
+ *
+ * WHICH   What has outlived an iteration's end, the youngest first: an optimizer makes its states
+ *         after the weights, and reads and writes them once an iteration; then what is of this
+ *         iteration, the oldest first: an activation of the first layers waits longest for its
+ *         backward. Chunks go whole, so only those on which nothing else lies.
+ * BACK    At an iteration's end as much comes back as the next one will leave room for, if it needs
+ *         what the last one needed at its peak.
+ * COST    While the setting is off one branch of an allocation. When it is on each allocation is
+ *         entered into a table.
+ */
+#ifndef PLEAT_RUNTIME_FACE_SPILL_H
+#define PLEAT_RUNTIME_FACE_SPILL_H
+
+#include <pleat/runtime.h>
+#include <runtime/base/address_map.h>
+#include <runtime/base/conf.h>
+#include <stdbool.h>
+
+typedef struct pleat__spill {
+    bool on;
+    pleat__address_map born; /* allocations to the number of their request */
+    uint64_t requests;
+    uint64_t marked;    /* requests by the last iteration's end */
+    uint64_t peak_live; /* bytes, in this iteration */
+} pleat__spill;
+
+/* PLEAT_E_INVALID: another setting than off and host. PLEAT_E_UNSUPPORTED: the device has no memory
+ * of the host's, or the policy moves none. */
+PLEAT_NODISCARD pleat_result pleat__spill_begin(pleat_runtime *runtime, const pleat__conf *conf);
+void pleat__spill_release(pleat_runtime *runtime);
+
+/* With the lock; only where it is on. */
+PLEAT_NODISCARD pleat_result pleat__spill_reserve(pleat_runtime *runtime);
+/* After an allocation; 0: it failed. */
+void pleat__spill_note(pleat_runtime *runtime, pleat_va address);
+void pleat__spill_forget(pleat_runtime *runtime, pleat_va address);
+/* Makes room for so many bytes of the device's; whether any was made. With the turn. */
+bool pleat__spill_out(pleat_runtime *runtime, uint64_t bytes);
+/* An iteration ends: brings back what fits, where no other thread has the turn. */
+void pleat__spill_mark(pleat_runtime *runtime);
+
+#endif
