@@ -97,6 +97,22 @@ class Tenants(unittest.TestCase):
         self.assertEqual(int(values[0].rsplit(" ", 1)[1]), found["first"]["guarantee_bytes"])
         self.assertEqual(sum(line.startswith("# TYPE ") for line in lines), 7)
 
+    def test_conf_says_what_the_environment_allows(self):
+        def conf(*arguments, **more):
+            return subprocess.run([PLEAT, "conf", *arguments], capture_output=True, text=True,
+                                  env={**self.environment, **more})
+
+        allowed = {"CUDA_DEVICE_MEMORY_LIMIT": "3000m", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=1G,2=512M"}
+        self.assertEqual(json.loads(conf("--json").stdout)["limits"], [])
+        found = json.loads(conf("--json", **allowed).stdout)["limits"]
+        self.assertEqual([(one["from_device"], one["to_device"], one["bytes"] >> 20) for one in found],
+                         [(0, 0, 1024), (1, 1, 3000), (2, 2, 512), (3, 63, 3000)])
+        self.assertIn("device 2 this process may take 512.000 MiB", conf(**allowed).stdout)
+        self.assertIn("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT says so", conf(**allowed).stdout)
+        wrong = conf(GPU_MEMORY_LIMIT="lots")
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("GPU_MEMORY_LIMIT is 'lots'", wrong.stderr)
+
     def test_what_is_not_trusted_is_said_and_left(self):
         self.start("first")
         [name] = os.listdir(self.folder.name)
