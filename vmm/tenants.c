@@ -361,20 +361,6 @@ void pleat__tenant_tell(pleat__tenant *tenant, uint64_t other_bytes, uint64_t id
     pthread_mutex_unlock(&tenant->lock);
 }
 
-void pleat__tenant_set_cap(pleat__tenant *tenant, uint64_t bytes)
-{
-    pthread_mutex_lock(&tenant->lock);
-    bool locked = pleat__ledger_lock(tenant->file) == PLEAT_OK;
-    pleat__slot *slot = &tenant->file->map->slots[tenant->slot];
-    uint64_t cap = least(bytes, tenant->device_bytes);
-    if (atomic_load(&slot->guarantee_bytes) > cap)
-        atomic_store(&slot->guarantee_bytes, cap);
-    atomic_store(&slot->cap_bytes, cap);
-    if (locked)
-        pleat__ledger_unlock(tenant->file);
-    pthread_mutex_unlock(&tenant->lock);
-}
-
 pleat_result pleat__tenant_look(pleat__tenant *tenant, pleat__standing *out)
 {
     pthread_mutex_lock(&tenant->lock);

@@ -67,7 +67,6 @@ void pleat__tenant_want(pleat__tenant *tenant, uint64_t bytes);
  * (`idle`), and has in host memory. For the others and for people. */
 void pleat__tenant_tell(pleat__tenant *tenant, uint64_t other_bytes, uint64_t idle_bytes,
                         uint64_t host_bytes);
-void pleat__tenant_set_cap(pleat__tenant *tenant, uint64_t bytes);
 
 /* How a tenant stands. */
 typedef struct pleat__standing {

