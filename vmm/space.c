@@ -409,11 +409,11 @@ static pleat_result map_awake(pleat__space *space, uint64_t page, pleat__chunk *
         count_map(space, chunks[c]);
     }
     pthread_mutex_unlock(&space->lock);
-    PLEAT_AUDIT(pleat__space_audit(space));
+    PLEAT_AUDIT(pleat__space_audit_at_times(space));
     return PLEAT_OK;
 unwind:
     unwind_map(space, page, mapped, chunks, done);
-    PLEAT_AUDIT(pleat__space_audit(space));
+    PLEAT_AUDIT(pleat__space_audit_at_times(space));
     return result;
 }
 
@@ -536,7 +536,7 @@ pleat_result pleat__space_unmap(pleat__space *space, uint64_t page, uint64_t pag
                             "quarantined",
                             (unsigned long long)page, (unsigned long long)pages);
     pthread_rwlock_unlock(&space->places);
-    PLEAT_AUDIT(pleat__space_audit(space));
+    PLEAT_AUDIT(pleat__space_audit_at_times(space));
     return result;
 }
 
@@ -593,11 +593,15 @@ uint64_t pleat__space_heal(pleat__space *space)
         space->healing = false;
     uint64_t left = space->quarantined;
     pthread_mutex_unlock(&space->lock);
-    PLEAT_AUDIT(pleat__space_audit(space));
+    PLEAT_AUDIT(pleat__space_audit_at_times(space));
     return left;
 }
 
 /* ---- audit ---- */
+
+/* Pages of the window for each call that may be walked: up to so many it is audited after every
+ * call, a window of 70,000 pages after one in 70. */
+#define AUDITED 1024u
 
 typedef struct page_sums {
     uint64_t mapped, quarantined, reserved, wrong;
@@ -642,9 +646,8 @@ static bool agree(const char *what, uint64_t kept, uint64_t found)
     return kept == found;
 }
 
-bool pleat__space_audit(pleat__space *space)
+static bool audit_locked(pleat__space *space)
 {
-    pthread_mutex_lock(&space->lock);
     page_sums sums = {0};
     for (uint64_t page = 0; page < space->window.top; page++)
         sum_page(space, page, &sums);
@@ -658,6 +661,24 @@ bool pleat__space_audit(pleat__space *space)
     good &= agree("quarantined pages of chunks", space->quarantined, stuck);
     good &= agree("reserved pages", space->reserved, sums.reserved);
     good &= pleat__pool_audit(space);
+    return good;
+}
+
+bool pleat__space_audit(pleat__space *space)
+{
+    pthread_mutex_lock(&space->lock);
+    bool good = audit_locked(space);
+    pthread_mutex_unlock(&space->lock);
+    return good;
+}
+
+bool pleat__space_audit_at_times(pleat__space *space)
+{
+    pthread_mutex_lock(&space->lock);
+    space->unaudited += AUDITED;
+    bool due = space->unaudited >= space->window.top;
+    bool good = !due || audit_locked(space);
+    space->unaudited = due ? 0 : space->unaudited;
     pthread_mutex_unlock(&space->lock);
     return good;
 }

@@ -173,5 +173,8 @@ uint32_t pleat__space_maps(pleat__space *space, const pleat__chunk *chunk);
 
 /* Re-derives all totals; prints what disagrees. */
 bool pleat__space_audit(pleat__space *space);
+/* The same after a call, where the window is not too large to walk it each time: a large one is
+ * walked after one call in several. */
+bool pleat__space_audit_at_times(pleat__space *space);
 
 #endif

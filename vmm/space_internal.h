@@ -67,6 +67,7 @@ struct pleat__space {
     uint64_t pool_clock;
     uint64_t physical, peak, pooled, host;         /* bytes */
     uint64_t mapped, alias, quarantined, reserved; /* pages */
+    uint64_t unaudited; /* pages that may be walked since the last audit after a call */
 };
 
 static inline bool pleat__bit(const uint64_t *bits, uint64_t page)

@@ -190,7 +190,7 @@ pleat_result pleat__space_rest(pleat__space *space, pleat__chunk *const *chunks,
     for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
         release(space, chunks[c]);
     pleat__arena_free(space->arena, found.all);
-    PLEAT_AUDIT(pleat__space_audit(space));
+    PLEAT_AUDIT(pleat__space_audit_at_times(space));
     return result;
 }
 
@@ -293,7 +293,7 @@ pleat_result pleat__space_wake(pleat__space *space, pleat__chunk *const *chunks,
     for (uint64_t c = 0; c < made && result != PLEAT_OK; c++)
         release(space, chunks[c]);
     pleat__arena_free(space->arena, found.all);
-    PLEAT_AUDIT(pleat__space_audit(space));
+    PLEAT_AUDIT(pleat__space_audit_at_times(space));
     return result == PLEAT_OK
                ? PLEAT_OK
                : pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
