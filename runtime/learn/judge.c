@@ -27,21 +27,24 @@ void pleat__judge_adopt(pleat__judge *judge)
     judge->bad = 0;
 }
 
-static pleat__judge_counts count(const pleat__heap *heap, const pleat_stats *stats)
+static pleat__judge_counts count(const pleat__judge *judge, const pleat__heap *heap,
+                                 const pleat_stats *stats)
 {
     return (pleat__judge_counts){.placed = stats->planned + stats->lane,
+                                 .strays = judge->strays,
                                  .elsewhere = stats->stitched + stats->cached,
                                  .driver_ns = heap->view_ns,
                                  .now_ns = pleat__heap_now(heap),
                                  .chunks = heap->pool->count - heap->pool->absent};
 }
 
-/* Whether the plan file is another job's. */
-static bool is_misfit(pleat__judge *judge, uint64_t placed, uint64_t asked)
+/* Whether the plan file is another job's. A lane takes any request that it has room for: one that
+ * matched nothing does not speak for the plan. */
+static bool is_misfit(pleat__judge *judge, uint64_t matched, uint64_t asked)
 {
     if (judge->fits || asked < FEW)
         return false;
-    judge->fits = 2 * placed >= asked;
+    judge->fits = 2 * matched >= asked;
     judge->strikes += !judge->fits;
     return judge->strikes >= STRIKES;
 }
@@ -59,7 +62,7 @@ static bool is_dear(pleat__judge *judge, bool bad)
 pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *heap,
                                       const pleat_stats *stats, pleat__followed followed)
 {
-    const pleat__judge_counts before = judge->before, now = count(heap, stats);
+    const pleat__judge_counts before = judge->before, now = count(judge, heap, stats);
     uint64_t placed = now.placed - before.placed, elsewhere = now.elsewhere - before.elsewhere;
     /* A recording's clock may stand still, or start again: no time has passed then. */
     uint64_t passed = now.now_ns > before.now_ns ? now.now_ns - before.now_ns : 0;
@@ -69,7 +72,8 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     if (followed == PLEAT__FOLLOWED_NOTHING)
         return PLEAT__VERDICT_KEEP;
     bool file = followed == PLEAT__FOLLOWED_FILE;
-    if (file && is_misfit(judge, placed, placed + elsewhere))
+    uint64_t strays = now.strays - before.strays;
+    if (file && is_misfit(judge, placed - strays, placed + elsewhere))
         return PLEAT__VERDICT_LEAVE;
     if (!is_dear(judge, (now.driver_ns - before.driver_ns) * COSTS > passed ||
                             (grew && elsewhere * HOMELESS > placed + elsewhere)))

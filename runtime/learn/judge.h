@@ -26,6 +26,7 @@
 /* Counters at the end of an iteration. */
 typedef struct pleat__judge_counts {
     uint64_t placed;    /* requests in slots and lanes */
+    uint64_t strays;    /* of those the ones in lanes that matched nothing of the schedule */
     uint64_t elsewhere; /* requests in the heap */
     uint64_t driver_ns; /* time that requests waited while views were mapped */
     uint64_t now_ns;
@@ -50,8 +51,9 @@ typedef struct pleat__judge {
     uint32_t bad;        /* points: +2 for a bad iteration, -1 for a good one */
     uint32_t rest;       /* iterations left in which nothing is followed and nothing recorded */
     uint32_t rests;      /* rests so far: the next one is REST << rests iterations */
-    uint32_t strikes;    /* iterations of which the plan file served less than half */
-    bool fits;           /* the plan file served half of an iteration or more */
+    uint64_t strays;  /* requests in lanes that matched nothing, so far: the policy counts them */
+    uint32_t strikes; /* iterations of which the plan file served less than half */
+    bool fits;        /* the plan file served half of an iteration or more */
 } pleat__judge;
 
 /* Another schedule is followed from now on. */

@@ -230,6 +230,7 @@ static bool alloc_in_lane(policy *self, uint32_t item, uint64_t bytes, uint16_t 
         !pleat__schedule_in_lane(current, &self->heap, item, granules_of(bytes), stream, place))
         return false;
     self->served = IN_LANE;
+    self->learner.judge.strays += item == PLEAT__NO_ITEM;
     return true;
 }
 

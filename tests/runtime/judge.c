@@ -82,6 +82,21 @@ static void judge_keeps_a_plan_file_that_served_once(void **state)
     end(&f);
 }
 
+/* Lanes take what they have room for, another job's requests too. */
+static void judge_leaves_a_plan_file_whose_lanes_took_what_matched_nothing(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    for (int i = 0; i < 4; i++) {
+        f.stats.lane += 800;
+        f.judge.strays += 600;
+        assert_int_equal(iterate(&f, PLEAT__FOLLOWED_FILE, 100, 200, 0),
+                         i < 3 ? PLEAT__VERDICT_KEEP : PLEAT__VERDICT_LEAVE);
+    }
+    end(&f);
+}
+
 /* Three bad iterations in a row, behind those in which it settles. */
 static void drop_once(fixture *f)
 {
@@ -178,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(judge_leaves_a_plan_file_of_another_job),
         cmocka_unit_test(judge_keeps_a_plan_file_that_served_once),
+        cmocka_unit_test(judge_leaves_a_plan_file_whose_lanes_took_what_matched_nothing),
         cmocka_unit_test(judge_drops_what_costs_and_rests_twice_as_long_each_time),
         cmocka_unit_test(judge_leaves_a_plan_file_that_costs),
         cmocka_unit_test(judge_forgets_what_was_bad_once),
