@@ -18,6 +18,12 @@ void pleat__size_parameter_init(pleat__size_parameter *sizes, const pleat_plan *
     *sizes = (pleat__size_parameter){
         .plan = plan, .x = plan->recipe->reference, .passes = 2, .missed = PLEAT__NO_ITEM};
     pleat__x_begin(&sizes->finder, plan);
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
+        uint32_t function = plan->recipe->steady[i];
+        sizes->varying += function != PLEAT__NO_FUNCTION &&
+                          plan->steady.slots[i].class != PLEAT__CLASS_DYNAMIC &&
+                          pleat__function_varies(&plan->recipe->functions[function]);
+    }
 }
 
 /* The function of an item's size, or NULL where it has none. */
@@ -45,6 +51,7 @@ void pleat__size_parameter_begin(pleat__size_parameter *sizes, const pleat__sche
     uint32_t cursor = schedule->matcher.cursor;
     sizes->agreed = 0;
     sizes->tries = 0;
+    sizes->as_said = 0;
     sizes->requests = 0;
     sizes->last = 0;
     sizes->missed = PLEAT__NO_ITEM;
@@ -171,8 +178,10 @@ void pleat__size_parameter_infer(pleat__size_parameter *sizes, pleat__schedule *
 void pleat__size_parameter_matched(pleat__size_parameter *sizes, const pleat__schedule *schedule,
                                    uint32_t item)
 {
-    if (sizes->plan->recipe->parameters == 1 && sizes->agreed < 2 &&
-        function_of(sizes, schedule, item) != NULL)
+    if (pleat__size_parameter_is_proven(sizes) || function_of(sizes, schedule, item) == NULL)
+        return;
+    sizes->as_said++;
+    if (sizes->plan->recipe->parameters == 1 && sizes->agreed < 2)
         sizes->agreed++;
 }
 

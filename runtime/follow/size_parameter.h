@@ -23,9 +23,11 @@
 typedef struct pleat__size_parameter {
     const pleat_plan *plan; /* with a recipe; NULL: sizes follow nothing */
     pleat__x x;             /* of this iteration, as far as it is known, else of the one before */
-    uint32_t agreed; /* requests of this iteration whose size depends on x and is as x says */
-    uint32_t tries;  /* values of x that were tried in this iteration */
-    uint32_t next;   /* two parameters: the item that the next request is, were all there so far */
+    uint32_t agreed;  /* requests of this iteration whose size depends on x and is as x says */
+    uint32_t tries;   /* values of x that were tried in this iteration */
+    uint32_t as_said; /* requests of this iteration that depend on x and were found by their size */
+    uint32_t varying; /* items of an iteration that depend on x */
+    uint32_t next;    /* two parameters: the item that the next request is, were all there so far */
     uint32_t requests;      /* of this iteration */
     uint32_t last;          /* the cursor at the request before */
     uint32_t sized_until;   /* items below have their size at x in this pass */
@@ -61,6 +63,14 @@ void pleat__size_parameter_correct(pleat__size_parameter *sizes, pleat__schedule
 static inline bool pleat__size_parameter_is_known(const pleat__size_parameter *sizes)
 {
     return sizes->agreed >= 2;
+}
+
+/* Whether x has proved true over an iteration: half of what depends on it was found. Two requests
+ * of an evaluation, say, may agree on an x by chance, and a layout for that one has been three
+ * times what the job takes. */
+static inline bool pleat__size_parameter_is_proven(const pleat__size_parameter *sizes)
+{
+    return pleat__size_parameter_is_known(sizes) && sizes->as_said >= sizes->varying / 2;
 }
 
 /* Whether what was laid out for x has room for `other`. */

@@ -172,7 +172,7 @@ void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t str
 /* Whether the iteration was larger than what is laid out. It says nothing of the plan. */
 static bool is_beyond_layout(const pleat__learner *learner)
 {
-    return pleat__learner_has_sizes(learner) && pleat__size_parameter_is_known(&learner->sizes) &&
+    return pleat__learner_has_sizes(learner) && pleat__size_parameter_is_proven(&learner->sizes) &&
            !pleat__layouts_hold(&learner->layouts, &learner->sizes.x);
 }
 
@@ -221,7 +221,7 @@ static void follow_sizes(pleat__learner *learner)
 {
     if (!pleat__learner_has_sizes(learner))
         return;
-    if (pleat__size_parameter_is_known(&learner->sizes))
+    if (pleat__size_parameter_is_proven(&learner->sizes))
         pleat__layouts_ask(&learner->layouts, &learner->sizes.x);
     take_layout(learner);
     (void)pleat__layouts_sweep(&learner->layouts);
