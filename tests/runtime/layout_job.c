@@ -111,6 +111,28 @@ static void layout_for_a_larger_size_is_made_by_the_thread(void **state)
     }
 }
 
+/* Its first requests say a larger size, as an evaluation's may, and the others another one. */
+static void layout_is_not_made_for_what_few_requests_say(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 128);
+    scaled_job scaled = scaled_make(random.state);
+    job j;
+    stays s;
+    pleat_plan *plan;
+    begin_planned(&j, &s, &plan, &scaled, 4);
+    run_x(&j, &scaled, 4, 2);
+    job_shape shape = at_x(&scaled, 4), larger = at_x(&scaled, 9);
+    memcpy(shape.bytes, larger.bytes, 60 * sizeof shape.bytes[0]);
+    for (int i = 0; i < 3; i++) {
+        run_shape(&j, &shape, 1, JOB_PLAIN, 0);
+        run_x(&j, &scaled, 4, 2);
+    }
+    assert_int_equal(pleat_stats_of(j.runtime).instances, 0);
+    assert_settled(run_x(&j, &scaled, 4, 2));
+    end_planned(&j, &s, plan);
+}
+
 static void layout_serves_two_parameters(void **state)
 {
     (void)state;
@@ -327,6 +349,7 @@ int main(void)
         cmocka_unit_test(layout_of_the_plan_file_serves_smaller_sizes),
         cmocka_unit_test(layout_corrects_sizes_that_stop_growing),
         cmocka_unit_test(layout_for_a_larger_size_is_made_by_the_thread),
+        cmocka_unit_test(layout_is_not_made_for_what_few_requests_say),
         cmocka_unit_test(layout_serves_two_parameters),
         cmocka_unit_test(layout_that_has_no_room_is_asked_for_once),
         cmocka_unit_test(layout_that_is_not_followed_any_more_is_unmapped),
