@@ -8,6 +8,7 @@
  * PLEAT_NO_GPU_BYTES       the memory that the device has
  * PLEAT_NO_GPU_CAPABILITY  its compute capability, "9.0"
  */
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -177,7 +178,7 @@ CUDA_API int cudaGetDriverEntryPoint(const char *name, void **function, unsigned
 static void *next_handle(void)
 {
     static _Atomic uintptr_t last = 16;
-    return (void *)(last += 16);
+    return (void *)atomic_fetch_add(&last, 16);
 }
 
 CUDA_API int cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
@@ -306,7 +307,7 @@ CUDA_API int cudaEventElapsedTime(float *milliseconds, void *begin, void *end)
 CUDA_API int cudaMalloc(void **address, size_t bytes)
 {
     static _Atomic uintptr_t next = (uintptr_t)1 << 45;
-    *address = (void *)(next += (bytes + 0x1fffff) / 0x200000 * 0x200000);
+    *address = (void *)atomic_fetch_add(&next, (bytes + 0x1fffff) / 0x200000 * 0x200000);
     return DONE;
 }
 
