@@ -122,6 +122,14 @@ class Ladder:
 # ---- hooks that copies and pickles of a model survive ----
 
 
+def layer_of(function):
+    """The layer whose call is to be checkpointed, from what transformers passes: its bound call, with keywords;
+    None where it is something else."""
+    if isinstance(function, functools.partial):
+        return function.args[0] if function.args else layer_of(function.func)
+    return getattr(function, "__self__", None)
+
+
 class Ask:
     """What a layer of transformers' calls in the place of torch's checkpoint. A copy asks, too; a pickle has
     torch's checkpoint itself."""
@@ -130,8 +138,7 @@ class Ask:
         self.recompute = recompute
 
     def __call__(self, function, *arguments, **keywords):
-        layer = function.args[0] if isinstance(function, functools.partial) and function.args else None
-        return self.recompute.run(layer, function, arguments, keywords)
+        return self.recompute.run(layer_of(function), function, arguments, keywords)
 
     def __deepcopy__(self, known):
         return self
@@ -380,7 +387,7 @@ class Recompute:
         return self.in_backward() or (top is not None and top(True) is not None)
 
     def run(self, module, function, arguments, keywords):
-        block = self.blocks.get(module)
+        block = self.blocks.get(module) if isinstance(module, self.torch.nn.Module) else None
         plain = (
             block is None
             or block.running
