@@ -187,15 +187,26 @@ static pleat_result set(pleat__conf *conf, word name, word value, uint64_t *seen
     return unknown(name);
 }
 
+/* Whether a setting of that name may be a list in brackets. A file's name may have brackets too. */
+static bool takes_list(word name)
+{
+#define CONF_LIST(key, type, field_type, otherwise, words)                                         \
+    if (is(name, #key))                                                                            \
+        return is((word){#type, sizeof #type - 1}, "divisions");
+    PLEAT__CONF(CONF_LIST)
+#undef CONF_LIST
+    return false;
+}
+
 /* How long the setting is at the beginning of a text: up to a comma that stands in no list. */
 static size_t item_length(const char *text)
 {
-    size_t length = strcspn(text, ",[");
-    if (text[length] == '[') {
-        length += strcspn(text + length, "]");
-        length += strcspn(text + length, ",");
-    }
-    return length;
+    size_t name = strcspn(text, ":,");
+    const char *value = text + name + 1;
+    if (text[name] != ':' || value[0] != '[' || !takes_list((word){text, name}))
+        return strcspn(text, ",");
+    value += strcspn(value, "]");
+    return (size_t)(value - text) + strcspn(value, ",");
 }
 
 pleat_result pleat__conf_read(const char *text, pleat__conf *conf)

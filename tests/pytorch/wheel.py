@@ -85,7 +85,8 @@ class Environment(Folder):
     def test_every_option_has_a_variable(self):
         given = {"PLEAT_PLAN": "x y", "PLEAT_SAVE_PLAN": "-s", "PLEAT_BUDGET": "1g", "PLEAT_POLICY": "native",
                  "PLEAT_CONF": "a:b", "PLEAT_NO_MARKS": "1", "PLEAT_REPORT": "r", "PLEAT_LOG": "auto",
-                 "PLEAT_COUNTERS": "c", "PLEAT_NO_WINDOWS": "1", "PLEAT_CANARY": "1", "PLEAT_QUIET": "1"}
+                 "PLEAT_COUNTERS": "c", "PLEAT_NO_WINDOWS": "1", "PLEAT_CANARY": "1", "PLEAT_QUIET": "1",
+                 "PLEAT_RECOMPUTE": "auto"}
         options = [action.option_strings[-1] for action in run.parser()._actions if action.option_strings]
         self.assertLessEqual({_environment.variable(option) for option in options if option != "--help"}, set(given))
         made = run.parser().parse_args(_environment.arguments(run.parser(), given))

@@ -264,6 +264,10 @@ static void divisions_are_written_as_torch_writes_them(void **state)
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_result(pleat__conf_read(bad[i], &conf), PLEAT_E_INVALID);
+    /* A bracket in the name of a file begins no list. */
+    assert_ok(pleat__conf_read("log:[,collect:1,divisions:[256:2]", &conf));
+    assert_string_equal(conf.log, "[");
+    assert_int_equal(conf.divisions.of[8], 2);
 }
 
 static void settings_reach_the_policies(void **state)
