@@ -18,7 +18,7 @@
 
 #include <internal/arena.h>
 #include <pleat/vmm.h>
-#include <vmm/tenants.h>
+#include <vmm/tenants/tenants.h>
 
 typedef struct pleat__space pleat__space;
 

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <vmm/tenants_file.h>
+#include <vmm/tenants/tenants_file.h>
 
 #define DEVICE (64 * MIB)
 

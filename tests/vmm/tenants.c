@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <vmm/space.h>
-#include <vmm/tenants_file.h>
+#include <vmm/tenants/tenants_file.h>
 
 #define MIB    (1ull << 20)
 #define DEVICE (64 * MIB)

@@ -5,7 +5,7 @@
 #include <tools/json.h>
 #include <tools/options.h>
 
-#include <vmm/tenants.h>
+#include <vmm/tenants/tenants.h>
 
 #include <internal/error.h>
 

@@ -6,7 +6,7 @@
  * MAKING  A new file is complete before it gets its name, so nobody sees a part of one, and one of
  *         two that make it at once wins.
  */
-#include "tenants_file.h"
+#include <vmm/tenants/tenants_file.h>
 
 #include <ctype.h>
 #include <errno.h>

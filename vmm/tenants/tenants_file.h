@@ -4,7 +4,7 @@
 #ifndef PLEAT_VMM_TENANTS_FILE_H
 #define PLEAT_VMM_TENANTS_FILE_H
 
-#include "tenants.h"
+#include <vmm/tenants/tenants.h>
 
 #include <pthread.h>
 #include <stdatomic.h>

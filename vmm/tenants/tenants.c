@@ -9,7 +9,7 @@
  *              allowed  = min(cap, max(min(guarantee, use_t + room), use_t + room - sum(mine_j)))
  *              debt     = max(0, min(use_t - guarantee, sum(mine_j) - room))
  */
-#include "tenants_file.h"
+#include <vmm/tenants/tenants_file.h>
 
 #include <internal/error.h>
 #include <internal/process.h>
