@@ -106,6 +106,24 @@ void hooks_learn_and_save_a_plan()
     pleat_torch_end_logs();
 }
 
+/* What another device, on other streams, was asked for in the same order has the same one. */
+void hooks_fingerprint_what_is_asked_for()
+{
+    uint64_t prints[4] = {};
+    for (int device = 4; device < 8; device++) {
+        auto stream = reinterpret_cast<void *>(static_cast<uintptr_t>(device * 1000));
+        for (ssize_t i = 1; i <= 3; i++) {
+            void *one = pleat_hooks_alloc(device == 6 ? i << 11 : i << 10, device, stream);
+            void *other = pleat_hooks_alloc(MIB, device, device == 7 ? stream : nullptr);
+            pleat_hooks_free(one, 0, device, nullptr);
+            pleat_hooks_free(other, 0, device, nullptr);
+        }
+        CHECK(pleat_torch_fingerprint(device, &prints[device - 4]) == 0);
+    }
+    CHECK(prints[0] == prints[1] && prints[0] != prints[2] && prints[0] != prints[3]);
+    CHECK(pleat_torch_fingerprint(9, prints) != 0);
+}
+
 /* A child's frees of what its parent has do nothing, and it may allocate for itself no more than
  * torch could. */
 void hooks_leave_a_parents_memory_alone()
@@ -136,6 +154,7 @@ int main()
     RUN(hooks_serve_within_the_budget);
     RUN(hooks_refuse_pools_and_what_is_not_theirs);
     RUN(hooks_learn_and_save_a_plan);
+    RUN(hooks_fingerprint_what_is_asked_for);
     RUN(hooks_leave_a_parents_memory_alone);
     return failed != 0;
 }

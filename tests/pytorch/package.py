@@ -576,20 +576,19 @@ class Run(unittest.TestCase):
             for rank in "01":
                 pathlib.Path("%s.%s" % (name, rank)).touch()
             pathlib.Path(folder, "b.plan").touch()
-            asked = lambda name, **rank: _job.plan_of(dict(PLEAT_RUN_PLAN=name, **rank))  # noqa: E731
-            self.assertEqual(asked(name), "auto")
+            later = _plans.is_told_later
+            self.assertTrue(later(name, {}))
             # A rank without one is told so.
             for rank in "012":
-                self.assertEqual(asked(name, RANK=rank, WORLD_SIZE="3"), name)
+                self.assertFalse(later(name, {"RANK": rank, "WORLD_SIZE": "3"}))
             for other in ("b.plan", "b%r.plan", "none.plan"):
-                self.assertEqual(asked(os.path.join(folder, other)), os.path.join(folder, other))
-            self.assertEqual((asked("auto"), _job.plan_of({})), ("auto", "auto"))
+                self.assertFalse(later(os.path.join(folder, other), {}))
 
             torch = mock.Mock()
             with mock.patch.dict(sys.modules, torch=torch), mock.patch.object(pleat, "enable") as enable, \
                     mock.patch.object(_job._ends, "at_end") as at_end:
                 _job.begin({"PLEAT_RUN": "on", "PLEAT_RUN_PLAN": name})
-                self.assertEqual(enable.call_args[1]["plan"], "auto")
+                self.assertEqual(enable.call_args[1]["plan"], name)
             told = at_end.call_args[0][0]
             for used, text in (([], ""), ([0], "pleat: %s was not used: there are plans of ranks, and this "
                                                "process was told none\n" % name)):
@@ -735,7 +734,7 @@ class Plans(unittest.TestCase):
 
     def test_a_fork_saves_as_the_rank_that_it_was_told(self):
         saved = []
-        saver = self.saver(lambda: False, saved.append)
+        saver = self.saver(lambda: False, lambda name: saved.append(_plans.written(name)))
         with mock.patch.dict(os.environ, RANK="2", WORLD_SIZE="4"):
             saver.finish()
         self.assertEqual(saved, ["a.plan.2"])

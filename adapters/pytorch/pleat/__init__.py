@@ -24,6 +24,7 @@ __all__ = [
     "canary_errors",
     "enable",
     "enabled",
+    "fingerprint",
     "limits",
     "mark_step",
     "max_microbatch",
@@ -152,8 +153,11 @@ def enable(
         raise ValueError("pleat: recompute is None or 'auto', not %r" % (recompute,))
     if recompute and not budget:
         raise ValueError("pleat: recompute needs a budget: enable(recompute='auto', budget='40GiB')")
-    plan = "" if plan in (None, "", "auto") else _plans.read(os.fspath(plan))
-    if plan and not _plans.numbered(plan):
+    given = "" if plan in (None, "", "auto") else os.fspath(plan)
+    plan = _plans.read(given) if given else ""
+    if plan and _plans.is_told_later(given):
+        plan = ""
+    elif plan and not _plans.numbered(plan):
         raise FileNotFoundError("pleat: there is no plan %r" % plan)
     wrong = _plans.cannot_write(save_plan) if save_plan else None
     if wrong:
@@ -197,6 +201,8 @@ def enable(
         _library = None
         raise
     _asked = asked
+    if given and not plan:
+        torch.cuda._lazy_call(lambda: _take_late_plan(given))
     _take_nccl_hooks()
     if recompute:
         from ._recompute import Recompute, World
@@ -216,6 +222,16 @@ def enable(
 
         _steps = Steps(_step_ends, _taken)
         optimizer.register_optimizer_step_post_hook(_steps)
+
+
+def _take_late_plan(name):
+    """When CUDA is first used: the rank that reads a plan may have been told since (Ray tells its workers, when they
+    run already)."""
+    from . import _plans
+
+    plan = _plans.read(name)
+    if _plans.numbered(plan):
+        _call(_library.pleat_torch_plan, os.fsencode(plan))
 
 
 def _take_nccl_hooks():
@@ -447,14 +463,24 @@ def _placed():
 
 
 def _save_plan(path):
+    """`path` may have %r, %d and %p in it."""
     from . import _plans
 
     first = _library.pleat_torch_first_device()
     if first < 0:
         raise RuntimeError("pleat: nothing was allocated yet")
     for device in _used_devices():
-        name = os.fsencode(_plans.of_device(path, device, first))
-        _call(_library.pleat_torch_save, device, b"", name)
+        write = lambda name: _call(_library.pleat_torch_save, device, b"", os.fsencode(name))  # noqa: B023, E731
+        _plans.save(path, device, first, fingerprint(device), write)
+
+
+def fingerprint(device=None):
+    """A hash, as text, of what was recorded on a device: the same in every process that asked for the same memory in
+    the same order. Needs a recording (see save_plan())."""
+    _want_enabled()
+    value = ctypes.c_uint64()
+    _call(_library.pleat_torch_fingerprint, _index(device), ctypes.byref(value))
+    return "%016x" % value.value
 
 
 def _want_enabled():
@@ -476,10 +502,8 @@ def save_plan(path):
     Needs enable(record=N) or enable(save_plan=...), and two iterations that are alike. In the name
     %r stands for the rank, %d for the device and %p for the process. RuntimeError says why there is no plan.
     """
-    from . import _plans
-
     _want_enabled()
-    _save_plan(_plans.written(os.path.abspath(path)))
+    _save_plan(os.path.abspath(path))
 
 
 def save_trace(path, device=None):

@@ -53,13 +53,14 @@ def options(environment):
 
 
 def begin():
-    from . import _job, run
+    from . import _first, _job, run
 
     try:
         made = run.variables(options(os.environ))
     except Wrong as problem:
         sys.exit("pleat: %s" % problem)
     os.environ.update(made)
+    _first.listen(os.environ)
     _job.begin(os.environ)
 
 

@@ -1,13 +1,17 @@
-"""The process that `pleat run` became says at its end when nothing was served, and what is missing so.
+"""The first process of a job says at its end what its ranks took together, or, under `pleat run`, that nothing was
+served and what is missing so.
 
-Others that it started may have been served instead (torchrun's workers), and tell it: by a datagram to
-a socket without a file, which is gone with the process however that ends.
+The others (torchrun's workers, say) tell it by a line each in a file of its memory, which has no name, is reached
+through /proc, and is gone with the process however that ends.
 """
 
 import atexit
+import json
 import os
-import socket
+import stat
 import sys
+
+from . import _ranks
 
 # What a process under `pleat run` is asked to write, and the variables that name the files.
 WRITTEN = (
@@ -16,36 +20,63 @@ WRITTEN = (
     ("counters", "PLEAT_RUN_COUNTERS"),
     ("log", "PLEAT_RUN_LOG"),
 )
+BOARD = "PLEAT_RUN_BOARD"  # the variable by which the others find the file: process, descriptor, inode
+MOST_BYTES = 256 << 20  # that are read of it: some 100,000 ranks
 
 
 refused = False  # whether this process's torch could not be served, which was said
 
 
-def address(process):
-    return "\0pleat-run-%s" % process
+class Board:
+    """The file that others write a line each into."""
+
+    def __init__(self, environment):
+        self.file = os.memfd_create("pleat-ranks", os.MFD_CLOEXEC)
+        self.inode = os.fstat(self.file).st_ino
+        self.process = os.getpid()
+        environment[BOARD] = "%d:%d:%d" % (self.process, self.file, self.inode)
+
+    def lines(self):
+        """What was written; [] also where the program has closed the descriptor, which may be another file's now."""
+        try:
+            if os.fstat(self.file).st_ino != self.inode:
+                return []
+            text = os.pread(self.file, MOST_BYTES, 0)
+        except OSError:
+            return []
+        return text.decode(errors="replace").splitlines()
 
 
 def listen(environment):
-    """In the first process: asks to be told, and tells at the end."""
-    if environment.get("PLEAT_RUN_PID") != str(os.getpid()):
-        return
-    ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    """In the first process: asks to be told, and tells at the end. Under `pleat run` (PLEAT_RUN_PID is this process)
+    it also says that nothing was served."""
+    if BOARD in environment or environment.get("PLEAT_RUN_PID", str(os.getpid())) != str(os.getpid()):
+        return None
     try:
-        ear.bind(address(os.getpid()))
+        board = Board(environment)
+    except (AttributeError, OSError):
+        return None  # Without it it would not know of others, and keeps silent.
+    atexit.register(tell, board, dict(environment))
+    return board
+
+
+def served(environment, told=None):
+    """This process was served; `told` is what it has to say, of _ranks.record()."""
+    try:
+        process, file, inode = environment.get(BOARD, "").split(":")
+        path = "/proc/%d/fd/%d" % (int(process), int(file))
+        out = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return  # There is no first process that listens, or it has ended.
+    try:
+        found = os.fstat(out)
+        # The descriptor may be another file's by now.
+        if stat.S_ISREG(found.st_mode) and found.st_ino == int(inode) and found.st_nlink == 0:
+            os.write(out, (json.dumps(told or {}) + "\n").encode())
     except OSError:
-        # Without its ear it would not know of others, and keeps silent.
-        ear.close()
-        return
-    atexit.register(tell, ear, os.getpid(), dict(environment))
-
-
-def served(environment):
-    """This process was served."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as mouth:
-        try:
-            mouth.sendto(b"1", address(environment.get("PLEAT_RUN_PID")))
-        except OSError:
-            pass  # The first process is no Python, or has ended. If it was told too often, it knows.
+        pass
+    finally:
+        os.close(out)
 
 
 def reason():
@@ -59,19 +90,28 @@ def reason():
     return "no tensor was made there"
 
 
-def tell(ear, process, environment):
-    if os.getpid() != process:
-        return  # A fork, which has its parent's handlers.
-    try:
-        ear.recv(1)
-        return
-    except OSError:
-        pass
-    missing = ["the %s %s" % (what, environment[name]) if environment[name] != "auto" else "the " + what
-               for what, name in WRITTEN if environment.get(name)]
-    if environment["PLEAT_RUN"] == "quiet" and not missing:
+def missing(environment):
+    return ["the %s %s" % (what, environment[name]) if environment[name] != "auto" else "the " + what
+            for what, name in WRITTEN if environment.get(name)]
+
+
+def tell_nothing(environment):
+    """Under `pleat run` alone: with PLEAT=1 whatever imports torch comes here."""
+    lost = missing(environment)
+    if "PLEAT_RUN_PID" not in environment or environment["PLEAT_RUN"] == "quiet" and not lost:
         return
     text = "pleat run: nothing was allocated on a GPU: %s" % reason()
-    if missing:
-        text += "; so not written: " + ", ".join(missing)
+    if lost:
+        text += "; so not written: " + ", ".join(lost)
     print(text, file=sys.stderr)
+
+
+def tell(board, environment):
+    if os.getpid() != board.process:
+        return  # A fork, which has its parent's handlers.
+    lines = board.lines()
+    if not lines:
+        tell_nothing(environment)
+    elif environment.get("PLEAT_RUN") != "quiet":
+        for line in _ranks.summary(_ranks.parse(lines)):
+            print(line, file=sys.stderr)

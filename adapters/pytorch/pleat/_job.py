@@ -11,8 +11,9 @@ import tempfile
 
 import pleat
 
-from . import _ends, _files, _first, _plans
+from . import _ends, _files, _first, _plans, _ranks
 
+MOST_NAMED = 16  # ranks of a job in which each says what it took
 PROGRAMS_OWN = ("log", "log_bytes", "log_ms", "canary")
 
 
@@ -35,6 +36,9 @@ def figures():
         for device, counters in found:
             with contextlib.suppress(RuntimeError):  # The report says so.
                 counters["canary_checked"], counters["canary_errors"], _ = pleat.canary_errors(device)
+    for device, counters in found:
+        with contextlib.suppress(RuntimeError):  # Nothing was recorded.
+            counters["fingerprint"] = pleat.fingerprint(device)
     return found
 
 
@@ -112,17 +116,23 @@ def compare(trace, counters):
         least / gib)
 
 
-def write_counters(path, served):
-    """One JSON object a process."""
-    told = {
-        "rank": _plans.told_rank(),
-        "devices": {str(device): counters for device, counters in served},
-        "windows": pleat.windows(),
-    }
+def write_counters(path, served, environment=os.environ):
+    """One JSON object a process. The rank that writes the last one of a job tells what all of them took, where no
+    first process has heard of them all."""
+    told = _ranks.record(served, pleat.windows(), environment)
     try:
-        _files.write(_plans.written(path), json.dumps(told) + "\n")
+        _files.write(_plans.written(path, environment), json.dumps(told) + "\n")
     except OSError as problem:
         say("pleat: the counters: %s" % problem)
+        return
+    if environment.get("PLEAT_RUN") != "quiet" and not is_local(told):
+        for line in _ranks.summary(_ranks.of_whole_job(path, told)):
+            say(line)
+
+
+def is_local(told):
+    """Whether all ranks run on this host, whose first process tells of them."""
+    return os.environ.get("LOCAL_WORLD_SIZE") == told["ranks"] and _first.BOARD in os.environ
 
 
 def write_report(path, trace, device, first):
@@ -152,14 +162,20 @@ def tell(device, counters, first, environment):
         say("pleat: no %s: %s" % ("report" if report else "comparison", problem))
 
 
+def is_named(environment):
+    """Whether this process says by itself what it took: of a large job the summary says enough."""
+    ranks = _plans.launched(environment)[1]
+    return not ranks.isdigit() or int(ranks) <= MOST_NAMED or "PLEAT_RUN_BOARD" not in environment
+
+
 def finish(environment):
     served = figures()
     if served:
-        _first.served(environment)
-    for device, counters in served:
+        _first.served(environment, _ranks.record(served, [], environment))
+    for device, counters in served if is_named(environment) or environment.get("PLEAT_RUN_REPORT") else []:
         tell(device, counters, served[0][0], environment)
     if served and environment.get("PLEAT_RUN_COUNTERS"):
-        write_counters(environment["PLEAT_RUN_COUNTERS"], served)
+        write_counters(environment["PLEAT_RUN_COUNTERS"], served, environment)
 
 
 def settings(environment):
@@ -169,19 +185,9 @@ def settings(environment):
     return ",".join(filter(None, [given, name and "log:" + name]))
 
 
-def plan_of(environment):
-    """The plan to enable with. A launcher, which has no rank, may be where only its ranks have plans."""
-    asked = environment.get("PLEAT_RUN_PLAN", "auto")
-    if asked == "auto" or _plans.told_rank(environment) is not None:
-        return asked
-    if not _plans.numbered(_plans.read(asked, environment)) and _plans.of_ranks(asked):
-        return "auto"
-    return asked
-
-
 def tell_unplanned(environment):
     """What had no rank and no plan, and was no launcher."""
-    if environment["PLEAT_RUN"] != "quiet" and pleat._used_devices():
+    if environment["PLEAT_RUN"] != "quiet" and _plans.told_rank(environment) is None and pleat._used_devices():
         say("pleat: %s was not used: there are plans of ranks, and this process was told none"
             % environment["PLEAT_RUN_PLAN"])
 
@@ -198,7 +204,7 @@ def begin(environment):
             say("pleat run: torch %s is built without CUDA: the program runs as without Pleat"
                 % torch.__version__)
         return
-    plan = plan_of(environment)
+    plan = environment.get("PLEAT_RUN_PLAN", "auto")
     try:
         pleat.enable(
             policy=environment.get("PLEAT_RUN_POLICY", "pleat"),
@@ -218,5 +224,5 @@ def begin(environment):
         _first.refused = True
         sys.exit("pleat run: %s" % str(problem).replace("pleat: ", "", 1))
     _ends.at_end(lambda: finish(environment))
-    if plan != environment.get("PLEAT_RUN_PLAN", "auto"):
+    if plan != "auto" and _plans.is_told_later(plan, environment):
         _ends.at_end(lambda: tell_unplanned(environment))

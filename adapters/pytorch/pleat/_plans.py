@@ -5,15 +5,22 @@ the device, and in what is written %p for the process itself, which tells those 
 gave a rank. Where a job has several ranks and the name neither %r nor %p, what is written gets ".RANK" at
 its end, and what is read is FILE.RANK where that is there, else FILE. A process's first device has the
 name itself, further ones ".dN" behind it, where the name has no %d.
+
+Ranks that asked for the same memory share one plan: the first to have it writes it as FILE.equal-HASH (in the place
+of %r where the name has that), and the file of each rank is a hard link to it. A rank that has no plan of its own, one
+more than were recorded say, takes that of the others where these all have the same.
 """
 
+import contextlib
 import glob
 import os
 import re
+import shutil
 import sys
 import threading
+import time
 
-from . import _ends
+from . import _ends, _files
 
 # Iterations that are recorded for a plan. Of a job whose requests differ from one to the next each
 # shows the planner something new; of one whose last SAME iterations were alike these are enough.
@@ -26,10 +33,11 @@ FEW = 3
 FEW_EVENTS = 1 << 20
 
 
-# Variables for a process's rank and how many there are: torchrun's, Open MPI's, MPICH's, srun's. A script
+# Variables for a process's rank and how many there are: torchrun's and Ray's, MVAPICH's, Open MPI's, MPICH's, srun's. A script
 # that srun starts often finds WORLD_SIZE alone.
 LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
@@ -81,7 +89,71 @@ def settings(conf, environment=os.environ):
 def read(name, environment=os.environ):
     """The file that this process reads for `name`."""
     own = written(name, environment)
-    return own if "%r" in name or os.path.exists(own.replace("%d", "0")) else name
+    if os.path.exists(own.replace("%d", "0")):
+        return own
+    return (of_all(name) if many(environment) else None) or (own if "%r" in name else name)
+
+
+def is_told_later(name, environment=os.environ):
+    """Whether only ranks have plans of that name, and this process has been told none yet."""
+    return told_rank(environment) is None and not numbered(read(name, environment)) and bool(of_ranks(name))
+
+
+# ---- one plan for ranks that ask for the same ----
+
+
+def shared(name, mark):
+    """Where the plan lies that ranks share."""
+    return name.replace("%r", mark) if "%r" in name else "%s.%s" % (name, mark)
+
+
+def of_all(name):
+    """The plan that all ranks have, where they have the same; else None."""
+    if os.path.exists(name.replace("%d", "0")):
+        return None
+    parts = [glob.escape(part) for part in shared(name, "equal-\0").replace("%d", "0").split("\0")]
+    found = glob.glob(("[0-9a-f]" * 16).join(parts))
+    if len(found) != 1:
+        return None
+    print_of = re.search("equal-([0-9a-f]{16})", found[0]).group(1)
+    return shared(name, "equal-" + print_of)
+
+
+def is_shared(name, environment=os.environ):
+    return many(environment) and "%p" not in name
+
+
+def link(common, own):
+    """Makes `own` the same file as `common`, or a copy where there are no links."""
+    made = _files.beside(own)
+    try:
+        os.link(common, made)
+    except OSError:
+        shutil.copyfile(common, made)
+    os.replace(made, own)
+
+
+def save(name, device, first, fingerprint, write, environment=os.environ):
+    """Saves a device's plan, by write(path), unless a rank that asked for the same has."""
+    own = of_device(written(name, environment), device, first)
+    if not is_shared(name, environment):
+        write(own)
+        return
+    common = of_device(shared(name, "equal-" + fingerprint), device, first)
+    if not os.path.exists(common):
+        write(common)
+    link(common, own)
+
+
+def forget_old(name, since, environment=os.environ):
+    """Once a job: what ranks of an earlier start shared. Their files keep it, as far as they were not replaced."""
+    if not is_shared(name, environment) or rank(environment) != "0":
+        return
+    for path in glob.glob("*".join(glob.escape(part) for part in shared(name, "equal-\0").split("\0"))
+                          .replace("%d", "*") + "*"):
+        with contextlib.suppress(OSError):
+            if os.stat(path).st_mtime < since and re.search("equal-[0-9a-f]{16}", path):
+                os.unlink(path)
 
 
 def numbered(name):
@@ -140,6 +212,7 @@ class Saver:
         self.alike = 0  # iterations in a row that asked for as many bytes as the one before
         self.begun_at = self.bytes = 0
         self.saved = False
+        self.begun = time.time()
         self.process = os.getpid()
         self.end = _ends.at_end(self.finish)
 
@@ -168,7 +241,8 @@ class Saver:
                 return
             try:
                 # A process that was forked may have been told its rank since.
-                self.save(written(self.name))
+                self.save(self.name)
+                forget_old(self.name, self.begun)
                 self.saved = True
             except (OSError, RuntimeError) as problem:
                 print("pleat: no plan was saved: %s" % problem, file=sys.stderr)

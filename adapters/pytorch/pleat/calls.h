@@ -56,6 +56,12 @@ inline pleat_runtime *used_runtime(int device)
     return runtime;
 }
 
+inline uint64_t mixed(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15;
+    return hash ^ hash >> 32;
+}
+
 using OwnedTrace = std::unique_ptr<pleat_trace, decltype(&pleat_trace_free)>;
 using OwnedPlan = std::unique_ptr<pleat_plan, decltype(&pleat_plan_free)>;
 
@@ -185,6 +191,30 @@ PLEAT_TORCH_CALL int pleat_torch_save(int device, const char *trace_path, const 
         auto plan = pleat_torch::plan_of(trace.get(), device);
         if (pleat_plan_write(plan.get(), plan_path) != PLEAT_OK)
             pleat_torch::fail_last("write the plan");
+    });
+}
+
+/* A hash of what was recorded on a device, the same in every process that asked for the same:
+ * sizes, order, lives, phases and which requests share a stream, but no stream's or device's
+ * number. */
+PLEAT_TORCH_CALL int pleat_torch_fingerprint(int device, uint64_t *out)
+{
+    return pleat_torch::guarded([&] {
+        auto trace = pleat_torch::recorded_trace(pleat_torch::used_runtime(device));
+        const pleat_trace_event *events = pleat_trace_events(trace.get());
+        *out = pleat_trace_label_count(trace.get());
+        for (uint32_t i = 0; i < pleat_trace_label_count(trace.get()); i++)
+            for (const char *at = pleat_trace_label(trace.get(), i); *at != '\0'; at++)
+                *out = pleat_torch::mixed(*out, static_cast<unsigned char>(*at));
+        for (size_t i = 0; i < pleat_trace_event_count(trace.get()); i++) {
+            const pleat_trace_event &event = events[i];
+            /* When other streams were done with it is chance. */
+            if (event.kind == PLEAT_EVENT_FREE_COMPLETED)
+                continue;
+            *out = pleat_torch::mixed(*out, uint64_t(event.kind) << 48 | event.stream);
+            *out = pleat_torch::mixed(*out, uint64_t(event.label) << 32 | event.request);
+            *out = pleat_torch::mixed(*out, event.size);
+        }
     });
 }
 

@@ -132,6 +132,13 @@ class Devices
 #endif
     }
 
+    /* For devices that are first used from now on. */
+    void set_plan(const std::string &path)
+    {
+        std::lock_guard<std::mutex> guard(making_);
+        settings_.plan = path;
+    }
+
     void add_peer(DeviceIndex owner, DeviceIndex peer)
     {
         std::lock_guard<std::mutex> guard(making_);

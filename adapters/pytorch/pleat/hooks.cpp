@@ -253,6 +253,14 @@ PLEAT_TORCH_CALL int pleat_torch_enable(const char *policy, const char *conf, co
     });
 }
 
+PLEAT_TORCH_CALL int pleat_torch_plan(const char *path)
+{
+    return pleat_torch::guarded([&] {
+        std::lock_guard<std::mutex> guard(making);
+        settings.plan = path;
+    });
+}
+
 PLEAT_TORCH_CALL int pleat_torch_mark(int device)
 {
     return pleat_torch::guarded([&] {

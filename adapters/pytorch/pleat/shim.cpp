@@ -63,6 +63,16 @@ PLEAT_TORCH_CALL int pleat_torch_enable(const char *policy, const char *conf, co
     });
 }
 
+/* The plans' file, where it is known later than pleat_torch_enable; devices that have been used
+ * keep what they have. */
+PLEAT_TORCH_CALL int pleat_torch_plan(const char *path)
+{
+    return guarded([&] {
+        TORCH_CHECK(Allocator::current != nullptr, "pleat is not enabled");
+        Allocator::current->devices().set_plan(path);
+    });
+}
+
 /* -1 for all devices. */
 PLEAT_TORCH_CALL int pleat_torch_mark(int device)
 {
