@@ -313,15 +313,19 @@ static pleat__chunk *chunk_of(const pleat__space *space, uint64_t page)
 }
 
 /* A map of a chunk begins or ends to count; under the lock. */
-static void count_map(pleat__space *space, pleat__chunk *chunk)
+static void count_map(pleat__space *space, uint64_t page, pleat__chunk *chunk)
 {
     if (chunk->maps++ > 0)
         space->alias += chunk->pages;
+    else
+        chunk->place = page;
     space->mapped += chunk->pages;
 }
 
-static void count_unmap(pleat__space *space, pleat__chunk *chunk)
+static void count_unmap(pleat__space *space, uint64_t page, pleat__chunk *chunk)
 {
+    if (chunk->place == page)
+        chunk->place = PLEAT__NO_PLACE;
     if (--chunk->maps > 0)
         space->alias -= chunk->pages;
     space->mapped -= chunk->pages;
@@ -406,7 +410,7 @@ static pleat_result map_awake(pleat__space *space, uint64_t page, pleat__chunk *
     pthread_mutex_lock(&space->lock);
     for (uint64_t c = 0; c < count; page += chunks[c++]->pages) {
         set_pages(space, page, chunks[c]->pages, chunks[c]);
-        count_map(space, chunks[c]);
+        count_map(space, page, chunks[c]);
     }
     pthread_mutex_unlock(&space->lock);
     PLEAT_AUDIT(pleat__space_audit_at_times(space));
@@ -486,7 +490,7 @@ void pleat__space_end_maps(pleat__space *space, uint64_t page, uint64_t pages, b
     pthread_mutex_lock(&space->lock);
     for (uint64_t p = page; p < page + pages;) {
         pleat__chunk *chunk = chunk_of(space, p);
-        count_unmap(space, chunk);
+        count_unmap(space, p, chunk);
         if (gone)
             set_pages(space, p, chunk->pages, NULL);
         else
@@ -638,6 +642,19 @@ static void sum_chunks(const pleat__space *space, uint64_t *mapped, uint64_t *fi
     }
 }
 
+/* Chunks whose place is not one of theirs. */
+static uint64_t misplaced(const pleat__space *space)
+{
+    uint64_t wrong = 0;
+    for (size_t id = 0; id < space->chunk_count; id++) {
+        const pleat__chunk *chunk = space->chunks[id];
+        bool known = chunk->maps > 0 && chunk->place != PLEAT__NO_PLACE;
+        wrong += known && (chunk_of(space, chunk->place) != chunk ||
+                           atomic_load(&space->page[chunk->place].index) != 0);
+    }
+    return wrong;
+}
+
 static bool agree(const char *what, uint64_t kept, uint64_t found)
 {
     if (kept != found)
@@ -654,6 +671,7 @@ static bool audit_locked(pleat__space *space)
     uint64_t mapped, first, stuck;
     sum_chunks(space, &mapped, &first, &stuck);
     bool good = agree("pages that contradict themselves", 0, sums.wrong);
+    good &= agree("chunks that are not where they should be", 0, misplaced(space));
     good &= agree("mapped pages", space->mapped, sums.mapped);
     good &= agree("mapped pages of chunks", space->mapped, mapped);
     good &= agree("alias pages", space->alias, mapped - first);

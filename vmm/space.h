@@ -22,6 +22,8 @@
 
 typedef struct pleat__space pleat__space;
 
+#define PLEAT__NO_PLACE UINT64_MAX
+
 /* Physical memory of `pages` pages. The fields are the space's; callers read those above the line,
  * `maps` only while nobody maps or unmaps the chunk (pleat__space_maps may always be asked). */
 typedef struct pleat__chunk {
@@ -32,6 +34,7 @@ typedef struct pleat__chunk {
     bool rests;    /* its places are kept, its memory is not (pleat__space_rest) */
     bool on_host;  /* its memory is the host's: not in the budget, never pooled */
     /* ---- */
+    uint64_t place;     /* a page where it is mapped, its first one; or PLEAT__NO_PLACE */
     uint32_t stuck;     /* quarantined places where it may still be mapped */
     uint64_t pooled;    /* when it came into the pool; 0: it is not there */
     bool painted;       /* the canary's: it knows what every byte holds; false in a new one */
@@ -46,7 +49,8 @@ typedef struct pleat__chunk {
 } pleat__chunk;
 
 /* Asked before a chunk is refused for lack of budget or device memory: gives something back and
- * returns true, or false to let the refusal stand. No lock of the space is held: it may call it. */
+ * returns true, or false to let the refusal stand. No lock of the space is held: it may call it;
+ * while chunks are woken it may not map or unmap. */
 typedef bool (*pleat__space_before_refusing)(void *context, uint64_t bytes);
 
 typedef struct pleat__space_options {
@@ -149,13 +153,27 @@ uint64_t pleat__space_heal(pleat__space *space);
 pleat__chunk *pleat__space_chunk_at(const pleat__space *space, uint64_t page,
                                     uint32_t *page_in_chunk);
 
+/* What is done while chunks are laid to rest or woken: part by part, in the order of their places.
+ */
+typedef struct pleat__space_parts {
+    uint64_t bytes; /* of a part at most, unless it is one chunk */
+    /* Of all places below `end`: before they are unmapped, or when they are there again. What fails
+     * here fails the whole. */
+    pleat_result (*reach)(void *context, pleat_va end);
+    /* A wake fails, and what of it is there again is about to be unmapped: waits for what was begun
+     * there. */
+    void (*stop)(void *context);
+    void *context;
+} pleat__space_parts;
+
 /* Lays chunks to rest: they are unmapped wherever they are mapped and their memory goes back to the
- * device, but their places stay theirs. All or none; where a verb fails twice over, so that a place
- * is lost, its chunk rests for good (`rests` says so). What they held is gone. A map of a chunk
- * that rests is refused; an unmap of its places is a matter of tables. pre: each once, mapped, not
- * imported, with no quarantined place, and awake; the GPU uses none of it. */
+ * device, but their places stay theirs. All or none, and until the last place is unmapped nothing
+ * of what they hold is lost; where a verb fails twice over, so that a place is lost, its chunk
+ * rests for good (`rests` says so). `parts` may be NULL. A map of a chunk that rests is refused; an
+ * unmap of its places is a matter of tables. pre: each once, mapped, not imported, with no
+ * quarantined place, and awake; the GPU uses none of it by the time it is reached. */
 PLEAT_NODISCARD pleat_result pleat__space_rest(pleat__space *space, pleat__chunk *const *chunks,
-                                               uint64_t count);
+                                               uint64_t count, const pleat__space_parts *parts);
 /* Makes the memory that chunks will wake with, of the device or of the host, so that those that are
  * laid to rest now can be woken whatever others take. All or none; PLEAT_E_UNSUPPORTED: the device
  * has no memory of the host's. */
@@ -163,10 +181,10 @@ PLEAT_NODISCARD pleat_result pleat__space_prepare(pleat__space *space, pleat__ch
                                                   uint64_t count, bool on_host);
 /* Gives back what they did not wake with. */
 void pleat__space_unprepare(pleat__space *space, pleat__chunk *const *chunks, uint64_t count);
-/* Wakes chunks: new memory at the same places. All or none. PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY;
- * PLEAT_E_STATE: one rests for good. pre: each once, and at rest. */
+/* Wakes chunks: new memory at the same places. All or none. `parts` may be NULL. PLEAT_E_BUDGET,
+ * PLEAT_E_OUT_OF_MEMORY; PLEAT_E_STATE: one rests for good. pre: each once, and at rest. */
 PLEAT_NODISCARD pleat_result pleat__space_wake(pleat__space *space, pleat__chunk *const *chunks,
-                                               uint64_t count);
+                                               uint64_t count, const pleat__space_parts *parts);
 
 /* At how many places a chunk is mapped now. */
 uint32_t pleat__space_maps(pleat__space *space, const pleat__chunk *chunk);

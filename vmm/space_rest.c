@@ -2,14 +2,16 @@
  * space_rest.c: chunks that rest: their places in the window stay theirs, their memory goes back to
  * the device, and comes back as other memory at the same places.
  *
- * A chunk's places are found by a walk over the table of pages, some milliseconds for a window of
- * 1 TiB, whatever is laid to rest or woken by it. Neighbouring places go by one verb, whole chunks
- * each.
+ * Where a chunk is mapped once, its place is known; else the places are found by a walk over the
+ * table of pages, some milliseconds for a window of 1 TiB. Neighbouring places go by one verb,
+ * whole chunks each, up to a part at a time: what the caller does with one part (copying, say) goes
+ * on while the driver works on the next.
  */
 #include "space_internal.h"
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <stdlib.h>
 
 /* Neighbouring pages over chunks that move. */
 typedef struct run {
@@ -19,6 +21,7 @@ typedef struct run {
 typedef struct runs {
     run *all;
     size_t count, capacity;
+    uint64_t pages_most; /* of a run of several chunks */
 } runs;
 
 static pleat_va address(const pleat__space *space, uint64_t page)
@@ -41,32 +44,87 @@ static bool moves(const pleat__space *space, uint64_t page)
     return chunk != NULL && chunk->moving && !pleat__bit(space->stuck, page);
 }
 
-/* Under the lock. */
-static pleat_result list(pleat__space *space, runs *found)
+/* Places come in their order. */
+static pleat_result add_place(const pleat__space *space, runs *found, uint64_t page, uint64_t pages)
 {
-    for (uint64_t page = 0, end; page < space->window.top; page = end) {
-        end = page + 1;
+    run *last = found->count > 0 ? &found->all[found->count - 1] : NULL;
+    if (last != NULL && last->page + last->pages == page &&
+        last->pages + pages <= found->pages_most) {
+        last->pages += pages;
+        return PLEAT_OK;
+    }
+    PLEAT_TRY(pleat__arena_grow(space->arena, &found->all, &found->capacity, found->count,
+                                sizeof *found->all));
+    found->all[found->count++] = (run){page, pages};
+    return PLEAT_OK;
+}
+
+/* Under the lock, by a walk. */
+static pleat_result walk(const pleat__space *space, runs *found)
+{
+    for (uint64_t page = 0, pages; page < space->window.top; page += pages) {
+        pages = 1;
         if (!moves(space, page))
             continue;
-        while (end < space->window.top && moves(space, end))
-            end++;
-        PLEAT_TRY(pleat__arena_grow(space->arena, &found->all, &found->capacity, found->count,
-                                    sizeof *found->all));
-        found->all[found->count++] = (run){page, end - page};
+        pages = pleat__space_page_chunk(space, page)->pages;
+        PLEAT_TRY(add_place(space, found, page, pages));
     }
     return PLEAT_OK;
 }
 
-/* All places of the chunks. */
-static pleat_result find_places(pleat__space *space, pleat__chunk *const *chunks, uint64_t count,
-                                runs *found)
+static int compare_runs(const void *left, const void *right)
 {
-    *found = (runs){0};
+    const run *a = left, *b = right;
+    return a->page < b->page ? -1 : a->page > b->page;
+}
+
+/* Under the lock: those of chunks that have one place each, in its order. */
+static pleat_result sort_known(const pleat__space *space, pleat__chunk *const *chunks,
+                               uint64_t count, runs *found)
+{
+    runs places = {.pages_most = 0};
+    pleat_result result = PLEAT_OK;
+    for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
+        if (moves(space, chunks[c]->place))
+            result = add_place(space, &places, chunks[c]->place, chunks[c]->pages);
+    if (result == PLEAT_OK && places.count > 1)
+        qsort(places.all, places.count, sizeof *places.all, compare_runs);
+    for (size_t p = 0; p < places.count && result == PLEAT_OK; p++)
+        result = add_place(space, found, places.all[p].page, places.all[p].pages);
+    pleat__arena_free(space->arena, places.all);
+    return result;
+}
+
+static bool are_known(pleat__chunk *const *chunks, uint64_t count)
+{
+    uint64_t c = 0;
+    while (c < count && chunks[c]->maps == 1 && chunks[c]->place != PLEAT__NO_PLACE)
+        c++;
+    return c == count;
+}
+
+/* All places of the chunks, in runs of at most `part_bytes` or a chunk. */
+static pleat_result find_places(pleat__space *space, pleat__chunk *const *chunks, uint64_t count,
+                                uint64_t part_bytes, runs *found)
+{
+    *found = (runs){.pages_most = part_bytes / space->page_bytes};
     set_moving(space, chunks, count, true);
     pthread_mutex_lock(&space->lock);
-    pleat_result result = list(space, found);
+    pleat_result result =
+        are_known(chunks, count) ? sort_known(space, chunks, count, found) : walk(space, found);
     pthread_mutex_unlock(&space->lock);
     return result;
+}
+
+static uint64_t part_bytes(const pleat__space_parts *parts)
+{
+    return parts != NULL ? parts->bytes : UINT64_MAX;
+}
+
+static pleat_result reach(const pleat__space *space, const pleat__space_parts *parts, run part)
+{
+    return parts == NULL ? PLEAT_OK
+                         : parts->reach(parts->context, address(space, part.page + part.pages));
 }
 
 static pleat_result unmap_run(pleat__space *space, run part)
@@ -151,12 +209,16 @@ static void release(pleat__space *space, pleat__chunk *chunk)
     pthread_mutex_unlock(&space->lock);
 }
 
-static pleat_result unmap_all(pleat__space *space, const runs *found)
+static pleat_result unmap_all(pleat__space *space, const runs *found,
+                              const pleat__space_parts *parts)
 {
     pleat_result result = PLEAT_OK;
     size_t r = 0;
-    while (r < found->count && (result = unmap_run(space, found->all[r])) == PLEAT_OK)
-        r++;
+    for (; r < found->count && result == PLEAT_OK; r += result == PLEAT_OK) {
+        result = reach(space, parts, found->all[r]);
+        if (result == PLEAT_OK)
+            result = unmap_run(space, found->all[r]);
+    }
     if (result == PLEAT_OK)
         return PLEAT_OK;
     pleat_error why = *pleat_last_error();
@@ -172,16 +234,17 @@ static void set_rests(pleat__space *space, pleat__chunk *chunk, bool rests)
     pthread_mutex_unlock(&space->lock);
 }
 
-pleat_result pleat__space_rest(pleat__space *space, pleat__chunk *const *chunks, uint64_t count)
+pleat_result pleat__space_rest(pleat__space *space, pleat__chunk *const *chunks, uint64_t count,
+                               const pleat__space_parts *parts)
 {
     runs found;
     for (uint64_t c = 0; c < count; c++)
         PLEAT_CHECK(!chunks[c]->rests && chunks[c]->handle != 0 && chunks[c]->pooled == 0 &&
                     !chunks[c]->imported && chunks[c]->stuck == 0);
     pthread_rwlock_wrlock(&space->places);
-    pleat_result result = find_places(space, chunks, count, &found);
+    pleat_result result = find_places(space, chunks, count, part_bytes(parts), &found);
     if (result == PLEAT_OK)
-        result = unmap_all(space, &found);
+        result = unmap_all(space, &found, parts);
     set_moving(space, chunks, count, false);
     for (uint64_t c = 0; c < count; c++)
         if (result == PLEAT_OK || chunks[c]->torn)
@@ -241,8 +304,6 @@ static pleat_result create(pleat__space *space, pleat__chunk *chunk)
 {
     pleat_handle handle = chunk->spare;
     bool on_host = handle != 0 && chunk->spare_on_host;
-    if (chunk->torn)
-        return pleat__fail(PLEAT_E_STATE, "a chunk's place was lost by a verb that failed");
     if (chunk->handle != 0)
         return PLEAT_OK;
     if (handle == 0)
@@ -256,43 +317,72 @@ static pleat_result create(pleat__space *space, pleat__chunk *chunk)
     return PLEAT_OK;
 }
 
-static pleat_result map_all(pleat__space *space, const runs *found)
+/* Memory for the chunks of a run, and their places. */
+static pleat_result wake_run(pleat__space *space, run part)
 {
-    size_t r = 0;
+    for (uint64_t p = part.page, pages; p < part.page + part.pages; p += pages) {
+        pleat__chunk *chunk = pleat__space_page_chunk(space, p);
+        PLEAT_TRY(create(space, chunk));
+        pages = chunk->pages;
+    }
+    return map_run(space, part);
+}
+
+static pleat_result map_all(pleat__space *space, const runs *found, const pleat__space_parts *parts)
+{
+    size_t mapped = 0;
     pleat_result result = PLEAT_OK;
-    while (r < found->count && (result = map_run(space, found->all[r])) == PLEAT_OK)
-        r++;
+    while (mapped < found->count && result == PLEAT_OK) {
+        result = wake_run(space, found->all[mapped]);
+        if (result == PLEAT_OK)
+            result = reach(space, parts, found->all[mapped++]);
+    }
     if (result == PLEAT_OK)
         return PLEAT_OK;
     pleat_error why = *pleat_last_error();
-    while (r > 0)
-        if (unmap_run(space, found->all[--r]) != PLEAT_OK)
-            tear(space, found->all[r]);
+    if (parts != NULL)
+        parts->stop(parts->context);
+    while (mapped > 0)
+        if (unmap_run(space, found->all[--mapped]) != PLEAT_OK)
+            tear(space, found->all[mapped]);
     return pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
 }
 
-pleat_result pleat__space_wake(pleat__space *space, pleat__chunk *const *chunks, uint64_t count)
+/* With the places held. */
+static pleat_result wake(pleat__space *space, pleat__chunk *const *chunks, uint64_t count,
+                         const pleat__space_parts *parts)
 {
     runs found = {0};
-    uint64_t made = 0;
     pleat_result result = PLEAT_OK;
-    for (uint64_t c = 0; c < count; c++)
-        PLEAT_CHECK(chunks[c]->rests);
-    while (made < count && (result = create(space, chunks[made])) == PLEAT_OK)
-        made++;
-    pthread_rwlock_wrlock(&space->places);
+    for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
+        if (chunks[c]->torn)
+            result = pleat__fail(PLEAT_E_STATE, "a chunk's place was lost by a verb that failed");
     if (result == PLEAT_OK)
-        result = find_places(space, chunks, count, &found);
+        result = find_places(space, chunks, count, part_bytes(parts), &found);
     if (result == PLEAT_OK)
-        result = map_all(space, &found);
+        result = map_all(space, &found, parts);
     set_moving(space, chunks, count, false);
+    /* What is mapped nowhere by now has memory all the same. */
+    for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
+        result = create(space, chunks[c]);
     for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
         set_rests(space, chunks[c], false);
+    pleat__arena_free(space->arena, found.all);
+    return result;
+}
+
+pleat_result pleat__space_wake(pleat__space *space, pleat__chunk *const *chunks, uint64_t count,
+                               const pleat__space_parts *parts)
+{
+    for (uint64_t c = 0; c < count; c++)
+        PLEAT_CHECK(chunks[c]->rests);
+    pthread_rwlock_wrlock(&space->places);
+    pleat_result result = wake(space, chunks, count, parts);
     pthread_rwlock_unlock(&space->places);
     pleat_error why = *pleat_last_error();
-    for (uint64_t c = 0; c < made && result != PLEAT_OK; c++)
-        release(space, chunks[c]);
-    pleat__arena_free(space->arena, found.all);
+    for (uint64_t c = 0; c < count && result != PLEAT_OK; c++)
+        if (chunks[c]->handle != 0)
+            release(space, chunks[c]);
     PLEAT_AUDIT(pleat__space_audit_at_times(space));
     return result == PLEAT_OK
                ? PLEAT_OK

@@ -31,6 +31,10 @@ static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_opt
     runtime->vmm = pleat__space_vmm(runtime->space);
     runtime->imports =
         (pleat__imports){.arena = runtime->arena, .space = runtime->space, .gate = &runtime->gate};
+    runtime->pinned = (pleat__pinned){.vmm = runtime->vmm,
+                                      .device = options->device,
+                                      .page_bytes = pleat__space_page_bytes(runtime->space),
+                                      .arena = runtime->arena};
     runtime->shares = conf->share;
     return pleat__limits_begin(runtime, options->budget_bytes);
 }
@@ -176,6 +180,9 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     runtime->ops->destroy(runtime->policy);
     pleat__pending_destroy(&runtime->pending);
     pleat__pauses_release(runtime);
+    pleat__kept_frees_release(&runtime->kept_frees);
+    pleat__tags_release(&runtime->tags);
+    pleat__pinned_release(&runtime->pinned);
     pleat__spill_release(runtime);
     pleat__record_release(&runtime->record);
     pleat__canary_destroy(&runtime->canary);
@@ -226,7 +233,7 @@ void pleat__runtime_freed(void *opaque, pleat_va address, uint64_t bytes)
     pleat_runtime *runtime = opaque;
     bool again;
     if (__builtin_expect(runtime->pauses.first != NULL, 0) &&
-        pleat__pause_keeps(runtime, address, bytes, &again))
+        pleat__kept_frees_keep(runtime, address, bytes, &again))
         return;
     if (is_watched(runtime))
         note_freed(runtime, address);
@@ -379,7 +386,7 @@ static pleat_result free_paused(pleat_runtime *runtime, pleat_va address)
 {
     pleat_block block;
     bool again;
-    if (!pleat__pause_keeps(runtime, address, 0, &again))
+    if (!pleat__kept_frees_keep(runtime, address, 0, &again))
         return PLEAT_E_NOT_READY;
     if (again || runtime->ops->block_of(runtime->policy, address, &block) != PLEAT_OK)
         return not_found(address);
@@ -391,7 +398,7 @@ static pleat_result free_paused(pleat_runtime *runtime, pleat_va address)
 pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
 {
     uint64_t waits = 0; /* bytes */
-    if (__builtin_expect(runtime->pauses.tagged.count != 0, 0))
+    if (__builtin_expect(runtime->tags.tagged.count != 0, 0))
         pleat__tag_forget(runtime, address);
     if (__builtin_expect(runtime->spill.on, 0))
         pleat__spill_forget(runtime, address);
@@ -504,7 +511,7 @@ pleat_result pleat_empty_cache(pleat_runtime *runtime)
     pleat__gate_lock_turn(&runtime->gate);
     pleat__reclaim_all(runtime);
     pleat__gate_leave(&runtime->gate);
-    pleat__pauses_trim(runtime);
+    pleat__pinned_trim(&runtime->pinned);
     pleat__gate_enter(&runtime->gate);
     PLEAT_AUDIT(audit_policy(runtime));
     pleat__gate_unlock(&runtime->gate);

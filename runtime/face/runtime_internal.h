@@ -9,11 +9,15 @@
 #include <runtime/base/driver_lock.h>
 #include <runtime/base/policy.h>
 #include <runtime/face/graph_capture.h>
+#include <runtime/face/kept_frees.h>
 #include <runtime/face/limits.h>
 #include <runtime/face/log_writer.h>
+#include <runtime/face/move.h>
 #include <runtime/face/pause.h>
+#include <runtime/face/pinned.h>
 #include <runtime/face/share.h>
 #include <runtime/face/spill.h>
+#include <runtime/face/tags.h>
 #include <runtime/face/tenancy.h>
 #include <runtime/observe/canary.h>
 #include <runtime/observe/trace_writer.h>
@@ -33,6 +37,9 @@ struct pleat_runtime {
     pleat__limits limits;
     pleat__tenancy *tenancy; /* NULL: alone */
     pleat__pauses pauses;
+    pleat__kept_frees kept_frees;
+    pleat__pinned pinned;
+    pleat__tags tags;
     pleat__spill spill;
     bool has_budget;      /* the budget is less than the device */
     bool is_limited;      /* what the environment allows is less than both */

@@ -166,7 +166,7 @@ bool pleat__spill_out(pleat_runtime *runtime, uint64_t bytes)
         count = first_of(runtime, &found, bytes > part ? bytes : part);
     }
     if (count > 0)
-        (void)!pleat__pause_move(runtime, found.all, count, true);
+        (void)!pleat__move(runtime, found.all, count, true);
     pleat__arena_free(runtime->arena, found.all);
     return pleat__space_stats_of(runtime->space).host_bytes > before;
 }
@@ -200,7 +200,7 @@ static void bring_back(pleat_runtime *runtime, uint64_t bytes)
         uint64_t limit = pleat__limits_allowed(runtime);
         if (count > 0) {
             (void)pleat__trim(runtime, limit > bytes ? limit - bytes : 0);
-            (void)!pleat__pause_move(runtime, found.all + found.count - count, count, false);
+            (void)!pleat__move(runtime, found.all + found.count - count, count, false);
         }
     }
     pleat__arena_free(runtime->arena, found.all);

@@ -136,7 +136,7 @@ static uint64_t rest(pleat__heap *heap, uint64_t bytes, handles *idle)
         occupy(pool, idle->first[i], true);
     bool over = pleat__gate_leave_marked(pool->gate, &marks);
     if (over) {
-        (void)!pleat__space_rest(pool->space, idle->chunks, idle->count);
+        (void)!pleat__space_rest(pool->space, idle->chunks, idle->count, NULL);
         pleat__gate_enter(pool->gate);
     }
     uint64_t gone = settle(pool, idle);
@@ -202,7 +202,7 @@ static pleat_result wake(pleat__chunk_pool *pool, handles *all)
     for (uint32_t i = 0; i < all->count; i++)
         strike_out(pool, all->first[i]);
     pleat__gate_leave(pool->gate);
-    pleat_result result = pleat__space_wake(pool->space, all->chunks, all->count);
+    pleat_result result = pleat__space_wake(pool->space, all->chunks, all->count, NULL);
     pleat__gate_enter(pool->gate);
     if (result != PLEAT_OK) {
         /* The list kept its room: nobody lays chunks to rest without the turn. */

@@ -362,11 +362,16 @@ static pleat_result alloc_woken(policy *self, uint32_t item, uint64_t bytes, uin
     const pleat__schedule *current = self->learner.current;
     const pleat__place *ahead[PLEAT__WAKE_AHEAD];
     uint32_t count = 0;
-    uint64_t epoch = self->learner.epoch;
+    uint64_t epoch = self->learner.epoch, granules = 0;
+    uint64_t part = (uint64_t)self->pool.count * self->pool.occupancy.full / PLEAT__WAKE_SHARE;
     if (!pleat__rest_holds(&self->pool, &current->items[item].place))
         return PLEAT_E_NOT_FOUND;
-    for (uint32_t i = item; i < current->matcher.count && count < PLEAT__WAKE_AHEAD; i++)
+    for (uint32_t i = item;
+         i < current->matcher.count && count < PLEAT__WAKE_AHEAD && (count == 0 || granules < part);
+         i++) {
         ahead[count++] = &current->items[i].place;
+        granules += current->items[i].place.granules;
+    }
     pleat_result woken = pleat__rest_wake_places(&self->heap, ahead, count);
     if (woken == PLEAT_E_NOT_READY) {
         self->refused_bytes = bytes;

@@ -34,8 +34,11 @@ typedef struct pleat__pleat {
     uint32_t refused_item;
 } pleat__pleat;
 
-/* Items whose slots are woken with the one that is wanted (docs/decisions.md, D214). */
+/* Items whose slots are woken with the one that is wanted: at most so many (docs/decisions.md,
+ * D214), and not more than a part of the memory, so that the GPU begins while the rest is woken
+ * (D310). */
 #define PLEAT__WAKE_AHEAD 256u
+#define PLEAT__WAKE_SHARE 32u
 
 /* Gives those back to the heap whose streams can be marked now. */
 void pleat__pleat_give_unmarked(pleat__pleat *self);

@@ -1,0 +1,30 @@
+/*
+ * kept_frees.h: frees of what is paused. Nothing may come to lie there before it is awake again, so
+ * they reach the policy only then. Room for them is made before anything is paused: keeping one
+ * cannot fail.
+ */
+#ifndef PLEAT_RUNTIME_FACE_KEPT_FREES_H
+#define PLEAT_RUNTIME_FACE_KEPT_FREES_H
+
+#include <pleat/runtime.h>
+#include <runtime/base/address_map.h>
+#include <stdbool.h>
+
+/* By address, to their bytes; made at the first pause. */
+typedef struct pleat__kept_frees {
+    pleat__address_map kept;
+} pleat__kept_frees;
+
+/* Room for so many, or an error and none. */
+PLEAT_NODISCARD pleat_result pleat__kept_frees_reserve(pleat__kept_frees *frees,
+                                                       pleat__arena *arena, uint64_t count);
+/* The room that was made is not wanted any more. */
+void pleat__kept_frees_give_up(pleat__kept_frees *frees, uint64_t count);
+/* Whether a free is kept back, because something of the allocation is paused; it is from now on.
+ * *again: it was so before. With the lock. */
+bool pleat__kept_frees_keep(pleat_runtime *runtime, pleat_va address, uint64_t bytes, bool *again);
+/* Those of what is awake reach the policy. With the lock. */
+void pleat__kept_frees_let_go(pleat_runtime *runtime);
+void pleat__kept_frees_release(pleat__kept_frees *frees);
+
+#endif

@@ -1,0 +1,99 @@
+/*
+ * tags.c: see tags.h.
+ */
+#include <runtime/face/tags.h>
+
+#include <runtime/face/runtime_internal.h>
+
+#include <internal/error.h>
+#include <string.h>
+
+#define TAGS_MOST 256
+
+atomic_bool pleat__allocations_are_noted;
+static _Thread_local uint32_t tag_now; /* 0: none */
+static pthread_mutex_t tags_lock = PTHREAD_MUTEX_INITIALIZER;
+static char tag_names[TAGS_MOST][64];
+static uint32_t tag_count;
+
+void pleat__note_allocations(void)
+{
+    atomic_store_explicit(&pleat__allocations_are_noted, true, memory_order_relaxed);
+}
+
+/* Its number, from 1 on; 0: it is not known, and, where it is to be added, there is no room. */
+static uint32_t tag_of(const char *name, bool add)
+{
+    pthread_mutex_lock(&tags_lock);
+    uint32_t tag = 0;
+    while (tag < tag_count && strcmp(tag_names[tag], name) != 0)
+        tag++;
+    bool found = tag < tag_count;
+    if (!found && add && tag_count < TAGS_MOST) {
+        snprintf(tag_names[tag_count++], sizeof *tag_names, "%s", name);
+        found = true;
+    }
+    pthread_mutex_unlock(&tags_lock);
+    return found ? tag + 1 : 0;
+}
+
+pleat_result pleat_tag(const char *name)
+{
+    if (name == NULL || *name == '\0') {
+        tag_now = 0;
+        return PLEAT_OK;
+    }
+    uint32_t tag = strlen(name) < sizeof *tag_names ? tag_of(name, true) : 0;
+    if (tag == 0)
+        return pleat__fail(PLEAT_E_LIMIT, "tag '%s': there may be %d, of up to %zu letters", name,
+                           TAGS_MOST, sizeof *tag_names - 1);
+    tag_now = tag;
+    pleat__note_allocations();
+    return PLEAT_OK;
+}
+
+pleat_result pleat__tag_reserve(pleat_runtime *runtime)
+{
+    pleat__address_map *tagged = &runtime->tags.tagged;
+    if (tag_now == 0)
+        return PLEAT_OK;
+    if (tagged->entries == NULL)
+        PLEAT_TRY(pleat__address_map_create(runtime->arena, tagged));
+    return pleat__address_map_promise(tagged);
+}
+
+void pleat__tag_note(pleat_runtime *runtime, pleat_va address)
+{
+    if (tag_now == 0)
+        return;
+    pleat__address_map_give_up(&runtime->tags.tagged);
+    if (address != 0)
+        pleat__address_map_insert(&runtime->tags.tagged, address, (void *)(uintptr_t)tag_now);
+}
+
+void pleat__tag_forget(pleat_runtime *runtime, pleat_va address)
+{
+    if (runtime->tags.tagged.count != 0)
+        (void)pleat__address_map_remove(&runtime->tags.tagged, address);
+}
+
+uint32_t pleat__tag_at(const pleat_runtime *runtime, pleat_va address)
+{
+    const pleat__address_map *tagged = &runtime->tags.tagged;
+    return tagged->count == 0 ? 0 : (uint32_t)(uintptr_t)pleat__address_map_find(tagged, address);
+}
+
+pleat_result pleat__tag_named(const char *name, uint32_t *tag)
+{
+    *tag = name != NULL && *name != '\0' ? tag_of(name, false) : 0;
+    return name == NULL || *name == '\0' || *tag != 0
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_NOT_FOUND, "nothing was ever allocated with the tag '%s'",
+                             name);
+}
+
+void pleat__tags_release(pleat__tags *tags)
+{
+    if (tags->tagged.entries != NULL)
+        pleat__address_map_destroy(&tags->tagged);
+}

@@ -1,0 +1,72 @@
+/*
+ * transfer.h: what lies at addresses of the device goes to pinned host memory, and comes back.
+ *
+ * The pieces are listed in the order of their addresses, so that whoever unmaps memory, or maps it,
+ * in that order can do so while the copies run: it asks for all below an address.
+ */
+#ifndef PLEAT_RUNTIME_FACE_TRANSFER_H
+#define PLEAT_RUNTIME_FACE_TRANSFER_H
+
+#include <runtime/face/pinned.h>
+
+#define PLEAT__COPY_STREAMS 2 /* one copy is set up while the other one runs */
+
+/* A piece, and where it is kept. */
+typedef struct pleat__piece {
+    pleat_va address;
+    uint64_t bytes;
+    char *host;
+} pleat__piece;
+
+typedef struct pleat__transfer {
+    pleat__piece *pieces;
+    size_t count, capacity;
+    size_t *blocks; /* of pinned memory, by index */
+    size_t block_count, block_capacity;
+} pleat__transfer;
+
+/* Adds [from, to), which lies behind all that was added before. */
+PLEAT_NODISCARD pleat_result pleat__transfer_add(pleat__arena *arena, pleat__transfer *transfer,
+                                                 pleat_va from, pleat_va to);
+/* Each piece gets its place; a long one becomes several. Not under a lock. */
+PLEAT_NODISCARD pleat_result pleat__transfer_reserve(pleat__transfer *transfer,
+                                                     pleat__pinned *pinned);
+void pleat__transfer_release(pleat__transfer *transfer, pleat__pinned *pinned);
+
+/* Pieces up to here have been given to the streams. */
+typedef struct pleat__copy_mark {
+    pleat_va from; /* where the first one begins that the mark before did not cover */
+    pleat_event events[PLEAT__COPY_STREAMS];
+} pleat__copy_mark;
+
+/* A transfer that runs, one way. */
+typedef struct pleat__copying {
+    pleat_vmm vmm;
+    int device;
+    pleat__arena *arena;
+    const pleat__transfer *transfer;
+    bool out;    /* to the host */
+    size_t next; /* piece that no stream has been given yet */
+    pleat_stream streams[PLEAT__COPY_STREAMS];
+    pleat_event ends[PLEAT__COPY_STREAMS]; /* by which they are waited for */
+    int stream_count;
+    pleat__copy_mark *marks; /* outward */
+    size_t mark_count, mark_capacity;
+    size_t passed; /* marks that were waited for */
+} pleat__copying;
+
+/* Outward: the streams are given all, with a mark every `part_bytes`. Inward: nothing yet. End it,
+ * whatever comes of it. Not under a lock, like all that follow. */
+PLEAT_NODISCARD pleat_result pleat__copying_begin(pleat__copying *copying,
+                                                  const pleat__pinned *pinned,
+                                                  const pleat__transfer *transfer, bool out,
+                                                  uint64_t part_bytes);
+/* Outward: waits until all that begins below `end` is copied. Inward: all that lies below it may be
+ * written: the streams are given it. */
+PLEAT_NODISCARD pleat_result pleat__copying_reach(pleat__copying *copying, pleat_va end);
+/* Waits for all that the streams were given. */
+PLEAT_NODISCARD pleat_result pleat__copying_wait(pleat__copying *copying);
+/* The same, and frees what it has. Returns `result`, whose text is kept, or what the wait says. */
+PLEAT_NODISCARD pleat_result pleat__copying_end(pleat__copying *copying, pleat_result result);
+
+#endif
