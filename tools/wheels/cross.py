@@ -177,8 +177,9 @@ class Cross:
         self.install((build / "lib/libjemalloc_pic.a", "lib/libjemalloc_pic.a"))
 
     def pleat(self):
-        """Builds libpleat and the command; returns the build's folder."""
-        build = self.folder / "build" / "pleat"
+        """Builds libpleat and the command; returns the build's folder, which is this tree's: another one shares the
+        cache, and may be of another day."""
+        build = ROOT / "build" / ("wheel-" + self.processor)
         self.cmake(ROOT, build, "-DPLEAT_JEMALLOC=%s" % self.folder, "-DBUILD_TESTING=OFF",
                    "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,-s", "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-s",
                    targets=["pleat", "pleat_command", "pleat_no_gpu"])
