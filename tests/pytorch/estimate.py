@@ -41,6 +41,70 @@ print(torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated())
 """
 MIB = 1 << 20
 
+# What depends on values: experts' tokens in the three ways of writing them, masks, and what the host reads.
+VALUES = """
+import torch
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+TOKENS, WIDTH, EXPERTS, CHOSEN = 4096, 1024, 8, 2
+made = torch.get_rng_state()
+drawn = torch.randint(100, (10,), device="cuda")
+assert 0 <= int(drawn.min()) <= int(drawn.max()) < 100 and torch.equal(made, torch.get_rng_state())
+with torch.device("cuda"):
+    assert torch.tensor(3).item() == 3 and torch.tensor([1.5, 2.5]).tolist() == [1.5, 2.5]
+    router = torch.nn.Linear(WIDTH, EXPERTS, bias=False)
+    experts = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(EXPERTS))
+seen = []
+
+def counted(x):
+    scores, chosen = functional.softmax(router(x), -1).topk(CHOSEN, -1)
+    order = chosen.flatten().argsort(stable=True)
+    counts = torch.bincount(chosen.flatten(), minlength=EXPERTS).tolist()
+    assert sum(counts) == TOKENS * CHOSEN and all(900 < count < 1150 for count in counts), counts
+    seen.append(counts)
+    done = torch.cat([expert(rows) for expert, rows in zip(experts, x[order // CHOSEN].split(counts))])
+    assert torch.equal(chosen, chosen.clone()) and order.sort()[0].tolist() == list(range(TOKENS * CHOSEN))
+    return x + (done.view(TOKENS, CHOSEN, WIDTH) * scores.unsqueeze(-1)).sum(1)
+
+def looped(x):
+    weights, chosen = functional.softmax(router(x), -1).topk(CHOSEN, -1)
+    mask = functional.one_hot(chosen, num_classes=EXPERTS).permute(2, 1, 0)
+    hit = torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero()
+    assert hit.shape == (EXPERTS, 1)
+    out, counts = torch.zeros_like(x), []
+    for which in hit:
+        place, token = torch.where(mask[which[0]])
+        counts.append(len(token))
+        out.index_add_(0, token, experts[which[0]](x[token]) * weights[token, place, None])
+    assert sum(counts) == TOKENS * CHOSEN
+    seen.append(counts)
+    return out
+
+for step in range(2):
+    x = torch.randn(TOKENS, WIDTH).cuda()
+    checkpoint(counted, checkpoint(looped, x, use_reentrant=False), use_reentrant=False).sum().backward()
+# Computed again in backward, what was drawn is the same; another batch is another.
+looped_once, counted_once, counted_again, looped_again = seen[:4]
+assert looped_once == looped_again and counted_once == counted_again != looped_once, seen
+assert seen[4:6] != seen[:2]
+
+scores = torch.randn(1000, 300).cuda()
+kept = scores > 0.25
+assert scores[kept].numel() == int(kept.sum()) == scores.masked_select(kept).numel() == len(kept.nonzero())
+assert 0.7 < kept.float().mean().item() < 0.8
+scores[scores.isnan()] = 0
+labels = torch.tensor([3, -100, 5, -100]).cuda()
+assert labels[labels != -100].tolist() == [3, 5] and torch.unique(labels).tolist() == [-100, 3, 5]
+assert labels.repeat_interleave(torch.tensor([1, 0, 2, 0], device="cuda")).cpu().tolist() == [3, 5, 5]
+loss = functional.linear(x, experts[0].weight).mean()
+assert loss.item() == 1.0 and loss.detach().cpu().item() == 1.0 and bool(loss > 0)
+host = torch.zeros(4, dtype=torch.int64)
+host.copy_(labels)
+assert host.tolist() == labels.tolist()
+print(torch.cuda.max_memory_allocated())
+"""
+REFUSED = "import torch; torch.unique(torch.empty(1000, dtype=torch.int64, device='cuda'))"
+
 
 def run(*arguments, program=PROGRAM):
     with tempfile.TemporaryDirectory() as folder:
@@ -129,6 +193,19 @@ class Program(unittest.TestCase):
         done = run("--device-memory", "64MiB")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("pleat estimate: it does not fit on a GPU of 64MiB", done.stdout)
+
+    def test_sizes_that_depend_on_values_are_drawn(self):
+        done = run("--json", program=VALUES)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # Each token's output of an expert, twice over, and eight experts with their gradients at least.
+        self.assertGreater(int(done.stdout.split()[0]), 3 * 2 * 4096 * 1024 * 4 + 2 * 8 * 4 * MIB)
+
+    def test_a_size_of_unknown_values_is_refused_by_name(self):
+        done = run(program=REFUSED)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"what aten\._unique2\.default returns has a shape that depends on values of "
+                         r"tensors of \(1000,\), which have no contents here")
+        self.assertIn("record it on a GPU", done.stderr)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ torch's fake tensors have shapes, lives and a device, and take no memory. All on
 ones of the host, a model that is built there for instance. Small ones of the host are real, so that batches are
 read and lengths drawn as always. What each operator returns on the GPU is an allocation of its storage; its free
 comes when Python or autograd lets go of it. Of what kernels take for themselves cuBLAS's workspaces are counted,
-one a thread that multiplies, as torch takes them.
+one a thread that multiplies, as torch takes them. Where sizes depend on values, _contents.py has these.
 """
 
 import atexit
@@ -13,6 +13,8 @@ import pickle
 import sys
 import threading
 import weakref
+
+from . import _contents
 
 MIB = 1 << 20
 # Of aten's operators those that ask torch for cuBLAS's handle, which has a workspace.
@@ -89,21 +91,20 @@ def workspace_bytes(capability):
     return 32 * MIB if capability[0] >= 9 else 8 * MIB + 128 * 1024
 
 
-def value_of(tensor):
-    """In the place of what a program reads from a tensor."""
-    kind = tensor.dtype
-    return True if str(kind) == "torch.bool" else 1.0 if kind.is_floating_point else 1
-
-
 def watching(torch, recorder):
     """The mode that decides which tensors have contents, and shows the recorder what operators return on the GPU."""
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from torch._subclasses import fake_tensor
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves, tree_map
 
-    scalar = torch.ops.aten._local_scalar_dense.default
+    FakeTensor = fake_tensor.FakeTensor
+    aten = torch.ops.aten
+    scalar, nonzero = aten._local_scalar_dense.default, aten.nonzero.default
     workspace = workspace_bytes(torch.cuda.get_device_capability())
-    fakes = FakeTensorMode(allow_non_fake_inputs=True)
+    fakes = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
+    contents = _contents.Contents(torch, FakeTensor, fakes)
+    depends = (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException,
+               fake_tensor.UnsupportedOperatorException)
 
     def are_real(given, kwargs):
         """Whether what an operator is given has contents, and stays on the host."""
@@ -121,20 +122,30 @@ def watching(torch, recorder):
             return leaf
         return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype, device=leaf.device)
 
+    def goes_to_host(name, args, kwargs):
+        """Whether a tensor is copied to the host that is small enough to be real there."""
+        device = kwargs.get("device")
+        return name == "_to_copy" and device is not None and torch.device(device).type == "cpu" and (
+            isinstance(args[0], FakeTensor) and args[0].numel() * args[0].element_size() <= REAL_BYTES_MOST)
+
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             kwargs = kwargs or {}
             if function is scalar and isinstance(args[0], FakeTensor):
-                return value_of(args[0])
+                return contents.value(args[0])
             given = tree_leaves((args, kwargs))
             real = are_real(given, kwargs)
             if real and any(isinstance(leaf, torch.Tensor) for leaf in given):
                 return function(*args, **kwargs)
             name = function.overloadpacket.__name__
-            with fakes:
-                result = function(*tree_map(without_contents, args), **tree_map(without_contents, kwargs))
+            if goes_to_host(name, args, kwargs):
+                return contents.read(args[0]).to(kwargs.get("dtype") or args[0].dtype)
+            if name in ("index", "masked_select"):
+                function, args = self.by_number(function, args)
+            result = self.without(function, args, kwargs)
             if name.endswith("_") and given and not isinstance(given[0], FakeTensor):
-                return args[0]  # what is copied into a tensor with contents leaves it as it is
+                known = contents.of(args[1]) if name == "copy_" else None
+                return args[0] if known is None else function(args[0], known)
             leaves = tree_leaves(result)
             if real and all(map(is_small, leaves)):
                 return function(*args, **kwargs)
@@ -144,6 +155,31 @@ def watching(torch, recorder):
             if on_device and name in MULTIPLIES:
                 recorder.multiplies(workspace)
             return result
+
+        def without(self, function, args, kwargs):
+            """What an operator returns on tensors without contents."""
+            try:
+                with fakes:
+                    result = function(*tree_map(without_contents, args), **tree_map(without_contents, kwargs))
+            except depends as problem:
+                return contents.shaped(function, args, kwargs, problem)
+            contents.follow(function, args, kwargs, result)
+            return result
+
+        def by_number(self, function, args):
+            """A choice of elements by a mask as one by their places, as torch makes it on a GPU."""
+            if function.overloadpacket.__name__ == "masked_select":
+                chosen, mask = torch.broadcast_tensors(*args)
+                args, function = (chosen, [mask]), aten.index.Tensor
+            places = []
+            for index in args[1]:
+                if index is not None and index.dtype in (torch.bool, torch.uint8):
+                    found = self.__torch_dispatch__(nonzero, (), (index,))
+                    places += [self.__torch_dispatch__(aten.select.int, (), (found, 1, column))
+                               for column in range(index.dim())]
+                else:
+                    places.append(index)
+            return function, (args[0], places, *args[2:])
 
     return Watch()
 
@@ -197,6 +233,9 @@ def begin(folder):
 
     optimizer.register_optimizer_step_post_hook(step)
     torch.cuda.init()
+    # A tensor made of Python's numbers is made on the host first, and copied.
+    if hasattr(torch._C, "_set_only_lift_cpu_tensors"):
+        torch._C._set_only_lift_cpu_tensors(True)
     watching(torch, recorder).__enter__()
     path, process = os.path.join(folder, "%d.pickle" % os.getpid()), os.getpid()
     atexit.register(lambda: recorder.write(path) if os.getpid() == process and recorder.events else None)

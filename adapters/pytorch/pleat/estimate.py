@@ -25,7 +25,8 @@ def parser():
         usage="pleat estimate [OPTION ...] -- PROGRAM [ARGUMENT ...]",
         description="Runs a few steps of a program on tensors without contents, and says what it would take of a "
         "GPU's memory. The machine needs no GPU; its torch must be one with CUDA.",
-        epilog="What the program reads from tensors (losses, say) is 1: where shapes depend on values it ends. "
+        epilog="What the program reads from tensors (losses, say) is 1; where sizes depend on values (experts' tokens, "
+        "what a mask keeps) these are known or drawn, as of an untrained model. "
         "Memory that kernels take for themselves is not counted, but for cuBLAS's. Give the program two or three "
         "steps; the optimizer's state is made in the first.",
     )

@@ -1,14 +1,16 @@
 /*
  * no_gpu.c: a CUDA runtime without a GPU, for `pleat estimate`. It is preloaded into a program
  * whose torch has CUDA, on a machine that has none, and stands in front of the functions with which
- * torch asks for a device, its streams and events. They say that there is one, on which everything
- * is done at once. No tensor has contents then, so that no kernel is ever started (see _fake.py);
- * functions that are not here are the real runtime's.
+ * torch asks for a device, its streams and events. They say that there is one, or several, on which
+ * everything is done at once. No tensor has contents then, so that no kernel is ever started (see
+ * _fake.py); functions that are not here are the real runtime's.
  *
  * PLEAT_NO_GPU_BYTES       the memory that the device has
  * PLEAT_NO_GPU_CAPABILITY  its compute capability, "9.0"
+ * PLEAT_NO_GPU_DEVICES     how many there are, 1
  */
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -52,26 +54,43 @@ static void capability(int *major, int *minor)
 
 /* ---- the device ---- */
 
+static int devices(void)
+{
+    const char *asked = getenv("PLEAT_NO_GPU_DEVICES");
+    int count = asked != NULL ? atoi(asked) : 1;
+    return count > 0 ? count : 1;
+}
+
+static bool is_there(int device)
+{
+    return device >= 0 && device < devices();
+}
+
+static _Thread_local int current;
+
 CUDA_API int cudaGetDeviceCount(int *count)
 {
-    *count = 1;
+    *count = devices();
     return DONE;
 }
 
 CUDA_API int cudaGetDevice(int *device)
 {
-    *device = 0;
+    *device = current;
     return DONE;
 }
 
 CUDA_API int cudaSetDevice(int device)
 {
-    return device == 0 ? DONE : NO_DEVICE;
+    if (!is_there(device))
+        return NO_DEVICE;
+    current = device;
+    return DONE;
 }
 
 CUDA_API int cudaGetDeviceProperties(char *properties, int device)
 {
-    if (device != 0)
+    if (!is_there(device))
         return NO_DEVICE;
     memset(properties, 0, PROPERTIES_BYTES);
     strcpy(properties, "no GPU (pleat estimate)");
@@ -100,7 +119,7 @@ CUDA_API int cudaDeviceGetAttribute(int *value, int attribute, int device)
     int major, minor;
     capability(&major, &minor);
     *value = attribute == MAJOR ? major : attribute == MINOR ? minor : 1;
-    return device == 0 ? DONE : NO_DEVICE;
+    return is_there(device) ? DONE : NO_DEVICE;
 }
 
 CUDA_API int cudaMemGetInfo(size_t *free_bytes, size_t *total)
@@ -147,7 +166,7 @@ CUDA_API int cudaThreadExchangeStreamCaptureMode(int *mode)
 CUDA_API int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
 {
     *flags = 0;
-    *active = device == 0;
+    *active = is_there(device);
     return DONE;
 }
 
