@@ -56,11 +56,12 @@ class Build(build_py):
     def take(self, build):
         """Builds libpleat and the command in a folder, and puts them into the package."""
         run("cmake", *generator(), "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_TESTING=OFF")
-        run("cmake", "--build", build, "--parallel", "--target", "pleat", "pleat_command", "pleat_no_gpu")
+        run("cmake", "--build", build, "--parallel", "--target", "pleat", "pleat_command", "pleat_no_gpu", "pleat_nccl")
         package = pathlib.Path(self.build_lib, "pleat")
         (package / "lib").mkdir(parents=True, exist_ok=True)
         shutil.copy(build / "lib" / "libpleat.so.0", package / "lib" / "libpleat.so.0")
-        shutil.copy(build / "lib/pleat/libpleat_no_gpu.so", package / "lib")
+        for name in ("libpleat_no_gpu.so", "libpleat_nccl.so"):
+            shutil.copy(build / "lib/pleat" / name, package / "lib")
         (package / "bin").mkdir(parents=True, exist_ok=True)
         shutil.copy(build / "bin" / "pleat", package / "bin" / "pleat")
         shutil.copytree(ROOT / "include" / "pleat", package / "include" / "pleat",

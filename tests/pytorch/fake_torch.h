@@ -25,10 +25,11 @@ inline size_t free_bytes = size_t(60) << 30, total_bytes = size_t(80) << 30;
 inline thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 inline thread_local int relaxed = 0;                    /* times that it became so */
 inline std::atomic<double> *process_fraction = nullptr; /* torch's setting */
+inline bool capturing = false;                          /* any stream is */
 inline int synchronized = 0;                            /* times that a device was waited for */
 
 /* As much of torch's own allocator as the shim asks. */
-class Native final : public pleat_torch::Pluggable
+class Native : public pleat_torch::Pluggable
 {
   public:
     Native() : CUDAPluggableAllocator({}, {})
@@ -72,9 +73,44 @@ class Native final : public pleat_torch::Pluggable
                 observer(device, bytes, total_bytes, free_bytes);
             TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: the fake's");
         }
-        void *address = std::malloc(bytes);
+        void *address = nullptr;
+        auto open = std::find_if(pools.begin(), pools.end(), [](auto &one) {
+            return one.second.open && one.second.takes(nullptr);
+        });
+        if (open != pools.end() && open->second.segments != nullptr) {
+            address = open->second.segments->raw_alloc(bytes);
+            TORCH_CHECK_WITH(OutOfMemoryError, address != nullptr, "CUDA out of memory: a pool's");
+            segments[address] = open->second.segments;
+        } else {
+            address = std::malloc(bytes);
+        }
         live[address] = bytes;
         return address;
+    }
+
+    /* A pool that was made; its allocations are segments of their own. */
+    struct Pool {
+        int uses = 0;
+        bool open = false;
+        std::function<bool(cudaStream_t)> takes;
+        std::shared_ptr<CUDAAllocator> segments;
+    };
+
+    std::map<MempoolId, Pool> pools;
+    std::map<void *, std::shared_ptr<CUDAAllocator>> segments;
+
+    void createOrIncrefPool(DeviceIndex, MempoolId id,
+                            std::shared_ptr<CUDAAllocator> allocator) override
+    {
+        TORCH_CHECK(allocator == nullptr || pools[id].uses == 0, "the fake has that pool");
+        if (allocator != nullptr)
+            pools[id].segments = allocator;
+        pools[id].uses++;
+    }
+
+    int getPoolUseCount(DeviceIndex, MempoolId id) override
+    {
+        return pools[id].uses;
     }
 
     c10::DataPtr allocate(size_t bytes) override
@@ -89,7 +125,14 @@ class Native final : public pleat_torch::Pluggable
         TORCH_CHECK(found != live.end(), "the fake has no ", address);
         cached += caches ? found->second : 0;
         live.erase(found);
-        std::free(address);
+        auto segment = segments.find(address);
+        if (segment == segments.end()) {
+            std::free(address);
+            return;
+        }
+        std::shared_ptr<CUDAAllocator> from = segment->second;
+        segments.erase(segment);
+        from->raw_delete(address);
     }
 
     static void freed(void *address);
@@ -177,21 +220,28 @@ class Native final : public pleat_torch::Pluggable
         return info;
     }
 
-    void beginAllocateToPool(DeviceIndex, MempoolId, std::function<bool(cudaStream_t)>) override
+    void beginAllocateToPool(DeviceIndex, MempoolId id,
+                             std::function<bool(cudaStream_t)> takes) override
     {
-        TORCH_CHECK(!refuses_pools, "the fake has that pool open");
+        TORCH_CHECK(!refuses_pools && !pools[id].open, "the fake has that pool open");
+        pools[id].open = true;
+        pools[id].takes = std::move(takes);
+        pools[id].uses++;
     }
 
-    void endAllocateToPool(DeviceIndex, MempoolId) override
+    void endAllocateToPool(DeviceIndex, MempoolId id) override
     {
+        pools[id].open = false;
     }
 
     void setUseOnOOM(DeviceIndex, MempoolId, bool) override
     {
     }
 
-    void releasePool(DeviceIndex, MempoolId) override
+    void releasePool(DeviceIndex, MempoolId id) override
     {
+        if (--pools[id].uses == 0)
+            pools.erase(id);
     }
 
     std::shared_ptr<void> getIpcDevPtr(std::string) override
@@ -250,6 +300,31 @@ class Native final : public pleat_torch::Pluggable
     }
 };
 
+/* What a program makes of two functions. */
+class Custom final : public Native
+{
+  public:
+    Custom(std::function<void *(size_t, int, cudaStream_t)> alloc,
+           std::function<void(void *, size_t, int, cudaStream_t)> free)
+        : alloc_(std::move(alloc)), free_(std::move(free))
+    {
+    }
+
+    void *raw_alloc(size_t bytes) override
+    {
+        return alloc_(bytes, device, nullptr);
+    }
+
+    void raw_delete(void *address) override
+    {
+        free_(address, 0, device, nullptr);
+    }
+
+  private:
+    std::function<void *(size_t, int, cudaStream_t)> alloc_;
+    std::function<void(void *, size_t, int, cudaStream_t)> free_;
+};
+
 inline Native native;
 
 inline void Native::freed(void *address)
@@ -266,6 +341,16 @@ inline c10::cuda::CUDAStream stream_of(c10::StreamId id)
 } // namespace fake
 
 /* ---- torch's CUDA libraries ---- */
+
+namespace torch::cuda::CUDAPluggableAllocator
+{
+std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator>
+createCustomAllocator(std::function<void *(size_t, int, cudaStream_t)> alloc,
+                      std::function<void(void *, size_t, int, cudaStream_t)> free)
+{
+    return std::make_shared<fake::Custom>(std::move(alloc), std::move(free));
+}
+} // namespace torch::cuda::CUDAPluggableAllocator
 
 namespace c10
 {
@@ -400,7 +485,7 @@ const char *cudaGetErrorString(cudaError_t)
     return "the fake's";
 }
 
-/* Not asked for by any test. */
+/* Not asked for by any test, those below. */
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *, unsigned)
 {
     return cudaErrorNotSupported;
@@ -431,9 +516,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t)
     return cudaErrorNotSupported;
 }
 
-cudaError_t cudaMemcpyAsync(void *, const void *, size_t, cudaMemcpyKind, cudaStream_t)
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t)
 {
-    return cudaErrorNotSupported;
+    std::memcpy(to, from, bytes);
+    return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyPeerAsync(void *, int, const void *, int, size_t, cudaStream_t)
@@ -441,9 +527,10 @@ cudaError_t cudaMemcpyPeerAsync(void *, int, const void *, int, size_t, cudaStre
     return cudaErrorNotSupported;
 }
 
-cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus *)
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus *status)
 {
-    return cudaErrorNotSupported;
+    *status = fake::capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)

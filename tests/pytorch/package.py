@@ -66,6 +66,8 @@ class Package(unittest.TestCase):
         enabling = ("import os, sys, types\n"
                     "sys.modules['torch'] = torch = types.ModuleType('torch')\n"
                     "torch.cuda = types.SimpleNamespace(is_initialized=lambda: False)\n"
+                    "class torch_storage: _share_cuda_ = None\n"
+                    "torch.UntypedStorage = torch_storage\n"
                     "import pleat; from pleat import _shim\n"
                     "_shim.check = lambda torch: None\n"
                     "class Library: __getattr__ = lambda self, name: lambda *arguments: 0\n"
@@ -74,8 +76,8 @@ class Package(unittest.TestCase):
                     "print(sorted(name for name in os.environ if 'REGISTER' in name))")
         for name, value, told in ((old, "1", True), (new, "True", True), (new, "0", False)):
             done = python(enabling, PYTHONPATH=str(ADAPTER), **{name: value})
-            self.assertEqual(done.stdout, "[]\n", done.stderr)
-            self.assertEqual("UserWarning: pleat: %s has no use under Pleat" % name in done.stderr, told, done.stderr)
+            self.assertEqual(done.stdout, "%s\n" % ([] if told else [name]), done.stderr)
+            self.assertEqual("UserWarning: pleat: %s was unset" % name in done.stderr, told, done.stderr)
         done = python(enabling, PYTHONPATH=str(ADAPTER))
         self.assertEqual((done.stdout, done.stderr), ("[]\n", ""))
 

@@ -236,6 +236,43 @@ class Plans(unittest.TestCase):
             self.assertEqual(made, [os.path.join(folder, "a.plan.d1"), os.path.join(folder, "a%d.plan" % os.getpid())])
 
 
+@unittest.skipUnless(os.environ.get("PLEAT_FAKE_NCCL"), "$PLEAT_FAKE_NCCL names no library in NCCL's place")
+class Nccl(unittest.TestCase):
+    """Whether libpleat_nccl.so stands before NCCL."""
+
+    def python(self, *lines, **environment):
+        done = subprocess.run([sys.executable, "-c", "\n".join(("import ctypes, os, sys, types",
+                                                                "from pleat import _nccl", *lines))],
+                              env=dict(os.environ, PYTHONPATH=str(ADAPTER), **environment),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def test_it_stands_where_it_was_loaded_first(self):
+        fake = "ctypes.CDLL(os.environ['PLEAT_FAKE_NCCL']%s)"
+        stand, ask = "_nccl.stand()", "print(_nccl.stands())"
+        for lines, stands in (((stand, fake % "", ask), True), ((stand, fake % ", ctypes.RTLD_GLOBAL", ask), True),
+                              ((fake % ", ctypes.RTLD_GLOBAL", stand, ask), False), ((fake % "", ask), False),
+                              # NCCL is a part of torch.
+                              ((stand, ask), False),
+                              # Too late.
+                              (("sys.modules['torch'] = types.ModuleType('torch')", stand, fake % "", ask), False)):
+            self.assertEqual(self.python(*lines).stdout, "%s\n" % stands, lines)
+        self.assertEqual(self.python(stand, fake % "", ask, PLEAT_NCCL="/no/such").stdout, "False\n")
+
+    def test_all_memory_is_registered_only_where_it_stands(self):
+        hook = "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"
+        settle = ("class Library: pleat_torch_register_all = staticmethod(lambda on: print('all', on))",
+                  "_nccl.settle(Library)", "print(%r in os.environ)" % hook)
+        fake = "ctypes.CDLL(os.environ['PLEAT_FAKE_NCCL'])"
+        done = self.python("_nccl.stand()", fake, *settle, **{hook: "1"})
+        self.assertEqual((done.stdout, done.stderr), ("all 1\nTrue\n", ""))
+        done = self.python(*settle, **{hook: "1"})
+        self.assertEqual(done.stdout, "False\n")
+        self.assertIn("pleat: %s was unset" % hook, done.stderr)
+        self.assertEqual(self.python(*settle, **{hook: "0"}).stdout, "True\n")
+
+
 class Launched(unittest.TestCase):
     @unittest.skipUnless(os.environ.get("PLEAT_TORCH_PYTHON"), "$PLEAT_TORCH_PYTHON names no Python that has torch")
     def test_torchruns_workers_are_heard(self):

@@ -2,63 +2,16 @@
  * shim.cpp: the shim's allocator over the tests' libcuda and a fake of torch's CUDA libraries;
  * shim.py builds and runs it. Each test is a function, and prints its name.
  */
-#include "fake_torch.h"
+#include "shim_tests.h"
 
 #include <csignal>
-#include <cstdio>
 #include <fstream>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
-using namespace pleat_torch;
-
 namespace
 {
-
-int failed = 0;
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            std::printf("    %s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
-            failed++;                                                                              \
-        }                                                                                          \
-    } while (0)
-
-constexpr size_t MIB = 1 << 20;
-
-struct Ended {
-    void operator()(Allocator *allocator)
-    {
-        Allocator::current = nullptr;
-        delete allocator;
-    }
-};
-
-std::unique_ptr<Allocator, Ended> make(uint64_t budget = 0, const std::string &plan = "")
-{
-    Settings settings;
-    settings.conf = "share:on";
-    settings.plan = plan;
-    settings.budget_bytes = budget;
-    settings.record = 1;
-    std::unique_ptr<Allocator, Ended> made(new Allocator(settings, &fake::native));
-    Allocator::current = made.get();
-    made->init(2);
-    return made;
-}
-
-/* The text of what `body` throws as an Error; "" where it throws none. */
-template <typename Error, typename Body> std::string thrown(Body &&body)
-{
-    try {
-        body();
-    } catch (const Error &error) {
-        return error.what_without_backtrace();
-    }
-    return "";
-}
 
 void memory_is_given_and_taken_back()
 {
@@ -789,14 +742,7 @@ void a_pools_memory_is_freed_while_statistics_are_asked_for()
     }));
 }
 
-const struct {
-    const char *name;
-    void (*run)();
-} tests[] = {
-#define TEST(name)                                                                                 \
-    {                                                                                              \
-#name, name                                                                                \
-    }
+const Test tests[] = {
     TEST(memory_is_given_and_taken_back),
     TEST(the_device_stands_wherever_its_plans_name_has_it),
     TEST(a_device_that_is_first_used_in_a_phase_is_in_it),
@@ -832,7 +778,6 @@ const struct {
     TEST(a_tensor_that_is_sent_again_has_the_same_handle),
     TEST(signals_end_no_wait_for_another_process),
     TEST(memory_of_another_process_is_unmapped_when_the_device_is_done_with_it),
-#undef TEST
 };
 
 } // namespace
@@ -844,13 +789,5 @@ REGISTER_FREE_MEMORY_CALLBACK("careless", ::Careless)
 
 int main()
 {
-    setvbuf(stdout, nullptr, _IOLBF, 0);
-    setenv("PYTORCH_CUDA_ALLOC_CONF", "read by the fake", 1);
-    (void)caching::CUDAAllocatorConfig::instance();
-    for (const auto &test : tests) {
-        int before = failed;
-        test.run();
-        std::printf("%s %s\n", failed == before ? "ok  " : "FAIL", test.name);
-    }
-    return failed != 0;
+    return run_all(tests);
 }

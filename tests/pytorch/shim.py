@@ -26,15 +26,15 @@ NEEDED = {"EMPTY_POOL", "EXPANDABLE_SIZES", "MEMORY_FRACTION", "PROCESS_FRACTION
           "SKIP_ACTIONS", "SNAPSHOT_TRACES", "USE_ON_OOM_FLAG"}
 
 
-def command(folder):
-    """The compiler's command line for the program FOLDER/shim."""
+def command(folder, name):
+    """The compiler's command line for the program FOLDER/shim of a file NAME."""
     root = pathlib.Path(torch.__file__).parent
     if not NEEDED <= set(_shim.features(root / "include")):
         raise pleat.UnavailableError("torch %s is too old for the fake" % torch.__version__)
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     line = _shim.command(root, torch._C._GLIBCXX_USE_CXX11_ABI, version, folder / "shim", object_only=True)
     line.remove("-c")
-    line[line.index(str(_shim.PACKAGE / "shim.cpp"))] = str(HERE / "shim.cpp")
+    line[line.index(str(_shim.PACKAGE / "shim.cpp"))] = str(HERE / name)
     # Before torch's headers, its pluggable allocator's; behind them, one that a build without CUDA lacks.
     line += ["-I%s" % (HERE / "fake"), "-I%s" % _shim.PACKAGE]
     if "CUDAErrorLogCapture" in (root / "include" / "c10" / "cuda" / "CUDAException.h").read_text():
@@ -51,9 +51,15 @@ def command(folder):
 @unittest.skipUnless(os.environ.get("PLEAT_CUDA_LIBRARY"), "$PLEAT_CUDA_LIBRARY names no libcuda")
 class Shim(unittest.TestCase):
     def test_the_allocator(self):
+        self.run_it("shim.cpp")
+
+    def test_what_is_served_elsewhere(self):
+        self.run_it("elsewhere.cpp")
+
+    def run_it(self, name):
         with tempfile.TemporaryDirectory() as folder:
             try:
-                line = command(pathlib.Path(folder))
+                line = command(pathlib.Path(folder), name)
             except pleat.UnavailableError as missing:
                 self.skipTest(str(missing))
             _shim.compile_with(line)

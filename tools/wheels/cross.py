@@ -182,5 +182,5 @@ class Cross:
         build = ROOT / "build" / ("wheel-" + self.processor)
         self.cmake(ROOT, build, "-DPLEAT_JEMALLOC=%s" % self.folder, "-DBUILD_TESTING=OFF",
                    "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,-s", "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-s",
-                   targets=["pleat", "pleat_command", "pleat_no_gpu"])
+                   targets=["pleat", "pleat_command", "pleat_no_gpu", "pleat_nccl"])
         return build

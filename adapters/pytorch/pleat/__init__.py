@@ -46,10 +46,6 @@ CHUNK_BYTES = 2 << 20
 POLICIES = ("pleat", "native", "expandable", "gmlake", "stweaver")
 
 
-# With either, torch has NCCL register all memory that is there: names of one setting, the first one counts.
-NCCL_HOOKS = ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK")
-
-
 class UnavailableError(RuntimeError):
     """Pleat cannot serve this torch, or what its shim is built with is missing; the text says what
     to do. Raised by enable(), which has changed nothing then."""
@@ -135,9 +131,10 @@ def enable(
     """
     global _asked, _canary, _library, _recomputing, _saver, _steps, _windows
     asked = tuple(locals().values())
-    import torch
+    from . import _ends, _hooks, _job, _nccl, _plans, _shim
 
-    from . import _ends, _hooks, _job, _plans, _shim
+    _nccl.stand()
+    import torch
 
     if _library is not None:
         if asked in (_asked, enable.__defaults__):
@@ -203,7 +200,9 @@ def enable(
     _asked = asked
     if given and not plan:
         torch.cuda._lazy_call(lambda: _take_late_plan(given))
-    _take_nccl_hooks()
+    _nccl.settle(library)
+    if hasattr(library, "pleat_torch_make_sendable"):
+        _send_what_others_can_open(torch)
     if recompute:
         from ._recompute import Recompute, World
 
@@ -234,15 +233,17 @@ def _take_late_plan(name):
         _call(_library.pleat_torch_plan, os.fsencode(plan))
 
 
-def _take_nccl_hooks():
-    """Unsets what would have NCCL register Pleat's window, where what is behind an address may change."""
-    asked = [name for name in NCCL_HOOKS if os.environ.pop(name, "").lower() in ("1", "t", "true", "y", "yes")]
-    if asked:
-        warnings.warn(
-            "pleat: %s has no use under Pleat and was unset: NCCL cannot register Pleat's memory; register that of a "
-            "torch.cuda.MemPool" % asked[0],
-            stacklevel=3,
-        )
+def _send_what_others_can_open(torch):
+    """Of tensors that are sent to another process (torch.multiprocessing): what they lie in is moved, the first time,
+    to memory that the driver lets any process open (see sending.h)."""
+    original = torch.UntypedStorage._share_cuda_
+
+    def share(storage, *arguments, **named):
+        moved = ctypes.c_int()
+        _call(_library.pleat_torch_make_sendable, storage._cdata, ctypes.byref(moved))
+        return original(storage, *arguments, **named)
+
+    torch.UntypedStorage._share_cuda_ = share
 
 
 def enabled():
@@ -424,7 +425,8 @@ def tag(name):
 def limits(device=None):
     """How much of a device Pleat may take, and why, as a dict: `limit_bytes`, `name` (what set it: a variable of the
     environment, "the budget" or "the device"), `process_bytes` (what the environment allows the process; 0: no
-    limit) and `other_bytes` (what the process has that is not Pleat's, measured now; None where it cannot be)."""
+    limit), `other_bytes` (what the process has that is not Pleat's, measured now; None where it cannot be) and
+    `communication_bytes` (what of it NCCL took while communicators started)."""
     _want_enabled()
     values = (ctypes.c_uint64 * 4)()
     name = ctypes.create_string_buffer(64)
@@ -434,7 +436,17 @@ def limits(device=None):
         "name": name.value.decode(),
         "process_bytes": values[1],
         "other_bytes": values[2] if values[3] else None,
+        "communication_bytes": _communication_bytes(device),
     }
+
+
+def _communication_bytes(device):
+    """What NCCL took while communicators started; None: nobody could tell."""
+    if not hasattr(_library, "pleat_torch_communication"):
+        return None
+    values = (ctypes.c_uint64 * 2)()
+    _call(_library.pleat_torch_communication, _index(device), values)
+    return values[0]
 
 
 def stats(device=None):

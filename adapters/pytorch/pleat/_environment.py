@@ -9,7 +9,7 @@ import os
 import re
 import sys
 
-from . import _imported
+from . import _imported, _nccl
 
 
 class Wrong(Exception):
@@ -66,4 +66,4 @@ def begin():
 
 # Under `pleat run` its options count, and that has a way of its own in.
 if os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site") not in sys.path:
-    _imported.when_torch_is(begin)
+    _imported.when_torch_is(begin, _nccl.stand)

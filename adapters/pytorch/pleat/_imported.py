@@ -18,6 +18,7 @@ class Loader(importlib.abc.Loader):
     def exec_module(self, module):
         # What torch itself looks up in its spec is to be its own loader.
         module.__spec__.loader = module.__loader__ = self.loader
+        self.finder.before()
         self.loader.exec_module(module)
         if self.finder in sys.meta_path:
             sys.meta_path.remove(self.finder)
@@ -28,8 +29,9 @@ class Finder(importlib.abc.MetaPathFinder):
     """Finds torch as the finders behind it do, and lets Pleat know when it was imported. It stays until
     then: many libraries only ask whether torch is there before somebody imports it."""
 
-    def __init__(self, then):
+    def __init__(self, then, before):
         self.then = then
+        self.before = before
 
     def find_spec(self, name, path, target=None):
         if name != "torch":
@@ -45,6 +47,6 @@ class Finder(importlib.abc.MetaPathFinder):
         return None
 
 
-def when_torch_is(then):
-    """Calls `then` when torch has been imported."""
-    sys.meta_path.insert(0, Finder(then))
+def when_torch_is(then, before=lambda: None):
+    """Calls `then` when torch has been imported, and `before` when it is about to be."""
+    sys.meta_path.insert(0, Finder(then, before))

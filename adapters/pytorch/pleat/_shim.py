@@ -31,13 +31,18 @@ SOURCES = (
     "allocator.h",
     "budget.h",
     "calls.h",
+    "communication.h",
     "device.h",
     "devices.h",
     "figures.h",
     "forward.h",
+    "found.h",
     "history.h",
     "ipc.h",
+    "nccl.h",
+    "registrable.h",
     "routes.h",
+    "sending.h",
     "snapshot.h",
 )
 
@@ -385,6 +390,10 @@ def locked(folder):
 def load(torch):
     """The shim, with its functions' types declared."""
     shim = opened(brought(torch) or build(torch))
+    shim.pleat_torch_register_all.restype = None
+    shim.pleat_torch_register_all.argtypes = [ctypes.c_int]
+    shim.pleat_torch_communication.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_uint64)]
+    shim.pleat_torch_make_sendable.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
     shim.pleat_torch_pair_ns.argtypes = [
         ctypes.c_uint64,
         ctypes.c_int,

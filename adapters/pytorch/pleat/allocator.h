@@ -5,7 +5,9 @@
  * out-of-memory error, streams, pools, other devices and processes. Memory comes from a Pleat
  * runtime, one a device, except in private pools (CUDA graphs, torch.cuda.MemPool): those stay with
  * torch's own allocator, whose rules about what a captured graph may reuse, checkpoints and pool
- * liveness then hold unchanged. Statistics add both up, and a budget holds for both together: each
+ * liveness then hold unchanged. What a pool's segments are is Pleat's matter (registrable.h). Sizes
+ * that a program sends to other processes or registers are served by torch's allocator as well
+ * (found.h). Statistics add both up, and a budget holds for both together: each
  * has a cap of its own, the two add up to the budget, and who is refused first takes over what the
  * other has not used.
  *
@@ -17,7 +19,9 @@
 
 #include "devices.h"
 #include "forward.h"
+#include "found.h"
 #include "ipc.h"
+#include "registrable.h"
 #include "routes.h"
 #include "snapshot.h"
 
@@ -25,6 +29,7 @@
 
 #include <optional>
 #include <pthread.h>
+#include <thread>
 
 namespace pleat_torch
 {
@@ -90,8 +95,10 @@ class Allocator final : public Forward
         native_->init(device_count);
         devices_.init(device_count);
         static const int told = pthread_atfork(nullptr, nullptr, [] {
-            if (current != nullptr)
+            if (current != nullptr) {
                 current->devices_.leave();
+                current->registrable_.leave();
+            }
         });
         TORCH_CHECK(told == 0, "pleat: no host memory");
         initialized_ = true;
@@ -222,6 +229,19 @@ class Allocator final : public Forward
     }
 
     /* ---- private pools: torch's own allocator ---- */
+
+#if defined(PLEAT_HAS_CREATE_POOL) && defined(PLEAT_HAS_POOL_USE_COUNT)
+    /* A pool that is made with no allocator of its own for segments has Pleat's. */
+    void createOrIncrefPool(DeviceIndex device, MempoolId pool,
+                            std::shared_ptr<CUDAAllocator> allocator) override
+    {
+        if (allocator == nullptr && native_->getPoolUseCount(device, pool) == 0) {
+            registrable_.prepare(device, devices_.vmm());
+            allocator = registrable_.segments();
+        }
+        native_->createOrIncrefPool(device, pool, std::move(allocator));
+    }
+#endif
 
     void beginAllocateToPool(DeviceIndex device, MempoolId pool,
                              std::function<bool(cudaStream_t)> filter) override
@@ -379,6 +399,7 @@ class Allocator final : public Forward
     {
         native_->enablePeerAccess(device, owner);
         devices_.add_peer(owner, device);
+        registrable_.add_peer(owner, device);
     }
 
     cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device,
@@ -414,6 +435,47 @@ class Allocator final : public Forward
     Devices &devices()
     {
         return devices_;
+    }
+
+    Found &found()
+    {
+        return found_;
+    }
+
+    Registrable &registrable()
+    {
+        return registrable_;
+    }
+
+    /* Whether a graph may go on using the addresses of live tensors. */
+    bool has_captured() const
+    {
+        return captured_.load();
+    }
+
+    /* Bytes that were asked for of the allocation in Pleat's window that holds an address; 0: none
+     * does. */
+    size_t requested(const void *address)
+    {
+        Device *device = devices_.owner(address);
+        pleat_block block = {};
+        return device != nullptr &&
+                       pleat_block_of(device->runtime, reinterpret_cast<pleat_va>(address),
+                                      &block) == PLEAT_OK
+                   ? block.requested
+                   : 0;
+    }
+
+    /* Memory that the driver lets other processes open; NULL: there is none. The current device's,
+     * in the order of its current stream. */
+    void *take_to_send(size_t bytes)
+    {
+        DeviceIndex index = c10::cuda::current_device();
+        void *address =
+            ask_native_within(at(index), index, bytes, c10::cuda::getCurrentCUDAStream(index));
+        if (address != nullptr)
+            found_.taken(address, bytes);
+        return address;
     }
 
   private:
@@ -487,6 +549,11 @@ class Allocator final : public Forward
         Device &device = at(index);
         if (in_capture() && routes_.takes(index, stream))
             return take_in_pool(device, index, bytes, stream);
+        if (Found::Use use = found_.wanted(bytes); __builtin_expect(use != Found::NOTHING, 0)) {
+            void *address = take_elsewhere(device, index, bytes, stream, use);
+            if (address != nullptr)
+                return address;
+        }
         Relaxed relaxed(in_capture());
         pleat_va address;
         pleat_result result = pleat_alloc(devices_.runtime(index), bytes,
@@ -539,16 +606,78 @@ class Allocator final : public Forward
 
     void *take_in_pool(Device &device, DeviceIndex index, size_t bytes, cudaStream_t stream)
     {
+        note_capture(stream);
         void *address = ask_native(device, bytes, stream);
         if (address != nullptr)
             return address;
-        /* What Pleat has cached or not taken of the budget may be what a pool needs. */
-        if (device.runtime.load() != nullptr) {
-            Relaxed relaxed;
-            if (pleat_empty_cache(device.runtime) == PLEAT_OK)
-                devices_.budget().give_rest_to_pools(device, index);
-        }
+        make_room_for_pools(device, index);
         return take_of_native(device, bytes, stream);
+    }
+
+    void note_capture(cudaStream_t stream)
+    {
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        if (captured_.load(std::memory_order_relaxed))
+            return;
+        C10_CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
+        if (status != cudaStreamCaptureStatusNone)
+            captured_ = true;
+    }
+
+    /* What Pleat has cached or not taken of the budget may be what a pool needs. */
+    void make_room_for_pools(Device &device, DeviceIndex index)
+    {
+        if (device.runtime.load() == nullptr)
+            return;
+        Relaxed relaxed;
+        if (pleat_empty_cache(device.runtime) == PLEAT_OK)
+            devices_.budget().give_rest_to_pools(device, index);
+    }
+
+    /* Of torch's allocator, within the budget; NULL: it has no memory. */
+    void *ask_native_within(Device &device, DeviceIndex index, size_t bytes, cudaStream_t stream)
+    {
+        devices_.take_fraction(index, device);
+        devices_.budget().give_rest_to_pools(device, index);
+        void *address = ask_native(device, bytes, stream);
+        if (address != nullptr)
+            return address;
+        make_room_for_pools(device, index);
+        return ask_native(device, bytes, stream);
+    }
+
+    /* What was found to be sent or registered; NULL: Pleat serves it. */
+    void *take_elsewhere(Device &device, DeviceIndex index, size_t bytes, cudaStream_t stream,
+                         Found::Use use)
+    {
+        void *address = use == Found::SENT ? ask_native_within(device, index, bytes, stream)
+                                           : take_to_register(device, index, bytes, stream);
+        if (address != nullptr)
+            found_.taken(address, bytes);
+        return address;
+    }
+
+    /* From a private pool of Pleat's own, whose segments can be registered. */
+    void *take_to_register(Device &device, DeviceIndex index, size_t bytes, cudaStream_t stream)
+    {
+#if defined(PLEAT_HAS_CREATE_POOL) && defined(PLEAT_HAS_POOL_USE_COUNT)
+        std::lock_guard<std::mutex> guard(device.registered_lock);
+        if (!device.has_registered) {
+            createOrIncrefPool(index, REGISTERED_POOL, nullptr);
+            device.has_registered = true;
+        }
+        std::thread::id self = std::this_thread::get_id();
+        native_->beginAllocateToPool(index, REGISTERED_POOL, [self](cudaStream_t) {
+            return std::this_thread::get_id() == self;
+        });
+        void *address = ask_native_within(device, index, bytes, stream);
+        native_->endAllocateToPool(index, REGISTERED_POOL);
+        native_->releasePool(index, REGISTERED_POOL);
+        return address;
+#else
+        (void)device, (void)index, (void)bytes, (void)stream;
+        return nullptr;
+#endif
     }
 
     /* Pools made to be used before memory is refused (torch.cuda.MemPool(use_on_oom=True)) serve
@@ -608,6 +737,7 @@ class Allocator final : public Forward
         if (__builtin_expect(device == nullptr, 0)) {
             if (devices_.left())
                 return;
+            found_.freed(address);
             native_->raw_delete(address);
             devices_.fold_all();
             return;
@@ -653,7 +783,7 @@ class Allocator final : public Forward
     }
 
     static constexpr size_t EXABYTE = size_t(1) << 60;
-    std::atomic<bool> uncached_{false};
+    std::atomic<bool> uncached_{false}, captured_{false};
     static inline thread_local bool asking_ = false; /* ask_native() is */
 
     Devices devices_;
@@ -663,6 +793,11 @@ class Allocator final : public Forward
     std::mutex observers_lock_;
     std::vector<caching::OutOfMemoryObserver> observers_;
     Routes routes_;
+    Registrable registrable_;
+    Found found_;
+
+    /* No pool of torch's or of the program's: those count from 0. */
+    static constexpr MempoolId REGISTERED_POOL = {UINT64_MAX, UINT64_MAX};
 };
 
 inline Allocator *Allocator::current = nullptr;

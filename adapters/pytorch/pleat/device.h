@@ -105,6 +105,9 @@ struct Device {
 
     std::atomic<uint64_t> pool_questions{0}; /* to torch's allocator: what it holds for pools */
 
+    std::mutex registered_lock;  /* guards that one allocation at a time goes to the pool, and */
+    bool has_registered = false; /* whether the pool was made of what is registered */
+
     std::mutex stats_lock; /* guards all below */
     Baseline baseline;
     /* What torch's allocator holds for pools: it changes only in calls that end in fold(). */

@@ -36,6 +36,14 @@ class Devices
         list_.swap(devices);
     }
 
+    /* The driver, which is reached when it is first wanted. */
+    const pleat_vmm &vmm()
+    {
+        std::lock_guard<std::mutex> guard(making_);
+        reach();
+        return vmm_;
+    }
+
     const Budget &budget() const
     {
         return budget_;
@@ -289,13 +297,19 @@ class Devices
         return all.budget_.give_rest_to_pleat(device, index) || given || after < before;
     }
 
+    /* pre: making_ is held. */
+    void reach()
+    {
+        if (vmm_.ops == nullptr && pleat_vmm_cuda(&vmm_) != PLEAT_OK)
+            throw_last("reach the driver");
+    }
+
     pleat_runtime *make(DeviceIndex index, Device &device)
     {
         std::lock_guard<std::mutex> guard(making_);
         if (device.runtime.load() != nullptr)
             return device.runtime.load();
-        if (vmm_.ops == nullptr && pleat_vmm_cuda(&vmm_) != PLEAT_OK)
-            throw_last("reach the driver");
+        reach();
         read_plan(index, device);
         take_fraction(index, device);
         pleat_runtime_options options = {};

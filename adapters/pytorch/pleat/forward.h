@@ -134,8 +134,8 @@ class Forward : public Pluggable
     }
 #endif
 
-    /* Trackers register segments with communication libraries: those of pools alone, since a part
-     * of Pleat's window may change what backs it. */
+    /* Trackers register segments with communication libraries: those of pools alone
+     * (registrable.h), since what backs a part of Pleat's window may change. */
     void attachAllocatorTraceTracker(caching::AllocatorTraceTracker tracker) override
     {
         native_->attachAllocatorTraceTracker(std::move(tracker));

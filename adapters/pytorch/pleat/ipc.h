@@ -183,8 +183,7 @@ class Sender
         if (pleat_share_of(runtime, address, &share) != PLEAT_OK ||
             pleat_block_of(runtime, address, &block) != PLEAT_OK)
             TORCH_CHECK(false, "pleat: this CUDA tensor cannot be sent to another process: ",
-                        pleat_last_error()->text,
-                        "; copy it to the host, or allocate it in a torch.cuda.MemPool");
+                        pleat_last_error()->text, "; copy it to the host");
         uint64_t number;
         {
             std::lock_guard<std::mutex> guard(lock_);

@@ -7,6 +7,8 @@
  */
 #include "allocator.h"
 #include "calls.h"
+#include "communication.h"
+#include "sending.h"
 
 #include <chrono>
 #include <memory>
@@ -60,6 +62,34 @@ PLEAT_TORCH_CALL int pleat_torch_enable(const char *policy, const char *conf, co
         Allocator::current = allocator.get();
         /* Tensors may be freed while the process ends: the allocator is never taken down. */
         new std::shared_ptr<Allocator>(allocator);
+        (void)communication::listen();
+    });
+}
+
+/* torch registers all memory with NCCL that it is told of (its hook is on): what collectives send
+ * is to lie where it can be. */
+PLEAT_TORCH_CALL void pleat_torch_register_all(int on)
+{
+    communication::registers_all = on != 0;
+}
+
+/* Bytes of a device that NCCL took while communicators started, in all and at most at one. */
+PLEAT_TORCH_CALL int pleat_torch_communication(int device, uint64_t values[2])
+{
+    return guarded([&] {
+        const communication::Taken &taken = communication::taken.at(static_cast<size_t>(device));
+        values[0] = taken.all;
+        values[1] = taken.most;
+    });
+}
+
+/* Sees that other processes can open a tensor's memory; `storage` is torch's StorageImpl. *moved:
+ * it lies elsewhere now. */
+PLEAT_TORCH_CALL int pleat_torch_make_sendable(void *storage, int *moved)
+{
+    return guarded([&] {
+        *moved = Allocator::current != nullptr &&
+                 make_sendable(*Allocator::current, *static_cast<c10::StorageImpl *>(storage));
     });
 }
 

@@ -53,12 +53,18 @@ def _begin():
     _job.begin(os.environ)
 
 
-def _when_torch_is_there(then):
+def _stand_before_nccl():
+    from pleat import _nccl
+
+    _nccl.stand()
+
+
+def _when_torch_is_there(then, before=lambda: None):
     """By a file of the package, which itself is not imported before."""
     spec = importlib.util.spec_from_file_location("_pleat_imported", os.path.join(os.path.dirname(_HERE), "_imported.py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.when_torch_is(then)
+    module.when_torch_is(then, before)
 
 
 try:
@@ -69,7 +75,7 @@ finally:
         _when_torch_is_there(_estimate)
     elif os.environ.get("PLEAT_RUN"):
         sys.meta_path.insert(0, _Package())
-        _when_torch_is_there(_begin)
+        _when_torch_is_there(_begin, _stand_before_nccl)
         if os.environ.get("PLEAT_RUN_PID") == str(os.getpid()):
             from pleat import _first
 

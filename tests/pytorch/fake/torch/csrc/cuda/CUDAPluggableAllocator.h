@@ -52,6 +52,11 @@ struct CUDAPluggableAllocator : c10::cuda::CUDACachingAllocator::CUDAAllocator {
     bool initialized_ = false;
 };
 
+/* In fake_torch.h. */
+std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator>
+createCustomAllocator(std::function<void *(size_t, int, cudaStream_t)> alloc,
+                      std::function<void(void *, size_t, int, cudaStream_t)> free);
+
 } // namespace torch::cuda::CUDAPluggableAllocator
 
 #endif

@@ -1,0 +1,362 @@
+/*
+ * nccl.c: stands before NCCL's functions: libpleat_nccl.so, loaded with all its names before the
+ * program loads NCCL, or by LD_PRELOAD.
+ *
+ * Memory of Pleat's window is not registered, since what lies behind it may change: who asks gets
+ * no handle, as where NCCL's registration is off, and the allocator serves what comes next from
+ * memory that can be. What is registered is held until it is not any more. Before a communicator
+ * starts, and before its first collective, which is when NCCL takes memory, room is made for it.
+ *
+ * THREADS Any, as NCCL's own.
+ */
+#include "nccl.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* NCCL's types, as far as they are passed on. */
+typedef int result; /* ncclResult_t */
+typedef void *communicator;
+typedef void *stream;
+typedef int type, operation;
+typedef struct unique_id {
+    char text[128];
+} unique_id;
+
+enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_USAGE = 5 };
+
+static _Atomic(const struct pleat_nccl_listener *) listening;
+
+EXPORT void pleat_nccl_listen(const struct pleat_nccl_listener *listener)
+{
+    atomic_store(&listening, listener);
+}
+
+static const struct pleat_nccl_listener *listener(void)
+{
+    return atomic_load_explicit(&listening, memory_order_acquire);
+}
+
+/* ---- NCCL's own ---- */
+
+/* Behind this one, or, where NCCL was loaded with a library's names kept to itself, in NCCL. */
+static void *own(const char *name)
+{
+    void *found = dlsym(RTLD_NEXT, name);
+    if (found != NULL)
+        return found;
+    void *nccl = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
+    if (nccl == NULL)
+        return NULL;
+    found = dlsym(nccl, name);
+    dlclose(nccl);
+    return found;
+}
+
+#define OWN(name, returned, parameters)                                                            \
+    static returned(*_Atomic kept_##name) parameters;                                              \
+    returned(*own_##name) parameters = atomic_load_explicit(&kept_##name, memory_order_relaxed);   \
+    if (own_##name == NULL) {                                                                      \
+        *(void **)(&own_##name) = own(#name);                                                      \
+        if (own_##name == NULL) {                                                                  \
+            fprintf(stderr, "pleat: this NCCL has no %s\n", #name);                                \
+            return SYSTEM_ERROR;                                                                   \
+        }                                                                                          \
+        atomic_store(&kept_##name, own_##name);                                                    \
+    }
+
+/* ---- what is registered ---- */
+
+typedef struct registration {
+    struct registration *next;
+    communicator comm;
+    void *handle;
+    const void *address;
+} registration;
+
+static pthread_mutex_t registrations_lock = PTHREAD_MUTEX_INITIALIZER;
+static registration *registrations;
+
+static void remember(communicator comm, void *handle, const void *address)
+{
+    const struct pleat_nccl_listener *told = listener();
+    registration *made = told != NULL && handle != NULL ? malloc(sizeof *made) : NULL;
+    if (made == NULL)
+        return; /* of what nobody remembers nothing is held: NCCL's own rule holds */
+    told->hold(address);
+    *made = (registration){.comm = comm, .handle = handle, .address = address};
+    pthread_mutex_lock(&registrations_lock);
+    made->next = registrations;
+    registrations = made;
+    pthread_mutex_unlock(&registrations_lock);
+}
+
+static void forget(communicator comm, const void *handle)
+{
+    pthread_mutex_lock(&registrations_lock);
+    registration **at = &registrations;
+    while (*at != NULL && ((*at)->handle != handle || (*at)->comm != comm))
+        at = &(*at)->next;
+    registration *gone = *at;
+    if (gone != NULL)
+        *at = gone->next;
+    pthread_mutex_unlock(&registrations_lock);
+    const struct pleat_nccl_listener *told = listener();
+    if (gone != NULL && told != NULL)
+        told->let_go(gone->address);
+    free(gone);
+}
+
+/* All of a communicator that is no more. */
+static void forget_all(communicator comm)
+{
+    for (;;) {
+        pthread_mutex_lock(&registrations_lock);
+        const registration *at = registrations;
+        while (at != NULL && at->comm != comm)
+            at = at->next;
+        const void *handle = at != NULL ? at->handle : NULL;
+        pthread_mutex_unlock(&registrations_lock);
+        if (at == NULL)
+            return;
+        forget(comm, handle);
+    }
+}
+
+EXPORT result ncclCommRegister(communicator comm, void *buffer, size_t bytes, void **handle)
+{
+    OWN(ncclCommRegister, result, (communicator, void *, size_t, void **))
+    const struct pleat_nccl_listener *told = listener();
+    if (told != NULL && told->is_mapped_anew(buffer, bytes)) {
+        *handle = NULL;
+        return SUCCESS;
+    }
+    result done = own_ncclCommRegister(comm, buffer, bytes, handle);
+    if (done == SUCCESS)
+        remember(comm, *handle, buffer);
+    return done;
+}
+
+EXPORT result ncclCommDeregister(communicator comm, void *handle)
+{
+    OWN(ncclCommDeregister, result, (communicator, void *))
+    if (handle == NULL)
+        return SUCCESS;
+    result done = own_ncclCommDeregister(comm, handle);
+    if (done == SUCCESS)
+        forget(comm, handle);
+    return done;
+}
+
+/* All ranks take part in this one, so none may leave it out by itself. */
+EXPORT result ncclCommWindowRegister(communicator comm, void *buffer, size_t bytes, void **window,
+                                     int flags)
+{
+    OWN(ncclCommWindowRegister, result, (communicator, void *, size_t, void **, int))
+    const struct pleat_nccl_listener *told = listener();
+    if (told != NULL && told->is_mapped_anew(buffer, bytes)) {
+        fprintf(stderr,
+                "pleat: ncclCommWindowRegister: what lies behind %p may change: allocate "
+                "it in a torch.cuda.MemPool\n",
+                buffer);
+        return INVALID_USAGE;
+    }
+    result done = own_ncclCommWindowRegister(comm, buffer, bytes, window, flags);
+    if (done == SUCCESS)
+        remember(comm, *window, buffer);
+    return done;
+}
+
+EXPORT result ncclCommWindowDeregister(communicator comm, void *window)
+{
+    OWN(ncclCommWindowDeregister, result, (communicator, void *))
+    result done = own_ncclCommWindowDeregister(comm, window);
+    if (done == SUCCESS)
+        forget(comm, window);
+    return done;
+}
+
+/* ---- communicators: when NCCL takes memory ---- */
+
+#define KNOWN 256
+
+static _Atomic(communicator) known[KNOWN]; /* that have talked */
+static _Thread_local int starting;         /* a first collective waits for the group's end */
+
+static void say_starts(void)
+{
+    const struct pleat_nccl_listener *told = listener();
+    if (told != NULL)
+        told->starts();
+}
+
+static void say_started(void)
+{
+    const struct pleat_nccl_listener *told = listener();
+    if (told != NULL)
+        told->started();
+}
+
+static _Atomic(communicator) *place_of(communicator comm)
+{
+    return &known[((uintptr_t)comm >> 6) % KNOWN];
+}
+
+/* A collective is about to be given to NCCL. Two communicators of one place are started again and
+ * again, which costs time alone. */
+static void begin(communicator comm, const void *sent, const void *received)
+{
+    const struct pleat_nccl_listener *told = listener();
+    if (told == NULL)
+        return;
+    told->talks(sent);
+    if (received != sent)
+        told->talks(received);
+    if (atomic_load_explicit(place_of(comm), memory_order_relaxed) == comm)
+        return;
+    atomic_store(place_of(comm), comm);
+    starting = 1;
+    told->starts();
+}
+
+EXPORT result ncclGroupEnd(void)
+{
+    OWN(ncclGroupEnd, result, (void))
+    result done = own_ncclGroupEnd();
+    if (starting) {
+        starting = 0;
+        say_started();
+    }
+    return done;
+}
+
+#define STARTING(call)                                                                             \
+    do {                                                                                           \
+        say_starts();                                                                              \
+        result done_ = call;                                                                       \
+        say_started();                                                                             \
+        return done_;                                                                              \
+    } while (0)
+
+EXPORT result ncclCommInitRank(communicator *comm, int ranks, unique_id id, int rank)
+{
+    OWN(ncclCommInitRank, result, (communicator *, int, unique_id, int))
+    STARTING(own_ncclCommInitRank(comm, ranks, id, rank));
+}
+
+EXPORT result ncclCommInitRankConfig(communicator *comm, int ranks, unique_id id, int rank,
+                                     void *config)
+{
+    OWN(ncclCommInitRankConfig, result, (communicator *, int, unique_id, int, void *))
+    STARTING(own_ncclCommInitRankConfig(comm, ranks, id, rank, config));
+}
+
+EXPORT result ncclCommInitRankScalable(communicator *comm, int ranks, int rank, int ids,
+                                       unique_id *id, void *config)
+{
+    OWN(ncclCommInitRankScalable, result, (communicator *, int, int, int, unique_id *, void *))
+    STARTING(own_ncclCommInitRankScalable(comm, ranks, rank, ids, id, config));
+}
+
+EXPORT result ncclCommInitAll(communicator *comms, int count, const int *devices)
+{
+    OWN(ncclCommInitAll, result, (communicator *, int, const int *))
+    STARTING(own_ncclCommInitAll(comms, count, devices));
+}
+
+EXPORT result ncclCommSplit(communicator comm, int color, int key, communicator *made, void *config)
+{
+    OWN(ncclCommSplit, result, (communicator, int, int, communicator *, void *))
+    STARTING(own_ncclCommSplit(comm, color, key, made, config));
+}
+
+/* What is left registered goes with it. */
+#define ENDING(name)                                                                               \
+    EXPORT result name(communicator comm)                                                          \
+    {                                                                                              \
+        OWN(name, result, (communicator))                                                          \
+        result done = own_##name(comm);                                                            \
+        communicator same = comm;                                                                  \
+        atomic_compare_exchange_strong(place_of(comm), &same, NULL);                               \
+        forget_all(comm);                                                                          \
+        return done;                                                                               \
+    }
+
+ENDING(ncclCommDestroy)
+ENDING(ncclCommAbort)
+
+/* ---- collectives ---- */
+
+EXPORT result ncclAllReduce(const void *sent, void *received, size_t count, type of, operation by,
+                            communicator comm, stream on)
+{
+    OWN(ncclAllReduce, result,
+        (const void *, void *, size_t, type, operation, communicator, stream))
+    begin(comm, sent, received);
+    return own_ncclAllReduce(sent, received, count, of, by, comm, on);
+}
+
+EXPORT result ncclReduce(const void *sent, void *received, size_t count, type of, operation by,
+                         int root, communicator comm, stream on)
+{
+    OWN(ncclReduce, result,
+        (const void *, void *, size_t, type, operation, int, communicator, stream))
+    begin(comm, sent, received);
+    return own_ncclReduce(sent, received, count, of, by, root, comm, on);
+}
+
+EXPORT result ncclBroadcast(const void *sent, void *received, size_t count, type of, int root,
+                            communicator comm, stream on)
+{
+    OWN(ncclBroadcast, result, (const void *, void *, size_t, type, int, communicator, stream))
+    begin(comm, sent, received);
+    return own_ncclBroadcast(sent, received, count, of, root, comm, on);
+}
+
+EXPORT result ncclReduceScatter(const void *sent, void *received, size_t count, type of,
+                                operation by, communicator comm, stream on)
+{
+    OWN(ncclReduceScatter, result,
+        (const void *, void *, size_t, type, operation, communicator, stream))
+    begin(comm, sent, received);
+    return own_ncclReduceScatter(sent, received, count, of, by, comm, on);
+}
+
+EXPORT result ncclAllGather(const void *sent, void *received, size_t count, type of,
+                            communicator comm, stream on)
+{
+    OWN(ncclAllGather, result, (const void *, void *, size_t, type, communicator, stream))
+    begin(comm, sent, received);
+    return own_ncclAllGather(sent, received, count, of, comm, on);
+}
+
+EXPORT result ncclAlltoAll(const void *sent, void *received, size_t count, type of,
+                           communicator comm, stream on)
+{
+    OWN(ncclAlltoAll, result, (const void *, void *, size_t, type, communicator, stream))
+    begin(comm, sent, received);
+    return own_ncclAlltoAll(sent, received, count, of, comm, on);
+}
+
+EXPORT result ncclSend(const void *sent, size_t count, type of, int peer, communicator comm,
+                       stream on)
+{
+    OWN(ncclSend, result, (const void *, size_t, type, int, communicator, stream))
+    begin(comm, sent, sent);
+    return own_ncclSend(sent, count, of, peer, comm, on);
+}
+
+EXPORT result ncclRecv(void *received, size_t count, type of, int peer, communicator comm,
+                       stream on)
+{
+    OWN(ncclRecv, result, (void *, size_t, type, int, communicator, stream))
+    begin(comm, received, received);
+    return own_ncclRecv(received, count, of, peer, comm, on);
+}

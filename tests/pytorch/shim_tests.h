@@ -1,0 +1,87 @@
+/*
+ * shim_tests.h: what the programs that test the shim's allocator share: each test is a function,
+ * and prints its name.
+ */
+#ifndef PLEAT_TESTS_PYTORCH_SHIM_TESTS_H
+#define PLEAT_TESTS_PYTORCH_SHIM_TESTS_H
+
+#include "fake_torch.h"
+
+#include <cstdio>
+
+using namespace pleat_torch;
+
+namespace
+{
+
+int failed = 0;
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            std::printf("    %s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
+            failed++;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+constexpr size_t MIB = 1 << 20;
+
+struct Ended {
+    void operator()(Allocator *allocator)
+    {
+        Allocator::current = nullptr;
+        delete allocator;
+    }
+};
+
+std::unique_ptr<Allocator, Ended> make(uint64_t budget = 0, const std::string &plan = "")
+{
+    Settings settings;
+    settings.conf = "share:on";
+    settings.plan = plan;
+    settings.budget_bytes = budget;
+    settings.record = 1;
+    std::unique_ptr<Allocator, Ended> made(new Allocator(settings, &fake::native));
+    Allocator::current = made.get();
+    made->init(2);
+    return made;
+}
+
+/* The text of what `body` throws as an Error; "" where it throws none. */
+template <typename Error, typename Body> std::string thrown(Body &&body)
+{
+    try {
+        body();
+    } catch (const Error &error) {
+        return error.what_without_backtrace();
+    }
+    return "";
+}
+
+struct Test {
+    const char *name;
+    void (*run)();
+};
+
+#define TEST(name)                                                                                 \
+    Test                                                                                           \
+    {                                                                                              \
+#name, name                                                                                \
+    }
+
+template <typename Tests> int run_all(const Tests &tests)
+{
+    setvbuf(stdout, nullptr, _IOLBF, 0);
+    setenv("PYTORCH_CUDA_ALLOC_CONF", "read by the fake", 1);
+    (void)caching::CUDAAllocatorConfig::instance();
+    for (const Test &test : tests) {
+        int before = failed;
+        test.run();
+        std::printf("%s %s\n", failed == before ? "ok  " : "FAIL", test.name);
+    }
+    return failed != 0;
+}
+
+} // namespace
+
+#endif
