@@ -1,73 +1,20 @@
 """`pleat plan` of several traces, what it says of other sizes, and replays at those."""
 import json
 import os
-import pickle
-import random
 import subprocess
 import sys
 import tempfile
 import unittest
 
-PLEAT = sys.argv.pop(1)
+sys.dont_write_bytecode = True
+from made import record  # noqa: E402
 
-UNIT = 32  # sizes are many chunks of 2 MiB in all
-SMALL = 1 << 10
-LAYERS = 12
+PLEAT = sys.argv.pop(1)
 
 
 def pleat(*arguments):
     return subprocess.run([PLEAT, *map(str, arguments)], capture_output=True, text=True,
                           check=False)
-
-
-class Recording:
-    """A training job's events as torch records them: a pickle of built-in types."""
-
-    def __init__(self):
-        self.events = []
-        self.address = 1 << 40
-
-    def add(self, action, address, size, label):
-        self.events.append({"action": action, "addr": address, "size": size, "stream": 0,
-                            "time_us": len(self.events), "user_metadata": label})
-
-    def take(self, size, label):
-        size *= UNIT
-        self.address += 1 << 32
-        self.add("alloc", self.address, size, label)
-        return (self.address, size)
-
-    def give(self, tensor, label):
-        self.add("free_requested", *tensor, label)
-        self.add("free_completed", *tensor, label)
-
-    def iterate(self, number, batch, seed):
-        label = "iter=%d;phase=step" % number
-        dice = random.Random(seed)
-        kept = [self.take(3 * SMALL, label)]
-        for _ in range(LAYERS):
-            kept.append(self.take(batch * (1 << dice.randrange(17, 21)), label))
-            work = [self.take(batch * 40960 + 256, label), self.take(65536, label)]
-            kept.append(self.take(batch * 8192 * dice.randrange(1, 40), label))
-            for tensor in work:
-                self.give(tensor, label)
-        while kept:
-            work = self.take(batch * 4096 * dice.randrange(1, 90), label)
-            self.give(kept.pop(), label)
-            self.give(work, label)
-
-    def write(self, path):
-        with open(path, "wb") as file:
-            pickle.dump({"segments": [], "device_traces": [self.events]}, file)
-
-
-def record(path, batches, seed=7):
-    recording = Recording()
-    for weight in range(5):
-        recording.take((1 << 20) + weight * 4096, "")
-    for number, batch in enumerate(batches):
-        recording.iterate(number, batch, seed)
-    recording.write(path)
 
 
 class Elastic(unittest.TestCase):

@@ -15,6 +15,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import suite  # noqa: E402
+from made import network  # noqa: E402
 
 PLEAT = sys.argv[1]
 LOGS = pathlib.Path(os.environ.get("PLEAT_SHARED") or (sys.argv + [""])[2]) / "data" / "dtr"
@@ -40,28 +41,6 @@ def told(*arguments):
     if done.returncode != 0:
         raise AssertionError(done.stderr)
     return json.loads(done.stdout)
-
-
-def network(layers=12, bytes_=8 * MIB):
-    """An operator log: layers that keep their input for the way back, each a convolution (dear) and a
-    function (cheap)."""
-    lines = [dict(INSTRUCTION="ANNOTATE", ANNOTATION="START"),
-             dict(INSTRUCTION="CONSTANT", NAME="weight"), dict(INSTRUCTION="MEMORY", NAME="weight", MEMORY="1048576")]
-
-    def call(operator, arguments, result, nanoseconds):
-        lines.append(dict(INSTRUCTION="CALL", NAME=operator, ARGS=arguments, RESULT=[result], TIME=str(nanoseconds)))
-        lines.append(dict(INSTRUCTION="MEMORY", NAME=result, MEMORY=str(bytes_)))
-        lines.append(dict(INSTRUCTION="ALIAS", NAME=result, ALIAS="-1"))
-
-    call("embedding", ["weight"], "y0", 10 ** 6)
-    for i in range(layers):
-        call("conv", ["weight", "y%d" % i], "x%d" % (i + 1), 5 * 10 ** 6)
-        call("relu", ["x%d" % (i + 1)], "y%d" % (i + 1), 10 ** 6)
-    call("loss", ["y%d" % layers], "g%d" % layers, 10 ** 6)
-    for i in reversed(range(layers)):
-        call("backward", ["x%d" % (i + 1), "y%d" % i, "g%d" % (i + 1)], "g%d" % i, 10 ** 7)
-        lines += [dict(INSTRUCTION="RELEASE", NAME=name % (i + 1)) for name in ("x%d", "y%d", "g%d")]
-    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 class Remat(unittest.TestCase):
