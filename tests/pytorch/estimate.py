@@ -98,6 +98,8 @@ assert labels[labels != -100].tolist() == [3, 5] and torch.unique(labels).tolist
 assert labels.repeat_interleave(torch.tensor([1, 0, 2, 0], device="cuda")).cpu().tolist() == [3, 5, 5]
 loss = functional.linear(x, experts[0].weight).mean()
 assert loss.item() == 1.0 and loss.detach().cpu().item() == 1.0 and bool(loss > 0)
+loader = torch.utils.data.DataLoader(torch.arange(10), batch_size=5, pin_memory=True)
+assert [batch.cuda(non_blocking=True).tolist() for batch in loader] == [list(range(5)), list(range(5, 10))]
 host = torch.zeros(4, dtype=torch.int64)
 host.copy_(labels)
 assert host.tolist() == labels.tolist()

@@ -348,3 +348,15 @@ CUDA_API int cudaFreeHost(void *address)
     free(address);
     return DONE;
 }
+
+/* The beginning of cudaPointerAttributes: memory of the host, which nobody has registered. */
+CUDA_API int cudaPointerGetAttributes(void *attributes, const void *address)
+{
+    const struct {
+        int type, device;
+        void *on_device;
+        const void *on_host;
+    } unregistered = {.device = -1, .on_host = address};
+    memcpy(attributes, &unregistered, sizeof unregistered);
+    return DONE;
+}
