@@ -3,8 +3,9 @@
  *
  * WHAT IT HOLDS  {"segments": [...], "device_traces": [one list of events a device], ...}: what the
  * caching allocator held when the snapshot was taken, and its recorded events. Only the keys in
- * WORDS are looked at; other keys and unknown actions are passed over, as torch adds some with
- * every version. A list instead of the outer dict is its "segments".
+ * WORDS are looked at; other keys are passed over, as torch adds some with every version. An action
+ * that is none of WORDS might change what is live: the file is refused by its name. A list instead
+ * of the outer dict is its "segments". tests/snapshots has files of torch 2.1 to 2.14.
  *
  * HOW  read_events and read_segments turn what is used into entries (snapshot.h), checked; what
  * they mean is snapshot_replay.c's to find out. A private pool's memory is its own, so a stream in
@@ -53,6 +54,9 @@ typedef pleat__pickle_node node;
     X(ACTIVE_ALLOCATED, "active_allocated")                                                        \
     X(ACTIVE_PENDING_FREE, "active_pending_free")                                                  \
     X(ACTIVE_AWAITING_FREE, "active_awaiting_free")                                                \
+    X(OOM, "oom")                                                                                  \
+    X(SNAPSHOT, "snapshot")                                                                        \
+    X(ANNOTATE, "annotate")                                                                        \
     X(ALLOC, "alloc")                                                                              \
     X(FREE, "free")                                                                                \
     X(FREE_REQUESTED, "free_requested")                                                            \
@@ -287,6 +291,22 @@ static bool known_action(uint8_t word)
     return word >= WORD_ALLOC && word <= WORD_SEGMENT_UNMAP;
 }
 
+/* Memory that was refused, a snapshot taken, words put to a tensor that lives on. */
+static bool changes_nothing(uint8_t word)
+{
+    return word == WORD_OOM || word == WORD_SNAPSHOT || word == WORD_ANNOTATE;
+}
+
+static pleat_result fail_action(const importer *s, const value *action)
+{
+    int length = 0;
+    while (length < 40 && length < (int)action->length && action->text[length] > ' ' &&
+           action->text[length] <= '~')
+        length++;
+    return fail(s, "the action '%.*s' is none that is known here: it may change what is live",
+                length, action->text);
+}
+
 static pleat_result read_event(importer *s, const value *event, uint64_t *time_us)
 {
     fields from;
@@ -294,8 +314,10 @@ static pleat_result read_event(importer *s, const value *event, uint64_t *time_u
     const value *action = from.of[WORD_ACTION];
     if (action == NULL || action->type != PLEAT__PICKLE_TEXT)
         return fail(s, "'action' is missing");
-    if (!known_action(action->word))
+    if (changes_nothing(action->word))
         return PLEAT_OK;
+    if (!known_action(action->word))
+        return fail_action(s, action);
     pleat__entry made = {.action = (uint8_t)(action->word - WORD_ALLOC + PLEAT__ACTION_ALLOC),
                          .stream = stream_value(from.of[WORD_STREAM], from.of[WORD_POOL_ID])};
     PLEAT_TRY(read_number(s, &from, WORD_ADDR, NULL, &made.address));

@@ -185,6 +185,14 @@ static void import_passes_over_what_it_does_not_know(void **state)
                   "a0:1");
 }
 
+static void import_refuses_an_action_that_it_does_not_know(void **state)
+{
+    (void)state;
+    assert_refused(
+        EVENTS("{'action':'alloc','addr':512,'size':1}, {'action':'segment_move','addr':512}"),
+        PLEAT__ANY_DEVICE, "device_traces[0][1]: the action 'segment_move' is none that is known");
+}
+
 #define BLOCK(address, size, requested, state)                                                     \
     "{'address':" #address ",'size':" #size ",'requested_size':" #requested ",'state':'" state "'" \
     "}"                                                                                            \
@@ -379,6 +387,7 @@ int main(void)
         cmocka_unit_test(import_keeps_stack_frames),
         cmocka_unit_test(import_follows_addresses),
         cmocka_unit_test(import_passes_over_what_it_does_not_know),
+        cmocka_unit_test(import_refuses_an_action_that_it_does_not_know),
         cmocka_unit_test(import_finds_what_was_live_at_the_start),
         cmocka_unit_test(import_reads_old_dumps),
         cmocka_unit_test(import_keeps_segments),
