@@ -232,7 +232,8 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(releases, "pieces of memory given back to it")                                               \
     X(small_blocks, "allocations of at most 1 MiB live now")                                       \
     X(small_bytes, "bytes of them, sizes rounded to 512")                                          \
-    X(host_bytes, "bytes of chunks in the host's memory now (setting spill)")
+    X(host_bytes, "bytes of chunks in the host's memory now (setting spill)")                      \
+    X(moved_bytes, "bytes of chunks that spilling moved there, or back")
 
 typedef struct pleat_stats {
 #define PLEAT_COUNTER_FIELD(name, text) uint64_t name;

@@ -77,6 +77,7 @@ pleat_result pleat__move(pleat_runtime *runtime, pleat__chunk *const *chunks, si
         for (part = 0; done + part < count && (part == 0 || bytes < PART_BYTES); part++)
             bytes += chunks[done + part]->pages * pleat__space_page_bytes(runtime->space);
         PLEAT_TRY(move_part(runtime, chunks + done, part, on_host));
+        runtime->stats.moved_bytes += bytes;
     }
     return PLEAT_OK;
 }
