@@ -21,7 +21,8 @@
  *             small, lane or 0, window
  *   phases    label, begin at
  *
- * A plan with a recipe is of version 2, and has the recipe's tables behind these (recipe.c); one
+ * A plan with a recipe is of version 2, or 5 where a function has a least size, and has the
+ * recipe's tables behind these (recipe.c); one
  * with reusable space is of version 3, with that (reuse.c); one with chunks that pass from stream
  * to stream is of version 4, with those (handover_table.c); others are of version 1.
  *
@@ -49,6 +50,7 @@
 #define VERSION_ELASTIC 2
 #define VERSION_REUSE   3
 #define VERSION_HANDED  4
+#define VERSION_FLOORED 5
 
 enum {
     HEADER_FINGERPRINT,
@@ -186,10 +188,12 @@ static void put_plan(pleat__pack_writer *writer, const pleat_plan *plan)
     };
     bool reuse = plan->recipe == NULL && plan->reusable_count > 0;
     bool handed = plan->recipe == NULL && !reuse && plan->handed_count > 0;
-    uint32_t version = plan->recipe != NULL ? VERSION_ELASTIC
-                       : reuse              ? VERSION_REUSE
-                       : handed             ? VERSION_HANDED
-                                            : VERSION;
+    bool floored = plan->recipe != NULL && pleat__recipe_is_floored(plan->recipe);
+    uint32_t version = floored                ? VERSION_FLOORED
+                       : plan->recipe != NULL ? VERSION_ELASTIC
+                       : reuse                ? VERSION_REUSE
+                       : handed               ? VERSION_HANDED
+                                              : VERSION;
     pleat__pack_put_header(writer, NAME, version, header, HEADER_NUMBERS);
     pleat__pack_put_texts(writer, 1, give_options, plan);
     pleat__pack_put_texts(writer, plan->label_count, give_label, plan);
@@ -404,7 +408,7 @@ static pleat_result read_sequence(reader *r, pleat__sequence *sequence, uint64_t
 static pleat_result read_header(reader *r, uint64_t *header)
 {
     pleat_plan *plan = r->plan;
-    r->version = VERSION_HANDED;
+    r->version = VERSION_FLOORED;
     PLEAT_TRY(pleat__pack_versions(&r->pack, NAME, VERSION, &r->version, header, HEADER_NUMBERS));
     cursor c = {header, true};
     plan->fingerprint = header[HEADER_FINGERPRINT];
@@ -444,8 +448,8 @@ static pleat_result read_all(reader *r)
         read_sequence(r, &plan->first, header[HEADER_FIRST_SLOTS], header[HEADER_FIRST_PHASES]));
     PLEAT_TRY(
         read_sequence(r, &plan->steady, header[HEADER_STEADY_SLOTS], header[HEADER_STEADY_PHASES]));
-    if (r->version == VERSION_ELASTIC)
-        PLEAT_TRY(pleat__recipe_take(&r->pack, plan));
+    if (r->version == VERSION_ELASTIC || r->version == VERSION_FLOORED)
+        PLEAT_TRY(pleat__recipe_take(&r->pack, r->version == VERSION_FLOORED, plan));
     if (r->version == VERSION_REUSE)
         PLEAT_TRY(pleat__reuse_take(&r->pack, plan));
     if (r->version == VERSION_HANDED)

@@ -11,7 +11,8 @@
  *          then their product: a length times a batch. Which of the two the other direction is (the
  *          length, its square, the batch, ...) is what explains most requests.
  * BOUNDS   Workspaces grow with x up to a bound that several kinds of request share: b x, at most
- *          `most`.
+ *          `most`. Others stay as they are for a while and grow from then on: b x, at least
+ * `least`.
  */
 #include <plan/sizes/fit.h>
 
@@ -276,8 +277,9 @@ static bool explain(const fitting *f, uint32_t k, uint32_t parameters, pleat__fu
     if (pleat__solve(samples, count, parameters, function))
         return true;
     uint64_t most = largest_of(f, &f->kinds[k]);
-    return parameters == 1 && is_bound(f, k, samples, count, most) &&
-           pleat__solve_bounded(samples, count, most, function);
+    return parameters == 1 && ((is_bound(f, k, samples, count, most) &&
+                                pleat__solve_bounded(samples, count, most, function)) ||
+                               pleat__solve_floored(samples, count, function));
 }
 
 /* Requests of varying size that have a function with u and v as they stand. */

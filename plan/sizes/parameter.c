@@ -207,6 +207,8 @@ bool pleat__function_at(const pleat__function *function, const pleat__x *x, uint
     wide whole = sum / over + (sum % over != 0);
     if ((wide)function->most < whole)
         whole = (wide)function->most;
+    if (whole < (wide)function->least)
+        whole = (wide)function->least;
     if (whole > (wide)PLEAT__SIZE_MOST)
         return false;
     *size = (uint64_t)whole;

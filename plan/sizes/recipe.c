@@ -1,12 +1,12 @@
 /*
  * recipe.c: recipes in memory and in plan files.
  *
- * FORMAT   Behind the tables of a plan file of version 2 (format.c), as tables of their own:
+ * FORMAT   Behind the tables of a plan file of version 2 or 5 (format.c), as tables of their own:
  *
  *   numbers    parameters, prologue, named, view page, counts: functions, choices, reserved;
  *              reference, lowest, highest: u over, u under, v over, v under of each
- *   functions  six coefficients, divisor, exact, most or 0; a coefficient k is kept as 2 k, or as
- *              -2 k - 1 when it is negative
+ *   functions  six coefficients, divisor, exact, most or 0, and in version 5 least; a coefficient k
+ *              is kept as 2 k, or as -2 k - 1 when it is negative
  *   first      function or 0, host or 0, of each slot of `first`
  *   steady     function or 0, of each steady slot
  *   choices    u over, u under, v over, v under, life, folded, how many of the reserved
@@ -31,7 +31,7 @@ enum {
     NUMBERS = NUMBER_X + 12,
 };
 
-#define FUNCTION_NUMBERS (PLEAT__TERMS + 3)
+#define FUNCTION_NUMBERS (PLEAT__TERMS + 4)
 #define CHOICE_NUMBERS   7
 
 pleat_result pleat__recipe_new(pleat_plan *plan)
@@ -64,7 +64,8 @@ static bool same_function(const pleat__function *a, const pleat__function *b)
     for (int i = 0; i < PLEAT__TERMS; i++)
         if (a->k[i] != b->k[i])
             return false;
-    return a->divisor == b->divisor && a->exact == b->exact && a->most == b->most;
+    return a->divisor == b->divisor && a->exact == b->exact && a->most == b->most &&
+           a->least == b->least;
 }
 
 pleat_result pleat__recipe_add(pleat__recipe *recipe, pleat__arena *arena,
@@ -114,6 +115,7 @@ static void give_function(const void *context, uint64_t index, uint64_t *row)
     row[PLEAT__TERMS] = f->divisor;
     row[PLEAT__TERMS + 1] = f->exact;
     row[PLEAT__TERMS + 2] = f->most == UINT64_MAX ? 0 : f->most + 1;
+    row[PLEAT__TERMS + 3] = f->least;
 }
 
 static void give_first(const void *context, uint64_t index, uint64_t *row)
@@ -145,6 +147,20 @@ static void give_reserved(const void *context, uint64_t index, uint64_t *row)
     row[0] = choice->reserved[index];
 }
 
+bool pleat__recipe_is_floored(const pleat__recipe *recipe)
+{
+    bool floored = false;
+    for (uint32_t f = 0; f < recipe->function_count; f++)
+        floored = floored || recipe->functions[f].least != 0;
+    return floored;
+}
+
+/* Without the last where no function has a least size. */
+static uint32_t function_numbers(bool floored)
+{
+    return floored ? FUNCTION_NUMBERS : FUNCTION_NUMBERS - 1;
+}
+
 void pleat__recipe_put(pleat__pack_writer *writer, const pleat_plan *plan)
 {
     const pleat__recipe *recipe = plan->recipe;
@@ -162,7 +178,8 @@ void pleat__recipe_put(pleat__pack_writer *writer, const pleat_plan *plan)
     put_x(&recipe->lowest, numbers + NUMBER_X + 4);
     put_x(&recipe->highest, numbers + NUMBER_X + 8);
     pleat__pack_put_rows(writer, NUMBERS, 1, give_number, numbers);
-    pleat__pack_put_rows(writer, recipe->function_count, FUNCTION_NUMBERS, give_function, recipe);
+    pleat__pack_put_rows(writer, recipe->function_count,
+                         function_numbers(pleat__recipe_is_floored(recipe)), give_function, recipe);
     pleat__pack_put_rows(writer, plan->first.slot_count, 2, give_first, recipe);
     pleat__pack_put_rows(writer, plan->steady.slot_count, 1, give_steady, recipe);
     pleat__pack_put_rows(writer, recipe->choice_count, CHOICE_NUMBERS, give_choice, recipe);
@@ -173,6 +190,7 @@ void pleat__recipe_put(pleat__pack_writer *writer, const pleat_plan *plan)
 
 typedef struct reader {
     pleat__pack_reader *pack;
+    bool floored;
     pleat_plan *plan;
     pleat__recipe *recipe;
     uint64_t numbers[NUMBERS];
@@ -205,12 +223,14 @@ static bool take_x(const uint64_t *numbers, pleat__x *out)
 
 static pleat_result take_function(void *context, uint64_t index, const uint64_t *row)
 {
-    pleat__function *f = &((reader *)context)->recipe->functions[index];
+    const reader *r = context;
+    pleat__function *f = &r->recipe->functions[index];
     for (int i = 0; i < PLEAT__TERMS; i++)
         f->k[i] = row[i] % 2 == 0 ? (int64_t)(row[i] / 2) : -(int64_t)(row[i] / 2) - 1;
     f->divisor = row[PLEAT__TERMS];
     f->exact = row[PLEAT__TERMS + 1];
     f->most = row[PLEAT__TERMS + 2] == 0 ? UINT64_MAX : row[PLEAT__TERMS + 2] - 1;
+    f->least = r->floored ? row[PLEAT__TERMS + 3] : 0;
     return f->divisor == 0 || f->divisor > INT64_MAX || f->exact > 1 ? out_of_range() : PLEAT_OK;
 }
 
@@ -272,7 +292,7 @@ static pleat_result take_numbers(reader *r)
         n[NUMBER_PROLOGUE] <= r->plan->steady.slot_count && n[NUMBER_NAMED] <= 1 &&
         n[NUMBER_VIEW_PAGE] <= PLEAT__PAGES_MOST &&
         n[NUMBER_FUNCTIONS] <= (uint64_t)r->plan->first.slot_count + r->plan->steady.slot_count &&
-        n[NUMBER_FUNCTIONS] <= (r->pack->size - r->pack->at) / FUNCTION_NUMBERS &&
+        n[NUMBER_FUNCTIONS] <= (r->pack->size - r->pack->at) / function_numbers(r->floored) &&
         n[NUMBER_CHOICES] <= PLEAT__CHOICES_MOST &&
         n[NUMBER_RESERVED] <= PLEAT__CHOICES_MOST * PLEAT__RESERVED_MOST &&
         take_x(n + NUMBER_X, &recipe->reference) && take_x(n + NUMBER_X + 4, &recipe->lowest) &&
@@ -293,15 +313,15 @@ static pleat_result take_numbers(reader *r)
                              recipe->function_count);
 }
 
-pleat_result pleat__recipe_take(pleat__pack_reader *pack, pleat_plan *plan)
+pleat_result pleat__recipe_take(pleat__pack_reader *pack, bool floored, pleat_plan *plan)
 {
-    reader r = {.pack = pack, .plan = plan};
+    reader r = {.pack = pack, .floored = floored, .plan = plan};
     uint64_t reserved = 0;
     PLEAT_TRY(pleat__recipe_new(plan));
     r.recipe = plan->recipe;
     PLEAT_TRY(take_numbers(&r));
-    PLEAT_TRY(
-        pleat__pack_rows(pack, r.recipe->function_count, FUNCTION_NUMBERS, take_function, &r));
+    PLEAT_TRY(pleat__pack_rows(pack, r.recipe->function_count, function_numbers(floored),
+                               take_function, &r));
     PLEAT_TRY(pleat__pack_rows(pack, plan->first.slot_count, 2, take_first, &r));
     PLEAT_TRY(pleat__pack_rows(pack, plan->steady.slot_count, 1, take_steady, &r));
     PLEAT_TRY(pleat__pack_rows(pack, r.recipe->choice_count, CHOICE_NUMBERS, take_choice, &r));

@@ -16,10 +16,10 @@
  *
  * FUNCTIONS
  *   size(u, v) = (k0 + k1 u + k2 u^2 + k3 v + k4 uv + k5 u^2 v) / divisor, rounded up, at most
- * `most`. A function gives the very size that was recorded, at every x recorded, once both are
- * rounded up to 512. A request whose sizes follow none has PLEAT__NO_FUNCTION; it is dynamic, and
- * has a lane where the plan can make it one. Function 0 is not special: constants have functions
- * too.
+ * `most` and at least `least`. A function gives the very size that was recorded, at every x
+ * recorded, once both are rounded up to 512. A request whose sizes follow none has
+ * PLEAT__NO_FUNCTION; it is dynamic, and has a lane where the plan can make it one. Function 0 is
+ * not special: constants have functions too.
  *
  * WHAT STAYS
  * In every instance, and in the plan itself:
@@ -67,6 +67,7 @@ typedef struct pleat__function {
     uint64_t exact;          /* 1: it gives the recorded sizes to the byte, so that x follows from
                                 one; 0: only once rounded */
     uint64_t most;           /* bytes; UINT64_MAX: no bound */
+    uint64_t least;          /* bytes, above which it is proportional; 0: no bound */
 } pleat__function;
 
 #define PLEAT__RESERVED_MOST 20u

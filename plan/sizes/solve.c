@@ -251,3 +251,32 @@ bool pleat__solve_bounded(const pleat__sample *samples, uint32_t count, uint64_t
     out->exact = 1;
     return gives(out, samples, count, &exact) && exact;
 }
+
+/* Whether the samples at each u are several, and agree. */
+static bool each_confirmed(const pleat__sample *samples, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t same = 0;
+        for (uint32_t j = 0; j < count; j++)
+            same += samples[j].u == samples[i].u && samples[j].size == samples[i].size;
+        if (same < 2)
+            return false;
+    }
+    return true;
+}
+
+bool pleat__solve_floored(const pleat__sample *samples, uint32_t count, pleat__function *out)
+{
+    static const form linear = {1, {1}};
+    const pleat__sample *low = samples, *high = samples;
+    for (uint32_t i = 1; i < count; i++) {
+        low = samples[i].u < low->u ? &samples[i] : low;
+        high = samples[i].u > high->u ? &samples[i] : high;
+    }
+    bool exact;
+    if (low->size >= high->size || high->size > SIZE_MOST || !each_confirmed(samples, count) ||
+        !solve_from(&linear, &high, out))
+        return false;
+    out->least = low->size;
+    return gives(out, samples, count, &exact) && exact;
+}

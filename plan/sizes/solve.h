@@ -20,5 +20,9 @@ bool pleat__solve(const pleat__sample *samples, uint32_t count, uint32_t paramet
 /* A size that grows with u up to a bound: b * u, at most `most`. */
 bool pleat__solve_bounded(const pleat__sample *samples, uint32_t count, uint64_t most,
                           pleat__function *out);
+/* A size that grows with u, but by less than in proportion: b * u, at least that of the lowest u.
+ * Where only two u were recorded that is the most that it can be: each u must have two samples or
+ * more, which agree. */
+bool pleat__solve_floored(const pleat__sample *samples, uint32_t count, pleat__function *out);
 
 #endif

@@ -40,7 +40,6 @@
 #include <plan/verify/verify.h>
 
 #include <internal/error.h>
-#include <plan/model/requests.h>
 #include <plan/sizes/sizes.h>
 
 #define SHAPE(...) pleat__fail(PLEAT_E_INPUT, __VA_ARGS__)
@@ -343,6 +342,35 @@ typedef struct recorded {
     uint16_t stream;
 } recorded;
 
+/* The stream of the device on which memory is free only when the GPU is done with it: of the first
+ * 256 that with most requests and, where several have as many, the one that had them first. On the
+ * others it is free when the program says so, since the runtime makes them wait for each other. */
+static uint16_t find_main_stream(const pleat_trace *trace, uint32_t device)
+{
+    enum { STREAMS = 256 };
+    uint32_t all[STREAMS] = {0}, so_far[STREAMS] = {0}, most = 0;
+    const pleat_trace_event *events = pleat_trace_events(trace);
+    size_t count = pleat_trace_event_count(trace);
+    for (size_t i = 0; i < count; i++)
+        if (events[i].device == device && events[i].kind == PLEAT_EVENT_ALLOC &&
+            events[i].stream < STREAMS)
+            all[events[i].stream]++;
+    for (uint32_t s = 0; s < STREAMS; s++)
+        most = all[s] > most ? all[s] : most;
+    for (size_t i = 0; i < count; i++)
+        if (events[i].device == device && events[i].kind == PLEAT_EVENT_ALLOC &&
+            events[i].stream < STREAMS && ++so_far[events[i].stream] == most)
+            return events[i].stream;
+    return 0;
+}
+
+static bool frees_memory(const pleat_trace_event *event, uint16_t main_stream)
+{
+    if (event->kind == PLEAT_EVENT_FREE_REQUESTED)
+        return event->stream != main_stream;
+    return event->kind == PLEAT_EVENT_FREE_COMPLETED && event->stream == main_stream;
+}
+
 /* The device's requests in order; `count` of them, as V5 has already compared. */
 static pleat_result record(const pleat_plan *plan, const pleat_trace *trace, pleat__arena *scratch,
                            recorded **out)
@@ -353,7 +381,7 @@ static pleat_result record(const pleat_plan *plan, const pleat_trace *trace, ple
     if (requests == NULL || numbers == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to verify %u requests", all);
     const pleat_trace_event *events = pleat_trace_events(trace);
-    uint16_t busiest = pleat__busiest_stream(trace, plan->device);
+    uint16_t main_stream = find_main_stream(trace, plan->device);
     for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
         const pleat_trace_event *event = &events[i];
         if (event->device != plan->device)
@@ -361,7 +389,7 @@ static pleat_result record(const pleat_plan *plan, const pleat_trace *trace, ple
         if (event->kind == PLEAT_EVENT_ALLOC) {
             numbers[event->request] = made;
             requests[made++] = (recorded){event->size, position++, PLEAT__NEVER, event->stream};
-        } else if (pleat__ends_life(event, busiest)) {
+        } else if (frees_memory(event, main_stream)) {
             requests[numbers[event->request]].free_at = position++;
         }
     }

@@ -185,13 +185,12 @@ void pleat__size_parameter_matched(pleat__size_parameter *sizes, const pleat__sc
         sizes->agreed++;
 }
 
-/* Whether a request that is not as expected may be the item all the same: its slot holds it. */
+/* Whether a request that is not as expected may be the item all the same. */
 static bool may_be(const pleat__schedule *schedule, uint32_t item, uint64_t bytes, uint16_t stream)
 {
     const pleat__expected *expected = &schedule->items[item];
     return expected->kind == PLEAT__ITEM_SLOT && expected->stream == stream &&
-           expected->bytes != bytes &&
-           pleat__ceil_div(bytes, PLEAT__GRANULE_BYTES) <= expected->place.granules;
+           expected->bytes != bytes;
 }
 
 void pleat__size_parameter_correct(pleat__size_parameter *sizes, pleat__schedule *schedule,
@@ -220,4 +219,12 @@ void pleat__size_parameter_correct(pleat__size_parameter *sizes, pleat__schedule
     sizes->missed = expected;
     sizes->missed_bytes = bytes;
     sizes->confirms = expected + 1;
+}
+
+void pleat__size_parameter_outgrew(const pleat__size_parameter *sizes, pleat__schedule *schedule,
+                                   const pleat__place *place)
+{
+    if (sizes->missed != PLEAT__NO_ITEM &&
+        place->granules > schedule->items[sizes->missed].place.granules)
+        pleat__schedule_replace(schedule, sizes->missed, place);
 }

@@ -58,6 +58,10 @@ void pleat__size_parameter_matched(pleat__size_parameter *sizes, const pleat__sc
 void pleat__size_parameter_correct(pleat__size_parameter *sizes, pleat__schedule *schedule,
                                    uint32_t expected, uint32_t item, uint64_t bytes,
                                    uint16_t stream);
+/* The request that came in the place of another size lies there. Where it does not fit that one's
+ * slot, it is to lie there from then on. */
+void pleat__size_parameter_outgrew(const pleat__size_parameter *sizes, pleat__schedule *schedule,
+                                   const pleat__place *place);
 
 /* Whether x is certain: two requests of this iteration say the same. */
 static inline bool pleat__size_parameter_is_known(const pleat__size_parameter *sizes)

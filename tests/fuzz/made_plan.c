@@ -19,7 +19,7 @@ typedef struct table {
 typedef struct making {
     fuzz_draws *draws;
     uint64_t chunk, pages, chunks, events;
-    uint32_t streams, handles, lanes, first, steady, maps;
+    uint32_t version, streams, handles, lanes, first, steady, maps;
     pleat__slot slots[2][ROWS_MOST];
     table tables[TABLES_MOST];
     uint32_t table_count;
@@ -180,6 +180,8 @@ static void put_function(making *m, table *to, uint64_t size, uint32_t at, bool 
     put(to, 1);
     put(to, 1);
     put(to, draw(m, 8) == 0 ? size + 1 + 512ull * draw(m, 8) : 0);
+    if (m->version == 5)
+        put(to, draw(m, 2) == 0 ? size / (1 + draw(m, 4)) : 0);
 }
 
 static uint32_t put_functions(making *m, table *functions, table *of, int which, uint32_t count,
@@ -271,7 +273,7 @@ static void put_handed(making *m)
 
 static void make_plan(making *m)
 {
-    uint32_t version = 1 + draw(m, 4);
+    m->version = 1 + draw(m, 5);
     m->chunk = 512ull << draw(m, 5);
     m->streams = 1 + (draw(m, 3) == 0 ? draw(m, 3) : 0);
     m->first = draw(m, 6);
@@ -289,7 +291,7 @@ static void make_plan(making *m)
     put_lanes(m);
     put_slots(m, 0, m->first);
     put_slots(m, 1, m->steady);
-    const uint64_t row[] = {version,
+    const uint64_t row[] = {m->version,
                             9,
                             0,
                             m->first + m->steady,
@@ -314,11 +316,11 @@ static void make_plan(making *m)
     header->text = "pleat plan";
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         put(header, row[i]);
-    if (version == 2)
+    if (m->version == 2 || m->version == 5)
         put_recipe(m);
-    if (version == 3)
+    if (m->version == 3)
         put_reuse(m);
-    if (version == 4)
+    if (m->version == 4)
         put_handed(m);
 }
 

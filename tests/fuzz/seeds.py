@@ -153,6 +153,8 @@ def main():
     draws = random.Random(1)
     for i in range(8):
         write("made_plan", "draws%d" % i, bytes(draws.randrange(256) for _ in range(400)))
+    for i in range(4):
+        write("ledger", "draws%d" % i, bytes(draws.randrange(256) for _ in range(200)))
 
 
 if __name__ == "__main__":

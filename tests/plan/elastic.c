@@ -6,6 +6,7 @@
 #include "packs.h"
 
 #include <plan/sizes/layout.h>
+#include <plan/sizes/recipe.h>
 #include <string.h>
 
 /* --- instances ---------------------------------------------------------------------------------*/
@@ -427,8 +428,10 @@ static void recipe_is_read_back(void **state)
     (void)state;
     test_random random = test_random_begin("recipe_is_read_back", 0xf11e);
     job j = random_job(&random, true);
-    const uint64_t us[] = {3, 5};
-    pleat_plan *plan = plan_of(&j, us, 2, NULL), *back;
+    const uint64_t us[] = {3, 5, 3, 5};
+    j.kinds[1] = (kind){.linear = 400 << 10, .least = 1800 << 10};
+    pleat_plan *plan = plan_of(&j, us, 4, NULL), *back;
+    assert_true(pleat__recipe_is_floored(plan->recipe));
     const char *path = test_path("elastic.plan"), *again = test_path("again.plan");
     assert_ok(pleat_plan_write(plan, path));
     bool is;

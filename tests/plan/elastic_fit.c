@@ -201,6 +201,33 @@ static void fit_knows_a_bound_that_is_shared(void **state)
     pleat__arena_destroy(arena);
 }
 
+/* A kind that stays as it is up to a size and grows from there on; and one that is of a size by
+ * chance, which the second iteration at the same x shows. */
+static void fit_knows_where_growth_begins(void **state)
+{
+    (void)state;
+    const kind kinds[] = {{.linear = 4096},
+                          {.linear = 8192},
+                          {.linear = 1024},
+                          {.linear = 100 << 12, .least = 700 << 12}};
+    const uint64_t us[] = {4, 8, 4, 8}, vs[] = {1, 1, 1, 1};
+    pleat__arena *arena;
+    pleat__fit fit;
+    assert_ok(pleat__arena_create(&arena));
+    uint64_t *sizes = table_of(kinds, 4, us, vs, 4, arena);
+    assert_ok(pleat__fit_make(sizes, 4, 4, us, arena, &fit));
+    for (uint64_t u = 1; u < 32; u++) {
+        const pleat__x x = {{u, 1}, {1, 1}};
+        expect_fit(&fit, kinds, 4, u, 1, &x);
+    }
+    sizes[2 * 4 + 3] += 512;
+    assert_ok(pleat__fit_make(sizes, 4, 4, us, arena, &fit));
+    assert_int_equal(fit.of[3], PLEAT__NO_FUNCTION);
+    assert_ok(pleat__fit_make(sizes, 2, 4, us, arena, &fit));
+    assert_int_equal(fit.of[3], PLEAT__NO_FUNCTION);
+    pleat__arena_destroy(arena);
+}
+
 static void sizes_by_chance_show_no_x(void **state)
 {
     (void)state;
@@ -307,6 +334,7 @@ int main(void)
         cmocka_unit_test(fit_gives_sizes_at_any_x),
         cmocka_unit_test(fit_finds_a_batch_and_a_length),
         cmocka_unit_test(fit_knows_a_bound_that_is_shared),
+        cmocka_unit_test(fit_knows_where_growth_begins),
         cmocka_unit_test(sizes_by_chance_show_no_x),
         cmocka_unit_test(names_out_of_proportion_are_refused),
         cmocka_unit_test(shapes_at_many_times_x_are_laid_rightly),

@@ -16,6 +16,7 @@ typedef struct kind {
     uint64_t constant, linear, square, product, squares;
     uint64_t round; /* the program rounds up to so many; 0: not */
     uint64_t most;  /* and takes no more; 0: no bound */
+    uint64_t least; /* and no less */
 } kind;
 
 static inline uint64_t size_of(const kind *k, uint64_t u, uint64_t v)
@@ -24,6 +25,7 @@ static inline uint64_t size_of(const kind *k, uint64_t u, uint64_t v)
                     k->squares * u * u * v;
     if (k->round != 0)
         size = (size + k->round - 1) / k->round * k->round;
+    size = size > k->least ? size : k->least;
     return k->most != 0 && size > k->most ? k->most : size;
 }
 
@@ -83,7 +85,7 @@ static inline void iterate(test_jobber *t, const job *j, uint64_t u, uint64_t v)
         }
         if (t->live_count == 0 || (dice % 2 == 0 && t->live_count < 60)) {
             uint64_t size = size_of(&j->kinds[(dice >> 8) % j->kind_count], u, v);
-            add_request(t, requests++ == j->break_at ? size / 2 + 12345 : size);
+            add_request(t, requests++ == j->break_at ? size / 4 + 12345 : size);
         } else {
             uint32_t at = (uint32_t)((dice >> 8) % t->live_count);
             test_job_free(t, t->live[at]);

@@ -82,6 +82,27 @@ static void layout_corrects_sizes_that_stop_growing(void **state)
     }
 }
 
+/* Others begin to grow where no recording was: they get places of their own, and keep them. Those
+ * whose slots they took do, too, so it takes some iterations where memory is as tight as here. */
+static void layout_makes_room_for_sizes_that_begin_to_grow(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 119);
+    for (uint64_t n = 0; n < 3; n++) {
+        job j;
+        stays s;
+        pleat_plan *plan;
+        scaled_job scaled = scaled_make(random.state + n);
+        begin_planned(&j, &s, &plan, &scaled, 4);
+        job_shape shape = at_x(&scaled, 4);
+        for (uint32_t i = 25; i < JOB_REQUESTS; i += 50)
+            shape.bytes[i] = shape.bytes[i] * 11 / 8 + 4096;
+        run_shape(&j, &shape, 16, JOB_PLAIN, 0);
+        assert_settled(run_shape(&j, &shape, 3, JOB_PLAIN, 0));
+        end_planned(&j, &s, plan);
+    }
+}
+
 static void layout_for_a_larger_size_is_made_by_the_thread(void **state)
 {
     (void)state;
@@ -348,6 +369,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layout_of_the_plan_file_serves_smaller_sizes),
         cmocka_unit_test(layout_corrects_sizes_that_stop_growing),
+        cmocka_unit_test(layout_makes_room_for_sizes_that_begin_to_grow),
         cmocka_unit_test(layout_for_a_larger_size_is_made_by_the_thread),
         cmocka_unit_test(layout_is_not_made_for_what_few_requests_say),
         cmocka_unit_test(layout_serves_two_parameters),
