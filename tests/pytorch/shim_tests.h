@@ -11,6 +11,12 @@
 
 using namespace pleat_torch;
 
+/* shim.cpp's, which is not part of these programs. */
+void pleat_torch::fail_last(const char *doing)
+{
+    throw_last(doing);
+}
+
 namespace
 {
 

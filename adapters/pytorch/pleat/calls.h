@@ -12,9 +12,8 @@
 #include <memory>
 #include <string>
 
-#include <pleat/base.h>
-#include <pleat/plan.h>
-#include <pleat/runtime.h>
+#include "starting.h"
+
 #include <pleat/trace.h>
 
 #define PLEAT_TORCH_CALL extern "C" __attribute__((visibility("default")))
@@ -29,8 +28,6 @@ namespace pleat_torch
 pleat_runtime *runtime_of(int device);
 /* The last counters with peaks since the start. pre: runtime_of() has one. */
 pleat_stats whole_stats_of(int device);
-/* Throws what pleat_last_error() says. */
-[[noreturn]] void fail_last(const char *doing);
 [[noreturn]] void fail(const std::string &text);
 std::string text_of(const std::exception &error);
 

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "history.h"
+#include "starting.h"
 
 #include <pleat/base.h>
 #include <pleat/plan.h>
@@ -43,15 +44,6 @@ using caching::TraceEntry;
 using Stat = std::remove_reference_t<decltype(std::declval<DeviceStats &>().allocation[0])>;
 using c10::DeviceIndex;
 using MempoolId = c10::cuda::MempoolId_t;
-
-struct Settings {
-    std::string policy = "pleat";
-    std::string conf;
-    std::string plan; /* file; %d stands for the device */
-    uint64_t budget_bytes = 0;
-    uint32_t record = 0;        /* iterations to record from the first request on; 0: none */
-    uint64_t record_events = 0; /* and at most as many events; 0: as many as a recording may have */
-};
 
 /* What torch's counters start from again after a reset. */
 struct Baseline {

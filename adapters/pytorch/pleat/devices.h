@@ -12,7 +12,6 @@
 
 #include <functional>
 #include <memory>
-#include <unistd.h>
 
 namespace pleat_torch
 {
@@ -187,7 +186,7 @@ class Devices
         std::lock_guard<std::mutex> guard(phase_lock_);
         phase_ = name;
         for (Device &device : list_)
-            enter_phase(device.runtime.load());
+            enter_phase(phase_, device.runtime.load());
     }
 
     /* ---- figures ---- */
@@ -232,12 +231,6 @@ class Devices
     {
         uint64_t budget = settings_.budget_bytes;
         return bytes == 0 ? budget : budget == 0 ? bytes : std::min(bytes, budget);
-    }
-
-    void enter_phase(pleat_runtime *made) const
-    {
-        if (made != nullptr && pleat_phase(made, phase_.c_str()) != PLEAT_OK)
-            throw_last("enter a phase");
     }
 
     uint64_t pool_bytes() const
@@ -310,15 +303,11 @@ class Devices
         if (device.runtime.load() != nullptr)
             return device.runtime.load();
         reach();
-        read_plan(index, device);
+        if (device.plan == nullptr)
+            device.plan = read_plan(settings_, index, first_ < 0);
         take_fraction(index, device);
-        pleat_runtime_options options = {};
-        options.size = sizeof options;
-        options.device = index;
-        options.policy = settings_.policy.c_str();
-        options.plan = device.plan;
+        pleat_runtime_options options = options_of(settings_, index, device.plan);
         options.budget_bytes = Budget::limit_of(device);
-        options.conf = settings_.conf.empty() ? nullptr : settings_.conf.c_str();
         options.memory_callback = ask_torch;
         options.memory_context = &device;
         options.early_callback = run_callbacks;
@@ -331,46 +320,18 @@ class Devices
         for (int peer : device.peers)
             if (pleat_add_peer(made, peer) != PLEAT_OK)
                 throw_last("give another device access");
-        begin_record(made);
+        begin_record(settings_, made);
         if (first_ < 0)
             first_ = index;
         device.runtime.store(kept.release(), std::memory_order_release);
         {
             std::lock_guard<std::mutex> entering(phase_lock_);
             if (!phase_.empty())
-                enter_phase(made);
+                enter_phase(phase_, made);
         }
         /* Pools may have taken some of the budget before. */
         budget_.give_rest_to_pleat(device, index);
         return made;
-    }
-
-    void begin_record(pleat_runtime *made)
-    {
-        pleat_record_options options = {};
-        options.size = sizeof options;
-        options.iterations = settings_.record;
-        options.events = settings_.record_events;
-        if (settings_.record != 0 && pleat_record_begin(made, &options) != PLEAT_OK)
-            throw_last("record");
-    }
-
-    /* The first device that is used has the plan's file, further ones FILE.dN, unless %d in its
-     * name stands for the device. */
-    void read_plan(DeviceIndex index, Device &device)
-    {
-        std::string path = settings_.plan, number = std::to_string(static_cast<int>(index));
-        if (path.empty() || device.plan != nullptr)
-            return;
-        bool named = path.find("%d") != std::string::npos, must = !named && first_ < 0;
-        for (size_t at; (at = path.find("%d")) != std::string::npos;)
-            path.replace(at, 2, number);
-        if (!named && first_ >= 0)
-            path += ".d" + number;
-        if (!must && access(path.c_str(), F_OK) != 0)
-            return;
-        if (pleat_plan_read(path.c_str(), &device.plan) != PLEAT_OK)
-            throw_last("read the plan");
     }
 
     Settings settings_;

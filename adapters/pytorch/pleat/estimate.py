@@ -43,11 +43,7 @@ def parser():
 
 def parse(arguments):
     made = parser()
-    options = made.parse_args(arguments)
-    if options.program[:1] == ["--"]:
-        options.program = options.program[1:]
-    if not options.program:
-        made.error("no program to run")
+    options = run.parsed(made, arguments)
     try:
         options.bytes = parse_size(options.device_memory)
     except ValueError as problem:
@@ -74,9 +70,7 @@ def stand_in():
 
 
 def environment(options, base, folder):
-    made = dict(base)
-    path = [entry for entry in base.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != run.SITE]
-    made["PYTHONPATH"] = os.pathsep.join([run.SITE, *path])
+    made = run.with_site(base)
     made["LD_PRELOAD"] = " ".join(filter(None, [stand_in(), base.get("LD_PRELOAD")]))
     made["PLEAT_ESTIMATE"] = folder
     made["PLEAT_NO_GPU_BYTES"] = str(options.bytes)

@@ -17,7 +17,6 @@
 #include <mutex>
 #include <pthread.h>
 #include <stdexcept>
-#include <unistd.h>
 
 #include <pleat/vmm.h>
 
@@ -26,56 +25,19 @@ namespace
 
 constexpr int DEVICES_MOST = 64;
 
-struct Settings {
-    std::string policy, conf, plan; /* plan: file; %d stands for the device */
-    uint64_t budget_bytes = 0;
-    uint32_t record = 0;
-    uint64_t record_events = 0;
-};
-
 struct Device {
     std::atomic<pleat_runtime *> runtime{nullptr};
     std::atomic<uint64_t> allocated_bytes{0}; /* since the start, rounded to 512 */
     pleat_plan *plan = nullptr;
 };
 
-Settings settings;
+pleat_torch::Settings settings;
 std::array<Device, DEVICES_MOST> devices;
 std::atomic<int> first_used{-1};
 std::atomic<bool> left{false}; /* in a forked child, whose parent's memory is not its own */
 std::mutex making;             /* guards vmm, phase, and that every runtime is in it */
 pleat_vmm vmm;
 std::string phase;
-
-/* The first device that is used has the plan's file, further ones FILE.dN, unless %d in its name
- * stands for the device. */
-void read_plan(int device)
-{
-    std::string path = settings.plan, number = std::to_string(device);
-    if (path.empty() || devices[device].plan != nullptr)
-        return;
-    bool named = path.find("%d") != std::string::npos, must = !named && first_used < 0;
-    for (size_t at; (at = path.find("%d")) != std::string::npos;)
-        path.replace(at, 2, number);
-    if (!named && first_used >= 0)
-        path += ".d" + number;
-    if (!must && access(path.c_str(), F_OK) != 0)
-        return;
-    if (pleat_plan_read(path.c_str(), &devices[device].plan) != PLEAT_OK)
-        pleat_torch::fail_last("read the plan");
-}
-
-void set_up(pleat_runtime *made)
-{
-    pleat_record_options recording = {};
-    recording.size = sizeof recording;
-    recording.iterations = settings.record;
-    recording.events = settings.record_events;
-    if (settings.record != 0 && pleat_record_begin(made, &recording) != PLEAT_OK)
-        pleat_torch::fail_last("record");
-    if (!phase.empty() && pleat_phase(made, phase.c_str()) != PLEAT_OK)
-        pleat_torch::fail_last("enter a phase");
-}
 
 pleat_runtime *make(int index)
 {
@@ -85,20 +47,17 @@ pleat_runtime *make(int index)
         return device.runtime.load();
     if (vmm.ops == nullptr && pleat_vmm_cuda(&vmm) != PLEAT_OK)
         pleat_torch::fail_last("reach the driver");
-    read_plan(index);
-    pleat_runtime_options options = {};
-    options.size = sizeof options;
-    options.device = index;
-    options.policy = settings.policy.c_str();
-    options.plan = device.plan;
-    options.budget_bytes = settings.budget_bytes;
-    options.conf = settings.conf.empty() ? nullptr : settings.conf.c_str();
+    if (device.plan == nullptr)
+        device.plan = pleat_torch::read_plan(settings, index, first_used < 0);
+    pleat_runtime_options options = pleat_torch::options_of(settings, index, device.plan);
     pleat_runtime *made = nullptr;
     if (pleat_runtime_create(vmm, &options, &made) != PLEAT_OK)
         pleat_torch::fail_last("make a runtime");
     std::unique_ptr<pleat_runtime, decltype(&pleat_runtime_destroy)> kept(made,
                                                                           pleat_runtime_destroy);
-    set_up(made);
+    pleat_torch::begin_record(settings, made);
+    if (!phase.empty())
+        pleat_torch::enter_phase(phase, made);
     int none = -1;
     first_used.compare_exchange_strong(none, index);
     device.runtime.store(kept.release(), std::memory_order_release);
@@ -276,10 +235,7 @@ PLEAT_TORCH_CALL int pleat_torch_phase(const char *name)
     return pleat_torch::guarded([&] {
         std::lock_guard<std::mutex> guard(making);
         phase = name;
-        each(-1, [](pleat_runtime *made) {
-            if (pleat_phase(made, phase.c_str()) != PLEAT_OK)
-                pleat_torch::fail_last("enter a phase");
-        });
+        each(-1, [](pleat_runtime *made) { pleat_torch::enter_phase(phase, made); });
     });
 }
 

@@ -78,13 +78,19 @@ def parser():
     return parser
 
 
-def parse(arguments):
-    made = parser()
+def parsed(made, arguments):
+    """What a parser makes of arguments that end with a program."""
     options = made.parse_args(arguments)
     if options.program[:1] == ["--"]:
         options.program = options.program[1:]
     if not options.program:
         made.error("no program to run")
+    return options
+
+
+def parse(arguments):
+    made = parser()
+    options = parsed(made, arguments)
     check(options, made.error)
     wrong = wrong_file(options)
     if wrong:
@@ -138,15 +144,19 @@ def deaf_flag(program):
     return None
 
 
-def environment(options, base):
-    """The program's environment: `base` and what _site/sitecustomize.py reads."""
+def with_site(base):
+    """A program's environment: `base`, and _site/sitecustomize.py found first."""
     made = dict(base)
     # An entry without a name is the folder that the program runs in, unless it is all there is.
     given = base.get("PYTHONPATH", "")
     path = [p for p in given.split(os.pathsep) if p != SITE] if given else []
     made["PYTHONPATH"] = os.pathsep.join([SITE, *path])
-    made.update(variables(options))
     return made
+
+
+def environment(options, base):
+    """The program's environment: `base` and what _site/sitecustomize.py reads."""
+    return dict(with_site(base), **variables(options))
 
 
 def variables(options):
