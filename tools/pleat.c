@@ -18,6 +18,7 @@ static void print_help(FILE *out)
 #define HELP_LINE(name, help) fprintf(out, "  %-10s %s\n", #name, help);
     CLI_COMMANDS(HELP_LINE)
     HELP_LINE(estimate, "run a program without a GPU, and say what it would take")
+    HELP_LINE(libtorch, "build Pleat's allocator for C++ programs with libtorch")
     HELP_LINE(run, "run a program with Pleat as PyTorch's allocator")
 #undef HELP_LINE
     fputs("\n'pleat COMMAND --help' says more; 'pleat help words' explains the words used.\n", out);

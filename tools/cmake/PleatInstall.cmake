@@ -9,7 +9,7 @@ install(TARGETS pleat_command RUNTIME COMPONENT command)
 install(DIRECTORY include/pleat DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 # Subcommands that are Python: a program each beside the command, and the Python package that they need.
 # The build tree has the same layout.
-foreach(_name run estimate)
+foreach(_name run estimate libtorch)
   install(PROGRAMS adapters/pytorch/pleat-run DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME pleat-${_name}
           COMPONENT command)
   configure_file(adapters/pytorch/pleat-run ${CMAKE_BINARY_DIR}/bin/pleat-${_name} COPYONLY)
@@ -57,7 +57,7 @@ if(Python3_FOUND AND NOT CMAKE_CROSSCOMPILING AND NOT PLEAT_SANITIZE)
                      COMMAND Python3::Interpreter -B ${CMAKE_CURRENT_SOURCE_DIR}/tools/documents
                              $<TARGET_FILE:pleat_command> ${_documents}
                      DEPENDS pleat_command tools/documents adapters/pytorch/pleat/run.py
-                             adapters/pytorch/pleat/estimate.py)
+                             adapters/pytorch/pleat/estimate.py adapters/pytorch/pleat/libtorch.py)
   add_custom_target(pleat_documents ALL DEPENDS ${_documents}/man1/pleat.1)
   install(DIRECTORY ${_documents}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT command)
   foreach(_shell bash-completion zsh fish)

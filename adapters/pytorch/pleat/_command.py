@@ -4,9 +4,9 @@ import os
 import pathlib
 import sys
 
-from . import estimate, run
+from . import estimate, libtorch, run
 
-PYTHON = {"estimate": estimate.main, "run": run.main}
+PYTHON = {"estimate": estimate.main, "libtorch": libtorch.main, "run": run.main}
 BINARY = pathlib.Path(__file__).resolve().parent / "bin" / "pleat"
 
 

@@ -28,7 +28,7 @@ file(GLOB libraries RELATIVE ${prefix}/${LIBDIR} ${prefix}/${LIBDIR}/*.*)
 expect("libraries" "${libraries}" "libpleat.so;libpleat.so.0;libpleat.so.${VERSION}")
 file(GLOB headers RELATIVE ${prefix}/include ${prefix}/include/*/*)
 expect("headers" "${headers}"
-       "pleat/base.h;pleat/plan.h;pleat/ranges.h;pleat/runtime.h;pleat/trace.h;pleat/vmm.h")
+       "pleat/base.h;pleat/plan.h;pleat/ranges.h;pleat/runtime.h;pleat/torch.h;pleat/trace.h;pleat/vmm.h")
 run(${prefix}/bin/pleat version)
 expect("the command's version" "${output}" "pleat ${VERSION}\n")
 
