@@ -1,7 +1,9 @@
 """What Python asks of the shim to trim and pause memory, without a GPU and without torch: pausing.py."""
 
+import importlib
 import pathlib
 import sys
+import types
 import unittest
 from unittest import mock
 
@@ -65,7 +67,7 @@ class Pausing(unittest.TestCase):
                     raise KeyError
             self.assertEqual([name for _, name in library.calls], [b"a", b"b", b"a", b""])
             self.assertEqual(pleat.limits(0), {"limit_bytes": 7, "name": "the budget", "process_bytes": 8,
-                                               "other_bytes": None})
+                                               "other_bytes": None, "communication_bytes": None})
         self.assertEqual(pleat.trim(), 0)
         with pleat.tag("nothing is enabled"):
             pass
@@ -104,6 +106,101 @@ class Pausing(unittest.TestCase):
                 with self.assertRaises(NotImplementedError):
                     with saver._impl.region(tag="x", enable_disk_backup=True):
                         pass
+
+    def test_vllms_sleep_mode_is_served(self):
+        library = FakeLibrary()
+        vllm = fake_vllm()
+        with mock.patch.dict(sys.modules, {**vllm, "torch": mock.MagicMock()}):
+            from pleat import vllm_sleep
+
+            factory = vllm["vllm.device_allocator.sleep_mode_backend"].SleepModeBackendFactory
+            real = vllm["vllm.device_allocator.cumem"].CuMemAllocator
+            vllm_sleep.register()  # Pleat does not serve this process: its name is known, and says so
+            self.assertFalse(factory.make("pleat").is_supported())
+            self.assertIsNone(real.instance)
+            with mock.patch.object(pleat, "_library", library), \
+                    mock.patch.object(pleat, "_used_devices", lambda: [0]), \
+                    mock.patch.object(pleat, "stats", lambda: {"live_bytes": len(library.calls)}):
+                vllm_sleep.register()
+                vllm_sleep.register()
+                allocator = real.get_instance()
+                self.assertEqual(allocator.get_current_usage(), 0)
+                for tag in ("weights", "kv_cache", "runtime", None):
+                    with allocator.use_memory_pool(tag=tag):
+                        pass
+                self.assertGreater(allocator.get_current_usage(), 0)
+                self.assertEqual([name for _, name in library.calls if name],
+                                 [b"vllm weights", b"vllm kv_cache", b"vllm runtime", b"vllm default"])
+                backend = factory.make("pleat")
+                self.assertTrue(backend.is_supported())
+                self.slept_and_woken(library, backend)
+                with self.assertWarnsRegex(UserWarning, "weights: asleep already"):
+                    backend.suspend(1)
+                    backend.discard(("weights",))
+
+    def slept_and_woken(self, library, backend):
+        library.calls.clear()
+        backend.suspend(1)
+        paused = [("pause", 0, offload == b"d", b"vllm " + name) for offload, name in
+                  ((b"h", b"weights"), (b"d", b"kv_cache"), (b"h", b"runtime"), (b"d", b"default"))]
+        self.assertEqual(library.calls, paused + [("trim", 0, 0)])
+        self.assertEqual(backend.state(), "SUSPENDED")
+        library.calls.clear()
+        backend.resume(["weights"])  # what is neither weights nor a cache comes back with whatever is asked for
+        self.assertEqual(library.calls, [("resume", 0, b"vllm " + name) for name in (b"weights", b"runtime", b"default")])
+        library.calls.clear()
+        backend.resume()
+        backend.resume()
+        self.assertEqual(library.calls, [("resume", 0, b"vllm kv_cache")])
+        self.assertEqual(backend.state(), "RUNNING")
+        library.calls.clear()
+        backend.discard(("kv_cache",))
+        backend.suspend(2)  # the cache is gone already, and is not paused twice
+        backend.resume()
+        self.assertEqual([call for call in library.calls if call[0] == "pause"],
+                         [("pause", 0, True, b"vllm kv_cache"), ("pause", 0, True, b"vllm weights"),
+                          ("pause", 0, False, b"vllm runtime"), ("pause", 0, True, b"vllm default")])
+
+
+def fake_vllm():
+    """Modules with what vLLM's registry and its pools ask for, no more."""
+
+    class CuMemAllocator:
+        instance = None
+
+        @staticmethod
+        def get_instance():
+            return CuMemAllocator.instance
+
+    class SleepModeBackend:
+        def __init__(self):
+            self._state = "RUNNING"
+
+        def state(self):
+            return self._state
+
+    class SleepModeBackendFactory:
+        known = {}
+
+        @classmethod
+        def register_backend(cls, name, module, what):
+            if name in cls.known:
+                raise ValueError(name)
+            cls.known[name] = (module, what)
+
+        @classmethod
+        def make(cls, name):
+            module, what = cls.known[name]
+            return getattr(importlib.import_module(module), what)()
+
+    names = ("vllm", "vllm.device_allocator", "vllm.device_allocator.cumem", "vllm.device_allocator.sleep_mode_backend")
+    modules = {name: types.ModuleType(name) for name in names}
+    modules[names[1]].get_mem_allocator_instance = CuMemAllocator.get_instance
+    modules[names[1]].cumem = modules[names[2]]
+    modules[names[2]].CuMemAllocator = CuMemAllocator
+    modules[names[3]].SleepModeBackend = SleepModeBackend
+    modules[names[3]].SleepModeBackendFactory = SleepModeBackendFactory
+    return modules
 
 
 if __name__ == "__main__":
