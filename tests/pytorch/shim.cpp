@@ -742,8 +742,29 @@ void a_pools_memory_is_freed_while_statistics_are_asked_for()
     }));
 }
 
+/* While one device is made, which may take long, another one is. */
+void a_device_is_made_while_another_is_being_made()
+{
+    std::atomic<bool> begun{false}, goes_on{false};
+    Devices devices(Settings{}, &fake::native, [&](pleat_runtime *) {
+        if (!begun.exchange(true))
+            while (!goes_on)
+                std::this_thread::yield();
+    });
+    devices.init(2);
+    std::thread slow([&] { devices.runtime(1); });
+    while (!begun)
+        std::this_thread::yield();
+    CHECK(devices.runtime(0) != nullptr && devices.runtime_or_null(1) == nullptr);
+    devices.phase("forward");
+    goes_on = true;
+    slow.join();
+    CHECK(devices.runtime_or_null(1) != nullptr && devices.first() == 1);
+}
+
 const Test tests[] = {
     TEST(memory_is_given_and_taken_back),
+    TEST(a_device_is_made_while_another_is_being_made),
     TEST(the_device_stands_wherever_its_plans_name_has_it),
     TEST(a_device_that_is_first_used_in_a_phase_is_in_it),
     TEST(a_device_that_cannot_be_set_up_keeps_nothing),

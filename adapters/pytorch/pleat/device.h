@@ -89,6 +89,7 @@ struct Device {
     std::atomic<bool> pools_lend{false};      /* one was made that serves what would be refused */
     std::atomic<uint64_t> untold_ooms{0};     /* counted by one allocator, served by the other, */
                                               /* or counted by both */
+    std::mutex making;                        /* guards peers, and that the runtime is made once */
     std::vector<int> peers;                   /* that asked for access before there was a runtime */
 
     std::mutex split_lock;       /* guards the budget's two parts */

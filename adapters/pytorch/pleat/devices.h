@@ -38,8 +38,9 @@ class Devices
     /* The driver, which is reached when it is first wanted. */
     const pleat_vmm &vmm()
     {
-        std::lock_guard<std::mutex> guard(making_);
-        reach();
+        std::lock_guard<std::mutex> guard(reaching_);
+        if (vmm_.ops == nullptr && pleat_vmm_cuda(&vmm_) != PLEAT_OK)
+            throw_last("reach the driver");
         return vmm_;
     }
 
@@ -103,7 +104,7 @@ class Devices
             left_ |= device.runtime.exchange(nullptr) != nullptr;
             device.pool_questions = 0;
         }
-        first_ = -1;
+        first_ = claimed_ = -1;
     }
 
     /* Whether memory that nobody owns may be a parent's. */
@@ -142,13 +143,13 @@ class Devices
     /* For devices that are first used from now on. */
     void set_plan(const std::string &path)
     {
-        std::lock_guard<std::mutex> guard(making_);
+        std::lock_guard<std::mutex> guard(settings_lock_);
         settings_.plan = path;
     }
 
     void add_peer(DeviceIndex owner, DeviceIndex peer)
     {
-        std::lock_guard<std::mutex> guard(making_);
+        std::lock_guard<std::mutex> guard(at(owner).making);
         pleat_runtime *made = at(owner).runtime.load();
         if (made == nullptr)
             at(owner).peers.push_back(peer);
@@ -290,29 +291,44 @@ class Devices
         return all.budget_.give_rest_to_pleat(device, index) || given || after < before;
     }
 
-    /* pre: making_ is held. */
-    void reach()
+    Settings settings()
     {
-        if (vmm_.ops == nullptr && pleat_vmm_cuda(&vmm_) != PLEAT_OK)
-            throw_last("reach the driver");
+        std::lock_guard<std::mutex> guard(settings_lock_);
+        return settings_;
     }
 
+    /* One device's runtime: others are made and used meanwhile. */
     pleat_runtime *make(DeviceIndex index, Device &device)
     {
-        std::lock_guard<std::mutex> guard(making_);
+        std::lock_guard<std::mutex> guard(device.making);
         if (device.runtime.load() != nullptr)
             return device.runtime.load();
-        reach();
+        int none = -1;
+        claimed_.compare_exchange_strong(none, index);
+        try {
+            return make_claimed(index, device);
+        } catch (...) {
+            int own = index;
+            claimed_.compare_exchange_strong(own, -1);
+            throw;
+        }
+    }
+
+    /* pre: it is known whether the device is the first. */
+    pleat_runtime *make_claimed(DeviceIndex index, Device &device)
+    {
+        const pleat_vmm &driver = vmm();
+        const Settings settings = this->settings();
         if (device.plan == nullptr)
-            device.plan = read_plan(settings_, index, first_ < 0);
+            device.plan = read_plan(settings, index, claimed_ == index);
         take_fraction(index, device);
-        pleat_runtime_options options = options_of(settings_, index, device.plan);
+        pleat_runtime_options options = options_of(settings, index, device.plan);
         options.budget_bytes = Budget::limit_of(device);
         options.memory_callback = ask_torch;
         options.memory_context = &device;
         options.early_callback = run_callbacks;
         pleat_runtime *made = nullptr;
-        if (pleat_runtime_create(vmm_, &options, &made) != PLEAT_OK)
+        if (pleat_runtime_create(driver, &options, &made) != PLEAT_OK)
             throw_last("make a runtime");
         std::unique_ptr<pleat_runtime, decltype(&pleat_runtime_destroy)> kept(
             made, pleat_runtime_destroy);
@@ -320,8 +336,8 @@ class Devices
         for (int peer : device.peers)
             if (pleat_add_peer(made, peer) != PLEAT_OK)
                 throw_last("give another device access");
-        begin_record(settings_, made);
-        if (first_ < 0)
+        begin_record(settings, made);
+        if (claimed_ == index)
             first_ = index;
         device.runtime.store(kept.release(), std::memory_order_release);
         {
@@ -339,10 +355,12 @@ class Devices
     Budget budget_;
     std::function<void(pleat_runtime *)> told_;
     std::vector<Device> list_;
-    std::mutex making_;
-    std::mutex phase_lock_; /* guards phase_, and that all runtimes are in it */
+    std::mutex reaching_;      /* guards vmm_ */
+    std::mutex settings_lock_; /* guards the plan's name, which may change */
+    std::mutex phase_lock_;    /* guards phase_, and that all runtimes are in it */
     std::string phase_;
     std::atomic<int> first_{-1};
+    std::atomic<int> claimed_{-1}; /* the device that is made first, or is being */
     bool left_ = false;
     pleat_vmm vmm_ = {};
 };
