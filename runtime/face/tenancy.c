@@ -325,6 +325,15 @@ static uint64_t room_of(const pleat__standing *standing)
                : 0;
 }
 
+/* How long who is asked for room may take. */
+static uint64_t patience(const pleat__tenancy *tenancy, const pleat__standing *standing)
+{
+    bool is_own = standing->use_bytes < standing->guarantee_bytes;
+    return is_own || tenancy->grace_ns < BORROW_NS ? tenancy->grace_ns : BORROW_NS;
+}
+
+/* *then: room that was tried in vain, UINT64_MAX where it was enough: then the device has less than
+ * the ledger says, and it is tried again after a moment. */
 bool pleat__tenancy_await(pleat__tenancy *tenancy, uint64_t bytes, uint64_t *then)
 {
     pleat__standing standing;
@@ -332,15 +341,15 @@ bool pleat__tenancy_await(pleat__tenancy *tenancy, uint64_t bytes, uint64_t *the
         return false;
     if (tenancy->wanted_ns == 0)
         tenancy->wanted_ns = now_ns();
-    while (ask(tenancy, bytes, &standing)) {
-        uint64_t room = room_of(&standing), waited = now_ns() - tenancy->wanted_ns;
-        bool is_own = standing.use_bytes < standing.guarantee_bytes;
-        if (room > *then || room >= bytes) {
-            *then = room >= bytes ? UINT64_MAX : room;
+    for (bool waited = false; ask(tenancy, bytes, &standing); waited = true) {
+        uint64_t room = room_of(&standing);
+        bool enough = room >= bytes;
+        if (room > *then || (enough && waited)) {
+            *then = enough ? UINT64_MAX : room;
             return true;
         }
-        if (!standing.is_shared || *then == UINT64_MAX ||
-            waited >= (is_own || tenancy->grace_ns < BORROW_NS ? tenancy->grace_ns : BORROW_NS))
+        *then = enough ? UINT64_MAX : room;
+        if (!standing.is_shared || now_ns() - tenancy->wanted_ns >= patience(tenancy, &standing))
             break;
         pause_a_little(tenancy->runtime);
     }

@@ -175,6 +175,15 @@ static inline void job_iterate(job *j, const job_shape *shape, job_disturbance w
     }
 }
 
+/* Iterations as they are, each begun by a mark. */
+static inline void job_iterate_marked(job *j, const job_shape *shape, int count)
+{
+    for (int i = 0; i < count; i++) {
+        assert_ok(pleat_mark(j->runtime));
+        job_iterate(j, shape, JOB_PLAIN, 0);
+    }
+}
+
 static inline void job_drain(job *j)
 {
     for (uint32_t i = 0; i < JOB_REQUESTS; i++)

@@ -6,14 +6,6 @@
 #include "failing.h"
 #include "fixture.h"
 
-static void iterate(job *j, const job_shape *shape, int count)
-{
-    for (int i = 0; i < count; i++) {
-        assert_ok(pleat_mark(j->runtime));
-        job_iterate(j, shape, JOB_PLAIN, 0);
-    }
-}
-
 static uint64_t physical(const job *j)
 {
     return pleat_stats_of(j->runtime).physical_bytes;
@@ -34,7 +26,7 @@ static void pause_gives_all_back_and_brings_it_again(void **state)
         pleat__host_holdings held;
         job_start(&j, "pleat", NULL, 0);
         job_tensor weights = job_alloc(&j, 3000000, 0);
-        iterate(&j, &shape, 6);
+        job_iterate_marked(&j, &shape, 6);
         for (int turn = 0; turn < 4; turn++) {
             assert_ok(pleat_pause(j.runtime, NULL));
             assert_int_equal(physical(&j), 0);
@@ -44,11 +36,12 @@ static void pause_gives_all_back_and_brings_it_again(void **state)
             assert_ok(pleat_resume(j.runtime, NULL));
             assert_result(pleat_resume(j.runtime, NULL), PLEAT_E_STATE);
             assert_true(physical(&j) >= pleat_stats_of(j.runtime).live_bytes);
-            iterate(&j, &shape, 2); /* each tensor's pattern is verified when it is freed */
+            job_iterate_marked(&j, &shape,
+                               2); /* each tensor's pattern is verified when it is freed */
             assert_int_equal(j.errors, 0);
         }
         pleat_stats before = pleat_stats_of(j.runtime);
-        iterate(&j, &shape, 2);
+        job_iterate_marked(&j, &shape, 2);
         pleat_stats after = pleat_stats_of(j.runtime);
         assert_int_equal(after.planned - before.planned + after.lane - before.lane,
                          after.requests - before.requests);

@@ -5,6 +5,7 @@
 #include "fixture.h"
 
 #include "failing.h"
+#include "ledger_folder.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -14,25 +15,6 @@
 #include <vmm/tenants/tenants_file.h>
 
 #define DEVICE (64 * MIB)
-
-static char folder[64];
-
-static int open_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "/dev/shm/pleat-test-XXXXXX");
-    assert_non_null(mkdtemp(folder));
-    setenv("PLEAT_TENANTS_DIR", folder, 1);
-    return 0;
-}
-
-static int close_folder(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    return system(command);
-}
 
 /* Two runtimes, as if each were another process's; `runtime` is the first one. */
 typedef struct pair {
@@ -366,6 +348,156 @@ static void tenancy_nothing_is_left_whatever_fails(void **state)
     pleat__tenant_leave(last);
 }
 
+/* The ledger has room, the device has none: somebody who is no tenant has it. The request waits for
+ * the grace time, as for a tenant, and no longer. */
+static void tenancy_a_device_that_others_fill_is_refused_in_time(void **state)
+{
+    (void)state;
+    pair p;
+    pleat_va one, refused;
+    begin_pair(&p, "tenants:user,guarantee:32m,grace_ms:60", "tenants:user");
+    take_all(p.other, &one, 1);
+    assert_ok(pleat__host_set_other(&p.f.host, 0, 56 * MIB, 0));
+    double begun = milliseconds();
+    assert_result(pleat_alloc(p.f.runtime, 8 * MIB, 0, &refused), PLEAT_E_OUT_OF_MEMORY);
+    assert_true(milliseconds() - begun >= 59 && milliseconds() - begun < 2000);
+    assert_ok(pleat__host_set_other(&p.f.host, 0, 0, 0));
+    assert_ok(pleat_alloc(p.f.runtime, 8 * MIB, 0, &refused));
+    free_all(p.f.runtime, &refused, 1);
+    free_all(p.other, &one, 1);
+    end_pair(&p);
+}
+
+/* ---- above a guarantee ---- */
+
+#define PIECE (4 * MIB)
+#define LIVE  4
+
+/* A job that keeps some memory and takes more in each iteration: fewer pieces after a refusal. */
+typedef struct trainer {
+    pleat_runtime *runtime;
+    pleat_va live[LIVE];
+    _Atomic uint32_t pieces;     /* of an iteration */
+    _Atomic uint32_t iterations; /* that ended well */
+    _Atomic uint32_t refused;
+    _Atomic bool over;
+} trainer;
+
+/* false: it was refused; what it had got is free again. */
+static bool train(trainer *t)
+{
+    pleat_va got[16];
+    uint32_t count = 0;
+    while (count < t->pieces && pleat_alloc(t->runtime, PIECE, 0, &got[count]) == PLEAT_OK)
+        count++;
+    bool served = count == t->pieces;
+    settle_for(5); /* it computes */
+    free_all(t->runtime, got, (int)count);
+    assert_ok(pleat_mark(t->runtime));
+    return served;
+}
+
+static void *train_on(void *context)
+{
+    trainer *t = context;
+    while (!t->over) {
+        if (train(t)) {
+            t->iterations++;
+            continue;
+        }
+        t->refused++;
+        t->pieces /= 2;
+    }
+    return NULL;
+}
+
+static void await_iterations(const trainer *t, uint32_t count)
+{
+    uint32_t until = t->iterations + count;
+    for (int tries = 0; t->iterations < until; tries++) {
+        assert_true(tries < 5000);
+        settle_for(2);
+    }
+}
+
+/* Guaranteed half of the device, it has seven eighths while its neighbour rests. The neighbour
+ * wakes and has what it is guaranteed within two iterations; both go on. */
+static void tenancy_a_job_above_its_guarantee_gives_way_within_two_iterations(void **state)
+{
+    (void)state;
+    pair p;
+    pthread_t thread;
+    pleat_va own[6];
+    begin_pair(&p, "tenants:user,tenant:lender,guarantee:24m", "tenants:user,guarantee:32m");
+    trainer t = {.runtime = p.other, .pieces = 14 - LIVE};
+    take_all(p.other, t.live, LIVE);
+    assert_int_equal(pthread_create(&thread, NULL, train_on, &t), 0);
+    await_iterations(&t, 6);
+    assert_int_equal(physical(p.other), 56 * MIB);
+    uint32_t before = t.iterations + t.refused;
+    take_all(p.f.runtime, own, 6);
+    assert_true(t.iterations + t.refused - before <= 2);
+    assert_true(physical(p.other) <= 40 * MIB);
+    await_iterations(&t, 3);
+    assert_int_equal(t.pieces, 5);
+    assert_int_equal(t.refused, 1);
+    /* What the lender frees and nobody asks for stays its own for a while; then it is lent again.
+     */
+    free_all(p.f.runtime, own, 6);
+    t.over = true;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    free_all(p.other, t.live, LIVE);
+    end_pair(&p);
+}
+
+/* ---- killed ---- */
+
+/* Pauses and resumes for good, and says when it has begun. */
+static void pause_for_good(int said)
+{
+    fixture f;
+    pleat_va held[12];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    open_host(&f, DEVICE, false);
+    f.runtime = make(&f, "tenants:user,tenant:victim");
+    take_all(f.runtime, held, 12);
+    for (;;) {
+        assert_ok(pleat_pause(f.runtime, NULL));
+        (void)!write(said, "", 1);
+        assert_ok(pleat_resume(f.runtime, NULL));
+    }
+}
+
+static void tenancy_a_process_killed_in_a_pause_or_a_resume_leaves_its_share(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin("tenancy_killed", 24);
+    for (int turn = 0; turn < 24; turn++) {
+        int said[2];
+        char letter;
+        assert_int_equal(pipe(said), 0);
+        pid_t child = fork();
+        if (child == 0)
+            pause_for_good(said[1]);
+        close(said[1]);
+        assert_int_equal(read(said[0], &letter, 1), 1);
+        nanosleep(&(struct timespec){.tv_nsec = (long)test_random_below(&random, 8000000)}, NULL);
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        close(said[0]);
+        /* All of the device is there for the next one. */
+        fixture f;
+        pleat_va all[15];
+        open_host(&f, DEVICE, false);
+        f.runtime = make(&f, "tenants:user,tenant:heir");
+        double begun = milliseconds();
+        take_all(f.runtime, all, 15);
+        assert_true(milliseconds() - begun < 1000);
+        free_all(f.runtime, all, 15);
+        end(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -377,7 +509,11 @@ int main(void)
         cmocka_unit_test(tenancy_idle_memory_goes_below_the_watermark_while_the_process_rests),
         cmocka_unit_test(tenancy_settings_that_make_no_sense_are_refused),
         cmocka_unit_test(tenancy_planned_requests_do_not_ask_the_ledger),
+        cmocka_unit_test(tenancy_a_job_above_its_guarantee_gives_way_within_two_iterations),
+        cmocka_unit_test(tenancy_a_device_that_others_fill_is_refused_in_time),
+        cmocka_unit_test(tenancy_a_process_killed_in_a_pause_or_a_resume_leaves_its_share),
         cmocka_unit_test(tenancy_nothing_is_left_whatever_fails),
+
     };
-    return cmocka_run_group_tests_name("tenancy", tests, open_folder, close_folder);
+    return cmocka_run_group_tests_name("tenancy", tests, open_ledger_folder, close_ledger_folder);
 }

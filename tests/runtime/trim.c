@@ -8,14 +8,6 @@
 
 #define WEIGHTS 3000000
 
-static void iterate(job *j, const job_shape *shape, int count)
-{
-    for (int i = 0; i < count; i++) {
-        assert_ok(pleat_mark(j->runtime));
-        job_iterate(j, shape, JOB_PLAIN, 0);
-    }
-}
-
 /* Bytes of the chunks on which something lies cannot be less than what lives; at most so much more
  * is left where small tensors lie apart. */
 static uint64_t trimmed(job *j)
@@ -38,7 +30,7 @@ static void trim_gives_back_all_that_nothing_lies_on(void **state)
     job_shape shape = job_shape_make(1, 1);
     job_start(&j, "pleat", NULL, 0);
     job_tensor weights = job_alloc(&j, WEIGHTS, 0);
-    iterate(&j, &shape, 8);
+    job_iterate_marked(&j, &shape, 8);
     uint64_t held = pleat_stats_of(j.runtime).physical_bytes;
     job_drain(&j);
     assert_true(trimmed(&j) > held / 2);
@@ -57,7 +49,7 @@ static void trim_keeps_what_it_is_told_to(void **state)
     job j;
     job_shape shape = job_shape_make(2, 1);
     job_start(&j, "pleat", NULL, 0);
-    iterate(&j, &shape, 3);
+    job_iterate_marked(&j, &shape, 3);
     job_drain(&j);
     uint64_t held = pleat_stats_of(j.runtime).physical_bytes, given;
     assert_ok(pleat_trim(j.runtime, held / 2, &given));
@@ -72,19 +64,19 @@ static void trim_keeps_what_it_is_told_to(void **state)
  * call when it is let alone. */
 static void run_trimmed(job *j, const job_shape *shape)
 {
-    iterate(j, shape, 8);
+    job_iterate_marked(j, shape, 8);
     pleat_stats before = pleat_stats_of(j->runtime);
     uint64_t given = 0;
     for (int i = 0; i < 6; i++) {
         given += trimmed(j);
-        iterate(j, shape, 1);
+        job_iterate_marked(j, shape, 1);
     }
     pleat_stats after = pleat_stats_of(j->runtime);
     assert_true(given > 0);
     assert_int_equal(after.planned + after.lane - before.planned - before.lane,
                      after.requests - before.requests);
     assert_int_equal(after.physical_bytes, before.physical_bytes);
-    iterate(j, shape, 3);
+    job_iterate_marked(j, shape, 3);
     assert_int_equal(pleat_stats_of(j->runtime).driver_calls, after.driver_calls);
 }
 
@@ -109,7 +101,7 @@ static pleat_plan *make_plan(const job_shape *shape)
     pleat_plan *plan;
     job_start(&j, "pleat", NULL, 0);
     assert_ok(pleat_record_begin(j.runtime, NULL));
-    iterate(&j, shape, 5);
+    job_iterate_marked(&j, shape, 5);
     assert_ok(pleat_mark(j.runtime));
     assert_ok(pleat_record_copy(j.runtime, &trace));
     pleat_plan_options options = {.size = sizeof options, .chunk_bytes = JOB_PAGE, .seconds = 0.1};

@@ -4,7 +4,7 @@
  *
  *   test_vmm_tenants [SECONDS [SEED]]    how long processes are killed for (5)
  */
-#include "../held.h"
+#include "../ledger_folder.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -21,33 +21,15 @@
 #define MIB    (1ull << 20)
 #define DEVICE (64 * MIB)
 
-static char folder[64];
 static double seconds = 5;
 static uint64_t seed = 1;
 
 /* ---- what the tests share ---- */
 
-static int open_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "/dev/shm/pleat-test-XXXXXX");
-    assert_non_null(mkdtemp(folder));
-    setenv("PLEAT_TENANTS_DIR", folder, 1);
-    return 0;
-}
-
-static int close_folder(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    return system(command);
-}
-
 static const char *path_of_ledger(void)
 {
     static char path[256];
-    snprintf(path, sizeof path, "%s/pleat-u%u-GPU-1.tenants", folder, geteuid());
+    snprintf(path, sizeof path, "%s/pleat-u%u-GPU-1.tenants", ledger_folder, geteuid());
     return path;
 }
 
@@ -408,7 +390,7 @@ static void tenants_files_that_are_not_trusted_are_refused(void **state)
     char other[256];
     const uint32_t version = 99;
     const uint64_t none = 0;
-    snprintf(other, sizeof other, "%s/other", folder);
+    snprintf(other, sizeof other, "%s/other", ledger_folder);
     make_ledger();
     struct stat made;
     assert_int_equal(stat(path_of_ledger(), &made), 0);
@@ -459,7 +441,7 @@ static void tenants_of_a_group_share_a_ledger_of_the_group(void **state)
         char path[256];
         struct stat made;
         assert_ok(pleat__tenant_join(&options, &tenant));
-        snprintf(path, sizeof path, "%s/pleat-g0-GPU-1.tenants", folder);
+        snprintf(path, sizeof path, "%s/pleat-g0-GPU-1.tenants", ledger_folder);
         assert_int_equal(stat(path, &made), 0);
         assert_int_equal(made.st_mode & 07777, 0660);
         pleat__tenant_leave(tenant);
@@ -785,5 +767,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(tenants_survive_a_thousand_mutations),
         cmocka_unit_test(tenants_hold_while_processes_are_killed),
     };
-    return cmocka_run_group_tests_name("tenants", tests, open_folder, close_folder);
+    return cmocka_run_group_tests_name("tenants", tests, open_ledger_folder, close_ledger_folder);
 }
