@@ -75,6 +75,32 @@ class T(unittest.TestCase):
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.returncode, 0, done.stdout)
 
+    def test_their_files_are_set_up_as_programs(self):
+        """Expandable segments are asked for, and a file that this torch does not load keeps no other from its turn."""
+        folder = pathlib.Path(self.folder, "test")
+        folder.mkdir()
+        (folder / "torch.py").write_text("""
+__version__ = "9.9+cpu"
+asked = []
+class version: cuda = None
+class cuda:
+    is_initialized = staticmethod(lambda: False)
+    class memory: _set_allocator_settings = staticmethod(asked.append)
+""")
+        (folder / "test_cuda.py").write_text("import no_such_module_of_another_torch\n")
+        (folder / "test_cuda_expandable_segments.py").write_text("""
+import torch, unittest
+class T(unittest.TestCase):
+    expandable_segments = False
+    def test_alloc(self):
+        self.assertEqual((torch.asked, self.expandable_segments()), (["expandable_segments:True"], True))
+""")
+        done = subprocess.run([sys.executable, "-B", pathlib.Path(CHECK).parents[1] / "tests/pytorch/theirs.py", folder],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stdout, "test_cuda.py: not loaded by this torch: .*no_such_module_of_another_torch")
+        self.assertIn("test_cuda_expandable_segments.py: 1 tests, 1 pass natively, 1 of them under Pleat", done.stdout)
+
     def test_without_torch_the_others_pass(self):
         for name in ("test_vmm_conformance", "test_tools_canary_cuda", "test_runtime_streams"):
             script(self.folder, "tests/" + name, "exit 0")
