@@ -3,6 +3,7 @@
  */
 #include "../held.h"
 
+#include <internal/error.h>
 #include <string.h>
 #include <unistd.h>
 #include <vmm/host.h>
@@ -292,6 +293,123 @@ static void import_shares_bytes_and_costs_no_budget(void **state)
     end(&theirs);
 }
 
+/* ---- rest ---- */
+
+/* Eight chunks of one to three pages side by side, the third one shown a second time far above. */
+typedef struct resting {
+    fixture f;
+    pleat__chunk *chunks[8];
+    uint64_t page, pages, view;
+    /* what the parts say */
+    pleat_va ends[16];
+    uint32_t reached, fails_at, stopped;
+} resting;
+
+static pleat_result reach(void *context, pleat_va end)
+{
+    resting *r = context;
+    uint64_t page = (end - pleat__space_base(r->f.space)) / GRANULE;
+    assert_true(r->reached == 0 || end > r->ends[r->reached - 1]);
+    assert_true(page <= r->page + r->pages || page == r->view + r->chunks[2]->pages);
+    r->ends[r->reached++] = end;
+    *words(&r->f, page - 1) = page; /* traps where it is not there */
+    return r->reached == r->fails_at ? pleat__fail(PLEAT_E_DRIVER, "as planned") : PLEAT_OK;
+}
+
+static void stop(void *context)
+{
+    resting *r = context;
+    r->stopped++;
+    for (uint32_t e = 0; e < r->reached; e++) /* it is all there still */
+        *(uint64_t *)(uintptr_t)(r->ends[e] - 8) = e;
+}
+
+static resting begin_resting(void)
+{
+    resting r = {.f = begin(64, 0, 256)};
+    assert_ok(pleat__space_take(r.f.space, 16, &r.page));
+    for (uint32_t c = 0; c < 8; c++) {
+        assert_ok(pleat__space_chunk_get(r.f.space, 1 + c % 3, &r.chunks[c]));
+        r.pages += r.chunks[c]->pages;
+    }
+    assert_ok(pleat__space_map(r.f.space, r.page, r.chunks, 8));
+    assert_ok(pleat__space_take_at(r.f.space, 200, 3));
+    r.view = 200;
+    assert_ok(pleat__space_map(r.f.space, r.view, &r.chunks[2], 1));
+    return r;
+}
+
+static void end_resting(resting *r)
+{
+    assert_ok(pleat__space_unmap(r->f.space, r->view, r->chunks[2]->pages));
+    assert_ok(pleat__space_unmap(r->f.space, r->page, r->pages));
+    for (uint32_t c = 0; c < 8; c++)
+        pleat__space_chunk_put(r->f.space, r->chunks[c]);
+    end(&r->f);
+}
+
+static uint64_t physical(const resting *r)
+{
+    return pleat__space_stats_of(r->f.space).physical_bytes;
+}
+
+static void rest_and_wake_go_part_by_part(void **state)
+{
+    (void)state;
+    resting r = begin_resting();
+    const pleat__space_parts parts = {
+        .bytes = 4 * GRANULE, .reach = reach, .stop = stop, .context = &r};
+    uint64_t all = physical(&r);
+    for (int turn = 0; turn < 3; turn++) {
+        r.reached = 0;
+        assert_ok(pleat__space_rest(r.f.space, r.chunks, 8, &parts));
+        assert_int_equal(r.reached, 6); /* 1+2, 3+1, 2, 3+1, 2 pages, and the view */
+        assert_int_equal(physical(&r), 0);
+        r.reached = 0;
+        assert_ok(pleat__space_wake(r.f.space, r.chunks, 8, &parts));
+        assert_int_equal(r.reached, 6);
+        assert_int_equal(physical(&r), all);
+    }
+    assert_int_equal(r.stopped, 0);
+    /* Without the one that is shown twice no page of others is looked at. */
+    pleat__chunk *some[] = {r.chunks[7], r.chunks[0], r.chunks[1]};
+    r.reached = 0;
+    assert_ok(pleat__space_rest(r.f.space, some, 3, &parts));
+    assert_int_equal(r.reached, 2);
+    assert_true(some[0]->rests && !r.chunks[2]->rests);
+    assert_ok(pleat__space_wake(r.f.space, some, 3, NULL));
+    end_resting(&r);
+}
+
+static void rest_and_wake_that_end_early_leave_all_as_it_was(void **state)
+{
+    (void)state;
+    resting r = begin_resting();
+    const pleat__space_parts parts = {
+        .bytes = 4 * GRANULE, .reach = reach, .stop = stop, .context = &r};
+    uint64_t all = physical(&r);
+    for (uint64_t page = 0; page < r.pages; page++)
+        words(&r.f, r.page + page)[1] = 1000 + page;
+    for (r.fails_at = 1; r.fails_at <= 6; r.fails_at++) {
+        r.reached = 0;
+        assert_result(pleat__space_rest(r.f.space, r.chunks, 8, &parts), PLEAT_E_DRIVER);
+        assert_non_null(strstr(pleat_last_error()->text, "as planned"));
+        assert_int_equal(physical(&r), all);
+        for (uint64_t page = 0; page < r.pages; page++)
+            assert_int_equal(words(&r.f, r.page + page)[1], 1000 + page);
+    }
+    assert_int_equal(r.stopped, 0);
+    assert_ok(pleat__space_rest(r.f.space, r.chunks, 8, NULL));
+    for (r.fails_at = 1; r.fails_at <= 6; r.fails_at++) {
+        r.reached = 0;
+        assert_result(pleat__space_wake(r.f.space, r.chunks, 8, &parts), PLEAT_E_DRIVER);
+        assert_int_equal(r.stopped, r.fails_at);
+        assert_int_equal(physical(&r), 0);
+    }
+    assert_ok(pleat__space_wake(r.f.space, r.chunks, 8, NULL));
+    end_resting(&r);
+}
+
 static void space_reports_a_missing_device(void **state)
 {
     (void)state;
@@ -314,6 +432,8 @@ int main(void)
         cmocka_unit_test(budget_headroom_and_callback),
         cmocka_unit_test(budget_headroom_of_the_device),
         cmocka_unit_test(import_shares_bytes_and_costs_no_budget),
+        cmocka_unit_test(rest_and_wake_go_part_by_part),
+        cmocka_unit_test(rest_and_wake_that_end_early_leave_all_as_it_was),
         cmocka_unit_test(space_reports_a_missing_device),
     };
     return cmocka_run_group_tests_name("space", tests, NULL, NULL);
