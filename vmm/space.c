@@ -58,16 +58,19 @@ static pleat_result take_devices(pleat__space *space, const pleat__space_options
     return PLEAT_OK;
 }
 
-static pleat_result reserve_window(pleat__space *space, uint64_t bytes)
+static pleat_result reserve_window(pleat__space *space, const pleat__space_options *options)
 {
+    uint64_t bytes = options->window_bytes;
     uint64_t times = bytes == 0 ? WINDOW_TIMES : 1;
     uint64_t unit = bytes == 0 ? space->device_bytes : bytes;
+    uint64_t plan_bytes = bytes == 0 ? options->plan_bytes : 0;
     pleat_result result;
     do {
         if (!pleat__mul(unit, times, &space->window_bytes) ||
+            !pleat__add(space->window_bytes, plan_bytes, &space->window_bytes) ||
             !pleat__round_up(space->window_bytes, space->page_bytes, &space->window_bytes))
-            return pleat__fail(PLEAT_E_INVALID, "a window of %llu bytes",
-                               (unsigned long long)bytes);
+            return pleat__fail(PLEAT_E_INVALID, "a window of %llu bytes and %llu of a plan",
+                               (unsigned long long)bytes, (unsigned long long)plan_bytes);
         result = space->vmm.ops->reserve(space->vmm.self, space->device, space->window_bytes, 0,
                                          &space->base);
         times /= 2; /* less address space than wanted still serves */
@@ -121,7 +124,7 @@ pleat_result pleat__space_create(pleat_vmm vmm, pleat__arena *arena,
                                               &advised)) != PLEAT_OK ||
         (result = space->vmm.ops->memory_info(space->vmm.self, space->device, &free_bytes,
                                               &space->device_bytes)) != PLEAT_OK ||
-        (result = reserve_window(space, options->window_bytes)) != PLEAT_OK)
+        (result = reserve_window(space, options)) != PLEAT_OK)
         goto tables;
     if ((result = make_tables(space)) != PLEAT_OK)
         goto window;

@@ -56,6 +56,7 @@ typedef bool (*pleat__space_before_refusing)(void *context, uint64_t bytes);
 typedef struct pleat__space_options {
     int device;
     uint64_t window_bytes; /* 0: eight times the device's memory */
+    uint64_t plan_bytes;   /* so many addresses more, for a plan, where window_bytes is 0 */
     uint64_t budget_bytes; /* hard cap on this space's chunks; 0: none */
     const int *peers;      /* further devices that get access; may be NULL */
     int peer_count;

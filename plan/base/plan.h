@@ -129,7 +129,9 @@ struct pleat_plan {
     /* Slot i of `first` is that device's request i, slot i of `steady` its request
      * steady_request + i, counted in order of allocation. */
     uint32_t steady_request;
-    uint32_t reserved;
+    /* It answers questions (--at, --fit) and is not followed: where it was tried on what it was
+     * made of, learning did better. */
+    bool answers_only;
     uint64_t chunk_bytes;
     uint64_t device_bytes;
     uint64_t max_live_bytes; /* of the steady iteration as recorded, sizes rounded to 512 */

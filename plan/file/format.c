@@ -22,9 +22,10 @@
  *   phases    label, begin at
  *
  * A plan with a recipe is of version 2, or 5 where a function has a least size, and has the
- * recipe's tables behind these (recipe.c); one
- * with reusable space is of version 3, with that (reuse.c); one with chunks that pass from stream
- * to stream is of version 4, with those (handover_table.c); others are of version 1.
+ * recipe's tables behind these (recipe.c); one with reusable space is of version 3, with that
+ * (reuse.c); one with chunks that pass from stream to stream is of version 4, with those
+ * (handover_table.c); others are of version 1. 16 more is the version of a plan that only answers
+ * questions.
  *
  * The fields are those of plan.h. Numbers are msgpack integers of the shortest form, so the same
  * plan gives the same bytes.
@@ -51,6 +52,7 @@
 #define VERSION_REUSE   3
 #define VERSION_HANDED  4
 #define VERSION_FLOORED 5
+#define ANSWERS_ONLY    16 /* is added to the version */
 
 enum {
     HEADER_FINGERPRINT,
@@ -194,6 +196,7 @@ static void put_plan(pleat__pack_writer *writer, const pleat_plan *plan)
                        : reuse                ? VERSION_REUSE
                        : handed               ? VERSION_HANDED
                                               : VERSION;
+    version += plan->answers_only ? ANSWERS_ONLY : 0;
     pleat__pack_put_header(writer, NAME, version, header, HEADER_NUMBERS);
     pleat__pack_put_texts(writer, 1, give_options, plan);
     pleat__pack_put_texts(writer, plan->label_count, give_label, plan);
@@ -405,11 +408,23 @@ static pleat_result read_sequence(reader *r, pleat__sequence *sequence, uint64_t
     return PLEAT_OK;
 }
 
+/* Of what is read, and whether it only answers questions. */
+static pleat_result take_version(reader *r)
+{
+    r->plan->answers_only = r->version > ANSWERS_ONLY;
+    r->version -= r->plan->answers_only ? ANSWERS_ONLY : 0;
+    return r->version <= VERSION_FLOORED
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_ABI, "'%s': there is no version %u of a plan", r->pack.path,
+                             r->version);
+}
+
 static pleat_result read_header(reader *r, uint64_t *header)
 {
     pleat_plan *plan = r->plan;
-    r->version = VERSION_FLOORED;
+    r->version = VERSION_FLOORED + ANSWERS_ONLY;
     PLEAT_TRY(pleat__pack_versions(&r->pack, NAME, VERSION, &r->version, header, HEADER_NUMBERS));
+    PLEAT_TRY(take_version(r));
     cursor c = {header, true};
     plan->fingerprint = header[HEADER_FINGERPRINT];
     plan->device = (uint32_t)take(&c, HEADER_DEVICE, UINT8_MAX);

@@ -4,10 +4,12 @@
  * LOCKING  One lock a runtime, around every call of its policy and of its pending frees, and left
  *          for driver verbs and waits (driver_lock.h). The memory callback is called without it.
  */
+#include <plan/base/plan.h>
 #include <runtime/face/runtime_internal.h>
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <plan/base/plan.h>
 #include <string.h>
 
 static pleat_result read_options(const pleat_runtime_options *given, pleat_runtime_options *options)
@@ -26,6 +28,8 @@ static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_opt
                                  const pleat__conf *conf)
 {
     pleat__space_options space = {.device = options->device,
+                                  .plan_bytes =
+                                      options->plan != NULL ? options->plan->virtual_bytes : 0,
                                   .create_flags = conf->share ? PLEAT_CREATE_SHAREABLE : 0};
     PLEAT_TRY(pleat__space_create(runtime->vmm, runtime->arena, &space, &runtime->space));
     runtime->vmm = pleat__space_vmm(runtime->space);
@@ -37,6 +41,15 @@ static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_opt
                                       .arena = runtime->arena};
     runtime->shares = conf->share;
     return pleat__limits_begin(runtime, options->budget_bytes);
+}
+
+/* Whether there is a plan to follow: one that only answers questions does not count for a job that
+ * learns. */
+static bool is_followed(const pleat_runtime_options *options)
+{
+    return options->plan != NULL &&
+           (!options->plan->answers_only ||
+            (options->policy != NULL && strcmp(options->policy, "pleat") != 0));
 }
 
 /* A plan's memory is made at the start: one that is too large is refused before anything is. */
@@ -91,6 +104,8 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     if (vmm.ops == NULL || out == NULL)
         return pleat__fail(PLEAT_E_INVALID, "a runtime needs a backend and a place for itself");
     PLEAT_TRY(read_options(given, &options));
+    if (!is_followed(&options))
+        options.plan = NULL;
     PLEAT_TRY(pleat__conf_read(options.conf, &conf));
     PLEAT_TRY(pleat__process_watch());
     PLEAT_TRY(pleat__arena_create(&arena));

@@ -42,6 +42,7 @@ static void assert_same_plan(const pleat_plan *a, const pleat_plan *b)
     SAME(first_max_live_bytes)
     SAME(virtual_bytes)
     SAME(physical_bytes)
+    SAME(answers_only)
     SAME(label_count)
     SAME(stream_count)
     SAME(handle_count)
@@ -93,6 +94,20 @@ static void format_gives_back_the_plan(void **state)
     pleat_plan_free(plan);
     pleat_plan_free(read);
     pleat_plan_free(NULL);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void format_keeps_that_a_plan_only_answers_questions(void **state)
+{
+    (void)state;
+    const char *path = test_path("p.plan");
+    pleat_plan *plan = test_plan(), *read;
+    plan->answers_only = true;
+    assert_ok(pleat_plan_write(plan, path));
+    assert_ok(pleat_plan_read(path, &read));
+    assert_same_plan(plan, read);
+    pleat_plan_free(plan);
+    pleat_plan_free(read);
     assert_int_equal(unlink(path), 0);
 }
 
@@ -176,6 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(format_gives_back_the_plan),
+        cmocka_unit_test(format_keeps_that_a_plan_only_answers_questions),
         cmocka_unit_test(format_takes_large_plans),
         cmocka_unit_test(format_refuses_plans_that_do_not_hold),
         cmocka_unit_test(plan_summary_counts),

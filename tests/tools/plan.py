@@ -140,7 +140,17 @@ class Plan(unittest.TestCase):
         (tried,) = self.planned(drawn, "--seconds", 0)["replayed"]
         self.assertTrue(tried["learning_is_better"])
         self.assertGreater(tried["planned_bytes"], tried["learned_bytes"])
-        self.assertIn("LEARNING DOES BETTER", pleat("plan", drawn, "--seconds", 0).stdout)
+        plan = self.path("experts.plan")
+        self.assertIn("LEARNING DOES BETTER",
+                      pleat("plan", drawn, "--seconds", 0, "-o", plan).stdout)
+        self.assertIn("is not followed", pleat("plan", plan).stdout)
+        self.assertIn("is not followed", pleat("replay", drawn, "--plan", plan).stdout)
+        self.assertEqual(self.taken(drawn, "--plan", plan), self.taken(drawn))
+        pleat("plan", drawn, "--seconds", 0, "--no-replay", "-o", plan)
+        self.assertGreater(self.taken(drawn, "--plan", plan), self.taken(drawn))
+
+    def taken(self, *arguments):
+        return json.loads(pleat("replay", *arguments, "--json").stdout)["peak_physical_bytes"]
 
     def test_a_recording_in_which_nothing_repeats_is_shown_all_the_same(self):
         draw, live, events = random.Random(3), [], []

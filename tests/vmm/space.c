@@ -242,6 +242,21 @@ static void budget_headroom_and_callback(void **state)
     end(&f);
 }
 
+/* A plan's folds may take more addresses than a window has otherwise. */
+static void space_window_has_room_for_a_plan(void **state)
+{
+    (void)state;
+    fixture f = begin(64, 0, 0);
+    pleat__space *other;
+    pleat__space_options options = {.plan_bytes = UINT64_MAX};
+    assert_result(pleat__space_create(f.vmm, f.arena, &options, &other), PLEAT_E_INVALID);
+    pleat__space_destroy(f.space);
+    options.plan_bytes = 5000 * GRANULE;
+    assert_ok(pleat__space_create(f.vmm, f.arena, &options, &f.space));
+    assert_int_equal(pleat__space_pages(f.space), 8 * 64 + 5000);
+    end(&f);
+}
+
 static void budget_headroom_of_the_device(void **state)
 {
     (void)state;
@@ -431,6 +446,7 @@ int main(void)
         cmocka_unit_test(budget_is_a_hard_cap),
         cmocka_unit_test(budget_headroom_and_callback),
         cmocka_unit_test(budget_headroom_of_the_device),
+        cmocka_unit_test(space_window_has_room_for_a_plan),
         cmocka_unit_test(import_shares_bytes_and_costs_no_budget),
         cmocka_unit_test(rest_and_wake_go_part_by_part),
         cmocka_unit_test(rest_and_wake_that_end_early_leave_all_as_it_was),

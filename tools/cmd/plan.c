@@ -414,13 +414,15 @@ static int plan(void *self, pleat_trace *trace, int device)
     if (result == PLEAT_OK)
         result = make(arguments, &on, &made);
     double seconds = now() - start;
+    progress_whole_end();
+    if (result == PLEAT_OK && !arguments->no_replay)
+        plan_trial_run(made.plan, made.traces, made.trace_count, made.trials);
+    if (result == PLEAT_OK)
+        made.plan->answers_only = plan_trial_is_lost(made.trials, made.trace_count);
     if (result == PLEAT_OK && arguments->output != NULL)
         result = pleat_plan_write(made.plan, arguments->output);
     if (result == PLEAT_OK && arguments->dump != NULL)
         result = dump(made.plan, arguments->dump);
-    progress_whole_end();
-    if (result == PLEAT_OK && !arguments->no_replay)
-        result = plan_trial_run(made.plan, made.traces, made.trace_count, made.trials);
     int code;
     if (result != PLEAT_OK)
         code = cli_failed("plan", result);
@@ -476,6 +478,8 @@ static pleat_result print_summary(const char *path, const pleat_plan *plan)
     printf("%llu requests; %llu an iteration, %llu of them dynamic\n\n",
            (unsigned long long)summary.requests, (unsigned long long)summary.iteration_requests,
            (unsigned long long)summary.dynamic_requests);
+    if (plan->answers_only)
+        puts("It answers questions and is not followed: learning did better where it was tried.\n");
     print_classes(classes, NULL);
     putchar('\n');
     print_gap(&gap, 0, summary.virtual_bytes);

@@ -16,13 +16,22 @@
 
 #define CHUNK_BYTES (2u << 20) /* of the host backend, as of GPUs */
 #define ROOM        2u         /* times the plan's memory that the device has at least */
-#define WORSE       1000u      /* learning takes less where that is more than 1/WORSE */
+/* Learning does better where it takes less memory by more than 1/WORSE, or where the plan takes
+ * more of an iteration's time by more than 1/SLOWER. Half and twice: docs/decisions.md, D270. */
+#define WORSE  1000u
+#define SLOWER 200u
 
 static pleat_result replay(const pleat_trace *trace, const pleat_plan *plan, uint64_t device_bytes,
                            replay_result *result)
 {
     replay_options options = {.policy = "pleat", .plan = plan, .device_bytes = device_bytes};
     return replay_run(trace, &options, result);
+}
+
+static double driver_of(const replay_result *result)
+{
+    double seconds = (result->steady_driver_ns + result->steady_mapper_ns) * 1e-9;
+    return result->steady_recorded_seconds > 0 ? seconds / result->steady_recorded_seconds : 0;
 }
 
 static pleat_result run_both(const pleat_trace *trace, const pleat_plan *plan, plan_trial *trial)
@@ -34,13 +43,15 @@ static pleat_result run_both(const pleat_trace *trace, const pleat_plan *plan, p
     PLEAT_TRY(replay(trace, plan, device_bytes, &with));
     PLEAT_TRY(replay(trace, NULL, device_bytes, &without));
     if (with.oom || without.oom) {
-        trial->why_not = "it runs out of memory";
+        strcpy(trial->why_not, "it runs out of memory");
         return PLEAT_OK;
     }
     trial->run = true;
     trial->planned_bytes = with.peak_physical_bytes;
     trial->learned_bytes = without.peak_physical_bytes;
     trial->planned_share = with.steady_planned_share;
+    trial->planned_driver = driver_of(&with);
+    trial->learned_driver = driver_of(&without);
     return PLEAT_OK;
 }
 
@@ -53,23 +64,34 @@ static pleat_result run(const pleat_trace *trace, const pleat_plan *plan, plan_t
     return result;
 }
 
-pleat_result plan_trial_run(const pleat_plan *plan, const pleat_trace *const *traces,
-                            uint32_t count, plan_trial *trials)
+/* A recording that cannot be replayed here costs no plan: it is written all the same. */
+void plan_trial_run(const pleat_plan *plan, const pleat_trace *const *traces, uint32_t count,
+                    plan_trial *trials)
 {
     memset(trials, 0, count * sizeof *trials);
     for (uint32_t i = 0; i < count; i++) {
         if (plan->chunk_bytes != CHUNK_BYTES)
-            trials[i].why_not = "no GPU has such chunks";
-        else
-            PLEAT_TRY(run(traces[i], plan, &trials[i]));
+            strcpy(trials[i].why_not, "no GPU has such chunks");
+        else if (run(traces[i], plan, &trials[i]) != PLEAT_OK)
+            snprintf(trials[i].why_not, sizeof trials[i].why_not, "%s", pleat_last_error()->text);
     }
-    return PLEAT_OK;
 }
 
 static bool learning_is_better(const plan_trial *trial)
 {
-    return trial->run && trial->planned_bytes > trial->learned_bytes &&
-           trial->planned_bytes - trial->learned_bytes > trial->learned_bytes / WORSE;
+    return trial->run &&
+           (trial->planned_bytes > trial->learned_bytes + trial->learned_bytes / WORSE ||
+            trial->planned_driver > trial->learned_driver + 1.0 / SLOWER);
+}
+
+bool plan_trial_is_lost(const plan_trial *trials, uint32_t count)
+{
+    uint32_t lost = 0, run = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        run += trials[i].run;
+        lost += learning_is_better(&trials[i]);
+    }
+    return run > 0 && lost == run;
 }
 
 void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_t count)
@@ -81,17 +103,17 @@ void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_
             printf("%s was not replayed: %s\n", names[i], trial->why_not);
             continue;
         }
-        printf("replayed, %s takes %s with this plan (%.1f %% of requests planned), and %s where "
-               "Pleat learns\n",
+        printf("replayed, %s takes %s with this plan (%.1f %% of requests planned, %.1f %% of the "
+               "time in the driver), and %s where Pleat learns (%.1f %%)\n",
                names[i], cli_format_size(trial->planned_bytes, planned, sizeof planned),
-               trial->planned_share * 100,
-               cli_format_size(trial->learned_bytes, learned, sizeof learned));
-        if (learning_is_better(trial))
-            printf(
-                "LEARNING DOES BETTER: its iterations are less alike than the plan takes them to "
-                "be. Give the job no plan, or one of more iterations, or of a recording whose "
-                "iterations are marked.\n");
+               trial->planned_share * 100, trial->planned_driver * 100,
+               cli_format_size(trial->learned_bytes, learned, sizeof learned),
+               trial->learned_driver * 100);
     }
+    if (plan_trial_is_lost(trials, count))
+        printf("LEARNING DOES BETTER: iterations are less alike than the plan takes them to be. It "
+               "answers questions, and a job that is given it learns as without one; with "
+               "--no-replay it would be followed.\n");
 }
 
 void plan_trial_json(json_writer *json, const plan_trial *trials, const char *const *names,
@@ -106,6 +128,8 @@ void plan_trial_json(json_writer *json, const plan_trial *trials, const char *co
             json_uint(json, "planned_bytes", trial->planned_bytes);
             json_uint(json, "learned_bytes", trial->learned_bytes);
             json_double(json, "planned_share", trial->planned_share);
+            json_double(json, "planned_driver_share", trial->planned_driver);
+            json_double(json, "learned_driver_share", trial->learned_driver);
             json_bool(json, "learning_is_better", learning_is_better(trial));
         } else {
             json_string(json, "why_not", trial->why_not);

@@ -15,14 +15,19 @@ typedef struct plan_trial {
     uint64_t planned_bytes; /* physical memory at most, with the plan */
     uint64_t learned_bytes; /* and without it */
     double planned_share;   /* of its steady iterations' requests */
-    const char *why_not;
+    double
+        planned_driver; /* the driver's part of the time of its steady iterations, with the plan */
+    double learned_driver; /* and without it */
+    char why_not[160];
 } plan_trial;
 
 /* Replays each trace with the plan (laid out for the trace's size, where it is for several) and
  * without. */
-PLEAT_NODISCARD pleat_result plan_trial_run(const pleat_plan *plan,
-                                            const pleat_trace *const *traces, uint32_t count,
-                                            plan_trial *trials);
+void plan_trial_run(const pleat_plan *plan, const pleat_trace *const *traces, uint32_t count,
+                    plan_trial *trials);
+/* Whether learning does better on every recording that was replayed, if there is one: the plan
+ * takes more memory, or more of the driver's time. */
+bool plan_trial_is_lost(const plan_trial *trials, uint32_t count);
 
 /* For people, and as members of the open object. `names` are the recordings'. */
 void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_t count);

@@ -10,6 +10,7 @@
 
 #include <internal/error.h>
 #include <plan/base/file.h>
+#include <plan/base/plan.h>
 #include <plan/trace/import.h>
 #include <runtime/base/policy.h>
 
@@ -205,6 +206,8 @@ static int replay(void *self, pleat_trace *trace, int device)
     if (result == PLEAT_OK)
         result = replay_plan_open(trace, o->replay.policy, o->plan, &plan);
     o->replay.plan = plan;
+    if (plan != NULL && plan->answers_only && !o->json)
+        puts("The plan is not followed: learning did better where it was made (pleat plan).");
     if (result == PLEAT_OK)
         result = begin_dump(o, &d);
     if (result == PLEAT_OK)
