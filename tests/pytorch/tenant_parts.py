@@ -9,6 +9,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 import time
 
 UNIT = 1 << 30
@@ -151,6 +152,131 @@ def verbs(asked):
             timed("unmap", count, lambda i: verb(cu.cuMemUnmap, at(i), ctypes.c_size_t(size)))
             timed("release", count, lambda i: driver.release(handles[i]))
     neighbour.end()
+    return found
+
+
+class Area:
+    """Reserved addresses, and handles that are mapped there one behind the other."""
+
+    class Access(ctypes.Structure):
+        _fields_ = [("location", Location), ("flags", ctypes.c_int)]
+
+    def __init__(self, driver, size, count):
+        self.driver, self.size, self.count, self.handles = driver, size, count, []
+        base = ctypes.c_ulonglong()
+        assert driver.cu.cuMemAddressReserve(ctypes.byref(base), ctypes.c_size_t(size * count), ctypes.c_size_t(0),
+                                             ctypes.c_ulonglong(0), ctypes.c_ulonglong(0)) == 0
+        self.base = base.value
+
+    def make(self):
+        cu, size = self.driver.cu, ctypes.c_size_t(self.size)
+        access = self.Access(Location(1, 0), 3)
+        for i in range(self.count):
+            self.handles.append(self.driver.create(self.size))
+            at = ctypes.c_ulonglong(self.base + i * self.size)
+            assert cu.cuMemMap(at, size, ctypes.c_size_t(0), ctypes.c_ulonglong(self.handles[i]), ctypes.c_ulonglong(0)) == 0
+            assert cu.cuMemSetAccess(at, size, ctypes.byref(access), ctypes.c_size_t(1)) == 0
+
+    def end(self):
+        assert self.driver.cu.cuMemUnmap(ctypes.c_ulonglong(self.base), ctypes.c_size_t(self.size * self.count)) == 0
+        for handle in self.handles:
+            self.driver.release(handle)
+        self.handles = []
+
+
+def overlap(asked):
+    """Seconds of copies, of memory verbs, and of both at once."""
+    driver = Driver()
+    cu, found, total = driver.cu, {}, asked["bytes"]
+    block = 256 << 20
+    blocks = []
+
+    def seconds(call):
+        begun = time.perf_counter()
+        call()
+        return round(time.perf_counter() - begun, 4)
+
+    def pin():
+        memory = ctypes.c_void_p()
+        assert cu.cuMemHostAlloc(ctypes.byref(memory), ctypes.c_size_t(block), ctypes.c_uint(0)) == 0
+        blocks.append(memory.value)
+
+    def stream():
+        made = ctypes.c_void_p()
+        assert cu.cuStreamCreate(ctypes.byref(made), ctypes.c_uint(1)) == 0
+        return made
+
+    found["pin, each"] = [seconds(pin) for _ in range(4)]
+
+    def pin_more(count):
+        context = ctypes.c_void_p()
+        assert cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0 and cu.cuCtxPushCurrent_v2(context) == 0
+        for _ in range(count):
+            pin()
+
+    def together(threads):
+        all_of_them = [threading.Thread(target=pin_more, args=(8 // threads,)) for _ in range(threads)]
+        for each in all_of_them:
+            each.start()
+        for each in all_of_them:
+            each.join()
+
+    found["pin 8, by threads"] = {threads: seconds(lambda: together(threads)) for threads in (1, 4, 8)}
+    found["stream, made and dropped"] = seconds(lambda: [cu.cuStreamDestroy_v2(stream()) for _ in range(2)])
+    streams = [stream(), stream()]
+    there = Area(driver, 64 << 20, total // (64 << 20))
+    there.make()
+    small = Area(driver, 4 << 20, 512)
+
+    def copy(out, piece=32 << 20, count=2, into=there):
+        for i in range(total // piece):
+            host = blocks[i * piece // block % len(blocks)] + i * piece % block
+            device = into.base + i * piece
+            assert cu.cuMemcpyAsync(ctypes.c_ulonglong(host if out else device), ctypes.c_ulonglong(device if out else host),
+                                    ctypes.c_size_t(piece), streams[i % count]) == 0
+
+    def wait():
+        for each in streams:
+            assert cu.cuStreamSynchronize(each) == 0
+
+    for way, out in (("in", False), ("out", True)):
+        for count in (1, 2):
+            for piece in (32 << 20, 256 << 20):
+                issued = seconds(lambda: copy(out, piece, count))
+                rest = seconds(wait)
+                found["copy %s, %d streams, %d MiB" % (way, count, piece >> 20)] = [issued, rest]
+    for turn in ("first", "again"):
+        found["make 512, " + turn] = seconds(small.make)
+        found["end 512, " + turn] = seconds(small.end)
+    copy(False)
+    found["make 512 while copying in, then the rest"] = [seconds(small.make), seconds(wait)]
+    copy(True)
+    found["end 512 while copying out, then the rest"] = [seconds(small.end), seconds(wait)]
+    worker = threading.Thread(target=lambda: (pin_more(0), small.make()))
+    found["make 512 on a thread while copying in"] = seconds(lambda: (worker.start(), copy(False), wait(), worker.join()))
+    copy(False)
+    found["end 512 while copying in, then the rest"] = [seconds(small.end), seconds(wait)]
+    there.end()
+    there.make()
+    found["copy into what is new"] = seconds(lambda: (copy(False), wait()))
+    found["copy into the same again"] = seconds(lambda: (copy(False), wait()))
+    # As a resume does it: a part is made, and copied while the next one is made.
+    parts = [Area(driver, 4 << 20, 32) for _ in range(total // (128 << 20))]
+
+    def in_parts(made):
+        for part in parts:
+            if made:
+                part.make()
+            for i in range(4):
+                assert cu.cuMemcpyAsync(ctypes.c_ulonglong(part.base + (i << 25)), ctypes.c_ulonglong(blocks[0] + (i << 25)),
+                                        ctypes.c_size_t(32 << 20), streams[i % 2]) == 0
+        wait()
+
+    found["parts, made and copied"] = seconds(lambda: in_parts(True))
+    found["parts, copied"] = seconds(lambda: in_parts(False))
+    for part in parts:
+        part.end()
+    found["parts, made"] = seconds(lambda: [part.make() for part in parts])
     return found
 
 

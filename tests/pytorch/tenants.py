@@ -140,6 +140,9 @@ class Check:
     def verbs(self):
         self.tell("verbs", self.run("verbs", {"bytes": int(self.gib(4)) << 30 or UNIT}))
 
+    def overlap(self):
+        self.tell("overlap", self.run("overlap", {"bytes": (int(self.gib(4)) or 1) << 30}))
+
     def turn(self, how, **asked):
         """The figures of a trainer's turns, told but for its losses."""
         found = self.run("turns", {"how": how, **asked})
@@ -293,7 +296,7 @@ class Ledger:
 
 
 # The order in which a run that is cut short has told the most.
-ALL = ("small", "guarantee", "spill", "caps", "large", "verbs", "limits")
+ALL = ("small", "guarantee", "spill", "caps", "large", "verbs", "overlap", "limits")
 
 
 def main():
