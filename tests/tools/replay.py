@@ -98,6 +98,31 @@ class Replay(unittest.TestCase):
             native = json.loads(run("replay", job, "--json", "--policy", "native").stdout)
         self.assertEqual(json.loads(ran.stdout)["peak_physical_bytes"], native["peak_physical_bytes"])
 
+    def test_stweaver_leaves_a_plan_that_costs_more_than_it_saves(self):
+        """An evaluation has sizes that its static pool is not for, and would lie beside it."""
+        events = []
+
+        def run_one(number, sizes):
+            live = [dict(action="alloc", addr=(k + 1) << 30, size=size, stream=0,
+                         user_metadata="iter=%d;phase=F" % number) for k, size in enumerate(sizes)]
+            events.extend(live)
+            for one in live:
+                events.extend(dict(one, action=action) for action in ("free_requested", "free_completed"))
+
+        for number in range(6):
+            run_one(number, [(64 << 20) + 512 * k for k in range(8)])
+            if number == 3:
+                run_one(number, [(60 << 20) + 512 * k for k in range(8)])
+        with tempfile.TemporaryDirectory() as folder:
+            job = os.path.join(folder, "job.pickle")
+            with open(job, "wb") as file:
+                pickle.dump({"segments": [], "device_traces": [events]}, file)
+            ran = run("replay", job, "--json", "--policy", "stweaver")
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            self.assertIn("stweaver runs without its plan, with which it would take ", ran.stderr)
+            native = json.loads(run("replay", job, "--json", "--policy", "native").stdout)
+        self.assertEqual(json.loads(ran.stdout)["peak_physical_bytes"], native["peak_physical_bytes"])
+
     def test_repeats_change_nothing(self):
         result = self.replay("--repeat", "30")
         self.assertEqual(result["repeats"], 30)

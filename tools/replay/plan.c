@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LARGE_DEVICE (UINT64_C(1) << 44) /* bytes: no job is refused */
+
 int replay_parse_policies(const char *command, const char *text, const char **names, int most)
 {
     char name[32], near[NEAREST_TEXT];
@@ -75,6 +77,54 @@ static pleat_result take_instance(const pleat_trace *trace, const char *path, pl
     return PLEAT_OK;
 }
 
+/* What a replay of stweaver takes at most. */
+static pleat_result peak_with(const pleat_trace *trace, const pleat_plan *plan, uint64_t *bytes)
+{
+    const replay_options options = {
+        .policy = "stweaver", .plan = plan, .device_bytes = LARGE_DEVICE};
+    replay_result result;
+    pleat_result ran = replay_run(trace, &options, &result);
+    *bytes = ran == PLEAT_OK && !result.oom ? result.peak_physical_bytes : UINT64_MAX;
+    return ran;
+}
+
+/* A static plan that costs more than it saves is left out, as whoever uses STWeaver would: its pool
+ * is resident whole, and what it has no place for is in the caching allocator beside it. */
+static pleat_result keep_if_it_pays(const pleat_trace *trace, pleat_plan **plan)
+{
+    uint64_t with, without;
+    PLEAT_TRY(peak_with(trace, *plan, &with));
+    PLEAT_TRY(peak_with(trace, NULL, &without));
+    if (with <= without)
+        return PLEAT_OK;
+    fprintf(stderr,
+            "pleat: note: stweaver runs without its plan, with which it would take %.3f GiB, and "
+            "%.3f GiB without\n",
+            (double)with / (1u << 30), (double)without / (1u << 30));
+    pleat_plan_free(*plan);
+    *plan = NULL;
+    return PLEAT_OK;
+}
+
+/* The static plan of a recording. Of a job in which nothing repeats there is none: stweaver's
+ * caching allocator serves all. */
+static pleat_result make_static_plan(const pleat_trace *trace, pleat_plan **plan)
+{
+    pleat_plan_options options = {.size = sizeof options, .algorithm = "stweaver", .no_fold = 1};
+    pleat_result result = pleat_plan_make(trace, &options, plan);
+    if (result == PLEAT_E_INPUT) {
+        fprintf(stderr, "pleat: note: stweaver runs without a plan: %s\n",
+                pleat_last_error()->text);
+        *plan = NULL;
+        return PLEAT_OK;
+    }
+    PLEAT_TRY(result);
+    result = keep_if_it_pays(trace, plan);
+    if (result != PLEAT_OK)
+        pleat_plan_free(*plan);
+    return result;
+}
+
 pleat_result replay_plan_open(const pleat_trace *trace, const char *policy, const char *path,
                               pleat_plan **plan)
 {
@@ -90,15 +140,5 @@ pleat_result replay_plan_open(const pleat_trace *trace, const char *policy, cons
                     pleat_last_error()->text);
         return PLEAT_OK;
     }
-    if (strcmp(policy, "stweaver") != 0)
-        return PLEAT_OK;
-    pleat_plan_options options = {.size = sizeof options, .algorithm = "stweaver", .no_fold = 1};
-    pleat_result result = pleat_plan_make(trace, &options, plan);
-    if (result != PLEAT_E_INPUT)
-        return result;
-    /* Of a job in which nothing repeats there is no static plan: its caching allocator serves all.
-     */
-    fprintf(stderr, "pleat: note: stweaver runs without a plan: %s\n", pleat_last_error()->text);
-    *plan = NULL;
-    return PLEAT_OK;
+    return strcmp(policy, "stweaver") == 0 ? make_static_plan(trace, plan) : PLEAT_OK;
 }
