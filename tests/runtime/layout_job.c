@@ -103,6 +103,25 @@ static void layout_makes_room_for_sizes_that_begin_to_grow(void **state)
     }
 }
 
+/* One alone has its own from the second iteration on. */
+static void layout_makes_room_for_one_at_once(void **state)
+{
+    (void)state;
+    job j;
+    stays s;
+    pleat_plan *plan;
+    scaled_job scaled = scaled_make(119);
+    begin_planned(&j, &s, &plan, &scaled, 4);
+    run_x(&j, &scaled, 4, 2);
+    job_shape shape = at_x(&scaled, 4);
+    shape.bytes[340] = shape.bytes[340] * 11 / 8 + 4096;
+    gained first = run_shape(&j, &shape, 1, JOB_PLAIN, 0);
+    assert_int_equal(first.requests - first.planned, 1);
+    gained second = run_shape(&j, &shape, 1, JOB_PLAIN, 0);
+    assert_int_equal(second.requests - second.planned, 0);
+    end_planned(&j, &s, plan);
+}
+
 static void layout_for_a_larger_size_is_made_by_the_thread(void **state)
 {
     (void)state;
@@ -370,6 +389,7 @@ int main(void)
         cmocka_unit_test(layout_of_the_plan_file_serves_smaller_sizes),
         cmocka_unit_test(layout_corrects_sizes_that_stop_growing),
         cmocka_unit_test(layout_makes_room_for_sizes_that_begin_to_grow),
+        cmocka_unit_test(layout_makes_room_for_one_at_once),
         cmocka_unit_test(layout_for_a_larger_size_is_made_by_the_thread),
         cmocka_unit_test(layout_is_not_made_for_what_few_requests_say),
         cmocka_unit_test(layout_serves_two_parameters),
