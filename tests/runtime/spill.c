@@ -5,6 +5,8 @@
 #include "failing.h"
 #include "fixture.h"
 
+#include <runtime/face/runtime_internal.h>
+
 /* States that stay, and an iteration's tensors. */
 enum { STATES = 12 };
 
@@ -107,6 +109,49 @@ static void spill_comes_back_when_there_is_room(void **state)
     end_training(&t);
 }
 
+static bool is_on_host(const fixture *f, pleat_va address)
+{
+    const pleat__space *space = f->runtime->space;
+    uint64_t page = (address - pleat__space_base(space)) / pleat__space_page_bytes(space);
+    return pleat__space_chunk_at(space, page, NULL)->on_host;
+}
+
+static void begin_spilling(fixture *f, uint64_t budget_bytes)
+{
+    open_host(f, 64 * MIB, false);
+    pleat_runtime_options options = {
+        .size = sizeof options, .budget_bytes = budget_bytes, .conf = "spill:host"};
+    assert_ok(pleat_runtime_create(f->vmm, &options, &f->runtime));
+}
+
+/* What is of before the iteration goes, and not what it shares a chunk with what is of the
+ * iteration; as much comes back as there is room for. */
+static void spill_takes_what_is_used_least(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va states[5], half, other, large;
+    begin_spilling(&f, 16 * MIB);
+    for (int i = 0; i < 5; i++)
+        states[i] = take(&f, 2 * MIB, 0);
+    half = take(&f, MIB, 0);
+    assert_ok(pleat_mark(f.runtime));
+    other = take(&f, MIB, 0);
+    assert_int_equal(half / (2 * MIB), other / (2 * MIB));
+    large = take(&f, 8 * MIB, 0);
+    assert_false(is_on_host(&f, half));
+    assert_int_equal(pleat_stats_of(f.runtime).host_bytes, 8 * MIB);
+    assert_ok(pleat_set_budget(f.runtime, 18 * MIB));
+    assert_ok(pleat_mark(f.runtime));
+    assert_int_equal(pleat_stats_of(f.runtime).host_bytes, 4 * MIB);
+    for (int i = 0; i < 5; i++)
+        assert_ok(pleat_free(f.runtime, states[i]));
+    assert_ok(pleat_free(f.runtime, half));
+    assert_ok(pleat_free(f.runtime, other));
+    assert_ok(pleat_free(f.runtime, large));
+    end(&f);
+}
+
 static void spill_settings_are_checked(void **state)
 {
     (void)state;
@@ -164,6 +209,7 @@ int main(void)
         cmocka_unit_test(spill_trains_a_job_that_is_too_large),
         cmocka_unit_test(spill_off_refuses_as_before),
         cmocka_unit_test(spill_comes_back_when_there_is_room),
+        cmocka_unit_test(spill_takes_what_is_used_least),
         cmocka_unit_test(spill_settings_are_checked),
         cmocka_unit_test(spill_survives_each_verb_that_fails),
     };
