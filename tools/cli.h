@@ -26,6 +26,7 @@ enum {
     X(export, "write a trace in forms that other programs read")                                   \
     X(import, "read a torch memory snapshot into a trace")                                         \
     X(plan, "plan a training iteration's memory")                                                  \
+    X(plans, "show and remove the plans that runs left for the next ones")                         \
     X(remat, "run an operator log under a budget, computing again what was evicted")               \
     X(replay, "run a trace through an allocator on real memory")                                   \
     X(report, "draw physical against virtual footprint, as a page")                                \

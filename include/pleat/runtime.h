@@ -233,7 +233,10 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(small_blocks, "allocations of at most 1 MiB live now")                                       \
     X(small_bytes, "bytes of them, sizes rounded to 512")                                          \
     X(host_bytes, "bytes of chunks in the host's memory now (setting spill)")                      \
-    X(moved_bytes, "bytes of chunks that spilling moved there, or back")
+    X(moved_bytes, "bytes of chunks that spilling moved there, or back")                           \
+    X(kept_plans, "plans that an earlier run left and that were followed (setting keep)")          \
+    X(left_at, "request at which such a plan was left, because it is another job's; 0: it was "    \
+               "not")
 
 typedef struct pleat_stats {
 #define PLEAT_COUNTER_FIELD(name, text) uint64_t name;
@@ -259,6 +262,13 @@ PLEAT_API pleat_result pleat_dump(pleat_runtime *runtime, pleat_dump_format form
  * destroying the runtime, whose log would read as that of one that was killed. What comes later is
  * not in it. One thread at a time; a forked child's call does nothing. NULL does nothing. */
 PLEAT_API void pleat_end_log(pleat_runtime *runtime);
+
+/* With the setting keep: writes the plan of what was recorded so far into the user's cache, where
+ * that has not been done and none that was found there is followed, and waits for it; a runtime
+ * that is destroyed does so itself. Seconds. PLEAT_E_STATE without the setting; PLEAT_E_INPUT:
+ * nothing repeats; PLEAT_E_LIMIT: no plan takes less than the job took; PLEAT_E_IO: there is no
+ * folder that this user alone can write. */
+PLEAT_API pleat_result pleat_keep_plan(pleat_runtime *runtime);
 
 /* Peaks restart from what is now; the counters as they were, in one step: no peak is lost. */
 PLEAT_API pleat_stats pleat_reset_peaks(pleat_runtime *runtime);

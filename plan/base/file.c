@@ -81,6 +81,29 @@ pleat_result pleat__file_read(const char *path, uint64_t limit, pleat__arena *ar
     return result;
 }
 
+bool pleat__file_is_own(const struct stat *status)
+{
+    return status->st_uid == geteuid() && (status->st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+pleat_result pleat__file_read_own(const char *path, uint64_t limit, pleat__arena *arena,
+                                  uint8_t **bytes, size_t *size)
+{
+    struct stat status;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* a pipe would block */
+    if (fd < 0)
+        return pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be opened", path);
+    pleat_result result = PLEAT_OK;
+    if (fstat(fd, &status) != 0)
+        result = pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be looked at", path);
+    else if (!S_ISREG(status.st_mode) || !pleat__file_is_own(&status))
+        result = pleat__fail(PLEAT_E_IO, "'%s': not a file that this user alone can write", path);
+    if (result == PLEAT_OK)
+        result = read_open(fd, path, limit, arena, bytes, size);
+    close(fd);
+    return result;
+}
+
 static bool write_all(int fd, const uint8_t *bytes, size_t size)
 {
     while (size > 0) {

@@ -5,11 +5,21 @@
 #define PLEAT_PLAN_BASE_FILE_H
 
 #include <internal/arena.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+
+/* Whether nobody but this user can have made a file or a folder what it is. */
+bool pleat__file_is_own(const struct stat *status);
 
 /* Reads all of a file (or of a pipe) into `arena`. PLEAT_E_IO when it cannot be read, PLEAT_E_INPUT
  * when it is longer than `limit` bytes. */
 PLEAT_NODISCARD pleat_result pleat__file_read(const char *path, uint64_t limit, pleat__arena *arena,
                                               uint8_t **bytes, size_t *size);
+/* The same of a file that nobody but this user can have written: no link, no pipe, not another
+ * user's, not to be written by others. PLEAT_E_IO where it is any of those. */
+PLEAT_NODISCARD pleat_result pleat__file_read_own(const char *path, uint64_t limit,
+                                                  pleat__arena *arena, uint8_t **bytes,
+                                                  size_t *size);
 /* Makes a file of a new name beside `path`, to be written and then renamed, with the permissions
  * that open gives. `name` gets its name. Returns its descriptor, or -1 with errno. What another
  * process left behind, this one's number or not, is in nobody's way. */

@@ -56,6 +56,11 @@ typedef struct pleat__divisions {
       "top looks for it")                                                                          \
     X(log_bytes, size, uint64_t, 4u << 20, "size of that file, which never grows")                 \
     X(log_ms, size, uint64_t, 20, "milliseconds between its records")                              \
+    X(keep, switch, bool, false,                                                                   \
+      "leave a plan for the next run of the same job, and follow the one that was left; the "      \
+      "PyTorch package has it on")                                                                 \
+    X(keep_bytes, size, uint64_t, 256u << 20,                                                      \
+      "what all plans left for next runs may take on disk")                                        \
     X(spill, text, pleat__conf_text, "off",                                                        \
       "host: in the place of out of memory, what is used least often goes to host memory")         \
     X(tenants, text, pleat__conf_text, "",                                                         \

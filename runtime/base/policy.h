@@ -29,7 +29,12 @@ typedef struct pleat__policy_context {
     pleat__arena *arena;
     pleat__space *space;
     const pleat_plan *plan; /* may be NULL */
-    pleat_stats *stats;     /* the policy counts routes itself, and live bytes by the calls below */
+    /* The plan was found by how the job begins: it is on trial (runtime/learn/trial.h). */
+    bool tries;
+    /* A policy was made before in this space, which has served nothing: its part of the window is
+     * this one's. */
+    bool again;
+    pleat_stats *stats; /* the policy counts routes itself, and live bytes by the calls below */
     int device;
     uint64_t limit_bytes; /* the budget, or the device's memory where there is none */
     bool waits;           /* a mark waits for a plan that is being made */
@@ -41,6 +46,13 @@ typedef struct pleat__policy_context {
      * they reach its `free` before that returns (runtime/streams/pending_free.h). */
     struct pleat__pending *pending;
 } pleat__policy_context;
+
+/* How a plan on trial fits the job. */
+typedef enum pleat__fit {
+    PLEAT__FIT_OPEN = 0, /* nobody can say yet; or there is none */
+    PLEAT__FIT_HOLDS,    /* a whole iteration was as planned */
+    PLEAT__FIT_FAILS,    /* it was left: the job does something else */
+} pleat__fit;
 
 /* What can be given back, in the order in which it is asked for. */
 typedef enum pleat__reclaim {
@@ -85,6 +97,8 @@ typedef struct pleat__policy_ops {
     /* The plan file's sizes, and the x that iterations have now; NULL: it has none, or x is not
      * known yet. The plan outlives the policy. NULL: the policy does not know sizes. */
     const pleat_plan *(*parameter)(const void *self, struct pleat__x *x);
+    /* How the plan fits that it was given on trial. NULL: it takes none on trial. */
+    pleat__fit (*fit)(const void *self);
     /* What it is doing and why; NULL: it does the same always. */
     const pleat__states *(*states)(const void *self);
 } pleat__policy_ops;

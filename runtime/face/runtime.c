@@ -77,20 +77,20 @@ static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_op
     if (ops == NULL)
         return pleat__fail(PLEAT_E_INVALID, "there is no policy '%s'; there are:%s", name,
                            pleat__policy_names());
-    pleat__policy_context context = {.conf = *conf,
-                                     .vmm = runtime->vmm,
-                                     .arena = runtime->arena,
-                                     .space = runtime->space,
-                                     .plan = options->plan,
-                                     .stats = &runtime->stats,
-                                     .device = options->device,
-                                     .limit_bytes = runtime->limit_bytes,
-                                     .waits = options->waits != 0,
-                                     .gate = &runtime->gate,
-                                     .early_callback = options->early_callback,
-                                     .memory_context = options->memory_context,
-                                     .pending = &runtime->pending};
-    PLEAT_TRY(ops->create(&context, &runtime->policy));
+    runtime->context = (pleat__policy_context){.conf = *conf,
+                                               .vmm = runtime->vmm,
+                                               .arena = runtime->arena,
+                                               .space = runtime->space,
+                                               .plan = options->plan,
+                                               .stats = &runtime->stats,
+                                               .device = options->device,
+                                               .limit_bytes = runtime->limit_bytes,
+                                               .waits = options->waits != 0,
+                                               .gate = &runtime->gate,
+                                               .early_callback = options->early_callback,
+                                               .memory_context = options->memory_context,
+                                               .pending = &runtime->pending};
+    PLEAT_TRY(ops->create(&runtime->context, &runtime->policy));
     runtime->ops = ops;
     return PLEAT_OK;
 }
@@ -156,6 +156,7 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     result = pleat__tenancy_begin(runtime->tenancy);
     if (result != PLEAT_OK)
         goto no_tenancy;
+    pleat__keep_begin(runtime, &conf);
     *out = runtime;
     return PLEAT_OK;
 no_tenancy:
@@ -181,6 +182,8 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     /* A child's copy goes with the child. */
     if (runtime == NULL || !pleat__is_here(runtime))
         return;
+    if (runtime->keep.on)
+        (void)!pleat_keep_plan(runtime);
     pleat__watch_end(runtime->watch);
     pleat__tenancy_end(runtime->tenancy);
     pleat__gate_lock_turn(&runtime->gate);
@@ -200,6 +203,7 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     pleat__pinned_release(&runtime->pinned);
     pleat__spill_release(runtime);
     pleat__record_release(&runtime->record);
+    pleat__keep_release(&runtime->keep);
     pleat__canary_destroy(&runtime->canary);
     pleat__imports_release(&runtime->imports);
     pleat__gate_release(&runtime->gate);
@@ -231,6 +235,8 @@ static void note_freed(pleat_runtime *runtime, pleat_va address)
         runtime->freed_callback(runtime->freed_context, address);
     if (pleat__records(&runtime->record))
         pleat__record_free(&runtime->record, address, PLEAT_EVENT_FREE_COMPLETED);
+    if (pleat__records(&runtime->keep.record))
+        pleat__record_free(&runtime->keep.record, address, PLEAT_EVENT_FREE_COMPLETED);
     /* A kernel that cannot be launched is the job's failure as well, which it will hear of. */
     if (runtime->canary.paint != NULL)
         (void)!pleat__canary_freed(&runtime->canary, address);
@@ -240,7 +246,7 @@ static void note_freed(pleat_runtime *runtime, pleat_va address)
 static inline bool is_watched(const pleat_runtime *runtime)
 {
     return runtime->freed_callback != NULL || pleat__records(&runtime->record) ||
-           runtime->canary.paint != NULL;
+           pleat__records(&runtime->keep.record) || runtime->canary.paint != NULL;
 }
 
 void pleat__runtime_freed(void *opaque, pleat_va address, uint64_t bytes)
@@ -304,6 +310,8 @@ static pleat_result note_alloc(pleat_runtime *runtime, pleat_va *address, uint64
     }
     if (pleat__records(&runtime->record))
         pleat__record_alloc(&runtime->record, *address, bytes, stream);
+    if (pleat__records(&runtime->keep.record))
+        pleat__record_alloc(&runtime->keep.record, *address, bytes, stream);
     return PLEAT_OK;
 }
 
@@ -311,8 +319,11 @@ pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_s
                                  pleat_va *address)
 {
     const pleat__gate *gate = &runtime->gate;
-    if (stream != gate->last || !gate->has_last)
+    if (stream != gate->last || !gate->has_last) {
+        if (runtime->keep.waits)
+            pleat__keep_first(runtime, bytes);
         PLEAT_TRY(pleat__gate_note_stream(&runtime->gate, stream));
+    }
     uint64_t left = runtime->gate.left;
     uint64_t guarded = bytes + runtime->canary.guard;
     /* One of nearly 2^64 bytes stays one. */
@@ -390,6 +401,8 @@ static pleat_result note_free(pleat_runtime *runtime, pleat_va address, bool wai
         return not_found(address);
     if (pleat__records(&runtime->record))
         pleat__record_free(&runtime->record, address, PLEAT_EVENT_FREE_REQUESTED);
+    if (pleat__records(&runtime->keep.record))
+        pleat__record_free(&runtime->keep.record, address, PLEAT_EVENT_FREE_REQUESTED);
     if (!waits)
         note_freed(runtime, address);
     return PLEAT_OK;
@@ -497,6 +510,7 @@ pleat_result pleat_mark(pleat_runtime *runtime)
         runtime->ops->mark != NULL ? runtime->ops->mark(runtime->policy) : PLEAT_OK;
     if (pleat__records(&runtime->record))
         pleat__record_mark(&runtime->record);
+    pleat__keep_mark(runtime);
     pleat__tenancy_mark(runtime->tenancy);
     pleat__spill_mark(runtime);
     if (runtime->watch != NULL)
@@ -515,6 +529,8 @@ pleat_result pleat_phase(pleat_runtime *runtime, const char *name)
         runtime->ops->phase != NULL ? runtime->ops->phase(runtime->policy, name) : PLEAT_OK;
     if (pleat__records(&runtime->record))
         pleat__record_phase(&runtime->record, name);
+    if (pleat__records(&runtime->keep.record))
+        pleat__record_phase(&runtime->keep.record, name);
     PLEAT_AUDIT(audit_policy(runtime));
     pleat__gate_unlock(&runtime->gate);
     return result;

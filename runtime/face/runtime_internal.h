@@ -9,6 +9,7 @@
 #include <runtime/base/driver_lock.h>
 #include <runtime/base/policy.h>
 #include <runtime/face/graph_capture.h>
+#include <runtime/face/keep.h>
 #include <runtime/face/kept_frees.h>
 #include <runtime/face/limits.h>
 #include <runtime/face/log_writer.h>
@@ -33,6 +34,7 @@ struct pleat_runtime {
     pleat__arena *arena;
     pleat_vmm vmm;
     const pleat_plan *plan;
+    pleat__policy_context context; /* that the policy was made with */
     int device;
     pleat__limits limits;
     pleat__tenancy *tenancy; /* NULL: alone */
@@ -47,6 +49,7 @@ struct pleat_runtime {
     pleat_memory_callback memory_callback;
     void *memory_context;
     pleat__record record;
+    pleat__keep keep;
     pleat__imports imports;
     pleat__canary canary;
     bool shares; /* setting share:on */

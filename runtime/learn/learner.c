@@ -34,6 +34,7 @@ void pleat__learner_release(pleat__learner *learner)
         return;
     if (learner->schedule != NULL && learner->schedule->learned)
         pleat__schedule_free(learner->schedule);
+    pleat__trial_end(&learner->trial);
     pleat__layouts_release(&learner->layouts);
     pleat__recording_release(&learner->record);
     *learner = (pleat__learner){0};
@@ -104,8 +105,18 @@ static bool explains_more(const pleat__learner *learner, const pleat__repeat *st
                                !pleat__period_is_multiple(stretch->count, current->count));
 }
 
+/* The plan file is another job's. */
+static void refute(pleat__learner *learner)
+{
+    pleat__trial_end(&learner->trial);
+    learner->stats->left_at = learner->requests;
+    learner->due |= PLEAT__DUE_LEAVE;
+}
+
 static void suspend(pleat__learner *learner)
 {
+    if (learner->trial.on)
+        refute(learner);
     learner->stats->divergences++;
     learner->diverged = true;
     set_current(learner, NULL, PLEAT__STATE_suspended, PLEAT__CAUSE_diverged);
@@ -288,7 +299,7 @@ void pleat__learner_pace(pleat__learner *learner)
 /* ---- plan files ---- */
 
 pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *places,
-                                 const pleat_plan *plan)
+                                 const pleat_plan *plan, bool tries)
 {
     PLEAT_TRY(pleat__layouts_load(&learner->layouts, learner->arena, learner->heap, places,
                                   learner->stats, plan, &learner->schedule));
@@ -296,7 +307,25 @@ pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *plac
         pleat__size_parameter_init(&learner->sizes, plan);
     set_current(learner, learner->schedule, PLEAT__STATE_following, PLEAT__CAUSE_file);
     set_pace(learner);
+    learner->tries = tries;
+    if (tries)
+        pleat__trial_begin(&learner->trial, learner->arena, &learner->schedule->matcher, plan);
     return PLEAT_OK;
+}
+
+void pleat__learner_try(pleat__learner *learner, uint64_t bytes, bool missed)
+{
+    if (!pleat__trial_step(&learner->trial, &learner->current->matcher, bytes, missed,
+                           learner->stats->live_bytes))
+        refute(learner);
+}
+
+pleat__fit pleat__learner_fit(const pleat__learner *learner)
+{
+    bool left = learner->schedule == NULL || learner->schedule->learned;
+    if (!learner->tries || learner->trial.on || (learner->due & PLEAT__DUE_LEAVE && !left))
+        return PLEAT__FIT_OPEN;
+    return left ? PLEAT__FIT_FAILS : PLEAT__FIT_HOLDS;
 }
 
 bool pleat__learner_leave(pleat__learner *learner)

@@ -10,11 +10,12 @@
 #ifndef PLEAT_RUNTIME_LEARN_LEARNER_H
 #define PLEAT_RUNTIME_LEARN_LEARNER_H
 
-#include <runtime/base/conf.h>
+#include <runtime/base/policy.h>
 #include <runtime/base/states.h>
 #include <runtime/learn/judge.h>
 #include <runtime/learn/layout_job.h>
 #include <runtime/learn/recording.h>
+#include <runtime/learn/trial.h>
 
 /* A schedule is suspended when PLEAT__WATCH_MISSED of PLEAT__WATCH_REQUESTS requests, or fewer, did
  * not match (docs/decisions.md, D113). */
@@ -38,6 +39,7 @@ typedef struct pleat__learner {
     bool diverged;    /* within this iteration */
     bool recording;   /* also while a schedule is followed */
     bool waits;       /* a mark waits for a layout that is being made */
+    bool tries;       /* the plan file came on trial */
     uint8_t due;      /* bits of PLEAT__DUE_ */
     /* Where nothing marks iterations: requests at which recording beside a new schedule ends, and
      * at which the iteration that runs is over. */
@@ -46,6 +48,7 @@ typedef struct pleat__learner {
     pleat__states states;
     pleat__recording record;
     pleat__judge judge;
+    pleat__trial trial;          /* of a plan file that was found by how the job begins */
     pleat__layouts layouts;      /* of a plan file */
     pleat__size_parameter sizes; /* of a plan file with a recipe */
 } pleat__learner;
@@ -55,9 +58,15 @@ PLEAT_NODISCARD pleat_result pleat__learner_init(pleat__learner *learner, pleat_
                                                  const pleat__conf *conf, bool waits);
 /* pre: the lock is not held */
 void pleat__learner_release(pleat__learner *learner);
-/* Begins with a plan file, which stays. */
+/* Begins with a plan file, which stays; on trial: it is left as soon as the job does something
+ * else.
+ */
 PLEAT_NODISCARD pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *places,
-                                                 const pleat_plan *plan);
+                                                 const pleat_plan *plan, bool tries);
+/* How a plan on trial fits. */
+pleat__fit pleat__learner_fit(const pleat__learner *learner);
+/* A request was served while a plan is on trial. */
+void pleat__learner_try(pleat__learner *learner, uint64_t bytes, bool missed);
 /* The plan file is another job's: it is not followed any more, and its views go as soon as nothing
  * lies in them. The job is learned. false: it cannot be done now. */
 bool pleat__learner_leave(pleat__learner *learner);
@@ -89,6 +98,8 @@ static inline void pleat__learner_request(pleat__learner *learner, uint64_t byte
     if (learner->current == NULL)
         return;
     learner->missed += missed;
+    if (__builtin_expect(learner->trial.on, 0))
+        pleat__learner_try(learner, bytes, missed);
     if (__builtin_expect(++learner->watched >= PLEAT__WATCH_REQUESTS, 0) ||
         __builtin_expect(missed && learner->missed >= PLEAT__WATCH_MISSED, 0))
         pleat__learner_watch(learner);

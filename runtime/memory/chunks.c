@@ -152,7 +152,8 @@ static pleat_result pool_load(pleat__chunk_pool *pool, const pleat_plan *plan)
 }
 
 pleat_result pleat__chunk_pool_init(pleat__chunk_pool *pool, pleat__arena *arena,
-                                    pleat__space *space, pleat__gate *gate, const pleat_plan *plan)
+                                    pleat__space *space, pleat__gate *gate, const pleat_plan *plan,
+                                    bool again)
 {
     *pool = (pleat__chunk_pool){
         .arena = arena,
@@ -166,7 +167,8 @@ pleat_result pleat__chunk_pool_init(pleat__chunk_pool *pool, pleat__arena *arena
     if (plan_pages + device_pages > UINT32_MAX)
         return pleat__fail(PLEAT_E_LIMIT, "the window has too many pages");
     PLEAT_TRY(pleat__occupancy_init(&pool->occupancy, arena, pool->page_bytes, 0));
-    pleat_result result = pleat__space_take_at(space, 0, plan_pages + device_pages);
+    uint64_t taken = again ? device_pages : 0;
+    pleat_result result = pleat__space_take_at(space, taken, plan_pages + device_pages - taken);
     if (result == PLEAT_OK) {
         pool->region_pages = plan_pages + device_pages;
         pool->next_home = plan_pages;

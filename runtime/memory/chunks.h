@@ -56,10 +56,11 @@ typedef struct pleat__chunk_pool {
     uint64_t held; /* granules that count as in use for either */
 } pleat__chunk_pool;
 
-/* With a plan its chunks come mapped as it says, the folds too; nothing is occupied. */
+/* With a plan its chunks come mapped as it says, the folds too; nothing is occupied. `again`: the
+ * pages are taken already that a pool without a plan takes. */
 PLEAT_NODISCARD pleat_result pleat__chunk_pool_init(pleat__chunk_pool *pool, pleat__arena *arena,
                                                     pleat__space *space, pleat__gate *gate,
-                                                    const pleat_plan *plan);
+                                                    const pleat_plan *plan, bool again);
 /* Room for so many numbers in its tables. */
 PLEAT_NODISCARD pleat_result pleat__chunk_pool_reserve(pleat__chunk_pool *pool, uint32_t chunks);
 /* Metadata only: the space unmaps. */

@@ -47,7 +47,7 @@ static pleat_result create(const pleat__policy_context *context, void **out)
     self->stats = context->stats;
     self->refused_item = PLEAT__NO_ITEM;
     pleat_result result = pleat__chunk_pool_init(&self->pool, context->arena, context->space,
-                                                 context->gate, context->plan);
+                                                 context->gate, context->plan, context->again);
     if (result == PLEAT_OK)
         result = pleat__heap_init(&self->heap, context->vmm, context->device, context->arena,
                                   &self->pool, &context->conf);
@@ -61,7 +61,7 @@ static pleat_result create(const pleat__policy_context *context, void **out)
         result = pleat__learner_init(&self->learner, context->arena, context->stats, &self->heap,
                                      &context->conf, context->waits);
     if (result == PLEAT_OK && context->plan != NULL)
-        result = pleat__learner_load(&self->learner, &self->places, context->plan);
+        result = pleat__learner_load(&self->learner, &self->places, context->plan, context->tries);
     if (result != PLEAT_OK) {
         destroy(self);
         return result;
@@ -571,6 +571,12 @@ static const pleat_plan *parameter(const void *opaque, pleat__x *x)
     return self->learner.sizes.plan;
 }
 
+static pleat__fit fit(const void *opaque)
+{
+    const policy *self = opaque;
+    return pleat__learner_fit(&self->learner);
+}
+
 static bool audit(void *opaque)
 {
     policy *self = opaque;
@@ -600,6 +606,7 @@ const pleat__policy_ops pleat__policy_pleat = {
     .mark = mark,
     .phase = phase,
     .parameter = parameter,
+    .fit = fit,
     .audit = audit,
     .next = pleat__pleat_next,
     .states = states_of,

@@ -20,6 +20,8 @@ except ImportError:
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "adapters", "pytorch"))
 import pleat  # noqa: E402
 
+os.environ.setdefault("PLEAT_CONF", "keep:off")  # no test is to be another one in its second run
+
 MIB = 1 << 20
 READY = torch is not None and torch.version.cuda is not None and torch.cuda.is_available()
 

@@ -126,7 +126,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 def run(options, program, **environment):
     return subprocess.run(
         [sys.executable, RUN, *options, "--", *program], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, timeout=200, env={**os.environ, **environment})
+        stderr=subprocess.PIPE, text=True, timeout=200, env={"PLEAT_CONF": "keep:off", **os.environ, **environment})
 
 
 def used_mebibytes():
@@ -147,13 +147,13 @@ class Jobs(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder.name, name)
 
-    def gpt2(self, *options, iterations=12, by=()):
+    def gpt2(self, *options, iterations=12, by=(), **environment):
         """The workload's answer, Pleat's counters, and what was said at the end. `by`: a program
         that runs it."""
         counters = self.path("counters")
         done = run([*options, "--counters", counters],
                    [sys.executable, *by, GPT2, *SMALL, "--iterations", str(iterations), "--quiet",
-                    "--deterministic"])
+                    "--deterministic"], **environment)
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])
         with open(counters) as file:
             return json.loads(done.stdout), json.load(file)["devices"]["0"], done.stderr
@@ -183,6 +183,25 @@ class Jobs(unittest.TestCase):
                  counters["driver_calls"]), file=sys.stderr)
         self.assertGreaterEqual(efficiency, least)
         self.assertGreaterEqual(counters["planned"], 0.98 * counters["requests"])
+
+    def test_a_second_run_is_planned_by_itself_and_a_changed_one_is_not(self):
+        cache = pathlib.Path(self.path("cache"))
+        (cache / "pleat").mkdir(parents=True)
+        shims = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "pleat/torch")
+        shims.mkdir(parents=True, exist_ok=True)
+        (cache / "pleat/torch").symlink_to(shims)  # so that none is compiled again
+        keeping = {"PLEAT_CONF": "keep:on", "XDG_CACHE_HOME": str(cache)}
+        learned, first, _ = self.gpt2(**keeping)
+        self.assertEqual(first["kept_plans"], 0)
+        self.assertEqual(len(list((cache / "pleat/plans").glob("*.plan"))), 1)
+        planned, second, said = self.gpt2(**keeping)
+        self.assertIn("began with the plan of an earlier run", said)
+        self.assertEqual((second["kept_plans"], second["left_at"]), (1, 0))
+        self.assertLessEqual(second["peak_physical_bytes"], first["peak_physical_bytes"])
+        self.assertEqual(learned["losses"], planned["losses"])
+        self.check_planned("with a kept plan", second, 0.98)
+        _, shorter, _ = self.gpt2("--conf", "keep:on", iterations=11, by=["-X", "utf8"], **keeping)
+        self.assertEqual(shorter["kept_plans"], 1, "another command line, the same job")
 
     def test_each_rank_saves_and_reads_its_plan(self):
         program = self.path("ranks.py")

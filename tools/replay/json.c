@@ -105,6 +105,8 @@ void replay_json(json_writer *json, const replay_result *r)
     }
     json_uint(json, "instances", r->stats.instances);
     json_uint(json, "instance_maps", r->stats.instance_maps);
+    json_uint(json, "kept_plans", r->stats.kept_plans);
+    json_uint(json, "left_at", r->stats.left_at);
     json_bool(json, "canary", r->canary);
     json_uint(json, "canary_errors", r->canary_errors);
     json_uint(json, "canary_stride_bytes", r->canary_stride_bytes);

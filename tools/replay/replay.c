@@ -291,6 +291,16 @@ static uint64_t first_time(const replay_script *s)
     return events[i].time_us;
 }
 
+/* The iterations that begin at the event of that position. */
+static pleat_result begin_iterations(pass *p, uint32_t position)
+{
+    pleat_result result = PLEAT_OK;
+    while (result == PLEAT_OK && p->next_mark < p->script->mark_count &&
+           p->script->marks[p->next_mark] <= position)
+        result = begin_iteration(p);
+    return result;
+}
+
 static pleat_result replay_events(pass *p)
 {
     const replay_script *s = p->script;
@@ -303,17 +313,21 @@ static pleat_result replay_events(pass *p)
     pleat_result result = PLEAT_OK;
     for (size_t i = 0; i < count && result == PLEAT_OK; i++) {
         bool counts = replay_is_ours(s, &events[i]);
-        if (!counts && replay_is_free(s, &events[i]))
-            result = replay_free(p, i);
+        /* A free is asked for before it counts: the iteration that begins with it begins here. */
+        if (!counts && replay_is_free(s, &events[i])) {
+            if (!completes_later(s, i))
+                result = begin_iterations(p, position);
+            if (result == PLEAT_OK)
+                result = replay_free(p, i);
+        }
         if (!counts || result != PLEAT_OK)
             continue;
         if (events[i].time_us > p->time_us) {
             p->time_us = events[i].time_us;
             result = set_clock(p, p->time_us);
         }
-        while (result == PLEAT_OK && p->next_mark < s->mark_count &&
-               s->marks[p->next_mark] <= position)
-            result = begin_iteration(p);
+        if (result == PLEAT_OK)
+            result = begin_iterations(p, position);
         if (result == PLEAT_OK && events[i].label != 0 && p->tells)
             result = enter_phase(p, events[i].label);
         if (result == PLEAT_OK)

@@ -148,7 +148,10 @@ def settings(allocator):
     """The environment that an allocator wants: torch reads it when it is imported. 2.9 and later
     know the second name. `heap` is Pleat that learns nothing, so every request is the heap's."""
     if allocator == "heap":
-        return {"PLEAT_CONF": "learn:off"}
+        return {"PLEAT_CONF": "learn:off,keep:off"}
+    if allocator == "pleat" and "keep:" not in os.environ.get("PLEAT_CONF", ""):
+        # A run is not to be another one because of those before it.
+        return {"PLEAT_CONF": ",".join(filter(None, [os.environ.get("PLEAT_CONF"), "keep:off"]))}
     text = SETTINGS.get(allocator)
     return {"PYTORCH_CUDA_ALLOC_CONF": text, "PYTORCH_ALLOC_CONF": text} if text else {}
 

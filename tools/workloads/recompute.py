@@ -121,7 +121,7 @@ def train(name, lengths, way, share, budget):
 
         world.say, world.ladder = said.append, timed
     else:
-        pleat.enable()
+        pleat.enable(conf="keep:off")
     import torch
 
     torch.use_deterministic_algorithms(True, warn_only=True)

@@ -110,7 +110,9 @@ def enable(
     """Makes Pleat torch's CUDA allocator, for the rest of the process.
 
     Before the first CUDA tensor: torch takes no other allocator later. `policy` is one of Pleat's
-    ("pleat", "native", "expandable" ...); `plan` a plan file, or "auto" to learn; `budget` the most
+    ("pleat", "native", "expandable" ...); `plan` a plan file, or "auto" to follow the plan that an earlier run
+    of this job left in the user's cache, else to learn, and to leave one (setting keep:off: only to learn);
+    `budget` the most
     bytes of each device that Pleat may take, as a number or as "20GiB", 0 for all; `conf` Pleat's
     settings ("key:value,...", else the environment's PLEAT_CONF). `marks`: the first optimizer that
     steps on a device says where an iteration ends there, until another one goes on without it. `save_plan`: a file for
@@ -150,6 +152,7 @@ def enable(
         raise ValueError("pleat: recompute is None or 'auto', not %r" % (recompute,))
     if recompute and not budget:
         raise ValueError("pleat: recompute needs a budget: enable(recompute='auto', budget='40GiB')")
+    plan_is_auto = plan == "auto"
     given = "" if plan in (None, "", "auto") else os.fspath(plan)
     plan = _plans.read(given) if given else ""
     if plan and _plans.is_told_later(given):
@@ -168,6 +171,8 @@ def enable(
         conf += ",share:on" if conf else "share:on"
     if canary:
         conf += ",canary:on"
+    if plan_is_auto and policy == "pleat" and not recompute and "keep:" not in conf:
+        conf += ",keep:on"
     _canary = "canary:on" in conf
     _shim.check(torch)
     if torch.cuda.is_initialized():
@@ -208,6 +213,7 @@ def enable(
 
         _recomputing = Recompute(torch, budget, World(torch, sys.modules[__name__]))
     _ends.at_end(library.pleat_torch_end_logs)
+    _ends.at_end(library.pleat_torch_keep_plans)
     if save_plan:
         _saver = _plans.Saver(library, _save_plan, os.path.abspath(save_plan))
     if windows:
@@ -572,6 +578,10 @@ def report(device=None):
             100 * (now["planned"] + now["lane"]) / requests if requests else 0,
         )
     )
+    if now.get("kept_plans"):
+        left = now["left_at"]
+        text += "; it began with the plan of an earlier run" + (
+            ", and left it at request %d: the job is another one" % left if left else "")
     return text + ("\npleat: canary: " + _canary_text(device) if _canary else "")
 
 

@@ -419,6 +419,7 @@ def opened(path):
     shim.pleat_torch_limits.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_uint64), ctypes.c_char_p]
     shim.pleat_torch_failure.restype = ctypes.c_char_p
     shim.pleat_torch_end_logs.restype = None
+    shim.pleat_torch_keep_plans.restype = None
     shim.pleat_torch_counters.restype = ctypes.c_char_p
     shim.pleat_torch_taken.restype = ctypes.c_uint64
     shim.pleat_torch_taken.argtypes = [ctypes.c_int]

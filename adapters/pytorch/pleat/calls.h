@@ -82,6 +82,13 @@ inline OwnedPlan plan_of(const pleat_trace *trace, int device)
     return {plan, pleat_plan_free};
 }
 
+/* A job without a plan learns the next time as well: what is wrong is nobody's matter. */
+inline void keep_plan(pleat_runtime *runtime)
+{
+    if (runtime != nullptr)
+        (void)pleat_keep_plan(runtime);
+}
+
 } // namespace pleat_torch
 
 PLEAT_TORCH_CALL const char *pleat_torch_failure()

@@ -251,6 +251,12 @@ PLEAT_TORCH_CALL void pleat_torch_end_logs()
         pleat_end_log(device.runtime.load());
 }
 
+PLEAT_TORCH_CALL void pleat_torch_keep_plans()
+{
+    for (Device &device : devices)
+        pleat_torch::keep_plan(device.runtime.load());
+}
+
 PLEAT_TORCH_CALL uint64_t pleat_torch_taken(int device)
 {
     uint64_t bytes = 0;

@@ -83,6 +83,7 @@ void finish()
             std::to_string(stats.requests) + " requests, " +
             std::to_string(stats.planned + stats.lane) + " of them planned");
     }
+    pleat_torch_keep_plans();
     pleat_torch_end_logs();
 }
 

@@ -27,7 +27,7 @@ def parser():
         "like any other: its workers are served too.",
     )
     parser.add_argument(
-        "--plan", default="auto", metavar="FILE|auto", help="a plan, or learn the iteration [auto]"
+        "--plan", default="auto", metavar="FILE|auto", help="a plan; auto: the one that an earlier run of this job left, else learn the iteration and leave one [auto]"
     )
     parser.add_argument(
         "--save-plan",

@@ -134,6 +134,14 @@ PLEAT_TORCH_CALL void pleat_torch_end_logs()
         pleat_end_log(Allocator::current->devices().runtime_or_null(i));
 }
 
+/* The program ends: plans are kept for its next run, where the setting keep says so. */
+PLEAT_TORCH_CALL void pleat_torch_keep_plans()
+{
+    for (size_t i = 0; Allocator::current != nullptr && i < Allocator::current->devices().count();
+         i++)
+        pleat_torch::keep_plan(Allocator::current->devices().runtime_or_null(i));
+}
+
 /* Bytes that were asked for since the start, on a device or (-1) on all. */
 PLEAT_TORCH_CALL uint64_t pleat_torch_taken(int device)
 {

@@ -114,6 +114,8 @@ class Decoder(Model):
             first = len(weights.all)
             self.blocks.append(Block(weights, config, linear, number))
             self.spans.append(weights.all[first:])
+        for parameter in sum(self.spans[: config["frozen"]], []):
+            parameter.trained = False
         if config["weights_in_groups"]:
             self.make_embedding()
         self.norm = Norm(weights, hidden, config["norm"]) if config["final_norm"] else None

@@ -27,6 +27,7 @@ DEFAULTS = {
     "sharding": "none",
     "gathers": False,
     "lag": 0.5,
+    "frozen": 0,  # blocks, the first ones, that are not trained
     "optimizer": "adam",
     "optimizer_way": "foreach",
     "clip": True,

@@ -1,0 +1,374 @@
+/*
+ * keep.c: see keep.h.
+ */
+#include <runtime/face/rehearse.h>
+#include <runtime/face/runtime_internal.h>
+
+#include <internal/error.h>
+#include <plan/base/plan.h>
+#include <plan/trace/import.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Iterations that are recorded: of a job whose iterations differ each shows something new; of one
+ * whose last SAME asked for as many bytes each, STEADY are enough (docs/decisions.md, D291). */
+#define ITERATIONS 32u
+#define STEADY     8u
+#define SAME       4u
+/* Events that are recorded at most, of 32 bytes each. */
+#define EVENTS (1u << 20)
+/* A plan is kept where the recording takes no more with it than by learning, and 1/WORSE of that.
+ * Where sizes vary, parts of it of LEAST_PART iterations or more are looked at too (D292). */
+#define WORSE      512u
+#define LEAST_PART 3u
+/* Planning gives way to the job's own threads. */
+#define NICE 10
+
+/* ---- the program ---- */
+
+/* The command line, its words parted by blanks; returns its length, 0 where it cannot be read. */
+static size_t read_command(char *text, size_t size)
+{
+    FILE *file = fopen("/proc/self/cmdline", "rbe");
+    if (file == NULL)
+        return 0;
+    size_t length = fread(text, 1, size, file);
+    fclose(file);
+    return length;
+}
+
+/* Ranks of one job have the same command line. Variables of torchrun, Open MPI, MPICH, srun. */
+static uint64_t hash_rank(uint64_t hash)
+{
+    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        if (value != NULL)
+            hash = pleat__plan_key_hash(hash, value, strlen(value) + 1);
+    }
+    return hash;
+}
+
+static void learn_program(pleat__keep *keep)
+{
+    char command[4096];
+    size_t length = read_command(command, sizeof command);
+    keep->program_hash = hash_rank(pleat__plan_key_hash(0, command, length));
+    keep->program_hash =
+        pleat__plan_key_hash(keep->program_hash, &keep->device, sizeof keep->device);
+    size_t shown = length < sizeof keep->program ? length : sizeof keep->program;
+    for (size_t i = 0; i + 1 < shown; i++)
+        keep->program[i] = command[i] != '\0' ? command[i] : ' ';
+}
+
+/* ---- on the thread ---- */
+
+static pleat_result plan_of(const pleat__keep *keep, const pleat_trace *trace, pleat_plan **plan)
+{
+    const pleat_plan_options options = {.size = sizeof options,
+                                        .chunk_bytes = keep->chunk_bytes,
+                                        .seconds = NAN,
+                                        .device = keep->device};
+    return pleat_plan_make(trace, &options, plan);
+}
+
+/* Whether the beginning of the recording takes no more with a plan than by learning. */
+static pleat_result pays(const pleat__keep *keep, const pleat_plan *plan, const pleat_trace *trace)
+{
+    uint64_t learned, planned;
+    PLEAT_TRY(pleat__rehearse(trace, keep->device, NULL, keep->device_bytes, keep->chunk_bytes,
+                              &learned));
+    PLEAT_TRY(pleat__rehearse(trace, keep->device, plan, keep->device_bytes, keep->chunk_bytes,
+                              &planned));
+    return planned <= learned + learned / WORSE
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_LIMIT, "a plan takes %llu bytes, learning takes %llu",
+                             (unsigned long long)planned, (unsigned long long)learned);
+}
+
+/* The event of the mark at which the second half of the iterations begins, and of that of the
+ * iteration that asks for most; 0: it has too few before it. */
+static void find_parts(const pleat_trace *trace, uint32_t marks, size_t *half, size_t *largest)
+{
+    const pleat_trace_event *events = pleat_trace_events(trace);
+    uint64_t bytes = 0, most = 0;
+    size_t begun = 0;
+    uint32_t met = 0;
+    *half = *largest = 0;
+    for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
+        bytes += events[i].kind == PLEAT_EVENT_ALLOC ? events[i].size : 0;
+        if (events[i].kind != PLEAT_EVENT_MARK)
+            continue;
+        if (bytes > most && met > 0) {
+            most = bytes;
+            *largest = met >= LEAST_PART ? begun : 0;
+        }
+        bytes = 0;
+        begun = i;
+        if (met++ == marks / 2 && marks / 2 >= LEAST_PART)
+            *half = i;
+    }
+}
+
+/* The plan of the beginning of a recording serves all of it. */
+static pleat_result serves_the_rest(const pleat__keep *keep, const pleat_trace *beginning)
+{
+    pleat_plan *plan;
+    PLEAT_TRY(plan_of(keep, beginning, &plan));
+    pleat_result result = pays(keep, plan, keep->given.trace);
+    pleat_plan_free(plan);
+    return result;
+}
+
+/* Of a job whose sizes vary a plan knows those that it was made of, and the next run has others.
+ * What a plan does for sizes that it does not know is what one of the first half of the iterations
+ * does for all of them; what it does for smaller ones is what it does for those before the largest.
+ */
+static pleat_result pays_for_others(const pleat__keep *keep, const pleat_plan *plan)
+{
+    const pleat_trace *trace = keep->given.trace;
+    size_t half, largest;
+    pleat_trace *part = NULL;
+    find_parts(trace, keep->given.marks, &half, &largest);
+    if (half != 0) {
+        PLEAT_TRY(pleat__trace_copy(trace, half, &part));
+        pleat_result result = serves_the_rest(keep, part);
+        pleat_trace_free(part);
+        PLEAT_TRY(result);
+    }
+    if (largest == 0)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__trace_copy(trace, largest, &part));
+    pleat_result result = pays(keep, plan, part);
+    pleat_trace_free(part);
+    return result;
+}
+
+static bool varies(const pleat_plan *plan)
+{
+    bool any = plan->recipe != NULL;
+    for (uint32_t i = 0; i < plan->steady.slot_count && !any; i++)
+        any = plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC;
+    return any;
+}
+
+static pleat_result judge_plan(const pleat__keep *keep, const pleat_plan *plan)
+{
+    PLEAT_TRY(pays(keep, plan, keep->given.trace));
+    return varies(plan) ? pays_for_others(keep, plan) : PLEAT_OK;
+}
+
+static pleat_result write_plan(pleat__keep *keep)
+{
+    char folder[PLEAT__PLAN_CACHE_PATH];
+    pleat__plan_key key;
+    pleat_plan *plan;
+    if (!pleat__plan_key_of(keep->given.trace, keep->device, keep->chunk_bytes, keep->program_hash,
+                            &key))
+        return pleat__fail(PLEAT_E_NOT_FOUND, "nothing was allocated");
+    PLEAT_TRY(pleat__plan_cache_folder(true, folder));
+    PLEAT_TRY(plan_of(keep, keep->given.trace, &plan));
+    pleat_result result = judge_plan(keep, plan);
+    if (result == PLEAT_OK)
+        result = pleat__plan_cache_write(folder, &key, plan, keep->program, keep->most_bytes);
+    pleat_plan_free(plan);
+    return result;
+}
+
+/* The plan that is followed fits: it stays longest. */
+static pleat_result touch_plan(pleat__keep *keep)
+{
+    char folder[PLEAT__PLAN_CACHE_PATH];
+    PLEAT_TRY(pleat__plan_cache_folder(false, folder));
+    pleat__plan_cache_touch(folder, keep->followed);
+    return PLEAT_OK;
+}
+
+static pleat_result work(void *context, pleat_result ready)
+{
+    pleat__keep *keep = context;
+    (void)ready;
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+    pleat_result result = keep->work(keep);
+    pleat__record_release(&keep->given);
+    return result;
+}
+
+/* Has the thread do something; with the lock held, or when nobody calls the runtime. It is not
+ * tried twice. */
+static void hand_over(pleat_runtime *runtime, pleat_result (*what)(pleat__keep *keep))
+{
+    pleat__keep *keep = &runtime->keep;
+    keep->over = true;
+    keep->given = keep->record;
+    keep->record = (pleat__record){0};
+    keep->work = what;
+    keep->job = (pleat__job){.kind = PLEAT__JOB_CALL, .call = work, .context = keep};
+    if (keep->thread == NULL &&
+        pleat__mapper_create(runtime->space, keep->arena, 1, &keep->thread) != PLEAT_OK)
+        return;
+    keep->working = pleat__mapper_submit(keep->thread, &keep->job) == PLEAT_OK;
+}
+
+/* ---- following ---- */
+
+/* The plan for a job that begins with such a request. Without the lock. */
+static pleat_result find_plan(pleat__keep *keep, uint64_t bytes)
+{
+    char folder[PLEAT__PLAN_CACHE_PATH];
+    pleat__arena *arena;
+    pleat__kept_plan *plans, found;
+    size_t count;
+    PLEAT_TRY(pleat__plan_cache_folder(false, folder));
+    PLEAT_TRY(pleat__arena_create(&arena));
+    pleat_result result = pleat__plan_cache_list(folder, arena, &plans, &count);
+    if (result == PLEAT_OK &&
+        !pleat__plan_cache_find(plans, count, pleat__plan_key_first(keep->chunk_bytes, bytes),
+                                keep->program_hash, &found))
+        result = PLEAT_E_NOT_FOUND;
+    pleat__arena_destroy(arena);
+    PLEAT_TRY(result);
+    PLEAT_TRY(pleat__plan_cache_read(folder, found.name, &keep->plan));
+    memcpy(keep->followed, found.name, sizeof keep->followed);
+    return PLEAT_OK;
+}
+
+/* Another policy, with the plan, in the place of the one that has served nothing yet. pre: the
+ * turn; the lock is left. */
+static pleat_result make_policy(pleat_runtime *runtime, void **made)
+{
+    pleat__keep *keep = &runtime->keep;
+    if (keep->plan->physical_bytes > runtime->limit_bytes)
+        return pleat__fail(PLEAT_E_BUDGET, "the plan that was kept takes more than there is");
+    pleat__policy_context context = runtime->context;
+    context.plan = keep->plan;
+    context.limit_bytes = runtime->limit_bytes;
+    context.tries = true;
+    context.again = true;
+    return runtime->ops->create(&context, made);
+}
+
+static void follow(pleat_runtime *runtime, uint64_t bytes)
+{
+    pleat__keep *keep = &runtime->keep;
+    void *made = NULL, *before = runtime->policy;
+    pleat__gate_leave(&runtime->gate);
+    pleat_result result = find_plan(keep, bytes);
+    if (result == PLEAT_OK)
+        result = make_policy(runtime, &made);
+    pleat__gate_enter(&runtime->gate);
+    if (result != PLEAT_OK) {
+        pleat_plan_free(keep->plan);
+        keep->plan = NULL;
+        return;
+    }
+    runtime->policy = made;
+    runtime->plan = keep->plan;
+    runtime->stats.kept_plans++;
+    pleat__gate_leave(&runtime->gate);
+    runtime->ops->destroy(before);
+    pleat__gate_enter(&runtime->gate);
+}
+
+void pleat__keep_first(pleat_runtime *runtime, uint64_t bytes)
+{
+    pleat__keep *keep = &runtime->keep;
+    while (keep->waits && pleat__gate_turn(&runtime->gate) == PLEAT_E_NOT_READY)
+        pleat__gate_await_turn(&runtime->gate);
+    if (!keep->waits)
+        return;
+    follow(runtime, bytes);
+    keep->waits = false;
+}
+
+/* ---- keeping ---- */
+
+void pleat__keep_begin(pleat_runtime *runtime, const pleat__conf *conf)
+{
+    const pleat_record_options options = {
+        .size = sizeof options, .iterations = ITERATIONS, .events = EVENTS};
+    pleat__keep *keep = &runtime->keep;
+    if (!conf->keep || conf->canary || runtime->plan != NULL || runtime->ops->fit == NULL)
+        return;
+    keep->arena = runtime->arena;
+    keep->device = (uint32_t)runtime->device;
+    keep->chunk_bytes = pleat__space_page_bytes(runtime->space);
+    keep->device_bytes = pleat__space_device_bytes(runtime->space);
+    keep->most_bytes = conf->keep_bytes;
+    keep->on = pleat__record_begin(&keep->record, runtime->arena, runtime->device,
+                                   pleat__space_device_bytes(runtime->space), &options) == PLEAT_OK;
+    keep->waits = keep->on;
+    learn_program(keep);
+}
+
+/* Whether what was recorded shows all there is. */
+static bool is_enough(pleat__keep *keep, uint64_t asked_bytes)
+{
+    uint64_t bytes = asked_bytes - keep->begun_bytes;
+    keep->begun_bytes = asked_bytes;
+    keep->alike = bytes == keep->iteration_bytes ? keep->alike + 1 : 0;
+    keep->iteration_bytes = bytes;
+    keep->marks++;
+    return keep->record.complete || (keep->marks >= STEADY && keep->alike >= SAME);
+}
+
+static pleat__fit fit_of(const pleat_runtime *runtime)
+{
+    return runtime->keep.plan != NULL ? runtime->ops->fit(runtime->policy) : PLEAT__FIT_FAILS;
+}
+
+void pleat__keep_mark(pleat_runtime *runtime)
+{
+    pleat__keep *keep = &runtime->keep;
+    if (!keep->on || keep->over)
+        return;
+    if (pleat__records(&keep->record))
+        pleat__record_mark(&keep->record);
+    bool enough = is_enough(keep, runtime->stats.asked_bytes);
+    switch (fit_of(runtime)) {
+    case PLEAT__FIT_OPEN:
+        break;
+    case PLEAT__FIT_HOLDS:
+        hand_over(runtime, touch_plan);
+        break;
+    case PLEAT__FIT_FAILS:
+        if (enough)
+            hand_over(runtime, write_plan);
+        break;
+    }
+}
+
+/* What is not kept at the end, because nobody marked iterations or there were few. */
+static void keep_now(pleat_runtime *runtime)
+{
+    pleat__keep *keep = &runtime->keep;
+    pleat__gate_lock(&runtime->gate);
+    if (!keep->over) {
+        hand_over(runtime, fit_of(runtime) == PLEAT__FIT_FAILS ? write_plan : touch_plan);
+    }
+    pleat__gate_unlock(&runtime->gate);
+}
+
+pleat_result pleat_keep_plan(pleat_runtime *runtime)
+{
+    PLEAT__TRY_HERE(runtime);
+    pleat__keep *keep = &runtime->keep;
+    if (!keep->on)
+        return pleat__fail(PLEAT_E_STATE, "this runtime keeps no plan (setting keep)");
+    keep_now(runtime);
+    return keep->working ? pleat__mapper_wait(keep->thread, &keep->job) : PLEAT_E_NO_MEMORY;
+}
+
+void pleat__keep_release(pleat__keep *keep)
+{
+    pleat__mapper_destroy(keep->thread);
+    pleat__record_release(&keep->record);
+    pleat__record_release(&keep->given); /* where there was no thread */
+    pleat_plan_free(keep->plan);
+    *keep = (pleat__keep){0};
+}

@@ -1,0 +1,63 @@
+/*
+ * keep.h: plans kept by themselves (setting keep): a runtime leaves the plan of what its job does
+ * in the user's cache (plan/file/plan_cache.h), and the next one whose first request is the same
+ * follows it from that request on.
+ *
+ * FOLLOWING  Which plan there is for a job shows at its first request: the policy is then made
+ * anew, with the plan on trial (runtime/learn/trial.h). Nothing has been allocated by then.
+ *
+ * KEEPING    The job is recorded from its first request on, until a plan on trial has proved to
+ *            fit, or enough was seen to plan. A thread plans and writes; the job's threads give it
+ *            the recording and go on. A plan that serves the recording worse than learning does is
+ *            not kept; the thread finds out by rehearsal (rehearse.h).
+ *
+ * ERRORS     None reaches the job: without a plan it runs as ever. pleat_keep_plan says them.
+ */
+#ifndef PLEAT_RUNTIME_FACE_KEEP_H
+#define PLEAT_RUNTIME_FACE_KEEP_H
+
+#include <plan/file/plan_cache.h>
+#include <pleat/runtime.h>
+#include <runtime/base/conf.h>
+#include <runtime/observe/trace_writer.h>
+#include <vmm/mapper.h>
+
+#define PLEAT__KEEP_PROGRAM 256u
+
+typedef struct pleat__keep {
+    bool on;
+    bool waits;           /* for the first request */
+    uint32_t device;      /* the runtime's */
+    pleat__arena *arena;  /* the runtime's */
+    uint64_t chunk_bytes; /* the device's */
+    uint64_t device_bytes;
+    uint64_t most_bytes;   /* setting keep_bytes */
+    uint64_t program_hash; /* of what tells programs apart */
+    char program[PLEAT__KEEP_PROGRAM];
+    pleat__record record;
+    pleat__record given; /* to the thread */
+    /* At marks: how many, iterations in a row that asked for as many bytes as the one before, the
+     * last one's bytes, and those asked for before it began. */
+    uint32_t marks, alike;
+    uint64_t iteration_bytes, begun_bytes;
+    pleat_plan *plan;                      /* that is or was followed; NULL: none */
+    char followed[PLEAT__PLAN_CACHE_NAME]; /* its file */
+    pleat__mapper *thread;                 /* NULL: not started */
+    pleat__job job;
+    pleat_result (*work)(struct pleat__keep *keep);
+    bool working; /* the thread was told to do something */
+    bool over;    /* the plan was kept, or will not be */
+} pleat__keep;
+
+/* Takes part where the settings say so, and the runtime has no plan and a policy that takes one on
+ * trial. Without host memory for it the runtime goes on without. */
+void pleat__keep_begin(pleat_runtime *runtime, const pleat__conf *conf);
+/* The first request of all, with the lock held, which is left meanwhile: follows a plan if there is
+ * one. */
+void pleat__keep_first(pleat_runtime *runtime, uint64_t bytes);
+/* With the lock held: an iteration begins. */
+void pleat__keep_mark(pleat_runtime *runtime);
+/* Ends the thread when what it does is done. Without the lock; nobody calls the runtime. */
+void pleat__keep_release(pleat__keep *keep);
+
+#endif

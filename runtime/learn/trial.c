@@ -1,0 +1,177 @@
+/*
+ * trial.c: see trial.h.
+ */
+#include <runtime/learn/trial.h>
+
+#include <string.h>
+
+/* A plan is another job's when within an iteration they differ by more than 1/DIFFERS of what is
+ * live at most, or when what lives differs by more than 1/APART of it: streams give back sooner in
+ * one run than in another. Where sizes vary, the matcher loses its way in the job's own requests,
+ * too: there 1/VARIES may differ (docs/decisions.md, D290). */
+#define DIFFERS 512u
+#define APART   32u
+#define VARIES  8u
+
+static uint64_t rounded(const pleat__slot *slot)
+{
+    return pleat__ceil_div(slot->size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
+}
+
+/* Adds what the sequence's slots take at each of its events to `live`, which has one more than
+ * there are; what is freed in the next iteration lives at its beginning as well. Differences, to be
+ * summed.
+ */
+static void add_lives(const pleat__sequence *sequence, uint64_t *live)
+{
+    for (uint32_t i = 0; i < sequence->slot_count; i++) {
+        const pleat__slot *slot = &sequence->slots[i];
+        uint64_t bytes = rounded(slot);
+        live[slot->alloc_at] += bytes;
+        if (slot->free_at == PLEAT__NEVER)
+            continue;
+        live[slot->free_at] -= bytes;
+        if (slot->free_at <= slot->alloc_at)
+            live[0] += bytes;
+    }
+}
+
+/* What lives when each slot was served; returns what lives at the end. */
+static void take_lives(const pleat__sequence *sequence, const uint64_t *changes, uint64_t before,
+                       uint64_t *live)
+{
+    uint32_t event = 0;
+    for (uint32_t i = 0; i < sequence->slot_count; i++) {
+        for (; event <= sequence->slots[i].alloc_at; event++)
+            before += changes[event];
+        live[i] = before;
+    }
+}
+
+static uint64_t persistent_bytes(const pleat__sequence *sequence)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < sequence->slot_count; i++)
+        bytes +=
+            sequence->slots[i].class == PLEAT__CLASS_PERSISTENT ? rounded(&sequence->slots[i]) : 0;
+    return bytes;
+}
+
+static bool is_of_one_size(const pleat_plan *plan)
+{
+    const pleat__sequence *both[] = {&plan->first, &plan->steady};
+    for (int s = 0; s < 2; s++)
+        for (uint32_t i = 0; i < both[s]->slot_count; i++)
+            if (both[s]->slots[i].class == PLEAT__CLASS_DYNAMIC)
+                return false;
+    return plan->recipe == NULL;
+}
+
+static void find_lives(pleat__trial *trial, const pleat_plan *plan)
+{
+    uint64_t items = (uint64_t)plan->first.slot_count + plan->steady.slot_count;
+    uint64_t events =
+        plan->first.events > plan->steady.events ? plan->first.events : plan->steady.events;
+    uint64_t *live = pleat__arena_alloc(trial->arena, items * sizeof *live);
+    uint64_t *changes = pleat__arena_calloc(trial->arena, events + 1, sizeof *changes);
+    if (live != NULL && changes != NULL) {
+        add_lives(&plan->first, changes);
+        take_lives(&plan->first, changes, 0, live);
+        memset(changes, 0, (events + 1) * sizeof *changes);
+        add_lives(&plan->steady, changes);
+        take_lives(&plan->steady, changes, persistent_bytes(&plan->first),
+                   live + plan->first.slot_count);
+        trial->live = live;
+    } else {
+        pleat__arena_free(trial->arena, live);
+    }
+    pleat__arena_free(trial->arena, changes);
+}
+
+void pleat__trial_begin(pleat__trial *trial, pleat__arena *arena, const pleat__matcher *matcher,
+                        const pleat_plan *plan)
+{
+    uint64_t live = plan->max_live_bytes > plan->first_max_live_bytes ? plan->max_live_bytes
+                                                                      : plan->first_max_live_bytes;
+    *trial = (pleat__trial){.on = true,
+                            .cursor = matcher->cursor,
+                            .left = matcher->count,
+                            .most = live / VARIES,
+                            .apart = live / APART,
+                            .arena = arena};
+    if (!is_of_one_size(plan))
+        return;
+    trial->most = live / DIFFERS;
+    find_lives(trial, plan);
+}
+
+void pleat__trial_end(pleat__trial *trial)
+{
+    trial->on = false;
+    pleat__arena_free(trial->arena, trial->live);
+    trial->live = NULL;
+}
+
+/* Whether the item comes in every iteration, and with this size. */
+static bool is_fixed(const pleat__matcher *matcher, uint32_t item)
+{
+    return matcher->aligns ? pleat__aligner_is_fixed(&matcher->aligner, item)
+                           : matcher->items[item].kind != PLEAT__ITEM_DYNAMIC;
+}
+
+static uint64_t fixed_bytes(const pleat__matcher *matcher, uint32_t from, uint32_t to)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = from; i < to; i++)
+        bytes += is_fixed(matcher, i) ? matcher->items[i].bytes : 0;
+    return bytes;
+}
+
+/* Bytes of the items between two cursors, of which the last one was matched. Where the matcher went
+ * back, nothing was passed over. */
+static uint64_t passed_over(const pleat__matcher *matcher, uint32_t from, uint32_t to)
+{
+    if (from == to)
+        return 0;
+    if (to > from)
+        return fixed_bytes(matcher, from, to - 1);
+    uint32_t around = matcher->count - from + (to - matcher->begin);
+    if (to < matcher->begin || around > from - to)
+        return 0;
+    uint64_t bytes =
+        fixed_bytes(matcher, from, to == matcher->begin ? matcher->count - 1 : matcher->count);
+    return to == matcher->begin ? bytes : bytes + fixed_bytes(matcher, matcher->begin, to - 1);
+}
+
+/* Whether as much lives as the plan has it behind the item before the cursor. */
+static bool lives_as_planned(const pleat__trial *trial, const pleat__matcher *matcher,
+                             uint64_t live)
+{
+    uint32_t next = matcher->cursor;
+    if (trial->live == NULL)
+        return true;
+    uint64_t planned =
+        trial->live[next == matcher->begin || next == 0 ? matcher->count - 1 : next - 1];
+    return (live > planned ? live - planned : planned - live) <= trial->apart;
+}
+
+bool pleat__trial_step(pleat__trial *trial, const pleat__matcher *matcher, uint64_t bytes,
+                       bool missed, uint64_t live)
+{
+    uint32_t from = trial->cursor;
+    bool moved = matcher->cursor != from;
+    trial->cursor = matcher->cursor;
+    if (missed)
+        trial->other += bytes;
+    else if (!moved) /* it had been passed over */
+        trial->other -= bytes < trial->other ? bytes : trial->other;
+    else
+        trial->other += passed_over(matcher, from, matcher->cursor);
+    if (trial->other > trial->most || (moved && !lives_as_planned(trial, matcher, live)))
+        return false;
+    if (--trial->left % (matcher->count - matcher->begin) == 0)
+        trial->other = 0; /* the next iteration's requests are counted anew */
+    if (trial->left == 0)
+        pleat__trial_end(trial);
+    return true;
+}

@@ -1,0 +1,41 @@
+/*
+ * trial.h: whether a plan that was found by how a job begins is this job's, as its requests come.
+ *
+ * Such a plan is a guess: many jobs begin alike, with the same weights say, and then differ in
+ * their depth, their batch or their optimizer. A plan that somebody named is followed as far as it
+ * fits; this one is left at the first sign that it does not, before it has cost memory. What counts
+ * is bytes: of requests that were not in the plan, and of the plan's that did not come; where no
+ * size varies also of tensors that live longer or shorter than planned (a job that computes again
+ * in backward asks for the same at first, and gives it back at once). A plan that differs by so
+ * little takes at most so much more memory than one that fits.
+ *
+ * The trial ends when an iteration of the plan's is over: what comes later, an evaluation say, is
+ * nothing that another job's plan would show sooner.
+ */
+#ifndef PLEAT_RUNTIME_LEARN_TRIAL_H
+#define PLEAT_RUNTIME_LEARN_TRIAL_H
+
+#include <plan/base/plan.h>
+#include <runtime/follow/matcher.h>
+
+typedef struct pleat__trial {
+    bool on;
+    uint32_t cursor; /* the item expected before the request at hand */
+    uint32_t left;   /* requests until the plan has proved itself */
+    uint64_t other;  /* bytes by which the job and the plan differ in this iteration */
+    uint64_t most;   /* and at which the plan is another job's */
+    uint64_t *live;  /* bytes that live when an item was served; NULL: not known */
+    uint64_t apart;  /* by which what lives may be more or less */
+    pleat__arena *arena;
+} pleat__trial;
+
+/* Without host memory for lives it goes by requests alone. */
+void pleat__trial_begin(pleat__trial *trial, pleat__arena *arena, const pleat__matcher *matcher,
+                        const pleat_plan *plan);
+/* A request was served, and the matcher has moved on; `missed`: it is none of the plan's; `live`:
+ * bytes that live now. Ends the trial after an iteration. false: the plan is another job's. */
+bool pleat__trial_step(pleat__trial *trial, const pleat__matcher *matcher, uint64_t bytes,
+                       bool missed, uint64_t live);
+void pleat__trial_end(pleat__trial *trial);
+
+#endif

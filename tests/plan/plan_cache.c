@@ -1,0 +1,302 @@
+/* Plans kept for next runs: how they are found, what is trusted, and that there is room. */
+#include "files.h"
+#include "plans.h"
+
+#include <plan/file/plan_cache.h>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define PROGRAM "python3 train.py"
+
+/* ---- a folder of the test's own ---- */
+
+static char cache[PLEAT__PLAN_CACHE_PATH];
+
+static int begin(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("XDG_CACHE_HOME", test_folder(), 1), 0);
+    assert_ok(pleat__plan_cache_folder(true, cache));
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    char command[PLEAT__PLAN_CACHE_PATH + 32];
+    snprintf(command, sizeof command, "rm -rf %s/pleat", test_folder());
+    return system(command);
+}
+
+static size_t list(pleat__arena *arena, pleat__kept_plan **plans)
+{
+    size_t count;
+    assert_ok(pleat__plan_cache_list(cache, arena, plans, &count));
+    return count;
+}
+
+static size_t count_plans(void)
+{
+    pleat__arena *arena;
+    pleat__kept_plan *plans;
+    assert_ok(pleat__arena_create(&arena));
+    size_t count = list(arena, &plans);
+    pleat__arena_destroy(arena);
+    return count;
+}
+
+static void write_plan(uint64_t first, uint64_t program, uint64_t most_bytes)
+{
+    const pleat__plan_key key = {.first = first, .beginning = first + 1, .program = program};
+    pleat_plan *plan = test_plan();
+    assert_ok(pleat__plan_cache_write(cache, &key, plan, PROGRAM, most_bytes));
+    pleat_plan_free(plan);
+}
+
+/* So that the order of use does not hang on the clock's steps. */
+static void used_at(const char *name, time_t seconds)
+{
+    char path[2 * PLEAT__PLAN_CACHE_PATH];
+    const struct timespec times[2] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
+    snprintf(path, sizeof path, "%s/%s", cache, name);
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static uint64_t found_program(uint64_t first, uint64_t program)
+{
+    pleat__arena *arena;
+    pleat__kept_plan *plans, found = {0};
+    assert_ok(pleat__arena_create(&arena));
+    size_t count = list(arena, &plans);
+    bool any = pleat__plan_cache_find(plans, count, first, program, &found);
+    pleat__arena_destroy(arena);
+    return any ? found.key.program : 0;
+}
+
+static void only_name(char name[PLEAT__PLAN_CACHE_NAME])
+{
+    pleat__arena *arena;
+    pleat__kept_plan *plans;
+    assert_ok(pleat__arena_create(&arena));
+    assert_int_equal(list(arena, &plans), 1);
+    memcpy(name, plans[0].name, PLEAT__PLAN_CACHE_NAME);
+    pleat__arena_destroy(arena);
+}
+
+/* ---- tests ---- */
+
+static void plan_cache_gives_what_was_written(void **state)
+{
+    (void)state;
+    char name[PLEAT__PLAN_CACHE_NAME];
+    pleat_plan *read;
+    write_plan(7, 9, 1 << 20);
+    write_plan(7, 9, 1 << 20); /* the same key: the same file */
+    only_name(name);
+    assert_ok(pleat__plan_cache_read(cache, name, &read));
+    assert_string_equal(pleat__plan_cache_program(read), PROGRAM);
+    pleat_plan_free(read);
+    assert_ok(pleat__plan_cache_remove(cache, name));
+    assert_int_equal(pleat__plan_cache_remove(cache, name), PLEAT_E_NOT_FOUND);
+    assert_int_equal(count_plans(), 0);
+}
+
+static void plan_cache_prefers_the_same_program_then_the_last_used(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    pleat__kept_plan *plans;
+    write_plan(7, 1, 1 << 20);
+    write_plan(7, 2, 1 << 20);
+    write_plan(8, 3, 1 << 20);
+    assert_ok(pleat__arena_create(&arena));
+    size_t count = list(arena, &plans);
+    for (size_t i = 0; i < count; i++)
+        used_at(plans[i].name, plans[i].key.program == 1 ? 2000 : 1000);
+    pleat__arena_destroy(arena);
+    assert_int_equal(found_program(7, 2), 2);
+    assert_int_equal(found_program(7, 99), 1);
+    assert_int_equal(found_program(9, 1), 0);
+}
+
+static void plan_cache_keys_tell_beginnings_apart(void **state)
+{
+    (void)state;
+    pleat_trace *trace;
+    pleat__plan_key one, other;
+    uint16_t stream;
+    assert_ok(pleat_trace_new(&trace));
+    assert_ok(pleat_trace_add_stream(trace, 0, &stream));
+    assert_false(pleat__plan_key_of(trace, 0, 2 << 20, 5, &one));
+    for (uint32_t i = 0; i < 40; i++)
+        assert_ok(pleat_trace_add(
+            trace,
+            &(pleat_trace_event){.kind = PLEAT_EVENT_ALLOC, .request = i, .size = 512 * (i + 1)}));
+    assert_true(pleat__plan_key_of(trace, 0, 2 << 20, 5, &one));
+    assert_int_equal(one.first, pleat__plan_key_first(2 << 20, 512));
+    assert_int_not_equal(one.first, pleat__plan_key_first(4 << 20, 512));
+    assert_int_not_equal(one.first, pleat__plan_key_first(2 << 20, 1024));
+    /* What comes behind the beginning does not count. */
+    assert_ok(pleat_trace_add(
+        trace, &(pleat_trace_event){.kind = PLEAT_EVENT_ALLOC, .request = 40, .size = 4096}));
+    assert_true(pleat__plan_key_of(trace, 0, 2 << 20, 5, &other));
+    assert_memory_equal(&one, &other, sizeof one);
+    pleat_trace_free(trace);
+}
+
+static void plan_cache_makes_room_and_never_by_what_it_writes(void **state)
+{
+    (void)state;
+    char name[PLEAT__PLAN_CACHE_NAME], path[2 * PLEAT__PLAN_CACHE_PATH];
+    struct stat status;
+    write_plan(1, 1, 1 << 20);
+    only_name(name);
+    snprintf(path, sizeof path, "%s/%s", cache, name);
+    assert_int_equal(stat(path, &status), 0);
+    uint64_t bytes = (uint64_t)status.st_size;
+    used_at(name, 1000);
+    write_plan(2, 2, 5 * bytes / 2); /* both fit */
+    assert_int_equal(count_plans(), 2);
+    write_plan(3, 3, 5 * bytes / 2); /* the one used longest ago goes */
+    assert_int_equal(count_plans(), 2);
+    assert_int_equal(found_program(1, 1), 0);
+    assert_int_equal(found_program(3, 3), 3);
+    const pleat__plan_key key = {.first = 4};
+    pleat_plan *plan = test_plan();
+    assert_int_equal(pleat__plan_cache_write(cache, &key, plan, PROGRAM, bytes / 2), PLEAT_E_LIMIT);
+    pleat_plan_free(plan);
+    assert_int_equal(found_program(4, 0), 0);
+    assert_int_equal(count_plans(), 2); /* those that were there stay */
+}
+
+static void plan_cache_trusts_no_file_that_others_can_make(void **state)
+{
+    (void)state;
+    char name[PLEAT__PLAN_CACHE_NAME], path[2 * PLEAT__PLAN_CACHE_PATH],
+        elsewhere[2 * PLEAT__PLAN_CACHE_PATH];
+    pleat_plan *read;
+    write_plan(1, 1, 1 << 20);
+    only_name(name);
+    snprintf(path, sizeof path, "%s/%s", cache, name);
+    snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", cache);
+    assert_int_equal(chmod(path, 0620), 0);
+    assert_int_equal(pleat__plan_cache_read(cache, name, &read), PLEAT_E_IO);
+    assert_int_equal(count_plans(), 0);
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(rename(path, elsewhere), 0);
+    assert_int_equal(symlink(elsewhere, path), 0);
+    assert_int_equal(pleat__plan_cache_read(cache, name, &read), PLEAT_E_IO);
+    assert_int_equal(count_plans(), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0); /* nobody waits for who would write it */
+    assert_int_equal(pleat__plan_cache_read(cache, name, &read), PLEAT_E_IO);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rename(elsewhere, path), 0);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_int_equal(pleat__plan_cache_read(cache, name, &read), PLEAT_E_INPUT);
+    assert_int_equal(truncate(path, (off_t)PLEAT__PLAN_CACHE_FILE_BYTES + 1), 0);
+    assert_int_equal(pleat__plan_cache_read(cache, name, &read), PLEAT_E_INPUT);
+}
+
+static void plan_cache_is_no_folder_that_others_can_write(void **state)
+{
+    (void)state;
+    char path[PLEAT__PLAN_CACHE_PATH];
+    assert_int_equal(chmod(cache, 0770), 0);
+    assert_int_equal(pleat__plan_cache_folder(true, path), PLEAT_E_IO);
+    assert_non_null(strstr(pleat_last_error()->text, "chmod go-w"));
+    assert_int_equal(chmod(cache, 0700), 0);
+    assert_int_equal(rmdir(cache), 0);
+    assert_int_equal(symlink("/tmp", cache), 0);
+    assert_int_equal(pleat__plan_cache_folder(true, path), PLEAT_E_IO);
+    assert_int_equal(unlink(cache), 0);
+}
+
+static void plan_cache_is_where_the_environment_says(void **state)
+{
+    (void)state;
+    char path[PLEAT__PLAN_CACHE_PATH], home[256];
+    snprintf(home, sizeof home, "%s", getenv("HOME") != NULL ? getenv("HOME") : "");
+    assert_int_equal(setenv("XDG_CACHE_HOME", "not/absolute", 1), 0);
+    assert_int_equal(setenv("HOME", "/nowhere", 1), 0);
+    assert_ok(pleat__plan_cache_folder(false, path));
+    assert_string_equal(path, "/nowhere/.cache/pleat/plans");
+    assert_int_equal(unsetenv("HOME"), 0);
+    assert_int_equal(pleat__plan_cache_folder(false, path), PLEAT_E_NOT_FOUND);
+    assert_int_equal(setenv("HOME", home, 1), 0);
+}
+
+static void plan_cache_leaves_other_files_alone(void **state)
+{
+    (void)state;
+    char path[2 * PLEAT__PLAN_CACHE_PATH];
+    static const char *const names[] = {"notes.txt", "0123-4567-89ab.plan", ".plan"};
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", cache, names[i]);
+        test_file_write(path, "x", 1);
+        assert_int_equal(pleat__plan_cache_remove(cache, names[i]), PLEAT_E_NOT_FOUND);
+    }
+    assert_int_equal(pleat__plan_cache_remove(cache, "../../etc/passwd"), PLEAT_E_NOT_FOUND);
+    write_plan(1, 1, 1 << 20);
+    assert_int_equal(count_plans(), 1);
+    assert_int_equal(access(path, F_OK), 0);
+}
+
+/* Ranks that end together. */
+static void *write_many(void *context)
+{
+    uint64_t rank = (uint64_t)(uintptr_t)context;
+    for (uint64_t i = 0; i < 30; i++)
+        write_plan(i % 3, rank % 2, 1 << 20);
+    return NULL;
+}
+
+static void plan_cache_is_whole_when_many_write(void **state)
+{
+    (void)state;
+    pthread_t threads[4];
+    pleat__arena *arena;
+    pleat__kept_plan *plans;
+    pid_t child = fork();
+    if (child == 0) {
+        write_many((void *)(uintptr_t)0);
+        _exit(0);
+    }
+    for (uintptr_t i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, write_many, (void *)i), 0);
+    for (uintptr_t i = 0; i < 4; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    int ended;
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
+    assert_ok(pleat__arena_create(&arena));
+    size_t count = list(arena, &plans);
+    assert_int_equal(count, 6);
+    for (size_t i = 0; i < count; i++) {
+        pleat_plan *read;
+        assert_ok(pleat__plan_cache_read(cache, plans[i].name, &read));
+        pleat_plan_free(read);
+    }
+    pleat__arena_destroy(arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+        TEST(plan_cache_gives_what_was_written),
+        TEST(plan_cache_prefers_the_same_program_then_the_last_used),
+        TEST(plan_cache_keys_tell_beginnings_apart),
+        TEST(plan_cache_makes_room_and_never_by_what_it_writes),
+        TEST(plan_cache_trusts_no_file_that_others_can_make),
+        TEST(plan_cache_is_no_folder_that_others_can_write),
+        TEST(plan_cache_is_where_the_environment_says),
+        TEST(plan_cache_leaves_other_files_alone),
+        TEST(plan_cache_is_whole_when_many_write),
+#undef TEST
+    };
+    return cmocka_run_group_tests(tests, NULL, test_folder_remove);
+}

@@ -1,0 +1,343 @@
+/* Plans kept by themselves: the second run of a job is planned, another job is noticed, and nothing
+ * that is wrong with the folder or with memory reaches the job. */
+#include "../plan/files.h"
+#include "failing.h"
+
+#include <plan/file/plan_cache.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define KEEP       "keep:on"
+#define ITERATIONS 10
+
+static char cache[PLEAT__PLAN_CACHE_PATH];
+
+static int begin(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("XDG_CACHE_HOME", test_folder(), 1), 0);
+    assert_ok(pleat__plan_cache_folder(true, cache));
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    char command[PLEAT__PLAN_CACHE_PATH + 32];
+    snprintf(command, sizeof command, "rm -rf %s/pleat", test_folder());
+    return system(command);
+}
+
+static size_t count_plans(void)
+{
+    pleat__arena *arena;
+    pleat__kept_plan *plans;
+    size_t count;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__plan_cache_list(cache, arena, &plans, &count));
+    pleat__arena_destroy(arena);
+    return count;
+}
+
+/* ---- runs ---- */
+
+static void iterate(job *j, const job_shape *shape, uint32_t iterations, bool marks)
+{
+    for (uint32_t i = 0; i < iterations; i++) {
+        if (marks)
+            assert_ok(pleat_mark(j->runtime));
+        job_iterate(j, shape, JOB_PLAIN, 0);
+    }
+}
+
+static pleat_stats finish_run(job *j)
+{
+    pleat_stats stats = pleat_stats_of(j->runtime);
+    finish(j);
+    return stats;
+}
+
+static pleat_stats run_with(const job_shape *shape, const char *conf, uint32_t iterations,
+                            bool marks, uint64_t budget)
+{
+    job j;
+    job_start_with(&j, "pleat", NULL, budget, conf);
+    iterate(&j, shape, iterations, marks);
+    return finish_run(&j);
+}
+
+static pleat_stats run(const job_shape *shape, const char *conf)
+{
+    return run_with(shape, conf, ITERATIONS, true, 0);
+}
+
+static bool began_planned(const pleat_stats *stats)
+{
+    return stats->kept_plans == 1 && stats->left_at == 0 && stats->switches == 0 &&
+           stats->planned >= stats->requests * 99 / 100;
+}
+
+/* ---- tests ---- */
+
+static void keep_second_run_is_planned_from_the_first_request(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1);
+    pleat_stats learned = run(&shape, "");
+    assert_int_equal(count_plans(), 0);
+    pleat_stats first = run(&shape, KEEP);
+    assert_int_equal(first.kept_plans, 0);
+    assert_int_equal(first.peak_physical_bytes, learned.peak_physical_bytes);
+    assert_int_equal(count_plans(), 1);
+    pleat_stats second = run(&shape, KEEP);
+    assert_true(began_planned(&second));
+    assert_true(second.peak_physical_bytes <= learned.peak_physical_bytes);
+    assert_int_equal(count_plans(), 1);
+    assert_int_equal(run(&shape, "").kept_plans, 0);
+}
+
+/* What comes behind the middle is as large again. */
+static void keep_changed_job_is_noticed_and_learned(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1), other = shape;
+    for (uint32_t i = JOB_REQUESTS / 2; i < JOB_REQUESTS; i++)
+        other.bytes[i] *= 2;
+    run(&shape, KEEP);
+    pleat_stats learned = run(&other, "");
+    pleat_stats changed = run(&other, KEEP);
+    assert_int_equal(changed.kept_plans, 1);
+    assert_in_range(changed.left_at, JOB_REQUESTS / 2, JOB_REQUESTS / 2 + JOB_REQUESTS / 20);
+    assert_int_equal(changed.switches, learned.switches);
+    /* Its own plan is there now as well, of the same program: the last one counts. */
+    pleat_stats again = run(&other, KEEP);
+    assert_true(began_planned(&again));
+}
+
+static void keep_job_that_keeps_less_alive_is_noticed(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1), other = shape;
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        other.last[i] = i; /* the same requests, each freed at once */
+    run(&shape, KEEP);
+    pleat_stats changed = run(&other, KEEP);
+    assert_int_equal(changed.kept_plans, 1);
+    assert_in_range(changed.left_at, 1, JOB_REQUESTS);
+}
+
+static void keep_job_that_begins_otherwise_tries_nothing(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1), other = shape;
+    other.bytes[0] += 4096;
+    run(&shape, KEEP);
+    assert_int_equal(run(&other, KEEP).kept_plans, 0);
+    assert_int_equal(count_plans(), 2);
+}
+
+static void keep_plan_is_there_before_the_run_ends(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1);
+    job j;
+    job_start_with(&j, "pleat", NULL, 0, KEEP);
+    iterate(&j, &shape, ITERATIONS, true);
+    for (int wait = 0; count_plans() == 0 && wait < 1000; wait++)
+        usleep(10000);
+    assert_int_equal(count_plans(), 1);
+    assert_ok(pleat_keep_plan(j.runtime)); /* and again, which does nothing */
+    finish_run(&j);
+}
+
+static void keep_job_without_marks_keeps_at_its_end(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1);
+    run_with(&shape, KEEP, ITERATIONS, false, 0);
+    assert_int_equal(count_plans(), 1);
+    pleat_stats second = run_with(&shape, KEEP, ITERATIONS, false, 0);
+    assert_int_equal(second.kept_plans, 1);
+    assert_int_equal(second.left_at, 0);
+    assert_true(second.planned >= second.requests * 95 / 100);
+}
+
+static void keep_says_why_nothing_was_kept(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1);
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    assert_result(pleat_keep_plan(j.runtime), PLEAT_E_STATE);
+    finish_run(&j);
+    job_start_with(&j, "pleat", NULL, 0, KEEP);
+    job_tensor one = job_alloc(&j, 4096, 0);
+    assert_result(pleat_keep_plan(j.runtime), PLEAT_E_INPUT);
+    job_free(&j, &one);
+    finish_run(&j);
+    assert_int_equal(chmod(cache, 0777), 0);
+    job_start_with(&j, "pleat", NULL, 0, KEEP);
+    iterate(&j, &shape, 2, true);
+    assert_result(pleat_keep_plan(j.runtime), PLEAT_E_IO);
+    finish_run(&j);
+    assert_int_equal(chmod(cache, 0700), 0);
+    assert_int_equal(count_plans(), 0);
+}
+
+static void keep_other_policies_and_plan_files_are_left_alone(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1);
+    job j;
+    run(&shape, KEEP);
+    job_start_with(&j, "native", NULL, 0, KEEP);
+    iterate(&j, &shape, 2, true);
+    assert_int_equal(finish_run(&j).kept_plans, 0);
+    job_start_with(&j, "pleat", NULL, 0, KEEP ",canary:on");
+    iterate(&j, &shape, 2, true);
+    assert_int_equal(finish_run(&j).kept_plans, 0);
+}
+
+static void keep_plan_beyond_the_budget_is_not_followed(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1), small = shape;
+    pleat_stats first = run(&shape, KEEP);
+    for (uint32_t i = 1; i < JOB_REQUESTS; i++)
+        small.bytes[i] = 512;
+    pleat_stats stats =
+        run_with(&small, KEEP, 3, true, first.peak_physical_bytes / 2 / JOB_PAGE * JOB_PAGE);
+    assert_int_equal(stats.kept_plans, 0);
+    assert_int_equal(stats.out_of_memory, 0);
+}
+
+/* The only plan that there is. */
+static void path_of_plan(char path[2 * PLEAT__PLAN_CACHE_PATH])
+{
+    pleat__arena *arena;
+    pleat__kept_plan *plans;
+    size_t count;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__plan_cache_list(cache, arena, &plans, &count));
+    assert_int_equal(count, 1);
+    snprintf(path, 2 * PLEAT__PLAN_CACHE_PATH, "%s/%s", cache, plans[0].name);
+    pleat__arena_destroy(arena);
+}
+
+static void keep_damaged_plan_is_no_plan(void **state)
+{
+    (void)state;
+    char path[2 * PLEAT__PLAN_CACHE_PATH];
+    job_shape shape = job_shape_make(1, 1);
+    run(&shape, KEEP);
+    path_of_plan(path);
+    test_bytes bytes = test_file_read(path);
+    test_random random = test_random_begin("keep_damaged_plan_is_no_plan", 27);
+    for (int round = 0; round < 20; round++) {
+        size_t at = test_random_below(&random, bytes.size);
+        bytes.data[at] ^= (uint8_t)(1 + test_random_below(&random, 255));
+        test_file_write(path, bytes.data, bytes.size);
+        pleat_stats stats = run_with(&shape, KEEP, 3, true, 0);
+        assert_int_equal(stats.kept_plans, 0); /* a checksum is over all of it */
+        test_bytes_free(&bytes);
+        bytes = test_file_read(path); /* the run kept one anew */
+    }
+    test_bytes_free(&bytes);
+}
+
+typedef struct beginner {
+    job *job;
+    pthread_barrier_t *together;
+    uint64_t bytes;
+    pleat_va address;
+} beginner;
+
+static void *begin_job(void *context)
+{
+    beginner *b = context;
+    pthread_barrier_wait(b->together);
+    if (pleat_alloc(b->job->runtime, b->bytes, 0, &b->address) != PLEAT_OK)
+        b->address = 0;
+    return NULL;
+}
+
+/* Whoever is first decides; the others wait, and are served. */
+static void keep_first_requests_of_many_threads_are_served(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1);
+    run(&shape, KEEP);
+    for (int round = 0; round < 20; round++) {
+        job j;
+        pthread_t threads[4];
+        pthread_barrier_t together;
+        beginner beginners[4];
+        job_start_with(&j, "pleat", NULL, 0, KEEP);
+        pthread_barrier_init(&together, NULL, 4);
+        for (int i = 0; i < 4; i++) {
+            beginners[i] = (beginner){&j, &together, shape.bytes[0], 0};
+            assert_int_equal(pthread_create(&threads[i], NULL, begin_job, &beginners[i]), 0);
+        }
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(pthread_join(threads[i], NULL), 0);
+        for (int i = 0; i < 4; i++) {
+            assert_int_not_equal(beginners[i].address, 0);
+            for (int k = 0; k < i; k++)
+                assert_int_not_equal(beginners[i].address, beginners[k].address);
+            assert_ok(pleat_free(j.runtime, beginners[i].address));
+        }
+        pthread_barrier_destroy(&together);
+        assert_int_equal(finish_run(&j).kept_plans, 1);
+    }
+}
+
+/* ---- what fails ---- */
+
+static pleat_runtime *run_failing(pleat_vmm vmm, const void *with)
+{
+    const job_shape *shape = with;
+    pleat_runtime_options options = {.size = sizeof options, .conf = KEEP, .waits = 1};
+    job j = {.vmm = vmm};
+    if (pleat_runtime_create(vmm, &options, &j.runtime) != PLEAT_OK)
+        return NULL;
+    pleat_va addresses[40] = {0};
+    for (int i = 0; i < 40; i++)
+        (void)!pleat_alloc(j.runtime, shape->bytes[i], 0, &addresses[i]);
+    for (int i = 0; i < 40; i++)
+        if (addresses[i] != 0)
+            assert_ok(pleat_free(j.runtime, addresses[i]));
+    return j.runtime;
+}
+
+static void keep_failing_verbs_and_host_memory_cost_the_plan_only(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_create, PLEAT__FAULT_map,
+                                              PLEAT__FAULT_set_access, PLEAT__FAULT_any};
+    job_shape shape = job_shape_make(1, 1);
+    run(&shape, KEEP);
+    fail_verbs(verbs, 4, 4, run_failing, &shape);
+    fail_host_memory(16, run_failing, &shape);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+        TEST(keep_second_run_is_planned_from_the_first_request),
+        TEST(keep_changed_job_is_noticed_and_learned),
+        TEST(keep_job_that_keeps_less_alive_is_noticed),
+        TEST(keep_job_that_begins_otherwise_tries_nothing),
+        TEST(keep_plan_is_there_before_the_run_ends),
+        TEST(keep_job_without_marks_keeps_at_its_end),
+        TEST(keep_says_why_nothing_was_kept),
+        TEST(keep_other_policies_and_plan_files_are_left_alone),
+        TEST(keep_plan_beyond_the_budget_is_not_followed),
+        TEST(keep_damaged_plan_is_no_plan),
+        TEST(keep_first_requests_of_many_threads_are_served),
+        TEST(keep_failing_verbs_and_host_memory_cost_the_plan_only),
+#undef TEST
+    };
+    return cmocka_run_group_tests(tests, NULL, test_folder_remove);
+}
