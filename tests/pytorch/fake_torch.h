@@ -110,6 +110,7 @@ class Native : public pleat_torch::Pluggable
 
     int getPoolUseCount(DeviceIndex, MempoolId id) override
     {
+        TORCH_CHECK(pools.count(id) != 0, "the fake has no such pool");
         return pools[id].uses;
     }
 

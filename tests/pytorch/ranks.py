@@ -256,9 +256,23 @@ class Nccl(unittest.TestCase):
                               # NCCL is a part of torch.
                               ((stand, ask), False),
                               # Too late.
-                              (("sys.modules['torch'] = types.ModuleType('torch')", stand, fake % "", ask), False)):
+                              (("sys.modules['torch'] = torch = types.ModuleType('torch')", "torch._C = 1", stand,
+                                fake % "", ask), False)):
             self.assertEqual(self.python(*lines).stdout, "%s\n" % stands, lines)
         self.assertEqual(self.python(stand, fake % "", ask, PLEAT_NCCL="/no/such").stdout, "False\n")
+
+    def test_it_stands_when_torch_is_imported(self):
+        """Under `pleat run` and with PLEAT=1: torch brings NCCL."""
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "torch.py").write_text("import ctypes, os\nctypes.CDLL(os.environ['PLEAT_FAKE_NCCL'])\n"
+                                                        "class version: cuda = None\n_C = 1\n__version__ = '9'\n")
+            under_run = run.environment(run.parse(["--quiet", "--", "true"]), dict(os.environ, PYTHONPATH=folder))
+            for made, first in ((under_run, ""), (dict(os.environ, PYTHONPATH=folder, PLEAT="1"),
+                                                  "sys.path.insert(0, %r); import pleat._environment\n" % str(ADAPTER))):
+                done = subprocess.run([sys.executable, "-c", "import sys\n%simport torch\nfrom pleat import _nccl\n"
+                                       "print(_nccl.stands())" % first], env=made, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True)
+                self.assertEqual(done.stdout, "True\n", done.stderr)
 
     def test_all_memory_is_registered_only_where_it_stands(self):
         hook = "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"

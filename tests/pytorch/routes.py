@@ -250,6 +250,7 @@ class Routes(unittest.TestCase):
         done = subprocess.run([*under, *launch], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300,
                               env=dict(os.environ, NCCL_NVLS_ENABLE="0", **environment))
         self.assertEqual(done.returncode, 0, done.stderr[-4000:])
+        self.assertNotIn("was unset", done.stderr)
         told = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("routes "))[7:])
         if options is None:
             return told, {}

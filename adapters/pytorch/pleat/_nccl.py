@@ -29,7 +29,8 @@ def place():
 def stand():
     """Before torch is imported. What cannot be loaded is left out: NCCL then works as without it."""
     path = place()
-    if path is not None and "torch" not in sys.modules:
+    # A module that is about to be imported is there, and empty.
+    if path is not None and not hasattr(sys.modules.get("torch"), "_C"):
         try:
             ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         except OSError:

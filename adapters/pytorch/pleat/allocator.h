@@ -230,12 +230,14 @@ class Allocator final : public Forward
 
     /* ---- private pools: torch's own allocator ---- */
 
-#if defined(PLEAT_HAS_CREATE_POOL) && defined(PLEAT_HAS_POOL_USE_COUNT)
-    /* A pool that is made with no allocator of its own for segments has Pleat's. */
+#ifdef PLEAT_HAS_CREATE_POOL
+    /* A pool that is made with no allocator of its own for segments has Pleat's. Of one that is
+     * there torch takes none. */
     void createOrIncrefPool(DeviceIndex device, MempoolId pool,
                             std::shared_ptr<CUDAAllocator> allocator) override
     {
-        if (allocator == nullptr && native_->getPoolUseCount(device, pool) == 0) {
+        bool is_new = routes_.know(device, pool);
+        if (is_new && allocator == nullptr) {
             registrable_.prepare(device, devices_.vmm());
             allocator = registrable_.segments();
         }
@@ -660,7 +662,7 @@ class Allocator final : public Forward
     /* From a private pool of Pleat's own, whose segments can be registered. */
     void *take_to_register(Device &device, DeviceIndex index, size_t bytes, cudaStream_t stream)
     {
-#if defined(PLEAT_HAS_CREATE_POOL) && defined(PLEAT_HAS_POOL_USE_COUNT)
+#ifdef PLEAT_HAS_CREATE_POOL
         std::lock_guard<std::mutex> guard(device.registered_lock);
         if (!device.has_registered) {
             createOrIncrefPool(index, REGISTERED_POOL, nullptr);

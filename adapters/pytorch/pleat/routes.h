@@ -10,6 +10,7 @@
 #include "device.h"
 
 #include <functional>
+#include <set>
 
 namespace pleat_torch
 {
@@ -19,6 +20,7 @@ class Routes
   public:
     void begin(DeviceIndex index, MempoolId pool, std::function<bool(cudaStream_t)> takes)
     {
+        (void)know(index, pool);
         std::lock_guard<std::mutex> guard(lock_);
         routes_.push_back({index, pool, std::move(takes)});
         open_pools++;
@@ -34,6 +36,13 @@ class Routes
             return;
         routes_.erase(found);
         open_pools--;
+    }
+
+    /* Whether a pool is met for the first time; torch gives no number twice. */
+    bool know(DeviceIndex index, MempoolId pool)
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        return known_.emplace(index, pool).second;
     }
 
     bool takes(DeviceIndex device, cudaStream_t stream)
@@ -53,6 +62,7 @@ class Routes
 
     std::mutex lock_;
     std::vector<Route> routes_;
+    std::set<std::pair<DeviceIndex, MempoolId>> known_;
 };
 
 } // namespace pleat_torch
