@@ -100,7 +100,7 @@ static pleat_result record_get(pleat__space *space, pleat__chunk **out)
     return PLEAT_OK;
 }
 
-static void record_put(pleat__space *space, pleat__chunk *chunk)
+void pleat__pool_drop_record(pleat__space *space, pleat__chunk *chunk)
 {
     chunk->handle = 0;
     chunk->rests = chunk->torn = chunk->on_host = false;
@@ -238,7 +238,7 @@ static pleat_result finish_chunk(pleat__space *space, pleat__chunk *chunk, pleat
         space->peak = space->physical > space->peak ? space->physical : space->peak;
         *out = chunk;
     } else {
-        record_put(space, chunk);
+        pleat__pool_drop_record(space, chunk);
     }
     pthread_mutex_unlock(&space->lock);
     return result;
@@ -302,7 +302,7 @@ static bool release_imported(pleat__space *space, pleat__chunk *chunk)
     pthread_mutex_lock(&space->lock);
     if (gone) {
         space->host -= chunk->on_host ? chunk->pages * space->page_bytes : 0;
-        record_put(space, chunk);
+        pleat__pool_drop_record(space, chunk);
     } else {
         chunk->next = space->unreleased;
         space->unreleased = chunk;
@@ -317,7 +317,7 @@ void pleat__space_chunk_put(pleat__space *space, pleat__chunk *chunk)
     PLEAT_CHECK((chunk->handle != 0 || chunk->rests) && chunk->pooled == 0 && chunk->maps == 0);
     bool imported = chunk->handle != 0 && (chunk->imported || chunk->on_host);
     if (chunk->handle == 0)
-        record_put(space, chunk);
+        pleat__pool_drop_record(space, chunk);
     else if (!imported)
         pool_add(space, chunk);
     pthread_mutex_unlock(&space->lock);
@@ -373,7 +373,7 @@ static bool release_chunk(pleat__space *space, pleat__chunk *chunk)
     pthread_mutex_lock(&space->lock);
     if (gone) {
         space->physical -= bytes;
-        record_put(space, chunk);
+        pleat__pool_drop_record(space, chunk);
     } else {
         pool_add(space, chunk);
     }

@@ -187,6 +187,10 @@ void pleat__space_unprepare(pleat__space *space, pleat__chunk *const *chunks, ui
 PLEAT_NODISCARD pleat_result pleat__space_wake(pleat__space *space, pleat__chunk *const *chunks,
                                                uint64_t count, const pleat__space_parts *parts);
 
+/* Two chunks at rest, each with one place, `next`'s right behind `chunk`'s: they become one, which
+ * takes one verb where they took two, and `next` is gone. false: they are not such. */
+bool pleat__space_join(pleat__space *space, pleat__chunk *chunk, pleat__chunk *next);
+
 /* At how many places a chunk is mapped now. */
 uint32_t pleat__space_maps(pleat__space *space, const pleat__chunk *chunk);
 

@@ -101,6 +101,8 @@ PLEAT_NODISCARD pleat_result pleat__space_create_handle(pleat__space *space, uin
 PLEAT_NODISCARD pleat_result pleat__space_release_handle(pleat__space *space, uint64_t bytes,
                                                          pleat_handle handle);
 
+/* A chunk's record is free for another one. Under the lock. */
+void pleat__pool_drop_record(pleat__space *space, pleat__chunk *chunk);
 /* Releases every chunk that exists, pooled or not; only at the end. */
 void pleat__pool_destroy(pleat__space *space);
 /* Re-derives the totals of chunks; under the lock. */

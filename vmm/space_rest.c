@@ -388,3 +388,38 @@ pleat_result pleat__space_wake(pleat__space *space, pleat__chunk *const *chunks,
                ? PLEAT_OK
                : pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
 }
+
+/* ---- joined ---- */
+
+static bool can_join(const pleat__chunk *chunk)
+{
+    return chunk->rests && !chunk->torn && !chunk->listed && chunk->handle == 0 &&
+           chunk->spare == 0 && chunk->maps == 1 && chunk->stuck == 0 &&
+           chunk->place != PLEAT__NO_PLACE;
+}
+
+/* Under the lock. */
+static void join(pleat__space *space, pleat__chunk *chunk, pleat__chunk *next)
+{
+    for (uint32_t p = 0; p < next->pages; p++) {
+        pleat__page *page = &space->page[next->place + p];
+        atomic_store_explicit(&page->index, chunk->pages + p, memory_order_relaxed);
+        atomic_store_explicit(&page->chunk, chunk, memory_order_release);
+    }
+    chunk->pages += next->pages;
+    next->maps = 0;
+    next->place = PLEAT__NO_PLACE;
+    pleat__pool_drop_record(space, next);
+}
+
+bool pleat__space_join(pleat__space *space, pleat__chunk *chunk, pleat__chunk *next)
+{
+    pthread_rwlock_wrlock(&space->places);
+    pthread_mutex_lock(&space->lock);
+    bool joins = can_join(chunk) && can_join(next) && next->place == chunk->place + chunk->pages;
+    if (joins)
+        join(space, chunk, next);
+    pthread_mutex_unlock(&space->lock);
+    pthread_rwlock_unlock(&space->places);
+    return joins;
+}

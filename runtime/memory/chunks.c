@@ -57,6 +57,11 @@ static uint32_t block_for(const pleat__chunk_pool *pool, uint32_t chunks)
     return block;
 }
 
+uint32_t pleat__chunk_pool_handle_most(const pleat__chunk_pool *pool)
+{
+    return block_for(pool, 0);
+}
+
 /* The next chunks' handle. */
 static pleat_result plan_handle(pleat__chunk_pool *pool, uint32_t pages)
 {
@@ -161,6 +166,7 @@ pleat_result pleat__chunk_pool_init(pleat__chunk_pool *pool, pleat__arena *arena
         .space = space,
         .base = pleat__space_base(space),
         .page_bytes = pleat__space_page_bytes(space),
+        .joins = plan == NULL,
     };
     uint64_t plan_pages = plan == NULL ? 0 : pleat__ceil_div(plan->virtual_bytes, pool->page_bytes);
     uint64_t device_pages = pleat__space_device_bytes(space) / pool->page_bytes;

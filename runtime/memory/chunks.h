@@ -54,6 +54,7 @@ typedef struct pleat__chunk_pool {
     pleat__run *held_runs;
     size_t held_run_count, held_run_capacity;
     uint64_t held; /* granules that count as in use for either */
+    bool joins;    /* neighbours at rest become one handle: no plan says where handles end */
 } pleat__chunk_pool;
 
 /* With a plan its chunks come mapped as it says, the folds too; nothing is occupied. `again`: the
@@ -99,6 +100,8 @@ static inline pleat_va pleat__chunk_pool_address(const pleat__chunk_pool *pool, 
     return pool->base + page * pool->page_bytes + (offset << PLEAT__GRANULE_SHIFT);
 }
 
+/* The most chunks of a handle that is made now. */
+uint32_t pleat__chunk_pool_handle_most(const pleat__chunk_pool *pool);
 /* Chunks of its handle, the first of which is pool->first[chunk]; 0: it was given back. */
 static inline uint32_t pleat__handle_chunks(const pleat__chunk_pool *pool, uint32_t chunk)
 {

@@ -90,6 +90,38 @@ static void add_resting(pleat__chunk_pool *pool, const handles *more)
                                   : more->first[--new];
 }
 
+/* The handle of `first`, at rest, goes on in that of `next`, which is at rest as well. */
+static bool join(const pleat__heap *heap, uint32_t first, uint32_t next, uint32_t most)
+{
+    const pleat__chunk_pool *pool = heap->pool;
+    pleat__chunk *handle = pool->chunks[first], *behind = pool->chunks[next];
+    uint32_t pages = behind->pages;
+    if (first + handle->pages != next || pool->breaks[next] ||
+        heap->zone_of[first] != heap->zone_of[next] || handle->pages + pages > most ||
+        !pleat__space_join(pool->space, handle, behind))
+        return false;
+    for (uint32_t c = next; c < next + pages; c++) {
+        pool->chunks[c] = handle;
+        pool->first[c] = first;
+    }
+    return true;
+}
+
+/* What grew request by request comes back in handles as large as the job's size allows by now. */
+static void join_resting(const pleat__heap *heap)
+{
+    pleat__chunk_pool *pool = heap->pool;
+    uint32_t most = pleat__chunk_pool_handle_most(pool);
+    size_t kept = pool->resting_count, count = pool->resting_count;
+    if (!pool->joins)
+        return;
+    for (size_t i = count; i > 0; i--) /* the lowest is the last */
+        if (kept == count || !join(heap, pool->resting[kept], pool->resting[i - 1], most))
+            pool->resting[--kept] = pool->resting[i - 1];
+    pool->resting_count = count - kept;
+    memmove(pool->resting, pool->resting + kept, pool->resting_count * sizeof *pool->resting);
+}
+
 /* What became of those that were to rest; the others are free again. Bytes that went. */
 static uint64_t settle(pleat__chunk_pool *pool, handles *idle)
 {
@@ -140,6 +172,7 @@ static uint64_t rest(pleat__heap *heap, uint64_t bytes, handles *idle)
         pleat__gate_enter(pool->gate);
     }
     uint64_t gone = settle(pool, idle);
+    join_resting(heap);
     pleat__heap_forget(heap);
     return gone;
 }

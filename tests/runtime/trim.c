@@ -204,9 +204,44 @@ static void trim_survives_each_verb_that_fails(void **state)
     fail_host_memory(3, failing_job, &shape);
 }
 
+#define MANY 2100
+
+/* What grew one request at a time comes back in handles as large as a job of its size would make;
+ * what lives on some of it stays where it is, and its handles stay as they are. */
+static void trim_brings_back_larger_handles(void **state)
+{
+    (void)state;
+    fixture f;
+    static pleat_va held[MANY];
+    begin(&f, "pleat", 16384 * MIB, 0);
+    for (int turn = 0; turn < 3; turn++) {
+        uint64_t before = pleat_stats_of(f.runtime).creates;
+        for (int i = 0; i < MANY; i++) {
+            held[i] = turn > 0 && i % 700 == 0 ? held[i] : take(&f, 2 * MIB, 0);
+            *(uint64_t *)(uintptr_t)held[i] = (uint64_t)i + 1;
+            *(uint64_t *)(uintptr_t)(held[i] + 2 * MIB - 8) = (uint64_t)i + 1;
+        }
+        uint64_t made = pleat_stats_of(f.runtime).creates - before;
+        assert_true(turn == 0 ? made > MANY / 2 : made <= MANY / 4 + 8);
+        for (int i = 0; i < MANY; i++) {
+            assert_int_equal(*(uint64_t *)(uintptr_t)held[i], i + 1);
+            assert_int_equal(*(uint64_t *)(uintptr_t)(held[i] + 2 * MIB - 8), i + 1);
+            if (i % 700 != 0)
+                assert_ok(pleat_free(f.runtime, held[i]));
+        }
+        assert_ok(pleat_mark(f.runtime));
+        assert_ok(pleat_trim(f.runtime, 0, NULL));
+        assert_true(pleat_stats_of(f.runtime).physical_bytes <= 2 * 3 * 2 * MIB);
+    }
+    for (int i = 0; i < MANY; i += 700)
+        assert_ok(pleat_free(f.runtime, held[i]));
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trim_brings_back_larger_handles),
         cmocka_unit_test(trim_gives_back_all_that_nothing_lies_on),
         cmocka_unit_test(trim_keeps_what_it_is_told_to),
         cmocka_unit_test(trim_of_a_learned_job_costs_it_no_place),
