@@ -4,6 +4,7 @@ usage: results.py RESULTS PLEAT JOB
 """
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -56,12 +57,13 @@ class Results(unittest.TestCase):
 
     def test_a_command_that_fails_leaves_the_page(self):
         self.page.write_text("as it was")
-        done = subprocess.run([sys.executable, "-B", RESULTS, "--pleat", "/bin/false", "--recordings",
-                               "nowhere", "-o", str(self.page)], capture_output=True, text=True,
-                              check=False)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("tools/results: pleat import", done.stderr)
-        self.assertEqual(self.page.read_text(), "as it was")
+        for path in (os.environ["PATH"], "/no/git/here"):
+            done = subprocess.run([sys.executable, "-B", RESULTS, "--pleat", "/bin/false", "--recordings",
+                                   "nowhere", "-o", str(self.page)], capture_output=True, text=True,
+                                  check=False, env=dict(os.environ, PATH=path))
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("tools/results: pleat import", done.stderr)
+            self.assertEqual(self.page.read_text(), "as it was")
 
     def test_the_page_kept_names_its_commit(self):
         kept = pathlib.Path(RESULTS).parent.parent / "docs/results.md"
