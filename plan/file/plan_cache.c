@@ -212,16 +212,13 @@ pleat_result pleat__plan_cache_list(const char *folder, pleat__arena *arena,
 bool pleat__plan_cache_find(const pleat__kept_plan *plans, size_t count, uint64_t first,
                             uint64_t program, pleat__kept_plan *found)
 {
-    const pleat__kept_plan *best = NULL;
     for (size_t i = 0; i < count; i++) {
-        if (plans[i].key.first != first)
+        if (plans[i].key.first != first || plans[i].key.program != program)
             continue;
-        if (best == NULL || (best->key.program != program && plans[i].key.program == program))
-            best = &plans[i];
+        *found = plans[i];
+        return true;
     }
-    if (best != NULL)
-        *found = *best;
-    return best != NULL;
+    return false;
 }
 
 pleat_result pleat__plan_cache_read(const char *folder, const char *name, pleat_plan **out)

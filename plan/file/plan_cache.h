@@ -2,15 +2,14 @@
  * plan_cache.h: plans that runs leave for the next ones, in a folder of the user's:
  * $XDG_CACHE_HOME/pleat/plans, or ~/.cache/pleat/plans.
  *
- * KEY     A plan is found by how its job begins, and told from others that begin so by the program
- *         it was made of. The file's name is the key, so that a folder is searched without opening
- *         a file: FIRST-BEGINNING-PROGRAM.plan, each a hash in 16 hexadecimal digits.
- * TRUST   The folder is used where nobody but this user can write it. A file is read where the same
- *         holds and it is no link, up to PLEAT__PLAN_CACHE_FILE_BYTES, and verified like any plan.
- * ROOM    Whoever writes a plan removes those that were used longest ago, until all are within the
- *         bytes given. A plan's use is its file's time of modification.
- * THREADS, PROCESSES  Any: a file is written whole under another name and renamed, and what another
- *         process removes is not missed.
+ * KEY     A plan is found by how its job begins and by the program that it was made of. The file's
+ * name is the key, so that a folder is searched without opening a file:
+ * FIRST-BEGINNING-PROGRAM.plan, each a hash in 16 hexadecimal digits. TRUST   The folder is used
+ * where nobody but this user can write it. A file is read where the same holds and it is no link,
+ * up to PLEAT__PLAN_CACHE_FILE_BYTES, and verified like any plan. ROOM    Whoever writes a plan
+ * removes those that were used longest ago, until all are within the bytes given. A plan's use is
+ * its file's time of modification. THREADS, PROCESSES  Any: a file is written whole under another
+ * name and renamed, and what another process removes is not missed.
  */
 #ifndef PLEAT_PLAN_FILE_PLAN_CACHE_H
 #define PLEAT_PLAN_FILE_PLAN_CACHE_H
@@ -56,8 +55,9 @@ PLEAT_NODISCARD pleat_result pleat__plan_cache_folder(bool make, char path[PLEAT
 /* The plans in it, the last used first; none where there is no folder. */
 PLEAT_NODISCARD pleat_result pleat__plan_cache_list(const char *folder, pleat__arena *arena,
                                                     pleat__kept_plan **plans, size_t *count);
-/* The plan to try for a job whose first request is known: of those that begin so the same
- * program's, or else the last used. false: there is none. */
+/* The plan to try for a job whose first request is known: of the same program's that begin so the
+ * last used. false: there is none. A plan's memory is made at the start, so that of another program
+ * would cost it before it shows that it is none (docs/decisions.md, D293). */
 bool pleat__plan_cache_find(const pleat__kept_plan *plans, size_t count, uint64_t first,
                             uint64_t program, pleat__kept_plan *found);
 /* Reads and verifies. Errors as pleat_plan_read's. */

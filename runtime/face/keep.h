@@ -1,7 +1,7 @@
 /*
  * keep.h: plans kept by themselves (setting keep): a runtime leaves the plan of what its job does
- * in the user's cache (plan/file/plan_cache.h), and the next one whose first request is the same
- * follows it from that request on.
+ * in the user's cache (plan/file/plan_cache.h), and the next one of the same program whose first
+ * request is the same follows it from that request on.
  *
  * FOLLOWING  Which plan there is for a job shows at its first request: the policy is then made
  * anew, with the plan on trial (runtime/learn/trial.h). Nothing has been allocated by then.

@@ -184,7 +184,7 @@ class Jobs(unittest.TestCase):
         self.assertGreaterEqual(efficiency, least)
         self.assertGreaterEqual(counters["planned"], 0.98 * counters["requests"])
 
-    def test_a_second_run_is_planned_by_itself_and_a_changed_one_is_not(self):
+    def test_a_second_run_is_planned_by_itself(self):
         cache = pathlib.Path(self.path("cache"))
         (cache / "pleat").mkdir(parents=True)
         shims = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "pleat/torch")
@@ -200,8 +200,6 @@ class Jobs(unittest.TestCase):
         self.assertLessEqual(second["peak_physical_bytes"], first["peak_physical_bytes"])
         self.assertEqual(learned["losses"], planned["losses"])
         self.check_planned("with a kept plan", second, 0.98)
-        _, shorter, _ = self.gpt2("--conf", "keep:on", iterations=11, by=["-X", "utf8"], **keeping)
-        self.assertEqual(shorter["kept_plans"], 1, "another command line, the same job")
 
     def test_each_rank_saves_and_reads_its_plan(self):
         program = self.path("ranks.py")
