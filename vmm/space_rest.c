@@ -393,9 +393,8 @@ pleat_result pleat__space_wake(pleat__space *space, pleat__chunk *const *chunks,
 
 static bool can_join(const pleat__chunk *chunk)
 {
-    return chunk->rests && !chunk->torn && !chunk->listed && chunk->handle == 0 &&
-           chunk->spare == 0 && chunk->maps == 1 && chunk->stuck == 0 &&
-           chunk->place != PLEAT__NO_PLACE;
+    return chunk->rests && !chunk->torn && chunk->handle == 0 && chunk->spare == 0 &&
+           chunk->maps == 1 && chunk->stuck == 0 && chunk->place != PLEAT__NO_PLACE;
 }
 
 /* Under the lock. */
@@ -408,6 +407,7 @@ static void join(pleat__space *space, pleat__chunk *chunk, pleat__chunk *next)
     }
     chunk->pages += next->pages;
     next->maps = 0;
+    next->listed = false;
     next->place = PLEAT__NO_PLACE;
     pleat__pool_drop_record(space, next);
 }
@@ -416,7 +416,8 @@ bool pleat__space_join(pleat__space *space, pleat__chunk *chunk, pleat__chunk *n
 {
     pthread_rwlock_wrlock(&space->places);
     pthread_mutex_lock(&space->lock);
-    bool joins = can_join(chunk) && can_join(next) && next->place == chunk->place + chunk->pages;
+    bool joins = can_join(chunk) && can_join(next) && chunk->listed == next->listed &&
+                 next->place == chunk->place + chunk->pages;
     if (joins)
         join(space, chunk, next);
     pthread_mutex_unlock(&space->lock);

@@ -86,6 +86,8 @@ typedef struct pleat__policy_ops {
      * are awake again. NULL: memory of this policy cannot be paused. */
     pleat_result (*hold)(void *self);
     void (*let_go)(void *self);
+    /* They are all at rest: neighbours among them become one handle. With the turn. */
+    void (*rested)(void *self);
     /* The program freed it, but other streams use it still: `free` will be called later. */
     void (*freed_early)(void *self, pleat_va address);
     pleat_result (*mark)(void *self);

@@ -257,6 +257,19 @@ static bool any_captures(const pleat__marks *marks)
     return false;
 }
 
+/* Fewer handles wake sooner. What another pause has stays as it is: it wakes by itself. */
+static void join_neighbours(pleat_runtime *runtime, pleat__pause *pause)
+{
+    size_t kept = 0;
+    if (runtime->pauses.first != pause || pause->next != NULL)
+        return;
+    runtime->ops->rested(runtime->policy);
+    for (size_t c = 0; c < pause->chunk_count; c++)
+        if (pause->chunks[c]->rests) /* those that are gone do not */
+            pause->chunks[kept++] = pause->chunks[c];
+    pause->chunk_count = kept;
+}
+
 pleat_result pleat__pause_rest(pleat_runtime *runtime, pleat__pause *pause)
 {
     pleat__marks marks;
@@ -271,6 +284,8 @@ pleat_result pleat__pause_rest(pleat_runtime *runtime, pleat__pause *pause)
     pleat__gate_drain(&runtime->gate);
     pleat_result result = copy_and_rest(runtime, pause);
     pleat__gate_enter(&runtime->gate);
+    if (result == PLEAT_OK)
+        join_neighbours(runtime, pause);
     return result;
 }
 

@@ -430,6 +430,24 @@ void pleat__rest_let_go(pleat__heap *heap)
     pleat__heap_forget(heap);
 }
 
+static bool is_listed(const pleat__chunk_pool *pool, uint32_t chunk)
+{
+    return chunk < pool->count && pool->chunks[chunk] != NULL && pool->chunks[chunk]->listed &&
+           pool->chunks[chunk]->rests;
+}
+
+void pleat__rest_join_listed(pleat__heap *heap)
+{
+    const pleat__chunk_pool *pool = heap->pool;
+    uint32_t most = pleat__chunk_pool_handle_most(pool);
+    for (uint32_t c = 0, next; pool->joins && c < pool->count; c = next) {
+        next = c + (pool->chunks[c] != NULL ? pool->chunks[c]->pages : 1);
+        while (is_listed(pool, c) && is_listed(pool, next) && join(heap, c, next, most))
+            next = c + pool->chunks[c]->pages;
+    }
+    pleat__heap_forget(heap);
+}
+
 void pleat__rest_release(pleat__chunk_pool *pool)
 {
     pleat__arena_free(pool->arena, pool->resting);

@@ -34,6 +34,8 @@ PLEAT_NODISCARD pleat_result pleat__rest_wake_places(pleat__heap *heap,
 PLEAT_NODISCARD pleat_result pleat__rest_hold(pleat__heap *heap);
 /* What is held of handles that are awake is free again. */
 void pleat__rest_let_go(pleat__heap *heap);
+/* Neighbours among the handles that are `listed`, all of which rest, become one. */
+void pleat__rest_join_listed(pleat__heap *heap);
 void pleat__rest_release(pleat__chunk_pool *pool);
 
 #endif

@@ -602,6 +602,7 @@ const pleat__policy_ops pleat__policy_pleat = {
     .rest = pleat__pleat_rest,
     .hold = pleat__pleat_hold,
     .let_go = pleat__pleat_let_go,
+    .rested = pleat__pleat_rested,
     .idle = pleat__pleat_idle,
     .mark = mark,
     .phase = phase,

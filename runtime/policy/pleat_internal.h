@@ -57,6 +57,7 @@ bool pleat__pleat_reclaim(void *self, pleat__reclaim what, uint64_t bytes, pleat
 uint64_t pleat__pleat_rest(void *self, uint64_t keep_bytes);
 pleat_result pleat__pleat_hold(void *self);
 void pleat__pleat_let_go(void *self);
+void pleat__pleat_rested(void *self);
 void pleat__pleat_idle(void *self, pleat_stream stream, uint64_t *largest, uint64_t *total);
 
 #endif

@@ -88,6 +88,12 @@ void pleat__pleat_let_go(void *opaque)
     pleat__rest_let_go(&self->heap);
 }
 
+void pleat__pleat_rested(void *opaque)
+{
+    policy *self = opaque;
+    pleat__rest_join_listed(&self->heap);
+}
+
 void pleat__pleat_idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t *total)
 {
     policy *self = opaque;

@@ -210,6 +210,37 @@ static void pause_refuses_what_it_cannot_do(void **state)
     assert_ok(pleat_tag(""));
 }
 
+#define MANY 2100
+
+/* What grew one request at a time wakes in larger handles, each byte where it was. */
+static void pause_wakes_larger_handles(void **state)
+{
+    (void)state;
+    job j;
+    static pleat_va held[MANY];
+    job_start(&j, "pleat", NULL, 0);
+    for (int i = 0; i < MANY; i++) {
+        assert_ok(pleat_alloc(j.runtime, JOB_PAGE, 0, &held[i]));
+        *(uint64_t *)(uintptr_t)held[i] = (uint64_t)i + 1;
+    }
+    for (int turn = 0; turn < 3; turn++) {
+        assert_ok(
+            pause_with(j.runtime, turn == 1 ? PLEAT_OFFLOAD_DISCARD : PLEAT_OFFLOAD_HOST, NULL));
+        assert_int_equal(physical(&j), 0);
+        assert_ok(pleat_free(j.runtime, held[turn])); /* kept back until it is awake */
+        uint64_t before = pleat_stats_of(j.runtime).creates;
+        assert_ok(pleat_resume(j.runtime, NULL));
+        assert_true(pleat_stats_of(j.runtime).creates - before <= MANY / 4 + 8);
+        for (int i = turn + 1; i < MANY; i++) {
+            assert_true(turn == 1 || *(uint64_t *)(uintptr_t)held[i] == (uint64_t)i + 1);
+            *(uint64_t *)(uintptr_t)held[i] = (uint64_t)i + 1;
+        }
+    }
+    for (int i = 3; i < MANY; i++)
+        assert_ok(pleat_free(j.runtime, held[i]));
+    finish(&j);
+}
+
 static pleat_runtime *failing_job(pleat_vmm vmm, const void *with)
 {
     const job_shape *shape = with;
@@ -253,6 +284,7 @@ int main(void)
         cmocka_unit_test(pause_of_a_captured_graph_keeps_its_memory),
         cmocka_unit_test(pause_without_room_to_resume_stays_and_loses_nothing),
         cmocka_unit_test(pause_refuses_what_it_cannot_do),
+        cmocka_unit_test(pause_wakes_larger_handles),
         cmocka_unit_test(pause_survives_each_verb_that_fails),
     };
     return cmocka_run_group_tests_name("pause", tests, NULL, NULL);
