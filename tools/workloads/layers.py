@@ -46,7 +46,8 @@ class Attention(nn.Module):
         if cache is not None:
             cache[:] = key, value
         y = functional.scaled_dot_product_attention(query, key, value, is_causal=start == 0)
-        return self.out(y.transpose(1, 2).reshape(x.shape))
+        # Of a rank that has some of the heads it is narrower than x.
+        return self.out(y.transpose(1, 2).reshape(x.shape[0], x.shape[1], -1))
 
 
 class SwiGLU(nn.Module):
