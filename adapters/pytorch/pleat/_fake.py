@@ -12,6 +12,7 @@ import os
 import pickle
 import sys
 import threading
+import time
 import weakref
 
 from . import _contents
@@ -21,6 +22,7 @@ MIB = 1 << 20
 MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_addmm_activation", "addmv", "mv")
 REAL_BYTES_MOST = MIB  # of a tensor that is made on the host
 EVENT_US = 5  # what passes on the recording's clock from one event to the next
+LETTING_GO = 0.1  # seconds that threads have at the end, before Python goes
 
 
 class Recorder:
@@ -238,4 +240,12 @@ def begin(folder):
         torch._C._set_only_lift_cpu_tensors(True)
     watching(torch, recorder).__enter__()
     path, process = os.path.join(folder, "%d.pickle" % os.getpid()), os.getpid()
-    atexit.register(lambda: recorder.write(path) if os.getpid() == process and recorder.events else None)
+
+    def end():
+        if os.getpid() == process and recorder.events:
+            recorder.write(path)
+        # Autograd's thread lets the mode go after its last node, and Python must still be there then, or
+        # std::terminate ends the process: one run in some fifty on a busy machine.
+        time.sleep(LETTING_GO)
+
+    atexit.register(end)
