@@ -81,9 +81,10 @@ class Pleat:
             raise Failed("pleat %s: no figures" % " ".join(map(str, arguments)))
         return json.loads(text)
 
-    def plan(self, job, output):
-        """Plans the job's iteration into `output`; what `pleat plan --json` says."""
-        return json.loads(self.run("plan", job, "-o", output, "--json", "--no-replay"))
+    def plan(self, job, output, tried=True):
+        """Plans the job's iteration into `output`; what `pleat plan --json` says. One that is not tried
+        is followed also where learning does better."""
+        return json.loads(self.run("plan", job, "-o", output, "--json", *([] if tried else ["--no-replay"])))
 
     def import_job(self, snapshot, output):
         """Reads the snapshot once, so that no replay has to."""
