@@ -6,7 +6,7 @@
 
 #include "test.h"
 
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 static inline void assert_nothing_held(const pleat_vmm *host)
 {

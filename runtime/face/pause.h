@@ -14,7 +14,7 @@
 
 #include <pleat/runtime.h>
 #include <runtime/base/driver_lock.h>
-#include <runtime/face/transfer.h>
+#include <runtime/transfer/transfer.h>
 
 typedef struct pleat__pause {
     struct pleat__pause *next;

@@ -7,7 +7,7 @@
 #include <internal/error.h>
 #include <plan/model/requests.h>
 #include <string.h>
-#include <vmm/dry.h>
+#include <vmm/host/dry.h>
 
 typedef struct rehearsal {
     const pleat_trace *trace;

@@ -1,8 +1,8 @@
 /*
  * rehearse.h: what a job takes, found by running its recording through a runtime on a backend
- * without memory (vmm/dry.h): milliseconds, and nothing of the device or of the process's address
- * space. Time stands still there, so what depends on it (a schedule that is dropped for its cost)
- * does not happen.
+ * without memory (vmm/host/dry.h): milliseconds, and nothing of the device or of the process's
+ * address space. Time stands still there, so what depends on it (a schedule that is dropped for its
+ * cost) does not happen.
  */
 #ifndef PLEAT_RUNTIME_FACE_REHEARSE_H
 #define PLEAT_RUNTIME_FACE_REHEARSE_H

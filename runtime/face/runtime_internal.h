@@ -15,7 +15,6 @@
 #include <runtime/face/log_writer.h>
 #include <runtime/face/move.h>
 #include <runtime/face/pause.h>
-#include <runtime/face/pinned.h>
 #include <runtime/face/share.h>
 #include <runtime/face/spill.h>
 #include <runtime/face/tags.h>
@@ -23,6 +22,7 @@
 #include <runtime/observe/canary.h>
 #include <runtime/observe/trace_writer.h>
 #include <runtime/streams/pending_free.h>
+#include <runtime/transfer/pinned.h>
 
 struct pleat_runtime {
     pleat__gate gate; /* its lock is around every call of the policy */

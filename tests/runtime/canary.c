@@ -5,7 +5,7 @@
 
 #include <string.h>
 #include <tools/replay/canary.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 #include <vmm/space.h>
 
 #define MIB  (1ull << 20)

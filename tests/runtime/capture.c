@@ -7,7 +7,7 @@
 #include <internal/error.h>
 #include <pleat/runtime.h>
 #include <string.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 #define MIB (1ull << 20)
 

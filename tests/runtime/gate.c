@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 #define MIB (1ull << 20)
 

@@ -10,7 +10,7 @@
 #include <internal/arena.h>
 #include <runtime/memory/chunks.h>
 #include <vmm/fault.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 #define PAGE (64u << 10)
 

@@ -10,7 +10,7 @@
 #include <runtime/face/runtime_internal.h>
 #include <runtime/policy/pleat_internal.h>
 #include <vmm/fault.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 #define CHUNK   (32u << 10)
 #define FILLER  3200u /* chunks: handles have 4 */

@@ -8,7 +8,7 @@
 #include <plan/base/plan.h>
 #include <stdlib.h>
 #include <vmm/fault.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 #define STREAMS 2u
 #define TENSORS 9u

@@ -10,7 +10,7 @@
 #include <pleat/runtime.h>
 #include <stdbool.h>
 #include <string.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 #define JOB_PAGE     (64u << 10) /* the backend's granularity: memory of this machine is real */
 #define JOB_REQUESTS 600u

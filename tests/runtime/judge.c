@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include <runtime/learn/judge.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 #define SETTLING UINT32_C(2) /* iterations that are not judged */
 #define MS       UINT64_C(1000000)

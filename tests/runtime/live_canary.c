@@ -8,7 +8,7 @@
 
 #include <internal/arena.h>
 #include <vmm/fault.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 static const char *const policies[] = {"native", "expandable", "gmlake", "pleat"};
 

@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 #define THREADS 8
 #define STREAMS 4u /* 1 and 2 are held, 3 and 4 run freely */

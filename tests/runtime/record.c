@@ -6,7 +6,7 @@
 
 #include <pleat/trace.h>
 #include <unistd.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 /* A job that is recorded for `iterations` of its marks; the recording. */
 static pleat_trace *record_job(const job_shape *shape, uint32_t iterations)

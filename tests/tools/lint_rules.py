@@ -44,7 +44,7 @@ CLEAN = {
     "runtime/follow/sizes.c": "#include <plan/sizes/sizes.h>\n",
     "adapters/any.c": "#include <runtime/memory/heap.h>\n",
     "vmm/cuda_verbs.c": "void f(void) { cuMemUnmap(0, 0); }\n",
-    "vmm/host.c": "void f(void) { munmap(0, 0); }\n",
+    "vmm/host/host.c": "void f(void) { munmap(0, 0); }\n",
     "plan/text.c": '/* abort() and cuMemMap() in words */\nchar t[] = "exit(1)";\n',
     "tools/end.c": "/* a prefix: pleat__, a name: pleat_is */\nvoid pleat_is(void) { exit(1); }\n",
 }

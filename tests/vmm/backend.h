@@ -10,7 +10,7 @@
 #include <string.h>
 #include <vmm/cuda.h>
 #include <vmm/fault.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 typedef struct backend {
     const char *name;

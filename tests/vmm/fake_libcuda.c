@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 #define MOST_DEVICES 8
 #define MOST_STREAMS 256

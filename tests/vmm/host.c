@@ -6,7 +6,7 @@
 
 #include <string.h>
 #include <unistd.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 #include <vmm/space.h>
 
 #define MIB (1ull << 20)

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <vmm/fault.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 #include <vmm/mapper.h>
 
 #define GRANULE 65536u

@@ -6,7 +6,7 @@
 
 #include <string.h>
 #include <vmm/fault.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 #include <vmm/space.h>
 
 #define GRANULE 4096u

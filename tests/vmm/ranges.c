@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <vmm/fault.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 #define GRANULE 65536u
 enum { DEVICE_PAGES = 64 };

@@ -6,7 +6,7 @@
 #include <internal/error.h>
 #include <string.h>
 #include <unistd.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 #include <vmm/space.h>
 
 #define GRANULE 65536u

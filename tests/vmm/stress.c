@@ -6,7 +6,7 @@
 #include "../held.h"
 
 #include <pthread.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 #include <vmm/mapper.h>
 
 #define GRANULE 4096u

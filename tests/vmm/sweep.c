@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <vmm/fault.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 #include <vmm/mapper.h>
 
 #define GRANULE 65536u

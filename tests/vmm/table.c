@@ -4,7 +4,7 @@
 #include "../test.h"
 
 #include <string.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 #include <vmm/space.h>
 #include <vmm/table.h>
 

@@ -15,7 +15,7 @@
 
 #include <math.h>
 #include <string.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 #define POLICY_MOST 8
 #define TRACE_MOST  PLEAT__TRACES_MOST

@@ -9,7 +9,7 @@
 #include <internal/error.h>
 #include <internal/range.h>
 #include <tools/clock.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 #include <vmm/space.h>
 
 #define MARK_BYTES (2u << 20) /* every so many bytes a tensor has a word */

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 #define PAGE        4096u
 #define SMALL_BYTES 4096u /* a tensor up to this carries a word in every cache line */

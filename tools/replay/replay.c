@@ -20,7 +20,7 @@
 #include <internal/error.h>
 #include <stdio.h>
 #include <string.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 #define DEVICE_BYTES (140ull << 30)
 #define LATE         30u /* marks */

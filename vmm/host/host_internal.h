@@ -8,7 +8,7 @@
 #include "ledger.h"
 
 #include <pthread.h>
-#include <vmm/host.h>
+#include <vmm/host/host.h>
 
 /* Flags of a page. */
 enum {

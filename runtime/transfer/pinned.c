@@ -1,7 +1,7 @@
 /*
  * pinned.c: see pinned.h.
  */
-#include <runtime/face/pinned.h>
+#include <runtime/transfer/pinned.h>
 
 #include <internal/error.h>
 #include <internal/range.h>

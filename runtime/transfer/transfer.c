@@ -1,7 +1,7 @@
 /*
  * transfer.c: see transfer.h.
  */
-#include <runtime/face/transfer.h>
+#include <runtime/transfer/transfer.h>
 
 #include <internal/error.h>
 #include <string.h>

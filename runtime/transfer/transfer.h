@@ -7,7 +7,7 @@
 #ifndef PLEAT_RUNTIME_FACE_TRANSFER_H
 #define PLEAT_RUNTIME_FACE_TRANSFER_H
 
-#include <runtime/face/pinned.h>
+#include <runtime/transfer/pinned.h>
 
 #define PLEAT__COPY_STREAMS 2 /* one copy is set up while the other one runs */
 
