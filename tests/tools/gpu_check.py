@@ -64,7 +64,8 @@ class T(unittest.TestCase):
     def test_other(self): self.fail("it does not match")
 """)
         theirs = pathlib.Path(CHECK).parents[1] / "tests/pytorch/theirs.py"
-        done = subprocess.run([sys.executable, "-B", theirs, os.path.join(self.folder, "test"), "--match", "T.*(alloc|graph)"],
+        done = subprocess.run([sys.executable, "-B", theirs, os.path.join(self.folder, "test"), "--match", "T.*(alloc|graph)",
+                               "--files", "test_cuda.py"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         lines = done.stdout.splitlines()
         self.assertEqual((done.returncode, lines[0]),
@@ -74,6 +75,55 @@ class T(unittest.TestCase):
         done = subprocess.run([sys.executable, "-B", theirs, os.path.join(self.folder, "test"), "--match", "good|never"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_pytorchs_own_tests_are_run_in_parts(self):
+        """What one call wrote the next does not run again; a test that does not end is ended, with what it began."""
+        folder, lines = pathlib.Path(self.folder, "test"), pathlib.Path(self.folder, "lines")
+        folder.mkdir()
+        (folder / "test_cuda.py").write_text("""
+import os, pathlib, subprocess, time, unittest
+RUN = pathlib.Path(__file__).with_name("run")
+class T(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls): cls.there = True
+    def begins(self):
+        with open(RUN, "a") as run: run.write(self.id() + "\\n")
+        self.assertTrue(self.there)
+    def test_alloc_1(self): self.begins()
+    def test_alloc_2(self):
+        self.begins()
+        if "PLEAT_RUN" in os.environ:
+            print("it waits")
+            RUN.with_name("pid").write_text(str(subprocess.Popen(["sleep", "1000"]).pid))
+            time.sleep(1000)
+    def test_alloc_3(self): self.begins()
+""")
+
+        def theirs(*arguments):
+            done = subprocess.run([sys.executable, "-B", pathlib.Path(CHECK).parents[1] / "tests/pytorch/theirs.py",
+                                   "--files", "test_cuda.py", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            return done.returncode, done.stdout
+
+        def ran():
+            return [line[-1] for line in (folder / "run").read_text().splitlines()]
+
+        self.assertEqual(theirs(folder, "--shard", "3/2")[0], 2)
+        self.assertEqual(theirs(folder, "--match", "no_such")[0], 1)
+        self.assertEqual(theirs(folder, "--shard", "1/2", "--lines", lines),
+                         (0, "test_cuda.py: 2 tests, 2 pass natively, 2 of them under Pleat\n"))
+        self.assertEqual(ran(), ["1", "1", "3", "3"])
+        with open(lines, "a") as broken:
+            broken.write('{"file": "test_cu')
+        code, said = theirs(folder, "--lines", lines, "--within", "2")
+        self.assertEqual((code, said.splitlines()[0]), (1, "test_cuda.py: 1 tests are left"))
+        self.assertNotIn("crash", lines.read_text())
+        code, said = theirs(folder, "--lines", lines, "--seconds", "2")
+        self.assertEqual((code, set(ran()[4:])), (1, {"2"}), said)
+        self.assertRegex(said, "3 tests, 3 pass natively, 2 of them under Pleat\n  .*test_alloc_2: crash: .*\n")
+        self.assertIn("not done in 2 s: it waits", lines.read_text())
+        stat = pathlib.Path("/proc", (folder / "pid").read_text(), "stat")  # a zombie where nobody asks after it
+        self.assertTrue(not stat.exists() or stat.read_text().split()[2] == "Z")
+        self.assertEqual(theirs("--sum", lines), (1, said))
 
     def test_their_files_are_set_up_as_programs(self):
         """Expandable segments are asked for, and a file that this torch does not load keeps no other from its turn."""
