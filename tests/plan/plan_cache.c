@@ -1,8 +1,6 @@
 /* Plans kept for next runs: how they are found, what is trusted, and that there is room. */
-#include "files.h"
+#include "kept_plans.h"
 #include "plans.h"
-
-#include <plan/file/plan_cache.h>
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -10,43 +8,6 @@
 #include <sys/wait.h>
 
 #define PROGRAM "python3 train.py"
-
-/* ---- a folder of the test's own ---- */
-
-static char cache[PLEAT__PLAN_CACHE_PATH];
-
-static int begin(void **state)
-{
-    (void)state;
-    assert_int_equal(setenv("XDG_CACHE_HOME", test_folder(), 1), 0);
-    assert_ok(pleat__plan_cache_folder(true, cache));
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    char command[PLEAT__PLAN_CACHE_PATH + 32];
-    snprintf(command, sizeof command, "rm -rf %s/pleat", test_folder());
-    return system(command);
-}
-
-static size_t list(pleat__arena *arena, pleat__kept_plan **plans)
-{
-    size_t count;
-    assert_ok(pleat__plan_cache_list(cache, arena, plans, &count));
-    return count;
-}
-
-static size_t count_plans(void)
-{
-    pleat__arena *arena;
-    pleat__kept_plan *plans;
-    assert_ok(pleat__arena_create(&arena));
-    size_t count = list(arena, &plans);
-    pleat__arena_destroy(arena);
-    return count;
-}
 
 static void write_plan(uint64_t first, uint64_t program, uint64_t most_bytes)
 {
@@ -65,25 +26,20 @@ static void used_at(const char *name, time_t seconds)
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
+static const char *name_in(const char *path)
+{
+    return strrchr(path, '/') + 1;
+}
+
 static uint64_t found_program(uint64_t first, uint64_t program)
 {
     pleat__arena *arena;
     pleat__kept_plan *plans, found = {0};
     assert_ok(pleat__arena_create(&arena));
-    size_t count = list(arena, &plans);
+    size_t count = list_plans(arena, &plans);
     bool any = pleat__plan_cache_find(plans, count, first, program, &found);
     pleat__arena_destroy(arena);
     return any ? found.key.program : 0;
-}
-
-static void only_name(char name[PLEAT__PLAN_CACHE_NAME])
-{
-    pleat__arena *arena;
-    pleat__kept_plan *plans;
-    assert_ok(pleat__arena_create(&arena));
-    assert_int_equal(list(arena, &plans), 1);
-    memcpy(name, plans[0].name, PLEAT__PLAN_CACHE_NAME);
-    pleat__arena_destroy(arena);
 }
 
 /* ---- tests ---- */
@@ -91,11 +47,10 @@ static void only_name(char name[PLEAT__PLAN_CACHE_NAME])
 static void plan_cache_gives_what_was_written(void **state)
 {
     (void)state;
-    char name[PLEAT__PLAN_CACHE_NAME];
     pleat_plan *read;
     write_plan(7, 9, 1 << 20);
     write_plan(7, 9, 1 << 20); /* the same key: the same file */
-    only_name(name);
+    const char *name = name_in(only_plan());
     assert_ok(pleat__plan_cache_read(cache, name, &read));
     assert_string_equal(pleat__plan_cache_program(read), PROGRAM);
     pleat_plan_free(read);
@@ -113,7 +68,7 @@ static void plan_cache_finds_the_same_programs_last_used(void **state)
     write_plan(7, 2, 1 << 20);
     write_plan(8, 3, 1 << 20);
     assert_ok(pleat__arena_create(&arena));
-    size_t count = list(arena, &plans);
+    size_t count = list_plans(arena, &plans);
     for (size_t i = 0; i < count; i++)
         used_at(plans[i].name, plans[i].key.program == 1 ? 2000 : 1000);
     pleat__arena_destroy(arena);
@@ -150,14 +105,11 @@ static void plan_cache_keys_tell_beginnings_apart(void **state)
 static void plan_cache_makes_room_and_never_by_what_it_writes(void **state)
 {
     (void)state;
-    char name[PLEAT__PLAN_CACHE_NAME], path[2 * PLEAT__PLAN_CACHE_PATH];
     struct stat status;
     write_plan(1, 1, 1 << 20);
-    only_name(name);
-    snprintf(path, sizeof path, "%s/%s", cache, name);
-    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(stat(only_plan(), &status), 0);
     uint64_t bytes = (uint64_t)status.st_size;
-    used_at(name, 1000);
+    used_at(name_in(only_plan()), 1000);
     write_plan(2, 2, 5 * bytes / 2); /* both fit */
     assert_int_equal(count_plans(), 2);
     write_plan(3, 3, 5 * bytes / 2); /* the one used longest ago goes */
@@ -175,12 +127,10 @@ static void plan_cache_makes_room_and_never_by_what_it_writes(void **state)
 static void plan_cache_trusts_no_file_that_others_can_make(void **state)
 {
     (void)state;
-    char name[PLEAT__PLAN_CACHE_NAME], path[2 * PLEAT__PLAN_CACHE_PATH],
-        elsewhere[2 * PLEAT__PLAN_CACHE_PATH];
+    char elsewhere[2 * PLEAT__PLAN_CACHE_PATH];
     pleat_plan *read;
     write_plan(1, 1, 1 << 20);
-    only_name(name);
-    snprintf(path, sizeof path, "%s/%s", cache, name);
+    const char *path = only_plan(), *name = name_in(path);
     snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", cache);
     assert_int_equal(chmod(path, 0620), 0);
     assert_int_equal(pleat__plan_cache_read(cache, name, &read), PLEAT_E_IO);
@@ -273,7 +223,7 @@ static void plan_cache_is_whole_when_many_write(void **state)
     assert_int_equal(waitpid(child, &ended, 0), child);
     assert_int_equal(ended, 0);
     assert_ok(pleat__arena_create(&arena));
-    size_t count = list(arena, &plans);
+    size_t count = list_plans(arena, &plans);
     assert_int_equal(count, 6);
     for (size_t i = 0; i < count; i++) {
         pleat_plan *read;
@@ -286,17 +236,15 @@ static void plan_cache_is_whole_when_many_write(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-        TEST(plan_cache_gives_what_was_written),
-        TEST(plan_cache_finds_the_same_programs_last_used),
-        TEST(plan_cache_keys_tell_beginnings_apart),
-        TEST(plan_cache_makes_room_and_never_by_what_it_writes),
-        TEST(plan_cache_trusts_no_file_that_others_can_make),
-        TEST(plan_cache_is_no_folder_that_others_can_write),
-        TEST(plan_cache_is_where_the_environment_says),
-        TEST(plan_cache_leaves_other_files_alone),
-        TEST(plan_cache_is_whole_when_many_write),
-#undef TEST
+        CACHE_TEST(plan_cache_gives_what_was_written),
+        CACHE_TEST(plan_cache_finds_the_same_programs_last_used),
+        CACHE_TEST(plan_cache_keys_tell_beginnings_apart),
+        CACHE_TEST(plan_cache_makes_room_and_never_by_what_it_writes),
+        CACHE_TEST(plan_cache_trusts_no_file_that_others_can_make),
+        CACHE_TEST(plan_cache_is_no_folder_that_others_can_write),
+        CACHE_TEST(plan_cache_is_where_the_environment_says),
+        CACHE_TEST(plan_cache_leaves_other_files_alone),
+        CACHE_TEST(plan_cache_is_whole_when_many_write),
     };
     return cmocka_run_group_tests(tests, NULL, test_folder_remove);
 }

@@ -1,44 +1,14 @@
 /* Plans kept by themselves: the second run of a job is planned, another job is noticed, and nothing
  * that is wrong with the folder or with memory reaches the job. */
-#include "../plan/files.h"
+#include "../plan/kept_plans.h"
 #include "failing.h"
 
-#include <plan/file/plan_cache.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define KEEP       "keep:on"
 #define ITERATIONS 10
-
-static char cache[PLEAT__PLAN_CACHE_PATH];
-
-static int begin(void **state)
-{
-    (void)state;
-    assert_int_equal(setenv("XDG_CACHE_HOME", test_folder(), 1), 0);
-    assert_ok(pleat__plan_cache_folder(true, cache));
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    char command[PLEAT__PLAN_CACHE_PATH + 32];
-    snprintf(command, sizeof command, "rm -rf %s/pleat", test_folder());
-    return system(command);
-}
-
-static size_t count_plans(void)
-{
-    pleat__arena *arena;
-    pleat__kept_plan *plans;
-    size_t count;
-    assert_ok(pleat__arena_create(&arena));
-    assert_ok(pleat__plan_cache_list(cache, arena, &plans, &count));
-    pleat__arena_destroy(arena);
-    return count;
-}
 
 /* ---- runs ---- */
 
@@ -212,26 +182,12 @@ static void keep_plan_beyond_the_budget_is_not_followed(void **state)
     assert_int_equal(stats.out_of_memory, 0);
 }
 
-/* The only plan that there is. */
-static void path_of_plan(char path[2 * PLEAT__PLAN_CACHE_PATH])
-{
-    pleat__arena *arena;
-    pleat__kept_plan *plans;
-    size_t count;
-    assert_ok(pleat__arena_create(&arena));
-    assert_ok(pleat__plan_cache_list(cache, arena, &plans, &count));
-    assert_int_equal(count, 1);
-    snprintf(path, 2 * PLEAT__PLAN_CACHE_PATH, "%s/%s", cache, plans[0].name);
-    pleat__arena_destroy(arena);
-}
-
 static void keep_damaged_plan_is_no_plan(void **state)
 {
     (void)state;
-    char path[2 * PLEAT__PLAN_CACHE_PATH];
     job_shape shape = job_shape_make(1, 1);
     run(&shape, KEEP);
-    path_of_plan(path);
+    const char *path = only_plan();
     test_bytes bytes = test_file_read(path);
     test_random random = test_random_begin("keep_damaged_plan_is_no_plan", 27);
     for (int round = 0; round < 20; round++) {
@@ -324,20 +280,18 @@ static void keep_failing_verbs_and_host_memory_cost_the_plan_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-        TEST(keep_second_run_is_planned_from_the_first_request),
-        TEST(keep_changed_job_is_noticed_and_learned),
-        TEST(keep_job_that_keeps_less_alive_is_noticed),
-        TEST(keep_job_that_begins_otherwise_tries_nothing),
-        TEST(keep_plan_is_there_before_the_run_ends),
-        TEST(keep_job_without_marks_keeps_at_its_end),
-        TEST(keep_says_why_nothing_was_kept),
-        TEST(keep_other_policies_and_plan_files_are_left_alone),
-        TEST(keep_plan_beyond_the_budget_is_not_followed),
-        TEST(keep_damaged_plan_is_no_plan),
-        TEST(keep_first_requests_of_many_threads_are_served),
-        TEST(keep_failing_verbs_and_host_memory_cost_the_plan_only),
-#undef TEST
+        CACHE_TEST(keep_second_run_is_planned_from_the_first_request),
+        CACHE_TEST(keep_changed_job_is_noticed_and_learned),
+        CACHE_TEST(keep_job_that_keeps_less_alive_is_noticed),
+        CACHE_TEST(keep_job_that_begins_otherwise_tries_nothing),
+        CACHE_TEST(keep_plan_is_there_before_the_run_ends),
+        CACHE_TEST(keep_job_without_marks_keeps_at_its_end),
+        CACHE_TEST(keep_says_why_nothing_was_kept),
+        CACHE_TEST(keep_other_policies_and_plan_files_are_left_alone),
+        CACHE_TEST(keep_plan_beyond_the_budget_is_not_followed),
+        CACHE_TEST(keep_damaged_plan_is_no_plan),
+        CACHE_TEST(keep_first_requests_of_many_threads_are_served),
+        CACHE_TEST(keep_failing_verbs_and_host_memory_cost_the_plan_only),
     };
     return cmocka_run_group_tests(tests, NULL, test_folder_remove);
 }
