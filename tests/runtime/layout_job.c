@@ -17,22 +17,43 @@ static const pleat__layouts *layouts_of(const job *j)
     return &((const pleat__pleat *)j->runtime->policy)->learner.layouts;
 }
 
-/* A job begins with a plan for 3 and 4: at x, with its first iteration done. */
-static void begin_planned(job *j, stays *s, pleat_plan **plan, const scaled_job *scaled, uint64_t x)
+/* A job that follows a plan, and what stays alive in it. */
+typedef struct planned {
+    job j;
+    stays s;
+    pleat_plan *plan;
+    scaled_job scaled;
+} planned;
+
+/* With its first iteration done. */
+static void begin_with(planned *p, pleat_plan *plan, const job_shape *first)
 {
-    *s = (stays){0};
-    *plan = plan_for(scaled, 3, 4);
-    job_start(j, "pleat", *plan, 0);
-    load_weights(j, s);
-    run_x(j, scaled, x, 1);
-    make_state(j, s);
+    p->s = (stays){0};
+    p->plan = plan;
+    job_start(&p->j, "pleat", plan, 0);
+    load_weights(&p->j, &p->s);
+    run_shape(&p->j, first, 1, JOB_PLAIN, 0);
+    make_state(&p->j, &p->s);
 }
 
-static void end_planned(job *j, stays *s, pleat_plan *plan)
+/* Of a seed's sizes, at x; the plan is for 3 and 4. */
+static void begin(planned *p, uint64_t seed, uint64_t x)
 {
-    stays_free(j, s);
-    finish(j);
-    pleat_plan_free(plan);
+    p->scaled = scaled_make(seed);
+    job_shape first = at_x(&p->scaled, x);
+    begin_with(p, plan_for(&p->scaled, 3, 4), &first);
+}
+
+static void end(planned *p)
+{
+    stays_free(&p->j, &p->s);
+    finish(&p->j);
+    pleat_plan_free(p->plan);
+}
+
+static gained run(planned *p, uint64_t x, uint32_t count)
+{
+    return run_x(&p->j, &p->scaled, x, count);
 }
 
 static void layout_of_the_plan_file_serves_smaller_sizes(void **state)
@@ -40,21 +61,18 @@ static void layout_of_the_plan_file_serves_smaller_sizes(void **state)
     (void)state;
     test_random random = test_random_begin(__func__, 110);
     for (uint64_t n = 0; n < 3; n++) {
-        job j;
-        stays s;
-        pleat_plan *plan;
-        scaled_job scaled = scaled_make(random.state + n);
-        begin_planned(&j, &s, &plan, &scaled, 4);
-        run_x(&j, &scaled, 4, 1);
+        planned p;
+        begin(&p, random.state + n, 4);
+        run(&p, 4, 1);
         static const uint64_t xs[] = {4, 2, 1, 3, 4};
         for (uint32_t k = 0; k < sizeof xs / sizeof *xs; k++) {
-            run_x(&j, &scaled, xs[k], 1);
-            assert_settled(run_x(&j, &scaled, xs[k], 3));
+            run(&p, xs[k], 1);
+            assert_settled(run(&p, xs[k], 3));
         }
-        pleat_stats stats = pleat_stats_of(j.runtime);
+        pleat_stats stats = pleat_stats_of(p.j.runtime);
         assert_int_equal(stats.instances, 0);
         assert_int_equal(stats.divergences, 0);
-        end_planned(&j, &s, plan);
+        end(&p);
     }
 }
 
@@ -65,20 +83,17 @@ static void layout_corrects_sizes_that_stop_growing(void **state)
     (void)state;
     test_random random = test_random_begin(__func__, 117);
     for (uint64_t n = 0; n < 3; n++) {
-        job j;
-        stays s;
-        pleat_plan *plan;
-        scaled_job scaled = scaled_make(random.state + n);
-        begin_planned(&j, &s, &plan, &scaled, 3);
-        job_shape shape = at_x(&scaled, 3);
+        planned p;
+        begin(&p, random.state + n, 3);
+        job_shape shape = at_x(&p.scaled, 3);
         for (uint32_t i = 20; i < JOB_REQUESTS; i += 10)
             shape.bytes[i] = shape.bytes[i] * 5 / 8 + 24;
-        run_shape(&j, &shape, 2, JOB_PLAIN, 0);
-        assert_mostly_planned(run_shape(&j, &shape, 3, JOB_PLAIN, 0), 99);
+        run_shape(&p.j, &shape, 2, JOB_PLAIN, 0);
+        assert_mostly_planned(run_shape(&p.j, &shape, 3, JOB_PLAIN, 0), 99);
         /* And back. */
-        run_x(&j, &scaled, 4, 2);
-        assert_settled(run_x(&j, &scaled, 4, 3));
-        end_planned(&j, &s, plan);
+        run(&p, 4, 2);
+        assert_settled(run(&p, 4, 3));
+        end(&p);
     }
 }
 
@@ -89,17 +104,14 @@ static void layout_makes_room_for_sizes_that_begin_to_grow(void **state)
     (void)state;
     test_random random = test_random_begin(__func__, 119);
     for (uint64_t n = 0; n < 3; n++) {
-        job j;
-        stays s;
-        pleat_plan *plan;
-        scaled_job scaled = scaled_make(random.state + n);
-        begin_planned(&j, &s, &plan, &scaled, 4);
-        job_shape shape = at_x(&scaled, 4);
+        planned p;
+        begin(&p, random.state + n, 4);
+        job_shape shape = at_x(&p.scaled, 4);
         for (uint32_t i = 25; i < JOB_REQUESTS; i += 50)
             shape.bytes[i] = shape.bytes[i] * 11 / 8 + 4096;
-        run_shape(&j, &shape, 16, JOB_PLAIN, 0);
-        assert_settled(run_shape(&j, &shape, 3, JOB_PLAIN, 0));
-        end_planned(&j, &s, plan);
+        run_shape(&p.j, &shape, 16, JOB_PLAIN, 0);
+        assert_settled(run_shape(&p.j, &shape, 3, JOB_PLAIN, 0));
+        end(&p);
     }
 }
 
@@ -107,19 +119,16 @@ static void layout_makes_room_for_sizes_that_begin_to_grow(void **state)
 static void layout_makes_room_for_one_at_once(void **state)
 {
     (void)state;
-    job j;
-    stays s;
-    pleat_plan *plan;
-    scaled_job scaled = scaled_make(119);
-    begin_planned(&j, &s, &plan, &scaled, 4);
-    run_x(&j, &scaled, 4, 2);
-    job_shape shape = at_x(&scaled, 4);
+    planned p;
+    begin(&p, 119, 4);
+    run(&p, 4, 2);
+    job_shape shape = at_x(&p.scaled, 4);
     shape.bytes[340] = shape.bytes[340] * 11 / 8 + 4096;
-    gained first = run_shape(&j, &shape, 1, JOB_PLAIN, 0);
+    gained first = run_shape(&p.j, &shape, 1, JOB_PLAIN, 0);
     assert_int_equal(first.requests - first.planned, 1);
-    gained second = run_shape(&j, &shape, 1, JOB_PLAIN, 0);
+    gained second = run_shape(&p.j, &shape, 1, JOB_PLAIN, 0);
     assert_int_equal(second.requests - second.planned, 0);
-    end_planned(&j, &s, plan);
+    end(&p);
 }
 
 static void layout_for_a_larger_size_is_made_by_the_thread(void **state)
@@ -127,27 +136,24 @@ static void layout_for_a_larger_size_is_made_by_the_thread(void **state)
     (void)state;
     test_random random = test_random_begin(__func__, 120);
     for (uint64_t n = 0; n < 3; n++) {
-        job j;
-        stays s;
-        pleat_plan *plan;
-        scaled_job scaled = scaled_make(random.state + n);
-        begin_planned(&j, &s, &plan, &scaled, 4);
-        run_x(&j, &scaled, 4, 2);
+        planned p;
+        begin(&p, random.state + n, 4);
+        run(&p, 4, 2);
         /* What crosses into the new layout lies in slots of others at first. */
-        run_x(&j, &scaled, 9, 5);
-        assert_settled(run_x(&j, &scaled, 9, 4));
-        pleat_stats stats = pleat_stats_of(j.runtime);
+        run(&p, 9, 5);
+        assert_settled(run(&p, 9, 4));
+        pleat_stats stats = pleat_stats_of(p.j.runtime);
         assert_int_equal(stats.instances, 1);
         assert_true(stats.peak_live_bytes >= stats.peak_physical_bytes * 0.9);
         /* And back: the larger layout serves all sizes below its own. */
         static const uint64_t others[] = {4, 1, 9, 3};
         for (uint32_t k = 0; k < 4; k++) {
-            run_x(&j, &scaled, others[k], 1);
-            assert_settled(run_x(&j, &scaled, others[k], 3));
+            run(&p, others[k], 1);
+            assert_settled(run(&p, others[k], 3));
         }
-        stats = pleat_stats_of(j.runtime);
+        stats = pleat_stats_of(p.j.runtime);
         assert_int_equal(stats.instances, 1);
-        end_planned(&j, &s, plan);
+        end(&p);
     }
 }
 
@@ -156,21 +162,18 @@ static void layout_is_not_made_for_what_few_requests_say(void **state)
 {
     (void)state;
     test_random random = test_random_begin(__func__, 128);
-    scaled_job scaled = scaled_make(random.state);
-    job j;
-    stays s;
-    pleat_plan *plan;
-    begin_planned(&j, &s, &plan, &scaled, 4);
-    run_x(&j, &scaled, 4, 2);
-    job_shape shape = at_x(&scaled, 4), larger = at_x(&scaled, 9);
+    planned p;
+    begin(&p, random.state, 4);
+    run(&p, 4, 2);
+    job_shape shape = at_x(&p.scaled, 4), larger = at_x(&p.scaled, 9);
     memcpy(shape.bytes, larger.bytes, 60 * sizeof shape.bytes[0]);
     for (int i = 0; i < 3; i++) {
-        run_shape(&j, &shape, 1, JOB_PLAIN, 0);
-        run_x(&j, &scaled, 4, 2);
+        run_shape(&p.j, &shape, 1, JOB_PLAIN, 0);
+        run(&p, 4, 2);
     }
-    assert_int_equal(pleat_stats_of(j.runtime).instances, 0);
-    assert_settled(run_x(&j, &scaled, 4, 2));
-    end_planned(&j, &s, plan);
+    assert_int_equal(pleat_stats_of(p.j.runtime).instances, 0);
+    assert_settled(run(&p, 4, 2));
+    end(&p);
 }
 
 static void layout_serves_two_parameters(void **state)
@@ -179,24 +182,18 @@ static void layout_serves_two_parameters(void **state)
     static const uint64_t pairs[][2] = {{12, 3}, {16, 8}, {9, 9}, {20, 10}, {5, 2}, {20, 10}};
     test_random random = test_random_begin(__func__, 231);
     for (uint64_t n = 0; n < 2; n++) {
-        job j;
-        stays s = {0};
-        scaled_job scaled = scaled_make(random.state + n);
-        pleat_plan *plan = plan_for_two(&scaled);
-        job_shape shape = at_two(&scaled, 7, 4);
-        job_start(&j, "pleat", plan, 0);
-        load_weights(&j, &s);
-        run_shape(&j, &shape, 1, JOB_PLAIN, 0);
-        make_state(&j, &s);
+        planned p = {.scaled = scaled_make(random.state + n)};
+        job_shape shape = at_two(&p.scaled, 7, 4);
+        begin_with(&p, plan_for_two(&p.scaled), &shape);
         for (uint32_t k = 0; k < sizeof pairs / sizeof *pairs; k++) {
-            shape = at_two(&scaled, pairs[k][0], pairs[k][1]);
-            run_shape(&j, &shape, 8, JOB_PLAIN, 0);
-            assert_mostly_planned(run_shape(&j, &shape, 2, JOB_PLAIN, 0), 94);
+            shape = at_two(&p.scaled, pairs[k][0], pairs[k][1]);
+            run_shape(&p.j, &shape, 8, JOB_PLAIN, 0);
+            assert_mostly_planned(run_shape(&p.j, &shape, 2, JOB_PLAIN, 0), 94);
         }
-        assert_int_equal(run_shape(&j, &shape, 2, JOB_PLAIN, 0).calls, 0);
-        assert_int_equal(pleat_stats_of(j.runtime).divergences, 0);
-        assert_true(pleat_stats_of(j.runtime).instances >= 1);
-        end_planned(&j, &s, plan);
+        assert_int_equal(run_shape(&p.j, &shape, 2, JOB_PLAIN, 0).calls, 0);
+        assert_int_equal(pleat_stats_of(p.j.runtime).divergences, 0);
+        assert_true(pleat_stats_of(p.j.runtime).instances >= 1);
+        end(&p);
     }
 }
 
@@ -204,75 +201,64 @@ static void layout_serves_two_parameters(void **state)
 static void layout_that_has_no_room_is_asked_for_once(void **state)
 {
     (void)state;
-    job j;
-    stays s;
-    pleat_plan *plan;
-    scaled_job scaled = scaled_make(121);
-    begin_planned(&j, &s, &plan, &scaled, 4);
-    run_x(&j, &scaled, 4, 2);
-    uint64_t budget = pleat_stats_of(j.runtime).physical_bytes + 4 * JOB_PAGE;
-    assert_ok(pleat_set_budget(j.runtime, budget));
-    job_shape large = at_x(&scaled, 9);
+    planned p;
+    begin(&p, 121, 4);
+    run(&p, 4, 2);
+    uint64_t budget = pleat_stats_of(p.j.runtime).physical_bytes + 4 * JOB_PAGE;
+    assert_ok(pleat_set_budget(p.j.runtime, budget));
+    job_shape large = at_x(&p.scaled, 9);
     for (uint32_t n = 0; n < 4; n++) {
-        job_try_iterate(&j, &large);
-        assert_true(pleat_stats_of(j.runtime).physical_bytes <= budget);
+        job_try_iterate(&p.j, &large);
+        assert_true(pleat_stats_of(p.j.runtime).physical_bytes <= budget);
     }
-    assert_int_equal(pleat_stats_of(j.runtime).instances, 0);
-    run_x(&j, &scaled, 4, 3);
-    assert_settled(run_x(&j, &scaled, 4, 3));
-    assert_true(pleat_stats_of(j.runtime).peak_physical_bytes <= budget);
-    end_planned(&j, &s, plan);
+    assert_int_equal(pleat_stats_of(p.j.runtime).instances, 0);
+    run(&p, 4, 3);
+    assert_settled(run(&p, 4, 3));
+    assert_true(pleat_stats_of(p.j.runtime).peak_physical_bytes <= budget);
+    end(&p);
 }
 
 /* One after the other takes the place of the one before, whose views go as nothing lies in them. */
 static void layout_that_is_not_followed_any_more_is_unmapped(void **state)
 {
     (void)state;
-    job j;
-    stays s;
-    pleat_plan *plan;
-    scaled_job scaled = scaled_make(122);
-    begin_planned(&j, &s, &plan, &scaled, 4);
-    run_x(&j, &scaled, 4, 2);
+    planned p;
+    begin(&p, 122, 4);
+    run(&p, 4, 2);
     for (uint64_t x = 5; x < 12; x += 2)
-        run_x(&j, &scaled, x, 4);
-    const pleat__layouts *layouts = layouts_of(&j);
-    assert_int_equal(pleat_stats_of(j.runtime).instances, 4);
+        run(&p, x, 4);
+    const pleat__layouts *layouts = layouts_of(&p.j);
+    assert_int_equal(pleat_stats_of(p.j.runtime).instances, 4);
     assert_int_equal(layouts->retired_count, 0);
-    run_x(&j, &scaled, 11, 2);
-    assert_settled(run_x(&j, &scaled, 11, 2));
-    stays_free(&j, &s);
-    job_drain(&j);
-    assert_ok(pleat_empty_cache(j.runtime));
-    pleat__gate_lock_turn(&j.runtime->gate);
-    pleat__gate_unlock(&j.runtime->gate);
-    pleat__gate_drain(&j.runtime->gate);
+    run(&p, 11, 2);
+    assert_settled(run(&p, 11, 2));
+    stays_free(&p.j, &p.s);
+    job_drain(&p.j);
+    assert_ok(pleat_empty_cache(p.j.runtime));
+    pleat__gate_lock_turn(&p.j.runtime->gate);
+    pleat__gate_unlock(&p.j.runtime->gate);
+    pleat__gate_drain(&p.j.runtime->gate);
     uint64_t views = 0;
     for (uint32_t i = 0; i < layouts->now.view_count; i++)
         views += layouts->now.views[i].pages;
-    for (uint32_t i = 0; i < plan->map_count; i++)
-        views += plan->maps[i].alias ? plan->handles[plan->maps[i].handle].chunks : 0;
+    for (uint32_t i = 0; i < p.plan->map_count; i++)
+        views += p.plan->maps[i].alias ? p.plan->handles[p.plan->maps[i].handle].chunks : 0;
     assert_int_equal(layouts->heap->pool->view_pages, views);
-    end_planned(&j, &s, plan);
+    end(&p);
 }
 
 static void layout_of_another_job_gives_its_memory_back(void **state)
 {
     (void)state;
-    job j;
-    stays s = {0};
-    scaled_job scaled = scaled_make(131), other = scaled_make(132);
-    pleat_plan *plan = plan_for(&other, 20, 24);
-    job_start(&j, "pleat", plan, 0);
-    uint64_t begun = pleat_stats_of(j.runtime).physical_bytes;
-    load_weights(&j, &s);
-    run_x(&j, &scaled, 3, 1);
-    make_state(&j, &s);
-    run_x(&j, &scaled, 3, 8);
-    assert_true(pleat_stats_of(j.runtime).physical_bytes < begun / 2);
-    assert_null(layouts_of(&j)->plan);
-    assert_settled(run_x(&j, &scaled, 3, 4));
-    end_planned(&j, &s, plan);
+    planned p = {.scaled = scaled_make(131)};
+    scaled_job other = scaled_make(132);
+    job_shape first = at_x(&p.scaled, 3);
+    begin_with(&p, plan_for(&other, 20, 24), &first);
+    run(&p, 3, 8);
+    assert_true(pleat_stats_of(p.j.runtime).physical_bytes < p.plan->physical_bytes / 2);
+    assert_null(layouts_of(&p.j)->plan);
+    assert_settled(run(&p, 3, 4));
+    end(&p);
 }
 
 /* No mark waits for the thread, and the runtime goes while it lays out or maps. */
@@ -334,7 +320,9 @@ static void layout_outlives_memory_that_is_given_back_meanwhile(void **state)
     atomic_store(&emptier.ending, true);
     assert_int_equal(pthread_join(other, &failed), 0);
     assert_null(failed);
-    end_planned(&j, &s, plan);
+    stays_free(&j, &s);
+    finish(&j);
+    pleat_plan_free(plan);
 }
 
 /* ---- failures ---- */
