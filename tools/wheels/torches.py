@@ -43,10 +43,10 @@ def releases():
     return sorted((version for version in whole if numbers(version) >= OLDEST), key=lambda v: tuple(map(int, v.split("."))))
 
 
-def fetch(version, folder, python=PYTHON, parts=("torch/include/",)):
-    """What of a release's wheel begins so, in a folder. CalledProcessError: pip has none for this system."""
+def fetch(version, folder, python=PYTHON, parts=("torch/include/",), processor=platform.machine()):
+    """What of a release's wheel begins so, in a folder. CalledProcessError: pip has none for that processor."""
     with tempfile.TemporaryDirectory() as wheels:
-        platforms = ["--platform=%s_%s" % (name, platform.machine()) for name in PLATFORMS]
+        platforms = ["--platform=%s_%s" % (name, processor) for name in PLATFORMS]
         # A version of three signs is that one, and not a build of it with a suffix of its own ("+cpu").
         subprocess.run(
             [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir", "--dest", wheels,
