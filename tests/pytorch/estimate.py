@@ -51,6 +51,8 @@ made = torch.get_rng_state()
 drawn = torch.randint(100, (10,), device="cuda")
 assert 0 <= int(drawn.min()) <= int(drawn.max()) < 100 and torch.equal(made, torch.get_rng_state())
 with torch.device("cuda"):
+    batch = torch.ones(2 << 20, device="cpu").pin_memory()
+    assert batch.device.type == "cpu" and batch.to("cuda", non_blocking=True).is_cuda
     assert torch.tensor(3).item() == 3 and torch.tensor([1.5, 2.5]).tolist() == [1.5, 2.5]
     router = torch.nn.Linear(WIDTH, EXPERTS, bias=False)
     experts = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(EXPERTS))
