@@ -20,6 +20,18 @@ PLEAT_NODISCARD pleat_result pleat__cuda_copy_in(const pleat_vmm *vmm, int devic
 PLEAT_NODISCARD pleat_result pleat__cuda_copy_out(const pleat_vmm *vmm, int device, void *to,
                                                   pleat_va from, uint64_t bytes);
 
+/* How host memory comes to be pinned. */
+typedef enum pleat__pin_way {
+    PLEAT__PIN_DRIVER,     /* memory that the driver makes */
+    PLEAT__PIN_PAGES,      /* the process's own, in small pages */
+    PLEAT__PIN_HUGE_PAGES, /* in huge ones */
+} pleat__pin_way;
+
+/* Whole huge pages, as the verb host_alloc, which picks the way for itself; its host_free gives
+ * them back. */
+PLEAT_NODISCARD pleat_result pleat__cuda_pin(const pleat_vmm *vmm, int device, pleat__pin_way way,
+                                             uint64_t bytes, void **memory);
+
 /* A stream that does not wait for the default one. */
 PLEAT_NODISCARD pleat_result pleat__cuda_stream_create(const pleat_vmm *vmm, int device,
                                                        pleat_stream *stream);

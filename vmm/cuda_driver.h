@@ -118,6 +118,8 @@ enum {
     X(cuStreamSynchronize, 2000, (CUstream))                                                       \
     X(cuMemHostAlloc, 2020, (void **, size_t, unsigned))                                           \
     X(cuMemFreeHost, 2000, (void *))                                                               \
+    X(cuMemHostRegister, 6050, (void *, size_t, unsigned))                                         \
+    X(cuMemHostUnregister, 4000, (void *))                                                         \
     X(cuMemcpyAsync, 4000, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                           \
     X(cuMemcpyHtoD, 3020, (CUdeviceptr, const void *, size_t))                                     \
     X(cuMemcpyDtoH, 3020, (void *, CUdeviceptr, size_t))                                           \

@@ -22,11 +22,19 @@ typedef struct pleat__cuda_device {
     int host_node; /* the NUMA node nearest to it */
 } pleat__cuda_device;
 
+/* Memory of the process that the driver was told to pin. */
+typedef struct pleat__cuda_block {
+    void *memory;
+    uint64_t bytes;
+} pleat__cuda_block;
+
 typedef struct pleat__cuda {
     pleat__cuda_driver driver;
     pleat__arena *arena;
-    pthread_mutex_t lock; /* guards the retaining of contexts and the ledger; no verb is under it */
+    pthread_mutex_t lock; /* guards contexts' retaining, ledger and blocks; no verb is under it */
     pleat__ledger ledger; /* a piece's `native` is the driver's handle */
+    pleat__cuda_block *blocks; /* pinned pages of the process; under the lock */
+    size_t block_count, block_capacity;
     int device_count;
     pleat__cuda_device devices[PLEAT__CUDA_DEVICES];
     _Atomic(CUcontext) any_context; /* for verbs that name no device */

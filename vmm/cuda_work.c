@@ -5,6 +5,8 @@
 #include "cuda_internal.h"
 
 #include <internal/error.h>
+#include <internal/range.h>
+#include <vmm/pages.h>
 
 /* Runs `call` in the device's context and leaves the function with its failure. */
 #define IN_CONTEXT(cuda, device, call, ...)                                                        \
@@ -56,20 +58,102 @@ pleat_result pleat__cuda_drop_stream(void *self, int device, pleat_stream stream
     return PLEAT_OK;
 }
 
-pleat_result pleat__cuda_host_alloc(void *self, int device, uint64_t bytes, void **memory)
+/* ---- pinned memory ---- */
+
+static pleat_result pin_by_driver(pleat__cuda *cuda, int device, uint64_t bytes, void **memory)
 {
-    pleat__cuda *cuda = self;
     IN_CONTEXT(cuda, device, cuda->driver.cuMemHostAlloc(memory, bytes, 0),
                "host_alloc of %llu bytes", (unsigned long long)bytes);
     return PLEAT_OK;
 }
 
+static pleat_result register_pages(pleat__cuda *cuda, int device, void *memory, uint64_t bytes)
+{
+    IN_CONTEXT(cuda, device, cuda->driver.cuMemHostRegister(memory, bytes, 0), "pinning %llu bytes",
+               (unsigned long long)bytes);
+    return PLEAT_OK;
+}
+
+static pleat_result unregister_pages(pleat__cuda *cuda, int device, void *memory)
+{
+    IN_CONTEXT(cuda, device, cuda->driver.cuMemHostUnregister(memory), "host_free");
+    return PLEAT_OK;
+}
+
+static pleat_result note_block(pleat__cuda *cuda, void *memory, uint64_t bytes)
+{
+    pthread_mutex_lock(&cuda->lock);
+    pleat_result result = pleat__arena_grow(cuda->arena, &cuda->blocks, &cuda->block_capacity,
+                                            cuda->block_count, sizeof *cuda->blocks);
+    if (result == PLEAT_OK)
+        cuda->blocks[cuda->block_count++] = (pleat__cuda_block){memory, bytes};
+    pthread_mutex_unlock(&cuda->lock);
+    return result;
+}
+
+/* Its bytes, and it is noted no more; 0: it is none of the process's own. */
+static uint64_t forget_block(pleat__cuda *cuda, const void *memory)
+{
+    uint64_t bytes = 0;
+    pthread_mutex_lock(&cuda->lock);
+    for (size_t b = 0; b < cuda->block_count && bytes == 0; b++)
+        if (cuda->blocks[b].memory == memory) {
+            bytes = cuda->blocks[b].bytes;
+            cuda->blocks[b] = cuda->blocks[--cuda->block_count];
+        }
+    pthread_mutex_unlock(&cuda->lock);
+    return bytes;
+}
+
+static pleat_result pin_pages(pleat__cuda *cuda, int device, uint64_t bytes, bool huge,
+                              void **memory)
+{
+    PLEAT_TRY(pleat__pages_get(bytes, huge, memory));
+    pleat_result result = register_pages(cuda, device, *memory, bytes);
+    if (result == PLEAT_OK && (result = note_block(cuda, *memory, bytes)) != PLEAT_OK)
+        (void)!unregister_pages(cuda, device, *memory);
+    if (result != PLEAT_OK)
+        pleat__pages_give(*memory, bytes);
+    return result;
+}
+
+pleat_result pleat__cuda_pin(const pleat_vmm *vmm, int device, pleat__pin_way way, uint64_t bytes,
+                             void **memory)
+{
+    pleat__cuda *cuda = pleat__cuda_of(vmm);
+    if (cuda == NULL)
+        return PLEAT_E_INVALID;
+    return way == PLEAT__PIN_DRIVER
+               ? pin_by_driver(cuda, device, bytes, memory)
+               : pin_pages(cuda, device, bytes, way == PLEAT__PIN_HUGE_PAGES, memory);
+}
+
+/* Where there is little room the driver makes the memory: it is refused, where a process that
+ * touches too much is killed. Where the driver pins none of the process's own, likewise. */
+pleat_result pleat__cuda_host_alloc(void *self, int device, uint64_t bytes, void **memory)
+{
+    pleat__cuda *cuda = self;
+    uint64_t size = PLEAT__HUGE_PAGE_BYTES, whole = pleat__ceil_div(bytes, size) * size;
+    if (pleat__pages_room() >= whole && pin_pages(cuda, device, whole, true, memory) == PLEAT_OK)
+        return PLEAT_OK;
+    return pin_by_driver(cuda, device, bytes, memory);
+}
+
 pleat_result pleat__cuda_host_free(void *self, int device, void *memory)
 {
     pleat__cuda *cuda = self;
-    IN_CONTEXT(cuda, device, cuda->driver.cuMemFreeHost(memory), "host_free");
-    return PLEAT_OK;
+    uint64_t bytes = forget_block(cuda, memory);
+    if (bytes == 0) {
+        IN_CONTEXT(cuda, device, cuda->driver.cuMemFreeHost(memory), "host_free");
+        return PLEAT_OK;
+    }
+    pleat_result result = unregister_pages(cuda, device, memory);
+    if (result == PLEAT_OK)
+        pleat__pages_give(memory, bytes);
+    return result;
 }
+
+/* ---- streams and copies ---- */
 
 pleat_result pleat__cuda_copy(void *self, int device, pleat_stream stream, uint64_t to,
                               uint64_t from, uint64_t bytes)

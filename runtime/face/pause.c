@@ -240,9 +240,8 @@ static pleat_result copy_and_rest(pleat_runtime *runtime, pleat__pause *pause)
 {
     pleat__copying copying;
     pleat__space_parts parts = parts_of(runtime, pause, &copying);
-    PLEAT_TRY(pleat__transfer_reserve(&pause->transfer, &runtime->pinned));
     pleat_result result =
-        pleat__copying_begin(&copying, &runtime->pinned, &pause->transfer, true, parts.bytes);
+        pleat__copying_out(&copying, &runtime->pinned, &pause->transfer, parts.bytes);
     if (result == PLEAT_OK)
         result = pleat__space_rest(runtime->space, pause->chunks, pause->chunk_count, &parts);
     return pleat__copying_end(&copying, result);
@@ -376,8 +375,7 @@ static pleat_result wake(pleat_runtime *runtime, pleat__pause *pause)
     pleat__space_parts parts = parts_of(runtime, pause, &copying);
     size_t count = resting_first(pause);
     bool awake = false;
-    pleat_result result =
-        pleat__copying_begin(&copying, &runtime->pinned, &pause->transfer, false, parts.bytes);
+    pleat_result result = pleat__copying_in(&copying, &runtime->pinned, &pause->transfer);
     if (result == PLEAT_OK) {
         result = pleat__space_wake(runtime->space, pause->chunks, count, &parts);
         awake = result == PLEAT_OK;

@@ -38,6 +38,7 @@ static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_opt
     runtime->pinned = (pleat__pinned){.vmm = runtime->vmm,
                                       .device = options->device,
                                       .page_bytes = pleat__space_page_bytes(runtime->space),
+                                      .block_bytes = PLEAT__PINNED_BLOCK_BYTES,
                                       .arena = runtime->arena};
     runtime->shares = conf->share;
     return pleat__limits_begin(runtime, options->budget_bytes);

@@ -4,9 +4,6 @@
 #include <runtime/transfer/pinned.h>
 
 #include <internal/error.h>
-#include <internal/range.h>
-
-#define BLOCK_BYTES (UINT64_C(256) << 20) /* smaller where less is wanted */
 
 static bool find_unused(const pleat__pinned *pinned, size_t *index)
 {
@@ -16,25 +13,42 @@ static bool find_unused(const pleat__pinned *pinned, size_t *index)
     return false;
 }
 
-pleat_result pleat__pinned_take(pleat__pinned *pinned, uint64_t bytes, size_t *index)
+static uint64_t unused_bytes(const pleat__pinned *pinned)
 {
-    pleat__pinned_block made = {
-        .used = true,
-        .bytes = bytes < BLOCK_BYTES
-                     ? pleat__ceil_div(bytes, pinned->page_bytes) * pinned->page_bytes
-                     : BLOCK_BYTES,
-    };
+    uint64_t bytes = 0;
+    for (size_t b = 0; b < pinned->count; b++)
+        bytes += pinned->blocks[b].used ? 0 : pinned->blocks[b].bytes;
+    return bytes;
+}
+
+pleat_result pleat__pinned_open(pleat__pinned *pinned, uint64_t bytes)
+{
+    uint64_t unused = unused_bytes(pinned);
+    pinned->pinning = (pleat__pinning){.vmm = pinned->vmm,
+                                       .device = pinned->device,
+                                       .arena = pinned->arena,
+                                       .block_bytes = pinned->block_bytes};
+    return pleat__pinning_begin(&pinned->pinning, pinned->page_bytes,
+                                bytes > unused ? bytes - unused : 0);
+}
+
+pleat_result pleat__pinned_take(pleat__pinned *pinned, size_t *index)
+{
     if (find_unused(pinned, index)) {
         pinned->blocks[*index].used = true;
         return PLEAT_OK;
     }
     PLEAT_TRY(pleat__arena_grow(pinned->arena, &pinned->blocks, &pinned->capacity, pinned->count,
                                 sizeof *pinned->blocks));
-    PLEAT_TRY(
-        pinned->vmm.ops->host_alloc(pinned->vmm.self, pinned->device, made.bytes, &made.memory));
-    *index = pinned->count;
-    pinned->blocks[pinned->count++] = made;
+    PLEAT_TRY(pleat__pinning_next(&pinned->pinning, &pinned->blocks[pinned->count]));
+    pinned->blocks[pinned->count].used = true;
+    *index = pinned->count++;
     return PLEAT_OK;
+}
+
+void pleat__pinned_close(pleat__pinned *pinned)
+{
+    pleat__pinning_end(&pinned->pinning);
 }
 
 void pleat__pinned_give(pleat__pinned *pinned, size_t index)

@@ -24,76 +24,6 @@ pleat_result pleat__transfer_add(pleat__arena *arena, pleat__transfer *transfer,
     return PLEAT_OK;
 }
 
-/* Where the blocks are filled to. */
-typedef struct filling {
-    char *at;
-    uint64_t left;
-} filling;
-
-static pleat_result next_block(pleat__transfer *transfer, pleat__pinned *pinned, uint64_t bytes,
-                               filling *to)
-{
-    size_t index;
-    PLEAT_TRY(pleat__arena_grow(pinned->arena, &transfer->blocks, &transfer->block_capacity,
-                                transfer->block_count, sizeof *transfer->blocks));
-    PLEAT_TRY(pleat__pinned_take(pinned, bytes, &index));
-    transfer->blocks[transfer->block_count++] = index;
-    const pleat__pinned_block *block = &pinned->blocks[index];
-    *to = (filling){.at = block->memory, .left = block->bytes};
-    return PLEAT_OK;
-}
-
-static uint64_t bytes_of(const pleat__transfer *transfer)
-{
-    uint64_t bytes = 0;
-    for (size_t p = 0; p < transfer->count; p++)
-        bytes += transfer->pieces[p].bytes;
-    return bytes;
-}
-
-/* The part of a piece that fits, at most PIECE_BYTES; the rest of it joins the list. */
-static pleat_result place_part(pleat__transfer *placed, pleat__arena *arena, pleat__piece *rest,
-                               filling *to)
-{
-    uint64_t bytes = rest->bytes < to->left ? rest->bytes : to->left;
-    bytes = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
-    PLEAT_TRY(pleat__arena_grow(arena, &placed->pieces, &placed->capacity, placed->count,
-                                sizeof *placed->pieces));
-    placed->pieces[placed->count++] =
-        (pleat__piece){.address = rest->address, .bytes = bytes, .host = to->at};
-    rest->address += bytes;
-    rest->bytes -= bytes;
-    to->at += bytes;
-    to->left -= bytes;
-    return PLEAT_OK;
-}
-
-pleat_result pleat__transfer_reserve(pleat__transfer *transfer, pleat__pinned *pinned)
-{
-    filling to = {0};
-    uint64_t left = bytes_of(transfer);
-    pleat__transfer placed = {0};
-    pleat_result result = PLEAT_OK;
-    for (size_t p = 0; p < transfer->count; p++)
-        for (pleat__piece rest = transfer->pieces[p]; rest.bytes > 0 && result == PLEAT_OK;) {
-            if (to.left == 0)
-                result = next_block(transfer, pinned, left, &to);
-            uint64_t before = rest.bytes;
-            if (result == PLEAT_OK)
-                result = place_part(&placed, pinned->arena, &rest, &to);
-            left -= before - rest.bytes;
-        }
-    if (result == PLEAT_OK) {
-        pleat__piece *whole = transfer->pieces;
-        transfer->pieces = placed.pieces;
-        transfer->count = placed.count;
-        transfer->capacity = placed.capacity;
-        placed.pieces = whole;
-    }
-    pleat__arena_free(pinned->arena, placed.pieces);
-    return result;
-}
-
 void pleat__transfer_release(pleat__transfer *transfer, pleat__pinned *pinned)
 {
     for (size_t b = 0; b < transfer->block_count; b++)
@@ -121,9 +51,8 @@ static pleat_result make_streams(pleat__copying *copying)
     return PLEAT_OK;
 }
 
-static pleat_result copy_next(pleat__copying *copying)
+static pleat_result copy_piece(pleat__copying *copying, const pleat__piece *piece)
 {
-    const pleat__piece *piece = &copying->transfer->pieces[copying->next];
     uint64_t host = (uint64_t)(uintptr_t)piece->host;
     PLEAT_TRY(copying->vmm.ops->copy(
         copying->vmm.self, copying->device, copying->streams[copying->next % PLEAT__COPY_STREAMS],
@@ -166,37 +95,118 @@ static pleat_result add_mark(pleat__copying *copying, pleat_va from)
     return record(copying, mark->events);
 }
 
-/* All pieces, with their marks. */
-static pleat_result copy_out(pleat__copying *copying, uint64_t part_bytes)
+static pleat__copying start(const pleat__pinned *pinned, bool out)
 {
-    const pleat__transfer *transfer = copying->transfer;
-    uint64_t bytes = 0;
-    pleat_va from = 0;
-    while (copying->next < transfer->count) {
-        const pleat__piece *piece = &transfer->pieces[copying->next];
-        from = bytes == 0 ? piece->address : from;
-        bytes += piece->bytes;
-        PLEAT_TRY(copy_next(copying));
-        if (bytes < part_bytes && copying->next < transfer->count)
-            continue;
-        PLEAT_TRY(add_mark(copying, from));
-        bytes = 0;
-    }
+    return (pleat__copying){
+        .vmm = pinned->vmm, .device = pinned->device, .arena = pinned->arena, .out = out};
+}
+
+/* ---- outward ---- */
+
+/* Where what was copied already lies, and what no mark covers yet. */
+typedef struct placing {
+    pleat__pinned *pinned;
+    pleat__transfer placed;
+    char *at; /* in the last block */
+    uint64_t left;
+    uint64_t part_bytes;
+    pleat_va unmarked_from;
+    uint64_t unmarked_bytes;
+} placing;
+
+static pleat_result next_block(placing *to)
+{
+    size_t index;
+    pleat__transfer *placed = &to->placed;
+    PLEAT_TRY(pleat__arena_grow(to->pinned->arena, &placed->blocks, &placed->block_capacity,
+                                placed->block_count, sizeof *placed->blocks));
+    PLEAT_TRY(pleat__pinned_take(to->pinned, &index));
+    placed->blocks[placed->block_count++] = index;
+    to->at = to->pinned->blocks[index].memory;
+    to->left = to->pinned->blocks[index].bytes;
     return PLEAT_OK;
 }
 
-pleat_result pleat__copying_begin(pleat__copying *copying, const pleat__pinned *pinned,
-                                  const pleat__transfer *transfer, bool out, uint64_t part_bytes)
+/* As much of a piece as fits, at most PIECE_BYTES, gets a place; `rest` is what is left of it. */
+static pleat_result place_part(placing *to, pleat__piece *rest, const pleat__piece **part)
 {
-    *copying = (pleat__copying){.vmm = pinned->vmm,
-                                .device = pinned->device,
-                                .arena = pinned->arena,
-                                .transfer = transfer,
-                                .out = out};
+    pleat__transfer *placed = &to->placed;
+    if (to->left == 0)
+        PLEAT_TRY(next_block(to));
+    uint64_t bytes = rest->bytes < to->left ? rest->bytes : to->left;
+    bytes = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
+    PLEAT_TRY(pleat__arena_grow(to->pinned->arena, &placed->pieces, &placed->capacity,
+                                placed->count, sizeof *placed->pieces));
+    placed->pieces[placed->count] =
+        (pleat__piece){.address = rest->address, .bytes = bytes, .host = to->at};
+    *part = &placed->pieces[placed->count++];
+    rest->address += bytes;
+    rest->bytes -= bytes;
+    to->at += bytes;
+    to->left -= bytes;
+    return PLEAT_OK;
+}
+
+static pleat_result mark_part(pleat__copying *copying, placing *to)
+{
+    PLEAT_TRY(add_mark(copying, to->unmarked_from));
+    to->unmarked_bytes = 0;
+    return PLEAT_OK;
+}
+
+static pleat_result copy_part(pleat__copying *copying, placing *to, pleat__piece *rest)
+{
+    const pleat__piece *part;
+    PLEAT_TRY(place_part(to, rest, &part));
+    PLEAT_TRY(copy_piece(copying, part));
+    to->unmarked_from = to->unmarked_bytes == 0 ? part->address : to->unmarked_from;
+    to->unmarked_bytes += part->bytes;
+    return to->unmarked_bytes >= to->part_bytes ? mark_part(copying, to) : PLEAT_OK;
+}
+
+static pleat_result copy_all(pleat__copying *copying, placing *to, const pleat__transfer *transfer)
+{
+    for (size_t p = 0; p < transfer->count; p++)
+        for (pleat__piece rest = transfer->pieces[p]; rest.bytes > 0;)
+            PLEAT_TRY(copy_part(copying, to, &rest));
+    return to->unmarked_bytes > 0 ? mark_part(copying, to) : PLEAT_OK;
+}
+
+static uint64_t bytes_of(const pleat__transfer *transfer)
+{
+    uint64_t bytes = 0;
+    for (size_t p = 0; p < transfer->count; p++)
+        bytes += transfer->pieces[p].bytes;
+    return bytes;
+}
+
+pleat_result pleat__copying_out(pleat__copying *copying, pleat__pinned *pinned,
+                                pleat__transfer *transfer, uint64_t part_bytes)
+{
+    placing to = {.pinned = pinned, .part_bytes = part_bytes};
+    *copying = start(pinned, true);
     if (transfer->count == 0)
         return PLEAT_OK;
     PLEAT_TRY(make_streams(copying));
-    return out ? copy_out(copying, part_bytes) : PLEAT_OK;
+    pleat_result result = pleat__pinned_open(pinned, bytes_of(transfer));
+    if (result == PLEAT_OK)
+        result = copy_all(copying, &to, transfer);
+    copying->marked_all = result == PLEAT_OK;
+    pleat__pinned_close(pinned);
+    /* Also where it failed: copies may be under way to its blocks. */
+    pleat__arena_free(pinned->arena, transfer->pieces);
+    *transfer = to.placed;
+    return result;
+}
+
+/* ---- inward ---- */
+
+pleat_result pleat__copying_in(pleat__copying *copying, const pleat__pinned *pinned,
+                               const pleat__transfer *transfer)
+{
+    *copying = start(pinned, false);
+    copying->transfer = transfer;
+    return transfer->count == 0 ? PLEAT_OK : make_streams(copying);
 }
 
 static pleat_result copy_in(pleat__copying *copying, pleat_va end)
@@ -204,9 +214,11 @@ static pleat_result copy_in(pleat__copying *copying, pleat_va end)
     const pleat__transfer *transfer = copying->transfer;
     while (copying->next < transfer->count &&
            transfer->pieces[copying->next].address + transfer->pieces[copying->next].bytes <= end)
-        PLEAT_TRY(copy_next(copying));
+        PLEAT_TRY(copy_piece(copying, &transfer->pieces[copying->next]));
     return PLEAT_OK;
 }
+
+/* ---- either way ---- */
 
 pleat_result pleat__copying_reach(pleat__copying *copying, pleat_va end)
 {
@@ -233,11 +245,10 @@ pleat_result pleat__copying_wait(pleat__copying *copying)
     return result;
 }
 
-/* Outward, when all marks have been passed, nothing runs any more. */
+/* When marks cover all that was copied, and have been passed, nothing runs any more. */
 static bool is_over(const pleat__copying *copying)
 {
-    return copying->out && copying->next == copying->transfer->count &&
-           copying->passed == copying->mark_count;
+    return copying->marked_all && copying->passed == copying->mark_count;
 }
 
 pleat_result pleat__copying_end(pleat__copying *copying, pleat_result result)

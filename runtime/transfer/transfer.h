@@ -28,9 +28,6 @@ typedef struct pleat__transfer {
 /* Adds [from, to), which lies behind all that was added before. */
 PLEAT_NODISCARD pleat_result pleat__transfer_add(pleat__arena *arena, pleat__transfer *transfer,
                                                  pleat_va from, pleat_va to);
-/* Each piece gets its place; a long one becomes several. Not under a lock. */
-PLEAT_NODISCARD pleat_result pleat__transfer_reserve(pleat__transfer *transfer,
-                                                     pleat__pinned *pinned);
 void pleat__transfer_release(pleat__transfer *transfer, pleat__pinned *pinned);
 
 /* Pieces up to here have been given to the streams. */
@@ -44,23 +41,26 @@ typedef struct pleat__copying {
     pleat_vmm vmm;
     int device;
     pleat__arena *arena;
-    const pleat__transfer *transfer;
-    bool out;    /* to the host */
-    size_t next; /* piece that no stream has been given yet */
+    const pleat__transfer *transfer; /* inward */
+    bool out;                        /* to the host */
+    size_t next;                     /* piece that no stream has been given yet */
     pleat_stream streams[PLEAT__COPY_STREAMS];
     pleat_event ends[PLEAT__COPY_STREAMS]; /* by which they are waited for */
     int stream_count;
     pleat__copy_mark *marks; /* outward */
+    bool marked_all;
     size_t mark_count, mark_capacity;
     size_t passed; /* marks that were waited for */
 } pleat__copying;
 
-/* Outward: the streams are given all, with a mark every `part_bytes`. Inward: nothing yet. End it,
- * whatever comes of it. Not under a lock, like all that follow. */
-PLEAT_NODISCARD pleat_result pleat__copying_begin(pleat__copying *copying,
-                                                  const pleat__pinned *pinned,
-                                                  const pleat__transfer *transfer, bool out,
-                                                  uint64_t part_bytes);
+/* Outward: each piece gets its place, a long one becoming several, and the streams are given it as
+ * soon as there is one, with a mark every `part_bytes`. End it, whatever comes of it. Not under a
+ * lock, like all that follow. */
+PLEAT_NODISCARD pleat_result pleat__copying_out(pleat__copying *copying, pleat__pinned *pinned,
+                                                pleat__transfer *transfer, uint64_t part_bytes);
+/* Inward: the streams are given nothing yet. End it, too. */
+PLEAT_NODISCARD pleat_result pleat__copying_in(pleat__copying *copying, const pleat__pinned *pinned,
+                                               const pleat__transfer *transfer);
 /* Outward: waits until all that begins below `end` is copied. Inward: all that lies below it may be
  * written: the streams are given it. */
 PLEAT_NODISCARD pleat_result pleat__copying_reach(pleat__copying *copying, pleat_va end);

@@ -15,7 +15,7 @@ COMMANDS = {  # what each takes besides options
     "compare": "one trace or more", "conf": None, "explain": "one trace or more", "export": "one trace",
     "import": "one recording", "plan": "a trace or a plan", "replay": "one trace",
     "remat": "one operator log", "report": "one trace", "verify": "one plan", "bench alloc": None,
-    "bench plan": "one FILE or more", "bench requests": "one trace", "bench vmm": None,
+    "bench pause": None, "bench plan": "one FILE or more", "bench requests": "one trace", "bench vmm": None,
     "top": "?", "version": None,
 }
 
@@ -87,6 +87,7 @@ class Options(unittest.TestCase):
             ("compare", "--policies", "native,", "there is no policy ''"),
             ("compare", "--policies", "x" * 500, "there is no policy"),
             ("bench alloc", "--requests", "0", "--requests is a whole number from 1 to 4000000"),
+            ("bench pause", "--pin", "3MiB", "a multiple of 2 MiB"),
             ("bench vmm", "--stream", "33MiB", "a multiple of 32 MiB"),
         ]:
             arguments = [option, value] + ([] if COMMANDS[command] is None else ["a"])

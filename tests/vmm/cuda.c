@@ -10,9 +10,11 @@
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
+#include <vmm/cuda.h>
 #include <vmm/cuda_driver.h>
 #include <vmm/cuda_pattern.h>
 #include <vmm/mapper.h>
+#include <vmm/pages.h>
 #include <vmm/space.h>
 
 static const char *library;
@@ -326,6 +328,42 @@ static void cuda_pattern_gives_back_whatever_fails(void **state)
     dlclose(fake);
 }
 
+/* Pinned memory is the process's own in huge pages or, where that cannot be pinned, the driver's.
+ */
+static void cuda_pins_pages_or_takes_the_drivers(void **state)
+{
+    (void)state;
+    bool (*fail_nth)(uint64_t);
+    uint64_t (*held)(void);
+    pleat_vmm vmm;
+    void *memory[3], *fake = dlopen(library, RTLD_NOW);
+    assert_non_null(fake);
+    *(void **)&fail_nth = dlsym(fake, "fake_cuda_fail");
+    *(void **)&held = dlsym(fake, "fake_cuda_held");
+    assert_ok(pleat_vmm_cuda(&vmm));
+    uint64_t before = held();
+    for (int i = 0; i < 3; i++) {
+        (void)fail_nth(i == 1 ? 1 : 0);
+        assert_ok(vmm.ops->host_alloc(vmm.self, 0, 5000000, &memory[i]));
+        assert_true(fail_nth(0)); /* it has failed, if it was to */
+        memset(memory[i], i, 5000000);
+        assert_int_equal(held(), before + (uint64_t)i + 1);
+    }
+    for (pleat__pin_way way = PLEAT__PIN_DRIVER; way <= PLEAT__PIN_HUGE_PAGES; way++) {
+        void *more;
+        (void)fail_nth(1);
+        assert_result(pleat__cuda_pin(&vmm, 0, way, PLEAT__HUGE_PAGE_BYTES, &more), PLEAT_E_DRIVER);
+        assert_ok(pleat__cuda_pin(&vmm, 0, way, PLEAT__HUGE_PAGE_BYTES, &more));
+        assert_int_equal(held(), before + 4);
+        assert_ok(vmm.ops->host_free(vmm.self, 0, more));
+    }
+    for (int i = 0; i < 3; i++)
+        assert_ok(vmm.ops->host_free(vmm.self, 0, memory[i]));
+    assert_int_equal(held(), before);
+    pleat_vmm_destroy(&vmm);
+    dlclose(fake);
+}
+
 static void cuda_no_device_is_said(void **state)
 {
     (void)state;
@@ -360,6 +398,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cuda_two_devices_with_access_for_each_other),
         cmocka_unit_test(cuda_extras_refuse_other_backends),
         cmocka_unit_test(cuda_pattern_gives_back_whatever_fails),
+        cmocka_unit_test(cuda_pins_pages_or_takes_the_drivers),
         cmocka_unit_test(cuda_no_device_is_said),
     };
     return cmocka_run_group_tests_name("cuda", tests, NULL, NULL);

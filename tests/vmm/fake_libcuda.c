@@ -57,7 +57,7 @@ static int device_count;
 static struct CUctx_st contexts[MOST_DEVICES];
 static struct CUstream_st streams[MOST_STREAMS];
 static int stream_count;
-static _Atomic uint64_t modules, fails_in;
+static _Atomic uint64_t modules, registered, fails_in;
 static _Thread_local struct CUctx_st *nested[MOST_NESTED];
 static _Thread_local int depth;
 static atomic_bool capturing;
@@ -105,7 +105,8 @@ __attribute__((visibility("default"))) uint64_t fake_cuda_held(void)
 {
     pleat__host_holdings held = {0};
     (void)!pleat__host_holdings_of(&host, &held);
-    return held.handles + held.reservations + held.mapped_pages + atomic_load(&modules);
+    return held.handles + held.reservations + held.mapped_pages + held.blocks +
+           atomic_load(&modules) + atomic_load(&registered);
 }
 
 __attribute__((visibility("default"))) void fake_cuda_capture(bool captures)
@@ -553,6 +554,30 @@ static CUresult fake_cuMemFreeHost(void *memory)
     if (current() == NULL)
         return FAKE_INVALID_CONTEXT;
     return code_of(host.ops->host_free(host.self, current()->device, memory));
+}
+
+static CUresult fake_cuMemHostRegister(void *memory, size_t bytes, unsigned flags)
+{
+    if (breaks())
+        return FAKE_CAPTURES;
+    if (fails())
+        return FAKE_UNKNOWN;
+    if (current() == NULL || flags != 0)
+        return FAKE_INVALID_CONTEXT;
+    if (memory == NULL || bytes == 0)
+        return CU_INVALID_VALUE;
+    atomic_fetch_add(&registered, 1);
+    return CU_OK;
+}
+
+static CUresult fake_cuMemHostUnregister(void *memory)
+{
+    if (current() == NULL)
+        return FAKE_INVALID_CONTEXT;
+    if (memory == NULL || atomic_load(&registered) == 0)
+        return CU_INVALID_VALUE;
+    atomic_fetch_sub(&registered, 1);
+    return CU_OK;
 }
 
 static CUresult fake_cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)

@@ -25,7 +25,7 @@ void fake_cuda_stream_captures(void *stream, bool captures);
  * `limit` (0: to nothing); or, to a stranger, not which of the processes it is. */
 void fake_nvml_set(uint64_t other, uint64_t limit, bool stranger);
 
-/* Handles, reservations, mapped pages and modules that exist. */
+/* Handles, reservations, mapped pages, pinned pieces of memory and modules that exist. */
 uint64_t fake_cuda_held(void);
 
 #endif

@@ -9,6 +9,7 @@
 /* X(name, one line of help): bench_<name>(argc, argv) with argv[0] the name. */
 #define BENCHES(X)                                                                                 \
     X(alloc, "allocations and frees, policy beside policy")                                        \
+    X(pause, "pinned host memory, copies, pause and resume")                                       \
     X(plan, "the planner: what it reaches, and how fast")                                          \
     X(requests, "a recorded job's allocations and frees, iteration by iteration")                  \
     X(vmm, "memory verbs, aliases, a plan's start-up, launches beside a mapper")

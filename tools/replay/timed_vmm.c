@@ -16,8 +16,11 @@
             return t->inner.ops->verb(t->inner.self, __VA_ARGS__);                                 \
         uint64_t begun = clock_now();                                                              \
         pleat_result result = t->inner.ops->verb(t->inner.self, __VA_ARGS__);                      \
-        t->verb_ns += clock_now() - begun;                                                         \
+        uint64_t ns = clock_now() - begun;                                                         \
+        t->verb_ns += ns;                                                                          \
         t->verbs += (counts);                                                                      \
+        t->by_verb[PLEAT__FAULT_##verb].ns += ns;                                                  \
+        t->by_verb[PLEAT__FAULT_##verb].calls++;                                                   \
         return result;                                                                             \
     }
 #define TIMED(verb, parameters, ...)       TIMED_AS(1, verb, parameters, __VA_ARGS__)

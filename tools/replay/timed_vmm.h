@@ -8,12 +8,18 @@
 #include <internal/arena.h>
 #include <pleat/vmm.h>
 #include <pthread.h>
+#include <vmm/fault.h>
+
+typedef struct timed_verb {
+    uint64_t calls, ns;
+} timed_verb;
 
 typedef struct timed_vmm {
     pleat_vmm inner; /* complete */
     pthread_t thread;
     uint64_t verb_ns; /* in verbs on that thread */
     uint64_t verbs;   /* of them, those that are no events' */
+    timed_verb by_verb[PLEAT__FAULT_any];
 } timed_vmm;
 
 /* `timed` is the caller's, as `inner` is; both outlive *out, of which nothing is to be destroyed.

@@ -1,0 +1,329 @@
+/*
+ * bench_pause.c: `pleat bench pause`: what a pause and a resume take beside the copy at the link's
+ * bandwidth, verb by verb, and how fast host memory is pinned.
+ *
+ * Tensors of one size are allocated one by one, as a trainer makes its weights and states. They are
+ * paused and resumed in turns, with nobody else on the device and, the other half of the turns,
+ * with somebody who takes all of it meanwhile and gives it back, as a server does.
+ */
+#include <tools/cmd/bench_pause.h>
+#include <tools/json.h>
+#include <tools/options.h>
+
+#include <internal/error.h>
+#include <pleat/runtime.h>
+#include <string.h>
+
+#define MIB         (1024.0 * 1024)
+#define MOST_TAKEN  4096
+#define TAKEN_BYTES (256ull << 20)
+
+#define VERB(b, name, ...) ((b)->vmm.ops->name((b)->vmm.self, __VA_ARGS__))
+
+/* ---- pauses ---- */
+
+typedef struct tensors {
+    timed_vmm timed;
+    pleat_vmm vmm;
+    pleat_runtime *runtime;
+    pleat_va *all;
+    size_t count;
+} tensors;
+
+static pleat_result tensors_begin(const pause_bench *b, tensors *t)
+{
+    size_t wanted = (size_t)(b->bytes / b->tensor_bytes);
+    pleat_runtime_options options = {.size = sizeof options, .device = b->device};
+    t->all = pleat__arena_calloc(b->arena, wanted, sizeof *t->all);
+    if (t->all == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a list of tensors");
+    PLEAT_TRY(timed_vmm_begin(b->vmm, b->arena, &t->timed, &t->vmm));
+    PLEAT_TRY(pleat_runtime_create(t->vmm, &options, &t->runtime));
+    for (; t->count < wanted; t->count++)
+        PLEAT_TRY(pleat_alloc(t->runtime, b->tensor_bytes, 0, &t->all[t->count]));
+    return PLEAT_OK;
+}
+
+static void tensors_end(const pause_bench *b, tensors *t)
+{
+    for (size_t i = 0; i < t->count; i++)
+        (void)pleat_free(t->runtime, t->all[i]);
+    pleat_runtime_destroy(t->runtime);
+    pleat__arena_free(b->arena, t->all);
+}
+
+/* Somebody takes what the device has, and gives it back. */
+static void take_all(const pause_bench *b)
+{
+    static pleat_handle taken[MOST_TAKEN];
+    size_t count = 0;
+    while (count < MOST_TAKEN &&
+           VERB(b, create, b->device, TAKEN_BYTES, 0, &taken[count]) == PLEAT_OK)
+        count++;
+    while (count > 0)
+        (void)VERB(b, release, taken[--count]);
+}
+
+static void begin_verbs(tensors *t)
+{
+    memset(t->timed.by_verb, 0, sizeof t->timed.by_verb);
+}
+
+static double seconds_since(uint64_t begun)
+{
+    return (double)(clock_now() - begun) * 1e-9;
+}
+
+static pleat_result measure_turn(const pause_bench *b, tensors *t, bool contested, turn_row *row)
+{
+    begin_verbs(t);
+    uint64_t begun = clock_now();
+    PLEAT_TRY(pleat_pause(t->runtime, NULL));
+    row->pause = seconds_since(begun);
+    memcpy(row->pause_verbs, t->timed.by_verb, sizeof row->pause_verbs);
+    if (contested)
+        take_all(b);
+    begin_verbs(t);
+    begun = clock_now();
+    PLEAT_TRY(pleat_resume(t->runtime, NULL));
+    row->resume = seconds_since(begun);
+    memcpy(row->resume_verbs, t->timed.by_verb, sizeof row->resume_verbs);
+    return PLEAT_OK;
+}
+
+static pleat_result measure_turns(pause_bench *b)
+{
+    tensors t = {0};
+    turn_row first;
+    pleat_result result = tensors_begin(b, &t);
+    if (result == PLEAT_OK)
+        result = measure_turn(b, &t, false, &first);
+    if (result == PLEAT_OK)
+        b->first_pause = first.pause;
+    for (uint32_t turn = 0; turn < b->turns && result == PLEAT_OK; turn++) {
+        result = measure_turn(b, &t, false, &b->alone[turn]);
+        if (result == PLEAT_OK)
+            result = measure_turn(b, &t, true, &b->contested[turn]);
+    }
+    pleat_error why = *pleat_last_error();
+    tensors_end(b, &t);
+    return result == PLEAT_OK
+               ? PLEAT_OK
+               : pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+}
+
+/* ---- what is printed ---- */
+
+static const char *const verb_names[] = {
+#define NAME(verb) #verb,
+    PLEAT__FAULT_VERBS(NAME)
+#undef NAME
+};
+
+/* The median of the turns' seconds. */
+static double median(const turn_row *rows, uint32_t count, bool resume)
+{
+    uint64_t ns[MOST_TURNS];
+    for (uint32_t i = 0; i < count; i++)
+        ns[i] = (uint64_t)((resume ? rows[i].resume : rows[i].pause) * 1e9);
+    return (double)clock_quantile(ns, count, 0.5) * 1e-9;
+}
+
+/* The best of the link, inward and outward. */
+static double link_rate(const pause_bench *b, bool out)
+{
+    double best = 0;
+    for (const copy_row *row = b->copies; row < b->copies + b->copy_rows; row++) {
+        double rate = out ? row->out : row->in;
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+/* Of all turns, a turn's share: calls and ns of a verb. */
+static timed_verb average(const turn_row *rows, uint32_t count, int verb, bool resume)
+{
+    timed_verb sum = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        const timed_verb *of = resume ? &rows[i].resume_verbs[verb] : &rows[i].pause_verbs[verb];
+        sum.calls += of->calls;
+        sum.ns += of->ns;
+    }
+    return (timed_verb){sum.calls / count, sum.ns / count};
+}
+
+static void print_verbs(const pause_bench *b, const turn_row *rows, bool resume)
+{
+    for (int v = 0; v < PLEAT__FAULT_any; v++) {
+        timed_verb of = average(rows, b->turns, v, resume);
+        if (of.calls > 0)
+            printf("    %-14s %6llu calls %9.2f ms\n", verb_names[v], (unsigned long long)of.calls,
+                   (double)of.ns * 1e-6);
+    }
+}
+
+static void print_half(const pause_bench *b, const char *name, const turn_row *rows, bool resume)
+{
+    double seconds = median(rows, b->turns, resume);
+    double copy = (double)b->bytes / link_rate(b, !resume);
+    printf("%s %s: %.3f s, %.2f of the copy's %.3f s\n", resume ? "resume" : "pause", name, seconds,
+           seconds / copy, copy);
+    print_verbs(b, rows, resume);
+}
+
+static void print_text(const pause_bench *b)
+{
+    char size[32];
+    printf("pinned, %s, in turns:\n", cli_format_size(b->pin_bytes, size, sizeof size));
+    for (const pin_row *row = b->pins; row < b->pins + b->pin_rows; row++)
+        printf("    %-20s %d thread%s %8.3f s %8.2f GB/s\n", row->way, row->threads,
+               row->threads == 1 ? " " : "s", row->seconds,
+               (double)b->pin_bytes * 1e-9 / row->seconds);
+    printf("copied, best of eight:\n");
+    for (const copy_row *row = b->copies; row < b->copies + b->copy_rows; row++)
+        printf("    %-20s %d stream%s in %6.2f GB/s, out %6.2f GB/s\n", row->way, row->streams,
+               row->streams == 1 ? " " : "s", row->in * 1e-9, row->out * 1e-9);
+    printf("paused, %s in tensors of %.0f MiB: first %.3f s, %.2f GB/s\n",
+           cli_format_size(b->bytes, size, sizeof size), (double)b->tensor_bytes / MIB,
+           b->first_pause, (double)b->bytes * 1e-9 / b->first_pause);
+    print_half(b, "alone", b->alone, false);
+    print_half(b, "alone", b->alone, true);
+    print_half(b, "after somebody took all", b->contested, true);
+}
+
+static void json_verbs(json_writer *json, const char *key, const pause_bench *b,
+                       const turn_row *rows, bool resume)
+{
+    json_object(json, key);
+    for (int v = 0; v < PLEAT__FAULT_any; v++) {
+        timed_verb of = average(rows, b->turns, v, resume);
+        if (of.calls == 0)
+            continue;
+        json_object(json, verb_names[v]);
+        json_uint(json, "calls", of.calls);
+        json_uint(json, "ns", of.ns);
+        json_end_object(json);
+    }
+    json_end_object(json);
+}
+
+static void json_turns(json_writer *json, const char *key, const pause_bench *b,
+                       const turn_row *rows)
+{
+    json_object(json, key);
+    json_double(json, "pause_seconds", median(rows, b->turns, false));
+    json_double(json, "resume_seconds", median(rows, b->turns, true));
+    json_double(json, "resume_to_copy",
+                median(rows, b->turns, true) * link_rate(b, false) / (double)b->bytes);
+    json_verbs(json, "pause_verbs", b, rows, false);
+    json_verbs(json, "resume_verbs", b, rows, true);
+    json_end_object(json);
+}
+
+static void print_json(const pause_bench *b)
+{
+    json_writer json;
+    json_begin(&json, stdout);
+    json_object(&json, NULL);
+    json_string(&json, "backend", b->vmm.ops->name);
+    json_uint(&json, "pin_bytes", b->pin_bytes);
+    json_array(&json, "pins");
+    for (const pin_row *row = b->pins; row < b->pins + b->pin_rows; row++) {
+        json_object(&json, NULL);
+        json_string(&json, "way", row->way);
+        json_uint(&json, "threads", (uint64_t)row->threads);
+        json_double(&json, "bytes_per_second", (double)b->pin_bytes / row->seconds);
+        json_end_object(&json);
+    }
+    json_end_array(&json);
+    json_array(&json, "copies");
+    for (const copy_row *row = b->copies; row < b->copies + b->copy_rows; row++) {
+        json_object(&json, NULL);
+        json_string(&json, "way", row->way);
+        json_uint(&json, "streams", (uint64_t)row->streams);
+        json_double(&json, "in_bytes_per_second", row->in);
+        json_double(&json, "out_bytes_per_second", row->out);
+        json_end_object(&json);
+    }
+    json_end_array(&json);
+    json_uint(&json, "paused_bytes", b->bytes);
+    json_double(&json, "first_pause_seconds", b->first_pause);
+    json_turns(&json, "alone", b, b->alone);
+    json_turns(&json, "contested", b, b->contested);
+    json_end_object(&json);
+    json_finish(&json);
+}
+
+/* ---- the command ---- */
+
+static int parse(pause_bench *b, int argc, char **argv)
+{
+    const char *backend = "host";
+    uint32_t device = 0;
+    const cli_option table[] = {
+        OPTION_CHOICE('b', "backend", &backend, "NAME", "host|cuda", "host or cuda (host)"),
+        OPTION_COUNT('\0', "device", &device, "N", 0, UINT8_MAX, "which device (0)"),
+        OPTION_BYTES('s', "size", &b->bytes, "SIZE", CLI_LEAST_MEMORY,
+                     "bytes that are paused (host 256MiB, cuda 12GiB)"),
+        OPTION_BYTES('t', "tensor", &b->tensor_bytes, "SIZE", 512, "bytes of a tensor (64MiB)"),
+        OPTION_BYTES('P', "pin", &b->pin_bytes, "SIZE", CLI_LEAST_MEMORY,
+                     "bytes that are pinned by each way (host 64MiB, cuda 4GiB)"),
+        OPTION_COUNT('n', "turns", &b->turns, "N", 1, MOST_TURNS, "pauses of each kind (5)"),
+        OPTION_JSON(&b->json),
+        OPTION_END,
+    };
+    const cli_usage usage = {
+        .command = "bench pause",
+        .synopsis = "[options]",
+        .text =
+            "Measures how fast host memory is pinned, by each way and by one thread and eight,\n"
+            "copies by one, two and four streams, and what a pause and a resume take beside the\n"
+            "copy alone, verb by verb.\n",
+        .options = table,
+    };
+    int code = cli_read(argc, argv, &usage, NULL);
+    if (code != CLI_GO_ON)
+        return code;
+    b->cuda = strcmp(backend, "cuda") == 0;
+    b->device = (int)device;
+    b->bytes = b->bytes != 0 ? b->bytes : b->cuda ? 12ull << 30 : 256ull << 20;
+    b->pin_bytes = b->pin_bytes != 0 ? b->pin_bytes : b->cuda ? 4ull << 30 : 64ull << 20;
+    if (b->pin_bytes % CLI_LEAST_MEMORY != 0)
+        return cli_bad_use("bench pause", "--pin is a multiple of 2 MiB");
+    if (b->tensor_bytes > b->bytes)
+        return cli_bad_use("bench pause", "--tensor is no more than --size");
+    return CLI_GO_ON;
+}
+
+static pleat_result open_backend(pause_bench *b)
+{
+    pleat_host_options options = {.size = sizeof options, .devices = b->device + 1};
+    options.device_bytes = 2 * b->bytes + (1ull << 30);
+    return b->cuda ? pleat_vmm_cuda(&b->vmm) : pleat_vmm_host(&options, &b->vmm);
+}
+
+int bench_pause(int argc, char **argv)
+{
+    static pause_bench b;
+    b = (pause_bench){.turns = 5, .tensor_bytes = 64ull << 20};
+    int code = parse(&b, argc, argv);
+    if (code != CLI_GO_ON)
+        return code;
+    pleat_result result = pleat__arena_create(&b.arena);
+    if (result == PLEAT_OK)
+        result = open_backend(&b);
+    if (result == PLEAT_OK)
+        result = bench_pins(&b);
+    if (result == PLEAT_OK)
+        result = bench_copies(&b);
+    if (result == PLEAT_OK)
+        result = measure_turns(&b);
+    code = result == PLEAT_OK ? CLI_DONE : cli_failed("bench pause", result);
+    if (result == PLEAT_OK && b.json)
+        print_json(&b);
+    else if (result == PLEAT_OK)
+        print_text(&b);
+    pleat_vmm_destroy(&b.vmm);
+    pleat__arena_destroy(b.arena);
+    return code;
+}

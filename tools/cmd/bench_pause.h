@@ -1,0 +1,59 @@
+/*
+ * bench_pause.h: what `pleat bench pause` measures; bench_pin.c has the host's memory and the link,
+ * bench_pause.c the pauses and the command.
+ */
+#ifndef PLEAT_TOOLS_BENCH_PAUSE_H
+#define PLEAT_TOOLS_BENCH_PAUSE_H
+
+#include <tools/clock.h>
+#include <tools/cmd/bench.h>
+#include <tools/replay/timed_vmm.h>
+
+#include <internal/arena.h>
+
+#define MOST_PINS   16
+#define MOST_COPIES 8
+
+typedef struct pin_row {
+    const char *way;
+    int threads;
+    double seconds;
+} pin_row;
+
+typedef struct copy_row {
+    const char *way; /* how the host's memory was pinned */
+    int streams;
+    double in, out; /* bytes a second */
+} copy_row;
+
+/* One pause and its resume. */
+typedef struct turn_row {
+    double pause, resume; /* seconds */
+    timed_verb pause_verbs[PLEAT__FAULT_any], resume_verbs[PLEAT__FAULT_any];
+} turn_row;
+
+#define MOST_TURNS 32
+
+typedef struct pause_bench {
+    bool cuda, json;
+    int device;
+    uint32_t turns;
+    uint64_t bytes, tensor_bytes, pin_bytes;
+    pleat_vmm vmm; /* the backend itself */
+    pleat__arena *arena;
+
+    pin_row pins[MOST_PINS];
+    size_t pin_rows;
+    copy_row copies[MOST_COPIES];
+    size_t copy_rows;
+    double first_pause;             /* seconds, pinning included */
+    turn_row alone[MOST_TURNS];     /* nobody takes the memory meanwhile */
+    turn_row contested[MOST_TURNS]; /* somebody takes all of the device's, and gives it back */
+} pause_bench;
+
+/* Ways to pin, side by side, each twice in turns. */
+PLEAT_NODISCARD pleat_result bench_pins(pause_bench *b);
+/* Copies both ways by one, two and four streams. */
+PLEAT_NODISCARD pleat_result bench_copies(pause_bench *b);
+
+#endif
