@@ -152,6 +152,18 @@ static timed_verb average(const turn_row *rows, uint32_t count, int verb, bool r
     return (timed_verb){sum.calls / count, sum.ns / count};
 }
 
+/* Of all turns, a turn's share: seconds that no verb took. */
+static double outside_verbs(const pause_bench *b, const turn_row *rows, bool resume)
+{
+    double seconds = 0;
+    for (uint32_t i = 0; i < b->turns; i++)
+        seconds += resume ? rows[i].resume : rows[i].pause;
+    seconds /= b->turns;
+    for (int v = 0; v < PLEAT__FAULT_any; v++)
+        seconds -= (double)average(rows, b->turns, v, resume).ns * 1e-9;
+    return seconds;
+}
+
 static void print_verbs(const pause_bench *b, const turn_row *rows, bool resume)
 {
     for (int v = 0; v < PLEAT__FAULT_any; v++) {
@@ -160,6 +172,7 @@ static void print_verbs(const pause_bench *b, const turn_row *rows, bool resume)
             printf("    %-14s %6llu calls %9.2f ms\n", verb_names[v], (unsigned long long)of.calls,
                    (double)of.ns * 1e-6);
     }
+    printf("    %-14s              %9.2f ms\n", "no verb", 1e3 * outside_verbs(b, rows, resume));
 }
 
 static void print_half(const pause_bench *b, const char *name, const turn_row *rows, bool resume)
@@ -215,6 +228,8 @@ static void json_turns(json_writer *json, const char *key, const pause_bench *b,
     json_double(json, "resume_seconds", median(rows, b->turns, true));
     json_double(json, "resume_to_copy",
                 median(rows, b->turns, true) * link_rate(b, false) / (double)b->bytes);
+    json_double(json, "pause_outside_verbs_seconds", outside_verbs(b, rows, false));
+    json_double(json, "resume_outside_verbs_seconds", outside_verbs(b, rows, true));
     json_verbs(json, "pause_verbs", b, rows, false);
     json_verbs(json, "resume_verbs", b, rows, true);
     json_end_object(json);
