@@ -39,7 +39,8 @@ class Recording:
         self.add("free_requested", block)
         self.add("free_completed", block)
 
-    def iteration(self, number, saved, again=True, microbatches=1):
+    def iteration(self, number, saved, again=True, microbatches=1, attention=0):
+        """`attention`: of what a block saves, what attention leaves."""
         for _ in range(microbatches):
             outputs = []
             for b in range(BLOCKS):
@@ -52,12 +53,18 @@ class Recording:
                 if again:
                     self.label = "iter=%d;phase=block.%d.again" % (number, b)
                     work = self.take(WORK)
-                    kept = self.take(saved[b])
+                    kept = [self.take(saved[b] - attention)]
+                    if attention:
+                        self.label += ".attention"
+                        inner = self.take(WORK)
+                        kept.append(self.take(attention))
+                        self.give(inner)
+                        self.label = self.label[:-len(".attention")]
                     self.give(work)
                 self.label = "iter=%d;phase=B" % number
                 gradient = self.take(OUTPUT)
-                if kept:
-                    self.give(kept)
+                for one in kept or ():
+                    self.give(one)
                 self.give(gradient)
                 self.give(outputs.pop())
 
@@ -99,7 +106,7 @@ class Budget(unittest.TestCase):
         expected = [WEIGHTS + kept * SAVED + 4 * OUTPUT + OUTPUT for kept in (4, 3, 2)]
         self.assertEqual([rung["live_bytes"] for rung in rungs[:3]], expected)
         # With block 3 alone computed again its own tensors are there anyway.
-        self.assertEqual([rung.get("recompute") for rung in rungs[:4]], [None, 0, 1, 2])
+        self.assertEqual([rung.get("block") for rung in rungs[:4]], [None, 0, 1, 2])
         self.assertEqual(rungs[4]["live_bytes"], WEIGHTS + SAVED + 4 * OUTPUT + WORK)
 
     def test_the_choice_is_the_first_that_fits(self):
@@ -122,11 +129,59 @@ class Budget(unittest.TestCase):
 
     def test_cheap_blocks_go_first(self):
         path = self.recording()
-        order = [r["recompute"] for r in self.told(path, 1 << 40, "--block-ns", "9,5,7,1")["rungs"][1:]]
+        order = [r["block"] for r in self.told(path, 1 << 40, "--block-ns", "9,5,7,1")["rungs"][1:]]
         self.assertEqual(order[:2], [1, 2])
         larger = self.recording(saved=(SAVED, SAVED, 3 * SAVED, SAVED))
-        order = [r["recompute"] for r in self.told(larger, 1 << 40, "--block-ns", "9,9,9,9")["rungs"][1:]]
+        order = [r["block"] for r in self.told(larger, 1 << 40, "--block-ns", "9,9,9,9")["rungs"][1:]]
         self.assertEqual(order[0], 2)
+
+    def ways(self, path, *costs):
+        """The rungs' changes, live bytes and nanoseconds."""
+        answer = self.told(path, 1 << 40, *costs)
+        changes = [(rung["block"], rung["way"]) for rung in answer["rungs"][1:]]
+        return answer, changes, [rung["live_bytes"] for rung in answer["rungs"]], [r["ns"] for r in answer["rungs"]]
+
+    def test_attention_is_kept_where_that_costs_less_for_the_bytes(self):
+        path = self.recording(attention=10 * MIB)
+        # 30 MiB for 6, then 10 MiB for 4: all but attention comes first. With 2 of 12 it is not worth a rung of its own.
+        answer, changes, live, ns = self.ways(path, "--block-ns", "10,10,10,10", "--attention-ns", "4,4,4,4")
+        self.assertEqual([block["attention_bytes"] for block in answer["blocks"]], [10 * MIB] * BLOCKS)
+        self.assertEqual(changes[:3], [(0, "attention"), (1, "attention"), (2, "attention")])
+        self.assertEqual([(a - b) // MIB for a, b in zip(live, live[1:])][:2], [30, 30])
+        self.assertEqual(ns[:3], [0, 6, 12])
+        self.assertEqual((ns[-1], sorted(changes[-4:])), (40, [(b, "again") for b in range(4)]))
+        _, changes, _, _ = self.ways(path, "--block-ns", "12,12,12,12", "--attention-ns", "2,2,2,2")
+        self.assertEqual({way for _, way in changes}, {"again"})
+        # Without times nothing is known of attention.
+        self.assertEqual({way for _, way in self.ways(path)[1]}, {"again"})
+
+    def test_blocks_are_offloaded_where_copies_are_hidden(self):
+        path = self.recording()
+        # A forward takes 10 us, and 40 MiB in 15 us: the copy of block 0 is over when block 2 has run, that of 1 with 3.
+        link = 40 * MIB * 1000000 // 15
+        times = ("--block-ns", "10000,10000,10000,10000", "--link", link)
+        answer, changes, live, ns = self.ways(path, *times)
+        self.assertEqual((changes[0], ns[1]), ((0, "offload"), 0))
+        self.assertEqual(answer["rungs"][1]["until"], 2)
+        self.assertEqual(live[0] - live[1], SAVED)
+        # Block 1's copy would begin before that of block 0 is over.
+        self.assertNotIn("offload", [way for _, way in changes[1:]])
+        self.assertEqual(live[-1], self.ways(path)[2][-1])
+        text = run(path, "--budget", live[1] + MIB, *times).stdout
+        self.assertIn("0 of 4 blocks are computed again, 1 offloaded", text)
+        self.assertIn("Offloaded: 0", text)
+        # Twice as fast, a block's copy is over when the next one has run, and every other goes.
+        _, changes, live, _ = self.ways(path, "--block-ns", "10000,10000,10000,10000", "--link", 2 * link)
+        self.assertEqual(changes[:2], [(0, "offload"), (1, "offload")])
+        # Too slow for any.
+        _, changes, _, _ = self.ways(path, "--block-ns", "10000,10000,10000,10000", "--link", link // 8)
+        self.assertNotIn("offload", [way for _, way in changes])
+
+    def test_each_microbatch_is_offloaded_within_itself(self):
+        path = self.recording(microbatches=2)
+        link = 40 * MIB * 1000000 // 15
+        answer, changes, live, _ = self.ways(path, "--block-ns", "10000,10000,10000,10000", "--link", link)
+        self.assertEqual((changes[0], answer["rungs"][1]["until"], live[0] - live[1]), ((0, "offload"), 2, SAVED))
 
     def test_microbatches_are_paired_in_order(self):
         answer = self.told(self.recording(microbatches=3), 1 << 40, "--block-ns", "5,5,5,5")
@@ -148,6 +203,8 @@ class Budget(unittest.TestCase):
     def test_what_is_wrong_is_said(self):
         self.assertIn("--recompute auto", run(self.recording(again=False), "--budget", "1GiB").stderr)
         path = self.recording()
+        for option in ("--attention-ns", "--link"):
+            self.assertEqual(run(path, "--budget", "1GiB", option, "x").returncode, 2, option)
         for times in ("1,x", "-1", ",", "1" * 400):
             self.assertEqual(run(path, "--budget", "1GiB", "--block-ns", times).returncode, 2, times)
 

@@ -13,11 +13,18 @@
 #define BLOCKS_MOST 4096u
 #define ROUNDS      6 /* plans made for a choice */
 
+const char *const recompute_way_names[RECOMPUTE_WAYS] = {"keep", "attention", "offload", "again"};
+
+/* What a phase says. */
+typedef struct place {
+    uint32_t block; /* its number */
+    bool again, attention;
+} place;
+
 /* A forward of a block, or its second run: positions [begin, end). */
 typedef struct run {
-    uint32_t block; /* its number */
+    place at;
     uint32_t begin, end;
-    bool again;
 } run;
 
 /* A forward and its second run. */
@@ -25,7 +32,13 @@ typedef struct recompute_pass {
     uint32_t block; /* index into the blocks */
     uint32_t forward_end;
     uint32_t again_begin, again_end;
+    uint32_t until; /* index of the pass by whose end it is offloaded, or none */
 } recompute_pass;
+
+/* Positions [from, to). */
+typedef struct life {
+    uint32_t from, to;
+} life;
 
 typedef struct runs {
     run *all;
@@ -34,22 +47,31 @@ typedef struct runs {
 
 /* ---- phases ---- */
 
-/* "block.12" and "block.12.again"; false for any other phase. */
-static bool read_phase(const pleat_trace *trace, uint32_t label, uint32_t *number, bool *again)
+static bool take(const char **text, size_t *length, const char *word)
 {
-    static const char prefix[] = "block.", suffix[] = ".again";
-    size_t length, at = sizeof prefix - 1;
-    const char *text = pleat__phase_text(pleat_trace_label(trace, label), &length);
-    uint64_t value = 0;
-    if (length <= at || memcmp(text, prefix, at) != 0)
+    size_t count = strlen(word);
+    if (*length < count || memcmp(*text, word, count) != 0)
         return false;
-    for (; at < length && text[at] >= '0' && text[at] <= '9' && value < BLOCKS_MOST; at++)
-        value = value * 10 + (uint64_t)(text[at] - '0');
-    *number = (uint32_t)value;
-    *again = at < length;
-    return at > sizeof prefix - 1 && value < BLOCKS_MOST &&
-           (!*again ||
-            (length - at == sizeof suffix - 1 && memcmp(text + at, suffix, length - at) == 0));
+    *text += count;
+    *length -= count;
+    return true;
+}
+
+/* "block.12", with ".again", ".attention" or both behind it; false for any other phase. */
+static bool read_phase(const recompute *r, uint16_t phase, place *out)
+{
+    size_t length;
+    uint64_t value = 0;
+    const char *text =
+        pleat__phase_text(pleat_trace_label(r->trace, r->requests.phase_labels[phase]), &length);
+    if (!take(&text, &length, "block.") || length == 0 || *text < '0' || *text > '9')
+        return false;
+    for (; length > 0 && *text >= '0' && *text <= '9' && value < BLOCKS_MOST; text++, length--)
+        value = value * 10 + (uint64_t)(*text - '0');
+    out->block = (uint32_t)value;
+    out->again = take(&text, &length, ".again");
+    out->attention = take(&text, &length, ".attention");
+    return value < BLOCKS_MOST && length == 0;
 }
 
 static uint16_t phase_at(const pleat__requests *q, uint32_t position)
@@ -69,19 +91,34 @@ static uint32_t end_of_run(const pleat__requests *q, uint32_t begin, uint32_t at
     return at;
 }
 
-/* Stretches of positions under one block's phase, in order. */
+/* The end of positions from `at` on that have one block's phases, attention's among them. */
+static uint32_t end_of_phases(const recompute *r, uint32_t at, uint32_t end, const place *first)
+{
+    place next;
+    uint16_t before = phase_at(&r->requests, at);
+    for (at++; at < end; at++) {
+        uint16_t phase = phase_at(&r->requests, at);
+        if (phase != before && (!read_phase(r, phase, &next) || next.block != first->block ||
+                                next.again != first->again))
+            break;
+        before = phase;
+    }
+    return at;
+}
+
+/* Stretches of positions under one block's phases, in order. */
 static pleat_result find_runs(const recompute *r, uint32_t begin, uint32_t end, runs *out)
 {
     const pleat__requests *q = &r->requests;
     out->count = 0;
     for (uint32_t at = begin; at < end;) {
-        uint16_t phase = phase_at(q, at);
         run found = {.begin = at};
-        while (at < end && phase_at(q, at) == phase)
+        if (!read_phase(r, phase_at(q, at), &found.at)) {
             at++;
-        found.end = end_of_run(q, found.begin, at, end);
-        if (!read_phase(r->trace, q->phase_labels[phase], &found.block, &found.again))
             continue;
+        }
+        at = end_of_phases(r, at, end, &found.at);
+        found.end = end_of_run(q, found.begin, at, end);
         PLEAT_TRY(pleat__arena_grow(r->arena, &out->all, &out->room, out->count, sizeof found));
         out->all[out->count++] = found;
     }
@@ -99,23 +136,24 @@ static pleat_result pair_runs(recompute *r, const runs *found)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %zu passes", found->count);
     r->block_count = r->pass_count = 0;
     for (size_t i = 0; i < found->count; i++) {
-        if (!found->all[i].again)
+        if (!found->all[i].at.again)
             continue;
         size_t forward = 0;
-        while (forward < i && (done[forward] || found->all[forward].again ||
-                               found->all[forward].block != found->all[i].block))
+        while (forward < i && (done[forward] || found->all[forward].at.again ||
+                               found->all[forward].at.block != found->all[i].at.block))
             forward++;
         if (forward == i)
             continue;
         done[forward] = true;
-        uint32_t *index = &of_number[found->all[i].block];
+        uint32_t *index = &of_number[found->all[i].at.block];
         if (*index == 0) {
-            r->blocks[r->block_count] = (recompute_block){.number = found->all[i].block};
+            r->blocks[r->block_count] =
+                (recompute_block){.number = found->all[i].at.block, .until = NONE};
             *index = ++r->block_count;
         }
         r->blocks[*index - 1].passes++;
         r->passes[r->pass_count++] = (recompute_pass){*index - 1, found->all[forward].end,
-                                                      found->all[i].begin, found->all[i].end};
+                                                      found->all[i].begin, found->all[i].end, NONE};
     }
     return PLEAT_OK;
 }
@@ -145,66 +183,170 @@ static pleat_result find_iteration(recompute *r)
 static void note_saved(recompute *r)
 {
     const pleat__requests *q = &r->requests;
+    place at;
     for (uint32_t i = 0; i < q->count; i++)
         r->pass_of[i] = NONE;
     for (uint32_t p = 0; p < r->pass_count; p++) {
         const recompute_pass *pass = &r->passes[p];
-        for (uint32_t at = pass->again_begin; at < pass->again_end; at++) {
-            uint32_t event = q->events[at];
+        recompute_block *block = &r->blocks[pass->block];
+        for (uint32_t position = pass->again_begin; position < pass->again_end; position++) {
+            uint32_t event = q->events[position], item = event / 2;
             if (event % 2)
                 continue;
-            r->pass_of[event / 2] = p;
-            if (q->items[event / 2].free_at >= pass->again_end)
-                r->blocks[pass->block].saved_bytes += q->items[event / 2].size;
+            r->pass_of[item] = p;
+            r->again[r->again_count++] = item;
+            r->of_attention[item] = read_phase(r, q->items[item].alloc_phase, &at) && at.attention;
+            if (q->items[item].free_at < pass->again_end)
+                continue;
+            block->saved_bytes += q->items[item].size;
+            block->attention_bytes += r->of_attention[item] ? q->items[item].size : 0;
         }
     }
 }
 
-static void note_times(recompute *r, const uint64_t *times, uint32_t count)
+static uint64_t ns_of(const uint64_t *times, uint32_t count, uint32_t number)
 {
-    for (uint32_t p = 0; p < r->pass_count; p++) {
-        const recompute_pass *pass = &r->passes[p];
-        recompute_block *b = &r->blocks[pass->block];
-        if (times != NULL)
-            b->ns += b->number < count ? times[b->number] : 0;
-        else
-            b->ns++;
+    return times != NULL && number < count ? times[number] : 0;
+}
+
+static void note_times(recompute *r, const recompute_times *times)
+{
+    bool known = times != NULL && times->block_ns != NULL;
+    for (uint32_t b = 0; b < r->block_count; b++) {
+        recompute_block *block = &r->blocks[b];
+        uint64_t ns = known ? ns_of(times->block_ns, times->block_count, block->number) : 1;
+        uint64_t attention =
+            known ? ns_of(times->attention_ns, times->attention_count, block->number) : 0;
+        block->ns = block->passes * ns;
+        block->attention_ns = block->passes * (attention < ns ? attention : ns);
+        r->forward_ns += known ? block->ns : 0;
+    }
+}
+
+/* ---- offloading ---- */
+
+/* Of a pass: nanoseconds of a forward, and of the copy of what it saves. */
+static uint64_t pass_ns(const recompute *r, uint32_t pass)
+{
+    const recompute_block *b = &r->blocks[r->passes[pass].block];
+    return b->ns / b->passes;
+}
+
+static uint64_t copy_ns(const recompute *r, uint32_t pass, uint64_t link)
+{
+    const recompute_block *b = &r->blocks[r->passes[pass].block];
+    return (uint64_t)((double)b->saved_bytes / b->passes * 1e9 / (double)link);
+}
+
+/* The pass in whose forward the copy of what one saves ends, and before whose backward the others'
+ * is over: in order of forwards. */
+static uint32_t end_of_copy(const recompute *r, const uint64_t *order, uint32_t index,
+                            uint64_t link)
+{
+    uint32_t pass = (uint32_t)order[index];
+    uint64_t ns = 0, wanted = copy_ns(r, pass, link);
+    for (uint32_t i = index + 1; i < r->pass_count; i++) {
+        uint32_t later = (uint32_t)order[i];
+        if (r->passes[later].forward_end > r->passes[pass].again_begin ||
+            r->passes[later].again_begin > r->passes[pass].again_begin)
+            return NONE; /* another microbatch's */
+        ns += pass_ns(r, later);
+        if (ns >= wanted)
+            return later;
+    }
+    return NONE;
+}
+
+/* A block can be offloaded where all of its passes end their copies by the same block's end. */
+static pleat_result note_copies(recompute *r, uint64_t link)
+{
+    uint64_t *order = pleat__arena_calloc(r->arena, r->pass_count, 2 * sizeof *order);
+    bool *not = pleat__arena_calloc(r->arena, r->block_count, sizeof *not );
+    if (order == NULL || not == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u passes", r->pass_count);
+    for (uint32_t p = 0; p < r->pass_count; p++)
+        order[p] = (uint64_t)r->passes[p].forward_end << 32 | p;
+    pleat__sort_keys(order, order + r->pass_count, r->pass_count);
+    for (uint32_t i = 0; i < r->pass_count; i++) {
+        recompute_pass *pass = &r->passes[(uint32_t)order[i]];
+        recompute_block *block = &r->blocks[pass->block];
+        pass->until = end_of_copy(r, order, i, link);
+        uint32_t until = pass->until != NONE ? r->passes[pass->until].block : NONE;
+        not [pass->block] |= until == NONE || (block->until != NONE && block->until != until);
+        block->until = until;
     }
     for (uint32_t b = 0; b < r->block_count; b++)
-        r->forward_ns += times != NULL ? r->blocks[b].ns : 0;
+        r->blocks[b].until = not [b] ? NONE : r->blocks[b].until;
+    pleat__arena_free(r->arena, order);
+    pleat__arena_free(r->arena, not );
+    return PLEAT_OK;
+}
+
+/* Whether the copies of two passes overlap: one begins when a forward ends, and is over when that
+ * of its `until` does. */
+static bool passes_collide(const recompute *r, const recompute_pass *a, const recompute_pass *b)
+{
+    return a->forward_end < r->passes[b->until].forward_end &&
+           b->forward_end < r->passes[a->until].forward_end;
+}
+
+/* Whether a block's copies are hidden beside those of the blocks that are offloaded already. */
+static bool can_offload(const recompute *r, const recompute_way *ways, uint32_t block)
+{
+    if (r->blocks[block].until == NONE)
+        return false;
+    for (uint32_t p = 0; p < r->pass_count; p++)
+        for (uint32_t o = 0; o < r->pass_count && r->passes[p].block == block; o++)
+            if (ways[r->passes[o].block] == RECOMPUTE_OFFLOAD &&
+                passes_collide(r, &r->passes[p], &r->passes[o]))
+                return false;
+    return true;
 }
 
 /* ---- edited iterations ---- */
 
-/* A request's life in the iteration, edited; false where it has none. kept: by block. */
-static bool life_of(const recompute *r, const bool *kept, uint32_t item, uint32_t *from,
-                    uint32_t *to)
+/* A request's lives in the iteration, one or two, when its block goes a way; returns how many. */
+static int lives_of(const recompute *r, recompute_way way, uint32_t item, life out[2])
 {
     const pleat__request *q = &r->requests.items[item];
-    *from = q->alloc_at > r->begin ? q->alloc_at : r->begin;
-    *to = q->free_at < r->end ? q->free_at : r->end;
-    uint32_t p = r->pass_of[item];
-    if (p != NONE && kept[r->passes[p].block]) {
-        if (q->free_at < r->passes[p].again_end)
-            return false;
-        *from = r->passes[p].forward_end;
-    }
-    return *from < *to;
+    const recompute_pass *pass = r->pass_of[item] != NONE ? &r->passes[r->pass_of[item]] : NULL;
+    out[0].from = q->alloc_at > r->begin ? q->alloc_at : r->begin;
+    out[0].to = q->free_at < r->end ? q->free_at : r->end;
+    if (pass == NULL || way == RECOMPUTE_AGAIN ||
+        (way == RECOMPUTE_ATTENTION && !r->of_attention[item]))
+        return out[0].from < out[0].to;
+    if (q->free_at < pass->again_end)
+        return 0;
+    out[0].from = pass->forward_end;
+    if (way != RECOMPUTE_OFFLOAD)
+        return 1;
+    out[1] = (life){r->passes[pass->until].again_begin, out[0].to};
+    out[0].to = r->passes[pass->until].forward_end;
+    return 2;
 }
 
-/* The most live bytes, and where. `change` has room for the iteration's positions and one more. */
-static uint64_t sweep(const recompute *r, const bool *kept, int64_t *change, uint32_t *where)
+static recompute_way way_of(const recompute *r, const recompute_way *ways, uint32_t item)
 {
-    uint32_t from, to, length = r->end - r->begin;
-    memset(change, 0, (length + 1) * sizeof *change);
-    for (uint32_t i = 0; i < r->requests.count; i++) {
-        if (!life_of(r, kept, i, &from, &to))
-            continue;
-        change[from - r->begin] += (int64_t)r->requests.items[i].size;
-        change[to - r->begin] -= (int64_t)r->requests.items[i].size;
+    return r->pass_of[item] != NONE ? ways[r->passes[r->pass_of[item]].block] : RECOMPUTE_AGAIN;
+}
+
+/* By how much what is live changes at each position, of one request; sign: 1 or -1. */
+static void change_by(const recompute *r, recompute_way way, uint32_t item, int64_t sign,
+                      int64_t *change)
+{
+    life lives[2];
+    int64_t size = sign * (int64_t)r->requests.items[item].size;
+    for (int i = lives_of(r, way, item, lives); i-- > 0;) {
+        change[lives[i].from - r->begin] += size;
+        change[lives[i].to - r->begin] -= size;
     }
+}
+
+/* The most live bytes, and where. */
+static uint64_t most_live(const recompute *r, const int64_t *change, uint32_t *where)
+{
     int64_t live = 0, most = -1;
-    for (uint32_t at = 0; at < length; at++) {
+    for (uint32_t at = 0; at < r->end - r->begin; at++) {
         live += change[at];
         if (live > most) {
             most = live;
@@ -251,70 +393,140 @@ static pleat_result note_lasting(recompute *r)
     return PLEAT_OK;
 }
 
-/* Of the kept blocks whose saved tensors are there at a position, the one that costs least for its
- * bytes; of equal ones the first. NONE: there is none, and any that is kept goes. */
-static uint32_t next_block(const recompute *r, const bool *kept, uint32_t where)
+/* ---- rungs ---- */
+
+/* Live bytes at a position of each block's second runs, each way. */
+typedef struct block_live {
+    uint64_t bytes[RECOMPUTE_WAYS];
+} block_live;
+
+static void find_live(const recompute *r, uint32_t where, block_live *out)
 {
-    uint32_t best = NONE, any = NONE;
-    double best_price = 0;
-    for (uint32_t p = 0; p < r->pass_count; p++) {
-        const recompute_pass *pass = &r->passes[p];
-        const recompute_block *b = &r->blocks[pass->block];
-        if (!kept[pass->block])
-            continue;
-        any = any == NONE ? pass->block : any;
-        if (where < pass->forward_end || where >= pass->again_begin || b->saved_bytes == 0)
-            continue;
-        double price = (double)b->ns / (double)b->saved_bytes;
-        if (best == NONE || price < best_price ||
-            (price == best_price && pass->block != best && b->number < r->blocks[best].number)) {
-            best = pass->block;
-            best_price = price;
+    life lives[2];
+    memset(out, 0, r->block_count * sizeof *out);
+    for (uint32_t i = 0; i < r->again_count; i++) {
+        uint32_t item = r->again[i], block = r->passes[r->pass_of[item]].block;
+        for (recompute_way way = 0; way < RECOMPUTE_WAYS; way++) {
+            if (way == RECOMPUTE_OFFLOAD && r->blocks[block].until == NONE)
+                continue;
+            for (int l = lives_of(r, way, item, lives); l-- > 0;)
+                if (lives[l].from <= where && where < lives[l].to)
+                    out[block].bytes[way] += r->requests.items[item].size;
         }
     }
-    return best != NONE ? best : any;
+}
+
+static uint64_t way_ns(const recompute_block *b, recompute_way way)
+{
+    return way == RECOMPUTE_AGAIN       ? b->ns
+           : way == RECOMPUTE_ATTENTION ? b->ns - b->attention_ns
+                                        : 0;
+}
+
+static bool can_go(const recompute *r, const recompute_way *ways, uint32_t block, recompute_way way)
+{
+    if (ways[block] == RECOMPUTE_KEPT && way == RECOMPUTE_ATTENTION)
+        return r->blocks[block].attention_bytes > 0 && r->blocks[block].attention_ns > 0;
+    if (ways[block] == RECOMPUTE_KEPT && way == RECOMPUTE_OFFLOAD)
+        return can_offload(r, ways, block);
+    return ways[block] != RECOMPUTE_AGAIN && way == RECOMPUTE_AGAIN;
+}
+
+/* A block to another way: of those that leave less at the position where most is live the one that
+ * costs least for its bytes, of equal ones the first block's. Where none does, the first block that
+ * is not computed again is. `live` is room for all blocks. */
+static recompute_rung next_rung(const recompute *r, const recompute_way *ways, uint32_t where,
+                                block_live *live)
+{
+    recompute_rung best = {.block = NONE, .way = RECOMPUTE_AGAIN};
+    double best_price = 0;
+    find_live(r, where, live);
+    for (uint32_t b = r->block_count; b-- > 0;) {
+        const recompute_block *block = &r->blocks[b];
+        const uint64_t *bytes = live[b].bytes;
+        for (recompute_way way = RECOMPUTE_ATTENTION; way < RECOMPUTE_WAYS; way++) {
+            if (!can_go(r, ways, b, way) || bytes[way] >= bytes[ways[b]])
+                continue;
+            double price = (double)(way_ns(block, way) - way_ns(block, ways[b])) /
+                           (double)(bytes[ways[b]] - bytes[way]);
+            if (best.block == NONE || price < best_price ||
+                (price == best_price && block->number < r->blocks[best.block].number)) {
+                best.block = b;
+                best.way = way;
+                best_price = price;
+            }
+        }
+    }
+    for (uint32_t p = 0; p < r->pass_count && best.block == NONE; p++)
+        if (ways[r->passes[p].block] != RECOMPUTE_AGAIN)
+            best.block = r->passes[p].block;
+    return best;
+}
+
+static void change_way(const recompute *r, recompute_way *ways, const recompute_rung *rung,
+                       int64_t *change)
+{
+    for (uint32_t i = 0; i < r->again_count; i++) {
+        uint32_t item = r->again[i];
+        if (r->passes[r->pass_of[item]].block != rung->block)
+            continue;
+        change_by(r, ways[rung->block], item, -1, change);
+        change_by(r, rung->way, item, 1, change);
+    }
+    ways[rung->block] = rung->way;
 }
 
 static pleat_result make_rungs(recompute *r)
 {
-    bool *kept = pleat__arena_calloc(r->arena, r->block_count, sizeof *kept);
+    uint32_t where = r->begin, most = 2 * r->block_count + 1;
+    recompute_way *ways = pleat__arena_calloc(r->arena, r->block_count, sizeof *ways);
+    block_live *live = pleat__arena_calloc(r->arena, r->block_count, sizeof *live);
     int64_t *change = pleat__arena_calloc(r->arena, r->end - r->begin + 1, sizeof *change);
-    r->rungs = pleat__arena_calloc(r->arena, r->block_count + 1, sizeof *r->rungs);
-    if (kept == NULL || change == NULL || r->rungs == NULL)
+    r->rungs = pleat__arena_calloc(r->arena, most, sizeof *r->rungs);
+    if (ways == NULL || live == NULL || change == NULL || r->rungs == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u blocks", r->block_count);
-    memset(kept, true, r->block_count);
-    uint32_t where = r->begin, block = NONE;
-    uint64_t ns = 0;
-    for (uint32_t i = 0; i <= r->block_count; i++) {
-        if (i > 0) {
-            block = next_block(r, kept, where);
-            kept[block] = false;
-            ns += r->blocks[block].ns;
-        }
-        r->rungs[i] = (recompute_rung){
-            .block = block, .live_bytes = sweep(r, kept, change, &where), .ns = ns};
+    for (uint32_t i = 0; i < r->requests.count; i++)
+        change_by(r, way_of(r, ways, i), i, 1, change);
+    r->rungs[0] = (recompute_rung){.block = NONE, .live_bytes = most_live(r, change, &where)};
+    /* A block changes its way twice at most. */
+    for (uint32_t left = r->block_count; left > 0;) {
+        recompute_rung rung = next_rung(r, ways, where, live);
+        rung.ns = r->rungs[r->last_rung].ns + way_ns(&r->blocks[rung.block], rung.way) -
+                  way_ns(&r->blocks[rung.block], ways[rung.block]);
+        change_way(r, ways, &rung, change);
+        rung.live_bytes = most_live(r, change, &where);
+        r->rungs[++r->last_rung] = rung;
+        left -= rung.way == RECOMPUTE_AGAIN;
     }
     return PLEAT_OK;
+}
+
+void recompute_ways(const recompute *r, uint32_t rung, recompute_way *ways)
+{
+    memset(ways, 0, r->block_count * sizeof *ways);
+    for (uint32_t i = 1; i <= rung; i++)
+        ways[r->rungs[i].block] = r->rungs[i].way;
 }
 
 /* ---- plans ---- */
 
 /* The edited iteration as a trace of one iteration: all of it is freed in the end, so that it is
- * taken whole. */
-static pleat_result fill_trace(const recompute *r, const bool *kept, uint64_t *keys,
+ * taken whole. keys: room for two lives of each request, beginnings and ends, and as much again. */
+static pleat_result fill_trace(const recompute *r, const recompute_way *ways, uint64_t *keys,
                                uint64_t *spare, pleat_trace *trace)
 {
     size_t count = 0;
-    uint32_t from, to, number = 0;
+    life lives[2];
+    uint32_t number = 0;
     uint32_t *numbers = pleat__arena_calloc(r->arena, r->requests.count, sizeof *numbers);
     if (numbers == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an edited iteration");
     for (uint32_t i = 0; i < r->requests.count; i++) {
-        if (!life_of(r, kept, i, &from, &to))
-            continue;
-        /* Frees come first at a position; positions fit in 31 bits. */
-        keys[count++] = (uint64_t)(from * 2 + 1) << 32 | i;
-        keys[count++] = (uint64_t)(to * 2) << 32 | i;
+        for (int l = lives_of(r, way_of(r, ways, i), i, lives); l-- > 0;) {
+            /* Frees come first at a position; positions fit in 31 bits. */
+            keys[count++] = (uint64_t)(lives[l].from * 2 + 1) << 32 | i;
+            keys[count++] = (uint64_t)(lives[l].to * 2) << 32 | i;
+        }
     }
     pleat__sort_keys(keys, spare, count);
     PLEAT_TRY(pleat_trace_add(trace, &(pleat_trace_event){.kind = PLEAT_EVENT_MARK}));
@@ -345,11 +557,11 @@ static pleat_result add_streams(const pleat_trace *from, pleat_trace *to)
     return PLEAT_OK;
 }
 
-static pleat_result plan_of(const recompute *r, const bool *kept, uint64_t *physical)
+static pleat_result plan_of(const recompute *r, const recompute_way *ways, uint64_t *physical)
 {
     pleat_trace *trace = NULL;
     pleat_plan *plan = NULL;
-    size_t most = 2 * (size_t)r->requests.count;
+    size_t most = 4 * (size_t)r->requests.count;
     uint64_t *keys = pleat__arena_calloc(r->arena, most, 2 * sizeof *keys);
     if (keys == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an edited iteration");
@@ -357,7 +569,7 @@ static pleat_result plan_of(const recompute *r, const bool *kept, uint64_t *phys
     if (result == PLEAT_OK)
         result = add_streams(r->trace, trace);
     if (result == PLEAT_OK)
-        result = fill_trace(r, kept, keys, keys + most, trace);
+        result = fill_trace(r, ways, keys, keys + most, trace);
     const pleat_plan_options options = {.size = sizeof options, .no_recipe = 1};
     if (result == PLEAT_OK)
         result = pleat_plan_make(trace, &options, &plan);
@@ -371,21 +583,19 @@ static pleat_result plan_of(const recompute *r, const bool *kept, uint64_t *phys
 
 static pleat_result plan_rung(recompute *r, uint32_t rung)
 {
-    bool *kept = pleat__arena_calloc(r->arena, r->block_count, sizeof *kept);
-    if (kept == NULL)
+    recompute_way *ways = pleat__arena_calloc(r->arena, r->block_count, sizeof *ways);
+    if (ways == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u blocks", r->block_count);
-    memset(kept, true, r->block_count);
-    for (uint32_t i = 1; i <= rung; i++)
-        kept[r->rungs[i].block] = false;
-    pleat_result result = plan_of(r, kept, &r->rungs[rung].physical_bytes);
-    pleat__arena_free(r->arena, kept);
+    recompute_ways(r, rung, ways);
+    pleat_result result = plan_of(r, ways, &r->rungs[rung].physical_bytes);
+    pleat__arena_free(r->arena, ways);
     return result;
 }
 
-/* The first rung from `from` on with no more live bytes; block_count + 1: none. */
+/* The first rung from `from` on with no more live bytes; last_rung + 1: none. */
 static uint32_t rung_within(const recompute *r, uint32_t from, uint64_t live_bytes)
 {
-    while (from <= r->block_count && r->rungs[from].live_bytes > live_bytes)
+    while (from <= r->last_rung && r->rungs[from].live_bytes > live_bytes)
         from++;
     return from;
 }
@@ -395,7 +605,7 @@ pleat_result recompute_choose(recompute *r, uint64_t budget_bytes, uint32_t *run
 {
     uint64_t beyond = 0;
     *rung = rung_within(r, 0, budget_bytes);
-    for (int round = 0; *rung <= r->block_count; round++) {
+    for (int round = 0; *rung <= r->last_rung; round++) {
         recompute_rung *at = &r->rungs[*rung];
         PLEAT_TRY(plan_rung(r, *rung));
         if (at->physical_bytes <= budget_bytes)
@@ -404,17 +614,17 @@ pleat_result recompute_choose(recompute *r, uint64_t budget_bytes, uint32_t *run
         uint64_t within = budget_bytes > beyond ? budget_bytes - beyond : 0;
         uint32_t next = rung_within(r, *rung + 1, within);
         /* After some plans the next is the last that there is, which is tried in any case. */
-        *rung = round < ROUNDS ? next : r->block_count + (*rung == r->block_count);
+        *rung = round < ROUNDS ? next : r->last_rung + (*rung == r->last_rung);
     }
-    if (r->rungs[r->block_count].physical_bytes == 0)
-        PLEAT_TRY(plan_rung(r, r->block_count));
-    if (r->rungs[r->block_count].physical_bytes <= budget_bytes)
-        *rung = r->block_count;
+    if (r->rungs[r->last_rung].physical_bytes == 0)
+        PLEAT_TRY(plan_rung(r, r->last_rung));
+    if (r->rungs[r->last_rung].physical_bytes <= budget_bytes)
+        *rung = r->last_rung;
     return PLEAT_OK;
 }
 
-pleat_result recompute_begin(const pleat_trace *trace, uint32_t device, const uint64_t *times,
-                             uint32_t time_count, recompute *out)
+pleat_result recompute_begin(const pleat_trace *trace, uint32_t device,
+                             const recompute_times *times, recompute *out)
 {
     *out = (recompute){.trace = trace};
     uint32_t chosen;
@@ -424,17 +634,22 @@ pleat_result recompute_begin(const pleat_trace *trace, uint32_t device, const ui
     if (result == PLEAT_OK)
         result = find_iteration(out);
     if (result == PLEAT_OK) {
-        out->pass_of = pleat__arena_calloc(out->arena, out->requests.count, sizeof *out->pass_of);
-        if (out->pass_of == NULL)
+        size_t count = out->requests.count;
+        out->pass_of = pleat__arena_calloc(out->arena, count, sizeof *out->pass_of);
+        out->again = pleat__arena_calloc(out->arena, count, sizeof *out->again);
+        out->of_attention = pleat__arena_calloc(out->arena, count, sizeof *out->of_attention);
+        if (out->pass_of == NULL || out->again == NULL || out->of_attention == NULL)
             result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests",
                                  out->requests.count);
     }
     if (result == PLEAT_OK) {
         note_saved(out);
-        note_times(out, times, time_count);
+        note_times(out, times);
         out->persistent_bytes = persistent(out);
         result = note_lasting(out);
     }
+    if (result == PLEAT_OK && out->forward_ns > 0 && times->link > 0)
+        result = note_copies(out, times->link);
     if (result == PLEAT_OK)
         result = make_rungs(out);
     if (result != PLEAT_OK)

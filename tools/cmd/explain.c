@@ -17,8 +17,7 @@ typedef struct options {
     const char *const *paths; /* of the job; of it at other microbatches */
     uint32_t path_count;
     uint64_t device_bytes;
-    uint64_t budget_bytes; /* 0: what must be computed again to stay within one is not asked */
-    const char *block_ns;
+    budget_question budget; /* its bytes 0: what must be computed again is not asked */
     const char *device;
     bool json;
 } options;
@@ -281,9 +280,10 @@ static int explain(void *self, pleat_trace *trace, int device)
     const options *o = self;
     pleat_trace *traces[PLEAT__TRACES_MOST] = {trace};
     pleat_result result = PLEAT_OK;
-    if (o->budget_bytes != 0) {
-        int answer = explain_budget(trace, device > 0 ? (uint32_t)device : 0, o->budget_bytes,
-                                    o->block_ns, o->json);
+    if (o->budget.bytes != 0) {
+        budget_question asked = o->budget;
+        asked.json = o->json;
+        int answer = explain_budget(trace, device > 0 ? (uint32_t)device : 0, &asked);
         pleat_trace_free(trace);
         return answer;
     }
@@ -303,11 +303,16 @@ int cli_explain(int argc, char **argv)
     const cli_option table[] = {
         OPTION_MEMORY(&o.device_bytes),
         OPTION_DEVICE(&o.device),
-        OPTION_BYTES('B', "budget", &o.budget_bytes, "SIZE", CLI_LEAST_MEMORY,
+        OPTION_BYTES('B', "budget", &o.budget.bytes, "SIZE", CLI_LEAST_MEMORY,
                      "instead: what of the model must be computed again to stay within\n"
                      "this, of a recording under 'pleat run --recompute auto'"),
-        OPTION_TEXT('\0', "block-ns", &o.block_ns, "N,N,...",
+        OPTION_TEXT('\0', "block-ns", &o.budget.block_ns, "N,N,...",
                     "with --budget: nanoseconds of each block's forward"),
+        OPTION_TEXT('\0', "attention-ns", &o.budget.attention_ns, "N,N,...",
+                    "with --block-ns: nanoseconds of attention in them, which may be kept"),
+        OPTION_BYTES('\0', "link", &o.budget.link, "SIZE", 0,
+                     "with --block-ns: bytes a second between host and device, so that\n"
+                     "blocks may be offloaded"),
         OPTION_JSON(&o.json),
         OPTION_END,
     };

@@ -12,10 +12,13 @@
 #define TIMES_MOST 4096
 #define NS_MOST    (1ull << 48) /* three days */
 
-/* false where the text is no list of numbers. */
+/* false where the text is no list of numbers; NULL is an empty one. */
 static bool read_times(const char *text, uint64_t *times, uint32_t *count)
 {
-    for (*count = 0; *text != '\0' && *count < TIMES_MOST;) {
+    *count = 0;
+    if (text == NULL)
+        return true;
+    while (*text != '\0' && *count < TIMES_MOST) {
         char *end;
         unsigned long long value = strtoull(text, &end, 10);
         bool number = end != text && *text >= '0' && *text <= '9' && value <= NS_MOST;
@@ -29,13 +32,22 @@ static bool read_times(const char *text, uint64_t *times, uint32_t *count)
 
 static uint64_t least_bytes(const recompute *r)
 {
-    return r->rungs[r->block_count].physical_bytes;
+    return r->rungs[r->last_rung].physical_bytes;
+}
+
+static void print_change(json_writer *json, const recompute *r, const recompute_rung *rung)
+{
+    const recompute_block *block = &r->blocks[rung->block];
+    json_uint(json, "block", block->number);
+    json_string(json, "way", recompute_way_names[rung->way]);
+    if (rung->way == RECOMPUTE_OFFLOAD)
+        json_uint(json, "until", r->blocks[block->until].number);
 }
 
 static void print_json(const recompute *r, uint64_t budget, uint32_t rung)
 {
     json_writer json;
-    bool fits = rung <= r->block_count;
+    bool fits = rung <= r->last_rung;
     json_begin(&json, stdout);
     json_object(&json, NULL);
     json_uint(&json, "budget_bytes", budget);
@@ -53,15 +65,17 @@ static void print_json(const recompute *r, uint64_t budget, uint32_t rung)
         json_uint(&json, "number", r->blocks[b].number);
         json_uint(&json, "passes", r->blocks[b].passes);
         json_uint(&json, "saved_bytes", r->blocks[b].saved_bytes);
+        json_uint(&json, "attention_bytes", r->blocks[b].attention_bytes);
         json_uint(&json, "ns", r->blocks[b].ns);
+        json_uint(&json, "attention_ns", r->blocks[b].attention_ns);
         json_end_object(&json);
     }
     json_end_array(&json);
     json_array(&json, "rungs");
-    for (uint32_t i = 0; i <= r->block_count; i++) {
+    for (uint32_t i = 0; i <= r->last_rung; i++) {
         json_object(&json, NULL);
         if (i > 0)
-            json_uint(&json, "recompute", r->blocks[r->rungs[i].block].number);
+            print_change(&json, r, &r->rungs[i]);
         json_uint(&json, "live_bytes", r->rungs[i].live_bytes);
         if (r->rungs[i].physical_bytes != 0)
             json_uint(&json, "physical_bytes", r->rungs[i].physical_bytes);
@@ -73,11 +87,46 @@ static void print_json(const recompute *r, uint64_t budget, uint32_t rung)
     json_finish(&json);
 }
 
-static void say_blocks(const recompute *r, uint32_t rung)
+/* How many blocks go a way; their numbers, where `said` has something to say before them. */
+static uint32_t say_blocks(const recompute *r, uint32_t rung, recompute_way way, const char *said)
 {
-    for (uint32_t i = 1; i <= rung; i++)
-        printf("%s%u", i > 1 ? ", " : "", r->blocks[r->rungs[i].block].number);
-    printf("\n");
+    uint32_t count = 0;
+    for (uint32_t b = r->block_count; b-- > 0;) {
+        recompute_way last = RECOMPUTE_KEPT;
+        for (uint32_t i = 1; i <= rung; i++)
+            last = r->rungs[i].block == b ? r->rungs[i].way : last;
+        if (last != way)
+            continue;
+        if (said != NULL)
+            printf("%s%u", count > 0 ? ", " : said, r->blocks[b].number);
+        count++;
+    }
+    if (said != NULL && count > 0)
+        putchar('\n');
+    return count;
+}
+
+static void say_ways(const recompute *r, uint64_t budget, uint32_t rung)
+{
+    char within[48], takes[48];
+    cli_format_size(budget, within, sizeof within);
+    cli_format_size(r->rungs[rung].physical_bytes, takes, sizeof takes);
+    uint32_t attention = say_blocks(r, rung, RECOMPUTE_ATTENTION, NULL);
+    uint32_t offloaded = say_blocks(r, rung, RECOMPUTE_OFFLOAD, NULL);
+    printf("In %s: %u of %u blocks are computed again", within,
+           say_blocks(r, rung, RECOMPUTE_AGAIN, NULL), r->block_count);
+    if (attention > 0)
+        printf(", %u all but attention", attention);
+    if (offloaded > 0)
+        printf(", %u offloaded", offloaded);
+    printf(", and a plan takes %s.", takes);
+    if (r->forward_ns != 0)
+        printf(" That costs %.2f ms an iteration of %.2f ms for all of them.",
+               (double)r->rungs[rung].ns / 1e6, (double)r->forward_ns / 1e6);
+    putchar('\n');
+    say_blocks(r, rung, RECOMPUTE_AGAIN, "Computed again: ");
+    say_blocks(r, rung, RECOMPUTE_ATTENTION, "All but attention: ");
+    say_blocks(r, rung, RECOMPUTE_OFFLOAD, "Offloaded: ");
 }
 
 static void say_choice(const recompute *r, uint64_t budget, uint32_t rung)
@@ -85,48 +134,43 @@ static void say_choice(const recompute *r, uint64_t budget, uint32_t rung)
     char within[48], takes[48], all[48], none[48];
     cli_format_size(budget, within, sizeof within);
     cli_format_size(r->rungs[0].live_bytes, all, sizeof all);
-    cli_format_size(r->rungs[r->block_count].live_bytes, none, sizeof none);
+    cli_format_size(r->rungs[r->last_rung].live_bytes, none, sizeof none);
     printf("%u blocks: %s are live at most with nothing computed again, %s with all of them.\n",
            r->block_count, all, none);
-    if (rung > r->block_count) {
+    if (rung > r->last_rung) {
         printf(
             "No choice fits in %s: with all of them computed again a plan takes %s, the least.\n",
             within, cli_format_size(least_bytes(r), takes, sizeof takes));
         return;
     }
-    cli_format_size(r->rungs[rung].physical_bytes, takes, sizeof takes);
-    if (rung == 0) {
+    if (rung == 0)
         printf("All of it fits in %s: a plan takes %s with nothing computed again.\n", within,
-               takes);
-        return;
-    }
-    printf("In %s: %u of %u blocks are computed again, and a plan takes %s.", within, rung,
-           r->block_count, takes);
-    if (r->forward_ns != 0)
-        printf(" That costs %.2f ms an iteration of %.2f ms for all of them.",
-               (double)r->rungs[rung].ns / 1e6, (double)r->forward_ns / 1e6);
-    printf("\nComputed again: ");
-    say_blocks(r, rung);
+               cli_format_size(r->rungs[0].physical_bytes, takes, sizeof takes));
+    else
+        say_ways(r, budget, rung);
 }
 
-int explain_budget(const pleat_trace *trace, uint32_t device, uint64_t budget_bytes,
-                   const char *times_text, bool json)
+int explain_budget(const pleat_trace *trace, uint32_t device, const budget_question *asked)
 {
-    static uint64_t times[TIMES_MOST];
-    uint32_t count = 0, rung;
+    static uint64_t block_ns[TIMES_MOST], attention_ns[TIMES_MOST];
+    recompute_times times = {.attention_ns = attention_ns, .link = asked->link};
+    uint32_t rung;
     recompute r;
-    if (times_text != NULL && !read_times(times_text, times, &count))
+    if (!read_times(asked->block_ns, block_ns, &times.block_count))
         return cli_bad_use("explain", "--block-ns: '%s' is no list of at most %d nanoseconds",
-                           times_text, TIMES_MOST);
-    pleat_result result =
-        recompute_begin(trace, device, times_text != NULL ? times : NULL, count, &r);
+                           asked->block_ns, TIMES_MOST);
+    if (!read_times(asked->attention_ns, attention_ns, &times.attention_count))
+        return cli_bad_use("explain", "--attention-ns: '%s' is no list of at most %d nanoseconds",
+                           asked->attention_ns, TIMES_MOST);
+    times.block_ns = asked->block_ns != NULL ? block_ns : NULL;
+    pleat_result result = recompute_begin(trace, device, &times, &r);
     if (result == PLEAT_OK) {
-        result = recompute_choose(&r, budget_bytes, &rung);
-        if (result == PLEAT_OK && json)
-            print_json(&r, budget_bytes, rung);
+        result = recompute_choose(&r, asked->bytes, &rung);
+        if (result == PLEAT_OK && asked->json)
+            print_json(&r, asked->bytes, rung);
         else if (result == PLEAT_OK)
-            say_choice(&r, budget_bytes, rung);
-        bool fits = result == PLEAT_OK && rung <= r.block_count;
+            say_choice(&r, asked->bytes, rung);
+        bool fits = result == PLEAT_OK && rung <= r.last_rung;
         recompute_end(&r);
         if (result == PLEAT_OK)
             return fits ? CLI_DONE : CLI_NO;

@@ -7,10 +7,17 @@
 #include <pleat/trace.h>
 #include <stdbool.h>
 
-/* Says what a device's job has to compute again to stay within `budget_bytes`, and what that costs.
- * `times`: nanoseconds of its blocks' forwards, separated by commas, or NULL. Returns the exit
- * code. */
-int explain_budget(const pleat_trace *trace, uint32_t device, uint64_t budget_bytes,
-                   const char *times, bool json);
+typedef struct budget_question {
+    uint64_t bytes; /* of the budget */
+    /* Nanoseconds of the blocks' forwards and of attention in them, separated by commas; NULL: not
+     * known. */
+    const char *block_ns, *attention_ns;
+    uint64_t link; /* bytes a second between host and device; 0: nothing is offloaded */
+    bool json;
+} budget_question;
+
+/* Says what a device's job has to compute again to stay within a budget, and what that costs.
+ * Returns the exit code. */
+int explain_budget(const pleat_trace *trace, uint32_t device, const budget_question *asked);
 
 #endif

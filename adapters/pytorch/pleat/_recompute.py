@@ -6,10 +6,12 @@ BLOCKS     A model's repeated parts: transformers' layers that can be checkpoint
 LEARNING   In the first two iterations every block is computed again, which takes the least memory, and the
            budget does not hold yet, so that one that cannot work is refused with one that can. The second
            one is recorded under the phases "block.N" and "block.N.again", and its forwards are
-           timed. What would be live, and what a plan would take, if fewer blocks were computed again
-           follows from that recording alone (`pleat explain --budget`, tools/analysis/recompute.h).
-CHOICE     A ladder of rungs, a block more at each, and for each iteration the first rung that fits at the
-           size that its inputs have. Memory grows no slower than they do, so for less than was learned a
+           timed, and so is fused attention in them, under "block.N.attention". What would be live, and
+           what a plan would take, if fewer blocks were computed again follows from that recording alone
+           (`pleat explain --budget`, tools/analysis/recompute.h).
+CHOICE     A ladder of rungs, a block's way changed at each, and for each iteration the first rung that
+           fits at the size that its inputs have. A block is kept, computed again, computed again but for
+           its attention (_attention.py), or offloaded (_offload.py). Memory grows no slower than they do, so for less than was learned a
            share of what was measured is above what is taken. A larger iteration is learned in its turn, as
            long as all are recorded; after that its share is reckoned. An out-of-memory error that the
            program survives leads to the next rung.
@@ -24,16 +26,23 @@ import functools
 import json
 import os
 import tempfile
+import time
 import weakref
+
+from ._attention import Kept, intercepted
+from ._offload import Copies, Offload, tensors
 
 SETTLING = 1  # iterations before the one that is learned: the first one's end makes the optimizer's states
 LEARNINGS = 4  # at most
 HEAP = 1.006  # what the heap takes of what is live, at most (decision D2)
+IDLE = contextlib.nullcontext()
 FEWEST = 2  # modules of a class side by side that are a model's blocks
 CACHES = ("past_key_value", "past_key_values", "layer_past")
 PATIENCE = 2  # iterations in which a model is looked for
 BETWEEN = "between"  # the phase of what is in no block: without one it would count as the block's before it
 LOOKING, LEARNING, CHOSEN, OFF = "looking", "learning", "chosen", "off"
+AGAIN, ATTENTION, OFFLOAD = "again", "attention", "offload"  # ways that a block goes which is not kept
+PROBE = 64 << 20  # bytes that are copied to find out how fast the link is
 
 
 # ---- blocks ----
@@ -78,6 +87,7 @@ class Block:
         self.alone = False  # its buffers change in forward
         self.running = False  # a forward that calls its parent class's is one forward
         self.times = []  # of its forwards in the iteration that is learned
+        self.attention_times = []  # of each call of attention in them
 
 
 # ---- the ladder ----
@@ -88,7 +98,10 @@ class Ladder:
 
     def __init__(self, told):
         self.rungs = told["rungs"]
-        self.order = [rung["recompute"] for rung in self.rungs[1:]]
+        self.order = [(rung["block"], rung["way"], rung.get("until")) for rung in self.rungs[1:]]
+        self.blocks = len({number for number, _, _ in self.order})
+        saved = {block["number"]: block["saved_bytes"] for block in told.get("blocks", ())}
+        self.offloaded_bytes = sum(saved[number] for number, way, _ in self.order if way == OFFLOAD)
         self.persistent, self.lasting = told["persistent_bytes"], told["lasting_bytes"]
         planned = [rung["physical_bytes"] / rung["live_bytes"] for rung in self.rungs if rung.get("physical_bytes")]
         self.beyond = max([HEAP] + planned)
@@ -111,8 +124,9 @@ class Ladder:
                 return number
         return len(self.rungs) - 1
 
-    def blocks(self, rung):
-        return frozenset(self.order[:rung])
+    def ways(self, rung):
+        """How each block goes that is not kept: number -> (way, the block by whose end it is offloaded)."""
+        return {number: (way, until) for number, way, until in self.order[:rung]}
 
     def cost(self, rung):
         """Nanoseconds of what is computed again, and of what could be."""
@@ -175,7 +189,11 @@ class Recompute:
                    all is done, is nanoseconds
     recording()    whether all that was asked for until now is recorded
     errors()       out-of-memory errors until now
-    ladder(times, budget)  what explain says of the iteration that has just ended, by the blocks' nanoseconds
+    ladder(costs, budget)  what explain says of the iteration that has just ended: by "block_ns" and
+                   "attention_ns" of a forward of each block, and "link", bytes a second
+    link()         bytes a second between host and device; 0: nothing is offloaded
+    copies()       what copies between them (_offload.py)
+    host_bytes()   how much of the host's memory may be taken for what is offloaded
     hold(budget)   from here on no more is taken; said once
     say(text)      tells the user
     """
@@ -192,7 +210,8 @@ class Recompute:
         self.marks = self.iterations = self.learnings = 0
         self.alone = False  # a model was left alone, and that was said
         self.size = self.learned_size = 0  # elements of the inputs, at most, in this iteration and in the learned one
-        self.again = frozenset()  # numbers of the blocks that are computed again
+        self.ways = {}  # of the blocks that are not kept, by number
+        self.offload = None
         self.ladder = None
         self.steeper = 0  # rungs more than chosen, after errors
         self.errors = 0
@@ -263,16 +282,7 @@ class Recompute:
 
     def elements(self, value):
         """Of all tensors that a model is called with."""
-        waiting, found = [value], 0
-        while waiting:
-            one = waiting.pop()
-            if isinstance(one, self.torch.Tensor):
-                found += one.numel()
-            elif isinstance(one, dict):
-                waiting += one.values()
-            elif isinstance(one, (list, tuple)):
-                waiting += one
-        return found
+        return sum(one.numel() for one in tensors(self.torch, value))
 
     def begins(self, model, arguments, keywords):
         """A model's forward begins: the first in an iteration, or that of a further microbatch."""
@@ -299,7 +309,9 @@ class Recompute:
     def choose(self, size):
         share = size / self.learned_size if self.learned_size else 1
         rung = min(self.ladder.rung(self.budget, share) + self.steeper, len(self.ladder.order))
-        self.rung, self.again = rung, self.ladder.blocks(rung)
+        self.rung, self.ways = rung, self.ladder.ways(rung)
+        if self.offload is None and any(way == OFFLOAD for way, _ in self.ways.values()):
+            self.offload = Offload(self.torch, self.world.copies())
 
     def mark(self):
         """An iteration has ended."""
@@ -311,6 +323,8 @@ class Recompute:
             if self.iterations >= SETTLING:
                 self.learn()
         self.size = 0
+        if self.offload is not None:
+            self.offload.end()
 
     def looked(self):
         """An iteration in which models were looked for is over."""
@@ -340,7 +354,7 @@ class Recompute:
         self.learned_size = self.size
         self.learnings += 1
         try:
-            self.ladder = Ladder(self.world.ladder(self.times(), self.budget))
+            self.ladder = self.asked(self.times())
         except (OSError, RuntimeError, ValueError, KeyError) as problem:
             self.state = LEARNING  # every block goes on being computed again, which takes the least
             self.iterations = float("-inf")
@@ -352,25 +366,41 @@ class Recompute:
             raise RuntimeError(
                 "pleat: recompute: a budget of %.3f GiB cannot work: an iteration takes %.3f GiB with all %d blocks "
                 "computed again, the smallest that can"
-                % (self.budget / gib, self.ladder.least() / gib, len(self.ladder.order)))
+                % (self.budget / gib, self.ladder.least() / gib, self.ladder.blocks))
         self.errors = self.world.errors()
         self.choose(self.learned_size)
         self.hold()
         self.world.say(self.text())
 
+    def asked(self, costs):
+        """The ladder by what was measured: without offloading where the host has no room for it."""
+        costs["link"] = self.world.link()
+        ladder = Ladder(self.world.ladder(costs, self.budget))
+        if ladder.offloaded_bytes > self.world.host_bytes():
+            costs["link"] = 0
+            ladder = Ladder(self.world.ladder(costs, self.budget))
+        return ladder
+
     def times(self):
-        """Nanoseconds of a forward of each block."""
-        times = [0] * self.count
+        """Nanoseconds of a forward of each block, and of attention in it."""
+        whole, attention = [0] * self.count, [0] * self.count
         for block in self.blocks.values():
-            times[block.number] = int(sum(time() for time in block.times) / max(len(block.times), 1))
-            block.times = []
-        return times
+            passes = max(len(block.times), 1)
+            whole[block.number] = int(sum(each() for each in block.times) / passes)
+            attention[block.number] = int(sum(each() for each in block.attention_times) / passes)
+            block.times, block.attention_times = [], []
+        return {"block_ns": whole, "attention_ns": attention}
 
     def text(self):
         gib = 1 << 30
         spent, whole = self.ladder.cost(self.rung)
-        text = "pleat: recompute: %d of %d blocks are computed again: %.3f GiB of %.3f GiB" % (
-            self.rung, len(self.ladder.order), self.ladder.bytes(self.rung, 1) / gib, self.budget / gib)
+        counts = {way: [one for one, _ in self.ways.values()].count(way) for way in (AGAIN, ATTENTION, OFFLOAD)}
+        text = "pleat: recompute: %d of %d blocks are computed again" % (counts[AGAIN], self.ladder.blocks)
+        if counts[ATTENTION]:
+            text += ", %d all but attention" % counts[ATTENTION]
+        if counts[OFFLOAD]:
+            text += ", %d offloaded" % counts[OFFLOAD]
+        text += ": %.3f GiB of %.3f GiB" % (self.ladder.bytes(self.rung, 1) / gib, self.budget / gib)
         if whole and self.rung:
             text += ", %.1f ms an iteration of %.1f ms for all" % (spent / 1e6, whole / 1e6)
         return text
@@ -397,20 +427,33 @@ class Recompute:
             or self.is_kept_otherwise()
             or any(keywords.get(name) is not None for name in CACHES)
         )
-        if plain or block.alone or (self.state == CHOSEN and block.number not in self.again):
+        if plain or block.alone:
             return function(*arguments, **keywords)
-        return self.run_again(module, block, function, arguments, keywords)
+        way, until = self.ways.get(block.number, (None, None)) if self.state == CHOSEN else (AGAIN, None)
+        if way == OFFLOAD:
+            with self.within(block, False, ""), self.offload.saving(module, (arguments, keywords), until):
+                result = function(*arguments, **keywords)
+        elif way is not None:
+            result = self.run_again(module, block, function, arguments, keywords, way)
+        else:
+            result = function(*arguments, **keywords)
+        if self.offload is not None:
+            self.offload.passed(block.number, result)
+        return result
 
-    def run_again(self, module, block, function, arguments, keywords):
+    def run_again(self, module, block, function, arguments, keywords, way):
         from torch.utils.checkpoint import checkpoint
 
         learning = self.state == LEARNING
+        kept = Kept(self.torch) if way == ATTENTION else None
 
         def forward(*arguments, **keywords):
             if self.in_backward():
-                with self.restored(module), self.within(block, learning, ".again"):
+                attention = self.attention(block, ".again") if learning else kept.again() if kept else IDLE
+                with self.restored(module), self.within(block, learning, ".again"), attention:
                     return function(*arguments, **keywords)
-            with self.watched(module, block), self.within(block, learning, ""):
+            attention = self.attention(block, "") if learning else kept.first() if kept else IDLE
+            with self.watched(module, block), self.within(block, learning, ""), attention:
                 timed = self.world.timer() if learning else None
                 result = function(*arguments, **keywords)
                 if learning:
@@ -419,6 +462,19 @@ class Recompute:
 
         # What the block is called with by keyword is not the checkpoint's.
         return checkpoint(functools.partial(forward, **keywords), *arguments, use_reentrant=False)
+
+    def attention(self, block, behind):
+        """Inside, attention has a phase of its own; in a forward it is timed."""
+
+        def around(call):
+            with self.world.phase("block.%d%s.attention" % (block.number, behind)):
+                timed = self.world.timer() if not behind else None
+                result = call()
+                if timed is not None:
+                    block.attention_times.append(timed())
+                return result
+
+        return intercepted(self.torch, around)
 
     @contextlib.contextmanager
     def within(self, block, learning, behind):
@@ -450,20 +506,31 @@ class Recompute:
                     buffer.copy_(value)
 
 
+def options(costs):
+    """As the command takes them."""
+    lists = [("--block-ns", costs["block_ns"]), ("--attention-ns", costs["attention_ns"])]
+    told = [part for name, times in lists for part in (name, ",".join(map(str, times)))]
+    return told + (["--link", str(costs["link"])] if costs["link"] else [])
+
+
 class World:
     """A process's, under Pleat."""
 
     def __init__(self, torch, package):
         self.torch = torch
         self.package = package
+        self.inside = BETWEEN
+        self.measured = None
 
     @contextlib.contextmanager
     def phase(self, name):
+        outer, self.inside = self.inside, name
         try:
             with self.package.phase(name):
                 yield
         finally:
-            self.package._enter_phase(BETWEEN)
+            self.inside = outer
+            self.package._enter_phase(outer)
 
     def timer(self):
         begin = self.torch.cuda.Event(enable_timing=True)
@@ -495,15 +562,47 @@ class World:
                 self.torch.cuda.empty_cache()
             self.torch.cuda.set_per_process_memory_fraction(min(budget / total, 1.0), device)
 
-    def ladder(self, times, budget):
+    def link(self):
+        """The slower of both directions; measured once."""
+        if self.measured is None:
+            copies, device = self.copies(), self.torch.device("cuda", self.torch.cuda.current_device())
+            try:
+                there = self.torch.empty(PROBE, dtype=self.torch.uint8, device=device)
+                here = copies.host(PROBE)
+                copies.copy([(here, there)], device)  # the first touches the memory
+                spent = [self.spent(copies, pair, device) for pair in ((here, there), (there, here))]
+                self.measured = int(PROBE * 1e9 / max(spent))
+            except RuntimeError:  # no memory, here or there
+                self.measured = 0
+        return self.measured
+
+    def spent(self, copies, pair, device):
+        self.torch.cuda.synchronize(device)
+        began = time.perf_counter_ns()
+        copies.copy([pair], device).synchronize()
+        return time.perf_counter_ns() - began
+
+    def copies(self):
+        return Copies(self.torch)
+
+    def host_bytes(self):
+        """Half of what is available, shared with the host's other ranks."""
+        try:
+            with open("/proc/meminfo", encoding="ascii") as file:
+                kib = dict(line.split()[:2] for line in file)["MemAvailable:"]
+        except (OSError, KeyError, ValueError):
+            return 0
+        return int(kib) * 1024 // 2 // max(int(os.environ.get("LOCAL_WORLD_SIZE") or 1), 1)
+
+    def ladder(self, costs, budget):
         from . import _job
 
         self.package._enter_phase("")
         with tempfile.TemporaryDirectory() as folder:
             trace = os.path.join(folder, "learned.trace")
             self.package.save_trace(trace)
-            return json.loads(_job.run("explain", trace, "--budget", str(budget), "--json", "--block-ns",
-                                       ",".join(map(str, times)), answers=(0, 1)))
+            return json.loads(_job.run("explain", trace, "--budget", str(budget), "--json", *options(costs),
+                                       answers=(0, 1)))
 
     def say(self, text):
         from . import _job

@@ -1,0 +1,122 @@
+"""Fused attention within a block's forward: found, and not computed again where a block is computed again but for it.
+
+While a block runs, torch.nn.functional.scaled_dot_product_attention is one that asks what this thread does with its
+calls; behind the block it is torch's own again. Below autograd the operator of a call (FlashAttention's, cuDNN's ...)
+returns what it returned in the first run: autograd saves that as it would have, and all else runs as in a second run.
+"""
+
+import contextlib
+import functools
+import threading
+
+_thread = threading.local()  # .around: what becomes of this thread's calls, or None
+_lock = threading.Lock()
+_users = 0  # blocks that run
+_original = None
+
+
+def _asks(*arguments, **keywords):
+    around = getattr(_thread, "around", None)
+    if around is None:
+        return _original(*arguments, **keywords)
+    return around(functools.partial(_original, *arguments, **keywords))
+
+
+@contextlib.contextmanager
+def intercepted(torch, around):
+    """Inside, `around` is called in the place of this thread's calls of attention, with the call."""
+    global _original, _users
+    functional = torch.nn.functional
+    with _lock:
+        if functional.scaled_dot_product_attention is not _asks:
+            _original = functional.scaled_dot_product_attention
+            functional.scaled_dot_product_attention = _asks
+        _users += 1
+    outer, _thread.around = getattr(_thread, "around", None), around
+    try:
+        yield
+    finally:
+        _thread.around = outer
+        with _lock:
+            _users -= 1
+            if _users == 0 and functional.scaled_dot_product_attention is _asks:
+                functional.scaled_dot_product_attention = _original
+
+
+def _is_attention(operator):
+    return operator.overloadpacket.__name__.startswith("_scaled_dot_product_")
+
+
+def _modes(torch):
+    """What stands between autograd and the operators of a call: one notes results, one gives them back."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Noting(TorchDispatchMode):
+        def __init__(self, noted):
+            super().__init__()
+            self.noted = noted
+
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            results = operator(*args, **(kwargs or {}))
+            if _is_attention(operator):
+                # Autograd makes what is returned its own: another tensor of the same storage is kept.
+                self.noted.append([(one.detach(), one._version) if isinstance(one, torch.Tensor) else (one, None)
+                                   for one in results])
+            return results
+
+    class Giving(TorchDispatchMode):
+        def __init__(self, noted):
+            super().__init__()
+            self.noted = noted
+
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            noted = self.noted.pop(0) if self.noted and _is_attention(operator) else None
+            if noted is None or any(version not in (None, one._version) for one, version in noted):
+                return operator(*args, **(kwargs or {}))
+            return tuple(one for one, _ in noted)
+
+    return Noting, Giving
+
+
+class Kept:
+    """What attention left in one forward of a block, call by call. A second run takes it, and a third one, of a graph
+    that was retained, computes it again."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.noting, self.giving = _modes(torch)
+        self.calls = []  # of each: what was noted, and the random numbers' state behind it
+        self.next = 0
+
+    def states(self):
+        torch = self.torch
+        used = torch.cuda.is_initialized()
+        return torch.get_rng_state(), torch.cuda.get_rng_state() if used else None
+
+    def first(self):
+        return intercepted(self.torch, self.note)
+
+    def note(self, call):
+        noted = []
+        with self.noting(noted):
+            result = call()
+        # Dropout within attention draws random numbers, which a second run must not draw again.
+        draws = noted and (call.keywords.get("dropout_p") or (call.args[4] if len(call.args) > 4 else 0))
+        self.calls.append((noted, self.states() if draws else None))
+        return result
+
+    def again(self):
+        self.next = 0
+        return intercepted(self.torch, self.give)
+
+    def give(self, call):
+        noted, states = self.calls[self.next] if self.next < len(self.calls) else ([], None)
+        self.next += 1
+        is_there = bool(noted)
+        with self.giving(noted):
+            result = call()
+        if is_there and states is not None:
+            self.torch.set_rng_state(states[0])
+            if states[1] is not None:
+                self.torch.cuda.set_rng_state(states[1])
+        return result

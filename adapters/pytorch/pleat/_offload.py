@@ -1,0 +1,252 @@
+"""What blocks save for backward, in host memory meanwhile.
+
+When a block's forward has ended, what it saved is copied beside what runs next. By the end of a later block, its
+`until`, the copies are over, and the memory goes; when that block's backward begins they are fetched, beside the
+backwards of the blocks between. On the device all this is ordered by events, and the host waits for nothing.
+
+Inputs, parameters and buffers stay, as others hold them, and so do small tensors. Host memory is pinned, and kept
+for the next forward.
+"""
+
+import contextlib
+import weakref
+
+SMALLEST = 1 << 20  # bytes: what a link copies while a copy begins and ends is a fifth of that
+ALIGNMENT = 512
+
+
+def tensors(torch, value):
+    """All that an argument or a result is made of."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, torch.Tensor):
+            yield one
+        elif isinstance(one, dict):
+            waiting += reversed(list(one.values()))
+        elif isinstance(one, (list, tuple)):
+            waiting += reversed(one)
+
+
+class Copies:
+    """Of a CUDA device, on a stream of their own."""
+
+    kind = "cuda"
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.streams = {}
+
+    def host(self, bytes):
+        return self.torch.empty(bytes, dtype=self.torch.uint8, pin_memory=True)
+
+    def copy(self, pairs, device):
+        """Enqueues copies of (to, from), behind what is enqueued on the current stream; returns what to wait for."""
+        torch = self.torch
+        stream = self.streams.get(device)
+        if stream is None:
+            stream = self.streams[device] = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream), torch.no_grad():
+            for to, source in pairs:
+                to.copy_(source, non_blocking=True)
+        return stream.record_event()
+
+    def wait(self, event, device):
+        self.torch.cuda.current_stream(device).wait_event(event)
+
+
+class Stored:
+    """A storage of which saved tensors are made."""
+
+    def __init__(self, bytes, moving):
+        self.data = bytes  # a tensor of all of its bytes; None while they are on the host alone
+        self.bytes = len(bytes)
+        self.version = bytes._version
+        self.changed = False
+        self.moving = moving
+        self.host = None
+
+
+class Saved:
+    """What autograd holds in the place of a tensor."""
+
+    def __init__(self, tensor, stored):
+        self.stored = stored
+        self.dtype = tensor.dtype
+        self.place = tensor.size(), tensor.stride(), tensor.storage_offset()
+
+    def tensor(self, torch):
+        with torch.no_grad():
+            return self.stored.data.view(self.dtype).as_strided(*self.place)
+
+
+class Moving:
+    """One forward's."""
+
+    def __init__(self, home):
+        self.home = home
+        self.stored = {}  # by storage, as long as one holds it
+        self.arena = self.device = None
+        self.leaving, self.left = [], None  # what is copied to the host, and its event
+        self.arriving, self.arrived = [], None
+
+    def __del__(self):
+        if self.arena is not None:
+            self.home.arenas.append(self.arena)
+
+
+class Offload:
+    """A process's. `copies`: Copies, or what is like it."""
+
+    def __init__(self, torch, copies):
+        self.torch = torch
+        self.copies = copies
+        self.arenas = []  # pinned memory that no forward has
+        self.waiting = {}  # number of a block: forwards that have left by its end
+        self.fetching = []
+        self.failure = None
+
+    # ---- forward ----
+
+    @contextlib.contextmanager
+    def saving(self, module, arguments, until):
+        """Around a block's forward."""
+        held = {one.untyped_storage()._cdata
+                for part in (module.parameters(), module.buffers(), tensors(self.torch, arguments))
+                for one in part if self.can_move(one)}
+        moving = Moving(self)
+        stored = {}
+
+        def pack(tensor):
+            if not self.can_move(tensor):
+                return tensor
+            key = tensor.untyped_storage()._cdata
+            if key in held:
+                return tensor
+            if key not in stored:
+                stored[key] = Stored(self.bytes_of(tensor), moving)
+            return Saved(tensor, stored[key])
+
+        with self.torch.autograd.graph.saved_tensors_hooks(pack, self.unpack):
+            yield
+        moving.stored = [weakref.ref(one) for one in stored.values()]
+        stored.clear()
+        if self.send(moving):
+            self.waiting.setdefault(until, []).append(moving)
+
+    def can_move(self, tensor):
+        """Whether it lies in a large storage of the device, and there as its type and strides say: what is made of
+        other tensors does not."""
+        if tensor.device.type != self.copies.kind or tensor.layout != self.torch.strided or tensor.is_quantized:
+            return False
+        bytes = tensor.untyped_storage().nbytes()
+        return (bytes >= SMALLEST and bytes % tensor.element_size() == 0 and not tensor.is_conj()
+                and not tensor.is_neg() and not self.torch.utils._python_dispatch.is_traceable_wrapper_subclass(tensor))
+
+    def bytes_of(self, tensor):
+        """Its storage."""
+        with self.torch.no_grad():
+            count = tensor.untyped_storage().nbytes() // tensor.element_size()
+            return tensor.as_strided((count,), (1,), 0).view(self.torch.uint8)
+
+    def alive(self, moving):
+        return [one for one in (reference() for reference in moving.stored) if one is not None]
+
+    def send(self, moving):
+        alive = self.alive(moving)
+        if not alive or not self.take_arena(moving, sum(self.room(one) for one in alive)):
+            return False
+        at, pairs = 0, []
+        moving.device = alive[0].data.device
+        for one in alive:
+            one.host = moving.arena[at : at + one.bytes]
+            at += self.room(one)
+            pairs.append((one.host, one.data))
+        moving.left = self.copies.copy(pairs, moving.device)
+        moving.leaving = [one.data for one in alive]
+        return True
+
+    def room(self, stored):
+        return (stored.bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+    def take_arena(self, moving, bytes):
+        """Pinned memory; without it what was saved stays on the device."""
+        fitting = [arena for arena in self.arenas if len(arena) >= bytes]
+        if fitting:
+            arena = min(fitting, key=len)
+            self.arenas = [one for one in self.arenas if one is not arena]
+        else:
+            self.arenas = self.arenas[1:]  # of shorter iterations
+            try:
+                arena = self.copies.host(bytes)
+            except RuntimeError as problem:
+                self.failure = problem
+                return False
+        moving.arena = arena
+        return True
+
+    def passed(self, number, result):
+        """A block's forward has ended: what is to have left by now goes, and comes back before its backward."""
+        moved = self.waiting.pop(number, None)
+        if moved is None:
+            return
+        for moving in moved:
+            self.release(moving)
+        references = [weakref.ref(moving) for moving in moved]
+        for tensor in tensors(self.torch, result):
+            if tensor.requires_grad and tensor.grad_fn is not None:
+                tensor.register_hook(lambda _: self.fetch_all(references))
+                return
+
+    def release(self, moving):
+        self.copies.wait(moving.left, moving.device)
+        for one in self.alive(moving):
+            one.changed = one.data._version != one.version
+            one.data = None
+        moving.leaving = []
+
+    # ---- backward ----
+
+    def fetch_all(self, references):
+        for moving in (reference() for reference in references):
+            if moving is not None:
+                self.fetch(moving)
+
+    def fetch(self, moving):
+        away = [one for one in self.alive(moving) if one.data is None]
+        for one in away:
+            one.data = self.torch.empty(one.bytes, dtype=self.torch.uint8, device=moving.device)
+        if away:
+            moving.arriving = [one.data for one in away]
+            moving.arrived = self.copies.copy([(one.data, one.host) for one in away], moving.device)
+            self.fetching.append(moving)
+
+    def arrive(self, moving):
+        self.copies.wait(moving.arrived, moving.device)
+        moving.arriving, moving.arrived = [], None
+        self.fetching = [one for one in self.fetching if one is not moving]
+
+    def unpack(self, saved):
+        if not isinstance(saved, Saved):
+            return saved
+        stored = saved.stored
+        if stored.data is None:
+            self.fetch(stored.moving)
+        if stored.moving.arrived is not None:
+            self.arrive(stored.moving)
+        if stored.changed:
+            raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
+                               "operation, before it was offloaded")
+        return saved.tensor(self.torch)
+
+    # ---- iterations ----
+
+    def end(self):
+        """An iteration has ended: what waits for a block that did not run goes, and so does what nobody fetched."""
+        for moved in self.waiting.values():
+            for moving in moved:
+                self.release(moving)
+        self.waiting = {}
+        for moving in list(self.fetching):
+            self.arrive(moving)
