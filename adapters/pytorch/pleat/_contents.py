@@ -151,14 +151,15 @@ class Contents:
     def compute(self, function, args, kwargs, draws):
         """What an operator returns on the host, of contents that are known or, where it `draws`, drawn; None: they
         are not known, or the host has no such operator."""
-        there = {}
+        there, name = {}, self.kind(function).name
         for tensor in self.tensors(args, kwargs):
             held = self.of(tensor)
             if held is None and draws:
                 held = self.drawn(tensor)
             if held is None:
                 return None
-            there[id(tensor)] = held
+            # The places are the same, and are found in a seventh of the time where numbers are whole.
+            there[id(tensor)] = held.ne(0) if name == "nonzero" else held
 
         def on_host(leaf):
             if isinstance(leaf, self.torch.device):

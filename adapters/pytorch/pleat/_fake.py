@@ -97,7 +97,7 @@ def watching(torch, recorder):
     """The mode that decides which tensors have contents, and shows the recorder what operators return on the GPU."""
     from torch._subclasses import fake_tensor
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves, tree_map
+    from torch.utils._pytree import tree_map
 
     FakeTensor = fake_tensor.FakeTensor
     aten = torch.ops.aten
@@ -135,7 +135,7 @@ def watching(torch, recorder):
             kwargs = kwargs or {}
             if function is scalar and isinstance(args[0], FakeTensor):
                 return contents.value(args[0])
-            given = tree_leaves((args, kwargs))
+            given = _contents.leaves((args, kwargs), [])
             real = are_real(given, kwargs)
             if real and any(isinstance(leaf, torch.Tensor) for leaf in given):
                 return function(*args, **kwargs)
@@ -150,7 +150,7 @@ def watching(torch, recorder):
             if name.endswith("_") and given and not isinstance(given[0], FakeTensor):
                 known = contents.of(args[1]) if name == "copy_" else None
                 return args[0] if known is None else function(args[0], known)
-            leaves = tree_leaves(result)
+            leaves = _contents.leaves((result,), [])
             if real and all(map(is_small, leaves)):
                 return function(*args, **kwargs)
             on_device = [leaf for leaf in leaves if isinstance(leaf, FakeTensor) and leaf.device.type == "cuda"]
@@ -162,9 +162,12 @@ def watching(torch, recorder):
 
         def without(self, function, args, kwargs):
             """What an operator returns on tensors without contents."""
+            are_there = any(isinstance(leaf, torch.Tensor) and not isinstance(leaf, FakeTensor)
+                            for leaf in _contents.leaves((args, kwargs), []))
             try:
                 with fakes:
-                    result = function(*tree_map(without_contents, args), **tree_map(without_contents, kwargs))
+                    given = tree_map(without_contents, (args, kwargs)) if are_there else (args, kwargs)
+                    result = function(*given[0], **given[1])
             except depends as problem:
                 return contents.shaped(function, args, kwargs, problem)
             contents.follow(function, args, kwargs, result)
