@@ -57,9 +57,12 @@ static uint32_t block_for(const pleat__chunk_pool *pool, uint32_t chunks)
     return block;
 }
 
-uint32_t pleat__chunk_pool_handle_most(const pleat__chunk_pool *pool)
+uint32_t pleat__chunk_pool_joined_most(const pleat__chunk_pool *pool)
 {
-    return block_for(pool, 0);
+    uint32_t most = (pool->count - pool->absent) / (PLEAT__HANDLE_SHARE / PLEAT__JOINED);
+    most =
+        most < PLEAT__JOINED * PLEAT__HANDLE_CHUNKS ? most : PLEAT__JOINED * PLEAT__HANDLE_CHUNKS;
+    return most > 0 ? most : 1;
 }
 
 /* The next chunks' handle. */

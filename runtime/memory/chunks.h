@@ -24,6 +24,9 @@
  * at most PLEAT__HANDLE_CHUNKS (docs/decisions.md, D24). */
 #define PLEAT__HANDLE_CHUNKS 64u
 #define PLEAT__HANDLE_SHARE  512u
+/* What was at rest may come back in handles so many times as large: a job that gives its memory
+ * back in turns waits for each handle (D341). */
+#define PLEAT__JOINED 2u
 
 /* Neighbouring pages of the window. */
 typedef struct pleat__page_run {
@@ -100,8 +103,8 @@ static inline pleat_va pleat__chunk_pool_address(const pleat__chunk_pool *pool, 
     return pool->base + page * pool->page_bytes + (offset << PLEAT__GRANULE_SHIFT);
 }
 
-/* The most chunks of a handle that is made now. */
-uint32_t pleat__chunk_pool_handle_most(const pleat__chunk_pool *pool);
+/* The most chunks of a handle that others were joined to. */
+uint32_t pleat__chunk_pool_joined_most(const pleat__chunk_pool *pool);
 /* Chunks of its handle, the first of which is pool->first[chunk]; 0: it was given back. */
 static inline uint32_t pleat__handle_chunks(const pleat__chunk_pool *pool, uint32_t chunk)
 {

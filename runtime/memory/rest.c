@@ -107,11 +107,11 @@ static bool join(const pleat__heap *heap, uint32_t first, uint32_t next, uint32_
     return true;
 }
 
-/* What grew request by request comes back in handles as large as the job's size allows by now. */
+/* What grew request by request comes back in larger handles. */
 static void join_resting(const pleat__heap *heap)
 {
     pleat__chunk_pool *pool = heap->pool;
-    uint32_t most = pleat__chunk_pool_handle_most(pool);
+    uint32_t most = pleat__chunk_pool_joined_most(pool);
     size_t kept = pool->resting_count, count = pool->resting_count;
     if (!pool->joins)
         return;
@@ -439,7 +439,7 @@ static bool is_listed(const pleat__chunk_pool *pool, uint32_t chunk)
 void pleat__rest_join_listed(pleat__heap *heap)
 {
     const pleat__chunk_pool *pool = heap->pool;
-    uint32_t most = pleat__chunk_pool_handle_most(pool);
+    uint32_t most = pleat__chunk_pool_joined_most(pool);
     for (uint32_t c = 0, next; pool->joins && c < pool->count; c = next) {
         next = c + (pool->chunks[c] != NULL ? pool->chunks[c]->pages : 1);
         while (is_listed(pool, c) && is_listed(pool, next) && join(heap, c, next, most))
