@@ -15,7 +15,7 @@ COMMANDS = {  # what each takes besides options
     "compare": "one trace or more", "conf": None, "explain": "one trace or more", "export": "one trace",
     "import": "one recording", "plan": "a trace or a plan", "replay": "one trace",
     "remat": "one operator log", "report": "one trace", "verify": "one plan", "bench alloc": None,
-    "bench pause": None, "bench plan": "one FILE or more", "bench requests": "one trace", "bench vmm": None,
+    "bench pause": None, "bench plan": "one FILE or more", "bench requests": "one trace", "bench turns": None, "bench vmm": None,
     "top": "?", "version": None,
 }
 

@@ -1,0 +1,56 @@
+"""`pleat bench turns`: a trainer's turns are counted verb by verb, the same in each run, and what it
+gives back comes back.
+
+usage: bench_turns.py PLEAT FAKE_LIBCUDA
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+PLEAT, LIBRARY = sys.argv[1:3]
+
+
+def run(*arguments):
+    return subprocess.run([PLEAT, "bench", "turns", *arguments], capture_output=True, text=True,
+                          env={**os.environ, "PLEAT_CUDA_LIBRARY": LIBRARY}, timeout=120)
+
+
+def expect(truth, what):
+    if not truth:
+        sys.exit(f"bench_turns.py: {what}")
+
+
+def figures(*arguments):
+    done = run(*arguments, "--json")
+    expect(done.returncode == 0, f"{arguments}: exit {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def calls(found):
+    return {(step["step"], verb): step[verb]["calls"] for step in found["steps"]
+            for verb in ("create", "map", "set_access", "unmap", "release")}
+
+
+small = ("--layers", "12", "--rows", "4096", "--turns", "3")
+found = figures(*small)
+# Weights and two states live at rest: 12 layers of three times 64 MiB.
+expect(found["live_bytes"] == 12 * 3 * (64 << 20), f"live {found['live_bytes']}")
+expect(found["peak_bytes"] >= found["peak_live_bytes"] > found["live_bytes"], f"peak {found}")
+count = calls(found)
+for gone, come in (("trim", "iteration after it"), ("pause by discarding", "resume")):
+    expect(count[gone, "release"] > 0 and count[gone, "create"] == 0, f"{gone}: {count}")
+    expect(count[come, "create"] > 0 and count[come, "release"] == 0, f"{come}: {count}")
+expect(count["trim", "release"] == count["iteration after it", "create"], f"trimmed memory: {count}")
+expect(0 <= found["over_mean"] <= found["over_most"] + 1e-9, f"over {found['over_mean']}")
+expect(calls(figures(*small)) == count, "another run, other verbs")
+varied = figures(*small, "--vary", "--seed", "5")
+expect(varied["peak_live_bytes"] <= found["peak_live_bytes"], "rows that vary are no more than all")
+expect(calls(figures(*small, "--backend", "cuda"))["trim", "release"] > 0, "cuda")
+text = run(*small)
+expect(text.returncode == 0 and "held at rest" in text.stdout, f"text: {text.stdout}")
+tight = run(*small, "--budget", "1GiB")
+expect(tight.returncode == 4, f"a budget that is too small: exit {tight.returncode}")
+for arguments in (["--layers", "0"], ["--rows", "x"], ["extra"]):
+    expect(run(*arguments).returncode == 2, f"{arguments}")

@@ -1,0 +1,357 @@
+/*
+ * bench_turns.c: `pleat bench turns`: what it costs a trainer to give its memory back in turns:
+ * the verbs of each trim, pause and resume, and of the iteration after it, and what it holds while
+ * it rests.
+ *
+ * The trainer is a chain of square layers of fp32 under Adam, request by request as PyTorch makes
+ * them; no kernel runs and no byte is written, so on the host backend 80 GiB take no memory. It is
+ * the one of tests/pytorch/tenants.py.
+ */
+#include <tools/cmd/bench.h>
+#include <tools/json.h>
+#include <tools/options.h>
+#include <tools/replay/timed_vmm.h>
+
+#include <tools/clock.h>
+
+#include <internal/arena.h>
+#include <internal/error.h>
+#include <pleat/runtime.h>
+#include <string.h>
+
+#define MOST_LAYERS 1024u
+#define WARM_UP     8
+
+typedef struct layer {
+    pleat_va weight, first_moment, second_moment, gradient, input, hidden;
+} layer;
+
+/* What one step of a turn took. */
+typedef struct step_figures {
+    uint64_t ns;
+    timed_verb verbs[PLEAT__FAULT_any];
+} step_figures;
+
+/* What is measured of each turn. */
+typedef enum turn_step {
+    TRIM,
+    AFTER_TRIM,
+    DISCARD,
+    RESUME,
+    AFTER_RESUME,
+    STEPS,
+} turn_step;
+
+static const char *const step_names[] = {"trim", "iteration after it", "pause by discarding",
+                                         "resume", "iteration after that"};
+
+typedef struct turns_bench {
+    bool cuda, json, varies;
+    uint32_t device, layer_count, rows, width, turns, seed;
+    uint64_t budget_bytes;
+    pleat_vmm backend, vmm;
+    timed_vmm timed;
+    pleat__arena *arena;
+    pleat_runtime *runtime;
+    bool has_states;
+    layer layers[MOST_LAYERS];
+    pleat_va output;
+    uint64_t random;
+    step_figures steps[STEPS];   /* sums over the turns */
+    double over_mean, over_most; /* what is held at rest beyond what lives, a share of it */
+    uint64_t live, peak_live, peak;
+} turns_bench;
+
+/* ---- the trainer ---- */
+
+static pleat_result take(turns_bench *b, uint64_t bytes, pleat_va *address)
+{
+    return pleat_alloc(b->runtime, bytes, 0, address);
+}
+
+static pleat_result give(turns_bench *b, pleat_va address)
+{
+    return pleat_free(b->runtime, address);
+}
+
+static uint64_t weight_bytes(const turns_bench *b)
+{
+    return (uint64_t)b->width * b->width * sizeof(float);
+}
+
+/* An activation: of all rows or, where they vary, of a quarter of them and more. */
+static uint64_t draw_bytes(turns_bench *b)
+{
+    uint64_t rows = b->rows;
+    b->random = b->random * 6364136223846793005u + 1442695040888963407u;
+    if (b->varies)
+        rows = rows / 4 + (b->random >> 33) % (rows - rows / 4 + 1);
+    return (rows > 0 ? rows : 1) * b->width * sizeof(float);
+}
+
+static pleat_result go_forward(turns_bench *b, uint64_t bytes)
+{
+    pleat_va passing;
+    PLEAT_TRY(take(b, bytes, &b->layers[0].input));
+    for (uint32_t l = 0; l < b->layer_count; l++) {
+        bool last = l + 1 == b->layer_count;
+        PLEAT_TRY(take(b, bytes, &b->layers[l].hidden));
+        PLEAT_TRY(take(b, bytes, &passing));
+        PLEAT_TRY(take(b, bytes, last ? &b->output : &b->layers[l + 1].input));
+        PLEAT_TRY(give(b, passing));
+    }
+    return PLEAT_OK;
+}
+
+/* A layer's gradients; *gradient is the one of its output, and then the one of its input. */
+static pleat_result go_back(turns_bench *b, uint32_t l, uint64_t bytes, pleat_va *gradient)
+{
+    pleat_va hidden, input, sum;
+    PLEAT_TRY(take(b, bytes, &hidden));
+    PLEAT_TRY(give(b, b->layers[l].hidden));
+    PLEAT_TRY(take(b, weight_bytes(b), &b->layers[l].gradient));
+    PLEAT_TRY(take(b, bytes, &input));
+    PLEAT_TRY(give(b, hidden));
+    PLEAT_TRY(give(b, b->layers[l].input));
+    PLEAT_TRY(take(b, bytes, &sum));
+    PLEAT_TRY(give(b, input));
+    PLEAT_TRY(give(b, *gradient));
+    *gradient = sum;
+    return PLEAT_OK;
+}
+
+static pleat_result go_backward(turns_bench *b, uint64_t bytes)
+{
+    pleat_va square, loss, gradient;
+    PLEAT_TRY(take(b, bytes, &square));
+    PLEAT_TRY(take(b, sizeof(float), &loss));
+    PLEAT_TRY(give(b, square));
+    PLEAT_TRY(take(b, bytes, &gradient));
+    PLEAT_TRY(give(b, b->output));
+    for (uint32_t l = b->layer_count; l > 0; l--)
+        PLEAT_TRY(go_back(b, l - 1, bytes, &gradient));
+    PLEAT_TRY(give(b, gradient));
+    return give(b, loss);
+}
+
+/* Adam's states come with the first one. */
+static pleat_result update(turns_bench *b)
+{
+    for (uint32_t l = 0; l < b->layer_count && !b->has_states; l++) {
+        PLEAT_TRY(take(b, weight_bytes(b), &b->layers[l].first_moment));
+        PLEAT_TRY(take(b, weight_bytes(b), &b->layers[l].second_moment));
+    }
+    b->has_states = true;
+    for (uint32_t l = 0; l < b->layer_count; l++)
+        PLEAT_TRY(give(b, b->layers[l].gradient));
+    return PLEAT_OK;
+}
+
+static pleat_result iterate(turns_bench *b)
+{
+    uint64_t bytes = draw_bytes(b);
+    PLEAT_TRY(pleat_mark(b->runtime));
+    PLEAT_TRY(go_forward(b, bytes));
+    PLEAT_TRY(go_backward(b, bytes));
+    return update(b);
+}
+
+static pleat_result begin_trainer(turns_bench *b)
+{
+    const pleat_runtime_options options = {.size = sizeof options,
+                                           .device = (int)b->device,
+                                           .budget_bytes = b->budget_bytes,
+                                           .waits = 1};
+    PLEAT_TRY(timed_vmm_begin(b->backend, b->arena, &b->timed, &b->vmm));
+    PLEAT_TRY(pleat_runtime_create(b->vmm, &options, &b->runtime));
+    for (uint32_t l = 0; l < b->layer_count; l++)
+        PLEAT_TRY(take(b, weight_bytes(b), &b->layers[l].weight));
+    for (int i = 0; i < WARM_UP; i++)
+        PLEAT_TRY(iterate(b));
+    return PLEAT_OK;
+}
+
+/* ---- the turns ---- */
+
+static pleat_result do_step(turns_bench *b, turn_step step)
+{
+    const pleat_pause_options discard = {.size = sizeof discard, .offload = PLEAT_OFFLOAD_DISCARD};
+    switch (step) {
+    case TRIM:
+        return pleat_trim(b->runtime, 0, NULL);
+    case DISCARD:
+        return pleat_pause(b->runtime, &discard);
+    case RESUME:
+        return pleat_resume(b->runtime, NULL);
+    default:
+        return iterate(b);
+    }
+}
+
+static pleat_result measure_step(turns_bench *b, turn_step step)
+{
+    step_figures *sum = &b->steps[step];
+    memset(b->timed.by_verb, 0, sizeof b->timed.by_verb);
+    uint64_t begun = clock_now();
+    PLEAT_TRY(do_step(b, step));
+    sum->ns += clock_now() - begun;
+    for (int v = 0; v < PLEAT__FAULT_any; v++) {
+        sum->verbs[v].calls += b->timed.by_verb[v].calls;
+        sum->verbs[v].ns += b->timed.by_verb[v].ns;
+    }
+    return PLEAT_OK;
+}
+
+static void note_rest(turns_bench *b)
+{
+    pleat_stats now = pleat_stats_of(b->runtime);
+    double over = (double)now.physical_bytes / (double)now.live_bytes - 1;
+    b->over_mean += over / b->turns;
+    b->over_most = over > b->over_most ? over : b->over_most;
+}
+
+static pleat_result measure(turns_bench *b)
+{
+    PLEAT_TRY(begin_trainer(b));
+    /* The first turn joins handles; it does not count. */
+    PLEAT_TRY(do_step(b, TRIM));
+    PLEAT_TRY(do_step(b, AFTER_TRIM));
+    for (uint32_t turn = 0; turn < b->turns; turn++) {
+        PLEAT_TRY(measure_step(b, TRIM));
+        note_rest(b);
+        PLEAT_TRY(measure_step(b, AFTER_TRIM));
+    }
+    PLEAT_TRY(do_step(b, DISCARD));
+    PLEAT_TRY(do_step(b, RESUME));
+    PLEAT_TRY(do_step(b, AFTER_RESUME));
+    for (uint32_t turn = 0; turn < b->turns; turn++)
+        for (turn_step step = DISCARD; step < STEPS; step++)
+            PLEAT_TRY(measure_step(b, step));
+    pleat_stats end = pleat_stats_of(b->runtime);
+    b->live = end.live_bytes;
+    b->peak_live = end.peak_live_bytes;
+    b->peak = end.peak_physical_bytes;
+    return PLEAT_OK;
+}
+
+/* ---- what is printed ---- */
+
+/* The verbs that handles cost. */
+static const pleat__fault_verb shown[] = {PLEAT__FAULT_create, PLEAT__FAULT_map,
+                                          PLEAT__FAULT_set_access, PLEAT__FAULT_unmap,
+                                          PLEAT__FAULT_release};
+static const char *const shown_names[] = {"create", "map", "set_access", "unmap", "release"};
+#define SHOWN (sizeof shown / sizeof *shown)
+
+static void print_text(const turns_bench *b)
+{
+    char live[32], peak_live[32], peak[32];
+    printf("live at rest %s; at the peak %s live in %s\n",
+           cli_format_size(b->live, live, sizeof live),
+           cli_format_size(b->peak_live, peak_live, sizeof peak_live),
+           cli_format_size(b->peak, peak, sizeof peak));
+    printf("held at rest beyond what lives: %.2f %% on average, %.2f %% at most\n",
+           100 * b->over_mean, 100 * b->over_most);
+    for (int s = 0; s < STEPS; s++) {
+        printf("%s: %.2f ms\n", step_names[s], (double)b->steps[s].ns * 1e-6 / b->turns);
+        for (size_t v = 0; v < SHOWN; v++) {
+            const timed_verb *of = &b->steps[s].verbs[shown[v]];
+            if (of->calls > 0)
+                printf("    %-12s %6llu calls %9.2f ms\n", shown_names[v],
+                       (unsigned long long)(of->calls / b->turns),
+                       (double)of->ns * 1e-6 / b->turns);
+        }
+    }
+}
+
+static void print_json(const turns_bench *b)
+{
+    json_writer json;
+    json_begin(&json, stdout);
+    json_object(&json, NULL);
+    json_string(&json, "backend", b->backend.ops->name);
+    json_uint(&json, "live_bytes", b->live);
+    json_uint(&json, "peak_live_bytes", b->peak_live);
+    json_uint(&json, "peak_bytes", b->peak);
+    json_double(&json, "over_mean", b->over_mean);
+    json_double(&json, "over_most", b->over_most);
+    json_array(&json, "steps");
+    for (int s = 0; s < STEPS; s++) {
+        json_object(&json, NULL);
+        json_string(&json, "step", step_names[s]);
+        json_uint(&json, "ns", b->steps[s].ns / b->turns);
+        for (size_t v = 0; v < SHOWN; v++) {
+            json_object(&json, shown_names[v]);
+            json_uint(&json, "calls", b->steps[s].verbs[shown[v]].calls / b->turns);
+            json_uint(&json, "ns", b->steps[s].verbs[shown[v]].ns / b->turns);
+            json_end_object(&json);
+        }
+        json_end_object(&json);
+    }
+    json_end_array(&json);
+    json_end_object(&json);
+    json_finish(&json);
+}
+
+/* ---- the command ---- */
+
+static int parse(turns_bench *b, int argc, char **argv)
+{
+    const char *backend = "host";
+    const cli_option table[] = {
+        OPTION_CHOICE('b', "backend", &backend, "NAME", "host|cuda", "host or cuda (host)"),
+        OPTION_COUNT('\0', "device", &b->device, "N", 0, UINT8_MAX, "which device (0)"),
+        OPTION_COUNT('l', "layers", &b->layer_count, "N", 1, MOST_LAYERS, "layers (64)"),
+        OPTION_COUNT('w', "width", &b->width, "N", 1, 65536, "a layer's width (4096)"),
+        OPTION_COUNT('r', "rows", &b->rows, "N", 1, 1048576, "rows of an iteration (8192)"),
+        OPTION_FLAG('v', "vary", &b->varies, "rows are drawn anew each time, a quarter and more"),
+        OPTION_COUNT('s', "seed", &b->seed, "N", 0, UINT32_MAX, "of what is drawn (1)"),
+        OPTION_COUNT('n', "turns", &b->turns, "N", 1, 10000, "turns of each kind (5)"),
+        OPTION_BYTES('B', "budget", &b->budget_bytes, "SIZE", CLI_LEAST_MEMORY,
+                     "never more memory than this"),
+        OPTION_JSON(&b->json),
+        OPTION_END,
+    };
+    const cli_usage usage = {
+        .command = "bench turns",
+        .synopsis = "[options]",
+        .text =
+            "Measures what giving its memory back in turns costs a trainer: the verbs of each\n"
+            "trim, pause and resume, and of the iteration after it, and what it holds at rest.\n",
+        .options = table,
+    };
+    int code = cli_read(argc, argv, &usage, NULL);
+    b->cuda = strcmp(backend, "cuda") == 0;
+    b->random = b->seed;
+    return code;
+}
+
+static pleat_result open_backend(turns_bench *b)
+{
+    const pleat_host_options options = {
+        .size = sizeof options, .devices = (int)b->device + 1, .device_bytes = 80ull << 30};
+    return b->cuda ? pleat_vmm_cuda(&b->backend) : pleat_vmm_host(&options, &b->backend);
+}
+
+int bench_turns(int argc, char **argv)
+{
+    static turns_bench b;
+    b = (turns_bench){.layer_count = 64, .rows = 8192, .width = 4096, .turns = 5, .seed = 1};
+    int code = parse(&b, argc, argv);
+    if (code != CLI_GO_ON)
+        return code;
+    pleat_result result = pleat__arena_create(&b.arena);
+    if (result == PLEAT_OK)
+        result = open_backend(&b);
+    if (result == PLEAT_OK)
+        result = measure(&b);
+    code = result == PLEAT_OK ? CLI_DONE : cli_failed("bench turns", result);
+    if (result == PLEAT_OK && b.json)
+        print_json(&b);
+    else if (result == PLEAT_OK)
+        print_text(&b);
+    pleat_runtime_destroy(b.runtime);
+    pleat_vmm_destroy(&b.backend);
+    pleat__arena_destroy(b.arena);
+    return code;
+}
