@@ -28,6 +28,9 @@ typedef struct tensors {
     pleat_runtime *runtime;
     pleat_va *all;
     size_t count;
+    void *host; /* pinned, of a tensor's size */
+    pleat_stream streams[2];
+    pleat_event events[2];
 } tensors;
 
 static pleat_result tensors_begin(const pause_bench *b, tensors *t)
@@ -41,11 +44,24 @@ static pleat_result tensors_begin(const pause_bench *b, tensors *t)
     PLEAT_TRY(pleat_runtime_create(t->vmm, &options, &t->runtime));
     for (; t->count < wanted; t->count++)
         PLEAT_TRY(pleat_alloc(t->runtime, b->tensor_bytes, 0, &t->all[t->count]));
+    PLEAT_TRY(VERB(b, host_alloc, b->device, b->tensor_bytes, &t->host));
+    for (int s = 0; s < 2; s++) {
+        PLEAT_TRY(VERB(b, stream_create, b->device, &t->streams[s]));
+        PLEAT_TRY(VERB(b, event_create, b->device, &t->events[s]));
+    }
     return PLEAT_OK;
 }
 
 static void tensors_end(const pause_bench *b, tensors *t)
 {
+    for (int s = 0; s < 2; s++) {
+        if (t->events[s] != 0)
+            (void)VERB(b, event_destroy, t->events[s]);
+        if (t->streams[s] != 0)
+            (void)VERB(b, stream_destroy, b->device, t->streams[s]);
+    }
+    if (t->host != NULL)
+        (void)VERB(b, host_free, b->device, t->host);
     for (size_t i = 0; i < t->count; i++)
         (void)pleat_free(t->runtime, t->all[i]);
     pleat_runtime_destroy(t->runtime);
@@ -74,6 +90,19 @@ static double seconds_since(uint64_t begun)
     return (double)(clock_now() - begun) * 1e-9;
 }
 
+/* What a resume copies, to where it copies it, with nothing else to do. */
+static pleat_result copy_alone(const pause_bench *b, const tensors *t)
+{
+    for (size_t i = 0; i < t->count; i++)
+        PLEAT_TRY(VERB(b, copy, b->device, t->streams[i % 2], t->all[i],
+                       (uint64_t)(uintptr_t)t->host, b->tensor_bytes));
+    for (int s = 0; s < 2; s++) {
+        PLEAT_TRY(VERB(b, event_record, t->events[s], t->streams[s]));
+        PLEAT_TRY(VERB(b, event_wait, t->events[s]));
+    }
+    return PLEAT_OK;
+}
+
 static pleat_result measure_turn(const pause_bench *b, tensors *t, bool contested, turn_row *row)
 {
     begin_verbs(t);
@@ -88,6 +117,9 @@ static pleat_result measure_turn(const pause_bench *b, tensors *t, bool conteste
     PLEAT_TRY(pleat_resume(t->runtime, NULL));
     row->resume = seconds_since(begun);
     memcpy(row->resume_verbs, t->timed.by_verb, sizeof row->resume_verbs);
+    begun = clock_now();
+    PLEAT_TRY(copy_alone(b, t));
+    row->copy = seconds_since(begun);
     return PLEAT_OK;
 }
 
@@ -126,6 +158,14 @@ static double median(const turn_row *rows, uint32_t count, bool resume)
     uint64_t ns[MOST_TURNS];
     for (uint32_t i = 0; i < count; i++)
         ns[i] = (uint64_t)((resume ? rows[i].resume : rows[i].pause) * 1e9);
+    return (double)clock_quantile(ns, count, 0.5) * 1e-9;
+}
+
+static double median_copy(const turn_row *rows, uint32_t count)
+{
+    uint64_t ns[MOST_TURNS];
+    for (uint32_t i = 0; i < count; i++)
+        ns[i] = (uint64_t)(rows[i].copy * 1e9);
     return (double)clock_quantile(ns, count, 0.5) * 1e-9;
 }
 
@@ -181,6 +221,10 @@ static void print_half(const pause_bench *b, const char *name, const turn_row *r
     double copy = (double)b->bytes / link_rate(b, !resume);
     printf("%s %s: %.3f s, %.2f of the copy's %.3f s\n", resume ? "resume" : "pause", name, seconds,
            seconds / copy, copy);
+    if (resume)
+        printf(
+            "    the same bytes copied to the same memory: %.3f s, of which the resume is %.2f\n",
+            median_copy(rows, b->turns), seconds / median_copy(rows, b->turns));
     print_verbs(b, rows, resume);
 }
 
@@ -228,6 +272,7 @@ static void json_turns(json_writer *json, const char *key, const pause_bench *b,
     json_double(json, "resume_seconds", median(rows, b->turns, true));
     json_double(json, "resume_to_copy",
                 median(rows, b->turns, true) * link_rate(b, false) / (double)b->bytes);
+    json_double(json, "copy_seconds", median_copy(rows, b->turns));
     json_double(json, "pause_outside_verbs_seconds", outside_verbs(b, rows, false));
     json_double(json, "resume_outside_verbs_seconds", outside_verbs(b, rows, true));
     json_verbs(json, "pause_verbs", b, rows, false);

@@ -29,6 +29,7 @@ typedef struct copy_row {
 /* One pause and its resume. */
 typedef struct turn_row {
     double pause, resume; /* seconds */
+    double copy;          /* the same bytes to the same memory, when it is there */
     timed_verb pause_verbs[PLEAT__FAULT_any], resume_verbs[PLEAT__FAULT_any];
 } turn_row;
 
