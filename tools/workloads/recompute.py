@@ -1,20 +1,36 @@
 #!/usr/bin/env python3
 """Recomputation within a budget beside what else there is, on a GPU under Pleat:
 
-    recompute.py --json RESULTS.json                          # all of it: some seven minutes on an H200
-    recompute.py --models llama --lengths drawn --budgets 0.6
+    recompute.py --json ROWS.jsonl                            # all of it: some fifteen minutes on an H200
+    recompute.py --models llama --lengths drawn --json ROWS.jsonl    # a part of it: two minutes
+    recompute.py --show ROWS.jsonl MORE.jsonl                 # the table of parts
 
-Models of transformers with random weights are trained alone, with all layers checkpointed (full), with all
-but products' and attention's results computed again (selective), and with pleat.enable(recompute="auto")
-within each budget, a share of what the model takes alone. Each runs in a process of its own.
+Models of transformers with random weights are trained
+
+    alone      as they are; twice, to see whether losses are the same bit by bit
+    full       with all layers checkpointed
+    selective  with all but products' and attention's results computed again, by torch's own policies
+    auto       with pleat.enable(recompute="auto") within each budget, a share of what the model takes alone
+    again      the same, but that blocks are only computed again: never offloaded, never without attention
+    compile    by torch.compile, with the budget as its activation_memory_budget
+    closed     by torch.compile and pleat.enable(recompute="auto")
+
+Each runs in a process of its own, and its row is written when it is there: a part that is cut off has lost only
+the row at work.
 
 A row: the most bytes of the device in use where iterations end (memory is kept between them), by the driver's
 count less what is there beside Pleat's memory after the first iterations; seconds of an iteration at the mean
 of the measured ones; whether losses are those alone, bit by bit; and the choice. Then what must hold and does
 not; exit status 1 if anything.
+
+    recompute.py --cpu
+
+trains small ones on the processor, where nothing of memory is measured: whether losses are the same bit by bit
+while blocks go all ways in turn.
 """
 
 import argparse
+import contextlib
 import functools
 import json
 import os
@@ -25,53 +41,65 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS, LENGTHS, BUDGETS = ("llama", "qwen3moe", "vit", "t5"), ("fixed", "drawn"), (0.8, 0.6, 0.45)
+WAYS = ("alone", "full", "selective", "auto", "again", "compile", "closed")
+BY_DEFAULT = WAYS[:4]
+BUDGETED = WAYS[3:]
+MOST = 80  # of the first, while torch's shares are tried
 WARM, MEASURED = 10, 8  # iterations: the longest comes twice before, and what learns has learned by then
 SHARES = (1.0, 0.35, 0.6, 0.25, 0.85, 0.5, 0.3, 0.7)  # of the largest length, where lengths are drawn
 LONGEST = 2048
 GIB = 1 << 30
 
 
-def model_of(name):
-    """A model of transformers, and what makes a batch of it at a length."""
+def model_of(name, device):
+    """A model of transformers, and what makes a batch of it at a length; on a processor a small one."""
     import torch
     import transformers as hub
 
-    wide = dict(hidden_size=1536, num_attention_heads=12, vocab_size=32000, use_cache=False,
-                max_position_embeddings=LONGEST)
+    small = device == "cpu"
+    words = 100 if small else 32000
+    wide = dict(hidden_size=64 if small else 1536, num_attention_heads=4 if small else 12, vocab_size=words,
+                use_cache=False, max_position_embeddings=LONGEST, intermediate_size=96 if small else 4096)
+
+    def deep(layers):
+        return 6 if small else layers
 
     def texts(rows):
         def batch(length):
-            tokens = torch.randint(0, 32000, (rows, length), device="cuda")
+            tokens = torch.randint(0, words, (1 if small else rows, length), device=device)
             return dict(input_ids=tokens, labels=tokens)
 
         return batch
 
     def images(length):
-        rows = max(8, 96 * length // LONGEST)
-        return dict(pixel_values=torch.randn(rows, 3, 224, 224, device="cuda"),
-                    labels=torch.zeros(rows, dtype=torch.long, device="cuda"))
+        rows = max(1 if small else 8, 96 * length // LONGEST)
+        return dict(pixel_values=torch.randn(rows, 3, *[32 if small else 224] * 2, device=device),
+                    labels=torch.zeros(rows, dtype=torch.long, device=device))
 
     def pairs(length):
         # Its attention's biases take the square of the length.
-        tokens = torch.randint(0, 32000, (4, length // 2), device="cuda")
+        tokens = torch.randint(0, words, (1 if small else 4, length // 2), device=device)
         return dict(input_ids=tokens, labels=tokens[:, : length // 4])
 
     makers = {
         "llama": lambda: (hub.LlamaForCausalLM(hub.LlamaConfig(
-            intermediate_size=4096, num_hidden_layers=16, num_key_value_heads=4, **wide)), texts(6)),
+            num_hidden_layers=deep(16), num_key_value_heads=4, **wide)), texts(6)),
         "qwen3moe": lambda: (hub.Qwen3MoeForCausalLM(hub.Qwen3MoeConfig(
-            intermediate_size=4096, moe_intermediate_size=768, num_hidden_layers=10, num_key_value_heads=4,
-            head_dim=128, num_experts=8, num_experts_per_tok=2, **wide)), texts(4)),
+            moe_intermediate_size=32 if small else 768, num_hidden_layers=deep(10), num_key_value_heads=4,
+            head_dim=16 if small else 128, num_experts=8, num_experts_per_tok=2, **wide)), texts(4)),
         "vit": lambda: (hub.ViTForImageClassification(hub.ViTConfig(
-            hidden_size=1024, intermediate_size=4096, num_hidden_layers=20, num_attention_heads=16)), images),
+            hidden_size=64 if small else 1024, intermediate_size=96 if small else 4096, num_hidden_layers=deep(20),
+            num_attention_heads=4 if small else 16, image_size=32 if small else 224,
+            hidden_dropout_prob=0.1 if small else 0.0)), images),
         "t5": lambda: (hub.T5ForConditionalGeneration(hub.T5Config(
-            d_model=1024, d_ff=4096, num_layers=8, num_heads=16, d_kv=64, vocab_size=32000, use_cache=False,
+            d_model=64 if small else 1024, d_ff=96 if small else 4096, num_layers=deep(8),
+            num_heads=4 if small else 16, d_kv=16 if small else 64, vocab_size=words, use_cache=False,
             decoder_start_token_id=0)), pairs),
     }
     torch.manual_seed(7)
-    with torch.device("cuda"):
+    with torch.device(device):
         model, batch = makers[name]()
-    return model.to(torch.bfloat16).train(), batch
+    return model.to(torch.bfloat16).train() if not small else model.train(), batch
 
 
 def keep_some(context, op, *arguments, **keywords):
@@ -101,62 +129,179 @@ def used(torch):
     return total - free
 
 
-def train(name, lengths, way, share, budget):
-    """A row: one way to train, in this process."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
-    import pleat
+class Gpu:
+    """A GPU under Pleat."""
 
-    choosing, said = [], []
-    if way == "auto":
-        pleat.enable(recompute="auto", budget=budget)
-        world = pleat._recomputing.world
-        ladder = world.ladder
+    name, longest = "cuda", LONGEST
 
-        def timed(*asked):
+    def __init__(self, way, budget):
+        sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
+        import pleat
+
+        self.pleat, self.way, self.most, self.rest = pleat, way, 0, 0
+        self.choosing, self.said = [], []
+        if way not in ("auto", "again", "closed"):
+            pleat.enable(conf="keep:off")
+        else:
+            pleat.enable(recompute="auto", budget=budget)
+            self.listen(pleat._recomputing.world)
+
+    def listen(self, world):
+        """To how long a choice takes, and what is said of it."""
+        ladder, only = world.ladder, self.way == "again"
+
+        def timed(costs, budget):
             began = time.monotonic()
-            answer = ladder(*asked)
-            choosing.append(time.monotonic() - began)
+            costs = dict(costs, link=0, attention_ns=[]) if only else costs
+            answer = ladder(costs, budget)
+            self.choosing.append(time.monotonic() - began)
             return answer
 
-        world.say, world.ladder = said.append, timed
-    else:
-        pleat.enable(conf="keep:off")
+        world.say, world.ladder = self.said.append, timed
+
+    def ready(self, torch):
+        """Behind the model's making. Attention of cuDNN's gives other bits in each run."""
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        torch.cuda.empty_cache()
+
+    def now(self, torch):
+        torch.cuda.synchronize()
+        return time.monotonic()
+
+    def iterated(self, torch, number):
+        """Returns whether the iteration is one that is measured."""
+        if number < WARM or (self.way == "closed" and not self.pleat._recomputing.compiled.chosen and number < MOST):
+            # The context and libraries, whose kernels are loaded by now.
+            self.rest = used(torch) - self.pleat.stats()["physical_bytes"]
+            return False
+        self.most = max(self.most, used(torch) - self.rest)
+        return True
+
+    def row(self):
+        row = dict(used_bytes=self.most, physical_bytes=self.pleat.stats()["physical_bytes"], said=self.said)
+        if self.way in ("auto", "again"):
+            made = self.pleat._recomputing
+            row.update(choice_seconds=max(self.choosing, default=None), blocks=made.count, ways=ways_of(made))
+        return row
+
+
+class Cpu:
+    """The processor, where every third block goes each way."""
+
+    name, longest = "cpu", 64
+
+    def __init__(self, way, budget):
+        self.made = None
+        self.told = []
+
+    def ladder(self, costs, budget):
+        blocks = range(len(costs["block_ns"]))
+        ways = ["offload", "attention", "again"]
+        rungs = [dict(live_bytes=1000, ns=0)] + [
+            dict(live_bytes=1000, ns=0, block=i, way=ways[i % 3], until=i + 1) for i in blocks]
+        rungs[-1]["live_bytes"] = 900  # so that the budget wants all of them
+        return dict(rungs=rungs, persistent_bytes=100, lasting_bytes=100,
+                    blocks=[dict(number=i, saved_bytes=1) for i in blocks])
+
+    def ready(self, torch):
+        torch.set_num_threads(1)
+        sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
+        from pleat import _offload, _recompute
+
+        class World(_recompute.World):
+            phase, ladder, say = staticmethod(contextlib.nullcontext), staticmethod(self.ladder), self.told.append
+            link, errors, recording = (lambda world: 1), (lambda world: 0), (lambda world: True)
+            timer, hold = (lambda world: lambda: lambda: 1), (lambda world, budget: None)
+            copies = lambda world: Copies()  # noqa: E731
+
+        class Copies:
+            kind = "cpu"
+
+            def host(self, bytes):
+                return torch.empty(bytes, dtype=torch.uint8)
+
+            def copy(self, pairs, device):
+                for to, source in pairs:
+                    to.copy_(source)
+
+            def wait(self, event, device):
+                pass
+
+        _offload.SMALLEST = 1
+        self.made = _recompute.Recompute(torch, 910, World(torch, None))
+        self.world = World
+
+    def now(self, torch):
+        return time.monotonic()
+
+    def iterated(self, torch, number):
+        if self.made is not None:
+            self.made.mark()
+        return True
+
+    def row(self):
+        made = self.made
+        return dict(used_bytes=0, said=self.told, choice_seconds=0, blocks=made.count, ways=ways_of(made))
+
+
+class Plain(Cpu):
+    """The processor alone."""
+
+    def ready(self, torch):
+        torch.set_num_threads(1)
+
+    def row(self):
+        return dict(used_bytes=0)
+
+
+def ways_of(made):
+    """How many blocks are computed again, all but attention, and offloaded."""
+    ways = [way for way, _ in made.ways.values()]
+    return [ways.count(way) for way in ("again", "attention", "offload")]
+
+
+def prepare(model, way, share):
+    """The model as a way wants it."""
+    import torch
+
+    if way in ("full", "selective"):
+        checkpoint_all(model, way == "selective")
+    if way == "compile":
+        import torch._functorch.config
+
+        torch._functorch.config.activation_memory_budget = share
+    return torch.compile(model) if way in ("compile", "closed") else model
+
+
+def train(name, lengths, way, share, budget, cpu=False, again=0):
+    """A row: one way to train, in this process."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    device = (Gpu if not cpu else Cpu if way == "auto" else Plain)(way, budget)
     import torch
 
     torch.use_deterministic_algorithms(True, warn_only=True)
-    model, batch = model_of(name)
-    torch.cuda.empty_cache()  # what making it took
-    if way in ("full", "selective"):
-        checkpoint_all(model, way == "selective")
+    model, batch = model_of(name, device.name)
+    device.ready(torch)
+    model = prepare(model, way, share)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    losses, seconds, most, rest = [], [], 0, 0
+    losses, seconds = [], []
     torch.manual_seed(11)
-    for i in range(WARM + MEASURED):
+    i = 0
+    while len(seconds) < MEASURED:
         part = SHARES[i % len(SHARES)] if lengths == "drawn" else 1.0
-        inputs = batch(int(LONGEST * part) // 64 * 64)
-        torch.cuda.synchronize()
-        began = time.monotonic()
+        inputs = batch(max(int(device.longest * part) // 64 * 64, 16))
+        began = device.now(torch)
         loss = model(**inputs).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        torch.cuda.synchronize()
-        passed = time.monotonic() - began
+        passed = device.now(torch) - began
         losses.append(loss.item())
         del loss, inputs
-        if i < WARM:
-            # The context and libraries, whose kernels are loaded by now.
-            rest = used(torch) - pleat.stats()["physical_bytes"]
-            continue
-        seconds.append(passed)
-        most = max(most, used(torch) - rest)
-    row = dict(used_bytes=most, physical_bytes=pleat.stats()["physical_bytes"], losses=losses, said=said,
-               seconds=sum(seconds) / len(seconds), each=seconds)
-    if way == "auto":
-        row.update(choice_seconds=max(choosing, default=None), again=len(pleat._recomputing.again),
-                   blocks=pleat._recomputing.count)
-    return row
+        if device.iterated(torch, i):
+            seconds.append(passed)
+        i += 1
+    return dict(device.row(), losses=losses, seconds=sum(seconds) / len(seconds), each=seconds)
 
 
 def work(told):
@@ -169,43 +314,53 @@ def work(told):
     print("ROW " + json.dumps({**asked, **row}), flush=True)
 
 
-def run(**asked):
-    done = subprocess.run([sys.executable, __file__, "--work", json.dumps(asked)], stdout=subprocess.PIPE, text=True)
+def run(patience, **asked):
+    try:
+        done = subprocess.run([sys.executable, __file__, "--work", json.dumps(asked)], stdout=subprocess.PIPE,
+                              text=True, timeout=patience)
+    except subprocess.TimeoutExpired:
+        return {**asked, "error": "it took more than %d seconds" % patience}
     rows = [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("ROW ")]
     return rows[0] if rows else {**asked, "error": "the process ended with %d" % done.returncode}
 
 
-def run_all(options):
-    rows = []
+def run_all(options, write):
     for model in options.models:
         for lengths in options.lengths:
-            asked = dict(name=model, lengths=lengths, share=0, budget=0)
-            ways = [run(way=way, **asked) for way in ("alone", "full", "selective")]
-            rows += ways
-            for share in options.budgets if "error" not in ways[0] else []:
-                budget = int(share * ways[0]["used_bytes"])
-                rows.append(run(way="auto", **{**asked, "share": share, "budget": budget}))
-    return rows
+            asked = dict(patience=options.patience, name=model, lengths=lengths, share=0, budget=0, cpu=options.cpu)
+            alone = options.peaks.get((model, lengths), 0)
+            for way in options.ways:
+                if way == "alone":
+                    alone = write(run(way=way, **asked)).get("used_bytes", 0)
+                    write(run(way=way, again=1, **asked))
+                elif way not in BUDGETED:
+                    write(run(way=way, **asked))
+                elif alone or options.cpu:
+                    for share in options.budgets:
+                        write(run(way=way, **{**asked, "share": share, "budget": int(share * alone)}))
 
 
 def judge(rows):
     """What must hold, and does not."""
     wrong = []
-    by = {(r["name"], r["lengths"], r["way"], r["share"]): r for r in rows}
+    by = {(r["name"], r["lengths"], r["way"] + "2" * r.get("again", 0), r["share"]): r for r in rows}
     for row in rows:
         name = "%s, %s, %s at %g" % (row["name"], row["lengths"], row["way"], row["share"])
         if row.get("error"):
-            refused = row["way"] == "auto" and "cannot work" in row["error"]
+            refused = row["way"] in ("auto", "again", "closed") and "cannot work" in row["error"]
             wrong += [] if refused else ["%s: %s" % (name, row["error"].splitlines()[0])]
             continue
         if row["way"] != "auto":
             continue
-        alone, full = (by.get((row["name"], row["lengths"], way, 0), {}) for way in ("alone", "full"))
+        alone, twice, full = (by.get((row["name"], row["lengths"], way, 0), {}) for way in ("alone", "alone2", "full"))
         if row["used_bytes"] > row["budget"]:
             wrong.append("%s: %.3f GiB in use, the budget is %.3f" % (
                 name, row["used_bytes"] / GIB, row["budget"] / GIB))
-        if row["losses"] != alone.get("losses"):
+        repeats = not twice or twice.get("losses") == alone.get("losses")
+        if row["losses"] != alone.get("losses") and repeats:
             wrong.append("%s: losses are not those without" % name)
+        if row["cpu"]:
+            continue
         gain = 0.12 if row["lengths"] == "drawn" and row["share"] >= 0.6 else 0
         if full.get("seconds") and row["seconds"] > (1 - gain) * full["seconds"]:
             wrong.append("%s: %.4f s an iteration, full checkpointing %.4f" % (name, row["seconds"], full["seconds"]))
@@ -215,36 +370,62 @@ def judge(rows):
 
 
 def show(rows):
-    print("%-9s %-6s %-9s %6s %9s %9s %8s %7s %s" % (
-        "model", "length", "way", "budget", "used GiB", "s/iter", "losses", "again", "choice s"))
-    alone = {(r["name"], r["lengths"]): r.get("losses") for r in rows if r["way"] == "alone"}
+    print("%-9s %-6s %-9s %6s %9s %9s %8s %10s %s" % (
+        "model", "length", "way", "budget", "used GiB", "s/iter", "losses", "a/b/c of", "choice s"))
+    alone = {(r["name"], r["lengths"]): r.get("losses") for r in rows if r["way"] == "alone" and not r.get("again")}
     for row in rows:
         if row.get("error"):
             print("%-9s %-6s %-9s %6g %s" % (
                 row["name"], row["lengths"], row["way"], row["share"], row["error"].splitlines()[0]))
             continue
         same = "same" if row["losses"] == alone.get((row["name"], row["lengths"])) else "differ"
-        again = "%d/%d" % (row["again"], row["blocks"]) if row["way"] == "auto" else ""
-        print("%-9s %-6s %-9s %6g %9.3f %9.4f %8s %7s %s" % (
-            row["name"], row["lengths"], row["way"], row["share"], row["used_bytes"] / GIB, row["seconds"], same, again,
+        ways = "%d/%d/%d %d" % (*row["ways"], row["blocks"]) if "ways" in row else ""
+        print("%-9s %-6s %-9s %6g %9.3f %9.4f %8s %10s %s" % (
+            row["name"], row["lengths"], row["way"], row["share"], row["used_bytes"] / GIB, row["seconds"], same, ways,
             "%.2f" % row["choice_seconds"] if row.get("choice_seconds") is not None else ""))
+    print("a/b/c of: blocks computed again, again all but attention, offloaded, of how many")
+
+
+def read(paths):
+    rows = []
+    for path in paths:
+        for line in pathlib.Path(path).read_text().splitlines():
+            rows.append(json.loads(line))
+    return rows
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0],
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--lengths", nargs="+", choices=LENGTHS, default=list(LENGTHS))
     parser.add_argument("--budgets", nargs="+", type=float, default=list(BUDGETS), help="shares of the peak alone")
-    parser.add_argument("--json", metavar="FILE", help="write all rows there")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(BY_DEFAULT), help="in this order; default: "
+                        "%(default)s. Without 'alone' its peak is that of --show")
+    parser.add_argument("--patience", type=int, default=240, metavar="SECONDS", help="for a row; default: %(default)s")
+    parser.add_argument("--cpu", action="store_true", help="small models on the processor")
+    parser.add_argument("--json", metavar="FILE", help="append the rows to it, a line each, as they come")
+    parser.add_argument("--show", metavar="FILE", nargs="+", default=[], help="rows of other parts; without --json "
+                        "nothing runs but the table")
     parser.add_argument("--work", metavar="ROW", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
         return work(options.work)
-    rows = run_all(options)
+    if options.cpu:
+        options.ways, options.budgets = ["alone", "auto"], [1.0]
+    rows = read(options.show)
+    options.peaks = {(r["name"], r["lengths"]): r["used_bytes"] for r in rows
+                     if r["way"] == "alone" and "error" not in r}
+
+    def write(row):
+        rows.append(row)
+        if options.json:
+            with open(options.json, "a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+        return row
+
+    if options.json or not options.show:
+        run_all(options, write)
     show(rows)
-    if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(rows, indent=1) + "\n")
     wrong = judge(rows)
     print("\n".join(["does not hold: " + one for one in wrong] or ["all of it holds"]))
     return 1 if wrong else 0

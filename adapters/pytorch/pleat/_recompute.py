@@ -16,7 +16,8 @@ CHOICE     A ladder of rungs, a block's way changed at each, and for each iterat
            long as all are recorded; after that its share is reckoned. An out-of-memory error that the
            program survives leads to the next rung.
 LEFT ALONE Blocks whose buffers change in forward (BatchNorm's), blocks with a cache, whatever the program
-           checkpoints itself, what torch.compile traces, and everything without gradients.
+           checkpoints itself, and everything without gradients. Of what torch.compile compiles torch's own
+           budget is chosen (_compiled.py), where no other model has blocks.
 
 Random numbers, autocast and what a forward closes over are torch.utils.checkpoint's matter (not reentrant).
 """
@@ -30,6 +31,7 @@ import time
 import weakref
 
 from ._attention import Kept, intercepted
+from ._compiled import Compiled
 from ._offload import Copies, Offload, tensors
 
 SETTLING = 1  # iterations before the one that is learned: the first one's end makes the optimizer's states
@@ -40,7 +42,7 @@ FEWEST = 2  # modules of a class side by side that are a model's blocks
 CACHES = ("past_key_value", "past_key_values", "layer_past")
 PATIENCE = 2  # iterations in which a model is looked for
 BETWEEN = "between"  # the phase of what is in no block: without one it would count as the block's before it
-LOOKING, LEARNING, CHOSEN, OFF = "looking", "learning", "chosen", "off"
+LOOKING, LEARNING, CHOSEN, COMPILED, OFF = "looking", "learning", "chosen", "compiled", "off"
 AGAIN, ATTENTION, OFFLOAD = "again", "attention", "offload"  # ways that a block goes which is not kept
 PROBE = 64 << 20  # bytes that are copied to find out how fast the link is
 
@@ -194,6 +196,7 @@ class Recompute:
     link()         bytes a second between host and device; 0: nothing is offloaded
     copies()       what copies between them (_offload.py)
     host_bytes()   how much of the host's memory may be taken for what is offloaded
+    took(), trim(), asked()  see _compiled.py
     hold(budget)   from here on no more is taken; said once
     say(text)      tells the user
     """
@@ -209,6 +212,7 @@ class Recompute:
         self.models = weakref.WeakSet()
         self.marks = self.iterations = self.learnings = 0
         self.alone = False  # a model was left alone, and that was said
+        self.compiled = Compiled(torch, budget, world)
         self.size = self.learned_size = 0  # elements of the inputs, at most, in this iteration and in the learned one
         self.ways = {}  # of the blocks that are not kept, by number
         self.offload = None
@@ -235,9 +239,6 @@ class Recompute:
         self.models.add(model)
         found = find(self.torch, model)
         if self.is_compiled(model):
-            self.alone = True
-            self.world.say("pleat: recompute: %s is compiled, and what torch.compile keeps is left alone: its own "
-                           "torch._functorch.config.activation_memory_budget chooses" % type(model).__name__)
             return
         if any(getattr(block, "gradient_checkpointing", False) for block in found):
             self.alone = True
@@ -318,6 +319,10 @@ class Recompute:
         self.marks += 1
         if self.state == LOOKING:
             self.looked()
+        elif self.state == COMPILED:
+            if self.compiled.mark():
+                self.hold()
+                self.world.say(self.compiled.text())
         elif self.state == LEARNING:
             self.iterations += 1
             if self.iterations >= SETTLING:
@@ -331,15 +336,17 @@ class Recompute:
         if not self.models and self.marks < PATIENCE:
             return
         self.looking.remove()
-        self.state = LEARNING if self.count else OFF
-        if self.count:
-            return
-        self.hold()
-        if not self.models:
-            self.world.say("pleat: recompute: no model was trained but by torch.compile, whose own "
-                           "torch._functorch.config.activation_memory_budget chooses: nothing is computed again")
-        elif not self.alone:
+        self.state = LEARNING if self.count else COMPILED if self.compiled.is_used() else OFF
+        if self.state == COMPILED and self.compiled.is_users:
+            self.state = OFF
+            self.world.say("pleat: recompute: what torch.compile keeps is left alone: the program has set "
+                           "torch._functorch.config.activation_memory_budget itself")
+        elif self.state == OFF and not self.alone:
             self.world.say("pleat: recompute: no repeated blocks were found: nothing is computed again")
+        if self.state == OFF:
+            self.hold()
+        if self.state != COMPILED:
+            self.compiled.leave()
 
     def hold(self):
         if not self.held:
@@ -584,6 +591,15 @@ class World:
 
     def copies(self):
         return Copies(self.torch)
+
+    def took(self):
+        return sum(self.package.stats(device)["physical_bytes"] for device in self.package._used_devices())
+
+    def trim(self):
+        self.package.trim()
+
+    def asked(self):
+        return self.package._taken()
 
     def host_bytes(self):
         """Half of what is available, shared with the host's other ranks."""
