@@ -111,6 +111,31 @@ static void pause_of_a_tag_leaves_the_others_usable(void **state)
     finish(&j);
 }
 
+/* Each of two that are paused at a time has its contents in host memory of its own, that of earlier
+ * pauses as well. */
+static void pause_of_two_tags_keeps_both(void **state)
+{
+    (void)state;
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    static const char *const tags[] = {"weights", "kv_cache"};
+    job_tensor tensors[2];
+    for (int t = 0; t < 2; t++) {
+        assert_ok(pleat_tag(tags[t]));
+        tensors[t] = job_alloc(&j, 20 * JOB_PAGE, 0);
+    }
+    assert_ok(pleat_tag(NULL));
+    for (int round = 0; round < 3; round++) {
+        for (int t = 0; t < 2; t++)
+            assert_ok(pause_with(j.runtime, PLEAT_OFFLOAD_HOST, tags[t]));
+        for (int t = 0; t < 2; t++)
+            assert_ok(pleat_resume(j.runtime, tags[t]));
+    }
+    for (int t = 0; t < 2; t++)
+        job_free(&j, &tensors[t]);
+    finish(&j);
+}
+
 /* What is freed while it is paused counts as freed, and nothing comes to lie there before it is
  * awake again. */
 static void pause_keeps_frees_back(void **state)
@@ -280,6 +305,7 @@ int main(void)
         cmocka_unit_test(pause_gives_all_back_and_brings_it_again),
         cmocka_unit_test(pause_with_discard_copies_nothing),
         cmocka_unit_test(pause_of_a_tag_leaves_the_others_usable),
+        cmocka_unit_test(pause_of_two_tags_keeps_both),
         cmocka_unit_test(pause_keeps_frees_back),
         cmocka_unit_test(pause_of_a_captured_graph_keeps_its_memory),
         cmocka_unit_test(pause_without_room_to_resume_stays_and_loses_nothing),

@@ -587,7 +587,8 @@ static CUresult fake_cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t byte
     const struct CUstream_st *found = stream_of(stream);
     if (found == NULL)
         return FAKE_INVALID_CONTEXT;
-    return code_of(host.ops->copy(host.self, found->context->device, 0, to, from, bytes));
+    return code_of(
+        host.ops->copy(host.self, found->context->device, number_of(found), to, from, bytes));
 }
 
 static CUresult fake_cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t bytes)

@@ -236,6 +236,87 @@ static void host_imported_bytes_are_the_exporters(void **state)
     pleat_vmm_destroy(&other);
 }
 
+/* Memory that can be read, and a block on the host. */
+typedef struct copied {
+    pleat_vmm vmm;
+    pleat_stream stream;
+    pleat_event event;
+    pleat_handle handle;
+    pleat_va va;
+    uint64_t *block;
+} copied;
+
+static void copied_begin(copied *c)
+{
+    void *block;
+    assert_ok(pleat_vmm_host(NULL, &c->vmm));
+    const pleat_vmm_ops *ops = c->vmm.ops;
+    void *self = c->vmm.self;
+    assert_ok(ops->stream_create(self, 0, &c->stream));
+    assert_ok(ops->event_create(self, 0, &c->event));
+    assert_ok(ops->create(self, 0, 2 * MIB, 0, &c->handle));
+    assert_ok(ops->reserve(self, 0, 2 * MIB, 0, &c->va));
+    assert_ok(ops->map(self, c->va, 2 * MIB, c->handle));
+    assert_ok(ops->set_access(self, c->va, 2 * MIB, device, 1));
+    assert_ok(ops->host_alloc(self, 0, 64, &block));
+    c->block = block;
+    *c->block = 1;
+}
+
+/* The block's first word into the memory. */
+static void copied_in(const copied *c)
+{
+    assert_ok(
+        c->vmm.ops->copy(c->vmm.self, 0, c->stream, c->va, (uint64_t)(uintptr_t)c->block, 8));
+}
+
+static void host_copies_come_when_they_are_waited_for(void **state)
+{
+    (void)state;
+    copied c;
+    copied_begin(&c);
+    uint64_t *word = (uint64_t *)(uintptr_t)c.va;
+    copied_in(&c);
+    assert_int_equal(*word, 0);
+    assert_ok(c.vmm.ops->event_record(c.vmm.self, c.event, c.stream));
+    *c.block = 2; /* a copy reads its memory when it is carried out */
+    copied_in(&c);
+    assert_ok(c.vmm.ops->event_wait(c.vmm.self, c.event));
+    assert_int_equal(*word, 2);
+    *c.block = 3;
+    assert_ok(c.vmm.ops->event_query(c.vmm.self, c.event));
+    assert_int_equal(*word, 2); /* the second one is behind that point */
+    assert_ok(c.vmm.ops->event_record(c.vmm.self, c.event, c.stream));
+    assert_ok(c.vmm.ops->event_query(c.vmm.self, c.event));
+    assert_int_equal(*word, 3);
+    pleat_vmm_destroy(&c.vmm);
+}
+
+static void host_copies_that_nobody_waited_for_never_come(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 3; what++) {
+        copied c;
+        copied_begin(&c);
+        const pleat_vmm_ops *ops = c.vmm.ops;
+        void *self = c.vmm.self;
+        copied_in(&c);
+        if (what == 0) {
+            assert_ok(ops->unmap(self, c.va, 2 * MIB));
+            assert_ok(ops->map(self, c.va, 2 * MIB, c.handle));
+            assert_ok(ops->set_access(self, c.va, 2 * MIB, device, 1));
+        } else if (what == 1) {
+            assert_ok(ops->host_free(self, 0, c.block));
+        } else {
+            assert_ok(ops->stream_destroy(self, 0, c.stream));
+        }
+        assert_ok(ops->event_record(self, c.event, c.stream));
+        assert_ok(ops->event_wait(self, c.event));
+        assert_int_equal(*(uint64_t *)(uintptr_t)c.va, 0);
+        pleat_vmm_destroy(&c.vmm);
+    }
+}
+
 static void host_streams_by_hand(void **state)
 {
     (void)state;
@@ -343,6 +424,8 @@ int main(void)
         cmocka_unit_test(host_access_comes_and_goes),
         cmocka_unit_test(host_memory_goes_with_its_last_reference),
         cmocka_unit_test(host_imported_bytes_are_the_exporters),
+        cmocka_unit_test(host_copies_come_when_they_are_waited_for),
+        cmocka_unit_test(host_copies_that_nobody_waited_for_never_come),
         cmocka_unit_test(host_streams_by_hand),
         cmocka_unit_test(host_clock_by_hand),
         cmocka_unit_test(host_models_what_calls_would_cost),

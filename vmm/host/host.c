@@ -291,15 +291,22 @@ static pleat_result import_handle(void *self, int device, int fd, uint64_t bytes
 
 /* ---- copies ---- */
 
+/* In front of what host_alloc gives. */
+typedef struct block {
+    _Alignas(max_align_t) uint64_t bytes;
+} block;
+
 static pleat_result host_alloc(void *self, int device, uint64_t bytes, void **memory)
 {
     pleat__host *host = self;
     if (!pleat__host_is_device(host, device))
         return pleat__host_no_device(host, device);
-    *memory = pleat__arena_alloc(host->arena, bytes);
-    if (*memory == NULL)
+    block *made = pleat__arena_alloc(host->arena, sizeof *made + bytes);
+    if (made == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "host_alloc: no host memory for %llu bytes",
                            (unsigned long long)bytes);
+    made->bytes = bytes;
+    *memory = made + 1;
     pthread_mutex_lock(&host->lock);
     host->live_blocks++;
     pthread_mutex_unlock(&host->lock);
@@ -311,42 +318,12 @@ static pleat_result host_free(void *self, int device, void *memory)
     pleat__host *host = self;
     if (!pleat__host_is_device(host, device))
         return pleat__host_no_device(host, device);
-    pleat__arena_free(host->arena, memory);
+    block *gone = (block *)memory - 1;
     pthread_mutex_lock(&host->lock);
+    pleat__host_copies_lose(host, (uint64_t)(uintptr_t)memory, gone->bytes);
     host->live_blocks--;
     pthread_mutex_unlock(&host->lock);
-    return PLEAT_OK;
-}
-
-/* Whether bytes at an address of a reservation can be read and written; what lies in none is the
- * program's own. */
-static bool is_reachable(const pleat__host *host, pleat_va at, uint64_t bytes)
-{
-    pleat__place place;
-    for (uint64_t granule = host->ledger.granularity, end = at + bytes; at < end;
-         at = pleat__round_down(at, granule) + granule)
-        if (pleat__ledger_find(&host->ledger, at, &place) &&
-            (place.reservation->page[place.first].flags & PLEAT__HOST_ACCESS) == 0)
-            return false;
-    return true;
-}
-
-/* No work is ever queued here: the copy is done. */
-static pleat_result copy(void *self, int device, pleat_stream stream, uint64_t to, uint64_t from,
-                         uint64_t bytes)
-{
-    pleat__host *host = self;
-    (void)stream;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
-    pthread_mutex_lock(&host->lock);
-    bool reachable = is_reachable(host, to, bytes) && is_reachable(host, from, bytes);
-    pthread_mutex_unlock(&host->lock);
-    if (!reachable)
-        return pleat__fail(PLEAT_E_INVALID, "copy of %llu bytes from 0x%llx to 0x%llx: not mapped",
-                           (unsigned long long)bytes, (unsigned long long)from,
-                           (unsigned long long)to);
-    memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
+    pleat__arena_free(host->arena, gone);
     return PLEAT_OK;
 }
 
@@ -400,7 +377,7 @@ static const pleat_vmm_ops host_ops = {
     .stream_destroy = pleat__host_stream_destroy,
     .host_alloc = host_alloc,
     .host_free = host_free,
-    .copy = copy,
+    .copy = pleat__host_copy,
 };
 
 static uint64_t read_area_limit(void)

@@ -12,7 +12,10 @@
 
 /* STREAMS  A stream is a row of points; each event_record adds one and marks it. By default a point
  * is passed at once. A held stream passes points only as pleat__host_stream_advance lets it. A
- * stream that waits for an event passes no later point before that event, held or not. */
+ * stream that waits for an event passes no later point before that event, held or not.
+ * COPIES   A copy is carried out when event_wait or event_query say that its stream has passed a
+ * point behind it; never, where memory that it reads or writes is unmapped or freed before, or the
+ * stream destroyed. So what forgets to wait for a copy finds other bytes. */
 
 /* From now on points of `stream` wait for advance. */
 PLEAT_NODISCARD pleat_result pleat__host_stream_hold(const pleat_vmm *vmm, pleat_stream stream);

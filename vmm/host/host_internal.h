@@ -1,6 +1,6 @@
 /*
  * host_internal.h: the host backend's state, shared by host.c (physical memory), host_map.c
- * (reservations, maps) and host_stream.c (streams, events, the clock).
+ * (reservations, maps), host_stream.c (streams, events, the clock) and host_copy.c (copies).
  */
 #ifndef PLEAT_VMM_HOST_INTERNAL_H
 #define PLEAT_VMM_HOST_INTERNAL_H
@@ -50,6 +50,13 @@ typedef struct pleat__host_event {
     uint32_t next_free;
 } pleat__host_event;
 
+/* A copy that nobody has waited for yet. */
+typedef struct pleat__host_copying {
+    uint64_t to, from, bytes;
+    uint32_t stream;
+    uint64_t behind; /* the stream's point: it is over when the stream has passed a later one */
+} pleat__host_copying;
+
 #define PLEAT__HOST_DEVICES 64
 
 /* One mutex guards all of it. */
@@ -73,6 +80,8 @@ typedef struct pleat__host {
     size_t event_count, event_capacity;
     uint32_t free_event;
     uint64_t live_events;
+    pleat__host_copying *copies; /* of each stream in its order */
+    size_t copy_count, copy_capacity;
 
     bool clock_by_hand;
     uint64_t clock;
@@ -96,8 +105,16 @@ void pleat__host_spend(pleat__host *host, double ns);
 void pleat__host_cost(pleat__host *host, uint64_t bytes, double handle, double granule);
 bool pleat__host_is_device(const pleat__host *host, int device);
 pleat_result pleat__host_no_device(const pleat__host *host, int device);
+/* Index + 1 of a stream, made when it is new; 0: no host memory, pleat__host_no_stream() says so. */
+uint32_t pleat__host_stream_index(pleat__host *host, pleat_stream id);
+pleat_result pleat__host_no_stream(void);
+/* The program knows that a stream (its index + 1) has passed a point: copies before it are done. */
+void pleat__host_copies_pass(pleat__host *host, uint32_t stream, uint64_t point);
+/* Memory goes, or a stream: copies that nobody waited for never come. */
+void pleat__host_copies_lose(pleat__host *host, uint64_t begin, uint64_t bytes);
+void pleat__host_copies_end(pleat__host *host, uint32_t stream);
 
-/* ---- the table's entries of host_map.c and host_stream.c ---- */
+/* ---- the table's entries of host_map.c, host_stream.c and host_copy.c ---- */
 
 pleat_result pleat__host_reserve(void *self, int device, uint64_t bytes, uint64_t align,
                                  pleat_va *va);
@@ -116,5 +133,7 @@ pleat_result pleat__host_stream_wait(void *self, pleat_stream stream, pleat_even
 uint64_t pleat__host_clock_ns(void *self);
 pleat_result pleat__host_stream_create(void *self, int device, pleat_stream *stream);
 pleat_result pleat__host_stream_destroy(void *self, int device, pleat_stream stream);
+pleat_result pleat__host_copy(void *self, int device, pleat_stream stream, uint64_t to,
+                              uint64_t from, uint64_t bytes);
 
 #endif

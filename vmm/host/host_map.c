@@ -267,6 +267,7 @@ pleat_result pleat__host_unmap(void *self, pleat_va va, uint64_t bytes)
     if (result == PLEAT_OK && !hide(host, place.reservation, place.first, place.count))
         result = refused_by_kernel(host, "unmap");
     if (result == PLEAT_OK) {
+        pleat__host_copies_lose(host, va, bytes);
         cost_of_maps(host, &place, host->costs.unmap_handle, host->costs.unmap_granule);
         forget_maps(host, &place);
     }

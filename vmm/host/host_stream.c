@@ -1,5 +1,5 @@
 /*
- * host_stream.c: streams, events and the clock of the host backend. No work is ever queued here, so
+ * host_stream.c: streams, events and the clock of the host backend. No work but copies is queued, so
  * a stream is only a count of recorded points and of passed ones; a test holds a stream and lets it
  * pass points by hand. See host.h.
  */
@@ -22,8 +22,7 @@ static pleat_result unknown_event(const char *verb, pleat_event event)
     return pleat__fail(PLEAT_E_INVALID, "%s: 0x%llx is no event", verb, (unsigned long long)event);
 }
 
-/* Index + 1 of a stream, made when it is new; 0: no host memory. */
-static uint32_t stream_index(pleat__host *host, pleat_stream id)
+uint32_t pleat__host_stream_index(pleat__host *host, pleat_stream id)
 {
     for (size_t s = 0; s < host->stream_count; s++)
         if (host->streams[s].id == id)
@@ -35,7 +34,7 @@ static uint32_t stream_index(pleat__host *host, pleat_stream id)
     return (uint32_t)++host->stream_count;
 }
 
-static pleat_result no_stream(void)
+pleat_result pleat__host_no_stream(void)
 {
     return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream's record");
 }
@@ -132,11 +131,11 @@ pleat_result pleat__host_event_record(void *self, pleat_event event, pleat_strea
     pleat_result result = PLEAT_OK;
     pthread_mutex_lock(&host->lock);
     pleat__host_event *found = find_event(host, event);
-    uint32_t index = found == NULL ? 0 : stream_index(host, stream);
+    uint32_t index = found == NULL ? 0 : pleat__host_stream_index(host, stream);
     if (found == NULL) {
         result = unknown_event("event_record", event);
     } else if (index == 0) {
-        result = no_stream();
+        result = pleat__host_no_stream();
     } else {
         found->stream = index;
         found->point = ++host->streams[index - 1].recorded;
@@ -156,6 +155,8 @@ pleat_result pleat__host_event_query(void *self, pleat_event event)
         result = unknown_event("event_query", event);
     else if (!is_passed(host, found))
         result = PLEAT_E_NOT_READY;
+    else if (found->point != 0)
+        pleat__host_copies_pass(host, found->stream, found->point);
     pthread_mutex_unlock(&host->lock);
     return result;
 }
@@ -174,6 +175,8 @@ pleat_result pleat__host_event_wait(void *self, pleat_event event)
         const pleat__host_event then = *found; /* a later record is another point */
         while (!is_passed(host, &then))
             pthread_cond_wait(&host->passed, &host->lock);
+        if (then.point != 0)
+            pleat__host_copies_pass(host, then.stream, then.point);
     }
     pthread_mutex_unlock(&host->lock);
     return result;
@@ -181,9 +184,9 @@ pleat_result pleat__host_event_wait(void *self, pleat_event event)
 
 static pleat_result add_wait(pleat__host *host, pleat_stream stream, const pleat__host_event *event)
 {
-    uint32_t index = stream_index(host, stream);
+    uint32_t index = pleat__host_stream_index(host, stream);
     if (index == 0)
-        return no_stream();
+        return pleat__host_no_stream();
     pleat__host_stream *waiting = &host->streams[index - 1];
     /* Its own order says so already. */
     if (event->stream == index || host->streams[event->stream - 1].trails)
@@ -247,6 +250,9 @@ pleat_result pleat__host_stream_destroy(void *self, int device, pleat_stream str
     pthread_mutex_lock(&host->lock);
     bool made = stream >= FIRST_MADE && stream - FIRST_MADE < host->streams_made;
     host->live_streams -= made;
+    for (size_t s = 0; made && s < host->stream_count; s++)
+        if (host->streams[s].id == stream)
+            pleat__host_copies_end(host, (uint32_t)s + 1);
     pthread_mutex_unlock(&host->lock);
     return made ? PLEAT_OK
                 : pleat__fail(PLEAT_E_INVALID, "stream_destroy: 0x%llx was not made here",
@@ -264,7 +270,7 @@ static pleat_result direct(const pleat_vmm *vmm, pleat_stream stream, bool held,
     if (host == NULL)
         return PLEAT_E_INVALID;
     pthread_mutex_lock(&host->lock);
-    uint32_t index = stream_index(host, stream);
+    uint32_t index = pleat__host_stream_index(host, stream);
     if (index != 0) {
         pleat__host_stream *found = &host->streams[index - 1];
         if (!found->held)
@@ -275,7 +281,7 @@ static pleat_result direct(const pleat_vmm *vmm, pleat_stream stream, bool held,
         settle(host);
     }
     pthread_mutex_unlock(&host->lock);
-    return index != 0 ? PLEAT_OK : no_stream();
+    return index != 0 ? PLEAT_OK : pleat__host_no_stream();
 }
 
 pleat_result pleat__host_stream_hold(const pleat_vmm *vmm, pleat_stream stream)
