@@ -6,7 +6,10 @@
 
 #include "files.h"
 
+#include <fcntl.h>
 #include <plan/file/plan_cache.h>
+#include <sys/stat.h>
+#include <time.h>
 
 static char cache[PLEAT__PLAN_CACHE_PATH]; /* where they are */
 
@@ -46,17 +49,31 @@ static inline size_t count_plans(void)
     return count;
 }
 
-/* The path of the only plan that there is, until the next call. */
-static inline const char *only_plan(void)
+/* The path of a file there, until the next call. */
+static inline const char *path_of(const char *name)
 {
     static char path[2 * PLEAT__PLAN_CACHE_PATH];
+    snprintf(path, sizeof path, "%s/%s", cache, name);
+    return path;
+}
+
+/* The only plan that there is. */
+static inline const char *only_plan(void)
+{
     pleat__arena *arena;
     pleat__kept_plan *plans;
     assert_ok(pleat__arena_create(&arena));
     assert_int_equal(list_plans(arena, &plans), 1);
-    snprintf(path, sizeof path, "%s/%s", cache, plans[0].name);
+    const char *path = path_of(plans[0].name);
     pleat__arena_destroy(arena);
     return path;
+}
+
+/* So that the order of use does not hang on the clock's steps. */
+static inline void used_at(const char *path, time_t seconds)
+{
+    const struct timespec times[2] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
 #endif

@@ -17,15 +17,6 @@ static void write_plan(uint64_t first, uint64_t program, uint64_t most_bytes)
     pleat_plan_free(plan);
 }
 
-/* So that the order of use does not hang on the clock's steps. */
-static void used_at(const char *name, time_t seconds)
-{
-    char path[2 * PLEAT__PLAN_CACHE_PATH];
-    const struct timespec times[2] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
-    snprintf(path, sizeof path, "%s/%s", cache, name);
-    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
-}
-
 static const char *name_in(const char *path)
 {
     return strrchr(path, '/') + 1;
@@ -70,7 +61,7 @@ static void plan_cache_finds_the_same_programs_last_used(void **state)
     assert_ok(pleat__arena_create(&arena));
     size_t count = list_plans(arena, &plans);
     for (size_t i = 0; i < count; i++)
-        used_at(plans[i].name, plans[i].key.program == 1 ? 2000 : 1000);
+        used_at(path_of(plans[i].name), plans[i].key.program == 1 ? 2000 : 1000);
     pleat__arena_destroy(arena);
     assert_int_equal(found_program(7, 2), 2);
     assert_int_equal(found_program(7, 99), 0);
@@ -109,7 +100,7 @@ static void plan_cache_makes_room_and_never_by_what_it_writes(void **state)
     write_plan(1, 1, 1 << 20);
     assert_int_equal(stat(only_plan(), &status), 0);
     uint64_t bytes = (uint64_t)status.st_size;
-    used_at(name_in(only_plan()), 1000);
+    used_at(only_plan(), 1000);
     write_plan(2, 2, 5 * bytes / 2); /* both fit */
     assert_int_equal(count_plans(), 2);
     write_plan(3, 3, 5 * bytes / 2); /* the one used longest ago goes */
@@ -122,6 +113,21 @@ static void plan_cache_makes_room_and_never_by_what_it_writes(void **state)
     pleat_plan_free(plan);
     assert_int_equal(found_program(4, 0), 0);
     assert_int_equal(count_plans(), 2); /* those that were there stay */
+}
+
+/* A file system without files that have no name has them under such ones. */
+static void plan_cache_removes_what_was_left_half_written(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"old.plan.tmp", "young.plan.tmp", "old.txt"};
+    for (size_t i = 0; i < 3; i++) {
+        test_file_write(path_of(names[i]), "x", 1);
+        used_at(path_of(names[i]), time(NULL) - (i == 1 ? 600 : 7200));
+    }
+    write_plan(1, 1, 1 << 20);
+    assert_int_equal(access(path_of(names[0]), F_OK), -1);
+    assert_int_equal(access(path_of(names[1]), F_OK), 0);
+    assert_int_equal(access(path_of(names[2]), F_OK), 0);
 }
 
 static void plan_cache_trusts_no_file_that_others_can_make(void **state)
@@ -240,6 +246,7 @@ int main(void)
         CACHE_TEST(plan_cache_finds_the_same_programs_last_used),
         CACHE_TEST(plan_cache_keys_tell_beginnings_apart),
         CACHE_TEST(plan_cache_makes_room_and_never_by_what_it_writes),
+        CACHE_TEST(plan_cache_removes_what_was_left_half_written),
         CACHE_TEST(plan_cache_trusts_no_file_that_others_can_make),
         CACHE_TEST(plan_cache_is_no_folder_that_others_can_write),
         CACHE_TEST(plan_cache_is_where_the_environment_says),

@@ -97,6 +97,38 @@ static void keep_job_that_keeps_less_alive_is_noticed(void **state)
     assert_in_range(changed.left_at, 1, JOB_REQUESTS);
 }
 
+static bool is_left_out(uint32_t request)
+{
+    return request >= 100 && request % 10 == 0;
+}
+
+/* Every request that comes is the plan's, and as much lives as there is to. */
+static void keep_job_that_leaves_requests_out_is_noticed(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1);
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        if (is_left_out(i)) {
+            shape.bytes[i] = 30000;
+            shape.last[i] = i;
+        }
+    run(&shape, KEEP);
+    job j;
+    job_start_with(&j, "pleat", NULL, 0, KEEP);
+    assert_ok(pleat_mark(j.runtime));
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        if (!is_left_out(i))
+            job_request(&j, &shape, i, 0);
+        job_end_at(&j, &shape, i);
+    }
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.kept_plans, 1);
+    assert_in_range(stats.left_at, 100, JOB_REQUESTS / 2);
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        job_free(&j, &j.now[i]);
+    finish_run(&j);
+}
+
 static void keep_job_that_begins_otherwise_tries_nothing(void **state)
 {
     (void)state;
@@ -131,6 +163,88 @@ static void keep_job_without_marks_keeps_at_its_end(void **state)
     assert_int_equal(second.kept_plans, 1);
     assert_int_equal(second.left_at, 0);
     assert_true(second.planned >= second.requests * 95 / 100);
+}
+
+/* Sizes of which none comes again: room for all of them is more than the job takes. */
+static void keep_plan_that_takes_more_than_learning_is_none(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 77);
+    job_shape shape = job_shape_make(1, 1);
+    job j;
+    job_start_with(&j, "pleat", NULL, 0, KEEP);
+    for (int n = 0; n < ITERATIONS; n++) {
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+            shape.bytes[i] = 1 + test_random_below(&random, 200000);
+        iterate(&j, &shape, 1, true);
+    }
+    assert_result(pleat_keep_plan(j.runtime), PLEAT_E_LIMIT);
+    finish_run(&j);
+    assert_int_equal(count_plans(), 0);
+}
+
+/* A plan of these iterations serves them as well as learning does, but one of the first half takes
+ * more for all of them, or this one where the largest do not come. */
+static void keep_plan_that_serves_no_other_sizes_is_none(void **state)
+{
+    (void)state;
+    test_random random = {77};
+    const job_shape shape = job_shape_make(1, 1);
+    job j;
+    job_start_with(&j, "pleat", NULL, 0, KEEP);
+    for (int n = 0; n < 12; n++) {
+        job_shape now = shape;
+        uint64_t times = 1 + test_random_below(&random, 9);
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+            now.bytes[i] *= times;
+        iterate(&j, &now, 1, true);
+    }
+    assert_result(pleat_keep_plan(j.runtime), PLEAT_E_LIMIT);
+    finish_run(&j);
+    assert_int_equal(count_plans(), 0);
+}
+
+/* Plans that were used stay, and those that were not go first. */
+static void keep_plan_that_fits_counts_as_used(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1);
+    struct stat status;
+    run(&shape, KEEP);
+    used_at(only_plan(), 1000);
+    pleat_stats second = run(&shape, KEEP);
+    assert_true(began_planned(&second));
+    assert_int_equal(stat(only_plan(), &status), 0);
+    assert_true(status.st_mtim.tv_sec > 1000);
+}
+
+static uint64_t plans_followed_on(int device)
+{
+    job_shape shape = job_shape_make(1, 1);
+    const pleat_host_options host = {
+        .size = sizeof host, .devices = 2, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
+    const pleat_runtime_options options = {
+        .size = sizeof options, .device = device, .conf = KEEP, .waits = 1};
+    job j = {.next_pattern = 0};
+    assert_ok(pleat_vmm_host(&host, &j.vmm));
+    assert_ok(pleat__host_clock_set(&j.vmm, 1000000000));
+    assert_ok(pleat_runtime_create(j.vmm, &options, &j.runtime));
+    iterate(&j, &shape, ITERATIONS, true);
+    return finish_run(&j).kept_plans;
+}
+
+/* Each rank, and each device, is a job of its own: another one's plan may be larger. */
+static void keep_ranks_and_devices_have_plans_of_their_own(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("RANK", "0", 1), 0);
+    assert_int_equal(plans_followed_on(0), 0);
+    assert_int_equal(plans_followed_on(1), 0);
+    assert_int_equal(setenv("RANK", "1", 1), 0);
+    assert_int_equal(plans_followed_on(0), 0);
+    assert_int_equal(count_plans(), 3);
+    assert_int_equal(plans_followed_on(0), 1);
+    assert_int_equal(unsetenv("RANK"), 0);
 }
 
 static void keep_says_why_nothing_was_kept(void **state)
@@ -283,9 +397,14 @@ int main(void)
         CACHE_TEST(keep_second_run_is_planned_from_the_first_request),
         CACHE_TEST(keep_changed_job_is_noticed_and_learned),
         CACHE_TEST(keep_job_that_keeps_less_alive_is_noticed),
+        CACHE_TEST(keep_job_that_leaves_requests_out_is_noticed),
         CACHE_TEST(keep_job_that_begins_otherwise_tries_nothing),
         CACHE_TEST(keep_plan_is_there_before_the_run_ends),
         CACHE_TEST(keep_job_without_marks_keeps_at_its_end),
+        CACHE_TEST(keep_plan_that_takes_more_than_learning_is_none),
+        CACHE_TEST(keep_plan_that_serves_no_other_sizes_is_none),
+        CACHE_TEST(keep_plan_that_fits_counts_as_used),
+        CACHE_TEST(keep_ranks_and_devices_have_plans_of_their_own),
         CACHE_TEST(keep_says_why_nothing_was_kept),
         CACHE_TEST(keep_other_policies_and_plan_files_are_left_alone),
         CACHE_TEST(keep_plan_beyond_the_budget_is_not_followed),

@@ -189,8 +189,20 @@ static void import_all(job *from, pleat_va address, pleat_runtime *to, pleat_va 
         assert_ok(pleat_import_piece(to, *at, fd, bytes));
         assert_int_equal(close(fd), 0);
     }
-    assert_result(pleat_import_piece(to, *at, 0, JOB_PAGE), PLEAT_E_INVALID);
+    int fd;
+    uint64_t bytes;
+    assert_ok(pleat_share_piece(from->runtime, address, 0, &fd, &bytes));
+    assert_result(pleat_import_piece(to, *at, fd, bytes), PLEAT_E_INVALID);
+    assert_non_null(strstr(pleat_last_error()->text, "has no room"));
+    assert_int_equal(close(fd), 0);
     *at += share.offset;
+}
+
+static uint64_t handles_of(const job *j)
+{
+    pleat__host_holdings held;
+    assert_ok(pleat__host_holdings_of(&j->vmm, &held));
+    return held.handles;
 }
 
 static void share_shows_the_same_bytes_elsewhere(void **state)
@@ -203,7 +215,9 @@ static void share_shows_the_same_bytes_elsewhere(void **state)
     pleat_share share;
     job_start_with(&j, "pleat", NULL, 0, "share:on");
     assert_ok(pleat_runtime_create(j.vmm, &options, &other));
-    job_tensor before = job_alloc(&j, 5000, 0), tensor = job_alloc(&j, 5 * JOB_PAGE + 700, 0);
+    job_tensor before = job_alloc(&j, 5000, 0), small = job_alloc(&j, 5000, 0),
+               tensor = job_alloc(&j, 5 * JOB_PAGE + 700, 0);
+    uint64_t handles = handles_of(&j);
     import_all(&j, tensor.address, other, &at);
     const volatile uint64_t *seen = (const volatile uint64_t *)(uintptr_t)at;
     for (uint64_t g = 0; g * 512 + 8 <= tensor.bytes; g++)
@@ -216,10 +230,18 @@ static void share_shows_the_same_bytes_elsewhere(void **state)
     assert_result(pleat_import_end(other, at - share.offset + JOB_PAGE), PLEAT_E_NOT_FOUND);
     assert_ok(pleat_import_end(other, at - share.offset));
     assert_int_equal(pleat_stats_of(other).virtual_bytes, 0);
+    assert_int_equal(handles_of(&j), handles);
+    /* Of one that begins within a piece, the bytes are its own, not its neighbour's. */
+    import_all(&j, small.address, other, &at);
+    assert_ok(pleat_share_of(j.runtime, small.address, &share));
+    assert_int_not_equal(share.offset, 0);
+    assert_int_equal(*(const volatile uint64_t *)(uintptr_t)at, small.pattern);
+    assert_ok(pleat_import_end(other, at - share.offset));
     /* Left begun: it goes with its runtime. */
     import_all(&j, tensor.address, other, &at);
     pleat_runtime_destroy(other);
     job_free(&j, &before);
+    job_free(&j, &small);
     job_free(&j, &tensor);
     assert_int_equal(j.errors, 0);
     assert_result(pleat_share_of(j.runtime, at, &share), PLEAT_E_NOT_FOUND);

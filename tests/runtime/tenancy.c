@@ -8,6 +8,7 @@
 #include "ledger_folder.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -169,6 +170,66 @@ static void tenancy_who_rests_gives_its_cache_to_who_asks(void **state)
     /* When it goes on it gets it back: the other one is in nobody's debt until it asks. */
     assert_ok(pleat_free(p.other, asked));
     take_all(p.f.runtime, held, 15);
+    free_all(p.f.runtime, held, 15);
+    end_pair(&p);
+}
+
+/* A job that allocates and frees all the time. */
+typedef struct worker {
+    pleat_runtime *runtime;
+    atomic_bool ending;
+} worker;
+
+static void *work_on(void *context)
+{
+    worker *w = context;
+    while (!atomic_load(&w->ending)) {
+        pleat_va address;
+        if (pleat_alloc(w->runtime, 1000, 0, &address) != PLEAT_OK ||
+            pleat_free(w->runtime, address) != PLEAT_OK)
+            return NULL;
+    }
+    return context;
+}
+
+/* Where a worker that others keep from the processor looks at rest, it is tried again. */
+static void tenancy_who_works_keeps_its_cache(void **state)
+{
+    (void)state;
+    pair p;
+    pleat_va held[15], asked;
+    pthread_t thread;
+    void *good = NULL;
+    bool kept = false;
+    begin_pair(&p, "tenants:user,guarantee:60m", "tenants:user");
+    worker w = {.runtime = p.f.runtime};
+    assert_int_equal(pthread_create(&thread, NULL, work_on, &w), 0);
+    for (int tries = 0; tries < 10 && !kept; tries++) {
+        take_all(p.f.runtime, held, 14);
+        free_all(p.f.runtime, held, 14);
+        uint64_t before = physical(p.f.runtime);
+        kept = pleat_alloc(p.other, 40 * MIB, 0, &asked) == PLEAT_E_BUDGET &&
+               physical(p.f.runtime) == before;
+        if (!kept)
+            assert_ok(pleat_free(p.other, asked));
+    }
+    assert_true(kept);
+    atomic_store(&w.ending, true);
+    assert_int_equal(pthread_join(thread, &good), 0);
+    assert_non_null(good);
+    end_pair(&p);
+}
+
+static void tenancy_what_cannot_be_borrowed_is_refused_soon(void **state)
+{
+    (void)state;
+    pair p;
+    pleat_va held[15], refused;
+    begin_pair(&p, "tenants:user,guarantee:60m", "tenants:user,grace_ms:60000");
+    take_all(p.f.runtime, held, 15);
+    double begun = milliseconds();
+    assert_result(pleat_alloc(p.other, 40 * MIB, 0, &refused), PLEAT_E_BUDGET);
+    assert_true(milliseconds() - begun < 30000);
     free_all(p.f.runtime, held, 15);
     end_pair(&p);
 }
@@ -505,6 +566,8 @@ int main(void)
         cmocka_unit_test(tenancy_what_lives_comes_back_when_the_iteration_ends),
         cmocka_unit_test(tenancy_a_request_waits_for_what_it_is_guaranteed),
         cmocka_unit_test(tenancy_who_rests_gives_its_cache_to_who_asks),
+        cmocka_unit_test(tenancy_who_works_keeps_its_cache),
+        cmocka_unit_test(tenancy_what_cannot_be_borrowed_is_refused_soon),
         cmocka_unit_test(tenancy_people_can_ask_for_what_is_idle),
         cmocka_unit_test(tenancy_idle_memory_goes_below_the_watermark_while_the_process_rests),
         cmocka_unit_test(tenancy_settings_that_make_no_sense_are_refused),

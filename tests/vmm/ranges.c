@@ -112,6 +112,10 @@ static void ranges_go_only_when_nobody_holds_them(void **state)
     assert_result(pleat_range_let_go(f.ranges, a), PLEAT_E_NOT_FOUND);
     assert_ok(pleat_range_make(f.ranges, 1, &a, NULL));
     assert_result(pleat_range_let_go(f.ranges, a), PLEAT_E_STATE);
+    /* Who lets go of what its owner has not given leaves it to the owner. */
+    assert_ok(pleat_range_hold(f.ranges, a));
+    assert_ok(pleat_range_let_go(f.ranges, a));
+    assert_int_equal(pleat_ranges_bytes(f.ranges), GRANULE);
     /* What is held at the end goes all the same. */
     assert_ok(pleat_range_hold(f.ranges, a));
     end(&f);
@@ -175,6 +179,24 @@ static void ranges_are_reached_by_peers(void **state)
     assert_ok(pleat_range_make(f.ranges, GRANULE, &b, NULL));
     for (int peer = 3; peer < 64; peer++)
         (void)!pleat_ranges_add_peer(f.ranges, peer);
+    end(&f);
+}
+
+/* One that could not be made, and of which the driver keeps a part, counts until the end, and is
+ * nobody's. */
+static void ranges_that_the_driver_keeps_are_left_alone(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    pleat_va a;
+    /* reserve, create, map, set_access; then nothing is taken back. */
+    pleat__fault_arm(&f.vmm,
+                     (pleat__fault_plan){.verb = PLEAT__FAULT_any, .nth = 4, .forever = true});
+    assert_result(pleat_range_make(f.ranges, GRANULE, &a, NULL), PLEAT_E_DRIVER);
+    assert_int_equal(pleat_ranges_bytes(f.ranges), GRANULE);
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_set_access});
+    assert_ok(pleat_ranges_add_peer(f.ranges, 1));
+    assert_int_equal(pleat__fault_calls(&f.vmm), 0);
     end(&f);
 }
 
@@ -320,6 +342,7 @@ int main(void)
         cmocka_unit_test(ranges_refuse_what_cannot_be),
         cmocka_unit_test(ranges_are_sent_to_other_processes),
         cmocka_unit_test(ranges_are_reached_by_peers),
+        cmocka_unit_test(ranges_that_the_driver_keeps_are_left_alone),
         cmocka_unit_test(ranges_keep_nothing_when_a_verb_fails),
         cmocka_unit_test(ranges_answer_while_a_verb_goes_on),
         cmocka_unit_test(ranges_come_and_go_on_many_threads),

@@ -109,6 +109,10 @@ static void tenants_never_have_more_than_their_cap_or_the_device(void **state)
     pleat__tenant_tell(a, 9 * MIB, 3 * MIB, 7);
     assert_result(pleat__tenant_claim(b, MIB), PLEAT_E_BUDGET);
     pleat__tenant_leave(a);
+    /* Nor is its own there twice. */
+    pleat__tenant_tell(b, 4 * MIB, 0, 0);
+    assert_result(pleat__tenant_claim(b, 39 * MIB), PLEAT_E_BUDGET);
+    pleat__tenant_tell(b, 0, 0, 0);
     assert_ok(pleat__tenant_claim(b, 39 * MIB));
     pleat__tenant_leave(b);
 }
