@@ -4,6 +4,7 @@
  */
 #include "growing.h"
 #include "packs.h"
+#include "plans.h"
 
 #include <plan/sizes/layout.h>
 #include <plan/sizes/recipe.h>
@@ -57,6 +58,34 @@ static void instances_hold_and_are_small(void **state)
         }
         pleat_plan_free(plan);
     }
+}
+
+/* What comes before x is known takes the place of what was freed there, but not of what the next
+ * iteration begins with. */
+static void prologue_takes_places_again(void **state)
+{
+    (void)state;
+    enum { COUNT = 5 };
+    pleat_plan *plan;
+    assert_ok(pleat__plan_new(&plan));
+    plan->stream_count = 1;
+    plan->recipe = test_array(plan, 1, sizeof *plan->recipe);
+    plan->recipe->prologue = COUNT;
+    plan->first.slot_count = 1;
+    plan->first.slots = test_array(plan, 1, sizeof *plan->first.slots);
+    plan->first.slots[0] = (pleat__slot){.size = 1000, .class = PLEAT__CLASS_PERSISTENT};
+    plan->steady.events = 20;
+    plan->steady.slot_count = COUNT;
+    plan->steady.slots = test_array(plan, COUNT, sizeof *plan->steady.slots);
+    const pleat__slot slots[COUNT] = {test_slot(4096, 0, 0, 2), test_slot(2048, 0, 1, 10),
+                                      test_slot(4000, 0, 3, 12), test_slot(1024, 0, 4, 1),
+                                      test_slot(512, 0, 5, 11)};
+    memcpy(plan->steady.slots, slots, sizeof slots);
+    assert_ok(pleat__elastic_place_prologue(plan, plan->arena));
+    static const uint64_t places[COUNT] = {2048, 6144, 2048, 1024, 8192};
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_int_equal(plan->steady.slots[i].place, places[i]);
+    pleat_plan_free(plan);
 }
 
 static void instance_has_the_sizes_of_a_trace_at_its_x(void **state)
@@ -510,6 +539,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(instances_hold_and_are_small),
+        cmocka_unit_test(prologue_takes_places_again),
         cmocka_unit_test(instance_has_the_sizes_of_a_trace_at_its_x),
         cmocka_unit_test(one_trace_of_several_x_makes_a_recipe),
         cmocka_unit_test(batches_that_double_in_one_trace_make_a_recipe),

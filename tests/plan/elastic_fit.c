@@ -228,6 +228,26 @@ static void fit_knows_where_growth_begins(void **state)
     pleat__arena_destroy(arena);
 }
 
+/* At another x it may have any size. */
+static void fit_says_nothing_of_what_came_at_one_x_only(void **state)
+{
+    (void)state;
+    const kind kinds[] = {
+        {.linear = 4096}, {.linear = 8192}, {.linear = 1024}, {.constant = 5000}};
+    const uint64_t us[] = {4, 8, 8}, vs[] = {1, 1, 1};
+    pleat__arena *arena;
+    pleat__fit fit;
+    assert_ok(pleat__arena_create(&arena));
+    uint64_t *sizes = table_of(kinds, 4, us, vs, 3, arena);
+    assert_ok(pleat__fit_make(sizes, 3, 4, us, arena, &fit));
+    assert_int_not_equal(fit.of[3], PLEAT__NO_FUNCTION);
+    sizes[3] = PLEAT__ABSENT;
+    assert_ok(pleat__fit_make(sizes, 3, 4, us, arena, &fit));
+    assert_int_equal(fit.of[3], PLEAT__NO_FUNCTION);
+    assert_int_not_equal(fit.of[0], PLEAT__NO_FUNCTION);
+    pleat__arena_destroy(arena);
+}
+
 static void sizes_by_chance_show_no_x(void **state)
 {
     (void)state;
@@ -335,6 +355,7 @@ int main(void)
         cmocka_unit_test(fit_finds_a_batch_and_a_length),
         cmocka_unit_test(fit_knows_a_bound_that_is_shared),
         cmocka_unit_test(fit_knows_where_growth_begins),
+        cmocka_unit_test(fit_says_nothing_of_what_came_at_one_x_only),
         cmocka_unit_test(sizes_by_chance_show_no_x),
         cmocka_unit_test(names_out_of_proportion_are_refused),
         cmocka_unit_test(shapes_at_many_times_x_are_laid_rightly),

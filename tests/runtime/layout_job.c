@@ -12,9 +12,9 @@
 #include <stdatomic.h>
 #include <time.h>
 
-static const pleat__layouts *layouts_of(const job *j)
+static pleat__layouts *layouts_of(const job *j)
 {
-    return &((const pleat__pleat *)j->runtime->policy)->learner.layouts;
+    return &((pleat__pleat *)j->runtime->policy)->learner.layouts;
 }
 
 /* A job that follows a plan, and what stays alive in it. */
@@ -197,6 +197,18 @@ static void layout_serves_two_parameters(void **state)
     }
 }
 
+/* Whether a layout for x would be begun with. */
+static bool is_asked_for(const job *j, uint64_t x)
+{
+    pleat__layouts *layouts = layouts_of(j);
+    const pleat__x wanted = {{x, 1}, {1, 1}};
+    pleat__gate_lock(&j->runtime->gate);
+    pleat__layouts_ask(layouts, &wanted);
+    bool asked = layouts->state != PLEAT__LAYOUT_NONE;
+    pleat__gate_unlock(&j->runtime->gate);
+    return asked;
+}
+
 /* The size that has no room is refused by the thread, and not asked for again and again. */
 static void layout_that_has_no_room_is_asked_for_once(void **state)
 {
@@ -213,6 +225,7 @@ static void layout_that_has_no_room_is_asked_for_once(void **state)
     }
     assert_int_equal(pleat_stats_of(p.j.runtime).instances, 0);
     run(&p, 4, 3);
+    assert_false(is_asked_for(&p.j, 9));
     assert_settled(run(&p, 4, 3));
     assert_true(pleat_stats_of(p.j.runtime).peak_physical_bytes <= budget);
     end(&p);

@@ -122,6 +122,8 @@ static void recording_many_that_are_missing_are_a_difference(void **state)
     /* All of the shorter one are in the longer one, but not the other way round. */
     assert_int_equal(run(&f, 200, 300).count, REQUESTS - 100);
     assert_int_equal(run(&f, 0, 0).count, 0);
+    /* An evaluation has the beginning of an iteration, and is none. */
+    assert_int_equal(run(&f, 200, REQUESTS).count, 0);
     end(&f);
 }
 
