@@ -232,8 +232,7 @@ static void fit_knows_where_growth_begins(void **state)
 static void fit_says_nothing_of_what_came_at_one_x_only(void **state)
 {
     (void)state;
-    const kind kinds[] = {
-        {.linear = 4096}, {.linear = 8192}, {.linear = 1024}, {.constant = 5000}};
+    const kind kinds[] = {{.linear = 4096}, {.linear = 8192}, {.linear = 1024}, {.constant = 5000}};
     const uint64_t us[] = {4, 8, 8}, vs[] = {1, 1, 1};
     pleat__arena *arena;
     pleat__fit fit;

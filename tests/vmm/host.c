@@ -266,8 +266,7 @@ static void copied_begin(copied *c)
 /* The block's first word into the memory. */
 static void copied_in(const copied *c)
 {
-    assert_ok(
-        c->vmm.ops->copy(c->vmm.self, 0, c->stream, c->va, (uint64_t)(uintptr_t)c->block, 8));
+    assert_ok(c->vmm.ops->copy(c->vmm.self, 0, c->stream, c->va, (uint64_t)(uintptr_t)c->block, 8));
 }
 
 static void host_copies_come_when_they_are_waited_for(void **state)

@@ -1,7 +1,7 @@
 /*
  * host_copy.c: copies of the host backend. One is carried out when the program learns that its
- * stream has passed a point behind it, and never where its memory goes before or its stream ends: so
- * late a GPU may be, and what does not wait for it finds other bytes than it copied. See host.h.
+ * stream has passed a point behind it, and never where its memory goes before or its stream ends:
+ * so late a GPU may be, and what does not wait for it finds other bytes than it copied. See host.h.
  */
 #include "host_internal.h"
 

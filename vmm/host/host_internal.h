@@ -105,7 +105,8 @@ void pleat__host_spend(pleat__host *host, double ns);
 void pleat__host_cost(pleat__host *host, uint64_t bytes, double handle, double granule);
 bool pleat__host_is_device(const pleat__host *host, int device);
 pleat_result pleat__host_no_device(const pleat__host *host, int device);
-/* Index + 1 of a stream, made when it is new; 0: no host memory, pleat__host_no_stream() says so. */
+/* Index + 1 of a stream, made when it is new; 0: no host memory, pleat__host_no_stream() says so.
+ */
 uint32_t pleat__host_stream_index(pleat__host *host, pleat_stream id);
 pleat_result pleat__host_no_stream(void);
 /* The program knows that a stream (its index + 1) has passed a point: copies before it are done. */

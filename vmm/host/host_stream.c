@@ -1,7 +1,7 @@
 /*
- * host_stream.c: streams, events and the clock of the host backend. No work but copies is queued, so
- * a stream is only a count of recorded points and of passed ones; a test holds a stream and lets it
- * pass points by hand. See host.h.
+ * host_stream.c: streams, events and the clock of the host backend. No work but copies is ever
+ * queued here, so a stream is only a count of recorded points and of passed ones; a test holds a
+ * stream and lets it pass points by hand. See host.h.
  */
 #include "host_internal.h"
 
