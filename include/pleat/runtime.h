@@ -288,6 +288,9 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_record_begin(pleat_runtime *runtime
                                                           const pleat_record_options *options);
 /* Whether recording has begun and ended by itself: nothing more will come. */
 PLEAT_API int pleat_record_complete(pleat_runtime *runtime);
+/* Whether what was recorded so far is enough for a plan: all of it, or at least eight iterations of
+ * which the last ones asked for as many bytes each. Recording goes on all the same. */
+PLEAT_API int pleat_record_enough(pleat_runtime *runtime);
 /* A copy of what was recorded so far; it is the caller's. PLEAT_E_STATE when nothing records;
  * PLEAT_E_NO_MEMORY also when recording ended early for lack of host memory. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_record_copy(pleat_runtime *runtime, pleat_trace **out);

@@ -15,11 +15,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Iterations that are recorded: of a job whose iterations differ each shows something new; of one
- * whose last SAME asked for as many bytes each, STEADY are enough (docs/decisions.md, D291). */
+/* Iterations that are recorded at most: of a job whose iterations differ each shows something new
+ * (docs/decisions.md, D291). */
 #define ITERATIONS 32u
-#define STEADY     8u
-#define SAME       4u
 /* Events that are recorded at most, of 32 bytes each. */
 #define EVENTS (1u << 20)
 /* A plan is kept where the recording takes no more with it than by learning, and 1/WORSE of that.
@@ -306,17 +304,6 @@ void pleat__keep_begin(pleat_runtime *runtime, const pleat__conf *conf)
     learn_program(keep);
 }
 
-/* Whether what was recorded shows all there is. */
-static bool is_enough(pleat__keep *keep, uint64_t asked_bytes)
-{
-    uint64_t bytes = asked_bytes - keep->begun_bytes;
-    keep->begun_bytes = asked_bytes;
-    keep->alike = bytes == keep->iteration_bytes ? keep->alike + 1 : 0;
-    keep->iteration_bytes = bytes;
-    keep->marks++;
-    return keep->record.complete || (keep->marks >= STEADY && keep->alike >= SAME);
-}
-
 static pleat__fit fit_of(const pleat_runtime *runtime)
 {
     return runtime->keep.plan != NULL ? runtime->ops->fit(runtime->policy) : PLEAT__FIT_FAILS;
@@ -329,7 +316,6 @@ void pleat__keep_mark(pleat_runtime *runtime)
         return;
     if (pleat__records(&keep->record))
         pleat__record_mark(&keep->record);
-    bool enough = is_enough(keep, runtime->stats.asked_bytes);
     switch (fit_of(runtime)) {
     case PLEAT__FIT_OPEN:
         break;
@@ -337,7 +323,7 @@ void pleat__keep_mark(pleat_runtime *runtime)
         hand_over(runtime, touch_plan);
         break;
     case PLEAT__FIT_FAILS:
-        if (enough)
+        if (pleat__record_is_enough(&keep->record))
             hand_over(runtime, write_plan);
         break;
     }

@@ -35,11 +35,7 @@ typedef struct pleat__keep {
     uint64_t program_hash; /* of what tells programs apart */
     char program[PLEAT__KEEP_PROGRAM];
     pleat__record record;
-    pleat__record given; /* to the thread */
-    /* At marks: how many, iterations in a row that asked for as many bytes as the one before, the
-     * last one's bytes, and those asked for before it began. */
-    uint32_t marks, alike;
-    uint64_t iteration_bytes, begun_bytes;
+    pleat__record given;                   /* to the thread */
     pleat_plan *plan;                      /* that is or was followed; NULL: none */
     char followed[PLEAT__PLAN_CACHE_NAME]; /* its file */
     pleat__mapper *thread;                 /* NULL: not started */

@@ -678,6 +678,16 @@ int pleat_record_complete(pleat_runtime *runtime)
     return complete;
 }
 
+int pleat_record_enough(pleat_runtime *runtime)
+{
+    if (!pleat__is_here(runtime))
+        return 0;
+    pleat__gate_lock(&runtime->gate);
+    bool enough = pleat__record_is_enough(&runtime->record);
+    pleat__gate_unlock(&runtime->gate);
+    return enough;
+}
+
 pleat_result pleat_record_copy(pleat_runtime *runtime, pleat_trace **out)
 {
     PLEAT__TRY_HERE(runtime);

@@ -14,6 +14,9 @@
 #include <string.h>
 
 #define EVENTS_MOST (UINT64_C(4) << 20)
+/* Iterations that are enough where the last SAME asked for as many bytes as the one before each. */
+#define STEADY 8u
+#define SAME   4u
 
 pleat_result pleat__record_begin(pleat__record *record, pleat__arena *arena, int device,
                                  uint64_t device_bytes, const pleat_record_options *given)
@@ -116,6 +119,7 @@ static pleat_result add_alloc(pleat__record *record, pleat_va address, uint64_t 
 void pleat__record_alloc(pleat__record *record, pleat_va address, uint64_t bytes,
                          pleat_stream stream)
 {
+    record->bytes += bytes;
     end_with(record, add_alloc(record, address, bytes, stream));
 }
 
@@ -137,8 +141,16 @@ void pleat__record_mark(pleat__record *record)
     if (pleat_trace_stream_count(record->trace) == 0)
         return;
     end_with(record, add(record, (pleat_trace_event){.kind = PLEAT_EVENT_MARK}));
+    record->alike = record->bytes == record->iteration_bytes ? record->alike + 1 : 0;
+    record->iteration_bytes = record->bytes;
+    record->bytes = 0;
     if (++record->marks >= record->most_marks)
         record->complete = true;
+}
+
+bool pleat__record_is_enough(const pleat__record *record)
+{
+    return record->complete || (record->marks >= STEADY && record->alike >= SAME);
 }
 
 void pleat__record_phase(pleat__record *record, const char *name)

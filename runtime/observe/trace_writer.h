@@ -28,6 +28,8 @@ typedef struct pleat__record {
     uint32_t label; /* of the phase */
     uint32_t marks, most_marks;
     uint64_t most_events;
+    uint64_t bytes, iteration_bytes; /* asked for since the last mark; between the last two */
+    uint32_t alike; /* iterations in a row that asked for as many bytes as the one before */
 } pleat__record;
 
 PLEAT_NODISCARD pleat_result pleat__record_begin(pleat__record *record, pleat__arena *arena,
@@ -44,6 +46,10 @@ void pleat__record_alloc(pleat__record *record, pleat_va address, uint64_t bytes
 void pleat__record_free(pleat__record *record, pleat_va address, pleat_event_kind kind);
 void pleat__record_mark(pleat__record *record);
 void pleat__record_phase(pleat__record *record, const char *name);
+
+/* Whether what was recorded shows a plan all there is: the whole recording, or, of a job whose last
+ * iterations asked for as many bytes each, some of it (docs/decisions.md, D291). */
+bool pleat__record_is_enough(const pleat__record *record);
 
 static inline bool pleat__records(const pleat__record *record)
 {

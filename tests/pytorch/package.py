@@ -684,47 +684,26 @@ class Plans(unittest.TestCase):
         self.assertEqual(_plans.of_device("a.plan", 3, 2), "a.plan.d3")
         self.assertEqual(_plans.of_device("a%d.plan", 3, 2), "a3.plan")
 
-    def saver(self, recorded, save, taken=lambda: 0):
+    def saver(self, enough, save):
         class Library:
-            def pleat_torch_taken(self, device):
-                return taken()
-
             def pleat_torch_first_device(self):
                 return 0
 
-            def pleat_torch_recorded(self, device):
-                return recorded()
+            def pleat_torch_recorded_enough(self, device):
+                return enough()
 
         return _plans.Saver(Library(), save, "a.plan")
 
-    def test_the_plan_is_saved_once_when_the_recording_is_complete(self):
-        saved, complete = [], [False]
-        saver = self.saver(lambda: complete[0], saved.append)
+    def test_the_plan_is_saved_once_when_enough_is_recorded(self):
+        saved, enough = [], [False]
+        saver = self.saver(lambda: enough[0], saved.append)
         saver.look()
         self.assertIsNone(saver.thread)
-        complete[0] = True
+        enough[0] = True
         saver.look()
         saver.look()
         saver.finish()
         self.assertEqual(saved, ["a.plan"])
-
-    def test_a_steady_job_needs_fewer_iterations(self):
-        for varies in (False, True):
-            saved, asked = [], [0, 0]
-
-            def taken():
-                asked[0] += 1
-                asked[1] += 1000 + (asked[0] if varies else 0)
-                return asked[1]
-
-            saver = self.saver(lambda: False, saved.append, taken)
-            for _ in range(_plans.STEADY_ITERATIONS - 1):
-                saver.look()
-            self.assertIsNone(saver.thread)
-            saver.look()
-            self.assertEqual(saver.thread is None, varies)
-            saver.finish()
-            self.assertEqual(saved, ["a.plan"])
 
     def test_the_plan_is_saved_at_the_end_otherwise(self):
         saved = []
@@ -741,17 +720,14 @@ class Plans(unittest.TestCase):
             saver.finish()
         self.assertEqual(saved, ["a.plan.2"])
 
-    def test_what_ends_before_the_gpu_is_used_is_no_iteration(self):
+    def test_nothing_is_asked_for_before_the_gpu_is_used(self):
         saved = []
-        saver = self.saver(lambda: False, saved.append)
+        saver = self.saver(lambda: True, saved.append)
         saver.library.pleat_torch_first_device = lambda: -1
-        self.addCleanup(atexit.unregister, saver.end)
-        for _ in range(2 * _plans.STEADY_ITERATIONS):
-            saver.look()
+        saver.look()
         self.assertEqual((saver.thread, saved), (None, []))
         saver.library.pleat_torch_first_device = lambda: 0
-        for _ in range(_plans.STEADY_ITERATIONS):
-            saver.look()
+        saver.look()
         saver.finish()
         self.assertEqual(saved, ["a.plan"])
 

@@ -57,6 +57,34 @@ static void record_gives_a_plan_for_the_next_run(void **state)
     pleat_trace_free(trace);
 }
 
+/* Iterations after which a recording of at most `most` is enough for a plan. */
+static uint32_t enough_after(bool varies, uint32_t most)
+{
+    job_shape shape = job_shape_make(5, 1);
+    pleat_record_options options = {.size = sizeof options, .iterations = most};
+    uint32_t iterations = 0;
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    assert_false(pleat_record_enough(j.runtime));
+    assert_ok(pleat_record_begin(j.runtime, &options));
+    for (; !pleat_record_enough(j.runtime); iterations++) {
+        shape.bytes[7] += varies ? 512 : 0;
+        job_iterate(&j, &shape, JOB_PLAIN, 0);
+        assert_ok(pleat_mark(j.runtime));
+    }
+    job_drain(&j);
+    job_stop(&j);
+    return iterations;
+}
+
+static void record_of_a_steady_job_is_enough_sooner(void **state)
+{
+    (void)state;
+    assert_int_equal(enough_after(false, 32), 8);
+    assert_int_equal(enough_after(true, 32), 32);
+    assert_int_equal(enough_after(false, 3), 3);
+}
+
 /* Every request once, its frees behind it, in the order of the calls. */
 static void record_has_what_happened(void **state)
 {
@@ -293,6 +321,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(record_gives_a_plan_for_the_next_run),
+        cmocka_unit_test(record_of_a_steady_job_is_enough_sooner),
         cmocka_unit_test(record_has_what_happened),
         cmocka_unit_test(record_ends_at_its_most_events),
         cmocka_unit_test(freed_is_told_when_memory_may_be_used_again),

@@ -22,11 +22,9 @@ import time
 
 from . import _ends, _files
 
-# Iterations that are recorded for a plan. Of a job whose requests differ from one to the next each
-# shows the planner something new; of one whose last SAME iterations were alike these are enough.
+# Iterations that are recorded for a plan at most: of a job whose requests differ from one to the next
+# each shows the planner something new.
 ITERATIONS = 32
-STEADY_ITERATIONS = 8
-SAME = 4
 # A recording of no more than FEW is not for a plan, and a program that marks no iterations would go on
 # recording: 32 MiB of them are enough to compare with.
 FEW = 3
@@ -200,7 +198,7 @@ def of_device(name, device, first):
 
 
 class Saver:
-    """Writes the plan of what was recorded: once the recording is complete, or else at the end."""
+    """Writes the plan of what was recorded: once that is enough, or else at the end."""
 
     def __init__(self, library, save, name):
         self.library = library
@@ -208,29 +206,15 @@ class Saver:
         self.name = name
         self.thread = None
         self.lock = threading.Lock()
-        self.marks = 0
-        self.alike = 0  # iterations in a row that asked for as many bytes as the one before
-        self.begun_at = self.bytes = 0
         self.saved = False
         self.begun = time.time()
         self.process = os.getpid()
         self.end = _ends.at_end(self.finish)
 
-    def is_enough(self):
-        """At a mark: whether what was recorded shows all there is."""
-        now = self.library.pleat_torch_taken(-1)
-        bytes, self.begun_at = now - self.begun_at, now
-        self.alike = self.alike + 1 if bytes == self.bytes else 0
-        self.bytes = bytes
-        self.marks += 1
-        if self.marks >= STEADY_ITERATIONS and self.alike >= SAME:
-            return True
-        return bool(self.library.pleat_torch_recorded(self.library.pleat_torch_first_device()))
-
     def look(self):
         """At a mark: begins to save when there is nothing more to wait for."""
-        used = self.library.pleat_torch_first_device() >= 0
-        if used and self.thread is None and self.is_enough():
+        first = self.library.pleat_torch_first_device()
+        if first >= 0 and self.thread is None and self.library.pleat_torch_recorded_enough(first):
             # Planning takes seconds of one processor, and the interpreter is free meanwhile.
             self.thread = threading.Thread(target=self.write, name="pleat-save", daemon=True)
             self.thread.start()

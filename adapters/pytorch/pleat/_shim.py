@@ -426,6 +426,7 @@ def opened(path):
     text = ctypes.c_char_p
     shim.pleat_torch_enable.argtypes = [text, text, text, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64]
     shim.pleat_torch_recorded.argtypes = [ctypes.c_int]
+    shim.pleat_torch_recorded_enough.argtypes = [ctypes.c_int]
     shim.pleat_torch_save.argtypes = [ctypes.c_int, text, text]
     shim.pleat_torch_fingerprint.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_uint64)]
     shim.pleat_torch_plan.argtypes = [text]

@@ -117,6 +117,13 @@ PLEAT_TORCH_CALL int pleat_torch_recorded(int device)
     return runtime != nullptr && pleat_record_complete(runtime);
 }
 
+/* Whether what was recorded of it is enough for a plan. */
+PLEAT_TORCH_CALL int pleat_torch_recorded_enough(int device)
+{
+    pleat_runtime *runtime = pleat_torch::runtime_of(device);
+    return runtime != nullptr && pleat_record_enough(runtime);
+}
+
 /* Gives idle memory back until `keep` bytes are left; *given bytes went. Nothing on a device that
  * has not been used. */
 PLEAT_TORCH_CALL int pleat_torch_trim(int device, uint64_t keep, uint64_t *given)
