@@ -218,5 +218,5 @@ const Test tests[] = {
 
 int main()
 {
-    return run_all(tests);
+    return run_shim_tests(tests);
 }

@@ -1,10 +1,11 @@
 /*
  * hooks.cpp: Pleat behind torch's pluggable allocator, over the tests' libcuda; wheel.py builds and
- * runs it. Each test is a function, and prints its name.
+ * runs it.
  */
+#include "checks.h"
+
 #include <hooks.cpp>
 
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <sys/wait.h>
@@ -12,18 +13,6 @@
 
 namespace
 {
-
-int failed = 0;
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            std::printf("    %s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
-            failed++;                                                                              \
-        }                                                                                          \
-    } while (0)
-
-constexpr ssize_t MIB = 1 << 20;
 
 template <typename Body> std::string thrown(Body &&body)
 {
@@ -146,15 +135,10 @@ int main()
 {
     if (pleat_torch_enable("pleat", "", "", 64 * MIB, 3, 0) != 0)
         return 1;
-#define RUN(test)                                                                                  \
-    do {                                                                                           \
-        std::printf("ok   %s\n", #test);                                                           \
-        test();                                                                                    \
-    } while (0)
-    RUN(hooks_serve_within_the_budget);
-    RUN(hooks_refuse_pools_and_what_is_not_theirs);
-    RUN(hooks_learn_and_save_a_plan);
-    RUN(hooks_fingerprint_what_is_asked_for);
-    RUN(hooks_leave_a_parents_memory_alone);
-    return failed != 0;
+    const Test tests[] = {
+        TEST(hooks_serve_within_the_budget),      TEST(hooks_refuse_pools_and_what_is_not_theirs),
+        TEST(hooks_learn_and_save_a_plan),        TEST(hooks_fingerprint_what_is_asked_for),
+        TEST(hooks_leave_a_parents_memory_alone),
+    };
+    return run_all(tests);
 }

@@ -810,5 +810,5 @@ REGISTER_FREE_MEMORY_CALLBACK("careless", ::Careless)
 
 int main()
 {
-    return run_all(tests);
+    return run_shim_tests(tests);
 }

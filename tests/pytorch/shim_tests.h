@@ -1,13 +1,11 @@
 /*
- * shim_tests.h: what the programs that test the shim's allocator share: each test is a function,
- * and prints its name.
+ * shim_tests.h: what the programs that test the shim's allocator share.
  */
 #ifndef PLEAT_TESTS_PYTORCH_SHIM_TESTS_H
 #define PLEAT_TESTS_PYTORCH_SHIM_TESTS_H
 
+#include "checks.h"
 #include "fake_torch.h"
-
-#include <cstdio>
 
 using namespace pleat_torch;
 
@@ -19,18 +17,6 @@ void pleat_torch::fail_last(const char *doing)
 
 namespace
 {
-
-int failed = 0;
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            std::printf("    %s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
-            failed++;                                                                              \
-        }                                                                                          \
-    } while (0)
-
-constexpr size_t MIB = 1 << 20;
 
 struct Ended {
     void operator()(Allocator *allocator)
@@ -64,28 +50,11 @@ template <typename Error, typename Body> std::string thrown(Body &&body)
     return "";
 }
 
-struct Test {
-    const char *name;
-    void (*run)();
-};
-
-#define TEST(name)                                                                                 \
-    Test                                                                                           \
-    {                                                                                              \
-#name, name                                                                                \
-    }
-
-template <typename Tests> int run_all(const Tests &tests)
+template <typename Tests> int run_shim_tests(const Tests &tests)
 {
-    setvbuf(stdout, nullptr, _IOLBF, 0);
     setenv("PYTORCH_CUDA_ALLOC_CONF", "read by the fake", 1);
     (void)caching::CUDAAllocatorConfig::instance();
-    for (const Test &test : tests) {
-        int before = failed;
-        test.run();
-        std::printf("%s %s\n", failed == before ? "ok  " : "FAIL", test.name);
-    }
-    return failed != 0;
+    return run_all(tests);
 }
 
 } // namespace
