@@ -195,13 +195,8 @@ static pleat_runtime *failing_job(pleat_vmm vmm, const void *with)
 static void trim_survives_each_verb_that_fails(void **state)
 {
     (void)state;
-    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_create,     PLEAT__FAULT_release,
-                                              PLEAT__FAULT_map,        PLEAT__FAULT_set_access,
-                                              PLEAT__FAULT_unmap,      PLEAT__FAULT_event_create,
-                                              PLEAT__FAULT_event_wait, PLEAT__FAULT_event_record};
     job_shape shape = job_shape_make(4, 1);
-    fail_verbs(verbs, sizeof verbs / sizeof *verbs, 3, failing_job, &shape);
-    fail_host_memory(3, failing_job, &shape);
+    fail_all(3, failing_job, &shape);
 }
 
 #define MANY 2100
