@@ -41,6 +41,7 @@
     X(FREE_COMPLETED, "free_completed")                                                            \
     X(SEGMENT_ALLOC, "segment_alloc")                                                              \
     X(SEGMENT_FREE, "segment_free")                                                                \
+    X(ANNOTATE, "annotate")                                                                        \
     X(NAME, "name")                                                                                \
     X(FILENAME, "filename")                                                                        \
     X(LINE, "line")                                                                                \
@@ -192,7 +193,7 @@ static void put_pair(snapshot *s, enum word key, enum word value)
     put_word(s, value);
 }
 
-/* A line of a site, "name (file:line)". */
+/* A line of a site, "name (file:line)"; of what is none, nothing. */
 static void put_frame(snapshot *s, const char *text, size_t length)
 {
     const char *end = text + length, *open = memmem(text, length, " (", 2), *colon = end;
@@ -222,8 +223,8 @@ static void put_frames(snapshot *s, uint32_t site)
     pickle_end_list(s->out);
 }
 
-static void put_event(snapshot *s, const pleat_trace_event *event, enum word action,
-                      pleat_va address, uint64_t size)
+static void begin_event(snapshot *s, const pleat_trace_event *event, enum word action,
+                        pleat_va address, uint64_t size)
 {
     pickle_dict(s->out);
     put_pair(s, WORD_ACTION, action);
@@ -231,6 +232,12 @@ static void put_event(snapshot *s, const pleat_trace_event *event, enum word act
     put_number(s, WORD_SIZE, size);
     put_number(s, WORD_STREAM, pleat_trace_stream(s->trace, event->stream));
     put_number(s, WORD_TIME, event->time_us);
+}
+
+static void put_event(snapshot *s, const pleat_trace_event *event, enum word action,
+                      pleat_va address, uint64_t size)
+{
+    begin_event(s, event, action, address, size);
     put_frames(s, action == WORD_ALLOC ? event->site : 0);
     if (event->label != 0) {
         put_word(s, WORD_LABEL);
@@ -308,6 +315,20 @@ static pleat_result follow_segments(snapshot *s, machine *m, const pleat_trace_e
 
 /* ---- a device's events ---- */
 
+/* A trace has what was said of a tensor with its allocation, torch in an event of its own. */
+static void put_annotations(snapshot *s, const pleat_trace_event *event, pleat_va address)
+{
+    for (const char *line = pleat_trace_site(s->trace, event->site); *line == '"';) {
+        size_t length = strcspn(line, "\n");
+        begin_event(s, event, WORD_ANNOTATE, address, event->size);
+        put_frames(s, 0);
+        put_word(s, WORD_LABEL);
+        pickle_text(s->out, line + 1, length > 2 ? length - 2 : 0);
+        pickle_end_dict(s->out);
+        line += length + (line[length] == '\n');
+    }
+}
+
 static pleat_result put_alloc(snapshot *s, machine *m, const pleat_trace_event *event)
 {
     request *made = &s->requests[event->request];
@@ -318,6 +339,7 @@ static pleat_result put_alloc(snapshot *s, machine *m, const pleat_trace_event *
         made->address = ADDRESS_EMPTY + 512 * s->empty++;
     made->site = event->site;
     put_event(s, event, WORD_ALLOC, made->address, event->size);
+    put_annotations(s, event, made->address);
     return PLEAT_OK;
 }
 

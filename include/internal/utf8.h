@@ -5,8 +5,10 @@
 #ifndef PLEAT_INTERNAL_UTF8_H
 #define PLEAT_INTERNAL_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Bytes of the character at `text`, of which `length` are there; 0: none begins there. No overlong
  * forms, no surrogates, nothing above U+10FFFF (Unicode 15, table 3-7). */
@@ -44,6 +46,25 @@ static inline size_t pleat__utf8_prefix(const char *text, size_t length, size_t 
         done += size;
     }
     return done;
+}
+
+/* Copies `length` bytes into a line of `most` bytes, as far as whole characters fit; what is not
+ * UTF-8, or would end or hide the line, becomes '?'. Returns the bytes written; there is no zero
+ * behind them. */
+static inline size_t pleat__utf8_line(const char *from, size_t length, char *line, size_t most)
+{
+    size_t used = 0;
+    for (size_t at = 0; at < length;) {
+        size_t size = pleat__utf8_character(from + at, length - at);
+        bool odd = size == 0 || (uint8_t)from[at] < ' ' || from[at] == 0x7f;
+        size_t wanted = odd ? 1 : size;
+        if (used + wanted > most)
+            break;
+        memcpy(line + used, odd ? "?" : from + at, wanted);
+        used += wanted;
+        at += size == 0 ? 1 : size;
+    }
+    return used;
 }
 
 #endif

@@ -68,8 +68,9 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_trace_add_label(pleat_trace *trace,
                                                              size_t length, uint32_t *index);
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_trace_add_stream(pleat_trace *trace, uint64_t stream,
                                                               uint16_t *index);
-/* Index of a site in the trace, added when it is new: stack frames, innermost first, a line each.
- * Sites show, they do not plan. */
+/* Index of a site in the trace, added when it is new: what the program said of the tensor, a line
+ * each, in double quotes; then its stack frames, innermost first, a line each. Sites show, they do
+ * not plan. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_trace_add_site(pleat_trace *trace, const char *text,
                                                             size_t length, uint32_t *index);
 /* Appends a copy. The event is checked: an ALLOC's request is the next new number, a free's is

@@ -56,7 +56,6 @@ typedef pleat__pickle_node node;
     X(ACTIVE_AWAITING_FREE, "active_awaiting_free")                                                \
     X(OOM, "oom")                                                                                  \
     X(SNAPSHOT, "snapshot")                                                                        \
-    X(ANNOTATE, "annotate")                                                                        \
     X(ALLOC, "alloc")                                                                              \
     X(FREE, "free")                                                                                \
     X(FREE_REQUESTED, "free_requested")                                                            \
@@ -64,7 +63,8 @@ typedef pleat__pickle_node node;
     X(SEGMENT_ALLOC, "segment_alloc")                                                              \
     X(SEGMENT_FREE, "segment_free")                                                                \
     X(SEGMENT_MAP, "segment_map")                                                                  \
-    X(SEGMENT_UNMAP, "segment_unmap")
+    X(SEGMENT_UNMAP, "segment_unmap")                                                              \
+    X(ANNOTATE, "annotate")
 
 enum word {
     WORD_NONE,
@@ -288,13 +288,13 @@ static pleat_result read_top(importer *s, const value *top, int wanted)
 /* The actions are the last of WORDS, in the order of pleat__action. */
 static bool known_action(uint8_t word)
 {
-    return word >= WORD_ALLOC && word <= WORD_SEGMENT_UNMAP;
+    return word >= WORD_ALLOC && word <= WORD_ANNOTATE;
 }
 
-/* Memory that was refused, a snapshot taken, words put to a tensor that lives on. */
+/* Memory that was refused, a snapshot taken. */
 static bool changes_nothing(uint8_t word)
 {
-    return word == WORD_OOM || word == WORD_SNAPSHOT || word == WORD_ANNOTATE;
+    return word == WORD_OOM || word == WORD_SNAPSHOT;
 }
 
 static pleat_result fail_action(const importer *s, const value *action)

@@ -18,6 +18,7 @@ typedef enum pleat__action {
     PLEAT__ACTION_SEGMENT_FREE,
     PLEAT__ACTION_SEGMENT_MAP, /* of expandable segments */
     PLEAT__ACTION_SEGMENT_UNMAP,
+    PLEAT__ACTION_ANNOTATE, /* the label is said of what lives at the address */
 } pleat__action;
 
 /* An event, or something the final segments say is there. */
@@ -39,9 +40,10 @@ typedef struct pleat__entries {
 } pleat__entries;
 
 typedef struct pleat__site {
-    const char *text;
+    const char *text; /* annotations, then frames */
     uint32_t length;
-    uint32_t index; /* in the trace; 0: not there yet */
+    uint32_t annotated; /* bytes of the annotations, each with the end of its line */
+    uint32_t index;     /* in the trace; 0: not there yet */
 } pleat__site;
 
 /* One device's. */
@@ -50,7 +52,7 @@ typedef struct pleat__recording {
     pleat__arena *arena;
     int device;
     pleat__entries events; /* in order of time */
-    pleat__site *sites;    /* [0] stands for none */
+    pleat__site *sites;    /* [0] stands for none; NULL while there are no others */
     size_t site_count;
     size_t site_capacity;
     pleat__entries finals; /* live when the snapshot was taken: ALLOC, SEGMENT_ALLOC, SEGMENT_MAP */
@@ -59,6 +61,8 @@ typedef struct pleat__recording {
 /* Appends. PLEAT_E_INPUT when there are more than any recording has. */
 PLEAT_NODISCARD pleat_result pleat__entries_add(const pleat__recording *recording,
                                                 pleat__entries *to, const pleat__entry *added);
+PLEAT_NODISCARD pleat_result pleat__sites_add(pleat__recording *to, const pleat__site *added,
+                                              uint32_t *index);
 
 /* Fills an empty trace. Changes the recording. */
 PLEAT_NODISCARD pleat_result pleat__recording_replay(pleat__recording *recording,

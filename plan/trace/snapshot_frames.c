@@ -33,19 +33,9 @@ typedef struct writing {
     uint32_t frames;
 } writing;
 
-/* What is no UTF-8, or would change the line, becomes '?'. */
 static void append(writing *w, const char *from, size_t length)
 {
-    for (size_t at = 0; at < length;) {
-        size_t size = pleat__utf8_character(from + at, length - at);
-        bool odd = size == 0 || (uint8_t)from[at] < ' ' || from[at] == 0x7f;
-        size_t wanted = odd ? 1 : size;
-        if (w->used + wanted > sizeof w->text)
-            return;
-        memcpy(w->text + w->used, odd ? "?" : from + at, wanted);
-        w->used += wanted;
-        at += size == 0 ? 1 : size;
-    }
+    w->used += pleat__utf8_line(from, length, w->text + w->used, sizeof w->text - w->used);
 }
 
 typedef struct frame {
@@ -125,19 +115,13 @@ static void append_frames(const pleat__frames *f, const node *list, bool python,
 
 static pleat_result add_site(pleat__recording *to, const writing *w, uint32_t *site)
 {
-    do { /* the first is none */
-        PLEAT_TRY(pleat__arena_grow(to->arena, &to->sites, &to->site_capacity, to->site_count,
-                                    sizeof *to->sites));
-        to->sites[to->site_count++] = (pleat__site){0};
-    } while (to->site_count == 1);
     char *copy = pleat__arena_alloc(to->arena, w->used + 1);
     if (copy == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "'%s': no host memory for its stack frames",
                            to->path);
     memcpy(copy, w->text, w->used);
-    *site = (uint32_t)to->site_count - 1;
-    to->sites[*site] = (pleat__site){.text = copy, .length = (uint32_t)w->used};
-    return PLEAT_OK;
+    const pleat__site made = {.text = copy, .length = (uint32_t)w->used};
+    return pleat__sites_add(to, &made, site);
 }
 
 /* Where a list is known, or would be; NULL when there is no room for more. */

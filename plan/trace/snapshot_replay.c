@@ -6,7 +6,7 @@
  *
  * find_starts looks for what was live before the first event. The recording is a ring that loses
  * its oldest events, so some frees have no allocation, and some blocks of the final segments were
- * never seen to be allocated.
+ * never seen to be allocated. In the same pass annotations are put to what lives at their address.
  *
  * replay emits those in order of address, then the events in their order in the list (times are
  * not always in order).
@@ -16,6 +16,8 @@
  * recorded. A free at an address that is already free is passed over.
  */
 #include <plan/trace/snapshot.h>
+
+#include <plan/trace/snapshot_annotations.h>
 
 #include <internal/error.h>
 #include <internal/range.h>
@@ -29,6 +31,8 @@ enum { STATE_UNSEEN, STATE_LIVE, STATE_FREE_REQUESTED, STATE_GONE };
 typedef struct tenant {
     uint64_t address;
     uint32_t number; /* of the request or segment */
+    uint32_t event;  /* that allocated it, one more than its index; 0: not seen */
+    uint32_t site;   /* where that was not seen: its annotations */
     uint16_t stream;
     uint8_t state;
     bool used; /* this place of the table */
@@ -44,6 +48,7 @@ typedef struct tenants {
 
 typedef struct replayer {
     pleat__recording *recording;
+    pleat__annotations annotations;
     pleat__entries starts; /* live before the first event */
     tenants requests;
     tenants segment_tenants;
@@ -62,6 +67,18 @@ pleat_result pleat__entries_add(const pleat__recording *recording, pleat__entrie
     PLEAT_TRY(
         pleat__arena_grow(recording->arena, &to->items, &to->capacity, to->count, sizeof *added));
     to->items[to->count++] = *added;
+    return PLEAT_OK;
+}
+
+pleat_result pleat__sites_add(pleat__recording *to, const pleat__site *added, uint32_t *index)
+{
+    do { /* the first is none */
+        PLEAT_TRY(pleat__arena_grow(to->arena, &to->sites, &to->site_capacity, to->site_count,
+                                    sizeof *to->sites));
+        to->sites[to->site_count++] = (pleat__site){0};
+    } while (to->site_count == 1);
+    *index = (uint32_t)to->site_count - 1;
+    to->sites[*index] = *added;
     return PLEAT_OK;
 }
 
@@ -220,19 +237,41 @@ static tenants *tenants_for(replayer *s, const pleat__entry *e)
     return of_segment(e) ? &s->segment_tenants : &s->requests;
 }
 
-/* Follows one event; what is freed without having been seen was there from the start. Frees of what
- * is free already become PLEAT__ACTION_NONE. */
-static pleat_result observe(replayer *s, pleat__entry *e)
+/* What was there from the start. */
+static pleat_result add_start(replayer *s, const pleat__entry *e, const tenant *at)
 {
+    pleat__entry start = *e;
+    start.site = at->site;
+    return pleat__entries_add(s->recording, &s->starts, &start);
+}
+
+/* Of memory that is free nothing can be said. */
+static pleat_result annotate(replayer *s, pleat__entry *e, tenant *at)
+{
+    e->action = PLEAT__ACTION_NONE;
+    if (at->state == STATE_GONE || e->label == NULL)
+        return PLEAT_OK;
+    uint32_t *site = at->event != 0 ? &s->recording->events.items[at->event - 1].site : &at->site;
+    return pleat__annotate(&s->annotations, e->label, e->label_length, site);
+}
+
+/* Follows the event of an index; what is freed without having been seen was there from the start.
+ * Frees of what is free already become PLEAT__ACTION_NONE, and so do annotations. */
+static pleat_result observe(replayer *s, size_t index)
+{
+    pleat__entry *e = &s->recording->events.items[index];
     tenant *at;
     PLEAT_TRY(tenant_at(s, tenants_for(s, e), e->address, &at));
+    if (e->action == PLEAT__ACTION_ANNOTATE)
+        return annotate(s, e, at);
     if (e->action == PLEAT__ACTION_ALLOC || e->action == PLEAT__ACTION_SEGMENT_ALLOC) {
         at->state = STATE_LIVE;
+        at->event = (uint32_t)index + 1;
         return PLEAT_OK;
     }
     bool requested_only = e->action == PLEAT__ACTION_FREE_REQUESTED;
     if (at->state == STATE_UNSEEN) {
-        PLEAT_TRY(pleat__entries_add(s->recording, &s->starts, e));
+        PLEAT_TRY(add_start(s, e, at));
     } else if (at->state == STATE_GONE || (requested_only && at->state != STATE_LIVE)) {
         e->action = PLEAT__ACTION_NONE;
         return PLEAT_OK;
@@ -252,13 +291,13 @@ static int compare_starts(const void *left, const void *right)
 static pleat_result find_starts(replayer *s)
 {
     for (size_t i = 0; i < s->recording->events.count; i++)
-        PLEAT_TRY(observe(s, &s->recording->events.items[i]));
+        PLEAT_TRY(observe(s, i));
     for (size_t i = 0; i < s->recording->finals.count; i++) {
         const pleat__entry *e = &s->recording->finals.items[i];
         tenant *at;
         PLEAT_TRY(tenant_at(s, tenants_for(s, e), e->address, &at));
         if (at->state == STATE_UNSEEN)
-            PLEAT_TRY(pleat__entries_add(s->recording, &s->starts, e));
+            PLEAT_TRY(add_start(s, e, at));
         at->state = STATE_LIVE;
     }
     if (s->starts.count > 0)
@@ -279,13 +318,19 @@ static void forget_tenants(tenants *all)
         all->places[i].state = STATE_UNSEEN;
 }
 
+/* Without the last line's end. */
+static size_t line_end(const pleat__site *site)
+{
+    return site->length - (site->annotated > 0 && site->annotated == site->length);
+}
+
 static pleat_result site_of(replayer *s, const pleat__entry *e, uint32_t *index)
 {
     if (e->site == 0)
         return PLEAT_OK;
     pleat__site *site = &s->recording->sites[e->site];
     if (site->index == 0)
-        PLEAT_TRY(pleat_trace_add_site(s->trace, site->text, site->length, &site->index));
+        PLEAT_TRY(pleat_trace_add_site(s->trace, site->text, line_end(site), &site->index));
     *index = site->index;
     return PLEAT_OK;
 }
@@ -364,7 +409,7 @@ static pleat_result replay(replayer *s)
 
 pleat_result pleat__recording_replay(pleat__recording *recording, pleat_trace *trace)
 {
-    replayer s = {.recording = recording, .trace = trace};
+    replayer s = {.recording = recording, .trace = trace, .annotations = {.recording = recording}};
     PLEAT_TRY(cut_mappings(&s));
     PLEAT_TRY(find_starts(&s));
     return replay(&s);

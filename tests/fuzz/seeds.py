@@ -48,6 +48,8 @@ def snapshot(size, streams, varies):
         kept = [take(size * (layer + 1), layer % streams, label) for layer in range(3)]
         if varies:
             give(take(700 * (iteration + 1), 0, label), label)
+            add("annotate", *kept[0], "kept of %d" % iteration)
+            add("annotate", *kept[0], "kept")
         label = "iter=%d;phase=B" % iteration
         for block in reversed(kept):
             gradient = take(size // 2, 0, label)

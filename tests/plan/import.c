@@ -173,11 +173,92 @@ static void import_follows_addresses(void **state)
                   "a0:10 r0 c0");
 }
 
+#define SAID(addr, text)                                                                           \
+    "{'action':'annotate','addr':" #addr ",'size':8,'stream':0,'time_us':1,'user_metadata':" text  \
+    ",'frames':[" FRAME("_annotate_tensor", "memory.py", 9) "]},"
+
+static const char *site_of(const pleat_trace *trace, size_t event)
+{
+    return pleat_trace_site(trace, pleat_trace_events(trace)[event].site);
+}
+
+/* Each once, in order, before the frames; of the tensor that is at the address then. */
+static void import_puts_annotations_before_the_frames(void **state)
+{
+    (void)state;
+    pleat_trace *trace =
+        import(EVENTS(MADE(512, FRAME("f", "a.py", 1)) SAID(512, "'keys'") SAID(512, "'saved'")
+                          SAID(512, "'keys'") EVENT("free", 512, 8) SAID(512, "'late'")
+                              MADE(512, FRAME("f", "a.py", 1)) SAID(512, "'keys'") MADE(1024, "")
+                                  SAID(1024, "'a\tb \"c\"'") SAID(1024, "''") SAID(1024, "7")
+                                      SAID(4096, "'nobody'")));
+    assert_events(trace, "a0:8 r0 c0 a1:8 a2:8");
+    assert_string_equal(site_of(trace, 0), "\"keys\"\n\"saved\"\nf (a.py:1)");
+    assert_string_equal(site_of(trace, 3), "\"keys\"\nf (a.py:1)");
+    assert_string_equal(site_of(trace, 4), "\"a?b \"c\"\"");
+    assert_int_equal(pleat_trace_site_count(trace), 4);
+    pleat_trace_free(trace);
+    assert_refused(EVENTS("{'action':'annotate','addr':'x','size':8}"), PLEAT__ANY_DEVICE,
+                   "device_traces[0][0]: 'addr' is not a whole number");
+}
+
+/* What was allocated before the recording began, freed in it or live at its end. */
+static void import_annotates_what_was_live_at_the_start(void **state)
+{
+    (void)state;
+    pleat_trace *trace =
+        import("{'segments':[{'device':0,'address':0,'total_size':1048576,'stream':0,'blocks':["
+               "{'address':2048,'size':512,'requested_size':30,'state':'active_allocated'}]}],"
+               "'device_traces':[[" SAID(1024, "'first'") SAID(2048, "'weights'")
+                   EVENT("free", 1024, 60) "]]}");
+    assert_events(trace, "S0:1048576 a0:60 a1:30 r0 c0");
+    assert_string_equal(site_of(trace, 1), "\"first\"");
+    assert_string_equal(site_of(trace, 2), "\"weights\"");
+    pleat_trace_free(trace);
+}
+
+/* A tensor keeps four, each 256 bytes; of 70,000 tensors, each with its own, 65,536 keep theirs. */
+static void import_bounds_annotations(void **state)
+{
+    (void)state;
+    test_bytes text = {0};
+    char one[512];
+    test_bytes_add(&text, "{'device_traces':[[", 19);
+    int length = snprintf(one, sizeof one,
+                          MADE(512, "") "{'action':'annotate','addr':512,'size':8,"
+                                        "'user_metadata':'%0300d'},",
+                          0);
+    test_bytes_add(&text, one, (size_t)length);
+    for (int i = 0; i < 6; i++) {
+        length =
+            snprintf(one, sizeof one,
+                     "{'action':'annotate','addr':512,'size':8,'user_metadata':'number %d'},", i);
+        test_bytes_add(&text, one, (size_t)length);
+    }
+    for (int i = 0; i < 70000; i++) {
+        length = snprintf(one, sizeof one,
+                          "{'action':'alloc','addr':%d,'size':8},"
+                          "{'action':'annotate','addr':%d,'size':8,'user_metadata':'%d'},",
+                          1024 * i + 1024, 1024 * i + 1024, i);
+        test_bytes_add(&text, one, (size_t)length);
+    }
+    test_bytes_add(&text, "]]}", 4);
+    pleat_trace *trace = import((const char *)text.data);
+    char expected[512];
+    snprintf(expected, sizeof expected, "\"%0256d\"\n\"number 0\"\n\"number 1\"\n\"number 2\"", 0);
+    assert_string_equal(site_of(trace, 0), expected);
+    assert_string_equal(site_of(trace, 60000), "\"59999\"");
+    assert_string_equal(site_of(trace, 70000), "");
+    assert_int_equal(pleat_trace_site_count(trace), 1 + 65536 - 3);
+    pleat_trace_free(trace);
+    test_bytes_free(&text);
+}
+
 static void import_passes_over_what_it_does_not_know(void **state)
 {
     (void)state;
     assert_import(EVENTS("{'action':'oom','device_free':1,'size':1,'stream':0},"
-                         "{'action':'snapshot'}, {'action':'annotate','addr':'x'},"
+                         "{'action':'snapshot'},"
                          "{'action':'alloc','addr':512,'size':1,'frames':[{'line':1}],'new':{}}"),
                   "a0:1");
     assert_import("{'host_traces':3, 1:2, None:None, 'segments':[], 'device_traces':"
@@ -386,6 +467,9 @@ int main(void)
         cmocka_unit_test(import_keeps_labels_streams_times),
         cmocka_unit_test(import_keeps_stack_frames),
         cmocka_unit_test(import_follows_addresses),
+        cmocka_unit_test(import_puts_annotations_before_the_frames),
+        cmocka_unit_test(import_annotates_what_was_live_at_the_start),
+        cmocka_unit_test(import_bounds_annotations),
         cmocka_unit_test(import_passes_over_what_it_does_not_know),
         cmocka_unit_test(import_refuses_an_action_that_it_does_not_know),
         cmocka_unit_test(import_finds_what_was_live_at_the_start),

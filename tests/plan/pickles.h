@@ -77,8 +77,9 @@ static inline void test_put_text(test_pickler *p)
         test_put_number(p, p->texts[i].memo, p->texts[i].memo < 256 ? 1 : 4);
         return;
     }
-    test_put(p, p->protocol >= 4 ? 0x8c : 'X');
-    test_put_number(p, length, p->protocol >= 4 ? 1 : 4);
+    bool is_short = p->protocol >= 4 && length < 256;
+    test_put(p, is_short ? 0x8c : 'X');
+    test_put_number(p, length, is_short ? 1 : 4);
     test_bytes_add(p->out, text, length);
     if (p->text_count < 256) {
         p->texts[p->text_count].text = text;

@@ -42,6 +42,20 @@ def imported(path, device=None):
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def annotations(snapshot):
+    """Of each device: the size of the tensor at the address, and what is said of it."""
+    found = []
+    for trace in snapshot["device_traces"]:
+        live, said = {}, []
+        for event in trace:
+            if event["action"] == "alloc":
+                live[event["addr"]] = event["size"]
+            elif event["action"] == "annotate":
+                said.append((live[event["addr"]], event["user_metadata"]))
+        found.append(said)
+    return found
+
+
 class Formats(unittest.TestCase):
     def holds(self, path, device, labels):
         done = imported(path, device)
@@ -67,10 +81,17 @@ class Formats(unittest.TestCase):
         self.assertEqual(none.returncode, 3)
         self.assertIn("it has no device 2, but 0, 1", none.stderr)
 
-    def test_what_changes_nothing_is_passed_over(self):
+    def test_annotations_are_kept_with_their_tensors(self):
+        """record.py says "the fourth" of the tensor of 7 MiB in each of its three iterations."""
         for path in FILES:
-            actions = {event["action"] for trace in read(path)["device_traces"] for event in trace}
-            self.assertEqual("annotate" in actions, version_of(path) >= ANNOTATES_FROM, path.name)
+            of_each = [3 * [(7 * MIB, "the fourth")], []] if version_of(path) >= ANNOTATES_FROM else [[], []]
+            self.assertEqual(annotations(read(path)), of_each, path.name)
+            with tempfile.TemporaryDirectory() as folder:
+                back = pathlib.Path(folder, "back.pickle")
+                done = subprocess.run([PLEAT, "export", str(path), "--device", "0", "-f", "snapshot", "-o", str(back)],
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.assertEqual(done.returncode, 0, (path.name, done.stderr))
+                self.assertEqual(annotations(pickle.loads(back.read_bytes())), of_each[:1], path.name)
 
     def test_amd(self):
         """The keys of torch 2.6, whose ROCm build has the same allocator; handles of streams with their top bits set."""

@@ -136,6 +136,12 @@ def run(*arguments):
     return subprocess.run([PLEAT, *arguments], capture_output=True, text=True, check=False)
 
 
+def annotated(event):
+    """The event, and behind an allocation what torch 2.14 writes of an annotation."""
+    said = dict(event, action="annotate", user_metadata=f"of {event['size']}<", frames=[])
+    return [event, said] if event["action"] == "alloc" else [event]
+
+
 class Reader(html.parser.HTMLParser):
     """The figures in a page's cells, its JSON, and what it refers to."""
 
@@ -239,6 +245,7 @@ class Report(unittest.TestCase):
                 {"name": "malloc", "filename": "??", "line": 0},
                 {"name": "forward", "filename": "/v/site-packages/torch/nn/linear.py", "line": 7},
                 {"name": f"layer<{event['size'] % 7}>", "filename": "/me/net/block.py", "line": 40}]
+        snapshot["device_traces"][0] = [said for event in snapshot["device_traces"][0] for said in annotated(event)]
         recording = os.path.join(self.folder.name, "frames.pickle")
         with open(recording, "wb") as file:
             pickle.dump(snapshot, file)
@@ -255,9 +262,13 @@ class Report(unittest.TestCase):
         peak = told["peak"]
         for group in peak:
             place = f"layer<{group['size'] % 7}> (me/net/block.py:40)"
-            self.assertEqual(group["site"], "forward (torch/nn/linear.py:7)\n" + place)
-        place = html.escape(f"layer<{peak[0]['size'] % 7}> (me/net/block.py:40)")
+            self.assertEqual(group["site"], f'"of {group["size"]}<"\nforward (torch/nn/linear.py:7)\n' + place)
+        place = html.escape(f"layer<{peak[0]['size'] % 7}> (me/net/block.py:40) \"of {peak[0]['size']}<\"")
         self.assertIn(f"<summary>{place}</summary>", text)
+        explained = run("explain", os.path.join(self.folder.name, "frames.trace"))
+        self.assertEqual(explained.returncode, 0, explained.stderr)
+        self.assertIn(f"at layer<{peak[0]['size'] % 7}> (me/net/block.py:40), annotated \"of {peak[0]['size']}<\"",
+                      explained.stdout)
 
     def report_of_run(self, *arguments):
         path = os.path.join(self.folder.name, "run.html")
@@ -374,8 +385,8 @@ class Report(unittest.TestCase):
         page = self.with_frames()[0]
         seen = self.drive(page, ["curves", "left", "map", "chunks"], 1280, 800, without=("right",))
         did = seen["person"]
-        self.assertRegex(did["place"], r"^layer<\d> \(me/net/block.py:40\)$")
-        self.assertEqual(did["ways"], ["class", "phase", "place", "function", "module", "size"])
+        self.assertRegex(did["place"], r'^layer<\d> \(me/net/block.py:40\) "of \d+<"$')
+        self.assertEqual(did["ways"], ["class", "phase", "place", "function", "module", "annotation", "size"])
 
     def drive(self, page, wanted, width, height, without=()):
         seen, errors = self.see(page, width, height)

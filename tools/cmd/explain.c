@@ -40,6 +40,18 @@ static const char *device_note(const growth *g)
                              : "";
 }
 
+/* ", at forward (model.py:12), annotated "the keys"" */
+static void say_site(const footprint *f, uint32_t site)
+{
+    char text[SITE_TEXT_SIZE];
+    const char *frame;
+    int length = (int)site_frame(f->trace, site, &frame);
+    if (length > 0)
+        printf(", at %.*s", length, frame);
+    if (*site_annotations(f->trace, site, text) != '\0')
+        printf(", annotated %s", text);
+}
+
 /* "264 of 192.000 MiB, allocated in phase F, at forward (model.py:12)" */
 static void say_group(const footprint *f, const footprint_group *g)
 {
@@ -48,11 +60,7 @@ static void say_group(const footprint *f, const footprint_group *g)
     footprint_phase(f, g->phase, phase, sizeof phase);
     if (phase[0] != '\0')
         printf(", allocated in phase %s", phase);
-    if (g->site != 0) {
-        const char *frame;
-        int length = (int)site_frame(f->trace, g->site, &frame);
-        printf(", at %.*s", length, frame);
-    }
+    say_site(f, g->site);
     putchar('\n');
 }
 

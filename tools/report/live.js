@@ -21,15 +21,18 @@ const lives = data.lives && {
 const bytesOf = (i) => lives.units[i] * UNIT;
 const phaseOf = (i) => data.names[lives.phase[i]] || '(no phase)';
 
-/* Frames of a request's stack, innermost first; none where the recording has none. */
+/* Frames of a request's stack, innermost first, before them its annotations, in double quotes; none where the
+ * recording has none. */
 const stackOf = (i) => (lives.site ? data.stacks[lives.site[i]] || [] : []);
+const isAnnotation = (text) => text.startsWith('"');
+const annotationsOf = (i) => stackOf(i).map((n) => data.frames[n]).filter(isAnnotation).join(', ');
 const isTorch = (text) => text.includes(' (torch/');
 /* The frame that says most: the innermost outside of PyTorch. */
 function placeOf(i) {
-  const stack = stackOf(i);
-  for (const n of stack) if (!isTorch(data.frames[n])) return data.frames[n];
-  return stack.length ? data.frames[stack[0]] : '(place not recorded)';
+  const frames = stackOf(i).map((n) => data.frames[n]).filter((text) => !isAnnotation(text));
+  return frames.find((text) => !isTorch(text)) || frames[0] || '(place not recorded)';
 }
+const placeAndAnnotations = (i) => [placeOf(i), annotationsOf(i)].filter((text) => text).join(' ');
 /* "name (file)": without the line. */
 const functionOf = (i) => placeOf(i).replace(/:\d+\)$/, ')');
 /* The file or module that the place is in. */
@@ -55,6 +58,7 @@ const WAYS = [
   ['place', 'place in the program', (i) => placeOf(i)],
   ['function', 'function', (i) => functionOf(i)],
   ['module', 'module (file)', (i) => moduleOf(i)],
+  ['annotation', 'annotation', (i) => annotationsOf(i) || '(no annotation)'],
   ['size', 'size of the tensor', (i) => size(bytesOf(i))],
 ];
 
@@ -202,6 +206,7 @@ function makeLive() {
   const choose = byId('compose');
   for (const [value, text] of WAYS) {
     if (['place', 'function', 'module'].includes(value) && !lives.site) continue;
+    if (value === 'annotation' && !(data.frames || []).some(isAnnotation)) continue;
     choose.append(new Option(text, value));
   }
   const drawn = () => {
@@ -367,7 +372,7 @@ function fillRows(rows, all) {
     cell(row, 'td', 'share', `${(100 * g.bytes / all).toFixed(1)} %`);
     cell(row, 'td', 'class', classOf(g.i)).className = 'text';
     cell(row, 'td', 'phase', phaseOf(g.i)).className = 'text';
-    const where = cell(row, 'td', 'allocated at', placeOf(g.i));
+    const where = cell(row, 'td', 'allocated at', placeAndAnnotations(g.i));
     where.className = 'text';
     where.title = stackOf(g.i).map((n) => data.frames[n]).join('\n');
     body.append(row);

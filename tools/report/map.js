@@ -293,7 +293,7 @@ function tensorText(plan, b) {
   const known = b.request !== NEVER && b.request < lives.count;
   return [size(b.of ? b.of.y1 - b.of.y0 : b.y1 - b.y0), classes[b.cls] === 'state' ? 'optimizer state' : classes[b.cls],
           ...(known ? [`allocated in phase ${phaseOf(b.request)}`] : []), spanOf(plan, b),
-          ...(known && lives.site ? [`at ${placeOf(b.request)}`] : [])].join(', ');
+          ...(known && lives.site ? [`at ${placeAndAnnotations(b.request)}`] : [])].join(', ');
 }
 
 /* Everything that is ever on a chunk. */
@@ -326,7 +326,7 @@ function showTenants(plan, box, others) {
     cell(row, 'td', 'class', classes[b.cls]).className = 'text';
     cell(row, 'td', 'phase', b.request !== NEVER ? phaseOf(b.request) : '').className = 'text';
     cell(row, 'td', 'life', spanOf(plan, b)).className = 'text';
-    cell(row, 'td', 'allocated at', b.request !== NEVER && lives.site ? placeOf(b.request) : '(not recorded)').className = 'text';
+    cell(row, 'td', 'allocated at', b.request !== NEVER && lives.site ? placeAndAnnotations(b.request) : '(not recorded)').className = 'text';
     body.append(row);
   }
   byId('tenant-table').hidden = others.length === 0;

@@ -412,11 +412,26 @@ static void put_bar(const page *p, const footprint_policy *s, uint64_t most)
             cli_format_size(footprint_waste(p->f, s), size, sizeof size));
 }
 
+/* The telling frame, and the annotations; whether there are any. */
+static bool put_place(const page *p, uint32_t site, const char *before)
+{
+    char text[SITE_TEXT_SIZE];
+    const char *frame, *said = site_annotations(p->f->trace, site, text);
+    size_t length = site_frame(p->f->trace, site, &frame);
+    if (length == 0 && *said == '\0')
+        return false;
+    fputs(before, p->out);
+    put_escaped_bytes(p->out, frame, length);
+    if (length > 0 && *said != '\0')
+        fputc(' ', p->out);
+    put_escaped(p->out, said);
+    return true;
+}
+
 /* One kind of request that physical grew for. */
 static void put_culprit(const page *p, const footprint_group *g)
 {
     char bytes[48], size[48], phase[256];
-    const char *frame;
     footprint_phase(p->f, g->phase, phase, sizeof phase);
     fprintf(p->out, "<li>%s for %u of %s", cli_format_size(g->bytes, bytes, sizeof bytes), g->count,
             cli_format_size(g->size, size, sizeof size));
@@ -424,11 +439,7 @@ static void put_culprit(const page *p, const footprint_group *g)
         fputs(", allocated in phase ", p->out);
         put_escaped(p->out, phase);
     }
-    if (g->site != 0) {
-        size_t length = site_frame(p->f->trace, g->site, &frame);
-        fputs(", at ", p->out);
-        put_escaped_bytes(p->out, frame, length);
-    }
+    put_place(p, g->site, ", at ");
     fputs("</li>\n", p->out);
 }
 
@@ -495,16 +506,12 @@ static void put_gap(const page *p)
 /* The telling frame; behind it, to be unfolded, all of them. */
 static void put_site(const page *p, uint32_t site)
 {
-    const char *frame, *text = pleat_trace_site(p->f->trace, site);
-    size_t length = site_frame(p->f->trace, site, &frame);
-    if (*text == '\0') {
+    if (!put_place(p, site, "<td class=\"text site\"><details><summary>")) {
         fputs("<td class=text>(not known)</td>", p->out);
         return;
     }
-    fputs("<td class=\"text site\"><details><summary>", p->out);
-    put_escaped_bytes(p->out, frame, length);
     fputs("</summary><pre>", p->out);
-    put_escaped(p->out, text);
+    put_escaped(p->out, pleat_trace_site(p->f->trace, site));
     fputs("</pre></details></td>", p->out);
 }
 
