@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -260,6 +261,40 @@ class Nccl(unittest.TestCase):
                                 fake % "", ask), False)):
             self.assertEqual(self.python(*lines).stdout, "%s\n" % stands, lines)
         self.assertEqual(self.python(stand, fake % "", ask, PLEAT_NCCL="/no/such").stdout, "False\n")
+
+    # Tells what was told: the listener's six functions, of which the first says what is mapped anew.
+    LISTENS = """
+told, window = [], (ctypes.c_char * 4096)()
+def listener(name, *types):
+    return ctypes.CFUNCTYPE(ctypes.c_int, *types)(lambda *given: told.append(name) or name == "registers" and given[0] == ctypes.addressof(window))
+functions = [listener(name, *types) for name, types in (
+    ("registers", (ctypes.c_void_p, ctypes.c_size_t)), ("hold", (ctypes.c_void_p,)), ("let go", (ctypes.c_void_p,)),
+    ("talks", (ctypes.c_void_p,)), ("starts", ()), ("started", ()))]
+table = (ctypes.c_void_p * 6)(*(ctypes.cast(one, ctypes.c_void_p) for one in functions))
+ctypes.CDLL(None).pleat_nccl_listen(table)
+class UniqueId(ctypes.Structure): _fields_ = [("internal", ctypes.c_byte * 128)]
+def use(nccl):
+    comm, handle, stays = ctypes.c_void_p(), ctypes.c_void_p(), (ctypes.c_char * 4096)()
+    assert nccl.ncclCommInitRank(ctypes.byref(comm), 2, UniqueId(), 0) == 0
+    for buffer in (window, stays):
+        assert nccl.ncclCommRegister(comm, buffer, ctypes.c_size_t(4096), ctypes.byref(handle)) == 0
+        told.append(bool(handle))
+    assert nccl["ncclCommDeregister"](comm, handle) == 0
+    said = list(told)
+    told.clear()
+    return said
+"""
+
+    def test_a_program_that_loads_nccl_by_ctypes_is_seen(self):
+        """As vLLM does, before torch brings NCCL or after; not a second NCCL, whose communicators are its own."""
+        with tempfile.TemporaryDirectory() as folder:
+            second = pathlib.Path(folder, "libnccl.so.2")
+            shutil.copy(os.environ["PLEAT_FAKE_NCCL"], second)
+            done = self.python("_nccl.stand()", self.LISTENS, "print(use(ctypes.CDLL(os.environ['PLEAT_FAKE_NCCL'])))",
+                               "print(use(ctypes.CDLL(%r)))" % str(second),
+                               "print(hasattr(ctypes.CDLL(%r), 'ncclNoSuch'))" % str(second))
+        self.assertEqual(done.stdout.splitlines(), [
+            "['starts', 'started', 'registers', False, 'registers', 'hold', True, 'let go']", "[True, True]", "False"])
 
     def test_it_stands_when_torch_is_imported(self):
         """Under `pleat run` and with PLEAT=1: torch brings NCCL."""

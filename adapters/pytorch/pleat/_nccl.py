@@ -1,9 +1,10 @@
 """Puts libpleat_nccl.so before NCCL's functions (see nccl.c): it is loaded with all its names before torch, and so
 before NCCL. Where that is too late, or NCCL is a part of torch, NCCL is left alone, and torch is not to register all
-memory.
+memory. A program that loads NCCL itself, by ctypes, as vLLM and SGLang do, is given those functions too.
 """
 
 import ctypes
+import functools
 import os
 import pathlib
 import sys
@@ -32,14 +33,39 @@ def stand():
     # A module that is about to be imported is there, and empty.
     if path is not None and not hasattr(sys.modules.get("torch"), "_C"):
         try:
-            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+            show(ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL))
         except OSError:
             pass
 
 
+def show(ours):
+    """From now on, whoever asks ctypes for a function of NCCL gets the one that stands before it, if that would go on
+    to the very function asked for: a second NCCL in the process is left alone."""
+    known = ctypes.CDLL.__getitem__
+    if getattr(known, "of_pleat", False):
+        return
+    own = ours.pleat_nccl_own
+    own.restype, own.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+
+    @functools.wraps(known)
+    def getitem(library, name):
+        found = known(library, name)
+        if not isinstance(name, str) or not name.startswith("nccl") or library._handle == ours._handle:
+            return found
+        if function(ours, name) is None or own(name.encode()) != function(library, name):
+            return found
+        found = library._FuncPtr((name, ours))
+        found.__name__ = name
+        return found
+
+    getitem.of_pleat = True
+    ctypes.CDLL.__getitem__ = getitem
+
+
 def function(library, name):
+    """Its address in the library itself, whatever show() has ctypes give for it."""
     try:
-        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+        return ctypes.cast(library._FuncPtr((name, library)), ctypes.c_void_p).value
     except (AttributeError, OSError):
         return None
 

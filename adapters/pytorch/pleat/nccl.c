@@ -60,6 +60,11 @@ static void *own(const char *name)
     return found;
 }
 
+EXPORT void *pleat_nccl_own(const char *name)
+{
+    return own(name);
+}
+
 #define OWN(name, returned, parameters)                                                            \
     static returned(*_Atomic kept_##name) parameters;                                              \
     returned(*own_##name) parameters = atomic_load_explicit(&kept_##name, memory_order_relaxed);   \

@@ -28,6 +28,10 @@ struct pleat_nccl_listener {
 __attribute__((visibility("default"))) void
 pleat_nccl_listen(const struct pleat_nccl_listener *listener);
 
+/* NCCL's function of a name, which the one of the same name here goes on to; NULL: there is none.
+ */
+__attribute__((visibility("default"))) void *pleat_nccl_own(const char *name);
+
 #ifdef __cplusplus
 }
 #endif
