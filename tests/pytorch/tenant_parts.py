@@ -280,6 +280,29 @@ def overlap(asked):
     return found
 
 
+class Bare:
+    """What a resume copies, into memory that the driver makes at that moment for nothing else."""
+
+    def __init__(self, torch, total):
+        self.torch, self.host = torch, torch.empty(UNIT, dtype=torch.uint8, pin_memory=True)
+        self.size, self.total = 64 << 20, total
+        self.area = Area(Driver(), self.size, -(-total // self.size))
+
+    def seconds(self):
+        cu, stream = self.area.driver.cu, self.torch.cuda.Stream()
+        begun = time.monotonic()
+        self.area.make()
+        for done in range(0, self.total, self.size):
+            assert cu.cuMemcpyAsync(ctypes.c_ulonglong(self.area.base + done),
+                                    ctypes.c_ulonglong(self.host.data_ptr() + done % UNIT),
+                                    ctypes.c_size_t(min(self.size, self.total - done)),
+                                    ctypes.c_void_p(stream.cuda_stream)) == 0
+        stream.synchronize()
+        took = time.monotonic() - begun
+        self.area.end()
+        return took
+
+
 # ---- the trainer ----
 
 class Trainer:
@@ -329,6 +352,20 @@ def link_of(torch):
     return UNIT / min(times)
 
 
+def bare_copies(torch, neighbour, live):
+    """Seconds of the same turn without Pleat: somebody takes all memory and gives it back, then `live` bytes are copied
+    into memory that is made for them."""
+    import pleat
+
+    bare, seconds = Bare(torch, live), []
+    for _ in range(3):
+        pleat.pause("host")
+        neighbour.turn()
+        seconds.append(bare.seconds())
+        pleat.resume()
+    return median(seconds)
+
+
 def turns(asked):
     """A trainer in turns with a process that takes all memory there is."""
     how, gib, rows, steps = asked["how"], asked["gib"], asked["rows"], asked["steps"]
@@ -375,13 +412,15 @@ def turns(asked):
             found["train"].append(sum(seconds))
         if how != "native":
             calls["train"] = less(counters(), before)
-    neighbour.end()
     live = torch.cuda.memory_allocated()
+    bare = bare_copies(torch, neighbour, live) if how == "pause" else None
+    neighbour.end()
     copy = live / link
     part = {name: median(found[name]) for name in ("gap", "resume", "train", "first")}
     return {
         "how": how, "gib": gib, "rows": rows, "turns": asked["turns"], "steps": steps, "live": live, "link": link,
-        "copy_seconds": copy, "resume_to_copy": part["resume"] / copy, "alone": median(alone[4:]), **part,
+        "copy_seconds": copy, "resume_to_copy": part["resume"] / copy, "bare_seconds": bare,
+        "resume_to_bare": part["resume"] / bare if bare else None, "alone": median(alone[4:]), **part,
         "gap_most": max(found["gap"]), "gap_first": found["gap"][0],
         "turn_seconds": (part["train"] or 0) + part["gap"] + part["resume"],
         "served_least": min(found["served"]), "over_most": max(found["over"], default=None),

@@ -189,6 +189,8 @@ class Check:
         self.expect(losses[:count] == native_losses[:count], "%s: paused losses are native's" % name)
         self.expect(pause["resume_to_copy"] < 1.2,
                     "%s: resume takes 1.2 of the copy: %.2f" % (name, pause["resume_to_copy"]))
+        self.expect(pause["resume_to_bare"] < 1.2, "%s: resume takes 1.2 of the copy into memory made as late: %.2f"
+                    % (name, pause["resume_to_bare"]))
         discard, _ = self.turn("discard", turns=3, **job)
         self.expect(discard["gap"] < 1, "%s: discard gives back in under a second: %.2f" % (name, discard["gap"]))
         self.expect(discard["rest_most"] < UNIT, "%s: under 1 GiB is held: %d" % (name, discard["rest_most"]))

@@ -33,16 +33,18 @@ def check_figures(backend, ways):
         {"bytes_per_second": min(row["in_bytes_per_second"], row["out_bytes_per_second"])}
         for row in figures["copies"]]), f"{backend}: rates")
     expect([row["streams"] for row in figures["copies"]][:3] == [1, 2, 4], f"{backend}: streams")
-    for name in ("alone", "contested"):
+    for name in ("alone", "contested", "settled"):
         turn = figures[name]
-        expect(turn["pause_seconds"] > 0 and turn["resume_to_copy"] > 0, f"{backend}: {name}")
+        expect(all(turn[key] > 0 for key in ("pause_seconds", "resume_to_copy", "copy_seconds", "bare_seconds")),
+               f"{backend}: {name}")
         # What was made is given back, each handle, and all bytes are copied both ways.
         made, gone = turn["resume_verbs"], turn["pause_verbs"]
         expect(made["create"]["calls"] == gone["release"]["calls"] > 0, f"{backend}: {name}: handles")
         expect(made["copy"]["calls"] == gone["copy"]["calls"] > 0, f"{backend}: {name}: copies")
         expect("create" not in gone and "host_alloc" not in gone, f"{backend}: {name}: {gone}")
-    text = run("--backend", backend, *SMALL)
-    expect(text.returncode == 0 and "resume after somebody took all" in text.stdout, f"{backend}: text")
+    text = run("--backend", backend, *SMALL, "--turns", "1")
+    expect(text.returncode == 0 and "resume after somebody took all" in text.stdout
+           and text.stdout.count("memory that is made for it alone") == 3, f"{backend}: text")
 
 
 def check_refusals():

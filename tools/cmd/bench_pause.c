@@ -3,8 +3,10 @@
  * bandwidth, verb by verb, and how fast host memory is pinned.
  *
  * Tensors of one size are allocated one by one, as a trainer makes its weights and states. They are
- * paused and resumed in turns, with nobody else on the device and, the other half of the turns,
- * with somebody who takes all of it meanwhile and gives it back, as a server does.
+ * paused and resumed in turns: with nobody else on the device; with somebody who takes all of it
+ * meanwhile and gives it back, as a server does; and with half a second after that. Each time the
+ * same bytes are copied, too, to memory that the driver makes at that moment for nothing else: what
+ * a resume takes longer than that is Pleat's, the rest is the driver's.
  */
 #include <tools/cmd/bench_pause.h>
 #include <tools/json.h>
@@ -13,10 +15,12 @@
 #include <internal/error.h>
 #include <pleat/runtime.h>
 #include <string.h>
+#include <time.h>
 
 #define MIB         (1024.0 * 1024)
 #define MOST_TAKEN  4096
 #define TAKEN_BYTES (256ull << 20)
+#define SETTLE_NS   500000000
 
 #define VERB(b, name, ...) ((b)->vmm.ops->name((b)->vmm.self, __VA_ARGS__))
 
@@ -28,7 +32,10 @@ typedef struct tensors {
     pleat_runtime *runtime;
     pleat_va *all;
     size_t count;
-    void *host; /* pinned, of a tensor's size */
+    pleat_va *bare; /* addresses for as many tensors, one behind the other */
+    uint64_t bare_bytes;
+    size_t bare_count; /* mapped there */
+    void *host;        /* pinned, of a tensor's size */
     pleat_stream streams[2];
     pleat_event events[2];
 } tensors;
@@ -38,8 +45,13 @@ static pleat_result tensors_begin(const pause_bench *b, tensors *t)
     size_t wanted = (size_t)(b->bytes / b->tensor_bytes);
     pleat_runtime_options options = {.size = sizeof options, .device = b->device};
     t->all = pleat__arena_calloc(b->arena, wanted, sizeof *t->all);
-    if (t->all == NULL)
+    t->bare = pleat__arena_calloc(b->arena, wanted, sizeof *t->bare);
+    if (t->all == NULL || t->bare == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a list of tensors");
+    t->bare_bytes = (b->tensor_bytes + CLI_LEAST_MEMORY - 1) / CLI_LEAST_MEMORY * CLI_LEAST_MEMORY;
+    PLEAT_TRY(VERB(b, reserve, b->device, wanted * t->bare_bytes, 0, &t->bare[0]));
+    for (size_t i = 1; i < wanted; i++)
+        t->bare[i] = t->bare[0] + i * t->bare_bytes;
     PLEAT_TRY(timed_vmm_begin(b->vmm, b->arena, &t->timed, &t->vmm));
     PLEAT_TRY(pleat_runtime_create(t->vmm, &options, &t->runtime));
     for (; t->count < wanted; t->count++)
@@ -65,6 +77,9 @@ static void tensors_end(const pause_bench *b, tensors *t)
     for (size_t i = 0; i < t->count; i++)
         (void)pleat_free(t->runtime, t->all[i]);
     pleat_runtime_destroy(t->runtime);
+    if (t->bare != NULL && t->bare[0] != 0)
+        (void)VERB(b, free_range, t->bare[0], b->bytes / b->tensor_bytes * t->bare_bytes);
+    pleat__arena_free(b->arena, t->bare);
     pleat__arena_free(b->arena, t->all);
 }
 
@@ -80,6 +95,14 @@ static void take_all(const pause_bench *b)
         (void)VERB(b, release, taken[--count]);
 }
 
+static void meet(const pause_bench *b, neighbour who)
+{
+    if (who != NEIGHBOUR_NONE)
+        take_all(b);
+    if (who == NEIGHBOUR_TOOK)
+        (void)nanosleep(&(struct timespec){.tv_nsec = SETTLE_NS}, NULL);
+}
+
 static void begin_verbs(tensors *t)
 {
     memset(t->timed.by_verb, 0, sizeof t->timed.by_verb);
@@ -90,12 +113,12 @@ static double seconds_since(uint64_t begun)
     return (double)(clock_now() - begun) * 1e-9;
 }
 
-/* What a resume copies, to where it copies it, with nothing else to do. */
-static pleat_result copy_alone(const pause_bench *b, const tensors *t)
+/* What a resume copies, to addresses `to` of as many tensors, with nothing else to do. */
+static pleat_result copy_all(const pause_bench *b, const tensors *t, const pleat_va *to)
 {
     for (size_t i = 0; i < t->count; i++)
-        PLEAT_TRY(VERB(b, copy, b->device, t->streams[i % 2], t->all[i],
-                       (uint64_t)(uintptr_t)t->host, b->tensor_bytes));
+        PLEAT_TRY(VERB(b, copy, b->device, t->streams[i % 2], to[i], (uint64_t)(uintptr_t)t->host,
+                       b->tensor_bytes));
     for (int s = 0; s < 2; s++) {
         PLEAT_TRY(VERB(b, event_record, t->events[s], t->streams[s]));
         PLEAT_TRY(VERB(b, event_wait, t->events[s]));
@@ -103,24 +126,58 @@ static pleat_result copy_alone(const pause_bench *b, const tensors *t)
     return PLEAT_OK;
 }
 
-static pleat_result measure_turn(const pause_bench *b, tensors *t, bool contested, turn_row *row)
+/* Makes memory for all tensors by verbs alone, a handle for each, and copies to it. */
+static pleat_result bare_copy(const pause_bench *b, tensors *t)
+{
+    for (; t->bare_count < t->count; t->bare_count++) {
+        pleat_va at = t->bare[t->bare_count];
+        pleat_handle handle;
+        PLEAT_TRY(VERB(b, create, b->device, t->bare_bytes, 0, &handle));
+        pleat_result result = VERB(b, map, at, t->bare_bytes, handle);
+        (void)VERB(b, release, handle); /* the map keeps it */
+        PLEAT_TRY(result);
+    }
+    PLEAT_TRY(VERB(b, set_access, t->bare[0], t->count * t->bare_bytes, &b->device, 1));
+    return copy_all(b, t, t->bare);
+}
+
+static void bare_drop(const pause_bench *b, tensors *t)
+{
+    if (t->bare_count > 0)
+        (void)VERB(b, unmap, t->bare[0], t->bare_count * t->bare_bytes);
+    t->bare_count = 0;
+}
+
+static pleat_result measure_turn(const pause_bench *b, tensors *t, neighbour who, turn_row *row)
 {
     begin_verbs(t);
     uint64_t begun = clock_now();
     PLEAT_TRY(pleat_pause(t->runtime, NULL));
-    row->pause = seconds_since(begun);
+    row->seconds[PART_PAUSE] = seconds_since(begun);
     memcpy(row->pause_verbs, t->timed.by_verb, sizeof row->pause_verbs);
-    if (contested)
-        take_all(b);
+    meet(b, who);
     begin_verbs(t);
     begun = clock_now();
     PLEAT_TRY(pleat_resume(t->runtime, NULL));
-    row->resume = seconds_since(begun);
+    row->seconds[PART_RESUME] = seconds_since(begun);
     memcpy(row->resume_verbs, t->timed.by_verb, sizeof row->resume_verbs);
     begun = clock_now();
-    PLEAT_TRY(copy_alone(b, t));
-    row->copy = seconds_since(begun);
+    PLEAT_TRY(copy_all(b, t, t->all));
+    row->seconds[PART_COPY] = seconds_since(begun);
     return PLEAT_OK;
+}
+
+/* The same turn, but that the memory which comes back is bare. */
+static pleat_result measure_bare(const pause_bench *b, tensors *t, neighbour who, turn_row *row)
+{
+    PLEAT_TRY(pleat_pause(t->runtime, NULL));
+    meet(b, who);
+    uint64_t begun = clock_now();
+    pleat_result result = bare_copy(b, t);
+    row->seconds[PART_BARE] = seconds_since(begun);
+    bare_drop(b, t);
+    PLEAT_TRY(result);
+    return pleat_resume(t->runtime, NULL);
 }
 
 static pleat_result measure_turns(pause_bench *b)
@@ -129,14 +186,15 @@ static pleat_result measure_turns(pause_bench *b)
     turn_row first;
     pleat_result result = tensors_begin(b, &t);
     if (result == PLEAT_OK)
-        result = measure_turn(b, &t, false, &first);
+        result = measure_turn(b, &t, NEIGHBOUR_NONE, &first);
     if (result == PLEAT_OK)
-        b->first_pause = first.pause;
-    for (uint32_t turn = 0; turn < b->turns && result == PLEAT_OK; turn++) {
-        result = measure_turn(b, &t, false, &b->alone[turn]);
-        if (result == PLEAT_OK)
-            result = measure_turn(b, &t, true, &b->contested[turn]);
-    }
+        b->first_pause = first.seconds[PART_PAUSE];
+    for (uint32_t turn = 0; turn < b->turns; turn++)
+        for (neighbour who = 0; who < NEIGHBOURS && result == PLEAT_OK; who++) {
+            result = measure_turn(b, &t, who, &b->rows[who][turn]);
+            if (result == PLEAT_OK)
+                result = measure_bare(b, &t, who, &b->rows[who][turn]);
+        }
     pleat_error why = *pleat_last_error();
     tensors_end(b, &t);
     return result == PLEAT_OK
@@ -153,19 +211,11 @@ static const char *const verb_names[] = {
 };
 
 /* The median of the turns' seconds. */
-static double median(const turn_row *rows, uint32_t count, bool resume)
+static double median(const turn_row *rows, uint32_t count, part of)
 {
     uint64_t ns[MOST_TURNS];
     for (uint32_t i = 0; i < count; i++)
-        ns[i] = (uint64_t)((resume ? rows[i].resume : rows[i].pause) * 1e9);
-    return (double)clock_quantile(ns, count, 0.5) * 1e-9;
-}
-
-static double median_copy(const turn_row *rows, uint32_t count)
-{
-    uint64_t ns[MOST_TURNS];
-    for (uint32_t i = 0; i < count; i++)
-        ns[i] = (uint64_t)(rows[i].copy * 1e9);
+        ns[i] = (uint64_t)(rows[i].seconds[of] * 1e9);
     return (double)clock_quantile(ns, count, 0.5) * 1e-9;
 }
 
@@ -197,7 +247,7 @@ static double outside_verbs(const pause_bench *b, const turn_row *rows, bool res
 {
     double seconds = 0;
     for (uint32_t i = 0; i < b->turns; i++)
-        seconds += resume ? rows[i].resume : rows[i].pause;
+        seconds += rows[i].seconds[resume ? PART_RESUME : PART_PAUSE];
     seconds /= b->turns;
     for (int v = 0; v < PLEAT__FAULT_any; v++)
         seconds -= (double)average(rows, b->turns, v, resume).ns * 1e-9;
@@ -215,16 +265,24 @@ static void print_verbs(const pause_bench *b, const turn_row *rows, bool resume)
     printf("    %-14s              %9.2f ms\n", "no verb", 1e3 * outside_verbs(b, rows, resume));
 }
 
+static void print_beside(const char *to, double resume, double copy)
+{
+    printf("    the same bytes copied to %s: %.3f s, the resume takes %.2f of it\n", to, copy,
+           resume / copy);
+}
+
 static void print_half(const pause_bench *b, const char *name, const turn_row *rows, bool resume)
 {
-    double seconds = median(rows, b->turns, resume);
+    double seconds = median(rows, b->turns, resume ? PART_RESUME : PART_PAUSE);
     double copy = (double)b->bytes / link_rate(b, !resume);
     printf("%s %s: %.3f s, %.2f of the copy's %.3f s\n", resume ? "resume" : "pause", name, seconds,
            seconds / copy, copy);
-    if (resume)
-        printf(
-            "    the same bytes copied to the same memory: %.3f s, of which the resume is %.2f\n",
-            median_copy(rows, b->turns), seconds / median_copy(rows, b->turns));
+    if (resume) {
+        print_beside("the same memory, when it is there", seconds,
+                     median(rows, b->turns, PART_COPY));
+        print_beside("memory that is made for it alone", seconds,
+                     median(rows, b->turns, PART_BARE));
+    }
     print_verbs(b, rows, resume);
 }
 
@@ -243,9 +301,10 @@ static void print_text(const pause_bench *b)
     printf("paused, %s in tensors of %.0f MiB: first %.3f s, %.2f GB/s\n",
            cli_format_size(b->bytes, size, sizeof size), (double)b->tensor_bytes / MIB,
            b->first_pause, (double)b->bytes * 1e-9 / b->first_pause);
-    print_half(b, "alone", b->alone, false);
-    print_half(b, "alone", b->alone, true);
-    print_half(b, "after somebody took all", b->contested, true);
+    print_half(b, "alone", b->rows[NEIGHBOUR_NONE], false);
+    print_half(b, "alone", b->rows[NEIGHBOUR_NONE], true);
+    print_half(b, "after somebody took all", b->rows[NEIGHBOUR_TAKES], true);
+    print_half(b, "half a second after that", b->rows[NEIGHBOUR_TOOK], true);
 }
 
 static void json_verbs(json_writer *json, const char *key, const pause_bench *b,
@@ -268,11 +327,12 @@ static void json_turns(json_writer *json, const char *key, const pause_bench *b,
                        const turn_row *rows)
 {
     json_object(json, key);
-    json_double(json, "pause_seconds", median(rows, b->turns, false));
-    json_double(json, "resume_seconds", median(rows, b->turns, true));
+    json_double(json, "pause_seconds", median(rows, b->turns, PART_PAUSE));
+    json_double(json, "resume_seconds", median(rows, b->turns, PART_RESUME));
     json_double(json, "resume_to_copy",
-                median(rows, b->turns, true) * link_rate(b, false) / (double)b->bytes);
-    json_double(json, "copy_seconds", median_copy(rows, b->turns));
+                median(rows, b->turns, PART_RESUME) * link_rate(b, false) / (double)b->bytes);
+    json_double(json, "copy_seconds", median(rows, b->turns, PART_COPY));
+    json_double(json, "bare_seconds", median(rows, b->turns, PART_BARE));
     json_double(json, "pause_outside_verbs_seconds", outside_verbs(b, rows, false));
     json_double(json, "resume_outside_verbs_seconds", outside_verbs(b, rows, true));
     json_verbs(json, "pause_verbs", b, rows, false);
@@ -308,8 +368,9 @@ static void print_json(const pause_bench *b)
     json_end_array(&json);
     json_uint(&json, "paused_bytes", b->bytes);
     json_double(&json, "first_pause_seconds", b->first_pause);
-    json_turns(&json, "alone", b, b->alone);
-    json_turns(&json, "contested", b, b->contested);
+    json_turns(&json, "alone", b, b->rows[NEIGHBOUR_NONE]);
+    json_turns(&json, "contested", b, b->rows[NEIGHBOUR_TAKES]);
+    json_turns(&json, "settled", b, b->rows[NEIGHBOUR_TOOK]);
     json_end_object(&json);
     json_finish(&json);
 }
@@ -338,7 +399,8 @@ static int parse(pause_bench *b, int argc, char **argv)
         .text =
             "Measures how fast host memory is pinned, by each way and by one thread and eight,\n"
             "copies by one, two and four streams, and what a pause and a resume take beside the\n"
-            "copy alone, verb by verb.\n",
+            "copy alone, verb by verb: with nobody else, after somebody took all memory and gave\n"
+            "it back, and half a second after that.\n",
         .options = table,
     };
     int code = cli_read(argc, argv, &usage, NULL);

@@ -26,10 +26,25 @@ typedef struct copy_row {
     double in, out; /* bytes a second */
 } copy_row;
 
+/* What somebody else does between a pause and the resume. */
+typedef enum neighbour {
+    NEIGHBOUR_NONE,
+    NEIGHBOUR_TAKES, /* all memory there is, and gives it back just before the resume */
+    NEIGHBOUR_TOOK,  /* the same, half a second before the resume */
+    NEIGHBOURS
+} neighbour;
+
+typedef enum part {
+    PART_PAUSE,
+    PART_RESUME,
+    PART_COPY, /* the same bytes to the same memory, when it is there */
+    PART_BARE, /* the same bytes to memory that verbs alone make in the place of the resume */
+    PARTS
+} part;
+
 /* One pause and its resume. */
 typedef struct turn_row {
-    double pause, resume; /* seconds */
-    double copy;          /* the same bytes to the same memory, when it is there */
+    double seconds[PARTS];
     timed_verb pause_verbs[PLEAT__FAULT_any], resume_verbs[PLEAT__FAULT_any];
 } turn_row;
 
@@ -47,9 +62,8 @@ typedef struct pause_bench {
     size_t pin_rows;
     copy_row copies[MOST_COPIES];
     size_t copy_rows;
-    double first_pause;             /* seconds, pinning included */
-    turn_row alone[MOST_TURNS];     /* nobody takes the memory meanwhile */
-    turn_row contested[MOST_TURNS]; /* somebody takes all of the device's, and gives it back */
+    double first_pause; /* seconds, pinning included */
+    turn_row rows[NEIGHBOURS][MOST_TURNS];
 } pause_bench;
 
 /* Ways to pin, side by side, each twice in turns. */
