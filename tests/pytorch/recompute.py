@@ -36,8 +36,9 @@ sys.dont_write_bytecode = True
 import pleat  # noqa: E402
 import suite  # noqa: E402
 from pleat import run  # noqa: E402
-from pleat._recompute import AGAIN, ATTENTION, BETWEEN, CHOSEN, OFF, OFFLOAD, Ladder, Recompute, find, options  # noqa: E402
-from pleat import _offload  # noqa: E402
+from pleat._recompute import AGAIN, ATTENTION, BETWEEN, CHOSEN, LEARNING, OFF, OFFLOAD, Ladder  # noqa: E402
+from pleat._recompute import Recompute, find, options  # noqa: E402
+from pleat import _attention, _offload  # noqa: E402
 from pleat._attention import Kept  # noqa: E402
 from pleat._offload import Offload  # noqa: E402
 from pleat._recompute import World as TheWorld  # noqa: E402
@@ -145,6 +146,18 @@ class World:
         self.said.append(text)
 
 
+def fails_once(works, nth):
+    """A method that raises at one call."""
+    calls = iter(range(1 << 30))
+
+    def method(*arguments):
+        if next(calls) == nth:
+            raise RuntimeError("none")
+        return works(*arguments)
+
+    return method
+
+
 class Ladders(unittest.TestCase):
     def test_the_first_rung_that_fits_is_taken(self):
         ladder = Ladder(told([1000, 700, 400]))
@@ -240,8 +253,45 @@ if torch is not None:
         calls = 0
 
         def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-            self.calls += operator.overloadpacket.__name__ == "_scaled_dot_product_flash_attention_for_cpu"
+            name = operator.overloadpacket.__name__
+            self.calls += name.startswith("_scaled_dot_product_") and not name.endswith("_backward")
             return operator(*args, **(kwargs or {}))
+
+    # Fused attention's operators on a GPU.
+    GPU_ATTENTION = ("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
+                     "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_fused_attention_overrideable")
+
+    class GpuAttention:
+        """Such an operator on the CPU. What a GPU's kernels return beyond the result is None, a number or an empty
+        tensor; torch's own derivative of it is the operator's."""
+
+        def __init__(self, name):
+            self.operator = getattr(torch.ops.aten, name)
+            self.library = torch.library.Library("aten", "IMPL")
+            self.returned = []
+            for operator, does in ((name, self.compute), (name + "_backward", self.derive)):
+                schema = getattr(torch.ops.aten, operator).default._schema
+                self.library.impl(operator, functools.partial(does, schema), "CPU")
+
+        def __call__(self, asks, keys, values, *arguments, **keywords):
+            needed = {"attn_bias": None, "compute_log_sumexp": True}
+            names = [argument.name for argument in self.operator.default._schema.arguments]
+            return self.operator(asks, keys, values, **{name: needed[name] for name in names if name in needed})[0]
+
+        def compute(self, schema, *arguments, **keywords):
+            result = list(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*arguments[:3]))
+            for returned in schema.returns[2:]:
+                is_random = returned.name.startswith("philox") or returned.name == "rng_state"
+                result.append(7 if str(returned.type) == "int" else torch.zeros(()) if is_random else None)
+            self.returned += map(type, result)
+            return tuple(result)
+
+        def derive(self, schema, *arguments, **keywords):
+            told = dict(zip((argument.name for argument in schema.arguments), arguments))
+            gradient = told.get("grad_out", told.get("grad_out_"))
+            result = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                gradient, told["query"], told["key"], told["value"], told["out"], told["logsumexp"], 0.0, False)
+            return (*result, None)[: len(schema.returns)]
 
 
 class Trainer(unittest.TestCase):
@@ -463,6 +513,43 @@ class Ways(Trainer):
         self.assertEqual(counting.calls, 5)  # four blocks, and the one that is computed again
         self.assertIs(nn.functional.scaled_dot_product_attention, torch._C._nn.scaled_dot_product_attention)
 
+    def test_attention_of_a_gpu_is_computed_once_where_it_is_kept(self):
+        names = [name for name in GPU_ATTENTION if hasattr(torch.ops.aten, name)]
+        self.assertGreaterEqual(len(names), 3)
+        for name in names:
+            with self.subTest(name):
+                attention = GpuAttention(name)
+                model = Net(Attending)
+                with mock.patch.object(nn.functional, "scaled_dot_product_attention", attention):
+                    _, _, made = self.same(model, **self.ways())
+                    with Counting() as counting:
+                        self.train(model, made, iterations=1)
+                self.assertEqual(made.failures, {})
+                self.assertEqual(counting.calls, 5)  # four blocks, and the one that is computed again
+                self.assertEqual("efficient" not in name, type(None) in attention.returned)
+                attention.library._destroy()
+
+    def test_attention_that_cannot_be_kept_is_computed_again(self):
+        with mock.patch.object(_attention, "_note", mock.Mock(side_effect=TypeError("none of it"))) as note:
+            _, world, made = self.same(Net(Attending), **self.ways())
+        self.assertEqual(note.call_count, 1)  # no block tries it any more
+        self.assertEqual(world.said[1:], ["pleat: recompute: blocks whose attention was to be kept are computed again "
+                                          "from here on: TypeError: none of it"])
+        made.state, made.iterations = LEARNING, 0
+        self.train(Net(Attending), made, iterations=1)
+        self.assertEqual(world.costs["attention_ns"], [0] * 4)
+
+    def test_what_cannot_be_copied_stays_and_is_computed_again_from_then_on(self):
+        for name, nth in (("host", 0), ("copy", 0), ("copy", 1), ("copy", 2), ("wait", 0)):
+            with self.subTest(name, nth=nth):
+                with mock.patch.object(Copies, name, fails_once(getattr(Copies, name), nth)):
+                    _, world, _ = self.same(Net(Attending), **self.ways())
+                self.assertEqual(world.said[1:], ["pleat: recompute: blocks to offload are computed again from here "
+                                                  "on: RuntimeError: none"])
+                # Of two blocks there and back in one of four iterations.
+                self.assertLessEqual(world.copying.waits, 4)
+
+
     def test_attention_is_told_from_the_rest_of_a_block(self):
         made, world = self.recompute(**self.ways())
         self.train(Net(Attending), made, iterations=2)
@@ -531,7 +618,7 @@ class Ways(Trainer):
             torch.rand(3)  # as its kernel does on a GPU
             return result
 
-        kept, asks = Kept(torch), torch.randn(1, 2, 8, 8)
+        kept, asks = Kept(torch, self.fail), torch.randn(1, 2, 8, 8)
         call = functools.partial(attend, asks, dropout_p=0.1)
         torch.manual_seed(2)
         before = torch.get_rng_state()
@@ -543,11 +630,6 @@ class Ways(Trainer):
                 self.assertTrue(torch.equal(kept.give(call), first))
             self.assertTrue(torch.equal(torch.rand(4), behind))
             self.assertEqual(counting.calls, computed)
-
-    def test_no_host_memory_leaves_it_on_the_device(self):
-        with mock.patch.object(Copies, "host", mock.Mock(side_effect=RuntimeError("none"))):
-            _, world, _ = self.same(Net(Attending), **self.ways())
-        self.assertEqual(world.copying.copied, [])
 
     def test_nothing_is_offloaded_where_the_host_has_no_room(self):
         with mock.patch.object(World, "host_bytes", lambda world: 1999):
@@ -565,7 +647,8 @@ class Offloading(unittest.TestCase):
         patch.start()
         self.addCleanup(patch.stop)
         self.copies = Copies()
-        self.offload = Offload(torch, self.copies)
+        self.failures = []
+        self.offload = Offload(torch, self.copies, self.failures.append)
         self.block = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 16))
         self.inner = []
         self.block[1].register_forward_hook(lambda module, inputs, result: self.inner.append(result))
@@ -750,7 +833,7 @@ class Recordings(unittest.TestCase):
                 made.looking.remove()
                 made.add(model, ())
                 made.state, made.ways, made.begins = CHOSEN, ways, lambda *called: None
-                made.offload = Offload(torch, Nowhere())
+                made.offload = Offload(torch, Nowhere(), self.fail)
             optimizer = torch.optim.AdamW(model.parameters())
             for i in range(3 if ways is None else 2):
                 recorder.set_label("iter=%d;phase=F" % i)

@@ -44,11 +44,25 @@ def intercepted(torch, around):
 
 
 def _is_attention(operator):
-    return operator.overloadpacket.__name__.startswith("_scaled_dot_product_")
+    return operator.overloadpacket.__name__.startswith("_scaled_dot_product_") and not operator._schema.is_mutable
 
 
-def _modes(torch):
-    """What stands between autograd and the operators of a call: one notes results, one gives them back."""
+def _note(torch, results):
+    """What an operator returned: tensors, numbers, and None for a tensor that it left undefined (of FlashAttention's
+    and cuDNN's the lengths of sequences and the mask for debugging)."""
+    if not isinstance(results, (tuple, list)):
+        raise TypeError("attention returned %s" % type(results).__name__)
+    # Autograd makes what is returned its own: another tensor of the same storage is kept.
+    return [(one.detach(), one._version) if isinstance(one, torch.Tensor) else (one, None) for one in results]
+
+
+def _is_as_noted(torch, noted):
+    return all(not isinstance(one, torch.Tensor) or one._version == version for one, version in noted)
+
+
+def _modes(torch, failed):
+    """What stands between autograd and the operators of a call: one notes results, one gives them back. A result that
+    cannot be kept is told to `failed`, and is computed again."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Noting(TorchDispatchMode):
@@ -59,9 +73,11 @@ def _modes(torch):
         def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
             results = operator(*args, **(kwargs or {}))
             if _is_attention(operator):
-                # Autograd makes what is returned its own: another tensor of the same storage is kept.
-                self.noted.append([(one.detach(), one._version) if isinstance(one, torch.Tensor) else (one, None)
-                                   for one in results])
+                try:
+                    self.noted.append(_note(torch, results))
+                except Exception as problem:
+                    self.noted.append(None)
+                    failed(problem)
             return results
 
     class Giving(TorchDispatchMode):
@@ -71,7 +87,7 @@ def _modes(torch):
 
         def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
             noted = self.noted.pop(0) if self.noted and _is_attention(operator) else None
-            if noted is None or any(version not in (None, one._version) for one, version in noted):
+            if noted is None or not _is_as_noted(torch, noted):
                 return operator(*args, **(kwargs or {}))
             return tuple(one for one, _ in noted)
 
@@ -80,11 +96,13 @@ def _modes(torch):
 
 class Kept:
     """What attention left in one forward of a block, call by call. A second run takes it, and a third one, of a graph
-    that was retained, computes it again."""
+    that was retained, computes it again. So does a second one where something could not be kept: `failed` is called
+    with the exception."""
 
-    def __init__(self, torch):
+    def __init__(self, torch, failed):
         self.torch = torch
-        self.noting, self.giving = _modes(torch)
+        self.failed = failed
+        self.noting, self.giving = _modes(torch, failed)
         self.calls = []  # of each: what was noted, and the random numbers' state behind it
         self.next = 0
 
@@ -102,7 +120,14 @@ class Kept:
             result = call()
         # Dropout within attention draws random numbers, which a second run must not draw again.
         draws = noted and (call.keywords.get("dropout_p") or (call.args[4] if len(call.args) > 4 else 0))
-        self.calls.append((noted, self.states() if draws else None))
+        states = None
+        if draws:
+            try:
+                states = self.states()
+            except RuntimeError as problem:  # while a graph is captured
+                noted = []
+                self.failed(problem)
+        self.calls.append((noted, states))
         return result
 
     def again(self):

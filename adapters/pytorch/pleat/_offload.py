@@ -5,7 +5,7 @@ When a block's forward has ended, what it saved is copied beside what runs next.
 backwards of the blocks between. On the device all this is ordered by events, and the host waits for nothing.
 
 Inputs, parameters and buffers stay, as others hold them, and so do small tensors. Host memory is pinned, and kept
-for the next forward.
+for the next forward. What cannot leave stays on the device.
 """
 
 import contextlib
@@ -97,15 +97,16 @@ class Moving:
 
 
 class Offload:
-    """A process's. `copies`: Copies, or what is like it."""
+    """A process's. `copies`: Copies, or what is like it; `failed` is called with an exception because of which
+    something did not leave."""
 
-    def __init__(self, torch, copies):
+    def __init__(self, torch, copies, failed):
         self.torch = torch
         self.copies = copies
+        self.failed = failed
         self.arenas = []  # pinned memory that no forward has
         self.waiting = {}  # number of a block: forwards that have left by its end
         self.fetching = []
-        self.failure = None
 
     # ---- forward ----
 
@@ -125,15 +126,22 @@ class Offload:
             if key in held:
                 return tensor
             if key not in stored:
-                stored[key] = Stored(self.bytes_of(tensor), moving)
+                try:
+                    stored[key] = Stored(self.bytes_of(tensor), moving)
+                except Exception as problem:
+                    self.failed(problem)
+                    return tensor
             return Saved(tensor, stored[key])
 
         with self.torch.autograd.graph.saved_tensors_hooks(pack, self.unpack):
             yield
         moving.stored = [weakref.ref(one) for one in stored.values()]
         stored.clear()
-        if self.send(moving):
-            self.waiting.setdefault(until, []).append(moving)
+        try:
+            if self.send(moving):
+                self.waiting.setdefault(until, []).append(moving)
+        except Exception as problem:
+            self.failed(problem)
 
     def can_move(self, tensor):
         """Whether it lies in a large storage of the device, and there as its type and strides say: what is made of
@@ -155,8 +163,9 @@ class Offload:
 
     def send(self, moving):
         alive = self.alive(moving)
-        if not alive or not self.take_arena(moving, sum(self.room(one) for one in alive)):
+        if not alive:
             return False
+        self.take_arena(moving, sum(self.room(one) for one in alive))
         at, pairs = 0, []
         moving.device = alive[0].data.device
         for one in alive:
@@ -171,20 +180,15 @@ class Offload:
         return (stored.bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
     def take_arena(self, moving, bytes):
-        """Pinned memory; without it what was saved stays on the device."""
+        """Pinned memory."""
         fitting = [arena for arena in self.arenas if len(arena) >= bytes]
         if fitting:
             arena = min(fitting, key=len)
             self.arenas = [one for one in self.arenas if one is not arena]
         else:
             self.arenas = self.arenas[1:]  # of shorter iterations
-            try:
-                arena = self.copies.host(bytes)
-            except RuntimeError as problem:
-                self.failure = problem
-                return False
+            arena = self.copies.host(bytes)
         moving.arena = arena
-        return True
 
     def passed(self, number, result):
         """A block's forward has ended: what is to have left by now goes, and comes back before its backward."""
@@ -200,7 +204,11 @@ class Offload:
                 return
 
     def release(self, moving):
-        self.copies.wait(moving.left, moving.device)
+        try:
+            self.copies.wait(moving.left, moving.device)
+        except Exception as problem:
+            self.failed(problem)
+            return
         for one in self.alive(moving):
             one.changed = one.data._version != one.version
             one.data = None
@@ -210,17 +218,23 @@ class Offload:
 
     def fetch_all(self, references):
         for moving in (reference() for reference in references):
-            if moving is not None:
+            if moving is None:
+                continue
+            try:
                 self.fetch(moving)
+            except Exception as problem:  # no memory yet: asked for again when it is needed
+                self.failed(problem)
 
     def fetch(self, moving):
         away = [one for one in self.alive(moving) if one.data is None]
-        for one in away:
-            one.data = self.torch.empty(one.bytes, dtype=self.torch.uint8, device=moving.device)
-        if away:
-            moving.arriving = [one.data for one in away]
-            moving.arrived = self.copies.copy([(one.data, one.host) for one in away], moving.device)
-            self.fetching.append(moving)
+        if not away:
+            return
+        here = [self.torch.empty(one.bytes, dtype=self.torch.uint8, device=moving.device) for one in away]
+        moving.arrived = self.copies.copy([(to, one.host) for to, one in zip(here, away)], moving.device)
+        moving.arriving = here
+        for to, one in zip(here, away):
+            one.data = to
+        self.fetching.append(moving)
 
     def arrive(self, moving):
         self.copies.wait(moving.arrived, moving.device)

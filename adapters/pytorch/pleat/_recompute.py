@@ -216,6 +216,7 @@ class Recompute:
         self.size = self.learned_size = 0  # elements of the inputs, at most, in this iteration and in the learned one
         self.ways = {}  # of the blocks that are not kept, by number
         self.offload = None
+        self.failures = {}  # ways that did not work: what was said
         self.ladder = None
         self.steeper = 0  # rungs more than chosen, after errors
         self.errors = 0
@@ -312,7 +313,14 @@ class Recompute:
         rung = min(self.ladder.rung(self.budget, share) + self.steeper, len(self.ladder.order))
         self.rung, self.ways = rung, self.ladder.ways(rung)
         if self.offload is None and any(way == OFFLOAD for way, _ in self.ways.values()):
-            self.offload = Offload(self.torch, self.world.copies())
+            self.offload = Offload(self.torch, self.world.copies(), functools.partial(self.failed, OFFLOAD))
+
+    def failed(self, way, problem):
+        """A block could not go a way: it was kept, or computed again, and from here on all that would are."""
+        if way not in self.failures:
+            self.failures[way] = "%s: %s" % (type(problem).__name__, problem)
+            self.world.say("pleat: recompute: blocks %s are computed again from here on: %s" % (
+                "to offload" if way == OFFLOAD else "whose attention was to be kept", self.failures[way]))
 
     def mark(self):
         """An iteration has ended."""
@@ -381,7 +389,9 @@ class Recompute:
 
     def asked(self, costs):
         """The ladder by what was measured: without offloading where the host has no room for it."""
-        costs["link"] = self.world.link()
+        costs["link"] = 0 if OFFLOAD in self.failures else self.world.link()
+        if ATTENTION in self.failures:
+            costs["attention_ns"] = [0] * self.count
         ladder = Ladder(self.world.ladder(costs, self.budget))
         if ladder.offloaded_bytes > self.world.host_bytes():
             costs["link"] = 0
@@ -437,6 +447,7 @@ class Recompute:
         if plain or block.alone:
             return function(*arguments, **keywords)
         way, until = self.ways.get(block.number, (None, None)) if self.state == CHOSEN else (AGAIN, None)
+        way = AGAIN if way in self.failures else way
         if way == OFFLOAD:
             with self.within(block, False, ""), self.offload.saving(module, (arguments, keywords), until):
                 result = function(*arguments, **keywords)
@@ -452,7 +463,7 @@ class Recompute:
         from torch.utils.checkpoint import checkpoint
 
         learning = self.state == LEARNING
-        kept = Kept(self.torch) if way == ATTENTION else None
+        kept = Kept(self.torch, functools.partial(self.failed, ATTENTION)) if way == ATTENTION else None
 
         def forward(*arguments, **keywords):
             if self.in_backward():
