@@ -152,6 +152,36 @@ static void one_trace_of_several_x_makes_a_recipe(void **state)
     }
 }
 
+/* A request that has not what its function gives at the recorded iteration's x. */
+static void recipe_is_held_against_each_size_of_the_trace(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x0e8);
+    job j = random_job(&random, false);
+    j.kinds[0] = (kind){.linear = 12000};
+    j.iterations = 6;
+    for (uint32_t i = 0; i < 6; i++) {
+        j.us[i] = 10 + i * 7 % 11;
+        j.vs[i] = 1;
+    }
+    const pleat_trace *trace = trace_of(&j);
+    const pleat__elastic_options options = {.plan = &small_chunks};
+    pleat_plan *plan;
+    assert_ok(pleat__elastic_plan_make(&trace, 1, &options, NULL, NULL, &plan));
+    assert_ok(pleat_plan_verify(plan, trace));
+    for (uint32_t i = j.prologue; i < plan->steady.slot_count; i += 11) {
+        job other = j;
+        other.break_at = i - j.prologue;
+        pleat_trace *broken = trace_of(&other);
+        plan->fingerprint = pleat_trace_fingerprint(broken);
+        assert_result(pleat_plan_verify(plan, broken), PLEAT_E_VERIFY);
+        assert_non_null(strstr(pleat_last_error()->text, "in the plan"));
+        pleat_trace_free(broken);
+    }
+    pleat_plan_free(plan);
+    pleat_trace_free((pleat_trace *)trace);
+}
+
 /* Twice the batch is a size that others had before, and the largest has some requests more: within
  * one trace iterations were laid against each other by sizes as they are, and what was taken for
  * something else followed no function. */
@@ -490,6 +520,23 @@ static void recipe_is_read_back(void **state)
 }
 
 /* A file whose bytes are changed is refused, or is a plan whose instances hold. */
+static void recipe_of_what_may_have_any_size_is_refused(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0xd1a);
+    job j = random_job(&random, false);
+    const uint64_t us[] = {2, 6};
+    pleat_plan *plan = plan_of(&j, us, 2, NULL);
+    uint32_t i = plan->recipe->prologue;
+    while (plan->recipe->steady[i] == PLEAT__NO_FUNCTION)
+        i++;
+    plan->steady.slots[i].class = PLEAT__CLASS_DYNAMIC;
+    plan->steady.slots[i].place = PLEAT__NOWHERE;
+    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_INPUT);
+    assert_non_null(strstr(pleat_last_error()->text, "is dynamic and has a function"));
+    pleat_plan_free(plan);
+}
+
 static void damaged_recipes_do_no_harm(void **state)
 {
     (void)state;
@@ -542,6 +589,7 @@ int main(void)
         cmocka_unit_test(prologue_takes_places_again),
         cmocka_unit_test(instance_has_the_sizes_of_a_trace_at_its_x),
         cmocka_unit_test(one_trace_of_several_x_makes_a_recipe),
+        cmocka_unit_test(recipe_is_held_against_each_size_of_the_trace),
         cmocka_unit_test(batches_that_double_in_one_trace_make_a_recipe),
         cmocka_unit_test(trace_that_had_another_x_changes),
         cmocka_unit_test(two_numbers_are_told_apart),
@@ -554,6 +602,7 @@ int main(void)
         cmocka_unit_test(trace_without_the_parameter_has_no_x),
         cmocka_unit_test(traces_of_different_jobs_are_refused),
         cmocka_unit_test(recipe_is_read_back),
+        cmocka_unit_test(recipe_of_what_may_have_any_size_is_refused),
         cmocka_unit_test(damaged_recipes_do_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, test_folder_remove);

@@ -197,13 +197,18 @@ static void handover_that_does_not_hold_is_refused(void **state)
     assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_INPUT);
     plan->handed[0] = (pleat__handed){(uint32_t)(plan->physical_bytes / CHUNK), 1};
     assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_INPUT);
+    plan->handed[0] = (pleat__handed){(uint32_t)(plan->physical_bytes / CHUNK) + 1, 1};
+    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_INPUT);
     plan->handed[0] = first;
-    /* One run as two, side by side. */
+    /* One run as two, side by side, and out of order. */
     pleat__handed halves[] = {{first.first_chunk, 1}, {first.first_chunk + 1, first.chunks - 1}};
     pleat__handed *kept = plan->handed;
-    assert_true(first.chunks > 1);
     plan->handed = halves;
     plan->handed_count = 2;
+    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_INPUT);
+    pleat__handed disordered[] = {{first.first_chunk + 2, 1}, {first.first_chunk, 1}};
+    assert_true(first.chunks > 2);
+    plan->handed = disordered;
     assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_INPUT);
     plan->handed = kept;
     plan->handed_count = count;

@@ -105,6 +105,10 @@ static void trace_refuses_what_breaks_its_rules(void **state)
     assert_result(pleat_trace_add(trace, &event), PLEAT_E_INPUT);
     uint32_t label;
     assert_result(pleat_trace_add_label(trace, "a\0b", 3, &label), PLEAT_E_INPUT);
+    static char longest[65536];
+    memset(longest, 'a', sizeof longest);
+    assert_result(pleat_trace_add_label(trace, longest, sizeof longest, &label), PLEAT_E_INPUT);
+    assert_ok(pleat_trace_add_label(trace, longest, sizeof longest - 1, &label));
     /* Texts are UTF-8: an overlong form, a surrogate, a stray byte, a character cut off. */
     static const char *const bad[] = {"a\xc0\x80", "\xed\xa0\x80",     "ab\xff",
                                       "a\xe2\x82", "\xf4\x90\x80\x80", "\x80"};

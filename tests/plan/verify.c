@@ -86,6 +86,7 @@ CHANGE(lane_late, plan->lanes[0].begin_at = 8)
 CHANGE(lane_end_late, plan->lanes[0].end_at = 9)
 CHANGE(requests_few, plan->requests = 7)
 CHANGE(requests_steady, plan->steady_request = 10)
+CHANGE(requests_first, plan->requests = 1; plan->steady_request = 0; plan->steady.slot_count = 1)
 
 static void verify_refuses_what_is_no_plan(void **state)
 {
@@ -136,8 +137,37 @@ static void verify_refuses_what_is_no_plan(void **state)
         FAULT(lane_end_late, PLEAT_E_INPUT, "lane 0"),
         FAULT(requests_few, PLEAT_E_INPUT, "7 requests"),
         FAULT(requests_steady, PLEAT_E_INPUT, "request 10"),
+        FAULT(requests_first, PLEAT_E_INPUT, "of 1 requests"),
     };
     run_faults(faults, sizeof faults / sizeof *faults);
+}
+
+/* Each of a few requests lies on all of a large window's pages: to walk over them would take long.
+ */
+static void verify_refuses_more_pages_than_can_be_walked(void **state)
+{
+    (void)state;
+    enum { REQUESTS = 17, PAGES = PLEAT__PAGES_MOST };
+    pleat_plan *plan = test_plan();
+    plan->device_bytes = 0;
+    plan->chunk_bytes = PLEAT__ALIGNMENT;
+    plan->virtual_bytes = plan->physical_bytes = (uint64_t)PAGES * PLEAT__ALIGNMENT;
+    plan->handles[0] = (pleat__plan_handle){PAGES, 0};
+    plan->handle_count = plan->map_count = 1;
+    plan->maps[0] = (pleat__plan_map){0, 0, 0};
+    plan->first.slot_count = plan->lane_count = 0;
+    plan->requests = REQUESTS;
+    plan->steady_request = 0;
+    plan->steady.slot_count = REQUESTS;
+    plan->steady.events = 2 * REQUESTS;
+    plan->steady.slots = test_array(plan, REQUESTS, sizeof *plan->steady.slots);
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        plan->steady.slots[i] = test_slot(plan->virtual_bytes, 0, 2 * i, 2 * i + 1);
+    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_INPUT);
+    assert_non_null(strstr(pleat_last_error()->text, "plan with larger chunks"));
+    plan->steady.slot_count = 1;
+    assert_ok(pleat_plan_verify(plan, NULL));
+    pleat_plan_free(plan);
 }
 
 /* steady 1 lives until 5, when 2 is there through the aliases. */
@@ -460,6 +490,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(verify_refuses_what_is_no_plan),
+        cmocka_unit_test(verify_refuses_more_pages_than_can_be_walked),
         cmocka_unit_test(verify_refuses_what_is_in_the_way),
         cmocka_unit_test(verify_agrees_with_painting_every_byte),
         cmocka_unit_test(verify_finds_one_in_many),
