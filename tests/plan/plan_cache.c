@@ -68,6 +68,31 @@ static void plan_cache_finds_the_same_programs_last_used(void **state)
     assert_int_equal(found_program(9, 1), 0);
 }
 
+static void plan_cache_finds_of_two_beginnings_the_one_used_last(void **state)
+{
+    (void)state;
+    pleat__plan_key keys[2] = {{.first = 7, .beginning = 1, .program = 5},
+                               {.first = 7, .beginning = 2, .program = 5}};
+    for (int i = 0; i < 2; i++) {
+        pleat_plan *plan = test_plan();
+        assert_ok(pleat__plan_cache_write(cache, &keys[i], plan, PROGRAM, 1 << 20));
+        pleat_plan_free(plan);
+    }
+    for (uint64_t last = 1; last <= 2; last++) {
+        pleat__arena *arena;
+        pleat__kept_plan *plans, found;
+        assert_ok(pleat__arena_create(&arena));
+        size_t count = list_plans(arena, &plans);
+        assert_int_equal(count, 2);
+        for (size_t i = 0; i < count; i++)
+            used_at(path_of(plans[i].name), plans[i].key.beginning == last ? 2000 : 1000);
+        count = list_plans(arena, &plans);
+        assert_true(pleat__plan_cache_find(plans, count, 7, 5, &found));
+        assert_int_equal(found.key.beginning, last);
+        pleat__arena_destroy(arena);
+    }
+}
+
 static void plan_cache_keys_tell_beginnings_apart(void **state)
 {
     (void)state;
@@ -169,6 +194,13 @@ static void plan_cache_is_no_folder_that_others_can_write(void **state)
     assert_int_equal(symlink("/tmp", cache), 0);
     assert_int_equal(pleat__plan_cache_folder(true, path), PLEAT_E_IO);
     assert_int_equal(unlink(cache), 0);
+    test_file_write(cache, "x", 1);
+    assert_int_equal(chmod(cache, 0600), 0);
+    assert_int_equal(pleat__plan_cache_folder(true, path), PLEAT_E_IO);
+    assert_int_equal(unlink(cache), 0);
+    /* Who only looks makes none. */
+    assert_ok(pleat__plan_cache_folder(false, path));
+    assert_int_equal(access(path, F_OK), -1);
 }
 
 static void plan_cache_is_where_the_environment_says(void **state)
@@ -180,6 +212,8 @@ static void plan_cache_is_where_the_environment_says(void **state)
     assert_int_equal(setenv("HOME", "/nowhere", 1), 0);
     assert_ok(pleat__plan_cache_folder(false, path));
     assert_string_equal(path, "/nowhere/.cache/pleat/plans");
+    assert_int_equal(setenv("HOME", "not/absolute", 1), 0);
+    assert_int_equal(pleat__plan_cache_folder(false, path), PLEAT_E_NOT_FOUND);
     assert_int_equal(unsetenv("HOME"), 0);
     assert_int_equal(pleat__plan_cache_folder(false, path), PLEAT_E_NOT_FOUND);
     assert_int_equal(setenv("HOME", home, 1), 0);
@@ -197,6 +231,8 @@ static void plan_cache_leaves_other_files_alone(void **state)
     }
     assert_int_equal(pleat__plan_cache_remove(cache, "../../etc/passwd"), PLEAT_E_NOT_FOUND);
     write_plan(1, 1, 1 << 20);
+    assert_int_equal(
+        mkdir(path_of("0000000000000001-0000000000000002-0000000000000003.plan"), 0700), 0);
     assert_int_equal(count_plans(), 1);
     assert_int_equal(access(path, F_OK), 0);
 }
@@ -244,6 +280,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CACHE_TEST(plan_cache_gives_what_was_written),
         CACHE_TEST(plan_cache_finds_the_same_programs_last_used),
+        CACHE_TEST(plan_cache_finds_of_two_beginnings_the_one_used_last),
         CACHE_TEST(plan_cache_keys_tell_beginnings_apart),
         CACHE_TEST(plan_cache_makes_room_and_never_by_what_it_writes),
         CACHE_TEST(plan_cache_removes_what_was_left_half_written),

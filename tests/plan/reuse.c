@@ -152,11 +152,54 @@ static void reuse_is_proved_as_painted(void **state)
     assert_true(held > rounds / 20 && refused > rounds / 20);
 }
 
+static void reuse_out_of_bounds_is_refused(void **state)
+{
+    (void)state;
+    enum { BYTES = GRANULES * 512 };
+    static const struct {
+        pleat_result expected;
+        uint32_t rows;
+        pleat__reusable reusable[2];
+    } cases[] = {
+        {PLEAT_OK, 2, {{0, BYTES - 512, 512}, {1, 0, 512}}},
+        {PLEAT_E_VERIFY, 2, {{1, 0, 512}, {0, BYTES - 512, 512}}},
+        {PLEAT_E_VERIFY, 1, {{1, 100, 512}}},
+        {PLEAT_E_VERIFY, 1, {{1, 512, 0}}},
+        {PLEAT_E_VERIFY, 1, {{1, BYTES - 512, 1024}}},
+        {PLEAT_E_VERIFY, 1, {{1, BYTES + 512, 512}}},
+        {PLEAT_E_VERIFY, 1, {{1, UINT64_MAX - 511, 512}}},
+        {PLEAT_E_VERIFY, 1, {{2, 0, 512}}}, /* no request is of it */
+        {PLEAT_E_INPUT, 1, {{1000, 0, 512}}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pleat_plan *plan;
+        assert_ok(pleat__plan_new(&plan));
+        plan->chunk_bytes = plan->virtual_bytes = BYTES;
+        plan->stream_count = 1;
+        plan->steady.events = 4;
+        plan->steady.slot_count = 2;
+        plan->steady.slots = test_array(plan, 2, sizeof *plan->steady.slots);
+        for (uint32_t w = 0; w < 2; w++) {
+            plan->steady.slots[w] = test_slot(512, PLEAT__NOWHERE, 2 * w, 2 * w + 1);
+            plan->steady.slots[w].class = PLEAT__CLASS_DYNAMIC;
+            plan->steady.slots[w].window = w;
+        }
+        plan->reusable_count = cases[i].rows;
+        plan->reusable = test_array(plan, 2, sizeof *plan->reusable);
+        memcpy(plan->reusable, cases[i].reusable, sizeof cases[i].reusable);
+        pleat_result result = pleat__verify_reuse(plan, arena);
+        if (result != cases[i].expected)
+            fail_msg("case %zu: %s: %s", i, pleat_result_name(result), pleat_last_error()->text);
+        pleat_plan_free(plan);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reuse_is_what_no_slot_has),
         cmocka_unit_test(reuse_is_proved_as_painted),
+        cmocka_unit_test(reuse_out_of_bounds_is_refused),
     };
     return cmocka_run_group_tests_name("reuse", tests, open_arena, close_arena);
 }

@@ -182,6 +182,16 @@ static void ranges_are_reached_by_peers(void **state)
     end(&f);
 }
 
+static void ranges_have_so_many_peers_and_no_more(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    for (int peer = 1; peer < 64; peer++) /* no range is there that a verb would open to it */
+        assert_ok(pleat_ranges_add_peer(f.ranges, peer));
+    assert_result(pleat_ranges_add_peer(f.ranges, 64), PLEAT_E_LIMIT);
+    end(&f);
+}
+
 /* One that could not be made, and of which the driver keeps a part, counts until the end, and is
  * nobody's. */
 static void ranges_that_the_driver_keeps_are_left_alone(void **state)
@@ -342,6 +352,7 @@ int main(void)
         cmocka_unit_test(ranges_refuse_what_cannot_be),
         cmocka_unit_test(ranges_are_sent_to_other_processes),
         cmocka_unit_test(ranges_are_reached_by_peers),
+        cmocka_unit_test(ranges_have_so_many_peers_and_no_more),
         cmocka_unit_test(ranges_that_the_driver_keeps_are_left_alone),
         cmocka_unit_test(ranges_keep_nothing_when_a_verb_fails),
         cmocka_unit_test(ranges_answer_while_a_verb_goes_on),
