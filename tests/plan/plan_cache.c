@@ -186,6 +186,8 @@ static void plan_cache_is_no_folder_that_others_can_write(void **state)
 {
     (void)state;
     char path[PLEAT__PLAN_CACHE_PATH];
+    pleat__kept_plan *plans;
+    size_t count;
     assert_int_equal(chmod(cache, 0770), 0);
     assert_int_equal(pleat__plan_cache_folder(true, path), PLEAT_E_IO);
     assert_non_null(strstr(pleat_last_error()->text, "chmod go-w"));
@@ -197,10 +199,12 @@ static void plan_cache_is_no_folder_that_others_can_write(void **state)
     test_file_write(cache, "x", 1);
     assert_int_equal(chmod(cache, 0600), 0);
     assert_int_equal(pleat__plan_cache_folder(true, path), PLEAT_E_IO);
+    assert_int_equal(pleat__plan_cache_list(cache, NULL, &plans, &count), PLEAT_E_IO);
     assert_int_equal(unlink(cache), 0);
-    /* Who only looks makes none. */
+    /* Who only looks makes none, and finds nothing. */
     assert_ok(pleat__plan_cache_folder(false, path));
     assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(count_plans(), 0);
 }
 
 static void plan_cache_is_where_the_environment_says(void **state)
@@ -223,8 +227,9 @@ static void plan_cache_leaves_other_files_alone(void **state)
 {
     (void)state;
     char path[2 * PLEAT__PLAN_CACHE_PATH];
-    static const char *const names[] = {"notes.txt", "0123-4567-89ab.plan", ".plan"};
-    for (size_t i = 0; i < 3; i++) {
+    static const char *const names[] = {"notes.txt", "0123-4567-89ab.plan", ".plan",
+                                        "000000000000000g-0000000000000000-0000000000000000.plan"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(path, sizeof path, "%s/%s", cache, names[i]);
         test_file_write(path, "x", 1);
         assert_int_equal(pleat__plan_cache_remove(cache, names[i]), PLEAT_E_NOT_FOUND);

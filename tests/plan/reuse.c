@@ -194,12 +194,36 @@ static void reuse_out_of_bounds_is_refused(void **state)
     }
 }
 
+/* As many windows as requests, and many of both. */
+static void reuse_that_takes_too_long_to_prove_is_refused(void **state)
+{
+    (void)state;
+    enum { COUNT = 33000 };
+    pleat_plan *plan;
+    assert_ok(pleat__plan_new(&plan));
+    plan->chunk_bytes = plan->virtual_bytes = 512;
+    plan->stream_count = 1;
+    plan->steady.events = 2 * COUNT;
+    plan->steady.slot_count = plan->reusable_count = COUNT;
+    plan->steady.slots = test_array(plan, COUNT, sizeof *plan->steady.slots);
+    plan->reusable = test_array(plan, COUNT, sizeof *plan->reusable);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        plan->steady.slots[i] = test_slot(512, PLEAT__NOWHERE, 2 * i, 2 * i + 1);
+        plan->steady.slots[i].class = PLEAT__CLASS_DYNAMIC;
+        plan->steady.slots[i].window = i;
+        plan->reusable[i] = (pleat__reusable){i, 0, 512};
+    }
+    assert_result(pleat__verify_reuse(plan, arena), PLEAT_E_LIMIT);
+    pleat_plan_free(plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reuse_is_what_no_slot_has),
         cmocka_unit_test(reuse_is_proved_as_painted),
         cmocka_unit_test(reuse_out_of_bounds_is_refused),
+        cmocka_unit_test(reuse_that_takes_too_long_to_prove_is_refused),
     };
     return cmocka_run_group_tests_name("reuse", tests, open_arena, close_arena);
 }

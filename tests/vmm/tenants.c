@@ -218,6 +218,14 @@ static void tenants_terms_can_be_set(void **state)
     assert_int_equal(list(entries), 0);
 }
 
+static void tenants_of_a_device_that_nobody_shares_are_not_found(void **state)
+{
+    (void)state;
+    pleat__tenants *all;
+    assert_true(pleat__tenants_open("pleat-u0-nothing.tenants", &all) != PLEAT_OK);
+    assert_true(pleat_last_error()->text[0] != '\0');
+}
+
 static void tenants_all_entries_can_be_in_use(void **state)
 {
     (void)state;
@@ -761,6 +769,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tenants_give_way_to_a_higher_priority),
         cmocka_unit_test(tenants_guarantees_fit_the_device),
         cmocka_unit_test(tenants_terms_can_be_set),
+        cmocka_unit_test(tenants_of_a_device_that_nobody_shares_are_not_found),
         cmocka_unit_test(tenants_all_entries_can_be_in_use),
         cmocka_unit_test(tenants_of_a_space_claim_what_it_makes),
         cmocka_unit_test(tenants_that_die_leave_their_share),
