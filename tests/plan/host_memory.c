@@ -104,9 +104,11 @@ static void host_memory_for_plans_may_fail(void **state)
     test_random random = test_random_begin(__func__, 0x40);
     static const pleat_plan_options options = {
         .size = sizeof options, .chunk_bytes = CHUNK, .seconds = 0};
-    for (uint32_t streams = 1; streams <= 2; streams++) {
+    pleat_trace *const traces[] = {test_job(&random, 1, true, 200), test_job(&random, 2, true, 200),
+                                   test_job_of_turns(2, 9, 5 * CHUNK)};
+    for (size_t i = 0; i < sizeof traces / sizeof *traces; i++) {
         pleat_plan *plan;
-        pleat_trace *trace = test_job(&random, streams, true, 200);
+        pleat_trace *trace = traces[i];
         fail_each(make_plan, trace);
         assert_ok(pleat_plan_make(trace, &options, &plan));
         const made m = {.trace = trace, .plan = plan, .path = test_path("m.plan")};
