@@ -197,9 +197,10 @@ class Driver:
         self.folder = tempfile.TemporaryDirectory()
         self.out = pathlib.Path(self.folder.name, "told")
         self.log = pathlib.Path(self.folder.name, "log")
-        self.command = [*([RUN, "--quiet", "--"] if way == "pleat" else []), sys.executable, __file__, "--drive",
+        self.command = [*([RUN, "--quiet", "--"] if way == "pleat" else []), sys.executable, "-u", __file__, "--drive",
                         str(file), match, str(self.out)]
-        # PyTorch's loader refuses tests of a file that is not the program run.
+        # -u: what a test said that is ended in the middle is told, too. PyTorch's loader refuses tests of a file that is
+        # not the program run.
         self.environment = dict(os.environ, PYTORCH_DISABLE_RUNNING_SCRIPT_CHK="1", PYTHONPATH=os.pathsep.join(
             filter(None, [stand_ins, os.environ.get("PYTHONPATH")])))
         self.start()
