@@ -29,7 +29,7 @@ HOOK = "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"
 MIB = 1 << 20
 STEPS = 10
 # Bytes that a rank sends: from a small message to a large one.
-SIZES = (1 << 10, 64 << 10, 1 * MIB, 16 * MIB, 256 * MIB)
+SIZES = (1 << 10, 64 << 10, 1 * MIB, 16 * MIB, 256 * MIB, 1024 * MIB)
 WEIGHTS = 24  # small tensors between which the large ones find only pieces
 ROUNDS = 20  # for times
 
@@ -283,7 +283,7 @@ class Routes(unittest.TestCase):
 
 def main():
     if "--rank" in sys.argv:
-        mebibytes = 256 if torch.cuda.is_available() else 1
+        mebibytes = 1024 if torch.cuda.is_available() else 1
         be_rank(mebibytes * MIB, "--pool" in sys.argv and torch.cuda.is_available())
     elif "--send" in sys.argv:
         send_all()
