@@ -82,6 +82,9 @@ typedef struct pleat__policy_ops {
     /* Lays idle memory to rest until the space has at most `keep_bytes`; how many bytes went. pre:
      * the turn. NULL: `reclaim` gives it back. */
     uint64_t (*rest)(void *self, uint64_t keep_bytes);
+    /* Lays to rest what is idle and what the iterations that it expects have no use for, while they
+     * run; how many bytes went. pre: the turn. NULL: it expects none. */
+    uint64_t (*spare)(void *self);
     /* Nothing more comes to lie on the space's chunks that are `listed`, until let_go after they
      * are awake again. NULL: memory of this policy cannot be paused. */
     pleat_result (*hold)(void *self);

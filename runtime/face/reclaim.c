@@ -80,6 +80,17 @@ uint64_t pleat__trim(pleat_runtime *runtime, uint64_t keep_bytes)
     return before > after ? before - after : 0;
 }
 
+void pleat__spare(pleat_runtime *runtime)
+{
+    if (runtime->ops->spare == NULL)
+        return;
+    pleat__pending_poll(&runtime->pending, UINT64_MAX);
+    pleat__gate_leave(&runtime->gate);
+    (void)pleat__space_trim(runtime->space, 0);
+    pleat__gate_enter(&runtime->gate);
+    (void)runtime->ops->spare(runtime->policy);
+}
+
 pleat_result pleat_trim(pleat_runtime *runtime, uint64_t keep_bytes, uint64_t *given_bytes)
 {
     PLEAT__TRY_HERE(runtime);

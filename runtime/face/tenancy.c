@@ -190,7 +190,9 @@ static void look(pleat__tenancy *tenancy)
     tell(tenancy, resting, now);
     if (tenancy->tenant == NULL)
         return;
-    tenancy->news = pleat__tenant_news(tenancy->tenant);
+    uint64_t news = pleat__tenant_news(tenancy->tenant);
+    bool is_new = news != tenancy->news;
+    tenancy->news = news;
     pleat__gate_leave(&runtime->gate);
     pleat_result result = pleat__tenant_look(tenancy->tenant, &standing);
     pleat__gate_enter(&runtime->gate);
@@ -199,6 +201,8 @@ static void look(pleat__tenancy *tenancy)
     settle(tenancy, &standing);
     if ((standing.pressed && resting) || standing.reclaim != tenancy->reclaim)
         give(runtime, UINT64_MAX);
+    else if (standing.pressed && is_new)
+        pleat__spare(runtime);
     tenancy->reclaim = standing.reclaim;
 }
 

@@ -7,8 +7,10 @@
  *         the lender wants back goes at once as far as it is idle, and the rest at the end of the
  *         iteration, when more is. Where others ask for more than there is and this process rests
  *         (it has allocated nothing for a while), its idle memory goes too: the cache of a trainer
- *         that waits is of no use to it. People may ask for idle memory (`pleat tenants reclaim`).
- *         With a watermark it goes while the process rests and the device has less than that free.
+ *         that waits is of no use to it. While it works only that goes which the schedule that it
+ *         follows has no use for: what an evaluation left, say. People may ask for idle memory
+ *         (`pleat tenants reclaim`). With a watermark it goes while the process rests and the
+ *         device has less than that free.
  * ASKING  A request that the others leave no room for is put into the ledger, and waits until room
  *         comes, for the grace time at most, before it is refused.
  */

@@ -86,14 +86,22 @@ void pleat__chunk_set_remove(pleat__chunk_set *set, const pleat__place *place)
     change(set, place, false);
 }
 
+bool pleat__chunk_set_meets_chunks(const pleat__chunk_set *set, uint32_t first, uint32_t count)
+{
+    uint32_t last = first + count - 1;
+    for (uint32_t word = first / WORD; word <= last / WORD && word < set->capacity; word++)
+        if ((set->words[word] & mask_of(word, first, last)) != 0)
+            return true;
+    return false;
+}
+
 bool pleat__chunk_set_meets(const pleat__chunk_set *set, const pleat__place *place)
 {
     const pleat__run *runs = runs_of(place);
     for (uint32_t i = 0; i < run_count(place); i++) {
-        uint32_t first = runs[i].begin >> set->shift, last = last_chunk(set, runs[i]);
-        for (uint32_t word = first / WORD; word <= last / WORD && word < set->capacity; word++)
-            if ((set->words[word] & mask_of(word, first, last)) != 0)
-                return true;
+        uint32_t first = runs[i].begin >> set->shift;
+        if (pleat__chunk_set_meets_chunks(set, first, last_chunk(set, runs[i]) - first + 1))
+            return true;
     }
     return false;
 }

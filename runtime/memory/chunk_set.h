@@ -23,5 +23,7 @@ PLEAT_NODISCARD pleat_result pleat__chunk_set_add(pleat__chunk_set *set, const p
 void pleat__chunk_set_remove(pleat__chunk_set *set, const pleat__place *place);
 /* Whether a place lies on one of them: reads a word for 64 of its chunks, or for each run. */
 bool pleat__chunk_set_meets(const pleat__chunk_set *set, const pleat__place *place);
+/* Whether any of `count` chunks from `first` on is one of them. */
+bool pleat__chunk_set_meets_chunks(const pleat__chunk_set *set, uint32_t first, uint32_t count);
 
 #endif

@@ -152,13 +152,35 @@ static pleat_result reserve_resting(pleat__chunk_pool *pool, size_t more)
     return PLEAT_OK;
 }
 
-static uint64_t rest(pleat__heap *heap, uint64_t bytes, handles *idle)
+/* Which idle handles stay. */
+typedef struct staying {
+    const pleat__chunk_set *needed; /* NULL: none for this */
+    uint64_t reserve_bytes;         /* of the others, so many at least or all */
+} staying;
+
+/* Takes those out that stay. */
+static void leave_staying(const pleat__chunk_pool *pool, const staying *stay, handles *idle)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < idle->count; i++)
+        if (stay->needed == NULL ||
+            !pleat__chunk_set_meets_chunks(stay->needed, idle->first[i], idle->chunks[i]->pages)) {
+            idle->first[kept] = idle->first[i];
+            idle->chunks[kept++] = idle->chunks[i];
+        }
+    for (uint64_t reserve = 0; kept > 0 && reserve < stay->reserve_bytes;)
+        reserve += idle->chunks[--kept]->pages * pool->page_bytes;
+    idle->count = kept;
+}
+
+static uint64_t rest(pleat__heap *heap, uint64_t bytes, const staying *stay, handles *idle)
 {
     pleat__chunk_pool *pool = heap->pool;
     pleat__marks marks;
     if (pleat__zones_reserve(heap) != PLEAT_OK || !pleat__gate_mark(pool->gate, &marks))
         return 0;
     list_idle(heap, bytes, pleat__zones_spared(heap, &marks), idle);
+    leave_staying(pool, stay, idle);
     if (idle->count == 0 || reserve_resting(pool, idle->count) != PLEAT_OK) {
         pleat__gate_unmark(pool->gate, &marks);
         return 0;
@@ -177,7 +199,7 @@ static uint64_t rest(pleat__heap *heap, uint64_t bytes, handles *idle)
     return gone;
 }
 
-uint64_t pleat__rest_idle(pleat__heap *heap, uint64_t keep_bytes)
+static uint64_t rest_but(pleat__heap *heap, uint64_t keep_bytes, const staying *stay)
 {
     pleat__chunk_pool *pool = heap->pool;
     handles idle;
@@ -189,9 +211,20 @@ uint64_t pleat__rest_idle(pleat__heap *heap, uint64_t keep_bytes)
     if (bytes <= keep_bytes)
         return 0;
     uint64_t gone =
-        handles_new(pool, pool->count + 1, &idle) ? rest(heap, bytes - keep_bytes, &idle) : 0;
+        handles_new(pool, pool->count + 1, &idle) ? rest(heap, bytes - keep_bytes, stay, &idle) : 0;
     handles_free(pool, &idle);
     return gone;
+}
+
+uint64_t pleat__rest_idle(pleat__heap *heap, uint64_t keep_bytes)
+{
+    return rest_but(heap, keep_bytes, &(staying){0});
+}
+
+uint64_t pleat__rest_spared(pleat__heap *heap, const pleat__chunk_set *needed,
+                            uint64_t reserve_bytes)
+{
+    return rest_but(heap, 0, &(staying){.needed = needed, .reserve_bytes = reserve_bytes});
 }
 
 /* ---- awake ---- */

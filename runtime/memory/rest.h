@@ -12,12 +12,16 @@
 #ifndef PLEAT_RUNTIME_MEMORY_REST_H
 #define PLEAT_RUNTIME_MEMORY_REST_H
 
-#include <runtime/memory/heap.h>
+#include <runtime/memory/chunk_set.h>
 
 /* Lays wholly free handles to rest, the highest first, until the space has at most `keep_bytes`,
  * when the GPU is done with them; how many bytes went. What a stream has left over that captures
  * unannounced stays. pre: the turn; the lock is left meanwhile. */
 uint64_t pleat__rest_idle(pleat__heap *heap, uint64_t keep_bytes);
+/* The same with all that is idle but `needed` chunks and, of the others, so many bytes; the
+ * schedule is the one from before the lock was left. */
+uint64_t pleat__rest_spared(pleat__heap *heap, const pleat__chunk_set *needed,
+                            uint64_t reserve_bytes);
 /* Wakes so many chunks, or fewer when memory runs out, the lowest first; *woken: how many. `visit`
  * is told of each run of granules that is free again. pre: the turn; the lock is left meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__rest_wake(pleat__chunk_pool *pool, uint32_t chunks,

@@ -91,6 +91,9 @@ static void leave_plan(policy *self)
 
 static void begin_iteration(policy *self)
 {
+    uint64_t outside = pleat__pleat_outside(self);
+    self->strayed = outside - self->outside;
+    self->outside = outside;
     pleat__place_map_forget(&self->places);
     pleat__free_order_mark(&self->free_order);
 }
@@ -602,6 +605,7 @@ const pleat__policy_ops pleat__policy_pleat = {
     .rest = pleat__pleat_rest,
     .hold = pleat__pleat_hold,
     .let_go = pleat__pleat_let_go,
+    .spare = pleat__pleat_spare,
     .rested = pleat__pleat_rested,
     .idle = pleat__pleat_idle,
     .mark = mark,

@@ -26,7 +26,10 @@ typedef struct pleat__pleat {
     /* Freed, of streams that share memory and could not be marked (overflow_streams.h). */
     pleat_va *unmarked;
     size_t unmarked_count, unmarked_capacity;
-    uint32_t served; /* how the request at hand is */
+    uint64_t outside; /* bytes that were asked for and had no place in what was followed, by the
+                         last mark */
+    uint64_t strayed; /* of the last whole iteration */
+    uint32_t served;  /* how the request at hand is */
     /* A request that was refused comes again when memory has been given back: it is not matched
      * twice, unless something else was taken up meanwhile. */
     uint64_t refused_bytes;
@@ -55,9 +58,17 @@ pleat_result pleat__pleat_adjacent_free(void *self, pleat_va address, uint64_t *
 pleat_va pleat__pleat_next(void *self, pleat_va address);
 bool pleat__pleat_reclaim(void *self, pleat__reclaim what, uint64_t bytes, pleat_stream stream);
 uint64_t pleat__pleat_rest(void *self, uint64_t keep_bytes);
+uint64_t pleat__pleat_spare(void *self);
 pleat_result pleat__pleat_hold(void *self);
 void pleat__pleat_let_go(void *self);
 void pleat__pleat_rested(void *self);
 void pleat__pleat_idle(void *self, pleat_stream stream, uint64_t *largest, uint64_t *total);
+
+/* Bytes that were asked for and had no place in what was followed, since creation. */
+static inline uint64_t pleat__pleat_outside(const pleat__pleat *self)
+{
+    const pleat_stats *stats = self->stats;
+    return stats->asked_bytes - stats->planned_bytes - stats->lane_bytes;
+}
 
 #endif

@@ -1,8 +1,11 @@
 /*
  * pleat_memory.c: what lies where under the policy `pleat`, what is idle, and how it goes back.
  */
+#include <runtime/memory/chunk_set.h>
 #include <runtime/memory/views.h>
 #include <runtime/policy/pleat_internal.h>
+
+#include <internal/error.h>
 
 typedef pleat__pleat policy;
 
@@ -74,6 +77,48 @@ uint64_t pleat__pleat_rest(void *opaque, uint64_t keep_bytes)
     policy *self = opaque;
     pleat__pleat_give_unmarked(self);
     return pleat__rest_idle(&self->heap, keep_bytes);
+}
+
+/* ---- what is spared ---- */
+
+static pleat_result need(pleat__chunk_set *needed, const pleat__place *place)
+{
+    return place != NULL && place->granules != 0 ? pleat__chunk_set_add(needed, place) : PLEAT_OK;
+}
+
+static pleat_result need_lane(pleat__chunk_set *needed, const pleat__lane_space *lane)
+{
+    pleat__runs runs = {.runs = lane->runs, .count = lane->run_count, .granules = lane->granules};
+    pleat__place place = {.several = &runs, .granules = lane->granules};
+    return lane->gone ? PLEAT_OK : need(needed, &place);
+}
+
+/* The chunks on which a schedule has something lie at some time of its iteration. */
+static pleat_result list_needed(const pleat__schedule *schedule, pleat__chunk_set *needed)
+{
+    for (uint32_t i = 0; i < schedule->count; i++) {
+        PLEAT_TRY(need(needed, &schedule->items[i].place));
+        PLEAT_TRY(need(needed, pleat__schedule_second(schedule, i)));
+    }
+    for (uint32_t l = 0; l < schedule->lane_count; l++)
+        PLEAT_TRY(need_lane(needed, &schedule->lanes[l]));
+    return PLEAT_OK;
+}
+
+/* What the last iteration took outside of the schedule stays for the next one. */
+uint64_t pleat__pleat_spare(void *opaque)
+{
+    policy *self = opaque;
+    pleat__chunk_set needed;
+    if (self->learner.current == NULL)
+        return 0;
+    pleat__pleat_give_unmarked(self);
+    pleat__chunk_set_init(&needed, self->arena, self->pool.occupancy.shift);
+    uint64_t bytes = list_needed(self->learner.current, &needed) == PLEAT_OK
+                         ? pleat__rest_spared(&self->heap, &needed, self->strayed)
+                         : 0;
+    pleat__chunk_set_release(&needed);
+    return bytes;
 }
 
 pleat_result pleat__pleat_hold(void *opaque)

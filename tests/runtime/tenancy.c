@@ -220,6 +220,76 @@ static void tenancy_who_works_keeps_its_cache(void **state)
     end_pair(&p);
 }
 
+#define REQUESTS 80
+
+static bool iterate(pleat_runtime *runtime)
+{
+    pleat_va held[REQUESTS];
+    bool good = true;
+    for (int r = 0; r < REQUESTS && good; r++) {
+        uint64_t bytes = (uint64_t)(1 + r % 7) * (MIB / 8);
+        good = pleat_alloc(runtime, bytes, 0, &held[r]) == PLEAT_OK &&
+               (r % 2 == 0 || pleat_free(runtime, held[r - 1]) == PLEAT_OK);
+    }
+    for (int r = 1; r < REQUESTS && good; r += 2)
+        good = pleat_free(runtime, held[r]) == PLEAT_OK;
+    return good && pleat_mark(runtime) == PLEAT_OK;
+}
+
+static void one_iteration(pleat_runtime *runtime)
+{
+    assert_true(iterate(runtime));
+}
+
+static void *repeat(void *context)
+{
+    worker *w = context;
+    while (!atomic_load(&w->ending))
+        if (!iterate(w->runtime))
+            return NULL;
+    return context;
+}
+
+/* What an evaluation left, say: no iteration that is followed lies there. */
+static void tenancy_who_works_lends_what_its_schedule_has_no_use_for(void **state)
+{
+    (void)state;
+    pair p;
+    pleat_va held[14], asked;
+    pthread_t thread;
+    void *good = NULL;
+    begin_pair(&p, "tenants:user,guarantee:60m", "tenants:user");
+    take_all(p.f.runtime, held, 14);
+    free_all(p.f.runtime, held, 14);
+    worker w = {.runtime = p.f.runtime};
+    assert_int_equal(pthread_create(&thread, NULL, repeat, &w), 0);
+    for (int tries = 0; tries < 1000 && pleat_stats_of(p.f.runtime).planned < 50 * REQUESTS;
+         tries++)
+        settle_for(10);
+    pleat_result lent = PLEAT_E_BUDGET;
+    for (int tries = 0; tries < 10 && lent == PLEAT_E_BUDGET; tries++)
+        lent = pleat_alloc(p.other, 30 * MIB, 0, &asked);
+    assert_ok(lent);
+    /* It goes on as planned, without a verb. */
+    pleat_stats before = pleat_stats_of(p.f.runtime);
+    uint64_t then = before.planned + 50 * REQUESTS;
+    assert_true(before.physical_bytes <= 34 * MIB);
+    for (int tries = 0; tries < 1000 && pleat_stats_of(p.f.runtime).planned < then; tries++)
+        settle_for(10);
+    atomic_store(&w.ending, true);
+    assert_int_equal(pthread_join(thread, &good), 0);
+    assert_non_null(good);
+    pleat_stats after = pleat_stats_of(p.f.runtime);
+    assert_true(after.planned >= then);
+    assert_int_equal(after.requests - before.requests, after.planned - before.planned);
+    assert_int_equal(after.physical_bytes, before.physical_bytes);
+    /* What it is guaranteed it gets back. */
+    assert_ok(pleat_free(p.other, asked));
+    take_all(p.f.runtime, held, 14);
+    free_all(p.f.runtime, held, 14);
+    end_pair(&p);
+}
+
 static void tenancy_what_cannot_be_borrowed_is_refused_soon(void **state)
 {
     (void)state;
@@ -323,21 +393,6 @@ static pid_t start_keeper(void)
     assert_int_equal(read(said[0], &letter, 1), 1);
     close(said[0]);
     return child;
-}
-
-#define REQUESTS 80
-
-static void one_iteration(pleat_runtime *runtime)
-{
-    pleat_va held[REQUESTS];
-    for (int r = 0; r < REQUESTS; r++) {
-        assert_ok(pleat_alloc(runtime, (uint64_t)(1 + r % 7) * (MIB / 8), 0, &held[r]));
-        if (r % 2 == 1)
-            assert_ok(pleat_free(runtime, held[r - 1]));
-    }
-    for (int r = 1; r < REQUESTS; r += 2)
-        assert_ok(pleat_free(runtime, held[r]));
-    assert_ok(pleat_mark(runtime));
 }
 
 static void tenancy_planned_requests_do_not_ask_the_ledger(void **state)
@@ -567,6 +622,7 @@ int main(void)
         cmocka_unit_test(tenancy_a_request_waits_for_what_it_is_guaranteed),
         cmocka_unit_test(tenancy_who_rests_gives_its_cache_to_who_asks),
         cmocka_unit_test(tenancy_who_works_keeps_its_cache),
+        cmocka_unit_test(tenancy_who_works_lends_what_its_schedule_has_no_use_for),
         cmocka_unit_test(tenancy_what_cannot_be_borrowed_is_refused_soon),
         cmocka_unit_test(tenancy_people_can_ask_for_what_is_idle),
         cmocka_unit_test(tenancy_idle_memory_goes_below_the_watermark_while_the_process_rests),

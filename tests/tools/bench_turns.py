@@ -50,7 +50,14 @@ expect(varied["peak_live_bytes"] <= found["peak_live_bytes"], "rows that vary ar
 expect(calls(figures(*small, "--backend", "cuda"))["trim", "release"] > 0, "cuda")
 text = run(*small)
 expect(text.returncode == 0 and "held at rest" in text.stdout, f"text: {text.stdout}")
+# 12 GiB of an evaluation are of no use to the trainer, and another tenant gets them at once.
+lent = figures("--layers", "12", "--rows", "4096", "--evaluate", "32768")
+expect(lent["had_bytes"] - lent["kept_bytes"] > 6 << 30, f"lent {lent}")
+expect(lent["borrowed_bytes"] + lent["kept_bytes"] > (80 << 30) - (1 << 30), f"borrowed {lent}")
+expect(lent["iteration_calls"] == 0, f"the trainer makes verbs after it lent: {lent}")
+text = run("--layers", "12", "--evaluate", "16384")
+expect(text.returncode == 0 and "the borrower got" in text.stdout, f"text: {text.stdout}{text.stderr}")
 tight = run(*small, "--budget", "1GiB")
 expect(tight.returncode == 4, f"a budget that is too small: exit {tight.returncode}")
-for arguments in (["--layers", "0"], ["--rows", "x"], ["extra"]):
+for arguments in (["--backend", "cuda", "--evaluate", "1"], ["--layers", "0"], ["--rows", "x"], ["extra"]):
     expect(run(*arguments).returncode == 2, f"{arguments}")

@@ -6,6 +6,10 @@
  * The trainer is a chain of square layers of fp32 under Adam, request by request as PyTorch makes
  * them; no kernel runs and no byte is written, so on the host backend 80 GiB take no memory. It is
  * the one of tests/pytorch/tenants.py.
+ *
+ * With --evaluate it has evaluated more rows before, as a job does between two epochs, and goes on
+ * training while another tenant of the device asks for all that it can get: what it gets is what
+ * the trainer's schedule has no use for.
  */
 #include <tools/cmd/bench.h>
 #include <tools/json.h>
@@ -17,10 +21,18 @@
 #include <internal/arena.h>
 #include <internal/error.h>
 #include <pleat/runtime.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define MOST_LAYERS 1024u
-#define WARM_UP     8
+#define MOST_LAYERS  1024u
+#define WARM_UP      8
+#define DEVICE_BYTES (80ull << 30)  /* of the host backend */
+#define PIECE_BYTES  (256ull << 20) /* of what the borrower asks for at once */
+#define CONF         "tenants:user,guarantee:%llu,tenant:trainer"
 
 typedef struct layer {
     pleat_va weight, first_moment, second_moment, gradient, input, hidden;
@@ -45,9 +57,18 @@ typedef enum turn_step {
 static const char *const step_names[] = {"trim", "iteration after it", "pause by discarding",
                                          "resume", "iteration after that"};
 
+/* Who asks for all that there is while the trainer works. It has a backend of its own, as another
+ * process would: to the ledger they share one device. */
+typedef struct borrower {
+    pleat_vmm backend;
+    pleat_runtime *runtime;
+    uint64_t bytes, ns; /* that it got, and how long that took */
+    atomic_bool done;
+} borrower;
+
 typedef struct turns_bench {
     bool cuda, json, varies;
-    uint32_t device, layer_count, rows, width, turns, seed;
+    uint32_t device, layer_count, rows, width, turns, seed, evaluated;
     uint64_t budget_bytes;
     pleat_vmm backend, vmm;
     timed_vmm timed;
@@ -60,7 +81,19 @@ typedef struct turns_bench {
     step_figures steps[STEPS];   /* sums over the turns */
     double over_mean, over_most; /* what is held at rest beyond what lives, a share of it */
     uint64_t live, peak_live, peak;
+    borrower borrower;
+    uint64_t had, kept;     /* of the trainer's, before the borrower asked and then */
+    step_figures iteration; /* of the trainer's, after that */
 } turns_bench;
+
+/* ---- backends ---- */
+
+static pleat_result open_backend(const turns_bench *b, pleat_vmm *backend)
+{
+    const pleat_host_options options = {
+        .size = sizeof options, .devices = (int)b->device + 1, .device_bytes = DEVICE_BYTES};
+    return b->cuda ? pleat_vmm_cuda(backend) : pleat_vmm_host(&options, backend);
+}
 
 /* ---- the trainer ---- */
 
@@ -156,9 +189,22 @@ static pleat_result iterate(turns_bench *b)
     return update(b);
 }
 
+static pleat_result evaluate(turns_bench *b)
+{
+    PLEAT_TRY(go_forward(b, (uint64_t)b->evaluated * b->width * sizeof(float)));
+    for (uint32_t l = 0; l < b->layer_count; l++) {
+        PLEAT_TRY(give(b, b->layers[l].input));
+        PLEAT_TRY(give(b, b->layers[l].hidden));
+    }
+    return give(b, b->output);
+}
+
 static pleat_result begin_trainer(turns_bench *b)
 {
+    char conf[96];
+    snprintf(conf, sizeof conf, CONF, (unsigned long long)DEVICE_BYTES);
     const pleat_runtime_options options = {.size = sizeof options,
+                                           .conf = b->evaluated != 0 ? conf : NULL,
                                            .device = (int)b->device,
                                            .budget_bytes = b->budget_bytes,
                                            .waits = 1};
@@ -188,9 +234,8 @@ static pleat_result do_step(turns_bench *b, turn_step step)
     }
 }
 
-static pleat_result measure_step(turns_bench *b, turn_step step)
+static pleat_result measure_verbs(turns_bench *b, turn_step step, step_figures *sum)
 {
-    step_figures *sum = &b->steps[step];
     memset(b->timed.by_verb, 0, sizeof b->timed.by_verb);
     uint64_t begun = clock_now();
     PLEAT_TRY(do_step(b, step));
@@ -202,6 +247,11 @@ static pleat_result measure_step(turns_bench *b, turn_step step)
     return PLEAT_OK;
 }
 
+static pleat_result measure_step(turns_bench *b, turn_step step)
+{
+    return measure_verbs(b, step, &b->steps[step]);
+}
+
 static void note_rest(turns_bench *b)
 {
     pleat_stats now = pleat_stats_of(b->runtime);
@@ -210,9 +260,54 @@ static void note_rest(turns_bench *b)
     b->over_most = over > b->over_most ? over : b->over_most;
 }
 
+/* ---- lending ---- */
+
+static void *borrow(void *context)
+{
+    borrower *all = context;
+    pleat_va address;
+    uint64_t begun = clock_now();
+    while (pleat_alloc(all->runtime, PIECE_BYTES, 0, &address) == PLEAT_OK) {
+        all->bytes += PIECE_BYTES;
+        all->ns = clock_now() - begun;
+    }
+    atomic_store(&all->done, true);
+    return NULL;
+}
+
+/* Iterations, until it has what it gets. */
+static pleat_result train_meanwhile(turns_bench *b)
+{
+    pthread_t thread;
+    pleat_result result = PLEAT_OK;
+    if (pthread_create(&thread, NULL, borrow, &b->borrower) != 0)
+        return pleat__fail(PLEAT_E_LIMIT, "no thread to borrow with");
+    while (!atomic_load(&b->borrower.done) && result == PLEAT_OK)
+        result = iterate(b);
+    pthread_join(thread, NULL);
+    return result;
+}
+
+static pleat_result measure_lending(turns_bench *b)
+{
+    const pleat_runtime_options options = {
+        .size = sizeof options, .device = (int)b->device, .conf = "tenants:user,tenant:borrower"};
+    PLEAT_TRY(evaluate(b));
+    for (int i = 0; i < WARM_UP; i++)
+        PLEAT_TRY(iterate(b));
+    b->had = pleat_stats_of(b->runtime).physical_bytes;
+    PLEAT_TRY(open_backend(b, &b->borrower.backend));
+    PLEAT_TRY(pleat_runtime_create(b->borrower.backend, &options, &b->borrower.runtime));
+    PLEAT_TRY(train_meanwhile(b));
+    b->kept = pleat_stats_of(b->runtime).physical_bytes;
+    return measure_verbs(b, AFTER_TRIM, &b->iteration);
+}
+
 static pleat_result measure(turns_bench *b)
 {
     PLEAT_TRY(begin_trainer(b));
+    if (b->evaluated != 0)
+        return measure_lending(b);
     /* The first turn joins handles; it does not count. */
     PLEAT_TRY(do_step(b, TRIM));
     PLEAT_TRY(do_step(b, AFTER_TRIM));
@@ -235,6 +330,33 @@ static pleat_result measure(turns_bench *b)
 }
 
 /* ---- what is printed ---- */
+
+static void print_lending(const turns_bench *b)
+{
+    uint64_t calls = 0;
+    for (int v = 0; v < PLEAT__FAULT_any; v++)
+        calls += b->iteration.verbs[v].calls;
+    if (b->json) {
+        json_writer json;
+        json_begin(&json, stdout);
+        json_object(&json, NULL);
+        json_uint(&json, "had_bytes", b->had);
+        json_uint(&json, "kept_bytes", b->kept);
+        json_uint(&json, "borrowed_bytes", b->borrower.bytes);
+        json_uint(&json, "borrowed_ns", b->borrower.ns);
+        json_uint(&json, "iteration_calls", calls);
+        json_end_object(&json);
+        json_finish(&json);
+        return;
+    }
+    char had[32], kept[32], got[32], free_bytes[32];
+    printf("the trainer had %s and keeps %s; %s were free\n",
+           cli_format_size(b->had, had, sizeof had), cli_format_size(b->kept, kept, sizeof kept),
+           cli_format_size(DEVICE_BYTES - b->had, free_bytes, sizeof free_bytes));
+    printf("the borrower got %s, the last of them after %.1f ms\n",
+           cli_format_size(b->borrower.bytes, got, sizeof got), (double)b->borrower.ns * 1e-6);
+    printf("memory verbs of the trainer's next iteration: %llu\n", (unsigned long long)calls);
+}
 
 /* The verbs that handles cost. */
 static const pleat__fault_verb shown[] = {PLEAT__FAULT_create, PLEAT__FAULT_map,
@@ -304,6 +426,8 @@ static int parse(turns_bench *b, int argc, char **argv)
         OPTION_COUNT('l', "layers", &b->layer_count, "N", 1, MOST_LAYERS, "layers (64)"),
         OPTION_COUNT('w', "width", &b->width, "N", 1, 65536, "a layer's width (4096)"),
         OPTION_COUNT('r', "rows", &b->rows, "N", 1, 1048576, "rows of an iteration (8192)"),
+        OPTION_COUNT('e', "evaluate", &b->evaluated, "N", 1, 1048576,
+                     "rows that were evaluated before: what another tenant gets then"),
         OPTION_FLAG('v', "vary", &b->varies, "rows are drawn anew each time, a quarter and more"),
         OPTION_COUNT('s', "seed", &b->seed, "N", 0, UINT32_MAX, "of what is drawn (1)"),
         OPTION_COUNT('n', "turns", &b->turns, "N", 1, 10000, "turns of each kind (5)"),
@@ -317,20 +441,32 @@ static int parse(turns_bench *b, int argc, char **argv)
         .synopsis = "[options]",
         .text =
             "Measures what giving its memory back in turns costs a trainer: the verbs of each\n"
-            "trim, pause and resume, and of the iteration after it, and what it holds at rest.\n",
+            "trim, pause and resume, and of the iteration after it, and what it holds at rest.\n"
+            "With --evaluate: what another tenant of the device gets while it trains.\n",
         .options = table,
     };
     int code = cli_read(argc, argv, &usage, NULL);
+    if (code != CLI_GO_ON)
+        return code;
     b->cuda = strcmp(backend, "cuda") == 0;
     b->random = b->seed;
-    return code;
+    if (b->cuda && b->evaluated != 0)
+        return cli_bad_use("bench turns", "--evaluate is for the host backend");
+    return CLI_GO_ON;
 }
 
-static pleat_result open_backend(turns_bench *b)
+/* With a ledger of its own, that goes with it. */
+static pleat_result in_own_ledger(turns_bench *b)
 {
-    const pleat_host_options options = {
-        .size = sizeof options, .devices = (int)b->device + 1, .device_bytes = 80ull << 30};
-    return b->cuda ? pleat_vmm_cuda(&b->backend) : pleat_vmm_host(&options, &b->backend);
+    char folder[] = "/dev/shm/pleat-bench-XXXXXX", path[96];
+    if (mkdtemp(folder) == NULL || setenv("PLEAT_TENANTS_DIR", folder, 1) != 0)
+        return pleat__fail(PLEAT_E_IO, "%s cannot be made", folder);
+    pleat_result result = measure(b);
+    snprintf(path, sizeof path, "%s/pleat-u%lu-host-%u.tenants", folder, (unsigned long)geteuid(),
+             b->device);
+    (void)unlink(path);
+    (void)rmdir(folder);
+    return result;
 }
 
 int bench_turns(int argc, char **argv)
@@ -342,14 +478,18 @@ int bench_turns(int argc, char **argv)
         return code;
     pleat_result result = pleat__arena_create(&b.arena);
     if (result == PLEAT_OK)
-        result = open_backend(&b);
+        result = open_backend(&b, &b.backend);
     if (result == PLEAT_OK)
-        result = measure(&b);
+        result = b.evaluated != 0 ? in_own_ledger(&b) : measure(&b);
     code = result == PLEAT_OK ? CLI_DONE : cli_failed("bench turns", result);
-    if (result == PLEAT_OK && b.json)
+    if (result == PLEAT_OK && b.evaluated != 0)
+        print_lending(&b);
+    else if (result == PLEAT_OK && b.json)
         print_json(&b);
     else if (result == PLEAT_OK)
         print_text(&b);
+    pleat_runtime_destroy(b.borrower.runtime);
+    pleat_vmm_destroy(&b.borrower.backend);
     pleat_runtime_destroy(b.runtime);
     pleat_vmm_destroy(&b.backend);
     pleat__arena_destroy(b.arena);
