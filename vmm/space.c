@@ -391,7 +391,7 @@ static void unwind_map(pleat__space *space, uint64_t page, uint64_t pages,
     pleat_error why = *pleat_last_error();
     if (PLEAT__VERB(space, unmap, address(space, page), pages * space->page_bytes) != PLEAT_OK)
         quarantine_new(space, page, chunks, count);
-    pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+    pleat__fail_again(&why);
 }
 
 static pleat_result map_awake(pleat__space *space, uint64_t page, pleat__chunk *const *chunks,

@@ -167,7 +167,7 @@ static pleat_result map_run(pleat__space *space, run part)
     pleat_error why = *pleat_last_error();
     if (p > part.page && unmap_run(space, (run){part.page, p - part.page}) != PLEAT_OK)
         tear(space, part);
-    return pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+    return pleat__fail_again(&why);
 }
 
 /* ---- to rest ---- */
@@ -224,7 +224,7 @@ static pleat_result unmap_all(pleat__space *space, const runs *found,
     pleat_error why = *pleat_last_error();
     for (size_t undone = 0; undone <= r; undone++)
         mend(space, found->all[undone]);
-    return pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+    return pleat__fail_again(&why);
 }
 
 static void set_rests(pleat__space *space, pleat__chunk *chunk, bool rests)
@@ -296,7 +296,7 @@ pleat_result pleat__space_prepare(pleat__space *space, pleat__chunk *const *chun
         return PLEAT_OK;
     pleat_error why = *pleat_last_error();
     pleat__space_unprepare(space, chunks, count);
-    return pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+    return pleat__fail_again(&why);
 }
 
 /* What it was prepared with, or new memory of the device. */
@@ -345,7 +345,7 @@ static pleat_result map_all(pleat__space *space, const runs *found, const pleat_
     while (mapped > 0)
         if (unmap_run(space, found->all[--mapped]) != PLEAT_OK)
             tear(space, found->all[mapped]);
-    return pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+    return pleat__fail_again(&why);
 }
 
 /* With the places held. */
@@ -384,9 +384,7 @@ pleat_result pleat__space_wake(pleat__space *space, pleat__chunk *const *chunks,
         if (chunks[c]->handle != 0)
             release(space, chunks[c]);
     PLEAT_AUDIT(pleat__space_audit_at_times(space));
-    return result == PLEAT_OK
-               ? PLEAT_OK
-               : pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+    return result == PLEAT_OK ? PLEAT_OK : pleat__fail_again(&why);
 }
 
 /* ---- joined ---- */

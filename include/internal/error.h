@@ -15,7 +15,11 @@ PLEAT_PRINTF(4, 5)
 pleat_result pleat__fail_native(pleat_result result, int native, const char *native_name,
                                 const char *format, ...);
 
-/* The same for the current errno: appends its text. */
+/* What failed before is this thread's last error again, whatever failed meanwhile, or wherever it
+ * did; returns its result. */
+pleat_result pleat__fail_again(const pleat_error *error);
+
+/* As pleat__fail, for the current errno: appends its text. */
 PLEAT_PRINTF(2, 3) pleat_result pleat__fail_errno(pleat_result result, const char *format, ...);
 
 /* Puts "context: " in front of this thread's last error text and returns `result`. */

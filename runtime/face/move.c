@@ -48,7 +48,7 @@ static pleat_result move_prepared(pleat_runtime *runtime, pleat__chunk *const *c
         return wake_surely(runtime, pause);
     pleat_error why = *pleat_last_error();
     pleat__pause_end(runtime, pause);
-    return pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+    return pleat__fail_again(&why);
 }
 
 static pleat_result move_part(pleat_runtime *runtime, pleat__chunk *const *chunks, size_t count,
@@ -64,9 +64,7 @@ static pleat_result move_part(pleat_runtime *runtime, pleat__chunk *const *chunk
     pleat__gate_leave(&runtime->gate);
     pleat__space_unprepare(runtime->space, chunks, count);
     pleat__gate_enter(&runtime->gate);
-    return result == PLEAT_OK
-               ? PLEAT_OK
-               : pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+    return result == PLEAT_OK ? PLEAT_OK : pleat__fail_again(&why);
 }
 
 pleat_result pleat__move(pleat_runtime *runtime, pleat__chunk *const *chunks, size_t count,

@@ -387,7 +387,7 @@ static pleat_result wake(pleat_runtime *runtime, pleat__pause *pause)
         return result;
     pleat_error why = *pleat_last_error();
     (void)!pleat__space_rest(runtime->space, pause->chunks, count, NULL);
-    return pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+    return pleat__fail_again(&why);
 }
 
 pleat_result pleat__pause_wake(pleat_runtime *runtime, pleat__pause *pause)

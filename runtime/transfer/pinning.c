@@ -103,8 +103,7 @@ static pleat_result next(pleat__pinning *pinning, pleat__pinned_block *block)
         else if (pinning->begun > 0)
             pthread_cond_wait(&pinning->changed, &pinning->lock);
         else if (pinning->failure.result != PLEAT_OK)
-            return pleat__fail_native(pinning->failure.result, pinning->failure.native,
-                                      pinning->failure.native_name, "%s", pinning->failure.text);
+            return pleat__fail_again(&pinning->failure);
         else
             return pleat__fail(PLEAT_E_STATE, "no more pinned memory was asked for");
     }

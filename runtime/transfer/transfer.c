@@ -267,7 +267,5 @@ pleat_result pleat__copying_end(pleat__copying *copying, pleat_result result)
         (void)ops->stream_destroy(copying->vmm.self, copying->device, copying->streams[s]);
     }
     result = result == PLEAT_OK ? over : result;
-    return result == PLEAT_OK
-               ? PLEAT_OK
-               : pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+    return result == PLEAT_OK ? PLEAT_OK : pleat__fail_again(&why);
 }

@@ -197,9 +197,7 @@ static pleat_result measure_turns(pause_bench *b)
         }
     pleat_error why = *pleat_last_error();
     tensors_end(b, &t);
-    return result == PLEAT_OK
-               ? PLEAT_OK
-               : pleat__fail_native(why.result, why.native, why.native_name, "%s", why.text);
+    return result == PLEAT_OK ? PLEAT_OK : pleat__fail_again(&why);
 }
 
 /* ---- what is printed ---- */

@@ -77,6 +77,12 @@ pleat_result pleat__fail_native(pleat_result result, int native, const char *nat
     return result;
 }
 
+pleat_result pleat__fail_again(const pleat_error *error)
+{
+    last_error = *error;
+    return error->result;
+}
+
 pleat_result pleat__fail_errno(pleat_result result, const char *format, ...)
 {
     int code = errno;
