@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
 from pleat._recompute import CHOSEN, Recompute  # noqa: E402
 
 GIB = 1 << 30
+SAVED = 1000  # bytes of what each block saves, as told
 if torch is not None:
     torch.set_num_threads(1)  # tensors are tiny here: two threads mostly wait for each other
 
@@ -33,7 +34,8 @@ def told(live, fixed=100, planned=None, order=None):
             rung["until"] = rung["block"] + 1
     for rung, bytes_ in (planned or {}).items():
         rungs[rung]["physical_bytes"] = bytes_
-    return {"persistent_bytes": fixed, "lasting_bytes": fixed, "rungs": rungs}
+    blocks = [{"number": i, "saved_bytes": SAVED} for i in range(len(live))]
+    return {"persistent_bytes": fixed, "lasting_bytes": fixed, "rungs": rungs, "blocks": blocks}
 
 
 class Copies:
@@ -177,8 +179,10 @@ if torch is not None:
 
 
 class Trainer(unittest.TestCase):
+    seed = 3
+
     def train(self, model, recompute, iterations=6, sizes=(8,), microbatches=1):
-        torch.manual_seed(3)
+        torch.manual_seed(self.seed)
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         losses, again = [], []
         for i in range(iterations):

@@ -16,6 +16,7 @@ try:
     import torch
     from torch import nn
     from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.checkpoint import checkpoint
 except ImportError:
     torch = None
 
@@ -27,10 +28,10 @@ from pleat import _attention, _offload  # noqa: E402
 from pleat._attention import Kept  # noqa: E402
 from pleat._offload import Offload  # noqa: E402
 from pleat._recompute import AGAIN, ATTENTION, LEARNING, OFFLOAD  # noqa: E402
-from recompute_parts import Copies, Trainer, World, told  # noqa: E402
+from recompute_parts import SAVED, Copies, Trainer, World, told  # noqa: E402
 
 if torch is not None:
-    from recompute_parts import Attending, Net
+    from recompute_parts import Attending, Layer, Net
 
     class Counting(TorchDispatchMode):
         """How often fused attention was computed."""
@@ -105,7 +106,6 @@ class Ways(Trainer):
     def ways(self, rung=4, order=None):
         order = order or self.ORDER
         answer = told([1000 - 100 * i for i in range(len(order) + 1)], order=order)
-        answer["blocks"] = [{"number": i, "saved_bytes": 1000} for i in range(4)]
         return dict(answer=answer, budget=1010 - 100 * rung)
 
     def test_losses_are_those_without_bit_by_bit(self):
@@ -211,6 +211,41 @@ class Ways(Trainer):
         torch.manual_seed(0)
         self.same(Shared(Attending), **self.ways())
 
+    def test_within_the_programs_reentrant_checkpoint_nothing_is_done(self):
+        class Outer(Net):
+            def forward(self, x):
+                x = self.layers[0](x)
+                for layer in self.layers[1:3]:
+                    x = checkpoint(layer, x, use_reentrant=True)
+                return self.head(self.layers[3](x))
+
+        _, world, made = self.same(Outer(Attending), **self.ways())
+        self.assertEqual(made.failures, {})
+        self.assertTrue(world.copying.copied)
+        self.assertEqual({phase.partition(".attention")[0] for phase in world.phases},
+                         {"block.0", "block.3", "block.0.again", "block.3.again"})
+
+    def test_a_block_that_is_left_alone_ends_an_offload(self):
+        class Mixed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.ModuleList([Layer(), Layer(norm=True), Layer(), Layer()])
+                self.saved = []
+
+            def forward(self, x):
+                for layer in self.layers:
+                    x = layer(x)
+                if made.offload is not None:
+                    self.saved.append(sorted(made.offload.waiting))
+                return x
+
+        made, world = self.recompute(**self.ways(rung=1))
+        model = Mixed()
+        self.train(model, made)
+        self.assertTrue(made.blocks[model.layers[1]].alone)
+        self.assertEqual(model.saved, [[]] * 4)  # what block 0 offloads goes by the end of block 1
+        self.assertTrue(world.copying.copied)
+
     def test_evaluation_between_is_left_alone(self):
         made, world = self.recompute(**self.ways())
         model = Net(Attending)
@@ -243,7 +278,7 @@ class Ways(Trainer):
             self.assertEqual(counting.calls, computed)
 
     def test_nothing_is_offloaded_where_the_host_has_no_room(self):
-        with mock.patch.object(World, "host_bytes", lambda world: 1999):
+        with mock.patch.object(World, "host_bytes", lambda world: 2 * SAVED - 1):
             made, world = self.recompute(**self.ways())
             self.train(Net(Attending), made, iterations=2)
         self.assertEqual(world.links, [1 << 30, 0])
@@ -327,6 +362,67 @@ class Offloading(unittest.TestCase):
         self.offload.passed(1, result)
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
             result.sum().backward()
+
+    def test_what_changes_and_stays_is_an_error(self):
+        with mock.patch.object(Copies, "copy", fails_once(Copies.copy, 0)):
+            _, result = self.forward()
+        with torch.no_grad():
+            self.inner.pop().add_(1)
+        self.assertEqual(len(self.failures), 1)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            result.sum().backward()
+
+    def test_a_storage_whose_memory_is_freed_stays(self):
+        for copied in (False, True):  # freed before the copy, or behind it
+            with self.subTest(copied=copied):
+                self.copies.copied.clear()
+                x = torch.randn(8, 16, requires_grad=True)
+                weight = torch.randn(8, 16)
+                storage, whole = weight.untyped_storage(), weight.clone()
+                with self.offload.saving(nn.Identity(), (x,), 1):
+                    result = x * weight
+                    if not copied:
+                        storage.resize_(0)
+                storage.resize_(0)
+                self.offload.passed(1, result)
+                storage.resize_(8 * 16 * 4)
+                with torch.autograd._unsafe_preserve_version_counter(weight):
+                    weight.copy_(whole)
+                result.sum().backward()
+                self.assertEqual(self.copies.copied, [512] if copied else [])
+                self.assertTrue(torch.equal(x.grad, whole))
+
+    def test_parameters_that_a_hook_makes_stay(self):
+        x = torch.randn(8, 16, requires_grad=True)
+        block = nn.Linear(16, 16)
+        block.register_forward_pre_hook(
+            lambda block, arguments: setattr(block, "weight", nn.Parameter(block.weight.detach().clone())))
+        with self.offload.saving(block, (x,), 1):
+            result = block(x)
+        self.offload.passed(1, result)
+        result.sum().backward()
+        self.assertEqual(self.copies.copied, [])
+
+    def test_tensors_made_of_others_stay(self):
+        class Wrapper(torch.Tensor):
+            @staticmethod
+            def __new__(kind, inner):
+                return torch.Tensor._make_wrapper_subclass(kind, inner.size())
+
+            def __tensor_flatten__(self):
+                raise AssertionError("not asked for")
+
+            @staticmethod
+            def __tensor_unflatten__(inner, context, size, stride):
+                raise AssertionError("not asked for")
+
+            def untyped_storage(self):
+                raise AssertionError("it has none")
+
+            __torch_dispatch__ = None
+
+        self.assertFalse(self.offload.can_move(Wrapper(torch.randn(8, 16))))
+        self.assertTrue(self.offload.can_move(torch.randn(8, 16)))
 
     def test_views_of_one_storage_are_copied_once(self):
         class Split(nn.Module):

@@ -4,8 +4,9 @@ When a block's forward has ended, what it saved is copied beside what runs next.
 `until`, the copies are over, and the memory goes; when that block's backward begins they are fetched, beside the
 backwards of the blocks between. On the device all this is ordered by events, and the host waits for nothing.
 
-Inputs, parameters and buffers stay, as others hold them, and so do small tensors. Host memory is pinned, and kept
-for the next forward. What cannot leave stays on the device.
+Inputs, parameters and buffers stay, as others hold them, and so do small tensors. FSDP gathers a layer's parameters
+within its forward and frees their memory behind it, under the same storages: those stay as well, and are gathered
+again before backward. Host memory is pinned, and kept for the next forward. What cannot leave stays on the device.
 """
 
 import contextlib
@@ -63,9 +64,17 @@ class Stored:
         self.data = bytes  # a tensor of all of its bytes; None while they are on the host alone
         self.bytes = len(bytes)
         self.version = bytes._version
-        self.changed = False
+        self.changed = False  # before it left
         self.moving = moving
-        self.host = None
+        self.host = None  # its copy; None where it stays
+        self.left = False
+
+    def is_whole(self):
+        """Whether its memory is there: who made a storage may free that and keep the storage."""
+        return self.data.untyped_storage().nbytes() == self.bytes
+
+    def look(self):
+        self.changed = self.data._version != self.version
 
 
 class Saved:
@@ -86,7 +95,7 @@ class Moving:
 
     def __init__(self, home):
         self.home = home
-        self.stored = {}  # by storage, as long as one holds it
+        self.stored = []  # references to what autograd may hold
         self.arena = self.device = None
         self.leaving, self.left = [], None  # what is copied to the host, and its event
         self.arriving, self.arrived = [], None
@@ -113,9 +122,7 @@ class Offload:
     @contextlib.contextmanager
     def saving(self, module, arguments, until):
         """Around a block's forward."""
-        held = {one.untyped_storage()._cdata
-                for part in (module.parameters(), module.buffers(), tensors(self.torch, arguments))
-                for one in part if self.can_move(one)}
+        held = self.storages(module.parameters(), module.buffers(), tensors(self.torch, arguments))
         moving = Moving(self)
         stored = {}
 
@@ -135,7 +142,8 @@ class Offload:
 
         with self.torch.autograd.graph.saved_tensors_hooks(pack, self.unpack):
             yield
-        moving.stored = [weakref.ref(one) for one in stored.values()]
+        held = self.storages(module.parameters())  # gathered meanwhile, and not freed yet
+        moving.stored = [weakref.ref(one) for key, one in stored.items() if key not in held]
         stored.clear()
         try:
             if self.send(moving):
@@ -143,14 +151,19 @@ class Offload:
         except Exception as problem:
             self.failed(problem)
 
+    def storages(self, *parts):
+        return {one.untyped_storage()._cdata for part in parts for one in part if self.can_move(one)}
+
     def can_move(self, tensor):
         """Whether it lies in a large storage of the device, and there as its type and strides say: what is made of
-        other tensors does not."""
+        other tensors (DTensor) does not."""
+        if self.torch.utils._python_dispatch.is_traceable_wrapper_subclass(tensor):
+            return False
         if tensor.device.type != self.copies.kind or tensor.layout != self.torch.strided or tensor.is_quantized:
             return False
         bytes = tensor.untyped_storage().nbytes()
         return (bytes >= SMALLEST and bytes % tensor.element_size() == 0 and not tensor.is_conj()
-                and not tensor.is_neg() and not self.torch.utils._python_dispatch.is_traceable_wrapper_subclass(tensor))
+                and not tensor.is_neg())
 
     def bytes_of(self, tensor):
         """Its storage."""
@@ -162,7 +175,7 @@ class Offload:
         return [one for one in (reference() for reference in moving.stored) if one is not None]
 
     def send(self, moving):
-        alive = self.alive(moving)
+        alive = [one for one in self.alive(moving) if one.is_whole()]
         if not alive:
             return False
         self.take_arena(moving, sum(self.room(one) for one in alive))
@@ -210,8 +223,9 @@ class Offload:
             self.failed(problem)
             return
         for one in self.alive(moving):
-            one.changed = one.data._version != one.version
-            one.data = None
+            if one.host is not None and one.is_whole():
+                one.look()
+                one.data, one.left = None, True
         moving.leaving = []
 
     # ---- backward ----
@@ -249,9 +263,11 @@ class Offload:
             self.fetch(stored.moving)
         if stored.moving.arrived is not None:
             self.arrive(stored.moving)
+        if not stored.left:
+            stored.look()
         if stored.changed:
             raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
-                               "operation, before it was offloaded")
+                               "operation")
         return saved.tensor(self.torch)
 
     # ---- iterations ----

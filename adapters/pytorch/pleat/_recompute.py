@@ -435,29 +435,34 @@ class Recompute:
 
     def run(self, module, function, arguments, keywords):
         block = self.blocks.get(module) if isinstance(module, self.torch.nn.Module) else None
-        plain = (
-            block is None
-            or block.running
-            or self.state == OFF
-            or not self.torch.is_grad_enabled()
-            or self.torch.compiler.is_compiling()
-            or self.is_kept_otherwise()
-            or any(keywords.get(name) is not None for name in CACHES)
-        )
-        if plain or block.alone:
+        if block is None or block.running or self.torch.compiler.is_compiling():
             return function(*arguments, **keywords)
-        way, until = self.ways.get(block.number, (None, None)) if self.state == CHOSEN else (AGAIN, None)
-        way = AGAIN if way in self.failures else way
+        way, until = self.way(block, keywords)
         if way == OFFLOAD:
             with self.within(block, False, ""), self.offload.saving(module, (arguments, keywords), until):
                 result = function(*arguments, **keywords)
         elif way is not None:
             result = self.run_again(module, block, function, arguments, keywords, way)
         else:
-            result = function(*arguments, **keywords)
+            with self.within(block, False, ""):
+                result = function(*arguments, **keywords)
         if self.offload is not None:
             self.offload.passed(block.number, result)
         return result
+
+    def way(self, block, keywords):
+        """How a forward of a block goes, None: as it would alone; and the block by whose end it is offloaded."""
+        plain = (
+            block.alone
+            or self.state == OFF
+            or not self.torch.is_grad_enabled()
+            or self.is_kept_otherwise()
+            or any(keywords.get(name) is not None for name in CACHES)
+        )
+        if plain:
+            return None, None
+        way, until = self.ways.get(block.number, (None, None)) if self.state == CHOSEN else (AGAIN, None)
+        return AGAIN if way in self.failures else way, until
 
     def run_again(self, module, block, function, arguments, keywords, way):
         from torch.utils.checkpoint import checkpoint
