@@ -125,36 +125,69 @@ static pleat_result find_runs(const recompute *r, uint32_t begin, uint32_t end, 
     return PLEAT_OK;
 }
 
+/* The forwards of a block whose second runs have not come yet: the first, and the last. */
+typedef struct waiting {
+    uint32_t first, last;
+} waiting;
+
+/* The forwards that wait are chained by `next`: the one that has waited longest, or none. */
+static uint32_t take_forward(waiting *of, const uint32_t *next)
+{
+    uint32_t forward = of->first;
+    if (forward != NONE)
+        of->first = next[forward];
+    return forward;
+}
+
+static void add_forward(waiting *of, uint32_t *next, uint32_t forward)
+{
+    next[forward] = NONE;
+    if (of->first == NONE)
+        of->first = forward;
+    else
+        next[of->last] = forward;
+    of->last = forward;
+}
+
+static void add_pass(recompute *r, uint32_t *of_number, const run *forward, const run *again)
+{
+    uint32_t *index = &of_number[again->at.block];
+    if (*index == 0) {
+        r->blocks[r->block_count] = (recompute_block){.number = again->at.block, .until = NONE};
+        *index = ++r->block_count;
+    }
+    r->blocks[*index - 1].passes++;
+    r->passes[r->pass_count++] =
+        (recompute_pass){*index - 1, forward->end, again->begin, again->end, NONE};
+}
+
 /* The second runs of a block, in order, belong to its forwards, in order. */
 static pleat_result pair_runs(recompute *r, const runs *found)
 {
     uint32_t *of_number = pleat__arena_calloc(r->arena, BLOCKS_MOST, sizeof *of_number);
+    waiting *of_block = pleat__arena_calloc(r->arena, BLOCKS_MOST, sizeof *of_block);
+    uint32_t *next = pleat__arena_calloc(r->arena, found->count, sizeof *next);
     r->passes = pleat__arena_calloc(r->arena, found->count, sizeof *r->passes);
     r->blocks = pleat__arena_calloc(r->arena, BLOCKS_MOST, sizeof *r->blocks);
-    bool *done = pleat__arena_calloc(r->arena, found->count, sizeof *done);
-    if (of_number == NULL || r->passes == NULL || r->blocks == NULL || done == NULL)
+    if (of_number == NULL || of_block == NULL || next == NULL || r->passes == NULL ||
+        r->blocks == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %zu passes", found->count);
+    for (uint32_t b = 0; b < BLOCKS_MOST; b++)
+        of_block[b].first = NONE;
     r->block_count = r->pass_count = 0;
-    for (size_t i = 0; i < found->count; i++) {
-        if (!found->all[i].at.again)
+    for (uint32_t i = 0; i < found->count; i++) {
+        const run *at = &found->all[i];
+        if (!at->at.again) {
+            add_forward(&of_block[at->at.block], next, i);
             continue;
-        size_t forward = 0;
-        while (forward < i && (done[forward] || found->all[forward].at.again ||
-                               found->all[forward].at.block != found->all[i].at.block))
-            forward++;
-        if (forward == i)
-            continue;
-        done[forward] = true;
-        uint32_t *index = &of_number[found->all[i].at.block];
-        if (*index == 0) {
-            r->blocks[r->block_count] =
-                (recompute_block){.number = found->all[i].at.block, .until = NONE};
-            *index = ++r->block_count;
         }
-        r->blocks[*index - 1].passes++;
-        r->passes[r->pass_count++] = (recompute_pass){*index - 1, found->all[forward].end,
-                                                      found->all[i].begin, found->all[i].end, NONE};
+        uint32_t forward = take_forward(&of_block[at->at.block], next);
+        if (forward != NONE)
+            add_pass(r, of_number, &found->all[forward], at);
     }
+    pleat__arena_free(r->arena, of_number);
+    pleat__arena_free(r->arena, of_block);
+    pleat__arena_free(r->arena, next);
     return PLEAT_OK;
 }
 
@@ -173,6 +206,8 @@ static pleat_result find_iteration(recompute *r)
         PLEAT_TRY(pair_runs(r, &found));
         if (r->block_count > 0)
             return PLEAT_OK;
+        pleat__arena_free(r->arena, r->passes);
+        pleat__arena_free(r->arena, r->blocks);
     }
     return pleat__fail(PLEAT_E_NOT_FOUND,
                        "the recording has no iteration whose blocks are computed again under the "
