@@ -234,7 +234,7 @@ static pleat_result finish_chunk(pleat__space *space, pleat__chunk *chunk, pleat
         /* One that could not be given back stays the record's. */
         chunk->spare = record.spare;
         chunk->spare_on_host = record.spare_on_host;
-        space->physical += chunk_bytes(space, chunk);
+        space->physical += made->rests ? 0 : chunk_bytes(space, chunk);
         space->peak = space->physical > space->peak ? space->physical : space->peak;
         *out = chunk;
     } else {
@@ -272,6 +272,19 @@ pleat_result pleat__space_chunk_get(pleat__space *space, uint32_t pages, pleat__
     pleat__chunk made = {.pages = pages};
     result = pleat__space_create_handle(space, pages * space->page_bytes, &made.handle);
     return finish_chunk(space, chunk, result, &made, out);
+}
+
+pleat_result pleat__space_chunk_promise(pleat__space *space, uint32_t pages, pleat__chunk **out)
+{
+    PLEAT_TRY(check_pages(space, pages));
+    pleat__chunk *chunk;
+    pthread_mutex_lock(&space->lock);
+    pleat_result result = record_get(space, &chunk);
+    pthread_mutex_unlock(&space->lock);
+    if (result != PLEAT_OK)
+        return result;
+    pleat__chunk made = {.pages = pages, .place = PLEAT__NO_PLACE, .rests = true};
+    return finish_chunk(space, chunk, PLEAT_OK, &made, out);
 }
 
 pleat_result pleat__space_import(pleat__space *space, int fd, uint32_t pages, pleat__chunk **out)

@@ -139,13 +139,14 @@ tables:
     return pleat__context(result, "device %d", options->device);
 }
 
-/* Unmaps one by one what a chunk starts at; a place that the driver has unmapped already refuses,
- * and that is as well. */
+/* Unmaps one by one what a chunk starts at; a place that the driver has unmapped already, in a verb
+ * that failed, refuses, and that is as well. */
 static void unmap_everything(pleat__space *space)
 {
     for (uint64_t page = 0; page < space->window.top; page++) {
         const pleat__chunk *chunk = atomic_load(&space->page[page].chunk);
-        if (chunk != NULL && atomic_load(&space->page[page].index) == 0)
+        if (chunk != NULL && atomic_load(&space->page[page].index) == 0 &&
+            (!chunk->rests || pleat__bit(space->stuck, page)))
             (void)!PLEAT__VERB(space, unmap, address(space, page),
                                chunk->pages * space->page_bytes);
     }
@@ -382,60 +383,82 @@ static void quarantine_new(pleat__space *space, uint64_t page, pleat__chunk *con
     pthread_mutex_unlock(&space->lock);
 }
 
-/* Takes back the first `count` maps of a sequence that failed; the text of why it did is kept. */
-static void unwind_map(pleat__space *space, uint64_t page, uint64_t pages,
-                       pleat__chunk *const *chunks, uint64_t count)
+/* Pages from the beginning of `chunks` that rest as the first one does, or do not; of how many
+ * chunks. */
+static uint64_t map_alike(pleat__chunk *const *chunks, uint64_t count, uint64_t *pages)
 {
-    if (count == 0)
-        return;
+    uint64_t alike = 0;
+    for (*pages = 0; alike < count && chunks[alike]->rests == chunks[0]->rests; alike++)
+        *pages += chunks[alike]->pages;
+    return alike;
+}
+
+/* Takes back the first `count` maps of a sequence that failed; the text of why it did is kept. */
+static void unwind_map(pleat__space *space, uint64_t page, pleat__chunk *const *chunks,
+                       uint64_t count)
+{
     pleat_error why = *pleat_last_error();
-    if (PLEAT__VERB(space, unmap, address(space, page), pages * space->page_bytes) != PLEAT_OK)
-        quarantine_new(space, page, chunks, count);
+    for (uint64_t done = 0, pages, alike; done < count; done += alike, page += pages) {
+        alike = map_alike(chunks + done, count - done, &pages);
+        if (!chunks[done]->rests &&
+            PLEAT__VERB(space, unmap, address(space, page), pages * space->page_bytes) != PLEAT_OK)
+            quarantine_new(space, page, chunks + done, alike);
+    }
     pleat__fail_again(&why);
 }
 
+/* Chunks that are awake, one behind the other; *done of them are mapped when it fails. */
 static pleat_result map_awake(pleat__space *space, uint64_t page, pleat__chunk *const *chunks,
-                              uint64_t count)
+                              uint64_t count, uint64_t *done)
 {
-    uint64_t pages, done = 0, mapped = 0;
-    PLEAT_TRY(check_map(space, page, chunks, count, &pages));
-    pleat_result result = PLEAT_OK;
-    for (; done < count; mapped += chunks[done++]->pages) {
-        result = PLEAT__VERB(space, map, address(space, page + mapped),
-                             chunks[done]->pages * space->page_bytes, chunks[done]->handle);
-        if (result != PLEAT_OK)
-            goto unwind;
-    }
-    result = PLEAT__VERB(space, set_access, address(space, page), pages * space->page_bytes,
-                         space->devices, space->device_count);
-    if (result != PLEAT_OK)
-        goto unwind;
+    uint64_t pages = 0;
+    for (*done = 0; *done < count; pages += chunks[(*done)++]->pages)
+        PLEAT_TRY(PLEAT__VERB(space, map, address(space, page + pages),
+                              chunks[*done]->pages * space->page_bytes, chunks[*done]->handle));
+    return PLEAT__VERB(space, set_access, address(space, page), pages * space->page_bytes,
+                       space->devices, space->device_count);
+}
+
+static void note_maps(pleat__space *space, uint64_t page, pleat__chunk *const *chunks,
+                      uint64_t count)
+{
     pthread_mutex_lock(&space->lock);
     for (uint64_t c = 0; c < count; page += chunks[c++]->pages) {
         set_pages(space, page, chunks[c]->pages, chunks[c]);
         count_map(space, page, chunks[c]);
     }
     pthread_mutex_unlock(&space->lock);
-    PLEAT_AUDIT(pleat__space_audit_at_times(space));
+}
+
+/* With the places held, so that nothing is laid to rest or woken meanwhile. */
+static pleat_result map_all(pleat__space *space, uint64_t page, pleat__chunk *const *chunks,
+                            uint64_t count)
+{
+    uint64_t all, at = page;
+    pleat_result result = check_map(space, page, chunks, count, &all);
+    if (result != PLEAT_OK)
+        return result;
+    for (uint64_t c = 0, pages, alike, done; c < count; c += alike, at += pages) {
+        alike = map_alike(chunks + c, count - c, &pages);
+        if (chunks[c]->rests)
+            continue;
+        result = map_awake(space, at, chunks + c, alike, &done);
+        if (result != PLEAT_OK) {
+            unwind_map(space, page, chunks, c + done);
+            return result;
+        }
+    }
+    note_maps(space, page, chunks, count);
     return PLEAT_OK;
-unwind:
-    unwind_map(space, page, mapped, chunks, done);
-    PLEAT_AUDIT(pleat__space_audit_at_times(space));
-    return result;
 }
 
 pleat_result pleat__space_map(pleat__space *space, uint64_t page, pleat__chunk *const *chunks,
                               uint64_t count)
 {
     pthread_rwlock_rdlock(&space->places);
-    pleat_result result = PLEAT_OK;
-    for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
-        if (chunks[c]->rests)
-            result = pleat__fail(PLEAT_E_STATE, "map at page %llu: a chunk of it rests",
-                                 (unsigned long long)page);
-    if (result == PLEAT_OK)
-        result = map_awake(space, page, chunks, count);
+    pleat_result result = map_all(space, page, chunks, count);
     pthread_rwlock_unlock(&space->places);
+    PLEAT_AUDIT(pleat__space_audit_at_times(space));
     return result;
 }
 

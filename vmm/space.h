@@ -126,6 +126,9 @@ void pleat__space_give(pleat__space *space, uint64_t page, uint64_t pages);
  * PLEAT_E_BUDGET over the cap, PLEAT_E_OUT_OF_MEMORY from the device. */
 PLEAT_NODISCARD pleat_result pleat__space_chunk_get(pleat__space *space, uint32_t pages,
                                                     pleat__chunk **out);
+/* A chunk of `pages` pages that has no memory yet: it rests until it is woken. */
+PLEAT_NODISCARD pleat_result pleat__space_chunk_promise(pleat__space *space, uint32_t pages,
+                                                        pleat__chunk **out);
 /* Puts a chunk that is mapped nowhere (quarantined places aside) into the pool. Cannot fail. */
 void pleat__space_chunk_put(pleat__space *space, pleat__chunk *chunk);
 /* A chunk of `pages` pages over memory that another process exported; `fd` stays open. It is used
@@ -140,8 +143,9 @@ PLEAT_NODISCARD pleat_result pleat__space_export(pleat__space *space, const plea
  * the bytes given back to the device. A failed release is counted, and its chunk stays pooled. */
 uint64_t pleat__space_trim(pleat__space *space, uint64_t keep_bytes);
 
-/* Maps chunks one behind the other from `page` on, each whole, and grants access with one call.
- * pre: the pages are taken and unmapped. */
+/* Maps chunks one behind the other from `page` on, each whole, and grants access with one call for
+ * neighbours. One that rests is mapped there when it is woken. pre: the pages are taken and
+ * unmapped. */
 PLEAT_NODISCARD pleat_result pleat__space_map(pleat__space *space, uint64_t page,
                                               pleat__chunk *const *chunks, uint64_t count);
 /* Unmaps `pages` pages from `page` on: whole chunks, no hole, one verb. pre: the GPU uses none of
@@ -170,8 +174,8 @@ typedef struct pleat__space_parts {
 /* Lays chunks to rest: they are unmapped wherever they are mapped and their memory goes back to the
  * device, but their places stay theirs. All or none, and until the last place is unmapped nothing
  * of what they hold is lost; where a verb fails twice over, so that a place is lost, its chunk
- * rests for good (`rests` says so). `parts` may be NULL. A map of a chunk that rests is refused; an
- * unmap of its places is a matter of tables. pre: each once, mapped, not imported, with no
+ * rests for good (`rests` says so). `parts` may be NULL. Further maps and unmaps of a chunk that
+ * rests are a matter of tables. pre: each once, mapped, not imported, with no
  * quarantined place, and awake; the GPU uses none of it by the time it is reached. */
 PLEAT_NODISCARD pleat_result pleat__space_rest(pleat__space *space, pleat__chunk *const *chunks,
                                                uint64_t count, const pleat__space_parts *parts);

@@ -151,6 +151,13 @@ bool pleat__lane_alloc(pleat__lane_space *lane, pleat__heap *heap, uint32_t gran
     return false;
 }
 
+bool pleat__lane_hole(const pleat__lane_space *lane, pleat__arena *arena, uint32_t granules,
+                      pleat__place *place)
+{
+    pleat__run hole = lane->gone ? (pleat__run){0} : pleat__free_runs_best(&lane->free, granules);
+    return hole.count != 0 && place_at(lane, arena, (pleat__run){hole.begin, granules}, place);
+}
+
 void pleat__lane_give(pleat__lane_space *lane, pleat__heap *heap, const pleat__place *place)
 {
     pleat__run run = {(uint32_t)((place->address - lane->address) >> PLEAT__GRANULE_SHIFT),

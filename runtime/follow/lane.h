@@ -40,6 +40,9 @@ static inline bool pleat__lane_is_open(const pleat__lane_space *lane, uint32_t i
 /* Places a request and marks it occupied; false when the lane has no room for it. */
 bool pleat__lane_alloc(pleat__lane_space *lane, pleat__heap *heap, uint32_t granules,
                        uint16_t stream, pleat__place *place);
+/* The place that is tried first, without taking it. `place->several` is the caller's to free. */
+bool pleat__lane_hole(const pleat__lane_space *lane, pleat__arena *arena, uint32_t granules,
+                      pleat__place *place);
 /* Gives it back. Cannot fail. */
 void pleat__lane_give(pleat__lane_space *lane, pleat__heap *heap, const pleat__place *place);
 

@@ -68,9 +68,10 @@ void pleat__schedule_replace(pleat__schedule *schedule, uint32_t item, const ple
 
 /* schedule_lanes.c: places a request that has no slot, or whose slot is taken, in a lane, and marks
  * it occupied: the lane of the item that it is (PLEAT__NO_ITEM: none), or of its neighbours, or any
- * whose time it is. false: none has room. */
+ * whose time it is. false: none has room, or what room there is *rests: *place is where it would
+ * lie then, and its list of runs, if it has one, is the caller's to free. */
 bool pleat__schedule_in_lane(pleat__schedule *schedule, pleat__heap *heap, uint32_t item,
-                             uint32_t granules, uint16_t stream, pleat__place *place);
+                             uint32_t granules, uint16_t stream, pleat__place *place, bool *rests);
 
 /* The lane of that number, or NULL. */
 static inline pleat__lane_space *pleat__schedule_lane(const pleat__schedule *schedule,

@@ -8,15 +8,41 @@
  * need, and they then do the same to the next.
  */
 #include <runtime/follow/schedule.h>
+#include <runtime/memory/rest.h>
 
 #define BESIDE 64u /* items looked at, before and behind */
 
-static bool take(pleat__schedule *schedule, pleat__heap *heap, uint32_t lane, uint32_t granules,
-                 uint16_t stream, pleat__place *place)
+/* A request on its way into a lane. */
+typedef struct search {
+    pleat__schedule *schedule;
+    pleat__heap *heap;
+    uint32_t granules;
+    uint16_t stream;
+    pleat__place *place;
+    bool rests; /* a lane has room that rests: that is the place, not taken */
+} search;
+
+/* Whether the lane's hole for it rests. */
+static bool finds_rest(search *s, const pleat__lane_space *lane)
 {
-    if (!pleat__lane_alloc(&schedule->lanes[lane], heap, granules, stream, place))
+    if (s->heap->pool->resting_count == 0 ||
+        !pleat__lane_hole(lane, s->heap->arena, s->granules, s->place))
         return false;
-    place->lane = schedule->lane_base + lane + 1;
+    s->rests = pleat__rest_holds(s->heap->pool, s->place);
+    if (!s->rests)
+        pleat__arena_free(s->heap->arena, s->place->several);
+    return s->rests;
+}
+
+/* Whether the search ends here. What rests counts as in use, and is not to be passed over. */
+static bool take(search *s, uint32_t lane)
+{
+    pleat__lane_space *space = &s->schedule->lanes[lane];
+    if (finds_rest(s, space))
+        return true;
+    if (!pleat__lane_alloc(space, s->heap, s->granules, s->stream, s->place))
+        return false;
+    s->place->lane = s->schedule->lane_base + lane + 1;
     return true;
 }
 
@@ -27,16 +53,21 @@ static uint32_t lane_of(const pleat__schedule *schedule, uint32_t item)
                : PLEAT__NO_LANE;
 }
 
-static bool take_beside(pleat__schedule *schedule, pleat__heap *heap, uint32_t granules,
-                        uint16_t stream, pleat__place *place)
+static bool take_own(search *s, uint32_t item)
 {
-    uint32_t cursor = schedule->matcher.cursor, tried = PLEAT__NO_LANE;
+    uint32_t lane = lane_of(s->schedule, item);
+    return lane != PLEAT__NO_LANE && take(s, lane);
+}
+
+static bool take_beside(search *s)
+{
+    uint32_t cursor = s->schedule->matcher.cursor, tried = PLEAT__NO_LANE;
     for (uint32_t i = 0; i < BESIDE; i++) {
-        uint32_t both[2] = {lane_of(schedule, cursor - 1 - i), lane_of(schedule, cursor + i)};
+        uint32_t both[2] = {lane_of(s->schedule, cursor - 1 - i), lane_of(s->schedule, cursor + i)};
         for (int k = 0; k < 2; k++) {
             if (both[k] == PLEAT__NO_LANE || both[k] == tried)
                 continue;
-            if (take(schedule, heap, both[k], granules, stream, place))
+            if (take(s, both[k]))
                 return true;
             tried = both[k];
         }
@@ -44,30 +75,30 @@ static bool take_beside(pleat__schedule *schedule, pleat__heap *heap, uint32_t g
     return false;
 }
 
-static bool take_any(pleat__schedule *schedule, pleat__heap *heap, uint32_t granules,
-                     uint16_t stream, pleat__place *place)
+static bool take_any(search *s)
 {
-    uint32_t best = PLEAT__NO_LANE, now = schedule->matcher.cursor;
+    uint32_t best = PLEAT__NO_LANE, now = s->schedule->matcher.cursor;
     uint64_t least = UINT64_MAX;
-    for (uint32_t l = 0; l < schedule->lane_count; l++) {
-        const pleat__lane_space *lane = &schedule->lanes[l];
-        if (lane->granules < granules || !pleat__lane_is_open(lane, now))
+    for (uint32_t l = 0; l < s->schedule->lane_count; l++) {
+        const pleat__lane_space *lane = &s->schedule->lanes[l];
+        if (lane->granules < s->granules || !pleat__lane_is_open(lane, now))
             continue;
-        pleat__run hole = pleat__free_runs_best(&lane->free, granules);
+        pleat__run hole = pleat__free_runs_best(&lane->free, s->granules);
         uint64_t cost = now > lane->last ? hole.count : UINT64_MAX - 1 - lane->free.granules;
         if (hole.count != 0 && cost < least) {
             least = cost;
             best = l;
         }
     }
-    return best != PLEAT__NO_LANE && take(schedule, heap, best, granules, stream, place);
+    return best != PLEAT__NO_LANE && take(s, best);
 }
 
 bool pleat__schedule_in_lane(pleat__schedule *schedule, pleat__heap *heap, uint32_t item,
-                             uint32_t granules, uint16_t stream, pleat__place *place)
+                             uint32_t granules, uint16_t stream, pleat__place *place, bool *rests)
 {
-    uint32_t lane = lane_of(schedule, item);
-    return (lane != PLEAT__NO_LANE && take(schedule, heap, lane, granules, stream, place)) ||
-           take_beside(schedule, heap, granules, stream, place) ||
-           take_any(schedule, heap, granules, stream, place);
+    search s = {
+        .schedule = schedule, .heap = heap, .granules = granules, .stream = stream, .place = place};
+    bool found = take_own(&s, item) || take_beside(&s) || take_any(&s);
+    *rests = s.rests;
+    return found && !s.rests;
 }

@@ -61,16 +61,18 @@ static uint32_t missing_chunks(placing *p)
     return missing;
 }
 
-/* Chunks at the plan's homes, new ones as far as they are missing. */
+/* Chunks at the plan's homes, new ones as far as they are missing: they have memory when something
+ * comes to lie there. Where the budget does not hold them all the heap takes less. */
 static pleat_result make_chunks(placing *p)
 {
-    const pleat__chunk_pool *pool = p->layouts->heap->pool;
+    pleat__chunk_pool *pool = p->layouts->heap->pool;
     uint32_t missing = missing_chunks(p);
+    uint64_t resting = pool->held >> pool->occupancy.shift;
     if (missing == 0)
         return PLEAT_OK;
-    if (!pleat__space_has_room(pool->space, missing * p->page_bytes))
+    if (!pleat__space_has_room(pool->space, (missing + resting) * p->page_bytes))
         return pleat__fail(PLEAT_E_BUDGET, "no room for %u chunks of a larger layout", missing);
-    return pleat__heap_grow(p->layouts->heap, 0, missing);
+    return pleat__chunk_pool_promise(pool, missing);
 }
 
 /* From the plan's chunks to the pool's, by the page that both are at home at. */

@@ -65,11 +65,11 @@ uint32_t pleat__chunk_pool_joined_most(const pleat__chunk_pool *pool)
     return most > 0 ? most : 1;
 }
 
-/* The next chunks' handle. */
-static pleat_result plan_handle(pleat__chunk_pool *pool, uint32_t pages)
+/* The next chunks' handle, which gets its memory when something comes to lie there. */
+static pleat_result promise(pleat__chunk_pool *pool, uint32_t pages)
 {
     pleat__chunk *chunk;
-    PLEAT_TRY(pleat__space_chunk_get(pool->space, pages, &chunk));
+    PLEAT_TRY(pleat__space_chunk_promise(pool->space, pages, &chunk));
     for (uint32_t p = 0, first = pool->count; p < pages; p++) {
         pool->first[pool->count] = first;
         pool->chunks[pool->count++] = chunk;
@@ -92,7 +92,7 @@ static pleat_result plan_handles(pleat__chunk_pool *pool, const pleat_plan *plan
         uint32_t pages = 0;
         for (uint32_t left = plan->handles[i].chunks; left != 0; left -= pages) {
             pages = left < most ? left : most;
-            pleat_result result = plan_handle(pool, pages);
+            pleat_result result = promise(pool, pages);
             if (result == PLEAT_OK)
                 continue;
             for (uint32_t k = 0; k < pool->count; k += pool->chunks[k]->pages)
@@ -121,7 +121,7 @@ static void plan_homes(pleat__chunk_pool *pool, const pleat_plan *plan)
 }
 
 /* Maps the plan's handles, neighbours in one call. What was mapped before a failure stays the
- * space's, which unmaps it when it is destroyed: a runtime that fails to start is destroyed. */
+ * space's: a runtime that fails to start is destroyed. */
 static pleat_result plan_map(pleat__chunk_pool *pool, const pleat_plan *plan)
 {
     uint64_t pages = pleat__ceil_div(plan->virtual_bytes, plan->chunk_bytes);
@@ -146,6 +146,15 @@ static pleat_result plan_map(pleat__chunk_pool *pool, const pleat_plan *plan)
     return result;
 }
 
+/* Its memory is made as far as the program comes along (rest.h). */
+static pleat_result plan_rest(pleat__chunk_pool *pool)
+{
+    PLEAT_TRY(pleat__rest_reserve(pool, pool->count));
+    for (uint32_t c = pool->count; c > 0; c = pool->first[c - 1])
+        pleat__rest_promised(pool, pool->first[c - 1]);
+    return PLEAT_OK;
+}
+
 static pleat_result pool_load(pleat__chunk_pool *pool, const pleat_plan *plan)
 {
     if (plan->chunk_bytes != pool->page_bytes)
@@ -156,7 +165,8 @@ static pleat_result pool_load(pleat__chunk_pool *pool, const pleat_plan *plan)
         pleat__chunk_pool_reserve(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes)));
     PLEAT_TRY(plan_handles(pool, plan));
     plan_homes(pool, plan);
-    return plan_map(pool, plan);
+    PLEAT_TRY(plan_map(pool, plan));
+    return plan_rest(pool);
 }
 
 pleat_result pleat__chunk_pool_init(pleat__chunk_pool *pool, pleat__arena *arena,
@@ -305,6 +315,22 @@ static pleat_result make_run(const pleat__chunk_pool *pool, growth *g, uint64_t 
     return result;
 }
 
+/* A chunk that was made, or promised, has its number. */
+static void number(pleat__chunk_pool *pool, const growth *g, uint32_t i)
+{
+    uint32_t number = g->numbers[i], shift = pool->occupancy.shift;
+    bool absent = number < pool->count;
+    pool->chunks[number] = g->chunks[i];
+    pool->first[number] = g->first[i];
+    if (absent) {
+        pleat__occupancy_give(&pool->occupancy, (pleat__run){number << shift, 1u << shift});
+        pool->absent--;
+    } else {
+        pool->count = number + 1;
+        pool->next_home = (uint64_t)pool->home[number] + 1;
+    }
+}
+
 /* What was made is there for everybody from now on. Every run is told of, also after a failure:
  * `visit` has said that it forgot the others. */
 static pleat_result publish(pleat__chunk_pool *pool, const growth *g, pleat__occupancy_visit visit,
@@ -315,19 +341,8 @@ static pleat_result publish(pleat__chunk_pool *pool, const growth *g, pleat__occ
     for (uint32_t i = 0, end; i < g->made; i = end) {
         end = run_end(pool, g, i, g->made);
         pleat__run run = {g->numbers[i] << shift, (end - i) << shift};
-        for (uint32_t k = i; k < end; k++) {
-            uint32_t number = g->numbers[k];
-            bool absent = number < pool->count;
-            pool->chunks[number] = g->chunks[k];
-            pool->first[number] = g->first[k];
-            if (absent) {
-                pleat__occupancy_give(&pool->occupancy, (pleat__run){number << shift, 1u << shift});
-                pool->absent--;
-            } else {
-                pool->count = number + 1;
-                pool->next_home = (uint64_t)pool->home[number] + 1;
-            }
-        }
+        for (uint32_t k = i; k < end; k++)
+            number(pool, g, k);
         pleat_result visited = visit(context, run);
         result = visited != PLEAT_OK ? visited : result;
     }
@@ -366,6 +381,58 @@ static void growth_free(const pleat__chunk_pool *pool, growth *g)
     pleat__arena_free(pool->arena, g->numbers);
 }
 
+static pleat_result choose(pleat__chunk_pool *pool, growth *g, uint32_t chunks)
+{
+    choose_absent(pool, g, chunks);
+    return g->count < chunks ? choose_new(pool, g, chunks) : PLEAT_OK;
+}
+
+/* Chunks for the numbers that were chosen, one a handle, mapped at home. */
+static pleat_result promise_all(const pleat__chunk_pool *pool, growth *g)
+{
+    pleat_result result = PLEAT_OK;
+    for (; g->made < g->count && result == PLEAT_OK; g->made += result == PLEAT_OK) {
+        uint32_t number = g->numbers[g->made];
+        g->first[g->made] = number;
+        result = pleat__space_chunk_promise(pool->space, 1, &g->chunks[g->made]);
+        if (result != PLEAT_OK)
+            break;
+        result = pleat__space_map(pool->space, pool->home[number], &g->chunks[g->made], 1);
+        if (result != PLEAT_OK)
+            pleat__space_chunk_put(pool->space, g->chunks[g->made]);
+    }
+    return result;
+}
+
+static void unpromise(const pleat__chunk_pool *pool, growth *g)
+{
+    while (g->made > 0) {
+        uint32_t number = g->numbers[--g->made];
+        (void)!pleat__space_unmap(pool->space, pool->home[number], 1);
+        pleat__space_chunk_put(pool->space, g->chunks[g->made]);
+    }
+}
+
+pleat_result pleat__chunk_pool_promise(pleat__chunk_pool *pool, uint32_t chunks)
+{
+    growth g = {0};
+    pleat_result result = growth_new(pool, chunks, &g);
+    if (result == PLEAT_OK)
+        result = choose(pool, &g, chunks);
+    if (result == PLEAT_OK)
+        result = pleat__rest_reserve(pool, chunks);
+    if (result == PLEAT_OK)
+        result = promise_all(pool, &g);
+    if (result != PLEAT_OK)
+        unpromise(pool, &g);
+    for (uint32_t i = 0; i < g.made; i++)
+        number(pool, &g, i);
+    for (uint32_t i = g.made; i > 0; i--)
+        pleat__rest_promised(pool, g.numbers[i - 1]);
+    growth_free(pool, &g);
+    return result;
+}
+
 pleat_result pleat__chunk_pool_grow(pleat__chunk_pool *pool, uint32_t chunks,
                                     pleat__occupancy_visit visit, void *context)
 {
@@ -378,9 +445,7 @@ pleat_result pleat__chunk_pool_grow(pleat__chunk_pool *pool, uint32_t chunks,
     pleat_result result = growth_new(pool, chunks, &g);
     if (result != PLEAT_OK)
         goto end;
-    choose_absent(pool, &g, chunks);
-    if (g.count < chunks)
-        result = choose_new(pool, &g, chunks);
+    result = choose(pool, &g, chunks);
     if (result != PLEAT_OK)
         goto end;
     result = make_all(pool, &g);

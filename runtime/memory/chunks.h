@@ -60,7 +60,7 @@ typedef struct pleat__chunk_pool {
     bool joins;    /* neighbours at rest become one handle: no plan says where handles end */
 } pleat__chunk_pool;
 
-/* With a plan its chunks come mapped as it says, the folds too; nothing is occupied. `again`: the
+/* With a plan its chunks are mapped as it says, the folds too, and all of them rest. `again`: the
  * pages are taken already that a pool without a plan takes. */
 PLEAT_NODISCARD pleat_result pleat__chunk_pool_init(pleat__chunk_pool *pool, pleat__arena *arena,
                                                     pleat__space *space, pleat__gate *gate,
@@ -76,6 +76,9 @@ void pleat__chunk_pool_release(pleat__chunk_pool *pool);
  * made when it fails for memory; they stay. */
 PLEAT_NODISCARD pleat_result pleat__chunk_pool_grow(pleat__chunk_pool *pool, uint32_t chunks,
                                                     pleat__occupancy_visit visit, void *context);
+/* `chunks` more, mapped and at rest: they have no memory before something comes to lie there. The
+ * lock is not left. All or none. */
+PLEAT_NODISCARD pleat_result pleat__chunk_pool_promise(pleat__chunk_pool *pool, uint32_t chunks);
 /* Gives wholly free chunks back to the space, of streams that are marked, when the GPU is past the
  * marks; how many went: all or, where nobody says that it is, none. `numbers` is in descending
  * order. pre: whole handles, and no alias of them is mapped. */

@@ -149,6 +149,10 @@ static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zo
     if (best_fit(heap, zone, granules, place) ||
         (pleat__heap_order(heap, zone, granules) && best_fit(heap, zone, granules, place)))
         return PLEAT_OK;
+    bool woken;
+    PLEAT_TRY(pleat__heap_wake(heap, zone, granules, &woken));
+    if (woken && best_fit(heap, zone, granules, place))
+        return PLEAT_OK;
     if (granules >= heap->pool->occupancy.full) {
         *occupied = true;
         return pleat__stitch(heap, granules, zone, place);

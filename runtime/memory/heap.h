@@ -179,6 +179,10 @@ PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
 /* New chunks into a zone. pre: the turn; the lock is left meanwhile, and the trees are up to date
  * after. */
 PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks);
+/* A hole at rest of so many granules is woken for a zone, where there is one. PLEAT_E_NOT_READY;
+ * the lock may be left meanwhile, and the trees are up to date after. */
+PLEAT_NODISCARD pleat_result pleat__heap_wake(pleat__heap *heap, uint8_t zone, uint32_t granules,
+                                              bool *woken);
 /* That many whole free chunks more for a zone: new ones, then other streams'. PLEAT_E_NOT_READY;
  * the lock may be left meanwhile, and the trees are up to date after. */
 PLEAT_NODISCARD pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks);

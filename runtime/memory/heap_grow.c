@@ -3,6 +3,7 @@
  * (see heap.h).
  */
 #include <runtime/memory/heap_internal.h>
+#include <runtime/memory/rest.h>
 #include <runtime/memory/waiting_frees.h>
 
 #include <internal/check.h>
@@ -151,6 +152,19 @@ static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t
     for (uint16_t s = 0; s < count && goes_on && *got < chunks; s++)
         if (works_for(heap, stream, s))
             goes_on = steal_from(heap, (uint8_t)(2 * s), zone, chunks, got) == PLEAT_OK;
+}
+
+pleat_result pleat__heap_wake(pleat__heap *heap, uint8_t zone, uint32_t granules, bool *woken)
+{
+    growing to = {.heap = heap, .zone = zone};
+    uint32_t count, chunks = (uint32_t)pleat__ceil_div(granules, heap->pool->occupancy.full);
+    *woken = false;
+    if (heap->pool->resting_count == 0)
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
+    PLEAT_TRY(pleat__rest_wake_together(heap->pool, chunks, grown, &to, &count));
+    *woken = count > 0;
+    return pleat__heap_sync(heap);
 }
 
 pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks)

@@ -14,7 +14,7 @@ static pleat__run run_of(const pleat__chunk_pool *pool, uint32_t first, uint32_t
     return (pleat__run){first << pool->occupancy.shift, chunks << pool->occupancy.shift};
 }
 
-/* Handles by their first chunks' numbers. */
+/* Handles by their first chunks' numbers, in descending order. */
 typedef struct handles {
     uint32_t *first;
     pleat__chunk **chunks;
@@ -143,13 +143,19 @@ static uint64_t settle(pleat__chunk_pool *pool, handles *idle)
     return bytes;
 }
 
-/* Room in the list for so many more. */
-static pleat_result reserve_resting(pleat__chunk_pool *pool, size_t more)
+pleat_result pleat__rest_reserve(pleat__chunk_pool *pool, size_t more)
 {
     while (pool->resting_capacity < pool->resting_count + more)
         PLEAT_TRY(pleat__arena_grow(pool->arena, &pool->resting, &pool->resting_capacity,
                                     pool->resting_capacity, sizeof *pool->resting));
     return PLEAT_OK;
+}
+
+void pleat__rest_promised(pleat__chunk_pool *pool, uint32_t first)
+{
+    handles one = {.first = &first, .count = 1};
+    occupy(pool, first, true);
+    add_resting(pool, &one);
 }
 
 /* Which idle handles stay. */
@@ -181,7 +187,7 @@ static uint64_t rest(pleat__heap *heap, uint64_t bytes, const staying *stay, han
         return 0;
     list_idle(heap, bytes, pleat__zones_spared(heap, &marks), idle);
     leave_staying(pool, stay, idle);
-    if (idle->count == 0 || reserve_resting(pool, idle->count) != PLEAT_OK) {
+    if (idle->count == 0 || pleat__rest_reserve(pool, idle->count) != PLEAT_OK) {
         pleat__gate_unmark(pool->gate, &marks);
         return 0;
     }
@@ -243,12 +249,19 @@ static size_t find_resting(const pleat__chunk_pool *pool, uint32_t first)
     return low < pool->resting_count && pool->resting[low] == first ? low : pool->resting_count;
 }
 
-static void strike_out(pleat__chunk_pool *pool, uint32_t first)
+/* Takes handles, all of which are there, out of the list. */
+static void strike_out(pleat__chunk_pool *pool, const handles *all)
 {
-    size_t at = find_resting(pool, first);
-    PLEAT_CHECK(at < pool->resting_count);
-    memmove(&pool->resting[at], &pool->resting[at + 1],
-            (--pool->resting_count - at) * sizeof *pool->resting);
+    size_t kept = 0;
+    uint32_t struck = 0;
+    for (size_t i = 0; i < pool->resting_count; i++) {
+        bool strikes = struck < all->count && pool->resting[i] == all->first[struck];
+        struck += strikes;
+        if (!strikes)
+            pool->resting[kept++] = pool->resting[i];
+    }
+    PLEAT_CHECK(struck == all->count);
+    pool->resting_count = kept;
 }
 
 /* Those that are torn are held for good. */
@@ -265,8 +278,7 @@ static void drop_torn(handles *all)
  * fails. */
 static pleat_result wake(pleat__chunk_pool *pool, handles *all)
 {
-    for (uint32_t i = 0; i < all->count; i++)
-        strike_out(pool, all->first[i]);
+    strike_out(pool, all);
     pleat__gate_leave(pool->gate);
     pleat_result result = pleat__space_wake(pool->space, all->chunks, all->count, NULL);
     pleat__gate_enter(pool->gate);
@@ -286,19 +298,19 @@ static bool is_shortage(pleat_result result)
     return result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY;
 }
 
-/* The lowest ones, of at least so many chunks, in descending order. */
-static void list_lowest(const pleat__chunk_pool *pool, uint32_t chunks, handles *all)
+/* The highest ones, of at least so many chunks, in descending order. */
+static void list_highest(const pleat__chunk_pool *pool, uint32_t chunks, handles *all)
 {
-    uint32_t found = 0, count = 0;
-    while (count < pool->resting_count && found < chunks)
-        found += pool->chunks[pool->resting[pool->resting_count - ++count]]->pages;
+    uint32_t found = 0;
     all->count = 0;
-    for (uint32_t i = 0; i < count; i++)
-        handles_add(pool, all, pool->resting[pool->resting_count - count + i]);
+    for (size_t i = 0; i < pool->resting_count && found < chunks; i++) {
+        found += pool->chunks[pool->resting[i]]->pages;
+        handles_add(pool, all, pool->resting[i]);
+    }
 }
 
-static pleat_result wake_lowest(pleat__chunk_pool *pool, uint32_t chunks,
-                                pleat__occupancy_visit visit, void *context, uint32_t *woken)
+static pleat_result wake_highest(pleat__chunk_pool *pool, uint32_t chunks,
+                                 pleat__occupancy_visit visit, void *context, uint32_t *woken)
 {
     handles all;
     uint32_t wanted = chunks;
@@ -307,7 +319,7 @@ static pleat_result wake_lowest(pleat__chunk_pool *pool, uint32_t chunks,
             ? PLEAT_OK
             : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to wake %u chunks", chunks);
     while (result == PLEAT_OK && wanted > 0 && *woken < chunks && pool->resting_count > 0) {
-        list_lowest(pool, wanted < chunks - *woken ? wanted : chunks - *woken, &all);
+        list_highest(pool, wanted < chunks - *woken ? wanted : chunks - *woken, &all);
         result = wake(pool, &all);
         if (is_shortage(result) && wanted > 1) {
             wanted /= 2; /* what there is */
@@ -327,7 +339,50 @@ pleat_result pleat__rest_wake(pleat__chunk_pool *pool, uint32_t chunks,
                               pleat__occupancy_visit visit, void *context, uint32_t *woken)
 {
     *woken = 0;
-    return pool->resting_count == 0 ? PLEAT_OK : wake_lowest(pool, chunks, visit, context, woken);
+    return pool->resting_count == 0 ? PLEAT_OK : wake_highest(pool, chunks, visit, context, woken);
+}
+
+/* Chunks of the neighbours that rest from place `at` of the list on; *end: the place behind. */
+static uint32_t neighbours(const pleat__chunk_pool *pool, size_t at, size_t *end)
+{
+    uint32_t first = pool->resting[at], top = first + pool->chunks[first]->pages;
+    for (*end = at + 1; *end < pool->resting_count && !pool->breaks[first]; ++*end) {
+        uint32_t next = pool->resting[*end];
+        if (next + pool->chunks[next]->pages != first)
+            break;
+        first = next;
+    }
+    return top - first;
+}
+
+pleat_result pleat__rest_wake_together(pleat__chunk_pool *pool, uint32_t chunks,
+                                       pleat__occupancy_visit visit, void *context, uint32_t *woken)
+{
+    size_t best = 0, end;
+    uint32_t least = UINT32_MAX;
+    handles all;
+    *woken = 0;
+    for (size_t at = 0; at < pool->resting_count; at = end) {
+        uint32_t together = neighbours(pool, at, &end);
+        if (together < chunks || together >= least)
+            continue;
+        least = together;
+        best = at;
+    }
+    if (least == UINT32_MAX || !handles_new(pool, chunks, &all))
+        return PLEAT_OK;
+    for (all.count = 0; *woken < chunks; best++) {
+        handles_add(pool, &all, pool->resting[best]);
+        *woken += pool->chunks[pool->resting[best]]->pages;
+    }
+    pleat_result result = wake(pool, &all);
+    if (result == PLEAT_OK) {
+        uint32_t first = all.first[all.count - 1];
+        result = visit(context, run_of(pool, first, *woken));
+    } else
+        *woken = 0;
+    handles_free(pool, &all);
+    return is_shortage(result) ? PLEAT_OK : result;
 }
 
 /* ---- places ---- */
@@ -344,13 +399,16 @@ static bool run_rests(const pleat__chunk_pool *pool, pleat__run run)
 
 bool pleat__rest_holds(const pleat__chunk_pool *pool, const pleat__place *place)
 {
-    if (place->granules == 0)
-        return false;
+    uint32_t left = place->granules;
     if (place->several == NULL)
-        return run_rests(pool, place->run);
-    for (uint32_t r = 0; r < place->several->count; r++)
-        if (run_rests(pool, place->several->runs[r]))
+        return left != 0 && run_rests(pool, place->run);
+    for (uint32_t r = 0; left != 0; r++) {
+        pleat__run run = place->several->runs[r];
+        run.count = run.count < left ? run.count : left;
+        left -= run.count;
+        if (run_rests(pool, run))
             return true;
+    }
     return false;
 }
 
@@ -370,12 +428,17 @@ static void add_run(const pleat__chunk_pool *pool, pleat__run run, handles *all)
 
 static void add_place(const pleat__chunk_pool *pool, const pleat__place *place, handles *all)
 {
-    if (place->granules == 0)
+    uint32_t left = place->granules;
+    if (left == 0)
         return;
     if (place->several == NULL)
         add_run(pool, place->run, all);
-    for (uint32_t r = 0; place->several != NULL && r < place->several->count; r++)
-        add_run(pool, place->several->runs[r], all);
+    for (uint32_t r = 0; place->several != NULL && left != 0; r++) {
+        pleat__run run = place->several->runs[r];
+        run.count = run.count < left ? run.count : left;
+        left -= run.count;
+        add_run(pool, run, all);
+    }
 }
 
 static int compare_down(const void *left, const void *right)
@@ -393,8 +456,7 @@ static void sort_down(const pleat__chunk_pool *pool, handles *all)
     }
 }
 
-pleat_result pleat__rest_wake_places(pleat__heap *heap, const pleat__place *const *places,
-                                     uint32_t count)
+pleat_result pleat__rest_wake_places(pleat__heap *heap, const pleat__place *places, uint32_t count)
 {
     pleat__chunk_pool *pool = heap->pool;
     handles all;
@@ -403,7 +465,7 @@ pleat_result pleat__rest_wake_places(pleat__heap *heap, const pleat__place *cons
                               ? PLEAT_OK
                               : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to wake chunks");
     for (uint32_t p = 0; p < count && result == PLEAT_OK; p++)
-        add_place(pool, places[p], &all);
+        add_place(pool, &places[p], &all);
     if (result == PLEAT_OK) {
         sort_down(pool, &all);
         result = all.count > 0 ? wake(pool, &all) : PLEAT_OK;

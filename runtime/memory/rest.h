@@ -2,9 +2,11 @@
  * rest.h: memory that nothing lies on goes back to the device, and comes back when it is wanted.
  *
  * A chunk at rest keeps its number, its home and every other place where it is mapped (views, a
- * plan's folds): only its memory is gone (pleat__space_rest). All of it counts as in use, so that
- * nobody takes it. It is woken when a request's slot lies there, with those that the schedule
- * expects next, or before new chunks are made.
+ * plan's folds): only its memory is gone (pleat__space_rest), or not made yet: a plan's chunks rest
+ * from the beginning, so that it has memory only as far as the program comes along. All of a chunk
+ * at rest counts as in use, so that nobody takes it. It is woken when a request's slot lies there,
+ * with those that the schedule expects next; as a hole, before a view is made; and before new
+ * chunks are.
  *
  * A pause lays chunks to rest on which something lives; what is free on them is held until they are
  * awake again.
@@ -22,17 +24,27 @@ uint64_t pleat__rest_idle(pleat__heap *heap, uint64_t keep_bytes);
  * schedule is the one from before the lock was left. */
 uint64_t pleat__rest_spared(pleat__heap *heap, const pleat__chunk_set *needed,
                             uint64_t reserve_bytes);
-/* Wakes so many chunks, or fewer when memory runs out, the lowest first; *woken: how many. `visit`
+/* Wakes so many chunks, or fewer when memory runs out, the highest first: what the program has from
+ * the beginning lies lowest in a plan. *woken: how many. `visit`
  * is told of each run of granules that is free again. pre: the turn; the lock is left meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__rest_wake(pleat__chunk_pool *pool, uint32_t chunks,
                                               pleat__occupancy_visit visit, void *context,
                                               uint32_t *woken);
+/* Wakes so many neighbours of the smallest stretch that has them; *woken: how many, 0 where there
+ * is none, or no memory for it. Else as above. */
+PLEAT_NODISCARD pleat_result pleat__rest_wake_together(pleat__chunk_pool *pool, uint32_t chunks,
+                                                       pleat__occupancy_visit visit, void *context,
+                                                       uint32_t *woken);
+/* Room in the list of what rests for so many handles more. */
+PLEAT_NODISCARD pleat_result pleat__rest_reserve(pleat__chunk_pool *pool, size_t more);
+/* The handle that begins with chunk `first` is new and at rest: it counts as in use from now on.
+ * pre: there is room in the list; of several the highest comes first, which takes no time. */
+void pleat__rest_promised(pleat__chunk_pool *pool, uint32_t first);
 /* Whether something of a place is at rest because nothing lay there. */
 bool pleat__rest_holds(const pleat__chunk_pool *pool, const pleat__place *place);
 /* Wakes what is so at places. PLEAT_E_NOT_READY, without a text: another thread has the turn, and
  * nothing changed. The lock may be left meanwhile. */
-PLEAT_NODISCARD pleat_result pleat__rest_wake_places(pleat__heap *heap,
-                                                     const pleat__place *const *places,
+PLEAT_NODISCARD pleat_result pleat__rest_wake_places(pleat__heap *heap, const pleat__place *places,
                                                      uint32_t count);
 /* What is free on handles that are `listed` is held, so that nothing else comes to lie there. */
 PLEAT_NODISCARD pleat_result pleat__rest_hold(pleat__heap *heap);

@@ -227,18 +227,6 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
     return PLEAT_OK;
 }
 
-static bool alloc_in_lane(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
-                          pleat__place *place)
-{
-    pleat__schedule *current = self->learner.current;
-    if (current->lane_count == 0 ||
-        !pleat__schedule_in_lane(current, &self->heap, item, granules_of(bytes), stream, place))
-        return false;
-    self->served = IN_LANE;
-    self->learner.judge.strays += item == PLEAT__NO_ITEM;
-    return true;
-}
-
 /* The request expected next will be here soon; what it reads is far apart in memory. (With 45,000
  * requests live the 99th percentile of an allocation went from 320 to 215 ns by it.) */
 static inline void prefetch_next(const policy *self)
@@ -352,11 +340,58 @@ static bool alloc_in_slot(policy *self, uint32_t item, uint64_t bytes, uint16_t 
         self->served = IN_SLOT;
         return true;
     }
-    if (self->heap.unchecked) {
+    if (self->heap.unchecked && !pleat__rest_holds(&self->pool, place)) {
         place->lane = PLEAT__UNCHECKED;
         return true;
     }
     return alloc_in_second(self, item, bytes, stream, place);
+}
+
+/* The first granules of a place, as many as a request of so many bytes takes. */
+static pleat__place beginning(const pleat__place *place, uint64_t bytes)
+{
+    pleat__place part = *place;
+    uint32_t granules = granules_of(bytes);
+    part.granules = granules < part.granules ? granules : part.granules;
+    part.run.count = part.granules;
+    return part;
+}
+
+/* The slots of an item and of those that the schedule expects next, as far as their sizes are
+ * known. */
+static uint32_t list_ahead(const policy *self, uint32_t item, uint64_t bytes, pleat__place *ahead)
+{
+    const pleat__schedule *current = self->learner.current;
+    uint64_t part = (uint64_t)self->pool.count * self->pool.occupancy.full / PLEAT__WAKE_SHARE;
+    uint32_t count = 1, end = pleat__learner_has_sizes(&self->learner)
+                                  ? self->learner.sizes.sized_until
+                                  : current->matcher.count;
+    ahead[0] = beginning(&current->items[item].place, bytes);
+    uint64_t granules = ahead[0].granules;
+    for (uint32_t i = item + 1; i < end && count < PLEAT__WAKE_AHEAD; i++) {
+        ahead[count] = beginning(&current->items[i].place, current->items[i].bytes);
+        granules += ahead[count].granules;
+        if (granules > part)
+            break;
+        count++;
+    }
+    return count;
+}
+
+/* Wakes what rests of places for a matched request. PLEAT_E_NOT_READY: it is refused, and matched
+ * already when it comes again, or another schedule may be followed by now. */
+static pleat_result wake(policy *self, uint32_t item, uint64_t bytes, const pleat__place *places,
+                         uint32_t count)
+{
+    uint64_t epoch = self->learner.epoch;
+    pleat_result woken = pleat__rest_wake_places(&self->heap, places, count);
+    if (woken == PLEAT_E_NOT_READY) {
+        self->refused_bytes = bytes;
+        self->refused_epoch = epoch;
+        self->refused_item = item;
+        return woken;
+    }
+    return self->learner.epoch == epoch ? woken : PLEAT_E_NOT_READY;
 }
 
 /* Its slot may be at rest: it is woken, and what the schedule expects next. PLEAT_E_NOT_FOUND,
@@ -364,30 +399,45 @@ static bool alloc_in_slot(policy *self, uint32_t item, uint64_t bytes, uint16_t 
 static pleat_result alloc_woken(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
                                 pleat__place *place)
 {
-    const pleat__schedule *current = self->learner.current;
-    const pleat__place *ahead[PLEAT__WAKE_AHEAD];
-    uint32_t count = 0;
-    uint64_t epoch = self->learner.epoch, granules = 0;
-    uint64_t part = (uint64_t)self->pool.count * self->pool.occupancy.full / PLEAT__WAKE_SHARE;
-    if (!pleat__rest_holds(&self->pool, &current->items[item].place))
+    pleat__place ahead[PLEAT__WAKE_AHEAD];
+    if (granules_of(bytes) > self->learner.current->items[item].place.granules)
         return PLEAT_E_NOT_FOUND;
-    for (uint32_t i = item;
-         i < current->matcher.count && count < PLEAT__WAKE_AHEAD && (count == 0 || granules < part);
-         i++) {
-        ahead[count++] = &current->items[i].place;
-        granules += current->items[i].place.granules;
-    }
-    pleat_result woken = pleat__rest_wake_places(&self->heap, ahead, count);
-    if (woken == PLEAT_E_NOT_READY) {
-        self->refused_bytes = bytes;
-        self->refused_epoch = epoch;
-        self->refused_item = item;
+    uint32_t count = list_ahead(self, item, bytes, ahead);
+    if (!pleat__rest_holds(&self->pool, &ahead[0]))
+        return PLEAT_E_NOT_FOUND;
+    pleat_result woken = wake(self, item, bytes, ahead, count);
+    if (woken == PLEAT_E_NOT_READY)
         return woken;
-    }
-    if (self->learner.epoch != epoch)
-        return PLEAT_E_NOT_READY; /* another schedule may be followed: it is matched anew */
     return woken == PLEAT_OK && alloc_in_slot(self, item, bytes, stream, place) ? PLEAT_OK
                                                                                 : PLEAT_E_NOT_FOUND;
+}
+
+/* The lanes, and what of them rests is woken. PLEAT_E_NOT_FOUND, without a text: none has room. */
+static pleat_result alloc_in_lane(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
+                                  pleat__place *place)
+{
+    pleat__schedule *current = self->learner.current;
+    uint32_t granules = granules_of(bytes);
+    bool rests, found;
+    if (current->lane_count == 0)
+        return PLEAT_E_NOT_FOUND;
+    found = pleat__schedule_in_lane(current, &self->heap, item, granules, stream, place, &rests);
+    if (rests) {
+        pleat__place hole = *place;
+        pleat_result woken = wake(self, item, bytes, &hole, 1);
+        pleat__arena_free(self->arena, hole.several);
+        if (woken != PLEAT_OK)
+            return woken == PLEAT_E_NOT_READY ? woken : PLEAT_E_NOT_FOUND;
+        found =
+            pleat__schedule_in_lane(current, &self->heap, item, granules, stream, place, &rests);
+        if (rests)
+            pleat__arena_free(self->arena, place->several);
+    }
+    if (!found)
+        return PLEAT_E_NOT_FOUND;
+    self->served = IN_LANE;
+    self->learner.judge.strays += item == PLEAT__NO_ITEM;
+    return PLEAT_OK;
 }
 
 static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
@@ -398,13 +448,13 @@ static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
     if (__builtin_expect(item != PLEAT__NO_ITEM, 1) &&
         alloc_in_slot(self, item, bytes, stream, place))
         return PLEAT_OK;
-    if (__builtin_expect(self->pool.resting_count != 0, 0) && item != PLEAT__NO_ITEM) {
-        pleat_result woken = alloc_woken(self, item, bytes, stream, place);
-        if (woken != PLEAT_E_NOT_FOUND)
-            return woken;
-    }
-    if (alloc_in_lane(self, item, bytes, stream, place))
-        return PLEAT_OK;
+    pleat_result result = PLEAT_E_NOT_FOUND;
+    if (__builtin_expect(self->pool.resting_count != 0, 0) && item != PLEAT__NO_ITEM)
+        result = alloc_woken(self, item, bytes, stream, place);
+    if (result == PLEAT_E_NOT_FOUND)
+        result = alloc_in_lane(self, item, bytes, stream, place);
+    if (result != PLEAT_E_NOT_FOUND)
+        return result;
     return alloc_unplanned(self, item, bytes, stream, place);
 }
 

@@ -97,12 +97,44 @@ static void follow_every_request_of_a_plan_has_its_slot(void **state)
     job_shape shape = job_shape_make(21, 1);
     make_plan(&p, &shape);
     job_start(&j, "pleat", &p.plan, 0);
+    run_marked(&j, &shape, 1);
     uint64_t calls = pleat_stats_of(j.runtime).driver_calls;
-    run_marked(&j, &shape, 5);
+    run_marked(&j, &shape, 4);
     pleat_stats stats = pleat_stats_of(j.runtime);
     assert_int_equal(stats.planned, stats.requests);
     assert_int_equal(stats.driver_calls, calls);
     assert_int_equal(stats.peak_physical_bytes, p.plan.physical_bytes);
+    finish(&j);
+}
+
+/* A plan of whose requests only the first ones come takes memory for those. */
+static void follow_plan_has_memory_as_far_as_the_program_comes(void **state)
+{
+    (void)state;
+    job j;
+    pleat__slot slots[] = {{.size = 4 * JOB_PAGE, .place = 0, .lane = PLEAT__NO_LANE},
+                           {.size = 600 * JOB_PAGE, .place = 4 * JOB_PAGE, .lane = PLEAT__NO_LANE}};
+    pleat__plan_handle handles[] = {{.chunks = 604}};
+    pleat__plan_map maps[] = {{.page = 0, .handle = 0}};
+    pleat_plan plan = {.chunk_bytes = JOB_PAGE,
+                       .virtual_bytes = 604 * JOB_PAGE,
+                       .physical_bytes = 604 * JOB_PAGE,
+                       .steady = {.slots = slots, .slot_count = 2},
+                       .handles = handles,
+                       .handle_count = 1,
+                       .maps = maps,
+                       .map_count = 1};
+    job_start(&j, "pleat", &plan, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).physical_bytes, 0);
+    assert_ok(pleat_mark(j.runtime));
+    job_tensor a = job_alloc(&j, 4 * JOB_PAGE, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).physical_bytes, 4 * JOB_PAGE);
+    job_tensor b = job_alloc(&j, 600 * JOB_PAGE, 0);
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.planned, 2);
+    assert_int_equal(stats.physical_bytes, 604 * JOB_PAGE);
+    job_free(&j, &a);
+    job_free(&j, &b);
     finish(&j);
 }
 
@@ -489,6 +521,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(follow_every_request_of_a_plan_has_its_slot),
+        cmocka_unit_test(follow_plan_has_memory_as_far_as_the_program_comes),
         cmocka_unit_test(follow_moved_slots_are_found_by_the_check_or_else_by_the_canary),
         cmocka_unit_test(follow_folded_slots_share_chunks),
         cmocka_unit_test(follow_dynamic_requests_lie_in_their_lane),

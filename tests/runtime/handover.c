@@ -167,6 +167,7 @@ static void handover_that_cannot_be_ordered_goes_elsewhere(void **state)
             turns t;
             begin(&t, true);
             run(&t, true, 0, 0);
+            run(&t, true, 0, 0); /* the plan has its memory */
             pleat_stats before = pleat_stats_of(t.job.runtime);
             pleat__fault_arm(&t.job.vmm, (pleat__fault_plan){.verb = verbs[v], .nth = nth});
             run(&t, true, 0, 0);

@@ -396,6 +396,36 @@ static void rest_and_wake_go_part_by_part(void **state)
     end_resting(&r);
 }
 
+/* Beside one another in one map, those that have memory and those that do not yet. */
+static void promised_chunks_are_mapped_when_they_are_woken(void **state)
+{
+    (void)state;
+    fixture f = begin(64, 0, 256);
+    pleat__chunk *chunks[3];
+    uint64_t page;
+    assert_ok(pleat__space_take(f.space, 4, &page));
+    assert_ok(pleat__space_chunk_get(f.space, 1, &chunks[0]));
+    assert_ok(pleat__space_chunk_promise(f.space, 2, &chunks[1]));
+    assert_ok(pleat__space_chunk_get(f.space, 1, &chunks[2]));
+    assert_ok(pleat__space_map(f.space, page, chunks, 3));
+    pleat__space_stats stats = pleat__space_stats_of(f.space);
+    assert_int_equal(stats.physical_bytes, 2 * GRANULE);
+    assert_int_equal(stats.maps, 2);
+    assert_int_equal(stats.mapped_pages, 4);
+    *words(&f, page) = 1;
+    *words(&f, page + 3) = 2;
+    assert_ok(pleat__space_wake(f.space, &chunks[1], 1, NULL));
+    *words(&f, page + 1) = 3;
+    *words(&f, page + 2) = 4;
+    assert_int_equal(*words(&f, page), 1);
+    assert_int_equal(*words(&f, page + 3), 2);
+    assert_int_equal(pleat__space_stats_of(f.space).physical_bytes, 4 * GRANULE);
+    assert_ok(pleat__space_unmap(f.space, page, 4));
+    for (uint32_t c = 0; c < 3; c++)
+        pleat__space_chunk_put(f.space, chunks[c]);
+    end(&f);
+}
+
 static void rest_and_wake_that_end_early_leave_all_as_it_was(void **state)
 {
     (void)state;
@@ -449,6 +479,7 @@ int main(void)
         cmocka_unit_test(space_window_has_room_for_a_plan),
         cmocka_unit_test(import_shares_bytes_and_costs_no_budget),
         cmocka_unit_test(rest_and_wake_go_part_by_part),
+        cmocka_unit_test(promised_chunks_are_mapped_when_they_are_woken),
         cmocka_unit_test(rest_and_wake_that_end_early_leave_all_as_it_was),
         cmocka_unit_test(space_reports_a_missing_device),
     };
