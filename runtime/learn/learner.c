@@ -221,6 +221,7 @@ static void take_layout(pleat__learner *learner)
     pleat__matcher_jump(&next->matcher, learner->schedule->matcher.cursor);
     next->adopted = learner->requests;
     learner->schedule = next;
+    learner->heap->wakes_holes = 1;
     pleat__judge_adopt(&learner->judge);
     set_current(learner, next, PLEAT__STATE_following, PLEAT__CAUSE_laid_out);
     pleat__size_parameter_adopt(&learner->sizes, next);
@@ -265,6 +266,7 @@ void pleat__learner_mark(pleat__learner *learner)
     pleat__repeat found = pleat__recording_mark(&learner->record);
     if (first)
         set_pace(learner);
+    learner->heap->wakes_holes -= learner->heap->wakes_holes != 0;
     judge(learner);
     /* What came before the first mark was no iteration. */
     if (first)
@@ -289,6 +291,7 @@ void pleat__learner_mark(pleat__learner *learner)
 
 void pleat__learner_pace(pleat__learner *learner)
 {
+    learner->heap->wakes_holes -= learner->heap->wakes_holes != 0;
     judge(learner);
     set_pace(learner);
     if (learner->current != NULL)
@@ -308,6 +311,7 @@ pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *plac
     set_current(learner, learner->schedule, PLEAT__STATE_following, PLEAT__CAUSE_file);
     set_pace(learner);
     learner->tries = tries;
+    learner->heap->wakes_holes = 2; /* a job may mark its beginning */
     if (tries)
         pleat__trial_begin(&learner->trial, learner->arena, &learner->schedule->matcher, plan);
     return PLEAT_OK;
@@ -334,6 +338,7 @@ bool pleat__learner_leave(pleat__learner *learner)
         return false;
     learner->due &= (uint8_t)~PLEAT__DUE_LEAVE;
     learner->sizes = (pleat__size_parameter){0};
+    learner->heap->wakes_holes = 0;
     drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_misfit);
     pleat__recording_restart(&learner->record);
     (void)pleat__layouts_sweep(&learner->layouts);

@@ -101,6 +101,8 @@ typedef struct pleat__heap {
     size_t view_capacity;
     uint32_t view_count;
     uint64_t view_limit;   /* alias pages kept mapped for idle views */
+    uint8_t wakes_holes;   /* marks until then: what rests is about to be wanted by a plan's first
+                              iteration, and a hole there is as good as any (D272) */
     bool unchecked;        /* setting check:off */
     uint64_t view_ns;      /* time that requests have waited for views to be mapped */
     uint32_t views_coming; /* views being mapped; `views` has room for them already */
@@ -179,8 +181,9 @@ PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
 /* New chunks into a zone. pre: the turn; the lock is left meanwhile, and the trees are up to date
  * after. */
 PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks);
-/* A hole at rest of so many granules is woken for a zone, where there is one. PLEAT_E_NOT_READY;
- * the lock may be left meanwhile, and the trees are up to date after. */
+/* A hole at rest of so many granules is woken for a zone, where there is one and what rests is
+ * about to be wanted. PLEAT_E_NOT_READY; the lock may be left meanwhile, and the trees are up to
+ * date after. */
 PLEAT_NODISCARD pleat_result pleat__heap_wake(pleat__heap *heap, uint8_t zone, uint32_t granules,
                                               bool *woken);
 /* That many whole free chunks more for a zone: new ones, then other streams'. PLEAT_E_NOT_READY;

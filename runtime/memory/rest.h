@@ -35,6 +35,9 @@ PLEAT_NODISCARD pleat_result pleat__rest_wake(pleat__chunk_pool *pool, uint32_t 
 PLEAT_NODISCARD pleat_result pleat__rest_wake_together(pleat__chunk_pool *pool, uint32_t chunks,
                                                        pleat__occupancy_visit visit, void *context,
                                                        uint32_t *woken);
+/* What rests and has no place but its home is gone for good: growth makes it anew, as it makes all
+ * memory. */
+void pleat__rest_drop(pleat__heap *heap);
 /* Room in the list of what rests for so many handles more. */
 PLEAT_NODISCARD pleat_result pleat__rest_reserve(pleat__chunk_pool *pool, size_t more);
 /* The handle that begins with chunk `first` is new and at rest: it counts as in use from now on.

@@ -83,6 +83,7 @@ static void leave_plan(policy *self)
     pleat__gate_leave(gate);
     pleat__gate_drain(gate);
     pleat__gate_enter(gate);
+    pleat__rest_drop(&self->heap);
     (void)pleat__pleat_shrink(self, UINT32_MAX);
     pleat__gate_leave(gate);
     (void)pleat__space_trim(self->pool.space, 0);
