@@ -11,10 +11,10 @@ LEARNING   In the first two iterations every block is computed again, which take
            (`pleat explain --budget`, tools/analysis/recompute.h).
 CHOICE     A ladder of rungs, a block's way changed at each, and for each iteration the first rung that
            fits at the size that its inputs have. A block is kept, computed again, computed again but for
-           its attention (_attention.py), or offloaded (_offload.py). Memory grows no slower than they do, so for less than was learned a
-           share of what was measured is above what is taken. A larger iteration is learned in its turn, as
-           long as all are recorded; after that its share is reckoned. An out-of-memory error that the
-           program survives leads to the next rung.
+           its attention (_attention.py), or offloaded (_offload.py). Memory grows no slower than the inputs,
+           so for less than was learned a share of what was measured is above what is taken. A larger iteration
+           is learned in its turn, as long as all are recorded; after that its share is reckoned. An
+           out-of-memory error that the program survives leads to the next rung.
 LEFT ALONE Blocks whose buffers change in forward (BatchNorm's), blocks with a cache, whatever the program
            checkpoints itself, and everything without gradients. Of what torch.compile compiles torch's own
            budget is chosen (_compiled.py), where no other model has blocks.
