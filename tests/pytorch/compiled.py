@@ -6,13 +6,13 @@ Graphs are partitioned as on a GPU, and what they save is counted as what a devi
 
 import unittest
 
-import recompute  # first: it knows where the package is
+import recompute_parts  # first: it knows where the package is
 import suite
 from pleat._compiled import FIRST, TRIES, VARYING, Search
 from pleat._recompute import COMPILED, OFF, Recompute
-from recompute import World, told
+from recompute_parts import World, told
 
-torch = recompute.torch
+torch = recompute_parts.torch
 if torch is not None:
     from torch import nn
 

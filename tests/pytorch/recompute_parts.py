@@ -15,7 +15,7 @@ except ImportError:
     torch = None
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
+sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
 from pleat._recompute import CHOSEN, Recompute  # noqa: E402
 
 GIB = 1 << 30
