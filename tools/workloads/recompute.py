@@ -11,6 +11,7 @@ Models of transformers with random weights are trained
     full       with all layers checkpointed
     selective  with all but products' and attention's results computed again, by torch's own policies
     auto       with pleat.enable(recompute="auto") within each budget, a share of what the model takes alone
+    resident   the same, but that nothing is offloaded
     again      the same, but that blocks are only computed again: never offloaded, never without attention
     compile    by torch.compile, with the budget as its activation_memory_budget
     closed     by torch.compile and pleat.enable(recompute="auto")
@@ -44,7 +45,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS, LENGTHS, BUDGETS = ("llama", "qwen3moe", "vit", "t5"), ("fixed", "drawn"), (0.8, 0.6, 0.45)
-WAYS = ("alone", "full", "selective", "auto", "again", "compile", "closed")
+WAYS = ("alone", "full", "selective", "auto", "resident", "again", "compile", "closed")
+WITHOUT = {"resident": {"link": 0}, "again": {"link": 0, "attention_ns": []}}  # costs that are not told
+CHOSEN = ("auto", "resident", "again")  # ways that choose among a model's blocks
 BY_DEFAULT = WAYS[:4]
 BUDGETED = WAYS[3:]
 MOST = 80  # of the first, while torch's shares are tried
@@ -144,7 +147,7 @@ class Gpu:
 
         self.pleat, self.way, self.most, self.rest = pleat, way, 0, 0
         self.choosing, self.said = [], []
-        if way not in ("auto", "again", "closed"):
+        if way not in CHOSEN + ("closed",):
             pleat.enable(conf="keep:off")
         else:
             pleat.enable(recompute="auto", budget=budget)
@@ -152,12 +155,11 @@ class Gpu:
 
     def listen(self, world):
         """To how long a choice takes, and what is said of it."""
-        ladder, only = world.ladder, self.way == "again"
+        ladder, without = world.ladder, WITHOUT.get(self.way, {})
 
         def timed(costs, budget):
             began = time.monotonic()
-            costs = dict(costs, link=0, attention_ns=[]) if only else costs
-            answer = ladder(costs, budget)
+            answer = ladder(dict(costs, **without), budget)
             self.choosing.append(time.monotonic() - began)
             return answer
 
@@ -182,7 +184,7 @@ class Gpu:
 
     def row(self):
         row = dict(used_bytes=self.most, physical_bytes=self.pleat.stats()["physical_bytes"], said=self.said)
-        if self.way in ("auto", "again"):
+        if self.way in CHOSEN:
             made = self.pleat._recomputing
             row.update(choice_seconds=max(self.choosing, default=None), blocks=made.count, ways=ways_of(made))
         return row
@@ -397,7 +399,7 @@ def judge(rows):
     for row, losses in zip(rows, compared(rows)):
         name = "%s, %s, %s at %g" % (row["name"], row["lengths"], row["way"], row["share"])
         if row.get("error"):
-            refused = row["way"] in ("auto", "again", "closed") and "cannot work" in row["error"]
+            refused = row["way"] in CHOSEN + ("closed",) and "cannot work" in row["error"]
             wrong += [] if refused else ["%s: %s" % (name, row["error"].splitlines()[0])]
             continue
         if row["way"] == "alone" and row.get("again") and losses == "-" and not row.get("fast"):
