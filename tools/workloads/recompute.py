@@ -11,8 +11,8 @@ Models of transformers with random weights are trained
     full       with all layers checkpointed
     selective  with all but products' and attention's results computed again, by torch's own policies
     auto       with pleat.enable(recompute="auto") within each budget, a share of what the model takes alone
-    resident   the same, but that nothing is offloaded
-    again      the same, but that blocks are only computed again: never offloaded, never without attention
+    offload    the same, but that what blocks save may be offloaded
+    again      the same, but that blocks are only computed again: never without attention
     compile    by torch.compile, with the budget as its activation_memory_budget
     closed     by torch.compile and pleat.enable(recompute="auto")
 
@@ -45,9 +45,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS, LENGTHS, BUDGETS = ("llama", "qwen3moe", "vit", "t5"), ("fixed", "drawn"), (0.8, 0.6, 0.45)
-WAYS = ("alone", "full", "selective", "auto", "resident", "again", "compile", "closed")
-WITHOUT = {"resident": {"link": 0}, "again": {"link": 0, "attention_ns": []}}  # costs that are not told
-CHOSEN = ("auto", "resident", "again")  # ways that choose among a model's blocks
+WAYS = ("alone", "full", "selective", "auto", "offload", "again", "compile", "closed")
+WITHOUT = {"again": {"attention_ns": []}}  # costs that are not told
+CHOSEN = ("auto", "offload", "again")  # ways that choose among a model's blocks
 BY_DEFAULT = WAYS[:4]
 BUDGETED = WAYS[3:]
 MOST = 80  # of the first, while torch's shares are tried
@@ -150,7 +150,7 @@ class Gpu:
         if way not in CHOSEN + ("closed",):
             pleat.enable(conf="keep:off")
         else:
-            pleat.enable(recompute="auto", budget=budget)
+            pleat.enable(recompute="offload" if way == "offload" else "auto", budget=budget)
             self.listen(pleat._recomputing.world)
 
     def listen(self, world):

@@ -124,7 +124,8 @@ def enable(
     of it is filled and verified on the GPU (see canary_errors()); slow, and not for programs that
     capture CUDA graphs. `recompute="auto"` stays within the budget by computing some of the model's repeated
     blocks again in backward, as few as possible; it learns in the first two iterations, in which the budget
-    does not hold yet, and needs optimizers' steps, or mark_step().
+    does not hold yet, and needs optimizers' steps, or mark_step(). "offload" may copy what blocks save to the
+    host as well.
 
     ValueError or FileNotFoundError: an argument, or the plan, is wrong. UnavailableError: this torch cannot be
     served. RuntimeError: torch has an allocator already, or Pleat is enabled with other arguments; with
@@ -148,8 +149,8 @@ def enable(
     if policy not in POLICIES:
         raise ValueError("pleat: there is no policy %r; there are: %s" % (policy, " ".join(POLICIES)))
     budget = parse_budget(budget)
-    if recompute not in (None, "auto"):
-        raise ValueError("pleat: recompute is None or 'auto', not %r" % (recompute,))
+    if recompute not in (None, "auto", "offload"):
+        raise ValueError("pleat: recompute is None, 'auto' or 'offload', not %r" % (recompute,))
     if recompute and not budget:
         raise ValueError("pleat: recompute needs a budget: enable(recompute='auto', budget='40GiB')")
     plan_is_auto = plan == "auto"
@@ -211,7 +212,7 @@ def enable(
     if recompute:
         from ._recompute import Recompute, World
 
-        _recomputing = Recompute(torch, budget, World(torch, sys.modules[__name__]))
+        _recomputing = Recompute(torch, budget, World(torch, sys.modules[__name__], recompute == "offload"))
     _ends.at_end(library.pleat_torch_end_logs)
     _ends.at_end(library.pleat_torch_keep_plans)
     if save_plan:

@@ -539,11 +539,11 @@ def options(costs):
 class World:
     """A process's, under Pleat."""
 
-    def __init__(self, torch, package):
+    def __init__(self, torch, package, offloads=False):
         self.torch = torch
         self.package = package
         self.inside = BETWEEN
-        self.measured = None
+        self.measured = None if offloads else 0
 
     @contextlib.contextmanager
     def phase(self, name):
@@ -586,7 +586,7 @@ class World:
             self.torch.cuda.set_per_process_memory_fraction(min(budget / total, 1.0), device)
 
     def link(self):
-        """The slower of both directions; measured once."""
+        """The slower of both directions; measured once, where offloading was asked for (docs/decisions.md, D335)."""
         if self.measured is None:
             copies, device = self.copies(), self.torch.device("cuda", self.torch.cuda.current_device())
             try:

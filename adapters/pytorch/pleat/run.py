@@ -61,9 +61,10 @@ def parser():
     parser.add_argument(
         "--recompute",
         default="",
-        choices=["auto"],
+        choices=["auto", "offload"],
         help="stay within --budget by computing some of the model's blocks again in backward, as few as "
-        "possible; the budget holds from the third iteration on",
+        "possible; the budget holds from the third iteration on; offload: what blocks save may be copied "
+        "to the host as well",
     )
     parser.add_argument(
         "--no-windows", action="store_true", help="do not look for modules whose requests vary"
