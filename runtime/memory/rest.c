@@ -235,18 +235,25 @@ uint64_t pleat__rest_spared(pleat__heap *heap, const pleat__chunk_set *needed,
 
 /* ---- awake ---- */
 
-/* The handle's place in the list, or its end. */
-static size_t find_resting(const pleat__chunk_pool *pool, uint32_t first)
+/* The place in the list of the highest handle that begins at or below a chunk, or the list's end.
+ */
+static size_t find_upto(const pleat__chunk_pool *pool, uint32_t chunk)
 {
     size_t low = 0, high = pool->resting_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (pool->resting[middle] > first)
+        if (pool->resting[middle] > chunk)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < pool->resting_count && pool->resting[low] == first ? low : pool->resting_count;
+    return low;
+}
+
+static bool is_resting(const pleat__chunk_pool *pool, uint32_t first)
+{
+    size_t at = find_upto(pool, first);
+    return at < pool->resting_count && pool->resting[at] == first;
 }
 
 /* Takes handles, all of which are there, out of the list. */
@@ -414,14 +421,12 @@ void pleat__rest_drop(pleat__heap *heap)
 
 /* ---- places ---- */
 
+/* By the list alone: a chunk's own word is written by whoever has the turn. */
 static bool run_rests(const pleat__chunk_pool *pool, pleat__run run)
 {
-    uint32_t last = pleat__chunk_of(pool, run.begin + run.count - 1);
-    for (uint32_t c = pleat__chunk_of(pool, run.begin); c <= last; c++)
-        if (pool->chunks[c] != NULL && pool->chunks[c]->rests &&
-            find_resting(pool, pool->first[c]) < pool->resting_count)
-            return true;
-    return false;
+    uint32_t first = pool->first[pleat__chunk_of(pool, run.begin)];
+    size_t at = find_upto(pool, pleat__chunk_of(pool, run.begin + run.count - 1));
+    return at < pool->resting_count && pool->resting[at] >= first;
 }
 
 bool pleat__rest_holds(const pleat__chunk_pool *pool, const pleat__place *place)
@@ -445,8 +450,7 @@ static void add_run(const pleat__chunk_pool *pool, pleat__run run, handles *all)
     uint32_t last = pleat__chunk_of(pool, run.begin + run.count - 1);
     for (uint32_t c = pleat__chunk_of(pool, run.begin); c <= last; c++) {
         pleat__chunk *handle = pool->chunks[c];
-        if (handle == NULL || !handle->rests || handle->listed ||
-            find_resting(pool, pool->first[c]) == pool->resting_count)
+        if (handle == NULL || !handle->rests || handle->listed || !is_resting(pool, pool->first[c]))
             continue;
         handle->listed = true;
         handles_add(pool, all, pool->first[c]);
