@@ -274,15 +274,19 @@ pleat_result pleat__space_chunk_get(pleat__space *space, uint32_t pages, pleat__
     return finish_chunk(space, chunk, result, &made, out);
 }
 
+static pleat_result record_take(pleat__space *space, pleat__chunk **chunk)
+{
+    pthread_mutex_lock(&space->lock);
+    pleat_result result = record_get(space, chunk);
+    pthread_mutex_unlock(&space->lock);
+    return result;
+}
+
 pleat_result pleat__space_chunk_promise(pleat__space *space, uint32_t pages, pleat__chunk **out)
 {
     PLEAT_TRY(check_pages(space, pages));
     pleat__chunk *chunk;
-    pthread_mutex_lock(&space->lock);
-    pleat_result result = record_get(space, &chunk);
-    pthread_mutex_unlock(&space->lock);
-    if (result != PLEAT_OK)
-        return result;
+    PLEAT_TRY(record_take(space, &chunk));
     pleat__chunk made = {.pages = pages, .place = PLEAT__NO_PLACE, .rests = true};
     return finish_chunk(space, chunk, PLEAT_OK, &made, out);
 }
@@ -291,14 +295,10 @@ pleat_result pleat__space_import(pleat__space *space, int fd, uint32_t pages, pl
 {
     PLEAT_TRY(check_pages(space, pages));
     pleat__chunk *chunk;
-    pthread_mutex_lock(&space->lock);
-    pleat_result result = record_get(space, &chunk);
-    pthread_mutex_unlock(&space->lock);
-    if (result != PLEAT_OK)
-        return result;
+    PLEAT_TRY(record_take(space, &chunk));
     pleat__chunk made = {.pages = pages, .imported = true};
-    result = PLEAT__VERB(space, import_handle, space->device, fd, pages * space->page_bytes,
-                         &made.handle);
+    pleat_result result = PLEAT__VERB(space, import_handle, space->device, fd,
+                                      pages * space->page_bytes, &made.handle);
     return finish_chunk(space, chunk, result, &made, out);
 }
 

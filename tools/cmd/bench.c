@@ -1,7 +1,7 @@
 /*
  * bench.c: `pleat bench WHAT`: finds the measurement.
  */
-#include <tools/cmd/bench.h>
+#include <tools/bench/bench.h>
 
 #include <string.h>
 

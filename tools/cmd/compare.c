@@ -4,10 +4,10 @@
  */
 #include <tools/analysis/fit.h>
 #include <tools/cli.h>
-#include <tools/cmd/devices.h>
 #include <tools/json.h>
 #include <tools/options.h>
 #include <tools/progress.h>
+#include <tools/replay/devices.h>
 #include <tools/replay/replay.h>
 
 #include <internal/error.h>

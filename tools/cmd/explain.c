@@ -5,9 +5,9 @@
 #include <tools/analysis/advice.h>
 #include <tools/analysis/sites.h>
 #include <tools/cli.h>
-#include <tools/cmd/devices.h>
 #include <tools/cmd/explain_budget.h>
 #include <tools/progress.h>
+#include <tools/replay/devices.h>
 #include <tools/words.h>
 
 #include <internal/error.h>

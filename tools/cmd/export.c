@@ -10,11 +10,11 @@
  */
 #include <tools/analysis/sites.h>
 #include <tools/cli.h>
-#include <tools/cmd/devices.h>
 #include <tools/export_snapshot.h>
 #include <tools/json.h>
 #include <tools/options.h>
 #include <tools/progress.h>
+#include <tools/replay/devices.h>
 #include <tools/replay/replay.h>
 
 #include <internal/error.h>

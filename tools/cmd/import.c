@@ -2,9 +2,9 @@
  * import.c: `pleat import`: a recording as a trace file, and what is in it.
  */
 #include <tools/cli.h>
-#include <tools/cmd/devices.h>
 #include <tools/json.h>
 #include <tools/options.h>
+#include <tools/replay/devices.h>
 
 #include <internal/error.h>
 #include <plan/trace/import.h>

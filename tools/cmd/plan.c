@@ -6,13 +6,13 @@
  */
 #include <tools/analysis/footprint.h>
 #include <tools/cli.h>
-#include <tools/cmd/devices.h>
 #include <tools/cmd/plan_elastic.h>
 #include <tools/cmd/plan_trial.h>
 #include <tools/json.h>
 #include <tools/options.h>
 #include <tools/plan_json.h>
 #include <tools/progress.h>
+#include <tools/replay/devices.h>
 #include <tools/words.h>
 
 #include <internal/error.h>

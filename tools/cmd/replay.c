@@ -2,9 +2,9 @@
  * replay.c: `pleat replay`: a trace through one policy on real memory.
  */
 #include <tools/cli.h>
-#include <tools/cmd/devices.h>
 #include <tools/json.h>
 #include <tools/options.h>
+#include <tools/replay/devices.h>
 #include <tools/replay/replay.h>
 #include <tools/words.h>
 

@@ -3,8 +3,8 @@
  */
 #include <tools/analysis/advice.h>
 #include <tools/cli.h>
-#include <tools/cmd/devices.h>
 #include <tools/progress.h>
+#include <tools/replay/devices.h>
 #include <tools/report/page.h>
 
 #include <internal/error.h>

@@ -1,7 +1,7 @@
 /*
  * devices.c: see devices.h.
  */
-#include <tools/cmd/devices.h>
+#include <tools/replay/devices.h>
 
 #include <stdlib.h>
 #include <string.h>

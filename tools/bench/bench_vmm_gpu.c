@@ -3,7 +3,7 @@
  * PTX texts, which the driver compiles, so no toolkit is needed; on the host backend the processor
  * reads instead, and nothing is launched.
  */
-#include <tools/cmd/bench_vmm.h>
+#include <tools/bench/bench_vmm.h>
 
 #include <string.h>
 #include <vmm/cuda.h>

@@ -3,7 +3,7 @@
  * policy, in one run and one thread, on a job made for it: a deep model's iteration of as many
  * requests as asked for, so that the metadata is far larger than any cache.
  */
-#include <tools/cmd/bench.h>
+#include <tools/bench/bench.h>
 
 #include <tools/json.h>
 #include <tools/options.h>

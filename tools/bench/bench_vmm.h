@@ -5,8 +5,8 @@
 #ifndef PLEAT_TOOLS_BENCH_VMM_H
 #define PLEAT_TOOLS_BENCH_VMM_H
 
+#include <tools/bench/bench.h>
 #include <tools/clock.h>
-#include <tools/cmd/bench.h>
 
 #include <internal/arena.h>
 #include <vmm/space.h>

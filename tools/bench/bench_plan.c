@@ -5,8 +5,8 @@
  * --tile N puts N copies of a job's iteration behind each other and plans them as one iteration:
  * more requests of the same kind than any one job at hand has.
  */
-#include <tools/cmd/bench.h>
-#include <tools/cmd/devices.h>
+#include <tools/bench/bench.h>
+#include <tools/replay/devices.h>
 
 #include <tools/clock.h>
 #include <tools/json.h>

@@ -1,5 +1,5 @@
 /*
- * bench.h: what `pleat bench` can measure, each in a file of its own: cmd/bench_<name>.c.
+ * bench.h: what `pleat bench` can measure, each in a file of its own: bench_<name>.c.
  */
 #ifndef PLEAT_TOOLS_BENCH_H
 #define PLEAT_TOOLS_BENCH_H

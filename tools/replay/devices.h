@@ -2,8 +2,8 @@
  * devices.h: a recording of several GPUs, served by any command: the one that is asked for, or all
  * of them, one after the other.
  */
-#ifndef PLEAT_TOOLS_CMD_DEVICES_H
-#define PLEAT_TOOLS_CMD_DEVICES_H
+#ifndef PLEAT_TOOLS_REPLAY_DEVICES_H
+#define PLEAT_TOOLS_REPLAY_DEVICES_H
 
 #include <tools/options.h>
 

@@ -1,7 +1,7 @@
 /*
  * bench_pin.c: how fast host memory is pinned, and copied from and to: see bench_pause.h.
  */
-#include <tools/cmd/bench_pause.h>
+#include <tools/bench/bench_pause.h>
 #include <tools/options.h>
 
 #include <internal/error.h>

@@ -8,7 +8,7 @@
  * same bytes are copied, too, to memory that the driver makes at that moment for nothing else: what
  * a resume takes longer than that is Pleat's, the rest is the driver's.
  */
-#include <tools/cmd/bench_pause.h>
+#include <tools/bench/bench_pause.h>
 #include <tools/json.h>
 #include <tools/options.h>
 

@@ -6,7 +6,7 @@
  * Verbs are timed one by one through the backend's table; the plan and the mapper run through the
  * space, as in a job.
  */
-#include <tools/cmd/bench_vmm.h>
+#include <tools/bench/bench_vmm.h>
 #include <tools/json.h>
 #include <tools/options.h>
 

@@ -5,8 +5,8 @@
 #ifndef PLEAT_TOOLS_BENCH_PAUSE_H
 #define PLEAT_TOOLS_BENCH_PAUSE_H
 
+#include <tools/bench/bench.h>
 #include <tools/clock.h>
-#include <tools/cmd/bench.h>
 #include <tools/replay/timed_vmm.h>
 
 #include <internal/arena.h>

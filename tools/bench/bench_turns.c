@@ -11,7 +11,7 @@
  * training while another tenant of the device asks for all that it can get: what it gets is what
  * the trainer's schedule has no use for.
  */
-#include <tools/cmd/bench.h>
+#include <tools/bench/bench.h>
 #include <tools/json.h>
 #include <tools/options.h>
 #include <tools/replay/timed_vmm.h>

@@ -4,8 +4,8 @@
  * it follows a plan, and under PyTorch's native allocator. A job that its processor paces is as
  * much slower as the sums differ.
  */
-#include <tools/cmd/bench.h>
-#include <tools/cmd/devices.h>
+#include <tools/bench/bench.h>
+#include <tools/replay/devices.h>
 
 #include <tools/json.h>
 #include <tools/options.h>
