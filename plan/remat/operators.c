@@ -36,8 +36,9 @@ static pleat_result push(pleat__run *run, uint32_t operation)
     return PLEAT_OK;
 }
 
-/* Tensors with the most time for their bytes lie at one end of the pool, the others at the other:
- * dear is what takes longer by the byte than the log does at the mean. */
+/* Tensors with the most time for their bytes lie at one end of the pool, the others at the other.
+ * Dear is what takes more than time in proportion to its bytes, as Coop's section 3.4 tells them
+ * apart: convolutions and products of matrices. */
 static bool is_cheap(const pleat__operation *o)
 {
     static const char *const dear[] = {"conv", "mm", "matmul", "linear", "attention"};

@@ -38,7 +38,7 @@ static pleat_result take_hole(pleat__run *run, uint64_t bytes, bool cheap, pleat
 {
     bool coop = run->options->policy >= PLEAT__REMAT_COOP;
     bool right = coop && cheap && (run->options->without & PLEAT__REMAT_NO_PARTITION) == 0;
-    size_t block = pleat__remat_pool_find(&run->pool, bytes, PLEAT__REMAT_BEST_FIT);
+    size_t block = pleat__remat_pool_find(&run->pool, bytes);
     if (block == run->pool.count)
         return PLEAT_OK;
     PLEAT_TRY(pleat__remat_pool_take(&run->pool, block, bytes, right, PLEAT__REMAT_HELD,

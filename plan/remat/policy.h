@@ -4,10 +4,11 @@
  *   dtr       the tensor that is cheapest by its bytes and its staleness, again and again until a
  *             block fits (DTR, arXiv 2006.09616, section 4.1)
  *   dte       the same, where free memory beside a tensor counts as its own (MegTaiChi, ICS 2022,
- * as Coop describes it) coop      the cheapest run of neighbours that makes one block, found in one
- * pass over the addresses (Coop, NeurIPS 2023, section 3.3) stitched  such a run, or whole chunks
- * from anywhere, which are then mapped side by side; in the variant that a rehearsal of the log
- * finds best (rehearse.c)
+ *             as Coop describes it)
+ *   coop      the cheapest run of neighbours that makes one block, found in one pass over the
+ *             addresses (Coop, NeurIPS 2023, section 3.3)
+ *   stitched  such a run, or whole chunks from anywhere, which are then mapped side by side; in the
+ *             variant that a rehearsal of the log finds best (rehearse.c)
  *
  * BY THE BYTE  Coop compares runs by what they weigh, whatever their length. So a small request
  *       evicts a small tensor that costs much for its bytes, and the next small request another

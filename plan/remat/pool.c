@@ -33,7 +33,7 @@ pleat_result pleat__remat_pool_create(pleat__arena *arena, uint64_t bytes, uint6
     return PLEAT_OK;
 }
 
-size_t pleat__remat_pool_find(const pleat__remat_pool *pool, uint64_t bytes, pleat__remat_fit fit)
+size_t pleat__remat_pool_find(const pleat__remat_pool *pool, uint64_t bytes)
 {
     size_t best = pool->count;
     uint64_t best_bytes = UINT64_MAX;
@@ -43,8 +43,6 @@ size_t pleat__remat_pool_find(const pleat__remat_pool *pool, uint64_t bytes, ple
             continue;
         best = i;
         best_bytes = b->bytes;
-        if (fit == PLEAT__REMAT_FIRST_FIT)
-            break;
     }
     return best;
 }

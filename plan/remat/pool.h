@@ -22,12 +22,6 @@ typedef struct pleat__remat_block {
     uint32_t owner; /* a tensor of the table, or one of the above */
 } pleat__remat_block;
 
-/* Where a request of `bytes` goes among the free blocks that hold it. */
-typedef enum pleat__remat_fit {
-    PLEAT__REMAT_BEST_FIT,
-    PLEAT__REMAT_FIRST_FIT,
-} pleat__remat_fit;
-
 typedef struct pleat__remat_pool {
     pleat__arena *arena;
     pleat__remat_block *blocks;
@@ -43,8 +37,9 @@ typedef struct pleat__remat_pool {
 PLEAT_NODISCARD pleat_result pleat__remat_pool_create(pleat__arena *arena, uint64_t bytes,
                                                       uint64_t chunk_bytes,
                                                       pleat__remat_pool *pool);
-/* The free block for a request; `count` of the pool where none holds it. */
-size_t pleat__remat_pool_find(const pleat__remat_pool *pool, uint64_t bytes, pleat__remat_fit fit);
+/* The smallest free block that holds a request, of equal ones the first; `count` of the pool where
+ * none does. */
+size_t pleat__remat_pool_find(const pleat__remat_pool *pool, uint64_t bytes);
 /* Takes the left or the right end of a free block. */
 PLEAT_NODISCARD pleat_result pleat__remat_pool_take(pleat__remat_pool *pool, size_t block,
                                                     uint64_t bytes, bool right, uint32_t owner,

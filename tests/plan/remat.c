@@ -63,7 +63,7 @@ static void remat_pool_agrees_with_a_map_of_granules(void **state)
     paint(0, GRANULES * 512, PLEAT__REMAT_FREE);
     for (uint32_t step = 0; step < 4000; step++) {
         uint64_t bytes = (1 + test_random_below(&random, 40)) * 512, at;
-        size_t block = pleat__remat_pool_find(&pool, bytes, PLEAT__REMAT_BEST_FIT);
+        size_t block = pleat__remat_pool_find(&pool, bytes);
         if (count < 64 && block < pool.count && test_random_below(&random, 5) < 3) {
             bool right = test_random_below(&random, 2);
             assert_ok(pleat__remat_pool_take(&pool, block, bytes, right, step, &at));
@@ -164,7 +164,7 @@ static void fill(test_random *random, pleat__remat_table *table, pleat__remat_po
     uint32_t count = 0;
     while (count < TENSORS) {
         uint64_t bytes = (1 + test_random_below(random, 48)) * 512;
-        size_t block = pleat__remat_pool_find(pool, bytes, PLEAT__REMAT_FIRST_FIT);
+        size_t block = pleat__remat_pool_find(pool, bytes);
         if (block == pool->count)
             break;
         uint32_t t = pleat__remat_add(table, bytes);
@@ -263,7 +263,7 @@ static void remat_chunks_free_what_is_asked_and_no_more(void **state)
         assert_ok(pleat__remat_scratch_create(arena, TENSORS, pool.chunks, &scratch));
         uint64_t wanted = 2 + test_random_below(&random, 12);
         pleat__remat_need need = {.bytes = wanted * pool.chunk_bytes, .now_ns = 1000};
-        if (pleat__remat_pool_find(&pool, need.bytes, PLEAT__REMAT_FIRST_FIT) < pool.count)
+        if (pleat__remat_pool_find(&pool, need.bytes) < pool.count)
             continue; /* nobody searches */
         pleat__remat_search_chunks(&table, &pool, &need, &scratch, &victims);
         uint64_t window = naive_window(&table, &pool, need.bytes, need.now_ns), weight = 0;
