@@ -6,7 +6,8 @@
  * paused and resumed in turns: with nobody else on the device; with somebody who takes all of it
  * meanwhile and gives it back, as a server does; and with half a second after that. Each time the
  * same bytes are copied, too, to memory that the driver makes at that moment for nothing else: what
- * a resume takes longer than that is Pleat's, the rest is the driver's.
+ * a resume takes longer than that is Pleat's, the rest is the driver's. To memory that was kept,
+ * and by threads of the GPU, the same copies tell where the driver's part comes from.
  */
 #include <tools/bench/bench_pause.h>
 #include <tools/json.h>
@@ -113,12 +114,20 @@ static double seconds_since(uint64_t begun)
     return (double)(clock_now() - begun) * 1e-9;
 }
 
-/* What a resume copies, to addresses `to` of as many tensors, with nothing else to do. */
-static pleat_result copy_all(const pause_bench *b, const tensors *t, const pleat_va *to)
+static pleat_result copy_one(const pause_bench *b, const tensors *t, pleat_stream stream,
+                             pleat_va to, bool reads)
+{
+    uint64_t from = (uint64_t)(uintptr_t)t->host;
+    return reads ? bench_reader_copy(b, stream, READER_MANY, to, from, b->tensor_bytes / 16 * 16)
+                 : VERB(b, copy, b->device, stream, to, from, b->tensor_bytes);
+}
+
+/* What a resume copies, to addresses `to` of as many tensors, with nothing else to do; with `reads`
+ * by threads of the GPU. */
+static pleat_result copy_all(const pause_bench *b, const tensors *t, const pleat_va *to, bool reads)
 {
     for (size_t i = 0; i < t->count; i++)
-        PLEAT_TRY(VERB(b, copy, b->device, t->streams[i % 2], to[i], (uint64_t)(uintptr_t)t->host,
-                       b->tensor_bytes));
+        PLEAT_TRY(copy_one(b, t, t->streams[i % 2], to[i], reads));
     for (int s = 0; s < 2; s++) {
         PLEAT_TRY(VERB(b, event_record, t->events[s], t->streams[s]));
         PLEAT_TRY(VERB(b, event_wait, t->events[s]));
@@ -127,7 +136,7 @@ static pleat_result copy_all(const pause_bench *b, const tensors *t, const pleat
 }
 
 /* Makes memory for all tensors by verbs alone, a handle for each, and copies to it. */
-static pleat_result bare_copy(const pause_bench *b, tensors *t)
+static pleat_result bare_copy(const pause_bench *b, tensors *t, bool reads)
 {
     for (; t->bare_count < t->count; t->bare_count++) {
         pleat_va at = t->bare[t->bare_count];
@@ -138,7 +147,7 @@ static pleat_result bare_copy(const pause_bench *b, tensors *t)
         PLEAT_TRY(result);
     }
     PLEAT_TRY(VERB(b, set_access, t->bare[0], t->count * t->bare_bytes, &b->device, 1));
-    return copy_all(b, t, t->bare);
+    return copy_all(b, t, t->bare, reads);
 }
 
 static void bare_drop(const pause_bench *b, tensors *t)
@@ -162,22 +171,42 @@ static pleat_result measure_turn(const pause_bench *b, tensors *t, neighbour who
     row->seconds[PART_RESUME] = seconds_since(begun);
     memcpy(row->resume_verbs, t->timed.by_verb, sizeof row->resume_verbs);
     begun = clock_now();
-    PLEAT_TRY(copy_all(b, t, t->all));
+    PLEAT_TRY(copy_all(b, t, t->all, false));
     row->seconds[PART_COPY] = seconds_since(begun);
     return PLEAT_OK;
 }
 
 /* The same turn, but that the memory which comes back is bare. */
-static pleat_result measure_bare(const pause_bench *b, tensors *t, neighbour who, turn_row *row)
+static pleat_result measure_bare(const pause_bench *b, tensors *t, neighbour who, bool reads,
+                                 turn_row *row)
 {
     PLEAT_TRY(pleat_pause(t->runtime, NULL));
     meet(b, who);
     uint64_t begun = clock_now();
-    pleat_result result = bare_copy(b, t);
-    row->seconds[PART_BARE] = seconds_since(begun);
+    pleat_result result = bare_copy(b, t, reads);
+    row->seconds[reads ? PART_READ : PART_BARE] = seconds_since(begun);
     bare_drop(b, t);
     PLEAT_TRY(result);
     return pleat_resume(t->runtime, NULL);
+}
+
+/* The same neighbour, but that the tensors keep their memory. */
+static pleat_result measure_had(const pause_bench *b, tensors *t, neighbour who, turn_row *row)
+{
+    meet(b, who);
+    uint64_t begun = clock_now();
+    PLEAT_TRY(copy_all(b, t, t->all, false));
+    row->seconds[PART_HAD] = seconds_since(begun);
+    return PLEAT_OK;
+}
+
+/* A turn of each kind. */
+static pleat_result measure_kinds(const pause_bench *b, tensors *t, neighbour who, turn_row *row)
+{
+    PLEAT_TRY(measure_turn(b, t, who, row));
+    PLEAT_TRY(measure_bare(b, t, who, false, row));
+    PLEAT_TRY(measure_had(b, t, who, row));
+    return b->cuda ? measure_bare(b, t, who, true, row) : PLEAT_OK;
 }
 
 static pleat_result measure_turns(pause_bench *b)
@@ -190,11 +219,8 @@ static pleat_result measure_turns(pause_bench *b)
     if (result == PLEAT_OK)
         b->first_pause = first.seconds[PART_PAUSE];
     for (uint32_t turn = 0; turn < b->turns; turn++)
-        for (neighbour who = 0; who < NEIGHBOURS && result == PLEAT_OK; who++) {
-            result = measure_turn(b, &t, who, &b->rows[who][turn]);
-            if (result == PLEAT_OK)
-                result = measure_bare(b, &t, who, &b->rows[who][turn]);
-        }
+        for (neighbour who = 0; who < NEIGHBOURS && result == PLEAT_OK; who++)
+            result = measure_kinds(b, &t, who, &b->rows[who][turn]);
     pleat_error why = *pleat_last_error();
     tensors_end(b, &t);
     return result == PLEAT_OK ? PLEAT_OK : pleat__fail_again(&why);
@@ -280,6 +306,10 @@ static void print_half(const pause_bench *b, const char *name, const turn_row *r
                      median(rows, b->turns, PART_COPY));
         print_beside("memory that is made for it alone", seconds,
                      median(rows, b->turns, PART_BARE));
+        print_beside("memory that was kept, as late", seconds, median(rows, b->turns, PART_HAD));
+        if (b->cuda)
+            print_beside("memory that is made for it alone, by threads of the GPU", seconds,
+                         median(rows, b->turns, PART_READ));
     }
     print_verbs(b, rows, resume);
 }
@@ -296,6 +326,8 @@ static void print_text(const pause_bench *b)
     for (const copy_row *row = b->copies; row < b->copies + b->copy_rows; row++)
         printf("    %-20s %d stream%s in %6.2f GB/s, out %6.2f GB/s\n", row->way, row->streams,
                row->streams == 1 ? " " : "s", row->in * 1e-9, row->out * 1e-9);
+    for (const copy_row *row = b->reads; row < b->reads + b->read_rows; row++)
+        printf("    %-20s of the GPU's threads in %6.2f GB/s\n", row->way, row->in * 1e-9);
     printf("paused, %s in tensors of %.0f MiB: first %.3f s, %.2f GB/s\n",
            cli_format_size(b->bytes, size, sizeof size), (double)b->tensor_bytes / MIB,
            b->first_pause, (double)b->bytes * 1e-9 / b->first_pause);
@@ -331,6 +363,9 @@ static void json_turns(json_writer *json, const char *key, const pause_bench *b,
                 median(rows, b->turns, PART_RESUME) * link_rate(b, false) / (double)b->bytes);
     json_double(json, "copy_seconds", median(rows, b->turns, PART_COPY));
     json_double(json, "bare_seconds", median(rows, b->turns, PART_BARE));
+    json_double(json, "kept_seconds", median(rows, b->turns, PART_HAD));
+    if (b->cuda)
+        json_double(json, "bare_by_threads_seconds", median(rows, b->turns, PART_READ));
     json_double(json, "pause_outside_verbs_seconds", outside_verbs(b, rows, false));
     json_double(json, "resume_outside_verbs_seconds", outside_verbs(b, rows, true));
     json_verbs(json, "pause_verbs", b, rows, false);
@@ -361,6 +396,14 @@ static void print_json(const pause_bench *b)
         json_uint(&json, "streams", (uint64_t)row->streams);
         json_double(&json, "in_bytes_per_second", row->in);
         json_double(&json, "out_bytes_per_second", row->out);
+        json_end_object(&json);
+    }
+    json_end_array(&json);
+    json_array(&json, "reads");
+    for (const copy_row *row = b->reads; row < b->reads + b->read_rows; row++) {
+        json_object(&json, NULL);
+        json_string(&json, "way", row->way);
+        json_double(&json, "in_bytes_per_second", row->in);
         json_end_object(&json);
     }
     json_end_array(&json);
@@ -432,6 +475,8 @@ int bench_pause(int argc, char **argv)
     pleat_result result = pleat__arena_create(&b.arena);
     if (result == PLEAT_OK)
         result = open_backend(&b);
+    if (result == PLEAT_OK && b.cuda)
+        result = bench_reader_load(&b);
     if (result == PLEAT_OK)
         result = bench_pins(&b);
     if (result == PLEAT_OK)
@@ -443,6 +488,7 @@ int bench_pause(int argc, char **argv)
         print_json(&b);
     else if (result == PLEAT_OK)
         print_text(&b);
+    bench_reader_unload(&b);
     pleat_vmm_destroy(&b.vmm);
     pleat__arena_destroy(b.arena);
     return code;

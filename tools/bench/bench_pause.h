@@ -1,6 +1,6 @@
 /*
  * bench_pause.h: what `pleat bench pause` measures; bench_pin.c has the host's memory and the link,
- * bench_pause.c the pauses and the command.
+ * bench_reader.c copies by the GPU's threads, bench_pause.c the pauses and the command.
  */
 #ifndef PLEAT_TOOLS_BENCH_PAUSE_H
 #define PLEAT_TOOLS_BENCH_PAUSE_H
@@ -10,6 +10,7 @@
 #include <tools/replay/timed_vmm.h>
 
 #include <internal/arena.h>
+#include <vmm/cuda.h>
 
 #define MOST_PINS   16
 #define MOST_COPIES 8
@@ -39,6 +40,8 @@ typedef enum part {
     PART_RESUME,
     PART_COPY, /* the same bytes to the same memory, when it is there */
     PART_BARE, /* the same bytes to memory that verbs alone make in the place of the resume */
+    PART_READ, /* the same, copied by threads of the GPU instead of its copy engines */
+    PART_HAD,  /* the same bytes to memory that was kept, in the place of the resume */
     PARTS
 } part;
 
@@ -57,11 +60,14 @@ typedef struct pause_bench {
     uint64_t bytes, tensor_bytes, pin_bytes;
     pleat_vmm vmm; /* the backend itself */
     pleat__arena *arena;
+    pleat__cuda_kernel reader; /* of cuda */
 
     pin_row pins[MOST_PINS];
     size_t pin_rows;
     copy_row copies[MOST_COPIES];
     size_t copy_rows;
+    copy_row reads[2]; /* inward by threads of the GPU */
+    size_t read_rows;
     double first_pause; /* seconds, pinning included */
     turn_row rows[NEIGHBOURS][MOST_TURNS];
 } pause_bench;
@@ -70,5 +76,15 @@ typedef struct pause_bench {
 PLEAT_NODISCARD pleat_result bench_pins(pause_bench *b);
 /* Copies both ways by one, two and four streams. */
 PLEAT_NODISCARD pleat_result bench_copies(pause_bench *b);
+
+/* A kernel that copies as the verb `copy` does, from pinned memory, whole units of 16 bytes, with
+ * so many blocks of threads. */
+#define READER_FEW  64u
+#define READER_MANY 1056u
+PLEAT_NODISCARD pleat_result bench_reader_load(pause_bench *b);
+void bench_reader_unload(pause_bench *b);
+PLEAT_NODISCARD pleat_result bench_reader_copy(const pause_bench *b, pleat_stream stream,
+                                               unsigned blocks, uint64_t to, uint64_t from,
+                                               uint64_t bytes);
 
 #endif

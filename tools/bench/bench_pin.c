@@ -6,7 +6,6 @@
 
 #include <internal/error.h>
 #include <pthread.h>
-#include <vmm/cuda.h>
 
 #define VERB(b, name, ...) ((b)->vmm.ops->name((b)->vmm.self, __VA_ARGS__))
 
@@ -120,7 +119,8 @@ pleat_result bench_pins(pause_bench *b)
 /* ---- copies ---- */
 
 typedef struct link {
-    uint64_t bytes; /* on either side */
+    unsigned blocks; /* of threads that copy inward; 0: copy engines do */
+    uint64_t bytes;  /* on either side */
     char *host;
     pleat_handle handle;
     pleat_va va;
@@ -167,16 +167,23 @@ static void link_end(const pause_bench *b, link *l)
         (void)VERB(b, host_free, b->device, l->host);
 }
 
+static pleat_result copy_piece(const pause_bench *b, const link *l, pleat_stream stream, bool out,
+                               uint64_t at, uint64_t bytes)
+{
+    uint64_t host = (uint64_t)(uintptr_t)l->host + at, device = l->va + at;
+    if (l->blocks > 0 && !out)
+        return bench_reader_copy(b, stream, l->blocks, device, host, bytes);
+    return VERB(b, copy, b->device, stream, out ? host : device, out ? device : host, bytes);
+}
+
 /* All pieces, in turns by the streams, and the wait for them; bytes a second. */
 static pleat_result copy_once(const pause_bench *b, const link *l, int streams, bool out,
                               double *rate)
 {
     uint64_t begun = clock_now();
     for (uint64_t at = 0, piece = 0; at < l->bytes; at += PIECE_BYTES, piece++) {
-        uint64_t host = (uint64_t)(uintptr_t)l->host + at, device = l->va + at;
         uint64_t bytes = l->bytes - at < PIECE_BYTES ? l->bytes - at : PIECE_BYTES;
-        PLEAT_TRY(VERB(b, copy, b->device, l->streams[piece % (uint64_t)streams],
-                       out ? host : device, out ? device : host, bytes));
+        PLEAT_TRY(copy_piece(b, l, l->streams[piece % (uint64_t)streams], out, at, bytes));
     }
     for (int s = 0; s < streams; s++) {
         PLEAT_TRY(VERB(b, event_record, l->events[s], l->streams[s]));
@@ -212,10 +219,25 @@ static pleat_result measure_way(pause_bench *b, const pin_way *way)
     return result;
 }
 
+static pleat_result measure_reader(pause_bench *b, unsigned blocks)
+{
+    link l;
+    copy_row *row = &b->reads[b->read_rows++];
+    *row = (copy_row){.way = blocks == READER_FEW ? "64 blocks" : "1056 blocks", .streams = 2};
+    pleat_result result = link_begin(b, &ways[3], &l);
+    l.blocks = blocks;
+    if (result == PLEAT_OK)
+        result = copy_both(b, &l, row);
+    link_end(b, &l);
+    return result;
+}
+
 pleat_result bench_copies(pause_bench *b)
 {
     if (!b->cuda)
         return measure_way(b, &ways[0]);
     PLEAT_TRY(measure_way(b, &ways[1]));
-    return measure_way(b, &ways[3]);
+    PLEAT_TRY(measure_way(b, &ways[3]));
+    PLEAT_TRY(measure_reader(b, READER_FEW));
+    return measure_reader(b, READER_MANY);
 }
