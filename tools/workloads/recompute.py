@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Recomputation within a budget beside what else there is, on a GPU under Pleat:
 
-    recompute.py --json ROWS.jsonl                            # all of it: some fifteen minutes on an H200
-    recompute.py --models llama --lengths drawn --json ROWS.jsonl    # a part of it: two minutes
+    recompute.py --json ROWS.jsonl                            # all of it: some seven minutes on an H100
+    recompute.py --models llama --lengths drawn --json ROWS.jsonl    # a part of it: one minute
     recompute.py --show ROWS.jsonl MORE.jsonl                 # the table of parts
 
 Models of transformers with random weights are trained
@@ -16,8 +16,8 @@ Models of transformers with random weights are trained
     compile    by torch.compile, with the budget as its activation_memory_budget
     closed     by torch.compile and pleat.enable(recompute="auto")
 
-Each runs in a process of its own, and its row is written when it is there: a part that is cut off has lost only
-the row at work.
+Each runs in a process of its own, a fork of this one, which imports what takes long and never uses the GPU. Its
+row is written when it is there: a part that is cut off has lost only the row at work.
 
 All use kernels that give the same bits in each run, where torch has them; of a model for which it does not, or with
 --fast, which takes the kernels that users have, losses are not compared, and the row says so.
@@ -36,10 +36,11 @@ while blocks go all ways in turn.
 import argparse
 import contextlib
 import functools
+import ctypes
 import json
+import multiprocessing
 import os
 import pathlib
-import subprocess
 import sys
 import time
 
@@ -47,6 +48,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS, LENGTHS, BUDGETS = ("llama", "qwen3moe", "vit", "t5"), ("fixed", "drawn"), (0.8, 0.6, 0.45)
 WAYS = ("alone", "full", "selective", "auto", "offload", "again", "compile", "closed")
 WITHOUT = {"again": {"attention_ns": []}}  # costs that are not told
+CLASSES = ("LlamaForCausalLM", "Qwen3MoeForCausalLM", "ViTForImageClassification", "T5ForConditionalGeneration")
 CHOSEN = ("auto", "offload", "again")  # ways that choose among a model's blocks
 BY_DEFAULT = WAYS[:4]
 BUDGETED = WAYS[3:]
@@ -58,11 +60,20 @@ GIB = 1 << 30
 NOT_DETERMINISTIC = "does not have a deterministic implementation"  # torch's words
 
 
+def models():
+    """transformers, with the classes below imported."""
+    import transformers as hub
+
+    for name in CLASSES:
+        getattr(hub, name)
+    return hub
+
+
 def model_of(name, device):
     """A model of transformers, and what makes a batch of it at a length; on a processor a small one."""
     import torch
-    import transformers as hub
 
+    hub = models()
     small = device == "cpu"
     words = 100 if small else 32000
     wide = dict(hidden_size=64 if small else 1536, num_attention_heads=4 if small else 12, vocab_size=words,
@@ -81,12 +92,12 @@ def model_of(name, device):
     def images(length):
         rows = max(1 if small else 8, 96 * length // LONGEST)
         return dict(pixel_values=torch.randn(rows, 3, *[32 if small else 224] * 2, device=device),
-                    labels=torch.zeros(rows, dtype=torch.long, device=device))
+                    labels=torch.randint(0, 2, (rows,), device=device))
 
     def pairs(length):
         # Its attention's biases take the square of the length.
         tokens = torch.randint(0, words, (1 if small else 4, length // 2), device=device)
-        return dict(input_ids=tokens, labels=tokens[:, : length // 4])
+        return dict(input_ids=tokens, labels=tokens[:, : length // 4].contiguous())
 
     makers = {
         "llama": lambda: (hub.LlamaForCausalLM(hub.LlamaConfig(
@@ -328,24 +339,40 @@ def train(name, lengths, way, share, budget, cpu=False, again=0, fast=False):
     return dict(device.row(), losses=losses, seconds=sum(seconds) / len(seconds), each=seconds)
 
 
-def work(told):
-    """In a process of its own: the row that was asked for, on standard output."""
-    asked = json.loads(told)
+def work(asked, answer):
+    """In a process of its own: sends the row that was asked for."""
     try:
         row = train(**asked)
     except RuntimeError as problem:  # torch's out of memory is one
         row = {"error": str(problem) or type(problem).__name__}
-    print("ROW " + json.dumps({**asked, **row}), flush=True)
+    answer.send({**asked, **row})
+
+
+def starting():
+    """How processes start. A GPU that this one has used cannot be used in a fork of it."""
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # by which torch asks for GPUs without using one
+    models()
+    try:
+        used = ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == 0
+    except OSError:
+        used = False
+    return multiprocessing.get_context("spawn" if used else "fork")
 
 
 def run(patience, **asked):
+    context = starting()
+    rows, answer = context.Pipe(duplex=False)
+    process = context.Process(target=work, args=(asked, answer))
+    process.start()
+    answer.close()
     try:
-        done = subprocess.run([sys.executable, __file__, "--work", json.dumps(asked)], stdout=subprocess.PIPE,
-                              text=True, timeout=patience)
-    except subprocess.TimeoutExpired:
-        return {**asked, "error": "it took more than %d seconds" % patience}
-    rows = [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("ROW ")]
-    return rows[0] if rows else {**asked, "error": "the process ended with %d" % done.returncode}
+        return rows.recv() if rows.poll(patience) else {**asked, "error": "it took more than %d seconds" % patience}
+    except EOFError:
+        process.join()
+        return {**asked, "error": "the process ended with %d" % process.exitcode}
+    finally:
+        process.kill()
+        process.join()
 
 
 def run_alone(asked, write):
@@ -462,10 +489,7 @@ def main():
     parser.add_argument("--json", metavar="FILE", help="append the rows to it, a line each, as they come")
     parser.add_argument("--show", metavar="FILE", nargs="+", default=[], help="rows of other parts; without --json "
                         "nothing runs but the table")
-    parser.add_argument("--work", metavar="ROW", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.work:
-        return work(options.work)
     if options.cpu:
         options.ways, options.budgets = ["alone", "auto"], [1.0]
     rows = read(options.show)
