@@ -87,6 +87,12 @@ class Options(unittest.TestCase):
             ("compare", "--policies", "native,", "there is no policy ''"),
             ("compare", "--policies", "x" * 500, "there is no policy"),
             ("bench alloc", "--requests", "0", "--requests is a whole number from 1 to 4000000"),
+            ("bench alloc", "--live", "", "--live is at most 8 whole numbers from 1 to 4000000"),
+            ("bench alloc", "--live", "0", "with commas between them, not '0'"),
+            ("bench alloc", "--live", "10,", "not '10,'"),
+            ("bench alloc", "--live", "10,-1", "not '10,-1'"),
+            ("bench alloc", "--live", "4000001", "not '4000001'"),
+            ("bench alloc", "--live", "1,1,1,1,1,1,1,1,1", "at most 8 whole numbers"),
             ("bench pause", "--pin", "3MiB", "a multiple of 2 MiB"),
             ("bench vmm", "--stream", "33MiB", "a multiple of 32 MiB"),
         ]:

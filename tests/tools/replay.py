@@ -68,6 +68,26 @@ class Replay(unittest.TestCase):
         self.assertEqual(len(shown.stdout.splitlines()), 1 + len(calls))
         self.assertEqual(run("bench", "requests", SNAPSHOT + ".not").returncode, 3)
 
+    def test_times_are_told_by_the_number_of_live_tensors(self):
+        job = ["bench", "alloc", "--live", "10,300", "-n", "500", "-p", "pleat,native"]
+        ran = run(*job, "--json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        rows = json.loads(ran.stdout)["rows"]
+        self.assertEqual([(row["policy"], row["live"], row["calls"]) for row in rows],
+                         [("pleat", 10, 500), ("pleat", 300, 500),
+                          ("native", 10, 500), ("native", 300, 500)])
+        for row in rows:
+            self.assertGreater(row["fill_longest_ns"], 0)
+            self.assertGreaterEqual(row["physical_bytes"], row["live_bytes"])
+            for call in ("alloc", "free"):
+                self.assertLessEqual(row[call + "_ns"], row[call + "_p999_ns"])
+                self.assertLessEqual(row[call + "_p999_ns"], row[call + "_longest_ns"])
+        for few, many in (rows[:2], rows[2:]):
+            self.assertGreater(many["live_bytes"], 10 * few["live_bytes"])
+        shown = run(*job)
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertEqual(len(shown.stdout.splitlines()), 5)
+
     def test_every_policy_keeps_tensors_apart(self):
         for policy in ["expandable", "gmlake", "stweaver", "pleat"]:
             # Builds that audit take minutes for `pleat` with the canary; one pass is enough there.

@@ -1,9 +1,11 @@
 /*
  * bench_alloc.c: `pleat bench alloc`: what an allocation and a free cost on the host, policy beside
  * policy, in one run and one thread, on a job made for it: a deep model's iteration of as many
- * requests as asked for, so that the metadata is far larger than any cache.
+ * requests as asked for, so that the metadata is far larger than any cache. With --live on one in
+ * which nothing repeats (bench_live.h).
  */
 #include <tools/bench/bench.h>
+#include <tools/bench/bench_live.h>
 
 #include <tools/json.h>
 #include <tools/options.h>
@@ -212,10 +214,13 @@ static int bench(const options *o)
 int bench_alloc(int argc, char **argv)
 {
     options o = {.requests = 300000};
-    const char *policies = "pleat,native,expandable";
+    const char *policies = "pleat,native,expandable", *live = NULL;
+    uint32_t live_counts[BENCH_LIVE_MOST], live_count = 0;
     const cli_option table[] = {
         OPTION_COUNT('n', "requests", &o.requests, "N", 1, 4000000,
-                     "requests in an iteration (300000)"),
+                     "requests in an iteration, or timed with --live (300000)"),
+        OPTION_TEXT('l', "live", &live, "N,N,…",
+                    "with so many live tensors of all sizes, none of which comes again"),
         OPTION_TEXT('p', "policies", &policies, "A,B,…", "which (pleat,native,expandable)"),
         OPTION_JSON(&o.json),
         OPTION_END,
@@ -223,18 +228,30 @@ int bench_alloc(int argc, char **argv)
     const cli_usage usage = {
         .command = "bench alloc",
         .synopsis = "[options]",
-        .text = "Times allocations and frees, policy beside policy, on the host backend. The job "
-                "is made up: a\n"
-                "deep model whose layers keep six tensors for their backward and use thirty-four "
-                "in passing.\n"
-                "'pleat' follows a plan made beforehand. Times are of the steady iterations, the "
-                "clock's own\n"
-                "cost taken off.\n",
+        .text =
+            "Times allocations and frees, policy beside policy, on the host backend. The job "
+            "is made up: a\n"
+            "deep model whose layers keep six tensors for their backward and use thirty-four "
+            "in passing.\n"
+            "'pleat' follows a plan made beforehand. Times are of the steady iterations, the "
+            "clock's own\n"
+            "cost taken off.\n"
+            "With --live nothing repeats and there is no plan: tensors drawn at random are freed "
+            "and others\n"
+            "allocated, at first as often as there are live ones and then timed. 'most' is the "
+            "longest call\n"
+            "then, 'fill' the longest of the first allocations.\n",
         .options = table,
     };
     int code = cli_read(argc, argv, &usage, NULL);
     if (code != CLI_GO_ON)
         return code;
     o.count = replay_parse_policies("bench alloc", policies, o.policies, POLICY_MOST);
-    return o.count == 0 ? CLI_BAD_USE : bench(&o);
+    if (live != NULL)
+        live_count = bench_live_parse(live, live_counts);
+    if (o.count == 0 || (live != NULL && live_count == 0))
+        return CLI_BAD_USE;
+    return live != NULL ? bench_live(o.policies, (uint32_t)o.count, live_counts, live_count,
+                                     o.requests, o.json)
+                        : bench(&o);
 }
