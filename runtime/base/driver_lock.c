@@ -242,60 +242,61 @@ void pleat__gate_capture_end(pleat__gate *gate, pleat_stream stream)
     }
 }
 
-bool pleat__marks_spare(const pleat__marks *marks, pleat_stream stream)
+bool pleat__fences_spare(const pleat__fences *fences, pleat_stream stream)
 {
-    for (size_t i = 0; i < marks->count; i++)
-        if (marks->marks[i].stream == stream)
-            return marks->marks[i].event == 0;
+    for (size_t i = 0; i < fences->count; i++)
+        if (fences->fences[i].stream == stream)
+            return fences->fences[i].event == 0;
     return false;
 }
 
 /* A refused destruction leaves an event of the driver's behind, nothing of ours. */
-void pleat__gate_unmark(const pleat__gate *gate, pleat__marks *marks)
+void pleat__gate_unfence(const pleat__gate *gate, pleat__fences *fences)
 {
-    for (size_t i = 0; i < marks->count; i++)
-        if (marks->marks[i].event != 0)
-            (void)gate->vmm.ops->event_destroy(gate->vmm.self, marks->marks[i].event);
-    if (marks->marks != marks->some)
-        pleat__arena_free(gate->arena, marks->marks);
-    *marks = (pleat__marks){.count = 0};
+    for (size_t i = 0; i < fences->count; i++)
+        if (fences->fences[i].event != 0)
+            (void)gate->vmm.ops->event_destroy(gate->vmm.self, fences->fences[i].event);
+    if (fences->fences != fences->some)
+        pleat__arena_free(gate->arena, fences->fences);
+    *fences = (pleat__fences){.count = 0};
 }
 
 /* false: the driver refuses. */
-static bool mark_stream(const pleat__gate *gate, pleat_stream stream, pleat__marks *marks)
+static bool fence_stream(const pleat__gate *gate, pleat_stream stream, pleat__fences *fences)
 {
     const pleat_vmm_ops *ops = gate->vmm.ops;
-    pleat__mark mark = {.stream = stream};
-    if (ops->event_create(gate->vmm.self, gate->device, &mark.event) != PLEAT_OK)
+    pleat__fence fence = {.stream = stream};
+    if (ops->event_create(gate->vmm.self, gate->device, &fence.event) != PLEAT_OK)
         return false;
-    pleat_result result = ops->event_record(gate->vmm.self, mark.event, stream);
+    pleat_result result = ops->event_record(gate->vmm.self, fence.event, stream);
     if (result != PLEAT_OK) {
-        (void)ops->event_destroy(gate->vmm.self, mark.event);
-        mark.event = 0;
+        (void)ops->event_destroy(gate->vmm.self, fence.event);
+        fence.event = 0;
     }
     if (result == PLEAT_OK || result == PLEAT_E_STATE)
-        marks->marks[marks->count++] = mark;
+        fences->fences[fences->count++] = fence;
     return result == PLEAT_OK || result == PLEAT_E_STATE;
 }
 
-bool pleat__gate_mark(pleat__gate *gate, pleat__marks *marks)
+bool pleat__gate_fence(pleat__gate *gate, pleat__fences *fences)
 {
     bool all = gate->gather == NULL || gate->gather(gate->gather_context) == PLEAT_OK;
     if (!all && !gate->ending)
         return false;
-    *marks = (pleat__marks){.count = 0};
-    marks->marks = gate->stream_count <= PLEAT__MARKS
-                       ? marks->some
-                       : pleat__arena_alloc(gate->arena, gate->stream_count * sizeof *marks->marks);
-    if (marks->marks == NULL)
+    *fences = (pleat__fences){.count = 0};
+    fences->fences =
+        gate->stream_count <= PLEAT__FENCES
+            ? fences->some
+            : pleat__arena_alloc(gate->arena, gate->stream_count * sizeof *fences->fences);
+    if (fences->fences == NULL)
         return false;
     /* A stream that was told to capture did nothing since (pleat__gate_before). */
     for (size_t i = 0; i < gate->stream_count && (all || gate->ending); i++)
         if (pleat__gate_before(gate, gate->streams[i]) == 0)
-            all = mark_stream(gate, gate->streams[i], marks) && all;
+            all = fence_stream(gate, gate->streams[i], fences) && all;
     if (all || gate->ending)
         return true;
-    pleat__gate_unmark(gate, marks);
+    pleat__gate_unfence(gate, fences);
     return false;
 }
 
@@ -309,15 +310,15 @@ static bool wait_for_captured(const pleat__gate *gate)
     return all;
 }
 
-bool pleat__gate_leave_marked(pleat__gate *gate, pleat__marks *marks)
+bool pleat__gate_leave_fenced(pleat__gate *gate, pleat__fences *fences)
 {
     pleat__gate_leave(gate);
     bool over = wait_for_captured(gate);
-    for (size_t i = 0; i < marks->count && (over || gate->ending); i++)
-        if (marks->marks[i].event != 0)
-            over = gate->vmm.ops->event_wait(gate->vmm.self, marks->marks[i].event) == PLEAT_OK &&
+    for (size_t i = 0; i < fences->count && (over || gate->ending); i++)
+        if (fences->fences[i].event != 0)
+            over = gate->vmm.ops->event_wait(gate->vmm.self, fences->fences[i].event) == PLEAT_OK &&
                    over;
-    pleat__gate_unmark(gate, marks);
+    pleat__gate_unfence(gate, fences);
     if (!over)
         pleat__gate_enter(gate);
     return over;

@@ -18,14 +18,14 @@
  * thread gets it. Another thread that needs verbs meanwhile finds the turn taken: it gives up with
  * PLEAT_E_NOT_READY, changing nothing, waits for the turn without the lock, and begins again.
  *
- * What the lock orders stays under it: marking a point of a stream, asking whether one was passed,
+ * What the lock orders stays under it: fencing a point of a stream, asking whether one was passed,
  * making a stream wait. These take a microsecond at most and wait for nothing.
  *
  * LOCKS   turn, then lock; a space's own locks are inside. PLEAT__HOT_ASSERT (internal/check.h)
  *         traps where a verb is issued under the lock.
- * REMOVAL Under the lock the streams are marked, and what goes is taken out of reach; then the lock
- *         is left and the marks are waited for: what others free after the marks is not among it.
- *         A stream that captures a graph, which nobody told the runtime of, cannot be marked: what
+ * REMOVAL Under the lock the streams are fenced, and what goes is taken out of reach; then the lock
+ *         is left and the fences are waited for: what others free after the fences is not among it.
+ *         A stream that captures a graph, which nobody told the runtime of, cannot be fenced: what
  *         it has left over stays, and what others have goes.
  */
 #ifndef PLEAT_RUNTIME_BASE_DRIVER_LOCK_H
@@ -42,19 +42,19 @@ typedef struct pleat__captured {
 } pleat__captured;
 
 /* The point that a stream had reached. */
-typedef struct pleat__mark {
+typedef struct pleat__fence {
     pleat_stream stream;
     pleat_event event; /* 0: it captures without the runtime's knowledge; nothing of it can go */
-} pleat__mark;
+} pleat__fence;
 
-#define PLEAT__MARKS 16u
+#define PLEAT__FENCES 16u
 
 /* Those of all streams that allocate. */
-typedef struct pleat__marks {
-    pleat__mark *marks;
+typedef struct pleat__fences {
+    pleat__fence *fences;
     size_t count;
-    pleat__mark some[PLEAT__MARKS];
-} pleat__marks;
+    pleat__fence some[PLEAT__FENCES];
+} pleat__fences;
 
 typedef struct pleat__gate {
     pthread_mutex_t lock;
@@ -72,7 +72,7 @@ typedef struct pleat__gate {
     size_t stream_capacity;
     pleat_stream last; /* that was noted */
     bool has_last;
-    /* Before they are marked: what others did comes behind one of them. NULL: there are none. */
+    /* Before they are fenced: what others did comes behind one of them. NULL: there are none. */
     pleat_result (*gather)(void *context);
     void *gather_context;
     bool ending; /* all goes: what is allocated still is waited for as well, whatever is refused */
@@ -118,21 +118,21 @@ void pleat__gate_wait(pleat__gate *gate, pthread_cond_t *more);
 /* pre: the thread has the turn. */
 void pleat__gate_leave(pleat__gate *gate);
 void pleat__gate_enter(pleat__gate *gate);
-/* Marks the points that the streams have reached; one of the next two follows. false: the driver
+/* Fences the points that the streams have reached; one of the next two follows. false: the driver
  * refuses, or there is no host memory. */
-PLEAT_NODISCARD bool pleat__gate_mark(pleat__gate *gate, pleat__marks *marks);
+PLEAT_NODISCARD bool pleat__gate_fence(pleat__gate *gate, pleat__fences *fences);
 /* Nothing is to go. */
-void pleat__gate_unmark(const pleat__gate *gate, pleat__marks *marks);
-/* Leaves the lock, and waits until the GPU is past the marks. false: the driver does not say so,
+void pleat__gate_unfence(const pleat__gate *gate, pleat__fences *fences);
+/* Leaves the lock, and waits until the GPU is past the fences. false: the driver does not say so,
  * and the lock is held. */
-PLEAT_NODISCARD bool pleat__gate_leave_marked(pleat__gate *gate, pleat__marks *marks);
+PLEAT_NODISCARD bool pleat__gate_leave_fenced(pleat__gate *gate, pleat__fences *fences);
 /* Whether nothing of a stream can go. */
-bool pleat__marks_spare(const pleat__marks *marks, pleat_stream stream);
+bool pleat__fences_spare(const pleat__fences *fences, pleat_stream stream);
 /* A stream that allocates. */
 PLEAT_NODISCARD pleat_result pleat__gate_note_stream(pleat__gate *gate, pleat_stream stream);
 /* What it did comes behind another one that allocates. */
 void pleat__gate_forget_stream(pleat__gate *gate, pleat_stream stream);
-/* Marks the point that a stream has reached. PLEAT_E_NOT_READY, without a text: it captures. */
+/* Fences the point that a stream has reached. PLEAT_E_NOT_READY, without a text: it captures. */
 PLEAT_NODISCARD pleat_result pleat__gate_record(const pleat__gate *gate, pleat_event event,
                                                 pleat_stream stream);
 /* For a stream that captures: the point that it had reached before. It has done nothing since in

@@ -30,8 +30,8 @@ static const transition transitions[] = {
     T(suspended, heap, marked),
     T(following, heap, misfit),
     T(suspended, heap, misfit),
-    T(following, resting, costs),
-    T(resting, heap, rested),
+    T(following, backoff, costs),
+    T(backoff, heap, over),
 };
 #undef T
 

@@ -9,15 +9,15 @@
  *      |     |                              |                                           |
  *      |     +------- replaced, misfit, marked (drop) ----------------------------------+
  *      |                                    |
- *      |  rested (judge)                    | costs (judge)
- *      +-------------- resting <------------+
+ *      |  over (judge)                      | costs (judge)
+ *      +-------------- backoff <------------+
  *
  * heap       nothing is followed: the heap serves, and the recording waits for iterations that are
  *            alike
  * following  a schedule is followed: a plan file's (cause file, or laid_out for a larger size), or
  *            an iteration as it lay (alike)
  * suspended  there is a schedule, but this iteration is another; the heap serves
- * resting    the judge dropped a schedule that cost more than it gave; the heap serves, and nothing
+ * backoff    the judge dropped a schedule that cost more than it gave; the heap serves, and nothing
  *            is recorded
  *
  * The functions named are learner.c's, the only ones that set a state.
@@ -27,7 +27,7 @@
 
 #include <stdint.h>
 
-#define PLEAT__STATES(X) X(heap) X(following) X(suspended) X(resting)
+#define PLEAT__STATES(X) X(heap) X(following) X(suspended) X(backoff)
 #define PLEAT__CAUSES(X)                                                                           \
     X(start)                                                                                       \
     X(file)                                                                                        \
@@ -38,7 +38,7 @@
     X(marked)                                                                                      \
     X(laid_out)                                                                                    \
     X(costs)                                                                                       \
-    X(rested)                                                                                      \
+    X(over)                                                                                        \
     X(misfit)
 
 typedef enum pleat__state {

@@ -247,11 +247,11 @@ static pleat_result copy_and_rest(pleat_runtime *runtime, pleat__pause *pause)
     return pleat__copying_end(&copying, result);
 }
 
-/* The marks of streams that capture a graph, and cannot be waited for. */
-static bool any_captures(const pleat__marks *marks)
+/* The fences of streams that capture a graph, and cannot be waited for. */
+static bool any_captures(const pleat__fences *fences)
 {
-    for (size_t m = 0; m < marks->count; m++)
-        if (marks->marks[m].event == 0)
+    for (size_t m = 0; m < fences->count; m++)
+        if (fences->fences[m].event == 0)
             return true;
     return false;
 }
@@ -271,13 +271,13 @@ static void join_neighbours(pleat_runtime *runtime, pleat__pause *pause)
 
 pleat_result pleat__pause_rest(pleat_runtime *runtime, pleat__pause *pause)
 {
-    pleat__marks marks;
-    bool marked = pleat__gate_mark(&runtime->gate, &marks);
-    if (marked && any_captures(&marks)) {
-        pleat__gate_unmark(&runtime->gate, &marks);
+    pleat__fences fences;
+    bool fenced = pleat__gate_fence(&runtime->gate, &fences);
+    if (fenced && any_captures(&fences)) {
+        pleat__gate_unfence(&runtime->gate, &fences);
         return pleat__fail(PLEAT_E_STATE, "pause: a stream captures a graph");
     }
-    if (!marked || !pleat__gate_leave_marked(&runtime->gate, &marks))
+    if (!fenced || !pleat__gate_leave_fenced(&runtime->gate, &fences))
         return pleat__fail(PLEAT_E_DRIVER, "pause: the streams cannot be waited for: %s",
                            pleat_last_error()->text);
     pleat__gate_drain(&runtime->gate);

@@ -12,8 +12,8 @@
  *
  * After every step that gave anything the policy is asked again. Steps 3 and 4 are the last of the
  * five of PyTorch's malloc. No driver verb waits for the GPU, which may still use what was freed on
- * its own stream; so before anything is unmapped the streams that allocate are marked and waited
- * for (pleat__gate_leave_marked), by the policy, which takes what it gives back out of reach.
+ * its own stream; so before anything is unmapped the streams that allocate are fenced and waited
+ * for (pleat__gate_leave_fenced), by the policy, which takes what it gives back out of reach.
  */
 #include <runtime/face/runtime_internal.h>
 

@@ -190,9 +190,9 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     pleat__gate_lock_turn(&runtime->gate);
     runtime->gate.ending = true;
     /* All goes, whatever the driver says. */
-    pleat__marks marks;
-    if (pleat__gate_mark(&runtime->gate, &marks) &&
-        pleat__gate_leave_marked(&runtime->gate, &marks))
+    pleat__fences fences;
+    if (pleat__gate_fence(&runtime->gate, &fences) &&
+        pleat__gate_leave_fenced(&runtime->gate, &fences))
         pleat__gate_enter(&runtime->gate);
     pleat__gate_unlock(&runtime->gate);
     pleat__gate_drain(&runtime->gate);

@@ -13,9 +13,9 @@
 #define SETTLING 2u
 /* Points at which a schedule is dropped; a bad iteration adds 2, a good one takes 1 off. */
 #define DROPPED 6u
-/* Iterations of the first rest, and how often it doubles at most. */
-#define REST       16u
-#define MOST_RESTS 6u
+/* Iterations of the first back-off, and how often it doubles at most. */
+#define BACKOFF       16u
+#define MOST_BACKOFFS 6u
 /* An iteration of fewer requests says nothing about a plan file. */
 #define FEW 64u
 /* Iterations of which the plan file served less than half, until it is left. */
@@ -68,7 +68,7 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     uint64_t passed = now.now_ns > before.now_ns ? now.now_ns - before.now_ns : 0;
     bool grew = now.chunks > before.chunks;
     judge->before = now;
-    judge->rest -= judge->rest != 0;
+    judge->backoff -= judge->backoff != 0;
     if (followed == PLEAT__FOLLOWED_NOTHING)
         return PLEAT__VERDICT_KEEP;
     bool file = followed == PLEAT__FOLLOWED_FILE;
@@ -80,7 +80,7 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
         return PLEAT__VERDICT_KEEP;
     if (file)
         return PLEAT__VERDICT_LEAVE;
-    judge->rest = REST << judge->rests;
-    judge->rests += judge->rests < MOST_RESTS;
+    judge->backoff = BACKOFF << judge->backoffs;
+    judge->backoffs += judge->backoffs < MOST_BACKOFFS;
     return PLEAT__VERDICT_DROP;
 }

@@ -11,7 +11,7 @@
  *              time, or if memory grew and a quarter of its requests had no slot. A bad iteration
  *              adds two points, a good one takes one off; at six points the schedule is dropped. A
  *              plan file is then left for good. After a learned schedule the heap serves alone for
- *              a number of iterations, the rest; each rest is twice as long as the one before.
+ *              a number of iterations, the back-off; each is twice as long as the one before.
  *
  * The first two iterations of a schedule are not judged: places that cross into the first one
  * settle in the second. Where the program marks no iterations, as many requests as the schedule has
@@ -41,7 +41,7 @@ typedef enum pleat__followed {
 
 typedef enum pleat__verdict {
     PLEAT__VERDICT_KEEP = 0,
-    PLEAT__VERDICT_DROP,  /* the learned schedule: the heap serves alone while judge->rest != 0 */
+    PLEAT__VERDICT_DROP, /* the learned schedule: the heap serves alone while judge->backoff != 0 */
     PLEAT__VERDICT_LEAVE, /* the plan file: it is another job's, or costs too much */
 } pleat__verdict;
 
@@ -49,8 +49,8 @@ typedef struct pleat__judge {
     pleat__judge_counts before;
     uint32_t iterations; /* judged since the schedule was adopted */
     uint32_t bad;        /* points: +2 for a bad iteration, -1 for a good one */
-    uint32_t rest;       /* iterations left in which nothing is followed and nothing recorded */
-    uint32_t rests;      /* rests so far: the next one is REST << rests iterations */
+    uint32_t backoff;    /* iterations left in which nothing is followed and nothing recorded */
+    uint32_t backoffs;   /* so far: the next one is BACKOFF << backoffs iterations */
     uint64_t strays;  /* requests in lanes that matched nothing, so far: the policy counts them */
     uint32_t strikes; /* iterations of which the plan file served less than half */
     bool fits;        /* the plan file served half of an iteration or more */

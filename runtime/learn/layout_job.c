@@ -367,7 +367,7 @@ static bool unmap(pleat__layouts *layouts, const pleat__layout_made *made)
     if (deferred == NULL)
         return false;
     for (uint16_t s = 0; s < layouts->heap->stream_count; s++)
-        if (!pleat__deferred_unmap_mark(deferred, s)) {
+        if (!pleat__deferred_unmap_fence(deferred, s)) {
             pleat__deferred_unmap_free(deferred);
             return false;
         }

@@ -167,7 +167,7 @@ void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t str
 {
     bool suspended = learner->current == NULL && learner->schedule != NULL;
     bool file = learner->schedule != NULL && !learner->schedule->learned;
-    if (learner->on && !file && learner->judge.rest == 0) {
+    if (learner->on && !file && learner->judge.backoff == 0) {
         pleat__repeat found = pleat__recording_add(&learner->record, bytes, stream, place);
         if (found.count != 0 && explains_more(learner, &found)) {
             adopt(learner, &found);
@@ -203,10 +203,10 @@ static void judge(pleat__learner *learner)
     if (verdict == PLEAT__VERDICT_LEAVE)
         learner->due |= PLEAT__DUE_LEAVE;
     if (verdict == PLEAT__VERDICT_DROP) {
-        drop(learner, PLEAT__STATE_resting, PLEAT__CAUSE_costs);
+        drop(learner, PLEAT__STATE_backoff, PLEAT__CAUSE_costs);
         pleat__recording_restart(&learner->record);
-    } else if (learner->states.now == PLEAT__STATE_resting && learner->judge.rest == 0) {
-        pleat__states_set(&learner->states, PLEAT__STATE_heap, PLEAT__CAUSE_rested);
+    } else if (learner->states.now == PLEAT__STATE_backoff && learner->judge.backoff == 0) {
+        pleat__states_set(&learner->states, PLEAT__STATE_heap, PLEAT__CAUSE_over);
     }
 }
 
@@ -274,7 +274,7 @@ void pleat__learner_mark(pleat__learner *learner)
     follow_sizes(learner);
     sweep_retired(learner);
     bool wanted = learner->schedule == NULL || learner->diverged;
-    if (found.count != 0 && wanted && learner->judge.rest == 0) {
+    if (found.count != 0 && wanted && learner->judge.backoff == 0) {
         adopt(learner, &found);
         return;
     }

@@ -456,7 +456,7 @@ end:
     return result;
 }
 
-/* ---- giving back, views ---- */
+/* ---- giving back, joining, views ---- */
 
 static void occupy_all(pleat__chunk_pool *pool, const uint32_t *numbers, uint32_t count, bool take)
 {
@@ -486,10 +486,10 @@ static void unmap_homes(const pleat__chunk_pool *pool, const uint32_t *numbers, 
 }
 
 uint32_t pleat__chunk_pool_shrink(pleat__chunk_pool *pool, const uint32_t *numbers, uint32_t count,
-                                  pleat__marks *marks)
+                                  pleat__fences *fences)
 {
     occupy_all(pool, numbers, count, true);
-    if (!pleat__gate_leave_marked(pool->gate, marks)) {
+    if (!pleat__gate_leave_fenced(pool->gate, fences)) {
         occupy_all(pool, numbers, count, false);
         return 0;
     }
@@ -499,6 +499,19 @@ uint32_t pleat__chunk_pool_shrink(pleat__chunk_pool *pool, const uint32_t *numbe
         pool->chunks[numbers[i]] = NULL;
     pool->absent += count;
     return count;
+}
+
+bool pleat__chunk_pool_join(pleat__chunk_pool *pool, uint32_t first, uint32_t next)
+{
+    pleat__chunk *handle = pool->chunks[first], *behind = pool->chunks[next];
+    uint32_t end = next + behind->pages;
+    if (pool->breaks[next] || !pleat__space_join(pool->space, handle, behind))
+        return false;
+    for (uint32_t c = next; c < end; c++) {
+        pool->chunks[c] = handle;
+        pool->first[c] = first;
+    }
+    return true;
 }
 
 pleat_result pleat__chunk_pool_view(pleat__chunk_pool *pool, const uint32_t *chunks, uint32_t count,

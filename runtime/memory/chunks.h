@@ -51,7 +51,7 @@ typedef struct pleat__chunk_pool {
     uint64_t region_pages; /* taken at the bottom of the window for homes */
     uint64_t next_home;
     uint64_t view_pages; /* alias pages mapped now, without those that are being unmapped */
-    /* Handles at rest because nothing lay there, and what is free on paused ones (rest.h). */
+    /* rest.c's: handles at rest because nothing lay there, and what is free on paused ones. */
     uint32_t *resting;
     size_t resting_count, resting_capacity;
     pleat__run *held_runs;
@@ -79,14 +79,18 @@ PLEAT_NODISCARD pleat_result pleat__chunk_pool_grow(pleat__chunk_pool *pool, uin
 /* `chunks` more, mapped and at rest: they have no memory before something comes to lie there. The
  * lock is not left. All or none. */
 PLEAT_NODISCARD pleat_result pleat__chunk_pool_promise(pleat__chunk_pool *pool, uint32_t chunks);
-/* Gives wholly free chunks back to the space, of streams that are marked, when the GPU is past the
- * marks; how many went: all or, where nobody says that it is, none. `numbers` is in descending
+/* Gives wholly free chunks back to the space, of streams that are fenced, when the GPU is past the
+ * fences; how many went: all or, where nobody says that it is, none. `numbers` is in descending
  * order. pre: whole handles, and no alias of them is mapped. */
 uint32_t pleat__chunk_pool_shrink(pleat__chunk_pool *pool, const uint32_t *numbers, uint32_t count,
-                                  pleat__marks *marks);
+                                  pleat__fences *fences);
 /* A view: the chunks' aliases side by side. pre: whole handles, something of each is occupied. */
 PLEAT_NODISCARD pleat_result pleat__chunk_pool_view(pleat__chunk_pool *pool, const uint32_t *chunks,
                                                     uint32_t count, uint64_t *page);
+
+/* Makes one handle of two neighbours at rest, which begin with these chunks. false: they lie apart,
+ * or the space does not have it. */
+bool pleat__chunk_pool_join(pleat__chunk_pool *pool, uint32_t first, uint32_t next);
 
 /* memory_audit.c: handles, homes and what is gone. */
 bool pleat__chunks_audit(const pleat__chunk_pool *pool);

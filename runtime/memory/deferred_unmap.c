@@ -10,7 +10,7 @@ struct pleat__deferred_unmap {
     pleat__heap *heap;
     pleat__deferred_unmap *next; /* in the heap's list of those refused */
     bool gives;
-    uint64_t marked, unmarked;          /* a bit for each stream; it cannot be now */
+    uint64_t fenced, unfenced;          /* a bit for each stream; it cannot be now */
     pleat_event events[PLEAT__STREAMS]; /* of those, their last work that may have used the pages */
     uint32_t capacity;
     uint32_t count;
@@ -71,14 +71,14 @@ void pleat__deferred_unmap_free(pleat__deferred_unmap *deferred)
     pleat__arena_free(heap->arena, deferred);
 }
 
-static bool mark(pleat__deferred_unmap *deferred, uint16_t stream)
+static bool fence(pleat__deferred_unmap *deferred, uint16_t stream)
 {
     pleat__heap *heap = deferred->heap;
     const pleat_vmm_ops *ops = heap->vmm.ops;
     pleat_event event;
     if (ops->event_create(heap->vmm.self, heap->device, &event) != PLEAT_OK)
         return false;
-    if (pleat__heap_mark(heap, stream, event) != PLEAT_OK) {
+    if (pleat__heap_fence(heap, stream, event) != PLEAT_OK) {
         (void)ops->event_destroy(heap->vmm.self, event);
         return false;
     }
@@ -86,12 +86,12 @@ static bool mark(pleat__deferred_unmap *deferred, uint16_t stream)
     return true;
 }
 
-bool pleat__deferred_unmap_mark(pleat__deferred_unmap *deferred, uint16_t stream)
+bool pleat__deferred_unmap_fence(pleat__deferred_unmap *deferred, uint16_t stream)
 {
     uint64_t bit = UINT64_C(1) << stream;
-    if (((deferred->marked | deferred->unmarked) & bit) == 0)
-        *(mark(deferred, stream) ? &deferred->marked : &deferred->unmarked) |= bit;
-    return (deferred->marked & bit) != 0;
+    if (((deferred->fenced | deferred->unfenced) & bit) == 0)
+        *(fence(deferred, stream) ? &deferred->fenced : &deferred->unfenced) |= bit;
+    return (deferred->fenced & bit) != 0;
 }
 
 void pleat__deferred_unmap_add(pleat__deferred_unmap *deferred, pleat__page_run run)

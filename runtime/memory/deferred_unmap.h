@@ -3,7 +3,7 @@
  * mapper's, which unmaps them when the streams are past what they had been given. Until then they
  * keep their chunks from being given back.
  *
- *   made -> streams marked, pages added -> handed over -> unmapped and forgotten, or refused: the
+ *   made -> streams fenced, pages added -> handed over -> unmapped and forgotten, or refused: the
  *           mapper has no room, or nobody can say that the GPU is done. Then they stay mapped, and
  *           are handed over again when views are dropped next (pleat__deferred_unmap_again).
  */
@@ -17,9 +17,9 @@
 pleat__deferred_unmap *pleat__deferred_unmap_new(pleat__heap *heap, uint32_t runs, bool gives);
 /* One that was not handed over. */
 void pleat__deferred_unmap_free(pleat__deferred_unmap *deferred);
-/* The stream may use what is added. false: its point cannot be marked. */
-bool pleat__deferred_unmap_mark(pleat__deferred_unmap *deferred, uint16_t stream);
-/* pre: room, and the streams that may use the pages are marked. */
+/* The stream may use what is added. false: its point cannot be fenced. */
+bool pleat__deferred_unmap_fence(pleat__deferred_unmap *deferred, uint16_t stream);
+/* pre: room, and the streams that may use the pages are fenced. */
 void pleat__deferred_unmap_add(pleat__deferred_unmap *deferred, pleat__page_run run);
 /* To the mapper. It is not the caller's any more. */
 void pleat__deferred_unmap_hand_over(pleat__deferred_unmap *deferred);

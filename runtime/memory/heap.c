@@ -75,13 +75,11 @@ static inline bool place_each(const pleat__place *place,
     return true;
 }
 
-static bool best_fit(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
+static bool place_in_hole(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
 {
-    pleat__run run = pleat__free_runs_best(&heap->zones[zone], granules);
+    pleat__run run = pleat__heap_choose_hole(heap, zone, granules);
     if (run.count == 0)
         return false;
-    if (granules >= heap->small_granules)
-        run = pleat__hole_end(heap, run, granules);
     *place = pleat__heap_at_home(heap, run.begin, granules);
     return true;
 }
@@ -127,18 +125,18 @@ static pleat_result place_beside(pleat__heap *heap, uint32_t granules, uint8_t z
         return refused;
     /* The attempt may have left the lock. */
     PLEAT_TRY(pleat__heap_sync(heap));
-    return best_fit(heap, zone ^ 1u, granules, place) ? PLEAT_OK : refused;
+    return place_in_hole(heap, zone ^ 1u, granules, place) ? PLEAT_OK : refused;
 }
 
 static pleat_result place_small(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                 pleat__place *place)
 {
-    if (best_fit(heap, zone, granules, place))
+    if (place_in_hole(heap, zone, granules, place))
         return PLEAT_OK;
     pleat_result result = pleat__heap_refill(heap, zone);
     if (result != PLEAT_OK)
         return place_beside(heap, granules, zone, result, place);
-    PLEAT_CHECK(best_fit(heap, zone, granules, place));
+    PLEAT_CHECK(place_in_hole(heap, zone, granules, place));
     return PLEAT_OK;
 }
 
@@ -146,12 +144,12 @@ static pleat_result place_small(pleat__heap *heap, uint32_t granules, uint8_t zo
 static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                 pleat__place *place, bool *occupied)
 {
-    if (best_fit(heap, zone, granules, place) ||
-        (pleat__heap_order(heap, zone, granules) && best_fit(heap, zone, granules, place)))
+    if (place_in_hole(heap, zone, granules, place) ||
+        (pleat__heap_order(heap, zone, granules) && place_in_hole(heap, zone, granules, place)))
         return PLEAT_OK;
     bool woken;
     PLEAT_TRY(pleat__heap_wake(heap, zone, granules, &woken));
-    if (woken && best_fit(heap, zone, granules, place))
+    if (woken && place_in_hole(heap, zone, granules, place))
         return PLEAT_OK;
     if (granules >= heap->pool->occupancy.full) {
         *occupied = true;
@@ -160,7 +158,7 @@ static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zo
     pleat_result result = pleat__heap_supply(heap, zone, 1);
     if (result != PLEAT_OK)
         return place_beside(heap, granules, zone, result, place);
-    PLEAT_CHECK(best_fit(heap, zone, granules, place));
+    PLEAT_CHECK(place_in_hole(heap, zone, granules, place));
     return PLEAT_OK;
 }
 

@@ -5,7 +5,7 @@
  * The heap places by the granule, in all memory that is free, idle slots included. A request gets
  * the first of these that there is:
  *
- *   1 the smallest free run that holds it, at the chunks' homes (heap_fit.c: which end of it)
+ *   1 the smallest free run that holds it, at the chunks' homes (heap_fit.c)
  *   2 a free stretch of a view that is mapped (views.c)
  *   3 a new view over whole free handles and parts of two more at its ends, so that no byte is
  *     wasted (stitch.c)
@@ -47,7 +47,7 @@ typedef struct pleat__runs {
     pleat__run *runs;
     uint32_t count;
     uint32_t granules; /* all of them */
-    pleat__view *view; /* the view it is a window of; NULL: it is a slot's or a lane's */
+    pleat__view *view; /* the view it is a slice of; NULL: it is a slot's or a lane's */
 } pleat__runs;
 
 /* Where a request lies. */
@@ -172,10 +172,10 @@ bool pleat__heap_audit(const pleat__heap *heap);
 
 /* ---- for views and layouts ---- */
 
-/* Marks the point that a stream, or all that share an index, have reached. PLEAT_E_NOT_READY as
+/* Fences the point that a stream, or all that share an index, have reached. PLEAT_E_NOT_READY as
  * pleat__gate_record, PLEAT_E_STATE: they capture, and nobody said so. */
-PLEAT_NODISCARD pleat_result pleat__heap_mark(pleat__heap *heap, uint16_t stream,
-                                              pleat_event event);
+PLEAT_NODISCARD pleat_result pleat__heap_fence(pleat__heap *heap, uint16_t stream,
+                                               pleat_event event);
 /* Brings the trees up to date. */
 PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
 /* New chunks into a zone. pre: the turn; the lock is left meanwhile, and the trees are up to date

@@ -1,9 +1,12 @@
 /*
- * heap_fit.c: which end of a free run a large request gets.
+ * heap_fit.c: which hole a request gets, and which end of it: the one file to change for another
+ * rule.
  *
- * Views are made of whole free handles (stitch.c), so what is free of a handle that is in use in
- * part serves only what fits into it. A request lies at that end of the run where it leaves more
- * chunks in whole free handles: at the end that begins or ends in the middle of a handle, mostly.
+ * It gets the smallest free run of its zone that holds it, and of several of that size the lowest:
+ * best fit, in O(log n) free runs. Views are made of whole free handles (stitch.c), so what is free
+ * of a handle that is in use in part serves only what fits into it. A request lies at that end of
+ * the run where it leaves more chunks in whole free handles: at the end that begins or ends in the
+ * middle of a handle, mostly.
  */
 #include <runtime/memory/heap_internal.h>
 
@@ -32,11 +35,20 @@ static uint32_t whole_between(const pleat__chunk_pool *pool, uint32_t begin, uin
     return last > first ? last - first : 0;
 }
 
-pleat__run pleat__hole_end(const pleat__heap *heap, pleat__run hole, uint32_t granules)
+/* The end of a hole that a large request gets. */
+static pleat__run end_of_hole(const pleat__heap *heap, pleat__run hole, uint32_t granules)
 {
     uint32_t end = hole.begin + hole.count;
     uint32_t left_behind = whole_between(heap->pool, hole.begin + granules, end);
     uint32_t left_before = whole_between(heap->pool, hole.begin, end - granules);
     uint32_t begin = left_before > left_behind ? end - granules : hole.begin;
     return (pleat__run){begin, granules};
+}
+
+pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32_t granules)
+{
+    pleat__run hole = pleat__free_runs_best(&heap->zones[zone], granules);
+    if (hole.count == 0 || granules < heap->small_granules)
+        return hole;
+    return end_of_hole(heap, hole, granules);
 }

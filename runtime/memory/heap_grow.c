@@ -232,13 +232,13 @@ static bool aliased(const pleat__heap *heap, uint32_t chunk)
     return pleat__space_maps(heap->pool->space, heap->pool->chunks[chunk]) > 1;
 }
 
-uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__marks *marks)
+uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__fences *fences)
 {
     uint64_t zones = 0;
     for (uint32_t i = 0; i < heap->stream_count && i < PLEAT__OVERFLOW; i++)
-        zones |= (uint64_t)pleat__marks_spare(marks, heap->streams[i]) << i;
+        zones |= (uint64_t)pleat__fences_spare(fences, heap->streams[i]) << i;
     if (heap->overflow.apart ||
-        (heap->overflow.has_head && pleat__marks_spare(marks, heap->overflow.head)))
+        (heap->overflow.has_head && pleat__fences_spare(fences, heap->overflow.head)))
         zones |= UINT64_C(1) << PLEAT__OVERFLOW;
     return zones;
 }
@@ -278,16 +278,16 @@ static uint32_t shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page, uint3
 {
     pleat__chunk_pool *pool = heap->pool;
     uint64_t from = *page;
-    pleat__marks marks;
-    if (!pleat__gate_mark(pool->gate, &marks))
+    pleat__fences fences;
+    if (!pleat__gate_fence(pool->gate, &fences))
         return 0;
-    uint32_t count = list_idle(heap, chunks, pleat__zones_spared(heap, &marks), page, numbers);
+    uint32_t count = list_idle(heap, chunks, pleat__zones_spared(heap, &fences), page, numbers);
     if (count == 0) {
-        pleat__gate_unmark(pool->gate, &marks);
+        pleat__gate_unfence(pool->gate, &fences);
         return 0;
     }
     pleat__heap_forget(heap);
-    count = pleat__chunk_pool_shrink(pool, numbers, count, &marks);
+    count = pleat__chunk_pool_shrink(pool, numbers, count, &fences);
     pleat__heap_forget(heap);
     *page = count > 0 ? *page : from;
     return count;

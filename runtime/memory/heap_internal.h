@@ -1,6 +1,6 @@
 /*
  * heap_internal.h: what a heap's files share: heap.c places requests, heap_zones.c knows what is
- * free, heap_fit.c which end of a run to use, heap_grow.c where more comes from, stream_order.c in
+ * free, heap_fit.c which hole to use, heap_grow.c where more comes from, stream_order.c in
  * which order streams use it.
  */
 #ifndef PLEAT_RUNTIME_MEMORY_HEAP_INTERNAL_H
@@ -25,11 +25,12 @@ PLEAT_NODISCARD pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pl
 /* The longest beginning of a run that lies in chunks of one zone without a break. */
 pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run);
 /* A bit for two zones of whose memory nothing can go: their stream captures, and nobody said so. */
-uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__marks *marks);
+uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__fences *fences);
 /* Later work of one zone's stream comes behind all that the other's has been given so far. */
 PLEAT_NODISCARD pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to);
-/* The end of a hole that a large request gets. */
-pleat__run pleat__hole_end(const pleat__heap *heap, pleat__run hole, uint32_t granules);
+/* Free granules of a zone whose first `granules` a request gets; count 0: no hole holds them. pre:
+ * the trees are up to date. */
+pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32_t granules);
 /* A chunk of the large zone for small requests. */
 PLEAT_NODISCARD pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small);
 

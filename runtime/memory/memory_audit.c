@@ -63,14 +63,14 @@ static bool audit_view(const pleat__chunk_pool *pool, const pleat__view *view)
             if (i + k >= view->pages || view->chunks[i + k] != c + k)
                 return disagree("handle in a view", view->page + i, pages, k);
     }
-    if (view->dead || view->live > view->windows)
-        return disagree("windows of a view", view->page, view->live, view->windows);
+    if (view->dead || view->live > view->slices)
+        return disagree("slices of a view", view->page, view->live, view->slices);
     return true;
 }
 
 bool pleat__views_audit(const pleat__heap *heap, uint64_t layout_pages, uint64_t live)
 {
-    uint64_t pages = layout_pages, windows = 0;
+    uint64_t pages = layout_pages, slices = 0;
     for (uint32_t i = 0; i < heap->view_count; i++) {
         const pleat__view *view = heap->views[i];
         if (!audit_view(heap->pool, view))
@@ -78,10 +78,10 @@ bool pleat__views_audit(const pleat__heap *heap, uint64_t layout_pages, uint64_t
         if (i != 0 && heap->views[i - 1]->pages > view->pages)
             return disagree("order of views", i, heap->views[i - 1]->pages, view->pages);
         pages += view->pages;
-        windows += view->live;
+        slices += view->live;
     }
-    if (windows != live)
-        return disagree("windows in use", 0, windows, live);
+    if (slices != live)
+        return disagree("slices in use", 0, slices, live);
     return pages == heap->pool->view_pages ||
            disagree("alias pages", 0, heap->pool->view_pages, pages);
 }

@@ -63,10 +63,10 @@ static void forget(pleat__overflow *overflow, pleat__sharer *sharer)
     free_sharer(overflow->gate, sharer);
 }
 
-static pleat_result mark_done(const pleat__gate *gate, pleat__sharer *sharer)
+static pleat_result fence_done(const pleat__gate *gate, pleat__sharer *sharer)
 {
     PLEAT_TRY(gate->vmm.ops->event_record(gate->vmm.self, sharer->done, sharer->stream));
-    sharer->marked = true;
+    sharer->fenced = true;
     return PLEAT_OK;
 }
 
@@ -84,9 +84,9 @@ static void add_freed(pleat__overflow *overflow, pleat__sharer *sharer)
 static pleat_result note_freed(pleat__overflow *overflow, pleat__sharer *sharer)
 {
     if (pleat__gate_before(overflow->gate, sharer->stream) != 0)
-        sharer->marked = false;
+        sharer->fenced = false;
     else
-        PLEAT_TRY(mark_done(overflow->gate, sharer));
+        PLEAT_TRY(fence_done(overflow->gate, sharer));
     add_freed(overflow, sharer);
     return PLEAT_OK;
 }
@@ -95,9 +95,9 @@ pleat_result pleat__overflow_point(const pleat__overflow *overflow, pleat__share
                                    pleat_event *point)
 {
     pleat_event before = pleat__gate_before(overflow->gate, sharer->stream);
-    if (!sharer->marked && before == 0)
-        PLEAT_TRY(mark_done(overflow->gate, sharer));
-    *point = sharer->marked ? sharer->done : before;
+    if (!sharer->fenced && before == 0)
+        PLEAT_TRY(fence_done(overflow->gate, sharer));
+    *point = sharer->fenced ? sharer->done : before;
     return PLEAT_OK;
 }
 
@@ -194,7 +194,7 @@ pleat_stream pleat__overflow_joined(const pleat__overflow *overflow, pleat_strea
 pleat_result pleat__overflow_touch(pleat__overflow *overflow, pleat_stream stream)
 {
     pleat__sharer *sharer = find(overflow, stream);
-    PLEAT_TRY(mark_done(overflow->gate, sharer));
+    PLEAT_TRY(fence_done(overflow->gate, sharer));
     add_freed(overflow, sharer);
     return PLEAT_OK;
 }

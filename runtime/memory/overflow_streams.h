@@ -29,7 +29,7 @@ typedef struct pleat__sharer {
     pleat_event done; /* what was freed of it, it had used until there */
     uint32_t live;    /* allocations, and requests on their way */
     bool freed;       /* it is in the list of those */
-    bool marked;      /* `done` is; else that is before what it captures, or where that ended */
+    bool fenced;      /* `done` is; else that is before what it captures, or where that ended */
     struct pleat__sharer *next;
 } pleat__sharer;
 
@@ -53,7 +53,7 @@ PLEAT_NODISCARD pleat_result pleat__overflow_join(pleat__overflow *overflow, ple
 /* It was served there; or it was not. */
 void pleat__overflow_placed(pleat__overflow *overflow, pleat_stream stream, pleat_va address);
 void pleat__overflow_leave(pleat__overflow *overflow, pleat_stream stream);
-/* It is freed: others may have it, behind its stream's point. false: that cannot be marked, and
+/* It is freed: others may have it, behind its stream's point. false: that cannot be fenced, and
  * nothing is changed. pre: it was placed */
 PLEAT_NODISCARD bool pleat__overflow_give(pleat__overflow *overflow, pleat_va address);
 /* pre: it was placed */
@@ -65,7 +65,7 @@ PLEAT_NODISCARD pleat_result pleat__overflow_point(const pleat__overflow *overfl
                                                    pleat__sharer *sharer, pleat_event *point);
 /* Memory came to a stream that has joined, behind work that others have to wait for too. */
 PLEAT_NODISCARD pleat_result pleat__overflow_touch(pleat__overflow *overflow, pleat_stream stream);
-/* All that have something allocated, as far as they can be marked. */
+/* All that have something allocated, as far as they can be fenced. */
 void pleat__overflow_touch_all(pleat__overflow *overflow);
 /* A stream, any, waits for the head and for all that freed: it is the head. */
 PLEAT_NODISCARD pleat_result pleat__overflow_advance(pleat__overflow *overflow,

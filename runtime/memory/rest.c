@@ -93,18 +93,11 @@ static void add_resting(pleat__chunk_pool *pool, const handles *more)
 /* The handle of `first`, at rest, goes on in that of `next`, which is at rest as well. */
 static bool join(const pleat__heap *heap, uint32_t first, uint32_t next, uint32_t most)
 {
-    const pleat__chunk_pool *pool = heap->pool;
-    pleat__chunk *handle = pool->chunks[first], *behind = pool->chunks[next];
-    uint32_t pages = behind->pages;
-    if (first + handle->pages != next || pool->breaks[next] ||
-        heap->zone_of[first] != heap->zone_of[next] || handle->pages + pages > most ||
-        !pleat__space_join(pool->space, handle, behind))
-        return false;
-    for (uint32_t c = next; c < next + pages; c++) {
-        pool->chunks[c] = handle;
-        pool->first[c] = first;
-    }
-    return true;
+    pleat__chunk_pool *pool = heap->pool;
+    uint32_t chunks = pleat__handle_chunks(pool, first);
+    return first + chunks == next && heap->zone_of[first] == heap->zone_of[next] &&
+           chunks + pleat__handle_chunks(pool, next) <= most &&
+           pleat__chunk_pool_join(pool, first, next);
 }
 
 /* What grew request by request comes back in larger handles. */
@@ -182,19 +175,19 @@ static void leave_staying(const pleat__chunk_pool *pool, const staying *stay, ha
 static uint64_t rest(pleat__heap *heap, uint64_t bytes, const staying *stay, handles *idle)
 {
     pleat__chunk_pool *pool = heap->pool;
-    pleat__marks marks;
-    if (pleat__zones_reserve(heap) != PLEAT_OK || !pleat__gate_mark(pool->gate, &marks))
+    pleat__fences fences;
+    if (pleat__zones_reserve(heap) != PLEAT_OK || !pleat__gate_fence(pool->gate, &fences))
         return 0;
-    list_idle(heap, bytes, pleat__zones_spared(heap, &marks), idle);
+    list_idle(heap, bytes, pleat__zones_spared(heap, &fences), idle);
     leave_staying(pool, stay, idle);
     if (idle->count == 0 || pleat__rest_reserve(pool, idle->count) != PLEAT_OK) {
-        pleat__gate_unmark(pool->gate, &marks);
+        pleat__gate_unfence(pool->gate, &fences);
         return 0;
     }
     pleat__heap_forget(heap);
     for (uint32_t i = 0; i < idle->count; i++)
         occupy(pool, idle->first[i], true);
-    bool over = pleat__gate_leave_marked(pool->gate, &marks);
+    bool over = pleat__gate_leave_fenced(pool->gate, &fences);
     if (over) {
         (void)!pleat__space_rest(pool->space, idle->chunks, idle->count, NULL);
         pleat__gate_enter(pool->gate);

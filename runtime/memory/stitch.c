@@ -169,7 +169,7 @@ static void make_room_for(pleat__heap *heap, uint32_t pages)
         pleat__heap_drop_views(heap, heap->view_limit > pages ? heap->view_limit - pages : 0);
 }
 
-/* What was gathered as a view and the request's window in it, which is occupied and so out of
+/* What was gathered as a view and the request's slice of it, which is occupied and so out of
  * others' reach while the view is mapped. */
 static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t offset, uint8_t zone,
                               pleat__place *place)
@@ -183,11 +183,11 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t off
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
     for (uint32_t i = 0; i < view->pages; i++)
         view->chunks[i] = heap->gathered[i];
-    pleat_result result = pleat__window_in(heap, view, first, begin, granules, place)
+    pleat_result result = pleat__view_slice(heap, view, first, begin, granules, place)
                               ? PLEAT_OK
                               : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
     if (result != PLEAT_OK)
-        goto no_window;
+        goto no_slice;
     PLEAT_CHECK(pleat__heap_occupy(heap, place));
     /* The lock and the turn may be left meanwhile: others make views too. */
     heap->views_coming++;
@@ -203,7 +203,7 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t off
     return PLEAT_OK;
 no_map:
     pleat__heap_give(heap, place);
-no_window:
+no_slice:
     pleat__view_free(heap, view);
     return result;
 }

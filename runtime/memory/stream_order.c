@@ -115,7 +115,7 @@ static pleat_result gather_sharers(pleat__heap *heap)
     return result;
 }
 
-/* The gate's: before all streams are marked that it knows. */
+/* The gate's: before all streams are fenced that it knows. */
 static pleat_result gather(void *context)
 {
     pleat__heap *heap = context;
@@ -171,7 +171,7 @@ uint16_t pleat__heap_stream(pleat__heap *heap, pleat_stream stream)
     return (uint16_t)heap->stream_count++;
 }
 
-pleat_result pleat__heap_mark(pleat__heap *heap, uint16_t stream, pleat_event event)
+pleat_result pleat__heap_fence(pleat__heap *heap, uint16_t stream, pleat_event event)
 {
     pleat_stream last = heap->streams[stream];
     if (stream == PLEAT__OVERFLOW) {

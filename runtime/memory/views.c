@@ -19,11 +19,11 @@
 #include <internal/check.h>
 
 /* `runs` comes first: places point to it. */
-typedef struct window {
+typedef struct slice {
     pleat__runs runs;
     uint32_t references; /* by what is allocated in it, and by pins */
     pleat__run own[];    /* runs.runs */
-} window;
+} slice;
 
 /* ---- records ---- */
 
@@ -64,7 +64,7 @@ void pleat__views_add(pleat__heap *heap, pleat__view *view)
     heap->views[at] = view;
 }
 
-/* ---- windows ---- */
+/* ---- slices ---- */
 
 static pleat__run part_of_chunk(const pleat__heap *heap, const pleat__view *view, uint32_t index,
                                 uint32_t offset, uint32_t left)
@@ -94,18 +94,18 @@ static uint32_t list_runs(const pleat__heap *heap, const pleat__view *view, uint
     return count;
 }
 
-bool pleat__window_in(pleat__heap *heap, pleat__view *view, uint32_t first, uint32_t offset,
-                      uint32_t granules, pleat__place *place)
+bool pleat__view_slice(pleat__heap *heap, pleat__view *view, uint32_t first, uint32_t offset,
+                       uint32_t granules, pleat__place *place)
 {
     uint32_t count = list_runs(heap, view, first, offset, granules, NULL);
-    window *made = pleat__arena_alloc(heap->arena, sizeof *made + count * sizeof *made->own);
+    slice *made = pleat__arena_alloc(heap->arena, sizeof *made + count * sizeof *made->own);
     if (made == NULL)
         return false;
     made->runs = (pleat__runs){.runs = made->own, .count = count, .granules = granules};
     made->runs.view = view;
     made->references = 0;
     list_runs(heap, view, first, offset, granules, made->own);
-    view->windows++;
+    view->slices++;
     *place =
         (pleat__place){.address = heap->pool->base + (view->page + first) * heap->pool->page_bytes +
                                   ((uint64_t)offset << PLEAT__GRANULE_SHIFT),
@@ -114,18 +114,18 @@ bool pleat__window_in(pleat__heap *heap, pleat__view *view, uint32_t first, uint
     return true;
 }
 
-static window *window_of(const pleat__place *place)
+static slice *slice_of(const pleat__place *place)
 {
-    return place->several != NULL && place->several->view != NULL ? (window *)place->several : NULL;
+    return place->several != NULL && place->several->view != NULL ? (slice *)place->several : NULL;
 }
 
-static void let_go(pleat__arena *arena, window *held)
+static void let_go(pleat__arena *arena, slice *held)
 {
     pleat__view *view = held->runs.view;
     if (held->references-- > 1)
         return;
     pleat__arena_free(arena, held);
-    if (--view->windows == 0 && view->dead) {
+    if (--view->slices == 0 && view->dead) {
         pleat__arena_free(arena, view->chunks);
         pleat__arena_free(arena, view);
     }
@@ -133,21 +133,21 @@ static void let_go(pleat__arena *arena, window *held)
 
 void pleat__view_pin(const pleat__place *place)
 {
-    window *held = window_of(place);
+    slice *held = slice_of(place);
     if (held != NULL)
         held->references++;
 }
 
 void pleat__view_unpin(pleat__arena *arena, const pleat__place *place)
 {
-    window *held = window_of(place);
+    slice *held = slice_of(place);
     if (held != NULL)
         let_go(arena, held);
 }
 
 void pleat__view_use(pleat__heap *heap, const pleat__place *place)
 {
-    window *held = window_of(place);
+    slice *held = slice_of(place);
     if (held == NULL)
         return;
     held->references++;
@@ -157,7 +157,7 @@ void pleat__view_use(pleat__heap *heap, const pleat__place *place)
 
 void pleat__view_leave(pleat__heap *heap, const pleat__place *place)
 {
-    window *held = window_of(place);
+    slice *held = slice_of(place);
     if (held == NULL)
         return;
     held->runs.view->live--;
@@ -166,7 +166,7 @@ void pleat__view_leave(pleat__heap *heap, const pleat__place *place)
 
 bool pleat__view_is_dead(const pleat__place *place)
 {
-    const window *held = window_of(place);
+    const slice *held = slice_of(place);
     return held != NULL && held->runs.view->dead;
 }
 
@@ -215,7 +215,7 @@ bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, plea
         if (heap->views[i]->pages >= pages && heap->views[i]->stream == zone / 2)
             look_into(heap, heap->views[i], granules, zone, &best);
     if (best.granules == 0 ||
-        !pleat__window_in(heap, best.view, best.first, best.offset, granules, place))
+        !pleat__view_slice(heap, best.view, best.first, best.offset, granules, place))
         return false;
     heap->views_reused++;
     PLEAT_CHECK(pleat__heap_occupy(heap, place));
@@ -266,13 +266,13 @@ static uint32_t list_idle(const pleat__heap *heap, idle_view *idle)
 static bool view_drop(pleat__heap *heap, uint32_t at, pleat__deferred_unmap *deferred)
 {
     pleat__view *view = heap->views[at];
-    if (!pleat__deferred_unmap_mark(deferred, view->stream))
+    if (!pleat__deferred_unmap_fence(deferred, view->stream))
         return false;
     pleat__deferred_unmap_add(deferred, (pleat__page_run){view->page, view->pages});
     heap->views[at] = NULL;
     heap->pool->view_pages -= view->pages;
     view->dead = true;
-    if (view->windows == 0)
+    if (view->slices == 0)
         pleat__view_free(heap, view);
     return true;
 }

@@ -5,13 +5,13 @@
  * (stitch.c). Its chunks stay mapped at home too and serve other requests; occupancy says what is
  * free. It shows whole handles, also where the request needs a part of the first and of the last
  * only. So a view is one more order in which the same memory is contiguous, for any request: a
- * place in it (a "window") begins and ends at any granule, whatever else lies in the rest of the
+ * place in it (a "slice") begins and ends at any granule, whatever else lies in the rest of the
  * view. Nothing is mapped for it.
  *
- *   view    made -> kept, used by 0, 1 or several windows -> dropped (views_drop): its pages are
- *           the mapper's, its record stays as long as there is a window
- *   window  made for a request (window_in, counted when occupied) or held by a place that is
- *           remembered (pin) -> freed with the last of them. In a dropped view it cannot be taken.
+ *   view    made -> kept, used by 0, 1 or several slices -> dropped (heap_drop_views): its pages
+ * are the mapper's, its record stays as long as there is a slice slice   made for a request
+ * (view_slice, counted when occupied) or held by a place that is remembered (pin) -> freed with the
+ * last of them. In a dropped view it cannot be taken.
  */
 #ifndef PLEAT_RUNTIME_MEMORY_VIEWS_H
 #define PLEAT_RUNTIME_MEMORY_VIEWS_H
@@ -22,29 +22,29 @@ struct pleat__view {
     uint64_t page;
     uint32_t *chunks; /* behind its pages, in order */
     uint32_t pages;
-    uint32_t live;    /* windows in use */
-    uint32_t windows; /* that exist */
-    uint64_t used;    /* the heap's count of requests when one was taken last */
+    uint32_t live;   /* slices in use */
+    uint32_t slices; /* that exist */
+    uint64_t used;   /* the heap's count of requests when one was taken last */
     uint16_t stream;
     bool dead;
 };
 
 /* A record without pages; NULL: no host memory. */
 pleat__view *pleat__view_new(pleat__heap *heap, uint32_t pages, uint16_t stream);
-/* A record that has no windows and is in no list. */
+/* A record that has no slices and is in no list. */
 void pleat__view_free(pleat__heap *heap, pleat__view *view);
 /* Among the views that are kept. pre: room was made (pleat__views_reserve). */
 void pleat__views_add(pleat__heap *heap, pleat__view *view);
 PLEAT_NODISCARD pleat_result pleat__views_reserve(pleat__heap *heap);
 
-/* A window at granule `offset` of the view's chunk `first`, not taken; false: no host memory. */
-bool pleat__window_in(pleat__heap *heap, pleat__view *view, uint32_t first, uint32_t offset,
-                      uint32_t granules, pleat__place *place);
+/* A slice at granule `offset` of the view's chunk `first`, not taken; false: no host memory. */
+bool pleat__view_slice(pleat__heap *heap, pleat__view *view, uint32_t first, uint32_t offset,
+                       uint32_t granules, pleat__place *place);
 /* The free stretch of a kept view, of the zone's chunks alone, that holds the request most tightly:
  * occupied. false: there is none. */
 bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place);
 
-/* memory_audit.c: the views that are kept, with `live` windows in use, and the alias pages of
+/* memory_audit.c: the views that are kept, with `live` slices in use, and the alias pages of
  * layouts, are all that is mapped. pre: no view is on its way. */
 bool pleat__views_audit(const pleat__heap *heap, uint64_t layout_pages, uint64_t live);
 

@@ -33,7 +33,7 @@ static void destroy(void *opaque)
     pleat__waiting_release(&self->waiting);
     pleat__heap_release(&self->heap);
     pleat__chunk_pool_release(&self->pool);
-    pleat__arena_free(self->arena, self->unmarked);
+    pleat__arena_free(self->arena, self->unfenced);
     pleat__arena_free(self->arena, self);
 }
 
@@ -489,25 +489,25 @@ static bool leave_place(policy *self, pleat__place *entry)
 }
 
 /* One that refuses is not asked again for what else it has. */
-void pleat__pleat_give_unmarked(policy *self)
+void pleat__pleat_give_unfenced(policy *self)
 {
-    size_t count = self->unmarked_count;
+    size_t count = self->unfenced_count;
     pleat_stream refuses = PLEAT_STREAM_UNKNOWN;
-    self->unmarked_count = 0;
+    self->unfenced_count = 0;
     for (size_t i = 0; i < count; i++) {
-        pleat_va address = self->unmarked[i];
+        pleat_va address = self->unfenced[i];
         pleat_stream stream = pleat__overflow_owner(&self->heap.overflow, address);
         if (stream != refuses && leave_place(self, pleat__place_map_find(&self->places, address)))
             continue;
-        self->unmarked[self->unmarked_count++] = address;
+        self->unfenced[self->unfenced_count++] = address;
         refuses = stream;
     }
 }
 
-static bool is_unmarked(const policy *self, pleat_va address)
+static bool is_unfenced(const policy *self, pleat_va address)
 {
-    for (size_t i = 0; i < self->unmarked_count; i++)
-        if (self->unmarked[i] == address)
+    for (size_t i = 0; i < self->unfenced_count; i++)
+        if (self->unfenced[i] == address)
             return true;
     return false;
 }
@@ -515,11 +515,11 @@ static bool is_unmarked(const policy *self, pleat_va address)
 /* Before a request of such a stream: a free cannot fail. */
 static pleat_result begin_shared(policy *self, pleat_stream stream)
 {
-    pleat__pleat_give_unmarked(self);
+    pleat__pleat_give_unfenced(self);
     PLEAT_TRY(pleat__heap_share(&self->heap, stream));
     uint64_t owned = self->heap.overflow.owners.count + self->heap.overflow.owners.promised;
-    pleat_result result = pleat__arena_grow(self->arena, &self->unmarked, &self->unmarked_capacity,
-                                            owned, sizeof *self->unmarked);
+    pleat_result result = pleat__arena_grow(self->arena, &self->unfenced, &self->unfenced_capacity,
+                                            owned, sizeof *self->unfenced);
     if (result != PLEAT_OK)
         pleat__heap_unshare(&self->heap, stream);
     return result;
@@ -597,14 +597,14 @@ static pleat_result free_place(void *opaque, pleat_va address)
     prefetch_free(self, address);
     prefetch_freed(self, address);
     pleat__place *entry = pleat__place_map_find(&self->places, address);
-    if (entry == NULL || (entry->stream == PLEAT__OVERFLOW && is_unmarked(self, address)))
+    if (entry == NULL || (entry->stream == PLEAT__OVERFLOW && is_unfenced(self, address)))
         return PLEAT_E_NOT_FOUND;
     if (self->learner.current != NULL)
         self->learner.current->matcher.frees++;
     uint64_t rounded = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
     pleat__count_free(self->stats, rounded - entry->slack);
     if (!leave_place(self, entry))
-        self->unmarked[self->unmarked_count++] = address;
+        self->unfenced[self->unfenced_count++] = address;
     return PLEAT_OK;
 }
 

@@ -23,9 +23,9 @@ typedef struct pleat__pleat {
     pleat__heap heap;
     pleat__learner learner;
     pleat__waiting_frees waiting;
-    /* Freed, of streams that share memory and could not be marked (overflow_streams.h). */
-    pleat_va *unmarked;
-    size_t unmarked_count, unmarked_capacity;
+    /* Freed, of streams that share memory and could not be fenced (overflow_streams.h). */
+    pleat_va *unfenced;
+    size_t unfenced_count, unfenced_capacity;
     uint64_t outside; /* bytes that were asked for and had no place in what was followed, by the
                          last mark */
     uint64_t strayed; /* of the last whole iteration */
@@ -43,8 +43,8 @@ typedef struct pleat__pleat {
 #define PLEAT__WAKE_AHEAD 256u
 #define PLEAT__WAKE_SHARE 32u
 
-/* Gives those back to the heap whose streams can be marked now. */
-void pleat__pleat_give_unmarked(pleat__pleat *self);
+/* Gives those back to the heap whose streams can be fenced now. */
+void pleat__pleat_give_unfenced(pleat__pleat *self);
 
 /* Gives chunks back; whether any went. pre: the turn; the lock is left meanwhile. */
 bool pleat__pleat_shrink(pleat__pleat *self, uint32_t chunks);

@@ -58,7 +58,7 @@ bool pleat__pleat_reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, ple
 {
     policy *self = opaque;
     (void)stream;
-    pleat__pleat_give_unmarked(self);
+    pleat__pleat_give_unfenced(self);
     switch (what) {
     case PLEAT__RECLAIM_VIEWS: {
         bool swept = pleat__layouts_sweep(&self->learner.layouts);
@@ -75,7 +75,7 @@ bool pleat__pleat_reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, ple
 uint64_t pleat__pleat_rest(void *opaque, uint64_t keep_bytes)
 {
     policy *self = opaque;
-    pleat__pleat_give_unmarked(self);
+    pleat__pleat_give_unfenced(self);
     return pleat__rest_idle(&self->heap, keep_bytes);
 }
 
@@ -112,7 +112,7 @@ uint64_t pleat__pleat_spare(void *opaque)
     pleat__chunk_set needed;
     if (self->learner.current == NULL)
         return 0;
-    pleat__pleat_give_unmarked(self);
+    pleat__pleat_give_unfenced(self);
     pleat__chunk_set_init(&needed, self->arena, self->pool.occupancy.shift);
     uint64_t bytes = list_needed(self->learner.current, &needed) == PLEAT_OK
                          ? pleat__rest_spared(&self->heap, &needed, self->strayed)

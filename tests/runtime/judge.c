@@ -105,7 +105,7 @@ static void drop_once(fixture *f)
     assert_int_equal(bad(f, PLEAT__FOLLOWED_LEARNED), PLEAT__VERDICT_DROP);
 }
 
-static void judge_drops_what_costs_and_rests_twice_as_long_each_time(void **state)
+static void judge_drops_what_costs_and_backs_off_twice_as_long_each_time(void **state)
 {
     (void)state;
     fixture f;
@@ -114,12 +114,12 @@ static void judge_drops_what_costs_and_rests_twice_as_long_each_time(void **stat
         uint32_t rest = 16u << (n < 6 ? n : 6);
         pleat__judge_adopt(&f.judge);
         drop_once(&f);
-        assert_int_equal(f.judge.rest, rest);
+        assert_int_equal(f.judge.backoff, rest);
         for (; rest > 0; rest--) {
-            assert_int_equal(f.judge.rest, rest);
+            assert_int_equal(f.judge.backoff, rest);
             assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP);
         }
-        assert_int_equal(f.judge.rest, 0);
+        assert_int_equal(f.judge.backoff, 0);
     }
     end(&f);
 }
@@ -132,7 +132,7 @@ static void judge_leaves_a_plan_file_that_costs(void **state)
     for (uint32_t i = 0; i < SETTLING + 2; i++)
         assert_int_equal(bad(&f, PLEAT__FOLLOWED_FILE), PLEAT__VERDICT_KEEP);
     assert_int_equal(bad(&f, PLEAT__FOLLOWED_FILE), PLEAT__VERDICT_LEAVE);
-    assert_int_equal(f.judge.rest, 0);
+    assert_int_equal(f.judge.backoff, 0);
     end(&f);
 }
 
@@ -194,7 +194,7 @@ int main(void)
         cmocka_unit_test(judge_leaves_a_plan_file_of_another_job),
         cmocka_unit_test(judge_keeps_a_plan_file_that_served_once),
         cmocka_unit_test(judge_leaves_a_plan_file_whose_lanes_took_what_matched_nothing),
-        cmocka_unit_test(judge_drops_what_costs_and_rests_twice_as_long_each_time),
+        cmocka_unit_test(judge_drops_what_costs_and_backs_off_twice_as_long_each_time),
         cmocka_unit_test(judge_leaves_a_plan_file_that_costs),
         cmocka_unit_test(judge_forgets_what_was_bad_once),
         cmocka_unit_test(judge_drops_what_grows_beside_its_slots),

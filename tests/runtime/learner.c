@@ -202,12 +202,12 @@ static void learner_drops_what_costs_and_rests(void **state)
         run(&j, &shape, 1);
     }
     assert_in_range(count, 4, 6);
-    assert_state(&j, PLEAT__STATE_resting);
+    assert_state(&j, PLEAT__STATE_backoff);
     assert_null(learner_of(&j)->schedule);
-    uint32_t rest = learner_of(&j)->judge.rest;
+    uint32_t backoff = learner_of(&j)->judge.backoff;
     uint64_t planned = pleat_stats_of(j.runtime).planned;
-    run(&j, &shape, rest - 1);
-    assert_state(&j, PLEAT__STATE_resting);
+    run(&j, &shape, backoff - 1);
+    assert_state(&j, PLEAT__STATE_backoff);
     assert_int_equal(learner_of(&j)->record.end, learner_of(&j)->record.begin);
     run(&j, &shape, 1);
     assert_state(&j, PLEAT__STATE_heap);

@@ -240,23 +240,23 @@ static void unmap_view(const policy *self, const view *gone)
 bool pleat__gmlake_stitch_free(policy *self, uint64_t keep)
 {
     view *gone = NULL;
-    pleat__marks marks;
-    if (self->stitched_pages <= keep || !pleat__gate_mark(self->context.gate, &marks))
+    pleat__fences fences;
+    if (self->stitched_pages <= keep || !pleat__gate_fence(self->context.gate, &fences))
         return false;
     for (view *at = self->oldest, *next; at != NULL && self->stitched_pages > keep; at = next) {
         next = at->younger;
         /* Its addresses may still be in use by the stream that it was freed on. */
-        if (at->requested != 0 || pleat__marks_spare(&marks, at->pool->stream))
+        if (at->requested != 0 || pleat__fences_spare(&fences, at->pool->stream))
             continue;
         detach_view(self, at);
         at->next = gone;
         gone = at;
     }
     if (gone == NULL) {
-        pleat__gate_unmark(self->context.gate, &marks);
+        pleat__gate_unfence(self->context.gate, &fences);
         return false;
     }
-    bool settled = pleat__gate_leave_marked(self->context.gate, &marks);
+    bool settled = pleat__gate_leave_fenced(self->context.gate, &fences);
     for (view *at = gone; settled && at != NULL; at = at->next)
         unmap_view(self, at);
     if (settled)

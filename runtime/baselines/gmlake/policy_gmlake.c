@@ -311,14 +311,14 @@ static bool is_viewed(const policy *self, const pleat__block *block)
     return false;
 }
 
-/* All FREE primitives of streams that are marked, LIVE, linked by `right`: those that can go, and
+/* All FREE primitives of streams that are fenced, LIVE, linked by `right`: those that can go, and
  * the others. */
-static void detach_free(policy *self, const pleat__marks *marks, pleat__block **gone,
+static void detach_free(policy *self, const pleat__fences *fences, pleat__block **gone,
                         pleat__block **kept)
 {
     *gone = *kept = NULL;
     for (pool *owner = self->pools; owner != NULL; owner = owner->next) {
-        if (pleat__marks_spare(marks, owner->stream))
+        if (pleat__fences_spare(fences, owner->stream))
             continue;
         for (pleat__block *at; (at = pleat__bins_last(&owner->free)) != NULL;) {
             pleat__gmlake_take(of_block(at));
@@ -351,16 +351,16 @@ static bool release_free(policy *self)
     pleat__gate *gate = self->context.gate;
     pleat__supplier pages = pleat__supplier_of_pages(self->context.space, gate);
     pleat__block *gone, *kept;
-    pleat__marks marks;
-    if (!pleat__gate_mark(gate, &marks))
+    pleat__fences fences;
+    if (!pleat__gate_fence(gate, &fences))
         return false;
-    detach_free(self, &marks, &gone, &kept);
+    detach_free(self, &fences, &gone, &kept);
     free_all(self, kept);
     if (gone == NULL) {
-        pleat__gate_unmark(gate, &marks);
+        pleat__gate_unfence(gate, &fences);
         return false;
     }
-    if (!pleat__gate_leave_marked(gate, &marks)) {
+    if (!pleat__gate_leave_fenced(gate, &fences)) {
         free_all(self, gone);
         return false;
     }

@@ -313,7 +313,7 @@ pleat_result pleat__caching_extend(pleat__caching *caching, pool *owner, uint64_
 
 /* What goes back: taken out of reach under the lock, which is then left for the verbs. */
 typedef struct leaving {
-    pleat__marks marks;   /* of the streams, before */
+    pleat__fences fences; /* of the streams, before */
     segment *segments;    /* native: whole ones, linked by `next` */
     pleat__block *blocks; /* expandable: whole handles, DEAD, linked by `right` */
     uint64_t bytes;
@@ -323,7 +323,8 @@ typedef struct leaving {
 static bool begin_leaving(const pleat__caching *caching, leaving *all)
 {
     *all = (leaving){.bytes = 0};
-    return caching->supplier.gate == NULL || pleat__gate_mark(caching->supplier.gate, &all->marks);
+    return caching->supplier.gate == NULL ||
+           pleat__gate_fence(caching->supplier.gate, &all->fences);
 }
 
 /* A segment that is one block, FREE and in its bin, goes. */
@@ -366,7 +367,7 @@ static void detach_handles(pleat__caching *caching, leaving *all, pleat__block *
 
 static void detach_idle(pleat__caching *caching, leaving *all, segment *at)
 {
-    if (pleat__marks_spare(&all->marks, at->pool->stream))
+    if (pleat__fences_spare(&all->fences, at->pool->stream))
         return;
     if (!caching->options.expandable) {
         if (at->first->state == PLEAT__BLOCK_FREE && at->first->next == NULL)
@@ -445,10 +446,10 @@ static uint64_t give_back(pleat__caching *caching, leaving *all)
     pleat__gate *gate = caching->supplier.gate;
     if (all->bytes == 0) {
         if (gate != NULL)
-            pleat__gate_unmark(gate, &all->marks);
+            pleat__gate_unfence(gate, &all->fences);
         return 0;
     }
-    if (gate != NULL && !pleat__gate_leave_marked(gate, &all->marks)) {
+    if (gate != NULL && !pleat__gate_leave_fenced(gate, &all->fences)) {
         take_back(caching, all);
         return 0;
     }
@@ -505,7 +506,7 @@ uint64_t pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, p
     if (limit == UINT64_MAX || caching->options.expandable || owner == NULL ||
         !begin_leaving(caching, &all))
         return 0;
-    bool stays = pleat__marks_spare(&all.marks, stream);
+    bool stays = pleat__fences_spare(&all.fences, stream);
     bytes = bytes < limit ? limit : bytes;
     pleat__block *block = pleat__bins_at_least(&owner->free, bytes, 0);
     if (block != NULL && is_whole(block) && !stays)
@@ -524,7 +525,7 @@ uint64_t pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, p
 static bool is_collectable(const leaving *all, const segment *at)
 {
     return !at->pool->small && at->first->state == PLEAT__BLOCK_FREE && at->first->next == NULL &&
-           !pleat__marks_spare(&all->marks, at->pool->stream);
+           !pleat__fences_spare(&all->fences, at->pool->stream);
 }
 
 static uint32_t age_of(const pleat__caching *caching, const segment *at)
