@@ -194,10 +194,8 @@ static void look(pleat__tenancy *tenancy)
     bool is_new = news != tenancy->news;
     tenancy->news = news;
     pleat__gate_leave(&runtime->gate);
-    pleat_result result = pleat__tenant_look(tenancy->tenant, &standing);
+    pleat__tenant_look(tenancy->tenant, &standing);
     pleat__gate_enter(&runtime->gate);
-    if (result != PLEAT_OK)
-        return;
     settle(tenancy, &standing);
     if ((standing.pressed && resting) || standing.reclaim != tenancy->reclaim)
         give(runtime, UINT64_MAX);
@@ -309,17 +307,17 @@ static void pause_a_little(pleat_runtime *runtime)
     pleat__gate_lock_turn(&runtime->gate);
 }
 
-/* With the turn; the lock is left meanwhile. false: the ledger does not answer. */
-static bool ask(pleat__tenancy *tenancy, uint64_t bytes, pleat__standing *standing)
+/* With the turn; the lock is left meanwhile. */
+static pleat__standing ask(pleat__tenancy *tenancy, uint64_t bytes)
 {
     pleat__gate *gate = &tenancy->runtime->gate;
+    pleat__standing standing;
     pleat__gate_leave(gate);
     pleat__tenant_want(tenancy->tenant, bytes);
-    bool answered = pleat__tenant_look(tenancy->tenant, standing) == PLEAT_OK;
+    pleat__tenant_look(tenancy->tenant, &standing);
     pleat__gate_enter(gate);
-    if (answered)
-        tenancy->allowed = standing->allowed_bytes;
-    return answered;
+    tenancy->allowed = standing.allowed_bytes;
+    return standing;
 }
 
 static uint64_t room_of(const pleat__standing *standing)
@@ -340,12 +338,12 @@ static uint64_t patience(const pleat__tenancy *tenancy, const pleat__standing *s
  * the ledger says, and it is tried again after a moment. */
 bool pleat__tenancy_await(pleat__tenancy *tenancy, uint64_t bytes, uint64_t *then)
 {
-    pleat__standing standing;
     if (tenancy == NULL || tenancy->tenant == NULL)
         return false;
     if (tenancy->wanted_ns == 0)
         tenancy->wanted_ns = now_ns();
-    for (bool waited = false; ask(tenancy, bytes, &standing); waited = true) {
+    for (bool waited = false;; waited = true) {
+        pleat__standing standing = ask(tenancy, bytes);
         uint64_t room = room_of(&standing);
         bool enough = room >= bytes;
         if (room > *then || (enough && waited)) {
@@ -354,10 +352,9 @@ bool pleat__tenancy_await(pleat__tenancy *tenancy, uint64_t bytes, uint64_t *the
         }
         *then = enough ? UINT64_MAX : room;
         if (!standing.is_shared || now_ns() - tenancy->wanted_ns >= patience(tenancy, &standing))
-            break;
+            return false;
         pause_a_little(tenancy->runtime);
     }
-    return false;
 }
 
 void pleat__tenancy_served(pleat__tenancy *tenancy)

@@ -8,6 +8,12 @@
  *              room     = device - sum(use_j + other_j) - other_t - use_t
  *              allowed  = min(cap, max(min(guarantee, use_t + room), use_t + room - sum(mine_j)))
  *              debt     = max(0, min(use_t - guarantee, sum(mine_j) - room))
+ *
+ * CLAIMS     allowed does not depend on use_t. So a tenant first writes what it wants to have, and
+ *            then looks whether it is allowed: of two that do so at once at least one sees what the
+ *            other one has written (all words are read and written in one order), and takes its own
+ *            back. No lock is needed, and nobody waits for one that a process has which is not
+ *            running just now (docs/decisions.md, D370).
  */
 #include <vmm/tenants/tenants_file.h>
 
@@ -22,6 +28,11 @@
 
 /* What was asked for stays its asker's so long (docs/decisions.md, D210). */
 #define HOLD_NS UINT64_C(1000000000)
+
+/* So often two may claim the same bytes at once before one of them is refused. Each waits for its
+ * own time between. */
+#define COLLISIONS 16u
+#define APART_NS   2000
 
 struct pleat__tenant {
     pleat__ledger_file *file;
@@ -52,7 +63,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 /* ---- entries ---- */
 
-/* The tenant's own fields as it knows them. Under both locks. */
+/* The tenant's own fields as it knows them. Under its lock. */
 static void write_own(const pleat__tenant *tenant)
 {
     pleat__slot *slot = &tenant->file->map->slots[tenant->slot];
@@ -65,15 +76,12 @@ static void write_own(const pleat__tenant *tenant)
     atomic_store(&slot->serial, tenant->serial);
 }
 
-/* Strikes out who died; how many. With the ledger's lock. */
+/* Strikes out who died; how many. */
 static uint32_t remove_dead(pleat__ledger_file *file)
 {
     uint32_t count = 0;
     for (uint32_t s = 0; s < PLEAT__TENANTS_MOST; s++)
-        if (atomic_load(&file->map->slots[s].serial) != 0 && !pleat__ledger_is_alive(file, s)) {
-            atomic_store(&file->map->slots[s].serial, 0);
-            count++;
-        }
+        count += pleat__ledger_bury(file, s);
     if (count > 0)
         atomic_fetch_add(&file->map->news, 1);
     return count;
@@ -223,12 +231,8 @@ void pleat__tenant_leave(pleat__tenant *tenant)
 {
     if (tenant == NULL || tenant->process != pleat__process_now())
         return;
-    /* Where the lock cannot be had the entry is that of one who died. */
-    if (pleat__ledger_lock(tenant->file) == PLEAT_OK) {
-        atomic_store(&tenant->file->map->slots[tenant->slot].serial, 0);
-        atomic_fetch_add(&tenant->file->map->news, 1);
-        pleat__ledger_unlock(tenant->file);
-    }
+    atomic_store(&tenant->file->map->slots[tenant->slot].serial, 0);
+    atomic_fetch_add(&tenant->file->map->news, 1);
     pleat__ledger_die(tenant->file, tenant->slot);
     pleat__ledger_close(tenant->file);
     pthread_mutex_destroy(&tenant->lock);
@@ -237,22 +241,32 @@ void pleat__tenant_leave(pleat__tenant *tenant)
 
 /* ---- claims ---- */
 
-/* What others may have set; where it makes no sense, nothing is guaranteed, and the device is the
- * cap. Under both locks. */
-static pleat__tenant_entry terms_of(const pleat__tenant *tenant)
+/* The entry makes no sense: nothing is guaranteed any more, and the device is the cap. Where the
+ * ledger's lock cannot be had that is so all the same, and the entry is written another time. */
+static void heal(const pleat__tenant *tenant)
 {
-    pleat__tenant_entry entry;
-    write_own(tenant);
-    if (pleat__ledger_read(tenant->file, tenant->slot, tenant->device_bytes, &entry) &&
-        !entry.damaged)
-        return entry;
     pleat__slot *slot = &tenant->file->map->slots[tenant->slot];
+    if (pleat__ledger_lock(tenant->file) != PLEAT_OK)
+        return;
     atomic_store(&slot->pid, (uint64_t)getpid());
     atomic_store(&slot->uid, geteuid());
     write_name(slot, NULL);
     atomic_store(&slot->guarantee_bytes, 0);
     atomic_store(&slot->cap_bytes, tenant->device_bytes);
     atomic_store(&slot->priority, 0);
+    pleat__ledger_unlock(tenant->file);
+}
+
+/* What others may have set. Under the tenant's lock. */
+static pleat__tenant_entry terms_of(const pleat__tenant *tenant)
+{
+    pleat__tenant_entry entry;
+    char name[PLEAT__TENANT_NAME];
+    write_own(tenant);
+    if (pleat__ledger_read(tenant->file, tenant->slot, tenant->device_bytes, &entry) &&
+        !entry.damaged && pleat__ledger_read_name(tenant->file, tenant->slot, name))
+        return entry;
+    heal(tenant);
     return (pleat__tenant_entry){.cap_bytes = tenant->device_bytes, .use_bytes = tenant->use};
 }
 
@@ -285,45 +299,57 @@ static pleat_result no_room(const pleat__tenant *tenant, const pleat__tenant_ent
                        (double)(capped ? terms->cap_bytes : standing->allowed_bytes) / (1 << 20));
 }
 
-/* Under both locks. */
+static void set_use(pleat__tenant *tenant, uint64_t bytes)
+{
+    tenant->use = bytes;
+    write_own(tenant);
+}
+
+/* Writes what it would have, and takes it back where by then that is too much. */
+static bool claims(pleat__tenant *tenant, const pleat__tenant_entry *terms, uint64_t bytes)
+{
+    set_use(tenant, tenant->use + bytes);
+    if (tenant->use <= stand(tenant, terms).allowed_bytes)
+        return true;
+    set_use(tenant, tenant->use - bytes);
+    return false;
+}
+
+/* Under the tenant's lock. */
 static pleat_result claim(pleat__tenant *tenant, uint64_t bytes)
 {
     uint64_t then;
+    pleat__standing standing;
     pleat__tenant_entry terms = terms_of(tenant);
-    pleat__standing standing = stand(tenant, &terms);
     if (!pleat__add(tenant->use, bytes, &then))
         return pleat__fail(PLEAT_E_BUDGET, "tenants: %llu bytes more", (unsigned long long)bytes);
-    if (then > standing.allowed_bytes && remove_dead(tenant->file) > 0)
+    for (uint32_t collisions = 0; collisions < COLLISIONS; collisions++) {
         standing = stand(tenant, &terms);
-    if (then > standing.allowed_bytes)
-        return no_room(tenant, &terms, &standing, bytes);
-    tenant->use = then;
-    write_own(tenant);
-    return PLEAT_OK;
+        if (then > standing.allowed_bytes && remove_dead(tenant->file) > 0)
+            standing = stand(tenant, &terms);
+        if (then > standing.allowed_bytes)
+            break;
+        if (claims(tenant, &terms, bytes))
+            return PLEAT_OK;
+        nanosleep(&(struct timespec){.tv_nsec = APART_NS * (long)(1 + tenant->slot)}, NULL);
+    }
+    return no_room(tenant, &terms, &standing, bytes);
 }
 
 pleat_result pleat__tenant_claim(pleat__tenant *tenant, uint64_t bytes)
 {
     pthread_mutex_lock(&tenant->lock);
-    pleat_result result = pleat__ledger_lock(tenant->file);
-    if (result == PLEAT_OK) {
-        result = claim(tenant, bytes);
-        pleat__ledger_unlock(tenant->file);
-    }
+    pleat_result result = claim(tenant, bytes);
     pthread_mutex_unlock(&tenant->lock);
     return result;
 }
 
-/* Its own words alone: whoever reads them sees the old one or the new one, so where the lock cannot
- * be had nothing is lost. */
+/* Under the tenant's lock: its own words alone. */
 static void change(pleat__tenant *tenant, bool news)
 {
-    bool locked = pleat__ledger_lock(tenant->file) == PLEAT_OK;
     write_own(tenant);
     if (news)
         atomic_fetch_add(&tenant->file->map->news, 1);
-    if (locked)
-        pleat__ledger_unlock(tenant->file);
 }
 
 void pleat__tenant_unclaim(pleat__tenant *tenant, uint64_t bytes)
@@ -361,18 +387,13 @@ void pleat__tenant_tell(pleat__tenant *tenant, uint64_t other_bytes, uint64_t id
     pthread_mutex_unlock(&tenant->lock);
 }
 
-pleat_result pleat__tenant_look(pleat__tenant *tenant, pleat__standing *out)
+void pleat__tenant_look(pleat__tenant *tenant, pleat__standing *out)
 {
     pthread_mutex_lock(&tenant->lock);
-    pleat_result result = pleat__ledger_lock(tenant->file);
-    if (result == PLEAT_OK) {
-        remove_dead(tenant->file);
-        pleat__tenant_entry terms = terms_of(tenant);
-        *out = stand(tenant, &terms);
-        pleat__ledger_unlock(tenant->file);
-    }
+    remove_dead(tenant->file);
+    pleat__tenant_entry terms = terms_of(tenant);
+    *out = stand(tenant, &terms);
     pthread_mutex_unlock(&tenant->lock);
-    return result;
 }
 
 uint64_t pleat__tenant_news(const pleat__tenant *tenant)
@@ -420,9 +441,11 @@ pleat_result pleat__tenants_list(pleat__tenants *tenants,
     *count = 0;
     PLEAT_TRY(pleat__ledger_lock(tenants->file));
     for (uint32_t s = 0; s < PLEAT__TENANTS_MOST; s++) {
-        if (!pleat__ledger_read(tenants->file, s, tenants->device_bytes, &entries[*count]))
+        pleat__tenant_entry *entry = &entries[*count];
+        if (!pleat__ledger_read(tenants->file, s, tenants->device_bytes, entry))
             continue;
-        entries[*count].alive = pleat__ledger_is_alive(tenants->file, s);
+        entry->alive = pleat__ledger_is_alive(tenants->file, s);
+        entry->damaged |= !pleat__ledger_read_name(tenants->file, s, entry->name);
         ++*count;
     }
     pleat__ledger_unlock(tenants->file);
@@ -456,9 +479,6 @@ static pleat_result set(pleat__tenants *tenants, uint64_t serial, const uint64_t
     others all = sum_others(tenants->file, at, 0, tenants->device_bytes);
     PLEAT_TRY(check_guarantee(least_bytes, all.guaranteed, most, tenants->device_bytes));
     pleat__slot *slot = &tenants->file->map->slots[at];
-    /* In this order no reader sees a guarantee above its cap. */
-    if (most >= entry.cap_bytes)
-        atomic_store(&slot->cap_bytes, most);
     atomic_store(&slot->guarantee_bytes, least_bytes);
     atomic_store(&slot->cap_bytes, most);
     if (priority != NULL)

@@ -14,7 +14,8 @@
  * LOCKING  The kernel's record locks on the file (fcntl, F_SETLK), which end with their process,
  *          however it ends: a tenant holds one on its entry's byte for as long as it lives, which
  *          is how others know that it does, whatever process numbers their containers have; and
- *          whoever changes the ledger holds one on its first byte. A lock that lies in the kernel
+ *          whoever joins or sets terms holds one on its first byte. To claim, to give back, to ask
+ *          and to look takes no lock. A lock that lies in the kernel
  *          cannot be damaged by who writes nonsense into the file. Such a lock is the process's: it
  *          does not pass to a forked child, and ends when the process closes the file, so a process
  *          has each ledger open once.
@@ -58,8 +59,7 @@ void pleat__tenant_leave(pleat__tenant *tenant);
 /* Before memory is made. PLEAT_E_BUDGET, and the text says whether its own cap or the others are in
  * the way. */
 PLEAT_NODISCARD pleat_result pleat__tenant_claim(pleat__tenant *tenant, uint64_t bytes);
-/* After memory was given back. Cannot fail: what the ledger does not know yet it is told next time.
- */
+/* After memory was given back. */
 void pleat__tenant_unclaim(pleat__tenant *tenant, uint64_t bytes);
 /* So many bytes are asked for and not there; 0: none any more. */
 void pleat__tenant_want(pleat__tenant *tenant, uint64_t bytes);
@@ -78,9 +78,8 @@ typedef struct pleat__standing {
     bool is_shared;         /* others have something */
     uint64_t reclaim;       /* changes when people ask for what is idle (pleat__tenants_reclaim) */
 } pleat__standing;
-PLEAT_NODISCARD pleat_result pleat__tenant_look(pleat__tenant *tenant, pleat__standing *out);
-/* Grows with every change of anybody's wants: unchanged, there is nothing new to look at. Takes no
- * lock. */
+void pleat__tenant_look(pleat__tenant *tenant, pleat__standing *out);
+/* Grows with every change of anybody's wants: unchanged, there is nothing new to look at. */
 uint64_t pleat__tenant_news(const pleat__tenant *tenant);
 
 /* ---- for people: `pleat tenants` ---- */
@@ -105,7 +104,7 @@ bool pleat__tenants_is_name(const char *file, char device[64], char group[16]);
 PLEAT_NODISCARD pleat_result pleat__tenants_open(const char *file, pleat__tenants **out);
 void pleat__tenants_close(pleat__tenants *tenants);
 uint64_t pleat__tenants_device_bytes(const pleat__tenants *tenants);
-/* A copy of all entries, as they were at one moment; how many. */
+/* A copy of all entries; how many. */
 PLEAT_NODISCARD pleat_result pleat__tenants_list(pleat__tenants *tenants,
                                                  pleat__tenant_entry entries[PLEAT__TENANTS_MOST],
                                                  uint32_t *count);

@@ -358,10 +358,10 @@ void pleat__ledger_unlock(pleat__ledger_file *file)
 bool pleat__ledger_live(pleat__ledger_file *file, uint32_t slot)
 {
     struct flock told;
-    if (file->own[slot] ||
+    if (atomic_load(&file->own[slot]) ||
         lock_byte(file->fd, F_SETLK, F_WRLCK, SLOT_BYTE + (off_t)slot, &told) != 0)
         return false;
-    file->own[slot] = true;
+    atomic_store(&file->own[slot], true);
     return true;
 }
 
@@ -369,7 +369,7 @@ void pleat__ledger_die(pleat__ledger_file *file, uint32_t slot)
 {
     struct flock told;
     pthread_mutex_lock(&file->lock);
-    file->own[slot] = false;
+    atomic_store(&file->own[slot], false);
     (void)lock_byte(file->fd, F_SETLK, F_UNLCK, SLOT_BYTE + (off_t)slot, &told);
     pthread_mutex_unlock(&file->lock);
 }
@@ -377,7 +377,7 @@ void pleat__ledger_die(pleat__ledger_file *file, uint32_t slot)
 bool pleat__ledger_is_alive(const pleat__ledger_file *file, uint32_t slot)
 {
     struct flock told;
-    if (file->own[slot])
+    if (atomic_load(&file->own[slot]))
         return true;
     return lock_byte(file->fd, F_GETLK, F_WRLCK, SLOT_BYTE + (off_t)slot, &told) != 0 ||
            told.l_type != F_UNLCK;
@@ -394,6 +394,16 @@ static bool is_name(const char *name)
     return length < PLEAT__TENANT_NAME;
 }
 
+bool pleat__ledger_read_name(const pleat__ledger_file *file, uint32_t slot,
+                             char name[PLEAT__TENANT_NAME])
+{
+    memcpy(name, file->map->slots[slot].name, PLEAT__TENANT_NAME);
+    if (is_name(name))
+        return true;
+    memcpy(name, "?", 2);
+    return false;
+}
+
 bool pleat__ledger_read(const pleat__ledger_file *file, uint32_t slot, uint64_t device_bytes,
                         pleat__tenant_entry *entry)
 {
@@ -407,7 +417,6 @@ bool pleat__ledger_read(const pleat__ledger_file *file, uint32_t slot, uint64_t 
         .pid = atomic_load(&at->pid),
         .uid = (uint32_t)uid,
         .priority = (uint32_t)priority,
-        .guarantee_bytes = atomic_load(&at->guarantee_bytes),
         .cap_bytes = atomic_load(&at->cap_bytes),
         .use_bytes = atomic_load(&at->use_bytes),
         .other_bytes = atomic_load(&at->other_bytes),
@@ -415,13 +424,20 @@ bool pleat__ledger_read(const pleat__ledger_file *file, uint32_t slot, uint64_t 
         .want_bytes = atomic_load(&at->want_bytes),
         .host_bytes = atomic_load(&at->host_bytes),
     };
-    memcpy(entry->name, at->name, sizeof entry->name);
-    entry->damaged = !is_name(entry->name) || uid > UINT32_MAX || priority > UINT32_MAX ||
-                     entry->cap_bytes > device_bytes || entry->guarantee_bytes > entry->cap_bytes ||
-                     entry->use_bytes > device_bytes || entry->other_bytes > device_bytes ||
-                     entry->idle_bytes > device_bytes || entry->want_bytes > device_bytes ||
-                     entry->host_bytes > MOST_BYTES;
+    uint64_t guarantee = atomic_load(&at->guarantee_bytes);
+    entry->guarantee_bytes = guarantee < entry->cap_bytes ? guarantee : entry->cap_bytes;
+    entry->damaged = uid > UINT32_MAX || priority > UINT32_MAX || entry->cap_bytes > device_bytes ||
+                     guarantee > device_bytes || entry->use_bytes > device_bytes ||
+                     entry->other_bytes > device_bytes || entry->idle_bytes > device_bytes ||
+                     entry->want_bytes > device_bytes || entry->host_bytes > MOST_BYTES;
     if (entry->damaged)
-        *entry = (pleat__tenant_entry){.serial = serial, .name = "?", .damaged = true};
+        *entry = (pleat__tenant_entry){.serial = serial, .damaged = true};
     return true;
+}
+
+bool pleat__ledger_bury(pleat__ledger_file *file, uint32_t slot)
+{
+    uint64_t serial = atomic_load(&file->map->slots[slot].serial);
+    return serial != 0 && !pleat__ledger_is_alive(file, slot) &&
+           atomic_compare_exchange_strong(&file->map->slots[slot].serial, &serial, 0);
 }

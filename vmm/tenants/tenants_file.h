@@ -43,8 +43,9 @@ typedef struct pleat__ledger_file {
     uint32_t process; /* that opened it: pleat__process_now() */
     pleat__ledger_map *map;
     pthread_mutex_t lock;            /* one thread of the process at a time has the file's lock */
-    bool own[PLEAT__TENANTS_MOST];   /* entries of this process: its own locks it is not told of */
     struct pleat__ledger_file *next; /* of the process's */
+    _Atomic bool own[PLEAT__TENANTS_MOST]; /* entries of this process: its own locks it is not told
+                                              of */
 } pleat__ledger_file;
 
 /* The ledger of a device for the user or a group; made where there is none. */
@@ -56,8 +57,8 @@ void pleat__ledger_close(pleat__ledger_file *file);
 /* What the device has: what the ledger says or, where that is less or makes no sense, `seen`. */
 uint64_t pleat__ledger_bytes(pleat__ledger_file *file, uint64_t seen);
 
-/* The ledger's lock, for some microseconds at a time. PLEAT_E_NOT_READY, which names the process
- * that has it: it was not to be had for two seconds. */
+/* The ledger's lock, for those who join and for terms, some microseconds at a time.
+ * PLEAT_E_NOT_READY, which names the process that has it: it was not to be had for two seconds. */
 PLEAT_NODISCARD pleat_result pleat__ledger_lock(pleat__ledger_file *file);
 void pleat__ledger_unlock(pleat__ledger_file *file);
 
@@ -66,8 +67,15 @@ void pleat__ledger_unlock(pleat__ledger_file *file);
 bool pleat__ledger_live(pleat__ledger_file *file, uint32_t slot);
 void pleat__ledger_die(pleat__ledger_file *file, uint32_t slot);
 bool pleat__ledger_is_alive(const pleat__ledger_file *file, uint32_t slot);
-/* A copy of an entry, checked; false: it is nobody's. `alive` is not set. */
+/* A copy of an entry's numbers, checked each by itself, as others may change them meanwhile; false:
+ * it is nobody's. `alive` and the name are not set. Takes no lock. */
 bool pleat__ledger_read(const pleat__ledger_file *file, uint32_t slot, uint64_t device_bytes,
                         pleat__tenant_entry *entry);
+/* Its name, or "?" and false. With the ledger's lock, or one's own. */
+bool pleat__ledger_read_name(const pleat__ledger_file *file, uint32_t slot,
+                             char name[PLEAT__TENANT_NAME]);
+/* Strikes out an entry whose tenant is dead; whether it did. Takes no lock: of several who find it
+ * one strikes it out, and whoever has the entry by then is another one. */
+bool pleat__ledger_bury(pleat__ledger_file *file, uint32_t slot);
 
 #endif
