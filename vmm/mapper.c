@@ -269,12 +269,10 @@ pleat_result pleat__mapper_submit(pleat__mapper *mapper, pleat__job *job)
 pleat_result pleat__mapper_wait(pleat__mapper *mapper, pleat__job *job)
 {
     if (!pleat__job_done(job)) {
-        uint64_t before = mapper->vmm.ops->clock_ns(mapper->vmm.self);
         pthread_mutex_lock(&mapper->lock);
         while (!pleat__job_done(job))
             pthread_cond_wait(&mapper->over, &mapper->lock);
         mapper->stats.waits++;
-        mapper->stats.wait_ns += mapper->vmm.ops->clock_ns(mapper->vmm.self) - before;
         pthread_mutex_unlock(&mapper->lock);
     }
     PLEAT_ASSERT(!job->forgotten);

@@ -50,7 +50,6 @@ typedef struct pleat__mapper_stats {
     uint64_t failed;      /* of them, those with another result than PLEAT_OK */
     uint64_t refused;     /* submits that found the queue full */
     uint64_t waits;       /* pleat__mapper_wait calls that had to wait */
-    uint64_t wait_ns;     /* and how long, summed */
     uint64_t most_queued; /* the longest that the queue ever was */
     uint64_t overtaken;   /* jobs that let others go first, their events not having passed */
 } pleat__mapper_stats;

@@ -103,7 +103,6 @@ static pleat_result take_fixed(const pleat__problem *problem, pleat__arena *scra
         if (item_end > begin)
             result = pleat__gaps_take(gaps, (pleat__range){begin, item_end});
         end = item_end > end ? item_end : end;
-        report->always_bytes += item->size;
     }
     report->height = end > report->height ? end : report->height;
     pleat__arena_free(scratch, keys);
@@ -124,7 +123,6 @@ static pleat_result place_always(const pleat__problem *problem, pleat__gaps *gap
         /* There always is one: the last range has no end. */
         PLEAT_CHECK(pleat__gaps_lowest(gaps, item->size, &places[i]));
         PLEAT_TRY(pleat__gaps_take(gaps, (pleat__range){places[i], places[i] + item->size}));
-        report->always_bytes += item->size;
         if (places[i] + item->size > report->height)
             report->height = places[i] + item->size;
     }

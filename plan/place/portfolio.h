@@ -36,9 +36,8 @@ typedef struct pleat__place_report {
     uint64_t heights[PLEAT__ALGORITHM_COUNT]; /* UINT64_MAX: gave up */
     uint64_t work[PLEAT__ALGORITHM_COUNT];
     uint64_t height;
-    uint64_t floor;        /* no contiguous placement is lower */
-    uint64_t always_bytes; /* of items that live always, fixed ones included */
-    uint32_t best;         /* pleat__algorithm; of the stream with the most spans */
+    uint64_t floor; /* no contiguous placement is lower */
+    uint32_t best;  /* pleat__algorithm; of the stream with the most spans */
 } pleat__place_report;
 
 /* false: no such algorithm. "auto" is all of them (0). */

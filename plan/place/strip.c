@@ -245,13 +245,3 @@ void pleat__strip_free(pleat__strip *strip)
     pleat__arena_free(strip->arena, strip->wraps);
     *strip = (pleat__strip){0};
 }
-
-uint64_t pleat__strip_height(const pleat__strip *strip, const uint64_t *places)
-{
-    uint64_t height = 0;
-    for (uint32_t i = 0; i < strip->count; i++) {
-        uint64_t end = places[i] + strip->spans[i].size;
-        height = end > height ? end : height;
-    }
-    return height;
-}

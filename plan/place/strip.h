@@ -63,7 +63,4 @@ static inline bool pleat__spans_meet(const pleat__span *a, const pleat__span *b)
     return a->begin < b->end && b->begin < a->end;
 }
 
-/* The highest end of the placed spans. */
-uint64_t pleat__strip_height(const pleat__strip *strip, const uint64_t *places);
-
 #endif

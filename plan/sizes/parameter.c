@@ -125,7 +125,7 @@ bool pleat__x_parse(const char *text, pleat__x *out)
     return true;
 }
 
-/* --- ranges and buckets ------------------------------------------------------------------------*/
+/* --- ranges ------------------------------------------------------------------------------------*/
 
 static bool between(pleat__fraction low, pleat__fraction f, pleat__fraction high)
 {
@@ -136,36 +136,6 @@ bool pleat__x_in_range(const pleat__recipe *recipe, const pleat__x *x)
 {
     return between(recipe->lowest.u, x->u, recipe->highest.u) &&
            between(recipe->lowest.v, x->v, recipe->highest.v);
-}
-
-/* Rounds up to `bits` binary digits; `f` itself where that is too fine or too large to say. */
-static pleat__fraction round_up(pleat__fraction f, pleat__fraction highest, uint32_t bits)
-{
-    uint64_t num = f.num, den = f.den, whole;
-    /* Between 2^(bits - 1) and 2^bits units make it. */
-    while (num / den >= (uint64_t)1 << bits && den < PLEAT__FRACTION_MOST)
-        den *= 2;
-    while (num != 0 && num / den < (uint64_t)1 << (bits - 1) && num < PLEAT__FRACTION_MOST)
-        num *= 2;
-    whole = pleat__ceil_div(num, den);
-    /* f = num'/den' * unit; the unit is a power of two: f.num/num over f.den/den */
-    pleat__fraction unit, up;
-    if (!pleat__fraction_make(den, f.den, &unit) || unit.num == 0)
-        return f;
-    if (num != f.num && !pleat__fraction_make(f.num, num, &unit))
-        return f;
-    if (!pleat__fraction_multiply((pleat__fraction){whole, 1}, unit, &up))
-        return f;
-    if (pleat__fraction_compare(up, highest) <= 0)
-        return up;
-    return pleat__fraction_compare(f, highest) <= 0 ? highest : f;
-}
-
-pleat__x pleat__x_bucket(const pleat__recipe *recipe, const pleat__x *x, uint32_t bits)
-{
-    bits = bits < 1 ? 1 : bits > 32 ? 32 : bits;
-    return (pleat__x){round_up(x->u, recipe->highest.u, bits),
-                      round_up(x->v, recipe->highest.v, bits)};
 }
 
 /* --- functions ---------------------------------------------------------------------------------*/

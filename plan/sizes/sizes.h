@@ -115,9 +115,6 @@ const char *pleat__x_text(const pleat__x *x, char *text, size_t size);
 /* The reverse, which also takes "2.5". false: no such text. */
 bool pleat__x_parse(const char *text, pleat__x *out);
 bool pleat__x_in_range(const pleat__recipe *recipe, const pleat__x *x);
-/* The largest x of the bucket that x is in: each parameter rounded up to `bits` significant binary
- * digits (6: to at most a thirty-second more), and no larger than the range unless x is. */
-pleat__x pleat__x_bucket(const pleat__recipe *recipe, const pleat__x *x, uint32_t bits);
 
 /* --- sizes -------------------------------------------------------------------------------------*/
 

@@ -219,8 +219,3 @@ pleat_result pleat__trace_import_any(const char *path, bool *devices, pleat__tra
 {
     return read_any(path, PLEAT__ANY_DEVICE, devices, form, out);
 }
-
-pleat_result pleat__trace_open(const char *path, pleat_trace **out)
-{
-    return pleat__trace_import(path, PLEAT__ANY_DEVICE, NULL, out);
-}

@@ -29,8 +29,6 @@ PLEAT_NODISCARD pleat_result pleat__trace_import(const char *path, int device,
  * they are several. */
 PLEAT_NODISCARD pleat_result pleat__trace_import_any(const char *path, bool *devices,
                                                      pleat__trace_form *form, pleat_trace **out);
-/* The same for any device. */
-PLEAT_NODISCARD pleat_result pleat__trace_open(const char *path, pleat_trace **out);
 
 /* All bytes of a file into `arena`, unzipped where it is gzipped. PLEAT_E_INPUT where there are
  * more than 2 GiB of them, PLEAT_E_IO. */

@@ -32,7 +32,6 @@ typedef struct pleat__schedule {
     uint32_t lane_base;            /* number of its first lane among those of all schedules */
     pleat__schedule_phase *phases; /* a plan's */
     uint32_t phase_count;
-    uint64_t adopted; /* the policy's count of requests when it was adopted */
     pleat__matcher matcher;
     pleat__place *second; /* learned: where items lay before they were replaced; NULL: none was */
 } pleat__schedule;

@@ -84,7 +84,6 @@ static void adopt(pleat__learner *learner, const pleat__repeat *stretch)
     if (learner->schedule != NULL)
         drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_replaced);
     learner->schedule = next;
-    next->adopted = learner->requests;
     learner->diverged = false;
     learner->recording = !learner->record.marked;
     learner->record_until = learner->requests + TRUST * (uint64_t)next->count;
@@ -219,7 +218,6 @@ static void take_layout(pleat__learner *learner)
     if (next == NULL)
         return;
     pleat__matcher_jump(&next->matcher, learner->schedule->matcher.cursor);
-    next->adopted = learner->requests;
     learner->schedule = next;
     learner->heap->wakes_holes = 1;
     pleat__judge_adopt(&learner->judge);

@@ -51,28 +51,6 @@ static void texts_of_x_are_read_back(void **state)
         assert_false(pleat__x_parse(bad[i], &x));
 }
 
-static void buckets_round_up_and_are_few(void **state)
-{
-    (void)state;
-    const pleat__recipe recipe = {.highest = {{1000, 1}, {1, 1}}};
-    uint32_t buckets = 0;
-    pleat__x last = {{0, 1}, {1, 1}};
-    for (uint64_t u = 1; u <= 1000; u++) {
-        const pleat__x x = {{u, 1}, {1, 1}};
-        pleat__x bucket = pleat__x_bucket(&recipe, &x, 5);
-        assert_true(pleat__fraction_compare(bucket.u, x.u) >= 0);
-        assert_true(bucket.u.num * 16 <= x.u.num * 17 * bucket.u.den);
-        pleat__x again = pleat__x_bucket(&recipe, &bucket, 5);
-        assert_true(pleat__x_equal(&again, &bucket));
-        buckets += !pleat__x_equal(&bucket, &last);
-        last = bucket;
-    }
-    assert_in_range(buckets, 30, 120);
-    const pleat__x beyond = {{5000, 3}, {1, 1}};
-    pleat__x same = pleat__x_bucket(&recipe, &beyond, 5);
-    assert_true(pleat__fraction_compare(same.u, beyond.u) >= 0);
-}
-
 /* Three sizes lie on some curve whatever they are: three terms want a fourth. */
 static void functions_of_three_terms_are_not_made_of_three_sizes(void **state)
 {
@@ -348,7 +326,6 @@ int main(void)
         cmocka_unit_test(function_at_a_fraction_is_rounded_up),
         cmocka_unit_test(function_beyond_all_sizes_has_none),
         cmocka_unit_test(texts_of_x_are_read_back),
-        cmocka_unit_test(buckets_round_up_and_are_few),
         cmocka_unit_test(functions_of_three_terms_are_not_made_of_three_sizes),
         cmocka_unit_test(fit_gives_sizes_at_any_x),
         cmocka_unit_test(fit_finds_a_batch_and_a_length),

@@ -685,7 +685,7 @@ static void expect_file(const char *path, const void *data, size_t size, const c
 {
     pleat_trace *trace;
     test_file_write(path, data, size);
-    assert_result(pleat__trace_open(path, &trace), PLEAT_E_INPUT);
+    assert_result(pleat__trace_import(path, PLEAT__ANY_DEVICE, NULL, &trace), PLEAT_E_INPUT);
     const char *message = pleat_last_error()->text;
     if (strstr(message, path) == NULL || strstr(message, text) == NULL)
         fail_msg("'%s' is not in: %s", text, message);

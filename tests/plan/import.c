@@ -428,7 +428,7 @@ static void import_opens_traces_and_tables_too(void **state)
     pleat_trace_free(again);
     test_bytes file = test_file_read(path);
     write_gzip(zipped, &file, "wb");
-    assert_ok(pleat__trace_open(zipped, &again));
+    assert_ok(pleat__trace_import(zipped, PLEAT__ANY_DEVICE, NULL, &again));
     assert_int_equal(pleat_trace_fingerprint(trace), pleat_trace_fingerprint(again));
     pleat_trace_free(again);
     pleat_trace_free(trace);

@@ -655,7 +655,7 @@ static void lanes_hold_recorded_jobs(void **state)
             skip();
         fclose(file);
         pleat_trace *whole;
-        assert_ok(pleat__trace_open(path, &whole));
+        assert_ok(pleat__trace_import(path, PLEAT__ANY_DEVICE, NULL, &whole));
         pleat_trace *two = beginning_of(whole, 0, 2);
         pleat__plan_report report;
         pleat_plan *plan = plan_of(two, &report);

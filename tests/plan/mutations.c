@@ -176,7 +176,7 @@ static pleat_result read_and_use(form of, const test_bytes *bytes)
     } else {
         const char *path = test_path("file");
         test_file_write(path, bytes->data, bytes->size);
-        result = pleat__trace_open(path, &trace);
+        result = pleat__trace_import(path, PLEAT__ANY_DEVICE, NULL, &trace);
         assert_int_equal(unlink(path), 0);
     }
     if (plan != NULL)

@@ -16,9 +16,9 @@ typedef struct fake {
     uint64_t next;     /* where the next reservation begins */
     uint64_t reserved; /* bytes */
     uint64_t backed;
-    uint64_t limit; /* of backed; 0: none */
-    uint64_t backs, unbacks;
-    uint64_t last_bytes, last_handle; /* of the last call of back */
+    uint64_t limit;       /* of backed; 0: none */
+    uint64_t backs;       /* calls */
+    uint64_t last_handle; /* of the last one */
     bool refuse_unback;
     pleat__caching *asking; /* ask frees `given`, where it is not 0, and says so */
     pleat_va given;
@@ -51,7 +51,6 @@ static inline pleat_result fake_back(void *self, pleat_va address, uint64_t byte
         return pleat__fail(PLEAT_E_OUT_OF_MEMORY, "the fake has no more");
     f->backed += bytes;
     f->backs++;
-    f->last_bytes = bytes;
     f->last_handle = handle_bytes;
     return PLEAT_OK;
 }
@@ -61,7 +60,6 @@ static inline bool fake_unback(void *self, pleat_va address, uint64_t bytes)
     fake *f = self;
     assert_int_equal(address % (2 * MIB), 0);
     f->backed -= bytes;
-    f->unbacks++;
     return !f->refuse_unback;
 }
 

@@ -2,7 +2,6 @@
 
 FAMILIES = ("decoder", "lora", "moe", "encoder-decoder", "detector", "unet", "graph")
 WEIGHTS = (24, 12, 20, 14, 12, 8, 10)
-LANGUAGE = ("decoder", "lora", "moe", "encoder-decoder")
 
 # What holds where nothing else is said; recorded jobs (likes.py) begin with these, too.
 DEFAULTS = {
