@@ -2,7 +2,7 @@
  * handover.c: plans whose chunks pass from stream to stream, and frees that wait for other streams,
  * as the policy `pleat` follows them.
  */
-#include "../plan/jobs.h"
+#include "../../plan/jobs.h"
 #include "job.h"
 
 #include <plan/base/plan.h>

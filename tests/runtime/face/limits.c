@@ -2,7 +2,7 @@
  * limits.c: what the environment allows a process is obeyed, whatever says it, and what is not
  * Pleat's is measured and kept free.
  */
-#include "../vmm/fake_libcuda.h"
+#include "../../vmm/fake_libcuda.h"
 #include "fixture.h"
 
 #include <dlfcn.h>
