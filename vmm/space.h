@@ -194,6 +194,11 @@ PLEAT_NODISCARD pleat_result pleat__space_wake(pleat__space *space, pleat__chunk
 /* Two chunks at rest, each with one place, `next`'s right behind `chunk`'s: they become one, which
  * takes one verb where they took two, and `next` is gone. false: they are not such. */
 bool pleat__space_join(pleat__space *space, pleat__chunk *chunk, pleat__chunk *next);
+/* A chunk at rest keeps its first `pages`; *rest is a chunk of the others, at rest behind it at
+ * each of its places. With several places they are found by a walk. PLEAT_E_STATE: it is torn, or
+ * the memory that it wakes with is made. pre: 0 < pages < chunk->pages. */
+PLEAT_NODISCARD pleat_result pleat__space_split(pleat__space *space, pleat__chunk *chunk,
+                                                uint32_t pages, pleat__chunk **rest);
 
 /* At how many places a chunk is mapped now. */
 uint32_t pleat__space_maps(pleat__space *space, const pleat__chunk *chunk);

@@ -387,22 +387,35 @@ pleat_result pleat__space_wake(pleat__space *space, pleat__chunk *const *chunks,
     return result == PLEAT_OK ? PLEAT_OK : pleat__fail_again(&why);
 }
 
-/* ---- joined ---- */
+/* ---- joined and split ---- */
+
+/* It has places, and no memory. */
+static bool is_bare(const pleat__chunk *chunk)
+{
+    return chunk->rests && !chunk->torn && chunk->handle == 0 && chunk->spare == 0 &&
+           chunk->stuck == 0;
+}
 
 static bool can_join(const pleat__chunk *chunk)
 {
-    return chunk->rests && !chunk->torn && chunk->handle == 0 && chunk->spare == 0 &&
-           chunk->maps == 1 && chunk->stuck == 0 && chunk->place != PLEAT__NO_PLACE;
+    return is_bare(chunk) && chunk->maps == 1 && chunk->place != PLEAT__NO_PLACE;
+}
+
+/* The pages of a place are a chunk's, from its page `index` on. Under the lock. */
+static void set_place(pleat__space *space, uint64_t place, uint32_t pages, pleat__chunk *chunk,
+                      uint32_t index)
+{
+    for (uint32_t p = 0; p < pages; p++) {
+        pleat__page *page = &space->page[place + p];
+        atomic_store_explicit(&page->index, index + p, memory_order_relaxed);
+        atomic_store_explicit(&page->chunk, chunk, memory_order_release);
+    }
 }
 
 /* Under the lock. */
 static void join(pleat__space *space, pleat__chunk *chunk, pleat__chunk *next)
 {
-    for (uint32_t p = 0; p < next->pages; p++) {
-        pleat__page *page = &space->page[next->place + p];
-        atomic_store_explicit(&page->index, chunk->pages + p, memory_order_relaxed);
-        atomic_store_explicit(&page->chunk, chunk, memory_order_release);
-    }
+    set_place(space, next->place, next->pages, chunk, chunk->pages);
     chunk->pages += next->pages;
     next->maps = 0;
     next->listed = false;
@@ -421,4 +434,37 @@ bool pleat__space_join(pleat__space *space, pleat__chunk *chunk, pleat__chunk *n
     pthread_mutex_unlock(&space->lock);
     pthread_rwlock_unlock(&space->places);
     return joins;
+}
+
+/* Under the lock: what of the chunk's places lies behind its first `pages` is `part`'s. */
+static void split(pleat__space *space, pleat__chunk *chunk, uint32_t pages, pleat__chunk *part)
+{
+    bool known = chunk->maps == 1 && chunk->place != PLEAT__NO_PLACE;
+    uint64_t from = known ? chunk->place : 0;
+    uint64_t end = known ? from + 1 : space->window.top;
+    for (uint64_t p = from; p < end; p++)
+        if (pleat__space_page_chunk(space, p) == chunk) {
+            set_place(space, p + pages, part->pages, part, 0);
+            p += chunk->pages - 1;
+        }
+    part->place = chunk->place == PLEAT__NO_PLACE ? PLEAT__NO_PLACE : chunk->place + pages;
+    part->maps = chunk->maps;
+    part->listed = chunk->listed;
+    chunk->pages = pages;
+}
+
+pleat_result pleat__space_split(pleat__space *space, pleat__chunk *chunk, uint32_t pages,
+                                pleat__chunk **rest)
+{
+    PLEAT_CHECK(pages > 0 && pages < chunk->pages);
+    if (!is_bare(chunk))
+        return pleat__fail(PLEAT_E_STATE, "a chunk that has memory cannot be split");
+    PLEAT_TRY(pleat__space_chunk_promise(space, chunk->pages - pages, rest));
+    pthread_rwlock_wrlock(&space->places);
+    pthread_mutex_lock(&space->lock);
+    split(space, chunk, pages, *rest);
+    pthread_mutex_unlock(&space->lock);
+    pthread_rwlock_unlock(&space->places);
+    PLEAT_AUDIT(pleat__space_audit_at_times(space));
+    return PLEAT_OK;
 }

@@ -89,8 +89,10 @@ typedef struct pleat__policy_ops {
      * are awake again. NULL: memory of this policy cannot be paused. */
     pleat_result (*hold)(void *self);
     void (*let_go)(void *self);
-    /* They are all at rest: neighbours among them become one handle. With the turn. */
-    void (*rested)(void *self);
+    /* They are all at rest: they become those handles in which they wake soonest. Those on which
+     * something lives are still `listed`, and written to `listed`, which has room for each of their
+     * pages; how many. With the turn. */
+    size_t (*rested)(void *self, pleat__chunk **listed);
     /* The program freed it, but other streams use it still: `free` will be called later. */
     void (*freed_early)(void *self, pleat_va address);
     pleat_result (*mark)(void *self);

@@ -256,17 +256,18 @@ static bool any_captures(const pleat__fences *fences)
     return false;
 }
 
-/* Fewer handles wake sooner. What another pause has stays as it is: it wakes by itself. */
-static void join_neighbours(pleat_runtime *runtime, pleat__pause *pause)
+/* Fewer handles wake sooner, and what is idle beside what lives need not wake. What another pause
+ * has stays as it is: it wakes by itself. */
+static void regroup(pleat_runtime *runtime, pleat__pause *pause)
 {
-    size_t kept = 0;
+    size_t most = (size_t)(bytes_of(runtime, pause) / pleat__space_page_bytes(runtime->space));
     if (runtime->pauses.first != pause || pause->next != NULL)
         return;
-    runtime->ops->rested(runtime->policy);
-    for (size_t c = 0; c < pause->chunk_count; c++)
-        if (pause->chunks[c]->rests) /* those that are gone do not */
-            pause->chunks[kept++] = pause->chunks[c];
-    pause->chunk_count = kept;
+    while (pause->chunk_capacity < most)
+        if (pleat__arena_grow(runtime->arena, &pause->chunks, &pause->chunk_capacity,
+                              pause->chunk_capacity, sizeof *pause->chunks) != PLEAT_OK)
+            return;
+    pause->chunk_count = runtime->ops->rested(runtime->policy, pause->chunks);
 }
 
 pleat_result pleat__pause_rest(pleat_runtime *runtime, pleat__pause *pause)
@@ -284,7 +285,7 @@ pleat_result pleat__pause_rest(pleat_runtime *runtime, pleat__pause *pause)
     pleat_result result = copy_and_rest(runtime, pause);
     pleat__gate_enter(&runtime->gate);
     if (result == PLEAT_OK)
-        join_neighbours(runtime, pause);
+        regroup(runtime, pause);
     return result;
 }
 

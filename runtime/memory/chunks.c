@@ -501,16 +501,33 @@ uint32_t pleat__chunk_pool_shrink(pleat__chunk_pool *pool, const uint32_t *numbe
     return count;
 }
 
+/* Chunks up to `end` are the handle's that begins with chunk `first`. */
+static void set_handle(pleat__chunk_pool *pool, uint32_t chunk, uint32_t end, pleat__chunk *handle,
+                       uint32_t first)
+{
+    for (; chunk < end; chunk++) {
+        pool->chunks[chunk] = handle;
+        pool->first[chunk] = first;
+    }
+}
+
 bool pleat__chunk_pool_join(pleat__chunk_pool *pool, uint32_t first, uint32_t next)
 {
     pleat__chunk *handle = pool->chunks[first], *behind = pool->chunks[next];
     uint32_t end = next + behind->pages;
     if (pool->breaks[next] || !pleat__space_join(pool->space, handle, behind))
         return false;
-    for (uint32_t c = next; c < end; c++) {
-        pool->chunks[c] = handle;
-        pool->first[c] = first;
-    }
+    set_handle(pool, next, end, handle, first);
+    return true;
+}
+
+bool pleat__chunk_pool_split(pleat__chunk_pool *pool, uint32_t at)
+{
+    uint32_t first = pool->first[at];
+    pleat__chunk *handle = pool->chunks[at], *behind;
+    if (pleat__space_split(pool->space, handle, at - first, &behind) != PLEAT_OK)
+        return false;
+    set_handle(pool, at, at + behind->pages, behind, at);
     return true;
 }
 

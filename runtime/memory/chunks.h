@@ -91,6 +91,8 @@ PLEAT_NODISCARD pleat_result pleat__chunk_pool_view(pleat__chunk_pool *pool, con
 /* Makes one handle of two neighbours at rest, which begin with these chunks. false: they lie apart,
  * or the space does not have it. */
 bool pleat__chunk_pool_join(pleat__chunk_pool *pool, uint32_t first, uint32_t next);
+/* Makes two handles of one at rest: the second begins with chunk `at`. false: it stays one. */
+bool pleat__chunk_pool_split(pleat__chunk_pool *pool, uint32_t at);
 
 /* memory_audit.c: handles, homes and what is gone. */
 bool pleat__chunks_audit(const pleat__chunk_pool *pool);

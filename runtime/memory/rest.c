@@ -9,6 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* More than this share of the memory that a pause has given back is idle beside what lives: then
+ * what lives gets handles of its own (docs/decisions.md, D372). */
+#define SPLIT_SHARE 100u
+
 static pleat__run run_of(const pleat__chunk_pool *pool, uint32_t first, uint32_t chunks)
 {
     return (pleat__run){first << pool->occupancy.shift, chunks << pool->occupancy.shift};
@@ -549,22 +553,117 @@ void pleat__rest_let_go(pleat__heap *heap)
     pleat__heap_forget(heap);
 }
 
+/* ---- handles of what lives, and of what is idle beside it ---- */
+
 static bool is_listed(const pleat__chunk_pool *pool, uint32_t chunk)
 {
     return chunk < pool->count && pool->chunks[chunk] != NULL && pool->chunks[chunk]->listed &&
            pool->chunks[chunk]->rests;
 }
 
-void pleat__rest_join_listed(pleat__heap *heap)
+/* Chunks of handles that are listed, of all of which is held: nothing lives on them. */
+static bool find_idle(const pleat__chunk_pool *pool, pleat__chunk_set *idle, uint64_t *count)
+{
+    *count = 0;
+    for (size_t r = 0; r < pool->held_run_count; r++) {
+        pleat__run run = pool->held_runs[r];
+        if (run.count != pool->occupancy.full || !is_listed(pool, pleat__chunk_of(pool, run.begin)))
+            continue;
+        const pleat__place place = {.run = run, .granules = run.count};
+        if (pleat__chunk_set_add(idle, &place) != PLEAT_OK)
+            return false;
+        ++*count;
+    }
+    return true;
+}
+
+static uint64_t listed_chunks(const pleat__chunk_pool *pool)
+{
+    uint64_t count = 0;
+    for (uint32_t c = 0; c < pool->count; c++)
+        count += is_listed(pool, c);
+    return count;
+}
+
+static bool is_in(const pleat__chunk_set *set, uint32_t chunk)
+{
+    return pleat__chunk_set_meets_chunks(set, chunk, 1);
+}
+
+/* Handles end where what is idle begins or ends. */
+static void split_listed(pleat__chunk_pool *pool, const pleat__chunk_set *idle)
+{
+    for (uint32_t c = 1; c < pool->count; c++)
+        if (is_listed(pool, c) && pool->chunks[c] == pool->chunks[c - 1] &&
+            is_in(idle, c) != is_in(idle, c - 1) && !pleat__chunk_pool_split(pool, c))
+            return;
+}
+
+/* Those of which all is idle rest by themselves. */
+static void leave_idle(pleat__chunk_pool *pool, const pleat__chunk_set *idle)
+{
+    for (uint32_t c = pool->count, first; c > 0; c = first) {
+        first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
+        bool all = is_listed(pool, first) && !pool->chunks[first]->torn;
+        for (uint32_t k = first; k < c && all; k++)
+            all = is_in(idle, k);
+        if (!all || pleat__rest_reserve(pool, 1) != PLEAT_OK)
+            continue;
+        pool->chunks[first]->listed = false;
+        add_resting(pool, &(handles){.first = &first, .count = 1});
+    }
+}
+
+/* What is held of a handle that is not listed any more is held by its rest. */
+static void drop_held(pleat__chunk_pool *pool, const pleat__chunk_set *idle)
+{
+    size_t kept = 0;
+    for (size_t r = 0; r < pool->held_run_count; r++) {
+        uint32_t chunk = pleat__chunk_of(pool, pool->held_runs[r].begin);
+        if (!is_in(idle, chunk) || is_listed(pool, chunk))
+            pool->held_runs[kept++] = pool->held_runs[r];
+    }
+    pool->held_run_count = kept;
+}
+
+static void set_apart(pleat__chunk_pool *pool)
+{
+    pleat__chunk_set idle;
+    uint64_t count;
+    pleat__chunk_set_init(&idle, pool->arena, pool->occupancy.shift);
+    if (find_idle(pool, &idle, &count) && count * SPLIT_SHARE > listed_chunks(pool)) {
+        split_listed(pool, &idle);
+        leave_idle(pool, &idle);
+        drop_held(pool, &idle);
+    }
+    pleat__chunk_set_release(&idle);
+}
+
+static void join_listed(const pleat__heap *heap)
 {
     const pleat__chunk_pool *pool = heap->pool;
     uint32_t most = pleat__chunk_pool_joined_most(pool);
-    for (uint32_t c = 0, next; pool->joins && c < pool->count; c = next) {
+    for (uint32_t c = 0, next; c < pool->count; c = next) {
         next = c + (pool->chunks[c] != NULL ? pool->chunks[c]->pages : 1);
         while (is_listed(pool, c) && is_listed(pool, next) && join(heap, c, next, most))
             next = c + pool->chunks[c]->pages;
     }
-    pleat__heap_forget(heap);
+}
+
+size_t pleat__rest_regroup(pleat__heap *heap, pleat__chunk **listed)
+{
+    pleat__chunk_pool *pool = heap->pool;
+    size_t count = 0;
+    if (pool->joins) {
+        set_apart(pool);
+        join_listed(heap);
+        join_resting(heap);
+        pleat__heap_forget(heap);
+    }
+    for (uint32_t c = 0; c < pool->count; c += pool->chunks[c] != NULL ? pool->chunks[c]->pages : 1)
+        if (is_listed(pool, c))
+            listed[count++] = pool->chunks[c];
+    return count;
 }
 
 void pleat__rest_release(pleat__chunk_pool *pool)

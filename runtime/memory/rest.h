@@ -9,7 +9,7 @@
  * chunks are.
  *
  * A pause lays chunks to rest on which something lives; what is free on them is held until they are
- * awake again.
+ * awake again, or rests by itself from then on.
  */
 #ifndef PLEAT_RUNTIME_MEMORY_REST_H
 #define PLEAT_RUNTIME_MEMORY_REST_H
@@ -53,8 +53,11 @@ PLEAT_NODISCARD pleat_result pleat__rest_wake_places(pleat__heap *heap, const pl
 PLEAT_NODISCARD pleat_result pleat__rest_hold(pleat__heap *heap);
 /* What is held of handles that are awake is free again. */
 void pleat__rest_let_go(pleat__heap *heap);
-/* Neighbours among the handles that are `listed`, all of which rest, become one. */
-void pleat__rest_join_listed(pleat__heap *heap);
+/* Handles that are `listed` and rest: what lives on them gets handles of its own where more than a
+ * hundredth is idle beside it, which rests by itself then, is listed no more, and wakes when it is
+ * wanted; neighbours become one. Those that are listed then are written to `listed`, which has room
+ * for each of their chunks; how many. */
+size_t pleat__rest_regroup(pleat__heap *heap, pleat__chunk **listed);
 void pleat__rest_release(pleat__chunk_pool *pool);
 
 #endif

@@ -61,7 +61,7 @@ uint64_t pleat__pleat_rest(void *self, uint64_t keep_bytes);
 uint64_t pleat__pleat_spare(void *self);
 pleat_result pleat__pleat_hold(void *self);
 void pleat__pleat_let_go(void *self);
-void pleat__pleat_rested(void *self);
+size_t pleat__pleat_rested(void *self, pleat__chunk **listed);
 void pleat__pleat_idle(void *self, pleat_stream stream, uint64_t *largest, uint64_t *total);
 
 /* Bytes that were asked for and had no place in what was followed, since creation. */

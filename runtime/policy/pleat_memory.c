@@ -133,10 +133,10 @@ void pleat__pleat_let_go(void *opaque)
     pleat__rest_let_go(&self->heap);
 }
 
-void pleat__pleat_rested(void *opaque)
+size_t pleat__pleat_rested(void *opaque, pleat__chunk **listed)
 {
     policy *self = opaque;
-    pleat__rest_join_listed(&self->heap);
+    return pleat__rest_regroup(&self->heap, listed);
 }
 
 void pleat__pleat_idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t *total)

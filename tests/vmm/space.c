@@ -396,6 +396,53 @@ static void rest_and_wake_go_part_by_part(void **state)
     end_resting(&r);
 }
 
+/* Each half of a chunk has all of its places, and memory of its own. */
+static void a_chunk_at_rest_is_split_at_all_its_places(void **state)
+{
+    (void)state;
+    resting r = begin_resting();
+    pleat__chunk *halves[4] = {r.chunks[2], NULL, r.chunks[5], NULL};
+    pleat__space_stats before = pleat__space_stats_of(r.f.space);
+    uint64_t all = physical(&r);
+    assert_result(pleat__space_split(r.f.space, r.chunks[2], 1, &halves[1]), PLEAT_E_STATE);
+    assert_ok(pleat__space_rest(r.f.space, r.chunks, 8, NULL));
+    assert_ok(pleat__space_split(r.f.space, r.chunks[2], 1, &halves[1]));
+    assert_ok(pleat__space_split(r.f.space, r.chunks[5], 2, &halves[3]));
+    assert_int_equal(halves[0]->pages, 1);
+    assert_int_equal(halves[1]->pages, 2);
+    assert_int_equal(halves[1]->maps, 2);
+    assert_int_equal(halves[3]->pages, 1);
+    assert_int_equal(halves[3]->maps, 1);
+    assert_true(halves[1]->rests && halves[3]->rests);
+    /* One half of each has memory, the other has not. */
+    pleat__chunk *awake[] = {halves[1], halves[2]};
+    assert_ok(pleat__space_wake(r.f.space, awake, 2, NULL));
+    assert_int_equal(physical(&r), 4 * GRANULE);
+    *words(&r.f, r.view + 2) = 5; /* the last page of three, here and there */
+    assert_int_equal(*words(&r.f, r.page + 5), 5);
+    uint32_t index;
+    assert_ptr_equal(pleat__space_chunk_at(r.f.space, r.view + 2, &index), halves[1]);
+    assert_int_equal(index, 1);
+    assert_ptr_equal(pleat__space_chunk_at(r.f.space, r.view, &index), halves[0]);
+    assert_true(pleat__space_audit(r.f.space));
+    pleat__chunk *others[] = {r.chunks[0], r.chunks[1], r.chunks[3], r.chunks[4],
+                              r.chunks[6], r.chunks[7], halves[0],   halves[3]};
+    assert_ok(pleat__space_wake(r.f.space, others, 8, NULL));
+    assert_int_equal(physical(&r), all);
+    *words(&r.f, r.view) = 6;
+    assert_int_equal(*words(&r.f, r.page + 3), 6);
+    pleat__space_stats stats = pleat__space_stats_of(r.f.space);
+    assert_int_equal(stats.mapped_pages, before.mapped_pages);
+    assert_int_equal(stats.alias_pages, before.alias_pages);
+    assert_ok(pleat__space_unmap(r.f.space, r.view, 3));
+    assert_ok(pleat__space_unmap(r.f.space, r.page, r.pages));
+    pleat__space_chunk_put(r.f.space, halves[1]);
+    pleat__space_chunk_put(r.f.space, halves[3]);
+    for (uint32_t c = 0; c < 8; c++)
+        pleat__space_chunk_put(r.f.space, r.chunks[c]);
+    end(&r.f);
+}
+
 /* Beside one another in one map, those that have memory and those that do not yet. */
 static void promised_chunks_are_mapped_when_they_are_woken(void **state)
 {
@@ -479,6 +526,7 @@ int main(void)
         cmocka_unit_test(space_window_has_room_for_a_plan),
         cmocka_unit_test(import_shares_bytes_and_costs_no_budget),
         cmocka_unit_test(rest_and_wake_go_part_by_part),
+        cmocka_unit_test(a_chunk_at_rest_is_split_at_all_its_places),
         cmocka_unit_test(promised_chunks_are_mapped_when_they_are_woken),
         cmocka_unit_test(rest_and_wake_that_end_early_leave_all_as_it_was),
         cmocka_unit_test(space_reports_a_missing_device),

@@ -80,6 +80,7 @@ typedef struct turns_bench {
     uint64_t random;
     step_figures steps[STEPS];   /* sums over the turns */
     double over_mean, over_most; /* what is held at rest beyond what lives, a share of it */
+    double over_then;            /* the same, after pauses */
     uint64_t live, peak_live, peak;
     borrower borrower;
     uint64_t had, kept;     /* of the trainer's, before the borrower asked and then */
@@ -252,10 +253,16 @@ static pleat_result measure_step(turns_bench *b, turn_step step)
     return measure_verbs(b, step, &b->steps[step]);
 }
 
-static void note_rest(turns_bench *b)
+/* What is held beyond what lives. */
+static double over_live(const turns_bench *b)
 {
     pleat_stats now = pleat_stats_of(b->runtime);
-    double over = (double)now.physical_bytes / (double)now.live_bytes - 1;
+    return (double)now.physical_bytes / (double)now.live_bytes - 1;
+}
+
+static void note_rest(turns_bench *b)
+{
+    double over = over_live(b);
     b->over_mean += over / b->turns;
     b->over_most = over > b->over_most ? over : b->over_most;
 }
@@ -322,6 +329,8 @@ static pleat_result measure(turns_bench *b)
     for (uint32_t turn = 0; turn < b->turns; turn++)
         for (turn_step step = DISCARD; step < STEPS; step++)
             PLEAT_TRY(measure_step(b, step));
+    PLEAT_TRY(do_step(b, TRIM));
+    b->over_then = over_live(b);
     pleat_stats end = pleat_stats_of(b->runtime);
     b->live = end.live_bytes;
     b->peak_live = end.peak_live_bytes;
@@ -374,6 +383,7 @@ static void print_text(const turns_bench *b)
            cli_format_size(b->peak, peak, sizeof peak));
     printf("held at rest beyond what lives: %.2f %% on average, %.2f %% at most\n",
            100 * b->over_mean, 100 * b->over_most);
+    printf("the same after pauses: %.2f %%\n", 100 * b->over_then);
     for (int s = 0; s < STEPS; s++) {
         printf("%s: %.2f ms\n", step_names[s], (double)b->steps[s].ns * 1e-6 / b->turns);
         for (size_t v = 0; v < SHOWN; v++) {
@@ -397,6 +407,7 @@ static void print_json(const turns_bench *b)
     json_uint(&json, "peak_bytes", b->peak);
     json_double(&json, "over_mean", b->over_mean);
     json_double(&json, "over_most", b->over_most);
+    json_double(&json, "over_after_pauses", b->over_then);
     json_array(&json, "steps");
     for (int s = 0; s < STEPS; s++) {
         json_object(&json, NULL);

@@ -266,6 +266,80 @@ static void pause_wakes_larger_handles(void **state)
     finish(&j);
 }
 
+/* Where three of four tensors of a handle are gone a trim finds nothing to give back; after a pause
+ * the fourth has a handle of its own. */
+static void pause_sets_what_lives_apart(void **state)
+{
+    (void)state;
+    job j;
+    static pleat_va held[MANY];
+    uint64_t given, left = 0;
+    job_start(&j, "pleat", NULL, 0);
+    for (int i = 0; i < MANY; i++) {
+        assert_ok(pleat_alloc(j.runtime, JOB_PAGE, 0, &held[i]));
+        *(uint64_t *)(uintptr_t)held[i] = (uint64_t)i + 1;
+    }
+    assert_ok(pleat_pause(j.runtime, NULL));
+    assert_ok(pleat_resume(j.runtime, NULL)); /* in larger handles */
+    for (int i = 0; i < MANY; i++)
+        if (i % 4 != 0)
+            assert_ok(pleat_free(j.runtime, held[i]));
+        else
+            left++;
+    assert_ok(pleat_trim(j.runtime, 0, &given));
+    assert_true(physical(&j) > 2 * left * JOB_PAGE);
+    assert_ok(pleat_pause(j.runtime, NULL));
+    assert_int_equal(physical(&j), 0);
+    assert_ok(pleat_resume(j.runtime, NULL));
+    assert_int_equal(physical(&j), left * JOB_PAGE);
+    assert_ok(pleat_trim(j.runtime, 0, &given));
+    assert_int_equal(given, 0);
+    for (int i = 0; i < MANY; i += 4)
+        assert_int_equal(*(uint64_t *)(uintptr_t)held[i], (uint64_t)i + 1);
+    /* What was idle is where it was, and wakes before there is anything new. */
+    for (int i = 0; i < MANY; i++)
+        if (i % 4 != 0)
+            assert_ok(pleat_alloc(j.runtime, JOB_PAGE, 0, &held[i]));
+    assert_int_equal(pleat_stats_of(j.runtime).peak_physical_bytes, (uint64_t)MANY * JOB_PAGE);
+    for (int i = 0; i < MANY; i++)
+        assert_ok(pleat_free(j.runtime, held[i]));
+    finish(&j);
+}
+
+/* Tensors of many sizes come and go, in holes and in views, and each keeps what it held. */
+static void pause_keeps_what_lives_in_views_and_holes(void **state)
+{
+    enum { TENSORS = 60, STEPS = 1500 };
+    (void)state;
+    job j;
+    pleat_va ground;
+    job_tensor held[TENSORS];
+    uint64_t random = 7;
+    job_start(&j, "pleat", NULL, 0);
+    assert_ok(pleat_alloc(j.runtime, (uint64_t)MANY * JOB_PAGE, 0, &ground)); /* large handles */
+    for (int t = 0; t < TENSORS; t++)
+        held[t] = job_alloc(&j, (1 + (uint64_t)t % 30) * JOB_PAGE, 0);
+    for (int step = 0; step < STEPS; step++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        int t = (int)((random >> 33) % TENSORS);
+        job_free(&j, &held[t]);
+        held[t] = job_alloc(&j, 1 + (random >> 20) % (30 * JOB_PAGE), 0);
+        if (step % 50 != 49)
+            continue;
+        assert_ok(pleat_trim(j.runtime, 0, NULL));
+        assert_ok(pleat_pause(j.runtime, NULL));
+        assert_int_equal(physical(&j), 0);
+        assert_ok(pleat_resume(j.runtime, NULL));
+        pleat_stats stats = pleat_stats_of(j.runtime);
+        assert_true(stats.physical_bytes <= stats.live_bytes + stats.live_bytes / 50);
+    }
+    for (int t = 0; t < TENSORS; t++)
+        job_free(&j, &held[t]);
+    assert_ok(pleat_free(j.runtime, ground));
+    assert_int_equal(j.errors, 0);
+    finish(&j);
+}
+
 static pleat_runtime *failing_job(pleat_vmm vmm, const void *with)
 {
     const job_shape *shape = with;
@@ -305,6 +379,8 @@ int main(void)
         cmocka_unit_test(pause_without_room_to_resume_stays_and_loses_nothing),
         cmocka_unit_test(pause_refuses_what_it_cannot_do),
         cmocka_unit_test(pause_wakes_larger_handles),
+        cmocka_unit_test(pause_sets_what_lives_apart),
+        cmocka_unit_test(pause_keeps_what_lives_in_views_and_holes),
         cmocka_unit_test(pause_survives_each_verb_that_fails),
     };
     return cmocka_run_group_tests_name("pause", tests, NULL, NULL);
