@@ -53,7 +53,7 @@ static bool is_followed(const pleat_runtime_options *options)
             (options->policy != NULL && strcmp(options->policy, "pleat") != 0));
 }
 
-/* A plan's memory is made at the start: one that is too large is refused before anything is. */
+/* A plan whose memory cannot be had is refused here, not when the program has come that far. */
 static pleat_result check_plan(const pleat_runtime *runtime)
 {
     uint64_t bytes =
