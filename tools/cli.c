@@ -35,6 +35,7 @@ static int exit_code(pleat_result result)
     case PLEAT_E_INPUT:
     case PLEAT_E_IO:
     case PLEAT_E_ABI:
+    case PLEAT_E_NOT_FOUND:
         return CLI_BAD_INPUT;
     case PLEAT_E_OUT_OF_MEMORY:
     case PLEAT_E_BUDGET:

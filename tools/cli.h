@@ -12,7 +12,7 @@ enum {
     CLI_DONE = 0,
     CLI_NO = 1,            /* the answer is no: a verify that fails, a check not met */
     CLI_BAD_USE = 2,       /* the command line */
-    CLI_BAD_INPUT = 3,     /* a file */
+    CLI_BAD_INPUT = 3,     /* a file, or a name of what is not there */
     CLI_OUT_OF_MEMORY = 4, /* device memory, budget */
     CLI_FAILED = 5,        /* anything else: the system or the driver */
 };

@@ -275,8 +275,5 @@ int cli_plans(int argc, char **argv)
     if (!is_well_formed(&o, argc - first, first < argc ? argv[first] : "list"))
         return cli_bad_use("plans", "show one PLAN, or remove some, or --all");
     pleat_result result = run(&o, argc - first, argv + first);
-    if (result == PLEAT_OK)
-        return CLI_DONE;
-    int failed = cli_failed("plans", result);
-    return result == PLEAT_E_NOT_FOUND ? CLI_BAD_INPUT : failed;
+    return result == PLEAT_OK ? CLI_DONE : cli_failed("plans", result);
 }

@@ -419,6 +419,6 @@ int cli_tenants(int argc, char **argv)
                               : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the ledgers");
     free(found.all);
     if (bad)
-        return cli_bad_use("tenants", "no such command");
+        return cli_bad_use("tenants", "watch, or set one TENANT, reclaim one, or remove-dead");
     return result == PLEAT_OK ? CLI_DONE : cli_failed("tenants", result);
 }
