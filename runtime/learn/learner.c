@@ -30,8 +30,6 @@ pleat_result pleat__learner_init(pleat__learner *learner, pleat__arena *arena, p
 
 void pleat__learner_release(pleat__learner *learner)
 {
-    if (learner->arena == NULL)
-        return;
     if (learner->schedule != NULL && learner->schedule->learned)
         pleat__schedule_free(learner->schedule);
     pleat__trial_end(&learner->trial);
@@ -69,7 +67,7 @@ static void drop(pleat__learner *learner, pleat__state state, pleat__cause cause
     set_current(learner, NULL, state, cause);
     learner->schedule = NULL;
     learner->recording = false;
-    if (old != NULL && old->learned)
+    if (old->learned)
         pleat__schedule_free(old);
 }
 

@@ -511,6 +511,17 @@ static void set_handle(pleat__chunk_pool *pool, uint32_t chunk, uint32_t end, pl
     }
 }
 
+void pleat__chunk_pool_drop(pleat__chunk_pool *pool, uint32_t first)
+{
+    pleat__chunk *handle = pool->chunks[first];
+    uint32_t pages = handle->pages;
+    (void)!pleat__space_unmap(pool->space, pool->home[first], pages); /* a matter of tables */
+    pleat__space_chunk_put(pool->space, handle);
+    for (uint32_t c = first; c < first + pages; c++)
+        pool->chunks[c] = NULL;
+    pool->absent += pages;
+}
+
 bool pleat__chunk_pool_join(pleat__chunk_pool *pool, uint32_t first, uint32_t next)
 {
     pleat__chunk *handle = pool->chunks[first], *behind = pool->chunks[next];

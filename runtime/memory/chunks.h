@@ -88,6 +88,8 @@ uint32_t pleat__chunk_pool_shrink(pleat__chunk_pool *pool, const uint32_t *numbe
 PLEAT_NODISCARD pleat_result pleat__chunk_pool_view(pleat__chunk_pool *pool, const uint32_t *chunks,
                                                     uint32_t count, uint64_t *page);
 
+/* A handle at rest, which begins with this chunk and is mapped at home only, is given back. */
+void pleat__chunk_pool_drop(pleat__chunk_pool *pool, uint32_t first);
 /* Makes one handle of two neighbours at rest, which begin with these chunks. false: they lie apart,
  * or the space does not have it. */
 bool pleat__chunk_pool_join(pleat__chunk_pool *pool, uint32_t first, uint32_t next);

@@ -389,27 +389,16 @@ pleat_result pleat__rest_wake_together(pleat__chunk_pool *pool, uint32_t chunks,
     return is_shortage(result) ? PLEAT_OK : result;
 }
 
-static void drop(pleat__chunk_pool *pool, uint32_t first)
-{
-    pleat__chunk *handle = pool->chunks[first];
-    uint32_t pages = handle->pages;
-    (void)!pleat__space_unmap(pool->space, pool->home[first], pages); /* a matter of tables */
-    pleat__space_chunk_put(pool->space, handle);
-    for (uint32_t c = first; c < first + pages; c++)
-        pool->chunks[c] = NULL;
-    pool->absent += pages;
-    pool->held -= run_of(pool, first, pages).count;
-}
-
 void pleat__rest_drop(pleat__heap *heap)
 {
     pleat__chunk_pool *pool = heap->pool;
     size_t kept = 0;
     for (size_t i = 0; i < pool->resting_count; i++) {
         uint32_t first = pool->resting[i];
-        if (pleat__space_maps(pool->space, pool->chunks[first]) == 1)
-            drop(pool, first);
-        else
+        if (pleat__space_maps(pool->space, pool->chunks[first]) == 1) {
+            pool->held -= run_of(pool, first, pool->chunks[first]->pages).count;
+            pleat__chunk_pool_drop(pool, first);
+        } else
             pool->resting[kept++] = first;
     }
     pool->resting_count = kept;
