@@ -1,5 +1,5 @@
 /*
- * fit.c: the functions that sizes follow, and the number that they follow, are found again
+ * elastic_fit.c: the functions that sizes follow, and the number that they follow, are found again
  * in what random jobs recorded; what follows nothing is told.
  */
 #include "growing.h"

@@ -1,4 +1,7 @@
-/* Plans kept for next runs: how they are found, what is trusted, and that there is room. */
+/*
+ * plan_cache.c: plans kept for next runs: how they are found, what is trusted, and that there is
+ * room.
+ */
 #include "kept_plans.h"
 #include "plans.h"
 

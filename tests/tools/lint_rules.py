@@ -31,6 +31,7 @@ BREACHES = {
     "runtime/follow/plans.c": ("#include <plan/sizes/planner.h>\n",
                                "a header of the planner where requests are served"),
     "vmm/name.c": ("/* see pleat_never_was */\n", "pleat_never_was, which does not exist"),
+    "vmm/head.c": ("/*\n * body.c: what another file is.\n */\nint x;\n", "does not say the file's name"),
     "vmm/long.c": ("int x;\n" * 1001, "more than 1000 lines"),
     "vmm/space.c": ("int x; \n", "white space at the end"),
     "vmm/tab.c": ("\tint x;\n", "a tab"),
@@ -59,7 +60,8 @@ def lint(files, edit=lambda text: text):
         for name, text in files.items():
             path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            head = "" if text.startswith("/*\n") else f"/*\n * {path.name}: made up.\n */\n"
+            path.write_text(head + text)
         done = subprocess.run([sys.executable, str(root / "tools" / "lint")], text=True,
                               capture_output=True)
         lines = done.stdout.splitlines()
@@ -85,7 +87,7 @@ class LintRules(unittest.TestCase):
             with self.subTest(name):
                 code, lines = lint({**PLANNER, name: CALLS})
                 self.assertEqual(code, 1)
-                self.assertIn(f"{name}:3: {expected}", lines)
+                self.assertIn(f"{name}:6: {expected}", lines)
 
     def test_what_serves_no_request_calls_the_planner(self):
         for name in ("runtime/learn/layout_job.c", "runtime/face/microbatch.c"):

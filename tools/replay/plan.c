@@ -1,5 +1,5 @@
 /*
- * replay_plan.c: the policies and the plan that a replay is told to take (see replay.h).
+ * plan.c: the policies and the plan that a replay is told to take (see replay.h).
  */
 #include <tools/replay/replay.h>
 

@@ -1,5 +1,5 @@
 /*
- * replay_repeat.c: see replay_repeat.h.
+ * repeat.c: see repeat.h.
  */
 #include <tools/replay/repeat.h>
 

@@ -1,5 +1,5 @@
 /*
- * replay_repeat.h: one iteration of a trace over and over, to see whether anything grows.
+ * repeat.h: one iteration of a trace over and over, to see whether anything grows.
  */
 #ifndef PLEAT_TOOLS_REPLAY_REPEAT_H
 #define PLEAT_TOOLS_REPLAY_REPEAT_H

@@ -1,5 +1,5 @@
 /*
- * replay_script.c: see replay_script.h.
+ * script.c: see script.h.
  */
 #include <tools/replay/script.h>
 

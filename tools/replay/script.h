@@ -1,5 +1,5 @@
 /*
- * replay_script.h: a trace made ready for replays: where its iterations begin, and what they take.
+ * script.h: a trace made ready for replays: where its iterations begin, and what they take.
  */
 #ifndef PLEAT_TOOLS_REPLAY_SCRIPT_H
 #define PLEAT_TOOLS_REPLAY_SCRIPT_H

@@ -1,5 +1,7 @@
-/* Plans kept by themselves: the second run of a job is planned, another job is noticed, and nothing
- * that is wrong with the folder or with memory reaches the job. */
+/*
+ * keep.c: plans kept by themselves: the second run of a job is planned, another job is noticed, and
+ * nothing that is wrong with the folder or with memory reaches the job.
+ */
 #include "../../plan/kept_plans.h"
 #include "failing.h"
 
