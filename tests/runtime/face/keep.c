@@ -6,6 +6,7 @@
 #include "failing.h"
 
 #include <pthread.h>
+#include <runtime/learn/learner.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -127,6 +128,32 @@ static void keep_job_that_leaves_requests_out_is_noticed(void **state)
     assert_int_equal(stats.kept_plans, 1);
     assert_in_range(stats.left_at, 100, JOB_REQUESTS / 2);
     for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        job_free(&j, &j.now[i]);
+    finish_run(&j);
+}
+
+/* So few bytes that they say nothing, but a row of requests of which the plan has none. */
+static void keep_job_that_leaves_the_iteration_is_noticed(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1);
+    run(&shape, KEEP);
+    job j;
+    job_start_with(&j, "pleat", NULL, 0, KEEP);
+    assert_ok(pleat_mark(j.runtime));
+    for (uint32_t i = 0; i < 100; i++) {
+        job_request(&j, &shape, i, 0);
+        job_end_at(&j, &shape, i);
+    }
+    for (uint32_t i = 0; i < PLEAT__WATCH_MISSED; i++) {
+        assert_int_equal(pleat_stats_of(j.runtime).left_at, 0);
+        job_tensor extra = job_alloc(&j, 1 + i, 0);
+        job_free(&j, &extra);
+    }
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.kept_plans, 1);
+    assert_int_equal(stats.left_at, 100 + PLEAT__WATCH_MISSED);
+    for (uint32_t i = 0; i < 100; i++)
         job_free(&j, &j.now[i]);
     finish_run(&j);
 }
@@ -400,6 +427,7 @@ int main(void)
         CACHE_TEST(keep_changed_job_is_noticed_and_learned),
         CACHE_TEST(keep_job_that_keeps_less_alive_is_noticed),
         CACHE_TEST(keep_job_that_leaves_requests_out_is_noticed),
+        CACHE_TEST(keep_job_that_leaves_the_iteration_is_noticed),
         CACHE_TEST(keep_job_that_begins_otherwise_tries_nothing),
         CACHE_TEST(keep_plan_is_there_before_the_run_ends),
         CACHE_TEST(keep_job_without_marks_keeps_at_its_end),
