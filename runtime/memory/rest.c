@@ -110,7 +110,7 @@ static void join_resting(const pleat__heap *heap)
     pleat__chunk_pool *pool = heap->pool;
     uint32_t most = pleat__chunk_pool_joined_most(pool);
     size_t kept = pool->resting_count, count = pool->resting_count;
-    if (!pool->joins)
+    if (!pool->joins || count == 0)
         return;
     for (size_t i = count; i > 0; i--) /* the lowest is the last */
         if (kept == count || !join(heap, pool->resting[kept], pool->resting[i - 1], most))

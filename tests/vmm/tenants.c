@@ -7,6 +7,7 @@
 #include "../ledger_folder.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -593,6 +594,95 @@ static void tenants_survive_a_thousand_mutations(void **state)
     unlink(path_of_ledger());
 }
 
+/* Writes words of its own all over the file until it is killed. */
+static void scribble(uint64_t random)
+{
+    int fd = open(path_of_ledger(), O_RDWR);
+    pleat__ledger_map *map = mmap(NULL, sizeof *map, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    volatile uint64_t *words = (volatile uint64_t *)map;
+    for (;;) {
+        uint64_t word = draw(&random) % 4 == 0 ? UINT64_MAX : draw(&random) % (2 * DEVICE);
+        words[draw(&random) % 2 == 0 ? draw(&random) % 16
+                                     : 512 + draw(&random) % (8 * sizeof(pleat__slot) / 8)] = word;
+    }
+}
+
+/* Whatever the ledger says, it has what it claimed and no more than the device. */
+static bool claims_among_nonsense(uint64_t random)
+{
+    enum { CLAIMS = 20000 };
+    pleat__tenant *tenant;
+    uint64_t has = 0;
+    bool good = true;
+    pleat_result result;
+    while ((result = try_join("sane", 4 * MIB, 40 * MIB, 0, &tenant)) == PLEAT_E_INPUT ||
+           result == PLEAT_E_LIMIT)
+        sched_yield(); /* refused for what the file says just now */
+    if (result != PLEAT_OK)
+        return false;
+    for (int c = 0; c < CLAIMS && good; c++) {
+        uint64_t bytes = (1 + draw(&random) % 8) * MIB;
+        pleat__standing standing;
+        if (draw(&random) % 2 == 0 && has >= bytes) {
+            pleat__tenant_unclaim(tenant, bytes);
+            has -= bytes;
+        } else if ((result = pleat__tenant_claim(tenant, bytes)) == PLEAT_OK) {
+            has += bytes;
+        } else {
+            good = result == PLEAT_E_BUDGET;
+            pleat__tenant_want(tenant, bytes);
+        }
+        pleat__tenant_tell(tenant, draw(&random) % MIB, 0, 0);
+        pleat__tenant_look(tenant, &standing);
+        good = good && has <= DEVICE && standing.use_bytes == has;
+    }
+    pleat__tenant_leave(tenant);
+    return good;
+}
+
+static void tenants_survive_who_writes_nonsense_meanwhile(void **state)
+{
+    enum { SANE = 4, SCRIBBLERS = 2 };
+    (void)state;
+    pid_t children[SANE + SCRIBBLERS];
+    make_ledger();
+    pleat__tenant *there = join("there", 8 * MIB, 0, 0);
+    assert_ok(pleat__tenant_claim(there, 2 * MIB));
+    for (uint64_t c = 0; c < SANE + SCRIBBLERS; c++) {
+        children[c] = fork();
+        assert_true(children[c] >= 0);
+        if (children[c] != 0)
+            continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (c >= SANE)
+            scribble(seed + c);
+        _exit(claims_among_nonsense(seed + c + 1) ? 0 : 1);
+    }
+    for (int c = 0; c < SANE; c++) {
+        int status;
+        assert_int_equal(waitpid(children[c], &status, 0), children[c]);
+        assert_int_equal(status, 0);
+    }
+    for (int c = SANE; c < SANE + SCRIBBLERS; c++)
+        end_victim(children[c]);
+    /* Who was there is whole again, with what it has. */
+    assert_int_equal(look(there).use_bytes, 2 * MIB);
+    assert_ok(pleat__tenant_claim(there, 2 * MIB));
+    pleat__tenant_entry entries[PLEAT__TENANTS_MOST];
+    pleat__tenants *all;
+    uint32_t count, dead, found = 0;
+    assert_ok(pleat__tenants_open(strrchr(path_of_ledger(), '/') + 1, &all));
+    assert_ok(pleat__tenants_remove_dead(all, &dead));
+    assert_ok(pleat__tenants_list(all, entries, &count));
+    for (uint32_t e = 0; e < count; e++)
+        found += !entries[e].damaged && entries[e].use_bytes == 4 * MIB;
+    assert_int_equal(found, 1);
+    assert_int_equal(count, 1);
+    pleat__tenants_close(all);
+    pleat__tenant_leave(there);
+    unlink(path_of_ledger());
+}
+
 /* ---- eight processes, one killed each second ---- */
 
 enum { PROCESSES = 8, KILLS_A_SECOND = 4, KILLS_MOST = 4096 };
@@ -600,7 +690,7 @@ enum { PROCESSES = 8, KILLS_A_SECOND = 4, KILLS_MOST = 4096 };
 /* What all processes see. A byte counts from before it is made until after it is given back. */
 typedef struct scene {
     struct {
-        _Atomic uint64_t bytes;
+        _Atomic uint64_t chunks; /* how many, and above the 32nd bit how often that changed */
         _Atomic uint64_t turns;
         _Atomic bool dying; /* about to be killed: not counted any more */
     } of[PROCESSES];
@@ -609,24 +699,47 @@ typedef struct scene {
     _Atomic uint64_t most;
 } scene;
 
+#define CHANGED (1ull << 32)
+
 static uint64_t cap_of(int process)
 {
     static const uint64_t caps[PROCESSES] = {8, 10, 12, 14, 18, 20, 22, 24}; /* twice the device */
     return caps[process] * MIB;
 }
 
-/* All that the living have made. */
-static uint64_t sum_of(scene *all)
+static uint64_t bytes_of(uint64_t chunks)
+{
+    return (uint32_t)chunks * 2 * MIB;
+}
+
+static uint64_t collect(scene *all, uint64_t chunks[PROCESSES])
 {
     uint64_t sum = 0;
-    for (int p = 0; p < PROCESSES; p++)
-        sum += atomic_load(&all->of[p].dying) ? 0 : atomic_load(&all->of[p].bytes);
+    for (int p = 0; p < PROCESSES; p++) {
+        chunks[p] = atomic_load(&all->of[p].dying) ? 0 : atomic_load(&all->of[p].chunks);
+        sum += bytes_of(chunks[p]);
+    }
     return sum;
+}
+
+/* All that the living have made at one moment: no word changed from the first look to the second.
+ * Where they always do it is what the device has, or less. */
+static uint64_t sum_of(scene *all)
+{
+    enum { LOOKS_MOST = 10000 };
+    uint64_t before[PROCESSES], now[PROCESSES], sum = collect(all, before);
+    for (int look = 0; sum > DEVICE && look < LOOKS_MOST; look++) {
+        sum = collect(all, now);
+        if (memcmp(before, now, sizeof now) == 0)
+            return sum;
+        memcpy(before, now, sizeof now);
+    }
+    return sum < DEVICE ? sum : DEVICE;
 }
 
 static void count_chunk(scene *all, int process)
 {
-    uint64_t own = atomic_fetch_add(&all->of[process].bytes, 2 * MIB) + 2 * MIB;
+    uint64_t own = bytes_of(atomic_fetch_add(&all->of[process].chunks, CHANGED + 1) + 1);
     uint64_t sum = sum_of(all), most = atomic_load(&all->most);
     while (sum > most && !atomic_compare_exchange_weak(&all->most, &most, sum))
         ;
@@ -654,7 +767,7 @@ static pleat_result release_counted(void *self, pleat_handle handle)
 {
     pleat_result result = inner.ops->release(self, handle);
     if (result == PLEAT_OK)
-        atomic_fetch_sub(&counted->of[counted_process].bytes, 2 * MIB);
+        atomic_fetch_add(&counted->of[counted_process].chunks, CHANGED - 1);
     return result;
 }
 
@@ -716,7 +829,7 @@ static void run_process(scene *all, int process, uint64_t own_seed)
 
 static pid_t start_process(scene *all, int process, uint64_t own_seed)
 {
-    atomic_store(&all->of[process].bytes, 0);
+    atomic_store(&all->of[process].chunks, 0);
     atomic_store(&all->of[process].dying, false);
     pid_t child = fork();
     assert_true(child >= 0);
@@ -732,7 +845,7 @@ static void kill_process(scene *all, int process, pid_t child)
 {
     atomic_store(&all->of[process].dying, true);
     end_victim(child);
-    atomic_store(&all->of[process].bytes, 0);
+    atomic_store(&all->of[process].chunks, 0);
 }
 
 /* All go on: nobody waits for ever. */
@@ -864,6 +977,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tenants_files_that_are_not_trusted_are_refused),
         cmocka_unit_test(tenants_of_a_group_share_a_ledger_of_the_group),
         cmocka_unit_test(tenants_survive_a_thousand_mutations),
+        cmocka_unit_test(tenants_survive_who_writes_nonsense_meanwhile),
         cmocka_unit_test(tenants_hold_while_processes_are_killed),
     };
     return cmocka_run_group_tests_name("tenants", tests, open_ledger_folder, close_ledger_folder);

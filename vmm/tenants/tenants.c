@@ -391,6 +391,7 @@ void pleat__tenant_look(pleat__tenant *tenant, pleat__standing *out)
 {
     pthread_mutex_lock(&tenant->lock);
     remove_dead(tenant->file);
+    (void)pleat__ledger_bytes(tenant->file, tenant->device_bytes); /* where somebody spoilt it */
     pleat__tenant_entry terms = terms_of(tenant);
     *out = stand(tenant, &terms);
     pthread_mutex_unlock(&tenant->lock);
