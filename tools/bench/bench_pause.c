@@ -200,13 +200,33 @@ static pleat_result measure_had(const pause_bench *b, tensors *t, neighbour who,
     return PLEAT_OK;
 }
 
+static const char *const neighbours[] = {"alone", "after somebody took all",
+                                         "half a second after that"};
+
+/* As it comes: a run that is cut off has told something. */
+static void print_turn(const pause_bench *b, neighbour who, const turn_row *row)
+{
+    if (b->json)
+        return;
+    printf("    %-24s pause %.3f s, resume %.3f; copied %.3f, to new memory %.3f, to kept %.3f",
+           neighbours[who], row->seconds[PART_PAUSE], row->seconds[PART_RESUME],
+           row->seconds[PART_COPY], row->seconds[PART_BARE], row->seconds[PART_HAD]);
+    if (b->cuda)
+        printf(", by threads %.3f", row->seconds[PART_READ]);
+    printf("\n");
+    fflush(stdout);
+}
+
 /* A turn of each kind. */
 static pleat_result measure_kinds(const pause_bench *b, tensors *t, neighbour who, turn_row *row)
 {
     PLEAT_TRY(measure_turn(b, t, who, row));
     PLEAT_TRY(measure_bare(b, t, who, false, row));
     PLEAT_TRY(measure_had(b, t, who, row));
-    return b->cuda ? measure_bare(b, t, who, true, row) : PLEAT_OK;
+    if (b->cuda)
+        PLEAT_TRY(measure_bare(b, t, who, true, row));
+    print_turn(b, who, row);
+    return PLEAT_OK;
 }
 
 static pleat_result measure_turns(pause_bench *b)
@@ -314,7 +334,8 @@ static void print_half(const pause_bench *b, const char *name, const turn_row *r
     print_verbs(b, rows, resume);
 }
 
-static void print_text(const pause_bench *b)
+/* What was measured before the turns. */
+static void print_host(const pause_bench *b)
 {
     char size[32];
     printf("pinned, %s, in turns:\n", cli_format_size(b->pin_bytes, size, sizeof size));
@@ -328,13 +349,20 @@ static void print_text(const pause_bench *b)
                row->streams == 1 ? " " : "s", row->in * 1e-9, row->out * 1e-9);
     for (const copy_row *row = b->reads; row < b->reads + b->read_rows; row++)
         printf("    %-20s of the GPU's threads in %6.2f GB/s\n", row->way, row->in * 1e-9);
+    printf("paused and resumed, %s in tensors of %.0f MiB, in turns:\n",
+           cli_format_size(b->bytes, size, sizeof size), (double)b->tensor_bytes / MIB);
+    fflush(stdout);
+}
+
+static void print_text(const pause_bench *b)
+{
+    char size[32];
     printf("paused, %s in tensors of %.0f MiB: first %.3f s, %.2f GB/s\n",
            cli_format_size(b->bytes, size, sizeof size), (double)b->tensor_bytes / MIB,
            b->first_pause, (double)b->bytes * 1e-9 / b->first_pause);
-    print_half(b, "alone", b->rows[NEIGHBOUR_NONE], false);
-    print_half(b, "alone", b->rows[NEIGHBOUR_NONE], true);
-    print_half(b, "after somebody took all", b->rows[NEIGHBOUR_TAKES], true);
-    print_half(b, "half a second after that", b->rows[NEIGHBOUR_TOOK], true);
+    print_half(b, neighbours[NEIGHBOUR_NONE], b->rows[NEIGHBOUR_NONE], false);
+    for (neighbour who = 0; who < NEIGHBOURS; who++)
+        print_half(b, neighbours[who], b->rows[who], true);
 }
 
 static void json_verbs(json_writer *json, const char *key, const pause_bench *b,
@@ -481,6 +509,8 @@ int bench_pause(int argc, char **argv)
         result = bench_pins(&b);
     if (result == PLEAT_OK)
         result = bench_copies(&b);
+    if (result == PLEAT_OK && !b.json)
+        print_host(&b);
     if (result == PLEAT_OK)
         result = measure_turns(&b);
     code = result == PLEAT_OK ? CLI_DONE : cli_failed("bench pause", result);
