@@ -21,7 +21,7 @@ static inline void fail_verbs(const pleat__fault_verb *verbs, size_t count, uint
 {
     for (size_t v = 0; v < count; v++) {
         uint64_t hits = 1;
-        for (uint64_t nth = 1; hits > 0; nth += 1 + nth / spread) {
+        for (uint64_t nth = 1; hits > 0; nth += 1 + nth / test_rounds(spread)) {
             pleat_vmm host, vmm;
             job_host(&host);
             assert_ok(pleat__fault_create(host, &vmm));
@@ -42,7 +42,7 @@ static inline void fail_verbs(const pleat__fault_verb *verbs, size_t count, uint
 static inline void fail_host_memory(uint64_t spread, failing_run job_of, const void *with)
 {
     uint64_t failed = 1;
-    for (uint64_t nth = 1; failed > 0; nth += 1 + nth / spread) {
+    for (uint64_t nth = 1; failed > 0; nth += 1 + nth / test_rounds(spread)) {
         pleat_vmm host;
         job_host(&host);
         pleat__arena_fail(nth, false);

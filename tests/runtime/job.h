@@ -138,14 +138,29 @@ typedef enum job_disturbance {
     JOB_DISTURBANCES,
 } job_disturbance;
 
-/* Frees what ends at request i. */
-static inline void job_end_at(job *j, const job_shape *shape, uint32_t i)
+/* Requests by the request that they end at: looked up, as a search of all at each request is what
+ * an iteration would be made of. */
+typedef struct job_ends {
+    uint32_t first[JOB_REQUESTS], next[JOB_REQUESTS]; /* JOB_REQUESTS: none */
+} job_ends;
+
+static inline job_ends job_ends_of(const job_shape *shape)
 {
-    for (uint32_t k = 0; k < JOB_REQUESTS; k++) {
-        if (shape->last[k] != i)
-            continue;
-        job_free(j, k <= i ? &j->now[k] : &j->before[k]);
+    job_ends ends;
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        ends.first[i] = JOB_REQUESTS;
+    for (uint32_t k = JOB_REQUESTS; k-- > 0;) {
+        ends.next[k] = ends.first[shape->last[k]];
+        ends.first[shape->last[k]] = k;
     }
+    return ends;
+}
+
+/* Frees what ends at request i, in order. */
+static inline void job_end_at(job *j, const job_ends *ends, uint32_t i)
+{
+    for (uint32_t k = ends->first[i]; k < JOB_REQUESTS; k = ends->next[k])
+        job_free(j, k <= i ? &j->now[k] : &j->before[k]);
 }
 
 static inline void job_request(job *j, const job_shape *shape, uint32_t i, uint64_t more)
@@ -157,6 +172,7 @@ static inline void job_request(job *j, const job_shape *shape, uint32_t i, uint6
 static inline void job_iterate(job *j, const job_shape *shape, job_disturbance what, uint32_t at)
 {
     job_tensor extra = {0};
+    job_ends ends = job_ends_of(shape);
     for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
         bool here = i == at;
         if (here && what == JOB_EXTRA)
@@ -165,7 +181,7 @@ static inline void job_iterate(job *j, const job_shape *shape, job_disturbance w
             job_request(j, shape, i + 1, 0);
         if (!(here && what == JOB_MISSING) && !(what == JOB_SWAPPED && i == at + 1))
             job_request(j, shape, i, here && what == JOB_RESIZED ? 5000 : 0);
-        job_end_at(j, shape, i);
+        job_end_at(j, &ends, i);
     }
     job_free(j, &extra);
     for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
@@ -203,6 +219,7 @@ static inline void finish(job *j)
 static inline void job_try_iterate(job *j, const job_shape *shape)
 {
     assert_ok(pleat_mark(j->runtime));
+    job_ends ends = job_ends_of(shape);
     for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
         pleat_va address;
         if (pleat_alloc(j->runtime, shape->bytes[i], 0, &address) == PLEAT_OK) {
@@ -210,7 +227,7 @@ static inline void job_try_iterate(job *j, const job_shape *shape)
             for (uint64_t g = 0; g * 512 + 8 <= shape->bytes[i]; g++)
                 *job_word(&j->now[i], g) = j->now[i].pattern + g;
         }
-        job_end_at(j, shape, i);
+        job_end_at(j, &ends, i);
     }
     for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
         job_free(j, &j->before[i]);

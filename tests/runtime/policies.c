@@ -195,7 +195,7 @@ static void policies_survive_every_failing_verb(void **state)
         for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++) {
             /* Until the sequence is over before the call that should fail. */
             uint64_t hits = 1;
-            for (uint64_t nth = 1; hits > 0; nth += 1 + nth / 2) {
+            for (uint64_t nth = 1; hits > 0; nth += 1 + nth / test_rounds(2)) {
                 fixture f;
                 open_host(&f, 4096 * MIB, true);
                 pleat_runtime_options options = {
@@ -223,7 +223,7 @@ static void policies_survive_every_want_of_host_memory(void **state)
     test_random random = test_random_begin(__func__, 0x5eed000c);
     for (size_t i = 0; i < POLICIES * 2; i++) {
         uint64_t failed = 1;
-        for (uint64_t nth = 1; failed > 0; nth += 1 + nth / 3) {
+        for (uint64_t nth = 1; failed > 0; nth += 1 + nth / test_rounds(3)) {
             fixture f;
             open_host(&f, 4096 * MIB, false);
             pleat_runtime_options options = {

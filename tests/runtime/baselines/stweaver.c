@@ -30,14 +30,14 @@ static void record_free(recorder *r, int64_t *request)
 /* What job_iterate does; every request of `odd` is larger by `more`. */
 static void record_iteration(recorder *r, const job_shape *shape, uint32_t odd, uint64_t more)
 {
+    job_ends ends = job_ends_of(shape);
     record(r, PLEAT_EVENT_MARK, 0, 0);
     for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
         r->now[i] = r->next;
         record(r, PLEAT_EVENT_ALLOC, r->next++,
                shape->bytes[i] + (odd != 0 && i % odd == 0 ? more : 0));
-        for (uint32_t k = 0; k < JOB_REQUESTS; k++)
-            if (shape->last[k] == i)
-                record_free(r, k <= i ? &r->now[k] : &r->before[k]);
+        for (uint32_t k = ends.first[i]; k < JOB_REQUESTS; k = ends.next[k])
+            record_free(r, k <= i ? &r->now[k] : &r->before[k]);
     }
     for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
         record_free(r, &r->before[i]);

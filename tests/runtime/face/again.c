@@ -91,6 +91,7 @@ static uint64_t asked_of(const job *j)
 /* An iteration of which requests find the turn taken, until `most` of those needed it. */
 static void run_refused(job *j, const job_shape *shape, uint64_t most, int64_t *offset)
 {
+    job_ends ends = job_ends_of(shape);
     for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
         bool steals = thief.refused < most;
         if (steals)
@@ -99,7 +100,7 @@ static void run_refused(job *j, const job_shape *shape, uint64_t most, int64_t *
         if (steals)
             set_stolen(false);
         offset[i] = (int64_t)j->now[i].address;
-        job_end_at(j, shape, i);
+        job_end_at(j, &ends, i);
     }
     for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
         job_free(j, &j->before[i]);

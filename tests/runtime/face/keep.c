@@ -116,13 +116,14 @@ static void keep_job_that_leaves_requests_out_is_noticed(void **state)
             shape.last[i] = i;
         }
     run(&shape, KEEP);
+    job_ends ends = job_ends_of(&shape);
     job j;
     job_start_with(&j, "pleat", NULL, 0, KEEP);
     assert_ok(pleat_mark(j.runtime));
     for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
         if (!is_left_out(i))
             job_request(&j, &shape, i, 0);
-        job_end_at(&j, &shape, i);
+        job_end_at(&j, &ends, i);
     }
     pleat_stats stats = pleat_stats_of(j.runtime);
     assert_int_equal(stats.kept_plans, 1);
@@ -138,12 +139,13 @@ static void keep_job_that_leaves_the_iteration_is_noticed(void **state)
     (void)state;
     job_shape shape = job_shape_make(1, 1);
     run(&shape, KEEP);
+    job_ends ends = job_ends_of(&shape);
     job j;
     job_start_with(&j, "pleat", NULL, 0, KEEP);
     assert_ok(pleat_mark(j.runtime));
     for (uint32_t i = 0; i < 100; i++) {
         job_request(&j, &shape, i, 0);
-        job_end_at(&j, &shape, i);
+        job_end_at(&j, &ends, i);
     }
     for (uint32_t i = 0; i < PLEAT__WATCH_MISSED; i++) {
         assert_int_equal(pleat_stats_of(j.runtime).left_at, 0);
@@ -333,7 +335,7 @@ static void keep_damaged_plan_is_no_plan(void **state)
     const char *path = only_plan();
     test_bytes bytes = test_file_read(path);
     test_random random = test_random_begin("keep_damaged_plan_is_no_plan", 27);
-    for (int round = 0; round < 20; round++) {
+    for (uint64_t round = 0; round < test_rounds(20); round++) {
         size_t at = test_random_below(&random, bytes.size);
         bytes.data[at] ^= (uint8_t)(1 + test_random_below(&random, 255));
         test_file_write(path, bytes.data, bytes.size);
@@ -367,7 +369,7 @@ static void keep_first_requests_of_many_threads_are_served(void **state)
     (void)state;
     job_shape shape = job_shape_make(1, 1);
     run(&shape, KEEP);
-    for (int round = 0; round < 20; round++) {
+    for (uint64_t round = 0; round < test_rounds(20); round++) {
         job j;
         pthread_t threads[4];
         pthread_barrier_t together;
