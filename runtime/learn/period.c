@@ -76,7 +76,7 @@ static uint64_t word_of(const pleat__expected *item)
     return word ^ word >> 32;
 }
 
-static uint64_t power_of_multiplier(uint32_t exponent)
+static inline uint64_t power_of_multiplier(uint32_t exponent)
 {
     uint64_t power = 1;
     while (exponent-- > 0)
@@ -84,8 +84,9 @@ static uint64_t power_of_multiplier(uint32_t exponent)
     return power;
 }
 
-/* How far back the last GRAM requests were last; 0: not within what is held. */
-static uint32_t distance_step(pleat__recording *recording)
+/* Notes where the last GRAM requests are. How far back they were last, where that is `wanted`; 0:
+ * not within what is held. */
+static uint32_t distance_step(pleat__recording *recording, bool wanted)
 {
     uint64_t at = recording->end - 1;
     recording->period.hash =
@@ -96,8 +97,9 @@ static uint32_t distance_step(pleat__recording *recording)
         word_of(pleat__recording_at(recording, at - GRAM)) * power_of_multiplier(GRAM);
     uint64_t mixed = (recording->period.hash ^ recording->period.hash >> 29) * MULTIPLIER;
     pleat__seen *seen = &recording->period.seen[mixed >> (64 - SEEN_BITS)];
-    uint32_t distance = (uint32_t)at - seen->position;
-    bool known = seen->tag == (uint32_t)mixed && distance <= at - recording->begin;
+    /* What is not wanted is not read: the table is larger than a processor's first caches. */
+    uint32_t distance = wanted ? (uint32_t)at - seen->position : 0;
+    bool known = wanted && seen->tag == (uint32_t)mixed && distance <= at - recording->begin;
     *seen = (pleat__seen){(uint32_t)mixed, (uint32_t)at};
     return known ? distance : 0;
 }
@@ -341,7 +343,7 @@ static void vote(pleat__recording *recording, uint32_t distance)
 pleat__repeat pleat__period_step(pleat__recording *recording)
 {
     pleat__repeat found = {0};
-    uint32_t distance = distance_step(recording);
+    uint32_t distance = distance_step(recording, true);
     for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
         pleat__lag *lag = &recording->period.lags[i];
         if (!lag->open)
@@ -359,11 +361,21 @@ pleat__repeat pleat__period_step(pleat__recording *recording)
     return found;
 }
 
+/* Whether an iteration between marks can no longer be alike: of one that is, a 15th of the one
+ * before is missed at most, which is a 16th of its own (nearly_all). */
+static bool too_many_missed(const pleat__recording *recording, const pleat__lag *lag)
+{
+    return recording->end - lag->since - lag->matched > lag->length / 15;
+}
+
 void pleat__period_step_marked(pleat__recording *recording)
 {
-    uint32_t distance = distance_step(recording);
-    if (recording->period.lags[0].open)
-        lag_step(recording, 0, distance);
+    pleat__lag *lag = &recording->period.lags[0];
+    uint32_t distance = distance_step(recording, lag->open && lag->misses >= LOST);
+    if (!lag->open)
+        return;
+    lag_step(recording, 0, distance);
+    lag->open = !too_many_missed(recording, lag);
 }
 
 void pleat__period_mark(pleat__recording *recording, uint64_t begin)

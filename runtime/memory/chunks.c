@@ -11,12 +11,12 @@
 
 pleat_result pleat__chunk_pool_reserve(pleat__chunk_pool *pool, uint32_t chunks)
 {
+    PLEAT_TRY(pleat__occupancy_grow(&pool->occupancy, chunks));
     if (chunks <= pool->capacity)
         return PLEAT_OK;
     uint32_t wanted = pool->capacity ? pool->capacity : 256;
     while (wanted < chunks)
         wanted *= 2;
-    PLEAT_TRY(pleat__occupancy_grow(&pool->occupancy, wanted));
     void *grown = pleat__arena_realloc(pool->arena, pool->chunks, wanted * sizeof *pool->chunks);
     if (grown == NULL)
         goto no_memory;

@@ -96,7 +96,7 @@ static bool spoken_of(const pleat__heap *heap, uint32_t at)
     return false;
 }
 
-/* What was just given back and has the size: taken as it is, both trees left alone. */
+/* What was just given back and has the size: taken as it is, both sets left alone. */
 static bool take_back(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
 {
     uint32_t first = heap->note_count > RECENT ? heap->note_count - RECENT : 0;

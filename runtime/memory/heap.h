@@ -19,9 +19,9 @@
  *         the other was given so far. That happens in three cases: a slot lies there, there is no
  *         new memory, or much new memory would be needed and one stream uses what the other
  *         allocates, so that it has to wait anyway. Unrelated streams would lose their overlap.
- * TRUTH   Occupancy says what is free; the zones' trees are derived from it. Slots change occupancy
- *         without touching the trees: they leave a note, and notes are worked off before the trees
- *         are used next. When notes overflow (a planned job never looks at the trees) the trees are
+ * TRUTH   Occupancy says what is free; the zones' sets are derived from it. Slots change occupancy
+ *         without touching the sets: they leave a note, and notes are worked off before the sets
+ *         are used next. When notes overflow (a planned job never looks at the sets) the sets are
  *         stale, and are made anew from occupancy when they are wanted.
  * FREE    Giving memory back leaves a note too: it allocates nothing and cannot fail.
  * WAITING Before a stream gets new memory, it is made to wait for frees of its own that wait for
@@ -167,7 +167,7 @@ uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page);
 void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uint64_t *total);
 /* Free granules directly before and behind a run. */
 void pleat__heap_adjacent(pleat__heap *heap, pleat__run run, uint64_t *before, uint64_t *after);
-/* What is in the trees and noted is what is free; it only reads. */
+/* What is in the sets and noted is what is free; it only reads. */
 bool pleat__heap_audit(const pleat__heap *heap);
 
 /* ---- for views and layouts ---- */
@@ -176,20 +176,20 @@ bool pleat__heap_audit(const pleat__heap *heap);
  * pleat__gate_record, PLEAT_E_STATE: they capture, and nobody said so. */
 PLEAT_NODISCARD pleat_result pleat__heap_fence(pleat__heap *heap, uint16_t stream,
                                                pleat_event event);
-/* Brings the trees up to date. */
+/* Brings the sets up to date. */
 PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
-/* New chunks into a zone. pre: the turn; the lock is left meanwhile, and the trees are up to date
+/* New chunks into a zone. pre: the turn; the lock is left meanwhile, and the sets are up to date
  * after. */
 PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks);
 /* A hole at rest of so many granules is woken for a zone, where there is one and what rests is
- * about to be wanted. PLEAT_E_NOT_READY; the lock may be left meanwhile, and the trees are up to
+ * about to be wanted. PLEAT_E_NOT_READY; the lock may be left meanwhile, and the sets are up to
  * date after. */
 PLEAT_NODISCARD pleat_result pleat__heap_wake(pleat__heap *heap, uint8_t zone, uint32_t granules,
                                               bool *woken);
 /* That many whole free chunks more for a zone: new ones, then other streams'. PLEAT_E_NOT_READY;
- * the lock may be left meanwhile, and the trees are up to date after. */
+ * the lock may be left meanwhile, and the sets are up to date after. */
 PLEAT_NODISCARD pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks);
-/* Frees of a zone's stream that wait for other streams: about so many granules come back. The trees
+/* Frees of a zone's stream that wait for other streams: about so many granules come back. The sets
  * are then up to date. */
 bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules);
 /* A view for a request of at least one chunk; occupied. */

@@ -9,7 +9,7 @@
 #include <internal/error.h>
 #include <runtime/memory/heap.h>
 
-/* The trees no longer say what is free: they are made anew when they are wanted. */
+/* The sets no longer say what is free: they are made anew when they are wanted. */
 static inline void pleat__heap_forget(pleat__heap *heap)
 {
     heap->stale = true;
@@ -20,7 +20,7 @@ static inline void pleat__heap_forget(pleat__heap *heap)
 bool pleat__heap_follows(const pleat__heap *heap, uint32_t granule);
 /* Room for the zones of all chunks that the pool has room for. */
 PLEAT_NODISCARD pleat_result pleat__zones_reserve(pleat__heap *heap);
-/* A free run into a zone's tree. */
+/* A free run into a zone's set. */
 PLEAT_NODISCARD pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pleat__run run);
 /* The longest beginning of a run that lies in chunks of one zone without a break. */
 pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run);
@@ -29,7 +29,7 @@ uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__fences *fence
 /* Later work of one zone's stream comes behind all that the other's has been given so far. */
 PLEAT_NODISCARD pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to);
 /* Free granules of a zone whose first `granules` a request gets; count 0: no hole holds them. pre:
- * the trees are up to date. */
+ * the sets are up to date. */
 pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32_t granules);
 /* A chunk of the large zone for small requests. */
 PLEAT_NODISCARD pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small);

@@ -1,5 +1,5 @@
 /*
- * heap_zones.c: the trees of what is free in each zone, and the notes that bring them up to date
+ * heap_zones.c: the sets of what is free in each zone, and the notes that bring them up to date
  * (see heap.h).
  */
 #include <runtime/memory/heap_internal.h>
@@ -23,7 +23,7 @@ pleat_result pleat__zones_reserve(pleat__heap *heap)
     return PLEAT_OK;
 }
 
-/* ---- the trees ---- */
+/* ---- the sets ---- */
 
 bool pleat__heap_follows(const pleat__heap *heap, uint32_t granule)
 {
@@ -136,7 +136,7 @@ pleat_result pleat__heap_sync(pleat__heap *heap)
     return PLEAT_OK;
 }
 
-/* Granules in the trees once the notes are worked off. */
+/* Granules in the sets once the notes are worked off. */
 static uint64_t granules_noted(const pleat__heap *heap)
 {
     uint64_t granules = 0;
@@ -149,17 +149,27 @@ static uint64_t granules_noted(const pleat__heap *heap)
     return granules;
 }
 
+static bool zones_audit(const pleat__heap *heap)
+{
+    for (uint32_t z = 0; z < PLEAT__ZONES; z++)
+        if (!pleat__free_runs_audit(&heap->zones[z]))
+            return false;
+    return true;
+}
+
 bool pleat__heap_audit(const pleat__heap *heap)
 {
     if (!pleat__occupancy_audit(&heap->pool->occupancy))
         return false;
     if (heap->stale)
-        return true; /* the trees are made anew before they are used */
+        return true; /* the sets are made anew before they are used */
+    if (!zones_audit(heap))
+        return false;
     uint64_t in_trees = granules_noted(heap), free = 0;
     for (uint32_t c = 0; c < heap->pool->count; c++)
         free += heap->pool->occupancy.full - heap->pool->occupancy.used[c];
     if (in_trees != free) {
-        fprintf(stderr, "pleat: %llu granules in the heap's trees, %llu free\n",
+        fprintf(stderr, "pleat: %llu granules in the heap's sets, %llu free\n",
                 (unsigned long long)in_trees, (unsigned long long)free);
         return false;
     }

@@ -30,19 +30,54 @@ void pleat__occupancy_release(pleat__occupancy *occupancy)
 {
     pleat__arena_free(occupancy->arena, occupancy->used);
     pleat__arena_free(occupancy->arena, occupancy->masks);
-    pleat__arena_free(occupancy->arena, occupancy->bits);
+    for (uint32_t block = 0; block * PLEAT__ROWS < occupancy->chunks; block++)
+        pleat__arena_free(occupancy->arena, occupancy->rows[block]);
+    pleat__arena_free(occupancy->arena, occupancy->rows);
     *occupancy = (pleat__occupancy){0};
 }
 
-/* An array of `size` a chunk; what is new is 0. */
+/* The arrays of counters and masks, twice as long each time; what is new is 0. */
 static bool grow_array(const pleat__occupancy *occupancy, void **array, size_t size,
-                       uint32_t chunks)
+                       uint32_t capacity)
 {
-    char *grown = pleat__arena_realloc(occupancy->arena, *array, chunks * size);
+    char *grown = pleat__arena_realloc(occupancy->arena, *array, capacity * size);
     if (grown == NULL)
         return false;
-    memset(grown + occupancy->chunks * size, 0, (chunks - occupancy->chunks) * size);
+    memset(grown + occupancy->capacity * size, 0, (capacity - occupancy->capacity) * size);
     *array = grown;
+    return true;
+}
+
+static bool grow_arrays(pleat__occupancy *occupancy, uint32_t chunks)
+{
+    uint32_t capacity = occupancy->capacity != 0 ? occupancy->capacity : PLEAT__ROWS;
+    while (capacity < chunks)
+        capacity *= 2;
+    if (capacity == occupancy->capacity)
+        return true;
+    uint64_t **rows = pleat__arena_realloc(occupancy->arena, occupancy->rows,
+                                           capacity / PLEAT__ROWS * sizeof *rows);
+    if (rows == NULL)
+        return false;
+    occupancy->rows = rows;
+    if (!grow_array(occupancy, (void **)&occupancy->used, sizeof *occupancy->used, capacity) ||
+        !grow_array(occupancy, (void **)&occupancy->masks, sizeof *occupancy->masks, capacity))
+        return false;
+    occupancy->capacity = capacity;
+    return true;
+}
+
+/* Blocks of rows, as many as are wanted: what was made before a failure stays. */
+static bool grow_rows(pleat__occupancy *occupancy, uint32_t chunks)
+{
+    while (occupancy->chunks < chunks) {
+        uint64_t *rows = pleat__arena_calloc(occupancy->arena,
+                                             (size_t)PLEAT__ROWS * occupancy->words, sizeof *rows);
+        if (rows == NULL)
+            return false;
+        occupancy->rows[occupancy->chunks / PLEAT__ROWS] = rows;
+        occupancy->chunks += PLEAT__ROWS;
+    }
     return true;
 }
 
@@ -52,12 +87,8 @@ pleat_result pleat__occupancy_grow(pleat__occupancy *occupancy, uint32_t chunks)
         return PLEAT_OK;
     if (chunks > UINT32_MAX >> occupancy->shift)
         return pleat__fail(PLEAT_E_LIMIT, "%u chunks are more than can be accounted for", chunks);
-    size_t row = occupancy->words * sizeof *occupancy->bits;
-    if (!grow_array(occupancy, (void **)&occupancy->used, sizeof *occupancy->used, chunks) ||
-        !grow_array(occupancy, (void **)&occupancy->masks, sizeof *occupancy->masks, chunks) ||
-        !grow_array(occupancy, (void **)&occupancy->bits, row, chunks))
+    if (!grow_arrays(occupancy, chunks) || !grow_rows(occupancy, chunks))
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to account for %u chunks", chunks);
-    occupancy->chunks = chunks;
     return PLEAT_OK;
 }
 
@@ -65,11 +96,6 @@ pleat_result pleat__occupancy_grow(pleat__occupancy *occupancy, uint32_t chunks)
 static inline uint64_t mask_of(uint32_t from, uint32_t to)
 {
     return (~UINT64_C(0) << from) & (~UINT64_C(0) >> (64 - to));
-}
-
-static inline uint64_t *row_of(const pleat__occupancy *occupancy, uint32_t chunk)
-{
-    return occupancy->bits + (size_t)chunk * occupancy->words;
 }
 
 /* A part of a chunk as words: those covered wholly as a mask, and at most two ends. */
@@ -116,7 +142,7 @@ static inline bool part_is_free(const pleat__occupancy *occupancy, uint32_t chun
     if (used + count > occupancy->full)
         return false;
     const pleat__chunk_words *masks = &occupancy->masks[chunk];
-    const uint64_t *row = row_of(occupancy, chunk);
+    const uint64_t *row = pleat__occupancy_row(occupancy, chunk);
     part p = part_of(offset, count);
     if (((masks->whole | masks->part) & p.whole) != 0)
         return false;
@@ -138,9 +164,9 @@ static inline void part_set(pleat__occupancy *occupancy, uint32_t chunk, uint32_
     occupancy->used[chunk] += count;
     masks->whole |= p.whole;
     if (p.head != 0)
-        end_set(masks, row_of(occupancy, chunk), p.first, p.head);
+        end_set(masks, pleat__occupancy_row(occupancy, chunk), p.first, p.head);
     if (p.tail != 0)
-        end_set(masks, row_of(occupancy, chunk), p.last, p.tail);
+        end_set(masks, pleat__occupancy_row(occupancy, chunk), p.last, p.tail);
 }
 
 static inline void end_clear(pleat__chunk_words *masks, uint64_t *row, uint32_t word, uint64_t mask)
@@ -160,9 +186,9 @@ static inline void part_clear(pleat__occupancy *occupancy, uint32_t chunk, uint3
     occupancy->used[chunk] -= count;
     masks->whole &= ~p.whole;
     if (p.head != 0)
-        end_clear(masks, row_of(occupancy, chunk), p.first, p.head);
+        end_clear(masks, pleat__occupancy_row(occupancy, chunk), p.first, p.head);
     if (p.tail != 0)
-        end_clear(masks, row_of(occupancy, chunk), p.last, p.tail);
+        end_clear(masks, pleat__occupancy_row(occupancy, chunk), p.last, p.tail);
 }
 
 static inline void whole_clear(pleat__occupancy *occupancy, uint32_t chunk)
@@ -224,7 +250,7 @@ static uint32_t part_free_tail(const pleat__occupancy *occupancy, uint32_t chunk
         return count;
     if (occupancy->used[chunk] == occupancy->full)
         return 0;
-    const uint64_t *row = row_of(occupancy, chunk);
+    const uint64_t *row = pleat__occupancy_row(occupancy, chunk);
     for (uint32_t at = offset + count; at > offset;) {
         uint32_t word = (at - 1) / 64;
         uint64_t bits = word_of(&occupancy->masks[chunk], row, word) << (63 - (at - 1) % 64);
@@ -304,7 +330,8 @@ uint32_t pleat__occupancy_head(const pleat__occupancy *occupancy, uint32_t chunk
     if (busy == 0)
         return occupancy->used[chunk] == 0 ? occupancy->full : 0;
     uint32_t word = (uint32_t)__builtin_ctzll(busy);
-    return 64 * word + (uint32_t)__builtin_ctzll(word_of(masks, row_of(occupancy, chunk), word));
+    return 64 * word +
+           (uint32_t)__builtin_ctzll(word_of(masks, pleat__occupancy_row(occupancy, chunk), word));
 }
 
 /* The first granule from `from` on of a chunk in part that is in use, or is not; full when none. */
@@ -312,7 +339,8 @@ static uint32_t next_bit(const pleat__occupancy *occupancy, uint32_t chunk, uint
                          bool in_use)
 {
     while (from < occupancy->full) {
-        uint64_t word = word_of(&occupancy->masks[chunk], row_of(occupancy, chunk), from / 64);
+        uint64_t word =
+            word_of(&occupancy->masks[chunk], pleat__occupancy_row(occupancy, chunk), from / 64);
         word = (in_use ? word : ~word) & (~UINT64_C(0) << from % 64);
         if (word != 0)
             return (from & ~63u) + (uint32_t)__builtin_ctzll(word);
@@ -378,7 +406,7 @@ pleat_result pleat__occupancy_walk_free(const pleat__occupancy *occupancy, uint3
 bool pleat__occupancy_audit(const pleat__occupancy *occupancy)
 {
     for (uint32_t chunk = 0; chunk < occupancy->chunks; chunk++) {
-        const uint64_t *row = row_of(occupancy, chunk);
+        const uint64_t *row = pleat__occupancy_row(occupancy, chunk);
         const pleat__chunk_words *masks = &occupancy->masks[chunk];
         uint32_t set = 64 * (uint32_t)__builtin_popcountll(masks->whole);
         uint64_t parts = 0;

@@ -30,15 +30,19 @@ typedef struct pleat__chunk_words {
     uint64_t part;  /* some in use, each by its bit */
 } pleat__chunk_words;
 
+#define PLEAT__ROWS 256u
+
 typedef struct pleat__occupancy {
     pleat__arena *arena;
     uint32_t *used;            /* per chunk */
     pleat__chunk_words *masks; /* per chunk */
-    uint64_t *bits;            /* `words` per chunk */
+    uint64_t **rows;           /* blocks of PLEAT__ROWS chunks' rows, `words` a chunk: as memory
+                                  grows no row moves, and one that is not touched has no page */
     uint32_t shift;            /* granules per chunk: 1 << shift; at least 6 */
     uint32_t full;             /* that number */
     uint32_t words;            /* full / 64, at most 64 */
-    uint32_t chunks;           /* capacity */
+    uint32_t chunks;           /* that have rows; a multiple of PLEAT__ROWS */
+    uint32_t capacity;         /* chunks that have counters and masks */
 } pleat__occupancy;
 
 /* A run of granules. */
@@ -54,6 +58,11 @@ void pleat__occupancy_release(pleat__occupancy *occupancy);
 /* Room for at least `chunks`; new ones are free. */
 PLEAT_NODISCARD pleat_result pleat__occupancy_grow(pleat__occupancy *occupancy, uint32_t chunks);
 
+static inline uint64_t *pleat__occupancy_row(const pleat__occupancy *occupancy, uint32_t chunk)
+{
+    return occupancy->rows[chunk / PLEAT__ROWS] + (size_t)(chunk % PLEAT__ROWS) * occupancy->words;
+}
+
 /* Asks for the memory that judging a run beginning there will read. */
 static inline void pleat__occupancy_prefetch(const pleat__occupancy *occupancy, uint32_t granule)
 {
@@ -61,8 +70,7 @@ static inline void pleat__occupancy_prefetch(const pleat__occupancy *occupancy, 
     __builtin_prefetch(&occupancy->used[chunk], 1);
     __builtin_prefetch(&occupancy->masks[chunk], 1);
     __builtin_prefetch(
-        &occupancy->bits[(size_t)chunk * occupancy->words + (granule & (occupancy->full - 1)) / 64],
-        1);
+        pleat__occupancy_row(occupancy, chunk) + (granule & (occupancy->full - 1)) / 64, 1);
 }
 
 /* Takes the run when all of it is free; otherwise false and nothing is changed. */

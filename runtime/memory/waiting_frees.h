@@ -6,7 +6,7 @@
  *          wait for a copy of what it just made it would lose what the copy was to overlap with.
  *          The others fetch ahead for it.
  * FREES    They come back while the heap asks: through the runtime and its policy into
- *          pleat__heap_give, which leaves notes. The trees are to be brought up to date after.
+ *          pleat__heap_give, which leaves notes. The sets are to be brought up to date after.
  */
 #ifndef PLEAT_RUNTIME_MEMORY_WAITING_FREES_H
 #define PLEAT_RUNTIME_MEMORY_WAITING_FREES_H

@@ -1,5 +1,5 @@
 /*
- * occupancy.c: the free check and the trees of free runs, against a map of bytes.
+ * occupancy.c: the free check and the sets of free runs, against a map of bytes.
  */
 #include "test.h"
 
@@ -163,10 +163,12 @@ static void occupancy_grows_and_keeps(void **state)
 {
     fixture *f = *state;
     assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){5, 600}));
-    assert_ok(pleat__occupancy_grow(&f->occupancy, CHUNKS * 2));
-    assert_false(pleat__occupancy_is_free(&f->occupancy, (pleat__run){604, 1}));
-    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){ALL, ALL}));
-    assert_true(pleat__occupancy_audit(&f->occupancy));
+    for (uint32_t chunks = 2 * CHUNKS; chunks <= 4 * PLEAT__ROWS + 1; chunks *= 3) {
+        assert_ok(pleat__occupancy_grow(&f->occupancy, chunks));
+        assert_false(pleat__occupancy_is_free(&f->occupancy, (pleat__run){604, 1}));
+        assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){(chunks - 1) * G - 7, 9}));
+        assert_true(pleat__occupancy_audit(&f->occupancy));
+    }
 }
 
 /* ---- free runs ---- */

@@ -1,0 +1,267 @@
+/*
+ * key_set.c: the ordered set of keys (see key_set.h).
+ */
+#include <runtime/base/key_set.h>
+
+#include <internal/check.h>
+#include <internal/error.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { HALF = PLEAT__KEY_BLOCK / 2 };
+
+void pleat__key_set_init(pleat__key_set *set, pleat__arena *arena)
+{
+    *set = (pleat__key_set){.arena = arena};
+}
+
+void pleat__key_set_release(pleat__key_set *set)
+{
+    pleat__arena_free(set->arena, set->keys);
+    pleat__arena_free(set->arena, set->index);
+    *set = (pleat__key_set){.arena = set->arena};
+}
+
+static pleat_result grow(pleat__key_set *set, uint32_t blocks)
+{
+    uint64_t wanted = set->capacity != 0 ? set->capacity : 1;
+    while (wanted < blocks)
+        wanted *= 2;
+    uint64_t *keys =
+        pleat__arena_realloc(set->arena, set->keys, wanted * PLEAT__KEY_BLOCK * sizeof *keys);
+    if (keys != NULL)
+        set->keys = keys;
+    pleat__key_block *index = pleat__arena_realloc(set->arena, set->index, wanted * sizeof *index);
+    if (index != NULL)
+        set->index = index;
+    if (keys == NULL || index == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %llu blocks of keys",
+                           (unsigned long long)wanted);
+    while (set->capacity < wanted) {
+        index[set->capacity] = (pleat__key_block){.block = set->capacity};
+        set->capacity++;
+    }
+    return PLEAT_OK;
+}
+
+pleat_result pleat__key_set_reserve(pleat__key_set *set, uint32_t keys)
+{
+    uint64_t most = 4 * ((uint64_t)set->count + keys) / PLEAT__KEY_BLOCK + 1;
+    if (most <= set->capacity)
+        return PLEAT_OK;
+    if (most > UINT32_MAX / 2)
+        return pleat__fail(PLEAT_E_LIMIT, "more than 2^31 blocks of keys");
+    return grow(set, (uint32_t)most);
+}
+
+static inline uint64_t *keys_of(const pleat__key_set *set, uint32_t at)
+{
+    return set->keys + (size_t)set->index[at].block * PLEAT__KEY_BLOCK;
+}
+
+/* The last block whose lowest key is at or below `key`; the first when there is none. pre: any. */
+static inline uint32_t block_of(const pleat__key_set *set, uint64_t key)
+{
+    uint32_t at = 0;
+    for (uint32_t left = set->blocks; left > 1;) {
+        uint32_t half = left / 2;
+        at += set->index[at + half].low <= key ? half : 0;
+        left -= half;
+    }
+    return at;
+}
+
+/* How many of a block's keys are at or below `key`. */
+static inline uint32_t rank_of(const uint64_t *keys, uint32_t count, uint64_t key)
+{
+    const uint64_t *at = keys;
+    for (uint32_t left = count; left > 1;) {
+        uint32_t half = left / 2;
+        at += at[half - 1] <= key ? half : 0;
+        left -= half;
+    }
+    return (uint32_t)(at - keys) + (*at <= key);
+}
+
+/* ---- blocks ---- */
+
+/* An empty block at `at` in the order. */
+static void block_add(pleat__key_set *set, uint32_t at)
+{
+    PLEAT_CHECK(set->blocks < set->capacity);
+    uint32_t block = set->index[set->blocks].block;
+    memmove(&set->index[at + 1], &set->index[at], (set->blocks - at) * sizeof *set->index);
+    set->index[at] = (pleat__key_block){.block = block};
+    set->blocks++;
+}
+
+static void block_drop(pleat__key_set *set, uint32_t at)
+{
+    uint32_t block = set->index[at].block;
+    set->blocks--;
+    memmove(&set->index[at], &set->index[at + 1], (set->blocks - at) * sizeof *set->index);
+    set->index[set->blocks] = (pleat__key_block){.block = block};
+}
+
+/* The upper half of a full block becomes one of its own. */
+static void block_split(pleat__key_set *set, uint32_t at)
+{
+    block_add(set, at + 1);
+    memcpy(keys_of(set, at + 1), keys_of(set, at) + HALF, HALF * sizeof *set->keys);
+    set->index[at].count = HALF;
+    set->index[at + 1].count = HALF;
+    set->index[at + 1].low = *keys_of(set, at + 1);
+}
+
+/* Appends the block behind `at` to it where both are at most half a block. */
+static bool block_join(pleat__key_set *set, uint32_t at)
+{
+    pleat__key_block *low = &set->index[at], *high = low + 1;
+    if (low->count + high->count > HALF)
+        return false;
+    memcpy(keys_of(set, at) + low->count, keys_of(set, at + 1), high->count * sizeof *set->keys);
+    low->count += high->count;
+    low->low = *keys_of(set, at);
+    block_drop(set, at + 1);
+    return true;
+}
+
+/* A block has become smaller. */
+static void block_settle(pleat__key_set *set, uint32_t at)
+{
+    if (set->index[at].count == 0)
+        block_drop(set, at);
+    else
+        set->index[at].low = *keys_of(set, at);
+    if (at + 1 < set->blocks)
+        (void)block_join(set, at);
+    if (at > 0 && at < set->blocks)
+        (void)block_join(set, at - 1);
+}
+
+/* ---- keys ---- */
+
+void pleat__key_set_insert(pleat__key_set *set, uint64_t key)
+{
+    if (set->blocks == 0)
+        block_add(set, 0);
+    uint32_t at = block_of(set, key);
+    if (set->index[at].count == PLEAT__KEY_BLOCK) {
+        block_split(set, at);
+        at += set->index[at + 1].low <= key;
+    }
+    pleat__key_block *block = &set->index[at];
+    uint64_t *keys = keys_of(set, at);
+    uint32_t rank = block->count == 0 ? 0 : rank_of(keys, block->count, key);
+    memmove(keys + rank + 1, keys + rank, (block->count - rank) * sizeof *keys);
+    keys[rank] = key;
+    block->low = keys[0];
+    block->count++;
+    set->count++;
+}
+
+/* Where a key of the set lies in its block. */
+static uint32_t place_of(const pleat__key_set *set, uint32_t at, uint64_t key)
+{
+    PLEAT_CHECK(set->count != 0);
+    uint32_t rank = rank_of(keys_of(set, at), set->index[at].count, key);
+    PLEAT_CHECK(rank != 0 && keys_of(set, at)[rank - 1] == key);
+    return rank - 1;
+}
+
+void pleat__key_set_remove(pleat__key_set *set, uint64_t key)
+{
+    uint32_t at = block_of(set, key), place = place_of(set, at, key);
+    pleat__key_block *block = &set->index[at];
+    uint64_t *keys = keys_of(set, at);
+    block->count--;
+    set->count--;
+    memmove(keys + place, keys + place + 1, (block->count - place) * sizeof *keys);
+    if (place == 0 || block->count <= HALF)
+        block_settle(set, at);
+}
+
+void pleat__key_set_replace(pleat__key_set *set, uint64_t old, uint64_t key)
+{
+    uint32_t at = block_of(set, old);
+    if (at != block_of(set, key)) {
+        pleat__key_set_remove(set, old);
+        pleat__key_set_insert(set, key);
+        return;
+    }
+    uint32_t from = place_of(set, at, old);
+    uint64_t *keys = keys_of(set, at);
+    uint32_t to = rank_of(keys, set->index[at].count, key); /* those at or below it are before it */
+    if (to > from) {
+        to--;
+        memmove(keys + from, keys + from + 1, (to - from) * sizeof *keys);
+    } else {
+        memmove(keys + to + 1, keys + to, (from - to) * sizeof *keys);
+    }
+    keys[to] = key;
+    set->index[at].low = keys[0];
+}
+
+void pleat__key_set_around(const pleat__key_set *set, uint64_t key, uint64_t *at_most,
+                           uint64_t *above)
+{
+    *at_most = *above = 0;
+    if (set->count == 0)
+        return;
+    uint32_t at = block_of(set, key), count = set->index[at].count;
+    const uint64_t *keys = keys_of(set, at);
+    uint32_t rank = rank_of(keys, count, key);
+    if (rank != 0)
+        *at_most = keys[rank - 1];
+    if (rank != count)
+        *above = keys[rank];
+    else if (at + 1 < set->blocks)
+        *above = set->index[at + 1].low;
+}
+
+uint64_t pleat__key_set_at_most(const pleat__key_set *set, uint64_t key)
+{
+    uint64_t at_most, above;
+    pleat__key_set_around(set, key, &at_most, &above);
+    return at_most;
+}
+
+uint64_t pleat__key_set_above(const pleat__key_set *set, uint64_t key)
+{
+    uint64_t at_most, above;
+    pleat__key_set_around(set, key, &at_most, &above);
+    return above;
+}
+
+/* ---- audit ---- */
+
+static bool block_audit(const pleat__key_set *set, uint32_t at, uint64_t *last)
+{
+    const pleat__key_block *block = &set->index[at];
+    const uint64_t *keys = keys_of(set, at);
+    bool good = block->count != 0 && block->count <= PLEAT__KEY_BLOCK && block->low == keys[0];
+    if (at + 1 < set->blocks)
+        good = good && block->count + block[1].count > HALF;
+    for (uint32_t i = 0; good && i < block->count; i++) {
+        good = keys[i] > *last;
+        *last = keys[i];
+    }
+    if (!good)
+        fprintf(stderr, "pleat: block %u of %u of a set of keys is not in order\n", at,
+                set->blocks);
+    return good;
+}
+
+bool pleat__key_set_audit(const pleat__key_set *set)
+{
+    uint64_t last = 0, keys = 0;
+    for (uint32_t at = 0; at < set->blocks; at++) {
+        if (!block_audit(set, at, &last))
+            return false;
+        keys += set->index[at].count;
+    }
+    if (keys != set->count)
+        fprintf(stderr, "pleat: %u keys counted, %llu found\n", set->count,
+                (unsigned long long)keys);
+    return keys == set->count;
+}
