@@ -245,11 +245,10 @@ static void sweep_retired(pleat__learner *learner)
  * next as well. */
 static void record_on(pleat__learner *learner)
 {
-    bool was = learner->recording;
     if (learner->current == NULL || !learner->current->learned)
         return;
     learner->recording = learner->diverged;
-    if (was && !learner->recording)
+    if (!learner->recording)
         pleat__recording_restart(&learner->record);
 }
 

@@ -169,6 +169,26 @@ static void learner_resumes_without_marks_where_its_requests_come_again(void **s
 }
 
 /* What was found by its period may be a loop. */
+/* What is found without marks may be a loop, so recording goes on, but not for ever. */
+static void learner_records_beside_a_new_schedule_for_three_repeats(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(4, 1);
+    job_start(&j, "pleat", NULL, 0);
+    const pleat__learner *learner = learner_of(&j);
+    while (learner->states.now != PLEAT__STATE_following && learner->requests < 100000)
+        run_unmarked(&j, &shape, 1);
+    run_unmarked(&j, &shape, 1);
+    assert_true(learner->recording);
+    run_unmarked(&j, &shape, 4);
+    assert_true(learner->requests >= learner->record_until + PLEAT__WATCH_REQUESTS);
+    assert_false(learner->recording);
+    assert_int_equal(learner->record.end, learner->record.begin);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_alike), 1);
+    finish(&j);
+}
+
 static void learner_believes_the_first_mark(void **state)
 {
     (void)state;
@@ -282,6 +302,48 @@ static void learner_leaves_a_plan_file_of_another_job(void **state)
     }
 }
 
+/* Another iteration now and then, an evaluation say, is no reason to learn in its place. */
+static void learner_learns_nothing_beside_a_plan_file(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(5, 1), other = shape;
+    pleat_plan *plan = plan_of(&shape, NULL);
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        other.bytes[i] += 1000001;
+    job_start(&j, "pleat", plan, 0);
+    run(&j, &shape, 3);
+    for (uint32_t n = 0; n < 3; n++) {
+        run(&j, &other, 1);
+        assert_state(&j, PLEAT__STATE_suspended);
+        assert_int_equal(learner_of(&j)->record.end, learner_of(&j)->record.begin);
+    }
+    run(&j, &shape, 1);
+    assert_planned(&j, &shape, 3);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_alike), 0);
+    finish(&j);
+    pleat_plan_free(plan);
+}
+
+/* What a program does before its first mark, loading weights say, is no iteration. */
+static void learner_judges_no_plan_file_by_what_comes_before_marks(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(7, 1);
+    pleat_plan *plan = plan_of(&shape, NULL);
+    job_start(&j, "pleat", plan, 0);
+    for (uint32_t i = 0; i < 200; i++) {
+        job_tensor other = job_alloc(&j, 2000001 + i, 0);
+        job_free(&j, &other);
+    }
+    assert_ok(pleat_mark(j.runtime));
+    assert_int_equal(learner_of(&j)->judge.strikes, 0);
+    assert_true(learner_of(&j)->iteration_until == UINT64_MAX);
+    finish(&j);
+    pleat_plan_free(plan);
+}
+
 static void learner_keeps_a_plan_file_that_served(void **state)
 {
     (void)state;
@@ -374,9 +436,12 @@ int main(void)
         cmocka_unit_test(learner_replaces_what_two_alike_iterations_left),
         cmocka_unit_test(learner_goes_on_behind_an_evaluation),
         cmocka_unit_test(learner_resumes_without_marks_where_its_requests_come_again),
+        cmocka_unit_test(learner_records_beside_a_new_schedule_for_three_repeats),
         cmocka_unit_test(learner_believes_the_first_mark),
         cmocka_unit_test(learner_drops_what_costs_and_rests),
         cmocka_unit_test(learner_leaves_a_plan_file_of_another_job),
+        cmocka_unit_test(learner_learns_nothing_beside_a_plan_file),
+        cmocka_unit_test(learner_judges_no_plan_file_by_what_comes_before_marks),
         cmocka_unit_test(learner_keeps_a_plan_file_that_served),
         cmocka_unit_test(learner_leaves_what_lies_in_a_plan_file),
         cmocka_unit_test(learner_survives_every_failing_verb),
