@@ -27,7 +27,8 @@ sys.dont_write_bytecode = True
 import pleat  # noqa: E402
 import suite  # noqa: E402
 from pleat import run  # noqa: E402
-from pleat._recompute import BETWEEN, OFF, Ladder, find  # noqa: E402
+from pleat._ladder import Ladder
+from pleat._recompute import BETWEEN, OFF, find  # noqa: E402
 from pleat._recompute import World as TheWorld  # noqa: E402
 from recompute_parts import GIB, Trainer, World, told  # noqa: E402
 
@@ -105,7 +106,8 @@ class Training(Trainer):
         again, world, made = self.same(Net(), sizes=(8, 16, 4, 24, 12), iterations=10)
         # Of 16 was learned, and of 24 when it came.
         self.assertEqual(again[2:], [[], None, [], [], [], [], [0, 2], []])
-        self.assertEqual((made.learned_size, made.learnings, len(world.phases)), (24 * 16, 2, 16))
+        self.assertEqual(([one.sizes for one in made.learned], made.learnings, len(world.phases)),
+                         ([{(1, 0): 24 * 16}], 2, 16))
 
     def test_larger_iterations_are_reckoned_when_none_is_recorded_any_more(self):
         with mock.patch.object(World, "recording", lambda world: False):
@@ -117,7 +119,7 @@ class Training(Trainer):
         with mock.patch.object(World, "recording", mock.Mock(side_effect=[True, False] + [False] * 9)):
             again, _, made = self.same(Net(), sizes=(8, 16, 4, 24), iterations=8)
         self.assertEqual(again[2:], [[], None, [], [0, 2], [], [0, 1, 2]])
-        self.assertEqual((made.learnings, made.learned_size), (1, 256))
+        self.assertEqual((made.learnings, [one.sizes for one in made.learned]), (1, [{(1, 0): 256}]))
 
     def test_an_error_leads_to_the_next_rung(self):
         made, world = self.recompute()

@@ -22,9 +22,8 @@ sys.dont_write_bytecode = True
 import suite  # noqa: E402
 from pleat._offload import Offload  # noqa: E402
 from pleat._recompute import AGAIN, ATTENTION, CHOSEN, OFFLOAD, Recompute, options  # noqa: E402
-from recompute_parts import Copies, World  # noqa: E402
+from recompute_parts import COMMAND, Copies, World, explain  # noqa: E402
 
-COMMAND = os.environ.get("PLEAT_COMMAND", str(ROOT / "build/release/bin/pleat"))
 LAYERS = 4  # of the model that is recorded
 
 
@@ -90,7 +89,7 @@ class Recordings(unittest.TestCase):
             if ways is not None:
                 made.looking.remove()
                 made.add(model, ())
-                made.state, made.ways, made.begins = CHOSEN, ways, lambda *called: None
+                made.state, made.ways, made.chosen, made.begins = CHOSEN, ways, range(LAYERS), lambda *called: None
                 made.offload = Offload(torch, Nowhere(), self.fail)
             optimizer = torch.optim.AdamW(model.parameters())
             for i in range(3 if ways is None else 2):
@@ -152,14 +151,6 @@ class Recordings(unittest.TestCase):
         text = subprocess.run([COMMAND, "explain", learned, "--budget", str(budget)], stdout=subprocess.PIPE,
                               text=True, check=True).stdout
         self.assertIn("2 of 4 blocks are computed again", text)
-
-
-def explain(path, budget, *more):
-    done = subprocess.run([COMMAND, "explain", path, "--budget", str(budget), "--json", *more], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True)
-    if done.returncode not in (0, 1):
-        raise RuntimeError(done.stderr)
-    return json.loads(done.stdout)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,10 @@
 import contextlib
 import copy
 import functools
+import json
+import os
 import pathlib
+import subprocess
 import sys
 import time
 import unittest
@@ -19,6 +22,7 @@ sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
 from pleat._recompute import CHOSEN, Recompute  # noqa: E402
 
 GIB = 1 << 30
+COMMAND = os.environ.get("PLEAT_COMMAND", str(ROOT / "build/release/bin/pleat"))
 SAVED = 1000  # bytes of what each block saves, as told
 if torch is not None:
     torch.set_num_threads(1)  # tensors are tiny here: two threads mostly wait for each other
@@ -36,6 +40,15 @@ def told(live, fixed=100, planned=None, order=None):
         rungs[rung]["physical_bytes"] = bytes_
     blocks = [{"number": i, "saved_bytes": SAVED} for i in range(len(live))]
     return {"persistent_bytes": fixed, "lasting_bytes": fixed, "rungs": rungs, "blocks": blocks}
+
+
+def explain(path, budget, *more):
+    """As the command answers of a recording."""
+    done = subprocess.run([COMMAND, "explain", path, "--budget", str(budget), "--json", *more], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(done.stderr)
+    return json.loads(done.stdout)
 
 
 class Copies:

@@ -142,13 +142,14 @@ class Ways(Trainer):
                 attention.library._destroy()
 
     def test_attention_that_cannot_be_kept_is_computed_again(self):
+        model = Net(Attending)
         with mock.patch.object(_attention, "_note", mock.Mock(side_effect=TypeError("none of it"))) as note:
-            _, world, made = self.same(Net(Attending), **self.ways())
+            _, world, made = self.same(model, **self.ways())
         self.assertEqual(note.call_count, 1)  # no block tries it any more
         self.assertEqual(world.said[1:], ["pleat: recompute: blocks whose attention was to be kept are computed again "
                                           "from here on: TypeError: none of it"])
-        made.state, made.iterations = LEARNING, 0
-        self.train(Net(Attending), made, iterations=1)
+        made.state, made.learned = LEARNING, []
+        self.train(model, made, iterations=1)
         self.assertEqual(world.costs["attention_ns"], [0] * 4)
 
     def test_what_cannot_be_copied_stays_and_is_computed_again_from_then_on(self):

@@ -7,6 +7,7 @@ compiled for, and the iterations that compile nothing are measured by the memory
 best is found, or TRIES were made, the largest share that fits is taken. Until then the budget does not hold.
 """
 
+import math
 import sys
 
 FIRST = 0.5
@@ -15,6 +16,12 @@ NEAR = 1 / 16  # shares that are not told apart
 WORTH = 0.02  # of the budget: what may be left
 SAME, VARYING = 2, 8  # iterations that are measured, where all ask for the same memory and where they do not
 LOWERINGS = 2  # after errors
+GIB = 1 << 30
+
+
+def gib_above(bytes):
+    """In GiB, as a budget that is large enough when three digits of it are told."""
+    return math.ceil(bytes * 1000 / GIB) / 1000
 
 
 class Search:
@@ -122,11 +129,10 @@ class Compiled:
         following = self.search.tell(took)
         self.chosen = not following
         if self.search.share is None:
-            gib = 1 << 30
             raise RuntimeError(
                 "pleat: recompute: a budget of %.3f GiB cannot work: of %d values of torch's activation_memory_budget "
                 "none takes less than %.3f GiB, the smallest that can"
-                % (self.budget / gib, len(self.search.took), min(self.search.took.values()) / gib))
+                % (self.budget / GIB, len(self.search.took), gib_above(min(self.search.took.values()))))
         if self.search.share != tried:
             self.again()
         if self.chosen:
@@ -144,6 +150,5 @@ class Compiled:
         self.errors = errors
 
     def text(self):
-        gib = 1 << 30
         return "pleat: recompute: torch.compile's activation_memory_budget is %g: %.3f GiB of %.3f GiB, of %d tried" % (
-            self.search.share, self.search.took[self.search.share] / gib, self.budget / gib, len(self.search.took))
+            self.search.share, self.search.took[self.search.share] / GIB, self.budget / GIB, len(self.search.took))

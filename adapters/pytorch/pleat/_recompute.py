@@ -10,11 +10,13 @@ LEARNING   In the first two iterations every block is computed again, which take
            what a plan would take, if fewer blocks were computed again follows from that recording alone
            (`pleat explain --budget`, tools/analysis/recompute.h).
 CHOICE     A ladder of rungs, a block's way changed at each, and for each iteration the first rung that
-           fits at the size that its inputs have. A block is kept, computed again, computed again but for
-           its attention (_attention.py), or offloaded (_offload.py). Memory grows no slower than the inputs,
-           so for less than was learned a share of what was measured is above what is taken. A larger iteration
-           is learned in its turn, as long as all are recorded; after that its share is reckoned. An
-           out-of-memory error that the program survives leads to the next rung.
+           fits at the sizes that its inputs have (_ladder.py). A block is kept, computed again, computed again
+           but for its attention (_attention.py), or offloaded (_offload.py); one that was not there when the
+           iteration was learned is computed again. An iteration with a larger input, or another, is learned
+           in its turn, as long as all are recorded; after that its share is reckoned. An out-of-memory
+           error that the program survives leads to the next rung.
+MODELS     They are looked for in the first iterations, and again when one passes in which none is called that is
+           known: another has taken its place.
 LEFT ALONE Blocks whose buffers change in forward (BatchNorm's), blocks with a cache, whatever the program
            checkpoints itself, and everything without gradients. Of what torch.compile compiles torch's own
            budget is chosen (_compiled.py), where no other model has blocks.
@@ -31,19 +33,18 @@ import time
 import weakref
 
 from ._attention import Kept, intercepted
-from ._compiled import Compiled
-from ._offload import Copies, Offload, tensors
+from ._compiled import GIB, Compiled, gib_above
+from ._ladder import OFFLOAD, Ladder, Learned, choose, enlarge, sizes_of
+from ._offload import Copies, Offload
 
-SETTLING = 1  # iterations before the one that is learned: the first one's end makes the optimizer's states
-LEARNINGS = 4  # at most
-HEAP = 1.006  # what the heap takes of what is live, at most (decision D2)
+LEARNINGS = 4  # at most, of a model
 IDLE = contextlib.nullcontext()
 FEWEST = 2  # modules of a class side by side that are a model's blocks
 CACHES = ("past_key_value", "past_key_values", "layer_past")
-PATIENCE = 2  # iterations in which a model is looked for
+PATIENCE = 2  # iterations in which a model is looked for, and in which it may have no backward then
 BETWEEN = "between"  # the phase of what is in no block: without one it would count as the block's before it
 LOOKING, LEARNING, CHOSEN, COMPILED, OFF = "looking", "learning", "chosen", "compiled", "off"
-AGAIN, ATTENTION, OFFLOAD = "again", "attention", "offload"  # ways that a block goes which is not kept
+AGAIN, ATTENTION = "again", "attention"  # ways that a block goes which is neither kept nor offloaded
 PROBE = 64 << 20  # bytes that are copied to find out how fast the link is
 
 
@@ -90,49 +91,6 @@ class Block:
         self.running = False  # a forward that calls its parent class's is one forward
         self.times = []  # of its forwards in the iteration that is learned
         self.attention_times = []  # of each call of attention in them
-
-
-# ---- the ladder ----
-
-
-class Ladder:
-    """What `pleat explain --budget --json` says of a recording at one size, at any size."""
-
-    def __init__(self, told):
-        self.rungs = told["rungs"]
-        self.order = [(rung["block"], rung["way"], rung.get("until")) for rung in self.rungs[1:]]
-        self.blocks = len({number for number, _, _ in self.order})
-        saved = {block["number"]: block["saved_bytes"] for block in told.get("blocks", ())}
-        self.offloaded_bytes = sum(saved[number] for number, way, _ in self.order if way == OFFLOAD)
-        self.persistent, self.lasting = told["persistent_bytes"], told["lasting_bytes"]
-        planned = [rung["physical_bytes"] / rung["live_bytes"] for rung in self.rungs if rung.get("physical_bytes")]
-        self.beyond = max([HEAP] + planned)
-
-    def bytes(self, rung, share):
-        """What a rung takes at most at a size that is so many times the recorded one's: gradients and the optimizer
-        take as much at any size, and of what grows with the size nothing grows more slowly."""
-        live = self.rungs[rung]["live_bytes"]
-        fixed = self.lasting if share < 1 else self.persistent
-        return (fixed + max(live - fixed, 0) * share) * self.beyond
-
-    def least(self):
-        """What a plan takes with all blocks computed again, at the recorded size."""
-        return self.rungs[-1].get("physical_bytes") or self.rungs[-1]["live_bytes"]
-
-    def rung(self, budget, share):
-        """The first rung within the budget; the last one where none is."""
-        for number in range(len(self.rungs)):
-            if self.bytes(number, share) <= budget:
-                return number
-        return len(self.rungs) - 1
-
-    def ways(self, rung):
-        """How each block goes that is not kept: number -> (way, the block by whose end it is offloaded)."""
-        return {number: (way, until) for number, way, until in self.order[:rung]}
-
-    def cost(self, rung):
-        """Nanoseconds of what is computed again, and of what could be."""
-        return self.rungs[rung]["ns"], self.rungs[-1]["ns"]
 
 
 # ---- hooks that copies and pickles of a model survive ----
@@ -209,12 +167,16 @@ class Recompute:
         self.blocks = weakref.WeakKeyDictionary()
         self.count = 0
         self.classes = set()
-        self.models = weakref.WeakSet()
-        self.marks = self.iterations = self.learnings = 0
+        self.models = weakref.WeakKeyDictionary()  # the outermost ones, and their numbers
+        self.numbers = 0
+        self.idle = False  # they were looked for, and none that is known was called since
+        self.unlearned = False  # nothing can be: all blocks are computed again
         self.alone = False  # a model was left alone, and that was said
         self.compiled = Compiled(torch, budget, world)
-        self.size = self.learned_size = 0  # elements of the inputs, at most, in this iteration and in the learned one
+        self.learned = []
+        self.begin_iteration()
         self.ways = {}  # of the blocks that are not kept, by number
+        self.chosen = ()  # numbers of those that were chosen among
         self.offload = None
         self.failures = {}  # ways that did not work: what was said
         self.ladder = None
@@ -222,9 +184,21 @@ class Recompute:
         self.errors = 0
         self.rung = None
         self.held = False  # the budget
-        self.looking = torch.nn.modules.module.register_module_forward_pre_hook(self.called)
+        self.look()
+
+    def begin_iteration(self):
+        self.begun = set()  # numbers of the models that were called
+        self.sizes, self.behind = {}, {}  # of its inputs, and of those behind their model's first microbatch
+        self.at = {}, False  # of the forward at work, and whether it is behind that
+        self.backward_sizes, self.backward_behind = {}, {}  # of what ran again: what a recording shows
+        self.casts = {}  # bytes of weights that autocast copies, by the model's number
 
     # ---- models ----
+
+    def look(self):
+        self.marks = self.learnings = 0
+        self.known_models, self.known_blocks = self.numbers, self.count
+        self.looking = self.torch.nn.modules.module.register_module_forward_pre_hook(self.called)
 
     def called(self, module, arguments):
         """While looking: a module is called; the outermost one is a model."""
@@ -237,7 +211,10 @@ class Recompute:
     def add(self, model, arguments):
         if any(model is part for known in self.models for part in known.modules()):
             return
-        self.models.add(model)
+        parts = set(model.modules())
+        for known in [one for one in self.models if one in parts]:
+            del self.models[known]  # the larger one's inputs say more
+        self.models[model] = self.numbers = self.numbers + 1
         found = find(self.torch, model)
         if self.is_compiled(model):
             return
@@ -282,24 +259,30 @@ class Recompute:
 
     # ---- iterations ----
 
-    def elements(self, value):
-        """Of all tensors that a model is called with."""
-        return sum(one.numel() for one in tensors(self.torch, value))
-
     def begins(self, model, arguments, keywords):
-        """A model's forward begins: the first in an iteration, or that of a further microbatch."""
-        if not self.torch.is_grad_enabled() or not model.training or self.in_backward():
+        """A model's forward begins: the first in an iteration, or a later one's or a microbatch's."""
+        if not self.torch.is_grad_enabled() or not model.training or self.in_backward() or model not in self.models:
             return
-        size = self.elements((arguments, keywords))
-        first, larger, self.size = self.size == 0, size > self.size, max(size, self.size)
+        number = self.models[model]
+        sizes = sizes_of(self.torch, number, arguments, keywords)
+        is_first, is_behind, self.idle = not self.begun, number in self.begun, False
+        self.begun.add(number)
+        self.at = sizes, is_behind
+        grown = enlarge(self.sizes, sizes)
+        grown |= is_behind and enlarge(self.behind, sizes)
         if self.state != CHOSEN:
+            self.casts[number] = self.cast_bytes(model)
             return
-        if first:
+        if is_first:
             self.look_at_errors()
-        if first and size > self.learned_size and self.learnings < LEARNINGS and self.world.recording():
+        if is_first and not self.is_covered(sizes) and self.learnings < LEARNINGS and self.world.recording():
             self.state = LEARNING
-        elif larger:
-            self.choose(self.size)
+            self.casts[number] = self.cast_bytes(model)
+        elif is_first or grown:
+            self.choose()
+
+    def is_covered(self, sizes, behind=()):
+        return any(one.covers(sizes, behind) for one in self.learned)
 
     def look_at_errors(self):
         errors = self.world.errors()
@@ -308,10 +291,10 @@ class Recompute:
             self.world.say("pleat: recompute: out of memory: one block more is computed again from here on")
         self.errors = errors
 
-    def choose(self, size):
-        share = size / self.learned_size if self.learned_size else 1
-        rung = min(self.ladder.rung(self.budget, share) + self.steeper, len(self.ladder.order))
-        self.rung, self.ways = rung, self.ladder.ways(rung)
+    def choose(self):
+        self.ladder, rung = choose(self.learned, self.budget, self.sizes, self.behind)
+        self.rung = min(rung + self.steeper, len(self.ladder.order))
+        self.ways, self.chosen = self.ladder.ways(self.rung), self.ladder.numbers
         if self.offload is None and any(way == OFFLOAD for way, _ in self.ways.values()):
             self.offload = Offload(self.torch, self.world.copies(), functools.partial(self.failed, OFFLOAD))
 
@@ -331,19 +314,23 @@ class Recompute:
             if self.compiled.mark():
                 self.hold()
                 self.world.say(self.compiled.text())
-        elif self.state == LEARNING:
-            self.iterations += 1
-            if self.iterations >= SETTLING:
-                self.learn()
-        self.size = 0
+        elif self.state != OFF and not self.begun and not self.idle:
+            self.idle, self.state = True, LOOKING
+            self.look()
+        elif self.state == LEARNING and not self.unlearned:
+            self.learn()
+        self.begin_iteration()
         if self.offload is not None:
             self.offload.end()
 
     def looked(self):
         """An iteration in which models were looked for is over."""
-        if not self.models and self.marks < PATIENCE:
+        if self.numbers == self.known_models and self.marks < PATIENCE:
             return
         self.looking.remove()
+        if self.learned or self.unlearned:
+            self.looked_again()
+            return
         self.state = LEARNING if self.count else COMPILED if self.compiled.is_used() else OFF
         if self.state == COMPILED and self.compiled.is_users:
             self.state = OFF
@@ -356,46 +343,80 @@ class Recompute:
         if self.state != COMPILED:
             self.compiled.leave()
 
+    def looked_again(self):
+        """Another model may have come in the place of those that were known."""
+        self.state = LEARNING if self.unlearned else CHOSEN
+        if self.count == self.known_blocks or self.unlearned:
+            return
+        if self.world.recording():
+            self.state = LEARNING
+        else:
+            self.world.say("pleat: recompute: all blocks of a model are computed again that came when nothing was "
+                           "recorded any more")
+
     def hold(self):
         if not self.held:
             self.held = True
             self.world.hold(self.budget)
 
     def learn(self):
+        """From an iteration that is over, with all blocks computed again. Inputs count that backward came to: of what
+        failed before, or was for nothing, the recording does not show what its blocks would save."""
+        sizes, behind = self.backward_sizes, self.backward_behind
+        costs = self.times()
+        if not sizes and self.marks < 2 * PATIENCE:
+            return
         self.state = CHOSEN
-        if self.ladder is not None and not self.world.recording():
-            self.times()
-            return  # its recording is not whole: it is reckoned when it comes again
-        self.learned_size = self.size
+        self.errors = self.world.errors()
+        if self.learned and (not self.world.recording() or self.is_covered(sizes, behind)):
+            return  # its recording is not whole, or says nothing new
         self.learnings += 1
         try:
-            self.ladder = self.asked(self.times())
+            ladder = self.asked(costs)
         except (OSError, RuntimeError, ValueError, KeyError) as problem:
-            self.state = LEARNING  # every block goes on being computed again, which takes the least
-            self.iterations = float("-inf")
+            self.state, self.unlearned = LEARNING, True  # computing all again takes the least
             self.hold()
             self.world.say("pleat: recompute: all blocks are computed again: %s" % problem)
             return
-        if self.ladder.least() > self.budget:
-            gib = 1 << 30
+        if ladder.least() > self.budget:
             raise RuntimeError(
                 "pleat: recompute: a budget of %.3f GiB cannot work: an iteration takes %.3f GiB with all %d blocks "
                 "computed again, the smallest that can"
-                % (self.budget / gib, self.ladder.least() / gib, self.ladder.blocks))
-        self.errors = self.world.errors()
-        self.choose(self.learned_size)
+                % (self.budget / GIB, gib_above(ladder.least()), ladder.blocks))
+        learned = Learned(ladder, sizes, behind, self.gradients())
+        self.learned = [one for one in self.learned if not learned.covers(one.sizes, one.behind)] + [learned]
+        self.choose()
         self.hold()
         self.world.say(self.text())
+
+    def weights(self, models):
+        """Theirs, as far as they are on this rank."""
+        weights = {one for model in models for one in model.parameters()}
+        return [one.to_local() if hasattr(one, "to_local") else one for one in weights]
+
+    def gradients(self):
+        """Bytes of all that there can be."""
+        return sum(one.numel() * one.element_size() for one in self.weights(self.models) if one.requires_grad)
+
+    def cast_bytes(self, model):
+        """Of the copies of weights that autocast makes, where it is on: backward needs those of frozen ones as well."""
+        torch = self.torch
+        on = [kind for kind in ("cuda", "cpu") if torch.is_autocast_enabled(kind)]
+        if not on:
+            return 0
+        width = torch.get_autocast_dtype(on[0]).itemsize
+        return sum(one.numel() * width for one in self.weights([model]) if one.dtype == torch.float32)
 
     def asked(self, costs):
         """The ladder by what was measured: without offloading where the host has no room for it."""
         costs["link"] = 0 if OFFLOAD in self.failures else self.world.link()
         if ATTENTION in self.failures:
             costs["attention_ns"] = [0] * self.count
-        ladder = Ladder(self.world.ladder(costs, self.budget))
+        casts = sum(self.casts.values())
+        ladder = Ladder(self.world.ladder(costs, self.budget), casts)
         if ladder.offloaded_bytes > self.world.host_bytes():
             costs["link"] = 0
-            ladder = Ladder(self.world.ladder(costs, self.budget))
+            ladder = Ladder(self.world.ladder(costs, self.budget), casts)
         return ladder
 
     def times(self):
@@ -409,7 +430,6 @@ class Recompute:
         return {"block_ns": whole, "attention_ns": attention}
 
     def text(self):
-        gib = 1 << 30
         spent, whole = self.ladder.cost(self.rung)
         counts = {way: [one for one, _ in self.ways.values()].count(way) for way in (AGAIN, ATTENTION, OFFLOAD)}
         text = "pleat: recompute: %d of %d blocks are computed again" % (counts[AGAIN], self.ladder.blocks)
@@ -417,7 +437,7 @@ class Recompute:
             text += ", %d all but attention" % counts[ATTENTION]
         if counts[OFFLOAD]:
             text += ", %d offloaded" % counts[OFFLOAD]
-        text += ": %.3f GiB of %.3f GiB" % (self.ladder.bytes(self.rung, 1) / gib, self.budget / gib)
+        text += ": %.3f GiB of %.3f GiB" % (self.ladder.bytes(self.rung, 1) / GIB, self.budget / GIB)
         if whole and self.rung:
             text += ", %.1f ms an iteration of %.1f ms for all" % (spent / 1e6, whole / 1e6)
         return text
@@ -461,17 +481,19 @@ class Recompute:
         )
         if plain:
             return None, None
-        way, until = self.ways.get(block.number, (None, None)) if self.state == CHOSEN else (AGAIN, None)
+        is_chosen = self.state == CHOSEN and block.number in self.chosen
+        way, until = self.ways.get(block.number, (None, None)) if is_chosen else (AGAIN, None)
         return AGAIN if way in self.failures else way, until
 
     def run_again(self, module, block, function, arguments, keywords, way):
         from torch.utils.checkpoint import checkpoint
 
-        learning = self.state == LEARNING
+        learning, at = self.state == LEARNING, self.at
         kept = Kept(self.torch, functools.partial(self.failed, ATTENTION)) if way == ATTENTION else None
 
         def forward(*arguments, **keywords):
             if self.in_backward():
+                self.ran_again(*at)
                 attention = self.attention(block, ".again") if learning else kept.again() if kept else IDLE
                 with self.restored(module), self.within(block, learning, ".again"), attention:
                     return function(*arguments, **keywords)
@@ -485,6 +507,11 @@ class Recompute:
 
         # What the block is called with by keyword is not the checkpoint's.
         return checkpoint(functools.partial(forward, **keywords), *arguments, use_reentrant=False)
+
+    def ran_again(self, sizes, is_behind):
+        enlarge(self.backward_sizes, sizes)
+        if is_behind:
+            enlarge(self.backward_behind, sizes)
 
     def attention(self, block, behind):
         """Inside, attention has a phase of its own; in a forward it is timed."""

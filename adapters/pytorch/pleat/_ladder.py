@@ -1,0 +1,117 @@
+"""What an iteration that was learned says of the memory of others, whose inputs are smaller or larger.
+
+SIZES      An iteration's is how many elements each of its inputs has at most, by the model and the input's name: what a
+           model does with one of them may take more than what it does with another, so they are not added up.
+SHARE      Memory grows no slower than the inputs. So where none is larger than when it was learned, the largest share of
+           an input's elements there, and of what was measured, is above what an iteration takes.
+GRADIENTS  In a microbatch behind the first, those of the ones before are there. Where an input is largest in such
+           a one, and was not when it was learned, they come on top.
+"""
+
+from collections.abc import Mapping
+
+from ._offload import tensors
+
+HEAP = 1.006  # what the heap takes of what is live, at most (decision D2)
+BEYOND = float(1 << 64)  # a share of which no memory has room
+OFFLOAD = "offload"  # as `pleat explain` calls that way
+
+
+def sizes_of(torch, model, arguments, keywords):
+    """The elements of each input that has any: an argument's, or of what a dictionary has under a key."""
+    found = {}
+    waiting = [((model,), dict(enumerate(arguments), **keywords))]
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting += [((*name, key), one) for key, one in value.items()]
+            continue
+        count = sum(one.numel() for one in tensors(torch, value))
+        if count:
+            found[name] = count
+    return found
+
+
+def share_of(sizes, learned):
+    """How many times the learned ones others are: beyond all budgets where an input was not among them."""
+    return max((count / learned[name] if name in learned else BEYOND for name, count in sizes.items()), default=1.0)
+
+
+def enlarge(sizes, others):
+    """Each input as large as in both. Returns whether one has grown."""
+    grown = {name: count for name, count in others.items() if count > sizes.get(name, 0)}
+    sizes.update(grown)
+    return bool(grown)
+
+
+class Ladder:
+    """What `pleat explain --budget --json` says of a recording. `casts`: bytes of the weights' copies that autocast keeps
+    until it ends, whatever the sizes."""
+
+    def __init__(self, told, casts=0):
+        self.rungs = told["rungs"]
+        self.order = [(rung["block"], rung["way"], rung.get("until")) for rung in self.rungs[1:]]
+        self.numbers = {number for number, _, _ in self.order}
+        self.blocks = len(self.numbers)
+        saved = {block["number"]: block["saved_bytes"] for block in told.get("blocks", ())}
+        self.offloaded_bytes = sum(saved[number] for number, way, _ in self.order if way == OFFLOAD)
+        self.persistent, self.lasting = told["persistent_bytes"], told["lasting_bytes"] + casts
+        planned = [rung["physical_bytes"] / rung["live_bytes"] for rung in self.rungs if rung.get("physical_bytes")]
+        self.beyond = max([HEAP] + planned)
+
+    def bytes(self, rung, share, gradients=0):
+        """What a rung takes at most at a size that is so many times the recorded one's, with so many bytes of gradients
+        more: they and the optimizer take as much at any size, and of what grows with the size nothing grows more
+        slowly."""
+        live = self.rungs[rung]["live_bytes"] + gradients
+        fixed = min(self.lasting, live) if share < 1 else self.persistent
+        return (fixed + (live - fixed) * share) * self.beyond
+
+    def least(self):
+        """What a plan takes with all blocks computed again, at the recorded size."""
+        return self.rungs[-1].get("physical_bytes") or self.rungs[-1]["live_bytes"]
+
+    def rung(self, budget, share, gradients=0):
+        """The first rung within the budget; the last one where none is."""
+        for number in range(len(self.rungs)):
+            if self.bytes(number, share, gradients) <= budget:
+                return number
+        return len(self.rungs) - 1
+
+    def ways(self, rung):
+        """How each block goes that is not kept: number -> (way, the block by whose end it is offloaded)."""
+        return {number: (way, until) for number, way, until in self.order[:rung]}
+
+    def cost(self, rung):
+        """Nanoseconds of what is computed again, and of what could be."""
+        return self.rungs[rung]["ns"], self.rungs[-1]["ns"]
+
+
+class Learned:
+    """An iteration that was learned. `behind`: the sizes of microbatches behind the first; `gradients`: their bytes."""
+
+    def __init__(self, ladder, sizes, behind, gradients):
+        self.ladder, self.sizes, self.behind, self.gradients = ladder, sizes, behind, gradients
+
+    def covers(self, sizes, behind=()):
+        """Whether no input is larger there, in the first microbatch or behind it."""
+        return share_of(sizes, self.sizes) <= 1 and (not behind or share_of(behind, self.behind) <= 1)
+
+    def rung(self, budget, sizes, behind):
+        share = share_of(sizes, self.sizes)
+        first = self.ladder.rung(budget, share)
+        if not behind:
+            return first
+        return max(first, min(self.ladder.rung(budget, share, self.gradients),
+                              self.ladder.rung(budget, share_of(behind, self.behind))))
+
+
+def choose(learned, budget, sizes, behind):
+    """Of what was learned the iteration that says most of one with these sizes, and the rung it says: of those that
+    cover it the one that costs least, else the one that is nearest."""
+    def rank(one):
+        rung = one.rung(budget, sizes, behind)
+        return max(share_of(sizes, one.sizes), 1), one.ladder.rungs[rung]["ns"], rung
+
+    best = min(learned, key=rank)
+    return best.ladder, best.rung(budget, sizes, behind)
