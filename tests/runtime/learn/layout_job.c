@@ -239,6 +239,27 @@ static void layout_that_has_no_room_is_asked_for_once(void **state)
     end(&p);
 }
 
+/* What is larger than what is laid out costs time and says nothing of the plan, which stays. */
+static void layout_is_not_judged_by_what_is_larger(void **state)
+{
+    (void)state;
+    planned p;
+    begin(&p, 121, 4);
+    run(&p, 4, 2);
+    uint64_t budget = pleat_stats_of(p.j.runtime).physical_bytes + 4 * JOB_PAGE;
+    assert_ok(pleat_set_budget(p.j.runtime, budget));
+    job_shape large = at_x(&p.scaled, 9);
+    pleat__learner *learner = &((pleat__pleat *)p.j.runtime->policy)->learner;
+    for (uint32_t n = 0; n < 8; n++) {
+        job_try_iterate(&p.j, &large);
+        learner->heap->view_ns += 1000000000; /* as if it had waited for views */
+    }
+    assert_int_equal(learner->states.caused[PLEAT__CAUSE_misfit], 0);
+    run(&p, 4, 2);
+    assert_settled(run(&p, 4, 3));
+    end(&p);
+}
+
 /* One after the other takes the place of the one before, whose views go as nothing lies in them. */
 static void layout_that_is_not_followed_any_more_is_unmapped(void **state)
 {
@@ -403,6 +424,7 @@ int main(void)
         cmocka_unit_test(layout_is_not_made_for_what_few_requests_say),
         cmocka_unit_test(layout_serves_two_parameters),
         cmocka_unit_test(layout_that_has_no_room_is_asked_for_once),
+        cmocka_unit_test(layout_is_not_judged_by_what_is_larger),
         cmocka_unit_test(layout_that_is_not_followed_any_more_is_unmapped),
         cmocka_unit_test(layout_of_another_job_gives_its_memory_back),
         cmocka_unit_test(layout_that_is_being_made_is_waited_for_at_the_end),
