@@ -594,32 +594,39 @@ static void tenants_survive_a_thousand_mutations(void **state)
     unlink(path_of_ledger());
 }
 
+/* Where the processes of the test below stand. */
+typedef struct stage {
+    _Atomic int joined, scribbling;
+} stage;
+
 /* Writes words of its own all over the file until it is killed. */
-static void scribble(uint64_t random)
+static void scribble(stage *of, uint64_t random)
 {
     int fd = open(path_of_ledger(), O_RDWR);
     pleat__ledger_map *map = mmap(NULL, sizeof *map, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     volatile uint64_t *words = (volatile uint64_t *)map;
-    for (;;) {
+    for (bool first = true;; first = false) {
         uint64_t word = draw(&random) % 4 == 0 ? UINT64_MAX : draw(&random) % (2 * DEVICE);
         words[draw(&random) % 2 == 0 ? draw(&random) % 16
                                      : 512 + draw(&random) % (8 * sizeof(pleat__slot) / 8)] = word;
+        if (first)
+            atomic_fetch_add(&of->scribbling, 1);
     }
 }
 
 /* Whatever the ledger says, it has what it claimed and no more than the device. */
-static bool claims_among_nonsense(uint64_t random)
+static bool claims_among_nonsense(stage *of, uint64_t random)
 {
-    enum { CLAIMS = 20000 };
+    enum { CLAIMS = 5000 };
     pleat__tenant *tenant;
     uint64_t has = 0;
     bool good = true;
     pleat_result result;
-    while ((result = try_join("sane", 4 * MIB, 40 * MIB, 0, &tenant)) == PLEAT_E_INPUT ||
-           result == PLEAT_E_LIMIT)
-        sched_yield(); /* refused for what the file says just now */
-    if (result != PLEAT_OK)
+    if (try_join("sane", 4 * MIB, 40 * MIB, 0, &tenant) != PLEAT_OK)
         return false;
+    atomic_fetch_add(&of->joined, 1);
+    while (atomic_load(&of->scribbling) == 0)
+        sched_yield();
     for (int c = 0; c < CLAIMS && good; c++) {
         uint64_t bytes = (1 + draw(&random) % 8) * MIB;
         pleat__standing standing;
@@ -645,18 +652,26 @@ static void tenants_survive_who_writes_nonsense_meanwhile(void **state)
     enum { SANE = 4, SCRIBBLERS = 2 };
     (void)state;
     pid_t children[SANE + SCRIBBLERS];
+    stage *of = mmap(NULL, sizeof *of, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(of, MAP_FAILED);
     make_ledger();
     pleat__tenant *there = join("there", 8 * MIB, 0, 0);
     assert_ok(pleat__tenant_claim(there, 2 * MIB));
     for (uint64_t c = 0; c < SANE + SCRIBBLERS; c++) {
         children[c] = fork();
         assert_true(children[c] >= 0);
-        if (children[c] != 0)
-            continue;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (c >= SANE)
-            scribble(seed + c);
-        _exit(claims_among_nonsense(seed + c + 1) ? 0 : 1);
+        if (children[c] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (c >= SANE)
+                scribble(of, seed + c);
+            _exit(claims_among_nonsense(of, seed + c + 1) ? 0 : 1);
+        }
+        /* Once the file says nonsense nobody joins any more. */
+        uint64_t until = now_ns() + 30000000000u;
+        while (c == SANE - 1 && atomic_load(&of->joined) < SANE) {
+            assert_true(now_ns() < until);
+            nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+        }
     }
     for (int c = 0; c < SANE; c++) {
         int status;
@@ -680,6 +695,7 @@ static void tenants_survive_who_writes_nonsense_meanwhile(void **state)
     assert_int_equal(count, 1);
     pleat__tenants_close(all);
     pleat__tenant_leave(there);
+    munmap(of, sizeof *of);
     unlink(path_of_ledger());
 }
 
