@@ -136,6 +136,13 @@ class Training(Trainer):
             self.train(Net(count=2), made)
         self.assertEqual(world.held, [])
 
+    def test_a_larger_iteration_that_cannot_work_is_refused_before_it_runs(self):
+        made, world = self.recompute(told([1000 * GIB, 900 * GIB, 800 * GIB], fixed=100 * GIB), 850 * GIB)
+        model = Net(count=2)
+        with self.assertRaisesRegex(torch.OutOfMemoryError, "cannot work: .* 1.25 times .* takes 980.850 GiB"):
+            self.train(model, made, sizes=(8, 8, 8, 10))
+        self.assertEqual((made.learnings, world.held), (1, [850 * GIB]))
+
     def test_without_an_answer_all_is_computed_again(self):
         model = Net()
         made, world = self.recompute(RuntimeError("the command is not there"))

@@ -132,5 +132,7 @@ def load_tests(loader, found, pattern):
 
 if __name__ == "__main__":
     if RANK in os.environ:
-        unittest.main()
+        ended = unittest.main(exit=False).result
+        sys.stderr.flush()
+        os._exit(not ended.wasSuccessful())  # autograd's threads would end by std::terminate where Python goes first
     suite.main(needs_torch=True)

@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 import suite  # noqa: E402
-from pleat import _attention, _offload  # noqa: E402
+from pleat import _attention, _offload, _recompute  # noqa: E402
 from pleat._attention import Kept  # noqa: E402
 from pleat._offload import Offload  # noqa: E402
 from pleat._recompute import AGAIN, ATTENTION, LEARNING, OFFLOAD  # noqa: E402
@@ -99,9 +99,9 @@ class Ways(Trainer):
     ORDER = [(0, OFFLOAD), (1, ATTENTION), (3, OFFLOAD), (2, AGAIN), (3, AGAIN)]
 
     def setUp(self):
-        patch = mock.patch.object(_offload, "SMALLEST", 1)
-        patch.start()
-        self.addCleanup(patch.stop)
+        for patch in (mock.patch.object(_offload, "SMALLEST", 1), mock.patch.object(_recompute, "overhead_ns", lambda torch: 0)):
+            patch.start()
+            self.addCleanup(patch.stop)
 
     def ways(self, rung=4, order=None):
         order = order or self.ORDER
@@ -170,6 +170,13 @@ class Ways(Trainer):
             for i in order for inner in ("", ".attention")])
         self.assertTrue(all(0 < inner < whole for inner, whole in zip(
             world.costs["attention_ns"], world.costs["block_ns"])))
+
+    def test_attention_that_takes_less_than_keeping_it_does_is_computed_again(self):
+        made, world = self.recompute(**self.ways())
+        with mock.patch.object(_recompute, "overhead_ns", lambda torch: 10**9):
+            self.train(Net(Attending), made, iterations=2)
+        self.assertEqual(world.costs["attention_ns"], [0] * 4)
+        self.assertGreater(_attention.overhead_ns(torch), 0)
 
     def test_autocast_and_hooks_hold(self):
         model = Net(Attending)

@@ -8,7 +8,10 @@ returns what it returned in the first run: autograd saves that as it would have,
 import contextlib
 import functools
 import threading
+import time
 
+TRIES = 8
+OTHER_BYTES = 32 << 20  # more than caches that are a core's own, and a good part of the last
 _thread = threading.local()  # .around: what becomes of this thread's calls, or None
 _lock = threading.Lock()
 _users = 0  # blocks that run
@@ -60,15 +63,16 @@ def _is_as_noted(torch, noted):
     return all(not isinstance(one, torch.Tensor) or one._version == version for one, version in noted)
 
 
-def _modes(torch, failed):
+@functools.lru_cache(maxsize=None)
+def _modes(torch):
     """What stands between autograd and the operators of a call: one notes results, one gives them back. A result that
     cannot be kept is told to `failed`, and is computed again."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Noting(TorchDispatchMode):
-        def __init__(self, noted):
+        def __init__(self, noted, failed):
             super().__init__()
-            self.noted = noted
+            self.noted, self.failed = noted, failed
 
         def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
             results = operator(*args, **(kwargs or {}))
@@ -77,7 +81,7 @@ def _modes(torch, failed):
                     self.noted.append(_note(torch, results))
                 except Exception as problem:
                     self.noted.append(None)
-                    failed(problem)
+                    self.failed(problem)
             return results
 
     class Giving(TorchDispatchMode):
@@ -102,7 +106,7 @@ class Kept:
     def __init__(self, torch, failed):
         self.torch = torch
         self.failed = failed
-        self.noting, self.giving = _modes(torch, failed)
+        self.noting, self.giving = _modes(torch)
         self.calls = []  # of each: what was noted, and the random numbers' state behind it
         self.next = 0
 
@@ -116,7 +120,7 @@ class Kept:
 
     def note(self, call):
         noted = []
-        with self.noting(noted):
+        with self.noting(noted, self.failed):
             result = call()
         # Dropout within attention draws random numbers, which a second run must not draw again.
         draws = noted and (call.keywords.get("dropout_p") or (call.args[4] if len(call.args) > 4 else 0))
@@ -145,3 +149,25 @@ class Kept:
             if states[1] is not None:
                 self.torch.cuda.set_rng_state(states[1])
         return result
+
+
+def overhead_ns(torch):
+    """What keeping a call takes of the host, for next to nothing to compute: both runs, over two that keep nothing. As
+    between a model's other operators nothing of it is in the processor's caches."""
+    part = torch.zeros(1, 1, 2, 8, requires_grad=True)
+    other = torch.zeros(OTHER_BYTES, dtype=torch.uint8)
+
+    def timed(keeps):
+        kept = Kept(torch, lambda problem: None) if keeps else None
+        spent = 0
+        for around in (kept.first, kept.again) if keeps else (contextlib.nullcontext,) * 2:
+            other.add_(1)
+            began = time.perf_counter_ns()
+            with around():
+                torch.nn.functional.scaled_dot_product_attention(part, part, part)
+            spent += time.perf_counter_ns() - began
+        return spent
+
+    timed(True)
+    found = [sorted(timed(keeps) for _ in range(TRIES))[TRIES // 2] for keeps in (True, False)]
+    return max(found[0] - found[1], 0)

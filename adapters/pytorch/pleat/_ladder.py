@@ -67,6 +67,13 @@ class Ladder:
         fixed = min(self.lasting, live) if share < 1 else self.persistent
         return (fixed + (live - fixed) * share) * self.beyond
 
+    def is_too_small(self, budget, share):
+        """Whether an iteration so many times as large cannot work, all blocks computed again: gradients and the
+        optimizer take no more than in the recorded one, and what grows with the size grows no more slowly."""
+        live = self.rungs[-1]["live_bytes"]
+        fixed = min(self.lasting, live)
+        return share > 1 and fixed + (live - fixed) * share > budget
+
     def least(self):
         """What a plan takes with all blocks computed again, at the recorded size."""
         return self.rungs[-1].get("physical_bytes") or self.rungs[-1]["live_bytes"]

@@ -32,9 +32,9 @@ import tempfile
 import time
 import weakref
 
-from ._attention import Kept, intercepted
+from ._attention import Kept, intercepted, overhead_ns
 from ._compiled import GIB, Compiled, gib_above
-from ._ladder import OFFLOAD, Ladder, Learned, choose, enlarge, sizes_of
+from ._ladder import BEYOND, OFFLOAD, Ladder, Learned, choose, enlarge, share_of, sizes_of
 from ._offload import Copies, Offload
 
 LEARNINGS = 4  # at most, of a model
@@ -276,10 +276,23 @@ class Recompute:
         if is_first:
             self.look_at_errors()
         if is_first and not self.is_covered(sizes) and self.learnings < LEARNINGS and self.world.recording():
+            self.foresee(sizes)
             self.state = LEARNING
             self.casts[number] = self.cast_bytes(model)
         elif is_first or grown:
             self.choose()
+
+    def foresee(self, sizes):
+        """Refuses an iteration that is to be learned where the budget, which holds, would end it by an error."""
+        share, ladder = min(((share_of(sizes, one.sizes), one.ladder) for one in self.learned), key=lambda one: one[0])
+        if share < BEYOND and ladder.is_too_small(self.budget, share):
+            raise self.torch.OutOfMemoryError(self.refusal(
+                "%.2f times as large as one that was learned" % share, ladder.bytes(-1, share), ladder.blocks))
+
+    def refusal(self, which, bytes, blocks):
+        return ("pleat: recompute: a budget of %.3f GiB cannot work: an iteration%s takes %.3f GiB with all %d blocks "
+                "computed again, the smallest that can"
+                % (self.budget / GIB, which and " " + which, gib_above(bytes), blocks))
 
     def is_covered(self, sizes, behind=()):
         return any(one.covers(sizes, behind) for one in self.learned)
@@ -379,10 +392,7 @@ class Recompute:
             self.world.say("pleat: recompute: all blocks are computed again: %s" % problem)
             return
         if ladder.least() > self.budget:
-            raise RuntimeError(
-                "pleat: recompute: a budget of %.3f GiB cannot work: an iteration takes %.3f GiB with all %d blocks "
-                "computed again, the smallest that can"
-                % (self.budget / GIB, gib_above(ladder.least()), ladder.blocks))
+            raise RuntimeError(self.refusal("", ladder.least(), ladder.blocks))
         learned = Learned(ladder, sizes, behind, self.gradients())
         self.learned = [one for one in self.learned if not learned.covers(one.sizes, one.behind)] + [learned]
         self.choose()
@@ -420,12 +430,15 @@ class Recompute:
         return ladder
 
     def times(self):
-        """Nanoseconds of a forward of each block, and of attention in it."""
+        """Nanoseconds of a forward of each block, and what keeping attention saves of it."""
         whole, attention = [0] * self.count, [0] * self.count
+        overhead = overhead_ns(self.torch)
         for block in self.blocks.values():
             passes = max(len(block.times), 1)
             whole[block.number] = int(sum(each() for each in block.times) / passes)
-            attention[block.number] = int(sum(each() for each in block.attention_times) / passes)
+            # A step that the host paces gains nothing where keeping takes the host longer than attention the device.
+            kept = [max(each() - overhead, 0) for each in block.attention_times]
+            attention[block.number] = int(sum(kept) / passes)
             block.times, block.attention_times = [], []
         return {"block_ns": whole, "attention_ns": attention}
 
