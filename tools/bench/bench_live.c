@@ -24,7 +24,7 @@
 #include <string.h>
 
 #define DEVICE_BYTES  (1ull << 40)
-#define LIVE_MOST     4000000u /* tensors: a quarter of a byte of the device is left for each */
+#define LIVE_MOST     2000000u /* of some 280 KB each: half of the device */
 #define ONE_IN        64u      /* is large */
 #define LARGE_BYTES   (1ull << 20)
 #define SMALL_OCTAVES 11u /* 512 bytes to 1 MiB */
