@@ -53,7 +53,7 @@ if torch is not None:
 
         def __init__(self):
             super().__init__()
-            self.parts = nn.ParameterList(torch.randn(32, 32) / 6 for _ in range(6))
+            self.parts = nn.ParameterList(torch.randn(32, 32) / 6 for _ in range(4))
 
         def forward(self, x):
             for part in self.parts:
