@@ -89,7 +89,10 @@ static pleat_result print_table(const kept *all)
     uint64_t bytes = 0;
     char text[32];
     if (all->count == 0) {
-        printf("There are no plans in %s: PLEAT_CONF=keep:on leaves one.\n", all->folder);
+        printf(
+            "There are no plans in %s.\nPyTorch under Pleat leaves them by itself, other programs "
+            "and replays with\nPLEAT_CONF=keep:on.\n",
+            all->folder);
         return PLEAT_OK;
     }
     if (!cli_table_begin(&table, 7, headings))

@@ -65,8 +65,8 @@ def stand_in():
     for place in places:
         if place.is_file():
             return str(place)
-    run.fail(run.CANNOT_DRAW, "libpleat_no_gpu.so is missing: looked for %s; install the package again, or set "
-             "PLEAT_NO_GPU" % ", ".join(map(str, places)), "estimate")
+    run.fail(run.CANNOT_DRAW, "libpleat_no_gpu.so is missing: looked for %s; build it (cmake --build --preset "
+             "release), install the package again, or set PLEAT_NO_GPU" % ", ".join(map(str, places)), "estimate")
 
 
 def environment(options, base, folder):
