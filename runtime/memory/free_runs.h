@@ -32,6 +32,9 @@ bool pleat__free_runs_carve(pleat__free_runs *runs, pleat__run run);
 pleat__run pleat__free_runs_best(const pleat__free_runs *runs, uint32_t count);
 /* The run that follows (count, begin) in order of size; count 0 at the end. */
 pleat__run pleat__free_runs_after(const pleat__free_runs *runs, pleat__run run);
+/* The last run in order of size, and the one before (count, begin); count 0: none. */
+pleat__run pleat__free_runs_largest(const pleat__free_runs *runs);
+pleat__run pleat__free_runs_before(const pleat__free_runs *runs, pleat__run run);
 /* The run that holds a granule; count 0 when none does. */
 pleat__run pleat__free_runs_at(const pleat__free_runs *runs, uint32_t granule);
 

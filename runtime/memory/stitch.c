@@ -24,6 +24,8 @@
 
 /* "Next to nothing" of a request is 1/LITTLE of it. */
 #define LITTLE 16u
+/* Free runs that a view's head and its tail are each looked for in (D274 in docs/decisions.md). */
+#define LOOKS 256u
 
 /* ---- S3 ---- */
 
@@ -53,17 +55,18 @@ static uint32_t end_of(pleat__run run)
     return run.begin + run.count;
 }
 
-/* The longest free end of a handle whose beginning is in use: where the view begins. */
+/* The longest free end of a handle whose beginning is in use: where the view begins. The largest
+ * runs are looked at first: none has a longer one than it has granules. */
 static pleat__run find_head(const pleat__heap *heap, const pleat__free_runs *zone)
 {
-    pleat__run head = {0, 0};
-    for (pleat__run run = pleat__free_runs_best(zone, 1); run.count != 0;
-         run = pleat__free_runs_after(zone, run)) {
+    pleat__run head = {0, 0}, run = pleat__free_runs_largest(zone);
+    for (uint32_t looks = 0; looks < LOOKS && run.count != 0 && run.count >= head.count; looks++) {
         pleat__run handle = handle_of(heap, run.begin);
         uint32_t count = end_of(handle) - run.begin;
-        if (handle.count != 0 && run.begin != handle.begin && count > head.count &&
+        if (handle.count != 0 && run.begin != handle.begin && count >= head.count &&
             run.count >= count)
             head = (pleat__run){run.begin, count};
+        run = pleat__free_runs_before(zone, run);
     }
     return head;
 }
@@ -75,9 +78,9 @@ static pleat__run find_tail(const pleat__heap *heap, const pleat__free_runs *zon
                             pleat__run head)
 {
     uint32_t full = heap->pool->occupancy.full, rest = missing & (full - 1);
-    pleat__run tail = {0, 0};
-    for (pleat__run run = pleat__free_runs_best(zone, rest); rest != 0 && run.count != 0;
-         run = pleat__free_runs_after(zone, run)) {
+    pleat__run tail = {0, 0}, run = pleat__free_runs_best(zone, rest);
+    for (uint32_t looks = 0; rest != 0 && looks < LOOKS && run.count != 0;
+         looks++, run = pleat__free_runs_after(zone, run)) {
         pleat__run handle = handle_of(heap, end_of(run) - 1);
         uint32_t part = end_of(run) - handle.begin;
         bool has_head = head.count != 0 && head.begin >= run.begin && head.begin < end_of(run);
