@@ -18,6 +18,7 @@
 #define NEARLY 16u
 
 _Static_assert(PLEAT__LAGS <= 8, "bits of an item's kind");
+_Static_assert(MOST / PLEAT__SEGMENT < PLEAT__SEGMENTS - 1, "all that is held is in the ring");
 
 static bool nearly_all(uint64_t part, uint64_t whole)
 {
@@ -41,9 +42,12 @@ static void forget_before(pleat__recording *recording, uint64_t position)
 void pleat__recording_restart(pleat__recording *recording)
 {
     forget_before(recording, recording->end);
-    pleat__arena_free(recording->arena, recording->items);
-    recording->items = NULL;
-    recording->capacity = 0;
+    for (; recording->oldest < recording->next; recording->oldest++)
+        pleat__arena_free(recording->arena,
+                          recording->segments[recording->oldest % PLEAT__SEGMENTS]);
+    pleat__arena_free(recording->arena, recording->segments);
+    recording->segments = NULL;
+    recording->oldest = recording->next = recording->end / PLEAT__SEGMENT;
     recording->mark_at = PLEAT__NO_MARK;
     recording->full = false;
 }
@@ -57,25 +61,30 @@ void pleat__recording_release(pleat__recording *recording)
     *recording = (pleat__recording){0};
 }
 
-/* Room for one more: a ring of twice the size, or the place of the oldest. */
+/* Memory of a segment: that of the oldest where nothing of it is held any more, or new. */
+static pleat__expected *segment_take(pleat__recording *recording)
+{
+    if (recording->oldest < recording->next &&
+        recording->oldest < recording->begin / PLEAT__SEGMENT)
+        return recording->segments[recording->oldest++ % PLEAT__SEGMENTS];
+    return pleat__arena_alloc(recording->arena, PLEAT__SEGMENT * sizeof(pleat__expected));
+}
+
+/* Room for one more: a place in the last segment, or another segment. Where as many are held as may
+ * be the oldest goes. */
 static pleat_result make_room(pleat__recording *recording)
 {
-    if (recording->end - recording->begin < recording->capacity)
-        return PLEAT_OK;
-    if (recording->capacity >= (recording->marked ? MOST : UNMARKED)) {
+    if (recording->end - recording->begin >= (recording->marked ? MOST : UNMARKED))
         forget_before(recording, recording->begin + 1);
+    if (recording->end / PLEAT__SEGMENT < recording->next)
         return PLEAT_OK;
-    }
-    uint64_t capacity = recording->capacity == 0 ? 1024 : 2 * recording->capacity;
-    pleat__expected *grown = pleat__arena_alloc(recording->arena, capacity * sizeof *grown);
-    if (grown == NULL)
+    if (recording->segments == NULL)
+        recording->segments =
+            pleat__arena_calloc(recording->arena, PLEAT__SEGMENTS, sizeof(pleat__expected *));
+    pleat__expected *segment = recording->segments != NULL ? segment_take(recording) : NULL;
+    if (segment == NULL)
         return PLEAT_E_NO_MEMORY;
-    for (uint64_t p = recording->begin; p < recording->end; p++)
-        grown[p & (capacity - 1)] = *pleat__recording_at(recording, p);
-    pleat__arena_free(recording->arena, recording->items);
-    recording->items = grown;
-    recording->capacity = capacity;
-    recording->mask = capacity - 1;
+    recording->segments[recording->next++ % PLEAT__SEGMENTS] = segment;
     return PLEAT_OK;
 }
 

@@ -19,15 +19,19 @@
 #include <runtime/follow/schedule.h>
 #include <runtime/learn/period.h>
 
+/* Requests of a segment, a power of two, and segments of the ring, which hold more than are ever
+ * held at a time. As the recording grows nothing of it moves. */
+#define PLEAT__SEGMENT  1024u
+#define PLEAT__SEGMENTS 2048u
+
 typedef struct pleat__recording {
     pleat__arena *arena;
-    pleat__expected *items; /* a ring: position p is items[p & mask] */
-    size_t capacity;        /* 0, or mask + 1 */
-    uint64_t mask;
-    uint64_t begin, end; /* positions that are held */
-    bool marked;         /* the job marks its iterations */
-    bool full;           /* no host memory: nothing is recorded until the next mark or restart */
-    uint64_t mark_at;    /* position of the last mark; PLEAT__NO_MARK: none since recording began */
+    pleat__expected **segments; /* a ring of PLEAT__SEGMENTS; NULL: nothing was recorded */
+    uint64_t oldest, next;      /* numbers of the segments that have memory */
+    uint64_t begin, end;        /* positions that are held */
+    bool marked;                /* the job marks its iterations */
+    bool full;        /* no host memory: nothing is recorded until the next mark or restart */
+    uint64_t mark_at; /* position of the last mark; PLEAT__NO_MARK: none since recording began */
     pleat__period period;
 } pleat__recording;
 
@@ -59,7 +63,8 @@ void pleat__recording_restart(pleat__recording *recording);
 static inline pleat__expected *pleat__recording_at(const pleat__recording *recording,
                                                    uint64_t position)
 {
-    return &recording->items[position & recording->mask];
+    uint64_t segment = position / PLEAT__SEGMENT % PLEAT__SEGMENTS;
+    return &recording->segments[segment][position % PLEAT__SEGMENT];
 }
 
 static inline bool pleat__recording_same(const pleat__expected *a, const pleat__expected *b)

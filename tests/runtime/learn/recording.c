@@ -75,6 +75,26 @@ static void recording_same_requests_are_alike(void **state)
 }
 
 /* The first one makes the optimizer's states. */
+/* Longer than its ring is: what is forgotten serves again. */
+static void recording_of_a_long_job_takes_no_more_memory(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    (void)run(&f, 0, 0);
+    (void)run(&f, 0, 0);
+    uint64_t most =
+        pleat__arena_bytes_of(f.arena).allocated + 2 * PLEAT__SEGMENT * sizeof(pleat__expected);
+    while (f.requests < UINT64_C(3) * PLEAT__SEGMENT * PLEAT__SEGMENTS / 2) {
+        assert_int_equal(run(&f, 0, 0).count, REQUESTS);
+        assert_in_range(pleat__arena_bytes_of(f.arena).allocated, 0, most);
+    }
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        assert_int_equal(pleat__recording_at(&f.recording, f.recording.end - REQUESTS + i)->bytes,
+                         size_of(i));
+    end(&f);
+}
+
 static void recording_first_iteration_may_have_more(void **state)
 {
     (void)state;
@@ -262,6 +282,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recording_same_requests_are_alike),
+        cmocka_unit_test(recording_of_a_long_job_takes_no_more_memory),
         cmocka_unit_test(recording_first_iteration_may_have_more),
         cmocka_unit_test(recording_few_that_are_missing_or_new_are_no_difference),
         cmocka_unit_test(recording_many_that_are_missing_are_a_difference),
