@@ -7,8 +7,8 @@
  * keys of the set. Two neighbouring blocks hold more than half a block of keys together, so that a
  * set of n keys has at most 4 n / PLEAT__KEY_BLOCK + 1 blocks.
  *
- * The keys of a few hundred runs lie in some lines of cache next to each other: a tree of nodes,
- * which reads a line at each step, took 2.5 times as long.
+ * The keys of a few hundred runs lie in some lines of cache next to each other, where a tree of
+ * nodes reads a line at each step (D273 in docs/decisions.md).
  */
 #ifndef PLEAT_RUNTIME_BASE_KEY_SET_H
 #define PLEAT_RUNTIME_BASE_KEY_SET_H

@@ -183,11 +183,6 @@ static bool hopeless(const pleat__recording *recording, const pleat__lag *lag)
            recording->end - lag->last > 2 * (uint64_t)lag->length + LEAST;
 }
 
-static bool nearly_all(uint64_t part, uint64_t whole)
-{
-    return part * 16 >= whole * 15;
-}
-
 bool pleat__period_is_multiple(uint32_t longer, uint32_t shorter)
 {
     uint32_t rest = longer % shorter;
@@ -204,7 +199,7 @@ static bool goes_longer(const pleat__recording *recording, const pleat__lag *lag
 {
     uint64_t compared = recording->end - lag->since;
     return lag->open && pleat__period_is_longer(lag->length, length) && compared >= EARLY &&
-           compared >= lag->length / 8 && nearly_all(lag->agreed, compared) &&
+           compared >= lag->length / 8 && pleat__nearly_all(lag->agreed, compared) &&
            !pleat__period_is_multiple(lag->length, length);
 }
 
@@ -227,7 +222,7 @@ static bool believed(const pleat__recording *recording, const pleat__lag *lag, u
     uint64_t compared = lag->last + count - lag->since;
     /* Where all went well but this repeat something came that is not in every repeat: perhaps it is
      * in every few. */
-    return nearly_all(lag->agreed, compared) && nearly_all(lag->matched, count) &&
+    return pleat__nearly_all(lag->agreed, compared) && pleat__nearly_all(lag->matched, count) &&
            is_steady(lag, count) && count >= LEAST && count <= MOST &&
            compared >= wanted_of(count) && !longer_goes(recording, count);
 }
@@ -361,11 +356,11 @@ pleat__repeat pleat__period_step(pleat__recording *recording)
     return found;
 }
 
-/* Whether an iteration between marks can no longer be alike: of one that is, a 15th of the one
- * before is missed at most, which is a 16th of its own (nearly_all). */
+/* Whether an iteration between marks can no longer be alike: nearly all of one that is are found in
+ * the one before, each there once. */
 static bool too_many_missed(const pleat__recording *recording, const pleat__lag *lag)
 {
-    return recording->end - lag->since - lag->matched > lag->length / 15;
+    return recording->end - lag->since - lag->matched > lag->length / (PLEAT__NEARLY - 1);
 }
 
 void pleat__period_step_marked(pleat__recording *recording)

@@ -10,6 +10,14 @@
 
 #define PLEAT__LAGS 6u
 
+/* "Nearly all" means all but 1/PLEAT__NEARLY (docs/decisions.md, D110). */
+#define PLEAT__NEARLY 16u
+
+static inline bool pleat__nearly_all(uint64_t part, uint64_t whole)
+{
+    return part * PLEAT__NEARLY >= whole * (PLEAT__NEARLY - 1);
+}
+
 /* A distance at which the job may be repeating itself. Positions count requests since recording
  * began. */
 typedef struct pleat__lag {

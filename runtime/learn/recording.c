@@ -14,16 +14,8 @@
 #define LEAST 64u
 /* Two marks with at most this many requests between them are one mark made twice. */
 #define AGAIN 4u
-/* "Nearly all" means all but 1/NEARLY (docs/decisions.md, D110). */
-#define NEARLY 16u
-
 _Static_assert(PLEAT__LAGS <= 8, "bits of an item's kind");
 _Static_assert(MOST / PLEAT__SEGMENT < PLEAT__SEGMENTS - 1, "all that is held is in the ring");
-
-static bool nearly_all(uint64_t part, uint64_t whole)
-{
-    return part * NEARLY >= whole * (NEARLY - 1);
-}
 
 pleat_result pleat__recording_init(pleat__recording *recording, pleat__arena *arena, bool unmarked)
 {
@@ -120,7 +112,7 @@ static bool is_alike(const pleat__recording *recording, uint64_t first, uint32_t
     if (!lag->open || first < recording->begin + lag->length)
         return false;
     /* The one before may have done more: the first makes the optimizer's states. */
-    return nearly_all(lag->matched, count) && 2 * count >= lag->length;
+    return pleat__nearly_all(lag->matched, count) && 2 * count >= lag->length;
 }
 
 pleat__repeat pleat__recording_mark(pleat__recording *recording)
