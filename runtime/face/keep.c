@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 /* Iterations that are recorded at most: of a job whose iterations differ each shows something new
  * (docs/decisions.md, D291). */
@@ -191,7 +190,7 @@ static pleat_result work(void *context, pleat_result ready)
 {
     pleat__keep *keep = context;
     (void)ready;
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+    (void)setpriority(PRIO_PROCESS, 0, NICE); /* 0: of this thread alone, on Linux */
     pleat_result result = keep->work(keep);
     pleat__record_release(&keep->given);
     return result;

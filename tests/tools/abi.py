@@ -1,6 +1,7 @@
-"""The functions that libpleat exports are those of tests/abi/functions: abi.py LIBRARY.
+"""The functions that libpleat exports are those of tests/abi/functions: abi.py LIBRARY COMMAND.
 
 One that is gone breaks programs that call it; one that is new is to be on the list, and in CHANGELOG.md.
+What both ask the C library for is there in the oldest one that a wheel serves.
 """
 
 import pathlib
@@ -11,6 +12,18 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = sys.argv.pop(1)
+COMMAND = sys.argv.pop(1)
+sys.path.insert(0, str(ROOT / "tools"))
+
+from wheels.cross import GLIBC  # noqa: E402
+
+# What later C libraries have by a new version of their own, and older ones by another name or version, which a wheel's
+# compiler takes. Functions of libpthread and libdl have been libc's since 2.34.
+MOVED = re.compile(r"f?stat|lstat|fstatat|pthread_\w+|dl\w+|__libc_start_main|__isoc23_\w+|exp2?|log2?|pow|fmod")
+
+
+def numbers(version):
+    return tuple(map(int, version.split(".")))
 
 
 class Abi(unittest.TestCase):
@@ -26,6 +39,14 @@ class Abi(unittest.TestCase):
         declared = set(re.findall(r"\b(pleat_\w+)\(", texts))
         listed = (ROOT / "tests/abi/functions").read_text().split()
         self.assertEqual([name for name in listed if name not in declared], [])
+
+    def test_nothing_is_asked_of_a_c_library_newer_than_the_wheels(self):
+        for program in (LIBRARY, COMMAND):
+            told = subprocess.run(["readelf", "--dyn-syms", "-W", program], stdout=subprocess.PIPE, text=True, check=True).stdout
+            asked = re.findall(r" UND (\w+)@GLIBC_([\d.]+)", told)
+            self.assertTrue(asked)
+            self.assertEqual([name for name, version in asked if numbers(version) > numbers(GLIBC) and
+                              not MOVED.fullmatch(name)], [], program)
 
 
 if __name__ == "__main__":
