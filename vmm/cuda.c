@@ -524,9 +524,11 @@ static uint64_t clock_ns(void *self)
 static void destroy(void *self)
 {
     pleat__cuda *cuda = self;
+    pleat__cuda_readers_unload(cuda);
     for (int d = 0; d < cuda->device_count; d++)
         if (atomic_load(&cuda->devices[d].context) != NULL)
             (void)cuda->driver.cuDevicePrimaryCtxRelease(cuda->devices[d].device);
+    pthread_mutex_destroy(&cuda->loading);
     pthread_mutex_destroy(&cuda->lock);
     pleat__arena_destroy(cuda->arena);
 }
@@ -562,6 +564,7 @@ static const pleat_vmm_ops cuda_ops = {
     .host_alloc = pleat__cuda_host_alloc,
     .host_free = pleat__cuda_host_free,
     .copy = pleat__cuda_copy,
+    .copy_by_threads = pleat__cuda_copy_by_threads,
 };
 
 static pleat_result attribute(const pleat__cuda *cuda, CUdevice device, int which, bool *out)
@@ -577,11 +580,14 @@ static pleat_result attribute(const pleat__cuda *cuda, CUdevice device, int whic
 /* Attributes that an older driver does not know. */
 static void find_host_memory(const pleat__cuda *cuda, pleat__cuda_device *device)
 {
-    int node = -1, has = 0;
+    int node = -1, has = 0, reads = 0;
     if (cuda->driver.cuDeviceGetAttribute(&has, CU_HAS_HOST_MEMORY, device->device) != CU_OK ||
         cuda->driver.cuDeviceGetAttribute(&node, CU_HOST_NODE, device->device) != CU_OK)
         has = 0;
+    if (cuda->driver.cuDeviceGetAttribute(&reads, CU_READS_PINNED, device->device) != CU_OK)
+        reads = 0;
     device->host_memory = has != 0;
+    device->reads_pinned = reads != 0;
     device->host_node = node < 0 ? 0 : node; /* -1: the host has one node */
 }
 
@@ -640,6 +646,7 @@ pleat_result pleat_vmm_cuda(pleat_vmm *out)
         (result = find_devices(cuda)) != PLEAT_OK)
         goto arena;
     pthread_mutex_init(&cuda->lock, NULL);
+    pthread_mutex_init(&cuda->loading, NULL);
     if ((result = open_ledger(cuda)) != PLEAT_OK) {
         destroy(cuda);
         return result;

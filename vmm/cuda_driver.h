@@ -73,7 +73,8 @@ enum {
     CU_CAPTURE_RELAXED = 2, /* calls of the thread break no capture of others */
     CU_CAPTURES_NOT = 0,    /* what a stream is doing */
 
-    CU_HAS_VIRTUAL_MEMORY = 102, /* attributes of a device */
+    CU_READS_PINNED = 91, /* attributes of a device: threads read registered memory as it is */
+    CU_HAS_VIRTUAL_MEMORY = 102,
     CU_HAS_FILE_DESCRIPTORS = 103,
     CU_HAS_RDMA = 110,
     CU_HOST_NODE = 134,       /* the nearest NUMA node's number, or -1 */

@@ -1,10 +1,11 @@
 /*
- * cuda_internal.h: the CUDA backend's state, shared by cuda.c (the verbs) and cuda_work.c (copies,
- * streams, kernels).
+ * cuda_internal.h: the CUDA backend's state, shared by cuda.c (the verbs), cuda_work.c (copies,
+ * streams, kernels) and cuda_reader.c (copies by threads).
  */
 #ifndef PLEAT_VMM_CUDA_INTERNAL_H
 #define PLEAT_VMM_CUDA_INTERNAL_H
 
+#include "cuda.h"
 #include "cuda_driver.h"
 #include "ledger.h"
 
@@ -15,11 +16,19 @@
 
 #define PLEAT__CUDA_DEVICES 64
 
+/* The kernel that copies from pinned memory; it stays until the backend goes. */
+typedef struct pleat__cuda_reader {
+    pleat__cuda_kernel kernel;
+    atomic_bool loaded;
+} pleat__cuda_reader;
+
 typedef struct pleat__cuda_device {
     CUdevice device;
     _Atomic(CUcontext) context; /* the primary one, retained at first use */
     bool virtual_memory, file_descriptors, rdma, host_memory;
-    int host_node; /* the NUMA node nearest to it */
+    bool reads_pinned; /* its threads, at the host's address */
+    int host_node;     /* the NUMA node nearest to it */
+    pleat__cuda_reader reader;
 } pleat__cuda_device;
 
 /* Memory of the process that the driver was told to pin. */
@@ -32,7 +41,8 @@ typedef struct pleat__cuda {
     pleat__cuda_driver driver;
     pleat__arena *arena;
     pthread_mutex_t lock; /* guards contexts' retaining, ledger and blocks; no verb is under it */
-    pleat__ledger ledger; /* a piece's `native` is the driver's handle */
+    pthread_mutex_t loading;   /* held while a reader is loaded, which may be compiled */
+    pleat__ledger ledger;      /* a piece's `native` is the driver's handle */
     pleat__cuda_block *blocks; /* pinned pages of the process; under the lock */
     size_t block_count, block_capacity;
     int device_count;
@@ -48,7 +58,18 @@ pleat__cuda *pleat__cuda_of(const pleat_vmm *vmm);
 PLEAT_NODISCARD pleat_result pleat__cuda_enter(pleat__cuda *cuda, int device, bool *pushed);
 void pleat__cuda_leave(const pleat__cuda *cuda, bool pushed);
 
-/* ---- the table's entries of cuda_work.c and cuda_process.c ---- */
+/* As cuda.h has them. */
+PLEAT_NODISCARD pleat_result pleat__cuda_load_kernel(pleat__cuda *cuda, int device, const char *ptx,
+                                                     const char *name, pleat__cuda_kernel *kernel);
+PLEAT_NODISCARD pleat_result pleat__cuda_unload_kernel(pleat__cuda *cuda,
+                                                       const pleat__cuda_kernel *kernel);
+PLEAT_NODISCARD pleat_result pleat__cuda_launch_kernel(pleat__cuda *cuda,
+                                                       const pleat__cuda_kernel *kernel,
+                                                       pleat_stream stream, unsigned blocks,
+                                                       unsigned threads, void **arguments);
+void pleat__cuda_readers_unload(pleat__cuda *cuda);
+
+/* ---- the table's entries of cuda_work.c, cuda_reader.c and cuda_process.c ---- */
 
 pleat_result pleat__cuda_make_stream(void *self, int device, pleat_stream *stream);
 pleat_result pleat__cuda_drop_stream(void *self, int device, pleat_stream stream);
@@ -56,6 +77,8 @@ pleat_result pleat__cuda_host_alloc(void *self, int device, uint64_t bytes, void
 pleat_result pleat__cuda_host_free(void *self, int device, void *memory);
 pleat_result pleat__cuda_copy(void *self, int device, pleat_stream stream, uint64_t to,
                               uint64_t from, uint64_t bytes);
+pleat_result pleat__cuda_copy_by_threads(void *self, int device, pleat_stream stream, uint64_t to,
+                                         uint64_t from, uint64_t bytes);
 pleat_result pleat__cuda_identify(void *self, int device, char name[PLEAT_DEVICE_NAME_BYTES]);
 pleat_result pleat__cuda_process_memory(void *self, int device, uint64_t *used, uint64_t *limit);
 

@@ -91,6 +91,9 @@ DECORATED(host_free, (void *self, int device, void *memory), device, memory)
 DECORATED(copy,
           (void *self, int device, pleat_stream stream, uint64_t to, uint64_t from, uint64_t bytes),
           device, stream, to, from, bytes)
+DECORATED(copy_by_threads,
+          (void *self, int device, pleat_stream stream, uint64_t to, uint64_t from, uint64_t bytes),
+          device, stream, to, from, bytes)
 
 static uint64_t clock_ns(void *self)
 {

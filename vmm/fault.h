@@ -33,7 +33,8 @@
     X(stream_destroy)                                                                              \
     X(host_alloc)                                                                                  \
     X(host_free)                                                                                   \
-    X(copy)
+    X(copy)                                                                                        \
+    X(copy_by_threads)
 
 typedef enum pleat__fault_verb {
 #define PLEAT__FAULT_ENUM(verb) PLEAT__FAULT_##verb,

@@ -124,6 +124,13 @@ static pleat_result no_copy(void *self, int device, pleat_stream stream, uint64_
     return unsupported("copy");
 }
 
+static pleat_result no_copy_by_threads(void *self, int device, pleat_stream stream, uint64_t to,
+                                       uint64_t from, uint64_t bytes)
+{
+    (void)self, (void)device, (void)stream, (void)to, (void)from, (void)bytes;
+    return unsupported("copy_by_threads");
+}
+
 static uint64_t system_clock_ns(void *self)
 {
     (void)self;
@@ -152,7 +159,8 @@ static uint64_t system_clock_ns(void *self)
     X(stream_destroy, no_stream_destroy)                                                           \
     X(host_alloc, no_host_alloc)                                                                   \
     X(host_free, no_host_free)                                                                     \
-    X(copy, no_copy)
+    X(copy, no_copy)                                                                               \
+    X(copy_by_threads, no_copy_by_threads)
 #define NEEDED(X)                                                                                  \
     X(granularity) X(reserve) X(free_range) X(create) X(release) X(map) X(set_access) X(unmap)
 

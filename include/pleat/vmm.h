@@ -133,6 +133,12 @@ typedef struct pleat_vmm_ops {
      * not wait. */
     pleat_result (*copy)(void *self, int device, pleat_stream stream, uint64_t to, uint64_t from,
                          uint64_t bytes);
+    /* The same from host_alloc's memory to the device, whole words of 16 bytes at multiples of 16,
+     * by threads of the device instead of its copy engines, which are slow while the driver clears
+     * memory. Of no bytes: what it needs is loaded, so that no later one waits for that.
+     * PLEAT_E_UNSUPPORTED where threads cannot read the host's memory: `copy` can. */
+    pleat_result (*copy_by_threads)(void *self, int device, pleat_stream stream, uint64_t to,
+                                    uint64_t from, uint64_t bytes);
 } pleat_vmm_ops;
 
 /* A backend: its table and its state. */

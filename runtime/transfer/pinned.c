@@ -23,7 +23,11 @@ static uint64_t unused_bytes(const pleat__pinned *pinned)
 
 pleat_result pleat__pinned_open(pleat__pinned *pinned, uint64_t bytes)
 {
+    const pleat_vmm *vmm = &pinned->vmm;
     uint64_t unused = unused_bytes(pinned);
+    /* Now, as making memory takes longer: what comes back is waited for. */
+    pinned->by_threads = pinned->by_threads || vmm->ops->copy_by_threads(vmm->self, pinned->device,
+                                                                         0, 0, 0, 0) == PLEAT_OK;
     pinned->pinning = (pleat__pinning){.vmm = pinned->vmm,
                                        .device = pinned->device,
                                        .arena = pinned->arena,

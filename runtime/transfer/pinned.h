@@ -18,6 +18,7 @@ typedef struct pleat__pinned {
     pleat__pinned_block *blocks;
     size_t count, capacity;
     pleat__pinning pinning; /* between open and close */
+    bool by_threads;        /* threads of the device can read it */
 } pleat__pinned;
 
 /* From now on until it is closed there are blocks for `bytes`: those that nobody uses, and new ones

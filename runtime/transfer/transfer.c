@@ -35,53 +35,69 @@ void pleat__transfer_release(pleat__transfer *transfer, pleat__pinned *pinned)
 
 /* ---- copying ---- */
 
-/* Each stream with the event by which it is waited for, so that nothing is begun that cannot be. */
-static pleat_result make_streams(pleat__copying *copying)
+static pleat_result make_stream(const pleat__copying *copying, pleat__copy_stream *made)
 {
     const pleat_vmm_ops *ops = copying->vmm.ops;
-    for (int s = 0; s < PLEAT__COPY_STREAMS; s++, copying->stream_count++) {
-        PLEAT_TRY(ops->stream_create(copying->vmm.self, copying->device, &copying->streams[s]));
-        pleat_result result =
-            ops->event_create(copying->vmm.self, copying->device, &copying->ends[s]);
-        if (result != PLEAT_OK) {
-            (void)ops->stream_destroy(copying->vmm.self, copying->device, copying->streams[s]);
-            return result;
-        }
-    }
+    PLEAT_TRY(ops->stream_create(copying->vmm.self, copying->device, &made->stream));
+    for (int t = 0; t < PLEAT__COPY_TAKES; t++)
+        PLEAT_TRY(ops->event_create(copying->vmm.self, copying->device, &made->points[t]));
     return PLEAT_OK;
 }
 
-static pleat_result copy_piece(pleat__copying *copying, const pleat__piece *piece)
+/* Each with what it is waited for by, so that nothing is begun that cannot be. */
+static pleat_result make_streams(pleat__copying *copying)
 {
-    uint64_t host = (uint64_t)(uintptr_t)piece->host;
-    PLEAT_TRY(copying->vmm.ops->copy(
-        copying->vmm.self, copying->device, copying->streams[copying->next % PLEAT__COPY_STREAMS],
-        copying->out ? host : piece->address, copying->out ? piece->address : host, piece->bytes));
-    copying->next++;
+    for (int s = 0; s < PLEAT__COPY_STREAMS; s++)
+        PLEAT_TRY(make_stream(copying, &copying->streams[s]));
     return PLEAT_OK;
+}
+
+static void destroy_streams(const pleat__copying *copying)
+{
+    const pleat_vmm_ops *ops = copying->vmm.ops;
+    for (int s = PLEAT__COPY_STREAMS - 1; s >= 0; s--) {
+        const pleat__copy_stream *made = &copying->streams[s];
+        for (int t = 0; t < PLEAT__COPY_TAKES; t++)
+            if (made->points[t] != 0)
+                (void)ops->event_destroy(copying->vmm.self, made->points[t]);
+        if (made->stream != 0)
+            (void)ops->stream_destroy(copying->vmm.self, copying->device, made->stream);
+    }
+}
+
+static pleat_result copy_piece(const pleat__copying *copying, const pleat__copy_stream *by,
+                               const pleat__piece *piece)
+{
+    const pleat_vmm_ops *ops = copying->vmm.ops;
+    uint64_t host = (uint64_t)(uintptr_t)piece->host;
+    if (copying->out)
+        return ops->copy(copying->vmm.self, copying->device, by->stream, host, piece->address,
+                         piece->bytes);
+    return (by->by_threads ? ops->copy_by_threads : ops->copy)(
+        copying->vmm.self, copying->device, by->stream, piece->address, host, piece->bytes);
 }
 
 /* The points that the streams have reached. */
 static pleat_result record(const pleat__copying *copying, pleat_event *events)
 {
     const pleat_vmm_ops *ops = copying->vmm.ops;
-    for (int s = 0; s < copying->stream_count; s++) {
+    for (int s = 0; s < PLEAT__COPY_STREAMS; s++) {
         PLEAT_TRY(ops->event_create(copying->vmm.self, copying->device, &events[s]));
-        PLEAT_TRY(ops->event_record(copying->vmm.self, events[s], copying->streams[s]));
+        PLEAT_TRY(ops->event_record(copying->vmm.self, events[s], copying->streams[s].stream));
     }
     return PLEAT_OK;
 }
 
 static void destroy(const pleat__copying *copying, const pleat_event *events)
 {
-    for (int s = 0; s < copying->stream_count; s++)
+    for (int s = 0; s < PLEAT__COPY_STREAMS; s++)
         if (events[s] != 0)
             (void)copying->vmm.ops->event_destroy(copying->vmm.self, events[s]);
 }
 
 static pleat_result wait(const pleat__copying *copying, const pleat_event *events)
 {
-    for (int s = 0; s < copying->stream_count; s++)
+    for (int s = 0; s < PLEAT__COPY_STREAMS; s++)
         PLEAT_TRY(copying->vmm.ops->event_wait(copying->vmm.self, events[s]));
     return PLEAT_OK;
 }
@@ -158,7 +174,7 @@ static pleat_result copy_part(pleat__copying *copying, placing *to, pleat__piece
 {
     const pleat__piece *part;
     PLEAT_TRY(place_part(to, rest, &part));
-    PLEAT_TRY(copy_piece(copying, part));
+    PLEAT_TRY(copy_piece(copying, &copying->streams[copying->next++ % PLEAT__COPY_STREAMS], part));
     to->unmarked_from = to->unmarked_bytes == 0 ? part->address : to->unmarked_from;
     to->unmarked_bytes += part->bytes;
     return to->unmarked_bytes >= to->part_bytes ? mark_part(copying, to) : PLEAT_OK;
@@ -206,15 +222,102 @@ pleat_result pleat__copying_in(pleat__copying *copying, const pleat__pinned *pin
 {
     *copying = start(pinned, false);
     copying->transfer = transfer;
+    copying->streams[PLEAT__COPY_STREAMS - 1].by_threads = pinned->by_threads;
     return transfer->count == 0 ? PLEAT_OK : make_streams(copying);
+}
+
+static uint64_t under_way(const pleat__copy_stream *stream)
+{
+    return stream->given - stream->over;
+}
+
+/* The stream with the fewest takes under way, or that was given the fewest; NULL: none has room. */
+static pleat__copy_stream *find_room(pleat__copying *copying)
+{
+    pleat__copy_stream *least = &copying->streams[0];
+    for (int s = 1; s < PLEAT__COPY_STREAMS; s++) {
+        pleat__copy_stream *stream = &copying->streams[s];
+        uint64_t fewer = under_way(least), than = under_way(stream);
+        if (than < fewer || (than == fewer && stream->given < least->given))
+            least = stream;
+    }
+    return under_way(least) < PLEAT__COPY_TAKES ? least : NULL;
+}
+
+static bool is_next_below(const pleat__copying *copying, pleat_va end)
+{
+    const pleat__transfer *transfer = copying->transfer;
+    if (copying->next == transfer->count)
+        return false;
+    const pleat__piece *next = &transfer->pieces[copying->next];
+    return next->address + next->bytes <= end;
+}
+
+/* The next pieces, a long one or several short ones. */
+static pleat_result give(pleat__copying *copying, pleat__copy_stream *stream, pleat_va end)
+{
+    size_t t = (size_t)(stream->given % PLEAT__COPY_TAKES);
+    uint64_t bytes = 0;
+    do {
+        const pleat__piece *piece = &copying->transfer->pieces[copying->next++];
+        PLEAT_TRY(copy_piece(copying, stream, piece));
+        bytes += piece->bytes;
+    } while (is_next_below(copying, end) &&
+             bytes + copying->transfer->pieces[copying->next].bytes <= PIECE_BYTES);
+    PLEAT_TRY(copying->vmm.ops->event_record(copying->vmm.self, stream->points[t], stream->stream));
+    stream->bytes[t] = bytes;
+    stream->given++;
+    return PLEAT_OK;
+}
+
+static void pass(pleat__copy_stream *stream)
+{
+    stream->copied += stream->bytes[stream->over++ % PLEAT__COPY_TAKES];
+}
+
+static pleat_result pass_those_over(const pleat__copying *copying, pleat__copy_stream *stream)
+{
+    while (stream->over < stream->given) {
+        pleat_result result = copying->vmm.ops->event_query(
+            copying->vmm.self, stream->points[stream->over % PLEAT__COPY_TAKES]);
+        if (result != PLEAT_OK)
+            return result == PLEAT_E_NOT_READY ? PLEAT_OK : result;
+        pass(stream);
+    }
+    return PLEAT_OK;
+}
+
+/* Until a take is over of the stream that has copied more: it is the next one that has nothing to
+ * do. pre: all have takes under way. */
+static pleat_result wait_for_faster(pleat__copying *copying)
+{
+    pleat__copy_stream *faster = &copying->streams[0];
+    for (int s = 1; s < PLEAT__COPY_STREAMS; s++)
+        if (copying->streams[s].copied > faster->copied)
+            faster = &copying->streams[s];
+    PLEAT_TRY(copying->vmm.ops->event_wait(copying->vmm.self,
+                                           faster->points[faster->over % PLEAT__COPY_TAKES]));
+    pass(faster);
+    return PLEAT_OK;
+}
+
+static pleat_result give_what_fits(pleat__copying *copying, pleat_va end)
+{
+    pleat__copy_stream *free_one;
+    for (int s = 0; s < PLEAT__COPY_STREAMS; s++)
+        PLEAT_TRY(pass_those_over(copying, &copying->streams[s]));
+    while (is_next_below(copying, end) && (free_one = find_room(copying)) != NULL)
+        PLEAT_TRY(give(copying, free_one, end));
+    return PLEAT_OK;
 }
 
 static pleat_result copy_in(pleat__copying *copying, pleat_va end)
 {
-    const pleat__transfer *transfer = copying->transfer;
-    while (copying->next < transfer->count &&
-           transfer->pieces[copying->next].address + transfer->pieces[copying->next].bytes <= end)
-        PLEAT_TRY(copy_piece(copying, &transfer->pieces[copying->next]));
+    PLEAT_TRY(give_what_fits(copying, end));
+    while (end == UINT64_MAX && is_next_below(copying, end)) {
+        PLEAT_TRY(wait_for_faster(copying));
+        PLEAT_TRY(give_what_fits(copying, end));
+    }
     return PLEAT_OK;
 }
 
@@ -231,15 +334,21 @@ pleat_result pleat__copying_reach(pleat__copying *copying, pleat_va end)
     return PLEAT_OK;
 }
 
+static pleat_result wait_for_stream(const pleat__copying *copying, const pleat__copy_stream *of)
+{
+    PLEAT_TRY(copying->vmm.ops->event_record(copying->vmm.self, of->points[0], of->stream));
+    return copying->vmm.ops->event_wait(copying->vmm.self, of->points[0]);
+}
+
 pleat_result pleat__copying_wait(pleat__copying *copying)
 {
-    const pleat_vmm_ops *ops = copying->vmm.ops;
     pleat_result result = PLEAT_OK;
-    for (int s = 0; s < copying->stream_count; s++) {
-        pleat_result over =
-            ops->event_record(copying->vmm.self, copying->ends[s], copying->streams[s]);
-        if (over == PLEAT_OK)
-            over = ops->event_wait(copying->vmm.self, copying->ends[s]);
+    for (int s = 0; s < PLEAT__COPY_STREAMS; s++) {
+        const pleat__copy_stream *stream = &copying->streams[s];
+        /* One without all its points was given nothing. */
+        if (stream->points[PLEAT__COPY_TAKES - 1] == 0)
+            continue;
+        pleat_result over = wait_for_stream(copying, stream);
         result = result == PLEAT_OK ? over : result;
     }
     return result;
@@ -253,7 +362,6 @@ static bool is_over(const pleat__copying *copying)
 
 pleat_result pleat__copying_end(pleat__copying *copying, pleat_result result)
 {
-    const pleat_vmm_ops *ops = copying->vmm.ops;
     pleat_error why = *pleat_last_error();
     pleat_result over = is_over(copying) ? PLEAT_OK : pleat__copying_wait(copying);
     if (result == PLEAT_OK && over != PLEAT_OK)
@@ -261,11 +369,7 @@ pleat_result pleat__copying_end(pleat__copying *copying, pleat_result result)
     while (copying->mark_count > 0)
         destroy(copying, copying->marks[--copying->mark_count].events);
     pleat__arena_free(copying->arena, copying->marks);
-    while (copying->stream_count > 0) {
-        int s = --copying->stream_count;
-        (void)ops->event_destroy(copying->vmm.self, copying->ends[s]);
-        (void)ops->stream_destroy(copying->vmm.self, copying->device, copying->streams[s]);
-    }
+    destroy_streams(copying);
     result = result == PLEAT_OK ? over : result;
     return result == PLEAT_OK ? PLEAT_OK : pleat__fail_again(&why);
 }

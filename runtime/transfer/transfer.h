@@ -1,6 +1,10 @@
 /*
  * transfer.h: what lies at addresses of the device goes to pinned host memory, and comes back.
  *
+ * Inward one stream's copies are made by copy engines, the other's by threads of the device, where
+ * they can. Each takes the next pieces when it has room for them, so whichever is faster takes
+ * more: engines are slow while the driver clears memory (D415 in docs/decisions.md).
+ *
  * The pieces are listed in the order of their addresses, so that whoever unmaps memory, or maps it,
  * in that order can do so while the copies run: it asks for all below an address.
  */
@@ -9,7 +13,8 @@
 
 #include <runtime/transfer/pinned.h>
 
-#define PLEAT__COPY_STREAMS 2 /* one copy is set up while the other one runs */
+#define PLEAT__COPY_STREAMS 2 /* outward one copy is set up while the other one runs */
+#define PLEAT__COPY_TAKES   2 /* inward, of a stream: one is set up while the other one runs */
 
 /* A piece, and where it is kept. */
 typedef struct pleat__piece {
@@ -36,6 +41,16 @@ typedef struct pleat__copy_mark {
     pleat_event events[PLEAT__COPY_STREAMS];
 } pleat__copy_mark;
 
+/* What copies, and the points by which it is waited for. */
+typedef struct pleat__copy_stream {
+    pleat_stream stream;
+    bool by_threads;                       /* of the device, not by its copy engines */
+    pleat_event points[PLEAT__COPY_TAKES]; /* inward: the ends of its last takes */
+    uint64_t bytes[PLEAT__COPY_TAKES];     /* of those takes */
+    uint64_t given, over;                  /* takes */
+    uint64_t copied;                       /* bytes, of takes that are over */
+} pleat__copy_stream;
+
 /* A transfer that runs, one way. */
 typedef struct pleat__copying {
     pleat_vmm vmm;
@@ -44,9 +59,7 @@ typedef struct pleat__copying {
     const pleat__transfer *transfer; /* inward */
     bool out;                        /* to the host */
     size_t next;                     /* piece that no stream has been given yet */
-    pleat_stream streams[PLEAT__COPY_STREAMS];
-    pleat_event ends[PLEAT__COPY_STREAMS]; /* by which they are waited for */
-    int stream_count;
+    pleat__copy_stream streams[PLEAT__COPY_STREAMS];
     pleat__copy_mark *marks; /* outward */
     bool marked_all;
     size_t mark_count, mark_capacity;
@@ -62,7 +75,7 @@ PLEAT_NODISCARD pleat_result pleat__copying_out(pleat__copying *copying, pleat__
 PLEAT_NODISCARD pleat_result pleat__copying_in(pleat__copying *copying, const pleat__pinned *pinned,
                                                const pleat__transfer *transfer);
 /* Outward: waits until all that begins below `end` is copied. Inward: all that lies below it may be
- * written: the streams are given it. */
+ * written: the streams are given what they have room for, and behind UINT64_MAX all of it. */
 PLEAT_NODISCARD pleat_result pleat__copying_reach(pleat__copying *copying, pleat_va end);
 /* Waits for all that the streams were given. */
 PLEAT_NODISCARD pleat_result pleat__copying_wait(pleat__copying *copying);

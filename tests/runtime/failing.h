@@ -62,7 +62,7 @@ static inline void fail_all(uint64_t spread, failing_run job_of, const void *wit
         PLEAT__FAULT_create,     PLEAT__FAULT_release,      PLEAT__FAULT_map,
         PLEAT__FAULT_set_access, PLEAT__FAULT_unmap,        PLEAT__FAULT_event_create,
         PLEAT__FAULT_event_wait, PLEAT__FAULT_event_record, PLEAT__FAULT_stream_create,
-        PLEAT__FAULT_host_alloc, PLEAT__FAULT_copy};
+        PLEAT__FAULT_host_alloc, PLEAT__FAULT_copy,         PLEAT__FAULT_copy_by_threads};
     fail_verbs(verbs, sizeof verbs / sizeof *verbs, spread, job_of, with);
     fail_host_memory(spread, job_of, with);
 }

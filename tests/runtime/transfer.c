@@ -98,6 +98,8 @@ static pleat_result come_back(ground *g, const pleat__transfer *transfer)
 {
     pleat__copying copying;
     pleat_result result = pleat__copying_in(&copying, &g->pinned, transfer);
+    for (pleat_va end = g->va; end < g->va + PAGES * PAGE && result == PLEAT_OK; end += 4 * PAGE)
+        result = pleat__copying_reach(&copying, end);
     if (result == PLEAT_OK)
         result = pleat__copying_reach(&copying, UINT64_MAX);
     return pleat__copying_end(&copying, result);
@@ -152,6 +154,99 @@ static void transfer_of_two_takes_blocks_of_its_own(void **state)
     end(&g);
 }
 
+/* Pieces that come back by copy engines, or by threads of the device, when one of the streams that
+ * will be made is behind for who asks: 1 the engines', 2 the threads', 0 none. */
+static uint64_t count_back(ground *g, const pleat__transfer *transfer, pleat_stream behind,
+                           pleat__fault_verb verb)
+{
+    const pleat_vmm_ops *ops = g->vmm.ops;
+    pleat_stream before;
+    assert_ok(ops->stream_create(g->vmm.self, 0, &before));
+    assert_ok(ops->stream_destroy(g->vmm.self, 0, before));
+    if (behind != 0)
+        assert_ok(pleat__host_stream_trail(&g->host, before + behind));
+    pleat__fault_arm(&g->vmm, (pleat__fault_plan){.verb = verb});
+    clear(transfer);
+    assert_ok(come_back(g, transfer));
+    check(g, 5);
+    return pleat__fault_calls(&g->vmm);
+}
+
+static void transfer_gives_more_to_what_is_faster(void **state)
+{
+    (void)state;
+    ground g;
+    pleat__transfer transfer = {0};
+    begin(&g);
+    fill(&g, 5);
+    list(&g, &transfer);
+    assert_ok(go_out(&g, &transfer));
+    for (pleat_stream behind = 0; behind <= 2; behind++) {
+        uint64_t engines = count_back(&g, &transfer, behind, PLEAT__FAULT_copy);
+        uint64_t threads = count_back(&g, &transfer, behind, PLEAT__FAULT_copy_by_threads);
+        assert_int_equal(engines + threads, transfer.count);
+        /* Half each; or what one is given when it has room, and of ten takes the rest. */
+        uint64_t slower = behind == 1 ? engines : threads;
+        assert_in_range(slower, behind == 0 ? transfer.count / 3 : 2,
+                        behind == 0 ? transfer.count * 2 / 3 : transfer.count / 3);
+    }
+    g.pinned.by_threads = false;
+    assert_int_equal(count_back(&g, &transfer, 0, PLEAT__FAULT_copy_by_threads), 0);
+    pleat__transfer_release(&transfer, &g.pinned);
+    end(&g);
+}
+
+/* Where threads cannot read the host's memory the engines copy all. */
+static void transfer_without_threads_is_the_engines(void **state)
+{
+    (void)state;
+    ground g;
+    pleat__transfer transfer = {0};
+    begin(&g);
+    fill(&g, 5);
+    list(&g, &transfer);
+    pleat__fault_arm(&g.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_copy_by_threads, .nth = 1});
+    assert_ok(go_out(&g, &transfer));
+    assert_int_equal(pleat__fault_hits(&g.vmm), 1);
+    assert_int_equal(count_back(&g, &transfer, 0, PLEAT__FAULT_copy), transfer.count);
+    pleat__transfer_release(&transfer, &g.pinned);
+    end(&g);
+}
+
+/* Whichever call fails on the way back: what is kept stays, and comes when it is asked for again.
+ */
+static void transfer_comes_back_after_each_verb_that_fails(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {
+        PLEAT__FAULT_copy,         PLEAT__FAULT_copy_by_threads, PLEAT__FAULT_event_create,
+        PLEAT__FAULT_event_record, PLEAT__FAULT_event_query,     PLEAT__FAULT_event_wait,
+        PLEAT__FAULT_stream_create};
+    ground g;
+    pleat__transfer transfer = {0};
+    begin(&g);
+    fill(&g, 4);
+    list(&g, &transfer);
+    assert_ok(go_out(&g, &transfer));
+    for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++) {
+        uint64_t hits = 1, failed = 0;
+        for (uint64_t nth = 1; hits > 0; nth++) {
+            clear(&transfer);
+            pleat__fault_arm(&g.vmm, (pleat__fault_plan){.verb = verbs[v], .nth = nth});
+            pleat_result result = come_back(&g, &transfer);
+            hits = pleat__fault_hits(&g.vmm);
+            failed += hits;
+            assert_result(result, hits > 0 ? PLEAT_E_DRIVER : PLEAT_OK);
+            pleat__fault_arm(&g.vmm, (pleat__fault_plan){0});
+            assert_ok(come_back(&g, &transfer));
+            check(&g, 4);
+        }
+        assert_true(failed >= 2);
+    }
+    pleat__transfer_release(&transfer, &g.pinned);
+    end(&g);
+}
+
 /* One block that cannot be made, whichever thread makes it, ends the transfer; nothing of it is
  * left, and the next one goes. */
 static void transfer_survives_each_verb_that_fails(void **state)
@@ -191,7 +286,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(transfer_brings_each_byte_back),
         cmocka_unit_test(transfer_of_two_takes_blocks_of_its_own),
+        cmocka_unit_test(transfer_gives_more_to_what_is_faster),
+        cmocka_unit_test(transfer_without_threads_is_the_engines),
         cmocka_unit_test(transfer_survives_each_verb_that_fails),
+        cmocka_unit_test(transfer_comes_back_after_each_verb_that_fails),
     };
     return cmocka_run_group_tests_name("transfer", tests, NULL, NULL);
 }

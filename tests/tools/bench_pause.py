@@ -22,7 +22,7 @@ def expect(truth, what):
         sys.exit(f"bench_pause.py: {what}")
 
 
-def check_figures(backend, ways):
+def check_figures(backend, ways, reads=True):
     done = run("--backend", backend, *SMALL, "--json")
     expect(done.returncode == 0, f"{backend}: exit {done.returncode}: {done.stderr}")
     figures = json.loads(done.stdout)
@@ -40,13 +40,21 @@ def check_figures(backend, ways):
         # What was made is given back, each handle, and all bytes are copied both ways.
         made, gone = turn["resume_verbs"], turn["pause_verbs"]
         expect(made["create"]["calls"] == gone["release"]["calls"] > 0, f"{backend}: {name}: handles")
-        expect(made["copy"]["calls"] == gone["copy"]["calls"] > 0, f"{backend}: {name}: copies")
+        copied = [made.get(verb, {"calls": 0})["calls"] for verb in ("copy", "copy_by_threads")]
+        expect(sum(copied) == gone["copy"]["calls"] > 0, f"{backend}: {name}: copies")
+        expect(copied[0] > 0 and (copied[1] > 0) == reads, f"{backend}: {name}: by engines and threads {copied}")
         expect("create" not in gone and "host_alloc" not in gone, f"{backend}: {name}: {gone}")
+    expect(("in_by_threads_bytes_per_second" in figures) == reads, f"{backend}: reads")
+    # One turn that does not count, and one of each kind.
+    expect(figures["checked_bytes"] == 4 * figures["paused_bytes"], f"{backend}: contents")
+
+
+def check_text(backend):
     text = run("--backend", backend, *SMALL)
     expect(text.returncode == 0 and "resume after somebody took all" in text.stdout
            and text.stdout.count("memory that is made for it alone:") == 3, f"{backend}: text")
-    read = text.stdout.count("by threads of the GPU:")
-    expect(read == (3 if backend == "cuda" else 0) and len(figures["reads"]) == (2 if read else 0), f"{backend}: reads")
+    expect(text.stdout.count("by threads of the device:") == 3
+           and "256.000 MiB in 4 resumes" in text.stdout, f"{backend}: what was checked")
 
 
 def check_refusals():
@@ -58,4 +66,8 @@ def check_refusals():
 
 check_figures("host", 1)
 check_figures("cuda", 3)
+check_text("host")
+check_text("cuda")
+os.environ["PLEAT_FAKE_CUDA_READS_NOTHING"] = "1"
+check_figures("cuda", 3, reads=False)
 check_refusals()

@@ -364,6 +364,73 @@ static void cuda_pins_pages_or_takes_the_drivers(void **state)
     dlclose(fake);
 }
 
+/* One word by threads of the device, as a pause and its resume do it. */
+static pleat_result read_word(const pleat_vmm *vmm, pleat_va to, void *from)
+{
+    const pleat_vmm_ops *ops = vmm->ops;
+    pleat_stream stream;
+    PLEAT_TRY(ops->copy_by_threads(vmm->self, 0, 0, 0, 0, 0));
+    PLEAT_TRY(ops->stream_create(vmm->self, 0, &stream));
+    pleat_result result =
+        ops->copy_by_threads(vmm->self, 0, stream, to, (uint64_t)(uintptr_t)from, 16);
+    if (result == PLEAT_OK)
+        result = pleat__cuda_stream_finish(vmm, 0, stream);
+    assert_ok(ops->stream_destroy(vmm->self, 0, stream));
+    return result;
+}
+
+/* The kernel that reads is loaded once, and goes with the backend; a failure is said, and the next
+ * call loads it. */
+static void cuda_threads_read_pinned_memory(void **state)
+{
+    (void)state;
+    bool (*fail_nth)(uint64_t);
+    uint64_t (*held)(void);
+    pleat_vmm vmm;
+    pleat_handle handle;
+    pleat_va va;
+    int device = 0;
+    void *from, *fake = dlopen(library, RTLD_NOW);
+    assert_non_null(fake);
+    *(void **)&fail_nth = dlsym(fake, "fake_cuda_fail");
+    *(void **)&held = dlsym(fake, "fake_cuda_held");
+    uint64_t before = held(), calls = 0;
+    assert_ok(pleat_vmm_cuda(&vmm));
+    const pleat_vmm_ops *ops = vmm.ops;
+    assert_ok(ops->host_alloc(vmm.self, 0, PLEAT__HUGE_PAGE_BYTES, &from));
+    assert_ok(ops->create(vmm.self, 0, PLEAT__HUGE_PAGE_BYTES, 0, &handle));
+    assert_ok(ops->reserve(vmm.self, 0, PLEAT__HUGE_PAGE_BYTES, 0, &va));
+    assert_ok(ops->map(vmm.self, va, PLEAT__HUGE_PAGE_BYTES, handle));
+    assert_ok(ops->set_access(vmm.self, va, PLEAT__HUGE_PAGE_BYTES, &device, 1));
+    for (bool failed = true; failed;) {
+        uint64_t word = 7 + calls;
+        memcpy(from, &word, sizeof word);
+        (void)fail_nth(++calls);
+        pleat_result result = read_word(&vmm, va, from);
+        failed = fail_nth(0);
+        assert_result(result, failed ? PLEAT_E_DRIVER : PLEAT_OK);
+        if (!failed)
+            assert_int_equal(*(const uint64_t *)(uintptr_t)va, word);
+    }
+    assert_result(ops->copy_by_threads(vmm.self, 0, 0, va, (uint64_t)(uintptr_t)from, 8),
+                  PLEAT_E_INVALID);
+    assert_result(ops->copy_by_threads(vmm.self, 99, 0, va, (uint64_t)(uintptr_t)from, 16),
+                  PLEAT_E_NO_DEVICE);
+    assert_ok(ops->host_free(vmm.self, 0, from));
+    assert_ok(ops->unmap(vmm.self, va, PLEAT__HUGE_PAGE_BYTES));
+    assert_ok(ops->release(vmm.self, handle));
+    assert_ok(ops->free_range(vmm.self, va, PLEAT__HUGE_PAGE_BYTES));
+    pleat_vmm_destroy(&vmm);
+    assert_int_equal(held(), before);
+    setenv("PLEAT_FAKE_CUDA_READS_NOTHING", "1", 1);
+    assert_ok(pleat_vmm_cuda(&vmm));
+    assert_result(vmm.ops->copy_by_threads(vmm.self, 0, 0, 0, 0, 0), PLEAT_E_UNSUPPORTED);
+    assert_int_equal(held(), before);
+    pleat_vmm_destroy(&vmm);
+    unsetenv("PLEAT_FAKE_CUDA_READS_NOTHING");
+    dlclose(fake);
+}
+
 static void cuda_no_device_is_said(void **state)
 {
     (void)state;
@@ -398,6 +465,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cuda_two_devices_with_access_for_each_other),
         cmocka_unit_test(cuda_extras_refuse_other_backends),
         cmocka_unit_test(cuda_pattern_gives_back_whatever_fails),
+        cmocka_unit_test(cuda_threads_read_pinned_memory),
         cmocka_unit_test(cuda_pins_pages_or_takes_the_drivers),
         cmocka_unit_test(cuda_no_device_is_said),
     };

@@ -213,7 +213,8 @@ static CUresult fake_cuDeviceGetAttribute(int *value, int which, CUdevice device
 {
     (void)device;
     *value = which == CU_HAS_VIRTUAL_MEMORY || which == CU_HAS_FILE_DESCRIPTORS ||
-             which == CU_HAS_HOST_MEMORY;
+             which == CU_HAS_HOST_MEMORY ||
+             (which == CU_READS_PINNED && getenv("PLEAT_FAKE_CUDA_READS_NOTHING") == NULL);
     return CU_OK;
 }
 
@@ -691,6 +692,15 @@ static void run_paint(void **arguments, bool verify)
     }
 }
 
+/* What the kernel of vmm/cuda_reader.c does, when its stream comes to it. */
+static CUresult run_reader(const struct CUstream_st *stream, void **arguments)
+{
+    uint64_t to = *(uint64_t *)arguments[0], from = *(uint64_t *)arguments[1];
+    uint64_t bytes = *(uint64_t *)arguments[2];
+    return code_of(
+        host.ops->copy(host.self, stream->context->device, number_of(stream), to, from, bytes));
+}
+
 static CUresult fake_cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigned blocks_y,
                                     unsigned blocks_z, unsigned threads_x, unsigned threads_y,
                                     unsigned threads_z, unsigned shared, CUstream stream,
@@ -706,6 +716,8 @@ static CUresult fake_cuLaunchKernel(CUfunction function, unsigned blocks_x, unsi
         run_canary(arguments, is_kernel(function, "canary_verify"));
     if (is_kernel(function, "paint_fill") || is_kernel(function, "paint_verify"))
         run_paint(arguments, is_kernel(function, "paint_verify"));
+    if (is_kernel(function, "pleat_reader"))
+        return run_reader(found, arguments);
     if (!is_kernel(function, "pleat_wait"))
         return CU_OK;
     pthread_mutex_lock(&lock);

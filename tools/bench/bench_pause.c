@@ -7,7 +7,8 @@
  * meanwhile and gives it back, as a server does; and with half a second after that. Each time the
  * same bytes are copied, too, to memory that the driver makes at that moment for nothing else: what
  * a resume takes longer than that is Pleat's, the rest is the driver's. To memory that was kept,
- * and by threads of the GPU, the same copies tell where the driver's part comes from.
+ * and by threads of the device, the same copies tell where the driver's part comes from. What the
+ * tensors hold is checked after each resume.
  */
 #include <tools/bench/bench_pause.h>
 #include <tools/json.h>
@@ -118,12 +119,12 @@ static pleat_result copy_one(const pause_bench *b, const tensors *t, pleat_strea
                              pleat_va to, bool reads)
 {
     uint64_t from = (uint64_t)(uintptr_t)t->host;
-    return reads ? bench_reader_copy(b, stream, READER_MANY, to, from, b->tensor_bytes / 16 * 16)
+    return reads ? VERB(b, copy_by_threads, b->device, stream, to, from, b->tensor_bytes / 16 * 16)
                  : VERB(b, copy, b->device, stream, to, from, b->tensor_bytes);
 }
 
 /* What a resume copies, to addresses `to` of as many tensors, with nothing else to do; with `reads`
- * by threads of the GPU. */
+ * by threads of the device. */
 static pleat_result copy_all(const pause_bench *b, const tensors *t, const pleat_va *to, bool reads)
 {
     for (size_t i = 0; i < t->count; i++)
@@ -157,8 +158,9 @@ static void bare_drop(const pause_bench *b, tensors *t)
     t->bare_count = 0;
 }
 
-static pleat_result measure_turn(const pause_bench *b, tensors *t, neighbour who, turn_row *row)
+static pleat_result measure_turn(pause_bench *b, tensors *t, neighbour who, turn_row *row)
 {
+    PLEAT_TRY(bench_contents_write(b, t->all, t->count));
     begin_verbs(t);
     uint64_t begun = clock_now();
     PLEAT_TRY(pleat_pause(t->runtime, NULL));
@@ -170,6 +172,7 @@ static pleat_result measure_turn(const pause_bench *b, tensors *t, neighbour who
     PLEAT_TRY(pleat_resume(t->runtime, NULL));
     row->seconds[PART_RESUME] = seconds_since(begun);
     memcpy(row->resume_verbs, t->timed.by_verb, sizeof row->resume_verbs);
+    PLEAT_TRY(bench_contents_check(b, t->all, t->count));
     begun = clock_now();
     PLEAT_TRY(copy_all(b, t, t->all, false));
     row->seconds[PART_COPY] = seconds_since(begun);
@@ -211,19 +214,19 @@ static void print_turn(const pause_bench *b, neighbour who, const turn_row *row)
     printf("    %-24s pause %.3f s, resume %.3f; copied %.3f, to new memory %.3f, to kept %.3f",
            neighbours[who], row->seconds[PART_PAUSE], row->seconds[PART_RESUME],
            row->seconds[PART_COPY], row->seconds[PART_BARE], row->seconds[PART_HAD]);
-    if (b->cuda)
+    if (b->reads)
         printf(", by threads %.3f", row->seconds[PART_READ]);
     printf("\n");
     fflush(stdout);
 }
 
 /* A turn of each kind. */
-static pleat_result measure_kinds(const pause_bench *b, tensors *t, neighbour who, turn_row *row)
+static pleat_result measure_kinds(pause_bench *b, tensors *t, neighbour who, turn_row *row)
 {
     PLEAT_TRY(measure_turn(b, t, who, row));
     PLEAT_TRY(measure_bare(b, t, who, false, row));
     PLEAT_TRY(measure_had(b, t, who, row));
-    if (b->cuda)
+    if (b->reads)
         PLEAT_TRY(measure_bare(b, t, who, true, row));
     print_turn(b, who, row);
     return PLEAT_OK;
@@ -327,8 +330,8 @@ static void print_half(const pause_bench *b, const char *name, const turn_row *r
         print_beside("memory that is made for it alone", seconds,
                      median(rows, b->turns, PART_BARE));
         print_beside("memory that was kept, as late", seconds, median(rows, b->turns, PART_HAD));
-        if (b->cuda)
-            print_beside("memory that is made for it alone, by threads of the GPU", seconds,
+        if (b->reads)
+            print_beside("memory that is made for it alone, by threads of the device", seconds,
                          median(rows, b->turns, PART_READ));
     }
     print_verbs(b, rows, resume);
@@ -347,8 +350,9 @@ static void print_host(const pause_bench *b)
     for (const copy_row *row = b->copies; row < b->copies + b->copy_rows; row++)
         printf("    %-20s %d stream%s in %6.2f GB/s, out %6.2f GB/s\n", row->way, row->streams,
                row->streams == 1 ? " " : "s", row->in * 1e-9, row->out * 1e-9);
-    for (const copy_row *row = b->reads; row < b->reads + b->read_rows; row++)
-        printf("    %-20s of the GPU's threads in %6.2f GB/s\n", row->way, row->in * 1e-9);
+    if (b->reads)
+        printf("    %-20s by threads of the device in %6.2f GB/s\n", b->read.way,
+               b->read.in * 1e-9);
     printf("paused and resumed, %s in tensors of %.0f MiB, in turns:\n",
            cli_format_size(b->bytes, size, sizeof size), (double)b->tensor_bytes / MIB);
     fflush(stdout);
@@ -360,6 +364,8 @@ static void print_text(const pause_bench *b)
     printf("paused, %s in tensors of %.0f MiB: first %.3f s, %.2f GB/s\n",
            cli_format_size(b->bytes, size, sizeof size), (double)b->tensor_bytes / MIB,
            b->first_pause, (double)b->bytes * 1e-9 / b->first_pause);
+    printf("all that came back was as before: %s in %llu resumes\n",
+           cli_format_size(b->checked_bytes, size, sizeof size), (unsigned long long)b->written);
     print_half(b, neighbours[NEIGHBOUR_NONE], b->rows[NEIGHBOUR_NONE], false);
     for (neighbour who = 0; who < NEIGHBOURS; who++)
         print_half(b, neighbours[who], b->rows[who], true);
@@ -392,7 +398,7 @@ static void json_turns(json_writer *json, const char *key, const pause_bench *b,
     json_double(json, "copy_seconds", median(rows, b->turns, PART_COPY));
     json_double(json, "bare_seconds", median(rows, b->turns, PART_BARE));
     json_double(json, "kept_seconds", median(rows, b->turns, PART_HAD));
-    if (b->cuda)
+    if (b->reads)
         json_double(json, "bare_by_threads_seconds", median(rows, b->turns, PART_READ));
     json_double(json, "pause_outside_verbs_seconds", outside_verbs(b, rows, false));
     json_double(json, "resume_outside_verbs_seconds", outside_verbs(b, rows, true));
@@ -427,15 +433,10 @@ static void print_json(const pause_bench *b)
         json_end_object(&json);
     }
     json_end_array(&json);
-    json_array(&json, "reads");
-    for (const copy_row *row = b->reads; row < b->reads + b->read_rows; row++) {
-        json_object(&json, NULL);
-        json_string(&json, "way", row->way);
-        json_double(&json, "in_bytes_per_second", row->in);
-        json_end_object(&json);
-    }
-    json_end_array(&json);
+    if (b->reads)
+        json_double(&json, "in_by_threads_bytes_per_second", b->read.in);
     json_uint(&json, "paused_bytes", b->bytes);
+    json_uint(&json, "checked_bytes", b->checked_bytes);
     json_double(&json, "first_pause_seconds", b->first_pause);
     json_turns(&json, "alone", b, b->rows[NEIGHBOUR_NONE]);
     json_turns(&json, "contested", b, b->rows[NEIGHBOUR_TAKES]);
@@ -503,8 +504,6 @@ int bench_pause(int argc, char **argv)
     pleat_result result = pleat__arena_create(&b.arena);
     if (result == PLEAT_OK)
         result = open_backend(&b);
-    if (result == PLEAT_OK && b.cuda)
-        result = bench_reader_load(&b);
     if (result == PLEAT_OK)
         result = bench_pins(&b);
     if (result == PLEAT_OK)
@@ -518,7 +517,7 @@ int bench_pause(int argc, char **argv)
         print_json(&b);
     else if (result == PLEAT_OK)
         print_text(&b);
-    bench_reader_unload(&b);
+    canary_cuda_destroy(b.canary);
     pleat_vmm_destroy(&b.vmm);
     pleat__arena_destroy(b.arena);
     return code;

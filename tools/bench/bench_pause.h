@@ -1,12 +1,13 @@
 /*
  * bench_pause.h: what `pleat bench pause` measures; bench_pin.c has the host's memory and the link,
- * bench_reader.c copies by the GPU's threads, bench_pause.c the pauses and the command.
+ * bench_contents.c what the tensors hold, bench_pause.c the pauses and the command.
  */
 #ifndef PLEAT_TOOLS_BENCH_PAUSE_H
 #define PLEAT_TOOLS_BENCH_PAUSE_H
 
 #include <tools/bench/bench.h>
 #include <tools/clock.h>
+#include <tools/replay/canary_cuda.h>
 #include <tools/replay/timed_vmm.h>
 
 #include <internal/arena.h>
@@ -40,7 +41,7 @@ typedef enum part {
     PART_RESUME,
     PART_COPY, /* the same bytes to the same memory, when it is there */
     PART_BARE, /* the same bytes to memory that verbs alone make in the place of the resume */
-    PART_READ, /* the same, copied by threads of the GPU instead of its copy engines */
+    PART_READ, /* the same, copied by threads of the device instead of its copy engines */
     PART_HAD,  /* the same bytes to memory that was kept, in the place of the resume */
     PARTS
 } part;
@@ -60,14 +61,16 @@ typedef struct pause_bench {
     uint64_t bytes, tensor_bytes, pin_bytes;
     pleat_vmm vmm; /* the backend itself */
     pleat__arena *arena;
-    pleat__cuda_kernel reader; /* of cuda */
+    canary_cuda *canary; /* of cuda, when something was written */
+    uint64_t written;    /* times that the tensors were */
+    uint64_t checked_bytes;
 
     pin_row pins[MOST_PINS];
     size_t pin_rows;
     copy_row copies[MOST_COPIES];
     size_t copy_rows;
-    copy_row reads[2]; /* inward by threads of the GPU */
-    size_t read_rows;
+    bool reads;         /* threads of the device can copy inward */
+    copy_row read;      /* what they do */
     double first_pause; /* seconds, pinning included */
     turn_row rows[NEIGHBOURS][MOST_TURNS];
 } pause_bench;
@@ -77,14 +80,11 @@ PLEAT_NODISCARD pleat_result bench_pins(pause_bench *b);
 /* Copies both ways by one, two and four streams. */
 PLEAT_NODISCARD pleat_result bench_copies(pause_bench *b);
 
-/* A kernel that copies as the verb `copy` does, from pinned memory, whole units of 16 bytes, with
- * so many blocks of threads. */
-#define READER_FEW  64u
-#define READER_MANY 1056u
-PLEAT_NODISCARD pleat_result bench_reader_load(pause_bench *b);
-void bench_reader_unload(pause_bench *b);
-PLEAT_NODISCARD pleat_result bench_reader_copy(const pause_bench *b, pleat_stream stream,
-                                               unsigned blocks, uint64_t to, uint64_t from,
-                                               uint64_t bytes);
+/* Gives each tensor contents of its own, on the default stream. */
+PLEAT_NODISCARD pleat_result bench_contents_write(pause_bench *b, const pleat_va *tensors,
+                                                  size_t count);
+/* Whether all is as it was last written: PLEAT_E_STATE where a byte is another one. */
+PLEAT_NODISCARD pleat_result bench_contents_check(pause_bench *b, const pleat_va *tensors,
+                                                  size_t count);
 
 #endif

@@ -119,8 +119,8 @@ pleat_result bench_pins(pause_bench *b)
 /* ---- copies ---- */
 
 typedef struct link {
-    unsigned blocks; /* of threads that copy inward; 0: copy engines do */
-    uint64_t bytes;  /* on either side */
+    bool reads;     /* threads of the device copy inward, not its copy engines */
+    uint64_t bytes; /* on either side */
     char *host;
     pleat_handle handle;
     pleat_va va;
@@ -171,8 +171,8 @@ static pleat_result copy_piece(const pause_bench *b, const link *l, pleat_stream
                                uint64_t at, uint64_t bytes)
 {
     uint64_t host = (uint64_t)(uintptr_t)l->host + at, device = l->va + at;
-    if (l->blocks > 0 && !out)
-        return bench_reader_copy(b, stream, l->blocks, device, host, bytes);
+    if (l->reads && !out)
+        return VERB(b, copy_by_threads, b->device, stream, device, host, bytes);
     return VERB(b, copy, b->device, stream, out ? host : device, out ? device : host, bytes);
 }
 
@@ -219,25 +219,24 @@ static pleat_result measure_way(pause_bench *b, const pin_way *way)
     return result;
 }
 
-static pleat_result measure_reader(pause_bench *b, unsigned blocks)
+static pleat_result measure_read(pause_bench *b, const pin_way *way)
 {
     link l;
-    copy_row *row = &b->reads[b->read_rows++];
-    *row = (copy_row){.way = blocks == READER_FEW ? "64 blocks" : "1056 blocks", .streams = 2};
-    pleat_result result = link_begin(b, &ways[3], &l);
-    l.blocks = blocks;
+    pleat_result result = link_begin(b, way, &l);
+    l.reads = true;
+    b->read = (copy_row){.way = way->name, .streams = 2};
     if (result == PLEAT_OK)
-        result = copy_both(b, &l, row);
+        result = copy_both(b, &l, &b->read);
     link_end(b, &l);
     return result;
 }
 
 pleat_result bench_copies(pause_bench *b)
 {
-    if (!b->cuda)
-        return measure_way(b, &ways[0]);
-    PLEAT_TRY(measure_way(b, &ways[1]));
-    PLEAT_TRY(measure_way(b, &ways[3]));
-    PLEAT_TRY(measure_reader(b, READER_FEW));
-    return measure_reader(b, READER_MANY);
+    const pin_way *last = b->cuda ? &ways[3] : &ways[0];
+    b->reads = VERB(b, copy_by_threads, b->device, 0, 0, 0, 0) == PLEAT_OK;
+    if (b->cuda)
+        PLEAT_TRY(measure_way(b, &ways[1]));
+    PLEAT_TRY(measure_way(b, last));
+    return b->reads ? measure_read(b, last) : PLEAT_OK;
 }

@@ -60,6 +60,9 @@ TIMED(host_free, (void *self, int device, void *memory), device, memory)
 TIMED(copy,
       (void *self, int device, pleat_stream stream, uint64_t to, uint64_t from, uint64_t bytes),
       device, stream, to, from, bytes)
+TIMED(copy_by_threads,
+      (void *self, int device, pleat_stream stream, uint64_t to, uint64_t from, uint64_t bytes),
+      device, stream, to, from, bytes)
 
 static uint64_t clock_ns(void *self)
 {
@@ -101,7 +104,8 @@ static const pleat_vmm_ops ops = {.abi = PLEAT_VMM_ABI,
                                   .stream_destroy = stream_destroy,
                                   .host_alloc = host_alloc,
                                   .host_free = host_free,
-                                  .copy = copy};
+                                  .copy = copy,
+                                  .copy_by_threads = copy_by_threads};
 
 pleat_result timed_vmm_begin(pleat_vmm inner, pleat__arena *arena, timed_vmm *timed, pleat_vmm *out)
 {

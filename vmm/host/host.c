@@ -378,6 +378,7 @@ static const pleat_vmm_ops host_ops = {
     .host_alloc = host_alloc,
     .host_free = host_free,
     .copy = pleat__host_copy,
+    .copy_by_threads = pleat__host_copy,
 };
 
 static uint64_t read_area_limit(void)
