@@ -34,9 +34,9 @@ def environment(more):
 
 
 class Process:
-    """A part that runs."""
+    """A part that runs, and is killed when it takes longer than it may."""
 
-    def __init__(self, name, asked, **more):
+    def __init__(self, name, asked, seconds=150, **more):
         self.name = name
         self.process = subprocess.Popen(
             [sys.executable, str(PARTS), name, json.dumps(asked)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -44,6 +44,9 @@ class Process:
         self.errors = []
         self.reader = threading.Thread(target=lambda: self.errors.extend(self.process.stderr), daemon=True)
         self.reader.start()
+        self.timer = threading.Timer(seconds, self.process.kill)
+        self.timer.daemon = True
+        self.timer.start()
 
     def ready(self):
         line = self.process.stdout.readline()
@@ -59,18 +62,17 @@ class Process:
         self.reader.join(5)
         return "".join(self.errors)[-3000:]
 
-    def answer(self, seconds=150):
-        """What it printed last; it is killed when that takes longer."""
-        timer = threading.Timer(seconds, self.process.kill)
-        timer.start()
+    def answer(self):
+        """What it printed last."""
         out = self.process.stdout.read()
         self.process.wait()
-        timer.cancel()
+        self.timer.cancel()
         if self.process.returncode:
             raise RuntimeError("%s: exit %d: %s" % (self.name, self.process.returncode, self.failed()))
         return json.loads(out.splitlines()[-1])
 
     def kill(self):
+        self.timer.cancel()
         self.process.kill()
         self.process.wait()
 
