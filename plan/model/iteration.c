@@ -10,10 +10,11 @@
 
 #include <internal/error.h>
 
-#define AGREE_PERCENT 80  /* requests of the longer one that must have a pair */
-#define ALIKE_PERCENT 50  /* the same where the trace holds nothing better */
-#define GRAM          8u  /* requests in a row that say where an iteration begins */
-#define SKIPPED       16u /* requests at its beginning that may be other ones the first time */
+#define AGREE_PERCENT 80   /* requests of the longer one that must have a pair */
+#define ALIKE_PERCENT 50   /* the same where the trace holds nothing better */
+#define GRAM          8u   /* requests in a row that say where an iteration begins */
+#define SKIPPED       16u  /* requests at its beginning that may be other ones the first time */
+#define HEAD          256u /* requests at its beginning that say so to the request */
 #define BEGINNINGS    8u
 #define ALIGNED       2u  /* of them */
 #define NEARLY        32u /* where all but one in so many agree no other is tried */
@@ -193,6 +194,24 @@ static uint32_t choose_beginnings(const pleat__requests *requests, const pleat__
     return count < ALIGNED ? count : ALIGNED;
 }
 
+/* Where the iteration itself begins, up to SKIPPED requests before that place: the row of requests
+ * that found it may lie behind what the first one makes between its own. */
+static uint32_t refine_beginning(const pleat__requests *requests, const pleat__stretch *steady,
+                                 uint32_t end, uint32_t begin)
+{
+    pleat__stretch head = *steady;
+    head.items = head.items < HEAD ? head.items : HEAD;
+    uint32_t best = begin, most = count_abreast(requests, &head, end, begin);
+    for (uint32_t back = 1; back <= SKIPPED && back <= begin; back++) {
+        uint32_t many = count_abreast(requests, &head, end, begin - back);
+        if (many > most) {
+            most = many;
+            best = begin - back;
+        }
+    }
+    return best;
+}
+
 static bool is_nearly(uint32_t part, uint32_t whole)
 {
     return part >= whole - whole / NEARLY;
@@ -212,8 +231,9 @@ pleat_result pleat__prologue_find(const pleat__requests *requests, pleat__stretc
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",
                            steady.items);
     for (uint32_t i = 0; i < count; i++) {
+        uint32_t begin = refine_beginning(requests, &steady, end, begins[i]);
         pleat__stretch stretch =
-            pleat__stretch_of(requests, requests->items[begins[i]].alloc_at, end_at);
+            pleat__stretch_of(requests, requests->items[begin].alloc_at, end_at);
         uint32_t agreed = pleat__align(requests, steady, stretch, pairs);
         if (agreed > *paired)
             *found = stretch;

@@ -8,6 +8,7 @@
 #include <plan/model/marks.h>
 
 #include <internal/error.h>
+#include <string.h>
 
 #define TRIED  8  /* pairs of neighbouring iterations that are compared, the latest */
 #define LEAST  16 /* requests of an iteration */
@@ -67,9 +68,57 @@ pleat_result pleat__marks_rate(const pleat__requests *requests, const uint32_t *
     return PLEAT_OK;
 }
 
+static pleat__stretch piece_at(const pleat__requests *requests, const guess *found, uint32_t i)
+{
+    return pleat__stretch_of(requests, found->all[i], found->all[i + 1]);
+}
+
+static pleat_result add_first(const pleat__requests *requests, guess *found, uint32_t at)
+{
+    uint32_t *marks = pleat__arena_alloc(requests->arena, (found->count + 1ull) * sizeof *marks);
+    if (marks == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u marks", found->count + 1);
+    marks[0] = at;
+    memcpy(marks + 1, found->all, found->count * sizeof *marks);
+    pleat__arena_free(requests->arena, found->all);
+    found->all = marks;
+    found->count++;
+    return PLEAT_OK;
+}
+
+/* Of the marks' iterations those at the beginning that are short by the last one's measure. */
+static uint32_t count_short(const pleat__requests *requests, const guess *found)
+{
+    uint64_t least = (uint64_t)piece_at(requests, found, found->count - 2).items * ENOUGH;
+    uint32_t count = 0;
+    while (count + 2 < found->count && piece_at(requests, found, count).items * 100ull < least)
+        count++;
+    return count;
+}
+
+/* A job's first iteration makes states and workspaces, so it is longer than the others and comes
+ * down to lower levels, perhaps behind each batch: such marks go. It lies before the first of the
+ * others, and is marked where it agrees with that. */
+static pleat_result mark_first(const pleat__requests *requests, guess *found)
+{
+    pleat__stretch first, second;
+    uint32_t paired;
+    if (found->count < 2)
+        return PLEAT_OK;
+    uint32_t dropped = count_short(requests, found);
+    found->count -= dropped;
+    memmove(found->all, found->all + dropped, found->count * sizeof *found->all);
+    second = piece_at(requests, found, 0);
+    PLEAT_TRY(pleat__prologue_find(requests, second, found->all[0], &first, &paired));
+    if (paired == 0 || paired * 100ull < second.items * (uint64_t)ENOUGH)
+        return PLEAT_OK;
+    return add_first(requests, found, first.begin_at);
+}
+
 /* How well the marks' iterations agree, and over how much of the trace. */
 static pleat_result rate(const pleat__requests *requests, guess *found)
 {
+    PLEAT_TRY(mark_first(requests, found));
     PLEAT_TRY(pleat__marks_rate(requests, found->all, found->count, &found->percent));
     if (found->count == 0)
         return PLEAT_OK;

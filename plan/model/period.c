@@ -210,19 +210,15 @@ static gram_run choose_cut(const uint64_t *grams, uint32_t count, struct candida
     return cut;
 }
 
-/* The places of the gram, and one period before the first: an iteration of which the gram itself is
- * different (the first allocates more) still lies there but for its beginning. */
 static pleat_result list_marks(const pleat__requests *requests, const uint64_t *grams, gram_run cut,
-                               uint32_t period, uint32_t **marks, uint32_t *count)
+                               uint32_t **marks, uint32_t *count)
 {
-    uint32_t places = cut.end - cut.begin, first = (uint32_t)grams[cut.begin];
-    *marks = pleat__arena_alloc(requests->arena, ((uint64_t)places + 1) * sizeof **marks);
+    *count = cut.end - cut.begin;
+    *marks = pleat__arena_alloc(requests->arena, *count * sizeof **marks);
     if (*marks == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u marks", places);
-    if (first >= period)
-        (*marks)[(*count)++] = requests->items[first - period].alloc_at;
-    for (uint32_t i = cut.begin; i < cut.end; i++)
-        (*marks)[(*count)++] = requests->items[(uint32_t)grams[i]].alloc_at;
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u marks", *count);
+    for (uint32_t i = 0; i < *count; i++)
+        (*marks)[i] = requests->items[(uint32_t)grams[cut.begin + i]].alloc_at;
     return PLEAT_OK;
 }
 
@@ -246,7 +242,7 @@ pleat_result pleat__period_find(const pleat__requests *requests, uint32_t **mark
     }
     if (result == PLEAT_OK && period.period > 0) {
         gram_run cut = choose_cut(grams, gram_count, period, live);
-        result = list_marks(requests, grams, cut, period.period, marks, count);
+        result = list_marks(requests, grams, cut, marks, count);
     }
     pleat__arena_free(requests->arena, ballot);
     pleat__arena_free(requests->arena, grams);

@@ -13,7 +13,8 @@
 typedef struct trainer {
     test_jobber job;
     test_random random;
-    uint32_t begins[16]; /* items allocated before each iteration */
+    uint32_t begins[16];   /* items allocated before each iteration */
+    uint32_t workspace_at; /* layer of the first iteration that makes one, which stays */
     uint32_t iterations;
 } trainer;
 
@@ -30,6 +31,8 @@ static void batch(trainer *t, bool drawn)
     for (int i = 0; i < LAYERS; i++) {
         uint64_t size = (2 + i % 3) * MIB + (drawn ? test_random_below(&t->random, 2 * MIB) : 0);
         kept[i] = take(t, size);
+        if (t->iterations == 1 && (uint32_t)i == t->workspace_at)
+            take(t, 5 * MIB);
         test_job_free(&t->job, take(t, size / 2));
     }
     for (int i = LAYERS; i-- > 0;) {
@@ -58,7 +61,7 @@ static void iterate(trainer *t, int batches, bool drawn, bool large)
 
 static trainer begin(const char *name)
 {
-    trainer t = {.random = test_random_begin(name, 0x51ed)};
+    trainer t = {.random = test_random_begin(name, 0x51ed), .workspace_at = UINT32_MAX};
     uint16_t stream;
     assert_ok(pleat_trace_new(&t.job.trace));
     assert_ok(pleat_trace_add_stream(t.job.trace, 0, &stream));
@@ -67,9 +70,8 @@ static trainer begin(const char *name)
     return t;
 }
 
-/* Whether the trace's iterations from the second on are found, each within a request or two: what
- * is taken and given back before anything stays belongs to either. */
-static void expect_found(trainer *t)
+/* Whether the trace's iterations from that one on are found, each within so many requests. */
+static void expect_found_from(const trainer *t, uint32_t first, uint32_t within)
 {
     pleat__arena *arena;
     pleat__requests requests;
@@ -77,16 +79,23 @@ static void expect_found(trainer *t)
     assert_ok(pleat__arena_create(&arena));
     assert_ok(pleat__requests_make(t->job.trace, 0, arena, &requests));
     assert_ok(pleat__marks_find(&requests, &marks, &count));
-    for (uint32_t i = 1; i < t->iterations; i++) {
+    for (uint32_t i = first; i < t->iterations; i++) {
         bool found = false;
         for (uint32_t m = 0; m < count; m++) {
             uint32_t item = pleat__stretch_of(&requests, marks[m], requests.event_count).item;
-            found |= item + 2 >= t->begins[i] && item <= t->begins[i] + 2;
+            found |= item + within >= t->begins[i] && item <= t->begins[i] + within;
         }
         assert_true(found);
     }
     assert_true(count <= t->iterations + 1);
     pleat__arena_destroy(arena);
+}
+
+/* All but the first, which may make too much of its own; within a request or two: what is taken and
+ * given back before anything stays belongs to either iteration. */
+static void expect_found(const trainer *t)
+{
+    expect_found_from(t, 1, 2);
 }
 
 static void marks_are_found_where_every_size_changes(void **state)
@@ -131,6 +140,21 @@ static void marks_leave_out_what_was_cut(void **state)
     pleat_trace_free(t.job.trace);
 }
 
+/* The first iteration leaves the optimizer's state, and a workspace between its first requests: it
+ * is longer than the others, and a job is learned an iteration later where its mark is missing. */
+static void marks_begin_with_the_first_iteration(void **state)
+{
+    (void)state;
+    for (uint32_t at = 0; at < 8; at++) {
+        trainer t = begin("marks_begin_with_the_first_iteration");
+        t.workspace_at = at;
+        for (int i = 0; i < 4; i++)
+            iterate(&t, 1, false, false);
+        expect_found_from(&t, 0, 0);
+        pleat_trace_free(t.job.trace);
+    }
+}
+
 static void marks_are_none_where_nothing_repeats(void **state)
 {
     (void)state;
@@ -162,6 +186,7 @@ int main(void)
         cmocka_unit_test(marks_are_found_where_every_size_changes),
         cmocka_unit_test(marks_are_iterations_not_batches),
         cmocka_unit_test(marks_leave_out_what_was_cut),
+        cmocka_unit_test(marks_begin_with_the_first_iteration),
         cmocka_unit_test(marks_are_none_where_nothing_repeats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,6 +69,13 @@ def recorded(name, snapshot):
     return written_once(name, lambda path: path.write_bytes(snapshot.read_bytes()))
 
 
+def unlabelled(name, snapshot):
+    def make(path):
+        path.write_bytes(snapshot.read_bytes())
+        without_marks(path)
+    return written_once(name, make)
+
+
 def woven(name, how, *options):
     """What workloads/weave.py makes of the bundled recording."""
     return written_once(name, lambda path: run_tool(WORKLOADS / "weave.py", how, BUNDLED, *options, "-o", path))
@@ -88,9 +95,10 @@ def drawn(seed, iterations=None):
 
 
 def own():
-    """Those that every checkout has: the bundled recording, two made of it, small ones made up, and
+    """Those that every checkout has: the bundled recording, three made of it, small ones made up, and
     a short drawn one of each family."""
     return [recorded("bundled", BUNDLED),
+            unlabelled("bundled-without-labels", BUNDLED),
             woven("bundled-resumed", "resume"),
             woven("bundled-with-a-tensor-more", "add", "--bytes", "8500000", "--iteration", "2"),
             *map(made, made_up.JOBS),
