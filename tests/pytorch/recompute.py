@@ -27,7 +27,7 @@ sys.dont_write_bytecode = True
 import pleat  # noqa: E402
 import suite  # noqa: E402
 from pleat import run  # noqa: E402
-from pleat._ladder import Ladder
+from pleat._ladder import Ladder, Learned  # noqa: E402
 from pleat._recompute import BETWEEN, OFF, find  # noqa: E402
 from pleat._recompute import World as TheWorld  # noqa: E402
 from recompute_parts import GIB, Trainer, World, told  # noqa: E402
@@ -37,13 +37,14 @@ if torch is not None:
 
 
 class Ladders(unittest.TestCase):
+    def rung(self, budget, share, **more):
+        return Learned(Ladder(told([1000, 700, 400], **more)), {0: 100}, {}, 0).rung(budget, {0: 100 * share}, {})
+
     def test_the_first_rung_that_fits_is_taken(self):
-        ladder = Ladder(told([1000, 700, 400]))
-        self.assertEqual([ladder.rung(budget, 1) for budget in (1010, 1000, 710, 450, 10)], [0, 1, 1, 2, 2])
+        self.assertEqual([self.rung(budget, 1) for budget in (1010, 1000, 710, 450, 10)], [0, 1, 1, 2, 2])
 
     def test_a_shorter_iteration_computes_less_again(self):
-        ladder = Ladder(told([1000, 700, 400]))
-        self.assertEqual([ladder.rung(710, share) for share in (0.1, 0.6, 0.7, 1.0, 1.5, 2.5)], [0, 0, 1, 1, 2, 2])
+        self.assertEqual([self.rung(710, share) for share in (0.1, 0.6, 0.7, 1.0, 1.5, 2.5)], [0, 0, 1, 1, 2, 2])
 
     def test_gradients_are_no_smaller_in_a_shorter_iteration(self):
         ladder = Ladder(dict(told([1000, 700, 400]), lasting_bytes=300))
@@ -51,7 +52,7 @@ class Ladders(unittest.TestCase):
         self.assertAlmostEqual(ladder.bytes(0, 2) / ladder.beyond, 1900)
 
     def test_what_a_plan_takes_beyond_what_is_live_counts(self):
-        self.assertEqual(Ladder(told([1000, 700, 400], planned={1: 770})).rung(710, 1), 2)
+        self.assertEqual(self.rung(710, 1, planned={1: 770}), 2)
 
     def test_blocks_go_in_the_order_that_was_told(self):
         ladder = Ladder(told([4, 3, 2, 1], order=[2, 0, 1]))
@@ -64,8 +65,9 @@ class Training(Trainer):
         again, world, made = self.same(Net())
         self.assertEqual(again, [None, None, [0, 2], [0, 2], [0, 2], [0, 2]])
         self.assertEqual(made.count, 4)
-        # One iteration is recorded: forwards, then the second runs from the last block on.
-        self.assertEqual(world.phases, ["block.%d" % i for i in range(4)] + ["block.%d.again" % i for i in (3, 2, 1, 0)])
+        # Two iterations are recorded: forwards, then the second runs from the last block on.
+        self.assertEqual(world.phases, 2 * (
+            ["block.%d" % i for i in range(4)] + ["block.%d.again" % i for i in (3, 2, 1, 0)]))
         self.assertEqual(len(world.times), 4)
         self.assertTrue(all(nanoseconds > 0 for nanoseconds in world.times))
         self.assertEqual(world.held, [710])
@@ -81,7 +83,7 @@ class Training(Trainer):
     def test_layers_that_ask_are_told(self):
         again, world, made = self.same(Net(GradientCheckpointingLayer))
         self.assertEqual((made.count, again[-1]), (4, [0, 2]))
-        self.assertEqual(len(world.phases), 8)
+        self.assertEqual(len(world.phases), 16)
 
     def test_a_class_that_calls_its_parents_forward_is_one_block(self):
         model = Net(Special)
@@ -89,7 +91,7 @@ class Training(Trainer):
         model.layers.append(Layer())
         again, world, _ = self.same(model, answer=told([1000, 900, 700, 500, 300, 200, 100], order=[2, 0, 1, 3, 4, 5]))
         self.assertEqual(again[-1], [0, 2])
-        self.assertEqual(len(world.phases), 12)
+        self.assertEqual(len(world.phases), 24)
 
     def test_buffers_that_change_are_left_as_they_are(self):
         model = Net(norm=True)
@@ -100,14 +102,14 @@ class Training(Trainer):
     def test_every_microbatch_counts(self):
         again, world, _ = self.same(Net(), microbatches=3)
         self.assertEqual(again[-1], [0, 2])
-        self.assertEqual(len(world.phases), 24)
+        self.assertEqual(len(world.phases), 48)
 
     def test_short_iterations_compute_nothing_again(self):
         again, world, made = self.same(Net(), sizes=(8, 16, 4, 24, 12), iterations=10)
         # Of 16 was learned, and of 24 when it came.
         self.assertEqual(again[2:], [[], None, [], [], [], [], [0, 2], []])
         self.assertEqual(([one.sizes for one in made.learned], made.learnings, len(world.phases)),
-                         ([{(1, 0): 24 * 16}], 2, 16))
+                         ([{(1, 0): 24 * 16}], 2, 24))
 
     def test_larger_iterations_are_reckoned_when_none_is_recorded_any_more(self):
         with mock.patch.object(World, "recording", lambda world: False):
@@ -136,12 +138,26 @@ class Training(Trainer):
             self.train(Net(count=2), made)
         self.assertEqual(world.held, [])
 
-    def test_a_larger_iteration_that_cannot_work_is_refused_before_it_runs(self):
-        made, world = self.recompute(told([1000 * GIB, 900 * GIB, 800 * GIB], fixed=100 * GIB), 850 * GIB)
-        model = Net(count=2)
-        with self.assertRaisesRegex(torch.OutOfMemoryError, "cannot work: .* 1.25 times .* takes 980.850 GiB"):
-            self.train(model, made, sizes=(8, 8, 8, 10))
-        self.assertEqual((made.learnings, world.held), (1, [850 * GIB]))
+    def test_a_larger_iteration_before_the_one_that_was_learned_is_refused_as_well(self):
+        made, world = self.recompute(told([1000 * GIB, 900 * GIB, 800 * GIB], earlier=960 * GIB), 950 * GIB)
+        with self.assertRaisesRegex(RuntimeError, "950.000 GiB cannot work: .* 965.760 GiB .*, the smallest that can"):
+            self.train(Net(count=2), made, sizes=(16, 8))
+        self.assertEqual(world.held, [])
+
+    def test_an_error_says_what_would_work_where_all_is_computed_again(self):
+        answer = told([1000 * GIB, 900 * GIB, 800 * GIB], fixed=100 * GIB)
+        made, world = self.recompute(answer, 950 * GIB)
+        said, model = [], Net(count=2)
+        model.head.register_forward_hook(lambda *called: said.append(
+            world.remedy(900 * GIB, 60 * GIB) if world.held else None))
+        self.train(model, made, sizes=(8, 8, 8, 10, 8), iterations=5)
+        self.assertEqual(made.learnings, 2)
+        # One block of the two is computed again; then a larger iteration is learned; then both are.
+        self.assertEqual([said[i] for i in (0, 1, 2, 4)], [None, None, "", ""])
+        self.assertRegex(said[3], "950.000 GiB cannot work: an iteration takes at least 980.850 GiB .* all 2 blocks")
+        made.rung = 2
+        self.assertRegex(world.remedy(900 * GIB, 60 * GIB), "takes at least 965.760 GiB")
+        self.assertEqual(world.remedy(900 * GIB, 40 * GIB), "")  # in pieces that are too small
 
     def test_without_an_answer_all_is_computed_again(self):
         model = Net()

@@ -28,7 +28,7 @@ if torch is not None:
     torch.set_num_threads(1)  # tensors are tiny here: two threads mostly wait for each other
 
 
-def told(live, fixed=100, planned=None, order=None):
+def told(live, fixed=100, planned=None, order=None, earlier=0):
     """As explain answers: rungs of so many live bytes."""
     rungs = [{"live_bytes": bytes_, "ns": 1000 * i} for i, bytes_ in enumerate(live)]
     for i, rung in enumerate(rungs[1:]):
@@ -39,7 +39,9 @@ def told(live, fixed=100, planned=None, order=None):
     for rung, bytes_ in (planned or {}).items():
         rungs[rung]["physical_bytes"] = bytes_
     blocks = [{"number": i, "saved_bytes": SAVED} for i in range(len(live))]
-    return {"persistent_bytes": fixed, "lasting_bytes": fixed, "rungs": rungs, "blocks": blocks}
+    peak = {"lasting_bytes": fixed, "passing_bytes": live[-1] - fixed}
+    return {"persistent_bytes": fixed, "lasting_bytes": fixed, "earlier_bytes": earlier, "rungs": rungs, "peaks": [peak],
+            "blocks": blocks}
 
 
 def explain(path, budget, *more):
@@ -100,8 +102,9 @@ class World:
     def recording(self):
         return self.records
 
-    def hold(self, budget):
+    def hold(self, budget, remedy):
         self.held.append(budget)
+        self.remedy = remedy
 
     def asked(self):
         return 0

@@ -322,6 +322,16 @@ void out_of_memory_reaches_all_who_want_to_know()
     CHECK(text.find("CUDA out of memory. Tried to allocate 100.00 MiB. GPU 0") == 0);
     CHECK(told == 100 * MIB && profiler->refused == 100 * MIB && profiler->allocated == 10 * MIB);
     CHECK(allowed == 64 * MIB && allocator->getDeviceStats(0).num_ooms == 1);
+    bool knows = true;
+    allocator->attachOutOfMemoryObserver([&](int64_t, size_t, size_t, size_t) {
+        if (knows)
+            Allocator::set_remedy("take less");
+    });
+    for (int turn = 0; turn < 2; turn++) {
+        text = thrown<c10::OutOfMemoryError>([&] { allocator->raw_alloc(100 * MIB); });
+        CHECK((text.find(". take less") != std::string::npos) == knows);
+        knows = false;
+    }
     allocator->raw_delete(kept);
 }
 

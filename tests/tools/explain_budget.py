@@ -81,13 +81,21 @@ def run(*arguments):
 
 
 class Budget(unittest.TestCase):
-    def recording(self, saved=(SAVED,) * BLOCKS, **more):
+    def recording(self, saved=(SAVED,) * BLOCKS, first=None, state=0, step=0, **more):
+        """`first`: what blocks save in the first iteration, at whose end the optimizer takes its `state`; `step`: what
+        it takes for a moment at the end of each."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         made = Recording()
+        made.label = "iter=0;phase=making"
+        made.give(made.take(10 * WEIGHTS))  # once
         made.take(WEIGHTS)
         for i in range(3):
-            made.iteration(i, saved, **more)
+            made.iteration(i, first if first is not None and i == 0 else saved, **more)
+            if i == 0 and state:
+                made.take(state)
+            if step:
+                made.give(made.take(step))
         path = os.path.join(folder.name, "job.pickle")
         made.write(path)
         return path
@@ -126,6 +134,28 @@ class Budget(unittest.TestCase):
             else:
                 self.assertGreater(answer["smallest_bytes"], budget)
                 self.assertTrue(self.told(path, answer["smallest_bytes"])["fits"])
+
+    def test_an_iteration_before_it_may_take_more(self):
+        path = self.recording(first=(SAVED, 3 * SAVED, SAVED, SAVED), state=2 * WEIGHTS)
+        answer = self.told(path, 1 << 40)
+        last = answer["rungs"][-1]["live_bytes"]
+        self.assertEqual(last, 3 * WEIGHTS + SAVED + 4 * OUTPUT + WORK)
+        # Block 1's second run, with the state that came later.
+        self.assertEqual(answer["earlier_bytes"], 3 * WEIGHTS + 3 * SAVED + 2 * OUTPUT + WORK)
+        self.assertIn("An iteration before it would have 328.000 MiB live now", run(path, "--budget", "1GiB").stdout)
+        alike = self.recording()
+        answer = self.told(alike, 1 << 40)
+        self.assertEqual(answer["earlier_bytes"], answer["rungs"][-1]["live_bytes"])
+        self.assertNotIn("before it", run(alike, "--budget", "1GiB").stdout)
+
+    def test_peaks_of_larger_iterations_may_lie_elsewhere(self):
+        # What the optimizer needs for a moment outlives the last block's backward; it is as large at any size.
+        path = self.recording(step=100 * MIB)
+        answer = self.told(path, 1 << 40)
+        self.assertEqual(answer["rungs"][-1]["live_bytes"], WEIGHTS + 100 * MIB)
+        passing = SAVED + 3 * OUTPUT + WORK
+        self.assertEqual([(peak["lasting_bytes"], peak["passing_bytes"]) for peak in answer["peaks"]],
+                         [(WEIGHTS + 100 * MIB, 0)] + 2 * [(WEIGHTS + OUTPUT, passing)])
 
     def test_cheap_blocks_go_first(self):
         path = self.recording()

@@ -391,13 +391,33 @@ static uint64_t most_live(const recompute *r, const int64_t *change, uint32_t *w
     return most > 0 ? (uint64_t)most : 0;
 }
 
+static void note_peaks(recompute *r, const int64_t *change)
+{
+    uint64_t most[RECOMPUTE_PEAKS] = {0};
+    int64_t live = 0;
+    for (uint32_t at = 0; at < r->end - r->begin; at++) {
+        live += change[at];
+        recompute_peak here = {r->lasting_live[at], (uint64_t)live - r->lasting_live[at]};
+        for (int i = 0; i < RECOMPUTE_PEAKS; i++) {
+            uint64_t bytes = here.lasting_bytes + (here.passing_bytes << i);
+            if (bytes > most[i]) {
+                most[i] = bytes;
+                r->peaks[i] = here;
+            }
+        }
+    }
+}
+
+static bool persists(const recompute *r, const pleat__request *q)
+{
+    return q->alloc_at <= r->begin && q->free_at >= r->end;
+}
+
 static uint64_t persistent(const recompute *r)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < r->requests.count; i++) {
-        const pleat__request *q = &r->requests.items[i];
-        bytes += q->alloc_at <= r->begin && q->free_at >= r->end ? q->size : 0;
-    }
+    for (uint32_t i = 0; i < r->requests.count; i++)
+        bytes += persists(r, &r->requests.items[i]) ? r->requests.items[i].size : 0;
     return bytes;
 }
 
@@ -405,7 +425,8 @@ static pleat_result note_lasting(recompute *r)
 {
     uint32_t backward_end = r->begin, length = r->end - r->begin;
     int64_t *change = pleat__arena_calloc(r->arena, length + 1, sizeof *change), live = 0;
-    if (change == NULL)
+    r->lasting_live = pleat__arena_calloc(r->arena, length + 1, sizeof *r->lasting_live);
+    if (change == NULL || r->lasting_live == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u positions", length);
     for (uint32_t i = 0; i < r->requests.count; i++) {
         uint32_t free_at = r->requests.items[i].free_at;
@@ -421,10 +442,62 @@ static pleat_result note_lasting(recompute *r)
     }
     for (uint32_t at = 0; at < length; at++) {
         live += change[at];
-        if (live > (int64_t)r->lasting_bytes)
-            r->lasting_bytes = (uint64_t)live;
+        r->lasting_live[at] = (uint64_t)live;
+        if (r->lasting_live[at] > r->lasting_bytes)
+            r->lasting_bytes = r->lasting_live[at];
     }
     pleat__arena_free(r->arena, change);
+    return PLEAT_OK;
+}
+
+/* ---- iterations before it ---- */
+
+/* The most live in positions [begin, end) besides what persists. */
+static pleat_result passing_live(const recompute *r, uint32_t begin, uint32_t end, uint64_t *most)
+{
+    int64_t *change = pleat__arena_calloc(r->arena, end - begin + 1, sizeof *change), live = 0;
+    if (change == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u positions", end - begin);
+    for (uint32_t i = 0; i < r->requests.count; i++) {
+        const pleat__request *q = &r->requests.items[i];
+        if (persists(r, q) || q->free_at <= begin || q->alloc_at >= end)
+            continue;
+        change[q->alloc_at > begin ? q->alloc_at - begin : 0] += (int64_t)q->size;
+        change[q->free_at < end ? q->free_at - begin : end - begin] -= (int64_t)q->size;
+    }
+    *most = 0;
+    for (uint32_t at = 0; at < end - begin; at++) {
+        live += change[at];
+        if (live > (int64_t)*most)
+            *most = (uint64_t)live;
+    }
+    pleat__arena_free(r->arena, change);
+    return PLEAT_OK;
+}
+
+static bool has_again(const runs *found)
+{
+    for (size_t i = 0; i < found->count; i++)
+        if (found->all[i].at.again)
+            return true;
+    return false;
+}
+
+/* What comes before the first block may be there once: the model's making, for instance. */
+static pleat_result note_earlier(recompute *r)
+{
+    const pleat__requests *q = &r->requests;
+    runs found = {.all = NULL};
+    for (uint32_t m = 0; m < q->mark_count && q->marks[m] <= r->begin; m++) {
+        uint64_t most;
+        PLEAT_TRY(find_runs(r, m > 0 ? q->marks[m - 1] : 0, q->marks[m], &found));
+        if (!has_again(&found))
+            continue;
+        PLEAT_TRY(passing_live(r, found.all[0].begin, q->marks[m], &most));
+        if (r->persistent_bytes + most > r->earlier_bytes)
+            r->earlier_bytes = r->persistent_bytes + most;
+    }
+    pleat__arena_free(r->arena, found.all);
     return PLEAT_OK;
 }
 
@@ -533,6 +606,7 @@ static pleat_result make_rungs(recompute *r)
         r->rungs[++r->last_rung] = rung;
         left -= rung.way == RECOMPUTE_AGAIN;
     }
+    note_peaks(r, change);
     return PLEAT_OK;
 }
 
@@ -683,6 +757,8 @@ pleat_result recompute_begin(const pleat_trace *trace, uint32_t device,
         out->persistent_bytes = persistent(out);
         result = note_lasting(out);
     }
+    if (result == PLEAT_OK)
+        result = note_earlier(out);
     if (result == PLEAT_OK && out->forward_ns > 0 && times->link > 0)
         result = note_copies(out, times->link);
     if (result == PLEAT_OK)

@@ -51,6 +51,13 @@ typedef struct recompute_block {
     uint32_t until; /* index of the block by whose end it is offloaded; UINT32_MAX: none */
 } recompute_block;
 
+/* What is live at a position: of what outlives backward, and of what grows with the size. */
+typedef struct recompute_peak {
+    uint64_t lasting_bytes, passing_bytes;
+} recompute_peak;
+
+#define RECOMPUTE_PEAKS 3
+
 typedef struct recompute_rung {
     uint32_t block;          /* whose way changes: an index; of the first: none */
     recompute_way way;       /* from this rung on */
@@ -73,11 +80,17 @@ typedef struct recompute {
     uint32_t *again;    /* requests of second runs */
     uint32_t again_count;
     recompute_rung *rungs;
-    uint32_t last_rung;        /* the one with everything computed again */
+    uint32_t last_rung; /* the one with everything computed again */
+    /* Its peak, and what would be at sizes twice and four times as large. */
+    recompute_peak peaks[RECOMPUTE_PEAKS];
     uint64_t persistent_bytes; /* live from the iteration's beginning to its end */
     /* The most live at once of what outlives the last block's backward: with the former, gradients
      * and what the optimizer takes. An iteration of the least size takes no more. */
     uint64_t lasting_bytes;
+    uint64_t *lasting_live; /* how much of it is live at each position of the iteration */
+    /* The most that an iteration before it would have live if it came again, with what persists by
+     * now: of those in which all blocks were computed again, from their first block on. 0: none. */
+    uint64_t earlier_bytes;
     uint64_t forward_ns; /* of all blocks once; 0: not known */
 } recompute;
 

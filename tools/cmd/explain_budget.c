@@ -44,6 +44,18 @@ static void print_change(json_writer *json, const recompute *r, const recompute_
         json_uint(json, "until", r->blocks[block->until].number);
 }
 
+static void print_peaks(json_writer *json, const recompute *r)
+{
+    json_array(json, "peaks");
+    for (int i = 0; i < RECOMPUTE_PEAKS; i++) {
+        json_object(json, NULL);
+        json_uint(json, "lasting_bytes", r->peaks[i].lasting_bytes);
+        json_uint(json, "passing_bytes", r->peaks[i].passing_bytes);
+        json_end_object(json);
+    }
+    json_end_array(json);
+}
+
 static void print_json(const recompute *r, uint64_t budget, uint32_t rung)
 {
     json_writer json;
@@ -58,6 +70,7 @@ static void print_json(const recompute *r, uint64_t budget, uint32_t rung)
         json_uint(&json, "smallest_bytes", least_bytes(r));
     json_uint(&json, "persistent_bytes", r->persistent_bytes);
     json_uint(&json, "lasting_bytes", r->lasting_bytes);
+    json_uint(&json, "earlier_bytes", r->earlier_bytes);
     json_bool(&json, "timed", r->forward_ns != 0);
     json_array(&json, "blocks");
     for (uint32_t b = 0; b < r->block_count; b++) {
@@ -83,6 +96,7 @@ static void print_json(const recompute *r, uint64_t budget, uint32_t rung)
         json_end_object(&json);
     }
     json_end_array(&json);
+    print_peaks(&json, r);
     json_end_object(&json);
     json_finish(&json);
 }
@@ -137,6 +151,9 @@ static void say_choice(const recompute *r, uint64_t budget, uint32_t rung)
     cli_format_size(r->rungs[r->last_rung].live_bytes, none, sizeof none);
     printf("%u blocks: %s are live at most with nothing computed again, %s with all of them.\n",
            r->block_count, all, none);
+    if (r->earlier_bytes > r->rungs[r->last_rung].live_bytes)
+        printf("An iteration before it would have %s live now, with all of them.\n",
+               cli_format_size(r->earlier_bytes, takes, sizeof takes));
     if (rung > r->last_rung) {
         printf(
             "No choice fits in %s: with all of them computed again a plan takes %s, the least.\n",

@@ -216,7 +216,8 @@ class Cpu:
         rungs = [dict(live_bytes=1000, ns=0)] + [
             dict(live_bytes=1000, ns=0, block=i, way=ways[i % 3], until=i + 1) for i in blocks]
         rungs[-1]["live_bytes"] = 900  # so that the budget wants all of them
-        return dict(rungs=rungs, persistent_bytes=100, lasting_bytes=100,
+        return dict(rungs=rungs, persistent_bytes=100, lasting_bytes=100, earlier_bytes=0,
+                    peaks=[dict(lasting_bytes=100, passing_bytes=800)],
                     blocks=[dict(number=i, saved_bytes=1) for i in blocks])
 
     def ready(self, torch):
@@ -227,7 +228,7 @@ class Cpu:
         class World(_recompute.World):
             phase, ladder, say = staticmethod(contextlib.nullcontext), staticmethod(self.ladder), self.told.append
             link, errors, recording = (lambda world: 1), (lambda world: 0), (lambda world: True)
-            timer, hold = (lambda world: lambda: lambda: 1), (lambda world, budget: None)
+            timer, hold = (lambda world: lambda: lambda: 1), (lambda world, budget, remedy: None)
             copies = lambda world: Copies()  # noqa: E731
 
         class Copies:

@@ -56,6 +56,8 @@ class Ladder:
         saved = {block["number"]: block["saved_bytes"] for block in told.get("blocks", ())}
         self.offloaded_bytes = sum(saved[number] for number, way, _ in self.order if way == OFFLOAD)
         self.persistent, self.lasting = told["persistent_bytes"], told["lasting_bytes"] + casts
+        self.earlier = told["earlier_bytes"]  # live, of an iteration before
+        self.peaks = [(peak["lasting_bytes"], peak["passing_bytes"]) for peak in told["peaks"]]
         planned = [rung["physical_bytes"] / rung["live_bytes"] for rung in self.rungs if rung.get("physical_bytes")]
         self.beyond = max([HEAP] + planned)
 
@@ -67,23 +69,15 @@ class Ladder:
         fixed = min(self.lasting, live) if share < 1 else self.persistent
         return (fixed + (live - fixed) * share) * self.beyond
 
-    def is_too_small(self, budget, share):
-        """Whether an iteration so many times as large cannot work, all blocks computed again: gradients and the
-        optimizer take no more than in the recorded one, and what grows with the size grows no more slowly."""
-        live = self.rungs[-1]["live_bytes"]
-        fixed = min(self.lasting, live)
-        return share > 1 and fixed + (live - fixed) * share > budget
+    def all_again(self, share):
+        """What it takes with all blocks computed again at such a size where what grows does so in proportion."""
+        return max(lasting + passing * share for lasting, passing in self.peaks) * self.beyond
 
-    def least(self):
-        """What a plan takes with all blocks computed again, at the recorded size."""
-        return self.rungs[-1].get("physical_bytes") or self.rungs[-1]["live_bytes"]
-
-    def rung(self, budget, share, gradients=0):
-        """The first rung within the budget; the last one where none is."""
-        for number in range(len(self.rungs)):
-            if self.bytes(number, share, gradients) <= budget:
-                return number
-        return len(self.rungs) - 1
+    def least(self, earlier=0):
+        """What a plan takes with all blocks computed again; or the heap, of an earlier iteration's so many live bytes."""
+        last = self.rungs[-1]
+        planned = last.get("physical_bytes") or last["live_bytes"]
+        return max(planned, earlier * HEAP if earlier > planned * HEAP else 0)
 
     def ways(self, rung):
         """How each block goes that is not kept: number -> (way, the block by whose end it is offloaded)."""
@@ -104,13 +98,36 @@ class Learned:
         """Whether no input is larger there, in the first microbatch or behind it."""
         return share_of(sizes, self.sizes) <= 1 and (not behind or share_of(behind, self.behind) <= 1)
 
-    def rung(self, budget, sizes, behind):
+    def bytes(self, rung, sizes, behind):
+        """What a rung takes at these sizes, at most where none is larger than here."""
         share = share_of(sizes, self.sizes)
-        first = self.ladder.rung(budget, share)
+        first = self.ladder.bytes(rung, share)
         if not behind:
             return first
-        return max(first, min(self.ladder.rung(budget, share, self.gradients),
-                              self.ladder.rung(budget, share_of(behind, self.behind))))
+        return max(first, min(self.ladder.bytes(rung, share, self.gradients),
+                              self.ladder.bytes(rung, share_of(behind, self.behind))))
+
+    def rung(self, budget, sizes, behind):
+        """The first rung within the budget; the last one where none is."""
+        last = len(self.ladder.rungs) - 1
+        fitting = (rung for rung in range(last) if self.bytes(rung, sizes, behind) <= budget)
+        return next(fitting, last)
+
+
+def all_again(learned, sizes):
+    """What an iteration with these sizes takes at least with all blocks computed again, by what was learned: as many
+    times as large as the input that has grown least; 0 where nothing says it."""
+    def grown(one):
+        return min(count / one.sizes[name] for name, count in sizes.items())
+
+    return max((one.ladder.all_again(grown(one)) for one in learned if sizes and sizes.keys() == one.sizes.keys()),
+               default=0)
+
+
+def enough(learned, sizes, behind):
+    """What is enough for it, if what it takes grows no faster than its inputs; 0 where nothing says it."""
+    bytes = min((one.bytes(-1, sizes, behind) for one in learned), default=BEYOND)
+    return bytes if bytes < BEYOND else 0
 
 
 def choose(learned, budget, sizes, behind):

@@ -4,8 +4,8 @@ BLOCKS     A model's repeated parts: transformers' layers that can be checkpoint
            what to do; else modules of one class side by side in a ModuleList or Sequential, the outermost
            ones. Their class's forward is replaced by one that asks; FSDP's and other hooks lie around it.
 LEARNING   In the first two iterations every block is computed again, which takes the least memory, and the
-           budget does not hold yet, so that one that cannot work is refused with one that can. The second
-           one is recorded under the phases "block.N" and "block.N.again", and its forwards are
+           budget does not hold yet, so that one that cannot work is refused with one that can, by the larger of
+           the two. Both are recorded under the phases "block.N" and "block.N.again", the second's forwards are
            timed, and so is fused attention in them, under "block.N.attention". What would be live, and
            what a plan would take, if fewer blocks were computed again follows from that recording alone
            (`pleat explain --budget`, tools/analysis/recompute.h).
@@ -14,7 +14,8 @@ CHOICE     A ladder of rungs, a block's way changed at each, and for each iterat
            but for its attention (_attention.py), or offloaded (_offload.py); one that was not there when the
            iteration was learned is computed again. An iteration with a larger input, or another, is learned
            in its turn, as long as all are recorded; after that its share is reckoned. An out-of-memory
-           error that the program survives leads to the next rung.
+           error that the program survives leads to the next rung; where there is none it says the budget that
+           it takes.
 MODELS     They are looked for in the first iterations, and again when one passes in which none is called that is
            known: another has taken its place.
 LEFT ALONE Blocks whose buffers change in forward (BatchNorm's), blocks with a cache, whatever the program
@@ -34,7 +35,7 @@ import weakref
 
 from ._attention import Kept, intercepted, overhead_ns
 from ._compiled import GIB, Compiled, gib_above
-from ._ladder import BEYOND, OFFLOAD, Ladder, Learned, choose, enlarge, share_of, sizes_of
+from ._ladder import HEAP, OFFLOAD, Ladder, Learned, all_again, choose, enlarge, enough, sizes_of
 from ._offload import Copies, Offload
 
 LEARNINGS = 4  # at most, of a model
@@ -155,7 +156,8 @@ class Recompute:
     copies()       what copies between them (_offload.py)
     host_bytes()   how much of the host's memory may be taken for what is offloaded
     took(), trim(), asked()  see _compiled.py
-    hold(budget)   from here on no more is taken; said once
+    hold(budget, remedy)  from here on no more is taken, and an out-of-memory error says besides what
+                   remedy(bytes live, bytes asked for) returns; said once
     say(text)      tells the user
     """
 
@@ -276,23 +278,27 @@ class Recompute:
         if is_first:
             self.look_at_errors()
         if is_first and not self.is_covered(sizes) and self.learnings < LEARNINGS and self.world.recording():
-            self.foresee(sizes)
             self.state = LEARNING
             self.casts[number] = self.cast_bytes(model)
         elif is_first or grown:
             self.choose()
 
-    def foresee(self, sizes):
-        """Refuses an iteration that is to be learned where the budget, which holds, would end it by an error."""
-        share, ladder = min(((share_of(sizes, one.sizes), one.ladder) for one in self.learned), key=lambda one: one[0])
-        if share < BEYOND and ladder.is_too_small(self.budget, share):
-            raise self.torch.OutOfMemoryError(self.refusal(
-                "%.2f times as large as one that was learned" % share, ladder.bytes(-1, share), ladder.blocks))
+    def remedy(self, live, asked):
+        """What an out-of-memory error says besides, by what was live and was asked for: where all blocks are computed
+        again there is no way below that, and the budget cannot work."""
+        is_last = self.state == CHOSEN and self.rung == len(self.ladder.order)
+        if self.count == 0 or not is_last and self.state not in (LOOKING, LEARNING):
+            return ""
+        bytes = max((live + asked) * HEAP, all_again(self.learned, self.sizes))
+        if bytes <= self.budget:
+            return ""
+        more = enough(self.learned, self.sizes, self.behind)
+        text = self.refusal("at least ", bytes, self.count)
+        return text + ("; %.3f GiB are enough" % gib_above(more) if more > bytes else "")
 
-    def refusal(self, which, bytes, blocks):
-        return ("pleat: recompute: a budget of %.3f GiB cannot work: an iteration%s takes %.3f GiB with all %d blocks "
-                "computed again, the smallest that can"
-                % (self.budget / GIB, which and " " + which, gib_above(bytes), blocks))
+    def refusal(self, least, bytes, blocks):
+        return ("pleat: recompute: a budget of %.3f GiB cannot work: an iteration takes %s%.3f GiB with all %d blocks "
+                "computed again, the smallest that can" % (self.budget / GIB, least, gib_above(bytes), blocks))
 
     def is_covered(self, sizes, behind=()):
         return any(one.covers(sizes, behind) for one in self.learned)
@@ -370,7 +376,7 @@ class Recompute:
     def hold(self):
         if not self.held:
             self.held = True
-            self.world.hold(self.budget)
+            self.world.hold(self.budget, self.remedy)
 
     def learn(self):
         """From an iteration that is over, with all blocks computed again. Inputs count that backward came to: of what
@@ -391,8 +397,9 @@ class Recompute:
             self.hold()
             self.world.say("pleat: recompute: all blocks are computed again: %s" % problem)
             return
-        if ladder.least() > self.budget:
-            raise RuntimeError(self.refusal("", ladder.least(), ladder.blocks))
+        earlier = 0 if self.learned else ladder.earlier  # later on another model may have been there
+        if max(ladder.least(), earlier) > self.budget:
+            raise RuntimeError(self.refusal("", ladder.least(earlier), ladder.blocks))
         learned = Learned(ladder, sizes, behind, self.gradients())
         self.learned = [one for one in self.learned if not learned.covers(one.sizes, one.behind)] + [learned]
         self.choose()
@@ -501,17 +508,17 @@ class Recompute:
     def run_again(self, module, block, function, arguments, keywords, way):
         from torch.utils.checkpoint import checkpoint
 
-        learning, at = self.state == LEARNING, self.at
+        learning, named, at = self.state == LEARNING, self.state != CHOSEN, self.at
         kept = Kept(self.torch, functools.partial(self.failed, ATTENTION)) if way == ATTENTION else None
 
         def forward(*arguments, **keywords):
             if self.in_backward():
                 self.ran_again(*at)
                 attention = self.attention(block, ".again") if learning else kept.again() if kept else IDLE
-                with self.restored(module), self.within(block, learning, ".again"), attention:
+                with self.restored(module), self.within(block, named, ".again"), attention:
                     return function(*arguments, **keywords)
             attention = self.attention(block, "") if learning else kept.first() if kept else IDLE
-            with self.watched(module, block), self.within(block, learning, ""), attention:
+            with self.watched(module, block), self.within(block, named, ""), attention:
                 timed = self.world.timer() if learning else None
                 result = function(*arguments, **keywords)
                 if learning:
@@ -540,11 +547,11 @@ class Recompute:
         return intercepted(self.torch, around)
 
     @contextlib.contextmanager
-    def within(self, block, learning, behind):
+    def within(self, block, named, behind):
         """A forward of a block: its parent class's is the same one, and what it allocates bears its name."""
         outer, block.running = block.running, True
         try:
-            with self.world.phase("block.%d%s" % (block.number, behind)) if learning else contextlib.nullcontext():
+            with self.world.phase("block.%d%s" % (block.number, behind)) if named else IDLE:
                 yield
         finally:
             block.running = outer
@@ -618,12 +625,23 @@ class World:
     def errors(self):
         return self.torch.cuda.memory_stats().get("num_ooms", 0)
 
-    def hold(self, budget):
+    def hold(self, budget, remedy):
+        self.listen(remedy)
         for device in self.package._used_devices():
             total = self.torch.cuda.get_device_properties(device).total_memory
             with self.torch.cuda.device(device):
                 self.torch.cuda.empty_cache()
             self.torch.cuda.set_per_process_memory_fraction(min(budget / total, 1.0), device)
+
+    def listen(self, remedy):
+        """To errors of the allocator; torch's pluggable one does not tell of them."""
+        set_remedy = getattr(self.package._library, "pleat_torch_remedy", None)
+
+        def told(device, asked, most, free):
+            set_remedy(remedy(self.torch.cuda.memory_allocated(device), asked).encode())
+
+        if set_remedy is not None:
+            self.torch._C._cuda_attach_out_of_memory_observer(told)
 
     def link(self):
         """The slower of both directions; measured once, where offloading was asked for (docs/decisions.md, D335)."""

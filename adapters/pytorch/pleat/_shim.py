@@ -390,6 +390,8 @@ def locked(folder):
 def load(torch):
     """The shim, with its functions' types declared."""
     shim = opened(brought(torch) or build(torch))
+    shim.pleat_torch_remedy.restype = None
+    shim.pleat_torch_remedy.argtypes = [ctypes.c_char_p]
     shim.pleat_torch_register_all.restype = None
     shim.pleat_torch_register_all.argtypes = [ctypes.c_int]
     shim.pleat_torch_communication.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_uint64)]

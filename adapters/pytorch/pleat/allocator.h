@@ -381,6 +381,12 @@ class Allocator final : public Forward
     }
 #endif
 
+    /* What a refusal's text says besides: for an observer that is told of it to say. */
+    static void set_remedy(const char *text)
+    {
+        remedy_ = text;
+    }
+
     void attachOutOfMemoryObserver(caching::OutOfMemoryObserver observer) override
     {
         native_->attachOutOfMemoryObserver(
@@ -722,12 +728,15 @@ class Allocator final : public Forward
             observers = observers_;
         }
         uint64_t limit = Budget::limit_of(at(device));
+        remedy_.clear();
         for (const caching::OutOfMemoryObserver &observer : observers)
             observer(device, bytes, limit == 0 ? total : limit, free_bytes);
         std::string message = "CUDA out of memory. Tried to allocate " + size(bytes) + ". GPU " +
                               std::to_string(static_cast<int>(device)) +
                               " has a total capacity of " + size(total) + " of which " +
                               size(free_bytes) + " is free. Pleat: " + text;
+        if (!remedy_.empty())
+            message += ". " + remedy_;
         TORCH_CHECK_WITH(OutOfMemoryError, false, message);
     }
 
@@ -787,6 +796,7 @@ class Allocator final : public Forward
     static constexpr size_t EXABYTE = size_t(1) << 60;
     std::atomic<bool> uncached_{false}, captured_{false};
     static inline thread_local bool asking_ = false; /* ask_native() is */
+    static inline thread_local std::string remedy_;  /* of the refusal that observers hear of */
 
     Devices devices_;
     Sender sender_;

@@ -66,6 +66,12 @@ PLEAT_TORCH_CALL int pleat_torch_enable(const char *policy, const char *conf, co
     });
 }
 
+/* What the out-of-memory error says besides that is being made: an observer of such errors calls it. */
+PLEAT_TORCH_CALL void pleat_torch_remedy(const char *text)
+{
+    Allocator::set_remedy(text);
+}
+
 /* torch registers all memory with NCCL that it is told of (its hook is on): what collectives send
  * is to lie where it can be. */
 PLEAT_TORCH_CALL void pleat_torch_register_all(int on)
