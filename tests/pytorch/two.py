@@ -57,6 +57,23 @@ dist.destroy_process_group()
 """
 
 
+# The second rank ends by SIGKILL in mid-iteration.
+KILLED = """
+import os, signal, torch
+import torch.distributed as dist
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl")
+kept = [torch.ones(1 << 28, device="cuda") for _ in range(4)]
+for step in range(50):
+    made = [torch.ones(1 << 24 + i % 2, device="cuda") for i in range(8)]
+    dist.all_reduce(made[0])
+    if step == 6 and rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    del made
+"""
+
+
 def on_second(there, back):
     pleat.enable(conf="keep:off")
     tensor = there.get()
@@ -127,6 +144,23 @@ class Two(unittest.TestCase):
         there.put(None)
         process.join(60)
         self.assertEqual(process.exitcode, 0)
+
+    def test_a_killed_rank_ends_the_job_and_leaves_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = os.path.join(folder, "killed.py")
+            pathlib.Path(program).write_text(KILLED)
+            started = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", program]
+            ended = []
+            for line in (started, [sys.executable, RUN, "--", *started]):
+                before = [torch.cuda.mem_get_info(device)[0] for device in range(2)], set(os.listdir("/dev/shm"))
+                done = subprocess.run(line, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=150)
+                self.assertRegex(done.stderr, r"exitcode\s+: -9")
+                ended.append(done.returncode)
+                left = [torch.cuda.mem_get_info(device)[0] for device in range(2)]
+                for was, now in zip(before[0], left):
+                    self.assertLess(was - now, 64 << 20)
+                self.assertEqual({name for name in os.listdir("/dev/shm") if "pleat" in name} - before[1], set())
+            self.assertEqual(ended[0], ended[1])
 
     def test_ranks_talk_by_nccl(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -74,7 +74,7 @@ def common_options(parser, iterations):
     parser.add_argument(
         "--in-turns",
         action="store_true",
-        help="begin each iteration when a line comes on standard input, and print %r after it but for "
+        help="begin each iteration when a byte comes on standard input, and print %r after it but for "
         "the last: several runs may take turns on one GPU" % TURN_ENDED,
     )
 
@@ -217,12 +217,14 @@ class Turns:
         self.taken = options.in_turns
 
     def wait(self):
-        if self.taken and not sys.stdin.readline():
+        # Not by a buffer, which would take the turns of other ranks that share standard input.
+        if self.taken and not os.read(0, 1):
             sys.exit("--in-turns: standard input ended before the run did")
 
     def pass_on(self):
         if self.taken:
-            print(TURN_ENDED, flush=True)
+            sys.stdout.write(TURN_ENDED + "\n")  # whole, where ranks share standard output and it has no buffer
+            sys.stdout.flush()
         self.wait()
 
 
