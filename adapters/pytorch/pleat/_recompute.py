@@ -142,6 +142,10 @@ class Called:
         return getattr, (torch.nn.Identity(), "__init__")
 
 
+def has_gradients(model):
+    return any(one.grad is not None for one in model.parameters())
+
+
 class Recompute:
     """One process's. `world` is what it knows of the device:
 
@@ -190,7 +194,7 @@ class Recompute:
 
     def begin_iteration(self):
         self.begun = set()  # numbers of the models that were called
-        self.sizes, self.behind = {}, {}  # of its inputs, and of those behind their model's first microbatch
+        self.sizes, self.behind = {}, {}  # of its inputs, and of those behind their model's first backward
         self.at = {}, False  # of the forward at work, and whether it is behind that
         self.backward_sizes, self.backward_behind = {}, {}  # of what ran again: what a recording shows
         self.casts = {}  # bytes of weights that autocast copies, by the model's number
@@ -267,7 +271,7 @@ class Recompute:
             return
         number = self.models[model]
         sizes = sizes_of(self.torch, number, arguments, keywords)
-        is_first, is_behind, self.idle = not self.begun, number in self.begun, False
+        is_first, is_behind, self.idle = not self.begun, number in self.begun and has_gradients(model), False
         self.begun.add(number)
         self.at = sizes, is_behind
         grown = enlarge(self.sizes, sizes)
