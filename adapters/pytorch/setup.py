@@ -98,7 +98,7 @@ if "PLEAT_PROCESSOR" in os.environ:
 setup(
     # As a field of pyproject.toml its form depends on setuptools' version: none takes both.
     license="Apache-2.0",
-    packages=["pleat", "pleat._site"],
+    packages=["pleat", "pleat._recompute", "pleat._site"],
     package_data={"pleat": ["*.cpp", "*.h"]},
     cmdclass=COMMANDS,
     distclass=Native,

@@ -8,8 +8,9 @@ import unittest
 
 import recompute_parts  # first: it knows where the package is
 import suite
-from pleat._compiled import FIRST, TRIES, VARYING, Search
-from pleat._recompute import COMPILED, OFF, Recompute
+from pleat._recompute.compiled import FIRST, TRIES, VARYING, Search
+from pleat._recompute import Recompute
+from pleat._recompute.recompute import COMPILED, OFF
 from recompute_parts import World, told
 
 torch = recompute_parts.torch

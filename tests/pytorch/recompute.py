@@ -7,32 +7,27 @@ Losses and weights are held against those of the same program alone, bit by bit.
 import contextlib
 import copy
 import io
-import pathlib
 import pickle
-import sys
 import types
 import unittest
 from unittest import mock
 
-try:
-    import torch
+import recompute_parts  # first: it knows where the package is
+import pleat
+import suite
+from pleat import run
+from pleat._recompute.blocks import find
+from pleat._recompute.ladder import Ladder, Learned
+from pleat._recompute.recompute import OFF
+from pleat._recompute.world import BETWEEN
+from pleat._recompute.world import World as TheWorld
+from recompute_parts import GIB, Trainer, World, told
+
+torch = recompute_parts.torch
+if torch is not None:
     from torch import nn
     from torch.utils.checkpoint import checkpoint
-except ImportError:
-    torch = None
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
-sys.dont_write_bytecode = True
-import pleat  # noqa: E402
-import suite  # noqa: E402
-from pleat import run  # noqa: E402
-from pleat._ladder import Ladder, Learned  # noqa: E402
-from pleat._recompute import BETWEEN, OFF, find  # noqa: E402
-from pleat._recompute import World as TheWorld  # noqa: E402
-from recompute_parts import GIB, Trainer, World, told  # noqa: E402
-
-if torch is not None:
     from recompute_parts import GradientCheckpointingLayer, Layer, Net, Special
 
 

@@ -10,7 +10,6 @@ bit, what is live is never to be beyond the budget once that holds, and a refusa
 import contextlib
 import copy
 import os
-import pathlib
 import random
 import re
 import sys
@@ -18,22 +17,18 @@ import tempfile
 import unittest
 from unittest import mock
 
-try:
-    import torch
+import recompute_parts  # first: it knows where the package is
+import suite
+from pleat._recompute import Recompute, recompute
+from pleat._recompute.world import BETWEEN, options
+from recompute_parts import COMMAND, GIB, World, explain
+
+torch = recompute_parts.torch
+if torch is not None:
     from torch import nn
     from torch.nn import functional
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
-except ImportError:
-    torch = None
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests"), str(ROOT / "tools" / "workloads")]
-sys.dont_write_bytecode = True
-import suite  # noqa: E402
-from pleat import _recompute  # noqa: E402
-from pleat._recompute import BETWEEN, Recompute, options  # noqa: E402
-from recompute_parts import COMMAND, GIB, World, explain  # noqa: E402
 
 SEEDS = (8, 11, 12, 23, 89)  # each but 23 found something amiss
 RECORDED = 32  # iterations
@@ -440,7 +435,7 @@ class Run:
 @unittest.skipUnless(os.access(COMMAND, os.X_OK), "no command")
 class Drawn(unittest.TestCase):
     def run_one(self, seed, budget=None):
-        with mock.patch.object(_recompute, "overhead_ns", lambda torch: 0), tempfile.TemporaryDirectory() as folder:
+        with mock.patch.object(recompute, "overhead_ns", lambda torch: 0), tempfile.TemporaryDirectory() as folder:
             return Run(seed, os.path.join(folder, "job.pickle.gz"), budget)
 
     def check(self, seed):

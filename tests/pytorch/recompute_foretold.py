@@ -4,25 +4,21 @@ there is no torch ($PLEAT_TORCH_PYTHON: a Python that has it); $PLEAT_COMMAND: t
 import contextlib
 import json
 import os
-import pathlib
 import subprocess
-import sys
 import tempfile
 import unittest
 
-try:
-    import torch
-    from torch import nn
-except ImportError:
-    torch = None
+import recompute_parts  # first: it knows where the package is
+import suite
+from pleat._recompute import Recompute
+from pleat._recompute.offload import Offload
+from pleat._recompute.recompute import AGAIN, ATTENTION, CHOSEN, OFFLOAD
+from pleat._recompute.world import options
+from recompute_parts import COMMAND, Copies, World, explain
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests"), str(ROOT / "tools" / "workloads")]
-sys.dont_write_bytecode = True
-import suite  # noqa: E402
-from pleat._offload import Offload  # noqa: E402
-from pleat._recompute import AGAIN, ATTENTION, CHOSEN, OFFLOAD, Recompute, options  # noqa: E402
-from recompute_parts import COMMAND, Copies, World, explain  # noqa: E402
+torch = recompute_parts.torch
+if torch is not None:
+    from torch import nn
 
 LAYERS = 4  # of the model that is recorded
 

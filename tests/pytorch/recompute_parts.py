@@ -18,8 +18,10 @@ except ImportError:
     torch = None
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
-from pleat._recompute import CHOSEN, Recompute  # noqa: E402
+sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests"), str(ROOT / "tools" / "workloads")]
+sys.dont_write_bytecode = True
+from pleat._recompute import Recompute  # noqa: E402
+from pleat._recompute.recompute import CHOSEN  # noqa: E402
 
 GIB = 1 << 30
 COMMAND = os.environ.get("PLEAT_COMMAND", str(ROOT / "build/release/bin/pleat"))

@@ -8,29 +8,23 @@ transformers' layers, around it for others.
 
 import copy
 import os
-import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
 from unittest import mock
 
-try:
-    import torch
+import recompute_parts  # first: it knows where the package is
+import suite
+from pleat._recompute import offload
+from pleat._recompute.recompute import AGAIN, ATTENTION, OFFLOAD
+from recompute_parts import Trainer, told
+
+torch = recompute_parts.torch
+if torch is not None:
     import torch.distributed as dist
     from torch import nn
-except ImportError:
-    torch = None
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
-sys.dont_write_bytecode = True
-import suite  # noqa: E402
-from pleat import _offload  # noqa: E402
-from pleat._recompute import AGAIN, ATTENTION, OFFLOAD  # noqa: E402
-from recompute_parts import Trainer, told  # noqa: E402
-
-if torch is not None:
     from recompute_parts import Attending, GradientCheckpointingLayer, Net
 
 RANK = "PLEAT_TESTS_RANK"  # a rank is this file with it: its number
@@ -78,7 +72,7 @@ class Rank(Trainer):
         cls.addClassCleanup(dist.destroy_process_group)
 
     def setUp(self):
-        patch = mock.patch.object(_offload, "SMALLEST", 1)
+        patch = mock.patch.object(offload, "SMALLEST", 1)
         patch.start()
         self.addCleanup(patch.stop)
         self.seed = 3 + dist.get_rank()

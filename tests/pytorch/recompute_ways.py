@@ -6,31 +6,24 @@ Losses and weights are held against those of the same program alone, bit by bit.
 
 import copy
 import functools
-import pathlib
-import sys
 import unittest
 import weakref
 from unittest import mock
 
-try:
-    import torch
+import recompute_parts  # first: it knows where the package is
+import suite
+from pleat._recompute import attention, offload, recompute
+from pleat._recompute.attention import Kept
+from pleat._recompute.offload import Offload
+from pleat._recompute.recompute import AGAIN, ATTENTION, LEARNING, OFFLOAD
+from recompute_parts import SAVED, Copies, Trainer, World, told
+
+torch = recompute_parts.torch
+if torch is not None:
     from torch import nn
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.checkpoint import checkpoint
-except ImportError:
-    torch = None
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
-sys.dont_write_bytecode = True
-import suite  # noqa: E402
-from pleat import _attention, _offload, _recompute  # noqa: E402
-from pleat._attention import Kept  # noqa: E402
-from pleat._offload import Offload  # noqa: E402
-from pleat._recompute import AGAIN, ATTENTION, LEARNING, OFFLOAD  # noqa: E402
-from recompute_parts import SAVED, Copies, Trainer, World, told  # noqa: E402
-
-if torch is not None:
     from recompute_parts import Attending, Layer, Net
 
     class Counting(TorchDispatchMode):
@@ -99,7 +92,7 @@ class Ways(Trainer):
     ORDER = [(0, OFFLOAD), (1, ATTENTION), (3, OFFLOAD), (2, AGAIN), (3, AGAIN)]
 
     def setUp(self):
-        for patch in (mock.patch.object(_offload, "SMALLEST", 1), mock.patch.object(_recompute, "overhead_ns", lambda torch: 0)):
+        for patch in (mock.patch.object(offload, "SMALLEST", 1), mock.patch.object(recompute, "overhead_ns", lambda torch: 0)):
             patch.start()
             self.addCleanup(patch.stop)
 
@@ -143,7 +136,7 @@ class Ways(Trainer):
 
     def test_attention_that_cannot_be_kept_is_computed_again(self):
         model = Net(Attending)
-        with mock.patch.object(_attention, "_note", mock.Mock(side_effect=TypeError("none of it"))) as note:
+        with mock.patch.object(attention, "_note", mock.Mock(side_effect=TypeError("none of it"))) as note:
             _, world, made = self.same(model, **self.ways())
         self.assertEqual(note.call_count, 1)  # no block tries it any more
         self.assertEqual(world.said[1:], ["pleat: recompute: blocks whose attention was to be kept are computed again "
@@ -173,10 +166,10 @@ class Ways(Trainer):
 
     def test_attention_that_takes_less_than_keeping_it_does_is_computed_again(self):
         made, world = self.recompute(**self.ways())
-        with mock.patch.object(_recompute, "overhead_ns", lambda torch: 10**9):
+        with mock.patch.object(recompute, "overhead_ns", lambda torch: 10**9):
             self.train(Net(Attending), made, iterations=2)
         self.assertEqual(world.costs["attention_ns"], [0] * 4)
-        self.assertGreater(_attention.overhead_ns(torch), 0)
+        self.assertGreater(attention.overhead_ns(torch), 0)
 
     def test_autocast_and_hooks_hold(self):
         model = Net(Attending)
@@ -297,7 +290,7 @@ class Offloading(unittest.TestCase):
     """What is offloaded of one block's forward, on a device that is the host as well."""
 
     def setUp(self):
-        patch = mock.patch.object(_offload, "SMALLEST", 1)
+        patch = mock.patch.object(offload, "SMALLEST", 1)
         patch.start()
         self.addCleanup(patch.stop)
         self.copies = Copies()

@@ -223,7 +223,8 @@ class Cpu:
     def ready(self, torch):
         torch.set_num_threads(1)
         sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
-        from pleat import _offload, _recompute
+        from pleat import _recompute
+        from pleat._recompute import offload
 
         class World(_recompute.World):
             phase, ladder, say = staticmethod(contextlib.nullcontext), staticmethod(self.ladder), self.told.append
@@ -244,7 +245,7 @@ class Cpu:
             def wait(self, event, device):
                 pass
 
-        _offload.SMALLEST = 1
+        offload.SMALLEST = 1
         self.made = _recompute.Recompute(torch, 910, World(torch, None))
         self.world = World
 

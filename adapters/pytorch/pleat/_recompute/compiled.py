@@ -57,7 +57,7 @@ class Search:
 
 
 class Compiled:
-    """A process's. `world`: as _recompute.py has it, and
+    """A process's. `world`: as recompute.py has it, and
 
     took()   bytes of memory that the devices have given
     trim()   gives back what nothing lies on

@@ -10,7 +10,7 @@ GRADIENTS  In a microbatch behind the first, those of the ones before are there.
 
 from collections.abc import Mapping
 
-from ._offload import tensors
+from .offload import tensors
 
 HEAP = 1.006  # what the heap takes of what is live, at most (decision D2)
 BEYOND = float(1 << 64)  # a share of which no memory has room

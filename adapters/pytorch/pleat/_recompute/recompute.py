@@ -1,145 +1,21 @@
-"""What of a model is computed again in backward, so that training stays within a budget: --recompute auto.
-
-BLOCKS     A model's repeated parts: transformers' layers that can be checkpointed, which ask at each call
-           what to do; else modules of one class side by side in a ModuleList or Sequential, the outermost
-           ones. Their class's forward is replaced by one that asks; FSDP's and other hooks lie around it.
-LEARNING   In the first two iterations every block is computed again, which takes the least memory, and the
-           budget does not hold yet, so that one that cannot work is refused with one that can, by the larger of
-           the two. Both are recorded under the phases "block.N" and "block.N.again", the second's forwards are
-           timed, and so is fused attention in them, under "block.N.attention". What would be live, and
-           what a plan would take, if fewer blocks were computed again follows from that recording alone
-           (`pleat explain --budget`, tools/analysis/recompute.h).
-CHOICE     A ladder of rungs, a block's way changed at each, and for each iteration the first rung that
-           fits at the sizes that its inputs have (_ladder.py). A block is kept, computed again, computed again
-           but for its attention (_attention.py), or offloaded (_offload.py); one that was not there when the
-           iteration was learned is computed again. An iteration with a larger input, or another, is learned
-           in its turn, as long as all are recorded; after that its share is reckoned. An out-of-memory
-           error that the program survives leads to the next rung; where there is none it says the budget that
-           it takes.
-MODELS     They are looked for in the first iterations, and again when one passes in which none is called that is
-           known: another has taken its place.
-LEFT ALONE Blocks whose buffers change in forward (BatchNorm's), blocks with a cache, whatever the program
-           checkpoints itself, and everything without gradients. Of what torch.compile compiles torch's own
-           budget is chosen (_compiled.py), where no other model has blocks.
-
-Random numbers, autocast and what a forward closes over are torch.utils.checkpoint's matter (not reentrant).
-"""
+"""What becomes of a model's blocks, iteration by iteration: found, learned, chosen. See __init__.py."""
 
 import contextlib
 import functools
-import json
-import os
-import tempfile
-import time
 import weakref
 
-from ._attention import Kept, intercepted, overhead_ns
-from ._compiled import GIB, Compiled, gib_above
-from ._ladder import HEAP, OFFLOAD, Ladder, Learned, all_again, choose, enlarge, enough, sizes_of
-from ._offload import Copies, Offload
+from .attention import Kept, intercepted, overhead_ns
+from .blocks import Ask, Block, Called, find, is_layer
+from .compiled import GIB, Compiled, gib_above
+from .ladder import HEAP, OFFLOAD, Ladder, Learned, all_again, choose, enlarge, enough, sizes_of
+from .offload import Offload
 
 LEARNINGS = 4  # at most, of a model
 IDLE = contextlib.nullcontext()
-FEWEST = 2  # modules of a class side by side that are a model's blocks
 CACHES = ("past_key_value", "past_key_values", "layer_past")
 PATIENCE = 2  # iterations in which a model is looked for, and in which it may have no backward then
-BETWEEN = "between"  # the phase of what is in no block: without one it would count as the block's before it
 LOOKING, LEARNING, CHOSEN, COMPILED, OFF = "looking", "learning", "chosen", "compiled", "off"
 AGAIN, ATTENTION = "again", "attention"  # ways that a block goes which is neither kept nor offloaded
-PROBE = 64 << 20  # bytes that are copied to find out how fast the link is
-
-
-# ---- blocks ----
-
-
-def is_layer(module):
-    """Whether it is a layer of transformers' that asks at each call whether to checkpoint."""
-    return any(kind.__name__ == "GradientCheckpointingLayer" for kind in type(module).__mro__)
-
-
-def repeated(torch, module):
-    """The children of a list or a sequence that are its blocks: of each class that comes more than once."""
-    if not isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)):
-        return []
-    children = [child for child in module if next(child.parameters(), None) is not None]
-    counts = {}
-    for child in children:
-        counts[type(child)] = counts.get(type(child), 0) + 1
-    return [child for child in children if counts[type(child)] >= FEWEST]
-
-
-def find(torch, root):
-    """The blocks below `root`, in the order of its modules, none of them inside another one."""
-    layers = [module for module in root.modules() if is_layer(module)]
-    found, inside = [], set()
-    for module in root.modules():
-        if module in inside:
-            continue
-        blocks = [module] if is_layer(module) else [] if layers else repeated(torch, module)
-        for block in blocks:
-            if block not in inside:
-                found.append(block)
-                inside.update(block.modules())
-    return found
-
-
-class Block:
-    """What is known of one of a model's blocks."""
-
-    def __init__(self, number):
-        self.number = number
-        self.alone = False  # its buffers change in forward
-        self.running = False  # a forward that calls its parent class's is one forward
-        self.times = []  # of its forwards in the iteration that is learned
-        self.attention_times = []  # of each call of attention in them
-
-
-# ---- hooks that copies and pickles of a model survive ----
-
-
-def layer_of(function):
-    """The layer whose call is to be checkpointed, from what transformers passes: its bound call, with keywords;
-    None where it is something else."""
-    if isinstance(function, functools.partial):
-        return function.args[0] if function.args else layer_of(function.func)
-    return getattr(function, "__self__", None)
-
-
-class Ask:
-    """What a layer of transformers' calls in the place of torch's checkpoint. A copy asks, too; a pickle has
-    torch's checkpoint itself."""
-
-    def __init__(self, recompute):
-        self.recompute = recompute
-
-    def __call__(self, function, *arguments, **keywords):
-        return self.recompute.run(layer_of(function), function, arguments, keywords)
-
-    def __deepcopy__(self, known):
-        return self
-
-    def __reduce__(self):
-        from torch.utils.checkpoint import checkpoint
-
-        return functools.partial(checkpoint, use_reentrant=False).__reduce__()
-
-
-class Called:
-    """The hook before a model's forward."""
-
-    def __init__(self, recompute):
-        self.recompute = recompute
-
-    def __call__(self, module, arguments, keywords):
-        self.recompute.begins(module, arguments, keywords)
-
-    def __deepcopy__(self, known):
-        return self
-
-    def __reduce__(self):
-        import torch
-
-        return getattr, (torch.nn.Identity(), "__init__")
 
 
 def has_gradients(model):
@@ -157,9 +33,9 @@ class Recompute:
     ladder(costs, budget)  what explain says of the iteration that has just ended: by "block_ns" and
                    "attention_ns" of a forward of each block, and "link", bytes a second
     link()         bytes a second between host and device; 0: nothing is offloaded
-    copies()       what copies between them (_offload.py)
+    copies()       what copies between them (offload.py)
     host_bytes()   how much of the host's memory may be taken for what is offloaded
-    took(), trim(), asked()  see _compiled.py
+    took(), trim(), asked()  see compiled.py
     hold(budget, remedy)  from here on no more is taken, and an out-of-memory error says besides what
                    remedy(bytes live, bytes asked for) returns; said once
     say(text)      tells the user
@@ -578,128 +454,3 @@ class Recompute:
             with self.torch.no_grad():
                 for buffer, value in kept:
                     buffer.copy_(value)
-
-
-def options(costs):
-    """As the command takes them."""
-    lists = [("--block-ns", costs["block_ns"]), ("--attention-ns", costs["attention_ns"])]
-    told = [part for name, times in lists for part in (name, ",".join(map(str, times)))]
-    return told + (["--link", str(costs["link"])] if costs["link"] else [])
-
-
-class World:
-    """A process's, under Pleat."""
-
-    def __init__(self, torch, package, offloads=False):
-        self.torch = torch
-        self.package = package
-        self.inside = BETWEEN
-        self.measured = None if offloads else 0
-
-    @contextlib.contextmanager
-    def phase(self, name):
-        outer, self.inside = self.inside, name
-        try:
-            with self.package.phase(name):
-                yield
-        finally:
-            self.inside = outer
-            self.package._enter_phase(outer)
-
-    def timer(self):
-        begin = self.torch.cuda.Event(enable_timing=True)
-        begin.record()
-
-        def ended():
-            end = self.torch.cuda.Event(enable_timing=True)
-            end.record()
-
-            def nanoseconds():
-                end.synchronize()
-                return begin.elapsed_time(end) * 1e6
-
-            return nanoseconds
-
-        return ended
-
-    def recording(self):
-        library = self.package._library
-        return not library.pleat_torch_recorded(max(library.pleat_torch_first_device(), 0))
-
-    def errors(self):
-        return self.torch.cuda.memory_stats().get("num_ooms", 0)
-
-    def hold(self, budget, remedy):
-        self.listen(remedy)
-        for device in self.package._used_devices():
-            total = self.torch.cuda.get_device_properties(device).total_memory
-            with self.torch.cuda.device(device):
-                self.torch.cuda.empty_cache()
-            self.torch.cuda.set_per_process_memory_fraction(min(budget / total, 1.0), device)
-
-    def listen(self, remedy):
-        """To errors of the allocator; torch's pluggable one does not tell of them."""
-        set_remedy = getattr(self.package._library, "pleat_torch_remedy", None)
-
-        def told(device, asked, most, free):
-            set_remedy(remedy(self.torch.cuda.memory_allocated(device), asked).encode())
-
-        if set_remedy is not None:
-            self.torch._C._cuda_attach_out_of_memory_observer(told)
-
-    def link(self):
-        """The slower of both directions; measured once, where offloading was asked for (docs/decisions.md, D335)."""
-        if self.measured is None:
-            copies, device = self.copies(), self.torch.device("cuda", self.torch.cuda.current_device())
-            try:
-                there = self.torch.empty(PROBE, dtype=self.torch.uint8, device=device)
-                here = copies.host(PROBE)
-                copies.copy([(here, there)], device)  # the first touches the memory
-                spent = [self.spent(copies, pair, device) for pair in ((here, there), (there, here))]
-                self.measured = int(PROBE * 1e9 / max(spent))
-            except RuntimeError:  # no memory, here or there
-                self.measured = 0
-        return self.measured
-
-    def spent(self, copies, pair, device):
-        self.torch.cuda.synchronize(device)
-        began = time.perf_counter_ns()
-        copies.copy([pair], device).synchronize()
-        return time.perf_counter_ns() - began
-
-    def copies(self):
-        return Copies(self.torch)
-
-    def took(self):
-        return sum(self.package.stats(device)["physical_bytes"] for device in self.package._used_devices())
-
-    def trim(self):
-        self.package.trim()
-
-    def asked(self):
-        return self.package._taken()
-
-    def host_bytes(self):
-        """Half of what is available, shared with the host's other ranks."""
-        try:
-            with open("/proc/meminfo", encoding="ascii") as file:
-                kib = dict(line.split()[:2] for line in file)["MemAvailable:"]
-        except (OSError, KeyError, ValueError):
-            return 0
-        return int(kib) * 1024 // 2 // max(int(os.environ.get("LOCAL_WORLD_SIZE") or 1), 1)
-
-    def ladder(self, costs, budget):
-        from . import _job
-
-        self.package._enter_phase("")
-        with tempfile.TemporaryDirectory() as folder:
-            trace = os.path.join(folder, "learned.trace")
-            self.package.save_trace(trace)
-            return json.loads(_job.run("explain", trace, "--budget", str(budget), "--json", *options(costs),
-                                       answers=(0, 1)))
-
-    def say(self, text):
-        from . import _job
-
-        if os.environ.get("PLEAT_RUN") != "quiet":
-            _job.say(text)

@@ -1,0 +1,97 @@
+"""A model's blocks, which are found by their classes, and the hooks by which they and their model ask what to do."""
+
+import functools
+
+FEWEST = 2  # modules of a class side by side that are a model's blocks
+
+
+def is_layer(module):
+    """Whether it is a layer of transformers' that asks at each call whether to checkpoint."""
+    return any(kind.__name__ == "GradientCheckpointingLayer" for kind in type(module).__mro__)
+
+
+def repeated(torch, module):
+    """The children of a list or a sequence that are its blocks: of each class that comes more than once."""
+    if not isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)):
+        return []
+    children = [child for child in module if next(child.parameters(), None) is not None]
+    counts = {}
+    for child in children:
+        counts[type(child)] = counts.get(type(child), 0) + 1
+    return [child for child in children if counts[type(child)] >= FEWEST]
+
+
+def find(torch, root):
+    """The blocks below `root`, in the order of its modules, none of them inside another one."""
+    layers = [module for module in root.modules() if is_layer(module)]
+    found, inside = [], set()
+    for module in root.modules():
+        if module in inside:
+            continue
+        blocks = [module] if is_layer(module) else [] if layers else repeated(torch, module)
+        for block in blocks:
+            if block not in inside:
+                found.append(block)
+                inside.update(block.modules())
+    return found
+
+
+class Block:
+    """What is known of one of a model's blocks."""
+
+    def __init__(self, number):
+        self.number = number
+        self.alone = False  # its buffers change in forward
+        self.running = False  # a forward that calls its parent class's is one forward
+        self.times = []  # of its forwards in the iteration that is learned
+        self.attention_times = []  # of each call of attention in them
+
+
+# ---- hooks that copies and pickles of a model survive ----
+
+
+def layer_of(function):
+    """The layer whose call is to be checkpointed, from what transformers passes: its bound call, with keywords;
+    None where it is something else."""
+    if isinstance(function, functools.partial):
+        return function.args[0] if function.args else layer_of(function.func)
+    return getattr(function, "__self__", None)
+
+
+class Ask:
+    """What a layer of transformers' calls in the place of torch's checkpoint. A copy asks, too; a pickle has
+    torch's checkpoint itself."""
+
+    def __init__(self, recompute):
+        self.recompute = recompute
+
+    def __call__(self, function, *arguments, **keywords):
+        return self.recompute.run(layer_of(function), function, arguments, keywords)
+
+    def __deepcopy__(self, known):
+        return self
+
+    def __reduce__(self):
+        from torch.utils.checkpoint import checkpoint
+
+        return functools.partial(checkpoint, use_reentrant=False).__reduce__()
+
+
+class Called:
+    """The hook before a model's forward."""
+
+    def __init__(self, recompute):
+        self.recompute = recompute
+
+    def __call__(self, module, arguments, keywords):
+        self.recompute.begins(module, arguments, keywords)
+
+    def __deepcopy__(self, known):
+        return self
+
+    def __reduce__(self):
+        import torch
+
+        return getattr, (torch.nn.Identity(), "__init__")
+
+
