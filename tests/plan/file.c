@@ -65,12 +65,13 @@ int __wrap_rename(const char *from, const char *to)
 }
 
 typedef struct {
-    char folder[32], path[64];
+    char folder[80], path[96];
 } fixture;
 
 static void begin(fixture *f, bool refuses_unnamed)
 {
-    *f = (fixture){.folder = "/tmp/pleat-file-XXXXXX"};
+    *f = (fixture){0};
+    snprintf(f->folder, sizeof f->folder, "%s/file-XXXXXX", test_folder());
     memset(&disk, 0, sizeof disk);
     disk.refuses_unnamed = refuses_unnamed;
     assert_non_null(mkdtemp(f->folder));

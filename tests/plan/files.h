@@ -1,14 +1,10 @@
 /*
- * files.h: files of a test: a folder of its own, and whole files in and out of memory.
+ * files.h: files of a test in its folder, and whole files in and out of memory.
  */
 #ifndef PLEAT_TESTS_PLAN_FILES_H
 #define PLEAT_TESTS_PLAN_FILES_H
 
-#include "test.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "../folder.h"
 
 typedef struct test_bytes {
     uint8_t *data;
@@ -32,19 +28,6 @@ static inline void test_bytes_free(test_bytes *bytes)
 {
     free(bytes->data);
     *bytes = (test_bytes){0};
-}
-
-/* Makes a folder for temporary files; the same one for the whole program. In memory where it can
- * be: files of Pleat are synced, which takes ten milliseconds each on a disk that others use. */
-static inline const char *test_folder(void)
-{
-    static char folder[64];
-    if (folder[0] == '\0') {
-        strcpy(folder, "/dev/shm/pleat-test-XXXXXX");
-        if (mkdtemp(folder) == NULL)
-            assert_non_null(mkdtemp(strcpy(folder, "/tmp/pleat-test-XXXXXX")));
-    }
-    return folder;
 }
 
 /* "/dev/shm/pleat-test-abcdef/NAME"; four are kept. */

@@ -2,6 +2,7 @@
  * handover.c: chunks that pass from stream to stream: what the planner makes of them, and what the
  * verifier and the plan file do with them.
  */
+#include "files.h"
 #include "jobs.h"
 
 #include <plan/fold/handover.h>
@@ -164,9 +165,7 @@ static void handover_plans_read_as_they_were_written(void **state)
     (void)state;
     pleat_trace *trace = test_job_of_turns(2, 9, 5 * CHUNK);
     pleat_plan *plan = plan_of(trace), *read;
-    char path[] = "/tmp/pleat-handover-XXXXXX";
-    int file = mkstemp(path);
-    assert_true(file >= 0);
+    const char *path = test_path("handover");
     assert_ok(pleat_plan_write(plan, path));
     assert_ok(pleat_plan_read(path, &read));
     assert_int_equal(read->handed_count, plan->handed_count);
@@ -174,7 +173,6 @@ static void handover_plans_read_as_they_were_written(void **state)
     assert_ok(pleat_plan_verify(read, trace));
     pleat_plan_free(read);
     assert_int_equal(remove(path), 0);
-    assert_int_equal(close(file), 0);
     pleat_plan_free(plan);
     pleat_trace_free(trace);
 }

@@ -7,6 +7,7 @@
  * traces/moe.pickle.gz.
  */
 #include "arena.h"
+#include "files.h"
 #include "painting.h"
 
 #include <plan/base/free_ranges.h>
@@ -569,8 +570,7 @@ static void reuse_holds_requests_of_a_job(void **state)
 static void reuse_is_kept_in_the_file(void **state)
 {
     (void)state;
-    char path[] = "/tmp/pleat-reuse-XXXXXX";
-    close(mkstemp(path));
+    const char *path = test_path("reuse");
     pleat_plan *plan = contiguous_plan(), *read;
     assert_ok(pleat_plan_write(plan, path));
     assert_ok(pleat_plan_read(path, &read));

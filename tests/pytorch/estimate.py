@@ -172,6 +172,20 @@ class Command(unittest.TestCase):
         self.assertEqual((nothing.returncode, nothing.stdout), (1, "hello\n"))
         self.assertIn("nothing was allocated on a GPU", nothing.stderr)
 
+    @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
+    def test_one_that_is_terminated_leaves_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            begun = subprocess.Popen([sys.executable, "-m", "pleat.estimate", "--", "sh", "-c", "echo $$; exec sleep 60"],
+                                     stdout=subprocess.PIPE, text=True,
+                                     env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch"), TMPDIR=folder))
+            program = int(begun.stdout.readline())
+            self.assertEqual(len(os.listdir(folder)), 1)
+            begun.terminate()
+            self.assertEqual(begun.wait(20), 143)
+            begun.stdout.close()
+            self.assertEqual(os.listdir(folder), [])
+            self.assertFalse(os.path.exists("/proc/%d" % program))
+
 
 @unittest.skipIf(torch is None or torch.version.cuda is None, "no torch with CUDA")
 @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")

@@ -30,7 +30,7 @@ static uint64_t seed = 1;
 static const char *path_of_ledger(void)
 {
     static char path[256];
-    snprintf(path, sizeof path, "%s/pleat-u%u-GPU-1.tenants", ledger_folder, geteuid());
+    snprintf(path, sizeof path, "%s/pleat-u%u-GPU-1.tenants", test_folder(), geteuid());
     return path;
 }
 
@@ -455,7 +455,7 @@ static void tenants_files_that_are_not_trusted_are_refused(void **state)
     char other[256];
     const uint32_t version = 99;
     const uint64_t none = 0;
-    snprintf(other, sizeof other, "%s/other", ledger_folder);
+    snprintf(other, sizeof other, "%s/other", test_folder());
     make_ledger();
     struct stat made;
     assert_int_equal(stat(path_of_ledger(), &made), 0);
@@ -506,7 +506,7 @@ static void tenants_of_a_group_share_a_ledger_of_the_group(void **state)
         char path[256];
         struct stat made;
         assert_ok(pleat__tenant_join(&options, &tenant));
-        snprintf(path, sizeof path, "%s/pleat-g0-GPU-1.tenants", ledger_folder);
+        snprintf(path, sizeof path, "%s/pleat-g0-GPU-1.tenants", test_folder());
         assert_int_equal(stat(path, &made), 0);
         assert_int_equal(made.st_mode & 07777, 0660);
         pleat__tenant_leave(tenant);
@@ -996,5 +996,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(tenants_survive_who_writes_nonsense_meanwhile),
         cmocka_unit_test(tenants_hold_while_processes_are_killed),
     };
-    return cmocka_run_group_tests_name("tenants", tests, open_ledger_folder, close_ledger_folder);
+    return cmocka_run_group_tests_name("tenants", tests, open_ledger_folder, NULL);
 }

@@ -112,6 +112,7 @@ def main(arguments=None):
     program = run.program_of(options.program[0], "estimate")
     with tempfile.TemporaryDirectory(prefix="pleat-estimate-") as folder:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the program's
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # the folder and the program go
         done = subprocess.run([program, *options.program[1:]], env=environment(options, os.environ, folder),
                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         snapshots = sorted(str(path) for path in pathlib.Path(folder).glob("*.pickle"))

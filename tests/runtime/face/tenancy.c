@@ -626,5 +626,5 @@ int main(void)
         cmocka_unit_test(tenancy_nothing_is_left_whatever_fails),
 
     };
-    return cmocka_run_group_tests_name("tenancy", tests, open_ledger_folder, close_ledger_folder);
+    return cmocka_run_group_tests_name("tenancy", tests, open_ledger_folder, NULL);
 }

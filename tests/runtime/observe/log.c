@@ -2,7 +2,7 @@
  * log.c: footprint logs: what is written is read, coarser the longer ago, peaks exact; the file
  * does not grow; a killed process leaves one that reads; damaged ones are refused or read in part.
  */
-#include "test.h"
+#include "../../folder.h"
 
 #include <pleat/plan.h>
 #include <pleat/runtime.h>
@@ -18,7 +18,7 @@
 #define BYTES (136ull << 10)
 
 typedef struct fixture {
-    char folder[64];
+    char folder[80];
     char path[128];
     pleat__arena
         *arena; /* of a log without runtime. Not where a test forks: jemalloc then takes the
@@ -27,7 +27,8 @@ typedef struct fixture {
 
 static void begin(fixture *f)
 {
-    *f = (fixture){.folder = "/tmp/pleat-log-XXXXXX"};
+    *f = (fixture){0};
+    snprintf(f->folder, sizeof f->folder, "%s/log-XXXXXX", test_folder());
     assert_non_null(mkdtemp(f->folder));
     snprintf(f->path, sizeof f->path, "%s/run.log", f->folder);
 }
@@ -630,7 +631,7 @@ static void log_folder_is_no_link(void **state)
     begin(&f);
     setenv("XDG_RUNTIME_DIR", f.folder, 1);
     pleat__log_folder(path, sizeof path);
-    assert_int_equal(symlink("/tmp", path), 0);
+    assert_int_equal(symlink(test_folder(), path), 0);
     assert_ok(pleat_vmm_host(&host, &vmm));
     assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_IO);
     assert_non_null(strstr(pleat_last_error()->text, path));
