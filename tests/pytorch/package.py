@@ -322,6 +322,11 @@ class Run(unittest.TestCase):
 
         self.assertEqual(settings(), "")
         self.assertEqual(settings("--log", "auto"), "log:auto")
+        with tempfile.TemporaryDirectory() as folder:
+            _plans.settings("log:%s/%%w/%%r.log" % folder, {"RANK": "3", "WORLD_SIZE": "8"})
+            self.assertEqual(os.listdir(folder), ["8"])
+            _plans.settings("log:%s/%%p/log" % folder, {})
+            self.assertEqual(os.listdir(folder), ["8"])
         self.assertEqual(settings("--log", "/%p.log", "--conf", "small:2m"),
                          "small:2m,log:/%p.log")
         self.assertEqual(settings("--log", "auto", PLEAT_CONF="views:1g"), "views:1g,log:auto")
@@ -329,7 +334,7 @@ class Run(unittest.TestCase):
         self.assertTrue(os.path.isabs(settings("--log", "run.log")[len("log:"):]))
         ranked = {"RANK": "3", "WORLD_SIZE": "8"}
         for name, own in (("/x.log", "/x.log.3"), ("/x%r.log", "/x3.log"), ("/x%p.log", "/x%p.log"),
-                          ("/x%r-%p-%d.log", "/x3-%p-%d.log"), ("auto", "auto")):
+                          ("/x%r-%p-%d.log", "/x3-%p-%d.log"), ("/x%w-%p.log", "/x8-%p.log"), ("auto", "auto")):
             self.assertEqual(settings("--log", name, rank=ranked), "log:" + own)
             # However they were told: ranks do not write into each other's.
             self.assertEqual(_plans.settings("small:2m,log:%s,views:1g" % name, ranked),
@@ -435,7 +440,7 @@ class Run(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for name in ("a1-0.plan", "b.plan.3"):
                 pathlib.Path(folder, name).touch()
-            for name, there in (("a%r-%d.plan", True), ("a1-%d.plan", True), ("a2-%d.plan", False),
+            for name, there in (("a%r-%d.plan", True), ("a1-%d.plan", True), ("a2-%d.plan", False), ("b%w/%r.plan", True),
                                 ("%d.plan", False), ("b.plan", True), ("b", False), ("", False)):
                 line = ["--plan", os.path.join(folder, name), "--", "true"]
                 if there:
@@ -646,6 +651,8 @@ class Plans(unittest.TestCase):
     def test_each_rank_has_its_own(self):
         ranked = {"RANK": "3", "WORLD_SIZE": "8"}
         self.assertEqual(_plans.written("a-%r.plan", ranked), "a-3.plan")
+        self.assertEqual(_plans.written("a-%w.plan", {}), "a-1.plan")
+        self.assertEqual(_plans.written("a-%w-%r.plan", ranked), "a-%s-3.plan" % ranked["WORLD_SIZE"])
         self.assertEqual(_plans.written("a.plan", ranked), "a.plan.3")
         with tempfile.TemporaryDirectory() as folder:
             name = os.path.join(folder, "a.plan")

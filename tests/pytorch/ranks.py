@@ -141,7 +141,7 @@ class Files(unittest.TestCase):
         return said
 
     def test_the_last_one_tells_of_all(self):
-        for name in ("c.json", "c%r.json"):
+        for name in ("c.json", "c%r.json", "%w/c%r.json"):
             with tempfile.TemporaryDirectory() as folder:
                 said = self.written(folder, [2, 0, 1], 3, name)
                 self.assertEqual((said[2], said[0]), ("", ""))
@@ -205,6 +205,35 @@ class Plans(unittest.TestCase):
             # Where they differ nobody knows which one it would be.
             self.save(path, 2, 3, "%016x" % 8, [])
             self.assertEqual(_plans.read(path, ranked), os.path.join(folder, "a9.plan"))
+
+    def test_each_size_of_a_job_has_plans_of_its_own(self):
+        sized = lambda ranks, rank=1: {"RANK": str(rank), "WORLD_SIZE": str(ranks)}  # noqa: E731
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "plans", "%w", "%r.plan")
+            for ranks in (2, 4):
+                for rank in range(ranks):
+                    self.save(path, rank, ranks, "%016x" % (10 * ranks + rank), [])
+            for ranks in (2, 4):
+                own = _plans.read(path, sized(ranks))
+                self.assertEqual(own, os.path.join(folder, "plans", str(ranks), "1.plan"))
+                self.assertEqual(pathlib.Path(own).read_text(), "plan %016x" % (10 * ranks + 1))
+                self.assertFalse(_plans.is_of_another_size(path, sized(ranks)))
+            self.assertEqual(len(_plans.of_ranks(path)), 6)
+            # None was made for three, which is no reason to end; that one of two is missing is.
+            self.assertTrue(_plans.is_of_another_size(path, sized(3)))
+            self.assertFalse(_plans.is_of_another_size(path.replace("%w", "3"), sized(3)))
+            self.assertTrue(_plans.is_told_later(path, {}))
+            # One that all have the same serves a further rank of that size.
+            path = os.path.join(folder, "b-%w.plan")
+            for rank in (0, 1):
+                self.save(path, rank, 8, "%016x" % 5, [])
+            self.assertEqual(_plans.read(path, sized(8, 7)), os.path.join(folder, "b-8.plan.equal-%016x" % 5))
+            self.assertEqual(_plans.read(path, sized(4, 0)), os.path.join(folder, "b-4.plan"))
+            old = os.path.join(folder, "b-8.plan.equal-%016x" % 5)
+            os.utime(old, (1, 1))
+            for ranks, there in ((4, True), (8, False)):
+                _plans.forget_old(path, time.time() - 60, sized(ranks, 0))
+                self.assertEqual(os.path.exists(old), there)
 
     def test_what_an_earlier_start_shared_goes(self):
         with tempfile.TemporaryDirectory() as folder:

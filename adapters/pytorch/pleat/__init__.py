@@ -118,7 +118,8 @@ def enable(
     steps on a device says where an iteration ends there, until another one goes on without it. `save_plan`: a file for
     the plan of what this run does, with which the next run's `plan` starts planned; it is written when
     some iterations were recorded, or at the end. `record` iterations are recorded in any case (see save_plan() and save_trace()). In
-    names of plans %r stands for the rank, %d for the device, and, where it is written, %p for the process.
+    names of plans %r stands for the rank, %w for how many there are, %d for the device, and, where it is written, %p
+    for the process; of a name with %w that has no plan for so many ranks none is followed.
     `windows`: where a plan is to be saved, or too little is served as planned, modules whose requests vary from iteration to iteration are
     found, and the runtime is told when they run. `canary` proves that no two tensors share memory: all
     of it is filled and verified on the GPU (see canary_errors()); slow, and not for programs that
@@ -156,7 +157,7 @@ def enable(
     plan_is_auto = plan == "auto"
     given = "" if plan in (None, "", "auto") else os.fspath(plan)
     plan = _plans.read(given) if given else ""
-    if plan and _plans.is_told_later(given):
+    if plan and (_plans.is_told_later(given) or _plans.is_of_another_size(given)):
         plan = ""
     elif plan and not _plans.numbered(plan):
         raise FileNotFoundError("pleat: there is no plan %r" % plan)
@@ -482,7 +483,7 @@ def _placed():
 
 
 def _save_plan(path):
-    """`path` may have %r, %d and %p in it."""
+    """`path` may have %r, %w, %d and %p in it."""
     from . import _plans
 
     first = _library.pleat_torch_first_device()
@@ -519,7 +520,7 @@ def save_plan(path):
     """Plans what was recorded so far and writes the plan, for `plan` of the next run's enable().
 
     Needs enable(record=N) or enable(save_plan=...), and two iterations that are alike. In the name
-    %r stands for the rank, %d for the device and %p for the process. RuntimeError says why there is no plan.
+    %r stands for the rank, %w for how many there are, %d for the device and %p for the process. RuntimeError says why there is no plan.
     """
     _want_enabled()
     _save_plan(os.path.abspath(path))

@@ -121,7 +121,10 @@ def write_counters(path, served, environment=os.environ):
     first process has heard of them all."""
     told = _ranks.record(served, pleat.windows(), environment)
     try:
-        _files.write(_plans.written(path, environment), json.dumps(told) + "\n")
+        own = _plans.written(path, environment)
+        _plans.make_folder(path, own)
+        path = _plans.sized(path, environment)
+        _files.write(own, json.dumps(told) + "\n")
     except OSError as problem:
         say("pleat: the counters: %s" % problem)
         return
@@ -138,6 +141,7 @@ def is_local(told):
 def write_report(path, trace, device, first):
     stem, suffix = os.path.splitext(path)
     name = _plans.of_device(_plans.written(stem), device, first) + (suffix or ".html")
+    _plans.make_folder(path, name)
     run("report", trace, "-o", name)
     say("pleat: wrote %s" % name)
 

@@ -1,8 +1,8 @@
 """Plan files: their names in jobs of many processes and devices, and saving them.
 
-In a name %r stands for the process's rank, as its launcher says it (0 in a job of one process), %d for
-the device, and in what is written %p for the process itself, which tells those apart that no launcher
-gave a rank. Where a job has several ranks and the name neither %r nor %p, what is written gets ".RANK" at
+In a name %r stands for the process's rank, as its launcher says it (0 in a job of one process), %w for how many
+ranks there are, %d for the device, and in what is written %p for the process itself, which tells those apart that
+no launcher gave a rank. A folder with such a sign in its name is made. Where a job has several ranks and the name neither %r nor %p, what is written gets ".RANK" at
 its end, and what is read is FILE.RANK where that is there, else FILE. A process's first device has the
 name itself, further ones ".dN" behind it, where the name has no %d.
 
@@ -58,6 +58,11 @@ def many(environment=os.environ):
     return launched(environment)[1] not in ("", "1")
 
 
+def sized(name, environment=os.environ):
+    """A name with the number of ranks in the place of %w."""
+    return name.replace("%w", launched(environment)[1] or "1")
+
+
 def told_rank(environment=os.environ):
     """The rank, or None where nobody speaks of ranks."""
     return rank(environment) if many(environment) or "RANK" in environment else None
@@ -65,6 +70,7 @@ def told_rank(environment=os.environ):
 
 def written(name, environment=os.environ):
     """The file that this process writes for `name`."""
+    name = sized(name, environment)
     if "%r" in name or "%p" in name:
         return name.replace("%r", rank(environment)).replace("%p", str(os.getpid()))
     return "%s.%s" % (name, rank(environment)) if many(environment) else name
@@ -73,19 +79,25 @@ def written(name, environment=os.environ):
 def log(name, environment=os.environ):
     """What the setting `log` is in this process: libpleat fills %p and %d in."""
     if name == "auto" or "%p" in name:
-        return name.replace("%r", rank(environment))
+        return sized(name, environment).replace("%r", rank(environment))
     return written(name, environment)
 
 
 def settings(conf, environment=os.environ):
     """Pleat's settings as this process has them: with a log of its own."""
-    own = (setting.split(":", 1) for setting in conf.split(","))
-    return ",".join("log:" + log(rest[0], environment) if key == "log" and rest else ":".join([key, *rest])
-                    for key, *rest in own)
+    made = []
+    for key, *rest in (setting.split(":", 1) for setting in conf.split(",")):
+        if key == "log" and rest:
+            own = log(rest[0], environment)
+            make_folder(rest[0], own)
+            rest = [own]
+        made.append(":".join([key, *rest]))
+    return ",".join(made)
 
 
 def read(name, environment=os.environ):
     """The file that this process reads for `name`."""
+    name = sized(name, environment)
     own = written(name, environment)
     if os.path.exists(own.replace("%d", "0")):
         return own
@@ -95,6 +107,12 @@ def read(name, environment=os.environ):
 def is_told_later(name, environment=os.environ):
     """Whether only ranks have plans of that name, and this process has been told none yet."""
     return told_rank(environment) is None and not numbered(read(name, environment)) and bool(of_ranks(name))
+
+
+def is_of_another_size(name, environment=os.environ):
+    """Whether a name has plans by the number of ranks, and none for that of this job: it is planned by none, and may
+    leave one."""
+    return "%w" in name and not numbered(read(name, environment))
 
 
 # ---- one plan for ranks that ask for the same ----
@@ -131,13 +149,21 @@ def link(common, own):
     os.replace(made, own)
 
 
+def make_folder(name, path):
+    """That of a file, where a sign in the name stands for it, and this process knows what for."""
+    if "%" in os.path.dirname(name) and "%" not in os.path.dirname(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+
+
 def save(name, device, first, fingerprint, write, environment=os.environ):
     """Saves a device's plan, by write(path), unless a rank that asked for the same has."""
     own = of_device(written(name, environment), device, first)
+    make_folder(name, own)
     if not is_shared(name, environment):
         write(own)
         return
-    common = of_device(shared(name, "equal-" + fingerprint), device, first)
+    common = of_device(shared(sized(name, environment), "equal-" + fingerprint), device, first)
+    make_folder(name, common)
     if not os.path.exists(common):
         write(common)
     link(common, own)
@@ -147,6 +173,7 @@ def forget_old(name, since, environment=os.environ):
     """Once a job: what ranks of an earlier start shared. Their files keep it, as far as they were not replaced."""
     if not is_shared(name, environment) or rank(environment) != "0":
         return
+    name = sized(name, environment)
     for path in glob.glob("*".join(glob.escape(part) for part in shared(name, "equal-\0").split("\0"))
                           .replace("%d", "*") + "*"):
         with contextlib.suppress(OSError):
@@ -155,8 +182,8 @@ def forget_old(name, since, environment=os.environ):
 
 
 def numbered(name):
-    """The files that there are of a name, with a number in the place of each %r and %d."""
-    parts = re.split("%[rd]", name)
+    """The files that there are of a name, with a number in the place of each %r, %w and %d."""
+    parts = re.split("%[rwd]", name)
     exact = re.compile("[0-9]+".join(map(re.escape, parts)))
     found = glob.glob("[0-9]*".join(map(glob.escape, parts)))
     return sorted(path for path in found if exact.fullmatch(path) and os.path.isfile(path))

@@ -34,8 +34,8 @@ def parser():
         default="",
         metavar="FILE",
         help="write the plan of this run there, for --plan of the next; of several processes and "
-        "devices each writes its own: %%r in a name stands for the rank, %%d for the device, %%p for "
-        "the process",
+        "devices each writes its own: %%r in a name stands for the rank, %%w for how many ranks there are, "
+        "%%d for the device, %%p for the process",
     )
     parser.add_argument(
         "--budget", default="0", metavar="SIZE", help="most memory to take of each device, such as 20GiB [all]"
@@ -53,7 +53,7 @@ def parser():
         default="",
         metavar="FILE|auto",
         help="write the memory over time there while it runs: for `pleat top` and `pleat report "
-        "--log`; auto: where `pleat top` looks; %%r, %%d and %%p as in --save-plan",
+        "--log`; auto: where `pleat top` looks; %%r, %%w, %%d and %%p as in --save-plan",
     )
     parser.add_argument(
         "--counters", default="", metavar="FILE", help="write the counters there, as JSON"
@@ -114,7 +114,8 @@ def check(options, error):
 
 def wrong_file(options):
     """What would be found at the end only, and would cost the run; None: nothing."""
-    if options.plan != "auto" and not _plans.of_ranks(options.plan):
+    # Of a name with %w each size of the job has plans of its own, and a first run none.
+    if options.plan != "auto" and "%w" not in options.plan and not _plans.of_ranks(options.plan):
         return "--plan: there is no file %r" % options.plan
     for name in ("save_plan", "report", "counters", "log"):
         wrong = _plans.cannot_write(getattr(options, name)) if getattr(options, name) != "auto" else None
