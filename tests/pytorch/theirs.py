@@ -194,6 +194,7 @@ class Driver:
     """A process that runs tests of a file in one of the two ways, and another one when that has ended."""
 
     def __init__(self, file, match, way, stand_ins):
+        self.name, self.way = file.name, way
         self.folder = tempfile.TemporaryDirectory()
         self.out = pathlib.Path(self.folder.name, "told")
         self.log = pathlib.Path(self.folder.name, "log")
@@ -208,6 +209,7 @@ class Driver:
     def start(self):
         self.out.write_text("")
         self.read = 0
+        self.begun = time.monotonic()
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(self.command, env=self.environment, stdin=subprocess.PIPE, stdout=log,
                                             stderr=subprocess.STDOUT, text=True, start_new_session=True)
@@ -217,6 +219,8 @@ class Driver:
         told, why = self.wait(START_SECONDS)
         if told is None:
             raise NotLoaded(why)
+        print("%s, %s: %d tests, loaded in %.0f s" % (self.name, self.way, len(told), time.monotonic() - self.begun),
+              flush=True)
         return told
 
     def wait(self, seconds):
@@ -417,7 +421,13 @@ def shard(text):
     return int(found.group(1)), int(found.group(2))
 
 
+def end(number, frame):
+    """What is running goes with this process, and what was told is said."""
+    raise KeyboardInterrupt
+
+
 def main():
+    signal.signal(signal.SIGTERM, end)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path, nargs="?", help="PyTorch's folder `test`")
     parser.add_argument("--match", metavar="REGEX", help="tests by their names [of test_cuda.py those of memory]")
@@ -438,7 +448,11 @@ def main():
         for path in options.sum:
             told.read(path)
     else:
-        short = run_all(options, told)
+        try:
+            short = run_all(options, told)
+        except KeyboardInterrupt:
+            print("broken off")
+            short = 1
     return 1 if say(told) or short or not told.files else 0
 
 
