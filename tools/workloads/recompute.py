@@ -24,8 +24,8 @@ All use kernels that give the same bits in each run, where torch has them; of a 
 
 A row: the most bytes of the device in use where iterations end (memory is kept between them), by the driver's
 count less what is there beside Pleat's memory after the first iterations; seconds of an iteration at the mean
-of the measured ones; whether losses are those alone, bit by bit; and the choice. Then what must hold and does
-not; exit status 1 if anything.
+of the measured ones, and how many of them it waited for memory verbs; whether losses are those alone, bit by bit; and
+the choice. Then what must hold and does not; exit status 1 if anything.
 
     recompute.py --cpu
 
@@ -157,6 +157,7 @@ class Gpu:
         import pleat
 
         self.pleat, self.way, self.most, self.rest = pleat, way, 0, 0
+        self.before, self.waited = {}, []
         self.choosing, self.said = [], []
         if way not in CHOSEN + ("closed",):
             pleat.enable(conf="keep:off")
@@ -186,15 +187,20 @@ class Gpu:
 
     def iterated(self, torch, number):
         """Returns whether the iteration is one that is measured."""
+        before, self.before = self.before, self.pleat.stats()
+        # The driver's calls that it waited for, and how long.
+        counts = [self.before[name] - before.get(name, 0) for name in ("map_waits", "driver_calls", "waited_ns")]
         if number < WARM or (self.way == "closed" and not self.pleat._recomputing.compiled.chosen and number < MOST):
             # The context and libraries, whose kernels are loaded by now.
             self.rest = used(torch) - self.pleat.stats()["physical_bytes"]
             return False
         self.most = max(self.most, used(torch) - self.rest)
+        self.waited.append(counts)
         return True
 
     def row(self):
-        row = dict(used_bytes=self.most, physical_bytes=self.pleat.stats()["physical_bytes"], said=self.said)
+        row = dict(used_bytes=self.most, physical_bytes=self.pleat.stats()["physical_bytes"], said=self.said,
+                   waited=self.waited)
         if self.way in CHOSEN:
             made = self.pleat._recomputing
             row.update(choice_seconds=max(self.choosing, default=None), blocks=made.count, ways=ways_of(made))
@@ -452,17 +458,18 @@ def judge(rows):
 
 
 def show(rows):
-    print("%-9s %-6s %-9s %6s %9s %9s %8s %10s %s" % (
-        "model", "length", "way", "budget", "used GiB", "s/iter", "losses", "a/b/c of", "choice s"))
+    print("%-9s %-6s %-9s %6s %9s %9s %9s %8s %10s %s" % (
+        "model", "length", "way", "budget", "used GiB", "s/iter", "waited s", "losses", "a/b/c of", "choice s"))
     for row, losses in zip(rows, compared(rows)):
         if row.get("error"):
             print("%-9s %-6s %-9s %6g %s" % (
                 row["name"], row["lengths"], row["way"], row["share"], row["error"].splitlines()[0]))
             continue
         ways = "%d/%d/%d %d" % (*row["ways"], row["blocks"]) if "ways" in row else ""
-        print("%-9s %-6s %-9s %6g %9.3f %9.4f %8s %10s %s" % (
-            row["name"], row["lengths"], row["way"], row["share"], row["used_bytes"] / GIB, row["seconds"], losses, ways,
-            "%.2f" % row["choice_seconds"] if row.get("choice_seconds") is not None else ""))
+        waited = sum(ns for _, _, ns in row["waited"]) / 1e9 / MEASURED if "waited" in row else 0
+        print("%-9s %-6s %-9s %6g %9.3f %9.4f %9.4f %8s %10s %s" % (
+            row["name"], row["lengths"], row["way"], row["share"], row["used_bytes"] / GIB, row["seconds"], waited, losses,
+            ways, "%.2f" % row["choice_seconds"] if row.get("choice_seconds") is not None else ""))
     print("losses: against those alone, bit by bit; -: two runs alone differ, or may by the fast kernels")
     for row in rows:
         if row.get("because"):
