@@ -17,7 +17,7 @@ import pleat
 import suite
 from pleat import run
 from pleat._recompute.blocks import find
-from pleat._recompute.ladder import Ladder, Learned
+from pleat._recompute.ladder import HEAP, Ladder, Learned
 from pleat._recompute.recompute import OFF
 from pleat._recompute.world import BETWEEN
 from pleat._recompute.world import World as TheWorld
@@ -104,7 +104,7 @@ class Training(Trainer):
         # Of 16 was learned, and of 24 when it came.
         self.assertEqual(again[2:], [[], None, [], [], [], [], [0, 2], []])
         self.assertEqual(([one.sizes for one in made.learned], made.learnings, len(world.phases)),
-                         ([{(1, 0): 24 * 16}], 2, 24))
+                         ([{(1, 0): 16 * 16}, {(1, 0): 24 * 16}], 2, 24))
 
     def test_larger_iterations_are_reckoned_when_none_is_recorded_any_more(self):
         with mock.patch.object(World, "recording", lambda world: False):
@@ -138,6 +138,8 @@ class Training(Trainer):
         with self.assertRaisesRegex(RuntimeError, "950.000 GiB cannot work: .* 965.760 GiB .*, the smallest that can"):
             self.train(Net(count=2), made, sizes=(16, 8))
         self.assertEqual(world.held, [])
+        ladder = Ladder(told([1000, 700], planned={1: 710}))
+        self.assertEqual([ladder.least(earlier) for earlier in (0, 705, 711)], [710, 710, 711 * HEAP])
 
     def test_an_error_says_what_would_work_where_all_is_computed_again(self):
         answer = told([1000 * GIB, 900 * GIB, 800 * GIB], fixed=100 * GIB)

@@ -61,13 +61,12 @@ class Ladder:
         planned = [rung["physical_bytes"] / rung["live_bytes"] for rung in self.rungs if rung.get("physical_bytes")]
         self.beyond = max([HEAP] + planned)
 
-    def bytes(self, rung, share, gradients=0):
-        """What a rung takes at most at a size that is so many times the recorded one's, with so many bytes of gradients
-        more: they and the optimizer take as much at any size, and of what grows with the size nothing grows more
-        slowly."""
-        live = self.rungs[rung]["live_bytes"] + gradients
+    def bytes(self, rung, share, more=0):
+        """What a rung takes at most at a size that is so many times the recorded one's, with so many bytes more:
+        gradients and the optimizer take as much at any size, and of what grows with the size nothing grows more slowly."""
+        live = self.rungs[rung]["live_bytes"]
         fixed = min(self.lasting, live) if share < 1 else self.persistent
-        return (fixed + (live - fixed) * share) * self.beyond
+        return (more + fixed + (live - fixed) * share) * self.beyond
 
     def all_again(self, share):
         """What it takes with all blocks computed again at such a size where what grows does so in proportion."""
@@ -77,7 +76,7 @@ class Ladder:
         """What a plan takes with all blocks computed again; or the heap, of an earlier iteration's so many live bytes."""
         last = self.rungs[-1]
         planned = last.get("physical_bytes") or last["live_bytes"]
-        return max(planned, earlier * HEAP if earlier > planned * HEAP else 0)
+        return earlier * HEAP if earlier > planned else planned
 
     def ways(self, rung):
         """How each block goes that is not kept: number -> (way, the block by whose end it is offloaded)."""
@@ -93,6 +92,11 @@ class Learned:
 
     def __init__(self, ladder, sizes, behind, gradients):
         self.ladder, self.sizes, self.behind, self.gradients = ladder, sizes, behind, gradients
+        self.since = 0  # bytes that persist and did not then
+
+    def note(self, later):
+        """What persists in an iteration that was learned later."""
+        self.since = max(later.ladder.persistent - self.ladder.persistent, 0)
 
     def covers(self, sizes, behind=()):
         """Whether no input is larger there, in the first microbatch or behind it."""
@@ -101,11 +105,11 @@ class Learned:
     def bytes(self, rung, sizes, behind):
         """What a rung takes at these sizes, at most where none is larger than here."""
         share = share_of(sizes, self.sizes)
-        first = self.ladder.bytes(rung, share)
+        first = self.ladder.bytes(rung, share, self.since)
         if not behind:
             return first
-        return max(first, min(self.ladder.bytes(rung, share, self.gradients),
-                              self.ladder.bytes(rung, share_of(behind, self.behind))))
+        return max(first, min(self.ladder.bytes(rung, share, self.since + self.gradients),
+                              self.ladder.bytes(rung, share_of(behind, self.behind), self.since)))
 
     def rung(self, budget, sizes, behind):
         """The first rung within the budget; the last one where none is."""

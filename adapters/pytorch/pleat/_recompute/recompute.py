@@ -281,7 +281,9 @@ class Recompute:
         if max(ladder.least(), earlier) > self.budget:
             raise RuntimeError(self.refusal("", ladder.least(earlier), ladder.blocks))
         learned = Learned(ladder, sizes, behind, self.gradients())
-        self.learned = [one for one in self.learned if not learned.covers(one.sizes, one.behind)] + [learned]
+        for one in self.learned:
+            one.note(learned)
+        self.learned.append(learned)
         self.choose()
         self.hold()
         self.world.say(self.text())
