@@ -229,13 +229,32 @@ static uint32_t samples_of(const fitting *f, const kind *k, pleat__sample *sampl
     return count;
 }
 
-/* Seen at one x only, a request's size may be anything at another. */
 static bool seen_at_two(const pleat__sample *samples, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++)
         if (samples[i].u != samples[0].u || samples[i].v != samples[0].v)
             return true;
     return false;
+}
+
+/* Of a request that comes at one x only, in all its iterations and at one size: another x takes
+ * another way through the program. What is a whole number of places for each unit of x is taken to
+ * follow it, anything else to be the same. */
+static bool explain_alone(const fitting *f, const kind *k, const pleat__sample *samples,
+                          uint32_t count, pleat__function *function)
+{
+    uint32_t there = 0;
+    for (uint32_t p = 0; p < f->profiles; p++)
+        there += f->u[p] == samples[0].u;
+    if (count == 0 || k->varies || there != count)
+        return false;
+    uint64_t size = samples[0].size, u = samples[0].u;
+    *function = (pleat__function){.divisor = 1, .most = UINT64_MAX};
+    if (size / PLEAT__ALIGNMENT % u == 0 && size % PLEAT__ALIGNMENT == 0)
+        function->k[1] = (int64_t)(size / u);
+    else
+        function->k[0] = (int64_t)size;
+    return true;
 }
 
 static uint64_t largest_of(const fitting *f, const kind *k)
@@ -262,7 +281,7 @@ static bool is_bound(const fitting *f, uint32_t k, const pleat__sample *samples,
         at = samples[i].u;
     }
     for (uint32_t other = 0; other < f->kind_count; other++)
-        if (other != k && f->kinds[other].varies && largest_of(f, &f->kinds[other]) == most)
+        if (other != k && largest_of(f, &f->kinds[other]) == most)
             return true;
     return false;
 }
@@ -273,7 +292,7 @@ static bool explain(const fitting *f, uint32_t k, uint32_t parameters, pleat__fu
     pleat__sample samples[PLEAT__FIT_PROFILES_MOST];
     uint32_t count = samples_of(f, &f->kinds[k], samples);
     if (!seen_at_two(samples, count))
-        return false;
+        return parameters == 1 && explain_alone(f, &f->kinds[k], samples, count, function);
     if (pleat__solve(samples, count, parameters, function))
         return true;
     uint64_t most = largest_of(f, &f->kinds[k]);

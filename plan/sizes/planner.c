@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RANGE           4 /* times beyond the x recorded that the recipe is for */
 #define CHOICES         4 /* each takes so much of the time for the search, where it needs it */
 #define DEFAULT_CHUNK   (2u << 20)
 #define DEFAULT_SECONDS 1.0
@@ -57,12 +56,12 @@ static pleat_result fit(pleat__planning *p)
     return PLEAT_OK;
 }
 
-/* Lowest and highest of one parameter, RANGE times beyond what was recorded. */
+/* Lowest and highest of one parameter, PLEAT__RANGE times beyond what was recorded. */
 static pleat_result widen(pleat__fraction low, pleat__fraction high, pleat__fraction *lowest,
                           pleat__fraction *highest)
 {
-    if (!pleat__fraction_multiply(low, (pleat__fraction){1, RANGE}, lowest) ||
-        !pleat__fraction_multiply(high, (pleat__fraction){RANGE, 1}, highest))
+    if (!pleat__fraction_multiply(low, (pleat__fraction){1, PLEAT__RANGE}, lowest) ||
+        !pleat__fraction_multiply(high, (pleat__fraction){PLEAT__RANGE, 1}, highest))
         return pleat__fail(PLEAT_E_LIMIT, "the recorded sizes have too large a factor");
     return PLEAT_OK;
 }

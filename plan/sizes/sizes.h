@@ -70,6 +70,8 @@ typedef struct pleat__function {
     uint64_t least;          /* bytes, above which it is proportional; 0: no bound */
 } pleat__function;
 
+/* A recipe is for x so many times below and beyond those recorded. */
+#define PLEAT__RANGE         4
 #define PLEAT__RESERVED_MOST 20u
 #define PLEAT__CHOICES_MOST  32u
 
@@ -186,6 +188,13 @@ PLEAT_NODISCARD pleat_result pleat__elastic_instance(const pleat_plan *plan, con
                                                      const pleat__instance_options *options,
                                                      pleat__instance_report *report,
                                                      pleat_plan **out);
+
+/* The least that an iteration at x takes, in whole chunks: the instance's physical memory is the
+ * most. They differ beyond the largest x recorded, by what requests that live for a moment, the
+ * workspaces of kernels, have grown since: they may have a bound that no recording shows.
+ * PLEAT_E_NO_MEMORY. */
+PLEAT_NODISCARD pleat_result pleat__elastic_least(const pleat_plan *plan, const pleat__x *x,
+                                                  const pleat_plan *instance, uint64_t *bytes);
 
 /* The largest x at which the plan's physical memory is at most `bytes`: u at whole multiples of
  * `step`, v as in `at`. PLEAT_E_NOT_FOUND: not even the lowest of the range is. *physical may be

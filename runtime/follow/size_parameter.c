@@ -204,8 +204,11 @@ void pleat__size_parameter_correct(pleat__size_parameter *sizes, pleat__schedule
         sizes->confirms++;
         return;
     }
-    sizes->missed = PLEAT__NO_ITEM;
     if (missed != PLEAT__NO_ITEM && item == confirms) {
+        if (sizes->taken_for != PLEAT__NO_ITEM)
+            pleat__size_parameter_outgrew(sizes, schedule,
+                                          &schedule->items[sizes->taken_for].place);
+        sizes->missed = PLEAT__NO_ITEM;
         pleat__matcher_resize(&schedule->matcher, missed, sizes->missed_bytes);
         /* It may have been taken for one further ahead of the same size. */
         if (item != expected)
@@ -213,17 +216,20 @@ void pleat__size_parameter_correct(pleat__size_parameter *sizes, pleat__schedule
                                 item + 1 < schedule->count ? item + 1 : schedule->matcher.begin);
         return;
     }
+    sizes->missed = PLEAT__NO_ITEM;
     if (item == expected || sizes->plan->recipe->parameters == 2 ||
         !pleat__size_parameter_is_known(sizes) || !may_be(schedule, expected, bytes, stream))
         return;
     sizes->missed = expected;
     sizes->missed_bytes = bytes;
+    sizes->taken_for = item;
     sizes->confirms = expected + 1;
 }
 
-void pleat__size_parameter_outgrew(const pleat__size_parameter *sizes, pleat__schedule *schedule,
+void pleat__size_parameter_outgrew(pleat__size_parameter *sizes, pleat__schedule *schedule,
                                    const pleat__place *place)
 {
+    sizes->taken_for = PLEAT__NO_ITEM;
     if (sizes->missed != PLEAT__NO_ITEM &&
         place->granules > schedule->items[sizes->missed].place.granules)
         pleat__schedule_replace(schedule, sizes->missed, place);

@@ -35,7 +35,9 @@ typedef struct pleat__size_parameter {
     uint32_t missed;        /* the item in whose place another size came just now, or
                                PLEAT__NO_ITEM ... */
     uint32_t confirms;      /* ... the item that says so if it comes next ... */
-    uint64_t missed_bytes;  /* ... and that size */
+    uint64_t missed_bytes;  /* ... that size ... */
+    uint32_t taken_for;     /* ... and the item that it was taken for, or PLEAT__NO_ITEM where
+                               it does not lie in that one's slot */
     pleat__x_finder finder; /* two parameters */
 } pleat__size_parameter;
 
@@ -60,7 +62,7 @@ void pleat__size_parameter_correct(pleat__size_parameter *sizes, pleat__schedule
                                    uint16_t stream);
 /* The request that came in the place of another size lies there. Where it does not fit that one's
  * slot, it is to lie there from then on. */
-void pleat__size_parameter_outgrew(const pleat__size_parameter *sizes, pleat__schedule *schedule,
+void pleat__size_parameter_outgrew(pleat__size_parameter *sizes, pleat__schedule *schedule,
                                    const pleat__place *place);
 
 /* Whether x is certain: two requests of this iteration say the same. */

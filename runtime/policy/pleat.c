@@ -212,13 +212,11 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
         return result;
     }
     bool followed = self->learner.epoch == epoch; /* none was adopted while the lock was left */
-    if (item == PLEAT__NO_ITEM) {
+    if (item == PLEAT__NO_ITEM)
         self->served |= DIVERGED;
-        if (followed && pleat__learner_has_sizes(&self->learner))
-            pleat__size_parameter_outgrew(&self->learner.sizes, self->learner.current, place);
-        return PLEAT_OK;
-    }
-    if (!followed)
+    if (followed && pleat__learner_has_sizes(&self->learner))
+        pleat__size_parameter_outgrew(&self->learner.sizes, self->learner.current, place);
+    if (!followed || item == PLEAT__NO_ITEM)
         return PLEAT_OK;
     bool is_slot = self->learner.current->items[item].kind == PLEAT__ITEM_SLOT;
     if (is_slot)

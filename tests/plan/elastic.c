@@ -483,6 +483,63 @@ static void traces_of_different_jobs_are_refused(void **state)
     pleat_trace_free((pleat_trace *)traces[1]);
 }
 
+/* --- what recordings do not show ---------------------------------------------------------------*/
+
+static uint64_t least_at(const pleat_plan *plan, uint64_t u, uint64_t *most)
+{
+    const pleat__x x = {{u, 1}, {1, 1}};
+    pleat_plan *instance;
+    uint64_t least;
+    assert_ok(pleat__elastic_instance(plan, &x, NULL, NULL, &instance));
+    assert_ok(pleat__elastic_least(plan, &x, instance, &least));
+    *most = instance->physical_bytes;
+    pleat_plan_free(instance);
+    return least;
+}
+
+static uint64_t live_at(const job *j, uint64_t u)
+{
+    pleat_trace *trace = trace_at(j, u, 1);
+    pleat_plan *own;
+    assert_ok(pleat_plan_make(trace, &small_chunks, &own));
+    uint64_t live = own->max_live_bytes;
+    pleat_plan_free(own);
+    pleat_trace_free(trace);
+    return live;
+}
+
+/* Workspaces stop growing where no recording was: what the job takes lies between the least and the
+ * most that the plan says, which are one figure as far as was recorded. */
+static void least_is_where_workspaces_stop_growing(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x1ea57);
+    for (int round = 0; round < 5; round++) {
+        job j = random_job(&random, false);
+        j.workspaces = 2;
+        j.kinds[j.kind_count] = (kind){.linear = 1 << 20, .most = 6 << 20};
+        j.kinds[j.kind_count + 1] = (kind){.linear = 3 << 18, .most = 9 << 19};
+        const uint64_t us[] = {3, 5};
+        pleat_plan *plan = plan_of(&j, us, 2, NULL), *larger = plan_of(&j, us, 2, "21");
+        uint64_t most;
+        for (uint64_t u = 1; u <= 5; u++) {
+            uint64_t least = least_at(plan, u, &most);
+            assert_int_equal(least, most);
+        }
+        for (uint64_t u = 6; u <= 20; u += 7) {
+            uint64_t least = least_at(plan, u, &most), live = live_at(&j, u);
+            assert_true(least < most);
+            assert_true(least <= live + CHUNK);
+            assert_true(least + (1 << 20) + CHUNK >= live);
+            assert_true(live <= most);
+        }
+        /* What is laid out for was not recorded. */
+        assert_true(least_at(larger, 21, &most) < most);
+        pleat_plan_free(plan);
+        pleat_plan_free(larger);
+    }
+}
+
 /* --- files -------------------------------------------------------------------------------------*/
 
 static void recipe_is_read_back(void **state)
@@ -604,6 +661,7 @@ int main(void)
         cmocka_unit_test(broken_request_becomes_dynamic),
         cmocka_unit_test(trace_without_the_parameter_has_no_x),
         cmocka_unit_test(traces_of_different_jobs_are_refused),
+        cmocka_unit_test(least_is_where_workspaces_stop_growing),
         cmocka_unit_test(recipe_is_read_back),
         cmocka_unit_test(recipe_of_what_may_have_any_size_is_refused),
         cmocka_unit_test(damaged_recipes_do_no_harm),

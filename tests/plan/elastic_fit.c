@@ -206,21 +206,52 @@ static void fit_knows_where_growth_begins(void **state)
     pleat__arena_destroy(arena);
 }
 
-/* At another x it may have any size. */
-static void fit_says_nothing_of_what_came_at_one_x_only(void **state)
+/* The same where the other kind is at the bound at every x recorded. */
+static void fit_knows_a_bound_that_another_has_reached(void **state)
 {
     (void)state;
-    const kind kinds[] = {{.linear = 4096}, {.linear = 8192}, {.linear = 1024}, {.constant = 5000}};
+    const kind kinds[] = {{.linear = 4096},
+                          {.linear = 8192},
+                          {.linear = 1024},
+                          {.constant = 3 << 20},
+                          {.linear = 2 << 20, .most = 3 << 20}};
+    const uint64_t us[] = {1, 2}, vs[] = {1, 1};
+    pleat__arena *arena;
+    pleat__fit fit;
+    assert_ok(pleat__arena_create(&arena));
+    uint64_t *sizes = table_of(kinds, 5, us, vs, 2, arena);
+    assert_ok(pleat__fit_make(sizes, 2, 5, us, arena, &fit));
+    for (uint64_t u = 1; u < 20; u++) {
+        const pleat__x x = {{u, 1}, {1, 1}};
+        expect_fit(&fit, kinds, 5, u, 1, &x);
+    }
+    pleat__arena_destroy(arena);
+}
+
+/* What comes at one x only follows it where it is whole places for each unit of x, and is as it was
+ * where it is not; where it did not come in each iteration there, or not at one size, it may be
+ * anything. */
+static void fit_takes_what_came_at_one_x_only_to_follow_it(void **state)
+{
+    (void)state;
+    const kind kinds[] = {
+        {.linear = 4096}, {.linear = 8192}, {.linear = 1024}, {.linear = 512}, {.constant = 5000}};
     const uint64_t us[] = {4, 8, 8}, vs[] = {1, 1, 1};
     pleat__arena *arena;
     pleat__fit fit;
     assert_ok(pleat__arena_create(&arena));
-    uint64_t *sizes = table_of(kinds, 4, us, vs, 3, arena);
-    assert_ok(pleat__fit_make(sizes, 3, 4, us, arena, &fit));
-    assert_int_not_equal(fit.of[3], PLEAT__NO_FUNCTION);
-    sizes[3] = PLEAT__ABSENT;
-    assert_ok(pleat__fit_make(sizes, 3, 4, us, arena, &fit));
+    uint64_t *sizes = table_of(kinds, 5, us, vs, 3, arena);
+    sizes[3] = sizes[4] = PLEAT__ABSENT;
+    assert_ok(pleat__fit_make(sizes, 3, 5, us, arena, &fit));
+    for (uint64_t u = 1; u < 20; u++) {
+        const pleat__x x = {{u, 1}, {1, 1}};
+        expect_fit(&fit, kinds, 5, u, 1, &x);
+    }
+    sizes[2 * 5 + 3] = PLEAT__ABSENT;
+    sizes[2 * 5 + 4] += 512;
+    assert_ok(pleat__fit_make(sizes, 3, 5, us, arena, &fit));
     assert_int_equal(fit.of[3], PLEAT__NO_FUNCTION);
+    assert_int_equal(fit.of[4], PLEAT__NO_FUNCTION);
     assert_int_not_equal(fit.of[0], PLEAT__NO_FUNCTION);
     pleat__arena_destroy(arena);
 }
@@ -331,7 +362,8 @@ int main(void)
         cmocka_unit_test(fit_finds_a_batch_and_a_length),
         cmocka_unit_test(fit_knows_a_bound_that_is_shared),
         cmocka_unit_test(fit_knows_where_growth_begins),
-        cmocka_unit_test(fit_says_nothing_of_what_came_at_one_x_only),
+        cmocka_unit_test(fit_knows_a_bound_that_another_has_reached),
+        cmocka_unit_test(fit_takes_what_came_at_one_x_only_to_follow_it),
         cmocka_unit_test(sizes_by_chance_show_no_x),
         cmocka_unit_test(names_out_of_proportion_are_refused),
         cmocka_unit_test(shapes_at_many_times_x_are_laid_rightly),

@@ -32,6 +32,7 @@ static inline uint64_t size_of(const kind *k, uint64_t u, uint64_t v)
 typedef struct job {
     kind kinds[48];
     uint32_t kind_count;
+    uint32_t workspaces; /* kinds behind those, which come for a moment every ten steps */
     uint64_t seed;
     uint32_t steps;
     uint64_t more_from;      /* from this u on there is one more tensor in 40 steps; 0: never */
@@ -81,6 +82,11 @@ static inline void iterate(test_jobber *t, const job *j, uint64_t u, uint64_t v)
         uint64_t dice = test_random_next(&random);
         if (j->more_from != 0 && u >= j->more_from && step % 40 == 39) {
             test_job_add(t, PLEAT_EVENT_ALLOC, t->next, size_of(&j->kinds[step % 5], u, v), 0);
+            test_job_free(t, t->next++);
+        }
+        if (j->workspaces != 0 && step % 10 == 9) {
+            const kind *own = &j->kinds[j->kind_count + step / 10 % j->workspaces];
+            test_job_add(t, PLEAT_EVENT_ALLOC, t->next, size_of(own, u, v), 0);
             test_job_free(t, t->next++);
         }
         if (t->live_count == 0 || (dice % 2 == 0 && t->live_count < 60)) {

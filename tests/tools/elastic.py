@@ -10,6 +10,7 @@ sys.dont_write_bytecode = True
 from made import record  # noqa: E402
 
 PLEAT = sys.argv.pop(1)
+DRAWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/workloads/drawn.py")
 
 
 def pleat(*arguments):
@@ -258,6 +259,41 @@ class Elastic(unittest.TestCase):
         rigid = self.path("rigid.plan")
         self.assertEqual(pleat("plan", two, "-o", rigid).returncode, 0)
         self.assertEqual(pleat("plan", rigid, "--at", "3").returncode, 3)
+
+
+
+class Foretold(unittest.TestCase):
+    """Jobs with kernels' workspaces: what is said of a size holds in a replay at it."""
+
+    def expect(self, like, recorded, sizes):
+        with tempfile.TemporaryDirectory() as folder:
+            def drawn(samples):
+                path = os.path.join(folder, "%d.pickle.gz" % samples)
+                if not os.path.exists(path):
+                    subprocess.run([sys.executable, "-B", DRAWN, "--like", like, "--set",
+                                    "samples=%d" % samples, "-o", path], check=True,
+                                   stdout=subprocess.DEVNULL)
+                return path
+            plan = os.path.join(folder, "plan")
+            made = pleat("plan", *map(drawn, recorded), "--x", ",".join(map(str, recorded)),
+                         "--no-replay", "-o", plan)
+            self.assertEqual(made.returncode, 0, made.stderr)
+            for samples in sizes:
+                at = json.loads(pleat("plan", plan, "--at", samples, "--json").stdout)
+                replay = json.loads(pleat("replay", drawn(samples), "--plan", plan, "-d", "2TiB",
+                                          "--json").stdout)
+                took = replay["peak_physical_bytes"]
+                self.assertLessEqual(took, at["at_physical_bytes"] * 1.001)
+                self.assertGreaterEqual(took, at["at_least_bytes"] * 0.999)
+                if samples <= recorded[-1]:
+                    self.assertEqual(at["at_least_bytes"], at["at_physical_bytes"])
+                self.assertGreaterEqual(replay["steady_planned_share"], 0.99)
+
+    def test_what_comes_at_one_of_the_recorded_sizes_only_is_foretold(self):
+        self.expect("gpt2-vpp-recompute", (2, 4), (4, 16))
+
+    def test_a_bound_that_some_have_reached_is_foretold(self):
+        self.expect("gpt2-vpp-recompute", (12, 24), (18,))
 
 
 if __name__ == "__main__":

@@ -93,35 +93,59 @@ static void order_by_x(const pleat__recipe *recipe, uint32_t *order)
     }
 }
 
+/* Whether the figures are one, to 0.1 %. */
+static bool is_sure(uint64_t least, uint64_t most)
+{
+    return least >= most - most / 1000;
+}
+
+static void print_row(cli_table *table, const pleat__x *x, const pleat_plan *instance,
+                      const pleat__instance_report *report, uint64_t least)
+{
+    char text[TEXT];
+    if (!cli_table_row(table))
+        return;
+    cli_table_cell(table, 0, "%s", plain_x(x, text, sizeof text));
+    cli_table_cell(table, 1, "%s", cli_format_size(instance->max_live_bytes, text, sizeof text));
+    cli_table_cell(table, 2, "%s", cli_format_size(instance->physical_bytes, text, sizeof text));
+    cli_table_cell(table, 3, "%s", cli_format_size(least, text, sizeof text));
+    cli_table_cell(table, 4, "%.5f",
+                   (double)instance->physical_bytes / (double)instance->max_live_bytes);
+    cli_table_cell(table, 5, "%s", layouts[report->layout]);
+    cli_table_cell(table, 6, "%u", report->remaps);
+}
+
 /* What some x would need: those that the recipe has choices for. */
 static void print_range(const pleat_plan *plan)
 {
-    const char *headings[] = {"x", "max-live", "physical", "to max-live", "layout", "remaps"};
+    const char *headings[] = {"x",           "max-live", "physical", "at least",
+                              "to max-live", "layout",   "remaps"};
     char text[TEXT];
     cli_table table;
-    if (!cli_table_begin(&table, 6, headings))
+    if (!cli_table_begin(&table, 7, headings))
         return;
     uint32_t order[PLEAT__CHOICES_MOST];
+    const pleat__x *unsure = NULL;
     order_by_x(plan->recipe, order);
     for (uint32_t i = 0; i < plan->recipe->choice_count; i++) {
         const pleat__x *x = &plan->recipe->choices[order[i]].x;
         pleat__instance_report report;
         pleat_plan *instance;
-        if (pleat__elastic_instance(plan, x, NULL, &report, &instance) != PLEAT_OK ||
-            !cli_table_row(&table))
+        uint64_t least;
+        if (pleat__elastic_instance(plan, x, NULL, &report, &instance) != PLEAT_OK)
             continue;
-        cli_table_cell(&table, 0, "%s", plain_x(x, text, sizeof text));
-        cli_table_cell(&table, 1, "%s",
-                       cli_format_size(instance->max_live_bytes, text, sizeof text));
-        cli_table_cell(&table, 2, "%s",
-                       cli_format_size(instance->physical_bytes, text, sizeof text));
-        cli_table_cell(&table, 3, "%.5f",
-                       (double)instance->physical_bytes / (double)instance->max_live_bytes);
-        cli_table_cell(&table, 4, "%s", layouts[report.layout]);
-        cli_table_cell(&table, 5, "%u", report.remaps);
+        if (pleat__elastic_least(plan, x, instance, &least) == PLEAT_OK) {
+            print_row(&table, x, instance, &report, least);
+            if (unsure == NULL && !is_sure(least, instance->physical_bytes))
+                unsure = x;
+        }
         pleat_plan_free(instance);
     }
     cli_table_end(&table, stdout);
+    if (unsure != NULL)
+        printf("from x = %s on 'physical' is the most, and 'at least' what it takes where kernels' "
+               "workspaces are no larger than those recorded\n",
+               plain_x(unsure, text, sizeof text));
 }
 
 void elastic_summary(const pleat_plan *plan)
@@ -168,7 +192,7 @@ static void row_bytes(cli_table *table, const char *name, uint64_t bytes)
 }
 
 static void print_at(const pleat_plan *instance, const pleat__instance_report *report,
-                     const char *x, double seconds)
+                     uint64_t least, const char *x, double seconds)
 {
     const char *headings[] = {"x", x};
     char text[TEXT];
@@ -177,6 +201,8 @@ static void print_at(const pleat_plan *instance, const pleat__instance_report *r
         return;
     row_bytes(&table, "max-live", instance->max_live_bytes);
     row_bytes(&table, "physical", instance->physical_bytes);
+    if (least < instance->physical_bytes)
+        row_bytes(&table, "  at least", least);
     snprintf(text, sizeof text, "%.5f",
              (double)instance->physical_bytes / (double)instance->max_live_bytes);
     row(&table, "  to max-live", text);
@@ -191,11 +217,13 @@ static void print_at(const pleat_plan *instance, const pleat__instance_report *r
 }
 
 static void json_at(json_writer *json, const pleat_plan *instance,
-                    const pleat__instance_report *report, const char *x, double seconds)
+                    const pleat__instance_report *report, uint64_t least, const char *x,
+                    double seconds)
 {
     json_string(json, "x", x);
     json_uint(json, "at_max_live_bytes", instance->max_live_bytes);
     json_uint(json, "at_physical_bytes", instance->physical_bytes);
+    json_uint(json, "at_least_bytes", least);
     json_double(json, "at_ratio",
                 (double)instance->physical_bytes / (double)instance->max_live_bytes);
     json_uint(json, "at_kept_bytes", report->kept_bytes);
@@ -221,12 +249,14 @@ static int answer_at(const pleat_plan *plan, const char *at, json_writer *json)
     }
     if (result != PLEAT_OK)
         return cli_failed("plan", result);
-    if (json != NULL)
-        json_at(json, instance, &report, pleat__x_text(&x, text, sizeof text), seconds);
-    else
-        print_at(instance, &report, plain_x(&x, text, sizeof text), seconds);
+    uint64_t least;
+    result = pleat__elastic_least(plan, &x, instance, &least);
+    if (result == PLEAT_OK && json != NULL)
+        json_at(json, instance, &report, least, pleat__x_text(&x, text, sizeof text), seconds);
+    else if (result == PLEAT_OK)
+        print_at(instance, &report, least, plain_x(&x, text, sizeof text), seconds);
     pleat_plan_free(instance);
-    return CLI_DONE;
+    return result == PLEAT_OK ? CLI_DONE : cli_failed("plan", result);
 }
 
 /* What the step behind x would need; 0 where the recipe does not reach. */

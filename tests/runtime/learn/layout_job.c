@@ -131,6 +131,27 @@ static void layout_makes_room_for_one_at_once(void **state)
     end(&p);
 }
 
+/* The same where it grows to the size of one that comes a little later, and is taken for that. */
+static void layout_makes_room_for_one_that_looks_like_another(void **state)
+{
+    (void)state;
+    for (uint32_t i = 100; i <= 300; i += 50) {
+        planned p;
+        begin(&p, 119, 4);
+        run(&p, 4, 2);
+        job_shape shape = at_x(&p.scaled, 4);
+        uint32_t other = i + 2;
+        while (shape.bytes[other] <= shape.bytes[i] + 4096)
+            other++;
+        assert_in_range(other, i + 2, i + 16);
+        shape.bytes[i] = shape.bytes[other];
+        run_shape(&p.j, &shape, 1, JOB_PLAIN, 0);
+        gained second = run_shape(&p.j, &shape, 1, JOB_PLAIN, 0);
+        assert_int_equal(second.requests - second.planned, 0);
+        end(&p);
+    }
+}
+
 static void layout_for_a_larger_size_is_made_by_the_thread(void **state)
 {
     (void)state;
@@ -420,6 +441,7 @@ int main(void)
         cmocka_unit_test(layout_corrects_sizes_that_stop_growing),
         cmocka_unit_test(layout_makes_room_for_sizes_that_begin_to_grow),
         cmocka_unit_test(layout_makes_room_for_one_at_once),
+        cmocka_unit_test(layout_makes_room_for_one_that_looks_like_another),
         cmocka_unit_test(layout_for_a_larger_size_is_made_by_the_thread),
         cmocka_unit_test(layout_is_not_made_for_what_few_requests_say),
         cmocka_unit_test(layout_serves_two_parameters),
