@@ -6,7 +6,9 @@
  * best fit, in O(log n) free runs. Views are made of whole free handles (stitch.c), so what is free
  * of a handle that is in use in part serves only what fits into it. A request lies at that end of
  * the run where it leaves more chunks in whole free handles: at the end that begins or ends in the
- * middle of a handle, mostly.
+ * middle of a handle, mostly. One of whole chunks lies on whole chunks where as many of its size
+ * fit into the run then: optimizer states, which stay among activations that go, keep no chunk but
+ * their own from being given back (D416 in docs/decisions.md).
  */
 #include <runtime/memory/heap_internal.h>
 
@@ -35,14 +37,26 @@ static uint32_t whole_between(const pleat__chunk_pool *pool, uint32_t begin, uin
     return last > first ? last - first : 0;
 }
 
-/* The end of a hole that a large request gets. */
-static pleat__run end_of_hole(const pleat__heap *heap, pleat__run hole, uint32_t granules)
+/* How far from the end of a hole `begin` is to be for whole chunks to begin there; 0 where that is
+ * not worth its room. */
+static uint32_t off_the_end(const pleat__heap *heap, pleat__run hole, uint32_t granules,
+                            uint32_t begin)
+{
+    uint32_t chunk = 1u << heap->pool->occupancy.shift, over = begin % chunk;
+    uint32_t away = begin == hole.begin ? (chunk - over) % chunk : over;
+    bool fit = granules % chunk == 0 && (hole.count - away) / granules == hole.count / granules;
+    return fit ? away : 0;
+}
+
+/* The place in a hole that a large request gets, at one of its ends or nearly so. */
+static pleat__run place_in_hole(const pleat__heap *heap, pleat__run hole, uint32_t granules)
 {
     uint32_t end = hole.begin + hole.count;
     uint32_t left_behind = whole_between(heap->pool, hole.begin + granules, end);
     uint32_t left_before = whole_between(heap->pool, hole.begin, end - granules);
     uint32_t begin = left_before > left_behind ? end - granules : hole.begin;
-    return (pleat__run){begin, granules};
+    uint32_t away = off_the_end(heap, hole, granules, begin);
+    return (pleat__run){begin == hole.begin ? begin + away : begin - away, granules};
 }
 
 pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32_t granules)
@@ -50,5 +64,5 @@ pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32
     pleat__run hole = pleat__free_runs_best(&heap->zones[zone], granules);
     if (hole.count == 0 || granules < heap->small_granules)
         return hole;
-    return end_of_hole(heap, hole, granules);
+    return place_in_hole(heap, hole, granules);
 }

@@ -13,6 +13,7 @@
 #include <vmm/host/host.h>
 
 #define CHUNK   (32u << 10)
+#define MIB     (1ull << 20)
 #define FILLER  3200u /* chunks: handles have 4 */
 #define BLOCK   4u
 #define ROUNDS  250
@@ -68,6 +69,41 @@ static void handles_are_one_call_for_several_chunks(void **state)
     job_free(&f.j, &t);
     assert_int_equal(f.j.errors, 0);
     end(&f);
+}
+
+/* A hole between two tensors, which begins and ends within a chunk. */
+static void make_hole(fixture *f, uint64_t bytes, job_tensor around[2])
+{
+    around[0] = job_alloc(&f->j, MIB + 512, 0);
+    job_tensor between = job_alloc(&f->j, bytes, 0);
+    around[1] = job_alloc(&f->j, MIB + 1024, 0);
+    assert_int_equal(between.address, around[0].address + MIB + 512);
+    assert_int_equal(around[1].address, between.address + bytes);
+    job_free(&f->j, &between);
+}
+
+/* What is as long as whole chunks keeps no chunk beside them from being given back; but where fewer
+ * of its size would fit into the hole it lies at the end. */
+static void handles_of_neighbours_are_not_kept(void **state)
+{
+    (void)state;
+    for (uint64_t more = 0; more <= CHUNK; more += CHUNK) {
+        fixture f;
+        job_tensor around[2];
+        begin(&f, 0);
+        make_hole(&f, 8 * MIB + more, around);
+        uint64_t before = stats_of(&f).physical_bytes;
+        job_tensor first = job_alloc(&f.j, 4 * MIB, 0), second = job_alloc(&f.j, 4 * MIB, 0);
+        assert_int_equal(stats_of(&f).physical_bytes, before);
+        assert_true((first.address % CHUNK == 0) == (more != 0));
+        assert_true((second.address % CHUNK == 0) == (more != 0));
+        job_free(&f.j, &first);
+        job_free(&f.j, &second);
+        for (int t = 0; t < 2; t++)
+            job_free(&f.j, &around[t]);
+        assert_int_equal(f.j.errors, 0);
+        end(&f);
+    }
 }
 
 /* Where a large handle does not fit under the budget, smaller ones do. */
@@ -283,6 +319,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(handles_are_one_call_for_several_chunks),
+        cmocka_unit_test(handles_of_neighbours_are_not_kept),
         cmocka_unit_test(handles_use_the_budget_to_its_end),
         cmocka_unit_test(handles_serve_views_and_go_back_whole),
         cmocka_unit_test(handles_in_use_stay),
