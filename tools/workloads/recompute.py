@@ -252,7 +252,7 @@ class Cpu:
                 pass
 
         offload.SMALLEST = 1
-        self.made = _recompute.Recompute(torch, 910, World(torch, None))
+        self.made = _recompute.Recompute(torch, 920, World(torch, None))
         self.world = World
 
     def now(self, torch):
