@@ -3,6 +3,7 @@
 usage: parallel.py ($PLEAT_TORCH_PYTHON: a Python that has torch)
 """
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -28,7 +29,7 @@ TINY = ("--layers 4 --hidden 32 --heads 2 --inner 48 --vocabulary 61 --sequence 
 def run(ranks, *options):
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     return subprocess.run([sys.executable, "-B", *launch, str(PROGRAM), *TINY, *options], text=True, timeout=200,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, OMP_NUM_THREADS="1"))
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, OMP_NUM_THREADS="1", DS_ACCELERATOR="cpu"))
 
 
 @unittest.skipIf(torch is None, "no torch")
@@ -51,7 +52,8 @@ class Parallel(unittest.TestCase):
     def test_all_ways_to_share_train_the_same(self):
         alone = self.losses(1, "--job", "ddp")
         self.assertNotAlmostEqual(alone[0], alone[-1], places=4)
-        for job in ("ddp", "fsdp", "tensor", "1f1b", "interleaved", "zero-bubble"):
+        deepspeed = ("zero3",) if importlib.util.find_spec("deepspeed") else ()
+        for job in ("ddp", "fsdp", "tensor", "1f1b", "interleaved", "zero-bubble", *deepspeed):
             with self.subTest(job):
                 self.same(self.losses(2, "--job", job), alone)
 

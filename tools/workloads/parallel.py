@@ -2,8 +2,8 @@
 """Trains a decoder over several ranks: torchrun --nproc-per-node 2 parallel.py --job fsdp.
 
 `ddp` has all weights on each rank, `fsdp` cuts each layer's over the ranks (FSDP2), `tensor` cuts the layers themselves,
-`1f1b`, `interleaved` and `zero-bubble` are torch's schedules of a pipeline, and `experts` sends tokens to experts on
-other ranks and back (all-to-all). All train the same model on the same samples, so that their losses are those of one
+`1f1b`, `interleaved` and `zero-bubble` are torch's schedules of a pipeline, `experts` sends tokens to experts on
+other ranks and back (all-to-all), and `zero3` is DeepSpeed's, where that is installed. All train the same model on the same samples, so that their losses are those of one
 rank; with --drawn each iteration has another length. Each rank's last line on standard output is one JSON object;
 in --out %r stands for the rank.
 """
@@ -21,7 +21,7 @@ import harness
 import layers
 import lora
 
-JOBS = ("ddp", "fsdp", "tensor", "1f1b", "interleaved", "zero-bubble", "experts")
+JOBS = ("ddp", "fsdp", "tensor", "1f1b", "interleaved", "zero-bubble", "experts", "zero3")
 PIPELINES = ("1f1b", "interleaved", "zero-bubble")
 
 
@@ -173,7 +173,7 @@ class Job:
         dist.barrier()  # a rank that has ended would fail the others
         return {"kind": options.job, "rank": self.rank, "ranks": self.ranks, "drawn": options.drawn,
                 "recompute": options.recompute,
-                "parameters": sum(weight.numel() for weight in self.trained())}
+                "parameters": sum(getattr(weight, "ds_numel", weight.numel()) for weight in self.trained())}
 
 
 class Ddp(Job):
@@ -305,7 +305,32 @@ class Experted(Job):
         return self.all_ranks(loss.detach().clone())
 
 
-KINDS = {"ddp": Ddp, "fsdp": Fsdp, "tensor": Tensor, "experts": Experted, **dict.fromkeys(PIPELINES, Pipeline)}
+class Zero3(Job):
+    """Weights, gradients and the optimizer's states cut over the ranks by DeepSpeed, whose hooks gather a module's
+    weights before it runs."""
+
+    def __init__(self, options, recorder):
+        super().__init__(options, recorder)
+        import deepspeed
+
+        self.engine, *_ = deepspeed.initialize(model=self.model, optimizer=self.optimizer, config={
+            "train_micro_batch_size_per_gpu": options.microbatch_size[0] // self.ranks,
+            "bf16": {"enabled": options.cuda}, "zero_optimization": {"stage": 3},
+            "zero_allow_untested_optimizer": True,  # torch's
+        })
+
+    def iteration(self, number):
+        inputs, targets = (self.own(part) for part in self.samples(number))
+        self.recorder.label(number, "F")
+        loss = loss_of(self.engine(inputs), targets)
+        self.recorder.label(number, "B")
+        self.engine.backward(loss)
+        self.recorder.label(number, "opt")
+        self.engine.step()
+        return self.all_ranks(loss.detach().clone())
+
+
+KINDS = {"ddp": Ddp, "fsdp": Fsdp, "tensor": Tensor, "experts": Experted, "zero3": Zero3, **dict.fromkeys(PIPELINES, Pipeline)}
 
 
 def make(options, recorder):
@@ -339,8 +364,8 @@ def check(parser, options):
     options.out = options.out and options.out.replace("%r", os.environ["RANK"])
     if options.job in PIPELINES and options.drawn:
         parser.error("--drawn: torch's pipelines want the same shapes in each iteration")
-    shared = {"ddp": options.microbatch_size[0], "fsdp": options.microbatch_size[0], "tensor": options.heads,
-              "experts": options.microbatch_size[0]}.get(options.job, ranks)
+    shared = {"tensor": options.heads,
+              **dict.fromkeys(("ddp", "fsdp", "experts", "zero3"), options.microbatch_size[0])}.get(options.job, ranks)
     stages = ranks * (1 if options.job == "1f1b" else 2)
     for what, number, by in (("samples or heads", shared, ranks),
                              ("--layers", options.layers, stages if options.job in PIPELINES else 1),
