@@ -220,7 +220,7 @@ class Driver:
         if told is None:
             raise NotLoaded(why)
         print("%s, %s: %d tests, loaded in %.0f s" % (self.name, self.way, len(told), time.monotonic() - self.begun),
-              flush=True)
+              file=sys.stderr, flush=True)
         return told
 
     def wait(self, seconds):

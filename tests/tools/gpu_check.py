@@ -66,14 +66,14 @@ class T(unittest.TestCase):
         theirs = pathlib.Path(CHECK).parents[1] / "tests/pytorch/theirs.py"
         done = subprocess.run([sys.executable, "-B", theirs, os.path.join(self.folder, "test"), "--match", "T.*(alloc|graph)",
                                "--files", "test_cuda.py"],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         lines = done.stdout.splitlines()
         self.assertEqual((done.returncode, lines[0]),
                          (1, "test_cuda.py: 5 tests, 3 pass natively, 1 of them under Pleat"), done.stdout)
         self.assertEqual([line.split(": ")[:2] for line in lines[1:3]],
                          [["  test_cuda.T.test_alloc_ends", "crash"], ["  test_cuda.T.test_alloc_fails", "failure"]])
         done = subprocess.run([sys.executable, "-B", theirs, os.path.join(self.folder, "test"), "--match", "good|never"],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_pytorchs_own_tests_are_run_in_parts(self):
@@ -101,7 +101,7 @@ class T(unittest.TestCase):
 
         def theirs(*arguments):
             done = subprocess.run([sys.executable, "-B", pathlib.Path(CHECK).parents[1] / "tests/pytorch/theirs.py",
-                                   "--files", "test_cuda.py", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                                   "--files", "test_cuda.py", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             return done.returncode, done.stdout
 
         def ran():
@@ -146,7 +146,7 @@ class T(unittest.TestCase):
         self.assertEqual((torch.asked, self.expandable_segments()), (["expandable_segments:True"], True))
 """)
         done = subprocess.run([sys.executable, "-B", pathlib.Path(CHECK).parents[1] / "tests/pytorch/theirs.py", folder],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertRegex(done.stdout, "test_cuda.py: not loaded by this torch: .*no_such_module_of_another_torch")
         self.assertIn("test_cuda_expandable_segments.py: 1 tests, 1 pass natively, 1 of them under Pleat", done.stdout)

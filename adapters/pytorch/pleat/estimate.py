@@ -107,18 +107,36 @@ def tell(options, snapshots):
         print("pleat estimate: wrote %s" % options.output)
 
 
+def begin_program():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def run_program(words, variables):
+    """How the program ended. SIGINT is its own; when this process is terminated the program goes, and so does what
+    was made for it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the program is known
+    program = subprocess.Popen(words, env=variables, preexec_fn=begin_program)
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        return program.wait()
+    except BaseException:
+        program.kill()
+        program.wait()
+        raise
+
+
 def main(arguments=None):
     options = parse(sys.argv[1:] if arguments is None else arguments)
     program = run.program_of(options.program[0], "estimate")
     with tempfile.TemporaryDirectory(prefix="pleat-estimate-") as folder:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the program's
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # the folder and the program go
-        done = subprocess.run([program, *options.program[1:]], env=environment(options, os.environ, folder),
-                              preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        code = run_program([program, *options.program[1:]], environment(options, os.environ, folder))
         snapshots = sorted(str(path) for path in pathlib.Path(folder).glob("*.pickle"))
-        if done.returncode:
-            run.fail(run.CANNOT_DRAW if done.returncode < 0 else done.returncode,
-                     "the program ended with %d" % done.returncode, "estimate")
+        if code:
+            run.fail(run.CANNOT_DRAW if code < 0 else code,
+                     "the program ended with %d" % code, "estimate")
         if not snapshots:
             run.fail(1, "nothing was allocated on a GPU", "estimate")
         try:
