@@ -101,8 +101,13 @@ class Gpu(unittest.TestCase):
 
     def test_out_of_memory(self):
         seen = []
-        torch._C._cuda_attach_out_of_memory_observer(lambda *told: seen.append(told))
-        with self.assertRaisesRegex(torch.cuda.OutOfMemoryError, "CUDA out of memory"):
+
+        def told(*arguments):
+            seen.append(arguments)
+            pleat._library.pleat_torch_remedy(b"take less")
+
+        torch._C._cuda_attach_out_of_memory_observer(told)
+        with self.assertRaisesRegex(torch.cuda.OutOfMemoryError, r"CUDA out of memory.*\. take less"):
             torch.empty(1 << 48, dtype=torch.uint8, device="cuda")
         self.assertEqual(seen[0][1], 1 << 48)
         self.assertGreater(torch.cuda.memory_stats()["num_ooms"], 0)

@@ -17,7 +17,7 @@ import pleat
 import suite
 from pleat import run
 from pleat._recompute.blocks import find
-from pleat._recompute.ladder import HEAP, Ladder, Learned
+from pleat._recompute.ladder import HEAP, Ladder, Learned, choose
 from pleat._recompute.recompute import OFF
 from pleat._recompute.world import BETWEEN
 from pleat._recompute.world import World as TheWorld
@@ -40,6 +40,19 @@ class Ladders(unittest.TestCase):
 
     def test_a_shorter_iteration_computes_less_again(self):
         self.assertEqual([self.rung(710, share) for share in (0.1, 0.6, 0.7, 1.0, 1.5, 2.5)], [0, 0, 1, 1, 2, 2])
+
+    def test_a_length_that_was_learned_goes_by_its_own_rungs(self):
+        def learned(size, live, fixed):
+            return Learned(Ladder(told(live, fixed=fixed)), {0: size}, {}, 0)
+
+        both = short, long = learned(50, [700, 500, 300], 200), learned(100, [1000, 800, 600], 300)
+        self.assertEqual(long.rung(650, {0: 50}, {}), 1)
+        self.assertEqual(choose(both, 720, {0: 50}, {}), (short.ladder, 0))
+        self.assertEqual(choose(both, 620, {0: 60}, {}), (long.ladder, 1))
+        short.note(long)  # behind which 100 bytes more persist
+        self.assertEqual(short.bytes(0, {0: 50}, {}), 800 * HEAP)
+        short.note(short)
+        self.assertEqual(short.bytes(0, {0: 50}, {}), 700 * HEAP)
 
     def test_gradients_are_no_smaller_in_a_shorter_iteration(self):
         ladder = Ladder(dict(told([1000, 700, 400]), lasting_bytes=300))
@@ -98,6 +111,17 @@ class Training(Trainer):
         again, world, _ = self.same(Net(), microbatches=3)
         self.assertEqual(again[-1], [0, 2])
         self.assertEqual(len(world.phases), 48)
+
+    def test_a_forward_without_a_backward_leaves_no_gradients(self):
+        for discards, behind in ((False, {(1, 0): 128}), (True, {})):
+            made, _ = self.recompute()
+            model = Net()
+            for _ in range(2):
+                loss = model(torch.randn(4, 16)).sum()
+                if not discards:
+                    loss.backward()
+                self.train(model, made, iterations=1)
+            self.assertEqual(made.learned[0].behind, behind)
 
     def test_short_iterations_compute_nothing_again(self):
         again, world, made = self.same(Net(), sizes=(8, 16, 4, 24, 12), iterations=10)
