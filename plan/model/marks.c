@@ -96,23 +96,40 @@ static uint32_t count_short(const pleat__requests *requests, const guess *found)
     return count;
 }
 
+/* Where the iteration before the first mark begins by one that it may be like, if that is better
+ * than by the one tried before. */
+static pleat_result look_for_first(const pleat__requests *requests, const guess *found,
+                                   pleat__stretch like, pleat__stretch *first, uint64_t *best)
+{
+    pleat__stretch there;
+    uint32_t paired;
+    PLEAT_TRY(pleat__prologue_find(requests, like, found->all[0], &there, &paired));
+    uint64_t percent = paired > 0 ? paired * 100ull / like.items : 0;
+    if (percent > *best)
+        *first = there;
+    *best = percent > *best ? percent : *best;
+    return PLEAT_OK;
+}
+
 /* A job's first iteration makes states and workspaces, so it is longer than the others and comes
  * down to lower levels, perhaps behind each batch: such marks go. It lies before the first of the
- * others, and is marked where it agrees with that. */
+ * others, and is marked where it agrees with that one, or with the last: sizes vary in some jobs,
+ * and in some the second makes states, too. */
 static pleat_result mark_first(const pleat__requests *requests, guess *found)
 {
-    pleat__stretch first, second;
-    uint32_t paired;
+    pleat__stretch first = {0};
+    uint64_t percent = 0;
     if (found->count < 2)
         return PLEAT_OK;
     uint32_t dropped = count_short(requests, found);
     found->count -= dropped;
     memmove(found->all, found->all + dropped, found->count * sizeof *found->all);
-    second = piece_at(requests, found, 0);
-    PLEAT_TRY(pleat__prologue_find(requests, second, found->all[0], &first, &paired));
-    if (paired == 0 || paired * 100ull < second.items * (uint64_t)ENOUGH)
-        return PLEAT_OK;
-    return add_first(requests, found, first.begin_at);
+    pleat__stretch second = piece_at(requests, found, 0);
+    pleat__stretch last = piece_at(requests, found, found->count - 2);
+    PLEAT_TRY(look_for_first(requests, found, second, &first, &percent));
+    if (last.item != second.item)
+        PLEAT_TRY(look_for_first(requests, found, last, &first, &percent));
+    return percent < ENOUGH ? PLEAT_OK : add_first(requests, found, first.begin_at);
 }
 
 /* How well the marks' iterations agree, and over how much of the trace. */
