@@ -179,7 +179,7 @@ void pleat__matcher_mark(pleat__matcher *matcher)
 void pleat__matcher_phase(pleat__matcher *matcher, uint32_t item)
 {
     bool lost = matcher->aligns ? matcher->aligner.on : matcher->misses > 0;
-    if (item == matcher->cursor || !lost)
+    if (!lost)
         return;
     matcher->cursor = item;
     matcher->open_count = 0;

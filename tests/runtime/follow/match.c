@@ -399,6 +399,27 @@ static void match_tracks_sizes_without_a_loss(void **state)
     }
 }
 
+/* What is fixed has other sizes from now on, as where the microbatch changes. */
+static void match_tracks_what_was_resized(void **state)
+{
+    fixture *f = *state;
+    test_random random = test_random_begin("match resized", 0xe7);
+    make_experts(f, &random);
+    for (uint32_t i = 0; i < ITEMS; i++)
+        if (i % LAYER < FIXED)
+            pleat__matcher_resize(&f->matcher, i, 3 * f->items[i].bytes);
+    for (int iteration = 0; iteration < 20; iteration++) {
+        uint64_t tokens = 0;
+        for (uint32_t i = 0; i < ITEMS; i++) {
+            if (i % LAYER >= FIXED && (i % LAYER - FIXED) % PER_EXPERT == 0)
+                tokens = 80 + test_random_below(&random, 40);
+            f->matcher.frees = f->items[i].gap;
+            uint64_t bytes = i % LAYER < FIXED ? f->items[i].bytes : expert_size(i, tokens);
+            assert_int_equal(pleat__matcher_next(&f->matcher, bytes, 0), i);
+        }
+    }
+}
+
 /* As `ask`, of a matcher that looks at all places as soon as a request costs anything. */
 static uint32_t ask_eagerly(fixture *f, uint32_t item, uint64_t tokens)
 {
@@ -474,6 +495,7 @@ int main(void)
         TEST(match_dynamic_request_of_its_old_size_is_itself),
         TEST(match_tracks_layers_whose_experts_change),
         TEST(match_tracks_sizes_without_a_loss),
+        TEST(match_tracks_what_was_resized),
         TEST(match_waits_only_while_the_answer_is_certain),
         TEST(match_leaves_dynamic_requests_when_all_are_extra),
         TEST(match_tracks_iterations_of_few_requests),
