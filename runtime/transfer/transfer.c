@@ -237,8 +237,8 @@ static pleat__copy_stream *find_room(pleat__copying *copying)
     pleat__copy_stream *least = &copying->streams[0];
     for (int s = 1; s < PLEAT__COPY_STREAMS; s++) {
         pleat__copy_stream *stream = &copying->streams[s];
-        uint64_t fewer = under_way(least), than = under_way(stream);
-        if (than < fewer || (than == fewer && stream->given < least->given))
+        uint64_t has = under_way(stream), least_has = under_way(least);
+        if (has < least_has || (has == least_has && stream->given < least->given))
             least = stream;
     }
     return under_way(least) < PLEAT__COPY_TAKES ? least : NULL;
