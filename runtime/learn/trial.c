@@ -6,9 +6,10 @@
 #include <string.h>
 
 /* A plan is another job's when within an iteration they differ by more than 1/DIFFERS of what is
- * live at most, or when what lives differs by more than 1/APART of it: streams give back sooner in
- * one run than in another. Where sizes vary, the matcher loses its way in the job's own requests,
- * too: there 1/VARIES may differ (docs/decisions.md, D290). */
+ * live at most, in requests or in what lives. Several streams give back sooner in one run than in
+ * another: what lives may differ by 1/APART there. Where sizes vary, the matcher loses its way in
+ * the job's own requests, too: there as much more may differ as varies, up to 1/VARIES
+ * (docs/decisions.md, D290, D425). */
 #define DIFFERS 512u
 #define APART   32u
 #define VARIES  8u
@@ -57,14 +58,32 @@ static uint64_t persistent_bytes(const pleat__sequence *sequence)
     return bytes;
 }
 
-static bool is_of_one_size(const pleat_plan *plan)
+/* Bytes of the requests of an iteration whose sizes vary. */
+static uint64_t varying_bytes(const pleat__sequence *sequence)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < sequence->slot_count; i++)
+        bytes +=
+            sequence->slots[i].class == PLEAT__CLASS_DYNAMIC ? rounded(&sequence->slots[i]) : 0;
+    return bytes;
+}
+
+/* By how much a job may differ from its own plan because its sizes vary; a recipe's all do. */
+static uint64_t may_vary(const pleat_plan *plan, uint64_t most)
+{
+    uint64_t first = varying_bytes(&plan->first), steady = varying_bytes(&plan->steady);
+    uint64_t bytes = first > steady ? first : steady;
+    return plan->recipe != NULL || bytes > most ? most : bytes;
+}
+
+static bool has_one_stream(const pleat_plan *plan)
 {
     const pleat__sequence *both[] = {&plan->first, &plan->steady};
+    uint64_t streams = 0;
     for (int s = 0; s < 2; s++)
         for (uint32_t i = 0; i < both[s]->slot_count; i++)
-            if (both[s]->slots[i].class == PLEAT__CLASS_DYNAMIC)
-                return false;
-    return plan->recipe == NULL;
+            streams |= both[s]->slots[i].stream;
+    return streams == 0;
 }
 
 static void find_lives(pleat__trial *trial, const pleat_plan *plan)
@@ -93,16 +112,15 @@ void pleat__trial_begin(pleat__trial *trial, pleat__arena *arena, const pleat__m
 {
     uint64_t live = plan->max_live_bytes > plan->first_max_live_bytes ? plan->max_live_bytes
                                                                       : plan->first_max_live_bytes;
+    uint64_t varies = may_vary(plan, live / VARIES);
     *trial = (pleat__trial){.on = true,
                             .cursor = matcher->cursor,
                             .left = matcher->count,
-                            .most = live / VARIES,
-                            .apart = live / APART,
+                            .most = live / DIFFERS + varies,
+                            .apart = live / (has_one_stream(plan) ? DIFFERS : APART) + varies,
                             .arena = arena};
-    if (!is_of_one_size(plan))
-        return;
-    trial->most = live / DIFFERS;
-    find_lives(trial, plan);
+    if (varies < live / VARIES)
+        find_lives(trial, plan);
 }
 
 void pleat__trial_end(pleat__trial *trial)

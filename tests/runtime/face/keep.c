@@ -100,6 +100,46 @@ static void keep_job_that_keeps_less_alive_is_noticed(void **state)
     assert_in_range(changed.left_at, 1, JOB_REQUESTS);
 }
 
+/* By a hundredth of what lives at most. */
+static void keep_job_that_keeps_a_little_more_alive_is_noticed(void **state)
+{
+    (void)state;
+    const uint32_t at = JOB_REQUESTS / 2;
+    job_shape shape = job_shape_make(1, 1);
+    shape.bytes[at] = 40000;
+    shape.last[at] = at;
+    job_shape other = shape;
+    other.last[at] = at + 30;
+    run(&shape, KEEP);
+    pleat_stats changed = run(&other, KEEP);
+    assert_int_equal(changed.kept_plans, 1);
+    assert_true(changed.peak_live_bytes > 50 * shape.bytes[at]);
+    assert_in_range(changed.left_at, at, at + 30);
+}
+
+/* One small size that varies excuses no other request. */
+static void keep_sizes_that_vary_excuse_as_much_as_varies(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1);
+    job j;
+    job_start_with(&j, "pleat", NULL, 0, KEEP);
+    for (uint32_t n = 0; n < ITERATIONS; n++) {
+        shape.bytes[3] = 512 * (1 + n % 3);
+        iterate(&j, &shape, 1, true);
+    }
+    assert_ok(pleat_keep_plan(j.runtime));
+    finish_run(&j);
+    pleat_stats second = run(&shape, KEEP);
+    assert_int_equal(second.kept_plans, 1);
+    assert_int_equal(second.left_at, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        shape.bytes[JOB_REQUESTS / 2 + i] = 100001;
+    pleat_stats changed = run(&shape, KEEP);
+    assert_int_equal(changed.kept_plans, 1);
+    assert_in_range(changed.left_at, JOB_REQUESTS / 2, JOB_REQUESTS / 2 + 8);
+}
+
 static bool is_left_out(uint32_t request)
 {
     return request >= 100 && request % 10 == 0;
@@ -428,6 +468,8 @@ int main(void)
         CACHE_TEST(keep_second_run_is_planned_from_the_first_request),
         CACHE_TEST(keep_changed_job_is_noticed_and_learned),
         CACHE_TEST(keep_job_that_keeps_less_alive_is_noticed),
+        CACHE_TEST(keep_job_that_keeps_a_little_more_alive_is_noticed),
+        CACHE_TEST(keep_sizes_that_vary_excuse_as_much_as_varies),
         CACHE_TEST(keep_job_that_leaves_requests_out_is_noticed),
         CACHE_TEST(keep_job_that_leaves_the_iteration_is_noticed),
         CACHE_TEST(keep_job_that_begins_otherwise_tries_nothing),
