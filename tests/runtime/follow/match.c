@@ -220,6 +220,24 @@ static void match_tracks_iterations_of_few_requests(void **state)
     }
 }
 
+/* A row of sizes that is there elsewhere too says nothing where one request alone was not expected.
+ */
+static void match_that_knows_its_place_is_not_moved_by_a_row(void **state)
+{
+    fixture *f = *state;
+    for (uint32_t i = 0; i < ITEMS; i++)
+        f->items[i] = (pleat__expected){.bytes = 4096 + 512 * i};
+    for (uint32_t i = 0; i < 3; i++)
+        f->items[100 + i] = f->items[10 + i];
+    assert_ok(pleat__matcher_init(&f->matcher, f->arena, f->items, 0, ITEMS));
+    for (uint32_t i = 0; i < 103; i++)
+        assert_int_equal(next(f, i), i);
+    assert_int_equal(next(f, 13), PLEAT__NO_ITEM);
+    for (uint32_t i = 103; i < ITEMS; i++)
+        assert_int_equal(next(f, i), i);
+    assert_int_equal(f->matcher.resyncs, 0);
+}
+
 static void match_resyncs_after_an_evaluation_loop_without_a_mark(void **state)
 {
     fixture *f = *state;
@@ -500,6 +518,7 @@ int main(void)
         TEST(match_leaves_dynamic_requests_when_all_are_extra),
         TEST(match_tracks_iterations_of_few_requests),
         TEST(match_phase_gives_a_lost_matcher_its_place),
+        TEST(match_that_knows_its_place_is_not_moved_by_a_row),
         TEST(match_resyncs_after_an_evaluation_loop_without_a_mark),
         TEST(match_resyncs_in_the_middle),
         TEST(match_resyncs_to_the_beginning_behind_the_end),
