@@ -145,7 +145,7 @@ class Job:
         length = self.lengths.draw(number)[1] if options.drawn else options.sequence[0]
         generator = torch.Generator().manual_seed(options.seed * 100003 + number)
         tokens = torch.randint(options.vocabulary, (rows, length + 1), generator=generator).to(self.device)
-        return tokens[:, :-1], tokens[:, 1:]
+        return tokens[:, :-1].contiguous(), tokens[:, 1:]  # pipelines want the strides of their examples
 
     def own(self, rows):
         """A rank's of what it shares out."""

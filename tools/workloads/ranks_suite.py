@@ -83,8 +83,8 @@ class Ranks:
         return [json.loads(pathlib.Path(self.out.replace("%r", str(rank))).read_text()) for rank in range(self.count)]
 
     def said(self):
-        """The line that tells why it failed: the last one that is an error's."""
-        lines = [line for line in self.log.read_text().splitlines() if "Error" in line]
+        """The line that tells why it failed: the last one that is an error's, and not torchrun's of it."""
+        lines = [line for line in self.log.read_text().splitlines() if "Error" in line and "ChildFailedError" not in line]
         return lines[-1] if lines else "see its log"
 
 
