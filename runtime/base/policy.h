@@ -93,8 +93,6 @@ typedef struct pleat__policy_ops {
      * something lives are still `listed`, and written to `listed`, which has room for each of their
      * pages; how many. With the turn. */
     size_t (*rested)(void *self, pleat__chunk **listed);
-    /* The program freed it, but other streams use it still: `free` will be called later. */
-    void (*freed_early)(void *self, pleat_va address);
     pleat_result (*mark)(void *self);
     pleat_result (*phase)(void *self, const char *name);
     bool (*audit)(void *self);

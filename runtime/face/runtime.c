@@ -440,8 +440,6 @@ pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
         PLEAT_TRY(pleat__pending_free(&runtime->pending, address, &waits));
     if (__builtin_expect(is_watched(runtime), 0))
         PLEAT_TRY(note_free(runtime, address, waits != 0));
-    if (waits != 0 && runtime->ops->freed_early != NULL)
-        runtime->ops->freed_early(runtime->policy, address);
     if (waits != 0)
         pleat__count_free(&runtime->stats, waits);
     else if (runtime->ops->free(runtime->policy, address) != PLEAT_OK)

@@ -44,6 +44,7 @@ void pleat__heap_release(pleat__heap *heap)
 {
     if (heap->arena == NULL)
         return;
+    pleat__zones_release_points(heap);
     pleat__views_release(heap);
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
         pleat__free_runs_release(&heap->zones[z]);
@@ -305,6 +306,8 @@ void pleat__heap_give(pleat__heap *heap, const pleat__place *place)
 {
     place_each(place, run_give, heap);
     pleat__view_leave(heap, place);
+    if (heap->stream_count > 1)
+        pleat__zone_freed(heap, place->stream, place->granules);
 }
 
 /* ---- what is idle ---- */

@@ -89,15 +89,17 @@ typedef struct pleat__heap {
     pleat_stream streams[PLEAT__STREAMS];
     uint32_t stream_count;
     pleat__overflow overflow; /* those of the index PLEAT__OVERFLOW; streams[] has who asked last */
-    uint64_t lends;           /* a bit for each stream: others use what it allocates */
     uint32_t small_granules;  /* requests below are small */
     pleat__note *notes;
     uint32_t note_count;
     bool stale;
     uint64_t asked; /* allocation attempts, failed ones included: the clock for the age of views */
     uint64_t views_reused;
-    uint64_t *streams_ordered; /* the runtime's counter */
-    pleat__view **views;       /* by pages */
+    uint64_t *streams_ordered;         /* the runtime's counter */
+    pleat_event freed[PLEAT__STREAMS]; /* of a stream whose bit is set in has_freed: a point behind
+                                          all uses of what is free in its zones */
+    uint64_t has_freed;
+    pleat__view **views; /* by pages */
     size_t view_capacity;
     uint32_t view_count;
     uint64_t view_limit;   /* alias pages kept mapped for idle views */

@@ -9,10 +9,6 @@
 #include <internal/check.h>
 #include <string.h>
 
-/* A stream that needs at least this many chunks may wait for another stream's rather than get new
- * ones: see D32 and D142 in docs/decisions.md. */
-#define WORTH_A_WAIT 16u
-
 /* For whom the pool grows: the lock and the turn may be left meanwhile, and others grow too. */
 typedef struct growing {
     pleat__heap *heap;
@@ -131,27 +127,32 @@ static pleat_result steal_from_others(pleat__heap *heap, uint8_t zone, uint32_t 
     return PLEAT_OK;
 }
 
-/* Whether one of two streams works for the other: others use what it allocates. */
-static bool works_for(const pleat__heap *heap, uint32_t stream, uint32_t other)
+/* Whether a stream has in one run what is worth a wait: a run that holds as many whole chunks
+ * wherever it begins. */
+static bool is_worth_a_wait(const pleat__heap *heap, uint16_t stream)
 {
-    return stream != other && ((heap->lends >> stream | heap->lends >> other) & 1) != 0;
+    uint32_t granules = (PLEAT__WORTH_A_WAIT + 1) * heap->pool->occupancy.full;
+    return pleat__free_runs_best(&heap->zones[2 * stream], granules).count != 0;
 }
 
-/* Instead of new memory where it is worth the wait, and time is left for it: what such streams
- * have, with what they freed and waits for others. Whatever fails: new memory does as well. */
+/* Instead of new memory: where as much is wanted as is worth a wait, all that other streams have,
+ * with what they freed and waits for others; where less is, that much of one that has it in one run
+ * (D275 in docs/decisions.md). Whatever fails: new memory does as well. */
 static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t *got)
 {
-    uint32_t wanted = chunks - *got;
+    bool is_much = chunks >= PLEAT__WORTH_A_WAIT;
+    uint32_t wanted = is_much ? chunks : PLEAT__WORTH_A_WAIT;
     uint16_t stream = zone / 2, count = (uint16_t)heap->stream_count;
-    if (count > PLEAT__OVERFLOW || wanted < WORTH_A_WAIT)
+    if (count > PLEAT__OVERFLOW || heap->waiting == NULL)
         return;
-    for (uint16_t s = 0; s < count; s++)
-        if (works_for(heap, stream, s))
+    for (uint16_t s = 0; s < count && is_much; s++)
+        if (s != stream && pleat__waiting_works_for(heap->waiting, stream, s))
             (void)pleat__waiting_order(heap->waiting, s, wanted << heap->pool->occupancy.shift);
     bool goes_on = pleat__heap_sync(heap) == PLEAT_OK;
     for (uint16_t s = 0; s < count && goes_on && *got < chunks; s++)
-        if (works_for(heap, stream, s))
-            goes_on = steal_from(heap, (uint8_t)(2 * s), zone, chunks, got) == PLEAT_OK;
+        if (s != stream && pleat__waiting_works_for(heap->waiting, stream, s) &&
+            (is_much || is_worth_a_wait(heap, s)))
+            goes_on = steal_from(heap, (uint8_t)(2 * s), zone, wanted, got) == PLEAT_OK;
 }
 
 pleat_result pleat__heap_wake(pleat__heap *heap, uint8_t zone, uint32_t granules, bool *woken)

@@ -9,6 +9,10 @@
 #include <internal/error.h>
 #include <runtime/memory/heap.h>
 
+/* A stream that needs new chunks may wait for another stream's where there are at least this many:
+ * see D32 and D142 in docs/decisions.md. */
+#define PLEAT__WORTH_A_WAIT 16u
+
 /* The sets no longer say what is free: they are made anew when they are wanted. */
 static inline void pleat__heap_forget(pleat__heap *heap)
 {
@@ -28,6 +32,9 @@ pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run);
 uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__fences *fences);
 /* Later work of one zone's stream comes behind all that the other's has been given so far. */
 PLEAT_NODISCARD pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to);
+/* A stream gave memory back. */
+void pleat__zone_freed(pleat__heap *heap, uint16_t stream, uint32_t granules);
+void pleat__zones_release_points(pleat__heap *heap);
 /* Free granules of a zone whose first `granules` a request gets; count 0: no hole holds them. pre:
  * the sets are up to date. */
 pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32_t granules);

@@ -2,6 +2,7 @@
  * stream_order.c: the streams that a heap serves, and the order between them (see heap.h).
  */
 #include <runtime/memory/heap_internal.h>
+#include <runtime/memory/waiting_frees.h>
 
 /* `to` waits for what `from` has been given so far, or had been before it captured. */
 static pleat_result wait_for(pleat__heap *heap, pleat_stream from, pleat_stream to)
@@ -190,13 +191,66 @@ static pleat_result order_sharers(pleat__heap *heap, pleat_stream from)
     return pleat__overflow_touch(&heap->overflow, to);
 }
 
+/* ---- points ---- */
+
+static void forget_point(pleat__heap *heap, uint16_t stream)
+{
+    heap->has_freed &= ~(UINT64_C(1) << stream);
+}
+
+/* Behind all that the stream has been given so far. */
+static bool record_point(pleat__heap *heap, uint16_t stream)
+{
+    const pleat_vmm_ops *ops = heap->vmm.ops;
+    pleat_event *point = &heap->freed[stream];
+    if (pleat__gate_before(heap->pool->gate, heap->streams[stream]) != 0)
+        return false;
+    if (*point == 0 && ops->event_create(heap->vmm.self, heap->device, point) != PLEAT_OK) {
+        *point = 0;
+        return false;
+    }
+    return ops->event_record(heap->vmm.self, *point, heap->streams[stream]) == PLEAT_OK;
+}
+
+/* A point costs a microsecond, so only a large free has one. The busiest stream has none: who waits
+ * for all of its work so far is a stream that fetches ahead for it, and its next work is behind
+ * that anyway. */
+void pleat__zone_freed(pleat__heap *heap, uint16_t stream, uint32_t granules)
+{
+    const uint32_t worth = PLEAT__WORTH_A_WAIT * heap->pool->occupancy.full;
+    forget_point(heap, stream);
+    if (granules >= worth && stream < PLEAT__OVERFLOW && heap->waiting != NULL &&
+        !pleat__waiting_is_busiest(heap->waiting, stream) && record_point(heap, stream))
+        heap->has_freed |= UINT64_C(1) << stream;
+}
+
+void pleat__zones_release_points(pleat__heap *heap)
+{
+    for (uint32_t s = 0; s < PLEAT__STREAMS; s++)
+        if (heap->freed[s] != 0)
+            (void)heap->vmm.ops->event_destroy(heap->vmm.self, heap->freed[s]);
+}
+
+/* The point instead of all the stream's work so far: that may be what `to` is to overlap with, as
+ * where weights are gathered ahead. */
+static pleat_result order_own(pleat__heap *heap, uint16_t from, uint16_t to)
+{
+    bool has_point = (heap->has_freed >> from & 1) != 0;
+    /* What it is given was used by others, of which its own point says nothing. */
+    forget_point(heap, to);
+    return has_point ? await(heap, heap->freed[from], heap->streams[to])
+                     : order(heap, heap->streams[from], heap->streams[to]);
+}
+
 static pleat_result streams_order(pleat__heap *heap, uint16_t from, uint16_t to)
 {
-    if (from == PLEAT__OVERFLOW)
+    if (from == PLEAT__OVERFLOW) {
+        forget_point(heap, to);
         return await_sharers(heap, heap->streams[to]);
+    }
     if (to == PLEAT__OVERFLOW)
         return order_sharers(heap, heap->streams[from]);
-    return order(heap, heap->streams[from], heap->streams[to]);
+    return order_own(heap, from, to);
 }
 
 pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to)

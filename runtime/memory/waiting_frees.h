@@ -38,6 +38,12 @@ static inline void pleat__waiting_refused(pleat__waiting_frees *waiting, uint16_
     waiting->requests[stream]--;
 }
 
+/* Whether no stream has more requests. */
+bool pleat__waiting_is_busiest(const pleat__waiting_frees *waiting, uint16_t stream);
+
+/* Whether one of two streams does the job's work and the other works for it. */
+bool pleat__waiting_works_for(const pleat__waiting_frees *waiting, uint16_t stream, uint16_t other);
+
 /* The oldest frees of a stream that wait, of about so many granules; whether any came back. Streams
  * that share an index are not told apart: what they free is waited for. `waiting` may be NULL. */
 bool pleat__waiting_order(pleat__waiting_frees *waiting, uint16_t stream, uint32_t granules);

@@ -606,14 +606,6 @@ static pleat_result free_place(void *opaque, pleat_va address)
     return PLEAT_OK;
 }
 
-static void freed_early(void *opaque, pleat_va address)
-{
-    policy *self = opaque;
-    const pleat__place *entry = pleat__place_map_find(&self->places, address);
-    if (entry != NULL)
-        self->heap.lends |= UINT64_C(1) << entry->stream;
-}
-
 static const pleat_plan *parameter(const void *opaque, pleat__x *x)
 {
     const policy *self = opaque;
@@ -647,7 +639,6 @@ const pleat__policy_ops pleat__policy_pleat = {
     .destroy = destroy,
     .alloc = alloc,
     .free = free_place,
-    .freed_early = freed_early,
     .block_of = pleat__pleat_block_of,
     .adjacent_free = pleat__pleat_adjacent_free,
     .reclaim = pleat__pleat_reclaim,

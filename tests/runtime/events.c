@@ -546,6 +546,88 @@ static void streams_no_byte_is_reused_before_its_event(void **state)
     }
 }
 
+/* Frees of another stream's wait, where that is worth it, for the uses of what was freed, and not
+ * for what their stream is given later, which is to overlap with the work. */
+static void streams_wait_for_no_more_than_what_was_freed(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "pleat", 1024 * MIB, 0);
+    work_on(&f, 1);
+    pleat_va freed = take(&f, 40 * MIB, 5);
+    assert_ok(pleat__host_stream_hold(&f.vmm, 5));
+    assert_ok(pleat_free(f.runtime, freed));
+    pleat_event later = point(&f, 5);
+    pleat_stats before = pleat_stats_of(f.runtime);
+    assert_ok(pleat_free(f.runtime, take(&f, 40 * MIB, 1)));
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, before.physical_bytes);
+    assert_int_equal(pleat_stats_of(f.runtime).streams_ordered, before.streams_ordered + 1);
+    pleat_event now = point(&f, 1);
+    assert_false(is_past(&f, now));
+    assert_ok(pleat__host_stream_advance(&f.vmm, 5, 1));
+    assert_true(is_past(&f, now) && !is_past(&f, later));
+    assert_ok(f.vmm.ops->event_destroy(f.vmm.self, later));
+    assert_ok(f.vmm.ops->event_destroy(f.vmm.self, now));
+    assert_ok(pleat__host_stream_release(&f.vmm, 5));
+    end(&f);
+}
+
+/* A stream asks for much, none of which it frees. */
+static void lead(fixture *f, pleat_stream stream, int requests)
+{
+    for (int i = 0; i < requests; i++)
+        take(f, 512, stream);
+}
+
+/* What went through a stream's hands unused is still behind those who used it. */
+static void streams_wait_for_those_before_the_one_that_freed(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "pleat", 1024 * MIB, 0);
+    work_on(&f, 1);
+    pleat_va used = take(&f, 120 * MIB, 5);
+    pleat_va own = take(&f, 40 * MIB, 6);
+    assert_ok(pleat_free(f.runtime, own));
+    assert_ok(pleat__host_stream_hold(&f.vmm, 5));
+    assert_ok(pleat_free(f.runtime, used));
+    lead(&f, 6, 200);
+    uint64_t before = pleat_stats_of(f.runtime).physical_bytes;
+    take(&f, 46 * MIB, 6); /* 3 chunks more than it has, for which it takes 16 */
+    take(&f, 88 * MIB, 5); /* all that is left */
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, before);
+    lead(&f, 1, 2000);
+    before = pleat_stats_of(f.runtime).physical_bytes;
+    take(&f, 40 * MIB, 1); /* some of it what 6 had from 5 */
+    assert_true(pleat_stats_of(f.runtime).physical_bytes < before + 40 * MIB);
+    pleat_event now = point(&f, 1);
+    assert_false(is_past(&f, now));
+    assert_ok(pleat__host_stream_release(&f.vmm, 5));
+    assert_true(is_past(&f, now));
+    assert_ok(f.vmm.ops->event_destroy(f.vmm.self, now));
+    end(&f);
+}
+
+/* A wait is for so much that small requests do not make one each. */
+static void streams_take_over_much_at_a_time(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "pleat", 1024 * MIB, 0);
+    work_on(&f, 1);
+    assert_ok(pleat_free(f.runtime, take(&f, 64 * MIB, 5)));
+    pleat_stats before = pleat_stats_of(f.runtime);
+    for (int i = 0; i < 8; i++)
+        take(&f, 4 * MIB, 1);
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, before.physical_bytes);
+    assert_int_equal(pleat_stats_of(f.runtime).streams_ordered, before.streams_ordered + 1);
+    /* 30 MiB are left there, which are not worth another. */
+    take(&f, 4 * MIB, 1);
+    assert_int_equal(pleat_stats_of(f.runtime).streams_ordered, before.streams_ordered + 1);
+    assert_true(pleat_stats_of(f.runtime).physical_bytes > before.physical_bytes);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -553,6 +635,9 @@ int main(void)
         cmocka_unit_test(streams_take_over_what_waits_behind_its_events),
         cmocka_unit_test(streams_that_work_are_not_made_to_wait),
         cmocka_unit_test(streams_share_with_those_that_work_for_them),
+        cmocka_unit_test(streams_wait_for_no_more_than_what_was_freed),
+        cmocka_unit_test(streams_wait_for_those_before_the_one_that_freed),
+        cmocka_unit_test(streams_take_over_much_at_a_time),
         cmocka_unit_test(streams_take_new_memory_where_they_cannot_be_ordered),
         cmocka_unit_test(streams_that_cannot_be_ordered_are_waited_for),
         cmocka_unit_test(streams_are_asked_once_whatever_waits),

@@ -123,9 +123,13 @@ class Run:
 
     def free_behind(self, block):
         """Gathered weights are given back before the main stream is through with them: some part of
-        the time they have been there (FSDP lets two gatherings be under way at most)."""
+        the time they have been there (FSDP lets two gatherings be under way at most). Without a lag
+        the side stream was made to wait for the main one, as FSDP2 does, and they are free at once."""
         there = self.memory.now - self.fetched.pop(block[0])
-        self.memory.free_after(block, self.config["lag"] * there)
+        if self.config["lag"] == 0:
+            self.memory.free(block)
+        else:
+            self.memory.free_after(block, self.config["lag"] * there)
 
     def workspace(self, thread, name):
         if (thread, name) in self.workspaces:

@@ -157,7 +157,7 @@ def sharding(settings, dice, kinds):
     if settings["sharding"] == "scatter":
         settings.put("precision", "master")
         settings.put("gathers", dice.random() < 0.5)
-    settings.put("lag", dice.choice((0.1, 0.5, 1.0)))
+    settings.put("lag", dice.choice((0.0, 0.1, 0.5, 1.0)))
 
 
 def lora(settings, dice):
