@@ -57,7 +57,7 @@ class Ladders(unittest.TestCase):
     def test_gradients_are_no_smaller_in_a_shorter_iteration(self):
         ladder = Ladder(dict(told([1000, 700, 400]), lasting_bytes=300))
         self.assertAlmostEqual(ladder.bytes(0, 0.5) / ladder.beyond, 650)
-        self.assertAlmostEqual(ladder.bytes(0, 2) / ladder.beyond, 1900)
+        self.assertAlmostEqual(ladder.bytes(0, 2) / ladder.beyond, 3700)  # attention may take the square
 
     def test_what_a_plan_takes_beyond_what_is_live_counts(self):
         self.assertEqual(self.rung(710, 1, planned={1: 770}), 2)
@@ -133,13 +133,13 @@ class Training(Trainer):
     def test_larger_iterations_are_reckoned_when_none_is_recorded_any_more(self):
         with mock.patch.object(World, "recording", lambda world: False):
             again, world, made = self.same(Net(), sizes=(8, 16, 4, 24), iterations=8)
-        self.assertEqual(again[2:], [[], [0, 1, 2], [], [0, 2], [], [0, 1, 2]])
+        self.assertEqual(again[2:], [[], [0, 1, 2, 3], [], [0, 2], [], [0, 1, 2, 3]])
         self.assertEqual((made.learnings, world.held), (1, [710]))
 
     def test_a_recording_that_ends_within_an_iteration_is_not_learned_from(self):
         with mock.patch.object(World, "recording", mock.Mock(side_effect=[True, False] + [False] * 9)):
             again, _, made = self.same(Net(), sizes=(8, 16, 4, 24), iterations=8)
-        self.assertEqual(again[2:], [[], None, [], [0, 2], [], [0, 1, 2]])
+        self.assertEqual(again[2:], [[], None, [], [0, 2], [], [0, 1, 2, 3]])
         self.assertEqual((made.learnings, [one.sizes for one in made.learned]), (1, [{(1, 0): 256}]))
 
     def test_an_error_leads_to_the_next_rung(self):

@@ -3,7 +3,8 @@
 SIZES      An iteration's is how many elements each of its inputs has at most, by the model and the input's name: what a
            model does with one of them may take more than what it does with another, so they are not added up.
 SHARE      Memory grows no slower than the inputs. So where none is larger than when it was learned, the largest share of
-           an input's elements there, and of what was measured, is above what an iteration takes.
+           an input's elements there, and of what was measured, is above what an iteration takes. Beyond what was
+           learned it is the share's square: attention that is not fused grows so.
 GRADIENTS  In a microbatch behind the first, those of the ones before are there. Where an input is largest in such
            a one, and was not when it was learned, they come on top.
 """
@@ -63,10 +64,11 @@ class Ladder:
 
     def bytes(self, rung, share, more=0):
         """What a rung takes at most at a size that is so many times the recorded one's, with so many bytes more:
-        gradients and the optimizer take as much at any size, and of what grows with the size nothing grows more slowly."""
+        gradients and the optimizer take as much at any size, and of what grows with the size nothing grows more slowly, and
+        nothing faster than by the square."""
         live = self.rungs[rung]["live_bytes"]
-        fixed = min(self.lasting, live) if share < 1 else self.persistent
-        return (more + fixed + (live - fixed) * share) * self.beyond
+        fixed, grown = (min(self.lasting, live), share) if share < 1 else (self.persistent, share**2)
+        return (more + fixed + (live - fixed) * grown) * self.beyond
 
     def all_again(self, share):
         """What it takes with all blocks computed again at such a size where what grows does so in proportion."""
@@ -129,7 +131,8 @@ def all_again(learned, sizes):
 
 
 def enough(learned, sizes, behind):
-    """What is enough for it, if what it takes grows no faster than its inputs; 0 where nothing says it."""
+    """What is enough for it, if what it takes grows no faster than by the square of its inputs; 0 where nothing says
+    it."""
     bytes = min((one.bytes(-1, sizes, behind) for one in learned), default=BEYOND)
     return bytes if bytes < BEYOND else 0
 
