@@ -165,7 +165,7 @@ class T(unittest.TestCase):
     def test_what_it_builds_has_tests(self):
         calls = os.path.join(self.folder, "calls")
         script(self.folder, "bin/cmake", "echo \"$@\" >> '%s'\nexit 1" % calls)
-        path = os.path.join(self.folder, "bin") + os.pathsep + os.environ["PATH"]
+        path = os.path.join(self.folder, "bin") + os.pathsep + os.environ.get("PATH", os.defpath)
         self.assertEqual(self.check(PATH=path), (1, "tools/gpu-check: failed: the build failed"))
         self.assertEqual(pathlib.Path(calls).read_text(), "--preset release -DBUILD_TESTING=ON\n")
 
