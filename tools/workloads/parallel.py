@@ -114,7 +114,7 @@ class Experts(nn.Module):
         rows = AllToAll.apply(tokens[order // self.chosen], sends, gets)
         rows = AllToAll.apply(self.run(rows, counts), gets, sends)
         scaled = rows * weights.flatten()[order].unsqueeze(1).to(rows.dtype)
-        return torch.zeros_like(tokens).index_add(0, order // self.chosen, scaled).view(x.shape)
+        return torch.zeros_like(tokens).index_add(0, order // self.chosen, scaled.to(tokens.dtype)).view(x.shape)
 
 
 # ---- jobs ----
@@ -130,7 +130,11 @@ class Job:
         self.lengths = lora.Lengths(options)
         with self.device:
             self.model = self.build()
-        self.optimizer = torch.optim.AdamW(self.trained(), lr=3e-4)
+        # A step over lists takes no list in which some weights are cut over ranks and others whole.
+        kinds = {type(weight.data): [] for weight in self.trained()}
+        for weight in self.trained():
+            kinds[type(weight.data)].append(weight)
+        self.optimizer = torch.optim.AdamW([{"params": weights} for weights in kinds.values()], lr=3e-4)
 
     def build(self):
         return Decoder(self.options, lambda: layers.SwiGLU(self.options.hidden, self.options.inner))
