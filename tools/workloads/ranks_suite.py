@@ -19,8 +19,6 @@ import tempfile
 import threading
 import time
 
-import harness
-
 HERE = pathlib.Path(__file__).resolve().parent
 GIB = 1 << 30
 EXPERTS = "experts --inner 1408"  # 1.1 billion parameters of all ranks, as the others have
@@ -30,6 +28,7 @@ CONTENDERS = ("native", "expandable", "pleat", "pleat-kept")
 # What must hold, native's seconds being 1: the steady median over all jobs and of each; and efficiency at least.
 STEADY_OF_ALL, STEADY = 1.005, 1.01
 EFFICIENCY = {"pleat": 0.98, "pleat-kept": 0.99}
+STEADY_FROM = 4  # harness's: iterations before it set up or are learned
 JOB_SECONDS = 120  # a job that takes longer hangs
 LEFT_FOR_A_JOB = 40  # no job is begun with less time left
 
@@ -42,7 +41,9 @@ class Ranks:
     """A contender's run of a job: torchrun and its ranks, each of which takes one byte of standard input a turn."""
 
     def __init__(self, job, contender, count, folder, more):
-        self.name, self.count, self.folder = "%s, %s" % (job, contender), count, folder
+        import harness  # which imports torch; figures are judged without
+
+        self.name, self.count, self.turn_ended = "%s, %s" % (job, contender), count, harness.TURN_ENDED
         self.log = folder / (contender + ".log")
         allocator = "pleat" if contender == "pleat-kept" else contender
         # The folder is this job's alone, so the kept plan of another suite's run is not found.
@@ -72,7 +73,7 @@ class Ranks:
             self.process.stdin.flush()
         waited_for = self.count
         for line in self.process.stdout:
-            waited_for -= line.rstrip() == harness.TURN_ENDED
+            waited_for -= line.rstrip() == self.turn_ended
             if waited_for == 0:
                 return None
         return self.told()
@@ -154,7 +155,7 @@ def run_all(options):
 
 def ratios(one, native):
     """Of the first rank's steady iterations; all ranks wait for each other in each."""
-    pairs = list(zip(one[0]["seconds"], native[0]["seconds"]))[harness.STEADY_FROM:]
+    pairs = list(zip(one[0]["seconds"], native[0]["seconds"]))[STEADY_FROM:]
     return [mine / other for mine, other in pairs]
 
 
@@ -175,7 +176,7 @@ def judge(told, contender):
     times = statistics.median(ratios(ranks, native)) if native and contender != "pleat-kept" else None
     row = (told["job"], contender, str(worst["rank"]), gibibytes(worst.get("peak_allocated_bytes")),
            gibibytes(worst.get("peak_reserved_bytes")), shown(worst.get("efficiency")),
-           shown(statistics.median(ranks[0]["seconds"][harness.STEADY_FROM:])), shown(times))
+           shown(statistics.median(ranks[0]["seconds"][STEADY_FROM:])), shown(times))
     missed = []
     if contender in EFFICIENCY:
         for number, one in enumerate(ranks):
