@@ -119,10 +119,10 @@ static uint64_t cap_of(const pleat__space *space)
     return whole > space->headroom ? whole - space->headroom : 0;
 }
 
-bool pleat__space_has_room(const pleat__space *space, uint64_t bytes)
+uint64_t pleat__space_room(const pleat__space *space)
 {
-    uint64_t then, cap = cap_of(space);
-    return pleat__add(atomic_load(&space->claimed), bytes, &then) && then <= cap;
+    uint64_t claimed = atomic_load(&space->claimed), cap = cap_of(space);
+    return cap > claimed ? cap - claimed : 0;
 }
 
 static bool claim_budget(pleat__space *space, uint64_t bytes)

@@ -104,8 +104,8 @@ void pleat__space_set_budget(pleat__space *space, uint64_t bytes);
  * stays the caller's. PLEAT_E_BUDGET: what exists already is not to be had. pre: no other thread
  * uses the space. */
 PLEAT_NODISCARD pleat_result pleat__space_set_tenant(pleat__space *space, pleat__tenant *tenant);
-/* Whether so many bytes more are within the cap now. */
-bool pleat__space_has_room(const pleat__space *space, uint64_t bytes);
+/* Bytes more that are within the cap now. */
+uint64_t pleat__space_room(const pleat__space *space);
 /* A further device gets access to all that is mapped, now and later. PLEAT_E_LIMIT. No other thread
  * maps meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__space_add_peer(pleat__space *space, int device);

@@ -70,7 +70,7 @@ static pleat_result make_chunks(placing *p)
     uint64_t resting = pool->held >> pool->occupancy.shift;
     if (missing == 0)
         return PLEAT_OK;
-    if (!pleat__space_has_room(pool->space, (missing + resting) * p->page_bytes))
+    if (pleat__space_room(pool->space) < (missing + resting) * p->page_bytes)
         return pleat__fail(PLEAT_E_BUDGET, "no room for %u chunks of a larger layout", missing);
     return pleat__chunk_pool_promise(pool, missing);
 }

@@ -39,20 +39,14 @@ no_memory:
     return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks", wanted);
 }
 
-/* Near the budget, when less may still be made than exists, memory counts for more than time
- * (docs/decisions.md, D24). */
-static bool is_tight(const pleat__chunk_pool *pool, uint32_t exist)
-{
-    return !pleat__space_has_room(pool->space, exist * pool->page_bytes);
-}
-
 /* The most chunks of a handle when there are so many more. */
 static uint32_t block_for(const pleat__chunk_pool *pool, uint32_t chunks)
 {
-    uint32_t block = 1, exist = pool->count - pool->absent + chunks;
-    if (is_tight(pool, exist))
-        return 1;
-    while (block < PLEAT__HANDLE_CHUNKS && 2 * block <= exist / PLEAT__HANDLE_SHARE)
+    uint64_t exist = pool->count - pool->absent + chunks;
+    uint64_t room = pleat__space_room(pool->space) / pool->page_bytes;
+    uint32_t block = 1;
+    while (block < PLEAT__HANDLE_CHUNKS && 2 * block <= exist / PLEAT__HANDLE_SHARE &&
+           2 * block <= room / PLEAT__ROOM_SHARE)
         block *= 2;
     return block;
 }

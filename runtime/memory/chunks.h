@@ -21,9 +21,12 @@
  * view needs whole handles, though, so what is free beside a live tensor in its handle is of use to
  * fewer requests. There are about as many such places as there are large tensors, whatever the
  * job's size; so a handle has at most one chunk for each PLEAT__HANDLE_SHARE chunks that exist, and
- * at most PLEAT__HANDLE_CHUNKS (docs/decisions.md, D24). */
+ * at most PLEAT__HANDLE_CHUNKS (docs/decisions.md, D24). The nearer the budget is, the more such a
+ * place matters: a handle has at most one chunk, too, for each PLEAT__ROOM_SHARE that may still be
+ * made (D277). */
 #define PLEAT__HANDLE_CHUNKS 64u
 #define PLEAT__HANDLE_SHARE  512u
+#define PLEAT__ROOM_SHARE    256u
 /* What was at rest may come back in handles so many times as large: a job that gives its memory
  * back in turns waits for each handle (D341). */
 #define PLEAT__JOINED 2u

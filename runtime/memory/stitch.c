@@ -256,7 +256,7 @@ static pleat_result supply(pleat__heap *heap, uint32_t granules, uint8_t zone, u
     uint32_t needed = (uint32_t)pleat__ceil_div(missing, pool->occupancy.full), chunks = needed;
     if (!*least && is_next_to_nothing(granules, missing))
         chunks = chunks_for_all(heap, granules, zone);
-    if (!pleat__space_has_room(pool->space, chunks * pool->page_bytes))
+    if (pleat__space_room(pool->space) < chunks * pool->page_bytes)
         chunks = needed;
     pleat_result result = pleat__heap_supply(heap, zone, chunks);
     *least = chunks != needed && (result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY);

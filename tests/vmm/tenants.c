@@ -261,8 +261,7 @@ static void tenants_of_a_space_claim_what_it_makes(void **state)
     assert_result(pleat__space_chunk_get(space, 1, &chunks[7]), PLEAT_E_BUDGET);
     /* What the ledger refuses counts for nothing: seven chunks of eight are in use. */
     pleat__space_set_budget(space, 8 * 2 * MIB);
-    assert_true(pleat__space_has_room(space, 2 * MIB));
-    assert_false(pleat__space_has_room(space, 2 * MIB + 1));
+    assert_int_equal(pleat__space_room(space), 2 * MIB);
     pleat__space_set_budget(space, 0);
     assert_true(has("what others have"));
     pleat__space_chunk_put(space, chunks[6]);

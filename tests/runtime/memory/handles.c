@@ -106,6 +106,24 @@ static void handles_of_neighbours_are_not_kept(void **state)
     }
 }
 
+/* The less may still be made, the less of it a live tensor is to keep from views. */
+static void handles_become_smaller_near_the_budget(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t left, handles; /* chunks that may be made; handles of 64 */
+    } cases[] = {{1100, 16}, {600, 32}, {300, 64}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fixture f;
+        begin(&f, (uint64_t)(FILLER + cases[i].left) * CHUNK);
+        uint64_t before = stats_of(&f).creates;
+        job_tensor t = job_alloc(&f.j, 64 * CHUNK, 0);
+        assert_int_equal(stats_of(&f).creates - before, cases[i].handles);
+        job_free(&f.j, &t);
+        end(&f);
+    }
+}
+
 /* Where a large handle does not fit under the budget, smaller ones do. */
 static void handles_use_the_budget_to_its_end(void **state)
 {
@@ -320,6 +338,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(handles_are_one_call_for_several_chunks),
         cmocka_unit_test(handles_of_neighbours_are_not_kept),
+        cmocka_unit_test(handles_become_smaller_near_the_budget),
         cmocka_unit_test(handles_use_the_budget_to_its_end),
         cmocka_unit_test(handles_serve_views_and_go_back_whole),
         cmocka_unit_test(handles_in_use_stay),
