@@ -49,29 +49,20 @@ static void take_lives(const pleat__sequence *sequence, const uint64_t *changes,
     }
 }
 
-static uint64_t persistent_bytes(const pleat__sequence *sequence)
+/* Bytes of an iteration's requests of one class. */
+static uint64_t bytes_of(const pleat__sequence *sequence, pleat__class class)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < sequence->slot_count; i++)
-        bytes +=
-            sequence->slots[i].class == PLEAT__CLASS_PERSISTENT ? rounded(&sequence->slots[i]) : 0;
-    return bytes;
-}
-
-/* Bytes of the requests of an iteration whose sizes vary. */
-static uint64_t varying_bytes(const pleat__sequence *sequence)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < sequence->slot_count; i++)
-        bytes +=
-            sequence->slots[i].class == PLEAT__CLASS_DYNAMIC ? rounded(&sequence->slots[i]) : 0;
+        bytes += sequence->slots[i].class == class ? rounded(&sequence->slots[i]) : 0;
     return bytes;
 }
 
 /* By how much a job may differ from its own plan because its sizes vary; a recipe's all do. */
 static uint64_t may_vary(const pleat_plan *plan, uint64_t most)
 {
-    uint64_t first = varying_bytes(&plan->first), steady = varying_bytes(&plan->steady);
+    uint64_t first = bytes_of(&plan->first, PLEAT__CLASS_DYNAMIC),
+             steady = bytes_of(&plan->steady, PLEAT__CLASS_DYNAMIC);
     uint64_t bytes = first > steady ? first : steady;
     return plan->recipe != NULL || bytes > most ? most : bytes;
 }
@@ -98,7 +89,7 @@ static void find_lives(pleat__trial *trial, const pleat_plan *plan)
         take_lives(&plan->first, changes, 0, live);
         memset(changes, 0, (events + 1) * sizeof *changes);
         add_lives(&plan->steady, changes);
-        take_lives(&plan->steady, changes, persistent_bytes(&plan->first),
+        take_lives(&plan->steady, changes, bytes_of(&plan->first, PLEAT__CLASS_PERSISTENT),
                    live + plan->first.slot_count);
         trial->live = live;
     } else {

@@ -30,9 +30,10 @@ PLEAT_NODISCARD pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pl
 pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run);
 /* A bit for two zones of whose memory nothing can go: their stream captures, and nobody said so. */
 uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__fences *fences);
-/* Later work of one zone's stream comes behind all that the other's has been given so far. */
+/* Later work of one zone's stream comes behind all uses of what is free in the other zone. */
 PLEAT_NODISCARD pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to);
-/* A stream gave memory back. */
+/* A stream gave memory back: where that is much, and the stream is not the busiest, whoever takes
+ * it over waits for this point. */
 void pleat__zone_freed(pleat__heap *heap, uint16_t stream, uint32_t granules);
 void pleat__zones_release_points(pleat__heap *heap);
 /* Free granules of a zone whose first `granules` a request gets; count 0: no hole holds them. pre:

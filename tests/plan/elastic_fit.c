@@ -93,6 +93,23 @@ static void expect_fit(const pleat__fit *fit, const kind *kinds, uint32_t count,
     }
 }
 
+/* What is recorded at so many x, of one parameter, says the sizes at each x up to 19. */
+static void expect_fit_of(const kind *kinds, uint32_t count, const uint64_t *us, uint32_t recorded)
+{
+    const uint64_t vs[] = {1, 1, 1};
+    pleat__arena *arena;
+    pleat__fit fit;
+    assert_in_range(recorded, 1, sizeof vs / sizeof *vs);
+    assert_ok(pleat__arena_create(&arena));
+    uint64_t *sizes = table_of(kinds, count, us, vs, recorded, arena);
+    assert_ok(pleat__fit_make(sizes, recorded, count, us, arena, &fit));
+    for (uint64_t u = 1; u < 20; u++) {
+        const pleat__x x = {{u, 1}, {1, 1}};
+        expect_fit(&fit, kinds, count, u, 1, &x);
+    }
+    pleat__arena_destroy(arena);
+}
+
 static void fit_gives_sizes_at_any_x(void **state)
 {
     (void)state;
@@ -166,17 +183,7 @@ static void fit_knows_a_bound_that_is_shared(void **state)
                           {.constant = 777},
                           {.linear = 32768, .most = 200000},
                           {.linear = 50000, .most = 200000}};
-    const uint64_t us[] = {2, 3, 7}, vs[] = {1, 1, 1};
-    pleat__arena *arena;
-    pleat__fit fit;
-    assert_ok(pleat__arena_create(&arena));
-    uint64_t *sizes = table_of(kinds, 6, us, vs, 3, arena);
-    assert_ok(pleat__fit_make(sizes, 3, 6, us, arena, &fit));
-    for (uint64_t u = 1; u < 20; u++) {
-        const pleat__x x = {{u, 1}, {1, 1}};
-        expect_fit(&fit, kinds, 6, u, 1, &x);
-    }
-    pleat__arena_destroy(arena);
+    expect_fit_of(kinds, 6, (const uint64_t[]){2, 3, 7}, 3);
 }
 
 /* A kind that stays as it is up to a size and grows from there on; and one that is of a size by
@@ -215,17 +222,7 @@ static void fit_knows_a_bound_that_another_has_reached(void **state)
                           {.linear = 1024},
                           {.constant = 3 << 20},
                           {.linear = 2 << 20, .most = 3 << 20}};
-    const uint64_t us[] = {1, 2}, vs[] = {1, 1};
-    pleat__arena *arena;
-    pleat__fit fit;
-    assert_ok(pleat__arena_create(&arena));
-    uint64_t *sizes = table_of(kinds, 5, us, vs, 2, arena);
-    assert_ok(pleat__fit_make(sizes, 2, 5, us, arena, &fit));
-    for (uint64_t u = 1; u < 20; u++) {
-        const pleat__x x = {{u, 1}, {1, 1}};
-        expect_fit(&fit, kinds, 5, u, 1, &x);
-    }
-    pleat__arena_destroy(arena);
+    expect_fit_of(kinds, 5, (const uint64_t[]){1, 2}, 2);
 }
 
 /* What comes at one x only follows it where it is whole places for each unit of x, and is as it was
