@@ -85,6 +85,54 @@ class Check(Folder):
             self.assertEqual((done.returncode, sorted(done.stdout.split())), (9, ["HOME", "PATH"]))
 
 
+class Setup(Folder):
+    """With an apt of the test's own, which installs nothing and writes down what it is asked for."""
+
+    def setUp(self):
+        super().setUp()
+        self.hidden = set()
+        self.script("bin/apt-get", """
+case "$*" in
+    *indextargets*) cat {0}/lists 2> /dev/null ;;
+    *source*) test "${{*##* }}" != update || exit 0; echo 'E: Unable to find a source package'; exit 100 ;;
+    *update*) echo list > {0}/lists ;;
+    *install*) echo "$*" >> {0}/installed ;;
+esac
+""".format(self.folder))
+        # Knows no package before there are lists.
+        self.script("bin/apt-cache", "test ! -f {0}/lists || echo '  Candidate: 1'\n".format(self.folder))
+        self.script("bin/id", "echo 0\n")
+
+    def run_setup(self, *arguments):
+        for folder in os.get_exec_path():
+            for program in os.listdir(folder) if os.path.isdir(folder) else ():
+                if program not in self.hidden and not (self.folder / "bin" / program).is_symlink():
+                    with contextlib.suppress(FileExistsError):
+                        (self.folder / "bin" / program).symlink_to(os.path.join(folder, program))
+        done = subprocess.run([ROOT / "tools/setup", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env=dict(HOME=str(self.folder), PATH=str(self.folder / "bin")), text=True)
+        installed = self.folder / "installed"
+        return done, installed.read_text() if installed.exists() else ""
+
+    def test_without_source_packages_the_packaged_libraries_serve(self):
+        done, installed = self.run_setup()
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("have no source packages of: jemalloc cmocka", done.stdout)
+        self.assertIn("may fail to load", done.stdout)
+        self.assertRegex(installed, "libjemalloc-dev libcmocka-dev\n")
+        for name in ("jemalloc", "cmocka"):
+            self.assertTrue((self.folder / ".cache/pleat" / name / "packaged").exists())
+        done, _ = self.run_setup()
+        self.assertNotIn("fetching", done.stdout)
+        self.assertIn("to try source packages again, remove: %s/.cache/pleat/jemalloc" % self.folder, done.stdout)
+
+    def test_what_a_machine_without_lists_lacks_is_installed_once_it_has_them(self):
+        self.hidden = {"clang-format-14"}
+        done, installed = self.run_setup()
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("clang-format-14", installed)
+
+
 class Configure(Folder):
     def test_without_more_words_no_tests_are_built(self):
         """As `tools/setup --minimal` leaves a machine: no cmocka."""

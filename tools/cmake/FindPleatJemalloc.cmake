@@ -1,20 +1,25 @@
 # Pleat::jemalloc. PLEAT_JEMALLOC says which: "private" is the prefixed static build that tools/setup
-# leaves in the user's cache, "system" the distribution's, anything else the prefix of an install.
-if(NOT PLEAT_JEMALLOC STREQUAL "${PLEAT_JEMALLOC_FOUND_AS}") # another choice: look again
+# leaves in the user's cache, or the distribution's where that found no source package to build; "system"
+# the distribution's, anything else the prefix of an install.
+include(PleatCache)
+set(_choice ${PLEAT_JEMALLOC})
+if(_choice STREQUAL "private" AND EXISTS ${PLEAT_CACHE}/jemalloc/packaged)
+  set(_choice system)
+endif()
+if(NOT _choice STREQUAL "${PLEAT_JEMALLOC_FOUND_AS}") # another choice: look again
   unset(PLEAT_JEMALLOC_INCLUDE CACHE)
   unset(PLEAT_JEMALLOC_LIBRARY CACHE)
-  set(PLEAT_JEMALLOC_FOUND_AS ${PLEAT_JEMALLOC} CACHE INTERNAL "")
+  set(PLEAT_JEMALLOC_FOUND_AS ${_choice} CACHE INTERNAL "")
 endif()
-if(PLEAT_JEMALLOC STREQUAL "system")
+if(_choice STREQUAL "system")
   find_path(PLEAT_JEMALLOC_INCLUDE jemalloc/jemalloc.h)
   find_library(PLEAT_JEMALLOC_LIBRARY jemalloc)
   set(_prefixed OFF)
 else()
-  if(PLEAT_JEMALLOC STREQUAL "private")
-    include(PleatCache)
+  if(_choice STREQUAL "private")
     set(_root ${PLEAT_CACHE}/jemalloc)
   else()
-    set(_root ${PLEAT_JEMALLOC})
+    set(_root ${_choice})
   endif()
   find_path(PLEAT_JEMALLOC_INCLUDE jemalloc/jemalloc.h PATHS ${_root}/include NO_DEFAULT_PATH)
   find_library(PLEAT_JEMALLOC_LIBRARY NAMES libjemalloc_pic.a PATHS ${_root}/lib NO_DEFAULT_PATH)
