@@ -94,6 +94,10 @@ static void views_serve_requests_of_other_sizes(void **state)
     assert_ok(pleat_block_of(f.runtime, b + 31 * MIB, &block));
     assert_int_equal(block.address, b);
     assert_int_equal(block.requested, 50 * MIB);
+    /* All of what is free there, which begins and ends within chunks. */
+    drop(&f, b);
+    assert_int_equal(take(&f, 50 * MIB), b);
+    assert_int_equal(stats_of(&f).driver_calls, made.driver_calls);
     drop(&f, a);
     drop(&f, take(&f, 40 * MIB)); /* where the first was, the others still there */
     assert_int_equal(stats_of(&f).driver_calls, made.driver_calls);
