@@ -5,20 +5,24 @@
  * The heap places by the granule, in all memory that is free, idle slots included. A request gets
  * the first of these that there is:
  *
- *   1 the smallest free run that holds it, at the chunks' homes (heap_fit.c)
+ *   1 a free run that holds it, at the chunks' homes (heap_fit.c); also where frees of its stream
+ *     that wait for other streams leave one (waiting_frees.h), and in a plan's first iteration one
+ *     of chunks at rest, which are woken (rest.h)
  *   2 a free stretch of a view that is mapped (views.c)
  *   3 a new view over whole free handles and parts of two more at its ends, so that no byte is
  *     wasted (stitch.c)
- *   4 the same with as many new chunks as are missing (heap_grow.c)
+ *   4 the same with as many chunks more as are missing: another stream's, those at rest, new ones
+ *     (heap_grow.c)
  *
  * So physical memory is what is live plus the leftovers that are too small for any request.
  *
  * ZONES   A chunk's free memory belongs to one zone: a stream, and large or small requests. Small
  *         ones lie apart, so that they pin no large free runs. Memory goes from one stream to
- *         another only as whole free chunks, and the stream that takes them waits for all work that
- *         the other was given so far. That happens in three cases: a slot lies there, there is no
- *         new memory, or much new memory would be needed and one stream uses what the other
- *         allocates, so that it has to wait anyway. Unrelated streams would lose their overlap.
+ *         another only as whole free chunks, and the stream that takes them waits for the other's
+ *         work so far, or up to its last large free where that is known. That happens in three
+ *         cases: a slot lies there, there is no new memory, or new memory would be needed and one
+ *         of the two does the job's work while the other works for it (waiting_frees.h), so that
+ *         they wait for each other anyway. Unrelated streams would lose their overlap.
  * TRUTH   Occupancy says what is free; the zones' sets are derived from it. Slots change occupancy
  *         without touching the sets: they leave a note, and notes are worked off before the sets
  *         are used next. When notes overflow (a planned job never looks at the sets) the sets are

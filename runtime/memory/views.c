@@ -11,8 +11,8 @@
  * DROP   Idle views beyond a limit of alias pages go, the longest unused first, also those that a
  *        followed slot lies in: it then finds its place dead, and gets another. Their requests were
  *        freed in their stream's order, so the GPU may still use them (deferred_unmap.h). All of a
- * drop are one job of the mapper's, with one event a stream: memory that runs short may find
- *        thousands of them.
+ *        drop are one job of the mapper's, with one event a stream: memory that runs short may
+ *        find thousands of them.
  */
 #include <runtime/memory/deferred_unmap.h>
 #include <runtime/memory/views.h>

@@ -2,8 +2,8 @@
  * pinned.h: host memory that the device copies from and to at the link's full speed. It is dear to
  * make, so what nobody uses is kept for the next one who wants some.
  */
-#ifndef PLEAT_RUNTIME_FACE_PINNED_H
-#define PLEAT_RUNTIME_FACE_PINNED_H
+#ifndef PLEAT_RUNTIME_TRANSFER_PINNED_H
+#define PLEAT_RUNTIME_TRANSFER_PINNED_H
 
 #include <runtime/transfer/pinning.h>
 

@@ -8,8 +8,8 @@
  * The pieces are listed in the order of their addresses, so that whoever unmaps memory, or maps it,
  * in that order can do so while the copies run: it asks for all below an address.
  */
-#ifndef PLEAT_RUNTIME_FACE_TRANSFER_H
-#define PLEAT_RUNTIME_FACE_TRANSFER_H
+#ifndef PLEAT_RUNTIME_TRANSFER_TRANSFER_H
+#define PLEAT_RUNTIME_TRANSFER_TRANSFER_H
 
 #include <runtime/transfer/pinned.h>
 
