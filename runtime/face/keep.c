@@ -266,6 +266,8 @@ static void follow(pleat_runtime *runtime, uint64_t bytes)
     }
     runtime->policy = made;
     runtime->plan = keep->plan;
+    if (keep->marked)
+        (void)runtime->ops->mark(made); /* of a policy without memory it cannot fail */
     runtime->stats.kept_plans++;
     pleat__gate_leave(&runtime->gate);
     runtime->ops->destroy(before);
@@ -313,6 +315,7 @@ void pleat__keep_mark(pleat_runtime *runtime)
     pleat__keep *keep = &runtime->keep;
     if (!keep->on || keep->over)
         return;
+    keep->marked |= keep->waits;
     if (pleat__records(&keep->record))
         pleat__record_mark(&keep->record);
     switch (fit_of(runtime)) {

@@ -50,6 +50,18 @@ static void set_current(pleat__learner *learner, pleat__schedule *next, pleat__s
     pleat__states_set(&learner->states, state, cause);
 }
 
+static void stop_recording(pleat__learner *learner)
+{
+    learner->recording = false;
+    pleat__recording_restart(&learner->record);
+}
+
+/* Whether the schedule is a plan file's, which stays until it is left. */
+static bool follows_file(const pleat__learner *learner)
+{
+    return learner->schedule != NULL && !learner->schedule->learned;
+}
+
 /* The next iteration ends after as many requests as the schedule has. */
 static void set_pace(pleat__learner *learner)
 {
@@ -121,7 +133,7 @@ static void suspend(pleat__learner *learner)
      * iteration. */
     if (!learner->recording)
         pleat__recording_restart(&learner->record);
-    learner->recording = learner->schedule->learned;
+    learner->recording |= learner->schedule->learned;
     learner->record_until = UINT64_MAX;
 }
 
@@ -140,10 +152,8 @@ void pleat__learner_watch(pleat__learner *learner)
     learner->missed = 0;
     if (diverged)
         suspend(learner);
-    else if (learner->recording && learner->requests >= learner->record_until) {
-        learner->recording = false;
-        pleat__recording_restart(&learner->record);
-    }
+    else if (learner->recording && learner->requests >= learner->record_until)
+        stop_recording(learner);
 }
 
 /* ---- recording ---- */
@@ -163,10 +173,10 @@ void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t str
                            const pleat__place *place)
 {
     bool suspended = learner->current == NULL && learner->schedule != NULL;
-    bool file = learner->schedule != NULL && !learner->schedule->learned;
-    if (learner->on && !file && learner->judge.backoff == 0) {
+    bool file = follows_file(learner);
+    if (learner->on && (!file || learner->recording) && learner->judge.backoff == 0) {
         pleat__repeat found = pleat__recording_add(&learner->record, bytes, stream, place);
-        if (found.count != 0 && explains_more(learner, &found)) {
+        if (found.count != 0 && !file && explains_more(learner, &found)) {
             adopt(learner, &found);
             return;
         }
@@ -188,7 +198,7 @@ static pleat__followed kind_of_followed(const pleat__learner *learner)
 {
     if (is_beyond_layout(learner))
         return PLEAT__FOLLOWED_NOTHING;
-    if (learner->schedule != NULL && !learner->schedule->learned)
+    if (follows_file(learner))
         return PLEAT__FOLLOWED_FILE;
     return learner->current != NULL ? PLEAT__FOLLOWED_LEARNED : PLEAT__FOLLOWED_NOTHING;
 }
@@ -268,7 +278,7 @@ void pleat__learner_mark(pleat__learner *learner)
         learner->judge.strikes = 0;
     follow_sizes(learner);
     sweep_retired(learner);
-    bool wanted = learner->schedule == NULL || learner->diverged;
+    bool wanted = learner->schedule == NULL || (learner->diverged && learner->schedule->learned);
     if (found.count != 0 && wanted && learner->judge.backoff == 0) {
         adopt(learner, &found);
         return;
@@ -306,6 +316,8 @@ pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *plac
     set_current(learner, learner->schedule, PLEAT__STATE_following, PLEAT__CAUSE_file);
     set_pace(learner);
     learner->tries = tries;
+    learner->recording = tries; /* a plan that is left is to leave no gap in it */
+    learner->record_until = UINT64_MAX;
     learner->heap->wakes_holes = 2; /* a job may mark its beginning */
     if (tries)
         pleat__trial_begin(&learner->trial, learner->arena, &learner->schedule->matcher, plan);
@@ -317,6 +329,8 @@ void pleat__learner_try(pleat__learner *learner, uint64_t bytes, bool missed)
     if (!pleat__trial_step(&learner->trial, &learner->current->matcher, bytes, missed,
                            learner->stats->live_bytes))
         refute(learner);
+    else if (!learner->trial.on)
+        stop_recording(learner);
 }
 
 pleat__fit pleat__learner_fit(const pleat__learner *learner)
@@ -335,7 +349,6 @@ bool pleat__learner_leave(pleat__learner *learner)
     learner->sizes = (pleat__size_parameter){0};
     learner->heap->wakes_holes = 0;
     drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_misfit);
-    pleat__recording_restart(&learner->record);
     (void)pleat__layouts_sweep(&learner->layouts);
     set_pace(learner);
     return true;
