@@ -15,6 +15,7 @@
 #include <plan/lanes/lanes.h>
 #include <plan/sizes/layout.h>
 #include <plan/sizes/recipe.h>
+#include <plan/sizes/sums.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,7 +54,9 @@ static pleat_result fit(pleat__planning *p)
                            p->profile_count, p->profile_count == 1 ? "" : "s");
     for (uint32_t t = 0; t < p->trace_count; t++)
         p->report->x[t] = p->fit.x[t];
-    return PLEAT_OK;
+    const pleat__source *reference = &p->sources[p->reference];
+    return pleat__sums_bound(reference->requests.items + reference->iteration.steady.item, p->sizes,
+                             p->profile_count, items, p->scratch, &p->fit);
 }
 
 /* Lowest and highest of one parameter, PLEAT__RANGE times beyond what was recorded. */

@@ -265,7 +265,7 @@ class Elastic(unittest.TestCase):
 class Foretold(unittest.TestCase):
     """Jobs with kernels' workspaces: what is said of a size holds in a replay at it."""
 
-    def expect(self, like, recorded, sizes):
+    def expect(self, like, recorded, sizes, exact=()):
         with tempfile.TemporaryDirectory() as folder:
             def drawn(samples):
                 path = os.path.join(folder, "%d.pickle.gz" % samples)
@@ -287,6 +287,8 @@ class Foretold(unittest.TestCase):
                 self.assertGreaterEqual(took, at["at_least_bytes"] * 0.999)
                 if samples <= recorded[-1]:
                     self.assertEqual(at["at_least_bytes"], at["at_physical_bytes"])
+                if samples in exact:
+                    self.assertGreaterEqual(took, at["at_physical_bytes"] * 0.999)
                 self.assertGreaterEqual(replay["steady_planned_share"], 0.99)
 
     def test_what_comes_at_one_of_the_recorded_sizes_only_is_foretold(self):
@@ -294,6 +296,12 @@ class Foretold(unittest.TestCase):
 
     def test_a_bound_that_some_have_reached_is_foretold(self):
         self.expect("gpt2-vpp-recompute", (12, 24), (18,))
+
+    def test_a_bound_that_other_sums_have_reached_is_foretold(self):
+        self.expect("gpt2-vpp-recompute", (8, 16), (64,), exact=(64,))
+
+    def test_a_bound_of_any_device_is_foretold(self):
+        self.expect("gpt2-vpp-recompute", (2, 4), (12, 16), exact=(12, 16))
 
 
 if __name__ == "__main__":
