@@ -6,7 +6,8 @@
  *       and one less of each too few (`stopped`).
  * STOPPED  A workspace has where its function has a bound. One that is the same at every x may be
  *       of a sum whose rows do not follow x; two of them that differ in their lines and in their
- *       blocks, and agree on what fills the device, have stopped.
+ *       blocks, and agree on what fills the device, have stopped. Below they are as much smaller as
+ *       those that are seen to grow, where these have as many blocks of each line.
  */
 #include <plan/sizes/sums.h>
 
@@ -186,18 +187,17 @@ static uint32_t count_users(const pleat__fit *fit, uint32_t count, uint32_t func
 }
 
 /* Other requests of the same function keep it as it is. */
-static pleat_result bound(sums *s, const workspace *w, uint64_t most)
+static pleat_result give(sums *s, const workspace *w, const pleat__function *function)
 {
     pleat__fit *fit = s->fit;
     if (count_users(fit, s->count, w->function) == w->count) {
-        fit->functions[w->function].most = most;
+        fit->functions[w->function] = *function;
         return PLEAT_OK;
     }
     size_t capacity = fit->function_count;
     PLEAT_TRY(pleat__arena_grow(s->arena, &fit->functions, &capacity, fit->function_count,
                                 sizeof *fit->functions));
-    fit->functions[fit->function_count] = fit->functions[w->function];
-    fit->functions[fit->function_count].most = most;
+    fit->functions[fit->function_count] = *function;
     for (uint32_t i = 0; i < s->count; i++)
         if (fit->of[i] == w->function && columns_at(s, i) == w->columns)
             fit->of[i] = fit->function_count;
@@ -205,17 +205,76 @@ static pleat_result bound(sums *s, const workspace *w, uint64_t most)
     return PLEAT_OK;
 }
 
+/* A line's blocks for each unit of x, as all that grow say. false: they do not agree, or none
+ * grows. */
+static bool find_growth(const sums *s, pleat__fraction *growth)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < s->workspace_count; i++) {
+        const workspace *w = &s->workspaces[i];
+        const pleat__function *f = &s->fit->functions[w->function];
+        pleat__fraction own;
+        if (is_constant(s, w))
+            continue;
+        if (f->k[0] != 0 || f->k[1] <= 0 || f->k[2] != 0 || f->least != 0 ||
+            !pleat__fraction_make((uint64_t)f->k[1], f->divisor * w->columns * PART, &own) ||
+            (found && pleat__fraction_compare(own, *growth) != 0))
+            return false;
+        *growth = own;
+        found = true;
+    }
+    return found;
+}
+
+/* Whether the function gives what was recorded of a constant workspace. */
+static bool gives(const sums *s, const workspace *w, const pleat__function *function)
+{
+    for (uint32_t p = 0; p < s->profiles; p++) {
+        uint64_t size;
+        if (!pleat__function_at(function, &s->fit->x[p], &size) || size != w->largest)
+            return false;
+    }
+    return true;
+}
+
+/* What has stopped growing below every x recorded has grown as the others do. */
+static pleat_result bound_constants(sums *s, fill found)
+{
+    pleat__fraction growth;
+    if (found.above == 0 || !find_growth(s, &growth))
+        return PLEAT_OK;
+    for (uint32_t i = 0; i < s->workspace_count; i++) {
+        const workspace *w = &s->workspaces[i];
+        const pleat__function function = {.k = {0, (int64_t)(growth.num * w->columns * PART)},
+                                          .divisor = growth.den,
+                                          .exact = 1,
+                                          .most = w->largest};
+        if (is_constant(s, w) && is_possible(both(found, stopped(w))) && gives(s, w, &function))
+            PLEAT_TRY(give(s, w, &function));
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result bound_growing(sums *s, fill found)
+{
+    for (uint32_t i = 0; i < s->workspace_count; i++) {
+        const workspace *w = &s->workspaces[i];
+        pleat__function function = s->fit->functions[w->function];
+        uint64_t most = most_of(found, w->columns);
+        if (is_constant(s, w) || w->largest > most || most >= function.most)
+            continue;
+        function.most = most;
+        PLEAT_TRY(give(s, w, &function));
+    }
+    return PLEAT_OK;
+}
+
 static pleat_result bound_all(sums *s)
 {
     PLEAT_TRY(list_workspaces(s));
     fill found = find_fill(s);
-    for (uint32_t i = 0; i < s->workspace_count; i++) {
-        const workspace *w = &s->workspaces[i];
-        uint64_t most = most_of(found, w->columns);
-        if (!is_constant(s, w) && w->largest <= most && most < s->fit->functions[w->function].most)
-            PLEAT_TRY(bound(s, w, most));
-    }
-    return PLEAT_OK;
+    PLEAT_TRY(bound_constants(s, found));
+    return bound_growing(s, found);
 }
 
 pleat_result pleat__sums_bound(const pleat__request *items, const uint64_t *sizes,

@@ -14,9 +14,10 @@
 
 #include <plan/sizes/fit.h>
 
-/* Gives functions of the fit that are workspaces' the size at which they stop growing. items[count]
- * is the iteration that the fit's sizes[profile * count + request] are laid against; arrays are
- * from `arena`, as the fit's. PLEAT_E_NO_MEMORY. */
+/* Gives functions of the fit that are workspaces' the size at which they stop growing, and those
+ * that have stopped at every x recorded the sizes that they have below. items[count] is the
+ * iteration that the fit's sizes[profile * count + request] are laid against; arrays are from
+ * `arena`, as the fit's. PLEAT_E_NO_MEMORY. */
 PLEAT_NODISCARD pleat_result pleat__sums_bound(const pleat__request *items, const uint64_t *sizes,
                                                uint32_t profiles, uint32_t count,
                                                pleat__arena *arena, pleat__fit *fit);

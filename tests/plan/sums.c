@@ -155,6 +155,73 @@ static void sums_that_are_larger_than_a_bound_show_that_it_is_none(void **state)
     pleat__arena_destroy(r.arena);
 }
 
+/* Bytes of the sum's workspace at x. */
+static uint64_t size_at(const recorded *r, uint32_t sum_index, uint64_t u)
+{
+    const pleat__x x = {{u, 1}, {1, 1}};
+    uint64_t size;
+    assert_true(pleat__function_at(&r->fit.functions[r->fit.of[1 + 3 * sum_index + 1]], &x, &size));
+    return size;
+}
+
+/* What has stopped at every x recorded is smaller below: it has as many blocks for each unit of x
+ * as those that are seen to grow. */
+static void sums_that_have_stopped_have_grown_as_others_do(void **state)
+{
+    (void)state;
+    recorded r;
+    record(&r, (const sum[]){{4096, {66, 66}, 0}, {3072, {88, 88}, 0}, {1024, {88, 176}, 0}}, 3);
+    fit(&r);
+    for (uint64_t u = 1; u < 20; u++) {
+        assert_int_equal(size_at(&r, 0, u), (u < 3 ? 22 * u : 66) * 4096 * PART);
+        assert_int_equal(size_at(&r, 1, u), (u < 4 ? 22 * u : 88) * 3072 * PART);
+        assert_int_equal(size_at(&r, 2, u), (u < 12 ? 22 * u : 264) * 1024 * PART);
+    }
+    pleat__arena_destroy(r.arena);
+}
+
+static void expect_constant(const recorded *r, uint32_t sum_index)
+{
+    assert_false(pleat__function_varies(&r->fit.functions[r->fit.of[1 + 3 * sum_index + 1]]));
+}
+
+/* Others that grow by other rows, by less than what was recorded, or not in proportion to x say
+ * nothing of how one grew that has stopped; nor is one that is no sum's, or has not stopped. */
+static void sums_that_have_stopped_are_constant_where_others_do_not_agree(void **state)
+{
+    (void)state;
+    recorded r;
+    record(&r,
+           (const sum[]){
+               {4096, {66, 66}, 0}, {3072, {88, 88}, 0}, {1024, {88, 176}, 0}, {512, {60, 120}, 0}},
+           4);
+    fit(&r);
+    expect_constant(&r, 0);
+    expect_constant(&r, 1);
+    pleat__arena_destroy(r.arena);
+    record(&r, (const sum[]){{4096, {66, 66}, 0}, {3072, {88, 88}, 0}, {1024, {64, 128}, 0}}, 3);
+    fit(&r);
+    expect_constant(&r, 0);
+    expect_constant(&r, 1);
+    pleat__arena_destroy(r.arena);
+    record(&r, (const sum[]){{4096, {66, 66}, 0}, {3072, {88, 88}, 0}, {1024, {89, 177}, 0}}, 3);
+    fit(&r);
+    expect_constant(&r, 0);
+    pleat__arena_destroy(r.arena);
+    record(&r, (const sum[]){{4096, {66, 66}, 0}, {1024, {88, 176}, 0}}, 2);
+    fit(&r);
+    expect_constant(&r, 0);
+    pleat__arena_destroy(r.arena);
+    record(&r,
+           (const sum[]){
+               {4096, {66, 66}, 0}, {3072, {88, 88}, 0}, {2048, {20, 20}, 0}, {1024, {88, 176}, 0}},
+           4);
+    fit(&r);
+    assert_int_equal(size_at(&r, 0, 1), 22 * 4096 * PART);
+    expect_constant(&r, 2);
+    pleat__arena_destroy(r.arena);
+}
+
 /* As the workspace of a sum but for one thing. */
 static void what_looks_like_a_sum_keeps_its_function(void **state)
 {
@@ -209,6 +276,8 @@ int main(void)
         cmocka_unit_test(sums_end_where_they_do_on_any_device),
         cmocka_unit_test(sums_of_so_many_rows_show_no_bound),
         cmocka_unit_test(sums_that_are_larger_than_a_bound_show_that_it_is_none),
+        cmocka_unit_test(sums_that_have_stopped_have_grown_as_others_do),
+        cmocka_unit_test(sums_that_have_stopped_are_constant_where_others_do_not_agree),
         cmocka_unit_test(what_looks_like_a_sum_keeps_its_function),
         cmocka_unit_test(a_tensor_of_a_workspaces_size_has_no_bound),
     };
