@@ -21,7 +21,7 @@
  *         another only as whole free chunks, and the stream that takes them waits for the other's
  *         work so far, or up to its last large free where that is known. That happens in three
  *         cases: a slot lies there, there is no new memory, or new memory would be needed and one
- *         of the two does the job's work while the other works for it (waiting_frees.h), so that
+ *         of the two does the job's work while the other helps it (pleat__heap_helps), so that
  *         they wait for each other anyway. Unrelated streams would lose their overlap.
  * TRUTH   Occupancy says what is free; the zones' sets are derived from it. Slots change occupancy
  *         without touching the sets: they leave a note, and notes are worked off before the sets
@@ -92,6 +92,7 @@ typedef struct pleat__heap {
     uint32_t zone_capacity;
     pleat_stream streams[PLEAT__STREAMS];
     uint32_t stream_count;
+    uint64_t requests[PLEAT__STREAMS]; /* of each stream, so far: the policy counts them */
     pleat__overflow overflow; /* those of the index PLEAT__OVERFLOW; streams[] has who asked last */
     uint32_t small_granules;  /* requests below are small */
     pleat__note *notes;

@@ -62,9 +62,8 @@ static chunk_run whole_of(const pleat__occupancy *occupancy, pleat__run run)
 }
 
 /* Which of a zone's whole chunks go over next where `wanted` are: those of the smallest run that
- * holds as many, else of the largest, since each run is one more piece of a view. (The job above
- * made 5,656 calls in its second iteration where they came from the smallest first, and makes
- * 4,751.) */
+ * holds as many, else of the largest, since each run is one more piece of a view. (A job whose
+ * second iteration makes 4,751 calls so made 5,656 where they came from the smallest first.) */
 static chunk_run next_of(const pleat__heap *heap, uint8_t from, uint32_t wanted)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
@@ -90,7 +89,8 @@ static uint32_t part_of(const pleat__chunk_pool *pool, chunk_run run, uint32_t w
     return (behind > end && behind <= run.last ? behind : end) - run.first;
 }
 
-/* A stream that captures a graph without the runtime's knowledge keeps what it has. */
+/* Whole free chunks of one zone go over into another until *got is `chunks`, or none are left. A
+ * stream that captures a graph without the runtime's knowledge keeps what it has. */
 static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, uint32_t chunks,
                                uint32_t *got)
 {
@@ -146,11 +146,11 @@ static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t
     if (count > PLEAT__OVERFLOW || heap->waiting == NULL)
         return;
     for (uint16_t s = 0; s < count && is_much; s++)
-        if (s != stream && pleat__waiting_works_for(heap->waiting, stream, s))
+        if (s != stream && pleat__heap_helps(heap, stream, s))
             (void)pleat__waiting_order(heap->waiting, s, wanted << heap->pool->occupancy.shift);
     bool goes_on = pleat__heap_sync(heap) == PLEAT_OK;
     for (uint16_t s = 0; s < count && goes_on && *got < chunks; s++)
-        if (s != stream && pleat__waiting_works_for(heap->waiting, stream, s) &&
+        if (s != stream && pleat__heap_helps(heap, stream, s) &&
             (is_much || is_worth_a_wait(heap, s)))
             goes_on = steal_from(heap, (uint8_t)(2 * s), zone, wanted, got) == PLEAT_OK;
 }

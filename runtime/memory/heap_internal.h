@@ -30,6 +30,10 @@ PLEAT_NODISCARD pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pl
 pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run);
 /* A bit for two zones of whose memory nothing can go: their stream captures, and nobody said so. */
 uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__fences *fences);
+/* Whether no stream has more requests: the busiest does the job's own work. */
+bool pleat__heap_is_busiest(const pleat__heap *heap, uint16_t stream);
+/* Whether one of two streams is the busiest and the other helps it: it asks far less often. */
+bool pleat__heap_helps(const pleat__heap *heap, uint16_t stream, uint16_t other);
 /* Later work of one zone's stream comes behind all uses of what is free in the other zone. */
 PLEAT_NODISCARD pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to);
 /* A stream gave memory back: where that is much, and the stream is not the busiest, whoever takes

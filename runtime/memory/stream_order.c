@@ -2,7 +2,9 @@
  * stream_order.c: the streams that a heap serves, and the order between them (see heap.h).
  */
 #include <runtime/memory/heap_internal.h>
-#include <runtime/memory/waiting_frees.h>
+
+/* A stream that asks so many times less often than the busiest helps it (D276). */
+#define FEWER 8u
 
 /* `to` waits for what `from` has been given so far, or had been before it captured. */
 static pleat_result wait_for(pleat__heap *heap, pleat_stream from, pleat_stream to)
@@ -191,6 +193,24 @@ static pleat_result order_sharers(pleat__heap *heap, pleat_stream from)
     return pleat__overflow_touch(&heap->overflow, to);
 }
 
+/* ---- who helps whom ---- */
+
+bool pleat__heap_is_busiest(const pleat__heap *heap, uint16_t stream)
+{
+    for (uint32_t s = 0; s < heap->stream_count; s++)
+        if (heap->requests[s] > heap->requests[stream])
+            return false;
+    return true;
+}
+
+bool pleat__heap_helps(const pleat__heap *heap, uint16_t stream, uint16_t other)
+{
+    bool other_leads = heap->requests[other] > heap->requests[stream];
+    uint16_t leads = other_leads ? other : stream, helps = other_leads ? stream : other;
+    return pleat__heap_is_busiest(heap, leads) &&
+           heap->requests[leads] >= FEWER * heap->requests[helps];
+}
+
 /* ---- points ---- */
 
 static void forget_point(pleat__heap *heap, uint16_t stream)
@@ -219,8 +239,8 @@ void pleat__zone_freed(pleat__heap *heap, uint16_t stream, uint32_t granules)
 {
     const uint32_t worth = PLEAT__WORTH_A_WAIT * heap->pool->occupancy.full;
     forget_point(heap, stream);
-    if (granules >= worth && stream < PLEAT__OVERFLOW && heap->waiting != NULL &&
-        !pleat__waiting_is_busiest(heap->waiting, stream) && record_point(heap, stream))
+    if (granules >= worth && stream < PLEAT__OVERFLOW && !pleat__heap_is_busiest(heap, stream) &&
+        record_point(heap, stream))
         heap->has_freed |= UINT64_C(1) << stream;
 }
 

@@ -1,10 +1,8 @@
 /*
  * waiting_frees.c: see waiting_frees.h.
  */
+#include <runtime/memory/heap_internal.h>
 #include <runtime/memory/waiting_frees.h>
-
-/* A stream that asks so many times less often than another works for that (D276). */
-#define FEWER 8u
 
 /* The frees that a request wants back: those of a place, or about so many granules of a stream.
  * Memory goes from stream to stream by the chunk, so one beside the place that waits is in the way
@@ -33,22 +31,6 @@ void pleat__waiting_release(pleat__waiting_frees *waiting)
     waiting->heap = NULL;
 }
 
-bool pleat__waiting_is_busiest(const pleat__waiting_frees *waiting, uint16_t stream)
-{
-    for (uint32_t s = 0; s < waiting->heap->stream_count; s++)
-        if (waiting->requests[s] > waiting->requests[stream])
-            return false;
-    return true;
-}
-
-bool pleat__waiting_works_for(const pleat__waiting_frees *waiting, uint16_t stream, uint16_t other)
-{
-    bool other_leads = waiting->requests[other] > waiting->requests[stream];
-    uint16_t leads = other_leads ? other : stream, helps = other_leads ? stream : other;
-    return pleat__waiting_is_busiest(waiting, leads) &&
-           waiting->requests[leads] >= FEWER * waiting->requests[helps];
-}
-
 static bool is_wanted(void *opaque, pleat_va address, pleat_stream *owner)
 {
     wishes *wish = opaque;
@@ -57,7 +39,7 @@ static bool is_wanted(void *opaque, pleat_va address, pleat_stream *owner)
         return false;
     const pleat__place *entry = pleat__place_map_find(waiting->places, address);
     if (entry == NULL || entry->stream == PLEAT__OVERFLOW ||
-        pleat__waiting_is_busiest(waiting, entry->stream))
+        pleat__heap_is_busiest(waiting->heap, entry->stream))
         return false;
     *owner = waiting->heap->streams[entry->stream];
     if (wish->chunks != NULL)

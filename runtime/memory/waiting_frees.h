@@ -2,9 +2,9 @@
  * waiting_frees.h: a heap wants memory back that was freed and waits for other streams: the stream
  * that it was allocated on is made to wait for them, and the free is done (pending_free.h).
  *
- * BUSIEST  Never the stream that has the most requests: it does the job's own work, and made to
- *          wait for a copy of what it just made it would lose what the copy was to overlap with.
- *          The others fetch ahead for it.
+ * BUSIEST  Never the busiest stream, which has the most requests: it does the job's own work, and
+ *          made to wait for a copy of what it just made it would lose what the copy was to overlap
+ *          with. The others fetch ahead for it.
  * FREES    They come back while the heap asks: through the runtime and its policy into
  *          pleat__heap_give, which leaves notes. The sets are to be brought up to date after.
  */
@@ -19,30 +19,13 @@ typedef struct pleat__waiting_frees {
     pleat__heap *heap;
     const pleat__place_map *places; /* where what waits lies */
     pleat__pending *pending;
-    pleat__chunk_set wanted;           /* of the place that frees are ordered for */
-    uint64_t requests[PLEAT__STREAMS]; /* of each stream */
+    pleat__chunk_set wanted; /* of the place that frees are ordered for */
 } pleat__waiting_frees;
 
 /* From then on the heap asks for what waits before it grows. All outlive it. */
 void pleat__waiting_init(pleat__waiting_frees *waiting, pleat__heap *heap,
                          const pleat__place_map *places, pleat__pending *pending);
 void pleat__waiting_release(pleat__waiting_frees *waiting);
-
-/* A stream's request comes; it was not served, and does not count. */
-static inline void pleat__waiting_request(pleat__waiting_frees *waiting, uint16_t stream)
-{
-    waiting->requests[stream]++;
-}
-static inline void pleat__waiting_refused(pleat__waiting_frees *waiting, uint16_t stream)
-{
-    waiting->requests[stream]--;
-}
-
-/* Whether no stream has more requests. */
-bool pleat__waiting_is_busiest(const pleat__waiting_frees *waiting, uint16_t stream);
-
-/* Whether one of two streams does the job's work and the other works for it. */
-bool pleat__waiting_works_for(const pleat__waiting_frees *waiting, uint16_t stream, uint16_t other);
 
 /* The oldest frees of a stream that wait, of about so many granules; whether any came back. Streams
  * that share an index are not told apart: what they free is waited for. `waiting` may be NULL. */

@@ -551,14 +551,14 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     bool shares = __builtin_expect(index == PLEAT__OVERFLOW, 0);
     if (shares)
         PLEAT_TRY(begin_shared(self, stream));
-    pleat__waiting_request(&self->waiting, index);
+    self->heap.requests[index]++;
     pleat_result result = place_request(self, bytes, index, &place);
     if (shares)
         result = end_shared(self, stream, &place, result);
     uint32_t how = self->served;
     self->served = 0;
     if (__builtin_expect(result != PLEAT_OK, 0)) {
-        pleat__waiting_refused(&self->waiting, index);
+        self->heap.requests[index]--;
         return result;
     }
     /* Not before: one that is refused begins again, and is the same request. */

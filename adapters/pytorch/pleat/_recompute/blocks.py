@@ -90,6 +90,7 @@ class Called:
         return self
 
     def __reduce__(self):
+        """A pickle's hook is to do nothing where there is no Pleat: it is a callable of torch's that takes anything."""
         import torch
 
         return getattr, (torch.nn.Identity(), "__init__")

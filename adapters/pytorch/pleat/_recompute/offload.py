@@ -199,7 +199,7 @@ class Offload:
             arena = min(fitting, key=len)
             self.arenas = [one for one in self.arenas if one is not arena]
         else:
-            self.arenas = self.arenas[1:]  # of shorter iterations
+            self.arenas = self.arenas[1:]  # none is long enough: the oldest one goes
             arena = self.copies.host(bytes)
         moving.arena = arena
 
