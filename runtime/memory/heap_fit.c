@@ -37,26 +37,27 @@ static uint32_t whole_between(const pleat__chunk_pool *pool, uint32_t begin, uin
     return last > first ? last - first : 0;
 }
 
-/* How far from the end of a hole `begin` is to be for whole chunks to begin there; 0 where that is
- * not worth its room. */
-static uint32_t off_the_end(const pleat__heap *heap, pleat__run hole, uint32_t granules,
-                            uint32_t begin)
+/* Where a request begins that is to lie at an end of a hole: at the first whole chunk from there,
+ * if it is of whole chunks and as many of its size fit into the hole then; else at that end. */
+static uint32_t at_whole_chunks(const pleat__heap *heap, pleat__run hole, uint32_t granules,
+                                bool at_begin)
 {
-    uint32_t chunk = 1u << heap->pool->occupancy.shift, over = begin % chunk;
-    uint32_t away = begin == hole.begin ? (chunk - over) % chunk : over;
-    bool fit = granules % chunk == 0 && (hole.count - away) / granules == hole.count / granules;
-    return fit ? away : 0;
+    uint32_t chunk = 1u << heap->pool->occupancy.shift;
+    uint32_t begin = at_begin ? hole.begin : hole.begin + hole.count - granules;
+    uint32_t over = begin % chunk, away = at_begin ? (chunk - over) % chunk : over;
+    if (granules % chunk != 0 || (hole.count - away) / granules != hole.count / granules)
+        return begin;
+    return at_begin ? begin + away : begin - away;
 }
 
-/* The place in a hole that a large request gets, at one of its ends or nearly so. */
-static pleat__run place_in_hole(const pleat__heap *heap, pleat__run hole, uint32_t granules)
+/* The place in a hole that a large request gets: at the end where more is left in whole handles. */
+static pleat__run place_at_end(const pleat__heap *heap, pleat__run hole, uint32_t granules)
 {
     uint32_t end = hole.begin + hole.count;
     uint32_t left_behind = whole_between(heap->pool, hole.begin + granules, end);
     uint32_t left_before = whole_between(heap->pool, hole.begin, end - granules);
-    uint32_t begin = left_before > left_behind ? end - granules : hole.begin;
-    uint32_t away = off_the_end(heap, hole, granules, begin);
-    return (pleat__run){begin == hole.begin ? begin + away : begin - away, granules};
+    bool at_begin = left_before <= left_behind;
+    return (pleat__run){at_whole_chunks(heap, hole, granules, at_begin), granules};
 }
 
 pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32_t granules)
@@ -64,5 +65,5 @@ pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32
     pleat__run hole = pleat__free_runs_best(&heap->zones[zone], granules);
     if (hole.count == 0 || granules < heap->small_granules)
         return hole;
-    return place_in_hole(heap, hole, granules);
+    return place_at_end(heap, hole, granules);
 }

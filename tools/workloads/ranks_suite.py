@@ -167,28 +167,37 @@ def gibibytes(figure):
     return shown(figure and figure / GIB, "%.3f")
 
 
-def judge(told, contender):
-    """What the table shows of a contender, and what does not hold."""
-    ranks, runs = told["runs"][contender], told["runs"]
-    native, expandable = runs.get("native"), runs.get("expandable")
+def times_native(runs, contender):
+    """The steady median of a contender's seconds, native's being 1. A plan that was kept is followed alone, at another
+    time than native's iterations: None."""
+    if "native" not in runs or contender == "pleat-kept":
+        return None
+    return statistics.median(ratios(runs[contender], runs["native"]))
+
+
+def row_of(told, contender):
+    """What the table shows of a contender."""
+    ranks = told["runs"][contender]
     worst = min(ranks, key=lambda one: one.get("efficiency") or 0)  # the processor's allocator tells none
-    # A plan that was kept is followed alone, at another time than native's iterations.
-    times = statistics.median(ratios(ranks, native)) if native and contender != "pleat-kept" else None
-    row = (told["job"], contender, str(worst["rank"]), gibibytes(worst.get("peak_allocated_bytes")),
-           gibibytes(worst.get("peak_reserved_bytes")), shown(worst.get("efficiency")),
-           shown(statistics.median(ranks[0]["seconds"][STEADY_FROM:])), shown(times))
-    missed = []
-    if contender in EFFICIENCY:
-        for number, one in enumerate(ranks):
-            if one["efficiency"] < EFFICIENCY[contender]:
-                missed.append("rank %d: efficiency %.4f" % (number, one["efficiency"]))
-            if expandable and one["peak_reserved_bytes"] > expandable[number]["peak_reserved_bytes"]:
-                missed.append("rank %d takes more memory than with expandable segments" % number)
-        if native and ranks[0]["losses"] != native[0]["losses"]:
-            missed.append("other losses than native's")
-        if times and times > STEADY:
-            missed.append("%.4f of native's seconds" % times)
-    return row, ["%s, %s: %s" % (told["job"], contender, what) for what in missed]
+    return (told["job"], contender, str(worst["rank"]), gibibytes(worst.get("peak_allocated_bytes")),
+            gibibytes(worst.get("peak_reserved_bytes")), shown(worst.get("efficiency")),
+            shown(statistics.median(ranks[0]["seconds"][STEADY_FROM:])), shown(times_native(told["runs"], contender)))
+
+
+def missed_by(runs, contender):
+    """What does not hold of one of Pleat's."""
+    ranks, native, expandable = runs[contender], runs.get("native"), runs.get("expandable")
+    missed, times = [], times_native(runs, contender)
+    for number, one in enumerate(ranks):
+        if one["efficiency"] < EFFICIENCY[contender]:
+            missed.append("rank %d: efficiency %.4f" % (number, one["efficiency"]))
+        if expandable and one["peak_reserved_bytes"] > expandable[number]["peak_reserved_bytes"]:
+            missed.append("rank %d takes more memory than with expandable segments" % number)
+    if native and ranks[0]["losses"] != native[0]["losses"]:
+        missed.append("other losses than native's")
+    if times and times > STEADY:
+        missed.append("%.4f of native's seconds" % times)
+    return missed
 
 
 def summarize(done, left):
@@ -200,9 +209,9 @@ def summarize(done, left):
             missed.append(told["error"])
             continue
         for contender in told["runs"]:
-            row, lines = judge(told, contender)
-            rows.append(row)
-            missed += lines
+            rows.append(row_of(told, contender))
+            if contender in EFFICIENCY:
+                missed += ["%s, %s: %s" % (told["job"], contender, what) for what in missed_by(told["runs"], contender)]
         if {"native", "pleat"} <= set(told["runs"]):
             every += ratios(told["runs"]["pleat"], told["runs"]["native"])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
