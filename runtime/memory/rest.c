@@ -6,6 +6,7 @@
 
 #include <internal/check.h>
 #include <runtime/memory/heap_internal.h>
+#include <runtime/memory/views.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,7 +111,7 @@ static void join_resting(const pleat__heap *heap)
     pleat__chunk_pool *pool = heap->pool;
     uint32_t most = pleat__chunk_pool_joined_most(pool);
     size_t kept = pool->resting_count, count = pool->resting_count;
-    if (!pool->joins || count == 0)
+    if (count == 0)
         return;
     for (size_t i = count; i > 0; i--) /* the lowest is the last */
         if (kept == count || !join(heap, pool->resting[kept], pool->resting[i - 1], most))
@@ -197,7 +198,6 @@ static uint64_t rest(pleat__heap *heap, uint64_t bytes, const staying *stay, han
         pleat__gate_enter(pool->gate);
     }
     uint64_t gone = settle(pool, idle);
-    join_resting(heap);
     pleat__heap_forget(heap);
     return gone;
 }
@@ -228,6 +228,16 @@ uint64_t pleat__rest_spared(pleat__heap *heap, const pleat__chunk_set *needed,
                             uint64_t reserve_bytes)
 {
     return rest_but(heap, 0, &(staying){.needed = needed, .reserve_bytes = reserve_bytes});
+}
+
+void pleat__rest_join(pleat__heap *heap, bool followed)
+{
+    if (!heap->pool->joins)
+        return;
+    if (followed)
+        pleat__views_drop_resting(heap);
+    join_resting(heap);
+    pleat__heap_forget(heap);
 }
 
 /* ---- awake ---- */
@@ -639,11 +649,13 @@ static void join_listed(const pleat__heap *heap)
     }
 }
 
-size_t pleat__rest_regroup(pleat__heap *heap, pleat__chunk **listed)
+size_t pleat__rest_regroup(pleat__heap *heap, bool followed, pleat__chunk **listed)
 {
     pleat__chunk_pool *pool = heap->pool;
     size_t count = 0;
     if (pool->joins) {
+        if (followed)
+            pleat__views_drop_resting(heap);
         set_apart(pool);
         join_listed(heap);
         join_resting(heap);

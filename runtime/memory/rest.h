@@ -24,6 +24,10 @@ uint64_t pleat__rest_idle(pleat__heap *heap, uint64_t keep_bytes);
  * schedule is the one from before the lock was left. */
 uint64_t pleat__rest_spared(pleat__heap *heap, const pleat__chunk_set *needed,
                             uint64_t reserve_bytes);
+/* Neighbours at rest become one handle, where no plan says where handles end: what grew request by
+ * request comes back in larger ones. `followed`: a schedule is, so that views in which no place is
+ * remembered are given up before, which would keep their chunks apart. pre: the turn. */
+void pleat__rest_join(pleat__heap *heap, bool followed);
 /* Wakes so many chunks, or fewer when memory runs out, the highest first: what the program has from
  * the beginning lies lowest in a plan. *woken: how many. `visit`
  * is told of each run of granules that is free again. pre: the turn; the lock is left meanwhile. */
@@ -55,9 +59,9 @@ PLEAT_NODISCARD pleat_result pleat__rest_hold(pleat__heap *heap);
 void pleat__rest_let_go(pleat__heap *heap);
 /* Handles that are `listed` and rest: what lives on them gets handles of its own where more than a
  * hundredth is idle beside it, which rests by itself then, is listed no more, and wakes when it is
- * wanted; neighbours become one. Those that are listed then are written to `listed`, which has room
- * for each of their chunks; how many. */
-size_t pleat__rest_regroup(pleat__heap *heap, pleat__chunk **listed);
+ * wanted; neighbours become one, as above. Those that are listed then are written to `listed`,
+ * which has room for each of their chunks; how many. */
+size_t pleat__rest_regroup(pleat__heap *heap, bool followed, pleat__chunk **listed);
 void pleat__rest_release(pleat__chunk_pool *pool);
 
 #endif

@@ -353,6 +353,33 @@ bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages)
     return any;
 }
 
+static bool is_at_rest(const pleat__heap *heap, const pleat__view *view)
+{
+    const pleat__chunk_pool *pool = heap->pool;
+    for (uint32_t i = 0; i < view->pages; i += pool->chunks[view->chunks[i]]->pages) {
+        const pleat__chunk *handle = pool->chunks[view->chunks[i]];
+        if (!handle->rests || handle->torn)
+            return false;
+    }
+    return true;
+}
+
+void pleat__views_drop_resting(pleat__heap *heap)
+{
+    pleat__chunk_pool *pool = heap->pool;
+    for (uint32_t i = 0; i < heap->view_count; i++) {
+        pleat__view *view = heap->views[i];
+        if (view->slices != 0 || !is_at_rest(heap, view))
+            continue;
+        (void)!pleat__space_unmap(pool->space, view->page, view->pages); /* a matter of tables */
+        pleat__space_give(pool->space, view->page, view->pages);
+        pool->view_pages -= view->pages;
+        heap->views[i] = NULL;
+        pleat__view_free(heap, view);
+    }
+    close_gaps(heap);
+}
+
 void pleat__views_release(pleat__heap *heap)
 {
     pleat__deferred_unmap_release(heap);

@@ -44,6 +44,11 @@ bool pleat__view_slice(pleat__heap *heap, pleat__view *view, uint32_t first, uin
  * occupied. false: there is none. */
 bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place);
 
+/* Views in which no place is remembered, and of which all chunks rest, are given up: they would be
+ * mapped again with their chunks, and keep neighbours from becoming one handle. Without a verb.
+ * pre: the turn. */
+void pleat__views_drop_resting(pleat__heap *heap);
+
 /* memory_audit.c: the views that are kept, with `live` slices in use, and the alias pages of
  * layouts, are all that is mapped. pre: no view is on its way. */
 bool pleat__views_audit(const pleat__heap *heap, uint64_t layout_pages, uint64_t live);

@@ -76,7 +76,9 @@ uint64_t pleat__pleat_rest(void *opaque, uint64_t keep_bytes)
 {
     policy *self = opaque;
     pleat__pleat_give_unfenced(self);
-    return pleat__rest_idle(&self->heap, keep_bytes);
+    uint64_t bytes = pleat__rest_idle(&self->heap, keep_bytes);
+    pleat__rest_join(&self->heap, self->learner.current != NULL);
+    return bytes;
 }
 
 /* ---- what is spared ---- */
@@ -118,6 +120,7 @@ uint64_t pleat__pleat_spare(void *opaque)
                          ? pleat__rest_spared(&self->heap, &needed, self->strayed)
                          : 0;
     pleat__chunk_set_release(&needed);
+    pleat__rest_join(&self->heap, self->learner.current != NULL);
     return bytes;
 }
 
@@ -136,7 +139,7 @@ void pleat__pleat_let_go(void *opaque)
 size_t pleat__pleat_rested(void *opaque, pleat__chunk **listed)
 {
     policy *self = opaque;
-    return pleat__rest_regroup(&self->heap, listed);
+    return pleat__rest_regroup(&self->heap, self->learner.current != NULL, listed);
 }
 
 void pleat__pleat_idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t *total)

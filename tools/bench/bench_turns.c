@@ -4,8 +4,10 @@
  * it rests.
  *
  * The trainer is a chain of square layers of fp32 under Adam, request by request as PyTorch makes
- * them; no kernel runs and no byte is written, so on the host backend 80 GiB take no memory. It is
- * the one of tests/pytorch/tenants.py.
+ * them on a GPU: gradients are added in place, each of the two threads that multiply has a
+ * workspace of cuBLAS's, and the optimizer's step ends an iteration while the gradients live. No
+ * kernel runs and no byte is written, so on the host backend 80 GiB take no memory. It is the one
+ * of tests/pytorch/tenants.py.
  *
  * With --evaluate it has evaluated more rows before, as a job does between two epochs, and goes on
  * training while another tenant of the device asks for all that it can get: what it gets is what
@@ -32,10 +34,11 @@
 #define WARM_UP      8
 #define DEVICE_BYTES (80ull << 30)  /* of the host backend */
 #define PIECE_BYTES  (256ull << 20) /* of what the borrower asks for at once */
+#define WORKSPACE    (32ull << 20)  /* cuBLAS's on an H100, for a thread */
 #define CONF         "tenants:user,guarantee:%llu,tenant:trainer"
 
 typedef struct layer {
-    pleat_va weight, first_moment, second_moment, gradient, input, hidden;
+    pleat_va weight, step, first_moment, second_moment, gradient, input, hidden;
 } layer;
 
 /* What one step of a turn took. */
@@ -68,7 +71,7 @@ typedef struct borrower {
 
 typedef struct turns_bench {
     bool cuda, json, varies;
-    uint32_t device, layer_count, rows, width, turns, seed, evaluated;
+    uint32_t device, layer_count, rows, width, turns, seed, evaluated, every, iterations;
     uint64_t budget_bytes;
     pleat_vmm backend, vmm;
     timed_vmm timed;
@@ -76,7 +79,7 @@ typedef struct turns_bench {
     pleat_runtime *runtime;
     bool has_states;
     layer layers[MOST_LAYERS];
-    pleat_va output;
+    pleat_va output, loss, workspaces[2]; /* of forward and of backward */
     uint64_t random;
     step_figures steps[STEPS];   /* sums over the turns */
     double over_mean, over_most; /* what is held at rest beyond what lives, a share of it */
@@ -113,14 +116,20 @@ static uint64_t weight_bytes(const turns_bench *b)
     return (uint64_t)b->width * b->width * sizeof(float);
 }
 
-/* An activation: of all rows or, where they vary, of a quarter of them and more. */
+/* An activation: of all rows or, in an iteration in which they vary, of a quarter and more. */
 static uint64_t draw_bytes(turns_bench *b)
 {
     uint64_t rows = b->rows;
     b->random = b->random * 6364136223846793005u + 1442695040888963407u;
-    if (b->varies)
+    if (b->varies && ++b->iterations % b->every == 0)
         rows = rows / 4 + (b->random >> 33) % (rows - rows / 4 + 1);
     return (rows > 0 ? rows : 1) * b->width * sizeof(float);
+}
+
+/* What multiplies first takes it, and keeps it. */
+static pleat_result take_workspace(turns_bench *b, pleat_va *workspace)
+{
+    return *workspace != 0 ? PLEAT_OK : take(b, WORKSPACE, workspace);
 }
 
 static pleat_result go_forward(turns_bench *b, uint64_t bytes)
@@ -130,6 +139,7 @@ static pleat_result go_forward(turns_bench *b, uint64_t bytes)
     for (uint32_t l = 0; l < b->layer_count; l++) {
         bool last = l + 1 == b->layer_count;
         PLEAT_TRY(take(b, bytes, &b->layers[l].hidden));
+        PLEAT_TRY(take_workspace(b, &b->workspaces[0]));
         PLEAT_TRY(take(b, bytes, &passing));
         PLEAT_TRY(take(b, bytes, last ? &b->output : &b->layers[l + 1].input));
         PLEAT_TRY(give(b, passing));
@@ -137,57 +147,78 @@ static pleat_result go_forward(turns_bench *b, uint64_t bytes)
     return PLEAT_OK;
 }
 
-/* A layer's gradients; *gradient is the one of its output, and then the one of its input. */
-static pleat_result go_back(turns_bench *b, uint32_t l, uint64_t bytes, pleat_va *gradient)
+/* A layer's gradients. That of its input is added to that of its output; the first layer's input
+ * has none. */
+static pleat_result go_back(turns_bench *b, uint32_t l, uint64_t bytes)
 {
-    pleat_va hidden, input, sum;
+    pleat_va hidden, input = 0;
     PLEAT_TRY(take(b, bytes, &hidden));
     PLEAT_TRY(give(b, b->layers[l].hidden));
+    PLEAT_TRY(take_workspace(b, &b->workspaces[1]));
     PLEAT_TRY(take(b, weight_bytes(b), &b->layers[l].gradient));
-    PLEAT_TRY(take(b, bytes, &input));
+    if (l > 0)
+        PLEAT_TRY(take(b, bytes, &input));
     PLEAT_TRY(give(b, hidden));
     PLEAT_TRY(give(b, b->layers[l].input));
-    PLEAT_TRY(take(b, bytes, &sum));
-    PLEAT_TRY(give(b, input));
-    PLEAT_TRY(give(b, *gradient));
-    *gradient = sum;
-    return PLEAT_OK;
+    return l > 0 ? give(b, input) : PLEAT_OK;
+}
+
+/* The mean of the output's squares. */
+static pleat_result lose(turns_bench *b, uint64_t bytes)
+{
+    pleat_va square;
+    PLEAT_TRY(take(b, bytes, &square));
+    PLEAT_TRY(take(b, sizeof(float), &b->loss));
+    return give(b, square);
+}
+
+/* The loss's gradient is spread over the squares, each of which is twice its root. */
+static pleat_result begin_backward(turns_bench *b, uint64_t bytes, pleat_va *gradient)
+{
+    pleat_va one, spread, root, twice;
+    PLEAT_TRY(take(b, sizeof(float), &one));
+    PLEAT_TRY(take(b, bytes, &spread));
+    PLEAT_TRY(take(b, bytes, &root));
+    PLEAT_TRY(take(b, bytes, &twice));
+    PLEAT_TRY(take(b, bytes, gradient));
+    PLEAT_TRY(give(b, root));
+    PLEAT_TRY(give(b, twice));
+    PLEAT_TRY(give(b, spread));
+    return give(b, one);
 }
 
 static pleat_result go_backward(turns_bench *b, uint64_t bytes)
 {
-    pleat_va square, loss, gradient;
-    PLEAT_TRY(take(b, bytes, &square));
-    PLEAT_TRY(take(b, sizeof(float), &loss));
-    PLEAT_TRY(give(b, square));
-    PLEAT_TRY(take(b, bytes, &gradient));
-    PLEAT_TRY(give(b, b->output));
+    pleat_va gradient;
+    PLEAT_TRY(begin_backward(b, bytes, &gradient));
     for (uint32_t l = b->layer_count; l > 0; l--)
-        PLEAT_TRY(go_back(b, l - 1, bytes, &gradient));
+        PLEAT_TRY(go_back(b, l - 1, bytes));
     PLEAT_TRY(give(b, gradient));
-    return give(b, loss);
+    return give(b, b->output);
 }
 
 /* Adam's states come with the first one. */
 static pleat_result update(turns_bench *b)
 {
     for (uint32_t l = 0; l < b->layer_count && !b->has_states; l++) {
+        PLEAT_TRY(take(b, sizeof(float), &b->layers[l].step));
         PLEAT_TRY(take(b, weight_bytes(b), &b->layers[l].first_moment));
         PLEAT_TRY(take(b, weight_bytes(b), &b->layers[l].second_moment));
     }
     b->has_states = true;
-    for (uint32_t l = 0; l < b->layer_count; l++)
-        PLEAT_TRY(give(b, b->layers[l].gradient));
-    return PLEAT_OK;
+    return pleat_mark(b->runtime);
 }
 
 static pleat_result iterate(turns_bench *b)
 {
     uint64_t bytes = draw_bytes(b);
-    PLEAT_TRY(pleat_mark(b->runtime));
     PLEAT_TRY(go_forward(b, bytes));
+    PLEAT_TRY(lose(b, bytes));
     PLEAT_TRY(go_backward(b, bytes));
-    return update(b);
+    PLEAT_TRY(update(b));
+    for (uint32_t l = 0; l < b->layer_count; l++)
+        PLEAT_TRY(give(b, b->layers[l].gradient));
+    return give(b, b->loss);
 }
 
 static pleat_result evaluate(turns_bench *b)
@@ -440,6 +471,8 @@ static int parse(turns_bench *b, int argc, char **argv)
         OPTION_COUNT('e', "evaluate", &b->evaluated, "N", 1, 1048576,
                      "rows that were evaluated before: what another tenant gets then"),
         OPTION_FLAG('v', "vary", &b->varies, "rows are drawn anew each time, a quarter and more"),
+        OPTION_COUNT('\0', "every", &b->every, "N", 1, 1000000,
+                     "of so many iterations one has rows that vary (1)"),
         OPTION_COUNT('s', "seed", &b->seed, "N", 0, UINT32_MAX, "of what is drawn (1)"),
         OPTION_COUNT('n', "turns", &b->turns, "N", 1, 10000, "turns of each kind (5)"),
         OPTION_BYTES('B', "budget", &b->budget_bytes, "SIZE", CLI_LEAST_MEMORY,
@@ -483,7 +516,8 @@ static pleat_result in_own_ledger(turns_bench *b)
 int bench_turns(int argc, char **argv)
 {
     static turns_bench b;
-    b = (turns_bench){.layer_count = 64, .rows = 8192, .width = 4096, .turns = 5, .seed = 1};
+    b = (turns_bench){
+        .layer_count = 64, .rows = 8192, .width = 4096, .turns = 5, .seed = 1, .every = 1};
     int code = parse(&b, argc, argv);
     if (code != CLI_GO_ON)
         return code;

@@ -239,10 +239,61 @@ static void trim_brings_back_larger_handles(void **state)
     end(&f);
 }
 
+/* Takes `count` tensors of a chunk each, and gives them back; where it `stitches`, half of them
+ * make way before for tensors that are twice as large, for which there is no hole. */
+static void fill(fixture *f, int count, bool stitches)
+{
+    static pleat_va small[MANY], large[MANY / 4];
+    for (int i = 0; i < count; i++)
+        small[i] = take(f, 2 * MIB, 0);
+    for (int i = 0; i < count; i += 2)
+        assert_ok(pleat_free(f->runtime, small[i]));
+    for (int i = 0; i < count / 4 && stitches; i++)
+        large[i] = take(f, 4 * MIB, 0);
+    for (int i = 0; i < count / 4 && stitches; i++)
+        assert_ok(pleat_free(f->runtime, large[i]));
+    for (int i = 1; i < count; i += 2)
+        assert_ok(pleat_free(f->runtime, small[i]));
+    assert_ok(pleat_mark(f->runtime));
+}
+
+/* Handles made in an iteration behind a trim. */
+static uint64_t made_again(fixture *f)
+{
+    uint64_t before = pleat_stats_of(f->runtime).creates;
+    assert_ok(pleat_trim(f->runtime, 0, NULL));
+    assert_int_equal(pleat_stats_of(f->runtime).physical_bytes, 0);
+    fill(f, MANY, false);
+    return pleat_stats_of(f->runtime).creates - before;
+}
+
+/* Where nothing is followed views are kept: who knows which are wanted next. Where a schedule is
+ * they keep handles apart only if it has a place there. */
+static void trim_gives_up_views_that_a_schedule_has_no_place_in(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "pleat", 16384 * MIB, 0);
+    fill(&f, MANY, true);
+    assert_int_equal(pleat_stats_of(f.runtime).stitched, MANY / 4);
+    for (int i = 0; i < 4; i++)
+        fill(&f, 100 << i, false);
+    assert_true(made_again(&f) > MANY / 2);
+    for (int i = 0; i < 4; i++)
+        fill(&f, MANY, false);
+    assert_true(made_again(&f) <= MANY / 8 + 8);
+    uint64_t calls = pleat_stats_of(f.runtime).driver_calls;
+    fill(&f, MANY, false);
+    assert_int_equal(pleat_stats_of(f.runtime).driver_calls, calls);
+    fill(&f, MANY, true);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trim_brings_back_larger_handles),
+        cmocka_unit_test(trim_gives_up_views_that_a_schedule_has_no_place_in),
         cmocka_unit_test(trim_gives_back_all_that_nothing_lies_on),
         cmocka_unit_test(trim_keeps_what_it_is_told_to),
         cmocka_unit_test(trim_of_a_learned_job_costs_it_no_place),
