@@ -13,6 +13,9 @@
 /* More than this share of the memory that a pause has given back is idle beside what lives: then
  * what lives gets handles of its own (docs/decisions.md, D372). */
 #define SPLIT_SHARE 100u
+/* Views are given up where so great a share of what exists may still be made when all of it is
+ * awake: what is stitched of larger handles leaves more over (docs/decisions.md, D431). */
+#define LEFT_SHARE 16u
 
 static pleat__run run_of(const pleat__chunk_pool *pool, uint32_t first, uint32_t chunks)
 {
@@ -230,12 +233,26 @@ uint64_t pleat__rest_spared(pleat__heap *heap, const pleat__chunk_set *needed,
     return rest_but(heap, 0, &(staying){.needed = needed, .reserve_bytes = reserve_bytes});
 }
 
+static bool is_near_budget(const pleat__chunk_pool *pool)
+{
+    uint64_t exists = (pool->count - pool->absent) * pool->page_bytes;
+    uint64_t awake = pleat__space_stats_of(pool->space).physical_bytes;
+    uint64_t rests = exists > awake ? exists - awake : 0;
+    return pleat__space_room(pool->space) < rests + exists / LEFT_SHARE;
+}
+
+/* Views that keep handles apart, and in which the schedule has no place. */
+static void drop_views(pleat__heap *heap, bool followed)
+{
+    if (followed && !is_near_budget(heap->pool))
+        pleat__views_drop_resting(heap);
+}
+
 void pleat__rest_join(pleat__heap *heap, bool followed)
 {
     if (!heap->pool->joins)
         return;
-    if (followed)
-        pleat__views_drop_resting(heap);
+    drop_views(heap, followed);
     join_resting(heap);
     pleat__heap_forget(heap);
 }
@@ -654,8 +671,7 @@ size_t pleat__rest_regroup(pleat__heap *heap, bool followed, pleat__chunk **list
     pleat__chunk_pool *pool = heap->pool;
     size_t count = 0;
     if (pool->joins) {
-        if (followed)
-            pleat__views_drop_resting(heap);
+        drop_views(heap, followed);
         set_apart(pool);
         join_listed(heap);
         join_resting(heap);

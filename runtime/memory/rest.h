@@ -26,7 +26,8 @@ uint64_t pleat__rest_spared(pleat__heap *heap, const pleat__chunk_set *needed,
                             uint64_t reserve_bytes);
 /* Neighbours at rest become one handle, where no plan says where handles end: what grew request by
  * request comes back in larger ones. `followed`: a schedule is, so that views in which no place is
- * remembered are given up before, which would keep their chunks apart. pre: the turn. */
+ * remembered are given up before, which would keep their chunks apart; near the budget they stay.
+ * pre: the turn. */
 void pleat__rest_join(pleat__heap *heap, bool followed);
 /* Wakes so many chunks, or fewer when memory runs out, the highest first: what the program has from
  * the beginning lies lowest in a plan. *woken: how many. `visit`
