@@ -100,10 +100,10 @@ typedef struct pleat__heap {
     bool stale;
     uint64_t asked; /* allocation attempts, failed ones included: the clock for the age of views */
     uint64_t views_reused;
-    uint64_t *streams_ordered;         /* the runtime's counter */
-    pleat_event freed[PLEAT__STREAMS]; /* of a stream whose bit is set in has_freed: a point behind
-                                          all uses of what is free in its zones */
-    uint64_t has_freed;
+    uint64_t *streams_ordered;          /* the runtime's counter */
+    pleat_event points[PLEAT__STREAMS]; /* of a stream whose bit is set in has_point: behind all
+                                           uses of what is free in its zones */
+    uint64_t has_point;
     pleat__view **views; /* by pages */
     size_t view_capacity;
     uint32_t view_count;

@@ -143,7 +143,7 @@ static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t
     bool is_much = chunks >= PLEAT__WORTH_A_WAIT;
     uint32_t wanted = is_much ? chunks : PLEAT__WORTH_A_WAIT;
     uint16_t stream = zone / 2, count = (uint16_t)heap->stream_count;
-    if (count > PLEAT__OVERFLOW || heap->waiting == NULL)
+    if (count > PLEAT__OVERFLOW)
         return;
     for (uint16_t s = 0; s < count && is_much; s++)
         if (s != stream && pleat__heap_helps(heap, stream, s))

@@ -215,14 +215,14 @@ bool pleat__heap_helps(const pleat__heap *heap, uint16_t stream, uint16_t other)
 
 static void forget_point(pleat__heap *heap, uint16_t stream)
 {
-    heap->has_freed &= ~(UINT64_C(1) << stream);
+    heap->has_point &= ~(UINT64_C(1) << stream);
 }
 
 /* Behind all that the stream has been given so far. */
 static bool record_point(pleat__heap *heap, uint16_t stream)
 {
     const pleat_vmm_ops *ops = heap->vmm.ops;
-    pleat_event *point = &heap->freed[stream];
+    pleat_event *point = &heap->points[stream];
     if (pleat__gate_before(heap->pool->gate, heap->streams[stream]) != 0)
         return false;
     if (*point == 0 && ops->event_create(heap->vmm.self, heap->device, point) != PLEAT_OK) {
@@ -241,24 +241,24 @@ void pleat__zone_freed(pleat__heap *heap, uint16_t stream, uint32_t granules)
     forget_point(heap, stream);
     if (granules >= worth && stream < PLEAT__OVERFLOW && !pleat__heap_is_busiest(heap, stream) &&
         record_point(heap, stream))
-        heap->has_freed |= UINT64_C(1) << stream;
+        heap->has_point |= UINT64_C(1) << stream;
 }
 
 void pleat__zones_release_points(pleat__heap *heap)
 {
     for (uint32_t s = 0; s < PLEAT__STREAMS; s++)
-        if (heap->freed[s] != 0)
-            (void)heap->vmm.ops->event_destroy(heap->vmm.self, heap->freed[s]);
+        if (heap->points[s] != 0)
+            (void)heap->vmm.ops->event_destroy(heap->vmm.self, heap->points[s]);
 }
 
 /* The point instead of all the stream's work so far: that may be what `to` is to overlap with, as
  * where weights are gathered ahead. */
 static pleat_result order_own(pleat__heap *heap, uint16_t from, uint16_t to)
 {
-    bool has_point = (heap->has_freed >> from & 1) != 0;
+    bool has_point = (heap->has_point >> from & 1) != 0;
     /* What it is given was used by others, of which its own point says nothing. */
     forget_point(heap, to);
-    return has_point ? await(heap, heap->freed[from], heap->streams[to])
+    return has_point ? await(heap, heap->points[from], heap->streams[to])
                      : order(heap, heap->streams[from], heap->streams[to]);
 }
 
