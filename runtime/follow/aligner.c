@@ -116,9 +116,6 @@ void pleat__aligner_vary(pleat__aligner *aligner, uint32_t item)
 {
     uint8_t *kind = &aligner->items[item].kind;
     *kind = (uint8_t)((*kind & ~PLEAT__ALIGNER_KINDS) | PLEAT__ALIGNER_DYNAMIC);
-    for (uint32_t k = 0; aligner->made && k <= aligner->cells; k++)
-        if (item_at(aligner, k) == item)
-            aligner->band.kind[k] = PLEAT__ALIGNER_DYNAMIC;
 }
 
 void pleat__aligner_ready(pleat__aligner *aligner)
