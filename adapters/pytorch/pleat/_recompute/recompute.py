@@ -22,6 +22,30 @@ def has_gradients(model):
     return any(one.grad is not None for one in model.parameters())
 
 
+class Iteration:
+    """What one has shown so far."""
+
+    def __init__(self):
+        self.begun = set()  # numbers of the models that were called
+        self.sizes, self.behind = {}, {}  # of its inputs, and of those behind their model's first backward
+        self.at = {}, False  # of the forward at work, and whether it is behind that
+        self.backward_sizes, self.backward_behind = {}, {}  # of what ran again: what a recording shows
+        self.casts = {}  # bytes of weights that autocast copies, by the model's number
+
+    def begins(self, number, sizes, is_behind):
+        """A model's forward, behind its first backward or not. Returns whether an input has grown."""
+        self.begun.add(number)
+        self.at = sizes, is_behind
+        grown = enlarge(self.sizes, sizes)
+        return is_behind and enlarge(self.behind, sizes) or grown
+
+    def ran_again(self, sizes, is_behind):
+        """A block of a forward with these sizes."""
+        enlarge(self.backward_sizes, sizes)
+        if is_behind:
+            enlarge(self.backward_behind, sizes)
+
+
 class Recompute:
     """One process's. `world` is what it knows of the device:
 
@@ -56,7 +80,7 @@ class Recompute:
         self.alone = False  # a model was left alone, and that was said
         self.compiled = Compiled(torch, budget, world)
         self.learned = []
-        self.begin_iteration()
+        self.iteration = Iteration()
         self.ways = {}  # of the blocks that are not kept, by number
         self.chosen = ()  # numbers of those that were chosen among
         self.offload = None
@@ -67,13 +91,6 @@ class Recompute:
         self.rung = None
         self.held = False  # the budget
         self.look()
-
-    def begin_iteration(self):
-        self.begun = set()  # numbers of the models that were called
-        self.sizes, self.behind = {}, {}  # of its inputs, and of those behind their model's first backward
-        self.at = {}, False  # of the forward at work, and whether it is behind that
-        self.backward_sizes, self.backward_behind = {}, {}  # of what ran again: what a recording shows
-        self.casts = {}  # bytes of weights that autocast copies, by the model's number
 
     # ---- models ----
 
@@ -147,19 +164,17 @@ class Recompute:
             return
         number = self.models[model]
         sizes = sizes_of(self.torch, number, arguments, keywords)
-        is_first, is_behind, self.idle = not self.begun, number in self.begun and has_gradients(model), False
-        self.begun.add(number)
-        self.at = sizes, is_behind
-        grown = enlarge(self.sizes, sizes)
-        grown |= is_behind and enlarge(self.behind, sizes)
+        begun, self.idle = self.iteration.begun, False
+        is_first, is_behind = not begun, number in begun and has_gradients(model)
+        grown = self.iteration.begins(number, sizes, is_behind)
         if self.state != CHOSEN:
-            self.casts[number] = self.cast_bytes(model)
+            self.iteration.casts[number] = self.cast_bytes(model)
             return
         if is_first:
             self.look_at_errors()
         if is_first and not self.is_covered(sizes) and self.learnings < LEARNINGS and self.world.recording():
             self.state = LEARNING
-            self.casts[number] = self.cast_bytes(model)
+            self.iteration.casts[number] = self.cast_bytes(model)
         elif is_first or grown:
             self.choose()
 
@@ -169,10 +184,10 @@ class Recompute:
         is_last = self.state == CHOSEN and self.rung == len(self.ladder.order)
         if self.count == 0 or not is_last and self.state not in (LOOKING, LEARNING):
             return ""
-        bytes = max((live + asked) * HEAP, all_again(self.learned, self.sizes))
+        bytes = max((live + asked) * HEAP, all_again(self.learned, self.iteration.sizes))
         if bytes <= self.budget:
             return ""
-        more = enough(self.learned, self.sizes, self.behind)
+        more = enough(self.learned, self.iteration.sizes, self.iteration.behind)
         text = self.refusal("at least ", bytes, self.count)
         return text + ("; %.3f GiB are enough" % gib_above(more) if more > bytes else "")
 
@@ -191,7 +206,7 @@ class Recompute:
         self.errors = errors
 
     def choose(self):
-        self.ladder, rung = choose(self.learned, self.budget, self.sizes, self.behind)
+        self.ladder, rung = choose(self.learned, self.budget, self.iteration.sizes, self.iteration.behind)
         self.rung = min(rung + self.steeper, len(self.ladder.order))
         self.ways, self.chosen = self.ladder.ways(self.rung), self.ladder.numbers
         if self.offload is None and any(way == OFFLOAD for way, _ in self.ways.values()):
@@ -213,12 +228,12 @@ class Recompute:
             if self.compiled.mark():
                 self.hold()
                 self.world.say(self.compiled.text())
-        elif self.state != OFF and not self.begun and not self.idle:
+        elif self.state != OFF and not self.iteration.begun and not self.idle:
             self.idle, self.state = True, LOOKING
             self.look()
         elif self.state == LEARNING and not self.unlearned:
             self.learn()
-        self.begin_iteration()
+        self.iteration = Iteration()
         if self.offload is not None:
             self.offload.end()
 
@@ -261,7 +276,7 @@ class Recompute:
     def learn(self):
         """From an iteration that is over, with all blocks computed again. Inputs count that backward came to: of what
         failed before, or was for nothing, the recording does not show what its blocks would save."""
-        sizes, behind = self.backward_sizes, self.backward_behind
+        sizes, behind = self.iteration.backward_sizes, self.iteration.backward_behind
         costs = self.times()
         if not sizes and self.marks < 2 * PATIENCE:
             return
@@ -311,7 +326,7 @@ class Recompute:
         costs["link"] = 0 if OFFLOAD in self.failures else self.world.link()
         if ATTENTION in self.failures:
             costs["attention_ns"] = [0] * self.count
-        casts = sum(self.casts.values())
+        casts = sum(self.iteration.casts.values())
         ladder = Ladder(self.world.ladder(costs, self.budget), casts)
         if ladder.offloaded_bytes > self.world.host_bytes():
             costs["link"] = 0
@@ -390,12 +405,12 @@ class Recompute:
     def run_again(self, module, block, function, arguments, keywords, way):
         from torch.utils.checkpoint import checkpoint
 
-        learning, named, at = self.state == LEARNING, self.state != CHOSEN, self.at
+        learning, named, at = self.state == LEARNING, self.state != CHOSEN, self.iteration.at
         kept = Kept(self.torch, functools.partial(self.failed, ATTENTION)) if way == ATTENTION else None
 
         def forward(*arguments, **keywords):
             if self.in_backward():
-                self.ran_again(*at)
+                self.iteration.ran_again(*at)
                 attention = self.attention(block, ".again") if learning else kept.again() if kept else IDLE
                 with self.restored(module), self.within(block, named, ".again"), attention:
                     return function(*arguments, **keywords)
@@ -409,11 +424,6 @@ class Recompute:
 
         # What the block is called with by keyword is not the checkpoint's.
         return checkpoint(functools.partial(forward, **keywords), *arguments, use_reentrant=False)
-
-    def ran_again(self, sizes, is_behind):
-        enlarge(self.backward_sizes, sizes)
-        if is_behind:
-            enlarge(self.backward_behind, sizes)
 
     def attention(self, block, behind):
         """Inside, attention has a phase of its own; in a forward it is timed."""
