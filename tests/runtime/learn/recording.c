@@ -95,6 +95,38 @@ static void recording_of_a_long_job_takes_no_more_memory(void **state)
     end(&f);
 }
 
+/* What lies before it is forgotten, so that it is alike to nothing. */
+static void recording_iteration_behind_a_short_one_is_the_first(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    (void)run(&f, 0, 0);
+    assert_int_equal(run(&f, 0, 0).count, REQUESTS);
+    (void)run(&f, 10, REQUESTS);
+    assert_int_equal(run(&f, 0, 0).count, 0);
+    assert_int_equal(run(&f, 0, 0).count, REQUESTS);
+    end(&f);
+}
+
+/* Until a job marks, many requests are held in which its period may show. */
+static void recording_first_mark_gives_back_what_was_held(void **state)
+{
+    (void)state;
+    fixture f = {.arena = NULL};
+    assert_ok(pleat__arena_create(&f.arena));
+    assert_ok(pleat__recording_init(&f.recording, f.arena, true));
+    uint64_t before = pleat__arena_bytes_of(f.arena).allocated;
+    for (uint32_t i = 0; i < 5 * PLEAT__SEGMENT; i++)
+        add(&f, size_of(i), 0);
+    assert_true(pleat__arena_bytes_of(f.arena).allocated >
+                before + 5 * PLEAT__SEGMENT * sizeof(pleat__expected));
+    (void)pleat__recording_mark(&f.recording);
+    assert_in_range(pleat__arena_bytes_of(f.arena).allocated, 0,
+                    before + PLEAT__SEGMENT * sizeof(pleat__expected));
+    end(&f);
+}
+
 static void recording_first_iteration_may_have_more(void **state)
 {
     (void)state;
@@ -283,6 +315,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recording_same_requests_are_alike),
         cmocka_unit_test(recording_of_a_long_job_takes_no_more_memory),
+        cmocka_unit_test(recording_iteration_behind_a_short_one_is_the_first),
+        cmocka_unit_test(recording_first_mark_gives_back_what_was_held),
         cmocka_unit_test(recording_first_iteration_may_have_more),
         cmocka_unit_test(recording_few_that_are_missing_or_new_are_no_difference),
         cmocka_unit_test(recording_many_that_are_missing_are_a_difference),
