@@ -214,7 +214,7 @@ class Cpu:
 
     def __init__(self, way, budget):
         self.made = None
-        self.told = []
+        self.said = []
 
     def ladder(self, costs, budget):
         blocks = range(len(costs["block_ns"]))
@@ -233,7 +233,7 @@ class Cpu:
         from pleat._recompute import offload
 
         class World(_recompute.World):
-            phase, ladder, say = staticmethod(contextlib.nullcontext), staticmethod(self.ladder), self.told.append
+            phase, ladder, say = staticmethod(contextlib.nullcontext), staticmethod(self.ladder), self.said.append
             link, errors, recording = (lambda world: 1), (lambda world: 0), (lambda world: True)
             timer, hold = (lambda world: lambda: lambda: 1), (lambda world, budget, remedy: None)
             copies = lambda world: Copies()  # noqa: E731
@@ -265,7 +265,7 @@ class Cpu:
 
     def row(self):
         made = self.made
-        return dict(used_bytes=0, said=self.told, choice_seconds=0, blocks=made.count, ways=ways_of(made))
+        return dict(used_bytes=0, said=self.said, choice_seconds=0, blocks=made.count, ways=ways_of(made))
 
 
 class Plain(Cpu):
@@ -329,6 +329,15 @@ def train(name, lengths, way, share, budget, cpu=False, again=0, fast=False):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     losses, seconds = [], []
     torch.manual_seed(11)
+    try:
+        iterate(torch, device, lengths, model, batch, optimizer, losses, seconds)
+    except RuntimeError as problem:  # torch's out of memory is one
+        return {"error": str(problem) or type(problem).__name__, "said": device.said, "iterations": len(losses)}
+    return dict(device.row(), losses=losses, seconds=sum(seconds) / len(seconds), each=seconds)
+
+
+def iterate(torch, device, lengths, model, batch, optimizer, losses, seconds):
+    """Fills in the loss of each iteration, and the seconds of the measured ones."""
     i = 0
     while len(seconds) < MEASURED:
         part = SHARES[i % len(SHARES)] if lengths == "drawn" else 1.0
@@ -344,14 +353,13 @@ def train(name, lengths, way, share, budget, cpu=False, again=0, fast=False):
         if device.iterated(torch, i):
             seconds.append(passed)
         i += 1
-    return dict(device.row(), losses=losses, seconds=sum(seconds) / len(seconds), each=seconds)
 
 
 def work(asked, answer):
     """In a process of its own: sends the row that was asked for."""
     try:
         row = train(**asked)
-    except RuntimeError as problem:  # torch's out of memory is one
+    except RuntimeError as problem:  # before the first iteration
         row = {"error": str(problem) or type(problem).__name__}
     answer.send({**asked, **row})
 
