@@ -5,8 +5,8 @@
 
 /* What half and twice these values do: docs/decisions.md, D100 to D107. */
 
-/* A followed iteration is bad if requests wait for the driver for more than 1/COSTS of its time, or
- * if memory grew and more than 1/HOMELESS of its requests had no slot or lane. */
+/* An iteration is bad if requests wait for the driver for more than 1/COSTS of its time, or,
+ * followed, if memory grew and more than 1/HOMELESS of its requests had no slot or lane. */
 #define COSTS    200u
 #define HOMELESS 4u
 /* Iterations after a schedule is adopted that are not judged. */
@@ -69,17 +69,18 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     bool grew = now.chunks > before.chunks;
     judge->before = now;
     judge->backoff -= judge->backoff != 0;
+    bool waits = (now.driver_ns - before.driver_ns) * COSTS > passed;
     if (followed == PLEAT__FOLLOWED_NOTHING)
-        return PLEAT__VERDICT_KEEP;
+        return is_dear(judge, waits) ? PLEAT__VERDICT_KEEP_APART : PLEAT__VERDICT_KEEP;
     bool file = followed == PLEAT__FOLLOWED_FILE;
     uint64_t strays = now.strays - before.strays;
     if (file && is_misfit(judge, placed - strays, placed + elsewhere))
         return PLEAT__VERDICT_LEAVE;
-    if (!is_dear(judge, (now.driver_ns - before.driver_ns) * COSTS > passed ||
-                            (grew && elsewhere * HOMELESS > placed + elsewhere)))
+    if (!is_dear(judge, waits || (grew && elsewhere * HOMELESS > placed + elsewhere)))
         return PLEAT__VERDICT_KEEP;
     if (file)
         return PLEAT__VERDICT_LEAVE;
+    pleat__judge_adopt(judge);
     judge->backoff = BACKOFF << judge->backoffs;
     judge->backoffs += judge->backoffs < MOST_BACKOFFS;
     return PLEAT__VERDICT_DROP;

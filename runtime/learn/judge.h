@@ -13,9 +13,13 @@
  *              plan file is then left for good. After a learned schedule the heap serves alone for
  *              a number of iterations, the back-off; each is twice as long as the one before.
  *
- * The first two iterations of a schedule are not judged: places that cross into the first one
- * settle in the second. Where the program marks no iterations, as many requests as the schedule has
- * count as one.
+ *   STREAMS   Iterations that follow nothing are called bad and good by the driver's time as well.
+ * At six points streams share no memory any more before new memory is made: what one takes over
+ * from another lies in pieces, and each large request is a new view of them.
+ *
+ * The first two iterations of a schedule, or without one, are not judged: places that cross into
+ * the first one settle in the second. Where the program marks no iterations, as many requests as
+ * the schedule has count as one.
  */
 #ifndef PLEAT_RUNTIME_LEARN_JUDGE_H
 #define PLEAT_RUNTIME_LEARN_JUDGE_H
@@ -42,7 +46,8 @@ typedef enum pleat__followed {
 typedef enum pleat__verdict {
     PLEAT__VERDICT_KEEP = 0,
     PLEAT__VERDICT_DROP, /* the learned schedule: the heap serves alone while judge->backoff != 0 */
-    PLEAT__VERDICT_LEAVE, /* the plan file: it is another job's, or costs too much */
+    PLEAT__VERDICT_KEEP_APART, /* the streams' memory */
+    PLEAT__VERDICT_LEAVE,      /* the plan file: it is another job's, or costs too much */
 } pleat__verdict;
 
 typedef struct pleat__judge {
@@ -56,7 +61,7 @@ typedef struct pleat__judge {
     bool fits;        /* the plan file served half of an iteration or more */
 } pleat__judge;
 
-/* Another schedule is followed from now on. */
+/* Another schedule is followed from now on, or none any more. */
 void pleat__judge_adopt(pleat__judge *judge);
 /* An iteration ended. */
 pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *heap,

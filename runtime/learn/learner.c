@@ -209,6 +209,8 @@ static void judge(pleat__learner *learner)
                                                     kind_of_followed(learner));
     if (verdict == PLEAT__VERDICT_LEAVE)
         learner->due |= PLEAT__DUE_LEAVE;
+    if (verdict == PLEAT__VERDICT_KEEP_APART)
+        learner->heap->keeps_apart = true;
     if (verdict == PLEAT__VERDICT_DROP) {
         drop(learner, PLEAT__STATE_backoff, PLEAT__CAUSE_costs);
         pleat__recording_restart(&learner->record);

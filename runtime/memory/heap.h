@@ -108,6 +108,8 @@ typedef struct pleat__heap {
     size_t view_capacity;
     uint32_t view_count;
     uint64_t view_limit;   /* alias pages kept mapped for idle views */
+    bool keeps_apart;      /* before new memory is made no stream takes over another's (the judge:
+                              learn/judge.h) */
     uint8_t wakes_holes;   /* marks until then: what rests is about to be wanted by a plan's first
                               iteration, and a hole there is as good as any (D272) */
     bool unchecked;        /* setting check:off */

@@ -137,13 +137,14 @@ static bool is_worth_a_wait(const pleat__heap *heap, uint16_t stream)
 
 /* Instead of new memory: where as much is wanted as is worth a wait, all that other streams have,
  * with what they freed and waits for others; where less is, that much of one that has it in one run
- * (D275 in docs/decisions.md). Whatever fails: new memory does as well. */
+ * (D275 in docs/decisions.md). Not where that has cost too much (D278). Whatever fails: new memory
+ * does as well. */
 static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t *got)
 {
     bool is_much = chunks >= PLEAT__WORTH_A_WAIT;
     uint32_t wanted = is_much ? chunks : PLEAT__WORTH_A_WAIT;
     uint16_t stream = zone / 2, count = (uint16_t)heap->stream_count;
-    if (count > PLEAT__OVERFLOW)
+    if (count > PLEAT__OVERFLOW || heap->keeps_apart)
         return;
     for (uint16_t s = 0; s < count && is_much; s++)
         if (s != stream && pleat__heap_helps(heap, stream, s))

@@ -117,9 +117,28 @@ static void judge_drops_what_costs_and_backs_off_twice_as_long_each_time(void **
         assert_int_equal(f.judge.backoff, rest);
         for (; rest > 0; rest--) {
             assert_int_equal(f.judge.backoff, rest);
-            assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP);
+            assert_int_equal(good(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP);
         }
         assert_int_equal(f.judge.backoff, 0);
+    }
+    end(&f);
+}
+
+/* From the third iteration on, and whatever grows: that is the heap's business. */
+static void judge_keeps_streams_apart_where_views_cost(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    drop_once(&f); /* its points are its own */
+    for (uint32_t i = 0; i < SETTLING + 2; i++)
+        assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP);
+    assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP_APART);
+    pleat__judge_adopt(&f.judge);
+    for (uint32_t i = 0; i < 20; i++) {
+        f.pool.count++;
+        assert_int_equal(iterate(&f, PLEAT__FOLLOWED_NOTHING, 0, 1000, MS / 2),
+                         PLEAT__VERDICT_KEEP);
     }
     end(&f);
 }
@@ -195,6 +214,7 @@ int main(void)
         cmocka_unit_test(judge_keeps_a_plan_file_that_served_once),
         cmocka_unit_test(judge_leaves_a_plan_file_whose_lanes_took_what_matched_nothing),
         cmocka_unit_test(judge_drops_what_costs_and_backs_off_twice_as_long_each_time),
+        cmocka_unit_test(judge_keeps_streams_apart_where_views_cost),
         cmocka_unit_test(judge_leaves_a_plan_file_that_costs),
         cmocka_unit_test(judge_forgets_what_was_bad_once),
         cmocka_unit_test(judge_drops_what_grows_beside_its_slots),
