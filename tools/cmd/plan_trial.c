@@ -16,10 +16,13 @@
 
 #define CHUNK_BYTES (2u << 20) /* of the host backend, as of GPUs */
 #define ROOM        2u         /* times the plan's memory that the device has at least */
-/* Learning does better where it takes less memory by more than 1/WORSE, or where the plan takes
- * more of an iteration's time by more than 1/SLOWER. Half and twice: docs/decisions.md, D270. */
+/* Learning does better where it takes less memory by more than 1/WORSE, where the plan takes more
+ * of an iteration's time by more than 1/SLOWER (half and twice: docs/decisions.md, D270), or where
+ * the plan has no place for more than 1/NEARLY of the requests: another run's will fit it even less
+ * (D279). */
 #define WORSE  1000u
 #define SLOWER 200u
+#define NEARLY 16u
 
 static pleat_result replay(const pleat_trace *trace, const pleat_plan *plan, uint64_t device_bytes,
                            replay_result *result)
@@ -81,7 +84,8 @@ static bool learning_is_better(const plan_trial *trial)
 {
     return trial->run &&
            (trial->planned_bytes > trial->learned_bytes + trial->learned_bytes / WORSE ||
-            trial->planned_driver > trial->learned_driver + 1.0 / SLOWER);
+            trial->planned_driver > trial->learned_driver + 1.0 / SLOWER ||
+            trial->planned_share < 1 - 1.0 / NEARLY);
 }
 
 bool plan_trial_is_lost(const plan_trial *trials, uint32_t count)
