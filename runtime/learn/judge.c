@@ -23,8 +23,7 @@
 
 void pleat__judge_adopt(pleat__judge *judge)
 {
-    judge->iterations = 0;
-    judge->bad = 0;
+    judge->followed = judge->alone = (pleat__judge_points){0};
 }
 
 static pleat__judge_counts count(const pleat__judge *judge, const pleat__heap *heap,
@@ -49,14 +48,14 @@ static bool is_misfit(pleat__judge *judge, uint64_t matched, uint64_t asked)
     return judge->strikes >= STRIKES;
 }
 
-/* Whether what is followed costs more than it gives. */
-static bool is_dear(pleat__judge *judge, bool bad)
+/* Whether what is done costs more than it gives. */
+static bool is_dear(pleat__judge_points *points, bool bad)
 {
-    if (judge->iterations++ < SETTLING)
+    if (points->iterations++ < SETTLING)
         return false;
-    judge->bad += bad ? 2 : 0;
-    judge->bad -= !bad && judge->bad != 0;
-    return judge->bad >= DROPPED;
+    points->bad += bad ? 2 : 0;
+    points->bad -= !bad && points->bad != 0;
+    return points->bad >= DROPPED;
 }
 
 pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *heap,
@@ -71,16 +70,15 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     judge->backoff -= judge->backoff != 0;
     bool waits = (now.driver_ns - before.driver_ns) * COSTS > passed;
     if (followed == PLEAT__FOLLOWED_NOTHING)
-        return is_dear(judge, waits) ? PLEAT__VERDICT_KEEP_APART : PLEAT__VERDICT_KEEP;
+        return is_dear(&judge->alone, waits) ? PLEAT__VERDICT_KEEP_APART : PLEAT__VERDICT_KEEP;
     bool file = followed == PLEAT__FOLLOWED_FILE;
     uint64_t strays = now.strays - before.strays;
     if (file && is_misfit(judge, placed - strays, placed + elsewhere))
         return PLEAT__VERDICT_LEAVE;
-    if (!is_dear(judge, waits || (grew && elsewhere * HOMELESS > placed + elsewhere)))
+    if (!is_dear(&judge->followed, waits || (grew && elsewhere * HOMELESS > placed + elsewhere)))
         return PLEAT__VERDICT_KEEP;
     if (file)
         return PLEAT__VERDICT_LEAVE;
-    pleat__judge_adopt(judge);
     judge->backoff = BACKOFF << judge->backoffs;
     judge->backoffs += judge->backoffs < MOST_BACKOFFS;
     return PLEAT__VERDICT_DROP;

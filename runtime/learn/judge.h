@@ -50,18 +50,24 @@ typedef enum pleat__verdict {
     PLEAT__VERDICT_LEAVE,      /* the plan file: it is another job's, or costs too much */
 } pleat__verdict;
 
-typedef struct pleat__judge {
-    pleat__judge_counts before;
+/* What bad iterations add up to. */
+typedef struct pleat__judge_points {
     uint32_t iterations; /* judged since the schedule was adopted */
     uint32_t bad;        /* points: +2 for a bad iteration, -1 for a good one */
-    uint32_t backoff;    /* iterations left in which nothing is followed and nothing recorded */
-    uint32_t backoffs;   /* so far: the next one is BACKOFF << backoffs iterations */
-    uint64_t strays;  /* requests in lanes that matched nothing, so far: the policy counts them */
-    uint32_t strikes; /* iterations of which the plan file served less than half */
-    bool fits;        /* the plan file served half of an iteration or more */
+} pleat__judge_points;
+
+typedef struct pleat__judge {
+    pleat__judge_counts before;
+    pleat__judge_points followed; /* of iterations that followed the schedule */
+    pleat__judge_points alone;    /* of those in which the heap served all that was judged */
+    uint32_t backoff;  /* iterations left in which nothing is followed and nothing recorded */
+    uint32_t backoffs; /* so far: the next one is BACKOFF << backoffs iterations */
+    uint64_t strays;   /* requests in lanes that matched nothing, so far: the policy counts them */
+    uint32_t strikes;  /* iterations of which the plan file served less than half */
+    bool fits;         /* the plan file served half of an iteration or more */
 } pleat__judge;
 
-/* Another schedule is followed from now on, or none any more. */
+/* Another schedule is followed from now on. */
 void pleat__judge_adopt(pleat__judge *judge);
 /* An iteration ended. */
 pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *heap,
