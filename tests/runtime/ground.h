@@ -9,6 +9,7 @@
 
 #include <internal/arena.h>
 #include <runtime/memory/chunks.h>
+#include <runtime/memory/heap_internal.h>
 #include <vmm/fault.h>
 #include <vmm/host/host.h>
 
@@ -47,6 +48,30 @@ static inline void ground_end(ground *g)
     assert_nothing_held(&g->host);
     pleat_vmm_destroy(&g->vmm);
     pleat_vmm_destroy(&g->host);
+}
+
+/* A heap of one stream, 0, with chunks, and the turn. */
+static inline void ground_heap_begin(ground *g, pleat__heap *heap, uint64_t *ordered,
+                                     uint32_t chunks)
+{
+    pleat__conf conf;
+    ground_begin(g);
+    assert_ok(pleat__conf_read("", &conf));
+    assert_ok(pleat__heap_init(heap, g->vmm, 0, g->arena, &g->pool, &conf));
+    heap->streams_ordered = ordered;
+    pleat__gate_lock_turn(&g->gate);
+    assert_int_equal(pleat__heap_stream(heap, 0), 0);
+    assert_ok(pleat__heap_sync(heap));
+    assert_ok(pleat__heap_grow(heap, 0, chunks));
+}
+
+/* pre: the turn is held */
+static inline void ground_heap_end(ground *g, pleat__heap *heap)
+{
+    pleat__gate_unlock(&g->gate);
+    pleat__gate_end_mapper(&g->gate);
+    pleat__heap_release(heap);
+    ground_end(g);
 }
 
 static inline pleat__host_holdings ground_holds(const ground *g)

@@ -20,25 +20,14 @@ typedef struct fixture {
 
 static void begin(fixture *f)
 {
-    pleat__conf conf;
     memset(f, 0, sizeof *f);
-    assert_ok(pleat__conf_read("", &conf));
-    ground_begin(&f->g);
-    assert_ok(pleat__heap_init(&f->heap, f->g.vmm, 0, f->g.arena, &f->g.pool, &conf));
-    f->heap.streams_ordered = &f->ordered;
-    pleat__gate_lock_turn(&f->g.gate);
-    assert_int_equal(pleat__heap_stream(&f->heap, 0), 0);
+    ground_heap_begin(&f->g, &f->heap, &f->ordered, CHUNKS);
     assert_int_equal(pleat__heap_stream(&f->heap, 7), 1);
-    assert_ok(pleat__heap_sync(&f->heap));
-    assert_ok(pleat__heap_grow(&f->heap, 0, CHUNKS));
 }
 
 static void end(fixture *f)
 {
-    pleat__gate_unlock(&f->g.gate);
-    pleat__gate_end_mapper(&f->g.gate);
-    pleat__heap_release(&f->heap);
-    ground_end(&f->g);
+    ground_heap_end(&f->g, &f->heap);
 }
 
 static void add_view(fixture *f, uint16_t stream, uint32_t pages, uint64_t used)
