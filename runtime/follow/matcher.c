@@ -167,6 +167,10 @@ void pleat__matcher_mark(pleat__matcher *matcher)
      * the beginning, and 2,457 slots were found taken.) */
     if (pleat__matcher_left(matcher) != 0)
         return;
+    /* Before the first request it is the beginning's own: a size that is the iteration's first by
+     * chance says nothing then. */
+    if (matcher->cursor == 0 && matcher->begin != 0)
+        return;
     if (matcher->cursor < matcher->begin && matcher->begin - matcher->cursor > MARK_AT_END) {
         /* The beginning may hold marks of its own; a request that only the iteration's first item
          * fits says that this one was not. */
