@@ -141,96 +141,136 @@ static void block_settle(pleat__key_set *set, uint32_t at)
 
 /* ---- keys ---- */
 
-void pleat__key_set_insert(pleat__key_set *set, uint64_t key)
+/* The key at or below a gap, or the one above it. */
+static inline uint64_t key_at(const pleat__key_set *set, pleat__key_gap gap, bool above)
 {
-    if (set->blocks == 0)
-        block_add(set, 0);
-    uint32_t at = block_of(set, key);
-    if (set->index[at].count == PLEAT__KEY_BLOCK) {
-        block_split(set, at);
-        at += set->index[at + 1].low <= key;
-    }
-    pleat__key_block *block = &set->index[at];
-    uint64_t *keys = keys_of(set, at);
-    uint32_t rank = block->count == 0 ? 0 : rank_of(keys, block->count, key);
-    memmove(keys + rank + 1, keys + rank, (block->count - rank) * sizeof *keys);
-    keys[rank] = key;
-    block->low = keys[0];
-    block->count++;
-    set->count++;
+    if (!above)
+        return gap.rank != 0 ? keys_of(set, gap.at)[gap.rank - 1] : 0;
+    if (gap.at >= set->blocks)
+        return 0;
+    if (gap.rank != set->index[gap.at].count)
+        return keys_of(set, gap.at)[gap.rank];
+    return gap.at + 1 < set->blocks ? set->index[gap.at + 1].low : 0;
 }
 
-/* Where a key of the set lies in its block. */
-static uint32_t place_of(const pleat__key_set *set, uint32_t at, uint64_t key)
+static inline pleat__key_gap gap_of(const pleat__key_set *set, uint64_t key)
 {
-    PLEAT_CHECK(set->count != 0);
-    uint32_t rank = rank_of(keys_of(set, at), set->index[at].count, key);
-    PLEAT_CHECK(rank != 0 && keys_of(set, at)[rank - 1] == key);
-    return rank - 1;
-}
-
-void pleat__key_set_remove(pleat__key_set *set, uint64_t key)
-{
-    uint32_t at = block_of(set, key), place = place_of(set, at, key);
-    pleat__key_block *block = &set->index[at];
-    uint64_t *keys = keys_of(set, at);
-    block->count--;
-    set->count--;
-    memmove(keys + place, keys + place + 1, (block->count - place) * sizeof *keys);
-    if (place == 0 || block->count <= HALF)
-        block_settle(set, at);
-}
-
-void pleat__key_set_replace(pleat__key_set *set, uint64_t old, uint64_t key)
-{
-    uint32_t at = block_of(set, old);
-    if (at != block_of(set, key)) {
-        pleat__key_set_remove(set, old);
-        pleat__key_set_insert(set, key);
-        return;
-    }
-    uint32_t from = place_of(set, at, old);
-    uint64_t *keys = keys_of(set, at);
-    uint32_t to = rank_of(keys, set->index[at].count, key); /* those at or below it are before it */
-    if (to > from) {
-        to--;
-        memmove(keys + from, keys + from + 1, (to - from) * sizeof *keys);
-    } else {
-        memmove(keys + to + 1, keys + to, (from - to) * sizeof *keys);
-    }
-    keys[to] = key;
-    set->index[at].low = keys[0];
-}
-
-void pleat__key_set_around(const pleat__key_set *set, uint64_t key, uint64_t *at_most,
-                           uint64_t *above)
-{
-    *at_most = *above = 0;
     if (set->count == 0)
-        return;
-    uint32_t at = block_of(set, key), count = set->index[at].count;
-    const uint64_t *keys = keys_of(set, at);
-    uint32_t rank = rank_of(keys, count, key);
-    if (rank != 0)
-        *at_most = keys[rank - 1];
-    if (rank != count)
-        *above = keys[rank];
-    else if (at + 1 < set->blocks)
-        *above = set->index[at + 1].low;
+        return (pleat__key_gap){0, 0};
+    uint32_t at = block_of(set, key);
+    return (pleat__key_gap){at, rank_of(keys_of(set, at), set->index[at].count, key)};
+}
+
+pleat__key_gap pleat__key_set_around(const pleat__key_set *set, uint64_t key, uint64_t *at_most,
+                                     uint64_t *above)
+{
+    pleat__key_gap gap = gap_of(set, key);
+    *at_most = key_at(set, gap, false);
+    *above = key_at(set, gap, true);
+    return gap;
 }
 
 uint64_t pleat__key_set_at_most(const pleat__key_set *set, uint64_t key)
 {
-    uint64_t at_most, above;
-    pleat__key_set_around(set, key, &at_most, &above);
-    return at_most;
+    return key_at(set, gap_of(set, key), false);
 }
 
 uint64_t pleat__key_set_above(const pleat__key_set *set, uint64_t key)
 {
-    uint64_t at_most, above;
-    pleat__key_set_around(set, key, &at_most, &above);
-    return above;
+    return key_at(set, gap_of(set, key), true);
+}
+
+void pleat__key_set_insert_at(pleat__key_set *set, pleat__key_gap gap, uint64_t key)
+{
+    if (set->blocks == 0)
+        block_add(set, 0);
+    if (set->index[gap.at].count == PLEAT__KEY_BLOCK) {
+        block_split(set, gap.at);
+        if (gap.rank > HALF)
+            gap = (pleat__key_gap){gap.at + 1, gap.rank - HALF};
+    }
+    pleat__key_block *block = &set->index[gap.at];
+    uint64_t *keys = keys_of(set, gap.at) + gap.rank;
+    memmove(keys + 1, keys, (block->count - gap.rank) * sizeof *keys);
+    *keys = key;
+    block->low = *keys_of(set, gap.at);
+    block->count++;
+    set->count++;
+}
+
+/* The gap whose lower key is the upper one of another. */
+static inline pleat__key_gap gap_above(const pleat__key_set *set, pleat__key_gap gap)
+{
+    if (gap.rank != set->index[gap.at].count)
+        return (pleat__key_gap){gap.at, gap.rank + 1};
+    return (pleat__key_gap){gap.at + 1, 1};
+}
+
+void pleat__key_set_remove_at(pleat__key_set *set, pleat__key_gap gap, bool above)
+{
+    gap = above ? gap_above(set, gap) : gap;
+    pleat__key_block *block = &set->index[gap.at];
+    uint64_t *keys = keys_of(set, gap.at) + gap.rank;
+    memmove(keys - 1, keys, (block->count - gap.rank) * sizeof *keys);
+    block->count--;
+    set->count--;
+    if (gap.rank == 1 || block->count <= HALF)
+        block_settle(set, gap.at);
+}
+
+void pleat__key_set_put_at(pleat__key_set *set, pleat__key_gap gap, bool above, uint64_t key)
+{
+    gap = above ? gap_above(set, gap) : gap;
+    uint64_t *keys = keys_of(set, gap.at);
+    keys[gap.rank - 1] = key;
+    set->index[gap.at].low = keys[0];
+}
+
+void pleat__key_set_insert(pleat__key_set *set, uint64_t key)
+{
+    pleat__key_set_insert_at(set, gap_of(set, key), key);
+}
+
+/* The gap above a key of the set. */
+static inline pleat__key_gap gap_behind(const pleat__key_set *set, uint64_t key)
+{
+    pleat__key_gap gap = gap_of(set, key);
+    PLEAT_CHECK(key_at(set, gap, false) == key);
+    return gap;
+}
+
+void pleat__key_set_remove(pleat__key_set *set, uint64_t key)
+{
+    pleat__key_set_remove_at(set, gap_behind(set, key), false);
+}
+
+/* Whether a key belongs to a block as the blocks are. */
+static inline bool is_of_block(const pleat__key_set *set, uint32_t at, uint64_t key)
+{
+    return (at == 0 || key >= set->index[at].low) &&
+           (at + 1 == set->blocks || key < set->index[at + 1].low);
+}
+
+void pleat__key_set_replace(pleat__key_set *set, uint64_t old, uint64_t key)
+{
+    pleat__key_gap gap = gap_behind(set, old);
+    if (!is_of_block(set, gap.at, key)) {
+        pleat__key_set_remove_at(set, gap, false);
+        pleat__key_set_insert(set, key);
+        return;
+    }
+    uint64_t *keys = keys_of(set, gap.at);
+    uint32_t from = gap.rank - 1, count = set->index[gap.at].count;
+    if (key > old) {
+        uint32_t over = gap.rank != count ? rank_of(keys + gap.rank, count - gap.rank, key) : 0;
+        memmove(keys + from, keys + from + 1, over * sizeof *keys);
+        keys[from + over] = key;
+    } else {
+        uint32_t to = from != 0 ? rank_of(keys, from, key) : 0;
+        memmove(keys + to + 1, keys + to, (from - to) * sizeof *keys);
+        keys[to] = key;
+    }
+    set->index[gap.at].low = keys[0];
 }
 
 /* ---- audit ---- */

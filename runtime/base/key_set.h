@@ -50,9 +50,23 @@ void pleat__key_set_replace(pleat__key_set *set, uint64_t old, uint64_t key);
 /* The greatest key at or below `key`, and the lowest above it; 0: none. */
 uint64_t pleat__key_set_at_most(const pleat__key_set *set, uint64_t key);
 uint64_t pleat__key_set_above(const pleat__key_set *set, uint64_t key);
-/* Both with one search. */
-void pleat__key_set_around(const pleat__key_set *set, uint64_t key, uint64_t *at_most,
-                           uint64_t *above);
+
+/* Between two neighbouring keys of a set, until the set changes. */
+typedef struct pleat__key_gap {
+    uint32_t at;   /* in the order of the blocks */
+    uint32_t rank; /* of that block's keys, how many are below */
+} pleat__key_gap;
+
+/* Both neighbours of `key` with one search, and the gap between them. What is done there needs no
+ * other search. */
+pleat__key_gap pleat__key_set_around(const pleat__key_set *set, uint64_t key, uint64_t *at_most,
+                                     uint64_t *above);
+/* pre: the key belongs there; room was made. */
+void pleat__key_set_insert_at(pleat__key_set *set, pleat__key_gap gap, uint64_t key);
+/* The neighbour below, or the one `above`, goes. pre: there is one. */
+void pleat__key_set_remove_at(pleat__key_set *set, pleat__key_gap gap, bool above);
+/* Another key in the neighbour's place. pre: the order stays as it is. */
+void pleat__key_set_put_at(pleat__key_set *set, pleat__key_gap gap, bool above, uint64_t key);
 
 /* Whether order, counts and the blocks' number are as they must be; prints what is not. */
 bool pleat__key_set_audit(const pleat__key_set *set);

@@ -54,62 +54,59 @@ static inline pleat__run run_of_size(uint64_t key)
 
 /* ---- changes ---- */
 
-static void insert(pleat__free_runs *runs, pleat__run run)
-{
-    pleat__key_set_insert(&runs->by_place, place_key(run));
-    pleat__key_set_insert(&runs->by_size, size_key(run));
-    runs->granules += run.count;
-}
-
-static void drop(pleat__free_runs *runs, pleat__run run)
-{
-    pleat__key_set_remove(&runs->by_place, place_key(run));
-    pleat__key_set_remove(&runs->by_size, size_key(run));
-    runs->granules -= run.count;
-}
-
-static void replace(pleat__free_runs *runs, pleat__run old, pleat__run run)
-{
-    pleat__key_set_replace(&runs->by_place, place_key(old), place_key(run));
-    pleat__key_set_replace(&runs->by_size, size_key(old), size_key(run));
-    runs->granules += run.count;
-    runs->granules -= old.count;
-}
-
-void pleat__free_runs_add(pleat__free_runs *runs, pleat__run run, bool join_before, bool join_after)
+pleat__run pleat__free_runs_add(pleat__free_runs *runs, pleat__run run, bool join_before,
+                                bool join_after)
 {
     if (run.count == 0)
-        return;
+        return run;
+    pleat__key_set *by_place = &runs->by_place, *by_size = &runs->by_size;
     uint64_t before, behind;
-    pleat__key_set_around(&runs->by_place, place_key(run), &before, &behind);
+    pleat__key_gap gap = pleat__key_set_around(by_place, place_key(run), &before, &behind);
     pleat__run lower = run_at_place(before), upper = run_at_place(behind);
     bool joins_lower = join_before && before != 0 && lower.begin + lower.count == run.begin;
     bool joins_upper = join_after && behind != 0 && upper.begin == run.begin + run.count;
     pleat__run whole = {joins_lower ? lower.begin : run.begin, run.count +
                                                                    (joins_lower ? lower.count : 0) +
                                                                    (joins_upper ? upper.count : 0)};
-    if (joins_lower && joins_upper)
-        drop(runs, upper);
-    if (joins_lower || joins_upper)
-        replace(runs, joins_lower ? lower : upper, whole);
-    else
-        insert(runs, whole);
+    runs->granules += run.count;
+    if (!joins_lower && !joins_upper) {
+        pleat__key_set_insert_at(by_place, gap, place_key(whole));
+        pleat__key_set_insert(by_size, size_key(whole));
+        return whole;
+    }
+    pleat__key_set_put_at(by_place, gap, !joins_lower, place_key(whole));
+    pleat__key_set_replace(by_size, size_key(joins_lower ? lower : upper), size_key(whole));
+    if (joins_lower && joins_upper) {
+        pleat__key_set_remove_at(by_place, gap, true);
+        pleat__key_set_remove(by_size, size_key(upper));
+    }
+    return whole;
 }
 
 bool pleat__free_runs_carve(pleat__free_runs *runs, pleat__run run)
 {
-    pleat__run old = pleat__free_runs_at(runs, run.begin);
+    pleat__key_set *by_place = &runs->by_place, *by_size = &runs->by_size;
+    uint64_t before, behind;
+    pleat__key_gap gap =
+        pleat__key_set_around(by_place, key_of(run.begin, UINT32_MAX), &before, &behind);
+    pleat__run old = run_at_place(before);
     uint32_t end = run.begin + run.count, old_end = old.begin + old.count;
-    if (old.count == 0 || old_end < end)
+    if (run.begin - old.begin >= old.count || old_end < end)
         return false;
     pleat__run low = {old.begin, run.begin - old.begin}, high = {end, old_end - end};
+    runs->granules -= run.count;
     if (low.count == 0 && high.count == 0) {
-        drop(runs, old);
+        pleat__key_set_remove_at(by_place, gap, false);
+        pleat__key_set_remove(by_size, size_key(old));
         return true;
     }
-    replace(runs, old, low.count != 0 ? low : high);
-    if (low.count != 0 && high.count != 0)
-        insert(runs, high);
+    pleat__run kept = low.count != 0 ? low : high;
+    pleat__key_set_put_at(by_place, gap, false, place_key(kept));
+    pleat__key_set_replace(by_size, size_key(old), size_key(kept));
+    if (low.count != 0 && high.count != 0) {
+        pleat__key_set_insert_at(by_place, gap, place_key(high));
+        pleat__key_set_insert(by_size, size_key(high));
+    }
     return true;
 }
 

@@ -22,9 +22,9 @@ void pleat__free_runs_release(pleat__free_runs *runs);
 PLEAT_NODISCARD pleat_result pleat__free_runs_reserve(pleat__free_runs *runs, uint32_t more);
 
 /* Adds a run; no granule of it is in yet. pre: room for one reserved. Joins the neighbour before it
- * when `join_before`, the one behind when `join_after`. */
-void pleat__free_runs_add(pleat__free_runs *runs, pleat__run run, bool join_before,
-                          bool join_after);
+ * when `join_before`, the one behind when `join_after`. What it has become. */
+pleat__run pleat__free_runs_add(pleat__free_runs *runs, pleat__run run, bool join_before,
+                                bool join_after);
 /* Takes a run out of the one that holds it whole; false when none does. pre: room for one reserved.
  */
 bool pleat__free_runs_carve(pleat__free_runs *runs, pleat__run run);

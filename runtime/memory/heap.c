@@ -76,12 +76,20 @@ static inline bool place_each(const pleat__place *place,
     return true;
 }
 
-static bool place_in_hole(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
+/* Takes a hole of a zone. pre: the sets are up to date; so what is taken leaves no note, but where
+ * there is no host memory for it in the set. */
+static bool take_hole(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
 {
     pleat__run run = pleat__heap_choose_hole(heap, zone, granules);
     if (run.count == 0)
         return false;
+    run.count = granules;
     *place = pleat__heap_at_home(heap, run.begin, granules);
+    PLEAT_CHECK(pleat__occupancy_take(&heap->pool->occupancy, run));
+    if (pleat__free_runs_reserve(&heap->zones[zone], 2) == PLEAT_OK)
+        PLEAT_CHECK(pleat__free_runs_carve(&heap->zones[zone], run));
+    else
+        pleat__heap_note(heap, run, false);
     return true;
 }
 
@@ -126,52 +134,40 @@ static pleat_result place_beside(pleat__heap *heap, uint32_t granules, uint8_t z
         return refused;
     /* The attempt may have left the lock. */
     PLEAT_TRY(pleat__heap_sync(heap));
-    return place_in_hole(heap, zone ^ 1u, granules, place) ? PLEAT_OK : refused;
+    return take_hole(heap, zone ^ 1u, granules, place) ? PLEAT_OK : refused;
 }
 
 static pleat_result place_small(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                 pleat__place *place)
 {
-    if (place_in_hole(heap, zone, granules, place))
+    if (take_hole(heap, zone, granules, place))
         return PLEAT_OK;
     pleat_result result = pleat__heap_refill(heap, zone);
     if (result != PLEAT_OK)
         return place_beside(heap, granules, zone, result, place);
-    PLEAT_CHECK(place_in_hole(heap, zone, granules, place));
+    PLEAT_CHECK(take_hole(heap, zone, granules, place));
     return PLEAT_OK;
 }
 
-/* *occupied: by a view already. */
 static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zone,
-                                pleat__place *place, bool *occupied)
+                                pleat__place *place, bool *stitched)
 {
-    if (place_in_hole(heap, zone, granules, place) ||
-        (pleat__heap_order(heap, zone, granules) && place_in_hole(heap, zone, granules, place)))
+    if (take_hole(heap, zone, granules, place) ||
+        (pleat__heap_order(heap, zone, granules) && take_hole(heap, zone, granules, place)))
         return PLEAT_OK;
     bool woken;
     PLEAT_TRY(pleat__heap_wake(heap, zone, granules, &woken));
-    if (woken && place_in_hole(heap, zone, granules, place))
+    if (woken && take_hole(heap, zone, granules, place))
         return PLEAT_OK;
     if (granules >= heap->pool->occupancy.full) {
-        *occupied = true;
-        return pleat__stitch(heap, granules, zone, place);
+        pleat_result result = pleat__stitch(heap, granules, zone, place);
+        *stitched = result == PLEAT_OK && place->several != NULL;
+        return result;
     }
     pleat_result result = pleat__heap_supply(heap, zone, 1);
     if (result != PLEAT_OK)
         return place_beside(heap, granules, zone, result, place);
-    PLEAT_CHECK(place_in_hole(heap, zone, granules, place));
-    return PLEAT_OK;
-}
-
-static pleat_result alloc_large(pleat__heap *heap, uint32_t granules, uint8_t zone,
-                                pleat__place *place, bool *stitched)
-{
-    bool occupied = false;
-    PLEAT_TRY(place_large(heap, granules, zone, place, &occupied));
-    *stitched = occupied && place->several != NULL;
-    if (occupied)
-        return PLEAT_OK;
-    PLEAT_CHECK(pleat__heap_occupy(heap, place));
+    PLEAT_CHECK(take_hole(heap, zone, granules, place));
     return PLEAT_OK;
 }
 
@@ -185,11 +181,8 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
     if (take_back(heap, zone, granules, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__heap_sync(heap));
-    if (!small)
-        return alloc_large(heap, granules, zone, place, stitched);
-    PLEAT_TRY(place_small(heap, granules, zone, place));
-    PLEAT_CHECK(pleat__heap_occupy(heap, place));
-    return PLEAT_OK;
+    return small ? place_small(heap, granules, zone, place)
+                 : place_large(heap, granules, zone, place, stitched);
 }
 
 /* Where it is free. */

@@ -63,7 +63,7 @@ static pleat__run place_at_end(const pleat__heap *heap, pleat__run hole, uint32_
 pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32_t granules)
 {
     pleat__run hole = pleat__free_runs_best(&heap->zones[zone], granules);
-    if (hole.count == 0 || granules < heap->small_granules)
+    if (hole.count == 0 || hole.count == granules || granules < heap->small_granules)
         return hole;
     return place_at_end(heap, hole, granules);
 }

@@ -32,30 +32,37 @@ bool pleat__heap_follows(const pleat__heap *heap, uint32_t granule)
            !heap->pool->breaks[chunk];
 }
 
-pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pleat__run run)
+/* What it has become is `whole`. */
+static pleat_result add_run(pleat__heap *heap, uint8_t zone, pleat__run run, pleat__run *whole)
 {
     PLEAT_TRY(pleat__free_runs_reserve(&heap->zones[zone], 2));
-    pleat__free_runs_add(&heap->zones[zone], run, pleat__heap_follows(heap, run.begin),
-                         pleat__heap_follows(heap, run.begin + run.count));
+    *whole = pleat__free_runs_add(&heap->zones[zone], run, pleat__heap_follows(heap, run.begin),
+                                  pleat__heap_follows(heap, run.begin + run.count));
     return PLEAT_OK;
+}
+
+pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pleat__run run)
+{
+    pleat__run whole;
+    return add_run(heap, zone, run, &whole);
 }
 
 /* A small zone's chunk that is free as a whole goes back to the large requests of its stream. */
 static pleat_result zone_add_small(pleat__heap *heap, uint8_t zone, pleat__run run)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
-    PLEAT_TRY(pleat__zone_add(heap, zone, run));
+    pleat__run whole;
+    PLEAT_TRY(add_run(heap, zone, run, &whole));
     for (uint32_t granule = run.begin; granule < run.begin + run.count;) {
         uint32_t chunk = granule >> occupancy->shift;
-        pleat__run whole = {chunk << occupancy->shift, occupancy->full};
-        pleat__run holder = pleat__free_runs_at(&heap->zones[zone], whole.begin);
-        if (holder.count != 0 && holder.begin + holder.count - whole.begin >= whole.count) {
-            PLEAT_TRY(pleat__free_runs_reserve(&heap->zones[zone], 2));
-            pleat__free_runs_carve(&heap->zones[zone], whole);
-            heap->zone_of[chunk] = zone & ~1u;
-            PLEAT_TRY(pleat__zone_add(heap, zone & ~1u, whole));
-        }
-        granule = whole.begin + whole.count;
+        pleat__run all = {chunk << occupancy->shift, occupancy->full};
+        granule = all.begin + all.count;
+        if (all.begin < whole.begin || granule > whole.begin + whole.count)
+            continue;
+        PLEAT_TRY(pleat__free_runs_reserve(&heap->zones[zone], 2));
+        pleat__free_runs_carve(&heap->zones[zone], all);
+        heap->zone_of[chunk] = zone & ~1u;
+        PLEAT_TRY(pleat__zone_add(heap, zone & ~1u, all));
     }
     return PLEAT_OK;
 }

@@ -77,6 +77,31 @@ static void assert_neighbours(const fixture *f, uint32_t number)
     assert_int_equal(pleat__key_set_above(&f->set, key_of(number) + 1), above);
 }
 
+/* What is done in a gap that was found: another number beside or in the place of its neighbours, or
+ * one of them gone. */
+static void change_in_gap(fixture *f, uint32_t number, uint32_t what)
+{
+    uint64_t at_most, above;
+    pleat__key_gap gap = pleat__key_set_around(&f->set, key_of(number), &at_most, &above);
+    bool upper = what & 1;
+    uint32_t neighbour = (uint32_t)((upper ? above : at_most) >> 31);
+    if (!f->in[number] && what < 2) {
+        pleat__key_set_insert_at(&f->set, gap, key_of(number));
+    } else if (neighbour == 0) {
+        return;
+    } else if (!f->in[number] && what < 4) {
+        pleat__key_set_put_at(&f->set, gap, upper, key_of(number));
+        f->in[neighbour] = false;
+    } else {
+        pleat__key_set_remove_at(&f->set, gap, upper);
+        f->in[neighbour] = false;
+        f->count--;
+        return;
+    }
+    f->count += what < 2;
+    f->in[number] = true;
+}
+
 /* A number that is in the set, or is not; from a random one on. */
 static uint32_t one_of(const fixture *f, test_random *random, bool in)
 {
@@ -116,6 +141,23 @@ static void key_set_agrees_with_a_map_of_bytes(void **state)
     assert_int_equal(f->set.blocks, 0);
 }
 
+static void key_set_is_changed_where_a_search_ended(void **state)
+{
+    fixture *f = *state;
+    test_random random = test_random_begin("key gaps", 0x9a9);
+    for (uint32_t step = 0; step < 40000; step++) {
+        /* More come than go for a while, and then more go. */
+        uint32_t most = step / 4000 % 2 == 0 ? 5 : 8;
+        assert_ok(pleat__key_set_reserve(&f->set, 1));
+        change_in_gap(f, 1 + (uint32_t)test_random_below(&random, KEYS - 1),
+                      (uint32_t)test_random_below(&random, most));
+        assert_int_equal(f->set.count, f->count);
+        assert_neighbours(f, 1 + (uint32_t)test_random_below(&random, KEYS - 1));
+        if (step % 16 == 0)
+            assert_true(pleat__key_set_audit(&f->set));
+    }
+}
+
 /* Keys that come in order leave each block half full, and go again from its beginning. */
 static void key_set_that_thins_out_gives_blocks_back(void **state)
 {
@@ -152,6 +194,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(key_set_agrees_with_a_map_of_bytes, begin, end),
+        cmocka_unit_test_setup_teardown(key_set_is_changed_where_a_search_ended, begin, end),
         cmocka_unit_test_setup_teardown(key_set_that_thins_out_gives_blocks_back, begin, end),
         cmocka_unit_test_setup_teardown(key_set_with_room_inserts_without_host_memory, begin, end),
     };
