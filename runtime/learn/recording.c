@@ -23,25 +23,41 @@ pleat_result pleat__recording_init(pleat__recording *recording, pleat__arena *ar
     return pleat__period_init(&recording->period, arena, !unmarked);
 }
 
+/* What lies before a position is held no more. */
 static void forget_before(pleat__recording *recording, uint64_t position)
 {
-    for (; recording->begin < position; recording->begin++)
-        pleat__view_unpin(recording->arena,
-                          &pleat__recording_at(recording, recording->begin)->place);
+    recording->begin = position;
     pleat__period_forget(&recording->period, recording->begin, recording->begin == recording->end);
 }
 
 void pleat__recording_restart(pleat__recording *recording)
 {
     forget_before(recording, recording->end);
-    for (; recording->oldest < recording->next; recording->oldest++)
-        pleat__arena_free(recording->arena,
-                          recording->segments[recording->oldest % PLEAT__SEGMENTS]);
-    pleat__arena_free(recording->arena, recording->segments);
-    recording->segments = NULL;
-    recording->oldest = recording->next = recording->end / PLEAT__SEGMENT;
     recording->mark_at = PLEAT__NO_MARK;
     recording->full = false;
+}
+
+static void unpin_before(pleat__recording *recording, uint64_t position)
+{
+    for (; recording->pinned < position; recording->pinned++)
+        pleat__view_unpin(recording->arena,
+                          &pleat__recording_at(recording, recording->pinned)->place);
+}
+
+/* The memory of the oldest segment where nothing of it is held any more; NULL: something is. */
+static pleat__expected *segment_leave(pleat__recording *recording)
+{
+    if (recording->oldest >= recording->begin / PLEAT__SEGMENT)
+        return NULL;
+    unpin_before(recording, (recording->oldest + 1) * PLEAT__SEGMENT);
+    return recording->segments[recording->oldest++ % PLEAT__SEGMENTS];
+}
+
+void pleat__recording_sweep(pleat__recording *recording, uint32_t most)
+{
+    pleat__expected *segment;
+    while (most-- != 0 && (segment = segment_leave(recording)) != NULL)
+        pleat__arena_free(recording->arena, segment);
 }
 
 void pleat__recording_release(pleat__recording *recording)
@@ -49,6 +65,12 @@ void pleat__recording_release(pleat__recording *recording)
     if (recording->arena == NULL)
         return;
     pleat__recording_restart(recording);
+    pleat__recording_sweep(recording, PLEAT__SEGMENTS);
+    unpin_before(recording, recording->end);
+    if (recording->oldest < recording->next)
+        pleat__arena_free(recording->arena,
+                          recording->segments[recording->oldest % PLEAT__SEGMENTS]);
+    pleat__arena_free(recording->arena, recording->segments);
     pleat__period_release(&recording->period, recording->arena);
     *recording = (pleat__recording){0};
 }
@@ -56,10 +78,9 @@ void pleat__recording_release(pleat__recording *recording)
 /* Memory of a segment: that of the oldest where nothing of it is held any more, or new. */
 static pleat__expected *segment_take(pleat__recording *recording)
 {
-    if (recording->oldest < recording->next &&
-        recording->oldest < recording->begin / PLEAT__SEGMENT)
-        return recording->segments[recording->oldest++ % PLEAT__SEGMENTS];
-    return pleat__arena_alloc(recording->arena, PLEAT__SEGMENT * sizeof(pleat__expected));
+    pleat__expected *segment = segment_leave(recording);
+    return segment != NULL ? segment
+                           : pleat__arena_alloc(recording->arena, PLEAT__SEGMENT * sizeof *segment);
 }
 
 /* Room for one more: a place in the last segment, or another segment. Where as many are held as may
@@ -88,6 +109,7 @@ pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, 
         return none;
     if (make_room(recording) != PLEAT_OK) {
         pleat__recording_restart(recording);
+        pleat__recording_sweep(recording, PLEAT__SEGMENTS);
         recording->full = true;
         return none;
     }
@@ -122,8 +144,10 @@ pleat__repeat pleat__recording_mark(pleat__recording *recording)
     bool whole = begin != PLEAT__NO_MARK && begin >= recording->begin;
     if (recording->marked && !recording->full && whole && count <= AGAIN)
         return stretch;
-    if (!recording->marked)
+    if (!recording->marked) {
         pleat__recording_restart(recording);
+        pleat__recording_sweep(recording, PLEAT__SEGMENTS);
+    }
     recording->marked = true;
     recording->full = false;
     recording->mark_at = recording->end;

@@ -105,6 +105,13 @@ static bool spoken_of(const pleat__heap *heap, uint32_t at)
     return false;
 }
 
+void pleat__heap_forget_oldest(pleat__heap *heap)
+{
+    heap->stale = true;
+    memmove(heap->notes, heap->notes + heap->note_count - RECENT, RECENT * sizeof *heap->notes);
+    heap->note_count = RECENT;
+}
+
 /* What was just given back and has the size: taken as it is, both sets left alone. */
 static bool take_back(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
 {

@@ -26,7 +26,8 @@
  * TRUTH   Occupancy says what is free; the zones' sets are derived from it. Slots change occupancy
  *         without touching the sets: they leave a note, and notes are worked off before the sets
  *         are used next. When notes overflow (a planned job never looks at the sets) the sets are
- *         stale, and are made anew from occupancy when they are wanted.
+ *         stale, and are made anew from occupancy when they are wanted: that takes no longer than
+ *         to work off so many (D444 in docs/decisions.md).
  * FREE    Giving memory back leaves a note too: it allocates nothing and cannot fail.
  * WAITING Before a stream gets new memory, it is made to wait for frees of its own that wait for
  *         other streams (waiting_frees.h).
@@ -42,7 +43,7 @@
 #define PLEAT__STREAMS  63u
 #define PLEAT__ZONES    (2 * PLEAT__STREAMS)
 #define PLEAT__OVERFLOW (PLEAT__STREAMS - 1) /* shared by all streams after the first 62 */
-#define PLEAT__NOTES    4096u
+#define PLEAT__NOTES    512u
 
 typedef struct pleat__view pleat__view; /* views.h */
 
@@ -223,15 +224,14 @@ static inline pleat__place pleat__heap_at_home(const pleat__heap *heap, uint32_t
 /* The occupancy of a place, and its notes. */
 bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place);
 
+/* Makes room for a note: the sets are stale, and the newest notes stay. */
+void pleat__heap_forget_oldest(pleat__heap *heap);
 static inline void pleat__heap_note(pleat__heap *heap, pleat__run run, bool give)
 {
-    if (heap->stale)
+    if (heap->stale && heap->note_count == 0)
         return;
-    if (heap->note_count == PLEAT__NOTES) {
-        heap->stale = true;
-        heap->note_count = 0;
-        return;
-    }
+    if (heap->note_count == PLEAT__NOTES)
+        pleat__heap_forget_oldest(heap);
     heap->notes[heap->note_count++] = (pleat__note){run, give};
 }
 

@@ -127,6 +127,38 @@ static void recording_first_mark_gives_back_what_was_held(void **state)
     end(&f);
 }
 
+/* To give all of it back at once would be long for a call. */
+static void recording_that_begins_again_gives_memory_back_by_and_by(void **state)
+{
+    (void)state;
+    enum { HELD = 5 };
+    const uint64_t segment = PLEAT__SEGMENT * sizeof(pleat__expected);
+    fixture f = {.arena = NULL};
+    assert_ok(pleat__arena_create(&f.arena));
+    assert_ok(pleat__recording_init(&f.recording, f.arena, true));
+    for (uint32_t i = 0; i < HELD * PLEAT__SEGMENT + 1; i++)
+        add(&f, size_of(i), 0);
+    uint64_t all = pleat__arena_bytes_of(f.arena).allocated;
+    pleat__recording_sweep(&f.recording, HELD);
+    assert_int_equal(pleat__arena_bytes_of(f.arena).allocated, all);
+    pleat__recording_restart(&f.recording);
+    assert_int_equal(f.recording.begin, f.recording.end);
+    for (uint32_t i = 0; i < HELD; i++) {
+        assert_int_equal(pleat__arena_bytes_of(f.arena).allocated, all - i * segment);
+        pleat__recording_sweep(&f.recording, 1);
+    }
+    pleat__recording_sweep(&f.recording, HELD);
+    assert_int_equal(pleat__arena_bytes_of(f.arena).allocated, all - HELD * segment);
+    /* What is recorded meanwhile takes the memory of what was forgotten. */
+    for (uint32_t i = 0; i < HELD * PLEAT__SEGMENT; i++)
+        add(&f, size_of(i), 0);
+    pleat__recording_restart(&f.recording);
+    for (uint32_t i = 0; i < HELD * PLEAT__SEGMENT; i++)
+        add(&f, size_of(i), 0);
+    assert_int_equal(pleat__arena_bytes_of(f.arena).allocated, all);
+    end(&f);
+}
+
 static void recording_first_iteration_may_have_more(void **state)
 {
     (void)state;
@@ -317,6 +349,7 @@ int main(void)
         cmocka_unit_test(recording_of_a_long_job_takes_no_more_memory),
         cmocka_unit_test(recording_iteration_behind_a_short_one_is_the_first),
         cmocka_unit_test(recording_first_mark_gives_back_what_was_held),
+        cmocka_unit_test(recording_that_begins_again_gives_memory_back_by_and_by),
         cmocka_unit_test(recording_first_iteration_may_have_more),
         cmocka_unit_test(recording_few_that_are_missing_or_new_are_no_difference),
         cmocka_unit_test(recording_many_that_are_missing_are_a_difference),
