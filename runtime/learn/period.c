@@ -21,6 +21,7 @@
 
 #include <internal/error.h>
 #include <internal/range.h>
+#include <string.h>
 
 /* In requests, unless said otherwise. What half and twice the values do: docs/decisions.md, D120 to
  * D131, D191. */
@@ -70,10 +71,15 @@ void pleat__period_forget(pleat__period *period, uint64_t position, bool empty)
 
 /* ---- distances ---- */
 
+uint64_t pleat__period_word(uint64_t bytes, uint16_t stream)
+{
+    uint64_t word = (bytes ^ (uint64_t)stream << 56) * MULTIPLIER;
+    return word ^ word >> 32;
+}
+
 static uint64_t word_of(const pleat__expected *item)
 {
-    uint64_t word = (item->bytes ^ (uint64_t)item->stream << 56) * MULTIPLIER;
-    return word ^ word >> 32;
+    return pleat__period_word(item->bytes, item->stream);
 }
 
 static inline uint64_t power_of_multiplier(uint32_t exponent)
@@ -134,6 +140,42 @@ static bool is_there(const pleat__recording *recording, const pleat__lag *lag, u
                                   pleat__recording_at(recording, lag->cursor + k - 1)));
 }
 
+/* A bit for each of PLEAT__KEYS keys from a position on that is this one; the first is the lowest.
+ * Behind the end of a segment there are none. */
+static uint32_t keys_that_are(const pleat__recording *recording, uint64_t position, uint8_t key)
+{
+    const uint64_t each = UINT64_C(0x0101010101010101), low = 0x7f * each;
+    uint32_t last = PLEAT__SEGMENT - PLEAT__KEYS, at = position % PLEAT__SEGMENT;
+    uint32_t over = at > last ? at - last : 0;
+    const uint8_t *keys = pleat__recording_key_at(recording, position - over);
+    uint64_t word;
+    memcpy(&word, keys, sizeof word); /* the first is the lowest byte: recording.h */
+    word ^= key * each;
+    uint64_t zero = ~(((word & low) + low) | word | low) >> 7;
+    return (uint32_t)(zero * UINT64_C(0x0102040810204080) >> 56) >> over;
+}
+
+/* The lowest k in [from, to] at which the newest request is. UINT64_MAX: none. */
+static uint64_t first_there(const pleat__recording *recording, const pleat__lag *lag, uint64_t from,
+                            uint64_t to, uint64_t most)
+{
+    uint8_t key = *pleat__recording_key_at(recording, recording->end - 1);
+    uint64_t end = lag->cursor + to + 1 < most ? lag->cursor + to + 1 : most;
+    for (uint64_t at = lag->cursor + from; at < end;) {
+        uint64_t left = PLEAT__SEGMENT - at % PLEAT__SEGMENT;
+        uint64_t count = left < PLEAT__KEYS ? left : PLEAT__KEYS;
+        count = end - at < count ? end - at : count;
+        uint32_t bits = keys_that_are(recording, at, key);
+        for (bits &= (1u << count) - 1; bits != 0; bits &= bits - 1) {
+            uint64_t k = at - lag->cursor + (uint32_t)__builtin_ctz(bits);
+            if (is_there(recording, lag, k, most))
+                return k;
+        }
+        at += count;
+    }
+    return UINT64_MAX;
+}
+
 /* How many requests are passed over to find the newest: none or few, or about as many as have
  * missed. UINT64_MAX when it is not there. (Iterations of another shape have nothing there: to look
  * all the same was a sixth of what the requests of two that alternate took.) */
@@ -143,13 +185,13 @@ static uint64_t passed_over(const pleat__recording *recording, const pleat__lag 
         return lag->misses;
     if (lag->misses > ADRIFT)
         return UINT64_MAX;
-    for (uint64_t k = 0; k <= FAR; k++)
-        if (is_there(recording, lag, k, most))
-            return k;
-    for (uint64_t k = lag->misses > FAR ? lag->misses - FAR : 0; k <= lag->misses + FAR; k++)
-        if (k > FAR && is_there(recording, lag, k, most))
-            return k;
-    return UINT64_MAX;
+    if (is_there(recording, lag, 0, most))
+        return 0;
+    uint64_t near = first_there(recording, lag, 1, FAR, most);
+    if (near != UINT64_MAX || lag->misses == 0)
+        return near;
+    uint64_t from = lag->misses > 2 * FAR ? lag->misses - FAR : FAR + 1;
+    return first_there(recording, lag, from, lag->misses + FAR, most);
 }
 
 /* Compares the newest request, whose like was `distance` ago (0: unknown), with what is expected.

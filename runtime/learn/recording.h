@@ -23,14 +23,25 @@
  * held at a time. As the recording grows nothing of it moves. */
 #define PLEAT__SEGMENT  1024u
 #define PLEAT__SEGMENTS 2048u
+/* Keys that are looked at together. */
+#define PLEAT__KEYS 8u
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "the first of several keys is the lowest");
+
+/* A request's key is a byte made of its size and stream, by which it is looked for: so rows of keys
+ * are read instead of lines of items. */
+typedef struct pleat__segment {
+    pleat__expected *items;
+    uint8_t *keys;
+} pleat__segment;
 
 typedef struct pleat__recording {
     pleat__arena *arena;
-    pleat__expected **segments; /* a ring of PLEAT__SEGMENTS; NULL: nothing was recorded */
-    uint64_t oldest, next;      /* numbers of the segments that have memory */
-    uint64_t begin, end;        /* positions that are held */
-    uint64_t pinned;            /* from here on places are pinned, also of what is held no more */
-    bool marked;                /* the job marks its iterations */
+    pleat__segment *segments; /* a ring of PLEAT__SEGMENTS; NULL: nothing was recorded */
+    uint64_t oldest, next;    /* numbers of the segments that have memory */
+    uint64_t begin, end;      /* positions that are held */
+    uint64_t pinned;          /* from here on places are pinned, also of what is held no more */
+    bool marked;              /* the job marks its iterations */
     bool full;        /* no host memory: nothing is recorded until the next mark or restart */
     uint64_t mark_at; /* position of the last mark; PLEAT__NO_MARK: none since recording began */
     pleat__period period;
@@ -68,7 +79,13 @@ static inline pleat__expected *pleat__recording_at(const pleat__recording *recor
                                                    uint64_t position)
 {
     uint64_t segment = position / PLEAT__SEGMENT % PLEAT__SEGMENTS;
-    return &recording->segments[segment][position % PLEAT__SEGMENT];
+    return &recording->segments[segment].items[position % PLEAT__SEGMENT];
+}
+
+static inline uint8_t *pleat__recording_key_at(const pleat__recording *recording, uint64_t position)
+{
+    uint64_t segment = position / PLEAT__SEGMENT % PLEAT__SEGMENTS;
+    return &recording->segments[segment].keys[position % PLEAT__SEGMENT];
 }
 
 static inline bool pleat__recording_same(const pleat__expected *a, const pleat__expected *b)
@@ -78,6 +95,8 @@ static inline bool pleat__recording_same(const pleat__expected *a, const pleat__
 
 /* --- period.c: the steps that need the recording ----------------------------------------------*/
 
+/* A number for a request's size and stream; its upper half is mixed the best. */
+uint64_t pleat__period_word(uint64_t bytes, uint16_t stream);
 /* The newest request is compared with what each lag expects. A stretch that repeats. */
 pleat__repeat pleat__period_step(pleat__recording *recording);
 /* The same for lag 0 alone, which compares an iteration with the one before. */
