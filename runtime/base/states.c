@@ -31,6 +31,7 @@ static const transition transitions[] = {
     T(following, heap, misfit),
     T(suspended, heap, misfit),
     T(following, backoff, costs),
+    T(suspended, backoff, costs),
     T(backoff, heap, over),
 };
 #undef T

@@ -8,9 +8,9 @@
  *      |     |  +-- replaced (drop) -----+  |            resumed (resume)               |
  *      |     |                              |                                           |
  *      |     +------- replaced, misfit, marked (drop) ----------------------------------+
- *      |                                    |
- *      |  over (judge)                      | costs (judge)
- *      +-------------- backoff <------------+
+ *      |                                    |                                           |
+ *      |  over (judge)                      | costs (judge)               costs (judge) |
+ *      +-------------- backoff <------------+-------------------------------------------+
  *
  * heap       nothing is followed: the heap serves, and the recording waits for iterations that are
  *            alike

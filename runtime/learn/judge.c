@@ -6,7 +6,7 @@
 /* What half and twice these values do: docs/decisions.md, D100 to D107. */
 
 /* An iteration is bad if requests wait for the driver for more than 1/COSTS of its time, or,
- * followed, if memory grew and more than 1/HOMELESS of its requests had no slot or lane. */
+ * followed, if more than 1/HOMELESS of its requests had no slot or lane. */
 #define COSTS    200u
 #define HOMELESS 4u
 /* Iterations after a schedule is adopted that are not judged. */
@@ -75,7 +75,9 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     uint64_t strays = now.strays - before.strays;
     if (file && is_misfit(judge, placed - strays, placed + elsewhere))
         return PLEAT__VERDICT_LEAVE;
-    if (!is_dear(&judge->followed, waits || (grew && elsewhere * HOMELESS > placed + elsewhere)))
+    bool homeless = elsewhere * HOMELESS > placed + elsewhere;
+    bool unlike = homeless && (grew || followed == PLEAT__FOLLOWED_LEARNED);
+    if (!is_dear(&judge->followed, waits || unlike))
         return PLEAT__VERDICT_KEEP;
     if (file)
         return PLEAT__VERDICT_LEAVE;

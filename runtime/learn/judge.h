@@ -8,7 +8,9 @@
  *   PLAN FILE  One that served less than half of the requests in four iterations, before it served
  *              one well, is another job's. It is left for good.
  *   COST       An iteration is bad if its requests waited for the driver for more than 1/200 of its
- *              time, or if memory grew and a quarter of its requests had no slot. A bad iteration
+ *              time, or if a quarter of its requests had no slot. Of a plan file, or without marks,
+ *              the latter is bad only where memory grew: what a job does in place of the schedule
+ *              may go on for long, and a plan file does not come again. A bad iteration
  *              adds two points, a good one takes one off; at six points the schedule is dropped. A
  *              plan file is then left for good. After a learned schedule the heap serves alone for
  *              a number of iterations, the back-off; each is twice as long as the one before.
@@ -39,7 +41,8 @@ typedef struct pleat__judge_counts {
 
 typedef enum pleat__followed {
     PLEAT__FOLLOWED_NOTHING = 0,
-    PLEAT__FOLLOWED_LEARNED,
+    PLEAT__FOLLOWED_LEARNED, /* to the end, or until it was suspended */
+    PLEAT__FOLLOWED_PERIOD,  /* learned without marks */
     PLEAT__FOLLOWED_FILE,
 } pleat__followed;
 

@@ -197,19 +197,23 @@ static bool is_beyond_layout(const pleat__learner *learner)
            !pleat__layouts_hold(&learner->layouts, &learner->sizes.x);
 }
 
-static pleat__followed kind_of_followed(const pleat__learner *learner)
+/* `replaces`: the iteration is another one than the schedule's, and takes its place. */
+static pleat__followed kind_of_followed(const pleat__learner *learner, bool replaces)
 {
     if (is_beyond_layout(learner))
         return PLEAT__FOLLOWED_NOTHING;
     if (follows_file(learner))
         return PLEAT__FOLLOWED_FILE;
-    return learner->current != NULL ? PLEAT__FOLLOWED_LEARNED : PLEAT__FOLLOWED_NOTHING;
+    if (!learner->record.marked)
+        return learner->current != NULL ? PLEAT__FOLLOWED_PERIOD : PLEAT__FOLLOWED_NOTHING;
+    return learner->schedule != NULL && !replaces ? PLEAT__FOLLOWED_LEARNED
+                                                  : PLEAT__FOLLOWED_NOTHING;
 }
 
-static void judge(pleat__learner *learner)
+static void judge(pleat__learner *learner, bool replaces)
 {
     pleat__verdict verdict = pleat__judge_iteration(&learner->judge, learner->heap, learner->stats,
-                                                    kind_of_followed(learner));
+                                                    kind_of_followed(learner, replaces));
     if (verdict == PLEAT__VERDICT_LEAVE)
         learner->due |= PLEAT__DUE_LEAVE;
     if (verdict == PLEAT__VERDICT_KEEP_APART)
@@ -279,14 +283,17 @@ void pleat__learner_mark(pleat__learner *learner)
     if (first)
         set_pace(learner);
     learner->heap->wakes_holes -= learner->heap->wakes_holes != 0;
-    judge(learner);
+    bool wanted = learner->schedule == NULL || (learner->diverged && learner->schedule->learned);
+    bool replaces = found.count != 0 && wanted;
+    judge(learner, replaces);
     /* What came before the first mark was no iteration. */
-    if (first)
+    if (first) {
         learner->judge.strikes = 0;
+        learner->judge.fits = false;
+    }
     follow_sizes(learner);
     sweep(learner);
-    bool wanted = learner->schedule == NULL || (learner->diverged && learner->schedule->learned);
-    if (found.count != 0 && wanted && learner->judge.backoff == 0) {
+    if (replaces && learner->judge.backoff == 0) {
         adopt(learner, &found);
         return;
     }
@@ -304,7 +311,7 @@ void pleat__learner_mark(pleat__learner *learner)
 void pleat__learner_pace(pleat__learner *learner)
 {
     learner->heap->wakes_holes -= learner->heap->wakes_holes != 0;
-    judge(learner);
+    judge(learner, false);
     set_pace(learner);
     if (learner->current != NULL)
         follow_sizes(learner);

@@ -176,22 +176,38 @@ static void judge_forgets_what_was_bad_once(void **state)
     end(&f);
 }
 
+/* Whether so many of a hundred requests without a slot are too many in the long run. */
+static bool is_dropped(pleat__followed followed, uint64_t homeless, bool grows)
+{
+    fixture f;
+    begin(&f);
+    pleat__verdict verdict = iterate(&f, followed, 1000, 0, 0);
+    for (uint32_t i = 0; i < 20 && verdict == PLEAT__VERDICT_KEEP; i++) {
+        f.pool.count += grows;
+        verdict = iterate(&f, followed, 1000 - 10 * homeless, 10 * homeless, 0);
+    }
+    end(&f);
+    return verdict != PLEAT__VERDICT_KEEP;
+}
+
 /* Growth alone is no fault: only where many requests have no slot. */
 static void judge_drops_what_grows_beside_its_slots(void **state)
 {
     (void)state;
-    for (int homeless = 0; homeless < 2; homeless++) {
-        fixture f;
-        begin(&f);
-        bool dropped = false;
-        for (uint32_t i = 0; i < 20 && !dropped; i++) {
-            f.pool.count++;
-            dropped = iterate(&f, PLEAT__FOLLOWED_LEARNED, homeless ? 700 : 800,
-                              homeless ? 300 : 200, 0) == PLEAT__VERDICT_DROP;
-        }
-        assert_int_equal(dropped, homeless);
-        end(&f);
-    }
+    assert_true(is_dropped(PLEAT__FOLLOWED_PERIOD, 30, true));
+    assert_true(is_dropped(PLEAT__FOLLOWED_FILE, 30, true));
+    assert_false(is_dropped(PLEAT__FOLLOWED_PERIOD, 20, true));
+    assert_false(is_dropped(PLEAT__FOLLOWED_FILE, 20, true));
+}
+
+/* Two iterations were alike by chance, and no others are: each is followed until it differs. */
+static void judge_drops_what_seldom_comes(void **state)
+{
+    (void)state;
+    assert_true(is_dropped(PLEAT__FOLLOWED_LEARNED, 30, false));
+    assert_false(is_dropped(PLEAT__FOLLOWED_LEARNED, 20, false));
+    assert_false(is_dropped(PLEAT__FOLLOWED_PERIOD, 30, false));
+    assert_false(is_dropped(PLEAT__FOLLOWED_FILE, 30, false));
 }
 
 /* The clock of a recording starts again. */
@@ -218,6 +234,7 @@ int main(void)
         cmocka_unit_test(judge_leaves_a_plan_file_that_costs),
         cmocka_unit_test(judge_forgets_what_was_bad_once),
         cmocka_unit_test(judge_drops_what_grows_beside_its_slots),
+        cmocka_unit_test(judge_drops_what_seldom_comes),
         cmocka_unit_test(judge_outlives_a_clock_that_goes_back),
     };
     return cmocka_run_group_tests_name("judge", tests, NULL, NULL);

@@ -238,6 +238,26 @@ static void learner_drops_what_costs_and_rests(void **state)
     finish(&j);
 }
 
+/* Lengths are drawn, and two iterations in a row had the same. */
+static void learner_drops_what_seldom_comes(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(9, 1);
+    job_start(&j, "pleat", NULL, 0);
+    run(&j, &shape, 6);
+    uint64_t visits = 0;
+    for (; learner_of(&j)->states.now != PLEAT__STATE_backoff && visits < 20; visits++) {
+        job_shape other = job_shape_make(60 + visits, 2);
+        run(&j, &other, 1);
+    }
+    assert_int_equal(visits, 4); /* at whose mark the third is judged */
+    assert_int_equal(caused(&j, PLEAT__CAUSE_costs), 1);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_replaced), 0);
+    assert_null(learner_of(&j)->schedule);
+    finish(&j);
+}
+
 /* ---- plan files ---- */
 
 /* The plan of a job of such a shape. With `random` every third of its sizes varies, which has
@@ -344,6 +364,21 @@ static void learner_judges_no_plan_file_by_what_comes_before_marks(void **state)
     pleat_plan_free(plan);
 }
 
+/* Another run's plan, of which only the beginning comes. */
+static void learner_keeps_no_plan_file_for_what_comes_before_marks(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(7, 2), other = job_shape_make(47, 1);
+    pleat_plan *plan = plan_of(&shape, NULL);
+    job_start(&j, "pleat", plan, 0);
+    run_unmarked(&j, &shape, 1);
+    run(&j, &other, 6);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_misfit), 1);
+    finish(&j);
+    pleat_plan_free(plan);
+}
+
 static void learner_keeps_a_plan_file_that_served(void **state)
 {
     (void)state;
@@ -438,10 +473,12 @@ int main(void)
         cmocka_unit_test(learner_resumes_without_marks_where_its_requests_come_again),
         cmocka_unit_test(learner_records_beside_a_new_schedule_for_three_repeats),
         cmocka_unit_test(learner_believes_the_first_mark),
+        cmocka_unit_test(learner_drops_what_seldom_comes),
         cmocka_unit_test(learner_drops_what_costs_and_rests),
         cmocka_unit_test(learner_leaves_a_plan_file_of_another_job),
         cmocka_unit_test(learner_learns_nothing_beside_a_plan_file),
         cmocka_unit_test(learner_judges_no_plan_file_by_what_comes_before_marks),
+        cmocka_unit_test(learner_keeps_no_plan_file_for_what_comes_before_marks),
         cmocka_unit_test(learner_keeps_a_plan_file_that_served),
         cmocka_unit_test(learner_leaves_what_lies_in_a_plan_file),
         cmocka_unit_test(learner_survives_every_failing_verb),
