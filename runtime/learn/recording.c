@@ -10,6 +10,9 @@
  * may have none (D190). */
 #define MOST     (1u << 20)
 #define UNMARKED (1u << 18)
+/* Requests that are not recorded behind UNMARKED without marks in which no repeat was found (D446).
+ */
+#define UNASKED (3 * UNMARKED)
 /* Requests that an iteration must have to be followed. */
 #define LEAST 64u
 /* Two marks with at most this many requests between them are one mark made twice. */
@@ -34,6 +37,7 @@ void pleat__recording_restart(pleat__recording *recording)
 {
     forget_before(recording, recording->end);
     recording->mark_at = PLEAT__NO_MARK;
+    recording->unfound = recording->unasked = 0;
     recording->full = false;
 }
 
@@ -112,12 +116,29 @@ static pleat_result make_room(pleat__recording *recording)
     return PLEAT_OK;
 }
 
+/* What was found with the newest request. Where nothing is for long, sizes change: to look on costs
+ * half of what the heap does, so it stops for a while. */
+static pleat__repeat look_for_repeat(pleat__recording *recording)
+{
+    pleat__repeat found = pleat__period_step(recording);
+    recording->unfound = found.count != 0 ? 0 : recording->unfound + 1;
+    if (recording->unfound >= UNMARKED) {
+        pleat__recording_restart(recording);
+        recording->unasked = UNASKED;
+    }
+    return found;
+}
+
 pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, uint16_t stream,
                                    const pleat__place *place)
 {
     pleat__repeat none = {0};
     if (recording->full)
         return none;
+    if (recording->unasked != 0) {
+        recording->unasked--;
+        return none;
+    }
     if (make_room(recording) != PLEAT_OK) {
         pleat__recording_restart(recording);
         pleat__recording_sweep(recording, PLEAT__SEGMENTS);
@@ -134,7 +155,7 @@ pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, 
                           .stream = stream,
                           .gap = PLEAT__GAP_UNKNOWN};
     if (!recording->marked)
-        return recording->period.off ? none : pleat__period_step(recording);
+        return recording->period.off ? none : look_for_repeat(recording);
     pleat__period_step_marked(recording);
     return none;
 }

@@ -41,6 +41,8 @@ typedef struct pleat__recording {
     uint64_t oldest, next;    /* numbers of the segments that have memory */
     uint64_t begin, end;      /* positions that are held */
     uint64_t pinned;          /* from here on places are pinned, also of what is held no more */
+    uint32_t unfound;         /* requests without marks since a repeat was found */
+    uint32_t unasked;         /* requests that are not recorded: in many before none was found */
     bool marked;              /* the job marks its iterations */
     bool full;        /* no host memory: nothing is recorded until the next mark or restart */
     uint64_t mark_at; /* position of the last mark; PLEAT__NO_MARK: none since recording began */

@@ -321,25 +321,39 @@ static void recording_without_host_memory_begins_again_at_a_mark(void **state)
     end(&f);
 }
 
-/* Sizes at random for ever: what is held of them ends somewhere. */
-static void recording_holds_so_much_and_no_more(void **state)
+/* The next of sizes at random. */
+static pleat__repeat add_random(pleat__recording *recording, test_random *random)
+{
+    const pleat__place place = {.address = (recording->end + 1) * UINT64_C(4096), .granules = 1};
+    return pleat__recording_add(recording, 512 * (1 + test_random_below(random, 100000)), 0,
+                                &place);
+}
+
+/* Sizes at random: what is held of them ends somewhere, and so does looking for a repeat in them. A
+ * job that repeats itself from then on is recorded later. */
+static void recording_without_a_repeat_stops_for_a_while(void **state)
 {
     (void)state;
+    enum { HELD = 1 << 18, STOPPED = 3 * HELD, LENGTH = 5000 };
     test_random random = test_random_begin(__func__, 0x5eed1ea5);
-    pleat__arena *arena;
-    pleat__recording recording;
-    assert_ok(pleat__arena_create(&arena));
-    assert_ok(pleat__recording_init(&recording, arena, true));
-    for (uint32_t i = 0; i < 600000; i++) {
-        const pleat__place place = {.address = (i + 1) * UINT64_C(4096), .granules = 1};
-        uint64_t bytes = 512 * (1 + test_random_below(&random, 100000));
-        assert_int_equal(pleat__recording_add(&recording, bytes, 0, &place).count, 0);
+    fixture f = {.arena = NULL};
+    assert_ok(pleat__arena_create(&f.arena));
+    assert_ok(pleat__recording_init(&f.recording, f.arena, true));
+    for (uint32_t i = 0; i < HELD - 1; i++)
+        assert_int_equal(add_random(&f.recording, &random).count, 0);
+    assert_int_equal(f.recording.end - f.recording.begin, HELD - 1);
+    assert_true(pleat__arena_bytes_of(f.arena).allocated < 20u << 20);
+    for (uint32_t i = 0; i < 1 + STOPPED; i++) {
+        add(&f, size_of(i % LENGTH), 0);
+        assert_int_equal(f.recording.end - f.recording.begin, 0);
     }
-    assert_true(recording.end - recording.begin >= 200000);
-    assert_true(pleat__arena_bytes_of(arena).allocated < 20u << 20);
-    pleat__recording_release(&recording);
-    assert_int_equal(pleat__arena_bytes_of(arena).allocated, 0);
-    pleat__arena_destroy(arena);
+    pleat__repeat found = {0};
+    for (uint32_t i = 0; i < 4 * LENGTH && found.count == 0; i++) {
+        const pleat__place place = {.address = (i + 1) * UINT64_C(4096), .granules = 1};
+        found = pleat__recording_add(&f.recording, size_of(i % LENGTH), 0, &place);
+    }
+    assert_int_equal(found.count, LENGTH);
+    end(&f);
 }
 
 int main(void)
@@ -359,7 +373,7 @@ int main(void)
         cmocka_unit_test(recording_marks_right_behind_each_other_are_one),
         cmocka_unit_test(recording_few_requests_are_no_iteration),
         cmocka_unit_test(recording_without_host_memory_begins_again_at_a_mark),
-        cmocka_unit_test(recording_holds_so_much_and_no_more),
+        cmocka_unit_test(recording_without_a_repeat_stops_for_a_while),
     };
     return cmocka_run_group_tests_name("recording", tests, NULL, NULL);
 }
