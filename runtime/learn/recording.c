@@ -17,6 +17,10 @@
 #define LEAST 64u
 /* Two marks with at most this many requests between them are one mark made twice. */
 #define AGAIN 4u
+/* Points at which an iteration is not followed though it is alike, and how many there are at most:
+ * one unlike the one before adds 2, one alike takes 1 off. */
+#define UNLIKE      4u
+#define MOST_UNLIKE 16u
 _Static_assert(PLEAT__LAGS <= 8, "bits of an item's kind");
 _Static_assert(MOST / PLEAT__SEGMENT < PLEAT__SEGMENTS - 1, "all that is held is in the ring");
 
@@ -171,6 +175,17 @@ static bool is_alike(const pleat__recording *recording, uint64_t first, uint32_t
     return pleat__nearly_all(lag->matched, count) && 2 * count >= lag->length;
 }
 
+/* Whether iterations are alike often enough for two in a row to be no chance; this one is like the
+ * one before, or not. */
+static bool is_often_alike(pleat__recording *recording, bool alike)
+{
+    recording->unlike += alike ? 0 : 2;
+    recording->unlike -= alike && recording->unlike != 0;
+    if (recording->unlike > MOST_UNLIKE)
+        recording->unlike = MOST_UNLIKE;
+    return recording->unlike < UNLIKE;
+}
+
 pleat__repeat pleat__recording_mark(pleat__recording *recording)
 {
     pleat__repeat stretch = {0};
@@ -190,7 +205,10 @@ pleat__repeat pleat__recording_mark(pleat__recording *recording)
         forget_before(recording, recording->end);
         return stretch;
     }
-    if (is_alike(recording, begin, (uint32_t)count))
+    const pleat__lag *lag = &recording->period.lags[0];
+    bool compared = lag->length != 0 && lag->since == begin; /* open or given up */
+    bool alike = compared && is_alike(recording, begin, (uint32_t)count);
+    if (compared && is_often_alike(recording, alike) && alike)
         stretch = (pleat__repeat){.first = begin, .count = (uint32_t)count};
     pleat__period_mark(recording, begin);
     forget_before(recording, begin);

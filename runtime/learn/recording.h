@@ -8,7 +8,8 @@
  *
  * ALIKE  Two iterations are alike if nearly all requests of the later one are in the earlier one
  *        too, in the same order. Only what is alike is worth following: where sizes change the heap
- *        takes less memory, and no more time (docs/decisions.md, D1 and D3).
+ *        takes less memory, and no more time (docs/decisions.md, D1 and D3). Where most are not
+ *        like the one before, two that are say nothing of the next (D442).
  *
  * Each request is compared as it comes, so that a mark has nothing to align.
  * THREADS  The runtime's lock guards it.
@@ -46,6 +47,7 @@ typedef struct pleat__recording {
     bool marked;              /* the job marks its iterations */
     bool full;        /* no host memory: nothing is recorded until the next mark or restart */
     uint64_t mark_at; /* position of the last mark; PLEAT__NO_MARK: none since recording began */
+    uint32_t unlike;  /* points of marked iterations that were not like the one before */
     pleat__period period;
 } pleat__recording;
 

@@ -252,6 +252,33 @@ static void recording_other_sizes_are_not_alike(void **state)
     end(&f);
 }
 
+/* An iteration whose requests are larger by so much, and its mark. */
+static uint32_t run_drawn(fixture *f, uint64_t more)
+{
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        add(f, size_of(i) + more, 0);
+    return pleat__recording_mark(&f->recording).count;
+}
+
+/* Lengths are drawn: two in a row that are the same are a chance, many are not. A job that begins
+ * with two that are unlike is none of these. */
+static void recording_two_alike_say_nothing_where_most_are_not(void **state)
+{
+    (void)state;
+    for (uint64_t unlike = 2; unlike <= 20; unlike += 9) {
+        fixture f;
+        begin(&f);
+        for (uint64_t i = 0; i <= unlike; i++)
+            assert_int_equal(run_drawn(&f, i), 0);
+        uint32_t alike = 1;
+        while (alike < 20 && run_drawn(&f, unlike) == 0)
+            alike++;
+        assert_int_equal(alike, unlike == 2 ? 1 : 13);
+        assert_int_equal(run_drawn(&f, unlike), REQUESTS);
+        end(&f);
+    }
+}
+
 static void recording_other_streams_are_not_alike(void **state)
 {
     (void)state;
@@ -369,6 +396,7 @@ int main(void)
         cmocka_unit_test(recording_many_that_are_missing_are_a_difference),
         cmocka_unit_test(recording_finds_its_way_behind_strangers),
         cmocka_unit_test(recording_other_sizes_are_not_alike),
+        cmocka_unit_test(recording_two_alike_say_nothing_where_most_are_not),
         cmocka_unit_test(recording_other_streams_are_not_alike),
         cmocka_unit_test(recording_marks_right_behind_each_other_are_one),
         cmocka_unit_test(recording_few_requests_are_no_iteration),
