@@ -39,8 +39,10 @@ class Recording:
         self.add("free_requested", block)
         self.add("free_completed", block)
 
-    def iteration(self, number, saved, again=True, microbatches=1, attention=0):
-        """`attention`: of what a block saves, what attention leaves."""
+    def iteration(self, number, saved, again=True, microbatches=1, attention=0, sums=0, sums_behind=False):
+        """`attention`: of what a block saves, what attention leaves. `sums`: a workspace in the operator that reads what
+        a block saves, whose result lasts; with `sums_behind` in the next one."""
+        biases = []
         for _ in range(microbatches):
             outputs = []
             for b in range(BLOCKS):
@@ -65,8 +67,16 @@ class Recording:
                 gradient = self.take(OUTPUT)
                 for one in kept or ():
                     self.give(one)
-                self.give(gradient)
+                if sums_behind:
+                    self.give(gradient)
+                if sums:
+                    biases.append(self.take(512))
+                    self.give(self.take(sums))
+                if not sums_behind:
+                    self.give(gradient)
                 self.give(outputs.pop())
+        for one in biases:
+            self.give(one)
 
     def write(self, path):
         segment = dict(device=0, address=1 << 40, total_size=1 << 40, stream=0, segment_type="large",
@@ -116,6 +126,16 @@ class Budget(unittest.TestCase):
         # With block 3 alone computed again its own tensors are there anyway.
         self.assertEqual([rung.get("block") for rung in rungs[:4]], [None, 0, 1, 2])
         self.assertEqual(rungs[4]["live_bytes"], WEIGHTS + SAVED + 4 * OUTPUT + WORK)
+
+    def test_what_is_kept_stays_until_its_operator_ends(self):
+        # A second run's tensors go inside of the operator that reads them, before its sums' workspace comes.
+        rungs = self.told(self.recording(sums=20 * MIB), 1 << 40)["rungs"]
+        self.assertEqual([rung["live_bytes"] for rung in rungs[:3]],
+                         [WEIGHTS + kept * SAVED + 4 * OUTPUT + OUTPUT + 20 * MIB + 512 for kept in (4, 3, 2)])
+        # With all computed again nothing of it is there any more.
+        self.assertEqual(rungs[-1]["live_bytes"], WEIGHTS + SAVED + 4 * OUTPUT + WORK)
+        rungs = self.told(self.recording(sums=20 * MIB, sums_behind=True), 1 << 40)["rungs"]
+        self.assertEqual(rungs[0]["live_bytes"], WEIGHTS + 4 * SAVED + 4 * OUTPUT + OUTPUT)
 
     def test_the_choice_is_the_first_that_fits(self):
         path = self.recording()

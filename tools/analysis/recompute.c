@@ -12,6 +12,8 @@
 #define NONE        UINT32_MAX
 #define BLOCKS_MOST 4096u
 #define ROUNDS      6 /* plans made for a choice */
+/* Events behind a saved tensor's free in which its operator ends at the latest. */
+#define OPERATOR_EVENTS 32u
 
 const char *const recompute_way_names[RECOMPUTE_WAYS] = {"keep", "attention", "offload", "again"};
 
@@ -239,6 +241,48 @@ static void note_saved(recompute *r)
     }
 }
 
+/* Whether a free is of what was there at `from` and is saved by no block: a gradient that was read.
+ */
+static bool frees_older(const recompute *r, uint32_t at, uint32_t from)
+{
+    uint32_t event = r->requests.events[at], item = event / 2;
+    return event % 2 && r->requests.items[item].alloc_at < from && r->pass_of[item] == NONE;
+}
+
+/* Until when a block that is kept has what its second run gave up at `from`, in backward. torch's
+ * checkpoint lets go of a saved tensor inside the operator that reads it, autograd behind it: when
+ * the sums that make a bias's gradient of it have had their workspaces. So it stays while gradients
+ * come, which last, and what goes again before anything else is given up that was there. */
+static uint32_t end_of_operator(const recompute *r, uint32_t from)
+{
+    const pleat__requests *q = &r->requests;
+    uint32_t at, end = from + 1;
+    uint32_t most = r->end - from > OPERATOR_EVENTS ? from + OPERATOR_EVENTS : r->end;
+    while (end < most && !frees_older(r, end, from))
+        end++;
+    for (at = from + 1; at < end; at++) {
+        uint32_t event = q->events[at], free_at = q->items[event / 2].free_at;
+        if (event % 2 == 0 && free_at >= end && free_at <= r->backward_end)
+            break;
+    }
+    return at;
+}
+
+/* When backward is over, and until when each request of a second run is there where it is kept. */
+static void note_ends(recompute *r)
+{
+    r->backward_end = r->begin;
+    for (uint32_t i = 0; i < r->again_count; i++) {
+        uint32_t free_at = r->requests.items[r->again[i]].free_at;
+        if (free_at < r->end && free_at > r->backward_end)
+            r->backward_end = free_at;
+    }
+    for (uint32_t i = 0; i < r->again_count; i++) {
+        uint32_t free_at = r->requests.items[r->again[i]].free_at;
+        r->kept_until[r->again[i]] = free_at < r->end ? end_of_operator(r, free_at) : r->end;
+    }
+}
+
 static uint64_t ns_of(const uint64_t *times, uint32_t count, uint32_t number)
 {
     return times != NULL && number < count ? times[number] : 0;
@@ -353,6 +397,8 @@ static int lives_of(const recompute *r, recompute_way way, uint32_t item, life o
     if (q->free_at < pass->again_end)
         return 0;
     out[0].from = pass->forward_end;
+    if (way == RECOMPUTE_KEPT)
+        out[0].to = r->kept_until[item];
     if (way != RECOMPUTE_OFFLOAD)
         return 1;
     out[1] = (life){r->passes[pass->until].again_begin, out[0].to};
@@ -423,19 +469,14 @@ static uint64_t persistent(const recompute *r)
 
 static pleat_result note_lasting(recompute *r)
 {
-    uint32_t backward_end = r->begin, length = r->end - r->begin;
+    uint32_t length = r->end - r->begin;
     int64_t *change = pleat__arena_calloc(r->arena, length + 1, sizeof *change), live = 0;
     r->lasting_live = pleat__arena_calloc(r->arena, length + 1, sizeof *r->lasting_live);
     if (change == NULL || r->lasting_live == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u positions", length);
     for (uint32_t i = 0; i < r->requests.count; i++) {
-        uint32_t free_at = r->requests.items[i].free_at;
-        if (r->pass_of[i] != NONE && free_at < r->end && free_at > backward_end)
-            backward_end = free_at;
-    }
-    for (uint32_t i = 0; i < r->requests.count; i++) {
         const pleat__request *q = &r->requests.items[i];
-        if (q->free_at <= backward_end || q->alloc_at >= r->end)
+        if (q->free_at <= r->backward_end || q->alloc_at >= r->end)
             continue;
         change[q->alloc_at > r->begin ? q->alloc_at - r->begin : 0] += (int64_t)q->size;
         change[q->free_at < r->end ? q->free_at - r->begin : length] -= (int64_t)q->size;
@@ -747,12 +788,15 @@ pleat_result recompute_begin(const pleat_trace *trace, uint32_t device,
         out->pass_of = pleat__arena_calloc(out->arena, count, sizeof *out->pass_of);
         out->again = pleat__arena_calloc(out->arena, count, sizeof *out->again);
         out->of_attention = pleat__arena_calloc(out->arena, count, sizeof *out->of_attention);
-        if (out->pass_of == NULL || out->again == NULL || out->of_attention == NULL)
+        out->kept_until = pleat__arena_calloc(out->arena, count, sizeof *out->kept_until);
+        if (out->pass_of == NULL || out->again == NULL || out->of_attention == NULL ||
+            out->kept_until == NULL)
             result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests",
                                  out->requests.count);
     }
     if (result == PLEAT_OK) {
         note_saved(out);
+        note_ends(out);
         note_times(out, times);
         out->persistent_bytes = persistent(out);
         result = note_lasting(out);

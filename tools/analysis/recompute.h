@@ -7,11 +7,13 @@
  * What the second run allocates and leaves is what the block saves for its backward; what it frees
  *       itself is its working memory. `pleat run --recompute auto` records so.
  * EDIT  A block that is kept has these tensors from the end of its forward on, and no second run.
- *       One that is computed again but for its attention has what attention leaves from there on.
- * One that is offloaded has them until they are copied to the host, and again from when they are
- *       fetched. Every other request stays where it was. So what is live in an edited iteration is
- *       known, and what it takes is what a plan of it takes. (A checkpoint holds a block's input,
- *       which a kept block may not save: where it does not, the edit has that much too much.)
+ *       It gives each up behind the operator of backward that reads it, where a second run's goes
+ *       in the middle of it (D470). One that is computed again but for its attention has what
+ *       attention leaves from there on. One that is offloaded has them until they are copied to
+ *       the host, and again from when they are fetched. Every other request stays where it was.
+ *       So what is live in an edited iteration is known, and what it takes is what a plan of it
+ *       takes. (A checkpoint holds a block's input, which a kept block may not save: where it does
+ *       not, the edit has that much too much.)
  * RUNGS From nothing to everything computed again, one block's way changed at each: of the changes
  *       that leave less where most is live, the one that costs least for its bytes.
  * OFFLOADING costs nothing as long as copies are hidden: a block's is over when a later block, its
@@ -75,9 +77,11 @@ typedef struct recompute {
     uint32_t block_count;
     struct recompute_pass *passes;
     uint32_t pass_count;
-    uint32_t *pass_of;  /* of each request: that of whose second run it is, or none */
-    bool *of_attention; /* of each request: allocated by attention in a second run */
-    uint32_t *again;    /* requests of second runs */
+    uint32_t *pass_of;     /* of each request: that of whose second run it is, or none */
+    bool *of_attention;    /* of each request: allocated by attention in a second run */
+    uint32_t *again;       /* requests of second runs */
+    uint32_t *kept_until;  /* of each of them: the position until which it is there if it is kept */
+    uint32_t backward_end; /* where the last of them is freed */
     uint32_t again_count;
     recompute_rung *rungs;
     uint32_t last_rung; /* the one with everything computed again */
