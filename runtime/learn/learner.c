@@ -1,17 +1,15 @@
 /*
  * learner.c: adopting, suspending, resuming and dropping a schedule (see learner.h).
  *
- * UNMARKED  Where the job marks nothing, what repeats first may be a loop within the iteration. So
- *           recording goes on until a new schedule has come TRUST times; something longer that is
- *           found meanwhile takes its place. A schedule that was suspended is resumed where a row
- *           of sizes of its own comes. As many requests as it has count as an iteration.
+ * UNMARKED  Where the job marks nothing, what repeats first may be a loop within the iteration. It
+ *           is followed as it is: suspended where something else comes, and resumed where a row of
+ *           sizes of its own does. What is recorded from then until it has come once more may
+ *           repeat itself, and takes its place. As many requests as it has count as an iteration.
  */
 #include <runtime/learn/learner.h>
 
 #include <internal/error.h>
 
-/* Repeats of a schedule that was found without marks until recording ends. */
-#define TRUST 3u
 /* An iteration that nothing marks has at least this many requests for the judge. */
 #define STRETCH 1024u
 /* Segments of a recording that go at the end of an iteration: 0.06 ms. */
@@ -97,23 +95,11 @@ static void adopt(pleat__learner *learner, const pleat__repeat *stretch)
         drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_replaced);
     learner->schedule = next;
     learner->diverged = false;
-    learner->recording = !learner->record.marked;
-    learner->record_until = learner->requests + TRUST * (uint64_t)next->count;
-    if (!learner->recording)
-        pleat__recording_restart(&learner->record);
+    stop_recording(learner);
     learner->stats->switches++;
     pleat__judge_adopt(&learner->judge);
     set_current(learner, next, PLEAT__STATE_following, PLEAT__CAUSE_alike);
     set_pace(learner);
-}
-
-/* Without marks: what was found is worth following if nothing is, or if what is followed is a loop
- * within it. */
-static bool explains_more(const pleat__learner *learner, const pleat__repeat *stretch)
-{
-    const pleat__schedule *current = learner->current;
-    return current == NULL || (pleat__period_is_longer(stretch->count, current->count) &&
-                               !pleat__period_is_multiple(stretch->count, current->count));
 }
 
 /* The plan file is another job's. */
@@ -168,8 +154,10 @@ static void look_for_schedule(pleat__learner *learner, uint64_t bytes)
     uint32_t item;
     pleat__matcher_remember(matcher, bytes);
     if (learner->requests % PLEAT__GRAM == 0 &&
-        pleat__matcher_resync(matcher, matcher->recent, &item))
+        pleat__matcher_resync(matcher, matcher->recent, &item)) {
         resume(learner);
+        learner->record_until = learner->requests + learner->schedule->count;
+    }
 }
 
 void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t stream,
@@ -179,7 +167,7 @@ void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t str
     bool file = follows_file(learner);
     if (learner->on && (!file || learner->recording) && learner->judge.backoff == 0) {
         pleat__repeat found = pleat__recording_add(&learner->record, bytes, stream, place);
-        if (found.count != 0 && !file && explains_more(learner, &found)) {
+        if (found.count != 0 && !file) {
             adopt(learner, &found);
             return;
         }

@@ -41,8 +41,8 @@ typedef struct pleat__learner {
     bool waits;       /* a mark waits for a layout that is being made */
     bool tries;       /* the plan file came on trial */
     uint8_t due;      /* bits of PLEAT__DUE_ */
-    /* Where nothing marks iterations: requests at which recording beside a new schedule ends, and
-     * at which the iteration that runs is over. */
+    /* Where nothing marks iterations: requests at which a schedule that was resumed has come once
+     * more, and at which the iteration that runs is over. */
     uint64_t record_until;
     uint64_t iteration_until;
     pleat__states states;
