@@ -427,14 +427,9 @@ pleat_result pleat__chunk_pool_promise(pleat__chunk_pool *pool, uint32_t chunks)
     return result;
 }
 
-pleat_result pleat__chunk_pool_grow(pleat__chunk_pool *pool, uint32_t chunks,
+pleat_result pleat__chunk_pool_make(pleat__chunk_pool *pool, uint32_t chunks,
                                     pleat__occupancy_visit visit, void *context)
 {
-    uint32_t woken;
-    PLEAT_TRY(pleat__rest_wake(pool, chunks, visit, context, &woken));
-    if (woken >= chunks)
-        return PLEAT_OK;
-    chunks -= woken;
     growth g = {.block = block_for(pool, chunks)};
     pleat_result result = growth_new(pool, chunks, &g);
     if (result != PLEAT_OK)
@@ -448,6 +443,14 @@ pleat_result pleat__chunk_pool_grow(pleat__chunk_pool *pool, uint32_t chunks,
 end:
     growth_free(pool, &g);
     return result;
+}
+
+pleat_result pleat__chunk_pool_grow(pleat__chunk_pool *pool, uint32_t chunks,
+                                    pleat__occupancy_visit visit, void *context)
+{
+    uint32_t woken;
+    PLEAT_TRY(pleat__rest_wake(pool, chunks, visit, context, &woken));
+    return woken < chunks ? pleat__chunk_pool_make(pool, chunks - woken, visit, context) : PLEAT_OK;
 }
 
 /* ---- giving back, joining, views ---- */

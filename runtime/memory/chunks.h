@@ -75,9 +75,12 @@ void pleat__chunk_pool_release(pleat__chunk_pool *pool);
 
 /* The functions below issue verbs: pre: the turn; the gate's lock is left meanwhile. */
 
-/* `chunks` more, mapped and free; `visit` is told of each run of new granules. Some may have been
- * made when it fails for memory; they stay. */
+/* `chunks` more, mapped and free, those at rest first; `visit` is told of each run of granules.
+ * Some may have been made when it fails for memory; they stay. */
 PLEAT_NODISCARD pleat_result pleat__chunk_pool_grow(pleat__chunk_pool *pool, uint32_t chunks,
+                                                    pleat__occupancy_visit visit, void *context);
+/* The same, all of them new. */
+PLEAT_NODISCARD pleat_result pleat__chunk_pool_make(pleat__chunk_pool *pool, uint32_t chunks,
                                                     pleat__occupancy_visit visit, void *context);
 /* `chunks` more, mapped and at rest: they have no memory before something comes to lie there. The
  * lock is not left. All or none. */

@@ -139,6 +139,14 @@ pleat__run pleat__free_runs_at(const pleat__free_runs *runs, uint32_t granule)
     return granule - run.begin < run.count ? run : (pleat__run){0, 0};
 }
 
+pleat__run pleat__free_runs_from(const pleat__free_runs *runs, uint32_t granule)
+{
+    pleat__run run = pleat__free_runs_at(runs, granule);
+    if (run.count != 0)
+        return (pleat__run){granule, run.begin + run.count - granule};
+    return run_at_place(pleat__key_set_above(&runs->by_place, key_of(granule, UINT32_MAX)));
+}
+
 bool pleat__free_runs_audit(const pleat__free_runs *runs)
 {
     return pleat__key_set_audit(&runs->by_place) && pleat__key_set_audit(&runs->by_size) &&

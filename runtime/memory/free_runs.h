@@ -37,6 +37,9 @@ pleat__run pleat__free_runs_largest(const pleat__free_runs *runs);
 pleat__run pleat__free_runs_before(const pleat__free_runs *runs, pleat__run run);
 /* The run that holds a granule; count 0 when none does. */
 pleat__run pleat__free_runs_at(const pleat__free_runs *runs, uint32_t granule);
+/* What is free next from a granule on: the rest of the run that holds it, or the first one behind;
+ * count 0: none. */
+pleat__run pleat__free_runs_from(const pleat__free_runs *runs, uint32_t granule);
 
 /* Whether both sets are in order and as large as each other. */
 bool pleat__free_runs_audit(const pleat__free_runs *runs);

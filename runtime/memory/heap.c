@@ -9,6 +9,9 @@
 
 /* Newest notes that are searched for a run of exactly the size wanted. */
 #define RECENT 16u
+/* What lies beside a plan in its first iteration takes at most so great a share of what the plan
+ * takes: a job that begins in another way is not served twice over (docs/decisions.md, D451). */
+#define BESIDE_SHARE 16u
 
 pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, pleat__arena *arena,
                               pleat__chunk_pool *pool, const pleat__conf *conf)
@@ -76,11 +79,11 @@ static inline bool place_each(const pleat__place *place,
     return true;
 }
 
-/* Takes a hole of a zone. pre: the sets are up to date; so what is taken leaves no note, but where
- * there is no host memory for it in the set. */
-static bool take_hole(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
+/* Takes a run's first granules, which are a zone's. pre: the sets are up to date; so what is taken
+ * leaves no note, but where there is no host memory for it in the set. */
+static bool take_run(pleat__heap *heap, uint8_t zone, pleat__run run, uint32_t granules,
+                     pleat__place *place)
 {
-    pleat__run run = pleat__heap_choose_hole(heap, zone, granules);
     if (run.count == 0)
         return false;
     run.count = granules;
@@ -91,6 +94,11 @@ static bool take_hole(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat_
     else
         pleat__heap_note(heap, run, false);
     return true;
+}
+
+static bool take_hole(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
+{
+    return take_run(heap, zone, pleat__heap_choose_hole(heap, zone, granules), granules, place);
 }
 
 /* Whether a note behind `at` speaks of any of its run: then the run is not as that note left it. */
@@ -190,6 +198,47 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
     PLEAT_TRY(pleat__heap_sync(heap));
     return small ? place_small(heap, granules, zone, place)
                  : place_large(heap, granules, zone, place, stitched);
+}
+
+/* Takes the first hole behind the plan's chunks. pre: the sets are up to date. */
+static bool take_behind(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
+{
+    pleat__run run =
+        pleat__free_runs_from(&heap->zones[zone], heap->planned << heap->pool->occupancy.shift);
+    while (run.count != 0 && run.count < granules)
+        run = pleat__free_runs_from(&heap->zones[zone], run.begin + run.count);
+    return take_run(heap, zone, run, granules, place);
+}
+
+/* PLEAT_E_NOT_FOUND, without a text: there is no memory for it. */
+static pleat_result place_behind(pleat__heap *heap, uint32_t granules, uint8_t zone,
+                                 pleat__place *place)
+{
+    PLEAT_TRY(pleat__heap_sync(heap));
+    if (take_behind(heap, zone, granules, place))
+        return PLEAT_OK;
+    uint32_t chunks = (uint32_t)pleat__ceil_div(granules, heap->pool->occupancy.full);
+    uint32_t behind = heap->pool->count - heap->planned;
+    /* Numbers of chunks that are gone would be taken first, among the plan's. */
+    if (heap->pool->absent != 0 || behind + chunks > heap->planned / BESIDE_SHARE)
+        return PLEAT_E_NOT_FOUND;
+    PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
+    pleat_result result = pleat__heap_make(heap, zone, chunks);
+    if (result != PLEAT_OK && result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY)
+        return result;
+    return result == PLEAT_OK && take_behind(heap, zone, granules, place) ? PLEAT_OK
+                                                                          : PLEAT_E_NOT_FOUND;
+}
+
+pleat_result pleat__heap_alloc_beside(pleat__heap *heap, uint32_t granules, uint16_t stream,
+                                      pleat__place *place, bool *stitched)
+{
+    uint8_t zone = (uint8_t)(2 * stream) | (granules < heap->small_granules);
+    *stitched = false;
+    bool beside = heap->planned != 0 && heap->wakes_holes != 0;
+    pleat_result result = beside ? place_behind(heap, granules, zone, place) : PLEAT_E_NOT_FOUND;
+    return result == PLEAT_E_NOT_FOUND ? pleat__heap_alloc(heap, granules, stream, place, stitched)
+                                       : result;
 }
 
 /* Where it is free. */

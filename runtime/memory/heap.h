@@ -14,6 +14,9 @@
  *   4 the same with as many chunks more as are missing: another stream's, those at rest, new ones
  *     (heap_grow.c)
  *
+ * In a plan's first iteration all of its memory is about to be wanted. A request that is not in the
+ * plan lies in none of it then, where no size varies and there is memory besides.
+ *
  * So physical memory is what is live plus the leftovers that are too small for any request.
  *
  * ZONES   A chunk's free memory belongs to one zone: a stream, and large or small requests. Small
@@ -112,7 +115,9 @@ typedef struct pleat__heap {
     bool keeps_apart;      /* before new memory is made no stream takes over another's (the judge:
                               learn/judge.h) */
     uint8_t wakes_holes;   /* marks until then: what rests is about to be wanted by a plan's first
-                              iteration, and a hole there is as good as any (D272) */
+                              iteration, and a hole there is as good as any (D272) ... */
+    uint32_t planned;      /* ... but for what the plan does not know: that lies behind so many
+                              chunks, the plan's; 0: anywhere (D450) */
     bool unchecked;        /* setting check:off */
     uint64_t view_ns;      /* time that requests have waited for views to be mapped */
     uint32_t views_coming; /* views being mapped; `views` has room for them already */
@@ -146,6 +151,11 @@ void pleat__heap_unshare(pleat__heap *heap, pleat_stream stream);
 PLEAT_NODISCARD pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules,
                                                uint16_t stream, pleat__place *place,
                                                bool *stitched);
+/* The same for one that is not in what is followed: beside a plan whose first iteration runs, where
+ * there is memory for both. */
+PLEAT_NODISCARD pleat_result pleat__heap_alloc_beside(pleat__heap *heap, uint32_t granules,
+                                                      uint16_t stream, pleat__place *place,
+                                                      bool *stitched);
 /* Takes a known place when all of it is free and its memory is this stream's or can become so. */
 bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t stream);
 /* The same for its first `granules`, or for more where what follows on it is free too. */
@@ -191,6 +201,9 @@ PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
 /* New chunks into a zone. pre: the turn; the lock is left meanwhile, and the sets are up to date
  * after. */
 PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks);
+/* The same, where a plan's memory that rests does not come short by it, and none of that is woken.
+ */
+PLEAT_NODISCARD pleat_result pleat__heap_make(pleat__heap *heap, uint8_t zone, uint32_t chunks);
 /* A hole at rest of so many granules is woken for a zone, where there is one and what rests is
  * about to be wanted. PLEAT_E_NOT_READY; the lock may be left meanwhile, and the sets are up to
  * date after. */

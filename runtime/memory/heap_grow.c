@@ -48,6 +48,18 @@ pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks)
     return grow(heap, zone, chunks, &made);
 }
 
+pleat_result pleat__heap_make(pleat__heap *heap, uint8_t zone, uint32_t chunks)
+{
+    pleat__chunk_pool *pool = heap->pool;
+    growing to = {.heap = heap, .zone = zone};
+    uint64_t wanted = (pool->held >> pool->occupancy.shift) + chunks;
+    if (pleat__space_room(pool->space) < wanted * pool->page_bytes)
+        return pleat__fail(PLEAT_E_BUDGET, "no room for %u chunks beside a plan", chunks);
+    pleat_result result = pleat__chunk_pool_make(pool, chunks, grown, &to);
+    /* Others allocated and freed meanwhile. */
+    return result == PLEAT_OK ? pleat__heap_sync(heap) : result;
+}
+
 /* Chunks by number, `last` not among them. */
 typedef struct chunk_run {
     uint32_t first, last;

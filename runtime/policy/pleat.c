@@ -184,10 +184,14 @@ static inline uint32_t granules_of(uint64_t bytes)
     return (uint32_t)((bytes + PLEAT__GRANULE_BYTES - 1) >> PLEAT__GRANULE_SHIFT);
 }
 
-static pleat_result from_heap(policy *self, uint64_t bytes, uint16_t stream, pleat__place *place)
+typedef pleat_result heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t stream,
+                                pleat__place *place, bool *stitched);
+
+static pleat_result from_heap(policy *self, heap_alloc *get, uint64_t bytes, uint16_t stream,
+                              pleat__place *place)
 {
     bool stitched;
-    PLEAT_TRY(pleat__heap_alloc(&self->heap, granules_of(bytes), stream, place, &stitched));
+    PLEAT_TRY(get(&self->heap, granules_of(bytes), stream, place, &stitched));
     /* The lock may have been left: others used the room there was. */
     pleat_result result = pleat__place_map_reserve(&self->places);
     if (result != PLEAT_OK) {
@@ -204,7 +208,8 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
                                     pleat__place *place)
 {
     uint64_t epoch = self->learner.epoch;
-    pleat_result result = from_heap(self, bytes, stream, place);
+    heap_alloc *get = item == PLEAT__NO_ITEM ? pleat__heap_alloc_beside : pleat__heap_alloc;
+    pleat_result result = from_heap(self, get, bytes, stream, place);
     if (result != PLEAT_OK) {
         self->refused_bytes = bytes;
         self->refused_epoch = epoch;
@@ -462,7 +467,7 @@ static inline pleat_result place_request(policy *self, uint64_t bytes, uint16_t 
 {
     PLEAT_TRY(pleat__place_map_reserve(&self->places));
     return self->learner.current != NULL ? alloc_planned(self, bytes, stream, place)
-                                         : from_heap(self, bytes, stream, place);
+                                         : from_heap(self, pleat__heap_alloc, bytes, stream, place);
 }
 
 static inline void give_back(policy *self, const pleat__place *place)

@@ -264,6 +264,13 @@ static void free_runs_join_where_memory_goes_on_only(void **state)
             pleat__run run = pleat__free_runs_at(&runs, i);
             pleat__run expected = model_at(free, i, SEGMENT);
             assert_memory_equal(&run, &expected, sizeof run);
+            uint32_t next = i;
+            while (next < SIZE && !free[next])
+                next++;
+            pleat__run from = pleat__free_runs_from(&runs, i);
+            pleat__run whole = next < SIZE ? model_at(free, next, SEGMENT) : (pleat__run){0};
+            assert_int_equal(from.count, whole.count - (from.count != 0 ? next - whole.begin : 0));
+            assert_true(from.count == 0 || from.begin == next);
         }
     }
     pleat__free_runs_release(&runs);
