@@ -30,8 +30,9 @@ typedef struct pleat__divisions {
 #define PLEAT__CONF(X)                                                                             \
     X(small, size, uint64_t, 1u << 20,                                                             \
       "requests below this many bytes that have no slot lie in a region of their own")             \
-    X(views, size, uint64_t, UINT64_C(48) << 30,                                                   \
-      "address space of stitched views that is kept mapped in case it is wanted again")            \
+    X(views, size, uint64_t, 24u << 10,                                                            \
+      "maps of stitched views, one for each piece of memory, that are kept in case they are "      \
+      "wanted again")                                                                              \
     X(learn, switch, bool, true, "follow iterations that are alike; off: the heap alone serves")   \
     X(period, switch, bool, true, "find it without marks too, by the period of the requests")      \
     X(check, switch, bool, true,                                                                   \

@@ -23,18 +23,14 @@ pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, plea
         .pool = pool,
         .stale = true,
         .unchecked = !conf->check,
-        /* The host has 65,530 maps a process by default, and the driver met its limit at 520,000:
-         * the setting's default of 48 GiB is 24,576 pages. */
-        .view_limit = conf->views / pool->page_bytes,
+        .view_maps_most = conf->views,
+        .view_pages_most = (pleat__space_pages(pool->space) - pool->region_pages) / 2,
     };
     pleat__overflow_init(&heap->overflow, pool->gate);
     /* A small zone grows by a chunk, which must hold any small request with room to share. */
     uint64_t small = conf->small >> PLEAT__GRANULE_SHIFT;
     heap->small_granules =
         small < pool->occupancy.full / 2 ? (uint32_t)small : pool->occupancy.full / 2;
-    uint64_t room = (pleat__space_pages(pool->space) - pool->region_pages) / 2;
-    if (heap->view_limit > room)
-        heap->view_limit = room;
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
         pleat__free_runs_init(&heap->zones[z], arena);
     heap->notes = pleat__arena_alloc(arena, PLEAT__NOTES * sizeof *heap->notes);

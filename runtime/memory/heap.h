@@ -111,7 +111,9 @@ typedef struct pleat__heap {
     pleat__view **views; /* by pages */
     size_t view_capacity;
     uint32_t view_count;
-    uint64_t view_limit;   /* alias pages kept mapped for idle views */
+    uint64_t view_maps;      /* of all views */
+    uint64_t view_maps_most; /* with idle ones */
+    uint64_t view_pages_most;
     bool keeps_apart;      /* before new memory is made no stream takes over another's (the judge:
                               learn/judge.h) */
     uint8_t wakes_holes;   /* marks until then: what rests is about to be wanted by a plan's first
@@ -173,10 +175,10 @@ void pleat__view_use(pleat__heap *heap, const pleat__place *place);
 void pleat__view_leave(pleat__heap *heap, const pleat__place *place);
 bool pleat__view_is_dead(const pleat__place *place);
 
-/* Drops idle views until `keep_pages` alias pages are mapped, the longest unused first; true when
- * any went, or goes again that could not be unmapped before. The mapper unmaps them, those that the
- * GPU may still use later. pre: the turn. */
-bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages);
+/* Drops idle views until at most so many alias pages are mapped, by so many maps of views, the
+ * longest unused first; true when any went, or goes again that could not be unmapped before. The
+ * mapper unmaps them, those that the GPU may still use later. pre: the turn. */
+bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages, uint64_t keep_maps);
 /* Gives wholly free handles without aliases back to the space, `chunks` or, with the last handle, a
  * few more, of those at home from `page` on, the highest first, when the GPU is done with them; how
  * many, and the lowest page in *page. What a stream has left over that captures unannounced stays.

@@ -70,7 +70,7 @@ static bool audit_view(const pleat__chunk_pool *pool, const pleat__view *view)
 
 bool pleat__views_audit(const pleat__heap *heap, uint64_t layout_pages, uint64_t live)
 {
-    uint64_t pages = layout_pages, slices = 0;
+    uint64_t pages = layout_pages, maps = 0, slices = 0;
     for (uint32_t i = 0; i < heap->view_count; i++) {
         const pleat__view *view = heap->views[i];
         if (!audit_view(heap->pool, view))
@@ -78,10 +78,13 @@ bool pleat__views_audit(const pleat__heap *heap, uint64_t layout_pages, uint64_t
         if (i != 0 && heap->views[i - 1]->pages > view->pages)
             return disagree("order of views", i, heap->views[i - 1]->pages, view->pages);
         pages += view->pages;
+        maps += view->maps;
         slices += view->live;
     }
     if (slices != live)
         return disagree("slices in use", 0, slices, live);
+    if (maps != heap->view_maps)
+        return disagree("maps of views", 0, heap->view_maps, maps);
     return pages == heap->pool->view_pages ||
            disagree("alias pages", 0, heap->pool->view_pages, pages);
 }

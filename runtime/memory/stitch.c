@@ -157,7 +157,7 @@ static pleat_result view_map(pleat__heap *heap, pleat__view *view)
 /* All idle views go, and the lock is left until they have gone. */
 static bool make_room(pleat__heap *heap)
 {
-    if (!pleat__heap_drop_views(heap, 0))
+    if (!pleat__heap_drop_views(heap, 0, 0))
         return false;
     pleat__gate_leave(heap->pool->gate);
     pleat__gate_drain(heap->pool->gate);
@@ -165,11 +165,25 @@ static bool make_room(pleat__heap *heap)
     return true;
 }
 
-/* Idle views go as far as those that stay leave no room for another one. */
-static void make_room_for(pleat__heap *heap, uint32_t pages)
+static uint64_t less(uint64_t most, uint32_t count)
 {
-    if (heap->pool->view_pages + pages > heap->view_limit)
-        pleat__heap_drop_views(heap, heap->view_limit > pages ? heap->view_limit - pages : 0);
+    return most > count ? most - count : 0;
+}
+
+/* Idle views go as far as those that stay leave no room for another one. */
+static void make_room_for(pleat__heap *heap, const pleat__view *view)
+{
+    pleat__heap_drop_views(heap, less(heap->view_pages_most, view->pages),
+                           less(heap->view_maps_most, view->maps));
+}
+
+/* The handles of what was gathered, each by all of its chunks. */
+static uint32_t count_handles(const pleat__heap *heap, const pleat__view *view)
+{
+    uint32_t handles = 0;
+    for (uint32_t i = 0; i < view->pages; i += heap->pool->chunks[view->chunks[i]]->pages)
+        handles++;
+    return handles;
 }
 
 /* What was gathered as a view and the request's slice of it, which is occupied and so out of
@@ -180,12 +194,13 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t off
     uint32_t first = offset >> heap->pool->occupancy.shift;
     uint32_t begin = offset & (heap->pool->occupancy.full - 1);
     PLEAT_TRY(pleat__views_reserve(heap));
-    make_room_for(heap, heap->gathered_count);
     pleat__view *view = pleat__view_new(heap, heap->gathered_count, zone / 2);
     if (view == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
     for (uint32_t i = 0; i < view->pages; i++)
         view->chunks[i] = heap->gathered[i];
+    view->maps = count_handles(heap, view);
+    make_room_for(heap, view);
     pleat_result result = pleat__view_slice(heap, view, first, begin, granules, place)
                               ? PLEAT_OK
                               : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");

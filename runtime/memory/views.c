@@ -58,6 +58,7 @@ pleat_result pleat__views_reserve(pleat__heap *heap)
 void pleat__views_add(pleat__heap *heap, pleat__view *view)
 {
     uint32_t at = heap->view_count++;
+    heap->view_maps += view->maps;
     while (at > 0 && heap->views[at - 1]->pages > view->pages) {
         heap->views[at] = heap->views[at - 1];
         at--;
@@ -294,6 +295,27 @@ static uint32_t list_idle(const pleat__heap *heap, idle_view *idle)
     return count;
 }
 
+/* Its maps are mapped no more, or are on their way to be unmapped. */
+static void count_out(pleat__heap *heap, const pleat__view *view)
+{
+    heap->pool->view_pages -= view->pages;
+    heap->view_maps -= view->maps;
+}
+
+/* By how much a count is more than what may stay. */
+static uint64_t beyond(uint64_t count, uint64_t most)
+{
+    return count > most ? count - most : 0;
+}
+
+/* At most so many views have to go that no more stays than that: each has a page, and a map. */
+static uint64_t too_many(const pleat__heap *heap, uint64_t keep_pages, uint64_t keep_maps)
+{
+    uint64_t pages = beyond(heap->pool->view_pages, keep_pages);
+    uint64_t maps = beyond(heap->view_maps, keep_maps);
+    return pages > maps ? pages : maps;
+}
+
 /* Hands a view's pages over and leaves its place in the list empty. false: it stays. */
 static bool view_drop(pleat__heap *heap, uint32_t at, pleat__deferred_unmap *deferred)
 {
@@ -302,7 +324,7 @@ static bool view_drop(pleat__heap *heap, uint32_t at, pleat__deferred_unmap *def
         return false;
     pleat__deferred_unmap_add(deferred, (pleat__page_run){view->page, view->pages});
     heap->views[at] = NULL;
-    heap->pool->view_pages -= view->pages;
+    count_out(heap, view);
     view->dead = true;
     if (view->slices == 0)
         pleat__view_free(heap, view);
@@ -319,17 +341,17 @@ static void close_gaps(pleat__heap *heap)
 }
 
 /* What a stream that captures may use stays, and others' views go. */
-static bool drop_oldest(pleat__heap *heap, uint64_t keep_pages, idle_view *idle)
+static bool drop_oldest(pleat__heap *heap, uint64_t keep_pages, uint64_t keep_maps, idle_view *idle)
 {
     uint32_t count = list_idle(heap, idle);
-    uint64_t pages = heap->pool->view_pages - keep_pages; /* at least one goes with each view */
+    uint64_t most = too_many(heap, keep_pages, keep_maps);
     bool any = false;
     pleat__deferred_unmap *deferred =
-        count != 0 ? pleat__deferred_unmap_new(heap, count < pages ? count : (uint32_t)pages, true)
+        count != 0 ? pleat__deferred_unmap_new(heap, count < most ? count : (uint32_t)most, true)
                    : NULL;
     if (deferred == NULL)
         return false;
-    while (count != 0 && heap->pool->view_pages > keep_pages) {
+    while (count != 0 && too_many(heap, keep_pages, keep_maps) != 0) {
         any = view_drop(heap, idle[0].at, deferred) || any;
         idle[0] = idle[--count];
         sink(idle, count, 0);
@@ -342,13 +364,13 @@ static bool drop_oldest(pleat__heap *heap, uint64_t keep_pages, idle_view *idle)
     return any;
 }
 
-bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages)
+bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages, uint64_t keep_maps)
 {
     bool any = pleat__deferred_unmap_again(heap);
-    if (heap->pool->view_pages <= keep_pages || heap->view_count == 0)
+    if (heap->view_count == 0 || too_many(heap, keep_pages, keep_maps) == 0)
         return any;
     idle_view *idle = pleat__arena_alloc(heap->arena, heap->view_count * sizeof *idle);
-    any = (idle != NULL && drop_oldest(heap, keep_pages, idle)) || any;
+    any = (idle != NULL && drop_oldest(heap, keep_pages, keep_maps, idle)) || any;
     pleat__arena_free(heap->arena, idle);
     return any;
 }
@@ -373,7 +395,7 @@ void pleat__views_drop_resting(pleat__heap *heap)
             continue;
         (void)!pleat__space_unmap(pool->space, view->page, view->pages); /* a matter of tables */
         pleat__space_give(pool->space, view->page, view->pages);
-        pool->view_pages -= view->pages;
+        count_out(heap, view);
         heap->views[i] = NULL;
         pleat__view_free(heap, view);
     }

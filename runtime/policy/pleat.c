@@ -78,7 +78,7 @@ static void leave_plan(policy *self)
     pleat__gate *gate = self->pool.gate;
     if (pleat__gate_turn(gate) != PLEAT_OK || !pleat__learner_leave(&self->learner))
         return;
-    (void)pleat__heap_drop_views(&self->heap, 0);
+    (void)pleat__heap_drop_views(&self->heap, 0, 0);
     /* Its views are unmapped by the mapper: before, their chunks cannot go. */
     pleat__gate_leave(gate);
     pleat__gate_drain(gate);

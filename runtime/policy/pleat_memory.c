@@ -62,7 +62,7 @@ bool pleat__pleat_reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, ple
     switch (what) {
     case PLEAT__RECLAIM_VIEWS: {
         bool swept = pleat__layouts_sweep(&self->learner.layouts);
-        return pleat__heap_drop_views(&self->heap, 0) || swept;
+        return pleat__heap_drop_views(&self->heap, 0, 0) || swept;
     }
     case PLEAT__RECLAIM_LARGE:
         return pleat__pleat_shrink(self, (uint32_t)pleat__ceil_div(bytes, self->pool.page_bytes));

@@ -36,6 +36,7 @@ static void add_view(fixture *f, uint16_t stream, uint32_t pages, uint64_t used)
     assert_non_null(view);
     for (uint32_t i = 0; i < pages; i++)
         view->chunks[i] = i;
+    view->maps = pages;
     view->used = used;
     assert_ok(pleat__views_reserve(&f->heap));
     assert_ok(pleat__chunk_pool_view(&f->g.pool, view->chunks, pages, &view->page));
@@ -72,14 +73,14 @@ static void dropped_thousands_are_one_job_behind_one_event(void **state)
     assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS + THOUSANDS);
     assert_ok(pleat__gate_mapper(&f.g.gate, &mapper));
     assert_ok(pleat__mapper_submit(mapper, &busy));
-    assert_true(pleat__heap_drop_views(&f.heap, 0));
+    assert_true(pleat__heap_drop_views(&f.heap, 0, 0));
     assert_int_equal(ground_holds(&f.g).events, 1);
     assert_int_equal(pleat__mapper_stats_of(mapper).refused, 0);
     assert_int_equal(f.g.pool.view_pages, 0);
     atomic_store(&goes_on, true);
     drain(&f);
     assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS);
-    assert_false(pleat__heap_drop_views(&f.heap, 0));
+    assert_false(pleat__heap_drop_views(&f.heap, 0, 0));
     end(&f);
 }
 
@@ -119,7 +120,9 @@ static void dropped_are_the_longest_unused(void **state)
             gone[at] = true;
             left -= before[at].pages;
         }
-        pleat__heap_drop_views(&f.heap, keep);
+        /* Each shows as many handles as it has pages. */
+        pleat__heap_drop_views(&f.heap, round % 2 != 0 ? keep : UINT64_MAX,
+                               round % 2 != 0 ? UINT64_MAX : keep);
         drain(&f);
         assert_int_equal(f.g.pool.view_pages, left);
         assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS + left);
@@ -140,13 +143,13 @@ static void dropped_leave_what_a_capturing_stream_may_use(void **state)
     add_view(&f, 1, 2, 1);
     add_view(&f, 0, 3, 2);
     assert_ok(pleat__gate_capture(&f.g.gate, 7));
-    assert_true(pleat__heap_drop_views(&f.heap, 0));
+    assert_true(pleat__heap_drop_views(&f.heap, 0, 0));
     drain(&f);
     assert_int_equal(f.g.pool.view_pages, 2);
     assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS + 2);
-    assert_false(pleat__heap_drop_views(&f.heap, 0));
+    assert_false(pleat__heap_drop_views(&f.heap, 0, 0));
     pleat__gate_capture_end(&f.g.gate, 7);
-    assert_true(pleat__heap_drop_views(&f.heap, 0));
+    assert_true(pleat__heap_drop_views(&f.heap, 0, 0));
     drain(&f);
     assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS);
     end(&f);
@@ -161,13 +164,13 @@ static void dropped_that_cannot_be_unmapped_go_later(void **state)
     add_view(&f, 0, 2, 1);
     add_view(&f, 1, 3, 2);
     pleat__fault_arm(&f.g.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_query, .nth = 2});
-    assert_true(pleat__heap_drop_views(&f.heap, 0));
+    assert_true(pleat__heap_drop_views(&f.heap, 0, 0));
     drain(&f);
     assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS + 5);
-    assert_true(pleat__heap_drop_views(&f.heap, 0));
+    assert_true(pleat__heap_drop_views(&f.heap, 0, 0));
     drain(&f);
     assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS);
-    assert_false(pleat__heap_drop_views(&f.heap, 0));
+    assert_false(pleat__heap_drop_views(&f.heap, 0, 0));
     end(&f);
 }
 

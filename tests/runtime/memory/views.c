@@ -35,8 +35,9 @@ static void drop(fixture *f, pleat_va address)
     assert_ok(pleat_free(f->runtime, address));
 }
 
-/* Memory with holes of 20 MiB, as many as there are pieces, and nothing larger. */
-static void begin(fixture *f, const char *conf)
+/* Memory with holes of 20 MiB, as many as there are pieces, and nothing larger; beside what is
+ * there before. */
+static void begin_beside(fixture *f, const char *conf, uint64_t bytes)
 {
     pleat_host_options host = {.size = sizeof host, .device_bytes = 8192 * MIB};
     pleat_runtime_options options = {.size = sizeof options, .conf = conf};
@@ -46,12 +47,19 @@ static void begin(fixture *f, const char *conf)
     assert_ok(pleat__host_clock_set(&f->host, 1000));
     assert_ok(pleat__fault_create(f->host, &f->vmm));
     assert_ok(pleat_runtime_create(f->vmm, &options, &f->runtime));
+    if (bytes != 0)
+        (void)take(f, bytes);
     for (int p = 0; p < PIECES; p++) {
         holes[p] = take(f, 20 * MIB);
         f->kept[p] = take(f, 2 * MIB);
     }
     for (int p = 0; p < PIECES; p++)
         drop(f, holes[p]);
+}
+
+static void begin(fixture *f, const char *conf)
+{
+    begin_beside(f, conf, 0);
 }
 
 static void end(fixture *f)
@@ -251,6 +259,32 @@ static void views_in_use_stay(void **state)
 
 /* ---- time ---- */
 
+/* Alias pages of three views, each larger than the one before, of what may stay mapped of them. */
+static uint64_t kept_of_three_views(const char *conf)
+{
+    fixture f;
+    begin_beside(&f, conf, 2560 * MIB); /* handles have two chunks from there on */
+    for (uint64_t bytes = 100 * MIB; bytes <= 220 * MIB; bytes += 60 * MIB)
+        drop(&f, take(&f, bytes));
+    pleat_stats stats = stats_of(&f);
+    assert_int_equal(stats.stitched, 3);
+    assert_int_equal(stats.views_reused, 0);
+    uint64_t pages = ((const pleat__pleat *)f.runtime->policy)->heap.pool->view_pages;
+    end(&f);
+    return pages;
+}
+
+/* The driver and the host count maps, and a view is one for each handle that it shows. */
+static void views_are_kept_by_their_maps(void **state)
+{
+    (void)state;
+    /* 50, 80 and 110 chunks, at most one handle more for each hole. */
+    assert_in_range(kept_of_three_views("learn:off"), 240, 270);
+    assert_in_range(kept_of_three_views("learn:off,views:140"), 240, 270);
+    assert_in_range(kept_of_three_views("learn:off,views:110"), 190, 215);
+    assert_in_range(kept_of_three_views("learn:off,views:60"), 110, 120);
+}
+
 static void *release_later(void *context)
 {
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
@@ -277,7 +311,7 @@ static void views_left_to_the_mapper_outlive_no_heap(void **state)
     assert_ok(pleat__host_stream_hold(&f.host, 0));
     pleat__pleat *policy = f.runtime->policy;
     pleat__gate_lock(&f.runtime->gate);
-    assert_true(pleat__heap_drop_views(&policy->heap, 0));
+    assert_true(pleat__heap_drop_views(&policy->heap, 0, 0));
     pleat__gate_unlock(&f.runtime->gate);
     assert_int_equal(pthread_create(&other, NULL, release_later, &f.host), 0);
     f.runtime->ops->destroy(policy);
@@ -299,6 +333,7 @@ int main(void)
         cmocka_unit_test(holes_smaller_than_a_chunk_are_filled_from_their_beginning),
         cmocka_unit_test(views_are_not_made_for_next_to_nothing),
         cmocka_unit_test(views_in_use_stay),
+        cmocka_unit_test(views_are_kept_by_their_maps),
         cmocka_unit_test(views_left_to_the_mapper_outlive_no_heap),
     };
     return cmocka_run_group_tests_name("views", tests, NULL, NULL);
