@@ -366,6 +366,28 @@ static void follow_large_stray_that_goes_takes_no_more(void **state)
     }
 }
 
+/* Where sizes vary, more than the plan has comes in every iteration: it has no memory of its own.
+ */
+static void follow_stray_beside_dynamic_requests_takes_no_more(void **state)
+{
+    (void)state;
+    job j;
+    static plan_of_job p;
+    pleat__slot weights;
+    job_shape shape = job_shape_make(27, 4);
+    make_plan_behind(&p, &shape, &weights);
+    p.slots[JOB_REQUESTS / 2].class = PLEAT__CLASS_DYNAMIC;
+    job_start(&j, "pleat", &p.plan, 0);
+    job_tensor stray = job_alloc(&j, p.plan.physical_bytes / 20, 0);
+    job_free(&j, &stray);
+    job_tensor held = job_alloc(&j, 3 * JOB_PAGE, 0);
+    run_marked(&j, &shape, 5);
+    assert_true(pleat_stats_of(j.runtime).peak_physical_bytes <
+                p.plan.physical_bytes + p.plan.physical_bytes / 40);
+    job_free(&j, &held);
+    finish(&j);
+}
+
 /* Where there is no memory besides, a tensor that stays lies in slots. They are served elsewhere,
  * at the same place in every iteration. */
 static void follow_stray_within_the_budget_is_worked_around(void **state)
@@ -379,7 +401,8 @@ static void follow_stray_within_the_budget_is_worked_around(void **state)
     const uint64_t sizes[] = {512, JOB_PAGE};
     for (int i = 0; i < 2; i++) {
         job_start(&j, "pleat", &p.plan, p.plan.physical_bytes);
-        job_tensor stray = job_alloc(&j, sizes[i], 0), held = job_alloc(&j, 3 * JOB_PAGE, 0);
+        job_tensor held = job_alloc(&j, 3 * JOB_PAGE, 0), stray = job_alloc(&j, sizes[i], 0);
+        assert_true(stray.address < held.address); /* which lies at the plan's end */
         run_marked(&j, &shape, 5);
         assert_settled(&j, &shape);
         assert_true(pleat_stats_of(j.runtime).slot_busy > 0);
@@ -589,6 +612,7 @@ int main(void)
         cmocka_unit_test(follow_dynamic_requests_lie_in_their_lane),
         cmocka_unit_test(follow_stray_of_the_first_iteration_lies_beside_the_plan),
         cmocka_unit_test(follow_large_stray_that_goes_takes_no_more),
+        cmocka_unit_test(follow_stray_beside_dynamic_requests_takes_no_more),
         cmocka_unit_test(follow_stray_within_the_budget_is_worked_around),
         cmocka_unit_test(follow_small_stray_is_worked_around_at_any_time),
         cmocka_unit_test(follow_tensor_that_stays_may_come_early),
