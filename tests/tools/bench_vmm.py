@@ -46,6 +46,14 @@ def check_figures(backend):
     expect(table.returncode == 0 and "set_access us" in table.stdout, f"{backend}: table")
 
 
+def check_smaller_device():
+    """A GPU that has no room for the usual plan of 100 GiB is measured with what it has room for."""
+    done = run("vmm", "--backend", "cuda", "--stream", "32MiB", "--json", PLEAT_CUDA_LIBRARY=LIBRARY,
+               PLEAT_FAKE_CUDA_GIB="16")
+    expect(done.returncode == 0, f"16 GiB: exit {done.returncode}: {done.stderr}")
+    expect(json.loads(done.stdout)["plan"]["bytes"] == 12 << 30, "16 GiB: plan")
+
+
 def check_refusals():
     for arguments in (["vmm", "--backend", "tape"], ["vmm", "--stream", "33MiB"],
                       ["vmm", "--plan", "much"], ["vmm", "extra"], ["nothing"], [],
@@ -64,4 +72,5 @@ def check_refusals():
 
 for name in ("host", "cuda"):
     check_figures(name)
+check_smaller_device()
 check_refusals()

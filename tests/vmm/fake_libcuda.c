@@ -4,6 +4,7 @@
  * backend that forgets to make one current fails here too.
  *
  * PLEAT_FAKE_CUDA_DEVICES   how many devices (2)
+ * PLEAT_FAKE_CUDA_GIB       of memory each (140)
  * PLEAT_FAKE_CUDA_WITHOUT   a function that this driver is too old to have
  *
  * Kernels are known by name: the canaries' do what their PTX says, the conformance suite's keeps
@@ -141,11 +142,13 @@ static CUresult fake_cuInit(unsigned flags)
     pthread_mutex_lock(&lock);
     CUresult code = flags == 0 ? CU_OK : CU_INVALID_VALUE;
     if (code == CU_OK && host.ops == NULL) {
-        const char *count = getenv("PLEAT_FAKE_CUDA_DEVICES");
+        const char *count = getenv("PLEAT_FAKE_CUDA_DEVICES"), *gib = getenv("PLEAT_FAKE_CUDA_GIB");
         device_count = count != NULL ? atoi(count) : 2;
         device_count = device_count < MOST_DEVICES ? device_count : MOST_DEVICES;
         pleat_host_options options = {.size = sizeof options,
-                                      .devices = device_count > 0 ? device_count : 1};
+                                      .devices = device_count > 0 ? device_count : 1,
+                                      .device_bytes =
+                                          gib != NULL ? strtoull(gib, NULL, 10) << 30 : 0};
         code = code_of(pleat_vmm_host(&options, &host));
         for (int d = 0; d < MOST_DEVICES; d++) {
             contexts[d].device = d;

@@ -18,6 +18,7 @@
 #define MIB        (1024.0 * 1024)
 #define GIB        (1024.0 * 1024 * 1024)
 #define LEAST_PLAN (64ull << 20)
+#define USUAL_PLAN (100ull << 30)
 #define PLAN_PAGE  7 /* where the plan lies in the window */
 
 #define VERB(b, name, ...) ((b)->vmm.ops->name((b)->vmm.self, __VA_ARGS__))
@@ -416,7 +417,8 @@ static int parse(bench *b, int argc, char **argv)
     const cli_option table[] = {
         OPTION_CHOICE('b', "backend", &backend, "NAME", "host|cuda", "host or cuda (host)"),
         OPTION_COUNT('\0', "device", &device, "N", 0, UINT8_MAX, "which device (0)"),
-        OPTION_BYTES('P', "plan", &b->plan_bytes, "SIZE", LEAST_PLAN, "size of the plan (100GiB)"),
+        OPTION_BYTES('P', "plan", &b->plan_bytes, "SIZE", LEAST_PLAN,
+                     "size of the plan (100GiB, or three\nquarters of what is free)"),
         OPTION_BYTES('s', "stream", &b->stream_bytes, "SIZE", READ_STEP,
                      "bytes read in the last part, a multiple of 32 MiB (host\n256MiB, cuda 8GiB)"),
         OPTION_FLAG('c', "check", &b->check,
@@ -452,12 +454,22 @@ static void say(const char *what)
         fprintf(stderr, "measuring %s ...\n", what);
 }
 
+/* What most GPUs of a training job are planned for, where this one has room for it. */
+static uint64_t default_plan(uint64_t free_bytes)
+{
+    uint64_t most = free_bytes / 4 * 3;
+    uint64_t bytes = most < USUAL_PLAN ? most : USUAL_PLAN;
+    return bytes > LEAST_PLAN ? bytes : LEAST_PLAN;
+}
+
 static pleat_result measure(bench *b)
 {
     uint64_t advised, total;
     pleat_result result = VERB(b, granularity, b->device, &b->granule, &advised);
     if (result == PLEAT_OK)
         result = VERB(b, memory_info, b->device, &b->free_bytes, &total);
+    if (b->plan_bytes == 0)
+        b->plan_bytes = default_plan(b->free_bytes);
     say("verbs");
     if (result == PLEAT_OK)
         result = measure_all_verbs(b);
@@ -476,7 +488,7 @@ static pleat_result measure(bench *b)
 
 int bench_vmm(int argc, char **argv)
 {
-    bench b = {.plan_bytes = 100ull << 30};
+    bench b = {0};
     int code = parse(&b, argc, argv);
     if (code != CLI_GO_ON)
         return code;
