@@ -8,7 +8,7 @@
 /* An iteration is bad if requests wait for the driver for more than 1/COSTS of its time, or,
  * followed, if more than 1/HOMELESS of its requests had no slot or lane. */
 #define COSTS    200u
-#define HOMELESS 4u
+#define HOMELESS 2u
 /* Iterations after a schedule is adopted that are not judged. */
 #define SETTLING 2u
 /* Points at which a schedule is dropped; a bad iteration adds 2, a good one takes 1 off. */
@@ -53,6 +53,7 @@ static bool is_dear(pleat__judge_points *points, bool bad)
 {
     if (points->iterations++ < SETTLING)
         return false;
+    points->good += !bad;
     points->bad += bad ? 2 : 0;
     points->bad -= !bad && points->bad != 0;
     return points->bad >= DROPPED;
@@ -69,6 +70,8 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     judge->before = now;
     judge->backoff -= judge->backoff != 0;
     bool waits = (now.driver_ns - before.driver_ns) * COSTS > passed;
+    if (followed == PLEAT__FOLLOWED_LEARNED && placed == 0)
+        followed = PLEAT__FOLLOWED_NOTHING;
     if (followed == PLEAT__FOLLOWED_NOTHING)
         return is_dear(&judge->alone, waits) ? PLEAT__VERDICT_KEEP_APART : PLEAT__VERDICT_KEEP;
     bool file = followed == PLEAT__FOLLOWED_FILE;
@@ -76,11 +79,13 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     if (file && is_misfit(judge, placed - strays, placed + elsewhere))
         return PLEAT__VERDICT_LEAVE;
     bool homeless = elsewhere * HOMELESS > placed + elsewhere;
-    bool unlike = homeless && (grew || followed == PLEAT__FOLLOWED_LEARNED);
+    bool unlike = homeless && (grew || !file);
     if (!is_dear(&judge->followed, waits || unlike))
         return PLEAT__VERDICT_KEEP;
     if (file)
         return PLEAT__VERDICT_LEAVE;
+    if (judge->followed.good >= BACKOFF)
+        return PLEAT__VERDICT_DROP;
     judge->backoff = BACKOFF << judge->backoffs;
     judge->backoffs += judge->backoffs < MOST_BACKOFFS;
     return PLEAT__VERDICT_DROP;

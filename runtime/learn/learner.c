@@ -12,6 +12,9 @@
 
 /* An iteration that nothing marks has at least this many requests for the judge. */
 #define STRETCH 1024u
+/* Requests in a row by which a suspended schedule is known again where nothing marks iterations
+ * (D461). */
+#define RETURNING 64u
 /* Segments of a recording that go at the end of an iteration: 0.06 ms. */
 #define SWEPT 16u
 
@@ -116,6 +119,7 @@ static void suspend(pleat__learner *learner)
         refute(learner);
     learner->stats->divergences++;
     learner->diverged = true;
+    learner->returning = 0;
     set_current(learner, NULL, PLEAT__STATE_suspended, PLEAT__CAUSE_diverged);
     /* What was recorded beside the schedule goes on; else recording begins here, with a part of an
      * iteration. */
@@ -147,17 +151,29 @@ void pleat__learner_watch(pleat__learner *learner)
 
 /* ---- recording ---- */
 
-/* Where nothing marks iterations: whether the suspended schedule's own requests come again. */
-static void look_for_schedule(pleat__learner *learner, uint64_t bytes)
+/* Where nothing marks iterations: whether the suspended schedule's own requests come again, so many
+ * in a row that it is no chance. */
+static void look_for_schedule(pleat__learner *learner, uint64_t bytes, uint16_t stream)
 {
     pleat__matcher *matcher = &learner->schedule->matcher;
+    const pleat__expected *next = &matcher->items[matcher->cursor];
     uint32_t item;
     pleat__matcher_remember(matcher, bytes);
-    if (learner->requests % PLEAT__GRAM == 0 &&
-        pleat__matcher_resync(matcher, matcher->recent, &item)) {
-        resume(learner);
-        learner->record_until = learner->requests + learner->schedule->count;
+    if (learner->returning != 0 &&
+        (next->kind == PLEAT__ITEM_DYNAMIC || (next->bytes == bytes && next->stream == stream))) {
+        learner->returning++;
+        pleat__matcher_jump(matcher, matcher->cursor + 1 < matcher->count ? matcher->cursor + 1
+                                                                          : matcher->begin);
+    } else {
+        learner->returning = 0;
     }
+    if (learner->returning == 0 && learner->requests % PLEAT__GRAM == 0 &&
+        pleat__matcher_resync(matcher, matcher->recent, &item))
+        learner->returning = PLEAT__GRAM;
+    if (learner->returning < RETURNING)
+        return;
+    resume(learner);
+    learner->record_until = learner->requests + learner->schedule->count;
 }
 
 void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t stream,
@@ -173,7 +189,7 @@ void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t str
         }
     }
     if (suspended && !learner->record.marked)
-        look_for_schedule(learner, bytes);
+        look_for_schedule(learner, bytes, stream);
 }
 
 /* ---- iterations ---- */
@@ -192,8 +208,6 @@ static pleat__followed kind_of_followed(const pleat__learner *learner, bool repl
         return PLEAT__FOLLOWED_NOTHING;
     if (follows_file(learner))
         return PLEAT__FOLLOWED_FILE;
-    if (!learner->record.marked)
-        return learner->current != NULL ? PLEAT__FOLLOWED_PERIOD : PLEAT__FOLLOWED_NOTHING;
     return learner->schedule != NULL && !replaces ? PLEAT__FOLLOWED_LEARNED
                                                   : PLEAT__FOLLOWED_NOTHING;
 }
@@ -207,6 +221,10 @@ static void judge(pleat__learner *learner, bool replaces)
     if (verdict == PLEAT__VERDICT_KEEP_APART)
         learner->heap->keeps_apart = true;
     if (verdict == PLEAT__VERDICT_DROP) {
+        if (learner->judge.backoff == 0) { /* what was recorded since it was left is looked at */
+            drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_replaced);
+            return;
+        }
         drop(learner, PLEAT__STATE_backoff, PLEAT__CAUSE_costs);
         pleat__recording_restart(&learner->record);
     } else if (learner->states.now == PLEAT__STATE_backoff && learner->judge.backoff == 0) {

@@ -18,7 +18,8 @@
 #include <runtime/learn/trial.h>
 
 /* A schedule is suspended when PLEAT__WATCH_MISSED of PLEAT__WATCH_REQUESTS requests, or fewer, did
- * not match (docs/decisions.md, D113). */
+ * not match, or had no room where a learned schedule has what varies (docs/decisions.md, D113,
+ * D461). */
 #define PLEAT__WATCH_REQUESTS 256u
 #define PLEAT__WATCH_MISSED   64u
 /* Things to be done before the next request. */
@@ -34,13 +35,14 @@ typedef struct pleat__learner {
     pleat__schedule *current;  /* the schedule while it is followed, else NULL */
     uint64_t epoch;            /* changes whenever `current` does */
     uint64_t requests;
-    uint32_t watched; /* requests since divergence was judged last */
-    uint32_t missed;  /* of them, those that did not match */
-    bool diverged;    /* within this iteration */
-    bool recording;   /* also while a schedule is followed */
-    bool waits;       /* a mark waits for a layout that is being made */
-    bool tries;       /* the plan file came on trial */
-    uint8_t due;      /* bits of PLEAT__DUE_ */
+    uint32_t watched;   /* requests since divergence was judged last */
+    uint32_t missed;    /* of them, those that did not match, or outgrew what was learned */
+    uint32_t returning; /* requests in a row that are the suspended schedule's, without marks */
+    bool diverged;      /* within this iteration */
+    bool recording;     /* also while a schedule is followed */
+    bool waits;         /* a mark waits for a layout that is being made */
+    bool tries;         /* the plan file came on trial */
+    uint8_t due;        /* bits of PLEAT__DUE_ */
     /* Where nothing marks iterations: requests at which a schedule that was resumed has come once
      * more, and at which the iteration that runs is over. */
     uint64_t record_until;

@@ -159,6 +159,7 @@ enum {
     CACHED = 8,
     DIVERGED = 16,
     SLOT_BUSY = 32,
+    OUTGROWN = 64, /* varies, and had no room where it was learned */
 };
 
 static inline void count_served(pleat_stats *stats, uint32_t how, uint64_t bytes)
@@ -226,6 +227,8 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
     bool is_slot = self->learner.current->items[item].kind == PLEAT__ITEM_SLOT;
     if (is_slot)
         self->served |= SLOT_BUSY;
+    else if (self->learner.current->learned)
+        self->served |= OUTGROWN;
     if (is_slot || self->learner.current->learned)
         pleat__schedule_replace(self->learner.current, item, place);
     return PLEAT_OK;
@@ -570,7 +573,8 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     count_served(self->stats, how, bytes);
     put_down(self, &place, bytes, index);
     if (self->learner.epoch == epoch)
-        pleat__learner_request(&self->learner, bytes, index, &place, (how & DIVERGED) != 0);
+        pleat__learner_request(&self->learner, bytes, index, &place,
+                               (how & (DIVERGED | OUTGROWN)) != 0);
     *address = place.address;
     return PLEAT_OK;
 }
