@@ -30,6 +30,12 @@ PLEAT_NODISCARD pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pl
 pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run);
 /* A bit for two zones of whose memory nothing can go: their stream captures, and nobody said so. */
 uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__fences *fences);
+/* By how much a count is more than another; 0 where it is not. */
+static inline uint64_t pleat__beyond(uint64_t count, uint64_t other)
+{
+    return count > other ? count - other : 0;
+}
+
 /* Whether no stream has more requests: the busiest does the job's own work. */
 bool pleat__heap_is_busiest(const pleat__heap *heap, uint16_t stream);
 /* Whether one of two streams is the busiest and the other helps it: it asks far less often. */

@@ -17,6 +17,7 @@
  *       aliases, and occupancy keeps the two apart.
  * LOCK  What is gathered is occupied before the lock is left for the map (driver_lock.h).
  */
+#include <runtime/memory/heap_internal.h>
 #include <runtime/memory/views.h>
 
 #include <internal/check.h>
@@ -165,16 +166,11 @@ static bool make_room(pleat__heap *heap)
     return true;
 }
 
-static uint64_t less(uint64_t most, uint32_t count)
-{
-    return most > count ? most - count : 0;
-}
-
 /* Idle views go as far as those that stay leave no room for another one. */
 static void make_room_for(pleat__heap *heap, const pleat__view *view)
 {
-    pleat__heap_drop_views(heap, less(heap->view_pages_most, view->pages),
-                           less(heap->view_maps_most, view->maps));
+    pleat__heap_drop_views(heap, pleat__beyond(heap->view_pages_most, view->pages),
+                           pleat__beyond(heap->view_maps_most, view->maps));
 }
 
 /* The handles of what was gathered, each by all of its chunks. */

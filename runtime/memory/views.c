@@ -15,6 +15,7 @@
  *        find thousands of them.
  */
 #include <runtime/memory/deferred_unmap.h>
+#include <runtime/memory/heap_internal.h>
 #include <runtime/memory/views.h>
 
 #include <internal/check.h>
@@ -302,17 +303,11 @@ static void count_out(pleat__heap *heap, const pleat__view *view)
     heap->view_maps -= view->maps;
 }
 
-/* By how much a count is more than what may stay. */
-static uint64_t beyond(uint64_t count, uint64_t most)
-{
-    return count > most ? count - most : 0;
-}
-
 /* At most so many views have to go that no more stays than that: each has a page, and a map. */
 static uint64_t too_many(const pleat__heap *heap, uint64_t keep_pages, uint64_t keep_maps)
 {
-    uint64_t pages = beyond(heap->pool->view_pages, keep_pages);
-    uint64_t maps = beyond(heap->view_maps, keep_maps);
+    uint64_t pages = pleat__beyond(heap->pool->view_pages, keep_pages);
+    uint64_t maps = pleat__beyond(heap->view_maps, keep_maps);
     return pages > maps ? pages : maps;
 }
 
