@@ -449,6 +449,40 @@ class Found(unittest.TestCase):
         self.run_steps(model)
         self.assertEqual(list(self.windows.names.values()), ["0.experts"])
 
+    def compiled(self):
+        """A module that torch.compile compiles anew for each other size at first, and how often it did."""
+        from torch._dynamo.utils import counters
+
+        torch._dynamo.reset()
+        counters.clear()
+        self.addCleanup(counters.clear)
+        model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+        return model, torch.compile(model, backend="eager"), lambda: counters["stats"]["unique_graphs"]
+
+    def test_what_is_compiled_while_modules_are_looked_at_runs(self):
+        model, compiled, _ = self.compiled()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of hooks on all modules
+            self.windows.look()
+            model(torch.ones(3, 4))  # so that they are known
+            for rows in range(3, 6):
+                x = torch.ones(rows, 4)
+                self.assertTrue(torch.equal(compiled(x), model(x)))
+
+    def test_what_is_a_window_is_compiled(self):
+        model, compiled, graphs = self.compiled()
+        self.windows.add(model[0], "first")
+        x = torch.ones(3, 4)
+        self.assertTrue(torch.equal(compiled(x), model(x)))
+        self.assertEqual(graphs(), 1)
+
+    def test_a_compiled_job_is_not_looked_at(self):
+        model = nn.Sequential(self.Block(True), self.Block(False))
+        _, compiled, graphs = self.compiled()
+        compiled(model(torch.ones(2, 4)))  # of its output, as below
+        self.run_steps(nn.Sequential(model, compiled))
+        self.assertEqual((self.windows.looked, list(self.windows.names), graphs()), (0, [], 1))
+
     def test_what_is_made_of_fused_modules_leaves_all_it_enters(self):
         model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1), nn.ReLU()).eval()
         self.windows.add(model[0], "0")

@@ -14,10 +14,12 @@ model is steady, the job as a whole varies, and there are no windows.
 A window is entered and left by hooks on that module alone: around its forward, in a forward that runs
 again within backward (recomputation) under a name of its own, and around its backward, from the
 gradient of its output to that of its input. Autograd runs on threads of its own; the runtime's phase
-is the process's, so it does not matter which thread says so. What a compiler traces is left alone.
+is the process's, so it does not matter which thread says so. Where torch.compile has compiled anything
+no module is looked at (D472): what it compiles while every module has a hook it compiles again when those go.
 """
 
 import contextlib
+import sys
 import threading
 import weakref
 
@@ -45,6 +47,12 @@ class Calls:
         self.varies |= self.before is not None and self.now != self.before
         self.bytes = max(self.bytes, sum(self.now))
         self.before, self.now = self.now, []
+
+
+def has_compiled():
+    """Whether torch.compile has compiled anything in this process."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return bool(counters.get("frames"))
 
 
 def steady_bytes(calls):
@@ -167,7 +175,7 @@ class Windows:
         if self.found and not self.names:
             # They went with their model, and this is another one.
             self.looked, self.found = 0, False
-        if self.looked or self.iterations <= SETTLING:
+        if self.looked or self.iterations <= SETTLING or has_compiled():
             return False
         if self.served is None:
             return True
@@ -207,8 +215,10 @@ class Windows:
         stack.append((calls, self.taken()))
 
     def returned(self, module, arguments, output):
+        if self.torch.compiler.is_compiling():  # ahead of all else: a compiler cannot trace what follows
+            return
         own = self.calls.get(module)
-        if self.torch.compiler.is_compiling() or own is None:
+        if own is None:
             return
         # A module that raised has not taken its place away.
         stack = self.stacks.get(threading.get_ident())
