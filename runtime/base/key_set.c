@@ -22,9 +22,11 @@ void pleat__key_set_release(pleat__key_set *set)
     *set = (pleat__key_set){.arena = set->arena};
 }
 
-static pleat_result grow(pleat__key_set *set, uint32_t blocks)
+pleat_result pleat__key_set_grow(pleat__key_set *set, uint64_t blocks)
 {
     uint64_t wanted = set->capacity != 0 ? set->capacity : 1;
+    if (blocks > UINT32_MAX / 2)
+        return pleat__fail(PLEAT_E_LIMIT, "more than 2^31 blocks of keys");
     while (wanted < blocks)
         wanted *= 2;
     uint64_t *keys =
@@ -44,43 +46,9 @@ static pleat_result grow(pleat__key_set *set, uint32_t blocks)
     return PLEAT_OK;
 }
 
-pleat_result pleat__key_set_reserve(pleat__key_set *set, uint32_t keys)
-{
-    uint64_t most = 4 * ((uint64_t)set->count + keys) / PLEAT__KEY_BLOCK + 1;
-    if (most <= set->capacity)
-        return PLEAT_OK;
-    if (most > UINT32_MAX / 2)
-        return pleat__fail(PLEAT_E_LIMIT, "more than 2^31 blocks of keys");
-    return grow(set, (uint32_t)most);
-}
-
 static inline uint64_t *keys_of(const pleat__key_set *set, uint32_t at)
 {
-    return set->keys + (size_t)set->index[at].block * PLEAT__KEY_BLOCK;
-}
-
-/* The last block whose lowest key is at or below `key`; the first when there is none. pre: any. */
-static inline uint32_t block_of(const pleat__key_set *set, uint64_t key)
-{
-    uint32_t at = 0;
-    for (uint32_t left = set->blocks; left > 1;) {
-        uint32_t half = left / 2;
-        at += set->index[at + half].low <= key ? half : 0;
-        left -= half;
-    }
-    return at;
-}
-
-/* How many of a block's keys are at or below `key`. */
-static inline uint32_t rank_of(const uint64_t *keys, uint32_t count, uint64_t key)
-{
-    const uint64_t *at = keys;
-    for (uint32_t left = count; left > 1;) {
-        uint32_t half = left / 2;
-        at += at[half - 1] <= key ? half : 0;
-        left -= half;
-    }
-    return (uint32_t)(at - keys) + (*at <= key);
+    return pleat__key_block_keys(set, at);
 }
 
 /* ---- blocks ---- */
@@ -141,45 +109,6 @@ static void block_settle(pleat__key_set *set, uint32_t at)
 
 /* ---- keys ---- */
 
-/* The key at or below a gap, or the one above it. */
-static inline uint64_t key_at(const pleat__key_set *set, pleat__key_gap gap, bool above)
-{
-    if (!above)
-        return gap.rank != 0 ? keys_of(set, gap.at)[gap.rank - 1] : 0;
-    if (gap.at >= set->blocks)
-        return 0;
-    if (gap.rank != set->index[gap.at].count)
-        return keys_of(set, gap.at)[gap.rank];
-    return gap.at + 1 < set->blocks ? set->index[gap.at + 1].low : 0;
-}
-
-static inline pleat__key_gap gap_of(const pleat__key_set *set, uint64_t key)
-{
-    if (set->count == 0)
-        return (pleat__key_gap){0, 0};
-    uint32_t at = block_of(set, key);
-    return (pleat__key_gap){at, rank_of(keys_of(set, at), set->index[at].count, key)};
-}
-
-pleat__key_gap pleat__key_set_around(const pleat__key_set *set, uint64_t key, uint64_t *at_most,
-                                     uint64_t *above)
-{
-    pleat__key_gap gap = gap_of(set, key);
-    *at_most = key_at(set, gap, false);
-    *above = key_at(set, gap, true);
-    return gap;
-}
-
-uint64_t pleat__key_set_at_most(const pleat__key_set *set, uint64_t key)
-{
-    return key_at(set, gap_of(set, key), false);
-}
-
-uint64_t pleat__key_set_above(const pleat__key_set *set, uint64_t key)
-{
-    return key_at(set, gap_of(set, key), true);
-}
-
 void pleat__key_set_insert_at(pleat__key_set *set, pleat__key_gap gap, uint64_t key)
 {
     if (set->blocks == 0)
@@ -198,17 +127,8 @@ void pleat__key_set_insert_at(pleat__key_set *set, pleat__key_gap gap, uint64_t 
     set->count++;
 }
 
-/* The gap whose lower key is the upper one of another. */
-static inline pleat__key_gap gap_above(const pleat__key_set *set, pleat__key_gap gap)
+void pleat__key_set_remove_at(pleat__key_set *set, pleat__key_gap gap)
 {
-    if (gap.rank != set->index[gap.at].count)
-        return (pleat__key_gap){gap.at, gap.rank + 1};
-    return (pleat__key_gap){gap.at + 1, 1};
-}
-
-void pleat__key_set_remove_at(pleat__key_set *set, pleat__key_gap gap, bool above)
-{
-    gap = above ? gap_above(set, gap) : gap;
     pleat__key_block *block = &set->index[gap.at];
     uint64_t *keys = keys_of(set, gap.at) + gap.rank;
     memmove(keys - 1, keys, (block->count - gap.rank) * sizeof *keys);
@@ -218,30 +138,27 @@ void pleat__key_set_remove_at(pleat__key_set *set, pleat__key_gap gap, bool abov
         block_settle(set, gap.at);
 }
 
-void pleat__key_set_put_at(pleat__key_set *set, pleat__key_gap gap, bool above, uint64_t key)
+void pleat__key_set_remove_above(pleat__key_set *set, pleat__key_gap gap)
 {
-    gap = above ? gap_above(set, gap) : gap;
-    uint64_t *keys = keys_of(set, gap.at);
-    keys[gap.rank - 1] = key;
-    set->index[gap.at].low = keys[0];
+    pleat__key_set_remove_at(set, pleat__key_gap_above(set, gap));
 }
 
 void pleat__key_set_insert(pleat__key_set *set, uint64_t key)
 {
-    pleat__key_set_insert_at(set, gap_of(set, key), key);
+    pleat__key_set_insert_at(set, pleat__key_set_gap(set, key), key);
 }
 
 /* The gap above a key of the set. */
 static inline pleat__key_gap gap_behind(const pleat__key_set *set, uint64_t key)
 {
-    pleat__key_gap gap = gap_of(set, key);
-    PLEAT_CHECK(key_at(set, gap, false) == key);
+    pleat__key_gap gap = pleat__key_set_gap(set, key);
+    PLEAT_CHECK(pleat__key_below(set, gap) == key);
     return gap;
 }
 
 void pleat__key_set_remove(pleat__key_set *set, uint64_t key)
 {
-    pleat__key_set_remove_at(set, gap_behind(set, key), false);
+    pleat__key_set_remove_at(set, gap_behind(set, key));
 }
 
 /* Whether a key belongs to a block as the blocks are. */
@@ -251,25 +168,22 @@ static inline bool is_of_block(const pleat__key_set *set, uint32_t at, uint64_t 
            (at + 1 == set->blocks || key < set->index[at + 1].low);
 }
 
+/* A key mostly goes by a few others, so these are moved one by one. */
 void pleat__key_set_replace(pleat__key_set *set, uint64_t old, uint64_t key)
 {
     pleat__key_gap gap = gap_behind(set, old);
     if (!is_of_block(set, gap.at, key)) {
-        pleat__key_set_remove_at(set, gap, false);
+        pleat__key_set_remove_at(set, gap);
         pleat__key_set_insert(set, key);
         return;
     }
     uint64_t *keys = keys_of(set, gap.at);
-    uint32_t from = gap.rank - 1, count = set->index[gap.at].count;
-    if (key > old) {
-        uint32_t over = gap.rank != count ? rank_of(keys + gap.rank, count - gap.rank, key) : 0;
-        memmove(keys + from, keys + from + 1, over * sizeof *keys);
-        keys[from + over] = key;
-    } else {
-        uint32_t to = from != 0 ? rank_of(keys, from, key) : 0;
-        memmove(keys + to + 1, keys + to, (from - to) * sizeof *keys);
-        keys[to] = key;
-    }
+    uint32_t at = gap.rank - 1, last = set->index[gap.at].count - 1;
+    for (; at != last && keys[at + 1] < key; at++)
+        keys[at] = keys[at + 1];
+    for (; at != 0 && keys[at - 1] > key; at--)
+        keys[at] = keys[at - 1];
+    keys[at] = key;
     set->index[gap.at].low = keys[0];
 }
 

@@ -37,8 +37,96 @@ typedef struct pleat__key_set {
 void pleat__key_set_init(pleat__key_set *set, pleat__arena *arena);
 /* Leaves it empty, without memory. */
 void pleat__key_set_release(pleat__key_set *set);
+
+/* Blocks that so many keys may take. */
+static inline uint64_t pleat__key_blocks_of(uint64_t keys)
+{
+    return 4 * keys / PLEAT__KEY_BLOCK + 1;
+}
+
+PLEAT_NODISCARD pleat_result pleat__key_set_grow(pleat__key_set *set, uint64_t blocks);
 /* Makes room for so many keys more than it holds: their insertions cannot fail then. */
-PLEAT_NODISCARD pleat_result pleat__key_set_reserve(pleat__key_set *set, uint32_t keys);
+PLEAT_NODISCARD static inline pleat_result pleat__key_set_reserve(pleat__key_set *set,
+                                                                  uint32_t keys)
+{
+    uint64_t most = pleat__key_blocks_of((uint64_t)set->count + keys);
+    return most <= set->capacity ? PLEAT_OK : pleat__key_set_grow(set, most);
+}
+
+/* ---- searching ---- */
+
+/* Between two neighbouring keys of a set, until the set changes. */
+typedef struct pleat__key_gap {
+    uint32_t at;   /* in the order of the blocks */
+    uint32_t rank; /* of that block's keys, how many are below */
+} pleat__key_gap;
+
+static inline uint64_t *pleat__key_block_keys(const pleat__key_set *set, uint32_t at)
+{
+    return set->keys + (size_t)set->index[at].block * PLEAT__KEY_BLOCK;
+}
+
+/* The last block whose lowest key is at or below `key`; the first when there is none. */
+static inline uint32_t pleat__key_block_of(const pleat__key_set *set, uint64_t key)
+{
+    uint32_t at = 0;
+    for (uint32_t left = set->blocks; left > 1;) {
+        uint32_t half = left / 2;
+        at += set->index[at + half].low <= key ? half : 0;
+        left -= half;
+    }
+    return at;
+}
+
+/* How many of a block's keys are at or below `key`. */
+static inline uint32_t pleat__key_rank_of(const uint64_t *keys, uint32_t count, uint64_t key)
+{
+    const uint64_t *at = keys;
+    for (uint32_t left = count; left > 1;) {
+        uint32_t half = left / 2;
+        at += at[half - 1] <= key ? half : 0;
+        left -= half;
+    }
+    return (uint32_t)(at - keys) + (*at <= key);
+}
+
+/* The gap above the greatest key at or below `key`. */
+static inline pleat__key_gap pleat__key_set_gap(const pleat__key_set *set, uint64_t key)
+{
+    if (set->count == 0)
+        return (pleat__key_gap){0, 0};
+    uint32_t at = pleat__key_block_of(set, key);
+    return (pleat__key_gap){
+        at, pleat__key_rank_of(pleat__key_block_keys(set, at), set->index[at].count, key)};
+}
+
+/* The key below a gap, and the one above it; 0: none. */
+static inline uint64_t pleat__key_below(const pleat__key_set *set, pleat__key_gap gap)
+{
+    return gap.rank != 0 ? pleat__key_block_keys(set, gap.at)[gap.rank - 1] : 0;
+}
+
+static inline uint64_t pleat__key_above(const pleat__key_set *set, pleat__key_gap gap)
+{
+    if (gap.at >= set->blocks)
+        return 0;
+    if (gap.rank != set->index[gap.at].count)
+        return pleat__key_block_keys(set, gap.at)[gap.rank];
+    return gap.at + 1 < set->blocks ? set->index[gap.at + 1].low : 0;
+}
+
+/* The greatest key at or below `key`, and the lowest above it; 0: none. */
+static inline uint64_t pleat__key_set_at_most(const pleat__key_set *set, uint64_t key)
+{
+    return pleat__key_below(set, pleat__key_set_gap(set, key));
+}
+
+static inline uint64_t pleat__key_set_above(const pleat__key_set *set, uint64_t key)
+{
+    return pleat__key_above(set, pleat__key_set_gap(set, key));
+}
+
+/* ---- changing ---- */
 
 /* pre: not in the set; room was made. */
 void pleat__key_set_insert(pleat__key_set *set, uint64_t key);
@@ -47,26 +135,26 @@ void pleat__key_set_remove(pleat__key_set *set, uint64_t key);
 /* Puts `key` in the place of `old`. pre: `old` is in the set, `key` is not, and room was made. */
 void pleat__key_set_replace(pleat__key_set *set, uint64_t old, uint64_t key);
 
-/* The greatest key at or below `key`, and the lowest above it; 0: none. */
-uint64_t pleat__key_set_at_most(const pleat__key_set *set, uint64_t key);
-uint64_t pleat__key_set_above(const pleat__key_set *set, uint64_t key);
-
-/* Between two neighbouring keys of a set, until the set changes. */
-typedef struct pleat__key_gap {
-    uint32_t at;   /* in the order of the blocks */
-    uint32_t rank; /* of that block's keys, how many are below */
-} pleat__key_gap;
-
-/* Both neighbours of `key` with one search, and the gap between them. What is done there needs no
- * other search. */
-pleat__key_gap pleat__key_set_around(const pleat__key_set *set, uint64_t key, uint64_t *at_most,
-                                     uint64_t *above);
-/* pre: the key belongs there; room was made. */
+/* What is done at a gap needs no other search. pre: the key belongs there; room was made. */
 void pleat__key_set_insert_at(pleat__key_set *set, pleat__key_gap gap, uint64_t key);
-/* The neighbour below, or the one `above`, goes. pre: there is one. */
-void pleat__key_set_remove_at(pleat__key_set *set, pleat__key_gap gap, bool above);
+/* The neighbour below goes, or the one above. pre: there is one. */
+void pleat__key_set_remove_at(pleat__key_set *set, pleat__key_gap gap);
+void pleat__key_set_remove_above(pleat__key_set *set, pleat__key_gap gap);
+
 /* Another key in the neighbour's place. pre: the order stays as it is. */
-void pleat__key_set_put_at(pleat__key_set *set, pleat__key_gap gap, bool above, uint64_t key);
+static inline void pleat__key_set_put_at(pleat__key_set *set, pleat__key_gap gap, uint64_t key)
+{
+    uint64_t *keys = pleat__key_block_keys(set, gap.at);
+    keys[gap.rank - 1] = key;
+    set->index[gap.at].low = keys[0];
+}
+
+static inline pleat__key_gap pleat__key_gap_above(const pleat__key_set *set, pleat__key_gap gap)
+{
+    if (gap.rank != set->index[gap.at].count)
+        return (pleat__key_gap){gap.at, gap.rank + 1};
+    return (pleat__key_gap){gap.at + 1, 1};
+}
 
 /* Whether order, counts and the blocks' number are as they must be; prints what is not. */
 bool pleat__key_set_audit(const pleat__key_set *set);

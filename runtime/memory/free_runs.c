@@ -19,12 +19,6 @@ void pleat__free_runs_release(pleat__free_runs *runs)
     runs->granules = 0;
 }
 
-pleat_result pleat__free_runs_reserve(pleat__free_runs *runs, uint32_t more)
-{
-    PLEAT_TRY(pleat__key_set_reserve(&runs->by_place, more));
-    return pleat__key_set_reserve(&runs->by_size, more);
-}
-
 /* ---- keys ---- */
 
 static inline uint64_t key_of(uint32_t high, uint32_t low)
@@ -60,24 +54,27 @@ pleat__run pleat__free_runs_add(pleat__free_runs *runs, pleat__run run, bool joi
     if (run.count == 0)
         return run;
     pleat__key_set *by_place = &runs->by_place, *by_size = &runs->by_size;
-    uint64_t before, behind;
-    pleat__key_gap gap = pleat__key_set_around(by_place, place_key(run), &before, &behind);
-    pleat__run lower = run_at_place(before), upper = run_at_place(behind);
-    bool joins_lower = join_before && before != 0 && lower.begin + lower.count == run.begin;
-    bool joins_upper = join_after && behind != 0 && upper.begin == run.begin + run.count;
-    pleat__run whole = {joins_lower ? lower.begin : run.begin, run.count +
-                                                                   (joins_lower ? lower.count : 0) +
-                                                                   (joins_upper ? upper.count : 0)};
+    pleat__key_gap gap = pleat__key_set_gap(by_place, place_key(run));
+    pleat__run lower = run_at_place(pleat__key_below(by_place, gap));
+    pleat__run upper = run_at_place(pleat__key_above(by_place, gap));
+    bool joins_lower = join_before && lower.begin + lower.count == run.begin && lower.count != 0;
+    bool joins_upper = join_after && upper.begin == run.begin + run.count;
+    pleat__run whole = run;
     runs->granules += run.count;
+    if (joins_lower)
+        whole = (pleat__run){lower.begin, lower.count + run.count};
+    if (joins_upper)
+        whole.count += upper.count;
     if (!joins_lower && !joins_upper) {
         pleat__key_set_insert_at(by_place, gap, place_key(whole));
         pleat__key_set_insert(by_size, size_key(whole));
         return whole;
     }
-    pleat__key_set_put_at(by_place, gap, !joins_lower, place_key(whole));
+    pleat__key_set_put_at(by_place, joins_lower ? gap : pleat__key_gap_above(by_place, gap),
+                          place_key(whole));
     pleat__key_set_replace(by_size, size_key(joins_lower ? lower : upper), size_key(whole));
     if (joins_lower && joins_upper) {
-        pleat__key_set_remove_at(by_place, gap, true);
+        pleat__key_set_remove_above(by_place, gap);
         pleat__key_set_remove(by_size, size_key(upper));
     }
     return whole;
@@ -86,22 +83,20 @@ pleat__run pleat__free_runs_add(pleat__free_runs *runs, pleat__run run, bool joi
 bool pleat__free_runs_carve(pleat__free_runs *runs, pleat__run run)
 {
     pleat__key_set *by_place = &runs->by_place, *by_size = &runs->by_size;
-    uint64_t before, behind;
-    pleat__key_gap gap =
-        pleat__key_set_around(by_place, key_of(run.begin, UINT32_MAX), &before, &behind);
-    pleat__run old = run_at_place(before);
+    pleat__key_gap gap = pleat__key_set_gap(by_place, key_of(run.begin, UINT32_MAX));
+    pleat__run old = run_at_place(pleat__key_below(by_place, gap));
     uint32_t end = run.begin + run.count, old_end = old.begin + old.count;
     if (run.begin - old.begin >= old.count || old_end < end)
         return false;
     pleat__run low = {old.begin, run.begin - old.begin}, high = {end, old_end - end};
     runs->granules -= run.count;
     if (low.count == 0 && high.count == 0) {
-        pleat__key_set_remove_at(by_place, gap, false);
+        pleat__key_set_remove_at(by_place, gap);
         pleat__key_set_remove(by_size, size_key(old));
         return true;
     }
     pleat__run kept = low.count != 0 ? low : high;
-    pleat__key_set_put_at(by_place, gap, false, place_key(kept));
+    pleat__key_set_put_at(by_place, gap, place_key(kept));
     pleat__key_set_replace(by_size, size_key(old), size_key(kept));
     if (low.count != 0 && high.count != 0) {
         pleat__key_set_insert_at(by_place, gap, place_key(high));

@@ -19,7 +19,12 @@ typedef struct pleat__free_runs {
 void pleat__free_runs_init(pleat__free_runs *runs, pleat__arena *arena);
 void pleat__free_runs_release(pleat__free_runs *runs);
 /* Room for so many runs more: what makes a later insertion unable to fail. */
-PLEAT_NODISCARD pleat_result pleat__free_runs_reserve(pleat__free_runs *runs, uint32_t more);
+PLEAT_NODISCARD static inline pleat_result pleat__free_runs_reserve(pleat__free_runs *runs,
+                                                                    uint32_t more)
+{
+    pleat_result result = pleat__key_set_reserve(&runs->by_place, more);
+    return result == PLEAT_OK ? pleat__key_set_reserve(&runs->by_size, more) : result;
+}
 
 /* Adds a run; no granule of it is in yet. pre: room for one reserved. Joins the neighbour before it
  * when `join_before`, the one behind when `join_after`. What it has become. */

@@ -21,7 +21,12 @@ static inline void pleat__heap_forget(pleat__heap *heap)
 }
 
 /* Whether a granule is at the address behind the one before it. */
-bool pleat__heap_follows(const pleat__heap *heap, uint32_t granule);
+static inline bool pleat__heap_follows(const pleat__heap *heap, uint32_t granule)
+{
+    uint32_t chunk = pleat__chunk_of(heap->pool, granule);
+    return (granule & (heap->pool->occupancy.full - 1)) != 0 || chunk >= heap->pool->count ||
+           !heap->pool->breaks[chunk];
+}
 /* Room for the zones of all chunks that the pool has room for. */
 PLEAT_NODISCARD pleat_result pleat__zones_reserve(pleat__heap *heap);
 /* A free run into a zone's set. */

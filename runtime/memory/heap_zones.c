@@ -25,13 +25,6 @@ pleat_result pleat__zones_reserve(pleat__heap *heap)
 
 /* ---- the sets ---- */
 
-bool pleat__heap_follows(const pleat__heap *heap, uint32_t granule)
-{
-    uint32_t chunk = pleat__chunk_of(heap->pool, granule);
-    return (granule & (heap->pool->occupancy.full - 1)) != 0 || chunk >= heap->pool->count ||
-           !heap->pool->breaks[chunk];
-}
-
 /* What it has become is `whole`. */
 static pleat_result add_run(pleat__heap *heap, uint8_t zone, pleat__run run, pleat__run *whole)
 {

@@ -69,31 +69,35 @@ static void assert_neighbours(const fixture *f, uint32_t number)
         low--;
     while (high <= KEYS && !f->in[high])
         high++;
-    uint64_t at_most, above;
-    pleat__key_set_around(&f->set, key_of(number), &at_most, &above);
-    assert_int_equal(at_most, key_of(low));
-    assert_int_equal(above, high > KEYS ? 0 : key_of(high));
-    assert_int_equal(pleat__key_set_at_most(&f->set, key_of(number) + 1), at_most);
-    assert_int_equal(pleat__key_set_above(&f->set, key_of(number) + 1), above);
+    pleat__key_gap gap = pleat__key_set_gap(&f->set, key_of(number));
+    assert_int_equal(pleat__key_below(&f->set, gap), key_of(low));
+    assert_int_equal(pleat__key_above(&f->set, gap), high > KEYS ? 0 : key_of(high));
+    assert_int_equal(pleat__key_set_at_most(&f->set, key_of(number) + 1), key_of(low));
+    assert_int_equal(pleat__key_set_above(&f->set, key_of(number) + 1),
+                     high > KEYS ? 0 : key_of(high));
 }
 
 /* What is done in a gap that was found: another number beside or in the place of its neighbours, or
  * one of them gone. */
 static void change_in_gap(fixture *f, uint32_t number, uint32_t what)
 {
-    uint64_t at_most, above;
-    pleat__key_gap gap = pleat__key_set_around(&f->set, key_of(number), &at_most, &above);
+    pleat__key_gap gap = pleat__key_set_gap(&f->set, key_of(number));
     bool upper = what & 1;
-    uint32_t neighbour = (uint32_t)((upper ? above : at_most) >> 31);
+    uint64_t key = upper ? pleat__key_above(&f->set, gap) : pleat__key_below(&f->set, gap);
+    uint32_t neighbour = (uint32_t)(key >> 31);
     if (!f->in[number] && what < 2) {
         pleat__key_set_insert_at(&f->set, gap, key_of(number));
     } else if (neighbour == 0) {
         return;
     } else if (!f->in[number] && what < 4) {
-        pleat__key_set_put_at(&f->set, gap, upper, key_of(number));
+        gap = upper ? pleat__key_gap_above(&f->set, gap) : gap;
+        pleat__key_set_put_at(&f->set, gap, key_of(number));
         f->in[neighbour] = false;
     } else {
-        pleat__key_set_remove_at(&f->set, gap, upper);
+        if (upper)
+            pleat__key_set_remove_above(&f->set, gap);
+        else
+            pleat__key_set_remove_at(&f->set, gap);
         f->in[neighbour] = false;
         f->count--;
         return;
