@@ -43,6 +43,8 @@
 
 #define MULTIPLIER UINT64_C(0x9e3779b97f4a7c15)
 
+_Static_assert(GRAM == sizeof(uint64_t), "a word holds the keys of as many requests");
+
 pleat_result pleat__period_init(pleat__period *period, pleat__arena *arena, bool off)
 {
     *period = (pleat__period){.off = off};
@@ -63,7 +65,7 @@ void pleat__period_release(pleat__period *period, pleat__arena *arena)
 void pleat__period_forget(pleat__period *period, uint64_t position, bool empty)
 {
     if (empty)
-        period->hash = 0;
+        period->grams = 0;
     for (uint32_t i = 0; i < PLEAT__LAGS; i++)
         if (period->lags[i].cursor < position)
             period->lags[i].open = false;
@@ -71,23 +73,15 @@ void pleat__period_forget(pleat__period *period, uint64_t position, bool empty)
 
 /* ---- distances ---- */
 
-uint64_t pleat__period_word(uint64_t bytes, uint16_t stream)
+/* Where the table of positions has the last GRAM requests, which are known by their keys. */
+static uint64_t mixed_of(uint64_t grams)
 {
-    uint64_t word = (bytes ^ (uint64_t)stream << 56) * MULTIPLIER;
-    return word ^ word >> 32;
+    return (grams ^ grams >> 29) * MULTIPLIER;
 }
 
-static uint64_t word_of(const pleat__expected *item)
+void pleat__period_expect(const pleat__period *period, uint8_t key)
 {
-    return pleat__period_word(item->bytes, item->stream);
-}
-
-static inline uint64_t power_of_multiplier(uint32_t exponent)
-{
-    uint64_t power = 1;
-    while (exponent-- > 0)
-        power *= MULTIPLIER;
-    return power;
+    __builtin_prefetch(&period->seen[mixed_of(period->grams << 8 | key) >> (64 - SEEN_BITS)], 1);
 }
 
 /* Notes where the last GRAM requests are. How far back they were last, where that is `wanted`; 0:
@@ -95,14 +89,12 @@ static inline uint64_t power_of_multiplier(uint32_t exponent)
 static uint32_t distance_step(pleat__recording *recording, bool wanted)
 {
     uint64_t at = recording->end - 1;
-    recording->period.hash =
-        recording->period.hash * MULTIPLIER + word_of(pleat__recording_at(recording, at));
+    pleat__period *period = &recording->period;
+    period->grams = period->grams << 8 | *pleat__recording_key_at(recording, at);
     if (recording->end - recording->begin <= GRAM)
         return 0;
-    recording->period.hash -=
-        word_of(pleat__recording_at(recording, at - GRAM)) * power_of_multiplier(GRAM);
-    uint64_t mixed = (recording->period.hash ^ recording->period.hash >> 29) * MULTIPLIER;
-    pleat__seen *seen = &recording->period.seen[mixed >> (64 - SEEN_BITS)];
+    uint64_t mixed = mixed_of(period->grams);
+    pleat__seen *seen = &period->seen[mixed >> (64 - SEEN_BITS)];
     /* What is not wanted is not read: the table is larger than a processor's first caches. */
     uint32_t distance = wanted ? (uint32_t)at - seen->position : 0;
     bool known = wanted && seen->tag == (uint32_t)mixed && distance <= at - recording->begin;
@@ -140,38 +132,20 @@ static bool is_there(const pleat__recording *recording, const pleat__lag *lag, u
                                   pleat__recording_at(recording, lag->cursor + k - 1)));
 }
 
-/* A bit for each of PLEAT__KEYS keys from a position on that is this one; the first is the lowest.
- * Behind the end of a segment there are none. */
-static uint32_t keys_that_are(const pleat__recording *recording, uint64_t position, uint8_t key)
-{
-    const uint64_t each = UINT64_C(0x0101010101010101), low = 0x7f * each;
-    uint32_t last = PLEAT__SEGMENT - PLEAT__KEYS, at = position % PLEAT__SEGMENT;
-    uint32_t over = at > last ? at - last : 0;
-    const uint8_t *keys = pleat__recording_key_at(recording, position - over);
-    uint64_t word;
-    memcpy(&word, keys, sizeof word); /* the first is the lowest byte: recording.h */
-    word ^= key * each;
-    uint64_t zero = ~(((word & low) + low) | word | low) >> 7;
-    return (uint32_t)(zero * UINT64_C(0x0102040810204080) >> 56) >> over;
-}
-
 /* The lowest k in [from, to] at which the newest request is. UINT64_MAX: none. */
 static uint64_t first_there(const pleat__recording *recording, const pleat__lag *lag, uint64_t from,
                             uint64_t to, uint64_t most)
 {
     uint8_t key = *pleat__recording_key_at(recording, recording->end - 1);
     uint64_t end = lag->cursor + to + 1 < most ? lag->cursor + to + 1 : most;
-    for (uint64_t at = lag->cursor + from; at < end;) {
+    for (uint64_t at = lag->cursor + from; at < end; at++) {
+        const uint8_t *keys = pleat__recording_key_at(recording, at);
         uint64_t left = PLEAT__SEGMENT - at % PLEAT__SEGMENT;
-        uint64_t count = left < PLEAT__KEYS ? left : PLEAT__KEYS;
-        count = end - at < count ? end - at : count;
-        uint32_t bits = keys_that_are(recording, at, key);
-        for (bits &= (1u << count) - 1; bits != 0; bits &= bits - 1) {
-            uint64_t k = at - lag->cursor + (uint32_t)__builtin_ctz(bits);
-            if (is_there(recording, lag, k, most))
-                return k;
-        }
-        at += count;
+        uint64_t count = end - at < left ? end - at : left;
+        const uint8_t *like = memchr(keys, key, count);
+        at += like != NULL ? (uint64_t)(like - keys) : count - 1;
+        if (like != NULL && is_there(recording, lag, at - lag->cursor, most))
+            return at - lag->cursor;
     }
     return UINT64_MAX;
 }
@@ -375,6 +349,17 @@ static void vote(pleat__recording *recording, uint32_t distance)
     if (index < PLEAT__LAGS)
         lag_open(recording, index, recording->end - distance);
     votes->count = 0;
+}
+
+bool pleat__period_goes_well(const pleat__recording *recording)
+{
+    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
+        const pleat__lag *lag = &recording->period.lags[i];
+        uint64_t compared = recording->end - lag->since;
+        if (lag->open && compared >= EARLY && pleat__nearly_all(lag->agreed, compared))
+            return true;
+    }
+    return false;
 }
 
 pleat__repeat pleat__period_step(pleat__recording *recording)

@@ -49,13 +49,15 @@ typedef struct pleat__vote {
 typedef struct pleat__period {
     bool off; /* iterations are not looked for without marks */
     pleat__lag lags[PLEAT__LAGS];
-    uint64_t hash; /* of the last sizes */
+    uint64_t grams; /* the keys of the last GRAM requests, the newest the lowest */
     pleat__seen *seen;
     pleat__vote *votes;
 } pleat__period;
 
 PLEAT_NODISCARD pleat_result pleat__period_init(pleat__period *period, pleat__arena *arena,
                                                 bool off);
+/* A request of this key is served, and will be recorded: what that reads is fetched meanwhile. */
+void pleat__period_expect(const pleat__period *period, uint8_t key);
 void pleat__period_release(pleat__period *period, pleat__arena *arena);
 /* Nothing before this position is held any more; `empty`: nothing at all. */
 void pleat__period_forget(pleat__period *period, uint64_t position, bool empty);

@@ -10,9 +10,14 @@
  * may have none (D190). */
 #define MOST     (1u << 20)
 #define UNMARKED (1u << 18)
-/* Requests that are not recorded behind UNMARKED without marks in which no repeat was found (D446).
+/* Without marks: requests in which no repeat was found, and that no lag goes well in, before as
+ * many times REST are not recorded, at first; twice as many each time, up to UNMARKED (D446, D466).
  */
-#define UNASKED (3 * UNMARKED)
+#define UNFOUND (1u << 16)
+#define REST    3u
+/* Iterations that are not recorded where most are not like the one before, for the two that are
+ * (D467). */
+#define UNASKED (2 * REST)
 /* Requests that an iteration must have to be followed. */
 #define LEAST 64u
 /* Two marks with at most this many requests between them are one mark made twice. */
@@ -26,7 +31,7 @@ _Static_assert(MOST / PLEAT__SEGMENT < PLEAT__SEGMENTS - 1, "all that is held is
 
 pleat_result pleat__recording_init(pleat__recording *recording, pleat__arena *arena, bool unmarked)
 {
-    *recording = (pleat__recording){.arena = arena, .mark_at = PLEAT__NO_MARK};
+    *recording = (pleat__recording){.arena = arena, .mark_at = PLEAT__NO_MARK, .patience = UNFOUND};
     return pleat__period_init(&recording->period, arena, !unmarked);
 }
 
@@ -121,14 +126,18 @@ static pleat_result make_room(pleat__recording *recording)
 }
 
 /* What was found with the newest request. Where nothing is for long, sizes change: to look on costs
- * half of what the heap does, so it stops for a while. */
+ * as much as the heap does, so it stops for a while. */
 static pleat__repeat look_for_repeat(pleat__recording *recording)
 {
     pleat__repeat found = pleat__period_step(recording);
     recording->unfound = found.count != 0 ? 0 : recording->unfound + 1;
-    if (recording->unfound >= UNMARKED) {
+    if (found.count != 0)
+        recording->patience = UNFOUND;
+    if (recording->unfound >= recording->patience &&
+        (recording->unfound >= UNMARKED || !pleat__period_goes_well(recording))) {
         pleat__recording_restart(recording);
-        recording->unasked = UNASKED;
+        recording->unasked = REST * recording->patience;
+        recording->patience = recording->patience < UNMARKED ? 2 * recording->patience : UNMARKED;
     }
     return found;
 }
@@ -140,7 +149,7 @@ pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, 
     if (recording->full)
         return none;
     if (recording->unasked != 0) {
-        recording->unasked--;
+        recording->unasked -= !recording->marked;
         return none;
     }
     if (make_room(recording) != PLEAT_OK) {
@@ -150,8 +159,7 @@ pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, 
         return none;
     }
     pleat__view_pin(place);
-    *pleat__recording_key_at(recording, recording->end) =
-        (uint8_t)(pleat__period_word(bytes, stream) >> 56);
+    *pleat__recording_key_at(recording, recording->end) = pleat__recording_key_of(bytes, stream);
     *pleat__recording_at(recording, recording->end++) =
         (pleat__expected){.bytes = bytes,
                           .place = *place,
@@ -191,6 +199,10 @@ pleat__repeat pleat__recording_mark(pleat__recording *recording)
     pleat__repeat stretch = {0};
     uint64_t begin = recording->mark_at, count = recording->end - begin;
     bool whole = begin != PLEAT__NO_MARK && begin >= recording->begin;
+    if (recording->marked && recording->unasked != 0) {
+        recording->unasked--;
+        return stretch;
+    }
     if (recording->marked && !recording->full && whole && count <= AGAIN)
         return stretch;
     if (!recording->marked) {
@@ -210,6 +222,12 @@ pleat__repeat pleat__recording_mark(pleat__recording *recording)
     bool alike = compared && is_alike(recording, begin, (uint32_t)count);
     if (compared && is_often_alike(recording, alike) && alike)
         stretch = (pleat__repeat){.first = begin, .count = (uint32_t)count};
+    if (compared && recording->unlike == MOST_UNLIKE) {
+        recording->period.lags[0].open = false;
+        forget_before(recording, recording->end);
+        recording->unasked = UNASKED;
+        return stretch;
+    }
     pleat__period_mark(recording, begin);
     forget_before(recording, begin);
     return stretch;

@@ -24,11 +24,6 @@
  * held at a time. As the recording grows nothing of it moves. */
 #define PLEAT__SEGMENT  1024u
 #define PLEAT__SEGMENTS 2048u
-/* Keys that are looked at together. */
-#define PLEAT__KEYS 8u
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "the first of several keys is the lowest");
-
 /* A request's key is a byte made of its size and stream, by which it is looked for: so rows of keys
  * are read instead of lines of items. */
 typedef struct pleat__segment {
@@ -43,7 +38,9 @@ typedef struct pleat__recording {
     uint64_t begin, end;      /* positions that are held */
     uint64_t pinned;          /* from here on places are pinned, also of what is held no more */
     uint32_t unfound;         /* requests without marks since a repeat was found */
-    uint32_t unasked;         /* requests that are not recorded: in many before none was found */
+    uint32_t patience;        /* of them, so many until it is looked for more seldom */
+    uint32_t unasked;         /* requests, or iterations with marks, that are not recorded: many
+                                 before did not repeat themselves */
     bool marked;              /* the job marks its iterations */
     bool full;        /* no host memory: nothing is recorded until the next mark or restart */
     uint64_t mark_at; /* position of the last mark; PLEAT__NO_MARK: none since recording began */
@@ -92,6 +89,13 @@ static inline uint8_t *pleat__recording_key_at(const pleat__recording *recording
     return &recording->segments[segment].keys[position % PLEAT__SEGMENT];
 }
 
+static inline uint8_t pleat__recording_key_of(uint64_t bytes, uint16_t stream)
+{
+    uint64_t word = (bytes ^ (uint64_t)stream << 56) * UINT64_C(0x9e3779b97f4a7c15);
+    /* Twice: those of sizes that grow by the same would do so as well. */
+    return (uint8_t)((word ^ word >> 32) * UINT64_C(0x9e3779b97f4a7c15) >> 56);
+}
+
 static inline bool pleat__recording_same(const pleat__expected *a, const pleat__expected *b)
 {
     return a->bytes == b->bytes && a->stream == b->stream;
@@ -99,10 +103,10 @@ static inline bool pleat__recording_same(const pleat__expected *a, const pleat__
 
 /* --- period.c: the steps that need the recording ----------------------------------------------*/
 
-/* A number for a request's size and stream; its upper half is mixed the best. */
-uint64_t pleat__period_word(uint64_t bytes, uint16_t stream);
 /* The newest request is compared with what each lag expects. A stretch that repeats. */
 pleat__repeat pleat__period_step(pleat__recording *recording);
+/* Whether nearly all of what a lag has compared for a while agreed. */
+bool pleat__period_goes_well(const pleat__recording *recording);
 /* The same for lag 0 alone, which compares an iteration with the one before. */
 void pleat__period_step_marked(pleat__recording *recording);
 /* Lag 0 compares what comes from now on with what lies from `begin` on. */
