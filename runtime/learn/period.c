@@ -199,24 +199,20 @@ static bool hopeless(const pleat__recording *recording, const pleat__lag *lag)
            recording->end - lag->last > 2 * (uint64_t)lag->length + LEAST;
 }
 
-bool pleat__period_is_multiple(uint32_t longer, uint32_t shorter)
+/* Whether the longer stretch is the shorter one repeated a whole number of times. */
+static bool is_multiple(uint32_t longer, uint32_t shorter)
 {
     uint32_t rest = longer % shorter;
     return (rest < shorter - rest ? rest : shorter - rest) <= shorter / EXACT;
-}
-
-bool pleat__period_is_longer(uint32_t stretch, uint32_t than)
-{
-    return stretch >= than + than / 2;
 }
 
 /* Whether a lag agrees as well as one of `length` does, is longer, and is no multiple of it. */
 static bool goes_longer(const pleat__recording *recording, const pleat__lag *lag, uint32_t length)
 {
     uint64_t compared = recording->end - lag->since;
-    return lag->open && pleat__period_is_longer(lag->length, length) && compared >= EARLY &&
+    return lag->open && lag->length >= length + length / 2 && compared >= EARLY &&
            compared >= lag->length / 8 && pleat__nearly_all(lag->agreed, compared) &&
-           !pleat__period_is_multiple(lag->length, length);
+           !is_multiple(lag->length, length);
 }
 
 static bool longer_goes(const pleat__recording *recording, uint32_t length)

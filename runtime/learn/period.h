@@ -61,9 +61,5 @@ void pleat__period_expect(const pleat__period *period, uint8_t key);
 void pleat__period_release(pleat__period *period, pleat__arena *arena);
 /* Nothing before this position is held any more; `empty`: nothing at all. */
 void pleat__period_forget(pleat__period *period, uint64_t position, bool empty);
-/* Whether `stretch` is so much longer than `than` that the latter may be a loop within it. */
-bool pleat__period_is_longer(uint32_t stretch, uint32_t than);
-/* Whether the longer stretch is the shorter one repeated a whole number of times. */
-bool pleat__period_is_multiple(uint32_t longer, uint32_t shorter);
 
 #endif

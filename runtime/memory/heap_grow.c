@@ -240,12 +240,6 @@ pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
     return pleat__zone_add(heap, small, whole);
 }
 
-/* Whether any view or fold maps the chunk beside its home. */
-static bool aliased(const pleat__heap *heap, uint32_t chunk)
-{
-    return pleat__space_maps(heap->pool->space, heap->pool->chunks[chunk]) > 1;
-}
-
 uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__fences *fences)
 {
     uint64_t zones = 0;
@@ -257,17 +251,19 @@ uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__fences *fence
     return zones;
 }
 
-/* Whether a handle's chunks can be given back. */
-static bool idle_handle(const pleat__heap *heap, uint32_t first, uint64_t spared)
+bool pleat__heap_is_idle(const pleat__heap *heap, uint32_t first, uint64_t spared)
 {
-    uint32_t chunks = pleat__handle_chunks(heap->pool, first);
-    for (uint32_t c = first; c < first + chunks; c++)
-        if (heap->pool->occupancy.used[c] != 0 || (spared >> heap->zone_of[c] / 2 & 1) != 0)
+    const pleat__chunk_pool *pool = heap->pool;
+    const pleat__chunk *handle = pool->chunks[first];
+    if (handle == NULL || handle->rests)
+        return false;
+    for (uint32_t c = first; c < first + handle->pages; c++)
+        if (pool->occupancy.used[c] != 0 || (spared >> heap->zone_of[c] / 2 & 1) != 0)
             return false;
-    return chunks != 0 && !heap->pool->chunks[first]->rests && !aliased(heap, first);
+    return true;
 }
 
-/* Chunks that can be given back, the highest first, into `numbers`; how many, and their lowest page
+/* Chunks of idle handles that no view or fold maps beside their homes, the highest first, into `numbers`; how many, and their lowest page
  * in *page. */
 static uint32_t list_idle(const pleat__heap *heap, uint32_t chunks, uint64_t spared, uint64_t *page,
                           uint32_t *numbers)
@@ -277,7 +273,8 @@ static uint32_t list_idle(const pleat__heap *heap, uint32_t chunks, uint64_t spa
     uint32_t count = 0;
     for (uint32_t c = pool->count, first; c > 0 && count < chunks; c = first) {
         first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
-        bool idle = pool->home[first] >= from && idle_handle(heap, first, spared);
+        bool idle = pool->home[first] >= from && pleat__heap_is_idle(heap, first, spared) &&
+                    pleat__space_maps(pool->space, pool->chunks[first]) <= 1;
         for (uint32_t k = c; idle && k > first; k--)
             numbers[count++] = k - 1;
     }

@@ -35,6 +35,9 @@ PLEAT_NODISCARD pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pl
 pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run);
 /* A bit for two zones of whose memory nothing can go: their stream captures, and nobody said so. */
 uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__fences *fences);
+/* Whether nothing lies on the handle that would begin with chunk `first`, it is there, and it is
+ * none of those. */
+bool pleat__heap_is_idle(const pleat__heap *heap, uint32_t first, uint64_t spared);
 /* By how much a count is more than another; 0 where it is not. */
 static inline uint64_t pleat__beyond(uint64_t count, uint64_t other)
 {

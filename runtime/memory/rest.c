@@ -50,18 +50,6 @@ static void handles_add(const pleat__chunk_pool *pool, handles *all, uint32_t fi
 
 /* ---- to rest ---- */
 
-static bool is_idle(const pleat__heap *heap, uint32_t first, uint64_t spared)
-{
-    const pleat__chunk_pool *pool = heap->pool;
-    const pleat__chunk *handle = pool->chunks[first];
-    if (handle == NULL || handle->rests || handle->stuck != 0)
-        return false;
-    for (uint32_t c = first; c < first + handle->pages; c++)
-        if (pool->occupancy.used[c] != 0 || (spared >> heap->zone_of[c] / 2 & 1) != 0)
-            return false;
-    return true;
-}
-
 /* The highest idle handles, of at least `bytes` together or all. */
 static void list_idle(const pleat__heap *heap, uint64_t bytes, uint64_t spared, handles *idle)
 {
@@ -69,7 +57,7 @@ static void list_idle(const pleat__heap *heap, uint64_t bytes, uint64_t spared, 
     uint64_t found = 0;
     for (uint32_t c = pool->count, first; c > 0 && found < bytes; c = first) {
         first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
-        if (!is_idle(heap, first, spared))
+        if (!pleat__heap_is_idle(heap, first, spared) || pool->chunks[first]->stuck != 0)
             continue;
         handles_add(pool, idle, first);
         found += pool->chunks[first]->pages * pool->page_bytes;

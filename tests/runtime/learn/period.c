@@ -140,18 +140,6 @@ static void period_is_not_looked_for_when_it_is_off(void **state)
     end(&f);
 }
 
-static void period_is_longer_by_half_and_a_multiple_to_a_64th(void **state)
-{
-    (void)state;
-    assert_true(pleat__period_is_longer(150, 100));
-    assert_false(pleat__period_is_longer(149, 100));
-    assert_true(pleat__period_is_multiple(640, 640));
-    assert_true(pleat__period_is_multiple(1290, 640));
-    assert_true(pleat__period_is_multiple(1270, 640));
-    assert_false(pleat__period_is_multiple(1291, 640));
-    assert_false(pleat__period_is_multiple(960, 640));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,7 +149,6 @@ int main(void)
         cmocka_unit_test(period_is_found_past_odd_requests),
         cmocka_unit_test(period_is_not_found_where_all_varies),
         cmocka_unit_test(period_is_not_looked_for_when_it_is_off),
-        cmocka_unit_test(period_is_longer_by_half_and_a_multiple_to_a_64th),
     };
     return cmocka_run_group_tests_name("period", tests, NULL, NULL);
 }
