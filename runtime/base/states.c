@@ -22,6 +22,7 @@ static const transition transitions[] = {
     T(heap, following, alike),
     T(following, following, laid_out),
     T(following, suspended, diverged),
+    T(following, heap, diverged),
     T(suspended, following, resumed),
     T(suspended, following, laid_out),
     T(following, heap, replaced),

@@ -3,9 +3,9 @@
  *
  *                    alike (adopt)                         diverged (suspend)
  *      +--> heap ---------------------> following -----------------------------> suspended
- *      |     ^  ^                        |  |  ^                                  |     |
- *      |     |  |   marked, misfit,      |  |  +----------------------------------+     |
- *      |     |  +-- replaced (drop) -----+  |            resumed (resume)               |
+ *      |     ^  ^   marked, misfit,      |  |  ^                                  |     |
+ *      |     |  |   replaced, diverged   |  |  +----------------------------------+     |
+ *      |     |  +---------- (drop) ------+  |            resumed (resume)               |
  *      |     |                              |                                           |
  *      |     +------- replaced, misfit, marked (drop) ----------------------------------+
  *      |                                    |                                           |

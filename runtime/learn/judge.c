@@ -53,7 +53,6 @@ static bool is_dear(pleat__judge_points *points, bool bad)
 {
     if (points->iterations++ < SETTLING)
         return false;
-    points->good += !bad;
     points->bad += bad ? 2 : 0;
     points->bad -= !bad && points->bad != 0;
     return points->bad >= DROPPED;
@@ -70,8 +69,6 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     judge->before = now;
     judge->backoff -= judge->backoff != 0;
     bool waits = (now.driver_ns - before.driver_ns) * COSTS > passed;
-    if (followed == PLEAT__FOLLOWED_LEARNED && placed == 0)
-        followed = PLEAT__FOLLOWED_NOTHING;
     if (followed == PLEAT__FOLLOWED_NOTHING)
         return is_dear(&judge->alone, waits) ? PLEAT__VERDICT_KEEP_APART : PLEAT__VERDICT_KEEP;
     bool file = followed == PLEAT__FOLLOWED_FILE;
@@ -84,8 +81,6 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
         return PLEAT__VERDICT_KEEP;
     if (file)
         return PLEAT__VERDICT_LEAVE;
-    if (judge->followed.good >= BACKOFF)
-        return PLEAT__VERDICT_DROP;
     judge->backoff = BACKOFF << judge->backoffs;
     judge->backoffs += judge->backoffs < MOST_BACKOFFS;
     return PLEAT__VERDICT_DROP;

@@ -9,12 +9,10 @@
  *              one well, is another job's. It is left for good.
  *   COST       An iteration is bad if its requests waited for the driver for more than 1/200 of its
  *              time, or if more than half of its requests had no slot. Of a plan file the latter is
- *              bad only where memory grew: it does not come again. One of which a learned schedule
- *              served nothing says nothing of it. A bad iteration adds two points, a good one takes
- *              one off; at six points the schedule is dropped. A plan file is then left for good.
- *              After a learned schedule the heap serves alone for a number of iterations, the
- *              back-off; each is twice as long as the one before. Behind one that was good as often
- *              as the first back-off is long there is none: the job has changed.
+ *              bad only where memory grew: it does not come again. A bad iteration adds two points,
+ *              a good one takes one off; at six points the schedule is dropped. A plan file is then
+ *              left for good. After a learned schedule the heap serves alone for a number of
+ *              iterations, the back-off; each is twice as long as the one before.
  *
  *   STREAMS   Iterations that follow nothing are called bad and good by the driver's time as well.
  * At six points streams share no memory any more before new memory is made: what one takes over
@@ -56,7 +54,6 @@ typedef enum pleat__verdict {
 /* What bad iterations add up to. */
 typedef struct pleat__judge_points {
     uint32_t iterations; /* judged since the schedule was adopted */
-    uint32_t good;       /* of those, that were not bad */
     uint32_t bad;        /* points: +2 for a bad iteration, -1 for a good one */
 } pleat__judge_points;
 

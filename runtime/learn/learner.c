@@ -1,10 +1,10 @@
 /*
  * learner.c: adopting, suspending, resuming and dropping a schedule (see learner.h).
  *
- * UNMARKED  Where the job marks nothing, what repeats first may be a loop within the iteration. It
- *           is followed as it is: suspended where something else comes, and resumed where a row of
- *           sizes of its own does. What is recorded from then until it has come once more may
- *           repeat itself, and takes its place. As many requests as it has count as an iteration.
+ * UNMARKED  Where the job marks nothing, what repeats first may be a loop within the iteration, or
+ *           have come by chance: it goes where something else comes, and what repeats itself is
+ *           looked for anew (D462 in docs/decisions.md). Only a plan file is suspended, and resumed
+ *           where a row of its sizes comes. As many requests as it has count as an iteration.
  */
 #include <runtime/learn/learner.h>
 
@@ -12,9 +12,6 @@
 
 /* An iteration that nothing marks has at least this many requests for the judge. */
 #define STRETCH 1024u
-/* Requests in a row by which a suspended schedule is known again where nothing marks iterations
- * (D461). */
-#define RETURNING 64u
 /* Segments of a recording that go at the end of an iteration: 0.06 ms. */
 #define SWEPT 16u
 
@@ -118,15 +115,17 @@ static void suspend(pleat__learner *learner)
     if (learner->trial.on)
         refute(learner);
     learner->stats->divergences++;
+    if (learner->schedule->learned && !learner->record.marked) {
+        drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_diverged);
+        return;
+    }
     learner->diverged = true;
-    learner->returning = 0;
     set_current(learner, NULL, PLEAT__STATE_suspended, PLEAT__CAUSE_diverged);
     /* What was recorded beside the schedule goes on; else recording begins here, with a part of an
      * iteration. */
     if (!learner->recording)
         pleat__recording_restart(&learner->record);
     learner->recording |= learner->schedule->learned;
-    learner->record_until = UINT64_MAX;
 }
 
 static void resume(pleat__learner *learner)
@@ -145,35 +144,19 @@ void pleat__learner_watch(pleat__learner *learner)
     learner->missed = 0;
     if (diverged)
         suspend(learner);
-    else if (learner->recording && learner->requests >= learner->record_until)
-        stop_recording(learner);
 }
 
 /* ---- recording ---- */
 
-/* Where nothing marks iterations: whether the suspended schedule's own requests come again, so many
- * in a row that it is no chance. */
-static void look_for_schedule(pleat__learner *learner, uint64_t bytes, uint16_t stream)
+/* Where nothing marks iterations: whether the suspended plan's own requests come again. */
+static void look_for_schedule(pleat__learner *learner, uint64_t bytes)
 {
     pleat__matcher *matcher = &learner->schedule->matcher;
-    const pleat__expected *next = &matcher->items[matcher->cursor];
     uint32_t item;
     pleat__matcher_remember(matcher, bytes);
-    if (learner->returning != 0 &&
-        (next->kind == PLEAT__ITEM_DYNAMIC || (next->bytes == bytes && next->stream == stream))) {
-        learner->returning++;
-        pleat__matcher_jump(matcher, matcher->cursor + 1 < matcher->count ? matcher->cursor + 1
-                                                                          : matcher->begin);
-    } else {
-        learner->returning = 0;
-    }
-    if (learner->returning == 0 && learner->requests % PLEAT__GRAM == 0 &&
+    if (learner->requests % PLEAT__GRAM == 0 &&
         pleat__matcher_resync(matcher, matcher->recent, &item))
-        learner->returning = PLEAT__GRAM;
-    if (learner->returning < RETURNING)
-        return;
-    resume(learner);
-    learner->record_until = learner->requests + learner->schedule->count;
+        resume(learner);
 }
 
 void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t stream,
@@ -189,7 +172,7 @@ void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t str
         }
     }
     if (suspended && !learner->record.marked)
-        look_for_schedule(learner, bytes, stream);
+        look_for_schedule(learner, bytes);
 }
 
 /* ---- iterations ---- */
@@ -221,10 +204,6 @@ static void judge(pleat__learner *learner, bool replaces)
     if (verdict == PLEAT__VERDICT_KEEP_APART)
         learner->heap->keeps_apart = true;
     if (verdict == PLEAT__VERDICT_DROP) {
-        if (learner->judge.backoff == 0) { /* what was recorded since it was left is looked at */
-            drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_replaced);
-            return;
-        }
         drop(learner, PLEAT__STATE_backoff, PLEAT__CAUSE_costs);
         pleat__recording_restart(&learner->record);
     } else if (learner->states.now == PLEAT__STATE_backoff && learner->judge.backoff == 0) {
@@ -336,8 +315,7 @@ pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *plac
     set_current(learner, learner->schedule, PLEAT__STATE_following, PLEAT__CAUSE_file);
     set_pace(learner);
     learner->tries = tries;
-    learner->recording = tries; /* a plan that is left is to leave no gap in it */
-    learner->record_until = UINT64_MAX;
+    learner->recording = tries;     /* a plan that is left is to leave no gap in it */
     learner->heap->wakes_holes = 2; /* a job may mark its beginning */
     /* Where sizes vary much is not in a plan that will do without more memory. */
     if (!learner->schedule->matcher.aligns && plan->recipe == NULL)

@@ -4,8 +4,9 @@
  *
  * There is at most one schedule: the plan file's (or what its recipe was laid out as for larger
  * sizes), or an iteration as it lay in the heap. Where too many requests do not match it is
- * suspended: the heap serves, and the next iteration begins with it again. Two iterations in a row
- * that are alike (recording.h) make a new one. The judge (judge.h) drops what does not pay.
+ * suspended: the heap serves, and the next iteration begins with it again. Learned without marks it
+ * goes there. Two iterations in a row that are alike (recording.h) make a new one. The judge
+ * (judge.h) drops what does not pay.
  */
 #ifndef PLEAT_RUNTIME_LEARN_LEARNER_H
 #define PLEAT_RUNTIME_LEARN_LEARNER_H
@@ -35,17 +36,14 @@ typedef struct pleat__learner {
     pleat__schedule *current;  /* the schedule while it is followed, else NULL */
     uint64_t epoch;            /* changes whenever `current` does */
     uint64_t requests;
-    uint32_t watched;   /* requests since divergence was judged last */
-    uint32_t missed;    /* of them, those that did not match, or outgrew what was learned */
-    uint32_t returning; /* requests in a row that are the suspended schedule's, without marks */
-    bool diverged;      /* within this iteration */
-    bool recording;     /* also while a schedule is followed */
-    bool waits;         /* a mark waits for a layout that is being made */
-    bool tries;         /* the plan file came on trial */
-    uint8_t due;        /* bits of PLEAT__DUE_ */
-    /* Where nothing marks iterations: requests at which a schedule that was resumed has come once
-     * more, and at which the iteration that runs is over. */
-    uint64_t record_until;
+    uint32_t watched; /* requests since divergence was judged last */
+    uint32_t missed;  /* of them, those that did not match, or outgrew what was learned */
+    bool diverged;    /* within this iteration */
+    bool recording;   /* also while a schedule is followed */
+    bool waits;       /* a mark waits for a layout that is being made */
+    bool tries;       /* the plan file came on trial */
+    uint8_t due;      /* bits of PLEAT__DUE_ */
+    /* Requests at which the iteration that runs is over, where nothing marks iterations. */
     uint64_t iteration_until;
     pleat__states states;
     pleat__recording record;

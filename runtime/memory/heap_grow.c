@@ -263,8 +263,8 @@ bool pleat__heap_is_idle(const pleat__heap *heap, uint32_t first, uint64_t spare
     return true;
 }
 
-/* Chunks of idle handles that no view or fold maps beside their homes, the highest first, into `numbers`; how many, and their lowest page
- * in *page. */
+/* Chunks of idle handles that no view or fold maps beside their homes, the highest first, into
+ * `numbers`; how many, and their lowest page in *page. */
 static uint32_t list_idle(const pleat__heap *heap, uint32_t chunks, uint64_t spared, uint64_t *page,
                           uint32_t *numbers)
 {

@@ -207,31 +207,6 @@ static void judge_drops_what_seldom_comes(void **state)
     assert_false(is_dropped(PLEAT__FOLLOWED_FILE, 60, false));
 }
 
-/* It is suspended, and costs nothing meanwhile. */
-static void judge_says_nothing_of_what_serves_nothing(void **state)
-{
-    (void)state;
-    assert_true(is_dropped(PLEAT__FOLLOWED_LEARNED, 99, false));
-    assert_false(is_dropped(PLEAT__FOLLOWED_LEARNED, 100, false));
-}
-
-/* What served well for long is left because the job has changed: it is learned anew at once. */
-static void judge_backs_off_only_behind_what_never_served(void **state)
-{
-    (void)state;
-    for (uint32_t served = 15; served <= 16; served++) {
-        fixture f;
-        begin(&f);
-        for (uint32_t i = 0; i < SETTLING + served; i++)
-            assert_int_equal(good(&f, PLEAT__FOLLOWED_LEARNED), PLEAT__VERDICT_KEEP);
-        for (uint32_t i = 0; i < 2; i++)
-            assert_int_equal(bad(&f, PLEAT__FOLLOWED_LEARNED), PLEAT__VERDICT_KEEP);
-        assert_int_equal(bad(&f, PLEAT__FOLLOWED_LEARNED), PLEAT__VERDICT_DROP);
-        assert_int_equal(f.judge.backoff, served < 16 ? 16 : 0);
-        end(&f);
-    }
-}
-
 /* The clock of a recording starts again. */
 static void judge_outlives_a_clock_that_goes_back(void **state)
 {
@@ -257,8 +232,6 @@ int main(void)
         cmocka_unit_test(judge_forgets_what_was_bad_once),
         cmocka_unit_test(judge_drops_what_grows_beside_its_slots),
         cmocka_unit_test(judge_drops_what_seldom_comes),
-        cmocka_unit_test(judge_says_nothing_of_what_serves_nothing),
-        cmocka_unit_test(judge_backs_off_only_behind_what_never_served),
         cmocka_unit_test(judge_outlives_a_clock_that_goes_back),
     };
     return cmocka_run_group_tests_name("judge", tests, NULL, NULL);

@@ -153,41 +153,32 @@ static void iterate_oddly(job *j, nested *n, test_random *random, uint32_t itera
         job_tensor line = job_alloc(j, 512 * (1 + test_random_below(random, 9)), 0);
         job_free(j, &line);
     }
-    if (iteration % 16 == 15)
-        evaluate(j, n, random);
-    if (iteration % 32 == 31)
-        save(j, n);
     nested_iterate(j, n);
 }
 
-/* An iteration is believed after 8,192 to 24,576 requests in which nothing came between, and here
- * something does after as few as 6,000: some jobs are found late. Of 240 jobs, seeds 1 to 30, three
- * had less than 95 % planned from then on, the worst 86 %. */
+/* An iteration is believed after 8,192 to 24,576 requests in which nothing came between, and found
+ * so again behind what did. */
 static void learn_what_comes_between_iterations_is_no_part_of_them(void **state)
 {
     (void)state;
     test_random random = test_random_begin("between", 0xbe7);
-    uint32_t poor = 0;
     for (uint32_t i = 0; i < 8; i++) {
         job j;
         nested n = nested_make(&random, 1 + i % 4);
         job_start(&j, "pleat", NULL, 0);
         uint32_t iteration = 0;
-        for (uint64_t requests = 0; requests < 160000 || iteration < 12; requests += n.count)
-            iterate_oddly(&j, &n, &random, iteration++);
-        uint64_t all = 0;
-        pleat_stats before = pleat_stats_of(j.runtime);
-        for (uint32_t k = 0; k < 64; k++) {
-            iterate_oddly(&j, &n, &random, iteration++);
-            all += n.count;
+        for (uint32_t visit = 0; visit < 4; visit++) {
+            for (uint64_t requests = 0; requests < 40000; requests += n.count)
+                iterate_oddly(&j, &n, &random, iteration++);
+            pleat_stats before = pleat_stats_of(j.runtime);
+            for (uint32_t k = 0; k < 10; k++)
+                iterate_oddly(&j, &n, &random, iteration++);
+            assert_planned(&j, since(&j, before), 95);
+            evaluate(&j, &n, &random);
+            save(&j, &n);
         }
-        pleat_stats stats = since(&j, before);
-        stats.requests = all;
-        assert_planned(&j, stats, 75);
-        poor += stats.planned * 100 < stats.requests * 95;
         stop(&j, &n);
     }
-    assert_true(poor <= 1);
 }
 
 /* One size in six is another in each iteration, as experts' are. Whether or not it is followed, the
