@@ -9,15 +9,12 @@
 #define TRIES 8  /* holes that are tried */
 #define STEPS 16 /* strays in a hole that are passed */
 
-pleat_result pleat__lane_init(pleat__lane_space *lane, pleat__arena *arena, pleat_va address,
-                              uint32_t granules, pleat__run *runs, uint32_t run_count)
+void pleat__lane_init(pleat__lane_space *lane, pleat__arena *arena, pleat_va address,
+                      uint32_t granules, pleat__run *runs, uint32_t run_count)
 {
     *lane = (pleat__lane_space){
         .address = address, .granules = granules, .runs = runs, .run_count = run_count};
     pleat__free_runs_init(&lane->free, arena);
-    PLEAT_TRY(pleat__free_runs_reserve(&lane->free, 2));
-    pleat__free_runs_add(&lane->free, (pleat__run){0, granules}, true, true);
-    return PLEAT_OK;
 }
 
 void pleat__lane_release(pleat__lane_space *lane)
@@ -139,10 +136,14 @@ static bool take_in(pleat__lane_space *lane, pleat__heap *heap, pleat__run hole,
 bool pleat__lane_alloc(pleat__lane_space *lane, pleat__heap *heap, uint32_t granules,
                        uint16_t stream, pleat__place *place)
 {
+    bool is_new = pleat__lane_is_new(lane);
     /* Two nodes for the carving, and one for each request, whose give must find it. */
-    if (lane->gone || pleat__free_runs_reserve(&lane->free, lane->live + 3) != PLEAT_OK)
+    if (lane->gone || granules > lane->granules ||
+        pleat__free_runs_reserve(&lane->free, lane->live + 3) != PLEAT_OK)
         return false;
-    pleat__run hole = pleat__free_runs_best(&lane->free, granules);
+    if (is_new)
+        pleat__free_runs_add(&lane->free, (pleat__run){0, lane->granules}, true, true);
+    pleat__run hole = pleat__lane_best(lane, granules);
     for (int i = 0; i < TRIES && hole.count != 0; i++) {
         if (take_in(lane, heap, hole, granules, stream, place))
             return true;
@@ -154,7 +155,7 @@ bool pleat__lane_alloc(pleat__lane_space *lane, pleat__heap *heap, uint32_t gran
 bool pleat__lane_hole(const pleat__lane_space *lane, pleat__arena *arena, uint32_t granules,
                       pleat__place *place)
 {
-    pleat__run hole = lane->gone ? (pleat__run){0} : pleat__free_runs_best(&lane->free, granules);
+    pleat__run hole = lane->gone ? (pleat__run){0} : pleat__lane_best(lane, granules);
     return hole.count != 0 && place_at(lane, arena, (pleat__run){hole.begin, granules}, place);
 }
 

@@ -14,9 +14,9 @@ typedef struct pleat__lane_space {
     uint32_t granules;
     pleat__run *runs; /* its physical memory, in order */
     uint32_t run_count;
-    pleat__free_runs free;
-    uint32_t live; /* requests */
-    bool gone;     /* nothing is mapped there any more */
+    pleat__free_runs free; /* empty until the first request: all of it is free then */
+    uint32_t live;         /* requests */
+    bool gone;             /* nothing is mapped there any more */
     /* The items it is meant for: those from `first` to before `end`, which wraps around when it is
      * not larger. */
     uint32_t first;
@@ -25,9 +25,8 @@ typedef struct pleat__lane_space {
 } pleat__lane_space;
 
 /* `runs` stay the caller's. */
-PLEAT_NODISCARD pleat_result pleat__lane_init(pleat__lane_space *lane, pleat__arena *arena,
-                                              pleat_va address, uint32_t granules, pleat__run *runs,
-                                              uint32_t run_count);
+void pleat__lane_init(pleat__lane_space *lane, pleat__arena *arena, pleat_va address,
+                      uint32_t granules, pleat__run *runs, uint32_t run_count);
 void pleat__lane_release(pleat__lane_space *lane);
 
 /* Whether it is meant for requests as `item` is one. */
@@ -35,6 +34,25 @@ static inline bool pleat__lane_is_open(const pleat__lane_space *lane, uint32_t i
 {
     bool begun = item >= lane->first, over = item >= lane->end;
     return lane->first < lane->end ? begun && !over : begun || !over;
+}
+
+/* Whether nothing was placed in it yet. */
+static inline bool pleat__lane_is_new(const pleat__lane_space *lane)
+{
+    return lane->free.by_place.capacity == 0;
+}
+
+static inline uint64_t pleat__lane_free(const pleat__lane_space *lane)
+{
+    return pleat__lane_is_new(lane) ? lane->granules : lane->free.granules;
+}
+
+/* The best fit of its free bytes; count 0: none. */
+static inline pleat__run pleat__lane_best(const pleat__lane_space *lane, uint32_t granules)
+{
+    if (pleat__lane_is_new(lane))
+        return (pleat__run){0, granules <= lane->granules ? lane->granules : 0};
+    return pleat__free_runs_best(&lane->free, granules);
 }
 
 /* Places a request and marks it occupied; false when the lane has no room for it. */

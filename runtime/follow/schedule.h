@@ -29,12 +29,22 @@ typedef struct pleat__schedule {
     pleat__run *runs;
     pleat__lane_space *lanes; /* a plan's */
     uint32_t lane_count;
-    uint32_t lane_base;            /* number of its first lane among those of all schedules */
+    uint32_t lane_base; /* number of its first lane among those of all schedules */
+    /* The lanes that are open in each part of the items, in order: those of part p are
+     * open_lanes[open_from[p]] and on, up to open_from[p + 1]. */
+    uint32_t *open_from, *open_lanes;
     pleat__schedule_phase *phases; /* a plan's */
     uint32_t phase_count;
     pleat__matcher matcher;
-    pleat__place *second; /* learned: where items lay before they were replaced; NULL: none was */
+    /* By PLEAT__SECONDS items, where items lie besides, a learned one's before it was replaced;
+     * NULL: none does. */
+    pleat__place **second;
 } pleat__schedule;
+
+/* Items whose second places are together. */
+#define PLEAT__SECONDS 1024u
+/* Parts of a schedule's items by which its open lanes are known. */
+#define PLEAT__LANE_PARTS 256u
 
 /* Where a plan's pages are in the window. */
 typedef struct pleat__plan_pages {
@@ -72,6 +82,9 @@ void pleat__schedule_replace(pleat__schedule *schedule, uint32_t item, const ple
 bool pleat__schedule_in_lane(pleat__schedule *schedule, pleat__heap *heap, uint32_t item,
                              uint32_t granules, uint16_t stream, pleat__place *place, bool *rests);
 
+/* Notes which lanes are open where. pre: the lanes and the number of items are final. */
+PLEAT_NODISCARD pleat_result pleat__schedule_index_lanes(pleat__schedule *schedule);
+
 /* The lane of that number, or NULL. */
 static inline pleat__lane_space *pleat__schedule_lane(const pleat__schedule *schedule,
                                                       uint32_t lane)
@@ -88,8 +101,10 @@ void pleat__schedule_enter(pleat__schedule *schedule, const char *name);
 static inline const pleat__place *pleat__schedule_second(const pleat__schedule *schedule,
                                                          uint32_t item)
 {
-    return schedule->second != NULL && schedule->second[item].granules != 0
-               ? &schedule->second[item]
+    const pleat__place *block =
+        schedule->second != NULL ? schedule->second[item / PLEAT__SECONDS] : NULL;
+    return block != NULL && block[item % PLEAT__SECONDS].granules != 0
+               ? &block[item % PLEAT__SECONDS]
                : NULL;
 }
 
