@@ -5,10 +5,8 @@
 
 /* What half and twice these values do: docs/decisions.md, D100 to D107. */
 
-/* An iteration is bad if requests wait for the driver for more than 1/COSTS of its time, or,
- * followed, if more than 1/HOMELESS of its requests had no slot or lane. */
-#define COSTS    200u
-#define HOMELESS 2u
+/* An iteration is bad if requests wait for the driver for more than 1/COSTS of its time. */
+#define COSTS 200u
 /* Iterations after a schedule is adopted that are not judged. */
 #define SETTLING 2u
 /* Points at which a schedule is dropped; a bad iteration adds 2, a good one takes 1 off. */
@@ -33,8 +31,7 @@ static pleat__judge_counts count(const pleat__judge *judge, const pleat__heap *h
                                  .strays = judge->strays,
                                  .elsewhere = stats->stitched + stats->cached,
                                  .driver_ns = heap->view_ns,
-                                 .now_ns = pleat__heap_now(heap),
-                                 .chunks = heap->pool->count - heap->pool->absent};
+                                 .now_ns = pleat__heap_now(heap)};
 }
 
 /* Whether the plan file is another job's. A lane takes any request that it has room for: one that
@@ -65,7 +62,6 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     uint64_t placed = now.placed - before.placed, elsewhere = now.elsewhere - before.elsewhere;
     /* A recording's clock may stand still, or start again: no time has passed then. */
     uint64_t passed = now.now_ns > before.now_ns ? now.now_ns - before.now_ns : 0;
-    bool grew = now.chunks > before.chunks;
     judge->before = now;
     judge->backoff -= judge->backoff != 0;
     bool waits = (now.driver_ns - before.driver_ns) * COSTS > passed;
@@ -75,9 +71,7 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     uint64_t strays = now.strays - before.strays;
     if (file && is_misfit(judge, placed - strays, placed + elsewhere))
         return PLEAT__VERDICT_LEAVE;
-    bool homeless = elsewhere * HOMELESS > placed + elsewhere;
-    bool unlike = homeless && (grew || !file);
-    if (!is_dear(&judge->followed, waits || unlike))
+    if (!is_dear(&judge->followed, waits))
         return PLEAT__VERDICT_KEEP;
     if (file)
         return PLEAT__VERDICT_LEAVE;

@@ -2,17 +2,15 @@
  * judge.h: does what is followed serve the job?
  *
  * The one place where a schedule is dropped for what it costs. It looks at whole iterations: the
- * driver's time that their requests waited for, whether memory grew, and how many requests lay in
- * slots and lanes.
+ * driver's time that their requests waited for, and how many requests lay in slots and lanes.
  *
  *   PLAN FILE  One that served less than half of the requests in four iterations, before it served
  *              one well, is another job's. It is left for good.
  *   COST       An iteration is bad if its requests waited for the driver for more than 1/200 of its
- *              time, or if more than half of its requests had no slot. Of a plan file the latter is
- *              bad only where memory grew: it does not come again. A bad iteration adds two points,
- *              a good one takes one off; at six points the schedule is dropped. A plan file is then
- *              left for good. After a learned schedule the heap serves alone for a number of
- *              iterations, the back-off; each is twice as long as the one before.
+ *              time. A bad iteration adds two points, a good one takes one off; at six points the
+ *              schedule is dropped. A plan file is then left for good. After a learned schedule the
+ *              heap serves alone for a number of iterations, the back-off; each is twice as long as
+ *              the one before.
  *
  *   STREAMS   Iterations that follow nothing are called bad and good by the driver's time as well.
  * At six points streams share no memory any more before new memory is made: what one takes over
@@ -35,7 +33,6 @@ typedef struct pleat__judge_counts {
     uint64_t elsewhere; /* requests in the heap */
     uint64_t driver_ns; /* time that requests waited while views were mapped */
     uint64_t now_ns;
-    uint32_t chunks;
 } pleat__judge_counts;
 
 typedef enum pleat__followed {

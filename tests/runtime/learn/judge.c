@@ -177,36 +177,6 @@ static void judge_forgets_what_was_bad_once(void **state)
 }
 
 /* Whether so many of a hundred requests without a slot are too many in the long run. */
-static bool is_dropped(pleat__followed followed, uint64_t homeless, bool grows)
-{
-    fixture f;
-    begin(&f);
-    pleat__verdict verdict = iterate(&f, followed, 1000, 0, 0);
-    for (uint32_t i = 0; i < 20 && verdict == PLEAT__VERDICT_KEEP; i++) {
-        f.pool.count += grows;
-        verdict = iterate(&f, followed, 1000 - 10 * homeless, 10 * homeless, 0);
-    }
-    end(&f);
-    return verdict != PLEAT__VERDICT_KEEP;
-}
-
-/* Growth alone is no fault: only where many requests have no slot. */
-static void judge_drops_what_grows_beside_its_slots(void **state)
-{
-    (void)state;
-    assert_true(is_dropped(PLEAT__FOLLOWED_FILE, 60, true));
-    assert_false(is_dropped(PLEAT__FOLLOWED_FILE, 40, true));
-}
-
-/* Two iterations were alike by chance, and no others are: each is followed until it differs. */
-static void judge_drops_what_seldom_comes(void **state)
-{
-    (void)state;
-    assert_true(is_dropped(PLEAT__FOLLOWED_LEARNED, 60, false));
-    assert_false(is_dropped(PLEAT__FOLLOWED_LEARNED, 40, false));
-    assert_false(is_dropped(PLEAT__FOLLOWED_FILE, 60, false));
-}
-
 /* The clock of a recording starts again. */
 static void judge_outlives_a_clock_that_goes_back(void **state)
 {
@@ -230,8 +200,6 @@ int main(void)
         cmocka_unit_test(judge_keeps_streams_apart_where_views_cost),
         cmocka_unit_test(judge_leaves_a_plan_file_that_costs),
         cmocka_unit_test(judge_forgets_what_was_bad_once),
-        cmocka_unit_test(judge_drops_what_grows_beside_its_slots),
-        cmocka_unit_test(judge_drops_what_seldom_comes),
         cmocka_unit_test(judge_outlives_a_clock_that_goes_back),
     };
     return cmocka_run_group_tests_name("judge", tests, NULL, NULL);

@@ -241,26 +241,6 @@ static void learner_counts_what_outgrew_its_place(void **state)
     finish(&j);
 }
 
-/* Lengths are drawn, and two iterations in a row had the same. */
-static void learner_drops_what_seldom_comes(void **state)
-{
-    (void)state;
-    job j;
-    job_shape shape = job_shape_make(9, 1);
-    job_start(&j, "pleat", NULL, 0);
-    run(&j, &shape, 6);
-    uint64_t visits = 0;
-    for (; learner_of(&j)->states.now != PLEAT__STATE_backoff && visits < 20; visits++) {
-        job_shape other = job_shape_make(60 + visits, 2);
-        run(&j, &other, 1);
-    }
-    assert_int_equal(visits, 4); /* at whose mark the third is judged */
-    assert_int_equal(caused(&j, PLEAT__CAUSE_costs), 1);
-    assert_int_equal(caused(&j, PLEAT__CAUSE_replaced), 0);
-    assert_null(learner_of(&j)->schedule);
-    finish(&j);
-}
-
 /* ---- plan files ---- */
 
 /* The plan of a job of such a shape. With `random` every third of its sizes varies, which has
@@ -497,7 +477,6 @@ int main(void)
         cmocka_unit_test(learner_looks_anew_without_marks_where_something_else_comes),
         cmocka_unit_test(learner_believes_the_first_mark),
         cmocka_unit_test(learner_counts_what_outgrew_its_place),
-        cmocka_unit_test(learner_drops_what_seldom_comes),
         cmocka_unit_test(learner_drops_what_costs_and_rests),
         cmocka_unit_test(learner_leaves_a_plan_file_of_another_job),
         cmocka_unit_test(learner_learns_nothing_beside_a_plan_file),
