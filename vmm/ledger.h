@@ -6,6 +6,8 @@
  * does not know can crash it.
  *
  * Handles here carry a generation: a stale one is known as such, whatever became of its number.
+ * What is left in it at the end was left behind (W5, and R16 of the runtime, in
+ * docs/invariants.md).
  *
  * THREADS  None of its own: the backend's lock guards it. A `place` is good until it is given up.
  */

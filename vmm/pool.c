@@ -136,7 +136,8 @@ static bool claim_budget(pleat__space *space, uint64_t bytes)
     return true;
 }
 
-/* PLEAT_E_BUDGET, with a text where the other tenants are in the way. */
+/* Before anything is made (W3, R10, R20 in docs/invariants.md). PLEAT_E_BUDGET, with a text where
+ * the other tenants are in the way. */
 static pleat_result claim(pleat__space *space, uint64_t bytes, bool *told)
 {
     *told = false;

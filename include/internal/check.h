@@ -10,7 +10,7 @@
  *
  * PLEAT__HOT_ENTER and _LEAVE bracket what a thread does under a lock that allocations take, as far
  * as assertions are on; PLEAT__HOT_ASSERT, where a verb is issued or the GPU waited for, traps
- * between them.
+ * between them (R11 in docs/invariants.md).
  */
 #ifndef PLEAT_INTERNAL_CHECK_H
 #define PLEAT_INTERNAL_CHECK_H

@@ -2,14 +2,16 @@
  * plan_cache.h: plans that runs leave for the next ones, in a folder of the user's:
  * $XDG_CACHE_HOME/pleat/plans, or ~/.cache/pleat/plans.
  *
- * KEY     A plan is found by how its job begins and by the program that it was made of. The file's
- * name is the key, so that a folder is searched without opening a file:
- * FIRST-BEGINNING-PROGRAM.plan, each a hash in 16 hexadecimal digits. TRUST   The folder is used
- * where nobody but this user can write it. A file is read where the same holds and it is no link,
- * up to PLEAT__PLAN_CACHE_FILE_BYTES, and verified like any plan. ROOM    Whoever writes a plan
- * removes those that were used longest ago, until all are within the bytes given. A plan's use is
- * its file's time of modification. THREADS, PROCESSES  Any: a file is written whole under another
- * name and renamed, and what another process removes is not missed.
+ * KEY      A plan is found by how its job begins and by the program that it was made of. The file's
+ *          name is the key, so that a folder is searched without opening a file:
+ *          FIRST-BEGINNING-PROGRAM.plan, each a hash in 16 hexadecimal digits.
+ * TRUST    The folder is used where nobody but this user can write it. A file is read where the
+ *          same holds and it is no link, up to PLEAT__PLAN_CACHE_FILE_BYTES, and verified like any
+ *          plan.
+ * ROOM     Whoever writes a plan removes those that were used longest ago, until all are within the
+ *          bytes given. A plan's use is its file's time of modification.
+ * THREADS  Any, of any process: a file is written whole under another name and renamed, and what
+ *          another process removes is not missed.
  */
 #ifndef PLEAT_PLAN_FILE_PLAN_CACHE_H
 #define PLEAT_PLAN_FILE_PLAN_CACHE_H

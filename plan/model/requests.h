@@ -5,15 +5,15 @@
  * TIME     Positions count allocations and frees of one device, nothing else. A request lives in
  *          [alloc_at, free_at); free_at is PLEAT__NEVER when it is not freed.
  * FREES    A request of the stream that allocates most is freed when its free completed: that
- * stream is not made to wait. One of another stream is freed when the program says so. Where others
- * still used its memory, when that was done depends on how far the GPU was behind, and no two
- * iterations agree; the runtime makes its stream wait for them instead. LABELS
- * "iter=N;phase=X;mb=M;module=Y": N tells iterations apart, X and M phases (forward of the third
- * microbatch), Y the part of the model that is at work. A thread without a label, or with one of an
- * earlier iteration, works on what the labelled thread started: its events take the phase and the
- * module in force. Other texts are phases as they stand. MODULES  A pass is a stretch of events
- * under one module in one phase: a module's forward, or its backward, for one microbatch. Events
- * under no module's label are passes too.
+ *          stream is not made to wait. One of another stream is freed when the program says so.
+ *          Where others still used its memory, when that was done depends on how far the GPU was
+ *          behind, and no two iterations agree; the runtime makes its stream wait for them instead.
+ * LABELS   "iter=N;phase=X;mb=M;module=Y": N tells iterations apart, X and M phases (forward of the
+ *          third microbatch), Y the part of the model that is at work. A thread without a label, or
+ *          with one of an earlier iteration, works on what the labelled thread started: its events
+ *          take the phase and the module in force. Other texts are phases as they stand.
+ * MODULES  A pass is a stretch of events under one module in one phase: a module's forward, or its
+ *          backward, for one microbatch. Events under no module's label are passes too.
  */
 #ifndef PLEAT_PLAN_MODEL_REQUESTS_H
 #define PLEAT_PLAN_MODEL_REQUESTS_H

@@ -12,8 +12,8 @@
  *
  * BY THE BYTE  Coop compares runs by what they weigh, whatever their length. So a small request
  *       evicts a small tensor that costs much for its bytes, and the next small request another
- * one, where a large cheap tensor would serve both. A run can be weighed by its bytes, as DTR
- * weighs a tensor, or by their square root.
+ *       one, where a large cheap tensor would serve both. A run can be weighed by its bytes, as DTR
+ *       weighs a tensor, or by their square root.
  *
  * A search changes nothing and allocates nothing.
  */

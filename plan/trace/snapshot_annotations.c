@@ -3,7 +3,7 @@
  *
  * BOUNDS  A pickle can list the same annotation any number of times in two bytes each, so the site
  *         that it makes of another is looked up by both, and no more than ANNOTATION_BYTES of it
- * are looked at: an event costs so much, and snapshot.c bounds the events.
+ *         are looked at: an event costs so much, and snapshot.c bounds the events.
  */
 #include <plan/trace/snapshot_annotations.h>
 

@@ -1,7 +1,7 @@
 /*
  * conf.h: the runtime's settings: one grammar, one table.
  *
- *   key:value,key:value,...        PLEAT_CONF=small:512k,views:16g
+ *   key:value,key:value,...        PLEAT_CONF=small:512k,views:16k
  *
  * Sizes are bytes with an optional k, m or g (powers of 1024); switches are on or off; texts have
  * no comma. Divisions are written as PYTORCH_CUDA_ALLOC_CONF has them: one number for all sizes, or

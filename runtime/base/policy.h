@@ -3,14 +3,15 @@
  *
  * THREADS  The runtime holds its lock around every call; a policy needs none of its own. It leaves
  *          the lock for every memory verb, and while it does it is called by others
- * (driver_lock.h). create and destroy are called without the lock. TURN     alloc takes the turn
- * before it needs verbs, and passes PLEAT_E_NOT_READY on, nothing changed, when another thread has
- * it. reclaim is called with the turn. STREAMS  record_stream is the runtime's matter
- * (runtime/streams/pending_free.c): a free that must wait for other streams reaches the policy when
- * they are done, or when the policy wants its memory and the block's stream was made to wait
- * (`pending`). It is not live meanwhile. MEMORY   A policy that has no memory returns
- * PLEAT_E_OUT_OF_MEMORY or PLEAT_E_BUDGET and changes nothing; the runtime then runs the steps of
- * out of memory (runtime/face/reclaim.c), which call `reclaim`, and asks again.
+ *          (driver_lock.h). create and destroy are called without the lock.
+ * TURN     alloc takes the turn before it needs verbs, and passes PLEAT_E_NOT_READY on, nothing
+ *          changed, when another thread has it. reclaim is called with the turn.
+ * STREAMS  record_stream is the runtime's matter (runtime/streams/pending_free.c): a free that must
+ *          wait for other streams reaches the policy when they are done, or when it wants the
+ *          memory and the block's stream was made to wait (`pending`). Until then it is not live.
+ * MEMORY   A policy that has no memory returns PLEAT_E_OUT_OF_MEMORY or PLEAT_E_BUDGET and changes
+ *          nothing; the runtime then runs the steps of out of memory (runtime/face/reclaim.c),
+ *          which call `reclaim`, and asks again.
  */
 #ifndef PLEAT_RUNTIME_BASE_POLICY_H
 #define PLEAT_RUNTIME_BASE_POLICY_H

@@ -61,7 +61,8 @@ typedef struct pleat__states {
     uint64_t caused[PLEAT__CAUSE_COUNT];
 } pleat__states;
 
-/* The one setter. Traps on a transition that the diagram does not have. */
+/* The one setter. Traps on a transition that the diagram does not have (R12 in
+ * docs/invariants.md). */
 void pleat__states_set(pleat__states *states, pleat__state next, pleat__cause cause);
 const char *pleat__state_name(pleat__state state);
 const char *pleat__cause_name(pleat__cause cause);

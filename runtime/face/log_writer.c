@@ -3,8 +3,8 @@
  *
  * LOCKING  The runtime's lock guards peaks and ended iterations; the watcher's own one only
  *          `ending`, for the condition. None is held while the file is written.
- * FORK     A child has no such thread and does not own the log: it writes nothing and joins
- * nothing.
+ * FORK     A child has no such thread and does not own the log: it writes nothing, and joins
+ *          nothing.
  */
 #include <runtime/face/log_writer.h>
 

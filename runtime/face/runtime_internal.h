@@ -1,6 +1,6 @@
 /*
- * runtime_internal.h: what a runtime is, for runtime.c (the public calls) and reclaim.c (the steps
- * of out of memory).
+ * runtime_internal.h: what a runtime is, for the files of this folder: runtime.c has the public
+ * calls, the others one matter each (reclaim.c the steps of out of memory, say).
  */
 #ifndef PLEAT_RUNTIME_FACE_RUNTIME_INTERNAL_H
 #define PLEAT_RUNTIME_FACE_RUNTIME_INTERNAL_H

@@ -1,8 +1,9 @@
 /*
  * judge.h: does what is followed serve the job?
  *
- * The one place where a schedule is dropped for what it costs. It looks at whole iterations: the
- * driver's time that their requests waited for, and how many requests lay in slots and lanes.
+ * The one place where a schedule is dropped for what it costs. It looks at whole iterations: how
+ * long their requests waited for views to be mapped ("the driver"), and how many lay in slots and
+ * lanes.
  *
  *   PLAN FILE  One that served less than half of the requests in four iterations, before it served
  *              one well, is another job's. It is left for good.
@@ -12,9 +13,10 @@
  *              heap serves alone for a number of iterations, the back-off; each is twice as long as
  *              the one before.
  *
- *   STREAMS   Iterations that follow nothing are called bad and good by the driver's time as well.
- * At six points streams share no memory any more before new memory is made: what one takes over
- * from another lies in pieces, and each large request is a new view of them.
+ *   STREAMS    Iterations that follow nothing are called bad and good by the driver's time as well.
+ *              At six points streams share no memory any more before new memory is made: what one
+ *              takes over from another lies in pieces, and each large request is a new view of
+ *              them.
  *
  * The first two iterations of a schedule, or without one, are not judged: places that cross into
  * the first one settle in the second. Where the program marks no iterations, as many requests as

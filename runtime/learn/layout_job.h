@@ -81,7 +81,7 @@ bool pleat__layouts_sweep(pleat__layouts *layouts);
 /* The plan file is another job's: its layouts are retired. false, and nothing is changed: one is
  * being made, or too many are retired. */
 bool pleat__layouts_leave(pleat__layouts *layouts);
-/* Alias pages that are mapped for all layouts. */
+/* Alias pages that are mapped for all layouts (R8 in docs/invariants.md). */
 uint64_t pleat__layouts_view_pages(const pleat__layouts *layouts);
 /* The lane of that number. */
 pleat__lane_space *pleat__layouts_lane(const pleat__layouts *layouts, uint32_t lane);

@@ -3,8 +3,8 @@
  * gave it, and whether the iteration that has just ended is like the one before.
  *
  * It is the only record of requests; everything that learns reads it. It is a ring: positions count
- * requests since the runtime began, and the newest are held. Each held place pins its view's record
- * in host memory.
+ * what was recorded since the runtime began, and the newest are held. Each held place pins its
+ * view's record in host memory.
  *
  * ALIKE  Two iterations are alike if nearly all requests of the later one are in the earlier one
  *        too, in the same order. Only what is alike is worth following: where sizes change the heap

@@ -102,9 +102,10 @@ bool pleat__chunk_pool_join(pleat__chunk_pool *pool, uint32_t first, uint32_t ne
 /* Makes two handles of one at rest: the second begins with chunk `at`. false: it stays one. */
 bool pleat__chunk_pool_split(pleat__chunk_pool *pool, uint32_t at);
 
-/* memory_audit.c: handles, homes and what is gone. */
+/* memory_audit.c: handles, homes and what is gone (R3, R5 in docs/invariants.md). */
 bool pleat__chunks_audit(const pleat__chunk_pool *pool);
-/* So many granules are in use. pre: nothing is reserved for verbs that are on their way. */
+/* So many granules are in use, and what is held is (R4, R19). pre: nothing is reserved for verbs
+ * that are on their way. */
 bool pleat__used_audit(const pleat__chunk_pool *pool, uint64_t live);
 
 static inline uint32_t pleat__chunk_of(const pleat__chunk_pool *pool, uint32_t granule)

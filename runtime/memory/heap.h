@@ -158,7 +158,8 @@ PLEAT_NODISCARD pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granu
 PLEAT_NODISCARD pleat_result pleat__heap_alloc_beside(pleat__heap *heap, uint32_t granules,
                                                       uint16_t stream, pleat__place *place,
                                                       bool *stitched);
-/* Takes a known place when all of it is free and its memory is this stream's or can become so. */
+/* Takes a known place when all of it is free and its memory is this stream's or can become so (R9
+ * in docs/invariants.md). */
 bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t stream);
 /* The same for its first `granules`, or for more where what follows on it is free too. */
 bool pleat__heap_take_resized(pleat__heap *heap, pleat__place *place, uint32_t granules,
@@ -189,7 +190,7 @@ uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page);
 void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uint64_t *total);
 /* Free granules directly before and behind a run. */
 void pleat__heap_adjacent(pleat__heap *heap, pleat__run run, uint64_t *before, uint64_t *after);
-/* What is in the sets and noted is what is free; it only reads. */
+/* What is in the sets and noted is what is free (R1, R2 in docs/invariants.md); it only reads. */
 bool pleat__heap_audit(const pleat__heap *heap);
 
 /* ---- for views and layouts ---- */

@@ -1,5 +1,5 @@
 /*
- * memory_audit.c: auditors of chunks and views (docs/invariants.md, R3 to R7). Each prints what
+ * memory_audit.c: auditors of chunks and views (docs/invariants.md, R3 to R8). Each prints what
  * disagrees. They only read.
  */
 #include <runtime/memory/views.h>

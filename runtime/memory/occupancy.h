@@ -2,8 +2,8 @@
  * occupancy.h: which bytes of physical memory are in use now, exact to the granule of 512 bytes.
  *
  * Memory is numbered physically (chunk c holds granules c << shift ..), so two places that alias
- * the same chunk are in each other's way here whatever their addresses are. Every request that lies
- * in the plan's memory goes through this check: a wrong plan then costs speed, never correctness.
+ * the same chunk are in each other's way here whatever their addresses are. Every place that is
+ * handed out goes through this check: a wrong plan then costs speed, never correctness.
  *
  * EQUATIONS  used[c] = granules in use of chunk c. A chunk taken whole has used = full and nothing
  *            else. Otherwise used = 64 x words[c].whole's bits + the bits set in its row: words
@@ -92,7 +92,7 @@ pleat_result pleat__occupancy_walk_free(const pleat__occupancy *occupancy, uint3
                                         uint32_t last, const uint8_t *breaks,
                                         pleat__occupancy_visit visit, void *context);
 
-/* Re-derives the counters from the bits; prints what disagrees. */
+/* Re-derives the counters from the bits; prints what disagrees (R1 in docs/invariants.md). */
 bool pleat__occupancy_audit(const pleat__occupancy *occupancy);
 
 #endif

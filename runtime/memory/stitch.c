@@ -6,8 +6,8 @@
  * HOW   GMLake's order (its section 4.3), S1 to S5:
  *         S1, S2 reuse    a free stretch of a view that is there (views.c)
  *         S3 stitch       whole free handles, those of the smallest runs first
- *         S4 insufficient just as many new chunks as are missing, or other streams' when there are
- *                         none; for all of it where next to nothing is free, and then no view
+ *         S4 insufficient just as many more chunks as are missing (heap_grow.c says whose); for
+ *                         all of it where next to nothing is free, and then no view
  *         S5              the error of the device or the budget goes to the caller
  *       It departs from GMLake in three ways. Its runs are taken smallest first: largest first
  *       would destroy what the next large request needs. A view may begin in the middle of a handle

@@ -8,11 +8,11 @@
  *        view as a whole, beginning at its first granule, served one in four; and what is not found
  *        costs 25 us a chunk to map. A look at 20,000 pages takes 20 us; most views are known not
  *        to hold the request after a look at a few of their chunks (has_row).
- * DROP   Idle views beyond a limit of alias pages go, the longest unused first, also those that a
- *        followed slot lies in: it then finds its place dead, and gets another. Their requests were
- *        freed in their stream's order, so the GPU may still use them (deferred_unmap.h). All of a
- *        drop are one job of the mapper's, with one event a stream: memory that runs short may
- *        find thousands of them.
+ * DROP   Idle views beyond a limit of maps (setting `views`) and one of pages go, the longest
+ *        unused first, also those that a followed slot lies in: it then finds its place dead, and
+ *        gets another. Their requests were freed in their stream's order, so the GPU may still use
+ *        them (deferred_unmap.h). All of a drop are one job of the mapper's, with one event a
+ *        stream: memory that runs short may find thousands of them.
  */
 #include <runtime/memory/deferred_unmap.h>
 #include <runtime/memory/heap_internal.h>

@@ -8,10 +8,11 @@
  * place in it (a "slice") begins and ends at any granule, whatever else lies in the rest of the
  * view. Nothing is mapped for it.
  *
- *   view    made -> kept, used by 0, 1 or several slices -> dropped (heap_drop_views): its pages
- * are the mapper's, its record stays as long as there is a slice slice   made for a request
- * (view_slice, counted when occupied) or held by a place that is remembered (pin) -> freed with the
- * last of them. In a dropped view it cannot be taken.
+ * VIEW   made -> kept, used by 0, 1 or several slices -> dropped (pleat__heap_drop_views): its
+ *        pages are the mapper's, its record stays as long as there is a slice.
+ * SLICE  made for a request (pleat__view_slice; counted when it is occupied), or held by a place
+ *        that is remembered (pleat__view_pin) -> freed with the last of them. In a dropped view it
+ *        cannot be taken.
  */
 #ifndef PLEAT_RUNTIME_MEMORY_VIEWS_H
 #define PLEAT_RUNTIME_MEMORY_VIEWS_H
@@ -51,7 +52,8 @@ bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, plea
 void pleat__views_drop_resting(pleat__heap *heap);
 
 /* memory_audit.c: the views that are kept, with `live` slices in use, and the alias pages of
- * layouts, are all that is mapped. pre: no view is on its way. */
+ * layouts, are all that is mapped (R6, R7, R8 in docs/invariants.md). pre: no view is on its way.
+ */
 bool pleat__views_audit(const pleat__heap *heap, uint64_t layout_pages, uint64_t live);
 
 /* Metadata only: the space unmaps. */

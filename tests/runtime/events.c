@@ -542,6 +542,7 @@ static pending free_used(fixture *f, test_random *random, pleat_va address, uint
     return p;
 }
 
+/* R17. */
 static void streams_no_byte_is_reused_before_its_event(void **state)
 {
     (void)state;

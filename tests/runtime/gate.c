@@ -214,6 +214,7 @@ static void use_every_verb(void)
     assert_ok(pleat_set_budget(b.runtime, 100 * MIB));
 }
 
+/* R11. */
 static void gate_no_verb_is_issued_under_the_lock(void **state)
 {
     (void)state;

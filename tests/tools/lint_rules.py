@@ -32,6 +32,12 @@ BREACHES = {
                                "a header of the planner where requests are served"),
     "vmm/name.c": ("/* see pleat_never_was */\n", "pleat_never_was, which does not exist"),
     "vmm/head.c": ("/*\n * body.c: what another file is.\n */\nint x;\n", "does not say the file's name"),
+    "vmm/joined.c": ("/*\n * joined.c: made up.\n *\n * THREADS  None of its own. FREE   Any.\n */\n",
+                     "a paragraph of a comment begins within a line"),
+    "vmm/flush.c": ("/*\n * flush.c: made up.\n *\n * FREE  What is given back is\n"
+                    " *       told by what\n * it was\n *       made for.\n */\n",
+                    "a line of a comment has lost its indentation"),
+    "docs/invariants.md": ("| R1 | all | `pleat__gone` | the same |\n", "pleat__gone does not exist"),
     "vmm/long.c": ("int x;\n" * 1001, "more than 1000 lines"),
     "vmm/space.c": ("int x; \n", "white space at the end"),
     "vmm/tab.c": ("\tint x;\n", "a tab"),
@@ -75,6 +81,16 @@ class LintRules(unittest.TestCase):
                 code, lines = lint({name: text})
                 self.assertEqual(code, 1)
                 self.assertTrue(any(l.startswith(name) and expected in l for l in lines), lines)
+
+    def test_invariants_have_tests(self):
+        page = {"docs/invariants.md": "| R1 | all | none | runtime_heap (heap_holds, heap_ends) |\n"}
+        tests = "/* R1. */\nvoid heap_holds(void);\n"
+        _, lines = lint({**page, "tests/heap.c": tests + "void heap_ends(void);\n"})
+        self.assertFalse([l for l in lines if l.startswith("docs/")], lines)
+        _, lines = lint({**page, "tests/heap.c": tests})
+        self.assertTrue(any("there is no test heap_ends" in l for l in lines), lines)
+        _, lines = lint({**page, "tests/heap.c": "void heap_holds(void);\n"})
+        self.assertTrue(any("no test cites R1" in l for l in lines), lines)
 
     def test_what_is_allowed_is_not_reported(self):
         _, lines = lint(CLEAN)

@@ -20,7 +20,7 @@
  *   parts join again when both are free: so S2 has no need of the stitched block that the paper
  *   makes of the two, and `fragment`, which is to save calls, is no limit on cutting: with it jobs
  *   take up to 40 % more. S3 takes the largest blocks first as the paper does, but the last piece
- * by best fit: largest first to the end destroys the block that the next large request needs. One
+ *   by best fit: largest first to the end destroys the block that the next large request needs. One
  *   access grant a view, not one a chunk; a failed step is undone; no event is made on this path.
  * STREAMS  Blocks serve the stream they were made for.
  */

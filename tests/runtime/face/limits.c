@@ -69,6 +69,7 @@ static void limits_of_each_variable_hold(void **state)
     }
 }
 
+/* R20. */
 static void limits_the_strictest_counts(void **state)
 {
     (void)state;

@@ -17,6 +17,7 @@ static pleat_result pause_with(pleat_runtime *runtime, uint32_t offload, const c
     return pleat_pause(runtime, &options);
 }
 
+/* R19. */
 static void pause_gives_all_back_and_brings_it_again(void **state)
 {
     (void)state;

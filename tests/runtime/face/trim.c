@@ -25,6 +25,7 @@ static uint64_t trimmed(job *j)
     return given;
 }
 
+/* R19. */
 static void trim_gives_back_all_that_nothing_lies_on(void **state)
 {
     (void)state;

@@ -486,6 +486,7 @@ static void freed_order_of_the_last_iteration_is_expected(void **state)
     pleat__arena_destroy(arena);
 }
 
+/* R12. */
 static void states_setter_counts_causes(void **state)
 {
     (void)state;

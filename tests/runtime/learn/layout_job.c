@@ -215,7 +215,7 @@ static uint32_t run_pairs(uint64_t seed)
     return served;
 }
 
-/* Two requests of a job may agree on a wrong pair by chance: not every job's are found. */
+/* Two requests of a job may agree on a wrong pair by chance: not every job's are found. (R14.) */
 static void layout_serves_two_parameters(void **state)
 {
     (void)state;
@@ -238,7 +238,7 @@ static bool is_asked_for(const job *j, uint64_t x)
     return asked;
 }
 
-/* The size that has no room is refused by the thread, and not asked for again and again. */
+/* The size that has no room is refused by the thread, and not asked for again and again. (R10.) */
 static void layout_that_has_no_room_is_asked_for_once(void **state)
 {
     (void)state;
@@ -281,7 +281,8 @@ static void layout_is_not_judged_by_what_is_larger(void **state)
     end(&p);
 }
 
-/* One after the other takes the place of the one before, whose views go as nothing lies in them. */
+/* One after the other takes the place of the one before, whose views go as nothing lies in them.
+ * (R8.) */
 static void layout_that_is_not_followed_any_more_is_unmapped(void **state)
 {
     (void)state;

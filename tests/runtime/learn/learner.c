@@ -76,7 +76,7 @@ static void learner_learns_nothing_when_it_is_off(void **state)
     finish(&j);
 }
 
-/* An iteration of another shape, and the first one again. */
+/* An iteration of another shape, and the first one again. (R12.) */
 static void learner_suspends_and_resumes_at_the_next_mark(void **state)
 {
     (void)state;
@@ -443,6 +443,7 @@ static pleat_runtime *run_failing(pleat_vmm vmm, const void *plan)
     return j.runtime;
 }
 
+/* R16. */
 static void learner_survives_every_failing_verb(void **state)
 {
     (void)state;
@@ -456,6 +457,7 @@ static void learner_survives_every_failing_verb(void **state)
     pleat_plan_free(plan);
 }
 
+/* R13. */
 static void learner_survives_every_want_of_host_memory(void **state)
 {
     (void)state;

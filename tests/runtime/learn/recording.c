@@ -74,8 +74,7 @@ static void recording_same_requests_are_alike(void **state)
     end(&f);
 }
 
-/* The first one makes the optimizer's states. */
-/* Longer than its ring is: what is forgotten serves again. */
+/* Longer than its ring is: what is forgotten serves again. (R15.) */
 static void recording_of_a_long_job_takes_no_more_memory(void **state)
 {
     (void)state;

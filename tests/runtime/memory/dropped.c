@@ -176,6 +176,7 @@ static void dropped_that_cannot_be_unmapped_go_later(void **state)
 
 /* ---- auditors ---- */
 
+/* R3, R4, R5, R6. */
 static void audit_finds_what_disagrees_in_chunks_and_views(void **state)
 {
     (void)state;

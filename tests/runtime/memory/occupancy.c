@@ -44,6 +44,7 @@ static bool model_is_free(const fixture *f, pleat__run run)
     return true;
 }
 
+/* R1. */
 static void occupancy_agrees_with_a_map_of_bytes(void **state)
 {
     fixture *f = *state;
@@ -188,6 +189,7 @@ static pleat__run model_best(const uint8_t *free, uint32_t count)
     return best;
 }
 
+/* R2. */
 static void free_runs_best_fit_agrees_with_a_map_of_bytes(void **state)
 {
     fixture *f = *state;

@@ -148,6 +148,7 @@ static void *work(void *context)
     return NULL;
 }
 
+/* R17. */
 static void streams_reuse_no_byte_before_its_event(void **state)
 {
     (void)state;

@@ -138,7 +138,7 @@ static void holes_are_filled_where_most_whole_chunks_stay(void **state)
 }
 
 /* A chunk that is in use in its middle only could begin and end a view; free again as a whole, it
- * would then be given out twice. */
+ * would then be given out twice. (R6.) */
 static void views_show_no_chunk_twice(void **state)
 {
     (void)state;
@@ -239,7 +239,7 @@ static void views_are_not_made_for_next_to_nothing(void **state)
     }
 }
 
-/* A view in which something lives is not unmapped, whatever is asked to be given back. */
+/* A view in which something lives is not unmapped, whatever is asked to be given back. (R7.) */
 static void views_in_use_stay(void **state)
 {
     (void)state;

@@ -79,7 +79,7 @@ static void canary_sees_writes_after_the_free(void **state)
     job_stop(&j);
 }
 
-/* A slot that is given out unchecked while its memory is in use. */
+/* A slot that is given out unchecked while its memory is in use. (R9.) */
 static void canary_sees_a_planted_overlap(void **state)
 {
     (void)state;
