@@ -4,9 +4,10 @@
  * A plan file with a recipe serves every size up to the one that it was laid out for: smaller
  * requests take the beginnings of their slots. When the job comes at a larger size, the heap serves
  * what no slot holds, and a thread lays the plan out anew for that size, by the planner's own sweep
- * (pleat__elastic_instance). It then makes the chunks that are missing and maps the views. From the
- * next iteration on the new layout is followed, and serves all smaller sizes as well. Tensors that
- * stay have the same places in every layout of a plan, so nothing has to move.
+ * (pleat__elastic_instance). It then sees that there is room for the chunks that are missing, which
+ * get their memory when something comes to lie there, and maps the views. From the next iteration
+ * on the new layout is followed, and serves all smaller sizes as well. Tensors that stay have the
+ * same places in every layout of a plan, so nothing has to move.
  *
  *   NONE --ask--> MAKING --thread--> MADE --take--> followed --a larger one--> retired --> gone
  *                    |                                              (nothing lies in it any more)
