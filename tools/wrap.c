@@ -67,13 +67,22 @@ static int set_in(const char *line, size_t length, int columns)
     return behind > 0 ? behind : indent;
 }
 
+/* Whether a space parts a figure from its unit: "9.4 %", "80.000 GiB". */
+static bool parts_figure(const char *text, size_t length, size_t at)
+{
+    const char *unit = text + at + 1;
+    size_t left = length - at - 1;
+    return text[at - 1] >= '0' && text[at - 1] <= '9' && left > 0 &&
+           (unit[0] == '%' || (left > 2 && unit[1] == 'i' && unit[2] == 'B'));
+}
+
 /* Bytes of the text that fit into so many columns, up to the end of a word where there is one. */
 static size_t take(const char *text, size_t length, int columns)
 {
     size_t word = 0, at = 0;
     int width = 0;
     for (; at < length; at++) {
-        if (text[at] == ' ' && at > 0 && text[at - 1] != ' ')
+        if (text[at] == ' ' && at > 0 && text[at - 1] != ' ' && !parts_figure(text, length, at))
             word = at;
         if (begins_character(text[at]) && ++width > columns)
             break;

@@ -95,7 +95,7 @@ class Libtorch(unittest.TestCase):
         for folder, text in ((self.folder, "DIR is to be libtorch's folder"),):
             with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()) as said:
                 libtorch.main([str(folder), "-o", str(self.folder / "x.so")])
-            self.assertEqual(ended.exception.code, 5)
+            self.assertEqual(ended.exception.code, 3)
             self.assertIn(text, said.getvalue())
         with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
             libtorch.main([str(HOME), "-o", "/no/such/folder/x.so"])

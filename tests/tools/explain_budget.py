@@ -251,7 +251,10 @@ class Budget(unittest.TestCase):
         self.assertIn("No choice fits in 64.000 MiB", refused.stdout)
 
     def test_what_is_wrong_is_said(self):
-        self.assertIn("--recompute auto", run(self.recording(again=False), "--budget", "1GiB").stderr)
+        without = self.recording(again=False)
+        said = run(without, "--budget", "1GiB").stderr
+        self.assertIn("--recompute auto", said)
+        self.assertIn("'%s'" % without, said)
         path = self.recording()
         for option in ("--attention-ns", "--link"):
             self.assertEqual(run(path, "--budget", "1GiB", option, "x").returncode, 2, option)

@@ -177,6 +177,16 @@ class Options(unittest.TestCase):
                     self.assertEqual(line, line.rstrip(), command)
                 self.assertNotRegex(done.stdout, r"\de[+-]\d", command)
 
+    def test_figures_keep_their_units(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as table:
+            table.write("id,lower,upper,size\n1,0,5,52428800\n2,1,7,104857600\n3,2,3,734003200\n")
+            table.flush()
+            for columns in range(60, 100, 3):
+                done = subprocess.run([PLEAT, "explain", table.name], capture_output=True, text=True,
+                                      env={**os.environ, "COLUMNS": str(columns)})
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertNotRegex(done.stdout, r"(?m)^ *(%|[KMG]iB)|1 steps")
+
     def test_names_of_gpus(self):
         """A known name passes the reader: what is refused is the file."""
         for value in ("h200", "H200", "a100-80", "80GiB"):

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -162,6 +163,24 @@ class Plan(unittest.TestCase):
         self.assertLess(tried["planned_share"], 15 / 16)
         self.assertTrue(tried["learning_is_better"])
         self.assertEqual(self.taken(drawn[0], "--plan", plan), self.taken(drawn[0]))
+
+    def test_what_has_no_place_is_no_saving(self):
+        """Physical memory is less than max-live where dynamic requests have neither slot nor lane."""
+        drawn = self.path("beside.pickle.gz")
+        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "1153210751",
+                        "--run", "1", "--iterations", "3", "-o", drawn], check=True, capture_output=True)
+        text = pleat("plan", drawn, "-s", 0, "--no-replay").stdout
+        self.assertRegex(text, "- without a slot or lane, beside the plan +0.0")
+        told = json.loads(pleat("explain", drawn, "--json").stdout)
+        plan, saved = told["plan"], {a["what"]: a["saved_bytes"] for a in told["advice"]}
+        self.assertGreater(plan["unplaced_bytes"], 0)
+        self.assertEqual(plan["max_live_bytes"] - plan["unplaced_bytes"] + sum(plan["gap"].values()),
+                         plan["physical_bytes"])
+        native = {p["policy"]: p for p in told["policies"]}["native"]["peak_physical_bytes"]
+        self.assertEqual(saved["plan"], native - plan["physical_bytes"] - plan["unplaced_bytes"])
+        (beyond,) = re.findall(r"the steady iteration takes [^,]*, ([0-9.]+) %",
+                               " ".join(pleat("explain", drawn).stdout.split()))
+        self.assertLess(float(beyond), 10)
 
     def taken(self, *arguments):
         return json.loads(pleat("replay", *arguments, "--json").stdout)["peak_physical_bytes"]

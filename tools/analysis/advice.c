@@ -38,7 +38,7 @@ int advise(const footprint *f, const growth *g, advice *all)
         {"pleat", "run it under Pleat, which learns the iteration", saved_by(f, native, "pleat"),
          "measured", "pleat run -- python3 train.py"},
         {"plan", "plan it beforehand (pleat plan), and run it under Pleat with --plan",
-         f->has_gap ? less(native, f->gap.physical) : 0, "by the plan",
+         f->has_gap ? less(native, gap_taken(&f->gap)) : 0, "by the plan",
          "pleat plan RECORDING -o job.plan, then pleat run --plan job.plan -- python3 train.py"},
         {"expandable", "use PyTorch's expandable segments", saved_by(f, native, "expandable"),
          "measured", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python3 train.py"},

@@ -376,6 +376,7 @@ static void own_plan_json(json_writer *json, const footprint *f)
         GAP_STEPS(GAP_JSON)
 #undef GAP_JSON
         json_end_object(json);
+        json_uint(json, "unplaced_bytes", f->gap.unplaced);
         json_object(json, "live_at_peak");
         for (int i = 0; i < PLEAT__CLASSES; i++)
             json_uint(json, footprint_class_names[i], f->class_bytes[i]);

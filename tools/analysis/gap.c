@@ -24,14 +24,14 @@ static gap_steps gap_from(const pleat_plan *plan, uint64_t placed, uint64_t floo
 {
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
     uint64_t live = summary.max_live_bytes, chunk = plan->chunk_bytes;
-    placed = largest(placed, live);
     uint64_t rounded = pleat__ceil_div(placed, chunk) * chunk;
     /* Where chunks pass from stream to stream less is kept apart than could be. */
     uint64_t apart = floor_chunks * chunk;
     apart = apart < summary.physical_bytes ? apart : summary.physical_bytes;
     uint64_t floor = largest(apart, rounded);
     return (gap_steps){.live = live,
-                       .lanes = placed - live,
+                       .unplaced = more(live, placed),
+                       .lanes = more(placed, live),
                        .rounding = rounded - placed,
                        .streams = floor - rounded,
                        .stuck = more(summary.physical_bytes, floor),

@@ -130,11 +130,15 @@ static void say_native(const footprint *f, const growth *g)
         printf("  It takes %s: %s (%.1f %%) beyond what is live.\n",
                text_of(p->result.peak_physical_bytes, sizes, 0), text_of(waste, sizes, 1),
                share(waste, p->result.peak_physical_bytes));
-    if (p->growths > 0)
+    if (p->growths > 0 && p->split_growths > 0)
+        printf("  It took these in %u step%s; in %u of them, by %s together, as much as was asked "
+               "for lay idle, but in pieces or in blocks kept for other sizes (fragmentation).\n",
+               p->growths, p->growths == 1 ? "" : "s", p->split_growths,
+               text_of(p->split_bytes, sizes, 0));
+    else if (p->growths > 0)
         printf(
-            "  It took these in %u steps; in %u of them, by %s together, as much as was asked for "
-            "lay idle, but in pieces or in blocks kept for other sizes (fragmentation).\n",
-            p->growths, p->split_growths, text_of(p->split_bytes, sizes, 0));
+            "  It took these in %u step%s, in none of which as much as was asked for lay idle.\n",
+            p->growths, p->growths == 1 ? "" : "s");
     say_culprits(f, p);
     if (!p->result.oom)
         say_most(f, p);
@@ -197,9 +201,9 @@ static void say_what_fits(const footprint *f, const growth *g)
                    text_of(r->peak_physical_bytes, sizes, 0));
         any |= !r->oom;
     }
-    if (f->plan != NULL && f->has_gap && f->gap.physical <= g->device_bytes) {
+    if (f->plan != NULL && f->has_gap && gap_taken(&f->gap) <= g->device_bytes) {
         printf("  It fits under Pleat with a plan made beforehand (pleat plan): in %s.\n",
-               text_of(f->gap.physical, sizes, 0));
+               text_of(gap_taken(&f->gap), sizes, 0));
         any = true;
     }
     if (g->half.step != 0)
@@ -227,8 +231,8 @@ static void say_advice(const footprint *f, const growth *g)
     else if (f->has_gap)
         printf("  With a plan made beforehand (pleat plan) the steady iteration takes %s, %.2f %% "
                "beyond what is live.\n",
-               text_of(f->gap.physical, sizes, 0),
-               share(f->gap.physical - f->gap.live, f->gap.live));
+               text_of(gap_taken(&f->gap), sizes, 0),
+               share(gap_taken(&f->gap) - f->gap.live, f->gap.live));
 }
 
 static void growth_json(json_writer *json, const options *o, const growth *g)
@@ -291,6 +295,7 @@ static int explain(void *self, pleat_trace *trace, int device)
     if (o->budget.bytes != 0) {
         budget_question asked = o->budget;
         asked.json = o->json;
+        asked.path = o->paths[0];
         int answer = explain_budget(trace, device > 0 ? (uint32_t)device : 0, &asked);
         pleat_trace_free(trace);
         return answer;

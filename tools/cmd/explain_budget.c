@@ -7,6 +7,7 @@
 #include <tools/cli.h>
 #include <tools/json.h>
 
+#include <internal/error.h>
 #include <stdlib.h>
 
 #define TIMES_MOST 4096
@@ -192,5 +193,7 @@ int explain_budget(const pleat_trace *trace, uint32_t device, const budget_quest
         if (result == PLEAT_OK)
             return fits ? CLI_DONE : CLI_NO;
     }
-    return cli_failed("explain", result);
+    char why[512];
+    snprintf(why, sizeof why, "%s", pleat_last_error()->text);
+    return cli_failed("explain", pleat__fail(result, "'%s': %s", asked->path, why));
 }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 typedef struct budget_question {
+    const char *path; /* the recording's, for messages */
     uint64_t bytes; /* of the budget */
     /* Nanoseconds of the blocks' forwards and of attention in them, separated by commas; NULL: not
      * known. */

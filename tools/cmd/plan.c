@@ -199,6 +199,8 @@ static void print_gap(const gap_steps *gap, uint64_t contiguous, uint64_t virtua
     if (!cli_table_begin(&table, 3, headings))
         return;
     add_size(&table, "max-live", gap->live, gap->live);
+    if (gap->unplaced != 0)
+        add_size(&table, "- " GAP_UNPLACED, gap->unplaced, gap->live);
 #define ADD_STEP(name, text) add_size(&table, "+ " text, gap->name, gap->live);
     GAP_STEPS(ADD_STEP)
 #undef ADD_STEP

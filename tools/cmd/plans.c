@@ -57,6 +57,13 @@ static pleat_result open_kept(kept *all)
 
 /* ---- showing ---- */
 
+/* At least: what has neither slot nor lane lies beside the plan's memory. */
+static uint64_t taken(const pleat_plan *plan)
+{
+    return plan->physical_bytes > plan->max_live_bytes ? plan->physical_bytes
+                                                       : plan->max_live_bytes;
+}
+
 static void add_row(cli_table *table, const kept *all, const pleat__kept_plan *plan)
 {
     char id[ID_DIGITS + 1], used[32], size[32], live[32], takes[32];
@@ -74,9 +81,8 @@ static void add_row(cli_table *table, const kept *all, const pleat__kept_plan *p
     }
     cli_table_cell(table, 3, "%u", read->steady.slot_count);
     cli_table_cell(table, 4, "%s", cli_format_size(read->max_live_bytes, live, sizeof live));
-    cli_table_cell(
-        table, 5, "%s",
-        cli_format_size_like(read->physical_bytes, read->max_live_bytes, takes, sizeof takes));
+    cli_table_cell(table, 5, "%s",
+                   cli_format_size_like(taken(read), read->max_live_bytes, takes, sizeof takes));
     cli_table_cell(table, 6, "%s", pleat__plan_cache_program(read));
     pleat_plan_free(read);
 }
@@ -170,7 +176,7 @@ static pleat_result show(const options *o, const kept *all, const pleat__kept_pl
            read->first.slot_count);
     printf("live       %s\n", cli_format_size(read->max_live_bytes, live, sizeof live));
     printf("takes      %s\n",
-           cli_format_size_like(read->physical_bytes, read->max_live_bytes, text, sizeof text));
+           cli_format_size_like(taken(read), read->max_live_bytes, text, sizeof text));
     printf("sizes      %s\n",
            read->recipe != NULL ? "follow a number, a batch or a length" : "as they were");
     pleat_plan_free(read);

@@ -496,6 +496,9 @@ static void put_gap(const page *p)
     fputs("</tr>\n", p->out);
     fprintf(p->out, "<tr><th scope=row>max-live of the iteration</th><td>%s</td></tr>\n",
             cli_format_size(f->gap.live, size, sizeof size));
+    if (f->gap.unplaced != 0)
+        fprintf(p->out, "<tr><th scope=row>- " GAP_UNPLACED "</th><td>%s</td></tr>\n",
+                cli_format_size(f->gap.unplaced, size, sizeof size));
     GAP_STEPS(PUT_STEP)
     fprintf(p->out, "<tr><th scope=row>= physical</th><td>%s</td></tr>\n",
             cli_format_size(f->gap.physical, size, sizeof size));

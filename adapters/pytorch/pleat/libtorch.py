@@ -66,6 +66,10 @@ def main(arguments=None):
         run.fail(BAD_FILE, "-o: " + wrong, "libtorch")
     output = os.path.abspath(options.output)
     try:
+        version(folder)
+    except UnavailableError as problem:
+        run.fail(BAD_FILE, str(problem), "libtorch")
+    try:
         line = command(folder, output)
         _shim.compile_with(line)
     except UnavailableError as problem:
