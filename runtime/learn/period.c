@@ -13,8 +13,8 @@
  *          reaches the place where comparing began, a repeat has ended. It is believed when nearly
  *          all of it agreed, unless a longer lag goes as well: then that is waited for.
  * INNER    A loop of microbatches looks like iterations until the optimizer comes; nothing in the
- *          sequence tells them apart before. Such a loop may be followed: it is suspended where
- *          something else comes, and what repeats itself from there takes its place (learner.c).
+ *          sequence tells them apart before. Such a loop may be followed: it goes where something
+ *          else comes, and what repeats itself is looked for anew (learner.c).
  * MARKED   Between marks lag 0 alone compares, from one mark to the next.
  */
 #include <runtime/learn/recording.h>
