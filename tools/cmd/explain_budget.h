@@ -9,7 +9,7 @@
 
 typedef struct budget_question {
     const char *path; /* the recording's, for messages */
-    uint64_t bytes; /* of the budget */
+    uint64_t bytes;   /* of the budget */
     /* Nanoseconds of the blocks' forwards and of attention in them, separated by commas; NULL: not
      * known. */
     const char *block_ns, *attention_ns;
