@@ -2,6 +2,7 @@
  * heap.c: places for requests, taken and given back (see heap.h).
  */
 #include <runtime/memory/heap_internal.h>
+#include <runtime/memory/place_map.h>
 #include <runtime/memory/views.h>
 
 #include <internal/check.h>
@@ -84,6 +85,8 @@ static bool take_run(pleat__heap *heap, uint8_t zone, pleat__run run, uint32_t g
         return false;
     run.count = granules;
     *place = pleat__heap_at_home(heap, run.begin, granules);
+    if (heap->places != NULL)
+        pleat__place_map_expect(heap->places, place->address);
     PLEAT_CHECK(pleat__occupancy_take(&heap->pool->occupancy, run));
     if (pleat__free_runs_reserve(&heap->zones[zone], 2) == PLEAT_OK)
         PLEAT_CHECK(pleat__free_runs_carve(&heap->zones[zone], run));

@@ -126,8 +126,9 @@ typedef struct pleat__heap {
     uint32_t *gathered;    /* chunks of a view that is being made */
     size_t gathered_capacity;
     uint32_t gathered_count;
-    pleat__deferred_unmap *refused;       /* pages of views that could not be unmapped yet */
-    struct pleat__waiting_frees *waiting; /* waiting_frees.h; NULL: nothing waits */
+    pleat__deferred_unmap *refused;        /* pages of views that could not be unmapped yet */
+    struct pleat__waiting_frees *waiting;  /* waiting_frees.h; NULL: nothing waits */
+    const struct pleat__place_map *places; /* where a place will be noted; NULL: nowhere */
 } pleat__heap;
 
 PLEAT_NODISCARD pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device,

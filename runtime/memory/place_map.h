@@ -45,6 +45,12 @@ static inline uint32_t pleat__place_map_home(const pleat__place_map *map, pleat_
                       map->shift);
 }
 
+/* A place at this address will be put in: its entry is fetched meanwhile. */
+static inline void pleat__place_map_expect(const pleat__place_map *map, pleat_va address)
+{
+    __builtin_prefetch(&map->entries[pleat__place_map_home(map, address)], 1);
+}
+
 /* Notes the beginning in `index`; without host memory `index` goes, until it is wanted again. */
 void pleat__place_map_note(pleat__place_map *map, pleat_va address);
 
