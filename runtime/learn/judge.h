@@ -16,11 +16,11 @@
  *   STREAMS    Iterations that follow nothing are called bad and good by the driver's time as well.
  *              At six points streams share no memory any more before new memory is made: what one
  *              takes over from another lies in pieces, and each large request is a new view of
- *              them.
+ *              them. Only marked ones (D454 in docs/decisions.md).
  *
  * The first two iterations of a schedule, or without one, are not judged: places that cross into
  * the first one settle in the second. Where the program marks no iterations, as many requests as
- * the schedule has count as one.
+ * the last schedule has count as one.
  */
 #ifndef PLEAT_RUNTIME_LEARN_JUDGE_H
 #define PLEAT_RUNTIME_LEARN_JUDGE_H

@@ -62,15 +62,16 @@ static bool follows_file(const pleat__learner *learner)
     return learner->schedule != NULL && !learner->schedule->learned;
 }
 
-/* The next iteration ends after as many requests as the schedule has. */
+/* The next iteration ends after as many requests as the schedule has, or had: what counts
+ * iterations while there is none counts those of the job (D453). */
 static void set_pace(pleat__learner *learner)
 {
     const pleat__schedule *schedule = learner->schedule;
-    uint64_t count = schedule != NULL ? schedule->count - schedule->matcher.begin : 0;
+    if (schedule != NULL)
+        learner->pace = schedule->count - schedule->matcher.begin;
+    uint64_t count = learner->pace > STRETCH ? learner->pace : STRETCH;
     learner->due &= (uint8_t)~PLEAT__DUE_ITERATION;
-    learner->iteration_until = learner->record.marked
-                                   ? UINT64_MAX
-                                   : learner->requests + (count > STRETCH ? count : STRETCH);
+    learner->iteration_until = learner->record.marked ? UINT64_MAX : learner->requests + count;
 }
 
 static void drop(pleat__learner *learner, pleat__state state, pleat__cause cause)
@@ -201,7 +202,9 @@ static void judge(pleat__learner *learner, bool replaces)
                                                     kind_of_followed(learner, replaces));
     if (verdict == PLEAT__VERDICT_LEAVE)
         learner->due |= PLEAT__DUE_LEAVE;
-    if (verdict == PLEAT__VERDICT_KEEP_APART)
+    /* As many requests that nothing marks are no iteration: in some of them views are made, in most
+     * none (D454). */
+    if (verdict == PLEAT__VERDICT_KEEP_APART && learner->record.marked)
         learner->heap->keeps_apart = true;
     if (verdict == PLEAT__VERDICT_DROP) {
         drop(learner, PLEAT__STATE_backoff, PLEAT__CAUSE_costs);

@@ -43,8 +43,10 @@ typedef struct pleat__learner {
     bool waits;       /* a mark waits for a layout that is being made */
     bool tries;       /* the plan file came on trial */
     uint8_t due;      /* bits of PLEAT__DUE_ */
-    /* Requests at which the iteration that runs is over, where nothing marks iterations. */
+    /* Requests at which the iteration that runs is over, where nothing marks iterations, and of an
+     * iteration of what was followed last. */
     uint64_t iteration_until;
+    uint64_t pace;
     pleat__states states;
     pleat__recording record;
     pleat__judge judge;

@@ -216,6 +216,54 @@ static void learner_drops_what_costs_and_rests(void **state)
     finish(&j);
 }
 
+/* So many iterations of the job, not of as many requests as the judge wants at least. */
+static void learner_rests_as_many_iterations_without_marks(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shapes[3] = {job_shape_make(8, 1), job_shape_make(18, 1), job_shape_make(28, 1)};
+    job_start(&j, "pleat", NULL, 0);
+    for (uint32_t n = 0; learner_of(&j)->states.now != PLEAT__STATE_following && n < 40; n++)
+        for (uint32_t i = 0; i < 3; i++)
+            run_unmarked(&j, &shapes[i], 1);
+    for (uint32_t n = 0; learner_of(&j)->states.now == PLEAT__STATE_following && n < 20; n++) {
+        learner_of(&j)->heap->view_ns += 1000000;
+        for (uint32_t i = 0; i < 3; i++)
+            run_unmarked(&j, &shapes[i], 1);
+    }
+    assert_state(&j, PLEAT__STATE_backoff);
+    for (uint32_t n = learner_of(&j)->judge.backoff; n > 1; n--)
+        for (uint32_t i = 0; i < 3; i++)
+            run_unmarked(&j, &shapes[i], 1);
+    assert_state(&j, PLEAT__STATE_backoff);
+    finish(&j);
+}
+
+/* As many requests that nothing marks may be the part of an iteration in which views are made. */
+static void learner_keeps_streams_apart_by_marked_iterations_alone(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(8, 1);
+    job_start(&j, "pleat", NULL, 0);
+    run_unmarked(&j, &shape, 40);
+    evaluate(&j, 500);
+    assert_state(&j, PLEAT__STATE_heap);
+    for (uint64_t n = 0; n < 40; n++) {
+        job_shape other = job_shape_make(60 + n, 1);
+        learner_of(&j)->heap->view_ns += 1000000;
+        run_unmarked(&j, &other, 1);
+    }
+    assert_false(learner_of(&j)->heap->keeps_apart);
+    for (uint64_t n = 0; n < 8; n++) {
+        job_shape other = job_shape_make(100 + n, 1);
+        learner_of(&j)->heap->view_ns += 1000000;
+        run(&j, &other, 1);
+    }
+    assert_true(learner_of(&j)->heap->keeps_apart);
+    finish(&j);
+}
+
 /* What varies and has no room where it was learned is of another iteration as well. */
 static void learner_counts_what_outgrew_its_place(void **state)
 {
@@ -480,6 +528,8 @@ int main(void)
         cmocka_unit_test(learner_believes_the_first_mark),
         cmocka_unit_test(learner_counts_what_outgrew_its_place),
         cmocka_unit_test(learner_drops_what_costs_and_rests),
+        cmocka_unit_test(learner_rests_as_many_iterations_without_marks),
+        cmocka_unit_test(learner_keeps_streams_apart_by_marked_iterations_alone),
         cmocka_unit_test(learner_leaves_a_plan_file_of_another_job),
         cmocka_unit_test(learner_learns_nothing_beside_a_plan_file),
         cmocka_unit_test(learner_resumes_a_plan_file_where_its_requests_come_again),
