@@ -138,11 +138,6 @@ void pleat__key_set_remove_at(pleat__key_set *set, pleat__key_gap gap)
         block_settle(set, gap.at);
 }
 
-void pleat__key_set_remove_above(pleat__key_set *set, pleat__key_gap gap)
-{
-    pleat__key_set_remove_at(set, pleat__key_gap_above(set, gap));
-}
-
 void pleat__key_set_insert(pleat__key_set *set, uint64_t key)
 {
     pleat__key_set_insert_at(set, pleat__key_set_gap(set, key), key);

@@ -137,9 +137,8 @@ void pleat__key_set_replace(pleat__key_set *set, uint64_t old, uint64_t key);
 
 /* What is done at a gap needs no other search. pre: the key belongs there; room was made. */
 void pleat__key_set_insert_at(pleat__key_set *set, pleat__key_gap gap, uint64_t key);
-/* The neighbour below goes, or the one above. pre: there is one. */
+/* The neighbour below goes. pre: there is one. */
 void pleat__key_set_remove_at(pleat__key_set *set, pleat__key_gap gap);
-void pleat__key_set_remove_above(pleat__key_set *set, pleat__key_gap gap);
 
 /* Another key in the neighbour's place. pre: the order stays as it is. */
 static inline void pleat__key_set_put_at(pleat__key_set *set, pleat__key_gap gap, uint64_t key)
@@ -149,6 +148,7 @@ static inline void pleat__key_set_put_at(pleat__key_set *set, pleat__key_gap gap
     set->index[gap.at].low = keys[0];
 }
 
+/* The gap whose neighbour below is this one's above. pre: it has one. */
 static inline pleat__key_gap pleat__key_gap_above(const pleat__key_set *set, pleat__key_gap gap)
 {
     if (gap.rank != set->index[gap.at].count)

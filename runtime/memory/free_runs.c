@@ -74,7 +74,7 @@ pleat__run pleat__free_runs_add(pleat__free_runs *runs, pleat__run run, bool joi
                           place_key(whole));
     pleat__key_set_replace(by_size, size_key(joins_lower ? lower : upper), size_key(whole));
     if (joins_lower && joins_upper) {
-        pleat__key_set_remove_above(by_place, gap);
+        pleat__key_set_remove_at(by_place, pleat__key_gap_above(by_place, gap));
         pleat__key_set_remove(by_size, size_key(upper));
     }
     return whole;

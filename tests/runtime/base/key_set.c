@@ -95,7 +95,7 @@ static void change_in_gap(fixture *f, uint32_t number, uint32_t what)
         f->in[neighbour] = false;
     } else {
         if (upper)
-            pleat__key_set_remove_above(&f->set, gap);
+            pleat__key_set_remove_at(&f->set, pleat__key_gap_above(&f->set, gap));
         else
             pleat__key_set_remove_at(&f->set, gap);
         f->in[neighbour] = false;
