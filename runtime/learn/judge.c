@@ -56,7 +56,8 @@ static bool is_dear(pleat__judge_points *points, bool bad)
 }
 
 pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *heap,
-                                      const pleat_stats *stats, pleat__followed followed)
+                                      const pleat_stats *stats, pleat__followed followed,
+                                      bool marked)
 {
     const pleat__judge_counts before = judge->before, now = count(judge, heap, stats);
     uint64_t placed = now.placed - before.placed, elsewhere = now.elsewhere - before.elsewhere;
@@ -66,7 +67,8 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     judge->backoff -= judge->backoff != 0;
     bool waits = (now.driver_ns - before.driver_ns) * COSTS > passed;
     if (followed == PLEAT__FOLLOWED_NOTHING)
-        return is_dear(&judge->alone, waits) ? PLEAT__VERDICT_KEEP_APART : PLEAT__VERDICT_KEEP;
+        return marked && is_dear(&judge->alone, waits) ? PLEAT__VERDICT_KEEP_APART
+                                                       : PLEAT__VERDICT_KEEP;
     bool file = followed == PLEAT__FOLLOWED_FILE;
     uint64_t strays = now.strays - before.strays;
     if (file && is_misfit(judge, placed - strays, placed + elsewhere))

@@ -16,7 +16,9 @@
  *   STREAMS    Iterations that follow nothing are called bad and good by the driver's time as well.
  *              At six points streams share no memory any more before new memory is made: what one
  *              takes over from another lies in pieces, and each large request is a new view of
- *              them. Only marked ones (D454 in docs/decisions.md).
+ *              them. Only marked ones are asked: as many requests that nothing marks are no
+ *              iteration, in some of them views are made and in most none (D454 in
+ *              docs/decisions.md).
  *
  * The first two iterations of a schedule, or without one, are not judged: places that cross into
  * the first one settle in the second. Where the program marks no iterations, as many requests as
@@ -69,8 +71,9 @@ typedef struct pleat__judge {
 
 /* Another schedule is followed from now on. */
 void pleat__judge_adopt(pleat__judge *judge);
-/* An iteration ended. */
+/* An iteration ended; `marked`: the program says so. */
 pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *heap,
-                                      const pleat_stats *stats, pleat__followed followed);
+                                      const pleat_stats *stats, pleat__followed followed,
+                                      bool marked);
 
 #endif

@@ -198,13 +198,12 @@ static pleat__followed kind_of_followed(const pleat__learner *learner, bool repl
 
 static void judge(pleat__learner *learner, bool replaces)
 {
-    pleat__verdict verdict = pleat__judge_iteration(&learner->judge, learner->heap, learner->stats,
-                                                    kind_of_followed(learner, replaces));
+    pleat__verdict verdict =
+        pleat__judge_iteration(&learner->judge, learner->heap, learner->stats,
+                               kind_of_followed(learner, replaces), learner->record.marked);
     if (verdict == PLEAT__VERDICT_LEAVE)
         learner->due |= PLEAT__DUE_LEAVE;
-    /* As many requests that nothing marks are no iteration: in some of them views are made, in most
-     * none (D454). */
-    if (verdict == PLEAT__VERDICT_KEEP_APART && learner->record.marked)
+    if (verdict == PLEAT__VERDICT_KEEP_APART)
         learner->heap->keeps_apart = true;
     if (verdict == PLEAT__VERDICT_DROP) {
         drop(learner, PLEAT__STATE_backoff, PLEAT__CAUSE_costs);

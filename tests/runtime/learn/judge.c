@@ -16,6 +16,7 @@ typedef struct fixture {
     pleat_stats stats;
     pleat__judge judge;
     uint64_t clock_ns;
+    bool unmarked; /* the program says nothing of iterations */
 } fixture;
 
 static void begin(fixture *f)
@@ -42,7 +43,7 @@ static pleat__verdict iterate(fixture *f, pleat__followed followed, uint64_t pla
     f->stats.planned += placed;
     f->stats.cached += elsewhere;
     f->heap.view_ns += driver_ns;
-    return pleat__judge_iteration(&f->judge, &f->heap, &f->stats, followed);
+    return pleat__judge_iteration(&f->judge, &f->heap, &f->stats, followed, !f->unmarked);
 }
 
 static pleat__verdict good(fixture *f, pleat__followed followed)
@@ -143,6 +144,23 @@ static void judge_keeps_streams_apart_where_views_cost(void **state)
     end(&f);
 }
 
+/* In some stretches of an iteration all of its views are made, whatever streams share. */
+static void judge_asks_nothing_of_streams_where_nothing_is_marked(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    f.unmarked = true;
+    for (uint32_t i = 0; i < 20; i++)
+        assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP);
+    /* And what it said then is nothing that counts later. */
+    f.unmarked = false;
+    for (uint32_t i = 0; i < SETTLING + 2; i++)
+        assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP);
+    assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP_APART);
+    end(&f);
+}
+
 static void judge_leaves_a_plan_file_that_costs(void **state)
 {
     (void)state;
@@ -198,6 +216,7 @@ int main(void)
         cmocka_unit_test(judge_leaves_a_plan_file_whose_lanes_took_what_matched_nothing),
         cmocka_unit_test(judge_drops_what_costs_and_backs_off_twice_as_long_each_time),
         cmocka_unit_test(judge_keeps_streams_apart_where_views_cost),
+        cmocka_unit_test(judge_asks_nothing_of_streams_where_nothing_is_marked),
         cmocka_unit_test(judge_leaves_a_plan_file_that_costs),
         cmocka_unit_test(judge_forgets_what_was_bad_once),
         cmocka_unit_test(judge_outlives_a_clock_that_goes_back),
