@@ -40,6 +40,12 @@ static bool parse_size(word w, uint64_t *out)
     return true;
 }
 
+/* Of anything but bytes. */
+static bool parse_number(word w, uint64_t *out)
+{
+    return parse_size(w, out);
+}
+
 static bool parse_switch(word w, bool *out)
 {
     *out = is(w, "on");
@@ -131,6 +137,11 @@ static void print_size(uint64_t value, char *out, size_t size)
         unit++;
     }
     snprintf(out, size, "%" PRIu64 "%.1s", value, unit == 0 ? "" : &units[unit]);
+}
+
+static void print_number(uint64_t value, char *out, size_t size)
+{
+    snprintf(out, size, "%" PRIu64, value);
 }
 
 static void print_switch(bool value, char *out, size_t size)
@@ -233,7 +244,7 @@ pleat__conf_line pleat__conf_line_of(const pleat__conf *conf, size_t index)
     pleat__conf_line line = {0};
 #define CONF_LINE(name, kind, field_type, otherwise, words)                                        \
     if (index-- == 0) {                                                                            \
-        line = (pleat__conf_line){.key = #name, .type = #kind, .text = words};                     \
+        line = (pleat__conf_line){.key = #name, .text = words};                                    \
         print_##kind(conf->name, line.value, sizeof line.value);                                   \
         return line;                                                                               \
     }

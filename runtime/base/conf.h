@@ -3,10 +3,11 @@
  *
  *   key:value,key:value,...        PLEAT_CONF=small:512k,views:16k
  *
- * Sizes are bytes with an optional k, m or g (powers of 1024); switches are on or off; texts have
- * no comma. Divisions are written as PYTORCH_CUDA_ALLOC_CONF has them: one number for all sizes, or
- * [256:1,512:2,>:4] by the power of two, in MiB, that a size is not below. A key that is not in the
- * table, a value of another type and a key given twice are errors that name it.
+ * Sizes are bytes with an optional k, m or g (powers of 1024), and numbers of anything else are
+ * written as these; switches are on or off; texts have no comma. Divisions are written as
+ * PYTORCH_CUDA_ALLOC_CONF has them: one number for all sizes, or [256:1,512:2,>:4] by the power of
+ * two, in MiB, that a size is not below. A key that is not in the table, a value of another type
+ * and a key given twice are errors that name it.
  */
 #ifndef PLEAT_RUNTIME_BASE_CONF_H
 #define PLEAT_RUNTIME_BASE_CONF_H
@@ -30,7 +31,7 @@ typedef struct pleat__divisions {
 #define PLEAT__CONF(X)                                                                             \
     X(small, size, uint64_t, 1u << 20,                                                             \
       "requests below this many bytes that have no slot lie in a region of their own")             \
-    X(views, size, uint64_t, 24u << 10,                                                            \
+    X(views, number, uint64_t, 24u << 10,                                                          \
       "maps of stitched views, one for each piece of memory, that are kept in case they are "      \
       "wanted again")                                                                              \
     X(learn, switch, bool, true, "follow iterations that are alike; off: the heap alone serves")   \
@@ -47,7 +48,7 @@ typedef struct pleat__divisions {
     X(divisions, divisions, pleat__divisions, PLEAT__NO_DIVISIONS,                                 \
       "native and expandable: round requests up to 1/N of a power of two; by size: "               \
       "[256:1,512:2,>:4]; 0: to 512 bytes")                                                        \
-    X(collect, size, uint64_t, 0,                                                                  \
+    X(collect, number, uint64_t, 0,                                                                \
       "native: percent of the budget or device above which old cached segments go; 0: never")      \
     X(fragment, size, uint64_t, 128u << 20, "gmlake: free blocks below this are not stitched")     \
     X(stitched, size, uint64_t, UINT64_C(128) << 30,                                               \
@@ -56,7 +57,7 @@ typedef struct pleat__divisions {
       "write the footprint over time into this file (%p: process, %d: device); auto: where pleat " \
       "top looks for it")                                                                          \
     X(log_bytes, size, uint64_t, 4u << 20, "size of that file, which never grows")                 \
-    X(log_ms, size, uint64_t, 20, "milliseconds between its records")                              \
+    X(log_ms, number, uint64_t, 20, "milliseconds between its records")                            \
     X(keep, switch, bool, false,                                                                   \
       "leave a plan for the next run of the same job, and follow the one that was left; the "      \
       "PyTorch package has it on")                                                                 \
@@ -70,10 +71,10 @@ typedef struct pleat__divisions {
       "what `pleat tenants` calls it; \"\": the program's name")                                   \
     X(guarantee, size, uint64_t, 0,                                                                \
       "tenants: bytes of each device that this process can always have")                           \
-    X(priority, size, uint64_t, 0, "tenants: what is borrowed goes to the higher number")          \
+    X(priority, number, uint64_t, 0, "tenants: what is borrowed goes to the higher number")        \
     X(watermark, size, uint64_t, 0,                                                                \
       "give idle memory back, while the process rests, when the device has less than this free")   \
-    X(grace_ms, size, uint64_t, 2000,                                                              \
+    X(grace_ms, number, uint64_t, 2000,                                                            \
       "tenants: milliseconds that a request waits for what is guaranteed to come back")
 
 typedef struct pleat__conf {
@@ -88,7 +89,6 @@ PLEAT_NODISCARD pleat_result pleat__conf_read(const char *text, pleat__conf *con
 /* One setting as text, for `pleat conf`; NULL key when `index` is past the last. */
 typedef struct pleat__conf_line {
     const char *key;
-    const char *type;
     const char *text;
     char value[PLEAT__CONF_TEXT_BYTES];
 } pleat__conf_line;

@@ -595,6 +595,7 @@ static void conf_reads_sizes_and_switches_and_names_what_is_wrong(void **state)
         {"small:1q", "'1q'"},          {"small:", "''"},
         {"learn:yes", "'yes'"},        {"small:1,small:2", "twice"},
         {"small:99999999999g", "99g"}, {"small:1,,views:1", "key:"},
+        {"small:x", "takes a size"},   {"views:x", "takes a number"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_result(pleat__conf_read(wrong[i][0], &conf), PLEAT_E_INVALID);
