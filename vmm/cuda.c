@@ -25,7 +25,7 @@ typedef struct event {
     int device;
 } event;
 
-#define MOST_ACCESS PLEAT__CUDA_DEVICES
+#define MOST_ACCESS PLEAT__DEVICES
 
 /* ---- contexts ---- */
 
@@ -598,7 +598,7 @@ static pleat_result find_devices(pleat__cuda *cuda)
         pleat__cuda_result(&cuda->driver, cuda->driver.cuDeviceGetCount(&count), "device count"));
     if (count == 0)
         return pleat__fail(PLEAT_E_NO_DEVICE, "the CUDA driver knows no device");
-    count = count < PLEAT__CUDA_DEVICES ? count : PLEAT__CUDA_DEVICES;
+    count = count < PLEAT__DEVICES ? count : PLEAT__DEVICES;
     for (int d = 0; d < count; d++) {
         pleat__cuda_device *device = &cuda->devices[d];
         PLEAT_TRY(pleat__cuda_result(&cuda->driver, cuda->driver.cuDeviceGet(&device->device, d),

@@ -10,11 +10,10 @@
 #include "ledger.h"
 
 #include <internal/arena.h>
+#include <internal/devices.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-
-#define PLEAT__CUDA_DEVICES 64
 
 /* The kernel that copies from pinned memory; it stays until the backend goes. */
 typedef struct pleat__cuda_reader {
@@ -46,7 +45,7 @@ typedef struct pleat__cuda {
     pleat__cuda_block *blocks; /* pinned pages of the process; under the lock */
     size_t block_count, block_capacity;
     int device_count;
-    pleat__cuda_device devices[PLEAT__CUDA_DEVICES];
+    pleat__cuda_device devices[PLEAT__DEVICES];
     _Atomic(CUcontext) any_context; /* for verbs that name no device */
 } pleat__cuda;
 

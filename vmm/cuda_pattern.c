@@ -5,7 +5,7 @@
 
 #include <internal/error.h>
 
-#define THREADS     256u
+#define THREADS     256u  /* D480 */
 #define BLOCKS_MOST 4224u /* 32 for each of an H200's 132 multiprocessors; more is no faster */
 
 static pleat_result load(pleat__cuda_pattern *pattern, const char *ptx, const char *write,

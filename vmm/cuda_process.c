@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define UUID_BYTES     16
-#define PROCESSES_MOST 256u
+#define PROCESSES_MOST 256u /* D480 */
 #define CGROUP_BYTES   4096
 
 enum { NVML_OK = 0 };

@@ -11,7 +11,7 @@
  * engines have 54. */
 #define BLOCKS  64u
 #define THREADS 256u
-#define WORD    16u /* bytes that a thread copies at a time */
+#define WORD    16u /* bytes that a thread copies at a time (D480) */
 
 /* Of n threads in all thread t copies the words t, t + n, t + 2 n ... */
 static const char kernel[] =

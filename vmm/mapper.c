@@ -18,7 +18,7 @@
 #include <signal.h>
 #include <time.h>
 
-#define PATIENCE_NS 200000
+#define PATIENCE_NS 200000 /* D479 */
 
 static _Thread_local bool on_mapper;
 

@@ -16,7 +16,7 @@
 #include <internal/range.h>
 #include <stdio.h>
 
-#define MOST_TRIES 64 /* a before_refusing that lies does not loop for ever */
+#define MOST_TRIES 64 /* a before_refusing that lies does not loop for ever (D479) */
 
 /* What a chunk counts for. */
 static uint64_t chunk_bytes(const pleat__space *space, const pleat__chunk *chunk)

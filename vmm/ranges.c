@@ -14,12 +14,11 @@
 
 #include "table.h"
 
+#include <internal/devices.h>
 #include <internal/error.h>
 #include <internal/range.h>
 #include <pthread.h>
 #include <string.h>
-
-#define PEERS_MOST 63
 
 typedef struct range {
     struct range *next;
@@ -40,7 +39,7 @@ struct pleat_ranges {
     int device;
     uint64_t page_bytes;
     bool is_private; /* the device's memory has no descriptors; guarded by the turn */
-    int devices[PEERS_MOST + 1];
+    int devices[PLEAT__DEVICES];
     int device_count; /* with access, the own one first; guarded by the turn */
     range *first;
     uint64_t bytes;
@@ -347,9 +346,9 @@ static pleat_result open_to(pleat_ranges *ranges, int count)
 
 static pleat_result add_device(pleat_ranges *ranges, int device)
 {
-    if (ranges->device_count > PEERS_MOST)
+    if (ranges->device_count == PLEAT__DEVICES)
         return pleat__fail(PLEAT_E_LIMIT, "device %d: more than %d peers", ranges->device,
-                           PEERS_MOST);
+                           PLEAT__DEVICES - 1);
     ranges->devices[ranges->device_count] = device;
     PLEAT_TRY(open_to(ranges, ranges->device_count + 1));
     ranges->device_count++;

@@ -21,7 +21,7 @@
 #include <string.h>
 #include <vmm/table.h>
 
-#define WINDOW_TIMES 8 /* address space costs nothing; a plan's folds need room */
+#define WINDOW_TIMES 8 /* address space costs nothing; a plan's folds need room (D479) */
 
 pleat_result pleat__space_counted(pleat__space *space, _Atomic uint64_t *count, pleat_result result)
 {
@@ -630,7 +630,7 @@ uint64_t pleat__space_heal(pleat__space *space)
 /* ---- audit ---- */
 
 /* Pages of the window for each call that may be walked: up to so many it is audited after every
- * call, a window of 70,000 pages after one in 70. */
+ * call, a window of 70,000 pages after one in 70 (D199). */
 #define AUDITED 1024u
 
 typedef struct page_sums {

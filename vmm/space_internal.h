@@ -7,11 +7,10 @@
 
 #include "window.h"
 
+#include <internal/devices.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <vmm/space.h>
-
-#define PLEAT__DEVICES 64
 
 /* A page of the window; lock-free to read. */
 typedef struct pleat__page {

@@ -6,7 +6,7 @@
 #include <internal/check.h>
 #include <internal/error.h>
 
-#define FIRST_BITS 10u
+#define FIRST_BITS 10u /* D199 */
 
 static uint64_t home(const pleat__address_map *map, pleat_va address)
 {

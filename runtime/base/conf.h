@@ -16,11 +16,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define PLEAT__CONF_TEXT_BYTES 256
+#define PLEAT__CONF_TEXT_BYTES 256 /* D481 */
 typedef char pleat__conf_text[PLEAT__CONF_TEXT_BYTES];
 
 /* Into how many equal parts the sizes from one power of two to the next are cut: of[i] is for those
- * from 2^i MiB on, of[0] for all smaller ones too. 0 and 1: they are not cut. */
+ * from 2^i MiB on, of[0] for all smaller ones too. 0 and 1: they are not cut (D477). */
 #define PLEAT__DIVIDED_POWERS 16
 typedef struct pleat__divisions {
     uint16_t of[PLEAT__DIVIDED_POWERS];

@@ -7,7 +7,7 @@
 #include <internal/error.h>
 #include <time.h>
 
-#define QUEUE    4096u /* jobs that the mapper can be given ahead */
+#define QUEUE    4096u /* jobs that the mapper can be given ahead (D198) */
 #define PAUSE_NS 10000
 
 pleat_result pleat__gate_init(pleat__gate *gate, pleat_vmm vmm, int device, pleat__arena *arena,

@@ -47,7 +47,7 @@ typedef struct pleat__fence {
     pleat_event event; /* 0: it captures without the runtime's knowledge; nothing of it can go */
 } pleat__fence;
 
-#define PLEAT__FENCES 16u
+#define PLEAT__FENCES 16u /* D199 */
 
 /* Those of all streams that allocate. */
 typedef struct pleat__fences {

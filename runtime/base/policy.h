@@ -120,7 +120,7 @@ const char *pleat__policy_names(void);
 PLEAT__POLICIES(PLEAT__DECLARE_POLICY)
 #undef PLEAT__DECLARE_POLICY
 
-/* What is at most as large PyTorch's statistics count as its small pool. */
+/* What is at most as large PyTorch's statistics count as its small pool (D477). */
 #define PLEAT__SMALL_BYTES (1u << 20)
 
 /* A block more that is live (sign 1), or one less (-1). Live bytes are counted as max-live counts

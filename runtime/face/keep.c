@@ -23,7 +23,7 @@
  * Where sizes vary, parts of it of LEAST_PART iterations or more are looked at too (D292). */
 #define WORSE      512u
 #define LEAST_PART 3u
-/* Planning gives way to the job's own threads. */
+/* Planning gives way to the job's own threads (D199). */
 #define NICE 10
 
 /* ---- the program ---- */

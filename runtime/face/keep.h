@@ -22,7 +22,7 @@
 #include <runtime/observe/trace_writer.h>
 #include <vmm/mapper.h>
 
-#define PLEAT__KEEP_PROGRAM 256u
+#define PLEAT__KEEP_PROGRAM 256u /* D199 */
 
 typedef struct pleat__keep {
     bool on;

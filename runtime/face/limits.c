@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SECOND_NS UINT64_C(1000000000)
+#define SECOND_NS UINT64_C(1000000000) /* D213 */
 
 /* What the process has beside Pleat's `own` bytes. */
 static void note_used(pleat_runtime *runtime, pleat_result known, uint64_t used, uint64_t own)

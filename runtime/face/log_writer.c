@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WAITING_MOST 64u /* ended iterations that are not yet written; more become one */
+#define WAITING_MOST 64u /* ended iterations that are not yet written; more become one (D199) */
 #define MILLISECOND  1000000u
 
 typedef struct peaks {

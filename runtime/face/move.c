@@ -8,8 +8,9 @@
 
 #include <internal/error.h>
 
-#define TRIES_MOST 3                     /* to wake what the program takes to be awake */
-#define PART_BYTES (UINT64_C(256) << 20) /* at a time: so much more memory is there meanwhile */
+#define TRIES_MOST 3 /* to wake what the program takes to be awake (D481) */
+#define PART_BYTES                                                                                 \
+    (UINT64_C(256) << 20) /* at a time: so much more memory is there meanwhile (D215) */
 
 /* A pause of these chunks, with what lives on them. */
 static pleat_result begin(pleat_runtime *runtime, pleat__chunk *const *chunks, size_t count,

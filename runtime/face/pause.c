@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* What a pause or a resume does at a time: so much of it, and at most so many bytes, so that the
- * first copy begins soon and the last verbs are few. */
+ * first copy begins soon and the last verbs are few (D311). */
 #define PARTS      16u
 #define PART_BYTES (UINT64_C(128) << 20)
 

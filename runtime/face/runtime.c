@@ -220,7 +220,7 @@ static bool audit_policy(pleat_runtime *runtime)
     return runtime->ops->audit == NULL || runtime->ops->audit(runtime->policy);
 }
 
-/* Allocations and frees are many: one in AUDITED is followed by an audit. */
+/* Allocations and frees are many: one in AUDITED is followed by an audit (D199). */
 #define AUDITED 128u
 
 static bool audit_at_times(pleat_runtime *runtime)

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is of this iteration ranks behind what has outlived one. */
+/* What is of this iteration ranks behind what has outlived one (D481). */
 #define OF_ITERATION (UINT64_C(1) << 62)
 /* At least so much of the cap goes at a time, since the GPU is waited for; and so much is left at
- * the peak when something comes back: less, and it would go again soon. */
+ * the peak when something comes back: less, and it would go again soon (D216). */
 #define PART_SHARE 64u
 
 /* Tries the verb: attributes of a device do not say what a container forbids. */

@@ -8,7 +8,7 @@
 #include <internal/error.h>
 #include <string.h>
 
-#define TAGS_MOST 256 /* names, in a process */
+#define TAGS_MOST 256 /* names, in a process (D199) */
 
 atomic_bool pleat__allocations_are_noted;
 static _Thread_local uint32_t tag_now; /* 0: none */

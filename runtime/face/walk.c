@@ -7,11 +7,10 @@
  * who wait some milliseconds for it.
  */
 #include <runtime/face/runtime_internal.h>
+#include <runtime/memory/occupancy.h>
 
 #include <internal/error.h>
 #include <internal/range.h>
-
-#define GRANULE 512u
 
 typedef struct walk {
     pleat_runtime *runtime;
@@ -31,7 +30,7 @@ static void visit_free(const walk *w, pleat_va from, pleat_va to)
 static pleat_va go_on(const walk *w, pleat_va at, pleat_va to)
 {
     if (w->runtime->ops->next == NULL)
-        return at + GRANULE;
+        return at + PLEAT__GRANULE_BYTES;
     pleat_va next = w->runtime->ops->next(w->runtime->policy, at);
     return next == 0 || next > to ? to : next;
 }
@@ -54,7 +53,7 @@ static void visit_run(const walk *w, pleat_va from, pleat_va to)
         visit_free(w, done, block.address);
         w->visit(w->context, &block);
         done = block.address + block.bytes;
-        at = (done + after + GRANULE - 1) / GRANULE * GRANULE;
+        at = pleat__ceil_div(done + after, PLEAT__GRANULE_BYTES) * PLEAT__GRANULE_BYTES;
     }
     visit_free(w, done, to);
 }

@@ -12,8 +12,10 @@
 #include <internal/arena.h>
 #include <pleat/vmm.h>
 
-#define PLEAT__FREE_ORDER_LEAST 4096u
+#define PLEAT__FREE_ORDER_LEAST 4096u /* D197 */
 #define PLEAT__FREE_ORDER_MOST  (1u << 20)
+/* Frees that may be missing before one that comes all the same (D482). */
+#define PLEAT__FREE_ORDER_FAR 8u
 
 typedef struct pleat__free_order {
     pleat__arena *arena;
@@ -37,10 +39,9 @@ static inline pleat_va pleat__free_order_next(const pleat__free_order *order, ui
 
 static inline void pleat__free_order_note(pleat__free_order *order, pleat_va address)
 {
-    static const uint32_t far = 8;
     if (order->log == NULL)
         return;
-    for (uint32_t k = 0; k < far && k < order->left; k++)
+    for (uint32_t k = 0; k < PLEAT__FREE_ORDER_FAR && k < order->left; k++)
         if (order->log[(order->guess + k) & order->mask] == address) {
             order->guess += k + 1;
             order->left -= k + 1;

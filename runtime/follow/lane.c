@@ -6,8 +6,8 @@
 
 #include <internal/error.h>
 
-#define TRIES 8  /* holes that are tried */
-#define STEPS 16 /* strays in a hole that are passed */
+#define TRIES 8  /* holes that are tried (D180) */
+#define STEPS 16 /* strays in a hole that are passed (D181) */
 
 void pleat__lane_init(pleat__lane_space *lane, pleat__arena *arena, pleat_va address,
                       uint32_t granules, pleat__run *runs, uint32_t run_count)

@@ -31,7 +31,7 @@
 #define MARK_OPEN   64u /* requests during which a mark in the beginning may still prove true */
 #define MARK_AT_END 32u /* a mark ends the beginning where at most so many items are left of it */
 #define MARK_EARLY  4u  /* requests of an iteration that may come behind its mark */
-#define DIGIT       8u  /* bits of a hash that a step of sorting looks at */
+#define DIGIT       8u  /* bits of a hash that a step of sorting looks at (D481) */
 _Static_assert(32 % (2 * DIGIT) == 0, "sorting ends where it began");
 
 static uint32_t next_of(const pleat__matcher *matcher, uint32_t item)

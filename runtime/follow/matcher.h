@@ -13,7 +13,7 @@
 #include <runtime/memory/heap.h>
 
 #define PLEAT__NO_ITEM UINT32_MAX
-#define PLEAT__OPEN    32u /* skipped items that may still come */
+#define PLEAT__OPEN    32u /* skipped items that may still come (D192) */
 #define PLEAT__GRAM    4u  /* sizes in a row that say where in the sequence we are */
 
 typedef enum pleat__item_kind {
@@ -108,7 +108,8 @@ static inline uint32_t pleat__matcher_next(pleat__matcher *matcher, uint64_t byt
     matcher->frees = 0;
     matcher->cursor = at + 1 == matcher->count ? matcher->begin : at + 1;
     matcher->misses = 0;
-    /* The next request's item, and the one behind it: far apart in time, near in memory. */
+    /* The next request's item, and the one behind it: far apart in time, near in memory
+     * (D482). */
     __builtin_prefetch(&matcher->items[matcher->cursor + 4]);
     return at;
 }

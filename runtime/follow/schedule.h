@@ -41,7 +41,7 @@ typedef struct pleat__schedule {
     pleat__place **second;
 } pleat__schedule;
 
-/* Items whose second places are together. */
+/* Items whose second places are together (D468). */
 #define PLEAT__SECONDS 1024u
 /* Parts of a schedule's items by which its open lanes are known. */
 #define PLEAT__LANE_PARTS 256u

@@ -12,7 +12,7 @@
 
 #include <internal/error.h>
 
-#define BESIDE 64u /* items looked at, before and behind */
+#define BESIDE 64u /* items looked at, before and behind (D182) */
 
 /* ---- which lanes are open ---- */
 

@@ -175,8 +175,6 @@ static pleat_result place(placing *p)
         result = pleat__schedule_layout(layouts->arena, pool, p->plan, &pages, &p->made->schedule);
     if (result != PLEAT_OK && views != 0)
         unmap_views(p);
-    p->made->plan = p->plan;
-    p->made->x = layouts->wanted;
     return result;
 }
 
@@ -228,6 +226,7 @@ static void make(pleat__layouts *layouts)
         result = place(&p);
     layouts->state = result == PLEAT_OK ? PLEAT__LAYOUT_MADE : PLEAT__LAYOUT_NONE;
     layouts->made.plan = p.plan;
+    layouts->made.x = layouts->wanted;
     if (result != PLEAT_OK) {
         layouts->failed = layouts->wanted;
         forget(layouts, &layouts->made);

@@ -23,7 +23,7 @@
 #include <runtime/follow/size_parameter.h>
 #include <runtime/memory/place_map.h>
 
-#define PLEAT__RETIRED 8u
+#define PLEAT__RETIRED 8u /* D196 */
 
 /* A plan as it lies in memory. */
 typedef struct pleat__layout_made {

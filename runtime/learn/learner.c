@@ -10,9 +10,9 @@
 
 #include <internal/error.h>
 
-/* An iteration that nothing marks has at least this many requests for the judge. */
+/* An iteration that nothing marks has at least this many requests for the judge (D116). */
 #define STRETCH 1024u
-/* Segments of a recording that go at the end of an iteration: 0.06 ms. */
+/* Segments of a recording that go at the end of an iteration: 0.06 ms (D445). */
 #define SWEPT 16u
 
 pleat_result pleat__learner_init(pleat__learner *learner, pleat__arena *arena, pleat_stats *stats,

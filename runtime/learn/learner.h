@@ -20,7 +20,7 @@
 
 /* A schedule is suspended when PLEAT__WATCH_MISSED of PLEAT__WATCH_REQUESTS requests, or fewer, did
  * not match, or had no room where a learned schedule has what varies (docs/decisions.md, D113,
- * D461). */
+ * D114, D461). */
 #define PLEAT__WATCH_REQUESTS 256u
 #define PLEAT__WATCH_MISSED   64u
 /* Things to be done before the next request. */

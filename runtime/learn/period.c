@@ -41,7 +41,7 @@
 #define EXACT     64u        /* a multiple of a period may differ from it by 1/EXACT */
 #define EARLY     256u       /* a longer lag is waited for once it has compared so many */
 
-#define MULTIPLIER UINT64_C(0x9e3779b97f4a7c15)
+#define MULTIPLIER UINT64_C(0x9e3779b97f4a7c15) /* D481 */
 
 _Static_assert(GRAM == sizeof(uint64_t), "a word holds the keys of as many requests");
 

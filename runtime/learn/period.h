@@ -8,7 +8,7 @@
 #include <internal/arena.h>
 #include <stdbool.h>
 
-#define PLEAT__LAGS 6u
+#define PLEAT__LAGS 6u /* D191 */
 
 /* "Nearly all" means all but 1/PLEAT__NEARLY (docs/decisions.md, D110). */
 #define PLEAT__NEARLY 16u

@@ -6,24 +6,23 @@
 #include <internal/error.h>
 #include <string.h>
 
-/* Requests held, of 64 bytes each: of a job that marks its iterations, and of one that does not and
- * may have none (D190). */
-#define MOST     (1u << 20)
-#define UNMARKED (1u << 18)
+/* Requests held, of 64 bytes each (D190). */
+#define MOST (1u << 20)
 /* Without marks: requests in which no repeat was found, and that no lag goes well in, before as
- * many times REST are not recorded, at first; twice as many each time, up to UNMARKED (D446, D466).
- */
-#define UNFOUND (1u << 16)
-#define REST    3u
+ * many times REST are not recorded, at first; twice as many each time, up to UNMARKED, in which
+ * lags may go as well as they like (D446, D466). */
+#define UNFOUND  (1u << 16)
+#define UNMARKED (1u << 18)
+#define REST     3u
 /* Iterations that are not recorded where most are not like the one before, for the two that are
  * (D467). */
 #define UNASKED (2 * REST)
-/* Requests that an iteration must have to be followed. */
+/* Requests that an iteration must have to be followed (D111). */
 #define LEAST 64u
-/* Two marks with at most this many requests between them are one mark made twice. */
+/* Two marks with at most this many requests between them are one mark made twice (D112). */
 #define AGAIN 4u
 /* Points at which an iteration is not followed though it is alike, and how many there are at most:
- * one unlike the one before adds 2, one alike takes 1 off. */
+ * one unlike the one before adds 2, one alike takes 1 off (D443). */
 #define UNLIKE      4u
 #define MOST_UNLIKE 16u
 _Static_assert(PLEAT__LAGS <= 8, "bits of an item's kind");
@@ -111,7 +110,7 @@ static pleat_result segment_take(pleat__recording *recording, pleat__segment *se
  * be the oldest goes. */
 static pleat_result make_room(pleat__recording *recording)
 {
-    if (recording->end - recording->begin >= (recording->marked ? MOST : UNMARKED))
+    if (recording->end - recording->begin >= MOST)
         forget_before(recording, recording->begin + 1);
     if (recording->end / PLEAT__SEGMENT < recording->next)
         return PLEAT_OK;
@@ -146,7 +145,7 @@ pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, 
                                    const pleat__place *place)
 {
     pleat__repeat none = {0};
-    if (recording->full)
+    if (recording->full || (recording->period.off && !recording->marked))
         return none;
     if (recording->unasked != 0) {
         recording->unasked -= !recording->marked;
@@ -167,7 +166,7 @@ pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, 
                           .stream = stream,
                           .gap = PLEAT__GAP_UNKNOWN};
     if (!recording->marked)
-        return recording->period.off ? none : look_for_repeat(recording);
+        return look_for_repeat(recording);
     pleat__period_step_marked(recording);
     return none;
 }

@@ -21,7 +21,7 @@
 #include <runtime/learn/period.h>
 
 /* Requests of a segment, a power of two, and segments of the ring, which hold more than are ever
- * held at a time. As the recording grows nothing of it moves. */
+ * held at a time. As the recording grows nothing of it moves (D190). */
 #define PLEAT__SEGMENT  1024u
 #define PLEAT__SEGMENTS 2048u
 /* A request's key is a byte made of its size and stream, by which it is looked for: so rows of keys

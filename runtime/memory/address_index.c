@@ -2,14 +2,14 @@
  * address_index.c: rows of bits under a set of pages (see address_index.h).
  */
 #include <runtime/memory/address_index.h>
+#include <runtime/memory/occupancy.h>
 
 #include <internal/error.h>
 #include <internal/range.h>
 
-#define GRANULE_SHIFT 9u
-#define PAGE_SHIFT    21u
-#define ROW_BITS      (1u << (PAGE_SHIFT - GRANULE_SHIFT))
-#define ROW_WORDS     (ROW_BITS / 64)
+#define PAGE_SHIFT 21u /* a row's addresses: as large as the driver's chunks (D481) */
+#define ROW_BITS   (1u << (PAGE_SHIFT - PLEAT__GRANULE_SHIFT))
+#define ROW_WORDS  (ROW_BITS / 64)
 
 typedef struct position {
     uint64_t page;
@@ -20,14 +20,14 @@ typedef struct position {
 static position position_of(const pleat__address_index *index, pleat_va address)
 {
     uint64_t offset = address - index->base;
-    uint32_t granule = (uint32_t)(offset >> GRANULE_SHIFT) & (ROW_BITS - 1);
+    uint32_t granule = (uint32_t)(offset >> PLEAT__GRANULE_SHIFT) & (ROW_BITS - 1);
     return (position){offset >> PAGE_SHIFT, granule / 64, granule % 64};
 }
 
 static pleat_va address_of(const pleat__address_index *index, position at)
 {
     return index->base + (at.page << PAGE_SHIFT) +
-           ((uint64_t)(at.word * 64 + at.bit) << GRANULE_SHIFT);
+           ((uint64_t)(at.word * 64 + at.bit) << PLEAT__GRANULE_SHIFT);
 }
 
 pleat_result pleat__address_index_create(pleat__address_index *index, pleat__arena *arena,
@@ -131,7 +131,7 @@ pleat_va pleat__address_index_at_least(const pleat__address_index *index, pleat_
 {
     position at = {0};
     if (address > index->base) {
-        pleat_va up = address + (1u << GRANULE_SHIFT) - 1;
+        pleat_va up = address + (1u << PLEAT__GRANULE_SHIFT) - 1;
         at = position_of(index, up);
     }
     for (; at.page < index->pages; at = (position){at.page + 1, 0, 0})

@@ -23,7 +23,7 @@
  * job's size; so a handle has at most one chunk for each PLEAT__HANDLE_SHARE chunks that exist, and
  * at most PLEAT__HANDLE_CHUNKS (docs/decisions.md, D24). The nearer the budget is, the more such a
  * place matters: a handle has at most one chunk, too, for each PLEAT__ROOM_SHARE that may still be
- * made (D277). */
+ * made (D277, D145). */
 #define PLEAT__HANDLE_CHUNKS 64u
 #define PLEAT__HANDLE_SHARE  512u
 #define PLEAT__ROOM_SHARE    256u

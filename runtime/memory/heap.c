@@ -8,7 +8,7 @@
 #include <internal/check.h>
 #include <string.h>
 
-/* Newest notes that are searched for a run of exactly the size wanted. */
+/* Newest notes that are searched for a run of exactly the size wanted (D141). */
 #define RECENT 16u
 /* What lies beside a plan in its first iteration takes at most so great a share of what the plan
  * takes: a job that begins in another way is not served twice over (docs/decisions.md, D451). */

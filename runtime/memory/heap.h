@@ -43,7 +43,7 @@
 #include <runtime/memory/free_runs.h>
 #include <runtime/memory/overflow_streams.h>
 
-#define PLEAT__STREAMS  63u
+#define PLEAT__STREAMS  63u /* D194 */
 #define PLEAT__ZONES    (2 * PLEAT__STREAMS)
 #define PLEAT__OVERFLOW (PLEAT__STREAMS - 1) /* shared by all streams after the first 62 */
 #define PLEAT__NOTES    512u
@@ -74,7 +74,7 @@ typedef struct pleat__place {
 _Static_assert(sizeof(pleat__place) == 32, "two to a cache line");
 _Static_assert(PLEAT__STREAMS <= 64, "a stream's index has 6 bits");
 
-#define PLEAT__MOST_LANES 131000u
+#define PLEAT__MOST_LANES 131000u /* D199 */
 /* The lane of a place that was given out unchecked while it was in use (setting check:off): nothing
  * was taken for it and nothing is given back. */
 #define PLEAT__UNCHECKED 131071u

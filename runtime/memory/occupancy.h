@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PLEAT__GRANULE_SHIFT 9u
+#define PLEAT__GRANULE_SHIFT 9u /* D200 */
 #define PLEAT__GRANULE_BYTES (1u << PLEAT__GRANULE_SHIFT)
 
 /* Words of a chunk's row of granules; bit w is word w. */
@@ -30,7 +30,7 @@ typedef struct pleat__chunk_words {
     uint64_t part;  /* some in use, each by its bit */
 } pleat__chunk_words;
 
-#define PLEAT__ROWS 256u
+#define PLEAT__ROWS 256u /* D273 */
 
 typedef struct pleat__occupancy {
     pleat__arena *arena;

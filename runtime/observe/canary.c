@@ -19,7 +19,7 @@
 
 #include <internal/error.h>
 
-#define FREE_WORD 0xf4ee0b1du
+#define FREE_WORD 0xf4ee0b1du /* D481 */
 
 typedef struct guarded {
     uint64_t bytes;  /* asked for */

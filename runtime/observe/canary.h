@@ -11,7 +11,7 @@
 #include <vmm/paint.h>
 #include <vmm/space.h>
 
-#define PLEAT__GUARD 512u
+#define PLEAT__GUARD 512u /* D200 */
 
 typedef struct pleat__canary {
     pleat__arena *arena;

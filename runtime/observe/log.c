@@ -19,9 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATH_BYTES 4096
+#define PATH_BYTES 4096 /* D481 */
 #define NIL        0xc0
-#define DEAD_KEPT  8 /* logs of runtimes that are no more, in the folder of "auto" */
+#define DEAD_KEPT  8 /* logs of runtimes that are no more, in the folder of "auto" (D199) */
 
 #define RECORD_BYTES PLEAT__LOG_RECORD_BYTES(PLEAT__LOG_COLUMN_COUNT)
 

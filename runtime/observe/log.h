@@ -27,7 +27,7 @@
 
 #define PLEAT__LOG_NAME         "pleat log"
 #define PLEAT__LOG_VERSION      1u
-#define PLEAT__LOG_HEADER_BYTES 4096u
+#define PLEAT__LOG_HEADER_BYTES 4096u /* D481 */
 #define PLEAT__LOG_LEVELS       6u
 #define PLEAT__LOG_FAN          8u
 #define PLEAT__LOG_SLOTS_LEAST  16u

@@ -13,8 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define EVENTS_MOST (UINT64_C(4) << 20)
-/* Iterations that are enough where the last SAME asked for as many bytes as the one before each. */
+#define EVENTS_MOST (UINT64_C(4) << 20) /* D199 */
+/* Iterations that are enough where the last SAME asked for as many bytes as the one before each
+ * (D291). */
 #define STEADY 8u
 #define SAME   4u
 

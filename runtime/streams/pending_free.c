@@ -5,7 +5,7 @@
 
 #include <internal/error.h>
 
-#define ASKED 8u /* streams that are remembered in one call */
+#define ASKED 8u /* streams that are remembered in one call (D199) */
 
 pleat_result pleat__pending_create(pleat_vmm vmm, int device, pleat__arena *arena,
                                    const pleat__gate *gate, pleat__pending_done done, void *context,

@@ -7,7 +7,7 @@
 
 #include <runtime/transfer/pinning.h>
 
-#define PLEAT__PINNED_BLOCK_BYTES (UINT64_C(256) << 20)
+#define PLEAT__PINNED_BLOCK_BYTES (UINT64_C(256) << 20) /* D215 */
 
 typedef struct pleat__pinned {
     pleat_vmm vmm;

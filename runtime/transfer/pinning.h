@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#define PLEAT__PIN_THREADS 8 /* at most, the caller's counted */
+#define PLEAT__PIN_THREADS 8 /* at most, the caller's counted (D340) */
 
 typedef struct pleat__pinned_block {
     void *memory;

@@ -6,7 +6,7 @@
 #include <internal/error.h>
 #include <string.h>
 
-#define PIECE_BYTES (UINT64_C(32) << 20) /* at most, so that each stream has some */
+#define PIECE_BYTES (UINT64_C(32) << 20) /* at most, so that each stream has some (D215) */
 
 /* ---- the pieces ---- */
 

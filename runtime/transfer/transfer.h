@@ -13,7 +13,7 @@
 
 #include <runtime/transfer/pinned.h>
 
-#define PLEAT__COPY_STREAMS 2 /* outward one copy is set up while the other one runs */
+#define PLEAT__COPY_STREAMS 2 /* outward one copy is set up while the other one runs (D215) */
 #define PLEAT__COPY_TAKES   2 /* inward, of a stream: one is set up while the other one runs */
 
 /* A piece, and where it is kept. */

@@ -42,6 +42,7 @@ BREACHES = {
     "vmm/space.c": ("int x; \n", "white space at the end"),
     "vmm/tab.c": ("\tint x;\n", "a tab"),
     "vmm/end.c": ("int x;", "no newline at the end"),
+    "vmm/chosen.c": ("#define CHOSEN 7u\n", "CHOSEN has no row in docs/decisions.md that is cited here"),
 }
 # What a second file makes of it.
 PLANNER = {"plan/place/greedy.c": "pleat_result pleat__place_all(void)\n{\n    return 0;\n}\n"}
@@ -110,6 +111,15 @@ class LintRules(unittest.TestCase):
             with self.subTest(name):
                 _, lines = lint({**PLANNER, name: CALLS})
                 self.assertEqual([l for l in lines if l.startswith(name)], [])
+
+    def test_a_constant_has_a_row_that_is_cited_and_names_it(self):
+        rows = {"docs/decisions.md": "| D7 | `CHOSEN` 7 | so |\n| D8 | `OTHER` 8 | so |\n"}
+        for cited, found in (("D7", False), ("D6 to D9", False), ("D8", True), ("D70", True)):
+            with self.subTest(cited):
+                _, lines = lint({**rows, "vmm/chosen.c": f"/* {cited} */\n#define CHOSEN 7u\n"
+                                                         "#define TWICE (2 * CHOSEN)\n"})
+                self.assertEqual(any("CHOSEN has no row" in l for l in lines), found, lines)
+                self.assertFalse(any("TWICE" in l for l in lines), lines)
 
     def test_folders_that_need_each_other_are_found_in_the_table(self):
         first = '("plan/base", ())'

@@ -8,18 +8,17 @@
 #include <runtime/base/conf.h>
 #include <runtime/base/limits.h>
 
+#include <internal/devices.h>
 #include <internal/error.h>
-
-#define DEVICES 64
 
 /* What the environment allows the process on each device, as far as it says. */
 typedef struct allowed {
-    pleat__limit devices[DEVICES];
+    pleat__limit devices[PLEAT__DEVICES];
 } allowed;
 
 static pleat_result read_allowed(allowed *all)
 {
-    for (int d = 0; d < DEVICES; d++)
+    for (int d = 0; d < PLEAT__DEVICES; d++)
         PLEAT_TRY(pleat__limits_read(d, "", &all->devices[d]));
     return PLEAT_OK;
 }
@@ -28,7 +27,7 @@ static pleat_result read_allowed(allowed *all)
 static int next_other(const allowed *all, int device)
 {
     int next = device + 1;
-    while (next < DEVICES && all->devices[next].bytes == all->devices[device].bytes)
+    while (next < PLEAT__DEVICES && all->devices[next].bytes == all->devices[device].bytes)
         next++;
     return next;
 }
@@ -36,12 +35,12 @@ static int next_other(const allowed *all, int device)
 static void print_allowed(const allowed *all)
 {
     char size[32];
-    for (int d = 0, next; d < DEVICES; d = next) {
+    for (int d = 0, next; d < PLEAT__DEVICES; d = next) {
         next = next_other(all, d);
         if (all->devices[d].bytes == 0)
             continue;
         printf("\nOf device %d", d);
-        if (next == DEVICES)
+        if (next == PLEAT__DEVICES)
             printf(" and those after it");
         else if (next > d + 1)
             printf(" to %d", next - 1);
@@ -62,7 +61,7 @@ static void print_json(const pleat__conf *conf, const allowed *all)
         json_string(&json, line.key, line.value);
     }
     json_array(&json, "limits");
-    for (int d = 0, next; d < DEVICES; d = next) {
+    for (int d = 0, next; d < PLEAT__DEVICES; d = next) {
         next = next_other(all, d);
         if (all->devices[d].bytes == 0)
             continue;

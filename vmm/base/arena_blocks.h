@@ -8,7 +8,7 @@
 #include <internal/arena.h>
 #include <stdatomic.h>
 
-/* Blocks of so many bytes or more begin at a multiple of it, where they are jemalloc's. */
+/* Blocks of so many bytes or more begin at a multiple of it, where they are jemalloc's (D480). */
 #define PLEAT__LARGE_PAGE_BYTES ((size_t)1 << 21)
 
 /* What is kept of any arena, as the first thing of what its blocks' side keeps; zeroed. */

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* More than there is; the sanitizer ends a program that asks for it. */
+/* More than there is; the sanitizer ends a program that asks for it (D480). */
 #define SIZE_MOST ((size_t)1 << 40)
 
 typedef struct link {

@@ -7,7 +7,7 @@
 #include <internal/error.h>
 #include <stdatomic.h>
 
-/* Where addresses begin: 0 is none. */
+/* Where addresses begin: 0 is none (D480). */
 #define FIRST_ADDRESS (UINT64_C(1) << 40)
 /* A handle is its bytes, in chunks, below a number of its own. */
 #define CHUNKS_BITS 24

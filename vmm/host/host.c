@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DEFAULT_DEVICE_BYTES (140ull << 30)
+#define DEFAULT_DEVICE_BYTES (140ull << 30) /* D480 */
 #define DEFAULT_GRANULARITY  (2ull << 20)
 #define FILE_BYTES           (1ull << 62)
 #define SPARE_AREAS          2048 /* left for the process's own libraries, heap and threads */
@@ -404,9 +404,9 @@ static pleat_result check_options(const pleat_host_options *options, pleat_host_
     out->devices = out->devices == 0 ? 1 : out->devices;
     out->granularity = out->granularity == 0 ? DEFAULT_GRANULARITY : out->granularity;
     out->device_bytes = out->device_bytes == 0 ? DEFAULT_DEVICE_BYTES : out->device_bytes;
-    if (out->devices < 0 || out->devices > PLEAT__HOST_DEVICES)
+    if (out->devices < 0 || out->devices > PLEAT__DEVICES)
         return pleat__fail(PLEAT_E_INVALID, "host options: %d devices; 1 to %d are allowed",
-                           out->devices, PLEAT__HOST_DEVICES);
+                           out->devices, PLEAT__DEVICES);
     long page = sysconf(_SC_PAGESIZE);
     if (!pleat__is_power_of_two(out->granularity) || out->granularity < (uint64_t)page ||
         out->granularity > FILE_BYTES || out->device_bytes > FILE_BYTES)

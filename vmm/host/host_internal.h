@@ -7,6 +7,7 @@
 
 #include "ledger.h"
 
+#include <internal/devices.h>
 #include <pthread.h>
 #include <vmm/host/host.h>
 
@@ -57,8 +58,6 @@ typedef struct pleat__host_copying {
     uint64_t behind; /* the stream's point: it is over when the stream has passed a later one */
 } pleat__host_copying;
 
-#define PLEAT__HOST_DEVICES 64
-
 /* One mutex guards all of it. */
 typedef struct pleat__host {
     pthread_mutex_t lock;
@@ -68,7 +67,7 @@ typedef struct pleat__host {
     uint64_t device_bytes;
     uint64_t area_limit;
     uint64_t areas;
-    pleat__host_device devices[PLEAT__HOST_DEVICES];
+    pleat__host_device devices[PLEAT__DEVICES];
 
     /* A piece's `native` is its offset in the device's file, given out once and never again; `file`
      * is a shareable piece's own memfd. */

@@ -228,7 +228,7 @@ uint64_t pleat__host_clock_ns(void *self)
 
 /* ---- streams of the backend's own ---- */
 
-#define FIRST_MADE (UINT64_C(1) << 48) /* no program's stream has such a number */
+#define FIRST_MADE (UINT64_C(1) << 48) /* no program's stream has such a number (D480) */
 
 pleat_result pleat__host_stream_create(void *self, int device, pleat_stream *stream)
 {

@@ -30,7 +30,7 @@
 #define HOLD_NS UINT64_C(1000000000)
 
 /* So often two may claim the same bytes at once before one of them is refused. Each waits for its
- * own time between. */
+ * own time between (D371). */
 #define COLLISIONS 16u
 #define APART_NS   2000
 

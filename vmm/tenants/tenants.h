@@ -36,7 +36,7 @@
 #include <pleat/base.h>
 #include <stdbool.h>
 
-#define PLEAT__TENANTS_MOST 128u
+#define PLEAT__TENANTS_MOST 128u /* D480 */
 #define PLEAT__TENANT_NAME  32u
 
 /* ---- a tenant ---- */

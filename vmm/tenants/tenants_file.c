@@ -24,10 +24,10 @@
 #include <unistd.h>
 
 #define VERSION     1u
-#define MOST_BYTES  (UINT64_C(1) << 48) /* no device has so much */
+#define MOST_BYTES  (UINT64_C(1) << 48) /* no device has so much (D480) */
 #define LOCK_BYTE   0
-#define SLOT_BYTE   1 /* of the first entry */
-#define TRIES_MOST  2000u
+#define SLOT_BYTE   1       /* of the first entry */
+#define TRIES_MOST  2000u   /* D212 */
 #define PAUSE_NS    1000000 /* between two tries, from the tenth on */
 #define SPINS       10u
 #define OWNERS_MOST 16

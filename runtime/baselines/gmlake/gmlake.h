@@ -11,7 +11,7 @@
 #include <runtime/baselines/torch/bins.h>
 #include <runtime/baselines/torch/caching.h>
 
-#define BUCKETS 256u
+#define BUCKETS 256u /* D478 */
 
 typedef struct pool {
     struct pool *next;

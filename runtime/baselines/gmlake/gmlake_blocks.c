@@ -7,9 +7,8 @@
 #include <internal/check.h>
 #include <internal/error.h>
 
-#define STITCHED_MOST                                                                              \
-    65536u /* pages: the driver takes some 520,000 maps, a host process 65,530                     \
-            */
+/* Pages: the driver takes some 520,000 maps, a host process 65,530 (D478). */
+#define STITCHED_MOST 65536u
 
 /* ---- primitives ---- */
 

@@ -31,7 +31,7 @@
 #include <internal/range.h>
 #include <stdio.h>
 
-#define CHUNK_BYTES (2u << 20) /* the paper's; less than one is the caching allocator's */
+#define CHUNK_BYTES (2u << 20) /* the paper's; less than one is the caching allocator's (D478) */
 
 /* ---- serving ---- */
 

@@ -29,7 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define HANDLE_BYTES (1ull << 30) /* of the pool: costs as much to map as one chunk */
+#define HANDLE_BYTES (1ull << 30) /* of the pool: costs as much to map as one chunk (D478) */
 
 /* Granules of the pool that are idle during a window; the smallest stretch first. */
 typedef struct window {

@@ -12,7 +12,7 @@
 #include <runtime/baselines/torch/block.h>
 #include <stdbool.h>
 
-#define PLEAT__BIN_COUNT 512
+#define PLEAT__BIN_COUNT 512 /* D478 */
 
 typedef struct pleat__bins {
     uint64_t summary;                      /* bit w: some bit of words[w] is set */

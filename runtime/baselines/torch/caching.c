@@ -18,7 +18,7 @@
 #include <internal/range.h>
 #include <string.h>
 
-#define SLAB_BLOCKS 1024u
+#define SLAB_BLOCKS 1024u /* D478 */
 
 pleat_result pleat__caching_reserve_nodes(pleat__caching *caching, uint64_t count)
 {

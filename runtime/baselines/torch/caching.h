@@ -25,7 +25,7 @@
 #include <runtime/base/driver_lock.h>
 #include <stdbool.h>
 
-#define PLEAT__ROUND_BYTES         512u        /* every block is a multiple of it */
+#define PLEAT__ROUND_BYTES         512u        /* every block is a multiple of it (D477) */
 #define PLEAT__SMALL_LIMIT_BYTES   (1u << 20)  /* the largest request of the small pool */
 #define PLEAT__SMALL_SEGMENT_BYTES (2u << 20)  /* a segment of the small pool */
 #define PLEAT__LARGE_SEGMENT_BYTES (20u << 20) /* a segment for a request under the next line */

@@ -27,7 +27,7 @@ static void unreserve(void *self, pleat_va address, uint64_t bytes)
     pleat__space_give(space, page_of(space, address), bytes / pleat__space_page_bytes(space));
 }
 
-#define BATCH 64u /* chunks of one map call */
+#define BATCH 64u /* chunks of one map call (D478) */
 
 static void put_chunks(pleat__space *space, pleat__chunk *const *chunks, uint64_t count)
 {
