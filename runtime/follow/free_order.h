@@ -14,7 +14,7 @@
 
 #define PLEAT__FREE_ORDER_LEAST 4096u /* D197 */
 #define PLEAT__FREE_ORDER_MOST  (1u << 20)
-/* Frees that may be missing before one that comes all the same (D482). */
+/* Frees that may be missing before one that comes all the same (D197). */
 #define PLEAT__FREE_ORDER_FAR 8u
 
 typedef struct pleat__free_order {

@@ -109,7 +109,7 @@ static inline uint32_t pleat__matcher_next(pleat__matcher *matcher, uint64_t byt
     matcher->cursor = at + 1 == matcher->count ? matcher->begin : at + 1;
     matcher->misses = 0;
     /* The next request's item, and the one behind it: far apart in time, near in memory
-     * (D482). */
+     * (D197). */
     __builtin_prefetch(&matcher->items[matcher->cursor + 4]);
     return at;
 }

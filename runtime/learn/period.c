@@ -250,42 +250,23 @@ static void join(pleat__recording *recording, const pleat__lag *lag)
     }
 }
 
-/* The cursor came to where the repeat began: the next one has begun. */
-static void repeat_ends(pleat__recording *recording, uint32_t index)
+/* The cursor came to where the repeat began: the next one has begun. The one that ended where it is
+ * believed. */
+static pleat__repeat repeat_ends(pleat__recording *recording, uint32_t index)
 {
     pleat__lag *lag = &recording->period.lags[index];
     uint32_t ahead = (uint32_t)(lag->cursor - lag->last);
     uint32_t count = (uint32_t)(recording->end - ahead - lag->last);
-    lag->ripe = believed(recording, lag, count);
-    lag->ripe_agreed = lag->matched;
-    lag->window = recording->end;
-    lag->window_matched = 0;
+    bool found = believed(recording, lag, count);
     lag->open = is_steady(lag, count);
     lag->last += count;
     lag->length = count;
     lag->matched = 0;
     if (lag->open)
         join(recording, lag);
-}
-
-/* A repeat that was believed, and the next goes on in the same way: what came since this was last
- * here is found. (In the first iteration the optimizer makes its state, which may look like the
- * making of the parameters, or is not there the next time.) */
-static pleat__repeat ripens(pleat__recording *recording, uint32_t index)
-{
-    pleat__lag *lag = &recording->period.lags[index];
-    const pleat__repeat none = {0};
-    uint32_t wanted = lag->length / 2 < EARLY ? lag->length / 2 : EARLY;
-    if (!lag->open || !lag->ripe || recording->end - lag->window < wanted)
-        return none;
-    uint64_t matched = lag->matched - lag->window_matched;
-    lag->window = recording->end;
-    lag->window_matched = lag->matched;
-    if (matched * lag->length * 8 < (uint64_t)wanted * lag->ripe_agreed * 7 || lag->misses != 0)
-        return none;
-    lag->ripe = false;
-    return (pleat__repeat){
-        .first = lag->cursor, .count = (uint32_t)(recording->end - lag->cursor), .lag = index};
+    return (pleat__repeat){.first = lag->cursor,
+                           .count = found ? (uint32_t)(recording->end - lag->cursor) : 0,
+                           .lag = index};
 }
 
 static void lag_open(pleat__recording *recording, uint32_t index, uint64_t cursor)
@@ -367,12 +348,12 @@ pleat__repeat pleat__period_step(pleat__recording *recording)
         if (!lag->open)
             continue;
         lag_step(recording, i, distance);
+        pleat__repeat ended = {0};
         if (lag->cursor >= lag->last)
-            repeat_ends(recording, i);
+            ended = repeat_ends(recording, i);
         if (hopeless(recording, lag))
             lag->open = false;
-        pleat__repeat ripe = ripens(recording, i);
-        found = ripe.count != 0 ? ripe : found;
+        found = ended.count != 0 ? ended : found;
     }
     if (distance >= LEAST)
         vote(recording, distance);

@@ -29,10 +29,6 @@ typedef struct pleat__lag {
     uint64_t agreed;  /* requests from `since` on that the previous repeat had too */
     uint32_t matched; /* requests from `last` on that the previous repeat had too */
     bool open;
-    bool ripe; /* the previous repeat was believed */
-    uint32_t ripe_agreed;
-    uint64_t window;         /* position at which the current check of a ripe lag began ... */
-    uint32_t window_matched; /* ... and its matches by then */
 } pleat__lag;
 
 /* Position at which a row of GRAM sizes was seen last. */

@@ -584,7 +584,7 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
 /* What the frees expected next will read: of one a little later its entry, of one sooner, whose
  * entry is here, where its ends lie. (With 45,000 requests live and other work on the machine the
  * 99th percentile of a free went from 340 to 270 ns by it, for 2 ns at the median. How far ahead:
- * D482 in docs/decisions.md.) */
+ * D197 in docs/decisions.md.) */
 static inline void prefetch_freed(policy *self, pleat_va address)
 {
     pleat__free_order_note(&self->free_order, address);
