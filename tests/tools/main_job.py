@@ -2,7 +2,7 @@
 
 A snapshot is imported, planned twice, verified, and replayed under both policies with the canary.
 SHARED is a folder with further recordings in traces/, replayed with it under Pleat's policy only;
-without it the snapshot alone is run.
+without it the snapshot alone is run. Each is served without its labels, too.
 """
 
 import gzip
@@ -50,68 +50,73 @@ def reserved_bytes(path):
     return most
 
 
+class Planned:
+    """A recording's trace and its plan, which what is tested of it shares."""
+
+    def __init__(self, snapshot, folder, name):
+        self.snapshot, self.trace, self.plan = snapshot, folder / (name + ".trace"), folder / (name + ".plan")
+        pleat("import", snapshot, "-o", self.trace)
+        self.planned = answer("plan", self.trace, "-o", self.plan)
+
+    def learned(self):
+        return answer("replay", self.trace)
+
+    def followed(self, *options):
+        return answer("replay", self.trace, "--policy", "pleat", "--plan", self.plan, *options)
+
+
 class MainJob(unittest.TestCase):
-    def run_job(self, snapshot, folder):
-        trace, plan, again = (folder / name for name in ("job.trace", "job.plan", "again.plan"))
-        pleat("import", snapshot, "-o", trace)
-        planned = answer("plan", trace, "-o", plan)
-        pleat("plan", trace, "-o", again)
-        self.assertEqual(plan.read_bytes(), again.read_bytes(), "two plans of one trace differ")
-        pleat("verify", plan, "--trace", trace)
-        self.assertGreaterEqual(planned["physical_bytes"], planned["max_live_bytes"])
+    def run_job(self, job, folder):
+        """What a replay with its plan and the canary gives."""
+        again = folder / "again.plan"
+        pleat("plan", job.trace, "-o", again)
+        self.assertEqual(job.plan.read_bytes(), again.read_bytes(), "two plans of one trace differ")
+        pleat("verify", job.plan, "--trace", job.trace)
+        self.assertGreaterEqual(job.planned["physical_bytes"], job.planned["max_live_bytes"])
 
         # A canary touches all of the job's memory: native's is looked at once.
-        canary = ["--canary"] if snapshot == BUNDLED else []
-        native = answer("replay", trace, "--policy", "native", *canary)
-        folded = answer("replay", trace, "--policy", "pleat", "--plan", plan, "--canary")
+        canary = ["--canary"] if job.snapshot == BUNDLED else []
+        native = answer("replay", job.trace, "--policy", "native", *canary)
+        folded = job.followed("--canary")
         for result in (native, folded):
             self.assertEqual(result.get("canary_errors", 0), 0, result["policy"])
             self.assertFalse(result["oom"], result["policy"])
         self.assertIn("canary_errors", folded)
-        reserved = reserved_bytes(snapshot)
+        reserved = reserved_bytes(job.snapshot)
         self.assertAlmostEqual(native["peak_physical_bytes"] / reserved, 1, delta=0.001)
         self.assertLess(folded["peak_physical_bytes"], native["peak_physical_bytes"])
-        if snapshot.name in DENSE:
-            self.assertEqual(planned["dynamic_requests"], 0)
+        if job.snapshot.name in DENSE:
+            self.assertEqual(job.planned["dynamic_requests"], 0)
             self.assertGreaterEqual(folded["planned"], 0.99 * folded["requests"])
             self.assertEqual(folded["steady_driver_calls"], 0)
+        return folded
 
-    def test_bundled_job(self):
-        with tempfile.TemporaryDirectory() as folder:
-            self.run_job(BUNDLED, pathlib.Path(folder))
-
-    def run_without_labels(self, snapshot, folder, ways=("learned", "planned")):
+    def run_without_labels(self, job, folded, folder, ways=("learned", "planned")):
         """Served as well as with them, but for 0.002."""
         bare = folder / "bare.pickle.gz"
-        bare.write_bytes(snapshot.read_bytes())
+        bare.write_bytes(job.snapshot.read_bytes())
         jobs.without_marks(bare)
-        efficiency = {}
-        for name, recording in (("labelled", snapshot), ("bare", bare)):
-            trace, plan = folder / (name + ".trace"), folder / (name + ".plan")
-            pleat("import", recording, "-o", trace)
-            pleat("plan", trace, "-o", plan)
-            options = {"learned": [], "planned": ["--plan", plan]}
-            efficiency[name] = [answer("replay", trace, *options[way])["efficiency"] for way in ways]
-        for with_labels, without in zip(*efficiency.values()):
-            self.assertGreaterEqual(without, with_labels - 0.002, snapshot.name)
+        bare = Planned(bare, folder, "bare")
+        for way in ways:
+            with_labels, without = {"learned": lambda: (job.learned(), bare.learned()),
+                                    "planned": lambda: (folded, bare.followed())}[way]()
+            self.assertGreaterEqual(without["efficiency"], with_labels["efficiency"] - 0.002, job.snapshot.name)
 
-    def test_bundled_job_without_labels(self):
+    def run_both(self, snapshot, *ways):
         with tempfile.TemporaryDirectory() as folder:
-            self.run_without_labels(BUNDLED, pathlib.Path(folder), ["planned"])
+            folder = pathlib.Path(folder)
+            job = Planned(snapshot, folder, "job")
+            self.run_without_labels(job, self.run_job(job, folder), folder, *ways)
 
-    def test_further_recordings_without_labels(self):
+    def test_bundled_job_with_labels_and_without(self):
+        self.run_both(BUNDLED, ["planned"])
+
+    def test_further_recordings_with_labels_and_without(self):
         if SHARED is None or not SHARED.is_dir():
             self.skipTest("no further recordings here")
         for snapshot in sorted(SHARED.glob("*.pickle.gz")):
-            with self.subTest(snapshot.name), tempfile.TemporaryDirectory() as folder:
-                self.run_without_labels(snapshot, pathlib.Path(folder))
-
-    def test_further_recordings(self):
-        if SHARED is None or not SHARED.is_dir():
-            self.skipTest("no further recordings here")
-        for snapshot in sorted(SHARED.glob("*.pickle.gz")):
-            with self.subTest(snapshot.name), tempfile.TemporaryDirectory() as folder:
-                self.run_job(snapshot, pathlib.Path(folder))
+            with self.subTest(snapshot.name):
+                self.run_both(snapshot)
 
 
 if __name__ == "__main__":
