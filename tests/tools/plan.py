@@ -1,5 +1,6 @@
 """`pleat plan` and `pleat bench plan`: keys, exit codes, the dumped layout, the same bytes twice."""
 import csv
+import functools
 import json
 import os
 import pickle
@@ -21,6 +22,14 @@ KEYS = ["requests", "iteration_requests", "dynamic_requests", "max_live_bytes", 
 def pleat(*arguments):
     return subprocess.run([PLEAT, *map(str, arguments)], capture_output=True, text=True,
                           check=False)
+
+
+@functools.lru_cache(maxsize=None)
+def of_the_job(*arguments):
+    """One pass of the planner over the job, which several tests look at."""
+    run = pleat("plan", JOB, "--seconds", 0, *arguments)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
 
 
 def lifetimes(path, rows):
@@ -45,7 +54,7 @@ class Plan(unittest.TestCase):
         return json.loads(run.stdout)
 
     def test_json_has_the_keys_others_rely_on(self):
-        plan = self.planned(JOB, "--seconds", 0)
+        plan = json.loads(of_the_job("--json"))
         for key in KEYS:
             self.assertIn(key, plan)
         self.assertGreaterEqual(plan["physical_bytes"], plan["max_live_bytes"])
@@ -73,7 +82,7 @@ class Plan(unittest.TestCase):
         name = self.path("said.plan")
         said = pleat("plan", JOB, "-s", 0, "-o", name).stdout.splitlines()
         self.assertEqual(said[-1], "written to " + name)
-        self.assertNotIn("written to", pleat("plan", JOB, "-s", 0).stdout)
+        self.assertNotIn("written to", of_the_job())
 
     def test_dump_is_the_layout(self):
         rng = random.Random(7)
@@ -121,13 +130,13 @@ class Plan(unittest.TestCase):
         self.assertEqual(pleat("import", JOB, "-n", 4000).returncode, 3)
 
     def test_the_plan_is_tried_on_its_recording(self):
-        plan = self.planned(JOB, "--seconds", 0)
+        plan = json.loads(of_the_job("--json"))
         (tried,) = plan["replayed"]
         self.assertFalse(tried["learning_is_better"])
         self.assertEqual(tried["planned_bytes"], plan["physical_bytes"])
         self.assertLess(tried["planned_bytes"], tried["learned_bytes"])
         self.assertGreater(tried["planned_share"], 0.99)
-        text = pleat("plan", JOB, "--seconds", 0).stdout
+        text = of_the_job()
         self.assertIn("replayed, %s takes" % JOB, text)
         self.assertNotIn("LEARNING", text)
         self.assertNotIn("replayed", self.planned(JOB, "--seconds", 0, "--no-replay"))
@@ -219,22 +228,22 @@ class Plan(unittest.TestCase):
         missing = pleat("plan", self.path("none"))
         self.assertEqual(missing.returncode, 3)
         self.assertIn("none", missing.stderr)
-        unwritable = pleat("plan", JOB, "-s", 0, "-o", self.path("no/where.plan"))
+        lifetimes(self.path("t.csv"), [(0, 2, 512), (1, 3, 512)])
+        unwritable = pleat("plan", self.path("t.csv"), "-s", 0, "-o", self.path("no/where.plan"))
         self.assertEqual(unwritable.returncode, 3)
+        self.assertIn("no/where.plan", unwritable.stderr)
         self.assertEqual(pleat("plan", JOB, "--device", 9).returncode, 3)
 
     def test_text_says_where_the_bytes_are(self):
-        run = pleat("plan", JOB, "-s", 0)
-        self.assertEqual(run.returncode, 0, run.stderr)
         for word in ["persistent", "scoped", "transient", "dynamic", "under 1 MiB", "rounding",
                      "streams", "stuck", "lanes", "stweaver", " fold "]:
-            self.assertIn(word, run.stdout)
+            self.assertIn(word, of_the_job())
 
     def test_bench_measures_and_tiles(self):
         run = pleat("bench", "plan", JOB, "--tile", 3, "--chunk", "2MiB,64k", "--json")
         self.assertEqual(run.returncode, 0, run.stderr)
         plans = json.loads(run.stdout)["plans"]
-        once = self.planned(JOB, "--seconds", 0)
+        once = json.loads(of_the_job("--json"))
         self.assertEqual([p["chunk_bytes"] for p in plans], [2 << 20, 64 << 10])
         for plan in plans:
             self.assertEqual(plan["iteration_requests"], 3 * once["iteration_requests"])
