@@ -164,9 +164,8 @@ static inline bool is_of_block(const pleat__key_set *set, uint32_t at, uint64_t 
 }
 
 /* A key mostly goes by a few others, so these are moved one by one. */
-void pleat__key_set_replace(pleat__key_set *set, uint64_t old, uint64_t key)
+void pleat__key_set_replace_at(pleat__key_set *set, pleat__key_gap gap, uint64_t key)
 {
-    pleat__key_gap gap = gap_behind(set, old);
     if (!is_of_block(set, gap.at, key)) {
         pleat__key_set_remove_at(set, gap);
         pleat__key_set_insert(set, key);
@@ -180,6 +179,11 @@ void pleat__key_set_replace(pleat__key_set *set, uint64_t old, uint64_t key)
         keys[at] = keys[at - 1];
     keys[at] = key;
     set->index[gap.at].low = keys[0];
+}
+
+void pleat__key_set_replace(pleat__key_set *set, uint64_t old, uint64_t key)
+{
+    pleat__key_set_replace_at(set, gap_behind(set, old), key);
 }
 
 /* ---- audit ---- */

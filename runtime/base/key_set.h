@@ -139,6 +139,9 @@ void pleat__key_set_replace(pleat__key_set *set, uint64_t old, uint64_t key);
 void pleat__key_set_insert_at(pleat__key_set *set, pleat__key_gap gap, uint64_t key);
 /* The neighbour below goes. pre: there is one. */
 void pleat__key_set_remove_at(pleat__key_set *set, pleat__key_gap gap);
+/* `key` in its place, wherever that belongs. pre: there is one; `key` is not in the set, and room
+ * was made. */
+void pleat__key_set_replace_at(pleat__key_set *set, pleat__key_gap gap, uint64_t key);
 
 /* Another key in the neighbour's place. pre: the order stays as it is. */
 static inline void pleat__key_set_put_at(pleat__key_set *set, pleat__key_gap gap, uint64_t key)

@@ -3,6 +3,7 @@
  */
 #include <runtime/memory/free_runs.h>
 
+#include <internal/check.h>
 #include <internal/error.h>
 
 void pleat__free_runs_init(pleat__free_runs *runs, pleat__arena *arena)
@@ -80,32 +81,58 @@ pleat__run pleat__free_runs_add(pleat__free_runs *runs, pleat__run run, bool joi
     return whole;
 }
 
-bool pleat__free_runs_carve(pleat__free_runs *runs, pleat__run run)
+/* Takes `run` out of `old`, which is below `place` in order of place and below `size` in order of
+ * size. */
+static void carve_at(pleat__free_runs *runs, pleat__run old, pleat__key_gap place,
+                     pleat__key_gap size, pleat__run run)
 {
     pleat__key_set *by_place = &runs->by_place, *by_size = &runs->by_size;
-    pleat__key_gap gap = pleat__key_set_gap(by_place, key_of(run.begin, UINT32_MAX));
-    pleat__run old = run_at_place(pleat__key_below(by_place, gap));
-    uint32_t end = run.begin + run.count, old_end = old.begin + old.count;
-    if (run.begin - old.begin >= old.count || old_end < end)
-        return false;
-    pleat__run low = {old.begin, run.begin - old.begin}, high = {end, old_end - end};
+    uint32_t end = run.begin + run.count;
+    pleat__run low = {old.begin, run.begin - old.begin};
+    pleat__run high = {end, old.begin + old.count - end};
     runs->granules -= run.count;
     if (low.count == 0 && high.count == 0) {
-        pleat__key_set_remove_at(by_place, gap);
-        pleat__key_set_remove(by_size, size_key(old));
-        return true;
+        pleat__key_set_remove_at(by_place, place);
+        pleat__key_set_remove_at(by_size, size);
+        return;
     }
     pleat__run kept = low.count != 0 ? low : high;
-    pleat__key_set_put_at(by_place, gap, place_key(kept));
-    pleat__key_set_replace(by_size, size_key(old), size_key(kept));
+    pleat__key_set_put_at(by_place, place, place_key(kept));
+    pleat__key_set_replace_at(by_size, size, size_key(kept));
     if (low.count != 0 && high.count != 0) {
-        pleat__key_set_insert_at(by_place, gap, place_key(high));
+        pleat__key_set_insert_at(by_place, place, place_key(high));
         pleat__key_set_insert(by_size, size_key(high));
     }
+}
+
+bool pleat__free_runs_carve(pleat__free_runs *runs, pleat__run run)
+{
+    pleat__key_gap gap = pleat__key_set_gap(&runs->by_place, key_of(run.begin, UINT32_MAX));
+    pleat__run old = run_at_place(pleat__key_below(&runs->by_place, gap));
+    if (run.begin - old.begin >= old.count || old.begin + old.count < run.begin + run.count)
+        return false;
+    carve_at(runs, old, gap, pleat__key_set_gap(&runs->by_size, size_key(old)), run);
     return true;
 }
 
+void pleat__free_runs_carve_hole(pleat__free_runs *runs, pleat__hole hole, pleat__run run)
+{
+    pleat__key_gap gap = pleat__key_set_gap(&runs->by_place, place_key(hole.run));
+    PLEAT_CHECK(pleat__key_below(&runs->by_place, gap) == place_key(hole.run));
+    carve_at(runs, hole.run, gap, hole.behind, run);
+}
+
 /* ---- questions ---- */
+
+pleat__hole pleat__free_runs_hole(const pleat__free_runs *runs, uint32_t count)
+{
+    const pleat__key_set *set = &runs->by_size;
+    pleat__key_gap gap = pleat__key_set_gap(set, key_of(count, 0) - 1);
+    uint64_t key = pleat__key_above(set, gap);
+    if (key == 0)
+        return (pleat__hole){0};
+    return (pleat__hole){run_of_size(key), pleat__key_gap_above(set, gap)};
+}
 
 pleat__run pleat__free_runs_best(const pleat__free_runs *runs, uint32_t count)
 {

@@ -16,6 +16,12 @@ typedef struct pleat__free_runs {
     uint64_t granules;
 } pleat__free_runs;
 
+/* A free run, and where it is in the order of sizes: until the sets change. */
+typedef struct pleat__hole {
+    pleat__run run; /* count 0: there is none */
+    pleat__key_gap behind;
+} pleat__hole;
+
 void pleat__free_runs_init(pleat__free_runs *runs, pleat__arena *arena);
 void pleat__free_runs_release(pleat__free_runs *runs);
 /* Room for so many runs more: what makes a later insertion unable to fail. */
@@ -33,7 +39,11 @@ pleat__run pleat__free_runs_add(pleat__free_runs *runs, pleat__run run, bool joi
 /* Takes a run out of the one that holds it whole; false when none does. pre: room for one reserved.
  */
 bool pleat__free_runs_carve(pleat__free_runs *runs, pleat__run run);
-/* The best fit for `count` granules; a run of count 0 when there is none. */
+/* The same out of a hole, which holds it. */
+void pleat__free_runs_carve_hole(pleat__free_runs *runs, pleat__hole hole, pleat__run run);
+/* The best fit for `count` granules. */
+pleat__hole pleat__free_runs_hole(const pleat__free_runs *runs, uint32_t count);
+/* The same as a run; of count 0 when there is none. */
 pleat__run pleat__free_runs_best(const pleat__free_runs *runs, uint32_t count);
 /* The run that follows (count, begin) in order of size; count 0 at the end. */
 pleat__run pleat__free_runs_after(const pleat__free_runs *runs, pleat__run run);

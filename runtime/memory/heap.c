@@ -76,28 +76,29 @@ static inline bool place_each(const pleat__place *place,
     return true;
 }
 
-/* Takes a run's first granules, which are a zone's. pre: the sets are up to date; so what is taken
- * leaves no note, but where there is no host memory for it in the set. */
-static bool take_run(pleat__heap *heap, uint8_t zone, pleat__run run, uint32_t granules,
-                     pleat__place *place)
+/* Takes a free run at home: it is out of the sets already, or is noted. */
+static void occupy_at_home(pleat__heap *heap, pleat__run run, pleat__place *place)
 {
-    if (run.count == 0)
-        return false;
-    run.count = granules;
-    *place = pleat__heap_at_home(heap, run.begin, granules);
+    *place = pleat__heap_at_home(heap, run.begin, run.count);
     if (heap->places != NULL)
         pleat__place_map_expect(heap->places, place->address);
     PLEAT_CHECK(pleat__occupancy_take(&heap->pool->occupancy, run));
+}
+
+/* pre: the sets are up to date. So what is taken leaves no note, but where there is no host memory
+ * for it in the set. */
+static bool take_hole(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
+{
+    pleat__hole hole;
+    pleat__run run = pleat__heap_choose_hole(heap, zone, granules, &hole);
+    if (run.count == 0)
+        return false;
+    occupy_at_home(heap, run, place);
     if (pleat__free_runs_reserve(&heap->zones[zone], 2) == PLEAT_OK)
-        PLEAT_CHECK(pleat__free_runs_carve(&heap->zones[zone], run));
+        pleat__free_runs_carve_hole(&heap->zones[zone], hole, run);
     else
         pleat__heap_note(heap, run, false);
     return true;
-}
-
-static bool take_hole(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
-{
-    return take_run(heap, zone, pleat__heap_choose_hole(heap, zone, granules), granules, place);
 }
 
 /* Whether a note behind `at` speaks of any of its run: then the run is not as that note left it. */
@@ -206,7 +207,12 @@ static bool take_behind(pleat__heap *heap, uint8_t zone, uint32_t granules, plea
         pleat__free_runs_from(&heap->zones[zone], heap->planned << heap->pool->occupancy.shift);
     while (run.count != 0 && run.count < granules)
         run = pleat__free_runs_from(&heap->zones[zone], run.begin + run.count);
-    return take_run(heap, zone, run, granules, place);
+    if (run.count == 0)
+        return false;
+    run.count = granules;
+    occupy_at_home(heap, run, place);
+    pleat__heap_note(heap, run, false);
+    return true;
 }
 
 /* PLEAT_E_NOT_FOUND, without a text: there is no memory for it. */

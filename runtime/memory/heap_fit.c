@@ -60,10 +60,11 @@ static pleat__run place_at_end(const pleat__heap *heap, pleat__run hole, uint32_
     return (pleat__run){at_whole_chunks(heap, hole, granules, at_begin), granules};
 }
 
-pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32_t granules)
+pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32_t granules,
+                                   pleat__hole *hole)
 {
-    pleat__run hole = pleat__free_runs_best(&heap->zones[zone], granules);
-    if (hole.count == 0 || hole.count == granules || granules < heap->small_granules)
-        return hole;
-    return place_at_end(heap, hole, granules);
+    *hole = pleat__free_runs_hole(&heap->zones[zone], granules);
+    if (hole->run.count <= granules || granules < heap->small_granules)
+        return (pleat__run){hole->run.begin, hole->run.count < granules ? 0 : granules};
+    return place_at_end(heap, hole->run, granules);
 }

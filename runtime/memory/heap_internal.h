@@ -54,9 +54,10 @@ PLEAT_NODISCARD pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from,
  * it over waits for this point. */
 void pleat__zone_freed(pleat__heap *heap, uint16_t stream, uint32_t granules);
 void pleat__zones_release_points(pleat__heap *heap);
-/* Free granules of a zone whose first `granules` a request gets; count 0: no hole holds them. pre:
- * the sets are up to date. */
-pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32_t granules);
+/* The granules of a zone that a request gets, and the hole they are in; count 0: no hole holds as
+ * many. pre: the sets are up to date. */
+pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32_t granules,
+                                   pleat__hole *hole);
 /* A chunk of the large zone for small requests. */
 PLEAT_NODISCARD pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small);
 

@@ -60,15 +60,30 @@ static pleat_result zone_add_small(pleat__heap *heap, uint8_t zone, pleat__run r
     return PLEAT_OK;
 }
 
+/* The first of the chunks [next, end) that is of another zone or does not follow on the one before
+ * it. Eight are looked at together: a tensor of a gigabyte has 512. */
+static uint32_t zone_end(const pleat__heap *heap, uint8_t zone, uint32_t next, uint32_t end)
+{
+    const uint8_t *zones = heap->zone_of, *breaks = heap->pool->breaks;
+    uint64_t all = UINT64_C(0x0101010101010101) * zone, theirs, broken;
+    for (; next + sizeof all <= end; next += sizeof all) {
+        memcpy(&theirs, zones + next, sizeof theirs);
+        memcpy(&broken, breaks + next, sizeof broken);
+        if (((theirs ^ all) | broken) != 0)
+            break;
+    }
+    while (next < end && zones[next] == zone && !breaks[next])
+        next++;
+    return next;
+}
+
 pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run)
 {
     const pleat__chunk_pool *pool = heap->pool;
     uint32_t chunk = pleat__chunk_of(pool, run.begin);
-    uint32_t last = pleat__chunk_of(pool, run.begin + run.count - 1);
-    uint32_t next = chunk + 1;
-    while (next <= last && heap->zone_of[next] == heap->zone_of[chunk] && !pool->breaks[next])
-        next++;
-    uint32_t end = next > last ? run.begin + run.count : next << pool->occupancy.shift;
+    uint32_t behind = pleat__chunk_of(pool, run.begin + run.count - 1) + 1;
+    uint32_t next = zone_end(heap, heap->zone_of[chunk], chunk + 1, behind);
+    uint32_t end = next == behind ? run.begin + run.count : next << pool->occupancy.shift;
     return (pleat__run){run.begin, end - run.begin};
 }
 

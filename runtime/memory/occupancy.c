@@ -161,7 +161,7 @@ static inline void part_set(pleat__occupancy *occupancy, uint32_t chunk, uint32_
 {
     pleat__chunk_words *masks = &occupancy->masks[chunk];
     part p = part_of(offset, count);
-    occupancy->used[chunk] += count;
+    occupancy->used[chunk] = (uint16_t)(occupancy->used[chunk] + count);
     masks->whole |= p.whole;
     if (p.head != 0)
         end_set(masks, pleat__occupancy_row(occupancy, chunk), p.first, p.head);
@@ -183,7 +183,7 @@ static inline void part_clear(pleat__occupancy *occupancy, uint32_t chunk, uint3
     pleat__chunk_words *masks = &occupancy->masks[chunk];
     part p = part_of(offset, count);
     PLEAT_ASSERT((masks->whole & p.whole) == p.whole);
-    occupancy->used[chunk] -= count;
+    occupancy->used[chunk] = (uint16_t)(occupancy->used[chunk] - count);
     masks->whole &= ~p.whole;
     if (p.head != 0)
         end_clear(masks, pleat__occupancy_row(occupancy, chunk), p.first, p.head);
@@ -236,7 +236,7 @@ bool pleat__occupancy_is_free(const pleat__occupancy *occupancy, pleat__run run)
         return false;
     if (c.tail != 0 && !part_is_free(occupancy, c.whole_end, 0, c.tail))
         return false;
-    uint32_t any = 0;
+    uint16_t any = 0;
     for (uint32_t chunk = c.whole; chunk < c.whole_end; chunk++)
         any |= occupancy->used[chunk];
     return any == 0;
@@ -292,7 +292,7 @@ static inline void run_set(pleat__occupancy *occupancy, pleat__run run)
     if (c.head != 0)
         part_set(occupancy, c.first, c.head_offset, c.head);
     for (uint32_t chunk = c.whole; chunk < c.whole_end; chunk++)
-        occupancy->used[chunk] = occupancy->full;
+        occupancy->used[chunk] = (uint16_t)occupancy->full;
     if (c.tail != 0)
         part_set(occupancy, c.whole_end, 0, c.tail);
 }

@@ -34,7 +34,7 @@ typedef struct pleat__chunk_words {
 
 typedef struct pleat__occupancy {
     pleat__arena *arena;
-    uint32_t *used;            /* per chunk */
+    uint16_t *used;            /* per chunk: at most 4,096 granules */
     pleat__chunk_words *masks; /* per chunk */
     uint64_t **rows;           /* blocks of PLEAT__ROWS chunks' rows, `words` a chunk: as memory
                                   grows no row moves, and one that is not touched has no page */

@@ -1,10 +1,10 @@
 /*
- * occupancy.c: the free check and the sets of free runs, against a map of bytes.
+ * occupancy.c: the free check, the sets of free runs and how runs lie in zones, against simple
+ * models.
  */
 #include "test.h"
 
-#include <runtime/memory/free_runs.h>
-#include <runtime/memory/occupancy.h>
+#include <runtime/memory/heap_internal.h>
 #include <string.h>
 
 #define G      256u /* granules of a chunk */
@@ -206,12 +206,18 @@ static void free_runs_best_fit_agrees_with_a_map_of_bytes(void **state)
         if (test_random_below(&random, 2) == 0) {
             pleat__run best = pleat__free_runs_best(&runs, count);
             pleat__run expected = model_best(free, count);
+            pleat__hole hole = pleat__free_runs_hole(&runs, count);
             assert_memory_equal(&best, &expected, sizeof best);
+            assert_memory_equal(&hole.run, &best, sizeof best);
             if (best.count == 0)
                 continue;
             best.begin += (uint32_t)test_random_below(&random, best.count - count + 1);
             best.count = count;
-            assert_true(pleat__free_runs_carve(&runs, best));
+            if (test_random_below(&random, 2) == 0)
+                pleat__free_runs_carve_hole(&runs, hole, best);
+            else
+                assert_true(pleat__free_runs_carve(&runs, best));
+            assert_true(pleat__free_runs_audit(&runs));
             memset(free + best.begin, 0, count);
         } else {
             pleat__run run = {(uint32_t)test_random_below(&random, ALL), 0};
@@ -227,6 +233,38 @@ static void free_runs_best_fit_agrees_with_a_map_of_bytes(void **state)
     assert_int_equal(runs.granules, sum);
     assert_false(pleat__free_runs_carve(&runs, (pleat__run){ALL, 1}));
     pleat__free_runs_release(&runs);
+}
+
+/* The same as pleat__zone_run, chunk by chunk. */
+static pleat__run model_zone_run(const pleat__heap *heap, pleat__run run)
+{
+    uint32_t shift = heap->pool->occupancy.shift, end = run.begin + run.count;
+    for (uint32_t c = (run.begin >> shift) + 1; c << shift < end; c++)
+        if (heap->zone_of[c] != heap->zone_of[c - 1] || heap->pool->breaks[c])
+            return (pleat__run){run.begin, (c << shift) - run.begin};
+    return run;
+}
+
+static void zones_run_ends_at_a_break_or_another_zone(void **state)
+{
+    fixture *f = *state;
+    test_random random = test_random_begin("zones", 0x20e);
+    uint8_t zone_of[CHUNKS], breaks[CHUNKS];
+    pleat__chunk_pool pool = {.occupancy = f->occupancy, .count = CHUNKS, .breaks = breaks};
+    pleat__heap heap = {.pool = &pool, .zone_of = zone_of};
+    for (int step = 0; step < 20000; step++) {
+        memset(zone_of, 4, sizeof zone_of);
+        memset(breaks, 0, sizeof breaks);
+        for (uint32_t marks = (uint32_t)test_random_below(&random, 4); marks > 0; marks--)
+            if (test_random_below(&random, 2) == 0)
+                breaks[test_random_below(&random, CHUNKS)] = 1;
+            else
+                zone_of[test_random_below(&random, CHUNKS)] ^= 1;
+        uint32_t begin = (uint32_t)test_random_below(&random, ALL);
+        pleat__run run = {begin, 1 + (uint32_t)test_random_below(&random, ALL - begin)};
+        pleat__run expected = model_zone_run(&heap, run), found = pleat__zone_run(&heap, run);
+        assert_memory_equal(&found, &expected, sizeof found);
+    }
 }
 
 /* The free run of a map whose memory does not go on at multiples of `segment`. */
@@ -308,6 +346,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(occupancy_walk_joins_runs_up_to_breaks, begin, end),
         cmocka_unit_test_setup_teardown(occupancy_grows_and_keeps, begin, end),
         cmocka_unit_test_setup_teardown(free_runs_best_fit_agrees_with_a_map_of_bytes, begin, end),
+        cmocka_unit_test_setup_teardown(zones_run_ends_at_a_break_or_another_zone, begin, end),
         cmocka_unit_test_setup_teardown(free_runs_join_where_memory_goes_on_only, begin, end),
         cmocka_unit_test_setup_teardown(free_runs_order_of_size_visits_every_run_once, begin, end),
     };
