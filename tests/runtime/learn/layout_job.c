@@ -17,16 +17,40 @@ static pleat__layouts *layouts_of(const job *j)
     return &((pleat__pleat *)j->runtime->policy)->learner.layouts;
 }
 
+/* The jobs of all tests but those that need another: SEED and the SEEDS - 1 behind it. */
+#define SEED  119
+#define SEEDS 3u
+
+/* A seed's plan for 3 and 4, which is made once: no test changes it, and making it takes longer
+ * than most tests do. */
+static const pleat_plan *plan_of(uint64_t seed)
+{
+    static struct {
+        uint64_t seed;
+        pleat_plan *plan;
+    } made[16];
+    size_t at = 0;
+    while (made[at].plan != NULL && made[at].seed != seed)
+        at++;
+    assert_true(at + 1 < sizeof made / sizeof *made);
+    if (made[at].plan == NULL) {
+        scaled_job scaled = scaled_make(seed);
+        made[at].seed = seed;
+        made[at].plan = plan_for(&scaled, 3, 4);
+    }
+    return made[at].plan;
+}
+
 /* A job that follows a plan, and what stays alive in it. */
 typedef struct planned {
     job j;
     stays s;
-    pleat_plan *plan;
+    const pleat_plan *plan;
     scaled_job scaled;
 } planned;
 
 /* With its first iteration done. */
-static void begin_with(planned *p, pleat_plan *plan, const job_shape *first)
+static void begin_with(planned *p, const pleat_plan *plan, const job_shape *first)
 {
     p->s = (stays){0};
     p->plan = plan;
@@ -41,14 +65,13 @@ static void begin(planned *p, uint64_t seed, uint64_t x)
 {
     p->scaled = scaled_make(seed);
     job_shape first = at_x(&p->scaled, x);
-    begin_with(p, plan_for(&p->scaled, 3, 4), &first);
+    begin_with(p, plan_of(seed), &first);
 }
 
 static void end(planned *p)
 {
     stays_free(&p->j, &p->s);
     finish(&p->j);
-    pleat_plan_free(p->plan);
 }
 
 static gained run(planned *p, uint64_t x, uint32_t count)
@@ -59,8 +82,8 @@ static gained run(planned *p, uint64_t x, uint32_t count)
 static void layout_of_the_plan_file_serves_smaller_sizes(void **state)
 {
     (void)state;
-    test_random random = test_random_begin(__func__, 110);
-    for (uint64_t n = 0; n < test_rounds(3); n++) {
+    test_random random = test_random_begin(__func__, SEED);
+    for (uint64_t n = 0; n < test_rounds(SEEDS); n++) {
         planned p;
         begin(&p, random.state + n, 4);
         run(&p, 4, 1);
@@ -81,8 +104,8 @@ static void layout_of_the_plan_file_serves_smaller_sizes(void **state)
 static void layout_corrects_sizes_that_stop_growing(void **state)
 {
     (void)state;
-    test_random random = test_random_begin(__func__, 117);
-    for (uint64_t n = 0; n < test_rounds(3); n++) {
+    test_random random = test_random_begin(__func__, SEED);
+    for (uint64_t n = 0; n < test_rounds(SEEDS); n++) {
         planned p;
         begin(&p, random.state + n, 3);
         job_shape shape = at_x(&p.scaled, 3);
@@ -102,8 +125,8 @@ static void layout_corrects_sizes_that_stop_growing(void **state)
 static void layout_makes_room_for_sizes_that_begin_to_grow(void **state)
 {
     (void)state;
-    test_random random = test_random_begin(__func__, 119);
-    for (uint64_t n = 0; n < test_rounds(3); n++) {
+    test_random random = test_random_begin(__func__, SEED);
+    for (uint64_t n = 0; n < test_rounds(SEEDS); n++) {
         planned p;
         begin(&p, random.state + n, 4);
         job_shape shape = at_x(&p.scaled, 4);
@@ -120,7 +143,7 @@ static void layout_makes_room_for_one_at_once(void **state)
 {
     (void)state;
     planned p;
-    begin(&p, 119, 4);
+    begin(&p, SEED, 4);
     run(&p, 4, 2);
     job_shape shape = at_x(&p.scaled, 4);
     shape.bytes[340] = shape.bytes[340] * 11 / 8 + 4096;
@@ -137,7 +160,7 @@ static void layout_makes_room_for_one_that_looks_like_another(void **state)
     (void)state;
     for (uint32_t i = 100; i <= 300; i += 50) {
         planned p;
-        begin(&p, 119, 4);
+        begin(&p, SEED, 4);
         run(&p, 4, 2);
         job_shape shape = at_x(&p.scaled, 4);
         uint32_t other = i + 2;
@@ -155,8 +178,8 @@ static void layout_makes_room_for_one_that_looks_like_another(void **state)
 static void layout_for_a_larger_size_is_made_by_the_thread(void **state)
 {
     (void)state;
-    test_random random = test_random_begin(__func__, 120);
-    for (uint64_t n = 0; n < test_rounds(3); n++) {
+    test_random random = test_random_begin(__func__, SEED);
+    for (uint64_t n = 0; n < test_rounds(SEEDS); n++) {
         planned p;
         begin(&p, random.state + n, 4);
         run(&p, 4, 2);
@@ -182,7 +205,7 @@ static void layout_for_a_larger_size_is_made_by_the_thread(void **state)
 static void layout_is_not_made_for_what_few_requests_say(void **state)
 {
     (void)state;
-    test_random random = test_random_begin(__func__, 128);
+    test_random random = test_random_begin(__func__, SEED);
     planned p;
     begin(&p, random.state, 4);
     run(&p, 4, 2);
@@ -204,7 +227,8 @@ static uint32_t run_pairs(uint64_t seed)
     planned p = {.scaled = scaled_make(seed)};
     job_shape shape = at_two(&p.scaled, 7, 4);
     uint32_t served = 0;
-    begin_with(&p, plan_for_two(&p.scaled), &shape);
+    pleat_plan *plan = plan_for_two(&p.scaled);
+    begin_with(&p, plan, &shape);
     for (uint32_t k = 0; k < sizeof pairs / sizeof *pairs; k++) {
         shape = at_two(&p.scaled, pairs[k][0], pairs[k][1]);
         run_shape(&p.j, &shape, 8, JOB_PLAIN, 0);
@@ -212,6 +236,7 @@ static uint32_t run_pairs(uint64_t seed)
         served += last.calls == 0 && last.planned * 100 >= last.requests * 91;
     }
     end(&p);
+    pleat_plan_free(plan);
     return served;
 }
 
@@ -243,7 +268,7 @@ static void layout_that_has_no_room_is_asked_for_once(void **state)
 {
     (void)state;
     planned p;
-    begin(&p, 121, 4);
+    begin(&p, SEED, 4);
     run(&p, 4, 2);
     uint64_t budget = pleat_stats_of(p.j.runtime).physical_bytes + 4 * JOB_PAGE;
     assert_ok(pleat_set_budget(p.j.runtime, budget));
@@ -265,7 +290,7 @@ static void layout_is_not_judged_by_what_is_larger(void **state)
 {
     (void)state;
     planned p;
-    begin(&p, 121, 4);
+    begin(&p, SEED, 4);
     run(&p, 4, 2);
     uint64_t budget = pleat_stats_of(p.j.runtime).physical_bytes + 4 * JOB_PAGE;
     assert_ok(pleat_set_budget(p.j.runtime, budget));
@@ -287,7 +312,7 @@ static void layout_that_is_not_followed_any_more_is_unmapped(void **state)
 {
     (void)state;
     planned p;
-    begin(&p, 122, 4);
+    begin(&p, SEED, 4);
     run(&p, 4, 2);
     for (uint64_t x = 5; x < 12; x += 2)
         run(&p, x, 4);
@@ -317,20 +342,22 @@ static void layout_of_another_job_gives_its_memory_back(void **state)
     planned p = {.scaled = scaled_make(131)};
     scaled_job other = scaled_make(132);
     job_shape first = at_x(&p.scaled, 3);
-    begin_with(&p, plan_for(&other, 20, 24), &first);
+    pleat_plan *plan = plan_for(&other, 20, 24);
+    begin_with(&p, plan, &first);
     run(&p, 3, 8);
     assert_true(pleat_stats_of(p.j.runtime).physical_bytes < p.plan->physical_bytes / 2);
     assert_null(layouts_of(&p.j)->plan);
     assert_settled(run(&p, 3, 4));
     end(&p);
+    pleat_plan_free(plan);
 }
 
 /* No mark waits for the thread, and the runtime goes while it lays out or maps. */
 static void layout_that_is_being_made_is_waited_for_at_the_end(void **state)
 {
     (void)state;
-    scaled_job scaled = scaled_make(141);
-    pleat_plan *plan = plan_for(&scaled, 3, 4);
+    scaled_job scaled = scaled_make(SEED);
+    const pleat_plan *plan = plan_of(SEED);
     for (uint32_t n = 0; n < 8; n++) {
         job j;
         stays s = {0};
@@ -343,7 +370,6 @@ static void layout_that_is_being_made_is_waited_for_at_the_end(void **state)
         stays_free(&j, &s);
         finish(&j);
     }
-    pleat_plan_free(plan);
 }
 
 static struct {
@@ -367,8 +393,8 @@ static void *empty_all_the_time(void *unused)
 static void layout_outlives_memory_that_is_given_back_meanwhile(void **state)
 {
     (void)state;
-    scaled_job scaled = scaled_make(161);
-    pleat_plan *plan = plan_for(&scaled, 3, 4);
+    scaled_job scaled = scaled_make(SEED);
+    const pleat_plan *plan = plan_of(SEED);
     const pleat_runtime_options options = {.size = sizeof options, .plan = plan};
     job j;
     stays s = {0};
@@ -386,7 +412,6 @@ static void layout_outlives_memory_that_is_given_back_meanwhile(void **state)
     assert_null(failed);
     stays_free(&j, &s);
     finish(&j);
-    pleat_plan_free(plan);
 }
 
 /* ---- failures ---- */
@@ -420,19 +445,17 @@ static void layout_survives_every_failing_verb(void **state)
     static const pleat__fault_verb verbs[] = {PLEAT__FAULT_create,       PLEAT__FAULT_map,
                                               PLEAT__FAULT_unmap,        PLEAT__FAULT_set_access,
                                               PLEAT__FAULT_event_create, PLEAT__FAULT_event_record};
-    scaled_job scaled = scaled_make(151);
-    pleat_plan *plan = plan_for(&scaled, 3, 4);
+    scaled_job scaled = scaled_make(SEED);
+    const pleat_plan *plan = plan_of(SEED);
     fail_verbs(verbs, sizeof verbs / sizeof *verbs, 3, run_failing, &(failing_job){&scaled, plan});
-    pleat_plan_free(plan);
 }
 
 static void layout_survives_every_want_of_host_memory(void **state)
 {
     (void)state;
-    scaled_job scaled = scaled_make(152);
-    pleat_plan *plan = plan_for(&scaled, 3, 4);
+    scaled_job scaled = scaled_make(SEED);
+    const pleat_plan *plan = plan_of(SEED);
     fail_host_memory(6, run_failing, &(failing_job){&scaled, plan});
-    pleat_plan_free(plan);
 }
 
 int main(void)
