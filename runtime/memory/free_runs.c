@@ -136,7 +136,7 @@ pleat__hole pleat__free_runs_hole(const pleat__free_runs *runs, uint32_t count)
 
 pleat__run pleat__free_runs_best(const pleat__free_runs *runs, uint32_t count)
 {
-    return run_of_size(pleat__key_set_above(&runs->by_size, key_of(count, 0) - 1));
+    return pleat__free_runs_hole(runs, count).run;
 }
 
 pleat__run pleat__free_runs_after(const pleat__free_runs *runs, pleat__run run)
